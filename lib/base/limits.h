@@ -1,0 +1,42 @@
+// Limits on input from outside, in one place. `lumen-run --limits` prints them; a file that
+// exceeds one is refused with Error(kMalformed) that names the limit.
+#pragma once
+
+#include <cstdint>
+
+namespace lumen::limits {
+
+inline constexpr uint64_t kGgufKeys = 65'536;
+inline constexpr uint64_t kGgufTensors = 1'048'576;
+inline constexpr uint64_t kGgufKeyBytes = 64 << 10;
+inline constexpr uint64_t kGgufStringBytes = 64 << 20;
+inline constexpr uint64_t kGgufArrayElements = 16 << 20;
+inline constexpr uint64_t kGgufMetadataBytes = 256 << 20;
+inline constexpr uint64_t kGgufAlignment = 65'536;
+inline constexpr uint64_t kSafetensorsHeaderBytes = 100'000'000;
+inline constexpr uint64_t kTensorNameBytes = 1024;
+inline constexpr int kTensorDims = 8;
+inline constexpr int kModelTensorDims = 4;
+inline constexpr uint64_t kJsonBytes = 256 << 20;
+inline constexpr int kJsonDepth = 32;
+inline constexpr uint64_t kShards = 10'000;
+
+inline constexpr int64_t kLayers = 4'096;
+inline constexpr int64_t kHeads = 4'096;
+inline constexpr int64_t kContext = 1 << 24;
+inline constexpr int64_t kDim = 1 << 20;
+
+inline constexpr uint64_t kVocab = 1 << 21;
+inline constexpr uint64_t kPieceBytes = 4'096;
+inline constexpr uint64_t kMerges = 1 << 22;
+
+inline constexpr uint64_t kTemplateBytes = 1 << 20;
+inline constexpr int kTemplateDepth = 128;
+inline constexpr uint64_t kTemplateSteps = 10'000'000;
+inline constexpr uint64_t kTemplateHeapBytes = 64 << 20;
+inline constexpr uint64_t kTemplateOutputBytes = 16 << 20;
+
+inline constexpr uint64_t kNpyHeaderBytes = 10'000;
+inline constexpr uint64_t kPromptBytes = 256 << 20;
+
+}  // namespace lumen::limits

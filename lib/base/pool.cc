@@ -1,0 +1,193 @@
+#include "lib/base/pool.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <fstream>
+#include <set>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "lib/base/check.h"
+#include "lib/base/error.h"
+
+namespace lumen {
+namespace {
+
+// A barrier costs about 0.3 µs; a sleep and wake-up costs 50. Spinning this many pause
+// instructions (roughly 100 µs) bridges the serial gaps inside one decode step.
+constexpr int kSpins = 4000;
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+thread_local bool inside_task = false;
+
+}  // namespace
+
+struct ThreadPool::Shared {
+  using Task = FunctionRef<void(int, int)>;
+
+  // Generation of the current task; workers wait for it to change. Own cache lines keep the
+  // workers' polling off the counters that the caller writes.
+  alignas(64) std::atomic<uint32_t> generation{0};
+  alignas(64) std::atomic<int> pending{0};
+  alignas(64) std::atomic<int> sleepers{0};
+  const Task* task = nullptr;
+  bool stop = false;
+  std::vector<std::thread> workers;
+
+  void work(int thread, int threads) {
+    inside_task = true;
+    uint32_t seen = 0;
+    for (;;) {
+      seen = wait_for_change(seen);
+      if (stop) return;
+      (*task)(thread, threads);
+      pending.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  uint32_t wait_for_change(uint32_t seen) {
+    for (int spin = 0; spin < kSpins; ++spin) {
+      const uint32_t now = generation.load(std::memory_order_acquire);
+      if (now != seen) return now;
+      pause_cpu();
+    }
+    sleepers.fetch_add(1, std::memory_order_seq_cst);
+    uint32_t now;
+    while ((now = generation.load(std::memory_order_seq_cst)) == seen) futex_wait(generation, seen);
+    sleepers.fetch_sub(1, std::memory_order_relaxed);
+    return now;
+  }
+
+  void publish() {
+    generation.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) > 0) futex_wake_all(generation);
+  }
+};
+
+ThreadPool::ThreadPool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
+  LUMEN_CHECK(threads >= 1);
+  try {
+    for (int i = 1; i < threads; ++i) {
+      shared_->workers.emplace_back([this, i] { shared_->work(i, threads_); });
+    }
+  } catch (const std::system_error&) {
+    const size_t started = shared_->workers.size() + 1;
+    shared_->stop = true;
+    shared_->publish();
+    for (auto& worker : shared_->workers) worker.join();
+    fail(ErrorKind::kResource, "cannot start ", threads, " threads, only ", started,
+         "; use fewer with --threads");
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  shared_->stop = true;
+  shared_->publish();
+  for (auto& worker : shared_->workers) worker.join();
+}
+
+void ThreadPool::run(FunctionRef<void(int, int)> task) {
+  if (inside_task || threads_ == 1) {
+    for (int i = 0; i < threads_; ++i) task(i, threads_);
+    return;
+  }
+  Shared& shared = *shared_;
+  shared.task = &task;
+  shared.pending.store(threads_ - 1, std::memory_order_relaxed);
+  shared.publish();
+  inside_task = true;
+  task(0, threads_);
+  inside_task = false;
+  // With more threads than free cores the peer may need this core: yield now and then.
+  for (int spin = 0; shared.pending.load(std::memory_order_acquire) > 0; ++spin) {
+    pause_cpu();
+    if (spin % kSpins == kSpins - 1) sched_yield();
+  }
+}
+
+void ThreadPool::parallel_for(int64_t count, int64_t grain,
+                              FunctionRef<void(int64_t, int64_t, int)> body) {
+  if (count <= 0) return;
+  const int64_t grains = (count + grain - 1) / grain;
+  const int64_t parts = std::min<int64_t>(grains, threads_);
+  if (parts <= 1) {
+    body(0, count, 0);
+    return;
+  }
+  run([&](int thread, int) {
+    if (thread >= parts) return;
+    const int64_t begin = grains * thread / parts * grain;
+    const int64_t end = std::min(count, grains * (thread + 1) / parts * grain);
+    if (begin < end) body(begin, end, thread);
+  });
+}
+
+namespace {
+
+// The cgroup's CPU quota in whole CPUs (rounded up), or INT_MAX where there is none.
+int cgroup_cpus() {
+  auto ratio = [](double quota, double period) {
+    return quota > 0 && period > 0 ? std::max(1, static_cast<int>((quota + period - 1) / period))
+                                   : INT_MAX;
+  };
+  if (std::ifstream file{"/sys/fs/cgroup/cpu.max"}) {  // version 2: "max 100000" or "200000 100000"
+    std::string quota;
+    double period = 0;
+    int64_t value = 0;
+    if (file >> quota >> period && parse_number(quota, value)) {
+      return ratio(static_cast<double>(value), period);
+    }
+    return INT_MAX;
+  }
+  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+  std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  double quota = 0, period = 0;
+  if (quota_file >> quota && period_file >> period) return ratio(quota, period);
+  return INT_MAX;
+}
+
+}  // namespace
+
+int default_thread_count() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) {
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  }
+  // Two hardware threads of one core list the same siblings: count each core once.
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &mask)) continue;
+    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                       "/topology/thread_siblings_list");
+    std::string siblings;
+    if (!std::getline(file, siblings)) siblings = "cpu" + std::to_string(cpu);
+    cores.insert(siblings);
+  }
+  return std::max(1, std::min(static_cast<int>(cores.size()), cgroup_cpus()));
+}
+
+}  // namespace lumen

@@ -1,0 +1,47 @@
+// The thread pool: fork-join over a fixed set of threads, no allocation per call.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "lib/base/function_ref.h"
+
+namespace lumen {
+
+// A fixed team of threads, the caller being thread 0. Work is split statically by thread index, so
+// which thread computes what never depends on timing; kernels split so that results do not depend
+// on the number of threads either. Workers spin for some microseconds after a call (a decode step
+// issues hundreds of calls in a row) and then sleep in the kernel: an idle pool uses no CPU.
+//
+// One caller at a time: a pool is not itself thread-safe. Calls from inside a task run serially.
+class ThreadPool {
+ public:
+  // `threads` ≥ 1 including the caller. Throws Error(kResource) if a thread cannot be started.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+
+  // Runs task(thread, threads) once on every thread and returns when all are done.
+  // The task must not throw.
+  void run(FunctionRef<void(int thread, int threads)> task);
+
+  // Splits [0, count) into at most `threads` contiguous ranges, each a multiple of `grain`
+  // (except the last), and runs body(begin, end, thread) for the non-empty ones. Runs on the
+  // caller alone when there is only one range.
+  void parallel_for(int64_t count, int64_t grain,
+                    FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
+
+ private:
+  struct Shared;
+  int threads_;
+  std::unique_ptr<Shared> shared_;
+};
+
+// Threads to use when the user does not say: physical cores ∩ affinity mask ∩ cgroup CPU quota,
+// at least 1. LUMEN_THREADS and OMP_NUM_THREADS are the tools' business, not read here.
+int default_thread_count();
+
+}  // namespace lumen

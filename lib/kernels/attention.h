@@ -1,0 +1,43 @@
+// Scaled dot-product attention with grouped queries, and the KV cache it reads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/pool.h"
+#include "lib/tensor/dtype.h"
+
+namespace lumen::kernels {
+
+// A [batch, kv_heads, positions, head_dim] tensor: each row of head_dim elements is contiguous,
+// the other strides are in bytes.
+struct KvView {
+  const std::byte* data;
+  DType dtype;  // f32 f16 bf16 q8_0 (q8_0: head_dim a multiple of 32)
+  int64_t batch_stride, head_stride, position_stride;
+};
+
+// out[b,t,h] = softmax_p(scale · q[b,t,h]·k[b,h/g,p]) · v[b,h/g,p] over the positions p that query
+// t sees. Query t stands at position start + t. Causal: p ≤ start + t; with window w > 0 also
+// p > start + t − w. Not causal: all of [0, positions). g = heads / kv_heads.
+struct AttentionArgs {
+  int64_t batch, tokens, heads, kv_heads, head_dim;
+  int64_t positions;   // rows of k and v that hold data: start + tokens when causal with a cache
+  int64_t start;
+  bool causal;
+  int64_t window;      // 0: no window
+  float scale;
+  const float* q;      // element strides below, head rows contiguous
+  int64_t q_batch_stride, q_token_stride, q_head_stride;
+  KvView k, v;
+  float* out;          // [batch, tokens, heads, head_dim] contiguous
+  std::byte* workspace;
+};
+
+// Online softmax (Milakov & Gimelshein 2018; Dao et al. 2022): no tokens × positions matrix is
+// stored. Accumulates in float32. K and V rows are read once per group of query heads. The result
+// does not depend on the number of threads. Does not allocate. noexcept.
+size_t attention_workspace_bytes(int64_t tokens, int64_t heads, int64_t head_dim, int threads);
+void attention(ThreadPool& pool, const AttentionArgs& args);
+
+}  // namespace lumen::kernels

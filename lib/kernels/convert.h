@@ -1,0 +1,24 @@
+// Rows of any stored type to and from float.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/tensor/dtype.h"
+
+namespace lumen::kernels {
+
+// y[i] = float(x[i]) for i in [0, n). `x` is `n` consecutive elements of `dtype` starting at a
+// block boundary; for quantised types n is a multiple of the block size (formats: ggml's
+// quants.c / gguf spec; the values equal the reference dequantisation bit for bit). Integers and
+// bool convert exactly where float can. Unaligned pointers are fine. noexcept.
+void to_float(DType dtype, const void* x, float* y, int64_t n);
+
+// The inverse for f32 f16 bf16 i8 u8 i32 i64 bool (round to nearest even; integers saturate, NaN
+// to 0) and q8_0 (scale = max|x| / 127 per block of 32, as ggml).
+void from_float(DType dtype, const float* x, void* y, int64_t n);
+
+// True if a block scale of a quantised row, or an element of a float row, is NaN or infinite.
+// `n` as in to_float.
+bool has_nonfinite(DType dtype, const void* x, int64_t n);
+
+}  // namespace lumen::kernels

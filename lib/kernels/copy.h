@@ -1,0 +1,23 @@
+// Copies: strided to contiguous with type conversion, and row gathers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/pool.h"
+#include "lib/tensor/dtype.h"
+#include "lib/tensor/shape.h"
+
+namespace lumen::kernels {
+
+// y (contiguous, `to`) = x (`from`, element strides, 0 for broadcast axes). Quantised types: only
+// whole contiguous rows (last stride 1) of `from`. Conversion through float, except that equal
+// types copy bytes.
+void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strides,
+          const Shape& shape, DType to, std::byte* y);
+
+// y[i] = float(table[ids[i]]) for rows of `dim` elements of any type. Ids must be in range.
+void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t dim,
+                 const int32_t* ids, int64_t count, float* y);
+
+}  // namespace lumen::kernels

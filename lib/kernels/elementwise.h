@@ -1,0 +1,53 @@
+// Element-wise block functions: what a fused step runs, chunk by chunk, over pieces that stay in
+// L1. Compiled for every Highway target, dispatched at run time.
+#pragma once
+
+#include <cstdint>
+
+namespace lumen::kernels {
+
+// Computes out[i] = f(in[0][i], in[1][i], …) for i in [0, n) in float. Inputs and output are
+// contiguous, unaligned, non-overlapping or exactly equal to out (in place). `params` are the
+// function's constants, null where it has none. Functions are noexcept and single-threaded.
+using BlockFn = void (*)(const float* const* in, float* out, int64_t n, const float* params);
+
+// Special values follow IEEE 754 and C's <math.h> unless stated. Relative error ≤ 2 ulp for
+// + − × ÷ sqrt, ≤ 4 ulp for the others within their useful range.
+namespace block {
+void add(const float* const* in, float* out, int64_t n, const float* params);
+void sub(const float* const* in, float* out, int64_t n, const float* params);
+void mul(const float* const* in, float* out, int64_t n, const float* params);
+void div(const float* const* in, float* out, int64_t n, const float* params);
+// C fmodf: the result has the sign of the dividend.
+void mod(const float* const* in, float* out, int64_t n, const float* params);
+// 1 where in0 < in1, else 0; NaN compares false.
+void less_than(const float* const* in, float* out, int64_t n, const float* params);
+void equal(const float* const* in, float* out, int64_t n, const float* params);
+// NaN if either is NaN.
+void maximum(const float* const* in, float* out, int64_t n, const float* params);
+void minimum(const float* const* in, float* out, int64_t n, const float* params);
+// in0 != 0 ? in1 : in2.
+void where(const float* const* in, float* out, int64_t n, const float* params);
+void neg(const float* const* in, float* out, int64_t n, const float* params);
+void abs(const float* const* in, float* out, int64_t n, const float* params);
+void exp2(const float* const* in, float* out, int64_t n, const float* params);
+void log2(const float* const* in, float* out, int64_t n, const float* params);
+void exp(const float* const* in, float* out, int64_t n, const float* params);
+void log(const float* const* in, float* out, int64_t n, const float* params);
+// Accurate for |x| ≤ 1e5 (Cody-Waite reduction in three parts).
+void sin(const float* const* in, float* out, int64_t n, const float* params);
+void cos(const float* const* in, float* out, int64_t n, const float* params);
+void sqrt(const float* const* in, float* out, int64_t n, const float* params);
+void rsqrt(const float* const* in, float* out, int64_t n, const float* params);
+void recip(const float* const* in, float* out, int64_t n, const float* params);
+void tanh(const float* const* in, float* out, int64_t n, const float* params);
+// 1 / (1 + exp(−x)).
+void sigmoid(const float* const* in, float* out, int64_t n, const float* params);
+// x · sigmoid(x).
+void silu(const float* const* in, float* out, int64_t n, const float* params);
+// x/2 · (1 + tanh(√(2/π)·(x + 0.044715 x³))).
+void gelu_tanh(const float* const* in, float* out, int64_t n, const float* params);
+void relu(const float* const* in, float* out, int64_t n, const float* params);
+}  // namespace block
+
+}  // namespace lumen::kernels

@@ -1,0 +1,64 @@
+// Matrix products. Weights stay in their stored format.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "lib/base/function_ref.h"
+#include "lib/base/pool.h"
+#include "lib/tensor/dtype.h"
+
+namespace lumen::kernels {
+
+// A weight matrix [rows, cols], row-major, rows one after another without padding.
+struct Weight {
+  const void* data;
+  DType dtype;  // f32 f16 bf16 or any quantised type
+  int64_t rows;
+  int64_t cols;
+};
+
+// Called on the computing thread, once for every finished piece y[row][begin..end), while it is
+// still in cache: where a bias, a residual or an activation is applied.
+using Epilogue = FunctionRef<void(int64_t row, int64_t begin, int64_t end)>;
+
+// One `linear` call: y[i][j] = Σ_k x[i][k] · w[j][k], with the rows of all weights one after the
+// other as columns of y (q, k and v, or gate and up, in one sweep over one activation).
+struct LinearArgs {
+  const float* x;        // [m, cols], rows x_stride floats apart
+  int64_t x_stride;
+  int64_t m;
+  std::span<const Weight> weights;  // all with the same cols
+  float* y;              // [m, Σ rows], rows y_stride floats apart; does not overlap x
+  int64_t y_stride;
+  std::byte* workspace;  // linear_workspace_bytes(...), 64-byte aligned
+  const Epilogue* epilogue = nullptr;
+};
+
+// Bytes of workspace for m rows of `cols` on `threads` threads; never decreases with m.
+size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads);
+
+// For quantised weights x is first rounded to int8 per 32 columns (scale = max|x|/127 in float32)
+// on every path, so one row at a time gives what many rows at once give, up to float32 rounding;
+// products accumulate in int32 per block and float32 across blocks. For float weights x stays
+// float32 and accumulation is float32. The result does not depend on the number of threads.
+// Does not allocate. noexcept.
+void linear(ThreadPool& pool, const LinearArgs& args);
+
+// General float32 product c = a · b with any strides (elements): a is [m, k], b is [k, n],
+// c is [m, n] with contiguous rows c_stride apart. `workspace` as gemm_workspace_bytes says.
+struct GemmArgs {
+  int64_t m, n, k;
+  const float* a;
+  int64_t a_row_stride, a_col_stride;
+  const float* b;
+  int64_t b_row_stride, b_col_stride;
+  float* c;
+  int64_t c_stride;
+  std::byte* workspace;
+};
+size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
+void gemm(ThreadPool& pool, const GemmArgs& args);
+
+}  // namespace lumen::kernels

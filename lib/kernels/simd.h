@@ -1,0 +1,24 @@
+// Which instruction set the kernels run on.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lumen::kernels {
+
+// Names as users write them, best first: "avx512", "avx2", "sse4", "sse2" or "neon", "scalar".
+std::vector<std::string> compiled_simd_targets();
+
+// The subset of those that this CPU runs.
+std::vector<std::string> supported_simd_targets();
+
+// The one in use.
+std::string chosen_simd_target();
+
+// Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
+// unknown name and Error(kUnsupported) if the CPU lacks it. Call before the first kernel runs; not
+// thread-safe.
+void force_simd_target(std::string_view name);
+
+}  // namespace lumen::kernels

@@ -1,0 +1,50 @@
+#include "lib/tensor/allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+#include "lib/base/error.h"
+
+namespace lumen {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+std::atomic<int64_t> live{0}, peak{0}, count{0};
+
+void add_live(int64_t bytes) {
+  const int64_t now = live.fetch_add(bytes) + bytes;
+  int64_t seen = peak.load();
+  while (now > seen && !peak.compare_exchange_weak(seen, now)) {
+  }
+}
+
+}  // namespace
+
+Buffer allocate(size_t bytes) {
+  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+  const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  void* memory = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
+  if (memory == nullptr) {
+    fail(ErrorKind::kResource, "out of memory: cannot allocate ", human_bytes(bytes), " (",
+         human_bytes(static_cast<uint64_t>(live.load())), " in use)");
+  }
+  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
+  count.fetch_add(1);
+  add_live(static_cast<int64_t>(rounded));
+  Buffer buffer;
+  buffer.data = static_cast<std::byte*>(memory);
+  buffer.bytes = bytes;
+  buffer.owner = std::shared_ptr<void>(memory, [rounded](void* p) {
+    std::free(p);
+    live.fetch_sub(static_cast<int64_t>(rounded));
+  });
+  return buffer;
+}
+
+MemoryStats memory_stats() { return {live.load(), peak.load(), count.load()}; }
+
+}  // namespace lumen

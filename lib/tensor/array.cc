@@ -1,0 +1,49 @@
+#include "lib/tensor/array.h"
+
+#include <cstring>
+
+#include "lib/tensor/allocator.h"
+
+namespace lumen {
+
+Array Array::zeros(DType dtype, const Shape& shape) {
+  Array array;
+  array.dtype_ = dtype;
+  array.shape_ = shape;
+  auto buffer = std::make_shared<Buffer>(allocate(array.bytes()));
+  std::memset(buffer->data, 0, buffer->bytes);
+  array.data_ = buffer->data;
+  array.buffer_ = std::move(buffer);
+  return array;
+}
+
+Array Array::view(std::shared_ptr<const Buffer> buffer, size_t offset, DType dtype,
+                  const Shape& shape) {
+  Array array;
+  array.dtype_ = dtype;
+  array.shape_ = shape;
+  LUMEN_CHECK(offset <= buffer->bytes && array.bytes() <= buffer->bytes - offset);
+  array.data_ = buffer->data + offset;
+  array.buffer_ = std::move(buffer);
+  return array;
+}
+
+size_t Array::bytes() const {
+  if (shape_.elements() == 0) return 0;
+  if (shape_.rank() == 0) return static_cast<size_t>(row_bytes(dtype_, 1));
+  return static_cast<size_t>(shape_.elements() / shape_[-1] * row_bytes(dtype_, shape_[-1]));
+}
+
+std::byte* Array::mutable_data() {
+  LUMEN_CHECK(buffer_ != nullptr && buffer_->writable);
+  return data_;
+}
+
+Array Array::reshaped(const Shape& shape) const {
+  LUMEN_CHECK(shape.elements() == elements());
+  Array array = *this;
+  array.shape_ = shape;
+  return array;
+}
+
+}  // namespace lumen

@@ -1,0 +1,82 @@
+// Array: bytes with a shape and an element type. No arithmetic: that is graph/tensor.h.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "lib/base/check.h"
+#include "lib/tensor/dtype.h"
+#include "lib/tensor/shape.h"
+
+namespace lumen {
+
+// A block of memory and what keeps it alive: heap memory from the allocator, or a mapped file.
+// Shared by the arrays that point into it.
+struct Buffer {
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  bool writable = true;
+  std::shared_ptr<void> owner;  // releases the memory
+};
+
+// A contiguous row-major array. Copies share the buffer. Reading from several threads is safe;
+// writing is the caller's to order.
+class Array {
+ public:
+  Array() = default;
+
+  // New zero-filled memory, 64-byte aligned. Throws Error(kResource) if there is not enough.
+  static Array zeros(DType dtype, const Shape& shape);
+
+  // New memory holding a copy of `values`, which has shape.elements() elements.
+  template <typename T>
+  static Array from(std::span<const T> values, const Shape& shape);
+
+  // A view of `bytes` at `offset` of `buffer`; they must lie inside it.
+  static Array view(std::shared_ptr<const Buffer> buffer, size_t offset, DType dtype,
+                    const Shape& shape);
+
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  int64_t elements() const { return shape_.elements(); }
+  // Bytes of the data; rows of a quantised type are whole blocks.
+  size_t bytes() const;
+  bool empty() const { return data_ == nullptr; }
+
+  const std::byte* data() const { return data_; }
+  // Checks that the buffer is writable.
+  std::byte* mutable_data();
+
+  // The elements as T, which must match dtype().
+  template <typename T>
+  std::span<const T> as() const {
+    LUMEN_CHECK(DTypeOf<T>::value == dtype_);
+    return {reinterpret_cast<const T*>(data_), static_cast<size_t>(elements())};
+  }
+  template <typename T>
+  std::span<T> as_mutable() {
+    LUMEN_CHECK(DTypeOf<T>::value == dtype_);
+    return {reinterpret_cast<T*>(mutable_data()), static_cast<size_t>(elements())};
+  }
+
+  // The same bytes with another shape of as many elements.
+  Array reshaped(const Shape& shape) const;
+
+ private:
+  std::shared_ptr<const Buffer> buffer_;
+  std::byte* data_ = nullptr;
+  DType dtype_ = DType::kF32;
+  Shape shape_;
+};
+
+template <typename T>
+Array Array::from(std::span<const T> values, const Shape& shape) {
+  Array array = zeros(DTypeOf<T>::value, shape);
+  LUMEN_CHECK(values.size() == static_cast<size_t>(shape.elements()));
+  auto out = array.as_mutable<T>();
+  for (size_t i = 0; i < values.size(); ++i) out[i] = values[i];
+  return array;
+}
+
+}  // namespace lumen

@@ -1,0 +1,46 @@
+#include "lib/tensor/array.h"
+
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/tensor/allocator.h"
+
+using namespace lumen;
+
+TEST_CASE("an array knows its bytes, also in blocks") {
+  CHECK(Array::zeros(DType::kF32, {2, 3}).bytes() == 24);
+  CHECK(Array::zeros(DType::kQ8_0, {2, 64}).bytes() == 2 * 2 * 34);
+  CHECK(Array::zeros(DType::kI32, {}).bytes() == 4);
+  CHECK(Array::zeros(DType::kF32, {0, 3}).bytes() == 0);
+}
+
+TEST_CASE("views share memory and keep it alive") {
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  Array array = Array::from<float>(values, {2, 3});
+  Array view = array.reshaped({3, 2});
+  array.as_mutable<float>()[5] = 9;
+  array = {};
+  CHECK(view.as<float>()[5] == 9);
+}
+
+TEST_CASE("the allocator counts what lives") {
+  const auto before = memory_stats();
+  {
+    Array array = Array::zeros(DType::kF32, {1 << 20});
+    CHECK(memory_stats().live_bytes >= before.live_bytes + (4 << 20));
+    CHECK(reinterpret_cast<uintptr_t>(array.data()) % 64 == 0);
+  }
+  CHECK(memory_stats().live_bytes == before.live_bytes);
+  CHECK(memory_stats().allocations == before.allocations + 1);
+}
+
+TEST_CASE("an impossible size is an error that names it") {
+  try {
+    allocate(size_t{1} << 60);
+    FAIL();
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kResource);
+    CHECK(std::string(error.what()).find("1.0 EiB") != std::string::npos);
+  }
+}
