@@ -37,7 +37,7 @@ void run_cases(const std::string& folder, const std::function<void(const std::st
     const std::string expect = get_string(one, "expect");
     std::string message;
     CAPTURE(path, expect, get_string(one, "why"));
-    const auto& reader = expect == "accept_header" ? read_header
+    const auto& reader = expect == "accept_header"                          ? read_header
                          : expect == "reject_model" || expect == "no_crash" ? read_model
                                                                             : read;
     const Outcome outcome = outcome_of([&] { reader(path); }, message);

@@ -299,10 +299,21 @@ class GgufParser {
         expected = (Checked(expected) + tensor.bytes).align_up(file.alignment).value();
       });
     }
-    const uint64_t padded_end = Checked(end).align_up(file.alignment).value();
-    if (buffer_->bytes > padded_end && !options_.allow_trailing) {
-      fail(ErrorKind::kMalformed, "the data end at byte ", padded_end, ", but the file has ",
-           buffer_->bytes, " bytes");
+    check_end(end, Checked(end).align_up(file.alignment).value());
+  }
+
+  // The file ends with the last tensor's data, which most writers pad to the alignment; a part of
+  // the padding means that the file was cut.
+  void check_end(uint64_t end, uint64_t padded_end) const {
+    const uint64_t bytes = buffer_->bytes;
+    if (bytes == end || bytes == padded_end) return;
+    if (bytes < padded_end && !options_.header_only) {
+      fail(ErrorKind::kMalformed, "the file has ", bytes, " bytes, expected ", padded_end,
+           " (truncated download?)");
+    }
+    if (bytes > padded_end && !options_.allow_trailing) {
+      fail(ErrorKind::kMalformed, "the data end at byte ", padded_end, ", but the file has ", bytes,
+           " bytes");
     }
   }
 
