@@ -161,9 +161,9 @@ void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
       fail(ErrorKind::kMalformed, "a tensor name of ", name.size(), " bytes; the limit is ",
            limits::kTensorNameBytes);
     }
-    with_context(str("tensor ", quoted(name)), [&, &tensor_name = name, &tensor_entry = entry] {
-      file.tensors.push_back(read_entry(tensor_name, tensor_entry));
-    });
+    const auto place = [&tensor = name] { return str("tensor ", quoted(tensor)); };
+    file.tensors.push_back(with_context(
+        place, [&tensor = name, &fields = entry] { return read_entry(tensor, fields); }));
     file.tensors.back().part = static_cast<uint32_t>(file.parts.size());
   }
   place_tensors(file, first, reader.offset(), buffer->bytes);
