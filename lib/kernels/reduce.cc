@@ -110,8 +110,12 @@ HWY_INLINE void reduce_columns(const float* x, int64_t rows, int64_t stride, int
   store_partial(reduce_rows<Op>(x + i, rows, stride, load), d, y + i, count);
 }
 
-float sum_span(const float* x, int64_t n) { return reduce_span<Sum>(x, n); }
-float max_span(const float* x, int64_t n) { return reduce_span<Maximum>(x, n); }
+float sum_span(const float* x, int64_t n) {
+  return reduce_span<Sum>(x, n);
+}
+float max_span(const float* x, int64_t n) {
+  return reduce_span<Maximum>(x, n);
+}
 void sum_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(x, rows, stride, columns, y);
 }
