@@ -10,8 +10,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/convert.cc"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
 #include "lib/kernels/quant_blocks-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -7,9 +7,10 @@
 #define LUMEN_KERNELS_FLOAT16_INL_H_
 #endif
 
+#include <hwy/highway.h>
+
 #include <cstdint>
 
-#include "hwy/highway.h"
 #include "lib/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
