@@ -84,29 +84,34 @@ void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
   }
 }
 
-// y[r][i] = x[i · column_stride + r · row_stride] for a rows × columns piece of y whose rows are
-// y_stride elements apart. By tiles: a cache line of x serves several rows of y before it is
-// evicted.
+// y[r][i] = x[i · column_stride + r] for a rows × columns piece of y whose rows are y_stride
+// elements apart. By square tiles of one cache line a side, through a buffer: each line of x and y
+// is touched once, even where strides of a power of two make them compete for one cache set.
 template <class T>
-void transpose(const std::byte* x, int64_t row_stride, int64_t column_stride, int64_t rows,
-               int64_t columns, int64_t y_stride, std::byte* y) {
-  constexpr int64_t kTileRows = 64 / sizeof(T), kTileColumns = 64;
+void transpose(const std::byte* x, int64_t column_stride, int64_t rows, int64_t columns,
+               int64_t y_stride, std::byte* y) {
+  constexpr int64_t kTile = 64 / sizeof(T);
   constexpr auto kSize = static_cast<int64_t>(sizeof(T));
-  for (int64_t row = 0; row < rows; row += kTileRows) {
-    const int64_t row_end = std::min(rows, row + kTileRows);
-    for (int64_t column = 0; column < columns; column += kTileColumns) {
-      const int64_t count = std::min(kTileColumns, columns - column);
-      for (int64_t r = row; r < row_end; ++r) {
-        gather<T>(x + (r * row_stride + column * column_stride) * kSize, column_stride,
-                  y + (r * y_stride + column) * kSize, count);
+  alignas(64) T lines[kTile][kTile] = {}, turned[kTile];
+  for (int64_t row = 0; row < rows; row += kTile) {
+    const int64_t row_count = std::min(rows - row, kTile);
+    for (int64_t column = 0; column < columns; column += kTile) {
+      const int64_t column_count = std::min(columns - column, kTile);
+      for (int64_t c = 0; c < column_count; ++c) {
+        std::memcpy(lines[c], x + ((column + c) * column_stride + row) * kSize,
+                    static_cast<size_t>(row_count * kSize));
+      }
+      for (int64_t r = 0; r < row_count; ++r) {
+        for (int64_t c = 0; c < kTile; ++c) turned[c] = lines[c][r];
+        std::memcpy(y + ((row + r) * y_stride + column) * kSize, turned,
+                    static_cast<size_t>(column_count * kSize));
       }
     }
   }
 }
 
 using GatherKernel = void (*)(const std::byte*, int64_t, std::byte*, int64_t);
-using TransposeKernel = void (*)(const std::byte*, int64_t, int64_t, int64_t, int64_t, int64_t,
-                                 std::byte*);
+using TransposeKernel = void (*)(const std::byte*, int64_t, int64_t, int64_t, int64_t, std::byte*);
 
 GatherKernel gather_kernel(int element_bytes) {
   switch (element_bytes) {
@@ -212,7 +217,7 @@ void copy_transposed(ThreadPool& pool, int element_bytes, const std::byte* x, co
     for (int64_t task = begin; task < end; ++task) {
       const int64_t matrix = task / bands, row = task % bands * kBand;
       const RowCursor cursor(axes, axes.rank - 2, matrix);
-      kernel(x + (cursor.offset() + row) * element_bytes, 1, column_stride,
+      kernel(x + (cursor.offset() + row) * element_bytes, column_stride,
              std::min(kBand, rows - row), columns, columns,
              y + (matrix * rows + row) * columns * element_bytes);
     }
