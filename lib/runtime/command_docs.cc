@@ -35,7 +35,9 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
   return text;
 }
 
-bool is_switch(const CLI::Option& option) { return option.get_expected_max() == 0; }
+bool is_switch(const CLI::Option& option) {
+  return option.get_expected_max() == 0;
+}
 
 std::vector<const CLI::Option*> visible_flags(const CLI::App& app) {
   return app.get_options([](const CLI::Option* option) {
@@ -106,7 +108,9 @@ std::string shell_quoted(const std::string& text) {
   return "'" + replace_all(text, "'", "'\\''") + "'";
 }
 
-std::string identifier(std::string name) { return "_" + replace_all(std::move(name), "-", "_"); }
+std::string identifier(std::string name) {
+  return "_" + replace_all(std::move(name), "-", "_");
+}
 
 // The tool's verbs, each with its options; a tool without verbs counts as its own.
 std::vector<const CLI::App*> levels(const CLI::App& app) {
@@ -190,8 +194,9 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
   for (const auto& [command, meaning] : examples) {
     out += ".TP\n.B " + roff(command) + "\n" + roff(meaning) + ".\n";
   }
-  out += ".SH ENVIRONMENT\n.TP\n.B LUMEN_SIMD\nForces an instruction set: avx512, avx2, sse4, sse2 "
-         "or scalar.\n.TP\n.B NO_COLOR\nIf set, nothing is coloured.\n";
+  out +=
+      ".SH ENVIRONMENT\n.TP\n.B LUMEN_SIMD\nForces an instruction set: avx512, avx2, sse4, sse2 "
+      "or scalar.\n.TP\n.B NO_COLOR\nIf set, nothing is coloured.\n";
   return out;
 }
 
@@ -252,8 +257,8 @@ std::string fish_completion(const CLI::App& app) {
   std::string out = "# fish completion for " + app.get_name() + "\n";
   for (const CLI::App* level : levels(app)) {
     if (level != &app) {
-      out += "complete -c " + app.get_name() + " -n __fish_use_subcommand -a " +
-             level->get_name() + " -d " + shell_quoted(level->get_description()) + "\n";
+      out += "complete -c " + app.get_name() + " -n __fish_use_subcommand -a " + level->get_name() +
+             " -d " + shell_quoted(level->get_description()) + "\n";
     }
     for (const CLI::Option* option : visible_flags(*level)) {
       out += "complete -c " + app.get_name();

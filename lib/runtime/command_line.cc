@@ -85,8 +85,9 @@ void CommandLine::add(const std::vector<Field>& fields) {
 }
 
 void CommandLine::add_positional(const Field& field) {
-  verb_->add_option_function<std::string>(
-           upper(field.name), [set = field.set](const std::string& text) { set(text); }, field.help)
+  verb_
+      ->add_option_function<std::string>(
+          upper(field.name), [set = field.set](const std::string& text) { set(text); }, field.help)
       ->type_name("")
       ->group(group_);
 }

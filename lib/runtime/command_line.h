@@ -16,6 +16,8 @@ class CommandLine {
  public:
   // `purpose` is one sentence for --help and the man page.
   CommandLine(std::string tool, std::string purpose);
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
 
   // Starts a group of options: a heading in the help.
   void group(std::string heading) { group_ = std::move(heading); }
@@ -43,8 +45,6 @@ class CommandLine {
   std::optional<int> parse(int argc, const char* const* argv);
 
  private:
-  void print_version() const;
-
   CLI::App app_;
   CLI::App* verb_ = &app_;
   std::string group_ = "Options";

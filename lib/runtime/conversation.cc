@@ -19,27 +19,33 @@ constexpr const char* kAssistant = "assistant";
 }  // namespace
 
 Conversation::Conversation(const PromptFormat& format, Generator& generator,
-                           std::string system_prompt)
-    : format_(format), generator_(generator) {
-  reset(std::move(system_prompt));
+                           std::string system_prompt, std::function<void(int)> on_drop)
+    : format_(format), generator_(generator), on_drop_(std::move(on_drop)) {
+  set_system_prompt(std::move(system_prompt));
 }
 
 std::string Conversation::system_prompt() const {
   return !messages_.empty() && messages_[0].role == kSystem ? messages_[0].content : "";
 }
 
-void Conversation::reset(std::string system_prompt) {
-  messages_.clear();
-  if (!system_prompt.empty()) messages_.push_back({kSystem, std::move(system_prompt)});
+void Conversation::reset() {
+  messages_.resize(system_prompt().empty() ? 0 : 1);
+}
+
+void Conversation::set_system_prompt(std::string system_prompt) {
+  if (!messages_.empty() && messages_[0].role == kSystem) messages_.erase(messages_.begin());
+  if (!system_prompt.empty()) {
+    messages_.insert(messages_.begin(), {kSystem, std::move(system_prompt)});
+  }
 }
 
 GenerationResult Conversation::answer(const std::string& user_text, Sampler& sampler,
                                       const GenerationOptions& options, TextSink sink,
-                                      const volatile bool* stop, int* dropped_turns) {
+                                      const volatile bool* stop) {
   const auto before = messages_;
   messages_.push_back({kUser, user_text});
   try {
-    const auto prompt = fit_prompt(dropped_turns);
+    const auto prompt = fit_prompt(options);
     const bool continues_text = !format_.chat_template().has_value();
     auto result = generator_.generate(prompt, sampler, options, continues_text, sink, stop);
     messages_.push_back({kAssistant, result.text});
@@ -51,15 +57,14 @@ GenerationResult Conversation::answer(const std::string& user_text, Sampler& sam
 }
 
 GenerationResult Conversation::retry(Sampler& sampler, const GenerationOptions& options,
-                                     TextSink sink, const volatile bool* stop,
-                                     int* dropped_turns) {
+                                     TextSink sink, const volatile bool* stop) {
   const auto before = messages_;
   const auto last = std::find_if(before.rbegin(), before.rend(),
                                  [](const Message& message) { return message.role == kUser; });
   if (last == before.rend()) fail(ErrorKind::kUsage, "there is no message to answer again");
   undo();
   try {
-    return answer(last->content, sampler, options, sink, stop, dropped_turns);
+    return answer(last->content, sampler, options, sink, stop);
   } catch (...) {
     messages_ = before;
     throw;
@@ -75,16 +80,18 @@ bool Conversation::undo() {
   return false;
 }
 
-// Leaves room for the answer: at least a quarter of the context, as far as turns can be dropped.
-std::vector<int32_t> Conversation::fit_prompt(int* dropped_turns) {
+// Leaves room for the answer: max_tokens, but not more than a quarter of the context.
+std::vector<int32_t> Conversation::fit_prompt(const GenerationOptions& options) {
   const int64_t context = generator_.model().context();
-  if (dropped_turns) *dropped_turns = 0;
+  const int64_t room = std::min(options.max_tokens.value_or(context), context / 4);
   auto ids = prompt();
-  while (static_cast<int64_t>(ids.size()) > context - context / 4 && drop_oldest_turn()) {
-    if (dropped_turns) ++*dropped_turns;
+  int dropped = 0;
+  while (static_cast<int64_t>(ids.size()) > context - room && drop_oldest_turn()) {
+    ++dropped;
     ids = prompt();
   }
   check_prompt_size(ids.size(), context);
+  if (dropped > 0 && on_drop_) on_drop_(dropped);
   return ids;
 }
 
@@ -98,34 +105,43 @@ bool Conversation::drop_oldest_turn() {
 }
 
 void Conversation::save(const std::string& path) const {
-  io::AtomicFile file(path);
+  io::Json messages = io::Json::array();
   for (const Message& message : messages_) {
-    const io::Json line = {{"role", message.role},
-                           {"content", to_valid_utf8(message.content)}};
-    file.write(line.dump() + "\n");
+    messages.push_back(
+        io::Json{{"role", message.role}, {"content", to_valid_utf8(message.content)}});
   }
-  file.commit();
+  io::write_file_atomically(path, io::Json{{"messages", std::move(messages)}}.dump() + "\n");
 }
 
-void Conversation::load(const std::string& path) { messages_ = read_messages(path); }
+void Conversation::load(const std::string& path) {
+  messages_ = read_messages(path);
+}
 
 std::vector<Message> read_messages(const std::string& path) {
   const std::string content = io::read_file(path, limits::kPromptBytes);
   std::vector<Message> messages;
+  auto add = [&](const io::Json& object) {
+    Message message{io::get_string(object, "role"), io::get_string(object, "content")};
+    const bool known = message.role == kUser || message.role == kAssistant;
+    if (!known && !(message.role == kSystem && messages.empty())) {
+      fail(ErrorKind::kMalformed, "role ", quoted(message.role),
+           " is not user or assistant (or system, first)");
+    }
+    messages.push_back(std::move(message));
+  };
   std::string_view rest = content;
   for (int number = 1; !rest.empty(); ++number) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     if (line.empty()) continue;
     with_context(str(path, ": line ", number), [&] {
-      const io::Json object = io::parse_json(line, "message");
-      Message message{io::get_string(object, "role"), io::get_string(object, "content")};
-      const bool known = message.role == kUser || message.role == kAssistant;
-      if (!known && !(message.role == kSystem && messages.empty())) {
-        fail(ErrorKind::kMalformed, "role ", quoted(message.role),
-             " is none of user, assistant, or system in the first line");
+      const io::Json object = io::parse_json(line, "JSON");
+      const io::Json* list = io::find_value(object, "messages");
+      if (!list) return add(object);
+      if (!list->is_array()) {
+        fail(ErrorKind::kMalformed, "messages: expected an array, found ", io::describe(list));
       }
-      messages.push_back(std::move(message));
+      for (const io::Json& element : *list) add(element);
     });
   }
   return messages;

@@ -80,11 +80,16 @@ class TextBuilder {
 
 std::string_view name(StopReason reason) {
   switch (reason) {
-    case StopReason::kEos: return "eos";
-    case StopReason::kStop: return "stop";
-    case StopReason::kLength: return "length";
-    case StopReason::kContext: return "context";
-    case StopReason::kInterrupted: return "interrupted";
+    case StopReason::kEos:
+      return "eos";
+    case StopReason::kStop:
+      return "stop";
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kContext:
+      return "context";
+    case StopReason::kInterrupted:
+      return "interrupted";
   }
   return "";
 }
@@ -140,8 +145,7 @@ Generator::Generator(LanguageModel& model, std::shared_ptr<const text::Tokenizer
 }
 
 std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt,
-                                              GenerationResult& result,
-                                              const volatile bool* stop) {
+                                              GenerationResult& result, const volatile bool* stop) {
   // The last token is fed even if it is in the cache: its logits are needed.
   const auto limit = static_cast<ptrdiff_t>(std::min(cached_.size(), prompt.size() - 1));
   const auto common =
@@ -182,7 +186,8 @@ GenerationResult Generator::generate(std::span<const int32_t> prompt, Sampler& s
       break;
     }
     if (result.completion_tokens() == budget) {
-      result.stop_reason = budget == options.max_tokens ? StopReason::kLength : StopReason::kContext;
+      result.stop_reason =
+          budget == options.max_tokens ? StopReason::kLength : StopReason::kContext;
       break;
     }
     const int32_t token = sampler.sample(logits);

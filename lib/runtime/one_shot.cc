@@ -5,6 +5,7 @@
 #include "lib/runtime/conversation.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/report.h"
 #include "lib/runtime/run.h"
 #include "lib/runtime/signals.h"
 #include "lib/runtime/text_commands.h"
@@ -35,8 +36,8 @@ Prompt make_prompt(const RunOptions& options, const Session& session, const std:
 void check_ids(const std::vector<int32_t>& ids, int64_t vocab) {
   for (const int32_t id : ids) {
     if (id >= vocab) {
-      fail(ErrorKind::kMalformed, "token id ", id, " of the prompt is not below the model's ", vocab,
-           " tokens");
+      fail(ErrorKind::kMalformed, "token id ", id, " of the prompt is not below the model's ",
+           vocab, " tokens");
     }
   }
 }
@@ -51,8 +52,10 @@ void show_prompt(const Prompt& prompt) {
 }
 
 io::Json sampling_json(const SamplingSettings& settings) {
-  return {{"temperature", settings.temperature}, {"top_k", settings.top_k},
-          {"top_p", settings.top_p},             {"min_p", settings.min_p},
+  return {{"temperature", settings.temperature},
+          {"top_k", settings.top_k},
+          {"top_p", settings.top_p},
+          {"min_p", settings.min_p},
           {"repeat_penalty", settings.repeat_penalty}};
 }
 

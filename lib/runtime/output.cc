@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 
 #include "lib/base/error.h"
@@ -31,8 +30,12 @@ void write_all(int descriptor, std::string_view text, std::string_view name) {
   }
 }
 
-void write_stdout(std::string_view text) { write_all(STDOUT_FILENO, text, "standard output"); }
-void write_stderr(std::string_view text) { write_all(STDERR_FILENO, text, "standard error"); }
+void write_stdout(std::string_view text) {
+  write_all(STDOUT_FILENO, text, "standard output");
+}
+void write_stderr(std::string_view text) {
+  write_all(STDERR_FILENO, text, "standard error");
+}
 
 void append_safe_text(std::string& out, std::string_view text, TextSafety safety) {
   if (safety == TextSafety::kRaw) {
@@ -51,13 +54,8 @@ void append_safe_text(std::string& out, std::string_view text, TextSafety safety
   }
 }
 
-bool is_terminal(int descriptor) { return ::isatty(descriptor) == 1; }
-
-bool terminal_has_colour(int descriptor) {
-  const char* no_colour = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  return is_terminal(descriptor) && !(no_colour && *no_colour) && term && *term &&
-         std::string_view(term) != "dumb";
+bool is_terminal(int descriptor) {
+  return ::isatty(descriptor) == 1;
 }
 
 }  // namespace lumen::runtime

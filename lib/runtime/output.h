@@ -29,8 +29,4 @@ void append_safe_text(std::string& out, std::string_view text, TextSafety safety
 
 bool is_terminal(int descriptor);
 
-// True if escape sequences may be used on standard error or output: a terminal that is not "dumb",
-// and NO_COLOR is not set (https://no-color.org).
-bool terminal_has_colour(int descriptor);
-
 }  // namespace lumen::runtime

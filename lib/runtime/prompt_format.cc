@@ -10,9 +10,9 @@ namespace {
 
 // Control tokens with which published chat formats close a turn. Some models do not list theirs as
 // an end token; one that their chat template uses ends an answer all the same.
-constexpr const char* kTurnEnds[] = {"<|im_end|>", "<|eot_id|>",      "<|eom_id|>", "<|end|>",
-                                     "</s>",       "<end_of_turn>",   "<|end_of_turn|>",
-                                     "<|eot|>",    "<|end_of_text|>", "<|endoftext|>"};
+constexpr const char* kTurnEnds[] = {
+    "<|im_end|>",    "<|eot_id|>",      "<|eom_id|>", "<|end|>",         "</s>",
+    "<end_of_turn>", "<|end_of_turn|>", "<|eot|>",    "<|end_of_text|>", "<|endoftext|>"};
 
 std::shared_ptr<const text::Tokenizer> load_vocabulary(const io::ModelFiles& files,
                                                        const std::string& tokenizer_path) {

@@ -20,7 +20,7 @@ int run_chat(const RunOptions& options) {
   tell_notices(session);
   SignalWatch signals;
   LineEditor editor(signals, options.no_history ? "" : history_path());
-  Chat chat(session, options, editor, signals);
+  Chat chat(session, options, editor, signals, write_stdout);
   return chat.run();
 }
 

@@ -36,25 +36,24 @@ void RunOptions::check() const {
   }
 }
 
-CommandLine run_command_line(RunOptions& options) {
-  CommandLine line("lumen-run", "Chat with a language model, or let it answer or continue a text.");
+void declare(CommandLine& line, RunOptions& options) {
   line.add_positional(text_field("model", "MODEL",
                                  "GGUF file, Hugging Face directory or org/name in its cache, "
                                  "llama2.c .bin (built-in)",
                                  options.model));
 
   line.group("Prompt");
-  line.add(text_field("prompt", "TEXT", "answer this and exit; piped stdin is appended",
-                      options.prompt),
-           "p");
+  line.add(
+      text_field("prompt", "TEXT", "answer this and exit; piped stdin is appended", options.prompt),
+      "p");
   line.add(text_field("system", "TEXT", "system prompt", options.system), "s");
   line.add(switch_field("raw", "continue the prompt as it is, without chat template", options.raw));
   line.add(text_field("ids", "JSON", "the prompt as token ids: '[1, 2, 3]'", options.ids));
   line.add(number_field("max-tokens", "end the answer after N tokens (when the context is full)",
                         options.max_tokens, 0, limits::kContext),
            "n");
-  line.add(list_field("stop", "TEXT", "end the answer before this text (repeatable)",
-                      options.stop));
+  line.add(
+      list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
 
   line.group("Sampling");
   line.add(options.sampling.fields());
@@ -80,17 +79,17 @@ CommandLine run_command_line(RunOptions& options) {
                         options.show_prompt));
   line.add(text_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
                       options.logits));
-  line.add(switch_field("no-history", "do not keep the lines typed in the chat",
-                        options.no_history));
+  line.add(
+      switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
 
   line.group("Without generating");
-  line.add(switch_field("tokenize", "print the prompt's token ids as a JSON array",
-                        options.tokenize));
+  line.add(
+      switch_field("tokenize", "print the prompt's token ids as a JSON array", options.tokenize));
   line.add(switch_field("detokenize", "print the text of the ids (JSON array) on stdin",
                         options.detokenize));
   line.add(switch_field("jsonl", "for both: one JSON string or array per line", options.jsonl));
-  line.add(choice_field("special", "for both: add, or keep, control tokens (true)",
-                        options.special, {"true", "false"}));
+  line.add(choice_field("special", "for both: add, or keep, control tokens (true)", options.special,
+                        {"true", "false"}));
   line.add(text_field("render", "FILE.jinja", "print a chat template rendered with --context",
                       options.render));
   line.add(text_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",
@@ -100,7 +99,6 @@ CommandLine run_command_line(RunOptions& options) {
   line.add_example("lumen-run", "chat with the built-in model");
   line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
   line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "ask about a text");
-  return line;
 }
 
 }  // namespace lumen::runtime

@@ -36,7 +36,7 @@ struct RunOptions {
   void check() const;
 };
 
-// The command line of lumen-run, writing to `options`.
-CommandLine run_command_line(RunOptions& options);
+// Adds the options of lumen-run to `line`; they write to `options`.
+void declare(CommandLine& line, RunOptions& options);
 
 }  // namespace lumen::runtime

@@ -69,7 +69,9 @@ void Sampler::begin(std::span<const int32_t> tokens) {
   for (const int32_t id : tokens.last(std::min(tokens.size(), window_.size()))) accept(id);
 }
 
-void Sampler::accept(int32_t token) { window_[accepted_++ % window_.size()] = token; }
+void Sampler::accept(int32_t token) {
+  window_[accepted_++ % window_.size()] = token;
+}
 
 int32_t Sampler::sample(std::span<const float> logits) {
   LUMEN_CHECK(logits.size() == weights_.size());
@@ -133,7 +135,8 @@ void Sampler::keep_top_p() {
   if (sorted_ == 0) sort_prefix(0, std::min<size_t>(64, candidates_.size()));
   const float largest = candidates_[0].logit;
   double total = 0;
-  for (const Candidate& candidate : candidates_) total += std::exp(double{candidate.logit} - largest);
+  for (const Candidate& candidate : candidates_)
+    total += std::exp(double{candidate.logit} - largest);
   // Sorts ever larger pieces only until the sum is reached: usually the first is enough.
   double sum = 0;
   for (size_t i = 0; i < candidates_.size(); ++i) {

@@ -88,7 +88,7 @@ class Sampler {
   Philox random_;
   std::vector<Candidate> candidates_;
   std::vector<double> weights_;
-  size_t sorted_ = 0;  // candidates_[0, sorted_) are in order and before all others
+  size_t sorted_ = 0;            // candidates_[0, sorted_) are in order and before all others
   std::vector<int32_t> window_;  // the last tokens of the text, a ring
   size_t accepted_ = 0;
 };

@@ -68,7 +68,9 @@ SignalWatch::~SignalWatch() {
   g_wake[0] = g_wake[1] = -1;
 }
 
-const volatile bool* SignalWatch::stop_flag() const { return &g_stop; }
+const volatile bool* SignalWatch::stop_flag() const {
+  return &g_stop;
+}
 
 bool SignalWatch::take_interrupt() {
   const bool interrupted = g_interrupted != 0;
@@ -77,7 +79,9 @@ bool SignalWatch::take_interrupt() {
   return interrupted;
 }
 
-int SignalWatch::termination() const { return g_termination; }
+int SignalWatch::termination() const {
+  return g_termination;
+}
 
 SignalWatch::Wait SignalWatch::wait_readable(int descriptor) {
   for (;;) {

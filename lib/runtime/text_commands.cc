@@ -120,8 +120,8 @@ void run_detokenize(const RunOptions& options) {
 void run_render(const RunOptions& options) {
   io::Json variables = io::read_json(*options.render_context);
   if (!variables.is_object()) {
-    fail(ErrorKind::kMalformed, *options.render_context, ": expected an object of variables, found ",
-         io::describe(&variables));
+    fail(ErrorKind::kMalformed, *options.render_context,
+         ": expected an object of variables, found ", io::describe(&variables));
   }
   // transformers gives these to every template, as none if there are none.
   for (const char* name : {"tools", "documents"}) {

@@ -63,6 +63,8 @@ std::string limits_text() {
   return out;
 }
 
-std::string installed_data_directory() { return LUMEN_DATA_DIRECTORY; }
+std::string installed_data_directory() {
+  return LUMEN_DATA_DIRECTORY;
+}
 
 }  // namespace lumen::runtime
