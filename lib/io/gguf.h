@@ -31,8 +31,11 @@ enum class GgufType : uint32_t {
   kF64,
 };
 std::string_view name(GgufType type);
+// Bytes of one value of a number type or bool.
+size_t scalar_bytes(GgufType type);
 
 class GgufMetadata;
+struct GgufEntry;
 
 // A value of the metadata: a view that is valid while its GgufFile lives. The accessors convert
 // among number types and throw Error(kMalformed) naming key, found and expected type otherwise.
@@ -59,8 +62,21 @@ class GgufValue {
  private:
   friend class GgufMetadata;
   GgufValue(const GgufMetadata& metadata, size_t entry) : metadata_(&metadata), entry_(entry) {}
+  const GgufEntry& entry() const;
+  std::string_view payload(size_t i) const;  // of a number, or of an array's i-th number
   const GgufMetadata* metadata_;
   size_t entry_;
+};
+
+// Where a key-value pair lies in the metadata section.
+struct GgufEntry {
+  uint32_t key_offset;  // into the section
+  uint32_t key_bytes;
+  GgufType type;
+  GgufType element_type;  // of an array; otherwise = type
+  uint32_t value_offset;  // into the section: payload of a scalar, first element of an array
+  uint32_t count;         // elements of an array, bytes of a string
+  uint32_t first_string;  // into the table of strings, for an array of strings
 };
 
 // The key-value pairs of a file, in its order. Holds a copy of the encoded section (a change of
@@ -79,6 +95,7 @@ class GgufMetadata {
   // fallback is given), of another type, or out of [lo, hi].
   int64_t get_int(std::string_view key, int64_t lo, int64_t hi) const;
   int64_t get_int(std::string_view key, int64_t lo, int64_t hi, int64_t fallback) const;
+  double get_number(std::string_view key) const;
   double get_number(std::string_view key, double fallback) const;
   bool get_bool(std::string_view key, bool fallback) const;
   std::string_view get_string(std::string_view key) const;
@@ -87,21 +104,13 @@ class GgufMetadata {
  private:
   friend class GgufValue;
   friend class GgufParser;
-  struct Entry {
-    uint32_t key_offset;  // into section_
-    uint32_t key_bytes;
-    GgufType type;
-    GgufType element_type;  // of an array; otherwise = type
-    uint32_t value_offset;  // into section_: payload of a scalar, first element of an array
-    uint32_t count;         // elements of an array, bytes of a string
-    uint32_t first_string;  // into string_offsets_, for an array of strings
-  };
-  std::string_view text(uint32_t offset, uint32_t bytes) const {
+  GgufValue get(std::string_view key) const;
+  std::string_view text(uint64_t offset, uint64_t bytes) const {
     return std::string_view(section_).substr(offset, bytes);
   }
 
   std::string section_;
-  std::vector<Entry> entries_;
+  std::vector<GgufEntry> entries_;
   std::vector<uint32_t> string_offsets_;  // of the length field of every string of an array
   NameIndex index_;
 };

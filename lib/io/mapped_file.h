@@ -10,6 +10,9 @@
 
 namespace lumen::io {
 
+// `path` as errors name it: without control and bidirectional-override characters.
+std::string place_of(const std::string& path);
+
 // Maps the whole regular file at `path` read-only; symbolic links are followed, nothing is read
 // yet. The buffer is not writable and unmaps the file when its last user goes. Never blocks on a
 // FIFO or device. If the file shrinks while mapped, touching the lost pages raises SIGBUS: the

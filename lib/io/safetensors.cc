@@ -1,0 +1,274 @@
+#include "lib/io/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+
+#include "lib/base/checked.h"
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/byte_reader.h"
+#include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/name_index.h"
+
+namespace lumen::io {
+namespace {
+
+// Bits per element of the types in the format's specification.
+constexpr struct {
+  std::string_view name;
+  uint64_t bits;
+} kTypes[] = {
+    {"BOOL", 8},    {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
+    {"F8_E8M0", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},    {"BF16", 16},
+    {"I32", 32},    {"U32", 32}, {"F32", 32}, {"I64", 64},    {"U64", 64},
+    {"F64", 64},    {"C64", 64}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6},
+};
+
+uint64_t bits_of(const std::string& type) {
+  for (const auto& known : kTypes) {
+    if (known.name == type) return known.bits;
+  }
+  fail(ErrorKind::kMalformed, "unknown dtype ", quoted(type));
+}
+
+std::optional<DType> dtype_of(const std::string& type) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (kDTypes[i].safetensors == type) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
+uint64_t natural(const Json& value, std::string_view what) {
+  if (!value.is_number_unsigned()) {
+    fail(ErrorKind::kMalformed, what, ": found ", describe(&value), ", expected an integer ≥ 0");
+  }
+  return value.get<uint64_t>();
+}
+
+const Json::array_t& array_member(const Json& object, std::string_view key) {
+  const Json* value = find(object, key);
+  if (value == nullptr || !value->is_array()) {
+    fail(ErrorKind::kMalformed, "key ", quoted(key), ": found ", describe(value),
+         ", expected an array");
+  }
+  return value->get_ref<const Json::array_t&>();
+}
+
+// The table entry of one tensor; its offset still counts from the start of the data section.
+SafetensorsTensor read_entry(const std::string& name, const Json& entry) {
+  if (!entry.is_object()) {
+    fail(ErrorKind::kMalformed, "found ", describe(&entry), ", expected an object");
+  }
+  SafetensorsTensor tensor;
+  tensor.name = name;
+  tensor.type = get_string(entry, "dtype");
+  tensor.dtype = dtype_of(tensor.type);
+  const auto& extents = array_member(entry, "shape");
+  if (extents.size() > limits::kTensorDims) {
+    fail(ErrorKind::kMalformed, extents.size(), " dimensions; the limit is ", limits::kTensorDims);
+  }
+  Checked elements = 1;
+  for (const Json& extent : extents) {
+    tensor.shape.push_back(narrow<int64_t>(natural(extent, "'shape'")));
+    elements = elements * static_cast<uint64_t>(tensor.shape[-1]);
+  }
+  narrow<int64_t>(elements.value());
+  const auto& range = array_member(entry, "data_offsets");
+  if (range.size() != 2) fail(ErrorKind::kMalformed, "'data_offsets' must be two integers");
+  const uint64_t begin = natural(range[0], "'data_offsets'");
+  const uint64_t end = natural(range[1], "'data_offsets'");
+  const uint64_t bits = (elements * bits_of(tensor.type)).value();
+  if (bits % 8 != 0) fail(ErrorKind::kMalformed, "its data are no whole number of bytes");
+  if (end < begin || end - begin != bits / 8) {
+    fail(ErrorKind::kMalformed, "shape ", to_string(tensor.shape), " of ", tensor.type, " needs ",
+         bits / 8, " bytes, 'data_offsets' say ", begin, " to ", end);
+  }
+  tensor.offset = begin;
+  tensor.bytes = bits / 8;
+  return tensor;
+}
+
+void read_metadata(const Json& metadata, SafetensorsFile& file) {
+  if (!metadata.is_object()) {
+    fail(ErrorKind::kMalformed, "'__metadata__': found ", describe(&metadata),
+         ", expected an object");
+  }
+  for (const auto& [key, value] : metadata.get_ref<const Json::object_t&>()) {
+    if (!value.is_string()) {
+      fail(ErrorKind::kMalformed, "'__metadata__': ", quoted(key), " is ", describe(&value),
+           ", expected a string");
+    }
+    file.metadata.emplace_back(key, value.get<std::string>());
+  }
+}
+
+// Checks that the tensors from `first` on partition the data section, bytes `data_begin` to the
+// end of the file, and turns their offsets into offsets in the file.
+void place_tensors(SafetensorsFile& file, size_t first, uint64_t data_begin, uint64_t file_bytes) {
+  std::sort(file.tensors.begin() + static_cast<ptrdiff_t>(first), file.tensors.end(),
+            [](const SafetensorsTensor& a, const SafetensorsTensor& b) {
+              return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+            });
+  uint64_t expected = 0;
+  for (size_t i = first; i < file.tensors.size(); ++i) {
+    SafetensorsTensor& tensor = file.tensors[i];
+    if (tensor.offset != expected) {
+      fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), ": its data begin at ",
+           tensor.offset, ", expected ", expected, " (overlap or hole)");
+    }
+    expected = (Checked(expected) + tensor.bytes).value();
+    tensor.offset = (Checked(data_begin) + tensor.offset).value();
+  }
+  const uint64_t end = (Checked(data_begin) + expected).value();
+  if (end != file_bytes) {
+    fail(ErrorKind::kMalformed, "the tensors end at byte ", end, ", but the file has ", file_bytes,
+         " bytes", end > file_bytes ? " (truncated download?)" : "");
+  }
+}
+
+// Adds one file to `file` as its next part. Keys of the header are unique, so names are as well.
+void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
+  constexpr int kHeaderDepth = 4;  // header, tensor, array; one to spare
+  const std::span<const std::byte> all(buffer->data, buffer->bytes);
+  ByteReader reader(all);
+  const std::string hint = content_hint(all);
+  if (buffer->bytes < 8 || (!hint.empty() && !hint.starts_with("this is a safetensors"))) {
+    fail(ErrorKind::kMalformed,
+         "not a safetensors file: ", hint.empty() ? str("only ", buffer->bytes, " bytes") : hint);
+  }
+  const uint64_t header_bytes = reader.read<uint64_t>();
+  if (header_bytes > limits::kSafetensorsHeaderBytes || header_bytes > reader.remaining()) {
+    fail(ErrorKind::kMalformed, "a header of ", header_bytes, " bytes; the file has ",
+         buffer->bytes, " bytes and the limit is ", limits::kSafetensorsHeaderBytes);
+  }
+  const std::string_view text = reader.text(header_bytes);
+  const Json header = parse_json(text, "header", {limits::kSafetensorsHeaderBytes, kHeaderDepth});
+  if (!header.is_object()) {
+    fail(ErrorKind::kMalformed, "the header is ", describe(&header), ", expected an object");
+  }
+  const size_t first = file.tensors.size();
+  file.tensors.reserve(first + header.size());
+  for (const auto& [name, entry] : header.get_ref<const Json::object_t&>()) {
+    if (name == "__metadata__") {
+      if (file.parts.empty()) read_metadata(entry, file);
+      continue;
+    }
+    if (name.size() > limits::kTensorNameBytes) {
+      fail(ErrorKind::kMalformed, "a tensor name of ", name.size(), " bytes; the limit is ",
+           limits::kTensorNameBytes);
+    }
+    with_context(str("tensor ", quoted(name)), [&, &tensor_name = name, &tensor_entry = entry] {
+      file.tensors.push_back(read_entry(tensor_name, tensor_entry));
+    });
+    file.tensors.back().part = static_cast<uint32_t>(file.parts.size());
+  }
+  place_tensors(file, first, reader.offset(), buffer->bytes);
+  file.file_bytes += buffer->bytes;
+  file.parts.push_back(std::move(buffer));
+}
+
+// A shard's name must stay in the directory of its index.
+void check_basename(const std::string& name) {
+  if (name.empty() || name == "." || name == ".." ||
+      name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
+    fail(ErrorKind::kMalformed, "the shard ", quoted(name),
+         " is no plain file name: shards lie beside their index");
+  }
+}
+
+// Tensor name → shard, from the index.
+using WeightMap = std::map<std::string, std::string, std::less<>>;
+
+WeightMap read_weight_map(const std::string& index_path) {
+  const Json index = read_json(index_path);
+  return with_context(place_of(index_path), [&] {
+    const Json* map = find(index, "weight_map");
+    if (map == nullptr || !map->is_object()) {
+      fail(ErrorKind::kMalformed, "key 'weight_map': found ", describe(map),
+           ", expected an object");
+    }
+    WeightMap shards;
+    for (const auto& [tensor, shard] : map->get_ref<const Json::object_t&>()) {
+      if (!shard.is_string()) {
+        fail(ErrorKind::kMalformed, "'weight_map': ", quoted(tensor), " is ", describe(&shard),
+             ", expected a file name");
+      }
+      check_basename(shard.get_ref<const std::string&>());
+      shards.emplace(tensor, shard.get<std::string>());
+    }
+    return shards;
+  });
+}
+
+// Every tensor of a part must be mapped to this shard.
+void check_mapped(const SafetensorsFile& file, size_t first, const WeightMap& map,
+                  const std::string& shard) {
+  for (size_t i = first; i < file.tensors.size(); ++i) {
+    const auto found = map.find(file.tensors[i].name);
+    if (found == map.end() || found->second != shard) {
+      fail(ErrorKind::kMalformed, "tensor ", quoted(file.tensors[i].name),
+           found == map.end() ? std::string(" is not in the index")
+                              : str(" is mapped to ", quoted(found->second), " by the index"));
+    }
+  }
+}
+
+}  // namespace
+
+Array SafetensorsFile::array(const SafetensorsTensor& tensor) const {
+  if (!tensor.dtype) {
+    fail(ErrorKind::kUnsupported, place_of(path), ": tensor ", quoted(tensor.name),
+         " has the dtype ", quoted(tensor.type), ", which Lumen cannot compute with");
+  }
+  return mapped_array(parts[tensor.part], tensor.offset, *tensor.dtype, tensor.shape);
+}
+
+std::shared_ptr<const SafetensorsFile> parse_safetensors(std::shared_ptr<const Buffer> bytes,
+                                                         const std::string& path) {
+  auto file = std::make_shared<SafetensorsFile>();
+  file->path = path;
+  with_context(place_of(path), [&] { add_part(*file, std::move(bytes)); });
+  return file;
+}
+
+std::shared_ptr<const SafetensorsFile> read_safetensors(const std::string& path) {
+  return parse_safetensors(map_file(path), path);
+}
+
+std::shared_ptr<const SafetensorsFile> read_safetensors_index(const std::string& index_path) {
+  const WeightMap map = read_weight_map(index_path);
+  std::vector<std::string> shards;
+  for (const auto& [tensor, shard] : map) shards.push_back(shard);
+  std::sort(shards.begin(), shards.end());
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  if (shards.size() > limits::kShards) {
+    fail(ErrorKind::kMalformed, place_of(index_path), ": ", shards.size(), " shards; the limit is ",
+         limits::kShards);
+  }
+  const std::string directory = index_path.substr(0, index_path.find_last_of('/') + 1);
+  auto file = std::make_shared<SafetensorsFile>();
+  file->path = index_path;
+  for (const std::string& shard : shards) {
+    auto buffer = map_file(directory + shard);
+    with_context(place_of(directory + shard), [&] {
+      const size_t first = file->tensors.size();
+      add_part(*file, std::move(buffer));
+      check_mapped(*file, first, map, shard);
+    });
+  }
+  if (file->tensors.size() < map.size()) {
+    for (const auto& [tensor, shard] : map) {
+      const auto has_name = [&, &wanted = tensor](const auto& t) { return t.name == wanted; };
+      if (std::none_of(file->tensors.begin(), file->tensors.end(), has_name)) {
+        fail(ErrorKind::kMalformed, place_of(directory + shard), ": tensor ", quoted(tensor),
+             " of the index is missing");
+      }
+    }
+  }
+  return file;
+}
+
+}  // namespace lumen::io
