@@ -70,12 +70,13 @@ SafetensorsTensor read_entry(const std::string& name, const Json& entry) {
   if (extents.size() > limits::kTensorDims) {
     fail(ErrorKind::kMalformed, extents.size(), " dimensions; the limit is ", limits::kTensorDims);
   }
-  Checked elements = 1;
+  Checked span = 1;  // elements, with empty axes as 1, so that no stride can overflow
   for (const Json& extent : extents) {
     tensor.shape.push_back(narrow<int64_t>(natural(extent, "'shape'")));
-    elements = elements * static_cast<uint64_t>(tensor.shape[-1]);
+    span = span * static_cast<uint64_t>(std::max<int64_t>(tensor.shape[-1], 1));
   }
-  narrow<int64_t>(elements.value());
+  narrow<int64_t>(span.value());
+  const Checked elements = static_cast<uint64_t>(tensor.shape.elements());
   const auto& range = array_member(entry, "data_offsets");
   if (range.size() != 2) fail(ErrorKind::kMalformed, "'data_offsets' must be two integers");
   const uint64_t begin = natural(range[0], "'data_offsets'");
@@ -160,9 +161,9 @@ void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
       fail(ErrorKind::kMalformed, "a tensor name of ", name.size(), " bytes; the limit is ",
            limits::kTensorNameBytes);
     }
-    with_context(str("tensor ", quoted(name)), [&, &tensor_name = name, &tensor_entry = entry] {
-      file.tensors.push_back(read_entry(tensor_name, tensor_entry));
-    });
+    const auto place = [&tensor = name] { return str("tensor ", quoted(tensor)); };
+    file.tensors.push_back(with_context(
+        place, [&tensor = name, &fields = entry] { return read_entry(tensor, fields); }));
     file.tensors.back().part = static_cast<uint32_t>(file.parts.size());
   }
   place_tensors(file, first, reader.offset(), buffer->bytes);

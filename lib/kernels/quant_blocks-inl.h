@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "lib/kernels/float16-inl.h"
 #include "lib/tensor/dtype.h"
@@ -39,6 +40,12 @@ HWY_INLINE uint32_t load_u32(const uint8_t* p) {
   return value;
 }
 
+HWY_INLINE uint64_t load_u64(const uint8_t* p) {
+  uint64_t value;
+  std::memcpy(&value, p, 8);
+  return value;
+}
+
 HWY_INLINE float load_f16(const uint8_t* p) {
   uint16_t bits;
   std::memcpy(&bits, p, 2);
@@ -48,6 +55,18 @@ HWY_INLINE float load_f16(const uint8_t* p) {
 template <class D>
 HWY_INLINE void store_codes(D d, hn::VFromD<D> v, int8_t* q) {
   hn::StoreU(hn::BitCast(hn::RebindToSigned<D>(), v), hn::RebindToSigned<D>(), q);
+}
+
+// Stores 16 + 16 codes, at once where a vector holds both halves: a load wider than the last store
+// to its address would have to wait until that store reaches the cache.
+template <class D, class V>
+HWY_INLINE void store_halves(D d, V low, V upper, int8_t* q) {
+  if constexpr (hn::MaxLanes(d) == 32) {
+    store_codes(d, hn::Combine(d, upper, low), q);
+  } else {
+    store_codes(d, low, q);
+    store_codes(d, upper, q + 16);
+  }
 }
 
 // Sixteen bytes that hold 1 << 4 where the corresponding bit of `bits` is set.
@@ -75,8 +94,9 @@ HWY_INLINE void unpack_nibbles(const uint8_t* p, uint32_t high, uint8_t offset, 
     low = hn::Or(low, fifth_bits(high));
     upper = hn::Or(upper, fifth_bits(high >> 16));
   }
-  store_codes(d, hn::Sub(low, hn::Set(d, offset)), q);
-  store_codes(d, hn::Sub(upper, hn::Set(d, offset)), q + 16);
+  low = hn::Sub(low, hn::Set(d, offset));
+  upper = hn::Sub(upper, hn::Set(d, offset));
+  store_halves(Bytes32(), low, upper, q);
 }
 
 // f16 d; i8 q[32].
@@ -136,16 +156,24 @@ struct Q5_1 {
   }
 };
 
-// `count` (a multiple of 8) small integers to floats times `factor`.
+// out[i] = factor · (byte i of `packed` − offset) for the eight bytes from the lowest, each a T.
 template <typename T>
-HWY_INLINE void scale_integers(const T* in, int count, float factor, float* out) {
+HWY_INLINE void scale_bytes(uint64_t packed, int offset, float factor, float* out) {
   const hn::CappedTag<float, 8> df;
+  constexpr size_t kLanes = hn::MaxLanes(df);
+  using Word = std::conditional_t<kLanes == 8, uint64_t, uint32_t>;
   const hn::Rebind<int32_t, decltype(df)> di;
-  const hn::Rebind<T, decltype(df)> dt;
-  for (int i = 0; i < count; i += static_cast<int>(hn::Lanes(df))) {
-    const auto v = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(dt, in + i)));
-    hn::StoreU(hn::Mul(v, hn::Set(df, factor)), df, out + i);
+  const hn::Rebind<T, decltype(df)> bytes;
+  for (size_t i = 0; i < 8; i += kLanes) {
+    const auto word = hn::Set(hn::CappedTag<Word, 1>(), static_cast<Word>(packed >> (8 * i)));
+    const auto v = hn::PromoteTo(di, hn::BitCast(bytes, word));
+    const auto shifted = hn::ConvertTo(df, hn::Sub(v, hn::Set(di, offset)));
+    hn::StoreU(hn::Mul(shifted, hn::Set(df, factor)), df, out + i);
   }
+}
+
+HWY_INLINE uint64_t join(uint32_t low, uint32_t high) {
+  return low | uint64_t{high} << 32;
 }
 
 // Q2_K: u8 scale | min << 4 [16]; u8 codes[64]; f16 d, dmin. Of each half of 128 elements, byte l
@@ -155,10 +183,12 @@ struct Q2_K {
   static constexpr int kSub = 16;
   static constexpr bool kHasMin = true;
   static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float* min) {
-    uint8_t scales[16], mins[16];
-    for (int i = 0; i < 16; ++i) scales[i] = p[i] & 15, mins[i] = p[i] >> 4;
-    scale_integers(scales, 16, load_f16(p + 80), scale);
-    scale_integers(mins, 16, -load_f16(p + 82), min);
+    constexpr uint64_t k4 = 0x0F0F0F0F0F0F0F0F;
+    const float scale_factor = load_f16(p + 80), min_factor = -load_f16(p + 82);
+    for (int i = 0; i < 16; i += 8) {
+      scale_bytes<uint8_t>(load_u64(p + i) & k4, 0, scale_factor, scale + i);
+      scale_bytes<uint8_t>((load_u64(p + i) >> 4) & k4, 0, min_factor, min + i);
+    }
     const Bytes32 d;
     const auto mask = hn::Set(d, uint8_t{3});
     for (int half = 0; half < 2; ++half) {
@@ -192,13 +222,12 @@ struct Q3_K {
   static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     const uint32_t a = load_u32(p + 96), b = load_u32(p + 100), c = load_u32(p + 104);
     constexpr uint32_t k4 = 0x0F0F0F0F, k2 = 0x03030303;
-    const uint32_t words[4] = {(a & k4) | ((c & k2) << 4), (b & k4) | (((c >> 2) & k2) << 4),
-                               ((a >> 4) & k4) | (((c >> 4) & k2) << 4),
-                               ((b >> 4) & k4) | (((c >> 6) & k2) << 4)};
-    int8_t scales[16];
-    std::memcpy(scales, words, 16);
-    for (int8_t& s : scales) s = static_cast<int8_t>(s - 32);
-    scale_integers(scales, 16, load_f16(p + 108), scale);
+    const uint64_t first_eight =
+        join((a & k4) | ((c & k2) << 4), (b & k4) | (((c >> 2) & k2) << 4));
+    const uint64_t last_eight =
+        join(((a >> 4) & k4) | (((c >> 4) & k2) << 4), ((b >> 4) & k4) | (((c >> 6) & k2) << 4));
+    scale_bytes<uint8_t>(first_eight, 32, load_f16(p + 108), scale);
+    scale_bytes<uint8_t>(last_eight, 32, load_f16(p + 108), scale + 8);
     const Bytes32 d;
     for (size_t l = 0; l < 32; l += hn::Lanes(d)) {
       const auto high = hn::LoadU(d, p + l);
@@ -220,10 +249,8 @@ struct Q3_K {
 HWY_INLINE void unpack_scales_k4(const uint8_t* p, float* scale, float* min) {
   const uint32_t a = load_u32(p + 4), b = load_u32(p + 8), c = load_u32(p + 12);
   constexpr uint32_t k6 = 0x3F3F3F3F, k4 = 0x0F0F0F0F, k2 = 0x30303030;
-  const uint32_t scales[2] = {a & k6, (c & k4) | ((a >> 2) & k2)};
-  const uint32_t mins[2] = {b & k6, ((c >> 4) & k4) | ((b >> 2) & k2)};
-  scale_integers(reinterpret_cast<const uint8_t*>(scales), 8, load_f16(p), scale);
-  scale_integers(reinterpret_cast<const uint8_t*>(mins), 8, -load_f16(p + 2), min);
+  scale_bytes<uint8_t>(join(a & k6, (c & k4) | ((a >> 2) & k2)), 0, load_f16(p), scale);
+  scale_bytes<uint8_t>(join(b & k6, ((c >> 4) & k4) | ((b >> 2) & k2)), 0, -load_f16(p + 2), min);
 }
 
 // Q4_K: f16 d, dmin; u8 scales[12]; u8 codes[128]. Byte l of each 32 holds element l of 64 below
@@ -294,7 +321,8 @@ struct Q6_K {
   static constexpr int kSub = 16;
   static constexpr bool kHasMin = false;
   static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
-    scale_integers(reinterpret_cast<const int8_t*>(p + 192), 16, load_f16(p + 208), scale);
+    scale_bytes<int8_t>(load_u64(p + 192), 0, load_f16(p + 208), scale);
+    scale_bytes<int8_t>(load_u64(p + 200), 0, load_f16(p + 208), scale + 8);
     const Bytes32 d;
     const auto low4 = hn::Set(d, uint8_t{15});
     const auto pair = hn::Set(d, uint8_t{0x30});

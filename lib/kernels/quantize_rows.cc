@@ -49,12 +49,13 @@ void quantize_row_kernel(const float* x, int64_t row, const QuantizedRows& to) {
   const hn::Rebind<int8_t, Ints> di8;
   const int64_t cols = to.cols;
   int8_t* codes = to.codes + row * cols;
-  float* scale = to.scale + row * (cols / 32);
+  float* scale_32 = to.scale_32 + row * (cols / 32);
+  float* scale_16 = to.scale_16 + row * (cols / 16);
   float* sum_16 = to.sum_16 + row * (cols / 16);
   float* sum_32 = to.sum_32 + row * (cols / 32);
   for (int64_t block = 0; block < cols / 32; ++block) {
     const BlockScale s = scale_of_block(x + 32 * block);
-    scale[block] = s.scale;
+    scale_32[block] = scale_16[2 * block] = scale_16[2 * block + 1] = s.scale;
     int32_t sums[2];
     for (int half = 0; half < 2; ++half) {
       auto sum = hn::Zero(di);
@@ -102,21 +103,24 @@ size_t align_64(size_t bytes) {
 size_t quantized_rows_bytes(int64_t rows, int64_t cols) {
   const auto elements = static_cast<size_t>(rows * cols);
   return align_64(elements) + 2 * align_64(elements / 32 * sizeof(float)) +
-         align_64(elements / 16 * sizeof(float));
+         2 * align_64(elements / 16 * sizeof(float));
 }
 
 QuantizedRows place_quantized_rows(std::byte* memory, int64_t rows, int64_t cols) {
   const auto elements = static_cast<size_t>(rows * cols);
-  QuantizedRows result;
-  result.cols = cols;
-  result.codes = reinterpret_cast<int8_t*>(memory);
-  memory += align_64(elements);
-  result.scale = reinterpret_cast<float*>(memory);
-  memory += align_64(elements / 32 * sizeof(float));
-  result.sum_32 = reinterpret_cast<float*>(memory);
-  memory += align_64(elements / 32 * sizeof(float));
-  result.sum_16 = reinterpret_cast<float*>(memory);
-  return result;
+  auto take = [&](size_t count, auto* type) {
+    auto* array = reinterpret_cast<decltype(type)>(memory);
+    memory += align_64(count * sizeof *type);
+    return array;
+  };
+  constexpr int8_t* kBytes = nullptr;
+  constexpr float* kFloats = nullptr;
+  return {.cols = cols,
+          .codes = take(elements, kBytes),
+          .scale_32 = take(elements / 32, kFloats),
+          .scale_16 = take(elements / 16, kFloats),
+          .sum_32 = take(elements / 32, kFloats),
+          .sum_16 = take(elements / 16, kFloats)};
 }
 
 void quantize_row(const float* x, int64_t row, const QuantizedRows& to) {

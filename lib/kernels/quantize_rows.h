@@ -9,11 +9,12 @@ namespace lumen::kernels {
 // x[r][k] ≈ scale[r][k / 32] · codes[r][k], codes in [−127, 127], scale = max|x| / 127 of the 32.
 // A block that holds a NaN or an infinity has a NaN scale, so that the product shows it.
 struct QuantizedRows {
-  int64_t cols;   // a multiple of 32
-  int8_t* codes;  // [rows, cols]
-  float* scale;   // [rows, cols / 32]
-  float* sum_16;  // [rows, cols / 16]: scale · Σ codes over 16 columns, for weights with a min
-  float* sum_32;  // [rows, cols / 32]: the same over 32
+  int64_t cols;     // a multiple of 32
+  int8_t* codes;    // [rows, cols]
+  float* scale_32;  // [rows, cols / 32]
+  float* scale_16;  // [rows, cols / 16]: each scale twice, for weights with a scale per 16 columns
+  float* sum_32;    // [rows, cols / 32]: scale · Σ codes, for weights with a min
+  float* sum_16;    // [rows, cols / 16]: the same over 16 columns
 };
 
 // Bytes that place_quantized_rows takes.

@@ -1,6 +1,4 @@
 // One test for every operation: walks the table.
-#include "lib/ops/ops.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -12,6 +10,7 @@
 #include "lib/graph/reference_backend.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/simd.h"
+#include "lib/ops/ops.h"
 
 using namespace lumen;
 using graph::OpCase;
@@ -50,8 +49,7 @@ std::vector<float> run(const Tensor& tensor, const graph::CompileOptions& option
   return values;
 }
 
-void check_close(const std::vector<float>& got, const std::vector<double>& want,
-                 double tolerance) {
+void check_close(const std::vector<float>& got, const std::vector<double>& want, double tolerance) {
   REQUIRE(got.size() == want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::abs(got[i] - want[i]) > tolerance * (1 + std::abs(want[i])) ||

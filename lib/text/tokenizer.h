@@ -14,19 +14,33 @@
 #include <vector>
 
 namespace lumen::io {
-class GgufFile;
+struct GgufFile;
 }
 
 namespace lumen::text {
 
 struct EncodeOptions {
-  bool add_special = true;    // BOS, EOS, [CLS]… by the model's own rules
-  bool parse_special = true;  // control tokens spelled in the text become their ids
+  // BOS, EOS, [CLS]… by the model's own rules.
+  bool add_special = true;
+  // Control tokens spelled in the text become their ids. Unset: as the format's own program does
+  // by default: tokenizer.json always, GGUF together with add_special, sentencepiece and llama2.c
+  // never. A rendered chat template needs true, text that must stay text needs false.
+  std::optional<bool> parse_special;
 };
 
 // The ids a model gives a meaning of its own; absent where the file names none.
 struct SpecialIds {
   std::optional<int32_t> bos, eos, unk, pad, sep, mask;
+};
+
+// Turns ids into text one after the other; see Tokenizer::make_decoder. Not thread-safe.
+class TokenDecoder {
+ public:
+  virtual ~TokenDecoder() = default;
+  // Appends to `out` the text that is certain once `id` has followed the ids before it.
+  virtual void push(int32_t id, std::string& out) = 0;
+  // Appends the rest and returns to the initial state.
+  virtual void finish(std::string& out) = 0;
 };
 
 // A loaded vocabulary with its rules. Immutable: all methods may be called from several threads.
@@ -39,17 +53,20 @@ class Tokenizer {
   // What the file is, for messages and --inspect: "BPE (tokenizer.json)", "sentencepiece", ….
   virtual std::string kind() const = 0;
 
-  // Token ids of `text`. Bytes that are not UTF-8 count as U+FFFD, except where the format has
-  // tokens for bytes and its own program passes them through. Throws Error(kMalformed) if the text
-  // has a character without a token and the file names no unknown token; kResource beyond
-  // limits::kPromptBytes.
+  // Token ids of `text`, in linear or n log n time. Bytes that are not UTF-8 count as U+FFFD,
+  // except where the format's own program passes them through. Characters without a token become
+  // the unknown token, or nothing where the format has none. Throws Error(kResource) for text
+  // longer than limits::kPromptBytes; kMalformed if the unknown token is needed and missing.
   virtual std::vector<int32_t> encode(std::string_view text,
                                       const EncodeOptions& options = {}) const = 0;
 
   // Text of `ids`; with `skip_special` without the control tokens. Ids that the vocabulary does not
-  // have give no text (a model's head may be wider than its vocabulary). The result may end or
-  // contain incomplete UTF-8 if the ids do.
-  virtual std::string decode(std::span<const int32_t> ids, bool skip_special = false) const = 0;
+  // have give no text (a model's head may be wider than its vocabulary). Bytes that form no
+  // character come out as U+FFFD.
+  std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
+
+  // The state machine behind decode and TokenStream.
+  virtual std::unique_ptr<TokenDecoder> make_decoder(bool skip_special) const = 0;
 
   // One more than the largest id.
   virtual int32_t vocab_size() const = 0;
@@ -72,24 +89,8 @@ class Tokenizer {
   // Whether `add_special` puts BOS first. A chat template that writes BOS itself must not get two.
   virtual bool adds_bos() const = 0;
 
-  // The chat template stored beside the vocabulary is not read here: see chat_template.h.
-
  protected:
   Tokenizer() = default;
-  friend class TokenStream;
-
-  // State of an incremental decode, see TokenStream.
-  struct StreamState {
-    bool at_start = true;  // nothing was decoded yet
-    bool skip_special = false;
-    bool previous_ended_word = false;  // decoders that put spaces between words
-    std::string pending;               // bytes waiting for the rest of their character
-  };
-  // Appends to `out` the text that token `id` adds after the tokens before it; incomplete
-  // characters stay in state.pending. Allocates only if `out` or `pending` must grow.
-  virtual void stream(StreamState& state, int32_t id, std::string& out) const = 0;
-  // Appends what is still held back.
-  virtual void finish(StreamState& state, std::string& out) const = 0;
 };
 
 // Incremental decode for streaming: the texts of all pushes and of finish, joined, equal
@@ -98,15 +99,15 @@ class TokenStream {
  public:
   explicit TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = false);
 
-  // Appends the text that became complete. No heap allocation if `out` has room for
-  // limits::kPieceBytes more bytes.
+  // Appends the text that became certain; characters whose bytes are incomplete are held back. No
+  // heap allocation if `out` has room for 4 × limits::kPieceBytes more bytes.
   void push(int32_t id, std::string& out);
   // Appends what was held back and starts anew.
   void finish(std::string& out);
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  Tokenizer::StreamState state_;
+  std::unique_ptr<TokenDecoder> decoder_;
 };
 
 // Loads the vocabulary at `path`: a tokenizer.json, a sentencepiece .model, a llama2.c
