@@ -93,7 +93,7 @@ TEST_CASE("40,000 safetensors tensors open fast") {
   }
   WARN(str("40,000 safetensors tensors: ", fixed(best, 1), " ms"));
 #ifdef __OPTIMIZE__
-  CHECK(best < 80);
+  CHECK(best < 40);
 #endif
 }
 
