@@ -22,15 +22,15 @@ struct KvView {
 // p > start + t − w. Not causal: all of [0, positions). g = heads / kv_heads.
 struct AttentionArgs {
   int64_t batch, tokens, heads, kv_heads, head_dim;
-  int64_t positions;   // rows of k and v that hold data: start + tokens when causal with a cache
+  int64_t positions;  // rows of k and v that hold data: start + tokens when causal with a cache
   int64_t start;
   bool causal;
-  int64_t window;      // 0: no window
+  int64_t window;  // 0: no window
   float scale;
-  const float* q;      // element strides below, head rows contiguous
+  const float* q;  // element strides below, head rows contiguous
   int64_t q_batch_stride, q_token_stride, q_head_stride;
   KvView k, v;
-  float* out;          // [batch, tokens, heads, head_dim] contiguous
+  float* out;  // [batch, tokens, heads, head_dim] contiguous
   std::byte* workspace;
 };
 
