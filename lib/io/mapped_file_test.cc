@@ -10,6 +10,8 @@
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/model_files.h"
+#include "lib/io/safetensors.h"
+#include "lib/io/test_files.h"
 
 namespace lumen::io {
 namespace {
@@ -91,6 +93,23 @@ TEST_CASE("what is no model says what it is") {
   CHECK(has(refusal(std::string(100, 'x'), ErrorKind::kMalformed), "not a model file"));
   CHECK(has(refusal("x", ErrorKind::kMalformed), "bytes needed"));
   CHECK(has(refusal("", ErrorKind::kMalformed), "empty"));
+}
+
+TEST_CASE("numbers that look like a pickle are not taken for one") {
+  const std::string directory = testing::temporary_directory();
+  // A safetensors header of 0x0480 bytes.
+  std::string header = R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})";
+  header.resize(0x0480, ' ');
+  CHECK(parse_safetensors(buffer_of(safetensors_file(header, 1)), "t")->tensors.size() == 1);
+  // A llama2.c model of dim 640 = 0x0280: embedding, norms, attention, feed-forward, final norm
+  // and rotary tables, all zero in a file with holes.
+  const std::string path = directory + "/model.bin";
+  std::string fields;
+  for (const int32_t field : {640, 64, 1, 10, 10, 5, 4}) append_raw(fields, field);
+  std::ofstream(path, std::ios::binary) << fields;
+  const int64_t elements = 5 * 640 + 2 * 640 + 4 * 640 * 640 + 3 * 640 * 64 + 640 + 4 * 64;
+  REQUIRE(::truncate(path.c_str(), 28 + 4 * elements) == 0);
+  CHECK(open_model(path).config["hidden_size"] == 640);
 }
 
 }  // namespace

@@ -202,15 +202,14 @@ void place_tensors(SafetensorsFile& file, size_t first, uint64_t data_begin, uin
 void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
   const std::span<const std::byte> all(buffer->data, buffer->bytes);
   ByteReader reader(all);
-  const std::string hint = content_hint(all);
-  if (buffer->bytes < 8 || (!hint.empty() && !hint.starts_with("this is a safetensors"))) {
-    fail(ErrorKind::kMalformed,
-         "not a safetensors file: ", hint.empty() ? str("only ", buffer->bytes, " bytes") : hint);
-  }
-  const uint64_t header_bytes = reader.read<uint64_t>();
-  if (header_bytes > limits::kSafetensorsHeaderBytes || header_bytes > reader.remaining()) {
-    fail(ErrorKind::kMalformed, "a header of ", header_bytes, " bytes; the file has ",
-         buffer->bytes, " bytes and the limit is ", limits::kSafetensorsHeaderBytes);
+  const uint64_t header_bytes = buffer->bytes < 8 ? 0 : reader.read<uint64_t>();
+  if (header_bytes < 2 || header_bytes > limits::kSafetensorsHeaderBytes ||
+      header_bytes > reader.remaining()) {
+    if (const std::string hint = content_hint(all); !hint.empty()) {
+      fail(ErrorKind::kMalformed, "not a safetensors file: ", hint);
+    }
+    fail(ErrorKind::kMalformed, "a header of ", header_bytes, " bytes in a file of ", buffer->bytes,
+         " bytes; the limit is ", limits::kSafetensorsHeaderBytes);
   }
   const size_t first = file.tensors.size();
   const std::string_view header = reader.text(header_bytes);
