@@ -10,9 +10,11 @@
 namespace lumen::kernels {
 namespace {
 
-// Up to this many rows the weights are used as they are stored, row by row; beyond it, expanding
-// blocks of them to float pays.
-constexpr int64_t kFewRows = 8;
+// Up to this many rows of x the weights are used as they are stored, row by row; beyond it,
+// expanding blocks of them to float pays. A float row is read again for every four rows of x,
+// while the codes of a quantised row are a quarter of its size and unpack in registers.
+constexpr int64_t kFewRowsFloat = 8;
+constexpr int64_t kFewRowsQuantized = 24;
 
 // Columns of y finished before the epilogue sees them: a few KiB of output.
 constexpr int64_t kPieceCols = 64;
@@ -21,6 +23,12 @@ int64_t total_rows(std::span<const Weight> weights) {
   int64_t total = 0;
   for (const Weight& w : weights) total += w.rows;
   return total;
+}
+
+int64_t few_rows(std::span<const Weight> weights) {
+  const bool any_float = std::any_of(weights.begin(), weights.end(),
+                                     [](const Weight& w) { return !is_quantized(w.dtype); });
+  return any_float ? kFewRowsFloat : kFewRowsQuantized;
 }
 
 // Calls body(weight, begin, end, column) for the rows of the weights that make up columns [begin,
@@ -134,13 +142,13 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
 }  // namespace
 
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
-  const size_t few = quantized_rows_bytes(std::min(m, kFewRows), cols);
-  return m <= kFewRows ? few : std::max(few, blocked_product_bytes(m, cols, threads));
+  const size_t few = quantized_rows_bytes(std::min(m, kFewRowsQuantized), cols);
+  return m <= kFewRowsFloat ? few : std::max(few, blocked_product_bytes(m, cols, threads));
 }
 
 void linear(ThreadPool& pool, const LinearArgs& args) {
   if (args.m == 0 || args.weights.empty()) return;
-  if (args.m <= kFewRows) return linear_few(pool, args);
+  if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
   int64_t column = 0;
   for (size_t begin = 0; begin < args.weights.size();) {
     const bool quantized = is_quantized(args.weights[begin].dtype);
