@@ -140,6 +140,8 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
     write_stdout(fish_completion(app_));
   } else if (!generate_.empty()) {
     fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not man, bash, zsh or fish");
+  } else if (verb_ != &app_ && app_.get_subcommands().empty()) {
+    fail(ErrorKind::kUsage, "name a verb (see ", app_.get_name(), " --help)");
   } else {
     return std::nullopt;
   }

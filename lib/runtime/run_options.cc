@@ -60,7 +60,7 @@ void declare(CommandLine& line, RunOptions& options) {
 
   line.group("Model");
   line.add(text_field("tokenizer", "FILE",
-                      "vocabulary to use: tokenizer.json, .model, tokenizer.bin, GGUF, directory",
+                      "vocabulary to use: tokenizer.json or .bin, .model, GGUF, directory",
                       options.tokenizer));
   line.add(number_field("ctx", "context length in tokens (model's own, at most 4096)",
                         options.context, 1, limits::kContext),

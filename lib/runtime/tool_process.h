@@ -16,7 +16,7 @@ struct Outcome {
 
 struct Streams {
   std::optional<std::string> input = "";  // absent: standard input is closed
-  std::string output_file;                // instead of a pipe: "/dev/full"
+  std::string output_file = "";           // instead of a pipe: "/dev/full"
   bool close_output = false;
   bool reader_leaves = false;  // reads one byte of the output and closes it
 };

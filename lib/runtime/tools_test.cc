@@ -21,13 +21,16 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// An error is one line that begins with the tool's name, and nothing on standard output.
+// An error is one line, the last, that begins with the tool's name; nothing is on standard output.
 void require_error(const Outcome& outcome, int exit_code, const std::string& tool = "lumen-run") {
   CAPTURE(outcome.err, outcome.signal);
   REQUIRE(outcome.exit_code == exit_code);
   REQUIRE(outcome.out.empty());
-  REQUIRE(outcome.err.starts_with(tool + ": error: "));
-  REQUIRE(outcome.err.find('\n') == outcome.err.size() - 1);
+  REQUIRE(outcome.err.ends_with('\n'));
+  const size_t before = outcome.err.find_last_of('\n', outcome.err.size() - 2);
+  const size_t line = before == std::string::npos ? 0 : before + 1;
+  REQUIRE(outcome.err.compare(line, tool.size() + 9, tool + ": error: ") == 0);
+  REQUIRE((line == 0 || outcome.err.starts_with("note: ")));
 }
 
 TEST_CASE("numeric options refuse what is out of range or no number") {
@@ -260,13 +263,13 @@ TEST_CASE("bench measures prompt and generation apart") {
     REQUIRE(row["min"] <= row["median"]);
     REQUIRE(row["samples"].size() == 2);
   }
-  for (const Arguments bad : {Arguments{"llm", "-p", "1,,2"},
-                              {"llm", "-r", "0"},
-                              {"llm", "-t", "0"},
-                              {"llm", "-n", "-1"},
-                              {"llm", "-o", "xml"},
-                              {"lmm"},
-                              {}}) {
+  for (const Arguments& bad : {Arguments{"llm", "-p", "1,,2"},
+                               {"llm", "-r", "0"},
+                               {"llm", "-t", "0"},
+                               {"llm", "-n", "-1"},
+                               {"llm", "-o", "xml"},
+                               {"lmm"},
+                               {}}) {
     CAPTURE(bad);
     require_error(run_tool_process("lumen-bench", bad), 2, "lumen-bench");
   }
@@ -313,10 +316,10 @@ TEST_CASE("Ctrl-C twice on an empty line leaves the chat with 130") {
 TEST_CASE("editing keys, UTF-8 and pasted newlines") {
   ChatTerminal chat;
   REQUIRE(chat.wait_for("> "));
-  chat.type("wrold\x1b[D\x1b[D\x1b[D\x7f\x1b[Co\x1b[F \u00e4\u20ac\r");  // w-o-rld
+  chat.type("wrld\x1b[D\x1b[D\x7f\x1b[Ho\x7f\x1b[Cor\x1b[F \u00e4\u20ac\r");
   REQUIRE(chat.wait_for("> "));
   chat.type("/show messages\r");
-  REQUIRE(chat.wait_for("user: wolrd \u00e4\u20ac"));
+  REQUIRE(chat.wait_for("user: world \u00e4\u20ac"));
   REQUIRE(chat.wait_for("> "));
   chat.type("\x1b[200~/exit\rtwo\r\nthree\x1b[201~ end\r");
   REQUIRE(chat.wait_for("> "));
