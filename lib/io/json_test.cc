@@ -41,6 +41,7 @@ TEST_CASE("JSON values") {
   CHECK(parse_json("3", "t") == 3);
   CHECK(parse_json("-9223372036854775808", "t") == std::numeric_limits<int64_t>::min());
   CHECK(parse_json("1e-400", "t") == 0.0);
+  CHECK(parse_json("0." + std::string(400, '0') + "1", "t") == 0.0);
 }
 
 TEST_CASE("JSON that is refused, with its place") {
@@ -52,6 +53,7 @@ TEST_CASE("JSON that is refused, with its place") {
   CHECK(contains(refusal("[\"\\ud800\"]"), "surrogate"));
   CHECK(contains(refusal("[\"\\ud800\\u0041\"]"), "surrogate"));
   CHECK(contains(refusal("1e999"), "too large"));
+  CHECK(contains(refusal(std::string(400, '1') + ".5e-1"), "too large"));
   CHECK(contains(refusal("[1] x"), "follows"));
   CHECK(contains(refusal(std::string(20'000, '[')), "deeper than 32"));
   CHECK(contains(refusal("[[1]]", {100, 1}), "deeper than 1"));

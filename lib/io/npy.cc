@@ -185,7 +185,10 @@ Array convert(const std::byte* data, const NpyHeader& header) {
   for (Target& value : array.as_mutable<Target>()) {
     const Source source = reader.next();
     if constexpr (std::is_same_v<Source, uint64_t>) {
-      value = narrow<int64_t>(source);
+      if (source > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+        fail(ErrorKind::kUnsupported, "the number ", source, " does not fit the type i64");
+      }
+      value = static_cast<int64_t>(source);
     } else if constexpr (std::is_same_v<Target, bool>) {
       value = source != 0;
     } else {
@@ -270,9 +273,9 @@ std::string npy_descr(DType dtype) {
 }  // namespace
 
 void write_npy(const std::string& path, const Array& array) {
-  std::string shape;
-  for (const int64_t extent : array.shape()) shape += str(extent, ", ");
-  if (array.shape().rank() > 1) shape.resize(shape.size() - 2);  // only (n,) keeps its comma
+  std::string shape;  // "()", "(3,)", "(3, 4)"
+  for (const int64_t extent : array.shape()) shape += str(shape.empty() ? "" : ", ", extent);
+  if (array.shape().rank() == 1) shape += ',';
   std::string header = str("{'descr': '", npy_descr(array.dtype()),
                            "', 'fortran_order': False, 'shape': (", shape, "), }");
   // Spaces and a newline make the data begin at a multiple of 64.

@@ -87,6 +87,7 @@ const std::vector<Chat::Command>& Chat::commands() {
 int Chat::run() {
   note(str("Lumen ", session_.name == "built-in" ? "with the built-in model" : safe(session_.name),
            ", context ", session_.model->context(), " tokens; /help lists the commands"));
+  for (const std::string& notice : session_.notices) note(notice);
   if (!session_.format.chat_template()) {
     note("the model has no chat template: it continues the text of all messages so far");
   }

@@ -81,9 +81,11 @@ std::string synopsis(const CLI::App& app) {
   return out;
 }
 
-void append_padded(std::string& out, std::string text, size_t column) {
-  text.resize(std::max(text.size() + 1, column), ' ');
+void append_padded(std::string& out, const std::string& text, size_t column) {
+  const auto is_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
+  const auto columns = static_cast<size_t>(std::count_if(text.begin(), text.end(), is_character));
   out += text;
+  out.append(columns < column ? column - columns : 1, ' ');
 }
 
 std::string roff(std::string text) {
@@ -121,7 +123,7 @@ std::vector<const CLI::App*> levels(const CLI::App& app) {
 
 }  // namespace
 
-std::string help_text(const CLI::App& app, const Examples& examples) {
+std::string help_text(const CLI::App& app) {
   constexpr size_t kColumn = 29;
   std::string out = "Usage: " + synopsis(app) + "\n" + app.get_description() + "\n";
   for (const CLI::Option* option : positionals(app)) {
@@ -150,11 +152,6 @@ std::string help_text(const CLI::App& app, const Examples& examples) {
       append_padded(out, left, kColumn);
       out += option->get_description() + "\n";
     }
-  }
-  if (!examples.empty()) out += "Examples:\n";
-  for (const auto& [command, meaning] : examples) {
-    append_padded(out, "  " + command, 46);
-    out += meaning + "\n";
   }
   return out;
 }

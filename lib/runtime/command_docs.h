@@ -12,7 +12,7 @@ namespace lumen::runtime {
 using Examples = std::vector<std::pair<std::string, std::string>>;
 
 // --help: one line per option, at most 100 columns.
-std::string help_text(const CLI::App& app, const Examples& examples);
+std::string help_text(const CLI::App& app);
 
 // A man page (roff), section 1.
 std::string man_page(const CLI::App& app, const Examples& examples);

@@ -1,5 +1,6 @@
 #include "lib/runtime/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -52,7 +53,6 @@ CommandLine::CommandLine(std::string tool, std::string purpose)
       ->group(kGeneral);
   app_.add_flag("--limits", limits_, "Show the limits on input files")->group(kGeneral);
   app_.add_option("--generate", generate_, "man, bash, zsh or fish")->group("");
-  app_.get_formatter()->column_width(30);
 }
 
 void CommandLine::add(const Field& field, const std::string& short_name,
@@ -107,11 +107,21 @@ void CommandLine::add_example(std::string command, std::string meaning) {
 }
 
 std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
+  // CLI11 takes arguments in reverse, and for "--name=" would take the next one as the value.
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {
+    std::string argument = argv[i];
+    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+      arguments.emplace_back();
+      argument.pop_back();
+    }
+    arguments.push_back(std::move(argument));
+  }
   try {
-    app_.parse(argc, argv);
+    app_.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     const auto verbs = app_.get_subcommands();
-    write_stdout(verbs.empty() ? help_text(app_, examples_) : help_text(*verbs[0], {}));
+    write_stdout(verbs.empty() ? help_text(app_) : help_text(*verbs[0]));
     return 0;
   } catch (const CLI::ParseError& error) {
     fail_usage(app_, error);
@@ -130,6 +140,8 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
     write_stdout(fish_completion(app_));
   } else if (!generate_.empty()) {
     fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not man, bash, zsh or fish");
+  } else if (verb_ != &app_ && app_.get_subcommands().empty()) {
+    fail(ErrorKind::kUsage, "name a verb (see ", app_.get_name(), " --help)");
   } else {
     return std::nullopt;
   }

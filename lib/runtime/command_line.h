@@ -37,7 +37,7 @@ class CommandLine {
   // Adds --json, which also says in what form --version answers.
   void add_json(std::string help, bool& json);
 
-  // Lines for the end of the help and the man page: commands with what they do.
+  // For the man page: a command and what it does.
   void add_example(std::string command, std::string meaning);
 
   // Reads the arguments. Returns an exit code if that was all there is to do (--help and the

@@ -58,7 +58,7 @@ TEST_CASE("turns are rendered by the template and only new tokens are read") {
   const auto result = f.say("how are you");
   REQUIRE(result.text == "fine");
   REQUIRE(result.cached_tokens ==
-          result.prompt_tokens - 33);  // "<turn>user:how are you<turn>assistant:"
+          result.prompt_tokens - 28);  // "<turn>user:how are you<turn>assistant:"
   REQUIRE(f.conversation.messages().size() == 5);
 }
 

@@ -20,11 +20,11 @@ struct Prompt {
   bool is_continued = false;  // the answer continues the text, no chat template
 };
 
-Prompt make_prompt(const RunOptions& options, const Session& session, const std::string& text) {
+Prompt make_prompt(const RunOptions& options, Session& session, const std::string& text) {
   if (options.ids) return {"", parse_ids(*options.ids, "ids"), true};
   if (options.raw) return {text, session.format.encode(text), true};
   if (!session.format.chat_template()) {
-    write_stderr("note: the model has no chat template: the prompt is continued as plain text\n");
+    session.notices.push_back("the model has no chat template: the prompt is continued as it is");
   }
   std::vector<Message> messages;
   if (options.system) messages.push_back({"system", *options.system});
@@ -88,9 +88,10 @@ io::Json result_json(const Session& session, const GenerationResult& result,
 
 int run_one_shot(const RunOptions& options, Session& session, const std::string& text) {
   const Prompt prompt = make_prompt(options, session, text);
-  if (options.show_prompt) show_prompt(prompt);
   check_prompt_size(prompt.ids.size(), session.model->context());
   check_ids(prompt.ids, session.model->vocab());
+  for (const std::string& notice : session.notices) write_stderr("note: " + notice + "\n");
+  if (options.show_prompt) show_prompt(prompt);
   if (options.logits) {
     io::write_npy(*options.logits, session.model->logits(prompt.ids));
     return 0;

@@ -11,13 +11,8 @@
 namespace lumen::runtime {
 namespace {
 
-void tell_notices(const Session& session) {
-  for (const std::string& notice : session.notices) write_stderr("note: " + notice + "\n");
-}
-
 int run_chat(const RunOptions& options) {
   Session session = load_session(options);
-  tell_notices(session);
   SignalWatch signals;
   LineEditor editor(signals, options.no_history ? "" : history_path());
   Chat chat(session, options, editor, signals, write_stdout);
@@ -48,7 +43,6 @@ int run(const RunOptions& options) {
          is_terminal(0) ? "" : ", or start the chat in a terminal");
   }
   Session session = load_session(options);
-  tell_notices(session);
   return run_one_shot(options, session, prompt);
 }
 

@@ -11,8 +11,8 @@ namespace lumen::runtime {
 // signal that ended it. Throws Error; kUsage if there is neither a prompt nor a terminal.
 int run(const RunOptions& options);
 
-// Answers one prompt with a loaded model; run() calls it, tests too. `prompt` is --prompt and
-// standard input put together, unused with --ids.
+// Answers one prompt with a loaded model. `prompt` is --prompt and standard input put together,
+// unused with --ids.
 int run_one_shot(const RunOptions& options, Session& session, const std::string& prompt);
 
 }  // namespace lumen::runtime

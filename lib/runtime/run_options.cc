@@ -38,8 +38,8 @@ void RunOptions::check() const {
 
 void declare(CommandLine& line, RunOptions& options) {
   line.add_positional(text_field("model", "MODEL",
-                                 "GGUF file, Hugging Face directory or org/name in its cache, "
-                                 "llama2.c .bin (built-in)",
+                                 "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
+                                 "(built-in)",
                                  options.model));
 
   line.group("Prompt");
@@ -60,7 +60,7 @@ void declare(CommandLine& line, RunOptions& options) {
 
   line.group("Model");
   line.add(text_field("tokenizer", "FILE",
-                      "tokenizer.json, .model, tokenizer.bin, GGUF or directory to use",
+                      "vocabulary to use: tokenizer.json or .bin, .model, GGUF, directory",
                       options.tokenizer));
   line.add(number_field("ctx", "context length in tokens (model's own, at most 4096)",
                         options.context, 1, limits::kContext),

@@ -54,7 +54,9 @@ SignalWatch::SignalWatch() {
     fail(ErrorKind::kResource, "cannot create a pipe: ", std::strerror(errno));
   }
   g_stop = false;
-  g_interrupted = g_termination = g_resized = 0;
+  g_interrupted = 0;
+  g_termination = 0;
+  g_resized = 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);

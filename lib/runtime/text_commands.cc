@@ -86,7 +86,8 @@ std::string prompt_text(const RunOptions& options) {
 
 void run_tokenize(const RunOptions& options) {
   const auto tokenizer = load_vocabulary(options);
-  const text::EncodeOptions encode{.add_special = options.special == "true"};
+  text::EncodeOptions encode;
+  encode.add_special = options.special == "true";
   if (!options.jsonl) {
     if (!options.prompt && is_terminal(0)) {
       fail(ErrorKind::kUsage, "--tokenize needs --prompt or text on standard input");
