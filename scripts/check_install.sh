@@ -13,7 +13,8 @@ trap 'rm -rf "$stage"' EXIT
 meson install -C "$build" --no-rebuild --quiet --tags devel --destdir "$stage/root"
 pc=$(find "$stage/root" -name lumen.pc)
 lumen_flags() {
-  PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --define-variable=prefix="$stage/root$prefix" "$@" lumen
+  PKG_CONFIG_PATH=$(dirname "$pc") pkg-config --define-variable=prefix="$stage/root$prefix" \
+    --cflags --libs lumen
 }
 
 cd "$stage"
@@ -28,7 +29,6 @@ int main() {
 }
 PROGRAM
 } >program.cc
-# shellcheck disable=SC2046  # lists of flags
-"$@" -std=c++20 -O0 program.cc -o program $(lumen_flags --cflags) \
-  $(lumen_flags --static --libs)
+# shellcheck disable=SC2046  # a list of flags
+"$@" -std=c++20 -O0 program.cc -o program $(lumen_flags)
 ./program
