@@ -32,17 +32,19 @@ const Alphabet& alphabet() {
 
 }  // namespace
 
-std::string_view byte_character(uint8_t byte) { return alphabet().characters[byte]; }
+std::string_view byte_character(uint8_t byte) {
+  return alphabet().characters[byte];
+}
 
 int byte_of_character(uint32_t c) {
   return c < alphabet().bytes.size() ? alphabet().bytes[c] : -1;
 }
 
-std::string byte_level_decode(std::string_view token) {
+std::optional<std::string> bytes_of_spelling(std::string_view token) {
   std::string out;
   for (size_t pos = 0; pos < token.size();) {
     const int byte = byte_of_character(next_code_point(token, pos));
-    if (byte < 0) return std::string(token);
+    if (byte < 0) return std::nullopt;
     out += static_cast<char>(byte);
   }
   return out;

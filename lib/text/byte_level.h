@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,10 +16,11 @@ std::string_view byte_character(uint8_t byte);
 int byte_of_character(uint32_t c);
 
 // Bytes that occur in no UTF-8 text; vocabularies may lack them.
-inline bool never_in_utf8(int byte) { return byte == 0xC0 || byte == 0xC1 || byte > 0xF4; }
+inline bool never_in_utf8(int byte) {
+  return byte == 0xC0 || byte == 0xC1 || byte > 0xF4;
+}
 
-// The bytes that a token of the alphabet stands for; as Hugging Face and llama.cpp do for added
-// tokens, text with any other character stands for itself.
-std::string byte_level_decode(std::string_view token);
+// The bytes that a token spells; nothing if it has a character that is not of the alphabet.
+std::optional<std::string> bytes_of_spelling(std::string_view token);
 
 }  // namespace lumen::text

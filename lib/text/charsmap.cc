@@ -12,9 +12,15 @@ namespace {
 // to the children in bits 10-30, times 256 if bit 9 is set. Leaves have bit 31 and the value below.
 constexpr uint32_t kLeaf = 1u << 31;
 
-bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
-uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & 1u << 9) >> 6); }
-uint32_t label_of(uint32_t unit) { return unit & (kLeaf | 0xFF); }
+bool has_leaf(uint32_t unit) {
+  return (unit >> 8 & 1) != 0;
+}
+uint32_t offset_of(uint32_t unit) {
+  return (unit >> 10) << ((unit & 1u << 9) >> 6);
+}
+uint32_t label_of(uint32_t unit) {
+  return unit & (kLeaf | 0xFF);
+}
 
 }  // namespace
 
@@ -22,7 +28,8 @@ Charsmap::Charsmap(std::string_view blob) {
   if (blob.empty()) return;
   uint32_t trie_bytes = 0;
   if (blob.size() < sizeof trie_bytes) {
-    fail(ErrorKind::kMalformed, "the character map has ", blob.size(), " bytes, expected 4 or more");
+    fail(ErrorKind::kMalformed, "the character map has ", blob.size(),
+         " bytes, expected 4 or more");
   }
   std::memcpy(&trie_bytes, blob.data(), sizeof trie_bytes);
   blob.remove_prefix(sizeof trie_bytes);

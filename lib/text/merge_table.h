@@ -23,6 +23,13 @@ class MergeTable {
   // The merge of a pair, or null.
   const Merge* find(int32_t left, int32_t right) const;
   size_t size() const { return used_; }
+  // Calls visit(left, right, merge) for all of them, in no order.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (const Slot& slot : slots_) {
+      if (slot.left >= 0) visit(slot.left, slot.right, slot.merge);
+    }
+  }
 
   // Applies all merges to the symbols of one word, in place: again and again the leftmost of those
   // with the lowest rank. O(n log n) time, O(n) memory; at most 2³¹ symbols.

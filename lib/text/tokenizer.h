@@ -25,7 +25,7 @@ struct EncodeOptions {
   // Control tokens spelled in the text become their ids. Unset: as the format's own program does
   // by default: tokenizer.json always, GGUF together with add_special, sentencepiece and llama2.c
   // never. A rendered chat template needs true, text that must stay text needs false.
-  std::optional<bool> parse_special;
+  std::optional<bool> parse_special = std::nullopt;
 };
 
 // The ids a model gives a meaning of its own; absent where the file names none.
