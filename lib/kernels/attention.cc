@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "lib/base/check.h"
 #include "lib/kernels/attention_block.h"
 #include "lib/kernels/convert.h"
 
@@ -36,6 +37,12 @@ int64_t pitch_of(int64_t head_dim) {
 int64_t thread_floats(int64_t rows, int64_t head_dim) {
   const int64_t pitch = pitch_of(head_dim);
   return kPositions * pitch + round_up(rows, block::kPadding) * (2 * pitch + kPositions + 4);
+}
+
+// Rows of scratch that suffice for a prompt and, so that a plan for many tokens can run one, for
+// decoding.
+int64_t prefill_rows(int64_t heads) {
+  return std::max(heads, block::kMaxColumns);
 }
 
 // Floats of the partial results of one decoding query: output, maximum and sum per chunk.
@@ -77,6 +84,17 @@ float* output_row(const AttentionArgs& args, int64_t b, int64_t token, int64_t h
   return args.out + ((b * args.tokens + token) * args.heads + head) * args.head_dim;
 }
 
+// What queries are multiplied by: scores come out in units of ln 2.
+float query_scale(const AttentionArgs& args) {
+  constexpr float kLog2E = 1.44269504089f;
+  return args.scale * kLog2E;
+}
+
+// A query that sees nothing (sum 0) gives zeros.
+float inverse_sum(float sum) {
+  return sum == 0 ? 0.0f : 1.0f / sum;
+}
+
 // Rows [begin, begin + count) of one head as floats, zeros up to the pitch and for the rows up to
 // the next multiple of 8, which tiles read.
 void load_rows(const KvView& view, int64_t b, int64_t head, int64_t begin, int64_t count,
@@ -113,10 +131,11 @@ block::Rows attend_rows(const AttentionArgs& args, int64_t b, int64_t kv_head, R
                          scratch.take(group),
                          scratch.take(group),
                          scratch.take(group * pitch)};
+  const float scale = query_scale(args);
   for (int64_t g = 0; g < group; ++g) {
     const float* x = query_row(args, b, 0, kv_head * group + g);
     float* y = q + g * pitch;
-    for (int64_t i = 0; i < args.head_dim; ++i) y[i] = x[i] * args.scale;
+    for (int64_t i = 0; i < args.head_dim; ++i) y[i] = x[i] * scale;
     std::fill(y + args.head_dim, y + pitch, 0.0f);
   }
   std::fill(rows.maximum, rows.maximum + group, -kInf);
@@ -134,10 +153,9 @@ block::Rows attend_rows(const AttentionArgs& args, int64_t b, int64_t kv_head, R
   return rows;
 }
 
-// A query that sees nothing (sum 0) gives zeros.
 void divide(const float* x, float sum, int64_t n, float* y) {
-  const float scale = sum == 0 ? 0.0f : 1.0f / sum;
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * scale;
+  const float inverse = inverse_sum(sum);
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * inverse;
 }
 
 // Joins the chunks of one head, each `pitch` outputs, maximum and sum, in their order.
@@ -150,7 +168,7 @@ void merge_chunks(float* partial, int64_t chunks, int64_t head_dim, int64_t pitc
   float sum = 0;
   for (int64_t c = 0; c < chunks; ++c) {
     const float* x = partial + c * (pitch + 2);
-    const float weight = std::exp(x[pitch] - shift);
+    const float weight = std::exp2(x[pitch] - shift);
     sum += x[pitch + 1] * weight;
     for (int64_t i = 0; i < head_dim; ++i) {
       partial[i] = c == 0 ? x[i] * weight : partial[i] + x[i] * weight;
@@ -168,8 +186,7 @@ void decode(ThreadPool& pool, const AttentionArgs& args) {
   const int64_t chunks = std::max<int64_t>(1, (length + chunk - 1) / chunk);
   float* partials = reinterpret_cast<float*>(args.workspace);
   float* scratch = partials + partial_floats(args.heads, args.head_dim);
-  const int64_t scratch_floats =
-      thread_floats(std::max(args.heads, block::kMaxColumns), args.head_dim);
+  const int64_t scratch_floats = thread_floats(args.heads, args.head_dim);
   const int64_t work = std::max<int64_t>(1, std::min(length, chunk) * group * args.head_dim);
   const int64_t grain = std::max<int64_t>(1, kMinWork / work);
 
@@ -232,11 +249,12 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
   const auto head_of = [&](int64_t c) {
     return queries.kv_head * group + (queries.row + c) % group;
   };
+  const float scale = query_scale(args);
   // Unused columns repeat the last query: nothing special for the kernels.
   for (int64_t c = 0; c < width; ++c) {
     const int64_t used = std::min(c, queries.count - 1);
     const float* x = query_row(args, queries.b, token_of(used), head_of(used));
-    for (int64_t i = 0; i < args.head_dim; ++i) q[i * width + c] = x[i] * args.scale;
+    for (int64_t i = 0; i < args.head_dim; ++i) q[i * width + c] = x[i] * scale;
     const Range seen = visible(args, token_of(used));
     first[c] = static_cast<float>(seen.begin);
     last[c] = static_cast<float>(seen.end);
@@ -259,8 +277,8 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
 
   for (int64_t c = 0; c < queries.count; ++c) {
     float* y = output_row(args, queries.b, token_of(c), head_of(c));
-    const float scale = columns.sum[c] == 0 ? 0.0f : 1.0f / columns.sum[c];
-    for (int64_t i = 0; i < args.head_dim; ++i) y[i] = columns.output[i * width + c] * scale;
+    const float inverse = inverse_sum(columns.sum[c]);
+    for (int64_t i = 0; i < args.head_dim; ++i) y[i] = columns.output[i * width + c] * inverse;
   }
 }
 
@@ -271,8 +289,7 @@ void prefill(ThreadPool& pool, const AttentionArgs& args) {
   const int64_t heads = args.batch * args.kv_heads;
   float* scratch =
       reinterpret_cast<float*>(args.workspace) + partial_floats(args.heads, args.head_dim);
-  const int64_t scratch_floats =
-      thread_floats(std::max(args.heads, block::kMaxColumns), args.head_dim);
+  const int64_t scratch_floats = thread_floats(prefill_rows(args.heads), args.head_dim);
   // Causal blocks cost more the later they come: hand them out from the last, in turn.
   pool.run([&](int thread, int threads) {
     for (int64_t task = thread; task < blocks * heads; task += threads) {
@@ -287,12 +304,15 @@ void prefill(ThreadPool& pool, const AttentionArgs& args) {
 }  // namespace
 
 size_t attention_workspace_bytes(int64_t tokens, int64_t heads, int64_t head_dim, int threads) {
-  const int64_t rows = std::max(heads, block::kMaxColumns);
+  const int64_t rows = tokens == 1 ? heads : prefill_rows(heads);
   const int64_t floats = partial_floats(heads, head_dim) + threads * thread_floats(rows, head_dim);
   return static_cast<size_t>(floats) * sizeof(float);
 }
 
 void attention(ThreadPool& pool, const AttentionArgs& args) {
+  LUMEN_CHECK(args.kv_heads > 0 && args.heads % args.kv_heads == 0);
+  LUMEN_CHECK(args.head_dim % info(args.k.dtype).block_elements == 0 &&
+              args.head_dim % info(args.v.dtype).block_elements == 0);
   if (args.tokens == 1) {
     decode(pool, args);
   } else {

@@ -98,10 +98,10 @@ void softmax_rows(const Rows& rows, int64_t count) {
     const auto maximum = hn::MaxOfLanes(d, top);
     // A row that has seen only −inf must not subtract −inf from it.
     const auto shift = hn::IfThenZeroElse(hn::Eq(maximum, hn::Set(d, -kInf)), maximum);
-    const auto correction = exp_nonpositive(d, hn::Sub(hn::Set(d, rows.maximum[row]), shift));
+    const auto correction = exp2_nonpositive(d, hn::Sub(hn::Set(d, rows.maximum[row]), shift));
     auto sum = hn::Zero(d);
     for (int64_t p = 0; p < padded; p += kLanes) {
-      const auto e = exp_nonpositive(d, hn::Sub(hn::LoadU(d, scores + p), shift));
+      const auto e = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, scores + p), shift));
       hn::StoreU(e, d, scores + p);
       sum = hn::Add(sum, e);
     }
@@ -167,37 +167,43 @@ void accumulate_rows(const Rows& rows, const float* v, int64_t count) {
 
 // ---- By columns
 
-// Query rows per call: four vectors, taken two at a time.
-inline constexpr int64_t kColumns = 4 * kLanes;
+// A tile is kWide vectors of columns × kTile positions (or output elements): as many accumulators
+// as the registers hold beside the operands.
+inline constexpr int64_t kWide = kManyRegisters ? 2 : 3;
+inline constexpr int64_t kTile = kManyRegisters ? 8 : 4;
+
+// Query rows per call.
+inline constexpr int64_t kColumns = 2 * kWide * kLanes;
 static_assert(kColumns <= attention_block::kMaxColumns);
 
 int64_t column_count() {
   return kColumns;
 }
 
-// A tile is two vectors of columns × kTile positions (or output rows).
-inline constexpr int64_t kTile = kManyRegisters ? 8 : 4;
-
 void score_columns(const Columns& columns, const float* k, int64_t count) {
   const Float d;
-  for (int64_t column = 0; column < kColumns; column += 2 * kLanes) {
+  for (int64_t column = 0; column < kColumns; column += kWide * kLanes) {
     for (int64_t p = 0; p < count; p += kTile) {
-      FloatVec low[kTile], high[kTile];
-      for (int64_t j = 0; j < kTile; ++j) low[j] = high[j] = hn::Zero(d);
+      FloatVec sums[kTile][kWide];
+      for (auto& position : sums) {
+        for (auto& sum : position) sum = hn::Zero(d);
+      }
       const float* key = k + p * columns.pitch;
       const float* query = columns.q + column;
-      for (int64_t i = 0; i < columns.head_dim; ++i) {
-        const auto query_low = hn::LoadU(d, query + i * kColumns);
-        const auto query_high = hn::LoadU(d, query + i * kColumns + kLanes);
+      for (int64_t i = 0; i < columns.head_dim; ++i, query += kColumns) {
+        FloatVec queries[kWide];
+        for (int64_t w = 0; w < kWide; ++w) queries[w] = hn::LoadU(d, query + w * kLanes);
         for (int64_t j = 0; j < kTile; ++j) {
           const auto element = hn::Set(d, key[j * columns.pitch + i]);
-          low[j] = hn::MulAdd(element, query_low, low[j]);
-          high[j] = hn::MulAdd(element, query_high, high[j]);
+          for (int64_t w = 0; w < kWide; ++w) {
+            sums[j][w] = hn::MulAdd(element, queries[w], sums[j][w]);
+          }
         }
       }
       for (int64_t j = 0; j < kTile; ++j) {
-        hn::StoreU(low[j], d, columns.scores + (p + j) * kColumns + column);
-        hn::StoreU(high[j], d, columns.scores + (p + j) * kColumns + column + kLanes);
+        for (int64_t w = 0; w < kWide; ++w) {
+          hn::StoreU(sums[j][w], d, columns.scores + (p + j) * kColumns + column + w * kLanes);
+        }
       }
     }
   }
@@ -230,11 +236,11 @@ void softmax_columns(const Columns& columns, int64_t begin, int64_t count, bool 
     const auto shift = hn::IfThenZeroElse(hn::Eq(maximum, hn::Set(d, -kInf)), maximum);
     auto sum = hn::Zero(d);
     for (int64_t p = 0; p < count; ++p) {
-      const auto e = exp_nonpositive(d, hn::Sub(hn::LoadU(d, scores + p * kColumns), shift));
+      const auto e = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, scores + p * kColumns), shift));
       hn::StoreU(e, d, scores + p * kColumns);
       sum = hn::Add(sum, e);
     }
-    const auto correction = exp_nonpositive(d, hn::Sub(before, shift));
+    const auto correction = exp2_nonpositive(d, hn::Sub(before, shift));
     const auto total = hn::LoadU(d, columns.sum + column);
     hn::StoreU(hn::MulAdd(total, correction, sum), d, columns.sum + column);
     hn::StoreU(maximum, d, columns.maximum + column);
@@ -248,27 +254,31 @@ void softmax_columns(const Columns& columns, int64_t begin, int64_t count, bool 
 
 void accumulate_columns(const Columns& columns, const float* v, int64_t count) {
   const Float d;
-  for (int64_t column = 0; column < kColumns; column += 2 * kLanes) {
+  for (int64_t column = 0; column < kColumns; column += kWide * kLanes) {
     for (int64_t i = 0; i < columns.head_dim; i += kTile) {
-      FloatVec low[kTile], high[kTile];
+      FloatVec sums[kTile][kWide];
       float* output = columns.output + i * kColumns + column;
       for (int64_t j = 0; j < kTile; ++j) {
-        low[j] = hn::LoadU(d, output + j * kColumns);
-        high[j] = hn::LoadU(d, output + j * kColumns + kLanes);
+        for (int64_t w = 0; w < kWide; ++w) {
+          sums[j][w] = hn::LoadU(d, output + j * kColumns + w * kLanes);
+        }
       }
-      for (int64_t p = 0; p < count; ++p) {
-        const auto weight_low = hn::LoadU(d, columns.scores + p * kColumns + column);
-        const auto weight_high = hn::LoadU(d, columns.scores + p * kColumns + column + kLanes);
+      const float* weight = columns.scores + column;
+      for (int64_t p = 0; p < count; ++p, weight += kColumns) {
+        FloatVec weights[kWide];
+        for (int64_t w = 0; w < kWide; ++w) weights[w] = hn::LoadU(d, weight + w * kLanes);
         const float* value = v + p * columns.pitch + i;
         for (int64_t j = 0; j < kTile; ++j) {
           const auto element = hn::Set(d, value[j]);
-          low[j] = hn::MulAdd(element, weight_low, low[j]);
-          high[j] = hn::MulAdd(element, weight_high, high[j]);
+          for (int64_t w = 0; w < kWide; ++w) {
+            sums[j][w] = hn::MulAdd(element, weights[w], sums[j][w]);
+          }
         }
       }
       for (int64_t j = 0; j < kTile; ++j) {
-        hn::StoreU(low[j], d, output + j * kColumns);
-        hn::StoreU(high[j], d, output + j * kColumns + kLanes);
+        for (int64_t w = 0; w < kWide; ++w) {
+          hn::StoreU(sums[j][w], d, output + j * kColumns + w * kLanes);
+        }
       }
     }
   }

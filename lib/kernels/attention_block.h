@@ -18,8 +18,9 @@ inline constexpr int64_t kPadding = 16;     // floats; a multiple of every vecto
 inline constexpr int64_t kMaxColumns = 64;  // upper bound of columns()
 
 // Online softmax of one query row (Milakov & Gimelshein 2018): over the positions seen so far,
-// maximum = max score, sum = Σ exp(score − maximum) and output = Σ exp(score − maximum) · v.
-// Initially −inf, 0 and 0.
+// maximum = max score, sum = Σ 2^(score − maximum) and output = Σ 2^(score − maximum) · v,
+// initially −inf, 0 and 0. Scores are in units of ln 2 (q is scaled by log2 e too), which saves the
+// exponential a multiplication and a step of its argument reduction.
 struct Rows {
   int64_t rows, head_dim, pitch;
   const float* q;  // [rows, pitch], scaled, zeros beyond head_dim
@@ -31,7 +32,7 @@ struct Rows {
 
 // scores = q · kᵀ for `count` positions (−inf beyond them, up to a whole vector).
 void score_rows(const Rows& rows, const float* k, int64_t count);
-// scores → exp(scores − maximum), with maximum, sum and output brought up to date.
+// scores → 2^(scores − maximum), with maximum, sum and output brought up to date.
 void softmax_rows(const Rows& rows, int64_t count);
 // output += scores · v.
 void accumulate_rows(const Rows& rows, const float* v, int64_t count);

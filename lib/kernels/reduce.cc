@@ -195,7 +195,8 @@ void reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64
     });
     return;
   }
-  // Splitting between columns does not change any column's order of additions.
+  // Splitting between columns does not change any column's order of additions. The strip is the
+  // same on every target.
   constexpr int64_t kStrip = HWY_STATIC_DISPATCH(kStrip);
   const int64_t strips = (inner + kStrip - 1) / kStrip;
   const int64_t strip_work = std::max<int64_t>(1, axis * std::min(inner, kStrip));
