@@ -243,18 +243,7 @@ AddedTokens read_added_tokens(const io::Json& json, const TokenizerConfig& confi
       list.add(parse_added_token(tokens[i]));
     });
   }
-  std::vector<std::pair<int64_t, AddedToken>> configured;
-  const io::Json& decoder = member(config.config, "added_tokens_decoder");
-  if (decoder.is_object()) {
-    for (const auto& [key, token] : decoder.get_ref<const io::Json::object_t&>()) {
-      int64_t id = 0;
-      if (!parse_number(key, id)) continue;
-      configured.emplace_back(id, parse_added_token(token));
-    }
-  }
-  std::stable_sort(configured.begin(), configured.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (auto& [id, token] : configured) {
+  for (AddedToken& token : configured_added_tokens(config)) {
     if (!list.contains(token.content)) list.add(std::move(token));
   }
   return AddedTokens(list.take(), pipeline.normalizer.get());
@@ -299,6 +288,41 @@ std::string configured_token(const TokenizerConfig& config, const char* role) {
     if (token->is_object()) return io::get_string(*token, "content", "");
   }
   return "";
+}
+
+std::vector<AddedToken> configured_added_tokens(const TokenizerConfig& config) {
+  std::vector<AddedToken> tokens;
+  constexpr auto kLast = static_cast<int64_t>(limits::kVocab) - 1;
+  const io::Json& decoder = member(config.config, "added_tokens_decoder");
+  if (decoder.is_object()) {
+    for (const auto& [key, json] : decoder.get_ref<const io::Json::object_t&>()) {
+      int64_t id = -1;
+      if (!parse_number(key, id) || id < 0 || id > kLast) {
+        fail(ErrorKind::kMalformed, "tokenizer_config.json: added_tokens_decoder has the key ",
+             quoted(key), ", expected a token id");
+      }
+      AddedToken token = with_context(str("tokenizer_config.json: added token ", id),
+                                      [&] { return parse_added_token(json); });
+      token.id = static_cast<int32_t>(id);
+      tokens.push_back(std::move(token));
+    }
+  }
+  if (config.added_tokens.is_object()) {
+    for (const auto& [content, id] : config.added_tokens.get_ref<const io::Json::object_t&>()) {
+      if (!id.is_number_integer() || id < 0 || id > kLast) {
+        fail(ErrorKind::kMalformed, "added_tokens.json: the id of ", quoted(content), " is ",
+             io::describe(&id));
+      }
+      AddedToken token;
+      token.content = content;
+      token.id = id.get<int32_t>();
+      token.normalized = false;
+      tokens.push_back(std::move(token));
+    }
+  }
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  return tokens;
 }
 
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(const io::Json& json,

@@ -274,11 +274,11 @@ Value Interpreter::call(const Value& callee, Arguments& arguments) {
     case Kind::kUndefined:
       refuse_undefined(callee);
     case Kind::kLoop: {
-      const auto [items] = bind("loop", arguments, {"iterable"}, 1);
+      const auto [items] = parameters("loop", arguments, {"iterable"}, 1);
       return recurse(callee.as<Loop>(), items);
     }
     case Kind::kJoiner: {
-      bind_none("joiner", arguments);
+      no_parameters("joiner", arguments);
       Joiner& joiner = callee.as<Joiner>();
       return std::exchange(joiner.used, true) ? joiner.separator : text("");
     }

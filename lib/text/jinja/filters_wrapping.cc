@@ -20,7 +20,7 @@ const Value& require_string(const Value& subject, std::string_view filter) {
 }
 
 Value indent(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [width, first, blank] = bind("indent", arguments, {"width", "first", "blank"});
+  const auto [width, first, blank] = parameters("indent", arguments, {"width", "first", "blank"});
   require_string(subject, "indent");
   Heap& heap = in.heap();
   std::string margin;
@@ -52,7 +52,7 @@ Value indent(Interpreter& in, const Value& subject, Arguments& arguments) {
 
 Value truncate(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [limit, kill_words, end, leeway] =
-      bind("truncate", arguments, {"length", "killwords", "end", "leeway"});
+      parameters("truncate", arguments, {"length", "killwords", "end", "leeway"});
   Heap& heap = in.heap();
   require_string(subject, "truncate");
   const int64_t size = limit.given() ? to_index(limit, "length") : 255;
@@ -191,8 +191,8 @@ class Wrapper {
 };
 
 Value word_wrap(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [width, break_long, separator, break_hyphens] =
-      bind("wordwrap", arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
+  const auto [width, break_long, separator, break_hyphens] = parameters(
+      "wordwrap", arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
   require_string(subject, "wordwrap");
   Heap& heap = in.heap();
   const int64_t columns = width.given() ? to_index(width, "width") : 79;
