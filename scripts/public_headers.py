@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 PRIVATE = {
-    "lib/base/testing.h", "lib/io/model_formats.h", "lib/io/test_files.h",
+    "lib/base/testing.h", "lib/io/fuzz/fuzzing.h", "lib/io/model_formats.h", "lib/io/test_files.h",
     "lib/kernels/every_target.h", "lib/runtime/fake_model.h",
 }
 
