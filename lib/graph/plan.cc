@@ -243,6 +243,7 @@ std::string Plan::text() const {
 }
 
 Plan compile(std::span<const NodePtr> outputs, const CompileOptions& options) {
+  const EagerScope lazy(false);  // passes build nodes that must not be computed one by one
   Graph graph = use_known_values(Graph({outputs.begin(), outputs.end()}));
   graph = run_passes(std::move(graph), options.pipeline, options.verified);
   graph = program_all(graph);

@@ -109,7 +109,10 @@ TEST_CASE("views: numpy's reshape rule on strided input, slices, expansion, padd
   std::vector<float> values(24);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
   const Tensor x = graph::constant(values, {2, 3, 4});
-  auto at = [](const Tensor& tensor, size_t i) { return tensor.eval().as<float>()[i]; };
+  auto at = [](const Tensor& tensor, size_t i) {
+    const Array array = tensor.eval();
+    return array.as<float>()[i];
+  };
   CHECK(at(graph::reshape(graph::permute(x, {1, 0, 2}), {3, 8}), 4) == 12);
   CHECK(at(graph::reshape(graph::slice(x, 2, 1, 3), {6, 2}), 3) == 6);
   CHECK(at(graph::reshape(graph::slice(x, 2, 1, 3), {-1}), 11) == 22);

@@ -32,7 +32,7 @@ Tensor leaf(const OpDef& op, DType dtype, const Shape& shape, Array value, std::
 
 }  // namespace
 
-const Array& Tensor::eval() const {
+const Array& Tensor::eval() const& {
   if (node_->value.empty() && node_->shape.elements() > 0) {
     Plan plan = compile({&node_, 1}, {});
     plan.run(current_pool());
@@ -101,8 +101,8 @@ ThreadPool& current_pool() {
   return pool_of_thread ? *pool_of_thread : single;
 }
 
-EagerScope::EagerScope() : previous_(eager) {
-  eager = true;
+EagerScope::EagerScope(bool on) : previous_(eager) {
+  eager = on;
 }
 EagerScope::~EagerScope() {
   eager = previous_;

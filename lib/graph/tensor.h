@@ -25,7 +25,8 @@ class Tensor {
 
   // The value, contiguous; computed on the current thread's pool (PoolScope) the first time and
   // kept. Throws Error(kMalformed) if it depends on an input that has no value.
-  const Array& eval() const;
+  const Array& eval() const&;
+  Array eval() && { return static_cast<const Tensor&>(*this).eval(); }
 
   // The only element, as double.
   double item() const;
@@ -69,7 +70,7 @@ ThreadPool& current_pool();
 // same engine, plans of one node. For debugging.
 class EagerScope {
  public:
-  EagerScope();
+  explicit EagerScope(bool eager = true);  // false: records lazily inside an eager scope
   ~EagerScope();
   EagerScope(const EagerScope&) = delete;
 

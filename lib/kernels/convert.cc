@@ -76,7 +76,7 @@ HWY_INLINE void scale_codes(const int8_t* q, const float* scale, const float* mi
 }
 
 template <class Format>
-HWY_INLINE void quantized_to_float(const uint8_t* x, float* y, int64_t n) {
+void quantized_to_float(const uint8_t* x, float* y, int64_t n) {
   int8_t q[kMaxBlock];
   float scale[kMaxSubBlocks], min[kMaxSubBlocks];
   for (int64_t i = 0; i < n; i += kBlockOf<Format>, x += kBytesOf<Format>) {
@@ -89,27 +89,37 @@ void quantized_to_float_row(DType dtype, const uint8_t* x, float* y, int64_t n) 
   with_format(dtype, [&](auto format) HWY_ATTR { quantized_to_float<decltype(format)>(x, y, n); });
 }
 
-// Largest |x[i]| of 32; NaN counts as nothing.
-HWY_INLINE float max_abs_32(const float* x) {
-  const hn::CappedTag<float, 16> d;
-  auto m = hn::Zero(d);
-  for (size_t i = 0; i < 32; i += hn::Lanes(d)) m = hn::Max(hn::Abs(hn::LoadU(d, x + i)), m);
-  return hn::GetLane(hn::MaxOfLanes(d, m));
-}
-
-// Halves round away from zero, as ggml's reference does.
-HWY_INLINE int8_t round_to_i8(float v) {
-  return static_cast<int8_t>(std::lround(v));
+// Rounds to nearest, halves away from zero: C's roundf, and what ggml's reference does.
+template <class D>
+HWY_INLINE hn::VFromD<D> round_away(D d, hn::VFromD<D> v) {
+  const auto whole = hn::Trunc(v);
+  const auto rest = hn::Abs(hn::Sub(v, whole));  // exact
+  const auto one = hn::CopySignToAbs(hn::Set(d, 1.0f), v);
+  return hn::Add(whole, hn::IfThenElseZero(hn::Ge(rest, hn::Set(d, 0.5f)), one));
 }
 
 void float_to_q8_0_row(const float* x, uint8_t* y, int64_t n) {
-  for (int64_t i = 0; i < n; i += 32, y += kBytesOf<Q8_0>) {
-    const float scale = max_abs_32(x + i) / 127.0f;
+  const hn::CappedTag<float, 16> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<int16_t, decltype(d)> di16;
+  const hn::Rebind<int8_t, decltype(d)> di8;
+  for (int64_t k = 0; k < n; k += 32, x += 32, y += kBytesOf<Q8_0>) {
+    auto largest = hn::Zero(d);
+    auto bad = hn::Zero(d);  // Σ 0 · x: NaN if any x is not finite, and then so is the scale
+    for (size_t i = 0; i < 32; i += hn::Lanes(d)) {
+      const auto v = hn::LoadU(d, x + i);
+      largest = hn::Max(largest, hn::Abs(v));
+      bad = hn::MulAdd(v, hn::Zero(d), bad);
+    }
+    const float scale =
+        hn::GetLane(hn::MaxOfLanes(d, largest)) / 127.0f + hn::GetLane(hn::SumOfLanes(d, bad));
     const float inverse = scale != 0 ? 1.0f / scale : 0.0f;
     const uint16_t bits = to_f16(scale).bits;
     std::memcpy(y, &bits, 2);
-    for (int j = 0; j < 32; ++j) {
-      y[2 + j] = static_cast<uint8_t>(round_to_i8(x[i + j] * inverse));
+    for (size_t i = 0; i < 32; i += hn::Lanes(d)) {
+      const auto q = round_away(d, hn::Mul(hn::LoadU(d, x + i), hn::Set(d, inverse)));
+      const auto narrow = hn::DemoteTo(di8, hn::DemoteTo(di16, hn::ConvertTo(di, q)));
+      hn::StoreU(narrow, di8, reinterpret_cast<int8_t*>(y + 2 + i));
     }
   }
 }

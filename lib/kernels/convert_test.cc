@@ -82,6 +82,25 @@ TEST_CASE("from_float gives ggml's bytes for f16, bf16 and q8_0") {
   }
 }
 
+TEST_CASE("q8_0 rounds halves away from zero and keeps NaN visible") {
+  on_every_target([] {
+    std::vector<float> x(64);
+    for (int i = 0; i < 32; ++i) x[i] = 0.5f * static_cast<float>(i - 16);
+    x[0] = 127.0f;  // scale 1
+    x[1] = 0.49999997f;
+    x[32] = std::nanf("");
+    uint8_t q[68];
+    from_float(DType::kQ8_0, x.data(), q, 64);
+    const auto* codes = reinterpret_cast<const int8_t*>(q + 2);
+    CHECK(codes[1] == 0);
+    for (int i = 2; i < 32; ++i) CHECK(codes[i] == static_cast<int>(std::round(x[i])));
+    float back[64];
+    to_float(DType::kQ8_0, q, back, 64);
+    CHECK(std::isnan(back[40]));
+    CHECK(has_nonfinite(DType::kQ8_0, q, 64));
+  });
+}
+
 TEST_CASE("every half and bfloat16 converts as the scalar functions do, at every length") {
   on_every_target([] {
     std::vector<uint16_t> bits(65536);

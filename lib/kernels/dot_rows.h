@@ -16,8 +16,11 @@ namespace lumen::kernels {
 void dot_rows_float(const Weight& w, int64_t begin, int64_t end, const float* x, int64_t x_stride,
                     int64_t m, float* y, int64_t y_stride);
 
-// Quantised weights: int32 within a block, float32 across.
+// Quantised weights: int32 within a block, float32 across. Takes the native kernel
+// (dot_rows_vnni.h) where the SIMD target in use has one, else the portable one.
 void dot_rows_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
                         int64_t m, float* y, int64_t y_stride);
+void dot_rows_portable(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
+                       int64_t m, float* y, int64_t y_stride);
 
 }  // namespace lumen::kernels

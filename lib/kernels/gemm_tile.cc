@@ -53,14 +53,18 @@ void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_row
     }
     i = rows;
   }
-  const int64_t whole_depth = col_stride == 1 ? depth / 4 * 4 : 0;
-  for (; whole_depth > 0 && i + 4 <= rows; i += 4) {
+  if (i == 0 && col_stride == 1) {
+    // Four columns of all rows at a time, so that lines of the panel are written whole.
+    const int64_t whole_rows = rows / 4 * 4, whole_depth = depth / 4 * 4;
     for (int64_t k = 0; k < whole_depth; k += 4) {
-      transpose_4x4(x + i * row_stride + k, row_stride, panel + k * width + i, width);
+      for (i = 0; i < whole_rows; i += 4) {
+        transpose_4x4(x + i * row_stride + k, row_stride, panel + k * width + i, width);
+      }
     }
     for (int64_t k = whole_depth; k < depth; ++k) {
-      for (int64_t j = i; j < i + 4; ++j) panel[k * width + j] = x[j * row_stride + k];
+      for (i = 0; i < whole_rows; ++i) panel[k * width + i] = x[i * row_stride + k];
     }
+    i = whole_rows;
   }
   for (; i < rows; ++i) {
     for (int64_t k = 0; k < depth; ++k) panel[k * width + i] = x[i * row_stride + k * col_stride];

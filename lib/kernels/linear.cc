@@ -10,9 +10,11 @@
 namespace lumen::kernels {
 namespace {
 
-// Up to this many rows the weights are used as they are stored, row by row; beyond it, expanding
-// blocks of them to float pays.
-constexpr int64_t kFewRows = 8;
+// Up to this many rows of x the weights are used as they are stored, row by row; beyond it,
+// expanding blocks of them to float pays. A float row is read again for every four rows of x,
+// while the codes of a quantised row are a quarter of its size and unpack in registers.
+constexpr int64_t kFewRowsFloat = 8;
+constexpr int64_t kFewRowsQuantized = 24;
 
 // Columns of y finished before the epilogue sees them: a few KiB of output.
 constexpr int64_t kPieceCols = 64;
@@ -21,6 +23,12 @@ int64_t total_rows(std::span<const Weight> weights) {
   int64_t total = 0;
   for (const Weight& w : weights) total += w.rows;
   return total;
+}
+
+int64_t few_rows(std::span<const Weight> weights) {
+  const bool any_float = std::any_of(weights.begin(), weights.end(),
+                                     [](const Weight& w) { return !is_quantized(w.dtype); });
+  return any_float ? kFewRowsFloat : kFewRowsQuantized;
 }
 
 // Calls body(weight, begin, end, column) for the rows of the weights that make up columns [begin,
@@ -44,7 +52,10 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
   QuantizedRows quantized{};
   if (any_quantized) {
     quantized = place_quantized_rows(args.workspace, args.m, cols);
-    for (int64_t r = 0; r < args.m; ++r) quantize_row(args.x + r * args.x_stride, r, quantized);
+    // Four rows take about as long as waking the other threads.
+    pool.parallel_for(args.m, 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) quantize_row(args.x + r * args.x_stride, r, quantized);
+    });
   }
   const auto piece = [&](int64_t begin, int64_t end) {
     for_each_part(args.weights, begin, end,
@@ -82,24 +93,34 @@ void pack_activations(const LinearArgs& args, bool rounded, const StripRequest& 
              want.padded_rows, want.panel);
 }
 
-// Packs weight rows; eight at a time, so that the floats are still in L1 when they are transposed.
+// Rows [row, row + rows) of the weights, columns [k, k + depth), as floats [rows, depth]. What
+// follows in each row comes next, too short for the processor to foresee: it is fetched ahead.
+void expand_weights(std::span<const Weight> weights, int64_t row, int64_t rows, int64_t k,
+                    int64_t depth, float* to) {
+  for_each_part(weights, row, row + rows, [&](const Weight& w, int64_t from, int64_t end, int64_t) {
+    const int64_t stride = row_bytes(w.dtype, w.cols);
+    const int64_t bytes = row_bytes(w.dtype, depth);
+    const auto* x = static_cast<const char*>(w.data) + from * stride + row_bytes(w.dtype, k);
+    for (int64_t j = from; j < end; ++j, x += stride, to += depth) {
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(x + bytes + i);
+      to_float(w.dtype, x, to, depth);
+    }
+  });
+}
+
+// Packs weight rows in pieces of 16 × 256: 16 KiB of floats that are still in L1 when they are
+// transposed, into as many bytes of whole cache lines.
 void pack_weights(std::span<const Weight> weights, const StripRequest& want) {
-  constexpr int64_t kRows = 8;
-  for (int64_t i = 0; i < want.padded_rows; i += kRows) {
-    const int64_t rows = std::clamp<int64_t>(want.rows - i, 0, kRows);
-    int64_t filled = 0;
-    for_each_part(
-        weights, want.row + i, want.row + i + rows,
-        [&](const Weight& w, int64_t from, int64_t to, int64_t) {
-          const int64_t stride = row_bytes(w.dtype, w.cols);
-          const auto* corner =
-              static_cast<const std::byte*>(w.data) + from * stride + row_bytes(w.dtype, want.k);
-          for (int64_t j = 0; j < to - from; ++j, ++filled) {
-            to_float(w.dtype, corner + j * stride, want.scratch + filled * want.depth, want.depth);
-          }
-        });
-    pack_strip({want.scratch, want.depth, 1}, rows, std::min(kRows, want.padded_rows - i),
-               want.depth, want.padded_rows, want.panel + i);
+  constexpr int64_t kRows = 16, kDepth = 256;
+  static_assert(kRows * kDepth <= kScratchFloats && kBlockDepth % kDepth == 0);
+  for (int64_t at = 0; at < want.depth; at += kDepth) {
+    const int64_t depth = std::min(kDepth, want.depth - at);
+    for (int64_t i = 0; i < want.padded_rows; i += kRows) {
+      const int64_t rows = std::clamp<int64_t>(want.rows - i, 0, kRows);
+      expand_weights(weights, want.row + i, rows, want.k + at, depth, want.scratch);
+      pack_strip({want.scratch, depth, 1}, rows, std::min(kRows, want.padded_rows - i), depth,
+                 want.padded_rows, want.panel + at * want.padded_rows + i);
+    }
   }
 }
 
@@ -124,13 +145,13 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
 }  // namespace
 
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
-  const size_t few = quantized_rows_bytes(std::min(m, kFewRows), cols);
-  return m <= kFewRows ? few : std::max(few, blocked_product_bytes(m, cols, threads));
+  const size_t few = quantized_rows_bytes(std::min(m, kFewRowsQuantized), cols);
+  return m <= kFewRowsFloat ? few : std::max(few, blocked_product_bytes(m, cols, threads));
 }
 
 void linear(ThreadPool& pool, const LinearArgs& args) {
   if (args.m == 0 || args.weights.empty()) return;
-  if (args.m <= kFewRows) return linear_few(pool, args);
+  if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
   int64_t column = 0;
   for (size_t begin = 0; begin < args.weights.size();) {
     const bool quantized = is_quantized(args.weights[begin].dtype);

@@ -96,16 +96,29 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), y);
 }
 
-// 2^x = 2^n · 2^r with n = round(x), 2^r = 1 + r p(r) on |r| ≤ 1/2, error 7e-9. ≤ 2 ulp.
+// 2^r = 1 + r p(r) on |r| ≤ 1/2, approximation error 7e-9.
 template <class D>
-HWY_INLINE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
+HWY_INLINE hn::Vec<D> exp2_unit(D d, hn::Vec<D> r) {
   static constexpr float kP[] = {0.693147182f,   0.240226507f,   0.0555035695f,
                                  0.00961808302f, 0.00133908633f, 0.000154531634f};
+  return hn::MulAdd(r, polynomial(d, r, kP), hn::Set(d, 1.0f));
+}
+
+// 2^x = 2^n · 2^r with n = round(x). ≤ 2 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
   const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -151.0f)), hn::Set(d, 129.0f));
   const auto n = hn::NearestInt(clamped);
-  const auto r = hn::Sub(clamped, hn::ConvertTo(d, n));
-  const auto y = hn::MulAdd(r, polynomial(d, r, kP), hn::Set(d, 1.0f));
+  const auto y = exp2_unit(d, hn::Sub(clamped, hn::ConvertTo(d, n)));
   return hn::IfThenElse(hn::IsNaN(x), x, scale_by_power(d, y, n));
+}
+
+// 2^x for x ≤ 0, as exp_nonpositive.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_nonpositive(D d, hn::Vec<D> x) {
+  const auto n = hn::NearestInt(x);
+  const auto y = hn::Mul(exp2_unit(d, hn::Sub(x, hn::ConvertTo(d, n))), power_of_two(d, n));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), y);
 }
 
 // x = 2^e · (1 + f) with 1 + f in [√½, √2): e and f for finite x > 0, denormals included.

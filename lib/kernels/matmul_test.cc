@@ -10,6 +10,8 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/dot_rows.h"
+#include "lib/kernels/dot_rows_vnni.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/reference.h"
 
@@ -138,7 +140,7 @@ TEST_CASE("linear agrees with the naive loop for every type, few and many rows")
       const int64_t cols = 512 + 256, rows = 37;
       const auto bytes = random_weights(random, dtype, rows, cols);
       const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
-      for (int64_t m : {1, 2, 3, 4, 7, 9, 13, 26}) {
+      for (int64_t m : {1, 2, 3, 4, 7, 9, 13, 25, 30}) {
         const int64_t x_stride = cols + 5;
         const auto x = random_floats(random, m * x_stride + 1);
         const auto actual = run_linear(1, x.data() + 1, x_stride, m, weights);
@@ -166,7 +168,7 @@ TEST_CASE("linear handles every number of rows and odd widths") {
     for (int64_t cols : {32, 96, 544}) {  // an odd number of 32-blocks, and more than one k-block
       const auto bytes = random_weights(random, DType::kQ5_1, 33, cols);
       const std::vector<Weight> weights{{bytes.data(), DType::kQ5_1, 33, cols}};
-      for (int64_t m : {1, 11}) {
+      for (int64_t m : {1, 11, 29}) {
         const auto x = random_floats(random, m * cols);
         const auto actual = run_linear(1, x.data(), cols, m, weights);
         CHECK(relative_error(actual, expected_linear(x.data(), cols, m, weights)) < 2e-6);
@@ -180,7 +182,7 @@ TEST_CASE("one row at a time gives what many rows at once give") {
     Philox random(3);
     for (DType dtype : kWeightTypes) {
       INFO(name(dtype));
-      const int64_t cols = 1024, rows = 50, m = 20;
+      const int64_t cols = 1024, rows = 50, m = 33;
       const auto bytes = random_weights(random, dtype, rows, cols);
       const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
       const auto x = random_floats(random, m * cols);
@@ -209,7 +211,7 @@ TEST_CASE("weights of several types share one call, and threads change no bit") 
                                       {b.data(), DType::kQ6_K, 5, cols},
                                       {c.data(), DType::kBF16, 130, cols},
                                       {d.data(), DType::kQ8_0, 33, cols}};
-    for (int64_t m : {1, 2, 5, 23, 130}) {
+    for (int64_t m : {1, 2, 5, 13, 25, 130}) {
       INFO("m = " << m);
       const auto x = random_floats(random, m * cols);
       const auto one = run_linear(1, x.data(), cols, m, weights);
@@ -220,13 +222,36 @@ TEST_CASE("weights of several types share one call, and threads change no bit") 
   });
 }
 
+TEST_CASE("the VNNI kernel agrees with the portable one") {
+  if (!has_vnni()) return lumen::testing::skip("this CPU has no AVX512-VNNI");
+  Philox random(8);
+  for (DType dtype : kWeightTypes) {
+    if (!is_quantized(dtype)) continue;
+    INFO(name(dtype));
+    // One, two, three and many blocks: pairs, fours and an odd rest.
+    for (int64_t blocks : {1, 2, 3, 5, 8, 23}) {
+      const int64_t cols = blocks * info(dtype).block_elements, rows = 9, m = 7;
+      const auto bytes = random_weights(random, dtype, rows, cols);
+      const Weight w{bytes.data(), dtype, rows, cols};
+      std::vector<std::byte> memory(quantized_rows_bytes(m, cols) + 64);
+      const QuantizedRows x = place_quantized_rows(align_64(memory), m, cols);
+      const auto values = random_floats(random, m * cols);
+      for (int64_t r = 0; r < m; ++r) quantize_row(values.data() + r * cols, r, x);
+      std::vector<float> native(m * rows), portable(m * rows);
+      dot_rows_vnni(w, 0, rows, x, m, native.data(), rows);
+      dot_rows_portable(w, 0, rows, x, m, portable.data(), rows);
+      CHECK(relative_error(native, {portable.begin(), portable.end()}) < 1e-6);
+    }
+  }
+}
+
 TEST_CASE("a NaN or infinity in the activations is never hidden by their rounding") {
   on_every_target([] {
     Philox random(5);
     const auto bytes = random_weights(random, DType::kQ4_1, 8, 64);
     const std::vector<Weight> weights{{bytes.data(), DType::kQ4_1, 8, 64}};
     for (float bad : {std::nanf(""), INFINITY, -INFINITY}) {
-      for (int64_t m : {1, 12}) {
+      for (int64_t m : {1, 12, 30}) {
         auto x = random_floats(random, m * 64);
         x[40] = bad;
         const auto y = run_linear(1, x.data(), 64, m, weights);

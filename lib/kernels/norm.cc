@@ -19,8 +19,7 @@ namespace HWY_NAMESPACE {
 using Float = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<Float>;
 
-// Σ f(x[i]) over `dim` floats in four vectors of partial sums; f maps 0 to 0 or gets told by
-// `lanes_valid` which lanes are real.
+// Folds x[0 … dim) with sum = f(x, sum) into four vectors of partial sums and adds those up.
 template <class F>
 HWY_INLINE float sum_of(const float* x, size_t dim, const F& f) {
   const Float d;

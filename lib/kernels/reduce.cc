@@ -39,6 +39,9 @@ struct Maximum {
 inline constexpr int64_t kSpan = 1024;
 inline constexpr int64_t kRowSpan = 64;
 
+// Columns reduced together: several vectors of every target, 1 KiB of each row.
+inline constexpr int64_t kStrip = 256;
+
 // The reduction of n contiguous floats.
 template <class Op>
 float reduce_span(const float* x, int64_t n) {
@@ -72,33 +75,38 @@ float reduce_span(const float* x, int64_t n) {
   return all[0];
 }
 
-// The reduction of `rows` vectors, `stride` floats apart, each loaded by load(pointer).
+// The reduction of up to kRowSpan vectors, `stride` floats apart, each loaded by load(pointer).
 template <class Op, class Load>
-FloatVec reduce_rows(const float* x, int64_t rows, int64_t stride, const Load& load) {
-  if (rows > kRowSpan) {
-    const int64_t half = (rows / 2 + kRowSpan - 1) / kRowSpan * kRowSpan;
-    return Op::join(reduce_rows<Op>(x, half, stride, load),
-                    reduce_rows<Op>(x + half * stride, rows - half, stride, load));
-  }
+HWY_INLINE FloatVec reduce_rows(const float* x, int64_t rows, int64_t stride, const Load& load) {
   FloatVec parts[8];
   for (auto& part : parts) part = hn::Set(Float(), Op::kStart);
   int64_t row = 0;
   for (; row + 8 <= rows; row += 8) {
     for (int64_t i = 0; i < 8; ++i) parts[i] = Op::join(parts[i], load(x + (row + i) * stride));
   }
-  for (; row < rows; ++row) parts[row % 8] = Op::join(parts[row % 8], load(x + row * stride));
+  for (int64_t i = 0; row + i < rows; ++i) {
+    parts[i] = Op::join(parts[i], load(x + (row + i) * stride));
+  }
   for (int width = 4; width > 0; width /= 2) {
     for (int i = 0; i < width; ++i) parts[i] = Op::join(parts[i], parts[i + width]);
   }
   return parts[0];
 }
 
-// y[i] = reduction over rows r of x[r · stride + i] for i in [0, columns).
+// y[i] = reduction over rows r of x[r · stride + i] for i in [0, columns), columns ≤ kStrip. Row
+// span by row span, so that the pages and cache lines of a span serve all columns.
 template <class Op>
-HWY_INLINE void reduce_columns(const float* x, int64_t rows, int64_t stride, int64_t columns,
-                               float* y) {
+void reduce_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   const Float d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (rows > kRowSpan) {
+    const int64_t half = (rows / 2 + kRowSpan - 1) / kRowSpan * kRowSpan;
+    HWY_ALIGN float rest[kStrip];
+    reduce_columns<Op>(x, half, stride, columns, y);
+    reduce_columns<Op>(x + half * stride, rows - half, stride, columns, rest);
+    for (int64_t i = 0; i < columns; ++i) y[i] = Op::join_scalar(y[i], rest[i]);
+    return;
+  }
   int64_t i = 0;
   for (; i + lanes <= columns; i += lanes) {
     const auto load = [](const float* p) HWY_ATTR { return hn::LoadU(Float(), p); };
@@ -110,8 +118,12 @@ HWY_INLINE void reduce_columns(const float* x, int64_t rows, int64_t stride, int
   store_partial(reduce_rows<Op>(x + i, rows, stride, load), d, y + i, count);
 }
 
-float sum_span(const float* x, int64_t n) { return reduce_span<Sum>(x, n); }
-float max_span(const float* x, int64_t n) { return reduce_span<Maximum>(x, n); }
+float sum_span(const float* x, int64_t n) {
+  return reduce_span<Sum>(x, n);
+}
+float max_span(const float* x, int64_t n) {
+  return reduce_span<Maximum>(x, n);
+}
 void sum_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(x, rows, stride, columns, y);
 }
@@ -183,9 +195,9 @@ void reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64
     });
     return;
   }
-  // Strips of columns: 16 vectors of AVX-512 share the pages of their rows. Splitting between
-  // columns does not change any column's order of additions.
-  constexpr int64_t kStrip = 256;
+  // Splitting between columns does not change any column's order of additions. The strip is the
+  // same on every target.
+  constexpr int64_t kStrip = HWY_STATIC_DISPATCH(kStrip);
   const int64_t strips = (inner + kStrip - 1) / kStrip;
   const int64_t strip_work = std::max<int64_t>(1, axis * std::min(inner, kStrip));
   const int64_t grain = std::max<int64_t>(1, kGrain / strip_work);

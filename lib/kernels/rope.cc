@@ -36,8 +36,7 @@ void rotate_half_split(const float* x, const float* cos, const float* sin, size_
   }
 }
 
-void rotate_interleaved(const float* x, const float* cos, const float* sin, size_t half,
-                        float* y) {
+void rotate_interleaved(const float* x, const float* cos, const float* sin, size_t half, float* y) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;

@@ -36,7 +36,7 @@ struct Pass {
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;
   bool qkv_bias = false, output_bias = false;
-  std::optional<double> qk_norm_eps;  // RMSNorm of each query and key head before rotation
+  std::optional<double> qk_norm_eps{};  // RMSNorm of each query and key head before rotation
   int64_t window = 0;
 };
 

@@ -157,7 +157,8 @@ const OpDef kMaximum = derived(
       Shape shape = in[0].shape();
       Shape pair = shape;
       pair.push_back(1);
-      const Tensor both[] = {graph::reshape(in[0], pair), graph::reshape(in[1], pair)};
+      const Tensor both[] = {graph::reshape(graph::contiguous(in[0], DType::kF32), pair),
+                             graph::reshape(graph::contiguous(in[1], DType::kF32), pair)};
       return graph::reshape(max(concat(both, -1), -1), shape);
     },
     [] { return cases_of<2>(kMaximum, -2, 2); });

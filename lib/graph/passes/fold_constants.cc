@@ -5,11 +5,19 @@
 #include <unordered_set>
 
 #include "lib/graph/passes/passes.h"
+#include "lib/graph/plan.h"
 
 namespace lumen::graph::passes {
 namespace {
 
 constexpr int64_t kMaxElements = (1 << 20) / sizeof(float);
+
+// Without this pass, or it would fold for ever.
+NodePtr compute(const NodePtr& node) {
+  Plan plan = compile({&node, 1}, {.pipeline = {fuse_elementwise()}});
+  plan.run(current_pool());
+  return constant(plan.output(0), node->name).node();
+}
 
 Graph run_fold_constants(const Graph& graph) {
   // Nodes whose value follows from constants alone, all of them small.
@@ -28,7 +36,7 @@ Graph run_fold_constants(const Graph& graph) {
       known.insert(node.get());
       return node;
     }
-    NodePtr folded = constant(Tensor(node).eval(), node->name).node();
+    NodePtr folded = compute(node);
     known.insert(folded.get());
     return folded;
   });

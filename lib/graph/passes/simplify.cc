@@ -29,6 +29,7 @@ NodePtr simplify_view(const NodePtr& node) {
   const NodePtr& x = node->inputs[0];
   if (node->op == &kReshape) {
     if (x->shape == node->shape) return x;
+    if (x->op == &kReshape && x->inputs[0]->shape == node->shape) return x->inputs[0];
     if (x->op == &kReshape) return make_node(kReshape, {x->inputs[0]}, node->attrs);
   }
   if ((node->op == &kExpand || node->op == &kSlice) && x->shape == node->shape) return x;
