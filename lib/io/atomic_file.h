@@ -31,6 +31,7 @@ class AtomicFile {
   void commit();
 
  private:
+  void write_all(std::string_view bytes);
   void flush();
   [[noreturn]] void fail_io(std::string_view doing);
 

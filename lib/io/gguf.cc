@@ -118,22 +118,23 @@ class GgufParser {
     const auto key_of = [&](uint32_t i) { return key_text(metadata.entries_[i]); };
     for (uint32_t i = 0; i < key_count_; ++i) {
       GgufEntry entry{};
-      with_context(str("metadata key ", i + 1, " of ", key_count_), [&] {
-        const uint64_t bytes = reader_.read<uint64_t>();
-        if (bytes == 0 || bytes > limits::kGgufKeyBytes) {
-          fail(ErrorKind::kMalformed, "a name of ", bytes, " bytes; expected 1 to ",
-               limits::kGgufKeyBytes);
-        }
-        entry.key_offset = section_offset();
-        entry.key_bytes = static_cast<uint32_t>(bytes);
-        reader_.skip(bytes);
-      });
+      with_context([&] { return str("metadata key ", i + 1, " of ", key_count_); },
+                   [&] {
+                     const uint64_t bytes = reader_.read<uint64_t>();
+                     if (bytes == 0 || bytes > limits::kGgufKeyBytes) {
+                       fail(ErrorKind::kMalformed, "a name of ", bytes, " bytes; expected 1 to ",
+                            limits::kGgufKeyBytes);
+                     }
+                     entry.key_offset = section_offset();
+                     entry.key_bytes = static_cast<uint32_t>(bytes);
+                     reader_.skip(bytes);
+                   });
       metadata.entries_.push_back(entry);
       if (metadata.index_.insert(key_text(entry), i, key_of) != NameIndex::kNone) {
         fail(ErrorKind::kMalformed, "the metadata key ", quoted(key_text(entry)),
              " is there twice");
       }
-      with_context(str("metadata key ", quoted(key_text(entry))),
+      with_context([&] { return str("metadata key ", quoted(key_text(entry))); },
                    [&] { read_value(metadata, metadata.entries_.back()); });
     }
     const size_t bytes = reader_.offset() - section_begin_;
@@ -235,15 +236,17 @@ class GgufParser {
     for (uint64_t i = 0; i < tensor_count_; ++i) {
       GgufTensor tensor;
       tensor.part = static_cast<uint32_t>(file.parts.size());
-      with_context(str("tensor ", i + 1, " of ", tensor_count_), [&] {
-        const uint64_t bytes = reader_.read<uint64_t>();
-        if (bytes == 0 || bytes > kMaxTensorName) {
-          fail(ErrorKind::kMalformed, "a name of ", bytes, " bytes; expected 1 to ",
-               kMaxTensorName);
-        }
-        tensor.name = reader_.text(bytes);
-      });
-      with_context(str("tensor ", quoted(tensor.name)), [&] { read_tensor(tensor); });
+      with_context([&] { return str("tensor ", i + 1, " of ", tensor_count_); },
+                   [&] {
+                     const uint64_t bytes = reader_.read<uint64_t>();
+                     if (bytes == 0 || bytes > kMaxTensorName) {
+                       fail(ErrorKind::kMalformed, "a name of ", bytes, " bytes; expected 1 to ",
+                            kMaxTensorName);
+                     }
+                     tensor.name = reader_.text(bytes);
+                   });
+      with_context([&] { return str("tensor ", quoted(tensor.name)); },
+                   [&] { read_tensor(tensor); });
       file.tensors.push_back(std::move(tensor));
     }
   }
@@ -285,19 +288,21 @@ class GgufParser {
     uint64_t expected = 0;      // offset of the next tensor
     for (size_t i = first; i < file.tensors.size(); ++i) {
       GgufTensor& tensor = file.tensors[i];
-      with_context(str("tensor ", quoted(tensor.name)), [&] {
-        if (tensor.offset != expected) {
-          fail(ErrorKind::kMalformed, "its data are at offset ", tensor.offset, ", expected ",
-               expected, " (overlap, gap or wrong order)");
-        }
-        tensor.offset = (Checked(data_begin) + tensor.offset).value();
-        end = (Checked(tensor.offset) + tensor.bytes).value();
-        if (end > buffer_->bytes && !options_.header_only) {
-          fail(ErrorKind::kMalformed, "bytes ", tensor.offset, " to ", end,
-               " are past the end of the file of ", buffer_->bytes, " bytes (truncated download?)");
-        }
-        expected = (Checked(expected) + tensor.bytes).align_up(file.alignment).value();
-      });
+      with_context([&] { return str("tensor ", quoted(tensor.name)); },
+                   [&] {
+                     if (tensor.offset != expected) {
+                       fail(ErrorKind::kMalformed, "its data are at offset ", tensor.offset,
+                            ", expected ", expected, " (overlap, gap or wrong order)");
+                     }
+                     tensor.offset = (Checked(data_begin) + tensor.offset).value();
+                     end = (Checked(tensor.offset) + tensor.bytes).value();
+                     if (end > buffer_->bytes && !options_.header_only) {
+                       fail(ErrorKind::kMalformed, "bytes ", tensor.offset, " to ", end,
+                            " are past the end of the file of ", buffer_->bytes,
+                            " bytes (truncated download?)");
+                     }
+                     expected = (Checked(expected) + tensor.bytes).align_up(file.alignment).value();
+                   });
     }
     check_end(end, Checked(end).align_up(file.alignment).value());
   }
@@ -428,6 +433,11 @@ Array GgufFile::array(const GgufTensor& tensor) const {
     fail(ErrorKind::kUnsupported, place_of(path), ": tensor ", quoted(tensor.name),
          " has the type ", ggml_type_name(tensor.ggml_type),
          ", which Lumen cannot compute with; use a file in F16, Q8_0, Q4_0 or a K-quant");
+  }
+  const Buffer& part = *parts[tensor.part];
+  if (tensor.offset > part.bytes || tensor.bytes > part.bytes - tensor.offset) {
+    fail(ErrorKind::kMalformed, place_of(path), ": the data of tensor ", quoted(tensor.name),
+         " are not in the file");  // possible if only the header was asked for
   }
   return mapped_array(parts[tensor.part], tensor.offset, *tensor.dtype, tensor.shape);
 }

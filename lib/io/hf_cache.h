@@ -12,8 +12,7 @@ std::vector<std::string> hf_cache_directories();
 
 // The path of model `name`: `name` itself if such a file or directory exists, otherwise, if it has
 // the form "org/name" or "org/name@revision", the snapshot directory of that revision (default
-// "main") in the cache. A cached snapshot without config.json that holds one GGUF file gives that
-// file. Only reads. Throws Error(kMissing) that lists where it looked.
+// "main") in the cache. Only reads. Throws Error(kMissing) that lists where it looked.
 std::string find_model(const std::string& name);
 
 }  // namespace lumen::io

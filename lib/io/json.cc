@@ -1,10 +1,10 @@
 #include "lib/io/json.h"
 
-#include <charconv>
 #include <cmath>
 #include <vector>
 
 #include "lib/base/error.h"
+#include "lib/io/json_scanner.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/name_index.h"
 
@@ -15,92 +15,54 @@ namespace {
 // machine's, so nesting costs nothing but its limit.
 class JsonParser {
  public:
-  JsonParser(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
+  JsonParser(std::string_view text, const JsonLimits& limits) : scan_(text), limits_(limits) {
+    if (text.size() > limits.bytes) {
+      fail(ErrorKind::kMalformed, "JSON of ", text.size(), " bytes; the limit is ", limits.bytes);
+    }
+  }
 
   Json parse() {
-    if (text_.size() > limits_.bytes) {
-      fail(ErrorKind::kMalformed, "JSON of ", text_.size(), " bytes; the limit is ", limits_.bytes);
-    }
     Json root;
     value(root);
     while (!open_.empty()) next_member();
-    skip_space();
-    if (pos_ < text_.size()) fail_here("something follows the end of the JSON value");
+    scan_.expect_end();
     return root;
   }
 
  private:
   struct Container {
     Json* json;
-    size_t pos;  // of its opening bracket
+    size_t position;  // of its opening bracket
   };
-
-  [[noreturn]] void fail_at(size_t pos, const std::string& what) const {
-    size_t line = 1, column = 1;
-    for (const char c : text_.substr(0, pos)) {
-      if (c == '\n') {
-        ++line;
-        column = 1;
-      } else if ((c & 0xC0) != 0x80) {
-        ++column;
-      }
-    }
-    fail(ErrorKind::kMalformed, "line ", line, ", column ", column, ": ", what);
-  }
-
-  [[noreturn]] void fail_here(const std::string& what) const {
-    if (pos_ >= text_.size()) fail_at(text_.size(), "the JSON ends too early (truncated file?)");
-    fail_at(pos_, str(what, ", at ", quoted(text_.substr(pos_, 12), 20)));
-  }
-
-  char peek() const { return pos_ < text_.size() ? text_[pos_] : '\0'; }
-
-  void skip_space() {
-    while (pos_ < text_.size() && (text_[pos_] == ' ' || text_[pos_] == '\n' ||
-                                   text_[pos_] == '\t' || text_[pos_] == '\r')) {
-      ++pos_;
-    }
-  }
-
-  void expect(char c, const char* what) {
-    skip_space();
-    if (peek() != c) fail_here(what);
-    ++pos_;
-  }
 
   // Reads a value into `out`; an array or object is only opened.
   void value(Json& out) {
-    skip_space();
-    switch (peek()) {
+    switch (scan_.peek()) {
       case '{':
         return open(out, Json::object());
       case '[':
         return open(out, Json::array());
       case '"':
-        out = string();
+        out = scan_.string();
         return;
       case 't':
-        return literal("true", out, true);
       case 'f':
-        return literal("false", out, false);
       case 'n':
-        return literal("null", out, nullptr);
+        out = scan_.literal();
+        return;
       default:
-        out = number();
+        out = scan_.number();
     }
   }
 
   void open(Json& out, Json empty) {
     if (open_.size() >= static_cast<size_t>(limits_.depth)) {
-      fail_at(pos_, str("arrays and objects nested deeper than ", limits_.depth));
+      scan_.fail_at(scan_.position(), str("arrays and objects nested deeper than ", limits_.depth));
     }
     out = std::move(empty);
-    open_.push_back({&out, pos_++});
-    skip_space();
-    if (peek() == (out.is_object() ? '}' : ']')) {
-      ++pos_;
-      open_.pop_back();
-    }
+    open_.push_back({&out, scan_.position()});
+    scan_.accept(scan_.peek());
+    if (scan_.accept(out.is_object() ? '}' : ']')) open_.pop_back();
   }
 
   // Reads the next member of the innermost container, which has one, and closes what ends after it.
@@ -108,10 +70,8 @@ class JsonParser {
     Json& container = *open_.back().json;
     const size_t depth = open_.size();
     if (container.is_object()) {
-      skip_space();
-      if (peek() != '"') fail_here("expected a key in double quotes");
-      std::string key = string();
-      expect(':', "expected ':' after a key");
+      std::string key = scan_.string();
+      scan_.expect(':', "':' after a key");
       // The vector's emplace_back, because ordered_map's own emplace searches all keys.
       auto& members = container.get_ref<Json::object_t&>();
       members.emplace_back(std::move(key), nullptr);
@@ -127,17 +87,9 @@ class JsonParser {
 
   // After a complete value: a comma, or the end of one or more containers.
   void close_finished() {
-    while (!open_.empty()) {
+    while (!open_.empty() && !scan_.accept(',')) {
       const bool is_object = open_.back().json->is_object();
-      skip_space();
-      if (peek() == ',') {
-        ++pos_;
-        return;
-      }
-      if (peek() != (is_object ? '}' : ']')) {
-        fail_here(is_object ? "expected ',' or '}'" : "expected ',' or ']'");
-      }
-      ++pos_;
+      scan_.expect(is_object ? '}' : ']', is_object ? "',' or '}'" : "',' or ']'");
       if (is_object) check_keys(open_.back());
       open_.pop_back();
     }
@@ -152,129 +104,14 @@ class JsonParser {
     };
     for (uint32_t i = 0; i < members.size(); ++i) {
       if (index.insert(name_of(i), i, name_of) != NameIndex::kNone) {
-        fail_at(container.pos,
-                str("the object that begins here has the key ", quoted(name_of(i)), " twice"));
+        scan_.fail_at(container.position, str("the object that begins here has the key ",
+                                              quoted(name_of(i)), " twice"));
       }
     }
   }
 
-  template <typename T>
-  void literal(std::string_view word, Json& out, T constant) {
-    if (text_.substr(pos_, word.size()) != word) fail_here("expected a JSON value");
-    pos_ += word.size();
-    out = constant;
-  }
-
-  Json number() {
-    const size_t begin = pos_;
-    bool integer = true;
-    if (peek() == '-') ++pos_;
-    if (peek() == '0') {
-      ++pos_;
-    } else {
-      digits();
-    }
-    if (peek() == '.') {
-      integer = false;
-      ++pos_;
-      digits();
-    }
-    if (peek() == 'e' || peek() == 'E') {
-      integer = false;
-      ++pos_;
-      if (peek() == '+' || peek() == '-') ++pos_;
-      digits();
-    }
-    const char* first = text_.data() + begin;
-    const char* last = text_.data() + pos_;
-    uint64_t natural = 0;
-    int64_t signed_value = 0;
-    double real = 0;
-    if (integer && *first != '-' && std::from_chars(first, last, natural).ec == std::errc()) {
-      return natural;
-    }
-    if (integer && *first == '-' && std::from_chars(first, last, signed_value).ec == std::errc()) {
-      return signed_value;
-    }
-    const auto result = std::from_chars(first, last, real);
-    // Too small for a double is zero; too large is no number.
-    if (result.ec == std::errc::result_out_of_range && is_tiny(text_.substr(begin, pos_ - begin))) {
-      return 0.0;
-    }
-    if (result.ec != std::errc()) fail_at(begin, "a number too large for a double");
-    return real;
-  }
-
-  // Whether an out-of-range number is so by a negative exponent.
-  static bool is_tiny(std::string_view number) {
-    const size_t e = number.find_first_of("eE");
-    return e != std::string_view::npos ? number.substr(e + 1).starts_with('-')
-                                       : number.find('.') != std::string_view::npos;
-  }
-
-  void digits() {
-    const size_t begin = pos_;
-    while (peek() >= '0' && peek() <= '9') ++pos_;
-    if (pos_ == begin) fail_here("expected a JSON value");
-  }
-
-  std::string string() {
-    const size_t begin = pos_++;
-    std::string out;
-    for (;;) {
-      const size_t chunk = pos_;
-      while (pos_ < text_.size() && text_[pos_] != '"' && text_[pos_] != '\\' &&
-             static_cast<unsigned char>(text_[pos_]) >= 0x20) {
-        ++pos_;
-      }
-      out.append(text_.substr(chunk, pos_ - chunk));
-      if (peek() == '"') break;
-      if (peek() != '\\') fail_here("a control character in a string");
-      ++pos_;
-      escape(out);
-    }
-    ++pos_;
-    if (!is_valid_utf8(out)) fail_at(begin, "a string that is not valid UTF-8");
-    return out;
-  }
-
-  void escape(std::string& out) {
-    constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
-    const size_t at = kLetters.find(peek());
-    if (peek() != '\0' && at != std::string_view::npos) {
-      out += kMeanings[at];
-      ++pos_;
-      return;
-    }
-    if (peek() != 'u') fail_here("an unknown escape sequence in a string");
-    const size_t begin = pos_++;
-    uint32_t code_point = hex4();
-    if (code_point >= 0xD800 && code_point < 0xDC00 && text_.substr(pos_, 2) == "\\u") {
-      pos_ += 2;
-      const uint32_t low = hex4();
-      if (low < 0xDC00 || low > 0xDFFF) fail_at(begin, "an unpaired surrogate in a string");
-      code_point = 0x10000 + ((code_point - 0xD800) << 10) + (low - 0xDC00);
-    }
-    if (code_point >= 0xD800 && code_point < 0xE000) {
-      fail_at(begin, "an unpaired surrogate in a string");
-    }
-    append_utf8(out, code_point);
-  }
-
-  uint32_t hex4() {
-    uint32_t value = 0;
-    const std::string_view word = text_.substr(pos_, 4);
-    const auto result = std::from_chars(word.data(), word.data() + word.size(), value, 16);
-    if (word.size() != 4 || result.ptr != word.data() + 4 || word[0] == '-') {
-      fail_here("expected four hexadecimal digits");
-    }
-    pos_ += 4;
-    return value;
-  }
-
-  std::string_view text_;
+  JsonScanner scan_;
   const JsonLimits& limits_;
-  size_t pos_ = 0;
   std::vector<Container> open_;
 };
 

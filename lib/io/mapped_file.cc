@@ -164,8 +164,10 @@ std::string content_hint(std::span<const std::byte> head) {
   if (starts_with(head, "PK\x03\x04")) {
     return "this is a zip archive, perhaps a PyTorch checkpoint: convert it to safetensors";
   }
-  if (head.size() >= 2 && head[0] == std::byte{0x80} && head[1] >= std::byte{2} &&
-      head[1] <= std::byte{5}) {
+  // Protocol 2 to 5, then an opcode that pickles of dictionaries, lists and torch begin with.
+  if (head.size() >= 3 && head[0] == std::byte{0x80} && head[1] >= std::byte{2} &&
+      head[1] <= std::byte{5} &&
+      std::string_view("}](cX\x8a\x95").find(static_cast<char>(head[2])) != std::string::npos) {
     return "this is a Python pickle, which Lumen never executes: convert it to safetensors";
   }
   if (starts_with(head, "GGUF")) return "this is a GGUF file";

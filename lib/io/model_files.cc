@@ -11,18 +11,29 @@
 namespace lumen::io {
 namespace {
 
+// Explains a file that is no model by what it seems to be, if that is known.
+[[noreturn]] void fail_not_a_model(const std::string& path, std::span<const std::byte> content,
+                                   const Error& otherwise) {
+  const std::string hint = content_hint(content);
+  if (hint.empty()) throw otherwise;
+  // A failed download is bad input; the others are files of another kind.
+  const bool damaged =
+      hint.find("LFS") != std::string::npos || hint.find("HTML") != std::string::npos;
+  fail(damaged ? ErrorKind::kMalformed : ErrorKind::kUnsupported, place_of(path), ": ", hint);
+}
+
 ModelFiles open_file(const std::string& path) {
   const auto buffer = map_file(path);
-  const std::span<const std::byte> head(buffer->data, buffer->bytes);
-  if (head.size() >= 4 && std::memcmp(head.data(), "GGUF", 4) == 0) return open_gguf_model(path);
-  const std::string hint = content_hint(head);
-  if (!hint.empty()) {
-    // A failed download is bad input; the others are files of another kind.
-    const bool damaged =
-        hint.find("LFS") != std::string::npos || hint.find("HTML") != std::string::npos;
-    fail(damaged ? ErrorKind::kMalformed : ErrorKind::kUnsupported, place_of(path), ": ", hint);
+  const std::span<const std::byte> content(buffer->data, buffer->bytes);
+  if (content.size() >= 4 && std::memcmp(content.data(), "GGUF", 4) == 0) {
+    return open_gguf_model(path);
   }
-  return open_llama2c_model(path, buffer);
+  // Checkpoints of llama2.c have no magic number, so that they may look like anything.
+  try {
+    return open_llama2c_model(path, buffer);
+  } catch (const Error& error) {
+    fail_not_a_model(path, content, error);
+  }
 }
 
 }  // namespace

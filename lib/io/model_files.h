@@ -67,7 +67,8 @@ struct ModelFiles {
 };
 
 // Opens a GGUF file (any part of a split one), a Hugging Face directory (config.json and
-// safetensors), or a llama2.c .bin. The format is told by content, never by name.
+// safetensors), a directory with a single GGUF file, or a llama2.c .bin. The format of a file is
+// told by its content, never by its name.
 //
 // Throws Error: kMissing, kMalformed as the readers; kUnsupported for an unknown architecture of a
 // GGUF file (naming it and the supported ones), a tensor type Lumen does not have, a directory with

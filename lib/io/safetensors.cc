@@ -10,6 +10,7 @@
 #include "lib/base/limits.h"
 #include "lib/io/byte_reader.h"
 #include "lib/io/json.h"
+#include "lib/io/json_scanner.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/name_index.h"
 
@@ -41,45 +42,77 @@ std::optional<DType> dtype_of(const std::string& type) {
   return std::nullopt;
 }
 
-uint64_t natural(const Json& value, std::string_view what) {
-  if (!value.is_number_unsigned()) {
-    fail(ErrorKind::kMalformed, what, ": found ", describe(&value), ", expected an integer ≥ 0");
-  }
-  return value.get<uint64_t>();
+// Reads an object; member(key) reads the value of each key.
+template <typename Member>
+void read_object(JsonScanner& scan, Member member) {
+  scan.expect('{', "an object");
+  if (scan.accept('}')) return;
+  do {
+    const std::string key = scan.string();
+    scan.expect(':', "':' after a key");
+    member(key);
+  } while (scan.accept(','));
+  scan.expect('}', "',' or '}'");
 }
 
-const Json::array_t& array_member(const Json& object, std::string_view key) {
-  const Json* value = find(object, key);
-  if (value == nullptr || !value->is_array()) {
-    fail(ErrorKind::kMalformed, "key ", quoted(key), ": found ", describe(value),
-         ", expected an array");
-  }
-  return value->get_ref<const Json::array_t&>();
+// Reads an array of integers ≥ 0, at most `limit` of them.
+std::vector<uint64_t> read_naturals(JsonScanner& scan, size_t limit) {
+  std::vector<uint64_t> values;
+  scan.expect('[', "an array");
+  if (scan.accept(']')) return values;
+  do {
+    scan.peek();
+    const size_t position = scan.position();
+    const Json number = scan.number();
+    if (!number.is_number_unsigned()) {
+      scan.fail_at(position, str("found ", describe(&number), ", expected an integer ≥ 0"));
+    }
+    if (values.size() == limit) scan.fail_at(position, str("more than ", limit, " numbers"));
+    values.push_back(number.get<uint64_t>());
+  } while (scan.accept(','));
+  scan.expect(']', "',' or ']'");
+  return values;
 }
 
-// The table entry of one tensor; its offset still counts from the start of the data section.
-SafetensorsTensor read_entry(const std::string& name, const Json& entry) {
-  if (!entry.is_object()) {
-    fail(ErrorKind::kMalformed, "found ", describe(&entry), ", expected an object");
+// The members of a tensor's entry in the header.
+struct Entry {
+  std::optional<std::string> dtype;
+  std::optional<std::vector<uint64_t>> shape, range;
+};
+
+Entry read_entry(JsonScanner& scan) {
+  Entry entry;
+  read_object(scan, [&](const std::string& key) {
+    if (key == "dtype" && !entry.dtype) {
+      entry.dtype = scan.string();
+    } else if (key == "shape" && !entry.shape) {
+      entry.shape = read_naturals(scan, limits::kTensorDims);
+    } else if (key == "data_offsets" && !entry.range) {
+      entry.range = read_naturals(scan, 2);
+    } else {
+      scan.fail_here(str("the key ", quoted(key), " is unknown or there twice"));
+    }
+  });
+  if (!entry.dtype || !entry.shape || !entry.range || entry.range->size() != 2) {
+    scan.fail_here("expected 'dtype', 'shape' and two 'data_offsets' before");
   }
+  return entry;
+}
+
+// The tensor of an entry; its offset still counts from the start of the data section.
+SafetensorsTensor make_tensor(std::string name, Entry entry) {
   SafetensorsTensor tensor;
-  tensor.name = name;
-  tensor.type = get_string(entry, "dtype");
+  tensor.name = std::move(name);
+  tensor.type = std::move(*entry.dtype);
   tensor.dtype = dtype_of(tensor.type);
-  const auto& extents = array_member(entry, "shape");
-  if (extents.size() > limits::kTensorDims) {
-    fail(ErrorKind::kMalformed, extents.size(), " dimensions; the limit is ", limits::kTensorDims);
+  Checked span = 1;  // elements, with empty axes as 1, so that no stride can overflow
+  for (const uint64_t extent : *entry.shape) {
+    tensor.shape.push_back(narrow<int64_t>(extent));
+    span = span * std::max<uint64_t>(extent, 1);
   }
-  Checked elements = 1;
-  for (const Json& extent : extents) {
-    tensor.shape.push_back(narrow<int64_t>(natural(extent, "'shape'")));
-    elements = elements * static_cast<uint64_t>(tensor.shape[-1]);
-  }
-  narrow<int64_t>(elements.value());
-  const auto& range = array_member(entry, "data_offsets");
-  if (range.size() != 2) fail(ErrorKind::kMalformed, "'data_offsets' must be two integers");
-  const uint64_t begin = natural(range[0], "'data_offsets'");
-  const uint64_t end = natural(range[1], "'data_offsets'");
+  narrow<int64_t>(span.value());
+  const Checked elements = static_cast<uint64_t>(tensor.shape.elements());
+  const uint64_t begin = (*entry.range)[0], end = (*entry.range)[1];
   const uint64_t bits = (elements * bits_of(tensor.type)).value();
   if (bits % 8 != 0) fail(ErrorKind::kMalformed, "its data are no whole number of bytes");
   if (end < begin || end - begin != bits / 8) {
@@ -91,18 +124,54 @@ SafetensorsTensor read_entry(const std::string& name, const Json& entry) {
   return tensor;
 }
 
-void read_metadata(const Json& metadata, SafetensorsFile& file) {
-  if (!metadata.is_object()) {
-    fail(ErrorKind::kMalformed, "'__metadata__': found ", describe(&metadata),
-         ", expected an object");
-  }
-  for (const auto& [key, value] : metadata.get_ref<const Json::object_t&>()) {
-    if (!value.is_string()) {
-      fail(ErrorKind::kMalformed, "'__metadata__': ", quoted(key), " is ", describe(&value),
-           ", expected a string");
+void check_unique(const SafetensorsFile& file, size_t first) {
+  NameIndex names(file.tensors.size() - first);
+  const auto name_of = [&](uint32_t i) -> std::string_view { return file.tensors[i].name; };
+  for (size_t i = first; i < file.tensors.size(); ++i) {
+    const auto number = static_cast<uint32_t>(i);
+    if (names.insert(name_of(number), number, name_of) != NameIndex::kNone) {
+      fail(ErrorKind::kMalformed, "the tensor ", quoted(name_of(number)), " is there twice");
     }
-    file.metadata.emplace_back(key, value.get<std::string>());
   }
+}
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+Metadata read_metadata(JsonScanner& scan) {
+  Metadata metadata;
+  read_object(scan, [&](const std::string& key) { metadata.emplace_back(key, scan.string()); });
+  std::vector<std::string_view> keys;
+  for (const auto& [key, value] : metadata) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  const auto twice = std::adjacent_find(keys.begin(), keys.end());
+  if (twice != keys.end()) {
+    fail(ErrorKind::kMalformed, "'__metadata__' has the key ", quoted(*twice), " twice");
+  }
+  return metadata;
+}
+
+// Reads the JSON header. It is not made a tree: a header of 100 MB would take a gigabyte.
+void read_header(std::string_view text, SafetensorsFile& file) {
+  const size_t first = file.tensors.size();
+  std::optional<Metadata> metadata;
+  JsonScanner scan(text);
+  read_object(scan, [&](const std::string& key) {
+    if (key == "__metadata__") {
+      if (metadata) scan.fail_here("the key '__metadata__' is there twice");
+      metadata = read_metadata(scan);
+      return;
+    }
+    if (key.size() > limits::kTensorNameBytes) {
+      scan.fail_here(
+          str("a tensor name of ", key.size(), " bytes; the limit is ", limits::kTensorNameBytes));
+    }
+    with_context([&] { return str("tensor ", quoted(key)); },
+                 [&] { file.tensors.push_back(make_tensor(key, read_entry(scan))); });
+    file.tensors.back().part = static_cast<uint32_t>(file.parts.size());
+  });
+  scan.expect_end();
+  check_unique(file, first);
+  if (file.parts.empty() && metadata) file.metadata = std::move(*metadata);
 }
 
 // Checks that the tensors from `first` on partition the data section, bytes `data_begin` to the
@@ -129,42 +198,22 @@ void place_tensors(SafetensorsFile& file, size_t first, uint64_t data_begin, uin
   }
 }
 
-// Adds one file to `file` as its next part. Keys of the header are unique, so names are as well.
+// Adds one file to `file` as its next part.
 void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
-  constexpr int kHeaderDepth = 4;  // header, tensor, array; one to spare
   const std::span<const std::byte> all(buffer->data, buffer->bytes);
   ByteReader reader(all);
-  const std::string hint = content_hint(all);
-  if (buffer->bytes < 8 || (!hint.empty() && !hint.starts_with("this is a safetensors"))) {
-    fail(ErrorKind::kMalformed,
-         "not a safetensors file: ", hint.empty() ? str("only ", buffer->bytes, " bytes") : hint);
-  }
-  const uint64_t header_bytes = reader.read<uint64_t>();
-  if (header_bytes > limits::kSafetensorsHeaderBytes || header_bytes > reader.remaining()) {
-    fail(ErrorKind::kMalformed, "a header of ", header_bytes, " bytes; the file has ",
-         buffer->bytes, " bytes and the limit is ", limits::kSafetensorsHeaderBytes);
-  }
-  const std::string_view text = reader.text(header_bytes);
-  const Json header = parse_json(text, "header", {limits::kSafetensorsHeaderBytes, kHeaderDepth});
-  if (!header.is_object()) {
-    fail(ErrorKind::kMalformed, "the header is ", describe(&header), ", expected an object");
+  const uint64_t header_bytes = buffer->bytes < 8 ? 0 : reader.read<uint64_t>();
+  if (header_bytes < 2 || header_bytes > limits::kSafetensorsHeaderBytes ||
+      header_bytes > reader.remaining()) {
+    if (const std::string hint = content_hint(all); !hint.empty()) {
+      fail(ErrorKind::kMalformed, "not a safetensors file: ", hint);
+    }
+    fail(ErrorKind::kMalformed, "a header of ", header_bytes, " bytes in a file of ", buffer->bytes,
+         " bytes; the limit is ", limits::kSafetensorsHeaderBytes);
   }
   const size_t first = file.tensors.size();
-  file.tensors.reserve(first + header.size());
-  for (const auto& [name, entry] : header.get_ref<const Json::object_t&>()) {
-    if (name == "__metadata__") {
-      if (file.parts.empty()) read_metadata(entry, file);
-      continue;
-    }
-    if (name.size() > limits::kTensorNameBytes) {
-      fail(ErrorKind::kMalformed, "a tensor name of ", name.size(), " bytes; the limit is ",
-           limits::kTensorNameBytes);
-    }
-    with_context(str("tensor ", quoted(name)), [&, &tensor_name = name, &tensor_entry = entry] {
-      file.tensors.push_back(read_entry(tensor_name, tensor_entry));
-    });
-    file.tensors.back().part = static_cast<uint32_t>(file.parts.size());
-  }
+  const std::string_view header = reader.text(header_bytes);
+  with_context("header", [&] { read_header(header, file); });
   place_tensors(file, first, reader.offset(), buffer->bytes);
   file.file_bytes += buffer->bytes;
   file.parts.push_back(std::move(buffer));

@@ -1,0 +1,86 @@
+#include "lib/text/chat_template.h"
+
+#include "lib/base/check.h"
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/text/jinja/interpreter.h"
+#include "lib/text/jinja/lexer.h"
+#include "lib/text/jinja/parser.h"
+
+namespace lumen::text {
+
+ChatTemplate::ChatTemplate(std::shared_ptr<const jinja::Template> parsed)
+    : parsed_(std::move(parsed)) {}
+
+ChatTemplate ChatTemplate::parse(std::string source, std::string name, const Syntax& syntax) {
+  if (source.size() > limits::kTemplateBytes) {
+    fail(ErrorKind::kMalformed, name, ": the template has ", source.size(), " bytes, more than ",
+         limits::kTemplateBytes);
+  }
+  if (!is_valid_utf8(source)) {
+    fail(ErrorKind::kMalformed, name, ": the template is not valid UTF-8");
+  }
+  try {
+    return ChatTemplate(std::make_shared<const jinja::Template>(
+        jinja::parse_template(name, std::move(source), syntax)));
+  } catch (const jinja::SyntaxError& error) {
+    fail(ErrorKind::kMalformed, name, ":", error.line, ": ", error.message);
+  }
+}
+
+std::string ChatTemplate::render(const Json& variables, const Options& options) const {
+  LUMEN_CHECK(variables.is_object());
+  return jinja::Interpreter(*parsed_, variables, options).render();
+}
+
+const std::string& ChatTemplate::source() const {
+  return parsed_->source;
+}
+const std::string& ChatTemplate::name() const {
+  return parsed_->name;
+}
+
+Json chat_variables(const ChatInput& input) {
+  Json out = {{"messages", input.messages},
+              {"tools", input.tools},
+              {"documents", input.documents},
+              {"add_generation_prompt", input.add_generation_prompt}};
+  if (input.bos_token) out["bos_token"] = *input.bos_token;
+  if (input.eos_token) out["eos_token"] = *input.eos_token;
+  out.update(input.extra);
+  return out;
+}
+
+std::string render_chat(const ChatTemplate& chat_template, const ChatInput& input,
+                        const ChatTemplate::Options& options) {
+  return chat_template.render(chat_variables(input), options);
+}
+
+std::optional<std::string> select_chat_template(const Json& field, bool with_tools) {
+  if (field.is_null()) return std::nullopt;
+  if (field.is_string()) return field.get<std::string>();
+  if (!field.is_array()) {
+    fail(ErrorKind::kMalformed,
+         "chat_template: expected a string or a list of named templates, "
+         "found ",
+         field.type_name());
+  }
+  const Json* chosen = nullptr;
+  for (const Json& entry : field) {
+    if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string() ||
+        !entry.contains("template") || !entry["template"].is_string()) {
+      fail(ErrorKind::kMalformed,
+           "chat_template: an entry of the list is not {\"name\": …, \"template\": …}");
+    }
+    const std::string& name = entry["name"].get_ref<const std::string&>();
+    if (name == "tool_use" && with_tools) return entry["template"].get<std::string>();
+    if (name == "default") chosen = &entry["template"];
+  }
+  if (!chosen) {
+    fail(ErrorKind::kMalformed, "chat_template: none of the ", field.size(),
+         " named templates is called \"default\"");
+  }
+  return chosen->get<std::string>();
+}
+
+}  // namespace lumen::text
