@@ -76,7 +76,7 @@ HWY_INLINE void scale_codes(const int8_t* q, const float* scale, const float* mi
 }
 
 template <class Format>
-HWY_INLINE void quantized_to_float(const uint8_t* x, float* y, int64_t n) {
+void quantized_to_float(const uint8_t* x, float* y, int64_t n) {
   int8_t q[kMaxBlock];
   float scale[kMaxSubBlocks], min[kMaxSubBlocks];
   for (int64_t i = 0; i < n; i += kBlockOf<Format>, x += kBytesOf<Format>) {

@@ -40,8 +40,8 @@ struct BF16 {
 // out[r] = Σ_k w[k] · x[r][k] for kRows rows of x. Four partial sums per row cover the latency of
 // the multiply-add (4 cycles, two a cycle) with kRows = 1 or 2.
 template <class Type, int kRows>
-HWY_INLINE void dot_row(const typename Type::Storage* w, const float* x, int64_t x_stride,
-                        int64_t cols, float* out) {
+void dot_row(const typename Type::Storage* w, const float* x, int64_t x_stride, int64_t cols,
+             float* out) {
   const FloatTag d;
   constexpr int kSums = 4;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -78,27 +78,22 @@ HWY_INLINE void dot_row(const typename Type::Storage* w, const float* x, int64_t
 }
 
 template <class Type>
-HWY_INLINE void dot_rows(const Weight& w, int64_t begin, int64_t end, const float* x,
-                         int64_t x_stride, int64_t m, float* y, int64_t y_stride) {
+void dot_rows(const Weight& w, int64_t begin, int64_t end, const float* x, int64_t x_stride,
+              int64_t m, float* y, int64_t y_stride) {
   const auto* row = static_cast<const typename Type::Storage*>(w.data) + begin * w.cols;
   for (int64_t j = 0; j < end - begin; ++j, row += w.cols) {
-    float out[4];
-    int64_t r = 0;
-    auto store = [&](int64_t count) {
-      for (int64_t i = 0; i < count; ++i) y[(r + i) * y_stride + j] = out[i];
-      r += count;
-    };
-    while (r < m) {
-      if (m - r >= 4) {
+    for (int64_t r = 0; r < m;) {
+      float out[4];
+      const int64_t count = m - r >= 4 ? 4 : m - r >= 2 ? 2 : 1;
+      if (count == 4) {
         dot_row<Type, 4>(row, x + r * x_stride, x_stride, w.cols, out);
-        store(4);
-      } else if (m - r >= 2) {
+      } else if (count == 2) {
         dot_row<Type, 2>(row, x + r * x_stride, x_stride, w.cols, out);
-        store(2);
       } else {
         dot_row<Type, 1>(row, x + r * x_stride, x_stride, w.cols, out);
-        store(1);
       }
+      for (int64_t i = 0; i < count; ++i) y[(r + i) * y_stride + j] = out[i];
+      r += count;
     }
   }
 }

@@ -64,7 +64,7 @@ struct Group {
 
 // out[r] = Σ_k w[k] · x[r][k] for kRows consecutive rows of x from `row`, formats of 32 elements.
 template <class Format, int kRows>
-HWY_INLINE void dot_row_32(const uint8_t* w, const QuantizedRows& x, int64_t row, float* out) {
+void dot_row_32(const uint8_t* w, const QuantizedRows& x, int64_t row, float* out) {
   using G = Group<32>;
   const typename G::Floats d;
   typename G::Vector sum[kRows][kSums];
@@ -102,7 +102,7 @@ HWY_INLINE void dot_row_32(const uint8_t* w, const QuantizedRows& x, int64_t row
 
 // The same for formats of 256 elements.
 template <class Format, int kRows>
-HWY_INLINE void dot_row_256(const uint8_t* w, const QuantizedRows& x, int64_t row, float* out) {
+void dot_row_256(const uint8_t* w, const QuantizedRows& x, int64_t row, float* out) {
   constexpr int kSubs = 256 / Format::kSub;
   using G = Group<Format::kSub>;
   const typename G::Floats d;
@@ -150,7 +150,7 @@ HWY_INLINE void dot_row_256(const uint8_t* w, const QuantizedRows& x, int64_t ro
 }
 
 template <class Format, int kRows>
-HWY_INLINE void dot_row(const uint8_t* w, const QuantizedRows& x, int64_t row, float* out) {
+void dot_row(const uint8_t* w, const QuantizedRows& x, int64_t row, float* out) {
   if constexpr (kBlockOf<Format> == 32) {
     dot_row_32<Format, kRows>(w, x, row, out);
   } else {
@@ -159,28 +159,22 @@ HWY_INLINE void dot_row(const uint8_t* w, const QuantizedRows& x, int64_t row, f
 }
 
 template <class Format>
-HWY_INLINE void dot_rows(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
-                         int64_t m, float* y, int64_t y_stride) {
+void dot_rows(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
+              float* y, int64_t y_stride) {
   const int64_t bytes = row_bytes(Format::kType, w.cols);
   const auto* row = static_cast<const uint8_t*>(w.data) + begin * bytes;
+  // Four rows of x at a time, or one: two would add a third to the size of this file's code.
   for (int64_t j = 0; j < end - begin; ++j, row += bytes) {
-    float out[4];
-    int64_t r = 0;
-    auto store = [&](int64_t count) {
-      for (int64_t i = 0; i < count; ++i) y[(r + i) * y_stride + j] = out[i];
-      r += count;
-    };
-    while (r < m) {
-      if (m - r >= 4) {
+    for (int64_t r = 0; r < m;) {
+      float out[4];
+      const int64_t count = m - r >= 4 ? 4 : 1;
+      if (count == 4) {
         dot_row<Format, 4>(row, x, r, out);
-        store(4);
-      } else if (m - r >= 2) {
-        dot_row<Format, 2>(row, x, r, out);
-        store(2);
       } else {
         dot_row<Format, 1>(row, x, r, out);
-        store(1);
       }
+      for (int64_t i = 0; i < count; ++i) y[(r + i) * y_stride + j] = out[i];
+      r += count;
     }
   }
 }

@@ -52,7 +52,10 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
   QuantizedRows quantized{};
   if (any_quantized) {
     quantized = place_quantized_rows(args.workspace, args.m, cols);
-    for (int64_t r = 0; r < args.m; ++r) quantize_row(args.x + r * args.x_stride, r, quantized);
+    // Four rows take about as long as waking the other threads.
+    pool.parallel_for(args.m, 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) quantize_row(args.x + r * args.x_stride, r, quantized);
+    });
   }
   const auto piece = [&](int64_t begin, int64_t end) {
     for_each_part(args.weights, begin, end,

@@ -181,12 +181,15 @@ Value Interpreter::slice(const Value& object, const SliceExpression& expression,
   const Value start = part(expression.start), stop = part(expression.stop),
               step = part(expression.step);
   if (object.is_undefined()) refuse_undefined(object);
-  const auto index = [](const Value& value) { return value.is_none() || value.is_integral(); };
+  const auto check_index = [](const Value& value) {
+    if (!value.is_none() && !value.is_integral()) {
+      refuse("slice indices must be integers or none, not ", type_name(value));
+    }
+  };
+  for (const Value& index : {start, stop, step}) check_index(index);
   const bool sliceable =
       object.is_string() || (object.is_sequence() && object.sequence().indexable());
-  if (!sliceable || !index(start) || !index(stop) || !index(step)) {
-    return undefined(str("'", type_name(object), " object' cannot be sliced so"));
-  }
+  if (!sliceable) refuse("'", type_name(object), "' object cannot be sliced");
   const SliceRange range = slice_range(*length(object), start, stop, step);
   if (object.is_string()) {
     const String& whole = object.string();
