@@ -31,7 +31,8 @@ TEST_CASE("safetensors values, also at odd offsets") {
   REQUIRE(file->tensors.size() == 2);
   for (const auto& tensor : file->tensors) {
     if (tensor.name != "a") continue;
-    CHECK(file->array(tensor).as<double>()[0] == 2.5);
+    const Array array = file->array(tensor);
+    CHECK(array.as<double>()[0] == 2.5);
     return;
   }
   FAIL("no tensor 'a'");
