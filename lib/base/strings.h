@@ -42,6 +42,9 @@ std::string quoted(std::string_view text, size_t max_columns = 80);
 inline std::string quoted(const std::string& text, size_t max_columns = 80) {
   return quoted(std::string_view(text), max_columns);
 }
+inline std::string quoted(const char* text, size_t max_columns = 80) {
+  return quoted(std::string_view(text), max_columns);
+}
 inline std::string quoted(std::string& text, size_t max_columns = 80) {
   return quoted(std::string_view(text), max_columns);
 }

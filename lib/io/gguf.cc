@@ -434,6 +434,11 @@ Array GgufFile::array(const GgufTensor& tensor) const {
          " has the type ", ggml_type_name(tensor.ggml_type),
          ", which Lumen cannot compute with; use a file in F16, Q8_0, Q4_0 or a K-quant");
   }
+  const Buffer& part = *parts[tensor.part];
+  if (tensor.offset > part.bytes || tensor.bytes > part.bytes - tensor.offset) {
+    fail(ErrorKind::kMalformed, place_of(path), ": the data of tensor ", quoted(tensor.name),
+         " are not in the file");  // possible if only the header was asked for
+  }
   return mapped_array(parts[tensor.part], tensor.offset, *tensor.dtype, tensor.shape);
 }
 

@@ -1,13 +1,15 @@
 #include "lib/io/gguf.h"
 
-#include <chrono>
+#include <malloc.h>
+#include <unistd.h>
+
 #include <fstream>
-#include <functional>
 #include <string>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/model_files.h"
+#include "lib/io/test_clock.h"
 #include "lib/io/test_files.h"
 
 namespace lumen::io {
@@ -143,18 +145,6 @@ TEST_CASE("names in errors are made safe to print") {
   CHECK_FALSE(contains(message, "\x1b"));
 }
 
-double milliseconds(const std::function<void()>& body) {
-  double best = 1e9;  // of three, because the machine is shared
-  for (int i = 0; i < 3; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    body();
-    const std::chrono::duration<double, std::milli> taken =
-        std::chrono::steady_clock::now() - start;
-    best = std::min(best, taken.count());
-  }
-  return best;
-}
-
 TEST_CASE("large GGUF headers take linear time") {
   GgufBuilder tensors, keys;
   for (int i = 0; i < 40'000; ++i) {
@@ -185,6 +175,47 @@ TEST_CASE("huge counts are refused at once") {
     }
   }
 }
+
+TEST_CASE("a header alone gives no data") {
+  const std::string file = GgufBuilder().tensor("t", {1000}, 0, 4000).finish();
+  const auto header = parse(file.substr(0, 200), {.allow_trailing = false, .header_only = true});
+  CHECK(header->tensors[0].bytes == 4000);
+  CHECK_THROWS_AS(header->array(header->tensors[0]), Error);
+}
+
+TEST_CASE("a large file is opened by its header") {
+  const std::string path = testing::temporary_directory() + "/large.gguf";
+  const uint64_t elements = uint64_t{1} << 30, bytes = 4 * elements;
+  const std::string header = GgufBuilder().tensor("t", {elements}, 0, 0).finish();
+  std::ofstream(path, std::ios::binary) << header;
+  REQUIRE(::truncate(path.c_str(), static_cast<int64_t>(header.size() + bytes)) == 0);
+  const double time = milliseconds([&] { CHECK(read_gguf(path)->file_bytes > bytes); });
+  CHECK(time < 10);
+}
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+// Heap bytes that the parsed file keeps.
+size_t kept_bytes(const std::string& bytes) {
+  const auto buffer = buffer_of(bytes);
+  const auto in_use = [] { return ::mallinfo2().uordblks + ::mallinfo2().hblkhd; };
+  const size_t before = in_use();
+  const auto file = parse_gguf(buffer, "t.gguf");
+  return in_use() - before;
+}
+
+TEST_CASE("metadata take at most four times the header, and a mebibyte") {
+  GgufBuilder keys, tensors, strings;
+  for (int i = 0; i < 65'536; ++i) keys.key<uint8_t>(str(i), 0, 1);
+  for (int i = 0; i < 100'000; ++i) tensors.tensor(str(i), {1}, 0, 4);
+  strings.strings("k", std::vector<std::string>(1'000'000));
+  for (const std::string& file : {keys.finish(), strings.finish()}) {
+    CHECK(kept_bytes(file) <= 4 * file.size() + (1 << 20));
+  }
+  const std::string file = tensors.finish();
+  const size_t header = file.size() - 100'000 * 32;  // data of 4 bytes are 32 bytes apart
+  CHECK(kept_bytes(file) <= 4 * header + (1 << 20));
+}
+#endif
 
 TEST_CASE("split GGUF models open from any part") {
   const std::string directory = testing::temporary_directory();

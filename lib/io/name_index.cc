@@ -49,6 +49,7 @@ NameIndex::NameIndex(uint64_t count) {
 }
 
 uint32_t NameIndex::insert(std::string_view name, uint32_t number, NameOf name_of) {
+  LUMEN_CHECK(!slots_.empty());
   const size_t mask = slots_.size() - 1;
   for (size_t slot = hash(name) & mask;; slot = (slot + 1) & mask) {
     if (slots_[slot] == kNone) {

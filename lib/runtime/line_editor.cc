@@ -76,8 +76,9 @@ struct LineEditor::State {
     ::el_set(edit, EL_EDITOR, "emacs");
     ::el_set(edit, EL_SIGNAL, 0);
     ::el_set(edit, EL_GETCFN, &State::get_character);
-    // Ctrl-C and Ctrl-Z are keys, not signals, while a line is edited.
-    ::el_set(edit, EL_SETTY, "-d", "-isig", nullptr);
+    // While a line is edited, Ctrl-C and Ctrl-Z are keys, not signals, and Return is not a newline,
+    // so that pasted text arrives as it was sent.
+    ::el_set(edit, EL_SETTY, "-d", "-isig", "-icrnl", "-inlcr", nullptr);
     ::el_set(edit, EL_ADDFN, "lumen-interrupt", "discard the line", &State::on_interrupt);
     ::el_set(edit, EL_ADDFN, "lumen-suspend", "stop the process", &State::on_suspend);
     ::el_set(edit, EL_ADDFN, "lumen-paste", "insert pasted text", &State::on_paste);

@@ -76,13 +76,12 @@ class Sampler {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   }
 
-  void check_logits(std::span<const float> logits) const;
-  void apply_repeat_penalty();
-  void sort_prefix(size_t begin, size_t end);
-  void keep_top_k();
+  std::span<const float> penalised(std::span<const float> logits);
+  void keep_top_k(std::span<const float> logits);
   void keep_top_p();
   void keep_min_p();
   int32_t draw();
+  void sort_prefix(size_t begin, size_t end);
 
   SamplingSettings settings_;
   Philox random_;

@@ -7,16 +7,11 @@
 #include "lib/base/strings.h"
 #include "lib/text/byte_level.h"
 #include "lib/text/hash.h"
+#include "lib/text/utf8.h"
 #include "lib/text/word_cache.h"
 
 namespace lumen::text {
 namespace {
-
-// Bytes of the character that begins with `lead`, whether or not they follow.
-size_t character_bytes(char lead) {
-  constexpr std::array<uint8_t, 16> kBytes = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
-  return kBytes[static_cast<uint8_t>(lead) >> 4];
-}
 
 std::string_view character_at(std::string_view text, size_t pos) {
   return text.substr(pos, character_bytes(text[pos]));

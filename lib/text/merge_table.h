@@ -22,6 +22,7 @@ class MergeTable {
   void set(int32_t left, int32_t right, Merge merge);
   // The merge of a pair, or null.
   const Merge* find(int32_t left, int32_t right) const;
+  size_t size() const { return used_; }
   // Calls visit(left, right, merge) for all of them, in no order.
   template <typename Visit>
   void for_each(Visit&& visit) const {

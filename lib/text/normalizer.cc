@@ -140,7 +140,7 @@ class BertNormalizer : public Normalizer {
         if (c == 0 || c == 0xFFFD || (!blank && is_control(c))) continue;
         if (is_whitespace(c)) c = ' ';
       }
-      const bool padded = chinese_ && is_chinese(c);
+      const bool padded = chinese_ && is_ideograph(c);
       if (padded) out += ' ';
       append_utf8(out, c);
       if (padded) out += ' ';
@@ -158,16 +158,6 @@ class BertNormalizer : public Normalizer {
   }
 
  private:
-  static bool is_control(uint32_t c) {
-    const Category found = category(c);
-    return found >= Category::kCc && found <= Category::kCs;
-  }
-  static bool is_chinese(uint32_t c) {
-    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
-           (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
-           (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
-           (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-  }
   bool clean_, chinese_, strip_accents_, lower_;
 };
 

@@ -1,6 +1,7 @@
 #include "lib/text/tokenizer_json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -108,6 +109,36 @@ std::unique_ptr<Model> parse_bpe(const io::Json& model, Pipeline& pipeline) {
   return std::make_unique<Bpe>(std::move(tables));
 }
 
+// The score as Hugging Face tokenizers read it: the decimal digits as an integer, divided by a
+// power of ten. That is off by one rounding from the exact value often enough to decide between
+// splits of equal score.
+double as_serde_reads(double value) {
+  char text[40];
+  const auto end =
+      std::to_chars(text, text + sizeof text, value, std::chars_format::scientific).ptr;
+  uint64_t digits = 0;
+  int exponent = 0;
+  bool fraction = false;
+  for (const char* c = text; c != end; ++c) {
+    if (*c == '.') {
+      fraction = true;
+    } else if (*c == 'e') {
+      int shift = 0;
+      std::from_chars(c[1] == '+' ? c + 2 : c + 1, end, shift);
+      exponent += shift;
+      break;
+    } else if (*c != '-') {
+      digits = digits * 10 + static_cast<uint64_t>(*c - '0');
+      exponent -= fraction ? 1 : 0;
+    }
+  }
+  constexpr int kExactPower = 22;  // of ten, as a double
+  if (exponent > 0 || exponent < -kExactPower) return value;
+  double power = 1;
+  for (int i = 0; i < -exponent; ++i) power *= 10;
+  return std::copysign(static_cast<double>(digits) / power, value);
+}
+
 std::unique_ptr<Model> parse_unigram(const io::Json& model, Pipeline& pipeline) {
   const io::Json& pieces = member(model, "vocab");
   if (!pieces.is_array()) {
@@ -125,7 +156,7 @@ std::unique_ptr<Model> parse_unigram(const io::Json& model, Pipeline& pipeline) 
            ", expected [token, score]");
     }
     pipeline.vocabulary->set(static_cast<int64_t>(id), piece[0].get_ref<const std::string&>());
-    tables.scores.push_back(piece[1].get<double>());
+    tables.scores.push_back(as_serde_reads(piece[1].get<double>()));
     tables.pieces.push_back(static_cast<int32_t>(id));
     tables.min_score = std::min(tables.min_score, tables.scores.back());
   }
@@ -243,18 +274,7 @@ AddedTokens read_added_tokens(const io::Json& json, const TokenizerConfig& confi
       list.add(parse_added_token(tokens[i]));
     });
   }
-  std::vector<std::pair<int64_t, AddedToken>> configured;
-  const io::Json& decoder = member(config.config, "added_tokens_decoder");
-  if (decoder.is_object()) {
-    for (const auto& [key, token] : decoder.get_ref<const io::Json::object_t&>()) {
-      int64_t id = 0;
-      if (!parse_number(key, id)) continue;
-      configured.emplace_back(id, parse_added_token(token));
-    }
-  }
-  std::stable_sort(configured.begin(), configured.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (auto& [id, token] : configured) {
+  for (AddedToken& token : configured_added_tokens(config)) {
     if (!list.contains(token.content)) list.add(std::move(token));
   }
   return AddedTokens(list.take(), pipeline.normalizer.get());
@@ -299,6 +319,41 @@ std::string configured_token(const TokenizerConfig& config, const char* role) {
     if (token->is_object()) return io::get_string(*token, "content", "");
   }
   return "";
+}
+
+std::vector<AddedToken> configured_added_tokens(const TokenizerConfig& config) {
+  std::vector<AddedToken> tokens;
+  constexpr auto kLast = static_cast<int64_t>(limits::kVocab) - 1;
+  const io::Json& decoder = member(config.config, "added_tokens_decoder");
+  if (decoder.is_object()) {
+    for (const auto& [key, json] : decoder.get_ref<const io::Json::object_t&>()) {
+      int64_t id = -1;
+      if (!parse_number(key, id) || id < 0 || id > kLast) {
+        fail(ErrorKind::kMalformed, "tokenizer_config.json: added_tokens_decoder has the key ",
+             quoted(key), ", expected a token id");
+      }
+      AddedToken token = with_context(str("tokenizer_config.json: added token ", id),
+                                      [&] { return parse_added_token(json); });
+      token.id = static_cast<int32_t>(id);
+      tokens.push_back(std::move(token));
+    }
+  }
+  if (config.added_tokens.is_object()) {
+    for (const auto& [content, id] : config.added_tokens.get_ref<const io::Json::object_t&>()) {
+      if (!id.is_number_integer() || id < 0 || id > kLast) {
+        fail(ErrorKind::kMalformed, "added_tokens.json: the id of ", quoted(content), " is ",
+             io::describe(&id));
+      }
+      AddedToken token;
+      token.content = content;
+      token.id = id.get<int32_t>();
+      token.normalized = false;
+      tokens.push_back(std::move(token));
+    }
+  }
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  return tokens;
 }
 
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(const io::Json& json,

@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lib/io/json.h"
+#include "lib/text/added_tokens.h"
 #include "lib/text/tokenizer.h"
 
 namespace lumen::text {
@@ -18,6 +20,9 @@ struct TokenizerConfig {
 
 // The spelling that the files beside give for "bos_token" and the like, or "".
 std::string configured_token(const TokenizerConfig& config, const char* role);
+
+// The tokens that the files beside add to a vocabulary, by ascending id, which is the file's.
+std::vector<AddedToken> configured_added_tokens(const TokenizerConfig& config);
 
 // Throws Error as load_tokenizer.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(const io::Json& json,

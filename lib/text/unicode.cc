@@ -169,6 +169,19 @@ bool is_punctuation(uint32_t c) {
   return found >= Category::kPc && found <= Category::kPs;
 }
 
+bool is_control(uint32_t c) {
+  const Category found = category(c);
+  return found >= Category::kCc && found <= Category::kCs;
+}
+
+bool is_ideograph(uint32_t c) {
+  // U+2B920 instead of U+2B820 is a slip of Hugging Face's that all others follow.
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
 bool is_word(uint32_t c) {
   const Category found = category(c);
   if (found >= Category::kLl && found <= Category::kNl) return true;
@@ -187,6 +200,12 @@ void append_lower(std::string& out, uint32_t c) {
     const uint32_t mapped = find_pair(unicode_data::lower, unicode_data::lower_size, c);
     append_utf8(out, mapped != 0 ? mapped : c);
   }
+}
+
+uint32_t decomposition_base(uint32_t c) {
+  if (c - kHangul < kLeads * kVowels * kTrails) return kLead + (c - kHangul) / (kVowels * kTrails);
+  const uint32_t entry = find_pair(unicode_data::canonical, unicode_data::canonical_size, c);
+  return entry == 0 ? c : unicode_data::pool[entry >> 5];
 }
 
 std::string normalize(std::string_view text, Form form) {

@@ -47,10 +47,15 @@ bool is_whitespace(uint32_t c);   // property White_Space
 bool is_mark(uint32_t c);         // M*
 bool is_number(uint32_t c);       // N*
 bool is_punctuation(uint32_t c);  // P* and the ASCII symbols $+<=>^`|~
+bool is_control(uint32_t c);      // Cc, Cf, Co, Cs: not the unassigned
+bool is_ideograph(uint32_t c);    // what BERT takes for a Chinese character
 bool is_word(uint32_t c);         // Alphabetic, M*, Nd, Pc, joiners: \w of UTS #18
 
 // Appends the lower case of `c`, without regard to its neighbours.
 void append_lower(std::string& out, uint32_t c);
+
+// The first code point of the canonical decomposition of `c`: a letter without its accents.
+uint32_t decomposition_base(uint32_t c);
 
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 

@@ -2,10 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace lumen::text {
+
+// Bytes of the character that begins with `lead`, by its upper bits alone: how llama.cpp and
+// sentencepiece walk over text that may not be valid. The text may end earlier.
+inline size_t character_bytes(char lead) {
+  constexpr uint8_t kBytes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4};
+  return kBytes[static_cast<uint8_t>(lead) >> 4];
+}
 
 // Appends `bytes` to `out` with U+FFFD for every maximal part that is not well-formed (Unicode 15,
 // section 3.9). Returns how many bytes were consumed: all of them `at_end`, else all but a

@@ -16,8 +16,8 @@ const Builtin* find_filter(std::string_view name) {
   return nullptr;
 }
 
-void bind(std::string_view function, Arguments& arguments, std::span<const std::string_view> names,
-          size_t required, std::span<Value> out) {
+void parameters(std::string_view function, Arguments& arguments,
+                std::span<const std::string_view> names, size_t required, std::span<Value> out) {
   if (arguments.positional.size() > names.size()) {
     refuse(function, " takes at most ", names.size(), " arguments, ", arguments.positional.size(),
            " were given");
@@ -37,7 +37,7 @@ void bind(std::string_view function, Arguments& arguments, std::span<const std::
   }
 }
 
-void bind_none(std::string_view function, const Arguments& arguments) {
+void no_parameters(std::string_view function, const Arguments& arguments) {
   if (!arguments.positional.empty() || !arguments.named.empty()) {
     refuse(function, " takes no arguments");
   }

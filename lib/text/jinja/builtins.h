@@ -30,17 +30,17 @@ Value find_global(Interpreter& interpreter, std::string_view name);
 // Refuses too many arguments, unknown or doubled names, and fewer than `required` given.
 template <size_t N>
 using Bound = std::array<Value, N>;
-void bind(std::string_view function, Arguments& arguments, std::span<const std::string_view> names,
-          size_t required, std::span<Value> out);
+void parameters(std::string_view function, Arguments& arguments,
+                std::span<const std::string_view> names, size_t required, std::span<Value> out);
 template <size_t N>
-Bound<N> bind(std::string_view function, Arguments& arguments, const std::string_view (&names)[N],
-              size_t required = 0) {
+Bound<N> parameters(std::string_view function, Arguments& arguments,
+                    const std::string_view (&names)[N], size_t required = 0) {
   Bound<N> out;
-  bind(function, arguments, std::span<const std::string_view>(names), required, out);
+  parameters(function, arguments, std::span<const std::string_view>(names), required, out);
   return out;
 }
 // Refuses any argument.
-void bind_none(std::string_view function, const Arguments& arguments);
+void no_parameters(std::string_view function, const Arguments& arguments);
 
 // Tables of one family each, joined by find_…
 std::span<const Builtin> text_filters();

@@ -14,7 +14,7 @@ namespace lumen::text::jinja {
 namespace {
 
 Value absolute(Interpreter&, const Value& subject, Arguments& arguments) {
-  bind_none("abs", arguments);
+  no_parameters("abs", arguments);
   if (subject.is_undefined()) refuse_undefined(subject);
   if (!subject.is_number()) refuse("bad operand type for abs(): '", type_name(subject), "'");
   if (subject.is(Kind::kFloat)) return Value::real(std::fabs(subject.as_double()));
@@ -22,18 +22,17 @@ Value absolute(Interpreter&, const Value& subject, Arguments& arguments) {
 }
 
 Value attribute(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [name] = bind("attr", arguments, {"name"}, 1);
+  const auto [name] = parameters("attr", arguments, {"name"}, 1);
   if (!name.is_string()) refuse("attr needs a name");
-  // Unlike `.`, attr does not look at a mapping's keys.
-  const bool by_key = subject.is_dict() && !find_method(subject, name.view());
-  if (by_key || subject.is_undefined()) {
-    return in.undefined(str("no attribute ", lumen::quoted(name.view())));
+  if (subject.is_dict() && !find_method(subject, name.view())) {
+    // Unlike `.`, attr does not look at a mapping's keys.
+    return in.undefined(str("'dict object' has no attribute ", lumen::quoted(name.view())));
   }
   return in.get_attribute(subject, name.view());
 }
 
 Value default_value(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [fallback, boolean] = bind("default", arguments, {"default_value", "boolean"});
+  const auto [fallback, boolean] = parameters("default", arguments, {"default_value", "boolean"});
   const bool also_false = boolean.given() && truth(boolean);
   if (!subject.is_undefined() && !(also_false && !truth(subject))) return subject;
   return fallback.given() ? fallback : in.text("");
@@ -50,7 +49,7 @@ bool truncate_real(double real, int64_t& out) {
 }
 
 Value integer(Interpreter&, const Value& subject, Arguments& arguments) {
-  const auto [fallback, base] = bind("int", arguments, {"default", "base"});
+  const auto [fallback, base] = parameters("int", arguments, {"default", "base"});
   const Value otherwise = fallback.given() ? fallback : Value::integer(0);
   if (subject.is_undefined()) refuse_undefined(subject);
   int64_t value = 0;
@@ -70,7 +69,7 @@ Value integer(Interpreter&, const Value& subject, Arguments& arguments) {
 }
 
 Value real(Interpreter&, const Value& subject, Arguments& arguments) {
-  const auto [fallback] = bind("float", arguments, {"default"});
+  const auto [fallback] = parameters("float", arguments, {"default"});
   if (subject.is_undefined()) refuse_undefined(subject);
   if (subject.is_number()) return Value::real(subject.as_double());
   double value = 0;
@@ -110,7 +109,7 @@ Value round_common(const Value& subject, int64_t digits) {
 }
 
 Value round_number(Interpreter&, const Value& subject, Arguments& arguments) {
-  const auto [precision, method] = bind("round", arguments, {"precision", "method"});
+  const auto [precision, method] = parameters("round", arguments, {"precision", "method"});
   const std::string_view how = method.given() && method.is_string() ? method.view()
                                : method.given()                     ? "?"
                                                                     : "common";
@@ -138,7 +137,7 @@ Value round_number(Interpreter&, const Value& subject, Arguments& arguments) {
 }
 
 Value count(Interpreter&, const Value& subject, Arguments& arguments) {
-  bind_none("length", arguments);
+  no_parameters("length", arguments);
   const std::optional<int64_t> size = length(subject);
   if (!size) refuse("object of type '", type_name(subject), "' has no len()");
   return Value::integer(*size);
@@ -147,7 +146,7 @@ Value count(Interpreter&, const Value& subject, Arguments& arguments) {
 // tojson of transformers: json.dumps without HTML escaping.
 Value to_json_text(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [ensure_ascii, indent, separators, sort_keys] =
-      bind("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+      parameters("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = ensure_ascii.given() && truth(ensure_ascii);
   style.sort_keys = sort_keys.given() && truth(sort_keys);
@@ -175,7 +174,7 @@ Value to_json_text(Interpreter& in, const Value& subject, Arguments& arguments) 
 
 // Not of jinja2: some models' templates read tool arguments given as JSON text.
 Value from_json_text(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("from_json", arguments);
+  no_parameters("from_json", arguments);
   if (!subject.is_string()) refuse("from_json needs a string, not ", type_name(subject));
   in.heap().check(8 * subject.view().size());
   in.heap().touch(8 * subject.view().size());

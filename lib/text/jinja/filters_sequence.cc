@@ -66,21 +66,21 @@ std::vector<size_t> sorted_order(Heap& heap, const Values& keys, bool reverse) {
 }
 
 Value first(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("first", arguments);
+  no_parameters("first", arguments);
   if (subject.is_sequence() && subject.sequence().is_generator()) {
     Values rest = subject.sequence().drain();
     if (rest.empty()) return in.undefined("No first item, sequence was empty.");
     return rest.front();
   }
   if (subject.is_string() && !subject.view().empty()) {
-    return in.get_item(subject, Value::integer(0));
+    return in.text(subject.view().substr(0, offset_of(subject.view(), 1)));
   }
   const Values items = iterate(in.heap(), subject);
   return items.empty() ? in.undefined("No first item, sequence was empty.") : items.front();
 }
 
 Value last(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("last", arguments);
+  no_parameters("last", arguments);
   if (!iterable(subject) || (subject.is_sequence() && subject.sequence().is_generator())) {
     refuse("'", type_name(subject), "' object is not reversible");
   }
@@ -92,12 +92,12 @@ Value last(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value list(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("list", arguments);
+  no_parameters("list", arguments);
   return make_list(in.heap(), iterate(in.heap(), subject));
 }
 
 Value reverse(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("reverse", arguments);
+  no_parameters("reverse", arguments);
   if (subject.is_string()) {
     const std::string_view text = subject.view();
     in.heap().check(text.size() * (1 + sizeof(std::string_view)));
@@ -115,7 +115,7 @@ Value reverse(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value join(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [separator, attribute] = bind("join", arguments, {"d", "attribute"});
+  const auto [separator, attribute] = parameters("join", arguments, {"d", "attribute"});
   Heap& heap = in.heap();
   const std::string between = separator.given() ? to_str(heap, separator) : "";
   const Getter get(in, attribute);
@@ -132,7 +132,7 @@ Value join(Interpreter& in, const Value& subject, Arguments& arguments) {
 
 Value sort(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [reversed, case_sensitive, attribute] =
-      bind("sort", arguments, {"reverse", "case_sensitive", "attribute"});
+      parameters("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   Heap& heap = in.heap();
   // "a,b" sorts by a, then by b.
   std::vector<Getter> getters;
@@ -157,7 +157,7 @@ Value sort(Interpreter& in, const Value& subject, Arguments& arguments) {
 
 Value dict_sort(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [case_sensitive, by, reversed] =
-      bind("dictsort", arguments, {"case_sensitive", "by", "reverse"});
+      parameters("dictsort", arguments, {"case_sensitive", "by", "reverse"});
   if (subject.is_undefined()) refuse_undefined(subject);
   if (!subject.is_dict()) refuse("dictsort needs a mapping, not ", type_name(subject));
   const std::string order = by.given() ? to_str(in.heap(), by) : "key";
@@ -177,7 +177,7 @@ Value dict_sort(Interpreter& in, const Value& subject, Arguments& arguments) {
 
 Value unique(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [case_sensitive, attribute] =
-      bind("unique", arguments, {"case_sensitive", "attribute"});
+      parameters("unique", arguments, {"case_sensitive", "attribute"});
   const Getter get(in, attribute, {}, !flag(case_sensitive));
   const Ref<Dict> seen = in.heap().make<Dict>();
   Values out;
@@ -193,7 +193,7 @@ Value unique(Interpreter& in, const Value& subject, Arguments& arguments) {
 template <bool maximum>
 Value extreme(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [case_sensitive, attribute] =
-      bind(maximum ? "max" : "min", arguments, {"case_sensitive", "attribute"});
+      parameters(maximum ? "max" : "min", arguments, {"case_sensitive", "attribute"});
   const Values items = iterate(in.heap(), subject);
   if (items.empty()) return in.undefined("No aggregated item, sequence was empty.");
   const Getter get(in, attribute, {}, !flag(case_sensitive));
@@ -211,7 +211,7 @@ Value extreme(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value sum(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [attribute, start] = bind("sum", arguments, {"attribute", "start"});
+  const auto [attribute, start] = parameters("sum", arguments, {"attribute", "start"});
   const Getter get(in, attribute);
   Value total = start.given() ? start : Value::integer(0);
   if (total.is_string()) refuse("sum() cannot sum strings");
@@ -223,7 +223,7 @@ Value sum(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value items(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("items", arguments);
+  no_parameters("items", arguments);
   if (subject.is_undefined()) return make_generator(in.heap(), {});
   if (!subject.is_dict()) refuse("Can only get item pairs from a mapping.");
   Values out;
@@ -241,7 +241,7 @@ Value map(Interpreter& in, const Value& subject, Arguments& arguments) {
         std::any_of(arguments.named.begin(), arguments.named.end(),
                     [](const auto& argument) { return argument.first == "attribute"; });
     if (!by_attribute) refuse("map requires a filter argument");
-    const auto [attribute, fallback] = bind("map", arguments, {"attribute", "default"});
+    const auto [attribute, fallback] = parameters("map", arguments, {"attribute", "default"});
     const Getter get(in, attribute, fallback);
     for (const Value& item : iterate(in.heap(), subject)) out.push_back(get(item));
     return make_generator(in.heap(), std::move(out));
@@ -284,7 +284,7 @@ Value choose(Interpreter& in, const Value& subject, Arguments& arguments) {
 
 Value group_by(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [attribute, fallback, case_sensitive] =
-      bind("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
+      parameters("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
   Heap& heap = in.heap();
   const Getter folded(in, attribute, fallback, !flag(case_sensitive));
   const Getter exact(in, attribute, fallback);
@@ -309,7 +309,7 @@ Value group_by(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value batch(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [count, fill] = bind("batch", arguments, {"linecount", "fill_with"}, 1);
+  const auto [count, fill] = parameters("batch", arguments, {"linecount", "fill_with"}, 1);
   const int64_t size = to_index(count, "linecount");
   Heap& heap = in.heap();
   Values rows, row;
@@ -331,7 +331,7 @@ Value batch(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value slice(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [count, fill] = bind("slice", arguments, {"slices", "fill_with"}, 1);
+  const auto [count, fill] = parameters("slice", arguments, {"slices", "fill_with"}, 1);
   const int64_t slices = to_index(count, "slices");
   Heap& heap = in.heap();
   const Values all = iterate(heap, subject);

@@ -23,7 +23,7 @@ Value same_kind(Interpreter& in, std::string text, const Value& like) {
 // Applies `convert` to the subject as text.
 template <std::string (*convert)(std::string_view)>
 Value convert_case(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("the filter", arguments);
+  no_parameters("the filter", arguments);
   const Value text = as_text(in.heap(), subject);
   in.heap().touch(4 * text.view().size());
   in.heap().check(3 * text.view().size());
@@ -54,7 +54,7 @@ std::string title_words(std::string_view text) {
 }
 
 Value trim(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [characters] = bind("trim", arguments, {"chars"});
+  const auto [characters] = parameters("trim", arguments, {"chars"});
   const Value text = as_text(in.heap(), subject);
   in.heap().touch(text.view().size());
   if (!characters.given() || characters.is_none()) {
@@ -66,12 +66,13 @@ Value trim(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value string(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("string", arguments);
+  no_parameters("string", arguments);
   return as_text(in.heap(), subject);
 }
 
 Value replace_text(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [old, replacement, count] = bind("replace", arguments, {"old", "new", "count"}, 2);
+  const auto [old, replacement, count] =
+      parameters("replace", arguments, {"old", "new", "count"}, 2);
   Heap& heap = in.heap();
   const int64_t limit = count.given() && !count.is_none() ? to_index(count, "count") : -1;
   return Value::text(heap, replace(heap, to_str(heap, subject), to_str(heap, old),
@@ -79,7 +80,7 @@ Value replace_text(Interpreter& in, const Value& subject, Arguments& arguments) 
 }
 
 Value center_text(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [width] = bind("center", arguments, {"width"});
+  const auto [width] = parameters("center", arguments, {"width"});
   const Value text = as_text(in.heap(), subject);
   const int64_t columns = width.given() ? to_index(width, "width") : 80;
   return same_kind(in, center(in.heap(), text.view(), columns, " "), text);
@@ -99,24 +100,24 @@ Value format(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value escape(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("escape", arguments);
+  no_parameters("escape", arguments);
   return escape_html(in.heap(), subject);
 }
 
 Value force_escape(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("forceescape", arguments);
+  no_parameters("forceescape", arguments);
   return escape_html(in.heap(), Value::text(in.heap(), to_str(in.heap(), subject)));
 }
 
 Value safe(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("safe", arguments);
+  no_parameters("safe", arguments);
   return make_markup(in.heap(), to_str(in.heap(), subject));
 }
 
 std::string unescape_html(std::string_view text);
 
 Value strip_tags(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("striptags", arguments);
+  no_parameters("striptags", arguments);
   const std::string text = to_str(in.heap(), subject);
   std::string kept;
   size_t pos = 0;
@@ -191,7 +192,7 @@ std::string percent_encoded(std::string_view text, bool query) {
 }
 
 Value url_encode(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("urlencode", arguments);
+  no_parameters("urlencode", arguments);
   Heap& heap = in.heap();
   const auto encode = [&](const Value& value, bool query) {
     const std::string text = to_str(heap, value);
@@ -222,7 +223,7 @@ Value url_encode(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value xml_attributes(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [autospace] = bind("xmlattr", arguments, {"autospace"});
+  const auto [autospace] = parameters("xmlattr", arguments, {"autospace"});
   if (!subject.is_dict()) refuse("xmlattr needs a mapping");
   Heap& heap = in.heap();
   TextBuilder out(heap);
@@ -241,7 +242,7 @@ Value xml_attributes(Interpreter& in, const Value& subject, Arguments& arguments
 }
 
 Value file_size(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [binary] = bind("filesizeformat", arguments, {"binary"});
+  const auto [binary] = parameters("filesizeformat", arguments, {"binary"});
   double bytes = 0;
   if (subject.is_number()) {
     bytes = subject.as_double();
@@ -272,7 +273,7 @@ Value file_size(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value word_count(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("wordcount", arguments);
+  no_parameters("wordcount", arguments);
   const Value text = as_text(in.heap(), subject);
   in.heap().touch(4 * text.view().size());
   int64_t words = 0;

@@ -20,7 +20,7 @@ const Value& require_string(const Value& subject, std::string_view filter) {
 }
 
 Value indent(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [width, first, blank] = bind("indent", arguments, {"width", "first", "blank"});
+  const auto [width, first, blank] = parameters("indent", arguments, {"width", "first", "blank"});
   require_string(subject, "indent");
   Heap& heap = in.heap();
   std::string margin;
@@ -52,19 +52,20 @@ Value indent(Interpreter& in, const Value& subject, Arguments& arguments) {
 
 Value truncate(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [limit, kill_words, end, leeway] =
-      bind("truncate", arguments, {"length", "killwords", "end", "leeway"});
+      parameters("truncate", arguments, {"length", "killwords", "end", "leeway"});
   Heap& heap = in.heap();
-  require_string(subject, "truncate");
   const int64_t size = limit.given() ? to_index(limit, "length") : 255;
   const Value tail = end.given() ? as_text(heap, end) : in.text("...");
   const int64_t slack = leeway.given() && !leeway.is_none() ? to_index(leeway, "leeway") : 5;
   const int64_t tail_size = tail.string().length();
   if (size < tail_size) refuse("truncate: expected length >= ", tail_size, ", got ", size);
   if (slack < 0) refuse("truncate: expected leeway >= 0, got ", slack);
-  if (subject.string().length() <= (size > INT64_MAX - slack ? INT64_MAX : size + slack)) {
+  const std::optional<int64_t> actual = length(subject);
+  if (!actual) refuse("object of type '", type_name(subject), "' has no len()");
+  if (*actual <= (size > INT64_MAX - slack ? INT64_MAX : size + slack)) {
     return subject;
   }
-  std::string_view kept = subject.view();
+  std::string_view kept = require_string(subject, "truncate").view();
   kept = kept.substr(0, offset_of(kept, size - tail_size));
   if (!kill_words.given() || !truth(kill_words)) kept = kept.substr(0, kept.rfind(' '));
   const Value head = Value::object(heap.make<String>(std::string(kept), subject.string().markup()));
@@ -191,8 +192,8 @@ class Wrapper {
 };
 
 Value word_wrap(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [width, break_long, separator, break_hyphens] =
-      bind("wordwrap", arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
+  const auto [width, break_long, separator, break_hyphens] = parameters(
+      "wordwrap", arguments, {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
   require_string(subject, "wordwrap");
   Heap& heap = in.heap();
   const int64_t columns = width.given() ? to_index(width, "width") : 79;

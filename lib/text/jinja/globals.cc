@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMaxRange = 100'000;  // MAX_RANGE of jinja2's sandbox
 
 Value range(Interpreter& in, const Value&, Arguments& arguments) {
-  const auto [first, second, third] = bind("range", arguments, {"start", "stop", "step"}, 1);
+  const auto [first, second, third] = parameters("range", arguments, {"start", "stop", "step"}, 1);
   const int64_t start = second.given() ? to_index(first, "range") : 0;
   const int64_t stop = to_index(second.given() ? second : first, "range");
   const int64_t step = third.given() ? to_index(third, "range") : 1;
@@ -78,19 +78,19 @@ Value cycler(Interpreter& in, const Value&, Arguments& arguments) {
 }
 
 Value joiner(Interpreter& in, const Value&, Arguments& arguments) {
-  const auto [separator] = bind("joiner", arguments, {"sep"});
+  const auto [separator] = parameters("joiner", arguments, {"sep"});
   return Value::object(in.heap().make<Joiner>(separator.given() ? separator : in.text(", ")));
 }
 
 Value raise_exception(Interpreter& in, const Value&, Arguments& arguments) {
-  const auto [message] = bind("raise_exception", arguments, {"message"}, 1);
+  const auto [message] = parameters("raise_exception", arguments, {"message"}, 1);
   // The text may come from the conversation: lumen::quoted() keeps it on one printable line.
   refuse("the template refuses this conversation: ",
          lumen::quoted(to_str(in.heap(), message), 400));
 }
 
 Value strftime_now(Interpreter& in, const Value&, Arguments& arguments) {
-  const auto [format] = bind("strftime_now", arguments, {"format"}, 1);
+  const auto [format] = parameters("strftime_now", arguments, {"format"}, 1);
   if (!format.is_string()) refuse("strftime_now needs a string, not ", type_name(format));
   return Value::text(in.heap(), format_time(in.heap(), format.view(), in.now()));
 }

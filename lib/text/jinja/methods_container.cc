@@ -15,7 +15,7 @@ Value view(Heap& heap, Sequence::Flavour flavour, Values items) {
 }
 
 Value dict_items(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("items", arguments);
+  no_parameters("items", arguments);
   Values out;
   for (const auto& [key, value] : subject.dict().items()) {
     out.push_back(make_tuple(in.heap(), {key, value}));
@@ -24,12 +24,12 @@ Value dict_items(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value dict_keys(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("keys", arguments);
+  no_parameters("keys", arguments);
   return view(in.heap(), Sequence::Flavour::kKeys, iterate(in.heap(), subject));
 }
 
 Value dict_values(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("values", arguments);
+  no_parameters("values", arguments);
   in.heap().step(subject.dict().size());
   Values out;
   for (const auto& [key, value] : subject.dict().items()) out.push_back(value);
@@ -37,20 +37,20 @@ Value dict_values(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value dict_get(Interpreter&, const Value& subject, Arguments& arguments) {
-  const auto [key, fallback] = bind("get", arguments, {"key", "default"}, 1);
+  const auto [key, fallback] = parameters("get", arguments, {"key", "default"}, 1);
   if (const Value* value = subject.dict().find(key)) return *value;
   return fallback.given() ? fallback : Value::none();
 }
 
 Value dict_copy(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("copy", arguments);
+  no_parameters("copy", arguments);
   const Ref<Dict> out = in.heap().make<Dict>();
   for (const auto& [key, value] : subject.dict().items()) out->set(key, value);
   return Value::object(out);
 }
 
 Value dict_from_keys(Interpreter& in, const Value&, Arguments& arguments) {
-  const auto [keys, value] = bind("fromkeys", arguments, {"iterable", "value"}, 1);
+  const auto [keys, value] = parameters("fromkeys", arguments, {"iterable", "value"}, 1);
   const Ref<Dict> out = in.heap().make<Dict>();
   for (const Value& key : iterate(in.heap(), keys)) {
     out->set(key, value.given() ? value : Value::none());
@@ -59,7 +59,7 @@ Value dict_from_keys(Interpreter& in, const Value&, Arguments& arguments) {
 }
 
 Value index_of(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [wanted, start, stop] = bind("index", arguments, {"value", "start", "stop"}, 1);
+  const auto [wanted, start, stop] = parameters("index", arguments, {"value", "start", "stop"}, 1);
   const Values& items = subject.sequence().items();
   const auto size = static_cast<int64_t>(items.size());
   const auto position = [&](const Value& value, int64_t absent) {
@@ -74,20 +74,20 @@ Value index_of(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value count(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [wanted] = bind("count", arguments, {"value"}, 1);
+  const auto [wanted] = parameters("count", arguments, {"value"}, 1);
   int64_t times = 0;
   for (const Value& item : subject.sequence().items()) times += equals(in.heap(), item, wanted);
   return Value::integer(times);
 }
 
 Value list_copy(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("copy", arguments);
+  no_parameters("copy", arguments);
   return make_list(in.heap(), iterate(in.heap(), subject));
 }
 
 // The one change of a list that jinja2's sandbox lets through; templates use it.
 Value list_pop(Interpreter&, const Value& subject, Arguments& arguments) {
-  const auto [index] = bind("pop", arguments, {"index"});
+  const auto [index] = parameters("pop", arguments, {"index"});
   Sequence& list = subject.sequence();
   const auto size = static_cast<int64_t>(list.items().size());
   int64_t at = index.given() ? to_index(index, "index") : -1;
@@ -114,7 +114,7 @@ Value loop_changed(Interpreter& in, const Value& subject, Arguments& arguments) 
 }
 
 Value cycler_next(Interpreter&, const Value& subject, Arguments& arguments) {
-  bind_none("next", arguments);
+  no_parameters("next", arguments);
   Cycler& cycler = subject.as<Cycler>();
   const size_t position = cycler.position;
   cycler.position = (position + 1) % cycler.items.size();
@@ -122,7 +122,7 @@ Value cycler_next(Interpreter&, const Value& subject, Arguments& arguments) {
 }
 
 Value cycler_reset(Interpreter&, const Value& subject, Arguments& arguments) {
-  bind_none("reset", arguments);
+  no_parameters("reset", arguments);
   subject.as<Cycler>().position = 0;
   return Value::none();
 }

@@ -33,7 +33,7 @@ Value inserted(Interpreter& in, const Value& subject, const Value& value, std::s
 
 template <std::string (*convert)(std::string_view)>
 Value converted(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("the method", arguments);
+  no_parameters("the method", arguments);
   in.heap().check(3 * subject.view().size());
   in.heap().touch(4 * subject.view().size());
   return like(in, subject, convert(subject.view()));
@@ -42,7 +42,7 @@ Value converted(Interpreter& in, const Value& subject, Arguments& arguments) {
 // strip, lstrip, rstrip.
 template <bool left, bool right>
 Value stripped(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [characters] = bind("strip", arguments, {"chars"});
+  const auto [characters] = parameters("strip", arguments, {"chars"});
   std::string_view text = subject.view();
   in.heap().touch(text.size());
   if (!characters.given() || characters.is_none()) {
@@ -83,7 +83,7 @@ Part part_of(Interpreter& in, const Value& subject, const Value& start, const Va
 template <bool at_end>
 Value affix(Interpreter& in, const Value& subject, Arguments& arguments) {
   constexpr std::string_view kName = at_end ? "endswith" : "startswith";
-  const auto [wanted, start, end] = bind(kName, arguments, {"prefix", "start", "end"}, 1);
+  const auto [wanted, start, end] = parameters(kName, arguments, {"prefix", "start", "end"}, 1);
   const Part part = part_of(in, subject, start, end);
   const auto matches = [&](const Value& candidate) {
     const std::string_view text = require(candidate, kName);
@@ -99,7 +99,7 @@ Value affix(Interpreter& in, const Value& subject, Arguments& arguments) {
 // find, rfind; index, rindex fail instead of giving -1.
 template <bool from_right, bool must_exist>
 Value found(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [wanted, start, end] = bind("find", arguments, {"sub", "start", "end"}, 1);
+  const auto [wanted, start, end] = parameters("find", arguments, {"sub", "start", "end"}, 1);
   const std::string_view text = require(wanted, "find");
   const Part part = part_of(in, subject, start, end);
   const size_t at = !part.valid  ? std::string_view::npos
@@ -113,7 +113,7 @@ Value found(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value count(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [wanted, start, end] = bind("count", arguments, {"sub", "start", "end"}, 1);
+  const auto [wanted, start, end] = parameters("count", arguments, {"sub", "start", "end"}, 1);
   const std::string_view text = require(wanted, "count");
   const Part part = part_of(in, subject, start, end);
   if (!part.valid) return Value::integer(0);
@@ -135,7 +135,7 @@ Value pieces(Interpreter& in, const Value& subject, const std::vector<std::strin
 
 template <bool from_right>
 Value split_text(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [separator, maximum] = bind("split", arguments, {"sep", "maxsplit"});
+  const auto [separator, maximum] = parameters("split", arguments, {"sep", "maxsplit"});
   const int64_t limit = maximum.given() ? to_index(maximum, "maxsplit") : -1;
   Heap& heap = in.heap();
   if (!separator.given() || separator.is_none()) {
@@ -150,14 +150,14 @@ Value split_text(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value split_to_lines(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [keep_ends] = bind("splitlines", arguments, {"keepends"});
+  const auto [keep_ends] = parameters("splitlines", arguments, {"keepends"});
   const bool keep = keep_ends.given() && truth(keep_ends);
   return pieces(in, subject, split_lines(in.heap(), subject.view(), keep));
 }
 
 template <bool from_right>
 Value partition(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [separator] = bind("partition", arguments, {"sep"}, 1);
+  const auto [separator] = parameters("partition", arguments, {"sep"}, 1);
   const std::string_view by = require(separator, "partition");
   if (by.empty()) refuse("empty separator");
   const std::string_view text = subject.view();
@@ -175,7 +175,8 @@ Value partition(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value replace_text(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [old, replacement, limit] = bind("replace", arguments, {"old", "new", "count"}, 2);
+  const auto [old, replacement, limit] =
+      parameters("replace", arguments, {"old", "new", "count"}, 2);
   const std::string_view from = require(old, "replace");
   const Value to = inserted(in, subject, replacement, "replace");
   const int64_t most = limit.given() ? to_index(limit, "count") : -1;
@@ -183,7 +184,7 @@ Value replace_text(Interpreter& in, const Value& subject, Arguments& arguments) 
 }
 
 Value join(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [parts] = bind("join", arguments, {"iterable"}, 1);
+  const auto [parts] = parameters("join", arguments, {"iterable"}, 1);
   TextBuilder out(in.heap());
   bool first = true;
   for (const Value& part : iterate(in.heap(), parts)) {
@@ -208,7 +209,7 @@ Value format(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value format_map(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [mapping] = bind("format_map", arguments, {"mapping"}, 1);
+  const auto [mapping] = parameters("format_map", arguments, {"mapping"}, 1);
   if (!mapping.is_dict()) refuse("format_map needs a mapping");
   Arguments named;
   for (const auto& [key, value] : mapping.dict().items()) {
@@ -221,7 +222,7 @@ Value format_map(Interpreter& in, const Value& subject, Arguments& arguments) {
 enum class Side { kLeft, kRight, kBoth };
 template <Side side>
 Value justified(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [width, fill] = bind("the method", arguments, {"width", "fillchar"}, 1);
+  const auto [width, fill] = parameters("the method", arguments, {"width", "fillchar"}, 1);
   const int64_t columns = to_index(width, "width");
   const Value character = fill.given() ? inserted(in, subject, fill, "fillchar") : in.text(" ");
   if (character.string().length() != 1) refuse("the fill character must be one character long");
@@ -236,7 +237,7 @@ Value justified(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value zero_fill(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [width] = bind("zfill", arguments, {"width"}, 1);
+  const auto [width] = parameters("zfill", arguments, {"width"}, 1);
   const int64_t missing =
       std::max<int64_t>(to_index(width, "width"), 0) - subject.string().length();
   if (missing <= 0) return subject;
@@ -249,7 +250,7 @@ Value zero_fill(Interpreter& in, const Value& subject, Arguments& arguments) {
 template <bool at_end>
 Value without_affix(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [affix_value] =
-      bind(at_end ? "removesuffix" : "removeprefix", arguments, {"affix"}, 1);
+      parameters(at_end ? "removesuffix" : "removeprefix", arguments, {"affix"}, 1);
   const std::string_view wanted = require(affix_value, "removeprefix");
   std::string_view text = subject.view();
   if (at_end ? text.ends_with(wanted) : text.starts_with(wanted)) {
@@ -259,7 +260,7 @@ Value without_affix(Interpreter& in, const Value& subject, Arguments& arguments)
 }
 
 Value expand_tabs(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [tab_size] = bind("expandtabs", arguments, {"tabsize"});
+  const auto [tab_size] = parameters("expandtabs", arguments, {"tabsize"});
   const int64_t columns = tab_size.given() ? to_index(tab_size, "tabsize") : 8;
   TextBuilder out(in.heap());
   int64_t column = 0;
@@ -281,7 +282,7 @@ Value expand_tabs(Interpreter& in, const Value& subject, Arguments& arguments) {
 // isalpha, isdigit, …: not empty, and all characters are so.
 template <bool (*holds)(uint32_t)>
 Value all_are(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("the method", arguments);
+  no_parameters("the method", arguments);
   const std::string_view text = subject.view();
   in.heap().touch(4 * text.size());
   for (size_t pos = 0; pos < text.size();) {
@@ -332,7 +333,7 @@ Value is_case(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 Value is_title(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("istitle", arguments);
+  no_parameters("istitle", arguments);
   in.heap().touch(4 * subject.view().size());
   bool cased = false, any = false;
   for (size_t pos = 0; pos < subject.view().size();) {

@@ -14,7 +14,7 @@ namespace {
 // A test of the subject alone.
 template <bool (*holds)(const Value&)>
 Value simple(Interpreter&, const Value& subject, Arguments& arguments) {
-  bind_none("the test", arguments);
+  no_parameters("the test", arguments);
   return Value::boolean(holds(subject));
 }
 
@@ -82,58 +82,60 @@ bool all_cased(std::string_view text, std::span<const Range> wanted) {
 }
 
 Value is_lower(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("lower", arguments);
+  no_parameters("lower", arguments);
   return Value::boolean(all_cased(to_str(in.heap(), subject), kProperties.lowercase));
 }
 
 Value is_upper(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none("upper", arguments);
+  no_parameters("upper", arguments);
   return Value::boolean(all_cased(to_str(in.heap(), subject), kProperties.uppercase));
 }
 
 template <int remainder>
 Value parity(Interpreter& in, const Value& subject, Arguments& arguments) {
-  bind_none(remainder ? "odd" : "even", arguments);
+  no_parameters(remainder ? "odd" : "even", arguments);
   if (subject.is_undefined()) refuse_undefined(subject);
   const Value rest = modulo(in.heap(), subject, Value::integer(2));
   return Value::boolean(equals(in.heap(), rest, Value::integer(remainder)));
 }
 
 Value divisible_by(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [number] = bind("divisibleby", arguments, {"num"}, 1);
+  const auto [number] = parameters("divisibleby", arguments, {"num"}, 1);
   const Value rest = modulo(in.heap(), subject, number);
   return Value::boolean(equals(in.heap(), rest, Value::integer(0)));
 }
 
 Value same_as(Interpreter&, const Value& subject, Arguments& arguments) {
-  const auto [other] = bind("sameas", arguments, {"other"}, 1);
+  const auto [other] = parameters("sameas", arguments, {"other"}, 1);
   return Value::boolean(subject.same(other));
 }
 
 Value is_in(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [container] = bind("in", arguments, {"seq"}, 1);
+  const auto [container] = parameters("in", arguments, {"seq"}, 1);
   return Value::boolean(contains(in.heap(), container, subject));
 }
 
 template <bool equal>
 Value equality(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [other] = bind("eq", arguments, {"other"}, 1);
+  const auto [other] = parameters("eq", arguments, {"other"}, 1);
   return Value::boolean(equals(in.heap(), subject, other) == equal);
 }
 
 template <Relation relation>
 Value relation_test(Interpreter& in, const Value& subject, Arguments& arguments) {
-  const auto [other] = bind("comparison", arguments, {"other"}, 1);
+  const auto [other] = parameters("comparison", arguments, {"other"}, 1);
   return Value::boolean(ordered(in.heap(), subject, other, relation));
 }
 
-Value names_filter(Interpreter&, const Value& subject, Arguments& arguments) {
-  bind_none("filter", arguments);
+Value names_filter(Interpreter& in, const Value& subject, Arguments& arguments) {
+  no_parameters("filter", arguments);
+  hash_value(in.heap(), subject);  // refuses what cannot be a key
   return Value::boolean(subject.is_string() && find_filter(subject.view()) != nullptr);
 }
 
-Value names_test(Interpreter&, const Value& subject, Arguments& arguments) {
-  bind_none("test", arguments);
+Value names_test(Interpreter& in, const Value& subject, Arguments& arguments) {
+  no_parameters("test", arguments);
+  hash_value(in.heap(), subject);
   return Value::boolean(subject.is_string() && find_test(subject.view()) != nullptr);
 }
 

@@ -71,7 +71,7 @@ Pieces split(Heap& heap, std::string_view text, int64_t limit) {
   text = strip_left(text);
   while (!text.empty()) {
     if (limit >= 0 && static_cast<int64_t>(out.size()) >= limit) {
-      push(heap, out, strip_right(text));
+      push(heap, out, text);
       break;
     }
     const Gap gap = next_gap(text, 0);
