@@ -50,7 +50,8 @@ def main():
                 if not include:
                     continue
                 target = room_of(include.group(1))
-                if target == room or include.group(1) == "lib/base/testing.h":
+                # A test may use whatever makes it readable: only shipped code has ranks.
+                if target == room or file.stem.endswith("_test"):
                     continue
                 if RANK.get(target, 99) >= RANK[room]:
                     errors.append(f"{where}: {room} (rank {RANK[room]}) includes "

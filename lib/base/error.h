@@ -7,6 +7,7 @@
 
 #include <exception>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "lib/base/strings.h"
@@ -58,13 +59,18 @@ template <typename... Parts>
   throw Error(kind, str(parts...));
 }
 
-// Runs `body`; an Error escaping from it gets `place` prefixed.
-template <typename Body>
-decltype(auto) with_context(const std::string& place, Body&& body) {
+// Runs `body`; an Error escaping from it gets `place` prefixed: a string, or a function that makes
+// it, which is called only then.
+template <typename Place, typename Body>
+decltype(auto) with_context(const Place& place, Body&& body) {
   try {
     return std::forward<Body>(body)();
   } catch (Error& error) {
-    error.at(place);
+    if constexpr (std::is_invocable_v<const Place&>) {
+      error.at(place());
+    } else {
+      error.at(place);
+    }
     throw;
   }
 }

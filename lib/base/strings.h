@@ -38,6 +38,16 @@ std::string str(const Parts&... parts) {
 // Text from a file or the user, made safe to print: in single quotes, invalid UTF-8, control and
 // bidirectional-override characters as \xNN or \u{NNNN}, cut with "…" after `max_columns`.
 std::string quoted(std::string_view text, size_t max_columns = 80);
+// For std::string itself, or argument-dependent lookup would prefer std::quoted of <iomanip>.
+inline std::string quoted(const std::string& text, size_t max_columns = 80) {
+  return quoted(std::string_view(text), max_columns);
+}
+inline std::string quoted(const char* text, size_t max_columns = 80) {
+  return quoted(std::string_view(text), max_columns);
+}
+inline std::string quoted(std::string& text, size_t max_columns = 80) {
+  return quoted(std::string_view(text), max_columns);
+}
 
 // "1.5 GiB", "312 MiB", "17 bytes".
 std::string human_bytes(uint64_t bytes);

@@ -22,22 +22,27 @@ struct KvView {
 // p > start + t − w. Not causal: all of [0, positions). g = heads / kv_heads.
 struct AttentionArgs {
   int64_t batch, tokens, heads, kv_heads, head_dim;
-  int64_t positions;   // rows of k and v that hold data: start + tokens when causal with a cache
+  int64_t positions;  // rows of k and v that hold data: start + tokens when causal with a cache
   int64_t start;
   bool causal;
-  int64_t window;      // 0: no window
+  int64_t window;  // 0: no window
   float scale;
-  const float* q;      // element strides below, head rows contiguous
+  const float* q;  // element strides below, head rows contiguous
   int64_t q_batch_stride, q_token_stride, q_head_stride;
   KvView k, v;
-  float* out;          // [batch, tokens, heads, head_dim] contiguous
-  std::byte* workspace;
+  float* out;            // [batch, tokens, heads, head_dim] contiguous
+  std::byte* workspace;  // attention_workspace_bytes(...), 4-byte aligned, any content
 };
+
+// Bytes of workspace for calls of up to `tokens` tokens at any position and batch. Never decreases
+// with any argument.
+size_t attention_workspace_bytes(int64_t tokens, int64_t heads, int64_t head_dim, int threads);
 
 // Online softmax (Milakov & Gimelshein 2018; Dao et al. 2022): no tokens × positions matrix is
 // stored. Accumulates in float32. K and V rows are read once per group of query heads. The result
-// does not depend on the number of threads. Does not allocate. noexcept.
-size_t attention_workspace_bytes(int64_t tokens, int64_t heads, int64_t head_dim, int threads);
+// does not depend on the number of threads. A NaN or infinity in a query, or in a key or value it
+// reads, shows in its output; a query that sees no position gives zeros. Positions < 2^24. Does not
+// allocate. noexcept.
 void attention(ThreadPool& pool, const AttentionArgs& args);
 
 }  // namespace lumen::kernels

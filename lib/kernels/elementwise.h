@@ -11,8 +11,8 @@ namespace lumen::kernels {
 // function's constants, null where it has none. Functions are noexcept and single-threaded.
 using BlockFn = void (*)(const float* const* in, float* out, int64_t n, const float* params);
 
-// Special values follow IEEE 754 and C's <math.h> unless stated. Relative error ≤ 2 ulp for
-// + − × ÷ sqrt, ≤ 4 ulp for the others within their useful range.
+// Special values follow IEEE 754 and C's <math.h> unless stated. + − × ÷ sqrt are correctly rounded,
+// the others within 4 ulp (gelu_tanh: for x > −0.75, beyond that its argument's rounding counts).
 namespace block {
 void add(const float* const* in, float* out, int64_t n, const float* params);
 void sub(const float* const* in, float* out, int64_t n, const float* params);
@@ -34,7 +34,7 @@ void exp2(const float* const* in, float* out, int64_t n, const float* params);
 void log2(const float* const* in, float* out, int64_t n, const float* params);
 void exp(const float* const* in, float* out, int64_t n, const float* params);
 void log(const float* const* in, float* out, int64_t n, const float* params);
-// Accurate for |x| ≤ 1e5 (Cody-Waite reduction in three parts).
+// Accurate for every x: reduced in double, very large angles by libm.
 void sin(const float* const* in, float* out, int64_t n, const float* params);
 void cos(const float* const* in, float* out, int64_t n, const float* params);
 void sqrt(const float* const* in, float* out, int64_t n, const float* params);

@@ -26,11 +26,11 @@ using Epilogue = FunctionRef<void(int64_t row, int64_t begin, int64_t end)>;
 // One `linear` call: y[i][j] = Σ_k x[i][k] · w[j][k], with the rows of all weights one after the
 // other as columns of y (q, k and v, or gate and up, in one sweep over one activation).
 struct LinearArgs {
-  const float* x;        // [m, cols], rows x_stride floats apart
+  const float* x;  // [m, cols], rows x_stride floats apart
   int64_t x_stride;
   int64_t m;
   std::span<const Weight> weights;  // all with the same cols
-  float* y;              // [m, Σ rows], rows y_stride floats apart; does not overlap x
+  float* y;                         // [m, Σ rows], rows y_stride floats apart; does not overlap x
   int64_t y_stride;
   std::byte* workspace;  // linear_workspace_bytes(...), 64-byte aligned
   const Epilogue* epilogue = nullptr;

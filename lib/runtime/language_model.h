@@ -15,16 +15,17 @@
 namespace lumen::runtime {
 
 struct LoadOptions {
-  int64_t context = 0;              // positions of the KV cache; 0: the model's own, at most 4096
-  DType kv_type = DType::kF16;      // f32 f16 or q8_0
-  int threads = 0;                  // 0: default_thread_count()
-  std::vector<std::string> overrides;  // "key=value" replacing config values, checked against tensors
-  bool allow_nonfinite = false;     // accept NaN or infinite weights
+  int64_t context = 0;          // positions of the KV cache; 0: the model's own, at most 4096
+  DType kv_type = DType::kF16;  // f32 f16 or q8_0
+  int threads = 0;              // 0: default_thread_count()
+  std::vector<std::string>
+      overrides;                 // "key=value" replacing config values, checked against tensors
+  bool allow_nonfinite = false;  // accept NaN or infinite weights
 };
 
 // What loading needs and found, for --stats and error messages.
 struct MemoryPlan {
-  uint64_t weight_bytes = 0;   // mapped, not copied
+  uint64_t weight_bytes = 0;  // mapped, not copied
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;  // arenas of the compiled plans
 };
@@ -40,8 +41,8 @@ class LanguageModel {
   virtual ~LanguageModel() = default;
 
   virtual int64_t vocab() const = 0;
-  virtual int64_t context() const = 0;        // positions available
-  virtual int64_t position() const = 0;       // positions used
+  virtual int64_t context() const = 0;   // positions available
+  virtual int64_t position() const = 0;  // positions used
   virtual const MemoryPlan& memory() const = 0;
   virtual ThreadPool& pool() = 0;
 

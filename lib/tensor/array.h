@@ -48,9 +48,11 @@ class Array {
   // Checks that the buffer is writable.
   std::byte* mutable_data();
 
-  // The elements as T, which must match dtype().
+  // The elements as T, which must match dtype(). Not of a temporary: the span would dangle.
   template <typename T>
-  std::span<const T> as() const {
+  std::span<const T> as() && = delete;
+  template <typename T>
+  std::span<const T> as() const& {
     LUMEN_CHECK(DTypeOf<T>::value == dtype_);
     return {reinterpret_cast<const T*>(data_), static_cast<size_t>(elements())};
   }

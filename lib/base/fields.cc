@@ -1,0 +1,97 @@
+#include "lib/base/fields.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+
+namespace lumen {
+namespace {
+
+template <typename Number>
+Field make_number_field(std::string name, std::string help, std::optional<Number>& variable,
+                        Number min, Number max, const char* kind) {
+  auto set = [name, &variable, min, max, kind](std::string_view text) {
+    Number number{};
+    if (!parse_number(text, number) || !(number >= min && number <= max)) {
+      fail(ErrorKind::kUsage, name, ": ", quoted(text), " is not ", kind, " from ", min, " to ",
+           max);
+    }
+    variable = number;
+  };
+  auto get = [&variable] { return variable ? str(*variable) : std::string(); };
+  return {std::move(name), "N", std::move(help), std::move(set), std::move(get)};
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  std::string out;
+  for (const std::string& part : parts) {
+    if (!out.empty()) out += separator;
+    out += part;
+  }
+  return out;
+}
+
+}  // namespace
+
+Field number_field(std::string name, std::string help, std::optional<int64_t>& variable,
+                   int64_t min, int64_t max) {
+  return make_number_field(std::move(name), std::move(help), variable, min, max, "a whole number");
+}
+
+Field number_field(std::string name, std::string help, std::optional<double>& variable, double min,
+                   double max) {
+  return make_number_field(std::move(name), std::move(help), variable, min, max, "a number");
+}
+
+Field text_field(std::string name, std::string value, std::string help,
+                 std::optional<std::string>& variable) {
+  auto set = [&variable](std::string_view text) { variable = std::string(text); };
+  auto get = [&variable] { return variable.value_or(""); };
+  return {std::move(name), std::move(value), std::move(help), std::move(set), std::move(get)};
+}
+
+Field list_field(std::string name, std::string value, std::string help,
+                 std::vector<std::string>& variable) {
+  auto set = [&variable](std::string_view text) { variable.emplace_back(text); };
+  auto get = [&variable] { return join(variable, " "); };
+  return {std::move(name), std::move(value), std::move(help), std::move(set), std::move(get), true};
+}
+
+Field choice_field(std::string name, std::string help, std::string& variable,
+                   std::vector<std::string> choices) {
+  std::string value = join(choices, "|");
+  auto set = [name, &variable, choices = std::move(choices)](std::string_view text) {
+    if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+      fail(ErrorKind::kUsage, name, ": ", quoted(text), " is not one of ", join(choices, ", "));
+    }
+    variable = std::string(text);
+  };
+  auto get = [&variable] { return variable; };
+  return {std::move(name), std::move(value), std::move(help), std::move(set), std::move(get)};
+}
+
+Field switch_field(std::string name, std::string help, bool& variable) {
+  auto set = [name, &variable](std::string_view text) {
+    if (text != "true" && text != "false" && !text.empty()) {
+      fail(ErrorKind::kUsage, name, ": ", quoted(text), " is neither true nor false");
+    }
+    variable = text != "false";
+  };
+  auto get = [&variable] { return str(variable); };
+  return {std::move(name), "", std::move(help), std::move(set), std::move(get)};
+}
+
+const Field& find_field(const std::vector<Field>& fields, std::string_view name) {
+  std::vector<std::string> names;
+  for (const Field& field : fields) {
+    if (field.name == name) return field;
+    names.push_back(field.name);
+  }
+  const std::string near = nearest(name, names);
+  fail(ErrorKind::kUsage, "no setting ", quoted(name),
+       near.empty() ? str("; there are ", join(names, ", ")) : str("; did you mean ", near, "?"));
+}
+
+}  // namespace lumen

@@ -1,0 +1,171 @@
+// The graph: nodes, and the definition of an operation.
+//
+// A program records nodes as it runs (tensor.h); passes rewrite them (passes.h); a plan executes
+// them (plan.h). Everything the system knows of an operation stands in its OpDef.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "lib/base/pool.h"
+#include "lib/kernels/elementwise.h"
+#include "lib/kernels/matmul.h"
+#include "lib/tensor/array.h"
+
+namespace lumen::graph {
+
+struct Node;
+struct OpDef;
+struct Program;
+class Tensor;
+using NodePtr = std::shared_ptr<Node>;
+
+// The constants of one use of an operation, by name: axes, epsilons, sizes. Few, ordered.
+class Attrs {
+ public:
+  using Value = std::variant<int64_t, double, std::vector<int64_t>>;
+
+  Attrs() = default;
+  Attrs(std::initializer_list<std::pair<const char*, Value>> values) : values_(values) {}
+
+  // The attribute's value; it must exist with that type.
+  int64_t integer(std::string_view name) const { return std::get<int64_t>(find(name)); }
+  double real(std::string_view name) const { return std::get<double>(find(name)); }
+  const std::vector<int64_t>& integers(std::string_view name) const {
+    return std::get<std::vector<int64_t>>(find(name));
+  }
+
+  auto begin() const { return values_.begin(); }
+  auto end() const { return values_.end(); }
+  friend bool operator==(const Attrs& a, const Attrs& b);
+
+ private:
+  const Value& find(std::string_view name) const;
+  std::vector<std::pair<const char*, Value>> values_;
+};
+
+// "axis=1 keep=[0, 2]".
+std::string to_string(const Attrs& attrs);
+
+// One value of the graph: an operation applied to other values. Immutable once built, except that
+// evaluation stores the result in `value`.
+struct Node {
+  const OpDef* op = nullptr;
+  std::vector<NodePtr> inputs;
+  Attrs attrs;
+  Shape shape;
+  DType dtype = DType::kF32;
+  Array value;       // the data of a constant or a state; of any other node once evaluated
+  std::string name;  // of a parameter, an input or a state: for messages and drawings
+  // Element-wise work done on each finished piece of this node's result (epilogue fusion). The
+  // program's register 0 is the result, the others are the last inputs of the node.
+  std::shared_ptr<const Program> epilogue;
+
+  ~Node();  // iterative: a chain of 100,000 nodes must not overflow the stack
+};
+
+// Where a value lies while a plan runs. Strides in elements; 0 on broadcast axes.
+struct Operand {
+  std::byte* data = nullptr;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Strides strides{};
+
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data);
+  }
+};
+
+// What a kernel is given: one node of a plan with its operands in place.
+struct KernelCall {
+  const Node* node = nullptr;
+  std::vector<Operand> inputs;
+  Operand output;
+  std::byte* workspace = nullptr;  // OpDef::workspace bytes, 64-byte aligned
+  ThreadPool* pool = nullptr;
+  const kernels::Epilogue* epilogue = nullptr;  // only for ops with takes_epilogue
+};
+
+enum class OpKind { kLeaf, kView, kElementwise, kReduction, kContraction, kGather, kOpaque };
+
+// What layouts of its inputs a kernel can read; anything else is made contiguous first.
+enum class InputLayout {
+  kContiguous,
+  kRows,   // the last axis contiguous, all others at one common row stride
+  kInner,  // the last axis contiguous
+  kAny,
+};
+
+struct TypedShape {
+  DType dtype;
+  Shape shape;
+};
+
+struct Cost {
+  double flops = 0, bytes = 0;
+};
+
+// A set of inputs worth testing an operation on; see ops/op_test.cc.
+struct OpCase {
+  std::string label;
+  std::vector<TypedShape> inputs;
+  std::function<Tensor(std::span<const Tensor>)> build;
+  double low = -2, high = 2;  // range of random float inputs
+  double tolerance = 1e-5;    // |kernel − meaning| ≤ tolerance · (1 + |meaning|)
+};
+
+// An operation, declared once. Plain aggregate; all instances are constants with static lifetime.
+struct OpDef {
+  std::string_view name;
+  OpKind kind = OpKind::kOpaque;
+
+  // Shape and dtype of the result from inputs and attrs. Throws Error(kMalformed) naming the
+  // operation and the shapes when they do not fit.
+  TypedShape (*infer)(const Node& node) = nullptr;
+
+  // kView only: the result's strides and element offset from the input's, false if this layout
+  // cannot be viewed so (a reshape across strides).
+  bool (*view)(const Node& node, const Shape& in_shape, const Strides& in, Strides& out,
+               int64_t& offset) = nullptr;
+
+  // kElementwise only: inputs have the shape of the result.
+  kernels::BlockFn block = nullptr;
+
+  // Computes the result. Kernels only assert. Absent: the meaning is run instead.
+  void (*kernel)(const KernelCall& call) = nullptr;
+  size_t (*workspace)(const Node& node, int threads) = nullptr;
+  InputLayout layout = InputLayout::kContiguous;
+  bool takes_epilogue = false;
+  int overwrites = -1;  // index of the state input whose memory the result takes over
+
+  // The same result from simpler operations: oracle, fallback and default gradient.
+  Tensor (*meaning)(const Node& node, std::span<const Tensor> inputs) = nullptr;
+
+  // Joins several uses that share their first input into one whose result is theirs side by side
+  // along the last axis (q, k and v in one product); null if this is not such an operation.
+  NodePtr (*merge)(std::span<const NodePtr> uses) = nullptr;
+
+  // The dozen primitives, which the reference backend runs in double: exactly one is set.
+  double (*scalar)(const double* in) = nullptr;               // element-wise
+  double (*combine)(double accumulator, double x) = nullptr;  // reduction over attr "axis"
+  double identity = 0;                                        // of `combine`
+  bool copies = false;                                        // Contiguous
+
+  Cost (*cost)(const Node& node) = nullptr;
+  std::vector<OpCase> (*cases)() = nullptr;
+
+  bool is_primitive() const { return scalar || combine || copies; }
+};
+
+// Builds and checks a node: runs op.infer.
+NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs = {});
+
+}  // namespace lumen::graph

@@ -1,0 +1,40 @@
+// decompose: replaces operations by their meanings until only primitives, views and leaves remain.
+//
+// Precondition: no fusion. Postcondition: every node is a leaf, a view, a pad or one of the dozen
+// primitives. Used by the reference backend and as the proof that a new device needs no more.
+#include "lib/base/error.h"
+#include "lib/graph/passes/passes.h"
+#include "lib/graph/views.h"
+
+namespace lumen::graph::passes {
+namespace {
+
+bool is_final(const Node& node) {
+  return node.op->kind == OpKind::kLeaf || node.op->kind == OpKind::kView || node.op == &kPad ||
+         node.op->is_primitive();
+}
+
+Graph run_decompose(Graph graph) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    graph = rewrite(graph, [&](const NodePtr& node, const NodePtr&) {
+      if (is_final(*node)) return node;
+      if (!node->op->meaning) {
+        fail(ErrorKind::kInternal, "operation ", node->op->name, " has no meaning in primitives");
+      }
+      changed = true;
+      std::vector<Tensor> inputs;
+      for (const NodePtr& input : node->inputs) inputs.emplace_back(input);
+      return node->op->meaning(*node, inputs).node();
+    });
+  }
+  return graph;
+}
+
+}  // namespace
+
+Pass decompose() {
+  return {"decompose", [](const Graph& graph) { return run_decompose(graph); }};
+}
+
+}  // namespace lumen::graph::passes

@@ -1,0 +1,73 @@
+// fuse_epilogues: element-wise work on the result of a product is done on each finished piece
+// while it is in cache (bias, residual).
+//
+// Precondition: element-wise operations are fused. Postcondition: no product has a `fused` node as
+// its only user whose other operands advance by one stride per row and column.
+#include "lib/graph/passes/passes.h"
+#include "lib/graph/program.h"
+
+namespace lumen::graph::passes {
+namespace {
+
+// The operand of `fused` that is a product used by nothing else, or −1.
+int product_operand(const Node& fused, const std::unordered_map<const Node*, int>& uses,
+                    const std::unordered_map<const Node*, const Node*>& originals) {
+  for (size_t i = 0; i < fused.inputs.size(); ++i) {
+    const Node* input = fused.inputs[i].get();
+    const auto original = originals.find(input);
+    if (input->op->takes_epilogue && !input->epilogue && input->dtype == DType::kF32 &&
+        original != originals.end() && uses.at(original->second) == 1) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+NodePtr attach(const Node& fused, int operand) {
+  const NodePtr& product = fused.inputs[operand];
+  Program program = *fused.epilogue;
+  // Register 0 must be the product's result: swap it with operand `operand`.
+  for (auto& instruction : program.code) {
+    for (int& argument : instruction.arguments) {
+      if (argument == operand) {
+        argument = 0;
+      } else if (argument < operand) {
+        ++argument;
+      }
+    }
+  }
+  auto node = std::make_shared<Node>();
+  node->op = product->op;
+  node->attrs = product->attrs;
+  node->shape = product->shape;
+  node->dtype = product->dtype;
+  node->name = product->name;
+  node->inputs = product->inputs;
+  for (size_t i = 0; i < fused.inputs.size(); ++i) {
+    if (static_cast<int>(i) != operand) node->inputs.push_back(fused.inputs[i]);
+  }
+  node->epilogue = std::make_shared<Program>(std::move(program));
+  return node;
+}
+
+Graph run_fuse_epilogues(const Graph& graph) {
+  const auto uses = graph.uses();
+  std::unordered_map<const Node*, const Node*> originals;  // rewritten → original
+  return rewrite(graph, [&](const NodePtr& node, const NodePtr& original) {
+    NodePtr result = node;
+    if (node->op == &kFused && node->dtype == DType::kF32) {
+      const int operand = product_operand(*node, uses, originals);
+      if (operand >= 0) result = attach(*node, operand);
+    }
+    originals[result.get()] = original.get();
+    return result;
+  });
+}
+
+}  // namespace
+
+Pass fuse_epilogues() {
+  return {"fuse_epilogues", run_fuse_epilogues};
+}
+
+}  // namespace lumen::graph::passes

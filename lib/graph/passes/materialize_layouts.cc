@@ -1,0 +1,89 @@
+// materialize_layouts: inserts copies where a kernel cannot read a view as it lies.
+//
+// Precondition: fusion is done. Postcondition: every view is possible on its input's layout, every
+// input of a kernel has a layout the kernel accepts, epilogue operands advance by one stride per
+// row, and outputs are contiguous results of kernels.
+#include "lib/graph/layout.h"
+#include "lib/graph/passes/passes.h"
+#include "lib/graph/program.h"
+#include "lib/graph/views.h"
+
+namespace lumen::graph::passes {
+namespace {
+
+class Materializer {
+ public:
+  NodePtr visit(const NodePtr& node) {
+    std::vector<NodePtr> inputs = node->inputs;
+    const size_t own_inputs = node->inputs.size() - epilogue_operands(*node);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!readable(*node, *inputs[i], i >= own_inputs)) inputs[i] = copy(inputs[i]);
+    }
+    NodePtr result = with_inputs(node, std::move(inputs));
+    if (!record(result)) {
+      result = with_inputs(result, {copy(result->inputs[0])});
+      LUMEN_CHECK(record(result));
+    }
+    return result;
+  }
+
+  // Outputs must outlive the run in the plan's own memory.
+  NodePtr output(const NodePtr& node) {
+    const bool computed = node->op->kind != OpKind::kLeaf && node->op->kind != OpKind::kView &&
+                          node->op->overwrites < 0;
+    return computed ? node : copy(node);
+  }
+
+ private:
+  static size_t epilogue_operands(const Node& node) {
+    return node.op->takes_epilogue && node.epilogue ? node.epilogue->inputs - 1 : 0;
+  }
+
+  bool readable(const Node& user, const Node& input, bool epilogue_operand) const {
+    if (user.op->kind == OpKind::kView || user.op->kind == OpKind::kLeaf) return true;
+    const Layout& layout = layouts_.at(&input);
+    int64_t stride;
+    if (epilogue_operand) return common_row_stride(input.shape, layout.strides, stride);
+    return satisfies(user.op->layout, input.shape, layout.strides);
+  }
+
+  NodePtr copy(const NodePtr& node) {
+    NodePtr& known = copies_[node.get()];
+    if (!known) {
+      known = contiguous(Tensor(node)).node();
+      kept_.push_back(node);
+      record(known);
+    }
+    return known;
+  }
+
+  bool record(const NodePtr& node) {
+    Layout layout;
+    const Layout* first = node->inputs.empty() ? nullptr : &layouts_.at(node->inputs[0].get());
+    if (!layout_of(*node, first, layout)) return false;
+    layouts_[node.get()] = layout;
+    kept_.push_back(node);
+    return true;
+  }
+
+  std::unordered_map<const Node*, Layout> layouts_;
+  std::unordered_map<const Node*, NodePtr> copies_;
+  std::vector<NodePtr> kept_;  // the maps are keyed by address: keep the nodes alive
+};
+
+Graph run_materialize_layouts(const Graph& graph) {
+  Materializer materializer;
+  const Graph result =
+      rewrite(graph, [&](const NodePtr& node, const NodePtr&) { return materializer.visit(node); });
+  std::vector<NodePtr> outputs;
+  for (const NodePtr& node : result.outputs()) outputs.push_back(materializer.output(node));
+  return Graph(std::move(outputs));
+}
+
+}  // namespace
+
+Pass materialize_layouts() {
+  return {"materialize_layouts", run_materialize_layouts};
+}
+
+}  // namespace lumen::graph::passes

@@ -1,0 +1,70 @@
+// verify: checks a graph, changes nothing.
+//
+// Precondition: none. Postcondition: the same graph, in which every node has the shape and dtype
+// that its operation infers, inputs precede users, element-wise inputs have the result's shape,
+// programs stay within their limits and read existing registers, and memory that an operation
+// overwrites has no other reader.
+#include <unordered_set>
+
+#include "lib/base/error.h"
+#include "lib/graph/passes/passes.h"
+#include "lib/graph/program.h"
+
+namespace lumen::graph::passes {
+namespace {
+
+void check(bool condition, const Node& node, const char* what) {
+  if (!condition) fail(ErrorKind::kInternal, "node ", node.op->name, ": ", what);
+}
+
+void check_program(const Node& node) {
+  const Program& program = *node.epilogue;
+  check(program.inputs <= Program::kMaxInputs, node, "program has too many operands");
+  check(!program.code.empty() && program.code.size() <= Program::kMaxInstructions, node,
+        "program has no or too many instructions");
+  int defined = program.inputs;
+  for (const auto& instruction : program.code) {
+    check(instruction.op->block != nullptr, node, "program runs an op without a block function");
+    for (int argument : instruction.arguments) {
+      check(argument >= 0 && argument < defined, node, "program reads an undefined register");
+    }
+    ++defined;
+  }
+}
+
+Graph run_verify(const Graph& graph) {
+  std::unordered_set<const Node*> seen;
+  const auto uses = graph.uses();
+  for (const NodePtr& node : graph.nodes()) {
+    for (const NodePtr& input : node->inputs) {
+      check(seen.count(input.get()) > 0, *node, "an input comes after its user");
+    }
+    seen.insert(node.get());
+    const TypedShape inferred = node->op->infer(*node);
+    check(inferred.shape == node->shape && inferred.dtype == node->dtype, *node,
+          "shape or dtype differs from what the operation infers");
+    if (node->op->kind == OpKind::kElementwise) {
+      for (const NodePtr& input : node->inputs) {
+        check(input->shape == node->shape, *node, "an element-wise input has another shape");
+      }
+    }
+    if (node->epilogue) check_program(*node);
+    if (node->op->overwrites >= 0) {
+      const Node* memory = node->inputs[node->op->overwrites].get();
+      check(is_state(*memory) || memory->op->overwrites >= 0, *node, "overwrites what is no state");
+      check(uses.at(memory) == 1, *node, "overwrites memory that has another reader");
+    }
+  }
+  for (const NodePtr& output : graph.outputs()) {
+    check(seen.count(output.get()) > 0, *output, "an output is not in the graph");
+  }
+  return graph;
+}
+
+}  // namespace
+
+Pass verify() {
+  return {"verify", run_verify};
+}
+
+}  // namespace lumen::graph::passes

@@ -1,0 +1,177 @@
+// Each pass by what it does to a small graph, and that results stay the same.
+#include "lib/graph/passes/passes.h"
+
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/graph/display.h"
+#include "lib/graph/plan.h"
+#include "lib/graph/program.h"
+#include "lib/ops/ops.h"
+
+using namespace lumen;
+using graph::Graph;
+using graph::Tensor;
+namespace passes = graph::passes;
+
+namespace {
+
+int count(const Graph& graph, std::string_view op) {
+  int n = 0;
+  for (const auto& node : graph.nodes()) n += node->op->name == op;
+  return n;
+}
+
+Graph graph_of(const Tensor& tensor) {
+  return Graph({tensor.node()});
+}
+
+Tensor input(const Shape& shape) {
+  return graph::input(DType::kF32, shape, "x");
+}
+
+}  // namespace
+
+TEST_CASE("a graph holds what its outputs need, inputs before users") {
+  const Tensor x = input({3});
+  const Tensor unused = ops::exp(x);
+  const Tensor y = ops::add(ops::mul(x, x), x);
+  const Graph graph = passes::eliminate_dead_code().run(graph_of(y));
+  CHECK(graph.nodes().size() == 3);
+  CHECK(graph.nodes().front() == x.node());
+  CHECK(graph.uses().at(x.node().get()) == 3);
+  (void)unused;
+}
+
+TEST_CASE("eliminate_common joins equal computations and equal small constants") {
+  const Tensor x = input({3});
+  const Tensor y = ops::add(ops::mul(x, graph::scalar(2)), ops::mul(x, graph::scalar(2)));
+  const Graph graph = passes::eliminate_common().run(graph_of(y));
+  CHECK(count(graph, "mul") == 1);
+  CHECK(count(graph, "constant") == 1);
+  const Tensor z = ops::add(ops::mul(x, graph::scalar(2)), ops::mul(x, graph::scalar(3)));
+  CHECK(count(passes::eliminate_common().run(graph_of(z)), "mul") == 2);
+}
+
+TEST_CASE("simplify removes what changes no float, and only that") {
+  const Tensor x = input({3});
+  auto simplified = [](const Tensor& y) {
+    return passes::simplify().run(graph_of(y)).outputs()[0];
+  };
+  CHECK(simplified(ops::mul(x, graph::scalar(1))) == x.node());
+  CHECK(simplified(ops::div(x, graph::scalar(1))) == x.node());
+  CHECK(simplified(ops::sub(x, graph::scalar(0))) == x.node());
+  CHECK(simplified(ops::neg(ops::neg(x))) == x.node());
+  CHECK(simplified(graph::reshape(graph::reshape(x, {3, 1}), {3})) == x.node());
+  CHECK(simplified(graph::permute(graph::permute(graph::reshape(x, {1, 3}), {1, 0}), {1, 0}))
+            ->op->name == "reshape");
+  // −0 + 0 = +0, NaN · 0 = NaN: these must stay.
+  CHECK(simplified(ops::add(x, graph::scalar(0)))->op->name == "add");
+  CHECK(simplified(ops::mul(x, graph::scalar(0)))->op->name == "mul");
+  CHECK(simplified(ops::sub(x, graph::scalar(-0.0f)))->op->name == "sub");
+  // Integers times one become floats: the type changes, so the operation stays.
+  const Tensor i = graph::input(DType::kI32, {3}, "i");
+  CHECK(simplified(ops::mul(i, graph::scalar(1)))->op->name == "mul");
+}
+
+TEST_CASE("fold_constants computes small constant parts and leaves large ones") {
+  const Tensor x = input({4});
+  const Tensor y = ops::add(x, ops::exp(ops::mul(graph::iota(4), graph::scalar(0.5f))));
+  const Graph folded = passes::fold_constants().run(graph_of(y));
+  CHECK(count(folded, "exp") == 0);
+  CHECK(count(folded, "add") == 1);
+  const Tensor large = graph::constant(Array::zeros(DType::kF32, {1 << 20}));
+  CHECK(count(passes::fold_constants().run(graph_of(ops::exp(large))), "exp") == 1);
+}
+
+TEST_CASE("merge_siblings makes one product of several with the same activation") {
+  const Tensor x = input({2, 8});
+  const Tensor w1 = graph::constant(Array::zeros(DType::kF32, {3, 8}));
+  const Tensor w2 = graph::constant(Array::zeros(DType::kF16, {5, 8}));
+  const Tensor both = ops::add(ops::sum(ops::linear(x, w1), 1), ops::sum(ops::linear(x, w2), 1));
+  const Graph merged = passes::merge_siblings().run(graph_of(both));
+  CHECK(count(merged, "linear") == 1);
+  CHECK(count(merged, "slice") == 2);
+  const Tensor other =
+      ops::add(ops::sum(ops::linear(x, w1), 1), ops::sum(ops::linear(ops::exp(x), w2), 1));
+  CHECK(count(passes::merge_siblings().run(graph_of(other)), "linear") == 2);
+}
+
+TEST_CASE("fuse_elementwise makes one step of a tree and keeps shared results") {
+  const Tensor x = input({6}), y = graph::input(DType::kF32, {6}, "y");
+  const Graph fused =
+      passes::fuse_elementwise().run(graph_of(ops::mul(ops::silu(ops::add(x, y)), ops::sub(x, y))));
+  CHECK(count(fused, "fused") == 1);
+  CHECK(fused.outputs()[0]->inputs.size() == 2);
+  CHECK(to_string(*fused.outputs()[0]->epilogue) == "sub(r0, r1) add(r0, r1) silu(r3) mul(r4, r2)");
+
+  const Tensor shared = ops::exp(x);
+  const Graph two = passes::fuse_elementwise().run(
+      graph_of(ops::add(ops::neg(shared), graph::expand(ops::sum(shared, 0), {6}))));
+  CHECK(count(two, "fused") == 2);
+}
+
+TEST_CASE("a long chain is split at the limits of a program") {
+  Tensor x = input({5});
+  for (int i = 0; i < 100; ++i) x = ops::neg(x);
+  const Graph fused =
+      graph::run_passes(graph_of(x), {passes::fuse_elementwise()}, /*verified=*/true);
+  CHECK(count(fused, "fused") == 7);
+}
+
+TEST_CASE("fuse_epilogues does the residual addition in the product") {
+  const Tensor x = input({2, 8}), r = graph::input(DType::kF32, {2, 4}, "r");
+  const Tensor w = graph::constant(Array::zeros(DType::kF32, {4, 8}));
+  const graph::Pipeline pipeline = {passes::fuse_elementwise(), passes::fuse_epilogues()};
+  const Graph fused = graph::run_passes(graph_of(ops::sub(r, ops::linear(x, w))), pipeline, true);
+  CHECK(count(fused, "fused") == 0);
+  REQUIRE(fused.outputs()[0]->op->name == "linear");
+  CHECK(to_string(*fused.outputs()[0]->epilogue) == "sub(r1, r0)");
+  // A product that somebody else reads keeps its own result.
+  const Tensor shared = ops::linear(x, w);
+  const Graph kept =
+      graph::run_passes(graph_of(ops::add(ops::neg(shared), ops::softmax(shared))), pipeline, true);
+  CHECK(count(kept, "fused") == 1);
+}
+
+TEST_CASE("materialize_layouts copies only where a kernel cannot read the view") {
+  const Tensor x = input({4, 6});
+  auto copies = [](const Tensor& y) {
+    return count(passes::materialize_layouts().run(graph_of(y)), "contiguous");
+  };
+  const Tensor w = graph::constant(Array::zeros(DType::kF32, {3, 4}));
+  CHECK(copies(ops::softmax(graph::slice(x, 1, 1, 5))) == 0);
+  CHECK(copies(ops::softmax(graph::transpose(x, 0, 1))) == 1);
+  CHECK(copies(ops::linear(graph::slice(x, 1, 2, 6), w)) == 0);
+  CHECK(copies(graph::reshape(graph::transpose(x, 0, 1), {24})) == 2);  // the view, the output
+  CHECK(copies(x) == 1);                                                // an output is a copy
+}
+
+TEST_CASE("verify refuses a graph that breaks its rules") {
+  const Tensor x = input({3});
+  const Tensor y = ops::exp(x);
+  auto broken = std::make_shared<graph::Node>();
+  broken->op = y.node()->op;
+  broken->inputs = {x.node()};
+  broken->shape = {4};
+  CHECK_THROWS_AS(passes::verify().run(Graph({broken})), Error);
+
+  const Tensor cache = graph::state(Array::zeros(DType::kF32, {1, 1, 4, 2}), "cache");
+  const Tensor at = graph::constant(Array::zeros(DType::kI32, {1}));
+  const Tensor rows = graph::constant(Array::zeros(DType::kF32, {1, 1, 1, 2}));
+  const Tensor appended = ops::kv_append(cache, rows, at);
+  CHECK_NOTHROW(passes::verify().run(graph_of(appended)));
+  const Tensor races = ops::add(graph::contiguous(appended), graph::contiguous(cache));
+  CHECK_THROWS_AS(passes::verify().run(graph_of(races)), Error);
+}
+
+TEST_CASE("display names operations, shapes and parameters") {
+  const Tensor w = graph::constant(Array::zeros(DType::kF16, {3, 4}), "w\"1");
+  const Graph graph = graph_of(ops::linear(input({2, 4}), w));
+  CHECK(graph::to_text(graph).find("%2 = linear weights=1 bias=0(%0, %1) f32 [2, 3]") !=
+        std::string::npos);
+  const std::string dot = graph::to_dot(graph);
+  CHECK(dot.find("constant 'w\\\"1'\\nf16 [3, 4]") != std::string::npos);
+  CHECK(dot.find("n0 -> n2") != std::string::npos);
+}

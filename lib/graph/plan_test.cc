@@ -1,0 +1,128 @@
+#include "lib/graph/plan.h"
+
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/graph/memory_plan.h"
+#include "lib/ops/ops.h"
+
+using namespace lumen;
+using graph::Tensor;
+
+TEST_CASE("reading a value computes it, once") {
+  const float values[] = {1, 2, 3};
+  const Tensor x = graph::constant(values, {3});
+  const Tensor y = ops::sum(ops::mul(x, x), 0);
+  CHECK(y.node()->value.empty());
+  CHECK(y.item() == 14);
+  CHECK(!y.node()->value.empty());
+  CHECK(ops::add(y, graph::scalar(1)).item() == 15);
+}
+
+TEST_CASE("an eager scope computes as operations are recorded") {
+  graph::EagerScope eager;
+  const Tensor y = ops::exp(graph::scalar(0));
+  CHECK(!y.node()->value.empty());
+  CHECK(y.item() == 1);
+}
+
+TEST_CASE("a plan runs again with other inputs and shares states with other plans") {
+  ThreadPool pool(1);
+  const Tensor x = graph::input(DType::kF32, {2}, "x");
+  const Tensor at = graph::input(DType::kI32, {1}, "at");
+  Array memory = Array::zeros(DType::kF32, {1, 1, 3, 2});
+  const Tensor cache = graph::state(memory, "cache");
+  const Tensor appended = ops::kv_append(cache, graph::reshape(x, {1, 1, 1, 2}), at);
+  const Tensor total = ops::sum(graph::reshape(graph::contiguous(appended), {6}), 0);
+  graph::Plan append = graph::compile(std::span(&total, 1));
+  const Tensor read_all = ops::sum(graph::reshape(cache, {6}), 0);
+  graph::Plan read = graph::compile(std::span(&read_all, 1));
+  for (int32_t i = 0; i < 3; ++i) {
+    append.input(x).as_mutable<float>()[0] = static_cast<float>(i);
+    append.input(x).as_mutable<float>()[1] = 10;
+    append.input(at).as_mutable<int32_t>()[0] = i;
+    append.run(pool);
+  }
+  CHECK(append.output(0).as<float>()[0] == 33);
+  read.run(pool);
+  CHECK(read.output(0).as<float>()[0] == 33);
+  CHECK(memory.as<float>()[4] == 2);
+  CHECK(append.has_input(x));
+  CHECK_FALSE(read.has_input(x));
+}
+
+TEST_CASE("several outputs, among them a view, a constant and one twice") {
+  ThreadPool pool(2);
+  const Tensor x = graph::constant(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
+  const Tensor y = ops::neg(x);
+  const Tensor outputs[] = {y, graph::transpose(y, 0, 1), x, y};
+  graph::Plan plan = graph::compile(outputs, {.verified = true, .threads = 2});
+  plan.run(pool);
+  CHECK(plan.output(0).as<float>()[5] == -6);
+  CHECK(plan.output(1).shape() == Shape{3, 2});
+  CHECK(plan.output(1).as<float>()[1] == -4);
+  CHECK(plan.output(2).as<float>()[0] == 1);
+  CHECK(plan.output(3).as<float>()[0] == -1);
+}
+
+TEST_CASE("a chain of 100,000 operations neither overflows the stack nor leaks its nodes") {
+  Tensor x = graph::scalar(1);
+  for (int i = 0; i < 100000; ++i) x = ops::neg(x);
+  CHECK(x.item() == 1);
+}
+
+TEST_CASE("memory of results that are not alive together is shared") {
+  const Tensor x = graph::input(DType::kF32, {1, 4096}, "x");
+  Tensor y = x;
+  for (int i = 0; i < 20; ++i) y = ops::softmax(y);
+  const graph::Plan plan = graph::compile(std::span(&y, 1));
+  CHECK(plan.steps() == 20);
+  CHECK(plan.arena_bytes() == 2 * 4096 * sizeof(float));
+}
+
+TEST_CASE("no two blocks that are alive together overlap") {
+  Philox random(5);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<graph::Interval> blocks(1 + random.below(40));
+    for (auto& block : blocks) {
+      block.bytes = random.below(5000);
+      block.first = static_cast<int>(random.below(50));
+      block.last = block.first + static_cast<int>(random.below(10));
+    }
+    const size_t arena = graph::plan_memory(blocks);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      REQUIRE(blocks[i].offset % 64 == 0);
+      REQUIRE(blocks[i].offset + blocks[i].bytes <= arena);
+      for (size_t j = 0; j < i; ++j) {
+        const auto &a = blocks[i], &b = blocks[j];
+        const bool together = a.first <= b.last && b.first <= a.last;
+        const bool overlap = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+        REQUIRE((!together || !overlap || a.bytes == 0 || b.bytes == 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("views: numpy's reshape rule on strided input, slices, expansion, padding") {
+  std::vector<float> values(24);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const Tensor x = graph::constant(values, {2, 3, 4});
+  auto at = [](const Tensor& tensor, size_t i) {
+    const Array array = tensor.eval();
+    return array.as<float>()[i];
+  };
+  CHECK(at(graph::reshape(graph::permute(x, {1, 0, 2}), {3, 8}), 4) == 12);
+  CHECK(at(graph::reshape(graph::slice(x, 2, 1, 3), {6, 2}), 3) == 6);
+  CHECK(at(graph::reshape(graph::slice(x, 2, 1, 3), {-1}), 11) == 22);
+  CHECK(at(graph::expand(graph::slice(x, 1, 0, 1), {2, 5, 4}), 7) == 3);
+  const Tensor padded = graph::pad(graph::slice(x, 0, 0, 1), 1, 1, 2);
+  CHECK(padded.shape() == Shape{1, 6, 4});
+  CHECK(at(padded, 3) == 0);
+  CHECK(at(padded, 4) == 0);
+  CHECK(at(padded, 15) == 11);
+  CHECK_THROWS_AS(graph::slice(x, 1, 2, 4), Error);
+  CHECK_THROWS_AS(graph::expand(x, {2, 5, 4}), Error);
+  CHECK_THROWS_AS(graph::permute(x, {0, 0, 1}), Error);
+}

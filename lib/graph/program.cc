@@ -1,0 +1,250 @@
+#include "lib/graph/program.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/base/strings.h"
+#include "lib/kernels/convert.h"
+
+namespace lumen::graph {
+namespace {
+
+constexpr int kMaxRegisters = Program::kMaxInputs + Program::kMaxInstructions;
+// Below this many elements per thread a barrier costs more than it saves.
+constexpr int64_t kParallelGrain = 8192;
+
+// Loads `n` elements at `data` as floats: in place if they already are, else into `scratch`.
+const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n, float* scratch) {
+  if (stride == 1) {
+    if (dtype == DType::kF32) return reinterpret_cast<const float*>(data);
+    kernels::to_float(dtype, data, scratch, n);
+    return scratch;
+  }
+  const int64_t size = info(dtype).block_bytes;
+  if (stride == 0) {
+    float value;
+    kernels::to_float(dtype, data, &value, 1);
+    std::fill_n(scratch, n, value);
+    return scratch;
+  }
+  for (int64_t i = 0; i < n; ++i)
+    kernels::to_float(dtype, data + i * stride * size, scratch + i, 1);
+  return scratch;
+}
+
+struct Registers {
+  alignas(64) float storage[kMaxRegisters][Program::kChunk];
+  const float* value[kMaxRegisters];
+};
+
+// Runs the code on a loaded chunk; the last result goes to `out`.
+void run_code(const Program& program, Registers& registers, int64_t n, float* out) {
+  const float* arguments[3];
+  for (size_t i = 0; i < program.code.size(); ++i) {
+    const auto& instruction = program.code[i];
+    for (size_t a = 0; a < instruction.arguments.size(); ++a) {
+      arguments[a] = registers.value[instruction.arguments[a]];
+    }
+    const size_t target = static_cast<size_t>(program.inputs) + i;
+    float* result = i + 1 == program.code.size() ? out : registers.storage[target];
+    instruction.op->block(arguments, result, n, nullptr);
+    registers.value[target] = result;
+  }
+}
+
+// The result as a matrix [rows, columns] such that every operand advances by one stride along a
+// row: all axes in one row where possible, else the last axis.
+struct Pieces {
+  int64_t rows = 1, columns = 1;
+  bool flat = false;
+};
+
+bool is_contiguous(const Operand& x) {
+  const Strides dense = contiguous_strides(x.shape);
+  for (int i = 0; i < x.shape.rank(); ++i) {
+    if (x.shape[i] != 1 && x.strides[i] != dense[i]) return false;
+  }
+  return true;
+}
+
+bool is_single(const Operand& x) {
+  for (int i = 0; i < x.shape.rank(); ++i) {
+    if (x.shape[i] != 1 && x.strides[i] != 0) return false;
+  }
+  return true;
+}
+
+Pieces pieces_of(const KernelCall& call) {
+  const Shape& shape = call.output.shape;
+  Pieces pieces;
+  pieces.flat = std::all_of(call.inputs.begin(), call.inputs.end(),
+                            [](const Operand& x) { return is_contiguous(x) || is_single(x); });
+  pieces.columns = pieces.flat || shape.rank() == 0 ? shape.elements() : shape[-1];
+  pieces.rows = pieces.columns > 0 ? shape.elements() / pieces.columns : 0;
+  return pieces;
+}
+
+// Element offset of row `row` (all axes but the last) under the strides of `x`.
+int64_t row_offset(const Operand& x, int64_t row) {
+  int64_t offset = 0;
+  for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
+    offset += row % x.shape[axis] * x.strides[axis];
+    row /= x.shape[axis];
+  }
+  return offset;
+}
+
+void run_piece(const Program& program, const KernelCall& call, const Pieces& pieces, int64_t row,
+               int64_t begin, int64_t end, Registers& registers) {
+  for (int64_t at = begin; at < end; at += Program::kChunk) {
+    const int64_t n = std::min(Program::kChunk, end - at);
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const Operand& x = call.inputs[i];
+      const int64_t stride = pieces.flat ? (is_single(x) ? 0 : 1)
+                                         : (x.shape[-1] == 1 ? 0 : x.strides[x.shape.rank() - 1]);
+      const int64_t offset = (pieces.flat ? 0 : row_offset(x, row)) + at * stride;
+      registers.value[i] = load(x.data + offset * info(x.dtype).block_bytes, x.dtype, stride, n,
+                                registers.storage[i]);
+    }
+    const int64_t element = row * pieces.columns + at;
+    std::byte* target = call.output.data + element * info(call.output.dtype).block_bytes;
+    if (call.output.dtype == DType::kF32) {
+      run_code(program, registers, n, reinterpret_cast<float*>(target));
+    } else {
+      float* last = registers.storage[kMaxRegisters - 1];
+      run_code(program, registers, n, last);
+      kernels::from_float(call.output.dtype, last, target, n);
+    }
+  }
+}
+
+TypedShape infer_fused(const Node& node) {
+  return {node.dtype, node.shape};
+}
+
+}  // namespace
+
+bool operator==(const Program& a, const Program& b) {
+  return a.inputs == b.inputs && std::equal(a.code.begin(), a.code.end(), b.code.begin(),
+                                            b.code.end(), [](const auto& x, const auto& y) {
+                                              return x.op == y.op && x.arguments == y.arguments;
+                                            });
+}
+
+std::string to_string(const Program& program) {
+  std::string out;
+  for (const auto& instruction : program.code) {
+    out += str(out.empty() ? "" : " ", instruction.op->name, "(");
+    for (size_t i = 0; i < instruction.arguments.size(); ++i) {
+      out += str(i ? ", r" : "r", instruction.arguments[i]);
+    }
+    out += ")";
+  }
+  return out;
+}
+
+const OpDef kFused = {.name = "fused",
+                      .kind = OpKind::kElementwise,
+                      .infer = infer_fused,
+                      .kernel = run_elementwise,
+                      .layout = InputLayout::kAny};
+
+NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> inputs,
+                   DType dtype) {
+  auto node = std::make_shared<Node>();
+  node->op = &kFused;
+  node->shape = inputs[0]->shape;
+  node->dtype = dtype;
+  node->inputs = std::move(inputs);
+  node->epilogue = std::move(program);
+  return node;
+}
+
+Program program_of(const Node& node) {
+  if (node.op == &kFused) return *node.epilogue;
+  Program program;
+  program.inputs = static_cast<int>(node.inputs.size());
+  std::vector<int> arguments;
+  for (int i = 0; i < program.inputs; ++i) arguments.push_back(i);
+  program.code.push_back({node.op, std::move(arguments)});
+  return program;
+}
+
+bool inline_program(const Program& inner, std::span<const NodePtr> inner_inputs, size_t slot,
+                    Program& outer, std::vector<NodePtr>& outer_inputs) {
+  std::vector<NodePtr> inputs;
+  auto operand = [&](const NodePtr& node) {
+    auto found = std::find(inputs.begin(), inputs.end(), node);
+    if (found == inputs.end()) found = inputs.insert(inputs.end(), node);
+    return static_cast<int>(found - inputs.begin());
+  };
+  std::vector<int> outer_map(outer_inputs.size()), inner_map(inner_inputs.size());
+  for (size_t i = 0; i < outer_inputs.size(); ++i) {
+    if (i != slot) outer_map[i] = operand(outer_inputs[i]);
+  }
+  for (size_t i = 0; i < inner_inputs.size(); ++i) inner_map[i] = operand(inner_inputs[i]);
+  const size_t length = inner.code.size() + outer.code.size();
+  if (inputs.size() > Program::kMaxInputs || length > Program::kMaxInstructions) return false;
+
+  Program joined;
+  joined.inputs = static_cast<int>(inputs.size());
+  auto append = [&](const Program& part, const std::vector<int>& map, int first) {
+    for (auto instruction : part.code) {
+      for (int& argument : instruction.arguments) {
+        argument = argument < part.inputs ? map[argument] : first + argument - part.inputs;
+      }
+      joined.code.push_back(std::move(instruction));
+    }
+  };
+  append(inner, inner_map, joined.inputs);
+  outer_map[slot] = joined.inputs + static_cast<int>(inner.code.size()) - 1;
+  append(outer, outer_map, joined.inputs + static_cast<int>(inner.code.size()));
+  outer = std::move(joined);
+  outer_inputs = std::move(inputs);
+  return true;
+}
+
+void run_elementwise(const KernelCall& call) {
+  const Program* program = call.node->epilogue.get();
+  const Pieces pieces = pieces_of(call);
+  // Parallel over whole rows when there are many, over columns of the few rows otherwise.
+  if (pieces.rows >= pieces.columns) {
+    const int64_t grain =
+        std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns));
+    call.pool->parallel_for(pieces.rows, grain, [&](int64_t begin, int64_t end, int) {
+      Registers registers;
+      for (int64_t row = begin; row < end; ++row) {
+        run_piece(*program, call, pieces, row, 0, pieces.columns, registers);
+      }
+    });
+    return;
+  }
+  const int64_t grain =
+      std::max(Program::kChunk, kParallelGrain / std::max<int64_t>(1, pieces.rows) /
+                                    Program::kChunk * Program::kChunk);
+  call.pool->parallel_for(pieces.columns, grain, [&](int64_t begin, int64_t end, int) {
+    Registers registers;
+    for (int64_t row = 0; row < pieces.rows; ++row) {
+      run_piece(*program, call, pieces, row, begin, end, registers);
+    }
+  });
+}
+
+void run_epilogue(const Program& program, std::span<const RowOperand> operands, int64_t row,
+                  int64_t begin, int64_t end, float* result) {
+  Registers registers;
+  for (int64_t at = begin; at < end; at += Program::kChunk) {
+    const int64_t n = std::min(Program::kChunk, end - at);
+    float* piece = result + (at - begin);
+    registers.value[0] = piece;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const RowOperand& x = operands[i];
+      const int64_t offset = row * x.row_stride + at * x.column_stride;
+      registers.value[i + 1] = load(x.data + offset * info(x.dtype).block_bytes, x.dtype,
+                                    x.column_stride, n, registers.storage[i + 1]);
+    }
+    run_code(program, registers, n, piece);
+  }
+}
+
+}  // namespace lumen::graph

@@ -1,0 +1,61 @@
+// A program of element-wise operations, run chunk by chunk over pieces that stay in L1.
+//
+// Fusion needs no code generator: a fused step calls one vector block function per operation on
+// chunks of a few hundred elements, so intermediate results never leave the cache.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "lib/graph/node.h"
+
+namespace lumen::graph {
+
+// Registers 0 … inputs−1 are the operands; instruction i writes register inputs + i; the last one
+// is the result. All in float32.
+struct Program {
+  static constexpr int kMaxInputs = 8;
+  static constexpr int kMaxInstructions = 16;
+  static constexpr int64_t kChunk = 512;  // floats per register: 24 registers fill an L1 of 48 KiB
+
+  struct Instruction {
+    const OpDef* op;
+    std::vector<int> arguments;  // registers
+  };
+  int inputs = 0;
+  std::vector<Instruction> code;
+
+  friend bool operator==(const Program& a, const Program& b);
+};
+
+// "silu(r0) mul(r2, r1)".
+std::string to_string(const Program& program);
+
+// The operation a fused element-wise group becomes: its inputs are the program's operands.
+extern const OpDef kFused;
+NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> inputs,
+                   DType dtype);
+// The program of an element-wise node: the one of a fused node, or its own block as one step.
+Program program_of(const Node& node);
+
+// Replaces operand `slot` of `outer` by the result of `inner`. `outer_inputs` and `inner_inputs`
+// name what the operands are; equal ones are joined. Returns false if limits are exceeded.
+bool inline_program(const Program& inner, std::span<const NodePtr> inner_inputs, size_t slot,
+                    Program& outer, std::vector<NodePtr>& outer_inputs);
+
+// Runs a node with a program (a kFused one, or any single element-wise operation) over its whole
+// result, in parallel.
+void run_elementwise(const KernelCall& call);
+
+// Runs `program` on elements [begin, end) of row `row` of a matrix: register 0 is that piece of
+// `result` itself (float32, contiguous), the others come from `operands`, which broadcast over a
+// [rows, columns] view. Writes in place. noexcept, no allocation.
+struct RowOperand {
+  const std::byte* data;
+  DType dtype;
+  int64_t row_stride, column_stride;  // elements
+};
+void run_epilogue(const Program& program, std::span<const RowOperand> operands, int64_t row,
+                  int64_t begin, int64_t end, float* result);
+
+}  // namespace lumen::graph

@@ -1,0 +1,88 @@
+// Tensor: a lazy value. Arithmetic on tensors (ops/ops.h) records nodes; nothing is computed until
+// a value is read.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "lib/graph/node.h"
+
+namespace lumen::graph {
+
+// A handle to a node: cheap to copy, immutable. Building tensors is safe from several threads;
+// evaluating the same tensor is not.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(NodePtr node) : node_(std::move(node)) {}
+
+  const Shape& shape() const { return node_->shape; }
+  DType dtype() const { return node_->dtype; }
+  int rank() const { return node_->shape.rank(); }
+  int64_t dim(int axis) const { return node_->shape[axis]; }
+  const NodePtr& node() const { return node_; }
+  bool defined() const { return node_ != nullptr; }
+
+  // The value, contiguous; computed on the current thread's pool (PoolScope) the first time and
+  // kept. Throws Error(kMalformed) if it depends on an input that has no value.
+  const Array& eval() const&;
+  Array eval() && { return static_cast<const Tensor&>(*this).eval(); }
+
+  // The only element, as double.
+  double item() const;
+
+ private:
+  NodePtr node_;
+};
+
+// A known value: a weight, a table, a literal. Shares the array's memory.
+Tensor constant(Array value, std::string name = {});
+// A float scalar [].
+Tensor scalar(float value);
+// float32 of `shape` from a list, row-major.
+Tensor constant(std::span<const float> values, const Shape& shape);
+// 0, 1, …, n−1 as float32 [n].
+Tensor iota(int64_t n);
+
+// A value that is set before each run of a plan (Plan::input).
+Tensor input(DType dtype, const Shape& shape, std::string name);
+
+// Memory that outlives runs and that operations may overwrite: the KV cache. Shares `memory`.
+Tensor state(Array memory, std::string name);
+
+bool is_constant(const Node& node);
+bool is_input(const Node& node);
+bool is_state(const Node& node);
+
+// While it lives, evaluation on this thread uses `pool`. Without one, a single thread is used.
+class PoolScope {
+ public:
+  explicit PoolScope(ThreadPool& pool);
+  ~PoolScope();
+  PoolScope(const PoolScope&) = delete;
+
+ private:
+  ThreadPool* previous_;
+};
+ThreadPool& current_pool();
+
+// While it lives, every operation recorded on this thread is computed at once: same operations,
+// same engine, plans of one node. For debugging.
+class EagerScope {
+ public:
+  explicit EagerScope(bool eager = true);  // false: records lazily inside an eager scope
+  ~EagerScope();
+  EagerScope(const EagerScope&) = delete;
+
+ private:
+  bool previous_;
+};
+
+// What every function of ops/ returns: a tensor of a new node (evaluated at once under an
+// EagerScope).
+Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs = {});
+inline Tensor record(const OpDef& op, std::initializer_list<Tensor> inputs, Attrs attrs = {}) {
+  return record(op, std::span(inputs.begin(), inputs.size()), std::move(attrs));
+}
+
+}  // namespace lumen::graph

@@ -1,0 +1,268 @@
+#include "lib/graph/views.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/base/error.h"
+#include "lib/kernels/copy.h"
+
+namespace lumen::graph {
+namespace {
+
+const Node& in(const Node& node) {
+  return *node.inputs[0];
+}
+
+void require(bool condition, const Node& node, const std::string& why) {
+  if (condition) return;
+  fail(ErrorKind::kMalformed, node.op->name, " of ", to_string(in(node).shape), ": ", why);
+}
+
+// Quantised rows are opaque blocks: only whole-tensor reshapes that keep the last axis make sense.
+void require_plain(const Node& node) {
+  require(!is_quantized(in(node).dtype), node, "not possible on a quantised tensor");
+}
+
+TypedShape infer_reshape(const Node& node) {
+  const Shape shape(node.attrs.integers("shape"));
+  require(shape.elements() == in(node).shape.elements(), node,
+          str("cannot become ", to_string(shape)));
+  if (is_quantized(in(node).dtype)) {
+    require(shape.rank() > 0 && shape[-1] == in(node).shape[-1], node,
+            "a quantised tensor keeps its last axis");
+  }
+  return {in(node).dtype, shape};
+}
+
+// NumPy's rule: axes of extent 1 aside, both shapes split into runs with equal products; the input
+// axes of one run must lie at mergeable strides (stride[k] = extent[k+1] · stride[k+1]).
+bool view_reshape(const Node& node, const Shape& from, const Strides& in_strides, Strides& out,
+                  int64_t& offset) {
+  offset = 0;
+  const Shape& to = node.shape;
+  out = contiguous_strides(to);
+  if (from.elements() == 0) return true;
+  Shape old;
+  Strides stride{};
+  for (int i = 0; i < from.rank(); ++i) {
+    if (from[i] == 1) continue;
+    stride[old.rank()] = in_strides[i];
+    old.push_back(from[i]);
+  }
+  int old_begin = 0, new_begin = 0;
+  while (new_begin < to.rank() && old_begin < old.rank()) {
+    int old_end = old_begin + 1, new_end = new_begin + 1;
+    int64_t old_product = old[old_begin], new_product = to[new_begin];
+    while (old_product != new_product) {
+      if (new_product < old_product) {
+        new_product *= to[new_end++];
+      } else {
+        old_product *= old[old_end++];
+      }
+    }
+    for (int k = old_begin; k + 1 < old_end; ++k) {
+      if (stride[k] != old[k + 1] * stride[k + 1]) return false;
+    }
+    out[new_end - 1] = stride[old_end - 1];
+    for (int k = new_end - 1; k > new_begin; --k) out[k - 1] = out[k] * to[k];
+    old_begin = old_end;
+    new_begin = new_end;
+  }
+  return true;
+}
+
+TypedShape infer_permute(const Node& node) {
+  require_plain(node);
+  const auto& order = node.attrs.integers("order");
+  const Shape& from = in(node).shape;
+  std::vector<bool> seen(from.rank(), false);
+  Shape shape;
+  require(static_cast<int>(order.size()) == from.rank(), node, "the order names too few axes");
+  for (int64_t axis : order) {
+    require(axis >= 0 && axis < from.rank() && !seen[axis], node, "not a permutation of the axes");
+    seen[axis] = true;
+    shape.push_back(from[static_cast<int>(axis)]);
+  }
+  return {in(node).dtype, shape};
+}
+
+bool view_permute(const Node& node, const Shape&, const Strides& in_strides, Strides& out,
+                  int64_t& offset) {
+  offset = 0;
+  const auto& order = node.attrs.integers("order");
+  for (size_t i = 0; i < order.size(); ++i) out[i] = in_strides[order[i]];
+  return true;
+}
+
+TypedShape infer_expand(const Node& node) {
+  require_plain(node);
+  const Shape to(node.attrs.integers("shape"));
+  const Shape& from = in(node).shape;
+  bool fits = from.rank() <= to.rank();
+  for (int i = 1; fits && i <= from.rank(); ++i) fits = from[-i] == to[-i] || from[-i] == 1;
+  require(fits, node, str("cannot be expanded to ", to_string(to)));
+  return {in(node).dtype, to};
+}
+
+bool view_expand(const Node& node, const Shape& from, const Strides& in_strides, Strides& out,
+                 int64_t& offset) {
+  offset = 0;
+  const Shape& to = node.shape;
+  const int added = to.rank() - from.rank();
+  for (int i = 0; i < to.rank(); ++i) {
+    out[i] = i < added || (from[i - added] == 1 && to[i] != 1) ? 0 : in_strides[i - added];
+  }
+  return true;
+}
+
+TypedShape infer_slice(const Node& node) {
+  const auto axis = static_cast<int>(node.attrs.integer("axis"));
+  const int64_t begin = node.attrs.integer("begin"), end = node.attrs.integer("end");
+  Shape shape = in(node).shape;
+  require(begin >= 0 && begin <= end && end <= shape[axis], node,
+          str("no elements ", begin, "..", end, " on axis ", axis));
+  require(!is_quantized(in(node).dtype) || axis < shape.rank() - 1, node,
+          "a quantised tensor keeps its last axis");
+  shape[axis] = end - begin;
+  return {in(node).dtype, shape};
+}
+
+bool view_slice(const Node& node, const Shape&, const Strides& in_strides, Strides& out,
+                int64_t& offset) {
+  out = in_strides;
+  offset = node.attrs.integer("begin") * in_strides[node.attrs.integer("axis")];
+  return true;
+}
+
+TypedShape infer_pad(const Node& node) {
+  require(in(node).dtype == DType::kF32, node, "only float32 can be padded");
+  const int64_t before = node.attrs.integer("before"), after = node.attrs.integer("after");
+  require(before >= 0 && after >= 0, node, "padding cannot be negative");
+  Shape shape = in(node).shape;
+  shape[static_cast<int>(node.attrs.integer("axis"))] += before + after;
+  return {DType::kF32, shape};
+}
+
+void run_pad(const KernelCall& call) {
+  const Operand& x = call.inputs[0];
+  const auto axis = static_cast<int>(call.node->attrs.integer("axis"));
+  const int64_t before = call.node->attrs.integer("before");
+  int64_t outer = 1, inner = 1;
+  for (int i = 0; i < axis; ++i) outer *= x.shape[i];
+  for (int i = axis + 1; i < x.shape.rank(); ++i) inner *= x.shape[i];
+  const int64_t from_row = x.shape[axis] * inner, to_row = call.output.shape[axis] * inner;
+  std::memset(call.output.data, 0, static_cast<size_t>(outer * to_row) * sizeof(float));
+  for (int64_t i = 0; i < outer; ++i) {
+    std::memcpy(call.output.as<float>() + i * to_row + before * inner, x.as<float>() + i * from_row,
+                static_cast<size_t>(from_row) * sizeof(float));
+  }
+}
+
+TypedShape infer_contiguous(const Node& node) {
+  const auto to = static_cast<DType>(node.attrs.integer("dtype"));
+  require(to == in(node).dtype || !is_quantized(to) || to == DType::kQ8_0, node,
+          str("cannot be converted to ", name(to)));
+  return {to, in(node).shape};
+}
+
+void run_contiguous(const KernelCall& call) {
+  const Operand& x = call.inputs[0];
+  kernels::copy(*call.pool, x.dtype, x.data, x.strides, x.shape, call.output.dtype,
+                call.output.data);
+}
+
+std::vector<int64_t> list(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
+
+}  // namespace
+
+const OpDef kReshape = {
+    .name = "reshape", .kind = OpKind::kView, .infer = infer_reshape, .view = view_reshape};
+const OpDef kPermute = {
+    .name = "permute", .kind = OpKind::kView, .infer = infer_permute, .view = view_permute};
+const OpDef kExpand = {
+    .name = "expand", .kind = OpKind::kView, .infer = infer_expand, .view = view_expand};
+const OpDef kSlice = {
+    .name = "slice", .kind = OpKind::kView, .infer = infer_slice, .view = view_slice};
+const OpDef kPad = {.name = "pad", .kind = OpKind::kOpaque, .infer = infer_pad, .kernel = run_pad};
+const OpDef kContiguous = {.name = "contiguous",
+                           .kind = OpKind::kOpaque,
+                           .infer = infer_contiguous,
+                           .kernel = run_contiguous,
+                           .layout = InputLayout::kAny,
+                           .copies = true};
+
+Tensor reshape(const Tensor& x, const Shape& shape) {
+  Shape to = shape;
+  int64_t known = 1;
+  int open = -1;
+  for (int i = 0; i < to.rank(); ++i) {
+    if (to[i] == -1 && open < 0) {
+      open = i;
+    } else {
+      known *= to[i];
+    }
+  }
+  if (open >= 0) to[open] = known > 0 ? x.shape().elements() / known : 0;
+  return record(kReshape, {x}, {{"shape", list(to)}});
+}
+
+Tensor permute(const Tensor& x, std::span<const int64_t> order) {
+  std::vector<int64_t> axes;
+  for (int64_t axis : order) axes.push_back(axis < 0 ? axis + x.rank() : axis);
+  return record(kPermute, {x}, {{"order", std::move(axes)}});
+}
+
+Tensor transpose(const Tensor& x, int a, int b) {
+  std::vector<int64_t> order(x.rank());
+  for (int i = 0; i < x.rank(); ++i) order[i] = i;
+  std::swap(order[checked_axis("transpose", x.shape(), a)],
+            order[checked_axis("transpose", x.shape(), b)]);
+  return permute(x, order);
+}
+
+Tensor expand(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return record(kExpand, {x}, {{"shape", list(shape)}});
+}
+
+Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
+  return record(
+      kSlice, {x},
+      {{"axis", int64_t{checked_axis("slice", x.shape(), axis)}}, {"begin", begin}, {"end", end}});
+}
+
+Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after) {
+  return record(kPad, {x},
+                {{"axis", int64_t{checked_axis("pad", x.shape(), axis)}},
+                 {"before", before},
+                 {"after", after}});
+}
+
+Tensor contiguous(const Tensor& x, DType dtype) {
+  return record(kContiguous, {x}, {{"dtype", static_cast<int64_t>(dtype)}});
+}
+
+Shape broadcast(std::string_view op, const Shape& a, const Shape& b) {
+  Shape shape = a.rank() >= b.rank() ? a : b;
+  const int common = std::min(a.rank(), b.rank());
+  for (int i = 1; i <= common; ++i) {
+    if (a[-i] != b[-i] && a[-i] != 1 && b[-i] != 1) {
+      fail(ErrorKind::kMalformed, op, ": shapes ", to_string(a), " and ", to_string(b),
+           " do not broadcast");
+    }
+    shape[-i] = a[-i] == 1 ? b[-i] : a[-i];
+  }
+  return shape;
+}
+
+int checked_axis(std::string_view op, const Shape& shape, int axis) {
+  const int from_start = axis < 0 ? axis + shape.rank() : axis;
+  if (from_start < 0 || from_start >= shape.rank()) {
+    fail(ErrorKind::kMalformed, op, ": axis ", axis, " is not an axis of ", to_string(shape));
+  }
+  return from_start;
+}
+
+}  // namespace lumen::graph

@@ -1,0 +1,44 @@
+// Views: other ways to look at the same elements. They cost nothing; `contiguous` and `pad` copy.
+// Axes may be negative (from the end). All throw Error(kMalformed) naming the operation and the
+// shapes when the arguments do not fit.
+#pragma once
+
+#include <span>
+
+#include "lib/graph/tensor.h"
+
+namespace lumen::graph {
+
+// The same elements in row-major order under another shape; one extent may be −1.
+Tensor reshape(const Tensor& x, const Shape& shape);
+// Axis i of the result is axis order[i] of x.
+Tensor permute(const Tensor& x, std::span<const int64_t> order);
+inline Tensor permute(const Tensor& x, std::initializer_list<int64_t> order) {
+  return permute(x, std::span(order.begin(), order.size()));
+}
+// Swaps two axes.
+Tensor transpose(const Tensor& x, int a, int b);
+// Repeats axes of extent 1, and new leading axes, to `shape` (NumPy broadcasting).
+Tensor expand(const Tensor& x, const Shape& shape);
+// Elements begin, begin + 1, …, end − 1 of `axis`.
+Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
+// `before` and `after` zeros around `axis` (float32 only).
+Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after);
+
+// A row-major copy with element type `dtype` (the primitive Contiguous; the dtype is part of it).
+// Rounds to nearest even.
+Tensor contiguous(const Tensor& x, DType dtype);
+inline Tensor contiguous(const Tensor& x) {
+  return contiguous(x, x.dtype());
+}
+
+// The shape two shapes broadcast to; throws naming `op`.
+Shape broadcast(std::string_view op, const Shape& a, const Shape& b);
+
+// `axis` counted from the start; throws naming `op` if out of range.
+int checked_axis(std::string_view op, const Shape& shape, int axis);
+
+// The operations themselves, for the table of ops and for passes.
+extern const OpDef kReshape, kPermute, kExpand, kSlice, kPad, kContiguous;
+
+}  // namespace lumen::graph

@@ -1,0 +1,120 @@
+#include "lib/io/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "lib/base/check.h"
+#include "lib/base/error.h"
+#include "lib/io/mapped_file.h"
+
+namespace lumen::io {
+namespace {
+
+constexpr size_t kBufferBytes = 1 << 16;
+
+void check_target(const std::string& path) {
+  struct stat status;
+  if (::lstat(path.c_str(), &status) != 0) return;
+  if (S_ISREG(status.st_mode)) return;
+  fail(ErrorKind::kCannotCreate, place_of(path), ": ",
+       S_ISDIR(status.st_mode)   ? "is a directory"
+       : S_ISLNK(status.st_mode) ? "is a symbolic link; give the file it points to"
+                                 : "exists and is not a regular file");
+}
+
+std::string temporary_name(const std::string& directory) {
+  static std::atomic<int> counter = 0;
+  return str(directory, ".lumen-", static_cast<int64_t>(::getpid()), "-", counter++, ".tmp");
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path)
+    : path_(path), directory_(path.substr(0, path.find_last_of('/') + 1)) {
+  check_target(path);
+  temporary_ = temporary_name(directory_);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    fail(errno == ENOSPC || errno == EDQUOT || errno == EIO ? ErrorKind::kIo
+                                                            : ErrorKind::kCannotCreate,
+         place_of(path_), ": cannot be created: ", std::strerror(errno));
+  }
+  buffer_.reserve(kBufferBytes);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail_io(std::string_view doing) {
+  const int error = errno;
+  fail(ErrorKind::kIo, place_of(path_), ": ", doing, " failed: ", std::strerror(error),
+       "; nothing was changed");
+}
+
+void AtomicFile::write_all(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(fd_, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) fail_io("writing");
+    bytes.remove_prefix(static_cast<size_t>(done));
+  }
+}
+
+void AtomicFile::flush() {
+  write_all(buffer_);
+  buffer_.clear();
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  write(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+void AtomicFile::write(std::string_view text) {
+  LUMEN_CHECK(fd_ >= 0);
+  written_ += text.size();
+  if (buffer_.size() + text.size() > kBufferBytes) flush();
+  if (text.size() > kBufferBytes) {
+    write_all(text);
+  } else {
+    buffer_ += text;
+  }
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (::fsync(fd_) != 0) fail_io("making it durable");
+  const int fd = fd_;
+  fd_ = -1;
+  if (::close(fd) != 0) fail_io("closing");
+  check_target(path_);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("renaming");
+  temporary_.clear();
+  // The new directory entry itself must reach the disk too.
+  const char* directory = directory_.empty() ? "." : directory_.c_str();
+  const int directory_fd = ::open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory_fd < 0) return;  // a directory that may be written but not read
+  const int result = ::fsync(directory_fd);
+  const int error = errno;
+  ::close(directory_fd);
+  // Some file systems cannot sync a directory, and say so.
+  if (result != 0 && error != EINVAL && error != ENOTSUP) {
+    fail(ErrorKind::kIo, place_of(path_),
+         ": making its name durable failed: ", std::strerror(error));
+  }
+}
+
+void write_file_atomically(const std::string& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace lumen::io

@@ -1,0 +1,47 @@
+// Writing files so that a reader sees the old content or the new, never a part.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lumen::io {
+
+// A new file that appears under its name only on commit(): written to a temporary file in the same
+// directory, fsync'ed, renamed over the target, and the directory fsync'ed, so that after commit()
+// returns neither a crash nor a power cut loses it. Without commit() the destructor removes the
+// temporary file. Not thread-safe.
+class AtomicFile {
+ public:
+  // Creates the temporary file. Throws Error(kCannotCreate) if the directory is missing or
+  // read-only, or if `path` is there and is not a regular file (a directory, device or symbolic
+  // link: nothing is written through links).
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Appends. Buffered for small pieces. Throws Error(kIo): disk full, file too large, ….
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  uint64_t bytes_written() const { return written_; }
+
+  // Makes the file durable under its name. Throws Error(kIo). Call once, last.
+  void commit();
+
+ private:
+  void write_all(std::string_view bytes);
+  void flush();
+  [[noreturn]] void fail_io(std::string_view doing);
+
+  std::string path_, directory_, temporary_;
+  std::string buffer_;
+  int fd_ = -1;
+  uint64_t written_ = 0;
+};
+
+// Writes `text` as the whole content of `path`.
+void write_file_atomically(const std::string& path, std::string_view text);
+
+}  // namespace lumen::io

@@ -1,0 +1,93 @@
+#include "lib/io/atomic_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/io/mapped_file.h"
+
+namespace lumen::io {
+namespace {
+
+int count_files(const std::string& directory) {
+  int count = 0;
+  DIR* handle = ::opendir(directory.c_str());
+  while (const dirent* entry = ::readdir(handle))
+    count += entry->d_name[0] != '.' || entry->d_name[1] == 'l';
+  ::closedir(handle);
+  return count;
+}
+
+TEST_CASE("a file appears on commit, whole, and replaces the old one") {
+  const std::string directory = testing::temporary_directory(), path = directory + "/file";
+  std::ofstream(path) << "old";
+  {
+    AtomicFile file(path);
+    file.write("new ");
+    file.write(std::string(200'000, 'x'));
+    CHECK(read_file(path, 10) == "old");
+    file.commit();
+    CHECK(file.bytes_written() == 200'004);
+  }
+  CHECK(read_file(path, 1 << 20) == "new " + std::string(200'000, 'x'));
+  CHECK(count_files(directory) == 1);
+}
+
+TEST_CASE("without commit nothing remains") {
+  const std::string directory = testing::temporary_directory();
+  {
+    AtomicFile file(directory + "/file");
+    file.write("text");
+    CHECK(count_files(directory) == 1);
+  }
+  CHECK(count_files(directory) == 0);
+}
+
+TEST_CASE("links, directories and absent directories are not written to") {
+  const std::string directory = testing::temporary_directory();
+  std::ofstream(directory + "/target") << "old";
+  REQUIRE(::symlink("target", (directory + "/link").c_str()) == 0);
+  for (const std::string& path :
+       {directory, directory + "/link", directory + "/absent/file", std::string("/dev/full")}) {
+    CAPTURE(path);
+    try {
+      write_file_atomically(path, "x");
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kCannotCreate);
+    }
+  }
+  CHECK(read_file(directory + "/target", 10) == "old");
+}
+
+TEST_CASE("a full disk is an error and leaves nothing behind") {
+  const std::string directory = testing::temporary_directory(), path = directory + "/file";
+  std::ofstream(path) << "old";
+  rlimit old_limit;
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+  const rlimit small{4096, old_limit.rlim_max};
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  ErrorKind kind = ErrorKind::kInternal;
+  try {
+    write_file_atomically(path, std::string(100'000, 'x'));
+  } catch (const Error& error) {
+    kind = error.kind();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &old_limit);
+  std::signal(SIGXFSZ, old_handler);
+  CHECK(kind == ErrorKind::kIo);
+  CHECK(read_file(path, 10) == "old");
+  CHECK(count_files(directory) == 1);
+}
+
+}  // namespace
+}  // namespace lumen::io

@@ -1,0 +1,264 @@
+#include "lib/io/gguf.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/io/model_files.h"
+#include "lib/io/test_clock.h"
+#include "lib/io/test_files.h"
+
+namespace lumen::io {
+namespace {
+
+std::shared_ptr<const GgufFile> parse(const std::string& bytes, const GgufOptions& options = {}) {
+  return parse_gguf(buffer_of(bytes), "test.gguf", options);
+}
+
+// The message with which `bytes` are refused, which must be of kind kMalformed.
+std::string refusal(const std::string& bytes) {
+  try {
+    parse(bytes);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kMalformed);
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("GGUF metadata of every type") {
+  GgufBuilder builder;
+  builder.key<uint8_t>("u8", 0, 200)
+      .key<int8_t>("i8", 1, -5)
+      .key<uint16_t>("u16", 2, 60000)
+      .key<int16_t>("i16", 3, -300)
+      .key<uint32_t>("u32", 4, 4000000000u)
+      .key<int32_t>("i32", 5, -7)
+      .key<float>("f32", 6, 0.5f)
+      .key<uint8_t>("bool", 7, 1)
+      .key("string", std::string_view("a\0b", 3))
+      .key<uint64_t>("u64", 10, ~uint64_t{0})
+      .key<int64_t>("i64", 11, int64_t{-1} << 60)
+      .key<double>("f64", 12, 0.25)
+      .strings("strings", {"x", "", "longer text"});
+  const auto file = parse(builder.finish());
+  const GgufMetadata& metadata = file->metadata;
+  REQUIRE(metadata.size() == 13);
+  CHECK(metadata[0].key() == "u8");
+  CHECK(metadata.find("u8")->as_int() == 200);
+  CHECK(metadata.find("i8")->as_int() == -5);
+  CHECK(metadata.find("u16")->as_int() == 60000);
+  CHECK(metadata.find("i16")->as_int() == -300);
+  CHECK(metadata.find("u32")->as_int() == 4000000000);
+  CHECK(metadata.find("i32")->as_number() == -7);
+  CHECK(metadata.find("f32")->as_number() == 0.5);
+  CHECK(metadata.find("bool")->as_bool());
+  CHECK(metadata.find("string")->as_string() == std::string_view("a\0b", 3));
+  CHECK(metadata.find("i64")->as_int() == int64_t{-1} << 60);
+  CHECK(metadata.find("f64")->as_number() == 0.25);
+  const auto strings = *metadata.find("strings");
+  REQUIRE(strings.size() == 3);
+  CHECK(strings.string_at(0) == "x");
+  CHECK(strings.string_at(1) == "");
+  CHECK(strings.string_at(2) == "longer text");
+  CHECK_FALSE(metadata.find("absent").has_value());
+  CHECK(metadata.get_int("absent", 0, 9, 4) == 4);
+  CHECK_THROWS_AS(metadata.find("u64")->as_int(), Error);
+  CHECK_THROWS_AS(metadata.find("f32")->as_int(), Error);
+  CHECK_THROWS_AS(metadata.find("strings")->as_string(), Error);
+  CHECK_THROWS_AS(strings.int_at(0), Error);
+  CHECK_THROWS_AS(metadata.get_int("u8", 0, 100), Error);
+  CHECK_THROWS_WITH(metadata.get_string("u8"),
+                    "key 'u8': found a value of type u8, expected a string");
+  CHECK_THROWS_WITH(metadata.get_string("absent"), "the key 'absent' is missing");
+}
+
+TEST_CASE("GGUF tensors") {
+  GgufBuilder builder;
+  builder.tensor("a", {64, 3}, 8, 3 * 68).tensor("b", {5}, 0, 20);
+  const auto file = parse(builder.finish());
+  REQUIRE(file->tensors.size() == 2);
+  const GgufTensor* a = file->find_tensor("a");
+  REQUIRE(a != nullptr);
+  CHECK(a->shape == Shape{3, 64});
+  CHECK(a->dtype == DType::kQ8_0);
+  CHECK(a->bytes == 204);
+  CHECK(file->array(*a).bytes() == 204);
+  CHECK(file->find_tensor("c") == nullptr);
+  CHECK(parse(builder.finish(2))->version == 2);
+}
+
+TEST_CASE("GGUF files that are refused") {
+  CHECK(contains(refusal("GGU"), "not a GGUF file"));
+  CHECK(contains(refusal("<!DOCTYPE html><html>"), "HTML"));
+  CHECK(contains(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), "git lfs"));
+  CHECK(contains(refusal(GgufBuilder().finish(1)), "version 1"));
+  const auto one = [](std::vector<uint64_t> dims, uint32_t type, uint64_t bytes) {
+    return refusal(GgufBuilder().tensor("t", dims, type, bytes).finish());
+  };
+  CHECK(contains(one({0, 4}, 0, 0), "zero"));
+  CHECK(contains(one({1ull << 32, 1ull << 32}, 0, 0), "64 bits"));
+  CHECK(contains(one({1ull << 16, 1ull << 16, 1ull << 16, 1ull << 16}, 0, 0), "64 bits"));
+  CHECK(contains(one({1ull << 62}, 0, 0), "64 bits"));
+  CHECK(contains(one({(1ull << 62) - 1}, 0, 0), "64 bits"));
+  CHECK(contains(one({1ull << 40}, 0, 0), "past the end"));
+  CHECK(contains(one({1ull << 63}, 0, 0), "out of range"));
+  CHECK(contains(one({33}, 8, 36), "no multiple"));
+  CHECK(contains(one({32}, 4, 4), "unknown type"));
+  CHECK(contains(one({}, 0, 4), "0 dimensions"));
+  CHECK(contains(one({1, 1, 1, 1, 1}, 0, 4), "5 dimensions"));
+  CHECK(contains(refusal(GgufBuilder().u32("k", 1).u32("k", 1).finish()), "twice"));
+  CHECK(contains(refusal(GgufBuilder().u32("", 1).finish()), "0 bytes"));
+  CHECK(contains(refusal(GgufBuilder().tensor("t", {1}, 0, 4).tensor("t", {1}, 0, 4).finish()),
+                 "twice"));
+  CHECK(contains(refusal(GgufBuilder().tensor("a", {9}, 0, 4).tensor("b", {1}, 0, 4).finish()),
+                 "overlap"));
+  CHECK(contains(refusal(GgufBuilder().tensor("a", {1}, 0, 64).tensor("b", {1}, 0, 4).finish()),
+                 "gap"));
+  for (const uint32_t alignment : {0u, 3u, 65536u * 2, ~0u}) {
+    CHECK(contains(refusal(GgufBuilder().u32("general.alignment", alignment).finish()), "power"));
+  }
+  CHECK(contains(refusal(GgufBuilder().key("general.alignment", "32").finish()), "power"));
+  std::string good = GgufBuilder().tensor("t", {8}, 0, 32).finish();
+  CHECK(refusal(good) == "accepted");
+  CHECK(contains(refusal(good + "PK\x03\x04"), "but the file has"));
+  CHECK_NOTHROW(parse(good + "x", {.allow_trailing = true, .header_only = false}));
+  for (size_t length = 0; length < good.size(); ++length) {
+    CHECK(refusal(good.substr(0, length)) != "accepted");
+  }
+  std::string nested = GgufBuilder().strings("k", {}).finish();
+  nested.replace(nested.find('k') + 5, 1, "\x09");
+  CHECK(contains(refusal(nested), "array of arrays"));
+}
+
+TEST_CASE("names in errors are made safe to print") {
+  const std::string message = refusal(GgufBuilder().key<uint32_t>("\x1b[31m", 99, 1).finish());
+  CHECK(contains(message, "value type 99"));
+  CHECK_FALSE(contains(message, "\x1b"));
+}
+
+TEST_CASE("large GGUF headers take linear time") {
+  GgufBuilder tensors, keys;
+  for (int i = 0; i < 40'000; ++i) {
+    tensors.tensor(str("blk.", i, ".attn_q.weight"), {8}, 0, 32);
+    keys.u32(str("key.number.", i), 1);
+  }
+  const std::string tensor_file = tensors.finish(), key_file = keys.finish();
+  const double tensor_time = milliseconds([&] { parse(tensor_file); });
+  const double key_time = milliseconds([&] { parse(key_file); });
+  INFO(str("40,000 tensors: ", fixed(tensor_time, 1), " ms, 40,000 keys: ", fixed(key_time, 1),
+           " ms"));
+#ifdef __OPTIMIZE__
+  CHECK(tensor_time < 40);
+  CHECK(key_time < 20);
+#endif
+}
+
+TEST_CASE("huge counts are refused at once") {
+  std::string file = GgufBuilder().strings("k", {"a"}).tensor("t", {8}, 0, 32).finish();
+  const size_t array_count = file.find("k\x09") + 9;
+  for (const size_t place : {size_t{8}, size_t{16}, size_t{24}, array_count}) {
+    for (const uint64_t count :
+         {uint64_t{1} << 29, uint64_t{1} << 32, ~uint64_t{0}, ~uint64_t{0} >> 1}) {
+      std::string hostile = file;
+      std::memcpy(hostile.data() + place, &count, sizeof count);
+      const double time = milliseconds([&] { CHECK(refusal(hostile) != "accepted"); });
+      CHECK(time < 10);
+    }
+  }
+}
+
+TEST_CASE("a header alone gives no data") {
+  const std::string file = GgufBuilder().tensor("t", {1000}, 0, 4000).finish();
+  const auto header = parse(file.substr(0, 200), {.allow_trailing = false, .header_only = true});
+  CHECK(header->tensors[0].bytes == 4000);
+  CHECK_THROWS_AS(header->array(header->tensors[0]), Error);
+}
+
+TEST_CASE("a large file is opened by its header") {
+  const std::string path = testing::temporary_directory() + "/large.gguf";
+  const uint64_t elements = uint64_t{1} << 30, bytes = 4 * elements;
+  const std::string header = GgufBuilder().tensor("t", {elements}, 0, 0).finish();
+  std::ofstream(path, std::ios::binary) << header;
+  REQUIRE(::truncate(path.c_str(), static_cast<int64_t>(header.size() + bytes)) == 0);
+  const double time = milliseconds([&] { CHECK(read_gguf(path)->file_bytes > bytes); });
+  CHECK(time < 10);
+}
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+// Heap bytes that the parsed file keeps.
+size_t kept_bytes(const std::string& bytes) {
+  const auto buffer = buffer_of(bytes);
+  const auto in_use = [] { return ::mallinfo2().uordblks + ::mallinfo2().hblkhd; };
+  const size_t before = in_use();
+  const auto file = parse_gguf(buffer, "t.gguf");
+  return in_use() - before;
+}
+
+TEST_CASE("metadata take at most four times the header, and a mebibyte") {
+  GgufBuilder keys, tensors, strings;
+  for (int i = 0; i < 65'536; ++i) keys.key<uint8_t>(str(i), 0, 1);
+  for (int i = 0; i < 100'000; ++i) tensors.tensor(str(i), {1}, 0, 4);
+  strings.strings("k", std::vector<std::string>(1'000'000));
+  for (const std::string& file : {keys.finish(), strings.finish()}) {
+    CHECK(kept_bytes(file) <= 4 * file.size() + (1 << 20));
+  }
+  const std::string file = tensors.finish();
+  const size_t header = file.size() - 100'000 * 32;  // data of 4 bytes are 32 bytes apart
+  CHECK(kept_bytes(file) <= 4 * header + (1 << 20));
+}
+#endif
+
+TEST_CASE("split GGUF models open from any part") {
+  const std::string directory = testing::temporary_directory();
+  const auto part = [&](uint32_t number, uint32_t count, const std::string& tensor) {
+    GgufBuilder builder;
+    builder.key<uint16_t>("split.no", 2, static_cast<uint16_t>(number))
+        .key<uint16_t>("split.count", 2, static_cast<uint16_t>(count))
+        .key<int32_t>("split.tensors.count", 5, 3);
+    if (number == 0) builder.key("general.architecture", "llama");
+    return builder.tensor(tensor, {8}, 0, 32).finish();
+  };
+  const auto path = [&](int number) { return str(directory, "/m-0000", number, "-of-00003.gguf"); };
+  const auto write = [&](int number, const std::string& bytes) {
+    std::ofstream(path(number), std::ios::binary) << bytes;
+  };
+  for (int i = 0; i < 3; ++i) write(i + 1, part(i, 3, str("t", i)));
+  for (int i = 1; i <= 3; ++i) {
+    const auto file = read_gguf(path(i));
+    CHECK(file->tensors.size() == 3);
+    CHECK(file->parts.size() == 3);
+    CHECK(file->metadata.get_string("general.architecture") == "llama");
+    CHECK(file->find_tensor("t2")->part == 2);
+    CHECK(file->array(*file->find_tensor("t2")).elements() == 8);
+  }
+  const auto refused = [&] {
+    try {
+      read_gguf(path(1));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  write(2, part(1, 3, "t0"));
+  CHECK(contains(refused(), "twice"));
+  write(2, part(2, 3, "t1"));
+  CHECK(contains(refused(), "says part 2"));
+  write(2, part(1, 2, "t1"));
+  CHECK(contains(refused(), "of 2"));
+  std::remove(path(2).c_str());
+  CHECK(contains(refused(), "no such file"));
+  std::ofstream(directory + "/alone.gguf", std::ios::binary) << part(0, 3, "t0");
+  CHECK_THROWS_AS(read_gguf(directory + "/alone.gguf"), Error);
+}
+
+}  // namespace
+}  // namespace lumen::io

@@ -1,0 +1,52 @@
+// JSON: a strict reader for configs, tokenizers and indexes, and getters that explain themselves.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "lib/base/limits.h"
+
+namespace lumen::io {
+
+// A JSON value whose objects keep the order of the file, as chat templates need. An object is a
+// vector of pairs: iterate over large ones (a vocabulary), lookup by key is linear.
+using Json = nlohmann::ordered_json;
+
+struct JsonLimits {
+  uint64_t bytes = limits::kJsonBytes;
+  int depth = limits::kJsonDepth;  // nested arrays and objects
+};
+
+// Parses `text`, strictly RFC 8259: UTF-8, no comments, no trailing commas, nothing after the
+// value, and no duplicate key in an object. Integers outside the 64-bit range become doubles.
+// Throws Error(kMalformed) "PLACE: line 3, column 7: …"; `place` is the file's name.
+Json parse_json(std::string_view text, const std::string& place, const JsonLimits& limits = {});
+
+// parse_json of a file; a leading UTF-8 byte-order mark is skipped. Throws also as read_file.
+Json read_json(const std::string& path, const JsonLimits& limits = {});
+
+// The member `key` of `object`, or null if `object` is no object or has no such member. A member
+// whose value is JSON null is found.
+const Json* find(const Json& object, std::string_view key);
+// The same, but JSON null counts as absent.
+const Json* find_value(const Json& object, std::string_view key);
+
+// Typed members. They throw Error(kMalformed) naming the key, what was found and what is expected,
+// when the member is absent or null (unless a fallback is given), has another type, or is out of
+// [lo, hi]. A double with an integral value is accepted as integer, an integer as number.
+int64_t get_int(const Json& object, std::string_view key, int64_t lo, int64_t hi);
+int64_t get_int(const Json& object, std::string_view key, int64_t lo, int64_t hi, int64_t fallback);
+double get_number(const Json& object, std::string_view key, double lo, double hi);
+double get_number(const Json& object, std::string_view key, double lo, double hi, double fallback);
+bool get_bool(const Json& object, std::string_view key);
+bool get_bool(const Json& object, std::string_view key, bool fallback);
+std::string get_string(const Json& object, std::string_view key);
+std::string get_string(const Json& object, std::string_view key, std::string_view fallback);
+
+// "the string 'abc'", "the number 1.5", "an array of 3", "nothing": for error messages.
+std::string describe(const Json* value);
+
+}  // namespace lumen::io

@@ -1,0 +1,95 @@
+#include "lib/io/json.h"
+
+#include <string>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+
+namespace lumen::io {
+namespace {
+
+std::string refusal(const std::string& text, const JsonLimits& limits = {}) {
+  try {
+    parse_json(text, "t.json", limits);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kMalformed);
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("JSON values") {
+  const Json json = parse_json(
+      R"( {"z": [1, -2, 1.5, 1e3, true, false, null, [], {}], "a": "\u00e9\ud83d\ude00\n\"\\\/",
+          "big": 18446744073709551615, "more": 18446744073709551616, "m": {"x": {"y": []}}} )",
+      "t.json");
+  CHECK(json.begin().key() == "z");  // order is kept
+  CHECK(json["z"].size() == 9);
+  CHECK(json["z"][0].is_number_unsigned());
+  CHECK(json["z"][1] == -2);
+  CHECK(json["z"][2] == 1.5);
+  CHECK(json["z"][3] == 1000.0);
+  CHECK(json["z"][6].is_null());
+  CHECK(json["a"] == "é😀\n\"\\/");
+  CHECK(json["big"] == ~uint64_t{0});
+  CHECK(json["more"].is_number_float());
+  CHECK(json["m"]["x"]["y"].is_array());
+  CHECK(parse_json("3", "t") == 3);
+  CHECK(parse_json("-9223372036854775808", "t") == std::numeric_limits<int64_t>::min());
+  CHECK(parse_json("1e-400", "t") == 0.0);
+  CHECK(parse_json("0." + std::string(400, '0') + "1", "t") == 0.0);
+}
+
+TEST_CASE("JSON that is refused, with its place") {
+  CHECK(contains(refusal("{\"a\": 1,\n \"é\": x}"), "t.json: line 2, column 7"));
+  CHECK(contains(refusal("{\"a\": 1, \"b\": 2, \"a\": 3}"), "'a' twice"));
+  CHECK(contains(refusal("[1, 2"), "too early"));
+  CHECK(contains(refusal(""), "too early"));
+  CHECK(contains(refusal("[\"\xff\"]"), "UTF-8"));
+  CHECK(contains(refusal("[\"\\ud800\"]"), "surrogate"));
+  CHECK(contains(refusal("[\"\\ud800\\u0041\"]"), "surrogate"));
+  CHECK(contains(refusal("1e999"), "too large"));
+  CHECK(contains(refusal(std::string(400, '1') + ".5e-1"), "too large"));
+  CHECK(contains(refusal("[1] x"), "follows"));
+  CHECK(contains(refusal(std::string(20'000, '[')), "deeper than 32"));
+  CHECK(contains(refusal("[[1]]", {100, 1}), "deeper than 1"));
+  CHECK(contains(refusal("[1,2,3]", {3, 9}), "limit is 3"));
+  for (const char* text : {"[1,]",    "{\"a\":1,}", "{a:1}",    "[1 2]",     "01",
+                           "1.",      ".5",         "-",        "+1",        "tru",
+                           "nan",     "'a'",        "[\"\t\"]", "[\"\\x\"]", "[\"\\u12g4\"]",
+                           "{\"a\"}", "{\"a\":}",   "[}",       "\"abc",     "[\"\\u-123\"]",
+                           "1e",      "//\n1",      "{,}",      "]"}) {
+    CAPTURE(text);
+    CHECK(contains(refusal(text), "line 1"));
+  }
+}
+
+TEST_CASE("typed members explain themselves") {
+  const Json json = parse_json(
+      R"({"n": 5, "f": 2.5, "i": 3.0, "s": "x", "b": true, "null": null, "neg": -1})", "t");
+  CHECK(get_int(json, "n", 0, 9) == 5);
+  CHECK(get_int(json, "i", 0, 9) == 3);
+  CHECK(get_int(json, "absent", 0, 9, 7) == 7);
+  CHECK(get_int(json, "null", 0, 9, 7) == 7);
+  CHECK(get_number(json, "n", 0, 9) == 5);
+  CHECK(get_bool(json, "b"));
+  CHECK(get_string(json, "s") == "x");
+  CHECK(find(json, "null") != nullptr);
+  CHECK(find_value(json, "null") == nullptr);
+  CHECK_THROWS_WITH(get_int(json, "f", 0, 9),
+                    "key 'f': found the number 2.5, expected an integer from 0 to 9");
+  CHECK_THROWS_WITH(get_int(json, "neg", 0, 9),
+                    "key 'neg': found the number -1, expected an integer from 0 to 9");
+  CHECK_THROWS_WITH(get_int(json, "absent", 0, 9),
+                    "key 'absent': found nothing, expected an integer from 0 to 9");
+  CHECK_THROWS_AS(get_string(json, "n"), Error);
+  CHECK_THROWS_AS(get_bool(json, "n"), Error);
+  CHECK_THROWS_AS(get_number(json, "s", 0, 1), Error);
+}
+
+}  // namespace
+}  // namespace lumen::io

@@ -1,0 +1,116 @@
+#include "lib/io/mapped_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/io/model_files.h"
+#include "lib/io/safetensors.h"
+#include "lib/io/test_files.h"
+
+namespace lumen::io {
+namespace {
+
+ErrorKind kind_of_map(const std::string& path) {
+  try {
+    map_file(path);
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()).find('\n') == std::string::npos);
+    return error.kind();
+  }
+  return ErrorKind::kInternal;
+}
+
+TEST_CASE("a file is mapped and outlives its name") {
+  const std::string path = testing::temporary_directory() + "/file";
+  std::ofstream(path) << "hello";
+  const auto buffer = map_file(path);
+  ::unlink(path.c_str());
+  REQUIRE(buffer->bytes == 5);
+  CHECK_FALSE(buffer->writable);
+  CHECK(std::memcmp(buffer->data, "hello", 5) == 0);
+}
+
+TEST_CASE("what is no regular file is refused without waiting") {
+  const std::string directory = testing::temporary_directory();
+  const std::string fifo = directory + "/fifo", loop = directory + "/loop";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  REQUIRE(::symlink("loop", loop.c_str()) == 0);
+  for (const std::string& path :
+       {directory, fifo, loop, directory + "/absent", directory + "/fifo/x",
+        std::string("/dev/zero"), std::string("/dev/null"), std::string(5000, 'x'),
+        std::string("")}) {
+    CAPTURE(path);
+    CHECK(kind_of_map(path) == ErrorKind::kMissing);
+    CHECK_THROWS_AS(read_file(path, 10), Error);
+    CHECK_FALSE(is_regular_file(path));
+  }
+  std::ofstream(directory + "/empty");
+  CHECK(kind_of_map(directory + "/empty") == ErrorKind::kMalformed);
+  CHECK(read_file(directory + "/empty", 10).empty());
+}
+
+TEST_CASE("read_file reads all, within its limit") {
+  const std::string path = testing::temporary_directory() + "/file";
+  std::ofstream(path) << "12345";
+  CHECK(read_file(path, 5) == "12345");
+  CHECK_THROWS_AS(read_file(path, 4), Error);
+}
+
+TEST_CASE("a path is printed without escape sequences") {
+  CHECK(place_of("a/b.gguf") == "a/b.gguf");
+  CHECK(place_of("\x1b[2J").find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("what is no model says what it is") {
+  const std::string path = testing::temporary_directory() + "/model.bin";
+  const auto refusal = [&](const std::string& content, ErrorKind kind) {
+    std::ofstream(path, std::ios::binary) << content;
+    try {
+      open_model(path);
+    } catch (const Error& error) {
+      CHECK(error.kind() == kind);
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  CHECK(has(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 1\n",
+                    ErrorKind::kMalformed),
+            "git lfs pull"));
+  CHECK(has(refusal("\n <!DOCTYPE html>", ErrorKind::kMalformed), "HTML"));
+  CHECK(has(refusal("PK\x03\x04zip", ErrorKind::kUnsupported), "zip"));
+  CHECK(has(refusal("\x80\x02}q", ErrorKind::kUnsupported), "pickle"));
+  CHECK(has(refusal(std::string("\x10\0\0\0\0\0\0\0{}", 10), ErrorKind::kUnsupported),
+            "safetensors"));
+  CHECK(has(refusal(std::string(100, 'x'), ErrorKind::kMalformed), "not a model file"));
+  CHECK(has(refusal("x", ErrorKind::kMalformed), "bytes needed"));
+  CHECK(has(refusal("", ErrorKind::kMalformed), "empty"));
+}
+
+TEST_CASE("numbers that look like a pickle are not taken for one") {
+  const std::string directory = testing::temporary_directory();
+  // A safetensors header of 0x0480 bytes.
+  std::string header = R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})";
+  header.resize(0x0480, ' ');
+  CHECK(parse_safetensors(buffer_of(safetensors_file(header, 1)), "t")->tensors.size() == 1);
+  // A llama2.c model of dim 640 = 0x0280: embedding, norms, attention, feed-forward, final norm
+  // and rotary tables, all zero in a file with holes.
+  const std::string path = directory + "/model.bin";
+  std::string fields;
+  for (const int32_t field : {640, 64, 1, 10, 10, 5, 4}) append_raw(fields, field);
+  std::ofstream(path, std::ios::binary) << fields;
+  const int64_t elements = 5 * 640 + 2 * 640 + 4 * 640 * 640 + 3 * 640 * 64 + 640 + 4 * 64;
+  REQUIRE(::truncate(path.c_str(), 28 + 4 * elements) == 0);
+  CHECK(open_model(path).config["hidden_size"] == 640);
+}
+
+}  // namespace
+}  // namespace lumen::io

@@ -1,0 +1,241 @@
+// Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
+#include <dirent.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/model_formats.h"
+#include "lib/io/safetensors.h"
+
+namespace lumen::io {
+namespace {
+
+std::string in_directory(const std::string& directory, std::string_view file) {
+  return str(directory, directory.ends_with('/') ? "" : "/", file);
+}
+
+std::vector<std::string> list_files(const std::string& directory) {
+  std::vector<std::string> names;
+  DIR* const handle = ::opendir(directory.c_str());
+  if (handle == nullptr) {
+    fail(ErrorKind::kMissing, place_of(directory), ": the directory cannot be read");
+  }
+  while (const dirent* entry = ::readdir(handle)) names.emplace_back(entry->d_name);
+  ::closedir(handle);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The GGUF file of a directory that has one, or the first of one split model; "" otherwise.
+std::string only_gguf(const std::string& directory) {
+  std::vector<std::string> found;
+  for (const std::string& file : list_files(directory)) {
+    if (!file.ends_with(".gguf")) continue;
+    const bool later_part = file.size() > 20 &&
+                            file.find("-of-", file.size() - 14) != std::string::npos &&
+                            file.find("-00001-of-") == std::string::npos;
+    if (!later_part) found.push_back(file);
+  }
+  return found.size() == 1 ? in_directory(directory, found[0]) : "";
+}
+
+Json read_optional(const std::string& path) {
+  return is_regular_file(path) ? read_json(path) : Json::object();
+}
+
+// Renames `from` to `to` unless `to` is there.
+void rename_key(Json& object, const char* from, const char* to) {
+  if (const Json* value = find(object, from); value != nullptr && find(object, to) == nullptr) {
+    object[to] = *value;
+  }
+}
+
+// Newer transformers nest rotary settings: {"rope_theta": …, "rope_type": …, "factor": …, …}.
+void flatten_rope_parameters(Json& config) {
+  const Json* nested = find_value(config, "rope_parameters");
+  if (nested == nullptr || !nested->is_object()) return;
+  Json scaling = *nested;
+  if (const Json* theta = find_value(scaling, "rope_theta")) {
+    if (find_value(config, "rope_theta") == nullptr) config["rope_theta"] = Json(*theta);
+    scaling.erase("rope_theta");
+  }
+  if (find_value(config, "rope_scaling") == nullptr) config["rope_scaling"] = scaling;
+}
+
+void normalize_rope(Json& config) {
+  flatten_rope_parameters(config);
+  const Json* found = find_value(config, "rope_scaling");
+  if (found == nullptr || !found->is_object()) return;
+  Json scaling = *found;
+  rename_key(scaling, "type", "rope_type");
+  if (find(scaling, "rope_type") == nullptr) return;
+  // "default" means no scaling.
+  config["rope_scaling"] = scaling["rope_type"] == "default" ? Json(nullptr) : scaling;
+}
+
+void set_default(Json& config, const char* key, Json value) {
+  if (find_value(config, key) == nullptr) config[key] = std::move(value);
+}
+
+// Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
+// transformers classes.
+void normalize_config(Json& config, bool has_head) {
+  const std::string type = get_string(config, "model_type");
+  rename_key(config, "dtype", "torch_dtype");
+  normalize_rope(config);
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
+  set_default(config, "num_key_value_heads", heads);
+  set_default(config, "head_dim", std::max<int64_t>(1, dim / heads));
+  set_default(config, "rms_norm_eps", 1e-6);
+  set_default(config, "rope_theta", 10000.0);
+  set_default(config, "tie_word_embeddings", !has_head);
+  set_default(config, "max_position_embeddings", 2048);
+  config["rope_interleaved"] = false;
+  // Qwen2 and Qwen3 give a window but use it only if told to.
+  const bool windowed = get_bool(config, "use_sliding_window", !type.starts_with("qwen"));
+  if (!windowed && find(config, "sliding_window") != nullptr) config["sliding_window"] = nullptr;
+}
+
+std::shared_ptr<const SafetensorsFile> open_weights(const std::string& directory) {
+  const std::string single = in_directory(directory, "model.safetensors");
+  const std::string index = in_directory(directory, "model.safetensors.index.json");
+  if (is_regular_file(single)) return read_safetensors(single);
+  if (is_regular_file(index)) return read_safetensors_index(index);
+  for (const std::string& file : list_files(directory)) {
+    if (file.ends_with(".bin") || file.ends_with(".pth") || file.ends_with(".pt")) {
+      fail(ErrorKind::kUnsupported, place_of(directory), ": the weights are PyTorch pickles (",
+           quoted(file), "), which can run code when read; download the model's safetensors or ",
+           "convert it with save_pretrained(…, safe_serialization=True)");
+    }
+    if (file == "adapter_model.safetensors") {
+      fail(ErrorKind::kUnsupported, place_of(directory),
+           ": this is a LoRA adapter, not a whole model: merge it into its base model first");
+    }
+  }
+  fail(ErrorKind::kMissing, place_of(directory),
+       ": no model.safetensors and no model.safetensors.index.json");
+}
+
+// Base models saved without their head lack the prefix "model.".
+std::string full_name(const std::string& name, bool prefixed) {
+  return prefixed || name == "lm_head.weight" ? name : "model." + name;
+}
+
+void collect_tensors(const SafetensorsFile& file, ModelFiles& model) {
+  const bool prefixed =
+      std::none_of(file.tensors.begin(), file.tensors.end(),
+                   [](const SafetensorsTensor& t) { return t.name == "embed_tokens.weight"; });
+  for (const SafetensorsTensor& tensor : file.tensors) {
+    const auto [at, is_new] =
+        model.tensors.emplace(full_name(tensor.name, prefixed), file.array(tensor));
+    if (!is_new) {
+      fail(ErrorKind::kMalformed, place_of(file.path), ": tensor ", quoted(at->first),
+           " is in several shards");
+    }
+  }
+}
+
+std::string find_tokenizer(const std::string& directory) {
+  for (const char* file :
+       {"tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt"}) {
+    const std::string path = in_directory(directory, file);
+    if (is_regular_file(path)) return path;
+  }
+  return "";
+}
+
+// chat_template.jinja, with chat_templates beside it in additional_chat_templates/*.jinja; else the
+// key chat_template of tokenizer_config.json: a string, or an array of {name, template}.
+void collect_templates(const std::string& directory, ModelFiles& model) {
+  const std::string file = in_directory(directory, "chat_template.jinja");
+  if (is_regular_file(file)) {
+    model.chat_templates["default"] = read_file(file, limits::kTemplateBytes);
+    const std::string more = in_directory(directory, "additional_chat_templates");
+    if (!is_directory(more)) return;
+    for (const std::string& name : list_files(more)) {
+      if (!name.ends_with(".jinja")) continue;
+      model.chat_templates[name.substr(0, name.size() - 6)] =
+          read_file(in_directory(more, name), limits::kTemplateBytes);
+    }
+    return;
+  }
+  const Json* value = find_value(model.tokenizer_config, "chat_template");
+  if (value == nullptr) return;
+  with_context(place_of(in_directory(directory, "tokenizer_config.json")), [&] {
+    if (value->is_string()) {
+      model.chat_templates["default"] = value->get<std::string>();
+    } else if (value->is_array()) {
+      for (const Json& entry : *value) {
+        model.chat_templates[get_string(entry, "name")] = get_string(entry, "template");
+      }
+    } else {
+      fail(ErrorKind::kMalformed, "key 'chat_template': found ", describe(value),
+           ", expected a string or an array");
+    }
+  });
+}
+
+void collect_end_tokens(const std::string& directory, ModelFiles& model) {
+  const Json* generation = find_value(model.generation_config, "eos_token_id");
+  const Json* config = find_value(model.config, "eos_token_id");
+  const char* file = generation != nullptr ? "generation_config.json" : "config.json";
+  if (generation == nullptr && config == nullptr) return;
+  with_context(place_of(in_directory(directory, file)), [&] {
+    add_end_tokens(generation != nullptr ? *generation : *config, str(file, " eos_token_id"),
+                   model.end_tokens);
+  });
+}
+
+}  // namespace
+
+void add_end_token(int64_t id, const std::string& source, std::vector<EndToken>& tokens) {
+  for (const EndToken& token : tokens) {
+    if (token.id == id) return;
+  }
+  tokens.push_back({static_cast<int32_t>(id), source});
+}
+
+void add_end_tokens(const Json& value, const std::string& source, std::vector<EndToken>& tokens) {
+  const Json list = value.is_array() ? value : Json::array({value});
+  for (const Json& id : list) {
+    if (!id.is_number_integer() || id < 0 || id > static_cast<int64_t>(limits::kVocab)) {
+      fail(ErrorKind::kMalformed, "key 'eos_token_id': found ", describe(&id),
+           ", expected a token id from 0 to ", limits::kVocab);
+    }
+    add_end_token(id.get<int64_t>(), source, tokens);
+  }
+}
+
+ModelFiles open_directory_model(const std::string& directory) {
+  const std::string config_path = in_directory(directory, "config.json");
+  if (!is_regular_file(config_path)) {
+    if (const std::string gguf = only_gguf(directory); !gguf.empty()) return open_gguf_model(gguf);
+    fail(ErrorKind::kMissing, place_of(directory), ": no config.json and no single .gguf file");
+  }
+  ModelFiles model;
+  model.path = directory;
+  model.format = ModelFormat::kHuggingFace;
+  model.config = read_json(config_path);
+  model.generation_config = read_optional(in_directory(directory, "generation_config.json"));
+  model.tokenizer_config = read_optional(in_directory(directory, "tokenizer_config.json"));
+  const auto weights = open_weights(directory);
+  model.file_bytes = weights->file_bytes;
+  collect_tensors(*weights, model);
+  with_context(place_of(config_path), [&] {
+    const std::string type = get_string(model.config, "model_type");
+    with_context(str("model type ", quoted(type)), [&] {
+      normalize_config(model.config, model.tensors.contains("lm_head.weight"));
+      check_config(model.config);
+    });
+  });
+  model.tokenizer_file = find_tokenizer(directory);
+  collect_templates(directory, model);
+  collect_end_tokens(directory, model);
+  return model;
+}
+
+}  // namespace lumen::io

@@ -1,0 +1,78 @@
+// One view of a language model's files, whatever their format.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/io/gguf.h"
+#include "lib/io/json.h"
+#include "lib/tensor/array.h"
+
+namespace lumen::io {
+
+enum class ModelFormat { kGguf, kHuggingFace, kLlama2c };
+// "GGUF", "Hugging Face", "llama2.c".
+std::string_view name(ModelFormat format);
+
+// A token that ends an answer, and the file and key that said so.
+struct EndToken {
+  int32_t id = 0;
+  std::string source;  // "generation_config.json eos_token_id", "tokenizer.ggml.eot_token_id"
+};
+
+// A model in the vocabulary of Hugging Face, from any format. Nothing is computed and no tensor
+// data are read: opening costs the headers only. Whether the tensors fit the config is for the
+// model code to check.
+struct ModelFiles {
+  std::string path;  // as opened: a file or a directory
+  ModelFormat format = ModelFormat::kHuggingFace;
+
+  // config.json with its classic keys. Always there and checked for type and range (limits.h):
+  //   model_type ("llama", "qwen2", "qwen3", … as the file says; Mistral models: "mistral" from
+  //     Hugging Face, "llama" from GGUF), hidden_size, intermediate_size, num_hidden_layers,
+  //   num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, rope_theta, vocab_size,
+  //   max_position_embeddings, tie_word_embeddings (as the tensors tell for GGUF and llama2.c).
+  // There or absent/null: rope_scaling {rope_type: "linear" | "llama3" | "yarn" | …, factor, …},
+  //   sliding_window (absent when the file switches it off), attention_bias, and all other keys.
+  // Translated here: newer files' rope_parameters → rope_theta and rope_scaling, dtype →
+  //   torch_dtype, rope_scaling.type → rope_type.
+  // Added by Lumen: "rope_interleaved": true if the q and k rows are in the order of interleaved
+  //   rotary pairs (GGUF architecture llama, llama2.c), else false.
+  Json config;
+  Json generation_config;  // generation_config.json, or an empty object
+
+  // Hugging Face names, e.g. model.embed_tokens.weight, model.layers.0.self_attn.q_proj.weight,
+  // model.layers.0.self_attn.q_norm.weight, model.norm.weight, lm_head.weight; row-major [out, in];
+  // mapped. GGUF's "rope_freqs.weight" (divisors of the rotary frequencies, [head_dim / 2]) keeps
+  // its name, as do tensors without a Hugging Face counterpart.
+  std::map<std::string, Array> tensors;
+
+  std::shared_ptr<const GgufFile> gguf;  // format kGguf: metadata with the tokenizer
+
+  // tokenizer.json, tokenizer.model, spiece.model, vocab.json (with merges.txt beside it) or
+  // vocab.txt of the directory, in this order; "" if there is none or it is inside the GGUF file.
+  std::string tokenizer_file;
+  Json tokenizer_config;  // tokenizer_config.json, or an empty object
+  // Jinja sources by name; "default" is the one to use unless told otherwise. From
+  // chat_template.jinja, else tokenizer_config.json, else GGUF tokenizer.chat_template[.name].
+  std::map<std::string, std::string> chat_templates;
+  // End tokens without duplicates: generation_config.json's, else config.json's; GGUF's eos, eot
+  // and eom. Ids are ≥ 0; whether they are below the vocabulary's size is checked by the tokenizer.
+  std::vector<EndToken> end_tokens;
+
+  uint64_t file_bytes = 0;  // of all weight files
+};
+
+// Opens a GGUF file (any part of a split one), a Hugging Face directory (config.json and
+// safetensors), a directory with a single GGUF file, or a llama2.c .bin. The format of a file is
+// told by its content, never by its name.
+//
+// Throws Error: kMissing, kMalformed as the readers; kUnsupported for an unknown architecture of a
+// GGUF file (naming it and the supported ones), a tensor type Lumen does not have, a directory with
+// only PyTorch pickles (with advice), or any other recognised but unsupported content.
+ModelFiles open_model(const std::string& path);
+
+}  // namespace lumen::io

@@ -1,0 +1,294 @@
+#include "lib/io/model_files.h"
+
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/io/test_files.h"
+
+namespace lumen::io {
+namespace {
+
+// What every form of stories260K has in common.
+void check_stories(const ModelFiles& model) {
+  CHECK(model.config["model_type"] == "llama");
+  CHECK(model.config["hidden_size"] == 64);
+  CHECK(model.config["intermediate_size"] == 172);
+  CHECK(model.config["num_hidden_layers"] == 5);
+  CHECK(model.config["num_attention_heads"] == 8);
+  CHECK(model.config["num_key_value_heads"] == 4);
+  CHECK(model.config["head_dim"] == 8);
+  CHECK(model.config["vocab_size"] == 512);
+  CHECK(model.config["max_position_embeddings"] == 512);
+  CHECK(model.config["rope_theta"] == 10000.0);
+  CHECK(model.config["rms_norm_eps"].get<double>() == Approx(1e-5));
+  CHECK(model.config["tie_word_embeddings"] == true);
+  CHECK(model.tensors.size() == 47);
+  REQUIRE(model.tensors.contains("model.embed_tokens.weight"));
+  REQUIRE(model.tensors.contains("model.norm.weight"));
+  for (int layer = 0; layer < 5; ++layer) {
+    const auto shape = [&](const std::string& name) {
+      const auto found = model.tensors.find(str("model.layers.", layer, ".", name, ".weight"));
+      REQUIRE(found != model.tensors.end());
+      return found->second.shape();
+    };
+    CHECK(shape("input_layernorm") == Shape{64});
+    CHECK(shape("post_attention_layernorm") == Shape{64});
+    CHECK(shape("self_attn.q_proj") == Shape{64, 64});
+    CHECK(shape("self_attn.k_proj") == Shape{32, 64});
+    CHECK(shape("self_attn.v_proj") == Shape{32, 64});
+    CHECK(shape("self_attn.o_proj") == Shape{64, 64});
+    CHECK(shape("mlp.gate_proj") == Shape{172, 64});
+    CHECK(shape("mlp.up_proj") == Shape{172, 64});
+    CHECK(shape("mlp.down_proj") == Shape{64, 172});
+  }
+  CHECK(model.tensors.at("model.embed_tokens.weight").shape() == Shape{512, 64});
+}
+
+// Largest difference between the same float32 tensor of two models.
+float difference(const ModelFiles& a, const ModelFiles& b, const std::string& name) {
+  const auto x = a.tensors.at(name).as<float>(), y = b.tensors.at(name).as<float>();
+  REQUIRE(x.size() == y.size());
+  float largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::abs(x[i] - y[i]));
+  return largest;
+}
+
+TEST_CASE("every form of stories260K opens as the same model") {
+  LUMEN_SHARED_DATA(models, "models");
+  const ModelFiles hf = open_model(models + "/hf/stories260K");
+  const ModelFiles gguf = open_model(models + "/gguf-derived/stories260K-f32.gguf");
+  const ModelFiles v0 = open_model(models + "/llama2c/stories260K/stories260K.bin");
+  const ModelFiles v1 = open_model(models + "/llama2c/stories260K/checkpoint_v1.bin");
+  for (const ModelFiles* model : {&hf, &gguf, &v0, &v1}) check_stories(*model);
+  CHECK(hf.format == ModelFormat::kHuggingFace);
+  CHECK(gguf.format == ModelFormat::kGguf);
+  CHECK(v0.format == ModelFormat::kLlama2c);
+  CHECK(hf.config["rope_interleaved"] == false);
+  CHECK(gguf.config["rope_interleaved"] == true);
+  CHECK(v0.config["rope_interleaved"] == true);
+  // The same weights; only q and k differ in row order between the two rotary layouts.
+  for (const auto& [name, array] : hf.tensors) {
+    CAPTURE(name);
+    CHECK(difference(v0, v1, name) == 0);
+    CHECK(difference(v0, gguf, name) == 0);
+    const bool rotary =
+        name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos;
+    if (!rotary) CHECK(difference(v0, hf, name) == 0);
+  }
+  CHECK(gguf.gguf != nullptr);
+  CHECK(gguf.chat_templates.contains("default"));
+  REQUIRE(gguf.end_tokens.size() == 1);
+  CHECK(gguf.end_tokens[0].id == 2);
+  CHECK(gguf.end_tokens[0].source == "tokenizer.ggml.eos_token_id");
+  REQUIRE(hf.end_tokens.size() == 1);
+  CHECK(hf.end_tokens[0].source == "generation_config.json eos_token_id");
+  CHECK(hf.tokenizer_file == models + "/hf/stories260K/tokenizer.json");
+}
+
+TEST_CASE("sharded, quantised and other shared models open") {
+  LUMEN_SHARED_DATA(models, "models");
+  const ModelFiles sharded = open_model(models + "/hf/stories260K-bf16-sharded");
+  check_stories(sharded);
+  CHECK(sharded.tensors.at("model.norm.weight").dtype() == DType::kBF16);
+  for (const char* type : {"bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"}) {
+    check_stories(open_model(str(models, "/gguf-derived/stories260K-", type, ".gguf")));
+  }
+  for (const char* type : {"q3_k_m", "q4_0", "q4_k_m", "q6_k", "q8_0"}) {
+    const auto model = open_model(str(models, "/synthetic/llama-256/model-", type, ".gguf"));
+    CHECK(model.tensors.size() == 20);
+  }
+  CHECK(open_model(models + "/synthetic/llama-256").tensors.size() == 20);
+  for (const char* name : {"babyllama-tok105", "babyllama-tok105-f16"}) {
+    CHECK(open_model(str(models, "/hf/", name)).config["vocab_size"] == 105);
+  }
+  const auto baby = open_model(models + "/llama2c/babyllama-tok105/model5000.bin");
+  CHECK(baby.config["vocab_size"] == 105);
+  const auto tiny = open_model(models + "/gguf/llama-2-tiny-random.gguf");
+  CHECK(tiny.config["tie_word_embeddings"] == false);
+  CHECK(tiny.config["vocab_size"] == 32000);
+}
+
+TEST_CASE("rope scaling of Llama 3 arrives from both formats") {
+  LUMEN_SHARED_DATA(directory, "models/synthetic/llama3-rope");
+  const ModelFiles hf = open_model(directory);
+  CHECK(hf.config["rope_scaling"]["rope_type"] == "llama3");
+  CHECK(hf.tensors.contains("lm_head.weight"));
+  const ModelFiles gguf = open_model(directory + "/model-f32.gguf");
+  CHECK(gguf.config["rope_scaling"].is_null());
+  CHECK(gguf.tensors.at("rope_freqs.weight").shape() == Shape{16});
+  CHECK(gguf.config["tie_word_embeddings"] == false);
+}
+
+TEST_CASE("tensor types Lumen lacks are named") {
+  LUMEN_SHARED_DATA(path, "models/synthetic/llama-256/model-iq4_xs.gguf");
+  try {
+    open_model(path);
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kUnsupported);
+    CHECK(std::string(error.what()).find("IQ4_XS") != std::string::npos);
+  }
+}
+
+// A directory with config.json, a safetensors file with `tensors` (each [2] of U8), and `files`.
+std::string make_directory(const std::string& config, const std::vector<std::string>& tensors,
+                           const std::map<std::string, std::string>& files = {}) {
+  const std::string directory = testing::temporary_directory();
+  const auto write = [&](const std::string& name, const std::string& content) {
+    std::ofstream(directory + "/" + name, std::ios::binary) << content;
+  };
+  std::string header = "{";
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    header += str(i > 0 ? "," : "", "\"", tensors[i], "\":{\"dtype\":\"U8\",\"shape\":[2],",
+                  "\"data_offsets\":[", 2 * i, ",", 2 * i + 2, "]}");
+  }
+  write("model.safetensors", safetensors_file(header + "}", 2 * tensors.size()));
+  write("config.json", config);
+  for (const auto& [name, content] : files) write(name, content);
+  return directory;
+}
+
+const std::string kSizes =
+    R"("hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 1,
+       "num_attention_heads": 4, "vocab_size": 10)";
+
+TEST_CASE("newer and older spellings of a config become the classic one") {
+  const auto config = [](const std::string& more) {
+    return open_model(make_directory(str("{\"model_type\": ", more, ", ", kSizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json plain = config(R"("llama")");
+  CHECK(plain["num_key_value_heads"] == 4);
+  CHECK(plain["head_dim"] == 16);
+  CHECK(plain["rope_theta"] == 10000.0);
+  CHECK(plain["tie_word_embeddings"] == true);
+  CHECK(plain["rope_interleaved"] == false);
+  const Json newer = config(R"("llama", "dtype": "bfloat16", "rope_parameters": {"rope_theta": 5e5,
+      "rope_type": "llama3", "factor": 8.0})");
+  CHECK(newer["torch_dtype"] == "bfloat16");
+  CHECK(newer["rope_theta"] == 5e5);
+  CHECK(newer["rope_scaling"]["rope_type"] == "llama3");
+  CHECK(newer["rope_scaling"]["factor"] == 8.0);
+  CHECK_FALSE(newer["rope_scaling"].contains("rope_theta"));
+  const Json normal =
+      config(R"("llama", "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"})");
+  CHECK(normal["rope_theta"] == 1e6);
+  CHECK(normal["rope_scaling"].is_null());
+  const Json older = config(R"("llama", "rope_scaling": {"type": "linear", "factor": 2.0})");
+  CHECK(older["rope_scaling"]["rope_type"] == "linear");
+  CHECK(config(R"("mistral", "sliding_window": 4096)")["sliding_window"] == 4096);
+  CHECK(config(R"("qwen2", "sliding_window": 4096)")["sliding_window"].is_null());
+  CHECK(
+      config(R"("qwen2", "sliding_window": 4096, "use_sliding_window": true)")["sliding_window"] ==
+      4096);
+}
+
+TEST_CASE("a base model's tensors get their prefix") {
+  const std::string config = str("{\"model_type\": \"llama\", ", kSizes, "}");
+  const ModelFiles model = open_model(make_directory(
+      config, {"embed_tokens.weight", "layers.0.mlp.up_proj.weight", "lm_head.weight"}));
+  CHECK(model.tensors.contains("model.embed_tokens.weight"));
+  CHECK(model.tensors.contains("model.layers.0.mlp.up_proj.weight"));
+  CHECK(model.tensors.contains("lm_head.weight"));
+  CHECK(model.config["tie_word_embeddings"] == false);
+}
+
+TEST_CASE("chat templates and end tokens come from the file that wins") {
+  const std::string config = str("{\"model_type\": \"llama\", \"eos_token_id\": 7, ", kSizes, "}");
+  const std::vector<std::string> tensors = {"lm_head.weight"};
+  const ModelFiles one = open_model(make_directory(
+      config, tensors, {{"tokenizer_config.json", R"({"chat_template": "from config"})"}}));
+  CHECK(one.chat_templates.at("default") == "from config");
+  REQUIRE(one.end_tokens.size() == 1);
+  CHECK(one.end_tokens[0].id == 7);
+  CHECK(one.end_tokens[0].source == "config.json eos_token_id");
+  CHECK(one.tokenizer_file.empty());
+  const ModelFiles two =
+      open_model(make_directory(config, tensors,
+                                {{"chat_template.jinja", "from file"},
+                                 {"tokenizer_config.json", R"({"chat_template": "from config"})"},
+                                 {"generation_config.json", R"({"eos_token_id": [3, 4, 3]})"},
+                                 {"tokenizer.model", "x"}}));
+  CHECK(two.chat_templates.at("default") == "from file");
+  REQUIRE(two.end_tokens.size() == 2);
+  CHECK(two.end_tokens[1].id == 4);
+  CHECK(two.tokenizer_file.ends_with("/tokenizer.model"));
+  const ModelFiles named = open_model(make_directory(
+      config, tensors,
+      {{"tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "a"},
+                                     {"name": "tool_use", "template": "b"}]})"}}));
+  CHECK(named.chat_templates.size() == 2);
+  CHECK(named.chat_templates.at("tool_use") == "b");
+}
+
+TEST_CASE("a directory with one GGUF file opens as that file") {
+  const std::string directory = testing::temporary_directory();
+  std::ofstream(directory + "/m.gguf", std::ios::binary) << tiny_llama_gguf().finish();
+  CHECK(open_model(directory).format == ModelFormat::kGguf);
+  std::ofstream(directory + "/n.gguf", std::ios::binary) << tiny_llama_gguf().finish();
+  CHECK_THROWS_AS(open_model(directory), Error);
+}
+
+TEST_CASE("GGUF keys become the config of Hugging Face") {
+  const auto open = [](const GgufBuilder& builder) {
+    const std::string path = testing::temporary_directory() + "/m.gguf";
+    std::ofstream(path, std::ios::binary) << builder.finish();
+    return open_model(path);
+  };
+  GgufBuilder builder;
+  builder.key("general.architecture", "qwen3")
+      .u32("qwen3.context_length", 16)
+      .u32("qwen3.embedding_length", 32)
+      .u32("qwen3.block_count", 1)
+      .u32("qwen3.feed_forward_length", 64)
+      .u32("qwen3.attention.head_count", 2)
+      .u32("qwen3.attention.head_count_kv", 1)
+      .u32("qwen3.attention.key_length", 64)
+      .u32("qwen3.attention.value_length", 64)
+      .key<float>("qwen3.attention.layer_norm_rms_epsilon", 6, 1e-6f)
+      .key<float>("qwen3.rope.freq_base", 6, 1e6f)
+      .key("qwen3.rope.scaling.type", "yarn")
+      .key<float>("qwen3.rope.scaling.factor", 6, 4.0f)
+      .u32("qwen3.rope.scaling.original_context_length", 8)
+      .u32("tokenizer.ggml.eos_token_id", 1)
+      .u32("tokenizer.ggml.eot_token_id", 2)
+      .key("tokenizer.chat_template", "a")
+      .key("tokenizer.chat_template.tool_use", "b")
+      .tensor("token_embd.weight", {32, 3}, 0, 384)
+      .tensor("blk.0.attn_q_norm.weight", {64}, 0, 256)
+      .tensor("blk.0.attn_q.bias", {64}, 0, 256);
+  const ModelFiles model = open(builder);
+  CHECK(model.config["model_type"] == "qwen3");
+  CHECK(model.config["rope_interleaved"] == false);
+  CHECK(model.config["head_dim"] == 64);
+  CHECK(model.config["rope_theta"] == 1e6);
+  CHECK(model.config["rope_scaling"]["rope_type"] == "yarn");
+  CHECK(model.config["rope_scaling"]["factor"] == 4.0);
+  CHECK(model.config["rope_scaling"]["original_max_position_embeddings"] == 8);
+  CHECK(model.config["vocab_size"] == 3);
+  CHECK(model.config["attention_bias"] == true);
+  CHECK(model.tensors.contains("model.layers.0.self_attn.q_norm.weight"));
+  CHECK(model.tensors.contains("model.layers.0.self_attn.q_proj.bias"));
+  CHECK(model.chat_templates.at("tool_use") == "b");
+  REQUIRE(model.end_tokens.size() == 2);
+  CHECK(model.end_tokens[1].source == "tokenizer.ggml.eot_token_id");
+  GgufBuilder other;
+  other.key("general.architecture", "mamba");
+  try {
+    open(other);
+    FAIL("accepted");
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    CHECK(error.kind() == ErrorKind::kUnsupported);
+    CHECK(message.find("'mamba' is not supported; supported are llama, qwen2, qwen3") !=
+          std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lumen::io

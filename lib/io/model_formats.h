@@ -1,0 +1,22 @@
+// What open_model is made of: one function per format. For this room only.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lib/io/model_files.h"
+
+namespace lumen::io {
+
+ModelFiles open_gguf_model(const std::string& path);
+ModelFiles open_directory_model(const std::string& directory);
+ModelFiles open_llama2c_model(const std::string& path, std::shared_ptr<const Buffer> buffer);
+
+// Checks the keys of a config that every format promises, for type and range.
+void check_config(const Json& config);
+
+// Adds the end tokens of `value`, an id or an array of ids, unless they are there already.
+void add_end_tokens(const Json& value, const std::string& source, std::vector<EndToken>& tokens);
+void add_end_token(int64_t id, const std::string& source, std::vector<EndToken>& tokens);
+
+}  // namespace lumen::io

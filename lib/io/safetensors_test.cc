@@ -1,0 +1,131 @@
+#include "lib/io/safetensors.h"
+
+#include <fstream>
+#include <string>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/io/test_clock.h"
+#include "lib/io/test_files.h"
+
+namespace lumen::io {
+namespace {
+
+std::string refusal(const std::string& header, size_t data_bytes) {
+  try {
+    parse_safetensors(buffer_of(safetensors_file(header, data_bytes)), "t.safetensors");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kMalformed);
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("safetensors values, also at odd offsets") {
+  LUMEN_SHARED_DATA(path, "formats/bad-safetensors/a09_odd_alignment.safetensors");
+  const auto file = read_safetensors(path);
+  REQUIRE(file->tensors.size() == 2);
+  for (const auto& tensor : file->tensors) {
+    if (tensor.name != "a") continue;
+    const Array array = file->array(tensor);
+    CHECK(array.as<double>()[0] == 2.5);
+    return;
+  }
+  FAIL("no tensor 'a'");
+}
+
+TEST_CASE("safetensors of every type") {
+  LUMEN_SHARED_DATA(path, "formats/bad-safetensors/a11_every_dtype.safetensors");
+  const auto file = read_safetensors(path);
+  for (const auto& tensor : file->tensors) {
+    CAPTURE(tensor.type);
+    if (tensor.type == "BF16") {
+      const Array array = file->array(tensor);
+      CHECK(to_float(array.as<bf16>()[2]) == -123.5f);
+    }
+    if (!tensor.dtype) CHECK_THROWS_AS(file->array(tensor), Error);
+  }
+}
+
+TEST_CASE("safetensors that are refused") {
+  CHECK(refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 8) ==
+        "accepted");
+  CHECK(refusal(R"({"a": {"dtype": "F32", "shape": [0, 3], "data_offsets": [0, 0]}})", 0) ==
+        "accepted");
+  CHECK(contains(refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 9),
+                 "the file has"));
+  CHECK(contains(refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}})", 8),
+                 "needs 8 bytes"));
+  CHECK(contains(refusal(R"({"a": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}})", 8),
+                 "expected an integer"));
+  CHECK(contains(refusal(R"({"a": {"dtype": "F32", "shape": [4611686018427387904, 4, 0],
+                              "data_offsets": [0, 0]}})",
+                         0),
+                 "64 bits"));
+  CHECK(contains(refusal(R"({"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 0]}})", 0),
+                 "whole number"));
+  CHECK(contains(refusal(R"({"a": 1})", 0), "expected an object"));
+  CHECK(contains(refusal("[]", 0), "expected an object"));
+  CHECK(contains(refusal(R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+                             "a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})",
+                         2),
+                 "twice"));
+}
+
+TEST_CASE("40,000 safetensors tensors open fast") {
+  std::string header = "{";
+  for (int i = 0; i < 40'000; ++i) {
+    header += str(i > 0 ? "," : "", "\"model.layers.", i,
+                  ".weight\":{\"dtype\":\"F32\",\"shape\":[2,1],\"data_offsets\":[", i * 8, ",",
+                  i * 8 + 8, "]}");
+  }
+  const auto buffer = buffer_of(safetensors_file(header + "}", 320'000));
+  const double time =
+      milliseconds([&] { CHECK(parse_safetensors(buffer, "t")->tensors.size() == 40'000); });
+  INFO(str("40,000 safetensors tensors: ", fixed(time, 1), " ms"));
+#ifdef __OPTIMIZE__
+  CHECK(time < 40);
+#endif
+}
+
+TEST_CASE("shards must be beside their index and hold what it says") {
+  const std::string directory = testing::temporary_directory();
+  const auto write = [&](const std::string& name, const std::string& content) {
+    std::ofstream(directory + "/" + name, std::ios::binary) << content;
+  };
+  const auto shard = [](const std::string& tensor) {
+    return safetensors_file(
+        str("{\"", tensor, "\": {\"dtype\": \"U8\", \"shape\": [3], \"data_offsets\": [0, 3]}}"),
+        3);
+  };
+  const std::string index = directory + "/model.safetensors.index.json";
+  const auto refused = [&](const std::string& map) {
+    write("model.safetensors.index.json", str("{\"weight_map\": ", map, "}"));
+    try {
+      read_safetensors_index(index);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  write("1.safetensors", shard("a"));
+  write("2.safetensors", shard("b"));
+  CHECK(refused(R"({"a": "1.safetensors", "b": "2.safetensors"})") == "accepted");
+  CHECK(contains(refused(R"({"a": "1.safetensors"})"), "accepted"));
+  CHECK(contains(refused(R"({"a": "../1.safetensors"})"), "plain file name"));
+  CHECK(contains(refused(R"({"a": "/etc/passwd"})"), "plain file name"));
+  CHECK(contains(refused(R"({"a": ".."})"), "plain file name"));
+  CHECK(contains(refused(R"({"a": 1})"), "expected a file name"));
+  CHECK(contains(refused(R"({"a": "3.safetensors"})"), "no such file"));
+  CHECK(contains(refused(R"({"b": "1.safetensors"})"), "not in the index"));
+  CHECK(contains(refused(R"({"a": "2.safetensors", "b": "1.safetensors"})"), "is mapped to"));
+  CHECK(contains(refused(R"({"a": "1.safetensors", "c": "1.safetensors"})"), "missing"));
+  CHECK(contains(refused(R"({"a": "model.safetensors.index.json"})"), "header of"));
+}
+
+}  // namespace
+}  // namespace lumen::io

@@ -1,0 +1,303 @@
+#include "lib/kernels/attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/every_target.h"
+#include "lib/kernels/reference.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+std::vector<float> normals(Philox& random, int64_t n) {
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& v : values) v = static_cast<float>(random.normal());
+  return values;
+}
+
+// Queries, keys and values of one call. Keys and values are stored in `dtype` with the layout
+// [batch, kv_heads, capacity, head_dim]; k_values and v_values hold what the stored bytes mean.
+struct Problem {
+  int64_t batch, tokens, heads, kv_heads, head_dim, start;
+  bool causal = true;
+  int64_t window = 0;
+  DType dtype = DType::kF32;
+
+  int64_t positions = 0, capacity = 0;
+  std::vector<float> q = {}, k_values = {}, v_values = {};
+  std::vector<std::byte> k = {}, v = {};
+
+  std::vector<std::byte> store(std::vector<float>& values) const {
+    const auto n = static_cast<int64_t>(values.size());
+    std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(dtype, n)));
+    from_float(dtype, values.data(), bytes.data(), n);
+    to_float(dtype, bytes.data(), values.data(), n);
+    return bytes;
+  }
+
+  void fill(Philox& random) {
+    positions = start + tokens;
+    capacity = positions + 3;
+    q = normals(random, batch * tokens * heads * head_dim);
+    k_values = normals(random, batch * kv_heads * capacity * head_dim);
+    v_values = normals(random, batch * kv_heads * capacity * head_dim);
+    k = store(k_values);
+    v = store(v_values);
+  }
+
+  AttentionArgs args(std::vector<float>& out) const {
+    const int64_t row = row_bytes(dtype, head_dim);
+    const KvView view{nullptr, dtype, kv_heads * capacity * row, capacity * row, row};
+    out.assign(q.size(), -77.0f);
+    AttentionArgs args{batch,
+                       tokens,
+                       heads,
+                       kv_heads,
+                       head_dim,
+                       positions,
+                       start,
+                       causal,
+                       window,
+                       1 / std::sqrt(static_cast<float>(head_dim)),
+                       q.data(),
+                       tokens * heads * head_dim,
+                       heads * head_dim,
+                       head_dim,
+                       view,
+                       view,
+                       out.data(),
+                       nullptr};
+    args.k.data = k.data();
+    args.v.data = v.data();
+    return args;
+  }
+
+  std::vector<float> run(int threads) const {
+    ThreadPool pool(threads);
+    std::vector<float> out;
+    AttentionArgs call = args(out);
+    // Garbage in the workspace must not matter; exactly as many bytes as asked for.
+    std::vector<std::byte> workspace(attention_workspace_bytes(tokens, heads, head_dim, threads),
+                                     std::byte{0xFF});
+    call.workspace = workspace.data();
+    attention(pool, call);
+    return out;
+  }
+
+  std::vector<double> expected() const {
+    std::vector<double> out;
+    const int64_t group = heads / kv_heads;
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t h = 0; h < heads; ++h) {
+          const int64_t at = (b * kv_heads + h / group) * capacity * head_dim;
+          const auto row = reference::attention(
+              &q[static_cast<size_t>(((b * tokens + t) * heads + h) * head_dim)],
+              &k_values[size_t(at)], &v_values[size_t(at)], positions, head_dim,
+              1 / std::sqrt(double(head_dim)), [&](int64_t p) {
+                return !causal || (p <= start + t && (window == 0 || p > start + t - window));
+              });
+          out.insert(out.end(), row.begin(), row.end());
+        }
+      }
+    }
+    return out;
+  }
+
+  std::string describe() const {
+    return "batch " + std::to_string(batch) + " tokens " + std::to_string(tokens) + " heads " +
+           std::to_string(heads) + "/" + std::to_string(kv_heads) + " head_dim " +
+           std::to_string(head_dim) + " start " + std::to_string(start) + " causal " +
+           std::to_string(causal) + " window " + std::to_string(window) + " " +
+           std::string(name(dtype));
+  }
+};
+
+double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::fabs(a[i] - b[i]);
+    if (!(difference <= worst)) worst = difference;  // NaN counts
+  }
+  return worst;
+}
+
+void check(Problem problem) {
+  Philox random(7);
+  problem.fill(random);
+  const std::vector<double> expected = problem.expected();
+  on_every_target([&] {
+    INFO(problem.describe());
+    const std::vector<float> one = problem.run(1);
+    REQUIRE(largest_difference(one, expected) < 1e-5);
+    for (int threads : {2, 3}) {
+      const std::vector<float> more = problem.run(threads);
+      REQUIRE(std::memcmp(one.data(), more.data(), one.size() * sizeof(float)) == 0);
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("attention decodes one token") {
+  for (int64_t group : {1, 3, 4, 7, 8}) {
+    check(
+        {.batch = 1, .tokens = 1, .heads = 2 * group, .kv_heads = 2, .head_dim = 64, .start = 99});
+  }
+  for (int64_t head_dim : {8, 20, 24, 33, 48, 72, 80, 96, 128}) {
+    check({.batch = 2, .tokens = 1, .heads = 4, .kv_heads = 2, .head_dim = head_dim, .start = 66});
+  }
+  for (int64_t start : {0, 1, 3, 62, 63, 64, 255, 256, 700, 5000}) {
+    check({.batch = 2, .tokens = 1, .heads = 3, .kv_heads = 1, .head_dim = 32, .start = start});
+  }
+}
+
+TEST_CASE("attention reads prompts of many tokens") {
+  for (int64_t group : {1, 3, 4, 7, 8}) {
+    check(
+        {.batch = 1, .tokens = 37, .heads = 2 * group, .kv_heads = 2, .head_dim = 16, .start = 5});
+  }
+  for (int64_t head_dim : {8, 20, 24, 33, 48, 72, 80, 96, 128}) {
+    check({.batch = 2, .tokens = 19, .heads = 2, .kv_heads = 1, .head_dim = head_dim, .start = 0});
+  }
+  for (int64_t tokens : {2, 3, 16, 63, 64, 65, 130}) {
+    check({.batch = 1, .tokens = tokens, .heads = 2, .kv_heads = 2, .head_dim = 16, .start = 70});
+  }
+}
+
+TEST_CASE("attention keeps to its window") {
+  for (int64_t window : {1, 2, 5, 64, 65, 100, 1000}) {
+    check({.batch = 1,
+           .tokens = 1,
+           .heads = 4,
+           .kv_heads = 2,
+           .head_dim = 16,
+           .start = 400,
+           .window = window});
+    check({.batch = 1,
+           .tokens = 150,
+           .heads = 4,
+           .kv_heads = 2,
+           .head_dim = 16,
+           .start = 90,
+           .window = window});
+  }
+}
+
+TEST_CASE("attention without a causal mask sees every position") {
+  for (int64_t tokens : {1, 5, 70}) {
+    check({.batch = 2,
+           .tokens = tokens,
+           .heads = 4,
+           .kv_heads = 4,
+           .head_dim = 16,
+           .start = 60,
+           .causal = false});
+  }
+}
+
+TEST_CASE("attention reads every type of cache") {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    for (int64_t tokens : {1, 21}) {
+      for (int64_t head_dim : {32, 64, 96}) {
+        check({.batch = 2,
+               .tokens = tokens,
+               .heads = 6,
+               .kv_heads = 2,
+               .head_dim = head_dim,
+               .start = 75,
+               .dtype = dtype});
+      }
+    }
+  }
+}
+
+TEST_CASE("attention gives each token of a prompt what decoding gives it") {
+  Philox random(3);
+  Problem prompt{.batch = 1, .tokens = 90, .heads = 6, .kv_heads = 2, .head_dim = 32, .start = 0};
+  prompt.fill(random);
+  on_every_target([&] {
+    const std::vector<float> together = prompt.run(2);
+    for (int64_t t = 0; t < prompt.tokens; ++t) {
+      Problem token = prompt;
+      const int64_t row = prompt.heads * prompt.head_dim;
+      token.tokens = 1;
+      token.start = t;
+      token.positions = t + 1;
+      token.q.assign(prompt.q.begin() + t * row, prompt.q.begin() + (t + 1) * row);
+      const std::vector<float> alone = token.run(2);
+      const std::vector<double> expected(together.begin() + t * row,
+                                         together.begin() + (t + 1) * row);
+      REQUIRE(largest_difference(alone, expected) < 1e-5);
+    }
+  });
+}
+
+TEST_CASE("attention takes any strides of queries, keys and values") {
+  Philox random(4);
+  Problem dense{.batch = 2, .tokens = 9, .heads = 4, .kv_heads = 2, .head_dim = 16, .start = 11};
+  dense.fill(random);
+  const std::vector<double> expected = dense.expected();
+  // The same keys as [batch, capacity, kv_heads, head_dim], queries as [batch, heads, tokens, …].
+  Problem turned = dense;
+  const auto& d = dense;
+  for (int64_t b = 0; b < d.batch; ++b) {
+    for (int64_t i = 0; i < d.head_dim; ++i) {
+      for (int64_t h = 0; h < d.kv_heads; ++h) {
+        for (int64_t p = 0; p < d.capacity; ++p) {
+          const auto from =
+              static_cast<size_t>(((b * d.kv_heads + h) * d.capacity + p) * d.head_dim + i);
+          const auto to =
+              static_cast<size_t>(((b * d.capacity + p) * d.kv_heads + h) * d.head_dim + i);
+          turned.k_values[to] = d.k_values[from];
+          turned.v_values[to] = d.v_values[from];
+        }
+      }
+      for (int64_t h = 0; h < d.heads; ++h) {
+        for (int64_t t = 0; t < d.tokens; ++t) {
+          turned.q[static_cast<size_t>(((b * d.heads + h) * d.tokens + t) * d.head_dim + i)] =
+              d.q[static_cast<size_t>(((b * d.tokens + t) * d.heads + h) * d.head_dim + i)];
+        }
+      }
+    }
+  }
+  turned.k = turned.store(turned.k_values);
+  turned.v = turned.store(turned.v_values);
+  std::vector<float> out;
+  AttentionArgs args = turned.args(out);
+  args.q_head_stride = d.tokens * d.head_dim;
+  args.q_token_stride = d.head_dim;
+  args.k.head_stride = args.v.head_stride = d.head_dim * 4;
+  args.k.position_stride = args.v.position_stride = d.kv_heads * d.head_dim * 4;
+  ThreadPool pool(2);
+  std::vector<std::byte> workspace(attention_workspace_bytes(d.tokens, d.heads, d.head_dim, 2));
+  args.workspace = workspace.data();
+  attention(pool, args);
+  REQUIRE(largest_difference(out, expected) < 1e-5);
+}
+
+TEST_CASE("attention survives extreme scores and shows a NaN") {
+  for (int64_t tokens : {1, 8}) {
+    Problem problem{
+        .batch = 1, .tokens = tokens, .heads = 2, .kv_heads = 2, .head_dim = 16, .start = 600};
+    Philox random(5);
+    problem.fill(random);
+    for (float& v : problem.q) v *= 1000;
+    const std::vector<double> expected = problem.expected();
+    on_every_target([&] { REQUIRE(largest_difference(problem.run(2), expected) < 1e-2); });
+
+    problem.q[3] = std::numeric_limits<float>::quiet_NaN();
+    on_every_target([&] {
+      const std::vector<float> out = problem.run(2);
+      for (size_t i = 0; i < 16; ++i) REQUIRE(std::isnan(out[i]));
+      REQUIRE_FALSE(std::isnan(out[16]));
+    });
+  }
+}

@@ -1,0 +1,48 @@
+// The blocked matrix product behind `gemm` and behind `linear` with many rows: what is packed, how
+// it is divided into cache-sized blocks and among the threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/function_ref.h"
+#include "lib/base/pool.h"
+#include "lib/kernels/matmul.h"
+
+namespace lumen::kernels {
+
+// Part of a matrix to be packed: rows [row, row + rows), padded to padded_rows, of columns [k, k +
+// depth), in strips as pack_strip makes them.
+struct StripRequest {
+  int64_t row, rows, padded_rows;
+  int64_t k, depth;
+  float* panel;    // [depth][padded_rows]
+  float* scratch;  // kScratchFloats of this thread
+};
+
+// At most this many consecutive columns are asked for at once.
+inline constexpr int64_t kBlockDepth = 512;
+// Room for sixteen rows of a request.
+inline constexpr int64_t kScratchFloats = 16 * kBlockDepth;
+
+// c[i][j] = Σ_k a[i][k] · b[j][k] for m × n elements. pack_a and pack_b supply the operands; they
+// run on the computing threads and must give the same values whenever asked.
+struct BlockedProduct {
+  int64_t m, n, k;
+  FunctionRef<void(const StripRequest&)> pack_a;
+  FunctionRef<void(const StripRequest&)> pack_b;
+  float* c;
+  int64_t c_stride;
+  std::byte* workspace;      // blocked_product_bytes(...), 64-byte aligned
+  const Epilogue* epilogue;  // null if none; `epilogue_column` is added to its columns
+  int64_t epilogue_column = 0;
+};
+
+// Bytes of workspace for any n; never decreases with m.
+size_t blocked_product_bytes(int64_t m, int64_t k, int threads);
+
+// Every element is summed over k in the same order and grouping whatever m, n and the number of
+// threads are. Does not allocate. noexcept.
+void blocked_product(ThreadPool& pool, const BlockedProduct& product);
+
+}  // namespace lumen::kernels

@@ -1,0 +1,259 @@
+#include "lib/kernels/copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/base/check.h"
+#include "lib/kernels/convert.h"
+
+namespace lumen::kernels {
+namespace {
+
+// Elements per step where values are gathered or converted in a buffer on the stack.
+constexpr int64_t kChunk = 256;
+
+// A task of fewer elements is not worth a second thread.
+constexpr int64_t kGrain = 16384;
+
+// Axes of a copy after joining those that are contiguous with their inner neighbour. The last is
+// the innermost; strides are those of the source, in elements.
+struct Axes {
+  int64_t dims[Shape::kMaxRank];
+  int64_t strides[Shape::kMaxRank];
+  int rank = 0;
+
+  Axes(const Shape& shape, const Strides& source) {
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (shape[i] == 1) continue;
+      if (rank > 0 && strides[rank - 1] == source[static_cast<size_t>(i)] * shape[i]) {
+        dims[rank - 1] *= shape[i];
+        strides[rank - 1] = source[static_cast<size_t>(i)];
+      } else {
+        dims[rank] = shape[i];
+        strides[rank++] = source[static_cast<size_t>(i)];
+      }
+    }
+    if (rank == 0) {
+      dims[0] = 1;
+      strides[rank++] = 1;
+    }
+  }
+
+  int64_t rows() const {  // all axes but the innermost
+    int64_t product = 1;
+    for (int i = 0; i + 1 < rank; ++i) product *= dims[i];
+    return product;
+  }
+};
+
+// Walks the rows of `axes` in order, keeping the offset of the source.
+class RowCursor {
+ public:
+  RowCursor(const Axes& axes, int outer_axes, int64_t row) : axes_(axes), outer_(outer_axes) {
+    for (int i = outer_ - 1; i >= 0; --i) {
+      index_[i] = row % axes.dims[i];
+      row /= axes.dims[i];
+      offset_ += index_[i] * axes.strides[i];
+    }
+  }
+
+  int64_t offset() const { return offset_; }
+
+  void next() {
+    for (int i = outer_ - 1; i >= 0; --i) {
+      offset_ += axes_.strides[i];
+      if (++index_[i] < axes_.dims[i]) return;
+      offset_ -= axes_.dims[i] * axes_.strides[i];
+      index_[i] = 0;
+    }
+  }
+
+ private:
+  const Axes& axes_;
+  int outer_;
+  int64_t index_[Shape::kMaxRank] = {};
+  int64_t offset_ = 0;
+};
+
+// y[i] = x[i · stride] for elements of type T (only its size matters).
+template <class T>
+void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    std::memcpy(y + i * static_cast<int64_t>(sizeof(T)),
+                x + i * stride * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  }
+}
+
+// y[r][i] = x[i · column_stride + r] for a rows × columns piece of y whose rows are y_stride
+// elements apart. By square tiles of one cache line a side, through a buffer: each line of x and y
+// is touched once, even where strides of a power of two make them compete for one cache set.
+template <class T>
+void transpose(const std::byte* x, int64_t column_stride, int64_t rows, int64_t columns,
+               int64_t y_stride, std::byte* y) {
+  constexpr int64_t kTile = 64 / sizeof(T);
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  alignas(64) T lines[kTile][kTile] = {}, turned[kTile];
+  for (int64_t row = 0; row < rows; row += kTile) {
+    const int64_t row_count = std::min(rows - row, kTile);
+    for (int64_t column = 0; column < columns; column += kTile) {
+      const int64_t column_count = std::min(columns - column, kTile);
+      for (int64_t c = 0; c < column_count; ++c) {
+        std::memcpy(lines[c], x + ((column + c) * column_stride + row) * kSize,
+                    static_cast<size_t>(row_count * kSize));
+      }
+      for (int64_t r = 0; r < row_count; ++r) {
+        for (int64_t c = 0; c < kTile; ++c) turned[c] = lines[c][r];
+        std::memcpy(y + ((row + r) * y_stride + column) * kSize, turned,
+                    static_cast<size_t>(column_count * kSize));
+      }
+    }
+  }
+}
+
+using GatherKernel = void (*)(const std::byte*, int64_t, std::byte*, int64_t);
+using TransposeKernel = void (*)(const std::byte*, int64_t, int64_t, int64_t, int64_t, std::byte*);
+
+GatherKernel gather_kernel(int element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return gather<uint8_t>;
+    case 2:
+      return gather<uint16_t>;
+    case 4:
+      return gather<uint32_t>;
+    default:
+      return gather<uint64_t>;
+  }
+}
+
+TransposeKernel transpose_kernel(int element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return transpose<uint8_t>;
+    case 2:
+      return transpose<uint16_t>;
+    case 4:
+      return transpose<uint32_t>;
+    default:
+      return transpose<uint64_t>;
+  }
+}
+
+// y = x for n consecutive elements. Quantised types: n a multiple of the block.
+void convert_row(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
+  if (from == to) {
+    std::memcpy(y, x, static_cast<size_t>(row_bytes(from, n)));
+    return;
+  }
+  if (to == DType::kF32) {
+    to_float(from, x, reinterpret_cast<float*>(y), n);
+    return;
+  }
+  if (from == DType::kF32) {
+    from_float(to, reinterpret_cast<const float*>(x), y, n);
+    return;
+  }
+  float buffer[kChunk];  // kChunk is a multiple of every block
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    to_float(from, x + row_bytes(from, i), buffer, count);
+    from_float(to, buffer, y + row_bytes(to, i), count);
+  }
+}
+
+// y[i] = x[i · stride], converted.
+void copy_row(DType from, const std::byte* x, int64_t stride, DType to, std::byte* y, int64_t n) {
+  if (stride == 1 || n == 1) {
+    convert_row(from, x, to, y, n);
+    return;
+  }
+  const int element_bytes = info(from).block_bytes;
+  if (from == to) {
+    gather_kernel(element_bytes)(x, stride, y, n);
+    return;
+  }
+  alignas(8) std::byte gathered[kChunk * 8];
+  for (int64_t i = 0; i < n; i += kChunk) {
+    const int64_t count = std::min(kChunk, n - i);
+    gather_kernel(element_bytes)(x + i * stride * element_bytes, stride, gathered, count);
+    convert_row(from, gathered, to, y + row_bytes(to, i), count);
+  }
+}
+
+void copy_rows(ThreadPool& pool, DType from, const std::byte* x, const Axes& axes, DType to,
+               std::byte* y) {
+  const int64_t n = axes.dims[axes.rank - 1], stride = axes.strides[axes.rank - 1];
+  const bool one_row = axes.rank == 1;
+  if (one_row) {  // split the row itself; pieces are whole blocks and whole cache lines
+    pool.parallel_for(n, kGrain, [&](int64_t begin, int64_t end, int) {
+      const int64_t offset =
+          is_quantized(from) ? row_bytes(from, begin) : begin * stride * info(from).block_bytes;
+      copy_row(from, x + offset, stride, to, y + row_bytes(to, begin), end - begin);
+    });
+    return;
+  }
+  const int64_t grain = std::max<int64_t>(1, kGrain / n);
+  pool.parallel_for(axes.rows(), grain, [&](int64_t begin, int64_t end, int) {
+    RowCursor cursor(axes, axes.rank - 1, begin);
+    for (int64_t row = begin; row < end; ++row, cursor.next()) {
+      copy_row(from, x + row_bytes(from, cursor.offset()), stride, to, y + row_bytes(to, row * n),
+               n);
+    }
+  });
+}
+
+// The innermost axis is strided and the next one is contiguous: tiles of the two.
+void copy_transposed(ThreadPool& pool, int element_bytes, const std::byte* x, const Axes& axes,
+                     std::byte* y) {
+  const int64_t columns = axes.dims[axes.rank - 1], rows = axes.dims[axes.rank - 2];
+  const int64_t column_stride = axes.strides[axes.rank - 1];
+  const TransposeKernel kernel = transpose_kernel(element_bytes);
+  // One task is a band of rows of one matrix.
+  constexpr int64_t kBand = 64;
+  const int64_t bands = (rows + kBand - 1) / kBand;
+  const int64_t matrices = axes.rows() / rows;
+  const int64_t grain = std::max<int64_t>(1, kGrain / (std::min(rows, kBand) * columns));
+  pool.parallel_for(matrices * bands, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t matrix = task / bands, row = task % bands * kBand;
+      const RowCursor cursor(axes, axes.rank - 2, matrix);
+      kernel(x + (cursor.offset() + row) * element_bytes, column_stride,
+             std::min(kBand, rows - row), columns, columns,
+             y + (matrix * rows + row) * columns * element_bytes);
+    }
+  });
+}
+
+}  // namespace
+
+void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strides,
+          const Shape& shape, DType to, std::byte* y) {
+  if (shape.elements() == 0) return;
+  const Axes axes(shape, strides);
+  if (is_quantized(from) || is_quantized(to)) {
+    // Rows of y start at a block, so joined rows do too.
+    LUMEN_CHECK(shape.rank() > 0 && shape[-1] % info(from).block_elements == 0 &&
+                shape[-1] % info(to).block_elements == 0);
+    LUMEN_CHECK(!is_quantized(from) || axes.strides[axes.rank - 1] == 1);
+  }
+  const bool transposed = axes.rank >= 2 && from == to && !is_quantized(from) &&
+                          axes.strides[axes.rank - 2] == 1 && axes.strides[axes.rank - 1] > 1;
+  if (transposed) {
+    copy_transposed(pool, info(from).block_bytes, x, axes, y);
+  } else {
+    copy_rows(pool, from, x, axes, to, y);
+  }
+}
+
+void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t dim,
+                 const int32_t* ids, int64_t count, float* y) {
+  const int64_t bytes = row_bytes(dtype, dim);
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, dim));
+  pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      to_float(dtype, table + ids[i] * bytes, y + i * dim, dim);
+    }
+  });
+}
+
+}  // namespace lumen::kernels

@@ -1,0 +1,143 @@
+#include "lib/kernels/copy.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/every_target.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+constexpr int64_t kElements = 20'000;
+
+// `kElements` values of any plain type, each small integer exact in all of them.
+std::vector<std::byte> numbers(DType dtype) {
+  std::vector<float> values(kElements);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] =
+        dtype == DType::kBool ? static_cast<float>(i % 3 == 0) : static_cast<float>(i * 7 % 101);
+  }
+  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(dtype, kElements)));
+  if (dtype == DType::kF64) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double wide = values[i];
+      std::memcpy(&bytes[i * 8], &wide, 8);
+    }
+  } else {
+    from_float(dtype, values.data(), bytes.data(), kElements);
+  }
+  return bytes;
+}
+
+// Copies a view of `offset` and strides and compares element by element.
+void check(DType from, DType to, const Shape& shape, const Strides& strides, int64_t offset = 0) {
+  const auto x = numbers(from);
+  const int64_t n = shape.elements();
+  std::vector<float> expected, source(kElements);
+  to_float(from, x.data(), source.data(), kElements);
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t rest = i, at = offset;
+    for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+      at += rest % shape[axis] * strides[static_cast<size_t>(axis)];
+      rest /= shape[axis];
+    }
+    const float value = source[static_cast<size_t>(at)];
+    expected.push_back(to == DType::kBool ? static_cast<float>(value != 0) : value);
+  }
+  for (int threads : {1, 3}) {
+    INFO(name(from) << " to " << name(to) << " " << to_string(shape) << ", " << threads);
+    ThreadPool pool(threads);
+    std::vector<std::byte> y(static_cast<size_t>(row_bytes(to, n)), std::byte{0x55});
+    copy(pool, from, x.data() + row_bytes(from, offset), strides, shape, to, y.data());
+    std::vector<float> got(static_cast<size_t>(n));
+    to_float(to, y.data(), got.data(), n);
+    REQUIRE(got == expected);
+  }
+}
+
+constexpr DType kPlain[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
+                            DType::kU8,  DType::kI32, DType::kI64,  DType::kBool};
+
+}  // namespace
+
+TEST_CASE("copy takes views of every kind") {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kI8, DType::kF64}) {
+    check(dtype, dtype, {}, {});
+    check(dtype, dtype, {0, 3}, {3, 1});
+    check(dtype, dtype, {10'000}, {1});
+    check(dtype, dtype, {700}, {7});
+    check(dtype, dtype, {20, 30, 31}, {930, 31, 1});     // contiguous
+    check(dtype, dtype, {13, 30, 29}, {930, 31, 1}, 3);  // a slice
+    check(dtype, dtype, {97, 130}, {1, 97});             // transposed
+    check(dtype, dtype, {3, 97, 50}, {97 * 50, 1, 97});  // batch of transposed
+    check(dtype, dtype, {5, 6, 7, 8}, {336, 8, 48, 1});  // heads and tokens exchanged
+    check(dtype, dtype, {5, 6, 7, 8}, {1, 280, 40, 5});  // last axis to the front
+    check(dtype, dtype, {40, 50}, {0, 1});               // broadcast rows
+    check(dtype, dtype, {40, 50}, {1, 0});               // broadcast columns
+    check(dtype, dtype, {40, 50}, {0, 0}, 5);
+    check(dtype, dtype, {1, 40, 1, 5}, {99, 5, 1234, 1});  // strides of unit axes are free
+    check(dtype, dtype, {30, 20}, {-20, 1}, 29 * 20);      // reversed
+    check(dtype, dtype, {30, 20}, {20, -1}, 19);
+  }
+}
+
+TEST_CASE("copy converts between all plain types") {
+  for (DType from : kPlain) {
+    for (DType to : kPlain) {
+      check(from, to, {70, 90}, {90, 1});
+      check(from, to, {9, 300}, {1, 9});
+    }
+  }
+}
+
+TEST_CASE("copy keeps bytes of equal types and converts rows of quantised ones") {
+  ThreadPool pool(2);
+  Philox random(1);
+  std::vector<float> x(64 * 96);
+  for (float& v : x) v = static_cast<float>(random.normal());
+  std::vector<std::byte> q(static_cast<size_t>(row_bytes(DType::kQ8_0, 64 * 96)));
+  copy(pool, DType::kF32, reinterpret_cast<const std::byte*>(x.data()), {96, 1}, {64, 96},
+       DType::kQ8_0, q.data());
+  std::vector<std::byte> direct(q.size());
+  from_float(DType::kQ8_0, x.data(), direct.data(), 64 * 96);
+  CHECK(q == direct);
+
+  // Every second row, as bytes and as half precision.
+  std::vector<std::byte> rows(q.size() / 2), halves(32 * 96 * 2);
+  copy(pool, DType::kQ8_0, q.data(), {192, 1}, {32, 96}, DType::kQ8_0, rows.data());
+  copy(pool, DType::kQ8_0, q.data(), {192, 1}, {32, 96}, DType::kF16, halves.data());
+  const auto bytes = static_cast<size_t>(row_bytes(DType::kQ8_0, 96));
+  for (size_t row = 0; row < 32; ++row) {
+    REQUIRE(std::memcmp(&rows[row * bytes], &q[2 * row * bytes], bytes) == 0);
+    float values[96];
+    std::byte expected[192];
+    to_float(DType::kQ8_0, &q[2 * row * bytes], values, 96);
+    from_float(DType::kF16, values, expected, 96);
+    REQUIRE(std::memcmp(&halves[row * 192], expected, 192) == 0);
+  }
+}
+
+TEST_CASE("gather_rows picks rows of every type") {
+  ThreadPool pool(3);
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    std::vector<float> values(50 * 96);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 113) / 8;
+    std::vector<std::byte> table(static_cast<size_t>(row_bytes(dtype, 50 * 96)));
+    from_float(dtype, values.data(), table.data(), 50 * 96);
+    to_float(dtype, table.data(), values.data(), 50 * 96);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 700; ++i) ids.push_back(i * 17 % 50);
+    std::vector<float> y(ids.size() * 96);
+    gather_rows(pool, dtype, table.data(), 96, ids.data(), static_cast<int64_t>(ids.size()),
+                y.data());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      REQUIRE(std::memcmp(&y[i * 96], &values[static_cast<size_t>(ids[i]) * 96], 96 * 4) == 0);
+    }
+  }
+}

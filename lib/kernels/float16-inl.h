@@ -1,0 +1,90 @@
+// Vectors of half and bfloat16 bits to and from float, for the target being compiled.
+
+#if defined(LUMEN_KERNELS_FLOAT16_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LUMEN_KERNELS_FLOAT16_INL_H_
+#undef LUMEN_KERNELS_FLOAT16_INL_H_
+#else
+#define LUMEN_KERNELS_FLOAT16_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "lib/tensor/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Whether the target converts halves in hardware (F16C, NEON).
+inline constexpr bool kNativeHalf =
+    HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
+
+// float(x[i]) for Lanes(df) halves given as bits. Exact for all values, infinities and NaNs.
+template <class DF>
+HWY_INLINE hn::VFromD<DF> load_half(DF df, const uint16_t* x) {
+  const hn::Rebind<uint16_t, DF> du16;
+  const auto bits = hn::LoadU(du16, x);
+  if constexpr (kNativeHalf) {
+    return hn::PromoteTo(df, hn::BitCast(hn::Rebind<hwy::float16_t, DF>(), bits));
+  }
+  // Exponent and mantissa moved into float's places read as value · 2^-112, subnormals included.
+  const hn::RebindToUnsigned<DF> du;
+  const auto wide = hn::PromoteTo(du, bits);
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(wide, hn::Set(du, 0x7FFFu)));
+  const auto sign = hn::ShiftLeft<16>(hn::And(wide, hn::Set(du, 0x8000u)));
+  const auto finite = hn::BitCast(du, hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f)));
+  const auto special = hn::Or(magnitude, hn::Set(du, 0x7F800000u));
+  const auto is_special = hn::Gt(magnitude, hn::Set(du, 0x0F7FFFFFu));
+  return hn::BitCast(df, hn::Or(sign, hn::IfThenElse(is_special, special, finite)));
+}
+
+// float(x[i]) for Lanes(df) bfloat16 given as bits.
+template <class DF>
+HWY_INLINE hn::VFromD<DF> load_bfloat(DF df, const uint16_t* x) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto bits = hn::LoadU(hn::Rebind<uint16_t, DF>(), x);
+  return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+}
+
+// Rounds to nearest even; NaN stays NaN.
+template <class DF>
+HWY_INLINE void store_bfloat(DF df, hn::VFromD<DF> v, uint16_t* y) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
+  const auto result = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
+  hn::StoreU(
+      hn::DemoteTo(hn::Rebind<uint16_t, DF>(), hn::BitCast(hn::RebindToSigned<DF>(), result)),
+      hn::Rebind<uint16_t, DF>(), y);
+}
+
+// Rounds to nearest even; NaN stays NaN.
+template <class DF>
+HWY_INLINE void store_half(DF df, hn::VFromD<DF> v, uint16_t* y) {
+  if constexpr (kNativeHalf) {
+    const auto half = hn::DemoteTo(hn::Rebind<hwy::float16_t, DF>(), v);
+    hn::StoreU(hn::BitCast(hn::Rebind<uint16_t, DF>(), half), hn::Rebind<uint16_t, DF>(), y);
+  } else {
+    float lanes[hn::MaxLanes(df)];
+    hn::StoreU(v, df, lanes);
+    for (size_t i = 0; i < hn::Lanes(df); ++i) y[i] = to_f16(lanes[i]).bits;
+  }
+}
+
+// One half.
+HWY_INLINE float half_to_float(uint16_t bits) {
+  return hn::GetLane(load_half(hn::CappedTag<float, 1>(), &bits));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // LUMEN_KERNELS_FLOAT16_INL_H_

@@ -1,0 +1,171 @@
+#include "lib/kernels/gemm_tile.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/gemm_tile.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVector = hn::VFromD<FloatTag>;
+
+// A tile is kTileRows × 2 vectors of accumulators: 24 of 32 registers (AVX-512, NEON), 12 of 16
+// elsewhere; the rest hold two vectors of B and the broadcast of A.
+inline constexpr int kTileRows = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 12 : 6;
+inline constexpr int kStep = kTileRows / 3;
+inline constexpr int kTileCols = 2 * hn::MaxLanes(FloatTag());
+static_assert(kTileRows <= kMaxTileRows && kTileCols <= kMaxTileCols);
+
+GemmTile tile_kernel() {
+  return {kTileRows, kStep, kTileCols};
+}
+
+// Sixteen floats of four rows, four columns each, to four columns of four rows.
+HWY_INLINE void transpose_4x4(const float* x, int64_t row_stride, float* panel, int64_t width) {
+  const hn::CappedTag<float, 4> d;
+  const auto r0 = hn::LoadU(d, x), r1 = hn::LoadU(d, x + row_stride);
+  const auto r2 = hn::LoadU(d, x + 2 * row_stride), r3 = hn::LoadU(d, x + 3 * row_stride);
+  const auto low02 = hn::InterleaveLower(d, r0, r2), low13 = hn::InterleaveLower(d, r1, r3);
+  const auto high02 = hn::InterleaveUpper(d, r0, r2), high13 = hn::InterleaveUpper(d, r1, r3);
+  hn::StoreU(hn::InterleaveLower(d, low02, low13), d, panel);
+  hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, panel + width);
+  hn::StoreU(hn::InterleaveLower(d, high02, high13), d, panel + 2 * width);
+  hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, panel + 3 * width);
+}
+
+void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_rows, int64_t depth,
+                       int64_t width, float* panel) {
+  const auto [x, row_stride, col_stride] = from;
+  int64_t i = 0;
+  if (row_stride == 1 && col_stride != 1) {
+    for (int64_t k = 0; k < depth; ++k) {
+      std::memcpy(panel + k * width, x + k * col_stride, rows * sizeof(float));
+    }
+    i = rows;
+  }
+  if (i == 0 && col_stride == 1) {
+    // Four columns of all rows at a time, so that lines of the panel are written whole.
+    const int64_t whole_rows = rows / 4 * 4, whole_depth = depth / 4 * 4;
+    for (int64_t k = 0; k < whole_depth; k += 4) {
+      for (i = 0; i < whole_rows; i += 4) {
+        transpose_4x4(x + i * row_stride + k, row_stride, panel + k * width + i, width);
+      }
+    }
+    for (int64_t k = whole_depth; k < depth; ++k) {
+      for (i = 0; i < whole_rows; ++i) panel[k * width + i] = x[i * row_stride + k];
+    }
+    i = whole_rows;
+  }
+  for (; i < rows; ++i) {
+    for (int64_t k = 0; k < depth; ++k) panel[k * width + i] = x[i * row_stride + k * col_stride];
+  }
+  for (; i < padded_rows; ++i) {
+    for (int64_t k = 0; k < depth; ++k) panel[k * width + i] = 0;
+  }
+}
+
+// One tile: c[kRows][kTileCols] (+)= a-strip · b-strip. `valid_rows` and `valid_cols` say how much
+// of it lies inside C.
+template <int kRows>
+HWY_INLINE void multiply_tile(const float* a, const float* b, int64_t depth, bool add, float* c,
+                              int64_t c_stride, int64_t valid_rows, int64_t valid_cols) {
+  const FloatTag d;
+  constexpr int kLanes = kTileCols / 2;
+  FloatVector left[kRows], right[kRows];
+  for (int i = 0; i < kRows; ++i) left[i] = right[i] = hn::Zero(d);
+  for (int64_t k = 0; k < depth; ++k, a += kRows, b += kTileCols) {
+    const auto b_left = hn::LoadU(d, b), b_right = hn::LoadU(d, b + kLanes);
+    for (int i = 0; i < kRows; ++i) {
+      const auto ai = hn::Set(d, a[i]);
+      left[i] = hn::MulAdd(ai, b_left, left[i]);
+      right[i] = hn::MulAdd(ai, b_right, right[i]);
+    }
+  }
+  if (valid_rows == kRows && valid_cols == kTileCols) {
+    for (int i = 0; i < kRows; ++i) {
+      float* row = c + i * c_stride;
+      if (add) {
+        left[i] = hn::Add(hn::LoadU(d, row), left[i]);
+        right[i] = hn::Add(hn::LoadU(d, row + kLanes), right[i]);
+      }
+      hn::StoreU(left[i], d, row);
+      hn::StoreU(right[i], d, row + kLanes);
+    }
+    return;
+  }
+  float edge[kTileCols];
+  for (int i = 0; i < kRows; ++i) {
+    if (i >= valid_rows) return;
+    hn::StoreU(left[i], d, edge);
+    hn::StoreU(right[i], d, edge + kLanes);
+    float* row = c + i * c_stride;
+    for (int64_t j = 0; j < valid_cols; ++j) row[j] = add ? row[j] + edge[j] : edge[j];
+  }
+}
+
+void multiply_panels_kernel(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
+                            bool add, float* c, int64_t c_stride) {
+  const GemmTile tile = tile_kernel();
+  for (int64_t i = 0; i < m;) {
+    const int64_t height = strip_height(tile, m, i);
+    const int64_t rows = std::min(height, m - i);
+    for (int64_t j = 0; j < n; j += kTileCols) {
+      const int64_t cols = std::min<int64_t>(kTileCols, n - j);
+      const float* strip = b + j * depth;
+      float* corner = c + i * c_stride + j;
+      if (height == kTileRows) {
+        multiply_tile<kTileRows>(a, strip, depth, add, corner, c_stride, rows, cols);
+      } else if (height == 2 * kStep) {
+        multiply_tile<2 * kStep>(a, strip, depth, add, corner, c_stride, rows, cols);
+      } else {
+        multiply_tile<kStep>(a, strip, depth, add, corner, c_stride, rows, cols);
+      }
+    }
+    a += height * depth;
+    i += height;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+namespace {
+HWY_EXPORT(tile_kernel);
+HWY_EXPORT(pack_strip_kernel);
+HWY_EXPORT(multiply_panels_kernel);
+}  // namespace
+
+GemmTile gemm_tile() {
+  return HWY_DYNAMIC_DISPATCH(tile_kernel)();
+}
+
+int64_t strip_height(const GemmTile& tile, int64_t m, int64_t row) {
+  const int64_t left = (m - row + tile.step - 1) / tile.step * tile.step;
+  return std::min(tile.rows, left);
+}
+
+void pack_strip(const StripSource& from, int64_t rows, int64_t padded_rows, int64_t depth,
+                int64_t width, float* panel) {
+  HWY_DYNAMIC_DISPATCH(pack_strip_kernel)(from, rows, padded_rows, depth, width, panel);
+}
+
+void multiply_panels(const float* a, int64_t m, const float* b, int64_t n, int64_t depth, bool add,
+                     float* c, int64_t c_stride) {
+  HWY_DYNAMIC_DISPATCH(multiply_panels_kernel)(a, m, b, n, depth, add, c, c_stride);
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE

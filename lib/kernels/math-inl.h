@@ -1,0 +1,233 @@
+// Vector versions of the elementary functions, included by kernel files once per Highway target.
+//
+// Coefficients: polynomials through the Chebyshev nodes of the stated interval, computed with 60
+// decimal digits and rounded to float. "ulp" bounds hold on every target, with or without FMA, and
+// are checked by elementwise_test.cc against double.
+#if defined(LUMEN_KERNELS_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LUMEN_KERNELS_MATH_INL_H_
+#undef LUMEN_KERNELS_MATH_INL_H_
+#else
+#define LUMEN_KERNELS_MATH_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cfloat>
+#include <cstring>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// ln 2 in two parts: n · kLn2High is exact for |n| < 2^14.
+inline constexpr float kLn2High = 0.693359375f;
+inline constexpr float kLn2Low = -2.12194440055e-4f;
+inline constexpr float kLog2E = 1.44269504089f;
+
+// The first `count` < Lanes(d) floats at p, zeros in the other lanes; reads nothing beyond.
+template <class D>
+HWY_INLINE hn::Vec<D> load_partial(D d, const float* p, size_t count) {
+  HWY_ALIGN float lanes[hn::MaxLanes(D())] = {};
+  std::memcpy(lanes, p, count * sizeof(float));
+  return hn::Load(d, lanes);
+}
+
+// Writes the first `count` < Lanes(d) lanes and nothing beyond.
+template <class D>
+HWY_INLINE void store_partial(hn::Vec<D> v, D d, float* p, size_t count) {
+  HWY_ALIGN float lanes[hn::MaxLanes(D())];
+  hn::Store(v, d, lanes);
+  std::memcpy(p, lanes, count * sizeof(float));
+}
+
+// c[0] + c[1] x + c[2] x² + … (Horner).
+template <class D, size_t kCount>
+HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, const float (&c)[kCount]) {
+  auto sum = hn::Set(d, c[kCount - 1]);
+  for (size_t i = kCount - 1; i-- > 0;) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
+  return sum;
+}
+
+// 2^n for −127 < n < 128.
+template <class D>
+HWY_INLINE hn::Vec<D> power_of_two(D d, hn::Vec<hn::RebindToSigned<D>> n) {
+  const hn::RebindToSigned<D> di;
+  return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
+}
+
+// y · 2^n in two factors, so that y · 2^n may be denormal or overflow.
+template <class D>
+HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> y, hn::Vec<hn::RebindToSigned<D>> n) {
+  const auto half = hn::ShiftRight<1>(n);
+  return hn::Mul(hn::Mul(y, power_of_two(d, half)), power_of_two(d, hn::Sub(n, half)));
+}
+
+// e^x = 2^n · e^r with n = round(x / ln 2) and |r| ≤ ln 2 / 2, e^r = 1 + r + r² q(r),
+// approximation error 8e-9. ≤ 2 ulp; overflows to +inf, underflows through denormals to 0.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_unit(D d, hn::Vec<D> x, hn::Vec<D> n) {
+  static constexpr float kQ[] = {0.5f, 0.166665778f, 0.0416665561f, 0.00836317427f, 0.00139261771f};
+  auto r = hn::NegMulAdd(n, hn::Set(d, kLn2High), x);
+  r = hn::NegMulAdd(n, hn::Set(d, kLn2Low), r);
+  const auto q = polynomial(d, r, kQ);
+  return hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> exp_vector(D d, hn::Vec<D> x) {
+  // Beyond the clamp the result is 0 or inf; clamping keeps n small.
+  const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
+  const auto n = hn::NearestInt(hn::Mul(clamped, hn::Set(d, kLog2E)));
+  const auto y = scale_by_power(d, exp_unit(d, clamped, hn::ConvertTo(d, n)), n);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+// e^x for x ≤ 0 (softmax): results below the smallest normal number become 0; NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+  const auto n = hn::NearestInt(hn::Mul(x, hn::Set(d, kLog2E)));
+  const auto y = hn::Mul(exp_unit(d, x, hn::ConvertTo(d, n)), power_of_two(d, n));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), y);
+}
+
+// 2^r = 1 + r p(r) on |r| ≤ 1/2, approximation error 7e-9.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_unit(D d, hn::Vec<D> r) {
+  static constexpr float kP[] = {0.693147182f,   0.240226507f,   0.0555035695f,
+                                 0.00961808302f, 0.00133908633f, 0.000154531634f};
+  return hn::MulAdd(r, polynomial(d, r, kP), hn::Set(d, 1.0f));
+}
+
+// 2^x = 2^n · 2^r with n = round(x). ≤ 2 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
+  const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -151.0f)), hn::Set(d, 129.0f));
+  const auto n = hn::NearestInt(clamped);
+  const auto y = exp2_unit(d, hn::Sub(clamped, hn::ConvertTo(d, n)));
+  return hn::IfThenElse(hn::IsNaN(x), x, scale_by_power(d, y, n));
+}
+
+// 2^x for x ≤ 0, as exp_nonpositive.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_nonpositive(D d, hn::Vec<D> x) {
+  const auto n = hn::NearestInt(x);
+  const auto y = hn::Mul(exp2_unit(d, hn::Sub(x, hn::ConvertTo(d, n))), power_of_two(d, n));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), y);
+}
+
+// x = 2^e · (1 + f) with 1 + f in [√½, √2): e and f for finite x > 0, denormals included.
+template <class D>
+HWY_INLINE void split_exponent(D d, hn::Vec<D> x, hn::Vec<D>& e, hn::Vec<D>& f) {
+  const hn::RebindToSigned<D> di;
+  const auto tiny = hn::Lt(x, hn::Set(d, FLT_MIN));
+  const auto bits = hn::BitCast(di, hn::IfThenElse(tiny, hn::Mul(x, hn::Set(d, 0x1p25f)), x));
+  const auto exponent = hn::ShiftRight<23>(hn::Sub(bits, hn::Set(di, 0x3F3504F3)));  // bits of √½
+  f = hn::Sub(hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent))), hn::Set(d, 1.0f));
+  e = hn::Sub(hn::ConvertTo(d, exponent), hn::IfThenElseZero(tiny, hn::Set(d, 25.0f)));
+}
+
+// ln(1 + f) − f = −f²/2 + f³ q(f) on [√½ − 1, √2 − 1], relative error 6e-9.
+template <class D>
+HWY_INLINE hn::Vec<D> log1p_rest(D d, hn::Vec<D> f) {
+  static constexpr float kQ[] = {0.333333313f,  -0.24999997f,  0.200007156f,
+                                 -0.166678026f, 0.142490581f,  -0.124256872f,
+                                 0.116854198f,  -0.114797339f, 0.0697161183f};
+  const auto square = hn::Mul(f, f);
+  const auto cubic = hn::Mul(hn::Mul(square, f), polynomial(d, f, kQ));
+  return hn::NegMulAdd(hn::Set(d, 0.5f), square, cubic);
+}
+
+// The logarithm's values where there is no exponent to split: 0 → −inf, < 0 → NaN, inf, NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> log_specials(D d, hn::Vec<D> x, hn::Vec<D> y) {
+  const auto zero = hn::Zero(d);
+  y = hn::IfThenElse(hn::Lt(x, hn::Set(d, kInf)), y, x);  // +inf and NaN
+  y = hn::IfThenElse(hn::Lt(x, zero), hn::Set(d, kNan), y);
+  return hn::IfThenElse(hn::Eq(x, zero), hn::Set(d, -kInf), y);
+}
+
+// ln x = e ln 2 + ln(1 + f). ≤ 2 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> log_vector(D d, hn::Vec<D> x) {
+  hn::Vec<D> e, f;
+  split_exponent(d, x, e, f);
+  const auto rest = hn::MulAdd(e, hn::Set(d, kLn2Low), log1p_rest(d, f));
+  return log_specials(d, x, hn::MulAdd(e, hn::Set(d, kLn2High), hn::Add(f, rest)));
+}
+
+// log2 x = e + ln(1 + f) / ln 2; exact for powers of two. ≤ 3 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> log2_vector(D d, hn::Vec<D> x) {
+  hn::Vec<D> e, f;
+  split_exponent(d, x, e, f);
+  const auto natural = hn::Add(f, log1p_rest(d, f));
+  return log_specials(d, x, hn::MulAdd(natural, hn::Set(d, kLog2E), e));
+}
+
+// |x| beyond which sin_cos loses accuracy: n · kHalfPiHigh below must be exact.
+inline constexpr float kMaxSinCosAngle = 1e7f;
+
+// sin (or cos) of |x| ≤ kMaxSinCosAngle. |x| = n · π/2 + r, reduced in double with π/2 in two
+// parts of 28 and 53 bits; then, on |r| ≤ π/4, sin r = r + r³ s(r²) and cos r = 1 − r²/2 + r⁴ c(r²)
+// by the quadrant n mod 4. ≤ 2 ulp. D has at most as many lanes as a vector of doubles.
+template <bool kCosine, class D>
+HWY_INLINE hn::Vec<D> sin_cos(D d, hn::Vec<D> x) {
+  static constexpr float kS[] = {-0.166666642f, 0.00833274797f, -0.000195878907f};
+  static constexpr float kC[] = {0.0416666642f, -0.00138883025f, 2.45479423e-05f};
+  const hn::Rebind<double, D> dd;
+  const hn::Rebind<int32_t, D> di;
+  const auto wide = hn::PromoteTo(dd, hn::Abs(x));
+  const auto n = hn::Round(hn::Mul(wide, hn::Set(dd, 0x1.45f306dc9c883p-1)));  // 2/π
+  auto reduced = hn::Sub(wide, hn::Mul(n, hn::Set(dd, 0x1.921fb54p+0)));
+  reduced = hn::Sub(reduced, hn::Mul(n, hn::Set(dd, 0x1.10b4611a62633p-30)));
+  const auto r = hn::DemoteTo(d, reduced);
+  const auto z = hn::Mul(r, r);
+  const auto sine = hn::MulAdd(hn::Mul(r, z), polynomial(d, z, kS), r);
+  const auto cosine = hn::MulAdd(hn::Mul(z, z), polynomial(d, z, kC),
+                                 hn::NegMulAdd(hn::Set(d, 0.5f), z, hn::Set(d, 1.0f)));
+
+  const auto quadrant = hn::Add(hn::DemoteTo(di, n), hn::Set(di, kCosine ? 1 : 0));
+  const auto one = hn::Set(di, 1);
+  const auto odd = hn::RebindMask(d, hn::Eq(hn::And(quadrant, one), one));
+  // Bit 1 of the quadrant is the sign; sine is odd.
+  auto sign = hn::ShiftLeft<30>(hn::AndNot(one, quadrant));
+  if (!kCosine) sign = hn::Xor(sign, hn::BitCast(di, x));
+  const auto sign_bit = hn::And(hn::BitCast(d, sign), hn::SignBit(d));
+  return hn::Xor(hn::IfThenElse(odd, cosine, sine), sign_bit);
+}
+
+// |x| < 0.625: x + x³ q(x²), error 2e-8; else ±(1 − 2 / (e^(2|x|) + 1)). ≤ 3 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> tanh_vector(D d, hn::Vec<D> x) {
+  static constexpr float kQ[] = {-0.333333284f, 0.133327693f, -0.0538509078f, 0.0209971741f,
+                                 -0.00609670812f};
+  const auto magnitude = hn::Abs(x);
+  const auto z = hn::Mul(x, x);
+  const auto small = hn::MulAdd(hn::Mul(x, z), polynomial(d, z, kQ), x);
+  const auto one = hn::Set(d, 1.0f);
+  const auto power = exp_vector(d, hn::Add(magnitude, magnitude));
+  const auto large = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(power, one)));
+  // The sign last: x + x³ q would turn −0 into +0.
+  return hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0.625f)), small, large), x);
+}
+
+// 1 / (1 + e^−x) = (x < 0 ? e^−|x| : 1) / (1 + e^−|x|): nothing overflows. ≤ 4 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> sigmoid_vector(D d, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.0f);
+  const auto power = exp_vector(d, hn::Neg(hn::Abs(x)));
+  const auto numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), power, one);
+  return hn::Div(numerator, hn::Add(one, power));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard per target

@@ -1,0 +1,351 @@
+#include "lib/kernels/matmul.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/dot_rows.h"
+#include "lib/kernels/dot_rows_vnni.h"
+#include "lib/kernels/every_target.h"
+#include "lib/kernels/reference.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+constexpr DType kWeightTypes[] = {
+    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,
+    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2_K, DType::kQ3_K,
+    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+};
+
+std::vector<float> random_floats(Philox& random, int64_t count) {
+  std::vector<float> values(count);
+  for (float& v : values) v = static_cast<float>(random.normal());
+  return values;
+}
+
+// Where the f16 scales of a block are; the rest may be any bits.
+std::vector<int> scale_places(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108};
+    case DType::kQ6_K:
+      return {208};
+    default:
+      return {0};
+  }
+}
+
+// Stored rows with random codes and scales near 0.01.
+std::vector<std::byte> random_weights(Philox& random, DType dtype, int64_t rows, int64_t cols) {
+  std::vector<std::byte> bytes(row_bytes(dtype, cols) * rows);
+  if (!is_quantized(dtype)) {
+    const auto values = random_floats(random, rows * cols);
+    from_float(dtype, values.data(), bytes.data(), rows * cols);
+    return bytes;
+  }
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random.next_u32());
+  for (size_t at = 0; at < bytes.size(); at += info(dtype).block_bytes) {
+    for (int place : scale_places(dtype)) {
+      const f16 scale = to_f16(static_cast<float>(0.005 + 0.01 * random.uniform()));
+      std::memcpy(bytes.data() + at + place, &scale, 2);
+    }
+  }
+  return bytes;
+}
+
+std::byte* align_64(std::vector<std::byte>& memory) {
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
+  return memory.data() + (64 - address % 64) % 64;
+}
+
+// The result of one `linear` call on x [m, cols] (rows `x_stride` apart), m × Σ rows; checks that
+// nothing around y is written and that the epilogue saw every element once.
+std::vector<float> run_linear(int threads, const float* x, int64_t x_stride, int64_t m,
+                              const std::vector<Weight>& weights) {
+  constexpr float kUntouched = -12345.0f;
+  ThreadPool pool(threads);
+  int64_t n = 0;
+  for (const Weight& w : weights) n += w.rows;
+  const int64_t y_stride = n + 3;
+  std::vector<float> y(m * y_stride + 1, kUntouched);
+  std::vector<std::byte> memory(linear_workspace_bytes(m, weights.front().cols, threads) + 64);
+  std::vector<int> seen(m * n);
+  auto count = [&](int64_t row, int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      ++seen[row * n + j];
+      y[row * y_stride + j] += 1.0f;  // only right if the element is finished and never rewritten
+    }
+  };
+  const Epilogue epilogue = count;
+  linear(pool, {.x = x,
+                .x_stride = x_stride,
+                .m = m,
+                .weights = weights,
+                .y = y.data(),
+                .y_stride = y_stride,
+                .workspace = align_64(memory),
+                .epilogue = &epilogue});
+  CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
+  std::vector<float> result;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) result.push_back(y[i * y_stride + j] - 1.0f);
+    for (int64_t j = n; j < y_stride; ++j) CHECK(y[i * y_stride + j] == kUntouched);
+  }
+  CHECK(y.back() == kUntouched);
+  return result;
+}
+
+// ‖a − b‖ / ‖b‖.
+double relative_error(const std::vector<float>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 1e-30;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+std::vector<double> expected_linear(const float* x, int64_t x_stride, int64_t m,
+                                    const std::vector<Weight>& weights) {
+  std::vector<double> expected;
+  for (int64_t i = 0; i < m; ++i) {
+    for (const Weight& w : weights) reference::linear_row(x + i * x_stride, w, expected);
+  }
+  return expected;
+}
+
+}  // namespace
+
+TEST_CASE("linear agrees with the naive loop for every type, few and many rows") {
+  on_every_target([] {
+    Philox random(1);
+    for (DType dtype : kWeightTypes) {
+      INFO(name(dtype));
+      const int64_t cols = 512 + 256, rows = 37;
+      const auto bytes = random_weights(random, dtype, rows, cols);
+      const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
+      for (int64_t m : {1, 2, 3, 4, 7, 9, 13, 25, 30}) {
+        const int64_t x_stride = cols + 5;
+        const auto x = random_floats(random, m * x_stride + 1);
+        const auto actual = run_linear(1, x.data() + 1, x_stride, m, weights);
+        INFO("m = " << m);
+        CHECK(relative_error(actual, expected_linear(x.data() + 1, x_stride, m, weights)) < 2e-6);
+      }
+    }
+  });
+}
+
+TEST_CASE("linear handles every number of rows and odd widths") {
+  on_every_target([] {
+    Philox random(2);
+    for (int64_t cols : {1, 3, 31, 32, 33, 515, 600}) {
+      const int64_t rows = 1 + cols % 35;
+      const auto bytes = random_weights(random, DType::kF16, rows, cols);
+      const std::vector<Weight> weights{{bytes.data(), DType::kF16, rows, cols}};
+      for (int64_t m = 1; m <= 40; m += cols < 100 ? 1 : 7) {
+        const auto x = random_floats(random, m * cols);
+        const auto actual = run_linear(1, x.data(), cols, m, weights);
+        INFO("cols = " << cols << ", m = " << m);
+        CHECK(relative_error(actual, expected_linear(x.data(), cols, m, weights)) < 2e-6);
+      }
+    }
+    for (int64_t cols : {32, 96, 544}) {  // an odd number of 32-blocks, and more than one k-block
+      const auto bytes = random_weights(random, DType::kQ5_1, 33, cols);
+      const std::vector<Weight> weights{{bytes.data(), DType::kQ5_1, 33, cols}};
+      for (int64_t m : {1, 11, 29}) {
+        const auto x = random_floats(random, m * cols);
+        const auto actual = run_linear(1, x.data(), cols, m, weights);
+        CHECK(relative_error(actual, expected_linear(x.data(), cols, m, weights)) < 2e-6);
+      }
+    }
+  });
+}
+
+TEST_CASE("one row at a time gives what many rows at once give") {
+  on_every_target([] {
+    Philox random(3);
+    for (DType dtype : kWeightTypes) {
+      INFO(name(dtype));
+      const int64_t cols = 1024, rows = 50, m = 33;
+      const auto bytes = random_weights(random, dtype, rows, cols);
+      const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
+      const auto x = random_floats(random, m * cols);
+      const auto together = run_linear(1, x.data(), cols, m, weights);
+      std::vector<double> apart;
+      for (int64_t i = 0; i < m; ++i) {
+        for (float v : run_linear(1, x.data() + i * cols, cols, 1, weights)) apart.push_back(v);
+      }
+      CHECK(relative_error(together, apart) < 1e-6);
+      // With few rows the result does not depend on their number at all.
+      const auto three = run_linear(1, x.data(), cols, 3, weights);
+      CHECK(std::equal(three.begin(), three.end(), apart.begin()));
+    }
+  });
+}
+
+TEST_CASE("weights of several types share one call, and threads change no bit") {
+  on_every_target([] {
+    Philox random(4);
+    const int64_t cols = 512;
+    const auto a = random_weights(random, DType::kQ4_K, 70, cols);
+    const auto b = random_weights(random, DType::kQ6_K, 5, cols);
+    const auto c = random_weights(random, DType::kBF16, 130, cols);
+    const auto d = random_weights(random, DType::kQ8_0, 33, cols);
+    const std::vector<Weight> weights{{a.data(), DType::kQ4_K, 70, cols},
+                                      {b.data(), DType::kQ6_K, 5, cols},
+                                      {c.data(), DType::kBF16, 130, cols},
+                                      {d.data(), DType::kQ8_0, 33, cols}};
+    for (int64_t m : {1, 2, 5, 13, 25, 130}) {
+      INFO("m = " << m);
+      const auto x = random_floats(random, m * cols);
+      const auto one = run_linear(1, x.data(), cols, m, weights);
+      CHECK(relative_error(one, expected_linear(x.data(), cols, m, weights)) < 2e-6);
+      CHECK(run_linear(2, x.data(), cols, m, weights) == one);
+      CHECK(run_linear(3, x.data(), cols, m, weights) == one);
+    }
+  });
+}
+
+TEST_CASE("the VNNI kernel agrees with the portable one") {
+  if (!has_vnni()) return lumen::testing::skip("this CPU has no AVX512-VNNI");
+  Philox random(8);
+  for (DType dtype : kWeightTypes) {
+    if (!is_quantized(dtype)) continue;
+    INFO(name(dtype));
+    // One, two, three and many blocks: pairs, fours and an odd rest.
+    for (int64_t blocks : {1, 2, 3, 5, 8, 23}) {
+      const int64_t cols = blocks * info(dtype).block_elements, rows = 9, m = 7;
+      const auto bytes = random_weights(random, dtype, rows, cols);
+      const Weight w{bytes.data(), dtype, rows, cols};
+      std::vector<std::byte> memory(quantized_rows_bytes(m, cols) + 64);
+      const QuantizedRows x = place_quantized_rows(align_64(memory), m, cols);
+      const auto values = random_floats(random, m * cols);
+      for (int64_t r = 0; r < m; ++r) quantize_row(values.data() + r * cols, r, x);
+      std::vector<float> native(m * rows), portable(m * rows);
+      dot_rows_vnni(w, 0, rows, x, m, native.data(), rows);
+      dot_rows_portable(w, 0, rows, x, m, portable.data(), rows);
+      CHECK(relative_error(native, {portable.begin(), portable.end()}) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("a NaN or infinity in the activations is never hidden by their rounding") {
+  on_every_target([] {
+    Philox random(5);
+    const auto bytes = random_weights(random, DType::kQ4_1, 8, 64);
+    const std::vector<Weight> weights{{bytes.data(), DType::kQ4_1, 8, 64}};
+    for (float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+      for (int64_t m : {1, 12, 30}) {
+        auto x = random_floats(random, m * 64);
+        x[40] = bad;
+        const auto y = run_linear(1, x.data(), 64, m, weights);
+        for (int64_t j = 0; j < 8; ++j) CHECK(std::isnan(y[j]));
+        for (size_t j = 8; j < y.size(); ++j) CHECK(std::isfinite(y[j]));
+      }
+    }
+    const std::vector<float> tiny(64, 1e-40f);
+    for (float y : run_linear(1, tiny.data(), 64, 1, weights)) CHECK(y == 0.0f);
+  });
+}
+
+TEST_CASE("empty products are zero and empty inputs do nothing") {
+  ThreadPool pool(2);
+  const Weight none{nullptr, DType::kF32, 5, 0};
+  for (int64_t m : {1, 20}) {
+    std::vector<float> y(m * 5, 7.0f);
+    std::vector<std::byte> memory(linear_workspace_bytes(m, 0, 2) + 64);
+    linear(pool, {.x = y.data(),
+                  .x_stride = 0,
+                  .m = m,
+                  .weights = {&none, 1},
+                  .y = y.data(),
+                  .y_stride = 5,
+                  .workspace = align_64(memory)});
+    CHECK(std::all_of(y.begin(), y.end(), [](float v) { return v == 0.0f; }));
+  }
+  linear(pool, {.x = nullptr,
+                .x_stride = 0,
+                .m = 0,
+                .weights = {&none, 1},
+                .y = nullptr,
+                .y_stride = 0,
+                .workspace = nullptr});
+}
+
+TEST_CASE("linear_workspace_bytes never decreases with the number of rows") {
+  for (int64_t cols : {32, 2048, 5632}) {
+    size_t before = 0;
+    for (int64_t m = 1; m < 1200; ++m) {
+      const size_t bytes = linear_workspace_bytes(m, cols, 2);
+      CHECK(bytes >= before);
+      before = bytes;
+    }
+  }
+}
+
+TEST_CASE("gemm agrees with the naive loop for all layouts and shapes") {
+  on_every_target([] {
+    Philox random(6);
+    struct Size {
+      int64_t m, n, k;
+    };
+    for (Size s : {Size{1, 1, 1},
+                   {2, 3, 5},
+                   {13, 33, 31},
+                   {12, 32, 64},
+                   {40, 10, 600},
+                   {5, 70, 9},
+                   {6, 16, 1100},
+                   {520, 3, 7},
+                   {3, 4, 0}}) {
+      const auto a = random_floats(random, s.m * s.k), b = random_floats(random, s.k * s.n);
+      for (bool a_transposed : {false, true}) {
+        for (bool b_transposed : {false, true}) {
+          GemmArgs args{};
+          args.m = s.m, args.n = s.n, args.k = s.k;
+          args.a = a.data(), args.b = b.data();
+          args.a_row_stride = a_transposed ? 1 : s.k;
+          args.a_col_stride = a_transposed ? s.m : 1;
+          args.b_row_stride = b_transposed ? 1 : s.n;
+          args.b_col_stride = b_transposed ? s.k : 1;
+          args.c_stride = s.n + 1;
+          const auto expected = reference::gemm(args);
+          std::vector<float> first;
+          for (int threads : {1, 2, 3}) {
+            ThreadPool pool(threads);
+            std::vector<float> c(s.m * args.c_stride, -3.0f);
+            std::vector<std::byte> memory(gemm_workspace_bytes(s.m, s.n, s.k, threads) + 64);
+            args.c = c.data();
+            args.workspace = align_64(memory);
+            gemm(pool, args);
+            std::vector<float> actual;
+            for (int64_t i = 0; i < s.m; ++i) {
+              for (int64_t j = 0; j < s.n; ++j) actual.push_back(c[i * args.c_stride + j]);
+              CHECK(c[i * args.c_stride + s.n] == -3.0f);
+            }
+            INFO(s.m << " x " << s.n << " x " << s.k << ", threads " << threads);
+            CHECK(relative_error(actual, expected) < 2e-6);
+            if (threads == 1) first = actual;
+            CHECK(actual == first);
+          }
+        }
+      }
+    }
+  });
+}

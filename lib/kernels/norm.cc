@@ -1,0 +1,186 @@
+#include "lib/kernels/norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/norm.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lib/kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+using Float = hn::ScalableTag<float>;
+using FloatVec = hn::Vec<Float>;
+
+// Folds x[0 … dim) with sum = f(x, sum) into four vectors of partial sums and adds those up.
+template <class F>
+HWY_INLINE float sum_of(const float* x, size_t dim, const F& f) {
+  const Float d;
+  const size_t lanes = hn::Lanes(d);
+  FloatVec sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  size_t i = 0;
+  for (; i + 4 * lanes <= dim; i += 4 * lanes) {
+    sum0 = f(hn::LoadU(d, x + i), sum0);
+    sum1 = f(hn::LoadU(d, x + i + lanes), sum1);
+    sum2 = f(hn::LoadU(d, x + i + 2 * lanes), sum2);
+    sum3 = f(hn::LoadU(d, x + i + 3 * lanes), sum3);
+  }
+  for (; i + lanes <= dim; i += lanes) sum0 = f(hn::LoadU(d, x + i), sum0);
+  if (i < dim) {
+    const auto last = f(load_partial(d, x + i, dim - i), hn::Zero(d));
+    sum1 = hn::Add(sum1, hn::IfThenElseZero(hn::FirstN(d, dim - i), last));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+}
+
+// y[i] = f(x[i], i) by whole vectors and a partial one; load(p) inside f reads p[i…] alike.
+template <class F>
+HWY_INLINE void map_row(float* y, size_t dim, const F& f) {
+  const Float d;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= dim; i += lanes) {
+    hn::StoreU(f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); }), d, y + i);
+  }
+  if (i == dim) return;
+  const size_t rest = dim - i;
+  store_partial(f([&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); }), d, y + i,
+                rest);
+}
+
+void rms_norm_row(const float* x, size_t dim, const float* w, float eps, float* y) {
+  const Float d;
+  const float squares =
+      sum_of(x, dim, [](auto v, auto sum) HWY_ATTR { return hn::MulAdd(v, v, sum); });
+  const auto scale = hn::Set(d, 1.0f / std::sqrt(squares / static_cast<float>(dim) + eps));
+  if (w) {
+    map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Mul(hn::Mul(load(x), scale), load(w)); });
+  } else {
+    map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Mul(load(x), scale); });
+  }
+}
+
+void layer_norm_row(const float* x, size_t dim, const float* w, const float* b, float eps,
+                    float* y) {
+  const Float d;
+  const auto count = static_cast<float>(dim);
+  const float total = sum_of(x, dim, [](auto v, auto sum) HWY_ATTR { return hn::Add(sum, v); });
+  const auto mean = hn::Set(d, total / count);
+  const float squares = sum_of(x, dim, [&](auto v, auto sum) HWY_ATTR {
+    const auto deviation = hn::Sub(v, mean);
+    return hn::MulAdd(deviation, deviation, sum);
+  });
+  const auto scale = hn::Set(d, 1.0f / std::sqrt(squares / count + eps));
+  map_row(y, dim, [&](auto load) HWY_ATTR {
+    auto v = hn::Mul(hn::Sub(load(x), mean), scale);
+    if (w) v = hn::Mul(v, load(w));
+    return b ? hn::Add(v, load(b)) : v;
+  });
+}
+
+// The maximum of the row, −inf for none. With NaNs: some element or NaN.
+HWY_INLINE float row_maximum(const float* x, size_t dim) {
+  const Float d;
+  const size_t lanes = hn::Lanes(d);
+  FloatVec max0 = hn::Set(d, -kInf), max1 = max0;
+  size_t i = 0;
+  for (; i + 2 * lanes <= dim; i += 2 * lanes) {
+    max0 = hn::Max(hn::LoadU(d, x + i), max0);
+    max1 = hn::Max(hn::LoadU(d, x + i + lanes), max1);
+  }
+  float maximum = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
+  for (; i < dim; ++i) maximum = HWY_MAX(maximum, x[i]);
+  return maximum;
+}
+
+// Subtracting the maximum makes every exponent ≤ 0 and the sum ≥ 1. NaN reaches the sum through
+// exp; a row of only −inf gives −inf − (−inf) = NaN.
+void softmax_row(const float* x, size_t dim, float* y) {
+  const Float d;
+  const size_t lanes = hn::Lanes(d);
+  const auto maximum = hn::Set(d, row_maximum(x, dim));
+  FloatVec sum0 = hn::Zero(d), sum1 = sum0;
+  size_t i = 0;
+  for (; i + 2 * lanes <= dim; i += 2 * lanes) {
+    const auto e0 = exp_nonpositive(d, hn::Sub(hn::LoadU(d, x + i), maximum));
+    const auto e1 = exp_nonpositive(d, hn::Sub(hn::LoadU(d, x + i + lanes), maximum));
+    hn::StoreU(e0, d, y + i);
+    hn::StoreU(e1, d, y + i + lanes);
+    sum0 = hn::Add(sum0, e0);
+    sum1 = hn::Add(sum1, e1);
+  }
+  while (i < dim) {
+    const size_t count = HWY_MIN(lanes, dim - i);
+    const auto part = count == lanes ? hn::LoadU(d, x + i) : load_partial(d, x + i, count);
+    const auto e =
+        hn::IfThenElseZero(hn::FirstN(d, count), exp_nonpositive(d, hn::Sub(part, maximum)));
+    if (count == lanes) {
+      hn::StoreU(e, d, y + i);
+    } else {
+      store_partial(e, d, y + i, count);
+    }
+    sum0 = hn::Add(sum0, e);
+    i += count;
+  }
+  const float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+  const auto scale = hn::Set(d, 1.0f / total);
+  map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Mul(load(y), scale); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+
+HWY_EXPORT(rms_norm_row);
+HWY_EXPORT(layer_norm_row);
+HWY_EXPORT(softmax_row);
+
+namespace {
+
+// Runs body(row) for every row, on several threads where that pays (a fork-join costs about as
+// much as 4096 elements).
+template <class Body>
+void for_each_row(ThreadPool& pool, const Rows& x, const Body& body) {
+  const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, x.dim));
+  pool.parallel_for(x.rows, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
+}
+
+}  // namespace
+
+void rms_norm(ThreadPool& pool, const Rows& x, const float* w, float eps, float* y,
+              int64_t y_stride) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(rms_norm_row);
+  for_each_row(pool, x, [&](int64_t row) {
+    kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), w, eps, y + row * y_stride);
+  });
+}
+
+void layer_norm(ThreadPool& pool, const Rows& x, const float* w, const float* b, float eps,
+                float* y, int64_t y_stride) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(layer_norm_row);
+  for_each_row(pool, x, [&](int64_t row) {
+    kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), w, b, eps, y + row * y_stride);
+  });
+}
+
+void softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(softmax_row);
+  for_each_row(pool, x, [&](int64_t row) {
+    kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), y + row * y_stride);
+  });
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,33 @@
+// Activations rounded to int8 per 32 columns: what products with quantised weights take.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lumen::kernels {
+
+// x[r][k] ≈ scale[r][k / 32] · codes[r][k], codes in [−127, 127], scale = max|x| / 127 of the 32.
+// A block that holds a NaN or an infinity has a NaN scale, so that the product shows it.
+struct QuantizedRows {
+  int64_t cols;     // a multiple of 32
+  int8_t* codes;    // [rows, cols]
+  float* scale_32;  // [rows, cols / 32]
+  float* scale_16;  // [rows, cols / 16]: each scale twice, for weights with a scale per 16 columns
+  float* sum_32;    // [rows, cols / 32]: scale · Σ codes, for weights with a min
+  float* sum_16;    // [rows, cols / 16]: the same over 16 columns
+};
+
+// Bytes that place_quantized_rows takes.
+size_t quantized_rows_bytes(int64_t rows, int64_t cols);
+
+// Lays the arrays out in `memory` (64-byte aligned).
+QuantizedRows place_quantized_rows(std::byte* memory, int64_t rows, int64_t cols);
+
+// Fills row `row` of `to` from x [cols]. noexcept.
+void quantize_row(const float* x, int64_t row, const QuantizedRows& to);
+
+// y[k] = scale · codes[k]: the same rounding, kept as float. `cols` is a multiple of 32; y may be
+// x. noexcept.
+void round_row(const float* x, int64_t cols, float* y);
+
+}  // namespace lumen::kernels

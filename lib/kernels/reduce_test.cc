@@ -1,0 +1,106 @@
+#include "lib/kernels/reduce.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/kernels/every_target.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+void check(int64_t outer, int64_t axis, int64_t inner) {
+  Philox random(1);
+  std::vector<float> x(static_cast<size_t>(outer * axis * inner));
+  for (float& v : x) v = static_cast<float>(random.uniform() - 0.25);
+  std::vector<double> sums(static_cast<size_t>(outer * inner), 0);
+  std::vector<float> maxima(sums.size(), -kInf);
+  for (int64_t i = 0; i < outer * axis * inner; ++i) {
+    const auto at = static_cast<size_t>(i / (axis * inner) * inner + i % inner);
+    sums[at] += x[static_cast<size_t>(i)];
+    maxima[at] = std::max(maxima[at], x[static_cast<size_t>(i)]);
+  }
+  on_every_target([&] {
+    INFO("outer " << outer << " axis " << axis << " inner " << inner);
+    std::vector<float> one(sums.size(), -77.0f), three = one;
+    ThreadPool single(1), team(3);
+    sum_reduce(single, x.data(), outer, axis, inner, one.data());
+    sum_reduce(team, x.data(), outer, axis, inner, three.data());
+    for (size_t i = 0; i < sums.size(); ++i) {
+      REQUIRE(std::fabs(one[i] - sums[i]) <= 1e-6 * (1 + static_cast<double>(axis) / 4));
+    }
+    REQUIRE(std::memcmp(one.data(), three.data(), one.size() * sizeof(float)) == 0);
+    max_reduce(team, x.data(), outer, axis, inner, one.data());
+    REQUIRE(one == maxima);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("sum_reduce and max_reduce along each kind of axis") {
+  for (int64_t axis = 0; axis <= 70; ++axis) check(3, axis, 1);
+  for (int64_t inner = 2; inner <= 35; ++inner) check(2, 9, inner);
+  for (int64_t axis : {0, 1, 63, 64, 65, 129, 1000}) check(2, axis, 19);
+  for (int64_t axis : {1023, 1025, 4097, 16383, 16384, 16385, 1'000'003}) check(1, axis, 1);
+  check(3, 40'000, 1);
+  check(300, 50, 1);
+  check(2, 100, 700);
+}
+
+TEST_CASE("sum_reduce is pairwise: its error hardly grows with the length") {
+  ThreadPool pool(2);
+  on_every_target([&] {
+    const std::vector<float> x(4'000'000, 0.1f);
+    float sum = 0;
+    sum_reduce(pool, x.data(), 1, 4'000'000, 1, &sum);
+    CHECK(std::fabs(sum - 4e6 * double(0.1f)) < 0.5);
+    std::vector<float> columns(2);
+    sum_reduce(pool, x.data(), 1, 2'000'000, 2, columns.data());
+    CHECK(std::fabs(columns[1] - 2e6 * double(0.1f)) < 0.5);
+  });
+}
+
+TEST_CASE("max_reduce and argmax show a NaN wherever it stands") {
+  ThreadPool pool(2);
+  on_every_target([&] {
+    for (int64_t n : {1, 2, 5, 16, 17, 70, 130}) {
+      for (int64_t at = 0; at < n; ++at) {
+        std::vector<float> x(static_cast<size_t>(n), 1.0f);
+        x[static_cast<size_t>(at)] = kNan;
+        x[0] = at == 0 ? kNan : kInf;
+        float y = 0;
+        max_reduce(pool, x.data(), 1, n, 1, &y);
+        REQUIRE(std::isnan(y));
+        std::vector<float> pairs;
+        for (float v : x) pairs.insert(pairs.end(), {v, 2.0f});
+        float both[2];
+        max_reduce(pool, pairs.data(), 1, n, 2, both);
+        REQUIRE(std::isnan(both[0]));
+        REQUIRE(both[1] == 2);
+        REQUIRE(argmax(x.data(), n) == at);
+      }
+    }
+  });
+}
+
+TEST_CASE("argmax takes the first of equals") {
+  on_every_target([&] {
+    for (int64_t n = 1; n <= 70; ++n) {
+      for (int64_t at = 0; at < n; ++at) {
+        std::vector<float> x(static_cast<size_t>(n), -kInf);
+        CHECK(argmax(x.data(), n) == 0);
+        for (int64_t i = at; i < n; i += 3) x[static_cast<size_t>(i)] = 5;
+        REQUIRE(argmax(x.data(), n) == at);
+      }
+    }
+  });
+}

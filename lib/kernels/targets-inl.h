@@ -1,0 +1,15 @@
+// The Highway targets Lumen compiles; include before anything of Highway. Private to this room.
+//
+// x86-64: AVX-512 (HWY_AVX3), AVX2, SSE4 and, as fallback, Highway's 128-bit emulation, which the
+// compiler turns into baseline SSE2 code. aarch64: NEON. The rest only costs build time: SSSE3
+// machines without SSE4.1 are nearly extinct, and what AVX3_DL adds has no Highway operation that
+// these kernels use (see native_vnni.cc for VNNI).
+#pragma once
+
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+// Highway avoids the emulation with GCC before 12.3 because of one miscompiled operation, the high
+// half of 16-bit products (GCC bug 106322). No kernel here uses it, and the tests run every kernel
+// on every target.
+#define HWY_BROKEN_EMU128 0

@@ -1,0 +1,35 @@
+#include "lib/nn/kv_cache.h"
+
+#include <cstring>
+
+#include "lib/base/error.h"
+#include "lib/tensor/allocator.h"
+
+namespace lumen::nn {
+
+uint64_t KvCache::bytes(const KvCacheShape& shape, DType dtype) {
+  const int64_t rows = shape.layers * 2 * shape.batch * shape.kv_heads * shape.context;
+  return static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_bytes(dtype, shape.head_dim));
+}
+
+KvCache::KvCache(const KvCacheShape& shape, DType dtype) : shape_(shape) {
+  if (is_quantized(dtype) && shape.head_dim % info(dtype).block_elements != 0) {
+    fail(ErrorKind::kUnsupported, "a ", name(dtype), " KV cache needs a head_dim divisible by ",
+         info(dtype).block_elements, ", this model has ", shape.head_dim, "; use --kv f16");
+  }
+  // Not cleared: pages are touched as positions are filled, and no unfilled position is read.
+  auto buffer = std::make_shared<Buffer>(allocate(bytes(shape, dtype)));
+  const Shape one = {shape.batch, shape.kv_heads, shape.context, shape.head_dim};
+  size_t offset = 0;
+  auto next = [&](const char* what, int64_t layer) {
+    Array array = Array::view(buffer, offset, dtype, one);
+    offset += array.bytes();
+    return graph::state(std::move(array), str(what, ".", layer));
+  };
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    k_.push_back(next("k", layer));
+    v_.push_back(next("v", layer));
+  }
+}
+
+}  // namespace lumen::nn

@@ -1,0 +1,39 @@
+// The small layers. Names of parameters are Hugging Face's.
+#pragma once
+
+#include "lib/nn/parameters.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::nn {
+
+// y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none.
+struct Linear {
+  Linear(const Parameters& parameters, int64_t in, int64_t out, bool with_bias)
+      : weight(parameters.get("weight", {out, in})) {
+    if (with_bias) bias = parameters.get_f32("bias", {out});
+  }
+  Tensor operator()(const Tensor& x) const { return ops::linear(x, weight, bias); }
+
+  Tensor weight, bias;
+};
+
+// Rows of weight [rows, dim] by int32 ids [...] → [..., dim].
+struct Embedding {
+  Embedding(const Parameters& parameters, int64_t rows, int64_t dim)
+      : weight(parameters.get("weight", {rows, dim})) {}
+  Tensor operator()(const Tensor& ids) const { return ops::embedding(weight, ids); }
+
+  Tensor weight;
+};
+
+// x / rms(x) · weight over the last axis (Zhang & Sennrich 2019).
+struct RmsNorm {
+  RmsNorm(const Parameters& parameters, int64_t dim, double eps)
+      : weight(parameters.get_f32("weight", {dim})), eps(eps) {}
+  Tensor operator()(const Tensor& x) const { return ops::rms_norm(x, weight, eps); }
+
+  Tensor weight;
+  double eps;
+};
+
+}  // namespace lumen::nn

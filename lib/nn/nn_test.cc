@@ -1,0 +1,122 @@
+#include <cmath>
+#include <numbers>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/nn/decoder.h"
+
+using namespace lumen;
+
+namespace {
+
+std::vector<float> frequencies(const io::Json& config, int64_t head_dim) {
+  const Array array = nn::Rope(config, head_dim).frequencies.eval();
+  const auto span = array.as<float>();
+  return {span.begin(), span.end()};
+}
+
+}  // namespace
+
+TEST_CASE("rotary frequencies: default, linear and theta") {
+  const auto plain = frequencies({{"rope_theta", 10000.0}}, 8);
+  REQUIRE(plain.size() == 4);
+  for (int i = 0; i < 4; ++i) CHECK(plain[i] == Approx(std::pow(10000.0, -i / 4.0)));
+  const auto linear = frequencies(
+      {{"rope_theta", 10000.0}, {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}}, 8);
+  for (int i = 0; i < 4; ++i) CHECK(linear[i] == Approx(plain[i] / 4));
+}
+
+TEST_CASE("llama3 scaling keeps short wavelengths and divides long ones") {
+  const io::Json config = {{"rope_theta", 500000.0},
+                           {"rope_scaling",
+                            {{"rope_type", "llama3"},
+                             {"factor", 8.0},
+                             {"low_freq_factor", 1.0},
+                             {"high_freq_factor", 4.0},
+                             {"original_max_position_embeddings", 8192}}}};
+  const auto plain = frequencies({{"rope_theta", 500000.0}}, 128);
+  const auto scaled = frequencies(config, 128);
+  int ramped = 0;
+  for (int i = 0; i < 64; ++i) {
+    const double wavelength = 2 * std::numbers::pi / plain[i];
+    if (wavelength < 2048) {
+      CHECK(scaled[i] == Approx(plain[i]));
+    } else if (wavelength > 8192) {
+      CHECK(scaled[i] == Approx(plain[i] / 8));
+    } else {
+      ++ramped;
+      CHECK(scaled[i] < plain[i]);
+      CHECK(scaled[i] > plain[i] / 8);
+    }
+  }
+  CHECK(ramped > 2);
+}
+
+TEST_CASE("yarn keeps fast dimensions, divides slow ones and scales attention") {
+  const io::Json config = {
+      {"rope_theta", 1e6},
+      {"max_position_embeddings", 131072},
+      {"rope_scaling",
+       {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}}}};
+  const auto plain = frequencies({{"rope_theta", 1e6}}, 64);
+  const auto scaled = frequencies(config, 64);
+  CHECK(scaled.front() == Approx(plain.front()));
+  CHECK(scaled.back() == Approx(plain.back() / 4));
+  CHECK(nn::Rope(config, 64).attention_factor == Approx(0.1 * std::log(4.0) + 1));
+}
+
+TEST_CASE("an unknown rope type or contradictory heads are errors") {
+  auto kind = [](auto&& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      return static_cast<int>(error.kind());
+    }
+    return 0;
+  };
+  CHECK(kind([] { frequencies({{"rope_scaling", {{"rope_type", "magic"}}}}, 8); }) == 69);
+  const io::Json base = {{"hidden_size", 32},      {"intermediate_size", 48},
+                         {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+                         {"vocab_size", 37},       {"rms_norm_eps", 1e-5}};
+  CHECK(kind([&] { nn::DecoderConfig config(base); }) == 0);
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, io::Json>>{{"num_key_value_heads", 3},
+                                                     {"num_attention_heads", 0},
+                                                     {"hidden_size", -1},
+                                                     {"vocab_size", "many"},
+                                                     {"num_hidden_layers", 1e9},
+                                                     {"head_dim", 7}}) {
+    io::Json bad = base;
+    bad[key] = value;
+    INFO(key);
+    CHECK(kind([&] { nn::DecoderConfig config(bad); }) == 65);
+  }
+  io::Json gelu = base;
+  gelu["hidden_act"] = "gelu";
+  CHECK(kind([&] { nn::DecoderConfig config(gelu); }) == 69);
+}
+
+TEST_CASE("keys and values of all layers lie in one block") {
+  const nn::KvCacheShape shape = {3, 2, 4, 10, 32};
+  const nn::KvCache cache(shape, DType::kF16);
+  const std::byte* begin = cache.k(0).node()->value.data();
+  const std::byte* end = begin + nn::KvCache::bytes(shape, DType::kF16);
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    for (const auto* state : {&cache.k(layer), &cache.v(layer)}) {
+      const Array& array = state->node()->value;
+      CHECK(array.data() >= begin);
+      CHECK(array.data() + array.bytes() <= end);
+    }
+  }
+  CHECK_THROWS_AS(nn::KvCache({1, 1, 1, 4, 40}, DType::kQ8_0), Error);
+}
+
+TEST_CASE("random parameters are the same for the same seed, ones for norms, zeros for biases") {
+  const auto a = nn::Parameters::random(3), b = nn::Parameters::random(3);
+  const Array x = (a / "layer").get("weight", {4, 5}).eval();
+  const Array y = (b / "layer").get("weight", {4, 5}).eval();
+  CHECK(std::equal(x.data(), x.data() + x.bytes(), y.data()));
+  const Array norm = (a / "norm").get("weight", {4}).eval(), bias = a.get("proj.bias", {4}).eval();
+  CHECK(norm.as<float>()[3] == 1);
+  CHECK(bias.as<float>()[3] == 0);
+}

@@ -1,0 +1,105 @@
+#include "lib/nn/rope.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "lib/base/error.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::nn {
+namespace {
+
+constexpr double kTwoPi = 2 * std::numbers::pi;
+constexpr double kMaxFactor = 1e6;
+
+double factor_of(const io::Json& scaling) {
+  return io::get_number(scaling, "factor", 1e-6, kMaxFactor);
+}
+
+void scale_linear(const io::Json& scaling, std::vector<double>& theta) {
+  for (double& t : theta) t /= factor_of(scaling);
+}
+
+// Wavelengths above original/low are divided by factor, below original/high kept; between, the
+// weight of the kept one rises linearly with original/wavelength.
+void scale_llama3(const io::Json& scaling, std::vector<double>& theta) {
+  const double factor = factor_of(scaling);
+  const double low = io::get_number(scaling, "low_freq_factor", 1e-6, kMaxFactor);
+  const double high = io::get_number(scaling, "high_freq_factor", 1e-6, kMaxFactor);
+  const double original =
+      io::get_number(scaling, "original_max_position_embeddings", 1, limits::kContext);
+  if (high <= low) {
+    fail(ErrorKind::kMalformed, "rope_scaling: high_freq_factor ", high,
+         " must be above low_freq_factor ", low);
+  }
+  for (double& t : theta) {
+    const double wavelength = kTwoPi / t;
+    if (wavelength > original / low) {
+      t /= factor;
+    } else if (wavelength > original / high) {
+      const double kept = (original / wavelength - low) / (high - low);
+      t = (1 - kept) * t / factor + kept * t;
+    }
+  }
+}
+
+// Dimensions that turn more than beta_fast times within the original length are kept, those that
+// turn less than beta_slow times are divided by factor, with a linear ramp between.
+double scale_yarn(const io::Json& config, const io::Json& scaling, double base,
+                  std::vector<double>& theta) {
+  const double factor = factor_of(scaling);
+  const double original =
+      io::get_number(scaling, "original_max_position_embeddings", 1, limits::kContext,
+                     io::get_number(config, "max_position_embeddings", 1, limits::kContext, 2048));
+  const double dim = 2 * static_cast<double>(theta.size());
+  auto dimension_of = [&](double turns) {
+    return dim * std::log(original / (turns * kTwoPi)) / (2 * std::log(base));
+  };
+  double low = dimension_of(io::get_number(scaling, "beta_fast", 1e-6, kMaxFactor, 32));
+  double high = dimension_of(io::get_number(scaling, "beta_slow", 1e-6, kMaxFactor, 1));
+  low = std::max(std::floor(low), 0.0);
+  high = std::min(std::ceil(high), dim - 1);
+  if (high <= low) high = low + 0.001;
+  for (size_t i = 0; i < theta.size(); ++i) {
+    const double divided = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    theta[i] = theta[i] / factor * divided + theta[i] * (1 - divided);
+  }
+  const double automatic = factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
+  return io::get_number(scaling, "attention_factor", 1e-6, kMaxFactor, automatic);
+}
+
+}  // namespace
+
+Rope::Rope(const io::Json& config, int64_t head_dim) {
+  const double base = io::get_number(config, "rope_theta", 1e-3, 1e12, 10000);
+  std::vector<double> theta(head_dim / 2);
+  for (size_t i = 0; i < theta.size(); ++i) {
+    theta[i] = std::pow(base, -2 * static_cast<double>(i) / static_cast<double>(head_dim));
+  }
+  if (const io::Json* scaling = io::find_value(config, "rope_scaling")) {
+    const std::string type = io::get_string(*scaling, "rope_type", "default");
+    if (type == "linear") {
+      scale_linear(*scaling, theta);
+    } else if (type == "llama3") {
+      scale_llama3(*scaling, theta);
+    } else if (type == "yarn") {
+      attention_factor = scale_yarn(config, *scaling, base, theta);
+    } else if (type != "default" && type != "dynamic") {
+      fail(ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
+           " is not supported; known: default, linear, dynamic, llama3, yarn");
+    }
+  }
+  const std::vector<float> values(theta.begin(), theta.end());
+  frequencies = graph::constant(values, {head_dim / 2});
+  interleaved = io::get_bool(config, "rope_interleaved", false);
+}
+
+void Rope::divide(const Tensor& divisors) {
+  frequencies = graph::constant(ops::div(frequencies, divisors).eval());
+}
+
+Tensor Rope::table(const Tensor& position, int64_t tokens) const {
+  return ops::rope_table(position, frequencies, tokens, attention_factor);
+}
+
+}  // namespace lumen::nn

@@ -1,0 +1,29 @@
+// Rotary position frequencies, from a config's rope_theta and rope_scaling.
+#pragma once
+
+#include "lib/io/json.h"
+#include "lib/nn/parameters.h"
+
+namespace lumen::nn {
+
+// θ_i = rope_theta^(−2i/dim), changed as rope_scaling asks: "linear" (θ/factor), "llama3" (long
+// wavelengths divided by factor, short ones kept, a ramp between; Llama 3.1 model card), "yarn"
+// (Peng et al. 2023). "default" and null change nothing; "dynamic" changes nothing up to the
+// original length, which the context is then limited to.
+struct Rope {
+  // `config`: Hugging Face keys (io/model_files.h). Throws Error(kUnsupported) for another
+  // rope_type and Error(kMalformed) for bad numbers.
+  Rope(const io::Json& config, int64_t head_dim);
+
+  // Divides θ_i by divisors[i] [head_dim/2] (GGUF's rope_freqs.weight).
+  void divide(const Tensor& divisors);
+
+  // cos and sin for `tokens` positions from position[0]: shared by all layers.
+  Tensor table(const Tensor& position, int64_t tokens) const;
+
+  Tensor frequencies;           // float32 [head_dim / 2]
+  double attention_factor = 1;  // scales cos and sin (yarn)
+  bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + head_dim/2)
+};
+
+}  // namespace lumen::nn

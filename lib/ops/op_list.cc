@@ -1,0 +1,77 @@
+// The list of operations. A static library silently drops objects that register themselves, so the
+// list is explicit: one line per operation, in the order of ops.h.
+#include "lib/base/error.h"
+#include "lib/ops/cases.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::ops {
+
+extern const graph::OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt, kRecip, kSub,
+    kDiv, kEqual, kMaximum, kMinimum, kWhere, kNeg, kAbs, kExp, kLog, kCos, kRsqrt, kTanh, kSigmoid,
+    kSilu, kGeluTanh, kRelu, kSumReduce, kMaxReduce, kLinear, kMatmul, kSoftmax, kRmsNorm,
+    kLayerNorm, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention;
+
+namespace {
+
+constexpr const graph::OpDef* kOps[] = {
+    &graph::kReshape,
+    &graph::kPermute,
+    &graph::kExpand,
+    &graph::kSlice,
+    &graph::kPad,
+    &graph::kContiguous,
+    &kAdd,
+    &kMul,
+    &kMod,
+    &kLessThan,
+    &kExp2,
+    &kLog2,
+    &kSin,
+    &kSqrt,
+    &kRecip,
+    &kSub,
+    &kDiv,
+    &kEqual,
+    &kMaximum,
+    &kMinimum,
+    &kWhere,
+    &kNeg,
+    &kAbs,
+    &kExp,
+    &kLog,
+    &kCos,
+    &kRsqrt,
+    &kTanh,
+    &kSigmoid,
+    &kSilu,
+    &kGeluTanh,
+    &kRelu,
+    &kSumReduce,
+    &kMaxReduce,
+    &kLinear,
+    &kMatmul,
+    &kSoftmax,
+    &kRmsNorm,
+    &kLayerNorm,
+    &kEmbedding,
+    &kRopeTable,
+    &kRope,
+    &kKvAppend,
+    &kAttention,
+};
+
+}  // namespace
+
+std::span<const graph::OpDef* const> op_list() {
+  return kOps;
+}
+
+void shape_error(const graph::Node& node, std::string_view why) {
+  std::string inputs;
+  for (const graph::NodePtr& input : node.inputs) {
+    inputs += str(inputs.empty() ? "" : ", ", name(input->dtype), " ", to_string(input->shape));
+  }
+  fail(ErrorKind::kMalformed, node.op->name, "(", inputs, "): ", why);
+}
+
+}  // namespace lumen::ops

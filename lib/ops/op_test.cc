@@ -1,0 +1,170 @@
+// One test for every operation: walks the table.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "lib/base/error.h"
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/graph/plan.h"
+#include "lib/graph/reference_backend.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/simd.h"
+#include "lib/ops/ops.h"
+
+using namespace lumen;
+using graph::OpCase;
+using graph::OpDef;
+using graph::Tensor;
+
+namespace {
+
+// Random values in the case's range, stored as the case's type; integers are 0…3.
+Tensor random_input(const graph::TypedShape& type, const OpCase& test, Philox& random) {
+  Array array = Array::zeros(type.dtype, type.shape);
+  const int64_t n = type.shape.elements();
+  if (type.dtype == DType::kI32) {
+    for (int32_t& x : array.as_mutable<int32_t>()) x = static_cast<int32_t>(random.below(4));
+    return graph::constant(array);
+  }
+  std::vector<float> values(n);
+  for (float& x : values) {
+    x = static_cast<float>(test.low + (test.high - test.low) * random.uniform());
+  }
+  if (n > 0) kernels::from_float(type.dtype, values.data(), array.mutable_data(), n);
+  return graph::constant(array);
+}
+
+std::vector<float> run(const Tensor& tensor, const graph::CompileOptions& options, int threads) {
+  ThreadPool pool(threads);
+  graph::CompileOptions with_threads = options;
+  with_threads.threads = threads;
+  graph::Plan plan = graph::compile(std::span(&tensor, 1), with_threads);
+  plan.run(pool);
+  const Array& array = plan.output(0);
+  std::vector<float> values(array.elements());
+  if (!values.empty()) {
+    kernels::to_float(array.dtype(), array.data(), values.data(), array.elements());
+  }
+  return values;
+}
+
+void check_close(const std::vector<float>& got, const std::vector<double>& want, double tolerance) {
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::abs(got[i] - want[i]) > tolerance * (1 + std::abs(want[i])) ||
+        std::isnan(got[i]) != std::isnan(want[i])) {
+      INFO("element " << i << ": got " << got[i] << ", want " << want[i]);
+      REQUIRE(false);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every operation equals its meaning in primitives") {
+  for (const OpDef* op : ops::op_list()) {
+    if (op->kind == graph::OpKind::kView || op == &graph::kPad || op->copies) continue;
+    INFO("operation " << op->name);
+    REQUIRE(op->cases != nullptr);
+    REQUIRE((op->is_primitive() || op->meaning != nullptr));
+    for (const OpCase& test : op->cases()) {
+      INFO("case " << test.label);
+      Philox random(17);
+      std::vector<Tensor> inputs;
+      for (const auto& type : test.inputs) inputs.push_back(random_input(type, test, random));
+      const std::vector<double> want = graph::evaluate_reference(test.build(inputs));
+      const graph::CompileOptions optimised{.verified = true};
+      const std::vector<float> got = run(test.build(inputs), optimised, 1);
+      check_close(got, want, test.tolerance);
+      REQUIRE(run(test.build(inputs), optimised, 3) == got);
+      check_close(run(test.build(inputs), {.pipeline = {}}, 1), want, test.tolerance);
+    }
+  }
+}
+
+TEST_CASE("every operation agrees with its meaning on every SIMD target") {
+  for (const std::string& target : kernels::supported_simd_targets()) {
+    kernels::force_simd_target(target);
+    for (const OpDef* op : ops::op_list()) {
+      if (!op->cases) continue;
+      const std::vector<OpCase> cases = op->cases();
+      for (const OpCase& test : cases) {
+        INFO(target << " " << op->name << " " << test.label);
+        Philox random(18);
+        std::vector<Tensor> inputs;
+        for (const auto& type : test.inputs) inputs.push_back(random_input(type, test, random));
+        check_close(run(test.build(inputs), {}, 2), graph::evaluate_reference(test.build(inputs)),
+                    test.tolerance);
+      }
+    }
+  }
+  kernels::force_simd_target(kernels::supported_simd_targets().front());
+}
+
+TEST_CASE("there are exactly the twelve primitives of the luminal profile") {
+  std::vector<std::string> names;
+  for (const OpDef* op : ops::op_list()) {
+    if (op->is_primitive()) names.emplace_back(op->name);
+  }
+  std::sort(names.begin(), names.end());
+  CHECK(names == std::vector<std::string>{"add", "contiguous", "exp2", "less_than", "log2",
+                                          "max_reduce", "mod", "mul", "recip", "sin", "sqrt",
+                                          "sum_reduce"});
+}
+
+TEST_CASE("operation names are unique") {
+  std::set<std::string_view> names;
+  for (const OpDef* op : ops::op_list()) CHECK(names.insert(op->name).second);
+}
+
+TEST_CASE("element-wise operations treat special values as IEEE 754 does") {
+  const float inf = INFINITY, nan = NAN;
+  auto at = [](const Tensor& x) { return static_cast<float>(x.item()); };
+  using graph::scalar;
+  CHECK(std::isnan(at(ops::maximum(scalar(nan), scalar(1)))));
+  CHECK(std::isnan(at(ops::minimum(scalar(1), scalar(nan)))));
+  CHECK(at(ops::maximum(scalar(-inf), scalar(2))) == 2);
+  CHECK(at(ops::exp(scalar(-inf))) == 0);
+  CHECK(at(ops::exp(scalar(200))) == inf);
+  CHECK(std::isnan(at(ops::exp(scalar(nan)))));
+  CHECK(at(ops::log(scalar(0))) == -inf);
+  CHECK(std::isnan(at(ops::log(scalar(-1)))));
+  CHECK(std::isnan(at(ops::sqrt(scalar(-1)))));
+  CHECK(at(ops::recip(scalar(0))) == inf);
+  CHECK(at(ops::tanh(scalar(100))) == 1);
+  CHECK(at(ops::sigmoid(scalar(-200))) == 0);
+  CHECK(at(ops::silu(scalar(-200))) == 0);
+  CHECK(at(ops::mod(scalar(-7), scalar(3))) == -1);
+  CHECK(at(ops::less_than(scalar(nan), scalar(1))) == 0);
+  CHECK(at(ops::equal(scalar(nan), scalar(nan))) == 0);
+  CHECK(at(ops::where(scalar(0), scalar(nan), scalar(3))) == 3);
+  CHECK(std::isnan(at(ops::mul(scalar(nan), scalar(0)))));
+}
+
+TEST_CASE("softmax survives large logits and propagates NaN") {
+  const float large[] = {1e4f, -1e4f, 1e4f};
+  const Array array = ops::softmax(graph::constant(large, {3})).eval();
+  const auto y = array.as<float>();
+  CHECK(y[0] == Approx(0.5));
+  CHECK(y[1] == 0);
+}
+
+TEST_CASE("shapes that do not fit are errors naming the operation and the shapes") {
+  auto message = [](auto&& body) -> std::string {
+    try {
+      body();
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kMalformed);
+      return error.what();
+    }
+    return "no error";
+  };
+  const Tensor a = graph::constant(Array::zeros(DType::kF32, {2, 3}));
+  const Tensor b = graph::constant(Array::zeros(DType::kF32, {4, 5}));
+  CHECK(message([&] { ops::add(a, b); }) == "add: shapes [2, 3] and [4, 5] do not broadcast");
+  CHECK(message([&] { ops::linear(a, b); }).find("linear(f32 [2, 3], f32 [4, 5])") == 0);
+  CHECK(message([&] { ops::matmul(a, b); }).find("matmul(") == 0);
+  CHECK(message([&] { ops::sum(a, 2); }) == "sum_reduce: axis 2 is not an axis of [2, 3]");
+  CHECK(message([&] { graph::reshape(a, {5}); }).find("reshape of [2, 3]") == 0);
+}

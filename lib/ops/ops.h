@@ -1,0 +1,101 @@
+// The vocabulary: every operation on tensors. Each is defined in one place, its family's file:
+// shape rule, kernel, meaning in simpler operations and test cases (see graph/node.h, OpDef).
+//
+// Element-wise operations broadcast as NumPy does and give float32. Axes may be negative. All
+// throw Error(kMalformed) naming the operation and the shapes when they do not fit.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "lib/graph/tensor.h"
+#include "lib/graph/views.h"
+
+namespace lumen::ops {
+
+using graph::Tensor;
+
+// --- Element-wise (ops/elementwise.cc) ---------------------------------------------------------
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+// C fmod: the sign of the dividend.
+Tensor mod(const Tensor& a, const Tensor& b);
+// 1 where a < b, else 0; NaN compares false.
+Tensor less_than(const Tensor& a, const Tensor& b);
+Tensor equal(const Tensor& a, const Tensor& b);
+// NaN if either is.
+Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, const Tensor& b);
+// condition ≠ 0 ? a : b.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor neg(const Tensor& x);
+Tensor abs(const Tensor& x);
+Tensor exp2(const Tensor& x);
+Tensor log2(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sin(const Tensor& x);
+Tensor cos(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor rsqrt(const Tensor& x);
+Tensor recip(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor silu(const Tensor& x);       // x · sigmoid(x)
+Tensor gelu_tanh(const Tensor& x);  // x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))
+Tensor relu(const Tensor& x);
+
+// --- Reductions (ops/reduce.cc) ----------------------------------------------------------------
+// The reduced axis is kept with extent 1.
+Tensor sum(const Tensor& x, int axis);
+Tensor max(const Tensor& x, int axis);  // NaN if any element is
+Tensor mean(const Tensor& x, int axis);
+
+// --- Products (ops/product.cc) -----------------------------------------------------------------
+// x [..., k] · w [n, k]ᵀ + b [n] → [..., n]. The weight keeps its stored type, quantised or not;
+// `bias` may be undefined.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+// a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast; float32.
+Tensor matmul(const Tensor& a, const Tensor& b);
+
+// --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
+Tensor softmax(const Tensor& x);
+// x / √(mean(x²) + eps) · weight [dim] (Zhang & Sennrich 2019).
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
+// (x − mean) / √(var + eps) · weight + bias (Ba et al. 2016).
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
+
+// --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
+// Rows ids[...] (int32) of table [rows, dim], any stored type → float32 [..., dim].
+Tensor embedding(const Tensor& table, const Tensor& ids);
+// Side by side along `axis`.
+Tensor concat(std::span<const Tensor> parts, int axis);
+
+// --- Attention (ops/attention.cc) --------------------------------------------------------------
+// Rotation angles for positions position[0] … position[0] + tokens − 1 (position: int32 [1]):
+// cos and sin of position · frequencies[i], times `factor` → [tokens, 2, half].
+Tensor rope_table(const Tensor& position, const Tensor& frequencies, int64_t tokens,
+                  double factor = 1);
+// Rotates the first 2·half of the last axis of x [batch, tokens, heads, head_dim] (Su et al. 2021);
+// `interleaved` pairs (2i, 2i+1), otherwise (i, i + half).
+Tensor rope(const Tensor& x, const Tensor& table, bool interleaved);
+// Writes x [batch, tokens, heads, head_dim] into cache [batch, heads, context, head_dim] at
+// position[0], in place: `cache` must be a state with no other reader. Returns the new cache.
+// position[0] + tokens ≤ context is the caller's to ensure.
+Tensor kv_append(const Tensor& cache, const Tensor& x, const Tensor& position);
+struct AttentionOptions {
+  double scale = 1;
+  bool causal = true;
+  int64_t window = 0;  // see only the last `window` positions; 0: all
+};
+// q [batch, tokens, heads, head_dim] against k, v [batch, kv_heads, positions, head_dim]; query t
+// stands at position[0] + t. Causal: sees positions ≤ its own → [batch, tokens, heads, head_dim].
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
+                 const AttentionOptions& options);
+
+// Every operation that has a definition, for the tests and `lumen-bench ops`: ops/op_list.cc.
+std::span<const graph::OpDef* const> op_list();
+
+}  // namespace lumen::ops

@@ -1,0 +1,349 @@
+// Products: linear (weights in their stored format, q·k·v and gate·up in one sweep) and the general
+// float32 matmul.
+#include <algorithm>
+
+#include "lib/kernels/convert.h"
+#include "lib/kernels/matmul.h"
+#include "lib/ops/cases.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::ops {
+namespace {
+
+using graph::KernelCall;
+using graph::Node;
+using graph::NodePtr;
+using graph::OpCase;
+using graph::OpDef;
+using graph::Operand;
+using graph::record;
+using Inputs = std::span<const Tensor>;
+
+// --- linear ------------------------------------------------------------------------------------
+// Inputs: x, then `weights` matrices, then as many biases if `bias` is 1, then the operands of the
+// epilogue. The result has the columns of all weights side by side.
+
+constexpr int64_t kMaxWeights = 8;
+
+graph::TypedShape infer_linear(const Node& node) {
+  const Node& x = *node.inputs[0];
+  const int64_t weights = node.attrs.integer("weights");
+  if (x.dtype != DType::kF32 || x.shape.rank() == 0) shape_error(node, "x must be float32 rows");
+  int64_t columns = 0;
+  for (int64_t i = 1; i <= weights; ++i) {
+    const Node& w = *node.inputs[i];
+    if (w.shape.rank() != 2 || w.shape[1] != x.shape[-1]) {
+      shape_error(node, "the weight must be [n, k] with the k of x");
+    }
+    if (!is_float(w.dtype) && !is_quantized(w.dtype)) shape_error(node, "the weight is no float");
+    columns += w.shape[0];
+    if (node.attrs.integer("bias")) {
+      const Node& b = *node.inputs[weights + i];
+      if (!(b.shape == Shape({w.shape[0]}))) shape_error(node, "the bias must be [n]");
+    }
+  }
+  Shape shape = x.shape;
+  shape[-1] = columns;
+  return {DType::kF32, shape};
+}
+
+struct Rows {
+  int64_t count, stride;
+};
+Rows rows_of(const Operand& x) {
+  Rows rows{1, x.shape[-1]};
+  for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
+    if (x.shape[axis] != 1 && rows.count == 1) rows.stride = x.strides[axis];
+    rows.count *= x.shape[axis];
+  }
+  return rows;
+}
+
+// Adds the biases to y[row][begin..end): one bias per weight, side by side.
+void add_bias(const KernelCall& call, int64_t weights, float* y, int64_t begin, int64_t end) {
+  constexpr int64_t kChunk = 256;
+  float buffer[kChunk];
+  int64_t first = 0;
+  for (int64_t i = 0; i < weights; ++i) {
+    const Operand& bias = call.inputs[1 + weights + i];
+    const int64_t n = bias.shape[0];
+    const int64_t from = std::max(begin, first), to = std::min(end, first + n);
+    for (int64_t at = from; at < to; at += kChunk) {
+      const int64_t count = std::min(kChunk, to - at);
+      kernels::to_float(bias.dtype, bias.data + row_bytes(bias.dtype, at - first), buffer, count);
+      for (int64_t j = 0; j < count; ++j) y[at - begin + j] += buffer[j];
+    }
+    first += n;
+  }
+}
+
+void run_linear(const KernelCall& call) {
+  const Operand& x = call.inputs[0];
+  const int64_t weights = call.node->attrs.integer("weights");
+  const bool bias = call.node->attrs.integer("bias") != 0;
+  kernels::Weight matrices[kMaxWeights];
+  for (int64_t i = 0; i < weights; ++i) {
+    const Operand& w = call.inputs[1 + i];
+    matrices[i] = {w.data, w.dtype, w.shape[0], w.shape[1]};
+  }
+  const Rows rows = rows_of(x);
+  const int64_t columns = call.output.shape[-1];
+  auto finish = [&](int64_t row, int64_t begin, int64_t end) {
+    if (bias) add_bias(call, weights, call.output.as<float>() + row * columns + begin, begin, end);
+    if (call.epilogue) (*call.epilogue)(row, begin, end);
+  };
+  const kernels::Epilogue epilogue = finish;
+  kernels::LinearArgs args{.x = x.as<const float>(),
+                           .x_stride = rows.stride,
+                           .m = rows.count,
+                           .weights = std::span(matrices, static_cast<size_t>(weights)),
+                           .y = call.output.as<float>(),
+                           .y_stride = columns,
+                           .workspace = call.workspace};
+  if (bias || call.epilogue) args.epilogue = &epilogue;
+  kernels::linear(*call.pool, args);
+}
+
+size_t linear_workspace(const Node& node, int threads) {
+  const int64_t k = node.inputs[0]->shape[-1];
+  return kernels::linear_workspace_bytes(k ? node.inputs[0]->shape.elements() / k : 0, k, threads);
+}
+
+Tensor linear_meaning(const Node& node, Inputs in) {
+  const int64_t weights = node.attrs.integer("weights");
+  const Tensor& x = in[0];
+  std::vector<Tensor> parts;
+  for (int64_t i = 1; i <= weights; ++i) {
+    const Tensor w = graph::contiguous(in[i], DType::kF32);
+    Shape wide = x.shape();
+    wide[-1] = 1;
+    wide.push_back(x.dim(-1));  // x as [..., 1, k] against w as [n, k]
+    const Tensor product = sum(mul(graph::reshape(x, wide), w), -1);
+    Shape shape = x.shape();
+    shape[-1] = w.dim(0);
+    Tensor part = graph::reshape(product, shape);
+    if (node.attrs.integer("bias"))
+      part = add(part, graph::contiguous(in[weights + i], DType::kF32));
+    parts.push_back(part);
+  }
+  return concat(parts, -1);
+}
+
+NodePtr merge_linear(std::span<const NodePtr> uses) {
+  std::vector<NodePtr> inputs = {uses[0]->inputs[0]}, biases;
+  const int64_t bias = uses[0]->attrs.integer("bias");
+  for (const NodePtr& use : uses) {
+    const int64_t weights = use->attrs.integer("weights");
+    if (use->attrs.integer("bias") != bias || use->epilogue) return nullptr;
+    for (int64_t i = 1; i <= weights; ++i) {
+      if (!graph::is_constant(*use->inputs[i])) return nullptr;
+      inputs.push_back(use->inputs[i]);
+      if (bias) biases.push_back(use->inputs[weights + i]);
+    }
+  }
+  const auto weights = static_cast<int64_t>(inputs.size()) - 1;
+  if (weights > kMaxWeights) return nullptr;
+  inputs.insert(inputs.end(), biases.begin(), biases.end());
+  return make_node(*uses[0]->op, std::move(inputs), {{"weights", weights}, {"bias", bias}});
+}
+
+graph::Cost linear_cost(const Node& node) {
+  const auto m = static_cast<double>(node.shape.elements()) / static_cast<double>(node.shape[-1]);
+  const auto k = static_cast<double>(node.inputs[0]->shape[-1]);
+  double bytes = 4 * static_cast<double>(node.shape.elements() + node.inputs[0]->shape.elements());
+  for (int64_t i = 1; i <= node.attrs.integer("weights"); ++i) {
+    const Node& w = *node.inputs[i];
+    bytes += static_cast<double>(w.shape[0] * row_bytes(w.dtype, w.shape[1]));
+  }
+  return {2 * m * k * static_cast<double>(node.shape[-1]), bytes};
+}
+
+std::vector<OpCase> linear_cases() {
+  std::vector<OpCase> cases;
+  auto add_case = [&](std::string label, Shape x, std::vector<graph::TypedShape> rest,
+                      double tolerance) {
+    std::vector<graph::TypedShape> inputs = {{DType::kF32, x}};
+    inputs.insert(inputs.end(), rest.begin(), rest.end());
+    cases.push_back(
+        {std::move(label), std::move(inputs),
+         [](Inputs in) { return linear(in[0], in[1], in.size() > 2 ? in[2] : Tensor()); }, -1, 1,
+         tolerance});
+  };
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    for (int64_t m : {1, 2, 5, 40}) {
+      add_case(str(name(dtype), " m=", m), {m, 64}, {{dtype, {19, 64}}},
+               is_quantized(dtype) ? 3e-2 : 2e-6);
+    }
+  }
+  add_case("odd sizes", {3, 37}, {f32({5, 37})}, 2e-6);
+  add_case("bias", {2, 3, 64}, {f32({600, 64}), f32({600})}, 2e-6);
+  add_case("no rows", {0, 8}, {f32({3, 8})}, 0);
+  cases.push_back({"several weights",
+                   {f32({3, 64}), f32({7, 64}), {DType::kF16, {9, 64}}},
+                   [](Inputs in) {
+                     const Tensor parts[] = {linear(in[0], in[1]), linear(in[0], in[2])};
+                     return concat(parts, -1);
+                   },
+                   -1,
+                   1,
+                   2e-6});
+  cases.push_back({"strided rows",
+                   {f32({3, 96}), f32({7, 64})},
+                   [](Inputs in) { return linear(graph::slice(in[0], 1, 16, 80), in[1]); },
+                   -1,
+                   1,
+                   2e-6});
+  cases.push_back({"residual",
+                   {f32({4, 64}), f32({70, 64}), f32({4, 70})},
+                   [](Inputs in) { return add(linear(in[0], in[1]), in[2]); },
+                   -1,
+                   1,
+                   2e-6});
+  return cases;
+}
+
+// --- matmul ------------------------------------------------------------------------------------
+
+graph::TypedShape infer_matmul(const Node& node) {
+  const Node &a = *node.inputs[0], &b = *node.inputs[1];
+  if (a.dtype != DType::kF32 || b.dtype != DType::kF32) shape_error(node, "only float32");
+  bool fits = a.shape.rank() == b.shape.rank() && a.shape.rank() >= 2 && a.shape[-1] == b.shape[-2];
+  for (int i = 0; fits && i < a.shape.rank() - 2; ++i) fits = a.shape[i] == b.shape[i];
+  if (!fits) shape_error(node, "needs [..., m, k] and [..., k, n]");
+  Shape shape = a.shape;
+  shape[-1] = b.shape[-1];
+  return {DType::kF32, shape};
+}
+
+// Element offset of batch `index` (all axes but the last two).
+int64_t batch_offset(const Operand& x, int64_t index) {
+  int64_t offset = 0;
+  for (int axis = x.shape.rank() - 3; axis >= 0; --axis) {
+    offset += index % x.shape[axis] * x.strides[axis];
+    index /= x.shape[axis];
+  }
+  return offset;
+}
+
+void run_matmul(const KernelCall& call) {
+  const Operand &a = call.inputs[0], &b = call.inputs[1];
+  const int rank = a.shape.rank();
+  const int64_t m = a.shape[-2], k = a.shape[-1], n = b.shape[-1];
+  const int64_t batches = m * n > 0 ? call.output.shape.elements() / (m * n) : 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    kernels::gemm(*call.pool, {.m = m,
+                               .n = n,
+                               .k = k,
+                               .a = a.as<const float>() + batch_offset(a, i),
+                               .a_row_stride = a.strides[rank - 2],
+                               .a_col_stride = a.strides[rank - 1],
+                               .b = b.as<const float>() + batch_offset(b, i),
+                               .b_row_stride = b.strides[rank - 2],
+                               .b_col_stride = b.strides[rank - 1],
+                               .c = call.output.as<float>() + i * m * n,
+                               .c_stride = n,
+                               .workspace = call.workspace});
+  }
+}
+
+size_t matmul_workspace(const Node& node, int threads) {
+  return kernels::gemm_workspace_bytes(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1],
+                                       threads);
+}
+
+// Σ_k a[..., m, 1, k] · bᵀ[..., 1, n, k].
+Tensor matmul_meaning(const Node& node, Inputs in) {
+  Shape left = in[0].shape(), right = node.shape;
+  left[-1] = 1;
+  left.push_back(in[0].dim(-1));
+  right[-2] = 1;
+  right.push_back(in[0].dim(-1));
+  const Tensor a = graph::reshape(in[0], left);
+  const Tensor b = graph::reshape(graph::transpose(in[1], -1, -2), right);
+  return graph::reshape(sum(mul(a, b), -1), node.shape);
+}
+
+graph::Cost matmul_cost(const Node& node) {
+  const Node &a = *node.inputs[0], &b = *node.inputs[1];
+  return {2 * static_cast<double>(node.shape.elements()) * static_cast<double>(a.shape[-1]),
+          4 * static_cast<double>(node.shape.elements() + a.shape.elements() + b.shape.elements())};
+}
+
+std::vector<OpCase> matmul_cases() {
+  std::vector<OpCase> cases;
+  auto build = [](Inputs in) { return matmul(in[0], in[1]); };
+  auto add_case = [&](Shape a, Shape b) {
+    cases.push_back({str(to_string(a), " x ", to_string(b)),
+                     {{DType::kF32, a}, {DType::kF32, b}},
+                     build,
+                     -1,
+                     1,
+                     2e-6});
+  };
+  add_case({1, 1}, {1, 1});
+  add_case({3, 5}, {5, 7});
+  add_case({33, 65}, {65, 40});
+  add_case({2, 3, 4, 5}, {2, 3, 5, 6});
+  add_case({3, 4, 5}, {5, 6});
+  add_case({0, 5}, {5, 6});
+  add_case({4, 0}, {0, 6});
+  cases.push_back({"transposed",
+                   {f32({5, 3}), f32({7, 5})},
+                   [](Inputs in) {
+                     return matmul(graph::transpose(in[0], 0, 1), graph::transpose(in[1], 0, 1));
+                   },
+                   -1,
+                   1,
+                   2e-6});
+  return cases;
+}
+
+}  // namespace
+
+extern const OpDef kLinear, kMatmul;
+
+const OpDef kLinear = {.name = "linear",
+                       .kind = graph::OpKind::kContraction,
+                       .infer = infer_linear,
+                       .kernel = run_linear,
+                       .workspace = linear_workspace,
+                       .layout = graph::InputLayout::kRows,
+                       .takes_epilogue = true,
+                       .meaning = linear_meaning,
+                       .merge = merge_linear,
+                       .cost = linear_cost,
+                       .cases = linear_cases};
+const OpDef kMatmul = {.name = "matmul",
+                       .kind = graph::OpKind::kContraction,
+                       .infer = infer_matmul,
+                       .kernel = run_matmul,
+                       .workspace = matmul_workspace,
+                       .layout = graph::InputLayout::kAny,
+                       .meaning = matmul_meaning,
+                       .cost = matmul_cost,
+                       .cases = matmul_cases};
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  std::vector<Tensor> inputs = {x, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  return record(kLinear, inputs, {{"weights", int64_t{1}}, {"bias", int64_t{bias.defined()}}});
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  auto leading = [](const Tensor& x) {
+    Shape shape;
+    for (int i = 0; i < x.rank() - 2; ++i) shape.push_back(x.dim(i));
+    return shape;
+  };
+  const Shape batch = graph::broadcast("matmul", leading(a), leading(b));
+  auto widened = [&](const Tensor& x) {
+    if (x.rank() < 2) return x;  // infer names the mistake
+    Shape shape = batch;
+    shape.push_back(x.dim(-2));
+    shape.push_back(x.dim(-1));
+    return graph::expand(x, shape);
+  };
+  return record(kMatmul, {widened(a), widened(b)});
+}
+
+}  // namespace lumen::ops

@@ -1,0 +1,227 @@
+#include "lib/runtime/bench_llm.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/random.h"
+#include "lib/base/strings.h"
+#include "lib/io/hf_cache.h"
+#include "lib/runtime/builtin_model.h"
+#include "lib/runtime/environment.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/session.h"
+
+namespace lumen::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// One figure: how fast `tokens` tokens were read ("pp") or generated ("tg") with `depth` before.
+struct Row {
+  std::string test;
+  int64_t threads, depth;
+  std::vector<double> tokens_per_second;
+};
+
+struct Loading {
+  int64_t threads;
+  double load_seconds, first_token_seconds;
+};
+
+// Tokens that no cache of a lower level has seen: random ids, the same in every run.
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocab) {
+  Philox random(42);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab)));
+  return ids;
+}
+
+// Seconds to read `tokens` when `depth` positions are already filled.
+double time_prompt(LanguageModel& model, int64_t depth, const std::vector<int32_t>& tokens) {
+  model.rewind(depth);
+  const auto start = Clock::now();
+  model.feed(tokens);
+  return seconds_since(start);
+}
+
+// Seconds to decode each of `tokens` alone, as if it had just been sampled.
+double time_generation(LanguageModel& model, int64_t depth, const std::vector<int32_t>& tokens) {
+  model.rewind(depth);
+  const auto start = Clock::now();
+  for (const int32_t& token : tokens) model.feed({&token, 1});
+  return seconds_since(start);
+}
+
+void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>& rows) {
+  const int64_t context = model.context(), threads = model.pool().threads();
+  const int64_t repetitions = options.repetitions.value_or(5);
+  for (const int64_t depth : parse_list(options.depth, "depth", 0, context - 1)) {
+    model.rewind(0);
+    if (depth > 0) model.feed(random_tokens(depth, model.vocab()));
+    auto add = [&](const char* kind, const std::string& list, const std::string& option,
+                   auto time) {
+      for (const int64_t count : parse_list(list, option, 0, context - depth)) {
+        if (count == 0) continue;
+        const auto tokens = random_tokens(count, model.vocab());
+        Row row{str(kind, count), threads, depth, {}};
+        time(model, depth, tokens);  // warm-up
+        for (int64_t i = 0; i < repetitions; ++i) {
+          row.tokens_per_second.push_back(static_cast<double>(count) / time(model, depth, tokens));
+        }
+        rows.push_back(std::move(row));
+      }
+    };
+    add("pp", options.prompt_tokens, "prompt-tokens", time_prompt);
+    add("tg", options.generated_tokens, "generated-tokens", time_generation);
+  }
+}
+
+int64_t largest(const std::string& list, const std::string& option) {
+  const auto values = parse_list(list, option, 0, limits::kContext);
+  return *std::max_element(values.begin(), values.end());
+}
+
+io::Json to_json(const std::string& model, const io::ModelFiles& files,
+                 const std::vector<Loading>& loadings, const std::vector<Row>& rows) {
+  io::Json results = io::Json::array(), loads = io::Json::array();
+  for (const Row& row : rows) {
+    const Spread s = spread(row.tokens_per_second);
+    results.push_back(io::Json{{"test", row.test},
+                               {"threads", row.threads},
+                               {"depth", row.depth},
+                               {"unit", "tokens/s"},
+                               {"median", s.median},
+                               {"min", s.min},
+                               {"max", s.max},
+                               {"samples", row.tokens_per_second}});
+  }
+  for (const Loading& load : loadings) {
+    loads.push_back(io::Json{{"threads", load.threads},
+                             {"load_ms", load.load_seconds * 1000},
+                             {"first_token_ms", load.first_token_seconds * 1000}});
+  }
+  return {{"schema", 1},
+          {"model",
+           {{"name", to_valid_utf8(model)},
+            {"format", std::string(name(files.format))},
+            {"model_type", files.config["model_type"]},
+            {"bytes", files.file_bytes}}},
+          {"results", std::move(results)},
+          {"loading", std::move(loads)},
+          {"peak_memory_bytes", peak_memory_bytes()},
+          {"environment", environment_description()}};
+}
+
+std::string to_markdown(const io::Json& report) {
+  std::string out =
+      "| model | threads | depth | test | tokens/s (median) | min | max |\n"
+      "|---|--:|--:|---|--:|--:|--:|\n";
+  const std::string model = report["model"]["name"].get<std::string>();
+  const std::string shown = quoted(model.substr(model.find_last_of('/') + 1));
+  for (const io::Json& row : report["results"]) {
+    out += str("| ", shown.substr(1, shown.size() - 2), " | ", row["threads"].get<int64_t>(), " | ",
+               row["depth"].get<int64_t>(), " | ", row["test"].get<std::string>(), " | ",
+               fixed(row["median"].get<double>(), 2), " | ", fixed(row["min"].get<double>(), 2),
+               " | ", fixed(row["max"].get<double>(), 2), " |\n");
+  }
+  out += "\n";
+  for (const io::Json& load : report["loading"]) {
+    out += str("- ", load["threads"].get<int64_t>(), " threads: loaded in ",
+               fixed(load["load_ms"].get<double>(), 1), " ms, first token after ",
+               fixed(load["first_token_ms"].get<double>(), 1), " ms\n");
+  }
+  const io::Json& environment = report["environment"];
+  return out + str("- peak memory ", human_bytes(report["peak_memory_bytes"].get<uint64_t>()),
+                   "\n- ", environment["cpu"].get<std::string>(), ", SIMD ",
+                   environment["build"]["simd"]["chosen"].get<std::string>(), ", ",
+                   environment["build"]["compiler"].get<std::string>(), ", Lumen ",
+                   environment["build"]["commit"].get<std::string>(), "\n");
+}
+
+}  // namespace
+
+Spread spread(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const size_t n = samples.size();
+  return {(samples[(n - 1) / 2] + samples[n / 2]) / 2, samples.front(), samples.back()};
+}
+
+std::vector<int64_t> parse_list(const std::string& text, const std::string& option, int64_t min,
+                                int64_t max) {
+  std::vector<int64_t> values;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    std::optional<int64_t> value;
+    number_field(option, "", value, min, max).set(text.substr(begin, end - begin));
+    values.push_back(*value);
+    begin = end + 1;
+  }
+  return values;
+}
+
+void declare(CommandLine& line, BenchOptions& options) {
+  auto list = [](const char* name, const char* help, std::string& variable) {
+    return Field{name, "N,…", help, [&variable](std::string_view text) { variable = text; },
+                 [&variable] { return variable; }};
+  };
+  line.begin_verb("llm", "Measure how fast a language model reads prompts and generates.");
+  line.add_positional(text_field("model", "MODEL",
+                                 "GGUF file, Hugging Face directory or org/name, llama2.c .bin",
+                                 options.model));
+  line.group("Measure");
+  line.add(
+      list("prompt-tokens", "lengths of prompts to read; 0: none (512)", options.prompt_tokens),
+      "p");
+  line.add(list("generated-tokens", "numbers of tokens to generate; 0: none (128)",
+                options.generated_tokens),
+           "n");
+  line.add(list("depth", "tokens already in the KV cache (0)", options.depth), "d");
+  line.add(list("threads", "numbers of threads (physical cores)", options.threads), "t",
+           "LUMEN_THREADS");
+  line.add(number_field("repetitions", "samples of each, after a warm-up (5)", options.repetitions,
+                        1, 10'000),
+           "r");
+  line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
+  line.group("Output");
+  line.add(choice_field("output", "a Markdown table or JSON (md)", options.output, {"md", "json"}),
+           "o");
+  line.add_example("lumen-bench llm model.gguf -t 1,2", "compare one thread with two");
+}
+
+int bench_llm(const BenchOptions& options) {
+  constexpr int64_t kMaxThreads = 4096;
+  std::vector<int64_t> threads = {default_thread_count()};
+  if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, kMaxThreads);
+  const int64_t needed = largest(options.depth, "depth") +
+                         std::max(largest(options.prompt_tokens, "prompt-tokens"),
+                                  largest(options.generated_tokens, "generated-tokens"));
+  const std::string path = options.model ? io::find_model(*options.model) : builtin_model_path();
+
+  std::vector<Row> rows;
+  std::vector<Loading> loadings;
+  std::optional<io::ModelFiles> files;
+  for (const int64_t count : threads) {
+    LoadOptions load;
+    load.context = std::max<int64_t>(needed, 1);
+    load.kv_type = kv_type(options.kv);
+    load.threads = static_cast<int>(count);
+    const auto start = Clock::now();
+    files = io::open_model(path);
+    const auto model = LanguageModel::load(*files, load);
+    const double load_seconds = seconds_since(start);
+    model->feed(random_tokens(1, model->vocab()));
+    loadings.push_back({count, load_seconds, seconds_since(start)});
+    measure(*model, options, rows);
+  }
+  const io::Json report = to_json(options.model.value_or("built-in"), *files, loadings, rows);
+  write_stdout(options.output == "json" ? report.dump(2) + "\n" : to_markdown(report));
+  return 0;
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,41 @@
+// Measuring a language model: lumen-bench llm.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/io/json.h"
+#include "lib/runtime/command_line.h"
+#include "lib/runtime/language_model.h"
+
+namespace lumen::runtime {
+
+struct BenchOptions {
+  std::optional<std::string> model;  // absent: the built-in one
+  // Lists separated by commas; every combination of threads and depth is measured.
+  std::string prompt_tokens = "512", generated_tokens = "128", threads, depth = "0";
+  std::optional<int64_t> repetitions;  // absent: 5
+  std::string kv = "f16", output = "md";
+  bool json = false;
+};
+
+// Adds the options of `lumen-bench llm` to `line`; they write to `options`.
+void declare(CommandLine& line, BenchOptions& options);
+
+// The verb: loads the model once for each number of threads and measures reading prompts ("pp") and
+// generating ("tg") apart, after a warm-up. Returns the exit code; throws Error.
+int bench_llm(const BenchOptions& options);
+
+// Median, smallest and largest of samples; not empty.
+struct Spread {
+  double median, min, max;
+};
+Spread spread(std::vector<double> samples);
+
+// "1,2,8" as numbers in [min, max]. Throws Error(kUsage) naming `option`.
+std::vector<int64_t> parse_list(const std::string& text, const std::string& option, int64_t min,
+                                int64_t max);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,39 @@
+#include "lib/runtime/builtin_model.h"
+
+#include <filesystem>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/version.h"
+
+namespace lumen::runtime {
+
+std::string builtin_model_path() {
+  namespace fs = std::filesystem;
+  constexpr const char* kName = "lumen-tiny.gguf";
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path places[] = {here / kName, here.parent_path() / "share/lumen" / kName,
+                             fs::path(installed_data_directory()) / kName};
+  std::string looked;
+  for (const fs::path& place : places) {
+    if (fs::exists(place, error)) return place.string();
+    looked += (looked.empty() ? "" : ", ") + place.string();
+  }
+  fail(ErrorKind::kMissing, "the built-in model is not in ", looked, "; name a model");
+}
+
+std::string model_notice(const io::ModelFiles& files) {
+  if (!files.gguf) return "";
+  std::string notice;
+  append_safe_text(notice, files.gguf->metadata.get_string("lumen.notice", ""),
+                   TextSafety::kTerminal);
+  constexpr size_t kLongest = 200;
+  for (char& c : notice) {
+    if (c == '\n' || c == '\t') c = ' ';
+  }
+  return notice.size() <= kLongest ? notice : quoted(notice, kLongest);
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,18 @@
+// The model that comes with Lumen.
+#pragma once
+
+#include <string>
+
+#include "lib/io/model_files.h"
+
+namespace lumen::runtime {
+
+// The path of lumen-tiny.gguf: beside the executable (as built), in ../share/lumen from there, or
+// where it was installed. Throws Error(kMissing) listing where it looked.
+std::string builtin_model_path();
+
+// What the makers of a model want said when it is used (GGUF key "lumen.notice"), made safe to
+// print; "" if nothing.
+std::string model_notice(const io::ModelFiles& files);
+
+}  // namespace lumen::runtime

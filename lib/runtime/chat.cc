@@ -1,0 +1,350 @@
+#include "lib/runtime/chat.h"
+
+#include <csignal>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/io/mapped_file.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/report.h"
+#include "lib/runtime/version.h"
+
+namespace lumen::runtime {
+namespace {
+
+using Event = LineReader::Event;
+
+constexpr const char* kPrompt = "> ";
+constexpr const char* kContinuation = "... ";
+constexpr std::string_view kBlock = "\"\"\"";
+
+std::string safe(std::string_view text) {
+  std::string out;
+  append_safe_text(out, text, TextSafety::kTerminal);
+  return out;
+}
+
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const size_t length = text.find(' ');
+    if (length != 0) words.emplace_back(text.substr(0, length));
+    text.remove_prefix(length == text.npos ? text.size() : length + 1);
+  }
+  return words;
+}
+
+// Whether the chat can go on after `kind`: what the user asked for was wrong or impossible.
+bool is_recoverable(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kUsage:
+    case ErrorKind::kMalformed:
+    case ErrorKind::kMissing:
+    case ErrorKind::kUnsupported:
+    case ErrorKind::kCannotCreate:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Chat::Chat(Session& session, const RunOptions& options, LineReader& reader, SignalWatch& signals,
+           std::function<void(std::string_view)> write)
+    : session_(session),
+      sampling_(options.sampling),
+      generation_(generation_options(options, session)),
+      stats_(options.stats),
+      reader_(reader),
+      signals_(signals),
+      write_(std::move(write)),
+      generator_(*session.model, session.format.tokenizer()),
+      conversation_(session.format, generator_, options.system.value_or(""), [this](int turns) {
+        note(str("the context is full: the oldest ", turns == 1 ? "turn was" : "turns were",
+                 " dropped (", turns, ")"));
+      }) {
+  make_sampler();
+}
+
+const std::vector<Chat::Command>& Chat::commands() {
+  static const std::vector<Command> kCommands = {
+      {"/help", "", "this list", &Chat::help},
+      {"/exit", "", "leave (also Ctrl-D)", &Chat::exit},
+      {"/reset", "", "forget the conversation, keep the system prompt", &Chat::reset},
+      {"/set", "NAME VALUE", "change a setting; alone: list them", &Chat::set},
+      {"/show", "TOPIC", "params, model, prompt, template, messages or stats", &Chat::show},
+      {"/retry", "", "answer the last message anew", &Chat::retry},
+      {"/undo", "", "take back the last message and its answer", &Chat::undo},
+      {"/save", "FILE", "write the conversation as JSON Lines", &Chat::save},
+      {"/load", "FILE", "go on with a saved conversation", &Chat::load},
+      {"/read", "FILE…", "put the text of files before the next message", &Chat::read_files},
+  };
+  return kCommands;
+}
+
+int Chat::run() {
+  note(str("Lumen ", session_.name == "built-in" ? "with the built-in model" : safe(session_.name),
+           ", context ", session_.model->context(), " tokens; /help lists the commands"));
+  for (const std::string& notice : session_.notices) note(notice);
+  if (!session_.format.chat_template()) {
+    note("the model has no chat template: it continues the text of all messages so far");
+  }
+  while (!exit_code_) {
+    std::string message;
+    bool is_command = false;
+    if (!read_message(message, is_command)) continue;
+    try {
+      is_command ? run_command(message) : answer(message);
+    } catch (const Error& error) {
+      if (!is_recoverable(error.kind())) throw;
+      write_(str("error: ", error.what(), "\n"));
+    }
+  }
+  return *exit_code_;
+}
+
+bool Chat::read_message(std::string& message, bool& is_command) {
+  auto [event, text] = reader_.read(kPrompt);
+  const bool was_empty = text.empty();
+  message = std::move(text);
+  is_command =
+      event == Event::kLine && message.starts_with('/') && message.find('\n') == message.npos;
+  if (event == Event::kLine) {
+    leave_on_interrupt_ = false;
+    reader_.remember(message);
+    if (!is_command) event = read_block(message);
+  }
+  switch (event) {
+    case Event::kLine:
+      return message.find_first_not_of(" \t\n") != message.npos;
+    case Event::kInterrupt:
+      handle_interrupt(was_empty);
+      break;
+    case Event::kEnd:
+      exit_code_ = 0;
+      break;
+    case Event::kTerminate:
+      exit_code_ = 128 + signals_.termination();
+      break;
+  }
+  return false;
+}
+
+// Completes a message whose first line is in `message`.
+LineReader::Event Chat::read_block(std::string& message) {
+  const bool is_block = message.starts_with(kBlock);
+  if (is_block) message.erase(0, kBlock.size());
+  for (;;) {
+    if (is_block ? message.ends_with(kBlock) : !message.ends_with('\\')) break;
+    if (!is_block) message.pop_back();
+    auto [event, text] = reader_.read(kContinuation);
+    if (event != Event::kLine) return event;
+    reader_.remember(text);
+    message += '\n' + text;
+  }
+  if (is_block) {
+    message.erase(message.size() - kBlock.size());
+    if (message.starts_with('\n')) message.erase(0, 1);
+    if (message.ends_with('\n')) message.pop_back();
+  }
+  return Event::kLine;
+}
+
+void Chat::handle_interrupt(bool line_was_empty) {
+  if (!line_was_empty) {
+    leave_on_interrupt_ = false;
+  } else if (leave_on_interrupt_) {
+    exit_code_ = 128 + SIGINT;
+  } else {
+    note("Ctrl-C again, Ctrl-D or /exit leaves");
+    leave_on_interrupt_ = true;
+  }
+}
+
+void Chat::run_command(const std::string& line) {
+  const std::string name = line.substr(0, line.find(' '));
+  std::string argument = line.substr(std::min(line.size(), name.size() + 1));
+  argument.erase(0, argument.find_first_not_of(' '));
+  argument.erase(argument.find_last_not_of(' ') + 1);
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    names.push_back(command.name);
+    if (name != command.name) continue;
+    if (*command.argument == '\0' && !argument.empty()) {
+      fail(ErrorKind::kUsage, name, " takes no argument");
+    }
+    return (this->*command.action)(argument);
+  }
+  const std::string near = nearest(name, names);
+  fail(ErrorKind::kUsage, "no command ", quoted(name),
+       near.empty() ? "; see /help" : "; did you mean " + near + "?",
+       " (a message that begins with / needs a space before it)");
+}
+
+void Chat::help(const std::string&) {
+  std::string out;
+  for (const Command& command : commands()) {
+    std::string left = str("  ", command.name, *command.argument ? " " : "", command.argument);
+    left.resize(std::max<size_t>(left.size() + 1, 22), ' ');
+    out += left + command.help + "\n";
+  }
+  out +=
+      "A line ending in \\ goes on; \"\"\" begins and ends a block; pasted newlines do not send.\n"
+      "Ctrl-C stops an answer or clears the line, Ctrl-R searches the history.\n";
+  write_(out);
+}
+
+void Chat::exit(const std::string&) {
+  exit_code_ = 0;
+}
+
+void Chat::reset(const std::string&) {
+  conversation_.reset();
+  attached_.clear();
+  note("the conversation is forgotten");
+}
+
+std::vector<Field> Chat::settings() {
+  auto fields = sampling_.fields();
+  fields.push_back(number_field("max-tokens", "tokens of an answer at most", generation_.max_tokens,
+                                0, limits::kContext));
+  fields.push_back(list_field("stop", "TEXT", "one more text to stop at", generation_.stop));
+  fields.push_back(
+      {"system", "TEXT", "the system prompt",
+       [this](std::string_view text) { conversation_.set_system_prompt(std::string(text)); },
+       [this] { return conversation_.system_prompt(); }});
+  return fields;
+}
+
+void Chat::set(const std::string& argument) {
+  const auto fields = settings();
+  if (argument.empty()) return show("params");
+  const size_t space = argument.find(' ');
+  const Field& field = find_field(fields, argument.substr(0, space));
+  if (space == argument.npos && field.name != "system") {
+    fail(ErrorKind::kUsage, "/set ", field.name, " needs a value: ", field.help);
+  }
+  field.set(space == argument.npos ? "" : argument.substr(space + 1));
+  make_sampler();
+}
+
+void Chat::show(const std::string& topic) {
+  if (topic == "params" || topic.empty()) {
+    std::string out = "sampling: " + describe(sampler_settings_) + "\n";
+    for (const Field& field : settings()) {
+      const std::string value = field.get();
+      if (!value.empty()) out += str(field.name, ": ", quoted(value, 200), "\n");
+    }
+    write_(out);
+  } else if (topic == "model") {
+    write_(describe_model(session_));
+  } else if (topic == "prompt") {
+    write_(safe(session_.format.render(conversation_.messages())) + "\n");
+  } else if (topic == "template") {
+    const auto& chat_template = session_.format.chat_template();
+    write_((chat_template ? safe(chat_template->source()) : "none") + "\n");
+  } else if (topic == "messages") {
+    show_messages();
+  } else if (topic == "stats") {
+    write_(last_stats_.empty() ? "no answer yet\n" : last_stats_);
+  } else {
+    fail(ErrorKind::kUsage, "/show ", quoted(topic),
+         ": there are params, model, prompt, template, messages and stats");
+  }
+}
+
+void Chat::show_messages() {
+  std::string out;
+  for (const Message& message : conversation_.messages()) {
+    out += str(message.role, ": ", safe(message.content), "\n");
+  }
+  write_(out.empty() ? "no messages yet\n" : out);
+}
+
+void Chat::retry(const std::string&) {
+  generate([&](TextSink sink) {
+    return conversation_.retry(*sampler_, generation_, sink, signals_.stop_flag());
+  });
+}
+
+void Chat::undo(const std::string&) {
+  if (!conversation_.undo()) fail(ErrorKind::kUsage, "there is nothing to take back");
+  note("the last message and its answer are taken back");
+}
+
+void Chat::save(const std::string& path) {
+  if (path.empty()) fail(ErrorKind::kUsage, "/save needs the name of a file");
+  conversation_.save(path);
+  note(str(conversation_.messages().size(), " messages written to ", quoted(path)));
+}
+
+void Chat::load(const std::string& path) {
+  if (path.empty()) fail(ErrorKind::kUsage, "/load needs the name of a file");
+  conversation_.load(path);
+  note(str(conversation_.messages().size(), " messages read from ", quoted(path)));
+}
+
+void Chat::read_files(const std::string& paths) {
+  if (paths.empty()) fail(ErrorKind::kUsage, "/read needs the name of a file");
+  std::string text;
+  // A path with spaces is one file if it exists.
+  const auto files =
+      io::is_regular_file(paths) ? std::vector<std::string>{paths} : split_words(paths);
+  for (const std::string& path : files) {
+    text += io::read_file(path, limits::kPromptBytes);
+    if (!text.ends_with('\n')) text += '\n';
+  }
+  text = to_valid_utf8(text);
+  const auto tokens =
+      session_.format.tokenizer()->encode(text, {.add_special = false, .parse_special = true});
+  attached_ += text;
+  note(str(human_bytes(text.size()), ", ", tokens.size(), " tokens of ", session_.model->context(),
+           "; they come before your next message"));
+}
+
+void Chat::answer(const std::string& message) {
+  generate([&](TextSink sink) {
+    return conversation_.answer(attached_ + message, *sampler_, generation_, sink,
+                                signals_.stop_flag());
+  });
+  attached_.clear();
+}
+
+void Chat::generate(FunctionRef<GenerationResult(TextSink)> run) {
+  bool ends_line = true;
+  std::string piece;
+  auto print = [&](std::string_view text) {
+    piece.clear();
+    append_safe_text(piece, text, TextSafety::kTerminal);
+    if (!piece.empty()) ends_line = piece.back() == '\n';
+    write_(piece);
+  };
+  const GenerationResult result = run(print);
+  if (!ends_line) write_("\n");
+  last_stats_ = describe(session_, result, sampler_settings_);
+  if (stats_) write_(last_stats_);
+  if (result.stop_reason == StopReason::kContext) {
+    note("the context is full: the answer ends here");
+  }
+  if (result.stop_reason != StopReason::kInterrupted) return;
+  signals_.take_interrupt();
+  if (signals_.termination()) {
+    exit_code_ = 128 + signals_.termination();
+    return;
+  }
+  note("stopped; Ctrl-C again leaves");
+  leave_on_interrupt_ = true;
+}
+
+void Chat::make_sampler() {
+  sampler_settings_ = resolve_sampling(sampling_, session_.files.generation_config);
+  sampler_.emplace(sampler_settings_, session_.model->vocab());
+}
+
+void Chat::note(const std::string& text) {
+  write_("(" + text + ")\n");
+}
+
+}  // namespace lumen::runtime

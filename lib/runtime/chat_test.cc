@@ -1,0 +1,194 @@
+#include "lib/runtime/chat.h"
+
+#include <csignal>
+#include <deque>
+#include <fstream>
+
+#include "lib/base/testing.h"
+#include "lib/runtime/fake_model.h"
+
+namespace lumen::runtime {
+namespace {
+
+using testing::fake_session;
+using Event = LineReader::Event;
+
+// Types prepared lines; after the last one, Ctrl-D.
+class ScriptedReader : public LineReader {
+ public:
+  explicit ScriptedReader(std::deque<Line> lines) : lines_(std::move(lines)) {}
+
+  Line read(const std::string& prompt) override {
+    prompts.push_back(prompt);
+    if (lines_.empty()) return {Event::kEnd, ""};
+    Line line = lines_.front();
+    lines_.pop_front();
+    return line;
+  }
+  void remember(const std::string& entry) override { remembered.push_back(entry); }
+
+  std::vector<std::string> prompts, remembered;
+
+ private:
+  std::deque<Line> lines_;
+};
+
+struct Chatted {
+  std::string output;
+  int exit_code = -1;
+  std::vector<std::string> prompts, remembered;
+};
+
+Chatted chat(std::deque<LineReader::Line> lines, std::vector<std::string> scripts = {"answer"},
+             RunOptions options = {}, int64_t context = 1000) {
+  Session session = fake_session(context, std::move(scripts));
+  ScriptedReader reader(std::move(lines));
+  SignalWatch signals;
+  Chatted result;
+  Chat chat(session, options, reader, signals,
+            [&](std::string_view text) { result.output += text; });
+  result.exit_code = chat.run();
+  result.prompts = reader.prompts;
+  result.remembered = reader.remembered;
+  return result;
+}
+
+LineReader::Line line(std::string text) {
+  return {Event::kLine, std::move(text)};
+}
+LineReader::Line interrupt(std::string typed = "") {
+  return {Event::kInterrupt, std::move(typed)};
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("a message is answered, Ctrl-D leaves with 0") {
+  const auto result = chat({line("hi")});
+  REQUIRE(contains(result.output, "answer\n"));
+  REQUIRE(result.exit_code == 0);
+}
+
+TEST_CASE("a backslash and a block make one message of several lines") {
+  auto result = chat({line("one\\"), line("two"), line("/show messages")});
+  REQUIRE(contains(result.output, "user: one\ntwo\n"));
+  REQUIRE(result.prompts[1] != result.prompts[0]);
+
+  result =
+      chat({line("\"\"\""), line("/exit"), line("\\"), line("b\"\"\""), line("/show messages")});
+  REQUIRE(contains(result.output, "user: /exit\n\\\nb\n"));
+  result = chat({line("\"\"\"one line\"\"\""), line("/show messages")});
+  REQUIRE(contains(result.output, "user: one line\n"));
+}
+
+TEST_CASE("pasted newlines are part of the message, even after a slash") {
+  const auto result = chat({line("/exit\nsecond"), line("/show messages")});
+  REQUIRE(contains(result.output, "user: /exit\nsecond\n"));
+}
+
+TEST_CASE("Ctrl-C clears a line, hints on an empty one, and leaves with 130 the second time") {
+  REQUIRE(chat({interrupt("typed"), interrupt("more")}).exit_code == 0);  // ended by Ctrl-D
+  auto result = chat({interrupt(), interrupt()});
+  REQUIRE(contains(result.output, "Ctrl-C again"));
+  REQUIRE(result.exit_code == 130);
+  REQUIRE(chat({interrupt(), line("hi"), interrupt()}).exit_code == 0);
+  REQUIRE(chat({interrupt(), interrupt("x"), interrupt()}).exit_code == 0);
+  REQUIRE(chat({line("block\\"), interrupt(), line("/show messages")}).exit_code == 0);
+}
+
+TEST_CASE("Ctrl-C during an answer keeps what came, and leaves the second time") {
+  Session session = fake_session(1000, {"a long answer"});
+  ScriptedReader reader({line("hi"), line("/show messages"), line("hi"), interrupt()});
+  SignalWatch signals;
+  std::string output;
+  Chat chat(session, {}, reader, signals, [&](std::string_view text) {
+    output += text;
+    if (text == "l") std::raise(SIGINT);
+  });
+  REQUIRE(chat.run() == 130);
+  REQUIRE(contains(output, "assistant: a l\n"));
+}
+
+TEST_CASE("SIGTERM during an answer ends the chat") {
+  Session session = fake_session(1000, {"a long answer"});
+  ScriptedReader reader({line("hi")});
+  SignalWatch signals;
+  Chat chat(session, {}, reader, signals, [&](std::string_view text) {
+    if (text == "l") std::raise(SIGTERM);
+  });
+  REQUIRE(chat.run() == 143);
+}
+
+TEST_CASE("commands are matched exactly, typos get a hint") {
+  auto result = chat({line("/exitfoo"), line("/retyr"), line("/exit now")});
+  REQUIRE(contains(result.output, "did you mean /retry?"));
+  REQUIRE(contains(result.output, "'/exitfoo'"));
+  REQUIRE(contains(result.output, "/exit takes no argument"));
+  REQUIRE(chat({line("/exit"), interrupt(), interrupt()}).exit_code == 0);
+  result = chat({line("/help")});
+  for (const char* command : {"/help", "/exit", "/reset", "/set", "/show", "/retry", "/undo",
+                              "/save", "/load", "/read"}) {
+    REQUIRE(contains(result.output, command));
+  }
+}
+
+TEST_CASE("retry, undo, reset") {
+  auto result = chat({line("hi"), line("/retry"), line("/show messages")}, {"first", "second"});
+  REQUIRE(contains(result.output, "user: hi\nassistant: second\n"));
+  result = chat({line("hi"), line("/undo"), line("/show messages"), line("/undo")});
+  REQUIRE(contains(result.output, "no messages yet"));
+  REQUIRE(contains(result.output, "nothing to take back"));
+  RunOptions options;
+  options.system = "sys";
+  result = chat({line("hi"), line("/reset"), line("/show messages")}, {"x"}, options);
+  REQUIRE(contains(result.output, "system: sys\n"));
+  REQUIRE_FALSE(contains(result.output, "user: hi"));
+}
+
+TEST_CASE("settings can be changed and are checked") {
+  const auto result =
+      chat({line("/set temp 0.5"), line("/set temp hot"), line("/set tmep 1"), line("/set top-k"),
+            line("/set system be brief"), line("/show params"), line("/show messages")});
+  REQUIRE(contains(result.output, "temp 0.5,"));
+  REQUIRE(contains(result.output, "'hot' is not a number"));
+  REQUIRE(contains(result.output, "did you mean temp?"));
+  REQUIRE(contains(result.output, "/set top-k needs a value"));
+  REQUIRE(contains(result.output, "system: be brief\n"));
+}
+
+TEST_CASE("save, load and read") {
+  const std::string directory = lumen::testing::temporary_directory();
+  const std::string saved = directory + "/chat.jsonl", file = directory + "/a b.txt";
+  std::ofstream(file) << "file text\n";
+  auto result = chat({line("hi"), line("/save " + saved), line("/reset"), line("/load " + saved),
+                      line("/show messages"), line("/load " + directory + "/none"), line("/save")});
+  REQUIRE(contains(result.output, "user: hi\nassistant: answer\n"));
+  REQUIRE(contains(result.output, "error: "));
+  result =
+      chat({line("/read " + file), line("what is it?"), line("again"), line("/show messages")});
+  REQUIRE(contains(result.output, "user: file text\nwhat is it?\n"));
+  REQUIRE(contains(result.output, "user: again\n"));
+}
+
+TEST_CASE("what the model says cannot control the terminal") {
+  const auto result = chat({line("hi")}, {"a\x1b[2Jb\rc\u0085\u202Ed\xFF"});
+  REQUIRE(contains(result.output, "a[2Jbc\u202Ed\uFFFD\n"));
+}
+
+TEST_CASE("dropped turns are announced; a message that is too long is refused") {
+  const auto result = chat({line(std::string(30, 'a')), line(std::string(30, 'b')),
+                            line(std::string(30, 'c')), line(std::string(400, 'd')), line("ok")},
+                           {"answer"}, {}, 150);
+  REQUIRE(contains(result.output, "dropped"));
+  REQUIRE(contains(result.output, "error: the prompt has"));
+  REQUIRE(result.exit_code == 0);
+}
+
+TEST_CASE("lines are remembered as typed") {
+  const auto result = chat({line("one\\"), line("two"), line("/help")});
+  REQUIRE(result.remembered == std::vector<std::string>{"one\\", "two", "/help"});
+}
+
+}  // namespace
+}  // namespace lumen::runtime

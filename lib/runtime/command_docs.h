@@ -1,0 +1,26 @@
+// Documents made from a CLI11 command line, so that they cannot disagree with it.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lumen::runtime {
+
+// Commands and what they do.
+using Examples = std::vector<std::pair<std::string, std::string>>;
+
+// --help: one line per option, at most 100 columns.
+std::string help_text(const CLI::App& app);
+
+// A man page (roff), section 1.
+std::string man_page(const CLI::App& app, const Examples& examples);
+
+// Completion scripts; options that take a FILE, DIR or MODEL complete file names, those that take
+// "a|b" complete these words.
+std::string bash_completion(const CLI::App& app);
+std::string zsh_completion(const CLI::App& app);
+std::string fish_completion(const CLI::App& app);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,151 @@
+#include "lib/runtime/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/runtime/command_docs.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/version.h"
+
+namespace lumen::runtime {
+namespace {
+
+constexpr const char* kGeneral = "General";
+
+std::string upper(std::string text) {
+  for (char& c : text) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return text;
+}
+
+// CLI11's message without its class names, with the nearest flag for an unknown one.
+[[noreturn]] void fail_usage(const CLI::App& app, const CLI::ParseError& error) {
+  std::string message = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    const std::vector<std::string> unknown = app.remaining(true);
+    const std::string word = unknown.empty() ? "" : unknown.front();
+    std::vector<std::string> names;
+    std::vector<const CLI::App*> apps = {&app};
+    for (const CLI::App* verb : app.get_subcommands()) apps.push_back(verb);
+    for (const CLI::App* level : apps) {
+      for (const CLI::Option* option : level->get_options()) {
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+      }
+    }
+    const bool is_flag = word.rfind("-", 0) == 0;
+    const std::string near = is_flag ? nearest(word.substr(0, word.find('=')), names) : "";
+    message = str(is_flag ? "unknown option " : "unexpected argument ", quoted(word),
+                  near.empty() ? "" : "; did you mean " + near + "?");
+  }
+  fail(ErrorKind::kUsage, message, " (see ", app.get_name(), " --help)");
+}
+
+}  // namespace
+
+CommandLine::CommandLine(std::string tool, std::string purpose)
+    : app_(std::move(purpose), std::move(tool)) {
+  app_.set_help_flag("-h,--help", "Show this help")->group(kGeneral);
+  app_.add_flag("-V,--version", version_, "Show the version; with --json also SIMD and compiler")
+      ->group(kGeneral);
+  app_.add_flag("--limits", limits_, "Show the limits on input files")->group(kGeneral);
+  app_.add_option("--generate", generate_, "man, bash, zsh or fish")->group("");
+}
+
+void CommandLine::add(const Field& field, const std::string& short_name,
+                      const std::string& variable) {
+  const std::string flags = (short_name.empty() ? "" : "-" + short_name + ",") + "--" + field.name;
+  std::string help = field.help;
+  if (!help.empty() && help[0] >= 'a' && help[0] <= 'z') help[0] -= 'a' - 'A';
+  CLI::Option* option;
+  if (field.value.empty()) {
+    option = verb_->add_flag_function(
+        flags, [set = field.set](int64_t count) { set(count > 0 ? "true" : "false"); }, help);
+  } else {
+    option = verb_->add_option(
+        flags,
+        [set = field.set](const CLI::results_t& values) {
+          for (const std::string& value : values) set(value);
+          return true;
+        },
+        help);
+    option->type_name(field.value)->expected(1)->allow_extra_args(false);
+    option->multi_option_policy(field.repeatable ? CLI::MultiOptionPolicy::TakeAll
+                                                 : CLI::MultiOptionPolicy::TakeLast);
+  }
+  option->group(group_);
+  if (!variable.empty()) option->envname(variable);
+}
+
+void CommandLine::add(const std::vector<Field>& fields) {
+  for (const Field& field : fields) add(field);
+}
+
+void CommandLine::add_positional(const Field& field) {
+  verb_
+      ->add_option_function<std::string>(
+          upper(field.name), [set = field.set](const std::string& text) { set(text); }, field.help)
+      ->type_name("")
+      ->group(group_);
+}
+
+void CommandLine::begin_verb(const std::string& name, const std::string& purpose) {
+  verb_ = app_.add_subcommand(name, purpose);
+  verb_->set_help_flag("-h,--help", "Show this help")->group(kGeneral);
+}
+
+void CommandLine::add_json(std::string help, bool& json) {
+  json_ = &json;
+  add(switch_field("json", std::move(help), json));
+}
+
+void CommandLine::add_example(std::string command, std::string meaning) {
+  examples_.emplace_back(std::move(command), std::move(meaning));
+}
+
+std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
+  // CLI11 takes arguments in reverse, and for "--name=" would take the next one as the value.
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {
+    std::string argument = argv[i];
+    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+      arguments.emplace_back();
+      argument.pop_back();
+    }
+    arguments.push_back(std::move(argument));
+  }
+  try {
+    app_.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    const auto verbs = app_.get_subcommands();
+    write_stdout(verbs.empty() ? help_text(app_) : help_text(*verbs[0]));
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    fail_usage(app_, error);
+  }
+  if (version_) {
+    write_stdout(*json_ ? version_json(app_.get_name()) : version_line(app_.get_name()));
+  } else if (limits_) {
+    write_stdout(limits_text());
+  } else if (generate_ == "man") {
+    write_stdout(man_page(app_, examples_));
+  } else if (generate_ == "bash") {
+    write_stdout(bash_completion(app_));
+  } else if (generate_ == "zsh") {
+    write_stdout(zsh_completion(app_));
+  } else if (generate_ == "fish") {
+    write_stdout(fish_completion(app_));
+  } else if (!generate_.empty()) {
+    fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not man, bash, zsh or fish");
+  } else if (verb_ != &app_ && app_.get_subcommands().empty()) {
+    fail(ErrorKind::kUsage, "name a verb (see ", app_.get_name(), " --help)");
+  } else {
+    return std::nullopt;
+  }
+  return 0;
+}
+
+}  // namespace lumen::runtime

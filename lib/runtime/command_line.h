@@ -1,0 +1,57 @@
+// Command lines: fields become flags, and help, man page and completions come from them.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/fields.h"
+
+namespace lumen::runtime {
+
+// A tool's command line on top of CLI11. Every tool has --help, --version (with --json: details),
+// --limits and, hidden, --generate. Options refer to the variables of their fields.
+class CommandLine {
+ public:
+  // `purpose` is one sentence for --help and the man page.
+  CommandLine(std::string tool, std::string purpose);
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  // Starts a group of options: a heading in the help.
+  void group(std::string heading) { group_ = std::move(heading); }
+
+  // Adds --NAME for `field`, and -SHORT if given; `variable` is an environment variable that is
+  // used when the flag is not given. Of a flag given twice the last counts, unless it collects.
+  void add(const Field& field, const std::string& short_name = "",
+           const std::string& variable = "");
+  void add(const std::vector<Field>& fields);
+
+  // An optional argument without a flag; `field.name` in capitals names it.
+  void add_positional(const Field& field);
+
+  // A verb of the tool; what is added from here on belongs to it.
+  void begin_verb(const std::string& name, const std::string& purpose);
+
+  // Adds --json, which also says in what form --version answers.
+  void add_json(std::string help, bool& json);
+
+  // For the man page: a command and what it does.
+  void add_example(std::string command, std::string meaning);
+
+  // Reads the arguments. Returns an exit code if that was all there is to do (--help and the
+  // like, printed to standard output); otherwise the fields are set. Throws Error(kUsage).
+  std::optional<int> parse(int argc, const char* const* argv);
+
+ private:
+  CLI::App app_;
+  CLI::App* verb_ = &app_;
+  std::string group_ = "Options";
+  std::vector<std::pair<std::string, std::string>> examples_;
+  bool version_ = false, limits_ = false, own_json_ = false;
+  bool* json_ = &own_json_;
+  std::string generate_;
+};
+
+}  // namespace lumen::runtime

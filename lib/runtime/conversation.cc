@@ -1,0 +1,160 @@
+#include "lib/runtime/conversation.h"
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
+
+namespace lumen::runtime {
+namespace {
+
+constexpr const char* kSystem = "system";
+constexpr const char* kUser = "user";
+constexpr const char* kAssistant = "assistant";
+
+}  // namespace
+
+Conversation::Conversation(const PromptFormat& format, Generator& generator,
+                           std::string system_prompt, std::function<void(int)> on_drop)
+    : format_(format), generator_(generator), on_drop_(std::move(on_drop)) {
+  set_system_prompt(std::move(system_prompt));
+}
+
+std::string Conversation::system_prompt() const {
+  return !messages_.empty() && messages_[0].role == kSystem ? messages_[0].content : "";
+}
+
+void Conversation::reset() {
+  messages_.resize(system_prompt().empty() ? 0 : 1);
+}
+
+void Conversation::set_system_prompt(std::string system_prompt) {
+  if (!messages_.empty() && messages_[0].role == kSystem) messages_.erase(messages_.begin());
+  if (!system_prompt.empty()) {
+    messages_.insert(messages_.begin(), {kSystem, std::move(system_prompt)});
+  }
+}
+
+GenerationResult Conversation::answer(const std::string& user_text, Sampler& sampler,
+                                      const GenerationOptions& options, TextSink sink,
+                                      const volatile bool* stop) {
+  const auto before = messages_;
+  messages_.push_back({kUser, user_text});
+  try {
+    const auto prompt = fit_prompt(options);
+    const bool continues_text = !format_.chat_template().has_value();
+    auto result = generator_.generate(prompt, sampler, options, continues_text, sink, stop);
+    messages_.push_back({kAssistant, result.text});
+    return result;
+  } catch (...) {
+    messages_ = before;
+    throw;
+  }
+}
+
+GenerationResult Conversation::retry(Sampler& sampler, const GenerationOptions& options,
+                                     TextSink sink, const volatile bool* stop) {
+  const auto before = messages_;
+  const auto last = std::find_if(before.rbegin(), before.rend(),
+                                 [](const Message& message) { return message.role == kUser; });
+  if (last == before.rend()) fail(ErrorKind::kUsage, "there is no message to answer again");
+  undo();
+  try {
+    return answer(last->content, sampler, options, sink, stop);
+  } catch (...) {
+    messages_ = before;
+    throw;
+  }
+}
+
+bool Conversation::undo() {
+  for (size_t i = messages_.size(); i-- > 0;) {
+    if (messages_[i].role != kUser) continue;
+    messages_.resize(i);
+    return true;
+  }
+  return false;
+}
+
+// Leaves room for the answer: max_tokens, but not more than a quarter of the context.
+std::vector<int32_t> Conversation::fit_prompt(const GenerationOptions& options) {
+  const int64_t context = generator_.model().context();
+  const int64_t room = std::min(options.max_tokens.value_or(context), context / 4);
+  auto ids = prompt();
+  int dropped = 0;
+  while (static_cast<int64_t>(ids.size()) > context - room && drop_oldest_turn()) {
+    ++dropped;
+    ids = prompt();
+  }
+  check_prompt_size(ids.size(), context);
+  if (dropped > 0 && on_drop_) on_drop_(dropped);
+  return ids;
+}
+
+bool Conversation::drop_oldest_turn() {
+  const auto begin = messages_.begin() + (system_prompt().empty() ? 0 : 1);
+  const auto is_user = [](const Message& message) { return message.role == kUser; };
+  const auto next = std::find_if(begin + 1, messages_.end(), is_user);
+  if (next == messages_.end()) return false;
+  messages_.erase(begin, next);
+  return true;
+}
+
+void Conversation::save(const std::string& path) const {
+  io::Json messages = io::Json::array();
+  for (const Message& message : messages_) {
+    messages.push_back(
+        io::Json{{"role", message.role}, {"content", to_valid_utf8(message.content)}});
+  }
+  io::write_file_atomically(path, io::Json{{"messages", std::move(messages)}}.dump() + "\n");
+}
+
+void Conversation::load(const std::string& path) {
+  messages_ = read_messages(path);
+}
+
+std::vector<Message> read_messages(const std::string& path) {
+  const std::string content = io::read_file(path, limits::kPromptBytes);
+  std::vector<Message> messages;
+  auto add = [&](const io::Json& object) {
+    Message message{io::get_string(object, "role"), io::get_string(object, "content")};
+    const bool known = message.role == kUser || message.role == kAssistant;
+    if (!known && !(message.role == kSystem && messages.empty())) {
+      fail(ErrorKind::kMalformed, "role ", quoted(message.role),
+           " is not user or assistant (or system, first)");
+    }
+    messages.push_back(std::move(message));
+  };
+  std::string_view rest = content;
+  for (int number = 1; !rest.empty(); ++number) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (line.empty()) continue;
+    with_context(str(path, ": line ", number), [&] {
+      const io::Json object = io::parse_json(line, "JSON");
+      const io::Json* list = io::find_value(object, "messages");
+      if (!list) return add(object);
+      if (!list->is_array()) {
+        fail(ErrorKind::kMalformed, "messages: expected an array, found ", io::describe(list));
+      }
+      for (const io::Json& element : *list) add(element);
+    });
+  }
+  return messages;
+}
+
+void check_prompt_size(size_t prompt_tokens, int64_t context) {
+  if (prompt_tokens == 0) {
+    fail(ErrorKind::kUsage, "the prompt has no tokens and the model has no start token");
+  }
+  if (static_cast<int64_t>(prompt_tokens) > context) {
+    fail(ErrorKind::kMalformed, "the prompt has ", prompt_tokens, " tokens, the context only ",
+         context, ": shorten it or raise --ctx");
+  }
+}
+
+}  // namespace lumen::runtime

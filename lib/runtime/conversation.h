@@ -1,0 +1,74 @@
+// A chat with a model: messages, their place in the context, and the answers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lib/runtime/generation.h"
+#include "lib/runtime/prompt_format.h"
+
+namespace lumen::runtime {
+
+// Turns and their answers. The KV cache is kept between turns: only tokens that the last prompt
+// and answer did not have are computed. Not thread-safe.
+class Conversation {
+ public:
+  // `format` and `generator` must outlive it. `on_drop`, if given, is told how many turns were
+  // dropped, before the answer begins.
+  Conversation(const PromptFormat& format, Generator& generator, std::string system_prompt,
+               std::function<void(int turns)> on_drop = nullptr);
+
+  // The system message, if there is one, then user and assistant in turn.
+  const std::vector<Message>& messages() const { return messages_; }
+  std::string system_prompt() const;
+
+  // Adds the user's message and the model's answer to it, which is kept as far as it came if it
+  // was interrupted. When the whole does not fit with room for an answer, the oldest turns (a
+  // user's message and what follows it, never the system prompt, never the newest) are dropped
+  // first. On an error the conversation is as before.
+  // Throws Error(kMalformed) if system prompt and message alone are too long.
+  GenerationResult answer(const std::string& user_text, Sampler& sampler,
+                          const GenerationOptions& options, TextSink sink,
+                          const volatile bool* stop = nullptr);
+
+  // Answers the last user message anew. Throws Error(kUsage) if there is none.
+  GenerationResult retry(Sampler& sampler, const GenerationOptions& options, TextSink sink,
+                         const volatile bool* stop = nullptr);
+
+  // Removes the last user message and its answer; false if there is none.
+  bool undo();
+
+  // Forgets everything but the system prompt.
+  void reset();
+  void set_system_prompt(std::string system_prompt);
+
+  // A line of JSON {"messages": [{"role": …, "content": …}, …]}, as training data have it. load
+  // replaces the conversation; see read_messages. Throw Error: kCannotCreate, kIo; kMissing,
+  // kMalformed.
+  void save(const std::string& path) const;
+  void load(const std::string& path);
+
+  // The tokens of the messages as the next answer would read them.
+  std::vector<int32_t> prompt() const { return format_.encode(format_.render(messages_)); }
+
+ private:
+  std::vector<int32_t> fit_prompt(const GenerationOptions& options);
+  bool drop_oldest_turn();
+
+  const PromptFormat& format_;
+  Generator& generator_;
+  std::function<void(int)> on_drop_;
+  std::vector<Message> messages_;
+};
+
+// The messages of a JSON Lines file: lines as `save` writes them or single messages, all of one
+// conversation. Roles must be known, contents text, and system only first.
+std::vector<Message> read_messages(const std::string& path);
+
+// Refuses a prompt that cannot be continued within `context` positions: Error(kMalformed) with both
+// numbers, or kUsage if it has no token at all.
+void check_prompt_size(size_t prompt_tokens, int64_t context);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,72 @@
+#include "lib/runtime/input.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/runtime/output.h"
+
+namespace lumen::runtime {
+namespace {
+
+// Appends what there is, waiting for at least one byte; false at the end.
+bool read_more(std::string& buffer) {
+  char block[1 << 16];
+  for (;;) {
+    const ssize_t count = ::read(STDIN_FILENO, block, sizeof block);
+    if (count > 0) {
+      buffer.append(block, static_cast<size_t>(count));
+      if (buffer.size() > limits::kPromptBytes) {
+        fail(ErrorKind::kMalformed, "standard input: longer than ", limits::kPromptBytes,
+             " bytes (limit prompt-bytes)");
+      }
+      return true;
+    }
+    if (count == 0) return false;
+    if (errno == EAGAIN) {
+      pollfd waiting = {STDIN_FILENO, POLLIN, 0};
+      ::poll(&waiting, 1, -1);
+    } else if (errno != EINTR) {
+      fail(ErrorKind::kIo, "cannot read standard input: ", std::strerror(errno));
+    }
+  }
+}
+
+}  // namespace
+
+std::string read_standard_input() {
+  std::string text;
+  if (is_terminal(STDIN_FILENO)) return text;
+  constexpr int kPatienceMilliseconds = 2000;
+  pollfd waiting = {STDIN_FILENO, POLLIN, 0};
+  if (::poll(&waiting, 1, kPatienceMilliseconds) == 0) {
+    write_stderr("note: waiting for the end of standard input (use </dev/null if there is none)\n");
+  }
+  while (read_more(text)) {
+  }
+  return text;
+}
+
+bool LineInput::next(std::string& line) {
+  size_t searched = begin_;
+  for (;;) {
+    const size_t end = buffer_.find('\n', searched);
+    if (end != std::string::npos || at_end_) {
+      if (end == std::string::npos && begin_ == buffer_.size()) return false;
+      line.assign(buffer_, begin_, end == std::string::npos ? end : end - begin_);
+      begin_ = end == std::string::npos ? buffer_.size() : end + 1;
+      ++number_;
+      return true;
+    }
+    buffer_.erase(0, begin_);
+    begin_ = 0;
+    searched = buffer_.size();
+    at_end_ = !read_more(buffer_);
+  }
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,32 @@
+// Reading standard input.
+#pragma once
+
+#include <string>
+
+namespace lumen::runtime {
+
+// Everything on standard input up to its end; "" if it is a terminal. If nothing comes for two
+// seconds a note on standard error says what is being waited for. Throws Error: kIo, and
+// kMalformed beyond limits::kPromptBytes.
+std::string read_standard_input();
+
+// Standard input line by line, as the lines arrive.
+class LineInput {
+ public:
+  // The next line without its newline; false at the end. Throws as read_standard_input.
+  bool next(std::string& line);
+
+  // Whether next() can answer without waiting: as long as it can, output may be collected.
+  bool has_line() const { return buffer_.find('\n', begin_) != std::string::npos; }
+
+  // Number of the last line, from 1.
+  int64_t number() const { return number_; }
+
+ private:
+  std::string buffer_;
+  size_t begin_ = 0;
+  int64_t number_ = 0;
+  bool at_end_ = false;
+};
+
+}  // namespace lumen::runtime

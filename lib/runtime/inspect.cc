@@ -1,0 +1,181 @@
+#include "lib/runtime/inspect.h"
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/io/hf_cache.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/prompt_format.h"
+
+namespace lumen::runtime {
+namespace {
+
+// A metadata value; of a long array only its length and first elements.
+io::Json value_json(const io::GgufValue& value) {
+  constexpr size_t kShown = 8;
+  if (!value.is_array()) {
+    switch (value.type()) {
+      case io::GgufType::kString:
+        return to_valid_utf8(value.as_string());
+      case io::GgufType::kBool:
+        return value.as_bool();
+      case io::GgufType::kF32:
+      case io::GgufType::kF64:
+        return value.as_number();
+      case io::GgufType::kU64:
+        return value.as_number();
+      default:
+        return value.as_int();
+    }
+  }
+  io::Json first = io::Json::array();
+  for (size_t i = 0; i < std::min(kShown, value.size()); ++i) {
+    switch (value.element_type()) {
+      case io::GgufType::kString:
+        first.push_back(to_valid_utf8(value.string_at(i)));
+        break;
+      case io::GgufType::kBool:
+        first.push_back(value.bool_at(i));
+        break;
+      default:
+        first.push_back(value.number_at(i));
+    }
+  }
+  return {{"array_of", std::string(name(value.element_type()))},
+          {"length", value.size()},
+          {"first", std::move(first)}};
+}
+
+io::Json tensors_json(const io::ModelFiles& files) {
+  io::Json tensors = io::Json::array();
+  for (const auto& [tensor_name, array] : files.tensors) {
+    io::Json shape = io::Json::array();
+    for (int i = 0; i < array.shape().rank(); ++i) shape.push_back(array.shape()[i]);
+    tensors.push_back(io::Json{{"name", to_valid_utf8(tensor_name)},
+                               {"dtype", std::string(name(array.dtype()))},
+                               {"shape", std::move(shape)},
+                               {"bytes", array.bytes()}});
+  }
+  return tensors;
+}
+
+io::Json token_json(const text::Tokenizer& tokenizer, int32_t id) {
+  return {{"id", id}, {"text", to_valid_utf8(tokenizer.token_text(id))}};
+}
+
+io::Json tokenizer_json(const io::ModelFiles& files, const std::string& tokenizer_path) {
+  const auto format = PromptFormat::load(files, tokenizer_path);
+  const text::Tokenizer& tokenizer = *format.tokenizer();
+  const text::SpecialIds& ids = tokenizer.special_ids();
+  io::Json special = io::Json::object();
+  const std::pair<const char*, std::optional<int32_t>> named[] = {
+      {"bos", ids.bos}, {"eos", ids.eos}, {"unk", ids.unk},
+      {"pad", ids.pad}, {"sep", ids.sep}, {"mask", ids.mask}};
+  for (const auto& [role, id] : named) {
+    if (id) special[role] = token_json(tokenizer, *id);
+  }
+  io::Json end_tokens = io::Json::array();
+  for (const io::EndToken& end : format.end_tokens()) {
+    io::Json token = token_json(tokenizer, end.id);
+    token["source"] = end.source;
+    end_tokens.push_back(std::move(token));
+  }
+  return {{"kind", tokenizer.kind()},
+          {"vocab_size", tokenizer.vocab_size()},
+          {"adds_bos", tokenizer.adds_bos()},
+          {"special_tokens", std::move(special)},
+          {"end_tokens", std::move(end_tokens)}};
+}
+
+// One line for a value: the terminal is safe, long texts are cut.
+std::string value_text(const io::Json& value) {
+  constexpr size_t kColumns = 72;
+  if (value.is_string()) return quoted(value.get_ref<const std::string&>(), kColumns);
+  const std::string text = value.dump();
+  return text.size() <= kColumns ? text : quoted(text, kColumns);
+}
+
+std::string section_text(const char* title, const io::Json& object) {
+  std::string out = str(title, " (", object.size(), ")\n");
+  for (const auto& [key, value] : object.items()) {
+    const std::string shown = quoted(key);
+    out += str("  ", shown.substr(1, shown.size() - 2), ": ", value_text(value), "\n");
+  }
+  return out;
+}
+
+std::string inspection_text(const io::Json& model) {
+  std::string out =
+      str(quoted(model["path"].get<std::string>(), 200), ": ", model["format"].get<std::string>(),
+          ", ", human_bytes(model["file_bytes"].get<uint64_t>()), "\n");
+  out += section_text("config", model["config"]);
+  if (!model["generation_config"].empty()) {
+    out += section_text("generation config", model["generation_config"]);
+  }
+  if (!model["metadata"].empty()) out += section_text("metadata", model["metadata"]);
+  out += section_text("tokenizer", model["tokenizer"]);
+  out += section_text("chat templates", model["chat_templates"]);
+  out += str("tensors (", model["tensors"].size(), ")\n");
+  for (const io::Json& tensor : model["tensors"]) {
+    const std::string name = quoted(tensor["name"].get<std::string>());
+    out += str("  ", name.substr(1, name.size() - 2), "  ", tensor["dtype"].get<std::string>(), " ",
+               tensor["shape"].dump(), "  ", human_bytes(tensor["bytes"].get<uint64_t>()), "\n");
+  }
+  return out;
+}
+
+}  // namespace
+
+io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer_path) {
+  io::Json metadata = io::Json::object();
+  if (files.gguf) {
+    for (size_t i = 0; i < files.gguf->metadata.size(); ++i) {
+      const io::GgufValue value = files.gguf->metadata[i];
+      metadata[to_valid_utf8(value.key())] = value_json(value);
+    }
+  }
+  io::Json templates = io::Json::object();
+  for (const auto& [name, source] : files.chat_templates) {
+    templates[to_valid_utf8(name)] = to_valid_utf8(source);
+  }
+  io::Json tokenizer;
+  try {
+    tokenizer = tokenizer_json(files, tokenizer_path);
+  } catch (const Error& error) {
+    tokenizer = {{"error", error.what()}};
+  }
+  return {{"schema", 1},
+          {"path", to_valid_utf8(files.path)},
+          {"format", std::string(name(files.format))},
+          {"file_bytes", files.file_bytes},
+          {"config", files.config},
+          {"generation_config", files.generation_config},
+          {"metadata", std::move(metadata)},
+          {"tokenizer", std::move(tokenizer)},
+          {"chat_templates", std::move(templates)},
+          {"tensors", tensors_json(files)}};
+}
+
+void declare(CommandLine& line, ConvertOptions& options) {
+  line.group("Inspect");
+  line.add(text_field("inspect", "MODEL",
+                      "show config, metadata, tensors, tokenizer, end tokens, templates",
+                      options.inspect));
+  line.add(text_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
+                      options.tokenizer));
+  line.add_json("print one JSON object", options.json);
+  line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
+}
+
+int convert(const ConvertOptions& options) {
+  if (!options.inspect) {
+    fail(ErrorKind::kUsage, "nothing to do: name a model with --inspect MODEL");
+  }
+  const io::Json model = inspect_model(io::open_model(io::find_model(*options.inspect)),
+                                       options.tokenizer.value_or(""));
+  write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
+  return 0;
+}
+
+}  // namespace lumen::runtime

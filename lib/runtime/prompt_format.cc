@@ -1,0 +1,116 @@
+#include "lib/runtime/prompt_format.h"
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+
+namespace lumen::runtime {
+namespace {
+
+// Control tokens with which published chat formats close a turn. Some models do not list theirs as
+// an end token; one that their chat template uses ends an answer all the same.
+constexpr const char* kTurnEnds[] = {
+    "<|im_end|>",    "<|eot_id|>",      "<|eom_id|>", "<|end|>",         "</s>",
+    "<end_of_turn>", "<|end_of_turn|>", "<|eot|>",    "<|end_of_text|>", "<|endoftext|>"};
+
+std::shared_ptr<const text::Tokenizer> load_vocabulary(const io::ModelFiles& files,
+                                                       const std::string& tokenizer_path) {
+  if (!tokenizer_path.empty()) return text::load_tokenizer(tokenizer_path);
+  if (files.format == io::ModelFormat::kHuggingFace && !files.tokenizer_file.empty()) {
+    return text::load_tokenizer(files.path);
+  }
+  if (files.gguf) return text::load_tokenizer(*files.gguf);
+  fail(ErrorKind::kUsage, files.path, ": has no tokenizer of its own; name one with --tokenizer",
+       files.format == io::ModelFormat::kLlama2c ? " tokenizer.bin or tokenizer.model" : " FILE");
+}
+
+}  // namespace
+
+PromptFormat PromptFormat::load(const io::ModelFiles& files, const std::string& tokenizer_path) {
+  std::optional<text::ChatTemplate> chat_template;
+  if (auto found = files.chat_templates.find("default"); found != files.chat_templates.end()) {
+    chat_template = text::ChatTemplate::parse(found->second, files.path + ": chat template");
+  }
+  auto end_tokens = files.end_tokens;
+  const bool is_llama2c = files.format == io::ModelFormat::kLlama2c;
+  // llama2.c's own program starts every text with token 1 and ends it when 1 comes again.
+  if (is_llama2c) end_tokens.push_back({1, "llama2.c: the start token ends a text"});
+  return PromptFormat(load_vocabulary(files, tokenizer_path), std::move(chat_template),
+                      std::move(end_tokens), is_llama2c);
+}
+
+PromptFormat::PromptFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
+                           std::optional<text::ChatTemplate> chat_template,
+                           std::vector<io::EndToken> end_tokens, bool always_bos)
+    : tokenizer_(std::move(tokenizer)),
+      chat_template_(std::move(chat_template)),
+      wants_bos_(tokenizer_->adds_bos() || always_bos) {
+  for (io::EndToken& end : end_tokens) add_end_token(end.id, std::move(end.source));
+  for (const int32_t id : tokenizer_->end_tokens()) {
+    add_end_token(id, str(tokenizer_->kind(), ": end token"));
+  }
+  if (!chat_template_) return;
+  for (const char* spelling : kTurnEnds) {
+    const auto id = tokenizer_->id_of(spelling);
+    if (id && tokenizer_->is_special(*id) &&
+        chat_template_->source().find(spelling) != std::string::npos) {
+      add_end_token(*id, "the chat template closes turns with it");
+    }
+  }
+}
+
+void PromptFormat::add_end_token(int32_t id, std::string source) {
+  const bool known = std::any_of(end_tokens_.begin(), end_tokens_.end(),
+                                 [&](const io::EndToken& end) { return end.id == id; });
+  if (!known && id >= 0) end_tokens_.push_back({id, std::move(source)});
+}
+
+std::vector<int32_t> PromptFormat::end_token_ids() const {
+  std::vector<int32_t> ids;
+  for (const io::EndToken& end : end_tokens_) ids.push_back(end.id);
+  return ids;
+}
+
+std::string PromptFormat::render(const std::vector<Message>& messages) const {
+  if (!chat_template_) {
+    std::string text;
+    for (const Message& message : messages) {
+      if (!text.empty()) text += '\n';
+      text += message.content;
+    }
+    return text;
+  }
+  text::ChatInput input;
+  for (const Message& message : messages) {
+    input.messages.push_back({{"role", message.role}, {"content", message.content}});
+  }
+  const text::SpecialIds& special = tokenizer_->special_ids();
+  if (special.bos) input.bos_token = std::string(tokenizer_->token_text(*special.bos));
+  if (special.eos) input.eos_token = std::string(tokenizer_->token_text(*special.eos));
+  return text::render_chat(*chat_template_, input, {});
+}
+
+std::vector<int32_t> PromptFormat::encode(std::string_view prompt) const {
+  auto ids = tokenizer_->encode(prompt, {.add_special = false, .parse_special = true});
+  const auto bos = tokenizer_->special_ids().bos;
+  if (wants_bos_ && bos && (ids.empty() || ids[0] != *bos)) ids.insert(ids.begin(), *bos);
+  return ids;
+}
+
+void PromptFormat::check_vocabulary(int64_t rows, bool exact) const {
+  const int32_t tokens = tokenizer_->vocab_size();
+  bool fits = exact ? tokens == rows : true;
+  // Vocabularies with a control token or two beyond the embedding are published; such a token
+  // in a prompt is refused when it comes.
+  for (int64_t id = rows; fits && id < tokens; ++id) {
+    const auto token = static_cast<int32_t>(id);
+    fits = tokenizer_->is_special(token) || tokenizer_->token_text(token).empty();
+  }
+  if (!fits) {
+    fail(ErrorKind::kMalformed, "the tokenizer (", tokenizer_->kind(), ") has ", tokens,
+         " tokens, the model ", rows, ": they do not belong together");
+  }
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,65 @@
+// From a conversation to the tokens a model reads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/io/model_files.h"
+#include "lib/text/chat_template.h"
+#include "lib/text/tokenizer.h"
+
+namespace lumen::runtime {
+
+// One message; `role` is "system", "user" or "assistant".
+struct Message {
+  std::string role;
+  std::string content;
+  friend bool operator==(const Message&, const Message&) = default;
+};
+
+// How a model wants to be spoken to: its tokenizer, chat template and end tokens. Immutable.
+class PromptFormat {
+ public:
+  // `tokenizer_path` replaces the model's own vocabulary; "" uses that of the files. Throws Error:
+  // kUsage if neither exists, kMalformed if the chat template or the vocabulary is broken.
+  static PromptFormat load(const io::ModelFiles& files, const std::string& tokenizer_path);
+
+  // For models that are no files; tests use it.
+  PromptFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
+               std::optional<text::ChatTemplate> chat_template,
+               std::vector<io::EndToken> end_tokens, bool always_bos = false);
+
+  const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
+  const std::optional<text::ChatTemplate>& chat_template() const { return chat_template_; }
+
+  // Every token that ends an answer and who says so, without duplicates: the files', the
+  // vocabulary's, and control tokens that close a turn in the chat template.
+  const std::vector<io::EndToken>& end_tokens() const { return end_tokens_; }
+  std::vector<int32_t> end_token_ids() const;
+
+  // The conversation as text, up to where the assistant's next answer begins. Without a chat
+  // template that is the contents of all messages, separated by newlines. Throws Error(kMalformed)
+  // if the template refuses the messages.
+  std::string render(const std::vector<Message>& messages) const;
+
+  // The tokens of a rendered or raw prompt. Control tokens in it count as such. BOS comes first if
+  // the model wants one and the text does not itself begin with it.
+  std::vector<int32_t> encode(std::string_view prompt) const;
+
+  // Checks that the vocabulary belongs to a model with `rows` embedding rows. Throws
+  // Error(kMalformed) with both numbers: the tokens have no rows, or (`exact`) the numbers differ.
+  void check_vocabulary(int64_t rows, bool exact) const;
+
+ private:
+  void add_end_token(int32_t id, std::string source);
+
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::optional<text::ChatTemplate> chat_template_;
+  std::vector<io::EndToken> end_tokens_;
+  bool wants_bos_;
+};
+
+}  // namespace lumen::runtime

@@ -1,0 +1,49 @@
+#include "lib/runtime/run.h"
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/runtime/chat.h"
+#include "lib/runtime/line_editor.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/signals.h"
+#include "lib/runtime/text_commands.h"
+
+namespace lumen::runtime {
+namespace {
+
+int run_chat(const RunOptions& options) {
+  Session session = load_session(options);
+  SignalWatch signals;
+  LineEditor editor(signals, options.no_history ? "" : history_path());
+  Chat chat(session, options, editor, signals, write_stdout);
+  return chat.run();
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+  options.check();
+  if (options.render) return run_render(options), 0;
+  if (options.tokenize) return run_tokenize(options), 0;
+  if (options.detokenize) return run_detokenize(options), 0;
+
+  const bool has_prompt = options.prompt || options.ids;
+  const bool wants_answer = has_prompt || options.json || options.logits;
+  if (!wants_answer && is_terminal(0) && is_terminal(1)) return run_chat(options);
+
+  // What the prompt is must be known before the model is loaded: a usage error comes at once.
+  std::string prompt;
+  if (!options.ids) {
+    prompt = prompt_text(options);
+    // The newline that ends the last line of a piped text is not meant to be read by the model.
+    if (!prompt.empty() && prompt.back() == '\n' && prompt != options.prompt) prompt.pop_back();
+  }
+  if (!has_prompt && prompt.empty()) {
+    fail(ErrorKind::kUsage, "no prompt: give one with -p or on standard input",
+         is_terminal(0) ? "" : ", or start the chat in a terminal");
+  }
+  Session session = load_session(options);
+  return run_one_shot(options, session, prompt);
+}
+
+}  // namespace lumen::runtime

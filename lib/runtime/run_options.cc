@@ -1,0 +1,104 @@
+#include "lib/runtime/run_options.h"
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+
+namespace lumen::runtime {
+
+constexpr int64_t kMaxThreads = 4096;
+
+void RunOptions::check() const {
+  auto need = [](bool has, bool needs, const char* flag, const char* needed) {
+    if (has && !needs) fail(ErrorKind::kUsage, flag, " needs ", needed);
+  };
+  auto exclude = [](bool a, bool b, const char* first, const char* second) {
+    if (a && b) fail(ErrorKind::kUsage, first, " and ", second, " do not go together");
+  };
+  exclude(tokenize, detokenize, "--tokenize", "--detokenize");
+  need(jsonl, tokenize || detokenize, "--jsonl", "--tokenize or --detokenize");
+  exclude(jsonl, prompt || ids, "--jsonl", "a prompt on the command line");
+  exclude(ids.has_value(), prompt || system, "--ids", "--prompt or --system");
+  exclude(ids.has_value(), tokenize, "--ids", "--tokenize");
+  exclude(detokenize, prompt.has_value(), "--detokenize", "--prompt");
+  exclude(raw, system.has_value(), "--raw", "--system");
+  exclude(logits.has_value(), json, "--logits", "--json");
+  need(render.has_value(), render_context.has_value(), "--render", "--context FILE.json");
+  need(render_context.has_value(), render.has_value(), "--context", "--render TEMPLATE.jinja");
+  need(now.has_value(), render.has_value(), "--now", "--render TEMPLATE.jinja");
+  for (const std::string& setting : overrides) {
+    if (setting.find('=') == std::string::npos || setting[0] == '=') {
+      fail(ErrorKind::kUsage, "set: ", quoted(setting), " has not the form key=value");
+    }
+  }
+  for (const std::string& text : stop) {
+    if (text.empty()) fail(ErrorKind::kUsage, "stop: the text to stop at is empty");
+  }
+}
+
+void declare(CommandLine& line, RunOptions& options) {
+  line.add_positional(text_field("model", "MODEL",
+                                 "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
+                                 "(built-in)",
+                                 options.model));
+
+  line.group("Prompt");
+  line.add(
+      text_field("prompt", "TEXT", "answer this and exit; piped stdin is appended", options.prompt),
+      "p");
+  line.add(text_field("system", "TEXT", "system prompt", options.system), "s");
+  line.add(switch_field("raw", "continue the prompt as it is, without chat template", options.raw));
+  line.add(text_field("ids", "JSON", "the prompt as token ids: '[1, 2, 3]'", options.ids));
+  line.add(number_field("max-tokens", "end the answer after N tokens (when the context is full)",
+                        options.max_tokens, 0, limits::kContext),
+           "n");
+  line.add(
+      list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
+
+  line.group("Sampling");
+  line.add(options.sampling.fields());
+
+  line.group("Model");
+  line.add(text_field("tokenizer", "FILE",
+                      "vocabulary to use: tokenizer.json or .bin, .model, GGUF, directory",
+                      options.tokenizer));
+  line.add(number_field("ctx", "context length in tokens (model's own, at most 4096)",
+                        options.context, 1, limits::kContext),
+           "c");
+  line.add(number_field("threads", "threads to compute with (physical cores)", options.threads, 1,
+                        kMaxThreads),
+           "t", "LUMEN_THREADS");
+  line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
+  line.add(list_field("set", "KEY=VALUE", "override a config value, e.g. rope_theta (repeatable)",
+                      options.overrides));
+
+  line.group("Output");
+  line.add_json("print one JSON object with text, tokens and timings", options.json);
+  line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
+  line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
+                        options.show_prompt));
+  line.add(text_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
+                      options.logits));
+  line.add(
+      switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
+
+  line.group("Without generating");
+  line.add(
+      switch_field("tokenize", "print the prompt's token ids as a JSON array", options.tokenize));
+  line.add(switch_field("detokenize", "print the text of the ids (JSON array) on stdin",
+                        options.detokenize));
+  line.add(switch_field("jsonl", "for both: one JSON string or array per line", options.jsonl));
+  line.add(choice_field("special", "for both: add, or keep, control tokens (true)", options.special,
+                        {"true", "false"}));
+  line.add(text_field("render", "FILE.jinja", "print a chat template rendered with --context",
+                      options.render));
+  line.add(text_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",
+                      options.render_context));
+  line.add(text_field("now", "TIME", "its clock: 2025-07-10T12:00:00", options.now));
+
+  line.add_example("lumen-run", "chat with the built-in model");
+  line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
+  line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "ask about a text");
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,42 @@
+// What a user may ask of lumen-run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/runtime/command_line.h"
+#include "lib/runtime/sampler.h"
+
+namespace lumen::runtime {
+
+struct RunOptions {
+  std::optional<std::string> model;  // absent: the built-in one
+
+  std::optional<std::string> prompt, system, ids;
+  bool raw = false;
+  std::optional<int64_t> max_tokens;
+  std::vector<std::string> stop;
+  SamplingOptions sampling;
+
+  std::optional<std::string> tokenizer;
+  std::optional<int64_t> context, threads;
+  std::string kv = "f16";
+  std::vector<std::string> overrides;
+
+  bool json = false, stats = false, show_prompt = false, no_history = false;
+  std::optional<std::string> logits;
+
+  bool tokenize = false, detokenize = false, jsonl = false;
+  std::string special = "true";
+  std::optional<std::string> render, render_context, now;
+
+  // Throws Error(kUsage) naming options that do not go together or are incomplete.
+  void check() const;
+};
+
+// Adds the options of lumen-run to `line`; they write to `options`.
+void declare(CommandLine& line, RunOptions& options);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,36 @@
+// A model made ready to be talked to.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/io/model_files.h"
+#include "lib/runtime/generation.h"
+#include "lib/runtime/language_model.h"
+#include "lib/runtime/prompt_format.h"
+#include "lib/runtime/run_options.h"
+
+namespace lumen::runtime {
+
+// Everything a chat or an answer needs. `files` may be empty for models that are none (tests).
+struct Session {
+  std::string name;  // as the user named it, or "built-in"
+  io::ModelFiles files;
+  PromptFormat format;
+  std::unique_ptr<LanguageModel> model;
+  double load_seconds = 0;
+  std::vector<std::string> notices;  // one line each, worth telling the user
+};
+
+// Opens, checks and loads what `options` name. Throws Error as io::open_model, PromptFormat::load
+// and LanguageModel::load, and kMalformed if tokenizer and model do not belong together.
+Session load_session(const RunOptions& options);
+
+// The element type of the KV cache called `name`: "f16", "f32" or "q8_0".
+DType kv_type(const std::string& name);
+
+// How to generate in `session` as `options` ask.
+GenerationOptions generation_options(const RunOptions& options, const Session& session);
+
+}  // namespace lumen::runtime

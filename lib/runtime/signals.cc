@@ -1,0 +1,104 @@
+#include "lib/runtime/signals.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "lib/base/check.h"
+#include "lib/base/error.h"
+
+namespace lumen::runtime {
+namespace {
+
+constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
+
+// Handlers can reach only globals. The pipe wakes a poll() that began before the signal came.
+volatile bool g_stop = false;
+volatile sig_atomic_t g_interrupted = 0;
+volatile sig_atomic_t g_termination = 0;
+volatile sig_atomic_t g_resized = 0;
+int g_wake[2] = {-1, -1};
+
+void on_signal(int number) {
+  const int saved = errno;
+  if (number == SIGWINCH) {
+    g_resized = 1;
+  } else {
+    if (number == SIGINT) {
+      g_interrupted = 1;
+    } else {
+      g_termination = number;
+    }
+    g_stop = true;
+  }
+  const char byte = 0;
+  [[maybe_unused]] const ssize_t ignored = ::write(g_wake[1], &byte, 1);
+  errno = saved;
+}
+
+void drain_wake_pipe() {
+  char bytes[64];
+  while (::read(g_wake[0], bytes, sizeof bytes) > 0) {
+  }
+}
+
+}  // namespace
+
+SignalWatch::SignalWatch() {
+  LUMEN_CHECK(g_wake[0] < 0);
+  if (::pipe2(g_wake, O_CLOEXEC | O_NONBLOCK) != 0) {
+    fail(ErrorKind::kResource, "cannot create a pipe: ", std::strerror(errno));
+  }
+  g_stop = false;
+  g_interrupted = 0;
+  g_termination = 0;
+  g_resized = 0;
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kWatched); ++i) sigaction(kWatched[i], &action, &previous_[i]);
+}
+
+SignalWatch::~SignalWatch() {
+  for (size_t i = 0; i < std::size(kWatched); ++i) sigaction(kWatched[i], &previous_[i], nullptr);
+  ::close(g_wake[0]);
+  ::close(g_wake[1]);
+  g_wake[0] = g_wake[1] = -1;
+}
+
+const volatile bool* SignalWatch::stop_flag() const {
+  return &g_stop;
+}
+
+bool SignalWatch::take_interrupt() {
+  const bool interrupted = g_interrupted != 0;
+  g_interrupted = 0;
+  if (g_termination == 0) g_stop = false;
+  return interrupted;
+}
+
+int SignalWatch::termination() const {
+  return g_termination;
+}
+
+SignalWatch::Wait SignalWatch::wait_readable(int descriptor) {
+  for (;;) {
+    if (g_stop) return Wait::kSignal;
+    if (g_resized) {
+      g_resized = 0;
+      return Wait::kResized;
+    }
+    pollfd waiting[2] = {{descriptor, POLLIN, 0}, {g_wake[0], POLLIN, 0}};
+    if (::poll(waiting, 2, -1) < 0 && errno != EINTR) {
+      fail(ErrorKind::kIo, "cannot wait for input: ", std::strerror(errno));
+    }
+    if (waiting[1].revents != 0) drain_wake_pipe();
+    if (!g_stop && waiting[0].revents != 0) return Wait::kReadable;
+  }
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,18 @@
+// What every executable does around its verb: a safe start, the one catch, the exit code.
+#pragma once
+
+#include "lib/base/function_ref.h"
+
+namespace lumen::runtime {
+
+// Runs `body` and returns the process's exit code: what `body` returns, or, when an exception
+// escapes, the exit code of its ErrorKind after one line "TOOL: error: …" on standard error
+// (memory exhausted: kResource; any exception that is no Error: kInternal).
+//
+// Before: closed descriptors 0 to 2 are replaced, so that no data file becomes standard output (a
+// write to a closed output still fails); SIGPIPE ends the process as it does for other filters;
+// SIGBUS, which is a mapped file that shrank, prints one line and exits with kIo's code; LUMEN_SIMD
+// restricts the instruction sets (kernels/simd.h). Call once, first in main.
+int run_tool(const char* tool, FunctionRef<int()> body);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,60 @@
+// Running the built tools from tests: with pipes, files, closed descriptors, or a terminal.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lumen::runtime::testing {
+
+// How a process ended.
+struct Outcome {
+  int exit_code = -1;  // or −1
+  int signal = 0;      // that killed it, or 0
+  std::string out, err;
+};
+
+struct Streams {
+  std::optional<std::string> input = "";  // absent: standard input is closed
+  std::string output_file = "";           // instead of a pipe: "/dev/full"
+  bool close_output = false;
+  bool reader_leaves = false;  // reads one byte of the output and closes it
+};
+
+// Runs build/tools/`tool` with `arguments` to its end; kills it after 20 seconds. `environment` has
+// "NAME=value" in addition to the test's own.
+Outcome run_tool_process(const std::string& tool, const std::vector<std::string>& arguments,
+                         const Streams& streams = {},
+                         const std::vector<std::string>& environment = {});
+
+// A tool at a terminal of its own.
+class TerminalProcess {
+ public:
+  TerminalProcess(const std::string& tool, const std::vector<std::string>& arguments,
+                  const std::string& term = "xterm");
+  ~TerminalProcess();
+
+  void type(const std::string& keys);
+  void send(int signal);
+  // Waits until `text` was shown after what was waited for before; false after 20 seconds.
+  bool wait_for(const std::string& text);
+  // Waits for the end; kills the process after 20 seconds.
+  Outcome finish();
+  // Whether the terminal echoes and collects lines, as it did at first.
+  bool is_in_normal_state() const;
+  // Processor time used so far, in seconds.
+  double cpu_seconds() const;
+
+  const std::string& shown() const { return shown_; }
+
+ private:
+  bool read_some(int timeout_milliseconds);
+
+  int terminal_ = -1;
+  int keeper_ = -1;  // keeps the other side open after the process ended
+  int process_ = -1;
+  std::string shown_;
+  size_t waited_ = 0;
+};
+
+}  // namespace lumen::runtime::testing

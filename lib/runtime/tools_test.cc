@@ -1,0 +1,375 @@
+// The tools as their users meet them: exit codes, streams, options, and the chat at a terminal.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "lib/base/testing.h"
+#include "lib/io/json.h"
+#include "lib/runtime/tool_process.h"
+
+namespace lumen::runtime {
+namespace {
+
+using testing::Outcome;
+using testing::run_tool_process;
+using testing::Streams;
+using testing::TerminalProcess;
+
+using Arguments = std::vector<std::string>;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// An error is one line, the last, that begins with the tool's name; nothing is on standard output.
+void require_error(const Outcome& outcome, int exit_code, const std::string& tool = "lumen-run") {
+  CAPTURE(outcome.err, outcome.signal);
+  REQUIRE(outcome.exit_code == exit_code);
+  REQUIRE(outcome.out.empty());
+  REQUIRE(outcome.err.ends_with('\n'));
+  const size_t before = outcome.err.find_last_of('\n', outcome.err.size() - 2);
+  const size_t line = before == std::string::npos ? 0 : before + 1;
+  REQUIRE(outcome.err.compare(line, tool.size() + 9, tool + ": error: ") == 0);
+  REQUIRE((line == 0 || outcome.err.starts_with("note: ")));
+}
+
+TEST_CASE("numeric options refuse what is out of range or no number") {
+  const std::vector<std::string> integers = {"--max-tokens", "-n", "--ctx",   "-c",
+                                             "--threads",    "-t", "--top-k", "--seed"};
+  const std::vector<std::string> numbers = {"--temp", "--top-p", "--min-p", "--repeat-penalty"};
+  const std::vector<std::string> bad = {"-1", "9223372036854775808", "0x10", " 1", "1 ", "", "nan"};
+  for (const std::string& flag : integers) {
+    for (const std::string& value : bad) {
+      CAPTURE(flag, value);
+      require_error(run_tool_process("lumen-run", {"-p", "a", flag, value}), 2);
+    }
+    require_error(run_tool_process("lumen-run", {"-p", "a", flag, "1e9"}), 2);
+    require_error(run_tool_process("lumen-run", {"-p", "a", flag}), 2);
+  }
+  for (const std::string& flag : numbers) {
+    for (const std::string& value : bad) {
+      CAPTURE(flag, value);
+      require_error(run_tool_process("lumen-run", {"-p", "a", flag, value}), 2);
+    }
+  }
+  for (const std::string flag : {"--ctx", "--threads"}) {
+    require_error(run_tool_process("lumen-run", {"-p", "a", flag, "0"}), 2);
+  }
+}
+
+TEST_CASE("options that make no sense together are refused") {
+  const std::vector<Arguments> cases = {
+      {"--tokenize", "--detokenize"},
+      {"--jsonl"},
+      {"--render", "x.jinja"},
+      {"--context", "x.json"},
+      {"--now", "2025-01-01"},
+      {"--ids", "[1]", "-p", "a"},
+      {"--raw", "-s", "x", "-p", "a"},
+      {"--kv", "f64", "-p", "a"},
+      {"--set", "key", "-p", "a"},
+      {"--stop", "", "-p", "a"},
+      {"--special", "maybe", "--tokenize"},
+      {"--promt", "a"},
+      {"a", "b"},
+  };
+  for (const Arguments& arguments : cases) {
+    CAPTURE(arguments);
+    require_error(run_tool_process("lumen-run", arguments), 2);
+  }
+  const auto outcome = run_tool_process("lumen-run", {"--promt", "a"});
+  REQUIRE(contains(outcome.err, "did you mean --prompt?"));
+}
+
+TEST_CASE("without a prompt and a terminal there is a usage error at once") {
+  const auto start = std::chrono::steady_clock::now();
+  require_error(run_tool_process("lumen-run", {}), 2);
+  require_error(run_tool_process("lumen-run", {}, {.input = std::nullopt}), 2);
+  require_error(run_tool_process("lumen-convert", {}), 2, "lumen-convert");
+  REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+}
+
+TEST_CASE("environment variables are checked like flags") {
+  const auto threads = run_tool_process("lumen-run", {"-p", "a"}, {}, {"LUMEN_THREADS=abc"});
+  require_error(threads, 2);
+  const auto simd = run_tool_process("lumen-run", {"--version"}, {}, {"LUMEN_SIMD=mmx"});
+  require_error(simd, 2);
+  const auto sse2 = run_tool_process("lumen-run", {"--version", "--json"}, {}, {"LUMEN_SIMD=sse2"});
+  if (sse2.exit_code == 0) REQUIRE(contains(sse2.out, "\"chosen\": \"sse2\""));
+}
+
+TEST_CASE("missing models are named, with the place where they were looked for") {
+  require_error(run_tool_process("lumen-run", {"/no/such/model.gguf", "-p", "a"}), 66);
+  require_error(run_tool_process("lumen-run", {"/", "-p", "a"}), 66);
+}
+
+TEST_CASE("an output that cannot be written is an I/O error") {
+  require_error(run_tool_process("lumen-run", {"--help"}, {.output_file = "/dev/full"}), 74);
+  require_error(run_tool_process("lumen-run", {"--help"}, {.close_output = true}), 74);
+  require_error(run_tool_process("lumen-run", {"-p", "a", "-n", "4"}, {.output_file = "/dev/full"}),
+                74);
+}
+
+TEST_CASE("a reader that leaves ends the tool quietly") {
+  const auto outcome = run_tool_process(
+      "lumen-run", {"-p", "a", "--temp", "2", "--set", "eos_token_id=0"}, {.reader_leaves = true});
+  CAPTURE(outcome.err);
+  REQUIRE((outcome.signal == SIGPIPE || outcome.exit_code == 0));
+  REQUIRE_FALSE(contains(outcome.err, "error"));
+}
+
+TEST_CASE("every tool has help of one screen, a version, limits and documents") {
+  for (const std::string tool : {"lumen-run", "lumen-convert", "lumen-bench"}) {
+    CAPTURE(tool);
+    const auto help = run_tool_process(tool, {"--help"});
+    REQUIRE(help.exit_code == 0);
+    REQUIRE(std::count(help.out.begin(), help.out.end(), '\n') <= 42);
+    for (size_t begin = 0; begin < help.out.size();) {
+      const size_t end = help.out.find('\n', begin);
+      REQUIRE(end - begin <= 100);
+      begin = end + 1;
+    }
+    const auto version = run_tool_process(tool, {"--version"});
+    REQUIRE(version.out.starts_with(tool + " 0."));
+    REQUIRE(version.out.find('\n') == version.out.size() - 1);
+    REQUIRE(contains(run_tool_process(tool, {"--limits"}).out, "gguf-keys 65536\n"));
+    for (const std::string kind : {"man", "bash", "zsh", "fish"}) {
+      const auto document = run_tool_process(tool, {"--generate", kind});
+      REQUIRE(document.exit_code == 0);
+      REQUIRE(contains(document.out, tool));
+    }
+    require_error(run_tool_process(tool, {"--generate", "pdf"}), 2, tool);
+  }
+  const auto json = io::parse_json(run_tool_process("lumen-run", {"--version", "--json"}).out, "");
+  REQUIRE(json["schema"] == 1);
+  REQUIRE(json["simd"]["compiled"].size() >= 1);
+}
+
+TEST_CASE("one prompt gives only the answer on standard output, the same for the same seed") {
+  const Arguments arguments = {"-p", "hello", "-n", "8", "--seed", "3", "--json"};
+  const auto first = run_tool_process("lumen-run", arguments);
+  CAPTURE(first.err);
+  REQUIRE(first.exit_code == 0);
+  const auto json = io::parse_json(first.out, "");
+  const auto ids = json["token_ids"];
+  REQUIRE(ids.size() == json["completion_tokens"].get<size_t>());
+  for (const char* key : {"text", "prompt_tokens", "stop_reason", "timings", "seed", "model"}) {
+    REQUIRE(json.contains(key));
+  }
+  for (const std::string threads : {"1", "2", "3"}) {
+    Arguments with_threads = arguments;
+    with_threads.insert(with_threads.end(), {"-t", threads});
+    const auto again = io::parse_json(run_tool_process("lumen-run", with_threads).out, "");
+    REQUIRE(again["token_ids"] == ids);
+  }
+  const auto plain = run_tool_process("lumen-run", {"-p", "hello", "-n", "8", "--seed", "3"});
+  REQUIRE(plain.out == json["text"].get<std::string>() + "\n");
+  REQUIRE(contains(plain.err, "random"));  // the built-in model says what it is
+}
+
+TEST_CASE("standard input is appended to the prompt") {
+  const auto shown = run_tool_process("lumen-run", {"-p", "first", "-n", "0", "--show-prompt"},
+                                      {.input = "second\n"});
+  REQUIRE(shown.exit_code == 0);
+  REQUIRE(contains(shown.err, "user: first\nsecond\n"));
+  const auto piped =
+      run_tool_process("lumen-run", {"-n", "0", "--show-prompt"}, {.input = "alone"});
+  REQUIRE(contains(piped.err, "user: alone\n"));
+}
+
+TEST_CASE("prompts are taken as they are, whatever they look like") {
+  for (const std::string prompt : {"[a, b]", "--help", "-5", "a=b", "\"x\"", "'"}) {
+    CAPTURE(prompt);
+    const auto shown = run_tool_process(
+        "lumen-run", {"-p", prompt, "-n", "0", "--show-prompt", "--stop", "[x,y]"});
+    REQUIRE(shown.exit_code == 0);
+    REQUIRE(contains(shown.err, "user: " + prompt + "\n"));
+  }
+  REQUIRE(contains(run_tool_process("lumen-run", {"--prompt=", "-n", "0", "--show-prompt"}).err,
+                   "user: \n"));
+}
+
+TEST_CASE("tokenize and detokenize answer each other") {
+  const std::string text = "hello  w\u00f6rld\n";
+  const auto ids =
+      run_tool_process("lumen-run", {"--tokenize", "--special", "false"}, {.input = text});
+  REQUIRE(ids.exit_code == 0);
+  REQUIRE(run_tool_process("lumen-run", {"--detokenize"}, {.input = ids.out}).out == text);
+  const auto special = run_tool_process("lumen-run", {"--tokenize", "-p", text});
+  REQUIRE(special.out.starts_with("[1, "));
+
+  const auto lines = run_tool_process("lumen-run", {"--tokenize", "--jsonl"},
+                                      {.input = "\"hello\"\n\"\"\n\"a\\nb\""});
+  REQUIRE(std::count(lines.out.begin(), lines.out.end(), '\n') == 3);
+  REQUIRE(contains(lines.out, "\n[1]\n"));
+  const auto back = run_tool_process("lumen-run", {"--detokenize", "--jsonl", "--special", "false"},
+                                     {.input = lines.out});
+  REQUIRE(back.out == "\"hello\"\n\"\"\n\"a\\nb\"\n");
+}
+
+TEST_CASE("broken lines of JSON are refused with their number") {
+  for (const std::string bad : {"x", "[1]", "{}", "\"a\" 1"}) {
+    const auto outcome =
+        run_tool_process("lumen-run", {"--tokenize", "--jsonl"}, {.input = "\"a\"\n" + bad + "\n"});
+    CAPTURE(bad, outcome.err);
+    REQUIRE(outcome.exit_code == 65);
+    REQUIRE(contains(outcome.err, "line 2"));
+  }
+  for (const std::string bad : {"[-1]", "[1.5]", "[\"a\"]", "1", "[99999999999]", ""}) {
+    CAPTURE(bad);
+    require_error(run_tool_process("lumen-run", {"--detokenize"}, {.input = bad}), 65);
+  }
+}
+
+TEST_CASE("a template is rendered with its variables and clock") {
+  const std::string directory = lumen::testing::temporary_directory();
+  std::ofstream(directory + "/t.jinja")
+      << "{{ strftime_now('%d %b %Y') }} {% for m in messages %}{{ m.content }}{% endfor %}"
+         "{% if tools is none %}!{% endif %}";
+  std::ofstream(directory + "/c.json") << R"({"messages": [{"role": "user", "content": "hi"}]})";
+  const auto outcome =
+      run_tool_process("lumen-run", {"--render", directory + "/t.jinja", "--context",
+                                     directory + "/c.json", "--now", "2025-07-10T12:00:00"});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.out == "10 Jul 2025 hi!");
+  std::ofstream(directory + "/bad.jinja") << "a\n{% if %}";
+  require_error(run_tool_process("lumen-run", {"--render", directory + "/bad.jinja", "--context",
+                                               directory + "/c.json"}),
+                65);
+}
+
+TEST_CASE("ids and prompts are checked against vocabulary and context") {
+  require_error(run_tool_process("lumen-run", {"--ids", "[1, 100000]"}), 65);
+  require_error(run_tool_process("lumen-run", {"--ids", "[]"}), 2);
+  require_error(run_tool_process("lumen-run", {"--ids", "[1, -1]"}), 65);
+  const auto outcome = run_tool_process("lumen-run", {"-p", std::string(3000, 'x'), "-c", "64"});
+  REQUIRE(outcome.exit_code == 65);
+  REQUIRE(contains(outcome.err, "64"));
+}
+
+TEST_CASE("inspect shows what a model holds") {
+  const std::string model = lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf");
+  const auto json =
+      io::parse_json(run_tool_process("lumen-convert", {"--inspect", model, "--json"}).out, "");
+  REQUIRE(json["format"] == "GGUF");
+  REQUIRE(json["config"]["model_type"] == "llama");
+  REQUIRE(json["tensors"].size() == 3 + 2 * 9);
+  REQUIRE(json["tokenizer"]["end_tokens"][0]["id"] == 2);
+  REQUIRE(json["chat_templates"].contains("default"));
+  const auto text = run_tool_process("lumen-convert", {"--inspect", model});
+  REQUIRE(contains(text.out, "model.embed_tokens.weight"));
+  require_error(run_tool_process("lumen-convert", {"--inspect", "/dev/null"}), 66, "lumen-convert");
+}
+
+TEST_CASE("bench measures prompt and generation apart") {
+  const auto outcome = run_tool_process(
+      "lumen-bench", {"llm", "-p", "16", "-n", "4,8", "-t", "1,2", "-r", "2", "-o", "json"});
+  CAPTURE(outcome.err);
+  const auto json = io::parse_json(outcome.out, "");
+  REQUIRE(json["results"].size() == 6);
+  REQUIRE(json["results"][0]["test"] == "pp16");
+  for (const auto& row : json["results"]) {
+    REQUIRE(row["min"] <= row["median"]);
+    REQUIRE(row["samples"].size() == 2);
+  }
+  for (const Arguments& bad : {Arguments{"llm", "-p", "1,,2"},
+                               {"llm", "-r", "0"},
+                               {"llm", "-t", "0"},
+                               {"llm", "-n", "-1"},
+                               {"llm", "-o", "xml"},
+                               {"lmm"},
+                               {}}) {
+    CAPTURE(bad);
+    require_error(run_tool_process("lumen-bench", bad), 2, "lumen-bench");
+  }
+  REQUIRE(contains(run_tool_process("lumen-bench", {"llm", "-p", "8", "-n", "2", "-r", "1"}).out,
+                   "| pp8 |"));
+}
+
+struct ChatTerminal : TerminalProcess {
+  explicit ChatTerminal(const std::string& term = "xterm")
+      : TerminalProcess("lumen-run", {"--no-history", "-n", "4", "--seed", "1"}, term) {}
+};
+
+TEST_CASE("at a terminal there is a chat, which Ctrl-D leaves with the terminal restored") {
+  for (const std::string term : {"xterm", "dumb"}) {
+    CAPTURE(term);
+    ChatTerminal chat(term);
+    REQUIRE(chat.wait_for("> "));
+    chat.type("hello\r");
+    REQUIRE(chat.wait_for("> "));
+    chat.type("/show messages\r");
+    REQUIRE(chat.wait_for("user: hello"));
+    REQUIRE(chat.wait_for("> "));
+    chat.type("\x04");
+    const auto outcome = chat.finish();
+    REQUIRE(outcome.exit_code == 0);
+    REQUIRE(chat.is_in_normal_state());
+  }
+}
+
+TEST_CASE("Ctrl-C twice on an empty line leaves the chat with 130") {
+  for (const std::string term : {"xterm", "dumb"}) {
+    CAPTURE(term);
+    ChatTerminal chat(term);
+    REQUIRE(chat.wait_for("> "));
+    chat.type("\x03");
+    REQUIRE(chat.wait_for("Ctrl-C again"));
+    REQUIRE(chat.wait_for("> "));
+    chat.type("\x03");
+    REQUIRE(chat.finish().exit_code == 130);
+    REQUIRE(chat.is_in_normal_state());
+  }
+}
+
+TEST_CASE("editing keys, UTF-8 and pasted newlines") {
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.type("wrld\x1b[D\x1b[D\x7f\x1b[Ho\x7f\x1b[Cor\x1b[F \u00e4\u20ac\r");
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/show messages\r");
+  REQUIRE(chat.wait_for("user: world \u00e4\u20ac"));
+  REQUIRE(chat.wait_for("> "));
+  chat.type("\x1b[200~/exit\rtwo\r\nthree\x1b[201~ end\r");
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/show messages\r");
+  REQUIRE(chat.wait_for("user: /exit\r\ntwo\r\nthree end\r\n"));
+  chat.type("\x04");
+  REQUIRE(chat.finish().exit_code == 0);
+}
+
+TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.send(SIGTERM);
+  REQUIRE(chat.finish().exit_code == 143);
+  REQUIRE(chat.is_in_normal_state());
+}
+
+TEST_CASE("a model file that is cut short while in use ends the chat with an I/O error") {
+  const std::string model = lumen::testing::temporary_directory() + "/model.gguf";
+  std::filesystem::copy_file(lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf"),
+                             model);
+  TerminalProcess chat("lumen-run", {model, "--no-history"});
+  REQUIRE(chat.wait_for("> "));
+  std::filesystem::resize_file(model, 0);
+  chat.type("hello\r");
+  REQUIRE(chat.wait_for("lumen-run: error: "));
+  REQUIRE(chat.finish().exit_code == 74);
+  REQUIRE(chat.is_in_normal_state());
+}
+
+TEST_CASE("an idle chat uses no processor time") {
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.type("hello\r");
+  REQUIRE(chat.wait_for("> "));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // workers stop spinning
+  const double before = chat.cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  REQUIRE(chat.cpu_seconds() - before < 0.02);
+}
+
+}  // namespace
+}  // namespace lumen::runtime

@@ -1,0 +1,70 @@
+#include "lib/runtime/version.h"
+
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/kernels/simd.h"
+#include "lib/runtime/build_config.h"
+#include "lib/runtime/git_commit.h"
+
+namespace lumen::runtime {
+
+std::string version_line(const std::string& tool) {
+  return str(tool, " " LUMEN_VERSION " (" LUMEN_COMMIT ")\n");
+}
+
+io::Json build_description() {
+  return {{"version", LUMEN_VERSION},
+          {"commit", LUMEN_COMMIT},
+          {"compiler", LUMEN_COMPILER},
+          {"build_type", LUMEN_BUILD_TYPE},
+          {"simd",
+           {{"chosen", kernels::chosen_simd_target()},
+            {"supported", kernels::supported_simd_targets()},
+            {"compiled", kernels::compiled_simd_targets()}}}};
+}
+
+std::string version_json(const std::string& tool) {
+  io::Json object = {{"schema", 1}, {"tool", tool}};
+  object.update(build_description());
+  return object.dump(2) + "\n";
+}
+
+std::string limits_text() {
+  std::string out;
+  auto line = [&](std::string_view what, auto value) { out += str(what, " ", value, "\n"); };
+  line("gguf-keys", limits::kGgufKeys);
+  line("gguf-tensors", limits::kGgufTensors);
+  line("gguf-key-bytes", limits::kGgufKeyBytes);
+  line("gguf-string-bytes", limits::kGgufStringBytes);
+  line("gguf-array-elements", limits::kGgufArrayElements);
+  line("gguf-metadata-bytes", limits::kGgufMetadataBytes);
+  line("gguf-alignment", limits::kGgufAlignment);
+  line("safetensors-header-bytes", limits::kSafetensorsHeaderBytes);
+  line("tensor-name-bytes", limits::kTensorNameBytes);
+  line("tensor-dims", limits::kTensorDims);
+  line("model-tensor-dims", limits::kModelTensorDims);
+  line("json-bytes", limits::kJsonBytes);
+  line("json-depth", limits::kJsonDepth);
+  line("shards", limits::kShards);
+  line("layers", limits::kLayers);
+  line("heads", limits::kHeads);
+  line("context", limits::kContext);
+  line("dim", limits::kDim);
+  line("vocab", limits::kVocab);
+  line("piece-bytes", limits::kPieceBytes);
+  line("merges", limits::kMerges);
+  line("template-bytes", limits::kTemplateBytes);
+  line("template-depth", limits::kTemplateDepth);
+  line("template-steps", limits::kTemplateSteps);
+  line("template-heap-bytes", limits::kTemplateHeapBytes);
+  line("template-output-bytes", limits::kTemplateOutputBytes);
+  line("npy-header-bytes", limits::kNpyHeaderBytes);
+  line("prompt-bytes", limits::kPromptBytes);
+  return out;
+}
+
+std::string installed_data_directory() {
+  return LUMEN_DATA_DIRECTORY;
+}
+
+}  // namespace lumen::runtime

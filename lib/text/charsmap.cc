@@ -1,0 +1,99 @@
+#include "lib/text/charsmap.h"
+
+#include <cstring>
+
+#include "lib/base/error.h"
+#include "lib/text/regex.h"
+
+namespace lumen::text {
+namespace {
+
+// Units of the double array (darts-clone): a label in bits 0-7, bit 8 "has a leaf", and an offset
+// to the children in bits 10-30, times 256 if bit 9 is set. Leaves have bit 31 and the value below.
+constexpr uint32_t kLeaf = 1u << 31;
+
+bool has_leaf(uint32_t unit) {
+  return (unit >> 8 & 1) != 0;
+}
+uint32_t offset_of(uint32_t unit) {
+  return (unit >> 10) << ((unit & 1u << 9) >> 6);
+}
+uint32_t label_of(uint32_t unit) {
+  return unit & (kLeaf | 0xFF);
+}
+
+}  // namespace
+
+Charsmap::Charsmap(std::string_view blob) {
+  if (blob.empty()) return;
+  uint32_t trie_bytes = 0;
+  if (blob.size() < sizeof trie_bytes) {
+    fail(ErrorKind::kMalformed, "the character map has ", blob.size(),
+         " bytes, expected 4 or more");
+  }
+  std::memcpy(&trie_bytes, blob.data(), sizeof trie_bytes);
+  blob.remove_prefix(sizeof trie_bytes);
+  if (trie_bytes > blob.size() || trie_bytes % 1024 != 0 || trie_bytes == 0) {
+    fail(ErrorKind::kMalformed, "the trie of the character map has ", trie_bytes,
+         " bytes, expected a positive multiple of 1024 of at most ", blob.size());
+  }
+  units_.resize(trie_bytes / sizeof(uint32_t));
+  std::memcpy(units_.data(), blob.data(), trie_bytes);
+  replacements_ = blob.substr(trie_bytes);
+  if (replacements_.empty() || replacements_.back() != '\0') {
+    fail(ErrorKind::kMalformed, "the replacements of the character map do not end in a zero byte");
+  }
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if ((units_[i] & kLeaf) != 0) continue;
+    const size_t children = i ^ offset_of(units_[i]);
+    const bool inside = (children | 0xFF) < units_.size();
+    if (!inside || (has_leaf(units_[i]) && (units_[children] & ~kLeaf) >= replacements_.size())) {
+      fail(ErrorKind::kMalformed, "unit ", i, " of the character map's trie points outside");
+    }
+  }
+}
+
+Charsmap::Match Charsmap::find(std::string_view text, bool longest) const {
+  Match match;
+  if (units_.empty()) return match;
+  size_t node = offset_of(units_[0]);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const uint32_t byte = static_cast<uint8_t>(text[i]);
+    node ^= byte;
+    const uint32_t unit = units_[node];
+    if (label_of(unit) != byte) break;
+    node ^= offset_of(unit);
+    if (has_leaf(unit)) {
+      match = {i + 1, std::string_view(replacements_.data() + (units_[node] & ~kLeaf))};
+      if (!longest) break;
+    }
+  }
+  return match;
+}
+
+std::string normalize_by_grapheme(const Charsmap& map, std::string_view text) {
+  static const Regex kGrapheme("\\X");
+  std::string out;
+  out.reserve(text.size());
+  const auto by_character = [&](std::string_view cluster) {
+    for (size_t pos = 0; pos < cluster.size();) {
+      const size_t begin = pos;
+      next_code_point(cluster, pos);
+      const std::string_view character = cluster.substr(begin, pos - begin);
+      const Charsmap::Match match = map.shortest(character);
+      out += match.length > 0 ? match.replacement : character;
+    }
+  };
+  RegexMatcher(kGrapheme).find_all(text, [&](size_t begin, size_t end) {
+    const std::string_view cluster = text.substr(begin, end - begin);
+    const Charsmap::Match match = cluster.size() < 6 ? map.shortest(cluster) : Charsmap::Match();
+    if (match.length > 0) {
+      out += match.replacement;
+    } else {
+      by_character(cluster);
+    }
+  });
+  return out;
+}
+
+}  // namespace lumen::text

@@ -1,0 +1,125 @@
+// A pre-tokenizer is a list of patterns: each in turn cuts its matches out of the parts that the
+// ones before have left. The patterns are those of the models' own tokenizer files in the form that
+// llama.cpp gives them, which for some differs in detail; a final "|\s+" that changes nothing is
+// left away.
+#include "lib/text/gguf_pre_tokenizer.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "lib/base/error.h"
+
+namespace lumen::text {
+namespace {
+
+using Patterns = std::vector<std::string>;
+
+// Apostrophe endings of English, in ASCII only.
+const std::string kEndings = R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))";
+const std::string kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
+const std::string kSpaceTail = R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string kWordsAndDigits = R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N})";
+const std::string kOther = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)";
+
+// cl100k-like, with numbers of up to three digits or single ones.
+const std::string kLlama3 = kEndings + "|" + kWordsAndDigits + "{1,3}" + kOther + kSpaceTail;
+const std::string kQwen2 = kEndings + "|" + kWordsAndDigits + kOther + kSpaceTail;
+
+// Words split where upper case follows lower case, by ASCII case only; `ending` may follow words.
+std::string cased_words(const std::string& ending, const std::string& number) {
+  const std::string upper = R"([^\P{L}a-z])", lower = R"([^\P{L}A-Z])";
+  const std::string lead = R"([^\r\n\p{L}\p{N}]?)";
+  return lead + upper + "*" + lower + "+" + ending + "|" + lead + upper + "+" + lower + "*" +
+         ending + "|" + number + R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)" + kSpaceTail;
+}
+
+const std::string kDeepseekV3 =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+[\r\n]*)" +
+    kSpaceTail;
+const std::string kCjk = R"([一-龥぀-ゟ゠-ヿ]+)";
+const std::string kCjkHangul = R"([一-龥ࠀ-一가-퟿]+)";
+
+// The cased letters of deepseek-llm's own list.
+const std::string kDeepseekLetters =
+    "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-"
+    "ᶚḀ-ἕἘ-Ἕ"
+    "ἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭ"
+    "Ꚁ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-"
+    "𞥃]";
+
+struct Family {
+  Patterns patterns;
+  std::vector<std::string_view> names;
+  bool ignore_merges = false, add_bos = false, add_sep = false;
+};
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> kFamilies = {
+      {{R"([\p{P}$+<=>^~|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}, {"default"}},
+      {{kGpt2},
+       {"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "gigachat", "mpt",
+        "olmo", "jais", "a.x-4.0", "mellum", "modern-bert", "exaone4", "trillion",
+        "granite-docling"}},
+      {{kGpt2}, {"jina-v1-en", "jina-v2-code", "roberta-bpe"}, false, false, true},
+      {{R"(\p{N})", kGpt2},
+       {"starcoder", "refact", "command-r", "cohere2_moe", "smollm", "codeshell", "exaone",
+        "minerva-7b", "mellum2"}},
+      {{kLlama3},
+       {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
+       true,
+       true},
+      {{kLlama3}, {"dbrx", "smaug-bpe", "chatglm-bpe", "glm4"}},
+      {{kQwen2},
+       {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "grok-2", "solar-open",
+        "kormo"}},
+      {{cased_words("", R"(\p{N})")}, {"tekken"}, true, true},
+      {{cased_words(kEndings + "?", R"(\p{N}{1,3})")},
+       {"gpt-4o", "llama4", "kanana2", "minimax-m2"}},
+      {{R"([\r\n])", R"(\s?)" + kDeepseekLetters + "+", R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)",
+        R"((?<!\s)\s++\z)", kCjkHangul, R"(\p{N}+)"},
+       {"deepseek-llm"}},
+      {{R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kCjkHangul, R"(\p{N})"}, {"deepseek-coder"}},
+      {{R"(\p{N}{1,3})", kCjk, kDeepseekV3}, {"deepseek-v3", "hunyuan-dense", "joyai-llm"}},
+      {{R"([\p{P}$+<=>^~|`]+)", kGpt2, "[0-9][0-9][0-9]"}, {"falcon"}},
+      {{R"( ?[^(\s|.,!?…。，、।۔،)]+)"}, {"bloom", "poro-chat", "gpt3-finnish"}},
+      {{R"( ?[^(\s|.,!?…。，、।۔،)]+)", R"(\p{N})"}, {"viking"}},
+      {{"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", R"([\t\n]|    |  )", R"(\p{N})",
+        R"([\p{P}!-/:-@\[-`{-~])", kGpt2},
+       {"chameleon"},
+       false,
+       true},
+      {{kEndings + "|" + kWordsAndDigits + R"(| ?[^\s\p{L}\p{N}\r\n]+)" + kSpaceTail},
+       {"seed-coder"}},
+      {{kEndings + "|" + kWordsAndDigits + kOther + R"(|\s*[\r\n]|\s+(?!\S)|\s+)"},
+       {"bailingmoe", "bailingmoe2", "llada-moe"}},
+  };
+  return kFamilies;
+}
+
+}  // namespace
+
+GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
+  std::vector<std::string> known;
+  for (const Family& family : families()) {
+    if (std::find(family.names.begin(), family.names.end(), name) == family.names.end()) {
+      known.insert(known.end(), family.names.begin(), family.names.end());
+      continue;
+    }
+    std::vector<std::unique_ptr<PreTokenizer>> parts;
+    for (const std::string& pattern : family.patterns) {
+      parts.push_back(make_regex_split(pattern, SplitBehavior::kIsolated));
+    }
+    parts.push_back(make_byte_spelling());
+    return {make_pre_tokenizer_sequence(std::move(parts)), family.ignore_merges, family.add_bos,
+            family.add_sep};
+  }
+  const std::string nearest_name = nearest(name, known);
+  fail(ErrorKind::kUnsupported, "tokenizer.ggml.pre is ", quoted(name),
+       ", a pre-tokenizer that is not known",
+       nearest_name.empty() ? "" : str("; did you mean ", nearest_name, "?"));
+}
+
+}  // namespace lumen::text

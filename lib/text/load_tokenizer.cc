@@ -1,0 +1,95 @@
+// Finding out what kind of vocabulary a path holds.
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/io/gguf.h"
+#include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
+#include "lib/text/tokenizer.h"
+#include "lib/text/tokenizer_formats.h"
+#include "lib/text/tokenizer_json.h"
+
+namespace lumen::text {
+namespace {
+
+constexpr uint64_t kMaxModelBytes = 256 << 20;
+
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+io::Json read_optional(const std::string& path) {
+  return io::is_regular_file(path) ? io::read_json(path) : io::Json();
+}
+
+TokenizerConfig read_config(const std::string& directory) {
+  return {read_optional(directory + "/tokenizer_config.json"),
+          read_optional(directory + "/special_tokens_map.json"),
+          read_optional(directory + "/added_tokens.json")};
+}
+
+std::string_view text_of(const Buffer& buffer) {
+  return {reinterpret_cast<const char*>(buffer.data), buffer.bytes};
+}
+
+std::shared_ptr<const Tokenizer> load_json(const std::string& path) {
+  const TokenizerConfig config = read_config(directory_of(path));
+  const io::Json json = io::read_json(path);
+  return with_context(path, [&] { return parse_tokenizer_json(json, config); });
+}
+
+std::shared_ptr<const Tokenizer> load_sentencepiece(const std::string& path,
+                                                    const TokenizerConfig* config) {
+  const std::string bytes = io::read_file(path, kMaxModelBytes);
+  return with_context(path, [&] { return parse_sentencepiece(bytes, config); });
+}
+
+std::shared_ptr<const Tokenizer> load_directory(const std::string& directory) {
+  const auto has = [&](const char* name) { return io::is_regular_file(directory + name); };
+  if (has("/tokenizer.json")) return load_json(directory + "/tokenizer.json");
+  const TokenizerConfig config = read_config(directory);
+  if (has("/tokenizer.model")) {
+    return load_sentencepiece(directory + "/tokenizer.model", &config);
+  }
+  if ((has("/vocab.json") && has("/merges.txt")) || has("/vocab.txt")) {
+    return with_context(directory, [&] { return parse_legacy_files(directory, config); });
+  }
+  fail(ErrorKind::kMissing, directory,
+       ": no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or vocab.txt");
+}
+
+// By the first bytes: GGUF has a magic number, JSON is text, a sentencepiece model begins with the
+// tag and length of its first piece, and what is left can only be llama2.c's.
+std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
+  const std::shared_ptr<const Buffer> buffer = io::map_file(path);
+  const std::string_view bytes = text_of(*buffer);
+  if (bytes.starts_with("GGUF")) {
+    return load_tokenizer(*io::read_gguf(path, {.allow_trailing = true, .header_only = true}));
+  }
+  const size_t content = bytes.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
+  if (content != std::string_view::npos && bytes[content] == '{') return load_json(path);
+  if (bytes.size() > 1 && bytes[0] == '\n' && bytes[1] != '\0') {
+    return load_sentencepiece(path, nullptr);
+  }
+  return with_context(path, [&] {
+    const std::string hint = io::content_hint(std::as_bytes(std::span(bytes.substr(0, 512))));
+    if (!hint.empty()) fail(ErrorKind::kMalformed, hint);
+    return parse_llama2c(bytes);
+  });
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
+  if (io::is_directory(path)) return load_directory(path);
+  const std::string name = path.substr(path.rfind('/') + 1);
+  if (name == "vocab.json" || name == "vocab.txt" || name == "merges.txt") {
+    const std::string directory = directory_of(path);
+    return with_context(directory,
+                        [&] { return parse_legacy_files(directory, read_config(directory)); });
+  }
+  return load_file(path);
+}
+
+}  // namespace lumen::text

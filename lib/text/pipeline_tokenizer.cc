@@ -1,0 +1,94 @@
+#include "lib/text/pipeline_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/text/stage_decoder.h"
+
+namespace lumen::text {
+
+PipelineTokenizer::PipelineTokenizer(Pipeline pipeline) : pipeline_(std::move(pipeline)) {
+  vocab_size_ = pipeline_.vocabulary->size();
+  for (const AddedToken& token : pipeline_.added.all()) {
+    vocab_size_ = std::max(vocab_size_, token.id + 1);
+  }
+}
+
+std::vector<int32_t> PipelineTokenizer::encode(std::string_view text,
+                                               const EncodeOptions& options) const {
+  if (text.size() > limits::kPromptBytes) {
+    fail(ErrorKind::kResource, "text of ", text.size(), " bytes, the limit is ",
+         limits::kPromptBytes);
+  }
+  std::string repaired;
+  if (!is_valid_utf8(text)) text = repaired = to_valid_utf8(text);
+  const bool parse_special = options.parse_special.value_or(true);
+  std::vector<int32_t> ids;
+  const std::unique_ptr<Model::State> state = pipeline_.model->make_state();
+  pipeline_.added.split(text, false, parse_special, [&](const Fragment& raw) {
+    if (raw.id >= 0) return ids.push_back(raw.id);
+    std::string normal(text.substr(raw.begin, raw.end - raw.begin));
+    if (pipeline_.normalizer) pipeline_.normalizer->apply(normal);
+    pipeline_.added.split(normal, true, parse_special, [&](const Fragment& part) {
+      if (part.id >= 0) return ids.push_back(part.id);
+      encode_words(normal.substr(part.begin, part.end - part.begin),
+                   raw.begin == 0 && part.begin == 0, state.get(), ids);
+    });
+  });
+  pipeline_.post_processor.apply(ids, options.add_special);
+  return ids;
+}
+
+void PipelineTokenizer::encode_words(std::string text, bool at_start, Model::State* state,
+                                     std::vector<int32_t>& ids) const {
+  Words words;
+  words.text = std::move(text);
+  words.spans.push_back({0, static_cast<uint32_t>(words.text.size())});
+  words.first_at_start = at_start;
+  if (pipeline_.pre_tokenizer) pipeline_.pre_tokenizer->apply(words);
+  for (const Words::Span& span : words.spans) {
+    if (span.end > span.begin) pipeline_.model->tokenize(words.word(span), state, ids);
+  }
+}
+
+std::unique_ptr<TokenDecoder> PipelineTokenizer::make_decoder(bool skip_special) const {
+  return std::make_unique<StageDecoder>(
+      pipeline_.decoders, [this, skip_special](int32_t id, DecodeStage& stage) {
+        if (skip_special && is_special(id)) return;
+        const AddedToken* added = pipeline_.added.find(id);
+        if (added != nullptr || pipeline_.vocabulary->contains(id)) {
+          stage.push(added != nullptr ? added->content : pipeline_.vocabulary->text(id));
+        }
+      });
+}
+
+std::string_view PipelineTokenizer::token_text(int32_t id) const {
+  const AddedToken* added = pipeline_.added.find(id);
+  return added != nullptr ? added->content : pipeline_.vocabulary->text(id);
+}
+
+std::optional<int32_t> PipelineTokenizer::id_of(std::string_view token) const {
+  if (const AddedToken* added = pipeline_.added.find(token)) return added->id;
+  const int32_t id = pipeline_.vocabulary->find(token);
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+bool PipelineTokenizer::is_special(int32_t id) const {
+  const AddedToken* added = pipeline_.added.find(id);
+  return added != nullptr && added->special;
+}
+
+std::vector<int32_t> PipelineTokenizer::end_tokens() const {
+  if (!pipeline_.special.eos) return {};
+  return {*pipeline_.special.eos};
+}
+
+bool PipelineTokenizer::adds_bos() const {
+  std::vector<int32_t> ids;
+  pipeline_.post_processor.apply(ids, true);
+  return !ids.empty() && pipeline_.special.bos == ids.front();
+}
+
+}  // namespace lumen::text

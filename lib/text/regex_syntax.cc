@@ -1,0 +1,221 @@
+// From Oniguruma's syntax (https://github.com/kkos/oniguruma/blob/master/doc/RE) to PCRE2's.
+#include <array>
+#include <cctype>
+#include <utility>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/text/regex.h"
+
+namespace lumen::text {
+namespace {
+
+constexpr std::string_view kSpace = "\\p{White_Space}";
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr std::string_view kHex = "0-9a-fA-F";
+constexpr int kMaxSetDepth = 8;
+
+// PCRE2 knows general categories by their short names only.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kCategories = {{
+    {"letter", "L"},
+    {"uppercase_letter", "Lu"},
+    {"lowercase_letter", "Ll"},
+    {"titlecase_letter", "Lt"},
+    {"modifier_letter", "Lm"},
+    {"other_letter", "Lo"},
+    {"mark", "M"},
+    {"nonspacing_mark", "Mn"},
+    {"spacing_mark", "Mc"},
+    {"enclosing_mark", "Me"},
+    {"number", "N"},
+    {"decimal_number", "Nd"},
+    {"letter_number", "Nl"},
+    {"other_number", "No"},
+    {"punctuation", "P"},
+    {"symbol", "S"},
+    {"separator", "Z"},
+    {"space_separator", "Zs"},
+    {"control", "Cc"},
+    {"other", "C"},
+}};
+
+class Translator {
+ public:
+  explicit Translator(std::string_view pattern) : in_(pattern) {}
+
+  std::string run() {
+    std::string out;
+    while (pos_ < in_.size()) {
+      if (in_[pos_] == '\\') {
+        escape(out);
+      } else if (in_[pos_] == '[') {
+        out += set(0);
+      } else if (in_.substr(pos_, 2) == "(?") {
+        group_options(out);
+      } else {
+        out += in_[pos_++];
+      }
+    }
+    return out;
+  }
+
+ private:
+  [[noreturn]] void unsupported(std::string_view what) const {
+    fail(ErrorKind::kUnsupported, "pattern ", quoted(in_), ", character ", pos_, ": ", what,
+         " is not supported");
+  }
+  [[noreturn]] void malformed(std::string_view what) const {
+    fail(ErrorKind::kMalformed, "pattern ", quoted(in_), ", character ", pos_, ": ", what);
+  }
+
+  // Copies "(?" and option letters; Ruby's m is PCRE's s (the dot matches newlines).
+  void group_options(std::string& out) {
+    out += "(?";
+    pos_ += 2;
+    size_t end = pos_;
+    while (end < in_.size() && std::string_view("imx-").find(in_[end]) != std::string_view::npos) {
+      ++end;
+    }
+    if (end < in_.size() && (in_[end] == ':' || in_[end] == ')')) {
+      for (; pos_ < end; ++pos_) out += in_[pos_] == 'm' ? 's' : in_[pos_];
+    }
+  }
+
+  // An escape outside a set.
+  void escape(std::string& out) {
+    if (pos_ + 1 == in_.size()) malformed("the pattern ends in a backslash");
+    const char c = in_[pos_ + 1];
+    const std::string word = str("[", kWord, "]");
+    if (c == 'b' || c == 'B') {
+      const std::string edge = str("(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, ")");
+      out += c == 'b' ? str("(?:", edge, ")") : str("(?!", edge, ")");
+      pos_ += 2;
+    } else if (c == 'w' || c == 'W' || c == 'h' || c == 'H') {
+      const bool is_word = c == 'w' || c == 'W';
+      out += str(c == 'W' || c == 'H' ? "[^" : "[", is_word ? kWord : kHex, "]");
+      pos_ += 2;
+    } else {
+      shared_escape(out);
+    }
+  }
+
+  // An escape that is the same inside and outside a set.
+  void shared_escape(std::string& out) {
+    const char c = in_[pos_ + 1];
+    if (c == 's') {
+      out += kSpace;
+      pos_ += 2;
+    } else if (c == 'S') {
+      out += "\\P{White_Space}";
+      pos_ += 2;
+    } else if (c == 'u') {
+      if (in_.size() - pos_ < 6) malformed("expected four hex digits after \\u");
+      out += str("\\x{", in_.substr(pos_ + 2, 4), "}");
+      pos_ += 6;
+    } else if (c == 'p' || c == 'P') {
+      property(out);
+    } else {
+      out += '\\';
+      out += c;
+      pos_ += 2;
+    }
+  }
+
+  void property(std::string& out) {
+    out += in_.substr(pos_, 2);
+    pos_ += 2;
+    if (pos_ == in_.size() || in_[pos_] != '{') return;
+    const size_t end = in_.find('}', pos_);
+    if (end == std::string_view::npos) malformed("\\p{ is not closed");
+    std::string_view name = in_.substr(pos_ + 1, end - pos_ - 1);
+    out += '{';
+    if (!name.empty() && name[0] == '^') {
+      out += '^';
+      name.remove_prefix(1);
+    }
+    std::string lower;
+    for (const char c : name) {
+      lower += static_cast<char>(c == ' ' ? '_' : c >= 'A' && c <= 'Z' ? c + 32 : c);
+    }
+    for (const auto& [long_name, short_name] : kCategories) {
+      if (lower == long_name) name = short_name;
+    }
+    out += str(name, '}');
+    pos_ = end + 1;
+  }
+
+  // A set at '[': PCRE2 text that matches one character of it.
+  std::string set(int depth) {
+    if (depth > kMaxSetDepth) malformed("sets are nested too deeply");
+    ++pos_;
+    const bool negated = pos_ < in_.size() && in_[pos_] == '^';
+    if (negated) ++pos_;
+    std::vector<std::string> operands;  // of &&
+    std::string items, nested;          // nested: a set that is an operand of its own
+    const auto finish_operand = [&] {
+      if (!nested.empty() && !items.empty()) unsupported("a union with a nested set");
+      operands.push_back(nested.empty() ? str('[', items, ']') : nested);
+      items.clear();
+      nested.clear();
+    };
+    for (bool first = true;; first = false) {
+      if (pos_ >= in_.size()) malformed("a set is not closed");
+      const char c = in_[pos_];
+      if (c == ']' && !first) {
+        break;
+      } else if (c == '\\') {
+        set_escape(items);
+      } else if (in_.substr(pos_, 2) == "[:") {
+        const size_t end = in_.find(":]", pos_);
+        if (end == std::string_view::npos) malformed("[: is not closed");
+        items += in_.substr(pos_, end + 2 - pos_);
+        pos_ = end + 2;
+      } else if (c == '[') {
+        const std::string inner = set(depth + 1);
+        if (inner.substr(0, 2) == "[^" || inner[0] != '[') {
+          if (!nested.empty()) unsupported("a union of nested sets");
+          nested = inner;
+        } else {
+          items += inner.substr(1, inner.size() - 2);
+        }
+      } else if (in_.substr(pos_, 2) == "&&") {
+        finish_operand();
+        pos_ += 2;
+      } else {
+        if (c == ']') items += '\\';
+        items += c;
+        ++pos_;
+      }
+    }
+    ++pos_;
+    if (operands.empty() && nested.empty()) return str(negated ? "[^" : "[", items, ']');
+    finish_operand();
+    std::string all;
+    for (size_t i = 0; i + 1 < operands.size(); ++i) all += str("(?=", operands[i], ")");
+    all += operands.back();
+    return negated ? str("(?:(?!", all, ")(?s:.))") : str("(?:", all, ")");
+  }
+
+  void set_escape(std::string& items) {
+    if (pos_ + 1 >= in_.size()) malformed("the pattern ends in a backslash");
+    const char c = in_[pos_ + 1];
+    if (c == 'W' || c == 'H') unsupported(str('\\', c, " in a set"));
+    if (c == 'w' || c == 'h') {
+      items += c == 'w' ? kWord : kHex;
+      pos_ += 2;
+    } else {
+      shared_escape(items);
+    }
+  }
+
+  std::string_view in_;
+  size_t pos_ = 0;
+};
+
+}  // namespace
+
+std::string translate_oniguruma(std::string_view pattern) {
+  return Translator(pattern).run();
+}
+
+}  // namespace lumen::text

@@ -1,0 +1,33 @@
+// The TokenDecoder that all tokenizers share: a chain of decoder stages.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/text/decoder.h"
+#include "lib/text/tokenizer.h"
+
+namespace lumen::text {
+
+class StageDecoder : public TokenDecoder {
+ public:
+  // `push_token` pushes the spelling of a token, if it has one, to the stage. What it refers to
+  // must outlive the decoder.
+  using PushToken = std::function<void(int32_t id, DecodeStage& stage)>;
+
+  StageDecoder(const std::vector<Decoder>& decoders, PushToken push_token);
+  void push(int32_t id, std::string& out) override;
+  void finish(std::string& out) override;
+
+ private:
+  DecodeStage& first() { return stages_.empty() ? output_ : *stages_.back(); }
+
+  OutputStage output_;
+  std::vector<std::unique_ptr<DecodeStage>> stages_;  // the last one first
+  PushToken push_token_;
+};
+
+}  // namespace lumen::text

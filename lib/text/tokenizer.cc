@@ -1,0 +1,43 @@
+#include "lib/text/tokenizer.h"
+
+#include <utility>
+
+#include "lib/text/stage_decoder.h"
+
+namespace lumen::text {
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::string out;
+  const std::unique_ptr<TokenDecoder> decoder = make_decoder(skip_special);
+  for (const int32_t id : ids) decoder->push(id, out);
+  decoder->finish(out);
+  return out;
+}
+
+TokenStream::TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)
+    : tokenizer_(std::move(tokenizer)), decoder_(tokenizer_->make_decoder(skip_special)) {}
+
+void TokenStream::push(int32_t id, std::string& out) {
+  decoder_->push(id, out);
+}
+
+void TokenStream::finish(std::string& out) {
+  decoder_->finish(out);
+}
+
+StageDecoder::StageDecoder(const std::vector<Decoder>& decoders, PushToken push_token)
+    : push_token_(std::move(push_token)) {
+  for (size_t i = decoders.size(); i-- > 0;) stages_.push_back(decoders[i](first()));
+}
+
+void StageDecoder::push(int32_t id, std::string& out) {
+  output_.out = &out;
+  push_token_(id, first());
+}
+
+void StageDecoder::finish(std::string& out) {
+  output_.out = &out;
+  first().finish();
+}
+
+}  // namespace lumen::text

@@ -1,0 +1,27 @@
+// The generated Unicode tables; see unicode.h for their use and scripts/make_unicode_tables.py for
+// their origin.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lumen::text::unicode_data {
+
+// Runs of equal value: first code point << 5 | Category, first code point << 8 | combining class.
+extern const uint32_t category_runs[], combining_runs[];
+extern const size_t category_runs_size, combining_runs_size;
+
+// Pairs (code point, offset << 5 | length) into `pool`: full canonical decompositions, and full
+// compatibility decompositions where they differ. Hangul syllables are not listed.
+extern const uint32_t canonical[], compatibility[], pool[];
+extern const size_t canonical_size, compatibility_size;
+
+// Triples (first, second, composite) in order.
+extern const uint32_t compositions[];
+extern const size_t compositions_size;
+
+// Pairs (code point, lower case).
+extern const uint32_t lower[];
+extern const size_t lower_size;
+
+}  // namespace lumen::text::unicode_data

@@ -1,0 +1,23 @@
+#include "models/model.h"
+
+#include "lib/base/error.h"
+
+namespace lumen::models {
+
+const ModelDef& find_model_def(const io::Json& config) {
+  const std::string type = io::get_string(config, "model_type");
+  std::vector<std::string> known;
+  std::string list;
+  for (const ModelDef* def : model_list()) {
+    for (std::string_view name : def->model_types) {
+      if (name == type) return *def;
+      known.emplace_back(name);
+      list += str(list.empty() ? "" : ", ", name);
+    }
+  }
+  const std::string near = nearest(type, known);
+  fail(ErrorKind::kUnsupported, "model_type ", quoted(type), " is not supported",
+       near.empty() ? "" : str(" (nearest: ", near, ")"), "; supported: ", list);
+}
+
+}  // namespace lumen::models

@@ -1,0 +1,54 @@
+// The model zoo: what every architecture provides, and the registry.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "lib/io/json.h"
+#include "lib/nn/decoder.h"
+#include "lib/nn/parameters.h"
+
+namespace lumen::models {
+
+using graph::Tensor;
+
+// A causal language model: builds graphs, owns nothing but its parameters.
+class CausalLm {
+ public:
+  virtual ~CausalLm() = default;
+
+  // What a KV cache for `batch` sequences of `context` positions must hold.
+  virtual nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual int64_t max_positions() const = 0;
+
+  // Token ids int32 [batch, tokens], the first at position[0] (int32 [1]) → the last layer's
+  // output [batch, tokens, hidden]. With a cache, keys and values are appended to it and earlier
+  // positions are seen; without, position[0] must be 0.
+  virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache) const = 0;
+
+  // Final norm and output head: [..., hidden] → logits [..., vocab].
+  virtual Tensor logits(const Tensor& hidden) const = 0;
+};
+
+// An architecture: one per file of this folder, listed in models/meson.build.
+struct ModelDef {
+  std::string_view name;
+  // The model_type values of config.json that it loads.
+  std::span<const std::string_view> model_types;
+  // Builds the model from its config and parameters. Throws what nn's constructors throw; what is
+  // missing is reported by Parameters::check, which the caller runs.
+  std::unique_ptr<CausalLm> (*make)(const io::Json& config, const nn::Parameters& parameters);
+  // Configs small enough to test on the reference backend, one per variant worth testing.
+  std::vector<io::Json> (*tiny_configs)();
+};
+
+// All architectures; generated from the list in models/meson.build.
+std::span<const ModelDef* const> model_list();
+
+// The architecture of config["model_type"]. Throws Error(kUnsupported) naming the nearest and all
+// supported ones.
+const ModelDef& find_model_def(const io::Json& config);
+
+}  // namespace lumen::models

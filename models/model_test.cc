@@ -1,0 +1,174 @@
+// One test for every architecture: walks the registry.
+#include "models/model.h"
+
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/graph/plan.h"
+#include "lib/graph/reference_backend.h"
+
+using namespace lumen;
+using graph::Tensor;
+
+namespace {
+
+Tensor token_ids(std::span<const int32_t> ids, int64_t batch) {
+  return graph::constant(
+      Array::from<int32_t>(ids, {batch, static_cast<int64_t>(ids.size()) / batch}));
+}
+
+Tensor position(int32_t at) {
+  return graph::constant(Array::from<int32_t>(std::span<const int32_t>(&at, 1), {1}));
+}
+
+std::vector<float> values(const Tensor& tensor) {
+  const auto span = tensor.eval().as<float>();
+  return {span.begin(), span.end()};
+}
+
+double relative_error(std::span<const float> got, std::span<const float> want) {
+  REQUIRE(got.size() == want.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += std::pow(got[i] - want[i], 2);
+    norm += std::pow(want[i], 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+// Calls body(name, config, model) for every tiny config of every architecture. Weights are larger
+// than an initialisation's, so that every part shows in the logits.
+template <typename Body>
+void for_every_model(Body body) {
+  for (const models::ModelDef* def : models::model_list()) {
+    const auto configs = def->tiny_configs();
+    REQUIRE(!configs.empty());
+    for (size_t i = 0; i < configs.size(); ++i) {
+      INFO(def->name << " tiny config " << i);
+      const auto parameters = nn::Parameters::random(7 + i);
+      auto model = def->make(configs[i], parameters);
+      parameters.check();
+      body(configs[i], *model, parameters);
+    }
+  }
+}
+
+constexpr int32_t kIds[] = {3, 1, 4, 1, 5, 9, 2, 6};
+
+}  // namespace
+
+TEST_CASE("every model equals itself on the primitive reference backend") {
+  for_every_model([](const io::Json&, const models::CausalLm& model, const nn::Parameters&) {
+    const auto ids = std::span(kIds).first(5);
+    const Tensor logits = model.logits(model.hidden(token_ids(ids, 1), position(0), nullptr));
+    const std::vector<double> want = graph::evaluate_reference(logits);
+    const std::vector<float> want_floats(want.begin(), want.end());
+    CHECK(relative_error(values(logits), want_floats) < 1e-5);
+  });
+}
+
+TEST_CASE("cached decoding equals one pass, for every cache type") {
+  for_every_model([](const io::Json& config, const models::CausalLm& model, const nn::Parameters&) {
+    const auto whole = values(model.logits(model.hidden(token_ids(kIds, 1), position(0), nullptr)));
+    const int64_t vocab = model.vocab_size();
+    for (const DType dtype : {DType::kF32, DType::kF16}) {
+      nn::KvCache cache(model.cache_shape(1, 16), dtype);
+      std::vector<float> stepped;
+      auto feed = [&](int64_t first, int64_t count) {
+        const auto piece =
+            values(model.logits(model.hidden(token_ids(std::span(kIds).subspan(first, count), 1),
+                                             position(static_cast<int32_t>(first)), &cache)));
+        stepped.insert(stepped.end(), piece.begin(), piece.end());
+      };
+      feed(0, 3);
+      for (int64_t i = 3; i < 8; ++i) feed(i, 1);
+      CHECK(stepped.size() == 8 * vocab);
+      CHECK(relative_error(stepped, whole) < (dtype == DType::kF32 ? 1e-5 : 2e-3));
+    }
+  });
+}
+
+TEST_CASE("a batch of two equals two batches of one") {
+  for_every_model([](const io::Json&, const models::CausalLm& model, const nn::Parameters&) {
+    auto logits = [&](std::span<const int32_t> ids, int64_t batch) {
+      return values(model.logits(model.hidden(token_ids(ids, batch), position(0), nullptr)));
+    };
+    auto both = logits(std::span(kIds).first(4), 1);
+    const auto second = logits(std::span(kIds).subspan(4), 1);
+    both.insert(both.end(), second.begin(), second.end());
+    CHECK(relative_error(logits(kIds, 2), both) < 1e-6);
+  });
+}
+
+TEST_CASE("every parameter influences the logits") {
+  for_every_model([](const io::Json& config, const models::CausalLm& model,
+                     const nn::Parameters& parameters) {
+    const auto before =
+        values(model.logits(model.hidden(token_ids(kIds, 1), position(0), nullptr)));
+    for (const auto& [name, tensor] : parameters.named()) {
+      INFO(name);
+      Array array = tensor.node()->value;
+      auto elements = array.as_mutable<float>();
+      const std::vector<float> saved(elements.begin(), elements.end());
+      for (size_t i = 0; i < elements.size(); ++i) elements[i] += i % 2 ? 0.5f : -0.25f;
+      CHECK(values(model.logits(model.hidden(token_ids(kIds, 1), position(0), nullptr))) != before);
+      std::copy(saved.begin(), saved.end(), elements.begin());
+    }
+  });
+}
+
+TEST_CASE("decode plans merge q, k, v and gate, up, and fuse the residual additions") {
+  const models::ModelDef& def = *models::model_list()[0];
+  const auto parameters = nn::Parameters::random(1);
+  const auto model = def.make(def.tiny_configs()[0], parameters);
+  nn::KvCache cache(model->cache_shape(1, 16), DType::kF16);
+  const Tensor ids = graph::input(DType::kI32, {1, 1}, "tokens");
+  const Tensor at = graph::input(DType::kI32, {1}, "position");
+  const Tensor logits = model->logits(model->hidden(ids, at, &cache));
+  const graph::Plan plan = graph::compile(std::span(&logits, 1), {.verified = true});
+  const std::string text = plan.text();
+  INFO(text);
+  auto count = [&](std::string_view what) {
+    int n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  CHECK(count("linear") == 2 * 4 + 1);  // qkv, o, gate-up, down; head
+  CHECK(count("{add") == 2 * 2);        // residuals
+  CHECK(count("fused") == 2);           // silu(gate) · up
+  CHECK(count("contiguous") == 0);
+  CHECK(plan.steps() == 2 + 2 * 12 + 2);
+}
+
+TEST_CASE("missing and misshapen tensors are listed together") {
+  const models::ModelDef& def = *models::model_list()[0];
+  const io::Json config = def.tiny_configs()[0];
+  const auto random = nn::Parameters::random(1);
+  def.make(config, random);
+  std::map<std::string, Array> arrays;
+  for (const auto& [name, tensor] : random.named()) arrays[name] = tensor.node()->value;
+  arrays.erase("model.norm.weight");
+  arrays["lm_head.weight"] = Array::zeros(DType::kF32, {2, 3});
+  arrays["surprise"] = Array::zeros(DType::kF32, {1});
+  const auto parameters = nn::Parameters::from_checkpoint(arrays);
+  def.make(config, parameters);
+  try {
+    parameters.check();
+    FAIL();
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    CHECK(what.find("'model.norm.weight' is missing") != std::string::npos);
+    CHECK(what.find("'lm_head.weight' has shape [2, 3], expected [37, 32]") != std::string::npos);
+  }
+}
+
+TEST_CASE("an unknown model_type names the nearest and the supported ones") {
+  try {
+    models::find_model_def({{"model_type", "qwen4"}});
+    FAIL();
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kUnsupported);
+    CHECK(std::string(error.what()).find("nearest: qwen") != std::string::npos);
+  }
+}
