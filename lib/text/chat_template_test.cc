@@ -22,7 +22,9 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-Json read_json(const std::string& path) { return Json::parse(read_text(path)); }
+Json read_json(const std::string& path) {
+  return Json::parse(read_text(path));
+}
 
 ChatTemplate::Options frozen_clock() {
   ChatTemplate::Options options;
@@ -49,7 +51,8 @@ void run_conformance(const Json& suite) {
     // This case's context was saved after the template had popped its first element.
     if (unit["name"] == "array.pop() with index") continue;
     const std::string source = unit[unit.contains("template") ? "template" : "chat_template"];
-    const Json variables = unit.value(unit.contains("context") ? "context" : "data", Json::object());
+    const Json variables =
+        unit.value(unit.contains("context") ? "context" : "data", Json::object());
     const Json options = unit.value("options", Json::object());
     ChatTemplate::Syntax syntax;
     syntax.trim_blocks = options.value("trim_blocks", bool(suite["default_trim_blocks"]));
@@ -81,10 +84,9 @@ TEST_CASE("real models' templates render as transformers renders them", "[chat_t
     const Json model = read_json(file.path());
     const std::string name = model["template"];
     const bool config = name.ends_with(".json");
-    const std::string source =
-        config ? *lumen::text::select_chat_template(
-                     read_json(folder + "/" + name)["chat_template"], false)
-               : read_text(folder + "/" + name);
+    const std::string source = config ? *lumen::text::select_chat_template(
+                                            read_json(folder + "/" + name)["chat_template"], false)
+                                      : read_text(folder + "/" + name);
     const ChatTemplate parsed = ChatTemplate::parse(source, name);
     for (const Json& unit : model["cases"]) {
       INFO(file.path().filename() << " " << unit["context"]);
