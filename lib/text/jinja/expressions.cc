@@ -148,7 +148,7 @@ namespace {
 
 // Positions a slice selects of `size` elements: Python's slice.indices.
 struct SliceRange {
-  int64_t start, step, count;
+  int64_t start, stop, step, count;
 };
 
 SliceRange slice_range(int64_t size, const Value& start, const Value& stop, const Value& step) {
@@ -170,7 +170,7 @@ SliceRange slice_range(int64_t size, const Value& start, const Value& stop, cons
     // -(by + 1) avoids negating INT64_MIN.
     count = by == INT64_MIN ? 1 : (first - end - 1) / -by + 1;
   }
-  return {first, by, count};
+  return {first, end, by, count};
 }
 
 }  // namespace
@@ -230,7 +230,7 @@ Value Interpreter::slice(const Value& object, const SliceExpression& expression,
   const Ref<Sequence> part_range = heap_.make<Sequence>(Sequence::Flavour::kRange, std::move(out));
   const int64_t first = whole.start + range.start * whole.step;
   const int64_t by = whole.step * range.step;
-  part_range->bounds = {first, first + range.count * by, by};
+  part_range->bounds = {first, whole.start + range.stop * whole.step, by};
   return Value::object(part_range);
 }
 
