@@ -252,6 +252,7 @@ bool ordered(Heap& heap, const Value& a, const Value& b, Relation relation) {
 }
 
 size_t hash_value(Heap& heap, const Value& value, int depth) {
+  heap.step();
   switch (value.kind()) {
     case Kind::kBool:
     case Kind::kInt:
