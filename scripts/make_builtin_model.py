@@ -15,7 +15,7 @@ import random
 import struct
 import sys
 
-DIM, HEADS, LAYERS, HIDDEN, CONTEXT = 64, 4, 2, 128, 512
+DIM, HEADS, LAYERS, HIDDEN, CONTEXT = 64, 2, 2, 128, 512
 NOTICE = ("the built-in model is a random one and answers with random syllables, until lumen-train "
           "has made a better one; name a model to talk sense")
 TEMPLATE = ("{{ bos_token }}{% for message in messages %}{{ message['role'] }}: "

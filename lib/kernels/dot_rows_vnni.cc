@@ -126,20 +126,32 @@ struct Q5_1 {
   }
 };
 
-// Two halves as floats in turn: [a, b, a, b, …].
-HWY_INLINE __m512 alternate_halves(uint32_t a, uint32_t b) {
-  return _mm512_cvtph_ps(_mm256_set1_epi32(static_cast<int>(a | b << 16)));
+// The first kCount of four halves, kStride bytes apart, as floats [a, b, c, d, a, b, …]; 0 for the
+// others.
+template <int kCount, int kStride>
+HWY_INLINE __m512 repeat_halves(const uint8_t* p) {
+  uint64_t bits = 0;
+  for (int i = 0; i < kCount; ++i) bits |= uint64_t{load<uint16_t>(p + i * kStride)} << (16 * i);
+  return _mm512_cvtph_ps(_mm256_set1_epi64x(static_cast<int64_t>(bits)));
 }
 
-// The same of two floats next to each other.
-HWY_INLINE __m512 alternate_floats(const float* p) {
-  return _mm512_castpd_ps(_mm512_set1_pd(load<double>(p)));
+// The same of floats next to each other.
+template <int kCount>
+HWY_INLINE __m512 repeat_floats(const float* p) {
+  if constexpr (kCount == 4) {
+    return _mm512_broadcast_f32x4(_mm_loadu_ps(p));
+  } else {
+    static_assert(kCount == 1);
+    return _mm512_maskz_mov_ps(0x1111, _mm512_set1_ps(*p));
+  }
 }
 
-// [a, b, a, b, …] to eight a, then eight b.
-HWY_INLINE __m512 spread_pair(__m512 alternating) {
-  const __m512i lanes = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(1), 1);
-  return _mm512_permutexvar_ps(lanes, alternating);
+// Of [a, b, c, d, …], eight lanes of a and eight of b, or of c and d.
+template <int kPair>
+HWY_INLINE __m512 spread_pair(__m512 four) {
+  const __m512i lanes =
+      _mm512_inserti64x4(_mm512_set1_epi32(2 * kPair), _mm256_set1_epi32(2 * kPair + 1), 1);
+  return _mm512_permutexvar_ps(lanes, four);
 }
 
 // Sums of one row of weights with kRows rows of x.
@@ -167,39 +179,30 @@ HWY_INLINE __m512 dot(__m512i weight_codes, __m512i x_codes) {
   return _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), weight_codes, x_codes));
 }
 
-// Adds blocks `block` and `block + 1` of the weights at w, or only the first.
-template <class Format, int kRows, bool kBoth>
-HWY_INLINE void add_pair(const uint8_t* w, const Operand& x, int64_t block, int slot,
-                         Sums<kRows>& sums) {
-  const uint8_t* p = w + block * info(Format::kType).block_bytes;
-  const uint8_t* q = kBoth ? p + info(Format::kType).block_bytes : p;
-  prefetch(p);
-  const __m512i codes = Format::codes(p, q);
-  const __m512 scale = alternate_halves(load<uint16_t>(p), kBoth ? load<uint16_t>(q) : 0);
+// Adds kCount blocks (4 or 1) of the weights from `block` on.
+template <class Format, int kRows, int kCount>
+HWY_INLINE void add_blocks(const uint8_t* w, const Operand& x, int64_t block, Sums<kRows>& sums) {
+  constexpr int kBytes = info(Format::kType).block_bytes;
+  const uint8_t* p = w + block * kBytes;
+  for (int line = 0; line < kCount * kBytes; line += 64) prefetch(p + line);
+  const __m512 scale = repeat_halves<kCount, kBytes>(p);
   __m512 min = scale;
-  if constexpr (Format::kMinAt > 0) {
-    min = alternate_halves(load<uint16_t>(p + Format::kMinAt),
-                           kBoth ? load<uint16_t>(q + Format::kMinAt) : 0);
-  }
+  if constexpr (Format::kMinAt > 0) min = repeat_halves<kCount, kBytes>(p + Format::kMinAt);
+  const __m512i first = Format::codes(p, kCount == 4 ? p + kBytes : p);
   for (int r = 0; r < kRows; ++r) {
-    const float* x_scale = x.scale + r * x.subs + block;
-    const float* x_sum = x.sum + r * x.subs + block;
+    const int64_t at = r * x.subs + block;
     const int8_t* x_codes = x.codes + r * x.cols + 32 * block;
-    __m512 factor, sum;
-    __m512i xv;
-    if constexpr (kBoth) {
-      factor = _mm512_mul_ps(scale, alternate_floats(x_scale));
-      sum = alternate_floats(x_sum);
-      xv = _mm512_loadu_si512(x_codes);
-    } else {  // the other lanes are zero on one side and finite on the other
-      constexpr __mmask16 kEven = 0x5555;
-      factor = _mm512_mul_ps(scale, _mm512_maskz_mov_ps(kEven, _mm512_set1_ps(*x_scale)));
-      sum = _mm512_maskz_mov_ps(kEven, _mm512_set1_ps(*x_sum));
-      xv = _mm512_maskz_loadu_epi8(0xFFFFFFFF, x_codes);
+    const __m512 factor = _mm512_mul_ps(scale, repeat_floats<kCount>(x.scale + at));
+    sums.min[r] = _mm512_fmadd_ps(min, repeat_floats<kCount>(x.sum + at), sums.min[r]);
+    const __m512i xv =
+        kCount == 4 ? _mm512_loadu_si512(x_codes) : _mm512_maskz_loadu_epi8(0xFFFFFFFF, x_codes);
+    sums.product[r][0] =
+        _mm512_fmadd_ps(dot(first, xv), spread_pair<0>(factor), sums.product[r][0]);
+    if constexpr (kCount == 4) {
+      const __m512i second = Format::codes(p + 2 * kBytes, p + 3 * kBytes);
+      sums.product[r][1] = _mm512_fmadd_ps(dot(second, _mm512_loadu_si512(x_codes + 64)),
+                                           spread_pair<1>(factor), sums.product[r][1]);
     }
-    sums.product[r][slot] =
-        _mm512_fmadd_ps(dot(codes, xv), spread_pair(factor), sums.product[r][slot]);
-    sums.min[r] = _mm512_fmadd_ps(min, sum, sums.min[r]);
   }
 }
 
@@ -208,14 +211,10 @@ HWY_INLINE void dot_row_32(const uint8_t* w, const Operand& x, float* out) {
   Sums<kRows> sums;
   clear(sums);
   int64_t block = 0;
-  for (; block + 4 <= x.subs; block += 4) {
-    add_pair<Format, kRows, true>(w, x, block, 0, sums);
-    add_pair<Format, kRows, true>(w, x, block + 2, 1, sums);
-  }
-  for (; block + 2 <= x.subs; block += 2) add_pair<Format, kRows, true>(w, x, block, 0, sums);
-  if (block < x.subs) add_pair<Format, kRows, false>(w, x, block, 0, sums);
-  // Every block's min stands in eight lanes.
-  constexpr float kMinFactor = (Format::kMinAt > 0 ? 1.0f : -Format::kOffset) / 8.0f;
+  for (; block + 4 <= x.subs; block += 4) add_blocks<Format, kRows, 4>(w, x, block, sums);
+  for (; block < x.subs; ++block) add_blocks<Format, kRows, 1>(w, x, block, sums);
+  // Every block's min stands in four lanes.
+  constexpr float kMinFactor = (Format::kMinAt > 0 ? 1.0f : -Format::kOffset) / 4.0f;
   for (int r = 0; r < kRows; ++r) {
     const __m512 products = _mm512_add_ps(sums.product[r][0], sums.product[r][1]);
     out[r] =

@@ -68,7 +68,8 @@ void quantize_row_kernel(const float* x, int64_t row, const QuantizedRows& to) {
       sums[half] = hn::GetLane(hn::SumOfLanes(di, sum));
       sum_16[2 * block + half] = s.scale * static_cast<float>(sums[half]);
     }
-    sum_32[block] = s.scale * static_cast<float>(sums[0] + sums[1]);
+    // In 64 bits: the codes of a NaN are anything, though its scale makes the result NaN.
+    sum_32[block] = s.scale * static_cast<float>(int64_t{sums[0]} + sums[1]);
   }
 }
 

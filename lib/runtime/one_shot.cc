@@ -118,7 +118,7 @@ int run_one_shot(const RunOptions& options, Session& session, const std::string&
   const auto result = generator.generate(prompt.ids, sampler, generation_options(options, session),
                                          prompt.is_continued, print, signals.stop_flag());
   if (options.json) write_stdout(result_json(session, result, settings).dump() + "\n");
-  if (!ends_line && safety != TextSafety::kRaw) write_stdout("\n");
+  if (!ends_line) write_stdout("\n");
   if (options.stats) write_stderr(describe(session, result, settings));
   if (result.stop_reason != StopReason::kInterrupted) return 0;
   return 128 + (signals.termination() ? signals.termination() : SIGINT);

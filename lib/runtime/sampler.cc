@@ -27,6 +27,22 @@ std::vector<Field> SamplingOptions::fields() {
   };
 }
 
+namespace {
+
+void check_logits(std::span<const float> logits) {
+  bool any_finite = false, any_bad = false;
+  for (const float logit : logits) {
+    any_finite |= std::isfinite(logit);
+    any_bad |= !(logit < std::numeric_limits<float>::infinity());  // NaN or +∞
+  }
+  if (any_bad || !any_finite) {
+    fail(ErrorKind::kMalformed,
+         "the model's output is not a number: its weights are damaged, or a value overflowed");
+  }
+}
+
+}  // namespace
+
 SamplingSettings resolve_sampling(const SamplingOptions& options,
                                   const io::Json& generation_config) {
   SamplingSettings defaults;
@@ -60,9 +76,11 @@ std::string describe(const SamplingSettings& settings) {
 Sampler::Sampler(const SamplingSettings& settings, int64_t vocab)
     : settings_(settings),
       random_(settings.seed),
-      candidates_(static_cast<size_t>(vocab)),
+      penalised_(settings.repeat_penalty == 1 ? 0 : static_cast<size_t>(vocab)),
       weights_(static_cast<size_t>(vocab)),
-      window_(SamplingSettings::kRepeatWindow) {}
+      window_(SamplingSettings::kRepeatWindow) {
+  candidates_.reserve(weights_.size());
+}
 
 void Sampler::begin(std::span<const int32_t> tokens) {
   accepted_ = 0;
@@ -76,42 +94,52 @@ void Sampler::accept(int32_t token) {
 int32_t Sampler::sample(std::span<const float> logits) {
   LUMEN_CHECK(logits.size() == weights_.size());
   check_logits(logits);
-  candidates_.resize(logits.size());  // within its capacity
-  for (size_t i = 0; i < logits.size(); ++i) candidates_[i] = {logits[i], static_cast<int32_t>(i)};
-  sorted_ = 0;
-  apply_repeat_penalty();
+  logits = penalised(logits);
   if (settings_.temperature == 0) {
-    return std::min_element(candidates_.begin(), candidates_.end(), is_before)->id;
+    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   }
-  keep_top_k();
+  keep_top_k(logits);
   keep_top_p();
   keep_min_p();
   return draw();
 }
 
-void Sampler::check_logits(std::span<const float> logits) const {
-  bool any_finite = false, any_bad = false;
-  for (const float logit : logits) {
-    any_finite |= std::isfinite(logit);
-    any_bad |= !(logit < std::numeric_limits<float>::infinity());  // NaN or +∞
-  }
-  if (any_bad || !any_finite) {
-    fail(ErrorKind::kMalformed,
-         "the model's output is not a number: its weights are damaged, or a value overflowed");
-  }
-}
-
-// Each token of the window once, however often it occurred. The candidates are still in id order.
-void Sampler::apply_repeat_penalty() {
-  if (settings_.repeat_penalty == 1) return;
+// Each token of the window counts once, however often it occurred.
+std::span<const float> Sampler::penalised(std::span<const float> logits) {
+  if (settings_.repeat_penalty == 1) return logits;
+  std::copy(logits.begin(), logits.end(), penalised_.begin());
   const size_t count = std::min(accepted_, window_.size());
   const auto penalty = static_cast<float>(settings_.repeat_penalty);
   for (size_t i = 0; i < count; ++i) {
     const auto first = window_.begin(), here = first + static_cast<ptrdiff_t>(i);
     if (std::find(first, here, *here) != here) continue;
-    float& logit = candidates_[static_cast<size_t>(*here)].logit;
+    float& logit = penalised_[static_cast<size_t>(*here)];
     logit = logit > 0 ? logit / penalty : logit * penalty;
   }
+  return penalised_;
+}
+
+// Keeps a heap with the worst of the k best on top: nearly every logit costs one comparison.
+void Sampler::keep_top_k(std::span<const float> logits) {
+  candidates_.clear();
+  const size_t k = settings_.top_k == 0 ? logits.size() : static_cast<size_t>(settings_.top_k);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const Candidate candidate{logits[i], static_cast<int32_t>(i)};
+    if (k >= logits.size()) {
+      candidates_.push_back(candidate);
+    } else if (candidates_.size() < k) {
+      candidates_.push_back(candidate);
+      std::push_heap(candidates_.begin(), candidates_.end(), is_before);
+    } else if (candidate.logit > candidates_.front().logit) {
+      std::pop_heap(candidates_.begin(), candidates_.end(), is_before);
+      candidates_.back() = candidate;
+      std::push_heap(candidates_.begin(), candidates_.end(), is_before);
+    }
+  }
+  sorted_ = 0;
+  if (k >= logits.size()) return;
+  std::sort_heap(candidates_.begin(), candidates_.end(), is_before);
+  sorted_ = k;
 }
 
 // Brings the best of candidates_[begin, …) to [begin, end), in order.
@@ -121,13 +149,6 @@ void Sampler::sort_prefix(size_t begin, size_t end) {
   if (to != candidates_.end()) std::nth_element(from, to, candidates_.end(), is_before);
   std::sort(from, to, is_before);
   sorted_ = end;
-}
-
-void Sampler::keep_top_k() {
-  if (settings_.top_k == 0) return;
-  const size_t kept = std::min(static_cast<size_t>(settings_.top_k), candidates_.size());
-  sort_prefix(0, kept);
-  candidates_.resize(kept);
 }
 
 void Sampler::keep_top_p() {

@@ -76,20 +76,20 @@ class Sampler {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   }
 
-  void check_logits(std::span<const float> logits) const;
-  void apply_repeat_penalty();
-  void sort_prefix(size_t begin, size_t end);
-  void keep_top_k();
+  std::span<const float> penalised(std::span<const float> logits);
+  void keep_top_k(std::span<const float> logits);
   void keep_top_p();
   void keep_min_p();
   int32_t draw();
+  void sort_prefix(size_t begin, size_t end);
 
   SamplingSettings settings_;
   Philox random_;
-  std::vector<Candidate> candidates_;
-  std::vector<double> weights_;
-  size_t sorted_ = 0;            // candidates_[0, sorted_) are in order and before all others
-  std::vector<int32_t> window_;  // the last tokens of the text, a ring
+  std::vector<float> penalised_;       // a copy of the logits, if there is a penalty
+  std::vector<Candidate> candidates_;  // what the steps so far left
+  size_t sorted_ = 0;                  // candidates_[0, sorted_) are in order, before all others
+  std::vector<double> weights_;        // of the candidates
+  std::vector<int32_t> window_;        // the last tokens of the text, a ring
   size_t accepted_ = 0;
 };
 

@@ -100,9 +100,9 @@ TEST_CASE("top-p keeps the fewest tokens that reach p, in a large vocabulary too
   Sampler large(settings, 10'000);
   const std::vector<float> logits(10'000, 1.0f);
   int32_t highest = 0;
-  for (int i = 0; i < 2000; ++i) highest = std::max(highest, large.sample(logits));
+  for (int i = 0; i < 300; ++i) highest = std::max(highest, large.sample(logits));
   REQUIRE(highest < 5001);
-  REQUIRE(highest > 4900);
+  REQUIRE(highest > 4700);
 }
 
 TEST_CASE("top-p counts within what top-k left") {

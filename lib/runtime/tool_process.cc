@@ -49,7 +49,7 @@ void decode_status(int status, Outcome& outcome) {
 }  // namespace
 
 Outcome run_tool_process(const std::string& tool, const std::vector<std::string>& arguments,
-                         const Streams& streams) {
+                         const Streams& streams, const std::vector<std::string>& environment) {
   int in[2], out[2], err[2];
   LUMEN_CHECK(::pipe2(in, O_CLOEXEC) == 0 && ::pipe2(out, O_CLOEXEC) == 0 &&
               ::pipe2(err, O_CLOEXEC) == 0);
@@ -65,6 +65,7 @@ Outcome run_tool_process(const std::string& tool, const std::vector<std::string>
     } else {
       ::dup2(out[1], 1);
     }
+    for (const std::string& setting : environment) ::putenv(const_cast<char*>(setting.c_str()));
     execute(tool, arguments);
   }
   for (const int descriptor : {in[0], out[1], err[1]}) ::close(descriptor);

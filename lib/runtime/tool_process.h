@@ -21,9 +21,11 @@ struct Streams {
   bool reader_leaves = false;  // reads one byte of the output and closes it
 };
 
-// Runs build/tools/`tool` with `arguments` to its end; kills it after 20 seconds.
+// Runs build/tools/`tool` with `arguments` to its end; kills it after 20 seconds. `environment` has
+// "NAME=value" in addition to the test's own.
 Outcome run_tool_process(const std::string& tool, const std::vector<std::string>& arguments,
-                         const Streams& streams = {});
+                         const Streams& streams = {},
+                         const std::vector<std::string>& environment = {});
 
 // A tool at a terminal of its own.
 class TerminalProcess {

@@ -1,5 +1,6 @@
 // The tools as their users meet them: exit codes, streams, options, and the chat at a terminal.
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -87,6 +88,15 @@ TEST_CASE("without a prompt and a terminal there is a usage error at once") {
   require_error(run_tool_process("lumen-run", {}, {.input = std::nullopt}), 2);
   require_error(run_tool_process("lumen-convert", {}), 2, "lumen-convert");
   REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+}
+
+TEST_CASE("environment variables are checked like flags") {
+  const auto threads = run_tool_process("lumen-run", {"-p", "a"}, {}, {"LUMEN_THREADS=abc"});
+  require_error(threads, 2);
+  const auto simd = run_tool_process("lumen-run", {"--version"}, {}, {"LUMEN_SIMD=mmx"});
+  require_error(simd, 2);
+  const auto sse2 = run_tool_process("lumen-run", {"--version", "--json"}, {}, {"LUMEN_SIMD=sse2"});
+  if (sse2.exit_code == 0) REQUIRE(contains(sse2.out, "\"chosen\": \"sse2\""));
 }
 
 TEST_CASE("missing models are named, with the place where they were looked for") {
@@ -334,6 +344,19 @@ TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
   REQUIRE(chat.wait_for("> "));
   chat.send(SIGTERM);
   REQUIRE(chat.finish().exit_code == 143);
+  REQUIRE(chat.is_in_normal_state());
+}
+
+TEST_CASE("a model file that is cut short while in use ends the chat with an I/O error") {
+  const std::string model = lumen::testing::temporary_directory() + "/model.gguf";
+  std::filesystem::copy_file(lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf"),
+                             model);
+  TerminalProcess chat("lumen-run", {model, "--no-history"});
+  REQUIRE(chat.wait_for("> "));
+  std::filesystem::resize_file(model, 0);
+  chat.type("hello\r");
+  REQUIRE(chat.wait_for("lumen-run: error: "));
+  REQUIRE(chat.finish().exit_code == 74);
   REQUIRE(chat.is_in_normal_state());
 }
 

@@ -27,6 +27,7 @@ class Splitter {
       find(words_.word(span), [this](size_t begin, size_t end) { match(begin, end); });
       close();
     }
+    std::erase_if(parts_, [](const Words::Span& part) { return part.begin == part.end; });
     if (parts_.empty() || words_.spans.empty() ||
         parts_.front().begin != words_.spans.front().begin) {
       words_.first_at_start = false;
@@ -45,7 +46,7 @@ class Splitter {
     const auto from = static_cast<uint32_t>(word_.begin + begin);
     const auto to = static_cast<uint32_t>(word_.begin + end);
     if (from > done_) add(done_, from, invert_);
-    if (to > from) add(from, to, !invert_);
+    add(from, to, !invert_);  // an empty match counts for what its neighbours are merged with
     done_ = to;
   }
   void close() {

@@ -1,6 +1,7 @@
 #include "lib/text/tokenizer_json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -108,6 +109,36 @@ std::unique_ptr<Model> parse_bpe(const io::Json& model, Pipeline& pipeline) {
   return std::make_unique<Bpe>(std::move(tables));
 }
 
+// The score as Hugging Face tokenizers read it: the decimal digits as an integer, divided by a
+// power of ten. That is off by one rounding from the exact value often enough to decide between
+// splits of equal score.
+double as_serde_reads(double value) {
+  char text[40];
+  const auto end =
+      std::to_chars(text, text + sizeof text, value, std::chars_format::scientific).ptr;
+  uint64_t digits = 0;
+  int exponent = 0;
+  bool fraction = false;
+  for (const char* c = text; c != end; ++c) {
+    if (*c == '.') {
+      fraction = true;
+    } else if (*c == 'e') {
+      int shift = 0;
+      std::from_chars(c[1] == '+' ? c + 2 : c + 1, end, shift);
+      exponent += shift;
+      break;
+    } else if (*c != '-') {
+      digits = digits * 10 + static_cast<uint64_t>(*c - '0');
+      exponent -= fraction ? 1 : 0;
+    }
+  }
+  constexpr int kExactPower = 22;  // of ten, as a double
+  if (exponent > 0 || exponent < -kExactPower) return value;
+  double power = 1;
+  for (int i = 0; i < -exponent; ++i) power *= 10;
+  return std::copysign(static_cast<double>(digits) / power, value);
+}
+
 std::unique_ptr<Model> parse_unigram(const io::Json& model, Pipeline& pipeline) {
   const io::Json& pieces = member(model, "vocab");
   if (!pieces.is_array()) {
@@ -125,7 +156,7 @@ std::unique_ptr<Model> parse_unigram(const io::Json& model, Pipeline& pipeline) 
            ", expected [token, score]");
     }
     pipeline.vocabulary->set(static_cast<int64_t>(id), piece[0].get_ref<const std::string&>());
-    tables.scores.push_back(piece[1].get<double>());
+    tables.scores.push_back(as_serde_reads(piece[1].get<double>()));
     tables.pieces.push_back(static_cast<int32_t>(id));
     tables.min_score = std::min(tables.min_score, tables.scores.back());
   }
@@ -302,7 +333,7 @@ std::vector<AddedToken> configured_added_tokens(const TokenizerConfig& config) {
              quoted(key), ", expected a token id");
       }
       AddedToken token = with_context(str("tokenizer_config.json: added token ", id),
-                                      [&] { return parse_added_token(json); });
+                                      [&, &json = json] { return parse_added_token(json); });
       token.id = static_cast<int32_t>(id);
       tokens.push_back(std::move(token));
     }

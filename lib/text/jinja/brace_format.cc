@@ -13,9 +13,9 @@ class BraceFormatter {
   BraceFormatter(Heap& heap, const Arguments& arguments, const FieldLookup& field, bool escape)
       : heap_(heap), arguments_(arguments), field_(field), escape_(escape) {}
 
-  // Fields may nest once, in the specification: '{:{width}}'.
+  // A specification may have fields, whose own specifications have none: '{:{width}}'.
   std::string format(std::string_view text, int depth) {
-    if (depth > 2) refuse("Max string recursion exceeded");
+    if (depth > 3) refuse("Max string recursion exceeded");
     TextBuilder out(heap_);
     for (size_t pos = 0; pos < text.size();) {
       const char c = text[pos];

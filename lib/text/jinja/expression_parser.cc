@@ -95,12 +95,12 @@ int ExpressionParser::deepest(const CallArguments& arguments) {
 
 ExpressionPtr ExpressionParser::expression() {
   const Nested nested(*this);
+  const size_t unknown = unknown_.size();
   ExpressionPtr value = disjunction();
   while (current().is_name("if")) {
+    unknown_.resize(unknown, {});  // what was parsed is on a branch that may never run
     auto node = std::make_unique<ConditionalExpression>(current().line);
     advance();
-    // jinja2 treats all three parts as soft; the first is already parsed, which only matters for
-    // unknown filters.
     const Soft soft(*this);
     node->condition = disjunction();
     if (skip_name("else")) node->no = expression();
@@ -395,6 +395,10 @@ ExpressionPtr ExpressionParser::applied(ExpressionPtr operand) {
   }
 }
 
+void ExpressionParser::note_unknown(std::string_view kind, std::string_view name, int line) {
+  if (!soft_) unknown_.push_back({line, str("no ", kind, " named ", lumen::quoted(name))});
+}
+
 std::string ExpressionParser::dotted_name() {
   std::string out;
   for (;;) {
@@ -413,8 +417,7 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr operand, bool inline_first
     auto node = std::make_unique<ApplyExpression>(ExpressionKind::kFilter, current().line);
     node->name = dotted_name();
     node->builtin = find_filter(node->name);
-    if (!node->builtin && !soft_)
-      fail_at(node->line, "no filter named " + lumen::quoted(node->name));
+    if (!node->builtin) note_unknown("filter", node->name, node->line);
     if (current().is_operator("(")) node->arguments = arguments();
     node->operand = std::move(operand);
     node->depth = deepest(node->arguments) + 1;
@@ -431,7 +434,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr operand) {
   auto node = std::make_unique<ApplyExpression>(ExpressionKind::kTest, line);
   node->name = dotted_name();
   node->builtin = find_test(node->name);
-  if (!node->builtin && !soft_) fail_at(line, "no test named " + lumen::quoted(node->name));
+  if (!node->builtin) note_unknown("test", node->name, line);
   const Token& token = current();
   if (token.is_operator("(")) {
     node->arguments = arguments();

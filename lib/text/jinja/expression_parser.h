@@ -88,6 +88,10 @@ class ExpressionParser {
    private:
     ExpressionParser& parser_;
   };
+  // Throws if a filter or test is unknown. Called once everything is parsed.
+  void check_unknown() const {
+    if (!unknown_.empty()) throw unknown_.front();
+  }
   void watch(const SpecialSymbols& special) { special_ = special; }
 
  private:
@@ -113,6 +117,7 @@ class ExpressionParser {
   ExpressionPtr call(ExpressionPtr callee);
   CallArguments arguments();
   std::string dotted_name();
+  void note_unknown(std::string_view kind, std::string_view name, int line);
   bool at_tuple_end(std::string_view end) const;
 
   using Level = ExpressionPtr (ExpressionParser::*)();
@@ -129,6 +134,7 @@ class ExpressionParser {
   SymbolTable& symbols_;
   SpecialSymbols special_{};
   std::vector<MacroDefinition*> macros_;
+  std::vector<SyntaxError> unknown_;  // filters and tests that nothing excuses so far
   int depth_ = 0;
   bool soft_ = false;
 };

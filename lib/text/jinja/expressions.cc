@@ -148,7 +148,7 @@ namespace {
 
 // Positions a slice selects of `size` elements: Python's slice.indices.
 struct SliceRange {
-  int64_t start, step, count;
+  int64_t start, stop, step, count;
 };
 
 SliceRange slice_range(int64_t size, const Value& start, const Value& stop, const Value& step) {
@@ -170,7 +170,7 @@ SliceRange slice_range(int64_t size, const Value& start, const Value& stop, cons
     // -(by + 1) avoids negating INT64_MIN.
     count = by == INT64_MIN ? 1 : (first - end - 1) / -by + 1;
   }
-  return {first, by, count};
+  return {first, end, by, count};
 }
 
 }  // namespace
@@ -181,12 +181,15 @@ Value Interpreter::slice(const Value& object, const SliceExpression& expression,
   const Value start = part(expression.start), stop = part(expression.stop),
               step = part(expression.step);
   if (object.is_undefined()) refuse_undefined(object);
-  const auto index = [](const Value& value) { return value.is_none() || value.is_integral(); };
+  const auto check_index = [](const Value& value) {
+    if (!value.is_none() && !value.is_integral()) {
+      refuse("slice indices must be integers or none, not ", type_name(value));
+    }
+  };
+  for (const Value& index : {start, stop, step}) check_index(index);
   const bool sliceable =
       object.is_string() || (object.is_sequence() && object.sequence().indexable());
-  if (!sliceable || !index(start) || !index(stop) || !index(step)) {
-    return undefined(str("'", type_name(object), " object' cannot be sliced so"));
-  }
+  if (!sliceable) refuse("'", type_name(object), "' object cannot be sliced");
   const SliceRange range = slice_range(*length(object), start, stop, step);
   if (object.is_string()) {
     const String& whole = object.string();
@@ -227,7 +230,7 @@ Value Interpreter::slice(const Value& object, const SliceExpression& expression,
   const Ref<Sequence> part_range = heap_.make<Sequence>(Sequence::Flavour::kRange, std::move(out));
   const int64_t first = whole.start + range.start * whole.step;
   const int64_t by = whole.step * range.step;
-  part_range->bounds = {first, first + range.count * by, by};
+  part_range->bounds = {first, whole.start + range.stop * whole.step, by};
   return Value::object(part_range);
 }
 

@@ -24,10 +24,9 @@ Value absolute(Interpreter&, const Value& subject, Arguments& arguments) {
 Value attribute(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [name] = parameters("attr", arguments, {"name"}, 1);
   if (!name.is_string()) refuse("attr needs a name");
-  // Unlike `.`, attr does not look at a mapping's keys.
-  const bool by_key = subject.is_dict() && !find_method(subject, name.view());
-  if (by_key || subject.is_undefined()) {
-    return in.undefined(str("no attribute ", lumen::quoted(name.view())));
+  if (subject.is_dict() && !find_method(subject, name.view())) {
+    // Unlike `.`, attr does not look at a mapping's keys.
+    return in.undefined(str("'dict object' has no attribute ", lumen::quoted(name.view())));
   }
   return in.get_attribute(subject, name.view());
 }

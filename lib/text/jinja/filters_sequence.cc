@@ -73,7 +73,7 @@ Value first(Interpreter& in, const Value& subject, Arguments& arguments) {
     return rest.front();
   }
   if (subject.is_string() && !subject.view().empty()) {
-    return in.get_item(subject, Value::integer(0));
+    return in.text(subject.view().substr(0, offset_of(subject.view(), 1)));
   }
   const Values items = iterate(in.heap(), subject);
   return items.empty() ? in.undefined("No first item, sequence was empty.") : items.front();

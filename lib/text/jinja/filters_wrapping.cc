@@ -54,17 +54,18 @@ Value truncate(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [limit, kill_words, end, leeway] =
       parameters("truncate", arguments, {"length", "killwords", "end", "leeway"});
   Heap& heap = in.heap();
-  require_string(subject, "truncate");
   const int64_t size = limit.given() ? to_index(limit, "length") : 255;
   const Value tail = end.given() ? as_text(heap, end) : in.text("...");
   const int64_t slack = leeway.given() && !leeway.is_none() ? to_index(leeway, "leeway") : 5;
   const int64_t tail_size = tail.string().length();
   if (size < tail_size) refuse("truncate: expected length >= ", tail_size, ", got ", size);
   if (slack < 0) refuse("truncate: expected leeway >= 0, got ", slack);
-  if (subject.string().length() <= (size > INT64_MAX - slack ? INT64_MAX : size + slack)) {
+  const std::optional<int64_t> actual = length(subject);
+  if (!actual) refuse("object of type '", type_name(subject), "' has no len()");
+  if (*actual <= (size > INT64_MAX - slack ? INT64_MAX : size + slack)) {
     return subject;
   }
-  std::string_view kept = subject.view();
+  std::string_view kept = require_string(subject, "truncate").view();
   kept = kept.substr(0, offset_of(kept, size - tail_size));
   if (!kill_words.given() || !truth(kill_words)) kept = kept.substr(0, kept.rfind(' '));
   const Value head = Value::object(heap.make<String>(std::string(kept), subject.string().markup()));

@@ -114,8 +114,12 @@ class Heap {
     steps_ += count;
     if (steps_ > step_limit_) too_many_steps();
   }
-  // Spends the steps of touching `bytes` bytes of text.
-  void touch(size_t bytes) { step(bytes / 16); }
+  // Spends the steps of one look at `bytes` bytes of text.
+  void touch(size_t bytes) {
+    touched_ += bytes + kTouchOverhead;
+    step(touched_ / kBytesPerStep);
+    touched_ %= kBytesPerStep;
+  }
 
   // Takes and gives back `bytes` of the memory limit.
   void charge(size_t bytes);
@@ -132,7 +136,9 @@ class Heap {
   void unlink(Object* object);
   void bury(Object* object);
 
+  static constexpr size_t kBytesPerStep = 16, kTouchOverhead = 4;
   uint64_t steps_ = 0;
+  uint64_t touched_ = 0;  // bytes not yet worth a step
   uint64_t step_limit_ = default_step_limit();
   size_t live_bytes_ = 0;
   Object* objects_ = nullptr;

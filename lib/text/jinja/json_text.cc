@@ -117,7 +117,7 @@ class JsonWriter {
       if (known != std::string_view::npos) {
         out_.append('\\');
         out_.append(kLetters[known]);
-      } else if (c < 0x20 || (style_.ensure_ascii && c >= 0x7F && c < 0x10000 && c != 0x7F)) {
+      } else if (c < 0x20 || (style_.ensure_ascii && c >= 0x7F && c < 0x10000)) {
         append_unicode_escape(c);
       } else if (style_.ensure_ascii && c >= 0x10000) {
         append_unicode_escape(0xD800 + ((c - 0x10000) >> 10));

@@ -84,7 +84,7 @@ Value Macro::attribute(Interpreter& interpreter, std::string_view name) {
     for (Symbol symbol : definition_.parameters) {
       names.push_back(interpreter.text(interpreter.symbol_name(symbol)));
     }
-    return make_list(interpreter.heap(), std::move(names));
+    return make_tuple(interpreter.heap(), std::move(names));
   }
   return {};
 }

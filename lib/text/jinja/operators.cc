@@ -252,6 +252,7 @@ bool ordered(Heap& heap, const Value& a, const Value& b, Relation relation) {
 }
 
 size_t hash_value(Heap& heap, const Value& value, int depth) {
+  heap.step();
   switch (value.kind()) {
     case Kind::kBool:
     case Kind::kInt:
@@ -275,7 +276,7 @@ size_t hash_value(Heap& heap, const Value& value, int depth) {
         }
         return hash;
       }
-      if (!value.sequence().is_list()) return 1;
+      if (value.sequence().is_range() || value.sequence().is_generator()) return 1;
       break;
     case Kind::kDict:
       break;
@@ -482,8 +483,7 @@ Values iterate(Heap& heap, const Value& value) {
       heap.step(static_cast<uint64_t>(value.string().length()));
       Values out;
       for (std::string_view character : code_points(value.view())) {
-        out.push_back(
-            Value::object(heap.make<String>(std::string(character), value.string().markup())));
+        out.push_back(Value::text(heap, std::string(character)));  // plain, also of Markup
       }
       return out;
     }

@@ -22,6 +22,7 @@ class Parser : private ExpressionParser {
                     out_.symbols.intern("varargs"), out_.symbols.intern("kwargs")};
     watch(out_.special);
     out_.body = block({}, "");
+    check_unknown();
   }
 
  private:

@@ -127,13 +127,15 @@ Value relation_test(Interpreter& in, const Value& subject, Arguments& arguments)
   return Value::boolean(ordered(in.heap(), subject, other, relation));
 }
 
-Value names_filter(Interpreter&, const Value& subject, Arguments& arguments) {
+Value names_filter(Interpreter& in, const Value& subject, Arguments& arguments) {
   no_parameters("filter", arguments);
+  hash_value(in.heap(), subject);  // refuses what cannot be a key
   return Value::boolean(subject.is_string() && find_filter(subject.view()) != nullptr);
 }
 
-Value names_test(Interpreter&, const Value& subject, Arguments& arguments) {
+Value names_test(Interpreter& in, const Value& subject, Arguments& arguments) {
   no_parameters("test", arguments);
+  hash_value(in.heap(), subject);
   return Value::boolean(subject.is_string() && find_test(subject.view()) != nullptr);
 }
 

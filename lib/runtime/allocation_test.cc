@@ -1,0 +1,107 @@
+// Decoding a token allocates nothing: neither by malloc or new, nor by mmap.
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "lib/base/testing.h"
+#include "lib/runtime/session.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+namespace {
+std::atomic<bool> g_counting{false};
+std::atomic<int> g_allocations{0};
+void count_allocation() {
+  if (g_counting.load(std::memory_order_relaxed)) ++g_allocations;
+}
+}  // namespace
+
+// Definitions in the program take the place of the C library's; `new` ends up here too.
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+
+void* malloc(size_t bytes) {
+  count_allocation();
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t count, size_t bytes) {
+  count_allocation();
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* memory, size_t bytes) {
+  count_allocation();
+  return __libc_realloc(memory, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  count_allocation();
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** memory, size_t alignment, size_t bytes) {
+  count_allocation();
+  *memory = __libc_memalign(alignment, bytes);
+  return *memory ? 0 : ENOMEM;
+}
+void* mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
+  count_allocation();
+  return reinterpret_cast<void*>(
+      ::syscall(SYS_mmap, address, bytes, protection, flags, file, offset));
+}
+}
+
+namespace lumen::runtime {
+namespace {
+
+// Allocations during 32 tokens of an answer that is longer.
+int allocations_while_decoding(const RunOptions& options) {
+  Session session = load_session(options);
+  SamplingSettings settings = resolve_sampling(options.sampling, io::Json::object());
+  Sampler sampler(settings, session.model->vocab());
+  Generator generator(*session.model, session.format.tokenizer());
+  GenerationOptions generation{64, options.stop, {}};
+  int pieces = 0;
+  g_allocations = 0;
+  auto sink = [&](std::string_view) {
+    ++pieces;
+    g_counting = pieces >= 8 && pieces < 40;
+  };
+  const auto prompt = session.format.encode("hello");
+  generator.generate(prompt, sampler, generation, false, sink);
+  g_counting = false;
+  REQUIRE(pieces >= 40);
+  return g_allocations;
+}
+
+TEST_CASE("decoding a token allocates nothing") {
+  RunOptions options;
+  options.model = lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf");
+  options.sampling.seed = 1;
+  REQUIRE(allocations_while_decoding(options) == 0);
+  options.sampling.temperature = 0;
+  REQUIRE(allocations_while_decoding(options) == 0);
+  options.sampling.temperature = 1.5;
+  options.sampling.top_k = 0;
+  options.sampling.repeat_penalty = 1.3;
+  options.stop = {"never said", "neither"};
+  options.kv = "q8_0";
+  REQUIRE(allocations_while_decoding(options) == 0);
+}
+
+TEST_CASE("the counter counts") {
+  g_allocations = 0;
+  g_counting = true;
+  auto* number = new std::string(100, 'x');
+  g_counting = false;
+  delete number;
+  REQUIRE(g_allocations == 2);
+}
+
+}  // namespace
+}  // namespace lumen::runtime
+
+#endif

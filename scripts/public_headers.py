@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""Lists the headers that `meson install` installs, relative to SOURCE_DIR.
+
+Usage: public_headers.py SOURCE_DIR
+
+All of lib/ and models/ but what only their own room or the tests may include.
+"""
+import pathlib
+import sys
+
+PRIVATE = {
+    "lib/base/testing.h", "lib/io/fuzz/fuzzing.h", "lib/io/model_formats.h", "lib/io/test_files.h",
+    "lib/kernels/every_target.h", "lib/runtime/fake_model.h", "lib/runtime/tool_process.h",
+}
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    headers = [path.relative_to(root).as_posix()
+               for room in ("lib", "models") for path in sorted((root / room).rglob("*.h"))]
+    for header in headers:
+        if header not in PRIVATE and not header.endswith("-inl.h"):
+            print(header)
+    missing = PRIVATE - set(headers)
+    if missing:
+        sys.exit(f"public_headers.py: no such headers: {sorted(missing)}")
+
+
+if __name__ == "__main__":
+    main()
