@@ -66,7 +66,7 @@ TEST_CASE("What cannot be translated is refused", "[regex]") {
 TEST_CASE("Patterns that explode are stopped", "[regex]") {
   const std::string text(200, 'a');
   try {
-    matches("(a|a)*(a|a)*(a|a)*b", text);
+    matches("(?:a|aa)+[b-c]", text);
     CHECK(false);
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::kResource);

@@ -229,7 +229,7 @@ TEST_CASE("Added tokens are found before the model", "[tokenizer_json]") {
   Json json = small_bpe();
   json["added_tokens"] = parse(R"([
       {"id": 6, "content": "<s>", "special": true},
-      {"id": 7, "content": "<s>>", "special": false},
+      {"id": 7, "content": "<s>>", "special": false, "normalized": false},
       {"id": 8, "content": "[M]", "special": true, "lstrip": true, "rstrip": true},
       {"id": 9, "content": "word", "special": false, "single_word": true}])");
   const auto tokenizer = make(json);
