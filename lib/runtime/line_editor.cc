@@ -79,9 +79,10 @@ struct LineEditor::State {
     // While a line is edited, Ctrl-C and Ctrl-Z are keys, not signals, and Return is not a newline,
     // so that pasted text arrives as it was sent.
     ::el_set(edit, EL_SETTY, "-d", "-isig", "-icrnl", "-inlcr", nullptr);
-    ::el_set(edit, EL_ADDFN, "lumen-interrupt", "discard the line", &State::on_interrupt);
-    ::el_set(edit, EL_ADDFN, "lumen-suspend", "stop the process", &State::on_suspend);
-    ::el_set(edit, EL_ADDFN, "lumen-paste", "insert pasted text", &State::on_paste);
+    // The wide form: the narrow one copies the names and never frees them.
+    ::el_wset(edit, EL_ADDFN, L"lumen-interrupt", L"discard the line", &State::on_interrupt);
+    ::el_wset(edit, EL_ADDFN, L"lumen-suspend", L"stop the process", &State::on_suspend);
+    ::el_wset(edit, EL_ADDFN, L"lumen-paste", L"insert pasted text", &State::on_paste);
     for (const auto& [key, command] : kKeys) ::el_set(edit, EL_BIND, key, command, nullptr);
   }
 
