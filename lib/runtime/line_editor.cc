@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cwchar>
 #include <deque>
 
 #include "lib/base/error.h"
@@ -140,21 +141,21 @@ struct LineEditor::State {
 
   static char* show_prompt(EditLine* edit) { return of(edit).prompt.data(); }
 
-  static unsigned char on_interrupt(EditLine* edit, int) {
+  static unsigned char on_interrupt(EditLine* edit, wint_t) {
     State& state = of(edit);
     state.interrupted = true;
     state.typed = state.line_so_far();
     return CC_EOF;
   }
 
-  static unsigned char on_suspend(EditLine* edit, int) {
+  static unsigned char on_suspend(EditLine* edit, wint_t) {
     ::el_set(edit, EL_PREP_TERM, 0);
     ::raise(SIGTSTP);
     ::el_set(edit, EL_PREP_TERM, 1);
     return CC_REDISPLAY;
   }
 
-  static unsigned char on_paste(EditLine* edit, int) {
+  static unsigned char on_paste(EditLine* edit, wint_t) {
     State& state = of(edit);
     std::string pasted;
     while (!pasted.ends_with(kPasteEnd)) {
