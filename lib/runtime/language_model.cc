@@ -177,7 +177,8 @@ void Decoder::allocate_cache(const LoadOptions& options) {
   }
   const nn::KvCacheShape shape = model_->cache_shape(1, context);
   memory_.kv_bytes = nn::KvCache::bytes(shape, options.kv_type);
-  if (const uint64_t available = available_memory(); memory_.kv_bytes > available) {
+  const uint64_t available = options.memory_limit ? options.memory_limit : available_memory();
+  if (memory_.kv_bytes > available) {
     fail(ErrorKind::kResource, "the KV cache for ", context, " positions needs ",
          human_bytes(memory_.kv_bytes), ", available are ", human_bytes(available),
          "; use a smaller --ctx or --kv q8_0");

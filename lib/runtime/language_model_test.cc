@@ -104,14 +104,20 @@ TEST_CASE("overrides are checked against the config and the tensors") {
   CHECK(contains(error_of(files, options, ErrorKind::kMalformed), "hidden_size"));
 }
 
-TEST_CASE("a context beyond the model or beyond memory is refused with the numbers") {
-  const io::ModelFiles files = builtin();
+TEST_CASE("a context beyond the model is refused with the numbers") {
   LoadOptions options;
   options.context = 1 << 20;
-  CHECK(contains(error_of(files, options, ErrorKind::kUsage), "--ctx 1048576 is more than"));
+  CHECK(contains(error_of(builtin(), options, ErrorKind::kUsage), "--ctx 1048576 is more than"));
+}
+
+TEST_CASE("a KV cache beyond the memory there is is refused before it is allocated") {
+  const io::ModelFiles files = builtin();
+  LoadOptions options;
   options.overrides = {"max_position_embeddings=16777216"};
   options.context = 1 << 24;
-  CHECK(contains(error_of(files, options, ErrorKind::kResource), "use a smaller --ctx"));
+  options.memory_limit = 1 << 20;
+  const std::string message = error_of(files, options, ErrorKind::kResource);
+  CHECK(contains(message, "available are 1.0 MiB; use a smaller --ctx"));
 }
 
 TEST_CASE("what does not belong to the architecture, or is damaged, is refused before inference") {
