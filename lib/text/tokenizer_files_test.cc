@@ -129,6 +129,9 @@ TEST_CASE("Hostile sentencepiece models never reach the library", "[tokenizer_fi
   CHECK(load(good + field(3, charsmap(3, "abc", ""))) == kMalformed);
   CHECK(load(good + field(3, charsmap(1u << 31, "", ""))) == kMalformed);
   CHECK(load(good + field(3, field(2, "ab"))) == kMalformed);
+  CHECK(load(good + field(3, charsmap(1024, std::string(1024, '\0'), std::string(2, '\0')))) == 0);
+  CHECK(load(good + field(3, charsmap(1024, std::string(1024, '\0'),
+                                      std::string(1000, 'x') + '\0'))) == kMalformed);
   // A trie all of whose units point far outside.
   std::string trie;
   for (int i = 0; i < 256; ++i) append_raw<uint32_t>(trie, 0x7FFFFFFF);
@@ -177,6 +180,12 @@ TEST_CASE("GGUF vocabularies encode as llama.cpp", "[tokenizer_files]") {
   CHECK(tokenizer->decode(Ids{6, 3, 4, 5}) == "!hi hi<|eot_id|>");
   CHECK(tokenizer->decode(Ids{3, 5}, true) == "hi");
   CHECK(tokenizer->end_tokens() == Ids{0, 5});
+}
+
+TEST_CASE("GGUF WordPiece words lose their accents", "[tokenizer_files]") {
+  const auto tokenizer =
+      load_gguf(gguf("bert", {"?", "▁un", "do", "▁!"}).u32("tokenizer.ggml.unknown_token_id", 0));
+  CHECK(tokenizer->encode("U\u0301nD\u00F6! x", {.add_special = false}) == Ids{1, 2, 3, 0});
 }
 
 TEST_CASE("Wrong GGUF vocabularies are refused", "[tokenizer_files]") {
