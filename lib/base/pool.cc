@@ -25,12 +25,20 @@ namespace {
 // instructions (roughly 100 µs) bridges the serial gaps inside one decode step.
 constexpr int kSpins = 4000;
 
+// A thread that this one waits for may need its core: from then on it is offered now and then.
+constexpr int kSpinsAlone = 500, kSpinsPerYield = 64;
+
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+void spin_once(int spin) {
+  pause_cpu();
+  if (spin > kSpinsAlone && spin % kSpinsPerYield == 0) sched_yield();
 }
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
@@ -72,7 +80,7 @@ struct ThreadPool::Shared {
     for (int spin = 0; spin < kSpins; ++spin) {
       const uint32_t now = generation.load(std::memory_order_acquire);
       if (now != seen) return now;
-      pause_cpu();
+      spin_once(spin);
     }
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     uint32_t now;
@@ -121,10 +129,9 @@ void ThreadPool::run(FunctionRef<void(int, int)> task) {
   inside_task = true;
   task(0, threads_);
   inside_task = false;
-  // With more threads than free cores the peer may need this core: yield now and then.
   for (int spin = 0; shared.pending.load(std::memory_order_acquire) > 0; ++spin) {
-    pause_cpu();
-    if (spin % kSpins == kSpins - 1) sched_yield();
+    spin_once(spin);
+    if (spin == kSpins) spin = kSpinsAlone;
   }
 }
 
