@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes lib/text/jinja/unicode_tables.cc: the character properties and case mappings that
-Python's str methods use, asked of the running interpreter.
+"""Writes lib/text/jinja/case_tables.cc: the case mappings and properties of characters that Python's
+str methods use beyond general categories, asked of the running interpreter.
 
-Usage: make_case_tables.py > lib/text/jinja/unicode_tables.cc   (then clang-format)
+Usage: make_case_tables.py > lib/text/jinja/case_tables.cc   (then clang-format)
 """
 import sys
 import unicodedata
@@ -74,18 +74,16 @@ def emit_mapping(name, runs, several):
 def main():
     print(f"""// Made by scripts/make_case_tables.py with Python {sys.version.split()[0]}, \
 Unicode {unicodedata.unidata_version}.
-#include "lib/text/jinja/unicode_tables.h"
+#include "lib/text/jinja/case_tables.h"
 
 namespace lumen::text::jinja {{
 namespace {{
 """)
     sets = {
-        "Alphabetic": str.isalpha, "Decimal": str.isdecimal, "Digit": str.isdigit,
-        "Numeric": str.isnumeric, "Lowercase": str.islower, "Uppercase": str.isupper,
-        "Titlecase": lambda c: unicodedata.category(c) == "Lt", "Cased": cased,
-        "CaseIgnorable": ignorable, "Unprintable": lambda c: not c.isprintable(),
+        "Digit": str.isdigit, "Numeric": str.isnumeric, "Lowercase": str.islower,
+        "Uppercase": str.isupper, "Cased": cased, "CaseIgnorable": ignorable,
     }
-    maps = {"Upper": str.upper, "Lower": str.lower, "Title": str.title, "Fold": str.casefold}
+    maps = {"Upper": str.upper, "Title": str.title, "Fold": str.casefold}
     for name, holds in sets.items():
         emit_ranges(name, ranges(holds))
     for name, convert in maps.items():

@@ -7,16 +7,17 @@
 
 #include <cstddef>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lib/io/json.h"
+
 namespace lumen::text {
 
 // Key order is part of the meaning: `tojson` and loops over a mapping keep it.
-using Json = nlohmann::ordered_json;
+using io::Json;
 
 // A wall-clock reading without a time zone; what `strftime_now` formats.
 struct CivilTime {

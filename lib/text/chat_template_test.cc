@@ -8,6 +8,8 @@
 #include "lib/base/testing.h"
 
 using lumen::Error;
+using lumen::text::ByteRange;
+using lumen::text::ChatInput;
 using lumen::text::ChatTemplate;
 using lumen::text::CivilTime;
 using lumen::text::Json;
@@ -109,5 +111,134 @@ TEST_CASE("real models' templates render as transformers renders them", "[chat_t
         CHECK(actual.substr(0, 7) == "error: ");
       }
     }
+  }
+}
+
+TEST_CASE("templates render as Python jinja2 renders them", "[chat_template]") {
+  const Json goldens = read_json(lumen::testing::source_path("testdata/templates/goldens.json"));
+  for (const Json& unit : goldens["cases"]) {
+    ChatTemplate::Syntax syntax;
+    syntax.trim_blocks = syntax.lstrip_blocks = unit["blocks"];
+    const std::string actual = outcome(unit["template"], goldens["variables"], syntax);
+    INFO(unit["template"].get<std::string>());
+    if (unit.contains("text")) {
+      CHECK(actual == unit["text"].get<std::string>());
+    } else {
+      CHECK(actual.substr(0, 7) == "error: ");
+    }
+  }
+}
+
+TEST_CASE("errors name the template and the line", "[chat_template]") {
+  const auto message = [](const std::string& source) {
+    return outcome(source, Json::object(), {});
+  };
+  CHECK(message("a\n{{ x.y }}") == "error: test:2: 'x' is undefined");
+  CHECK(message("{% if true %}\n\n") ==
+        "error: test:1: 'if' is not closed: the template ends before 'endif'");
+  CHECK(message("\n\n{{ 1 | nothing }}") == "error: test:3: no filter named 'nothing'");
+  CHECK(message("{{ raise_exception('no \x1b[31m\nroles') }}") ==
+        "error: test:1: the template refuses this conversation: 'no \\x1b[31m\\nroles'");
+  CHECK(message("{% include 'x' %}").find("needs other templates") != std::string::npos);
+  CHECK(
+      message("{% macro m() %}\n{{ none + 1 }}{% endmacro %}\n{{ m() }}").find("error: test:2: ") ==
+      0);
+  CHECK_THROWS_AS(ChatTemplate::parse("\xff", "test"), Error);
+}
+
+TEST_CASE("undefined and null differ", "[chat_template]") {
+  CHECK(render("{{ a is defined }} {{ a is none }}", {{"a", nullptr}}) == "True True");
+  CHECK(render("{{ a is defined }} {{ a is none }}") == "False False");
+}
+
+TEST_CASE("generation blocks report their bytes", "[chat_template]") {
+  const auto parsed = ChatTemplate::parse(
+      "{% for m in messages %}[{% generation %}{{ m }}{% endgeneration %}]{% endfor %}", "test");
+  std::vector<ByteRange> ranges;
+  ChatTemplate::Options options;
+  options.generation = &ranges;
+  CHECK(parsed.render({{"messages", {"é", "", "abc"}}}, options) == "[é][][abc]");
+  CHECK(ranges == std::vector<ByteRange>{{1, 3}, {5, 5}, {7, 10}});
+}
+
+TEST_CASE("a conversation is rendered with the variables of apply_chat_template",
+          "[chat_template]") {
+  const auto parsed = ChatTemplate::parse(
+      "{{ bos_token }}{{ messages[0].content }} {{ tools is none }} {{ documents is none }} "
+      "{{ add_generation_prompt }} {{ eos_token is defined }} {{ mode }}",
+      "test");
+  ChatInput input;
+  input.messages = Json::parse(R"([{"role": "user", "content": "hi"}])");
+  input.bos_token = "<s>";
+  input.extra = {{"mode", "fast"}};
+  CHECK(lumen::text::render_chat(parsed, input, {}) == "<s>hi True True True False fast");
+}
+
+TEST_CASE("one of several templates is selected", "[chat_template]") {
+  using lumen::text::select_chat_template;
+  const Json list = Json::parse(
+      R"([{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}])");
+  CHECK(select_chat_template(nullptr, false) == std::nullopt);
+  CHECK(select_chat_template("X", true) == "X");
+  CHECK(select_chat_template(list, false) == "D");
+  CHECK(select_chat_template(list, true) == "T");
+  CHECK_THROWS_AS(select_chat_template(Json::parse("[]"), false), Error);
+  CHECK_THROWS_AS(select_chat_template(Json(5), false), Error);
+}
+
+TEST_CASE("times are read and checked", "[chat_template]") {
+  CHECK(CivilTime::parse("2024-02-29T23:59:58").second == 58);
+  CHECK(CivilTime::parse("2024-02-29").hour == 0);
+  for (const char* bad : {"", "2025", "2025-13-01", "2025-02-29", "2025-01-01T24:00:00", "now"}) {
+    CHECK_THROWS_AS(CivilTime::parse(bad), Error);
+  }
+}
+
+TEST_CASE("hostile templates are refused within the limits", "[chat_template]") {
+  const auto repeat = [](const std::string& unit, size_t times) {
+    std::string out;
+    for (size_t i = 0; i < times; ++i) out += unit;
+    return out;
+  };
+  const std::string grow = "{% set ns = namespace(x=['ab'], s='ab') %}{% for i in range(99) %}";
+  const std::pair<std::string, std::string> cases[] = {
+      {"{{ range(10**9) }}", "range too big"},
+      {repeat("{% for i in range(99999) %}", 3) + repeat("{% endfor %}", 3), "steps"},
+      {grow + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "bytes"},
+      {grow + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x == 1 }}{{ ns.x }}", ""},
+      {"{{ 'a' * 10**9 }}", "bytes"},
+      {"{{ [0] * 10**9 }}", "bytes"},
+      {"{{ ('a' * 10**6)|list|length }}", "bytes"},
+      {"{{ ('a' * 10**6).join('a' * 10**6) }}", "bytes"},
+      {"{{ ('a' * 10**6).replace('', 'a' * 10**6) }}", "bytes"},
+      {"{{ '%1000000000d' % 1 }}", "bytes"},
+      {"{{ '{:.999999999f}'.format(1.0) }}", "precision"},
+      {"{% set s = 'a' * 10**6 %}{% for i in range(99) %}{{ s }}{% endfor %}", "bytes"},
+      {"{% set s = 'é' * 10**6 %}{% for i in range(9999) %}{% set t = s[::-1] %}{% endfor %}",
+       "steps"},
+      {"{% set a = 'a' * 10**6 %}{% set b = 'a' * (10**6 // 2) ~ 'b' %}"
+       "{% for i in range(9999) %}{{ a.find(b) }}{{ a.rfind('b' ~ b) }}{% endfor %}",
+       "steps"},
+      {"{{ ('a' * 10**6).strip('b' * 10**6 ~ 'a') }}{{ range(10**6) }}", "range"},
+      {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested"},
+      {"{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "nested"},
+      {"{{ " + repeat("(", 20000) + "1" + repeat(")", 20000) + " }}", "nested"},
+      {"{{ " + repeat("not ", 20000) + "1 }}", "nested"},
+      {repeat("{% if 1 %}", 20000), "nested"},
+      {"{{ 1" + repeat("+1", 20000) + " }}", "chained"},
+      {"{{ a" + repeat(".b", 20000) + " }}", "chained"},
+      {"{% set ns = namespace() %}{% set ns.a = [ns] %}{{ ns }}", "nested"},
+      {"{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}"
+       "{% endfor %}{{ ns.x }}",
+       "nested"},
+      {"{{ ('[' * 100000)|from_json }}", "nested"},
+      {std::string((1 << 20) + 1, ' '), "bytes"},
+  };
+  for (const auto& [source, reason] : cases) {
+    INFO(source.substr(0, 100));
+    const std::string actual = outcome(source, Json::object(), {});
+    CHECK(actual.substr(0, 7) == "error: ");
+    CHECK(actual.find(reason) != std::string::npos);
+    CHECK(actual.find('\n') == std::string::npos);
   }
 }

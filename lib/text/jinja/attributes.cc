@@ -6,7 +6,7 @@
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/macro.h"
 #include "lib/text/jinja/operators.h"
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {
 

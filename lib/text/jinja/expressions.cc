@@ -6,7 +6,7 @@
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/macro.h"
 #include "lib/text/jinja/operators.h"
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {
 
@@ -206,8 +206,7 @@ Value Interpreter::slice(const Value& object, const SliceExpression& expression,
     }
     TextBuilder out(heap_);
     if (!ascii) heap_.check(bytes.size() * sizeof(std::string_view));
-    const std::vector<std::string_view> characters =
-        ascii ? std::vector<std::string_view>() : code_points(bytes);
+    const Pieces characters = ascii ? Pieces() : code_points(bytes);
     for (int64_t i = 0; i < range.count; ++i) {
       const auto position = static_cast<size_t>(range.start + i * range.step);
       out.append(ascii ? bytes.substr(position, 1) : characters[position]);

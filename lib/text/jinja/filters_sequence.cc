@@ -6,8 +6,8 @@
 #include "lib/text/jinja/formatting.h"
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/operators.h"
+#include "lib/text/jinja/python_text.h"
 #include "lib/text/jinja/string_operations.h"
-#include "lib/text/jinja/unicode.h"
 
 namespace lumen::text::jinja {
 
@@ -103,7 +103,7 @@ Value reverse(Interpreter& in, const Value& subject, Arguments& arguments) {
     in.heap().check(text.size() * (1 + sizeof(std::string_view)));
     in.heap().touch(4 * text.size());
     std::string out;
-    const std::vector<std::string_view> characters = code_points(text);
+    const Pieces characters = code_points(text);
     for (auto c = characters.rbegin(); c != characters.rend(); ++c) out += *c;
     return Value::object(in.heap().make<String>(std::move(out), subject.string().markup()));
   }

@@ -8,8 +8,8 @@
 #include "lib/text/jinja/formatting.h"
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/operators.h"
+#include "lib/text/jinja/python_text.h"
 #include "lib/text/jinja/string_operations.h"
-#include "lib/text/jinja/unicode.h"
 
 namespace lumen::text::jinja {
 
@@ -61,7 +61,8 @@ Value trim(Interpreter& in, const Value& subject, Arguments& arguments) {
     return same_kind(in, std::string(strip_right(strip_left(text.view()))), text);
   }
   if (!characters.is_string()) refuse("trim: chars must be a string");
-  const std::string_view any = characters.view();
+  in.heap().step(characters.view().size());
+  const CharacterSet any(characters.view());
   return same_kind(in, std::string(strip_right(strip_left(text.view(), any), any)), text);
 }
 
@@ -143,12 +144,14 @@ std::string unescape_html(std::string_view text) {
       {"amp", "&"}, {"lt", "<"}, {"gt", ">"}, {"quot", "\""}, {"apos", "'"}, {"nbsp", "\u00a0"}};
   std::string out;
   for (size_t pos = 0; pos < text.size();) {
-    const size_t end = text[pos] == '&' ? text.find(';', pos) : std::string_view::npos;
-    if (end == std::string_view::npos || end - pos > 12) {
+    constexpr size_t kLongest = 12;
+    const std::string_view entity_text = text.substr(pos, kLongest);
+    const size_t size = text[pos] == '&' ? entity_text.find(';') : std::string_view::npos;
+    if (size == std::string_view::npos) {
       out += text[pos++];
       continue;
     }
-    const std::string_view body = text.substr(pos + 1, end - pos - 1);
+    const std::string_view body = entity_text.substr(1, size - 1);
     const auto named = std::find_if(std::begin(kNamed), std::end(kNamed),
                                     [&](const auto& entity) { return entity.first == body; });
     int64_t number = -1;
@@ -165,7 +168,7 @@ std::string unescape_html(std::string_view text) {
       out += text[pos++];
       continue;
     }
-    pos = end + 1;
+    pos += size + 1;
   }
   return out;
 }
@@ -280,8 +283,7 @@ Value word_count(Interpreter& in, const Value& subject, Arguments& arguments) {
   bool inside = false;
   for (size_t pos = 0; pos < text.view().size();) {
     const uint32_t c = next_code_point(text.view(), pos);
-    const bool word =
-        c == '_' || has_property(kProperties.alphabetic, c) || has_property(kProperties.numeric, c);
+    const bool word = c == '_' || is_alphabetic(c) || has_property(kProperties.numeric, c);
     words += word && !inside;
     inside = word;
   }

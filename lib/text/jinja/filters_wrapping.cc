@@ -6,8 +6,8 @@
 #include "lib/text/jinja/formatting.h"
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/operators.h"
+#include "lib/text/jinja/python_text.h"
 #include "lib/text/jinja/string_operations.h"
-#include "lib/text/jinja/unicode.h"
 
 namespace lumen::text::jinja {
 
@@ -84,7 +84,7 @@ class Wrapper {
     size_t next = 0;
     while (next < chunks_.size()) {
       if (blank(chunks_[next]) && !lines.empty()) ++next;
-      std::vector<std::string_view> row;
+      Pieces row;
       int64_t used = 0;
       while (next < chunks_.size() && used + size(chunks_[next]) <= width_) {
         used += size(chunks_[next]);
@@ -113,7 +113,7 @@ class Wrapper {
   }
 
   // A chunk longer than a line: a part of it, or all of it on a line of its own.
-  void take_part(std::vector<std::string_view>& row, int64_t used, size_t& next) {
+  void take_part(Pieces& row, int64_t used, size_t& next) {
     const int64_t space = width_ < 1 ? 1 : width_ - used;
     std::string_view& chunk = chunks_[next];
     if (break_long_) {
@@ -158,7 +158,7 @@ class Wrapper {
     if (at >= word.size()) return false;
     size_t next = at;
     const uint32_t c = next_code_point(word, next);
-    return c == '_' || has_property(kProperties.alphabetic, c);
+    return c == '_' || is_alphabetic(c);
   }
 
   static size_t back(std::string_view word, size_t at) {
@@ -188,7 +188,7 @@ class Wrapper {
   Heap& heap_;
   int64_t width_;
   bool break_long_, break_hyphens_;
-  std::vector<std::string_view> chunks_;
+  Pieces chunks_;
 };
 
 Value word_wrap(Interpreter& in, const Value& subject, Arguments& arguments) {

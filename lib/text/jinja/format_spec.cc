@@ -6,7 +6,7 @@
 
 #include "lib/text/jinja/formatting.h"
 #include "lib/text/jinja/operators.h"
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {
 

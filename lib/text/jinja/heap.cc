@@ -2,23 +2,16 @@
 
 #include <algorithm>
 
-#include "lib/base/limits.h"
-
 namespace lumen::text::jinja {
 
-Object::Object(Heap& heap, size_t bytes) : heap_(&heap), charged_(bytes) {
-  heap.charge(bytes);
+Object::Object(Heap& heap, size_t bytes) : heap_(&heap), charged_(bytes + kAllocationOverhead) {
+  heap.charge(charged_);
   heap.link(this);
 }
 
 Object::~Object() {
   heap_->unlink(this);
   heap_->discharge(charged_);
-}
-
-void Object::grow(size_t bytes) {
-  heap_->charge(bytes);
-  charged_ += bytes;
 }
 
 void Object::release() {
@@ -35,7 +28,10 @@ Heap::~Heap() {
     object->previous_ = object->next_ = nullptr;
     delete object;
   }
+  current_ = outer_;
 }
+
+thread_local Heap* Heap::current_ = nullptr;
 
 void Heap::charge(size_t bytes) {
   check(bytes);
@@ -49,11 +45,7 @@ void Heap::check(size_t bytes) const {
 }
 
 void Heap::too_many_steps() const {
-  refuse("the template exceeded ", step_limit_, " steps");
-}
-
-uint64_t Heap::default_step_limit() {
-  return limits::kTemplateSteps;
+  refuse("the template exceeded ", limits::kTemplateSteps, " steps");
 }
 
 void Heap::link(Object* object) {

@@ -9,10 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "lib/base/limits.h"
 #include "lib/base/strings.h"
 
 namespace lumen::text::jinja {
@@ -45,9 +47,6 @@ class Object {
   // `bytes` is charged until the object dies. Throws Failure over the limit.
   Object(Heap& heap, size_t bytes);
   virtual ~Object();
-
-  // Charges `bytes` more, for content added after construction.
-  void grow(size_t bytes);
 
   Heap& heap() const { return *heap_; }
 
@@ -95,10 +94,11 @@ class Ref {
   T* object_ = nullptr;
 };
 
-// Not thread-safe: one heap belongs to one rendering.
+// Not thread-safe: one heap belongs to one rendering, and while it lives it is the current heap of
+// its thread, which HeapAllocator charges.
 class Heap {
  public:
-  Heap() = default;
+  Heap() : outer_(std::exchange(current_, this)) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
   ~Heap();
@@ -112,7 +112,7 @@ class Heap {
   // Spends `count` steps: about 100 ns of work each.
   void step(uint64_t count = 1) {
     steps_ += count;
-    if (steps_ > step_limit_) too_many_steps();
+    if (steps_ > limits::kTemplateSteps) too_many_steps();
   }
   // Spends the steps of one look at `bytes` bytes of text.
   void touch(size_t bytes) {
@@ -127,7 +127,7 @@ class Heap {
   // Throws as charge would, without taking anything.
   void check(size_t bytes) const;
 
-  uint64_t steps() const { return steps_; }
+  static Heap& current() { return *current_; }
 
  private:
   friend class Object;
@@ -139,13 +139,35 @@ class Heap {
   static constexpr size_t kBytesPerStep = 16, kTouchOverhead = 4;
   uint64_t steps_ = 0;
   uint64_t touched_ = 0;  // bytes not yet worth a step
-  uint64_t step_limit_ = default_step_limit();
   size_t live_bytes_ = 0;
   Object* objects_ = nullptr;
   Object* dead_ = nullptr;
   bool burying_ = false;
+  Heap* outer_;
+  static thread_local Heap* current_;
+};
 
-  static uint64_t default_step_limit();
+// What a block of memory costs beyond its size.
+inline constexpr size_t kAllocationOverhead = 16;
+
+// The allocator of containers whose size a template decides.
+template <typename T>
+struct HeapAllocator {
+  using value_type = T;
+  HeapAllocator() = default;
+  template <typename U>
+  HeapAllocator(const HeapAllocator<U>&) {}  // NOLINT: implicit by design
+
+  T* allocate(size_t count) {
+    if (count > SIZE_MAX / 2 / sizeof(T)) Heap::current().check(SIZE_MAX);
+    Heap::current().charge(count * sizeof(T) + kAllocationOverhead);
+    return std::allocator<T>().allocate(count);
+  }
+  void deallocate(T* block, size_t count) {
+    Heap::current().discharge(count * sizeof(T) + kAllocationOverhead);
+    std::allocator<T>().deallocate(block, count);
+  }
+  friend bool operator==(const HeapAllocator&, const HeapAllocator&) { return true; }
 };
 
 // Text under construction, charged to a heap as it grows.

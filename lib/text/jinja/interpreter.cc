@@ -27,7 +27,6 @@ void Scope::set(Symbol symbol, Value value) {
       return;
     }
   }
-  grow(2 * sizeof(std::pair<Symbol, Value>));
   variables_.emplace_back(symbol, std::move(value));
 }
 
@@ -38,7 +37,7 @@ void Scope::forget() {
 
 Loop::Loop(Heap& heap, const ForStatement& for_statement, Ref<Scope> outer_scope, Values all,
            int64_t depth)
-    : Object(heap, sizeof(Loop) + all.capacity() * sizeof(Value)),
+    : Object(heap, sizeof(Loop)),
       statement(for_statement),
       outer(std::move(outer_scope)),
       items(std::move(all)),

@@ -24,7 +24,8 @@ class Scope final : public Object {
  private:
   void forget() override;
   Ref<Scope> parent_;
-  std::vector<std::pair<Symbol, Value>> variables_;
+  using Variable = std::pair<Symbol, Value>;
+  std::vector<Variable, HeapAllocator<Variable>> variables_;
 };
 
 // The `loop` variable.
@@ -141,7 +142,7 @@ class Interpreter {
   const Json& variables_;
   const ChatTemplate::Options& options_;
   Heap heap_;
-  std::vector<Value> context_;  // by symbol; missing until asked for
+  Values context_;  // by symbol; missing until asked for
   TextBuilder main_output_;
   TextBuilder* output_ = &main_output_;
   int line_ = 0;

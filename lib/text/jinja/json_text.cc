@@ -74,7 +74,7 @@ class JsonWriter {
 
   void append_dict(const Dict& dict, int depth) {
     if (dict.items().empty()) return out_.append("{}");
-    std::vector<Dict::Item> items = dict.items();
+    Dict::Items items = dict.items();
     if (style_.sort_keys) {
       std::stable_sort(items.begin(), items.end(), [&](const auto& a, const auto& b) {
         return ordered(heap_, a.first, b.first, Relation::kLess);

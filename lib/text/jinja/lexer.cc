@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "lib/base/strings.h"
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {
 
@@ -233,9 +233,8 @@ class Lexer {
     while (pos < text_.size()) {
       size_t next = pos;
       const uint32_t c = next_code_point(text_, next);
-      if (c < 0x80
-              ? !is_ascii_name(static_cast<char>(c))
-              : !has_property(kProperties.alphabetic, c) && !has_property(kProperties.numeric, c)) {
+      if (c < 0x80 ? !is_ascii_name(static_cast<char>(c))
+                   : !is_alphabetic(c) && !has_property(kProperties.numeric, c)) {
         break;
       }
       pos = next;

@@ -6,8 +6,8 @@
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/methods.h"
 #include "lib/text/jinja/operators.h"
+#include "lib/text/jinja/python_text.h"
 #include "lib/text/jinja/string_operations.h"
-#include "lib/text/jinja/unicode.h"
 
 namespace lumen::text::jinja {
 
@@ -49,8 +49,8 @@ Value stripped(Interpreter& in, const Value& subject, Arguments& arguments) {
     if (left) text = strip_left(text);
     if (right) text = strip_right(text);
   } else {
-    const std::string_view any = require(characters, "strip");
-    in.heap().step(any.size());
+    in.heap().step(require(characters, "strip").size());
+    const CharacterSet any(characters.view());
     if (left) text = strip_left(text, any);
     if (right) text = strip_right(text, any);
   }
@@ -103,8 +103,8 @@ Value found(Interpreter& in, const Value& subject, Arguments& arguments) {
   const std::string_view text = require(wanted, "find");
   const Part part = part_of(in, subject, start, end);
   const size_t at = !part.valid  ? std::string_view::npos
-                    : from_right ? part.text.rfind(text)
-                                 : part.text.find(text);
+                    : from_right ? find_last(in.heap(), part.text, text)
+                                 : find(in.heap(), part.text, text);
   if (at != std::string_view::npos) {
     return Value::integer(part.start + count_code_points(part.text.substr(0, at)));
   }
@@ -119,14 +119,14 @@ Value count(Interpreter& in, const Value& subject, Arguments& arguments) {
   if (!part.valid) return Value::integer(0);
   if (text.empty()) return Value::integer(count_code_points(part.text) + 1);
   int64_t times = 0;
-  for (size_t pos = 0; (pos = part.text.find(text, pos)) != std::string_view::npos;) {
+  for (size_t pos = 0; (pos = find(in.heap(), part.text, text, pos)) != std::string_view::npos;) {
     ++times;
     pos += text.size();
   }
   return Value::integer(times);
 }
 
-Value pieces(Interpreter& in, const Value& subject, const std::vector<std::string_view>& parts) {
+Value pieces(Interpreter& in, const Value& subject, const Pieces& parts) {
   Values out;
   out.reserve(parts.size());
   for (std::string_view part : parts) out.push_back(like(in, subject, std::string(part)));
@@ -162,7 +162,7 @@ Value partition(Interpreter& in, const Value& subject, Arguments& arguments) {
   if (by.empty()) refuse("empty separator");
   const std::string_view text = subject.view();
   in.heap().touch(text.size());
-  const size_t at = from_right ? text.rfind(by) : text.find(by);
+  const size_t at = from_right ? find_last(in.heap(), text, by) : find(in.heap(), text, by);
   std::string_view before = from_right ? "" : text, between, after = from_right ? text : "";
   if (at != std::string_view::npos) {
     before = text.substr(0, at);
@@ -292,10 +292,10 @@ Value all_are(Interpreter& in, const Value& subject, Arguments& arguments) {
 }
 
 bool alphabetic(uint32_t c) {
-  return has_property(kProperties.alphabetic, c);
+  return is_alphabetic(c);
 }
 bool decimal(uint32_t c) {
-  return has_property(kProperties.decimal, c);
+  return is_decimal(c);
 }
 bool digit(uint32_t c) {
   return has_property(kProperties.digit, c);
@@ -338,8 +338,7 @@ Value is_title(Interpreter& in, const Value& subject, Arguments& arguments) {
   bool cased = false, any = false;
   for (size_t pos = 0; pos < subject.view().size();) {
     const uint32_t c = next_code_point(subject.view(), pos);
-    const bool upper =
-        has_property(kProperties.uppercase, c) || has_property(kProperties.titlecase, c);
+    const bool upper = has_property(kProperties.uppercase, c) || is_titlecase(c);
     const bool lower = has_property(kProperties.lowercase, c);
     if ((upper && cased) || (lower && !cased)) return Value::boolean(false);
     cased = upper || lower;

@@ -5,7 +5,8 @@
 
 #include "lib/base/limits.h"
 #include "lib/text/jinja/formatting.h"
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
+#include "lib/text/jinja/string_operations.h"
 
 namespace lumen::text::jinja {
 
@@ -436,7 +437,7 @@ bool contains(Heap& heap, const Value& container, const Value& item) {
         refuse("'in <string>' requires string as left operand, not ", type_name(item));
       }
       heap.touch(container.view().size());
-      return container.view().find(item.view()) != std::string_view::npos;
+      return find(heap, container.view(), item.view()) != std::string_view::npos;
     case Kind::kDict:
       return container.dict().find(item) != nullptr;
     case Kind::kSequence: {

@@ -21,16 +21,16 @@ class Parser : private ExpressionParser {
     out_.special = {out_.symbols.intern("loop"), out_.symbols.intern("caller"),
                     out_.symbols.intern("varargs"), out_.symbols.intern("kwargs")};
     watch(out_.special);
-    out_.body = block({}, "");
+    out_.body = block({}, "", 1);
     check_unknown();
   }
 
  private:
   // Statements up to a tag named in `ends`, whose name is the current token afterwards; with no
   // `ends`, up to the end of the template.
-  Block block(std::initializer_list<std::string_view> ends, std::string_view opened) {
+  Block block(std::initializer_list<std::string_view> ends, std::string_view opened,
+              int opened_at) {
     const Nested nested(*this);
-    const int opened_at = current().line;
     Block out;
     for (;;) {
       const Token& token = current();
@@ -69,8 +69,9 @@ class Parser : private ExpressionParser {
 
   // The body of a statement: the rest of its tag, the block, and its closing tag's name.
   Block body(std::initializer_list<std::string_view> ends, std::string_view opened) {
+    const int opened_at = current().line;
     expect(TokenKind::kBlockEnd, "'%}'");
-    return block(ends, opened);
+    return block(ends, opened, opened_at);
   }
 
   void statement(Block& out) {

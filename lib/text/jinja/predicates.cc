@@ -5,7 +5,7 @@
 #include "lib/text/jinja/formatting.h"
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/operators.h"
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {
 
@@ -74,7 +74,7 @@ bool all_cased(std::string_view text, std::span<const Range> wanted) {
     if (has_property(wanted, c)) {
       any = true;
     } else if (has_property(kProperties.lowercase, c) || has_property(kProperties.uppercase, c) ||
-               has_property(kProperties.titlecase, c)) {
+               is_titlecase(c)) {
       return false;
     }
   }

@@ -5,7 +5,7 @@
 #include "lib/text/jinja/formatting.h"
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/operators.h"
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {
 

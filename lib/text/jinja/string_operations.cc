@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <limits>
 
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {
 
 namespace {
-
-using Pieces = std::vector<std::string_view>;
 
 void push(Heap& heap, Pieces& pieces, std::string_view piece) {
   heap.step();
@@ -36,6 +35,39 @@ Gap next_gap(std::string_view text, size_t pos) {
 
 }  // namespace
 
+size_t find(Heap& heap, std::string_view text, std::string_view wanted, size_t pos) {
+  if (pos > text.size()) return std::string_view::npos;
+  if (wanted.empty()) return pos;
+  heap.step();
+  // memmem is linear; std::string_view::find is quadratic for a long `wanted`.
+  const void* found = memmem(text.data() + pos, text.size() - pos, wanted.data(), wanted.size());
+  if (!found) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last(Heap& heap, std::string_view text, std::string_view wanted) {
+  constexpr size_t kShort = 16;
+  heap.step();
+  if (wanted.size() <= kShort) return text.rfind(wanted);
+  // Knuth, Morris and Pratt from the right: border[i] is the length of the longest proper suffix of
+  // the last i bytes of `wanted` that is also their prefix, both read backwards.
+  const size_t size = wanted.size();
+  const auto at = [&](size_t i) { return wanted[size - 1 - i]; };
+  std::vector<uint32_t, HeapAllocator<uint32_t>> border(size + 1, 0);
+  for (size_t i = 1, matched = 0; i < size; ++i) {
+    while (matched > 0 && at(i) != at(matched)) matched = border[matched];
+    if (at(i) == at(matched)) ++matched;
+    border[i + 1] = static_cast<uint32_t>(matched);
+  }
+  heap.touch(4 * (size + text.size()));
+  for (size_t pos = text.size(), matched = 0; pos-- > 0;) {
+    while (matched > 0 && text[pos] != at(matched)) matched = border[matched];
+    if (text[pos] == at(matched)) ++matched;
+    if (matched == size) return pos;
+  }
+  return std::string_view::npos;
+}
+
 std::string replace(Heap& heap, std::string_view text, std::string_view old,
                     std::string_view replacement, int64_t limit) {
   heap.touch(text.size());
@@ -53,7 +85,7 @@ std::string replace(Heap& heap, std::string_view text, std::string_view old,
     }
   }
   while (left > 0) {
-    const size_t found = text.find(old, pos);
+    const size_t found = find(heap, text, old, pos);
     if (found == std::string_view::npos) break;
     heap.step();
     out.append(text.substr(pos, found - pos));
@@ -86,7 +118,7 @@ Pieces split(Heap& heap, std::string_view text, std::string_view separator, int6
   heap.touch(text.size());
   Pieces out;
   while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
-    const size_t found = text.find(separator);
+    const size_t found = find(heap, text, separator);
     if (found == std::string_view::npos) break;
     push(heap, out, text.substr(0, found));
     text.remove_prefix(found + separator.size());
@@ -127,7 +159,7 @@ Pieces split_right(Heap& heap, std::string_view text, std::string_view separator
   heap.touch(text.size());
   Pieces out;
   while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
-    const size_t found = text.rfind(separator);
+    const size_t found = find_last(heap, text, separator);
     if (found == std::string_view::npos) break;
     push(heap, out, text.substr(found + separator.size()));
     text = text.substr(0, found);

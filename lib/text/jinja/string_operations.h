@@ -5,22 +5,24 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "lib/text/jinja/python_text.h"
 #include "lib/text/jinja/value.h"
 
 namespace lumen::text::jinja {
 
+// str.find and str.rfind in linear time; npos if `wanted` is not there. Positions in bytes.
+size_t find(Heap& heap, std::string_view text, std::string_view wanted, size_t pos = 0);
+size_t find_last(Heap& heap, std::string_view text, std::string_view wanted);
+
 // `limit` < 0: no limit.
 std::string replace(Heap& heap, std::string_view text, std::string_view old,
                     std::string_view replacement, int64_t limit);
-std::vector<std::string_view> split(Heap& heap, std::string_view text, int64_t limit);
-std::vector<std::string_view> split(Heap& heap, std::string_view text, std::string_view separator,
-                                    int64_t limit);
-std::vector<std::string_view> split_right(Heap& heap, std::string_view text, int64_t limit);
-std::vector<std::string_view> split_right(Heap& heap, std::string_view text,
-                                          std::string_view separator, int64_t limit);
-std::vector<std::string_view> split_lines(Heap& heap, std::string_view text, bool keep_ends);
+Pieces split(Heap& heap, std::string_view text, int64_t limit);
+Pieces split(Heap& heap, std::string_view text, std::string_view separator, int64_t limit);
+Pieces split_right(Heap& heap, std::string_view text, int64_t limit);
+Pieces split_right(Heap& heap, std::string_view text, std::string_view separator, int64_t limit);
+Pieces split_lines(Heap& heap, std::string_view text, bool keep_ends);
 
 // `text` between `left` and `right` times `fill` (one code point).
 std::string pad(Heap& heap, std::string_view text, int64_t left, int64_t right,

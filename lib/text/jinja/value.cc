@@ -2,7 +2,7 @@
 
 #include "lib/base/limits.h"
 #include "lib/text/jinja/operators.h"
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {
 
@@ -28,9 +28,7 @@ int64_t String::length() const {
 }
 
 Sequence::Sequence(Heap& heap, Flavour flavour, Values items)
-    : Object(heap, sizeof(Sequence) + items.capacity() * sizeof(Value)),
-      items_(std::move(items)),
-      flavour_(flavour) {}
+    : Object(heap, sizeof(Sequence)), items_(std::move(items)), flavour_(flavour) {}
 
 bool Sequence::is_view() const {
   return flavour_ == Flavour::kKeys || flavour_ == Flavour::kValues || flavour_ == Flavour::kItems;
@@ -88,7 +86,6 @@ void Dict::set(const Value& key, Value value) {
     items_[static_cast<size_t>(found)].second = std::move(value);
     return;
   }
-  grow(2 * sizeof(Item) + 4 * sizeof(void*));
   items_.emplace_back(key, std::move(value));
   if (!index_.empty()) {
     index_.emplace(hash, items_.size() - 1);

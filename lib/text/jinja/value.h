@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -113,7 +114,7 @@ class Value {
   };
 };
 
-using Values = std::vector<Value>;
+using Values = std::vector<Value, HeapAllocator<Value>>;
 
 // A str, or markupsafe's Markup (text that `+` and methods do not escape).
 class String final : public Object {
@@ -181,7 +182,9 @@ class Dict final : public Object {
   using Item = std::pair<Value, Value>;
   explicit Dict(Heap& heap);
 
-  const std::vector<Item>& items() const { return items_; }
+  using Items = std::vector<Item, HeapAllocator<Item>>;
+
+  const Items& items() const { return items_; }
   size_t size() const { return items_.size(); }
   // nullptr if absent. Throws Failure if `key` cannot be a key.
   const Value* find(const Value& key) const;
@@ -191,8 +194,11 @@ class Dict final : public Object {
  private:
   void forget() override;
   int64_t position(const Value& key, size_t hash) const;
-  std::vector<Item> items_;
-  std::unordered_multimap<size_t, uint32_t> index_;  // from the ninth item on
+  Items items_;
+  // From the ninth item on: positions by hash.
+  std::unordered_multimap<size_t, uint32_t, std::identity, std::equal_to<>,
+                          HeapAllocator<std::pair<const size_t, uint32_t>>>
+      index_;
 };
 
 // namespace(): attributes that `set ns.x = …` may change.
@@ -234,8 +240,7 @@ class Callable : public Object {
 class Cycler final : public Object {
  public:
   static constexpr Kind kKind = Kind::kCycler;
-  Cycler(Heap& heap, Values values)
-      : Object(heap, sizeof(Cycler) + values.size() * sizeof(Value)), items(std::move(values)) {}
+  Cycler(Heap& heap, Values values) : Object(heap, sizeof(Cycler)), items(std::move(values)) {}
   Values items;
   size_t position = 0;
 

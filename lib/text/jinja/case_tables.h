@@ -1,4 +1,5 @@
-// Character properties and case mappings as Python's str methods see them; generated.
+// Case mappings, and properties beyond general categories, as Python's str methods see them;
+// generated.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +31,10 @@ struct CaseTable {
 
 // All sorted by code point.
 struct PropertyTables {
-  std::span<const Range> alphabetic, decimal, digit, numeric, lowercase, uppercase, titlecase,
-      cased, case_ignorable, unprintable;
+  std::span<const Range> digit, numeric, lowercase, uppercase, cased, case_ignorable;
 };
 struct CaseTables {
-  CaseTable upper, lower, title, fold;
+  CaseTable upper, title, fold;
 };
 
 extern const PropertyTables kProperties;

@@ -1,8 +1,9 @@
-#include "lib/text/jinja/unicode.h"
+#include "lib/text/jinja/python_text.h"
 
 #include <algorithm>
 
 #include "lib/base/strings.h"
+#include "lib/text/unicode.h"
 
 namespace lumen::text::jinja {
 
@@ -61,12 +62,12 @@ bool is_final_sigma(std::string_view text, size_t begin, size_t end) {
   return true;
 }
 
-void append_lower(std::string& out, std::string_view text, size_t begin, size_t end,
-                  uint32_t code_point) {
+void append_lower_in(std::string& out, std::string_view text, size_t begin, size_t end,
+                     uint32_t code_point) {
   if (code_point == kSigma) {
     append_utf8(out, is_final_sigma(text, begin, end) ? kFinalSigma : kSmallSigma);
   } else {
-    append_mapped(out, kCases.lower, code_point);
+    append_lower(out, code_point);
   }
 }
 
@@ -94,8 +95,8 @@ size_t offset_of(std::string_view text, int64_t index) {
   return pos;
 }
 
-std::vector<std::string_view> code_points(std::string_view text) {
-  std::vector<std::string_view> out;
+Pieces code_points(std::string_view text) {
+  Pieces out;
   for (size_t pos = 0; pos < text.size();) {
     const size_t length = offset_of(text.substr(pos), 1);
     out.push_back(text.substr(pos, length));
@@ -122,45 +123,94 @@ bool has_property(std::span<const Range> property, uint32_t code_point) {
   return range != property.end() && range->first <= code_point;
 }
 
-bool is_printable(uint32_t code_point) {
-  return !has_property(kProperties.unprintable, code_point);
+bool is_alphabetic(uint32_t code_point) {
+  switch (category(code_point)) {
+    case Category::kLl:
+    case Category::kLm:
+    case Category::kLo:
+    case Category::kLt:
+    case Category::kLu:
+      return true;
+    default:
+      return false;
+  }
 }
 
-std::string_view strip_left(std::string_view text) {
+bool is_decimal(uint32_t code_point) {
+  return category(code_point) == Category::kNd;
+}
+
+bool is_titlecase(uint32_t code_point) {
+  return category(code_point) == Category::kLt;
+}
+
+bool is_printable(uint32_t code_point) {
+  switch (category(code_point)) {
+    case Category::kCc:
+    case Category::kCf:
+    case Category::kCn:
+    case Category::kCo:
+    case Category::kCs:
+    case Category::kZl:
+    case Category::kZp:
+    case Category::kZs:
+      return code_point == ' ';
+    default:
+      return true;
+  }
+}
+
+CharacterSet::CharacterSet(std::string_view characters) {
+  for (size_t pos = 0; pos < characters.size();) {
+    sorted_.push_back(next_code_point(characters, pos));
+  }
+  std::sort(sorted_.begin(), sorted_.end());
+  sorted_.erase(std::unique(sorted_.begin(), sorted_.end()), sorted_.end());
+}
+
+bool CharacterSet::contains(uint32_t code_point) const {
+  return std::binary_search(sorted_.begin(), sorted_.end(), code_point);
+}
+
+namespace {
+
+template <typename Removable>
+std::string_view strip_left_while(std::string_view text, const Removable& removable) {
   size_t pos = 0;
   while (pos < text.size()) {
     size_t next = pos;
-    if (!is_space(next_code_point(text, next))) break;
+    if (!removable(next_code_point(text, next))) break;
     pos = next;
   }
   return text.substr(pos);
 }
 
+template <typename Removable>
+std::string_view strip_right_while(std::string_view text, const Removable& removable) {
+  while (!text.empty()) {
+    const size_t last = previous_code_point(text, text.size());
+    if (!removable(code_point_at(text, last))) break;
+    text = text.substr(0, last);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view strip_left(std::string_view text) {
+  return strip_left_while(text, is_space);
+}
+
 std::string_view strip_right(std::string_view text) {
-  while (!text.empty()) {
-    const size_t last = previous_code_point(text, text.size());
-    if (!is_space(code_point_at(text, last))) break;
-    text = text.substr(0, last);
-  }
-  return text;
+  return strip_right_while(text, is_space);
 }
 
-std::string_view strip_left(std::string_view text, std::string_view characters) {
-  while (!text.empty()) {
-    const size_t length = offset_of(text, 1);
-    if (characters.find(text.substr(0, length)) == std::string_view::npos) break;
-    text.remove_prefix(length);
-  }
-  return text;
+std::string_view strip_left(std::string_view text, const CharacterSet& characters) {
+  return strip_left_while(text, [&](uint32_t c) { return characters.contains(c); });
 }
 
-std::string_view strip_right(std::string_view text, std::string_view characters) {
-  while (!text.empty()) {
-    const size_t last = previous_code_point(text, text.size());
-    if (characters.find(text.substr(last)) == std::string_view::npos) break;
-    text = text.substr(0, last);
-  }
-  return text;
+std::string_view strip_right(std::string_view text, const CharacterSet& characters) {
+  return strip_right_while(text, [&](uint32_t c) { return characters.contains(c); });
 }
 
 std::string to_upper(std::string_view text) {
@@ -177,7 +227,7 @@ std::string to_lower(std::string_view text) {
   for (size_t pos = 0; pos < text.size();) {
     const size_t begin = pos;
     const uint32_t c = next_code_point(text, pos);
-    append_lower(out, text, begin, pos, c);
+    append_lower_in(out, text, begin, pos, c);
   }
   return out;
 }
@@ -189,7 +239,7 @@ std::string to_title(std::string_view text) {
     const size_t begin = pos;
     const uint32_t c = next_code_point(text, pos);
     if (inside_word) {
-      append_lower(out, text, begin, pos, c);
+      append_lower_in(out, text, begin, pos, c);
     } else {
       append_mapped(out, kCases.title, c);
     }
@@ -206,7 +256,7 @@ std::string to_capitalized(std::string_view text) {
     if (begin == 0) {
       append_mapped(out, kCases.title, c);
     } else {
-      append_lower(out, text, begin, pos, c);
+      append_lower_in(out, text, begin, pos, c);
     }
   }
   return out;
@@ -218,7 +268,7 @@ std::string swap_case(std::string_view text) {
     const size_t begin = pos;
     const uint32_t c = next_code_point(text, pos);
     if (has_property(kProperties.uppercase, c)) {
-      append_lower(out, text, begin, pos, c);
+      append_lower_in(out, text, begin, pos, c);
     } else if (has_property(kProperties.lowercase, c)) {
       append_mapped(out, kCases.upper, c);
     } else {
