@@ -42,8 +42,8 @@ const std::string kDeepseekV3 =
 const std::string kCjk = R"([一-龥぀-ゟ゠-ヿ]+)";
 const std::string kCjkHangul = R"([一-龥ࠀ-一가-퟿]+)";
 
-// The cased letters of deepseek-llm's own list.
-// clang-format off: it measures these letters differently each time
+// The cased letters of deepseek-llm's own list (clang-format measures them differently each time).
+// clang-format off
 const std::string kDeepseekLetters =
     "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-"
     "ᴫᵫ-"
