@@ -83,7 +83,7 @@ TEST_CASE("cached decoding equals one pass, for every cache type") {
       };
       feed(0, 3);
       for (int64_t i = 3; i < 8; ++i) feed(i, 1);
-      CHECK(stepped.size() == 8 * vocab);
+      CHECK(static_cast<int64_t>(stepped.size()) == 8 * vocab);
       CHECK(relative_error(stepped, whole) < (dtype == DType::kF32 ? 1e-5 : 2e-3));
     }
   });

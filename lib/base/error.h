@@ -17,18 +17,18 @@ namespace lumen {
 // Why a tool stops. The numeric value is the process exit code (documented in the man pages);
 // 0 is success, 130/143 are SIGINT/SIGTERM, 141 is SIGPIPE.
 enum class ErrorKind : int {
-  kUsage = 2,           // bad command line or option value
-  kCheckFailed = 3,     // a requested check failed: regression, verification mismatch
-  kInconclusive = 4,    // a check could not decide
-  kMalformed = 65,      // input malformed, truncated, hostile or over a limit
-  kMissing = 66,        // input missing, unreadable or not a regular file
-  kUnsupported = 69,    // a feature, format or architecture this build does not have
-  kInternal = 70,       // a bug in Lumen
-  kResource = 71,       // out of memory or another operating-system resource
-  kCannotCreate = 73,   // output cannot be created or would overwrite something
-  kIo = 74,             // read or write failed (disk full, file changed while in use)
-  kRetry = 75,          // try again later: lock held
-  kMismatch = 78,       // two inputs do not belong together (recipe and checkpoint, …)
+  kUsage = 2,          // bad command line or option value
+  kCheckFailed = 3,    // a requested check failed: regression, verification mismatch
+  kInconclusive = 4,   // a check could not decide
+  kMalformed = 65,     // input malformed, truncated, hostile or over a limit
+  kMissing = 66,       // input missing, unreadable or not a regular file
+  kUnsupported = 69,   // a feature, format or architecture this build does not have
+  kInternal = 70,      // a bug in Lumen
+  kResource = 71,      // out of memory or another operating-system resource
+  kCannotCreate = 73,  // output cannot be created or would overwrite something
+  kIo = 74,            // read or write failed (disk full, file changed while in use)
+  kRetry = 75,         // try again later: lock held
+  kMismatch = 78,      // two inputs do not belong together (recipe and checkpoint, …)
 };
 
 // An error with its context. `what()` is one line without a trailing newline:

@@ -7,7 +7,8 @@ namespace lumen {
 
 std::array<uint32_t, 4> Philox::block(uint64_t index) const {
   std::array<uint32_t, 4> c = {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
-                               static_cast<uint32_t>(stream_), static_cast<uint32_t>(stream_ >> 32)};
+                               static_cast<uint32_t>(stream_),
+                               static_cast<uint32_t>(stream_ >> 32)};
   uint32_t k0 = static_cast<uint32_t>(seed_), k1 = static_cast<uint32_t>(seed_ >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
@@ -31,7 +32,9 @@ uint64_t Philox::next_u64() {
   return low | (uint64_t{next_u32()} << 32);
 }
 
-double Philox::uniform() { return static_cast<double>(next_u64() >> 11) * 0x1p-53; }
+double Philox::uniform() {
+  return static_cast<double>(next_u64() >> 11) * 0x1p-53;
+}
 
 double Philox::normal() {
   if (has_spare_) {
@@ -50,7 +53,8 @@ uint64_t Philox::below(uint64_t bound) {
   for (;;) {
     const uint64_t x = next_u64();
     const auto product = static_cast<unsigned __int128>(x) * bound;
-    if (static_cast<uint64_t>(product) >= -bound % bound) return static_cast<uint64_t>(product >> 64);
+    if (static_cast<uint64_t>(product) >= -bound % bound)
+      return static_cast<uint64_t>(product >> 64);
   }
 }
 

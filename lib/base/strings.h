@@ -12,15 +12,19 @@
 namespace lumen {
 
 namespace internal {
-inline void append(std::string& out, std::string_view text) { out += text; }
-inline void append(std::string& out, char c) { out += c; }
+inline void append(std::string& out, std::string_view text) {
+  out += text;
+}
+inline void append(std::string& out, char c) {
+  out += c;
+}
 template <std::same_as<bool> T>  // a template, or string literals would convert to bool
 void append(std::string& out, T b) {
   out += b ? "true" : "false";
 }
 template <typename T>
-  requires(std::is_arithmetic_v<T> && !std::same_as<T, bool> && !std::same_as<T, char>)
-void append(std::string& out, T value) {
+requires(std::is_arithmetic_v<T> && !std::same_as<T, bool> &&
+         !std::same_as<T, char>) void append(std::string& out, T value) {
   char buffer[40];
   auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
   out.append(buffer, end);

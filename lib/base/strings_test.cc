@@ -54,7 +54,8 @@ TEST_CASE("nearest suggests typos and nothing else") {
 
 TEST_CASE("context is prefixed outermost last") {
   try {
-    with_context("file", [] { with_context("tensor", [] { fail(ErrorKind::kIo, "cut at ", 7); }); });
+    with_context("file",
+                 [] { with_context("tensor", [] { fail(ErrorKind::kIo, "cut at ", 7); }); });
     FAIL();
   } catch (const Error& error) {
     CHECK(std::string(error.what()) == "file: tensor: cut at 7");

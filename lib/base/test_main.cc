@@ -1,4 +1,5 @@
-// The main of every test program: runs Catch2 and closes with "room: N passed, N failed, N skipped".
+// The main of every test program: runs Catch2 and closes with "room: N passed, N failed, N
+// skipped".
 #define CATCH_CONFIG_RUNNER
 #include <unistd.h>
 
@@ -58,7 +59,9 @@ std::string shared_data(const std::string& relative) {
   return "";
 }
 
-void skip(const std::string& why) { tally.skipped[tally.current] = why; }
+void skip(const std::string& why) {
+  tally.skipped[tally.current] = why;
+}
 
 std::string temporary_directory() {
   static int number = 0;

@@ -28,6 +28,6 @@ std::string temporary_directory();
 }  // namespace lumen::testing
 
 // Declares `variable` as the path of a shared file, or leaves the test as skipped.
-#define LUMEN_SHARED_DATA(variable, relative)                          \
+#define LUMEN_SHARED_DATA(variable, relative)                           \
   const std::string variable = ::lumen::testing::shared_data(relative); \
   if (variable.empty()) return

@@ -156,10 +156,8 @@ TEST_CASE("large GGUF headers take linear time") {
   const double key_time = milliseconds([&] { parse(key_file); });
   INFO(str("40,000 tensors: ", fixed(tensor_time, 1), " ms, 40,000 keys: ", fixed(key_time, 1),
            " ms"));
-#ifdef __OPTIMIZE__
-  CHECK(tensor_time < 40);
-  CHECK(key_time < 20);
-#endif
+  if (kMeasured) CHECK(tensor_time < 40);
+  if (kMeasured) CHECK(key_time < 20);
 }
 
 TEST_CASE("huge counts are refused at once") {
@@ -171,7 +169,7 @@ TEST_CASE("huge counts are refused at once") {
       std::string hostile = file;
       std::memcpy(hostile.data() + place, &count, sizeof count);
       const double time = milliseconds([&] { CHECK(refusal(hostile) != "accepted"); });
-      CHECK(time < 10);
+      if (kMeasured) CHECK(time < 10);
     }
   }
 }
@@ -190,10 +188,10 @@ TEST_CASE("a large file is opened by its header") {
   std::ofstream(path, std::ios::binary) << header;
   REQUIRE(::truncate(path.c_str(), static_cast<int64_t>(header.size() + bytes)) == 0);
   const double time = milliseconds([&] { CHECK(read_gguf(path)->file_bytes > bytes); });
-  CHECK(time < 10);
+  if (kMeasured) CHECK(time < 10);
 }
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#ifdef __GLIBC__
 // Heap bytes that the parsed file keeps.
 size_t kept_bytes(const std::string& bytes) {
   const auto buffer = buffer_of(bytes);
@@ -209,11 +207,11 @@ TEST_CASE("metadata take at most four times the header, and a mebibyte") {
   for (int i = 0; i < 100'000; ++i) tensors.tensor(str(i), {1}, 0, 4);
   strings.strings("k", std::vector<std::string>(1'000'000));
   for (const std::string& file : {keys.finish(), strings.finish()}) {
-    CHECK(kept_bytes(file) <= 4 * file.size() + (1 << 20));
+    if (kMeasured) CHECK(kept_bytes(file) <= 4 * file.size() + (1 << 20));
   }
   const std::string file = tensors.finish();
   const size_t header = file.size() - 100'000 * 32;  // data of 4 bytes are 32 bytes apart
-  CHECK(kept_bytes(file) <= 4 * header + (1 << 20));
+  if (kMeasured) CHECK(kept_bytes(file) <= 4 * header + (1 << 20));
 }
 #endif
 

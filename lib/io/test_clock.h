@@ -7,6 +7,19 @@
 
 namespace lumen::io {
 
+// Whether figures mean anything: false in unoptimised builds and under sanitizers.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LUMEN_IO_SANITIZED
+#endif
+#endif
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(LUMEN_IO_SANITIZED)
+inline constexpr bool kMeasured = true;
+#else
+inline constexpr bool kMeasured = false;
+#endif
+
 // Processor time of this thread: unlike the clock on the wall, not disturbed by other processes.
 inline double thread_milliseconds() {
   timespec now;

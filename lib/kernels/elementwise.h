@@ -11,8 +11,9 @@ namespace lumen::kernels {
 // function's constants, null where it has none. Functions are noexcept and single-threaded.
 using BlockFn = void (*)(const float* const* in, float* out, int64_t n, const float* params);
 
-// Special values follow IEEE 754 and C's <math.h> unless stated. + − × ÷ sqrt are correctly rounded,
-// the others within 4 ulp (gelu_tanh: for x > −0.75, beyond that its argument's rounding counts).
+// Special values follow IEEE 754 and C's <math.h> unless stated. + − × ÷ sqrt are correctly
+// rounded, the others within 4 ulp (gelu_tanh: for x > −0.75, beyond that its argument's rounding
+// counts).
 namespace block {
 void add(const float* const* in, float* out, int64_t n, const float* params);
 void sub(const float* const* in, float* out, int64_t n, const float* params);

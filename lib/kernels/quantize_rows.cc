@@ -38,9 +38,12 @@ HWY_INLINE BlockScale scale_of_block(const float* x) {
   return {max_abs / 127.0f + poison, 127.0f / max_abs};
 }
 
+// Clamped, because the codes of a NaN would overflow their sum; its scale is NaN in any case.
 HWY_INLINE hn::VFromD<Ints> round_codes(const float* x, float inverse) {
   const Floats d;
-  return hn::NearestInt(hn::Mul(hn::LoadU(d, x), hn::Set(d, inverse)));
+  const Ints di;
+  const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, x), hn::Set(d, inverse)));
+  return hn::Max(hn::Min(q, hn::Set(di, 127)), hn::Set(di, -127));
 }
 
 void quantize_row_kernel(const float* x, int64_t row, const QuantizedRows& to) {

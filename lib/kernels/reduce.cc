@@ -97,6 +97,10 @@ HWY_INLINE FloatVec reduce_rows(const float* x, int64_t rows, int64_t stride, co
 // span by row span, so that the pages and cache lines of a span serve all columns.
 template <class Op>
 void reduce_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  if (rows == 0) {  // x may be null
+    std::fill_n(y, columns, Op::kStart);
+    return;
+  }
   const Float d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   if (rows > kRowSpan) {

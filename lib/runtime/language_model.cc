@@ -72,7 +72,8 @@ uint64_t available_memory() {
 // Looks at every number that can spoil a result: all elements of float tensors, all block scales
 // of quantised ones.
 void require_finite(const std::map<std::string, Array>& tensors, ThreadPool& pool) {
-  for (const auto& [name, array] : tensors) {
+  for (const auto& entry : tensors) {
+    const Array& array = entry.second;
     if (!is_float(array.dtype()) && !is_quantized(array.dtype())) continue;
     const int64_t rows = array.shape().rank() > 1 ? array.elements() / array.shape()[-1] : 1;
     const int64_t columns = rows > 0 ? array.elements() / rows : 0;
@@ -85,7 +86,7 @@ void require_finite(const std::map<std::string, Array>& tensors, ThreadPool& poo
       }
     });
     if (bad >= 0) {
-      fail(ErrorKind::kMalformed, "tensor ", quoted(name), " has a NaN or infinite ",
+      fail(ErrorKind::kMalformed, "tensor ", quoted(entry.first), " has a NaN or infinite ",
            is_quantized(array.dtype()) ? "scale" : "value", " in row ", bad.load(),
            "; the file is damaged (--allow-nonfinite opens it all the same)");
     }
@@ -176,7 +177,8 @@ void Decoder::allocate_cache(const LoadOptions& options) {
   }
   const nn::KvCacheShape shape = model_->cache_shape(1, context);
   memory_.kv_bytes = nn::KvCache::bytes(shape, options.kv_type);
-  if (const uint64_t available = available_memory(); memory_.kv_bytes > available) {
+  const uint64_t available = options.memory_limit ? options.memory_limit : available_memory();
+  if (memory_.kv_bytes > available) {
     fail(ErrorKind::kResource, "the KV cache for ", context, " positions needs ",
          human_bytes(memory_.kv_bytes), ", available are ", human_bytes(available),
          "; use a smaller --ctx or --kv q8_0");

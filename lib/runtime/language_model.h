@@ -21,6 +21,7 @@ struct LoadOptions {
   std::vector<std::string>
       overrides;                 // "key=value" replacing config values, checked against tensors
   bool allow_nonfinite = false;  // accept NaN or infinite weights
+  uint64_t memory_limit = 0;     // most bytes for the KV cache; 0: what the system has left
 };
 
 // What loading needs and found, for --stats and error messages.

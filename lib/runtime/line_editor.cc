@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cwchar>
 #include <deque>
 
 #include "lib/base/error.h"
@@ -79,9 +80,10 @@ struct LineEditor::State {
     // While a line is edited, Ctrl-C and Ctrl-Z are keys, not signals, and Return is not a newline,
     // so that pasted text arrives as it was sent.
     ::el_set(edit, EL_SETTY, "-d", "-isig", "-icrnl", "-inlcr", nullptr);
-    ::el_set(edit, EL_ADDFN, "lumen-interrupt", "discard the line", &State::on_interrupt);
-    ::el_set(edit, EL_ADDFN, "lumen-suspend", "stop the process", &State::on_suspend);
-    ::el_set(edit, EL_ADDFN, "lumen-paste", "insert pasted text", &State::on_paste);
+    // The wide form: the narrow one copies the names and never frees them.
+    ::el_wset(edit, EL_ADDFN, L"lumen-interrupt", L"discard the line", &State::on_interrupt);
+    ::el_wset(edit, EL_ADDFN, L"lumen-suspend", L"stop the process", &State::on_suspend);
+    ::el_wset(edit, EL_ADDFN, L"lumen-paste", L"insert pasted text", &State::on_paste);
     for (const auto& [key, command] : kKeys) ::el_set(edit, EL_BIND, key, command, nullptr);
   }
 
@@ -139,21 +141,21 @@ struct LineEditor::State {
 
   static char* show_prompt(EditLine* edit) { return of(edit).prompt.data(); }
 
-  static unsigned char on_interrupt(EditLine* edit, int) {
+  static unsigned char on_interrupt(EditLine* edit, wint_t) {
     State& state = of(edit);
     state.interrupted = true;
     state.typed = state.line_so_far();
     return CC_EOF;
   }
 
-  static unsigned char on_suspend(EditLine* edit, int) {
+  static unsigned char on_suspend(EditLine* edit, wint_t) {
     ::el_set(edit, EL_PREP_TERM, 0);
     ::raise(SIGTSTP);
     ::el_set(edit, EL_PREP_TERM, 1);
     return CC_REDISPLAY;
   }
 
-  static unsigned char on_paste(EditLine* edit, int) {
+  static unsigned char on_paste(EditLine* edit, wint_t) {
     State& state = of(edit);
     std::string pasted;
     while (!pasted.ends_with(kPasteEnd)) {

@@ -71,6 +71,8 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
   line.add(list_field("set", "KEY=VALUE", "override a config value, e.g. rope_theta (repeatable)",
                       options.overrides));
+  line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
+                        options.allow_nonfinite));
 
   line.group("Output");
   line.add_json("print one JSON object with text, tokens and timings", options.json);

@@ -24,6 +24,7 @@ struct RunOptions {
   std::optional<int64_t> context, threads;
   std::string kv = "f16";
   std::vector<std::string> overrides;
+  bool allow_nonfinite = false;
 
   bool json = false, stats = false, show_prompt = false, no_history = false;
   std::optional<std::string> logits;

@@ -85,10 +85,11 @@ class Sampler {
 
   SamplingSettings settings_;
   Philox random_;
-  std::vector<Candidate> candidates_;
-  std::vector<double> weights_;
-  size_t sorted_ = 0;            // candidates_[0, sorted_) are in order and before all others
-  std::vector<int32_t> window_;  // the last tokens of the text, a ring
+  std::vector<float> penalised_;       // a copy of the logits, if there is a penalty
+  std::vector<Candidate> candidates_;  // what the steps so far left
+  size_t sorted_ = 0;                  // candidates_[0, sorted_) are in order, before all others
+  std::vector<double> weights_;        // of the candidates
+  std::vector<int32_t> window_;        // the last tokens of the text, a ring
   size_t accepted_ = 0;
 };
 

@@ -17,6 +17,7 @@ Session load_session(const RunOptions& options) {
   load.kv_type = kv_type(options.kv);
   load.threads = static_cast<int>(options.threads.value_or(0));
   load.overrides = options.overrides;
+  load.allow_nonfinite = options.allow_nonfinite;
   auto model = LanguageModel::load(files, load);
   format.check_vocabulary(model->vocab(), files.format == io::ModelFormat::kLlama2c);
 

@@ -45,6 +45,8 @@ Buffer allocate(size_t bytes) {
   return buffer;
 }
 
-MemoryStats memory_stats() { return {live.load(), peak.load(), count.load()}; }
+MemoryStats memory_stats() {
+  return {live.load(), peak.load(), count.load()};
+}
 
 }  // namespace lumen

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 #include "lib/base/check.h"
@@ -19,21 +20,24 @@ struct bf16 {
 
 // Element types. Quantised types pack blocks of 32 or 256 consecutive elements of a row (the
 // formats of ggml; see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+// clang-format off
 enum class DType : uint8_t {
   kF32, kF64, kF16, kBF16, kI8, kU8, kI32, kI64, kBool,
   kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1,
   kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
 };
+// clang-format on
 
 struct DTypeInfo {
-  std::string_view name;   // as printed and as recipes spell it
-  int block_elements;      // elements per block; 1 for plain types
-  int block_bytes;         // bytes per block
-  bool is_float;           // f16, bf16, f32, f64
+  std::string_view name;         // as printed and as recipes spell it
+  int block_elements;            // elements per block; 1 for plain types
+  int block_bytes;               // bytes per block
+  bool is_float;                 // f16, bf16, f32, f64
   std::string_view safetensors;  // name in safetensors files, "" if it has none
-  int ggml_type;           // number in GGUF files, −1 if it has none
+  int ggml_type;                 // number in GGUF files, −1 if it has none
 };
 
+// clang-format off
 inline constexpr DTypeInfo kDTypes[] = {
     {"f32", 1, 4, true, "F32", 0},       {"f64", 1, 8, true, "F64", 28},
     {"f16", 1, 2, true, "F16", 1},       {"bf16", 1, 2, true, "BF16", 30},
@@ -46,12 +50,21 @@ inline constexpr DTypeInfo kDTypes[] = {
     {"q4_k", 256, 144, false, "", 12},   {"q5_k", 256, 176, false, "", 13},
     {"q6_k", 256, 210, false, "", 14},
 };
+// clang-format on
 inline constexpr int kDTypeCount = static_cast<int>(std::size(kDTypes));
 
-constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<int>(dtype)]; }
-constexpr std::string_view name(DType dtype) { return info(dtype).name; }
-constexpr bool is_float(DType dtype) { return info(dtype).is_float; }
-constexpr bool is_quantized(DType dtype) { return info(dtype).block_elements > 1; }
+constexpr const DTypeInfo& info(DType dtype) {
+  return kDTypes[static_cast<int>(dtype)];
+}
+constexpr std::string_view name(DType dtype) {
+  return info(dtype).name;
+}
+constexpr bool is_float(DType dtype) {
+  return info(dtype).is_float;
+}
+constexpr bool is_quantized(DType dtype) {
+  return info(dtype).block_elements > 1;
+}
 
 // Bytes of a row of `elements`, which must be a multiple of the block size.
 constexpr int64_t row_bytes(DType dtype, int64_t elements) {
@@ -59,6 +72,7 @@ constexpr int64_t row_bytes(DType dtype, int64_t elements) {
 }
 
 // The DType of a C++ type.
+// clang-format off
 template <typename T>
 struct DTypeOf;
 template <> struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
@@ -70,9 +84,12 @@ template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::kU8;
 template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::kI32; };
 template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::kI64; };
 template <> struct DTypeOf<bool> { static constexpr DType value = DType::kBool; };
+// clang-format on
 
 // Scalar conversions; round to nearest even, NaN stays NaN. Kernels have the vector versions.
-inline float to_float(bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+inline float to_float(bf16 x) {
+  return std::bit_cast<float>(uint32_t{x.bits} << 16);
+}
 float to_float(f16 x);
 f16 to_f16(float x);
 bf16 to_bf16(float x);

@@ -34,6 +34,8 @@ class AddedTokens {
   AddedTokens() = default;
   // `normalizer` (may be null) is applied to the content of the normalized ones.
   AddedTokens(std::vector<AddedToken> tokens, const Normalizer* normalizer);
+  AddedTokens(AddedTokens&&) = default;
+  AddedTokens& operator=(AddedTokens&&) = default;
 
   // Calls found(fragment) for the parts of `text`, split at the tokens that are looked for in raw
   // or in normalized text. The longest of the leftmost matches counts; special tokens are skipped

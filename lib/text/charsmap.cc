@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/text/regex.h"
+#include "lib/text/utf8.h"
 
 namespace lumen::text {
 namespace {
@@ -11,6 +12,9 @@ namespace {
 // Units of the double array (darts-clone): a label in bits 0-7, bit 8 "has a leaf", and an offset
 // to the children in bits 10-30, times 256 if bit 9 is set. Leaves have bit 31 and the value below.
 constexpr uint32_t kLeaf = 1u << 31;
+
+// The longest of Unicode's own has 33 bytes.
+constexpr size_t kMaxReplacementBytes = 256;
 
 bool has_leaf(uint32_t unit) {
   return (unit >> 8 & 1) != 0;
@@ -42,6 +46,14 @@ Charsmap::Charsmap(std::string_view blob) {
   replacements_ = blob.substr(trie_bytes);
   if (replacements_.empty() || replacements_.back() != '\0') {
     fail(ErrorKind::kMalformed, "the replacements of the character map do not end in a zero byte");
+  }
+  for (size_t begin = 0; begin < replacements_.size();) {
+    const size_t end = replacements_.find('\0', begin);
+    if (end - begin > kMaxReplacementBytes) {
+      fail(ErrorKind::kMalformed, "a replacement of the character map has ", end - begin,
+           " bytes, the limit is ", kMaxReplacementBytes);
+    }
+    begin = end + 1;
   }
   for (size_t i = 0; i < units_.size(); ++i) {
     if ((units_[i] & kLeaf) != 0) continue;
@@ -85,6 +97,7 @@ std::string normalize_by_grapheme(const Charsmap& map, std::string_view text) {
     }
   };
   RegexMatcher(kGrapheme).find_all(text, [&](size_t begin, size_t end) {
+    check_normalized_size(out.size());
     const std::string_view cluster = text.substr(begin, end - begin);
     const Charsmap::Match match = cluster.size() < 6 ? map.shortest(cluster) : Charsmap::Match();
     if (match.length > 0) {

@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/text/unicode.h"
+#include "lib/text/utf8.h"
 
 namespace lumen::text {
 namespace {
@@ -49,7 +50,7 @@ Words split_bert_words(std::string_view text, std::string_view mark) {
     const uint32_t c = decomposition_base(next_code_point(text, pos));
     if (is_whitespace(c)) {
       open = false;
-    } else if (c == 0 || c == 0xFFFD || is_control(c)) {
+    } else if (c == 0 || c == 0xFFFD || is_control(c) || is_mark(c)) {
       continue;
     } else if (stands_alone(c)) {
       open = false;
@@ -91,6 +92,7 @@ std::string GgufNormalizer::normalize(std::string_view text) const {
       next_code_point(text, pos);
       replacement = text.substr(begin, pos - begin);
     }
+    check_normalized_size(out.size());
     for (const char c : replacement) {
       if (c != ' ') {
         if (!in_word && ((prefix_ && !prefixed) || merge_spaces_)) {

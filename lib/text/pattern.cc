@@ -3,14 +3,9 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/text/utf8.h"
 
 namespace lumen::text {
-namespace {
-
-constexpr size_t kMaxReplacedBytes = size_t{1} << 30;
-
-}  // namespace
-
 Pattern Pattern::literal(std::string text) {
   Pattern pattern;
   pattern.literal_ = std::move(text);
@@ -31,10 +26,7 @@ std::string Pattern::replace_all(std::string_view text, std::string_view content
     out.append(text, copied, begin - copied);
     out += content;
     copied = end;
-    if (out.size() > kMaxReplacedBytes) {
-      fail(ErrorKind::kResource, "replacing makes the text longer than ",
-           human_bytes(kMaxReplacedBytes));
-    }
+    check_normalized_size(out.size());
   });
   out.append(text, copied);
   return out;

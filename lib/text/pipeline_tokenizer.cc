@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/text/stage_decoder.h"
+#include "lib/text/utf8.h"
 
 namespace lumen::text {
 
@@ -31,6 +32,7 @@ std::vector<int32_t> PipelineTokenizer::encode(std::string_view text,
     if (raw.id >= 0) return ids.push_back(raw.id);
     std::string normal(text.substr(raw.begin, raw.end - raw.begin));
     if (pipeline_.normalizer) pipeline_.normalizer->apply(normal);
+    check_normalized_size(normal.size());
     pipeline_.added.split(normal, true, parse_special, [&](const Fragment& part) {
       if (part.id >= 0) return ids.push_back(part.id);
       encode_words(normal.substr(part.begin, part.end - part.begin),

@@ -1,6 +1,8 @@
 // From Oniguruma's syntax (https://github.com/kkos/oniguruma/blob/master/doc/RE) to PCRE2's.
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include <array>
-#include <cctype>
 #include <utility>
 #include <vector>
 
@@ -11,7 +13,10 @@ namespace lumen::text {
 namespace {
 
 constexpr std::string_view kSpace = "\\p{White_Space}";
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// The superscripts and fractions of Latin-1 are word characters to Oniguruma.
+constexpr std::string_view kWord =
+    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
+constexpr std::string_view kPunctuation = "\\p{P}$+<=>^`|~";
 constexpr std::string_view kHex = "0-9a-fA-F";
 constexpr int kMaxSetDepth = 8;
 
@@ -38,6 +43,16 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kCategor
     {"control", "Cc"},
     {"other", "C"},
 }};
+
+bool is_script(std::string_view name) {
+  const std::string pattern = str("\\p{sc:", name, "}");
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                   PCRE2_UTF, &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
 
 class Translator {
  public:
@@ -140,7 +155,8 @@ class Translator {
     for (const auto& [long_name, short_name] : kCategories) {
       if (lower == long_name) name = short_name;
     }
-    out += str(name, '}');
+    // By itself a script's name would stand for the characters that are also used with it.
+    out += str(is_script(name) ? "sc:" : "", name, '}');
     pos_ = end + 1;
   }
 
@@ -168,7 +184,8 @@ class Translator {
       } else if (in_.substr(pos_, 2) == "[:") {
         const size_t end = in_.find(":]", pos_);
         if (end == std::string_view::npos) malformed("[: is not closed");
-        items += in_.substr(pos_, end + 2 - pos_);
+        const std::string_view posix = in_.substr(pos_, end + 2 - pos_);
+        items += posix == "[:punct:]" ? kPunctuation : posix;
         pos_ = end + 2;
       } else if (c == '[') {
         const std::string inner = set(depth + 1);

@@ -2,6 +2,7 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "lib/base/error.h"
@@ -150,7 +151,12 @@ class SentencepieceTokenizer : public Tokenizer {
     std::vector<int32_t> ids;
     if (options.add_special && add_bos_) ids.push_back(*special_.bos);
     const auto encode_part = [&](std::string_view part) {
-      const std::vector<int> part_ids = processor_.EncodeAsIds({part.data(), part.size()});
+      std::vector<int> part_ids;
+      const auto status = processor_.Encode({part.data(), part.size()}, &part_ids);
+      if (!status.ok()) {
+        fail(ErrorKind::kMalformed,
+             "sentencepiece cannot encode the text: ", quoted(status.ToString(), 200));
+      }
       ids.insert(ids.end(), part_ids.begin(), part_ids.end());
     };
     if (options.parse_special.value_or(parses_special_)) {
@@ -231,9 +237,12 @@ class SentencepieceTokenizer : public Tokenizer {
   // Control pieces, and what a Hugging Face directory adds to the vocabulary.
   void collect_added_tokens(const TokenizerConfig* config) {
     std::vector<AddedToken> tokens;
+    std::unordered_set<std::string> listed;
     for (int32_t id = 0; id < vocabulary_.size(); ++id) {
       if (types_[static_cast<size_t>(id)] == PieceType::kControl) {
-        tokens.push_back({std::string(vocabulary_.text(id)), id, true, false, false, false, false});
+        const std::string text(vocabulary_.text(id));
+        listed.insert(text);
+        tokens.push_back({text, id, true, false, false, false, false});
       }
     }
     if (config != nullptr) {
@@ -241,10 +250,7 @@ class SentencepieceTokenizer : public Tokenizer {
         token.normalized = false;
         const int32_t known = vocabulary_.find(token.content);
         if (known >= 0) token.id = known;
-        const bool listed = std::any_of(tokens.begin(), tokens.end(), [&](const AddedToken& t) {
-          return t.content == token.content;
-        });
-        if (!listed) tokens.push_back(std::move(token));
+        if (listed.insert(token.content).second) tokens.push_back(std::move(token));
       }
     }
     added_ = AddedTokens(std::move(tokens), nullptr);

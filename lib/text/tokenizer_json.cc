@@ -333,7 +333,7 @@ std::vector<AddedToken> configured_added_tokens(const TokenizerConfig& config) {
              quoted(key), ", expected a token id");
       }
       AddedToken token = with_context(str("tokenizer_config.json: added token ", id),
-                                      [&] { return parse_added_token(json); });
+                                      [&, &json = json] { return parse_added_token(json); });
       token.id = static_cast<int32_t>(id);
       tokens.push_back(std::move(token));
     }

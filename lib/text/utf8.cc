@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "lib/base/error.h"
+
 namespace lumen::text {
 namespace {
 
@@ -38,6 +40,13 @@ bool can_grow(std::string_view bytes, Extent extent) {
 }
 
 }  // namespace
+
+void check_normalized_size(size_t bytes) {
+  constexpr size_t kMaxBytes = size_t{1} << 30;
+  if (bytes > kMaxBytes) {
+    fail(ErrorKind::kResource, "normalizing makes the text longer than ", human_bytes(kMaxBytes));
+  }
+}
 
 size_t append_valid_utf8(std::string& out, std::string_view bytes, bool at_end) {
   size_t pos = 0;

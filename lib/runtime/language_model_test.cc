@@ -1,0 +1,140 @@
+#include "lib/runtime/language_model.h"
+
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+
+using namespace lumen;
+using runtime::LanguageModel;
+using runtime::LoadOptions;
+
+namespace {
+
+io::ModelFiles builtin() {
+  return io::open_model(testing::source_path("testdata/builtin/lumen-tiny.gguf"));
+}
+
+std::vector<int32_t> prompt(int64_t tokens, int64_t vocab) {
+  std::vector<int32_t> ids(tokens);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((i * 37 + 11) % vocab);
+  return ids;
+}
+
+std::string error_of(const io::ModelFiles& files, const LoadOptions& options, ErrorKind kind) {
+  try {
+    LanguageModel::load(files, options);
+  } catch (const Error& error) {
+    CHECK(error.kind() == kind);
+    return error.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("one token at a time, chunks and one pass give the same logits") {
+  LoadOptions options;
+  options.kv_type = DType::kF32;
+  const auto model = LanguageModel::load(builtin(), options);
+  const std::vector<int32_t> ids = prompt(20, model->vocab());
+  const Array all = model->logits(ids);
+  const auto want = all.as<float>().subspan(19 * model->vocab(), model->vocab());
+  auto check = [&](std::span<const float> got) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      difference += std::pow(got[i] - want[i], 2);
+      norm += std::pow(want[i], 2);
+    }
+    // Rounding activations to int8 turns a last-bit difference into a step of one now and then.
+    CHECK(std::sqrt(difference / norm) < 1e-2);
+  };
+  model->rewind(0);
+  check(model->feed(ids));
+  CHECK(model->position() == 20);
+  model->rewind(7);
+  for (size_t i = 7; i < 19; ++i) model->feed(std::span(ids).subspan(i, 1));
+  check(model->feed(std::span(ids).subspan(19, 1)));
+}
+
+TEST_CASE("logits do not depend on the number of threads") {
+  std::vector<std::vector<float>> results;
+  for (int threads : {1, 2, 3}) {
+    LoadOptions options;
+    options.threads = threads;
+    const auto model = LanguageModel::load(builtin(), options);
+    const std::vector<int32_t> ids = prompt(33, model->vocab());
+    model->feed(std::span(ids).first(32));
+    const auto logits = model->feed(std::span(ids).subspan(32, 1));
+    results.emplace_back(logits.begin(), logits.end());
+  }
+  CHECK(results[0] == results[1]);
+  CHECK(results[0] == results[2]);
+}
+
+TEST_CASE("a stop flag ends a long prompt between chunks") {
+  LoadOptions options;
+  options.overrides = {"max_position_embeddings=4096"};
+  options.context = 2000;
+  const auto model = LanguageModel::load(builtin(), options);
+  const volatile bool stop = true;
+  CHECK(model->feed(prompt(1500, model->vocab()), &stop).empty());
+  CHECK(model->position() > 0);
+  CHECK(model->position() < 1500);
+}
+
+TEST_CASE("overrides are checked against the config and the tensors") {
+  const io::ModelFiles files = builtin();
+  LoadOptions options;
+  options.overrides = {"rope_theta=5000"};
+  CHECK_NOTHROW(LanguageModel::load(files, options));
+  options.overrides = {"rope_teta=5000"};
+  CHECK(contains(error_of(files, options, ErrorKind::kUsage), "did you mean rope_theta?"));
+  options.overrides = {"rope_theta"};
+  CHECK(contains(error_of(files, options, ErrorKind::kUsage), "expected key=value"));
+  options.overrides = {"hidden_size=1000"};
+  const std::string message = error_of(files, options, ErrorKind::kMalformed);
+  CHECK(contains(message, "lumen-tiny.gguf"));
+  CHECK(contains(message, "expected ["));
+  options.overrides = {"hidden_size=big"};
+  CHECK(contains(error_of(files, options, ErrorKind::kMalformed), "hidden_size"));
+}
+
+TEST_CASE("a context beyond the model is refused with the numbers") {
+  LoadOptions options;
+  options.context = 1 << 20;
+  CHECK(contains(error_of(builtin(), options, ErrorKind::kUsage), "--ctx 1048576 is more than"));
+}
+
+TEST_CASE("a KV cache beyond the memory there is is refused before it is allocated") {
+  const io::ModelFiles files = builtin();
+  LoadOptions options;
+  options.overrides = {"max_position_embeddings=16777216"};
+  options.context = 1 << 24;
+  options.memory_limit = 1 << 20;
+  const std::string message = error_of(files, options, ErrorKind::kResource);
+  CHECK(contains(message, "available are 1.0 MiB; use a smaller --ctx"));
+}
+
+TEST_CASE("what does not belong to the architecture, or is damaged, is refused before inference") {
+  io::ModelFiles files = builtin();
+  files.tensors["model.layers.0.surprise.weight"] = Array::zeros(DType::kF32, {4});
+  CHECK(contains(error_of(files, {}, ErrorKind::kUnsupported), "surprise"));
+
+  files = builtin();
+  files.tensors.erase("model.norm.weight");
+  CHECK(contains(error_of(files, {}, ErrorKind::kMalformed), "'model.norm.weight' is missing"));
+
+  files = builtin();
+  Array norm = Array::zeros(DType::kF32, files.tensors.at("model.norm.weight").shape());
+  norm.as_mutable<float>()[3] = NAN;
+  files.tensors["model.norm.weight"] = norm;
+  CHECK(contains(error_of(files, {}, ErrorKind::kMalformed), "NaN or infinite value"));
+  LoadOptions options;
+  options.allow_nonfinite = true;
+  CHECK_NOTHROW(LanguageModel::load(files, options));
+}

@@ -1,0 +1,76 @@
+#include "lib/text/regex.h"
+
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+
+namespace lumen::text {
+namespace {
+
+std::vector<std::string> matches(std::string_view pattern, std::string_view text) {
+  const Regex regex(pattern);
+  std::vector<std::string> found;
+  RegexMatcher(regex).find_all(
+      text, [&](size_t begin, size_t end) { found.emplace_back(text.substr(begin, end - begin)); });
+  return found;
+}
+
+using Texts = std::vector<std::string>;
+
+ErrorKind refusal(std::string_view pattern) {
+  try {
+    Regex{pattern};
+  } catch (const Error& error) {
+    return error.kind();
+  }
+  return ErrorKind::kInternal;
+}
+
+}  // namespace
+
+TEST_CASE("Patterns mean what they mean to Oniguruma", "[regex]") {
+  CHECK(matches("\\s+", "a\u0085b\u180Ec \n") == Texts{"\u0085", " \n"});
+  CHECK(matches("\\w+", "n\u0303o_1-\u24B6") == Texts{"n\u0303o_1", "\u24B6"});
+  CHECK(matches("\\p{Han}+", "漢、字") == Texts{"漢", "字"});
+  CHECK(matches("[[:punct:]]+", "a$.b") == Texts{"$."});
+  CHECK(matches("\\w+", "x\u00B2-\u2460") == Texts{"x\u00B2"});
+  CHECK(matches("\\h+", "xyz09af") == Texts{"09af"});
+  CHECK(matches("[\\p{L}&&[^\\p{Han}]]+", "ab漢字c") == Texts{"ab", "c"});
+  CHECK(matches("[^\\p{L}&&[a-z]]", "a1") == Texts{"1"});
+  CHECK(matches("[a-c[x-z1]]+", "ab1q") == Texts{"ab1"});
+  CHECK(matches("\\p{Letter}+", "ab1") == Texts{"ab"});
+  CHECK(matches("(?i:'s|'t)", "'S'\u017F") == Texts{"'S", "'\u017F"});
+  CHECK(matches("^.", "ab\ncd") == Texts{"a", "c"});
+  CHECK(matches("(?m:.+)", "a\nb") == Texts{"a\nb"});
+  CHECK(matches("\\bb", "b ab b") == Texts{"b", "b"});
+  CHECK(matches("\\u00e9", "caf\u00e9") == Texts{"\u00e9"});
+}
+
+TEST_CASE("Empty matches split but never touch the match before", "[regex]") {
+  CHECK(matches("x*", "axxb") == Texts{"", "xx", ""});
+  CHECK(matches("(?=[A-Z])", "aBC") == Texts{"", ""});
+}
+
+TEST_CASE("What cannot be translated is refused", "[regex]") {
+  CHECK(refusal("[\\W]") == ErrorKind::kUnsupported);
+  CHECK(refusal("(a") == ErrorKind::kUnsupported);
+  CHECK(refusal("[a") == ErrorKind::kMalformed);
+  CHECK(refusal("a\\") == ErrorKind::kMalformed);
+  CHECK(refusal("\xFF") == ErrorKind::kMalformed);
+  CHECK(refusal(std::string(100'000, 'a')) == ErrorKind::kMalformed);
+  CHECK(refusal(std::string(1000, '[')) == ErrorKind::kMalformed);
+  CHECK(refusal(std::string(1000, '(')) == ErrorKind::kUnsupported);
+}
+
+TEST_CASE("Patterns that explode are stopped", "[regex]") {
+  const std::string text(200, 'a');
+  try {
+    matches("(?:a|aa)+[b-c]", text);
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kResource);
+  }
+}
+
+}  // namespace lumen::text

@@ -1,0 +1,56 @@
+#include "lib/text/unicode.h"
+
+#include "lib/base/testing.h"
+#include "lib/text/utf8.h"
+
+namespace lumen::text {
+
+TEST_CASE("Text is normalized as UAX #15 says", "[unicode]") {
+  CHECK(normalize("e\u0301", Form::kNfc) == "\u00E9");
+  CHECK(normalize("\u00E9", Form::kNfd) == "e\u0301");
+  CHECK(normalize("\uAC01", Form::kNfd) == "\u1100\u1161\u11A8");
+  CHECK(normalize("\u1100\u1161\u11A8", Form::kNfc) == "\uAC01");
+  CHECK(normalize("\uFB01\u00BD\u3000", Form::kNfkc) == "fi1\u20442 ");
+  CHECK(normalize("\uFB01", Form::kNfd) == "\uFB01");
+  // Marks are ordered by class, and a blocked mark does not compose.
+  CHECK(normalize("a\u0301\u0323", Form::kNfd) == "a\u0323\u0301");
+  CHECK(normalize("a\u0301\u0323", Form::kNfc) == "\u1EA1\u0301");
+  CHECK(normalize("a\u0302\u0301", Form::kNfc) == "\u1EA5");
+  // Excluded from composition.
+  CHECK(normalize("\u0958", Form::kNfc) == "\u0915\u093C");
+  CHECK(normalize("plain ASCII", Form::kNfkd) == "plain ASCII");
+  CHECK(normalize("", Form::kNfc) == "");
+}
+
+TEST_CASE("Characters have their properties", "[unicode]") {
+  CHECK(category('a') == Category::kLl);
+  CHECK(category(0x10FFFF) == Category::kCn);
+  CHECK(category(0xFFFFFFFF) == Category::kCn);
+  CHECK(is_whitespace(0x85));
+  CHECK(is_whitespace(0x3000));
+  CHECK_FALSE(is_whitespace(0x180E));
+  CHECK_FALSE(is_whitespace(0x200B));
+  CHECK(is_punctuation('$'));
+  CHECK_FALSE(is_punctuation(0x20AC));
+  CHECK(is_number(0xBD));
+  CHECK(is_word('_'));
+  CHECK(is_word(0x24B6));
+  CHECK_FALSE(is_word('-'));
+  std::string lower;
+  for (const uint32_t c : {0x130u, 0x3A3u, 0x41u, 0x1E9Eu}) append_lower(lower, c);
+  CHECK(lower == "i\u0307\u03C3a\u00DF");
+}
+
+TEST_CASE("Bytes become characters as they arrive", "[unicode]") {
+  std::string out;
+  CHECK(append_valid_utf8(out, "a\xE2\x96", false) == 1);
+  CHECK(out == "a");
+  CHECK(append_valid_utf8(out, "\xE2\x96", true) == 2);
+  CHECK(out == "a\uFFFD");
+  out.clear();
+  // One replacement for each maximal part, none for what may still come.
+  CHECK(append_valid_utf8(out, "\xF0\x9F\x98\xE2\x82\xAC\xED\xA0\x80\xFF\xC3", false) == 10);
+  CHECK(out == "\uFFFD\u20AC\uFFFD\uFFFD\uFFFD\uFFFD");
+}
+
+}  // namespace lumen::text
