@@ -232,6 +232,7 @@ TEST_CASE("hostile templates are refused within the limits", "[chat_template]") 
        "{% endfor %}{{ ns.x }}",
        "nested"},
       {"{{ ('[' * 100000)|from_json }}", "nested"},
+      {"{{ dict(**dict.fromkeys(range(99999)|map('string'))) }}", "steps"},
       {std::string((1 << 20) + 1, ' '), "bytes"},
   };
   for (const auto& [source, reason] : cases) {

@@ -237,6 +237,7 @@ Arguments Interpreter::arguments(const CallArguments& expressions, const Ref<Sco
   Arguments out;
   out.positional = values(expressions.positional, scope);
   const auto add_named = [&](const std::string& name, Value value) {
+    heap_.step(out.named.size() / 8);
     for (const auto& [known, old] : out.named) {
       if (known == name) refuse("got multiple values for keyword argument ", lumen::quoted(name));
     }

@@ -114,7 +114,7 @@ void append_repr(TextBuilder& out, const Value& value, int depth) {
     case Kind::kString: {
       const bool markup = value.string().markup();
       if (markup) out.append("Markup(");
-      out.append(quoted_as_python(value.view()));
+      append_quoted(out, value.view());
       if (markup) out.append(")");
       return;
     }

@@ -278,32 +278,32 @@ std::string swap_case(std::string_view text) {
   return out;
 }
 
-std::string quoted_as_python(std::string_view text) {
+void append_quoted(TextBuilder& out, std::string_view text) {
   const bool single = text.find('\'') != std::string_view::npos;
   const char quote = single && text.find('"') == std::string_view::npos ? '"' : '\'';
   constexpr char kHex[] = "0123456789abcdef";
-  std::string out(1, quote);
+  out.append(quote);
   for (size_t pos = 0; pos < text.size();) {
+    const size_t begin = pos;
     const uint32_t c = next_code_point(text, pos);
     if (c == static_cast<unsigned char>(quote) || c == '\\') {
-      out += '\\';
-      out += static_cast<char>(c);
+      out.append('\\');
+      out.append(static_cast<char>(c));
     } else if (c == '\n') {
-      out += "\\n";
+      out.append("\\n");
     } else if (c == '\r') {
-      out += "\\r";
+      out.append("\\r");
     } else if (c == '\t') {
-      out += "\\t";
+      out.append("\\t");
     } else if (is_printable(c)) {
-      append_utf8(out, c);
+      out.append(text.substr(begin, pos - begin));
     } else {
       const int digits = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
-      out += digits == 2 ? "\\x" : digits == 4 ? "\\u" : "\\U";
-      for (int i = digits - 1; i >= 0; --i) out += kHex[(c >> (4 * i)) & 15];
+      out.append(digits == 2 ? "\\x" : digits == 4 ? "\\u" : "\\U");
+      for (int i = digits - 1; i >= 0; --i) out.append(kHex[(c >> (4 * i)) & 15]);
     }
   }
-  out += quote;
-  return out;
+  out.append(quote);
 }
 
 }  // namespace lumen::text::jinja

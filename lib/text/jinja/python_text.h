@@ -57,7 +57,7 @@ std::string to_title(std::string_view text);        // str.title
 std::string to_capitalized(std::string_view text);  // str.capitalize
 std::string swap_case(std::string_view text);
 
-// repr() of a str: quoted, with escapes.
-std::string quoted_as_python(std::string_view text);
+// Appends repr() of a str: quoted, with escapes.
+void append_quoted(TextBuilder& out, std::string_view text);
 
 }  // namespace lumen::text::jinja
