@@ -1,5 +1,7 @@
 #include "lib/runtime/builtin_model.h"
 
+#include <sys/auxv.h>
+
 #include <filesystem>
 
 #include "lib/base/error.h"
@@ -13,7 +15,10 @@ std::string builtin_model_path() {
   namespace fs = std::filesystem;
   constexpr const char* kName = "lumen-tiny.gguf";
   std::error_code error;
-  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  fs::path program = fs::read_symlink("/proc/self/exe", error);
+  // Without /proc (a bare chroot): the name the program was started by.
+  if (error) program = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  const fs::path here = program.parent_path();
   const fs::path places[] = {here / kName, here.parent_path() / "share/lumen" / kName,
                              fs::path(installed_data_directory()) / kName};
   std::string looked;
