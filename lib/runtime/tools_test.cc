@@ -335,6 +335,7 @@ TEST_CASE("editing keys, UTF-8 and pasted newlines") {
   REQUIRE(chat.wait_for("> "));
   chat.type("/show messages\r");
   REQUIRE(chat.wait_for("user: /exit\r\ntwo\r\nthree end\r\n"));
+  REQUIRE(chat.wait_for("> "));  // Ctrl-D typed between two prompts would be the terminal's own
   chat.type("\x04");
   REQUIRE(chat.finish().exit_code == 0);
 }
