@@ -24,15 +24,6 @@ Field make_number_field(std::string name, std::string help, std::optional<Number
   return {std::move(name), "N", std::move(help), std::move(set), std::move(get)};
 }
 
-std::string join(const std::vector<std::string>& parts, std::string_view separator) {
-  std::string out;
-  for (const std::string& part : parts) {
-    if (!out.empty()) out += separator;
-    out += part;
-  }
-  return out;
-}
-
 }  // namespace
 
 Field number_field(std::string name, std::string help, std::optional<int64_t>& variable,

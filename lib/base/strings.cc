@@ -6,22 +6,42 @@
 namespace lumen {
 namespace {
 
+// How far the bytes at the beginning of `bytes` go as one character: all of it (`complete`), or
+// the longest part that could still become one (Unicode 15, table 3-7).
+struct Extent {
+  size_t length;
+  bool complete;
+};
+
+Extent first_character(std::string_view bytes) {
+  const auto at = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
+  const uint8_t lead = at(0);
+  if (lead < 0x80) return {1, true};
+  const size_t size = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  if (size == 0) return {1, false};
+  uint8_t low = 0x80, high = 0xBF;  // of the second byte: no overlong forms, surrogates, > U+10FFFF
+  if (lead == 0xE0) low = 0xA0;
+  if (lead == 0xED) high = 0x9F;
+  if (lead == 0xF0) low = 0x90;
+  if (lead == 0xF4) high = 0x8F;
+  size_t length = 1;
+  while (length < size && length < bytes.size() && at(length) >= low && at(length) <= high) {
+    ++length;
+    low = 0x80;
+    high = 0xBF;
+  }
+  return {length, length == size};
+}
+
+bool can_grow(std::string_view bytes, Extent extent) {
+  return !extent.complete && extent.length == bytes.size() &&
+         static_cast<uint8_t>(bytes[0]) >= 0xC2 && static_cast<uint8_t>(bytes[0]) < 0xF5;
+}
+
 // Length of the well-formed UTF-8 sequence at `pos`, or 0 if it is malformed or incomplete.
 size_t utf8_length(std::string_view text, size_t pos) {
-  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(pos);
-  if (lead < 0x80) return 1;
-  size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || pos + length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(pos + i) & 0xC0) != 0x80) return 0;
-  }
-  const uint8_t second = byte(pos + 1);
-  if (lead == 0xE0 && second < 0xA0) return 0;  // overlong
-  if (lead == 0xED && second > 0x9F) return 0;  // surrogate
-  if (lead == 0xF0 && second < 0x90) return 0;  // overlong
-  if (lead == 0xF4 && second > 0x8F) return 0;  // above U+10FFFF
-  return length;
+  const Extent extent = first_character(text.substr(pos));
+  return extent.complete ? extent.length : 0;
 }
 
 bool is_unprintable(uint32_t c) {
@@ -93,43 +113,46 @@ bool is_valid_utf8(std::string_view text) {
   return true;
 }
 
+size_t append_valid_utf8(std::string& out, std::string_view bytes, bool at_end) {
+  size_t pos = 0;
+  while (pos < bytes.size()) {
+    const std::string_view rest = bytes.substr(pos);
+    const Extent extent = first_character(rest);
+    if (extent.complete) {
+      out += rest.substr(0, extent.length);
+    } else if (!at_end && can_grow(rest, extent)) {
+      break;
+    } else {
+      out += "\uFFFD";
+    }
+    pos += extent.length;
+  }
+  return pos;
+}
+
 std::string to_valid_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (size_t pos = 0; pos < text.size();) {
-    if (const size_t length = utf8_length(text, pos)) {
-      out += text.substr(pos, length);
-      pos += length;
-      continue;
-    }
-    // One U+FFFD per maximal prefix of a valid sequence (Unicode 15, section 3.9).
-    out += "\xEF\xBF\xBD";
-    size_t end = pos + 1;
-    while (end < text.size() && end - pos < 4 &&
-           incomplete_utf8_suffix(text.substr(pos, end + 1 - pos)) == end + 1 - pos) {
-      ++end;
-    }
-    if (incomplete_utf8_suffix(text.substr(pos, end - pos)) != end - pos) end = pos + 1;
-    pos = end;
-  }
+  append_valid_utf8(out, text, true);
   return out;
 }
 
 size_t incomplete_utf8_suffix(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
-    const auto lead = static_cast<uint8_t>(text[text.size() - back]);
-    if ((lead & 0xC0) == 0x80) continue;
-    const size_t need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC2 ? 2 : 1;
-    if (lead > 0xF4 || need <= back) return 0;
-    // A prefix only if some continuation could complete it: test with the extreme bytes.
-    for (char fill : {'\x80', '\xBF'}) {
-      std::string whole(text.substr(text.size() - back));
-      whole.append(need - back, fill);
-      if (utf8_length(whole, 0) == need) return back;
-    }
-    return 0;
+    const std::string_view suffix = text.substr(text.size() - back);
+    if ((static_cast<uint8_t>(suffix[0]) & 0xC0) == 0x80) continue;
+    return can_grow(suffix, first_character(suffix)) ? back : 0;
   }
   return 0;
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  std::string out;
+  for (const std::string& part : parts) {
+    if (!out.empty()) out += separator;
+    out += part;
+  }
+  return out;
 }
 
 void append_utf8(std::string& out, uint32_t c) {

@@ -53,6 +53,9 @@ inline std::string quoted(std::string& text, size_t max_columns = 80) {
   return quoted(std::string_view(text), max_columns);
 }
 
+// `parts` one after the other with `separator` between them; empty ones at the front vanish.
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
 // "1.5 GiB", "312 MiB", "17 bytes".
 std::string human_bytes(uint64_t bytes);
 
@@ -61,6 +64,11 @@ std::string fixed(double value, int digits);
 
 // True if `text` is well-formed UTF-8 (no surrogates, no overlong forms, ≤ U+10FFFF).
 bool is_valid_utf8(std::string_view text);
+
+// Appends `bytes` to `out` with U+FFFD for every maximal part that is not well-formed (Unicode 15,
+// section 3.9). Returns how many bytes were consumed: all of them `at_end`, else all but a
+// character at the end that is incomplete so far. Allocates only if `out` must grow.
+size_t append_valid_utf8(std::string& out, std::string_view bytes, bool at_end);
 
 // `text` with every maximal invalid sequence replaced by U+FFFD.
 std::string to_valid_utf8(std::string_view text);

@@ -9,6 +9,9 @@ using Catch::Approx;
 #endif
 
 #include <string>
+#include <string_view>
+
+#include "lib/base/error.h"
 
 namespace lumen::testing {
 
@@ -24,6 +27,22 @@ void skip(const std::string& why);
 
 // A fresh empty directory, removed when the test program ends.
 std::string temporary_directory();
+
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != text.npos;
+}
+
+// The message with which body() is refused, which must be of this kind; "accepted" if it is not.
+template <typename Body>
+std::string refusal(ErrorKind kind, Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    CHECK(error.kind() == kind);
+    return error.what();
+  }
+  return "accepted";
+}
 
 }  // namespace lumen::testing
 

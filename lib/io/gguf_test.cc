@@ -15,23 +15,15 @@
 namespace lumen::io {
 namespace {
 
+using testing::contains;
+
 std::shared_ptr<const GgufFile> parse(const std::string& bytes, const GgufOptions& options = {}) {
   return parse_gguf(buffer_of(bytes), "test.gguf", options);
 }
 
 // The message with which `bytes` are refused, which must be of kind kMalformed.
 std::string refusal(const std::string& bytes) {
-  try {
-    parse(bytes);
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::kMalformed);
-    return error.what();
-  }
-  return "accepted";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  return testing::refusal(ErrorKind::kMalformed, [&] { parse(bytes); });
 }
 
 TEST_CASE("GGUF metadata of every type") {

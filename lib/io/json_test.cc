@@ -8,18 +8,10 @@
 namespace lumen::io {
 namespace {
 
-std::string refusal(const std::string& text, const JsonLimits& limits = {}) {
-  try {
-    parse_json(text, "t.json", limits);
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::kMalformed);
-    return error.what();
-  }
-  return "accepted";
-}
+using testing::contains;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+std::string refusal(const std::string& text, const JsonLimits& limits = {}) {
+  return testing::refusal(ErrorKind::kMalformed, [&] { parse_json(text, "t.json", limits); });
 }
 
 TEST_CASE("JSON values") {

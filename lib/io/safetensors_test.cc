@@ -11,18 +11,12 @@
 namespace lumen::io {
 namespace {
 
-std::string refusal(const std::string& header, size_t data_bytes) {
-  try {
-    parse_safetensors(buffer_of(safetensors_file(header, data_bytes)), "t.safetensors");
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::kMalformed);
-    return error.what();
-  }
-  return "accepted";
-}
+using testing::contains;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+std::string refusal(const std::string& header, size_t data_bytes) {
+  return testing::refusal(ErrorKind::kMalformed, [&] {
+    parse_safetensors(buffer_of(safetensors_file(header, data_bytes)), "t.safetensors");
+  });
 }
 
 TEST_CASE("safetensors values, also at odd offsets") {

@@ -10,6 +10,7 @@
 namespace lumen::runtime {
 namespace {
 
+using lumen::testing::contains;
 using testing::fake_session;
 using Event = LineReader::Event;
 
@@ -58,10 +59,6 @@ LineReader::Line line(std::string text) {
 }
 LineReader::Line interrupt(std::string typed = "") {
   return {Event::kInterrupt, std::move(typed)};
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST_CASE("a message is answered, Ctrl-D leaves with 0") {

@@ -8,6 +8,7 @@
 using namespace lumen;
 using runtime::LanguageModel;
 using runtime::LoadOptions;
+using testing::contains;
 
 namespace {
 
@@ -22,17 +23,7 @@ std::vector<int32_t> prompt(int64_t tokens, int64_t vocab) {
 }
 
 std::string error_of(const io::ModelFiles& files, const LoadOptions& options, ErrorKind kind) {
-  try {
-    LanguageModel::load(files, options);
-  } catch (const Error& error) {
-    CHECK(error.kind() == kind);
-    return error.what();
-  }
-  return "no error";
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
+  return testing::refusal(kind, [&] { LanguageModel::load(files, options); });
 }
 
 }  // namespace

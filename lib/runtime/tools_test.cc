@@ -11,16 +11,13 @@
 namespace lumen::runtime {
 namespace {
 
+using lumen::testing::contains;
 using testing::Outcome;
 using testing::run_tool_process;
 using testing::Streams;
 using testing::TerminalProcess;
 
 using Arguments = std::vector<std::string>;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // An error is one line, the last, that begins with the tool's name; nothing is on standard output.
 void require_error(const Outcome& outcome, int exit_code, const std::string& tool = "lumen-run") {

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/base/strings.h"
 #include "lib/text/byte_level.h"
 #include "lib/text/json_fields.h"
 #include "lib/text/pattern.h"
-#include "lib/text/utf8.h"
 
 namespace lumen::text {
 namespace {

@@ -1,7 +1,7 @@
 #include "lib/text/unicode.h"
 
+#include "lib/base/strings.h"
 #include "lib/base/testing.h"
-#include "lib/text/utf8.h"
 
 namespace lumen::text {
 

@@ -1,9 +1,8 @@
-// UTF-8 that arrives in pieces, and how long texts may become.
+// Walking over UTF-8 as the peers do, and how long texts may become.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace lumen::text {
@@ -18,10 +17,5 @@ inline size_t character_bytes(char lead) {
 // Throws Error(kResource) if normalizing has made a text longer than 1 GiB: rules of a file could
 // replace every character by a long text.
 void check_normalized_size(size_t bytes);
-
-// Appends `bytes` to `out` with U+FFFD for every maximal part that is not well-formed (Unicode 15,
-// section 3.9). Returns how many bytes were consumed: all of them `at_end`, else all but a
-// character at the end that is incomplete so far. Allocates only if `out` must grow.
-size_t append_valid_utf8(std::string& out, std::string_view bytes, bool at_end);
 
 }  // namespace lumen::text
