@@ -13,6 +13,12 @@ namespace lumen::models {
 
 using graph::Tensor;
 
+// Several documents in one row of a training batch: what a token may see and where it stands.
+struct Packing {
+  Tensor segments;   // int32 [batch, tokens]: attention stays within equal numbers; undefined: one
+  Tensor positions;  // int32 [batch, tokens]: from 0 in each document; undefined: 0, 1, 2, …
+};
+
 // A causal language model: builds graphs, owns nothing but its parameters.
 class CausalLm {
  public:
@@ -25,11 +31,17 @@ class CausalLm {
 
   // Token ids int32 [batch, tokens], the first at position[0] (int32 [1]) → the last layer's
   // output [batch, tokens, hidden]. With a cache, keys and values are appended to it and earlier
-  // positions are seen; without, position[0] must be 0.
-  virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache) const = 0;
+  // positions are seen; without, position[0] must be 0. `packing` is for training, without a cache.
+  virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
+                        const Packing& packing = {}) const = 0;
+
+  // The final norm: [..., hidden] → [..., hidden].
+  virtual Tensor normalized(const Tensor& hidden) const = 0;
+  // The output head after it: weight [vocab, hidden] and, if it has one, bias [vocab].
+  virtual const nn::Linear& head() const = 0;
 
   // Final norm and output head: [..., hidden] → logits [..., vocab].
-  virtual Tensor logits(const Tensor& hidden) const = 0;
+  Tensor logits(const Tensor& hidden) const { return head()(normalized(hidden)); }
 };
 
 // An architecture: one per file of this folder, listed in models/meson.build.

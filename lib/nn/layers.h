@@ -12,6 +12,8 @@ struct Linear {
       : weight(parameters.get("weight", {out, in})) {
     if (with_bias) bias = parameters.get_f32("bias", {out});
   }
+  // Shares the weight of another layer (a head tied to the embedding).
+  explicit Linear(const Tensor& shared) : weight(shared) {}
   Tensor operator()(const Tensor& x) const { return ops::linear(x, weight, bias); }
 
   Tensor weight, bias;
@@ -24,6 +26,18 @@ struct Embedding {
   Tensor operator()(const Tensor& ids) const { return ops::embedding(weight, ids); }
 
   Tensor weight;
+};
+
+// (x − mean) / √(var + eps) · weight + bias over the last axis (Ba et al. 2016).
+struct LayerNorm {
+  LayerNorm(const Parameters& parameters, int64_t dim, double eps)
+      : weight(parameters.get_f32("weight", {dim})),
+        bias(parameters.get_f32("bias", {dim})),
+        eps(eps) {}
+  Tensor operator()(const Tensor& x) const { return ops::layer_norm(x, weight, bias, eps); }
+
+  Tensor weight, bias;
+  double eps;
 };
 
 // x / rms(x) · weight over the last axis (Zhang & Sennrich 2019).
