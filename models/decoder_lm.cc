@@ -27,13 +27,17 @@ nn::KvCacheShape DecoderLm::cache_shape(int64_t batch, int64_t context) const {
 }
 
 Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
-                         const Packing& packing) const {
+                         const Training& training) const {
   // Rotary attention depends on distances only, so documents that begin later in a row need no
   // positions of their own.
   const nn::Pass pass = {position, rope_.table(position, tokens.dim(1)), &rope_, cache,
-                         packing.segments};
+                         training.segments};
   Tensor x = embed_tokens_(tokens);
-  for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i](x, pass, static_cast<int64_t>(i));
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
+      return layers_[i](in, pass, static_cast<int64_t>(i));
+    });
+  }
   return x;
 }
 

@@ -21,7 +21,7 @@ class DecoderLm : public CausalLm {
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_position_embeddings; }
   Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
-                const Packing& packing) const override;
+                const Training& training) const override;
   Tensor normalized(const Tensor& hidden) const override { return norm_(hidden); }
   const nn::Linear& head() const override { return lm_head_; }
 

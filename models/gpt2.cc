@@ -106,15 +106,19 @@ class Gpt2 : public CausalLm {
   int64_t max_positions() const override { return config_.n_positions; }
 
   Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
-                const Packing& packing) const override {
-    Tensor positions = packing.positions;
+                const Training& training) const override {
+    Tensor positions = training.positions;
     if (!positions.defined()) {
       const Tensor first = graph::contiguous(position, DType::kF32);
       positions = graph::contiguous(ops::add(graph::iota(tokens.dim(1)), first), DType::kI32);
     }
-    const nn::Pass pass = {position, {}, nullptr, cache, packing.segments};
+    const nn::Pass pass = {position, {}, nullptr, cache, training.segments};
     Tensor x = ops::add(wte_(tokens), wpe_(positions));
-    for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i](x, pass, static_cast<int64_t>(i));
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
+        return blocks_[i](in, pass, static_cast<int64_t>(i));
+      });
+    }
     return x;
   }
   Tensor normalized(const Tensor& hidden) const override { return ln_f_(hidden); }

@@ -1,6 +1,7 @@
 // The model zoo: what every architecture provides, and the registry.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -13,11 +14,16 @@ namespace lumen::models {
 
 using graph::Tensor;
 
-// Several documents in one row of a training batch: what a token may see and where it stands.
-struct Packing {
+// What training asks of a forward pass besides the result.
+struct Training {
+  // Several documents in one row: what a token may see and where it stands.
   Tensor segments;   // int32 [batch, tokens]: attention stays within equal numbers; undefined: one
   Tensor positions;  // int32 [batch, tokens]: from 0 in each document; undefined: 0, 1, 2, …
+  bool recompute = false;  // keep only the layers' inputs for the backward pass
 };
+
+// layer(x), of which only x is kept for the backward pass if `recompute`.
+Tensor run_layer(bool recompute, const Tensor& x, std::function<Tensor(const Tensor&)> layer);
 
 // A causal language model: builds graphs, owns nothing but its parameters.
 class CausalLm {
@@ -31,9 +37,9 @@ class CausalLm {
 
   // Token ids int32 [batch, tokens], the first at position[0] (int32 [1]) → the last layer's
   // output [batch, tokens, hidden]. With a cache, keys and values are appended to it and earlier
-  // positions are seen; without, position[0] must be 0. `packing` is for training, without a cache.
+  // positions are seen; without, position[0] must be 0. `training` goes without a cache.
   virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
-                        const Packing& packing = {}) const = 0;
+                        const Training& training = {}) const = 0;
 
   // The final norm: [..., hidden] → [..., hidden].
   virtual Tensor normalized(const Tensor& hidden) const = 0;
