@@ -27,6 +27,7 @@ DecoderConfig::DecoderConfig(const io::Json& config)
       max_position_embeddings(
           io::get_int(config, "max_position_embeddings", 1, limits::kContext, 2048)),
       rms_norm_eps(io::get_number(config, "rms_norm_eps", 0, 1)),
+      initializer_range(io::get_number(config, "initializer_range", 0, 100, 0.02)),
       tie_word_embeddings(io::get_bool(config, "tie_word_embeddings", false)),
       sliding_window(io::get_int(config, "sliding_window", 0, limits::kContext, 0)) {
   if (num_attention_heads % num_key_value_heads != 0) {

@@ -21,6 +21,7 @@ struct DecoderConfig {
   int64_t num_attention_heads, num_key_value_heads, head_dim;
   int64_t vocab_size, max_position_embeddings;
   double rms_norm_eps;
+  double initializer_range;  // deviation of new weights
   bool tie_word_embeddings;
   int64_t sliding_window;  // 0: none
 };

@@ -1,16 +1,20 @@
 // The small layers. Names of parameters are Hugging Face's.
 #pragma once
 
+#include <cmath>
+
 #include "lib/nn/parameters.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::nn {
 
-// y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none.
+// y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none. Both start
+// uniform in ±1/√in.
 struct Linear {
   Linear(const Parameters& parameters, int64_t in, int64_t out, bool with_bias)
-      : weight(parameters.get("weight", {out, in})) {
-    if (with_bias) bias = parameters.get_f32("bias", {out});
+      : weight(parameters.get("weight", {out, in}, Init::fan_in_uniform())) {
+    const double bound = 1 / std::sqrt(static_cast<double>(in));
+    if (with_bias) bias = parameters.get_f32("bias", {out}, Init::uniform(bound));
   }
   // Shares the weight of another layer (a head tied to the embedding).
   explicit Linear(const Tensor& shared) : weight(shared) {}
@@ -19,10 +23,10 @@ struct Linear {
   Tensor weight, bias;
 };
 
-// Rows of weight [rows, dim] by int32 ids [...] → [..., dim].
+// Rows of weight [rows, dim] by int32 ids [...] → [..., dim]. Starts standard normal.
 struct Embedding {
   Embedding(const Parameters& parameters, int64_t rows, int64_t dim)
-      : weight(parameters.get("weight", {rows, dim})) {}
+      : weight(parameters.get("weight", {rows, dim}, Init::normal(1))) {}
   Tensor operator()(const Tensor& ids) const { return ops::embedding(weight, ids); }
 
   Tensor weight;
@@ -43,7 +47,7 @@ struct LayerNorm {
 // x / rms(x) · weight over the last axis (Zhang & Sennrich 2019).
 struct RmsNorm {
   RmsNorm(const Parameters& parameters, int64_t dim, double eps)
-      : weight(parameters.get_f32("weight", {dim})), eps(eps) {}
+      : weight(parameters.get_f32("weight", {dim}, Init::ones())), eps(eps) {}
   Tensor operator()(const Tensor& x) const { return ops::rms_norm(x, weight, eps); }
 
   Tensor weight;
