@@ -127,7 +127,8 @@ def near_misses(families):
             elif questions[best][1] is not family:
                 other = questions[best][1]
                 if not any(fact in other.lines["A"][0].lower() for fact in family.facts()):
-                    yield f"{family.place}: {held_out!r} is nearest to {questions[best][0]!r} ({other.place})"
+                    yield (f"{family.place}: {held_out!r} is nearest to "
+                           f"{questions[best][0]!r} ({other.place})")
 
 
 def main(arguments):
