@@ -40,7 +40,8 @@ struct Config {
 // y = x · weight + bias, the weight stored [in, out].
 struct Conv1D {
   Conv1D(const nn::Parameters& parameters, int64_t in, int64_t out)
-      : weight(parameters.get_f32("weight", {in, out})), bias(parameters.get_f32("bias", {out})) {}
+      : weight(parameters.get_f32("weight", {in, out})),
+        bias(parameters.get_f32("bias", {out}, nn::Init::zeros())) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor rows = graph::reshape(x, {-1, weight.dim(0)});
     Shape shape = x.shape();
@@ -135,7 +136,9 @@ class Gpt2 : public CausalLm {
 // Checkpoints of the whole model name everything "transformer."; those of the bare one do not.
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const bool bare = parameters.has("wte.weight");
-  return std::make_unique<Gpt2>(Config(json), bare ? parameters : parameters / "transformer");
+  const auto place =
+      parameters.with_normal_weights(io::get_number(json, "initializer_range", 0, 1, 0.02));
+  return std::make_unique<Gpt2>(Config(json), bare ? place : place / "transformer");
 }
 
 std::vector<io::Json> tiny_configs() {

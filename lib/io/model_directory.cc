@@ -126,7 +126,8 @@ std::shared_ptr<const SafetensorsFile> open_weights(const std::string& directory
     }
     if (file == "adapter_model.safetensors") {
       fail(ErrorKind::kUnsupported, place_of(directory),
-           ": this is a LoRA adapter, not a whole model: merge it into its base model first");
+           ": this is a LoRA adapter, not a whole model: open its base model and name this ",
+           "directory with --lora");
     }
   }
   fail(ErrorKind::kMissing, place_of(directory),

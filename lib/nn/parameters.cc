@@ -1,5 +1,8 @@
 #include "lib/nn/parameters.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -18,6 +21,9 @@ struct Parameters::Tree {
   bool trainable = false;
   std::optional<uint64_t> seed;  // initialise what is asked for
   DType matrix_dtype = DType::kF32;
+  std::optional<LoraOptions> lora;
+  std::optional<uint64_t> lora_seed;  // trainable additions
+  NamedArrays adapter;                // given ones
 };
 
 namespace {
@@ -43,6 +49,25 @@ Array own_copy(const Array& array) {
     std::memcpy(copy.mutable_data(), array.data(), array.bytes());
   }
   return copy;
+}
+
+// The number of the layer that "model.layers.3.mlp." lies in; 0 outside of layers.
+int64_t layer_number(std::string_view place) {
+  const size_t at = place.find("layers.");
+  int64_t number = 0;
+  if (at != std::string_view::npos) {
+    const char* begin = place.data() + at + 7;
+    std::from_chars(begin, place.data() + place.size(), number);
+  }
+  return number;
+}
+
+// `place` ends in a dot.
+bool is_lora_target(const LoraOptions& lora, std::string_view place) {
+  place.remove_suffix(place.empty() ? 0 : 1);
+  const std::string_view last = place.substr(place.rfind('.') + 1);
+  return std::find(lora.targets.begin(), lora.targets.end(), last) != lora.targets.end() &&
+         layer_number(place) >= lora.first_layer;
 }
 
 }  // namespace
@@ -84,6 +109,46 @@ Parameters Parameters::with_normal_weights(double deviation) const {
   Parameters place = *this;
   place.normal_deviation_ = deviation;
   return place;
+}
+
+Parameters Parameters::with_lora(const LoraOptions& options, uint64_t seed) const {
+  tree_->lora = options;
+  tree_->lora_seed = seed;
+  return *this;
+}
+
+Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& adapter) const {
+  tree_->lora = options;
+  tree_->adapter = adapter;
+  return *this;
+}
+
+std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
+  if (!tree_->lora || !is_lora_target(*tree_->lora, prefix_)) return std::nullopt;
+  const LoraOptions& lora = *tree_->lora;
+  auto matrix = [&](const char* name, const Shape& shape, const Init& init) {
+    const std::string full = prefix_ + name;
+    if (tree_->lora_seed) {
+      Philox random(*tree_->lora_seed, hash(full));
+      Tensor leaf = graph::state(initialized(init, DType::kF32, shape, random), full);
+      leaf.node()->requires_grad = true;
+      return tree_->handed_out[full] = leaf;
+    }
+    auto found = tree_->adapter.find(full);
+    const bool fits = found != tree_->adapter.end() && found->second.shape() == shape;
+    if (!fits) {
+      tree_->problems.push_back(
+          str(quoted(full), found == tree_->adapter.end()
+                                ? std::string(" is missing in the adapter")
+                                : str(" has shape ", to_string(found->second.shape()),
+                                      " in the adapter, expected ", to_string(shape))));
+      return graph::input(DType::kF32, shape, full);
+    }
+    return tree_->handed_out[full] = graph::constant(own_copy(found->second), full);
+  };
+  return LowRank{matrix("lora_A.weight", {lora.rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
+                 matrix("lora_B.weight", {out, lora.rank}, Init::zeros()), lora.scale,
+                 lora.dropout};
 }
 
 // The value of a parameter that was not asked for before; empty if it is missing or misshapen.
@@ -179,6 +244,9 @@ std::vector<std::string> Parameters::check() const {
   std::vector<std::string> unused;
   for (const auto& [name, array] : tree_->arrays) {
     if (tree_->handed_out.count(name) == 0) unused.push_back(name);
+  }
+  for (const auto& entry : tree_->adapter) {
+    if (tree_->handed_out.count(entry.first) == 0) unused.push_back(entry.first);
   }
   return unused;
 }

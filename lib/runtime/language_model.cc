@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
 #include "lib/kernels/convert.h"
+#include "lib/runtime/lora.h"
 #include "models/model.h"
 
 namespace lumen::runtime {
@@ -164,7 +165,11 @@ Decoder::Decoder(const models::CausalLm& model, int64_t context, int threads)
 
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
   const io::Json config = with_overrides(files.config, options.overrides);
-  const nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
+  nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
+  if (!options.lora.empty()) {
+    const LoraAdapter adapter = read_adapter(options.lora, config);
+    parameters = parameters.with_lora(adapter.options, adapter.tensors);
+  }
   own_model_ = models::find_model_def(config).make(config, parameters);
   model_ = own_model_.get();
   std::vector<std::string> unused = parameters.check();

@@ -24,6 +24,7 @@ struct LoadOptions {
   int threads = 0;              // 0: default_thread_count()
   std::vector<std::string>
       overrides;                 // "key=value" replacing config values, checked against tensors
+  std::string lora;              // directory of a LoRA adapter to apply; "": none
   bool allow_nonfinite = false;  // accept NaN or infinite weights
   uint64_t memory_limit = 0;     // most bytes for the KV cache; 0: what the system has left
 };
