@@ -21,6 +21,9 @@ namespace lumen::nn {
 
 using graph::Tensor;
 
+// New memory holding `array` as float32, or as it is if it holds integers.
+Array float32_copy(const Array& array);
+
 // Low-rank additions to linear layers (LoRA, Hu et al. 2021): W x + scale · B (A x).
 struct LoraOptions {
   int64_t rank = 0;
