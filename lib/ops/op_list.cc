@@ -9,7 +9,10 @@ namespace lumen::ops {
 extern const graph::OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt, kRecip, kSub,
     kDiv, kEqual, kMaximum, kMinimum, kWhere, kNeg, kAbs, kExp, kLog, kCos, kRsqrt, kTanh, kSigmoid,
     kSilu, kGeluTanh, kRelu, kSumReduce, kMaxReduce, kLinear, kMatmul, kSoftmax, kRmsNorm,
-    kLayerNorm, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention;
+    kLayerNorm, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward,
+    kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward,
+    kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform,
+    kNormal, kDropout, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention;
 
 namespace {
 
@@ -52,7 +55,23 @@ constexpr const graph::OpDef* kOps[] = {
     &kMatmul,
     &kSoftmax,
     &kRmsNorm,
+    &kLogSoftmax,
     &kLayerNorm,
+    &kSoftmaxBackward,
+    &kLogSoftmaxBackward,
+    &kRmsNormBackward,
+    &kLayerNormBackward,
+    &kCrossEntropy,
+    &kCrossEntropyBackward,
+    &kNll,
+    &kNllBackward,
+    &kLinearCrossEntropy,
+    &kLinearCrossEntropyGradients,
+    &kLogSigmoid,
+    &kBinaryCrossEntropy,
+    &kUniform,
+    &kNormal,
+    &kDropout,
     &kEmbedding,
     &kRopeTable,
     &kRope,
