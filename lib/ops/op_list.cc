@@ -8,7 +8,8 @@ namespace lumen::ops {
 
 extern const graph::OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt, kRecip, kSub,
     kDiv, kEqual, kMaximum, kMinimum, kWhere, kNeg, kAbs, kExp, kLog, kCos, kRsqrt, kTanh, kSigmoid,
-    kSilu, kGeluTanh, kRelu, kSumReduce, kMaxReduce, kLinear, kMatmul, kSoftmax, kRmsNorm,
+    kSilu, kGeluTanh, kRelu, kSumReduce, kMaxReduce, kLinear, kMatmul, kConv2d, kConvTranspose2d,
+    kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kSoftmax, kRmsNorm,
     kLayerNorm, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention;
 
 namespace {
@@ -50,6 +51,13 @@ constexpr const graph::OpDef* kOps[] = {
     &kMaxReduce,
     &kLinear,
     &kMatmul,
+    &kConv2d,
+    &kConvTranspose2d,
+    &kConv2dWeightGrad,
+    &kMaxPool2d,
+    &kMaxPool2dGrad,
+    &kAvgPool2d,
+    &kAvgPool2dGrad,
     &kSoftmax,
     &kRmsNorm,
     &kLayerNorm,
