@@ -121,11 +121,10 @@ struct Cost {
 // the result.
 struct GradCall;
 
-// What mixed precision does to the float32 inputs of an operation (autograd/autocast.h).
+// What mixed precision does to the float32 inputs of an operation (AutocastScope).
 enum class Autocast {
-  kPreserve,  // computes with what it is given
-  kLow,       // products: inputs are rounded to the low type
-  kFull,      // sums, norms, losses: inputs are widened to float32
+  kPreserve,  // nothing
+  kLow,       // products: they are rounded to the low type
 };
 
 // A set of inputs worth testing an operation on; see ops/op_test.cc.
