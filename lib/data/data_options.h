@@ -77,7 +77,7 @@ struct DataOptions {
   // and never trained on. Unset: what the data come with (mnist's t10k files, cifar10's
   // test_batch.bin, digits of their own), else 0.1. 0: no evaluation split.
   std::optional<double> eval_fraction;
-  int64_t max_samples = 0;  // of either split, the first ones; 0: all
+  int64_t max_samples = 0;  // of either split; 0: all. Text, bin, documents: the first
 
   int64_t batch = 32;   // samples or rows per batch
   bool shuffle = true;  // the training split; evaluation is always in order
@@ -99,10 +99,11 @@ struct DataOptions {
   int64_t image_size = 0;        // height and width; 0: the format's own (digits 28, images 32)
   int64_t channels = 0;          // 1 or 3; 0: the format's own (digits 1, images 3)
   bool augment = false;          // training: crop after padding by `crop_padding`, `flip`
-  int64_t crop_padding = 4;      // with zeros (of the normalised image)
+  int64_t crop_padding = 4;      // with black
   bool flip = true;              // left and right exchanged for half of the images
   int64_t digits_train = 10000;  // digits: samples of either split
   int64_t digits_eval = 2000;
+  uint64_t digits_seed = 0;  // another seed, other drawings
   // x = (pixel / 255 − mean) / std per channel. Empty: measured on the training split.
   std::vector<double> mean, std;
 
