@@ -180,6 +180,9 @@ struct OpDef {
   double identity = 0;                                        // of `combine`
   bool copies = false;                                        // Contiguous
 
+  // Draws numbers from a key: no meaning in primitives, so every backend runs `kernel`.
+  bool random = false;
+
   Cost (*cost)(const Node& node) = nullptr;
   std::vector<OpCase> (*cases)() = nullptr;
 

@@ -11,34 +11,14 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/math-inl.h"
+#include "lib/kernels/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
-using Float = hn::ScalableTag<float>;
-using FloatVec = hn::Vec<Float>;
-
 HWY_INLINE FloatVec set(double value) {
   return hn::Set(Float(), static_cast<float>(value));
-}
-
-// f(load, store) for every whole vector of [begin, end) and a partial one; load(p) and store(v, p)
-// stand for the same elements of any of the arrays.
-template <class F>
-HWY_INLINE void for_each_vector(int64_t begin, int64_t end, const F& f) {
-  const Float d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = begin;
-  for (; i + lanes <= end; i += lanes) {
-    f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); },
-      [&](FloatVec v, float* p) HWY_ATTR { hn::StoreU(v, d, p + i); });
-  }
-  if (i >= end) return;
-  const auto rest = static_cast<size_t>(end - i);
-  f([&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); },
-    [&](FloatVec v, float* p) HWY_ATTR { store_partial(v, d, p + i, rest); });
 }
 
 void sgd_range(int64_t begin, int64_t end, const SgdStep& step, float* p, const float* g,

@@ -44,6 +44,16 @@ DecoderConfig::DecoderConfig(const io::Json& config)
   }
 }
 
+void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v) {
+  if (pass.cache) {
+    k = ops::kv_append(pass.cache->k(layer), k, pass.position);
+    v = ops::kv_append(pass.cache->v(layer), v, pass.position);
+  } else {
+    k = graph::permute(k, {0, 2, 1, 3});
+    v = graph::permute(v, {0, 2, 1, 3});
+  }
+}
+
 SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape& shape)
     : shape_(shape),
       q_proj_(parameters / "q_proj", shape.hidden, shape.heads * shape.head_dim, shape.qkv_bias),
@@ -68,13 +78,7 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   if (q_norm_) q = (*q_norm_)(q), k = (*k_norm_)(k);
   q = ops::rope(q, pass.rope_table, pass.rope->interleaved);
   k = ops::rope(k, pass.rope_table, pass.rope->interleaved);
-  if (pass.cache) {
-    k = ops::kv_append(pass.cache->k(layer), k, pass.position);
-    v = ops::kv_append(pass.cache->v(layer), v, pass.position);
-  } else {
-    k = graph::permute(k, {0, 2, 1, 3});
-    v = graph::permute(v, {0, 2, 1, 3});
-  }
+  add_to_cache(pass, layer, k, v);
   const ops::AttentionOptions options = {
       .scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim)),
       .causal = true,

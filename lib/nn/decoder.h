@@ -32,7 +32,12 @@ struct Pass {
   Tensor rope_table;  // of Rope::table
   const Rope* rope;
   KvCache* cache = nullptr;  // null: attend among the given tokens only
+  Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
 };
+
+// Appends k and v [batch, tokens, kv_heads, head_dim] to the cache of `layer` and replaces them by
+// what attention reads, [batch, kv_heads, positions, head_dim]; without a cache, the given tokens.
+void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v);
 
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;

@@ -1,5 +1,8 @@
 #include "lib/nn/parameters.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -18,6 +21,9 @@ struct Parameters::Tree {
   bool trainable = false;
   std::optional<uint64_t> seed;  // initialise what is asked for
   DType matrix_dtype = DType::kF32;
+  std::optional<LoraOptions> lora;
+  std::optional<uint64_t> lora_seed;  // trainable additions
+  NamedArrays adapter;                // given ones
 };
 
 namespace {
@@ -31,8 +37,28 @@ uint64_t hash(std::string_view text) {
   return value;
 }
 
-// New memory holding `array` as float32, or as it is if it holds integers.
-Array own_copy(const Array& array) {
+// The number of the layer that "model.layers.3.mlp." lies in; 0 outside of layers.
+int64_t layer_number(std::string_view place) {
+  const size_t at = place.find("layers.");
+  int64_t number = 0;
+  if (at != std::string_view::npos) {
+    const char* begin = place.data() + at + 7;
+    std::from_chars(begin, place.data() + place.size(), number);
+  }
+  return number;
+}
+
+// `place` ends in a dot.
+bool is_lora_target(const LoraOptions& lora, std::string_view place) {
+  place.remove_suffix(place.empty() ? 0 : 1);
+  const std::string_view last = place.substr(place.rfind('.') + 1);
+  return std::find(lora.targets.begin(), lora.targets.end(), last) != lora.targets.end() &&
+         layer_number(place) >= lora.first_layer;
+}
+
+}  // namespace
+
+Array float32_copy(const Array& array) {
   const bool convert = is_float(array.dtype()) || is_quantized(array.dtype());
   Array copy = Array::zeros(convert ? DType::kF32 : array.dtype(), array.shape());
   if (array.elements() == 0) return copy;
@@ -44,8 +70,6 @@ Array own_copy(const Array& array) {
   }
   return copy;
 }
-
-}  // namespace
 
 Parameters Parameters::from_checkpoint(const NamedArrays& arrays) {
   auto tree = std::make_shared<Tree>();
@@ -86,6 +110,46 @@ Parameters Parameters::with_normal_weights(double deviation) const {
   return place;
 }
 
+Parameters Parameters::with_lora(const LoraOptions& options, uint64_t seed) const {
+  tree_->lora = options;
+  tree_->lora_seed = seed;
+  return *this;
+}
+
+Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& adapter) const {
+  tree_->lora = options;
+  tree_->adapter = adapter;
+  return *this;
+}
+
+std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
+  if (!tree_->lora || !is_lora_target(*tree_->lora, prefix_)) return std::nullopt;
+  const LoraOptions& lora = *tree_->lora;
+  auto matrix = [&](const char* name, const Shape& shape, const Init& init) {
+    const std::string full = prefix_ + name;
+    if (tree_->lora_seed) {
+      Philox random(*tree_->lora_seed, hash(full));
+      Tensor leaf = graph::state(initialized(init, DType::kF32, shape, random), full);
+      leaf.node()->requires_grad = true;
+      return tree_->handed_out[full] = leaf;
+    }
+    auto found = tree_->adapter.find(full);
+    const bool fits = found != tree_->adapter.end() && found->second.shape() == shape;
+    if (!fits) {
+      tree_->problems.push_back(
+          str(quoted(full), found == tree_->adapter.end()
+                                ? std::string(" is missing in the adapter")
+                                : str(" has shape ", to_string(found->second.shape()),
+                                      " in the adapter, expected ", to_string(shape))));
+      return graph::input(DType::kF32, shape, full);
+    }
+    return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
+  };
+  return LowRank{matrix("lora_A.weight", {lora.rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
+                 matrix("lora_B.weight", {out, lora.rank}, Init::zeros()), lora.scale,
+                 lora.dropout};
+}
+
 // The value of a parameter that was not asked for before; empty if it is missing or misshapen.
 Array Parameters::find(const std::string& full, const Shape& shape, const Init& init,
                        DType dtype) const {
@@ -104,7 +168,7 @@ Array Parameters::find(const std::string& full, const Shape& shape, const Init& 
     tree_->problems.push_back(str(quoted(full), " has shape ", to_string(found->second.shape()),
                                   ", expected ", to_string(shape)));
   } else {
-    return tree_->trainable ? own_copy(found->second) : found->second;
+    return tree_->trainable ? float32_copy(found->second) : found->second;
   }
   return {};
 }
@@ -149,7 +213,7 @@ Tensor Parameters::buffer(const std::string& name, const Shape& shape, const Ini
     if (known->second.shape() == shape) return known->second;
   }
   Array array = find(full, shape, init, dtype);
-  if (!array.empty() && dtype == DType::kF32) array = own_copy(array);
+  if (!array.empty() && dtype == DType::kF32) array = float32_copy(array);
   if (!array.empty() && array.dtype() != dtype) {
     tree_->problems.push_back(str(quoted(full), " has type ", lumen::name(array.dtype()),
                                   ", expected ", lumen::name(dtype)));
@@ -179,6 +243,9 @@ std::vector<std::string> Parameters::check() const {
   std::vector<std::string> unused;
   for (const auto& [name, array] : tree_->arrays) {
     if (tree_->handed_out.count(name) == 0) unused.push_back(name);
+  }
+  for (const auto& entry : tree_->adapter) {
+    if (tree_->handed_out.count(entry.first) == 0) unused.push_back(entry.first);
   }
   return unused;
 }

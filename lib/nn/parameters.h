@@ -21,6 +21,24 @@ namespace lumen::nn {
 
 using graph::Tensor;
 
+// New memory holding `array` as float32, or as it is if it holds integers.
+Array float32_copy(const Array& array);
+
+// Low-rank additions to linear layers (LoRA, Hu et al. 2021): W x + scale · B (A x).
+struct LoraOptions {
+  int64_t rank = 0;
+  double scale = 1;                  // alpha / rank, or alpha / √rank (rsLoRA)
+  double dropout = 0;                // on x while training
+  std::vector<std::string> targets;  // last parts of layer names: "q_proj"
+  int64_t first_layer = 0;           // only in layers with at least this number
+};
+
+// The addition to one layer: a [rank, in], b [out, rank].
+struct LowRank {
+  Tensor a, b;
+  double scale, dropout;
+};
+
 // A place in the tree ("model.layers.0."). Cheap to copy; all copies share what was asked for. Not
 // thread-safe.
 class Parameters {
@@ -42,6 +60,14 @@ class Parameters {
   // (biases) start as zeros, whatever modules ask for: the initialisation of language models
   // (Hugging Face's `initializer_range`).
   Parameters with_normal_weights(double deviation) const;
+
+  // The same parameters, with additions to the linear layers that `options` name: trainable ones
+  // (B = 0: the model is unchanged at first), or those of `adapter`, whose tensors are named like
+  // the layers: "….q_proj.lora_A.weight". What is missing or unused there is reported by check().
+  Parameters with_lora(const LoraOptions& options, uint64_t seed) const;
+  Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter) const;
+  // The addition to the layer of this place; none if it has none.
+  std::optional<LowRank> low_rank(int64_t in, int64_t out) const;
 
   // The parameter `name`, which must have this shape. What is missing or misshapen is collected
   // and reported by check(), so that one message names it all.
