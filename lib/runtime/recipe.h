@@ -112,7 +112,7 @@ struct OptimizerRecipe {
   double lr = 1e-3;
   std::vector<double> betas;  // two
   std::optional<double> eps, momentum, dampening, alpha;
-  double weight_decay = 0;
+  std::optional<double> weight_decay;
   std::vector<std::string> no_decay;  // patterns on names; "1d": all vectors (biases, norms)
   std::optional<bool> nesterov, amsgrad;
   std::vector<OptimizerGroup> groups;
@@ -132,9 +132,9 @@ struct ScheduleRecipe {
   std::optional<int64_t> patience;
 };
 
-// [lora]: low-rank adapters on a frozen model (model.path). rank 0: none, everything is trained.
+// [lora]: low-rank adapters on a frozen model (model.path).
 struct LoraRecipe {
-  int64_t rank = 0;
+  std::optional<int64_t> rank;  // absent: no LoRA, everything is trained
   double alpha = 16;
   double dropout = 0;
   std::vector<std::string> targets = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
@@ -198,7 +198,7 @@ struct Recipe {
   EvalRecipe eval;
   CheckpointRecipe checkpoint;
   LogRecipe log;
-  ExportRecipe export_;  // [export]
+  ExportRecipe exported;  // [export]
 
   // Not keys: where relative paths begin (the recipe's directory; "" of a bundled one), and which
   // keys were given, as "model.layers".
