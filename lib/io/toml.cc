@@ -91,6 +91,21 @@ std::string float_text(double value) {
   return text;
 }
 
+// Points in texts count too: where a text ends is for the parser to say.
+void check_limits(std::string_view text, const std::string& place) {
+  if (text.size() > kTomlBytes) {
+    fail(ErrorKind::kMalformed, place_of(place), ": longer than ", kTomlBytes, " bytes");
+  }
+  int line = 1, points = 0;
+  for (const char c : text) {
+    if (c == '\n') ++line, points = 0;
+    if (c == '.' && ++points > kTomlPoints) {
+      fail(ErrorKind::kMalformed, place_of(place), ":", line, ":1: more than ", kTomlPoints,
+           " points in one line");
+    }
+  }
+}
+
 }  // namespace
 
 std::string toml_pointer(std::string pointer, std::string_view name) {
@@ -108,6 +123,7 @@ std::string toml_pointer(std::string pointer, std::string_view name) {
 }
 
 TomlDocument parse_toml(std::string_view text, const std::string& place) {
+  check_limits(text, place);
   TomlDocument document;
   try {
     const toml::table table = toml::parse(text);

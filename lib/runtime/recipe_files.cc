@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/toml.h"
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/recipe.h"
 
@@ -12,8 +13,6 @@ namespace lumen::runtime {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr uint64_t kRecipeBytes = 1 << 20;
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -40,7 +39,7 @@ RecipeText find_recipe(const std::string& name) {
   if (io::is_regular_file(name) || name.ends_with(".toml") || name.find('/') != name.npos) {
     const size_t slash = name.find_last_of('/');
     return {name, slash == name.npos ? "." : name.substr(0, slash + 1),
-            io::read_file(name, kRecipeBytes)};
+            io::read_file(name, io::kTomlBytes)};
   }
   std::vector<std::string> names;
   for (const BundledRecipe& recipe : bundled_recipes()) {
