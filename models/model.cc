@@ -1,8 +1,15 @@
 #include "models/model.h"
 
+#include "lib/autograd/autograd.h"
 #include "lib/base/error.h"
 
 namespace lumen::models {
+
+Tensor run_layer(bool recompute, const Tensor& x, std::function<Tensor(const Tensor&)> layer) {
+  if (!recompute) return layer(x);
+  return autograd::checkpoint(
+      [layer = std::move(layer)](std::span<const Tensor> in) { return layer(in[0]); }, {&x, 1});
+}
 
 const ModelDef& find_model_def(const io::Json& config) {
   const std::string type = io::get_string(config, "model_type");

@@ -22,6 +22,7 @@ class Tensor {
   int64_t dim(int axis) const { return node_->shape[axis]; }
   const NodePtr& node() const { return node_; }
   bool defined() const { return node_ != nullptr; }
+  bool requires_grad() const { return node_->requires_grad; }
 
   // The value, contiguous; computed on the current thread's pool (PoolScope) the first time and
   // kept. Throws Error(kMalformed) if it depends on an input that has no value.
@@ -77,6 +78,37 @@ class EagerScope {
  private:
   bool previous_;
 };
+
+// While it lives, nothing recorded on this thread requires a gradient.
+class NoGradScope {
+ public:
+  explicit NoGradScope(bool off = true);  // false: records gradients inside such a scope
+  ~NoGradScope();
+  NoGradScope(const NoGradScope&) = delete;
+
+ private:
+  bool previous_;
+};
+
+// Whether an operation on these would require a gradient: one of them does, and no NoGradScope
+// lives. Operations that save something for their gradient only then ask here.
+bool needs_grad(std::span<const Tensor> inputs);
+inline bool needs_grad(std::initializer_list<Tensor> inputs) {
+  return needs_grad(std::span(inputs.begin(), inputs.size()));
+}
+
+struct GradCall {
+  const Node& node;
+  std::span<const Tensor> inputs;
+  Tensor output;  // the node's result
+  Tensor dy;      // its gradient, of the same shape
+};
+
+// The gradient rule of step functions and of what only depends on indices: none.
+std::vector<Tensor> no_gradient(const GradCall& call);
+
+// Computes several tensors in one plan.
+void evaluate(std::span<const Tensor> tensors);
 
 // What every function of ops/ returns: a tensor of a new node (evaluated at once under an
 // EagerScope).
