@@ -128,8 +128,11 @@ struct ScheduleRecipe {
   std::vector<int64_t> milestones;
   std::optional<double> gamma, power;
   std::optional<int64_t> period;
-  std::optional<double> period_factor, div_factor, final_div_factor, decay_fraction, factor;
-  std::optional<int64_t> patience;
+  std::optional<double> period_factor, div_factor, final_div_factor, decay_fraction;
+  std::optional<std::string> decay;  // wsd: cosine, linear, 1-sqrt
+  std::optional<int64_t> timescale;  // inverse_sqrt; absent: the warm-up
+  std::optional<double> factor, threshold;
+  std::optional<int64_t> patience, cooldown;
 };
 
 // [lora]: low-rank adapters on a frozen model (model.path).

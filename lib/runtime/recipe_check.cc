@@ -284,11 +284,11 @@ void complete_schedule(Recipe& r, Complain complain) {
   };
   need("step_size", type != "step" || s.step_size, "the steps between two drops");
   need("milestones", type != "multistep" || !s.milestones.empty(), "the steps of the drops");
-  need("period", type != "cosine_restarts" || s.period, "the steps of the first wave");
   if (!std::is_sorted(s.milestones.begin(), s.milestones.end())) {
     complain("schedule.milestones", "the steps must rise");
   }
-  if (is_one_of(type, {"polynomial", "linear", "cosine", "cosine_restarts", "wsd", "plateau"})) {
+  if (is_one_of(type, {"step", "multistep", "exponential", "polynomial", "linear", "cosine",
+                       "cosine_restarts", "inverse_sqrt", "wsd", "plateau"})) {
     set_default(s.min_lr, 0.0);
     if (*s.min_lr > r.optimizer.lr) {
       complain("schedule.min_lr",
@@ -303,13 +303,18 @@ void complete_schedule(Recipe& r, Complain complain) {
     set_default(s.div_factor, 25.0);
     set_default(s.final_div_factor, 10000.0);
   }
-  if (type == "wsd") set_default(s.decay_fraction, 0.2);
+  if (type == "wsd") {
+    set_default(s.decay_fraction, 0.1);
+    set_default<std::string>(s.decay, "cosine");
+  }
   if (type == "plateau") {
     set_default(s.factor, 0.1);
     set_default<int64_t>(s.patience, 10);
+    set_default(s.threshold, 1e-4);
+    set_default<int64_t>(s.cooldown, 0);
   }
   const bool needs_end = is_one_of(type, {"polynomial", "linear", "cosine", "one_cycle", "wsd"}) ||
-                         (s.warmup > 0 && s.warmup < 1);
+                         (type == "cosine_restarts" && !s.period) || (s.warmup > 0 && s.warmup < 1);
   if (r.train.time && needs_end) {
     complain(s.warmup > 0 && s.warmup < 1 ? "schedule.warmup" : "schedule.type",
              "with train.time the number of steps is not known, which this needs; give epochs, "

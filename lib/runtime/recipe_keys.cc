@@ -467,7 +467,8 @@ RecipeTable schedule_table(ScheduleRecipe& s) {
         "its shape after the warm-up");
   t.key("warmup", s.warmup, at_least(0), "rise from 0: steps, or below 1 the share of the run");
   t.key("min_lr", s.min_lr, between(0, 1e30), "the lowest (0)")
-      .only_for({"polynomial", "linear", "cosine", "cosine_restarts", "wsd", "plateau"});
+      .only_for({"step", "multistep", "exponential", "polynomial", "linear", "cosine",
+                 "cosine_restarts", "inverse_sqrt", "wsd", "plateau"});
   t.key("step_size", s.step_size, between(1, kMany), "steps between two drops").only_for({"step"});
   t.key("milestones", s.milestones, {.min = 1, .max = kMany, .min_items = 1}, "steps of the drops")
       .only_for({"multistep"});
@@ -475,7 +476,7 @@ RecipeTable schedule_table(ScheduleRecipe& s) {
         "factor of each drop, of exponential per step (0.1; exponential 0.999)")
       .only_for({"step", "multistep", "exponential"});
   t.key("power", s.power, positive(), "exponent (1)").only_for({"polynomial"});
-  t.key("period", s.period, between(1, kMany), "steps of the first wave")
+  t.key("period", s.period, between(1, kMany), "steps of the first wave (the run)")
       .only_for({"cosine_restarts"});
   t.key("period_factor", s.period_factor, between(1, 1000), "each wave is longer by this (1)")
       .only_for({"cosine_restarts"});
@@ -484,12 +485,20 @@ RecipeTable schedule_table(ScheduleRecipe& s) {
   t.key("final_div_factor", s.final_div_factor, positive(),
         "ends at the beginning divided by this (10000)")
       .only_for({"one_cycle"});
-  t.key("decay_fraction", s.decay_fraction, share(), "share of the run in which it falls (0.2)")
+  t.key("decay_fraction", s.decay_fraction, share(), "share of the run in which it falls (0.1)")
       .only_for({"wsd"});
+  t.key("decay", s.decay, one_of({"cosine", "linear", "1-sqrt"}), "how it falls (cosine)")
+      .only_for({"wsd"});
+  t.key("timescale", s.timescale, between(1, kMany), "steps until it has fallen to 0.7 (warmup)")
+      .only_for({"inverse_sqrt"});
   t.key("factor", s.factor, {.min = 0, .max = 1, .above_min = true}, "of each drop (0.1)")
       .only_for({"plateau"});
   t.key("patience", s.patience, between(0, 1'000'000),
         "evaluations without improvement before a drop (10)")
+      .only_for({"plateau"});
+  t.key("threshold", s.threshold, share(), "the least relative improvement (1e-4)")
+      .only_for({"plateau"});
+  t.key("cooldown", s.cooldown, between(0, 1'000'000), "evaluations not counted after a drop (0)")
       .only_for({"plateau"});
   return t.take();
 }

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lib/io/json.h"
+#include "lib/runtime/recipe.h"
 #include "lib/tensor/array.h"
 
 namespace lumen::runtime {
@@ -18,7 +22,9 @@ struct StepResult {
   double tokens = 0;     // targets that count; 0 if the data are no sequences
   double samples = 0;    // images, rows or sequences
   double grad_norm = 0;  // L2, before clipping
-  bool finite = true;    // false: loss or gradients are NaN or infinite, nothing was updated
+  // False: loss or gradients are NaN or infinite and nothing was updated. What the scaler of f16
+  // answers by a smaller scale counts as finite.
+  bool finite = true;
 };
 
 // Everything that a bit-exact continuation needs. The arrays share memory with the task, so they
@@ -87,5 +93,17 @@ class TrainTask {
   // Changes no training state.
   virtual std::vector<std::string> preview(int64_t count) = 0;
 };
+
+struct TaskOptions {
+  std::optional<int64_t> threads;  // absent: physical cores
+  bool overfit_batch = false;      // every step sees the first batch, without random augmentation
+};
+
+// Makes the task of a recipe: reads the data, makes or opens model and tokenizer, plans the step.
+// Throws Error.
+std::unique_ptr<TrainTask> make_task(const Recipe& recipe, const TaskOptions& options);
+
+// make_task, or a test's stand-in.
+using TaskFactory = std::function<std::unique_ptr<TrainTask>(const Recipe&, const TaskOptions&)>;
 
 }  // namespace lumen::runtime
