@@ -16,6 +16,7 @@
 #include "lib/runtime/event_file.h"
 #include "lib/runtime/loss_curve.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/progress.h"
 
 namespace lumen::runtime {
 namespace {
@@ -103,6 +104,7 @@ StepLines::StepLines(std::string path, int64_t last_step) : path_(std::move(path
     }
   }
   if (kept.size() != length) io::write_file_atomically(path_, kept);
+  size_ = static_cast<int64_t>(kept.size());
   fd_ = open_to_append(path_);
 }
 
@@ -111,12 +113,24 @@ StepLines::~StepLines() {
 }
 
 void StepLines::append(Json row) {
-  const std::string line = row.dump() + "\n";
+  pending_ += row.dump() + "\n";
   rows_.push_back(std::move(row));
-  write_all(fd_, line, path_);
+  flush();
+}
+
+void StepLines::flush() {
+  try {
+    write_all(fd_, pending_, io::place_of(path_));
+  } catch (const Error&) {
+    [[maybe_unused]] const int ignored = ::ftruncate(fd_, size_);
+    throw;
+  }
+  size_ += static_cast<int64_t>(pending_.size());
+  pending_.clear();
 }
 
 void StepLines::sync() {
+  flush();
   if (::fsync(fd_) != 0) {
     fail(ErrorKind::kIo, io::place_of(path_), ": making it durable failed: ", std::strerror(errno));
   }
@@ -138,7 +152,8 @@ void Metrics::guarded(Body body) {
   try {
     body();
   } catch (const Error& error) {
-    if (failure_.empty()) failure_ = error.what();
+    if (!failed_) tell(str("warning: ", error.what(), "; training goes on"));
+    failed_ = true;
   }
 }
 
@@ -163,10 +178,14 @@ void Metrics::sync() {
   guarded([&] { samples_.sync(); });
 }
 
-void Metrics::draw() {
-  if (!log_.svg) return;
-  guarded(
-      [&] { io::write_file_atomically(directory_.file("loss.svg"), loss_curve(rows_.rows())); });
+void Metrics::finish() {
+  rows_.sync();
+  samples_.sync();
+  if (failed_ && log_.csv) write_csv();
+  if (failed_ && log_.tensorboard) write_events();
+  if (log_.svg) {
+    io::write_file_atomically(directory_.file("loss.svg"), loss_curve(rows_.rows()));
+  }
 }
 
 void Metrics::write_csv() {

@@ -23,18 +23,24 @@ class StepLines {
 
   const std::vector<io::Json>& rows() const { return rows_; }
 
-  // Appends, not durably. Throws Error(kIo).
+  // Appends, not durably. Throws Error(kIo): the file is as it was then, and the row follows with
+  // the next append or sync that succeeds.
   void append(io::Json row);
   // Makes what was appended durable. Throws Error(kIo).
   void sync();
 
  private:
+  void flush();
+
   std::string path_;
   std::vector<io::Json> rows_;
+  std::string pending_;
+  int64_t size_ = 0;  // of whole lines in the file
   int fd_ = -1;
 };
 
-// The metrics of a run. A failed write does not end the run: it is reported once and remembered.
+// The metrics of a run. A failed write does not end the run: it is reported once on standard error
+// and repeated at the end.
 class Metrics {
  public:
   // Continues the files of `directory` after `last_step` (0: from scratch).
@@ -47,12 +53,11 @@ class Metrics {
   // Makes rows durable: before a checkpoint that promises them is announced.
   void sync();
 
-  // Writes loss.svg.
-  void draw();
+  // At the end of the run: everything durable, loss.svg, and what failed before once more. Throws
+  // Error(kIo) if something is still incomplete.
+  void finish();
 
   const std::vector<io::Json>& rows() const { return rows_.rows(); }
-  // The first failure, or "".
-  const std::string& failure() const { return failure_; }
 
  private:
   template <typename Body>
@@ -66,7 +71,7 @@ class Metrics {
   LogRecipe log_;
   StepLines rows_, samples_;
   std::vector<std::string> columns_;  // of the CSV
-  std::string failure_;
+  bool failed_ = false;
 };
 
 }  // namespace lumen::runtime
