@@ -125,6 +125,7 @@ struct GradCall;
 enum class Autocast {
   kPreserve,  // nothing
   kLow,       // products: they are rounded to the low type
+  kFull,      // sums, norms, losses: they stay float32 whatever is added for the others
 };
 
 // A set of inputs worth testing an operation on; see ops/op_test.cc.
