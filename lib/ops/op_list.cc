@@ -10,10 +10,11 @@ extern const graph::OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt
     kDiv, kEqual, kMaximum, kMinimum, kWhere, kNeg, kAbs, kExp, kLog, kCos, kRsqrt, kTanh, kSigmoid,
     kSilu, kGeluTanh, kRelu, kSumReduce, kMaxReduce, kLinear, kMatmul, kConv2d, kConvTranspose2d,
     kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kSoftmax, kRmsNorm,
-    kLayerNorm, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward,
+    kLogSoftmax, kLayerNorm, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward,
     kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward,
     kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform,
-    kNormal, kDropout, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention;
+    kNormal, kDropout, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining,
+    kAttentionBackward;
 
 namespace {
 
@@ -85,6 +86,8 @@ constexpr const graph::OpDef* kOps[] = {
     &kRope,
     &kKvAppend,
     &kAttention,
+    &kAttentionTraining,
+    &kAttentionBackward,
 };
 
 }  // namespace

@@ -154,6 +154,8 @@ struct AttentionOptions {
   double scale = 1;
   bool causal = true;
   int64_t window = 0;  // see only the last `window` positions; 0: all
+  // int32 [batch, tokens]: a query sees only keys of its own segment; undefined: all are one.
+  Tensor segments = {};
 };
 // q [batch, tokens, heads, head_dim] against k, v [batch, kv_heads, positions, head_dim]; query t
 // stands at position[0] + t. Causal: sees positions ≤ its own → [batch, tokens, heads, head_dim].
