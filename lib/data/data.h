@@ -80,6 +80,10 @@ struct TextTools {
 // (FILE: line and column), kUsage (options that make no sense together), kUnsupported.
 Data open_data(const DataOptions& options, const TextTools& tools = {});
 
+// The words in the data that `options` name, for training a tokenizer: whole files of text and
+// lines, the strings of jsonl and faq. Throws as open_data.
+std::vector<std::string> read_texts(const DataOptions& options);
+
 // A stream over one split of `data`, shuffled, batched and prefetched as `options` say. Throws
 // Error(kUsage) if the split has no samples.
 std::unique_ptr<BatchStream> make_stream(const Data& data, Split split, const DataOptions& options);

@@ -11,9 +11,9 @@
 namespace lumen::data {
 
 // Names of the enumerators as recipes spell them, in the order of the enumeration.
-enum class Format { kMnist, kCifar10, kDigits, kImages, kCsv, kText, kLines, kJsonl, kBin };
-inline constexpr std::array<std::string_view, 9> kFormatNames = {
-    "mnist", "cifar10", "digits", "images", "csv", "text", "lines", "jsonl", "bin"};
+enum class Format { kMnist, kCifar10, kDigits, kImages, kCsv, kText, kLines, kJsonl, kFaq, kBin };
+inline constexpr std::array<std::string_view, 10> kFormatNames = {
+    "mnist", "cifar10", "digits", "images", "csv", "text", "lines", "jsonl", "faq", "bin"};
 
 enum class Split { kTrain, kEval };
 
@@ -69,6 +69,9 @@ struct DataOptions {
   //   lines    files with one item per line
   //   jsonl    files with one object per line: {"messages": […]}, {"prompt", "completion"} or
   //            {"text"}; any of them may end in .gz, as may text, lines and csv
+  //   faq      blocks of lines "Q: question", several ways to put it, and "A: answer"; each
+  //   question
+  //            with the answer is a conversation. "H:" lines, more ways, are the evaluation split
   //   bin      tokens as uint16 (nanoGPT), or with the header of llm.c
   std::vector<std::string> paths;
   // Evaluation data; all of `paths` is then for training.

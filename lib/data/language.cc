@@ -113,7 +113,7 @@ class DocumentReader {
       : options_(options), encoder_(encoder), info_(info), bad_(options.on_bad_row, info) {}
 
   // The indices of the documents that `paths` added.
-  std::vector<int64_t> read(const std::vector<std::string>& paths) {
+  std::vector<int64_t> read(const std::vector<std::string>& paths, Split split) {
     const int64_t first = documents_->count();
     for (const std::string& path : expand_paths(paths)) {
       SourceFile file;
@@ -121,6 +121,8 @@ class DocumentReader {
       with_context(source.place(), [&] {
         if (options_.format == Format::kText) {
           read_separated(source, file);
+        } else if (options_.format == Format::kFaq) {
+          read_faq(source, split, file);
         } else {
           read_lines(source, file);
         }
@@ -148,6 +150,15 @@ class DocumentReader {
         take(std::move(document), line.number, file);
       });
     });
+  }
+
+  void read_faq(const Source& source, Split split, SourceFile& file) {
+    for (const FaqEntry& entry : parse_faq(source.text())) {
+      if (entry.held_out != (split == Split::kEval)) continue;
+      const io::Json messages = {{{"role", "user"}, {"content", entry.question}},
+                                 {{"role", "assistant"}, {"content", entry.answer}}};
+      take(encoder_.chat({{"messages", messages}}), entry.number, file);
+    }
   }
 
   void read_separated(const Source& source, SourceFile& file) {
@@ -207,9 +218,10 @@ Data open_documents(const DataOptions& options, const TextEncoder& encoder) {
   DatasetInfo& info = data.info;
   DocumentReader reader(options, encoder, info);
   SplitIndices split;
-  split.train = reader.read(options.paths);
-  if (!options.eval_paths.empty()) {
-    split.eval = reader.read(options.eval_paths);
+  split.train = reader.read(options.paths, Split::kTrain);
+  const bool held_out = options.format == Format::kFaq && options.eval_paths.empty();
+  if (held_out || !options.eval_paths.empty()) {
+    split.eval = reader.read(held_out ? options.paths : options.eval_paths, Split::kEval);
     for (auto* part : {&split.train, &split.eval}) {
       const auto most = static_cast<size_t>(options.max_samples);
       if (most > 0 && part->size() > most) part->resize(most);

@@ -74,6 +74,17 @@ class TextEncoder {
 // One object of a jsonl file as a document. Throws Error(kMalformed) "line L, column C: …".
 Document encode_json_row(const TextLine& line, const TextEncoder& encoder);
 
+// One way to put a question, and its answer.
+struct FaqEntry {
+  std::string_view question, answer;
+  bool held_out;   // for evaluation
+  int64_t number;  // of the question's line
+};
+
+// The entries of a question file, whose text they refer to. Throws Error(kMalformed) "line L, …"
+// for a line of another kind, a block without a question or without an answer.
+std::vector<FaqEntry> parse_faq(std::string_view text);
+
 // Byte ranges of `full`, the rendered conversation, that the messages of `roles` said, with what
 // ends their turn, in order. Throws Error(kMalformed) if the template does not let them be found.
 std::vector<text::ByteRange> said_by(const std::vector<std::string>& roles,

@@ -24,6 +24,7 @@ namespace lumen::graph {
 struct Node;
 struct OpDef;
 struct Program;
+struct GradientRecord;  // lib/autograd
 class Tensor;
 using NodePtr = std::shared_ptr<Node>;
 
@@ -67,6 +68,9 @@ struct Node {
   // Element-wise work done on each finished piece of this node's result (epilogue fusion). The
   // program's register 0 is the result, the others are the last inputs of the node.
   std::shared_ptr<const Program> epilogue;
+
+  bool requires_grad = false;                // gradients flow through it; set when it is recorded
+  std::shared_ptr<GradientRecord> gradient;  // autograd's own: accumulated gradient, hooks, rules
 
   ~Node();  // iterative: a chain of 100,000 nodes must not overflow the stack
 };
@@ -113,6 +117,17 @@ struct Cost {
   double flops = 0, bytes = 0;
 };
 
+// What a gradient rule is given: a node with its inputs and result as tensors, and the gradient of
+// the result.
+struct GradCall;
+
+// What mixed precision does to the float32 inputs of an operation (AutocastScope).
+enum class Autocast {
+  kPreserve,  // nothing
+  kLow,       // products: they are rounded to the low type
+  kFull,      // sums, norms, losses: they stay float32 whatever is added for the others
+};
+
 // A set of inputs worth testing an operation on; see ops/op_test.cc.
 struct OpCase {
   std::string label;
@@ -149,6 +164,12 @@ struct OpDef {
   // The same result from simpler operations: oracle, fallback and default gradient.
   Tensor (*meaning)(const Node& node, std::span<const Tensor> inputs) = nullptr;
 
+  // The gradients of the inputs, in tensor operations, so that they can be differentiated again:
+  // one per input and of its shape, undefined where an input has none (indices). Absent: `meaning`
+  // is differentiated. Step functions use `no_gradient`.
+  std::vector<Tensor> (*grad)(const GradCall& call) = nullptr;
+  Autocast autocast = Autocast::kPreserve;
+
   // Joins several uses that share their first input into one whose result is theirs side by side
   // along the last axis (q, k and v in one product); null if this is not such an operation.
   NodePtr (*merge)(std::span<const NodePtr> uses) = nullptr;
@@ -158,6 +179,9 @@ struct OpDef {
   double (*combine)(double accumulator, double x) = nullptr;  // reduction over attr "axis"
   double identity = 0;                                        // of `combine`
   bool copies = false;                                        // Contiguous
+
+  // Draws numbers from a key: no meaning in primitives, so every backend runs `kernel`.
+  bool random = false;
 
   Cost (*cost)(const Node& node) = nullptr;
   std::vector<OpCase> (*cases)() = nullptr;

@@ -109,7 +109,9 @@ size_t Planner::place() {
     if (node->op->workspace) workspace = std::max(workspace, node->op->workspace(*node, threads_));
     ++step;
   }
-  for (const NodePtr& output : graph_.outputs()) intervals[index.at(output.get())].last = step;
+  for (const NodePtr& output : graph_.outputs()) {
+    if (output->op->overwrites < 0) intervals[index.at(output.get())].last = step;
+  }
   workspace_offset_ = plan_memory(intervals);
   for (size_t i = 0; i < roots.size(); ++i) offsets_[roots[i]] = intervals[i].offset;
   return workspace_offset_ + workspace;
@@ -175,7 +177,9 @@ void Planner::build(Plan::Impl& plan) {
   buffer->owner = std::make_shared<Array>(plan.arena);
   for (const NodePtr& output : graph_.outputs()) {
     plan.outputs.push_back(
-        Array::view(buffer, offsets_.at(output.get()), output->dtype, output->shape));
+        output->op->overwrites >= 0
+            ? layouts_.at(output.get()).root->value
+            : Array::view(buffer, offsets_.at(output.get()), output->dtype, output->shape));
   }
 }
 

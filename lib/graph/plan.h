@@ -33,7 +33,7 @@ class Plan {
   bool has_input(const Tensor& tensor) const;
   Array& input(const Tensor& tensor);
 
-  // The i-th output, valid until the next run.
+  // The i-th output, valid until the next run; of an operation that overwrites a state, that state.
   const Array& output(size_t i) const;
 
   // Bytes of the arena with intermediate results, outputs and workspace.

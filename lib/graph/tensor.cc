@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
+#include "lib/graph/views.h"
 #include "lib/kernels/convert.h"
 
 namespace lumen::graph {
@@ -19,6 +20,8 @@ const OpDef kState = {.name = "state", .kind = OpKind::kLeaf, .infer = infer_lea
 
 thread_local ThreadPool* pool_of_thread = nullptr;
 thread_local bool eager = false;
+thread_local bool no_grad = false;
+thread_local DType autocast = DType::kF32;
 
 Tensor leaf(const OpDef& op, DType dtype, const Shape& shape, Array value, std::string name) {
   auto node = std::make_shared<Node>();
@@ -33,11 +36,7 @@ Tensor leaf(const OpDef& op, DType dtype, const Shape& shape, Array value, std::
 }  // namespace
 
 const Array& Tensor::eval() const& {
-  if (node_->value.empty() && node_->shape.elements() > 0) {
-    Plan plan = compile({&node_, 1}, {});
-    plan.run(current_pool());
-    node_->value = plan.output(0);
-  }
+  evaluate({this, 1});
   return node_->value;
 }
 
@@ -101,6 +100,44 @@ ThreadPool& current_pool() {
   return pool_of_thread ? *pool_of_thread : single;
 }
 
+void evaluate(std::span<const Tensor> tensors) {
+  std::vector<NodePtr> unknown;
+  for (const Tensor& tensor : tensors) {
+    const NodePtr& node = tensor.node();
+    if (node->value.empty() && node->shape.elements() > 0) unknown.push_back(node);
+  }
+  if (unknown.empty()) return;
+  Plan plan = compile(unknown, {});
+  plan.run(current_pool());
+  for (size_t i = 0; i < unknown.size(); ++i) unknown[i]->value = plan.output(i);
+}
+
+NoGradScope::NoGradScope(bool off) : previous_(no_grad) {
+  no_grad = off;
+}
+NoGradScope::~NoGradScope() {
+  no_grad = previous_;
+}
+
+AutocastScope::AutocastScope(DType low) : previous_(autocast) {
+  autocast = low;
+}
+AutocastScope::~AutocastScope() {
+  autocast = previous_;
+}
+
+bool needs_grad(std::span<const Tensor> inputs) {
+  if (no_grad) return false;
+  for (const Tensor& input : inputs) {
+    if (input.defined() && input.requires_grad()) return true;
+  }
+  return false;
+}
+
+std::vector<Tensor> no_gradient(const GradCall& call) {
+  return std::vector<Tensor>(call.inputs.size());
+}
+
 EagerScope::EagerScope(bool on) : previous_(eager) {
   eager = on;
 }
@@ -109,10 +146,20 @@ EagerScope::~EagerScope() {
 }
 
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
+  if (op.autocast == Autocast::kLow && autocast != DType::kF32) {
+    std::vector<Tensor> rounded;
+    for (const Tensor& x : inputs) {
+      const bool round = x.dtype() == DType::kF32;
+      rounded.push_back(round ? contiguous(contiguous(x, autocast), DType::kF32) : x);
+    }
+    const AutocastScope exact(DType::kF32);
+    return record(op, rounded, std::move(attrs));
+  }
   std::vector<NodePtr> nodes;
   nodes.reserve(inputs.size());
   for (const Tensor& tensor : inputs) nodes.push_back(tensor.node());
   Tensor result(make_node(op, std::move(nodes), std::move(attrs)));
+  result.node()->requires_grad = needs_grad(inputs);
   if (eager) result.eval();
   return result;
 }

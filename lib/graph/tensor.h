@@ -22,6 +22,7 @@ class Tensor {
   int64_t dim(int axis) const { return node_->shape[axis]; }
   const NodePtr& node() const { return node_; }
   bool defined() const { return node_ != nullptr; }
+  bool requires_grad() const { return node_->requires_grad; }
 
   // The value, contiguous; computed on the current thread's pool (PoolScope) the first time and
   // kept. Throws Error(kMalformed) if it depends on an input that has no value.
@@ -76,6 +77,50 @@ class EagerScope {
 
  private:
   bool previous_;
+};
+
+// While it lives, nothing recorded on this thread requires a gradient.
+class NoGradScope {
+ public:
+  explicit NoGradScope(bool off = true);  // false: records gradients inside such a scope
+  ~NoGradScope();
+  NoGradScope(const NoGradScope&) = delete;
+
+ private:
+  bool previous_;
+};
+
+// Whether an operation on these would require a gradient: one of them does, and no NoGradScope
+// lives. Operations that save something for their gradient only then ask here.
+bool needs_grad(std::span<const Tensor> inputs);
+inline bool needs_grad(std::initializer_list<Tensor> inputs) {
+  return needs_grad(std::span(inputs.begin(), inputs.size()));
+}
+
+struct GradCall {
+  const Node& node;
+  std::span<const Tensor> inputs;
+  Tensor output;  // the node's result
+  Tensor dy;      // its gradient, of the same shape
+};
+
+// The gradient rule of step functions and of what only depends on indices: none.
+std::vector<Tensor> no_gradient(const GradCall& call);
+
+// Computes several tensors in one plan.
+void evaluate(std::span<const Tensor> tensors);
+
+// While it lives, operations with Autocast::kLow recorded on this thread read their float32 inputs
+// rounded to `low` (bfloat16 or float16); sums stay float32, and so do all other operations and the
+// weights themselves. `low` float32: nothing is rounded inside an outer scope.
+class AutocastScope {
+ public:
+  explicit AutocastScope(DType low);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+
+ private:
+  DType previous_;
 };
 
 // What every function of ops/ returns: a tensor of a new node (evaluated at once under an

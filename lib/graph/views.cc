@@ -175,22 +175,66 @@ std::vector<int64_t> list(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
+std::vector<Tensor> grad_reshape(const GradCall& call) {
+  return {reshape(call.dy, call.inputs[0].shape())};
+}
+
+std::vector<Tensor> grad_permute(const GradCall& call) {
+  const auto& order = call.node.attrs.integers("order");
+  std::vector<int64_t> inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
+  return {permute(call.dy, inverse)};
+}
+
+std::vector<Tensor> grad_slice(const GradCall& call) {
+  const auto axis = static_cast<int>(call.node.attrs.integer("axis"));
+  const int64_t begin = call.node.attrs.integer("begin"), end = call.node.attrs.integer("end");
+  return {pad(call.dy, axis, begin, call.inputs[0].dim(axis) - end)};
+}
+
+std::vector<Tensor> grad_pad(const GradCall& call) {
+  const auto axis = static_cast<int>(call.node.attrs.integer("axis"));
+  const int64_t before = call.node.attrs.integer("before");
+  return {slice(call.dy, axis, before, before + call.inputs[0].dim(axis))};
+}
+
+// Rounding is treated as the identity (straight through); integers have no gradient.
+std::vector<Tensor> grad_contiguous(const GradCall& call) {
+  if (!is_float(call.inputs[0].dtype())) return {Tensor()};
+  return {call.dy.dtype() == DType::kF32 ? call.dy : contiguous(call.dy, DType::kF32)};
+}
+
 }  // namespace
 
-const OpDef kReshape = {
-    .name = "reshape", .kind = OpKind::kView, .infer = infer_reshape, .view = view_reshape};
-const OpDef kPermute = {
-    .name = "permute", .kind = OpKind::kView, .infer = infer_permute, .view = view_permute};
+const OpDef kReshape = {.name = "reshape",
+                        .kind = OpKind::kView,
+                        .infer = infer_reshape,
+                        .view = view_reshape,
+                        .grad = grad_reshape};
+const OpDef kPermute = {.name = "permute",
+                        .kind = OpKind::kView,
+                        .infer = infer_permute,
+                        .view = view_permute,
+                        .grad = grad_permute};
+// Its gradient is a sum, which is arithmetic: see sum_to in lib/autograd.
 const OpDef kExpand = {
     .name = "expand", .kind = OpKind::kView, .infer = infer_expand, .view = view_expand};
-const OpDef kSlice = {
-    .name = "slice", .kind = OpKind::kView, .infer = infer_slice, .view = view_slice};
-const OpDef kPad = {.name = "pad", .kind = OpKind::kOpaque, .infer = infer_pad, .kernel = run_pad};
+const OpDef kSlice = {.name = "slice",
+                      .kind = OpKind::kView,
+                      .infer = infer_slice,
+                      .view = view_slice,
+                      .grad = grad_slice};
+const OpDef kPad = {.name = "pad",
+                    .kind = OpKind::kOpaque,
+                    .infer = infer_pad,
+                    .kernel = run_pad,
+                    .grad = grad_pad};
 const OpDef kContiguous = {.name = "contiguous",
                            .kind = OpKind::kOpaque,
                            .infer = infer_contiguous,
                            .kernel = run_contiguous,
                            .layout = InputLayout::kAny,
+                           .grad = grad_contiguous,
                            .copies = true};
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
@@ -228,9 +272,21 @@ Tensor expand(const Tensor& x, const Shape& shape) {
 }
 
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
-  return record(
-      kSlice, {x},
-      {{"axis", int64_t{checked_axis("slice", x.shape(), axis)}}, {"begin", begin}, {"end", end}});
+  const int from_start = checked_axis("slice", x.shape(), axis);
+  // What unpacking does to a gradient that unpacking made: the padded part comes back as it was,
+  // and of another part there are only zeros.
+  const Node& node = *x.node();
+  if (node.op == &kPad && node.attrs.integer("axis") == from_start && begin <= end) {
+    const Tensor inner(node.inputs[0]);
+    const int64_t before = node.attrs.integer("before"), after = before + inner.dim(from_start);
+    if (begin == before && end == after) return inner;
+    if (end <= before || begin >= after) {
+      Shape shape = x.shape();
+      shape[from_start] = end - begin;
+      return expand(scalar(0), shape);
+    }
+  }
+  return record(kSlice, {x}, {{"axis", int64_t{from_start}}, {"begin", begin}, {"end", end}});
 }
 
 Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after) {
@@ -238,6 +294,17 @@ Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after) {
                 {{"axis", int64_t{checked_axis("pad", x.shape(), axis)}},
                  {"before", before},
                  {"after", after}});
+}
+
+std::vector<Tensor> unpack(const Tensor& flat, std::span<const Shape> shapes) {
+  std::vector<Tensor> parts;
+  int64_t begin = 0;
+  for (const Shape& shape : shapes) {
+    const int64_t end = begin + shape.elements();
+    parts.push_back(reshape(slice(flat, 0, begin, end), shape));
+    begin = end;
+  }
+  return parts;
 }
 
 Tensor contiguous(const Tensor& x, DType dtype) {

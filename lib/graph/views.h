@@ -25,6 +25,13 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
 // `before` and `after` zeros around `axis` (float32 only).
 Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after);
 
+// The parts of a flat float32 [total] that an operation with several results returns: the first
+// shapes[0].elements() numbers as shapes[0], and so on.
+std::vector<Tensor> unpack(const Tensor& flat, std::span<const Shape> shapes);
+inline std::vector<Tensor> unpack(const Tensor& flat, std::initializer_list<Shape> shapes) {
+  return unpack(flat, std::span(shapes.begin(), shapes.size()));
+}
+
 // A row-major copy with element type `dtype` (the primitive Contiguous; the dtype is part of it).
 // Rounds to nearest even.
 Tensor contiguous(const Tensor& x, DType dtype);

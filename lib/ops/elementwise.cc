@@ -13,6 +13,7 @@ namespace lumen::ops {
 namespace {
 
 using graph::expand;
+using graph::GradCall;
 using graph::Node;
 using graph::OpCase;
 using graph::OpDef;
@@ -66,13 +67,17 @@ std::vector<OpCase> cases_of(const OpDef& op, double low, double high) {
   return cases;
 }
 
+using Grad = std::vector<Tensor> (*)(const graph::GradCall&);
+
 constexpr OpDef primitive(std::string_view name, kernels::BlockFn fn,
-                          double (*reference)(const double*), std::vector<OpCase> (*cases)()) {
+                          double (*reference)(const double*), Grad grad,
+                          std::vector<OpCase> (*cases)()) {
   return {.name = name,
           .kind = OpKind::kElementwise,
           .infer = infer_elementwise,
           .block = fn,
           .layout = graph::InputLayout::kAny,
+          .grad = grad,
           .scalar = reference,
           .cost = elementwise_cost,
           .cases = cases};
@@ -106,30 +111,54 @@ extern const OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt, kReci
 // Primitives.
 const OpDef kAdd = primitive(
     "add", block::add, [](const double* x) { return x[0] + x[1]; },
+    [](const GradCall& call) -> std::vector<Tensor> {
+      return {call.dy, call.dy};
+    },
     [] { return cases_of<2>(kAdd, -2, 2); });
 const OpDef kMul = primitive(
     "mul", block::mul, [](const double* x) { return x[0] * x[1]; },
+    [](const GradCall& call) -> std::vector<Tensor> {
+      return {mul(call.dy, call.inputs[1]), mul(call.dy, call.inputs[0])};
+    },
     [] { return cases_of<2>(kMul, -2, 2); });
 const OpDef kMod = primitive(
     "mod", block::mod, [](const double* x) { return std::fmod(x[0], x[1]); },
+    // x − trunc(x / y) · y: the quotient is a step function.
+    [](const GradCall& call) -> std::vector<Tensor> {
+      const Tensor quotient = div(sub(call.inputs[0], call.output), call.inputs[1]);
+      return {call.dy, neg(mul(call.dy, quotient))};
+    },
     [] { return cases_of<2>(kMod, 0.5, 2); });
 const OpDef kLessThan = primitive(
     "less_than", block::less_than, [](const double* x) { return x[0] < x[1] ? 1.0 : 0.0; },
-    [] { return cases_of<2>(kLessThan, -2, 2); });
+    graph::no_gradient, [] { return cases_of<2>(kLessThan, -2, 2); });
 const OpDef kExp2 = primitive(
     "exp2", block::exp2, [](const double* x) { return std::exp2(x[0]); },
+    [](const GradCall& call) -> std::vector<Tensor> {
+      return {times(mul(call.dy, call.output), std::numbers::ln2)};
+    },
     [] { return cases_of<1>(kExp2, -10, 10); });
 const OpDef kLog2 = primitive(
     "log2", block::log2, [](const double* x) { return std::log2(x[0]); },
+    [](const GradCall& call) -> std::vector<Tensor> {
+      return {div(times(call.dy, std::numbers::log2e), call.inputs[0])};
+    },
     [] { return cases_of<1>(kLog2, 0.01, 100); });
 const OpDef kSin = primitive(
     "sin", block::sin, [](const double* x) { return std::sin(x[0]); },
+    [](const GradCall& call) -> std::vector<Tensor> { return {mul(call.dy, cos(call.inputs[0]))}; },
     [] { return cases_of<1>(kSin, -100, 100); });
 const OpDef kSqrt = primitive(
     "sqrt", block::sqrt, [](const double* x) { return std::sqrt(x[0]); },
+    [](const GradCall& call) -> std::vector<Tensor> {
+      return {div(times(call.dy, 0.5), call.output)};
+    },
     [] { return cases_of<1>(kSqrt, 0, 10); });
 const OpDef kRecip = primitive(
     "recip", block::recip, [](const double* x) { return 1 / x[0]; },
+    [](const GradCall& call) -> std::vector<Tensor> {
+      return {neg(mul(call.dy, mul(call.output, call.output)))};
+    },
     [] { return cases_of<1>(kRecip, 0.1, 10); });
 
 // Derived. x − y and x / y through −1 and 1/y: approximate by one rounding.

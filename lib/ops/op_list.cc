@@ -8,8 +8,13 @@ namespace lumen::ops {
 
 extern const graph::OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt, kRecip, kSub,
     kDiv, kEqual, kMaximum, kMinimum, kWhere, kNeg, kAbs, kExp, kLog, kCos, kRsqrt, kTanh, kSigmoid,
-    kSilu, kGeluTanh, kRelu, kSumReduce, kMaxReduce, kLinear, kMatmul, kSoftmax, kRmsNorm,
-    kLayerNorm, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention;
+    kSilu, kGeluTanh, kRelu, kSumReduce, kMaxReduce, kLinear, kMatmul, kConv2d, kConvTranspose2d,
+    kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kSoftmax, kRmsNorm,
+    kLogSoftmax, kLayerNorm, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward,
+    kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward,
+    kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform,
+    kNormal, kDropout, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining,
+    kAttentionBackward;
 
 namespace {
 
@@ -50,14 +55,39 @@ constexpr const graph::OpDef* kOps[] = {
     &kMaxReduce,
     &kLinear,
     &kMatmul,
+    &kConv2d,
+    &kConvTranspose2d,
+    &kConv2dWeightGrad,
+    &kMaxPool2d,
+    &kMaxPool2dGrad,
+    &kAvgPool2d,
+    &kAvgPool2dGrad,
     &kSoftmax,
     &kRmsNorm,
+    &kLogSoftmax,
     &kLayerNorm,
+    &kSoftmaxBackward,
+    &kLogSoftmaxBackward,
+    &kRmsNormBackward,
+    &kLayerNormBackward,
+    &kCrossEntropy,
+    &kCrossEntropyBackward,
+    &kNll,
+    &kNllBackward,
+    &kLinearCrossEntropy,
+    &kLinearCrossEntropyGradients,
+    &kLogSigmoid,
+    &kBinaryCrossEntropy,
+    &kUniform,
+    &kNormal,
+    &kDropout,
     &kEmbedding,
     &kRopeTable,
     &kRope,
     &kKvAppend,
     &kAttention,
+    &kAttentionTraining,
+    &kAttentionBackward,
 };
 
 }  // namespace

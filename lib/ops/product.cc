@@ -129,6 +129,25 @@ Tensor linear_meaning(const Node& node, Inputs in) {
   return concat(parts, -1);
 }
 
+// dx = dy · w, dw = dyᵀ · x, db = Σ dy over rows. Only float weights change.
+std::vector<Tensor> grad_linear(const graph::GradCall& call) {
+  const Tensor &x = call.inputs[0], &w = call.inputs[1];
+  const int64_t k = w.dim(1), n = w.dim(0),
+                rows = call.dy.shape().elements() / std::max<int64_t>(n, 1);
+  LUMEN_CHECK(call.node.attrs.integer("weights") == 1);
+  const Tensor dy = graph::reshape(call.dy, {rows, n});
+  std::vector<Tensor> gradients(call.inputs.size());
+  if (x.requires_grad()) {
+    const Tensor dx = matmul(dy, graph::contiguous(w, DType::kF32));
+    gradients[0] = graph::reshape(dx, x.shape());
+  }
+  if (w.requires_grad()) {
+    gradients[1] = matmul(graph::transpose(dy, 0, 1), graph::reshape(x, {rows, k}));
+  }
+  if (call.inputs.size() > 2) gradients[2] = graph::reshape(sum(dy, 0), {n});
+  return gradients;
+}
+
 NodePtr merge_linear(std::span<const NodePtr> uses) {
   std::vector<NodePtr> inputs = {uses[0]->inputs[0]}, biases;
   const int64_t bias = uses[0]->attrs.integer("bias");
@@ -136,7 +155,8 @@ NodePtr merge_linear(std::span<const NodePtr> uses) {
     const int64_t weights = use->attrs.integer("weights");
     if (use->attrs.integer("bias") != bias || use->epilogue) return nullptr;
     for (int64_t i = 1; i <= weights; ++i) {
-      if (!graph::is_constant(*use->inputs[i])) return nullptr;
+      const Node& weight = *use->inputs[i];
+      if (!graph::is_constant(weight) && !graph::is_state(weight)) return nullptr;
       inputs.push_back(use->inputs[i]);
       if (bias) biases.push_back(use->inputs[weights + i]);
     }
@@ -263,6 +283,11 @@ Tensor matmul_meaning(const Node& node, Inputs in) {
   return graph::reshape(sum(mul(a, b), -1), node.shape);
 }
 
+std::vector<Tensor> grad_matmul(const graph::GradCall& call) {
+  return {matmul(call.dy, graph::transpose(call.inputs[1], -1, -2)),
+          matmul(graph::transpose(call.inputs[0], -1, -2), call.dy)};
+}
+
 graph::Cost matmul_cost(const Node& node) {
   const Node &a = *node.inputs[0], &b = *node.inputs[1];
   return {2 * static_cast<double>(node.shape.elements()) * static_cast<double>(a.shape[-1]),
@@ -310,6 +335,8 @@ const OpDef kLinear = {.name = "linear",
                        .layout = graph::InputLayout::kRows,
                        .takes_epilogue = true,
                        .meaning = linear_meaning,
+                       .grad = grad_linear,
+                       .autocast = graph::Autocast::kLow,
                        .merge = merge_linear,
                        .cost = linear_cost,
                        .cases = linear_cases};
@@ -320,6 +347,8 @@ const OpDef kMatmul = {.name = "matmul",
                        .workspace = matmul_workspace,
                        .layout = graph::InputLayout::kAny,
                        .meaning = matmul_meaning,
+                       .grad = grad_matmul,
+                       .autocast = graph::Autocast::kLow,
                        .cost = matmul_cost,
                        .cases = matmul_cases};
 

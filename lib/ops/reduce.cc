@@ -74,10 +74,26 @@ Tensor reduce(const OpDef& op, const Tensor& x, int axis) {
 
 extern const OpDef kSumReduce, kMaxReduce;
 
+namespace {
+
+std::vector<Tensor> grad_sum(const graph::GradCall& call) {
+  return {graph::expand(call.dy, call.inputs[0].shape())};
+}
+
+// Shared equally by all elements that reach the maximum, as torch.amax does.
+std::vector<Tensor> grad_max(const graph::GradCall& call) {
+  const auto axis = static_cast<int>(call.node.attrs.integer("axis"));
+  const Tensor chosen = equal(call.inputs[0], call.output);
+  return {mul(chosen, div(call.dy, sum(chosen, axis)))};
+}
+
+}  // namespace
+
 const OpDef kSumReduce = {.name = "sum_reduce",
                           .kind = graph::OpKind::kReduction,
                           .infer = infer_reduce,
                           .kernel = run_sum,
+                          .grad = grad_sum,
                           .combine = [](double a, double x) { return a + x; },
                           .identity = 0,
                           .cases = [] { return cases_of(kSumReduce); }};
@@ -86,6 +102,7 @@ const OpDef kMaxReduce = {
     .kind = graph::OpKind::kReduction,
     .infer = infer_reduce,
     .kernel = run_max,
+    .grad = grad_max,
     .combine = [](double a, double x) { return std::isnan(a) || x <= a ? a : x; },
     .identity = -std::numeric_limits<double>::infinity(),
     .cases = [] { return cases_of(kMaxReduce); }};

@@ -27,10 +27,9 @@ class Materializer {
     return result;
   }
 
-  // Outputs must outlive the run in the plan's own memory.
+  // Outputs must outlive the run in the plan's own memory, or in a state that they overwrite.
   NodePtr output(const NodePtr& node) {
-    const bool computed = node->op->kind != OpKind::kLeaf && node->op->kind != OpKind::kView &&
-                          node->op->overwrites < 0;
+    const bool computed = node->op->kind != OpKind::kLeaf && node->op->kind != OpKind::kView;
     return computed ? node : copy(node);
   }
 

@@ -1,0 +1,323 @@
+#include "lib/autograd/autograd.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "lib/base/error.h"
+#include "lib/graph/graph.h"
+#include "lib/graph/views.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::graph {
+
+// What autograd keeps with a node.
+struct GradientRecord {
+  Tensor accumulated;                            // of a variable
+  std::vector<autograd::Hook> hooks;             // on the node's gradient
+  std::shared_ptr<autograd::Function> function;  // its own gradient rule
+  bool consumed = false;  // a backward pass went through and did not retain it
+};
+
+}  // namespace lumen::graph
+
+namespace lumen::autograd {
+namespace {
+
+using graph::GradCall;
+using graph::Node;
+using graph::NodePtr;
+
+graph::GradientRecord& record_of(const Tensor& x) {
+  auto& record = x.node()->gradient;
+  if (!record) record = std::make_shared<graph::GradientRecord>();
+  return *record;
+}
+
+// The gradient of expand: what was repeated is added up.
+Tensor sum_to(const Tensor& dy, const Shape& shape) {
+  Tensor sum = dy;
+  const int added = dy.rank() - shape.rank();
+  for (int axis = 0; axis < dy.rank(); ++axis) {
+    const bool repeated = axis < added || (shape[axis - added] == 1 && dy.dim(axis) != 1);
+    if (repeated) sum = ops::sum(sum, axis);
+  }
+  return graph::reshape(sum, shape);
+}
+
+// Identity on its first input, whose gradient a Function computes for the others.
+graph::TypedShape infer_first(const Node& node) {
+  return {node.inputs[0]->dtype, node.inputs[0]->shape};
+}
+bool view_first(const Node&, const Shape&, const Strides& in, Strides& out, int64_t& offset) {
+  out = in;
+  offset = 0;
+  return true;
+}
+
+std::vector<Tensor> grad_custom(const GradCall& call) {
+  const Function& function = *call.node.gradient->function;
+  const auto inputs = call.inputs.subspan(1);
+  std::vector<Tensor> given = function.backward(inputs, call.output, call.dy);
+  if (given.size() != inputs.size()) {
+    fail(ErrorKind::kMalformed, quoted(function.name), ": backward returned ", given.size(),
+         " gradients for ", inputs.size(), " inputs");
+  }
+  given.insert(given.begin(), Tensor());
+  return given;
+}
+
+const graph::OpDef kCustom = {.name = "custom",
+                              .kind = graph::OpKind::kView,
+                              .infer = infer_first,
+                              .view = view_first,
+                              .grad = grad_custom};
+
+// The value of its first input, not to be used before the second is known: what is recomputed must
+// not be merged with what was computed before.
+const graph::OpDef kAfter = {
+    .name = "after", .kind = graph::OpKind::kView, .infer = infer_first, .view = view_first};
+
+// Gradients by node while one backward pass is built.
+class Tape {
+ public:
+  Tape(std::span<const Tensor> outputs, std::span<const Tensor> wrt) {
+    std::vector<NodePtr> roots;
+    for (const Tensor& output : outputs) roots.push_back(output.node());
+    order_ = graph::Graph(std::move(roots)).nodes();
+    // Only what leads to something wanted is differentiated.
+    for (const Tensor& x : wrt) wanted_.insert(x.node().get());
+    for (const NodePtr& node : order_) {
+      bool reaches = wanted_.count(node.get()) > 0;
+      if (node->requires_grad || reaches) {
+        for (const NodePtr& input : node->inputs) reaches |= reaching_.count(input.get()) > 0;
+      }
+      if (reaches) reaching_.insert(node.get());
+    }
+  }
+
+  void add(const NodePtr& node, const Tensor& gradient) {
+    if (!gradient.defined()) return;
+    LUMEN_CHECK(gradient.shape() == node->shape);
+    Tensor& sum = gradients_[node.get()];
+    sum = sum.defined() ? ops::add(sum, gradient) : gradient;
+  }
+
+  void run() {
+    for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
+      const NodePtr& node = *it;
+      auto found = gradients_.find(node.get());
+      if (found == gradients_.end()) continue;
+      if (node->gradient) run_hooks(*node->gradient, found->second);
+      const Tensor dy = found->second;
+      if (wanted_.count(node.get()) == 0) gradients_.erase(found);
+      if (node->requires_grad && !node->inputs.empty()) differentiate(node, dy);
+    }
+  }
+
+  Tensor gradient(const Tensor& x) const {
+    auto found = gradients_.find(x.node().get());
+    return found == gradients_.end() ? graph::expand(graph::scalar(0), x.shape()) : found->second;
+  }
+
+  const std::vector<NodePtr>& nodes() const { return order_; }
+
+ private:
+  static void run_hooks(const graph::GradientRecord& record, Tensor& gradient) {
+    for (const Hook& hook : record.hooks) {
+      const Tensor changed = hook(gradient);
+      if (!changed.defined()) continue;
+      if (!(changed.shape() == gradient.shape())) {
+        fail(ErrorKind::kMalformed, "a hook made a gradient of shape ", to_string(gradient.shape()),
+             " into ", to_string(changed.shape()));
+      }
+      gradient = changed;
+    }
+  }
+
+  void differentiate(const NodePtr& node, const Tensor& dy) {
+    bool any = false;
+    for (const NodePtr& input : node->inputs) any |= reaching_.count(input.get()) > 0;
+    if (!any) return;
+    std::vector<Tensor> inputs;
+    for (const NodePtr& input : node->inputs) inputs.emplace_back(input);
+    const std::vector<Tensor> gradients = rule(node, inputs, dy);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (reaching_.count(inputs[i].node().get())) add(inputs[i].node(), gradients[i]);
+    }
+  }
+
+  static std::vector<Tensor> rule(const NodePtr& node, std::span<const Tensor> inputs,
+                                  const Tensor& dy) {
+    const graph::OpDef& op = *node->op;
+    if (op.grad) return op.grad({*node, inputs, Tensor(node), dy});
+    if (&op == &graph::kExpand) return {sum_to(dy, inputs[0].shape())};
+    if (op.meaning) return through_meaning(*node, inputs, dy);
+    fail(ErrorKind::kMalformed, op.name, " has no gradient: detach its inputs, or build it from ",
+         "operations that have one");
+  }
+
+  // The gradient of op.meaning, recorded on copies of the inputs so that only it is walked.
+  static std::vector<Tensor> through_meaning(const Node& node, std::span<const Tensor> inputs,
+                                             const Tensor& dy) {
+    std::vector<Tensor> fresh;
+    for (const Tensor& input : inputs) {
+      fresh.push_back(graph::reshape(input, input.shape()));
+      fresh.back().node()->requires_grad = is_float(input.dtype());
+    }
+    Tensor value;
+    {
+      const NoGradScope recorded(false);
+      value = node.op->meaning(node, fresh);
+    }
+    return autograd::gradients({&value, 1}, {&dy, 1}, fresh, graph::needs_grad(inputs));
+  }
+
+  std::vector<NodePtr> order_;
+  std::unordered_set<const Node*> wanted_, reaching_;
+  std::unordered_map<const Node*, Tensor> gradients_;
+};
+
+Tensor seed_for(const Tensor& output, const Tensor& seed) {
+  if (!seed.defined()) return graph::expand(graph::scalar(1), output.shape());
+  if (!(seed.shape() == output.shape())) {
+    fail(ErrorKind::kMalformed, "the gradient given for a value of shape ",
+         to_string(output.shape()), " has shape ", to_string(seed.shape()));
+  }
+  return seed;
+}
+
+}  // namespace
+
+Tensor variable(Array value, std::string name) {
+  if (!is_float(value.dtype())) {
+    fail(ErrorKind::kUnsupported, "a variable of type ", lumen::name(value.dtype()),
+         " has no gradient; float types do");
+  }
+  Tensor leaf = graph::state(std::move(value), std::move(name));
+  leaf.node()->requires_grad = true;
+  return leaf;
+}
+
+Tensor detach(const Tensor& x) {
+  const NoGradScope no_grad;
+  return graph::reshape(x, x.shape());
+}
+
+std::vector<Tensor> gradients(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
+                              std::span<const Tensor> wrt, bool create_graph) {
+  LUMEN_CHECK(seeds.empty() || seeds.size() == outputs.size());
+  const NoGradScope recording(!create_graph);
+  Tape tape(outputs, wrt);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    tape.add(outputs[i].node(), seed_for(outputs[i], seeds.empty() ? Tensor() : seeds[i]));
+  }
+  tape.run();
+  std::vector<Tensor> result;
+  for (const Tensor& x : wrt) result.push_back(tape.gradient(x));
+  return result;
+}
+
+void backward(const Tensor& output, const Tensor& seed, const BackwardOptions& options) {
+  if (!seed.defined() && output.shape().elements() != 1) {
+    fail(ErrorKind::kMalformed, "backward of a value of shape ", to_string(output.shape()),
+         " needs the gradient of that value; only a scalar has the natural one, 1");
+  }
+  if (!output.requires_grad()) {
+    fail(ErrorKind::kMalformed, "backward: the value depends on no variable");
+  }
+  std::vector<Tensor> variables;
+  const graph::Graph graph({output.node()});
+  for (const NodePtr& node : graph.nodes()) {
+    if (node->gradient && node->gradient->consumed) {
+      fail(ErrorKind::kMalformed, "backward: this graph was already used; keep it with ",
+           "retain_graph for a second time");
+    }
+    if (node->requires_grad && node->inputs.empty()) variables.emplace_back(node);
+  }
+  const std::vector<Tensor> found =
+      gradients({&output, 1}, {&seed, 1}, variables, options.create_graph);
+  std::vector<Tensor> sums;
+  for (size_t i = 0; i < variables.size(); ++i) {
+    Tensor& sum = record_of(variables[i]).accumulated;
+    sum = sum.defined() ? ops::add(sum, found[i]) : graph::contiguous(found[i]);
+    sums.push_back(sum);
+  }
+  if (options.create_graph) return;
+  graph::evaluate(sums);
+  for (size_t i = 0; i < variables.size(); ++i) {
+    record_of(variables[i]).accumulated = graph::constant(sums[i].eval());
+  }
+  if (options.retain_graph) return;
+  for (const NodePtr& node : graph.nodes()) {
+    if (node->requires_grad && !node->inputs.empty()) record_of(Tensor(node)).consumed = true;
+  }
+}
+
+Tensor grad(const Tensor& variable) {
+  const auto& record = variable.node()->gradient;
+  return record ? record->accumulated : Tensor();
+}
+
+void zero_grad(const Tensor& variable) {
+  if (variable.node()->gradient) variable.node()->gradient->accumulated = {};
+}
+
+void register_hook(const Tensor& x, Hook hook) {
+  record_of(x).hooks.push_back(std::move(hook));
+}
+
+Tensor apply(const Function& function, std::span<const Tensor> inputs) {
+  Tensor value;
+  {
+    const NoGradScope no_grad;
+    value = function.forward(inputs);
+  }
+  if (!graph::needs_grad(inputs)) return value;
+  std::vector<Tensor> all = {value};
+  all.insert(all.end(), inputs.begin(), inputs.end());
+  Tensor result = graph::record(kCustom, all);
+  record_of(result).function = std::make_shared<Function>(function);
+  return result;
+}
+
+Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& body,
+                  std::span<const Tensor> inputs) {
+  Tensor value;
+  {
+    const NoGradScope no_grad;
+    value = body(inputs);
+  }
+  // Variables that the body reads are inputs of its gradient too.
+  std::vector<Tensor> all(inputs.begin(), inputs.end());
+  const graph::Graph graph({value.node()});
+  for (const NodePtr& node : graph.nodes()) {
+    const bool given =
+        std::any_of(all.begin(), all.end(), [&](const Tensor& x) { return x.node() == node; });
+    if (node->requires_grad && node->inputs.empty() && !given) all.emplace_back(node);
+  }
+  if (!graph::needs_grad(all)) return value;
+  const size_t given = inputs.size();
+  auto backward = [body, given](std::span<const Tensor> in, const Tensor&, const Tensor& dy) {
+    std::vector<Tensor> fresh;
+    for (size_t i = 0; i < given; ++i) {
+      fresh.push_back(graph::record(kAfter, {in[i], dy}));
+      fresh.back().node()->requires_grad = is_float(in[i].dtype());
+    }
+    Tensor again;
+    {
+      const NoGradScope recorded(false);
+      again = body(fresh);
+    }
+    fresh.insert(fresh.end(), in.begin() + static_cast<std::ptrdiff_t>(given), in.end());
+    return gradients({&again, 1}, {&dy, 1}, fresh, graph::needs_grad(in));
+  };
+  std::vector<Tensor> parts = {value};
+  parts.insert(parts.end(), all.begin(), all.end());
+  Tensor result = graph::record(kCustom, parts);
+  record_of(result).function =
+      std::make_shared<Function>(Function{"checkpoint", {}, std::move(backward)});
+  return result;
+}
+
+}  // namespace lumen::autograd

@@ -1,0 +1,148 @@
+#include "lib/autograd/autograd.h"
+
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/graph/views.h"
+#include "lib/ops/ops.h"
+
+using namespace lumen;
+using autograd::Tensor;
+using autograd::variable;
+using testing::contains;
+using testing::refusal;
+
+namespace {
+
+Tensor leaf(std::vector<float> values, const Shape& shape) {
+  return variable(Array::from<float>(values, shape));
+}
+
+std::vector<float> values(const Tensor& x) {
+  const Array array = x.eval();
+  const auto span = array.as<float>();
+  return {span.begin(), span.end()};
+}
+
+}  // namespace
+
+TEST_CASE("backward of a scalar expression gives the closed form") {
+  const Tensor a = leaf({3}, {}), b = leaf({-2}, {}), c = leaf({0.5}, {});
+  autograd::backward(ops::add(ops::mul(a, b), ops::tanh(c)));
+  CHECK(autograd::grad(a).item() == Approx(-2));
+  CHECK(autograd::grad(b).item() == Approx(3));
+  CHECK(autograd::grad(c).item() == Approx(1 - std::pow(std::tanh(0.5), 2)).epsilon(1e-6));
+}
+
+TEST_CASE("leaves accumulate, zero_grad forgets, a seed weighs") {
+  const Tensor x = leaf({1, 2, 3}, {3});
+  const Tensor weights = graph::constant(std::vector<float>{1, 10, 100}, {3});
+  autograd::backward(ops::mul(x, x), weights);
+  CHECK(values(autograd::grad(x)) == std::vector<float>{2, 40, 600});
+  autograd::backward(ops::mul(x, x), weights);
+  CHECK(values(autograd::grad(x)) == std::vector<float>{4, 80, 1200});
+  autograd::zero_grad(x);
+  CHECK_FALSE(autograd::grad(x).defined());
+}
+
+TEST_CASE("what broadcasting repeated is added up") {
+  const Tensor x = leaf({1, 2}, {2, 1}), y = leaf({1, 2, 3}, {3});
+  autograd::backward(ops::mul(x, y), graph::expand(graph::scalar(1), Shape{2, 3}));
+  CHECK(values(autograd::grad(x)) == std::vector<float>{6, 6});
+  CHECK(values(autograd::grad(y)) == std::vector<float>{3, 3, 3});
+}
+
+TEST_CASE("detach and no_grad stop gradients") {
+  const Tensor x = leaf({2}, {});
+  autograd::backward(ops::mul(x, autograd::detach(x)));
+  CHECK(autograd::grad(x).item() == 2);
+  const autograd::NoGradScope no_grad;
+  CHECK_FALSE(ops::mul(x, x).requires_grad());
+}
+
+TEST_CASE("a graph is used once unless it is retained") {
+  const Tensor x = leaf({2}, {});
+  const Tensor y = ops::mul(x, x);
+  autograd::backward(y, {}, {.retain_graph = true});
+  autograd::backward(y);
+  CHECK(autograd::grad(x).item() == 8);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { autograd::backward(y); }), "retain_graph"));
+}
+
+TEST_CASE("mistakes are named") {
+  const Tensor x = leaf({1, 2}, {2});
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { autograd::backward(ops::mul(x, x)); }),
+                 "shape [2]"));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { autograd::backward(ops::mul(x, x), graph::scalar(1)); }),
+      "has shape []"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { autograd::backward(graph::scalar(1)); }),
+                 "no variable"));
+}
+
+TEST_CASE("hooks see and change gradients") {
+  const Tensor x = leaf({3}, {});
+  const Tensor y = ops::mul(x, x);
+  double seen = 0;
+  autograd::register_hook(y, [&](const Tensor& dy) {
+    seen = dy.item();
+    return ops::mul(dy, graph::scalar(10));
+  });
+  autograd::backward(y);
+  CHECK(seen == 1);
+  CHECK(autograd::grad(x).item() == 60);
+}
+
+TEST_CASE("a custom function has its own gradient") {
+  const autograd::Function straight_through = {
+      "sign",
+      [](std::span<const Tensor> in) {
+        return ops::sub(ops::less_than(graph::scalar(0), in[0]), graph::scalar(0.5));
+      },
+      [](std::span<const Tensor>, const Tensor&, const Tensor& dy) {
+        return std::vector<Tensor>{dy};
+      }};
+  const Tensor x = leaf({-1, 4}, {2});
+  const Tensor y = autograd::apply(straight_through, {&x, 1});
+  CHECK(values(y) == std::vector<float>{-0.5, 0.5});
+  autograd::backward(y, graph::constant(std::vector<float>{3, 7}, {2}));
+  CHECK(values(autograd::grad(x)) == std::vector<float>{3, 7});
+}
+
+TEST_CASE("gradients can be differentiated again") {
+  const Tensor x = leaf({0.7f}, {});
+  const Tensor y = ops::mul(ops::mul(x, x), ops::sin(x));
+  const Tensor first = autograd::gradients({&y, 1}, {}, {&x, 1}, true)[0];
+  const Tensor second = autograd::gradients({&first, 1}, {}, {&x, 1})[0];
+  const double v = 0.7f;
+  CHECK(first.item() == Approx(2 * v * std::sin(v) + v * v * std::cos(v)).epsilon(1e-6));
+  CHECK(second.item() ==
+        Approx(2 * std::sin(v) + 4 * v * std::cos(v) - v * v * std::sin(v)).epsilon(1e-6));
+}
+
+TEST_CASE("100,000 chained operations do not overflow the stack") {
+  const Tensor x = leaf({1}, {1});
+  Tensor y = x;
+  for (int i = 0; i < 100'000; ++i) y = ops::add(y, x);
+  autograd::backward(y);
+  CHECK(autograd::grad(x).item() == 100'001);
+}
+
+TEST_CASE("checkpoint recomputes and gives the same gradients") {
+  auto body = [](std::span<const Tensor> in) { return ops::sin(ops::exp(ops::mul(in[0], in[1]))); };
+  const Tensor a[] = {leaf({0.3f, 0.4f}, {2}), leaf({1.5f, -1}, {2})};
+  const Tensor b[] = {leaf({0.3f, 0.4f}, {2}), leaf({1.5f, -1}, {2})};
+  const Tensor ones = graph::constant(std::vector<float>{1, 1}, {2});
+  autograd::backward(body(a), ones);
+  autograd::backward(autograd::checkpoint(body, b), ones);
+  for (int i : {0, 1}) CHECK(values(autograd::grad(a[i])) == values(autograd::grad(b[i])));
+}
+
+TEST_CASE("a tensor that is unpacked gives its parts their own gradients") {
+  const Tensor flat = leaf({1, 2, 3, 4, 5}, {5});
+  const auto parts = graph::unpack(flat, {Shape{2}, Shape{3, 1}});
+  autograd::backward(ops::sum(ops::mul(parts[1], parts[1]), 0),
+                     graph::constant(std::vector<float>{1}, {1, 1}));
+  CHECK(values(autograd::grad(flat)) == std::vector<float>{0, 0, 6, 8, 10});
+}
