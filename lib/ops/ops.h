@@ -115,11 +115,22 @@ Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t size);
 
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
-Tensor softmax(const Tensor& x);
+Tensor softmax(const Tensor& x, int axis = -1);
+Tensor log_softmax(const Tensor& x, int axis = -1);
 // x / √(mean(x²) + eps) · weight [dim] (Zhang & Sennrich 2019).
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 // (x − mean) / √(var + eps) · weight + bias (Ba et al. 2016).
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
+
+// --- Random numbers (ops/random.cc), functions of key (int32 [2]: seed, step) and `stream`
+// -------- Use a stream of its own for each place that draws. The same numbers for any number of
+// threads and on every machine: kernels/random_fill.h.
+Tensor uniform(const Tensor& key, int64_t stream, const Shape& shape, double low = 0,
+               double high = 1);
+Tensor normal(const Tensor& key, int64_t stream, const Shape& shape, double mean = 0,
+              double stddev = 1);
+// Zero with probability p, else x / (1 − p).
+Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 
 // --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
 // Rows ids[...] (int32) of table [rows, dim], any stored type → float32 [..., dim].
