@@ -24,8 +24,8 @@ struct RopeArgs {
   int64_t batch_stride, token_stride, head_stride;
   const float* cos_sin;  // [tokens, 2, half_dim]
   bool interleaved;
-  bool inverse = false;
   float* y;
+  bool inverse = false;
 };
 void rope(ThreadPool& pool, const RopeArgs& args);
 

@@ -1,6 +1,7 @@
 // Attention with rotary positions and a KV cache.
 #include "lib/kernels/attention.h"
 
+#include "lib/base/error.h"
 #include "lib/kernels/attention_backward.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/rope.h"
@@ -91,8 +92,8 @@ void run_rope(const KernelCall& call) {
                              .head_stride = x.strides[2],
                              .cos_sin = table.as<const float>(),
                              .interleaved = call.node->attrs.integer("interleaved") != 0,
-                             .inverse = call.node->attrs.integer("inverse") != 0,
-                             .y = call.output.as<float>()});
+                             .y = call.output.as<float>(),
+                             .inverse = call.node->attrs.integer("inverse") != 0});
 }
 
 Tensor rope_meaning(const Node& node, Inputs in) {
@@ -128,8 +129,11 @@ Tensor rope_meaning(const Node& node, Inputs in) {
   return concat(parts, 3);
 }
 
-// A rotation's transpose is its inverse; the table is a constant.
+// A rotation's transpose is its inverse.
 std::vector<Tensor> grad_rope(const graph::GradCall& call) {
+  if (call.inputs[1].requires_grad()) {
+    fail(ErrorKind::kUnsupported, "rope: the table of angles has no gradient");
+  }
   const graph::Attrs& attrs = call.node.attrs;
   return {record(kRope, {call.dy, call.inputs[1]},
                  {{"interleaved", attrs.integer("interleaved")},
