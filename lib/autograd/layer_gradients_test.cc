@@ -26,9 +26,9 @@ const std::set<std::string_view> kOperations = {"conv2d",
                                                 "attention_training",
                                                 "attention_backward"};
 
-// Differences of 2^-9 around multiples of 2^-7 are exact in float32. Values are distinct, so that
+// Differences of 2^-10 around multiples of 2^-7 are exact in float32. Values are distinct, so that
 // no maximum changes sides on the way.
-constexpr double kStep = 0x1p-9;
+constexpr double kStep = 0x1p-10;
 
 Tensor random_input(const graph::TypedShape& type, Philox& random) {
   Array array = Array::zeros(type.dtype, type.shape);
