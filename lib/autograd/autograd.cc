@@ -100,8 +100,7 @@ class Tape {
     if (!gradient.defined()) return;
     LUMEN_CHECK(gradient.shape() == node->shape);
     const DType dtype = node->dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-    const Tensor typed =
-        gradient.dtype() == dtype ? gradient : graph::contiguous(gradient, dtype);
+    const Tensor typed = gradient.dtype() == dtype ? gradient : graph::contiguous(gradient, dtype);
     Tensor& sum = gradients_[node.get()];
     sum = sum.defined() ? ops::add(sum, typed) : typed;
   }

@@ -33,8 +33,8 @@ inline std::vector<Tensor> unpack(const Tensor& flat, std::initializer_list<Shap
 }
 
 // A row-major copy with element type `dtype` (the primitive Contiguous; the dtype is part of it).
-// Floats round to nearest even, floats become integers by truncation (saturating, NaN → 0), integers
-// wrap, and bool is ≠ 0.
+// Floats round to nearest even, floats become integers by truncation (saturating, NaN → 0),
+// integers wrap, and bool is ≠ 0.
 Tensor contiguous(const Tensor& x, DType dtype);
 inline Tensor contiguous(const Tensor& x) {
   return contiguous(x, x.dtype());

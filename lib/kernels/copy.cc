@@ -174,7 +174,8 @@ void convert_row(DType from, const std::byte* x, DType to, std::byte* y, int64_t
     if (is_quantized(to) || is_through_float(from, to)) {
       from_float(to, buffer, y + row_bytes(to, i), count);
     } else {
-      cast(DType::kF32, reinterpret_cast<const std::byte*>(buffer), to, y + row_bytes(to, i), count);
+      cast(DType::kF32, reinterpret_cast<const std::byte*>(buffer), to, y + row_bytes(to, i),
+           count);
     }
   }
 }

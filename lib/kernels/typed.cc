@@ -209,7 +209,8 @@ void scan_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, con
           carry = i + j == 0 ? terms[0] : multiply_add(factors[j], carry, terms[j]);
           terms[j] = carry;
         }
-        const int64_t offset = offset_of(shape, dense, axis, line) + i * stride_of(shape, dense, axis);
+        const int64_t offset =
+            offset_of(shape, dense, axis, line) + i * stride_of(shape, dense, axis);
         store_typed(to, terms, count, y + offset * info(to).block_bytes,
                     stride_of(shape, dense, axis));
       }
@@ -220,24 +221,20 @@ void scan_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, con
 }  // namespace
 
 void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, double* y) {
-  with_type(dtype, [&](auto* type) {
-    load_as<std::remove_pointer_t<decltype(type)>>(x, stride, n, y);
-  });
+  with_type(dtype,
+            [&](auto* type) { load_as<std::remove_pointer_t<decltype(type)>>(x, stride, n, y); });
 }
 void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, int64_t* y) {
-  with_type(dtype, [&](auto* type) {
-    load_as<std::remove_pointer_t<decltype(type)>>(x, stride, n, y);
-  });
+  with_type(dtype,
+            [&](auto* type) { load_as<std::remove_pointer_t<decltype(type)>>(x, stride, n, y); });
 }
 void store_typed(DType dtype, const double* x, int64_t n, std::byte* y, int64_t stride) {
-  with_type(dtype, [&](auto* type) {
-    store_as<std::remove_pointer_t<decltype(type)>>(x, n, y, stride);
-  });
+  with_type(dtype,
+            [&](auto* type) { store_as<std::remove_pointer_t<decltype(type)>>(x, n, y, stride); });
 }
 void store_typed(DType dtype, const int64_t* x, int64_t n, std::byte* y, int64_t stride) {
-  with_type(dtype, [&](auto* type) {
-    store_as<std::remove_pointer_t<decltype(type)>>(x, n, y, stride);
-  });
+  with_type(dtype,
+            [&](auto* type) { store_as<std::remove_pointer_t<decltype(type)>>(x, n, y, stride); });
 }
 
 void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
@@ -278,7 +275,8 @@ void map_typed(ThreadPool& pool, RealFn real, IntegerFn integer, std::span<const
 void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, DType to, std::byte* y) {
   if (is_float(from)) {
-    reduce(pool, from, x, outer, axis, inner, 0.0, [](double a, double b) { return a + b; }, to, y);
+    reduce(
+        pool, from, x, outer, axis, inner, 0.0, [](double a, double b) { return a + b; }, to, y);
   } else {
     reduce(pool, from, x, outer, axis, inner, int64_t{0}, wrap_add, to, y);
   }
@@ -297,8 +295,9 @@ void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer,
     using T = std::remove_pointer_t<decltype(type)>;
     if constexpr (std::is_integral_v<T>) lowest = std::numeric_limits<T>::min();
   });
-  reduce(pool, dtype, x, outer, axis, inner, lowest,
-         [](int64_t a, int64_t b) { return std::max(a, b); }, dtype, y);
+  reduce(
+      pool, dtype, x, outer, axis, inner, lowest,
+      [](int64_t a, int64_t b) { return std::max(a, b); }, dtype, y);
 }
 
 void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,

@@ -44,7 +44,8 @@ void map_typed(ThreadPool& pool, RealFn real, IntegerFn integer, std::span<const
                const Shape& shape, DType to, std::byte* y);
 
 // y [outer, inner] = sum or maximum over the middle axis of x [outer, axis, inner], contiguous. The
-// maximum is NaN if any element is; of nothing, the sum is 0, the maximum the type's smallest value.
+// maximum is NaN if any element is; of nothing, the sum is 0, the maximum the type's smallest
+// value.
 void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, DType to, std::byte* y);
 void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,

@@ -39,38 +39,37 @@ Gradients grad_gelu_tanh(const GradCall& call) {
 
 }  // namespace
 
-const OpDef kSigmoid = elementwise(
-    {.name = "sigmoid",
-     .block = block::sigmoid,
-     .real = [](const double* x) { return logistic(x[0]); },
-     .meaning = [](const Node&, Inputs in) { return recip(add(exp(neg(in[0])), 1.0)); },
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor& y = call.output;
-       return {mul(call.dy, mul(y, sub(1.0, y)))};
-     },
-     .cases = [] { return elementwise_cases(kSigmoid, 1, -10, 10); }});
+const OpDef kSigmoid =
+    elementwise({.name = "sigmoid",
+                 .block = block::sigmoid,
+                 .real = [](const double* x) { return logistic(x[0]); },
+                 .meaning = [](const Node&, Inputs in) { return recip(add(exp(neg(in[0])), 1.0)); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor& y = call.output;
+                   return {mul(call.dy, mul(y, sub(1.0, y)))};
+                 },
+                 .cases = [] { return elementwise_cases(kSigmoid, 1, -10, 10); }});
 const OpDef kTanh = elementwise(
     {.name = "tanh",
      .block = block::tanh,
      .real = [](const double* x) { return std::tanh(x[0]); },
-     .meaning =
-         [](const Node&, Inputs in) { return sub(mul(sigmoid(mul(in[0], 2.0)), 2.0), 1.0); },
+     .meaning = [](const Node&, Inputs in) { return sub(mul(sigmoid(mul(in[0], 2.0)), 2.0), 1.0); },
      .grad = [](const GradCall& call) -> Gradients {
        return {mul(call.dy, sub(1.0, mul(call.output, call.output)))};
      },
      .cases = [] { return elementwise_cases(kTanh, 1, -5, 5); }});
-const OpDef kSilu = elementwise(
-    {.name = "silu",
-     .block = block::silu,
-     .real = [](const double* x) { return x[0] * logistic(x[0]); },
-     .meaning = [](const Node&, Inputs in) { return mul(in[0], sigmoid(in[0])); },
-     // s (1 + x (1 − s)) with s = sigmoid x.
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor& x = call.inputs[0];
-       const Tensor s = sigmoid(x);
-       return {mul(call.dy, mul(s, add(mul(x, sub(1.0, s)), 1.0)))};
-     },
-     .cases = [] { return elementwise_cases(kSilu, 1, -10, 10); }});
+const OpDef kSilu =
+    elementwise({.name = "silu",
+                 .block = block::silu,
+                 .real = [](const double* x) { return x[0] * logistic(x[0]); },
+                 .meaning = [](const Node&, Inputs in) { return mul(in[0], sigmoid(in[0])); },
+                 // s (1 + x (1 − s)) with s = sigmoid x.
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor& x = call.inputs[0];
+                   const Tensor s = sigmoid(x);
+                   return {mul(call.dy, mul(s, add(mul(x, sub(1.0, s)), 1.0)))};
+                 },
+                 .cases = [] { return elementwise_cases(kSilu, 1, -10, 10); }});
 const OpDef kGeluTanh = elementwise(
     {.name = "gelu_tanh",
      .block = block::gelu_tanh,
@@ -79,23 +78,21 @@ const OpDef kGeluTanh = elementwise(
            const double u = kRootTwoOverPi * (x[0] + kCubic * x[0] * x[0] * x[0]);
            return x[0] * logistic(2 * u);
          },
-     .meaning =
-         [](const Node&, Inputs in) {
-           return mul(mul(in[0], 0.5), add(gelu_tanh_inner(in[0]), 1.0));
-         },
+     .meaning = [](const Node&,
+                   Inputs in) { return mul(mul(in[0], 0.5), add(gelu_tanh_inner(in[0]), 1.0)); },
      .grad = grad_gelu_tanh,
      .cases = [] { return elementwise_cases(kGeluTanh, 1, -5, 5); }});
-const OpDef kRelu = elementwise(
-    {.name = "relu",
-     .block = block::relu,
-     .real = [](const double* x) { return x[0] < 0 ? 0.0 : x[0]; },
-     .integer = [](const int64_t* x) { return x[0] < 0 ? int64_t{0} : x[0]; },
-     .meaning = [](const Node&, Inputs in) { return maximum(in[0], 0.0); },
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor zero = constant_like(0, call.dy);
-       return {where(less_than(zero, call.inputs[0]), call.dy, zero)};
-     },
-     .cases = [] { return elementwise_cases(kRelu, 1, -2, 2); }});
+const OpDef kRelu =
+    elementwise({.name = "relu",
+                 .block = block::relu,
+                 .real = [](const double* x) { return x[0] < 0 ? 0.0 : x[0]; },
+                 .integer = [](const int64_t* x) { return x[0] < 0 ? int64_t{0} : x[0]; },
+                 .meaning = [](const Node&, Inputs in) { return maximum(in[0], 0.0); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor zero = constant_like(0, call.dy);
+                   return {where(less_than(zero, call.inputs[0]), call.dy, zero)};
+                 },
+                 .cases = [] { return elementwise_cases(kRelu, 1, -2, 2); }});
 
 Tensor sigmoid(const Tensor& x) {
   return real_unary(kSigmoid, x);

@@ -18,35 +18,35 @@ extern const OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kMinimum,
 
 // --- Primitives --------------------------------------------------------------------------------
 
-const OpDef kAdd = elementwise(
-    {.name = "add",
-     .block = block::add,
-     .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], x[1]); },
-     .grad = [](const GradCall& call) -> Gradients {
-       return {call.dy, call.dy};
-     },
-     .scalar = [](const double* x) { return x[0] + x[1]; },
-     .cases = [] { return elementwise_cases(kAdd, 2, -2, 2); }});
-const OpDef kMul = elementwise(
-    {.name = "mul",
-     .block = block::mul,
-     .integer = [](const int64_t* x) { return kernels::wrap_mul(x[0], x[1]); },
-     .grad = [](const GradCall& call) -> Gradients {
-       return {mul(call.dy, call.inputs[1]), mul(call.dy, call.inputs[0])};
-     },
-     .scalar = [](const double* x) { return x[0] * x[1]; },
-     .cases = [] { return elementwise_cases(kMul, 2, -2, 2); }});
-const OpDef kMod = elementwise(
-    {.name = "mod",
-     .block = block::mod,
-     .integer = [](const int64_t* x) { return kernels::integer_remainder(x[0], x[1]); },
-     // x − trunc(x / y) · y: the quotient is a step function.
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor quotient = div(sub(call.inputs[0], call.output), call.inputs[1]);
-       return {call.dy, neg(mul(call.dy, quotient))};
-     },
-     .scalar = [](const double* x) { return std::fmod(x[0], x[1]); },
-     .cases = [] { return elementwise_cases(kMod, 2, 0.5, 2); }});
+const OpDef kAdd =
+    elementwise({.name = "add",
+                 .block = block::add,
+                 .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], x[1]); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {call.dy, call.dy};
+                 },
+                 .scalar = [](const double* x) { return x[0] + x[1]; },
+                 .cases = [] { return elementwise_cases(kAdd, 2, -2, 2); }});
+const OpDef kMul =
+    elementwise({.name = "mul",
+                 .block = block::mul,
+                 .integer = [](const int64_t* x) { return kernels::wrap_mul(x[0], x[1]); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {mul(call.dy, call.inputs[1]), mul(call.dy, call.inputs[0])};
+                 },
+                 .scalar = [](const double* x) { return x[0] * x[1]; },
+                 .cases = [] { return elementwise_cases(kMul, 2, -2, 2); }});
+const OpDef kMod =
+    elementwise({.name = "mod",
+                 .block = block::mod,
+                 .integer = [](const int64_t* x) { return kernels::integer_remainder(x[0], x[1]); },
+                 // x − trunc(x / y) · y: the quotient is a step function.
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor quotient = div(sub(call.inputs[0], call.output), call.inputs[1]);
+                   return {call.dy, neg(mul(call.dy, quotient))};
+                 },
+                 .scalar = [](const double* x) { return std::fmod(x[0], x[1]); },
+                 .cases = [] { return elementwise_cases(kMod, 2, 0.5, 2); }});
 
 // --- Derived -----------------------------------------------------------------------------------
 // x − y and x / y through −1 and 1/y: approximate by one rounding.
@@ -63,23 +63,22 @@ const OpDef kSub = elementwise(
     {.name = "sub",
      .block = block::sub,
      .real = [](const double* x) { return x[0] - x[1]; },
-     .integer =
-         [](const int64_t* x) { return kernels::wrap_add(x[0], kernels::wrap_neg(x[1])); },
+     .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], kernels::wrap_neg(x[1])); },
      .meaning = [](const Node&, Inputs in) { return add(in[0], mul(in[1], -1.0)); },
      .grad = [](const GradCall& call) -> Gradients {
        return {call.dy, neg(call.dy)};
      },
      .cases = [] { return elementwise_cases(kSub, 2, -2, 2); }});
-const OpDef kDiv = elementwise(
-    {.name = "div",
-     .block = block::div,
-     .real = [](const double* x) { return x[0] / x[1]; },
-     .meaning = [](const Node&, Inputs in) { return mul(in[0], recip(in[1])); },
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor& y = call.inputs[1];
-       return {div(call.dy, y), neg(mul(call.dy, div(call.output, y)))};
-     },
-     .cases = [] { return elementwise_cases(kDiv, 2, 0.1, 2); }});
+const OpDef kDiv =
+    elementwise({.name = "div",
+                 .block = block::div,
+                 .real = [](const double* x) { return x[0] / x[1]; },
+                 .meaning = [](const Node&, Inputs in) { return mul(in[0], recip(in[1])); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor& y = call.inputs[1];
+                   return {div(call.dy, y), neg(mul(call.dy, div(call.output, y)))};
+                 },
+                 .cases = [] { return elementwise_cases(kDiv, 2, 0.1, 2); }});
 
 namespace {
 
@@ -137,9 +136,7 @@ const OpDef kAbs = elementwise(
      .real = [](const double* x) { return std::fabs(x[0]); },
      .integer = [](const int64_t* x) { return x[0] < 0 ? kernels::wrap_neg(x[0]) : x[0]; },
      .meaning = [](const Node&, Inputs in) { return maximum(in[0], neg(in[0])); },
-     .grad = [](const GradCall& call) -> Gradients {
-       return {mul(call.dy, sign(call.inputs[0]))};
-     },
+     .grad = [](const GradCall& call) -> Gradients { return {mul(call.dy, sign(call.inputs[0]))}; },
      .cases = [] { return elementwise_cases(kAbs, 1, -2, 2); }});
 
 // --- Rounding: step functions ------------------------------------------------------------------
@@ -180,7 +177,8 @@ const OpDef kRound = elementwise({.name = "round",
                                   .meaning =
                                       [](const Node&, Inputs in) {
                                         const Tensor up = floor(add(in[0], 0.5));
-                                        const Tensor half = equal(sub(up, in[0]), constant_like(0.5, up));
+                                        const Tensor half =
+                                            equal(sub(up, in[0]), constant_like(0.5, up));
                                         return sub(up, mul(half, abs(mod(up, 2.0))));
                                       },
                                   .grad = graph::no_gradient,
@@ -200,32 +198,32 @@ const OpDef kSign = elementwise(
 
 // --- Division with floor -----------------------------------------------------------------------
 
-const OpDef kFloorDivide = elementwise(
-    {.name = "floor_divide",
-     .block = block::floor_divide,
-     .real = [](const double* x) { return kernels::floor_quotient(x[0], x[1]); },
-     .integer = [](const int64_t* x) { return kernels::floor_quotient(x[0], x[1]); },
-     // Approximate where x / y rounds to an integer.
-     .meaning = [](const Node&, Inputs in) { return floor(div(in[0], in[1])); },
-     .grad = graph::no_gradient,
-     .cases = [] { return elementwise_cases(kFloorDivide, 2, 0.5, 9); }});
-const OpDef kRemainder = elementwise(
-    {.name = "remainder",
-     .block = block::remainder,
-     .real = [](const double* x) { return kernels::floor_modulo(x[0], x[1]); },
-     .integer = [](const int64_t* x) { return kernels::floor_modulo(x[0], x[1]); },
-     .meaning =
-         [](const Node&, Inputs in) {
-           const Tensor zero = constant_like(0, in[0]);
-           const Tensor rest = mod(in[0], in[1]);
-           const Tensor signs = less_than(mul(rest, in[1]), zero);
-           return add(rest, mul(signs, in[1]));
-         },
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor quotient = floor_divide(call.inputs[0], call.inputs[1]);
-       return {call.dy, neg(mul(call.dy, quotient))};
-     },
-     .cases = [] { return elementwise_cases(kRemainder, 2, 0.5, 2); }});
+const OpDef kFloorDivide =
+    elementwise({.name = "floor_divide",
+                 .block = block::floor_divide,
+                 .real = [](const double* x) { return kernels::floor_quotient(x[0], x[1]); },
+                 .integer = [](const int64_t* x) { return kernels::floor_quotient(x[0], x[1]); },
+                 // Approximate where x / y rounds to an integer.
+                 .meaning = [](const Node&, Inputs in) { return floor(div(in[0], in[1])); },
+                 .grad = graph::no_gradient,
+                 .cases = [] { return elementwise_cases(kFloorDivide, 2, 0.5, 9); }});
+const OpDef kRemainder =
+    elementwise({.name = "remainder",
+                 .block = block::remainder,
+                 .real = [](const double* x) { return kernels::floor_modulo(x[0], x[1]); },
+                 .integer = [](const int64_t* x) { return kernels::floor_modulo(x[0], x[1]); },
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Tensor zero = constant_like(0, in[0]);
+                       const Tensor rest = mod(in[0], in[1]);
+                       const Tensor signs = less_than(mul(rest, in[1]), zero);
+                       return add(rest, mul(signs, in[1]));
+                     },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor quotient = floor_divide(call.inputs[0], call.inputs[1]);
+                   return {call.dy, neg(mul(call.dy, quotient))};
+                 },
+                 .cases = [] { return elementwise_cases(kRemainder, 2, 0.5, 2); }});
 
 // --- Powers ------------------------------------------------------------------------------------
 
@@ -243,15 +241,15 @@ Gradients grad_pow(const GradCall& call) {
 
 }  // namespace
 
-const OpDef kPow = elementwise(
-    {.name = "pow",
-     .block = block::pow,
-     .real = [](const double* x) { return std::pow(x[0], x[1]); },
-     .integer = [](const int64_t* x) { return kernels::integer_power(x[0], x[1]); },
-     // Approximate: x > 0.
-     .meaning = [](const Node&, Inputs in) { return exp2(mul(in[1], log2(in[0]))); },
-     .grad = grad_pow,
-     .cases = [] { return elementwise_cases(kPow, 2, 0.2, 3); }});
+const OpDef kPow =
+    elementwise({.name = "pow",
+                 .block = block::pow,
+                 .real = [](const double* x) { return std::pow(x[0], x[1]); },
+                 .integer = [](const int64_t* x) { return kernels::integer_power(x[0], x[1]); },
+                 // Approximate: x > 0.
+                 .meaning = [](const Node&, Inputs in) { return exp2(mul(in[1], log2(in[0]))); },
+                 .grad = grad_pow,
+                 .cases = [] { return elementwise_cases(kPow, 2, 0.2, 3); }});
 
 // --- Functions ---------------------------------------------------------------------------------
 

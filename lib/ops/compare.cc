@@ -26,36 +26,35 @@ const OpDef kLessThan =
                  .grad = graph::no_gradient,
                  .scalar = [](const double* x) { return x[0] < x[1] ? 1.0 : 0.0; },
                  .cases = [] { return elementwise_cases(kLessThan, 2, -2, 2); }});
-const OpDef kEqual =
-    elementwise({.name = "equal",
-                 .block = block::equal,
-                 .real = [](const double* x) { return x[0] == x[1] ? 1.0 : 0.0; },
-                 .integer = [](const int64_t* x) { return int64_t{x[0] == x[1]}; },
-                 // Neither less nor greater; approximate for NaN, which is unequal to all.
-                 .meaning =
-                     [](const Node&, Inputs in) {
-                       return mul(sub(1.0, less_than(in[0], in[1])),
-                                  sub(1.0, less_than(in[1], in[0])));
-                     },
-                 .grad = graph::no_gradient,
-                 .cases = [] { return elementwise_cases(kEqual, 2, 0, 1); }});
-const OpDef kWhere = elementwise(
-    {.name = "where",
-     .block = block::where,
-     .real = [](const double* x) { return x[0] != 0 ? x[1] : x[2]; },
-     .integer = [](const int64_t* x) { return x[0] != 0 ? x[1] : x[2]; },
-     // condition·a + (1 − condition)·b; approximate: finite a and b.
+const OpDef kEqual = elementwise(
+    {.name = "equal",
+     .block = block::equal,
+     .real = [](const double* x) { return x[0] == x[1] ? 1.0 : 0.0; },
+     .integer = [](const int64_t* x) { return int64_t{x[0] == x[1]}; },
+     // Neither less nor greater; approximate for NaN, which is unequal to all.
      .meaning =
          [](const Node&, Inputs in) {
-           const Tensor no = equal(in[0], constant_like(0, in[0]));
-           return add(mul(sub(1.0, no), in[1]), mul(no, in[2]));
+           return mul(sub(1.0, less_than(in[0], in[1])), sub(1.0, less_than(in[1], in[0])));
          },
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor zero = constant_like(0, call.dy);
-       return {Tensor(), where(call.inputs[0], call.dy, zero),
-               where(call.inputs[0], zero, call.dy)};
-     },
-     .cases = [] { return elementwise_cases(kWhere, 3, -1, 1); }});
+     .grad = graph::no_gradient,
+     .cases = [] { return elementwise_cases(kEqual, 2, 0, 1); }});
+const OpDef kWhere =
+    elementwise({.name = "where",
+                 .block = block::where,
+                 .real = [](const double* x) { return x[0] != 0 ? x[1] : x[2]; },
+                 .integer = [](const int64_t* x) { return x[0] != 0 ? x[1] : x[2]; },
+                 // condition·a + (1 − condition)·b; approximate: finite a and b.
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Tensor no = equal(in[0], constant_like(0, in[0]));
+                       return add(mul(sub(1.0, no), in[1]), mul(no, in[2]));
+                     },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor zero = constant_like(0, call.dy);
+                   return {Tensor(), where(call.inputs[0], call.dy, zero),
+                           where(call.inputs[0], zero, call.dy)};
+                 },
+                 .cases = [] { return elementwise_cases(kWhere, 3, -1, 1); }});
 
 namespace {
 
@@ -150,8 +149,7 @@ namespace {
 
 Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b, DType dtype) {
   const bool plain = !computes_in_f32(dtype) && is_float(condition.dtype());
-  const Tensor flag =
-      plain ? graph::contiguous(condition, DType::kBool) : condition_of(condition);
+  const Tensor flag = plain ? graph::contiguous(condition, DType::kBool) : condition_of(condition);
   const Shape shape = graph::broadcast(
       kWhere.name, graph::broadcast(kWhere.name, flag.shape(), a.shape()), b.shape());
   const Tensor inputs[] = {expand(flag, shape), expand(a, shape), expand(b, shape)};

@@ -45,8 +45,8 @@ Tensor ones_like(const Tensor& x) {
 }
 
 Tensor arange(Number begin, Number end, Number step) {
-  const bool real = begin.kind() == Number::kReal || end.kind() == Number::kReal ||
-                    step.kind() == Number::kReal;
+  const bool real =
+      begin.kind() == Number::kReal || end.kind() == Number::kReal || step.kind() == Number::kReal;
   const double span = (end.real() - begin.real()) / step.real();
   if (!(std::abs(span) < static_cast<double>(int64_t{1} << 40))) {
     fail(ErrorKind::kMalformed, "arange: no list from ", begin.real(), " to ", end.real(),
@@ -79,10 +79,9 @@ Tensor linspace(double begin, double end, int64_t count) {
   const double step = count > 1 ? (end - begin) / static_cast<double>(count - 1) : 0;
   for (int64_t i = 0; i < count; ++i) {
     // From the nearer end, so that both are exact.
-    values[static_cast<size_t>(i)] =
-        static_cast<float>(i < count / 2 || count == 1
-                               ? begin + static_cast<double>(i) * step
-                               : end - static_cast<double>(count - 1 - i) * step);
+    values[static_cast<size_t>(i)] = static_cast<float>(
+        i < count / 2 || count == 1 ? begin + static_cast<double>(i) * step
+                                    : end - static_cast<double>(count - 1 - i) * step);
   }
   return graph::constant(array);
 }

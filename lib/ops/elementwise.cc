@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
-#include "lib/kernels/typed.h"
+#include "lib/ops/axes.h"
 
 namespace lumen::ops {
 
@@ -32,7 +32,7 @@ void run_typed(const graph::KernelCall& call) {
   const OpDef& op = *call.node->op;
   kernels::TypedOperand operands[kernels::kMaxArguments];
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    operands[i] = {call.inputs[i].data, call.inputs[i].dtype, call.inputs[i].strides};
+    operands[i] = typed(call.inputs[i]);
   }
   kernels::map_typed(*call.pool, op.real ? op.real : op.scalar, op.integer,
                      std::span(operands, call.inputs.size()), call.output.shape, call.output.dtype,

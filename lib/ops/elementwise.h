@@ -52,12 +52,4 @@ Tensor constant_like(double value, const Tensor& x);
 std::vector<graph::OpCase> elementwise_cases(const graph::OpDef& op, int inputs, double low,
                                              double high);
 
-// Which axes of `shape` a reduction takes away; throws naming `op` for one that does not exist or
-// is named twice.
-std::vector<bool> reduced_axes(std::string_view op, const Shape& shape, const Axes& axes);
-Shape kept_shape(const Shape& shape, const std::vector<bool>& gone, bool keepdim);
-// Reduces several axes by `one`, which reduces one and keeps it with extent 1.
-Tensor over_axes(std::string_view op, const Tensor& x, const Axes& axes, bool keepdim,
-                 Tensor (*one)(const Tensor&, int axis));
-
 }  // namespace lumen::ops

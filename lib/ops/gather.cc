@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/kernels/copy.h"
+#include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
@@ -28,6 +29,7 @@ graph::TypedShape infer_embedding(const Node& node) {
 
 void run_embedding(const graph::KernelCall& call) {
   const graph::Operand &table = call.inputs[0], &ids = call.inputs[1];
+  require_in_range(*call.node, ids, table.shape[0]);
   kernels::gather_rows(*call.pool, table.dtype, table.data, table.shape[1], ids.as<const int32_t>(),
                        ids.shape.elements(), call.output.as<float>());
 }
@@ -75,6 +77,7 @@ graph::TypedShape infer_embedding_grad(const Node& node) {
 
 void run_embedding_grad(const graph::KernelCall& call) {
   const graph::Operand &dy = call.inputs[0], &ids = call.inputs[1];
+  require_in_range(*call.node, ids, call.output.shape[0]);
   kernels::scatter_rows(*call.pool, dy.as<const float>(), dy.shape[-1], ids.as<const int32_t>(),
                         ids.shape.elements(), call.output.shape[0], call.output.as<float>());
 }
@@ -97,7 +100,7 @@ std::vector<OpCase> embedding_grad_cases() {
 
 graph::TypedShape infer_concat(const Node& node) {
   const Node& first = *node.inputs[0];
-  const auto axis = static_cast<int>(node.attrs.integer("axis"));
+  const int axis = axis_of(node);
   Shape shape = first.shape;
   shape[axis] = 0;
   for (const graph::NodePtr& part : node.inputs) {
@@ -111,7 +114,7 @@ graph::TypedShape infer_concat(const Node& node) {
 }
 
 void run_concat(const graph::KernelCall& call) {
-  const auto axis = static_cast<int>(call.node->attrs.integer("axis"));
+  const int axis = axis_of(*call.node);
   const Shape& shape = call.output.shape;
   int64_t outer = 1, inner = info(call.output.dtype).block_bytes;
   for (int i = 0; i < axis; ++i) outer *= shape[i];
@@ -133,7 +136,7 @@ void run_concat(const graph::KernelCall& call) {
 
 // Each part between zeros; their sum. Approximate for −0, which the zeros make +0.
 Tensor concat_meaning(const Node& node, Inputs in) {
-  const auto axis = static_cast<int>(node.attrs.integer("axis"));
+  const int axis = axis_of(node);
   Tensor out;
   int64_t before = 0;
   for (const Tensor& part : in) {
@@ -146,7 +149,7 @@ Tensor concat_meaning(const Node& node, Inputs in) {
 }
 
 Gradients grad_concat(const GradCall& call) {
-  const auto axis = static_cast<int>(call.node.attrs.integer("axis"));
+  const int axis = axis_of(call.node);
   Gradients gradients;
   int64_t begin = 0;
   for (const Tensor& part : call.inputs) {
@@ -167,11 +170,11 @@ std::vector<OpCase> concat_cases() {
                      {f32({3, 4, 5}), {DType::kF32, second}, {DType::kF32, third}},
                      [axis](Inputs in) { return concat(in, axis); }});
   }
-  cases.push_back({"views", {f32({4, 3}), f32({3, 1})}, [](Inputs in) {
-                     const Tensor parts[] = {graph::transpose(in[0], 0, 1),
-                                             graph::expand(in[1], Shape{3, 2})};
-                     return concat(parts, -1);
-                   }});
+  cases.push_back(
+      {"views", {f32({4, 3}), f32({3, 1})}, [](Inputs in) {
+         const Tensor parts[] = {graph::transpose(in[0], 0, 1), graph::expand(in[1], Shape{3, 2})};
+         return concat(parts, -1);
+       }});
   return cases;
 }
 
@@ -185,15 +188,14 @@ const OpDef kEmbedding = {.name = "embedding",
                           .meaning = embedding_meaning,
                           .grad = grad_embedding,
                           .cases = embedding_cases};
-const OpDef kEmbeddingGrad = {
-    .name = "embedding_grad",
-    .infer = infer_embedding_grad,
-    .kernel = run_embedding_grad,
-    .meaning = embedding_grad_meaning,
-    .grad = [](const GradCall& call) -> Gradients {
-      return {embedding(call.dy, call.inputs[1]), Tensor()};
-    },
-    .cases = embedding_grad_cases};
+const OpDef kEmbeddingGrad = {.name = "embedding_grad",
+                              .infer = infer_embedding_grad,
+                              .kernel = run_embedding_grad,
+                              .meaning = embedding_grad_meaning,
+                              .grad = [](const GradCall& call) -> Gradients {
+                                return {embedding(call.dy, call.inputs[1]), Tensor()};
+                              },
+                              .cases = embedding_grad_cases};
 const OpDef kConcat = {.name = "concat",
                        .infer = infer_concat,
                        .kernel = run_concat,

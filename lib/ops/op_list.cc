@@ -9,9 +9,9 @@ namespace lumen::ops {
 extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kMinimum, kFloor,
     kCeil, kRound, kTrunc, kSign, kRemainder, kFloorDivide, kPow, kExp2, kLog2, kSin, kSqrt, kRecip,
     kExp, kLog, kCos, kRsqrt, kExpm1, kLog1p, kErf, kTanh, kSigmoid, kSilu, kGeluTanh, kRelu,
-    kLessThan, kEqual, kWhere, kSumReduce, kMaxReduce, kLinearScan, kFlip, kLinear, kMatmul,
-    kSoftmax, kRmsNorm, kLayerNorm, kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope,
-    kKvAppend, kAttention;
+    kLessThan, kEqual, kWhere, kSumReduce, kMaxReduce, kLinearScan, kTakeAlong, kScatter,
+    kScatterAdd, kArgmax, kArgsort, kFlip, kLinear, kMatmul, kSoftmax, kRmsNorm, kLayerNorm,
+    kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend, kAttention;
 
 namespace {
 
@@ -62,6 +62,11 @@ constexpr const graph::OpDef* kOps[] = {
     &kSumReduce,
     &kMaxReduce,
     &kLinearScan,
+    &kTakeAlong,
+    &kScatter,
+    &kScatterAdd,
+    &kArgmax,
+    &kArgsort,
     &kFlip,
     &kLinear,
     &kMatmul,

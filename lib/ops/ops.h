@@ -6,9 +6,9 @@
 // make integers float32; comparisons give bool. Integers wrap; a division of integers by zero gives
 // 0. f16 and bf16 are computed in float32 and rounded. Only float32 is fast.
 //
-// Axes may be negative. All throw Error(kMalformed) naming the operation and the shapes when they do
-// not fit. Gradients of float64 values are float64, all others float32; what is chosen by index or
-// comparison has none.
+// Axes may be negative. All throw Error(kMalformed) naming the operation and the shapes when they
+// do not fit. Gradients of float64 values are float64, all others float32; what is chosen by index
+// or comparison has none.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ class Number {
   Number(int value) : Number(int64_t{value}) {}                        // NOLINT
   Number(int64_t value)                                                // NOLINT
       : kind_(kInteger), integer_(value), real_(static_cast<double>(value)) {}
-  Number(double value) : kind_(kReal), real_(value) {}                 // NOLINT
+  Number(double value) : kind_(kReal), real_(value) {}  // NOLINT
 
   Kind kind() const { return kind_; }
   int64_t integer() const { return integer_; }  // not of kReal
@@ -201,8 +201,8 @@ Tensor cumprod(const Tensor& x, int axis);
 // x [..., k] · w [n, k]ᵀ + b [n] → [..., n]. The weight keeps its stored type, quantised or not;
 // `bias` may be undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
-// a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast. A vector on the left is a row,
-// on the right a column, and its axis is dropped from the result.
+// a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast. A vector on the left is a
+// row, on the right a column, and its axis is dropped from the result.
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor dot(const Tensor& a, const Tensor& b);    // Σ aᵢ bᵢ of vectors
 Tensor outer(const Tensor& a, const Tensor& b);  // aᵢ bⱼ
@@ -243,7 +243,7 @@ Found sort(const Tensor& x, int axis = -1, bool descending = false);
 // The k largest (or smallest), in order.
 Found topk(const Tensor& x, int64_t k, int axis = -1, bool largest = true);
 // These compute now: their shape depends on values.
-Tensor nonzero(const Tensor& x);                          // int64 [count, rank]
+Tensor nonzero(const Tensor& x);                           // int64 [count, rank]
 Tensor bincount(const Tensor& x, int64_t min_length = 0);  // int64 [max(x) + 1]
 
 // --- Shape (ops/shape.cc) ----------------------------------------------------------------------

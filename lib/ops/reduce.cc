@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "lib/base/error.h"
-#include "lib/kernels/typed.h"
+#include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
@@ -25,7 +25,7 @@ Shape reduced(const Node& node) {
     shape_error(node, "only float32, float64 and integers are reduced");
   }
   Shape shape = x.shape;
-  shape[static_cast<int>(node.attrs.integer("axis"))] = 1;
+  shape[axis_of(node)] = 1;
   return shape;
 }
 
@@ -52,7 +52,7 @@ Split split(const Shape& shape, int64_t axis) {
 
 void run_sum(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
-  const Split s = split(x.shape, call.node->attrs.integer("axis"));
+  const Split s = split(x.shape, axis_of(*call.node));
   if (x.dtype != DType::kF32) {
     kernels::sum_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.dtype,
                        call.output.data);
@@ -64,7 +64,7 @@ void run_sum(const KernelCall& call) {
 
 void run_max(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
-  const Split s = split(x.shape, call.node->attrs.integer("axis"));
+  const Split s = split(x.shape, axis_of(*call.node));
   if (x.dtype != DType::kF32) {
     kernels::max_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.data);
     return;
@@ -115,7 +115,7 @@ std::vector<Tensor> grad_sum(const graph::GradCall& call) {
 
 // Shared equally by all elements that reach the maximum, as torch.amax does.
 std::vector<Tensor> grad_max(const graph::GradCall& call) {
-  const auto axis = static_cast<int>(call.node.attrs.integer("axis"));
+  const int axis = axis_of(call.node);
   const Tensor chosen = equal(call.inputs[0], call.output);
   return {mul(chosen, div(call.dy, sum(chosen, axis)))};
 }
@@ -150,7 +150,7 @@ Tensor mean(const Tensor& x, int axis) {
   return mean(x, Axes(axis), true);
 }
 
-std::vector<bool> reduced_axes(std::string_view op, const Shape& shape, const Axes& axes) {
+std::vector<bool> chosen_axes(std::string_view op, const Shape& shape, const Axes& axes) {
   std::vector<bool> gone(static_cast<size_t>(shape.rank()), axes.all);
   for (int axis : axes.list) {
     const auto at = static_cast<size_t>(graph::checked_axis(op, shape, axis));
@@ -171,7 +171,7 @@ Shape kept_shape(const Shape& shape, const std::vector<bool>& gone, bool keepdim
 
 Tensor over_axes(std::string_view op, const Tensor& x, const Axes& axes, bool keepdim,
                  Tensor (*one)(const Tensor&, int axis)) {
-  const std::vector<bool> gone = reduced_axes(op, x.shape(), axes);
+  const std::vector<bool> gone = chosen_axes(op, x.shape(), axes);
   // Neighbours that are all kept or all reduced become one axis.
   Shape joined;
   std::vector<int> reduced;
@@ -212,7 +212,7 @@ Tensor mean(const Tensor& x, const Axes& axes, bool keepdim) {
 namespace {
 
 void require_elements(std::string_view op, const Tensor& x, const Axes& axes) {
-  const std::vector<bool> gone = reduced_axes(op, x.shape(), axes);
+  const std::vector<bool> gone = chosen_axes(op, x.shape(), axes);
   for (int i = 0; i < x.rank(); ++i) {
     if (gone[static_cast<size_t>(i)] && x.dim(i) == 0) {
       fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": no elements along axis ", i);
@@ -220,18 +220,17 @@ void require_elements(std::string_view op, const Tensor& x, const Axes& axes) {
   }
 }
 
-// The order of a type turned round, without overflow: −x, or the complement of an integer.
+}  // namespace
+
 Tensor reversed(const Tensor& x) {
   if (is_float(x.dtype())) return neg(x);
   return x.dtype() == DType::kBool ? logical_not(x) : sub(-1, x);
 }
 
-}  // namespace
-
 Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
   require_elements("amax", x, axes);
   // The reduced axes last, as one: equal ones share the gradient across all of them.
-  const std::vector<bool> gone = reduced_axes("amax", x.shape(), axes);
+  const std::vector<bool> gone = chosen_axes("amax", x.shape(), axes);
   std::vector<int64_t> order;
   int64_t count = 1;
   for (const bool last : {false, true}) {

@@ -1,5 +1,5 @@
 // Running totals: one recurrence, its own gradient run backwards.
-#include "lib/kernels/typed.h"
+#include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
@@ -12,10 +12,6 @@ using graph::OpCase;
 using graph::OpDef;
 using graph::record;
 
-int axis_of(const Node& node) {
-  return static_cast<int>(node.attrs.integer("axis"));
-}
-
 graph::TypedShape infer_scan(const Node& node) {
   const Node &a = *node.inputs[0], &b = *node.inputs[1];
   if (!(a.shape == b.shape)) shape_error(node, "shapes differ");
@@ -25,9 +21,8 @@ graph::TypedShape infer_scan(const Node& node) {
 
 void run_scan(const KernelCall& call) {
   const graph::Operand &a = call.inputs[0], &b = call.inputs[1];
-  kernels::linear_scan(*call.pool, {a.data, a.dtype, a.strides}, {b.data, b.dtype, b.strides},
-                       call.output.shape, axis_of(*call.node), call.output.dtype,
-                       call.output.data);
+  kernels::linear_scan(*call.pool, typed(a), typed(b), call.output.shape, axis_of(*call.node),
+                       call.output.dtype, call.output.data);
 }
 
 // Step by step.
@@ -89,9 +84,9 @@ const OpDef kLinearScan = {.name = "linear_scan",
 
 Tensor linear_scan(const Tensor& a, const Tensor& b, int axis) {
   const int at = graph::checked_axis(kLinearScan.name, b.shape(), axis);
-  return record(kLinearScan, {a, b},
-                {{"axis", int64_t{at}},
-                 {"dtype", static_cast<int64_t>(promote(a.dtype(), b.dtype()))}});
+  return record(
+      kLinearScan, {a, b},
+      {{"axis", int64_t{at}}, {"dtype", static_cast<int64_t>(promote(a.dtype(), b.dtype()))}});
 }
 
 namespace {
@@ -99,11 +94,6 @@ namespace {
 // Integers and bool are totalled in int64.
 Tensor totalled(const Tensor& x) {
   return is_float(x.dtype()) ? x : graph::contiguous(x, DType::kI64);
-}
-
-// A scalar as a vector of one, so that it has an axis.
-Tensor with_axis(const Tensor& x) {
-  return x.rank() == 0 ? graph::reshape(x, {1}) : x;
 }
 
 }  // namespace
@@ -129,8 +119,7 @@ Tensor prod(const Tensor& x, int axis, bool keepdim) {
   const int64_t n = t.dim(at);
   Shape kept = t.shape();
   kept[at] = 1;
-  const Tensor y =
-      n == 0 ? full(kept, 1, t.dtype()) : graph::slice(cumprod(t, at), at, n - 1, n);
+  const Tensor y = n == 0 ? full(kept, 1, t.dtype()) : graph::slice(cumprod(t, at), at, n - 1, n);
   return keepdim || x.rank() == 0 ? graph::reshape(y, x.rank() == 0 ? x.shape() : kept)
                                   : squeeze(y, at);
 }

@@ -3,6 +3,7 @@
 
 #include "lib/base/error.h"
 #include "lib/kernels/copy.h"
+#include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
@@ -73,7 +74,7 @@ const OpDef kFlip = {.name = "flip",
                      .cases = flip_cases};
 
 Tensor flip(const Tensor& x, const Axes& axes) {
-  const std::vector<bool> turned = reduced_axes(kFlip.name, x.shape(), axes);
+  const std::vector<bool> turned = chosen_axes(kFlip.name, x.shape(), axes);
   std::vector<int64_t> list;
   for (size_t i = 0; i < turned.size(); ++i) {
     if (turned[i]) list.push_back(static_cast<int64_t>(i));

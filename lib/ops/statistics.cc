@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lib/base/error.h"
+#include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
@@ -23,7 +24,7 @@ Tensor in_float(const Tensor& x, Body body) {
 }
 
 int64_t reduced_count(std::string_view op, const Shape& shape, const Axes& axes) {
-  const std::vector<bool> gone = reduced_axes(op, shape, axes);
+  const std::vector<bool> gone = chosen_axes(op, shape, axes);
   int64_t count = 1;
   for (int i = 0; i < shape.rank(); ++i) count *= gone[static_cast<size_t>(i)] ? shape[i] : 1;
   return count;
@@ -57,7 +58,7 @@ Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdim) {
       shift = where(isfinite(largest), largest, 0.0);
     }
     const Tensor total = log(sum(exp(sub(t, shift)), axes, true));
-    const std::vector<bool> gone = reduced_axes("logsumexp", t.shape(), axes);
+    const std::vector<bool> gone = chosen_axes("logsumexp", t.shape(), axes);
     return graph::reshape(add(total, shift), kept_shape(t.shape(), gone, keepdim));
   });
 }
@@ -71,7 +72,8 @@ Tensor norm(const Tensor& x, double p, const Axes& axes, bool keepdim) {
     // Where the norm is 0 its gradient is, as torch: the root is taken of 1 there.
     const Tensor squares = sum(mul(t, t), axes, keepdim);
     const Tensor none = equal(squares, constant_like(0, squares));
-    return where(none, constant_like(0, squares), sqrt(where(none, constant_like(1, squares), squares)));
+    return where(none, constant_like(0, squares),
+                 sqrt(where(none, constant_like(1, squares), squares)));
   });
 }
 

@@ -17,46 +17,40 @@ extern const OpDef kExp2, kLog2, kSin, kSqrt, kRecip, kExp, kLog, kCos, kRsqrt, 
 
 // --- Primitives --------------------------------------------------------------------------------
 
-const OpDef kExp2 =
-    elementwise({.name = "exp2",
-                 .block = block::exp2,
-                 .grad = [](const GradCall& call) -> Gradients {
-                   return {mul(mul(call.dy, call.output), std::numbers::ln2)};
-                 },
-                 .scalar = [](const double* x) { return std::exp2(x[0]); },
-                 .cases = [] { return elementwise_cases(kExp2, 1, -10, 10); }});
-const OpDef kLog2 =
-    elementwise({.name = "log2",
-                 .block = block::log2,
-                 .grad = [](const GradCall& call) -> Gradients {
-                   return {div(mul(call.dy, std::numbers::log2e), call.inputs[0])};
-                 },
-                 .scalar = [](const double* x) { return std::log2(x[0]); },
-                 .cases = [] { return elementwise_cases(kLog2, 1, 0.01, 100); }});
-const OpDef kSin =
-    elementwise({.name = "sin",
-                 .block = block::sin,
-                 .grad = [](const GradCall& call) -> Gradients {
-                   return {mul(call.dy, cos(call.inputs[0]))};
-                 },
-                 .scalar = [](const double* x) { return std::sin(x[0]); },
-                 .cases = [] { return elementwise_cases(kSin, 1, -100, 100); }});
-const OpDef kSqrt =
-    elementwise({.name = "sqrt",
-                 .block = block::sqrt,
-                 .grad = [](const GradCall& call) -> Gradients {
-                   return {div(mul(call.dy, 0.5), call.output)};
-                 },
-                 .scalar = [](const double* x) { return std::sqrt(x[0]); },
-                 .cases = [] { return elementwise_cases(kSqrt, 1, 0, 10); }});
-const OpDef kRecip =
-    elementwise({.name = "recip",
-                 .block = block::recip,
-                 .grad = [](const GradCall& call) -> Gradients {
-                   return {neg(mul(call.dy, mul(call.output, call.output)))};
-                 },
-                 .scalar = [](const double* x) { return 1 / x[0]; },
-                 .cases = [] { return elementwise_cases(kRecip, 1, 0.1, 10); }});
+const OpDef kExp2 = elementwise({.name = "exp2",
+                                 .block = block::exp2,
+                                 .grad = [](const GradCall& call) -> Gradients {
+                                   return {mul(mul(call.dy, call.output), std::numbers::ln2)};
+                                 },
+                                 .scalar = [](const double* x) { return std::exp2(x[0]); },
+                                 .cases = [] { return elementwise_cases(kExp2, 1, -10, 10); }});
+const OpDef kLog2 = elementwise({.name = "log2",
+                                 .block = block::log2,
+                                 .grad = [](const GradCall& call) -> Gradients {
+                                   return {div(mul(call.dy, std::numbers::log2e), call.inputs[0])};
+                                 },
+                                 .scalar = [](const double* x) { return std::log2(x[0]); },
+                                 .cases = [] { return elementwise_cases(kLog2, 1, 0.01, 100); }});
+const OpDef kSin = elementwise(
+    {.name = "sin",
+     .block = block::sin,
+     .grad = [](const GradCall& call) -> Gradients { return {mul(call.dy, cos(call.inputs[0]))}; },
+     .scalar = [](const double* x) { return std::sin(x[0]); },
+     .cases = [] { return elementwise_cases(kSin, 1, -100, 100); }});
+const OpDef kSqrt = elementwise({.name = "sqrt",
+                                 .block = block::sqrt,
+                                 .grad = [](const GradCall& call) -> Gradients {
+                                   return {div(mul(call.dy, 0.5), call.output)};
+                                 },
+                                 .scalar = [](const double* x) { return std::sqrt(x[0]); },
+                                 .cases = [] { return elementwise_cases(kSqrt, 1, 0, 10); }});
+const OpDef kRecip = elementwise({.name = "recip",
+                                  .block = block::recip,
+                                  .grad = [](const GradCall& call) -> Gradients {
+                                    return {neg(mul(call.dy, mul(call.output, call.output)))};
+                                  },
+                                  .scalar = [](const double* x) { return 1 / x[0]; },
+                                  .cases = [] { return elementwise_cases(kRecip, 1, 0.1, 10); }});
 
 // --- Derived -----------------------------------------------------------------------------------
 
@@ -83,36 +77,36 @@ const OpDef kCos = elementwise(
        return {neg(mul(call.dy, sin(call.inputs[0])))};
      },
      .cases = [] { return elementwise_cases(kCos, 1, -10, 10); }});
-const OpDef kRsqrt = elementwise(
-    {.name = "rsqrt",
-     .block = block::rsqrt,
-     .real = [](const double* x) { return 1 / std::sqrt(x[0]); },
-     .meaning = [](const Node&, Inputs in) { return recip(sqrt(in[0])); },
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor& y = call.output;
-       return {mul(mul(call.dy, -0.5), mul(y, mul(y, y)))};
-     },
-     .cases = [] { return elementwise_cases(kRsqrt, 1, 0.1, 10); }});
+const OpDef kRsqrt =
+    elementwise({.name = "rsqrt",
+                 .block = block::rsqrt,
+                 .real = [](const double* x) { return 1 / std::sqrt(x[0]); },
+                 .meaning = [](const Node&, Inputs in) { return recip(sqrt(in[0])); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor& y = call.output;
+                   return {mul(mul(call.dy, -0.5), mul(y, mul(y, y)))};
+                 },
+                 .cases = [] { return elementwise_cases(kRsqrt, 1, 0.1, 10); }});
 // Approximate near 0, where the difference cancels.
-const OpDef kExpm1 = elementwise(
-    {.name = "expm1",
-     .block = block::expm1,
-     .real = [](const double* x) { return std::expm1(x[0]); },
-     .meaning = [](const Node&, Inputs in) { return sub(exp(in[0]), 1.0); },
-     .grad = [](const GradCall& call) -> Gradients {
-       return {mul(call.dy, add(call.output, 1.0))};
-     },
-     .cases = [] { return elementwise_cases(kExpm1, 1, -5, 5); }});
+const OpDef kExpm1 =
+    elementwise({.name = "expm1",
+                 .block = block::expm1,
+                 .real = [](const double* x) { return std::expm1(x[0]); },
+                 .meaning = [](const Node&, Inputs in) { return sub(exp(in[0]), 1.0); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {mul(call.dy, add(call.output, 1.0))};
+                 },
+                 .cases = [] { return elementwise_cases(kExpm1, 1, -5, 5); }});
 // Approximate near 0, where the sum rounds.
-const OpDef kLog1p = elementwise(
-    {.name = "log1p",
-     .block = block::log1p,
-     .real = [](const double* x) { return std::log1p(x[0]); },
-     .meaning = [](const Node&, Inputs in) { return log(add(in[0], 1.0)); },
-     .grad = [](const GradCall& call) -> Gradients {
-       return {div(call.dy, add(call.inputs[0], 1.0))};
-     },
-     .cases = [] { return elementwise_cases(kLog1p, 1, -0.9, 10); }});
+const OpDef kLog1p =
+    elementwise({.name = "log1p",
+                 .block = block::log1p,
+                 .real = [](const double* x) { return std::log1p(x[0]); },
+                 .meaning = [](const Node&, Inputs in) { return log(add(in[0], 1.0)); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {div(call.dy, add(call.inputs[0], 1.0))};
+                 },
+                 .cases = [] { return elementwise_cases(kLog1p, 1, -0.9, 10); }});
 
 namespace {
 

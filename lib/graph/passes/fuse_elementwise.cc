@@ -12,8 +12,8 @@ namespace {
 
 // A cast that a fused step can do on its way out.
 bool is_cast(const Node& node) {
-  return node.op == &kContiguous && (node.dtype == DType::kBool || node.dtype == DType::kF16 ||
-                                     node.dtype == DType::kBF16);
+  return node.op == &kContiguous &&
+         (node.dtype == DType::kBool || node.dtype == DType::kF16 || node.dtype == DType::kBF16);
 }
 
 Graph run_fuse_elementwise(const Graph& graph) {
