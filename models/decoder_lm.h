@@ -20,8 +20,10 @@ class DecoderLm : public CausalLm {
   nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const override;
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_position_embeddings; }
-  Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache) const override;
-  Tensor logits(const Tensor& hidden) const override;
+  Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
+                const Training& training) const override;
+  Tensor normalized(const Tensor& hidden) const override { return norm_(hidden); }
+  const nn::Linear& head() const override { return lm_head_; }
 
  private:
   nn::DecoderConfig config_;
@@ -29,7 +31,7 @@ class DecoderLm : public CausalLm {
   nn::Rope rope_;
   std::vector<nn::DecoderLayer> layers_;
   nn::RmsNorm norm_;
-  Tensor lm_head_;
+  nn::Linear lm_head_;
 };
 
 }  // namespace lumen::models

@@ -28,7 +28,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
                                         .output_bias = config.attention_bias,
                                         .window = config.sliding_window};
   return std::make_unique<DecoderLm>(
-      json, config, parameters, [&](int64_t) { return attention; }, config.mlp_bias);
+      json, config, parameters.with_normal_weights(config.initializer_range),
+      [&](int64_t) { return attention; }, config.mlp_bias);
 }
 
 std::vector<io::Json> tiny_configs() {

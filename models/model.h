@@ -1,6 +1,7 @@
 // The model zoo: what every architecture provides, and the registry.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -13,6 +14,17 @@ namespace lumen::models {
 
 using graph::Tensor;
 
+// What training asks of a forward pass besides the result.
+struct Training {
+  // Several documents in one row: what a token may see and where it stands.
+  Tensor segments;   // int32 [batch, tokens]: attention stays within equal numbers; undefined: one
+  Tensor positions;  // int32 [batch, tokens]: from 0 in each document; undefined: 0, 1, 2, …
+  bool recompute = false;  // keep only the layers' inputs for the backward pass
+};
+
+// layer(x), of which only x is kept for the backward pass if `recompute`.
+Tensor run_layer(bool recompute, const Tensor& x, std::function<Tensor(const Tensor&)> layer);
+
 // A causal language model: builds graphs, owns nothing but its parameters.
 class CausalLm {
  public:
@@ -22,14 +34,23 @@ class CausalLm {
   virtual nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const = 0;
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
+  // Whether a cache holds every position, so that a text can be continued from any of them; false
+  // for recurrent models, which can go on from the last only.
+  virtual bool keeps_positions() const { return true; }
 
   // Token ids int32 [batch, tokens], the first at position[0] (int32 [1]) → the last layer's
   // output [batch, tokens, hidden]. With a cache, keys and values are appended to it and earlier
-  // positions are seen; without, position[0] must be 0.
-  virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache) const = 0;
+  // positions are seen; without, position[0] must be 0. `training` goes without a cache.
+  virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
+                        const Training& training = {}) const = 0;
+
+  // The final norm: [..., hidden] → [..., hidden].
+  virtual Tensor normalized(const Tensor& hidden) const = 0;
+  // The output head after it: weight [vocab, hidden] and, if it has one, bias [vocab].
+  virtual const nn::Linear& head() const = 0;
 
   // Final norm and output head: [..., hidden] → logits [..., vocab].
-  virtual Tensor logits(const Tensor& hidden) const = 0;
+  Tensor logits(const Tensor& hidden) const { return head()(normalized(hidden)); }
 };
 
 // An architecture: one per file of this folder, listed in models/meson.build.

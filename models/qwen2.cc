@@ -29,7 +29,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
             .qkv_bias = true,
             .window = config.window(layer)};
   };
-  return std::make_unique<DecoderLm>(json, config, parameters, attention);
+  return std::make_unique<DecoderLm>(
+      json, config, parameters.with_normal_weights(config.initializer_range), attention);
 }
 
 std::vector<io::Json> tiny_configs() {

@@ -33,7 +33,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
             .qk_norm_eps = config.rms_norm_eps,
             .window = config.window(layer)};
   };
-  return std::make_unique<DecoderLm>(json, config, parameters, attention);
+  return std::make_unique<DecoderLm>(
+      json, config, parameters.with_normal_weights(config.initializer_range), attention);
 }
 
 std::vector<io::Json> tiny_configs() {

@@ -36,6 +36,14 @@ inline constexpr uint64_t kTemplateSteps = 10'000'000;
 inline constexpr uint64_t kTemplateHeapBytes = 64 << 20;
 inline constexpr uint64_t kTemplateOutputBytes = 16 << 20;
 
+inline constexpr uint64_t kDataFileBytes = uint64_t{64} << 30;
+inline constexpr uint64_t kDataUnpackedBytes = uint64_t{2} << 30;
+inline constexpr uint64_t kDataRowBytes = 64 << 20;
+inline constexpr uint64_t kDataFiles = 10'000'000;
+inline constexpr int64_t kDataClasses = 100'000;
+inline constexpr int64_t kDataColumns = 100'000;
+inline constexpr int64_t kImageSide = 16'384;
+
 inline constexpr uint64_t kNpyHeaderBytes = 10'000;
 inline constexpr uint64_t kPromptBytes = 256 << 20;
 

@@ -209,6 +209,27 @@ std::string nearest(std::string_view word, const std::vector<std::string>& words
   return best;
 }
 
+bool matches_pattern(std::string_view text, std::string_view pattern) {
+  size_t t = 0, p = 0;
+  // Only the last * needs to be tried again, one character longer.
+  size_t star = pattern.npos, star_text = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      star_text = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p, ++t;
+    } else if (star != pattern.npos) {
+      p = star + 1;
+      t = ++star_text;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
 bool parse_number(std::string_view text, int64_t& value) {
   auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   return result.ec == std::errc() && result.ptr == text.data() + text.size() && !text.empty();

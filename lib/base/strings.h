@@ -88,6 +88,10 @@ uint32_t next_code_point(std::string_view text, size_t& pos);
 // meant: for "did you mean".
 std::string nearest(std::string_view word, const std::vector<std::string>& words);
 
+// Whether all of `text` matches `pattern`, in which * stands for any characters, also none, and ?
+// for one byte; everything else for itself.
+bool matches_pattern(std::string_view text, std::string_view pattern);
+
 // Whole-string parse of a number in C notation; false if anything is left over or out of range.
 bool parse_number(std::string_view text, int64_t& value);
 bool parse_number(std::string_view text, double& value);

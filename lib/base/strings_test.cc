@@ -74,3 +74,15 @@ TEST_CASE("numbers are formatted and parsed without a locale") {
   CHECK(parse_number("1e-5", d));
   CHECK_FALSE(parse_number("", d));
 }
+
+TEST_CASE("patterns with * and ? match whole names") {
+  CHECK(matches_pattern("model.norm.weight", "*norm*"));
+  CHECK(matches_pattern("a.b.a.c", "*a.?"));
+  CHECK(matches_pattern("", "*"));
+  CHECK(matches_pattern("bias", "bias"));
+  CHECK_FALSE(matches_pattern("bias2", "bias"));
+  CHECK_FALSE(matches_pattern("a.b", "?"));
+  CHECK_FALSE(matches_pattern("weight", "*bias"));
+  // No backtracking over more than one *.
+  CHECK_FALSE(matches_pattern(std::string(100'000, 'a'), "*a*a*a*a*a*a*a*a*b"));
+}

@@ -128,11 +128,11 @@ struct Cost {
 // the result.
 struct GradCall;
 
-// What mixed precision does to the float32 inputs of an operation (autograd/autocast.h).
+// What mixed precision does to the float32 inputs of an operation (AutocastScope).
 enum class Autocast {
-  kPreserve,  // computes with what it is given
-  kLow,       // products: inputs are rounded to the low type
-  kFull,      // sums, norms, losses: inputs are widened to float32
+  kPreserve,  // nothing
+  kLow,       // products: they are rounded to the low type
+  kFull,      // sums, norms, losses: they stay float32 whatever is added for the others
 };
 
 // A set of inputs worth testing an operation on; see ops/op_test.cc.
@@ -191,6 +191,9 @@ struct OpDef {
   double (*combine)(double accumulator, double x) = nullptr;  // reduction over attr "axis"
   double identity = 0;                                        // of `combine`
   bool copies = false;                                        // Contiguous
+
+  // Draws numbers from a key: no meaning in primitives, so every backend runs `kernel`.
+  bool random = false;
 
   Cost (*cost)(const Node& node) = nullptr;
   std::vector<OpCase> (*cases)() = nullptr;

@@ -1,5 +1,6 @@
 #include "lib/graph/reference_backend.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "lib/base/error.h"
@@ -91,6 +92,25 @@ Values run_elementwise_primitive(const Node& node, std::span<const Values* const
   return out;
 }
 
+// The inputs of these are keys: int32.
+Values run_random(const Node& node, std::span<const Values* const> inputs) {
+  std::vector<Array> arrays;
+  KernelCall call;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Shape& shape = node.inputs[i]->shape;
+    Array& array = arrays.emplace_back(Array::zeros(DType::kI32, shape));
+    std::copy(inputs[i]->begin(), inputs[i]->end(), array.as_mutable<int32_t>().begin());
+    call.inputs.push_back({array.mutable_data(), DType::kI32, shape, contiguous_strides(shape)});
+  }
+  Array result = Array::zeros(node.dtype, node.shape);
+  ThreadPool pool(1);
+  call.node = &node;
+  call.output = {result.mutable_data(), node.dtype, node.shape, contiguous_strides(node.shape)};
+  call.pool = &pool;
+  node.op->kernel(call);
+  return load(result);
+}
+
 Values run_node(const Node& node, std::span<const Values* const> inputs) {
   if (!node.value.empty()) return load(node.value);
   if (node.op->kind == OpKind::kView) return run_view(node, *inputs[0]);
@@ -103,6 +123,7 @@ Values run_node(const Node& node, std::span<const Values* const> inputs) {
     return out;
   }
   if (node.shape.elements() == 0) return {};
+  if (node.op->random) return run_random(node, inputs);
   fail(ErrorKind::kInternal, node.op->name, " ", quoted(node.name), " has no value");
 }
 

@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
+#include "lib/graph/views.h"
 #include "lib/kernels/typed.h"
 
 namespace lumen::graph {
@@ -20,6 +21,7 @@ const OpDef kState = {.name = "state", .kind = OpKind::kLeaf, .infer = infer_lea
 thread_local ThreadPool* pool_of_thread = nullptr;
 thread_local bool eager = false;
 thread_local bool no_grad = false;
+thread_local DType autocast = DType::kF32;
 
 Tensor leaf(const OpDef& op, DType dtype, const Shape& shape, Array value, std::string name) {
   auto node = std::make_shared<Node>();
@@ -122,6 +124,13 @@ NoGradScope::~NoGradScope() {
   no_grad = previous_;
 }
 
+AutocastScope::AutocastScope(DType low) : previous_(autocast) {
+  autocast = low;
+}
+AutocastScope::~AutocastScope() {
+  autocast = previous_;
+}
+
 bool needs_grad(std::span<const Tensor> inputs) {
   if (no_grad) return false;
   for (const Tensor& input : inputs) {
@@ -142,6 +151,15 @@ EagerScope::~EagerScope() {
 }
 
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
+  if (op.autocast == Autocast::kLow && autocast != DType::kF32) {
+    std::vector<Tensor> rounded;
+    for (const Tensor& x : inputs) {
+      const bool round = x.dtype() == DType::kF32;
+      rounded.push_back(round ? contiguous(contiguous(x, autocast), DType::kF32) : x);
+    }
+    const AutocastScope exact(DType::kF32);
+    return record(op, rounded, std::move(attrs));
+  }
   std::vector<NodePtr> nodes;
   nodes.reserve(inputs.size());
   for (const Tensor& tensor : inputs) nodes.push_back(tensor.node());

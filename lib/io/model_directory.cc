@@ -80,12 +80,25 @@ void set_default(Json& config, const char* key, Json value) {
   if (find_value(config, key) == nullptr) config[key] = std::move(value);
 }
 
+// GPT-2's config has names of its own.
+void rename_gpt2_keys(Json& config) {
+  rename_key(config, "n_embd", "hidden_size");
+  rename_key(config, "n_layer", "num_hidden_layers");
+  rename_key(config, "n_head", "num_attention_heads");
+  rename_key(config, "n_positions", "max_position_embeddings");
+  rename_key(config, "n_inner", "intermediate_size");
+  if (const Json* dim = find_value(config, "hidden_size"); dim != nullptr && dim->is_number()) {
+    set_default(config, "intermediate_size", 4 * dim->get<int64_t>());
+  }
+}
+
 // Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
 // transformers classes.
 void normalize_config(Json& config, bool has_head) {
   const std::string type = get_string(config, "model_type");
   rename_key(config, "dtype", "torch_dtype");
   normalize_rope(config);
+  if (type == "gpt2") rename_gpt2_keys(config);
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
@@ -113,7 +126,8 @@ std::shared_ptr<const SafetensorsFile> open_weights(const std::string& directory
     }
     if (file == "adapter_model.safetensors") {
       fail(ErrorKind::kUnsupported, place_of(directory),
-           ": this is a LoRA adapter, not a whole model: merge it into its base model first");
+           ": this is a LoRA adapter, not a whole model: open its base model and name this ",
+           "directory with --lora");
     }
   }
   fail(ErrorKind::kMissing, place_of(directory),

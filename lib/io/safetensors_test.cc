@@ -7,6 +7,7 @@
 #include "lib/base/testing.h"
 #include "lib/io/test_clock.h"
 #include "lib/io/test_files.h"
+#include "lib/io/write_safetensors.h"
 
 namespace lumen::io {
 namespace {
@@ -117,6 +118,26 @@ TEST_CASE("shards must be beside their index and hold what it says") {
   CHECK(contains(refused(R"({"a": "2.safetensors", "b": "1.safetensors"})"), "is mapped to"));
   CHECK(contains(refused(R"({"a": "1.safetensors", "c": "1.safetensors"})"), "missing"));
   CHECK(contains(refused(R"({"a": "model.safetensors.index.json"})"), "header of"));
+}
+
+TEST_CASE("what write_safetensors writes is read back") {
+  const std::string path = testing::temporary_directory() + "/written.safetensors";
+  std::map<std::string, Array> tensors;
+  tensors["b"] = Array::from<float>(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
+  tensors["a"] = Array::from<int32_t>(std::vector<int32_t>{7}, {});
+  tensors["half"] = Array::zeros(DType::kF16, {3});
+  tensors["none"] = Array::zeros(DType::kF64, {0, 4});
+  write_safetensors(path, tensors, {{"format", "pt"}});
+  const auto file = read_safetensors(path);
+  CHECK(file->metadata.at(0).second == "pt");
+  REQUIRE(file->tensors.size() == tensors.size());
+  for (const SafetensorsTensor& tensor : file->tensors) {
+    const Array& want = tensors.at(tensor.name);
+    const Array got = file->array(tensor);
+    CHECK(got.dtype() == want.dtype());
+    CHECK(got.shape() == want.shape());
+    CHECK(std::equal(want.data(), want.data() + want.bytes(), got.data()));
+  }
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ struct Pass {
         const int64_t block_depth = std::min(kBlockDepth, depth - at);
         pack_b(j, cols, at, block_depth, thread);
         multiply_panels(packed_a + at * padded_rows() + first * block_depth, last - first,
-                        block_of(thread), cols, block_depth, !is_first() || at > 0,
+                        block_of(thread), cols, block_depth,
+                        product.accumulate || !is_first() || at > 0,
                         product.c + (row + first) * product.c_stride + j, product.c_stride);
       }
       if (product.epilogue != nullptr && is_last()) {
@@ -99,9 +100,10 @@ struct Pass {
   }
 };
 
+// What a product over nothing gives.
 void clear(const BlockedProduct& product) {
   for (int64_t i = 0; i < product.m; ++i) {
-    std::fill_n(product.c + i * product.c_stride, product.n, 0.0f);
+    if (!product.accumulate) std::fill_n(product.c + i * product.c_stride, product.n, 0.0f);
     if (product.epilogue != nullptr) {
       (*product.epilogue)(i, product.epilogue_column, product.epilogue_column + product.n);
     }

@@ -36,6 +36,7 @@ struct BlockedProduct {
   std::byte* workspace;      // blocked_product_bytes(...), 64-byte aligned
   const Epilogue* epilogue;  // null if none; `epilogue_column` is added to its columns
   int64_t epilogue_column = 0;
+  bool accumulate = false;  // c += instead of c =
 };
 
 // Bytes of workspace for any n; never decreases with m.

@@ -29,7 +29,8 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
                          .c = args.c,
                          .c_stride = args.c_stride,
                          .workspace = args.workspace,
-                         .epilogue = nullptr});
+                         .epilogue = nullptr,
+                         .accumulate = args.accumulate});
 }
 
 }  // namespace lumen::kernels

@@ -48,6 +48,7 @@ void linear(ThreadPool& pool, const LinearArgs& args);
 
 // General float32 product c = a · b with any strides (elements): a is [m, k], b is [k, n],
 // c is [m, n] with contiguous rows c_stride apart. `workspace` as gemm_workspace_bytes says.
+// `accumulate`: c += a · b.
 struct GemmArgs {
   int64_t m, n, k;
   const float* a;
@@ -57,6 +58,7 @@ struct GemmArgs {
   float* c;
   int64_t c_stride;
   std::byte* workspace;
+  bool accumulate = false;
 };
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);

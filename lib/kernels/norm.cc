@@ -10,35 +10,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/math-inl.h"
+#include "lib/kernels/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
-
-using Float = hn::ScalableTag<float>;
-using FloatVec = hn::Vec<Float>;
-
-// Folds x[0 … dim) with sum = f(x, sum) into four vectors of partial sums and adds those up.
-template <class F>
-HWY_INLINE float sum_of(const float* x, size_t dim, const F& f) {
-  const Float d;
-  const size_t lanes = hn::Lanes(d);
-  FloatVec sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  size_t i = 0;
-  for (; i + 4 * lanes <= dim; i += 4 * lanes) {
-    sum0 = f(hn::LoadU(d, x + i), sum0);
-    sum1 = f(hn::LoadU(d, x + i + lanes), sum1);
-    sum2 = f(hn::LoadU(d, x + i + 2 * lanes), sum2);
-    sum3 = f(hn::LoadU(d, x + i + 3 * lanes), sum3);
-  }
-  for (; i + lanes <= dim; i += lanes) sum0 = f(hn::LoadU(d, x + i), sum0);
-  if (i < dim) {
-    const auto last = f(load_partial(d, x + i, dim - i), hn::Zero(d));
-    sum1 = hn::Add(sum1, hn::IfThenElseZero(hn::FirstN(d, dim - i), last));
-  }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
-}
 
 // y[i] = f(x[i], i) by whole vectors and a partial one; load(p) inside f reads p[i…] alike.
 template <class F>
@@ -85,21 +61,6 @@ void layer_norm_row(const float* x, size_t dim, const float* w, const float* b, 
   });
 }
 
-// The maximum of the row, −inf for none. With NaNs: some element or NaN.
-HWY_INLINE float row_maximum(const float* x, size_t dim) {
-  const Float d;
-  const size_t lanes = hn::Lanes(d);
-  FloatVec max0 = hn::Set(d, -kInf), max1 = max0;
-  size_t i = 0;
-  for (; i + 2 * lanes <= dim; i += 2 * lanes) {
-    max0 = hn::Max(hn::LoadU(d, x + i), max0);
-    max1 = hn::Max(hn::LoadU(d, x + i + lanes), max1);
-  }
-  float maximum = hn::GetLane(hn::MaxOfLanes(d, hn::Max(max0, max1)));
-  for (; i < dim; ++i) maximum = HWY_MAX(maximum, x[i]);
-  return maximum;
-}
-
 // Subtracting the maximum makes every exponent ≤ 0 and the sum ≥ 1. NaN reaches the sum through
 // exp; a row of only −inf gives −inf − (−inf) = NaN.
 void softmax_row(const float* x, size_t dim, float* y) {
@@ -134,6 +95,14 @@ void softmax_row(const float* x, size_t dim, float* y) {
   map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Mul(load(y), scale); });
 }
 
+void log_softmax_row(const float* x, size_t dim, float* y) {
+  const Float d;
+  const float maximum = row_maximum(x, dim);
+  const auto top = hn::Set(d, maximum);
+  const auto log_sum = hn::Set(d, std::log(sum_of_exp(x, dim, maximum)));
+  map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Sub(hn::Sub(load(x), top), log_sum); });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -144,6 +113,7 @@ namespace lumen::kernels {
 HWY_EXPORT(rms_norm_row);
 HWY_EXPORT(layer_norm_row);
 HWY_EXPORT(softmax_row);
+HWY_EXPORT(log_softmax_row);
 
 namespace {
 
@@ -177,6 +147,13 @@ void layer_norm(ThreadPool& pool, const Rows& x, const float* w, const float* b,
 
 void softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(softmax_row);
+  for_each_row(pool, x, [&](int64_t row) {
+    kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), y + row * y_stride);
+  });
+}
+
+void log_softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(log_softmax_row);
   for_each_row(pool, x, [&](int64_t row) {
     kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), y + row * y_stride);
   });

@@ -25,4 +25,7 @@ void layer_norm(ThreadPool& pool, const Rows& x, const float* w, const float* b,
 // y = exp(x − max) / Σ exp(x − max). A row with a NaN gives NaN; a row of only −inf gives NaN.
 void softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride);
 
+// y = x − max − ln Σ exp(x − max); special rows as softmax.
+void log_softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride);
+
 }  // namespace lumen::kernels

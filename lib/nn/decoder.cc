@@ -27,6 +27,7 @@ DecoderConfig::DecoderConfig(const io::Json& config)
       max_position_embeddings(
           io::get_int(config, "max_position_embeddings", 1, limits::kContext, 2048)),
       rms_norm_eps(io::get_number(config, "rms_norm_eps", 0, 1)),
+      initializer_range(io::get_number(config, "initializer_range", 0, 100, 0.02)),
       tie_word_embeddings(io::get_bool(config, "tie_word_embeddings", false)),
       sliding_window(io::get_int(config, "sliding_window", 0, limits::kContext, 0)) {
   if (num_attention_heads % num_key_value_heads != 0) {
@@ -40,6 +41,16 @@ DecoderConfig::DecoderConfig(const io::Json& config)
   if (activation != "silu" && activation != "swish") {
     fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
          " is not supported; known: silu");
+  }
+}
+
+void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v) {
+  if (pass.cache) {
+    k = ops::kv_append(pass.cache->k(layer), k, pass.position);
+    v = ops::kv_append(pass.cache->v(layer), v, pass.position);
+  } else {
+    k = graph::permute(k, {0, 2, 1, 3});
+    v = graph::permute(v, {0, 2, 1, 3});
   }
 }
 
@@ -67,17 +78,12 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   if (q_norm_) q = (*q_norm_)(q), k = (*k_norm_)(k);
   q = ops::rope(q, pass.rope_table, pass.rope->interleaved);
   k = ops::rope(k, pass.rope_table, pass.rope->interleaved);
-  if (pass.cache) {
-    k = ops::kv_append(pass.cache->k(layer), k, pass.position);
-    v = ops::kv_append(pass.cache->v(layer), v, pass.position);
-  } else {
-    k = graph::permute(k, {0, 2, 1, 3});
-    v = graph::permute(v, {0, 2, 1, 3});
-  }
+  add_to_cache(pass, layer, k, v);
   const ops::AttentionOptions options = {
       .scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim)),
       .causal = true,
-      .window = shape_.window};
+      .window = shape_.window,
+      .segments = pass.segments};
   const Tensor out = ops::attention(q, k, v, pass.position, options);
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.head_dim}));
 }

@@ -21,6 +21,7 @@ struct DecoderConfig {
   int64_t num_attention_heads, num_key_value_heads, head_dim;
   int64_t vocab_size, max_position_embeddings;
   double rms_norm_eps;
+  double initializer_range;  // deviation of new weights
   bool tie_word_embeddings;
   int64_t sliding_window;  // 0: none
 };
@@ -31,7 +32,12 @@ struct Pass {
   Tensor rope_table;  // of Rope::table
   const Rope* rope;
   KvCache* cache = nullptr;  // null: attend among the given tokens only
+  Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
 };
+
+// Appends k and v [batch, tokens, kv_heads, head_dim] to the cache of `layer` and replaces them by
+// what attention reads, [batch, kv_heads, positions, head_dim]; without a cache, the given tokens.
+void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v);
 
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;

@@ -1,35 +1,62 @@
 // The small layers. Names of parameters are Hugging Face's.
 #pragma once
 
+#include <cmath>
+
 #include "lib/nn/parameters.h"
+#include "lib/nn/training_scope.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::nn {
 
-// y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none.
+// y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none. Both start
+// uniform in ±1/√in. With a low-rank addition if the parameters have one for this place.
 struct Linear {
   Linear(const Parameters& parameters, int64_t in, int64_t out, bool with_bias)
-      : weight(parameters.get("weight", {out, in})) {
-    if (with_bias) bias = parameters.get_f32("bias", {out});
+      : weight(parameters.get("weight", {out, in}, Init::fan_in_uniform())),
+        addition(parameters.low_rank(in, out)) {
+    const double bound = 1 / std::sqrt(static_cast<double>(in));
+    if (with_bias) bias = parameters.get_f32("bias", {out}, Init::uniform(bound));
   }
-  Tensor operator()(const Tensor& x) const { return ops::linear(x, weight, bias); }
+  // Shares the weight of another layer (a head tied to the embedding).
+  explicit Linear(const Tensor& shared) : weight(shared) {}
+  Tensor operator()(const Tensor& x) const {
+    const Tensor y = ops::linear(x, weight, bias);
+    if (!addition) return y;
+    const Tensor low =
+        ops::linear(ops::linear(dropout(x, addition->dropout), addition->a), addition->b);
+    return ops::add(y, ops::mul(low, graph::scalar(static_cast<float>(addition->scale))));
+  }
 
   Tensor weight, bias;
+  std::optional<LowRank> addition;
 };
 
-// Rows of weight [rows, dim] by int32 ids [...] → [..., dim].
+// Rows of weight [rows, dim] by int32 ids [...] → [..., dim]. Starts standard normal.
 struct Embedding {
   Embedding(const Parameters& parameters, int64_t rows, int64_t dim)
-      : weight(parameters.get("weight", {rows, dim})) {}
+      : weight(parameters.get("weight", {rows, dim}, Init::normal(1))) {}
   Tensor operator()(const Tensor& ids) const { return ops::embedding(weight, ids); }
 
   Tensor weight;
 };
 
+// (x − mean) / √(var + eps) · weight + bias over the last axis (Ba et al. 2016).
+struct LayerNorm {
+  LayerNorm(const Parameters& parameters, int64_t dim, double eps)
+      : weight(parameters.get_f32("weight", {dim}, Init::ones())),
+        bias(parameters.get_f32("bias", {dim}, Init::zeros())),
+        eps(eps) {}
+  Tensor operator()(const Tensor& x) const { return ops::layer_norm(x, weight, bias, eps); }
+
+  Tensor weight, bias;
+  double eps;
+};
+
 // x / rms(x) · weight over the last axis (Zhang & Sennrich 2019).
 struct RmsNorm {
   RmsNorm(const Parameters& parameters, int64_t dim, double eps)
-      : weight(parameters.get_f32("weight", {dim})), eps(eps) {}
+      : weight(parameters.get_f32("weight", {dim}, Init::ones())), eps(eps) {}
   Tensor operator()(const Tensor& x) const { return ops::rms_norm(x, weight, eps); }
 
   Tensor weight;

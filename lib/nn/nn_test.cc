@@ -110,13 +110,3 @@ TEST_CASE("keys and values of all layers lie in one block") {
   }
   CHECK_THROWS_AS(nn::KvCache({1, 1, 1, 4, 40}, DType::kQ8_0), Error);
 }
-
-TEST_CASE("random parameters are the same for the same seed, ones for norms, zeros for biases") {
-  const auto a = nn::Parameters::random(3), b = nn::Parameters::random(3);
-  const Array x = (a / "layer").get("weight", {4, 5}).eval();
-  const Array y = (b / "layer").get("weight", {4, 5}).eval();
-  CHECK(std::equal(x.data(), x.data() + x.bytes(), y.data()));
-  const Array norm = (a / "norm").get("weight", {4}).eval(), bias = a.get("proj.bias", {4}).eval();
-  CHECK(norm.as<float>()[3] == 1);
-  CHECK(bias.as<float>()[3] == 0);
-}

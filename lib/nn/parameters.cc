@@ -1,54 +1,102 @@
 #include "lib/nn/parameters.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <set>
+
 #include "lib/base/error.h"
-#include "lib/base/random.h"
 #include "lib/graph/views.h"
 #include "lib/kernels/convert.h"
+#include "lib/ops/ops.h"
 
 namespace lumen::nn {
 
 struct Parameters::Tree {
-  std::map<std::string, Array> arrays;
+  NamedArrays arrays;  // of a checkpoint
   std::map<std::string, Tensor> handed_out;
+  std::set<std::string> buffers;
   std::vector<std::string> problems;
-  bool is_random = false;
-  Philox random{0};
-  DType random_dtype = DType::kF32;
+  std::vector<std::string> frozen;  // patterns
+  bool trainable = false;
+  std::optional<uint64_t> seed;  // initialise what is asked for
+  DType matrix_dtype = DType::kF32;
+  std::optional<LoraOptions> lora;
+  std::optional<uint64_t> lora_seed;  // trainable additions
+  NamedArrays adapter;                // given ones
 };
 
 namespace {
 
 constexpr size_t kMostProblems = 10;
 
-Array random_array(const std::string& name, const Shape& shape, DType matrix_dtype,
-                   Philox& random) {
-  const DType dtype = shape.rank() > 1 ? matrix_dtype : DType::kF32;
-  Array array = Array::zeros(dtype, shape);
-  std::vector<float> values(shape.elements());
-  const bool norm = name.ends_with("norm.weight"), bias = name.ends_with(".bias");
-  for (float& value : values) {
-    value = norm ? 1.0f : bias ? 0.0f : static_cast<float>(0.02 * random.normal());
+// Fowler-Noll-Vo 1a, 64 bits: the stream of a name's random numbers.
+uint64_t hash(std::string_view text) {
+  uint64_t value = 0xcbf29ce484222325;
+  for (const char c : text) value = (value ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return value;
+}
+
+// The number of the layer that "model.layers.3.mlp." lies in; 0 outside of layers.
+int64_t layer_number(std::string_view place) {
+  const size_t at = place.find("layers.");
+  int64_t number = 0;
+  if (at != std::string_view::npos) {
+    const char* begin = place.data() + at + 7;
+    std::from_chars(begin, place.data() + place.size(), number);
   }
-  kernels::from_float(dtype, values.data(), array.mutable_data(), shape.elements());
-  return array;
+  return number;
+}
+
+// `place` ends in a dot.
+bool is_lora_target(const LoraOptions& lora, std::string_view place) {
+  place.remove_suffix(place.empty() ? 0 : 1);
+  const std::string_view last = place.substr(place.rfind('.') + 1);
+  return std::find(lora.targets.begin(), lora.targets.end(), last) != lora.targets.end() &&
+         layer_number(place) >= lora.first_layer;
 }
 
 }  // namespace
 
-Parameters Parameters::from_checkpoint(const std::map<std::string, Array>& arrays) {
-  Parameters root;
-  root.tree_ = std::make_shared<Tree>();
-  root.tree_->arrays = arrays;
-  return root;
+Array float32_copy(const Array& array) {
+  const bool convert = is_float(array.dtype()) || is_quantized(array.dtype());
+  Array copy = Array::zeros(convert ? DType::kF32 : array.dtype(), array.shape());
+  if (array.elements() == 0) return copy;
+  if (convert) {
+    kernels::to_float(array.dtype(), array.data(), copy.as_mutable<float>().data(),
+                      array.elements());
+  } else {
+    std::memcpy(copy.mutable_data(), array.data(), array.bytes());
+  }
+  return copy;
+}
+
+Parameters Parameters::from_checkpoint(const NamedArrays& arrays) {
+  auto tree = std::make_shared<Tree>();
+  tree->arrays = arrays;
+  return Parameters(std::move(tree));
 }
 
 Parameters Parameters::random(uint64_t seed, DType dtype) {
-  Parameters root;
-  root.tree_ = std::make_shared<Tree>();
-  root.tree_->is_random = true;
-  root.tree_->random = Philox(seed);
-  root.tree_->random_dtype = dtype;
-  return root;
+  auto tree = std::make_shared<Tree>();
+  tree->seed = seed;
+  tree->matrix_dtype = dtype;
+  return Parameters(std::move(tree));
+}
+
+Parameters Parameters::trainable(uint64_t seed) {
+  auto tree = std::make_shared<Tree>();
+  tree->seed = seed;
+  tree->trainable = true;
+  return Parameters(std::move(tree));
+}
+
+Parameters Parameters::trainable(const NamedArrays& arrays) {
+  auto tree = std::make_shared<Tree>();
+  tree->arrays = arrays;
+  tree->trainable = true;
+  return Parameters(std::move(tree));
 }
 
 Parameters Parameters::operator/(const std::string& name) const {
@@ -57,27 +105,111 @@ Parameters Parameters::operator/(const std::string& name) const {
   return branch;
 }
 
-Tensor Parameters::get(const std::string& name, const Shape& shape) const {
-  const std::string full = prefix_ + name;
-  if (auto known = tree_->handed_out.find(full); known != tree_->handed_out.end()) {
-    if (known->second.shape() == shape) return known->second;
+Parameters Parameters::with_normal_weights(double deviation) const {
+  Parameters place = *this;
+  place.normal_deviation_ = deviation;
+  return place;
+}
+
+Parameters Parameters::with_lora(const LoraOptions& options, uint64_t seed) const {
+  tree_->lora = options;
+  tree_->lora_seed = seed;
+  return *this;
+}
+
+Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& adapter) const {
+  tree_->lora = options;
+  tree_->adapter = adapter;
+  return *this;
+}
+
+NamedArrays Parameters::merged() const {
+  NamedArrays merged;
+  for (const auto& [name, tensor] : tree_->handed_out) {
+    if (name.find(".lora_") == std::string::npos) merged[name] = tensor.node()->value;
+  }
+  for (const auto& [name, a] : tree_->handed_out) {
+    if (!name.ends_with("lora_A.weight")) continue;
+    const std::string place = name.substr(0, name.size() - std::string("lora_A.weight").size());
+    const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
+    Array& weight = merged.at(place + "weight");
+    const Tensor scale = graph::scalar(static_cast<float>(tree_->lora->scale));
+    const Tensor addition = ops::mul(ops::matmul(b, a), scale);
+    weight = ops::add(graph::constant(float32_copy(weight)), addition).eval();
+  }
+  return merged;
+}
+
+std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
+  if (!tree_->lora || !is_lora_target(*tree_->lora, prefix_)) return std::nullopt;
+  const LoraOptions& lora = *tree_->lora;
+  auto matrix = [&](const char* name, const Shape& shape, const Init& init) {
+    const std::string full = prefix_ + name;
+    if (tree_->lora_seed) {
+      Philox random(*tree_->lora_seed, hash(full));
+      Tensor leaf = graph::state(initialized(init, DType::kF32, shape, random), full);
+      leaf.node()->requires_grad = true;
+      return tree_->handed_out[full] = leaf;
+    }
+    auto found = tree_->adapter.find(full);
+    const bool fits = found != tree_->adapter.end() && found->second.shape() == shape;
+    if (!fits) {
+      tree_->problems.push_back(
+          str(quoted(full), found == tree_->adapter.end()
+                                ? std::string(" is missing in the adapter")
+                                : str(" has shape ", to_string(found->second.shape()),
+                                      " in the adapter, expected ", to_string(shape))));
+      return graph::input(DType::kF32, shape, full);
+    }
+    return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
+  };
+  return LowRank{matrix("lora_A.weight", {lora.rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
+                 matrix("lora_B.weight", {out, lora.rank}, Init::zeros()), lora.scale,
+                 lora.dropout};
+}
+
+// The value of a parameter that was not asked for before; empty if it is missing or misshapen.
+Array Parameters::find(const std::string& full, const Shape& shape, const Init& init,
+                       DType dtype) const {
+  if (tree_->seed) {
+    Philox random(*tree_->seed, hash(full));
+    Init start = init;
+    if (normal_deviation_ && init.is_random()) {
+      start = shape.rank() > 1 ? Init::normal(*normal_deviation_) : Init::zeros();
+    }
+    return initialized(start, dtype, shape, random);
   }
   auto found = tree_->arrays.find(full);
-  if (found == tree_->arrays.end() && tree_->is_random) {
-    Array array = random_array(full, shape, tree_->random_dtype, tree_->random);
-    found = tree_->arrays.emplace(full, std::move(array)).first;
-  }
-  Tensor tensor;
   if (found == tree_->arrays.end()) {
     tree_->problems.push_back(str(quoted(full), " is missing"));
   } else if (!(found->second.shape() == shape)) {
     tree_->problems.push_back(str(quoted(full), " has shape ", to_string(found->second.shape()),
                                   ", expected ", to_string(shape)));
-  } else if (!is_float(found->second.dtype()) && !is_quantized(found->second.dtype())) {
-    tree_->problems.push_back(str(quoted(full), " has type ", lumen::name(found->second.dtype()),
-                                  ", expected a float or quantised type"));
   } else {
-    tensor = graph::constant(found->second, full);
+    return tree_->trainable ? float32_copy(found->second) : found->second;
+  }
+  return {};
+}
+
+Tensor Parameters::get(const std::string& name, const Shape& shape, const Init& init) const {
+  const std::string full = prefix_ + name;
+  if (auto known = tree_->handed_out.find(full); known != tree_->handed_out.end()) {
+    if (known->second.shape() == shape) return known->second;
+  }
+  const DType dtype = shape.rank() > 1 ? tree_->matrix_dtype : DType::kF32;
+  Array array = find(full, shape, init, dtype);
+  Tensor tensor;
+  if (!array.empty() && !is_float(array.dtype()) && !is_quantized(array.dtype())) {
+    tree_->problems.push_back(str(quoted(full), " has type ", lumen::name(array.dtype()),
+                                  ", expected a float or quantised type"));
+  } else if (!array.empty() && !tree_->trainable) {
+    tensor = graph::constant(std::move(array), full);
+  } else if (!array.empty()) {
+    tensor = graph::state(std::move(array), full);
+    tensor.node()->requires_grad = true;
+    for (const std::string& pattern : tree_->frozen) {
+      if (matches_pattern(full, pattern)) tensor.node()->requires_grad = false;
+    }
   }
   // A stand-in lets construction go on, so that check() can name everything that is wrong.
   if (!tensor.defined()) tensor = graph::input(DType::kF32, shape, full);
@@ -85,10 +217,31 @@ Tensor Parameters::get(const std::string& name, const Shape& shape) const {
   return tensor;
 }
 
-Tensor Parameters::get_f32(const std::string& name, const Shape& shape) const {
-  const Tensor stored = get(name, shape);
+Tensor Parameters::get_f32(const std::string& name, const Shape& shape, const Init& init) const {
+  const Tensor stored = get(name, shape, init);
   if (stored.dtype() == DType::kF32) return stored;
   return graph::constant(graph::contiguous(stored, DType::kF32).eval(), prefix_ + name);
+}
+
+Tensor Parameters::buffer(const std::string& name, const Shape& shape, const Init& init,
+                          DType dtype) const {
+  const std::string full = prefix_ + name;
+  tree_->buffers.insert(full);
+  if (auto known = tree_->handed_out.find(full); known != tree_->handed_out.end()) {
+    if (known->second.shape() == shape) return known->second;
+  }
+  Array array = find(full, shape, init, dtype);
+  if (!array.empty() && dtype == DType::kF32) array = float32_copy(array);
+  if (!array.empty() && array.dtype() != dtype) {
+    tree_->problems.push_back(str(quoted(full), " has type ", lumen::name(array.dtype()),
+                                  ", expected ", lumen::name(dtype)));
+    array = {};
+  }
+  const Tensor tensor = array.empty()      ? graph::input(dtype, shape, full)
+                        : tree_->trainable ? graph::state(std::move(array), full)
+                                           : graph::constant(std::move(array), full);
+  tree_->handed_out[full] = tensor;
+  return tensor;
 }
 
 bool Parameters::has(const std::string& name) const {
@@ -109,11 +262,66 @@ std::vector<std::string> Parameters::check() const {
   for (const auto& [name, array] : tree_->arrays) {
     if (tree_->handed_out.count(name) == 0) unused.push_back(name);
   }
+  for (const auto& entry : tree_->adapter) {
+    if (tree_->handed_out.count(entry.first) == 0) unused.push_back(entry.first);
+  }
   return unused;
 }
 
 const std::map<std::string, Tensor>& Parameters::named() const {
   return tree_->handed_out;
+}
+
+std::vector<std::pair<std::string, Tensor>> Parameters::named_parameters() const {
+  std::vector<std::pair<std::string, Tensor>> parameters;
+  for (const auto& [name, tensor] : tree_->handed_out) {
+    if (tree_->buffers.count(name) == 0) parameters.emplace_back(name, tensor);
+  }
+  return parameters;
+}
+
+size_t Parameters::freeze(const std::string& pattern) const {
+  tree_->frozen.push_back(pattern);
+  size_t matched = 0;
+  for (const auto& [name, tensor] : named_parameters()) {
+    if (!matches_pattern(name, pattern)) continue;
+    tensor.node()->requires_grad = false;
+    ++matched;
+  }
+  return matched;
+}
+
+NamedArrays Parameters::state_dict() const {
+  NamedArrays values;
+  for (const auto& [name, tensor] : tree_->handed_out) values[name] = tensor.node()->value;
+  return values;
+}
+
+void Parameters::load_state_dict(const NamedArrays& values) const {
+  LUMEN_CHECK(tree_->trainable);
+  NamedArrays own = state_dict();
+  check_same_names(own, values, "the model");
+  std::string wrong;
+  for (const auto& [name, array] : own) {
+    const DType given = values.at(name).dtype();
+    const bool widened = array.dtype() == DType::kF32 && (is_float(given) || is_quantized(given));
+    if (given == array.dtype() || widened) continue;
+    wrong += str(wrong.empty() ? "" : ", ", quoted(name), " ", lumen::name(given), " instead of ",
+                 lumen::name(array.dtype()));
+  }
+  if (!wrong.empty()) {
+    fail(ErrorKind::kMismatch, "the tensors do not fit the model: of another type: ", wrong);
+  }
+  for (auto& [name, array] : own) {
+    const Array& given = values.at(name);
+    if (array.elements() == 0) continue;
+    if (given.dtype() == array.dtype()) {
+      std::memmove(array.mutable_data(), given.data(), array.bytes());
+    } else {
+      kernels::to_float(given.dtype(), given.data(), array.as_mutable<float>().data(),
+                        array.elements());
+    }
+  }
 }
 
 }  // namespace lumen::nn

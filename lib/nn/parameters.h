@@ -1,51 +1,120 @@
 // The parameter tree: constructing a module is loading it.
 //
 // A module's constructor asks for its parameters by name and shape; the path of the tree is the
-// parameter's name in the checkpoint. The same constructor reads a file or initialises at random.
+// parameter's name in the checkpoint. The same constructor reads a file, initialises at random, or
+// makes what an optimizer trains.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lib/base/strings.h"
 #include "lib/graph/tensor.h"
+#include "lib/nn/init.h"
+#include "lib/tensor/named_arrays.h"
 
 namespace lumen::nn {
 
 using graph::Tensor;
 
-// A place in the tree ("model.layers.0."). Cheap to copy; all copies share what was asked for.
+// New memory holding `array` as float32, or as it is if it holds integers.
+Array float32_copy(const Array& array);
+
+// Low-rank additions to linear layers (LoRA, Hu et al. 2021): W x + scale · B (A x).
+struct LoraOptions {
+  int64_t rank = 0;
+  double scale = 1;                  // alpha / rank, or alpha / √rank (rsLoRA)
+  double dropout = 0;                // on x while training
+  std::vector<std::string> targets;  // last parts of layer names: "q_proj"
+  int64_t first_layer = 0;           // only in layers with at least this number
+};
+
+// The addition to one layer: a [rank, in], b [out, rank].
+struct LowRank {
+  Tensor a, b;
+  double scale, dropout;
+};
+
+// A place in the tree ("model.layers.0."). Cheap to copy; all copies share what was asked for. Not
+// thread-safe.
 class Parameters {
  public:
-  // Parameters of a checkpoint. The arrays are shared, not copied.
-  static Parameters from_checkpoint(const std::map<std::string, Array>& arrays);
-  // Parameters drawn at random as they are asked for: normal with deviation 0.02, ones for names
-  // ending in "norm.weight", zeros for biases. `dtype` is that of matrices; vectors are float32.
+  // Parameters of a checkpoint, as constants. The arrays are shared, not copied.
+  static Parameters from_checkpoint(const NamedArrays& arrays);
+  // Constants initialised as their modules ask. `dtype` is that of matrices; vectors are float32.
   static Parameters random(uint64_t seed, DType dtype = DType::kF32);
+  // Parameters to be trained: float32 states that require gradients, in memory of their own,
+  // initialised as their modules ask. The values of a name depend on it and on the seed only, not
+  // on what else the model has.
+  static Parameters trainable(uint64_t seed);
+  // The same with the values of a checkpoint, copied and widened to float32.
+  static Parameters trainable(const NamedArrays& arrays);
 
   // The branch `name` of this place: Parameters("model") / "layers" / "0".
   Parameters operator/(const std::string& name) const;
+  // This place, below which random matrices are drawn from normal(deviation) and random vectors
+  // (biases) start as zeros, whatever modules ask for: the initialisation of language models
+  // (Hugging Face's `initializer_range`).
+  Parameters with_normal_weights(double deviation) const;
+
+  // The same parameters, with additions to the linear layers that `options` name: trainable ones
+  // (B = 0: the model is unchanged at first), or those of `adapter`, whose tensors are named like
+  // the layers: "….q_proj.lora_A.weight". What is missing or unused there is reported by check().
+  Parameters with_lora(const LoraOptions& options, uint64_t seed) const;
+  Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter) const;
+  // All parameters with the additions worked into the matrices (float32 where there is one), under
+  // the names of the model without additions.
+  NamedArrays merged() const;
+  // The addition to the layer of this place; none if it has none.
+  std::optional<LowRank> low_rank(int64_t in, int64_t out) const;
 
   // The parameter `name`, which must have this shape. What is missing or misshapen is collected
   // and reported by check(), so that one message names it all.
-  Tensor get(const std::string& name, const Shape& shape) const;
+  Tensor get(const std::string& name, const Shape& shape,
+             const Init& init = Init::normal(0.02)) const;
   // The same, as float32 whatever its stored type (norms, biases: small).
-  Tensor get_f32(const std::string& name, const Shape& shape) const;
-  // Whether the checkpoint has it (at random: no).
+  Tensor get_f32(const std::string& name, const Shape& shape,
+                 const Init& init = Init::normal(0.02)) const;
+  // State that is saved and restored with the parameters but has no gradient: running statistics.
+  // float32, or an integer type. Of trainable parameters a state that operations may overwrite,
+  // otherwise a constant.
+  Tensor buffer(const std::string& name, const Shape& shape, const Init& init,
+                DType dtype = DType::kF32) const;
+  // Whether the checkpoint has it (without a checkpoint: no).
   bool has(const std::string& name) const;
 
   // Throws Error(kMalformed) listing up to ten missing and misshapen parameters with expected and
   // found shapes. Returns the names in the checkpoint that nobody asked for.
   std::vector<std::string> check() const;
 
-  // All parameters handed out so far, by full name.
+  // Everything handed out so far in the whole tree, by full name: parameters and buffers.
   const std::map<std::string, Tensor>& named() const;
+  // The parameters alone, by name. Frozen ones do not require gradients.
+  std::vector<std::pair<std::string, Tensor>> named_parameters() const;
+
+  // Parameters whose full names match (* and ?) no longer require gradients, in graphs recorded
+  // from now on; also those not yet asked for. Returns how many matched so far.
+  size_t freeze(const std::string& pattern) const;
+
+  // The values of named(), sharing their memory: they change as training goes on.
+  NamedArrays state_dict() const;
+  // Copies `values` into the trainable parameters and buffers, widening other float types. Throws
+  // Error(kMismatch), having changed nothing, with one message that names everything missing,
+  // unexpected, misshapen and of a wrong type.
+  void load_state_dict(const NamedArrays& values) const;
 
  private:
   struct Tree;
+  explicit Parameters(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
+  Array find(const std::string& full, const Shape& shape, const Init& init, DType dtype) const;
+
   std::shared_ptr<Tree> tree_;
   std::string prefix_;
+  std::optional<double> normal_deviation_;
 };
 
 }  // namespace lumen::nn

@@ -11,7 +11,12 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kExp, kLog, kCos, kRsqrt, kExpm1, kLog1p, kErf, kTanh, kSigmoid, kSilu, kGeluTanh, kRelu,
     kLessThan, kEqual, kWhere, kSumReduce, kMaxReduce, kLinearScan, kTakeAlong, kScatter,
     kScatterAdd, kArgmax, kArgsort, kFlip, kLinear, kMatmul, kSoftmax, kRmsNorm, kLayerNorm,
-    kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend, kAttention;
+    kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend, kAttention, kConv2d,
+    kConvTranspose2d, kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad,
+    kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward,
+    kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward, kLinearCrossEntropy,
+    kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform, kNormal, kDropout,
+    kAttentionTraining, kAttentionBackward;
 
 namespace {
 
@@ -70,9 +75,32 @@ constexpr const graph::OpDef* kOps[] = {
     &kFlip,
     &kLinear,
     &kMatmul,
+    &kConv2d,
+    &kConvTranspose2d,
+    &kConv2dWeightGrad,
+    &kMaxPool2d,
+    &kMaxPool2dGrad,
+    &kAvgPool2d,
+    &kAvgPool2dGrad,
     &kSoftmax,
     &kRmsNorm,
+    &kLogSoftmax,
     &kLayerNorm,
+    &kSoftmaxBackward,
+    &kLogSoftmaxBackward,
+    &kRmsNormBackward,
+    &kLayerNormBackward,
+    &kCrossEntropy,
+    &kCrossEntropyBackward,
+    &kNll,
+    &kNllBackward,
+    &kLinearCrossEntropy,
+    &kLinearCrossEntropyGradients,
+    &kLogSigmoid,
+    &kBinaryCrossEntropy,
+    &kUniform,
+    &kNormal,
+    &kDropout,
     &kEmbedding,
     &kEmbeddingGrad,
     &kConcat,
@@ -80,6 +108,8 @@ constexpr const graph::OpDef* kOps[] = {
     &kRope,
     &kKvAppend,
     &kAttention,
+    &kAttentionTraining,
+    &kAttentionBackward,
 };
 
 }  // namespace

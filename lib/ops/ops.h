@@ -11,6 +11,7 @@
 // or comparison has none.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <vector>
@@ -207,12 +208,76 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor dot(const Tensor& a, const Tensor& b);    // Σ aᵢ bᵢ of vectors
 Tensor outer(const Tensor& a, const Tensor& b);  // aᵢ bⱼ
 
+// --- Convolutions (ops/conv.cc) ----------------------------------------------------------------
+// y[n,o,i,j] = bias[o] + Σ_{c,u,v} weight[o,c,u,v] · x[n, c, i·stride + u·dilation − padding, …], x
+// being zero outside: x [batch, in, height, width], weight [out, in / groups, height, width], bias
+// [out] or undefined. Output channels of group g see only the g-th part of the input channels.
+// Pairs are {vertical, horizontal}.
+struct Conv2dOptions {
+  std::array<int64_t, 2> stride = {1, 1}, padding = {0, 0}, dilation = {1, 1};
+  int64_t groups = 1;
+};
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dOptions& options = {});
+// Its gradients for dy: with respect to an image of `size`, and to weights of `size`.
+Tensor conv2d_input_grad(const Tensor& dy, const Tensor& weight, std::array<int64_t, 2> size,
+                         const Conv2dOptions& options = {});
+Tensor conv2d_weight_grad(const Tensor& x, const Tensor& dy, std::array<int64_t, 2> size,
+                          const Conv2dOptions& options = {});
+// The transposed convolution, x [batch, in, …], weight [in, out / groups, …]: extent (n − 1) ·
+// stride − 2 padding + dilation · (kernel − 1) + output_padding + 1.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const Conv2dOptions& options = {},
+                        std::array<int64_t, 2> output_padding = {0, 0});
+// The same of signals [batch, channels, length].
+struct Conv1dOptions {
+  int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv1dOptions& options = {});
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const Conv1dOptions& options = {}, int64_t output_padding = 0);
+
+// --- Pooling (ops/pooling.cc), of images [batch, channels, height, width] ----------------------
+// Windows begin at i · stride − padding; what lies outside the image is no candidate for a maximum
+// and counts as zero for an average. Output extents are rounded down.
+struct PoolOptions {
+  std::array<int64_t, 2> kernel = {1, 1};
+  std::array<int64_t, 2> stride = {0, 0};  // {0, 0}: the kernel's
+  std::array<int64_t, 2> padding = {0, 0}, dilation = {1, 1};
+  bool count_include_pad = true;  // averages divide by the whole kernel
+};
+// The gradient goes to the first maximum of a window. NaN if any pixel is.
+Tensor max_pool2d(const Tensor& x, const PoolOptions& options);
+Tensor avg_pool2d(const Tensor& x, const PoolOptions& options);
+// Averages over rows ⌊i · height / size⌋ … ⌈(i + 1) · height / size⌉ − 1, likewise columns.
+Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size);
+// The same of signals [batch, channels, length].
+struct Pool1dOptions {
+  int64_t kernel = 1, stride = 0, padding = 0, dilation = 1;
+  bool count_include_pad = true;
+};
+Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options);
+Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options);
+Tensor adaptive_avg_pool1d(const Tensor& x, int64_t size);
+
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
-Tensor softmax(const Tensor& x);
+Tensor softmax(const Tensor& x, int axis = -1);
+Tensor log_softmax(const Tensor& x, int axis = -1);
 // x / √(mean(x²) + eps) · weight [dim] (Zhang & Sennrich 2019).
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 // (x − mean) / √(var + eps) · weight + bias (Ba et al. 2016).
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
+
+// --- Random numbers (ops/random.cc), functions of key (int32 [2]: seed, step) and `stream`
+// -------- Use a stream of its own for each place that draws. The same numbers for any number of
+// threads and on every machine: kernels/random_fill.h.
+Tensor uniform(const Tensor& key, int64_t stream, const Shape& shape, double low = 0,
+               double high = 1);
+Tensor normal(const Tensor& key, int64_t stream, const Shape& shape, double mean = 0,
+              double stddev = 1);
+// Zero with probability p, else x / (1 − p).
+Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 
 // --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
 // Rows ids[...] (int32) of table [rows, dim], any stored type → float32 [..., dim].
@@ -293,6 +358,8 @@ struct AttentionOptions {
   double scale = 1;
   bool causal = true;
   int64_t window = 0;  // see only the last `window` positions; 0: all
+  // int32 [batch, tokens]: a query sees only keys of its own segment; undefined: all are one.
+  Tensor segments = {};
 };
 // q [batch, tokens, heads, head_dim] against k, v [batch, kv_heads, positions, head_dim]; query t
 // stands at position[0] + t. Causal: sees positions ≤ its own → [batch, tokens, heads, head_dim].

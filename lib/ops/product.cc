@@ -157,7 +157,8 @@ NodePtr merge_linear(std::span<const NodePtr> uses) {
     const int64_t weights = use->attrs.integer("weights");
     if (use->attrs.integer("bias") != bias || use->epilogue) return nullptr;
     for (int64_t i = 1; i <= weights; ++i) {
-      if (!graph::is_constant(*use->inputs[i])) return nullptr;
+      const Node& weight = *use->inputs[i];
+      if (!graph::is_constant(weight) && !graph::is_state(weight)) return nullptr;
       inputs.push_back(use->inputs[i]);
       if (bias) biases.push_back(use->inputs[weights + i]);
     }

@@ -1,6 +1,7 @@
 #include "lib/runtime/language_model.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
 #include "lib/kernels/convert.h"
+#include "lib/runtime/lora.h"
 #include "models/model.h"
 
 namespace lumen::runtime {
@@ -63,7 +65,7 @@ uint64_t available_memory() {
     std::ifstream status("/proc/self/statm");
     uint64_t pages = 0;
     status >> pages;
-    const uint64_t used = pages * 4096;
+    const uint64_t used = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
     available = std::min<uint64_t>(available, limit.rlim_cur > used ? limit.rlim_cur - used : 0);
   }
   return available;
@@ -95,7 +97,6 @@ void require_finite(const std::map<std::string, Array>& tensors, ThreadPool& poo
 
 // A compiled forward pass over a fixed number of tokens.
 struct Forward {
-  Tensor tokens, position;
   graph::Plan plan;
   int32_t* token_ids;
   int32_t* start;
@@ -112,6 +113,7 @@ enum class Wanted { kNothing, kLastLogits, kAllLogits };
 class Decoder : public LanguageModel {
  public:
   Decoder(const io::ModelFiles& files, const LoadOptions& options);
+  Decoder(const models::CausalLm& model, int64_t context, int threads);
 
   int64_t vocab() const override { return model_->vocab_size(); }
   int64_t context() const override { return cache_->shape().context; }
@@ -123,7 +125,7 @@ class Decoder : public LanguageModel {
   Array logits(std::span<const int32_t> tokens) override;
   void rewind(int64_t position) override {
     LUMEN_CHECK(position >= 0 && position <= position_);
-    position_ = position;
+    if (position < position_) position_ = model_->keeps_positions() ? position : 0;
   }
 
  private:
@@ -134,7 +136,8 @@ class Decoder : public LanguageModel {
 
   ThreadPool pool_;
   std::map<std::string, Array> tensors_;  // keeps the files mapped
-  std::unique_ptr<models::CausalLm> model_;
+  std::unique_ptr<models::CausalLm> own_model_;
+  const models::CausalLm* model_ = nullptr;  // own_model_, or one that is shared
   std::unique_ptr<nn::KvCache> cache_;
   std::unique_ptr<Forward> decode_;
   // The two shapes a long prompt needs: full chunks and the rest.
@@ -153,10 +156,22 @@ Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
   memory_.scratch_bytes = decode_->plan.arena_bytes();
 }
 
+Decoder::Decoder(const models::CausalLm& model, int64_t context, int threads)
+    : pool_(threads), model_(&model) {
+  graph::PoolScope scope(pool_);
+  cache_ = std::make_unique<nn::KvCache>(model.cache_shape(1, context), DType::kF32);
+  decode_ = compile(1, Wanted::kLastLogits);
+}
+
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
   const io::Json config = with_overrides(files.config, options.overrides);
-  const nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
-  model_ = models::find_model_def(config).make(config, parameters);
+  nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
+  if (!options.lora.empty()) {
+    const LoraAdapter adapter = read_adapter(options.lora, config);
+    parameters = parameters.with_lora(adapter.options, adapter.tensors);
+  }
+  own_model_ = models::find_model_def(config).make(config, parameters);
+  model_ = own_model_.get();
   std::vector<std::string> unused = parameters.check();
   std::erase_if(unused, is_ignorable);
   if (!unused.empty()) {
@@ -195,7 +210,7 @@ std::unique_ptr<Forward> Decoder::compile(int64_t tokens, Wanted wanted) const {
   graph::Plan plan = graph::compile(std::span(&out, 1), {.threads = pool_.threads()});
   int32_t* token_ids = plan.input(ids).as_mutable<int32_t>().data();
   int32_t* start = plan.input(position).as_mutable<int32_t>().data();
-  return std::make_unique<Forward>(Forward{ids, position, std::move(plan), token_ids, start});
+  return std::make_unique<Forward>(Forward{std::move(plan), token_ids, start});
 }
 
 Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
@@ -245,6 +260,11 @@ Array Decoder::logits(std::span<const int32_t> tokens) {
 std::unique_ptr<LanguageModel> LanguageModel::load(const io::ModelFiles& files,
                                                    const LoadOptions& options) {
   return std::make_unique<Decoder>(files, options);
+}
+
+std::unique_ptr<LanguageModel> LanguageModel::share(const models::CausalLm& model, int64_t context,
+                                                    int threads) {
+  return std::make_unique<Decoder>(model, context, threads);
 }
 
 }  // namespace lumen::runtime

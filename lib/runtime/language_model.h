@@ -12,6 +12,10 @@
 #include "lib/io/model_files.h"
 #include "lib/tensor/array.h"
 
+namespace lumen::models {
+class CausalLm;
+}
+
 namespace lumen::runtime {
 
 struct LoadOptions {
@@ -20,6 +24,7 @@ struct LoadOptions {
   int threads = 0;              // 0: default_thread_count()
   std::vector<std::string>
       overrides;                 // "key=value" replacing config values, checked against tensors
+  std::string lora;              // directory of a LoRA adapter to apply; "": none
   bool allow_nonfinite = false;  // accept NaN or infinite weights
   uint64_t memory_limit = 0;     // most bytes for the KV cache; 0: what the system has left
 };
@@ -39,6 +44,10 @@ class LanguageModel {
   // kUnsupported (architecture), kResource (does not fit in memory; names needed and available).
   static std::unique_ptr<LanguageModel> load(const io::ModelFiles& files,
                                              const LoadOptions& options);
+  // A model that is being trained: reads the present weights of `model`, which must outlive it.
+  // Keys and values are kept in float32.
+  static std::unique_ptr<LanguageModel> share(const models::CausalLm& model, int64_t context,
+                                              int threads);
   virtual ~LanguageModel() = default;
 
   virtual int64_t vocab() const = 0;
@@ -57,7 +66,8 @@ class LanguageModel {
   // Logits of every position of `tokens`, float32 [tokens, vocab], starting from an empty cache.
   virtual Array logits(std::span<const int32_t> tokens) = 0;
 
-  // Forgets all positions ≥ `position`.
+  // Forgets all positions ≥ `position`; a recurrent model, which keeps no past states, forgets
+  // everything: position() tells.
   virtual void rewind(int64_t position) = 0;
 };
 

@@ -32,12 +32,9 @@ PromptFormat PromptFormat::load(const io::ModelFiles& files, const std::string& 
   if (auto found = files.chat_templates.find("default"); found != files.chat_templates.end()) {
     chat_template = text::ChatTemplate::parse(found->second, files.path + ": chat template");
   }
-  auto end_tokens = files.end_tokens;
-  const bool is_llama2c = files.format == io::ModelFormat::kLlama2c;
-  // llama2.c's own program starts every text with token 1 and ends it when 1 comes again.
-  if (is_llama2c) end_tokens.push_back({1, "llama2.c: the start token ends a text"});
+  // llama2.c's own program starts every text with BOS.
   return PromptFormat(load_vocabulary(files, tokenizer_path), std::move(chat_template),
-                      std::move(end_tokens), is_llama2c);
+                      files.end_tokens, files.format == io::ModelFormat::kLlama2c);
 }
 
 PromptFormat::PromptFormat(std::shared_ptr<const text::Tokenizer> tokenizer,

@@ -69,6 +69,8 @@ void declare(CommandLine& line, RunOptions& options) {
                         kMaxThreads),
            "t", "LUMEN_THREADS");
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
+  line.add(text_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
+                      options.lora));
   line.add(list_field("set", "KEY=VALUE", "override a config value, e.g. rope_theta (repeatable)",
                       options.overrides));
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",

@@ -23,6 +23,7 @@ struct RunOptions {
   std::optional<std::string> tokenizer;
   std::optional<int64_t> context, threads;
   std::string kv = "f16";
+  std::optional<std::string> lora;
   std::vector<std::string> overrides;
   bool allow_nonfinite = false;
 

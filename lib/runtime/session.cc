@@ -16,6 +16,7 @@ Session load_session(const RunOptions& options) {
   load.context = options.context.value_or(0);
   load.kv_type = kv_type(options.kv);
   load.threads = static_cast<int>(options.threads.value_or(0));
+  load.lora = options.lora.value_or("");
   load.overrides = options.overrides;
   load.allow_nonfinite = options.allow_nonfinite;
   auto model = LanguageModel::load(files, load);

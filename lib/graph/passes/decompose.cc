@@ -1,7 +1,7 @@
 // decompose: replaces operations by their meanings until only primitives, views and leaves remain.
 //
-// Precondition: no fusion. Postcondition: every node is a leaf, a view, a pad or one of the dozen
-// primitives. Used by the reference backend and as the proof that a new device needs no more.
+// Precondition: no fusion. Postcondition: every node is a leaf, a view, a pad, one of the dozen
+// primitives or draws random numbers. Used by the reference backend and as the proof that a new device needs no more.
 #include "lib/base/error.h"
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/views.h"
@@ -11,7 +11,7 @@ namespace {
 
 bool is_final(const Node& node) {
   return node.op->kind == OpKind::kLeaf || node.op->kind == OpKind::kView || node.op == &kPad ||
-         node.op->is_primitive();
+         node.op->is_primitive() || node.op->random;
 }
 
 // What a float32 step reads is float32 to its meaning too: it must not round to narrower types.

@@ -1,0 +1,194 @@
+#include "lib/kernels/cross_entropy.h"
+
+#include <cmath>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/kernels/every_target.h"
+#include "lib/kernels/reference_rows.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+using Floats = std::vector<float>;
+using reference::Vector;
+
+Floats normal_values(Philox& random, int64_t n, double scale) {
+  Floats values(static_cast<size_t>(n));
+  for (float& v : values) v = static_cast<float>(scale * random.normal());
+  return values;
+}
+
+void require_close(float got, double want, double tolerance) {
+  REQUIRE(std::fabs(got - want) <= tolerance * (1 + std::fabs(want)));
+}
+
+struct Result {
+  Floats loss, weight, maximum, scale, dx;
+  bool operator==(const Result&) const = default;
+};
+
+Result run(const CrossEntropy& args, const Floats& drow, int threads) {
+  ThreadPool pool(threads);
+  const auto rows = static_cast<size_t>(args.logits.rows);
+  const Floats empty(rows + 1, -77.0f);
+  Result r{empty, empty, empty, empty,
+           Floats(rows * static_cast<size_t>(args.logits.dim) + 1, -77.0f)};
+  cross_entropy(pool, args, {r.loss.data(), r.weight.data(), r.maximum.data(), r.scale.data()});
+  cross_entropy_backward(pool, args, r.maximum.data(), r.scale.data(), drow.data(), r.dx.data());
+  for (const Floats* array : {&r.loss, &r.weight, &r.maximum, &r.scale, &r.dx}) {
+    REQUIRE(array->back() == -77);
+  }
+  return r;
+}
+
+void check(int64_t rows, int64_t classes, bool weighted, float smoothing, Philox& random) {
+  INFO("classes " << classes << ", weighted " << weighted << ", smoothing " << smoothing);
+  const int64_t stride = classes + 2;
+  const Floats x = normal_values(random, rows * stride + 1, 3),
+               drow = normal_values(random, rows, 1);
+  Floats w(static_cast<size_t>(classes), 1.0f);
+  if (weighted) {
+    for (float& v : w) v = static_cast<float>(random.uniform());
+  }
+  std::vector<int32_t> targets;
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto target = static_cast<int32_t>(random.below(static_cast<uint64_t>(classes)));
+    targets.push_back(row % 4 == 3 ? -100 : target);
+  }
+  const CrossEntropy args{.logits = {x.data() + 1, rows, classes, stride},
+                          .targets = targets.data(),
+                          .class_weight = weighted ? w.data() : nullptr,
+                          .smoothing = smoothing};
+  const Result got = run(args, drow, 1);
+  REQUIRE(got == run(args, drow, 3));
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto first = x.begin() + 1 + row * stride;
+    const auto at = static_cast<size_t>(row);
+    const reference::RowLoss want = reference::cross_entropy(
+        Vector(first, first + classes), targets[at], Vector(w.begin(), w.end()), -100, smoothing);
+    require_close(got.loss[at], want.loss, 2e-6);
+    require_close(got.weight[at], want.weight, 0);
+    for (size_t j = 0; j < want.gradient.size(); ++j) {
+      require_close(got.dx[at * want.gradient.size() + j], drow[at] * want.gradient[j], 2e-6);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cross_entropy") {
+  on_every_target([] {
+    Philox random(5);
+    for (int64_t classes = 1; classes <= 35; ++classes) {
+      check(5, classes, false, 0, random);
+      check(5, classes, true, 0.1f, random);
+    }
+    for (bool weighted : {false, true}) {
+      for (float smoothing : {0.0f, 0.2f, 1.0f}) check(9, 1001, weighted, smoothing, random);
+    }
+    check(0, 3, false, 0, random);
+  });
+}
+
+TEST_CASE("cross_entropy of extreme logits and of targets that are no class") {
+  on_every_target([] {
+    const float x[] = {1e4f, -1e4f, 0, 1e4f, -1e4f, 0, 1, 2, 3, 1, 2, 3};
+    const std::vector<int32_t> targets = {0, 1, 3, -1};
+    const Result got = run({.logits = {x, 4, 3, 3}, .targets = targets.data()}, {1, 1, 1, 1}, 1);
+    CHECK(got.loss[0] == 0);
+    CHECK(got.loss[1] == 2e4f);
+    CHECK(Floats(got.dx.begin(), got.dx.begin() + 6) == Floats{0, 0, 0, 1, -1, 0});
+    CHECK(std::isnan(got.loss[2]));
+    CHECK(std::isnan(got.loss[3]));
+    CHECK(std::isnan(got.dx[8]));
+  });
+}
+
+TEST_CASE("nll") {
+  const float x[] = {-1, -2, -3, -4, -5, -6, -7, -8, -9};
+  const float w[] = {0.5, 2, 4}, drow[] = {1, 10, 100};
+  const int32_t targets[] = {2, -100, 1};
+  const CrossEntropy args{.logits = {x, 3, 3, 3}, .targets = targets, .class_weight = w};
+  ThreadPool pool(2);
+  float loss[3], weight[3], dx[9];
+  nll(pool, args, loss, weight);
+  nll_backward(pool, args, drow, dx);
+  CHECK(Floats(loss, loss + 3) == Floats{12, 0, 16});
+  CHECK(Floats(weight, weight + 3) == Floats{4, 0, 2});
+  CHECK(Floats(dx, dx + 9) == Floats{0, 0, -4, 0, 0, 0, 0, -200, 0});
+}
+
+TEST_CASE("linear_cross_entropy adds up chunks") {
+  struct Output {
+    Floats loss, dhidden, dweight;
+    bool operator==(const Output&) const = default;
+  };
+  on_every_target([] {
+    Philox random(6);
+    // The last shape takes several chunks of rows.
+    for (auto [rows, dim, classes] :
+         {std::array<int64_t, 3>{1, 1, 1}, {7, 5, 11}, {0, 3, 4}, {40, 33, 130}, {1100, 3, 17}}) {
+      const Floats hidden = normal_values(random, rows * dim, 1);
+      const Floats weight = normal_values(random, classes * dim, 1);
+      Floats token_weights = normal_values(random, rows, 1);
+      std::vector<int32_t> targets;
+      for (int64_t row = 0; row < rows; ++row) {
+        targets.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(classes))));
+        if (row % 5 == 4) token_weights[static_cast<size_t>(row)] = 0, targets.back() = -100;
+      }
+      auto run = [&](int threads, bool gradients) {
+        ThreadPool pool(threads);
+        std::vector<std::byte> memory(
+            linear_cross_entropy_workspace_bytes(rows, dim, classes, threads) + 64);
+        const auto address = reinterpret_cast<uintptr_t>(memory.data());
+        Output out{{-77}, Floats(hidden.size()), Floats(weight.size())};
+        linear_cross_entropy(pool, {.rows = rows,
+                                    .dim = dim,
+                                    .classes = classes,
+                                    .hidden = hidden.data(),
+                                    .weight = weight.data(),
+                                    .targets = targets.data(),
+                                    .token_weights = token_weights.data(),
+                                    .loss = out.loss.data(),
+                                    .dhidden = gradients ? out.dhidden.data() : nullptr,
+                                    .dweight = gradients ? out.dweight.data() : nullptr,
+                                    .workspace = memory.data() + (64 - address % 64) % 64});
+        return out;
+      };
+      const Output got = run(1, true);
+      REQUIRE(got == run(3, true));
+      REQUIRE(run(2, false).loss == got.loss);
+      double loss = 0;
+      Vector dhidden(hidden.size(), 0.0), dweight(weight.size(), 0.0);
+      for (int64_t row = 0; row < rows; ++row) {
+        Vector logits(static_cast<size_t>(classes), 0.0);
+        for (int64_t c = 0; c < classes; ++c) {
+          for (int64_t i = 0; i < dim; ++i) {
+            logits[static_cast<size_t>(c)] += double{hidden[static_cast<size_t>(row * dim + i)]} *
+                                              weight[static_cast<size_t>(c * dim + i)];
+          }
+        }
+        const double counts = token_weights[static_cast<size_t>(row)];
+        const reference::RowLoss want = reference::cross_entropy(
+            logits, targets[static_cast<size_t>(row)], Vector(logits.size(), 1.0), -100, 0);
+        loss += counts * want.loss;
+        for (int64_t c = 0; c < classes; ++c) {
+          for (int64_t i = 0; i < dim; ++i) {
+            const double d = counts * want.gradient[static_cast<size_t>(c)];
+            const auto h = static_cast<size_t>(row * dim + i), w = static_cast<size_t>(c * dim + i);
+            dhidden[h] += d * weight[w];
+            dweight[w] += d * hidden[h];
+          }
+        }
+      }
+      INFO(rows << " rows, " << classes << " classes");
+      require_close(got.loss[0], loss, 2e-6);
+      for (size_t i = 0; i < dhidden.size(); ++i) require_close(got.dhidden[i], dhidden[i], 5e-6);
+      for (size_t i = 0; i < dweight.size(); ++i) require_close(got.dweight[i], dweight[i], 2e-5);
+    }
+  });
+}

@@ -1,0 +1,105 @@
+// Cross-entropy of hidden · weightᵀ in chunks of rows: logits → loss → (softmax − one-hot) in place
+// → its part of both gradients.
+#include <algorithm>
+
+#include "lib/kernels/cross_entropy.h"
+#include "lib/kernels/matmul.h"
+
+namespace lumen::kernels {
+namespace {
+
+// A chunk of logits has about this many numbers (32 MiB): enough rows that packing the weight pays.
+constexpr int64_t kChunkFloats = int64_t{1} << 23;
+constexpr int64_t kMinRows = 48, kMaxRows = 504;  // multiples of the tile's height
+
+int64_t chunk_rows(int64_t rows, int64_t classes) {
+  const int64_t fitting = kChunkFloats / std::max<int64_t>(1, classes) / kMinRows * kMinRows;
+  return std::min(rows, std::clamp(fitting, kMinRows, kMaxRows));
+}
+
+size_t aligned(size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+size_t logits_bytes(int64_t rows, int64_t classes) {
+  return aligned(static_cast<size_t>(chunk_rows(rows, classes) * classes) * sizeof(float));
+}
+
+size_t losses_bytes(int64_t rows) {
+  return aligned(static_cast<size_t>(rows) * sizeof(float));
+}
+
+}  // namespace
+
+size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes,
+                                            int threads) {
+  const int64_t chunk = chunk_rows(rows, classes);
+  const size_t products = std::max({gemm_workspace_bytes(chunk, classes, dim, threads),
+                                    gemm_workspace_bytes(chunk, dim, classes, threads),
+                                    gemm_workspace_bytes(classes, dim, chunk, threads)});
+  return logits_bytes(rows, classes) + losses_bytes(rows) + products;
+}
+
+void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args) {
+  const int64_t chunk = chunk_rows(args.rows, args.classes), dim = args.dim, classes = args.classes;
+  auto* logits = reinterpret_cast<float*>(args.workspace);
+  auto* losses = reinterpret_cast<float*>(args.workspace + logits_bytes(args.rows, classes));
+  std::byte* workspace =
+      args.workspace + logits_bytes(args.rows, classes) + losses_bytes(args.rows);
+  if (args.dweight && args.rows == 0) std::fill_n(args.dweight, classes * dim, 0.0f);
+  for (int64_t row = 0; row < args.rows; row += chunk) {
+    const int64_t rows = std::min(chunk, args.rows - row);
+    const float* hidden = args.hidden + row * dim;
+    gemm(pool, {.m = rows,
+                .n = classes,
+                .k = dim,
+                .a = hidden,
+                .a_row_stride = dim,
+                .a_col_stride = 1,
+                .b = args.weight,
+                .b_row_stride = 1,
+                .b_col_stride = dim,
+                .c = logits,
+                .c_stride = classes,
+                .workspace = workspace});
+    cross_entropy_in_place(
+        pool, {.logits = {logits, rows, classes, classes}, .targets = args.targets + row},
+        args.token_weights + row, losses + row, logits);
+    if (args.dhidden) {
+      gemm(pool, {.m = rows,
+                  .n = dim,
+                  .k = classes,
+                  .a = logits,
+                  .a_row_stride = classes,
+                  .a_col_stride = 1,
+                  .b = args.weight,
+                  .b_row_stride = dim,
+                  .b_col_stride = 1,
+                  .c = args.dhidden + row * dim,
+                  .c_stride = dim,
+                  .workspace = workspace});
+    }
+    if (args.dweight) {
+      gemm(pool, {.m = classes,
+                  .n = dim,
+                  .k = rows,
+                  .a = logits,
+                  .a_row_stride = 1,
+                  .a_col_stride = classes,
+                  .b = hidden,
+                  .b_row_stride = dim,
+                  .b_col_stride = 1,
+                  .c = args.dweight,
+                  .c_stride = dim,
+                  .workspace = workspace,
+                  .accumulate = row > 0});
+    }
+  }
+  double total = 0;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    if (args.token_weights[row] != 0) total += double{args.token_weights[row]} * losses[row];
+  }
+  *args.loss = static_cast<float>(total);
+}
+
+}  // namespace lumen::kernels

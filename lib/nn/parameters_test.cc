@@ -1,0 +1,176 @@
+#include "lib/nn/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/testing.h"
+#include "lib/nn/layers.h"
+
+using namespace lumen;
+using nn::Init;
+using nn::Parameters;
+using testing::contains;
+using testing::refusal;
+
+namespace {
+
+std::vector<float> values(const Array& array) {
+  const auto span = array.as<float>();
+  return {span.begin(), span.end()};
+}
+
+struct Moments {
+  double mean = 0, deviation = 0, largest = 0;
+};
+Moments moments(const Array& array) {
+  Moments m;
+  double squares = 0;
+  for (const double x : array.as<float>()) {
+    m.mean += x, squares += x * x;
+    m.largest = std::max(m.largest, std::fabs(x));
+  }
+  const auto n = static_cast<double>(array.elements());
+  m.mean /= n;
+  m.deviation = std::sqrt(squares / n - m.mean * m.mean);
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE("initial values have the moments of their distribution") {
+  struct Case {
+    Init init;
+    double deviation, largest;
+  };
+  const Shape shape = {60, 20, 3, 3};  // fan_in 180, fan_out 540
+  const double xavier = std::sqrt(6.0 / 720);
+  const std::vector<Case> cases = {
+      {Init::normal(0.5), 0.5, 0.5 * 5.5},
+      {Init::uniform(2), 2 / std::sqrt(3.0), 2},
+      {Init::fan_in_uniform(), 1 / std::sqrt(180.0 * 3), 1 / std::sqrt(180.0)},
+      {Init::kaiming_uniform(), std::sqrt(2.0 / 180), std::sqrt(6.0 / 180)},
+      {Init::kaiming_normal(), std::sqrt(2.0 / 180), 5.5 * std::sqrt(2.0 / 180)},
+      {Init::xavier_uniform(), xavier / std::sqrt(3.0), xavier},
+      {Init::xavier_normal(2), 2 * std::sqrt(2.0 / 720), 11 * std::sqrt(2.0 / 720)},
+  };
+  for (const Case& expected : cases) {
+    INFO(static_cast<int>(expected.init.kind));
+    Philox random(5);
+    const Moments got = moments(nn::initialized(expected.init, DType::kF32, shape, random));
+    CHECK(got.mean == Approx(0).margin(4 * expected.deviation / std::sqrt(10800.0)));
+    CHECK(got.deviation == Approx(expected.deviation).epsilon(0.03));
+    CHECK(got.largest <= expected.largest * (1 + 1e-6));
+    CHECK(got.largest > expected.deviation * 1.6);
+  }
+  Philox random(5);
+  CHECK(values(nn::initialized(Init::constant(3), DType::kF32, {2}, random)) ==
+        std::vector<float>{3, 3});
+}
+
+TEST_CASE("layers start as PyTorch's do") {
+  const auto parameters = Parameters::trainable(1);
+  const nn::Linear linear(parameters / "fc", 400, 100, true);
+  CHECK(moments(linear.weight.eval()).deviation == Approx(0.05 / std::sqrt(3.0)).epsilon(0.02));
+  CHECK(moments(linear.weight.eval()).largest <= 0.05f);
+  CHECK(moments(linear.bias.eval()).largest <= 0.05f);
+  CHECK(moments(linear.bias.eval()).largest > 0.04f);
+  const nn::Embedding embedding(parameters / "emb", 200, 50);
+  CHECK(moments(embedding.weight.eval()).deviation == Approx(1).epsilon(0.03));
+  CHECK(values(nn::RmsNorm(parameters / "norm", 2, 1e-5).weight.eval()) ==
+        std::vector<float>{1, 1});
+}
+
+TEST_CASE("a language model's place draws normal weights and zero biases") {
+  const auto place = Parameters::trainable(1).with_normal_weights(0.02) / "layers" / "0";
+  const nn::Linear linear(place, 300, 100, true);
+  CHECK(moments(linear.weight.eval()).deviation == Approx(0.02).epsilon(0.03));
+  CHECK(moments(linear.bias.eval()).largest == 0);
+  CHECK(values(nn::RmsNorm(place, 1, 1e-5).weight.eval()) != std::vector<float>{0});
+}
+
+TEST_CASE("a parameter's values depend on seed and name only") {
+  const auto a = Parameters::random(3), b = Parameters::trainable(3);
+  b.get("other", {100}, Init::normal(1));
+  const auto x = values((a / "fc").get("weight", {4, 5}, Init::normal(1)).eval());
+  CHECK(x == values((b / "fc").get("weight", {4, 5}, Init::normal(1)).eval()));
+  CHECK(x != values((b / "fc2").get("weight", {4, 5}, Init::normal(1)).eval()));
+  CHECK(x != values((Parameters::random(4) / "fc").get("weight", {4, 5}, Init::normal(1)).eval()));
+}
+
+TEST_CASE("trainable parameters are float32 states in memory of their own") {
+  NamedArrays file;
+  file["w"] = Array::zeros(DType::kBF16, {2, 32});
+  file["w"].as_mutable<bf16>()[3] = to_bf16(1.5f);
+  file["steps"] = Array::zeros(DType::kI64, {});
+  file["mean"] = Array::zeros(DType::kF32, {2});
+  const auto parameters = Parameters::trainable(file);
+  const auto w = parameters.get("w", {2, 32});
+  const auto mean = parameters.buffer("mean", {2}, Init::zeros());
+  const auto steps = parameters.buffer("steps", {}, Init::zeros(), DType::kI64);
+  CHECK(parameters.check().empty());
+  CHECK(graph::is_state(*w.node()));
+  CHECK(w.dtype() == DType::kF32);
+  CHECK(w.requires_grad());
+  CHECK(w.eval().as<float>()[3] == 1.5f);
+  CHECK(graph::is_state(*mean.node()));
+  CHECK_FALSE(mean.requires_grad());
+  CHECK(mean.eval().data() != file["mean"].data());
+  CHECK(steps.dtype() == DType::kI64);
+  CHECK(parameters.named_parameters().size() == 1);
+  CHECK(parameters.named().size() == 3);
+
+  const auto shared = Parameters::from_checkpoint(file);
+  CHECK(graph::is_constant(*shared.buffer("mean", {2}, Init::zeros()).node()));
+  CHECK(shared.get("w", {2, 32}).node()->value.data() == file["w"].data());
+}
+
+TEST_CASE("parameters are frozen by pattern, before or after they are asked for") {
+  const auto parameters = Parameters::trainable(1);
+  const auto a = parameters.get("a.weight", {2});
+  CHECK(parameters.freeze("a.*") == 1);
+  CHECK(parameters.freeze("c.*") == 0);
+  CHECK_FALSE(a.requires_grad());
+  CHECK_FALSE(parameters.get("a.bias", {2}).requires_grad());
+  CHECK(parameters.get("b.bias", {2}).requires_grad());
+  CHECK(parameters.named_parameters().size() == 3);
+}
+
+TEST_CASE("state_dict shares memory, load_state_dict copies in place") {
+  const auto a = Parameters::trainable(1), b = Parameters::trainable(2);
+  for (const Parameters& p : {a, b}) {
+    p.get("w", {2, 3}, Init::normal(1));
+    p.buffer("count", {}, Init::zeros(), DType::kI64);
+  }
+  NamedArrays values_of_a = a.state_dict();
+  values_of_a["count"].as_mutable<int64_t>()[0] = 7;
+  const std::byte* memory = b.state_dict()["w"].data();
+  b.load_state_dict(values_of_a);
+  CHECK(b.state_dict()["w"].data() == memory);
+  CHECK(values(b.state_dict()["w"]) == values(values_of_a["w"]));
+  CHECK(b.state_dict()["count"].as<int64_t>()[0] == 7);
+  CHECK(a.state_dict()["count"].as<int64_t>()[0] == 7);
+}
+
+TEST_CASE("a state dict that does not fit is refused whole, in one message") {
+  const auto parameters = Parameters::trainable(1);
+  parameters.get("a", {2}, Init::ones());
+  parameters.get("b", {2, 3}, Init::ones());
+  parameters.get("c", {2}, Init::ones());
+  NamedArrays given;
+  given["a"] = Array::zeros(DType::kF32, {2});
+  given["b"] = Array::zeros(DType::kF32, {3, 2});
+  given["d"] = Array::zeros(DType::kF32, {1});
+  const std::string message =
+      refusal(ErrorKind::kMismatch, [&] { parameters.load_state_dict(given); });
+  CHECK(contains(message, "missing: 'c'"));
+  CHECK(contains(message, "unexpected: 'd'"));
+  CHECK(contains(message, "'b' [3, 2] instead of [2, 3]"));
+  CHECK(values(parameters.state_dict()["a"]) == std::vector<float>{1, 1});
+
+  given.erase("d");
+  given["b"] = Array::zeros(DType::kF32, {2, 3});
+  given["c"] = Array::zeros(DType::kI32, {2});
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { parameters.load_state_dict(given); }),
+                 "'c' i32 instead of f32"));
+  CHECK(values(parameters.state_dict()["a"]) == std::vector<float>{1, 1});
+}

@@ -1,0 +1,42 @@
+#include "lib/optim/clip.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/kernels/optimizer_step.h"
+
+namespace lumen::optim {
+
+double grad_norm(ThreadPool& pool, std::span<const Array> gradients, double p) {
+  if (!(p > 0))
+    fail(ErrorKind::kMalformed, "the p of a gradient norm is ", p, ", expected above 0");
+  double sum = 0;
+  for (const Array& gradient : gradients) {
+    const double part =
+        kernels::power_sum(pool, gradient.as<float>().data(), gradient.elements(), p);
+    if (std::isinf(p)) {
+      sum = std::isnan(part) || part > sum ? part : sum;
+      if (std::isnan(sum)) return sum;
+    } else {
+      sum += part;
+    }
+  }
+  return std::isinf(p) ? sum : p == 2 ? std::sqrt(sum) : std::pow(sum, 1 / p);
+}
+
+double clip_factor(double norm, double max_norm) {
+  return std::min(1.0, max_norm / (norm + 1e-6));
+}
+
+void clip_grad_value(ThreadPool& pool, std::span<const Array> gradients, double limit,
+                     double scale) {
+  const auto bound = static_cast<float>(limit);
+  for (Array gradient : gradients) {  // a copy shares the memory
+    float* x = gradient.as_mutable<float>().data();
+    if (scale != 1) kernels::scale(pool, gradient.elements(), static_cast<float>(scale), x);
+    kernels::clip_values(pool, gradient.elements(), -bound, bound, x);
+  }
+}
+
+}  // namespace lumen::optim

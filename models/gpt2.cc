@@ -1,0 +1,162 @@
+// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
+//
+// Loads GPT-2 in all sizes and what nanoGPT-style recipes train. Differs from plain Llama by
+// learned positions instead of rotation, LayerNorm instead of RMSNorm, biases everywhere, one
+// product for q, k and v, a GELU feed-forward layer, weights stored [in, out], and an output head
+// tied to the embedding.
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/nn/training_scope.h"
+#include "models/model.h"
+
+namespace lumen::models {
+namespace {
+
+struct Config {
+  explicit Config(const io::Json& config)
+      : n_embd(io::get_int(config, "hidden_size", 1, limits::kDim)),
+        n_layer(io::get_int(config, "num_hidden_layers", 1, limits::kLayers)),
+        n_head(io::get_int(config, "num_attention_heads", 1, limits::kHeads)),
+        n_inner(io::get_int(config, "intermediate_size", 1, limits::kDim, 4 * n_embd)),
+        n_positions(io::get_int(config, "max_position_embeddings", 1, limits::kContext)),
+        vocab_size(io::get_int(config, "vocab_size", 1, limits::kVocab)),
+        layer_norm_epsilon(io::get_number(config, "layer_norm_epsilon", 0, 1, 1e-5)),
+        dropout(io::get_number(config, "resid_pdrop", 0, 1, 0)) {
+    if (n_embd % n_head != 0) {
+      fail(ErrorKind::kMalformed, "n_embd ", n_embd, " is not a multiple of n_head ", n_head);
+    }
+    const std::string activation = io::get_string(config, "activation_function", "gelu_new");
+    if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
+      fail(ErrorKind::kUnsupported, "activation_function ", quoted(activation),
+           " is not supported; known: gelu_new, gelu_pytorch_tanh");
+    }
+  }
+
+  int64_t n_embd, n_layer, n_head, n_inner, n_positions, vocab_size;
+  double layer_norm_epsilon, dropout;
+};
+
+// y = x · weight + bias, the weight stored [in, out].
+struct Conv1D {
+  Conv1D(const nn::Parameters& parameters, int64_t in, int64_t out)
+      : weight(parameters.get_f32("weight", {in, out})),
+        bias(parameters.get_f32("bias", {out}, nn::Init::zeros())) {}
+  Tensor operator()(const Tensor& x) const {
+    const Tensor rows = graph::reshape(x, {-1, weight.dim(0)});
+    Shape shape = x.shape();
+    shape[-1] = weight.dim(1);
+    return graph::reshape(ops::add(ops::matmul(rows, weight), bias), shape);
+  }
+  Tensor weight, bias;
+};
+
+struct Block {
+  Block(const nn::Parameters& parameters, const Config& config)
+      : heads(config.n_head),
+        dropout(config.dropout),
+        ln_1(parameters / "ln_1", config.n_embd, config.layer_norm_epsilon),
+        c_attn(parameters / "attn" / "c_attn", config.n_embd, 3 * config.n_embd),
+        c_proj(parameters / "attn" / "c_proj", config.n_embd, config.n_embd),
+        ln_2(parameters / "ln_2", config.n_embd, config.layer_norm_epsilon),
+        mlp_fc(parameters / "mlp" / "c_fc", config.n_embd, config.n_inner),
+        mlp_proj(parameters / "mlp" / "c_proj", config.n_inner, config.n_embd) {}
+
+  Tensor operator()(const Tensor& x, const nn::Pass& pass, int64_t layer) const {
+    const Tensor attended = ops::add(x, nn::dropout(attention(ln_1(x), pass, layer), dropout));
+    const Tensor inner = ops::gelu_tanh(mlp_fc(ln_2(attended)));
+    return ops::add(attended, nn::dropout(mlp_proj(inner), dropout));
+  }
+
+  Tensor attention(const Tensor& x, const nn::Pass& pass, int64_t layer) const {
+    const int64_t batch = x.dim(0), tokens = x.dim(1), dim = x.dim(2);
+    const Tensor qkv = graph::reshape(c_attn(x), {batch, tokens, 3 * heads, dim / heads});
+    const Tensor q = graph::slice(qkv, 2, 0, heads);
+    Tensor k = graph::slice(qkv, 2, heads, 2 * heads);
+    Tensor v = graph::slice(qkv, 2, 2 * heads, 3 * heads);
+    nn::add_to_cache(pass, layer, k, v);
+    const double scale = 1 / std::sqrt(static_cast<double>(dim / heads));
+    const Tensor out =
+        ops::attention(q, k, v, pass.position, {.scale = scale, .segments = pass.segments});
+    return c_proj(graph::reshape(out, {batch, tokens, dim}));
+  }
+
+  int64_t heads;
+  double dropout;
+  nn::LayerNorm ln_1;
+  Conv1D c_attn, c_proj;
+  nn::LayerNorm ln_2;
+  Conv1D mlp_fc, mlp_proj;
+};
+
+class Gpt2 : public CausalLm {
+ public:
+  Gpt2(const Config& config, const nn::Parameters& parameters)
+      : config_(config),
+        wte_(parameters / "wte", config.vocab_size, config.n_embd),
+        wpe_(parameters / "wpe", config.n_positions, config.n_embd),
+        ln_f_(parameters / "ln_f", config.n_embd, config.layer_norm_epsilon),
+        head_(wte_.weight) {
+    for (int64_t i = 0; i < config.n_layer; ++i)
+      blocks_.emplace_back(parameters / "h" / str(i), config);
+  }
+
+  nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const override {
+    return {config_.n_layer, batch, config_.n_head, context, config_.n_embd / config_.n_head};
+  }
+  int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t max_positions() const override { return config_.n_positions; }
+
+  Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
+                const Training& training) const override {
+    Tensor positions = training.positions;
+    if (!positions.defined()) {
+      const Tensor first = graph::contiguous(position, DType::kF32);
+      positions = graph::contiguous(ops::add(graph::iota(tokens.dim(1)), first), DType::kI32);
+    }
+    const nn::Pass pass = {position, {}, nullptr, cache, training.segments};
+    Tensor x = nn::dropout(ops::add(wte_(tokens), wpe_(positions)), config_.dropout);
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
+        return blocks_[i](in, pass, static_cast<int64_t>(i));
+      });
+    }
+    return x;
+  }
+  Tensor normalized(const Tensor& hidden) const override { return ln_f_(hidden); }
+  const nn::Linear& head() const override { return head_; }
+
+ private:
+  Config config_;
+  nn::Embedding wte_, wpe_;
+  std::vector<Block> blocks_;
+  nn::LayerNorm ln_f_;
+  nn::Linear head_;
+};
+
+// Checkpoints of the whole model name everything "transformer."; those of the bare one do not.
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const bool bare = parameters.has("wte.weight");
+  const auto place =
+      parameters.with_normal_weights(io::get_number(json, "initializer_range", 0, 1, 0.02));
+  return std::make_unique<Gpt2>(Config(json), bare ? place : place / "transformer");
+}
+
+std::vector<io::Json> tiny_configs() {
+  return {{{"model_type", "gpt2"},
+           {"hidden_size", 24},
+           {"num_hidden_layers", 2},
+           {"num_attention_heads", 3},
+           {"vocab_size", 41},
+           {"max_position_embeddings", 32}}};
+}
+
+constexpr std::string_view kModelTypes[] = {"gpt2"};
+
+}  // namespace
+
+extern const ModelDef kGpt2;
+const ModelDef kGpt2 = {"gpt2", kModelTypes, make, tiny_configs};
+
+}  // namespace lumen::models
