@@ -34,6 +34,9 @@ class CausalLm {
   virtual nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const = 0;
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
+  // Whether a cache holds every position, so that a text can be continued from any of them; false
+  // for recurrent models, which can go on from the last only.
+  virtual bool keeps_positions() const { return true; }
 
   // Token ids int32 [batch, tokens], the first at position[0] (int32 [1]) → the last layer's
   // output [batch, tokens, hidden]. With a cache, keys and values are appended to it and earlier

@@ -1,5 +1,6 @@
 #include "lib/base/random.h"
 
+#include <bit>
 #include <cmath>
 #include <numbers>
 
@@ -56,6 +57,70 @@ uint64_t Philox::below(uint64_t bound) {
     if (static_cast<uint64_t>(product) >= -bound % bound)
       return static_cast<uint64_t>(product >> 64);
   }
+}
+
+Xoshiro256::Xoshiro256(uint64_t seed) {
+  for (uint64_t& word : state_) {
+    seed += 0x9e3779b97f4a7c15;
+    uint64_t z = seed;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    word = z ^ (z >> 31);
+  }
+}
+
+uint64_t Xoshiro256::next_u64() {
+  auto& s = state_;
+  const uint64_t result = std::rotl(s[0] + s[3], 23) + s[0];
+  const uint64_t t = s[1] << 17;
+  s[2] ^= s[0];
+  s[3] ^= s[1];
+  s[1] ^= s[2];
+  s[0] ^= s[3];
+  s[2] ^= t;
+  s[3] = std::rotl(s[3], 45);
+  return result;
+}
+
+void Xoshiro256::jump() {
+  constexpr uint64_t kPolynomial[] = {0x180ec6d33cfd0aba, 0xd5a61266f0c9392c, 0xa9582618e03fc9aa,
+                                      0x39abdc4529b1661c};
+  State sum{};
+  for (const uint64_t word : kPolynomial) {
+    for (int bit = 0; bit < 64; ++bit) {
+      if (word >> bit & 1) {
+        for (int i = 0; i < 4; ++i) sum[i] ^= state_[i];
+      }
+      next_u64();
+    }
+  }
+  state_ = sum;
+}
+
+Mt19937::Mt19937(uint64_t seed) {
+  auto& words = state_.words;
+  words[0] = static_cast<uint32_t>(seed);
+  for (uint32_t i = 1; i < kWords; ++i) {
+    words[i] = 1812433253u * (words[i - 1] ^ (words[i - 1] >> 30)) + i;
+  }
+  state_.used = kWords;
+}
+
+uint32_t Mt19937::next_u32() {
+  auto& words = state_.words;
+  if (state_.used == kWords) {
+    constexpr uint32_t kHighBit = 0x80000000;
+    for (int i = 0; i < kWords; ++i) {
+      const uint32_t y = (words[i] & kHighBit) | (words[(i + 1) % kWords] & ~kHighBit);
+      words[i] = words[(i + 397) % kWords] ^ (y >> 1) ^ (y & 1 ? 0x9908b0df : 0);
+    }
+    state_.used = 0;
+  }
+  uint32_t y = words[state_.used++];
+  y ^= y >> 11;
+  y ^= (y << 7) & 0x9d2c5680;
+  y ^= (y << 15) & 0xefc60000;
+  return y ^ (y >> 18);
 }
 
 }  // namespace lumen

@@ -1,4 +1,6 @@
-// Random numbers: a counter-based generator, the same on every machine and for any thread count.
+// Random engines: Philox, counter-based, the same for any thread count, is what everything uses by
+// default; xoshiro256++ is faster in sequence; mt19937 is for streams that match PyTorch's.
+// Distributions over all of them: generator.h.
 #pragma once
 
 #include <array>
@@ -24,6 +26,8 @@ class Philox {
   // Uniform integer in [0, bound), bound ≥ 1, without modulo bias.
   uint64_t below(uint64_t bound);
 
+  uint64_t seed() const { return seed_; }
+  uint64_t stream() const { return stream_; }
   // Position in the stream, in words; setting it makes runs resumable.
   uint64_t offset() const { return offset_; }
   void set_offset(uint64_t words) { offset_ = words, has_spare_ = false; }
@@ -34,6 +38,52 @@ class Philox {
   uint64_t words_block_ = ~uint64_t{0};
   double spare_ = 0;
   bool has_spare_ = false;
+};
+
+// xoshiro256++ 1.0 (Blackman & Vigna, "Scrambled Linear Pseudorandom Number Generators", 2021).
+class Xoshiro256 {
+ public:
+  using State = std::array<uint64_t, 4>;  // not all zero
+
+  // The state from splitmix64, as its authors recommend.
+  explicit Xoshiro256(uint64_t seed);
+  explicit Xoshiro256(const State& state) : state_(state) {}
+
+  uint64_t next_u64();
+  uint32_t next_u32() { return static_cast<uint32_t>(next_u64() >> 32); }
+  // 2^128 steps at once: streams for several users of one seed.
+  void jump();
+
+  const State& state() const { return state_; }
+
+ private:
+  State state_;
+};
+
+// MT19937 (Matsumoto & Nishimura 1998), 32 bits at a time.
+class Mt19937 {
+ public:
+  static constexpr int kWords = 624;
+  struct State {
+    std::array<uint32_t, kWords> words;
+    int used;  // 0 … kWords words of this block are given out
+  };
+
+  // Uses the low 32 bits of the seed, as PyTorch does.
+  explicit Mt19937(uint64_t seed);
+  explicit Mt19937(const State& state) : state_(state) {}
+
+  uint32_t next_u32();
+  // High word first, as PyTorch.
+  uint64_t next_u64() {
+    const uint64_t high = next_u32();
+    return (high << 32) | next_u32();
+  }
+
+  const State& state() const { return state_; }
+
+ private:
+  State state_;
 };
 
 }  // namespace lumen

@@ -1,11 +1,13 @@
 #include "lib/graph/reference_backend.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "lib/base/error.h"
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/views.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/typed.h"
 
 namespace lumen::graph {
 namespace {
@@ -14,10 +16,10 @@ using Values = std::vector<double>;
 
 Values load(const Array& array) {
   const int64_t n = array.elements();
-  Values out(n);
-  if (array.dtype() == DType::kF64) {
-    auto values = array.as<double>();
-    return {values.begin(), values.end()};
+  if (!is_quantized(array.dtype())) {
+    Values out(n);
+    if (n > 0) kernels::load_typed(array.dtype(), array.data(), 1, n, out.data());
+    return out;
   }
   std::vector<float> floats(n);
   kernels::to_float(array.dtype(), array.data(), floats.data(), n);
@@ -27,12 +29,10 @@ Values load(const Array& array) {
 // What storing a double as `dtype` and reading it back gives.
 double stored(double x, DType dtype) {
   if (dtype == DType::kF32 || dtype == DType::kF64 || is_quantized(dtype)) return x;
-  const float value = static_cast<float>(x);
   std::byte bytes[8];
-  kernels::from_float(dtype, &value, bytes, 1);
-  float back;
-  kernels::to_float(dtype, bytes, &back, 1);
-  return back;
+  kernels::store_typed(dtype, &x, 1, bytes);
+  kernels::load_typed(dtype, bytes, 1, 1, &x);
+  return x;
 }
 
 // Calls body(row-major index, element offset under `strides`) for every element of `shape`.
@@ -92,6 +92,25 @@ Values run_elementwise_primitive(const Node& node, std::span<const Values* const
   return out;
 }
 
+// The inputs of these are keys: int32.
+Values run_random(const Node& node, std::span<const Values* const> inputs) {
+  std::vector<Array> arrays;
+  KernelCall call;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Shape& shape = node.inputs[i]->shape;
+    Array& array = arrays.emplace_back(Array::zeros(DType::kI32, shape));
+    std::copy(inputs[i]->begin(), inputs[i]->end(), array.as_mutable<int32_t>().begin());
+    call.inputs.push_back({array.mutable_data(), DType::kI32, shape, contiguous_strides(shape)});
+  }
+  Array result = Array::zeros(node.dtype, node.shape);
+  ThreadPool pool(1);
+  call.node = &node;
+  call.output = {result.mutable_data(), node.dtype, node.shape, contiguous_strides(node.shape)};
+  call.pool = &pool;
+  node.op->kernel(call);
+  return load(result);
+}
+
 Values run_node(const Node& node, std::span<const Values* const> inputs) {
   if (!node.value.empty()) return load(node.value);
   if (node.op->kind == OpKind::kView) return run_view(node, *inputs[0]);
@@ -104,19 +123,21 @@ Values run_node(const Node& node, std::span<const Values* const> inputs) {
     return out;
   }
   if (node.shape.elements() == 0) return {};
+  if (node.op->random) return run_random(node, inputs);
   fail(ErrorKind::kInternal, node.op->name, " ", quoted(node.name), " has no value");
 }
 
 }  // namespace
 
-std::vector<double> evaluate_reference(const Tensor& tensor) {
+std::vector<double> evaluate_reference(const Tensor& tensor, const LeafValues& leaves) {
   const Graph graph = run_passes(Graph({tensor.node()}), {passes::decompose()}, true);
   std::unordered_map<const Node*, Values> values;
   auto uses = graph.uses();
   for (const NodePtr& node : graph.nodes()) {
     std::vector<const Values*> inputs;
     for (const NodePtr& input : node->inputs) inputs.push_back(&values.at(input.get()));
-    values[node.get()] = run_node(*node, inputs);
+    const auto given = leaves.find(node.get());
+    values[node.get()] = given != leaves.end() ? given->second : run_node(*node, inputs);
     for (const NodePtr& input : node->inputs) {
       if (--uses[input.get()] == 0) values.erase(input.get());
     }

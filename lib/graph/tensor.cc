@@ -4,7 +4,8 @@
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
-#include "lib/kernels/convert.h"
+#include "lib/graph/views.h"
+#include "lib/kernels/typed.h"
 
 namespace lumen::graph {
 namespace {
@@ -20,6 +21,7 @@ const OpDef kState = {.name = "state", .kind = OpKind::kLeaf, .infer = infer_lea
 thread_local ThreadPool* pool_of_thread = nullptr;
 thread_local bool eager = false;
 thread_local bool no_grad = false;
+thread_local DType autocast = DType::kF32;
 
 Tensor leaf(const OpDef& op, DType dtype, const Shape& shape, Array value, std::string name) {
   auto node = std::make_shared<Node>();
@@ -40,8 +42,8 @@ const Array& Tensor::eval() const& {
 
 double Tensor::item() const {
   LUMEN_CHECK(shape().elements() == 1);
-  float value;
-  kernels::to_float(dtype(), eval().data(), &value, 1);
+  double value;
+  kernels::load_typed(dtype(), eval().data(), 1, 1, &value);
   return value;
 }
 
@@ -102,7 +104,12 @@ void evaluate(std::span<const Tensor> tensors) {
   std::vector<NodePtr> unknown;
   for (const Tensor& tensor : tensors) {
     const NodePtr& node = tensor.node();
-    if (node->value.empty() && node->shape.elements() > 0) unknown.push_back(node);
+    if (!node->value.empty()) continue;
+    if (node->shape.elements() > 0) {
+      unknown.push_back(node);
+    } else {
+      node->value = Array::zeros(node->dtype, node->shape);
+    }
   }
   if (unknown.empty()) return;
   Plan plan = compile(unknown, {});
@@ -115,6 +122,13 @@ NoGradScope::NoGradScope(bool off) : previous_(no_grad) {
 }
 NoGradScope::~NoGradScope() {
   no_grad = previous_;
+}
+
+AutocastScope::AutocastScope(DType low) : previous_(autocast) {
+  autocast = low;
+}
+AutocastScope::~AutocastScope() {
+  autocast = previous_;
 }
 
 bool needs_grad(std::span<const Tensor> inputs) {
@@ -137,6 +151,15 @@ EagerScope::~EagerScope() {
 }
 
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
+  if (op.autocast == Autocast::kLow && autocast != DType::kF32) {
+    std::vector<Tensor> rounded;
+    for (const Tensor& x : inputs) {
+      const bool round = x.dtype() == DType::kF32;
+      rounded.push_back(round ? contiguous(contiguous(x, autocast), DType::kF32) : x);
+    }
+    const AutocastScope exact(DType::kF32);
+    return record(op, rounded, std::move(attrs));
+  }
   std::vector<NodePtr> nodes;
   nodes.reserve(inputs.size());
   for (const Tensor& tensor : inputs) nodes.push_back(tensor.node());

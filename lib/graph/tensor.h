@@ -110,6 +110,19 @@ std::vector<Tensor> no_gradient(const GradCall& call);
 // Computes several tensors in one plan.
 void evaluate(std::span<const Tensor> tensors);
 
+// While it lives, operations with Autocast::kLow recorded on this thread read their float32 inputs
+// rounded to `low` (bfloat16 or float16); sums stay float32, and so do all other operations and the
+// weights themselves. `low` float32: nothing is rounded inside an outer scope.
+class AutocastScope {
+ public:
+  explicit AutocastScope(DType low);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+
+ private:
+  DType previous_;
+};
+
 // What every function of ops/ returns: a tensor of a new node (evaluated at once under an
 // EagerScope).
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs = {});

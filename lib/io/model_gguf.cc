@@ -8,6 +8,7 @@
 #include "lib/base/limits.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
+#include "lib/io/write_gguf.h"
 
 namespace lumen::io {
 namespace {
@@ -216,6 +217,25 @@ void collect_templates(const GgufMetadata& metadata, ModelFiles& model) {
 }
 
 }  // namespace
+
+std::string gguf_tensor_name(const std::string& name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  for (const Renaming& renaming : kModelTensors) {
+    if (renaming.hugging_face == name) return std::string(renaming.gguf);
+  }
+  if (!name.starts_with(kLayers)) return "";
+  const size_t layer_end = name.find('.', kLayers.size()), suffix = name.rfind('.');
+  if (layer_end == std::string::npos || suffix <= layer_end) return "";
+  const std::string_view part =
+      std::string_view(name).substr(layer_end + 1, suffix - layer_end - 1);
+  for (const Renaming& renaming : kLayerTensors) {
+    if (renaming.hugging_face == part) {
+      return str("blk.", name.substr(kLayers.size(), layer_end - kLayers.size()), ".",
+                 renaming.gguf, name.substr(suffix));
+    }
+  }
+  return "";
+}
 
 ModelFiles open_gguf_model(const std::string& path) {
   ModelFiles model;

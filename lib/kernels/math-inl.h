@@ -46,11 +46,21 @@ HWY_INLINE void store_partial(hn::Vec<D> v, D d, float* p, size_t count) {
   std::memcpy(p, lanes, count * sizeof(float));
 }
 
+// a · b + c: fused where the target can or, for results that must be the same bits on every target,
+// rounded twice.
+enum class Rounding { kFused, kTwice };
+template <Rounding kRounding, class V>
+HWY_INLINE V multiply_add(V a, V b, V c) {
+  return kRounding == Rounding::kFused ? hn::MulAdd(a, b, c) : hn::Add(hn::Mul(a, b), c);
+}
+
 // c[0] + c[1] x + c[2] x² + … (Horner).
-template <class D, size_t kCount>
+template <Rounding kRounding = Rounding::kFused, class D, size_t kCount>
 HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, const float (&c)[kCount]) {
   auto sum = hn::Set(d, c[kCount - 1]);
-  for (size_t i = kCount - 1; i-- > 0;) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
+  for (size_t i = kCount - 1; i-- > 0;) {
+    sum = multiply_add<kRounding>(sum, x, hn::Set(d, c[i]));
+  }
   return sum;
 }
 
@@ -133,14 +143,14 @@ HWY_INLINE void split_exponent(D d, hn::Vec<D> x, hn::Vec<D>& e, hn::Vec<D>& f) 
 }
 
 // ln(1 + f) − f = −f²/2 + f³ q(f) on [√½ − 1, √2 − 1], relative error 6e-9.
-template <class D>
+template <Rounding kRounding = Rounding::kFused, class D>
 HWY_INLINE hn::Vec<D> log1p_rest(D d, hn::Vec<D> f) {
   static constexpr float kQ[] = {0.333333313f,  -0.24999997f,  0.200007156f,
                                  -0.166678026f, 0.142490581f,  -0.124256872f,
                                  0.116854198f,  -0.114797339f, 0.0697161183f};
   const auto square = hn::Mul(f, f);
-  const auto cubic = hn::Mul(hn::Mul(square, f), polynomial(d, f, kQ));
-  return hn::NegMulAdd(hn::Set(d, 0.5f), square, cubic);
+  const auto cubic = hn::Mul(hn::Mul(square, f), polynomial<kRounding>(d, f, kQ));
+  return multiply_add<kRounding>(hn::Set(d, -0.5f), square, cubic);
 }
 
 // The logarithm's values where there is no exponent to split: 0 → −inf, < 0 → NaN, inf, NaN.
@@ -170,16 +180,27 @@ HWY_INLINE hn::Vec<D> log2_vector(D d, hn::Vec<D> x) {
   return log_specials(d, x, hn::MulAdd(natural, hn::Set(d, kLog2E), e));
 }
 
+// On |r| ≤ π/4 with z = r²: sin r = r + r z s(z) and cos r = 1 − z/2 + z² c(z).
+template <Rounding kRounding = Rounding::kFused, class D>
+HWY_INLINE hn::Vec<D> sin_unit(D d, hn::Vec<D> r, hn::Vec<D> z) {
+  static constexpr float kS[] = {-0.166666642f, 0.00833274797f, -0.000195878907f};
+  return multiply_add<kRounding>(hn::Mul(r, z), polynomial<kRounding>(d, z, kS), r);
+}
+template <Rounding kRounding = Rounding::kFused, class D>
+HWY_INLINE hn::Vec<D> cos_unit(D d, hn::Vec<D> z) {
+  static constexpr float kC[] = {0.0416666642f, -0.00138883025f, 2.45479423e-05f};
+  const auto parabola = multiply_add<kRounding>(hn::Set(d, -0.5f), z, hn::Set(d, 1.0f));
+  return multiply_add<kRounding>(hn::Mul(z, z), polynomial<kRounding>(d, z, kC), parabola);
+}
+
 // |x| beyond which sin_cos loses accuracy: n · kHalfPiHigh below must be exact.
 inline constexpr float kMaxSinCosAngle = 1e7f;
 
 // sin (or cos) of |x| ≤ kMaxSinCosAngle. |x| = n · π/2 + r, reduced in double with π/2 in two
-// parts of 28 and 53 bits; then, on |r| ≤ π/4, sin r = r + r³ s(r²) and cos r = 1 − r²/2 + r⁴ c(r²)
-// by the quadrant n mod 4. ≤ 2 ulp. D has at most as many lanes as a vector of doubles.
+// parts of 28 and 53 bits; then sin r or cos r by the quadrant n mod 4. ≤ 2 ulp. D has at most as
+// many lanes as a vector of doubles.
 template <bool kCosine, class D>
 HWY_INLINE hn::Vec<D> sin_cos(D d, hn::Vec<D> x) {
-  static constexpr float kS[] = {-0.166666642f, 0.00833274797f, -0.000195878907f};
-  static constexpr float kC[] = {0.0416666642f, -0.00138883025f, 2.45479423e-05f};
   const hn::Rebind<double, D> dd;
   const hn::Rebind<int32_t, D> di;
   const auto wide = hn::PromoteTo(dd, hn::Abs(x));
@@ -188,9 +209,7 @@ HWY_INLINE hn::Vec<D> sin_cos(D d, hn::Vec<D> x) {
   reduced = hn::Sub(reduced, hn::Mul(n, hn::Set(dd, 0x1.10b4611a62633p-30)));
   const auto r = hn::DemoteTo(d, reduced);
   const auto z = hn::Mul(r, r);
-  const auto sine = hn::MulAdd(hn::Mul(r, z), polynomial(d, z, kS), r);
-  const auto cosine = hn::MulAdd(hn::Mul(z, z), polynomial(d, z, kC),
-                                 hn::NegMulAdd(hn::Set(d, 0.5f), z, hn::Set(d, 1.0f)));
+  const auto sine = sin_unit(d, r, z), cosine = cos_unit(d, z);
 
   const auto quadrant = hn::Add(hn::DemoteTo(di, n), hn::Set(di, kCosine ? 1 : 0));
   const auto one = hn::Set(di, 1);
@@ -224,6 +243,24 @@ HWY_INLINE hn::Vec<D> sigmoid_vector(D d, hn::Vec<D> x) {
   const auto power = exp_vector(d, hn::Neg(hn::Abs(x)));
   const auto numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), power, one);
   return hn::Div(numerator, hn::Add(one, power));
+}
+
+// |x| < 1: x + x p(x²), error 4e-8; else ±(1 − e^−q(|x|)) with q = −ln erfc on [1, 4], beyond which
+// erf is 1 in float. ≤ 3 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> erf_vector(D d, hn::Vec<D> x) {
+  static constexpr float kP[] = {0.128379166f,    -0.37612626f,   0.112835944f,  -0.0268542115f,
+                                 0.00518908724f,  -0.00080168643f, 7.87587487e-05f};
+  static constexpr float kQ[] = {-0.000320138061f, 1.13023341f,     0.631826043f,
+                                 0.110080086f,     -0.0264211353f,  0.0047595962f,
+                                 -0.00059680565f,  4.60580413e-05f, -1.6371514e-06f};
+  const auto one = hn::Set(d, 1.0f);
+  const auto magnitude = hn::Abs(x);
+  const auto small = hn::MulAdd(x, polynomial(d, hn::Mul(x, x), kP), x);
+  const auto clamped = hn::Min(magnitude, hn::Set(d, 4.0f));
+  const auto large = hn::Sub(one, exp_vector(d, hn::Neg(polynomial(d, clamped, kQ))));
+  const auto y = hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, one), small, large), x);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 }  // namespace HWY_NAMESPACE

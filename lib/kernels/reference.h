@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "lib/kernels/conv.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/matmul.h"
 
@@ -127,6 +128,41 @@ std::vector<double> attention(const float* q, const float* k, const float* v, in
     }
   }
   return out;
+}
+
+// y of conv2d, and dx and dw for dy.
+struct Conv {
+  std::vector<double> y, dx, dw;
+};
+inline Conv conv2d(const ConvShape& s, const std::vector<float>& x, const std::vector<float>& w,
+                   const std::vector<float>& bias, const std::vector<float>& dy) {
+  Conv r{std::vector<double>(dy.size()), std::vector<double>(x.size()),
+         std::vector<double>(w.size())};
+  const int64_t in_group = s.in_channels / s.groups, out_group = s.out_channels / s.groups;
+  // Every product of an output element (n, o, i, j) and a weight (o, c, u, v) inside the image.
+  for (int64_t at = 0; at < static_cast<int64_t>(dy.size()); ++at) {
+    const int64_t j = at % s.out_width, i = at / s.out_width % s.out_height;
+    const int64_t o = at / s.out_width / s.out_height % s.out_channels;
+    const int64_t n = at / s.out_width / s.out_height / s.out_channels;
+    r.y[at] += bias[o];
+    for (int64_t c = 0; c < in_group; ++c) {
+      for (int64_t u = 0; u < s.kernel_height; ++u) {
+        for (int64_t v = 0; v < s.kernel_width; ++v) {
+          const int64_t row = i * s.stride_y + u * s.dilation_y - s.padding_y;
+          const int64_t col = j * s.stride_x + v * s.dilation_x - s.padding_x;
+          if (row < 0 || row >= s.in_height || col < 0 || col >= s.in_width) continue;
+          const int64_t channel = o / out_group * in_group + c;
+          const int64_t from =
+              ((n * s.in_channels + channel) * s.in_height + row) * s.in_width + col;
+          const int64_t weight = ((o * in_group + c) * s.kernel_height + u) * s.kernel_width + v;
+          r.y[at] += static_cast<double>(w[weight]) * x[from];
+          r.dx[from] += static_cast<double>(w[weight]) * dy[at];
+          r.dw[weight] += static_cast<double>(x[from]) * dy[at];
+        }
+      }
+    }
+  }
+  return r;
 }
 
 }  // namespace lumen::kernels::reference

@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/views.h"
 #include "lib/kernels/convert.h"
+#include "lib/ops/ops.h"
 
 namespace lumen::nn {
 
@@ -37,20 +38,6 @@ uint64_t hash(std::string_view text) {
   return value;
 }
 
-// New memory holding `array` as float32, or as it is if it holds integers.
-Array own_copy(const Array& array) {
-  const bool convert = is_float(array.dtype()) || is_quantized(array.dtype());
-  Array copy = Array::zeros(convert ? DType::kF32 : array.dtype(), array.shape());
-  if (array.elements() == 0) return copy;
-  if (convert) {
-    kernels::to_float(array.dtype(), array.data(), copy.as_mutable<float>().data(),
-                      array.elements());
-  } else {
-    std::memcpy(copy.mutable_data(), array.data(), array.bytes());
-  }
-  return copy;
-}
-
 // The number of the layer that "model.layers.3.mlp." lies in; 0 outside of layers.
 int64_t layer_number(std::string_view place) {
   const size_t at = place.find("layers.");
@@ -71,6 +58,19 @@ bool is_lora_target(const LoraOptions& lora, std::string_view place) {
 }
 
 }  // namespace
+
+Array float32_copy(const Array& array) {
+  const bool convert = is_float(array.dtype()) || is_quantized(array.dtype());
+  Array copy = Array::zeros(convert ? DType::kF32 : array.dtype(), array.shape());
+  if (array.elements() == 0) return copy;
+  if (convert) {
+    kernels::to_float(array.dtype(), array.data(), copy.as_mutable<float>().data(),
+                      array.elements());
+  } else {
+    std::memcpy(copy.mutable_data(), array.data(), array.bytes());
+  }
+  return copy;
+}
 
 Parameters Parameters::from_checkpoint(const NamedArrays& arrays) {
   auto tree = std::make_shared<Tree>();
@@ -123,6 +123,23 @@ Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& 
   return *this;
 }
 
+NamedArrays Parameters::merged() const {
+  NamedArrays merged;
+  for (const auto& [name, tensor] : tree_->handed_out) {
+    if (name.find(".lora_") == std::string::npos) merged[name] = tensor.node()->value;
+  }
+  for (const auto& [name, a] : tree_->handed_out) {
+    if (!name.ends_with("lora_A.weight")) continue;
+    const std::string place = name.substr(0, name.size() - std::string("lora_A.weight").size());
+    const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
+    Array& weight = merged.at(place + "weight");
+    const Tensor scale = graph::scalar(static_cast<float>(tree_->lora->scale));
+    const Tensor addition = ops::mul(ops::matmul(b, a), scale);
+    weight = ops::add(graph::constant(float32_copy(weight)), addition).eval();
+  }
+  return merged;
+}
+
 std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
   if (!tree_->lora || !is_lora_target(*tree_->lora, prefix_)) return std::nullopt;
   const LoraOptions& lora = *tree_->lora;
@@ -144,7 +161,7 @@ std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
                                       " in the adapter, expected ", to_string(shape))));
       return graph::input(DType::kF32, shape, full);
     }
-    return tree_->handed_out[full] = graph::constant(own_copy(found->second), full);
+    return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
   };
   return LowRank{matrix("lora_A.weight", {lora.rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
                  matrix("lora_B.weight", {out, lora.rank}, Init::zeros()), lora.scale,
@@ -169,7 +186,7 @@ Array Parameters::find(const std::string& full, const Shape& shape, const Init& 
     tree_->problems.push_back(str(quoted(full), " has shape ", to_string(found->second.shape()),
                                   ", expected ", to_string(shape)));
   } else {
-    return tree_->trainable ? own_copy(found->second) : found->second;
+    return tree_->trainable ? float32_copy(found->second) : found->second;
   }
   return {};
 }
@@ -214,7 +231,7 @@ Tensor Parameters::buffer(const std::string& name, const Shape& shape, const Ini
     if (known->second.shape() == shape) return known->second;
   }
   Array array = find(full, shape, init, dtype);
-  if (!array.empty() && dtype == DType::kF32) array = own_copy(array);
+  if (!array.empty() && dtype == DType::kF32) array = float32_copy(array);
   if (!array.empty() && array.dtype() != dtype) {
     tree_->problems.push_back(str(quoted(full), " has type ", lumen::name(array.dtype()),
                                   ", expected ", lumen::name(dtype)));

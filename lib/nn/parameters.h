@@ -21,6 +21,9 @@ namespace lumen::nn {
 
 using graph::Tensor;
 
+// New memory holding `array` as float32, or as it is if it holds integers.
+Array float32_copy(const Array& array);
+
 // Low-rank additions to linear layers (LoRA, Hu et al. 2021): W x + scale · B (A x).
 struct LoraOptions {
   int64_t rank = 0;
@@ -63,6 +66,9 @@ class Parameters {
   // the layers: "….q_proj.lora_A.weight". What is missing or unused there is reported by check().
   Parameters with_lora(const LoraOptions& options, uint64_t seed) const;
   Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter) const;
+  // All parameters with the additions worked into the matrices (float32 where there is one), under
+  // the names of the model without additions.
+  NamedArrays merged() const;
   // The addition to the layer of this place; none if it has none.
   std::optional<LowRank> low_rank(int64_t in, int64_t out) const;
 

@@ -1,6 +1,7 @@
 #include "lib/nn/rope.h"
 
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "lib/base/error.h"
@@ -100,6 +101,21 @@ void Rope::divide(const Tensor& divisors) {
 
 Tensor Rope::table(const Tensor& position, int64_t tokens) const {
   return ops::rope_table(position, frequencies, tokens, attention_factor);
+}
+
+Array reorder_rotary_rows(const Array& weight, int64_t head_dim, bool to_interleaved) {
+  const int64_t rows = weight.shape()[0], columns = weight.elements() / rows;
+  Array moved = Array::zeros(DType::kF32, weight.shape());
+  const float* from = weight.as<float>().data();
+  float* to = moved.as_mutable<float>().data();
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = row % head_dim, half = head_dim / 2;
+    const int64_t pair = row - at + at % half * 2 + at / half;
+    const int64_t source = to_interleaved ? row : pair, target = to_interleaved ? pair : row;
+    std::memcpy(to + target * columns, from + source * columns,
+                static_cast<size_t>(columns) * sizeof(float));
+  }
+  return moved;
 }
 
 }  // namespace lumen::nn

@@ -26,4 +26,9 @@ struct Rope {
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + head_dim/2)
 };
 
+// Rows of a q or k weight [heads · head_dim, …] (float32) brought from the order of halves (Hugging
+// Face: row i rotates with row i + head_dim/2) into that of interleaved pairs (GGUF's llama: 2i
+// with 2i + 1), or back.
+Array reorder_rotary_rows(const Array& weight, int64_t head_dim, bool to_interleaved);
+
 }  // namespace lumen::nn

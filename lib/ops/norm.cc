@@ -1,6 +1,7 @@
-// Operations over rows (the last axis): softmax and the normalisations.
+// Operations over rows (the last axis): softmax and the normalisations, and their gradients.
 #include "lib/kernels/norm.h"
 
+#include "lib/kernels/norm_backward.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
 
@@ -27,8 +28,21 @@ graph::TypedShape infer_rows(const Node& node) {
   return {DType::kF32, x.shape};
 }
 
-kernels::Rows rows_of(const KernelCall& call) {
-  const graph::Operand& x = call.inputs[0];
+// x and dy of one shape, perhaps a weight [dim]. Results: dx, of the weight and `extra` of its
+// like.
+graph::TypedShape infer_backward(const Node& node, int64_t extra) {
+  const Node &x = *node.inputs[0], &dy = *node.inputs[1];
+  if (x.dtype != DType::kF32 || x.shape.rank() == 0) shape_error(node, "x must be float32 rows");
+  if (dy.dtype != DType::kF32 || !(dy.shape == x.shape)) shape_error(node, "dy must be as x");
+  if (node.inputs.size() == 2) return {DType::kF32, x.shape};
+  const Node& w = *node.inputs[2];
+  if (w.dtype != DType::kF32 || !(w.shape == Shape({x.shape[-1]}))) {
+    shape_error(node, "the weight must be float32 [dim]");
+  }
+  return {DType::kF32, {x.shape.elements() + extra * x.shape[-1]}};
+}
+
+kernels::Rows rows_of(const graph::Operand& x) {
   kernels::Rows rows{x.as<const float>(), 1, x.shape[-1], x.shape[-1]};
   for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
     if (x.shape[axis] != 1 && rows.rows == 1) rows.stride = x.strides[axis];
@@ -38,22 +52,60 @@ kernels::Rows rows_of(const KernelCall& call) {
 }
 
 void run_softmax(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call);
+  const kernels::Rows x = rows_of(call.inputs[0]);
   kernels::softmax(*call.pool, x, call.output.as<float>(), x.dim);
 }
 
 void run_rms_norm(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call);
+  const kernels::Rows x = rows_of(call.inputs[0]);
   kernels::rms_norm(*call.pool, x, call.inputs[1].as<const float>(),
                     static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(),
                     x.dim);
 }
 
 void run_layer_norm(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call);
+  const kernels::Rows x = rows_of(call.inputs[0]);
   kernels::layer_norm(
       *call.pool, x, call.inputs[1].as<const float>(), call.inputs[2].as<const float>(),
       static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(), x.dim);
+}
+
+void run_log_softmax(const KernelCall& call) {
+  const kernels::Rows x = rows_of(call.inputs[0]);
+  kernels::log_softmax(*call.pool, x, call.output.as<float>(), x.dim);
+}
+
+void run_softmax_backward(const KernelCall& call) {
+  kernels::softmax_backward(*call.pool, rows_of(call.inputs[0]), rows_of(call.inputs[1]),
+                            call.output.as<float>());
+}
+
+void run_log_softmax_backward(const KernelCall& call) {
+  kernels::log_softmax_backward(*call.pool, rows_of(call.inputs[0]), rows_of(call.inputs[1]),
+                                call.output.as<float>());
+}
+
+void run_rms_norm_backward(const KernelCall& call) {
+  const kernels::Rows x = rows_of(call.inputs[0]);
+  auto* dx = call.output.as<float>();
+  kernels::rms_norm_backward(
+      *call.pool, x, call.inputs[2].as<const float>(), rows_of(call.inputs[1]),
+      static_cast<float>(call.node->attrs.real("eps")), dx, dx + x.rows * x.dim, call.workspace);
+}
+
+void run_layer_norm_backward(const KernelCall& call) {
+  const kernels::Rows x = rows_of(call.inputs[0]);
+  auto* dx = call.output.as<float>();
+  float* dw = dx + x.rows * x.dim;
+  kernels::layer_norm_backward(
+      *call.pool, x, call.inputs[2].as<const float>(), rows_of(call.inputs[1]),
+      static_cast<float>(call.node->attrs.real("eps")), dx, dw, dw + x.dim, call.workspace);
+}
+
+size_t backward_workspace(const Node& node, int) {
+  const Shape& x = node.inputs[0]->shape;
+  const int64_t rows = x[-1] > 0 ? x.elements() / x[-1] : 0;
+  return kernels::norm_backward_workspace_bytes(rows, x[-1]);
 }
 
 Tensor softmax_meaning(const Node&, Inputs in) {
@@ -72,6 +124,50 @@ Tensor layer_norm_meaning(const Node& node, Inputs in) {
   const Tensor variance = mean(mul(centered, centered), -1);
   const Tensor eps = graph::scalar(static_cast<float>(node.attrs.real("eps")));
   return add(mul(mul(centered, rsqrt(add(variance, eps))), in[1]), in[2]);
+}
+
+Tensor log_softmax_meaning(const Node&, Inputs in) {
+  const Tensor shifted = sub(in[0], max(in[0], -1));
+  return sub(shifted, log(sum(exp(shifted), -1)));
+}
+
+Tensor softmax_backward_meaning(const Node&, Inputs in) {
+  return mul(in[0], sub(in[1], sum(mul(in[0], in[1]), -1)));
+}
+
+Tensor log_softmax_backward_meaning(const Node&, Inputs in) {
+  return sub(in[1], mul(exp(in[0]), sum(in[1], -1)));
+}
+
+// Σ over all axes but the last → [dim].
+Tensor sum_rows(const Tensor& x) {
+  const int64_t dim = x.dim(-1), rows = dim > 0 ? x.shape().elements() / dim : 0;
+  return graph::reshape(sum(graph::reshape(x, {rows, dim}), 0), {dim});
+}
+
+// The parts one after the other, as operations with several results return them.
+Tensor flat(std::initializer_list<Tensor> parts) {
+  std::vector<Tensor> rows;
+  for (const Tensor& part : parts) rows.push_back(graph::reshape(part, {part.shape().elements()}));
+  return concat(rows, 0);
+}
+
+Tensor rms_norm_backward_meaning(const Node& node, Inputs in) {
+  const Tensor &x = in[0], &dy = in[1];
+  const Tensor eps = graph::scalar(static_cast<float>(node.attrs.real("eps")));
+  const Tensor r = rsqrt(add(mean(mul(x, x), -1), eps)), g = mul(dy, in[2]);
+  const Tensor pull = mul(mul(r, mul(r, r)), mean(mul(g, x), -1));
+  return flat({sub(mul(r, g), mul(x, pull)), sum_rows(mul(dy, mul(x, r)))});
+}
+
+Tensor layer_norm_backward_meaning(const Node& node, Inputs in) {
+  const Tensor &x = in[0], &dy = in[1];
+  const Tensor eps = graph::scalar(static_cast<float>(node.attrs.real("eps")));
+  const Tensor centered = sub(x, mean(x, -1));
+  const Tensor r = rsqrt(add(mean(mul(centered, centered), -1), eps));
+  const Tensor normal = mul(centered, r), g = mul(dy, in[2]);
+  const Tensor pull = mul(normal, mean(mul(g, normal), -1));
+  return flat({mul(r, sub(sub(g, mean(g, -1)), pull)), sum_rows(mul(dy, normal)), sum_rows(dy)});
 }
 
 // One, few and many rows, odd widths, a strided view; `build` takes x and the weights.
@@ -95,9 +191,54 @@ std::vector<OpCase> row_cases(int weights, std::function<Tensor(Inputs)> build) 
   return cases;
 }
 
+// `weights`: 0 or 1, after x and dy of one shape.
+std::vector<OpCase> backward_cases(int weights, const OpDef& op, graph::Attrs attrs) {
+  std::vector<OpCase> cases;
+  auto add_case = [&](std::string label, Shape shape, std::function<Tensor(Inputs)> build) {
+    std::vector<graph::TypedShape> inputs(2, {DType::kF32, shape});
+    if (weights > 0) inputs.push_back(f32({shape[-1]}));
+    cases.push_back({std::move(label), std::move(inputs), std::move(build), -2, 2, 5e-5});
+  };
+  for (Shape shape :
+       {Shape{5}, Shape{3, 64}, Shape{2, 3, 33}, Shape{1, 4096}, Shape{300, 17}, Shape{0, 4}}) {
+    add_case(to_string(shape), shape, [&op, attrs](Inputs in) { return record(op, in, attrs); });
+  }
+  add_case("strided rows", {6, 20}, [&op, attrs](Inputs in) {
+    std::vector<Tensor> inputs(in.begin(), in.end());
+    for (int i : {0, 1}) inputs[i] = graph::slice(graph::pad(in[i], 1, 8, 3), 1, 8, 28);
+    return record(op, inputs, attrs);
+  });
+  return cases;
+}
+
 }  // namespace
 
-extern const OpDef kSoftmax, kRmsNorm, kLayerNorm;
+extern const OpDef kSoftmax, kLogSoftmax, kRmsNorm, kLayerNorm, kSoftmaxBackward,
+    kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward;
+
+namespace {
+
+std::vector<Tensor> grad_softmax(const graph::GradCall& call) {
+  return {record(kSoftmaxBackward, {call.output, call.dy})};
+}
+
+std::vector<Tensor> grad_log_softmax(const graph::GradCall& call) {
+  return {record(kLogSoftmaxBackward, {call.output, call.dy})};
+}
+
+std::vector<Tensor> grad_rms_norm(const graph::GradCall& call) {
+  const Tensor &x = call.inputs[0], &w = call.inputs[1];
+  return graph::unpack(record(kRmsNormBackward, {x, call.dy, w}, call.node.attrs),
+                       {x.shape(), w.shape()});
+}
+
+std::vector<Tensor> grad_layer_norm(const graph::GradCall& call) {
+  const Tensor &x = call.inputs[0], &w = call.inputs[1];
+  return graph::unpack(record(kLayerNormBackward, {x, call.dy, w}, call.node.attrs),
+                       {x.shape(), w.shape(), w.shape()});
+}
+
+}  // namespace
 
 const OpDef kSoftmax = {
     .name = "softmax",
@@ -105,26 +246,89 @@ const OpDef kSoftmax = {
     .kernel = run_softmax,
     .layout = graph::InputLayout::kRows,
     .meaning = softmax_meaning,
+    .grad = grad_softmax,
     .cases = [] { return row_cases(0, [](Inputs in) { return softmax(in[0]); }); }};
+const OpDef kLogSoftmax = {
+    .name = "log_softmax",
+    .infer = infer_rows,
+    .kernel = run_log_softmax,
+    .layout = graph::InputLayout::kRows,
+    .meaning = log_softmax_meaning,
+    .grad = grad_log_softmax,
+    .cases = [] { return row_cases(0, [](Inputs in) { return log_softmax(in[0]); }); }};
 const OpDef kRmsNorm = {
     .name = "rms_norm",
     .infer = infer_rows,
     .kernel = run_rms_norm,
     .layout = graph::InputLayout::kRows,
     .meaning = rms_norm_meaning,
+    .grad = grad_rms_norm,
     .cases = [] { return row_cases(1, [](Inputs in) { return rms_norm(in[0], in[1], 1e-5); }); }};
 const OpDef kLayerNorm = {.name = "layer_norm",
                           .infer = infer_rows,
                           .kernel = run_layer_norm,
                           .layout = graph::InputLayout::kRows,
                           .meaning = layer_norm_meaning,
+                          .grad = grad_layer_norm,
                           .cases = [] {
                             return row_cases(
                                 2, [](Inputs in) { return layer_norm(in[0], in[1], in[2], 1e-5); });
                           }};
 
-Tensor softmax(const Tensor& x) {
-  return record(kSoftmax, {x});
+// Inputs: the result of the softmax, dy.
+const OpDef kSoftmaxBackward = {.name = "softmax_backward",
+                                .infer = [](const Node& node) { return infer_backward(node, 0); },
+                                .kernel = run_softmax_backward,
+                                .layout = graph::InputLayout::kRows,
+                                .meaning = softmax_backward_meaning,
+                                .cases = [] { return backward_cases(0, kSoftmaxBackward, {}); }};
+const OpDef kLogSoftmaxBackward = {
+    .name = "log_softmax_backward",
+    .infer = [](const Node& node) { return infer_backward(node, 0); },
+    .kernel = run_log_softmax_backward,
+    .layout = graph::InputLayout::kRows,
+    .meaning = log_softmax_backward_meaning,
+    .cases = [] { return backward_cases(0, kLogSoftmaxBackward, {}); }};
+// Inputs: x, dy, weight. Flat results: dx, dweight and, of layer_norm, dbias.
+const OpDef kRmsNormBackward = {.name = "rms_norm_backward",
+                                .infer = [](const Node& node) { return infer_backward(node, 1); },
+                                .kernel = run_rms_norm_backward,
+                                .workspace = backward_workspace,
+                                .layout = graph::InputLayout::kRows,
+                                .meaning = rms_norm_backward_meaning,
+                                .cases =
+                                    [] {
+                                      return backward_cases(1, kRmsNormBackward, {{"eps", 1e-5}});
+                                    }};
+const OpDef kLayerNormBackward = {
+    .name = "layer_norm_backward",
+    .infer = [](const Node& node) { return infer_backward(node, 2); },
+    .kernel = run_layer_norm_backward,
+    .workspace = backward_workspace,
+    .layout = graph::InputLayout::kRows,
+    .meaning = layer_norm_backward_meaning,
+    .cases =
+        [] {
+          return backward_cases(1, kLayerNormBackward, {{"eps", 1e-5}});
+        }};
+
+namespace {
+
+// record(op, {x}) along `axis`.
+Tensor along(const OpDef& op, const Tensor& x, int axis) {
+  const int at = graph::checked_axis(op.name, x.shape(), axis);
+  if (at == x.rank() - 1) return record(op, {x});
+  return graph::transpose(record(op, {graph::transpose(x, at, -1)}), at, -1);
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, int axis) {
+  return along(kSoftmax, x, axis);
+}
+
+Tensor log_softmax(const Tensor& x, int axis) {
+  return along(kLogSoftmax, x, axis);
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {

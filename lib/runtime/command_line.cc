@@ -97,6 +97,11 @@ void CommandLine::begin_verb(const std::string& name, const std::string& purpose
   verb_->set_help_flag("-h,--help", "Show this help")->group(kGeneral);
 }
 
+std::string CommandLine::verb() const {
+  const auto verbs = app_.get_subcommands();
+  return verbs.empty() ? "" : verbs[0]->get_name();
+}
+
 void CommandLine::add_json(std::string help, bool& json) {
   json_ = &json;
   add(switch_field("json", std::move(help), json));

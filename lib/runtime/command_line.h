@@ -34,6 +34,9 @@ class CommandLine {
   // A verb of the tool; what is added from here on belongs to it.
   void begin_verb(const std::string& name, const std::string& purpose);
 
+  // The verb that was given, after parse(); "" for a tool without verbs.
+  std::string verb() const;
+
   // Adds --json, which also says in what form --version answers.
   void add_json(std::string help, bool& json);
 

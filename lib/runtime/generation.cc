@@ -148,10 +148,12 @@ std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt,
                                               GenerationResult& result, const volatile bool* stop) {
   // The last token is fed even if it is in the cache: its logits are needed.
   const auto limit = static_cast<ptrdiff_t>(std::min(cached_.size(), prompt.size() - 1));
-  const auto common =
-      std::mismatch(cached_.begin(), cached_.begin() + limit, prompt.begin()).first -
-      cached_.begin();
-  if (static_cast<size_t>(common) < cached_.size()) model_.rewind(common);
+  auto common = std::mismatch(cached_.begin(), cached_.begin() + limit, prompt.begin()).first -
+                cached_.begin();
+  if (static_cast<size_t>(common) < cached_.size()) {
+    model_.rewind(common);
+    common = model_.position();
+  }
   cached_.resize(static_cast<size_t>(common));
   const auto rest = prompt.subspan(static_cast<size_t>(common));
   const auto logits = model_.feed(rest, stop);

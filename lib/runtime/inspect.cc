@@ -105,6 +105,8 @@ std::string section_text(const char* title, const io::Json& object) {
   return out;
 }
 
+}  // namespace
+
 std::string inspection_text(const io::Json& model) {
   std::string out =
       str(quoted(model["path"].get<std::string>(), 200), ": ", model["format"].get<std::string>(),
@@ -124,8 +126,6 @@ std::string inspection_text(const io::Json& model) {
   }
   return out;
 }
-
-}  // namespace
 
 io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer_path) {
   io::Json metadata = io::Json::object();
@@ -155,27 +155,6 @@ io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer
           {"tokenizer", std::move(tokenizer)},
           {"chat_templates", std::move(templates)},
           {"tensors", tensors_json(files)}};
-}
-
-void declare(CommandLine& line, ConvertOptions& options) {
-  line.group("Inspect");
-  line.add(text_field("inspect", "MODEL",
-                      "show config, metadata, tensors, tokenizer, end tokens, templates",
-                      options.inspect));
-  line.add(text_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
-                      options.tokenizer));
-  line.add_json("print one JSON object", options.json);
-  line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
-}
-
-int convert(const ConvertOptions& options) {
-  if (!options.inspect) {
-    fail(ErrorKind::kUsage, "nothing to do: name a model with --inspect MODEL");
-  }
-  const io::Json model = inspect_model(io::open_model(io::find_model(*options.inspect)),
-                                       options.tokenizer.value_or(""));
-  write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
-  return 0;
 }
 
 }  // namespace lumen::runtime

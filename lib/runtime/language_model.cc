@@ -125,7 +125,7 @@ class Decoder : public LanguageModel {
   Array logits(std::span<const int32_t> tokens) override;
   void rewind(int64_t position) override {
     LUMEN_CHECK(position >= 0 && position <= position_);
-    position_ = position;
+    if (position < position_) position_ = model_->keeps_positions() ? position : 0;
   }
 
  private:

@@ -66,7 +66,8 @@ class LanguageModel {
   // Logits of every position of `tokens`, float32 [tokens, vocab], starting from an empty cache.
   virtual Array logits(std::span<const int32_t> tokens) = 0;
 
-  // Forgets all positions ≥ `position`.
+  // Forgets all positions ≥ `position`; a recurrent model, which keeps no past states, forgets
+  // everything: position() tells.
   virtual void rewind(int64_t position) = 0;
 };
 

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/safetensors.h"
-#include "lib/kernels/convert.h"
+#include "lib/nn/rope.h"
 
 namespace lumen::runtime {
 namespace {
@@ -73,11 +72,7 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
   for (const io::SafetensorsTensor& tensor : file->tensors) {
     std::string name = tensor.name;
     if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-    const Array stored = file->array(tensor);
-    Array values = Array::zeros(DType::kF32, stored.shape());
-    kernels::to_float(stored.dtype(), stored.data(), values.as_mutable<float>().data(),
-                      stored.elements());
-    adapter.tensors[name] = values;
+    adapter.tensors[name] = nn::float32_copy(file->array(tensor));
   }
   collect_targets(adapter.tensors, adapter.options);
   reorder_rotary_rows(adapter.tensors, model_config, true);
@@ -90,20 +85,10 @@ void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, boo
   for (auto& [name, array] : tensors) {
     if (!name.ends_with("q_proj.lora_B.weight") && !name.ends_with("k_proj.lora_B.weight"))
       continue;
-    const int64_t rows = array.shape()[0], columns = array.shape()[1];
-    if (rows % head_dim != 0) continue;  // named by Parameters::check
-    Array moved = Array::zeros(DType::kF32, array.shape());
-    const float* from = array.as<float>().data();
-    float* to = moved.as_mutable<float>().data();
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t head = row / head_dim, at = row % head_dim, half = head_dim / 2;
-      // Row `at` in the order of halves is row `pair` in the order of interleaved pairs.
-      const int64_t pair = head * head_dim + (at % half) * 2 + at / half;
-      const int64_t source = to_interleaved ? row : pair, target = to_interleaved ? pair : row;
-      std::memcpy(to + target * columns, from + source * columns,
-                  static_cast<size_t>(columns) * sizeof(float));
+    // A shape that does not fit is named by Parameters::check.
+    if (array.shape()[0] % head_dim == 0) {
+      array = nn::reorder_rotary_rows(array, head_dim, to_interleaved);
     }
-    array = moved;
   }
 }
 

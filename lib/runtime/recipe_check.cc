@@ -105,7 +105,7 @@ void complete_task(Recipe& r, Complain complain) {
   }
   const bool vision = m.type && is_one_of(*m.type, {"mlp", "lenet", "resnet9"});
   const auto format = r.data.train.front().format;
-  const bool language = format && is_one_of(*format, {"text", "lines", "jsonl", "bin"});
+  const bool language = format && is_one_of(*format, {"text", "lines", "jsonl", "faq", "bin"});
   if (r.task.empty()) r.task = vision ? "classify" : m.path ? "sft" : "lm";
   const bool wants_language = r.task == "lm" || r.task == "sft";
   if (wants_language && vision) {
@@ -121,7 +121,7 @@ void complete_task(Recipe& r, Complain complain) {
   if (format && language != wants_language) {
     complain("data.train[0].format",
              str(*format, " data are not for the task ", r.task,
-                 wants_language ? "; it takes text, lines, jsonl or bin"
+                 wants_language ? "; it takes text, lines, jsonl, faq or bin"
                                 : "; it takes mnist, cifar10, digits, images or csv"));
   }
 }

@@ -3,9 +3,9 @@
 #include <filesystem>
 
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
-#include "lib/io/toml.h"
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/recipe.h"
 
@@ -39,7 +39,7 @@ RecipeText find_recipe(const std::string& name) {
   if (io::is_regular_file(name) || name.ends_with(".toml") || name.find('/') != name.npos) {
     const size_t slash = name.find_last_of('/');
     return {name, slash == name.npos ? "." : name.substr(0, slash + 1),
-            io::read_file(name, io::kTomlBytes)};
+            io::read_file(name, limits::kTomlBytes)};
   }
   std::vector<std::string> names;
   for (const BundledRecipe& recipe : bundled_recipes()) {

@@ -334,15 +334,16 @@ RecipeTable source_table(const std::string& name, DataSource& s) {
   t.key("path", s.path, {.min_items = 1}, "files, directories, patterns (*, ?) or builtin:…")
       .may_change();
   t.key("format", s.format,
-        one_of({"mnist", "cifar10", "digits", "images", "csv", "text", "lines", "jsonl", "bin"}),
+        one_of({"mnist", "cifar10", "digits", "images", "csv", "text", "lines", "jsonl", "faq",
+                "bin"}),
         "what they are (from the file's ending)");
   return t.take();
 }
 
 RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   Table t("data", "how the data become batches");
-  const std::vector<std::string> language = {"text", "lines", "jsonl", "bin"};
-  const std::vector<std::string> documents = {"text", "lines", "jsonl"};
+  const std::vector<std::string> language = {"text", "lines", "jsonl", "faq", "bin"};
+  const std::vector<std::string> documents = {"text", "lines", "jsonl", "faq"};
   const std::vector<std::string> images = {"mnist", "cifar10", "digits", "images"};
   t.key("eval_fraction", d.eval_fraction, {.min = 0, .max = 0.9},
         "kept for evaluation (what the data come with, else 0.1)");

@@ -1,7 +1,7 @@
 // decompose: replaces operations by their meanings until only primitives, views and leaves remain.
 //
-// Precondition: no fusion. Postcondition: every node is a leaf, a view, a pad or one of the dozen
-// primitives. Used by the reference backend and as the proof that a new device needs no more.
+// Precondition: no fusion. Postcondition: every node is a leaf, a view, a pad, one of the dozen
+// primitives or draws random numbers. Used by the reference backend and as the proof that a new device needs no more.
 #include "lib/base/error.h"
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/views.h"
@@ -11,7 +11,14 @@ namespace {
 
 bool is_final(const Node& node) {
   return node.op->kind == OpKind::kLeaf || node.op->kind == OpKind::kView || node.op == &kPad ||
-         node.op->is_primitive();
+         node.op->is_primitive() || node.op->random;
+}
+
+// What a float32 step reads is float32 to its meaning too: it must not round to narrower types.
+Tensor widened(const Node& user, const NodePtr& input) {
+  const bool wide = input->dtype == DType::kF32 || input->dtype == DType::kF64;
+  const bool same = user.op->kind != OpKind::kElementwise || user.dtype != DType::kF32 || wide;
+  return same ? Tensor(input) : contiguous(Tensor(input), DType::kF32);
 }
 
 Graph run_decompose(Graph graph) {
@@ -24,7 +31,7 @@ Graph run_decompose(Graph graph) {
       }
       changed = true;
       std::vector<Tensor> inputs;
-      for (const NodePtr& input : node->inputs) inputs.emplace_back(input);
+      for (const NodePtr& input : node->inputs) inputs.push_back(widened(*node, input));
       return node->op->meaning(*node, inputs).node();
     });
   }

@@ -3,7 +3,8 @@
 // Precondition: none. Postcondition: the same graph, in which every node has the shape and dtype
 // that its operation infers, inputs precede users, element-wise inputs have the result's shape,
 // programs stay within their limits and read existing registers, and memory that an operation
-// overwrites has no other reader.
+// overwrites is read by no other, except by those it depends on.
+#include <algorithm>
 #include <unordered_set>
 
 #include "lib/base/error.h"
@@ -32,6 +33,26 @@ void check_program(const Node& node) {
   }
 }
 
+// Whether all other readers of `memory` are needed by `writer`, and so run before it.
+bool others_read_first(const Graph& graph, const Node* memory, const Node& writer) {
+  std::unordered_set<const Node*> before;
+  std::vector<const Node*> pending = {&writer};
+  while (!pending.empty()) {
+    const Node* node = pending.back();
+    pending.pop_back();
+    for (const NodePtr& input : node->inputs) {
+      if (before.insert(input.get()).second) pending.push_back(input.get());
+    }
+  }
+  for (const NodePtr& node : graph.nodes()) {
+    const auto& inputs = node->inputs;
+    const bool reads = std::any_of(inputs.begin(), inputs.end(),
+                                   [&](const NodePtr& input) { return input.get() == memory; });
+    if (reads && node.get() != &writer && before.count(node.get()) == 0) return false;
+  }
+  return true;
+}
+
 Graph run_verify(const Graph& graph) {
   std::unordered_set<const Node*> seen;
   const auto uses = graph.uses();
@@ -52,7 +73,8 @@ Graph run_verify(const Graph& graph) {
     if (node->op->overwrites >= 0) {
       const Node* memory = node->inputs[node->op->overwrites].get();
       check(is_state(*memory) || memory->op->overwrites >= 0, *node, "overwrites what is no state");
-      check(uses.at(memory) == 1, *node, "overwrites memory that has another reader");
+      check(uses.at(memory) == 1 || others_read_first(graph, memory, *node), *node,
+            "overwrites memory that has another reader");
     }
   }
   for (const NodePtr& output : graph.outputs()) {

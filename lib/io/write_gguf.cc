@@ -1,0 +1,159 @@
+#include "lib/io/write_gguf.h"
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/atomic_file.h"
+
+namespace lumen::io {
+namespace {
+
+constexpr size_t kAlignment = 32;
+// Value types of the format, in the order of GgufWriter::Value; arrays name their elements' type.
+enum : uint32_t { kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8, kArray = 9 };
+
+// Appends little-endian values, as they lie in memory.
+class Bytes {
+ public:
+  template <typename T>
+  void number(T value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void string(std::string_view text) {
+    number<uint64_t>(text.size());
+    text_ += text;
+  }
+  template <typename T>
+  void numbers(uint32_t type, const std::vector<T>& values) {
+    number<uint32_t>(kArray);
+    number(type);
+    number<uint64_t>(values.size());
+    for (const T& value : values) number(value);
+  }
+  void value(const GgufWriter::Value& value);
+  void align() { text_.resize((text_.size() + kAlignment - 1) / kAlignment * kAlignment); }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+void Bytes::value(const GgufWriter::Value& value) {
+  if (auto* integer = std::get_if<uint32_t>(&value)) {
+    number<uint32_t>(kUint32);
+    number(*integer);
+  } else if (auto* real = std::get_if<float>(&value)) {
+    number<uint32_t>(kFloat32);
+    number(*real);
+  } else if (auto* flag = std::get_if<bool>(&value)) {
+    number<uint32_t>(kBool);
+    number<uint8_t>(*flag ? 1 : 0);
+  } else if (auto* text = std::get_if<std::string>(&value)) {
+    number<uint32_t>(kString);
+    string(*text);
+  } else if (auto* reals = std::get_if<std::vector<float>>(&value)) {
+    numbers(kFloat32, *reals);
+  } else if (auto* integers = std::get_if<std::vector<int32_t>>(&value)) {
+    numbers(kInt32, *integers);
+  } else {
+    const auto& texts = std::get<std::vector<std::string>>(value);
+    number<uint32_t>(kArray);
+    number<uint32_t>(kString);
+    number<uint64_t>(texts.size());
+    for (const std::string& element : texts) string(element);
+  }
+}
+
+// The number of a tensor type in the format (enum ggml_type).
+uint32_t type_number(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kQ8_0:
+      return 8;
+    case DType::kBF16:
+      return 30;
+    default:
+      fail(ErrorKind::kUnsupported, "writing ", name(dtype), " tensors to GGUF is not supported");
+  }
+}
+
+uint32_t small(const Json& config, const char* key, int64_t hi) {
+  return static_cast<uint32_t>(get_int(config, key, 1, hi));
+}
+
+}  // namespace
+
+void GgufWriter::write(const std::string& path) const {
+  Bytes header;
+  header.number<uint32_t>(0x46554747);  // "GGUF"
+  header.number<uint32_t>(3);
+  header.number<uint64_t>(tensors_.size());
+  header.number<uint64_t>(metadata_.size());
+  for (const auto& [key, value] : metadata_) {
+    header.string(key);
+    header.value(value);
+  }
+  uint64_t offset = 0;
+  for (const auto& [tensor_name, array] : tensors_) {
+    header.string(tensor_name);
+    header.number<uint32_t>(static_cast<uint32_t>(array.shape().rank()));
+    for (int axis = array.shape().rank() - 1; axis >= 0; --axis) {  // the innermost first
+      header.number<uint64_t>(static_cast<uint64_t>(array.shape()[axis]));
+    }
+    header.number(type_number(array.dtype()));
+    header.number(offset);
+    offset += (array.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  header.align();
+  AtomicFile file(path);
+  file.write(header.text());
+  const std::string zeros(kAlignment, '\0');
+  for (const auto& [tensor_name, array] : tensors_) {
+    file.write(std::span<const std::byte>(array.data(), array.bytes()));
+    const size_t rest = array.bytes() % kAlignment;
+    if (rest != 0) file.write(std::string_view(zeros).substr(rest));
+  }
+  file.commit();
+}
+
+std::string gguf_architecture(const Json& config) {
+  const std::string type = get_string(config, "model_type");
+  if (type == "llama" || type == "mistral") return "llama";
+  if (type == "qwen2" || type == "qwen3") return type;
+  fail(ErrorKind::kUnsupported, "model_type ", quoted(type),
+       " cannot be written as GGUF; possible are llama, mistral, qwen2, qwen3");
+}
+
+void set_gguf_config(const Json& config, GgufWriter& writer) {
+  const std::string architecture = gguf_architecture(config);
+  writer.set("general.architecture", architecture);
+  auto set = [&](const char* key, GgufWriter::Value value) {
+    writer.set(str(architecture, ".", key), std::move(value));
+  };
+  const uint32_t head_dim = small(config, "head_dim", limits::kDim);
+  set("context_length", small(config, "max_position_embeddings", limits::kContext));
+  set("embedding_length", small(config, "hidden_size", limits::kDim));
+  set("block_count", small(config, "num_hidden_layers", limits::kLayers));
+  set("feed_forward_length", small(config, "intermediate_size", limits::kDim));
+  set("attention.head_count", small(config, "num_attention_heads", limits::kHeads));
+  set("attention.head_count_kv", small(config, "num_key_value_heads", limits::kHeads));
+  set("attention.key_length", head_dim);
+  set("attention.value_length", head_dim);
+  set("attention.layer_norm_rms_epsilon",
+      static_cast<float>(get_number(config, "rms_norm_eps", 0, 1)));
+  set("rope.dimension_count", head_dim);
+  set("rope.freq_base", static_cast<float>(get_number(config, "rope_theta", 1e-3, 1e15)));
+  set("vocab_size", small(config, "vocab_size", limits::kVocab));
+  if (const Json* scaling = find_value(config, "rope_scaling")) {
+    fail(ErrorKind::kUnsupported, "rope_scaling ", scaling->dump(),
+         " cannot be written as GGUF yet");
+  }
+  if (find_value(config, "sliding_window") != nullptr && architecture == "llama") {
+    set("attention.sliding_window", small(config, "sliding_window", limits::kContext));
+  }
+}
+
+}  // namespace lumen::io

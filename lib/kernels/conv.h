@@ -1,0 +1,48 @@
+// Two-dimensional convolution (cross-correlation, as the field calls it) and its two gradients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/pool.h"
+
+namespace lumen::kernels {
+
+// y[n,o,i,j] = Σ_{c,u,v} w[o,c,u,v] · x[n, g·C + c, i·stride_y + u·dilation_y − padding_y,
+// j·stride_x + v·dilation_x − padding_x], x being zero outside, C = in_channels / groups and g the
+// group of o. x is [batch, in_channels, in_height, in_width], y [batch, out_channels, out_height,
+// out_width], w [out_channels, in_channels / groups, kernel_height, kernel_width]; all contiguous
+// float32. Every output element must lie within the padded input.
+struct ConvShape {
+  int64_t batch;
+  int64_t in_channels, in_height, in_width;
+  int64_t out_channels, out_height, out_width;
+  int64_t kernel_height, kernel_width;
+  int64_t stride_y = 1, stride_x = 1;
+  int64_t padding_y = 0, padding_x = 0;
+  int64_t dilation_y = 1, dilation_x = 1;
+  int64_t groups = 1;
+};
+
+// Bytes of workspace for each of the three.
+size_t conv2d_workspace_bytes(const ConvShape& shape, int threads);
+size_t conv2d_input_grad_workspace_bytes(const ConvShape& shape, int threads);
+size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads);
+
+// The patches of the input are packed tile by tile into the panels of the matrix product (im2col
+// that never leaves the cache). Sums in float32; the result does not depend on the number of
+// threads. Workspaces are 64-byte aligned, of any content. None allocates. noexcept.
+
+// y as above plus bias[o]; `bias` may be null.
+void conv2d(ThreadPool& pool, const ConvShape& shape, const float* x, const float* w,
+            const float* bias, float* y, std::byte* workspace);
+
+// dx of the gradient dy of y: also the transposed convolution of dy.
+void conv2d_input_grad(ThreadPool& pool, const ConvShape& shape, const float* dy, const float* w,
+                       float* dx, std::byte* workspace);
+
+// dw of the gradient dy of y.
+void conv2d_weight_grad(ThreadPool& pool, const ConvShape& shape, const float* x, const float* dy,
+                        float* dw, std::byte* workspace);
+
+}  // namespace lumen::kernels

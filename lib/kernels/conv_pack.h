@@ -1,0 +1,38 @@
+// How pieces of images become panels of the matrix product (gemm_tile.h) and back. Private to this
+// room.
+#pragma once
+
+#include <cstdint>
+
+namespace lumen::kernels {
+
+// Consecutive columns of a strip that come from one row of an image: column begin + j is element
+// source + j · step.
+struct Run {
+  int64_t source;
+  int64_t begin, count;
+};
+
+// A plane of patches: element (k, column) is plane[offsets[k] + place of the column].
+struct Patches {
+  const float* plane;
+  const int64_t* offsets;
+  const Run* runs;
+  int64_t run_count;
+  int64_t step;
+};
+
+// Floats that packing may read past the last element and write past the panel.
+inline constexpr int64_t kPackSlack = 16;
+
+// panel[k · width + column] = element (k, column) for k in [0, depth). Columns without a run hold
+// anything. Runs are in ascending order of columns. noexcept.
+void pack_patches(const Patches& patches, int64_t depth, int64_t width, float* panel);
+
+// panel[column · width + k] = element (k, column) for k in [0, rows), and 0 for k in [rows, width).
+void pack_patches_transposed(const Patches& patches, int64_t rows, int64_t width, float* panel);
+
+// y[j · step] += x[j] for j in [0, count).
+void add_strided(const float* x, int64_t count, int64_t step, float* y);
+
+}  // namespace lumen::kernels

@@ -1,0 +1,116 @@
+#include "lib/kernels/conv.h"
+
+#include "lib/base/random.h"
+#include "lib/kernels/every_target.h"
+#include "lib/kernels/reference.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+std::vector<float> numbers(int64_t n, Philox& random) {
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& v : x) v = static_cast<float>(random.uniform()) * 2 - 1;
+  return x;
+}
+
+void check_close(const std::vector<float>& got, const std::vector<double>& want) {
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (!(std::abs(got[i] - want[i]) <= 2e-5 * (1 + std::abs(want[i])))) {
+      INFO("element " << i << ": got " << got[i] << ", want " << want[i]);
+      REQUIRE(false);
+    }
+  }
+}
+
+struct Results {
+  std::vector<float> y, dx, dw;
+};
+
+Results run(const ConvShape& s, const std::vector<float>& x, const std::vector<float>& w,
+            const std::vector<float>& bias, const std::vector<float>& dy, int threads) {
+  ThreadPool pool(threads);
+  const size_t bytes =
+      std::max({conv2d_workspace_bytes(s, threads), conv2d_input_grad_workspace_bytes(s, threads),
+                conv2d_weight_grad_workspace_bytes(s, threads)});
+  std::vector<float> memory(bytes / sizeof(float) + 16, NAN);
+  auto* workspace =
+      reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+  Results r{std::vector<float>(dy.size(), NAN), std::vector<float>(x.size(), NAN),
+            std::vector<float>(w.size(), NAN)};
+  conv2d(pool, s, x.data(), w.data(), bias.data(), r.y.data(), workspace);
+  conv2d_input_grad(pool, s, dy.data(), w.data(), r.dx.data(), workspace);
+  conv2d_weight_grad(pool, s, x.data(), dy.data(), r.dw.data(), workspace);
+  return r;
+}
+
+// Output extents follow from the others.
+ConvShape shaped(ConvShape s) {
+  auto extent = [](int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+    return (in + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+  };
+  s.out_height = extent(s.in_height, s.kernel_height, s.stride_y, s.padding_y, s.dilation_y);
+  s.out_width = extent(s.in_width, s.kernel_width, s.stride_x, s.padding_x, s.dilation_x);
+  return s;
+}
+
+const ConvShape kShapes[] = {
+    {1, 1, 1, 1, 1, 0, 0, 1, 1},
+    {2, 3, 7, 9, 5, 0, 0, 3, 3, 1, 1, 1, 1},
+    {3, 1, 28, 28, 6, 0, 0, 5, 5, 1, 1, 2, 2},
+    {5, 6, 14, 14, 16, 0, 0, 5, 5},
+    {9, 70, 4, 4, 40, 0, 0, 3, 3, 1, 1, 1, 1},
+    {2, 3, 32, 32, 64, 0, 0, 3, 3, 1, 1, 1, 1},
+    {2, 8, 11, 12, 9, 0, 0, 1, 1},
+    {2, 8, 11, 13, 9, 0, 0, 1, 1, 2, 2},
+    {2, 4, 15, 17, 6, 0, 0, 3, 2, 2, 3, 1, 0, 1, 2},
+    {2, 4, 15, 17, 6, 0, 0, 2, 3, 3, 1, 2, 4, 2, 3, 2},
+    {3, 12, 9, 8, 12, 0, 0, 3, 3, 1, 1, 1, 1, 1, 1, 12},
+    {130, 2, 3, 3, 4, 0, 0, 3, 3},
+    {300, 2, 1, 2, 3, 0, 0, 1, 2, 1, 1, 0, 1},
+    {1, 2, 1, 300, 3, 0, 0, 1, 5, 1, 2, 0, 2, 1, 2},
+    {1, 2, 30, 31, 13, 0, 0, 25, 23},
+    {2, 2, 5, 5, 2, 0, 0, 1, 1, 4, 4, 2, 2},
+    {1, 700, 3, 3, 33, 0, 0, 1, 1},
+    {1, 5, 6, 6, 600, 0, 0, 3, 3, 1, 1, 1, 1},
+};
+
+}  // namespace
+
+TEST_CASE("convolution and its gradients equal naive loops") {
+  for (const ConvShape& open : kShapes) {
+    const ConvShape s = shaped(open);
+    INFO("x [" << s.batch << ", " << s.in_channels << ", " << s.in_height << ", " << s.in_width
+               << "], kernel " << s.kernel_height << " x " << s.kernel_width << ", groups "
+               << s.groups);
+    Philox random(5);
+    const auto x = numbers(s.batch * s.in_channels * s.in_height * s.in_width, random);
+    const auto w = numbers(
+        s.out_channels * s.in_channels / s.groups * s.kernel_height * s.kernel_width, random);
+    const auto bias = numbers(s.out_channels, random);
+    const auto dy = numbers(s.batch * s.out_channels * s.out_height * s.out_width, random);
+    const reference::Conv want = reference::conv2d(s, x, w, bias, dy);
+    on_every_target([&] {
+      const Results one = run(s, x, w, bias, dy, 1);
+      check_close(one.y, want.y);
+      check_close(one.dx, want.dx);
+      check_close(one.dw, want.dw);
+      const Results three = run(s, x, w, bias, dy, 3);
+      REQUIRE(one.y == three.y);
+      REQUIRE(one.dx == three.dx);
+      REQUIRE(one.dw == three.dw);
+    });
+  }
+}
+
+TEST_CASE("convolutions of nothing") {
+  ConvShape s{0, 3, 5, 5, 2, 3, 3, 3, 3};
+  ThreadPool pool(2);
+  std::vector<float> dw(54, NAN);
+  conv2d(pool, s, nullptr, nullptr, nullptr, nullptr, nullptr);
+  conv2d_input_grad(pool, s, nullptr, nullptr, nullptr, nullptr);
+  conv2d_weight_grad(pool, s, nullptr, nullptr, dw.data(), nullptr);
+  CHECK(dw == std::vector<float>(54, 0.0f));
+}

@@ -1,0 +1,214 @@
+#include "lib/kernels/random_fill.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/random_fill.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lib/kernels/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+using Word = hn::Repartition<uint32_t, Float>;
+using WordVec = hn::Vec<Word>;
+
+constexpr int64_t kCounters = 16, kGroup = 4 * kCounters;
+
+// Both halves of the products of all lanes with `factor`.
+HWY_INLINE void wide_multiply(WordVec x, uint32_t factor, WordVec& low, WordVec& high) {
+  const Word d;
+  const hn::Repartition<uint64_t, Word> wide;
+  const auto f = hn::Set(d, factor);
+  const auto even = hn::BitCast(d, hn::MulEven(x, f));
+  const auto shifted = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x)));
+  const auto odd = hn::BitCast(d, hn::MulEven(shifted, f));
+  low = hn::OddEven(hn::DupEven(odd), even);
+  high = hn::OddEven(odd, hn::DupOdd(even));
+}
+
+// The four words of the blocks with counters `index` + 0, 1, … in the lanes.
+HWY_INLINE void philox(const RandomKey& key, uint64_t index, WordVec (&words)[4]) {
+  const Word d;
+  WordVec c0 = hn::Add(hn::Set(d, static_cast<uint32_t>(index)), hn::Iota(d, 0));
+  WordVec c1 = hn::Set(d, static_cast<uint32_t>(index >> 32));
+  WordVec c2 = hn::Set(d, static_cast<uint32_t>(key.stream));
+  WordVec c3 = hn::Set(d, static_cast<uint32_t>(key.stream >> 32));
+  uint32_t k0 = key.seed, k1 = key.step;
+  for (int round = 0; round < 10; ++round) {
+    WordVec low0, high0, low1, high1;
+    wide_multiply(c0, 0xD2511F53, low0, high0);
+    wide_multiply(c2, 0xCD9E8D57, low1, high1);
+    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, k0));
+    c1 = low1;
+    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, k1));
+    c3 = low0;
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
+}
+
+// The upper 24 bits as float.
+HWY_INLINE FloatVec bits24(WordVec word) {
+  const hn::RebindToSigned<Float> di;
+  return hn::ConvertTo(Float(), hn::BitCast(di, hn::ShiftRight<8>(word)));
+}
+
+// Two standard normal numbers from two words. No step may be fused: the bits are the same on every
+// target.
+HWY_INLINE void box_muller(WordVec a, WordVec b, FloatVec& first, FloatVec& second) {
+  const Float d;
+  const hn::RebindToSigned<Float> di;
+  constexpr Rounding kTwice = Rounding::kTwice;
+  const auto u = hn::Mul(hn::Add(bits24(a), hn::Set(d, 1.0f)), hn::Set(d, 0x1p-24f));
+  FloatVec e, f;
+  split_exponent(d, u, e, f);
+  const auto rest = multiply_add<kTwice>(e, hn::Set(d, kLn2Low), log1p_rest<kTwice>(d, f));
+  const auto log = multiply_add<kTwice>(e, hn::Set(d, kLn2High), hn::Add(f, rest));
+  // u is at most 1; for 1 the logarithm is 0 exactly.
+  const auto radius = hn::Sqrt(hn::Mul(hn::Set(d, -2.0f), log));
+
+  // The angle in turns is the nearest quarter plus an exact rest in [−1/8, 1/8).
+  const auto turn = hn::BitCast(di, hn::ShiftRight<8>(b));
+  const auto quarter = hn::ShiftRight<22>(hn::Add(turn, hn::Set(di, 1 << 21)));
+  const auto beyond = hn::Sub(turn, hn::ShiftLeft<22>(quarter));
+  const auto r = hn::Mul(hn::ConvertTo(d, beyond), hn::Set(d, 3.74507028e-7f));  // 2π / 2²⁴
+  const auto z = hn::Mul(r, r);
+  const auto sine = sin_unit<kTwice>(d, r, z), cosine = cos_unit<kTwice>(d, z);
+  const auto one = hn::Set(di, 1);
+  const auto odd = hn::RebindMask(d, hn::Eq(hn::And(quarter, one), one));
+  // cos: + − − + and sin: + + − − by quarter.
+  const auto cos_sign = hn::ShiftLeft<30>(hn::AndNot(one, hn::Add(quarter, one)));
+  const auto sin_sign = hn::ShiftLeft<30>(hn::AndNot(one, quarter));
+  const auto sign_bit = hn::SignBit(d);
+  const auto cos_bit = hn::And(hn::BitCast(d, cos_sign), sign_bit);
+  const auto sin_bit = hn::And(hn::BitCast(d, sin_sign), sign_bit);
+  first = hn::Mul(radius, hn::Xor(hn::IfThenElse(odd, sine, cosine), cos_bit));
+  second = hn::Mul(radius, hn::Xor(hn::IfThenElse(odd, cosine, sine), sin_bit));
+}
+
+// For groups [begin, end), whose first element has index 0: f(words, at) with the words of elements
+// at, at + 16, at + 32, at + 48 and those in the lanes after them.
+template <class F>
+HWY_INLINE void for_each_words(const RandomKey& key, int64_t begin, int64_t end, const F& f) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Word()));
+  for (int64_t group = begin; group < end; ++group) {
+    for (int64_t lane = 0; lane < kCounters; lane += lanes) {
+      WordVec words[4];
+      philox(key, static_cast<uint64_t>(group * kCounters + lane), words);
+      f(words, (group - begin) * kGroup + lane);
+    }
+  }
+}
+
+void uniform_groups(const RandomKey& key, int64_t begin, int64_t end, float low, float high,
+                    float* y) {
+  const Float d;
+  const auto scale = hn::Set(d, 0x1p-24f), width = hn::Set(d, high - low), start = hn::Set(d, low);
+  for_each_words(key, begin, end, [&](const WordVec(&words)[4], int64_t at) HWY_ATTR {
+    for (int w = 0; w < 4; ++w) {
+      const auto u = hn::Mul(bits24(words[w]), scale);
+      hn::StoreU(multiply_add<Rounding::kTwice>(width, u, start), d, y + at + w * kCounters);
+    }
+  });
+}
+
+void normal_groups(const RandomKey& key, int64_t begin, int64_t end, float mean, float stddev,
+                   float* y) {
+  const Float d;
+  const auto center = hn::Set(d, mean), width = hn::Set(d, stddev);
+  for_each_words(key, begin, end, [&](const WordVec(&words)[4], int64_t at) HWY_ATTR {
+    for (int w = 0; w < 4; w += 2) {
+      FloatVec first, second;
+      box_muller(words[w], words[w + 1], first, second);
+      float* out = y + at + w * kCounters;
+      hn::StoreU(multiply_add<Rounding::kTwice>(width, first, center), d, out);
+      hn::StoreU(multiply_add<Rounding::kTwice>(width, second, center), d, out + kCounters);
+    }
+  });
+}
+
+// Drops where the upper 24 bits are below `threshold`.
+void dropout_groups(const RandomKey& key, int64_t begin, int64_t end, float threshold, float scale,
+                    const float* x, float* y) {
+  const Float d;
+  const auto limit = hn::Set(d, threshold), factor = hn::Set(d, scale);
+  for_each_words(key, begin, end, [&](const WordVec(&words)[4], int64_t at) HWY_ATTR {
+    for (int w = 0; w < 4; ++w) {
+      const int64_t i = at + w * kCounters;
+      const auto kept = hn::IfThenZeroElse(hn::Lt(bits24(words[w]), limit), factor);
+      hn::StoreU(hn::Mul(hn::LoadU(d, x + i), kept), d, y + i);
+    }
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+
+HWY_EXPORT(uniform_groups);
+HWY_EXPORT(normal_groups);
+HWY_EXPORT(dropout_groups);
+
+namespace {
+
+constexpr int64_t kGroupSize = 64, kGroupsPerThread = 128;
+
+// fill(begin, end, y) for ranges of whole groups of n elements, y being where `begin` goes, and for
+// the partial last group through a buffer.
+template <class Fill>
+void fill_groups(ThreadPool& pool, int64_t n, float* y, const Fill& fill) {
+  const int64_t groups = n / kGroupSize;
+  pool.parallel_for(groups, kGroupsPerThread, [&](int64_t begin, int64_t end, int) {
+    fill(begin, end, y + begin * kGroupSize);
+  });
+  if (n % kGroupSize == 0) return;
+  float last[kGroupSize];
+  fill(groups, groups + 1, last);
+  std::memcpy(y + groups * kGroupSize, last, static_cast<size_t>(n % kGroupSize) * sizeof(float));
+}
+
+}  // namespace
+
+void uniform_fill(ThreadPool& pool, const RandomKey& key, int64_t n, float low, float high,
+                  float* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(uniform_groups);
+  fill_groups(pool, n, y, [&](int64_t begin, int64_t end, float* out) {
+    kernel(key, begin, end, low, high, out);
+  });
+}
+
+void normal_fill(ThreadPool& pool, const RandomKey& key, int64_t n, float mean, float stddev,
+                 float* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(normal_groups);
+  fill_groups(pool, n, y, [&](int64_t begin, int64_t end, float* out) {
+    kernel(key, begin, end, mean, stddev, out);
+  });
+}
+
+void dropout(ThreadPool& pool, const RandomKey& key, int64_t n, double p, const float* x,
+             float* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(dropout_groups);
+  const float threshold = static_cast<float>(p) * 0x1p24f;
+  const float scale = p < 1 ? static_cast<float>(1 / (1 - p)) : 0;
+  const int64_t rest = n % kGroupSize, whole = n - rest;
+  float last[kGroupSize] = {};
+  if (rest > 0) std::memcpy(last, x + whole, static_cast<size_t>(rest) * sizeof(float));
+  fill_groups(pool, n, y, [&](int64_t begin, int64_t end, float* out) {
+    const float* in = begin * kGroupSize == whole ? last : x + begin * kGroupSize;
+    kernel(key, begin, end, threshold, scale, in, out);
+  });
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,454 @@
+// Cross-entropy: of logits with class indices or probabilities, NLL, and the product with the
+// vocabulary's weight and the loss in one operation.
+#include "lib/kernels/cross_entropy.h"
+
+#include <array>
+
+#include "lib/base/error.h"
+#include "lib/ops/cases.h"
+#include "lib/ops/loss.h"
+
+namespace lumen::ops {
+
+extern const graph::OpDef kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward,
+    kLinearCrossEntropy, kLinearCrossEntropyGradients;
+
+namespace {
+
+using graph::GradCall;
+using graph::KernelCall;
+using graph::Node;
+using graph::OpCase;
+using graph::OpDef;
+using graph::record;
+using Inputs = std::span<const Tensor>;
+
+// --- Rows of logits ----------------------------------------------------------------------------
+// Inputs: logits or log-probabilities [rows, classes], targets int32 [rows], then what the
+// operation needs, then the class weights [classes] if there are any.
+
+graph::TypedShape infer_rows(const Node& node, size_t extra, bool backward, int64_t parts) {
+  const Node &x = *node.inputs[0], &targets = *node.inputs[1];
+  if (x.dtype != DType::kF32 || x.shape.rank() != 2) {
+    shape_error(node, "the logits must be float32 [rows, classes]");
+  }
+  if (targets.dtype != DType::kI32 || !(targets.shape == Shape({x.shape[0]}))) {
+    shape_error(node, "the targets must be int32 [rows]");
+  }
+  if (node.inputs.size() > 2 + extra) {
+    const Node& w = *node.inputs[2 + extra];
+    if (w.dtype != DType::kF32 || !(w.shape == Shape({x.shape[1]}))) {
+      shape_error(node, "the class weights must be float32 [classes]");
+    }
+  }
+  return {DType::kF32, backward ? x.shape : Shape({parts * x.shape[0]})};
+}
+
+kernels::CrossEntropy arguments(const KernelCall& call, size_t extra) {
+  const graph::Operand& x = call.inputs[0];
+  kernels::CrossEntropy args{.logits = {x.as<const float>(), x.shape[0], x.shape[1],
+                                        x.shape[0] == 1 ? x.shape[1] : x.strides[0]},
+                             .targets = call.inputs[1].as<const int32_t>(),
+                             .ignore_index = call.node->attrs.integer("ignore_index"),
+                             .smoothing = static_cast<float>(call.node->attrs.real("smoothing"))};
+  if (call.inputs.size() > 2 + extra) {
+    args.class_weight = call.inputs[2 + extra].as<const float>();
+  }
+  return args;
+}
+
+// Per row: 1 where it counts.
+Tensor counted_rows(const Node& node, const Tensor& targets) {
+  const auto ignored = static_cast<float>(node.attrs.integer("ignore_index"));
+  const Tensor rows = graph::contiguous(targets, DType::kF32);
+  return sub(graph::expand(graph::scalar(1), rows.shape()), equal(rows, graph::scalar(ignored)));
+}
+
+// [rows, classes]: what each class's −ln p counts in the loss without smoothing: w_y at the target.
+Tensor hits(const Node& node, Inputs in, size_t extra) {
+  const int64_t rows = in[0].dim(0);
+  const Tensor column = graph::reshape(graph::contiguous(in[1], DType::kF32), {rows, 1});
+  Tensor hit = equal(column, graph::iota(in[0].dim(1)));
+  if (in.size() > 2 + extra) hit = mul(hit, in[2 + extra]);
+  return mul(hit, graph::reshape(counted_rows(node, in[1]), {rows, 1}));
+}
+
+// The same with smoothing.
+Tensor shares(const Node& node, Inputs in, size_t extra) {
+  const double smoothing = node.attrs.real("smoothing");
+  const Tensor hit = hits(node, in, extra);
+  if (smoothing == 0) return hit;
+  const int64_t rows = in[0].dim(0);
+  Tensor even = graph::scalar(static_cast<float>(smoothing) / static_cast<float>(in[0].dim(1)));
+  if (in.size() > 2 + extra) even = mul(in[2 + extra], even);
+  const Tensor spread = mul(graph::reshape(counted_rows(node, in[1]), {rows, 1}), even);
+  return add(mul(hit, graph::scalar(1 - static_cast<float>(smoothing))), spread);
+}
+
+Tensor joined(std::initializer_list<Tensor> parts, int64_t rows) {
+  std::vector<Tensor> flat;
+  for (const Tensor& part : parts) flat.push_back(graph::reshape(part, {rows}));
+  return concat(flat, 0);
+}
+
+// Flat: loss, weight, max x, 1 / Σ exp(x − max), each [rows].
+void run_cross_entropy(const KernelCall& call) {
+  const kernels::CrossEntropy args = arguments(call, 0);
+  auto* out = call.output.as<float>();
+  const int64_t rows = args.logits.rows;
+  kernels::cross_entropy(*call.pool, args, {out, out + rows, out + 2 * rows, out + 3 * rows});
+}
+
+Tensor cross_entropy_meaning(const Node& node, Inputs in) {
+  const int64_t rows = in[0].dim(0);
+  const Tensor counted = graph::reshape(counted_rows(node, in[1]), {rows, 1});
+  const Tensor maximum = max(in[0], -1);
+  const Tensor total = sum(exp(sub(in[0], maximum)), -1);
+  return joined({neg(sum(mul(shares(node, in, 0), log_softmax(in[0])), -1)),
+                 sum(hits(node, in, 0), -1), mul(maximum, counted), mul(recip(total), counted)},
+                rows);
+}
+
+std::vector<Tensor> grad_cross_entropy(const GradCall& call) {
+  const int64_t rows = call.inputs[0].dim(0);
+  std::vector<Tensor> inputs = {call.inputs[0], call.inputs[1], call.output,
+                                graph::slice(call.dy, 0, 0, rows)};
+  inputs.insert(inputs.end(), call.inputs.begin() + 2, call.inputs.end());
+  std::vector<Tensor> gradients(call.inputs.size());
+  gradients[0] = record(kCrossEntropyBackward, inputs, call.node.attrs);
+  return gradients;
+}
+
+// Extra inputs: the result of cross_entropy, the gradient of its losses [rows].
+void run_cross_entropy_backward(const KernelCall& call) {
+  const kernels::CrossEntropy args = arguments(call, 2);
+  const auto* known = call.inputs[2].as<const float>();
+  const int64_t rows = args.logits.rows;
+  kernels::cross_entropy_backward(*call.pool, args, known + 2 * rows, known + 3 * rows,
+                                  call.inputs[3].as<const float>(), call.output.as<float>());
+}
+
+// Does not read what the forward operation knew: it follows from the logits, and so does the
+// gradient of this.
+Tensor cross_entropy_backward_meaning(const Node& node, Inputs in) {
+  const Tensor share = shares(node, in, 2);
+  const Tensor pull = sub(mul(softmax(in[0]), sum(share, -1)), share);
+  return mul(pull, graph::reshape(in[3], {in[0].dim(0), 1}));
+}
+
+void run_nll(const KernelCall& call) {
+  const kernels::CrossEntropy args = arguments(call, 0);
+  auto* out = call.output.as<float>();
+  kernels::nll(*call.pool, args, out, out + args.logits.rows);
+}
+
+Tensor nll_meaning(const Node& node, Inputs in) {
+  const Tensor hit = hits(node, in, 0);
+  return joined({neg(sum(mul(hit, in[0]), -1)), sum(hit, -1)}, in[0].dim(0));
+}
+
+std::vector<Tensor> grad_nll(const GradCall& call) {
+  const int64_t rows = call.inputs[0].dim(0);
+  std::vector<Tensor> inputs = {call.inputs[0], call.inputs[1], graph::slice(call.dy, 0, 0, rows)};
+  inputs.insert(inputs.end(), call.inputs.begin() + 2, call.inputs.end());
+  std::vector<Tensor> gradients(call.inputs.size());
+  gradients[0] = record(kNllBackward, inputs, call.node.attrs);
+  return gradients;
+}
+
+void run_nll_backward(const KernelCall& call) {
+  kernels::nll_backward(*call.pool, arguments(call, 1), call.inputs[2].as<const float>(),
+                        call.output.as<float>());
+}
+
+Tensor nll_backward_meaning(const Node& node, Inputs in) {
+  return neg(mul(hits(node, in, 1), graph::reshape(in[2], {in[0].dim(0), 1})));
+}
+
+// Cases for logits and targets, with and without class weights; `forward` and `backward` are
+// recorded on them. Targets are 0 … 3.
+std::vector<OpCase> row_cases(const OpDef& forward, const OpDef* backward, bool keeps) {
+  std::vector<OpCase> cases;
+  auto add_case = [&](Shape shape, bool weighted, int64_t ignore_index, double smoothing) {
+    const graph::Attrs attrs{{"ignore_index", ignore_index}, {"smoothing", smoothing}};
+    std::vector<graph::TypedShape> inputs = {{DType::kF32, shape}, i32({shape[0]})};
+    if (backward) inputs.push_back(f32({shape[0]}));
+    if (weighted) inputs.push_back(f32({shape[1]}));
+    auto build = [&forward, backward, keeps, attrs](Inputs in) {
+      std::vector<Tensor> given = {in[0], in[1]};
+      const size_t weights = backward ? 3 : 2;
+      if (in.size() > weights) given.push_back(in[weights]);
+      if (!backward) return record(forward, given, attrs);
+      const Tensor known = record(forward, given, attrs);
+      given.insert(given.begin() + 2, in[2]);
+      if (keeps) given.insert(given.begin() + 2, known);
+      return record(*backward, given, attrs);
+    };
+    cases.push_back({str(to_string(shape), " ignore ", ignore_index, " smoothing ", smoothing,
+                         weighted ? " weighted" : ""),
+                     std::move(inputs), build, 0, 3, 5e-6});
+  };
+  for (bool weighted : {false, true}) {
+    add_case({1, 4}, weighted, -100, 0);
+    add_case({5, 37}, weighted, 2, 0);
+    add_case({7, 300}, weighted, 1, 0.25);
+    add_case({0, 5}, weighted, -100, 0);
+  }
+  return cases;
+}
+
+// --- Product and loss in one -------------------------------------------------------------------
+// Inputs: hidden [rows, dim], weight [classes, dim], targets int32 [rows], token weights [rows].
+
+graph::TypedShape infer_linear(const Node& node, bool gradients) {
+  const Node &hidden = *node.inputs[0], &weight = *node.inputs[1];
+  if (hidden.dtype != DType::kF32 || weight.dtype != DType::kF32 || hidden.shape.rank() != 2 ||
+      weight.shape.rank() != 2 || hidden.shape[1] != weight.shape[1]) {
+    shape_error(node, "needs float32 hidden [rows, dim] and weight [classes, dim]");
+  }
+  const Shape rows = {hidden.shape[0]};
+  const Node &targets = *node.inputs[2], &token_weights = *node.inputs[3];
+  if (targets.dtype != DType::kI32 || !(targets.shape == rows)) {
+    shape_error(node, "the targets must be int32 [rows]");
+  }
+  if (token_weights.dtype != DType::kF32 || !(token_weights.shape == rows)) {
+    shape_error(node, "the token weights must be float32 [rows]");
+  }
+  if (!gradients) return {DType::kF32, {}};
+  const int64_t of_weight = node.attrs.integer("of_weight") ? weight.shape.elements() : 0;
+  return {DType::kF32, {hidden.shape.elements() + of_weight + 1}};
+}
+
+kernels::LinearCrossEntropy linear_arguments(const KernelCall& call) {
+  const graph::Operand &hidden = call.inputs[0], &weight = call.inputs[1];
+  return {.rows = hidden.shape[0],
+          .dim = hidden.shape[1],
+          .classes = weight.shape[0],
+          .hidden = hidden.as<const float>(),
+          .weight = weight.as<const float>(),
+          .targets = call.inputs[2].as<const int32_t>(),
+          .token_weights = call.inputs[3].as<const float>(),
+          .loss = call.output.as<float>(),
+          .workspace = call.workspace};
+}
+
+void run_linear(const KernelCall& call) {
+  kernels::linear_cross_entropy(*call.pool, linear_arguments(call));
+}
+
+// Flat: dhidden, dweight if attr "of_weight" is 1, the loss (last, so that the others are aligned).
+void run_linear_gradients(const KernelCall& call) {
+  kernels::LinearCrossEntropy args = linear_arguments(call);
+  args.dhidden = call.output.as<float>();
+  if (call.node->attrs.integer("of_weight")) args.dweight = args.dhidden + args.rows * args.dim;
+  args.loss = call.output.as<float>() + call.output.shape[0] - 1;
+  kernels::linear_cross_entropy(*call.pool, args);
+}
+
+size_t linear_workspace(const Node& node, int threads) {
+  const Shape &hidden = node.inputs[0]->shape, &weight = node.inputs[1]->shape;
+  return kernels::linear_cross_entropy_workspace_bytes(hidden[0], hidden[1], weight[0], threads);
+}
+
+graph::Cost linear_cost(const Node& node) {
+  const Shape &hidden = node.inputs[0]->shape, &weight = node.inputs[1]->shape;
+  const double products = node.shape.rank() == 0 ? 1 : node.attrs.integer("of_weight") ? 3 : 2;
+  return {products * 2 * static_cast<double>(hidden[0] * weight.elements()),
+          4 * static_cast<double>(hidden.elements() + weight.elements() + node.shape.elements())};
+}
+
+// The target's row of one-hots, and nothing for a row of token weight 0.
+Tensor linear_meaning(const Node&, Inputs in) {
+  const int64_t rows = in[0].dim(0);
+  const Tensor log_p = log_softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
+  const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
+  const Tensor hit = equal(column, graph::iota(in[1].dim(0)));
+  const Tensor losses = graph::reshape(neg(sum(mul(hit, log_p), -1)), {rows});
+  return graph::reshape(sum(mul(in[3], losses), 0), {});
+}
+
+Tensor linear_gradients_meaning(const Node& node, Inputs in) {
+  const int64_t rows = in[0].dim(0);
+  const Tensor p = softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
+  const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
+  const Tensor dlogits =
+      mul(sub(p, equal(column, graph::iota(in[1].dim(0)))), graph::reshape(in[3], {rows, 1}));
+  auto flat = [](const Tensor& x) { return graph::reshape(x, {x.shape().elements()}); };
+  std::vector<Tensor> parts = {flat(matmul(dlogits, in[1]))};
+  if (node.attrs.integer("of_weight")) {
+    parts.push_back(flat(matmul(graph::transpose(dlogits, 0, 1), in[0])));
+  }
+  parts.push_back(flat(linear_meaning(node, in)));
+  return concat(parts, 0);
+}
+
+// A gradient that is known as a number only: differentiating it again is refused.
+graph::TypedShape infer_first(const Node& node) {
+  return {node.inputs[0]->dtype, node.inputs[0]->shape};
+}
+bool view_first(const Node&, const Shape&, const Strides& in, Strides& out, int64_t& offset) {
+  out = in;
+  offset = 0;
+  return true;
+}
+const OpDef kOnce = {.name = "linear_cross_entropy_gradient",
+                     .kind = graph::OpKind::kView,
+                     .infer = infer_first,
+                     .view = view_first};
+
+std::vector<Shape> linear_parts(const Node& node) {
+  std::vector<Shape> parts = {node.inputs[0]->shape};
+  if (node.attrs.integer("of_weight")) parts.push_back(node.inputs[1]->shape);
+  parts.push_back({});
+  return parts;
+}
+
+std::vector<Tensor> grad_linear(const GradCall& call) {
+  const std::vector<Shape> shapes = linear_parts(call.node);
+  const Tensor dloss = graph::unpack(call.dy, shapes).back();
+  const std::vector<Tensor> parts = graph::unpack(record(kOnce, {call.output}), shapes);
+  std::vector<Tensor> gradients(call.inputs.size());
+  for (size_t i = 0; i + 1 < parts.size(); ++i) gradients[i] = mul(parts[i], dloss);
+  return gradients;
+}
+
+std::vector<OpCase> linear_cases(const OpDef& op, graph::Attrs attrs) {
+  std::vector<OpCase> cases;
+  for (auto [rows, dim, classes] :
+       {std::array<int64_t, 3>{1, 1, 4}, {6, 20, 37}, {600, 5, 9}, {0, 3, 4}}) {
+    cases.push_back({str(rows, " rows, ", classes, " classes"),
+                     {f32({rows, dim}), f32({classes, dim}), i32({rows}), f32({rows})},
+                     [&op, attrs](Inputs in) { return record(op, in, attrs); },
+                     -1,
+                     1,
+                     1e-5});
+  }
+  return cases;
+}
+
+}  // namespace
+
+const OpDef kCrossEntropy = {
+    .name = "cross_entropy",
+    .infer = [](const Node& node) { return infer_rows(node, 0, false, 4); },
+    .kernel = run_cross_entropy,
+    .layout = graph::InputLayout::kRows,
+    .meaning = cross_entropy_meaning,
+    .grad = grad_cross_entropy,
+    .cases = [] { return row_cases(kCrossEntropy, nullptr, false); }};
+const OpDef kCrossEntropyBackward = {
+    .name = "cross_entropy_backward",
+    .infer = [](const Node& node) { return infer_rows(node, 2, true, 0); },
+    .kernel = run_cross_entropy_backward,
+    .layout = graph::InputLayout::kRows,
+    .meaning = cross_entropy_backward_meaning,
+    .cases = [] { return row_cases(kCrossEntropy, &kCrossEntropyBackward, true); }};
+const OpDef kNll = {.name = "nll",
+                    .infer = [](const Node& node) { return infer_rows(node, 0, false, 2); },
+                    .kernel = run_nll,
+                    .layout = graph::InputLayout::kRows,
+                    .meaning = nll_meaning,
+                    .grad = grad_nll,
+                    .cases = [] { return row_cases(kNll, nullptr, false); }};
+const OpDef kNllBackward = {.name = "nll_backward",
+                            .infer = [](const Node& node) { return infer_rows(node, 1, true, 0); },
+                            .kernel = run_nll_backward,
+                            .layout = graph::InputLayout::kRows,
+                            .meaning = nll_backward_meaning,
+                            .cases = [] { return row_cases(kNll, &kNllBackward, false); }};
+const OpDef kLinearCrossEntropy = {
+    .name = "linear_cross_entropy",
+    .kind = graph::OpKind::kContraction,
+    .infer = [](const Node& node) { return infer_linear(node, false); },
+    .kernel = run_linear,
+    .workspace = linear_workspace,
+    .meaning = linear_meaning,
+    .cost = linear_cost,
+    .cases = [] { return linear_cases(kLinearCrossEntropy, {}); }};
+const OpDef kLinearCrossEntropyGradients = {
+    .name = "linear_cross_entropy_gradients",
+    .kind = graph::OpKind::kContraction,
+    .infer = [](const Node& node) { return infer_linear(node, true); },
+    .kernel = run_linear_gradients,
+    .workspace = linear_workspace,
+    .meaning = linear_gradients_meaning,
+    .grad = grad_linear,
+    .cost = linear_cost,
+    .cases =
+        [] {
+          auto cases = linear_cases(kLinearCrossEntropyGradients, {{"of_weight", int64_t{1}}});
+          auto without = linear_cases(kLinearCrossEntropyGradients, {{"of_weight", int64_t{0}}});
+          cases.insert(cases.end(), without.begin(), without.end());
+          return cases;
+        }};
+
+namespace {
+
+// Reduces the losses of rows; `weight` is what each counts in a mean.
+Tensor reduce_rows(const Tensor& losses, const Tensor& weight, Reduction reduction) {
+  if (reduction != Reduction::kMean) return reduce(losses, reduction);
+  return div(reduce(losses, Reduction::kSum), reduce(weight, Reduction::kSum));
+}
+
+Tensor record_rows(const OpDef& op, const Tensor& x, const Tensor& targets,
+                   const CrossEntropyOptions& options) {
+  std::vector<Tensor> inputs = {x, targets};
+  if (options.class_weight.defined()) inputs.push_back(options.class_weight);
+  return record(op, inputs,
+                {{"ignore_index", options.ignore_index}, {"smoothing", options.label_smoothing}});
+}
+
+// −Σ_c w_c ((1 − ε) t_c + ε/classes) ln p_c.
+Tensor probability_loss(const Tensor& logits, const Tensor& targets,
+                        const CrossEntropyOptions& options) {
+  if (!(logits.shape() == targets.shape())) {
+    fail(ErrorKind::kMalformed, "cross_entropy: probabilities of shape ",
+         to_string(targets.shape()), " do not fit logits of shape ", to_string(logits.shape()));
+  }
+  Tensor share = targets;
+  if (options.label_smoothing != 0) {
+    const auto smoothing = static_cast<float>(options.label_smoothing);
+    share = add(mul(share, graph::scalar(1 - smoothing)),
+                graph::scalar(smoothing / static_cast<float>(logits.dim(-1))));
+  }
+  if (options.class_weight.defined()) share = mul(share, options.class_weight);
+  const Tensor losses = neg(sum(mul(share, log_softmax(logits)), -1));
+  Shape rows;
+  for (int i = 0; i + 1 < logits.rank(); ++i) rows.push_back(logits.dim(i));
+  return graph::reshape(losses, rows);
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
+                     const CrossEntropyOptions& options) {
+  if (is_float(targets.dtype())) {
+    return reduce(probability_loss(logits, targets, options), options.reduction);
+  }
+  const Tensor rows = record_rows(kCrossEntropy, logits, targets, options);
+  const int64_t n = logits.dim(0);
+  return reduce_rows(graph::slice(rows, 0, 0, n), graph::slice(rows, 0, n, 2 * n),
+                     options.reduction);
+}
+
+Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
+           const CrossEntropyOptions& options) {
+  if (options.label_smoothing != 0) {
+    fail(ErrorKind::kMalformed, "nll: label smoothing needs logits; use cross_entropy");
+  }
+  const Tensor rows = record_rows(kNll, log_probabilities, targets, options);
+  const int64_t n = log_probabilities.dim(0);
+  return reduce_rows(graph::slice(rows, 0, 0, n), graph::slice(rows, 0, n, 2 * n),
+                     options.reduction);
+}
+
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                            const Tensor& token_weights) {
+  const std::initializer_list<Tensor> inputs = {hidden, weight, targets, token_weights};
+  if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs);
+  const Tensor flat = record(kLinearCrossEntropyGradients, inputs,
+                             {{"of_weight", int64_t{weight.requires_grad()}}});
+  return graph::unpack(flat, linear_parts(*flat.node())).back();
+}
+
+}  // namespace lumen::ops

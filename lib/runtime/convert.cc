@@ -1,0 +1,165 @@
+#include "lib/runtime/convert.h"
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/io/hf_cache.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/model_files.h"
+#include "lib/io/write_gguf.h"
+#include "lib/kernels/convert.h"
+#include "lib/nn/parameters.h"
+#include "lib/nn/rope.h"
+#include "lib/runtime/inspect.h"
+#include "lib/runtime/output.h"
+#include "lib/text/tokenizer.h"
+
+namespace lumen::runtime {
+namespace {
+
+// Token types of GGUF.
+enum : int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
+
+DType type_named(const std::string& name) {
+  return name == "q8_0"   ? DType::kQ8_0
+         : name == "bf16" ? DType::kBF16
+         : name == "f32"  ? DType::kF32
+                          : DType::kF16;
+}
+
+// A byte-level BPE vocabulary, from tokenizer.json: GGUF's model "gpt2".
+void set_byte_level_bpe(const io::Json& json, const text::Tokenizer& tokenizer,
+                        io::GgufWriter& writer) {
+  std::vector<std::string> tokens, merges;
+  std::vector<int32_t> types;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view token = tokenizer.token_text(id);
+    tokens.emplace_back(token.empty() ? str("<unused", id, ">") : token);
+    types.push_back(token.empty() ? kUnused : tokenizer.is_special(id) ? kControl : kNormal);
+  }
+  for (const io::Json& merge : json["model"]["merges"]) {
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : str(merge[0].get<std::string>(), " ", merge[1].get<std::string>()));
+  }
+  writer.set("tokenizer.ggml.model", std::string("gpt2"));
+  writer.set("tokenizer.ggml.pre", std::string("gpt-2"));
+  writer.set("tokenizer.ggml.tokens", std::move(tokens));
+  writer.set("tokenizer.ggml.token_type", std::move(types));
+  writer.set("tokenizer.ggml.merges", std::move(merges));
+}
+
+void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
+  if (!files.tokenizer_file.ends_with("tokenizer.json")) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), ": only a tokenizer.json with a byte-level ",
+         "BPE can be written into a GGUF file; found ",
+         files.tokenizer_file.empty() ? "no tokenizer" : quoted(files.tokenizer_file));
+  }
+  const io::Json json = io::read_json(files.tokenizer_file);
+  const io::Json* model = io::find(json, "model");
+  const io::Json* pre = io::find(json, "pre_tokenizer");
+  const bool byte_level =
+      pre != nullptr && pre->is_object() && io::get_string(*pre, "type", "") == "ByteLevel";
+  if (model == nullptr || io::get_string(*model, "type", "") != "BPE" || !byte_level) {
+    fail(ErrorKind::kUnsupported, quoted(files.tokenizer_file),
+         ": only byte-level BPE with GPT-2's split can be written into a GGUF file");
+  }
+  const auto tokenizer = text::load_tokenizer(files.tokenizer_file);
+  set_byte_level_bpe(json, *tokenizer, writer);
+  const text::SpecialIds& special = tokenizer->special_ids();
+  auto set_id = [&](const char* key, const std::optional<int32_t>& id) {
+    if (id) writer.set(str("tokenizer.ggml.", key), static_cast<uint32_t>(*id));
+  };
+  set_id("bos_token_id", special.bos);
+  set_id("eos_token_id", special.eos);
+  set_id("padding_token_id", special.pad);
+  writer.set("tokenizer.ggml.add_bos_token", tokenizer->adds_bos());
+  if (auto found = files.chat_templates.find("default"); found != files.chat_templates.end()) {
+    writer.set("tokenizer.chat_template", found->second);
+  }
+}
+
+// A tensor as the file is to have it: matrices in the type that was asked for, if their rows fit
+// its blocks, else in float16; vectors in float32.
+Array stored(const Array& values, DType type) {
+  const Shape& shape = values.shape();
+  if (shape.rank() < 2 || type == DType::kF32) return values;
+  if (is_quantized(type) && shape[-1] % 32 != 0) type = DType::kF16;
+  Array out = Array::zeros(type, shape);
+  kernels::from_float(type, values.as<float>().data(), out.mutable_data(), values.elements());
+  return out;
+}
+
+void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
+  if (files.format != io::ModelFormat::kHuggingFace) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
+         "; only Hugging Face directories can be converted so far");
+  }
+  io::GgufWriter writer;
+  io::set_gguf_config(files.config, writer);
+  const std::string path = files.path.substr(0, files.path.find_last_not_of('/') + 1);
+  writer.set("general.name", path.substr(path.rfind('/') + 1));
+  set_tokenizer(files, writer);
+  const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
+  const bool rotate = io::gguf_architecture(files.config) == "llama";
+  const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
+  for (const auto& [name, array] : files.tensors) {
+    if (tied && name == "lm_head.weight") continue;
+    const std::string gguf_name = io::gguf_tensor_name(name);
+    if (gguf_name.empty()) {
+      fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
+           " has no name in GGUF");
+    }
+    Array values = nn::float32_copy(array);
+    const bool is_q_or_k = name.find("self_attn.q_proj.") != std::string::npos ||
+                           name.find("self_attn.k_proj.") != std::string::npos;
+    if (rotate && is_q_or_k) values = nn::reorder_rotary_rows(values, head_dim, true);
+    writer.add(gguf_name, stored(values, type_named(options.type)));
+  }
+  writer.write(*options.output);
+}
+
+}  // namespace
+
+void declare(CommandLine& line, ConvertOptions& options) {
+  line.add_positional(
+      text_field("model", "MODEL", "Hugging Face directory or org/name to convert", options.model));
+  line.add_positional(text_field("output", "FILE.gguf", "the file to write", options.output));
+  line.group("Convert");
+  line.add(choice_field("type", "of matrices; vectors stay float32 (f16)", options.type,
+                        {"f32", "f16", "bf16", "q8_0"}));
+  line.add(switch_field("force", "replace the file if it is there", options.force));
+  line.group("Inspect");
+  line.add(text_field("inspect", "MODEL",
+                      "show config, metadata, tensors, tokenizer, end tokens, templates",
+                      options.inspect));
+  line.add(text_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
+                      options.tokenizer));
+  line.add_json("print one JSON object", options.json);
+  line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");
+  line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
+}
+
+int convert(const ConvertOptions& options) {
+  if (options.inspect) {
+    const io::Json model = inspect_model(io::open_model(io::find_model(*options.inspect)),
+                                         options.tokenizer.value_or(""));
+    write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
+    return 0;
+  }
+  if (!options.model || !options.output) {
+    fail(ErrorKind::kUsage,
+         "nothing to do: name a model and the file to write, or --inspect MODEL");
+  }
+  if (!options.output->ends_with(".gguf")) {
+    fail(ErrorKind::kUsage, "output ", quoted(*options.output), ": expected a name that ends in ",
+         ".gguf");
+  }
+  if (io::is_regular_file(*options.output) && !options.force) {
+    fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
+  }
+  write_gguf(io::open_model(io::find_model(*options.model)), options);
+  return 0;
+}
+
+}  // namespace lumen::runtime

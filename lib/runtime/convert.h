@@ -1,0 +1,27 @@
+// Model files from one format into another: lumen-convert.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lib/runtime/command_line.h"
+
+namespace lumen::runtime {
+
+struct ConvertOptions {
+  std::optional<std::string> model, output;
+  std::string type = "f16";
+  bool force = false;
+
+  std::optional<std::string> inspect;  // a model: path or org/name
+  std::optional<std::string> tokenizer;
+  bool json = false;
+};
+
+// Adds the options of lumen-convert to `line`; they write to `options`.
+void declare(CommandLine& line, ConvertOptions& options);
+
+// The verb of lumen-convert. Returns the exit code; throws Error.
+int convert(const ConvertOptions& options);
+
+}  // namespace lumen::runtime
