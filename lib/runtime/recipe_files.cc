@@ -5,7 +5,9 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
+#include "lib/runtime/builtin_model.h"
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/recipe.h"
 
@@ -64,6 +66,13 @@ std::string find_file(const Recipe& recipe, const std::string& path) {
   }
   for (std::string& place : places) place = io::place_of(place);
   fail(ErrorKind::kMissing, quoted(path), " is in none of ", join(places, ", "));
+}
+
+std::string find_base_model(const Recipe& recipe) {
+  const std::string& path = *recipe.model.path;
+  if (path == "builtin:lumen-tiny") return builtin_model_path();
+  const fs::path beside = fs::path(recipe.directory) / path;
+  return is_there(beside) ? beside.lexically_normal().string() : io::find_model(path);
 }
 
 }  // namespace lumen::runtime
