@@ -335,8 +335,7 @@ void TrainLoop::write_samples() {
   const std::vector<std::string> texts = task_.sample(samples.prompts, samples.max_tokens);
   for (size_t i = 0; i < std::min(texts.size(), samples.prompts.size()); ++i) {
     metrics_.append_sample(state_.step, samples.prompts[i], texts[i]);
-    progress_.say(str("step ", state_.step, ": ", quoted(samples.prompts[i], 40), " → ",
-                      quoted(texts[i], 400)));
+    progress_.say(str("step ", state_.step, ": ", quoted(texts[i], 400)));
   }
 }
 

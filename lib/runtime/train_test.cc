@@ -476,7 +476,7 @@ TEST_CASE("epochs, tokens and time end a run too") {
   REQUIRE(outcome.exit_code == 0);
   CHECK(tokens.metrics().size() == 4);  // 32 a step
   CHECK(tokens.metrics()[0].contains("tokens_per_second"));
-  CHECK(contains(outcome.err, "'Once' \u2192 'Once and so on'"));
+  CHECK(contains(outcome.err, "step 2: 'Once and so on'"));
   CHECK(contains(tokens.read("samples.jsonl"), "Once and so on"));
 
   FakeOptions slow;
