@@ -9,12 +9,12 @@ namespace lumen::ops {
 extern const graph::OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt, kRecip, kSub,
     kDiv, kEqual, kMaximum, kMinimum, kWhere, kNeg, kAbs, kExp, kLog, kCos, kRsqrt, kTanh, kSigmoid,
     kSilu, kGeluTanh, kRelu, kSumReduce, kMaxReduce, kLinear, kMatmul, kConv2d, kConvTranspose2d,
-    kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kSoftmax, kRmsNorm,
-    kLogSoftmax, kLayerNorm, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward,
-    kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward,
-    kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform,
-    kNormal, kDropout, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining,
-    kAttentionBackward;
+    kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kBatchNorm,
+    kBatchNormBackward, kLerpState, kSoftmax, kRmsNorm, kLogSoftmax, kLayerNorm, kSoftmaxBackward,
+    kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward,
+    kNll, kNllBackward, kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid,
+    kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kRopeTable, kRope, kKvAppend,
+    kAttention, kAttentionTraining, kAttentionBackward;
 
 namespace {
 
@@ -62,6 +62,9 @@ constexpr const graph::OpDef* kOps[] = {
     &kMaxPool2dGrad,
     &kAvgPool2d,
     &kAvgPool2dGrad,
+    &kBatchNorm,
+    &kBatchNormBackward,
+    &kLerpState,
     &kSoftmax,
     &kRmsNorm,
     &kLogSoftmax,
