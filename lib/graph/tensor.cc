@@ -1,6 +1,7 @@
 #include "lib/graph/tensor.h"
 
 #include <numeric>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
@@ -20,6 +21,7 @@ const OpDef kState = {.name = "state", .kind = OpKind::kLeaf, .infer = infer_lea
 thread_local ThreadPool* pool_of_thread = nullptr;
 thread_local bool eager = false;
 thread_local bool no_grad = false;
+thread_local InputHook input_hook = nullptr;
 
 Tensor leaf(const OpDef& op, DType dtype, const Shape& shape, Array value, std::string name) {
   auto node = std::make_shared<Node>();
@@ -136,10 +138,16 @@ EagerScope::~EagerScope() {
   eager = previous_;
 }
 
+InputHook set_input_hook(InputHook hook) {
+  return std::exchange(input_hook, hook);
+}
+
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
   std::vector<NodePtr> nodes;
   nodes.reserve(inputs.size());
-  for (const Tensor& tensor : inputs) nodes.push_back(tensor.node());
+  for (const Tensor& tensor : inputs) {
+    nodes.push_back(input_hook ? input_hook(op, tensor).node() : tensor.node());
+  }
   Tensor result(make_node(op, std::move(nodes), std::move(attrs)));
   result.node()->requires_grad = needs_grad(inputs);
   if (eager) result.eval();

@@ -97,6 +97,11 @@ inline bool needs_grad(std::initializer_list<Tensor> inputs) {
   return needs_grad(std::span(inputs.begin(), inputs.size()));
 }
 
+// What record() makes of each input of an operation on this thread; null: nothing. Returns the
+// previous one. For autograd/autocast.h.
+using InputHook = Tensor (*)(const OpDef& op, const Tensor& input);
+InputHook set_input_hook(InputHook hook);
+
 struct GradCall {
   const Node& node;
   std::span<const Tensor> inputs;

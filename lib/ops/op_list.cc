@@ -13,7 +13,7 @@ extern const graph::OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt
     kLayerNorm, kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward,
     kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward,
     kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform,
-    kNormal, kDropout, kEmbedding, kRopeTable, kRope, kKvAppend, kAttention;
+    kNormal, kDropout, kEmbedding, kAssign, kRopeTable, kRope, kKvAppend, kAttention;
 
 namespace {
 
@@ -81,6 +81,7 @@ constexpr const graph::OpDef* kOps[] = {
     &kNormal,
     &kDropout,
     &kEmbedding,
+    &kAssign,
     &kRopeTable,
     &kRope,
     &kKvAppend,

@@ -138,6 +138,11 @@ Tensor embedding(const Tensor& table, const Tensor& ids);
 // Side by side along `axis`.
 Tensor concat(std::span<const Tensor> parts, int axis);
 
+// --- States (ops/assign.cc) --------------------------------------------------------------------
+// Overwrites `state` (graph::state, of its type) by `value`, float32 of its shape. A plan does it
+// if the result is one of its outputs; what `value` is computed from may read the old state.
+Tensor assign(const Tensor& state, const Tensor& value);
+
 // --- Attention (ops/attention.cc) --------------------------------------------------------------
 // Rotation angles for positions position[0] … position[0] + tokens − 1 (position: int32 [1]):
 // cos and sin of position · frequencies[i], times `factor` → [tokens, 2, half].
