@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "lib/io/json.h"
 #include "lib/nn/parameters.h"
@@ -11,8 +13,8 @@ namespace lumen::models {
 
 using graph::Tensor;
 
-// Builds graphs, owns nothing but its parameters. Keys of its config.json: "model_type", one of the
-// names below; "input_shape", of one sample; "num_labels", how many numbers it gives.
+// Builds graphs, owns nothing but its parameters. Keys of its config.json: "model_type", the name
+// of its definition; "input_shape", of one sample; "num_labels", how many numbers it gives.
 class Classifier {
  public:
   virtual ~Classifier() = default;
@@ -23,9 +25,24 @@ class Classifier {
   virtual std::string description() const = 0;
 };
 
-// The network of a config: "mlp", "lenet" or "resnet9". Throws Error(kUnsupported) for another
-// model_type and Error(kMalformed) for an input that it cannot take.
+// One per file of this folder, listed in models/meson.build.
+struct ClassifierDef {
+  std::string_view name;
+  // Throws Error(kMalformed) for an input that it cannot take.
+  std::unique_ptr<Classifier> (*make)(const io::Json& config, const nn::Parameters& parameters);
+  std::vector<io::Json> (*tiny_configs)();  // for tests
+};
+
+std::span<const ClassifierDef* const> classifier_list();
+
+// The network of a config. Throws Error(kUnsupported) for another model_type.
 std::unique_ptr<Classifier> make_classifier(const io::Json& config,
                                             const nn::Parameters& parameters);
+
+// What all of them read from their config.
+Shape input_shape(const io::Json& config);
+int64_t num_labels(const io::Json& config);
+// relu, gelu (tanh form), silu, tanh or sigmoid. Throws Error(kUnsupported) for another.
+Tensor activation(const std::string& name, const Tensor& x);
 
 }  // namespace lumen::models

@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/nn/training_scope.h"
 #include "models/model.h"
 
 namespace lumen::models {
@@ -63,9 +64,9 @@ struct Block {
         mlp_proj(parameters / "mlp" / "c_proj", config.n_inner, config.n_embd) {}
 
   Tensor operator()(const Tensor& x, const nn::Pass& pass, int64_t layer) const {
-    const Tensor attended = ops::add(x, attention(ln_1(x), pass, layer));
+    const Tensor attended = ops::add(x, nn::dropout(attention(ln_1(x), pass, layer), dropout));
     const Tensor inner = ops::gelu_tanh(mlp_fc(ln_2(attended)));
-    return ops::add(attended, mlp_proj(inner));
+    return ops::add(attended, nn::dropout(mlp_proj(inner), dropout));
   }
 
   Tensor attention(const Tensor& x, const nn::Pass& pass, int64_t layer) const {
@@ -76,7 +77,8 @@ struct Block {
     Tensor v = graph::slice(qkv, 2, 2 * heads, 3 * heads);
     nn::add_to_cache(pass, layer, k, v);
     const double scale = 1 / std::sqrt(static_cast<double>(dim / heads));
-    const Tensor out = ops::attention(q, k, v, pass.position, {.scale = scale});
+    const Tensor out =
+        ops::attention(q, k, v, pass.position, {.scale = scale, .segments = pass.segments});
     return c_proj(graph::reshape(out, {batch, tokens, dim}));
   }
 
@@ -114,7 +116,7 @@ class Gpt2 : public CausalLm {
       positions = graph::contiguous(ops::add(graph::iota(tokens.dim(1)), first), DType::kI32);
     }
     const nn::Pass pass = {position, {}, nullptr, cache, training.segments};
-    Tensor x = ops::add(wte_(tokens), wpe_(positions));
+    Tensor x = nn::dropout(ops::add(wte_(tokens), wpe_(positions)), config_.dropout);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
         return blocks_[i](in, pass, static_cast<int64_t>(i));

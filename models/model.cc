@@ -1,14 +1,14 @@
 #include "models/model.h"
 
-#include "lib/autograd/autograd.h"
 #include "lib/base/error.h"
+#include "lib/nn/training_scope.h"
 
 namespace lumen::models {
 
 Tensor run_layer(bool recompute, const Tensor& x, std::function<Tensor(const Tensor&)> layer) {
   if (!recompute) return layer(x);
-  return autograd::checkpoint(
-      [layer = std::move(layer)](std::span<const Tensor> in) { return layer(in[0]); }, {&x, 1});
+  auto body = [layer = std::move(layer)](std::span<const Tensor> in) { return layer(in[0]); };
+  return nn::checkpoint(body, {&x, 1});
 }
 
 const ModelDef& find_model_def(const io::Json& config) {

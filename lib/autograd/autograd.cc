@@ -36,13 +36,12 @@ graph::GradientRecord& record_of(const Tensor& x) {
 
 // The gradient of expand: what was repeated is added up.
 Tensor sum_to(const Tensor& dy, const Shape& shape) {
-  Tensor sum = dy;
+  std::vector<int> repeated;
   const int added = dy.rank() - shape.rank();
   for (int axis = 0; axis < dy.rank(); ++axis) {
-    const bool repeated = axis < added || (shape[axis - added] == 1 && dy.dim(axis) != 1);
-    if (repeated) sum = ops::sum(sum, axis);
+    if (axis < added || (shape[axis - added] == 1 && dy.dim(axis) != 1)) repeated.push_back(axis);
   }
-  return graph::reshape(sum, shape);
+  return graph::reshape(ops::sum(dy, repeated, true), shape);
 }
 
 // Identity on its first input, whose gradient a Function computes for the others.
@@ -74,9 +73,12 @@ const graph::OpDef kCustom = {.name = "custom",
                               .grad = grad_custom};
 
 // The value of its first input, not to be used before the second is known: what is recomputed must
-// not be merged with what was computed before.
-const graph::OpDef kAfter = {
-    .name = "after", .kind = graph::OpKind::kView, .infer = infer_first, .view = view_first};
+// not be merged with what was computed before. The gradients of the recomputation end here.
+const graph::OpDef kAfter = {.name = "after",
+                             .kind = graph::OpKind::kView,
+                             .infer = infer_first,
+                             .view = view_first,
+                             .grad = graph::no_gradient};
 
 // Gradients by node while one backward pass is built.
 class Tape {
@@ -96,11 +98,14 @@ class Tape {
     }
   }
 
+  // The gradient of a float64 value is float64, of any other float32.
   void add(const NodePtr& node, const Tensor& gradient) {
     if (!gradient.defined()) return;
     LUMEN_CHECK(gradient.shape() == node->shape);
+    const DType dtype = node->dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+    const Tensor typed = gradient.dtype() == dtype ? gradient : graph::contiguous(gradient, dtype);
     Tensor& sum = gradients_[node.get()];
-    sum = sum.defined() ? ops::add(sum, gradient) : gradient;
+    sum = sum.defined() ? ops::add(sum, typed) : typed;
   }
 
   void run() {

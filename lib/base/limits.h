@@ -19,6 +19,9 @@ inline constexpr int kTensorDims = 8;
 inline constexpr int kModelTensorDims = 4;
 inline constexpr uint64_t kJsonBytes = 256 << 20;
 inline constexpr int kJsonDepth = 32;
+// Together they bound how deep toml++ nests tables, which it frees by recursion: 1.1.1.… = 1.
+inline constexpr uint64_t kTomlBytes = 32 << 10;
+inline constexpr int kTomlPoints = 200;  // in one line
 inline constexpr uint64_t kShards = 10'000;
 
 inline constexpr int64_t kLayers = 4'096;
@@ -35,6 +38,14 @@ inline constexpr int kTemplateDepth = 128;
 inline constexpr uint64_t kTemplateSteps = 10'000'000;
 inline constexpr uint64_t kTemplateHeapBytes = 64 << 20;
 inline constexpr uint64_t kTemplateOutputBytes = 16 << 20;
+
+inline constexpr uint64_t kDataFileBytes = uint64_t{64} << 30;
+inline constexpr uint64_t kDataUnpackedBytes = uint64_t{2} << 30;
+inline constexpr uint64_t kDataRowBytes = 64 << 20;
+inline constexpr uint64_t kDataFiles = 10'000'000;
+inline constexpr int64_t kDataClasses = 100'000;
+inline constexpr int64_t kDataColumns = 100'000;
+inline constexpr int64_t kImageSide = 16'384;
 
 inline constexpr uint64_t kNpyHeaderBytes = 10'000;
 inline constexpr uint64_t kPromptBytes = 256 << 20;

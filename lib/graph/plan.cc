@@ -40,11 +40,11 @@ Graph use_known_values(const Graph& graph) {
 Graph program_all(const Graph& graph) {
   bool needed = false;
   for (const NodePtr& node : graph.nodes()) {
-    needed |= node->op->kind == OpKind::kElementwise && node->op != &kFused;
+    needed |= is_fusable(*node);
   }
   if (!needed) return graph;
   return rewrite(graph, [](const NodePtr& node, const NodePtr&) {
-    if (node->op->kind != OpKind::kElementwise || node->op == &kFused) return node;
+    if (!is_fusable(*node)) return node;
     return make_fused(std::make_shared<Program>(program_of(*node)), node->inputs, node->dtype);
   });
 }

@@ -160,6 +160,10 @@ NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> 
   return node;
 }
 
+bool is_fusable(const Node& node) {
+  return node.op->kind == OpKind::kElementwise && node.op != &kFused && node.dtype == DType::kF32;
+}
+
 Program program_of(const Node& node) {
   if (node.op == &kFused) return *node.epilogue;
   Program program;

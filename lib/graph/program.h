@@ -31,6 +31,9 @@ struct Program {
 // "silu(r0) mul(r2, r1)".
 std::string to_string(const Program& program);
 
+// Whether a node is an element-wise operation that becomes a program: one with a float32 result.
+bool is_fusable(const Node& node);
+
 // The operation a fused element-wise group becomes: its inputs are the program's operands.
 extern const OpDef kFused;
 NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> inputs,

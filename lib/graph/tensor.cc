@@ -1,11 +1,11 @@
 #include "lib/graph/tensor.h"
 
 #include <numeric>
-#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
-#include "lib/kernels/convert.h"
+#include "lib/graph/views.h"
+#include "lib/kernels/typed.h"
 
 namespace lumen::graph {
 namespace {
@@ -21,7 +21,7 @@ const OpDef kState = {.name = "state", .kind = OpKind::kLeaf, .infer = infer_lea
 thread_local ThreadPool* pool_of_thread = nullptr;
 thread_local bool eager = false;
 thread_local bool no_grad = false;
-thread_local InputHook input_hook = nullptr;
+thread_local DType autocast = DType::kF32;
 
 Tensor leaf(const OpDef& op, DType dtype, const Shape& shape, Array value, std::string name) {
   auto node = std::make_shared<Node>();
@@ -42,8 +42,8 @@ const Array& Tensor::eval() const& {
 
 double Tensor::item() const {
   LUMEN_CHECK(shape().elements() == 1);
-  float value;
-  kernels::to_float(dtype(), eval().data(), &value, 1);
+  double value;
+  kernels::load_typed(dtype(), eval().data(), 1, 1, &value);
   return value;
 }
 
@@ -104,7 +104,12 @@ void evaluate(std::span<const Tensor> tensors) {
   std::vector<NodePtr> unknown;
   for (const Tensor& tensor : tensors) {
     const NodePtr& node = tensor.node();
-    if (node->value.empty() && node->shape.elements() > 0) unknown.push_back(node);
+    if (!node->value.empty()) continue;
+    if (node->shape.elements() > 0) {
+      unknown.push_back(node);
+    } else {
+      node->value = Array::zeros(node->dtype, node->shape);
+    }
   }
   if (unknown.empty()) return;
   Plan plan = compile(unknown, {});
@@ -117,6 +122,16 @@ NoGradScope::NoGradScope(bool off) : previous_(no_grad) {
 }
 NoGradScope::~NoGradScope() {
   no_grad = previous_;
+}
+
+AutocastScope::AutocastScope(DType low) : previous_(autocast) {
+  autocast = low;
+}
+AutocastScope::~AutocastScope() {
+  autocast = previous_;
+}
+DType autocast_dtype() {
+  return autocast;
 }
 
 bool needs_grad(std::span<const Tensor> inputs) {
@@ -138,16 +153,19 @@ EagerScope::~EagerScope() {
   eager = previous_;
 }
 
-InputHook set_input_hook(InputHook hook) {
-  return std::exchange(input_hook, hook);
-}
-
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
+  if (op.autocast == Autocast::kLow && autocast != DType::kF32) {
+    std::vector<Tensor> rounded;
+    for (const Tensor& x : inputs) {
+      const bool round = x.dtype() == DType::kF32;
+      rounded.push_back(round ? contiguous(contiguous(x, autocast), DType::kF32) : x);
+    }
+    const AutocastScope exact(DType::kF32);
+    return record(op, rounded, std::move(attrs));
+  }
   std::vector<NodePtr> nodes;
   nodes.reserve(inputs.size());
-  for (const Tensor& tensor : inputs) {
-    nodes.push_back(input_hook ? input_hook(op, tensor).node() : tensor.node());
-  }
+  for (const Tensor& tensor : inputs) nodes.push_back(tensor.node());
   Tensor result(make_node(op, std::move(nodes), std::move(attrs)));
   result.node()->requires_grad = needs_grad(inputs);
   if (eager) result.eval();

@@ -97,11 +97,6 @@ inline bool needs_grad(std::initializer_list<Tensor> inputs) {
   return needs_grad(std::span(inputs.begin(), inputs.size()));
 }
 
-// What record() makes of each input of an operation on this thread; null: nothing. Returns the
-// previous one. For autograd/autocast.h.
-using InputHook = Tensor (*)(const OpDef& op, const Tensor& input);
-InputHook set_input_hook(InputHook hook);
-
 struct GradCall {
   const Node& node;
   std::span<const Tensor> inputs;
@@ -114,6 +109,21 @@ std::vector<Tensor> no_gradient(const GradCall& call);
 
 // Computes several tensors in one plan.
 void evaluate(std::span<const Tensor> tensors);
+
+// While it lives, operations with Autocast::kLow recorded on this thread read their float32 inputs
+// rounded to `low` (bfloat16 or float16); sums stay float32, and so do all other operations and the
+// weights themselves. `low` float32: nothing is rounded inside an outer scope.
+class AutocastScope {
+ public:
+  explicit AutocastScope(DType low);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+
+ private:
+  DType previous_;
+};
+// The low type of this thread's innermost scope; float32 without one.
+DType autocast_dtype();
 
 // What every function of ops/ returns: a tensor of a new node (evaluated at once under an
 // EagerScope).

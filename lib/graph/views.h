@@ -22,7 +22,7 @@ Tensor transpose(const Tensor& x, int a, int b);
 Tensor expand(const Tensor& x, const Shape& shape);
 // Elements begin, begin + 1, …, end − 1 of `axis`.
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
-// `before` and `after` zeros around `axis` (float32 only).
+// `before` and `after` zeros around `axis`.
 Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after);
 
 // The parts of a flat float32 [total] that an operation with several results returns: the first
@@ -33,7 +33,8 @@ inline std::vector<Tensor> unpack(const Tensor& flat, std::initializer_list<Shap
 }
 
 // A row-major copy with element type `dtype` (the primitive Contiguous; the dtype is part of it).
-// Rounds to nearest even.
+// Floats round to nearest even, floats become integers by truncation (saturating, NaN → 0),
+// integers wrap, and bool is ≠ 0.
 Tensor contiguous(const Tensor& x, DType dtype);
 inline Tensor contiguous(const Tensor& x) {
   return contiguous(x, x.dtype());

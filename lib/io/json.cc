@@ -15,7 +15,8 @@ namespace {
 // machine's, so nesting costs nothing but its limit.
 class JsonParser {
  public:
-  JsonParser(std::string_view text, const JsonLimits& limits) : scan_(text), limits_(limits) {
+  JsonParser(std::string_view text, const JsonLimits& limits)
+      : scan_(text, limits.first_line), limits_(limits) {
     if (text.size() > limits.bytes) {
       fail(ErrorKind::kMalformed, "JSON of ", text.size(), " bytes; the limit is ", limits.bytes);
     }
@@ -184,6 +185,59 @@ Json read_json(const std::string& path, const JsonLimits& limits) {
          hint.empty() ? "the file is empty (an interrupted download?)" : hint);
   }
   return parse_json(text, path, limits);
+}
+
+namespace {
+
+// Moves past one value. Iterative, so nesting costs no stack.
+void skip_value(JsonScanner& scan) {
+  int64_t open = 0;
+  do {
+    const char c = scan.peek();
+    if (c == '{' || c == '[') {
+      scan.accept(c);
+      ++open;
+    } else if (c == '}' || c == ']') {
+      scan.accept(c);
+      --open;
+    } else if (c == ',' || c == ':') {
+      scan.accept(c);
+    } else if (c == '"') {
+      scan.string();
+    } else if (c == 't' || c == 'f' || c == 'n') {
+      scan.literal();
+    } else {
+      scan.number();
+    }
+  } while (open > 0);
+}
+
+// Moves from the opening bracket of a value to its member `step`; false if there is none.
+bool enter(JsonScanner& scan, const std::string& step) {
+  const char closing = scan.peek() == '{' ? '}' : ']';
+  if (!scan.accept('{') && !scan.accept('[')) return false;
+  for (int64_t index = 0; scan.peek() != closing; ++index) {
+    const bool found = closing == '}' ? scan.string() == step : str(index) == step;
+    if (closing == '}') scan.expect(':', "':'");
+    if (found) return true;
+    skip_value(scan);
+    scan.accept(',');
+  }
+  return false;
+}
+
+}  // namespace
+
+size_t json_position(std::string_view text, std::span<const std::string> path) {
+  JsonScanner scan(text);
+  scan.peek();
+  size_t position = scan.position();
+  for (const std::string& step : path) {
+    if (!enter(scan, step)) break;
+    scan.peek();
+    position = scan.position();
+  }
+  return position;
 }
 
 const Json* find(const Json& object, std::string_view key) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,7 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   uint64_t bytes = limits::kJsonBytes;
   int depth = limits::kJsonDepth;  // nested arrays and objects
+  int64_t first_line = 1;          // what messages call the text's first line
 };
 
 // Parses `text`, strictly RFC 8259: UTF-8, no comments, no trailing commas, nothing after the
@@ -27,6 +29,10 @@ Json parse_json(std::string_view text, const std::string& place, const JsonLimit
 
 // parse_json of a file; a leading UTF-8 byte-order mark is skipped. Throws also as read_file.
 Json read_json(const std::string& path, const JsonLimits& limits = {});
+
+// Byte offset in `text`, which is valid JSON, of the value that `path` leads to: keys of objects
+// and decimal indices of arrays. Where a step is missing, of the object or array that lacks it.
+size_t json_position(std::string_view text, std::span<const std::string> path);
 
 // The member `key` of `object`, or null if `object` is no object or has no such member. A member
 // whose value is JSON null is found.

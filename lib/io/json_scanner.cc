@@ -27,7 +27,7 @@ bool is_tiny(std::string_view number) {
 }  // namespace
 
 void JsonScanner::fail_at(size_t pos, std::string_view what) const {
-  size_t line = 1, column = 1;
+  int64_t line = first_line_, column = 1;
   for (const char c : text_.substr(0, pos)) {
     if (c == '\n') {
       ++line;

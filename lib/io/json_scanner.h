@@ -13,7 +13,9 @@ namespace lumen::io {
 // has something else there.
 class JsonScanner {
  public:
-  explicit JsonScanner(std::string_view text) : text_(text) {}
+  // `first_line` is what messages call the text's first line.
+  explicit JsonScanner(std::string_view text, int64_t first_line = 1)
+      : text_(text), first_line_(first_line) {}
 
   // The next character that is no white space; '\0' at the end. It is not consumed.
   char peek();
@@ -41,6 +43,7 @@ class JsonScanner {
   uint32_t hex4();
 
   std::string_view text_;
+  int64_t first_line_;
   size_t pos_ = 0;
 };
 

@@ -83,5 +83,27 @@ TEST_CASE("typed members explain themselves") {
   CHECK_THROWS_AS(get_number(json, "s", 0, 1), Error);
 }
 
+TEST_CASE("values are found again in the text they were parsed from") {
+  const std::string text = R"( {"a": [1, {"]": "x}"}, {"b" : null}], "c": {"a": -2.5e3}})";
+  const auto at = [&](std::vector<std::string> path) {
+    return text.substr(json_position(text, path));
+  };
+  CHECK(at({}) == text.substr(1));
+  CHECK(at({"a", "0"}).starts_with("1,"));
+  CHECK(at({"a", "2", "b"}).starts_with("null"));
+  CHECK(at({"c", "a"}) == "-2.5e3}}");
+  CHECK(at({"c", "missing"}) == R"({"a": -2.5e3}})");
+  CHECK(at({"a", "7"}).starts_with("[1,"));
+  CHECK(at({"a", "0", "deeper"}).starts_with("1,"));
+}
+
+TEST_CASE("messages count lines from where the text begins") {
+  JsonLimits limits;
+  limits.first_line = 41;
+  const std::string why = lumen::testing::refusal(ErrorKind::kMalformed,
+                                                  [&] { parse_json("{\n\"a\": x}", "F", limits); });
+  CHECK(lumen::testing::contains(why, "line 42, column 6"));
+}
+
 }  // namespace
 }  // namespace lumen::io

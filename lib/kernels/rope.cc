@@ -16,42 +16,47 @@ namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// (a, b) → (a cos − b sin, b cos + a sin) for the pairs of one head row; y may be x.
-void rotate_half_split(const float* x, const float* cos, const float* sin, size_t half, float* y) {
+// (a, b) → (a cos − b sin, b cos + a sin), sin times `sign`, for the pairs of one head row; y may
+// be x.
+void rotate_half_split(const float* x, const float* cos, const float* sin, float sign, size_t half,
+                       float* y) {
   const hn::ScalableTag<float> d;
+  const auto signs = hn::Set(d, sign);
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= half; i += lanes) {
     const auto a = hn::LoadU(d, x + i);
     const auto b = hn::LoadU(d, x + half + i);
     const auto c = hn::LoadU(d, cos + i);
-    const auto s = hn::LoadU(d, sin + i);
+    const auto s = hn::Mul(hn::LoadU(d, sin + i), signs);
     hn::StoreU(hn::MulSub(a, c, hn::Mul(b, s)), d, y + i);
     hn::StoreU(hn::MulAdd(b, c, hn::Mul(a, s)), d, y + half + i);
   }
   for (; i < half; ++i) {
-    const float a = x[i], b = x[half + i];
-    y[i] = a * cos[i] - b * sin[i];
-    y[half + i] = b * cos[i] + a * sin[i];
+    const float a = x[i], b = x[half + i], s = sin[i] * sign;
+    y[i] = a * cos[i] - b * s;
+    y[half + i] = b * cos[i] + a * s;
   }
 }
 
-void rotate_interleaved(const float* x, const float* cos, const float* sin, size_t half, float* y) {
+void rotate_interleaved(const float* x, const float* cos, const float* sin, float sign, size_t half,
+                        float* y) {
   const hn::ScalableTag<float> d;
+  const auto signs = hn::Set(d, sign);
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= half; i += lanes) {
     hn::Vec<decltype(d)> a, b;
     hn::LoadInterleaved2(d, x + 2 * i, a, b);
     const auto c = hn::LoadU(d, cos + i);
-    const auto s = hn::LoadU(d, sin + i);
+    const auto s = hn::Mul(hn::LoadU(d, sin + i), signs);
     hn::StoreInterleaved2(hn::MulSub(a, c, hn::Mul(b, s)), hn::MulAdd(b, c, hn::Mul(a, s)), d,
                           y + 2 * i);
   }
   for (; i < half; ++i) {
-    const float a = x[2 * i], b = x[2 * i + 1];
-    y[2 * i] = a * cos[i] - b * sin[i];
-    y[2 * i + 1] = b * cos[i] + a * sin[i];
+    const float a = x[2 * i], b = x[2 * i + 1], s = sin[i] * sign;
+    y[2 * i] = a * cos[i] - b * s;
+    y[2 * i + 1] = b * cos[i] + a * s;
   }
 }
 
@@ -83,6 +88,7 @@ void rope_table(int64_t start, int64_t tokens, const float* inv_freq, int64_t ha
 void rope(ThreadPool& pool, const RopeArgs& args) {
   const auto kernel = args.interleaved ? HWY_DYNAMIC_DISPATCH(rotate_interleaved)
                                        : HWY_DYNAMIC_DISPATCH(rotate_half_split);
+  const float sign = args.inverse ? -1.0f : 1.0f;
   const int64_t row_elements = args.heads * args.head_dim;
   const int64_t rotated = 2 * args.half_dim;
   const int64_t grain = std::max<int64_t>(1, 8192 / std::max<int64_t>(1, row_elements));
@@ -93,7 +99,7 @@ void rope(ThreadPool& pool, const RopeArgs& args) {
       const float* cos = args.cos_sin + t * rotated;
       float* y = args.y + row * row_elements;
       for (int64_t h = 0; h < args.heads; ++h, x += args.head_stride, y += args.head_dim) {
-        kernel(x, cos, cos + args.half_dim, static_cast<size_t>(args.half_dim), y);
+        kernel(x, cos, cos + args.half_dim, sign, static_cast<size_t>(args.half_dim), y);
         if (x != y && rotated < args.head_dim) {
           std::memcpy(y + rotated, x + rotated,
                       static_cast<size_t>(args.head_dim - rotated) * sizeof(float));

@@ -16,7 +16,8 @@ void rope_table(int64_t start, int64_t tokens, const float* inv_freq, int64_t ha
 // Rotates the first 2·half_dim of each head_dim row of x [batch, tokens, heads, head_dim] (element
 // strides given, rows contiguous) and writes y contiguous; the rest is copied. y may be x only if
 // x is contiguous. Half-split (GPT-NeoX, Hugging Face): pairs (i, i + half_dim). Interleaved
-// (original Llama, GGUF "llama"): pairs (2i, 2i + 1).
+// (original Llama, GGUF "llama"): pairs (2i, 2i + 1). Inverse: by the negative angles (the
+// gradient).
 struct RopeArgs {
   int64_t batch, tokens, heads, head_dim, half_dim;
   const float* x;
@@ -24,6 +25,7 @@ struct RopeArgs {
   const float* cos_sin;  // [tokens, 2, half_dim]
   bool interleaved;
   float* y;
+  bool inverse = false;
 };
 void rope(ThreadPool& pool, const RopeArgs& args);
 

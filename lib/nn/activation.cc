@@ -15,6 +15,15 @@ struct Named {
 Tensor identity(const Tensor& x) {
   return x;
 }
+Tensor elu(const Tensor& x) {
+  return ops::elu(x);
+}
+Tensor leaky_relu(const Tensor& x) {
+  return ops::leaky_relu(x);
+}
+Tensor softplus(const Tensor& x) {
+  return ops::softplus(x);
+}
 Tensor softmax(const Tensor& x) {
   return ops::softmax(x);
 }
@@ -23,11 +32,22 @@ Tensor log_softmax(const Tensor& x) {
 }
 
 constexpr Named kActivations[] = {
-    {"relu", ops::relu},          {"silu", ops::silu},
-    {"swish", ops::silu},         {"gelu_tanh", ops::gelu_tanh},
-    {"gelu_new", ops::gelu_tanh}, {"gelu_pytorch_tanh", ops::gelu_tanh},
-    {"sigmoid", ops::sigmoid},    {"tanh", ops::tanh},
-    {"softmax", softmax},         {"log_softmax", log_softmax},
+    {"relu", ops::relu},
+    {"silu", ops::silu},
+    {"swish", ops::silu},
+    {"gelu", ops::gelu},
+    {"gelu_tanh", ops::gelu_tanh},
+    {"gelu_new", ops::gelu_tanh},
+    {"gelu_pytorch_tanh", ops::gelu_tanh},
+    {"sigmoid", ops::sigmoid},
+    {"tanh", ops::tanh},
+    {"elu", elu},
+    {"leaky_relu", leaky_relu},
+    {"softplus", softplus},
+    {"hard_swish", ops::hard_swish},
+    {"mish", ops::mish},
+    {"softmax", softmax},
+    {"log_softmax", log_softmax},
     {"identity", identity},
 };
 

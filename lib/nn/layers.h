@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lib/nn/parameters.h"
+#include "lib/nn/training_scope.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::nn {
@@ -25,7 +26,8 @@ struct Linear {
   Tensor operator()(const Tensor& x) const {
     const Tensor y = ops::linear(x, weight, bias);
     if (!addition) return y;
-    const Tensor low = ops::linear(ops::linear(x, addition->a), addition->b);
+    const Tensor low =
+        ops::linear(ops::linear(dropout(x, addition->dropout), addition->a), addition->b);
     return ops::add(y, ops::mul(low, graph::scalar(static_cast<float>(addition->scale))));
   }
 

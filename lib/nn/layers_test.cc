@@ -13,7 +13,7 @@
 #include "lib/nn/normalization.h"
 #include "lib/nn/pooling.h"
 #include "lib/nn/recurrent.h"
-#include "lib/nn/scopes.h"
+#include "lib/nn/training_scope.h"
 
 using namespace lumen;
 using nn::Parameters;
@@ -198,6 +198,11 @@ double error(const Array& got, const Array& want) {
   return difference / largest;
 }
 
+Tensor key() {
+  const int32_t seed_and_step[] = {1, 0};
+  return graph::constant(Array::from<int32_t>(seed_and_step, {2}));
+}
+
 }  // namespace
 
 TEST_CASE("every layer is torch.nn's, forward and backward") {
@@ -212,7 +217,7 @@ TEST_CASE("every layer is torch.nn's, forward and backward") {
       inputs[name] =
           array.dtype() == DType::kF32 ? autograd::variable(array, name) : graph::constant(array);
     }
-    const nn::UpdateScope updates;
+    const nn::TrainingScope step(key());
     const Tensor output = item.second(parameters, inputs);
     CHECK(parameters.check().empty());
     CHECK(output.shape() == golden.output.shape());
@@ -231,7 +236,7 @@ TEST_CASE("every layer is torch.nn's, forward and backward") {
       INFO("gradient of " << name);
       CHECK(error(gradients[i++].eval(), array) < 5e-6);
     }
-    graph::evaluate(updates.updates());
+    graph::evaluate(step.updates());
     for (const auto& [name, array] : golden.after) {
       INFO(name << " afterwards");
       CHECK(error(parameters.state_dict().at(name), array) < 1e-6);
@@ -246,7 +251,6 @@ TEST_CASE("every layer's state dict survives the round trip") {
     const auto build = [&](const Parameters& parameters) {
       Inputs inputs;
       for (const auto& [name, array] : item.second.inputs) inputs[name] = graph::constant(array);
-      const nn::UpdateScope updates;
       return cases().at(item.first)(parameters, inputs);
     };
     const auto loaded = Parameters::trainable(item.second.parameters);
@@ -274,10 +278,11 @@ TEST_CASE("layers refuse what does not fit them") {
                           "expected [batch, steps, 3]"));
   CHECK(testing::contains(message([&] { nn::MultiheadAttention(parameters / "e", 6, 4); }),
                           "cannot have 4 heads"));
+  const nn::TrainingScope step(key());
   const Tensor one = graph::constant(Array::zeros(DType::kF32, {1, 3}));
   CHECK(testing::contains(message([&] { nn::BatchNorm1d(parameters / "f", 3)(one); }),
                           "no variance"));
-  CHECK(testing::contains(
-      testing::refusal(ErrorKind::kUnsupported, [] {
-    nn::Activation("geluu"); }), "there is no activation"));
+  CHECK(
+      testing::contains(testing::refusal(ErrorKind::kUnsupported, [] { nn::Activation("geluu"); }),
+                        "there is no activation"));
 }

@@ -26,7 +26,8 @@ class Module {
   virtual Tensor forward(const Tensor& x) const;
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
-  // Modules start in training mode, as PyTorch's. Sets this one and all inside it, no other.
+  // Modules start in training mode, as PyTorch's, which has an effect inside an nn::TrainingScope:
+  // outside, everything is inference. Sets this one and all inside it, no other.
   void train(bool on = true);
   void eval() { train(false); }
   bool training() const { return training_; }

@@ -1,7 +1,7 @@
 #include "lib/nn/normalization.h"
 
 #include "lib/base/error.h"
-#include "lib/nn/scopes.h"
+#include "lib/nn/training_scope.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::nn {
@@ -56,23 +56,24 @@ Tensor BatchNorm::forward(const Tensor& x) const {
          to_string(x.shape()), ": expected [batch, ", channels_,
          most_rank_ == 4 ? ", height, width]" : "] or [batch, channels, length]");
   }
-  const bool of_batch = training() || !options_.track_running_stats;
+  TrainingScope* const step = training() ? TrainingScope::current() : nullptr;
+  const bool of_batch = step || !options_.track_running_stats;
   Tensor mean = running_mean_, variance = running_var_;
   if (of_batch) {
     const int64_t count = x.shape().elements() / channels_;
-    if (training() && count < 2) {
+    if (step && count < 2) {
       fail(ErrorKind::kMalformed, "batch norm cannot train on ", to_string(x.shape()),
            ": one value per channel has no variance");
     }
     const Moments moments = batch_moments(x, channels_);
     mean = moments.mean, variance = moments.variance;
-    if (training() && options_.track_running_stats) {
+    if (step && options_.track_running_stats) {
       const graph::NoGradScope no_grad;
       const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
       auto move = [&](const Tensor& running, const Tensor& value, double factor) {
         const Tensor kept = ops::mul(running, scalar(1 - options_.momentum));
         const Tensor added = ops::mul(value, scalar(options_.momentum * factor));
-        UpdateScope::add("batch norm", ops::assign(running, ops::add(kept, added)));
+        step->add_update(ops::assign(running, ops::add(kept, added)));
       };
       move(running_mean_, mean, 1);
       move(running_var_, variance, unbiased);

@@ -16,11 +16,11 @@ struct BatchNormOptions {
 };
 
 // (x − mean_c) / √(var_c + eps) · weight_c + bias_c for every channel c of x [batch, channels, …]
-// (Ioffe & Szegedy 2015). While training, and without running statistics always, mean and variance
-// are those of the batch, and running_mean and running_var move towards them, by the unbiased
-// variance; that needs an nn::UpdateScope. Buffers: running_mean, running_var and, for PyTorch's
-// sake, num_batches_tracked (int64 []; only counted by PyTorch). `axes` are the ranks of x that it
-// takes.
+// (Ioffe & Szegedy 2015). In training mode inside an nn::TrainingScope, and without running
+// statistics always, mean and variance are those of the batch; in training running_mean and
+// running_var move towards them, the variance being unbiased: TrainingScope::updates. Buffers:
+// running_mean, running_var and, for PyTorch's sake, num_batches_tracked (int64 []; only counted by
+// PyTorch). `axes` are the ranks of x that it takes.
 class BatchNorm : public Module {
  public:
   Tensor forward(const Tensor& x) const override;

@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/views.h"
 #include "lib/kernels/convert.h"
+#include "lib/ops/ops.h"
 
 namespace lumen::nn {
 
@@ -120,6 +121,23 @@ Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& 
   tree_->lora = options;
   tree_->adapter = adapter;
   return *this;
+}
+
+NamedArrays Parameters::merged() const {
+  NamedArrays merged;
+  for (const auto& [name, tensor] : tree_->handed_out) {
+    if (name.find(".lora_") == std::string::npos) merged[name] = tensor.node()->value;
+  }
+  for (const auto& [name, a] : tree_->handed_out) {
+    if (!name.ends_with("lora_A.weight")) continue;
+    const std::string place = name.substr(0, name.size() - std::string("lora_A.weight").size());
+    const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
+    Array& weight = merged.at(place + "weight");
+    const Tensor scale = graph::scalar(static_cast<float>(tree_->lora->scale));
+    const Tensor addition = ops::mul(ops::matmul(b, a), scale);
+    weight = ops::add(graph::constant(float32_copy(weight)), addition).eval();
+  }
+  return merged;
 }
 
 std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "lib/base/error.h"
-#include "lib/nn/scopes.h"
+#include "lib/nn/training_scope.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::nn {
@@ -11,19 +11,6 @@ namespace {
 
 int64_t gates_of(RecurrentKind kind) {
   return kind == RecurrentKind::kLstm ? 4 : kind == RecurrentKind::kGru ? 3 : 1;
-}
-
-// Parts side by side, joined in pairs so that no part is copied more than log₂ of their number.
-Tensor join_all(std::vector<Tensor> parts, int axis) {
-  while (parts.size() > 1) {
-    std::vector<Tensor> pairs;
-    for (size_t i = 0; i + 1 < parts.size(); i += 2) {
-      pairs.push_back(ops::concat(std::span(parts).subspan(i, 2), axis));
-    }
-    if (parts.size() % 2 != 0) pairs.push_back(parts.back());
-    parts = std::move(pairs);
-  }
-  return parts.front();
 }
 
 Tensor at_step(const Tensor& x, int64_t t) {
@@ -118,10 +105,7 @@ Recurrent::Result Recurrent::run(const Tensor& x, const Tensor& lengths,
   std::vector<Tensor> last_h, last_c;
   Tensor values = x;
   for (size_t index = 0; index < cells_.size();) {
-    if (index > 0 && training() && options_.dropout > 0) {
-      RandomScope& random = RandomScope::current("dropout");
-      values = ops::dropout(values, options_.dropout, random.key(), random.next_stream());
-    }
+    if (index > 0 && training()) values = dropout(values, options_.dropout);
     std::vector<Tensor> outputs;
     for (int64_t direction = 0; direction < directions; ++direction, ++index) {
       const RecurrentCell& cell = cells_[index];
@@ -143,14 +127,14 @@ Recurrent::Result Recurrent::run(const Tensor& x, const Tensor& lengths,
         sequence[t] = graph::reshape(output, {batch, 1, hidden_});
         state = next;
       }
-      outputs.push_back(join_all(std::move(sequence), 1));
+      outputs.push_back(ops::concat(sequence, 1));
       last_h.push_back(graph::reshape(state.h, {1, batch, hidden_}));
       if (state.c.defined()) last_c.push_back(graph::reshape(state.c, {1, batch, hidden_}));
     }
-    values = join_all(std::move(outputs), 2);
+    values = ops::concat(outputs, 2);
   }
-  RecurrentState state = {join_all(std::move(last_h), 0)};
-  if (kind_ == RecurrentKind::kLstm) state.c = join_all(std::move(last_c), 0);
+  RecurrentState state = {ops::concat(last_h, 0)};
+  if (kind_ == RecurrentKind::kLstm) state.c = ops::concat(last_c, 0);
   return {values, state};
 }
 

@@ -47,7 +47,7 @@ class RecurrentCell {
 struct RecurrentOptions {
   int64_t layers = 1;
   bool bias = true;
-  double dropout = 0;  // of the outputs of all layers but the last, while training
+  double dropout = 0;  // of the outputs of all layers but the last, in training
   bool bidirectional = false;
 };
 

@@ -174,6 +174,7 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
       {"73", "output cannot be created"},
       {"74", "reading or writing failed"},
       {"75", "try again later"},
+      {"76", "training diverged; the last good checkpoint is kept"},
       {"78", "two inputs do not belong together"},
       {"130, 143", "ended by Ctrl\\-C, by SIGTERM"},
   };

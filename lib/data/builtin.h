@@ -1,0 +1,24 @@
+// What Lumen brings along so that every recipe runs without a download. All of it is made by code
+// of this project from its own words; the same on every machine.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lumen::data {
+
+// Whether `path` names something built in: "builtin:stories", "builtin:names", "builtin:chat".
+bool is_builtin(std::string_view path);
+
+// Its content. Throws Error(kMissing) with the names that exist.
+//   stories  about 100 kB of short stories in plain English, separated by an empty line
+//   names    3000 invented first names, one per line
+//   chat     400 lines {"messages": [user, assistant]} of small tasks
+std::string builtin_text(std::string_view path);
+
+// The three of them.
+std::string make_stories();
+std::string make_names();
+std::string make_chat();
+
+}  // namespace lumen::data

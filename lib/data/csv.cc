@@ -1,0 +1,97 @@
+#include "lib/data/csv.h"
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+
+namespace lumen::data {
+
+CsvReader::CsvReader(std::string_view text) : text_(text) {
+  if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
+}
+
+void CsvReader::advance() {
+  if (text_[pos_] == '\n') {
+    ++line_;
+    column_ = 0;
+  }
+  ++pos_;
+  if (pos_ == text_.size() || (text_[pos_] & 0xC0) != 0x80) ++column_;
+}
+
+bool CsvReader::at_line_end() const {
+  return pos_ == text_.size() || text_[pos_] == '\n' ||
+         (text_[pos_] == '\r' && (pos_ + 1 == text_.size() || text_[pos_ + 1] == '\n'));
+}
+
+void CsvReader::refuse(int64_t line, int64_t column, std::string_view what) {
+  while (pos_ < text_.size() && text_[pos_] != '\n') advance();
+  fail(ErrorKind::kMalformed, "line ", line, ", column ", column, ": ", what);
+}
+
+void CsvReader::read_quoted(CsvField& field) {
+  const int64_t line = line_, column = column_;
+  const size_t begin = pos_;
+  advance();
+  for (;;) {
+    if (pos_ == text_.size() || pos_ - begin > limits::kDataRowBytes) {
+      // The quote may stand anywhere: the rows behind it are read again.
+      pos_ = begin, line_ = line, column_ = column;
+      refuse(line, column, "found a quote that is never closed");
+    }
+    const char c = text_[pos_];
+    advance();
+    if (c == '"') {
+      if (pos_ == text_.size() || text_[pos_] != '"') break;
+      advance();
+    }
+    field.text += c;
+  }
+  if (!at_line_end() && text_[pos_] != ',') {
+    refuse(
+        line_, column_,
+        str("found ", quoted(text_.substr(pos_, 1)), " behind a closing quote, expected a comma"));
+  }
+}
+
+void CsvReader::read_plain(CsvField& field) {
+  const size_t begin = pos_;
+  while (!at_line_end() && text_[pos_] != ',') {
+    if (text_[pos_] == '"') {
+      refuse(line_, column_, "found a quote inside a field that does not begin with one");
+    }
+    advance();
+  }
+  field.text = text_.substr(begin, pos_ - begin);
+}
+
+bool CsvReader::next(CsvRow& row) {
+  row.fields.clear();
+  while (pos_ < text_.size() && at_line_end()) advance();
+  if (pos_ == text_.size()) return false;
+  row.line = line_;
+  const size_t begin = pos_;
+  for (;;) {
+    CsvField field;
+    field.column = column_;
+    if (pos_ < text_.size() && text_[pos_] == '"') {
+      read_quoted(field);
+    } else {
+      read_plain(field);
+    }
+    if (!is_valid_utf8(field.text)) {
+      refuse(row.line, field.column, "found bytes that are no UTF-8 text");
+    }
+    row.fields.push_back(std::move(field));
+    if (pos_ - begin > limits::kDataRowBytes ||
+        row.fields.size() > static_cast<size_t>(limits::kDataColumns)) {
+      refuse(row.line, column_,
+             str("the row has more than ", limits::kDataRowBytes, " bytes or ",
+                 limits::kDataColumns, " columns"));
+    }
+    if (at_line_end()) break;
+    advance();  // the comma
+  }
+  return true;
+}
+
+}  // namespace lumen::data

@@ -1,0 +1,44 @@
+// CSV as RFC 4180 has it: fields in commas, quotes doubled inside quoted ones, a header row.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lumen::data {
+
+struct CsvField {
+  std::string text;
+  int64_t column = 0;  // where it begins, in characters from 1
+};
+
+struct CsvRow {
+  std::vector<CsvField> fields;
+  int64_t line = 0;  // where it begins
+};
+
+// Reads the records of a text one by one. Lines end in LF or CRLF; blank lines are left out, a
+// byte-order mark too. The text must outlive it.
+class CsvReader {
+ public:
+  explicit CsvReader(std::string_view text);
+
+  // The next record; false at the end. Throws Error(kMalformed) "line L, column C: …" for an open
+  // quote, text behind a closing quote, a byte that is no UTF-8, or a record over
+  // limits::kDataRowBytes or limits::kDataColumns; the next call goes on with the next line.
+  bool next(CsvRow& row);
+
+ private:
+  void read_quoted(CsvField& field);
+  void read_plain(CsvField& field);
+  [[noreturn]] void refuse(int64_t line, int64_t column, std::string_view what);
+  void advance();
+  bool at_line_end() const;
+
+  std::string_view text_;
+  size_t pos_ = 0;
+  int64_t line_ = 1, column_ = 1;
+};
+
+}  // namespace lumen::data

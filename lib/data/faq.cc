@@ -1,0 +1,101 @@
+// Questions with their answers, as people keep them in a text file.
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/data/language.h"
+
+namespace lumen::data {
+namespace {
+
+struct Block {
+  std::vector<FaqEntry> entries;
+  std::string_view answer;
+  int64_t last_line = 0;
+
+  void finish(std::vector<FaqEntry>& all) {
+    if (last_line == 0) return;
+    if (entries.empty() || answer.empty()) {
+      fail(ErrorKind::kMalformed, "line ", last_line,
+           ", column 1: the block that ends here has no ",
+           entries.empty() ? "question (\"Q: …\")" : "answer (\"A: …\")");
+    }
+    for (FaqEntry& entry : entries) {
+      entry.answer = answer;
+      all.push_back(entry);
+    }
+    *this = {};
+  }
+};
+
+}  // namespace
+
+std::vector<FaqEntry> parse_faq(std::string_view text) {
+  std::vector<FaqEntry> all;
+  Block block;
+  int64_t last = 0;
+  for_each_line(text, [&](const TextLine& line) {
+    if (line.number != last + 1) block.finish(all);  // a blank line lies between
+    last = line.number;
+    check_utf8(line);
+    if (line.text.starts_with('#')) return;
+    const std::string_view kind = line.text.substr(0, 3),
+                           value = line.text.size() > 3 ? line.text.substr(3) : std::string_view();
+    const bool known = kind == "Q: " || kind == "H: " || kind == "A: " || kind == "F: ";
+    if (!known || value.empty()) {
+      fail_at(line, 0, "expected a line that begins with \"Q: \", \"H: \", \"A: \", \"F: \" or #");
+    }
+    block.last_line = line.number;
+    if (kind == "A: ") {
+      block.answer = value;
+    } else if (kind != "F: ") {
+      block.entries.push_back({value, {}, kind == "H: ", line.number});
+    }
+  });
+  block.finish(all);
+  return all;
+}
+
+namespace {
+
+// All strings of a JSON value, deepest last.
+void collect_strings(const io::Json& value, std::string& out) {
+  std::vector<const io::Json*> pending = {&value};
+  while (!pending.empty()) {
+    const io::Json* at = pending.back();
+    pending.pop_back();
+    if (at->is_string()) {
+      out += at->get_ref<const std::string&>();
+      out += '\n';
+    } else if (at->is_structured()) {
+      for (const io::Json& member : *at) pending.push_back(&member);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> read_texts(const DataOptions& options) {
+  std::vector<std::string> texts;
+  for (const std::string& path : expand_paths(options.paths)) {
+    SourceFile file;
+    const Source source = read_source(path, limits::kDataUnpackedBytes, file);
+    with_context(source.place(), [&] {
+      std::string words;
+      if (options.format == Format::kJsonl) {
+        for_each_line(source.text(), [&](const TextLine& line) {
+          io::Json row = io::Json::parse(line.text, nullptr, false);
+          if (!row.is_discarded()) collect_strings(row, words);
+        });
+      } else if (options.format == Format::kFaq) {
+        for (const FaqEntry& entry : parse_faq(source.text())) {
+          words += str(entry.question, "\n", entry.answer, "\n");
+        }
+      } else {
+        words = source.text();
+      }
+      texts.push_back(std::move(words));
+    });
+  }
+  return texts;
+}
+
+}  // namespace lumen::data

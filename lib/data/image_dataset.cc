@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "lib/base/error.h"
+#include "lib/data/batch_arrays.h"
+#include "lib/data/images.h"
+#include "lib/data/shuffle.h"
+
+namespace lumen::data {
+namespace {
+
+using Histogram = std::array<int64_t, 256>;
+// The value of every pixel of a channel after normalisation.
+using Levels = std::array<float, 256>;
+
+struct Augmentation {
+  int64_t padding = 0;
+  bool flip = false;
+};
+
+// How one image is shown in one epoch: moved by (dy, dx), then mirrored.
+struct View {
+  int64_t dy = 0, dx = 0;
+  bool mirrored = false;
+};
+
+View view_of(const Augmentation& augmentation, uint64_t seed, uint64_t epoch, int64_t sample) {
+  const auto words =
+      random_stream(seed, Purpose::kAugment, epoch).block(static_cast<uint64_t>(sample));
+  const auto places = static_cast<uint64_t>(2 * augmentation.padding + 1);
+  const auto offset = [&](uint32_t word) {
+    return static_cast<int64_t>(word * places >> 32) - augmentation.padding;
+  };
+  return {offset(words[0]), offset(words[1]), augmentation.flip && (words[2] & 1) != 0};
+}
+
+class ImageDataset : public Dataset {
+ public:
+  ImageDataset(std::shared_ptr<const LabelledImages> images, std::vector<int64_t> selected,
+               std::vector<Levels> levels, Augmentation augmentation)
+      : images_(std::move(images)),
+        selected_(std::move(selected)),
+        levels_(std::move(levels)),
+        augmentation_(augmentation) {}
+
+  int64_t samples() const override { return static_cast<int64_t>(selected_.size()); }
+
+  void collate(const Request& request, Batch& batch) const override {
+    const LabelledImages& images = *images_;
+    auto x =
+        writable<float>(batch, "x", {request.count, images.channels, images.height, images.width});
+    auto y = writable<int32_t>(batch, "y", {request.count});
+    for (int64_t i = 0; i < request.count; ++i) {
+      const int64_t image = selected_[static_cast<size_t>(request.indices[i])];
+      y[static_cast<size_t>(i)] =
+          i < request.real ? images.labels[static_cast<size_t>(image)] : kIgnored;
+      float* out = x.data() + i * images.pixels_per_image();
+      const View view = view_of(augmentation_, request.seed, request.epoch, request.indices[i]);
+      write_image(images.pixels.data() + image * images.pixels_per_image(), view, out);
+    }
+    batch.samples = request.real;
+    batch.tokens = static_cast<double>(request.real);
+  }
+
+ private:
+  void write_image(const uint8_t* pixels, const View& view, float* out) const {
+    const int64_t height = images_->height, width = images_->width;
+    const bool plain = view.dy == 0 && view.dx == 0 && !view.mirrored;
+    for (int64_t c = 0; c < images_->channels; ++c) {
+      const Levels& levels = levels_[static_cast<size_t>(c)];
+      if (plain) {
+        for (int64_t i = 0; i < height * width; ++i) *out++ = levels[*pixels++];
+        continue;
+      }
+      for (int64_t row = 0; row < height; ++row) {
+        const int64_t from_row = row + view.dy;
+        for (int64_t column = 0; column < width; ++column) {
+          const int64_t from = (view.mirrored ? width - 1 - column : column) + view.dx;
+          const bool inside = from_row >= 0 && from_row < height && from >= 0 && from < width;
+          *out++ = levels[inside ? pixels[from_row * width + from] : 0];
+        }
+      }
+      pixels += height * width;
+    }
+  }
+
+  std::shared_ptr<const LabelledImages> images_;
+  std::vector<int64_t> selected_;
+  std::vector<Levels> levels_;
+  Augmentation augmentation_;
+};
+
+// Mean and standard deviation of every channel of the selected images, exact up to the last
+// rounding because pixels are counted.
+void measure(const LabelledImages& images, const std::vector<int64_t>& selected,
+             std::vector<double>& mean, std::vector<double>& deviation) {
+  for (int64_t c = 0; c < images.channels; ++c) {
+    Histogram counts{};
+    const int64_t pixels = images.height * images.width;
+    for (const int64_t image : selected) {
+      const uint8_t* from = images.pixels.data() + image * images.pixels_per_image() + c * pixels;
+      for (int64_t i = 0; i < pixels; ++i) ++counts[from[i]];
+    }
+    double count = 0, sum = 0, squares = 0;
+    for (size_t level = 0; level < counts.size(); ++level) {
+      const double value = static_cast<double>(level) / 255, n = static_cast<double>(counts[level]);
+      count += n, sum += n * value, squares += n * value * value;
+    }
+    const double average = count > 0 ? sum / count : 0;
+    const double variance = count > 0 ? std::max(0.0, squares / count - average * average) : 1;
+    mean.push_back(average);
+    deviation.push_back(variance > 0 ? std::sqrt(variance) : 1);
+  }
+}
+
+std::vector<Levels> levels_of(const std::vector<double>& mean,
+                              const std::vector<double>& deviation) {
+  std::vector<Levels> all(mean.size());
+  for (size_t c = 0; c < mean.size(); ++c) {
+    for (size_t level = 0; level < 256; ++level) {
+      all[c][level] =
+          static_cast<float>((static_cast<double>(level) / 255 - mean[c]) / deviation[c]);
+    }
+  }
+  return all;
+}
+
+void check_normalization(const DataOptions& options, int64_t channels) {
+  for (const auto* values : {&options.mean, &options.std}) {
+    if (!values->empty() && static_cast<int64_t>(values->size()) != channels) {
+      fail(ErrorKind::kUsage, "'", values == &options.mean ? "mean" : "std", "' has ",
+           values->size(), " numbers, the images have ", channels, " channels");
+    }
+  }
+  for (const double value : options.std) {
+    if (!(value > 0)) fail(ErrorKind::kUsage, "'std' has the number ", value, ", expected > 0");
+  }
+}
+
+std::vector<int64_t> all_of(int64_t count, int64_t max_samples, uint64_t seed) {
+  return split_indices(count, 0, max_samples, seed).train;
+}
+
+}  // namespace
+
+void LabelledImages::append(LabelledImages more) {
+  if (labels.empty()) {
+    *this = std::move(more);
+    return;
+  }
+  pixels.insert(pixels.end(), more.pixels.begin(), more.pixels.end());
+  labels.insert(labels.end(), more.labels.begin(), more.labels.end());
+}
+
+Data make_image_data(ImageFiles files, const DataOptions& options) {
+  check_normalization(options, files.train.channels);
+  auto train_images = std::make_shared<LabelledImages>(std::move(files.train));
+  auto eval_images = train_images;
+  SplitIndices split;
+  const bool has_own = files.eval.count() > 0;
+  if (has_own && (!options.eval_fraction || !options.eval_paths.empty())) {
+    eval_images = std::make_shared<LabelledImages>(std::move(files.eval));
+    split.train = all_of(train_images->count(), options.max_samples, options.seed);
+    split.eval = all_of(eval_images->count(), options.max_samples, options.seed);
+  } else {
+    split = split_indices(train_images->count(), options.eval_fraction.value_or(0.1),
+                          options.max_samples, options.seed);
+  }
+  Data data;
+  DatasetInfo& info = data.info;
+  info.mean = options.mean;
+  info.std = options.std;
+  std::vector<double> mean, deviation;
+  if (info.mean.empty() || info.std.empty()) measure(*train_images, split.train, mean, deviation);
+  if (info.mean.empty()) info.mean = mean;
+  if (info.std.empty()) info.std = deviation;
+
+  info.train_samples = static_cast<int64_t>(split.train.size());
+  info.eval_samples = static_cast<int64_t>(split.eval.size());
+  info.train_tokens = static_cast<double>(info.train_samples);
+  info.eval_tokens = static_cast<double>(info.eval_samples);
+  info.feature_shape = {train_images->channels, train_images->height, train_images->width};
+  info.classes = std::move(files.classes);
+  info.files = std::move(files.files);
+  info.skipped = files.skipped;
+  info.skipped_examples = std::move(files.skipped_examples);
+  info.description = str(files.name, ", ", info.train_samples, " + ", info.eval_samples,
+                         " images of ", train_images->channels, "×", train_images->height, "×",
+                         train_images->width, ", ", info.classes.size(), " classes");
+  Augmentation augmentation;
+  if (options.augment) augmentation = {options.crop_padding, options.flip};
+  const std::vector<Levels> levels = levels_of(info.mean, info.std);
+  const bool any_eval = !split.eval.empty();
+  data.train =
+      std::make_shared<ImageDataset>(train_images, std::move(split.train), levels, augmentation);
+  if (any_eval) {
+    data.eval =
+        std::make_shared<ImageDataset>(eval_images, std::move(split.eval), levels, Augmentation{});
+  }
+  return data;
+}
+
+}  // namespace lumen::data

@@ -1,0 +1,204 @@
+#include "lib/data/image_file.h"
+
+// clang-format off
+#include <cstdio>  // jpeglib.h needs it before
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+#include <png.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csetjmp>
+#include <cstring>
+#include <string>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+
+namespace lumen::data {
+namespace {
+
+void check_size(uint64_t height, uint64_t width) {
+  if (height < 1 || width < 1 || height > limits::kImageSide || width > limits::kImageSide) {
+    fail(ErrorKind::kMalformed, "the picture has ", height, "×", width, " pixels, expected 1 to ",
+         limits::kImageSide, " on a side");
+  }
+}
+
+Picture decode_png(std::span<const std::byte> bytes) {
+  png_image image = {};
+  image.version = PNG_IMAGE_VERSION;
+  struct Free {
+    png_image* image;
+    ~Free() { png_image_free(image); }
+  } const free_at_end{&image};
+  if (png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) == 0) {
+    fail(ErrorKind::kMalformed, "damaged PNG file: ", image.message);
+  }
+  check_size(image.height, image.width);
+  image.format = PNG_FORMAT_RGB;
+  Picture picture;
+  picture.height = image.height, picture.width = image.width;
+  picture.rgb.resize(PNG_IMAGE_SIZE(image));
+  const png_color black = {0, 0, 0};
+  if (png_image_finish_read(&image, &black, picture.rgb.data(), 0, nullptr) == 0 ||
+      image.warning_or_error > 1) {
+    fail(ErrorKind::kMalformed, "damaged PNG file: ", image.message);
+  }
+  return picture;
+}
+
+// libjpeg reports errors by a function that must not return. It is C, so no exception may pass
+// through it: the function jumps back to `decode_rows`, which has nothing to destroy.
+struct JpegState {
+  jpeg_decompress_struct decompress;
+  jpeg_error_mgr errors;
+  jpeg_progress_mgr progress;
+  jmp_buf back;
+  char message[JMSG_LENGTH_MAX];
+};
+
+JpegState* state_of(j_common_ptr info) {
+  return static_cast<JpegState*>(info->client_data);
+}
+
+[[noreturn]] void jpeg_failed(j_common_ptr info) {
+  info->err->format_message(info, state_of(info)->message);
+  std::longjmp(state_of(info)->back, 1);
+}
+
+void jpeg_warned(j_common_ptr info, int level) {
+  // Missing data are filled with grey; a training set must not have that.
+  const int code = info->err->msg_code;
+  if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) jpeg_failed(info);
+}
+
+void jpeg_progressed(j_common_ptr info) {
+  constexpr int kMostScans = 500;  // a small progressive file may ask for endless work
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number > kMostScans) {
+    std::strcpy(state_of(info)->message, "too many scans");
+    std::longjmp(state_of(info)->back, 1);
+  }
+}
+
+// Reads the header, or with `rows` the picture into them. False leaves a message.
+bool decode_rows(JpegState& state, std::span<const std::byte> bytes, uint8_t* rows) {
+  jpeg_decompress_struct& jpeg = state.decompress;
+  if (setjmp(state.back) != 0) return false;
+  if (rows == nullptr) {
+    jpeg_create_decompress(&jpeg);
+    jpeg.client_data = &state;
+    jpeg.progress = &state.progress;
+    jpeg_mem_src(&jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+    jpeg_read_header(&jpeg, TRUE);
+    return true;
+  }
+  jpeg.out_color_space = JCS_RGB;
+  jpeg_start_decompress(&jpeg);
+  while (jpeg.output_scanline < jpeg.output_height) {
+    JSAMPROW row = rows + size_t{jpeg.output_scanline} * jpeg.output_width * 3;
+    jpeg_read_scanlines(&jpeg, &row, 1);
+  }
+  jpeg_finish_decompress(&jpeg);
+  return true;
+}
+
+Picture decode_jpeg(std::span<const std::byte> bytes) {
+  JpegState state = {};
+  state.decompress.err = jpeg_std_error(&state.errors);
+  state.decompress.client_data = &state;
+  state.errors.error_exit = jpeg_failed;
+  state.errors.emit_message = jpeg_warned;
+  state.progress.progress_monitor = jpeg_progressed;
+  struct Free {
+    jpeg_decompress_struct* jpeg;
+    ~Free() { jpeg_destroy_decompress(jpeg); }
+  } const free_at_end{&state.decompress};
+  if (!decode_rows(state, bytes, nullptr)) {
+    fail(ErrorKind::kMalformed, "damaged JPEG file: ", state.message);
+  }
+  check_size(state.decompress.image_height, state.decompress.image_width);
+  Picture picture;
+  picture.height = state.decompress.image_height, picture.width = state.decompress.image_width;
+  picture.rgb.resize(static_cast<size_t>(picture.height * picture.width * 3));
+  if (!decode_rows(state, bytes, picture.rgb.data())) {
+    fail(ErrorKind::kMalformed, "damaged JPEG file: ", state.message);
+  }
+  return picture;
+}
+
+// For every output pixel, the first input pixel and the weights of it and its neighbours.
+struct Filter {
+  std::vector<int64_t> first;
+  std::vector<std::vector<float>> weights;
+};
+
+Filter triangle_filter(int64_t from, int64_t to) {
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  const double radius = std::max(1.0, scale);
+  Filter filter;
+  for (int64_t i = 0; i < to; ++i) {
+    const double center = (static_cast<double>(i) + .5) * scale;
+    const auto begin = std::max<int64_t>(0, std::llround(center - radius));
+    const auto end = std::min<int64_t>(from, std::llround(center + radius));
+    std::vector<float> weights;
+    double sum = 0;
+    for (int64_t j = begin; j < end; ++j) {
+      const double distance = std::abs(static_cast<double>(j) + .5 - center) / radius;
+      weights.push_back(static_cast<float>(std::max(0.0, 1 - distance)));
+      sum += weights.back();
+    }
+    for (float& weight : weights) weight /= static_cast<float>(sum);
+    filter.first.push_back(begin);
+    filter.weights.push_back(std::move(weights));
+  }
+  return filter;
+}
+
+}  // namespace
+
+Picture decode_picture(std::span<const std::byte> bytes) {
+  const std::string_view head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (head.starts_with("\x89PNG\r\n")) return decode_png(bytes);
+  if (head.starts_with("\xFF\xD8\xFF")) return decode_jpeg(bytes);
+  fail(ErrorKind::kMalformed, "is neither a PNG nor a JPEG file, by its first bytes");
+}
+
+std::vector<uint8_t> resize_picture(const Picture& picture, int64_t size, int64_t channels) {
+  const Filter across = triangle_filter(picture.width, size);
+  const Filter down = triangle_filter(picture.height, size);
+  // Rows first: [height, size, 3].
+  std::vector<float> narrow(static_cast<size_t>(picture.height * size * 3));
+  for (int64_t row = 0; row < picture.height; ++row) {
+    const uint8_t* in = picture.rgb.data() + row * picture.width * 3;
+    float* out = narrow.data() + row * size * 3;
+    for (size_t x = 0; x < static_cast<size_t>(size); ++x, out += 3) {
+      const uint8_t* from = in + across.first[x] * 3;
+      for (const float weight : across.weights[x]) {
+        for (int c = 0; c < 3; ++c) out[c] += weight * static_cast<float>(*from++);
+      }
+    }
+  }
+  std::vector<uint8_t> pixels(static_cast<size_t>(channels * size * size));
+  for (int64_t y = 0; y < size; ++y) {
+    const auto row = static_cast<size_t>(y);
+    for (int64_t x = 0; x < size; ++x) {
+      float rgb[3] = {};
+      for (size_t k = 0; k < down.weights[row].size(); ++k) {
+        const auto from = (down.first[row] + static_cast<int64_t>(k)) * size + x;
+        for (int c = 0; c < 3; ++c) {
+          rgb[c] += down.weights[row][k] * narrow[static_cast<size_t>(from * 3 + c)];
+        }
+      }
+      if (channels == 1) rgb[0] = .299f * rgb[0] + .587f * rgb[1] + .114f * rgb[2];
+      for (int64_t c = 0; c < channels; ++c) {
+        pixels[static_cast<size_t>((c * size + y) * size + x)] =
+            static_cast<uint8_t>(std::clamp(rgb[c] + .5f, 0.f, 255.f));
+      }
+    }
+  }
+  return pixels;
+}
+
+}  // namespace lumen::data

@@ -1,0 +1,175 @@
+#include "lib/data/image_file.h"
+
+// clang-format off
+#include <cstdio>  // jpeglib.h needs it before
+#include <jpeglib.h>
+// clang-format on
+#include <png.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "lib/base/testing.h"
+#include "lib/data/images.h"
+#include "lib/io/atomic_file.h"
+
+namespace lumen::data {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+
+// A picture whose colours change slowly from place to place.
+Picture smooth_picture(int64_t height, int64_t width) {
+  Picture picture{height, width, {}};
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      picture.rgb.push_back(static_cast<uint8_t>(255 * x / width));
+      picture.rgb.push_back(static_cast<uint8_t>(255 * y / height));
+      picture.rgb.push_back(100);
+    }
+  }
+  return picture;
+}
+
+std::string as_png(const Picture& picture, uint32_t format = PNG_FORMAT_RGB) {
+  png_image image = {};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<uint32_t>(picture.width);
+  image.height = static_cast<uint32_t>(picture.height);
+  image.format = format;
+  png_alloc_size_t size = 0;
+  REQUIRE(png_image_write_to_memory(&image, nullptr, &size, 0, picture.rgb.data(), 0, nullptr));
+  std::string out(size, '\0');
+  REQUIRE(png_image_write_to_memory(&image, out.data(), &size, 0, picture.rgb.data(), 0, nullptr));
+  out.resize(size);
+  return out;
+}
+
+std::string as_jpeg(const Picture& picture) {
+  jpeg_compress_struct jpeg = {};
+  jpeg_error_mgr errors = {};
+  jpeg.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&jpeg);
+  unsigned char* buffer = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&jpeg, &buffer, &size);
+  jpeg.image_width = static_cast<JDIMENSION>(picture.width);
+  jpeg.image_height = static_cast<JDIMENSION>(picture.height);
+  jpeg.input_components = 3;
+  jpeg.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&jpeg);
+  jpeg_set_quality(&jpeg, 95, TRUE);
+  jpeg_start_compress(&jpeg, TRUE);
+  for (int64_t y = 0; y < picture.height; ++y) {
+    auto* row = const_cast<uint8_t*>(picture.rgb.data()) + y * picture.width * 3;
+    jpeg_write_scanlines(&jpeg, &row, 1);
+  }
+  jpeg_finish_compress(&jpeg);
+  jpeg_destroy_compress(&jpeg);
+  std::string out(reinterpret_cast<char*>(buffer), size);
+  std::free(buffer);
+  return out;
+}
+
+Picture decoded(const std::string& bytes) {
+  return decode_picture(std::as_bytes(std::span(bytes)));
+}
+
+TEST_CASE("PNG and JPEG files are decoded") {
+  const Picture picture = smooth_picture(20, 33);
+  const Picture png = decoded(as_png(picture));
+  CHECK(png.height == 20);
+  CHECK(png.width == 33);
+  CHECK(png.rgb == picture.rgb);
+  const Picture jpeg = decoded(as_jpeg(picture));
+  CHECK(jpeg.height == 20);
+  REQUIRE(jpeg.rgb.size() == picture.rgb.size());
+  for (size_t i = 0; i < jpeg.rgb.size(); ++i) {
+    REQUIRE(std::abs(int{jpeg.rgb[i]} - int{picture.rgb[i]}) < 12);
+  }
+  Picture grey{2, 2, {0, 85, 170, 255}};
+  CHECK(decoded(as_png(grey, PNG_FORMAT_GRAY)).rgb ==
+        std::vector<uint8_t>{0, 0, 0, 85, 85, 85, 170, 170, 170, 255, 255, 255});
+  Picture transparent{1, 2, {200, 100, 50, 0, 200, 100, 50, 255}};
+  CHECK(decoded(as_png(transparent, PNG_FORMAT_RGBA)).rgb ==
+        std::vector<uint8_t>{0, 0, 0, 200, 100, 50});
+}
+
+TEST_CASE("damaged pictures are refused wherever they are cut") {
+  const Picture picture = smooth_picture(40, 40);
+  for (const std::string& whole : {as_png(picture), as_jpeg(picture)}) {
+    for (size_t size = 0; size + 20 < whole.size(); size += 7) {
+      refusal(ErrorKind::kMalformed, [&] { decoded(whole.substr(0, size)); });
+      CHECK_THROWS_AS(decoded(whole.substr(0, size)), Error);
+    }
+    // Changed bytes may still be a picture; they must do no harm.
+    for (size_t at = 0; at < whole.size(); at += 3) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ 0x5A);
+      try {
+        decoded(damaged);
+      } catch (const Error& error) {
+        CHECK(error.kind() == ErrorKind::kMalformed);
+      }
+    }
+  }
+  CHECK(contains(refusal(ErrorKind::kMalformed, [] { decoded("GIF89a"); }), "neither"));
+}
+
+TEST_CASE("pictures are resized by averaging") {
+  const Picture flat{3, 5, std::vector<uint8_t>(45, 77)};
+  for (const int64_t size : {1, 2, 4, 9}) {
+    for (const uint8_t value : resize_picture(flat, size, 3)) CHECK(value == 77);
+  }
+  const Picture same = smooth_picture(16, 16);
+  const auto pixels = resize_picture(same, 16, 3);
+  for (size_t i = 0; i < 256; ++i) {
+    CHECK(pixels[i] == same.rgb[3 * i]);
+    CHECK(pixels[256 + i] == same.rgb[3 * i + 1]);
+  }
+  // A fine checkerboard becomes its mean, not one of its colours.
+  Picture board{64, 64, {}};
+  for (int i = 0; i < 64 * 64; ++i) {
+    const auto value = static_cast<uint8_t>((i + i / 64) % 2 * 200);
+    board.rgb.insert(board.rgb.end(), {value, value, value});
+  }
+  for (const uint8_t value : resize_picture(board, 8, 1)) CHECK(std::abs(int{value} - 100) <= 2);
+}
+
+TEST_CASE("folders of pictures are classes") {
+  const std::string root = lumen::testing::temporary_directory();
+  for (const char* name : {"cats", "dogs"}) {
+    std::filesystem::create_directories(root + "/" + name);
+    for (int i = 0; i < 3; ++i) {
+      const std::string file = root + "/" + name + "/" + str(i);
+      const Picture picture = smooth_picture(10 + i, 12);
+      io::write_file_atomically(file + (i == 1 ? ".JPG" : ".png"),
+                                i == 1 ? as_jpeg(picture) : as_png(picture));
+    }
+  }
+  io::write_file_atomically(root + "/cats/readme.txt", "no picture");
+  DataOptions options;
+  options.format = Format::kImages;
+  options.paths = {root};
+  options.eval_fraction = 0;
+  options.image_size = 8;
+  const Data data = open_data(options);
+  CHECK(data.info.classes == std::vector<std::string>{"cats", "dogs"});
+  CHECK(data.info.train_samples == 6);
+  CHECK(data.info.feature_shape == Shape{3, 8, 8});
+  CHECK(data.info.files[0].sha256 == open_data(options).info.files[0].sha256);
+
+  io::write_file_atomically(root + "/dogs/9.png", "broken");
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "dogs/9.png: is neither"));
+  options.on_bad_row = OnBadRow::kSkip;
+  CHECK(open_data(options).info.skipped == 1);
+  CHECK(open_data(options).info.train_samples == 6);
+
+  options.paths = {lumen::testing::temporary_directory()};
+  CHECK(contains(refusal(ErrorKind::kMissing, [&] { open_data(options); }), "one per class"));
+}
+
+}  // namespace
+}  // namespace lumen::data

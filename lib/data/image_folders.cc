@@ -1,0 +1,155 @@
+// Folders of pictures: one sub-directory per class.
+#include <algorithm>
+#include <map>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/data/documents.h"
+#include "lib/data/image_file.h"
+#include "lib/data/images.h"
+#include "lib/data/source.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/sha256.h"
+
+namespace lumen::data {
+namespace {
+
+bool is_picture_name(const std::string& name) {
+  std::string lower = name;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return lower.ends_with(".png") || lower.ends_with(".jpg") || lower.ends_with(".jpeg");
+}
+
+std::vector<std::string> class_names(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const std::string& name : list_directory(directory)) {
+    if (io::is_directory(directory + "/" + name)) names.push_back(name);
+  }
+  return names;
+}
+
+// Directories of classes for training and evaluation: those named, or their "train" and
+// "val"/"test" if they have these.
+struct Roots {
+  std::vector<std::string> train, eval;
+};
+
+Roots find_roots(const DataOptions& options) {
+  Roots roots;
+  for (const std::string& path : expand_paths(options.paths)) {
+    if (!io::is_directory(path)) missing_data(path, "no such directory");
+    if (!io::is_directory(path + "/train")) {
+      roots.train.push_back(path);
+      continue;
+    }
+    roots.train.push_back(path + "/train");
+    for (const char* name : {"/val", "/eval", "/test"}) {
+      if (!io::is_directory(path + name)) continue;
+      roots.eval.push_back(path + name);
+      break;
+    }
+  }
+  const auto eval = expand_paths(options.eval_paths);
+  if (!eval.empty()) roots.eval = eval;
+  return roots;
+}
+
+class FolderReader {
+ public:
+  explicit FolderReader(const DataOptions& options)
+      : size_(options.image_size == 0 ? 32 : options.image_size),
+        channels_(options.channels == 0 ? 3 : options.channels),
+        bad_(options.on_bad_row, info_) {}
+
+  void read(const std::vector<std::string>& roots, bool is_eval) {
+    LabelledImages& images = is_eval ? found_.eval : found_.train;
+    images.channels = channels_;
+    images.height = images.width = size_;
+    for (const std::string& root : roots) {
+      SourceFile source;
+      source.path = root;
+      io::Sha256 hash;
+      for (const std::string& name : class_names(root)) {
+        const int32_t label = label_of(name, is_eval, root);
+        read_class(root + "/" + name, label, images, source, hash);
+      }
+      source.sha256 = hash.hex();
+      found_.files.push_back(std::move(source));
+    }
+  }
+
+  ImageFiles finish() {
+    found_.name = "image folders";
+    found_.skipped = info_.skipped;
+    found_.skipped_examples = std::move(info_.skipped_examples);
+    return std::move(found_);
+  }
+
+ private:
+  int32_t label_of(const std::string& name, bool is_eval, const std::string& root) {
+    const auto known = std::find(found_.classes.begin(), found_.classes.end(), name);
+    if (known != found_.classes.end()) {
+      return static_cast<int32_t>(known - found_.classes.begin());
+    }
+    if (is_eval) {
+      fail(ErrorKind::kMismatch, io::place_of(root), ": has the class ", quoted(name),
+           ", which the training data do not have");
+    }
+    if (static_cast<int64_t>(found_.classes.size()) >= limits::kDataClasses) {
+      fail(ErrorKind::kMalformed, io::place_of(root), ": more than ", limits::kDataClasses,
+           " classes");
+    }
+    found_.classes.push_back(name);
+    return static_cast<int32_t>(found_.classes.size()) - 1;
+  }
+
+  void read_class(const std::string& directory, int32_t label, LabelledImages& images,
+                  SourceFile& source, io::Sha256& hash) {
+    constexpr uint64_t kMostBytes = uint64_t{8} << 30;
+    for (const std::string& name : list_directory(directory)) {
+      if (!is_picture_name(name)) continue;
+      const std::string path = directory + "/" + name;
+      bad_.guard(source, [&] {
+        const std::string content =
+            io::read_file(path, static_cast<uint64_t>(limits::kDataRowBytes) * 4);
+        source.bytes += content.size();
+        hash.update(str(name, '\n', content.size(), '\n'));
+        hash.update(content);
+        with_context(io::place_of(path), [&] {
+          const Picture picture = decode_picture(std::as_bytes(std::span(content)));
+          const auto pixels = resize_picture(picture, size_, channels_);
+          images.pixels.insert(images.pixels.end(), pixels.begin(), pixels.end());
+        });
+        images.labels.push_back(label);
+        ++source.samples;
+      });
+      if (images.pixels.size() > kMostBytes) {
+        fail(ErrorKind::kResource, io::place_of(directory), ": the pictures need more than ",
+             human_bytes(kMostBytes), " at ", size_, "×", size_,
+             " pixels; set a smaller image_size");
+      }
+    }
+  }
+
+  int64_t size_, channels_;
+  DatasetInfo info_;
+  BadRows bad_;
+  ImageFiles found_;
+};
+
+}  // namespace
+
+ImageFiles read_image_folders(const DataOptions& options) {
+  const Roots roots = find_roots(options);
+  FolderReader reader(options);
+  reader.read(roots.train, false);
+  reader.read(roots.eval, true);
+  ImageFiles found = reader.finish();
+  if (found.train.count() == 0) {
+    fail(ErrorKind::kMissing, io::place_of(roots.train.front()),
+         ": has no *.png or *.jpg in sub-directories, one per class");
+  }
+  return found;
+}
+
+}  // namespace lumen::data

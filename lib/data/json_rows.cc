@@ -1,0 +1,100 @@
+// Rows of jsonl files: which kind of object, and what is wrong with it.
+#include "lib/base/error.h"
+#include "lib/data/language.h"
+
+namespace lumen::data {
+namespace {
+
+// A row with the text it came from, to say where something is wrong.
+class Row {
+ public:
+  explicit Row(const TextLine& line) : line_(line) {
+    check_utf8(line);
+    io::JsonLimits limits;
+    limits.first_line = line.number;
+    // parse_json puts a place before its message; here the file is named by the caller.
+    try {
+      json_ = io::parse_json(line.text, "", limits);
+    } catch (const Error& error) {
+      std::string_view why = error.what();
+      if (why.starts_with(": ")) why.remove_prefix(2);
+      throw Error(error.kind(), std::string(why));
+    }
+    if (!json_.is_object()) {
+      fail_at(line_, 0, str("found ", io::describe(&json_), ", expected an object"));
+    }
+  }
+
+  const io::Json& json() const { return json_; }
+
+  [[noreturn]] void refuse(const std::vector<std::string>& path, std::string_view what) const {
+    fail_at(line_, io::json_position(line_.text, path), what);
+  }
+
+  // The text that `path`, ending in `key`, leads to from `object`.
+  const std::string& text(const io::Json& object, std::vector<std::string> path,
+                          const std::string& key) const {
+    const io::Json* value = io::find(object, key);
+    path.push_back(key);
+    if (value == nullptr || !value->is_string()) {
+      refuse(path, str("\"", key, "\" is ", io::describe(value), ", expected a string"));
+    }
+    return value->get_ref<const std::string&>();
+  }
+
+ private:
+  TextLine line_;
+  io::Json json_;
+};
+
+void check_messages(const Row& row) {
+  const io::Json& messages = *io::find(row.json(), "messages");
+  if (!messages.is_array() || messages.empty()) {
+    row.refuse({"messages"}, str("\"messages\" is ", io::describe(&messages),
+                                 ", expected an array of at least one message"));
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::vector<std::string> path = {"messages", str(i)};
+    if (!messages[i].is_object()) {
+      row.refuse(path, str("message ", i + 1, " is ", io::describe(&messages[i]),
+                           ", expected an object with \"role\" and \"content\""));
+    }
+    row.text(messages[i], path, "role");
+    const bool calls_tools = io::find_value(messages[i], "tool_calls") != nullptr;
+    const bool has_content = io::find_value(messages[i], "content") != nullptr;
+    if (has_content || !calls_tools) row.text(messages[i], path, "content");
+  }
+}
+
+}  // namespace
+
+Document encode_json_row(const TextLine& line, const TextEncoder& encoder) {
+  const Row row(line);
+  const auto has = [&](const char* key) { return io::find(row.json(), key) != nullptr; };
+  // What goes wrong behind the parser concerns the row as a whole.
+  const auto in_row = [&](auto&& encode) {
+    return with_context([&] { return str("line ", line.number, ", column 1"); }, encode);
+  };
+  if (has("messages")) {
+    check_messages(row);
+    return in_row([&] { return encoder.chat(row.json()); });
+  }
+  if (has("prompt") || has("completion")) {
+    const std::string& prompt = row.text(row.json(), {}, "prompt");
+    const std::string& completion = row.text(row.json(), {}, "completion");
+    return in_row([&] { return encoder.completion(prompt, completion); });
+  }
+  if (has("text")) {
+    const std::string& text = row.text(row.json(), {}, "text");
+    return in_row([&] { return encoder.text(text); });
+  }
+  std::string keys;
+  for (const auto& [key, value] : row.json().get_ref<const io::Json::object_t&>()) {
+    keys += (keys.empty() ? "" : ", ") + quoted(key, 40);
+    if (keys.size() > 200) break;
+  }
+  row.refuse({}, str("found an object with ", keys.empty() ? "no keys" : keys,
+                     ", expected \"messages\", \"prompt\" with \"completion\", or \"text\""));
+}
+
+}  // namespace lumen::data

@@ -1,0 +1,262 @@
+#include "lib/data/language.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/data/shuffle.h"
+#include "lib/data/windows.h"
+
+namespace lumen::data {
+namespace {
+
+// A text of which the lines that are no UTF-8 are refused or left out.
+std::string checked_text(const Source& source, BadRows& bad, SourceFile& file) {
+  std::string_view text = source.text();
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  if (is_valid_utf8(text)) return std::string(text);
+  std::string good;
+  int64_t number = 0;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end == text.npos ? end : end + 1);
+    text.remove_prefix(line.size());
+    ++number;
+    bad.guard(file, [&] {
+      check_utf8({line, number});
+      good += line;
+    });
+  }
+  return good;
+}
+
+// Tokenizes in pieces that end at a line's end, so that a file may be longer than a prompt.
+std::vector<int32_t> encode_long(std::string_view text, const text::Tokenizer& tokenizer) {
+  constexpr size_t kPiece = 64 << 20;
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    size_t size = text.size();
+    if (size > kPiece) {
+      const size_t line_end = text.rfind('\n', kPiece);
+      size = line_end == text.npos || line_end == 0 ? kPiece : line_end + 1;
+      while (size < text.size() && (text[size] & 0xC0) == 0x80) ++size;
+    }
+    const auto piece = tokenizer.encode(text.substr(0, size), {.add_special = false});
+    ids.insert(ids.end(), piece.begin(), piece.end());
+    text.remove_prefix(size);
+  }
+  return ids;
+}
+
+// The tokens of text files, with the end of text between them.
+std::vector<int32_t> read_text(const std::vector<std::string>& paths, const TextEncoder& encoder,
+                               BadRows& bad, DatasetInfo& info) {
+  std::vector<int32_t> ids;
+  for (const std::string& path : expand_paths(paths)) {
+    SourceFile file;
+    const Source source = read_source(path, limits::kDataUnpackedBytes, file);
+    const std::string text =
+        with_context(source.place(), [&] { return checked_text(source, bad, file); });
+    const auto eos = encoder.tokenizer().special_ids().eos;
+    if (!ids.empty() && eos) ids.push_back(*eos);
+    const auto more =
+        with_context(source.place(), [&] { return encode_long(text, encoder.tokenizer()); });
+    ids.insert(ids.end(), more.begin(), more.end());
+    file.samples = 1;
+    info.files.push_back(std::move(file));
+  }
+  return ids;
+}
+
+std::shared_ptr<const Dataset> text_windows(std::vector<int32_t> ids, const DataOptions& options,
+                                            bool training, double& counted) {
+  if (options.max_samples > 0) {
+    const int64_t most = options.max_samples * options.seq + 1;
+    if (static_cast<int64_t>(ids.size()) > most) ids.resize(static_cast<size_t>(most));
+  }
+  auto tokens = std::make_shared<const std::vector<int32_t>>(std::move(ids));
+  const WindowSettings settings = {options.seq, training && options.shuffle};
+  return make_windows<int32_t>({{{tokens->data(), tokens->size()}, tokens}}, settings, counted);
+}
+
+Data open_text(const DataOptions& options, const TextEncoder& encoder) {
+  Data data;
+  DatasetInfo& info = data.info;
+  BadRows bad(options.on_bad_row, info);
+  std::vector<int32_t> train = read_text(options.paths, encoder, bad, info), eval;
+  if (!options.eval_paths.empty()) {
+    eval = read_text(options.eval_paths, encoder, bad, info);
+  } else {
+    const int64_t kept =
+        eval_count(static_cast<int64_t>(train.size()), options.eval_fraction.value_or(0.1));
+    eval.assign(train.end() - kept, train.end());
+    train.resize(train.size() - static_cast<size_t>(kept));
+  }
+  if (train.size() < 2) {
+    fail(ErrorKind::kMalformed, "the text gives ", train.size(),
+         " tokens for training, expected at least 2");
+  }
+  data.train = text_windows(std::move(train), options, true, info.train_tokens);
+  if (eval.size() >= 2) {
+    data.eval = text_windows(std::move(eval), options, false, info.eval_tokens);
+  }
+  info.description = str("text, ", info.train_tokens, " + ", info.eval_tokens,
+                         " tokens in windows of ", options.seq);
+  return data;
+}
+
+// Reads documents of files into a store, by the rules for rows that are bad or too long.
+class DocumentReader {
+ public:
+  DocumentReader(const DataOptions& options, const TextEncoder& encoder, DatasetInfo& info)
+      : options_(options), encoder_(encoder), info_(info), bad_(options.on_bad_row, info) {}
+
+  // The indices of the documents that `paths` added.
+  std::vector<int64_t> read(const std::vector<std::string>& paths, Split split) {
+    const int64_t first = documents_->count();
+    for (const std::string& path : expand_paths(paths)) {
+      SourceFile file;
+      const Source source = read_source(path, limits::kDataUnpackedBytes, file);
+      with_context(source.place(), [&] {
+        if (options_.format == Format::kText) {
+          read_separated(source, file);
+        } else if (options_.format == Format::kFaq) {
+          read_faq(source, split, file);
+        } else {
+          read_lines(source, file);
+        }
+      });
+      info_.files.push_back(std::move(file));
+    }
+    std::vector<int64_t> added;
+    for (int64_t i = first; i < documents_->count(); ++i) added.push_back(i);
+    return added;
+  }
+
+  const std::shared_ptr<Documents>& documents() const { return documents_; }
+
+ private:
+  void read_lines(const Source& source, SourceFile& file) {
+    for_each_line(source.text(), [&](const TextLine& line) {
+      bad_.guard(file, [&] {
+        Document document;
+        if (options_.format == Format::kJsonl) {
+          document = encode_json_row(line, encoder_);
+        } else {
+          check_utf8(line);
+          document = encoder_.item(line.text);
+        }
+        take(std::move(document), line.number, file);
+      });
+    });
+  }
+
+  void read_faq(const Source& source, Split split, SourceFile& file) {
+    for (const FaqEntry& entry : parse_faq(source.text())) {
+      if (entry.held_out != (split == Split::kEval)) continue;
+      const io::Json messages = {{{"role", "user"}, {"content", entry.question}},
+                                 {{"role", "assistant"}, {"content", entry.answer}}};
+      take(encoder_.chat({{"messages", messages}}), entry.number, file);
+    }
+  }
+
+  void read_separated(const Source& source, SourceFile& file) {
+    std::string_view text = source.text();
+    int64_t number = 1;
+    while (!text.empty()) {
+      const size_t end = text.find(options_.separator);
+      std::string_view part = text.substr(0, end);
+      const int64_t begin_line = number;
+      number += std::count(part.begin(), part.end(), '\n');
+      text.remove_prefix(end == text.npos ? text.size() : end + options_.separator.size());
+      number += std::count(options_.separator.begin(), options_.separator.end(), '\n');
+      const size_t first = part.find_first_not_of(" \t\r\n");
+      if (first == part.npos) continue;
+      part = part.substr(first, part.find_last_not_of(" \t\r\n") - first + 1);
+      bad_.guard(file, [&] {
+        check_utf8({part, begin_line});
+        take(encoder_.text(part), begin_line, file);
+      });
+    }
+  }
+
+  void take(Document document, int64_t line, SourceFile& file) {
+    const auto targets = static_cast<int64_t>(document.ids.size()) - 1;
+    if (targets < 1) {
+      fail(ErrorKind::kMalformed, "line ", line, ", column 1: has no text to learn from");
+    }
+    if (targets > options_.seq && options_.on_too_long != OnTooLong::kSplit) {
+      if (options_.on_too_long == OnTooLong::kError) {
+        // Not a bad row that may be skipped: the recipe and the data do not fit.
+        fail(ErrorKind::kMismatch, "line ", line, ": has ", targets + 1,
+             " tokens, a row of seq = ", options_.seq, " holds ", options_.seq + 1,
+             "; set seq = ", targets, ", or on_too_long to truncate, skip or split");
+      }
+      ++info_.too_long;
+      document.ids.resize(static_cast<size_t>(options_.seq) + 1);
+      document.learned.resize(document.ids.size());
+      const auto learns = std::count(document.learned.begin(), document.learned.end(), true);
+      if (options_.on_too_long == OnTooLong::kSkip || learns == 0) {
+        ++file.skipped;
+        return;
+      }
+    }
+    documents_->add(document);
+    ++file.samples;
+  }
+
+  const DataOptions& options_;
+  const TextEncoder& encoder_;
+  DatasetInfo& info_;
+  BadRows bad_;
+  std::shared_ptr<Documents> documents_ = std::make_shared<Documents>();
+};
+
+Data open_documents(const DataOptions& options, const TextEncoder& encoder) {
+  Data data;
+  DatasetInfo& info = data.info;
+  DocumentReader reader(options, encoder, info);
+  SplitIndices split;
+  split.train = reader.read(options.paths, Split::kTrain);
+  const bool held_out = options.format == Format::kFaq && options.eval_paths.empty();
+  if (held_out || !options.eval_paths.empty()) {
+    split.eval = reader.read(held_out ? options.paths : options.eval_paths, Split::kEval);
+    for (auto* part : {&split.train, &split.eval}) {
+      const auto most = static_cast<size_t>(options.max_samples);
+      if (most > 0 && part->size() > most) part->resize(most);
+    }
+  } else {
+    split = split_indices(static_cast<int64_t>(split.train.size()),
+                          options.eval_fraction.value_or(0.1), options.max_samples, options.seed);
+  }
+  info.documents = reader.documents()->count();
+  if (split.train.empty()) {
+    fail(ErrorKind::kMalformed, "no documents to train on were found in ", info.files.size(),
+         " files (", info.skipped, " bad rows and ", info.too_long, " too long ones left out)");
+  }
+  const RowSettings settings = {options.seq, options.pack, encoder.padding(), options.seed};
+  data.train = make_rows(reader.documents(), split.train, settings, info.train_tokens);
+  if (!split.eval.empty()) {
+    data.eval = make_rows(reader.documents(), split.eval, settings, info.eval_tokens);
+  }
+  info.description =
+      str(info.documents, " documents, ", info.train_tokens, " + ", info.eval_tokens,
+          " tokens to learn in rows of ", options.seq, options.pack ? ", packed" : "");
+  return data;
+}
+
+}  // namespace
+
+Data open_language(const DataOptions& options, const TextTools& tools) {
+  if (options.format == Format::kBin) return open_token_files(options, tools);
+  const TextEncoder encoder(options, tools);
+  const bool windows = options.format == Format::kText && options.separator.empty();
+  Data data = windows ? open_text(options, encoder) : open_documents(options, encoder);
+  data.info.vocab_size = encoder.tokenizer().vocab_size();
+  data.info.train_samples = data.train->samples();
+  data.info.eval_samples = data.eval ? data.eval->samples() : 0;
+  return data;
+}
+
+}  // namespace lumen::data

@@ -1,0 +1,94 @@
+// Text in its formats as data sets of tokens. For this room only.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/data/data.h"
+#include "lib/data/documents.h"
+#include "lib/data/source.h"
+
+namespace lumen::data {
+
+// text, lines, jsonl, bin; see DataOptions. Throws as open_data.
+Data open_language(const DataOptions& options, const TextTools& tools);
+
+// The same for bin (in token_files.cc).
+Data open_token_files(const DataOptions& options, const TextTools& tools);
+
+// The date that chat templates see: data must not depend on the day of the run.
+inline constexpr text::CivilTime kTemplateDate = {.year = 2025, .month = 1, .day = 1};
+
+// A line of a file, without its end.
+struct TextLine {
+  std::string_view text;
+  int64_t number;  // from 1
+};
+
+// Calls `visit` for every line of `text` that is not blank; a byte-order mark is left out. Throws
+// Error(kMalformed) for a line over limits::kDataRowBytes.
+void for_each_line(std::string_view text, const std::function<void(const TextLine&)>& visit);
+
+// Refuses "line L, column C: …" (columns count characters) for byte `offset` of the line.
+[[noreturn]] void fail_at(const TextLine& line, size_t offset, std::string_view what);
+
+// Refuses a line that is not UTF-8, at the first byte that is wrong.
+void check_utf8(const TextLine& line);
+
+// Encodes text with a tokenizer the way training needs it.
+class TextEncoder {
+ public:
+  TextEncoder(const DataOptions& options, const TextTools& tools);
+
+  // A whole document: BOS if the tokenizer adds one, `text`, end of text if it has one.
+  Document text(std::string_view text) const;
+  // One item between start and end tokens: BOS, or else the end of text, stands before it.
+  Document item(std::string_view text) const;
+  // A prompt with what is to be learned, and the end of text.
+  Document completion(std::string_view prompt, std::string_view completion) const;
+  // A conversation, the members of {"messages": …, "tools": …} being checked already.
+  Document chat(const io::Json& conversation) const;
+
+  const text::Tokenizer& tokenizer() const { return *tools_.tokenizer; }
+  // For positions that hold nothing.
+  int32_t padding() const;
+
+ private:
+  struct Boundaries {
+    std::vector<int32_t> ids;
+    std::vector<size_t> at;  // of each offset, its place in ids
+  };
+  // The tokens of `text` with a token boundary at each of the ascending byte `offsets`.
+  Boundaries encode_parts(std::string_view text, const std::vector<size_t>& offsets,
+                          std::optional<bool> parse_special) const;
+  void add_bos(Document& document) const;
+  void add_eos(Document& document, bool learned) const;
+
+  const DataOptions& options_;
+  TextTools tools_;
+};
+
+// One object of a jsonl file as a document. Throws Error(kMalformed) "line L, column C: …".
+Document encode_json_row(const TextLine& line, const TextEncoder& encoder);
+
+// One way to put a question, and its answer.
+struct FaqEntry {
+  std::string_view question, answer;
+  bool held_out;   // for evaluation
+  int64_t number;  // of the question's line
+};
+
+// The entries of a question file, whose text they refer to. Throws Error(kMalformed) "line L, …"
+// for a line of another kind, a block without a question or without an answer.
+std::vector<FaqEntry> parse_faq(std::string_view text);
+
+// Byte ranges of `full`, the rendered conversation, that the messages of `roles` said, with what
+// ends their turn, in order. Throws Error(kMalformed) if the template does not let them be found.
+std::vector<text::ByteRange> said_by(const std::vector<std::string>& roles,
+                                     const text::ChatTemplate& chat_template,
+                                     const text::ChatInput& input, const std::string& full);
+
+}  // namespace lumen::data

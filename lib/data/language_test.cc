@@ -1,0 +1,439 @@
+#include "lib/data/language.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "lib/base/testing.h"
+#include "lib/data/builtin.h"
+#include "lib/io/atomic_file.h"
+#include "lib/text/train/train_tokenizer.h"
+
+namespace lumen::data {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+using lumen::testing::temporary_directory;
+
+constexpr const char* kChatMl =
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+// One token per printable ASCII character, and the control tokens of ChatML.
+std::shared_ptr<const text::Tokenizer> character_tokenizer(
+    text::TokenizerKind kind = text::TokenizerKind::kCharacters) {
+  std::string all = "\n";
+  for (char c = ' '; c < '\x7F'; ++c) all += c;
+  text::TokenizerTraining training;
+  training.kind = kind;
+  training.vocab_size = kind == text::TokenizerKind::kCharacters ? 0 : 400;
+  training.special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  if (kind != text::TokenizerKind::kCharacters) all += make_stories().substr(0, 5000);
+  const std::string directory = temporary_directory();
+  text::train_tokenizer({all}, training, directory);
+  return text::load_tokenizer(directory);
+}
+
+std::string write(const std::string& content, const std::string& name = "data.jsonl") {
+  const std::string path = temporary_directory() + "/" + name;
+  io::write_file_atomically(path, content);
+  return path;
+}
+
+DataOptions options_for(Format format, const std::string& path) {
+  DataOptions options;
+  options.format = format;
+  options.paths = {path};
+  options.prefetch = false;
+  options.shuffle = false;
+  options.eval_fraction = 0;
+  options.batch = 1;
+  return options;
+}
+
+// The fields of a batch as vectors.
+std::vector<int32_t> field(const Batch& batch, const char* name) {
+  const auto values = batch.fields.at(name).as<int32_t>();
+  return {values.begin(), values.end()};
+}
+
+// The text of the tokens, and of the targets that count with '.' for those that do not.
+std::string tokens_of(const Batch& batch, const text::Tokenizer& tokenizer) {
+  return tokenizer.decode(field(batch, "tokens"));
+}
+std::string learned_of(const Batch& batch, const text::Tokenizer& tokenizer) {
+  std::string text;
+  for (const int32_t id : field(batch, "targets")) {
+    const std::vector<int32_t> one = {id};
+    if (id == kIgnored) {
+      text += '.';
+    } else {
+      text += tokenizer.is_special(id) ? tokenizer.token_text(id) : tokenizer.decode(one);
+    }
+  }
+  return text;
+}
+
+TEST_CASE("windows in order cover a text once") {
+  const auto tokenizer = character_tokenizer();
+  DataOptions options = options_for(Format::kText, write("0123456789abcdef", "a.txt"));
+  options.seq = 6;
+  options.last_batch = LastBatch::kKeep;
+  DatasetInfo info;
+  const auto stream = open_stream(options, Split::kTrain, {tokenizer.get(), nullptr}, &info);
+  CHECK(info.train_tokens == 15);
+  CHECK(info.vocab_size == tokenizer->vocab_size());
+  std::string tokens, targets;
+  for (Batch batch; stream->next(batch);) {
+    tokens += tokens_of(batch, *tokenizer).substr(0, static_cast<size_t>(batch.tokens));
+    targets += learned_of(batch, *tokenizer);
+    CHECK(field(batch, "positions") == std::vector<int32_t>{0, 1, 2, 3, 4, 5});
+  }
+  CHECK(tokens == "0123456789abcde");
+  CHECK(targets == "123456789abcdef...");
+}
+
+TEST_CASE("shuffled windows move from epoch to epoch") {
+  const auto tokenizer = character_tokenizer();
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += static_cast<char>('!' + i % 89);
+  DataOptions options = options_for(Format::kText, write(text, "a.txt"));
+  options.seq = 10;
+  options.shuffle = true;
+  const auto stream = open_stream(options, Split::kTrain, {tokenizer.get(), nullptr});
+  CHECK(stream->batches_per_epoch() == 18);
+  std::set<int32_t> starts;
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    std::set<std::string> seen;
+    for (Batch batch; stream->next(batch);) {
+      const auto tokens = field(batch, "tokens"), targets = field(batch, "targets");
+      CHECK(std::equal(tokens.begin() + 1, tokens.end(), targets.begin()));
+      seen.insert(tokens_of(batch, *tokenizer));
+      starts.insert(tokens[0] % 10);
+    }
+    CHECK(seen.size() == 18);
+  }
+  CHECK(starts.size() > 3);
+}
+
+TEST_CASE("the last share of a text is for evaluation") {
+  const auto tokenizer = character_tokenizer();
+  DataOptions options = options_for(Format::kText, write("0123456789abcdefghij", "a.txt"));
+  options.eval_fraction = 0.25;
+  options.seq = 4;
+  const auto stream = open_stream(options, Split::kEval, {tokenizer.get(), nullptr});
+  Batch batch;
+  REQUIRE(stream->next(batch));
+  CHECK(tokens_of(batch, *tokenizer) == "fghi");
+  CHECK_FALSE(stream->next(batch));
+}
+
+TEST_CASE("lines are framed and padded") {
+  const auto tokenizer = character_tokenizer();
+  DataOptions options = options_for(Format::kLines, write("emma\r\n\nbo\n", "names.txt"));
+  options.seq = 6;
+  const auto stream = open_stream(options, Split::kTrain, {tokenizer.get(), nullptr});
+  const int32_t end = *tokenizer->special_ids().eos;
+  Batch batch;
+  REQUIRE(stream->next(batch));
+  CHECK(tokens_of(batch, *tokenizer) == "<|endoftext|>emma<|endoftext|>");
+  CHECK(learned_of(batch, *tokenizer) == "emma<|endoftext|>.");
+  REQUIRE(stream->next(batch));
+  CHECK(field(batch, "targets")[2] == end);
+  CHECK(field(batch, "segments") == std::vector<int32_t>{0, 0, 0, -1, -1, -1});
+  CHECK(field(batch, "positions") == std::vector<int32_t>{0, 1, 2, 0, 0, 0});
+  CHECK(batch.tokens == 3);
+}
+
+TEST_CASE("packing fills rows and keeps documents apart") {
+  const auto tokenizer = character_tokenizer();
+  std::string rows;
+  for (int i = 0; i < 40; ++i) {
+    rows += "{\"text\": \"" +
+            std::string(static_cast<size_t>(1 + i % 7), static_cast<char>('A' + i)) + "\"}\n";
+  }
+  // Backslash and quote would need escapes.
+  for (char& c : rows) c = c == '\\' ? 'z' : c;
+  DataOptions options = options_for(Format::kJsonl, write(rows));
+  options.seq = 16;
+  options.pack = true;
+  DatasetInfo info;
+  const auto stream = open_stream(options, Split::kTrain, {tokenizer.get(), nullptr}, &info);
+  CHECK(info.documents == 40);
+  double tokens = 0;
+  int64_t padding = 0, rows_seen = 0;
+  for (Batch batch; stream->next(batch); ++rows_seen) {
+    const auto ids = field(batch, "tokens"), targets = field(batch, "targets");
+    const auto segments = field(batch, "segments"), positions = field(batch, "positions");
+    tokens += batch.tokens;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (segments[i] == kPadding) {
+        ++padding;
+        CHECK(targets[i] == kIgnored);
+        continue;
+      }
+      const bool begins = i == 0 || segments[i] != segments[i - 1];
+      CHECK(positions[i] == (begins ? 0 : positions[i - 1] + 1));
+      CHECK(segments[i] == (i == 0 ? 0 : segments[i - 1] + (begins ? 1 : 0)));
+      // One letter per document: whoever sees another sees a neighbour.
+      const bool last = i + 1 == ids.size() || segments[i + 1] != segments[i];
+      CHECK(targets[i] == (last ? *tokenizer->special_ids().eos : ids[i]));
+    }
+  }
+  CHECK(tokens == info.train_tokens);
+  CHECK(padding < 20);
+  CHECK(rows_seen == stream->batches_per_epoch());
+}
+
+TEST_CASE("long documents are refused, cut, skipped or continued") {
+  const auto tokenizer = character_tokenizer();
+  DataOptions options = options_for(Format::kJsonl, write(R"({"text": "abcdefghij"}
+{"text": "xy"})"));
+  options.seq = 4;
+  const text::Tokenizer& t = *tokenizer;
+  const auto learned = [&](OnTooLong rule, DatasetInfo* info) {
+    options.on_too_long = rule;
+    const auto stream = open_stream(options, Split::kTrain, {tokenizer.get(), nullptr}, info);
+    std::vector<std::string> rows;
+    for (Batch batch; stream->next(batch);) rows.push_back(learned_of(batch, t));
+    return rows;
+  };
+  DatasetInfo info;
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { learned(OnTooLong::kError, &info); }),
+                 "data.jsonl: line 1: has 11 tokens, a row of seq = 4 holds 5; set seq = 10"));
+  CHECK(learned(OnTooLong::kTruncate, &info) ==
+        std::vector<std::string>{"bcde", "y<|endoftext|>.."});
+  CHECK(info.too_long == 1);
+  CHECK(learned(OnTooLong::kSkip, &info) == std::vector<std::string>{"y<|endoftext|>.."});
+  CHECK(info.files[0].skipped == 1);
+  CHECK(learned(OnTooLong::kSplit, &info) ==
+        std::vector<std::string>{"bcde", "fghi", "j<|endoftext|>..", "y<|endoftext|>.."});
+}
+
+TEST_CASE("text is divided into documents at a separator") {
+  const auto tokenizer = character_tokenizer();
+  DataOptions options =
+      options_for(Format::kText, write("one\n<|endoftext|>\ntwo\n\n<|endoftext|>\n", "a.txt"));
+  options.separator = "<|endoftext|>";
+  options.seq = 4;
+  const auto stream = open_stream(options, Split::kTrain, {tokenizer.get(), nullptr});
+  Batch batch;
+  REQUIRE(stream->next(batch));
+  CHECK(learned_of(batch, *tokenizer) == "ne<|endoftext|>.");
+  REQUIRE(stream->next(batch));
+  CHECK(learned_of(batch, *tokenizer) == "wo<|endoftext|>.");
+  CHECK_FALSE(stream->next(batch));
+}
+
+TEST_CASE("of a prompt and its completion the completion is learned") {
+  const auto character = character_tokenizer();
+  DataOptions options =
+      options_for(Format::kJsonl, write(R"({"prompt": "2+2=", "completion": "4"})"));
+  options.seq = 8;
+  Batch batch;
+  open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
+  CHECK(learned_of(batch, *character) == "...4<|endoftext|>...");
+  options.learn_prompt = true;
+  open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
+  CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
+}
+
+TEST_CASE("a token never reaches over the boundary of what is learned") {
+  const auto bpe = character_tokenizer(text::TokenizerKind::kByteLevelBpe);
+  // " the" is one token; here it is cut by the end of the prompt.
+  REQUIRE(bpe->encode("of the", {.add_special = false}).size() <= 3);
+  DataOptions options =
+      options_for(Format::kJsonl, write(R"({"prompt": "of th", "completion": "e"})"));
+  options.seq = 16;
+  Batch batch;
+  open_stream(options, Split::kTrain, {bpe.get(), nullptr})->next(batch);
+  std::string learned = learned_of(batch, *bpe);
+  std::erase(learned, '.');
+  CHECK(learned == "e<|endoftext|>");
+  CHECK(tokens_of(batch, *bpe).starts_with("of the"));
+}
+
+TEST_CASE("of a conversation the assistant's turns are learned, with their ends") {
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  const std::string rows = write(
+      R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"},)"
+      R"( {"role": "assistant", "content": "Yo"}, {"role": "user", "content": "Bye"},)"
+      R"( {"role": "assistant", "content": "Ok"}]})");
+  for (const auto kind : {text::TokenizerKind::kCharacters, text::TokenizerKind::kByteLevelBpe,
+                          text::TokenizerKind::kSentencePieceBpe}) {
+    const auto tokenizer = character_tokenizer(kind);
+    INFO(tokenizer->kind());
+    DataOptions options = options_for(Format::kJsonl, rows);
+    options.seq = 200;
+    Batch batch;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    std::string learned = learned_of(batch, *tokenizer);
+    std::erase(learned, '.');
+    std::erase(learned, ' ');  // sentencepiece's mark of a word
+    CHECK(learned == "Yo<|im_end|>Ok<|im_end|>");
+    options.learn_roles = {"user"};
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    learned = learned_of(batch, *tokenizer);
+    std::erase(learned, '.');
+    std::erase(learned, ' ');
+    CHECK(learned == "Hi<|im_end|>Bye<|im_end|>");
+  }
+}
+
+TEST_CASE("a template that hides who spoke is refused") {
+  const auto tokenizer = character_tokenizer();
+  // Everything earlier changes with the number of messages.
+  const auto chat = text::ChatTemplate::parse(
+      "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", "counting");
+  DataOptions options = options_for(
+      Format::kJsonl,
+      write(
+          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+)"));
+  options.paths = {write(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})")};
+  const std::string why = refusal(ErrorKind::kMalformed, [&] {
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat});
+  });
+  CHECK(contains(why, "data.jsonl: line 1, column 1: message 2 ('assistant') cannot be found"));
+  CHECK(contains(why, "'counting'"));
+  // Unless its author marks it.
+  const auto marked = text::ChatTemplate::parse(
+      "{{ messages | length }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation "
+      "%}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor "
+      "%}",
+      "marked");
+  Batch batch;
+  options.seq = 5;
+  open_stream(options, Split::kTrain, {tokenizer.get(), &marked})->next(batch);
+  CHECK(learned_of(batch, *tokenizer) == ".b<|im_end|>..");
+}
+
+TEST_CASE("bad rows are named with line and column, or skipped and counted") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  struct Case {
+    std::string row;
+    const char* message;
+  };
+  const Case cases[] = {
+      {R"({"text": "abc)", "line 3, column 14: the JSON ends too early"},
+      {R"({"text": 5})", "line 3, column 10: \"text\" is the number 5, expected a string"},
+      {R"([1])", "line 3, column 1: found an array of 1, expected an object"},
+      {R"({"txt": "a"})", "line 3, column 1: found an object with 'txt', expected \"messages\""},
+      {R"({})", "an object with no keys"},
+      {R"({"prompt": "a"})", "\"completion\" is nothing, expected a string"},
+      {R"({"messages": []})", "line 3, column 14: \"messages\" is an array of 0"},
+      {R"({"messages": [7]})", "line 3, column 15: message 1 is the number 7"},
+      {R"({"messages": [{"role": 1}]})", "line 3, column 24: \"role\" is the number 1"},
+      {R"({"messages": [{"role": "user"}]})", "line 3, column 15: \"content\" is nothing"},
+      {R"({"messages": [{"role": "user", "content": "a"}]})", "no message of the roles"},
+      {R"({"text": ""})", "line 3, column 1: has no text to learn from"},
+      {"{\"text\": \"\xC3\xA9\xFFz\"}", "line 3, column 12: found the byte 0xFF, expected UTF-8"},
+      {R"({"text": "a", "text": "b"})", "line 3"},
+      {std::string(40, '[') + std::string(40, ']'), "line 3"},
+  };
+  for (const Case& bad : cases) {
+    DataOptions options = options_for(
+        Format::kJsonl, write("{\"text\": \"good\"}\n\n" + bad.row + "\n{\"text\": \"x\"}"));
+    const std::string why = refusal(ErrorKind::kMalformed, [&] {
+      open_stream(options, Split::kTrain, {tokenizer.get(), &chat});
+    });
+    INFO(why);
+    CHECK(contains(why, "data.jsonl: line 3"));
+    CHECK(contains(why, bad.message));
+    options.on_bad_row = OnBadRow::kSkip;
+    DatasetInfo info;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat}, &info);
+    CHECK(info.skipped == 1);
+    CHECK(info.documents == 2);
+    REQUIRE(info.skipped_examples.size() == 1);
+    CHECK(info.skipped_examples[0] == why);
+  }
+}
+
+TEST_CASE("text that is not UTF-8 is refused with its place") {
+  const auto tokenizer = character_tokenizer();
+  DataOptions options = options_for(Format::kText, write("good\nba\xFF"
+                                                         "d\nfine",
+                                                         "a.txt"));
+  CHECK(contains(refusal(ErrorKind::kMalformed,
+                         [&] {
+                           open_stream(options, Split::kTrain, {tokenizer.get(), nullptr});
+                         }),
+                 "a.txt: line 2, column 3: found the byte 0xFF"));
+  options.on_bad_row = OnBadRow::kSkip;
+  DatasetInfo info;
+  open_stream(options, Split::kTrain, {tokenizer.get(), nullptr}, &info);
+  CHECK(info.skipped == 1);
+  CHECK(info.train_tokens == 8);
+}
+
+TEST_CASE("token files of nanoGPT and llm.c") {
+  std::string tokens;
+  for (int i = 0; i < 50; ++i) tokens += {static_cast<char>(i), '\1'};
+  DataOptions options = options_for(Format::kBin, write(tokens, "train.bin"));
+  options.seq = 7;
+  DatasetInfo info;
+  const auto stream = open_stream(options, Split::kTrain, {}, &info);
+  CHECK(info.vocab_size == 256 + 50);
+  CHECK(info.train_tokens == 49);
+  Batch batch;
+  REQUIRE(stream->next(batch));
+  CHECK(field(batch, "targets") == std::vector<int32_t>{257, 258, 259, 260, 261, 262, 263});
+
+  std::string header(1024, '\0');
+  const uint32_t start[] = {20240520, 1, 50};
+  std::copy_n(reinterpret_cast<const char*>(start), 12, header.begin());
+  options.paths = {write(header + tokens, "train.bin")};
+  open_stream(options, Split::kTrain)->next(batch);
+  CHECK(field(batch, "tokens")[0] == 256);
+  options.paths = {write(header + tokens + "xx", "train.bin")};
+  CHECK(
+      contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "announces 50 tokens"));
+  options.paths = {write(tokens + "x", "train.bin")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "101 bytes"));
+  const auto tokenizer = character_tokenizer();
+  options.paths = {write(tokens, "train.bin")};
+  CHECK(contains(refusal(ErrorKind::kMalformed,
+                         [&] {
+                           open_data(options, {tokenizer.get(), nullptr});
+                         }),
+                 "token 1 (byte 0) is 256, the vocabulary has"));
+}
+
+TEST_CASE("what is built in can be trained on") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  const text::Tokenizer* t = tokenizer.get();
+  DatasetInfo info;
+  open_stream(options_for(Format::kText, "builtin:stories"), Split::kTrain, {t, nullptr}, &info);
+  CHECK(info.train_tokens > 90'000);
+  open_stream(options_for(Format::kLines, "builtin:names"), Split::kTrain, {t, nullptr}, &info);
+  CHECK(info.documents == 3000);
+  open_stream(options_for(Format::kJsonl, "builtin:chat"), Split::kTrain, {t, &chat}, &info);
+  CHECK(info.documents == 400);
+  CHECK(info.files[0].path == "builtin:chat");
+  CHECK(info.files[0].sha256.size() == 64);
+  CHECK(
+      contains(refusal(ErrorKind::kMissing, [] { builtin_text("builtin:x"); }), "builtin:stories"));
+  CHECK_FALSE(contains(make_stories(), "{"));
+  CHECK_FALSE(contains(make_stories(), "["));
+}
+
+TEST_CASE("text needs a tokenizer, conversations a template") {
+  const auto tokenizer = character_tokenizer();
+  CHECK(contains(
+      refusal(ErrorKind::kUsage, [] { open_data(options_for(Format::kText, "builtin:stories")); }),
+      "need a tokenizer"));
+  CHECK(contains(
+      refusal(ErrorKind::kUsage,
+              [&] {
+                open_data(options_for(Format::kJsonl, "builtin:chat"), {tokenizer.get(), nullptr});
+              }),
+      "need a chat template"));
+}
+
+}  // namespace
+}  // namespace lumen::data

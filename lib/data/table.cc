@@ -1,0 +1,382 @@
+#include "lib/data/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/data/batch_arrays.h"
+#include "lib/data/csv.h"
+#include "lib/data/documents.h"
+#include "lib/data/shuffle.h"
+#include "lib/data/source.h"
+
+namespace lumen::data {
+namespace {
+
+struct Column {
+  std::string name;
+  std::vector<std::string> cells;
+  bool numeric = true;
+};
+
+// The columns that are used, all of the same height, and how the rows divide.
+struct Table {
+  std::vector<std::string> header;
+  std::vector<Column> columns;  // as many as the header
+  int64_t rows = 0;
+};
+
+class TableDataset : public Dataset {
+ public:
+  struct Content {
+    int64_t features = 0;
+    std::vector<float> x;  // [rows, features]
+    std::vector<int32_t> classes;
+    std::vector<float> numbers;  // the label where it is a number
+  };
+
+  TableDataset(std::shared_ptr<const Content> content, std::vector<int64_t> selected)
+      : content_(std::move(content)), selected_(std::move(selected)) {}
+
+  int64_t samples() const override { return static_cast<int64_t>(selected_.size()); }
+
+  void collate(const Request& request, Batch& batch) const override {
+    const Content& table = *content_;
+    auto x = writable<float>(batch, "x", {request.count, table.features});
+    const bool numbers = !table.numbers.empty();
+    std::span<int32_t> classes;
+    std::span<float> values;
+    if (numbers) values = writable<float>(batch, "y", {request.count});
+    if (!numbers) classes = writable<int32_t>(batch, "y", {request.count});
+    for (int64_t i = 0; i < request.count; ++i) {
+      const int64_t row = selected_[static_cast<size_t>(request.indices[i])];
+      std::copy_n(table.x.begin() + row * table.features, table.features,
+                  x.begin() + i * table.features);
+      const auto out = static_cast<size_t>(i), from = static_cast<size_t>(row);
+      if (numbers) values[out] = table.numbers[from];
+      if (!numbers) classes[out] = i < request.real ? table.classes[from] : kIgnored;
+    }
+    batch.samples = request.real;
+    batch.tokens = static_cast<double>(request.real);
+  }
+
+ private:
+  std::shared_ptr<const Content> content_;
+  std::vector<int64_t> selected_;
+};
+
+std::string header_text(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    text += (text.empty() ? "" : ", ") + quoted(name, 30);
+    if (text.size() > 300) return text + ", …";
+  }
+  return text;
+}
+
+void read_header(const CsvRow& row, Table& table) {
+  std::vector<std::string> names;
+  for (const CsvField& field : row.fields) {
+    if (field.text.empty() || std::find(names.begin(), names.end(), field.text) != names.end()) {
+      fail(ErrorKind::kMalformed, "line ", row.line, ", column ", field.column,
+           ": the header has the name ", quoted(field.text),
+           ", expected a name that is not empty and not there already");
+    }
+    names.push_back(field.text);
+  }
+  if (table.header.empty()) {
+    table.header = names;
+    table.columns.resize(names.size());
+    for (size_t i = 0; i < names.size(); ++i) table.columns[i].name = names[i];
+  } else if (names != table.header) {
+    fail(ErrorKind::kMalformed, "line ", row.line, ", column 1: the header is ", header_text(names),
+         ", that of the first file ", header_text(table.header));
+  }
+}
+
+// Adds a row, whole or not at all.
+void add_row(const CsvRow& row, const std::vector<bool>& used, Table& table) {
+  if (row.fields.size() != table.header.size()) {
+    const int64_t column = row.fields.size() > table.header.size()
+                               ? row.fields[table.header.size()].column
+                               : row.fields.back().column;
+    fail(ErrorKind::kMalformed, "line ", row.line, ", column ", column, ": found ",
+         row.fields.size(), " fields, expected ", table.header.size(), " as in the header");
+  }
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i] && row.fields[i].text.find_first_not_of(' ') == std::string::npos) {
+      fail(ErrorKind::kMalformed, "line ", row.line, ", column ", row.fields[i].column,
+           ": found an empty field, expected a value of ", quoted(table.header[i], 40));
+    }
+  }
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i]) table.columns[i].cells.push_back(row.fields[i].text);
+  }
+  ++table.rows;
+}
+
+class TableReader {
+ public:
+  TableReader(const DataOptions& options, DatasetInfo& info)
+      : options_(options), info_(info), bad_(options.on_bad_row, info) {}
+
+  // Adds the rows of `paths`.
+  void read(const std::vector<std::string>& paths) {
+    for (const std::string& path : expand_paths(paths)) {
+      SourceFile file;
+      const Source source = read_source(path, limits::kDataUnpackedBytes, file);
+      with_context(source.place(), [&] { read_file(source, file); });
+      info_.files.push_back(std::move(file));
+    }
+  }
+
+  Table& table() { return table_; }
+  size_t label() const { return label_; }
+  const std::vector<bool>& used() const { return used_; }
+
+ private:
+  void read_file(const Source& source, SourceFile& file) {
+    CsvReader reader(source.text());
+    CsvRow row;
+    if (!reader.next(row)) fail(ErrorKind::kMalformed, "has no header row");
+    read_header(row, table_);
+    if (used_.empty()) choose_columns();
+    for (bool more = true; more;) {
+      bad_.guard(file, [&] {
+        more = reader.next(row);
+        if (!more) return;
+        add_row(row, used_, table_);
+        ++file.samples;
+      });
+    }
+  }
+
+  size_t find(const std::string& name) const {
+    const auto found = std::find(table_.header.begin(), table_.header.end(), name);
+    if (found == table_.header.end()) {
+      const std::string near = nearest(name, table_.header);
+      fail(ErrorKind::kMismatch, "has no column ", quoted(name),
+           near.empty() ? "" : ", did you mean " + quoted(near) + "?", "; its columns are ",
+           header_text(table_.header));
+    }
+    return static_cast<size_t>(found - table_.header.begin());
+  }
+
+  void choose_columns() {
+    used_.assign(table_.header.size(), true);
+    label_ = options_.label.empty() ? table_.header.size() - 1 : find(options_.label);
+    for (const std::string& name : options_.drop_columns) used_[find(name)] = false;
+    if (!used_[label_]) {
+      fail(ErrorKind::kUsage, "the label column ", quoted(table_.header[label_]),
+           " is among drop_columns");
+    }
+  }
+
+  const DataOptions& options_;
+  DatasetInfo& info_;
+  BadRows bad_;
+  Table table_;
+  std::vector<bool> used_;
+  size_t label_ = 0;
+};
+
+bool parse_finite(std::string_view text, double& value) {
+  const size_t first = text.find_first_not_of(' ');
+  if (first == text.npos) return false;
+  text = text.substr(first, text.find_last_not_of(' ') - first + 1);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  return parse_number(text, value) && std::isfinite(value);
+}
+
+bool all_numbers(const Column& column) {
+  double value;
+  return std::all_of(column.cells.begin(), column.cells.end(),
+                     [&](const std::string& cell) { return parse_finite(cell, value); });
+}
+
+std::vector<std::string> distinct(const Column& column) {
+  const std::set<std::string> texts(column.cells.begin(), column.cells.end());
+  return {texts.begin(), texts.end()};
+}
+
+int64_t index_in(const std::vector<std::string>& sorted, const std::string& text) {
+  return std::lower_bound(sorted.begin(), sorted.end(), text) - sorted.begin();
+}
+
+// Columns of features in the making.
+struct Features {
+  std::vector<std::vector<float>> columns;
+  std::vector<std::string> names;
+  std::vector<double> mean, std;
+
+  void add_numbers(const Column& column, const std::vector<int64_t>& train, bool standardize) {
+    std::vector<double> values(column.cells.size());
+    for (size_t i = 0; i < values.size(); ++i) parse_finite(column.cells[i], values[i]);
+    double average = 0, deviation = 1;
+    if (standardize) {
+      double squares = 0;
+      for (const int64_t row : train) average += values[static_cast<size_t>(row)];
+      average /= static_cast<double>(train.size());
+      for (const int64_t row : train) {
+        const double off = values[static_cast<size_t>(row)] - average;
+        squares += off * off;
+      }
+      const double variance = squares / static_cast<double>(train.size());
+      deviation = variance > 0 ? std::sqrt(variance) : 1;
+    }
+    std::vector<float> scaled(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      scaled[i] = static_cast<float>((values[i] - average) / deviation);
+    }
+    add(column.name, std::move(scaled), average, deviation);
+  }
+
+  void add_one_hot(const Column& column) {
+    const std::vector<std::string> texts = distinct(column);
+    constexpr size_t kMostValues = size_t{1} << 30;
+    const size_t wanted = columns.size() + texts.size();
+    if (wanted > static_cast<size_t>(limits::kDataColumns) ||
+        wanted > kMostValues / column.cells.size()) {
+      fail(ErrorKind::kMalformed, "column ", quoted(column.name), " has ", texts.size(),
+           " different texts, too many to be a feature each; name it in drop_columns");
+    }
+    for (const std::string& text : texts) {
+      std::vector<float> values(column.cells.size());
+      for (size_t i = 0; i < values.size(); ++i) values[i] = column.cells[i] == text ? 1.f : 0.f;
+      add(column.name + "=" + text, std::move(values), 0, 1);
+    }
+  }
+
+ private:
+  void add(std::string name, std::vector<float> values, double average, double deviation) {
+    columns.push_back(std::move(values));
+    names.push_back(std::move(name));
+    mean.push_back(average);
+    std.push_back(deviation);
+  }
+};
+
+// The label: classes in sorted order, numbers by value where they are integers.
+void read_label(const Column& column, LabelKind kind, TableDataset::Content& content,
+                DatasetInfo& info) {
+  const bool numbers = all_numbers(column);
+  const auto is_integer = [](const std::string& cell) {
+    double value = 0;
+    return parse_finite(cell, value) && value == std::floor(value);
+  };
+  const bool integers = std::all_of(column.cells.begin(), column.cells.end(), is_integer);
+  if (kind == LabelKind::kNumber && !numbers) {
+    fail(ErrorKind::kMismatch, "label_kind is number, but column ", quoted(column.name),
+         " has cells that are no numbers");
+  }
+  if (kind == LabelKind::kNumber || (kind == LabelKind::kAuto && numbers && !integers)) {
+    for (const std::string& cell : column.cells) {
+      double value = 0;
+      parse_finite(cell, value);
+      content.numbers.push_back(static_cast<float>(value));
+    }
+    return;
+  }
+  std::vector<std::string> classes = distinct(column);
+  if (classes.size() > static_cast<size_t>(limits::kDataClasses)) {
+    fail(ErrorKind::kMalformed, "column ", quoted(column.name), " has ", classes.size(),
+         " classes; the limit is ", limits::kDataClasses);
+  }
+  for (const std::string& cell : column.cells) {
+    content.classes.push_back(static_cast<int32_t>(index_in(classes, cell)));
+  }
+  if (numbers) {
+    // "10" after "9": renumber by value.
+    std::vector<size_t> order(classes.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      double left = 0, right = 0;
+      parse_finite(classes[a], left);
+      parse_finite(classes[b], right);
+      return left < right;
+    });
+    std::vector<int32_t> rank(order.size());
+    std::vector<std::string> sorted;
+    for (size_t i = 0; i < order.size(); ++i) {
+      rank[order[i]] = static_cast<int32_t>(i);
+      sorted.push_back(classes[order[i]]);
+    }
+    for (int32_t& label : content.classes) label = rank[static_cast<size_t>(label)];
+    classes = std::move(sorted);
+  }
+  info.classes = std::move(classes);
+}
+
+std::shared_ptr<TableDataset::Content> make_content(const DataOptions& options, const Table& table,
+                                                    const std::vector<bool>& used, size_t label,
+                                                    const std::vector<int64_t>& train,
+                                                    DatasetInfo& info) {
+  auto content = std::make_shared<TableDataset::Content>();
+  read_label(table.columns[label], options.label_kind, *content, info);
+  Features features;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    if (!used[i] || i == label) continue;
+    if (all_numbers(table.columns[i])) {
+      features.add_numbers(table.columns[i], train, options.standardize);
+    } else if (options.text_columns == TextColumns::kOneHot) {
+      features.add_one_hot(table.columns[i]);
+    }
+  }
+  content->features = static_cast<int64_t>(features.columns.size());
+  if (content->features == 0) {
+    fail(ErrorKind::kMismatch, "the table has no column that is a feature");
+  }
+  content->x.reserve(static_cast<size_t>(table.rows * content->features));
+  for (size_t row = 0; row < static_cast<size_t>(table.rows); ++row) {
+    for (const auto& column : features.columns) content->x.push_back(column[row]);
+  }
+  info.feature_shape = {content->features};
+  info.feature_names = std::move(features.names);
+  info.mean = std::move(features.mean);
+  info.std = std::move(features.std);
+  return content;
+}
+
+}  // namespace
+
+Data open_table(const DataOptions& options) {
+  Data data;
+  DatasetInfo& info = data.info;
+  TableReader reader(options, info);
+  reader.read(options.paths);
+  const int64_t train_rows = reader.table().rows;
+  SplitIndices split;
+  if (options.eval_paths.empty()) {
+    split = split_indices(train_rows, options.eval_fraction.value_or(0.1), options.max_samples,
+                          options.seed);
+  } else {
+    reader.read(options.eval_paths);
+    split.train = split_indices(train_rows, 0, options.max_samples, options.seed).train;
+    split.eval =
+        split_indices(reader.table().rows - train_rows, 0, options.max_samples, options.seed).train;
+    for (int64_t& row : split.eval) row += train_rows;
+  }
+  if (split.train.empty()) {
+    fail(ErrorKind::kMalformed, "the table has no rows to train on (", info.skipped,
+         " bad ones left out)");
+  }
+  const auto content =
+      make_content(options, reader.table(), reader.used(), reader.label(), split.train, info);
+  info.train_samples = static_cast<int64_t>(split.train.size());
+  info.eval_samples = static_cast<int64_t>(split.eval.size());
+  info.train_tokens = static_cast<double>(info.train_samples);
+  info.eval_tokens = static_cast<double>(info.eval_samples);
+  info.description =
+      str("table, ", info.train_samples, " + ", info.eval_samples, " rows, ", content->features,
+          " features, ",
+          info.classes.empty() ? "a number as label" : str(info.classes.size(), " classes"));
+  const bool any_eval = !split.eval.empty();
+  data.train = std::make_shared<TableDataset>(content, std::move(split.train));
+  if (any_eval) data.eval = std::make_shared<TableDataset>(content, std::move(split.eval));
+  return data;
+}
+
+}  // namespace lumen::data

@@ -1,0 +1,164 @@
+#include "lib/data/table.h"
+
+#include <cmath>
+
+#include "lib/base/testing.h"
+#include "lib/data/csv.h"
+#include "lib/io/atomic_file.h"
+
+namespace lumen::data {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+
+std::vector<std::vector<std::string>> parse(std::string_view text) {
+  CsvReader reader(text);
+  std::vector<std::vector<std::string>> rows;
+  for (CsvRow row; reader.next(row);) {
+    rows.emplace_back();
+    for (const CsvField& field : row.fields) rows.back().push_back(field.text);
+  }
+  return rows;
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+TEST_CASE("CSV as RFC 4180 has it") {
+  CHECK(parse("a,b\r\n1,2\r\n") == Rows{{"a", "b"}, {"1", "2"}});
+  CHECK(parse("a,b\n\n1,") == Rows{{"a", "b"}, {"1", ""}});
+  CHECK(parse("\"a,\"\"b\"\"\nc\",d") == Rows{{"a,\"b\"\nc", "d"}});
+  CHECK(parse(",\n,,") == Rows{{"", ""}, {"", "", ""}});
+  CHECK(parse("\xEF\xBB\xBF\"x\"") == Rows{{"x"}});
+  CHECK(parse("").empty());
+  CsvReader reader("é,\"b\nc\",d\nx");
+  CsvRow row;
+  REQUIRE(reader.next(row));
+  CHECK(row.fields[1].column == 3);
+  CHECK(row.fields[2].column == 4);  // of the second line
+  REQUIRE(reader.next(row));
+  CHECK(row.line == 3);
+}
+
+TEST_CASE("broken CSV is refused at its place, and reading goes on behind it") {
+  const auto why = [](std::string_view text, int good_rows_after) {
+    CsvReader reader(text);
+    CsvRow row;
+    const std::string message = refusal(ErrorKind::kMalformed, [&] {
+      while (reader.next(row)) continue;
+    });
+    int rows = 0;
+    while (reader.next(row)) ++rows;
+    CHECK(rows == good_rows_after);
+    return message;
+  };
+  CHECK(contains(why("a,b\n1,\"open\n2,3\n", 1), "line 2, column 3: found a quote that is never"));
+  CHECK(contains(why("a,b\n1,x\"y\n2,3\n", 1), "line 2, column 4: found a quote inside"));
+  CHECK(contains(why("a,b\n\"x\"y,1\n2,3\n", 1), "line 2, column 4: found 'y' behind"));
+  CHECK(contains(why("a,b\n1,\xFF\n2,3\n", 1), "line 2, column 3: found bytes that are no UTF-8"));
+}
+
+std::string write(const std::string& content) {
+  const std::string path = lumen::testing::temporary_directory() + "/t.csv";
+  io::write_file_atomically(path, content);
+  return path;
+}
+
+DataOptions options_for(const std::string& path) {
+  DataOptions options;
+  options.format = Format::kCsv;
+  options.paths = {path};
+  options.eval_fraction = 0;
+  options.prefetch = false;
+  options.shuffle = false;
+  options.batch = 4;
+  return options;
+}
+
+TEST_CASE("a table becomes features and classes") {
+  DataOptions options =
+      options_for(write("size,colour,kind\n1,red,b\n2,blue,a\n3,red,b\n4,red,c\n"));
+  DatasetInfo info;
+  Batch batch;
+  open_stream(options, Split::kTrain, {}, &info)->next(batch);
+  CHECK(info.classes == std::vector<std::string>{"a", "b", "c"});
+  CHECK(info.feature_names == std::vector<std::string>{"size", "colour=blue", "colour=red"});
+  CHECK(info.mean[0] == 2.5);
+  CHECK(info.std[0] == Approx(std::sqrt(1.25)));
+  const auto x = batch.fields.at("x").as<float>();
+  CHECK(batch.fields.at("x").shape() == Shape{4, 3});
+  CHECK(x[0] == Approx(-1.5 / std::sqrt(1.25)));
+  CHECK(x[1] == 0);
+  CHECK(x[2] == 1);
+  const auto y = batch.fields.at("y").as<int32_t>();
+  CHECK(std::vector<int32_t>(y.begin(), y.end()) == std::vector<int32_t>{1, 0, 1, 2});
+
+  options.label = "size";
+  options.text_columns = TextColumns::kDrop;
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }), "no column"));
+  options.text_columns = TextColumns::kOneHot;
+  options.label_kind = LabelKind::kNumber;
+  const auto stream = open_stream(options, Split::kTrain, {}, &info);
+  CHECK(info.classes.empty());
+  stream->next(batch);
+  CHECK(batch.fields.at("y").as<float>()[3] == 4);
+}
+
+TEST_CASE("numbers as classes are in the order of their values") {
+  const Data data = open_data(options_for(write("x,y\n1,10\n2,9\n3,-1\n")));
+  CHECK(data.info.classes == std::vector<std::string>{"-1", "9", "10"});
+}
+
+TEST_CASE("bad rows of a table are named or skipped") {
+  const std::string path = write("a,b\n1,x\n2\n3,x,y\n,z\n4,x\n");
+  DataOptions options = options_for(path);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 3, column 1: found 1 fields, expected 2 as in the header"));
+  options.on_bad_row = OnBadRow::kSkip;
+  const Data data = open_data(options);
+  CHECK(data.info.skipped == 3);
+  CHECK(data.info.train_samples == 2);
+  CHECK(contains(data.info.skipped_examples[1], "line 4, column 5: found 3 fields"));
+  CHECK(contains(data.info.skipped_examples[2], "line 5, column 1: found an empty field"));
+  options.label = "aa";
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }), "no column 'aa'"));
+  options.label = "";
+  options.paths = {path, write("a,c\n1,2\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "the header is"));
+  options.paths = {write("a,a\n1,2\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "column 3"));
+}
+
+TEST_CASE("standardisation does not look at the evaluation split") {
+  std::string rows = "x,y\n";
+  for (int i = 0; i < 100; ++i) rows += str(i, ",", i % 2, "\n");
+  DataOptions options = options_for(write(rows));
+  options.eval_fraction = 0.3;
+  options.batch = 70;
+  DatasetInfo info;
+  Batch batch;
+  open_stream(options, Split::kTrain, {}, &info)->next(batch);
+  double sum = 0;
+  for (const float value : batch.fields.at("x").as<float>()) sum += value;
+  CHECK(std::abs(sum) < 1e-4);
+  CHECK(info.eval_samples == 30);
+  CHECK(info.mean[0] != Approx(49.5));
+}
+
+TEST_CASE("the tables of the shared data are read") {
+  LUMEN_SHARED_DATA(iris, "datasets/csv/iris.csv");
+  LUMEN_SHARED_DATA(penguins, "datasets/csv/penguins.csv");
+  const Data data = open_data(options_for(iris));
+  CHECK(data.info.train_samples == 150);
+  CHECK(data.info.classes == std::vector<std::string>{"setosa", "versicolor", "virginica"});
+  DataOptions options = options_for(penguins);
+  options.label = "species";
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "line 5"));
+  options.on_bad_row = OnBadRow::kSkip;
+  const Data birds = open_data(options);
+  CHECK(birds.info.train_samples == 333);
+  CHECK(birds.info.skipped == 11);
+}
+
+}  // namespace
+}  // namespace lumen::data

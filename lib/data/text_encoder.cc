@@ -1,0 +1,157 @@
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/data/language.h"
+
+namespace lumen::data {
+namespace {
+
+bool begins_with(const std::vector<int32_t>& ids, const std::vector<int32_t>& prefix) {
+  return prefix.size() <= ids.size() && std::equal(prefix.begin(), prefix.end(), ids.begin());
+}
+
+// Marks ids [begin, end) as learned, without the white space that a template puts after the control
+// token that ends the turn: a model is never asked for it.
+void learn(const text::Tokenizer& tokenizer, size_t begin, size_t end, Document& document) {
+  for (size_t i = end; i > begin; --i) {
+    if (!tokenizer.is_special(document.ids[i - 1])) continue;
+    const auto rest = std::span(document.ids).subspan(i, end - i);
+    if (tokenizer.decode(rest).find_first_not_of(" \t\r\n") == std::string::npos) end = i;
+    break;
+  }
+  for (size_t i = begin; i < end; ++i) document.learned[i] = true;
+}
+
+}  // namespace
+
+TextEncoder::TextEncoder(const DataOptions& options, const TextTools& tools)
+    : options_(options), tools_(tools) {
+  if (tools_.tokenizer == nullptr) {
+    fail(ErrorKind::kUsage, "data of format ", kFormatNames[static_cast<size_t>(options.format)],
+         " need a tokenizer");
+  }
+  const text::SpecialIds& special = tokenizer().special_ids();
+  if (options.format == Format::kLines && !special.eos) {
+    fail(ErrorKind::kUsage, "data of format lines need a tokenizer with an end token; ",
+         tokenizer().kind(), " names none as eos_token");
+  }
+}
+
+int32_t TextEncoder::padding() const {
+  const text::SpecialIds& special = tokenizer().special_ids();
+  return special.pad.value_or(special.eos.value_or(0));
+}
+
+void TextEncoder::add_bos(Document& document) const {
+  const auto bos = tokenizer().special_ids().bos;
+  if (!tokenizer().adds_bos() || !bos) return;
+  if (!document.ids.empty() && document.ids.front() == *bos) return;
+  document.ids.insert(document.ids.begin(), *bos);
+  document.learned.insert(document.learned.begin(), false);
+}
+
+void TextEncoder::add_eos(Document& document, bool learned) const {
+  const auto eos = tokenizer().special_ids().eos;
+  if (!eos) return;
+  document.ids.push_back(*eos);
+  document.learned.push_back(learned);
+}
+
+Document TextEncoder::text(std::string_view text) const {
+  Document document;
+  document.ids = tokenizer().encode(text, {.add_special = false});
+  document.learned.assign(document.ids.size(), true);
+  add_bos(document);
+  add_eos(document, true);
+  return document;
+}
+
+Document TextEncoder::item(std::string_view text) const {
+  const text::SpecialIds& special = tokenizer().special_ids();
+  Document document;
+  document.ids = {special.bos.value_or(*special.eos)};
+  const auto ids = tokenizer().encode(text, {.add_special = false, .parse_special = false});
+  document.ids.insert(document.ids.end(), ids.begin(), ids.end());
+  document.learned.assign(document.ids.size(), true);
+  add_eos(document, true);
+  return document;
+}
+
+TextEncoder::Boundaries TextEncoder::encode_parts(std::string_view text,
+                                                  const std::vector<size_t>& offsets,
+                                                  std::optional<bool> parse_special) const {
+  const text::EncodeOptions how = {.add_special = false, .parse_special = parse_special};
+  Boundaries joint;
+  joint.ids = tokenizer().encode(text, how);
+  bool exact = true;
+  for (const size_t offset : offsets) {
+    const auto prefix = tokenizer().encode(text.substr(0, offset), how);
+    exact = exact && begins_with(joint.ids, prefix);
+    joint.at.push_back(prefix.size());
+  }
+  if (exact) return joint;
+  // A token would reach over a boundary. What a model reads at one is the prompt's tokens by
+  // themselves, so the parts are encoded by themselves, if that leaves the text as it is.
+  Boundaries parts;
+  size_t begin = 0;
+  for (size_t i = 0; i <= offsets.size(); ++i) {
+    const size_t end = i < offsets.size() ? offsets[i] : text.size();
+    const auto ids = tokenizer().encode(text.substr(begin, end - begin), how);
+    parts.ids.insert(parts.ids.end(), ids.begin(), ids.end());
+    if (i < offsets.size()) parts.at.push_back(parts.ids.size());
+    begin = end;
+  }
+  if (tokenizer().decode(parts.ids) != tokenizer().decode(joint.ids)) {
+    fail(ErrorKind::kMalformed,
+         "a token reaches over the boundary between what is learned and what is not, and "
+         "encoding the parts by themselves changes the text: begin the answer with other text, "
+         "or learn all roles");
+  }
+  return parts;
+}
+
+Document TextEncoder::completion(std::string_view prompt, std::string_view completion) const {
+  const std::string whole = str(prompt, completion);
+  const Boundaries encoded = encode_parts(whole, {prompt.size()}, std::nullopt);
+  Document document;
+  document.ids = encoded.ids;
+  document.learned.assign(document.ids.size(), false);
+  const size_t begin = options_.learn_prompt ? 0 : encoded.at[0];
+  std::fill(document.learned.begin() + static_cast<int64_t>(begin), document.learned.end(), true);
+  add_bos(document);
+  add_eos(document, true);
+  return document;
+}
+
+Document TextEncoder::chat(const io::Json& conversation) const {
+  if (tools_.chat_template == nullptr) {
+    fail(ErrorKind::kUsage,
+         "rows with \"messages\" need a chat template, and the tokenizer has "
+         "none: name one");
+  }
+  text::ChatInput input;
+  input.messages = *io::find(conversation, "messages");
+  if (const io::Json* tools = io::find_value(conversation, "tools")) input.tools = *tools;
+  input.add_generation_prompt = false;
+  const text::SpecialIds& special = tokenizer().special_ids();
+  if (special.bos) input.bos_token = std::string(tokenizer().token_text(*special.bos));
+  if (special.eos) input.eos_token = std::string(tokenizer().token_text(*special.eos));
+  const std::string full = text::render_chat(*tools_.chat_template, input, {.now = kTemplateDate});
+  const auto ranges = said_by(options_.learn_roles, *tools_.chat_template, input, full);
+  std::vector<size_t> offsets;
+  for (const text::ByteRange& range : ranges) {
+    offsets.push_back(range.begin);
+    offsets.push_back(range.end);
+  }
+  const Boundaries encoded = encode_parts(full, offsets, true);
+  Document document;
+  document.ids = encoded.ids;
+  document.learned.assign(document.ids.size(), false);
+  for (size_t i = 0; i < encoded.at.size(); i += 2) {
+    learn(tokenizer(), encoded.at[i], encoded.at[i + 1], document);
+  }
+  add_bos(document);
+  return document;
+}
+
+}  // namespace lumen::data

@@ -1,0 +1,265 @@
+#include "lib/io/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/safetensors.h"
+#include "lib/io/sha256.h"
+#include "lib/io/write_safetensors.h"
+
+namespace lumen::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kFormat = 1;
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kWeights = "weights.safetensors";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kState = "state.json";
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kWriting = ".writing-";
+constexpr std::string_view kRemoving = ".removing-";
+
+bool is_full(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
+}
+
+[[noreturn]] void fail_system(const std::string& path, std::string_view doing) {
+  const int error = errno;
+  fail(is_full(error) ? ErrorKind::kIo : ErrorKind::kCannotCreate, place_of(path), ": ", doing,
+       " failed: ", std::strerror(error));
+}
+
+void make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0) return;
+  if (errno == EEXIST && is_directory(path)) return;
+  fail_system(path, "making the directory");
+}
+
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail_system(path, "opening");
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  // Some file systems cannot sync a directory, and say so.
+  if (result != 0 && error != EINVAL && error != ENOTSUP) {
+    errno = error;
+    fail(ErrorKind::kIo, place_of(path), ": making it durable failed: ", std::strerror(error));
+  }
+}
+
+void rename_directory(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_system(to, "renaming");
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+}
+
+std::string hidden(const std::string& path, std::string_view prefix) {
+  const size_t slash = path.find_last_of('/');
+  return str(path.substr(0, slash + 1), prefix, path.substr(slash + 1));
+}
+
+// N of "step-N", or −1.
+int64_t step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return -1;
+  const std::string digits = name.substr(kPrefix.size());
+  int64_t step = -1;
+  return parse_number(digits, step) && step >= 0 && str(step) == digits ? step : -1;
+}
+
+std::string file_hash(const std::string& path, uint64_t& bytes) {
+  const auto buffer = map_file(path);
+  bytes = buffer->bytes;
+  return sha256(std::span<const std::byte>(buffer->data, buffer->bytes));
+}
+
+Json describe_file(const std::string& path) {
+  uint64_t bytes = 0;
+  const std::string hash = file_hash(path, bytes);
+  return {{"bytes", bytes}, {"sha256", hash}};
+}
+
+// The content of a manifest, checked.
+struct Manifest {
+  CheckpointEntry entry;
+  std::vector<std::pair<std::string, Json>> files;
+};
+
+Manifest parse_manifest(const std::string& path) {
+  const std::string file = path + "/" + kManifest;
+  const Json json = read_json(file);
+  return with_context(place_of(file), [&] {
+    Manifest manifest;
+    get_int(json, "format", kFormat, kFormat);
+    manifest.entry = {path, get_int(json, "step", 0, INT64_MAX), Json::object()};
+    if (const Json* about = find_value(json, "about")) manifest.entry.about = *about;
+    const Json* files = find_value(json, "files");
+    for (const char* name : {kWeights, kOptimizer, kState}) {
+      const Json* description = files ? find_value(*files, name) : nullptr;
+      if (!description) fail(ErrorKind::kMalformed, "the file ", name, " is not listed");
+      get_int(*description, "bytes", 0, INT64_MAX);
+      get_string(*description, "sha256");
+      manifest.files.emplace_back(name, *description);
+    }
+    const int64_t named = step_of(path.substr(path.find_last_of('/') + 1));
+    if (named >= 0 && named != manifest.entry.step) {
+      fail(ErrorKind::kMalformed, "it says step ", manifest.entry.step,
+           ", the directory is called step-", named);
+    }
+    return manifest;
+  });
+}
+
+void verify_files(const std::string& path, const Manifest& manifest) {
+  for (const auto& [name, description] : manifest.files) {
+    const std::string file = path + "/" + name;
+    const int64_t expected = description["bytes"].get<int64_t>();
+    uint64_t bytes = 0;
+    const std::string hash = file_hash(file, bytes);
+    if (bytes != static_cast<uint64_t>(expected)) {
+      fail(ErrorKind::kMalformed, place_of(file), ": has ", bytes, " bytes, the manifest says ",
+           expected);
+    }
+    if (hash != description["sha256"].get<std::string>()) {
+      fail(ErrorKind::kMalformed, place_of(file),
+           ": is damaged: its SHA-256 is not the manifest's");
+    }
+  }
+}
+
+std::map<std::string, Array> read_arrays(const std::string& path) {
+  const auto file = read_safetensors(path);
+  std::map<std::string, Array> arrays;
+  for (const SafetensorsTensor& tensor : file->tensors) {
+    arrays.emplace(tensor.name, file->array(tensor));
+  }
+  return arrays;
+}
+
+void write_files(const std::string& directory, const Checkpoint& checkpoint, CommitPoint at) {
+  write_safetensors(directory + "/" + kWeights, checkpoint.weights);
+  at("weights");
+  write_safetensors(directory + "/" + kOptimizer, checkpoint.optimizer);
+  at("optimizer");
+  write_file_atomically(directory + "/" + kState, checkpoint.state.dump(1) + "\n");
+  at("state");
+  Json files = Json::object();
+  for (const char* name : {kWeights, kOptimizer, kState}) {
+    files[name] = describe_file(directory + "/" + name);
+  }
+  const Json manifest = {{"format", kFormat},
+                         {"step", checkpoint.step},
+                         {"about", checkpoint.about},
+                         {"files", files}};
+  write_file_atomically(directory + "/" + kManifest, manifest.dump(1) + "\n");
+  at("manifest");
+}
+
+}  // namespace
+
+std::string write_checkpoint(const std::string& directory, const Checkpoint& checkpoint,
+                             CommitPoint at) {
+  const std::string path = str(directory, "/", kPrefix, checkpoint.step);
+  const std::string writing = hidden(path, kWriting);
+  make_directory(directory);
+  at("begin");
+  remove_tree(writing);
+  try {
+    make_directory(writing);
+    write_files(writing, checkpoint, at);
+    sync_directory(writing);
+    at("directory");
+    // The one that is there has the same step, so it may go once this one is durable.
+    if (fs::exists(path)) remove_checkpoint(path);
+    rename_directory(writing, path);
+  } catch (const Error&) {
+    remove_tree(writing);
+    throw;
+  }
+  at("renamed");
+  sync_directory(directory);
+  at("committed");
+  return path;
+}
+
+std::vector<CheckpointEntry> list_checkpoints(const std::string& directory,
+                                              std::vector<std::string>* damaged) {
+  std::vector<CheckpointEntry> entries;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(directory, error)) {
+    const std::string name = item.path().filename().string();
+    if (step_of(name) < 0) continue;
+    try {
+      entries.push_back(read_manifest(directory + "/" + name));
+    } catch (const Error& problem) {
+      if (damaged) damaged->push_back(problem.what());
+    }
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step > b.step; });
+  return entries;
+}
+
+CheckpointEntry read_manifest(const std::string& path) {
+  return parse_manifest(path).entry;
+}
+
+Checkpoint read_checkpoint(const std::string& path) {
+  const Manifest manifest = parse_manifest(path);
+  verify_files(path, manifest);
+  Checkpoint checkpoint;
+  checkpoint.step = manifest.entry.step;
+  checkpoint.about = manifest.entry.about;
+  checkpoint.weights = read_arrays(path + "/" + kWeights);
+  checkpoint.optimizer = read_arrays(path + "/" + kOptimizer);
+  checkpoint.state = read_json(path + "/" + kState);
+  return checkpoint;
+}
+
+std::string verify_checkpoint(const std::string& path) {
+  try {
+    verify_files(path, parse_manifest(path));
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void remove_checkpoint(const std::string& path, CommitPoint at) {
+  const std::string removing = hidden(path, kRemoving);
+  remove_tree(removing);
+  rename_directory(path, removing);
+  at("prune-hidden");
+  remove_tree(removing);
+  at("pruned");
+}
+
+void clean_checkpoints(const std::string& directory) {
+  std::error_code error;
+  std::vector<std::string> leftovers;
+  for (const auto& item : fs::directory_iterator(directory, error)) {
+    const std::string name = item.path().filename().string();
+    if (name.starts_with(kWriting) || name.starts_with(kRemoving)) {
+      leftovers.push_back(item.path().string());
+    }
+  }
+  for (const std::string& path : leftovers) remove_tree(path);
+}
+
+}  // namespace lumen::io

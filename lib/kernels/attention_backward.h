@@ -1,0 +1,61 @@
+// Attention for training: forward that keeps the logarithm of its sums, and backward.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/pool.h"
+
+namespace lumen::kernels {
+
+// A float32 [batch, rows, heads, head_dim] tensor in any order of the first three axes: strides in
+// elements, head rows contiguous.
+struct HeadRows {
+  const float* data;
+  int64_t batch_stride, row_stride, head_stride;
+
+  const float* at(int64_t b, int64_t row, int64_t head) const {
+    return data + b * batch_stride + row * row_stride + head * head_stride;
+  }
+};
+
+// out[b,t,h] = Σ_p w[p] · v[b,p,h/g] over the positions p that query t sees, w = exp(scale ·
+// q[b,t,h]·k[b,p,h/g] − lse[b,h,t]) and lse = ln Σ_p exp(scale · q·k); g = heads / kv_heads. Query
+// t stands at position start + t. Causal: p ≤ start + t; with window w > 0 also p > start + t − w.
+// With segments (tokens = positions then): segments[b,p] = segments[b,t] too.
+struct AttentionShape {
+  int64_t batch, tokens, positions, heads, kv_heads, head_dim;
+  int64_t start;
+  bool causal;
+  int64_t window;  // 0: no window
+  float scale;
+  HeadRows q, k, v;
+  const int32_t* segments;  // [batch, tokens], tokens contiguous, or null
+  int64_t segment_stride;   // of batch
+};
+
+// Bytes of workspace for either, 64-byte aligned, any content.
+size_t attention_training_workspace_bytes(const AttentionShape& shape, int threads);
+
+// Nothing of tokens × positions is stored (Dao et al. 2022): tiles of 128 keys, in float32. The
+// result does not depend on the number of threads. A query that sees no position gives zeros and
+// an lse of −inf. Positions < 2^24. None allocates. noexcept.
+
+// out [batch, tokens, heads, head_dim] and lse [batch, heads, tokens], contiguous.
+void attention_forward(ThreadPool& pool, const AttentionShape& shape, float* out, float* lse,
+                       std::byte* workspace);
+
+// The gradients dq [batch, tokens, heads, head_dim], dk and dv [batch, positions, kv_heads,
+// head_dim] for those of out and of lse ([batch, heads, tokens], tokens contiguous). What a query
+// does not see has no part in its gradient: exactly zero.
+struct AttentionGradients {
+  const float *out, *lse;
+  HeadRows dout;
+  const float* dlse;
+  int64_t dlse_batch_stride, dlse_head_stride;
+  float *dq, *dk, *dv;
+};
+void attention_backward(ThreadPool& pool, const AttentionShape& shape,
+                        const AttentionGradients& gradients, std::byte* workspace);
+
+}  // namespace lumen::kernels

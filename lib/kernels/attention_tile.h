@@ -1,0 +1,36 @@
+// The element-wise part of attention for training, on tiles of scores [keys, width]: a column per
+// query, a row per key, as the matrix product leaves and takes them (gemm_tile.h, a strip of B).
+// Scores are in units of ln 2. Private to this room.
+#pragma once
+
+#include <cstdint>
+
+namespace lumen::kernels::attention_tile {
+
+// Which keys a column sees: those at positions in [first, last) of its own segment.
+struct Mask {
+  int64_t position;             // of the tile's first key
+  const float* first;           // per column, as exact floats (positions < 2^24)
+  const float* last;            // per column
+  const int32_t* key_segments;  // per key of the tile; null: no segments
+  const int32_t* segments;      // per column
+};
+
+// A tile of `keys` rows of `width` (that of the strips of B on the target in use) numbers. `mask`
+// is null where every column sees every key.
+struct Tile {
+  int64_t keys, width;
+  const Mask* mask;
+};
+
+// Online softmax (Milakov & Gimelshein 2018): scores → 2^(score − maximum), 0 for hidden keys, with
+// maximum and sum brought up to date; output [rows, width], the weighted values so far, is scaled
+// to the new maximum. A column that has seen nothing has maximum −inf and sum 0.
+void softmax(const Tile& tile, float* scores, float* maximum, float* sum, float* output,
+             int64_t rows);
+
+// scores → p = 2^(score − log_sum), dp → p · (dp − delta), both 0 for hidden keys.
+void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_sum,
+                  const float* delta);
+
+}  // namespace lumen::kernels::attention_tile

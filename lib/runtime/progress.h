@@ -1,0 +1,51 @@
+// How a run shows itself on standard error: a bar on a terminal, plain lines otherwise.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace lumen::runtime {
+
+// One line on standard error; a terminal or file that is gone is no error.
+void tell(std::string_view line);
+
+// "1:02:03", "4:05".
+std::string clock_text(double seconds);
+
+class Progress {
+ public:
+  struct State {
+    int64_t step = 0;
+    int64_t first_step = 0;  // of this session
+    double share = 0;        // of the run that is done, 0 to 1
+    double first_share = 0;
+    double loss = 0, lr = 0;
+    double rate = 0;           // per second
+    const char* unit = "tok";  // of the rate
+  };
+
+  // `total_steps` 0: not known.
+  explicit Progress(int64_t total_steps);
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // After each step; shows it only now and then.
+  void update(const State& state);
+  // A line that stays.
+  void say(std::string_view line);
+  // Takes the bar away.
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string describe(const State& state) const;
+  void draw(const State& state);
+
+  int64_t total_steps_;
+  bool terminal_, drawn_ = false;
+  Clock::time_point start_ = Clock::now(), shown_{};
+};
+
+}  // namespace lumen::runtime

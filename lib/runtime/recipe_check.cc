@@ -1,0 +1,363 @@
+#include "lib/runtime/recipe_check.h"
+
+#include <algorithm>
+
+#include "lib/base/strings.h"
+
+namespace lumen::runtime {
+namespace {
+
+template <typename T>
+void set_default(std::optional<T>& variable, T value) {
+  if (!variable) variable = std::move(value);
+}
+
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> choices) {
+  return std::find(choices.begin(), choices.end(), text) != choices.end();
+}
+
+// "1, 2, 4 or 8": the divisors of n, the largest twenty.
+std::string divisors(int64_t n) {
+  std::vector<std::string> found;
+  for (int64_t d = n; d >= 1 && found.size() < 20; --d) {
+    if (n % d == 0) found.push_back(str(d));
+  }
+  std::reverse(found.begin(), found.end());
+  const std::string last = found.back();
+  found.pop_back();
+  return found.empty() ? last : join(found, ", ") + " or " + last;
+}
+
+// The format that the ending of a file tells, or "".
+std::string format_of(std::string path) {
+  if (path.ends_with(".gz")) path.resize(path.size() - 3);
+  if (path.ends_with(".jsonl")) return "jsonl";
+  if (path.ends_with(".csv")) return "csv";
+  if (path.ends_with(".bin")) return "bin";
+  if (path.ends_with(".txt") || path.ends_with(".md")) return "text";
+  if (path == "builtin:digits") return "digits";
+  if (path == "builtin:chat") return "jsonl";
+  if (path == "builtin:names") return "lines";
+  if (path == "builtin:stories") return "text";
+  return "";
+}
+
+void complete_sources(std::vector<DataSource>& sources, const std::string& table,
+                      std::optional<std::string>& common, Complain complain) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    DataSource& source = sources[i];
+    const std::string here = str(table, "[", i, "]");
+    const bool drawn = source.format == "digits" && source.path.empty();
+    if (source.dataset && !source.path.empty()) {
+      complain(here + ".path",
+               "dataset and path are both given; one of them says where the data are");
+    }
+    if (!source.dataset && source.path.empty() && !drawn) {
+      complain(here, "the data need a path or a dataset");
+    }
+    if (!source.format && !source.dataset) {
+      const std::string format = common ? *common : format_of(source.path.front());
+      if (format.empty()) complain(here, "format is missing, and the ending of path does not tell");
+      source.format = format;
+    }
+    if (source.format && common && *source.format != *common) {
+      complain(here + ".format", str("all data of a run have one format; this is ", *source.format,
+                                     ", data.train[0] is ", *common));
+    }
+    if (!common) common = source.format;
+  }
+}
+
+void complete_data_sources(Recipe& r, Complain complain) {
+  DataRecipe& d = r.data;
+  if (d.train.empty()) complain("data", "[[data.train]] is missing: name a path or a dataset");
+  std::optional<std::string> format;
+  complete_sources(d.train, "data.train", format, complain);
+  complete_sources(d.eval, "data.eval", format, complain);
+  if (!d.eval.empty() && d.eval_fraction.value_or(0) > 0) {
+    complain("data.eval_fraction",
+             "[[data.eval]] is given too; evaluation data come from one or the other");
+  }
+  for (const std::string& mask : d.mask) {
+    if (d.mask.size() > 1 && is_one_of(mask, {"none", "prompt"})) {
+      complain("data.mask", str(mask, " stands alone; a list names roles"));
+    }
+  }
+  if (!d.mean.empty() != !d.std.empty() || d.mean.size() != d.std.size()) {
+    complain(d.mean.empty() ? "data.std" : "data.mean",
+             "mean and std belong together, one number each per channel");
+  }
+}
+
+void complete_task(Recipe& r, Complain complain) {
+  const ModelRecipe& m = r.model;
+  if (m.type && m.path) {
+    complain("model.path", "type and path are both given; a new network or an existing one");
+  }
+  if (!m.type && !m.path) complain("model", "[model] needs a type (mlp, llama, …) or a path");
+  if (m.path && m.weights) {
+    complain("model.weights", "with path the weights are those of the model");
+  }
+  if (m.type && r.given.count("model.init")) {
+    if (m.init == "pretrained" && !m.path) {
+      complain("model.init", "pretrained needs a model.path; a new network has random weights");
+    }
+  }
+  const bool vision = m.type && is_one_of(*m.type, {"mlp", "lenet", "resnet9"});
+  const auto format = r.data.train.front().format;
+  const bool language = format && is_one_of(*format, {"text", "lines", "jsonl", "faq", "bin"});
+  if (r.task.empty()) r.task = vision ? "classify" : m.path ? "sft" : "lm";
+  const bool wants_language = r.task == "lm" || r.task == "sft";
+  if (wants_language && vision) {
+    complain("task", str(r.task, " needs a language model; model.type is ", *m.type));
+  }
+  if (!wants_language && !vision) {
+    complain("task", str(r.task, " needs model.type mlp, lenet or resnet9, not ",
+                         m.path ? "a model.path" : *m.type));
+  }
+  if (r.task == "regress" && *m.type != "mlp") {
+    complain("task", str("regress needs model.type mlp, not ", *m.type));
+  }
+  if (format && language != wants_language) {
+    complain("data.train[0].format",
+             str(*format, " data are not for the task ", r.task,
+                 wants_language ? "; it takes text, lines, jsonl, faq or bin"
+                                : "; it takes mnist, cifar10, digits, images or csv"));
+  }
+}
+
+void complete_model(Recipe& r, Complain complain) {
+  ModelRecipe& m = r.model;
+  if (!m.type) return;
+  const std::string& type = *m.type;
+  m.init = "random";
+  if (is_one_of(type, {"mlp", "lenet"})) set_default<std::string>(m.activation, "relu");
+  if (type == "rnn") {
+    set_default<std::string>(m.activation, "tanh");
+    if (!is_one_of(*m.activation, {"tanh", "relu"})) {
+      complain("model.activation", str("an rnn has tanh or relu, not ", *m.activation));
+    }
+  }
+  set_default(m.dropout, 0.0);
+  if (type == "mlp" && m.hidden.empty()) m.hidden = {128};
+  if (type == "resnet9") set_default<int64_t>(m.channels, 64);
+  if (is_one_of(type, {"rnn", "lstm", "gru"})) {
+    if (m.hidden.empty()) m.hidden = {256};
+    if (m.hidden.size() != 1) {
+      complain("model.hidden", str(type, " has one width for all layers; layers = ",
+                                   m.hidden.size(), " gives their number"));
+    }
+    set_default<int64_t>(m.layers, 1);
+    set_default(m.embedding, m.hidden[0]);
+    set_default(m.tie_embeddings, false);
+    if (*m.tie_embeddings && *m.embedding != m.hidden[0]) {
+      complain("model.tie_embeddings", str("the embedding (", *m.embedding,
+                                           ") must be as wide as "
+                                           "hidden (",
+                                           m.hidden[0], ") to be the output layer"));
+    }
+  }
+  if (!is_one_of(type, {"gpt2", "llama"})) return;
+  set_default<int64_t>(m.layers, 6);
+  set_default<int64_t>(m.dim, 384);
+  set_default<int64_t>(m.context, 256);
+  set_default(m.norm_eps, 1e-5);
+  set_default(m.tie_embeddings, true);
+  const bool llama = type == "llama";
+  const bool own_head_dim = llama && m.head_dim.has_value();
+  if (!m.heads) m.heads = own_head_dim || *m.dim % 6 != 0 ? 1 : 6;
+  if (!own_head_dim && *m.dim % *m.heads != 0) {
+    complain("model.heads", str("heads = ", *m.heads, " does not divide dim = ", *m.dim, "; ",
+                                divisors(*m.dim), " would"));
+  }
+  if (llama) {
+    set_default(m.kv_heads, *m.heads);
+    if (*m.heads % *m.kv_heads != 0) {
+      complain("model.kv_heads", str("kv_heads = ", *m.kv_heads, " does not divide heads = ",
+                                     *m.heads, "; ", divisors(*m.heads), " would"));
+    }
+    set_default(m.head_dim, *m.dim / *m.heads);
+    if (*m.head_dim % 2 != 0) {
+      complain(own_head_dim ? "model.head_dim" : "model.heads",
+               str("a head of width ", *m.head_dim, " has no pairs to rotate; it must be even"));
+    }
+    set_default(m.ffn, (*m.dim * 8 / 3 + 31) / 32 * 32);
+    set_default(m.rope_theta, 10000.0);
+  } else {
+    set_default(m.ffn, *m.dim * 4);
+    set_default(m.bias, true);
+  }
+}
+
+void complete_language(Recipe& r, Complain complain) {
+  TokenizerRecipe& k = r.tokenizer;
+  const bool language = r.task == "lm" || r.task == "sft";
+  const auto format = r.data.train.front().format;
+  if (!language) {
+    for (const std::string& key : r.given) {
+      if (key.starts_with("tokenizer.")) complain(key, str("the task ", r.task, " has no text"));
+    }
+    if (!r.log.samples.prompts.empty()) {
+      complain("log.samples.prompts", str("the task ", r.task, " writes no text"));
+    }
+    return;
+  }
+  if (k.path && k.type) {
+    complain("tokenizer.type",
+             "type and path are both given; a trained tokenizer or an existing one");
+  }
+  if (k.type && r.model.path) {
+    complain("tokenizer.type", "a model that exists has its tokenizer; a new one would not fit");
+  }
+  if (!k.path && !k.type && r.model.type && format != "bin") {
+    complain("tokenizer", "[tokenizer] needs a type to train (char, bpe, …) or a path");
+  }
+  if (k.type && *k.type != "char") set_default<int64_t>(k.vocab_size, 4096);
+  if (r.data.mask.empty()) r.data.mask = {r.task == "sft" ? "prompt" : "none"};
+  set_default<int64_t>(r.data.max_length, r.model.context.value_or(r.model.path ? 512 : 128));
+  if (r.model.context && *r.data.max_length > *r.model.context) {
+    complain("data.max_length", str("rows of ", *r.data.max_length,
+                                    " tokens do not fit into model.context = ", *r.model.context));
+  }
+}
+
+void complete_train(Recipe& r, Complain complain) {
+  TrainRecipe& t = r.train;
+  const std::pair<const char*, bool> budgets[] = {{"epochs", t.epochs.has_value()},
+                                                  {"steps", t.steps.has_value()},
+                                                  {"tokens", t.tokens.has_value()},
+                                                  {"time", t.time.has_value()}};
+  std::string first;
+  for (const auto& [name, given] : budgets) {
+    if (!given) continue;
+    if (!first.empty()) {
+      complain(str("train.", name), str(first, " and ", name,
+                                        " are both given; exactly one of epochs, steps, tokens "
+                                        "and time says how long to train"));
+    }
+    first = name;
+  }
+  if (first.empty()) {
+    complain("train", "[train] needs one of epochs, steps, tokens and time");
+  }
+  if (t.tokens && r.task != "lm" && r.task != "sft") {
+    complain("train.tokens", str("the task ", r.task, " has no tokens; use epochs, steps or time"));
+  }
+  set_default(t.micro_batch, t.batch_size);
+  if (t.batch_size % *t.micro_batch != 0) {
+    complain("train.micro_batch",
+             str("micro_batch = ", *t.micro_batch, " does not divide batch_size = ", t.batch_size,
+                 "; ", divisors(t.batch_size), " would"));
+  }
+}
+
+void complete_optimizer(Recipe& r, Complain complain) {
+  OptimizerRecipe& o = r.optimizer;
+  const std::string& type = o.type;
+  if (is_one_of(type, {"adam", "adamw", "lion", "muon"}) && o.betas.empty()) {
+    o.betas = type == "lion" ? std::vector{0.9, 0.99} : std::vector{0.9, 0.999};
+  }
+  if (is_one_of(type, {"adam", "adamw", "rmsprop", "muon"})) set_default(o.eps, 1e-8);
+  if (type == "adagrad") set_default(o.eps, 1e-10);
+  set_default(o.weight_decay, type == "adamw" ? 0.01 : 0.0);
+  if (is_one_of(type, {"sgd", "rmsprop"})) set_default(o.momentum, 0.0);
+  if (type == "muon") set_default(o.momentum, 0.95);
+  if (type == "sgd") set_default(o.dampening, 0.0);
+  if (is_one_of(type, {"sgd", "muon"})) set_default(o.nesterov, type == "muon");
+  if (type == "rmsprop") set_default(o.alpha, 0.99);
+  if (is_one_of(type, {"adam", "adamw"})) set_default(o.amsgrad, false);
+  if (type == "sgd" && *o.nesterov && (*o.momentum == 0 || *o.dampening != 0)) {
+    complain("optimizer.nesterov", "nesterov needs a momentum and no dampening");
+  }
+  for (size_t i = 0; i < o.groups.size(); ++i) {
+    if (o.groups[i].match.empty()) {
+      complain(str("optimizer.groups[", i, "]"), "match is missing: a pattern on parameter names");
+    }
+  }
+}
+
+void complete_schedule(Recipe& r, Complain complain) {
+  ScheduleRecipe& s = r.schedule;
+  const std::string& type = s.type;
+  const auto need = [&](const char* key, bool given, const char* what) {
+    if (!given) complain("schedule.type", str(type, " needs schedule.", key, ": ", what));
+  };
+  need("step_size", type != "step" || s.step_size, "the steps between two drops");
+  need("milestones", type != "multistep" || !s.milestones.empty(), "the steps of the drops");
+  if (!std::is_sorted(s.milestones.begin(), s.milestones.end())) {
+    complain("schedule.milestones", "the steps must rise");
+  }
+  if (is_one_of(type, {"step", "multistep", "exponential", "polynomial", "linear", "cosine",
+                       "cosine_restarts", "inverse_sqrt", "wsd", "plateau"})) {
+    set_default(s.min_lr, 0.0);
+    if (*s.min_lr > r.optimizer.lr) {
+      complain("schedule.min_lr",
+               str("min_lr = ", *s.min_lr, " is above optimizer.lr = ", r.optimizer.lr));
+    }
+  }
+  if (is_one_of(type, {"step", "multistep"})) set_default(s.gamma, 0.1);
+  if (type == "exponential") set_default(s.gamma, 0.999);
+  if (type == "polynomial") set_default(s.power, 1.0);
+  if (type == "cosine_restarts") set_default(s.period_factor, 1.0);
+  if (type == "one_cycle") {
+    set_default(s.div_factor, 25.0);
+    set_default(s.final_div_factor, 10000.0);
+  }
+  if (type == "wsd") {
+    set_default(s.decay_fraction, 0.1);
+    set_default<std::string>(s.decay, "cosine");
+  }
+  if (type == "plateau") {
+    set_default(s.factor, 0.1);
+    set_default<int64_t>(s.patience, 10);
+    set_default(s.threshold, 1e-4);
+    set_default<int64_t>(s.cooldown, 0);
+  }
+  const bool needs_end = is_one_of(type, {"polynomial", "linear", "cosine", "one_cycle", "wsd"}) ||
+                         (type == "cosine_restarts" && !s.period) || (s.warmup > 0 && s.warmup < 1);
+  if (r.train.time && needs_end) {
+    complain(s.warmup > 0 && s.warmup < 1 ? "schedule.warmup" : "schedule.type",
+             "with train.time the number of steps is not known, which this needs; give epochs, "
+             "steps or tokens, or take another schedule");
+  }
+}
+
+void complete_rest(Recipe& r, Complain complain) {
+  if (r.lora.rank && (!r.model.path || r.model.init != "pretrained")) {
+    complain("lora.rank", "LoRA adds to a trained model; give model.path");
+  }
+  if (r.exported.merge_lora && !r.lora.rank) {
+    complain("export.merge_lora", "there is no LoRA to merge; give lora.rank");
+  }
+  const bool no_evaluation = r.data.eval.empty() && r.data.eval_fraction == 0.0;
+  if (no_evaluation && r.eval.early_stop.patience > 0) {
+    complain("eval.early_stop.patience", "data.eval_fraction = 0 leaves nothing to evaluate on");
+  }
+  if (no_evaluation && r.schedule.type == "plateau") {
+    complain("schedule.type",
+             "plateau follows the evaluation, and data.eval_fraction = 0 leaves "
+             "nothing to evaluate on");
+  }
+  if (r.exported.weights == "best" && (no_evaluation || r.checkpoint.keep_best == 0)) {
+    complain("export.weights", "best needs evaluation data and checkpoint.keep_best of at least 1");
+  }
+  if (r.checkpoint.resume.empty()) {
+    complain("checkpoint.resume", "expected never, auto or the path of a checkpoint");
+  }
+  if (r.output_dir.empty()) r.output_dir = "runs/" + r.name;
+}
+
+}  // namespace
+
+void complete(Recipe& recipe, Complain complain) {
+  complete_data_sources(recipe, complain);
+  complete_task(recipe, complain);
+  complete_model(recipe, complain);
+  complete_language(recipe, complain);
+  complete_train(recipe, complain);
+  complete_optimizer(recipe, complain);
+  complete_schedule(recipe, complain);
+  complete_rest(recipe, complain);
+}
+
+}  // namespace lumen::runtime

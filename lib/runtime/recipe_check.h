@@ -1,0 +1,18 @@
+// What a recipe means beyond its single keys: defaults that depend on others, and contradictions.
+#pragma once
+
+#include <string>
+
+#include "lib/base/function_ref.h"
+#include "lib/runtime/recipe.h"
+
+namespace lumen::runtime {
+
+// Reports that the key at a path ("train.micro_batch") does not go with the rest; does not return.
+using Complain = FunctionRef<void(const std::string& key, const std::string& message)>;
+
+// Gives `recipe`, whose keys are each valid, the defaults that depend on other keys, and calls
+// `complain` for the first combination that makes no sense.
+void complete(Recipe& recipe, Complain complain);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,78 @@
+// Where recipes are, and the files they name.
+#include <cstdlib>
+#include <filesystem>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/io/hf_cache.h"
+#include "lib/io/mapped_file.h"
+#include "lib/runtime/builtin_model.h"
+#include "lib/runtime/bundled_recipes.h"
+#include "lib/runtime/recipe.h"
+
+namespace lumen::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// The part of a pattern that must be there whatever it matches.
+std::string fixed_part(const std::string& path) {
+  const size_t wildcard = path.find_first_of("*?");
+  if (wildcard == path.npos) return path;
+  const size_t slash = path.rfind('/', wildcard);
+  return slash == path.npos ? "" : path.substr(0, slash + 1);
+}
+
+}  // namespace
+
+std::string_view BundledRecipe::purpose() const {
+  std::string_view line = text.substr(0, text.find('\n'));
+  line.remove_prefix(std::min(line.size(), line.find_first_not_of("# ")));
+  return line.substr(0, line.find(". "));
+}
+
+RecipeText find_recipe(const std::string& name) {
+  if (io::is_regular_file(name) || name.ends_with(".toml") || name.find('/') != name.npos) {
+    const size_t slash = name.find_last_of('/');
+    return {name, slash == name.npos ? "." : name.substr(0, slash + 1),
+            io::read_file(name, limits::kTomlBytes)};
+  }
+  std::vector<std::string> names;
+  for (const BundledRecipe& recipe : bundled_recipes()) {
+    if (recipe.name == name) return {name, "", std::string(recipe.text)};
+    names.emplace_back(recipe.name);
+  }
+  const std::string near = nearest(name, names);
+  fail(ErrorKind::kMissing, quoted(name), " is neither a file nor a bundled recipe",
+       near.empty() ? "; --recipes lists them" : "; did you mean " + near + "?");
+}
+
+std::string find_file(const Recipe& recipe, const std::string& path) {
+  if (path.starts_with("builtin:") || path.starts_with('/')) return path;
+  std::vector<std::string> places;
+  if (!recipe.directory.empty()) places.push_back(recipe.directory);
+  places.emplace_back(".");
+  if (const char* data = std::getenv("LUMEN_DATA"); data && *data) places.emplace_back(data);
+  const std::string fixed = fixed_part(path);
+  for (const std::string& place : places) {
+    const fs::path candidate = fs::path(place) / fixed;
+    if (is_there(candidate)) return (fs::path(place) / path).lexically_normal().string();
+  }
+  for (std::string& place : places) place = io::place_of(place);
+  fail(ErrorKind::kMissing, quoted(path), " is in none of ", join(places, ", "));
+}
+
+std::string find_base_model(const Recipe& recipe) {
+  const std::string& path = *recipe.model.path;
+  if (path == "builtin:lumen-tiny") return builtin_model_path();
+  const fs::path beside = fs::path(recipe.directory) / path;
+  return is_there(beside) ? beside.lexically_normal().string() : io::find_model(path);
+}
+
+}  // namespace lumen::runtime

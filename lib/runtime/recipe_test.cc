@@ -1,0 +1,285 @@
+#include "lib/runtime/recipe.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "lib/base/testing.h"
+#include "lib/runtime/bundled_recipes.h"
+#include "lib/runtime/recipe_keys.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+
+const std::string kMinimal =
+    "[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\n[train]\nsteps = 10\n";
+const std::string kLlama =
+    "[model]\ntype = \"llama\"\ndim = 64\nheads = 4\n[tokenizer]\ntype = \"char\"\n"
+    "[[data.train]]\npath = \"a.txt\"\n[train]\nepochs = 2\n";
+
+Recipe read(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return read_recipe({"dir/r.toml", "dir/", text}, overrides);
+}
+
+std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {},
+                     ErrorKind kind = ErrorKind::kMalformed) {
+  return refusal(kind, [&] { read(text, overrides); });
+}
+
+TEST_CASE("a recipe of a few lines is complete") {
+  const Recipe recipe = read(kMinimal);
+  CHECK(recipe.name == "r");
+  CHECK(recipe.task == "classify");
+  CHECK(recipe.output_dir == "runs/r");
+  CHECK(recipe.model.hidden == std::vector<int64_t>{128});
+  CHECK(recipe.model.activation == "relu");
+  CHECK(recipe.train.steps == 10);
+  CHECK_FALSE(recipe.train.epochs);
+  CHECK(recipe.train.micro_batch == 32);
+  CHECK(recipe.optimizer.weight_decay == 0.01);
+  const Recipe llama = read(kLlama);
+  CHECK(llama.task == "lm");
+  CHECK(llama.model.kv_heads == 4);
+  CHECK(llama.model.head_dim == 16);
+  CHECK(llama.model.ffn == 192);
+  CHECK(llama.data.train[0].format == "text");
+  CHECK(llama.data.max_length == 256);
+  CHECK(llama.data.mask == std::vector<std::string>{"none"});
+}
+
+TEST_CASE("unknown keys are refused with place and suggestion") {
+  CHECK(error_of(kMinimal + "batchsize = 3\n") ==
+        "dir/r.toml:7:1: unknown key 'batchsize' in [train]; did you mean batch_size?");
+  CHECK(contains(error_of(kMinimal + "lr = 3\n"), "dir/r.toml:7:1: "));
+  CHECK(contains(error_of(kMinimal + "weight_decay = 3\n"), "belongs to [optimizer]"));
+  CHECK(contains(error_of(kMinimal + "[optimiser]\nlr = 1\n"), "did you mean optimizer?"));
+  CHECK(contains(error_of("sed = 3\n" + kMinimal), "dir/r.toml:1:1: unknown key 'sed'"));
+  CHECK(contains(error_of(kMinimal + "[[data.trian]]\npath = 1\n"), "did you mean train?"));
+  CHECK(contains(
+      error_of(kMinimal + "[eval.early_stop]\npatince = 1\n"),
+      "dir/r.toml:8:1: unknown key 'patince' in [eval.early_stop]; did you mean patience?"));
+  CHECK(contains(error_of(kMinimal + "\"\\u001b[31m\" = 1\n"), "unknown key"));
+}
+
+// Every key: a value of a wrong type, and values beyond its range, are refused where they stand.
+TEST_CASE("every key refuses a wrong type and a value out of range, with its place") {
+  Recipe any;
+  any.data.train.resize(1);
+  any.data.eval.resize(1);
+  any.optimizer.groups.resize(1);
+  int keys = 0;
+  for (const RecipeTable& table : recipe_tables(any)) {
+    const std::string name = table.name.substr(0, table.name.find('['));
+    const std::string open =
+        name.empty() ? "" : (table.repeated ? "[[" + name + "]]\n" : "[" + name + "]\n");
+    for (const RecipeKey& key : table.keys) {
+      ++keys;
+      CAPTURE(table.name, key.name);
+      CHECK_FALSE(key.help.empty());
+      std::vector<std::string> bad = {key.type == KeyType::kText ? "5" : "\"abc\"", "[[1]]"};
+      if (key.type != KeyType::kText) bad.push_back("nan");
+      if (key.type == KeyType::kInteger) bad.insert(bad.end(), {"1.5", "true"});
+      if (!key.limits.choices.empty()) bad.push_back("\"nonsense\"");
+      if (std::isfinite(key.limits.min)) bad.push_back(key.limits.above_min ? "0" : "-1");
+      if (std::isfinite(key.limits.max)) bad.push_back("1e300");
+      for (const std::string& value : bad) {
+        CAPTURE(value);
+        const std::string error = error_of(open + key.name + " = " + value + "\n");
+        const std::string line = open.empty() ? "1" : "2";
+        CHECK(error.starts_with("dir/r.toml:" + line + ":"));
+        CHECK(contains(error, key.name));
+        CHECK(contains(error, "expected"));
+      }
+    }
+  }
+  CHECK(keys > 100);
+}
+
+TEST_CASE("contradictions are refused and say what would work") {
+  CHECK(
+      error_of(kMinimal + "epochs = 3\n").starts_with("dir/r.toml:6:9: train.steps: epochs and "));
+  CHECK(
+      contains(error_of(kMinimal + "batch_size = 64\nmicro_batch = 12\n"),
+               "dir/r.toml:8:15: train.micro_batch: micro_batch = 12 does not divide batch_size = "
+               "64; 1, 2, 4, 8, 16, 32 or 64 would"));
+  const std::pair<const char*, const char*> cases[] = {
+      {"[model]\ntype = \"mlp\"\nheads = 4\n", "model.heads is not used by type 'mlp'"},
+      {"[model]\ntype = \"mlp\"\npath = \"x\"\n", "type and path are both given"},
+      {"[optimizer]\ntype = \"adamw\"\nmomentum = 0.9\n", "not used by type 'adamw'"},
+      {"[optimizer]\ntype = \"sgd\"\nnesterov = true\n", "nesterov needs a momentum"},
+      {"[schedule]\ntype = \"step\"\n", "step needs schedule.step_size"},
+      {"[schedule]\ntype = \"cosine\"\nmin_lr = 1.0\n", "is above optimizer.lr"},
+      {"[lora]\nrank = 8\n", "give model.path"},
+      {"[lora]\nalpha = 8\n", "lora.alpha needs lora.rank"},
+      {"[tokenizer]\ntype = \"char\"\n", "has no text"},
+      {"[data]\npack = true\n", "not used by format 'digits'"},
+      {"task = \"lm\"\n", "needs a language model"},
+      {"[data]\neval_fraction = 0.0\n[eval.early_stop]\npatience = 3\n", "nothing to evaluate"},
+      {"[export]\nmerge_lora = true\n", "no LoRA"},
+      {"[checkpoint]\nkeep_best = 0\n[export]\nweights = \"best\"\n", "best needs"},
+      {"[[optimizer.groups]]\nlr_factor = 2.0\n", "match is missing"},
+  };
+  for (const auto& [extra, message] : cases) {
+    CAPTURE(extra);
+    std::string base = kMinimal;
+    const std::string text = extra;
+    if (text.starts_with("[model]")) base = base.substr(base.find("[[data"));
+    const std::string error = error_of(text.starts_with("task") ? text + base : base + text);
+    CHECK(contains(error, message));
+    CHECK(error.starts_with("dir/r.toml:"));
+  }
+  CHECK(contains(error_of("[model]\ntype = \"mlp\"\n[train]\nsteps = 1\n"), "[[data.train]]"));
+  CHECK(contains(error_of("[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\n"),
+                 "one of epochs, steps, tokens and time"));
+  const auto llama = [](const std::string& override_text) {
+    return error_of(kLlama, {override_text}, ErrorKind::kUsage);
+  };
+  CHECK(llama("model.heads=5") ==
+        "--set model.heads: model.heads: heads = 5 does not divide dim = 64; 1, 2, 4, 8, 16, 32 or "
+        "64 would");
+  CHECK(contains(llama("model.kv_heads=3"), "1, 2 or 4 would"));
+  CHECK(contains(llama("data.max_length=300"), "model.context = 256"));
+  CHECK(contains(error_of(kLlama, {"train.time=30m", "schedule.type=cosine"}, ErrorKind::kUsage),
+                 "number of steps is not known"));
+}
+
+TEST_CASE("--set overrides with the same checks") {
+  CHECK(read(kMinimal, {"train.steps=20"}).train.steps == 20);
+  CHECK(read(kMinimal, {"train.steps=1e3"}).train.steps == 1000);
+  CHECK(read(kMinimal, {"optimizer.lr=3e-4", "seed=7"}).optimizer.lr == 3e-4);
+  CHECK(read(kMinimal, {"model.hidden=[64, 32]"}).model.hidden == std::vector<int64_t>{64, 32});
+  CHECK(read(kMinimal, {"model.hidden=64"}).model.hidden == std::vector<int64_t>{64});
+  CHECK(read(kMinimal, {"name=a b"}).name == "a b");
+  CHECK(read(kMinimal, {"name=\"a b\""}).name == "a b");
+  CHECK(read(kMinimal, {"name=5"}).name == "5");
+  CHECK(read(kMinimal, {"train.time=1.5h"}).train.time == 5400);
+  CHECK(read(kMinimal, {"train.time=90"}).train.time == 90);
+  CHECK(read(kMinimal, {"log.samples.prompts=[]"}).log.samples.prompts.empty());
+
+  const Recipe epochs = read(kMinimal, {"train.epochs=0.5"});  // replaces steps
+  CHECK(epochs.train.epochs == 0.5);
+  CHECK_FALSE(epochs.train.steps);
+  const Recipe files = read(kLlama, {"data.train.path=b.jsonl", "data.train.format=jsonl"});
+  CHECK(files.data.train[0].path == std::vector<std::string>{"b.jsonl"});
+  const Recipe more = read(kLlama, {"data.train[1].path=b.txt"});
+  CHECK(more.data.train.size() == 2);
+  // Keys of the recipe that go with its own type are dropped with the type.
+  const std::string sgd = kMinimal + "[optimizer]\ntype = \"sgd\"\nmomentum = 0.9\n";
+  CHECK_FALSE(read(sgd, {"optimizer.type=adamw"}).optimizer.momentum);
+  CHECK(
+      contains(error_of(sgd, {"optimizer.type=adamw", "optimizer.momentum=0.5"}, ErrorKind::kUsage),
+               "--set optimizer.momentum: "));
+
+  const auto usage = [](const std::string& text) {
+    return error_of(kMinimal, {text}, ErrorKind::kUsage);
+  };
+  CHECK(usage("train.step=3") ==
+        "--set 'train.step': there is no such key; did you mean train.steps?");
+  CHECK(contains(usage("lr=3"), "did you mean optimizer.lr?"));
+  CHECK(usage("train.steps=x").starts_with("--set train.steps: "));
+  CHECK(contains(usage("train.steps=0"), "expected a whole number from 1"));
+  CHECK(usage("train.steps") == "--set 'train.steps': expected table.key=value");
+  CHECK(contains(usage("optimizer.type=adaam"), "expected one of sgd, adam"));
+  CHECK(contains(usage("data.train[5].path=x"), "only 1 of them"));
+  CHECK(contains(usage("train.steps=1\nb=2"), "one line"));
+  CHECK(contains(usage("model=3"), "no such key"));
+}
+
+TEST_CASE("a printed recipe reads back as the same") {
+  const std::vector<std::string> many = {
+      "[model]\ntype = \"lstm\"\nlayers = 2\n[tokenizer]\ntype = \"bpe\"\nspecial_tokens = "
+      "[\"<|a|>\"]\n"
+      "[[data.train]]\npath = [\"a.txt\", \"b*.txt\"]\n[[data.train]]\npath = "
+      "\"c.txt\"\n[[data.eval]]\n"
+      "path = \"e.txt\"\n[data]\nseparator = \"\\n\\n\"\n[train]\ntime = "
+      "\"1h\"\n[[optimizer.groups]]\n"
+      "match = \"*.bias\"\nweight_decay = 0.0\n[eval]\nevery = 5\nearly_stop = {patience = 3}\n",
+      "[model]\npath = \"m\"\n[lora]\nrank = 4\n[[data.train]]\npath = \"c.jsonl\"\n[data]\nmask = "
+      "[\"system\", \"user\"]\n[train]\ntokens = 1e6\n[schedule]\ntype = \"wsd\"\nwarmup = 0.1\n",
+      "[model]\ntype = \"mlp\"\n[[data.train]]\ndataset = \"mnist\"\n[train]\nepochs = 1\n",
+      kMinimal, kLlama};
+  for (const std::string& text : many) {
+    CAPTURE(text);
+    const Recipe recipe = read(text);
+    const std::string printed = to_toml(recipe);
+    CAPTURE(printed);
+    const Recipe again = read_recipe({"other.toml", "", printed});
+    CHECK(to_json(again) == to_json(recipe));
+    CHECK(to_toml(again) == printed);
+  }
+}
+
+TEST_CASE("every bundled recipe is valid, says what it trains, and survives printing") {
+  for (const BundledRecipe& bundled : bundled_recipes()) {
+    CAPTURE(bundled.name);
+    const Recipe recipe = read_recipe(find_recipe(std::string(bundled.name)));
+    CHECK(recipe.name == bundled.name);
+    CHECK(bundled.purpose().size() > 20);
+    CHECK(bundled.purpose().size() < 80);
+    CHECK(contains(bundled.text, "Metric: "));
+    CHECK(contains(bundled.text, "Data: "));
+    CHECK(to_json(read_recipe({"x.toml", "", to_toml(recipe)})) == to_json(recipe));
+  }
+}
+
+TEST_CASE("recipes are found by path or name") {
+  const std::string directory = lumen::testing::temporary_directory();
+  std::ofstream(directory + "/my.toml") << kMinimal;
+  CHECK(find_recipe(directory + "/my.toml").directory == directory + "/");
+  CHECK(refusal(ErrorKind::kMissing, [] { find_recipe("digits-mpl"); }) ==
+        "'digits-mpl' is neither a file nor a bundled recipe; did you mean digits-mlp?");
+  refusal(ErrorKind::kMissing, [&] { find_recipe(directory + "/none.toml"); });
+  refusal(ErrorKind::kMissing, [&] { find_recipe(directory + "/"); });
+}
+
+TEST_CASE("files of a recipe are beside it, in the working directory, or under LUMEN_DATA") {
+  const std::string recipe_directory = lumen::testing::temporary_directory() + "/r/";
+  const std::string data = lumen::testing::temporary_directory() + "/d";
+  std::filesystem::create_directories(recipe_directory);
+  std::filesystem::create_directories(data + "/sub");
+  std::ofstream(recipe_directory + "a.txt") << "x";
+  std::ofstream(data + "/sub/b.txt") << "x";
+  Recipe recipe;
+  recipe.directory = recipe_directory;
+  ::setenv("LUMEN_DATA", data.c_str(), 1);
+  CHECK(find_file(recipe, "a.txt") == recipe_directory + "a.txt");
+  CHECK(find_file(recipe, "sub/*.txt") == data + "/sub/*.txt");
+  CHECK(find_file(recipe, "builtin:digits") == "builtin:digits");
+  CHECK(find_file(recipe, "/x/y") == "/x/y");
+  CHECK(contains(refusal(ErrorKind::kMissing, [&] { find_file(recipe, "c.txt"); }), data));
+  ::unsetenv("LUMEN_DATA");
+}
+
+TEST_CASE("what makes a checkpoint useless is named, what may change is not") {
+  const io::Json before = to_json(read(kLlama));
+  CHECK(incompatible_keys(before, read(kLlama)).empty());
+  CHECK(incompatible_keys(before, read(kLlama, {"train.epochs=9", "name=x", "log.every=7",
+                                                "checkpoint.keep_last=1", "eval.every=3"}))
+            .empty());
+  CHECK(incompatible_keys(before, read(kLlama, {"model.layers=8"})) ==
+        std::vector<std::string>{"model.layers is 6 there and 8 here"});
+  CHECK(incompatible_keys(before, read(kLlama, {"optimizer.type=sgd"})).size() > 1);
+}
+
+TEST_CASE("the schema has every key") {
+  const io::Json schema = recipe_schema();
+  const io::Json& train = schema["properties"]["train"];
+  CHECK(train["additionalProperties"] == false);
+  CHECK(train["properties"]["batch_size"]["type"] == "integer");
+  CHECK(train["properties"]["batch_size"]["minimum"] == 1);
+  CHECK(train["properties"]["batch_size"]["default"] == 32);
+  CHECK(train["properties"]["precision"]["enum"].size() == 4);
+  CHECK(
+      schema["properties"]["data"]["properties"]["train"]["items"]["properties"].contains("path"));
+  CHECK(
+      schema["properties"]["eval"]["properties"]["early_stop"]["properties"].contains("patience"));
+  CHECK(schema["properties"]["optimizer"]["properties"]["groups"]["type"] == "array");
+  CHECK(schema["properties"]["data"]["properties"].contains("pack"));
+  CHECK(schema["properties"].contains("seed"));
+}
+
+}  // namespace
+}  // namespace lumen::runtime

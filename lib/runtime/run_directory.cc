@@ -1,0 +1,154 @@
+#include "lib/runtime/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/io/mapped_file.h"
+
+namespace lumen::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail_system(const std::string& path, std::string_view doing) {
+  const int error = errno;
+  const bool full = error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
+  fail(full ? ErrorKind::kIo : ErrorKind::kCannotCreate, io::place_of(path), ": ", doing,
+       " failed: ", std::strerror(error));
+}
+
+void make_directories(const std::string& path) {
+  for (size_t end = 0; end != path.npos;) {
+    end = path.find('/', end + 1);
+    const std::string part = path.substr(0, end);
+    if (part.empty() || part == "/") continue;
+    if (::mkdir(part.c_str(), 0777) == 0 || errno == EEXIST) continue;
+    if (!io::is_directory(part)) fail_system(part, "making the directory");
+  }
+  if (!io::is_directory(path)) {
+    fail(ErrorKind::kCannotCreate, io::place_of(path), ": is there and is no directory");
+  }
+}
+
+void sync_path(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail_system(path, "opening");
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0 && error != EINVAL && error != ENOTSUP) {
+    fail(ErrorKind::kIo, io::place_of(path), ": making it durable failed: ", std::strerror(error));
+  }
+}
+
+bool is_weights(const std::string& name) {
+  return name.ends_with(".safetensors") || name.ends_with(".gguf");
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(const std::string& path, bool force) : path_(path) {
+  while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
+  make_directories(path_);
+  if (!force) refuse_foreign_model();
+  lock();
+}
+
+RunDirectory::~RunDirectory() {
+  if (lock_ >= 0) ::close(lock_);  // releases the lock
+}
+
+void RunDirectory::refuse_foreign_model() const {
+  if (fs::exists(file("run.json")) || fs::exists(file("metrics.jsonl"))) return;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(path_, error)) {
+    const std::string name = item.path().filename().string();
+    if (is_weights(name) || name == "config.json") {
+      fail(ErrorKind::kCannotCreate, io::place_of(path_), ": holds a model (", quoted(name),
+           ") that is not the result of a run; give another --out, or --force to write over it");
+    }
+  }
+}
+
+void RunDirectory::lock() {
+  const std::string name = file(".lock");
+  lock_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (lock_ < 0) fail_system(name, "creating");
+  char text[256] = {};
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    const ssize_t length = ::pread(lock_, text, sizeof text - 1, 0);
+    std::string holder(text, static_cast<size_t>(std::max<ssize_t>(length, 0)));
+    if (holder.ends_with('\n')) holder.pop_back();
+    ::close(lock_);
+    lock_ = -1;
+    if (error != EWOULDBLOCK) {
+      fail(ErrorKind::kCannotCreate, io::place_of(name),
+           ": locking failed: ", std::strerror(error));
+    }
+    fail(ErrorKind::kRetry, io::place_of(path_), ": another run is writing here (", quoted(holder),
+         "); wait for its end or give another --out");
+  }
+  char host[128] = {};
+  ::gethostname(host, sizeof host - 1);
+  const std::string holder =
+      str("process ", static_cast<int64_t>(::getpid()), " on ", std::string_view(host), "\n");
+  if (::ftruncate(lock_, 0) != 0 ||
+      ::pwrite(lock_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
+    fail_system(name, "writing");
+  }
+}
+
+bool RunDirectory::has_run() const {
+  std::error_code error;
+  return fs::exists(file("metrics.jsonl"), error) ||
+         (fs::exists(checkpoints(), error) && !fs::is_empty(checkpoints(), error));
+}
+
+void RunDirectory::clear() {
+  std::error_code error;
+  for (const char* name : {"checkpoints", "metrics.jsonl", "metrics.csv", "samples.jsonl",
+                           "events.out.tfevents.0.lumen", "loss.svg"}) {
+    fs::remove_all(file(name), error);
+  }
+}
+
+void RunDirectory::publish(FunctionRef<void(const std::string& directory)> write) {
+  const std::string temporary = file(".exporting");
+  std::error_code ignored;
+  fs::remove_all(temporary, ignored);
+  if (::mkdir(temporary.c_str(), 0777) != 0) fail_system(temporary, "making the directory");
+  try {
+    write(temporary);
+    std::vector<std::string> names;
+    for (const auto& item : fs::directory_iterator(temporary)) {
+      names.push_back(item.path().filename().string());
+    }
+    std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+      return std::pair(!is_weights(a), a) < std::pair(!is_weights(b), b);
+    });
+    for (const std::string& name : names) sync_path(temporary + "/" + name);
+    for (const std::string& name : names) {
+      if (::rename((temporary + "/" + name).c_str(), file(name).c_str()) != 0) {
+        fail_system(file(name), "renaming");
+      }
+    }
+  } catch (...) {
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  fs::remove_all(temporary, ignored);
+  sync_path(path_);
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,48 @@
+// The directory of a training run: locked, with checkpoints, metrics and at its top the result.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lib/base/function_ref.h"
+#include "lib/io/json.h"
+
+namespace lumen::runtime {
+
+//   model.safetensors, config.json, …  the result, as lumen-run opens it
+//   recipe.toml   with all its values      run.json      versions, machine, data with hashes
+//   metrics.jsonl, metrics.csv, samples.jsonl, events.out.tfevents.0.lumen, loss.svg
+//   checkpoints/step-N/                    .lock         held while a run writes here
+class RunDirectory {
+ public:
+  // Makes the directory where needed and locks it. Throws Error: kCannotCreate if it cannot be made
+  // or written; kRetry naming the process if another run holds it; kCannotCreate if it has a model
+  // that is not the result of a run, unless `force`.
+  RunDirectory(const std::string& path, bool force);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
+  std::string checkpoints() const { return file("checkpoints"); }
+
+  // Whether an earlier run left checkpoints or metrics here.
+  bool has_run() const;
+
+  // Removes what an earlier run left.
+  void clear();
+
+  // Lets `write` put files into a temporary directory and moves them to the top one by one, each
+  // durable before it appears; model weights first. Throws Error(kIo).
+  void publish(FunctionRef<void(const std::string& directory)> write);
+
+ private:
+  void lock();
+  void refuse_foreign_model() const;
+
+  std::string path_;
+  int lock_ = -1;
+};
+
+}  // namespace lumen::runtime

@@ -1,0 +1,76 @@
+#include "lib/runtime/train_options.h"
+
+#include "lib/base/error.h"
+
+namespace lumen::runtime {
+
+void declare(CommandLine& line, TrainOptions& options) {
+  line.add_positional(text_field(
+      "recipe", "FILE", "TOML file, or the name of a bundled recipe (--recipes)", options.recipe));
+  line.group("Recipe");
+  line.add(list_field("set", "TABLE.KEY=VALUE", "change one key of the recipe; repeatable",
+                      options.overrides));
+  line.add(switch_field("recipes", "list the bundled recipes", options.recipes));
+  line.add(switch_field("print-config", "print the recipe with every default filled in",
+                        options.print_config));
+  line.add(switch_field("print-schema", "print a JSON Schema of recipes, for editors",
+                        options.print_schema));
+  line.group("Check");
+  line.add(switch_field("dry-run", "files, shapes, memory, steps, and an ETA from two timed steps",
+                        options.dry_run));
+  line.add(number_field("preview", "show N training samples, marking what is not learnt",
+                        options.preview, 1, 10'000));
+  line.add(switch_field("overfit-batch", "learn one batch by heart: the loss must fall to zero",
+                        options.overfit_batch));
+  line.group("Run");
+  line.add(
+      text_field("out", "DIR", "directory of the result, its checkpoints and metrics (runs/NAME)",
+                 options.out),
+      "o");
+  line.add(text_field("resume", "auto|PATH",
+                      "go on from the newest checkpoint in DIR, or from PATH", options.resume));
+  line.add(switch_field("force", "start over in a DIR that holds an earlier run or another model",
+                        options.force));
+  line.add(number_field("threads", "threads; the result does not depend on it (physical cores)",
+                        options.threads, 1, 4096),
+           "t", "LUMEN_THREADS");
+  line.group("Output");
+  line.add_json("print the result as one JSON object on standard output", options.json);
+  line.add_example("lumen-train digits-mlp", "train a small network on built-in data");
+  line.add_example("lumen-train mnist-lenet --set train.epochs=3 --out runs/lenet",
+                   "change the recipe, choose the directory");
+  line.add_example("lumen-train my.toml --out runs/my --resume auto",
+                   "go on where the run stopped, bit by bit the same");
+  line.add_example("lumen-train mnist-mlp --print-config > my.toml", "a recipe to start from");
+}
+
+void TrainOptions::check() const {
+  const std::pair<const char*, bool> verbs[] = {{"--recipes", recipes},
+                                                {"--print-schema", print_schema},
+                                                {"--print-config", print_config},
+                                                {"--dry-run", dry_run},
+                                                {"--preview", preview.has_value()},
+                                                {"--overfit-batch", overfit_batch}};
+  const char* verb = nullptr;
+  for (const auto& [name, given] : verbs) {
+    if (!given) continue;
+    if (verb) fail(ErrorKind::kUsage, verb, " and ", name, " exclude each other");
+    verb = name;
+  }
+  if (!recipe && !recipes && !print_schema) {
+    fail(ErrorKind::kUsage,
+         "name a recipe: a TOML file or a bundled one (lumen-train --recipes lists them)");
+  }
+  if (recipe && (recipes || print_schema)) {
+    fail(ErrorKind::kUsage, verb, " takes no recipe");
+  }
+  if (resume && verb) fail(ErrorKind::kUsage, verb, " does not resume a run; leave --resume out");
+  if (resume && force) {
+    fail(ErrorKind::kUsage,
+         "--resume goes on with a run and --force starts over; give one of them");
+  }
+  if (resume && resume->empty()) fail(ErrorKind::kUsage, "--resume: expected auto or a path");
+  if (out && out->empty()) fail(ErrorKind::kUsage, "--out: expected a directory");
+}
+
+}  // namespace lumen::runtime

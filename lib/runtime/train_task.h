@@ -1,0 +1,109 @@
+// What the training loop needs of whatever is trained: one step, an evaluation, its state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/io/json.h"
+#include "lib/runtime/recipe.h"
+#include "lib/tensor/array.h"
+
+namespace lumen::runtime {
+
+// One optimizer step over the global batch, accumulation included.
+struct StepResult {
+  double loss = 0;       // mean over the targets that count, before the update
+  double tokens = 0;     // targets that count; 0 if the data are no sequences
+  double samples = 0;    // images, rows or sequences
+  double grad_norm = 0;  // L2, before clipping
+  // False: loss or gradients are NaN or infinite and nothing was updated. What the scaler of f16
+  // answers by a smaller scale counts as finite.
+  bool finite = true;
+};
+
+// Everything that a bit-exact continuation needs. The arrays share memory with the task, so they
+// hold until its next step.
+struct TaskState {
+  std::map<std::string, Array> weights, optimizer;
+  io::Json json;  // data cursor, random generators, schedule, scaler, counters
+};
+
+// What is known before the first step, for --dry-run, the log and the run directory.
+struct TaskSummary {
+  struct Parameter {
+    std::string name;
+    Shape shape;
+    bool trained = true;
+  };
+  struct DataFile {
+    std::string path;
+    uint64_t bytes = 0;
+    std::string sha256;  // lower-case hexadecimal; "" for generated data
+    int64_t samples = 0;
+    int64_t skipped = 0;  // bad rows that the recipe allows to skip
+  };
+  int64_t parameters = 0;  // elements, trained or not
+  int64_t trained_parameters = 0;
+  uint64_t parameter_bytes = 0, optimizer_bytes = 0;
+  uint64_t arena_bytes = 0;  // activations and gradients as planned
+  std::vector<Parameter> shapes;
+  std::vector<DataFile> data;
+  int64_t steps_per_epoch = 0;
+  double samples_per_step = 0;
+  double tokens_per_step = 0;  // about, where lengths differ; 0 if the data are no sequences
+  std::string model;           // one line: "LeNet-5, 10 classes"
+  std::string batch;           // one line: "64 images of 1×28×28"
+};
+
+// Not thread-safe: the loop calls from one thread. Whatever fails throws Error.
+class TrainTask {
+ public:
+  virtual ~TrainTask() = default;
+
+  virtual TaskSummary summary() const = 0;
+
+  // One step with learning rate `lr`. If the result is not finite nothing has changed but the data
+  // cursor.
+  virtual StepResult step(double lr) = 0;
+
+  // Metrics over the evaluation split, under the names of metrics.jsonl: "eval_loss" always, then
+  // "eval_accuracy", "eval_perplexity", …. Changes no training state. Empty without such a split.
+  virtual std::map<std::string, double> evaluate() = 0;
+
+  virtual TaskState state() const = 0;
+  // Goes on from `state`. Throws Error(kMismatch) naming the tensor or key that does not fit.
+  virtual void restore(const TaskState& state) = 0;
+
+  // Writes the result (model.safetensors, config.json, tokenizer files, or a PEFT adapter) into
+  // the existing directory.
+  virtual void export_model(const std::string& directory) = 0;
+
+  // Continuations of `prompts`, always the same for the same weights; empty for classifiers.
+  // Changes no training state.
+  virtual std::vector<std::string> sample(const std::vector<std::string>& prompts,
+                                          int64_t max_tokens) = 0;
+
+  // The next `count` training samples as people read them, targets that do not count marked.
+  // Changes no training state.
+  virtual std::vector<std::string> preview(int64_t count) = 0;
+};
+
+struct TaskOptions {
+  std::optional<int64_t> threads;  // absent: physical cores
+  bool overfit_batch = false;      // every step sees the first batch, without random augmentation
+};
+
+// Makes the task of a recipe: reads the data, makes or opens model and tokenizer, plans the step.
+// Throws Error.
+std::unique_ptr<TrainTask> make_task(const Recipe& recipe, const TaskOptions& options);
+
+// make_task, or a test's stand-in.
+using TaskFactory = std::function<std::unique_ptr<TrainTask>(const Recipe&, const TaskOptions&)>;
+
+}  // namespace lumen::runtime

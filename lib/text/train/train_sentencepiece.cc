@@ -1,0 +1,98 @@
+// Sentencepiece models, trained by the library (https://github.com/google/sentencepiece).
+#include <sentencepiece_trainer.h>
+
+#include <string>
+#include <unordered_map>
+
+#include "lib/base/error.h"
+#include "lib/text/train/trainers.h"
+
+namespace lumen::text {
+namespace {
+
+// The library trains on lines, and leaves out very long ones, so these are cut.
+std::vector<std::string> make_lines(const Texts& texts, const std::vector<std::string>& special) {
+  constexpr size_t kLongest = 4000;
+  std::vector<std::string> lines;
+  for_each_part(texts, special, [&](std::string_view part) {
+    while (!part.empty()) {
+      const size_t end = part.find('\n');
+      std::string_view line = part.substr(0, end);
+      part.remove_prefix(end == part.npos ? part.size() : end + 1);
+      while (!line.empty()) {
+        size_t size = std::min(line.size(), kLongest);
+        while (size < line.size() && (line[size] & 0xC0) == 0x80) --size;
+        lines.emplace_back(line.substr(0, size));
+        line.remove_prefix(size);
+      }
+    }
+  });
+  return lines;
+}
+
+class LineIterator : public sentencepiece::SentenceIterator {
+ public:
+  explicit LineIterator(const std::vector<std::string>& lines) : lines_(lines) {}
+  bool done() const override { return at_ == lines_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return lines_[at_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::vector<std::string>& lines_;
+  size_t at_ = 0;
+};
+
+// The options are one line for the library, comma-separated inside.
+std::string joined_for_library(const std::vector<std::string>& tokens) {
+  for (const std::string& token : tokens) {
+    if (token.find_first_of(",\n\"") != token.npos) {
+      fail(ErrorKind::kUsage, "tokenizer training: the special token ", quoted(token),
+           " has a comma, a quote or a line break, which sentencepiece cannot take");
+    }
+  }
+  return join(tokens, ",");
+}
+
+}  // namespace
+
+std::string sentencepiece_model(const Texts& texts, const TokenizerTraining& options) {
+  const std::vector<std::string> lines = make_lines(texts, options.special_tokens);
+  if (lines.empty()) fail(ErrorKind::kUsage, "tokenizer training: there is no text to train on");
+  constexpr int64_t kFixed = 3 + 256;  // <unk>, <s>, </s> and the bytes
+  const auto special = static_cast<int64_t>(options.special_tokens.size());
+  if (options.vocab_size <= kFixed + special) {
+    fail(ErrorKind::kUsage, "tokenizer training: vocab_size = ", options.vocab_size,
+         ", sentencepiece needs more than ", kFixed + special, ": ", kFixed,
+         " for <unk>, <s>, </s> and the bytes, ", special, " special tokens");
+  }
+  const bool bpe = options.kind == TokenizerKind::kSentencePieceBpe;
+  const std::unordered_map<std::string, std::string> arguments = {
+      {"model_type", bpe ? "bpe" : "unigram"},
+      {"vocab_size", str(options.vocab_size)},
+      {"hard_vocab_limit", "false"},
+      {"normalization_rule_name", "identity"},
+      {"remove_extra_whitespaces", "false"},
+      {"split_digits", "true"},
+      {"byte_fallback", "true"},
+      {"character_coverage", "0.9995"},
+      {"control_symbols", joined_for_library(options.special_tokens)},
+      {"input_sentence_size", "1000000"},
+      {"shuffle_input_sentence", "true"},
+      {"max_sentence_length", "4192"},
+      {"num_threads", "4"},  // fixed: sums are formed per thread
+      {"minloglevel", "3"},
+  };
+  sentencepiece::SetRandomGeneratorSeed(static_cast<unsigned int>(options.seed));
+  LineIterator iterator(lines);
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
+  if (!status.ok()) {
+    fail(ErrorKind::kUsage, "tokenizer training: sentencepiece could not make ", options.vocab_size,
+         " tokens of this text: ", quoted(status.ToString(), 300),
+         "; choose another vocab_size, or more text");
+  }
+  return model;
+}
+
+}  // namespace lumen::text

@@ -1,0 +1,242 @@
+#include "lib/text/train/train_tokenizer.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/atomic_file.h"
+#include "lib/text/train/trainers.h"
+
+namespace lumen::text {
+namespace {
+
+bool is_sentencepiece(TokenizerKind kind) {
+  return kind == TokenizerKind::kSentencePieceUnigram || kind == TokenizerKind::kSentencePieceBpe;
+}
+
+void check_texts(const Texts& texts) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    bytes += texts[i].size();
+    if (!is_valid_utf8(texts[i])) {
+      fail(ErrorKind::kMalformed, "tokenizer training: text ", i + 1,
+           " is not UTF-8; convert it, or leave it out");
+    }
+  }
+  if (bytes == 0) {
+    fail(ErrorKind::kUsage, "tokenizer training: there is no text to train on");
+  }
+  if (bytes > limits::kPromptBytes) {
+    fail(ErrorKind::kResource, "tokenizer training: ", bytes, " bytes of text, the limit is ",
+         limits::kPromptBytes, "; train on a part of it");
+  }
+}
+
+void check_options(const TokenizerTraining& options) {
+  if (options.vocab_size < 0 || options.vocab_size > static_cast<int64_t>(limits::kVocab)) {
+    fail(ErrorKind::kUsage, "tokenizer training: vocab_size is ", options.vocab_size,
+         ", expected 0 to ", limits::kVocab);
+  }
+  if (options.vocab_size == 0 && options.kind != TokenizerKind::kCharacters) {
+    fail(ErrorKind::kUsage, "tokenizer training: vocab_size has to be given");
+  }
+  std::set<std::string> seen;
+  for (const std::string& token : options.special_tokens) {
+    if (token.empty() || token.size() > limits::kPieceBytes || !is_valid_utf8(token) ||
+        !seen.insert(token).second) {
+      fail(ErrorKind::kUsage, "tokenizer training: the special token ", quoted(token),
+           " is empty, too long, not UTF-8 or named twice");
+    }
+  }
+  for (const auto& [role, token] : {std::pair<const char*, const std::string&>{"bos", options.bos},
+                                    {"eos", options.eos},
+                                    {"pad", options.pad}}) {
+    const bool built_in =
+        is_sentencepiece(options.kind) && (token == "<s>" || token == "</s>" || token == "<unk>");
+    if (!token.empty() && !built_in && seen.count(token) == 0) {
+      fail(ErrorKind::kUsage, "tokenizer training: ", role, " is ", quoted(token),
+           ", which is not among the special tokens");
+    }
+  }
+}
+
+std::string config_json(const TokenizerTraining& options) {
+  const bool sentencepiece = is_sentencepiece(options.kind);
+  std::string bos = options.bos, eos = options.eos;
+  if (sentencepiece && bos.empty()) bos = "<s>";
+  if (sentencepiece && eos.empty()) eos = "</s>";
+  io::Json config = io::Json::object();
+  config["tokenizer_class"] = sentencepiece ? "LlamaTokenizer" : "PreTrainedTokenizerFast";
+  config["clean_up_tokenization_spaces"] = false;
+  config["add_bos_token"] = !options.bos.empty();
+  config["add_eos_token"] = false;
+  if (!bos.empty()) config["bos_token"] = bos;
+  if (!eos.empty()) config["eos_token"] = eos;
+  if (!options.pad.empty()) config["pad_token"] = options.pad;
+  if (sentencepiece) {
+    config["legacy"] = false;
+    config["unk_token"] = "<unk>";
+    std::vector<std::string> special = {"<unk>", "<s>", "</s>"};
+    special.insert(special.end(), options.special_tokens.begin(), options.special_tokens.end());
+    io::Json added = io::Json::object();
+    for (size_t id = 0; id < special.size(); ++id) {
+      added[str(id)] = {{"content", special[id]}, {"lstrip", false},      {"normalized", false},
+                        {"rstrip", false},        {"single_word", false}, {"special", true}};
+    }
+    config["added_tokens_decoder"] = std::move(added);
+  }
+  if (!options.chat_template.empty()) config["chat_template"] = options.chat_template;
+  return config.dump(2) + "\n";
+}
+
+}  // namespace
+
+void for_each_part(const Texts& texts, const std::vector<std::string>& special_tokens,
+                   const std::function<void(std::string_view)>& visit) {
+  for (std::string_view text : texts) {
+    // Where each special token comes next.
+    std::vector<size_t> next(special_tokens.size(), 0);
+    size_t begin = 0;
+    for (size_t i = 0; i < next.size(); ++i) next[i] = text.find(special_tokens[i]);
+    while (begin < text.size()) {
+      size_t end = text.size(), skip = 0;
+      for (size_t i = 0; i < next.size(); ++i) {
+        if (next[i] != text.npos && next[i] < begin) next[i] = text.find(special_tokens[i], begin);
+        const bool longer = next[i] == end && special_tokens[i].size() > skip;
+        if (next[i] < end || (longer && end < text.size())) {
+          end = next[i];
+          skip = special_tokens[i].size();
+        }
+      }
+      if (end > begin) visit(text.substr(begin, end - begin));
+      begin = end + skip;
+    }
+  }
+}
+
+std::string tokenizer_json(io::Json model, io::Json pre_tokenizer, io::Json decoder,
+                           std::vector<std::string> special_tokens, const std::string& bos) {
+  io::Json& vocabulary = model["vocab"];
+  io::Json added = io::Json::array();
+  const auto id_of = [&](const std::string& token) -> int64_t {
+    if (const io::Json* known = io::find(vocabulary, token)) return known->get<int64_t>();
+    const auto id = static_cast<int64_t>(vocabulary.size());
+    append_member(vocabulary, token, id);
+    return id;
+  };
+  for (const std::string& token : special_tokens) {
+    added.push_back({{"id", id_of(token)},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  io::Json post_processor;
+  if (!bos.empty()) {
+    const io::Json first = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
+    const auto sequence = [](const char* id, int type) {
+      return io::Json({{"Sequence", {{"id", id}, {"type_id", type}}}});
+    };
+    post_processor = {{"type", "TemplateProcessing"},
+                      {"single", io::Json::array({first, sequence("A", 0)})},
+                      {"pair", io::Json::array({first, sequence("A", 0), sequence("B", 1)})},
+                      {"special_tokens",
+                       {{bos,
+                         {{"id", bos},
+                          {"ids", io::Json::array({id_of(bos)})},
+                          {"tokens", io::Json::array({bos})}}}}}};
+  }
+  io::Json json = io::Json::object();
+  json["version"] = "1.0";
+  json["truncation"] = nullptr;
+  json["padding"] = nullptr;
+  json["added_tokens"] = std::move(added);
+  json["normalizer"] = nullptr;
+  json["pre_tokenizer"] = std::move(pre_tokenizer);
+  json["post_processor"] = std::move(post_processor);
+  json["decoder"] = std::move(decoder);
+  json["model"] = std::move(model);
+  return json.dump(1) + "\n";
+}
+
+std::string characters_json(const Texts& texts, const TokenizerTraining& options) {
+  std::map<uint32_t, int64_t> counts;
+  for_each_part(texts, options.special_tokens, [&](std::string_view part) {
+    for (size_t at = 0; at < part.size();) ++counts[next_code_point(part, at)];
+  });
+  std::vector<std::pair<uint32_t, int64_t>> kept(counts.begin(), counts.end());
+  std::vector<std::string> special = options.special_tokens;
+  const auto wanted = kept.size() + special.size();
+  const bool limited = options.vocab_size > 0 && wanted > static_cast<size_t>(options.vocab_size);
+  if (limited) {
+    const int64_t room = options.vocab_size - static_cast<int64_t>(special.size()) - 1;
+    if (room < 1) {
+      fail(ErrorKind::kUsage, "tokenizer training: vocab_size = ", options.vocab_size,
+           " leaves no room for characters beside <unk> and ", special.size(),
+           " special tokens; the text has ", kept.size(), " characters");
+    }
+    std::stable_sort(kept.begin(), kept.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    kept.resize(static_cast<size_t>(room));
+    std::sort(kept.begin(), kept.end());
+    if (std::find(special.begin(), special.end(), "<unk>") == special.end()) {
+      special.insert(special.begin(), "<unk>");
+    }
+  }
+  if (kept.size() + special.size() > limits::kVocab) {
+    fail(ErrorKind::kUsage, "tokenizer training: the text has ", kept.size(),
+         " characters; set vocab_size to at most ", limits::kVocab);
+  }
+  io::Json vocabulary = io::Json::object();
+  for (const auto& [code_point, count] : kept) {
+    std::string character;
+    append_utf8(character, code_point);
+    append_member(vocabulary, character, vocabulary.size());
+  }
+  io::Json model = io::Json::object();
+  model["type"] = "BPE";
+  model["dropout"] = nullptr;
+  model["unk_token"] = limited ? io::Json("<unk>") : io::Json();
+  model["continuing_subword_prefix"] = nullptr;
+  model["end_of_word_suffix"] = nullptr;
+  model["fuse_unk"] = false;
+  model["byte_fallback"] = false;
+  model["vocab"] = std::move(vocabulary);
+  model["merges"] = io::Json::array();
+  // Without a decoder the pieces would be joined with spaces.
+  return tokenizer_json(std::move(model), nullptr, {{"type", "Fuse"}}, special, options.bos);
+}
+
+std::vector<TokenizerFile> make_tokenizer(const std::vector<std::string_view>& texts,
+                                          const TokenizerTraining& options) {
+  check_options(options);
+  check_texts(texts);
+  TokenizerFile file;
+  switch (options.kind) {
+    case TokenizerKind::kCharacters:
+      file = {"tokenizer.json", characters_json(texts, options)};
+      break;
+    case TokenizerKind::kByteLevelBpe:
+      file = {"tokenizer.json", byte_level_bpe_json(texts, options)};
+      break;
+    case TokenizerKind::kSentencePieceUnigram:
+    case TokenizerKind::kSentencePieceBpe:
+      file = {"tokenizer.model", sentencepiece_model(texts, options)};
+      break;
+  }
+  return {std::move(file), {"tokenizer_config.json", config_json(options)}};
+}
+
+void train_tokenizer(const std::vector<std::string_view>& texts, const TokenizerTraining& options,
+                     const std::string& directory) {
+  for (const TokenizerFile& file : make_tokenizer(texts, options)) {
+    io::write_file_atomically(directory + "/" + file.name, file.content);
+  }
+}
+
+}  // namespace lumen::text

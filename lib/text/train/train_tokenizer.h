@@ -1,0 +1,54 @@
+// Tokenizers made from text: characters, byte-level BPE, sentencepiece unigram and BPE.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lumen::text {
+
+enum class TokenizerKind {
+  kCharacters,            // one token per character of the text, ids by code point; tokenizer.json
+  kByteLevelBpe,          // GPT-2's alphabet and split, merges counted on the text; tokenizer.json
+  kSentencePieceUnigram,  // by libsentencepiece; tokenizer.model
+  kSentencePieceBpe,
+};
+inline constexpr std::array<std::string_view, 4> kTokenizerKindNames = {"characters", "bpe",
+                                                                        "unigram", "spm-bpe"};
+
+struct TokenizerTraining {
+  TokenizerKind kind = TokenizerKind::kCharacters;
+  // Tokens, special ones included. characters: a limit, the rarest characters beyond it become
+  // "<unk>"; 0: no limit. bpe and the others: fewer come out if the text gives no more.
+  int64_t vocab_size = 0;
+  // Control tokens: behind the others in the vocabulary (characters, bpe), or before them, behind
+  // <unk>, <s> and </s> (sentencepiece). Text that spells one is not trained on.
+  std::vector<std::string> special_tokens = {"<|endoftext|>"};
+  // Which of them these are; "" for none, with sentencepiece <s> and </s>. BOS is put before every
+  // text if there is one and it was named here.
+  std::string bos, eos = "<|endoftext|>", pad;
+  std::string chat_template;  // for tokenizer_config.json; "" for none
+  uint64_t seed = 42;         // sentencepiece: which lines of a large text are used
+};
+
+// A file to be written: its name and content.
+struct TokenizerFile {
+  std::string name, content;
+};
+
+// A tokenizer for `texts` (documents, or one long text): tokenizer.json or tokenizer.model, and
+// tokenizer_config.json. load_tokenizer and Hugging Face's AutoTokenizer open the directory that
+// has them. encode, then decode gives a text back exactly: with characters if it has no others,
+// with bpe and sentencepiece (identity normalization, byte fallback, "▁" put before a text) always.
+// Deterministic. Throws Error: kUsage (no text, vocab_size too small: says what is possible),
+// kMalformed (text that is not UTF-8), kResource (more than limits::kPromptBytes in all).
+std::vector<TokenizerFile> make_tokenizer(const std::vector<std::string_view>& texts,
+                                          const TokenizerTraining& options);
+
+// Writes these files into the existing `directory`. Throws also kCannotCreate, kIo.
+void train_tokenizer(const std::vector<std::string_view>& texts, const TokenizerTraining& options,
+                     const std::string& directory);
+
+}  // namespace lumen::text
