@@ -57,7 +57,8 @@ std::string value_name(const CLI::Option& option) {
 }
 
 bool takes_path(const std::string& value) {
-  return value.find("FILE") != std::string::npos || value == "PATH" || value == "MODEL";
+  return value.find("FILE") != std::string::npos || value == "PATH" || value == "DIR" ||
+         value == "MODEL";
 }
 
 std::string full_name(const CLI::App& app) {

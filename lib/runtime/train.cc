@@ -150,7 +150,6 @@ void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkp
 }
 
 int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
-  const StopSignals signals;
   RunDirectory directory(recipe.output_dir, options.force);
   if (options.force) directory.clear();
   io::clean_checkpoints(directory.checkpoints());
@@ -165,6 +164,7 @@ int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& ma
     });
   }
   const TaskSummary summary = task->summary();
+  const StopSignals signals;  // from here on there is something to save
   TrainLoop loop(recipe, *task, directory, signals, from);
   io::write_file_atomically(directory.file("recipe.toml"), to_toml(recipe));
   io::write_file_atomically(directory.file("run.json"),

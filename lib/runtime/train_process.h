@@ -33,10 +33,10 @@ class TrainProcess {
     process_ = ::fork();
     if (process_ != 0) return;
     redirect(directory_ + "/out", STDOUT_FILENO);
-    redirect(directory_ + "/err", STDERR_FILENO);
-    ::setenv("LUMEN_TEST_KILL_AT", kill_at.c_str(), 1);
-    if (file_limit > 0) {
-      const rlimit limit = {file_limit, file_limit};
+    redirect(setting.error_file.empty() ? directory_ + "/err" : setting.error_file, STDERR_FILENO);
+    ::setenv("LUMEN_TEST_KILL_AT", setting.kill_at.c_str(), 1);
+    if (setting.file_limit > 0) {
+      const rlimit limit = {setting.file_limit, setting.file_limit};
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
     _exit(run_tool("lumen-train", [&] { return train(options, make); }));
