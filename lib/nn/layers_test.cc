@@ -281,7 +281,7 @@ TEST_CASE("layers refuse what does not fit them") {
   const nn::TrainingScope step(key());
   const Tensor one = graph::constant(Array::zeros(DType::kF32, {1, 3}));
   CHECK(testing::contains(message([&] { nn::BatchNorm1d(parameters / "f", 3)(one); }),
-                          "no variance"));
+                          "more than one value per channel"));
   CHECK(
       testing::contains(testing::refusal(ErrorKind::kUnsupported, [] { nn::Activation("geluu"); }),
                         "there is no activation"));

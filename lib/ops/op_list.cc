@@ -15,7 +15,7 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kBatchNormBackward, kLerpState, kSoftmax, kRmsNorm, kLogSoftmax, kLayerNorm, kSoftmaxBackward,
     kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward,
     kNll, kNllBackward, kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid,
-    kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kEmbeddingGrad, kAssign, kConcat,
+    kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kEmbeddingGrad, kConcat,
     kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining, kAttentionBackward;
 
 namespace {
@@ -106,7 +106,6 @@ constexpr const graph::OpDef* kOps[] = {
     &kDropout,
     &kEmbedding,
     &kEmbeddingGrad,
-    &kAssign,
     &kConcat,
     &kRopeTable,
     &kRope,

@@ -360,11 +360,6 @@ Tensor arange(Number begin, Number end, Number step = 1);
 Tensor linspace(double begin, double end, int64_t count);  // float32, both ends included
 Tensor eye(int64_t rows, int64_t columns = -1);            // −1: square
 
-// --- States (ops/assign.cc) --------------------------------------------------------------------
-// Overwrites `state` (graph::state, of its type) by `value`, float32 of its shape. A plan does it
-// if the result is one of its outputs; what `value` is computed from may read the old state.
-Tensor assign(const Tensor& state, const Tensor& value);
-
 // --- Attention (ops/attention.cc) --------------------------------------------------------------
 // Rotation angles for positions position[0] … position[0] + tokens − 1 (position: int32 [1]):
 // cos and sin of position · frequencies[i], times `factor` → [tokens, 2, half].
