@@ -24,11 +24,16 @@ struct TrainOutcome {
   std::string out, err;
 };
 
+struct TrainSetting {
+  std::string kill_at = "";     // LUMEN_TEST_KILL_AT
+  uint64_t file_limit = 0;      // no file may grow beyond so many bytes; 0: any
+  std::string error_file = "";  // instead of a file of its own: a terminal
+};
+
 class TrainProcess {
  public:
-  // `kill_at` is LUMEN_TEST_KILL_AT; no file may grow beyond `file_limit` bytes (0: any).
   TrainProcess(const TrainOptions& options, const TaskFactory& make,
-               const std::string& kill_at = "", uint64_t file_limit = 0)
+               const TrainSetting& setting = {})
       : directory_(lumen::testing::temporary_directory()) {
     process_ = ::fork();
     if (process_ != 0) return;

@@ -170,7 +170,7 @@ TEST_CASE("a terminal shows a bar, a file plain lines") {
   ::setenv("TERM", "xterm", 1);
   FakeOptions slow;
   slow.step_milliseconds = 10;
-  const TrainProcess::Setting setting = {.error_file = ::ptsname(terminal)};
+  const testing::TrainSetting setting = {.error_file = ::ptsname(terminal)};
   CHECK(TrainProcess(place.options(), fake_factory(slow), setting).finish().exit_code == 0);
   std::string shown(100'000, '\0');
   shown.resize(
