@@ -20,7 +20,7 @@ arrays = {}
 
 def store(name, tensor):
     value = tensor.detach().numpy()
-    arrays[name] = np.ascontiguousarray(
+    arrays[name] = np.array(
         value.astype(np.float32) if value.dtype == np.float64 else value)
 
 
