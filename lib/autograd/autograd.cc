@@ -80,6 +80,11 @@ const graph::OpDef kAfter = {.name = "after",
                              .view = view_first,
                              .grad = graph::no_gradient};
 
+// The gradient of a float64 value is float64, of any other float32.
+DType gradient_type(const Node& node) {
+  return node.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
 // Gradients by node while one backward pass is built.
 class Tape {
  public:
@@ -98,11 +103,10 @@ class Tape {
     }
   }
 
-  // The gradient of a float64 value is float64, of any other float32.
   void add(const NodePtr& node, const Tensor& gradient) {
     if (!gradient.defined()) return;
     LUMEN_CHECK(gradient.shape() == node->shape);
-    const DType dtype = node->dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+    const DType dtype = gradient_type(*node);
     const Tensor typed = gradient.dtype() == dtype ? gradient : graph::contiguous(gradient, dtype);
     Tensor& sum = gradients_[node.get()];
     sum = sum.defined() ? ops::add(sum, typed) : typed;
@@ -122,7 +126,8 @@ class Tape {
 
   Tensor gradient(const Tensor& x) const {
     auto found = gradients_.find(x.node().get());
-    return found == gradients_.end() ? graph::expand(graph::scalar(0), x.shape()) : found->second;
+    return found == gradients_.end() ? ops::zeros(x.shape(), gradient_type(*x.node()))
+                                     : found->second;
   }
 
   const std::vector<NodePtr>& nodes() const { return order_; }

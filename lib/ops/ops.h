@@ -136,8 +136,8 @@ Tensor where(const Tensor& condition, const Tensor& a, Number b);
 Tensor where(const Tensor& condition, Number a, const Tensor& b);
 // mask ≠ 0 ? value : x, of the type of x.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value);
-// x, but low where x < low, then high where that > high. NaN stays. One bound may be absent
-// (undefined).
+// min(max(x, low), high); one bound may be absent (undefined). NaN stays. On a bound that is a
+// number the gradient is 0, with a tensor it is shared.
 Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> high);
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 Tensor to_bool(const Tensor& x);  // ≠ 0
