@@ -73,9 +73,12 @@ const graph::OpDef kCustom = {.name = "custom",
                               .grad = grad_custom};
 
 // The value of its first input, not to be used before the second is known: what is recomputed must
-// not be merged with what was computed before.
-const graph::OpDef kAfter = {
-    .name = "after", .kind = graph::OpKind::kView, .infer = infer_first, .view = view_first};
+// not be merged with what was computed before. The gradients of the recomputation end here.
+const graph::OpDef kAfter = {.name = "after",
+                             .kind = graph::OpKind::kView,
+                             .infer = infer_first,
+                             .view = view_first,
+                             .grad = graph::no_gradient};
 
 // The gradient of a float64 value is float64, of any other float32.
 DType gradient_type(const Node& node) {

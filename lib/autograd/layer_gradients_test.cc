@@ -15,20 +15,14 @@ using autograd::Tensor;
 
 namespace {
 
-const std::set<std::string_view> kOperations = {"conv2d",
-                                                "conv_transpose2d",
-                                                "conv2d_weight_grad",
-                                                "max_pool2d",
-                                                "max_pool2d_grad",
-                                                "avg_pool2d",
-                                                "avg_pool2d_grad",
-                                                "rope",
-                                                "attention_training",
-                                                "attention_backward"};
+const std::set<std::string_view> kOperations = {
+    "conv2d",          "conv_transpose2d",    "conv2d_weight_grad", "max_pool2d",
+    "max_pool2d_grad", "avg_pool2d",          "avg_pool2d_grad",    "rope",
+    "batch_norm",      "batch_norm_backward", "attention_training", "attention_backward"};
 
-// Differences of 2^-9 around multiples of 2^-7 are exact in float32. Values are distinct, so that
+// Differences of 2^-10 around multiples of 2^-7 are exact in float32. Values are distinct, so that
 // no maximum changes sides on the way.
-constexpr double kStep = 0x1p-9;
+constexpr double kStep = 0x1p-10;
 
 Tensor random_input(const graph::TypedShape& type, Philox& random) {
   Array array = Array::zeros(type.dtype, type.shape);

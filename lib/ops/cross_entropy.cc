@@ -335,6 +335,7 @@ const OpDef kCrossEntropy = {
     .layout = graph::InputLayout::kRows,
     .meaning = cross_entropy_meaning,
     .grad = grad_cross_entropy,
+    .autocast = graph::Autocast::kFull,
     .cases = [] { return row_cases(kCrossEntropy, nullptr, false); }};
 const OpDef kCrossEntropyBackward = {
     .name = "cross_entropy_backward",
@@ -349,6 +350,7 @@ const OpDef kNll = {.name = "nll",
                     .layout = graph::InputLayout::kRows,
                     .meaning = nll_meaning,
                     .grad = grad_nll,
+                    .autocast = graph::Autocast::kFull,
                     .cases = [] { return row_cases(kNll, nullptr, false); }};
 const OpDef kNllBackward = {.name = "nll_backward",
                             .infer = [](const Node& node) { return infer_rows(node, 1, true, 0); },
@@ -363,6 +365,7 @@ const OpDef kLinearCrossEntropy = {
     .kernel = run_linear,
     .workspace = linear_workspace,
     .meaning = linear_meaning,
+    .autocast = graph::Autocast::kFull,
     .cost = linear_cost,
     .cases = [] { return linear_cases(kLinearCrossEntropy, {}); }};
 const OpDef kLinearCrossEntropyGradients = {
@@ -373,6 +376,7 @@ const OpDef kLinearCrossEntropyGradients = {
     .workspace = linear_workspace,
     .meaning = linear_gradients_meaning,
     .grad = grad_linear,
+    .autocast = graph::Autocast::kFull,
     .cost = linear_cost,
     .cases =
         [] {

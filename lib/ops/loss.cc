@@ -95,6 +95,7 @@ const OpDef kBinaryCrossEntropy = {
     .layout = graph::InputLayout::kAny,
     .meaning = binary_cross_entropy_meaning,
     .grad = grad_binary_cross_entropy,
+    .autocast = graph::Autocast::kFull,
     .cases = [] { return elementwise_cases(kBinaryCrossEntropy, 2, 0, 1); }};
 
 Tensor reduce(const Tensor& losses, Reduction reduction) {

@@ -247,6 +247,7 @@ const OpDef kSoftmax = {
     .layout = graph::InputLayout::kRows,
     .meaning = softmax_meaning,
     .grad = grad_softmax,
+    .autocast = graph::Autocast::kFull,
     .cases = [] { return row_cases(0, [](Inputs in) { return softmax(in[0]); }); }};
 const OpDef kLogSoftmax = {
     .name = "log_softmax",
@@ -255,6 +256,7 @@ const OpDef kLogSoftmax = {
     .layout = graph::InputLayout::kRows,
     .meaning = log_softmax_meaning,
     .grad = grad_log_softmax,
+    .autocast = graph::Autocast::kFull,
     .cases = [] { return row_cases(0, [](Inputs in) { return log_softmax(in[0]); }); }};
 const OpDef kRmsNorm = {
     .name = "rms_norm",
@@ -263,6 +265,7 @@ const OpDef kRmsNorm = {
     .layout = graph::InputLayout::kRows,
     .meaning = rms_norm_meaning,
     .grad = grad_rms_norm,
+    .autocast = graph::Autocast::kFull,
     .cases = [] { return row_cases(1, [](Inputs in) { return rms_norm(in[0], in[1], 1e-5); }); }};
 const OpDef kLayerNorm = {.name = "layer_norm",
                           .infer = infer_rows,
@@ -270,6 +273,7 @@ const OpDef kLayerNorm = {.name = "layer_norm",
                           .layout = graph::InputLayout::kRows,
                           .meaning = layer_norm_meaning,
                           .grad = grad_layer_norm,
+                          .autocast = graph::Autocast::kFull,
                           .cases = [] {
                             return row_cases(
                                 2, [](Inputs in) { return layer_norm(in[0], in[1], in[2], 1e-5); });

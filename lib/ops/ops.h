@@ -261,6 +261,24 @@ Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t size);
 
+// --- Per channel (ops/batch_norm.cc), x [batch, channels, …] ------------------------------------
+// y = (x − mean) / √(var + eps) · weight + bias with the batch's own mean and variance (biased) per
+// channel; weight and bias [channels] both or neither. Throws if a channel has a single value.
+struct BatchNormResult {
+  Tensor y, mean, var;
+};
+BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                    double eps);
+// The same with given statistics [channels].
+Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                  const Tensor& bias, double eps);
+// With the statistics of every sample's groups of channels (Wu & He 2018).
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
+                  double eps);
+// state + weight · (value − state), in place: `state` must be a state with no other reader; weight
+// is one number. For running statistics; no gradient. Returns the new state: make it an output.
+Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight);
+
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);

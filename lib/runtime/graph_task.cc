@@ -234,7 +234,7 @@ TaskSummary GraphTask::summary() const {
   const int64_t accumulation = recipe_.train.batch_size / micro;
   summary.steps_per_epoch = std::max<int64_t>(1, train_stream_->batches_per_epoch() / accumulation);
   summary.samples_per_step = static_cast<double>(recipe_.train.batch_size);
-  if (info.train_tokens > 0) {
+  if (network_->language_model() != nullptr) {
     summary.tokens_per_step = info.train_tokens / static_cast<double>(summary.steps_per_epoch);
   }
   summary.model = network_->description();
@@ -306,7 +306,7 @@ StepResult GraphTask::step(double lr) {
   StepResult result;
   result.loss = sums.loss * mean;
   result.samples = sums.samples;
-  result.tokens = data_.data.info.train_tokens > 0 ? sums.tokens : 0;
+  result.tokens = network_->language_model() != nullptr ? sums.tokens : 0;
   result.grad_norm = optim::grad_norm(pool_, sums.gradients) * unscale;
   result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (scaled) {

@@ -3,6 +3,7 @@
 #include "lib/base/error.h"
 #include "lib/data/batch.h"
 #include "lib/graph/views.h"
+#include "lib/io/model_files.h"
 #include "lib/ops/loss.h"
 #include "lib/runtime/recipe.h"
 #include "models/classifier.h"
@@ -27,9 +28,14 @@ class LanguageNetwork : public Network {
  public:
   LanguageNetwork(const io::Json& config, const nn::Parameters& parameters,
                   const NetworkOptions& options)
-      : config_(config),
-        options_(options),
-        model_(models::find_model_def(config).make(config, parameters)) {}
+      : config_(config), options_(options) {
+    const io::Json classic = io::classic_config(config, false);
+    model_ = models::find_model_def(classic).make(classic, parameters);
+    description_ =
+        str(io::get_string(classic, "model_type"), ", ",
+            classic["num_hidden_layers"].get<int64_t>(), " layers of ",
+            classic["hidden_size"].get<int64_t>(), ", vocabulary ", model_->vocab_size());
+  }
 
   Tensor loss_sum(const Fields& fields) const override {
     const Tensor& tokens = field(fields, "tokens");
@@ -58,17 +64,13 @@ class LanguageNetwork : public Network {
 
   Tensor class_logits(const Fields&) const override { return {}; }
   io::Json config() const override { return config_; }
-  std::string description() const override {
-    return str(io::get_string(config_, "model_type"), ", ",
-               io::get_int(config_, "num_hidden_layers", 1, 1 << 20), " layers of ",
-               io::get_int(config_, "hidden_size", 1, 1 << 20), ", vocabulary ",
-               model_->vocab_size());
-  }
+  std::string description() const override { return description_; }
   const models::CausalLm* language_model() const override { return model_.get(); }
 
  private:
   io::Json config_;
   NetworkOptions options_;
+  std::string description_;
   std::unique_ptr<models::CausalLm> model_;
 };
 

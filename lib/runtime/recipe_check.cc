@@ -341,6 +341,9 @@ void complete_rest(Recipe& r, Complain complain) {
   if (r.exported.weights == "best" && (no_evaluation || r.checkpoint.keep_best == 0)) {
     complain("export.weights", "best needs evaluation data and checkpoint.keep_best of at least 1");
   }
+  if (r.exported.weights == "best" && r.checkpoint.every == 0) {
+    complain("export.weights", "best needs checkpoints; checkpoint.every is 0");
+  }
   if (r.checkpoint.resume.empty()) {
     complain("checkpoint.resume", "expected never, auto or the path of a checkpoint");
   }

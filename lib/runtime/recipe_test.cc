@@ -120,6 +120,7 @@ TEST_CASE("contradictions are refused and say what would work") {
       {"[data]\neval_fraction = 0.0\n[eval.early_stop]\npatience = 3\n", "nothing to evaluate"},
       {"[export]\nmerge_lora = true\n", "no LoRA"},
       {"[checkpoint]\nkeep_best = 0\n[export]\nweights = \"best\"\n", "best needs"},
+      {"[checkpoint]\nevery = 0\n[export]\nweights = \"best\"\n", "best needs checkpoints"},
       {"[[optimizer.groups]]\nlr_factor = 2.0\n", "match is missing"},
   };
   for (const auto& [extra, message] : cases) {

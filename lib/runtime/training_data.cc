@@ -70,7 +70,7 @@ void set_options(const Recipe& recipe, data::DataOptions& options) {
   options.seed = static_cast<uint64_t>(recipe.seed);
   options.last_batch = named<data::LastBatch>(data::kLastBatchNames, d.last_batch);
   options.prefetch = d.prefetch;
-  options.seq = *d.max_length;
+  options.seq = d.max_length.value_or(options.seq);
   options.pack = d.pack;
   options.separator = d.separator;
   options.on_too_long = named<data::OnTooLong>(data::kOnTooLongNames, d.on_too_long);
