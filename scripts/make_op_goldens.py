@@ -528,6 +528,12 @@ def layers():
     case("max_pool2d_dilated.plain", lambda x: F.max_pool2d(x, 2, 1, 0, 2), floats([1, 2, 5, 6]))
     case("avg_pool2d.overlap", lambda x: F.avg_pool2d(x, 3, 2, 1), floats([1, 2, 5, 6]))
     case("adaptive_avg_pool2d.plain", lambda x: F.adaptive_avg_pool2d(x, (2, 3)), floats([1, 2, 5, 7]))
+    case("batch_norm_training.plain", lambda x, w, b: [F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5),
+                                                       x.mean((0, 2)), x.var((0, 2), correction=0)],
+         floats([4, 3, 5]), floats([3]), floats([3]))
+    case("batch_norm.plain", lambda x, m, v, w, b: F.batch_norm(x, m.detach(), v.detach(), w, b, False, 0.1, 1e-5),
+         floats([4, 3, 5]), floats([3]), floats([3], 0.5, 2), floats([3]), floats([3]), grad=False)
+    case("lerp_state.plain", lambda a, b: torch.lerp(a, b, 0.25), floats([7]), floats([7]), grad=False)
     case("cross_entropy.plain", lambda x, y: F.cross_entropy(x, y.long()), floats([4, 5]), integers([4], 0, 5))
     case("nll.plain", lambda x, y: F.nll_loss(x, y.long()), floats([4, 5]), integers([4], 0, 5))
     case("linear_cross_entropy.plain",

@@ -22,6 +22,10 @@ Out both(const Found& found) {
   return {found.values, found.indices};
 }
 
+Out all_three(const BatchNormResult& result) {
+  return {result.y, result.mean, result.var};
+}
+
 }  // namespace
 
 const std::map<std::string, GoldenBuild>& golden_builders() {
@@ -80,6 +84,10 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
        [](In in) {
          return Out{avg_pool2d(in[0], {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}})};
        }},
+      {"batch_norm",
+       [](In in) { return Out{batch_norm(in[0], in[1], in[2], in[3], in[4], 1e-5)}; }},
+      {"batch_norm_training",
+       [](In in) { return all_three(batch_norm_training(in[0], in[1], in[2], 1e-5)); }},
       {"bce", [](In in) { return Out{binary_cross_entropy(in[0], autograd::detach(in[1]))}; }},
       {"bincount", [](In in) { return Out{bincount(in[0])}; }},
       {"bincount_8", [](In in) { return Out{bincount(in[0], 8)}; }},
@@ -163,6 +171,11 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"layer_norm", [](In in) { return Out{layer_norm(in[0], in[1], in[2], 1e-5)}; }},
       {"le", [](In in) { return Out{le(in[0], in[1])}; }},
       {"leaky_relu", [](In in) { return Out{leaky_relu(in[0], 0.2)}; }},
+      {"lerp_state",
+       [](In in) {
+         return Out{
+             lerp_state(graph::state(graph::contiguous(in[0]).eval(), "average"), in[1], 0.25)};
+       }},
       {"like",
        [](In in) {
          return Out{full_like(in[0], 7), zeros_like(in[0]), ones_like(in[0])};
@@ -234,10 +247,7 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"neg", [](In in) { return Out{neg(in[0])}; }},
       {"nll", [](In in) { return Out{nll(in[0], in[1])}; }},
       {"nonzero", [](In in) { return Out{nonzero(in[0])}; }},
-      {"norm_0",
-       [](In in) {
-         return Out{norm(in[0], 0, {0, 2}, false)};
-       }},
+      {"norm_0", [](In in) { return Out{norm(in[0], 0, {0, 2}, false)}; }},
       {"norm_1", [](In in) { return Out{norm(in[0], 1, {0, 2}, false)}; }},
       {"norm_2", [](In in) { return Out{norm(in[0], 2, {0, 2}, false)}; }},
       {"norm_3", [](In in) { return Out{norm(in[0], 3, {0, 2}, false)}; }},
