@@ -14,7 +14,7 @@ extern const graph::OpDef kAdd, kMul, kMod, kLessThan, kExp2, kLog2, kSin, kSqrt
     kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward,
     kNll, kNllBackward, kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid,
     kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kRopeTable, kRope, kKvAppend,
-    kAttention, kAttentionTraining, kAttentionBackward;
+    kAttention, kAttentionTraining, kAttentionBackward, kRecurrent, kRecurrentBackward;
 
 namespace {
 
@@ -91,6 +91,8 @@ constexpr const graph::OpDef* kOps[] = {
     &kAttention,
     &kAttentionTraining,
     &kAttentionBackward,
+    &kRecurrent,
+    &kRecurrentBackward,
 };
 
 }  // namespace
