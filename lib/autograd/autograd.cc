@@ -72,6 +72,11 @@ const graph::OpDef kCustom = {.name = "custom",
                               .view = view_first,
                               .grad = grad_custom};
 
+// The gradient of a float64 value is float64, of any other float32.
+DType gradient_type(const Node& node) {
+  return node.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
 // Gradients by node while one backward pass is built.
 class Tape {
  public:
