@@ -112,6 +112,7 @@ TEST_CASE("contradictions are refused and say what would work") {
       {"[optimizer]\ntype = \"sgd\"\nnesterov = true\n", "nesterov needs a momentum"},
       {"[schedule]\ntype = \"step\"\n", "step needs schedule.step_size"},
       {"[schedule]\ntype = \"cosine\"\nmin_lr = 1.0\n", "is above optimizer.lr"},
+      {"[schedule]\nwarmup = 11\n", "is longer than the run of 10"},
       {"[lora]\nrank = 8\n", "give model.path"},
       {"[lora]\nalpha = 8\n", "lora.alpha needs lora.rank"},
       {"[tokenizer]\ntype = \"char\"\n", "has no text"},
