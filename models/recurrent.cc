@@ -98,14 +98,15 @@ class RecurrentLm : public CausalLm {
     const Tensor start = graph::contiguous(position, DType::kF32);
     const Tensor row = graph::contiguous(
         ops::maximum(ops::sub(start, graph::scalar(1)), graph::scalar(0)), DType::kI32);
-    const Tensor begun = graph::contiguous(ops::less_than(graph::scalar(0), start), DType::kF32);
+    const Tensor begun = ops::less_than(graph::scalar(0), start);
     auto rows = [&](bool keys) {
       std::vector<Tensor> layers;
       for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
         const Tensor& memory = keys ? cache.k(layer) : cache.v(layer);
         LUMEN_CHECK(memory.dim(0) == 1);
         const Tensor table = graph::reshape(memory, {memory.dim(2), memory.dim(3)});
-        const Tensor state = ops::mul(ops::embedding(table, row), begun);
+        // Rows that were never written may hold anything.
+        const Tensor state = ops::where(begun, ops::embedding(table, row), graph::scalar(0));
         layers.push_back(graph::reshape(state, {1, 1, config_.hidden_size}));
       }
       return ops::concat(layers, 0);
