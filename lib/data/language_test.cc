@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <set>
 
+#include "lib/base/limits.h"
 #include "lib/base/testing.h"
 #include "lib/data/builtin.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/mapped_file.h"
 #include "lib/text/train/train_tokenizer.h"
 
 namespace lumen::data {
@@ -281,18 +283,75 @@ TEST_CASE("of a conversation the assistant's turns are learned, with their ends"
   }
 }
 
+// Real templates rewrite what they are given in many ways. Whatever is learned must be what the
+// assistant said, all of it and nothing else, or the rows must be refused.
+TEST_CASE("with the templates of real models only answers are learned") {
+  LUMEN_SHARED_DATA(folder, "chat-templates/jinja");
+  const auto tokenizer = character_tokenizer();
+  const std::string one = R"({"role": "user", "content": "alpha?"},)"
+                          R"( {"role": "assistant", "content": "bravo!"})";
+  const std::string two = one + R"(, {"role": "user", "content": "charlie?"},)"
+                                R"( {"role": "assistant", "content": "delta!"})";
+  int learned_from = 0, refused = 0;
+  for (const std::string& name : list_directory(folder)) {
+    const auto chat =
+        text::ChatTemplate::parse(io::read_file(folder + "/" + name, limits::kTemplateBytes), name);
+    for (const std::string& turns : {one, two}) {
+      INFO(name << ": " << turns);
+      DataOptions options = options_for(Format::kJsonl, write("{\"messages\": [" + turns + "]}"));
+      options.seq = 16384;
+      Batch batch;
+      try {
+        open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+      } catch (const Error& error) {
+        INFO(error.what());
+        CHECK(contains(error.what(), "line 1, column 1: "));
+        ++refused;
+        continue;
+      }
+      ++learned_from;
+      const std::string learned = learned_of(batch, *tokenizer);
+      CHECK(contains(learned, "bravo!"));
+      CHECK(contains(learned, "delta!") == (turns == two));
+      CHECK_FALSE(contains(learned, "alpha"));
+      CHECK_FALSE(contains(learned, "charlie"));
+      CHECK_FALSE(contains(learned, "user"));
+    }
+  }
+  CHECK(learned_from >= 60);
+  CHECK(refused <= 12);
+}
+
+TEST_CASE("question files") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  DataOptions options = options_for(
+      Format::kFaq,
+      write("# about\nQ: who?\nQ: who is it?\nH: it?\nA: me\n\nQ: b?\nA: c\n", "f.txt"));
+  options.eval_fraction.reset();
+  DatasetInfo info;
+  const auto stream = open_stream(options, Split::kEval, {tokenizer.get(), &chat}, &info);
+  CHECK(info.documents == 4);
+  Batch batch;
+  REQUIRE(stream->next(batch));
+  CHECK(contains(tokens_of(batch, *tokenizer), "it?"));
+  CHECK_FALSE(stream->next(batch));
+  options.paths = {write("Q: who?\n\nA: me\n", "f.txt")};
+  const std::string why = refusal(ErrorKind::kMalformed, [&] {
+    open_data(options, {tokenizer.get(), &chat});
+  });
+  CHECK(contains(why, "f.txt: line 1, column 1: the block that ends here has no answer"));
+}
+
 TEST_CASE("a template that hides who spoke is refused") {
   const auto tokenizer = character_tokenizer();
   // Everything earlier changes with the number of messages.
   const auto chat = text::ChatTemplate::parse(
       "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", "counting");
-  DataOptions options = options_for(
-      Format::kJsonl,
-      write(
-          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
-)"));
-  options.paths = {write(
-      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})")};
+  DataOptions options =
+      options_for(Format::kJsonl, write(R"({"messages": [)"
+                                        R"({"role": "user", "content": "a"},)"
+                                        R"({"role": "assistant", "content": "b"}]})"));
   const std::string why = refusal(ErrorKind::kMalformed, [&] {
     open_stream(options, Split::kTrain, {tokenizer.get(), &chat});
   });
