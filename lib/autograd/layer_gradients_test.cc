@@ -15,16 +15,11 @@ using autograd::Tensor;
 
 namespace {
 
-const std::set<std::string_view> kOperations = {"conv2d",
-                                                "conv_transpose2d",
-                                                "conv2d_weight_grad",
-                                                "max_pool2d",
-                                                "max_pool2d_grad",
-                                                "avg_pool2d",
-                                                "avg_pool2d_grad",
-                                                "rope",
-                                                "attention_training",
-                                                "attention_backward"};
+const std::set<std::string_view> kOperations = {
+    "conv2d",          "conv_transpose2d",    "conv2d_weight_grad", "max_pool2d",
+    "max_pool2d_grad", "avg_pool2d",          "avg_pool2d_grad",    "rope",
+    "batch_norm",      "batch_norm_backward", "attention_training", "attention_backward",
+    "recurrent",       "recurrent_backward"};
 
 // Differences of 2^-10 around multiples of 2^-7 are exact in float32. Values are distinct, so that
 // no maximum changes sides on the way.

@@ -41,6 +41,9 @@ NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> 
 // The program of an element-wise node: the one of a fused node, or its own block as one step.
 Program program_of(const Node& node);
 
+// Operands that are the same node become one.
+void join_operands(Program& program, std::vector<NodePtr>& inputs);
+
 // Replaces operand `slot` of `outer` by the result of `inner`. `outer_inputs` and `inner_inputs`
 // name what the operands are; equal ones are joined. Returns false if limits are exceeded.
 bool inline_program(const Program& inner, std::span<const NodePtr> inner_inputs, size_t slot,

@@ -130,6 +130,9 @@ AutocastScope::AutocastScope(DType low) : previous_(autocast) {
 AutocastScope::~AutocastScope() {
   autocast = previous_;
 }
+DType autocast_dtype() {
+  return autocast;
+}
 
 bool needs_grad(std::span<const Tensor> inputs) {
   if (no_grad) return false;

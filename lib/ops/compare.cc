@@ -17,7 +17,7 @@ using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
 
-extern const OpDef kLessThan, kEqual, kWhere;
+extern const OpDef kLessThan, kEqual, kWhere, kMaximum, kMinimum;
 
 const OpDef kLessThan =
     elementwise({.name = "less_than",
@@ -173,30 +173,34 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value) {
   return choose(mask, number(value, x.dtype()), x, x.dtype());
 }
 
-// The bounds themselves let gradients through, as in PyTorch: not maximum and minimum, which share.
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high) {
   if (!low.defined() && !high.defined()) {
     fail(ErrorKind::kMalformed, "clamp: give a lower or an upper bound");
   }
-  Tensor y = x;
-  if (low.defined()) y = where(less_than(y, low), low, y);
-  return high.defined() ? where(less_than(high, y), high, y) : y;
+  const Tensor y = low.defined() ? maximum(x, low) : x;
+  return high.defined() ? minimum(y, high) : y;
 }
+
 Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> high) {
   if (!low && !high) fail(ErrorKind::kMalformed, "clamp: give a lower or an upper bound");
   DType dtype = x.dtype();
   if (low) dtype = promote(dtype, result_type(x, *low));
   if (high) dtype = promote(dtype, result_type(x, *high));
   Tensor y = x;
-  if (low) {
-    const Tensor bound = number(*low, dtype);
-    y = choose(binary(kLessThan, y, bound, dtype), bound, y, dtype);
+  {
+    const graph::NoGradScope no_grad;
+    if (low) y = binary(kMaximum, y, number(*low, dtype), dtype);
+    if (high) y = binary(kMinimum, y, number(*high, dtype), dtype);
   }
+  if (!graph::needs_grad({x})) return y;
+  // Only what lies strictly between the bounds has a gradient.
+  Tensor inside;
+  if (low) inside = binary(kLessThan, number(*low, dtype), x, dtype);
   if (high) {
-    const Tensor bound = number(*high, dtype);
-    y = choose(binary(kLessThan, bound, y, dtype), bound, y, dtype);
+    const Tensor below = binary(kLessThan, x, number(*high, dtype), dtype);
+    inside = inside.defined() ? mul(inside, below) : below;
   }
-  return y;
+  return choose(inside, x, y, dtype);
 }
 
 Tensor logical_and(const Tensor& a, const Tensor& b) {

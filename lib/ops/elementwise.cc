@@ -97,17 +97,19 @@ DType result_type(const Tensor& a, Number b) {
 
 Tensor number(Number value, DType dtype) {
   if (!is_float(dtype)) {
-    const int64_t integer = value.integer();
+    const int64_t integer =
+        value.kind() == Number::kReal ? static_cast<int64_t>(value.real()) : value.integer();
     return graph::constant(Array::from<int64_t>({&integer, 1}, {}));
   }
   const double real = value.real();
   const auto narrow = static_cast<float>(real);
-  if (narrow == real || real != real) return graph::scalar(narrow);
+  if (dtype != DType::kF64 && (narrow == real || real != real)) return graph::scalar(narrow);
   return graph::constant(Array::from<double>({&real, 1}, {}));
 }
 
 Tensor constant_like(double value, const Tensor& x) {
-  return expand(number(value, x.dtype()), x.shape());
+  const bool exact = x.dtype() == DType::kF32 || x.dtype() == DType::kF64;
+  return exact ? expand(number(value, x.dtype()), x.shape()) : full_like(x, value);
 }
 
 std::vector<OpCase> elementwise_cases(const OpDef& op, int inputs, double low, double high) {

@@ -44,7 +44,8 @@ Tensor binary(const graph::OpDef& op, Number a, const Tensor& b);
 
 // A number of the type that arithmetic in `dtype` reads without loss.
 Tensor number(Number value, DType dtype);
-// `value` in the shape of x.
+// `value` in the shape and type of x (float64 where float32 cannot hold it: the type of neither
+// computes less exactly).
 Tensor constant_like(double value, const Tensor& x);
 
 // Cases of a raw operation: odd lengths, no elements, a scalar, broadcast and transposed inputs,

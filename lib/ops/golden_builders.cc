@@ -3,6 +3,8 @@
 #include <array>
 #include <limits>
 
+#include "lib/autograd/autograd.h"
+#include "lib/ops/loss.h"
 #include "lib/ops/operators.h"
 
 namespace lumen::ops {
@@ -12,8 +14,16 @@ using In = std::span<const Tensor>;
 using Out = std::vector<Tensor>;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+Tensor first_position() {
+  return zeros({1}, DType::kI32);
+}
+
 Out both(const Found& found) {
   return {found.values, found.indices};
+}
+
+Out all_three(const BatchNormResult& result) {
+  return {result.y, result.mean, result.var};
 }
 
 }  // namespace
@@ -21,6 +31,10 @@ Out both(const Found& found) {
 const std::map<std::string, GoldenBuild>& golden_builders() {
   static const std::map<std::string, GoldenBuild> builders = {
       {"abs", [](In in) { return Out{abs(in[0])}; }},
+      {"adaptive_avg_pool2d",
+       [](In in) {
+         return Out{adaptive_avg_pool2d(in[0], {2, 3})};
+       }},
       {"add", [](In in) { return Out{add(in[0], in[1])}; }},
       {"add_number", [](In in) { return Out{in[0] + 1.5}; }},
       {"all_everything", [](In in) { return Out{all(in[0])}; }},
@@ -59,6 +73,22 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"argmax_keep", [](In in) { return Out{argmax(in[0], 0, true)}; }},
       {"argmin", [](In in) { return Out{argmin(in[0], -1)}; }},
       {"argsort", [](In in) { return Out{argsort(in[0])}; }},
+      {"attention_causal",
+       [](In in) { return Out{attention(in[0], in[1], in[2], first_position(), {.scale = 0.4})}; }},
+      {"attention_full",
+       [](In in) {
+         return Out{
+             attention(in[0], in[1], in[2], first_position(), {.scale = 0.4, .causal = false})};
+       }},
+      {"avg_pool2d",
+       [](In in) {
+         return Out{avg_pool2d(in[0], {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}})};
+       }},
+      {"batch_norm",
+       [](In in) { return Out{batch_norm(in[0], in[1], in[2], in[3], in[4], 1e-5)}; }},
+      {"batch_norm_training",
+       [](In in) { return all_three(batch_norm_training(in[0], in[1], in[2], 1e-5)); }},
+      {"bce", [](In in) { return Out{binary_cross_entropy(in[0], autograd::detach(in[1]))}; }},
       {"bincount", [](In in) { return Out{bincount(in[0])}; }},
       {"bincount_8", [](In in) { return Out{bincount(in[0], 8)}; }},
       {"ceil", [](In in) { return Out{ceil(in[0])}; }},
@@ -72,7 +102,19 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"concat_0", [](In in) { return Out{concat(in, 0)}; }},
       {"concat_1", [](In in) { return Out{concat(in, 1)}; }},
       {"concat_last", [](In in) { return Out{concat(in, -1)}; }},
+      {"conv2d", [](In in) { return Out{conv2d(in[0], in[1], in[2])}; }},
+      {"conv2d_options",
+       [](In in) {
+         return Out{conv2d(in[0], in[1], {},
+                           {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 2}, .groups = 2})};
+       }},
+      {"conv_transpose2d",
+       [](In in) {
+         return Out{
+             conv_transpose2d(in[0], in[1], {}, {.stride = {2, 2}, .padding = {1, 1}}, {1, 1})};
+       }},
       {"cos", [](In in) { return Out{cos(in[0])}; }},
+      {"cross_entropy", [](In in) { return Out{cross_entropy(in[0], in[1])}; }},
       {"cumprod_1", [](In in) { return Out{cumprod(in[0], 1)}; }},
       {"cumprod_last", [](In in) { return Out{cumprod(in[0], -1)}; }},
       {"cumsum_1", [](In in) { return Out{cumsum(in[0], 1)}; }},
@@ -121,15 +163,29 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"isfinite", [](In in) { return Out{isfinite(in[0])}; }},
       {"isinf", [](In in) { return Out{isinf(in[0])}; }},
       {"isnan", [](In in) { return Out{isnan(in[0])}; }},
+      {"kv_append",
+       [](In in) {
+         return Out{
+             kv_append(graph::state(graph::contiguous(in[0]).eval(), "cache"), in[1], in[2])};
+       }},
       {"layer_norm", [](In in) { return Out{layer_norm(in[0], in[1], in[2], 1e-5)}; }},
       {"le", [](In in) { return Out{le(in[0], in[1])}; }},
       {"leaky_relu", [](In in) { return Out{leaky_relu(in[0], 0.2)}; }},
+      {"lerp_state",
+       [](In in) {
+         return Out{lerp_state(graph::state(graph::contiguous(in[0]).eval(), "average"), in[1],
+                               graph::scalar(0.25f))};
+       }},
       {"like",
        [](In in) {
          return Out{full_like(in[0], 7), zeros_like(in[0]), ones_like(in[0])};
        }},
       {"linear", [](In in) { return Out{linear(in[0], in[1])}; }},
       {"linear_bias", [](In in) { return Out{linear(in[0], in[1], in[2])}; }},
+      {"linear_cross_entropy",
+       [](In in) {
+         return Out{linear_cross_entropy(in[0], in[1], in[2], autograd::detach(in[3]))};
+       }},
       {"linspace",
        [](In) {
          return Out{linspace(-1, 2, 7), linspace(3, 1, 1), linspace(0, 1, 0)};
@@ -137,6 +193,8 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"log", [](In in) { return Out{log(in[0])}; }},
       {"log1p", [](In in) { return Out{log1p(in[0])}; }},
       {"log2", [](In in) { return Out{log2(in[0])}; }},
+      {"log_sigmoid", [](In in) { return Out{log_sigmoid(in[0])}; }},
+      {"log_softmax", [](In in) { return Out{log_softmax(in[0])}; }},
       {"logical_and", [](In in) { return Out{logical_and(in[0], in[1])}; }},
       {"logical_not", [](In in) { return Out{logical_not(in[0])}; }},
       {"logical_or", [](In in) { return Out{logical_or(in[0], in[1])}; }},
@@ -156,6 +214,14 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"masked_fill", [](In in) { return Out{masked_fill(in[0], in[1], -kInf)}; }},
       {"masked_fill_7", [](In in) { return Out{masked_fill(in[0], in[1], 7)}; }},
       {"matmul", [](In in) { return Out{matmul(in[0], in[1])}; }},
+      {"max_pool2d",
+       [](In in) {
+         return Out{max_pool2d(in[0], {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}})};
+       }},
+      {"max_pool2d_dilated",
+       [](In in) {
+         return Out{max_pool2d(in[0], {.kernel = {2, 2}, .stride = {1, 1}, .dilation = {2, 2}})};
+       }},
       {"max_with_index", [](In in) { return both(max_with_index(in[0], 1)); }},
       {"maximum", [](In in) { return Out{maximum(in[0], in[1])}; }},
       {"maximum_number", [](In in) { return Out{clamp(in[0], 2, std::nullopt)}; }},
@@ -179,31 +245,14 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"mul_number", [](In in) { return Out{in[0] * 3}; }},
       {"ne", [](In in) { return Out{ne(in[0], in[1])}; }},
       {"neg", [](In in) { return Out{neg(in[0])}; }},
+      {"nll", [](In in) { return Out{nll(in[0], in[1])}; }},
       {"nonzero", [](In in) { return Out{nonzero(in[0])}; }},
-      {"norm_0",
-       [](In in) {
-         return Out{norm(in[0], 0, {0, 2}, false)};
-       }},
-      {"norm_1",
-       [](In in) {
-         return Out{norm(in[0], 1, {0, 2}, false)};
-       }},
-      {"norm_2",
-       [](In in) {
-         return Out{norm(in[0], 2, {0, 2}, false)};
-       }},
-      {"norm_3",
-       [](In in) {
-         return Out{norm(in[0], 3, {0, 2}, false)};
-       }},
-      {"norm_inf",
-       [](In in) {
-         return Out{norm(in[0], kInf, {0, 2}, false)};
-       }},
-      {"norm_minus_inf",
-       [](In in) {
-         return Out{norm(in[0], -kInf, {0, 2}, false)};
-       }},
+      {"norm_0", [](In in) { return Out{norm(in[0], 0, {0, 2}, false)}; }},
+      {"norm_1", [](In in) { return Out{norm(in[0], 1, {0, 2}, false)}; }},
+      {"norm_2", [](In in) { return Out{norm(in[0], 2, {0, 2}, false)}; }},
+      {"norm_3", [](In in) { return Out{norm(in[0], 3, {0, 2}, false)}; }},
+      {"norm_inf", [](In in) { return Out{norm(in[0], kInf, {0, 2}, false)}; }},
+      {"norm_minus_inf", [](In in) { return Out{norm(in[0], -kInf, {0, 2}, false)}; }},
       {"one_hot_5", [](In in) { return Out{one_hot(in[0], 5)}; }},
       {"outer", [](In in) { return Out{outer(in[0], in[1])}; }},
       {"pad", [](In in) { return Out{graph::pad(in[0], 1, 2, 1)}; }},
@@ -228,6 +277,9 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"rms_norm", [](In in) { return Out{rms_norm(in[0], in[1], 1e-5)}; }},
       {"roll", [](In in) { return Out{roll(in[0], 2, 1)}; }},
       {"roll_back", [](In in) { return Out{roll(in[0], -7, 1)}; }},
+      {"rope_half", [](In in) { return Out{rope(in[0], autograd::detach(in[1]), false)}; }},
+      {"rope_pairs", [](In in) { return Out{rope(in[0], autograd::detach(in[1]), true)}; }},
+      {"rope_table", [](In in) { return Out{rope_table(in[0], in[1], 4)}; }},
       {"round", [](In in) { return Out{round(in[0])}; }},
       {"rpow_number", [](In in) { return Out{pow(2.0, in[0])}; }},
       {"rsqrt", [](In in) { return Out{rsqrt(in[0])}; }},
@@ -242,6 +294,7 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"slice", [](In in) { return Out{graph::slice(in[0], 1, 1, 3)}; }},
       {"slice_none", [](In in) { return Out{graph::slice(in[0], 1, 2, 2)}; }},
       {"softmax", [](In in) { return Out{softmax(in[0])}; }},
+      {"softmax_0", [](In in) { return Out{softmax(in[0], 0)}; }},
       {"softplus", [](In in) { return Out{softplus(in[0])}; }},
       {"softplus_beta", [](In in) { return Out{softplus(in[0], 2, 3)}; }},
       {"sort", [](In in) { return both(sort(in[0])); }},

@@ -10,13 +10,14 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kCeil, kRound, kTrunc, kSign, kRemainder, kFloorDivide, kPow, kExp2, kLog2, kSin, kSqrt, kRecip,
     kExp, kLog, kCos, kRsqrt, kExpm1, kLog1p, kErf, kTanh, kSigmoid, kSilu, kGeluTanh, kRelu,
     kLessThan, kEqual, kWhere, kSumReduce, kMaxReduce, kLinearScan, kTakeAlong, kScatter,
-    kScatterAdd, kArgmax, kArgsort, kFlip, kLinear, kMatmul, kSoftmax, kRmsNorm, kLayerNorm,
-    kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend, kAttention, kConv2d,
-    kConvTranspose2d, kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad,
-    kLogSoftmax, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward,
-    kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward, kLinearCrossEntropy,
-    kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform, kNormal, kDropout,
-    kAttentionTraining, kAttentionBackward;
+    kScatterAdd, kArgmax, kArgsort, kFlip, kLinear, kMatmul, kConv2d, kConvTranspose2d,
+    kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kBatchNorm,
+    kBatchNormBackward, kLerpState, kSoftmax, kRmsNorm, kLogSoftmax, kLayerNorm, kSoftmaxBackward,
+    kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward,
+    kNll, kNllBackward, kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid,
+    kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kEmbeddingGrad, kConcat,
+    kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining, kAttentionBackward, kRecurrent,
+    kRecurrentBackward;
 
 namespace {
 
@@ -82,6 +83,9 @@ constexpr const graph::OpDef* kOps[] = {
     &kMaxPool2dGrad,
     &kAvgPool2d,
     &kAvgPool2dGrad,
+    &kBatchNorm,
+    &kBatchNormBackward,
+    &kLerpState,
     &kSoftmax,
     &kRmsNorm,
     &kLogSoftmax,
@@ -110,6 +114,8 @@ constexpr const graph::OpDef* kOps[] = {
     &kAttention,
     &kAttentionTraining,
     &kAttentionBackward,
+    &kRecurrent,
+    &kRecurrentBackward,
 };
 
 }  // namespace

@@ -136,8 +136,8 @@ Tensor where(const Tensor& condition, const Tensor& a, Number b);
 Tensor where(const Tensor& condition, Number a, const Tensor& b);
 // mask ≠ 0 ? value : x, of the type of x.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value);
-// x, but low where x < low, then high where that > high. NaN stays. One bound may be absent
-// (undefined).
+// min(max(x, low), high); one bound may be absent (undefined). NaN stays. On a bound that is a
+// number the gradient is 0, with a tensor it is shared.
 Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> high);
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 Tensor to_bool(const Tensor& x);  // ≠ 0
@@ -261,6 +261,24 @@ Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t size);
 
+// --- Per channel (ops/batch_norm.cc), x [batch, channels, …] ------------------------------------
+// y = (x − mean) / √(var + eps) · weight + bias with the batch's own mean and variance (biased) per
+// channel; weight and bias [channels] both or neither. Throws if a channel has a single value.
+struct BatchNormResult {
+  Tensor y, mean, var;
+};
+BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                    double eps);
+// The same with given statistics [channels].
+Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                  const Tensor& bias, double eps);
+// With the statistics of every sample's groups of channels (Wu & He 2018).
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
+                  double eps);
+// state + weight · (value − state), in place: `state` must be a state with no other reader; weight
+// is one number. For running statistics; no gradient. Returns the new state: make it an output.
+Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight);
+
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
@@ -365,6 +383,31 @@ struct AttentionOptions {
 // stands at position[0] + t. Causal: sees positions ≤ its own → [batch, tokens, heads, head_dim].
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
                  const AttentionOptions& options);
+
+// --- Recurrent layers (ops/recurrent.cc), PyTorch's formulas, whole sequences -------------------
+// input [gates · hidden, features], hidden [gates · hidden, hidden], biases [gates · hidden] or
+// undefined. Gates: LSTM i f g o, GRU r z n (the hidden bias of n inside r ∘ (…)), otherwise one.
+struct RecurrentWeights {
+  Tensor input, hidden, input_bias, hidden_bias;
+};
+struct RecurrentOptions {
+  // int32 [batch], each in [0, steps]: only so many steps of a sample exist. The last state is that
+  // after the last of them, outputs beyond are 0. Undefined: all.
+  Tensor lengths = {};
+  bool reverse = false;  // from the last step to the first
+};
+struct RecurrentResult {
+  Tensor out;   // [batch, steps, hidden], in the order of x
+  Tensor h, c;  // the last states [batch, hidden]; c of an LSTM only
+};
+// x [batch, steps, features]; first states [batch, hidden], undefined: zeros.
+RecurrentResult lstm(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0 = {},
+                     const Tensor& c0 = {}, const RecurrentOptions& options = {});
+RecurrentResult gru(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0 = {},
+                    const RecurrentOptions& options = {});
+// h' = tanh(…), or max(0, …).
+RecurrentResult rnn(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0 = {},
+                    bool use_relu = false, const RecurrentOptions& options = {});
 
 // Every operation that has a definition, for the tests and `lumen-bench ops`: ops/op_list.cc.
 std::span<const graph::OpDef* const> op_list();

@@ -140,7 +140,8 @@ std::vector<Tensor> grad_linear(const graph::GradCall& call) {
   const Tensor dy = graph::reshape(call.dy, {rows, n});
   std::vector<Tensor> gradients(call.inputs.size());
   if (x.requires_grad()) {
-    const Tensor dx = matmul(dy, graph::contiguous(w, DType::kF32));
+    const bool plain = w.dtype() == DType::kF32;
+    const Tensor dx = matmul(dy, plain ? w : graph::contiguous(w, DType::kF32));
     gradients[0] = graph::reshape(dx, x.shape());
   }
   if (w.requires_grad()) {

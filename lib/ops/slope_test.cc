@@ -18,9 +18,23 @@ namespace {
 
 using Values = std::vector<double>;
 
-// What has no finite difference: step functions, whose gradient is none, and what writes to memory.
+// Step functions.
 const std::set<std::string_view> kNotDifferentiable = {
-    "less_than", "equal", "floor", "ceil", "round", "trunc", "sign", "floor_divide", "kv_append"};
+    "less_than", "equal", "floor", "ceil", "round", "trunc", "sign", "floor_divide"};
+
+// With a gradient for some inputs only, which gradient_test.cc and layer_gradients_test.cc check:
+// class and token weights, angles and memory that is written over have none. Indices have none.
+const std::set<std::string_view> kPartly = {"kv_append",
+                                            "cross_entropy",
+                                            "cross_entropy_backward",
+                                            "nll",
+                                            "nll_backward",
+                                            "linear_cross_entropy",
+                                            "linear_cross_entropy_gradients",
+                                            "binary_cross_entropy",
+                                            "argmax",
+                                            "rope",
+                                            "argsort"};
 
 // One case of an operation with random inputs; float ones are variables with values in double.
 struct Setup {
@@ -40,7 +54,7 @@ bool is_usable(const OpCase& test) {
     any |= is_float(type.dtype);
     elements += type.shape.elements();
   }
-  return any && elements < 20000;  // the reference is slow
+  return any && elements > 0 && elements < 20000;  // the reference is slow
 }
 
 Setup set_up(const OpCase& test) {
@@ -132,13 +146,13 @@ void check_float(const Setup& s, double tolerance) {
 
 TEST_CASE("the gradient of every operation is the slope of its meaning") {
   for (const OpDef* op : ops::op_list()) {
-    if (!op->cases || kNotDifferentiable.count(op->name)) continue;
+    if (!op->cases || op->random || kNotDifferentiable.count(op->name) || kPartly.count(op->name))
+      continue;
     int checked = 0;
     for (const OpCase& test : op->cases()) {
       if (!is_usable(test)) continue;
       INFO(op->name << " " << test.label);
       const Setup s = set_up(test);
-      if (!is_float(s.output.dtype())) continue;
       check_slope(s);
       check_float(s, std::max(test.tolerance, 2e-6));
       ++checked;
@@ -150,7 +164,7 @@ TEST_CASE("the gradient of every operation is the slope of its meaning") {
 
 TEST_CASE("step functions have no gradient") {
   for (const OpDef* op : ops::op_list()) {
-    if (!kNotDifferentiable.count(op->name) || op->name == "kv_append") continue;
+    if (!kNotDifferentiable.count(op->name)) continue;
     INFO(op->name);
     CHECK(op->grad == graph::no_gradient);
   }

@@ -1,0 +1,310 @@
+// Normalisation per channel or per group of channels, and running statistics.
+#include "lib/kernels/batch_norm.h"
+
+#include "lib/base/error.h"
+#include "lib/ops/cases.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::ops {
+
+extern const graph::OpDef kBatchNorm, kBatchNormBackward, kLerpState;
+
+namespace {
+
+using graph::KernelCall;
+using graph::Node;
+using graph::OpCase;
+using graph::OpDef;
+using graph::record;
+using graph::reshape;
+using Inputs = std::span<const Tensor>;
+
+kernels::ChannelShape channel_shape(const Shape& x) {
+  return {x[0], x[1], x[2]};
+}
+
+// x [batch, channels, pixels] and the other inputs [channels], all float32.
+void require_channels(const Node& node, size_t first, size_t last) {
+  const Node& x = *node.inputs[0];
+  if (x.dtype != DType::kF32 || x.shape.rank() != 3) {
+    shape_error(node, "x must be float32 [batch, channels, pixels]");
+  }
+  for (size_t i = first; i < last; ++i) {
+    const Node& w = *node.inputs[i];
+    if (w.dtype != DType::kF32 || !(w.shape == Shape{x.shape[1]})) {
+      shape_error(node, "weights and statistics must be float32 [channels]");
+    }
+  }
+}
+
+// [channels] beside [batch, channels, pixels].
+Tensor column(const Tensor& x) {
+  return reshape(x, {x.dim(0), 1});
+}
+Tensor channel_sum(const Tensor& x) {
+  return reshape(sum(sum(x, 2), 0), {x.dim(1)});
+}
+Tensor flat(const Tensor& x) {
+  return reshape(x, {x.shape().elements()});
+}
+Tensor number(double value) {
+  return graph::scalar(static_cast<float>(value));
+}
+
+// --- batch_norm: x, weight and bias or not → [y | mean | var] ----------------------------------
+
+graph::TypedShape infer_batch_norm(const Node& node) {
+  require_channels(node, 1, node.inputs.size());
+  const Shape& x = node.inputs[0]->shape;
+  return {DType::kF32, {x.elements() + 2 * x[1]}};
+}
+
+void run_batch_norm(const KernelCall& call) {
+  const graph::Operand& x = call.inputs[0];
+  const bool affine = call.inputs.size() > 1;
+  float* y = call.output.as<float>();
+  float* mean = y + x.shape.elements();
+  kernels::batch_norm(*call.pool, channel_shape(x.shape), x.as<const float>(),
+                      affine ? call.inputs[1].as<const float>() : nullptr,
+                      affine ? call.inputs[2].as<const float>() : nullptr,
+                      static_cast<float>(call.node->attrs.real("eps")), y, mean, mean + x.shape[1]);
+}
+
+// Mean and variance of every channel.
+struct Statistics {
+  Tensor mean, var;
+};
+Statistics statistics(const Tensor& x) {
+  const Tensor share = number(1.0 / static_cast<double>(x.dim(0) * x.dim(2)));
+  const Tensor mean = mul(channel_sum(x), share);
+  const Tensor centered = sub(x, column(mean));
+  return {mean, mul(channel_sum(mul(centered, centered)), share)};
+}
+
+Tensor batch_norm_meaning(const Node& node, Inputs in) {
+  const auto [mean, var] = statistics(in[0]);
+  const Tensor scale = rsqrt(add(var, number(node.attrs.real("eps"))));
+  Tensor y = mul(sub(in[0], column(mean)), column(scale));
+  if (in.size() > 1) y = add(mul(y, column(in[1])), column(in[2]));
+  const Tensor parts[] = {flat(y), mean, var};
+  return concat(parts, 0);
+}
+
+std::vector<Tensor> grad_batch_norm(const graph::GradCall& call) {
+  const Shape &x = call.inputs[0].shape(), channels = {x[1]};
+  const auto forward = graph::unpack(call.output, {x, channels, channels});
+  const auto d = graph::unpack(call.dy, {x, channels, channels});
+  std::vector<Tensor> inputs = {call.inputs[0], forward[1], forward[2], d[0], d[1], d[2]};
+  const bool affine = call.inputs.size() > 1;
+  if (affine) inputs.push_back(call.inputs[1]);
+  const Tensor all = record(kBatchNormBackward, inputs, call.node.attrs);
+  const auto parts = graph::unpack(all, {x, channels, channels});
+  if (!affine) return {parts[0]};
+  return {parts[0], parts[1], parts[2]};
+}
+
+// --- batch_norm_backward: x, mean, var, dy, dmean, dvar, weight or not → [dx | dw | db] ---------
+
+graph::TypedShape infer_batch_norm_backward(const Node& node) {
+  require_channels(node, 1, 3);
+  require_channels(node, 4, node.inputs.size());
+  const Shape& x = node.inputs[0]->shape;
+  if (!(node.inputs[3]->shape == x)) shape_error(node, "the gradient has another shape than x");
+  return {DType::kF32, {x.elements() + 2 * x[1]}};
+}
+
+void run_batch_norm_backward(const KernelCall& call) {
+  const graph::Operand& x = call.inputs[0];
+  auto input = [&](size_t i) { return call.inputs[i].as<const float>(); };
+  float* dx = call.output.as<float>();
+  float* dw = dx + x.shape.elements();
+  kernels::batch_norm_backward(*call.pool, channel_shape(x.shape), x.as<const float>(),
+                               call.inputs.size() > 6 ? input(6) : nullptr, input(1), input(2),
+                               static_cast<float>(call.node->attrs.real("eps")),
+                               {.dy = input(3),
+                                .dmean = input(4),
+                                .dvar = input(5),
+                                .dx = dx,
+                                .dw = dw,
+                                .db = dw + x.shape[1]});
+}
+
+// In terms of x itself, so that it can be differentiated: mean and var are not independent of it.
+Tensor batch_norm_backward_meaning(const Node& node, Inputs in) {
+  const Tensor &x = in[0], &dy = in[3];
+  const auto [mean, var] = statistics(x);
+  const Tensor share = number(1.0 / static_cast<double>(x.dim(0) * x.dim(2)));
+  const Tensor scale = rsqrt(add(var, number(node.attrs.real("eps"))));
+  const Tensor centered = sub(x, column(mean)), normal = mul(centered, column(scale));
+  const Tensor dw = channel_sum(mul(dy, normal)), db = channel_sum(dy);
+  const Tensor inner = sub(sub(dy, column(mul(db, share))), mul(normal, column(mul(dw, share))));
+  Tensor dx = mul(inner, column(in.size() > 6 ? mul(scale, in[6]) : scale));
+  dx = add(dx, column(mul(in[4], share)));
+  dx = add(dx, mul(centered, column(mul(in[5], mul(share, number(2))))));
+  const Tensor parts[] = {flat(dx), dw, db};
+  return concat(parts, 0);
+}
+
+const std::vector<Shape>& case_shapes() {
+  static const std::vector<Shape> shapes = {{4, 3, 5},  {2, 1, 1},  {9, 20, 1},
+                                            {3, 5, 64}, {1, 4, 33}, {2, 17, 20}};
+  return shapes;
+}
+
+std::vector<OpCase> batch_norm_cases() {
+  std::vector<OpCase> cases;
+  for (const Shape& x : case_shapes()) {
+    for (bool affine : {true, false}) {
+      std::vector<graph::TypedShape> inputs = {{DType::kF32, x}};
+      if (affine) inputs.insert(inputs.end(), 2, f32({x[1]}));
+      cases.push_back({str(to_string(x), affine ? " affine" : ""), std::move(inputs),
+                       [](Inputs in) {
+                         return record(kBatchNorm, in, {{"eps", 1e-2}});
+                       },
+                       -2, 2, 2e-5});
+    }
+  }
+  return cases;
+}
+
+std::vector<OpCase> batch_norm_backward_cases() {
+  std::vector<OpCase> cases;
+  for (const Shape& x : case_shapes()) {
+    for (bool affine : {true, false}) {
+      std::vector<graph::TypedShape> inputs = {
+          {DType::kF32, x}, {DType::kF32, x}, f32({x[1]}), f32({x[1]})};
+      if (affine) inputs.push_back(f32({x[1]}));
+      cases.push_back(
+          {str(to_string(x), affine ? " affine" : ""), std::move(inputs),
+           [](Inputs in) {
+             const Tensor forward = record(kBatchNorm, {in[0]}, {{"eps", 1e-2}});
+             const Shape channels = {in[0].dim(1)};
+             const auto parts = graph::unpack(forward, {in[0].shape(), channels, channels});
+             std::vector<Tensor> all = {in[0], parts[1], parts[2]};
+             all.insert(all.end(), in.begin() + 1, in.end());
+             return record(kBatchNormBackward, all, {{"eps", 1e-2}});
+           },
+           -2, 2, 5e-5});
+    }
+  }
+  return cases;
+}
+
+// --- lerp_state --------------------------------------------------------------------------------
+
+graph::TypedShape infer_lerp_state(const Node& node) {
+  const Node &state = *node.inputs[0], &value = *node.inputs[1], &weight = *node.inputs[2];
+  if (state.dtype != DType::kF32 || value.dtype != DType::kF32 || weight.dtype != DType::kF32 ||
+      !(state.shape == value.shape) || weight.shape.elements() != 1) {
+    shape_error(node, "needs a float32 state, a value of its shape and one weight");
+  }
+  return {DType::kF32, state.shape};
+}
+
+void run_lerp_state(const KernelCall& call) {
+  float* state = call.output.as<float>();
+  const float* value = call.inputs[1].as<const float>();
+  const float weight = *call.inputs[2].as<const float>();
+  for (int64_t i = 0; i < call.output.shape.elements(); ++i) {
+    state[i] += weight * (value[i] - state[i]);
+  }
+}
+
+Tensor lerp_state_meaning(const Node& node, Inputs in) {
+  return add(in[0], mul(reshape(in[2], {}), sub(in[1], in[0])));
+}
+
+std::vector<OpCase> lerp_state_cases() {
+  return {{"vector", {f32({7}), f32({7}), f32({})}, [](Inputs in) {
+             // The old memory stays as it is: the meaning is computed from it.
+             Array copy = Array::zeros(DType::kF32, in[0].shape());
+             std::copy_n(in[0].eval().data(), copy.bytes(), copy.mutable_data());
+             return lerp_state(graph::state(copy, "running"), in[1], in[2]);
+           }}};
+}
+
+// [batch, channels, …] as [batch, channels, pixels].
+Tensor as_channels(std::string_view op, const Tensor& x) {
+  if (x.rank() < 2) {
+    fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": needs [batch, channels, …]");
+  }
+  int64_t pixels = 1;
+  for (int i = 2; i < x.rank(); ++i) pixels *= x.dim(i);
+  return reshape(x, {x.dim(0), x.dim(1), pixels});
+}
+
+// [channels] beside x, each channel of x with its element.
+Tensor beside(const Tensor& x, const Tensor& w) {
+  Shape shape = {x.dim(1)};
+  for (int i = 2; i < x.rank(); ++i) shape.push_back(1);
+  return reshape(w, shape);
+}
+
+}  // namespace
+
+const OpDef kBatchNorm = {.name = "batch_norm",
+                          .infer = infer_batch_norm,
+                          .kernel = run_batch_norm,
+                          .meaning = batch_norm_meaning,
+                          .grad = grad_batch_norm,
+                          .autocast = graph::Autocast::kFull,
+                          .cases = batch_norm_cases};
+const OpDef kBatchNormBackward = {.name = "batch_norm_backward",
+                                  .infer = infer_batch_norm_backward,
+                                  .kernel = run_batch_norm_backward,
+                                  .meaning = batch_norm_backward_meaning,
+                                  .autocast = graph::Autocast::kFull,
+                                  .cases = batch_norm_backward_cases};
+const OpDef kLerpState = {.name = "lerp_state",
+                          .infer = infer_lerp_state,
+                          .kernel = run_lerp_state,
+                          .overwrites = 0,
+                          .meaning = lerp_state_meaning,
+                          .grad = graph::no_gradient,
+                          .cases = lerp_state_cases};
+
+BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                    double eps) {
+  const Tensor channels = as_channels("batch_norm", x);
+  if (channels.dim(0) * channels.dim(2) < 2) {
+    fail(ErrorKind::kMalformed, "batch_norm of ", to_string(x.shape()),
+         ": training needs more than one value per channel");
+  }
+  std::vector<Tensor> inputs = {channels};
+  if (weight.defined()) inputs.insert(inputs.end(), {weight, bias});
+  const Tensor all = record(kBatchNorm, inputs, {{"eps", eps}});
+  const Shape per_channel = {x.dim(1)};
+  const auto parts = graph::unpack(all, {x.shape(), per_channel, per_channel});
+  return {parts[0], parts[1], parts[2]};
+}
+
+Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+                  const Tensor& bias, double eps) {
+  as_channels("batch_norm", x);  // for its check
+  Tensor scale = rsqrt(add(var, number(eps)));
+  if (weight.defined()) scale = mul(scale, weight);
+  Tensor shift = neg(mul(mean, scale));
+  if (bias.defined()) shift = add(shift, bias);
+  return add(mul(x, beside(x, scale)), beside(x, shift));
+}
+
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  const Tensor channels = as_channels("group_norm", x);
+  if (groups < 1 || x.dim(1) % groups != 0) {
+    fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()), ": ", x.dim(1),
+         " channels are not ", groups, " equal groups");
+  }
+  const int64_t rows = x.dim(0) * groups;
+  const Shape grouped = {1, rows, channels.dim(1) / groups * channels.dim(2)};
+  const Tensor all = record(kBatchNorm, {reshape(channels, grouped)}, {{"eps", eps}});
+  Tensor y = graph::unpack(all, {x.shape(), Shape{rows}, Shape{rows}})[0];
+  if (weight.defined()) y = add(mul(y, beside(x, weight)), beside(x, bias));
+  return y;
+}
+
+Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight) {
+  return record(kLerpState, {state, value, weight});
+}
+
+}  // namespace lumen::ops
