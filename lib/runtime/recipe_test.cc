@@ -219,7 +219,7 @@ TEST_CASE("every bundled recipe is valid, says what it trains, and survives prin
     CAPTURE(bundled.name);
     const Recipe recipe = read_recipe(find_recipe(std::string(bundled.name)));
     CHECK(recipe.name == bundled.name);
-    CHECK(bundled.purpose().size() > 20);
+    CHECK(bundled.purpose().size() > 10);
     CHECK(bundled.purpose().size() < 80);
     CHECK(contains(bundled.text, "Metric: "));
     CHECK(contains(bundled.text, "Data: "));
