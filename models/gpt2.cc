@@ -77,7 +77,8 @@ struct Block {
     Tensor v = graph::slice(qkv, 2, 2 * heads, 3 * heads);
     nn::add_to_cache(pass, layer, k, v);
     const double scale = 1 / std::sqrt(static_cast<double>(dim / heads));
-    const Tensor out = ops::attention(q, k, v, pass.position, {.scale = scale});
+    const Tensor out =
+        ops::attention(q, k, v, pass.position, {.scale = scale, .segments = pass.segments});
     return c_proj(graph::reshape(out, {batch, tokens, dim}));
   }
 

@@ -36,13 +36,12 @@ graph::GradientRecord& record_of(const Tensor& x) {
 
 // The gradient of expand: what was repeated is added up.
 Tensor sum_to(const Tensor& dy, const Shape& shape) {
-  Tensor sum = dy;
+  std::vector<int> repeated;
   const int added = dy.rank() - shape.rank();
   for (int axis = 0; axis < dy.rank(); ++axis) {
-    const bool repeated = axis < added || (shape[axis - added] == 1 && dy.dim(axis) != 1);
-    if (repeated) sum = ops::sum(sum, axis);
+    if (axis < added || (shape[axis - added] == 1 && dy.dim(axis) != 1)) repeated.push_back(axis);
   }
-  return graph::reshape(sum, shape);
+  return graph::reshape(ops::sum(dy, repeated, true), shape);
 }
 
 // Identity on its first input, whose gradient a Function computes for the others.
@@ -73,10 +72,10 @@ const graph::OpDef kCustom = {.name = "custom",
                               .view = view_first,
                               .grad = grad_custom};
 
-// The value of its first input, not to be used before the second is known: what is recomputed must
-// not be merged with what was computed before.
-const graph::OpDef kAfter = {
-    .name = "after", .kind = graph::OpKind::kView, .infer = infer_first, .view = view_first};
+// The gradient of a float64 value is float64, of any other float32.
+DType gradient_type(const Node& node) {
+  return node.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
 
 // Gradients by node while one backward pass is built.
 class Tape {
@@ -99,8 +98,10 @@ class Tape {
   void add(const NodePtr& node, const Tensor& gradient) {
     if (!gradient.defined()) return;
     LUMEN_CHECK(gradient.shape() == node->shape);
+    const DType dtype = gradient_type(*node);
+    const Tensor typed = gradient.dtype() == dtype ? gradient : graph::contiguous(gradient, dtype);
     Tensor& sum = gradients_[node.get()];
-    sum = sum.defined() ? ops::add(sum, gradient) : gradient;
+    sum = sum.defined() ? ops::add(sum, typed) : typed;
   }
 
   void run() {
@@ -117,7 +118,8 @@ class Tape {
 
   Tensor gradient(const Tensor& x) const {
     auto found = gradients_.find(x.node().get());
-    return found == gradients_.end() ? graph::expand(graph::scalar(0), x.shape()) : found->second;
+    return found == gradients_.end() ? ops::zeros(x.shape(), gradient_type(*x.node()))
+                                     : found->second;
   }
 
   const std::vector<NodePtr>& nodes() const { return order_; }
@@ -301,7 +303,7 @@ Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& body,
   auto backward = [body, given](std::span<const Tensor> in, const Tensor&, const Tensor& dy) {
     std::vector<Tensor> fresh;
     for (size_t i = 0; i < given; ++i) {
-      fresh.push_back(graph::record(kAfter, {in[i], dy}));
+      fresh.push_back(graph::after(in[i], dy));
       fresh.back().node()->requires_grad = is_float(in[i].dtype());
     }
     Tensor again;

@@ -139,6 +139,22 @@ TEST_CASE("checkpoint recomputes and gives the same gradients") {
   for (int i : {0, 1}) CHECK(values(autograd::grad(a[i])) == values(autograd::grad(b[i])));
 }
 
+TEST_CASE("checkpointed layers that share a variable count each use once") {
+  const Tensor x = leaf({0.5f, -0.25f}, {2}), w = leaf({1.5f, 0.75f}, {2});
+  const Tensor ones = graph::constant(std::vector<float>{1, 1}, {2});
+  auto layer = [&](std::span<const Tensor> in) { return ops::tanh(ops::mul(in[0], w)); };
+  auto twice = [&](auto&& run) { return run(run(x)); };
+  autograd::backward(twice([&](const Tensor& in) { return layer({&in, 1}); }), ones);
+  const auto gx = values(autograd::grad(x)), gw = values(autograd::grad(w));
+  autograd::zero_grad(x), autograd::zero_grad(w);
+  autograd::backward(twice([&](const Tensor& in) {
+                       return autograd::checkpoint(layer, {&in, 1});
+                     }),
+                     ones);
+  CHECK(values(autograd::grad(x)) == gx);
+  CHECK(values(autograd::grad(w)) == gw);
+}
+
 TEST_CASE("a tensor that is unpacked gives its parts their own gradients") {
   const Tensor flat = leaf({1, 2, 3, 4, 5}, {5});
   const auto parts = graph::unpack(flat, {Shape{2}, Shape{3, 1}});

@@ -28,6 +28,7 @@ enum class ErrorKind : int {
   kCannotCreate = 73,  // output cannot be created or would overwrite something
   kIo = 74,            // read or write failed (disk full, file changed while in use)
   kRetry = 75,         // try again later: lock held
+  kDiverged = 76,      // training diverged: no finite loss any more
   kMismatch = 78,      // two inputs do not belong together (recipe and checkpoint, …)
 };
 

@@ -19,6 +19,9 @@ inline constexpr int kTensorDims = 8;
 inline constexpr int kModelTensorDims = 4;
 inline constexpr uint64_t kJsonBytes = 256 << 20;
 inline constexpr int kJsonDepth = 32;
+// Together they bound how deep toml++ nests tables, which it frees by recursion: 1.1.1.… = 1.
+inline constexpr uint64_t kTomlBytes = 32 << 10;
+inline constexpr int kTomlPoints = 200;  // in one line
 inline constexpr uint64_t kShards = 10'000;
 
 inline constexpr int64_t kLayers = 4'096;

@@ -27,7 +27,7 @@ std::shared_ptr<const text::Tokenizer> character_tokenizer(
   for (char c = ' '; c < '\x7F'; ++c) all += c;
   text::TokenizerTraining training;
   training.kind = kind;
-  training.vocab_size = kind == text::TokenizerKind::kCharacters ? 0 : 320;
+  training.vocab_size = kind == text::TokenizerKind::kCharacters ? 0 : 400;
   training.special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
   if (kind != text::TokenizerKind::kCharacters) all += make_stories().substr(0, 5000);
   const std::string directory = temporary_directory();
@@ -66,7 +66,11 @@ std::string learned_of(const Batch& batch, const text::Tokenizer& tokenizer) {
   std::string text;
   for (const int32_t id : field(batch, "targets")) {
     const std::vector<int32_t> one = {id};
-    text += id == kIgnored ? "." : tokenizer.decode(one);
+    if (id == kIgnored) {
+      text += '.';
+    } else {
+      text += tokenizer.is_special(id) ? tokenizer.token_text(id) : tokenizer.decode(one);
+    }
   }
   return text;
 }
@@ -93,7 +97,7 @@ TEST_CASE("windows in order cover a text once") {
 TEST_CASE("shuffled windows move from epoch to epoch") {
   const auto tokenizer = character_tokenizer();
   std::string text;
-  for (int i = 0; i < 200; ++i) text += static_cast<char>('!' + i % 90);
+  for (int i = 0; i < 200; ++i) text += static_cast<char>('!' + i % 89);
   DataOptions options = options_for(Format::kText, write(text, "a.txt"));
   options.seq = 10;
   options.shuffle = true;

@@ -22,7 +22,8 @@ class Graph {
       : outputs_(std::move(outputs)), nodes_(std::move(nodes)) {}
 
   const std::vector<NodePtr>& outputs() const { return outputs_; }
-  const std::vector<NodePtr>& nodes() const { return nodes_; }
+  const std::vector<NodePtr>& nodes() const& { return nodes_; }
+  std::vector<NodePtr> nodes() && { return std::move(nodes_); }
 
   // How many uses each node has; being an output counts as one.
   std::unordered_map<const Node*, int> uses() const;

@@ -43,6 +43,13 @@ class Attrs {
     return std::get<std::vector<int64_t>>(find(name));
   }
 
+  bool has(std::string_view name) const {
+    for (const auto& [key, value] : values_) {
+      if (name == key) return true;
+    }
+    return false;
+  }
+
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
   friend bool operator==(const Attrs& a, const Attrs& b);
@@ -151,8 +158,13 @@ struct OpDef {
   bool (*view)(const Node& node, const Shape& in_shape, const Strides& in, Strides& out,
                int64_t& offset) = nullptr;
 
-  // kElementwise only: inputs have the shape of the result.
+  // kElementwise only: inputs have the shape of the result. `block` computes in float32, and steps
+  // whose result is float32 are fused. Results of other types are computed by `kernel`, one element
+  // at a time: with `real` (absent: `scalar`) in double if an input is a float, else with `integer`
+  // in int64. A form that is absent does not exist for those types.
   kernels::BlockFn block = nullptr;
+  double (*real)(const double* in) = nullptr;
+  int64_t (*integer)(const int64_t* in) = nullptr;
 
   // Computes the result. Kernels only assert. Absent: the meaning is run instead.
   void (*kernel)(const KernelCall& call) = nullptr;

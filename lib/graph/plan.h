@@ -24,8 +24,9 @@ class Plan {
   Plan& operator=(Plan&&) noexcept;
   ~Plan();
 
-  // Computes all outputs from the current contents of inputs and states. Does not allocate or
-  // throw. `pool` has at most the number of threads compiled for.
+  // Computes all outputs from the current contents of inputs and states. Does not allocate. Throws
+  // Error(kMalformed) if an index is out of range, nothing else. `pool` has at most the number of
+  // threads compiled for.
   void run(ThreadPool& pool);
 
   // The memory of an input: write before run(). `tensor` must come from graph::input(); false if

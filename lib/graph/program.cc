@@ -160,6 +160,10 @@ NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> 
   return node;
 }
 
+bool is_fusable(const Node& node) {
+  return node.op->kind == OpKind::kElementwise && node.op != &kFused && node.dtype == DType::kF32;
+}
+
 Program program_of(const Node& node) {
   if (node.op == &kFused) return *node.epilogue;
   Program program;
@@ -168,6 +172,24 @@ Program program_of(const Node& node) {
   for (int i = 0; i < program.inputs; ++i) arguments.push_back(i);
   program.code.push_back({node.op, std::move(arguments)});
   return program;
+}
+
+void join_operands(Program& program, std::vector<NodePtr>& inputs) {
+  std::vector<NodePtr> joined;
+  std::vector<int> map;
+  for (const NodePtr& input : inputs) {
+    auto found = std::find(joined.begin(), joined.end(), input);
+    if (found == joined.end()) found = joined.insert(joined.end(), input);
+    map.push_back(static_cast<int>(found - joined.begin()));
+  }
+  const int gone = program.inputs - static_cast<int>(joined.size());
+  for (auto& instruction : program.code) {
+    for (int& argument : instruction.arguments) {
+      argument = argument < program.inputs ? map[static_cast<size_t>(argument)] : argument - gone;
+    }
+  }
+  program.inputs -= gone;
+  inputs = std::move(joined);
 }
 
 bool inline_program(const Program& inner, std::span<const NodePtr> inner_inputs, size_t slot,

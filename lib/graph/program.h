@@ -31,12 +31,18 @@ struct Program {
 // "silu(r0) mul(r2, r1)".
 std::string to_string(const Program& program);
 
+// Whether a node is an element-wise operation that becomes a program: one with a float32 result.
+bool is_fusable(const Node& node);
+
 // The operation a fused element-wise group becomes: its inputs are the program's operands.
 extern const OpDef kFused;
 NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> inputs,
                    DType dtype);
 // The program of an element-wise node: the one of a fused node, or its own block as one step.
 Program program_of(const Node& node);
+
+// Operands that are the same node become one.
+void join_operands(Program& program, std::vector<NodePtr>& inputs);
 
 // Replaces operand `slot` of `outer` by the result of `inner`. `outer_inputs` and `inner_inputs`
 // name what the operands are; equal ones are joined. Returns false if limits are exceeded.

@@ -7,6 +7,7 @@
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/views.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/typed.h"
 
 namespace lumen::graph {
 namespace {
@@ -15,14 +16,10 @@ using Values = std::vector<double>;
 
 Values load(const Array& array) {
   const int64_t n = array.elements();
-  Values out(n);
-  if (array.dtype() == DType::kF64) {
-    auto values = array.as<double>();
-    return {values.begin(), values.end()};
-  }
-  if (array.dtype() == DType::kI32) {  // not every one is a float
-    auto values = array.as<int32_t>();
-    return {values.begin(), values.end()};
+  if (!is_quantized(array.dtype())) {
+    Values out(n);
+    if (n > 0) kernels::load_typed(array.dtype(), array.data(), 1, n, out.data());
+    return out;
   }
   std::vector<float> floats(n);
   kernels::to_float(array.dtype(), array.data(), floats.data(), n);
@@ -32,12 +29,10 @@ Values load(const Array& array) {
 // What storing a double as `dtype` and reading it back gives.
 double stored(double x, DType dtype) {
   if (dtype == DType::kF32 || dtype == DType::kF64 || is_quantized(dtype)) return x;
-  const float value = static_cast<float>(x);
   std::byte bytes[8];
-  kernels::from_float(dtype, &value, bytes, 1);
-  float back;
-  kernels::to_float(dtype, bytes, &back, 1);
-  return back;
+  kernels::store_typed(dtype, &x, 1, bytes);
+  kernels::load_typed(dtype, bytes, 1, 1, &x);
+  return x;
 }
 
 // Calls body(row-major index, element offset under `strides`) for every element of `shape`.
@@ -134,14 +129,15 @@ Values run_node(const Node& node, std::span<const Values* const> inputs) {
 
 }  // namespace
 
-std::vector<double> evaluate_reference(const Tensor& tensor) {
+std::vector<double> evaluate_reference(const Tensor& tensor, const LeafValues& leaves) {
   const Graph graph = run_passes(Graph({tensor.node()}), {passes::decompose()}, true);
   std::unordered_map<const Node*, Values> values;
   auto uses = graph.uses();
   for (const NodePtr& node : graph.nodes()) {
     std::vector<const Values*> inputs;
     for (const NodePtr& input : node->inputs) inputs.push_back(&values.at(input.get()));
-    values[node.get()] = run_node(*node, inputs);
+    const auto given = leaves.find(node.get());
+    values[node.get()] = given != leaves.end() ? given->second : run_node(*node, inputs);
     for (const NodePtr& input : node->inputs) {
       if (--uses[input.get()] == 0) values.erase(input.get());
     }

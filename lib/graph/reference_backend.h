@@ -2,6 +2,7 @@
 // at a time. It is the oracle of the test suite and the proof that a new device needs only these.
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "lib/graph/tensor.h"
@@ -12,6 +13,9 @@ namespace lumen::graph {
 // and states are read, inputs must have been given values by substituting constants. Overwriting
 // operations return the new memory without changing the old. Throws Error(kInternal) for an
 // operation without a meaning. Slow: for tests.
-std::vector<double> evaluate_reference(const Tensor& tensor);
+//
+// `leaves` replaces the values of leaves: numbers that float32 cannot hold, for finite differences.
+using LeafValues = std::unordered_map<const Node*, std::vector<double>>;
+std::vector<double> evaluate_reference(const Tensor& tensor, const LeafValues& leaves = {});
 
 }  // namespace lumen::graph

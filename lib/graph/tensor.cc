@@ -5,7 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
 #include "lib/graph/views.h"
-#include "lib/kernels/convert.h"
+#include "lib/kernels/typed.h"
 
 namespace lumen::graph {
 namespace {
@@ -42,8 +42,8 @@ const Array& Tensor::eval() const& {
 
 double Tensor::item() const {
   LUMEN_CHECK(shape().elements() == 1);
-  float value;
-  kernels::to_float(dtype(), eval().data(), &value, 1);
+  double value;
+  kernels::load_typed(dtype(), eval().data(), 1, 1, &value);
   return value;
 }
 
@@ -104,7 +104,12 @@ void evaluate(std::span<const Tensor> tensors) {
   std::vector<NodePtr> unknown;
   for (const Tensor& tensor : tensors) {
     const NodePtr& node = tensor.node();
-    if (node->value.empty() && node->shape.elements() > 0) unknown.push_back(node);
+    if (!node->value.empty()) continue;
+    if (node->shape.elements() > 0) {
+      unknown.push_back(node);
+    } else {
+      node->value = Array::zeros(node->dtype, node->shape);
+    }
   }
   if (unknown.empty()) return;
   Plan plan = compile(unknown, {});
@@ -124,6 +129,9 @@ AutocastScope::AutocastScope(DType low) : previous_(autocast) {
 }
 AutocastScope::~AutocastScope() {
   autocast = previous_;
+}
+DType autocast_dtype() {
+  return autocast;
 }
 
 bool needs_grad(std::span<const Tensor> inputs) {

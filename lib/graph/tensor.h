@@ -122,6 +122,8 @@ class AutocastScope {
  private:
   DType previous_;
 };
+// The low type of this thread's innermost scope; float32 without one.
+DType autocast_dtype();
 
 // What every function of ops/ returns: a tensor of a new node (evaluated at once under an
 // EagerScope).

@@ -25,7 +25,8 @@ void require_plain(const Node& node) {
 
 TypedShape infer_reshape(const Node& node) {
   const Shape shape(node.attrs.integers("shape"));
-  require(shape.elements() == in(node).shape.elements(), node,
+  const bool counts = std::all_of(shape.begin(), shape.end(), [](int64_t dim) { return dim >= 0; });
+  require(counts && shape.elements() == in(node).shape.elements(), node,
           str("cannot become ", to_string(shape)));
   if (is_quantized(in(node).dtype)) {
     require(shape.rank() > 0 && shape[-1] == in(node).shape[-1], node,
@@ -135,12 +136,12 @@ bool view_slice(const Node& node, const Shape&, const Strides& in_strides, Strid
 }
 
 TypedShape infer_pad(const Node& node) {
-  require(in(node).dtype == DType::kF32, node, "only float32 can be padded");
+  require_plain(node);
   const int64_t before = node.attrs.integer("before"), after = node.attrs.integer("after");
   require(before >= 0 && after >= 0, node, "padding cannot be negative");
   Shape shape = in(node).shape;
   shape[static_cast<int>(node.attrs.integer("axis"))] += before + after;
-  return {DType::kF32, shape};
+  return {in(node).dtype, shape};
 }
 
 void run_pad(const KernelCall& call) {
@@ -150,11 +151,12 @@ void run_pad(const KernelCall& call) {
   int64_t outer = 1, inner = 1;
   for (int i = 0; i < axis; ++i) outer *= x.shape[i];
   for (int i = axis + 1; i < x.shape.rank(); ++i) inner *= x.shape[i];
+  inner *= info(x.dtype).block_bytes;
   const int64_t from_row = x.shape[axis] * inner, to_row = call.output.shape[axis] * inner;
-  std::memset(call.output.data, 0, static_cast<size_t>(outer * to_row) * sizeof(float));
-  for (int64_t i = 0; i < outer; ++i) {
-    std::memcpy(call.output.as<float>() + i * to_row + before * inner, x.as<float>() + i * from_row,
-                static_cast<size_t>(from_row) * sizeof(float));
+  std::memset(call.output.data, 0, static_cast<size_t>(outer * to_row));
+  for (int64_t i = 0; i < outer && from_row > 0; ++i) {
+    std::memcpy(call.output.data + i * to_row + before * inner, x.data + i * from_row,
+                static_cast<size_t>(from_row));
   }
 }
 
@@ -198,10 +200,21 @@ std::vector<Tensor> grad_pad(const GradCall& call) {
   return {slice(call.dy, axis, before, before + call.inputs[0].dim(axis))};
 }
 
+TypedShape infer_after(const Node& node) {
+  return {in(node).dtype, in(node).shape};
+}
+
+bool view_after(const Node&, const Shape&, const Strides& in_strides, Strides& out,
+                int64_t& offset) {
+  out = in_strides;
+  offset = 0;
+  return true;
+}
+
 // Rounding is treated as the identity (straight through); integers have no gradient.
 std::vector<Tensor> grad_contiguous(const GradCall& call) {
-  if (!is_float(call.inputs[0].dtype())) return {Tensor()};
-  return {call.dy.dtype() == DType::kF32 ? call.dy : contiguous(call.dy, DType::kF32)};
+  if (!is_float(call.inputs[0].dtype()) || !is_float(call.node.dtype)) return {Tensor()};
+  return {call.dy};
 }
 
 }  // namespace
@@ -236,6 +249,16 @@ const OpDef kContiguous = {.name = "contiguous",
                            .layout = InputLayout::kAny,
                            .grad = grad_contiguous,
                            .copies = true};
+
+const OpDef kAfter = {.name = "after",
+                      .kind = OpKind::kView,
+                      .infer = infer_after,
+                      .view = view_after,
+                      .grad = no_gradient};
+
+Tensor after(const Tensor& x, const Tensor& other) {
+  return record(kAfter, {x, other});
+}
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
   Shape to = shape;

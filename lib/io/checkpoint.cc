@@ -186,7 +186,7 @@ std::string write_checkpoint(const std::string& directory, const Checkpoint& che
     sync_directory(writing);
     at("directory");
     // The one that is there has the same step, so it may go once this one is durable.
-    if (fs::exists(path)) remove_checkpoint(path);
+    if (is_directory(path)) remove_checkpoint(path);
     rename_directory(writing, path);
   } catch (const Error&) {
     remove_tree(writing);

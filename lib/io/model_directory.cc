@@ -94,7 +94,7 @@ void rename_gpt2_keys(Json& config) {
 
 // Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
 // transformers classes.
-void normalize_config(Json& config, bool has_head) {
+Json normalized_config(Json config, bool has_head) {
   const std::string type = get_string(config, "model_type");
   rename_key(config, "dtype", "torch_dtype");
   normalize_rope(config);
@@ -111,6 +111,7 @@ void normalize_config(Json& config, bool has_head) {
   // Qwen2 and Qwen3 give a window but use it only if told to.
   const bool windowed = get_bool(config, "use_sliding_window", !type.starts_with("qwen"));
   if (!windowed && find(config, "sliding_window") != nullptr) config["sliding_window"] = nullptr;
+  return config;
 }
 
 std::shared_ptr<const SafetensorsFile> open_weights(const std::string& directory) {
@@ -206,6 +207,12 @@ void collect_end_tokens(const std::string& directory, ModelFiles& model) {
 
 }  // namespace
 
+Json classic_config(Json config, bool has_head) {
+  config = normalized_config(std::move(config), has_head);
+  check_config(config);
+  return config;
+}
+
 void add_end_token(int64_t id, const std::string& source, std::vector<EndToken>& tokens) {
   for (const EndToken& token : tokens) {
     if (token.id == id) return;
@@ -242,8 +249,7 @@ ModelFiles open_directory_model(const std::string& directory) {
   with_context(place_of(config_path), [&] {
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      normalize_config(model.config, model.tensors.contains("lm_head.weight"));
-      check_config(model.config);
+      model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
     });
   });
   model.tokenizer_file = find_tokenizer(directory);

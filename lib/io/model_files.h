@@ -66,6 +66,10 @@ struct ModelFiles {
   uint64_t file_bytes = 0;  // of all weight files
 };
 
+// What is in a config.json, with the classic keys that ModelFiles::config promises. `has_head`:
+// whether there is a tensor lm_head.weight. Throws Error(kMalformed).
+Json classic_config(Json config, bool has_head);
+
 // Opens a GGUF file (any part of a split one), a Hugging Face directory (config.json and
 // safetensors), a directory with a single GGUF file, or a llama2.c .bin. The format of a file is
 // told by its content, never by its name.

@@ -91,16 +91,16 @@ std::string float_text(double value) {
   return text;
 }
 
-// Points in texts count too: where a text ends is for the parser to say.
+// See limits.h. Points in texts count too: where a text ends is for the parser to say.
 void check_limits(std::string_view text, const std::string& place) {
-  if (text.size() > kTomlBytes) {
-    fail(ErrorKind::kMalformed, place_of(place), ": longer than ", kTomlBytes, " bytes");
+  if (text.size() > limits::kTomlBytes) {
+    fail(ErrorKind::kMalformed, place_of(place), ": longer than ", limits::kTomlBytes, " bytes");
   }
   int line = 1, points = 0;
   for (const char c : text) {
     if (c == '\n') ++line, points = 0;
-    if (c == '.' && ++points > kTomlPoints) {
-      fail(ErrorKind::kMalformed, place_of(place), ":", line, ":1: more than ", kTomlPoints,
+    if (c == '.' && ++points > limits::kTomlPoints) {
+      fail(ErrorKind::kMalformed, place_of(place), ":", line, ":1: more than ", limits::kTomlPoints,
            " points in one line");
     }
   }

@@ -1,7 +1,6 @@
 // TOML 1.0: a reader that knows where everything stands, and a writer for what it reads.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,10 +8,6 @@
 #include "lib/io/json.h"
 
 namespace lumen::io {
-
-// Together they bound how deep toml++ nests tables, which it frees by recursion: 1.1.1.… = 1.
-inline constexpr uint64_t kTomlBytes = 32 << 10;
-inline constexpr int kTomlPoints = 200;  // in one line
 
 struct TomlPosition {
   int line = 0, column = 0;  // from 1
@@ -27,7 +22,7 @@ struct TomlDocument {
 };
 
 // Parses `text`. Throws Error(kMalformed) "PLACE:LINE:COLUMN: …" for what is no TOML (duplicate
-// keys included), is nested more than limits::kJsonDepth deep, beyond kTomlBytes or kTomlPoints, or
+// keys included), is nested more than limits::kJsonDepth deep, beyond limits::kToml…, or
 // is a date or time, which nothing of Lumen takes. `place` is the file's name.
 TomlDocument parse_toml(std::string_view text, const std::string& place);
 

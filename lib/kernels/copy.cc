@@ -5,6 +5,7 @@
 
 #include "lib/base/check.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/typed.h"
 
 namespace lumen::kernels {
 namespace {
@@ -139,6 +140,15 @@ TransposeKernel transpose_kernel(int element_bytes) {
   }
 }
 
+// Whether a conversion rounds or widens between the types that models are stored in; the others
+// are casts, exact where both types can be.
+bool is_through_float(DType from, DType to) {
+  auto fits_float = [](DType dtype) {
+    return is_quantized(dtype) || (is_float(dtype) && dtype != DType::kF64);
+  };
+  return fits_float(from) && fits_float(to);
+}
+
 // y = x for n consecutive elements. Quantised types: n a multiple of the block.
 void convert_row(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
   if (from == to) {
@@ -149,6 +159,10 @@ void convert_row(DType from, const std::byte* x, DType to, std::byte* y, int64_t
     to_float(from, x, reinterpret_cast<float*>(y), n);
     return;
   }
+  if (!is_quantized(from) && !is_quantized(to) && !is_through_float(from, to)) {
+    cast(from, x, to, y, n);
+    return;
+  }
   if (from == DType::kF32) {
     from_float(to, reinterpret_cast<const float*>(x), y, n);
     return;
@@ -157,7 +171,12 @@ void convert_row(DType from, const std::byte* x, DType to, std::byte* y, int64_t
   for (int64_t i = 0; i < n; i += kChunk) {
     const int64_t count = std::min(kChunk, n - i);
     to_float(from, x + row_bytes(from, i), buffer, count);
-    from_float(to, buffer, y + row_bytes(to, i), count);
+    if (is_quantized(to) || is_through_float(from, to)) {
+      from_float(to, buffer, y + row_bytes(to, i), count);
+    } else {
+      cast(DType::kF32, reinterpret_cast<const std::byte*>(buffer), to, y + row_bytes(to, i),
+           count);
+    }
   }
 }
 
@@ -252,6 +271,21 @@ void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t 
   pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       to_float(dtype, table + ids[i] * bytes, y + i * dim, dim);
+    }
+  });
+}
+
+void scatter_rows(ThreadPool& pool, const float* dy, int64_t dim, const int32_t* ids, int64_t count,
+                  int64_t rows, float* y) {
+  // A task owns a range of rows and looks for their ids: the order of additions is always that of
+  // the ids.
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, dim));
+  pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
+    std::fill(y + begin * dim, y + end * dim, 0.0f);
+    for (int64_t i = 0; i < count; ++i) {
+      if (ids[i] < begin || ids[i] >= end) continue;
+      float* row = y + ids[i] * dim;
+      for (int64_t j = 0; j < dim; ++j) row[j] += dy[i * dim + j];
     }
   });
 }

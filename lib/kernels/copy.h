@@ -11,13 +11,18 @@
 namespace lumen::kernels {
 
 // y (contiguous, `to`) = x (`from`, element strides, 0 for broadcast axes). Quantised types: only
-// whole contiguous rows (last stride 1) of `from`. Conversion through float, except that equal
-// types copy bytes.
+// whole contiguous rows (last stride 1) of `from`. Floats are rounded to nearest even, floats to
+// integers truncated; integers wrap (typed.h, cast).
 void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strides,
           const Shape& shape, DType to, std::byte* y);
 
 // y[i] = float(table[ids[i]]) for rows of `dim` elements of any type. Ids must be in range.
 void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t dim,
                  const int32_t* ids, int64_t count, float* y);
+
+// y [rows, dim] = Σ of the rows dy[i] with ids[i] = row, added in the order of i. Ids must be in
+// range.
+void scatter_rows(ThreadPool& pool, const float* dy, int64_t dim, const int32_t* ids, int64_t count,
+                  int64_t rows, float* y);
 
 }  // namespace lumen::kernels

@@ -108,6 +108,31 @@ TEST_CASE("cross_entropy of extreme logits and of targets that are no class") {
   });
 }
 
+TEST_CASE("cross_entropy of long rows with infinities and NaN anywhere") {
+  on_every_target([] {
+    constexpr int64_t kClasses = 9001;
+    const int32_t target = 8999;
+    auto loss_of = [&](const Floats& x) {
+      return run({.logits = {x.data(), 1, kClasses, kClasses}, .targets = &target}, {1}, 1).loss[0];
+    };
+    Philox random(7);
+    Floats x = normal_values(random, kClasses, 3);
+    for (size_t i = 0; i < x.size(); ++i) x[i] += static_cast<float>(i / 3000);  // the top rises
+    const Vector ones(x.size(), 1.0), wide(x.begin(), x.end());
+    REQUIRE(loss_of(x) == Approx(reference::cross_entropy(wide, target, ones, -100, 0).loss));
+    std::fill_n(x.begin(), 5000, -INFINITY);
+    const Vector tail(x.begin() + 5000, x.end());
+    REQUIRE(loss_of(x) ==
+            Approx(reference::cross_entropy(tail, target - 5000, ones, -100, 0).loss));
+    for (size_t at : {0, 4999, 9000}) {
+      Floats bad = x;
+      bad[at] = NAN;
+      REQUIRE(std::isnan(loss_of(bad)));
+    }
+    REQUIRE(std::isnan(loss_of(Floats(kClasses, -INFINITY))));
+  });
+}
+
 TEST_CASE("nll") {
   const float x[] = {-1, -2, -3, -4, -5, -6, -7, -8, -9};
   const float w[] = {0.5, 2, 4}, drow[] = {1, 10, 100};

@@ -127,6 +127,11 @@ LUMEN_MAP(sigmoid, 1, (auto d, auto x), sigmoid_vector(d, x))
 LUMEN_MAP(silu, 1, (auto d, auto x), hn::Mul(x, sigmoid_vector(d, x)))
 LUMEN_MAP(gelu_tanh, 1, (auto d, auto x), gelu_vector(d, x))
 LUMEN_MAP(relu, 1, (auto d, auto x), hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x))
+LUMEN_MAP(floor, 1, (auto, auto x), hn::Floor(x))
+LUMEN_MAP(ceil, 1, (auto, auto x), hn::Ceil(x))
+LUMEN_MAP(round, 1, (auto, auto x), hn::Round(x))
+LUMEN_MAP(trunc, 1, (auto, auto x), hn::Trunc(x))
+LUMEN_MAP(erf, 1, (auto d, auto x), erf_vector(d, x))
 #undef LUMEN_MAP
 
 void mod(const float* const* in, float* out, int64_t n, const float*) {
@@ -178,6 +183,11 @@ LUMEN_DISPATCH(sigmoid)
 LUMEN_DISPATCH(silu)
 LUMEN_DISPATCH(gelu_tanh)
 LUMEN_DISPATCH(relu)
+LUMEN_DISPATCH(floor)
+LUMEN_DISPATCH(ceil)
+LUMEN_DISPATCH(round)
+LUMEN_DISPATCH(trunc)
+LUMEN_DISPATCH(erf)
 #undef LUMEN_DISPATCH
 
 }  // namespace lumen::kernels

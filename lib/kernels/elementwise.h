@@ -49,6 +49,23 @@ void silu(const float* const* in, float* out, int64_t n, const float* params);
 // x/2 · (1 + tanh(√(2/π)·(x + 0.044715 x³))).
 void gelu_tanh(const float* const* in, float* out, int64_t n, const float* params);
 void relu(const float* const* in, float* out, int64_t n, const float* params);
+void floor(const float* const* in, float* out, int64_t n, const float* params);
+void ceil(const float* const* in, float* out, int64_t n, const float* params);
+// Halves to even.
+void round(const float* const* in, float* out, int64_t n, const float* params);
+void trunc(const float* const* in, float* out, int64_t n, const float* params);
+void erf(const float* const* in, float* out, int64_t n, const float* params);
+
+// By libm, one at a time (elementwise_plain.cc).
+void pow(const float* const* in, float* out, int64_t n, const float* params);
+void expm1(const float* const* in, float* out, int64_t n, const float* params);
+void log1p(const float* const* in, float* out, int64_t n, const float* params);
+// (0 < x) − (x < 0); 0 for NaN.
+void sign(const float* const* in, float* out, int64_t n, const float* params);
+// x − floor(x / y) · y, exactly: the sign of the divisor, as Python's %.
+void remainder(const float* const* in, float* out, int64_t n, const float* params);
+// Python's //: the quotient that belongs to remainder; x / 0 as IEEE 754.
+void floor_divide(const float* const* in, float* out, int64_t n, const float* params);
 }  // namespace block
 
 }  // namespace lumen::kernels

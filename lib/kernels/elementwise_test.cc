@@ -27,6 +27,10 @@ struct Function {
   float low, high;  // where random arguments come from
 };
 
+double sign(double x) {
+  return (0 < x) - (x < 0);
+}
+
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }
@@ -73,6 +77,16 @@ const Function kFunctions[] = {
      },
      4, -0.75, 9},
     {"relu", block::relu, 1, [](double a, double, double) { return a < 0 ? 0 : a; }, 0, -9, 9},
+    {"floor", block::floor, 1, [](double a, double, double) { return std::floor(a); }, 0, -9, 9},
+    {"ceil", block::ceil, 1, [](double a, double, double) { return std::ceil(a); }, 0, -9, 9},
+    {"round", block::round, 1, [](double a, double, double) { return std::nearbyint(a); }, 0, -9,
+     9},
+    {"trunc", block::trunc, 1, [](double a, double, double) { return std::trunc(a); }, 0, -9, 9},
+    {"erf", block::erf, 1, [](double a, double, double) { return std::erf(a); }, 3, -5, 5},
+    {"pow", block::pow, 2, [](double a, double b, double) { return std::pow(a, b); }, 1, 0, 9},
+    {"expm1", block::expm1, 1, [](double a, double, double) { return std::expm1(a); }, 2, -9, 80},
+    {"log1p", block::log1p, 1, [](double a, double, double) { return std::log1p(a); }, 2, -1, 9},
+    {"sign", block::sign, 1, [](double a, double, double) { return sign(a); }, 0, -9, 9},
 };
 
 const float kSpecial[] = {

@@ -245,6 +245,24 @@ HWY_INLINE hn::Vec<D> sigmoid_vector(D d, hn::Vec<D> x) {
   return hn::Div(numerator, hn::Add(one, power));
 }
 
+// |x| < 1: x + x p(x²), error 4e-8; else ±(1 − e^−q(|x|)) with q = −ln erfc on [1, 4], beyond which
+// erf is 1 in float. ≤ 3 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> erf_vector(D d, hn::Vec<D> x) {
+  static constexpr float kP[] = {0.128379166f,    -0.37612626f,   0.112835944f,  -0.0268542115f,
+                                 0.00518908724f,  -0.00080168643f, 7.87587487e-05f};
+  static constexpr float kQ[] = {-0.000320138061f, 1.13023341f,     0.631826043f,
+                                 0.110080086f,     -0.0264211353f,  0.0047595962f,
+                                 -0.00059680565f,  4.60580413e-05f, -1.6371514e-06f};
+  const auto one = hn::Set(d, 1.0f);
+  const auto magnitude = hn::Abs(x);
+  const auto small = hn::MulAdd(x, polynomial(d, hn::Mul(x, x), kP), x);
+  const auto clamped = hn::Min(magnitude, hn::Set(d, 4.0f));
+  const auto large = hn::Sub(one, exp_vector(d, hn::Neg(polynomial(d, clamped, kQ))));
+  const auto y = hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, one), small, large), x);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();

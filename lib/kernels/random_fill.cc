@@ -21,38 +21,41 @@ using WordVec = hn::Vec<Word>;
 
 constexpr int64_t kCounters = 16, kGroup = 4 * kCounters;
 
-// Both halves of the products of all lanes with `factor`.
-HWY_INLINE void wide_multiply(WordVec x, uint32_t factor, WordVec& low, WordVec& high) {
-  const Word d;
-  const hn::Repartition<uint64_t, Word> wide;
-  const auto f = hn::Set(d, factor);
-  const auto even = hn::BitCast(d, hn::MulEven(x, f));
-  const auto shifted = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x)));
-  const auto odd = hn::BitCast(d, hn::MulEven(shifted, f));
-  low = hn::OddEven(hn::DupEven(odd), even);
-  high = hn::OddEven(odd, hn::DupOdd(even));
+using Wide = hn::Repartition<uint64_t, Float>;
+using WideVec = hn::Vec<Wide>;
+
+// Ten rounds on the counters index + 0, 1, … in 64-bit lanes. Only the lower halves of the words
+// mean something: the upper ones hold what products leave there, and nothing reads it.
+HWY_INLINE void philox_rounds(const RandomKey& key, uint64_t index, WideVec (&c)[4]) {
+  const Wide d;
+  const Word half;
+  const auto factor0 = hn::Set(half, 0xD2511F53u), factor1 = hn::Set(half, 0xCD9E8D57u);
+  c[0] = hn::Add(hn::Set(d, index), hn::Iota(d, 0));
+  c[1] = hn::Set(d, index >> 32);
+  c[2] = hn::Set(d, key.stream);
+  c[3] = hn::Set(d, key.stream >> 32);
+  uint32_t k0 = key.seed, k1 = key.step;
+  for (int round = 0; round < 10; ++round) {
+    const auto product0 = hn::MulEven(hn::BitCast(half, c[0]), factor0);
+    const auto product1 = hn::MulEven(hn::BitCast(half, c[2]), factor1);
+    c[0] = hn::Xor3(hn::ShiftRight<32>(product1), c[1], hn::Set(d, uint64_t{k0}));
+    c[2] = hn::Xor3(hn::ShiftRight<32>(product0), c[3], hn::Set(d, uint64_t{k1}));
+    c[1] = product1;
+    c[3] = product0;
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
 }
 
 // The four words of the blocks with counters `index` + 0, 1, … in the lanes.
 HWY_INLINE void philox(const RandomKey& key, uint64_t index, WordVec (&words)[4]) {
   const Word d;
-  WordVec c0 = hn::Add(hn::Set(d, static_cast<uint32_t>(index)), hn::Iota(d, 0));
-  WordVec c1 = hn::Set(d, static_cast<uint32_t>(index >> 32));
-  WordVec c2 = hn::Set(d, static_cast<uint32_t>(key.stream));
-  WordVec c3 = hn::Set(d, static_cast<uint32_t>(key.stream >> 32));
-  uint32_t k0 = key.seed, k1 = key.step;
-  for (int round = 0; round < 10; ++round) {
-    WordVec low0, high0, low1, high1;
-    wide_multiply(c0, 0xD2511F53, low0, high0);
-    wide_multiply(c2, 0xCD9E8D57, low1, high1);
-    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, k0));
-    c1 = low1;
-    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, k1));
-    c3 = low0;
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
+  WideVec first[4], second[4];
+  philox_rounds(key, index, first);
+  philox_rounds(key, index + hn::Lanes(Wide()), second);
+  for (int w = 0; w < 4; ++w) {
+    words[w] = hn::ConcatEven(d, hn::BitCast(d, second[w]), hn::BitCast(d, first[w]));
   }
-  words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }
 
 // The upper 24 bits as float.

@@ -82,7 +82,8 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   const ops::AttentionOptions options = {
       .scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim)),
       .causal = true,
-      .window = shape_.window};
+      .window = shape_.window,
+      .segments = pass.segments};
   const Tensor out = ops::attention(q, k, v, pass.position, options);
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.head_dim}));
 }

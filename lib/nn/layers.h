@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 
 #include "lib/nn/parameters.h"
 #include "lib/nn/training_scope.h"
@@ -10,13 +11,15 @@
 namespace lumen::nn {
 
 // y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none. Both start
-// uniform in ±1/√in. With a low-rank addition if the parameters have one for this place.
+// uniform in ±1/√in, unless `bias_init` says otherwise. With a low-rank addition if the parameters
+// have one for this place.
 struct Linear {
-  Linear(const Parameters& parameters, int64_t in, int64_t out, bool with_bias)
+  Linear(const Parameters& parameters, int64_t in, int64_t out, bool with_bias,
+         const std::optional<Init>& bias_init = {})
       : weight(parameters.get("weight", {out, in}, Init::fan_in_uniform())),
         addition(parameters.low_rank(in, out)) {
-    const double bound = 1 / std::sqrt(static_cast<double>(in));
-    if (with_bias) bias = parameters.get_f32("bias", {out}, Init::uniform(bound));
+    const Init uniform = Init::uniform(1 / std::sqrt(static_cast<double>(in)));
+    if (with_bias) bias = parameters.get_f32("bias", {out}, bias_init.value_or(uniform));
   }
   // Shares the weight of another layer (a head tied to the embedding).
   explicit Linear(const Tensor& shared) : weight(shared) {}

@@ -2,6 +2,8 @@
 // parameters.
 #pragma once
 
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "lib/graph/tensor.h"
@@ -16,7 +18,8 @@ using graph::Tensor;
 // inference. Scopes nest.
 class TrainingScope {
  public:
-  explicit TrainingScope(const Tensor& key);
+  // `first_stream`: of the first place.
+  explicit TrainingScope(const Tensor& key, int64_t first_stream = 0);
   ~TrainingScope();
   TrainingScope(const TrainingScope&) = delete;
 
@@ -25,9 +28,8 @@ class TrainingScope {
 
   const Tensor& key() const { return key_; }
   int64_t next_stream() { return streams_++; }
-  // The stream that comes next; setting it lets a part that is built again draw the same numbers.
+  // The stream that comes next.
   int64_t stream() const { return streams_; }
-  void set_stream(int64_t stream) { streams_ = stream; }
 
   // States that the step overwrites (running statistics): to be outputs of its plan.
   void add_update(const Tensor& update) { updates_.push_back(update); }
@@ -35,7 +37,7 @@ class TrainingScope {
 
  private:
   Tensor key_;
-  int64_t streams_ = 0;
+  int64_t streams_;
   std::vector<Tensor> updates_;
   TrainingScope* outer_;
 };
@@ -43,5 +45,11 @@ class TrainingScope {
 // Zero with probability p, else x / (1 − p), in training; x itself at inference (Srivastava et al.
 // 2014).
 Tensor dropout(const Tensor& x, double p);
+
+// autograd::checkpoint for bodies made of layers: when the body is computed again, after the scopes
+// of the step may have ended, it draws the same random numbers in the same precision, and what it
+// adds to the updates of the step is not added again.
+Tensor checkpoint(const std::function<Tensor(std::span<const Tensor> inputs)>& body,
+                  std::span<const Tensor> inputs);
 
 }  // namespace lumen::nn

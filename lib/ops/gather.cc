@@ -1,16 +1,22 @@
 // Rows by index, and joining.
+#include <algorithm>
+#include <cstring>
+
+#include "lib/base/error.h"
 #include "lib/kernels/copy.h"
-#include "lib/ops/cases.h"
-#include "lib/ops/ops.h"
+#include "lib/ops/axes.h"
+#include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
 namespace {
 
+using graph::GradCall;
 using graph::Node;
 using graph::OpCase;
 using graph::OpDef;
 using graph::record;
-using Inputs = std::span<const Tensor>;
+
+// --- embedding ---------------------------------------------------------------------------------
 
 graph::TypedShape infer_embedding(const Node& node) {
   const Node &table = *node.inputs[0], &ids = *node.inputs[1];
@@ -23,17 +29,25 @@ graph::TypedShape infer_embedding(const Node& node) {
 
 void run_embedding(const graph::KernelCall& call) {
   const graph::Operand &table = call.inputs[0], &ids = call.inputs[1];
+  require_in_range(*call.node, ids, table.shape[0]);
   kernels::gather_rows(*call.pool, table.dtype, table.data, table.shape[1], ids.as<const int32_t>(),
                        ids.shape.elements(), call.output.as<float>());
 }
 
-// A one-hot row per id times the table.
+// Row i is 1 at ids[i]: [count, rows].
+Tensor chosen_rows(const Tensor& ids, int64_t rows) {
+  const int64_t count = ids.shape().elements();
+  const Tensor column = graph::reshape(graph::contiguous(ids, DType::kF32), {count, 1});
+  return equal(column, graph::iota(rows));
+}
+
 Tensor embedding_meaning(const Node& node, Inputs in) {
   const Tensor table = graph::contiguous(in[0], DType::kF32);
-  const int64_t count = in[1].shape().elements();
-  const Tensor ids = graph::reshape(graph::contiguous(in[1], DType::kF32), {count, 1});
-  const Tensor one_hot = equal(ids, graph::iota(table.dim(0)));
-  return graph::reshape(matmul(one_hot, table), node.shape);
+  return graph::reshape(matmul(chosen_rows(in[1], table.dim(0)), table), node.shape);
+}
+
+Gradients grad_embedding(const GradCall& call) {
+  return {embedding_grad(call.dy, call.inputs[1], call.inputs[0].dim(0)), Tensor()};
 }
 
 std::vector<OpCase> embedding_cases() {
@@ -48,32 +62,175 @@ std::vector<OpCase> embedding_cases() {
   return cases;
 }
 
-}  // namespace
+// --- embedding_grad ----------------------------------------------------------------------------
 
-extern const OpDef kEmbedding;
-const OpDef kEmbedding = {.name = "embedding",
-                          .kind = graph::OpKind::kGather,
-                          .infer = infer_embedding,
-                          .kernel = run_embedding,
-                          .meaning = embedding_meaning,
-                          .cases = embedding_cases};
-
-Tensor embedding(const Tensor& table, const Tensor& ids) {
-  return record(kEmbedding, {table, ids});
+graph::TypedShape infer_embedding_grad(const Node& node) {
+  const Node &dy = *node.inputs[0], &ids = *node.inputs[1];
+  if (dy.dtype != DType::kF32 || ids.dtype != DType::kI32) {
+    shape_error(node, "needs float32 and int32 ids");
+  }
+  bool fits = dy.shape.rank() == ids.shape.rank() + 1;
+  for (int i = 0; fits && i < ids.shape.rank(); ++i) fits = dy.shape[i] == ids.shape[i];
+  if (!fits) shape_error(node, "there must be one row per id");
+  return {DType::kF32, {node.attrs.integer("rows"), dy.shape[-1]}};
 }
 
-Tensor concat(std::span<const Tensor> parts, int axis) {
-  int64_t total = 0;
-  for (const Tensor& part : parts) total += part.dim(axis);
+void run_embedding_grad(const graph::KernelCall& call) {
+  const graph::Operand &dy = call.inputs[0], &ids = call.inputs[1];
+  require_in_range(*call.node, ids, call.output.shape[0]);
+  kernels::scatter_rows(*call.pool, dy.as<const float>(), dy.shape[-1], ids.as<const int32_t>(),
+                        ids.shape.elements(), call.output.shape[0], call.output.as<float>());
+}
+
+Tensor embedding_grad_meaning(const Node& node, Inputs in) {
+  const Tensor chosen = chosen_rows(in[1], node.shape[0]);
+  const int64_t count = chosen.dim(0), dim = node.shape[1];
+  return matmul(graph::transpose(chosen, 0, 1), graph::reshape(in[0], {count, dim}));
+}
+
+std::vector<OpCase> embedding_grad_cases() {
+  std::vector<OpCase> cases;
+  auto build = [](Inputs in) { return embedding_grad(in[0], in[1], 5); };
+  cases.push_back({"repeated ids", {f32({3, 40, 17}), i32({3, 40})}, build});
+  cases.push_back({"no ids", {f32({0, 3}), i32({0})}, build});
+  return cases;
+}
+
+// --- concat ------------------------------------------------------------------------------------
+
+graph::TypedShape infer_concat(const Node& node) {
+  const Node& first = *node.inputs[0];
+  const int axis = axis_of(node);
+  Shape shape = first.shape;
+  shape[axis] = 0;
+  for (const graph::NodePtr& part : node.inputs) {
+    bool fits = part->dtype == first.dtype && part->shape.rank() == shape.rank();
+    for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || part->shape[i] == shape[i];
+    if (!fits) shape_error(node, str("the parts must be alike but for axis ", axis));
+    shape[axis] += part->shape[axis];
+  }
+  if (is_quantized(first.dtype)) shape_error(node, "quantised values");
+  return {first.dtype, shape};
+}
+
+void run_concat(const graph::KernelCall& call) {
+  const int axis = axis_of(*call.node);
+  const Shape& shape = call.output.shape;
+  int64_t outer = 1, inner = info(call.output.dtype).block_bytes;
+  for (int i = 0; i < axis; ++i) outer *= shape[i];
+  for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+  const int64_t row = shape[axis] * inner;
+  constexpr int64_t kGrain = 64 << 10;
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, row));
+  call.pool->parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::byte* to = call.output.data + i * row;
+      for (const graph::Operand& part : call.inputs) {
+        const int64_t bytes = part.shape[axis] * inner;
+        if (bytes > 0) std::memcpy(to, part.data + i * bytes, static_cast<size_t>(bytes));
+        to += bytes;
+      }
+    }
+  });
+}
+
+// Each part between zeros; their sum. Approximate for −0, which the zeros make +0.
+Tensor concat_meaning(const Node& node, Inputs in) {
+  const int axis = axis_of(node);
   Tensor out;
   int64_t before = 0;
-  for (const Tensor& part : parts) {
-    const int64_t after = total - before - part.dim(axis);
+  for (const Tensor& part : in) {
+    const int64_t after = node.shape[axis] - before - part.dim(axis);
     const Tensor padded = before + after > 0 ? graph::pad(part, axis, before, after) : part;
     out = out.defined() ? add(out, padded) : padded;
     before += part.dim(axis);
   }
   return out;
+}
+
+Gradients grad_concat(const GradCall& call) {
+  const int axis = axis_of(call.node);
+  Gradients gradients;
+  int64_t begin = 0;
+  for (const Tensor& part : call.inputs) {
+    gradients.push_back(graph::slice(call.dy, axis, begin, begin + part.dim(axis)));
+    begin += part.dim(axis);
+  }
+  return gradients;
+}
+
+std::vector<OpCase> concat_cases() {
+  std::vector<OpCase> cases;
+  for (int axis : {0, 1, 2}) {
+    Shape second = {3, 4, 5};
+    second[axis] = 2;
+    Shape third = second;
+    third[axis] = 0;
+    cases.push_back({str("axis ", axis),
+                     {f32({3, 4, 5}), {DType::kF32, second}, {DType::kF32, third}},
+                     [axis](Inputs in) { return concat(in, axis); }});
+  }
+  cases.push_back(
+      {"views", {f32({4, 3}), f32({3, 1})}, [](Inputs in) {
+         const Tensor parts[] = {graph::transpose(in[0], 0, 1), graph::expand(in[1], Shape{3, 2})};
+         return concat(parts, -1);
+       }});
+  return cases;
+}
+
+}  // namespace
+
+extern const OpDef kEmbedding, kEmbeddingGrad, kConcat;
+const OpDef kEmbedding = {.name = "embedding",
+                          .kind = graph::OpKind::kGather,
+                          .infer = infer_embedding,
+                          .kernel = run_embedding,
+                          .meaning = embedding_meaning,
+                          .grad = grad_embedding,
+                          .cases = embedding_cases};
+const OpDef kEmbeddingGrad = {.name = "embedding_grad",
+                              .infer = infer_embedding_grad,
+                              .kernel = run_embedding_grad,
+                              .meaning = embedding_grad_meaning,
+                              .grad = [](const GradCall& call) -> Gradients {
+                                return {embedding(call.dy, call.inputs[1]), Tensor()};
+                              },
+                              .cases = embedding_grad_cases};
+const OpDef kConcat = {.name = "concat",
+                       .infer = infer_concat,
+                       .kernel = run_concat,
+                       .meaning = concat_meaning,
+                       .grad = grad_concat,
+                       .cases = concat_cases};
+
+Tensor embedding(const Tensor& table, const Tensor& ids) {
+  return record(kEmbedding, {table, ids});
+}
+
+Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows) {
+  return record(kEmbeddingGrad, {dy, ids}, {{"rows", rows}});
+}
+
+Tensor concat(std::span<const Tensor> parts, int axis) {
+  if (parts.empty()) fail(ErrorKind::kMalformed, "concat: nothing to join");
+  if (parts.size() == 1) return parts[0];
+  DType dtype = parts[0].dtype();
+  for (const Tensor& part : parts) {
+    if (!is_quantized(dtype) && !is_quantized(part.dtype())) dtype = promote(dtype, part.dtype());
+  }
+  std::vector<Tensor> typed;
+  for (const Tensor& part : parts) {
+    const bool same = part.dtype() == dtype || is_quantized(part.dtype());
+    typed.push_back(same ? part : graph::contiguous(part, dtype));
+  }
+  const int at = graph::checked_axis(kConcat.name, parts[0].shape(), axis);
+  return record(kConcat, typed, {{"axis", int64_t{at}}});
+}
+
+Tensor stack(std::span<const Tensor> parts, int axis) {
+  std::vector<Tensor> wide;
+  for (const Tensor& part : parts) wide.push_back(unsqueeze(part, axis));
+  return concat(wide, axis);
 }
 
 }  // namespace lumen::ops

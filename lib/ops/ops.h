@@ -1,11 +1,18 @@
 // The vocabulary: every operation on tensors. Each is defined in one place, its family's file:
 // shape rule, kernel, meaning in simpler operations and test cases (see graph/node.h, OpDef).
 //
-// Element-wise operations broadcast as NumPy does and give float32. Axes may be negative. All
-// throw Error(kMalformed) naming the operation and the shapes when they do not fit.
+// Element-wise operations broadcast as NumPy does. Result types are PyTorch's: the common type of
+// the inputs (result_type); scalars do not widen within a kind; division and functions such as exp
+// make integers float32; comparisons give bool. Integers wrap; a division of integers by zero gives
+// 0. f16 and bf16 are computed in float32 and rounded. Only float32 is fast.
+//
+// Axes may be negative. All throw Error(kMalformed) naming the operation and the shapes when they
+// do not fit. Gradients of float64 values are float64, all others float32; what is chosen by index
+// or comparison has none.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,50 +23,190 @@ namespace lumen::ops {
 
 using graph::Tensor;
 
-// --- Element-wise (ops/elementwise.cc) ---------------------------------------------------------
+// A number among tensors: takes on their type; only a real one makes integers float32.
+class Number {
+ public:
+  enum Kind { kBool, kInteger, kReal };
+  Number(bool value) : kind_(kBool), integer_(value), real_(value) {}  // NOLINT: converts
+  Number(int value) : Number(int64_t{value}) {}                        // NOLINT
+  Number(int64_t value)                                                // NOLINT
+      : kind_(kInteger), integer_(value), real_(static_cast<double>(value)) {}
+  Number(double value) : kind_(kReal), real_(value) {}  // NOLINT
+
+  Kind kind() const { return kind_; }
+  int64_t integer() const { return integer_; }  // not of kReal
+  double real() const { return real_; }
+
+ private:
+  Kind kind_;
+  int64_t integer_ = 0;
+  double real_;
+};
+
+// The type in which a and b are added (torch.result_type).
+DType result_type(const Tensor& a, const Tensor& b);
+DType result_type(const Tensor& a, Number b);
+
+// --- Arithmetic (ops/arithmetic.cc); operators: ops/operators.h --------------------------------
 Tensor add(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, Number b);
 Tensor sub(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, Number b);
+Tensor sub(Number a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, Number b);
+// True division: of integers float32.
 Tensor div(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, Number b);
+Tensor div(Number a, const Tensor& b);
 // C fmod: the sign of the dividend.
 Tensor mod(const Tensor& a, const Tensor& b);
-// 1 where a < b, else 0; NaN compares false.
-Tensor less_than(const Tensor& a, const Tensor& b);
-Tensor equal(const Tensor& a, const Tensor& b);
-// NaN if either is.
+Tensor mod(const Tensor& a, Number b);
+// Python's % and //: the sign of the divisor, and ⌊a / b⌋.
+Tensor remainder(const Tensor& a, const Tensor& b);
+Tensor remainder(const Tensor& a, Number b);
+Tensor floor_divide(const Tensor& a, const Tensor& b);
+Tensor floor_divide(const Tensor& a, Number b);
+// NaN if either is. Of equal ones each gets half the gradient.
 Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor maximum(const Tensor& a, Number b);
 Tensor minimum(const Tensor& a, const Tensor& b);
-// condition ≠ 0 ? a : b.
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, Number b);
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
+Tensor floor(const Tensor& x);
+Tensor ceil(const Tensor& x);
+Tensor round(const Tensor& x);  // halves to even
+Tensor trunc(const Tensor& x);
+Tensor sign(const Tensor& x);  // (0 < x) − (x < 0)
+Tensor square(const Tensor& x);
+Tensor pow(const Tensor& x, const Tensor& y);
+Tensor pow(const Tensor& x, Number y);
+Tensor pow(Number x, const Tensor& y);
+
+// --- Exponentials, roots, trigonometry (ops/transcendental.cc) ---------------------------------
 Tensor exp2(const Tensor& x);
 Tensor log2(const Tensor& x);
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
+Tensor expm1(const Tensor& x);
+Tensor log1p(const Tensor& x);
 Tensor sin(const Tensor& x);
 Tensor cos(const Tensor& x);
 Tensor sqrt(const Tensor& x);
 Tensor rsqrt(const Tensor& x);
 Tensor recip(const Tensor& x);
+Tensor erf(const Tensor& x);
+
+// --- Activations (ops/activation.cc) -----------------------------------------------------------
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor silu(const Tensor& x);       // x · sigmoid(x)
+Tensor gelu(const Tensor& x);       // x/2 · (1 + erf(x/√2))
 Tensor gelu_tanh(const Tensor& x);  // x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))
 Tensor relu(const Tensor& x);
+Tensor elu(const Tensor& x, double alpha = 1);            // x > 0 ? x : α(eˣ − 1)
+Tensor leaky_relu(const Tensor& x, double slope = 0.01);  // x > 0 ? x : slope · x
+// ln(1 + e^βx) / β; x where βx > threshold.
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+Tensor hard_sigmoid(const Tensor& x);  // clamp(x + 3, 0, 6) / 6
+Tensor hard_swish(const Tensor& x);    // x · hard_sigmoid(x)
+Tensor mish(const Tensor& x);          // x · tanh(softplus(x))
 
-// --- Reductions (ops/reduce.cc) ----------------------------------------------------------------
-// The reduced axis is kept with extent 1.
-Tensor sum(const Tensor& x, int axis);
+// --- Comparison, choice, logic (ops/compare.cc) ------------------------------------------------
+// bool; false for NaN, but ne true.
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, Number b);
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, Number b);
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, Number b);
+Tensor ge(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, Number b);
+Tensor eq(const Tensor& a, const Tensor& b);
+Tensor eq(const Tensor& a, Number b);
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, Number b);
+// lt and eq as 1 and 0 of the type that they compare in: masks to multiply by.
+Tensor less_than(const Tensor& a, const Tensor& b);
+Tensor equal(const Tensor& a, const Tensor& b);
+// condition ≠ 0 ? a : b.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, Number b);
+Tensor where(const Tensor& condition, Number a, const Tensor& b);
+// mask ≠ 0 ? value : x, of the type of x.
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value);
+// min(max(x, low), high); one bound may be absent (undefined). NaN stays. On a bound that is a
+// number the gradient is 0, with a tensor it is shared.
+Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> high);
+Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
+Tensor to_bool(const Tensor& x);  // ≠ 0
+Tensor logical_and(const Tensor& a, const Tensor& b);
+Tensor logical_or(const Tensor& a, const Tensor& b);
+Tensor logical_xor(const Tensor& a, const Tensor& b);
+Tensor logical_not(const Tensor& x);
+Tensor isnan(const Tensor& x);
+Tensor isinf(const Tensor& x);
+Tensor isfinite(const Tensor& x);
+// Whether |a − b| ≤ atol + rtol · |b| (or a = b) everywhere. Computes now.
+bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
+              bool equal_nan = false);
+
+// --- Reductions (ops/reduce.cc, ops/statistics.cc) ---------------------------------------------
+// Over one axis, which is kept with extent 1.
+Tensor sum(const Tensor& x, int axis);  // of integers and bool int64
 Tensor max(const Tensor& x, int axis);  // NaN if any element is
 Tensor mean(const Tensor& x, int axis);
+
+// Over several axes; `kAllAxes`: over all of them.
+struct Axes {
+  Axes(std::initializer_list<int> list) : list(list) {}
+  Axes(std::vector<int> list) : list(std::move(list)) {}  // NOLINT: converts
+  Axes(int axis) : list{axis} {}                          // NOLINT
+  explicit Axes(bool all) : all(all) {}
+  std::vector<int> list;
+  bool all = false;
+};
+inline const Axes kAllAxes(true);
+Tensor sum(const Tensor& x, const Axes& axes, bool keepdim);
+Tensor mean(const Tensor& x, const Axes& axes, bool keepdim);  // of integers float32
+// Equal ones share the gradient. Throw for no elements.
+Tensor amax(const Tensor& x, const Axes& axes, bool keepdim);
+Tensor amin(const Tensor& x, const Axes& axes, bool keepdim);
+Tensor prod(const Tensor& x, int axis, bool keepdim);
+Tensor any(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
+Tensor all(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
+// Σ (x − mean)² / (n − correction), and its root.
+Tensor var(const Tensor& x, const Axes& axes, bool keepdim, double correction = 1);
+Tensor stddev(const Tensor& x, const Axes& axes, bool keepdim, double correction = 1);
+Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdim);
+// (Σ |x|^p)^(1/p); p = ∞ and −∞: the largest and smallest |x|; p = 0: how many are not 0.
+Tensor norm(const Tensor& x, double p, const Axes& axes, bool keepdim);
+// Index (int64) of the first largest, smallest; NaN counts as both. Throw for no elements.
+Tensor argmax(const Tensor& x, int axis, bool keepdim = false);
+Tensor argmin(const Tensor& x, int axis, bool keepdim = false);
+// The largest, smallest along an axis and where the first of them is; only it has the gradient.
+struct Found {
+  Tensor values, indices;
+};
+Found max_with_index(const Tensor& x, int axis, bool keepdim = false);
+Found min_with_index(const Tensor& x, int axis, bool keepdim = false);
+
+// --- Running totals (ops/scan.cc) --------------------------------------------------------------
+// y₀ = b₀, yᵢ = aᵢ yᵢ₋₁ + bᵢ along `axis`; a₀ is not read.
+Tensor linear_scan(const Tensor& a, const Tensor& b, int axis);
+Tensor cumsum(const Tensor& x, int axis);
+Tensor cumprod(const Tensor& x, int axis);
 
 // --- Products (ops/product.cc) -----------------------------------------------------------------
 // x [..., k] · w [n, k]ᵀ + b [n] → [..., n]. The weight keeps its stored type, quantised or not;
 // `bias` may be undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
-// a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast; float32.
+// a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast. A vector on the left is a
+// row, on the right a column, and its axis is dropped from the result.
 Tensor matmul(const Tensor& a, const Tensor& b);
+Tensor dot(const Tensor& a, const Tensor& b);    // Σ aᵢ bᵢ of vectors
+Tensor outer(const Tensor& a, const Tensor& b);  // aᵢ bⱼ
 
 // --- Convolutions (ops/conv.cc) ----------------------------------------------------------------
 // y[n,o,i,j] = bias[o] + Σ_{c,u,v} weight[o,c,u,v] · x[n, c, i·stride + u·dilation − padding, …], x
@@ -153,8 +300,65 @@ Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 // --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
 // Rows ids[...] (int32) of table [rows, dim], any stored type → float32 [..., dim].
 Tensor embedding(const Tensor& table, const Tensor& ids);
-// Side by side along `axis`.
+// Its gradient: [rows, dim] with the rows of dy [..., dim] added up by their ids, in their order.
+Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows);
+// Side by side along `axis`, in the common type.
 Tensor concat(std::span<const Tensor> parts, int axis);
+Tensor stack(std::span<const Tensor> parts, int axis);  // along a new axis
+
+// --- Elements by index (ops/select.cc) ---------------------------------------------------------
+// Indices are int32 or int64 and must be in range: running throws Error(kMalformed) if one is not.
+// y[.., i, ..] = x[.., index[.., i, ..], ..] (torch.gather); other extents at most those of x.
+Tensor take_along(const Tensor& x, const Tensor& index, int axis);
+// x with x[.., index[.., i, ..], ..] = src[.., i, ..]; of several the last.
+Tensor scatter(const Tensor& x, int axis, const Tensor& index, const Tensor& src);
+// The same, but adding, in order.
+Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& src);
+// Slices index[i] (1-D) of `axis`.
+Tensor index_select(const Tensor& x, int axis, const Tensor& index);
+// 1 at ids[...] of a new last axis of extent n: int64.
+Tensor one_hot(const Tensor& ids, int64_t n);
+
+// --- Order (ops/sort.cc) -----------------------------------------------------------------------
+// Stable; NaN is largest. Indices are int64.
+Tensor argsort(const Tensor& x, int axis = -1, bool descending = false);
+Found sort(const Tensor& x, int axis = -1, bool descending = false);
+// The k largest (or smallest), in order.
+Found topk(const Tensor& x, int64_t k, int axis = -1, bool largest = true);
+// These compute now: their shape depends on values.
+Tensor nonzero(const Tensor& x);                           // int64 [count, rank]
+Tensor bincount(const Tensor& x, int64_t min_length = 0);  // int64 [max(x) + 1]
+
+// --- Shape (ops/shape.cc) ----------------------------------------------------------------------
+// Parts of `sizes` along an axis; they add up to it.
+std::vector<Tensor> split(const Tensor& x, std::span<const int64_t> sizes, int axis);
+// Parts of `size`, the last one smaller.
+std::vector<Tensor> split(const Tensor& x, int64_t size, int axis);
+// At most `count` parts of equal size, the last one smaller.
+std::vector<Tensor> chunk(const Tensor& x, int64_t count, int axis);
+Tensor squeeze(const Tensor& x);  // all axes of extent 1
+Tensor squeeze(const Tensor& x, int axis);
+Tensor unsqueeze(const Tensor& x, int axis);
+Tensor flatten(const Tensor& x, int first = 0, int last = -1);
+Tensor movedim(const Tensor& x, int from, int to);
+Tensor flip(const Tensor& x, const Axes& axes);
+Tensor roll(const Tensor& x, int64_t shift, int axis);
+Tensor repeat_interleave(const Tensor& x, int64_t count, int axis);
+Tensor tile(const Tensor& x, std::span<const int64_t> counts);  // torch.repeat
+Tensor tril(const Tensor& x, int64_t diagonal = 0);
+Tensor triu(const Tensor& x, int64_t diagonal = 0);
+
+// --- New tensors (ops/create.cc) ---------------------------------------------------------------
+Tensor full(const Shape& shape, Number value, DType dtype = DType::kF32);
+Tensor zeros(const Shape& shape, DType dtype = DType::kF32);
+Tensor ones(const Shape& shape, DType dtype = DType::kF32);
+Tensor full_like(const Tensor& x, Number value);
+Tensor zeros_like(const Tensor& x);
+Tensor ones_like(const Tensor& x);
+// begin, begin + step, … before end; int64 if all are integers, else float32.
+Tensor arange(Number begin, Number end, Number step = 1);
+Tensor linspace(double begin, double end, int64_t count);  // float32, both ends included
+Tensor eye(int64_t rows, int64_t columns = -1);            // −1: square
 
 // --- Attention (ops/attention.cc) --------------------------------------------------------------
 // Rotation angles for positions position[0] … position[0] + tokens − 1 (position: int32 [1]):

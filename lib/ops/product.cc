@@ -2,8 +2,10 @@
 // float32 matmul.
 #include <algorithm>
 
+#include "lib/base/error.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/typed.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
 
@@ -138,7 +140,8 @@ std::vector<Tensor> grad_linear(const graph::GradCall& call) {
   const Tensor dy = graph::reshape(call.dy, {rows, n});
   std::vector<Tensor> gradients(call.inputs.size());
   if (x.requires_grad()) {
-    const Tensor dx = matmul(dy, graph::contiguous(w, DType::kF32));
+    const bool plain = w.dtype() == DType::kF32;
+    const Tensor dx = matmul(dy, plain ? w : graph::contiguous(w, DType::kF32));
     gradients[0] = graph::reshape(dx, x.shape());
   }
   if (w.requires_grad()) {
@@ -226,13 +229,16 @@ std::vector<OpCase> linear_cases() {
 
 graph::TypedShape infer_matmul(const Node& node) {
   const Node &a = *node.inputs[0], &b = *node.inputs[1];
-  if (a.dtype != DType::kF32 || b.dtype != DType::kF32) shape_error(node, "only float32");
+  const bool narrow = a.dtype == DType::kF16 || a.dtype == DType::kBF16;
+  if (a.dtype != b.dtype || narrow || is_quantized(a.dtype)) {
+    shape_error(node, "both must be float32, float64 or one integer type");
+  }
   bool fits = a.shape.rank() == b.shape.rank() && a.shape.rank() >= 2 && a.shape[-1] == b.shape[-2];
   for (int i = 0; fits && i < a.shape.rank() - 2; ++i) fits = a.shape[i] == b.shape[i];
   if (!fits) shape_error(node, "needs [..., m, k] and [..., k, n]");
   Shape shape = a.shape;
   shape[-1] = b.shape[-1];
-  return {DType::kF32, shape};
+  return {a.dtype, shape};
 }
 
 // Element offset of batch `index` (all axes but the last two).
@@ -250,6 +256,18 @@ void run_matmul(const KernelCall& call) {
   const int rank = a.shape.rank();
   const int64_t m = a.shape[-2], k = a.shape[-1], n = b.shape[-1];
   const int64_t batches = m * n > 0 ? call.output.shape.elements() / (m * n) : 0;
+  if (a.dtype != DType::kF32) {
+    const int64_t bytes = info(a.dtype).block_bytes;
+    auto matrix = [&](const Operand& x, int64_t i) {
+      return kernels::TypedOperand{
+          x.data + batch_offset(x, i) * bytes, x.dtype, {x.strides[rank - 2], x.strides[rank - 1]}};
+    };
+    for (int64_t i = 0; i < batches; ++i) {
+      kernels::matmul_typed(*call.pool, matrix(a, i), matrix(b, i), m, n, k, call.output.dtype,
+                            call.output.data + i * m * n * bytes);
+    }
+    return;
+  }
   for (int64_t i = 0; i < batches; ++i) {
     kernels::gemm(*call.pool, {.m = m,
                                .n = n,
@@ -312,6 +330,8 @@ std::vector<OpCase> matmul_cases() {
   add_case({3, 4, 5}, {5, 6});
   add_case({0, 5}, {5, 6});
   add_case({4, 0}, {0, 6});
+  cases.push_back({"f64", {{DType::kF64, {2, 3, 4}}, {DType::kF64, {4, 300}}}, build, -1, 1});
+  cases.push_back({"vectors", {f32({2, 5, 4}), f32({4})}, build, -1, 1});
   cases.push_back({"transposed",
                    {f32({5, 3}), f32({7, 5})},
                    [](Inputs in) {
@@ -358,7 +378,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return record(kLinear, inputs, {{"weights", int64_t{1}}, {"bias", int64_t{bias.defined()}}});
 }
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
+namespace {
+
+// [..., m, k] · [..., k, n] of one type that has products.
+Tensor product(const Tensor& a, const Tensor& b) {
   auto leading = [](const Tensor& x) {
     Shape shape;
     for (int i = 0; i < x.rank() - 2; ++i) shape.push_back(x.dim(i));
@@ -366,13 +389,47 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   };
   const Shape batch = graph::broadcast("matmul", leading(a), leading(b));
   auto widened = [&](const Tensor& x) {
-    if (x.rank() < 2) return x;  // infer names the mistake
     Shape shape = batch;
     shape.push_back(x.dim(-2));
     shape.push_back(x.dim(-1));
     return graph::expand(x, shape);
   };
   return record(kMatmul, {widened(a), widened(b)});
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  if (a.rank() == 0 || b.rank() == 0 || is_quantized(a.dtype()) || is_quantized(b.dtype())) {
+    return record(kMatmul, {a, b});  // infer names the mistake
+  }
+  const DType dtype = promote(a.dtype(), b.dtype());
+  const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16;
+  const DType computed = narrow ? DType::kF32 : dtype;
+  auto typed = [&](const Tensor& x) {
+    return x.dtype() == computed ? x : graph::contiguous(x, computed);
+  };
+  Tensor y = product(typed(a.rank() == 1 ? unsqueeze(a, 0) : a),
+                     typed(b.rank() == 1 ? unsqueeze(b, 1) : b));
+  if (b.rank() == 1) y = squeeze(y, -1);
+  if (a.rank() == 1) y = squeeze(y, b.rank() == 1 ? -1 : -2);
+  return narrow ? graph::contiguous(y, dtype) : y;
+}
+
+Tensor dot(const Tensor& a, const Tensor& b) {
+  if (a.rank() != 1 || b.rank() != 1 || a.dim(0) != b.dim(0)) {
+    fail(ErrorKind::kMalformed, "dot: needs two vectors of one length, not ", to_string(a.shape()),
+         " and ", to_string(b.shape()));
+  }
+  return matmul(a, b);
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  if (a.rank() != 1 || b.rank() != 1) {
+    fail(ErrorKind::kMalformed, "outer: needs two vectors, not ", to_string(a.shape()), " and ",
+         to_string(b.shape()));
+  }
+  return mul(unsqueeze(a, 1), b);
 }
 
 }  // namespace lumen::ops

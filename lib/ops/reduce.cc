@@ -1,12 +1,13 @@
-// Reductions along one axis: the primitives SumReduce and MaxReduce, and what is made of them.
+// Sums and maxima: the primitives SumReduce and MaxReduce, and what is made of them.
 #include "lib/kernels/reduce.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "lib/ops/cases.h"
-#include "lib/ops/ops.h"
+#include "lib/base/error.h"
+#include "lib/ops/axes.h"
+#include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
 namespace {
@@ -17,12 +18,25 @@ using graph::OpCase;
 using graph::OpDef;
 using graph::record;
 
-graph::TypedShape infer_reduce(const Node& node) {
+// float32 and float64 in their own precision; narrower floats are widened by the public functions.
+Shape reduced(const Node& node) {
   const Node& x = *node.inputs[0];
-  if (x.dtype != DType::kF32) shape_error(node, "only float32 is reduced");
+  if (x.dtype == DType::kF16 || x.dtype == DType::kBF16 || is_quantized(x.dtype)) {
+    shape_error(node, "only float32, float64 and integers are reduced");
+  }
   Shape shape = x.shape;
-  shape[static_cast<int>(node.attrs.integer("axis"))] = 1;
-  return {DType::kF32, shape};
+  shape[axis_of(node)] = 1;
+  return shape;
+}
+
+graph::TypedShape infer_max(const Node& node) {
+  return {node.inputs[0]->dtype, reduced(node)};
+}
+
+// Integers are added up in int64.
+graph::TypedShape infer_sum(const Node& node) {
+  const DType dtype = node.inputs[0]->dtype;
+  return {is_float(dtype) ? dtype : DType::kI64, reduced(node)};
 }
 
 struct Split {
@@ -37,14 +51,25 @@ Split split(const Shape& shape, int64_t axis) {
 }
 
 void run_sum(const KernelCall& call) {
-  const Split s = split(call.inputs[0].shape, call.node->attrs.integer("axis"));
-  kernels::sum_reduce(*call.pool, call.inputs[0].as<const float>(), s.outer, s.axis, s.inner,
+  const graph::Operand& x = call.inputs[0];
+  const Split s = split(x.shape, axis_of(*call.node));
+  if (x.dtype != DType::kF32) {
+    kernels::sum_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.dtype,
+                       call.output.data);
+    return;
+  }
+  kernels::sum_reduce(*call.pool, x.as<const float>(), s.outer, s.axis, s.inner,
                       call.output.as<float>());
 }
 
 void run_max(const KernelCall& call) {
-  const Split s = split(call.inputs[0].shape, call.node->attrs.integer("axis"));
-  kernels::max_reduce(*call.pool, call.inputs[0].as<const float>(), s.outer, s.axis, s.inner,
+  const graph::Operand& x = call.inputs[0];
+  const Split s = split(x.shape, axis_of(*call.node));
+  if (x.dtype != DType::kF32) {
+    kernels::max_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.data);
+    return;
+  }
+  kernels::max_reduce(*call.pool, x.as<const float>(), s.outer, s.axis, s.inner,
                       call.output.as<float>());
 }
 
@@ -63,11 +88,19 @@ std::vector<OpCase> cases_of(const OpDef& op) {
   cases.push_back({"transposed", {f32({4, 6})}, [&op](std::span<const Tensor> in) {
                      return record(op, {graph::permute(in[0], {1, 0})}, {{"axis", int64_t{1}}});
                    }});
+  cases.push_back({"f64", {{DType::kF64, Shape{3, 7, 300}}}, [&op](std::span<const Tensor> in) {
+                     return record(op, {in[0]}, {{"axis", int64_t{1}}});
+                   }});
   return cases;
 }
 
 Tensor reduce(const OpDef& op, const Tensor& x, int axis) {
-  return record(op, {x}, {{"axis", int64_t{graph::checked_axis(op.name, x.shape(), axis)}}});
+  graph::Attrs attrs = {{"axis", int64_t{graph::checked_axis(op.name, x.shape(), axis)}}};
+  if (x.dtype() != DType::kF16 && x.dtype() != DType::kBF16) {
+    return record(op, {x}, std::move(attrs));
+  }
+  const Tensor wide = graph::contiguous(x, DType::kF32);
+  return graph::contiguous(record(op, {wide}, std::move(attrs)), x.dtype());
 }
 
 }  // namespace
@@ -82,7 +115,7 @@ std::vector<Tensor> grad_sum(const graph::GradCall& call) {
 
 // Shared equally by all elements that reach the maximum, as torch.amax does.
 std::vector<Tensor> grad_max(const graph::GradCall& call) {
-  const auto axis = static_cast<int>(call.node.attrs.integer("axis"));
+  const int axis = axis_of(call.node);
   const Tensor chosen = equal(call.inputs[0], call.output);
   return {mul(chosen, div(call.dy, sum(chosen, axis)))};
 }
@@ -91,7 +124,7 @@ std::vector<Tensor> grad_max(const graph::GradCall& call) {
 
 const OpDef kSumReduce = {.name = "sum_reduce",
                           .kind = graph::OpKind::kReduction,
-                          .infer = infer_reduce,
+                          .infer = infer_sum,
                           .kernel = run_sum,
                           .grad = grad_sum,
                           .combine = [](double a, double x) { return a + x; },
@@ -100,7 +133,7 @@ const OpDef kSumReduce = {.name = "sum_reduce",
 const OpDef kMaxReduce = {
     .name = "max_reduce",
     .kind = graph::OpKind::kReduction,
-    .infer = infer_reduce,
+    .infer = infer_max,
     .kernel = run_max,
     .grad = grad_max,
     .combine = [](double a, double x) { return std::isnan(a) || x <= a ? a : x; },
@@ -114,7 +147,114 @@ Tensor max(const Tensor& x, int axis) {
   return reduce(kMaxReduce, x, axis);
 }
 Tensor mean(const Tensor& x, int axis) {
-  return mul(sum(x, axis), graph::scalar(1.0f / static_cast<float>(x.dim(axis))));
+  return mean(x, Axes(axis), true);
+}
+
+std::vector<bool> chosen_axes(std::string_view op, const Shape& shape, const Axes& axes) {
+  std::vector<bool> gone(static_cast<size_t>(shape.rank()), axes.all);
+  for (int axis : axes.list) {
+    const auto at = static_cast<size_t>(graph::checked_axis(op, shape, axis));
+    if (gone[at]) fail(ErrorKind::kMalformed, op, ": axis ", axis, " is named twice");
+    gone[at] = true;
+  }
+  return gone;
+}
+
+Shape kept_shape(const Shape& shape, const std::vector<bool>& gone, bool keepdim) {
+  Shape kept;
+  for (int i = 0; i < shape.rank(); ++i) {
+    const bool reduced = gone[static_cast<size_t>(i)];
+    if (!reduced || keepdim) kept.push_back(reduced ? 1 : shape[i]);
+  }
+  return kept;
+}
+
+Tensor over_axes(std::string_view op, const Tensor& x, const Axes& axes, bool keepdim,
+                 Tensor (*one)(const Tensor&, int axis)) {
+  const std::vector<bool> gone = chosen_axes(op, x.shape(), axes);
+  // Neighbours that are all kept or all reduced become one axis.
+  Shape joined;
+  std::vector<int> reduced;
+  for (int i = 0; i < x.rank(); ++i) {
+    const bool is_reduced = gone[static_cast<size_t>(i)];
+    if (i > 0 && is_reduced == gone[static_cast<size_t>(i) - 1]) {
+      joined[-1] *= x.dim(i);
+      continue;
+    }
+    if (is_reduced) reduced.push_back(joined.rank());
+    joined.push_back(x.dim(i));
+  }
+  if (reduced.empty()) {  // a scalar, or no axis: the one element by itself
+    reduced.push_back(joined.rank());
+    joined.push_back(1);
+  }
+  Tensor y = graph::reshape(x, joined);
+  for (auto axis = reduced.rbegin(); axis != reduced.rend(); ++axis) y = one(y, *axis);
+  return graph::reshape(y, kept_shape(x.shape(), gone, keepdim));
+}
+
+Tensor sum(const Tensor& x, const Axes& axes, bool keepdim) {
+  return over_axes("sum", x, axes, keepdim, [](const Tensor& t, int axis) { return sum(t, axis); });
+}
+
+Tensor mean(const Tensor& x, const Axes& axes, bool keepdim) {
+  if (!is_float(x.dtype())) return mean(graph::contiguous(x, DType::kF32), axes, keepdim);
+  if (x.dtype() == DType::kF16 || x.dtype() == DType::kBF16) {
+    return graph::contiguous(mean(graph::contiguous(x, DType::kF32), axes, keepdim), x.dtype());
+  }
+  const Tensor total = sum(x, axes, keepdim);
+  const auto count = static_cast<double>(x.shape().elements()) /
+                     std::max(1.0, static_cast<double>(total.shape().elements()));
+  return x.dtype() == DType::kF32 ? mul(total, 1.0f / static_cast<float>(count))
+                                  : div(total, count);
+}
+
+namespace {
+
+void require_elements(std::string_view op, const Tensor& x, const Axes& axes) {
+  const std::vector<bool> gone = chosen_axes(op, x.shape(), axes);
+  for (int i = 0; i < x.rank(); ++i) {
+    if (gone[static_cast<size_t>(i)] && x.dim(i) == 0) {
+      fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": no elements along axis ", i);
+    }
+  }
+}
+
+}  // namespace
+
+Tensor reversed(const Tensor& x) {
+  if (is_float(x.dtype())) return neg(x);
+  return x.dtype() == DType::kBool ? logical_not(x) : sub(-1, x);
+}
+
+Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
+  require_elements("amax", x, axes);
+  // The reduced axes last, as one: equal ones share the gradient across all of them.
+  const std::vector<bool> gone = chosen_axes("amax", x.shape(), axes);
+  std::vector<int64_t> order;
+  int64_t count = 1;
+  for (const bool last : {false, true}) {
+    for (int i = 0; i < x.rank(); ++i) {
+      if (gone[static_cast<size_t>(i)] != last) continue;
+      order.push_back(i);
+      if (last) count *= x.dim(i);
+    }
+  }
+  const int64_t rows = count > 0 ? x.shape().elements() / count : 0;
+  const Tensor y = max(graph::reshape(graph::permute(x, order), {rows, count}), 1);
+  return graph::reshape(y, kept_shape(x.shape(), gone, keepdim));
+}
+Tensor amin(const Tensor& x, const Axes& axes, bool keepdim) {
+  require_elements("amin", x, axes);
+  return reversed(amax(reversed(x), axes, keepdim));
+}
+
+Tensor any(const Tensor& x, const Axes& axes, bool keepdim) {
+  return over_axes("any", to_bool(x), axes, keepdim,
+                   [](const Tensor& t, int axis) { return max(t, axis); });
+}
+Tensor all(const Tensor& x, const Axes& axes, bool keepdim) {
+  return logical_not(any(logical_not(x), axes, keepdim));
 }
 
 }  // namespace lumen::ops

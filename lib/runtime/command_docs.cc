@@ -57,7 +57,8 @@ std::string value_name(const CLI::Option& option) {
 }
 
 bool takes_path(const std::string& value) {
-  return value.find("FILE") != std::string::npos || value == "PATH" || value == "MODEL";
+  return value.find("FILE") != std::string::npos || value == "PATH" || value == "DIR" ||
+         value == "MODEL";
 }
 
 std::string full_name(const CLI::App& app) {
@@ -174,6 +175,7 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
       {"73", "output cannot be created"},
       {"74", "reading or writing failed"},
       {"75", "try again later"},
+      {"76", "training diverged; the last good checkpoint is kept"},
       {"78", "two inputs do not belong together"},
       {"130, 143", "ended by Ctrl\\-C, by SIGTERM"},
   };

@@ -20,7 +20,7 @@ namespace lumen::runtime {
 // [model]: a network made from its type, or an existing model to go on from. Exactly one of both.
 struct ModelRecipe {
   std::optional<std::string> type;        // mlp, lenet, resnet9, rnn, lstm, gru, gpt2, llama
-  std::optional<std::string> path;        // what lumen-run opens: directory, GGUF file, org/name
+  std::optional<std::string> path;        // directory, GGUF file, org/name, builtin:lumen-tiny
   std::string init = "pretrained";        // with path: its weights, or "random" ones of its shape
   std::optional<std::string> weights;     // safetensors with the first weights; absent: random
   std::vector<int64_t> hidden;            // mlp: one per hidden layer; rnn, lstm, gru: one number
@@ -240,6 +240,10 @@ io::Json recipe_schema();
 // directory, the working directory or the one of LUMEN_DATA, the first where it (up to its first
 // wildcard) exists. Throws Error(kMissing) naming these places.
 std::string find_file(const Recipe& recipe, const std::string& path);
+
+// What model.path means: the built-in model for "builtin:lumen-tiny", a file or directory beside
+// the recipe (find_file), or what io::find_model finds. Throws Error(kMissing).
+std::string find_base_model(const Recipe& recipe);
 
 // Differences that make a checkpoint of a run with recipe `before` (as of to_json) useless for
 // `after`: "model.layers is 6 there and 8 here", …. Keys that may change are left out: budgets,

@@ -3,9 +3,11 @@
 #include <filesystem>
 
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
-#include "lib/io/toml.h"
+#include "lib/runtime/builtin_model.h"
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/recipe.h"
 
@@ -39,7 +41,7 @@ RecipeText find_recipe(const std::string& name) {
   if (io::is_regular_file(name) || name.ends_with(".toml") || name.find('/') != name.npos) {
     const size_t slash = name.find_last_of('/');
     return {name, slash == name.npos ? "." : name.substr(0, slash + 1),
-            io::read_file(name, io::kTomlBytes)};
+            io::read_file(name, limits::kTomlBytes)};
   }
   std::vector<std::string> names;
   for (const BundledRecipe& recipe : bundled_recipes()) {
@@ -64,6 +66,13 @@ std::string find_file(const Recipe& recipe, const std::string& path) {
   }
   for (std::string& place : places) place = io::place_of(place);
   fail(ErrorKind::kMissing, quoted(path), " is in none of ", join(places, ", "));
+}
+
+std::string find_base_model(const Recipe& recipe) {
+  const std::string& path = *recipe.model.path;
+  if (path == "builtin:lumen-tiny") return builtin_model_path();
+  const fs::path beside = fs::path(recipe.directory) / path;
+  return is_there(beside) ? beside.lexically_normal().string() : io::find_model(path);
 }
 
 }  // namespace lumen::runtime

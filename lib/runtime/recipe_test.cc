@@ -112,6 +112,7 @@ TEST_CASE("contradictions are refused and say what would work") {
       {"[optimizer]\ntype = \"sgd\"\nnesterov = true\n", "nesterov needs a momentum"},
       {"[schedule]\ntype = \"step\"\n", "step needs schedule.step_size"},
       {"[schedule]\ntype = \"cosine\"\nmin_lr = 1.0\n", "is above optimizer.lr"},
+      {"[schedule]\nwarmup = 11\n", "is longer than the run of 10"},
       {"[lora]\nrank = 8\n", "give model.path"},
       {"[lora]\nalpha = 8\n", "lora.alpha needs lora.rank"},
       {"[tokenizer]\ntype = \"char\"\n", "has no text"},
@@ -120,6 +121,7 @@ TEST_CASE("contradictions are refused and say what would work") {
       {"[data]\neval_fraction = 0.0\n[eval.early_stop]\npatience = 3\n", "nothing to evaluate"},
       {"[export]\nmerge_lora = true\n", "no LoRA"},
       {"[checkpoint]\nkeep_best = 0\n[export]\nweights = \"best\"\n", "best needs"},
+      {"[checkpoint]\nevery = 0\n[export]\nweights = \"best\"\n", "best needs checkpoints"},
       {"[[optimizer.groups]]\nlr_factor = 2.0\n", "match is missing"},
   };
   for (const auto& [extra, message] : cases) {

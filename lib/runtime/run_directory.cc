@@ -62,6 +62,7 @@ RunDirectory::RunDirectory(const std::string& path, bool force) : path_(path) {
   make_directories(path_);
   if (!force) refuse_foreign_model();
   lock();
+  remove_leftovers();
 }
 
 RunDirectory::~RunDirectory() {
@@ -69,7 +70,7 @@ RunDirectory::~RunDirectory() {
 }
 
 void RunDirectory::refuse_foreign_model() const {
-  if (fs::exists(file("run.json")) || fs::exists(file("metrics.jsonl"))) return;
+  if (io::is_regular_file(file("run.json")) || io::is_regular_file(file("metrics.jsonl"))) return;
   std::error_code error;
   for (const auto& item : fs::directory_iterator(path_, error)) {
     const std::string name = item.path().filename().string();
@@ -78,6 +79,17 @@ void RunDirectory::refuse_foreign_model() const {
            ") that is not the result of a run; give another --out, or --force to write over it");
     }
   }
+}
+
+// Files that a run was writing (io::AtomicFile) when it was killed.
+void RunDirectory::remove_leftovers() const {
+  std::error_code error;
+  std::vector<fs::path> leftovers;
+  for (const auto& item : fs::directory_iterator(path_, error)) {
+    const std::string name = item.path().filename().string();
+    if (name.starts_with(".lumen-") && name.ends_with(".tmp")) leftovers.push_back(item.path());
+  }
+  for (const fs::path& leftover : leftovers) fs::remove(leftover, error);
 }
 
 void RunDirectory::lock() {

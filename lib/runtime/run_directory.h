@@ -40,6 +40,7 @@ class RunDirectory {
  private:
   void lock();
   void refuse_foreign_model() const;
+  void remove_leftovers() const;
 
   std::string path_;
   int lock_ = -1;

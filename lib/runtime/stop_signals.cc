@@ -7,7 +7,7 @@
 namespace lumen::runtime {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
 // A handler can reach only globals.
 volatile sig_atomic_t g_received = 0;

@@ -7,8 +7,7 @@ namespace lumen::runtime {
 
 // While it lives, the first SIGINT or SIGTERM is only remembered, so that the run can save and end;
 // the second ends the process at once with 128 + its number. A terminal or reader that goes away
-// (SIGHUP, SIGPIPE) and a file-size limit (SIGXFSZ: the write fails instead) do not end the run.
-// One at a time per process.
+// (SIGHUP, SIGPIPE) does not end the run. One at a time per process.
 class StopSignals {
  public:
   StopSignals();
@@ -20,7 +19,7 @@ class StopSignals {
   int received() const;
 
  private:
-  struct sigaction previous_[5];
+  struct sigaction previous_[4];
 };
 
 }  // namespace lumen::runtime

@@ -62,6 +62,7 @@ int run_tool(const char* tool, FunctionRef<int()> body) {
   g_tool = tool;
   fill_standard_descriptors();
   set_signal(SIGPIPE, SIG_DFL);
+  set_signal(SIGXFSZ, SIG_IGN);
   set_signal(SIGBUS, on_bus_error);
   try {
     if (const char* target = std::getenv("LUMEN_SIMD"); target && *target) {

@@ -10,7 +10,8 @@ namespace lumen::runtime {
 // (memory exhausted: kResource; any exception that is no Error: kInternal).
 //
 // Before: closed descriptors 0 to 2 are replaced, so that no data file becomes standard output (a
-// write to a closed output still fails); SIGPIPE ends the process as it does for other filters;
+// write to a closed output still fails); SIGPIPE ends the process as it does for other filters; a
+// write beyond the limit on file sizes (SIGXFSZ) fails like one to a full disk;
 // SIGBUS, which is a mapped file that shrank, prints one line and exits with kIo's code; LUMEN_SIMD
 // restricts the instruction sets (kernels/simd.h). Call once, first in main.
 int run_tool(const char* tool, FunctionRef<int()> body);

@@ -117,7 +117,7 @@ TEST_CASE("a reader that leaves ends the tool quietly") {
 }
 
 TEST_CASE("every tool has help of one screen, a version, limits and documents") {
-  for (const std::string tool : {"lumen-run", "lumen-convert", "lumen-bench"}) {
+  for (const std::string tool : {"lumen-run", "lumen-train", "lumen-convert", "lumen-bench"}) {
     CAPTURE(tool);
     const auto help = run_tool_process(tool, {"--help"});
     REQUIRE(help.exit_code == 0);
@@ -141,6 +141,23 @@ TEST_CASE("every tool has help of one screen, a version, limits and documents") 
   const auto json = io::parse_json(run_tool_process("lumen-run", {"--version", "--json"}).out, "");
   REQUIRE(json["schema"] == 1);
   REQUIRE(json["simd"]["compiled"].size() >= 1);
+}
+
+TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is wrong") {
+  const std::string tool = "lumen-train";
+  require_error(run_tool_process(tool, {}), 2, tool);
+  REQUIRE(contains(run_tool_process(tool, {"--recipes"}).out, "digits-mlp "));
+  const auto printed = run_tool_process(tool, {"digits-mlp", "--print-config"});
+  REQUIRE(contains(printed.out, "\n[train]\nepochs = 5"));
+  const std::string path = lumen::testing::temporary_directory() + "/my.toml";
+  std::ofstream(path) << printed.out << "colour = 1\n";
+  const auto wrong = run_tool_process(tool, {path});
+  require_error(wrong, 65, tool);
+  REQUIRE(contains(wrong.err, path + ":"));
+  const auto override_text = run_tool_process(tool, {"digits-mlp", "--set", "train.epoch=2"});
+  require_error(override_text, 2, tool);
+  REQUIRE(contains(override_text.err, "did you mean train.epochs?"));
+  require_error(run_tool_process(tool, {"digits-mpl"}), 66, tool);
 }
 
 TEST_CASE("one prompt gives only the answer on standard output, the same for the same seed") {

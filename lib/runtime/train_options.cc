@@ -27,8 +27,9 @@ void declare(CommandLine& line, TrainOptions& options) {
       text_field("out", "DIR", "directory of the result, its checkpoints and metrics (runs/NAME)",
                  options.out),
       "o");
-  line.add(text_field("resume", "auto|PATH",
-                      "go on from the newest checkpoint in DIR, or from PATH", options.resume));
+  line.add(text_field("resume", "PATH",
+                      "go on from the newest checkpoint in DIR (auto), or from the one at PATH",
+                      options.resume));
   line.add(switch_field("force", "start over in a DIR that holds an earlier run or another model",
                         options.force));
   line.add(number_field("threads", "threads; the result does not depend on it (physical cores)",

@@ -45,6 +45,8 @@ std::string limits_text() {
   line("model-tensor-dims", limits::kModelTensorDims);
   line("json-bytes", limits::kJsonBytes);
   line("json-depth", limits::kJsonDepth);
+  line("toml-bytes", limits::kTomlBytes);
+  line("toml-points", limits::kTomlPoints);
   line("shards", limits::kShards);
   line("layers", limits::kLayers);
   line("heads", limits::kHeads);

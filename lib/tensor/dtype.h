@@ -71,6 +71,17 @@ constexpr int64_t row_bytes(DType dtype, int64_t elements) {
   return elements / info(dtype).block_elements * info(dtype).block_bytes;
 }
 
+// The type that holds the values of two plain types (PyTorch's promotion table): bool < integers <
+// floats, the wider of a kind. u8 with i8 gives i32 (PyTorch: its int16), f16 with bf16 f32.
+constexpr DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (is_float(a) != is_float(b)) return is_float(a) ? a : b;
+  if (is_float(a)) return a == DType::kF64 || b == DType::kF64 ? DType::kF64 : DType::kF32;
+  if (a == DType::kBool) return b;
+  if (b == DType::kBool) return a;
+  return a == DType::kI64 || b == DType::kI64 ? DType::kI64 : DType::kI32;
+}
+
 // The DType of a C++ type.
 // clang-format off
 template <typename T>

@@ -14,6 +14,13 @@ bool is_final(const Node& node) {
          node.op->is_primitive() || node.op->random;
 }
 
+// What a float32 step reads is float32 to its meaning too: it must not round to narrower types.
+Tensor widened(const Node& user, const NodePtr& input) {
+  const bool wide = input->dtype == DType::kF32 || input->dtype == DType::kF64;
+  const bool same = user.op->kind != OpKind::kElementwise || user.dtype != DType::kF32 || wide;
+  return same ? Tensor(input) : contiguous(Tensor(input), DType::kF32);
+}
+
 Graph run_decompose(Graph graph) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -24,7 +31,7 @@ Graph run_decompose(Graph graph) {
       }
       changed = true;
       std::vector<Tensor> inputs;
-      for (const NodePtr& input : node->inputs) inputs.emplace_back(input);
+      for (const NodePtr& input : node->inputs) inputs.push_back(widened(*node, input));
       return node->op->meaning(*node, inputs).node();
     });
   }

@@ -1,0 +1,40 @@
+// Element-wise block functions that are rare: plain loops over libm.
+#include <cmath>
+
+#include "lib/kernels/elementwise.h"
+#include "lib/kernels/typed.h"
+
+namespace lumen::kernels::block {
+namespace {
+
+template <class F>
+void map(const float* const* in, float* out, int64_t n, F f) {
+  for (int64_t i = 0; i < n; ++i) out[i] = f(in[0][i]);
+}
+template <class F>
+void map2(const float* const* in, float* out, int64_t n, F f) {
+  for (int64_t i = 0; i < n; ++i) out[i] = f(in[0][i], in[1][i]);
+}
+
+}  // namespace
+
+void pow(const float* const* in, float* out, int64_t n, const float*) {
+  map2(in, out, n, [](float x, float y) { return std::pow(x, y); });
+}
+void expm1(const float* const* in, float* out, int64_t n, const float*) {
+  map(in, out, n, [](float x) { return std::expm1(x); });
+}
+void log1p(const float* const* in, float* out, int64_t n, const float*) {
+  map(in, out, n, [](float x) { return std::log1p(x); });
+}
+void sign(const float* const* in, float* out, int64_t n, const float*) {
+  map(in, out, n, [](float x) { return static_cast<float>((0 < x) - (x < 0)); });
+}
+void remainder(const float* const* in, float* out, int64_t n, const float*) {
+  map2(in, out, n, [](float x, float y) { return floor_modulo(x, y); });
+}
+void floor_divide(const float* const* in, float* out, int64_t n, const float*) {
+  map2(in, out, n, [](float x, float y) { return floor_quotient(x, y); });
+}
+
+}  // namespace lumen::kernels::block

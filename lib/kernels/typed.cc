@@ -1,0 +1,331 @@
+#include "lib/kernels/typed.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "lib/base/check.h"
+
+namespace lumen::kernels {
+namespace {
+
+constexpr int64_t kChunk = 256;
+
+// A task of fewer elements is not worth a second thread.
+constexpr int64_t kGrain = 4096;
+
+// Calls f with a null pointer to the C++ type of a plain type.
+template <class F>
+void with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(static_cast<float*>(nullptr));
+    case DType::kF64:
+      return f(static_cast<double*>(nullptr));
+    case DType::kF16:
+      return f(static_cast<f16*>(nullptr));
+    case DType::kBF16:
+      return f(static_cast<bf16*>(nullptr));
+    case DType::kI8:
+      return f(static_cast<int8_t*>(nullptr));
+    case DType::kU8:
+      return f(static_cast<uint8_t*>(nullptr));
+    case DType::kI32:
+      return f(static_cast<int32_t*>(nullptr));
+    case DType::kI64:
+      return f(static_cast<int64_t*>(nullptr));
+    case DType::kBool:
+      return f(static_cast<bool*>(nullptr));
+    default:
+      LUMEN_CHECK(!"a plain type");
+  }
+}
+
+// Integers from double: truncated and saturated.
+template <typename To>
+To to_integer(double x) {
+  if (std::isnan(x)) return 0;
+  constexpr auto kLow = static_cast<double>(std::numeric_limits<To>::min());
+  constexpr auto kEnd = static_cast<double>(std::numeric_limits<To>::max() / 2 + 1) * 2;
+  const double whole = std::trunc(x);
+  if (whole < kLow) return std::numeric_limits<To>::min();
+  if (whole >= kEnd) return std::numeric_limits<To>::max();
+  return static_cast<To>(whole);
+}
+
+template <typename To, typename From>
+To convert(From x) {
+  if constexpr (std::is_same_v<From, f16> || std::is_same_v<From, bf16>) {
+    return convert<To>(to_float(x));
+  } else if constexpr (std::is_same_v<To, f16>) {
+    return to_f16(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<To, bf16>) {
+    return to_bf16(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<To, bool>) {
+    return x != 0;
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    return to_integer<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+// A bool is read as a byte: other values than 0 and 1 are true.
+template <typename T>
+using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+
+template <typename T, typename To>
+void load_as(const std::byte* x, int64_t stride, int64_t n, To* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    Stored<T> value;
+    std::memcpy(&value, x + i * stride * static_cast<int64_t>(sizeof value), sizeof value);
+    y[i] = std::is_same_v<T, bool> ? static_cast<To>(convert<bool>(value)) : convert<To>(value);
+  }
+}
+
+template <typename T, typename From>
+void store_as(const From* x, int64_t n, std::byte* y, int64_t stride) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T value = convert<T>(x[i]);
+    std::memcpy(y + i * stride * static_cast<int64_t>(sizeof value), &value, sizeof value);
+  }
+}
+
+// Element offset of row `row` (all axes but `skipped`, counted row-major).
+int64_t offset_of(const Shape& shape, const Strides& strides, int skipped, int64_t row) {
+  int64_t offset = 0;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    if (axis == skipped) continue;
+    offset += row % shape[axis] * strides[static_cast<size_t>(axis)];
+    row /= shape[axis];
+  }
+  return offset;
+}
+
+int64_t stride_of(const Shape& shape, const Strides& strides, int axis) {
+  return shape.rank() > 0 ? strides[static_cast<size_t>(axis)] : 0;
+}
+
+template <typename T, typename Fn>
+void map_row(Fn fn, std::span<const TypedOperand> in, const Shape& shape, int64_t row, DType to,
+             std::byte* y) {
+  const int last = std::max(shape.rank() - 1, 0);
+  const int64_t n = shape.rank() > 0 ? shape[last] : 1;
+  T values[kMaxArguments][kChunk], result[kChunk];
+  for (int64_t at = 0; at < n; at += kChunk) {
+    const int64_t count = std::min(kChunk, n - at);
+    for (size_t i = 0; i < in.size(); ++i) {
+      const int64_t stride = stride_of(shape, in[i].strides, last);
+      const int64_t offset = offset_of(shape, in[i].strides, last, row) + at * stride;
+      load_typed(in[i].dtype, in[i].data + offset * info(in[i].dtype).block_bytes, stride, count,
+                 values[i]);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      T arguments[kMaxArguments];
+      for (size_t a = 0; a < in.size(); ++a) arguments[a] = values[a][i];
+      result[i] = fn(arguments);
+    }
+    store_typed(to, result, count, y + (row * n + at) * info(to).block_bytes);
+  }
+}
+
+// Reduces x [axis, inner] of one outer index, in the order of the axis.
+template <typename T, typename Join>
+void reduce_outer(DType from, const std::byte* x, int64_t axis, int64_t inner, T start, Join join,
+                  DType to, std::byte* y) {
+  for (int64_t at = 0; at < inner; at += kChunk) {
+    const int64_t count = std::min(kChunk, inner - at);
+    T sum[kChunk], values[kChunk];
+    std::fill_n(sum, count, start);
+    for (int64_t k = 0; k < axis; ++k) {
+      load_typed(from, x + (k * inner + at) * info(from).block_bytes, 1, count, values);
+      for (int64_t i = 0; i < count; ++i) sum[i] = join(sum[i], values[i]);
+    }
+    store_typed(to, sum, count, y + at * info(to).block_bytes);
+  }
+}
+
+template <typename T, typename Join>
+void reduce(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
+            int64_t inner, T start, Join join, DType to, std::byte* y) {
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis * inner));
+  pool.parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t o = begin; o < end; ++o) {
+      reduce_outer(from, x + o * axis * inner * info(from).block_bytes, axis, inner, start, join,
+                   to, y + o * inner * info(to).block_bytes);
+    }
+  });
+}
+
+template <typename T>
+T multiply_add(T a, T x, T b) {
+  if constexpr (std::is_same_v<T, int64_t>) return wrap_add(wrap_mul(a, x), b);
+  return a * x + b;
+}
+
+template <typename T>
+void matmul_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m, int64_t n,
+               int64_t k, DType to, std::byte* c) {
+  auto at = [](const TypedOperand& x, int64_t row, int64_t column) {
+    return x.data + (row * x.strides[0] + column * x.strides[1]) * info(x.dtype).block_bytes;
+  };
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, n * k));
+  pool.parallel_for(m, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t column = 0; column < n; column += kChunk) {
+        const int64_t count = std::min(kChunk, n - column);
+        T sum[kChunk] = {}, row[kChunk], factor;
+        for (int64_t l = 0; l < k; ++l) {
+          load_typed(a.dtype, at(a, i, l), 1, 1, &factor);
+          load_typed(b.dtype, at(b, l, column), b.strides[1], count, row);
+          for (int64_t j = 0; j < count; ++j) sum[j] = multiply_add(factor, row[j], sum[j]);
+        }
+        store_typed(to, sum, count, c + (i * n + column) * info(to).block_bytes);
+      }
+    }
+  });
+}
+
+template <typename T>
+void scan_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
+             int axis, DType to, std::byte* y) {
+  const Strides dense = contiguous_strides(shape);
+  const int64_t n = shape[axis], lines = n > 0 ? shape.elements() / n : 0;
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, n));
+  auto at = [&](const TypedOperand& x, int64_t line, int64_t i) {
+    const int64_t offset =
+        offset_of(shape, x.strides, axis, line) + i * stride_of(shape, x.strides, axis);
+    return x.data + offset * info(x.dtype).block_bytes;
+  };
+  pool.parallel_for(lines, grain, [&](int64_t begin, int64_t end, int) {
+    T factors[kChunk], terms[kChunk];
+    for (int64_t line = begin; line < end; ++line) {
+      T carry = 0;
+      for (int64_t i = 0; i < n; i += kChunk) {
+        const int64_t count = std::min(kChunk, n - i);
+        load_typed(a.dtype, at(a, line, i), stride_of(shape, a.strides, axis), count, factors);
+        load_typed(b.dtype, at(b, line, i), stride_of(shape, b.strides, axis), count, terms);
+        for (int64_t j = 0; j < count; ++j) {
+          carry = i + j == 0 ? terms[0] : multiply_add(factors[j], carry, terms[j]);
+          terms[j] = carry;
+        }
+        const int64_t offset =
+            offset_of(shape, dense, axis, line) + i * stride_of(shape, dense, axis);
+        store_typed(to, terms, count, y + offset * info(to).block_bytes,
+                    stride_of(shape, dense, axis));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, double* y) {
+  with_type(dtype,
+            [&](auto* type) { load_as<std::remove_pointer_t<decltype(type)>>(x, stride, n, y); });
+}
+void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, int64_t* y) {
+  with_type(dtype,
+            [&](auto* type) { load_as<std::remove_pointer_t<decltype(type)>>(x, stride, n, y); });
+}
+void store_typed(DType dtype, const double* x, int64_t n, std::byte* y, int64_t stride) {
+  with_type(dtype,
+            [&](auto* type) { store_as<std::remove_pointer_t<decltype(type)>>(x, n, y, stride); });
+}
+void store_typed(DType dtype, const int64_t* x, int64_t n, std::byte* y, int64_t stride) {
+  with_type(dtype,
+            [&](auto* type) { store_as<std::remove_pointer_t<decltype(type)>>(x, n, y, stride); });
+}
+
+void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
+  auto through = [&](auto* buffer) {
+    for (int64_t i = 0; i < n; i += kChunk) {
+      const int64_t count = std::min(kChunk, n - i);
+      load_typed(from, x + row_bytes(from, i), 1, count, buffer);
+      store_typed(to, buffer, count, y + row_bytes(to, i));
+    }
+  };
+  double reals[kChunk];
+  int64_t integers[kChunk];
+  if (is_float(from)) {
+    through(reals);
+  } else {
+    through(integers);
+  }
+}
+
+void map_typed(ThreadPool& pool, RealFn real, IntegerFn integer, std::span<const TypedOperand> in,
+               const Shape& shape, DType to, std::byte* y) {
+  if (shape.elements() == 0) return;
+  const bool is_real =
+      std::any_of(in.begin(), in.end(), [](const TypedOperand& x) { return is_float(x.dtype); });
+  const int64_t columns = shape.rank() > 0 ? shape[-1] : 1;
+  const int64_t grain = std::max<int64_t>(1, kGrain / columns);
+  pool.parallel_for(shape.elements() / columns, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      if (is_real) {
+        map_row<double>(real, in, shape, row, to, y);
+      } else {
+        map_row<int64_t>(integer, in, shape, row, to, y);
+      }
+    }
+  });
+}
+
+void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
+               int64_t inner, DType to, std::byte* y) {
+  if (is_float(from)) {
+    reduce(
+        pool, from, x, outer, axis, inner, 0.0, [](double a, double b) { return a + b; }, to, y);
+  } else {
+    reduce(pool, from, x, outer, axis, inner, int64_t{0}, wrap_add, to, y);
+  }
+}
+
+void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
+               int64_t inner, std::byte* y) {
+  if (is_float(dtype)) {
+    auto larger = [](double a, double b) { return std::isnan(a) || b <= a ? a : b; };
+    reduce(pool, dtype, x, outer, axis, inner, -std::numeric_limits<double>::infinity(), larger,
+           dtype, y);
+    return;
+  }
+  int64_t lowest = 0;
+  with_type(dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    if constexpr (std::is_integral_v<T>) lowest = std::numeric_limits<T>::min();
+  });
+  reduce(
+      pool, dtype, x, outer, axis, inner, lowest,
+      [](int64_t a, int64_t b) { return std::max(a, b); }, dtype, y);
+}
+
+void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,
+                  int64_t n, int64_t k, DType to, std::byte* c) {
+  if (is_float(a.dtype) || is_float(b.dtype)) {
+    matmul_as<double>(pool, a, b, m, n, k, to, c);
+  } else {
+    matmul_as<int64_t>(pool, a, b, m, n, k, to, c);
+  }
+}
+
+void linear_scan(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
+                 int axis, DType to, std::byte* y) {
+  if (is_float(a.dtype) || is_float(b.dtype)) {
+    scan_as<double>(pool, a, b, shape, axis, to, y);
+  } else {
+    scan_as<int64_t>(pool, a, b, shape, axis, to, y);
+  }
+}
+
+int64_t integer_power(int64_t x, int64_t y) {
+  if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
+  int64_t result = 1;
+  for (; y > 0; y >>= 1) {
+    if (y & 1) result = wrap_mul(result, x);
+    x = wrap_mul(x, x);
+  }
+  return result;
+}
+
+}  // namespace lumen::kernels

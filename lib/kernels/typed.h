@@ -1,0 +1,106 @@
+// Arithmetic on every plain element type, by plain loops: what is not float32, and what is rare.
+//
+// Values are computed in double where an operand is a float, in int64 otherwise, and stored as the
+// result's type: floats rounded to nearest even; integers from double truncated, saturated, NaN to
+// 0; integers from int64 by their low bits (two's complement wraps); bool is ≠ 0.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "lib/base/pool.h"
+#include "lib/tensor/dtype.h"
+#include "lib/tensor/shape.h"
+
+namespace lumen::kernels {
+
+// y[i] = x[i · stride] for n elements of a plain type. noexcept.
+void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, double* y);
+void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, int64_t* y);
+// y[i · stride] = x[i], as above.
+void store_typed(DType dtype, const double* x, int64_t n, std::byte* y, int64_t stride = 1);
+void store_typed(DType dtype, const int64_t* x, int64_t n, std::byte* y, int64_t stride = 1);
+
+// y[i] = x[i] for n consecutive elements of plain types: PyTorch's casts.
+void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n);
+
+// A tensor as kernels of this header see it; strides in elements.
+struct TypedOperand {
+  const std::byte* data;
+  DType dtype;
+  Strides strides;
+};
+
+using RealFn = double (*)(const double* in);
+using IntegerFn = int64_t (*)(const int64_t* in);
+constexpr int kMaxArguments = 3;
+
+// y (contiguous, `to`) = f(in[0], in[1], …) element by element: `real` if any operand is a float,
+// else `integer`.
+void map_typed(ThreadPool& pool, RealFn real, IntegerFn integer, std::span<const TypedOperand> in,
+               const Shape& shape, DType to, std::byte* y);
+
+// y [outer, inner] = sum or maximum over the middle axis of x [outer, axis, inner], contiguous. The
+// maximum is NaN if any element is; of nothing, the sum is 0, the maximum the type's smallest
+// value.
+void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
+               int64_t inner, DType to, std::byte* y);
+void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
+               int64_t inner, std::byte* y);
+
+// c [m, n] = a [m, k] · b [k, n], contiguous, for one matrix.
+void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,
+                  int64_t n, int64_t k, DType to, std::byte* c);
+
+// The linear recurrence y[0] = b[0], y[i] = a[i] · y[i − 1] + b[i] along `axis` (a[0] is not read);
+// y contiguous, of type `to`. Carried in double, or in int64 for integers.
+void linear_scan(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
+                 int axis, DType to, std::byte* y);
+
+// The exact remainder with the sign of the divisor, and the quotient that belongs to it (Python's %
+// and //). Integers: division by zero gives 0, the most negative number wraps.
+template <typename T>
+T floor_modulo(T x, T y) {
+  const T rest = std::fmod(x, y);
+  return rest != 0 && (y < 0) != (rest < 0) ? rest + y : rest;
+}
+template <typename T>
+T floor_quotient(T x, T y) {
+  if (y == 0) return x / y;
+  const T rest = std::fmod(x, y);
+  T quotient = (x - rest) / y;
+  if (rest != 0 && (y < 0) != (rest < 0)) quotient -= 1;
+  if (quotient == 0) return std::copysign(T{0}, x / y);
+  const T whole = std::floor(quotient);
+  return quotient - whole > T{0.5} ? whole + 1 : whole;
+}
+inline int64_t wrap_add(int64_t x, int64_t y) {
+  return static_cast<int64_t>(static_cast<uint64_t>(x) + static_cast<uint64_t>(y));
+}
+inline int64_t wrap_mul(int64_t x, int64_t y) {
+  return static_cast<int64_t>(static_cast<uint64_t>(x) * static_cast<uint64_t>(y));
+}
+inline int64_t wrap_neg(int64_t x) {
+  return static_cast<int64_t>(-static_cast<uint64_t>(x));
+}
+inline int64_t integer_remainder(int64_t x, int64_t y) {  // C's %
+  return y == 0 || y == -1 ? 0 : x % y;
+}
+template <>
+inline int64_t floor_modulo(int64_t x, int64_t y) {
+  const int64_t rest = integer_remainder(x, y);
+  return rest != 0 && (y < 0) != (rest < 0) ? rest + y : rest;
+}
+template <>
+inline int64_t floor_quotient(int64_t x, int64_t y) {
+  if (y == 0) return 0;
+  if (y == -1) return wrap_neg(x);
+  return x / y - (x % y != 0 && (x % y < 0) != (y < 0));
+}
+// xʸ modulo 2⁶⁴; a negative y gives 0 except for x = ±1.
+int64_t integer_power(int64_t x, int64_t y);
+
+}  // namespace lumen::kernels

@@ -1,0 +1,288 @@
+// Every layer forward and backward against torch.nn.
+#include "lib/nn/layers.h"
+
+#include <cmath>
+#include <functional>
+
+#include "lib/autograd/autograd.h"
+#include "lib/base/testing.h"
+#include "lib/io/safetensors.h"
+#include "lib/nn/activation.h"
+#include "lib/nn/convolution.h"
+#include "lib/nn/multihead_attention.h"
+#include "lib/nn/normalization.h"
+#include "lib/nn/pooling.h"
+#include "lib/nn/recurrent.h"
+#include "lib/nn/training_scope.h"
+
+using namespace lumen;
+using nn::Parameters;
+using nn::RecurrentState;
+using nn::Tensor;
+
+namespace {
+
+using Inputs = std::map<std::string, Tensor>;
+using Build = std::function<Tensor(const Parameters&, Inputs&)>;
+
+Tensor flat(const Tensor& x) {
+  return graph::reshape(x, {-1});
+}
+
+// Output and last state in one row, as the golden's script has them.
+Tensor in_one_row(const nn::Recurrent::Result& result) {
+  std::vector<Tensor> parts = {flat(result.output), flat(result.state.h)};
+  if (result.state.c.defined()) parts.push_back(flat(result.state.c));
+  return ops::concat(parts, 0);
+}
+
+// The case's name → the layer.
+const std::map<std::string, Build>& cases() {
+  static const std::map<std::string, Build> list = {
+      {"linear",
+       [](const Parameters& p, Inputs& in) { return nn::Linear(p, 5, 4, true)(in["x"]); }},
+      {"embedding",
+       [](const Parameters& p, Inputs& in) { return nn::Embedding(p, 7, 4)(in["x"]); }},
+      {"layer_norm",
+       [](const Parameters& p, Inputs& in) { return nn::LayerNorm(p, 6, 1e-5)(in["x"]); }},
+      {"rms_norm",
+       [](const Parameters& p, Inputs& in) { return nn::RmsNorm(p, 6, 1e-5)(in["x"]); }},
+      {"group_norm",
+       [](const Parameters& p, Inputs& in) { return nn::GroupNorm(p, 2, 6)(in["x"]); }},
+      {"conv1d",
+       [](const Parameters& p, Inputs& in) {
+         return nn::Conv1d(p, 4, 6, 3, {.stride = 2, .padding = 1, .groups = 2})(in["x"]);
+       }},
+      {"conv2d",
+       [](const Parameters& p, Inputs& in) {
+         return nn::Conv2d(p, 3, 4, {3, 2},
+                           {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}})(in["x"]);
+       }},
+      {"conv2d_groups",
+       [](const Parameters& p, Inputs& in) {
+         return nn::Conv2d(p, 4, 4, {3, 3}, {.groups = 4}, false)(in["x"]);
+       }},
+      {"conv_transpose2d",
+       [](const Parameters& p, Inputs& in) {
+         const ops::Conv2dOptions options = {.stride = {2, 2}, .padding = {1, 1}, .groups = 2};
+         return nn::ConvTranspose2d(p, 4, 6, {3, 3}, options, {1, 1})(in["x"]);
+       }},
+      {"max_pool2d",
+       [](const Parameters&, Inputs& in) {
+         return nn::MaxPool2d({.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}})(in["x"]);
+       }},
+      {"avg_pool2d", [](const Parameters&, Inputs& in) { return nn::AvgPool2d(2)(in["x"]); }},
+      {"adaptive_avg_pool2d",
+       [](const Parameters&, Inputs& in) {
+         return nn::AdaptiveAvgPool2d({3, 2})(in["x"]);
+       }},
+      {"max_pool1d",
+       [](const Parameters&, Inputs& in) {
+         return nn::MaxPool1d(ops::Pool1dOptions{.kernel = 2})(in["x"]);
+       }},
+      {"avg_pool1d",
+       [](const Parameters&, Inputs& in) {
+         return nn::AvgPool1d(ops::Pool1dOptions{.kernel = 3, .stride = 1})(in["x"]);
+       }},
+      {"adaptive_avg_pool1d",
+       [](const Parameters&, Inputs& in) { return nn::AdaptiveAvgPool1d(3)(in["x"]); }},
+      {"flatten", [](const Parameters&, Inputs& in) { return nn::Flatten(1, 2)(in["x"]); }},
+      {"batch_norm1d",
+       [](const Parameters& p, Inputs& in) { return nn::BatchNorm1d(p, 4)(in["x"]); }},
+      {"batch_norm1d_signal",
+       [](const Parameters& p, Inputs& in) {
+         return nn::BatchNorm1d(p, 3, {.momentum = 0.3})(in["x"]);
+       }},
+      {"batch_norm2d",
+       [](const Parameters& p, Inputs& in) { return nn::BatchNorm2d(p, 3)(in["x"]); }},
+      {"batch_norm2d_eval",
+       [](const Parameters& p, Inputs& in) {
+         nn::BatchNorm2d norm(p, 3);
+         norm.eval();
+         return norm(in["x"]);
+       }},
+      {"batch_norm2d_plain",
+       [](const Parameters& p, Inputs& in) {
+         return nn::BatchNorm2d(p, 3, {.affine = false, .track_running_stats = false})(in["x"]);
+       }},
+      {"rnn_cell",
+       [](const Parameters& p, Inputs& in) {
+         return nn::RecurrentCell(nn::RecurrentKind::kRnnTanh, p, 3, 4)(in["x"], {in["h"]}).h;
+       }},
+      {"lstm_cell",
+       [](const Parameters& p, Inputs& in) {
+         const RecurrentState next =
+             nn::RecurrentCell(nn::RecurrentKind::kLstm, p, 3, 4)(in["x"], {in["h"], in["c"]});
+         const Tensor parts[] = {next.h, next.c};
+         return ops::concat(parts, 0);
+       }},
+      {"gru_cell",
+       [](const Parameters& p, Inputs& in) {
+         return nn::RecurrentCell(nn::RecurrentKind::kGru, p, 3, 4, false)(in["x"], {in["h"]}).h;
+       }},
+      {"rnn",
+       [](const Parameters& p, Inputs& in) { return in_one_row(nn::Rnn(p, 3, 4).run(in["x"])); }},
+      {"rnn_relu",
+       [](const Parameters& p, Inputs& in) {
+         const nn::Rnn rnn(p, 3, 4, {.layers = 2, .bidirectional = true}, true);
+         return in_one_row(rnn.run(in["x"], in["lengths"]));
+       }},
+      {"lstm",
+       [](const Parameters& p, Inputs& in) {
+         return in_one_row(nn::Lstm(p, 3, 4, {.layers = 2}).run(in["x"]));
+       }},
+      {"lstm_packed",
+       [](const Parameters& p, Inputs& in) {
+         const nn::Lstm lstm(p, 3, 4, {.layers = 2, .bidirectional = true});
+         return in_one_row(lstm.run(in["x"], in["lengths"], {in["h"], in["c"]}));
+       }},
+      {"gru", [](const Parameters& p,
+                 Inputs& in) { return in_one_row(nn::Gru(p, 3, 4, {.layers = 2}).run(in["x"])); }},
+      {"gru_packed",
+       [](const Parameters& p, Inputs& in) {
+         const nn::Gru gru(p, 3, 4, {.bias = false, .bidirectional = true});
+         return in_one_row(gru.run(in["x"], in["lengths"], {in["h"]}));
+       }},
+      {"attention",
+       [](const Parameters& p, Inputs& in) { return nn::MultiheadAttention(p, 6, 2)(in["x"]); }},
+      {"attention_causal",
+       [](const Parameters& p, Inputs& in) {
+         return nn::MultiheadAttention(p, 6, 3).attend(in["x"], in["x"], in["x"], {.causal = true});
+       }},
+      {"attention_cross",
+       [](const Parameters& p, Inputs& in) {
+         return nn::MultiheadAttention(p, 6, 2, false)
+             .attend(in["query"], in["key"], in["value"], {.mask = in["mask"]});
+       }},
+  };
+  return list;
+}
+
+// What the golden file has of one case.
+struct Golden {
+  NamedArrays parameters, inputs, gradients, after;
+  Array output, seed;
+};
+
+std::map<std::string, Golden> read_goldens() {
+  std::map<std::string, Golden> goldens;
+  const auto file =
+      io::read_safetensors(testing::source_path("testdata/goldens/modules.safetensors"));
+  for (const auto& tensor : file->tensors) {
+    const size_t slash = tensor.name.find('/');
+    Golden& golden = goldens[tensor.name.substr(0, slash)];
+    const std::string rest = tensor.name.substr(slash + 1);
+    const size_t next = rest.find('/');
+    const std::string kind = rest.substr(0, next);
+    const std::string name = next == rest.npos ? "" : rest.substr(next + 1);
+    const Array array = file->array(tensor);
+    if (kind == "parameter") golden.parameters[name] = array;
+    if (kind == "input") golden.inputs[name] = array;
+    if (kind == "gradient") golden.gradients[name] = array;
+    if (kind == "after") golden.after[name] = array;
+    if (kind == "output") golden.output = array;
+    if (kind == "seed") golden.seed = array;
+  }
+  return goldens;
+}
+
+// max |got − want| / max(1, max |want|).
+double error(const Array& got, const Array& want) {
+  REQUIRE(got.elements() == want.elements());
+  double difference = 0, largest = 1;
+  for (int64_t i = 0; i < want.elements(); ++i) {
+    const double a = got.as<float>()[i], b = want.as<float>()[i];
+    difference = std::max(difference, std::isnan(a) ? 1e30 : std::fabs(a - b));
+    largest = std::max(largest, std::fabs(b));
+  }
+  return difference / largest;
+}
+
+Tensor key() {
+  const int32_t seed_and_step[] = {1, 0};
+  return graph::constant(Array::from<int32_t>(seed_and_step, {2}));
+}
+
+}  // namespace
+
+TEST_CASE("every layer is torch.nn's, forward and backward") {
+  const std::map<std::string, Golden> goldens = read_goldens();
+  CHECK(goldens.size() == cases().size());
+  for (const auto& item : cases()) {
+    INFO(item.first);
+    const Golden& golden = goldens.at(item.first);
+    const auto parameters = Parameters::trainable(golden.parameters);
+    Inputs inputs;
+    for (const auto& [name, array] : golden.inputs) {
+      inputs[name] =
+          array.dtype() == DType::kF32 ? autograd::variable(array, name) : graph::constant(array);
+    }
+    const nn::TrainingScope step(key());
+    const Tensor output = item.second(parameters, inputs);
+    CHECK(parameters.check().empty());
+    CHECK(output.shape() == golden.output.shape());
+    CHECK(error(output.eval(), golden.output) < 2e-6);
+
+    std::vector<Tensor> wanted;
+    for (const auto& [name, array] : golden.gradients) {
+      const auto input = inputs.find(name);
+      wanted.push_back(input != inputs.end() ? input->second : parameters.named().at(name));
+    }
+    const Tensor seed = graph::constant(golden.seed);
+    std::vector<Tensor> gradients = autograd::gradients({&output, 1}, {&seed, 1}, wanted);
+    graph::evaluate(gradients);
+    size_t i = 0;
+    for (const auto& [name, array] : golden.gradients) {
+      INFO("gradient of " << name);
+      CHECK(error(gradients[i++].eval(), array) < 5e-6);
+    }
+    graph::evaluate(step.updates());
+    for (const auto& [name, array] : golden.after) {
+      INFO(name << " afterwards");
+      CHECK(error(parameters.state_dict().at(name), array) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("every layer's state dict survives the round trip") {
+  for (const auto& item : read_goldens()) {
+    INFO(item.first);
+    if (item.second.parameters.empty()) continue;
+    const auto build = [&](const Parameters& parameters) {
+      Inputs inputs;
+      for (const auto& [name, array] : item.second.inputs) inputs[name] = graph::constant(array);
+      return cases().at(item.first)(parameters, inputs);
+    };
+    const auto loaded = Parameters::trainable(item.second.parameters);
+    const auto fresh = Parameters::trainable(7);
+    const Tensor want = build(loaded);
+    build(fresh);
+    fresh.load_state_dict(loaded.state_dict());
+    const Array got = build(fresh).eval();
+    CHECK(error(got, want.eval()) == 0);
+  }
+}
+
+TEST_CASE("layers refuse what does not fit them") {
+  const auto parameters = Parameters::trainable(1);
+  auto message = [](auto&& body) { return testing::refusal(ErrorKind::kMalformed, body); };
+  const Tensor image = graph::constant(Array::zeros(DType::kF32, {2, 3, 4, 4}));
+  CHECK(testing::contains(message([&] {
+                            nn::Conv2d(parameters / "a", 4, 6, {3, 3}, {.groups = 3});
+                          }),
+                          "groups = 3"));
+  CHECK(testing::contains(message([&] { nn::GroupNorm(parameters / "b", 4, 6); }), "4 groups"));
+  CHECK(testing::contains(message([&] { nn::BatchNorm1d(parameters / "c", 3)(image); }),
+                          "cannot take [2, 3, 4, 4]"));
+  CHECK(testing::contains(message([&] { nn::Lstm(parameters / "d", 3, 4)(image); }),
+                          "expected [batch, steps, 3]"));
+  CHECK(testing::contains(message([&] { nn::MultiheadAttention(parameters / "e", 6, 4); }),
+                          "cannot have 4 heads"));
+  const nn::TrainingScope step(key());
+  const Tensor one = graph::constant(Array::zeros(DType::kF32, {1, 3}));
+  CHECK(testing::contains(message([&] { nn::BatchNorm1d(parameters / "f", 3)(one); }),
+                          "more than one value per channel"));
+  CHECK(
+      testing::contains(testing::refusal(ErrorKind::kUnsupported, [] { nn::Activation("geluu"); }),
+                        "there is no activation"));
+}

@@ -1,0 +1,66 @@
+#include "lib/nn/multihead_attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "lib/base/error.h"
+
+namespace lumen::nn {
+namespace {
+
+// 0 where a query may look, −inf where it may not: [queries, keys].
+Tensor causal_mask(int64_t queries, int64_t keys) {
+  std::vector<float> mask(queries * keys, 0.0f);
+  for (int64_t i = 0; i < queries; ++i) {
+    for (int64_t j = i + 1; j < keys; ++j) {
+      mask[i * keys + j] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  return graph::constant(mask, {queries, keys});
+}
+
+int64_t checked_heads(int64_t dim, int64_t heads) {
+  if (heads < 1 || dim % heads != 0) {
+    fail(ErrorKind::kMalformed, "attention of width ", dim, " cannot have ", heads, " heads");
+  }
+  return heads;
+}
+
+}  // namespace
+
+MultiheadAttention::MultiheadAttention(const Parameters& parameters, int64_t dim, int64_t heads,
+                                       bool bias, double dropout)
+    : dim_(dim),
+      heads_(checked_heads(dim, heads)),
+      in_weight_(parameters.get("in_proj_weight", {3 * dim, dim}, Init::xavier_uniform())),
+      out_proj_(parameters / "out_proj", dim, dim, bias, Init::zeros()),
+      dropout_(dropout) {
+  if (bias) in_bias_ = parameters.get_f32("in_proj_bias", {3 * dim}, Init::zeros());
+}
+
+Tensor MultiheadAttention::attend(const Tensor& query, const Tensor& key, const Tensor& value,
+                                  const Options& options) const {
+  auto heads = [&](const Tensor& x, int64_t part) {
+    if (x.rank() != 3 || x.dim(2) != dim_) {
+      fail(ErrorKind::kMalformed, "attention of width ", dim_, " cannot take ",
+           to_string(x.shape()), ": expected [batch, positions, ", dim_, "]");
+    }
+    const Tensor weight = graph::slice(in_weight_, 0, part * dim_, (part + 1) * dim_);
+    const Tensor bias =
+        in_bias_.defined() ? graph::slice(in_bias_, 0, part * dim_, (part + 1) * dim_) : Tensor();
+    const Tensor projected = ops::linear(x, weight, bias);
+    return graph::permute(graph::reshape(projected, {x.dim(0), x.dim(1), heads_, dim_ / heads_}),
+                          {0, 2, 1, 3});
+  };
+  const Tensor q = heads(query, 0), k = heads(key, 1), v = heads(value, 2);
+  const double scale = 1 / std::sqrt(static_cast<double>(dim_ / heads_));
+  Tensor scores = ops::mul(ops::matmul(q, graph::transpose(k, -1, -2)),
+                           graph::scalar(static_cast<float>(scale)));
+  if (options.causal) scores = ops::add(scores, causal_mask(query.dim(1), key.dim(1)));
+  if (options.mask.defined()) scores = ops::add(scores, options.mask);
+  const Tensor weights = dropout_(ops::softmax(scores));
+  const Tensor joined = graph::permute(ops::matmul(weights, v), {0, 2, 1, 3});
+  return out_proj_(graph::reshape(joined, {query.dim(0), query.dim(1), dim_}));
+}
+
+}  // namespace lumen::nn

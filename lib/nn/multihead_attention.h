@@ -1,0 +1,54 @@
+// Attention with as many heads for keys and values as for queries, as torch.nn.MultiheadAttention.
+// Grouped-query attention with rotary positions, of language models, is in decoder.h.
+#pragma once
+
+#include "lib/nn/dropout.h"
+#include "lib/nn/layers.h"
+#include "lib/nn/module.h"
+
+namespace lumen::nn {
+
+// softmax(q kᵀ / √head_dim + mask) v per head (Vaswani et al. 2017), between projections.
+// Parameters: in_proj_weight [3 · dim, dim] (q, k, v), starting Xavier-uniform, in_proj_bias,
+// out_proj.weight, out_proj.bias; biases start at zero.
+class MultiheadAttention : public Module {
+ public:
+  // `dropout` is of the attention weights, while training.
+  MultiheadAttention(const Parameters& parameters, int64_t dim, int64_t heads, bool bias = true,
+                     double dropout = 0);
+
+  struct Options {
+    bool causal = false;  // position t sees positions ≤ t
+    Tensor mask = {};     // added to the scores; broadcasts to [batch, heads, queries, keys]
+  };
+  // query [batch, queries, dim], key and value [batch, keys, dim] → [batch, queries, dim].
+  Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value,
+                const Options& options) const;
+  Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    return attend(query, key, value, Options());
+  }
+  // Self-attention without a mask.
+  Tensor forward(const Tensor& x) const override { return attend(x, x, x); }
+
+  void visit_children(Visitor visit) override { visit("dropout", dropout_); }
+
+ private:
+  int64_t dim_, heads_;
+  Tensor in_weight_, in_bias_;
+  Linear out_proj_;
+  Dropout dropout_;
+};
+
+// fc2(gelu(fc1(x))), the feed-forward layer of BERT and GPT-2 with the tanh form of GELU (Hendrycks
+// & Gimpel 2016).
+class GeluFeedForward {
+ public:
+  GeluFeedForward(const Parameters& parameters, int64_t dim, int64_t inner, bool bias = true)
+      : fc1_(parameters / "fc1", dim, inner, bias), fc2_(parameters / "fc2", inner, dim, bias) {}
+  Tensor operator()(const Tensor& x) const { return fc2_(ops::gelu_tanh(fc1_(x))); }
+
+ private:
+  Linear fc1_, fc2_;
+};
+
+}  // namespace lumen::nn

@@ -1,0 +1,145 @@
+#include "lib/nn/recurrent.h"
+
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/nn/training_scope.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::nn {
+namespace {
+
+int64_t gates_of(RecurrentKind kind) {
+  return kind == RecurrentKind::kLstm ? 4 : kind == RecurrentKind::kGru ? 3 : 1;
+}
+
+Tensor at_step(const Tensor& x, int64_t t) {
+  return graph::reshape(graph::slice(x, 1, t, t + 1), {x.dim(0), x.dim(2)});
+}
+
+// The i-th [batch, hidden] of [n, batch, hidden].
+Tensor at_layer(const Tensor& x, int64_t i) {
+  return graph::reshape(graph::slice(x, 0, i, i + 1), {x.dim(1), x.dim(2)});
+}
+
+}  // namespace
+
+RecurrentCell::RecurrentCell(RecurrentKind kind, const Parameters& parameters, int64_t input,
+                             int64_t hidden, bool bias, const std::string& suffix)
+    : kind_(kind), hidden_(hidden) {
+  const Init start = Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
+  const int64_t rows = gates_of(kind) * hidden;
+  weight_ih_ = parameters.get("weight_ih" + suffix, {rows, input}, start);
+  weight_hh_ = parameters.get("weight_hh" + suffix, {rows, hidden}, start);
+  if (!bias) return;
+  bias_ih_ = parameters.get_f32("bias_ih" + suffix, {rows}, start);
+  bias_hh_ = parameters.get_f32("bias_hh" + suffix, {rows}, start);
+}
+
+RecurrentState RecurrentCell::zeros(int64_t batch) const {
+  const Tensor zero = graph::expand(graph::scalar(0), {batch, hidden_});
+  return {zero, kind_ == RecurrentKind::kLstm ? zero : Tensor()};
+}
+
+RecurrentState RecurrentCell::operator()(const Tensor& x, const RecurrentState& state) const {
+  return step(project(x), state.h.defined() ? state : zeros(x.dim(0)));
+}
+
+Tensor RecurrentCell::project(const Tensor& x) const {
+  return ops::linear(x, weight_ih_, bias_ih_);
+}
+
+RecurrentState RecurrentCell::step(const Tensor& projected, const RecurrentState& state) const {
+  const Tensor recurrent = ops::linear(state.h, weight_hh_, bias_hh_);
+  auto gate = [&](const Tensor& all, int64_t i) {
+    return graph::slice(all, 1, i * hidden_, (i + 1) * hidden_);
+  };
+  if (kind_ == RecurrentKind::kRnnTanh) return {ops::tanh(ops::add(projected, recurrent))};
+  if (kind_ == RecurrentKind::kRnnRelu) return {ops::relu(ops::add(projected, recurrent))};
+  if (kind_ == RecurrentKind::kLstm) {
+    const Tensor sum = ops::add(projected, recurrent);
+    const Tensor i = ops::sigmoid(gate(sum, 0)), f = ops::sigmoid(gate(sum, 1));
+    const Tensor g = ops::tanh(gate(sum, 2)), o = ops::sigmoid(gate(sum, 3));
+    const Tensor c = ops::add(ops::mul(f, state.c), ops::mul(i, g));
+    return {ops::mul(o, ops::tanh(c)), c};
+  }
+  const Tensor r = ops::sigmoid(ops::add(gate(projected, 0), gate(recurrent, 0)));
+  const Tensor z = ops::sigmoid(ops::add(gate(projected, 1), gate(recurrent, 1)));
+  const Tensor n = ops::tanh(ops::add(gate(projected, 2), ops::mul(r, gate(recurrent, 2))));
+  return {ops::add(n, ops::mul(z, ops::sub(state.h, n)))};
+}
+
+Recurrent::Recurrent(RecurrentKind kind, const Parameters& parameters, int64_t input,
+                     int64_t hidden, const RecurrentOptions& options)
+    : kind_(kind), options_(options), input_(input), hidden_(hidden) {
+  if (!(options.dropout >= 0 && options.dropout <= 1)) {
+    fail(ErrorKind::kMalformed, "dropout is ", options.dropout, ", expected 0 to 1");
+  }
+  if (options.layers < 1) fail(ErrorKind::kMalformed, "a recurrent network needs a layer");
+  const int64_t directions = options.bidirectional ? 2 : 1;
+  for (int64_t layer = 0; layer < options.layers; ++layer) {
+    const int64_t width = layer == 0 ? input : hidden * directions;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      cells_.emplace_back(kind, parameters, width, hidden, options.bias,
+                          str("_l", layer, direction == 1 ? "_reverse" : ""));
+    }
+  }
+}
+
+Recurrent::Result Recurrent::run(const Tensor& x, const Tensor& lengths,
+                                 const RecurrentState& initial) const {
+  if (x.rank() != 3 || x.dim(2) != input_ || x.dim(1) < 1) {
+    fail(ErrorKind::kMalformed, "a recurrent network cannot take ", to_string(x.shape()),
+         ": expected [batch, steps, ", input_, "] with at least one step");
+  }
+  const int64_t batch = x.dim(0), steps = x.dim(1);
+  std::vector<Tensor> counts(steps);  // [batch, 1]: whether step t is within the row's length
+  if (lengths.defined()) {
+    const Tensor length = graph::reshape(graph::contiguous(lengths, DType::kF32), {batch, 1});
+    for (int64_t t = 0; t < steps; ++t) {
+      counts[t] = ops::less_than(graph::scalar(static_cast<float>(t)), length);
+    }
+  }
+  const Tensor zero = graph::scalar(0);
+  const int64_t directions = options_.bidirectional ? 2 : 1;
+  std::vector<Tensor> last_h, last_c;
+  Tensor values = x;
+  for (size_t index = 0; index < cells_.size();) {
+    if (index > 0 && training()) values = dropout(values, options_.dropout);
+    std::vector<Tensor> outputs;
+    for (int64_t direction = 0; direction < directions; ++direction, ++index) {
+      const RecurrentCell& cell = cells_[index];
+      const auto place = static_cast<int64_t>(index);
+      RecurrentState state = cell.zeros(batch);
+      if (initial.h.defined()) state.h = at_layer(initial.h, place);
+      if (initial.c.defined()) state.c = at_layer(initial.c, place);
+      const Tensor projected = cell.project(values);
+      std::vector<Tensor> sequence(steps);
+      for (int64_t i = 0; i < steps; ++i) {
+        const int64_t t = direction == 1 ? steps - 1 - i : i;
+        RecurrentState next = cell.step(at_step(projected, t), state);
+        Tensor output = next.h;
+        if (lengths.defined()) {
+          output = ops::where(counts[t], next.h, zero);
+          next.h = ops::where(counts[t], next.h, state.h);
+          if (next.c.defined()) next.c = ops::where(counts[t], next.c, state.c);
+        }
+        sequence[t] = graph::reshape(output, {batch, 1, hidden_});
+        state = next;
+      }
+      outputs.push_back(ops::concat(sequence, 1));
+      last_h.push_back(graph::reshape(state.h, {1, batch, hidden_}));
+      if (state.c.defined()) last_c.push_back(graph::reshape(state.c, {1, batch, hidden_}));
+    }
+    values = ops::concat(outputs, 2);
+  }
+  RecurrentState state = {ops::concat(last_h, 0)};
+  if (kind_ == RecurrentKind::kLstm) state.c = ops::concat(last_c, 0);
+  return {values, state};
+}
+
+Tensor Recurrent::forward(const Tensor& x) const {
+  return run(x).output;
+}
+
+}  // namespace lumen::nn

@@ -1,0 +1,376 @@
+// Arithmetic, rounding and powers. Meanings marked approximate differ from the kernel where the
+// comment says.
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/kernels/typed.h"
+#include "lib/ops/elementwise.h"
+
+namespace lumen::ops {
+
+using graph::GradCall;
+using graph::Node;
+using graph::OpDef;
+namespace block = kernels::block;
+
+extern const OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kMinimum, kFloor, kCeil,
+    kRound, kTrunc, kSign, kRemainder, kFloorDivide, kPow;
+
+// --- Primitives --------------------------------------------------------------------------------
+
+const OpDef kAdd =
+    elementwise({.name = "add",
+                 .block = block::add,
+                 .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], x[1]); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {call.dy, call.dy};
+                 },
+                 .scalar = [](const double* x) { return x[0] + x[1]; },
+                 .cases = [] { return elementwise_cases(kAdd, 2, -2, 2); }});
+const OpDef kMul =
+    elementwise({.name = "mul",
+                 .block = block::mul,
+                 .integer = [](const int64_t* x) { return kernels::wrap_mul(x[0], x[1]); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {mul(call.dy, call.inputs[1]), mul(call.dy, call.inputs[0])};
+                 },
+                 .scalar = [](const double* x) { return x[0] * x[1]; },
+                 .cases = [] { return elementwise_cases(kMul, 2, -2, 2); }});
+const OpDef kMod =
+    elementwise({.name = "mod",
+                 .block = block::mod,
+                 .integer = [](const int64_t* x) { return kernels::integer_remainder(x[0], x[1]); },
+                 // x − trunc(x / y) · y: the quotient is a step function.
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor quotient = div(sub(call.inputs[0], call.output), call.inputs[1]);
+                   return {call.dy, neg(mul(call.dy, quotient))};
+                 },
+                 .scalar = [](const double* x) { return std::fmod(x[0], x[1]); },
+                 .cases = [] { return elementwise_cases(kMod, 2, 0.5, 2); }});
+
+// --- Derived -----------------------------------------------------------------------------------
+// x − y and x / y through −1 and 1/y: approximate by one rounding.
+
+const OpDef kNeg =
+    elementwise({.name = "neg",
+                 .block = block::neg,
+                 .real = [](const double* x) { return -x[0]; },
+                 .integer = [](const int64_t* x) { return kernels::wrap_neg(x[0]); },
+                 .meaning = [](const Node&, Inputs in) { return mul(in[0], -1.0); },
+                 .grad = [](const GradCall& call) -> Gradients { return {neg(call.dy)}; },
+                 .cases = [] { return elementwise_cases(kNeg, 1, -2, 2); }});
+const OpDef kSub = elementwise(
+    {.name = "sub",
+     .block = block::sub,
+     .real = [](const double* x) { return x[0] - x[1]; },
+     .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], kernels::wrap_neg(x[1])); },
+     .meaning = [](const Node&, Inputs in) { return add(in[0], mul(in[1], -1.0)); },
+     .grad = [](const GradCall& call) -> Gradients {
+       return {call.dy, neg(call.dy)};
+     },
+     .cases = [] { return elementwise_cases(kSub, 2, -2, 2); }});
+const OpDef kDiv =
+    elementwise({.name = "div",
+                 .block = block::div,
+                 .real = [](const double* x) { return x[0] / x[1]; },
+                 .meaning = [](const Node&, Inputs in) { return mul(in[0], recip(in[1])); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor& y = call.inputs[1];
+                   return {div(call.dy, y), neg(mul(call.dy, div(call.output, y)))};
+                 },
+                 .cases = [] { return elementwise_cases(kDiv, 2, 0.1, 2); }});
+
+namespace {
+
+// dy where a wins, half of it where both are equal (or NaN wins with both), as torch.
+Tensor share(const Tensor& dy, const Tensor& loses, const Tensor& ties) {
+  const Tensor zero = constant_like(0, dy);
+  return where(loses, zero, where(ties, mul(dy, 0.5), dy));
+}
+
+double maximum_of(const double* x) {
+  if (std::isnan(x[0]) || std::isnan(x[1])) return x[0] + x[1];
+  return x[0] < x[1] ? x[1] : x[0];
+}
+double minimum_of(const double* x) {
+  if (std::isnan(x[0]) || std::isnan(x[1])) return x[0] + x[1];
+  return x[1] < x[0] ? x[1] : x[0];
+}
+
+}  // namespace
+
+const OpDef kMaximum = elementwise(
+    {.name = "maximum",
+     .block = block::maximum,
+     .real = maximum_of,
+     .integer = [](const int64_t* x) { return x[0] < x[1] ? x[1] : x[0]; },
+     // The maximum over an axis of two: exact for infinities and NaN.
+     .meaning =
+         [](const Node&, Inputs in) {
+           const Shape shape = in[0].shape();
+           const Tensor both[] = {unsqueeze(graph::contiguous(in[0], DType::kF32), -1),
+                                  unsqueeze(graph::contiguous(in[1], DType::kF32), -1)};
+           return graph::reshape(max(concat(both, -1), -1), shape);
+         },
+     .grad = [](const GradCall& call) -> Gradients {
+       const Tensor &a = call.inputs[0], &b = call.inputs[1];
+       const Tensor ties = equal(a, b);
+       return {share(call.dy, less_than(a, b), ties), share(call.dy, less_than(b, a), ties)};
+     },
+     .cases = [] { return elementwise_cases(kMaximum, 2, -2, 2); }});
+const OpDef kMinimum = elementwise(
+    {.name = "minimum",
+     .block = block::minimum,
+     .real = minimum_of,
+     .integer = [](const int64_t* x) { return x[1] < x[0] ? x[1] : x[0]; },
+     .meaning = [](const Node&, Inputs in) { return neg(maximum(neg(in[0]), neg(in[1]))); },
+     .grad = [](const GradCall& call) -> Gradients {
+       const Tensor &a = call.inputs[0], &b = call.inputs[1];
+       const Tensor ties = equal(a, b);
+       return {share(call.dy, less_than(b, a), ties), share(call.dy, less_than(a, b), ties)};
+     },
+     .cases = [] { return elementwise_cases(kMinimum, 2, -2, 2); }});
+const OpDef kAbs = elementwise(
+    {.name = "abs",
+     .block = block::abs,
+     .real = [](const double* x) { return std::fabs(x[0]); },
+     .integer = [](const int64_t* x) { return x[0] < 0 ? kernels::wrap_neg(x[0]) : x[0]; },
+     .meaning = [](const Node&, Inputs in) { return maximum(in[0], neg(in[0])); },
+     .grad = [](const GradCall& call) -> Gradients { return {mul(call.dy, sign(call.inputs[0]))}; },
+     .cases = [] { return elementwise_cases(kAbs, 1, -2, 2); }});
+
+// --- Rounding: step functions ------------------------------------------------------------------
+// The meanings are approximate for infinities, of which mod gives NaN.
+
+const OpDef kTrunc =
+    elementwise({.name = "trunc",
+                 .block = block::trunc,
+                 .real = [](const double* x) { return std::trunc(x[0]); },
+                 .integer = [](const int64_t* x) { return x[0]; },
+                 .meaning = [](const Node&, Inputs in) { return sub(in[0], mod(in[0], 1.0)); },
+                 .grad = graph::no_gradient,
+                 .cases = [] { return elementwise_cases(kTrunc, 1, -9, 9); }});
+const OpDef kFloor = elementwise({.name = "floor",
+                                  .block = block::floor,
+                                  .real = [](const double* x) { return std::floor(x[0]); },
+                                  .integer = [](const int64_t* x) { return x[0]; },
+                                  .meaning =
+                                      [](const Node&, Inputs in) {
+                                        const Tensor whole = trunc(in[0]);
+                                        return sub(whole, less_than(in[0], whole));
+                                      },
+                                  .grad = graph::no_gradient,
+                                  .cases = [] { return elementwise_cases(kFloor, 1, -9, 9); }});
+const OpDef kCeil =
+    elementwise({.name = "ceil",
+                 .block = block::ceil,
+                 .real = [](const double* x) { return std::ceil(x[0]); },
+                 .integer = [](const int64_t* x) { return x[0]; },
+                 .meaning = [](const Node&, Inputs in) { return neg(floor(neg(in[0]))); },
+                 .grad = graph::no_gradient,
+                 .cases = [] { return elementwise_cases(kCeil, 1, -9, 9); }});
+const OpDef kRound = elementwise({.name = "round",
+                                  .block = block::round,
+                                  .real = [](const double* x) { return std::nearbyint(x[0]); },
+                                  .integer = [](const int64_t* x) { return x[0]; },
+                                  // ⌊x + ½⌋, less 1 where that rounded a half up to odd.
+                                  .meaning =
+                                      [](const Node&, Inputs in) {
+                                        const Tensor up = floor(add(in[0], 0.5));
+                                        const Tensor half =
+                                            equal(sub(up, in[0]), constant_like(0.5, up));
+                                        return sub(up, mul(half, abs(mod(up, 2.0))));
+                                      },
+                                  .grad = graph::no_gradient,
+                                  .cases = [] { return elementwise_cases(kRound, 1, -9, 9); }});
+const OpDef kSign = elementwise(
+    {.name = "sign",
+     .block = block::sign,
+     .real = [](const double* x) { return static_cast<double>((0 < x[0]) - (x[0] < 0)); },
+     .integer = [](const int64_t* x) { return int64_t{(0 < x[0]) - (x[0] < 0)}; },
+     .meaning =
+         [](const Node&, Inputs in) {
+           const Tensor zero = constant_like(0, in[0]);
+           return sub(less_than(zero, in[0]), less_than(in[0], zero));
+         },
+     .grad = graph::no_gradient,
+     .cases = [] { return elementwise_cases(kSign, 1, -2, 2); }});
+
+// --- Division with floor -----------------------------------------------------------------------
+
+const OpDef kFloorDivide =
+    elementwise({.name = "floor_divide",
+                 .block = block::floor_divide,
+                 .real = [](const double* x) { return kernels::floor_quotient(x[0], x[1]); },
+                 .integer = [](const int64_t* x) { return kernels::floor_quotient(x[0], x[1]); },
+                 // Approximate where x / y rounds to an integer.
+                 .meaning = [](const Node&, Inputs in) { return floor(div(in[0], in[1])); },
+                 .grad = graph::no_gradient,
+                 .cases = [] { return elementwise_cases(kFloorDivide, 2, 0.5, 9); }});
+const OpDef kRemainder =
+    elementwise({.name = "remainder",
+                 .block = block::remainder,
+                 .real = [](const double* x) { return kernels::floor_modulo(x[0], x[1]); },
+                 .integer = [](const int64_t* x) { return kernels::floor_modulo(x[0], x[1]); },
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Tensor zero = constant_like(0, in[0]);
+                       const Tensor rest = mod(in[0], in[1]);
+                       const Tensor signs = less_than(mul(rest, in[1]), zero);
+                       return add(rest, mul(signs, in[1]));
+                     },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor quotient = floor_divide(call.inputs[0], call.inputs[1]);
+                   return {call.dy, neg(mul(call.dy, quotient))};
+                 },
+                 .cases = [] { return elementwise_cases(kRemainder, 2, 0.5, 2); }});
+
+// --- Powers ------------------------------------------------------------------------------------
+
+namespace {
+
+// d xʸ / dx = y xʸ⁻¹, 0 where y = 0; d xʸ / dy = xʸ ln x, 0 where x = 0 and y ≥ 0.
+Gradients grad_pow(const GradCall& call) {
+  const Tensor &x = call.inputs[0], &y = call.inputs[1];
+  const Tensor zero = constant_like(0, call.dy);
+  const Tensor dx = mul(call.dy, mul(y, pow(x, sub(y, 1))));
+  const Tensor dy = mul(call.dy, mul(call.output, log(x)));
+  const Tensor still = logical_and(eq(x, 0), ge(y, 0));
+  return {where(eq(y, 0), zero, dx), where(still, zero, dy)};
+}
+
+}  // namespace
+
+const OpDef kPow =
+    elementwise({.name = "pow",
+                 .block = block::pow,
+                 .real = [](const double* x) { return std::pow(x[0], x[1]); },
+                 .integer = [](const int64_t* x) { return kernels::integer_power(x[0], x[1]); },
+                 // Approximate: x > 0.
+                 .meaning = [](const Node&, Inputs in) { return exp2(mul(in[1], log2(in[0]))); },
+                 .grad = grad_pow,
+                 .cases = [] { return elementwise_cases(kPow, 2, 0.2, 3); }});
+
+// --- Functions ---------------------------------------------------------------------------------
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  return binary(kAdd, a, b);
+}
+Tensor add(const Tensor& a, Number b) {
+  return binary(kAdd, a, b);
+}
+namespace {
+
+// PyTorch's rule: − of truth values is a mistake.
+void refuse_bool(std::string_view op, DType a, DType b) {
+  if (a == DType::kBool && b == DType::kBool) {
+    fail(ErrorKind::kMalformed, op, ": not defined for bool; logical_not and ne are");
+  }
+}
+
+}  // namespace
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  refuse_bool("sub", a.dtype(), b.dtype());
+  return binary(kSub, a, b);
+}
+Tensor sub(const Tensor& a, Number b) {
+  return binary(kSub, a, b);
+}
+Tensor sub(Number a, const Tensor& b) {
+  return binary(kSub, a, b);
+}
+Tensor mul(const Tensor& a, const Tensor& b) {
+  return binary(kMul, a, b);
+}
+Tensor mul(const Tensor& a, Number b) {
+  return binary(kMul, a, b);
+}
+Tensor div(const Tensor& a, const Tensor& b) {
+  const DType dtype = result_type(a, b);
+  return binary(kDiv, a, b, is_float(dtype) ? dtype : DType::kF32);
+}
+Tensor div(const Tensor& a, Number b) {
+  const DType dtype = is_float(a.dtype()) ? a.dtype() : DType::kF32;
+  return binary(kDiv, a, number(b.real(), dtype), dtype);
+}
+Tensor div(Number a, const Tensor& b) {
+  const DType dtype = is_float(b.dtype()) ? b.dtype() : DType::kF32;
+  return binary(kDiv, number(a.real(), dtype), b, dtype);
+}
+Tensor mod(const Tensor& a, const Tensor& b) {
+  return binary(kMod, a, b);
+}
+Tensor mod(const Tensor& a, Number b) {
+  return binary(kMod, a, b);
+}
+Tensor remainder(const Tensor& a, const Tensor& b) {
+  return binary(kRemainder, a, b);
+}
+Tensor remainder(const Tensor& a, Number b) {
+  return binary(kRemainder, a, b);
+}
+Tensor floor_divide(const Tensor& a, const Tensor& b) {
+  return binary(kFloorDivide, a, b);
+}
+Tensor floor_divide(const Tensor& a, Number b) {
+  return binary(kFloorDivide, a, b);
+}
+Tensor maximum(const Tensor& a, const Tensor& b) {
+  return binary(kMaximum, a, b);
+}
+Tensor maximum(const Tensor& a, Number b) {
+  return binary(kMaximum, a, b);
+}
+Tensor minimum(const Tensor& a, const Tensor& b) {
+  return binary(kMinimum, a, b);
+}
+Tensor minimum(const Tensor& a, Number b) {
+  return binary(kMinimum, a, b);
+}
+Tensor neg(const Tensor& x) {
+  refuse_bool("neg", x.dtype(), x.dtype());
+  return unary(kNeg, x);
+}
+Tensor abs(const Tensor& x) {
+  return unary(kAbs, x);
+}
+Tensor floor(const Tensor& x) {
+  return unary(kFloor, x);
+}
+Tensor ceil(const Tensor& x) {
+  return unary(kCeil, x);
+}
+Tensor round(const Tensor& x) {
+  return unary(kRound, x);
+}
+Tensor trunc(const Tensor& x) {
+  return unary(kTrunc, x);
+}
+Tensor sign(const Tensor& x) {
+  return unary(kSign, x);
+}
+Tensor square(const Tensor& x) {
+  return mul(x, x);
+}
+Tensor pow(const Tensor& x, const Tensor& y) {
+  return binary(kPow, x, y);
+}
+Tensor pow(const Tensor& x, Number y) {
+  const double exponent = y.real();
+  const bool real = is_float(x.dtype());
+  if (exponent == 2) return mul(x, x);
+  if (exponent == 3) return mul(mul(x, x), x);
+  if (real && exponent == 0.5) return sqrt(x);
+  if (real && exponent == -0.5) return rsqrt(x);
+  if (real && exponent == -1) return recip(x);
+  if (!real && y.kind() != Number::kReal && y.integer() < 0) {
+    fail(ErrorKind::kMalformed, "pow: integers have no negative powers; make them floats first");
+  }
+  return binary(kPow, x, y);
+}
+Tensor pow(Number x, const Tensor& y) {
+  return binary(kPow, x, y);
+}
+
+}  // namespace lumen::ops

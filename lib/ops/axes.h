@@ -1,0 +1,44 @@
+// What operations along axes share.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "lib/kernels/typed.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::ops {
+
+// Attr "axis".
+inline int axis_of(const graph::Node& node) {
+  return static_cast<int>(node.attrs.integer("axis"));
+}
+
+inline kernels::TypedOperand typed(const graph::Operand& x) {
+  return {x.data, x.dtype, x.strides};
+}
+
+// A scalar as a vector of one, so that it has an axis.
+inline Tensor with_axis(const Tensor& x) {
+  return x.rank() == 0 ? graph::reshape(x, {1}) : x;
+}
+
+// The order of a type turned round, without overflow: −x, or the complement of an integer.
+Tensor reversed(const Tensor& x);
+
+// For kernels, before anything is read or written: throws Error(kMalformed) if an index (int32 or
+// int64) is not in [0, limit).
+void require_in_range(const graph::Node& node, const graph::Operand& index, int64_t limit);
+
+// Which axes of `shape` are meant; throws naming `op` for one that does not exist or is named
+// twice.
+std::vector<bool> chosen_axes(std::string_view op, const Shape& shape, const Axes& axes);
+
+// The shape that is left when axes are reduced: those are dropped, or kept with extent 1.
+Shape kept_shape(const Shape& shape, const std::vector<bool>& reduced, bool keepdim);
+
+// Reduces several axes by `one`, which reduces one and keeps it with extent 1.
+Tensor over_axes(std::string_view op, const Tensor& x, const Axes& axes, bool keepdim,
+                 Tensor (*one)(const Tensor&, int axis));
+
+}  // namespace lumen::ops

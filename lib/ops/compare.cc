@@ -1,0 +1,243 @@
+// Comparisons, choice and logic.
+//
+// The primitive less_than (and equal) gives 1 or 0 in the type it compares in, so that masks
+// multiply and fuse; the public lt … ne are the same as bool. `where` reads through the cast
+// to bool, so a comparison that is only chosen by never leaves the fused step.
+#include <cmath>
+#include <limits>
+
+#include "lib/base/error.h"
+#include "lib/ops/elementwise.h"
+
+namespace lumen::ops {
+
+using graph::expand;
+using graph::GradCall;
+using graph::Node;
+using graph::OpDef;
+namespace block = kernels::block;
+
+extern const OpDef kLessThan, kEqual, kWhere, kMaximum, kMinimum;
+
+const OpDef kLessThan =
+    elementwise({.name = "less_than",
+                 .block = block::less_than,
+                 .integer = [](const int64_t* x) { return int64_t{x[0] < x[1]}; },
+                 .grad = graph::no_gradient,
+                 .scalar = [](const double* x) { return x[0] < x[1] ? 1.0 : 0.0; },
+                 .cases = [] { return elementwise_cases(kLessThan, 2, -2, 2); }});
+const OpDef kEqual = elementwise(
+    {.name = "equal",
+     .block = block::equal,
+     .real = [](const double* x) { return x[0] == x[1] ? 1.0 : 0.0; },
+     .integer = [](const int64_t* x) { return int64_t{x[0] == x[1]}; },
+     // Neither less nor greater; approximate for NaN, which is unequal to all.
+     .meaning =
+         [](const Node&, Inputs in) {
+           return mul(sub(1.0, less_than(in[0], in[1])), sub(1.0, less_than(in[1], in[0])));
+         },
+     .grad = graph::no_gradient,
+     .cases = [] { return elementwise_cases(kEqual, 2, 0, 1); }});
+const OpDef kWhere =
+    elementwise({.name = "where",
+                 .block = block::where,
+                 .real = [](const double* x) { return x[0] != 0 ? x[1] : x[2]; },
+                 .integer = [](const int64_t* x) { return x[0] != 0 ? x[1] : x[2]; },
+                 // condition·a + (1 − condition)·b; approximate: finite a and b.
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Tensor no = equal(in[0], constant_like(0, in[0]));
+                       return add(mul(sub(1.0, no), in[1]), mul(no, in[2]));
+                     },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor zero = constant_like(0, call.dy);
+                   return {Tensor(), where(call.inputs[0], call.dy, zero),
+                           where(call.inputs[0], zero, call.dy)};
+                 },
+                 .cases = [] { return elementwise_cases(kWhere, 3, -1, 1); }});
+
+namespace {
+
+bool computes_in_f32(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// The comparison as bool.
+Tensor as_bool(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
+  if (!computes_in_f32(dtype)) return binary(op, a, b, DType::kBool);
+  return graph::contiguous(binary(op, a, b, DType::kF32), DType::kBool);
+}
+
+Tensor less(const Tensor& a, const Tensor& b, DType dtype) {
+  return as_bool(kLessThan, a, b, dtype);
+}
+
+// a < b or a = b: false for NaN.
+Tensor less_or_equal(const Tensor& a, const Tensor& b, DType dtype) {
+  if (!computes_in_f32(dtype)) return logical_or(less(a, b, dtype), as_bool(kEqual, a, b, dtype));
+  const Tensor either =
+      add(binary(kLessThan, a, b, DType::kF32), binary(kEqual, a, b, DType::kF32));
+  return graph::contiguous(either, DType::kBool);
+}
+
+Tensor unequal(const Tensor& a, const Tensor& b, DType dtype) {
+  if (!computes_in_f32(dtype)) return logical_not(as_bool(kEqual, a, b, dtype));
+  return graph::contiguous(sub(1.0, binary(kEqual, a, b, DType::kF32)), DType::kBool);
+}
+
+// The value without a cast to bool that `where` would undo.
+Tensor condition_of(const Tensor& x) {
+  const Node& node = *x.node();
+  const bool cast = node.op == &graph::kContiguous && node.dtype == DType::kBool &&
+                    node.inputs[0]->dtype == DType::kF32;
+  return cast ? Tensor(node.inputs[0]) : x;
+}
+
+}  // namespace
+
+Tensor less_than(const Tensor& a, const Tensor& b) {
+  return binary(kLessThan, a, b);
+}
+Tensor equal(const Tensor& a, const Tensor& b) {
+  return binary(kEqual, a, b);
+}
+
+Tensor lt(const Tensor& a, const Tensor& b) {
+  return less(a, b, result_type(a, b));
+}
+Tensor le(const Tensor& a, const Tensor& b) {
+  return less_or_equal(a, b, result_type(a, b));
+}
+Tensor gt(const Tensor& a, const Tensor& b) {
+  return lt(b, a);
+}
+Tensor ge(const Tensor& a, const Tensor& b) {
+  return le(b, a);
+}
+Tensor eq(const Tensor& a, const Tensor& b) {
+  return as_bool(kEqual, a, b, result_type(a, b));
+}
+Tensor ne(const Tensor& a, const Tensor& b) {
+  return unequal(a, b, result_type(a, b));
+}
+Tensor lt(const Tensor& a, Number b) {
+  const DType dtype = result_type(a, b);
+  return less(a, number(b, dtype), dtype);
+}
+Tensor le(const Tensor& a, Number b) {
+  const DType dtype = result_type(a, b);
+  return less_or_equal(a, number(b, dtype), dtype);
+}
+Tensor gt(const Tensor& a, Number b) {
+  const DType dtype = result_type(a, b);
+  return less(number(b, dtype), a, dtype);
+}
+Tensor ge(const Tensor& a, Number b) {
+  const DType dtype = result_type(a, b);
+  return less_or_equal(number(b, dtype), a, dtype);
+}
+Tensor eq(const Tensor& a, Number b) {
+  const DType dtype = result_type(a, b);
+  return as_bool(kEqual, a, number(b, dtype), dtype);
+}
+Tensor ne(const Tensor& a, Number b) {
+  const DType dtype = result_type(a, b);
+  return unequal(a, number(b, dtype), dtype);
+}
+
+namespace {
+
+Tensor choose(const Tensor& condition, const Tensor& a, const Tensor& b, DType dtype) {
+  const bool plain = !computes_in_f32(dtype) && is_float(condition.dtype());
+  const Tensor flag = plain ? graph::contiguous(condition, DType::kBool) : condition_of(condition);
+  const Shape shape = graph::broadcast(
+      kWhere.name, graph::broadcast(kWhere.name, flag.shape(), a.shape()), b.shape());
+  const Tensor inputs[] = {expand(flag, shape), expand(a, shape), expand(b, shape)};
+  return compute(kWhere, inputs, dtype);
+}
+
+}  // namespace
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  return choose(condition, a, b, result_type(a, b));
+}
+Tensor where(const Tensor& condition, const Tensor& a, Number b) {
+  const DType dtype = result_type(a, b);
+  return choose(condition, a, number(b, dtype), dtype);
+}
+Tensor where(const Tensor& condition, Number a, const Tensor& b) {
+  const DType dtype = result_type(b, a);
+  return choose(condition, number(a, dtype), b, dtype);
+}
+Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value) {
+  return choose(mask, number(value, x.dtype()), x, x.dtype());
+}
+
+Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high) {
+  if (!low.defined() && !high.defined()) {
+    fail(ErrorKind::kMalformed, "clamp: give a lower or an upper bound");
+  }
+  const Tensor y = low.defined() ? maximum(x, low) : x;
+  return high.defined() ? minimum(y, high) : y;
+}
+
+Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> high) {
+  if (!low && !high) fail(ErrorKind::kMalformed, "clamp: give a lower or an upper bound");
+  DType dtype = x.dtype();
+  if (low) dtype = promote(dtype, result_type(x, *low));
+  if (high) dtype = promote(dtype, result_type(x, *high));
+  Tensor y = x;
+  {
+    const graph::NoGradScope no_grad;
+    if (low) y = binary(kMaximum, y, number(*low, dtype), dtype);
+    if (high) y = binary(kMinimum, y, number(*high, dtype), dtype);
+  }
+  if (!graph::needs_grad({x})) return y;
+  // Only what lies strictly between the bounds has a gradient.
+  Tensor inside;
+  if (low) inside = binary(kLessThan, number(*low, dtype), x, dtype);
+  if (high) {
+    const Tensor below = binary(kLessThan, x, number(*high, dtype), dtype);
+    inside = inside.defined() ? mul(inside, below) : below;
+  }
+  return choose(inside, x, y, dtype);
+}
+
+Tensor logical_and(const Tensor& a, const Tensor& b) {
+  return mul(to_bool(a), to_bool(b));
+}
+Tensor logical_or(const Tensor& a, const Tensor& b) {
+  return maximum(to_bool(a), to_bool(b));
+}
+Tensor logical_xor(const Tensor& a, const Tensor& b) {
+  return ne(to_bool(a), to_bool(b));
+}
+Tensor logical_not(const Tensor& x) {
+  return eq(x, 0);
+}
+Tensor to_bool(const Tensor& x) {
+  return x.dtype() == DType::kBool ? x : graph::contiguous(x, DType::kBool);
+}
+
+Tensor isnan(const Tensor& x) {
+  return ne(x, x);
+}
+Tensor isinf(const Tensor& x) {
+  return eq(abs(x), std::numeric_limits<double>::infinity());
+}
+// |x| < ∞; integers are.
+Tensor isfinite(const Tensor& x) {
+  if (!is_float(x.dtype())) return eq(x, x);
+  return lt(abs(x), std::numeric_limits<double>::infinity());
+}
+
+bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  // |a − b| ≤ atol + rtol · |b|, or equal (infinities).
+  const Tensor near = le(abs(sub(a, b)), add(mul(abs(b), rtol), atol));
+  const Tensor finite = logical_and(isfinite(a), isfinite(b));
+  Tensor good = logical_or(logical_and(near, finite), eq(a, b));
+  if (equal_nan) good = logical_or(good, logical_and(isnan(a), isnan(b)));
+  return all(good).item() != 0;
+}
+
+}  // namespace lumen::ops

@@ -1,0 +1,56 @@
+// What the families of element-wise operations share: how one is declared, recorded and tested.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lib/ops/cases.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::ops {
+
+using Inputs = std::span<const Tensor>;
+using Gradients = std::vector<Tensor>;
+
+// Inputs of one shape; float32, or the type of attr "dtype".
+graph::TypedShape infer_elementwise(const graph::Node& node);
+// What is not float32: see OpDef::real and OpDef::integer.
+void run_typed(const graph::KernelCall& call);
+graph::Cost elementwise_cost(const graph::Node& node);
+
+// An element-wise operation: `op` names what is its own.
+constexpr graph::OpDef elementwise(graph::OpDef op) {
+  op.kind = graph::OpKind::kElementwise;
+  op.infer = infer_elementwise;
+  op.kernel = run_typed;
+  op.layout = graph::InputLayout::kAny;
+  op.cost = elementwise_cost;
+  return op;
+}
+
+// Records `op` on inputs of one shape with a result of type `dtype`: float32 steps fuse, f16 and
+// bf16 are rounded from float32, other types take their own path.
+Tensor compute(const graph::OpDef& op, Inputs inputs, DType dtype);
+
+// The operation on one value; `real` ones make integers float32 first.
+Tensor unary(const graph::OpDef& op, const Tensor& x);
+Tensor real_unary(const graph::OpDef& op, const Tensor& x);
+// On two that broadcast, in their common type.
+Tensor binary(const graph::OpDef& op, const Tensor& a, const Tensor& b);
+Tensor binary(const graph::OpDef& op, const Tensor& a, const Tensor& b, DType dtype);
+Tensor binary(const graph::OpDef& op, const Tensor& a, Number b);
+Tensor binary(const graph::OpDef& op, Number a, const Tensor& b);
+
+// A number of the type that arithmetic in `dtype` reads without loss.
+Tensor number(Number value, DType dtype);
+// `value` in the shape and type of x (float64 where float32 cannot hold it: the type of neither
+// computes less exactly).
+Tensor constant_like(double value, const Tensor& x);
+
+// Cases of a raw operation: odd lengths, no elements, a scalar, broadcast and transposed inputs,
+// a narrower input, float64.
+std::vector<graph::OpCase> elementwise_cases(const graph::OpDef& op, int inputs, double low,
+                                             double high);
+
+}  // namespace lumen::ops

@@ -1,0 +1,135 @@
+// Mistakes of the systems that Lumen succeeds, one test each, and what else is refused or special.
+#include <cmath>
+
+#include "lib/autograd/autograd.h"
+#include "lib/base/testing.h"
+#include "lib/graph/plan.h"
+#include "lib/ops/operators.h"
+
+using namespace lumen;
+using graph::Tensor;
+using testing::contains;
+using testing::refusal;
+
+namespace {
+
+Tensor floats(const std::vector<float>& values) {
+  return graph::constant(values, {static_cast<int64_t>(values.size())});
+}
+
+std::vector<float> values(const Tensor& x) {
+  const Array array = graph::contiguous(x, DType::kF32).eval();
+  const auto span = array.as<float>();
+  return {span.begin(), span.end()};
+}
+
+using Floats = std::vector<float>;
+
+}  // namespace
+
+TEST_CASE("clamp does not exchange its bounds") {
+  CHECK(values(ops::clamp(floats({-3, 0.25, 3}), -1, 1)) == Floats{-1, 0.25, 1});
+  CHECK(values(ops::clamp(floats({-3, 0.25, 3}), 1, -1)) == Floats{-1, -1, -1});
+}
+
+TEST_CASE("a power keeps the sign of its base") {
+  CHECK(values(ops::pow(floats({-2, -2}), floats({3, 2}))) == Floats{-8, 4});
+  CHECK(values(ops::pow(floats({0, 0}), floats({0, 2}))) == Floats{1, 0});
+  CHECK(std::isnan(ops::pow(graph::scalar(-2), 0.5).item()));
+}
+
+TEST_CASE("the sign of small and of no numbers is exact") {
+  CHECK(values(ops::sign(floats({1e-30f, -1e-30f, 0, -0.0f}))) == Floats{1, -1, 0, 0});
+}
+
+TEST_CASE("cos is accurate for large angles") {
+  CHECK(ops::cos(graph::scalar(1e6f)).item() == Approx(std::cos(1e6)).margin(1e-6));
+}
+
+TEST_CASE("maxima pass NaN on and infinities through") {
+  const Tensor x = floats({1, NAN, INFINITY});
+  CHECK(std::isnan(ops::amax(x, ops::kAllAxes, false).item()));
+  CHECK(ops::amax(floats({-INFINITY, -INFINITY}), 0, false).item() == -INFINITY);
+  CHECK(std::isnan(ops::maximum(graph::scalar(NAN), graph::scalar(1)).item()));
+  CHECK(ops::argmax(x, 0).item() == 1);
+}
+
+TEST_CASE("argmax is the first of equals, and equals share the gradient of a maximum") {
+  CHECK(ops::argmax(floats({1, 3, 3, 2, 3}), 0).item() == 1);
+  CHECK(ops::argmin(floats({1, 0, 3, 0}), 0).item() == 1);
+  const Tensor x = autograd::variable(Array::from<float>(Floats{3, 1, 3, 3}, {4}));
+  autograd::backward(ops::amax(x, 0, false));
+  const Floats g = values(autograd::grad(x));
+  CHECK(g[0] == Approx(1.0 / 3));
+  CHECK(g[1] == 0);
+}
+
+TEST_CASE("flatten takes axes from the end, and slices may be empty") {
+  const Tensor x = graph::constant(Array::zeros(DType::kF32, {2, 3, 4}));
+  CHECK(ops::flatten(x, -1).shape() == Shape({2, 3, 4}));
+  CHECK(ops::flatten(x, -2).shape() == Shape({2, 12}));
+  const Tensor none = graph::slice(x, 1, 2, 2);
+  CHECK(none.eval().shape() == Shape({2, 0, 4}));
+  CHECK(values(ops::sum(none, 1, false)) == Floats(8, 0.0f));
+}
+
+TEST_CASE("extents that do not multiply up are refused") {
+  const Tensor x = graph::constant(Array::zeros(DType::kF32, {6}));
+  for (const Shape& shape : {Shape{-1, -1}, Shape{-2, -3}, Shape{4, -1}}) {
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { graph::reshape(x, shape); }), "reshape"));
+  }
+}
+
+TEST_CASE("an index out of range is an error that names it") {
+  const Tensor x = floats({1, 2, 3});
+  const Tensor index = graph::constant(Array::from<int64_t>(std::vector<int64_t>{0, 3}, {2}));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::take_along(x, index, 0).eval(); }),
+                 "index 3"));
+  const Tensor ids = graph::constant(Array::from<int32_t>(std::vector<int32_t>{-1}, {1}));
+  CHECK(contains(refusal(ErrorKind::kMalformed,
+                         [&] {
+                           ops::embedding(graph::reshape(x, {3, 1}), ids).eval();
+                         }),
+                 "index -1"));
+}
+
+TEST_CASE("mistakes of types are named") {
+  const Tensor flags = ops::gt(floats({1, -1}), 0);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::sub(flags, flags); }), "bool"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::pow(ops::arange(0, 3), -1); }),
+                 "negative powers"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::amax(ops::zeros({0}), 0, false); }),
+                 "no elements"));
+  CHECK(contains(refusal(ErrorKind::kMalformed,
+                         [&] {
+                           ops::sum(floats({1}), {0, 0}, false);
+                         }),
+                 "twice"));
+}
+
+TEST_CASE("comparisons that only choose stay inside the fused step") {
+  const Tensor x = graph::input(DType::kF32, {100}, "x");
+  const Tensor y[] = {ops::where(ops::lt(x, 0), x * 0.5, ops::exp(x))};
+  CHECK(graph::compile(y).steps() == 1);
+  const Tensor flags[] = {ops::lt(x * 2, 1)};
+  CHECK(graph::compile(flags).steps() == 1);
+}
+
+TEST_CASE("whatever the element type, sums of many equal those of one thread") {
+  ThreadPool pool(3);
+  const Tensor x = ops::cumsum(ops::full({50, 300}, 1, DType::kI32), 1);
+  const Array alone = ops::sum(x, ops::kAllAxes, false).eval();
+  const graph::PoolScope scope(pool);
+  const Tensor again = ops::cumsum(ops::full({50, 300}, 1, DType::kI32), 1);
+  const Array together = ops::sum(again, ops::kAllAxes, false).eval();
+  CHECK(together.as<int64_t>()[0] == alone.as<int64_t>()[0]);
+  CHECK(alone.as<int64_t>()[0] == 50 * 300 * 301 / 2);
+}
+
+TEST_CASE("allclose knows infinities and NaN") {
+  CHECK(ops::allclose(floats({1, INFINITY}), floats({1 + 1e-7f, INFINITY})));
+  CHECK_FALSE(ops::allclose(floats({1}), floats({1.001f})));
+  CHECK_FALSE(ops::allclose(floats({NAN}), floats({NAN})));
+  CHECK(ops::allclose(floats({NAN}), floats({NAN}), 1e-5, 1e-8, true));
+  CHECK_FALSE(ops::allclose(floats({INFINITY}), floats({-INFINITY})));
+}

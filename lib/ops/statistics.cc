@@ -1,0 +1,80 @@
+// Statistics along axes, made of other operations.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lib/base/error.h"
+#include "lib/ops/axes.h"
+#include "lib/ops/elementwise.h"
+
+namespace lumen::ops {
+namespace {
+
+bool is_narrow(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// Computed in float32 for narrower types and rounded at the end.
+template <typename Body>
+Tensor in_float(const Tensor& x, Body body) {
+  if (is_narrow(x.dtype())) {
+    return graph::contiguous(body(graph::contiguous(x, DType::kF32)), x.dtype());
+  }
+  return body(is_float(x.dtype()) ? x : graph::contiguous(x, DType::kF32));
+}
+
+int64_t reduced_count(std::string_view op, const Shape& shape, const Axes& axes) {
+  const std::vector<bool> gone = chosen_axes(op, shape, axes);
+  int64_t count = 1;
+  for (int i = 0; i < shape.rank(); ++i) count *= gone[static_cast<size_t>(i)] ? shape[i] : 1;
+  return count;
+}
+
+}  // namespace
+
+Tensor var(const Tensor& x, const Axes& axes, bool keepdim, double correction) {
+  return in_float(x, [&](const Tensor& t) {
+    const Tensor centred = sub(t, mean(t, axes, true));
+    const auto count = static_cast<double>(reduced_count("var", x.shape(), axes));
+    // One element and correction 1: 0 / 0, as torch.
+    return div(sum(mul(centred, centred), axes, keepdim), std::max(0.0, count - correction));
+  });
+}
+
+Tensor stddev(const Tensor& x, const Axes& axes, bool keepdim, double correction) {
+  return in_float(x, [&](const Tensor& t) { return sqrt(var(t, axes, keepdim, correction)); });
+}
+
+Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdim) {
+  return in_float(x, [&](const Tensor& t) {
+    if (reduced_count("logsumexp", t.shape(), axes) == 0) {
+      return log(sum(t, axes, keepdim));  // ln 0
+    }
+    // The shift is constant to the gradient: it cancels.
+    Tensor shift;
+    {
+      const graph::NoGradScope no_grad;
+      const Tensor largest = amax(t, axes, true);
+      shift = where(isfinite(largest), largest, 0.0);
+    }
+    const Tensor total = log(sum(exp(sub(t, shift)), axes, true));
+    const std::vector<bool> gone = chosen_axes("logsumexp", t.shape(), axes);
+    return graph::reshape(add(total, shift), kept_shape(t.shape(), gone, keepdim));
+  });
+}
+
+Tensor norm(const Tensor& x, double p, const Axes& axes, bool keepdim) {
+  return in_float(x, [&](const Tensor& t) {
+    if (p == 0) return sum(sub(1.0, equal(t, constant_like(0, t))), axes, keepdim);
+    if (p == 1) return sum(abs(t), axes, keepdim);
+    if (std::isinf(p)) return p > 0 ? amax(abs(t), axes, keepdim) : amin(abs(t), axes, keepdim);
+    if (p != 2) return pow(sum(pow(abs(t), p), axes, keepdim), 1 / p);
+    // Where the norm is 0 its gradient is, as torch: the root is taken of 1 there.
+    const Tensor squares = sum(mul(t, t), axes, keepdim);
+    const Tensor none = equal(squares, constant_like(0, squares));
+    return where(none, constant_like(0, squares),
+                 sqrt(where(none, constant_like(1, squares), squares)));
+  });
+}
+
+}  // namespace lumen::ops

@@ -1,0 +1,150 @@
+#include "lib/runtime/bench_train.h"
+
+#include <chrono>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/runtime/bench_llm.h"
+#include "lib/runtime/environment.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/train_task.h"
+
+namespace lumen::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kWarmUpSteps = 3, kLeastSteps = 5;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// One number of threads: the time of every step, and what a step is.
+struct TrainRow {
+  int64_t threads = 1;
+  std::vector<double> step_seconds;
+  double tokens = 0, samples = 0;  // of a step
+  double first_step_seconds = 0;   // from opening the data
+  double loss = 0;                 // of the last step
+  TaskSummary summary;
+};
+
+TrainRow measure(const Recipe& recipe, int64_t threads, const TrainBenchOptions& options) {
+  const auto start = Clock::now();
+  const auto task = make_task(recipe, {threads, false});
+  TrainRow row;
+  row.threads = threads;
+  const double lr = recipe.optimizer.lr;
+  task->step(lr);
+  row.first_step_seconds = seconds_since(start);
+  for (int64_t i = 1; i < kWarmUpSteps; ++i) task->step(lr);
+  const auto begin = Clock::now();
+  auto enough = [&] {
+    const auto steps = static_cast<int64_t>(row.step_seconds.size());
+    if (options.repetitions) return steps >= *options.repetitions;
+    return steps >= kLeastSteps && seconds_since(begin) > options.seconds.value_or(10);
+  };
+  while (!enough()) {
+    const auto step_start = Clock::now();
+    const StepResult result = task->step(lr);
+    row.step_seconds.push_back(seconds_since(step_start));
+    row.tokens = result.tokens;
+    row.samples = result.samples;
+    row.loss = result.loss;
+  }
+  row.summary = task->summary();
+  return row;
+}
+
+io::Json to_json(const TrainRow& row) {
+  const Spread s = spread(row.step_seconds);
+  const bool language = row.tokens > 0;
+  const double items = language ? row.tokens : row.samples;
+  return {{"test", "train_step"},
+          {"threads", row.threads},
+          {"step_ms", {{"median", s.median * 1e3}, {"min", s.min * 1e3}, {"max", s.max * 1e3}}},
+          {"unit", language ? "tokens/s" : "samples/s"},
+          {"median", items / s.median},
+          {"min", items / s.max},
+          {"max", items / s.min},
+          {"steps", row.step_seconds.size()},
+          {"first_step_ms", row.first_step_seconds * 1e3},
+          {"last_loss", row.loss},
+          {"samples", row.step_seconds}};
+}
+
+std::string to_markdown(const io::Json& report) {
+  std::string out =
+      "| recipe | threads | step (median) | min | max | rate | first step after |\n"
+      "|---|--:|--:|--:|--:|--:|--:|\n";
+  for (const io::Json& row : report["results"]) {
+    const io::Json& step = row["step_ms"];
+    out +=
+        str("| ", report["recipe"]["name"].get<std::string>(), " | ", row["threads"].get<int64_t>(),
+            " | ", fixed(step["median"].get<double>(), 2), " ms | ",
+            fixed(step["min"].get<double>(), 2), " ms | ", fixed(step["max"].get<double>(), 2),
+            " ms | ", fixed(row["median"].get<double>(), 1), " ", row["unit"].get<std::string>(),
+            " | ", fixed(row["first_step_ms"].get<double>(), 1), " ms |\n");
+  }
+  return out + str("\n- ", report["recipe"]["model"].get<std::string>(), "\n- ",
+                   report["recipe"]["parameters"].get<int64_t>(), " parameters, arena ",
+                   human_bytes(report["recipe"]["arena_bytes"].get<uint64_t>()), ", peak memory ",
+                   human_bytes(report["peak_memory_bytes"].get<uint64_t>()), "\n- ",
+                   report["environment"]["cpu"].get<std::string>(), ", SIMD ",
+                   report["environment"]["build"]["simd"]["chosen"].get<std::string>(), "\n");
+}
+
+}  // namespace
+
+void declare(CommandLine& line, TrainBenchOptions& options) {
+  line.begin_verb("train", "Measure how long a training step of a recipe takes.");
+  line.add_positional(text_field("recipe", "RECIPE", "a recipe's file or the name of a bundled one",
+                                 options.recipe));
+  line.group("Measure");
+  line.add(list_field("set", "KEY=VALUE", "override a key of the recipe (repeatable)",
+                      options.overrides));
+  line.add({"threads", "N,…", "numbers of threads (physical cores)",
+            [&options](std::string_view text) { options.threads = text; },
+            [&options] { return options.threads; }},
+           "t", "LUMEN_THREADS");
+  line.add(number_field("repetitions", "steps to measure, after a warm-up (as time allows)",
+                        options.repetitions, 1, 1'000'000),
+           "r");
+  line.add(number_field("seconds", "how long to measure (10)", options.seconds, 0.1, 3600));
+  line.group("Output");
+  line.add(choice_field("output", "a Markdown table or JSON (md)", options.output, {"md", "json"}),
+           "o");
+  line.add_example("lumen-bench train digits-mlp -t 1,2", "compare one thread with two");
+}
+
+int bench_train(const TrainBenchOptions& options) {
+  if (!options.recipe) {
+    fail(ErrorKind::kUsage, "name a recipe: a file, or one of lumen-train --recipes");
+  }
+  const Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
+  std::vector<int64_t> threads = {default_thread_count()};
+  if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, 4096);
+  io::Json results = io::Json::array();
+  TaskSummary summary;
+  for (const int64_t count : threads) {
+    const TrainRow row = measure(recipe, count, options);
+    results.push_back(to_json(row));
+    summary = row.summary;
+  }
+  const io::Json report = {{"schema", 1},
+                           {"recipe",
+                            {{"name", recipe.name},
+                             {"model", summary.model},
+                             {"batch", summary.batch},
+                             {"precision", recipe.train.precision},
+                             {"parameters", summary.parameters},
+                             {"arena_bytes", summary.arena_bytes}}},
+                           {"results", std::move(results)},
+                           {"peak_memory_bytes", peak_memory_bytes()},
+                           {"environment", environment_description()}};
+  write_stdout(options.output == "json" ? report.dump(2) + "\n" : to_markdown(report));
+  return 0;
+}
+
+}  // namespace lumen::runtime

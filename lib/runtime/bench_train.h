@@ -1,0 +1,29 @@
+// Measuring training steps: lumen-bench train.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/runtime/command_line.h"
+
+namespace lumen::runtime {
+
+struct TrainBenchOptions {
+  std::optional<std::string> recipe;
+  std::vector<std::string> overrides;
+  std::string threads;                 // list separated by commas
+  std::optional<int64_t> repetitions;  // absent: as many as fit into `seconds`
+  std::optional<double> seconds;       // absent: 10
+  std::string output = "md";
+};
+
+// Adds the options of `lumen-bench train` to `line`; they write to `options`.
+void declare(CommandLine& line, TrainBenchOptions& options);
+
+// The verb: trains the recipe's network on its data for a while and measures one optimizer step
+// after a warm-up. Nothing is saved. Returns the exit code; throws Error.
+int bench_train(const TrainBenchOptions& options);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,118 @@
+#include "lib/runtime/export_model.h"
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/write_safetensors.h"
+#include "lib/kernels/convert.h"
+#include "lib/runtime/prompt_format.h"
+
+namespace lumen::runtime {
+namespace {
+
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json", "tokenizer.model",         "spiece.model",     "vocab.json", "merges.txt",
+    "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
+
+DType type_named(const std::string& name) {
+  return name == "f16" ? DType::kF16 : name == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+// Matrices in the type that was asked for; vectors, which are small and sensitive, as they are.
+std::map<std::string, Array> converted(const std::map<std::string, Array>& weights, DType dtype) {
+  if (dtype == DType::kF32) return weights;
+  std::map<std::string, Array> result;
+  for (const auto& [name, array] : weights) {
+    if (array.shape().rank() < 2 || array.dtype() != DType::kF32) {
+      result[name] = array;
+      continue;
+    }
+    Array& small = result[name] = Array::zeros(dtype, array.shape());
+    kernels::from_float(dtype, array.as<float>().data(), small.mutable_data(), array.elements());
+  }
+  return result;
+}
+
+void write_json(const std::string& path, const io::Json& json) {
+  io::write_file_atomically(path, json.dump(2) + "\n");
+}
+
+// The tokenizer's files, and the chat template as a file of its own, which wins over any other.
+void write_tokenizer(const std::string& directory, const TrainingData& data) {
+  if (data.tokenizer_directory.empty()) return;
+  for (const char* name : kTokenizerFiles) {
+    const std::string from = str(data.tokenizer_directory, "/", name);
+    if (!io::is_regular_file(from)) continue;
+    io::write_file_atomically(str(directory, "/", name), io::read_file(from, limits::kJsonBytes));
+  }
+  const std::string config = data.tokenizer_directory + "/tokenizer_config.json";
+  io::Json json = io::is_regular_file(config) ? io::read_json(config) : io::Json::object();
+  json.erase("chat_template");
+  write_json(directory + "/tokenizer_config.json", json);
+  if (data.chat_template) {
+    io::write_file_atomically(directory + "/chat_template.jinja", data.chat_template->source());
+  }
+}
+
+io::Json with_token_ids(io::Json config, const text::Tokenizer& tokenizer) {
+  const text::SpecialIds& special = tokenizer.special_ids();
+  if (special.bos) config["bos_token_id"] = *special.bos;
+  if (special.eos) config["eos_token_id"] = *special.eos;
+  if (special.pad) config["pad_token_id"] = *special.pad;
+  return config;
+}
+
+}  // namespace
+
+void write_model(const std::string& directory, const ExportedModel& model) {
+  io::Json config = model.config;
+  if (model.data->tokenizer) {
+    config = with_token_ids(config, *model.data->tokenizer);
+    write_tokenizer(directory, *model.data);
+    const PromptFormat format(model.data->tokenizer, model.data->chat_template, {});
+    io::Json generation = with_token_ids(io::Json::object(), *model.data->tokenizer);
+    if (!format.end_token_ids().empty()) generation["eos_token_id"] = format.end_token_ids();
+    write_json(directory + "/generation_config.json", generation);
+  }
+  if (!model.data->data.info.classes.empty()) {
+    io::Json labels = io::Json::object();
+    for (size_t i = 0; i < model.data->data.info.classes.size(); ++i) {
+      labels[str(i)] = model.data->data.info.classes[i];
+    }
+    config["id2label"] = labels;
+  }
+  if (!model.data->data.info.mean.empty()) {
+    write_json(directory + "/preprocessor_config.json",
+               {{"image_mean", model.data->data.info.mean},
+                {"image_std", model.data->data.info.std},
+                {"feature_names", model.data->data.info.feature_names}});
+  }
+  write_json(directory + "/config.json", config);
+  io::write_safetensors(directory + "/model.safetensors",
+                        converted(model.weights, type_named(model.dtype)), {{"format", "pt"}});
+}
+
+void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
+                   const std::string& base_path) {
+  std::map<std::string, Array> weights;
+  for (const auto& [name, array] : model.weights) weights["base_model.model." + name] = array;
+  io::Json config = {{"peft_type", "LORA"},
+                     {"task_type", "CAUSAL_LM"},
+                     {"base_model_name_or_path", base_path},
+                     {"r", *lora.rank},
+                     {"lora_alpha", lora.alpha},
+                     {"lora_dropout", lora.dropout},
+                     {"target_modules", lora.targets},
+                     {"use_rslora", lora.rslora},
+                     {"use_dora", false},
+                     {"bias", "none"},
+                     {"fan_in_fan_out", false},
+                     {"inference_mode", true}};
+  write_tokenizer(directory, *model.data);
+  write_json(directory + "/adapter_config.json", config);
+  io::write_safetensors(directory + "/adapter_model.safetensors",
+                        converted(weights, type_named(model.dtype)), {{"format", "pt"}});
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,27 @@
+// Writing what was trained: a Hugging Face directory, or a PEFT adapter.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "lib/runtime/training_data.h"
+
+namespace lumen::runtime {
+
+struct ExportedModel {
+  io::Json config;                       // config.json
+  std::map<std::string, Array> weights;  // float32
+  std::string dtype = "f32";             // f32, f16, bf16: of matrices; vectors stay float32
+  const TrainingData* data = nullptr;
+};
+
+// Writes model.safetensors, config.json, generation_config.json, and of language models the
+// tokenizer's files with the chat template, into the existing `directory`. Throws Error(kIo).
+void write_model(const std::string& directory, const ExportedModel& model);
+
+// Writes adapter_model.safetensors and adapter_config.json as PEFT reads them, beside the
+// tokenizer's files.
+void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
+                   const std::string& base_path);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,450 @@
+// The training task of a recipe: its data, network and optimizer, as compiled plans.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "lib/base/error.h"
+#include "lib/graph/tensor.h"
+#include "lib/io/hf_cache.h"
+#include "lib/io/safetensors.h"
+#include "lib/kernels/optimizer_step.h"
+#include "lib/optim/clip.h"
+#include "lib/optim/grad_scaler.h"
+#include "lib/optim/optimizer.h"
+#include "lib/runtime/export_model.h"
+#include "lib/runtime/generation.h"
+#include "lib/runtime/lora.h"
+#include "lib/runtime/prompt_format.h"
+#include "lib/runtime/temporary_directory.h"
+#include "lib/runtime/train_task.h"
+#include "lib/runtime/training_data.h"
+#include "lib/runtime/training_step.h"
+
+namespace lumen::runtime {
+namespace {
+
+using graph::Tensor;
+
+// Plans are kept by the shapes of a batch.
+std::string shape_key(const data::Batch& batch) {
+  std::string key;
+  for (const auto& [name, array] : batch.fields) key += str(name, to_string(array.shape()), " ");
+  return key;
+}
+
+DType compute_type(const std::string& precision) {
+  return precision == "bf16" ? DType::kBF16 : precision == "f16" ? DType::kF16 : DType::kF32;
+}
+
+optim::OptimizerConfig optimizer_config(const OptimizerRecipe& recipe) {
+  optim::OptimizerConfig config;
+  config.type = recipe.type;
+  config.weight_decay = recipe.weight_decay.value_or(0);
+  config.betas = recipe.betas;
+  config.eps = recipe.eps;
+  config.momentum = recipe.momentum;
+  config.dampening = recipe.dampening;
+  config.nesterov = recipe.nesterov;
+  config.amsgrad = recipe.amsgrad;
+  config.alpha = recipe.alpha;
+  config.no_decay = recipe.no_decay;
+  for (const OptimizerGroup& group : recipe.groups) {
+    config.groups.push_back({group.match, group.lr_factor, group.weight_decay});
+  }
+  return config;
+}
+
+nn::LoraOptions lora_options(const LoraRecipe& recipe, const io::Json& config) {
+  const auto rank = static_cast<double>(*recipe.rank);
+  const int64_t layers = io::get_int(config, "num_hidden_layers", 0, limits::kLayers, 0);
+  return {.rank = *recipe.rank,
+          .scale = recipe.alpha / (recipe.rslora ? std::sqrt(rank) : rank),
+          .dropout = recipe.dropout,
+          .targets = recipe.targets,
+          .first_layer = recipe.layers > 0 ? std::max<int64_t>(0, layers - recipe.layers) : 0};
+}
+
+NamedArrays read_weights(const std::string& path) {
+  NamedArrays weights;
+  const auto file = io::read_safetensors(path);
+  for (const io::SafetensorsTensor& tensor : file->tensors)
+    weights[tensor.name] = file->array(tensor);
+  return weights;
+}
+
+// What the learner is to see of a row: its text, with what does not count in brackets.
+std::string describe_tokens(const data::Batch& batch, int64_t row,
+                            const text::Tokenizer& tokenizer) {
+  const Array &tokens = batch.fields.at("tokens"), &targets = batch.fields.at("targets");
+  const int64_t seq = tokens.shape()[1];
+  const auto ids =
+      tokens.as<int32_t>().subspan(static_cast<size_t>(row * seq), static_cast<size_t>(seq));
+  const auto next =
+      targets.as<int32_t>().subspan(static_cast<size_t>(row * seq), static_cast<size_t>(seq));
+  // A token counts if the position before it has it as its target.
+  std::string text;
+  std::vector<int32_t> run;
+  bool learned = false;
+  auto flush = [&] {
+    if (run.empty()) return;
+    const std::string part = tokenizer.decode(run);
+    text += learned ? part : str("[", part, "]");
+    run.clear();
+  };
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool counts = i > 0 && next[i - 1] == ids[i];
+    if (counts != learned) flush();
+    learned = counts;
+    run.push_back(ids[i]);
+  }
+  flush();
+  return text;
+}
+
+std::string describe_sample(const data::Batch& batch, int64_t row, const TrainingData& data) {
+  if (batch.fields.count("tokens") && data.tokenizer) {
+    return describe_tokens(batch, row, *data.tokenizer);
+  }
+  const auto found = batch.fields.find("x");
+  if (found == batch.fields.end()) return "tokens";
+  const Array& y = batch.fields.at("y");
+  std::string label = y.dtype() == DType::kI32 ? str(y.as<int32_t>()[static_cast<size_t>(row)])
+                                               : str(y.as<float>()[static_cast<size_t>(row)]);
+  const auto& classes = data.data.info.classes;
+  if (y.dtype() == DType::kI32) {
+    const auto index = static_cast<size_t>(y.as<int32_t>()[static_cast<size_t>(row)]);
+    if (index < classes.size()) label = classes[index];
+  }
+  const int64_t size = found->second.elements() / found->second.shape()[0];
+  const auto values =
+      found->second.as<float>().subspan(static_cast<size_t>(row * size), static_cast<size_t>(size));
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return str(to_string(data.data.info.feature_shape), " from ", *low, " to ", *high, " → ", label);
+}
+
+class GraphTask : public TrainTask {
+ public:
+  GraphTask(const Recipe& recipe, const TaskOptions& options);
+
+  TaskSummary summary() const override;
+  StepResult step(double lr) override;
+  std::map<std::string, double> evaluate() override;
+  TaskState state() const override;
+  void restore(const TaskState& state) override;
+  void export_model(const std::string& directory) override;
+  std::vector<std::string> sample(const std::vector<std::string>& prompts,
+                                  int64_t max_tokens) override;
+  std::vector<std::string> preview(int64_t count) override;
+
+ private:
+  void build_network();
+  void choose_trained();
+  void next_batch(data::Batch& batch);
+  TrainingStep& plan_for(const data::Batch& batch) const;
+  // Σ losses and gradients of one global batch; the gradients of their sum.
+  struct Sums {
+    double loss = 0, tokens = 0, samples = 0;
+    std::span<const Array> gradients;
+  };
+  Sums accumulate();
+  void add_gradients(const std::vector<Array>& gradients, bool first);
+  NamedArrays weights() const;
+
+  Recipe recipe_;
+  bool overfit_;
+  mutable ThreadPool pool_;
+  TemporaryDirectory directory_;  // of a tokenizer that is trained
+  std::unique_ptr<io::ModelFiles> base_;
+  TrainingData data_;
+  io::Json config_;
+  nn::Parameters parameters_ = nn::Parameters::trainable(uint64_t{0});
+  std::unique_ptr<Network> network_;
+  std::vector<TrainedParameter> trained_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::GradScaler scaler_;
+  std::unique_ptr<data::BatchStream> train_stream_;
+  mutable std::map<std::string, std::unique_ptr<TrainingStep>> plans_;
+  std::map<std::string, std::unique_ptr<EvaluationStep>> evaluations_;
+  std::vector<Array> accumulated_;  // gradients of several micro-batches
+  data::Batch batch_;
+  int32_t micro_steps_ = 0;  // micro-batches so far: drives dropout
+};
+
+GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
+    : recipe_(recipe),
+      overfit_(options.overfit_batch),
+      pool_(static_cast<int>(options.threads.value_or(default_thread_count()))),
+      base_(recipe.model.path ? std::make_unique<io::ModelFiles>(
+                                    io::open_model(io::find_model(*recipe.model.path)))
+                              : nullptr),
+      data_(open_training_data(recipe, directory_.path(), base_.get())) {
+  if (overfit_) data_.options.augment = false;
+  const graph::PoolScope scope(pool_);
+  train_stream_ = data::make_stream(data_.data, data::Split::kTrain, data_.options);
+  build_network();
+  choose_trained();
+  std::vector<optim::NamedParameter> named;
+  for (const TrainedParameter& p : trained_) named.push_back({p.name, p.tensor.node()->value});
+  optimizer_ = optim::make_optimizer(optimizer_config(recipe_.optimizer), std::move(named));
+}
+
+void GraphTask::build_network() {
+  const auto seed = static_cast<uint64_t>(recipe_.seed);
+  if (base_ != nullptr) {
+    config_ = base_->config;
+    parameters_ = recipe_.model.init == "random" ? nn::Parameters::trainable(seed)
+                  : recipe_.lora.rank            ? nn::Parameters::from_checkpoint(base_->tensors)
+                                            .with_lora(lora_options(recipe_.lora, config_), seed)
+                                      : nn::Parameters::trainable(base_->tensors);
+  } else {
+    config_ = network_config(recipe_.model, data_.shape());
+    parameters_ =
+        recipe_.model.weights
+            ? nn::Parameters::trainable(read_weights(find_file(recipe_, *recipe_.model.weights)))
+            : nn::Parameters::trainable(seed);
+  }
+  network_ = make_network(config_, parameters_,
+                          {.label_smoothing = recipe_.train.label_smoothing,
+                           .recompute = recipe_.train.activation_checkpointing});
+  parameters_.check();
+}
+
+void GraphTask::choose_trained() {
+  for (const auto& [name, tensor] : parameters_.named()) {
+    if (tensor.requires_grad()) trained_.push_back({name, tensor});
+  }
+  if (trained_.empty()) fail(ErrorKind::kUsage, "nothing is trained: every parameter is frozen");
+}
+
+TaskSummary GraphTask::summary() const {
+  TaskSummary summary;
+  for (const auto& [name, tensor] : parameters_.named()) {
+    const int64_t count = tensor.shape().elements();
+    summary.parameters += count;
+    if (tensor.requires_grad()) summary.trained_parameters += count;
+    summary.parameter_bytes += tensor.node()->value.bytes();
+    summary.shapes.push_back({name, tensor.shape(), tensor.requires_grad()});
+  }
+  for (const auto& [name, array] : optimizer_->state()) summary.optimizer_bytes += array.bytes();
+  const data::DatasetInfo& info = data_.data.info;
+  for (const data::SourceFile& file : info.files) {
+    summary.data.push_back({file.path, file.bytes, file.sha256, file.samples, file.skipped});
+  }
+  const int64_t micro = *recipe_.train.micro_batch;
+  const int64_t accumulation = recipe_.train.batch_size / micro;
+  summary.steps_per_epoch = std::max<int64_t>(1, train_stream_->batches_per_epoch() / accumulation);
+  summary.samples_per_step = static_cast<double>(recipe_.train.batch_size);
+  if (network_->language_model() != nullptr) {
+    summary.tokens_per_step = info.train_tokens / static_cast<double>(summary.steps_per_epoch);
+  }
+  summary.model = network_->description();
+  summary.batch = str(recipe_.train.batch_size, " samples of ", info.description);
+  data::Batch example;
+  data::make_stream(data_.data, data::Split::kTrain, data_.options)->next(example);
+  const graph::PoolScope scope(pool_);
+  summary.arena_bytes = plan_for(example).arena_bytes();
+  return summary;
+}
+
+void GraphTask::next_batch(data::Batch& batch) {
+  if (overfit_ && !batch.fields.empty()) return;
+  if (!train_stream_->next(batch)) LUMEN_CHECK(train_stream_->next(batch));
+}
+
+TrainingStep& GraphTask::plan_for(const data::Batch& batch) const {
+  auto& plan = plans_[shape_key(batch)];
+  if (!plan) {
+    const StepOptions options = {.compute = compute_type(recipe_.train.precision),
+                                 .scaled = recipe_.train.precision == "f16"};
+    plan = std::make_unique<TrainingStep>(*network_, trained_, batch, options);
+  }
+  return *plan;
+}
+
+void GraphTask::add_gradients(const std::vector<Array>& gradients, bool first) {
+  if (accumulated_.empty()) {
+    for (const Array& g : gradients) accumulated_.push_back(Array::zeros(DType::kF32, g.shape()));
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    float* sum = accumulated_[i].as_mutable<float>().data();
+    const float* g = gradients[i].as<float>().data();
+    if (first) {
+      std::memcpy(sum, g, gradients[i].bytes());
+    } else {
+      kernels::axpy(pool_, gradients[i].elements(), 1, g, sum);
+    }
+  }
+}
+
+GraphTask::Sums GraphTask::accumulate() {
+  const int64_t count = recipe_.train.batch_size / *recipe_.train.micro_batch;
+  Sums sums;
+  for (int64_t i = 0; i < count; ++i) {
+    next_batch(batch_);
+    TrainingStep& plan = plan_for(batch_);
+    plan.run(pool_, batch_, static_cast<int32_t>(recipe_.seed), micro_steps_++,
+             static_cast<float>(scaler_.scale()));
+    sums.loss += plan.loss_sum();
+    sums.tokens += batch_.tokens;
+    sums.samples += static_cast<double>(batch_.samples);
+    sums.gradients = plan.gradients();
+    if (count > 1) {
+      add_gradients(plan.gradients(), i == 0);
+      sums.gradients = accumulated_;
+    }
+  }
+  return sums;
+}
+
+StepResult GraphTask::step(double lr) {
+  const graph::PoolScope scope(pool_);
+  const Sums sums = accumulate();
+  // Means over the targets that count, whatever the lengths of the micro-batches.
+  const double mean = 1 / std::max(1.0, sums.tokens);
+  const bool scaled = recipe_.train.precision == "f16";
+  const double unscale = mean / (scaled ? scaler_.scale() : 1);
+  StepResult result;
+  result.loss = sums.loss * mean;
+  result.samples = sums.samples;
+  result.tokens = network_->language_model() != nullptr ? sums.tokens : 0;
+  result.grad_norm = optim::grad_norm(pool_, sums.gradients) * unscale;
+  result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  if (scaled) {
+    const bool overflow = std::isfinite(result.loss) && !result.finite;
+    scaler_.update(!overflow);
+    if (overflow) {  // the scale was too large: the step is skipped, training goes on
+      result.finite = true;
+      return result;
+    }
+  }
+  if (!result.finite) return result;
+  double scale = unscale;
+  const double clip = recipe_.train.grad_clip;
+  if (clip > 0) scale *= optim::clip_factor(result.grad_norm, clip);
+  if (recipe_.train.grad_clip_value > 0) {
+    optim::clip_grad_value(pool_, sums.gradients, recipe_.train.grad_clip_value / scale);
+  }
+  optimizer_->step(pool_, sums.gradients, lr, scale);
+  return result;
+}
+
+std::map<std::string, double> GraphTask::evaluate() {
+  if (data_.data.eval == nullptr) return {};
+  const graph::PoolScope scope(pool_);
+  const auto stream = data::make_stream(data_.data, data::Split::kEval, data_.options);
+  data::Batch batch;
+  double loss = 0, count = 0, correct = 0;
+  bool has_classes = false;
+  for (int64_t i = 0; recipe_.eval.max_batches == 0 || i < recipe_.eval.max_batches; ++i) {
+    if (!stream->next(batch)) break;
+    auto& plan = evaluations_[shape_key(batch)];
+    if (!plan) plan = std::make_unique<EvaluationStep>(*network_, batch);
+    plan->run(pool_, batch);
+    loss += plan->loss_sum();
+    count += batch.tokens;
+    correct += static_cast<double>(plan->correct(batch));
+    has_classes = plan->has_classes();
+  }
+  if (count == 0) return {};
+  std::map<std::string, double> metrics = {{"eval_loss", loss / count}};
+  if (has_classes) metrics["eval_accuracy"] = correct / count;
+  if (network_->language_model()) metrics["eval_perplexity"] = std::exp(loss / count);
+  return metrics;
+}
+
+NamedArrays GraphTask::weights() const {
+  NamedArrays arrays;
+  for (const auto& [name, tensor] : parameters_.named()) {
+    if (!recipe_.lora.rank || tensor.requires_grad()) arrays[name] = tensor.node()->value;
+  }
+  return arrays;
+}
+
+TaskState GraphTask::state() const {
+  TaskState state;
+  state.weights = weights();
+  state.optimizer = optimizer_->state();
+  state.json = {{"data", train_stream_->cursor()},
+                {"micro_steps", micro_steps_},
+                {"scaler", scaler_.state()}};
+  return state;
+}
+
+void GraphTask::restore(const TaskState& state) {
+  const auto own = weights();
+  for (const auto& [name, array] : own) {
+    auto found = state.weights.find(name);
+    if (found == state.weights.end() || !(found->second.shape() == array.shape())) {
+      fail(ErrorKind::kMismatch, "tensor ", quoted(name), " ", to_string(array.shape()),
+           found == state.weights.end()
+               ? str(" is not in the checkpoint")
+               : str(" has shape ", to_string(found->second.shape()), " in the checkpoint"));
+    }
+  }
+  for (const auto& [name, array] : own) {
+    Array target = array;
+    std::memcpy(target.mutable_data(), state.weights.at(name).data(), array.bytes());
+  }
+  optimizer_->load_state(state.optimizer);
+  train_stream_->restore(state.json.at("data"));
+  micro_steps_ = static_cast<int32_t>(io::get_int(state.json, "micro_steps", 0, 1 << 30));
+  scaler_.load_state(state.json.at("scaler"));
+}
+
+void GraphTask::export_model(const std::string& directory) {
+  ExportedModel model = {config_, weights(), recipe_.exported.dtype, &data_};
+  if (!recipe_.lora.rank) {
+    write_model(directory, model);
+  } else if (recipe_.exported.merge_lora) {
+    model.weights = parameters_.merged();
+    write_model(directory, model);
+  } else {
+    reorder_rotary_rows(model.weights, config_, false);
+    write_adapter(directory, model, recipe_.lora, *recipe_.model.path);
+  }
+}
+
+std::vector<std::string> GraphTask::sample(const std::vector<std::string>& prompts,
+                                           int64_t max_tokens) {
+  const models::CausalLm* lm = network_->language_model();
+  if (lm == nullptr || data_.tokenizer == nullptr) return {};
+  const graph::NoGradScope no_grad;
+  const PromptFormat format(data_.tokenizer, data_.chat_template, {});
+  const int64_t context = std::min<int64_t>(lm->max_positions(), *recipe_.data.max_length);
+  const auto model = LanguageModel::share(*lm, context, pool_.threads());
+  std::vector<std::string> texts;
+  for (const std::string& prompt : prompts) {
+    const std::string text = data_.chat_template ? format.render({{"user", prompt}}) : prompt;
+    std::vector<int32_t> ids = format.encode(text);
+    if (ids.empty() || static_cast<int64_t>(ids.size()) >= context) continue;
+    Generator generator(*model, data_.tokenizer);
+    Sampler sampler({.seed = static_cast<uint64_t>(recipe_.seed)}, model->vocab());
+    const GenerationOptions options = {max_tokens, {}, format.end_token_ids()};
+    const auto result =
+        generator.generate(ids, sampler, options, !data_.chat_template, [](std::string_view) {});
+    texts.push_back(prompt + (data_.chat_template ? " → " : "") + result.text);
+  }
+  return texts;
+}
+
+std::vector<std::string> GraphTask::preview(int64_t count) {
+  const auto stream = data::make_stream(data_.data, data::Split::kTrain, data_.options);
+  stream->restore(train_stream_->cursor());
+  std::vector<std::string> texts;
+  data::Batch batch;
+  while (static_cast<int64_t>(texts.size()) < count && stream->next(batch)) {
+    for (int64_t row = 0; row < batch.samples && static_cast<int64_t>(texts.size()) < count;
+         ++row) {
+      texts.push_back(describe_sample(batch, row, data_));
+    }
+  }
+  return texts;
+}
+
+}  // namespace
+
+std::unique_ptr<TrainTask> make_task(const Recipe& recipe, const TaskOptions& options) {
+  return std::make_unique<GraphTask>(recipe, options);
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,201 @@
+#include "lib/runtime/network.h"
+
+#include "lib/base/error.h"
+#include "lib/data/batch.h"
+#include "lib/graph/views.h"
+#include "lib/io/model_files.h"
+#include "lib/ops/loss.h"
+#include "lib/runtime/recipe.h"
+#include "models/classifier.h"
+
+namespace lumen::runtime {
+namespace {
+
+using graph::Tensor;
+
+const Tensor& field(const Fields& fields, const char* name) {
+  auto found = fields.find(name);
+  LUMEN_CHECK(found != fields.end());
+  return found->second;
+}
+
+Tensor zero_position() {
+  const int32_t zero = 0;
+  return graph::constant(Array::from<int32_t>(std::span(&zero, 1), {1}));
+}
+
+class LanguageNetwork : public Network {
+ public:
+  LanguageNetwork(const io::Json& config, const nn::Parameters& parameters,
+                  const NetworkOptions& options)
+      : config_(config), options_(options) {
+    const io::Json classic = io::classic_config(config, false);
+    model_ = models::find_model_def(classic).make(classic, parameters);
+    description_ =
+        str(io::get_string(classic, "model_type"), ", ",
+            classic["num_hidden_layers"].get<int64_t>(), " layers of ",
+            classic["hidden_size"].get<int64_t>(), ", vocabulary ", model_->vocab_size());
+  }
+
+  Tensor loss_sum(const Fields& fields) const override {
+    const Tensor& tokens = field(fields, "tokens");
+    models::Training training;
+    training.recompute = options_.recompute;
+    if (auto found = fields.find("segments"); found != fields.end()) {
+      training.segments = found->second;
+      training.positions = field(fields, "positions");
+    }
+    const Tensor hidden =
+        model_->normalized(model_->hidden(tokens, zero_position(), nullptr, training));
+    const int64_t rows = tokens.shape().elements();
+    const Tensor flat = graph::reshape(hidden, {rows, hidden.dim(-1)});
+    const Tensor targets = graph::reshape(field(fields, "targets"), {rows});
+    const nn::Linear& head = model_->head();
+    if (head.bias.defined() || head.addition || options_.label_smoothing > 0) {
+      return ops::cross_entropy(
+          head(flat), targets,
+          {.label_smoothing = options_.label_smoothing, .reduction = ops::Reduction::kSum});
+    }
+    const Tensor counts = ops::sub(
+        graph::scalar(1),
+        ops::equal(graph::contiguous(targets, DType::kF32), graph::scalar(data::kIgnored)));
+    return ops::linear_cross_entropy(flat, head.weight, targets, counts);
+  }
+
+  Tensor class_logits(const Fields&) const override { return {}; }
+  io::Json config() const override { return config_; }
+  std::string description() const override { return description_; }
+  const models::CausalLm* language_model() const override { return model_.get(); }
+
+ private:
+  io::Json config_;
+  NetworkOptions options_;
+  std::string description_;
+  std::unique_ptr<models::CausalLm> model_;
+};
+
+class ClassifierNetwork : public Network {
+ public:
+  ClassifierNetwork(const io::Json& config, const nn::Parameters& parameters,
+                    const NetworkOptions& options)
+      : config_(config), options_(options), model_(models::make_classifier(config, parameters)) {}
+
+  Tensor loss_sum(const Fields& fields) const override {
+    const Tensor out = model_->logits(field(fields, "x"));
+    const Tensor& y = field(fields, "y");
+    if (y.dtype() != DType::kI32) {
+      return ops::mse_loss(graph::reshape(out, y.shape()), y, ops::Reduction::kSum);
+    }
+    return ops::cross_entropy(
+        out, y, {.label_smoothing = options_.label_smoothing, .reduction = ops::Reduction::kSum});
+  }
+
+  Tensor class_logits(const Fields& fields) const override {
+    if (field(fields, "y").dtype() != DType::kI32) return {};
+    return model_->logits(field(fields, "x"));
+  }
+  io::Json config() const override { return config_; }
+  std::string description() const override { return model_->description(); }
+
+ private:
+  io::Json config_;
+  NetworkOptions options_;
+  std::unique_ptr<models::Classifier> model_;
+};
+
+bool is_classifier(const std::string& type) {
+  return type == "mlp" || type == "lenet" || type == "resnet9";
+}
+
+io::Json classifier_config(const ModelRecipe& model, const DataShape& data) {
+  if (data.features.rank() == 0) {
+    fail(ErrorKind::kUsage, "model.type ", quoted(*model.type),
+         " needs images or tables; the data are text");
+  }
+  io::Json shape = io::Json::array();
+  for (int64_t extent : data.features) shape.push_back(extent);
+  io::Json config = {{"model_type", *model.type},
+                     {"input_shape", shape},
+                     {"num_labels", std::max<int64_t>(1, data.classes)}};
+  if (!model.hidden.empty()) config["hidden_sizes"] = model.hidden;
+  if (model.activation) config["hidden_act"] = *model.activation;
+  if (model.dropout) config["dropout"] = *model.dropout;
+  if (model.channels) config["channels"] = *model.channels;
+  return config;
+}
+
+io::Json llama_config(const ModelRecipe& m, int64_t vocab) {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"hidden_size", *m.dim},
+          {"intermediate_size", *m.ffn},
+          {"num_hidden_layers", *m.layers},
+          {"num_attention_heads", *m.heads},
+          {"num_key_value_heads", *m.kv_heads},
+          {"head_dim", *m.head_dim},
+          {"hidden_act", "silu"},
+          {"max_position_embeddings", *m.context},
+          {"rms_norm_eps", *m.norm_eps},
+          {"rope_theta", *m.rope_theta},
+          {"tie_word_embeddings", m.tie_embeddings.value_or(true)},
+          {"torch_dtype", "float32"},
+          {"vocab_size", vocab}};
+}
+
+io::Json gpt2_config(const ModelRecipe& m, int64_t vocab) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"n_embd", *m.dim},
+          {"n_inner", *m.ffn},
+          {"n_layer", *m.layers},
+          {"n_head", *m.heads},
+          {"n_positions", *m.context},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", *m.norm_eps},
+          {"resid_pdrop", m.dropout.value_or(0)},
+          {"embd_pdrop", m.dropout.value_or(0)},
+          {"attn_pdrop", 0.0},
+          {"tie_word_embeddings", true},
+          {"torch_dtype", "float32"},
+          {"vocab_size", vocab}};
+}
+
+io::Json recurrent_config(const ModelRecipe& m, int64_t vocab) {
+  const int64_t hidden = m.hidden.empty() ? 256 : m.hidden[0];
+  return {{"model_type", *m.type},
+          {"hidden_size", hidden},
+          {"embedding_size", m.embedding.value_or(hidden)},
+          {"num_hidden_layers", m.layers.value_or(1)},
+          {"num_attention_heads", 1},
+          {"intermediate_size", hidden},
+          {"max_position_embeddings", limits::kContext},
+          {"hidden_act", m.activation.value_or("tanh")},
+          {"dropout", m.dropout.value_or(0)},
+          {"tie_word_embeddings", m.tie_embeddings.value_or(false)},
+          {"torch_dtype", "float32"},
+          {"vocab_size", vocab}};
+}
+
+}  // namespace
+
+io::Json network_config(const ModelRecipe& model, const DataShape& data) {
+  const std::string& type = *model.type;
+  if (is_classifier(type)) return classifier_config(model, data);
+  if (data.vocab == 0) {
+    fail(ErrorKind::kUsage, "model.type ", quoted(type),
+         " continues text; the data are images or tables");
+  }
+  if (type == "llama") return llama_config(model, data.vocab);
+  if (type == "gpt2") return gpt2_config(model, data.vocab);
+  return recurrent_config(model, data.vocab);
+}
+
+std::unique_ptr<Network> make_network(const io::Json& config, const nn::Parameters& parameters,
+                                      const NetworkOptions& options) {
+  if (is_classifier(io::get_string(config, "model_type"))) {
+    return std::make_unique<ClassifierNetwork>(config, parameters, options);
+  }
+  return std::make_unique<LanguageNetwork>(config, parameters, options);
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,218 @@
+#include "lib/runtime/train.h"
+
+#include <cmath>
+#include <csignal>
+#include <optional>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/checkpoint.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/sha256.h"
+#include "lib/runtime/bundled_recipes.h"
+#include "lib/runtime/environment.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/train_checks.h"
+#include "lib/runtime/train_loop.h"
+
+namespace lumen::runtime {
+namespace {
+
+using io::Json;
+
+std::string recipe_list() {
+  std::string out;
+  for (const BundledRecipe& recipe : bundled_recipes()) {
+    std::string name(recipe.name);
+    name.resize(std::max<size_t>(name.size() + 1, 24), ' ');
+    out += name + std::string(recipe.purpose()) + "\n";
+  }
+  return out;
+}
+
+// The newest checkpoint in `directory` that is whole; damaged ones are passed over with a warning.
+std::optional<io::Checkpoint> newest_checkpoint(const std::string& directory) {
+  std::vector<std::string> damaged;
+  const auto entries = io::list_checkpoints(directory, &damaged);
+  for (const std::string& problem : damaged) tell("warning: " + problem);
+  for (const io::CheckpointEntry& entry : entries) {
+    try {
+      return io::read_checkpoint(entry.path);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kMalformed && error.kind() != ErrorKind::kMissing) throw;
+      tell(str("warning: ", error.what(), "; the checkpoint before it is used"));
+      damaged.push_back(error.what());
+    }
+  }
+  if (!damaged.empty()) {
+    fail(ErrorKind::kMalformed, io::place_of(directory),
+         ": no checkpoint is whole; --force starts over");
+  }
+  return std::nullopt;
+}
+
+// The checkpoint to go on from, if any.
+std::optional<io::Checkpoint> find_checkpoint(const Recipe& recipe, const RunDirectory& directory) {
+  const std::string& resume = recipe.checkpoint.resume;
+  if (resume == "auto") return newest_checkpoint(directory.checkpoints());
+  if (resume != "never") {
+    if (!io::is_directory(resume)) {
+      fail(ErrorKind::kMissing, "--resume ", quoted(resume), ": there is no such checkpoint");
+    }
+    if (io::is_directory(resume + "/checkpoints")) {
+      if (auto found = newest_checkpoint(resume + "/checkpoints")) return found;
+    }
+    return io::read_checkpoint(resume);
+  }
+  if (!directory.has_run()) return std::nullopt;
+  const auto entries = io::list_checkpoints(directory.checkpoints());
+  const std::string at = entries.empty() ? "" : str(", saved at step ", entries.front().step);
+  fail(ErrorKind::kCannotCreate, io::place_of(directory.path()), ": holds a run already", at,
+       "; --resume auto goes on with it, --force starts over");
+}
+
+void check_recipe(const io::Checkpoint& checkpoint, const Recipe& recipe) {
+  for (const char* key : {"recipe", "loop", "task"}) {
+    if (!io::find_value(checkpoint.state, key)) {
+      fail(ErrorKind::kMalformed, "the checkpoint of step ", checkpoint.step, " has no ", key);
+    }
+  }
+  std::vector<std::string> differences = incompatible_keys(checkpoint.state["recipe"], recipe);
+  if (differences.empty()) return;
+  constexpr size_t kMost = 5;
+  if (differences.size() > kMost) {
+    differences[kMost] = str("and ", differences.size() - kMost, " more");
+    differences.resize(kMost + 1);
+  }
+  fail(ErrorKind::kMismatch, "the recipe no longer fits the checkpoint of step ", checkpoint.step,
+       ": ", join(differences, "; "), "; change it back, or start over with --force");
+}
+
+Json describe_run(const Recipe& recipe, const TaskSummary& summary, const io::Checkpoint* from) {
+  return {{"schema", 1},
+          {"name", recipe.name},
+          {"recipe_sha256", io::sha256(to_json(recipe).dump())},
+          {"resumed_from", from ? Json(from->step) : Json()},
+          {"model", summary.model},
+          {"parameters", summary.parameters},
+          {"data", data_to_json(summary)},
+          {"environment", environment_description()}};
+}
+
+Json describe_result(const Recipe& recipe, const TrainLoop& loop, const TaskSummary& summary,
+                     const io::Checkpoint* from) {
+  const LoopState& state = loop.state();
+  Json out = {{"schema", 1},
+              {"name", recipe.name},
+              {"out", recipe.output_dir},
+              {"ended_by", loop.ended_by()},
+              {"steps", state.step},
+              {"epochs", static_cast<double>(state.step) /
+                             static_cast<double>(std::max<int64_t>(summary.steps_per_epoch, 1))},
+              {"samples", state.samples}};
+  if (summary.tokens_per_step > 0) out["tokens"] = state.tokens;
+  out["seconds"] = state.seconds;
+  out["loss"] = std::isfinite(state.loss) ? Json(state.loss) : Json();
+  for (const auto& [name, value] : state.evaluation) {
+    out[name] = std::isfinite(value) ? Json(value) : Json();
+  }
+  if (state.best) {
+    out["best"] = {
+        {"metric", recipe.checkpoint.metric}, {"value", *state.best}, {"step", state.best_step}};
+  }
+  out["parameters"] = summary.parameters;
+  out["skipped_steps"] = state.skipped;
+  out["resumed_from"] = from ? Json(from->step) : Json();
+  out["checkpoint"] = loop.checkpoint();
+  out["peak_memory_bytes"] = peak_memory_bytes();
+  return out;
+}
+
+std::string last_line(const Recipe& recipe, const TrainLoop& loop) {
+  const LoopState& state = loop.state();
+  std::string out = str(recipe.name, ": ", state.step, " steps in ", clock_text(state.seconds),
+                        ", loss ", fixed(state.loss, 4));
+  for (const auto& [name, value] : state.evaluation) out += str(", ", name, " ", fixed(value, 4));
+  return out;
+}
+
+void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkpoint* from) {
+  tell(str(recipe.name, ": ", summary.model, ", ", summary.parameters, " parameters; ",
+           summary.batch, "; ", summary.steps_per_epoch, " steps per epoch → ",
+           io::place_of(recipe.output_dir)));
+  for (const auto& file : summary.data) {
+    if (file.skipped > 0) {
+      tell(str("note: ", io::place_of(file.path), ": ", file.skipped, " bad rows are skipped"));
+    }
+  }
+  if (from) tell(str("going on from step ", from->step));
+}
+
+int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
+  RunDirectory directory(recipe.output_dir, options.force);
+  if (options.force) directory.clear();
+  io::clean_checkpoints(directory.checkpoints());
+  const std::optional<io::Checkpoint> found = find_checkpoint(recipe, directory);
+  const io::Checkpoint* from = found ? &*found : nullptr;
+  if (from) check_recipe(*from, recipe);
+
+  const auto task = make(recipe, {.threads = options.threads, .overfit_batch = false});
+  if (from) {
+    with_context(str("the checkpoint of step ", from->step), [&] {
+      task->restore({from->weights, from->optimizer, from->state["task"]});
+    });
+  }
+  const TaskSummary summary = task->summary();
+  const StopSignals signals;  // from here on there is something to save
+  TrainLoop loop(recipe, *task, directory, signals, from);
+  io::write_file_atomically(directory.file("recipe.toml"), to_toml(recipe));
+  io::write_file_atomically(directory.file("run.json"),
+                            describe_run(recipe, summary, from).dump(2) + "\n");
+  announce(recipe, summary, from);
+  loop.run();
+  loop.metrics().finish();
+
+  const bool stopped = loop.ended_by() == "SIGINT" || loop.ended_by() == "SIGTERM";
+  if (!stopped) {
+    if (recipe.exported.weights == "best" && !loop.restore_best()) {
+      tell("warning: there is no best checkpoint; the last weights are the result");
+    }
+    directory.publish([&](const std::string& place) { task->export_model(place); });
+    commit_point("exported");
+  }
+  tell(last_line(recipe, loop));
+  tell(stopped ? str("stopped by ", loop.ended_by(), "; go on with --resume auto")
+               : "the model is in " + io::place_of(directory.path()));
+  if (options.json) {
+    write_stdout(describe_result(recipe, loop, summary, from).dump(2) + "\n");
+  }
+  return stopped ? 128 + signals.received() : 0;
+}
+
+}  // namespace
+
+int train(const TrainOptions& options, const TaskFactory& make) {
+  options.check();
+  if (options.recipes) {
+    write_stdout(recipe_list());
+    return 0;
+  }
+  if (options.print_schema) {
+    write_stdout(recipe_schema().dump(2) + "\n");
+    return 0;
+  }
+  Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
+  if (options.out) recipe.output_dir = *options.out;
+  if (options.resume) recipe.checkpoint.resume = *options.resume;
+  if (options.print_config) {
+    write_stdout(to_toml(recipe));
+    return 0;
+  }
+  if (options.dry_run) return dry_run(recipe, options, make);
+  if (options.preview) return preview(recipe, options, make);
+  if (options.overfit_batch) return overfit_batch(recipe, options, make);
+  return run(recipe, options, make);
+}
+
+}  // namespace lumen::runtime

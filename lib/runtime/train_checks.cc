@@ -1,0 +1,192 @@
+#include "lib/runtime/train_checks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/io/mapped_file.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/progress.h"
+#include "lib/runtime/train_loop.h"
+
+namespace lumen::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using io::Json;
+
+// Seconds of one step: the second of two, as the first has to warm up.
+double timed_step(TrainTask& task, double lr) {
+  double seconds = 0;
+  for (int i = 0; i < 2; ++i) {
+    const auto begin = Clock::now();
+    task.step(lr);
+    seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  return seconds;
+}
+
+Json dry_run_json(const Recipe& recipe, const TaskSummary& s, int64_t steps, double step_seconds) {
+  Json shapes = Json::array();
+  for (const auto& parameter : s.shapes) {
+    shapes.push_back(
+        {{"name", parameter.name},
+         {"shape", std::vector<int64_t>(parameter.shape.begin(), parameter.shape.end())},
+         {"trained", parameter.trained}});
+  }
+  const double eta = steps > 0 ? static_cast<double>(steps) * step_seconds : *recipe.train.time;
+  return {{"schema", 1},
+          {"name", recipe.name},
+          {"out", recipe.output_dir},
+          {"model", s.model},
+          {"data", data_to_json(s)},
+          {"parameters", s.parameters},
+          {"trained_parameters", s.trained_parameters},
+          {"shapes", shapes},
+          {"memory",
+           {{"parameters", s.parameter_bytes},
+            {"optimizer", s.optimizer_bytes},
+            {"arena", s.arena_bytes},
+            {"total", s.parameter_bytes + s.optimizer_bytes + s.arena_bytes}}},
+          {"batch", s.batch},
+          {"steps_per_epoch", s.steps_per_epoch},
+          {"steps", steps > 0 ? Json(steps) : Json()},
+          {"samples_per_step", s.samples_per_step},
+          {"tokens_per_step", s.tokens_per_step},
+          {"step_seconds", step_seconds},
+          {"eta_seconds", eta}};
+}
+
+// "1048576" as "1,048,576".
+std::string grouped(int64_t value) {
+  std::string digits = str(value);
+  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
+std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json& json) {
+  std::string out = str("recipe      ", recipe.name, " → ", io::place_of(recipe.output_dir), "\n");
+  for (const auto& file : s.data) {
+    out += str("data        ", io::place_of(file.path), ", ",
+               file.bytes > 0 ? human_bytes(file.bytes) + ", " : "", grouped(file.samples),
+               " samples", file.skipped > 0 ? ", " : "",
+               file.skipped > 0 ? grouped(file.skipped) + " skipped" : "", "\n");
+    if (!file.sha256.empty()) out += "            sha256 " + file.sha256 + "\n";
+  }
+  out += str("model       ", s.model, "\n");
+  for (const auto& parameter : s.shapes) {
+    std::string name = parameter.name;
+    name.resize(std::max<size_t>(name.size() + 1, 48), ' ');
+    out += str("            ", name, to_string(parameter.shape), parameter.trained ? "" : " frozen",
+               "\n");
+  }
+  out += str("parameters  ", grouped(s.parameters), ", of which ", grouped(s.trained_parameters),
+             " are trained\n");
+  out += str("memory      parameters ", human_bytes(s.parameter_bytes), ", optimizer ",
+             human_bytes(s.optimizer_bytes), ", activations and gradients ",
+             human_bytes(s.arena_bytes), "\n");
+  out += str("batch       ", s.batch, "\n");
+  out += str("steps       ",
+             json["steps"].is_null() ? "as many as the time allows" : json["steps"].dump(), ", ",
+             s.steps_per_epoch, " per epoch\n");
+  out += str("time        ", fixed(json["step_seconds"].get<double>() * 1000, 1),
+             " ms per step, ETA ", clock_text(json["eta_seconds"].get<double>()), "\n");
+  return out;
+}
+
+}  // namespace
+
+Json data_to_json(const TaskSummary& summary) {
+  Json data = Json::array();
+  for (const auto& file : summary.data) {
+    data.push_back({{"path", to_valid_utf8(file.path)},
+                    {"bytes", file.bytes},
+                    {"sha256", file.sha256},
+                    {"samples", file.samples},
+                    {"skipped", file.skipped}});
+  }
+  return data;
+}
+
+int dry_run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
+  const auto task = make(recipe, {.threads = options.threads, .overfit_batch = false});
+  const TaskSummary summary = task->summary();
+  const int64_t steps = total_steps(recipe, summary);
+  const double lr = make_schedule(recipe, steps).lr(0);
+  const Json json = dry_run_json(recipe, summary, steps, timed_step(*task, lr));
+  write_stdout(options.json ? json.dump(2) + "\n" : dry_run_text(recipe, summary, json));
+  return 0;
+}
+
+int preview(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
+  const auto task = make(recipe, {.threads = options.threads, .overfit_batch = false});
+  const std::vector<std::string> samples = task->preview(*options.preview);
+  if (options.json) {
+    Json list = Json::array();
+    for (const std::string& sample : samples) list.push_back(to_valid_utf8(sample));
+    write_stdout(Json({{"schema", 1}, {"samples", list}}).dump(2) + "\n");
+    return 0;
+  }
+  std::string out;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    out += str("--- sample ", i + 1, "\n");
+    append_safe_text(out, samples[i], TextSafety::kTerminal);
+    if (!out.ends_with('\n')) out += '\n';
+  }
+  write_stdout(out);
+  return 0;
+}
+
+int overfit_batch(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
+  constexpr int64_t kSteps = 200;
+  constexpr double kShare = 0.1;
+  const auto task = make(recipe, {.threads = options.threads, .overfit_batch = true});
+  const StopSignals signals;
+  const bool own_steps = recipe.given.count("train.steps") > 0;
+  const int64_t most = own_steps ? *recipe.train.steps : kSteps;
+  Progress progress(most);
+  double first = 0, last = 0;
+  int64_t step = 0;
+  for (bool learnt = false; step < most && !learnt && signals.received() == 0;) {
+    const StepResult result = task->step(recipe.optimizer.lr);
+    if (!result.finite || !std::isfinite(result.loss)) {
+      progress.clear();
+      fail(ErrorKind::kDiverged, "the loss of one batch is not finite at step ", step + 1,
+           " with lr ", recipe.optimizer.lr, "; try a lower optimizer.lr");
+    }
+    if (step++ == 0) first = result.loss;
+    last = result.loss;
+    learnt = last <= first * kShare;
+    progress.update({.step = step,
+                     .share = static_cast<double>(step) / static_cast<double>(most),
+                     .loss = last,
+                     .lr = recipe.optimizer.lr,
+                     .rate = 0,
+                     .unit = "samples"});
+  }
+  progress.clear();
+  if (signals.received() != 0) return 128 + signals.received();
+  const bool learnt = last <= first * kShare;
+  if (options.json) {
+    write_stdout(Json({{"schema", 1},
+                       {"steps", step},
+                       {"first_loss", first},
+                       {"last_loss", last},
+                       {"learnt", learnt}})
+                     .dump(2) +
+                 "\n");
+  }
+  const std::string course =
+      str("loss ", fixed(first, 4), " → ", fixed(last, 4), " in ", step, " steps on one batch");
+  if (!learnt) {
+    fail(ErrorKind::kCheckFailed, "the network does not learn even one batch by heart: ", course,
+         "; look at the model, optimizer.lr and the data (--preview)");
+  }
+  if (!options.json) write_stdout(course + ": the network can learn\n");
+  return 0;
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,433 @@
+#include "lib/runtime/train_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/io/sha256.h"
+#include "lib/runtime/version.h"
+
+namespace lumen::runtime {
+namespace {
+
+using io::Json;
+
+double number_or(const Json& json, const char* key, double fallback) {
+  return io::get_number(json, key, -INFINITY, INFINITY, fallback);
+}
+
+Json optional_number(const std::optional<double>& value) {
+  return value ? Json(*value) : Json();
+}
+
+std::optional<double> read_optional(const Json& json, const char* key) {
+  if (!io::find_value(json, key)) return std::nullopt;
+  return io::get_number(json, key, -INFINITY, INFINITY);
+}
+
+// Hashes of the data in their order; what a continuation must find again.
+Json data_hashes(const TaskSummary& summary) {
+  Json hashes = Json::array();
+  for (const auto& file : summary.data) hashes.push_back(file.sha256);
+  return hashes;
+}
+
+void check_data(const Json& state, const TaskSummary& summary) {
+  const Json* before = io::find_value(state, "data");
+  if (!before || *before == data_hashes(summary)) return;
+  for (size_t i = 0; i < summary.data.size(); ++i) {
+    if (i < before->size() && (*before)[i] == summary.data[i].sha256) continue;
+    fail(ErrorKind::kMismatch, quoted(summary.data[i].path),
+         " is not what the run was trained on so far; restore the data or start over with --force");
+  }
+  fail(ErrorKind::kMismatch, "the run was trained on ", before->size(),
+       " data files, now there are ", summary.data.size());
+}
+
+}  // namespace
+
+void commit_point(std::string_view name) {
+  static const char* wanted = std::getenv("LUMEN_TEST_KILL_AT");
+  if (!wanted || !*wanted) return;
+  static int64_t times = 0;
+  const std::string_view text = wanted;
+  if (text.substr(0, text.find(':')) != name) return;
+  int64_t nth = 1;
+  if (text.find(':') != text.npos) parse_number(text.substr(text.find(':') + 1), nth);
+  if (++times == nth) ::raise(SIGKILL);
+}
+
+int64_t total_steps(const Recipe& recipe, const TaskSummary& summary) {
+  const TrainRecipe& train = recipe.train;
+  if (train.steps) return *train.steps;
+  double steps = 0;
+  if (train.epochs) steps = *train.epochs * static_cast<double>(summary.steps_per_epoch);
+  if (train.tokens) steps = *train.tokens / std::max(summary.tokens_per_step, 1.0);
+  if (train.time) return 0;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(std::min(steps, 9e15) - 1e-9)));
+}
+
+optim::Schedule make_schedule(const Recipe& recipe, int64_t steps) {
+  const ScheduleRecipe& s = recipe.schedule;
+  optim::ScheduleConfig config;
+  config.type = s.type;
+  config.lr = recipe.optimizer.lr;
+  config.total_steps = steps;
+  config.warmup = s.warmup;
+  config.min_lr = s.min_lr;
+  config.step_size = s.step_size;
+  config.milestones = s.milestones;
+  config.gamma = s.gamma;
+  config.power = s.power;
+  config.period = s.period;
+  config.period_factor = s.period_factor;
+  config.timescale = s.timescale;
+  config.div_factor = s.div_factor;
+  config.final_div_factor = s.final_div_factor;
+  config.decay_fraction = s.decay_fraction;
+  config.decay = s.decay;
+  config.factor = s.factor;
+  config.patience = s.patience;
+  config.threshold = s.threshold;
+  config.cooldown = s.cooldown;
+  return with_context("[schedule]", [&] { return optim::Schedule(config); });
+}
+
+bool higher_is_better(std::string_view metric) {
+  return metric.find("accuracy") != metric.npos;
+}
+
+Json LoopState::to_json() const {
+  return {{"step", step},
+          {"tokens", tokens},
+          {"samples", samples},
+          {"seconds", seconds},
+          {"loss", loss},
+          {"skipped", skipped},
+          {"nonfinite_in_row", nonfinite_in_row},
+          {"evaluation", evaluation},
+          {"evaluation_step", evaluation_step},
+          {"best", optional_number(best)},
+          {"best_step", best_step},
+          {"stop_best", optional_number(stop_best)},
+          {"stop_bad", stop_bad}};
+}
+
+LoopState LoopState::from_json(const Json& json) {
+  constexpr int64_t kMost = INT64_MAX;
+  LoopState state;
+  state.step = io::get_int(json, "step", 0, kMost);
+  state.tokens = number_or(json, "tokens", 0);
+  state.samples = number_or(json, "samples", 0);
+  state.seconds = number_or(json, "seconds", 0);
+  state.loss = number_or(json, "loss", NAN);
+  state.skipped = io::get_int(json, "skipped", 0, kMost, 0);
+  state.nonfinite_in_row = io::get_int(json, "nonfinite_in_row", 0, kMost, 0);
+  if (const Json* evaluation = io::find_value(json, "evaluation"); evaluation) {
+    for (const auto& [name, value] : evaluation->items()) {
+      state.evaluation[name] = value.is_number() ? value.get<double>() : NAN;
+    }
+  }
+  state.evaluation_step = io::get_int(json, "evaluation_step", -1, kMost, -1);
+  state.best = read_optional(json, "best");
+  state.best_step = io::get_int(json, "best_step", -1, kMost, -1);
+  state.stop_best = read_optional(json, "stop_best");
+  state.stop_bad = io::get_int(json, "stop_bad", 0, kMost, 0);
+  return state;
+}
+
+TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const RunDirectory& directory,
+                     const StopSignals& signals, const io::Checkpoint* from)
+    : recipe_(recipe),
+      task_(task),
+      directory_(directory),
+      signals_(signals),
+      summary_(task.summary()),
+      total_(runtime::total_steps(recipe, summary_)),
+      schedule_(make_schedule(recipe, total_)),
+      state_(from ? LoopState::from_json(from->state["loop"]) : LoopState()),
+      metrics_(directory, recipe.log, state_.step),
+      progress_(total_) {
+  const int64_t epoch = std::max<int64_t>(summary_.steps_per_epoch, 1);
+  evaluation_every_ = recipe.eval.every.value_or(epoch);
+  checkpoint_every_ = recipe.checkpoint.every.value_or(epoch);
+  first_step_ = state_.step;
+  seconds_before_ = state_.seconds;
+  if (from) {
+    check_data(from->state, summary_);
+    if (const Json* schedule = io::find_value(from->state, "schedule")) {
+      schedule_.load_state(*schedule);
+    }
+    saved_step_ = from->step;
+    saved_path_ = str(directory.checkpoints(), "/step-", from->step);
+  }
+  first_share_ = share();
+  commit_point("metrics");
+}
+
+double TrainLoop::seconds() const {
+  return seconds_before_ + std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+bool TrainLoop::done() const {
+  if (recipe_.train.tokens) return state_.tokens >= *recipe_.train.tokens;
+  if (recipe_.train.time) return seconds() >= *recipe_.train.time;
+  return state_.step >= total_;
+}
+
+double TrainLoop::share() const {
+  if (recipe_.train.tokens) return state_.tokens / *recipe_.train.tokens;
+  if (recipe_.train.time) return seconds() / *recipe_.train.time;
+  return static_cast<double>(state_.step) / static_cast<double>(total_);
+}
+
+const std::string& TrainLoop::budget_name() const {
+  static const std::string kNames[] = {"epochs", "steps", "tokens", "time"};
+  const TrainRecipe& train = recipe_.train;
+  return kNames[train.epochs ? 0 : train.steps ? 1 : train.tokens ? 2 : 3];
+}
+
+void TrainLoop::run() {
+  while (!done() && !stop_early_ && signals_.received() == 0) {
+    one_step();
+    const bool at_end = done();
+    const bool evaluates = has_evaluation_ && (state_.step % evaluation_every_ == 0 || at_end);
+    if (evaluates) evaluate();
+    write_row(evaluates && has_evaluation_);
+    if (due(recipe_.log.samples.every, evaluates)) write_samples();
+    const bool on_schedule = checkpoint_every_ > 0 && state_.step % checkpoint_every_ == 0;
+    const bool for_best = new_best_ && recipe_.checkpoint.keep_best > 0 && checkpoint_every_ > 0;
+    if (!at_end && (on_schedule || for_best)) save(false);
+    new_best_ = false;
+    commit_point("step");
+  }
+  progress_.clear();
+  if (done()) {
+    ended_by_ = budget_name();
+  } else if (stop_early_) {
+    ended_by_ = "early stop";
+  } else {
+    ended_by_ = signals_.received() == SIGINT ? "SIGINT" : "SIGTERM";
+  }
+  save(true);
+  state_.seconds = seconds();
+}
+
+void TrainLoop::one_step() {
+  const auto begin = Clock::now();
+  last_lr_ = schedule_.lr(state_.step);
+  last_ = task_.step(last_lr_);
+  ++state_.step;
+  state_.tokens += last_.tokens;
+  state_.samples += last_.samples;
+  state_.loss = last_.loss;
+  row_seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  const bool in_tokens = summary_.tokens_per_step > 0;
+  row_amount_ += in_tokens ? last_.tokens : last_.samples;
+  count_nonfinite(last_);
+  progress_.update({.step = state_.step,
+                    .first_step = first_step_,
+                    .share = share(),
+                    .first_share = first_share_,
+                    .loss = last_.loss,
+                    .lr = last_lr_,
+                    .rate = row_seconds_ > 0 ? row_amount_ / row_seconds_ : 0,
+                    .unit = in_tokens ? "tokens" : "samples"});
+}
+
+void TrainLoop::count_nonfinite(const StepResult& result) {
+  if (result.finite && std::isfinite(result.loss)) {
+    state_.nonfinite_in_row = 0;
+    return;
+  }
+  ++state_.skipped;
+  if (++state_.nonfinite_in_row < recipe_.train.max_nonfinite) return;
+  write_row(false);
+  metrics_.sync();
+  progress_.clear();
+  const std::string kept = saved_path_.empty() ? "there is no checkpoint yet"
+                                               : "the last good checkpoint is " + saved_path_;
+  fail(ErrorKind::kDiverged, "training diverged: no finite loss in ", state_.nonfinite_in_row,
+       " steps in a row, the last is step ", state_.step, " with lr ", last_lr_, "; ", kept,
+       "; try a lower optimizer.lr, or a warm-up");
+}
+
+double TrainLoop::metric(const std::string& name) const {
+  const auto found = state_.evaluation.find(name);
+  if (found != state_.evaluation.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [other, value] : state_.evaluation) names.push_back(other);
+  fail(ErrorKind::kUsage, "the recipe watches ", quoted(name),
+       ", which is not measured; there are ", join(names, ", "));
+}
+
+void TrainLoop::evaluate() {
+  state_.evaluation = task_.evaluate();
+  has_evaluation_ = !state_.evaluation.empty();
+  if (!has_evaluation_) {
+    if (recipe_.eval.early_stop.patience > 0) {
+      fail(ErrorKind::kUsage, "eval.early_stop needs evaluation data, and there are none");
+    }
+    return;
+  }
+  state_.evaluation_step = state_.step;
+  watch_metrics();
+  std::string line = str("step ", state_.step, ":");
+  for (const auto& [name, value] : state_.evaluation) line += str(" ", name, " ", fixed(value, 4));
+  progress_.say(line);
+}
+
+// What depends on evaluations: the best so far, early stop, a plateau of the schedule.
+void TrainLoop::watch_metrics() {
+  const auto improves = [](const std::string& name, double value, const std::optional<double>& best,
+                           double by) {
+    if (!std::isfinite(value)) return false;
+    if (!best) return true;
+    return higher_is_better(name) ? value > *best + by : value < *best - by;
+  };
+  const std::string& watched = recipe_.checkpoint.metric;
+  if (const double value = metric(watched); improves(watched, value, state_.best, 0)) {
+    state_.best = value;
+    state_.best_step = state_.step;
+    new_best_ = true;
+  }
+  if (const auto found = state_.evaluation.find("eval_loss");
+      found != state_.evaluation.end() && std::isfinite(found->second)) {
+    schedule_.observe(found->second);
+  }
+  const EvalRecipe::EarlyStop& stop = recipe_.eval.early_stop;
+  if (stop.patience == 0) return;
+  const double value = metric(stop.metric);
+  if (improves(stop.metric, value, state_.stop_best, stop.min_delta)) {
+    state_.stop_best = value;
+    state_.stop_bad = 0;
+  } else if (++state_.stop_bad >= stop.patience) {
+    stop_early_ = true;
+  }
+}
+
+void TrainLoop::write_row(bool evaluated) {
+  const bool wanted = state_.step % recipe_.log.every == 0 || evaluated || done();
+  if (!wanted) return;
+  Json row = {{"step", state_.step},
+              {"loss", last_.loss},
+              {"lr", last_lr_},
+              {"grad_norm", last_.grad_norm}};
+  const char* rate = summary_.tokens_per_step > 0 ? "tokens_per_second" : "samples_per_second";
+  row[rate] = row_seconds_ > 0 ? row_amount_ / row_seconds_ : 0;
+  if (evaluated) {
+    for (const auto& [name, value] : state_.evaluation) row[name] = value;
+  }
+  metrics_.append(std::move(row));
+  row_amount_ = row_seconds_ = 0;
+}
+
+bool TrainLoop::due(const std::optional<int64_t>& every, bool evaluated) const {
+  return every ? state_.step % *every == 0 : evaluated;
+}
+
+void TrainLoop::write_samples() {
+  const LogRecipe::Samples& samples = recipe_.log.samples;
+  if (samples.prompts.empty()) return;
+  const std::vector<std::string> texts = task_.sample(samples.prompts, samples.max_tokens);
+  for (size_t i = 0; i < std::min(texts.size(), samples.prompts.size()); ++i) {
+    metrics_.append_sample(state_.step, samples.prompts[i], texts[i]);
+    progress_.say(str("step ", state_.step, ": ", quoted(texts[i], 400)));
+  }
+}
+
+void TrainLoop::save(bool required) {
+  if (saved_step_ == state_.step) return;
+  state_.seconds = seconds();
+  const Json recipe = to_json(recipe_);
+  const TaskState task = task_.state();
+  io::Checkpoint checkpoint;
+  checkpoint.step = state_.step;
+  checkpoint.weights = task.weights;
+  checkpoint.optimizer = task.optimizer;
+  checkpoint.state = {{"task", task.json},
+                      {"loop", state_.to_json()},
+                      {"schedule", schedule_.state()},
+                      {"recipe", recipe},
+                      {"data", data_hashes(summary_)}};
+  const bool evaluated = state_.evaluation_step == state_.step && state_.evaluation.size() > 0;
+  const Json value = evaluated ? Json(metric(recipe_.checkpoint.metric)) : Json();
+  checkpoint.about = {{"recipe_sha256", io::sha256(recipe.dump())},
+                      {"metric", recipe_.checkpoint.metric},
+                      {"value", value},
+                      {"lumen", build_description()["version"]}};
+  metrics_.sync();
+  try {
+    saved_path_ = io::write_checkpoint(directory_.checkpoints(), checkpoint,
+                                       [](std::string_view point) { commit_point(point); });
+  } catch (const Error& error) {
+    const std::string last =
+        saved_path_.empty() ? "there is none yet" : "the last good one is " + saved_path_;
+    const std::string message =
+        str("the checkpoint of step ", state_.step, " was not saved: ", error.what(), "; ", last);
+    if (required) throw Error(error.kind(), message);
+    progress_.say(str("warning: ", message, "; training goes on"));
+    return;
+  }
+  saved_step_ = state_.step;
+  progress_.say(str("step ", state_.step, ": saved ", saved_path_));
+  prune();
+}
+
+void TrainLoop::prune() {
+  // Nothing is removed on the word of a checkpoint that cannot be read back.
+  if (const std::string problem = io::verify_checkpoint(saved_path_); !problem.empty()) {
+    progress_.say(str("warning: ", problem, "; the older checkpoints stay"));
+    return;
+  }
+  std::vector<io::CheckpointEntry> entries = io::list_checkpoints(directory_.checkpoints());
+  std::vector<std::pair<double, int64_t>> ranking;  // the best first, then the newest
+  int64_t newer = 0;
+  for (const io::CheckpointEntry& entry : entries) {
+    if (entry.step > saved_step_) ++newer;
+    const Json* value = io::find_value(entry.about, "value");
+    const Json* name = io::find_value(entry.about, "metric");
+    if (entry.step > saved_step_ || !value || !value->is_number() || !name ||
+        *name != recipe_.checkpoint.metric) {
+      continue;
+    }
+    const double number = value->get<double>();
+    ranking.emplace_back(higher_is_better(recipe_.checkpoint.metric) ? -number : number,
+                         -entry.step);
+  }
+  std::sort(ranking.begin(), ranking.end());
+  const auto best = static_cast<size_t>(recipe_.checkpoint.keep_best);
+  if (ranking.size() > best) ranking.resize(best);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const int64_t step = entries[i].step;
+    // Later ones than the step just saved are of a past that the run went back from.
+    const bool is_recent =
+        step <= saved_step_ && static_cast<int64_t>(i) - newer < recipe_.checkpoint.keep_last;
+    const bool is_best = std::any_of(ranking.begin(), ranking.end(),
+                                     [&](const auto& r) { return r.second == -step; });
+    if (is_recent || is_best) continue;
+    try {
+      io::remove_checkpoint(entries[i].path, [](std::string_view point) { commit_point(point); });
+    } catch (const Error& error) {
+      progress_.say(str("warning: ", error.what()));
+    }
+  }
+}
+
+bool TrainLoop::restore_best() {
+  if (state_.best_step == state_.step) return true;  // the last are the best
+  for (const io::CheckpointEntry& entry : io::list_checkpoints(directory_.checkpoints())) {
+    if (entry.step != state_.best_step) continue;
+    const io::Checkpoint checkpoint = io::read_checkpoint(entry.path);
+    with_context(entry.path, [&] {
+      task_.restore({checkpoint.weights, checkpoint.optimizer, checkpoint.state["task"]});
+    });
+    return true;
+  }
+  return false;
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,113 @@
+// The loop of a run: steps, evaluations, checkpoints, metrics, until the budget is used up.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "lib/io/checkpoint.h"
+#include "lib/optim/schedule.h"
+#include "lib/runtime/metrics.h"
+#include "lib/runtime/progress.h"
+#include "lib/runtime/run_directory.h"
+#include "lib/runtime/stop_signals.h"
+#include "lib/runtime/train_task.h"
+
+namespace lumen::runtime {
+
+// How many steps the run has; 0 if only time ends it.
+int64_t total_steps(const Recipe& recipe, const TaskSummary& summary);
+
+// The learning rates of the recipe over `steps`.
+optim::Schedule make_schedule(const Recipe& recipe, int64_t steps);
+
+// Whether the larger value of a metric is the better one: accuracies.
+bool higher_is_better(std::string_view metric);
+
+// Everything of a run that is not the task's, as checkpoints keep it.
+struct LoopState {
+  int64_t step = 0;  // optimizer steps done, skipped ones too
+  double tokens = 0, samples = 0, seconds = 0;
+  double loss = 0;  // of the last step
+  int64_t skipped = 0, nonfinite_in_row = 0;
+  std::map<std::string, double> evaluation;  // the last one
+  int64_t evaluation_step = -1;
+  std::optional<double> best;  // of checkpoint.metric
+  int64_t best_step = -1;
+  std::optional<double> stop_best;  // of eval.early_stop.metric
+  int64_t stop_bad = 0;             // evaluations since without improvement
+
+  io::Json to_json() const;
+  // Throws Error(kMalformed).
+  static LoopState from_json(const io::Json& json);
+};
+
+class TrainLoop {
+ public:
+  // `from`: the checkpoint that the task was restored from.
+  TrainLoop(const Recipe& recipe, TrainTask& task, const RunDirectory& directory,
+            const StopSignals& signals, const io::Checkpoint* from);
+
+  // Trains to the end of the budget, an early stop, or a signal, and saves. Throws Error:
+  // kDiverged after train.max_nonfinite steps in a row without a finite loss, kIo if the last
+  // checkpoint cannot be written; what was saved before stays.
+  void run();
+
+  const LoopState& state() const { return state_; }
+  int64_t total_steps() const { return total_; }
+  // What ended it: "epochs", "steps", "tokens", "time", "early stop", "SIGINT", "SIGTERM".
+  const std::string& ended_by() const { return ended_by_; }
+  // The newest checkpoint; "" if there is none.
+  const std::string& checkpoint() const { return saved_path_; }
+  Metrics& metrics() { return metrics_; }
+
+  // Gives the task the weights of the best checkpoint there is; false if there is none.
+  bool restore_best();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool done() const;
+  double share() const;
+  double seconds() const;
+  void one_step();
+  void count_nonfinite(const StepResult& result);
+  void evaluate();
+  void watch_metrics();
+  void write_row(bool evaluated);
+  void write_samples();
+  bool due(const std::optional<int64_t>& every, bool evaluated) const;
+  void save(bool required);
+  void prune();
+  const std::string& budget_name() const;
+  double metric(const std::string& name) const;
+
+  const Recipe& recipe_;
+  TrainTask& task_;
+  const RunDirectory& directory_;
+  const StopSignals& signals_;
+  TaskSummary summary_;
+  int64_t total_;
+  optim::Schedule schedule_;
+  LoopState state_;
+  Metrics metrics_;
+  Progress progress_;
+  int64_t evaluation_every_, checkpoint_every_;
+  bool has_evaluation_ = true, new_best_ = false, stop_early_ = false;
+  int64_t first_step_;
+  double first_share_ = 0, seconds_before_;
+  Clock::time_point start_ = Clock::now();
+  StepResult last_;
+  double last_lr_ = 0;
+  double row_amount_ = 0, row_seconds_ = 0;  // tokens or samples since the last row
+  int64_t saved_step_ = -1;
+  std::string saved_path_, ended_by_;
+};
+
+// Kills the process with SIGKILL at a named point, for tests: LUMEN_TEST_KILL_AT = "renamed" or,
+// at its third time, "renamed:3". The points are those of io/checkpoint.h and "step", "metrics",
+// "exported".
+void commit_point(std::string_view name);
+
+}  // namespace lumen::runtime

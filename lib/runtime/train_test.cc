@@ -1,0 +1,589 @@
+// Training runs as their users meet them: results, files, and that nothing is ever lost. The task
+// is a stand-in, each run a process of its own.
+#include "lib/runtime/train.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "lib/io/checkpoint.h"
+#include "lib/io/safetensors.h"
+#include "lib/runtime/fake_task.h"
+#include "lib/runtime/train_process.h"
+
+namespace lumen::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using io::Json;
+using lumen::testing::contains;
+using testing::fake_factory;
+using testing::FakeOptions;
+using testing::TrainOutcome;
+using testing::TrainProcess;
+
+// A recipe in a fresh directory; the run's own is beside it.
+struct Place {
+  explicit Place(const std::string& more = "") : root(lumen::testing::temporary_directory()) {
+    std::ofstream(root + "/r.toml")
+        << "[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\n[optimizer]\nlr = 0.05\n"
+        << "[schedule]\ntype = \"cosine\"\nwarmup = 3\n"
+        << (more.empty() ? kUsual : more);
+  }
+
+  TrainOptions options(const std::string& resume = "") const {
+    TrainOptions options;
+    options.recipe = root + "/r.toml";
+    options.out = root + "/out";
+    if (!resume.empty()) options.resume = resume;
+    return options;
+  }
+  TrainOutcome run(const std::string& resume = "", const FakeOptions& fake = {},
+                   const std::string& kill_at = "") const {
+    return TrainProcess(options(resume), fake_factory(fake), {.kill_at = kill_at}).finish();
+  }
+  TrainOutcome run_with(const std::vector<std::string>& overrides, const std::string& resume = "",
+                        const FakeOptions& fake = {}) const {
+    TrainOptions with = options(resume);
+    with.overrides = overrides;
+    return TrainProcess(with, fake_factory(fake)).finish();
+  }
+  std::string out(const std::string& name) const { return root + "/out/" + name; }
+  std::string read(const std::string& name) const { return TrainProcess::read(out(name)); }
+  std::vector<Json> metrics() const {
+    std::vector<Json> rows;
+    std::istringstream text(read("metrics.jsonl"));
+    for (std::string line; std::getline(text, line);) rows.push_back(Json::parse(line));
+    return rows;
+  }
+  std::vector<int64_t> checkpoints() const {
+    std::vector<int64_t> steps;
+    for (const auto& entry : io::list_checkpoints(out("checkpoints"))) steps.push_back(entry.step);
+    return steps;
+  }
+
+  static constexpr const char* kShort =
+      "[train]\nsteps = 16\n[eval]\nevery = 8\n[checkpoint]\nevery = 5\n";
+  static constexpr const char* kUsual =
+      "[train]\nsteps = 40\n[eval]\nevery = 10\n[checkpoint]\nevery = 7\n";
+  std::string root;
+};
+
+std::vector<Json> without_rates(std::vector<Json> rows) {
+  for (Json& row : rows) row.erase("samples_per_second");
+  return rows;
+}
+
+// The result of `place` is bit by bit that of a run that nothing happened to.
+void check_same_result(const Place& place, const Place& undisturbed) {
+  CHECK(place.read("model.safetensors") == undisturbed.read("model.safetensors"));
+  CHECK(without_rates(place.metrics()) == without_rates(undisturbed.metrics()));
+  const auto last = [](const Place& p) {
+    return io::read_checkpoint(io::list_checkpoints(p.out("checkpoints")).at(0).path);
+  };
+  const io::Checkpoint a = last(place), b = last(undisturbed);
+  CHECK(a.step == b.step);
+  CHECK(a.state["task"] == b.state["task"]);
+  CHECK(a.state["schedule"] == b.state["schedule"]);
+  for (const auto& [name, array] : b.optimizer) {
+    const Array& other = a.optimizer.at(name);
+    CHECK(std::equal(array.data(), array.data() + array.bytes(), other.data()));
+  }
+}
+
+const Place& undisturbed() {
+  static const Place place;
+  static const TrainOutcome outcome = place.run();
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  return place;
+}
+
+void require_error(const TrainOutcome& outcome, int exit_code, const std::string& part) {
+  CAPTURE(outcome.err, outcome.signal);
+  REQUIRE(outcome.exit_code == exit_code);
+  CHECK(outcome.out.empty());
+  const size_t last = outcome.err.rfind("lumen-train: error: ");
+  REQUIRE(last != std::string::npos);
+  CHECK(outcome.err.find('\n', last) == outcome.err.size() - 1);
+  CHECK(contains(outcome.err.substr(last), part));
+}
+
+TEST_CASE("a run leaves the result, metrics and checkpoints") {
+  const Place& place = undisturbed();
+  CHECK(io::read_safetensors(place.out("model.safetensors"))->tensors.size() == 1);
+  CHECK(fs::exists(place.out("config.json")));
+  CHECK_FALSE(fs::exists(place.out(".exporting")));
+  const std::vector<Json> rows = place.metrics();
+  REQUIRE(rows.size() == 40);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CHECK(rows[i]["step"] == i + 1);
+    std::vector<std::string> keys;
+    for (const auto& [name, value] : rows[i].items()) keys.push_back(name);
+    std::vector<std::string> expected = {"step", "loss", "lr", "grad_norm", "samples_per_second"};
+    if (i % 10 == 9) expected.insert(expected.end(), {"eval_accuracy", "eval_loss"});
+    CHECK(keys == expected);
+  }
+  CHECK(rows.back()["loss"].get<double>() < rows.front()["loss"].get<double>() / 2);
+  CHECK(rows[0]["lr"].get<double>() < rows[5]["lr"].get<double>());
+
+  const std::string csv = place.read("metrics.csv");
+  CHECK(csv.starts_with("step,loss,lr,grad_norm,samples_per_second,eval_accuracy,eval_loss\n1,"));
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 41);
+  CHECK(contains(place.read("loss.svg"), "</svg>"));
+  // Newest two, and the best that was saved when it was found.
+  CHECK(place.checkpoints() == std::vector<int64_t>{40, 35});
+  const Json run = Json::parse(place.read("run.json"));
+  CHECK(run["data"][0]["sha256"] == "aa");
+  CHECK(run["environment"]["build"].contains("version"));
+  const Recipe recipe = read_recipe({"recipe.toml", "", place.read("recipe.toml")});
+  CHECK(recipe.train.steps == 40);
+  CHECK(recipe.output_dir == place.root + "/out");
+}
+
+TEST_CASE("with --json there is one object on standard output") {
+  const Place place;
+  TrainOptions options = place.options();
+  options.json = true;
+  const TrainOutcome outcome = TrainProcess(options, fake_factory()).finish();
+  const Json json = Json::parse(outcome.out);
+  CHECK(json["schema"] == 1);
+  CHECK(json["steps"] == 40);
+  CHECK(json["epochs"] == 4.0);
+  CHECK(json["samples"] == 160);
+  CHECK(json["ended_by"] == "steps");
+  CHECK(json["eval_loss"].is_number());
+  CHECK(json["best"]["metric"] == "eval_loss");
+  CHECK(json["checkpoint"] == place.out("checkpoints/step-40"));
+  CHECK(contains(outcome.err, "step 10:"));
+}
+
+TEST_CASE("a terminal shows a bar, a file plain lines") {
+  const Place place;
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+  REQUIRE(terminal >= 0);
+  REQUIRE(::grantpt(terminal) == 0);
+  REQUIRE(::unlockpt(terminal) == 0);
+  const int keeper = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  ::setenv("TERM", "xterm", 1);
+  FakeOptions slow;
+  slow.step_milliseconds = 10;
+  const testing::TrainSetting setting = {.error_file = ::ptsname(terminal)};
+  CHECK(TrainProcess(place.options(), fake_factory(slow), setting).finish().exit_code == 0);
+  std::string shown(100'000, '\0');
+  shown.resize(
+      static_cast<size_t>(std::max<ssize_t>(::read(terminal, shown.data(), shown.size()), 0)));
+  ::close(keeper);
+  ::close(terminal);
+  CHECK(contains(shown, "\r["));
+  CHECK(contains(shown, "=] step "));
+  CHECK(contains(shown, "ETA 0:0"));
+  CHECK(contains(shown, "samples/s"));
+
+  const Place plain;
+  const std::string lines = plain.run().err;
+  CHECK(contains(lines, "step 1/40  loss "));
+  CHECK_FALSE(contains(lines, "\r"));
+}
+
+TEST_CASE("killed at every point of the protocol, a run goes on to the same bits") {
+  const Place whole(Place::kShort);
+  REQUIRE(whole.run().exit_code == 0);
+  std::vector<std::string> points = {"metrics", "exported", "step:1", "step:9", "step:16"};
+  for (const std::string_view point : io::kCommitPoints) points.push_back(str(point, ":2"));
+  for (const std::string& point : points) {
+    CAPTURE(point);
+    const Place place(Place::kShort);
+    const TrainOutcome killed = place.run("auto", {}, point);
+    CAPTURE(killed.err);
+    REQUIRE(killed.signal == SIGKILL);
+    const TrainOutcome resumed = place.run("auto");
+    CAPTURE(resumed.err);
+    REQUIRE(resumed.exit_code == 0);
+    check_same_result(place, whole);
+    for (const auto& item : fs::recursive_directory_iterator(place.root + "/out")) {
+      const std::string name = item.path().filename().string();
+      CAPTURE(name);
+      CHECK((!name.starts_with(".") || name == ".lock"));
+    }
+  }
+}
+
+TEST_CASE("killed again and again at random moments, a run ends with the same bits") {
+  std::mt19937 random(7);
+  FakeOptions slow;
+  slow.step_milliseconds = 0.3;
+  for (int round = 0; round < 2; ++round) {
+    const Place place;
+    int kills = 0;
+    for (;; ++kills) {
+      TrainProcess process(place.options("auto"), fake_factory(slow));
+      const auto most = 20'000 + 4000 * static_cast<unsigned>(kills);
+      std::this_thread::sleep_for(std::chrono::microseconds(2000 + random() % most));
+      process.send(SIGKILL);
+      if (process.finish().exit_code == 0) break;
+      REQUIRE(kills < 200);
+    }
+    CAPTURE(kills);
+    check_same_result(place, undisturbed());
+  }
+}
+
+TEST_CASE("SIGINT and SIGTERM save and end, and the run goes on to the same bits") {
+  for (const int number : {SIGINT, SIGTERM}) {
+    const Place place;
+    FakeOptions stops;
+    stops.before_step = [number](int64_t step) {
+      if (step == 17) ::raise(number);
+    };
+    TrainOptions options = place.options();
+    options.json = true;
+    const TrainOutcome stopped = TrainProcess(options, fake_factory(stops)).finish();
+    CAPTURE(stopped.err);
+    REQUIRE(stopped.exit_code == 128 + number);
+    CHECK(contains(stopped.err, "--resume auto"));
+    CHECK(Json::parse(stopped.out)["steps"] == 18);
+    CHECK(place.checkpoints().front() == 18);
+    CHECK_FALSE(fs::exists(place.out("model.safetensors")));
+    REQUIRE(place.run("auto").exit_code == 0);
+    check_same_result(place, undisturbed());
+  }
+}
+
+TEST_CASE("a second signal ends at once, with the old checkpoints intact") {
+  const Place place;
+  FakeOptions stops;
+  stops.before_step = [](int64_t step) {
+    if (step == 17) ::raise(SIGTERM), ::raise(SIGINT);
+  };
+  CHECK(place.run("", stops).exit_code == 130);
+  CHECK(place.checkpoints() == std::vector<int64_t>{14, 10});
+  REQUIRE(place.run("auto").exit_code == 0);
+  check_same_result(place, undisturbed());
+}
+
+TEST_CASE("a closed terminal does not end a run") {
+  const Place place;
+  FakeOptions hangs_up;
+  hangs_up.before_step = [](int64_t step) {
+    if (step == 5) ::raise(SIGHUP), ::close(STDERR_FILENO);
+  };
+  CHECK(place.run("", hangs_up).exit_code == 0);
+  check_same_result(place, undisturbed());
+}
+
+TEST_CASE("a loss that is not finite for some steps ends the run, and the good checkpoint stays") {
+  const Place place;
+  FakeOptions diverges;
+  diverges.nan_from = 16;
+  diverges.nan_until = 1000;
+  require_error(place.run("", diverges), 76, "step-14");
+  CHECK(place.checkpoints().front() == 14);
+  CHECK(io::verify_checkpoint(place.out("checkpoints/step-14")).empty());
+  const auto rows = place.metrics();
+  CHECK(rows.size() == 19);
+  CHECK(rows.back()["loss"].is_null());
+  REQUIRE(place.run("auto").exit_code == 0);
+  check_same_result(place, undisturbed());
+
+  const Place early;  // before any checkpoint
+  diverges.nan_from = 0;
+  require_error(early.run("", diverges), 76, "no checkpoint yet");
+
+  const Place hiccup;  // two in a row are skipped and counted
+  diverges.nan_from = 16;
+  diverges.nan_until = 18;
+  TrainOptions options = hiccup.options();
+  options.json = true;
+  const TrainOutcome outcome = TrainProcess(options, fake_factory(diverges)).finish();
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(Json::parse(outcome.out)["skipped_steps"] == 2);
+}
+
+void damage(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-3, std::ios::end);
+  file.put('!');
+}
+
+TEST_CASE("a damaged checkpoint is passed over with a warning") {
+  for (const char* name :
+       {"weights.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}) {
+    CAPTURE(name);
+    const Place place;
+    REQUIRE(place.run("", {}, "step:30").signal == SIGKILL);
+    REQUIRE(place.checkpoints() == std::vector<int64_t>{30, 28});
+    damage(place.out("checkpoints/step-30/") + name);
+    const TrainOutcome outcome = place.run("auto");
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    CHECK(contains(outcome.err, "warning: " + place.out("checkpoints/step-30")));
+    CHECK(contains(outcome.err, "going on from step 28"));
+    check_same_result(place, undisturbed());
+  }
+  const Place place;
+  REQUIRE(place.run("", {}, "step:30").signal == SIGKILL);
+  for (const char* step : {"step-30", "step-28"}) {
+    damage(place.out("checkpoints/") + step + "/weights.safetensors");
+  }
+  require_error(place.run("auto"), 65, "no checkpoint is whole");
+  require_error(place.run(place.out("checkpoints/step-30")), 65, "weights.safetensors");
+}
+
+TEST_CASE("a run can go back to a checkpoint by its path, or on from another directory") {
+  const Place place;
+  REQUIRE(place.run("", {}, "step:38").signal == SIGKILL);
+  REQUIRE(place.run(place.out("checkpoints/step-30")).exit_code == 0);
+  check_same_result(place, undisturbed());
+
+  const Place elsewhere;
+  REQUIRE(elsewhere.run(undisturbed().out("checkpoints/step-35")).exit_code == 0);
+  CHECK(elsewhere.read("model.safetensors") == undisturbed().read("model.safetensors"));
+  CHECK(elsewhere.metrics().size() == 5);
+  const Place from_run;
+  REQUIRE(from_run.run(undisturbed().root + "/out").exit_code == 0);
+  require_error(from_run.run("/no/such"), 66, "no such checkpoint");
+}
+
+TEST_CASE("a finished run is finished again by --resume, and goes on with a larger budget") {
+  const Place place;
+  REQUIRE(place.run().exit_code == 0);
+  const std::string model = place.read("model.safetensors");
+  fs::remove(place.out("model.safetensors"));
+  REQUIRE(place.run("auto").exit_code == 0);
+  CHECK(place.read("model.safetensors") == model);
+  CHECK(place.metrics().size() == 40);
+  REQUIRE(place.run_with({"train.steps=50"}, "auto").exit_code == 0);
+  CHECK(place.metrics().size() == 50);
+  CHECK(place.checkpoints().front() == 50);
+}
+
+TEST_CASE("without --resume an earlier run is not touched, and --force starts over") {
+  const Place place;
+  REQUIRE(place.run().exit_code == 0);
+  require_error(place.run(), 73, "--resume auto");
+  TrainOptions options = place.options();
+  options.force = true;
+  options.overrides = {"train.steps=3"};
+  REQUIRE(TrainProcess(options, fake_factory()).finish().exit_code == 0);
+  CHECK(place.metrics().size() == 3);
+  CHECK(place.checkpoints() == std::vector<int64_t>{3});
+}
+
+TEST_CASE("a model of others is not written over") {
+  const Place place;
+  fs::create_directories(place.root + "/out");
+  std::ofstream(place.out("model.safetensors")) << "precious";
+  require_error(place.run(), 73, "--force");
+  CHECK(place.read("model.safetensors") == "precious");
+  TrainOptions options = place.options();
+  options.force = true;
+  REQUIRE(TrainProcess(options, fake_factory()).finish().exit_code == 0);
+  CHECK(place.read("model.safetensors") != "precious");
+}
+
+TEST_CASE("a recipe, data or tensors that no longer fit the checkpoint are named") {
+  const Place place;
+  REQUIRE(place.run("", {}, "step:30").signal == SIGKILL);
+  require_error(place.run_with({"optimizer.lr=0.1"}, "auto"), 78,
+                "optimizer.lr is 0.05 there and 0.1 here");
+  require_error(place.run_with({"optimizer.type=sgd"}, "auto"), 78, "optimizer.type is \"adamw\"");
+  FakeOptions other;
+  other.hash = "bb";
+  require_error(place.run("auto", other), 78, "'fake.csv' is not what the run was trained on");
+  other = {};
+  other.size = 17;
+  require_error(place.run("auto", other), 78, "line.weight does not fit");
+  REQUIRE(place.run("auto").exit_code == 0);
+  check_same_result(place, undisturbed());
+}
+
+TEST_CASE("a second run in the same directory is refused with the first one's number") {
+  const Place place;
+  FakeOptions slow;
+  slow.step_milliseconds = 50;
+  TrainProcess first(place.options(), fake_factory(slow));
+  for (int i = 0; i < 500 && !fs::exists(place.out("run.json")); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  require_error(place.run("auto"), 75, str("process ", static_cast<int64_t>(first.id())));
+  first.send(SIGKILL);
+  first.finish();
+  CHECK(place.run("auto").exit_code == 0);  // the lock went with its holder
+}
+
+TEST_CASE("a full disk is said in one sentence and leaves the good checkpoints") {
+  const Place place;
+  FakeOptions large;
+  large.size = 5000;
+  REQUIRE(place.run("", large, "step:16").signal == SIGKILL);
+  const auto before = place.checkpoints();
+  REQUIRE(before.front() == 14);
+  const TrainOutcome outcome =
+      TrainProcess(place.options("auto"), fake_factory(large), {.file_limit = 12'000}).finish();
+  require_error(outcome, 74, "the last good one is " + place.out("checkpoints/step-14"));
+  CHECK(contains(outcome.err, "warning: the checkpoint of step 20 was not saved"));
+  CHECK(place.checkpoints() == before);
+  CHECK(io::verify_checkpoint(place.out("checkpoints/step-14")).empty());
+  CHECK_FALSE(fs::exists(place.out("model.safetensors")));
+  REQUIRE(place.run("auto", large).exit_code == 0);
+  const Place whole;
+  REQUIRE(whole.run("", large).exit_code == 0);
+  check_same_result(place, whole);
+}
+
+TEST_CASE("a directory that cannot be made or written is an error at once") {
+  const Place place;
+  std::ofstream(place.root + "/out") << "a file";
+  require_error(place.run(), 73, "is no directory");
+  TrainOptions options = place.options();
+  options.out = place.root + "/out/deeper";
+  require_error(TrainProcess(options, fake_factory()).finish(), 73, "");
+  options.out = "/proc/lumen";
+  require_error(TrainProcess(options, fake_factory()).finish(), 73, "/proc/lumen");
+}
+
+TEST_CASE("the best and the last checkpoints are kept, and the best can be the result") {
+  const char* text =
+      "[train]\nsteps = 30\n[eval]\nevery = 5\n[checkpoint]\nevery = 5\nkeep_last = 1\nkeep_best = "
+      "2\n"
+      "metric = \"eval_accuracy\"\n[export]\nweights = \"best\"\n";
+  const Place place(text);
+  FakeOptions worse;  // learns well, then wanders off
+  const TrainOutcome outcome =
+      place.run_with({"schedule.type=constant", "optimizer.lr=1.2"}, "", worse);
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  std::vector<std::pair<double, int64_t>> ranking;
+  for (const Json& row : place.metrics()) {
+    if (row.contains("eval_accuracy")) {
+      ranking.emplace_back(-row["eval_accuracy"].get<double>(), row["step"].get<int64_t>());
+    }
+  }
+  std::sort(ranking.begin(), ranking.end());
+  std::vector<int64_t> expected = {30, ranking[0].second, ranking[1].second};
+  std::sort(expected.rbegin(), expected.rend());
+  expected.erase(std::unique(expected.begin(), expected.end()), expected.end());
+  CHECK(place.checkpoints() == expected);
+  const auto best = io::read_checkpoint(place.out(str("checkpoints/step-", ranking[0].second)));
+  const auto model = io::read_safetensors(place.out("model.safetensors"));
+  const Array result = model->array(model->tensors[0]);
+  CHECK(std::equal(result.data(), result.data() + result.bytes(),
+                   best.weights.at("line.weight").data()));
+}
+
+TEST_CASE("a run that no longer improves stops early") {
+  const Place place("[train]\nsteps = 1000\n[eval]\nevery = 5\nearly_stop = {patience = 3}\n");
+  FakeOptions stubborn;
+  stubborn.learns = false;
+  TrainOptions options = place.options();
+  options.json = true;
+  const TrainOutcome outcome = TrainProcess(options, fake_factory(stubborn)).finish();
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const Json json = Json::parse(outcome.out);
+  CHECK(json["ended_by"] == "early stop");
+  CHECK(json["steps"] == 20);
+  CHECK(fs::exists(place.out("model.safetensors")));
+
+  const Place wrong("[train]\nsteps = 9\n[eval]\nevery = 2\n[checkpoint]\nmetric = \"eval_f1\"\n");
+  require_error(wrong.run(), 2,
+                "'eval_f1', which is not measured; there are eval_accuracy, eval_loss");
+}
+
+TEST_CASE("epochs, tokens and time end a run too") {
+  const Place epochs("[train]\nepochs = 1.5\n");
+  REQUIRE(epochs.run().exit_code == 0);
+  CHECK(epochs.metrics().size() == 15);
+  CHECK(epochs.checkpoints() == std::vector<int64_t>{15, 10});
+
+  FakeOptions language;
+  language.tokens = true;
+  Place tokens("[log.samples]\nprompts = [\"Once\"]\nevery = 2\n[train]\ntokens = 100\n");
+  std::ofstream(tokens.root + "/r.toml")
+      << "[model]\ntype = \"lstm\"\n[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
+         "\"x.txt\"\n"
+      << "[log.samples]\nprompts = [\"Once\"]\nevery = 2\n[train]\ntokens = 100\n";
+  const TrainOutcome outcome = tokens.run("", language);
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(tokens.metrics().size() == 4);  // 32 a step
+  CHECK(tokens.metrics()[0].contains("tokens_per_second"));
+  CHECK(contains(outcome.err, "step 2: 'Once and so on'"));
+  CHECK(contains(tokens.read("samples.jsonl"), "Once and so on"));
+
+  FakeOptions slow;
+  slow.step_milliseconds = 5;
+  const Place time("[train]\ntime = \"0.1s\"\n");
+  REQUIRE(time.run_with({"schedule.type=constant"}, "", slow).exit_code == 0);
+  CHECK(time.metrics().size() < 30);
+}
+
+TEST_CASE("a dry run, a preview and one batch by heart leave the directory alone") {
+  const Place place;
+  TrainOptions options = place.options();
+  options.dry_run = true;
+  TrainOutcome outcome = TrainProcess(options, fake_factory()).finish();
+  REQUIRE(outcome.exit_code == 0);
+  for (const char* part : {"line.weight", "[16]", "sha256 aa", "40, 10 per epoch", "ETA"}) {
+    CHECK(contains(outcome.out, part));
+  }
+  options.json = true;
+  const Json json = Json::parse(TrainProcess(options, fake_factory()).finish().out);
+  CHECK(json["steps"] == 40);
+  CHECK(json["shapes"][0]["shape"][0] == 16);
+  CHECK(json["memory"]["total"] == 4096 + 128);
+
+  options = place.options();
+  options.preview = 2;
+  CHECK(TrainProcess(options, fake_factory()).finish().out ==
+        "--- sample 1\n[masked] learnt 0\n--- sample 2\n[masked] learnt 1\n");
+
+  options = place.options();
+  options.overfit_batch = true;
+  options.overrides = {"optimizer.lr=0.3", "train.epochs=1"};
+  outcome = TrainProcess(options, fake_factory()).finish();
+  CAPTURE(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(contains(outcome.out, "the network can learn"));
+  FakeOptions stubborn;
+  stubborn.learns = false;
+  require_error(TrainProcess(options, fake_factory(stubborn)).finish(), 3, "by heart");
+  CHECK_FALSE(fs::exists(place.root + "/out"));
+}
+
+TEST_CASE("lists and printed recipes go to standard output") {
+  TrainOptions options;
+  options.recipes = true;
+  CHECK(contains(TrainProcess(options, fake_factory()).finish().out, "digits-mlp"));
+  options = {};
+  options.print_schema = true;
+  CHECK(Json::parse(TrainProcess(options, fake_factory()).finish().out)["title"] == "Lumen recipe");
+  options = {};
+  options.recipe = "digits-mlp";
+  options.print_config = true;
+  options.overrides = {"train.batch_size=64"};
+  const TrainOutcome printed = TrainProcess(options, fake_factory()).finish();
+  CHECK(read_recipe({"x", "", printed.out}).train.batch_size == 64);
+
+  const std::vector<std::function<void(TrainOptions&)>> wrong = {
+      [](TrainOptions& o) { o.recipe.reset(); },
+      [](TrainOptions& o) { o.recipes = true; },
+      [](TrainOptions& o) { o.dry_run = o.overfit_batch = true; },
+      [](TrainOptions& o) { o.resume = "auto", o.force = true; },
+      [](TrainOptions& o) { o.resume = "auto", o.dry_run = true; },
+      [](TrainOptions& o) { o.overrides = {"a"}; },
+      [](TrainOptions& o) { o.overrides = {"train.lr=1"}; },
+  };
+  for (const auto& change : wrong) {
+    options = {};
+    options.recipe = "digits-mlp";
+    change(options);
+    require_error(TrainProcess(options, fake_factory()).finish(), 2, "");
+  }
+}
+
+}  // namespace
+}  // namespace lumen::runtime

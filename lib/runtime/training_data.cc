@@ -1,0 +1,201 @@
+#include "lib/runtime/training_data.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/data/find_dataset.h"
+#include "lib/io/mapped_file.h"
+#include "lib/text/train/train_tokenizer.h"
+
+namespace lumen::runtime {
+namespace {
+
+// What chats are rendered with if nothing else is given: ChatML.
+constexpr std::string_view kChatMl =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
+    "+ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% endif %}";
+
+// The value of an enumeration by its name, which recipe reading has checked.
+template <typename Enum, size_t n>
+Enum named(const std::array<std::string_view, n>& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  LUMEN_CHECK(found != names.end());
+  return static_cast<Enum>(found - names.begin());
+}
+
+// Sources of one split: files by path, or a known data set.
+void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
+                 std::vector<std::string>& paths, TrainingData& result) {
+  for (const DataSource& source : sources) {
+    if (source.dataset) {
+      const data::FoundDataset found = data::find_dataset(*source.dataset);
+      result.options.format = found.format;
+      paths.insert(paths.end(), found.paths.begin(), found.paths.end());
+      if (!found.notice.empty()) result.notices.push_back(found.notice);
+      continue;
+    }
+    result.options.format = named<data::Format>(data::kFormatNames, *source.format);
+    for (const std::string& path : source.path) {
+      paths.push_back(path.starts_with("builtin:") ? path : find_file(recipe, path));
+    }
+  }
+}
+
+// Whose words count: all roles that the mask does not name.
+void set_mask(const std::vector<std::string>& mask, data::DataOptions& options) {
+  const auto masks = [&](std::string_view what) {
+    return std::find(mask.begin(), mask.end(), what) != mask.end();
+  };
+  if (masks("none")) {
+    options.learn_roles = {"system", "user", "assistant", "tool"};
+    options.learn_prompt = true;
+  } else if (!mask.empty() && !masks("prompt")) {
+    options.learn_roles.clear();
+    for (const char* role : {"system", "user", "assistant", "tool"}) {
+      if (!masks(role)) options.learn_roles.emplace_back(role);
+    }
+  }
+}
+
+void set_options(const Recipe& recipe, data::DataOptions& options) {
+  const DataRecipe& d = recipe.data;
+  options.eval_fraction = d.eval_fraction;
+  options.max_samples = d.max_samples;
+  options.batch = *recipe.train.micro_batch;
+  options.shuffle = d.shuffle;
+  options.seed = static_cast<uint64_t>(recipe.seed);
+  options.last_batch = named<data::LastBatch>(data::kLastBatchNames, d.last_batch);
+  options.prefetch = d.prefetch;
+  options.seq = d.max_length.value_or(options.seq);
+  options.pack = d.pack;
+  options.separator = d.separator;
+  options.on_too_long = named<data::OnTooLong>(data::kOnTooLongNames, d.on_too_long);
+  set_mask(d.mask, options);
+  options.on_bad_row = named<data::OnBadRow>(data::kOnBadRowNames, d.on_bad_row);
+  options.image_size = d.image_size;
+  options.channels = d.channels;
+  options.augment = d.augment;
+  options.crop_padding = d.crop_padding;
+  options.flip = d.flip;
+  options.digits_train = d.digits_train;
+  options.digits_eval = d.digits_eval;
+  options.mean = d.mean;
+  options.std = d.std;
+  options.label = d.label;
+  options.label_kind = named<data::LabelKind>(data::kLabelKindNames, d.label_kind);
+  options.text_columns = named<data::TextColumns>(data::kTextColumnsNames, d.text_columns);
+  options.drop_columns = d.drop_columns;
+  options.standardize = d.standardize;
+}
+
+bool is_text(data::Format format) {
+  return format == data::Format::kText || format == data::Format::kLines ||
+         format == data::Format::kJsonl || format == data::Format::kFaq;
+}
+
+text::TokenizerTraining tokenizer_training(const Recipe& recipe, bool chat) {
+  const TokenizerRecipe& t = recipe.tokenizer;
+  text::TokenizerTraining training;
+  const std::string& type = *t.type;
+  training.kind = type == "char"       ? text::TokenizerKind::kCharacters
+                  : type == "byte_bpe" ? text::TokenizerKind::kByteLevelBpe
+                  : type == "unigram"  ? text::TokenizerKind::kSentencePieceUnigram
+                                       : text::TokenizerKind::kSentencePieceBpe;
+  training.vocab_size = t.vocab_size.value_or(0);
+  training.special_tokens = t.special_tokens;
+  training.eos = chat ? "<|im_end|>" : "<|endoftext|>";
+  if (chat) training.special_tokens.insert(training.special_tokens.begin(), "<|im_start|>");
+  for (const std::string& token : {training.eos}) {
+    auto& all = training.special_tokens;
+    if (std::find(all.begin(), all.end(), token) == all.end()) all.insert(all.begin(), token);
+  }
+  training.seed = static_cast<uint64_t>(recipe.seed);
+  return training;
+}
+
+// Trains the tokenizer unless an earlier start of the run has.
+void train_own_tokenizer(const Recipe& recipe, const std::string& directory,
+                         const std::string& chat_template, TrainingData& result) {
+  result.tokenizer_directory = directory;
+  if (io::is_regular_file(directory + "/tokenizer_config.json")) return;
+  std::vector<std::string> paths;
+  for (const std::string& file : recipe.tokenizer.files) paths.push_back(find_file(recipe, file));
+  data::DataOptions options = result.options;
+  if (!paths.empty()) {
+    options.format = data::Format::kText;
+    options.paths = paths;
+  }
+  const std::vector<std::string> texts = data::read_texts(options);
+  ::mkdir(directory.c_str(), 0777);
+  text::TokenizerTraining training = tokenizer_training(recipe, !chat_template.empty());
+  training.chat_template = chat_template;
+  text::train_tokenizer({texts.begin(), texts.end()}, training, directory);
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
+                    const io::ModelFiles* base, TrainingData& result) {
+  const TokenizerRecipe& t = recipe.tokenizer;
+  const bool chat =
+      result.options.format == data::Format::kJsonl || result.options.format == data::Format::kFaq;
+  std::string source;
+  if (t.chat_template) {
+    source = io::read_file(find_file(recipe, *t.chat_template), limits::kTemplateBytes);
+  } else if (base != nullptr && base->chat_templates.contains("default")) {
+    source = base->chat_templates.at("default");
+  } else if (chat) {
+    source = kChatMl;
+  }
+  if (t.type) {
+    train_own_tokenizer(recipe, work_directory + "/tokenizer", source, result);
+    result.tokenizer = text::load_tokenizer(result.tokenizer_directory);
+  } else if (t.path) {
+    const std::string path = find_file(recipe, *t.path);
+    result.tokenizer = text::load_tokenizer(path);
+    result.tokenizer_directory = io::is_directory(path) ? path : parent_of(path);
+  } else if (base != nullptr && !base->tokenizer_file.empty()) {
+    result.tokenizer = text::load_tokenizer(base->tokenizer_file);
+    result.tokenizer_directory = parent_of(base->tokenizer_file);
+  } else if (base != nullptr && base->gguf != nullptr) {
+    result.tokenizer = text::load_tokenizer(*base->gguf);
+  } else {
+    fail(ErrorKind::kUsage, "text needs a tokenizer: give tokenizer.type (char, bpe, unigram, ",
+         "byte_bpe) to train one, or tokenizer.path");
+  }
+  if (!source.empty()) result.chat_template = text::ChatTemplate::parse(source, "chat template");
+}
+
+}  // namespace
+
+DataShape TrainingData::shape() const {
+  DataShape shape;
+  shape.features = data.info.feature_shape;
+  shape.classes = static_cast<int64_t>(data.info.classes.size());
+  shape.vocab = tokenizer ? tokenizer->vocab_size() : data.info.vocab_size;
+  return shape;
+}
+
+TrainingData open_training_data(const Recipe& recipe, const std::string& work_directory,
+                                const io::ModelFiles* base) {
+  TrainingData result;
+  add_sources(recipe, recipe.data.train, result.options.paths, result);
+  add_sources(recipe, recipe.data.eval, result.options.eval_paths, result);
+  set_options(recipe, result.options);
+  data::TextTools tools;
+  if (is_text(result.options.format)) {
+    find_tokenizer(recipe, work_directory, base, result);
+    tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr};
+  }
+  result.data = data::open_data(result.options, tools);
+  return result;
+}
+
+}  // namespace lumen::runtime
