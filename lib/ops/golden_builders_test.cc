@@ -173,8 +173,8 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"leaky_relu", [](In in) { return Out{leaky_relu(in[0], 0.2)}; }},
       {"lerp_state",
        [](In in) {
-         return Out{
-             lerp_state(graph::state(graph::contiguous(in[0]).eval(), "average"), in[1], 0.25)};
+         return Out{lerp_state(graph::state(graph::contiguous(in[0]).eval(), "average"), in[1],
+                               graph::scalar(0.25f))};
        }},
       {"like",
        [](In in) {
