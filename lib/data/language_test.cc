@@ -24,13 +24,15 @@ constexpr const char* kChatMl =
 
 // One token per printable ASCII character, and the control tokens of ChatML.
 std::shared_ptr<const text::Tokenizer> character_tokenizer(
-    text::TokenizerKind kind = text::TokenizerKind::kCharacters) {
+    text::TokenizerKind kind = text::TokenizerKind::kCharacters, const std::string& bos = "") {
   std::string all = "\n";
   for (char c = ' '; c < '\x7F'; ++c) all += c;
   text::TokenizerTraining training;
   training.kind = kind;
   training.vocab_size = kind == text::TokenizerKind::kCharacters ? 0 : 400;
   training.special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  if (!bos.empty()) training.special_tokens.push_back(bos);
+  training.bos = bos;
   if (kind != text::TokenizerKind::kCharacters) all += make_stories().substr(0, 5000);
   const std::string directory = temporary_directory();
   text::train_tokenizer({all}, training, directory);
@@ -287,7 +289,7 @@ TEST_CASE("of a conversation the assistant's turns are learned, with their ends"
 // assistant said, all of it and nothing else, or the rows must be refused.
 TEST_CASE("with the templates of real models only answers are learned") {
   LUMEN_SHARED_DATA(folder, "chat-templates/jinja");
-  const auto tokenizer = character_tokenizer();
+  const auto tokenizer = character_tokenizer(text::TokenizerKind::kCharacters, "<|bos|>");
   const std::string one = R"({"role": "user", "content": "alpha?"},)"
                           R"( {"role": "assistant", "content": "bravo!"})";
   const std::string two = one + R"(, {"role": "user", "content": "charlie?"},)"
@@ -318,8 +320,8 @@ TEST_CASE("with the templates of real models only answers are learned") {
       CHECK_FALSE(contains(learned, "user"));
     }
   }
-  CHECK(learned_from >= 60);
-  CHECK(refused <= 12);
+  CHECK(learned_from == 70);
+  CHECK(refused == 2);  // one template wants tools
 }
 
 TEST_CASE("question files") {
@@ -345,9 +347,10 @@ TEST_CASE("question files") {
 
 TEST_CASE("a template that hides who spoke is refused") {
   const auto tokenizer = character_tokenizer();
-  // Everything earlier changes with the number of messages.
+  // The beginning changes with the number of messages, the contents are changed too.
   const auto chat = text::ChatTemplate::parse(
-      "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", "counting");
+      "{{ messages | length }}{% for m in messages %}{{ m.content | upper }}{% endfor %}",
+      "counting");
   DataOptions options =
       options_for(Format::kJsonl, write(R"({"messages": [)"
                                         R"({"role": "user", "content": "a"},)"
@@ -360,13 +363,14 @@ TEST_CASE("a template that hides who spoke is refused") {
   // Unless its author marks it.
   const auto marked = text::ChatTemplate::parse(
       "{{ messages | length }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation "
-      "%}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor "
+      "%}{{ m.content | upper }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif "
+      "%}{% endfor "
       "%}",
       "marked");
   Batch batch;
   options.seq = 5;
   open_stream(options, Split::kTrain, {tokenizer.get(), &marked})->next(batch);
-  CHECK(learned_of(batch, *tokenizer) == ".b<|im_end|>..");
+  CHECK(learned_of(batch, *tokenizer) == ".B<|im_end|>..");
 }
 
 TEST_CASE("bad rows are named with line and column, or skipped and counted") {
