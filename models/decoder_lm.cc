@@ -1,5 +1,7 @@
 #include "models/decoder_lm.h"
 
+#include "lib/nn/training_scope.h"
+
 namespace lumen::models {
 
 DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
@@ -32,7 +34,7 @@ Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCac
   // positions of their own.
   const nn::Pass pass = {position, rope_.table(position, tokens.dim(1)), &rope_, cache,
                          training.segments};
-  Tensor x = embed_tokens_(tokens);
+  Tensor x = nn::dropout(embed_tokens_(tokens), config_.dropout);
   for (size_t i = 0; i < layers_.size(); ++i) {
     x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
       return layers_[i](in, pass, static_cast<int64_t>(i));

@@ -2,9 +2,9 @@
 // (Cho et al. 2014) over token vectors, as lumen-train makes them.
 //
 // The cell is the model_type: "rnn" (hidden_act tanh or relu), "lstm" or "gru". Parameters:
-// embed_tokens, rnn as PyTorch names them, lm_head with a bias unless tied to the embedding. Where
-// attention caches keys and values of every position, the cache holds the last state, in the row of
-// its position: a text can be continued at its end only.
+// model.embed_tokens, model.rnn as PyTorch names them, lm_head with a bias unless tied to the
+// embedding. Where attention caches keys and values of every position, the cache holds the last
+// state, in the row of its position: a text can be continued at its end only.
 #include "lib/nn/recurrent.h"
 
 #include "lib/base/error.h"
@@ -51,8 +51,9 @@ class RecurrentLm : public CausalLm {
  public:
   RecurrentLm(const Config& config, const nn::Parameters& parameters)
       : config_(config),
-        embed_tokens_(parameters / "embed_tokens", config.vocab_size, config.embedding_size),
-        rnn_(config.kind(), parameters / "rnn", config.embedding_size, config.hidden_size,
+        embed_tokens_(parameters / "model" / "embed_tokens", config.vocab_size,
+                      config.embedding_size),
+        rnn_(config.kind(), parameters / "model" / "rnn", config.embedding_size, config.hidden_size,
              {.layers = config.num_hidden_layers, .dropout = config.dropout}),
         lm_head_(config.tie_word_embeddings ? nn::Linear(embed_tokens_.weight)
                                             : nn::Linear(parameters / "lm_head", config.hidden_size,

@@ -1,13 +1,15 @@
 // ResNet-9 (the small residual network of the DAWNBench entries, after He et al. 2016, "Deep
 // Residual Learning for Image Recognition"): convolutions 3×3 without bias, each with batch
 // normalisation and ReLU; channels c, 2c, [2c, 2c], 4c, 8c, [8c, 8c] with residual connections
-// around the pairs, maximum pooling in between, a linear layer. Config: channels (c, 64).
+// around the pairs, maximum pooling in between, dropout, a linear layer. Config: channels (c, 64),
+// dropout.
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/graph/views.h"
 #include "lib/nn/convolution.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/normalization.h"
+#include "lib/nn/training_scope.h"
 #include "models/classifier.h"
 
 namespace lumen::models {
@@ -43,6 +45,7 @@ class ResNet9 : public Classifier {
       : input_(checked_input(config)),
         channels_(io::get_int(config, "channels", 1, limits::kDim / 8, 64)),
         labels_(num_labels(config)),
+        dropout_(io::get_number(config, "dropout", 0, 1, 0)),
         conv1_(parameters / "conv1", input_[0], channels_),
         conv2_(parameters / "conv2", channels_, 2 * channels_),
         res1_(parameters / "res1", 2 * channels_),
@@ -57,7 +60,7 @@ class ResNet9 : public Classifier {
     x = ops::max_pool2d(conv3_(x), pool);
     x = res2_(ops::max_pool2d(conv4_(x), pool));
     x = ops::max_pool2d(x, {.kernel = {x.dim(2), x.dim(3)}});
-    return classifier_(graph::reshape(x, {input.dim(0), -1}));
+    return classifier_(nn::dropout(graph::reshape(x, {input.dim(0), -1}), dropout_));
   }
 
   std::string description() const override {
@@ -78,6 +81,7 @@ class ResNet9 : public Classifier {
 
   Shape input_;
   int64_t channels_, labels_;
+  double dropout_;
   ConvBlock conv1_, conv2_;
   Residual res1_;
   ConvBlock conv3_, conv4_;

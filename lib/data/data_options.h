@@ -100,7 +100,8 @@ struct DataOptions {
   // Images.
   int64_t image_size = 0;        // height and width; 0: the format's own (digits 28, images 32)
   int64_t channels = 0;          // 1 or 3; 0: the format's own (digits 1, images 3)
-  bool augment = false;          // training: crop after padding by `crop_padding`, `flip`
+  bool augment = false;          // training: crop after padding by `crop_padding`, `flip`;
+                                 // faq: also spellings of add_variants
   int64_t crop_padding = 4;      // with black
   bool flip = true;              // left and right exchanged for half of the images
   int64_t digits_train = 10000;  // digits: samples of either split

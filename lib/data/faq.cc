@@ -1,6 +1,9 @@
 // Questions with their answers, as people keep them in a text file.
+#include <algorithm>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/random.h"
 #include "lib/data/language.h"
 
 namespace lumen::data {
@@ -56,6 +59,16 @@ std::vector<FaqEntry> parse_faq(std::string_view text) {
 
 namespace {
 
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) words.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
 // All strings of a JSON value, deepest last.
 void collect_strings(const io::Json& value, std::string& out) {
   std::vector<const io::Json*> pending = {&value};
@@ -72,6 +85,30 @@ void collect_strings(const io::Json& value, std::string& out) {
 }
 
 }  // namespace
+
+void add_variants(const FaqEntry& entry, uint64_t seed, std::vector<std::string>& questions) {
+  std::string plain(entry.question);
+  for (char& c : plain) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  while (!plain.empty() && (plain.back() == '?' || plain.back() == '.' || plain.back() == '!')) {
+    plain.pop_back();
+  }
+  questions.push_back(plain);
+  const std::vector<std::string> words = words_of(plain);
+  if (words.size() < 4) return;
+  Philox random(seed, static_cast<uint64_t>(entry.number));
+  for (int i = 0; i < 3; ++i) {
+    std::vector<std::string> changed = words;
+    const size_t at = random.below(words.size());
+    if (random.below(4) == 0 && at + 1 < words.size()) {
+      std::swap(changed[at], changed[at + 1]);
+    } else {
+      changed.erase(changed.begin() + static_cast<ptrdiff_t>(at));
+    }
+    questions.push_back(join(changed, " "));
+  }
+}
 
 std::vector<std::string> read_texts(const DataOptions& options) {
   std::vector<std::string> texts;

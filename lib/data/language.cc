@@ -155,9 +155,13 @@ class DocumentReader {
   void read_faq(const Source& source, Split split, SourceFile& file) {
     for (const FaqEntry& entry : parse_faq(source.text())) {
       if (entry.held_out != (split == Split::kEval)) continue;
-      const io::Json messages = {{{"role", "user"}, {"content", entry.question}},
-                                 {{"role", "assistant"}, {"content", entry.answer}}};
-      take(encoder_.chat({{"messages", messages}}), entry.number, file);
+      std::vector<std::string> questions = {std::string(entry.question)};
+      if (options_.augment && split == Split::kTrain) add_variants(entry, options_.seed, questions);
+      for (const std::string& question : questions) {
+        const io::Json messages = {{{"role", "user"}, {"content", question}},
+                                   {{"role", "assistant"}, {"content", entry.answer}}};
+        take(encoder_.chat({{"messages", messages}}), entry.number, file);
+      }
     }
   }
 

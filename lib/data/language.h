@@ -81,6 +81,10 @@ struct FaqEntry {
   int64_t number;  // of the question's line
 };
 
+// Adds other spellings of the entry's question: in lower case without the final mark, and, if it
+// has at least four words, three times with a random one left out or exchanged with the next.
+void add_variants(const FaqEntry& entry, uint64_t seed, std::vector<std::string>& questions);
+
 // The entries of a question file, whose text they refer to. Throws Error(kMalformed) "line L, …"
 // for a line of another kind, a block without a question or without an answer.
 std::vector<FaqEntry> parse_faq(std::string_view text);

@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/nn/training_scope.h"
 
 namespace lumen::nn {
 namespace {
@@ -29,7 +30,8 @@ DecoderConfig::DecoderConfig(const io::Json& config)
       rms_norm_eps(io::get_number(config, "rms_norm_eps", 0, 1)),
       initializer_range(io::get_number(config, "initializer_range", 0, 100, 0.02)),
       tie_word_embeddings(io::get_bool(config, "tie_word_embeddings", false)),
-      sliding_window(io::get_int(config, "sliding_window", 0, limits::kContext, 0)) {
+      sliding_window(io::get_int(config, "sliding_window", 0, limits::kContext, 0)),
+      dropout(io::get_number(config, "hidden_dropout", 0, 1, 0)) {
   if (num_attention_heads % num_key_value_heads != 0) {
     fail(ErrorKind::kMalformed, "num_attention_heads ", num_attention_heads,
          " is not a multiple of num_key_value_heads ", num_key_value_heads);
@@ -103,11 +105,13 @@ DecoderLayer::DecoderLayer(const Parameters& parameters, const DecoderConfig& co
       self_attn_(parameters / "self_attn", attention),
       post_attention_layernorm_(parameters / "post_attention_layernorm", config.hidden_size,
                                 config.rms_norm_eps),
-      mlp_(parameters / "mlp", config.hidden_size, config.intermediate_size, mlp_bias) {}
+      mlp_(parameters / "mlp", config.hidden_size, config.intermediate_size, mlp_bias),
+      dropout_(config.dropout) {}
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
-  const Tensor attended = ops::add(self_attn_(input_layernorm_(x), pass, layer), x);
-  return ops::add(mlp_(post_attention_layernorm_(attended)), attended);
+  const Tensor added = dropout(self_attn_(input_layernorm_(x), pass, layer), dropout_);
+  const Tensor attended = ops::add(added, x);
+  return ops::add(dropout(mlp_(post_attention_layernorm_(attended)), dropout_), attended);
 }
 
 }  // namespace lumen::nn

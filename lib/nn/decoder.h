@@ -24,6 +24,7 @@ struct DecoderConfig {
   double initializer_range;  // deviation of new weights
   bool tie_word_embeddings;
   int64_t sliding_window;  // 0: none
+  double dropout;          // "hidden_dropout": of what layers add, while training
 };
 
 // What all layers of one forward pass share.
@@ -81,6 +82,7 @@ class DecoderLayer {
   SelfAttention self_attn_;
   RmsNorm post_attention_layernorm_;
   SwiGlu mlp_;
+  double dropout_;
 };
 
 }  // namespace lumen::nn

@@ -11,6 +11,7 @@
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
+#include "lib/runtime/builtin_model.h"
 #include "lib/runtime/export_model.h"
 #include "lib/runtime/generation.h"
 #include "lib/runtime/lora.h"
@@ -122,6 +123,12 @@ std::string describe_sample(const data::Batch& batch, int64_t row, const Trainin
   return str(to_string(data.data.info.feature_shape), " from ", *low, " to ", *high, " → ", label);
 }
 
+// The model that [model] path names: "builtin:lumen-tiny", or what lumen-run opens.
+io::ModelFiles open_base_model(const Recipe& recipe) {
+  const std::string& path = *recipe.model.path;
+  return io::open_model(path == "builtin:lumen-tiny" ? builtin_model_path() : io::find_model(path));
+}
+
 class GraphTask : public TrainTask {
  public:
   GraphTask(const Recipe& recipe, const TaskOptions& options);
@@ -174,8 +181,7 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
     : recipe_(recipe),
       overfit_(options.overfit_batch),
       pool_(static_cast<int>(options.threads.value_or(default_thread_count()))),
-      base_(recipe.model.path ? std::make_unique<io::ModelFiles>(
-                                    io::open_model(io::find_model(*recipe.model.path)))
+      base_(recipe.model.path ? std::make_unique<io::ModelFiles>(open_base_model(recipe))
                               : nullptr),
       data_(open_training_data(recipe, directory_.path(), base_.get())) {
   if (overfit_) data_.options.augment = false;

@@ -138,6 +138,7 @@ io::Json llama_config(const ModelRecipe& m, int64_t vocab) {
           {"rms_norm_eps", *m.norm_eps},
           {"rope_theta", *m.rope_theta},
           {"tie_word_embeddings", m.tie_embeddings.value_or(true)},
+          {"hidden_dropout", m.dropout.value_or(0)},
           {"torch_dtype", "float32"},
           {"vocab_size", vocab}};
 }

@@ -345,6 +345,7 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   const std::vector<std::string> language = {"text", "lines", "jsonl", "faq", "bin"};
   const std::vector<std::string> documents = {"text", "lines", "jsonl", "faq"};
   const std::vector<std::string> images = {"mnist", "cifar10", "digits", "images"};
+  const std::vector<std::string> varied = {"mnist", "cifar10", "digits", "images", "faq"};
   t.key("eval_fraction", d.eval_fraction, {.min = 0, .max = 0.9},
         "kept for evaluation (what the data come with, else 0.1)");
   t.key("max_samples", d.max_samples, at_least(0), "the first so many of each split; 0: all");
@@ -371,7 +372,9 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
       .only_for({"digits", "images"});
   t.key("channels", d.channels, between(0, 3), "1 or 3; 0: the format's own")
       .only_for({"digits", "images"});
-  t.key("augment", d.augment, any(), "random crops and flips of training images").only_for(images);
+  t.key("augment", d.augment, any(),
+        "training: random crops and flips of images; faq: questions with words left out")
+      .only_for(varied);
   t.key("crop_padding", d.crop_padding, between(0, 1024), "pixels around the image to crop from")
       .only_for(images);
   t.key("flip", d.flip, any(), "augment exchanges left and right").only_for(images);

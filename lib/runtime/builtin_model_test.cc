@@ -1,0 +1,109 @@
+// The built-in model, asked what it was not trained on: the held-out wordings of its corpus.
+#include "lib/runtime/builtin_model.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+
+#include "lib/base/testing.h"
+#include "lib/runtime/session.h"
+
+namespace lumen::runtime {
+namespace {
+
+struct Question {
+  std::string text;
+  std::vector<std::string> facts;  // one of them must be in the answer
+};
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// "a | b" → "a", "b".
+std::vector<std::string> alternatives(const std::string& line) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= line.size();) {
+    const size_t end = std::min(line.find(" | ", begin), line.size());
+    parts.push_back(line.substr(begin, end - begin));
+    begin = end + 3;
+  }
+  return parts;
+}
+
+// The held-out questions of all families.
+std::vector<Question> held_out_questions() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(testing::source_path("recipes/lumen-tiny"))) {
+    files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<Question> all;
+  for (const auto& path : files) {
+    std::ifstream file(path);
+    std::vector<std::string> held_out;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("H: ")) held_out.push_back(line.substr(3));
+      if (!line.starts_with("F: ")) continue;
+      for (std::string& text : held_out) {
+        all.push_back({std::move(text), alternatives(line.substr(3))});
+      }
+      held_out.clear();
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the built-in model answers most held-out questions with the right fact") {
+  const std::vector<Question> questions = held_out_questions();
+  REQUIRE(questions.size() >= 1000);
+  RunOptions options;
+  options.sampling.temperature = 0;
+  Session session = load_session(options);
+  Generator generator(*session.model, session.format.tokenizer());
+  // All of them with LUMEN_SLOW_TESTS, otherwise every eighth.
+  const size_t stride = std::getenv("LUMEN_SLOW_TESTS") ? 1 : 8;
+  size_t asked = 0, right = 0;
+  std::string wrong;
+  for (size_t i = 0; i < questions.size(); i += stride) {
+    const auto prompt = session.format.encode(session.format.render({{"user", questions[i].text}}));
+    Sampler sampler(resolve_sampling(options.sampling, {}), session.model->vocab());
+    GenerationOptions generation = generation_options(options, session);
+    generation.max_tokens = 100;
+    const auto result =
+        generator.generate(prompt, sampler, generation, false, [](std::string_view) {});
+    const std::string answer = lower(result.text);
+    const bool has_fact = std::any_of(
+        questions[i].facts.begin(), questions[i].facts.end(),
+        [&](const std::string& fact) { return answer.find(fact) != std::string::npos; });
+    ++asked;
+    right += has_fact;
+    if (!has_fact) wrong += str("\n", questions[i].text, " → ", result.text);
+  }
+  INFO(right << " of " << asked << " right; wrong:" << wrong);
+  CHECK(static_cast<double>(right) >= 0.8 * static_cast<double>(asked));
+}
+
+TEST_CASE("asked something else, the built-in model says what it is") {
+  RunOptions options;
+  options.sampling.temperature = 0;
+  Session session = load_session(options);
+  Generator generator(*session.model, session.format.tokenizer());
+  for (const char* question : {"What is the capital of Peru?", "write me a poem about the sea"}) {
+    INFO(question);
+    const auto prompt = session.format.encode(session.format.render({{"user", question}}));
+    Sampler sampler(resolve_sampling(options.sampling, {}), session.model->vocab());
+    GenerationOptions generation = generation_options(options, session);
+    generation.max_tokens = 100;
+    const auto result =
+        generator.generate(prompt, sampler, generation, false, [](std::string_view) {});
+    CHECK(testing::contains(lower(result.text), "small built-in model"));
+  }
+}
+
+}  // namespace lumen::runtime
