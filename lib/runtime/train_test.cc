@@ -234,13 +234,14 @@ TEST_CASE("killed at every point of the protocol, a run goes on to the same bits
 TEST_CASE("killed again and again at random moments, a run ends with the same bits") {
   std::mt19937 random(7);
   FakeOptions slow;
-  slow.step_milliseconds = 0.3;
-  for (int round = 0; round < 2; ++round) {
+  slow.step_milliseconds = 1;
+  int all_kills = 0;
+  for (int round = 0; round < 6; ++round) {
     const Place place;
     int kills = 0;
     for (;; ++kills) {
       TrainProcess process(place.options("auto"), fake_factory(slow));
-      const auto most = 20'000 + 4000 * static_cast<unsigned>(kills);
+      const auto most = 20'000 + 3000 * static_cast<unsigned>(kills);
       std::this_thread::sleep_for(std::chrono::microseconds(2000 + random() % most));
       process.send(SIGKILL);
       if (process.finish().exit_code == 0) break;
@@ -248,7 +249,9 @@ TEST_CASE("killed again and again at random moments, a run ends with the same bi
     }
     CAPTURE(kills);
     check_same_result(place, undisturbed());
+    all_kills += kills;
   }
+  CHECK(all_kills >= 6);
 }
 
 TEST_CASE("SIGINT and SIGTERM save and end, and the run goes on to the same bits") {
