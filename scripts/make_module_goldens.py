@@ -20,8 +20,8 @@ arrays = {}
 
 def store(name, tensor):
     value = tensor.detach().numpy()
-    arrays[name] = np.ascontiguousarray(
-        value.astype(np.float32) if value.dtype == np.float64 else value)
+    value = value.astype(np.float32) if value.dtype == np.float64 else value
+    arrays[name] = np.array(value, order="C")  # safetensors writes memory as it lies
 
 
 def case(label, module, inputs, call=None, train=True):

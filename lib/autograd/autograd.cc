@@ -72,14 +72,6 @@ const graph::OpDef kCustom = {.name = "custom",
                               .view = view_first,
                               .grad = grad_custom};
 
-// The value of its first input, not to be used before the second is known: what is recomputed must
-// not be merged with what was computed before. The gradients of the recomputation end here.
-const graph::OpDef kAfter = {.name = "after",
-                             .kind = graph::OpKind::kView,
-                             .infer = infer_first,
-                             .view = view_first,
-                             .grad = graph::no_gradient};
-
 // The gradient of a float64 value is float64, of any other float32.
 DType gradient_type(const Node& node) {
   return node.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
@@ -311,7 +303,7 @@ Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& body,
   auto backward = [body, given](std::span<const Tensor> in, const Tensor&, const Tensor& dy) {
     std::vector<Tensor> fresh;
     for (size_t i = 0; i < given; ++i) {
-      fresh.push_back(graph::record(kAfter, {in[i], dy}));
+      fresh.push_back(graph::after(in[i], dy));
       fresh.back().node()->requires_grad = is_float(in[i].dtype());
     }
     Tensor again;

@@ -18,7 +18,8 @@ namespace {
 const std::set<std::string_view> kOperations = {
     "conv2d",          "conv_transpose2d",    "conv2d_weight_grad", "max_pool2d",
     "max_pool2d_grad", "avg_pool2d",          "avg_pool2d_grad",    "rope",
-    "batch_norm",      "batch_norm_backward", "attention_training", "attention_backward"};
+    "batch_norm",      "batch_norm_backward", "attention_training", "attention_backward",
+    "recurrent",       "recurrent_backward"};
 
 // Differences of 2^-10 around multiples of 2^-7 are exact in float32. Values are distinct, so that
 // no maximum changes sides on the way.
@@ -61,8 +62,23 @@ double dot(std::span<const double> a, std::span<const float> b) {
   return sum;
 }
 
+// The results that have gradients: a recurrent layer's outputs and last states come before what it
+// keeps for its gradient.
+int64_t results(std::string_view op, const graph::OpCase& test, int64_t all) {
+  if (op != "recurrent") return all;
+  const Shape state = test.inputs[3].shape;
+  const auto states = std::count_if(test.inputs.begin(), test.inputs.end(),
+                                    [&](const auto& input) { return input.shape == state; });
+  return state.elements() * (test.inputs[0].shape[1] + states);
+}
+
+// Whether small steps stay on one side of every kink; this case has too many.
+bool is_smooth(const graph::OpCase& test) {
+  return test.label != "relu with lengths";
+}
+
 // The first `differentiable` inputs are variables, the others constants.
-void check_case(const graph::OpCase& test, size_t differentiable) {
+void check_case(std::string_view op, const graph::OpCase& test, size_t differentiable) {
   Philox random(3);
   std::vector<Tensor> inputs;
   for (const auto& type : test.inputs) {
@@ -70,7 +86,8 @@ void check_case(const graph::OpCase& test, size_t differentiable) {
     inputs.back().node()->requires_grad &= inputs.size() <= differentiable;
   }
   const Tensor y = test.build(inputs);
-  const std::vector<float> seed = signs(y.shape().elements(), random);
+  std::vector<float> seed = signs(y.shape().elements(), random);
+  std::fill(seed.begin() + results(op, test, y.shape().elements()), seed.end(), 0.0f);
   const Tensor seed_tensor = graph::constant(seed, y.shape());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].requires_grad()) continue;
@@ -109,7 +126,8 @@ TEST_CASE("gradients of layers equal finite differences in double") {
     seen.insert(op->name);
     for (const graph::OpCase& test : op->cases()) {
       INFO(op->name << ", " << test.label);
-      check_case(test, op->name == "rope" ? 1 : test.inputs.size());
+      if (!is_smooth(test)) continue;
+      check_case(op->name, test, op->name == "rope" ? 1 : test.inputs.size());
     }
   }
   CHECK(seen == kOperations);

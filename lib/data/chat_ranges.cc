@@ -27,39 +27,48 @@ std::optional<std::string> render_first(const text::ChatTemplate& chat_template,
   }
 }
 
-// The one place of the message's content in what its turn added to the text.
-std::optional<size_t> content_begin(const io::Json& message, std::string_view added) {
-  const io::Json* content = io::find_value(message, "content");
+// Where the content of message `number` stands in `full`: what changes when another content is
+// given to the template, if that is the content itself.
+std::optional<ByteRange> content_range(const text::ChatTemplate& chat_template,
+                                       const text::ChatInput& input, size_t number,
+                                       const std::string& full) {
+  const io::Json* content = io::find_value(input.messages[number], "content");
   if (content == nullptr || !content->is_string()) return std::nullopt;
   std::string_view wanted = content->get_ref<const std::string&>();
   // Templates commonly trim what they are given.
   const size_t first = wanted.find_first_not_of(" \t\r\n");
   if (first == wanted.npos) return std::nullopt;
   wanted = wanted.substr(first, wanted.find_last_not_of(" \t\r\n") - first + 1);
-  const size_t at = added.find(wanted);
-  if (at == added.npos || added.find(wanted, at + 1) != added.npos) return std::nullopt;
-  return at;
+  // Another content that begins and ends with other characters.
+  const auto unlike = [](char c) { return c == 'x' ? 'y' : 'x'; };
+  text::ChatInput other = input;
+  other.messages[number]["content"] = std::string({unlike(wanted.front()), unlike(wanted.back())});
+  const auto changed = render_first(chat_template, other, other.messages.size(), false);
+  if (!changed) return std::nullopt;
+  const auto begin = std::mismatch(full.begin(), full.end(), changed->begin(), changed->end());
+  const auto end = std::mismatch(full.rbegin(), full.rend(), changed->rbegin(), changed->rend());
+  const ByteRange range = {static_cast<size_t>(begin.first - full.begin()),
+                           full.size() - static_cast<size_t>(end.first - full.rbegin())};
+  if (range.begin > range.end || full.substr(range.begin, range.end - range.begin) != wanted) {
+    return std::nullopt;
+  }
+  return range;
 }
 
 // What message `number` said.
 std::optional<ByteRange> said(const text::ChatTemplate& chat_template, const text::ChatInput& input,
                               size_t number, const std::string& full) {
-  const io::Json& message = input.messages[number];
-  const bool is_last = number + 1 == input.messages.size();
-  const auto after =
-      is_last ? std::optional(full) : render_first(chat_template, input, number + 1, false);
-  if (!after || !full.starts_with(*after)) return std::nullopt;
-  if (io::get_string(message, "role") == "assistant") {
-    // The prompt that the model is given is where its answer begins.
+  if (io::get_string(input.messages[number], "role") == "assistant") {
+    // From where the prompt that the model is given ends to where the conversation so far does.
+    const bool is_last = number + 1 == input.messages.size();
+    const auto after =
+        is_last ? std::optional(full) : render_first(chat_template, input, number + 1, false);
     const auto prompt = render_first(chat_template, input, number, true);
-    if (prompt && after->starts_with(*prompt)) return ByteRange{prompt->size(), after->size()};
+    if (after && prompt && full.starts_with(*after) && after->starts_with(*prompt)) {
+      return ByteRange{prompt->size(), after->size()};
+    }
   }
-  const auto before = number == 0 ? std::optional(std::string())
-                                  : render_first(chat_template, input, number, false);
-  if (!before || !after->starts_with(*before)) return std::nullopt;
-  const auto at = content_begin(message, std::string_view(*after).substr(before->size()));
-  if (!at) return std::nullopt;
-  return ByteRange{before->size() + *at, after->size()};
+  return content_range(chat_template, input, number, full);
 }
 
 // What `{% generation %}` blocks mark, if the template has them.
@@ -91,8 +100,8 @@ std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
     }
     fail(ErrorKind::kMalformed, "message ", i + 1, " (", quoted(role),
          ") cannot be found in what the chat template ", quoted(chat_template.name()),
-         " makes of the conversation: it changes earlier turns when later ones follow, so what is "
-         "to be learned is not certain; use another template, or rows of one turn");
+         " makes of the conversation: it is changed, repeated or left out there, so what is to be "
+         "learned is not certain; use another template, or one with generation blocks");
   }
   if (ranges.empty()) {
     fail(ErrorKind::kMalformed, "no message of the roles that are learned (", join(roles, ", "),

@@ -69,9 +69,8 @@ struct DataOptions {
   //   lines    files with one item per line
   //   jsonl    files with one object per line: {"messages": […]}, {"prompt", "completion"} or
   //            {"text"}; any of them may end in .gz, as may text, lines and csv
-  //   faq      blocks of lines "Q: question", several ways to put it, and "A: answer"; each
-  //   question
-  //            with the answer is a conversation. "H:" lines, more ways, are the evaluation split
+  //   faq      blocks of lines: "Q: " and a question, in several ways, and "A: " and the answer;
+  //            each is a conversation. "H: " lines, more ways to ask, are the evaluation split
   //   bin      tokens as uint16 (nanoGPT), or with the header of llm.c
   std::vector<std::string> paths;
   // Evaluation data; all of `paths` is then for training.

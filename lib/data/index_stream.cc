@@ -28,20 +28,19 @@ IndexStream::~IndexStream() {
   stop_thread();
 }
 
-void IndexStream::make(Position position, Batch& batch) const {
+void IndexStream::make(Position position, Batch& batch) {
   const auto samples = static_cast<uint64_t>(dataset_->samples());
   const auto epoch = static_cast<uint64_t>(position.epoch);
   const Permutation order(samples, settings_.seed, Purpose::kOrder, epoch);
   const int64_t begin = position.batch * settings_.batch;
   const int64_t real = std::min(settings_.batch, dataset_->samples() - begin);
   const int64_t count = settings_.last_batch == LastBatch::kPad ? settings_.batch : real;
-  std::vector<int64_t> indices;
-  indices.reserve(static_cast<size_t>(count));
+  indices_.clear();
   for (int64_t i = begin; i < begin + count; ++i) {
     const uint64_t at = static_cast<uint64_t>(i) % samples;  // fillers are the epoch's first
-    indices.push_back(static_cast<int64_t>(settings_.shuffle ? order[at] : at));
+    indices_.push_back(static_cast<int64_t>(settings_.shuffle ? order[at] : at));
   }
-  dataset_->collate({indices.data(), count, real, settings_.seed, epoch}, batch);
+  dataset_->collate({indices_.data(), count, real, settings_.seed, epoch}, batch);
 }
 
 bool IndexStream::next(Batch& batch) {
@@ -73,7 +72,7 @@ void IndexStream::take_prepared(Batch& batch) {
   }
   std::swap(batch, prepared_.front().batch);
   spare_.push_back(std::move(prepared_.front().batch));
-  prepared_.pop_front();
+  prepared_.erase(prepared_.begin());
   changed_.notify_all();
 }
 

@@ -3,7 +3,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -48,7 +47,7 @@ class IndexStream : public BatchStream {
     std::exception_ptr error;
   };
 
-  void make(Position position, Batch& batch) const;
+  void make(Position position, Batch& batch);
   void take_prepared(Batch& batch);
   void prepare_ahead();
   void stop_thread();
@@ -56,12 +55,13 @@ class IndexStream : public BatchStream {
   const std::shared_ptr<const Dataset> dataset_;
   const StreamSettings settings_;
   const int64_t batches_;
-  Position position_;  // of the batch that next() hands out
+  Position position_;             // of the batch that next() hands out
+  std::vector<int64_t> indices_;  // of the batch being made; used by whichever thread makes it
 
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Prepared> prepared_;  // guarded by mutex_, as what follows
+  std::vector<Prepared> prepared_;  // oldest first; guarded by mutex_, as what follows
   std::vector<Batch> spare_;
   Position ahead_;  // what the thread makes next
   bool stop_ = false;

@@ -85,8 +85,9 @@ struct FaqEntry {
 // for a line of another kind, a block without a question or without an answer.
 std::vector<FaqEntry> parse_faq(std::string_view text);
 
-// Byte ranges of `full`, the rendered conversation, that the messages of `roles` said, with what
-// ends their turn, in order. Throws Error(kMalformed) if the template does not let them be found.
+// Byte ranges of `full`, the rendered conversation, that the messages of `roles` said, in order;
+// those of the assistant with what ends the turn where that can be told. Throws Error(kMalformed)
+// if the template does not let them be found.
 std::vector<text::ByteRange> said_by(const std::vector<std::string>& roles,
                                      const text::ChatTemplate& chat_template,
                                      const text::ChatInput& input, const std::string& full);

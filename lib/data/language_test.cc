@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <set>
 
+#include "lib/base/limits.h"
 #include "lib/base/testing.h"
 #include "lib/data/builtin.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/mapped_file.h"
 #include "lib/text/train/train_tokenizer.h"
 
 namespace lumen::data {
@@ -22,13 +24,15 @@ constexpr const char* kChatMl =
 
 // One token per printable ASCII character, and the control tokens of ChatML.
 std::shared_ptr<const text::Tokenizer> character_tokenizer(
-    text::TokenizerKind kind = text::TokenizerKind::kCharacters) {
+    text::TokenizerKind kind = text::TokenizerKind::kCharacters, const std::string& bos = "") {
   std::string all = "\n";
   for (char c = ' '; c < '\x7F'; ++c) all += c;
   text::TokenizerTraining training;
   training.kind = kind;
   training.vocab_size = kind == text::TokenizerKind::kCharacters ? 0 : 400;
   training.special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  if (!bos.empty()) training.special_tokens.push_back(bos);
+  training.bos = bos;
   if (kind != text::TokenizerKind::kCharacters) all += make_stories().substr(0, 5000);
   const std::string directory = temporary_directory();
   text::train_tokenizer({all}, training, directory);
@@ -281,18 +285,76 @@ TEST_CASE("of a conversation the assistant's turns are learned, with their ends"
   }
 }
 
+// Real templates rewrite what they are given in many ways. Whatever is learned must be what the
+// assistant said, all of it and nothing else, or the rows must be refused.
+TEST_CASE("with the templates of real models only answers are learned") {
+  LUMEN_SHARED_DATA(folder, "chat-templates/jinja");
+  const auto tokenizer = character_tokenizer(text::TokenizerKind::kCharacters, "<|bos|>");
+  const std::string one = R"({"role": "user", "content": "alpha?"},)"
+                          R"( {"role": "assistant", "content": "bravo!"})";
+  const std::string two = one + R"(, {"role": "user", "content": "charlie?"},)"
+                                R"( {"role": "assistant", "content": "delta!"})";
+  int learned_from = 0, refused = 0;
+  for (const std::string& name : list_directory(folder)) {
+    const auto chat =
+        text::ChatTemplate::parse(io::read_file(folder + "/" + name, limits::kTemplateBytes), name);
+    for (const std::string& turns : {one, two}) {
+      INFO(name << ": " << turns);
+      DataOptions options = options_for(Format::kJsonl, write("{\"messages\": [" + turns + "]}"));
+      options.seq = 16384;
+      Batch batch;
+      try {
+        open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+      } catch (const Error& error) {
+        INFO(error.what());
+        CHECK(contains(error.what(), "line 1, column 1: "));
+        ++refused;
+        continue;
+      }
+      ++learned_from;
+      const std::string learned = learned_of(batch, *tokenizer);
+      CHECK(contains(learned, "bravo!"));
+      CHECK(contains(learned, "delta!") == (turns == two));
+      CHECK_FALSE(contains(learned, "alpha"));
+      CHECK_FALSE(contains(learned, "charlie"));
+      CHECK_FALSE(contains(learned, "user"));
+    }
+  }
+  CHECK(learned_from == 70);
+  CHECK(refused == 2);  // one template wants tools
+}
+
+TEST_CASE("question files") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  DataOptions options = options_for(
+      Format::kFaq,
+      write("# about\nQ: who?\nQ: who is it?\nH: it?\nA: me\n\nQ: b?\nA: c\n", "f.txt"));
+  options.eval_fraction.reset();
+  DatasetInfo info;
+  const auto stream = open_stream(options, Split::kEval, {tokenizer.get(), &chat}, &info);
+  CHECK(info.documents == 4);
+  Batch batch;
+  REQUIRE(stream->next(batch));
+  CHECK(contains(tokens_of(batch, *tokenizer), "it?"));
+  CHECK_FALSE(stream->next(batch));
+  options.paths = {write("Q: who?\n\nA: me\n", "f.txt")};
+  const std::string why = refusal(ErrorKind::kMalformed, [&] {
+    open_data(options, {tokenizer.get(), &chat});
+  });
+  CHECK(contains(why, "f.txt: line 1, column 1: the block that ends here has no answer"));
+}
+
 TEST_CASE("a template that hides who spoke is refused") {
   const auto tokenizer = character_tokenizer();
-  // Everything earlier changes with the number of messages.
+  // The beginning changes with the number of messages, the contents are changed too.
   const auto chat = text::ChatTemplate::parse(
-      "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}", "counting");
-  DataOptions options = options_for(
-      Format::kJsonl,
-      write(
-          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
-)"));
-  options.paths = {write(
-      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})")};
+      "{{ messages | length }}{% for m in messages %}{{ m.content | upper }}{% endfor %}",
+      "counting");
+  DataOptions options =
+      options_for(Format::kJsonl, write(R"({"messages": [)"
+                                        R"({"role": "user", "content": "a"},)"
+                                        R"({"role": "assistant", "content": "b"}]})"));
   const std::string why = refusal(ErrorKind::kMalformed, [&] {
     open_stream(options, Split::kTrain, {tokenizer.get(), &chat});
   });
@@ -301,13 +363,14 @@ TEST_CASE("a template that hides who spoke is refused") {
   // Unless its author marks it.
   const auto marked = text::ChatTemplate::parse(
       "{{ messages | length }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation "
-      "%}{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor "
+      "%}{{ m.content | upper }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif "
+      "%}{% endfor "
       "%}",
       "marked");
   Batch batch;
   options.seq = 5;
   open_stream(options, Split::kTrain, {tokenizer.get(), &marked})->next(batch);
-  CHECK(learned_of(batch, *tokenizer) == ".b<|im_end|>..");
+  CHECK(learned_of(batch, *tokenizer) == ".B<|im_end|>..");
 }
 
 TEST_CASE("bad rows are named with line and column, or skipped and counted") {

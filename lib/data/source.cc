@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/data/builtin.h"
 #include "lib/io/gzip.h"
 #include "lib/io/mapped_file.h"
@@ -85,6 +86,10 @@ std::vector<std::string> list_directory(const std::string& directory) {
     if (error) fail(ErrorKind::kIo, io::place_of(directory), ": reading it failed");
     const std::string name = entries->path().filename().string();
     if (name[0] != '.') names.push_back(name);
+    if (names.size() > limits::kDataFiles) {
+      fail(ErrorKind::kMalformed, io::place_of(directory), ": has more than ", limits::kDataFiles,
+           " files");
+    }
   }
   std::sort(names.begin(), names.end());
   return names;

@@ -12,6 +12,7 @@
 #include "lib/data/documents.h"
 #include "lib/data/shuffle.h"
 #include "lib/data/source.h"
+#include "lib/io/mapped_file.h"
 
 namespace lumen::data {
 namespace {
@@ -19,14 +20,21 @@ namespace {
 struct Column {
   std::string name;
   std::vector<std::string> cells;
-  bool numeric = true;
+  std::vector<int64_t> places;  // of each cell, the character of its line where it begins
 };
 
-// The columns that are used, all of the same height, and how the rows divide.
+// The columns that are used, all of the same height.
 struct Table {
+  struct RowPlace {
+    size_t file;
+    int64_t line;
+    Split split;
+  };
   std::vector<std::string> header;
   std::vector<Column> columns;  // as many as the header
-  int64_t rows = 0;
+  std::vector<RowPlace> rows;
+
+  int64_t height() const { return static_cast<int64_t>(rows.size()); }
 };
 
 class TableDataset : public Dataset {
@@ -98,7 +106,8 @@ void read_header(const CsvRow& row, Table& table) {
 }
 
 // Adds a row, whole or not at all.
-void add_row(const CsvRow& row, const std::vector<bool>& used, Table& table) {
+void add_row(const CsvRow& row, const std::vector<bool>& used, size_t file, Split split,
+             Table& table) {
   if (row.fields.size() != table.header.size()) {
     const int64_t column = row.fields.size() > table.header.size()
                                ? row.fields[table.header.size()].column
@@ -113,9 +122,24 @@ void add_row(const CsvRow& row, const std::vector<bool>& used, Table& table) {
     }
   }
   for (size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) table.columns[i].cells.push_back(row.fields[i].text);
+    if (!used[i]) continue;
+    table.columns[i].cells.push_back(row.fields[i].text);
+    table.columns[i].places.push_back(row.fields[i].column);
   }
-  ++table.rows;
+  table.rows.push_back({file, row.line, split});
+}
+
+bool parse_finite(std::string_view text, double& value) {
+  const size_t first = text.find_first_not_of(' ');
+  if (first == text.npos) return false;
+  text = text.substr(first, text.find_last_not_of(' ') - first + 1);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  return parse_number(text, value) && std::isfinite(value);
+}
+
+bool is_number(const std::string& cell) {
+  double value;
+  return parse_finite(cell, value);
 }
 
 class TableReader {
@@ -124,13 +148,31 @@ class TableReader {
       : options_(options), info_(info), bad_(options.on_bad_row, info) {}
 
   // Adds the rows of `paths`.
-  void read(const std::vector<std::string>& paths) {
+  void read(const std::vector<std::string>& paths, Split split) {
     for (const std::string& path : expand_paths(paths)) {
-      SourceFile file;
+      SourceFile& file = info_.files.emplace_back();
       const Source source = read_source(path, limits::kDataUnpackedBytes, file);
-      with_context(source.place(), [&] { read_file(source, file); });
-      info_.files.push_back(std::move(file));
+      with_context(source.place(), [&] { read_file(source, split, file); });
     }
+  }
+
+  // Features of which nearly all cells are numbers have to be numbers: "NA" in a few rows would
+  // else make a text of every one of them.
+  void check_numbers() {
+    constexpr double kNearlyAll = 0.8;
+    std::vector<bool> good(table_.rows.size(), true);
+    for (size_t c = 0; c < table_.columns.size(); ++c) {
+      const Column& column = table_.columns[c];
+      if (!used_[c] || c == label_) continue;
+      const auto numbers = std::count_if(column.cells.begin(), column.cells.end(), is_number);
+      if (static_cast<double>(numbers) < kNearlyAll * static_cast<double>(column.cells.size())) {
+        continue;
+      }
+      for (size_t row = 0; row < column.cells.size(); ++row) {
+        if (good[row] && !is_number(column.cells[row])) good[row] = false, refuse_cell(column, row);
+      }
+    }
+    keep_rows(good);
   }
 
   Table& table() { return table_; }
@@ -138,7 +180,38 @@ class TableReader {
   const std::vector<bool>& used() const { return used_; }
 
  private:
-  void read_file(const Source& source, SourceFile& file) {
+  void refuse_cell(const Column& column, size_t row) {
+    const Table::RowPlace& place = table_.rows[row];
+    SourceFile& file = info_.files[place.file];
+    --file.samples;
+    const auto refuse = [&] {
+      bad_.guard(file, [&] {
+        fail(ErrorKind::kMalformed, "line ", place.line, ", column ", column.places[row],
+             ": found ", quoted(column.cells[row], 40), ", expected a number as nearly all of ",
+             quoted(column.name, 40), " are (or name that in drop_columns)");
+      });
+    };
+    with_context(io::place_of(file.path), refuse);
+  }
+
+  void keep_rows(const std::vector<bool>& good) {
+    size_t kept = 0;
+    for (size_t row = 0; row < good.size(); ++row) {
+      if (!good[row]) continue;
+      table_.rows[kept] = table_.rows[row];
+      for (Column& column : table_.columns) {
+        if (column.cells.empty()) continue;
+        if (kept != row) column.cells[kept] = std::move(column.cells[row]);
+      }
+      ++kept;
+    }
+    table_.rows.resize(kept);
+    for (Column& column : table_.columns) {
+      if (!column.cells.empty()) column.cells.resize(kept);
+    }
+  }
+
+  void read_file(const Source& source, Split split, SourceFile& file) {
     CsvReader reader(source.text());
     CsvRow row;
     if (!reader.next(row)) fail(ErrorKind::kMalformed, "has no header row");
@@ -148,7 +221,7 @@ class TableReader {
       bad_.guard(file, [&] {
         more = reader.next(row);
         if (!more) return;
-        add_row(row, used_, table_);
+        add_row(row, used_, info_.files.size() - 1, split, table_);
         ++file.samples;
       });
     }
@@ -183,18 +256,8 @@ class TableReader {
   size_t label_ = 0;
 };
 
-bool parse_finite(std::string_view text, double& value) {
-  const size_t first = text.find_first_not_of(' ');
-  if (first == text.npos) return false;
-  text = text.substr(first, text.find_last_not_of(' ') - first + 1);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  return parse_number(text, value) && std::isfinite(value);
-}
-
 bool all_numbers(const Column& column) {
-  double value;
-  return std::all_of(column.cells.begin(), column.cells.end(),
-                     [&](const std::string& cell) { return parse_finite(cell, value); });
+  return std::all_of(column.cells.begin(), column.cells.end(), is_number);
 }
 
 std::vector<std::string> distinct(const Column& column) {
@@ -329,8 +392,8 @@ std::shared_ptr<TableDataset::Content> make_content(const DataOptions& options, 
   if (content->features == 0) {
     fail(ErrorKind::kMismatch, "the table has no column that is a feature");
   }
-  content->x.reserve(static_cast<size_t>(table.rows * content->features));
-  for (size_t row = 0; row < static_cast<size_t>(table.rows); ++row) {
+  content->x.reserve(table.rows.size() * features.columns.size());
+  for (size_t row = 0; row < table.rows.size(); ++row) {
     for (const auto& column : features.columns) content->x.push_back(column[row]);
   }
   info.feature_shape = {content->features};
@@ -346,17 +409,22 @@ Data open_table(const DataOptions& options) {
   Data data;
   DatasetInfo& info = data.info;
   TableReader reader(options, info);
-  reader.read(options.paths);
-  const int64_t train_rows = reader.table().rows;
+  reader.read(options.paths, Split::kTrain);
+  reader.read(options.eval_paths, Split::kEval);
+  reader.check_numbers();
+  const auto& rows = reader.table().rows;
+  const auto first_eval = std::find_if(rows.begin(), rows.end(),
+                                       [](const auto& row) { return row.split == Split::kEval; });
+  const int64_t train_rows = first_eval - rows.begin();
   SplitIndices split;
   if (options.eval_paths.empty()) {
     split = split_indices(train_rows, options.eval_fraction.value_or(0.1), options.max_samples,
                           options.seed);
   } else {
-    reader.read(options.eval_paths);
     split.train = split_indices(train_rows, 0, options.max_samples, options.seed).train;
     split.eval =
-        split_indices(reader.table().rows - train_rows, 0, options.max_samples, options.seed).train;
+        split_indices(reader.table().height() - train_rows, 0, options.max_samples, options.seed)
+            .train;
     for (int64_t& row : split.eval) row += train_rows;
   }
   if (split.train.empty()) {

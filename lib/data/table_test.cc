@@ -129,6 +129,24 @@ TEST_CASE("bad rows of a table are named or skipped") {
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "column 3"));
 }
 
+TEST_CASE("a column of numbers stays one where a few are missing") {
+  std::string rows = "x,y\n";
+  for (int i = 0; i < 20; ++i) rows += i == 7 ? "NA,b\n" : str(i, ",", i % 2 ? "a" : "b", "\n");
+  DataOptions options = options_for(write(rows));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 9, column 1: found 'NA', expected a number"));
+  options.on_bad_row = OnBadRow::kSkip;
+  const Data data = open_data(options);
+  CHECK(data.info.feature_names == std::vector<std::string>{"x"});
+  CHECK(data.info.train_samples == 19);
+  CHECK(data.info.files[0].samples == 19);
+  CHECK(data.info.files[0].skipped == 1);
+  CHECK(data.info.mean[0] == Approx((190.0 - 7) / 19));
+  options.eval_fraction.reset();
+  options.eval_paths = {write("x,y\n100,a\nNA,b\n101,b\n")};
+  CHECK(open_data(options).info.eval_samples == 2);
+}
+
 TEST_CASE("standardisation does not look at the evaluation split") {
   std::string rows = "x,y\n";
   for (int i = 0; i < 100; ++i) rows += str(i, ",", i % 2, "\n");

@@ -10,8 +10,9 @@ bool begins_with(const std::vector<int32_t>& ids, const std::vector<int32_t>& pr
   return prefix.size() <= ids.size() && std::equal(prefix.begin(), prefix.end(), ids.begin());
 }
 
-// Marks ids [begin, end) as learned, without the white space that a template puts after the control
-// token that ends the turn: a model is never asked for it.
+// Marks ids [begin, end) as learned: without the white space that a template puts after the control
+// token that ends the turn, for which a model is never asked, but with that token if it stands
+// right behind, or the model would not learn to stop.
 void learn(const text::Tokenizer& tokenizer, size_t begin, size_t end, Document& document) {
   for (size_t i = end; i > begin; --i) {
     if (!tokenizer.is_special(document.ids[i - 1])) continue;
@@ -19,6 +20,10 @@ void learn(const text::Tokenizer& tokenizer, size_t begin, size_t end, Document&
     if (tokenizer.decode(rest).find_first_not_of(" \t\r\n") == std::string::npos) end = i;
     break;
   }
+  const auto ends_turn = [&](size_t i) {
+    return tokenizer.is_special(document.ids[i]) && document.ids[i] != tokenizer.special_ids().bos;
+  };
+  if (end > begin && end < document.ids.size() && !ends_turn(end - 1) && ends_turn(end)) ++end;
   for (size_t i = begin; i < end; ++i) document.learned[i] = true;
 }
 

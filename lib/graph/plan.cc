@@ -145,12 +145,17 @@ void Planner::bind(Plan::Impl& plan) {
     if (is_constant(*node)) {
       memory_[node.get()] = const_cast<std::byte*>(node->value.data());  // kernels only read it
     } else if (is_state(*node)) {
-      memory_[node.get()] = node->value.mutable_data();
+      // Written only by operations that overwrite it, for which it must be writable.
+      memory_[node.get()] = const_cast<std::byte*>(node->value.data());
     } else if (is_input(*node)) {
       Array& array = plan.inputs[node.get()] = Array::zeros(node->dtype, node->shape);
       memory_[node.get()] = array.mutable_data();
     } else if (is_step(*node)) {
-      if (node->op->overwrites < 0) memory_[node.get()] = arena + offsets_.at(node.get());
+      if (node->op->overwrites < 0) {
+        memory_[node.get()] = arena + offsets_.at(node.get());
+      } else {
+        Array(layouts_.at(node.get()).root->value).mutable_data();  // checks that it is writable
+      }
       Plan::Impl::Step step;
       step.node = node;
       step.call.node = node.get();

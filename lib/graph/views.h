@@ -25,6 +25,11 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);
 // `before` and `after` zeros around `axis`.
 Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after);
 
+// x, but computed after `other`, which is computed because of it: keeps what is recomputed from
+// being merged with what was computed before, and an operation that changes a state in a plan whose
+// results do not need it. No gradient passes.
+Tensor after(const Tensor& x, const Tensor& other);
+
 // The parts of a flat float32 [total] that an operation with several results returns: the first
 // shapes[0].elements() numbers as shapes[0], and so on.
 std::vector<Tensor> unpack(const Tensor& flat, std::span<const Shape> shapes);
@@ -47,6 +52,6 @@ Shape broadcast(std::string_view op, const Shape& a, const Shape& b);
 int checked_axis(std::string_view op, const Shape& shape, int axis);
 
 // The operations themselves, for the table of ops and for passes.
-extern const OpDef kReshape, kPermute, kExpand, kSlice, kPad, kContiguous;
+extern const OpDef kReshape, kPermute, kExpand, kSlice, kPad, kContiguous, kAfter;
 
 }  // namespace lumen::graph

@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "lib/base/error.h"
 
@@ -32,15 +33,24 @@ bool is_gzip(std::span<const std::byte> bytes) {
 }
 
 std::string gunzip(std::span<const std::byte> bytes, uint64_t max_bytes) {
-  constexpr size_t kPiece = 1 << 20;
+  constexpr size_t kPiece = 1 << 20, kMostAtOnce = 1 << 30;  // zlib counts with 32 bits
   Inflater inflater;
   z_stream& stream = inflater.stream;
   std::string out;
+  if (bytes.size() > 18) {
+    // The last member ends with its size modulo 2³². It is believed as far as the format can
+    // compress, which saves growing step by step.
+    constexpr uint64_t kBestRatio = 1032;
+    uint32_t size;
+    std::memcpy(&size, bytes.data() + bytes.size() - 4, sizeof size);
+    out.resize(std::min({uint64_t{size} + 1, max_bytes + 1, kBestRatio * bytes.size()}));
+  }
   size_t used = 0, filled = 0;
   for (;;) {
-    const size_t room = std::min<uint64_t>(kPiece, max_bytes + 1 - filled);
+    const size_t room = std::min<uint64_t>(std::clamp(out.size() - filled, kPiece, kMostAtOnce),
+                                           max_bytes + 1 - filled);
     if (out.size() < filled + room) out.resize(std::max(filled + room, out.size() * 3 / 2));
-    const size_t given = std::min<size_t>(bytes.size() - used, 1u << 30);
+    const size_t given = std::min<size_t>(bytes.size() - used, kMostAtOnce);
     stream.next_in =
         reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data() + used));  // zlib's old type
     stream.avail_in = static_cast<uInt>(given);

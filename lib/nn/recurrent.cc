@@ -13,10 +13,6 @@ int64_t gates_of(RecurrentKind kind) {
   return kind == RecurrentKind::kLstm ? 4 : kind == RecurrentKind::kGru ? 3 : 1;
 }
 
-Tensor at_step(const Tensor& x, int64_t t) {
-  return graph::reshape(graph::slice(x, 1, t, t + 1), {x.dim(0), x.dim(2)});
-}
-
 // The i-th [batch, hidden] of [n, batch, hidden].
 Tensor at_layer(const Tensor& x, int64_t i) {
   return graph::reshape(graph::slice(x, 0, i, i + 1), {x.dim(1), x.dim(2)});
@@ -42,15 +38,9 @@ RecurrentState RecurrentCell::zeros(int64_t batch) const {
 }
 
 RecurrentState RecurrentCell::operator()(const Tensor& x, const RecurrentState& state) const {
-  return step(project(x), state.h.defined() ? state : zeros(x.dim(0)));
-}
-
-Tensor RecurrentCell::project(const Tensor& x) const {
-  return ops::linear(x, weight_ih_, bias_ih_);
-}
-
-RecurrentState RecurrentCell::step(const Tensor& projected, const RecurrentState& state) const {
-  const Tensor recurrent = ops::linear(state.h, weight_hh_, bias_hh_);
+  const RecurrentState before = state.h.defined() ? state : zeros(x.dim(0));
+  const Tensor projected = ops::linear(x, weight_ih_, bias_ih_);
+  const Tensor recurrent = ops::linear(before.h, weight_hh_, bias_hh_);
   auto gate = [&](const Tensor& all, int64_t i) {
     return graph::slice(all, 1, i * hidden_, (i + 1) * hidden_);
   };
@@ -60,13 +50,13 @@ RecurrentState RecurrentCell::step(const Tensor& projected, const RecurrentState
     const Tensor sum = ops::add(projected, recurrent);
     const Tensor i = ops::sigmoid(gate(sum, 0)), f = ops::sigmoid(gate(sum, 1));
     const Tensor g = ops::tanh(gate(sum, 2)), o = ops::sigmoid(gate(sum, 3));
-    const Tensor c = ops::add(ops::mul(f, state.c), ops::mul(i, g));
+    const Tensor c = ops::add(ops::mul(f, before.c), ops::mul(i, g));
     return {ops::mul(o, ops::tanh(c)), c};
   }
   const Tensor r = ops::sigmoid(ops::add(gate(projected, 0), gate(recurrent, 0)));
   const Tensor z = ops::sigmoid(ops::add(gate(projected, 1), gate(recurrent, 1)));
   const Tensor n = ops::tanh(ops::add(gate(projected, 2), ops::mul(r, gate(recurrent, 2))));
-  return {ops::add(n, ops::mul(z, ops::sub(state.h, n)))};
+  return {ops::add(n, ops::mul(z, ops::sub(before.h, n)))};
 }
 
 Recurrent::Recurrent(RecurrentKind kind, const Parameters& parameters, int64_t input,
@@ -92,50 +82,40 @@ Recurrent::Result Recurrent::run(const Tensor& x, const Tensor& lengths,
     fail(ErrorKind::kMalformed, "a recurrent network cannot take ", to_string(x.shape()),
          ": expected [batch, steps, ", input_, "] with at least one step");
   }
-  const int64_t batch = x.dim(0), steps = x.dim(1);
-  std::vector<Tensor> counts(steps);  // [batch, 1]: whether step t is within the row's length
-  if (lengths.defined()) {
-    const Tensor length = graph::reshape(graph::contiguous(lengths, DType::kF32), {batch, 1});
-    for (int64_t t = 0; t < steps; ++t) {
-      counts[t] = ops::less_than(graph::scalar(static_cast<float>(t)), length);
-    }
-  }
-  const Tensor zero = graph::scalar(0);
-  const int64_t directions = options_.bidirectional ? 2 : 1;
+  const int64_t batch = x.dim(0), directions = options_.bidirectional ? 2 : 1;
   std::vector<Tensor> last_h, last_c;
   Tensor values = x;
   for (size_t index = 0; index < cells_.size();) {
     if (index > 0 && training()) values = dropout(values, options_.dropout);
     std::vector<Tensor> outputs;
     for (int64_t direction = 0; direction < directions; ++direction, ++index) {
-      const RecurrentCell& cell = cells_[index];
       const auto place = static_cast<int64_t>(index);
-      RecurrentState state = cell.zeros(batch);
-      if (initial.h.defined()) state.h = at_layer(initial.h, place);
-      if (initial.c.defined()) state.c = at_layer(initial.c, place);
-      const Tensor projected = cell.project(values);
-      std::vector<Tensor> sequence(steps);
-      for (int64_t i = 0; i < steps; ++i) {
-        const int64_t t = direction == 1 ? steps - 1 - i : i;
-        RecurrentState next = cell.step(at_step(projected, t), state);
-        Tensor output = next.h;
-        if (lengths.defined()) {
-          output = ops::where(counts[t], next.h, zero);
-          next.h = ops::where(counts[t], next.h, state.h);
-          if (next.c.defined()) next.c = ops::where(counts[t], next.c, state.c);
-        }
-        sequence[t] = graph::reshape(output, {batch, 1, hidden_});
-        state = next;
-      }
-      outputs.push_back(ops::concat(sequence, 1));
-      last_h.push_back(graph::reshape(state.h, {1, batch, hidden_}));
-      if (state.c.defined()) last_c.push_back(graph::reshape(state.c, {1, batch, hidden_}));
+      RecurrentState first;
+      if (initial.h.defined()) first.h = at_layer(initial.h, place);
+      if (initial.c.defined()) first.c = at_layer(initial.c, place);
+      const auto result = run_cell(cells_[index], values, first, {lengths, direction == 1});
+      outputs.push_back(result.out);
+      last_h.push_back(graph::reshape(result.h, {1, batch, hidden_}));
+      if (result.c.defined()) last_c.push_back(graph::reshape(result.c, {1, batch, hidden_}));
     }
-    values = ops::concat(outputs, 2);
+    values = outputs.size() == 1 ? outputs[0] : ops::concat(outputs, 2);
   }
   RecurrentState state = {ops::concat(last_h, 0)};
   if (kind_ == RecurrentKind::kLstm) state.c = ops::concat(last_c, 0);
   return {values, state};
+}
+
+ops::RecurrentResult Recurrent::run_cell(const RecurrentCell& cell, const Tensor& x,
+                                         const RecurrentState& first,
+                                         const ops::RecurrentOptions& options) const {
+  switch (kind_) {
+    case RecurrentKind::kLstm:
+      return ops::lstm(x, cell.weights(), first.h, first.c, options);
+    case RecurrentKind::kGru:
+      return ops::gru(x, cell.weights(), first.h, options);
+    default:
+      return ops::rnn(x, cell.weights(), first.h, kind_ == RecurrentKind::kRnnRelu, options);
+  }
 }
 
 Tensor Recurrent::forward(const Tensor& x) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lib/nn/module.h"
+#include "lib/ops/ops.h"
 
 namespace lumen::nn {
 
@@ -31,12 +32,8 @@ class RecurrentCell {
 
   RecurrentState operator()(const Tensor& x, const RecurrentState& state = {}) const;
 
-  // Its two halves, so that the first can be computed for all steps at once: W x + b of [...,
-  // input] and the rest of the step for [batch, gates · hidden].
-  Tensor project(const Tensor& x) const;
-  RecurrentState step(const Tensor& projected, const RecurrentState& state) const;
-
   RecurrentState zeros(int64_t batch) const;
+  ops::RecurrentWeights weights() const { return {weight_ih_, weight_hh_, bias_ih_, bias_hh_}; }
 
  private:
   RecurrentKind kind_;
@@ -71,6 +68,11 @@ class Recurrent : public Module {
   Tensor forward(const Tensor& x) const override;
 
  private:
+  // One direction of one layer.
+  ops::RecurrentResult run_cell(const RecurrentCell& cell, const Tensor& x,
+                                const RecurrentState& first,
+                                const ops::RecurrentOptions& options) const;
+
   RecurrentKind kind_;
   RecurrentOptions options_;
   int64_t input_, hidden_;

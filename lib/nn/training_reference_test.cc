@@ -222,7 +222,7 @@ void follow(const std::string& root, const std::string& name) {
   for (const Tensor& gradient : autograd::gradients({&loss, 1}, {}, wanted)) {
     outputs.push_back(gradient);
   }
-  ThreadPool pool(2);
+  ThreadPool pool(1);
   const graph::PoolScope scope(pool);
   graph::Plan plan = graph::compile(outputs);
   const std::string text = reference["optimizer"];

@@ -1,5 +1,6 @@
 // Every operation against PyTorch: testdata/goldens/ops.safetensors, written by
-// scripts/make_op_goldens.py. A case is called BUILDER.VARIANT.
+// scripts/make_op_goldens.py, and layers.safetensors, by make_layer_goldens.py. A case is called
+// BUILDER.VARIANT.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -23,11 +24,14 @@ struct Golden {
 };
 
 std::map<std::string, Golden> read_goldens() {
-  const auto file = io::read_safetensors(testing::source_path("testdata/goldens/ops.safetensors"));
   std::map<std::string, Golden> goldens;
-  for (const auto& tensor : file->tensors) {
-    const size_t dot = tensor.name.rfind('.');
-    goldens[tensor.name.substr(0, dot)].arrays[tensor.name.substr(dot + 1)] = file->array(tensor);
+  for (const char* name : {"ops", "layers"}) {
+    const auto file =
+        io::read_safetensors(testing::source_path(str("testdata/goldens/", name, ".safetensors")));
+    for (const auto& tensor : file->tensors) {
+      const size_t dot = tensor.name.rfind('.');
+      goldens[tensor.name.substr(0, dot)].arrays[tensor.name.substr(dot + 1)] = file->array(tensor);
+    }
   }
   return goldens;
 }
@@ -127,7 +131,8 @@ constexpr std::string_view kElsewhere[] = {"uniform", "normal", "dropout"};
 
 TEST_CASE("every operation computes what PyTorch does") {
   const std::map<std::string, Golden> goldens = read_goldens();
-  const auto& builders = ops::golden_builders();
+  auto builders = ops::golden_builders();
+  ops::add_layer_builders(builders);
   std::set<const graph::OpDef*> seen;
   std::set<std::string> used;
   for (const auto& [name, golden] : goldens) {

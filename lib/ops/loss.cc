@@ -96,7 +96,7 @@ const OpDef kBinaryCrossEntropy = {
     .meaning = binary_cross_entropy_meaning,
     .grad = grad_binary_cross_entropy,
     .autocast = graph::Autocast::kFull,
-    .cases = [] { return elementwise_cases(kBinaryCrossEntropy, 2, 0, 1); }};
+    .cases = [] { return elementwise_cases(kBinaryCrossEntropy, 2, 0.2, 0.8); }};
 
 Tensor reduce(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::kNone) return losses;

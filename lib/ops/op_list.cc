@@ -16,7 +16,8 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward,
     kNll, kNllBackward, kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid,
     kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kEmbeddingGrad, kConcat,
-    kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining, kAttentionBackward;
+    kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining, kAttentionBackward, kRecurrent,
+    kRecurrentBackward;
 
 namespace {
 
@@ -113,6 +114,8 @@ constexpr const graph::OpDef* kOps[] = {
     &kAttention,
     &kAttentionTraining,
     &kAttentionBackward,
+    &kRecurrent,
+    &kRecurrentBackward,
 };
 
 }  // namespace

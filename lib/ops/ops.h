@@ -384,6 +384,31 @@ struct AttentionOptions {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
                  const AttentionOptions& options);
 
+// --- Recurrent layers (ops/recurrent.cc), PyTorch's formulas, whole sequences -------------------
+// input [gates · hidden, features], hidden [gates · hidden, hidden], biases [gates · hidden] or
+// undefined. Gates: LSTM i f g o, GRU r z n (the hidden bias of n inside r ∘ (…)), otherwise one.
+struct RecurrentWeights {
+  Tensor input, hidden, input_bias, hidden_bias;
+};
+struct RecurrentOptions {
+  // int32 [batch], each in [0, steps]: only so many steps of a sample exist. The last state is that
+  // after the last of them, outputs beyond are 0. Undefined: all.
+  Tensor lengths = {};
+  bool reverse = false;  // from the last step to the first
+};
+struct RecurrentResult {
+  Tensor out;   // [batch, steps, hidden], in the order of x
+  Tensor h, c;  // the last states [batch, hidden]; c of an LSTM only
+};
+// x [batch, steps, features]; first states [batch, hidden], undefined: zeros.
+RecurrentResult lstm(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0 = {},
+                     const Tensor& c0 = {}, const RecurrentOptions& options = {});
+RecurrentResult gru(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0 = {},
+                    const RecurrentOptions& options = {});
+// h' = tanh(…), or max(0, …).
+RecurrentResult rnn(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0 = {},
+                    bool use_relu = false, const RecurrentOptions& options = {});
+
 // Every operation that has a definition, for the tests and `lumen-bench ops`: ops/op_list.cc.
 std::span<const graph::OpDef* const> op_list();
 

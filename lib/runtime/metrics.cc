@@ -137,10 +137,8 @@ void StepLines::sync() {
 }
 
 Metrics::Metrics(const RunDirectory& directory, const LogRecipe& log, int64_t last_step)
-    : directory_(directory),
-      log_(log),
-      rows_(directory.file("metrics.jsonl"), last_step),
-      samples_(directory.file("samples.jsonl"), last_step) {
+    : directory_(directory), log_(log), rows_(directory.file("metrics.jsonl"), last_step) {
+  if (!log_.samples.prompts.empty()) samples_.emplace(directory.file("samples.jsonl"), last_step);
   for (const Json& row : rows_.rows()) add_columns(row, columns_);
   // The other two follow metrics.jsonl, so that they too have every step once.
   if (log_.csv) write_csv();
@@ -168,19 +166,19 @@ void Metrics::append(Json row) {
 
 void Metrics::append_sample(int64_t step, const std::string& prompt, const std::string& text) {
   guarded([&] {
-    samples_.append(
+    samples_->append(
         {{"step", step}, {"prompt", to_valid_utf8(prompt)}, {"text", to_valid_utf8(text)}});
   });
 }
 
 void Metrics::sync() {
   guarded([&] { rows_.sync(); });
-  guarded([&] { samples_.sync(); });
+  if (samples_) guarded([&] { samples_->sync(); });
 }
 
 void Metrics::finish() {
   rows_.sync();
-  samples_.sync();
+  if (samples_) samples_->sync();
   if (failed_ && log_.csv) write_csv();
   if (failed_ && log_.tensorboard) write_events();
   if (log_.svg) {

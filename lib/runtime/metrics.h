@@ -1,6 +1,7 @@
 // What a run measures, step by step: metrics.jsonl, and the same as CSV and for TensorBoard.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,8 @@ class Metrics {
 
   const RunDirectory& directory_;
   LogRecipe log_;
-  StepLines rows_, samples_;
+  StepLines rows_;
+  std::optional<StepLines> samples_;  // only if the recipe asks for samples
   std::vector<std::string> columns_;  // of the CSV
   bool failed_ = false;
 };

@@ -313,6 +313,10 @@ void complete_schedule(Recipe& r, Complain complain) {
     set_default(s.threshold, 1e-4);
     set_default<int64_t>(s.cooldown, 0);
   }
+  if (r.train.steps && s.warmup >= 1 && s.warmup > static_cast<double>(*r.train.steps)) {
+    complain("schedule.warmup", str("a warm-up of ", s.warmup, " steps is longer than the run of ",
+                                    *r.train.steps, "; below 1 it is a share of the run"));
+  }
   const bool needs_end = is_one_of(type, {"polynomial", "linear", "cosine", "one_cycle", "wsd"}) ||
                          (type == "cosine_restarts" && !s.period) || (s.warmup > 0 && s.warmup < 1);
   if (r.train.time && needs_end) {

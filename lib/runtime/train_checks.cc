@@ -70,8 +70,9 @@ std::string grouped(int64_t value) {
 std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json& json) {
   std::string out = str("recipe      ", recipe.name, " → ", io::place_of(recipe.output_dir), "\n");
   for (const auto& file : s.data) {
-    out += str("data        ", io::place_of(file.path), ", ", human_bytes(file.bytes), ", ",
-               grouped(file.samples), " samples", file.skipped > 0 ? ", " : "",
+    out += str("data        ", io::place_of(file.path), ", ",
+               file.bytes > 0 ? human_bytes(file.bytes) + ", " : "", grouped(file.samples),
+               " samples", file.skipped > 0 ? ", " : "",
                file.skipped > 0 ? grouped(file.skipped) + " skipped" : "", "\n");
     if (!file.sha256.empty()) out += "            sha256 " + file.sha256 + "\n";
   }

@@ -275,7 +275,7 @@ void TrainLoop::evaluate() {
   }
   state_.evaluation_step = state_.step;
   watch_metrics();
-  std::string line = str("step ", state_.step, ": ");
+  std::string line = str("step ", state_.step, ":");
   for (const auto& [name, value] : state_.evaluation) line += str(" ", name, " ", fixed(value, 4));
   progress_.say(line);
 }

@@ -28,7 +28,7 @@ void declare(CommandLine& line, TrainOptions& options) {
                  options.out),
       "o");
   line.add(text_field("resume", "PATH",
-                      "auto: go on from the newest checkpoint in DIR; or from the one at PATH",
+                      "go on from the newest checkpoint in DIR (auto), or from the one at PATH",
                       options.resume));
   line.add(switch_field("force", "start over in a DIR that holds an earlier run or another model",
                         options.force));

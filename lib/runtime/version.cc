@@ -60,6 +60,13 @@ std::string limits_text() {
   line("template-steps", limits::kTemplateSteps);
   line("template-heap-bytes", limits::kTemplateHeapBytes);
   line("template-output-bytes", limits::kTemplateOutputBytes);
+  line("data-file-bytes", limits::kDataFileBytes);
+  line("data-unpacked-bytes", limits::kDataUnpackedBytes);
+  line("data-row-bytes", limits::kDataRowBytes);
+  line("data-files", limits::kDataFiles);
+  line("data-classes", limits::kDataClasses);
+  line("data-columns", limits::kDataColumns);
+  line("image-side", limits::kImageSide);
   line("npy-header-bytes", limits::kNpyHeaderBytes);
   line("prompt-bytes", limits::kPromptBytes);
   return out;

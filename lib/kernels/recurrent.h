@@ -1,0 +1,62 @@
+// Recurrent layers over whole sequences: Elman, LSTM (Hochreiter & Schmidhuber 1997) and GRU (Cho
+// et al. 2014), forward and backward.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/pool.h"
+
+namespace lumen::kernels {
+
+// What a cell does with a = x-part + b and r = W h + b of its gates; σ is the logistic function.
+//   kTanh, kRelu  h' = tanh(a + r) or max(0, a + r)
+//   kLstm         i f g o: c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c')
+//   kGru          r z n: n = tanh(aₙ + σ(r) rₙ), h' = (1 − σ(z)) n + σ(z) h
+enum class Cell { kTanh, kRelu, kLstm, kGru };
+
+// Numbers of gates, and of numbers per unit and step that forward keeps for backward: i f g o c',
+// or r z n rₙ.
+constexpr int64_t gates_of(Cell cell) {
+  return cell == Cell::kLstm ? 4 : cell == Cell::kGru ? 3 : 1;
+}
+constexpr int64_t saved_of(Cell cell) {
+  return cell == Cell::kLstm ? 5 : cell == Cell::kGru ? 4 : 0;
+}
+
+// All arrays are contiguous float32. Of a sample with length n (int32 [batch], in [0, steps]; null:
+// all of them) only the first n steps exist: from the first to the last, or the other way round.
+// What is not there leaves the state as it is, gives zeros and has no gradient.
+struct RecurrentShape {
+  Cell cell;
+  int64_t batch, steps, hidden;
+  bool reverse;
+  const int32_t* lengths;
+};
+
+// Bytes of workspace, 64-byte aligned, any content.
+size_t recurrent_forward_workspace_bytes(const RecurrentShape& shape, int threads);
+size_t recurrent_backward_workspace_bytes(const RecurrentShape& shape, int threads);
+
+// projected [batch, steps, gates · hidden] is the x-part; w [gates · hidden, hidden] and b [gates ·
+// hidden] make r; h0 and c0 (LSTM only) [batch, hidden] are the states to begin with. Gives out
+// [batch, steps, hidden], the last states hn and cn, and saved [batch, steps, saved_of(cell) ·
+// hidden] for backward. Sums in float32; nothing depends on the number of threads; nothing
+// allocates. noexcept.
+struct RecurrentForward {
+  const float *projected, *w, *b, *h0, *c0;
+  float *out, *hn, *cn, *saved;
+};
+void recurrent_forward(ThreadPool& pool, const RecurrentShape& shape, const RecurrentForward& f,
+                       std::byte* workspace);
+
+// The gradients of projected, w, b, h0 and c0 for those of out, hn and cn.
+struct RecurrentBackward {
+  const float *w, *h0, *c0, *out, *saved;  // of the forward pass
+  const float *dout, *dhn, *dcn;
+  float *dprojected, *dw, *db, *dh0, *dc0;
+};
+void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const RecurrentBackward& g,
+                        std::byte* workspace);
+
+}  // namespace lumen::kernels

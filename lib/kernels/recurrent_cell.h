@@ -1,0 +1,29 @@
+// One step of a recurrent cell for a range of units of one sample. Private to this room.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/kernels/recurrent.h"
+
+namespace lumen::kernels::recurrent_cell {
+
+// Arrays of gates have gate g's unit u at [g · hidden + u], as have the saved ones.
+struct Forward {
+  int64_t hidden, units;
+  const float *product, *projected, *b;  // W h, x-part, bias
+  float *h, *c;                          // the state, before and after
+  float *saved, *out;
+};
+void forward(Cell cell, const Forward& row);
+
+struct Backward {
+  int64_t hidden, units;
+  const float *saved, *out;      // of this step
+  const float *h, *c, *dout;     // the state before this step; the gradient of out
+  float *dh, *dc;                // in: of the state after this step; out: of that before it, but
+                                 // for what goes through W h
+  float *dprojected, *dproduct;  // of the gates' two parts; may be the same memory but in a GRU
+};
+void backward(Cell cell, const Backward& row);
+
+}  // namespace lumen::kernels::recurrent_cell

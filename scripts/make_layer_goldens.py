@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Writes testdata/goldens/layers.safetensors: layers with their options as PyTorch computes them.
+
+Usage: make_layer_goldens.py   (needs torch and safetensors; the versions go into the file)
+
+Conventions as in make_op_goldens.py; lib/ops/layer_golden_builders.cc has what the names mean.
+"""
+import pathlib
+
+import safetensors
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+
+from make_op_goldens import case, floats, names, tensors, values
+
+
+def convolutions():
+    case("conv2d_groups.plain", lambda x, w, b: F.conv2d(x, w, b, (2, 1), (1, 2), (1, 2), 3), floats([2, 6, 9, 8]),
+         floats([6, 2, 3, 3]), floats([6]))
+    case("conv2d_depthwise.plain", lambda x, w, b: F.conv2d(x, w, b, 1, 1, 1, 5), floats([2, 5, 6, 7]),
+         floats([5, 1, 3, 3]), floats([5]))
+    case("conv2d_pointwise.plain", F.conv2d, floats([2, 5, 4, 3]), floats([7, 5, 1, 1]), floats([7]))
+    case("conv2d_lenet.plain", lambda x, w, b: F.conv2d(x, w, b, 1, 2), floats([2, 1, 12, 12], -1, 1),
+         floats([6, 1, 5, 5], -0.2, 0.2), floats([6]))
+    case("conv1d_options.plain", lambda x, w, b: F.conv1d(x, w, b, 2, 2, 2, 2), floats([2, 4, 11]), floats([6, 2, 3]),
+         floats([6]))
+    case("conv_transpose2d_options.plain",
+         lambda x, w, b: F.conv_transpose2d(x, w, b, (2, 3), (1, 0), (1, 2), 2, (2, 1)),
+         floats([2, 4, 3, 4]), floats([4, 3, 3, 2]), floats([6]))
+    case("conv_transpose1d.plain", lambda x, w, b: F.conv_transpose1d(x, w, b, 2, 1, 1), floats([2, 3, 5]),
+         floats([3, 2, 4]), floats([2]))
+
+
+def pooling():
+    case("max_pool2d_halves.plain", lambda x: F.max_pool2d(x, 2), floats([2, 3, 7, 6]))
+    case("max_pool2d_ties.plain", lambda x: F.max_pool2d(x, 3, 2, 1), values([[[[1.0, 1, 0, 1], [1, 1, 0, 2],
+                                                                               [2, 2, 2, 2], [0, 2, 0, 2]]]]))
+    case("max_pool1d.plain", lambda x: F.max_pool1d(x, 3, 2, 1), floats([2, 3, 9]))
+    case("avg_pool2d_uncounted.plain", lambda x: F.avg_pool2d(x, (3, 2), (2, 1), 1, count_include_pad=False),
+         floats([1, 2, 6, 5]))
+    case("avg_pool1d.plain", lambda x: F.avg_pool1d(x, 3, 2, 1), floats([2, 3, 9]))
+    case("adaptive_avg_pool1d.plain", lambda x: F.adaptive_avg_pool1d(x, 4), floats([2, 3, 9]))
+    case("global_avg_pool2d.plain", lambda x: F.adaptive_avg_pool2d(x, 1), floats([2, 3, 4, 5]))
+
+
+def normalisation():
+    case("batch_norm_images.plain", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5),
+         floats([3, 2, 4, 5]), floats([2]), floats([2]))
+    case("batch_norm_features.plain", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-3),
+         floats([6, 5]), floats([5]), floats([5]))
+    case("batch_norm_bare.plain", lambda x: F.batch_norm(x, None, None, None, None, True, 0.1, 1e-5), floats([4, 3, 2]))
+    case("group_norm.plain", lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), floats([3, 6, 4]), floats([6]), floats([6]))
+
+
+def attended(mask):
+    """q [batch, tokens, heads, dim], k and v [batch, kv_heads, tokens, dim] under a mask [.., tokens, tokens]."""
+    def run(q, k, v, *_):
+        groups = q.shape[2] // k.shape[1]
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        scores = (q.transpose(1, 2) @ k.transpose(2, 3) * 0.4).masked_fill(~mask, -torch.inf)
+        return (scores.softmax(-1) @ v).transpose(1, 2)
+    return run
+
+
+def attention():
+    causal = torch.ones(9, 9, dtype=torch.bool).tril()
+    q, k = floats([2, 9, 6, 4]), floats([2, 2, 9, 4])
+    case("attention_groups.plain", attended(causal), q, k, k)
+    case("attention_window.plain", attended(causal.triu(-3 + 1)), q, k, k)
+    ids = [[4, 4, 4, 5, 5, 5, 5, 5, 1], [0, 1, 1, 1, 1, 1, 2, 2, 2]]
+    same = torch.tensor(ids)[:, :, None] == torch.tensor(ids)[:, None, :]
+    case("attention_segments.plain", attended((same & causal)[:, None]), q, k, k, values(ids, "i32"))
+    case("attention_segments_full.plain", attended(same[:, None]), q, k, k, values(ids, "i32"))
+
+
+def recurrent(kind, reverse, lengths, **options):
+    """x, weight_ih, weight_hh, bias_ih, bias_hh, h0, c0 (LSTM), lengths or not → out, last states."""
+    lstm = kind is torch.nn.LSTM
+
+    def run(x, wi, wh, bi, bh, h0, *rest):
+        features, hidden = x.shape[2], h0.shape[1]
+        layer = kind(features, hidden, batch_first=True, bidirectional=reverse, **options)
+        suffix = "_l0_reverse" if reverse else "_l0"
+        weights = {f"weight_ih{suffix}": wi, f"weight_hh{suffix}": wh, f"bias_ih{suffix}": bi, f"bias_hh{suffix}": bh}
+        for name, parameter in layer.named_parameters():
+            weights.setdefault(name, parameter.detach())
+        ways = 2 if reverse else 1
+        first = h0.expand(ways, *h0.shape)
+        if lstm:
+            first = (first, rest[0].expand(ways, *h0.shape))
+        steps = x.shape[1]
+        if lengths:
+            x = torch.nn.utils.rnn.pack_padded_sequence(x, rest[-1].long(), True, False)
+        out, last = torch.func.functional_call(layer, weights, (x, first))
+        if lengths:
+            out = torch.nn.utils.rnn.pad_packed_sequence(out, True, total_length=steps)[0]
+        last = [s[-1] for s in (last if lstm else (last,))]
+        return [out[..., -hidden:], *last]
+    return run
+
+
+def recurrence():
+    kinds = {"lstm": (torch.nn.LSTM, 4, {}), "gru": (torch.nn.GRU, 3, {}), "rnn_tanh": (torch.nn.RNN, 1, {}),
+             "rnn_relu": (torch.nn.RNN, 1, {"nonlinearity": "relu"})}
+    for name, (kind, gates, options) in kinds.items():
+        for reverse in (False, True):
+            for lengths in (False, True):
+                label = name + ("_reverse" if reverse else "") + ("_lengths" if lengths else "")
+                inputs = [floats([3, 5, 4]), floats([gates * 6, 4], -0.5, 0.5), floats([gates * 6, 6], -0.5, 0.5),
+                          floats([gates * 6], -0.5, 0.5), floats([gates * 6], -0.5, 0.5), floats([3, 6], -1, 1)]
+                if name == "lstm":
+                    inputs.append(floats([3, 6], -1, 1))
+                if lengths:
+                    inputs.append(values([3, 5, 1], "i32"))
+                case(f"{label}.plain", recurrent(kind, reverse, lengths, **options), *inputs)
+
+
+def main():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    convolutions()
+    pooling()
+    normalisation()
+    attention()
+    recurrence()
+    path = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "goldens" / "layers.safetensors"
+    metadata = {"command": "scripts/make_layer_goldens.py", "torch": torch.__version__,
+                "safetensors": safetensors.__version__}
+    safetensors.torch.save_file(tensors, path, metadata)
+    print(f"{path}: {len(names)} cases, {len(tensors)} tensors, {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
