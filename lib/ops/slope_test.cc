@@ -35,7 +35,6 @@ const std::set<std::string_view> kPartly = {"kv_append",
                                             "linear_cross_entropy",
                                             "linear_cross_entropy_gradients",
                                             "binary_cross_entropy",
-                                            "lerp_state",
                                             "argmax",
                                             "rope",
                                             "argsort"};
