@@ -249,8 +249,8 @@ HWY_INLINE hn::Vec<D> sigmoid_vector(D d, hn::Vec<D> x) {
 // erf is 1 in float. ≤ 3 ulp.
 template <class D>
 HWY_INLINE hn::Vec<D> erf_vector(D d, hn::Vec<D> x) {
-  static constexpr float kP[] = {0.128379166f,    -0.37612626f,   0.112835944f,  -0.0268542115f,
-                                 0.00518908724f,  -0.00080168643f, 7.87587487e-05f};
+  static constexpr float kP[] = {0.128379166f,   -0.37612626f,    0.112835944f,   -0.0268542115f,
+                                 0.00518908724f, -0.00080168643f, 7.87587487e-05f};
   static constexpr float kQ[] = {-0.000320138061f, 1.13023341f,     0.631826043f,
                                  0.110080086f,     -0.0264211353f,  0.0047595962f,
                                  -0.00059680565f,  4.60580413e-05f, -1.6371514e-06f};

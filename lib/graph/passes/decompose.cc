@@ -1,7 +1,8 @@
 // decompose: replaces operations by their meanings until only primitives, views and leaves remain.
 //
 // Precondition: no fusion. Postcondition: every node is a leaf, a view, a pad, one of the dozen
-// primitives or draws random numbers. Used by the reference backend and as the proof that a new device needs no more.
+// primitives or draws random numbers. Used by the reference backend and as the proof that a new
+// device needs no more.
 #include "lib/base/error.h"
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/views.h"
