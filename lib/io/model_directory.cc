@@ -107,7 +107,7 @@ Json normalized_config(Json config, bool has_head) {
   set_default(config, "rope_theta", 10000.0);
   set_default(config, "tie_word_embeddings", !has_head);
   set_default(config, "max_position_embeddings", 2048);
-  config["rope_interleaved"] = false;
+  set_default(config, "rope_interleaved", false);
   // Qwen2 and Qwen3 give a window but use it only if told to.
   const bool windowed = get_bool(config, "use_sliding_window", !type.starts_with("qwen"));
   if (!windowed && find(config, "sliding_window") != nullptr) config["sliding_window"] = nullptr;
@@ -249,6 +249,7 @@ ModelFiles open_directory_model(const std::string& directory) {
   with_context(place_of(config_path), [&] {
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
+      model.config["rope_interleaved"] = false;  // Hugging Face has no such key
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
     });
   });

@@ -126,7 +126,9 @@ Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& 
 NamedArrays Parameters::merged() const {
   NamedArrays merged;
   for (const auto& [name, tensor] : tree_->handed_out) {
-    if (name.find(".lora_") == std::string::npos) merged[name] = tensor.node()->value;
+    if (name.find(".lora_") != std::string::npos) continue;
+    const Array& value = tensor.node()->value;
+    merged[name] = is_quantized(value.dtype()) ? float32_copy(value) : value;
   }
   for (const auto& [name, a] : tree_->handed_out) {
     if (!name.ends_with("lora_A.weight")) continue;

@@ -40,6 +40,10 @@ void write_json(const std::string& path, const io::Json& json) {
 
 // The tokenizer's files, and the chat template as a file of its own, which wins over any other.
 void write_tokenizer(const std::string& directory, const TrainingData& data) {
+  if (data.chat_template) {
+    io::write_file_atomically(directory + "/chat_template.jinja", data.chat_template->source());
+  }
+  // A vocabulary inside a GGUF file has no files of its own: --tokenizer names it.
   if (data.tokenizer_directory.empty()) return;
   for (const char* name : kTokenizerFiles) {
     const std::string from = str(data.tokenizer_directory, "/", name);
@@ -50,9 +54,6 @@ void write_tokenizer(const std::string& directory, const TrainingData& data) {
   io::Json json = io::is_regular_file(config) ? io::read_json(config) : io::Json::object();
   json.erase("chat_template");
   write_json(directory + "/tokenizer_config.json", json);
-  if (data.chat_template) {
-    io::write_file_atomically(directory + "/chat_template.jinja", data.chat_template->source());
-  }
 }
 
 io::Json with_token_ids(io::Json config, const text::Tokenizer& tokenizer) {

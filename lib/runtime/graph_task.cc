@@ -399,13 +399,12 @@ void GraphTask::restore(const TaskState& state) {
 
 void GraphTask::export_model(const std::string& directory) {
   ExportedModel model = {config_, weights(), recipe_.exported.dtype, &data_};
-  if (!recipe_.lora.rank) {
-    write_model(directory, model);
-  } else if (recipe_.exported.merge_lora) {
-    model.weights = parameters_.merged();
+  if (recipe_.lora.rank && recipe_.exported.merge_lora) model.weights = parameters_.merged();
+  reorder_rotary_rows(model.weights, config_, false);
+  model.config.erase("rope_interleaved");
+  if (!recipe_.lora.rank || recipe_.exported.merge_lora) {
     write_model(directory, model);
   } else {
-    reorder_rotary_rows(model.weights, config_, false);
     write_adapter(directory, model, recipe_.lora, *recipe_.model.path);
   }
 }

@@ -83,11 +83,13 @@ void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, boo
   if (!io::get_bool(model_config, "rope_interleaved", false)) return;
   const int64_t head_dim = io::get_int(model_config, "head_dim", 2, limits::kDim);
   for (auto& [name, array] : tensors) {
-    if (!name.ends_with("q_proj.lora_B.weight") && !name.ends_with("k_proj.lora_B.weight"))
-      continue;
+    const bool rotated = name.ends_with("q_proj.lora_B.weight") ||
+                         name.ends_with("k_proj.lora_B.weight") ||
+                         name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight");
+    if (!rotated) continue;
     // A shape that does not fit is named by Parameters::check.
     if (array.shape()[0] % head_dim == 0) {
-      array = nn::reorder_rotary_rows(array, head_dim, to_interleaved);
+      array = nn::reorder_rotary_rows(nn::float32_copy(array), head_dim, to_interleaved);
     }
   }
 }

@@ -59,7 +59,9 @@ class LanguageNetwork : public Network {
     const Tensor counts = ops::sub(
         graph::scalar(1),
         ops::equal(graph::contiguous(targets, DType::kF32), graph::scalar(data::kIgnored)));
-    return ops::linear_cross_entropy(flat, head.weight, targets, counts);
+    const bool plain = head.weight.dtype() == DType::kF32;  // a frozen base may be quantised
+    const Tensor weight = plain ? head.weight : graph::contiguous(head.weight, DType::kF32);
+    return ops::linear_cross_entropy(flat, weight, targets, counts);
   }
 
   Tensor class_logits(const Fields&) const override { return {}; }
