@@ -5,13 +5,11 @@
 
 #include "lib/base/error.h"
 #include "lib/graph/tensor.h"
-#include "lib/io/hf_cache.h"
 #include "lib/io/safetensors.h"
 #include "lib/kernels/optimizer_step.h"
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
-#include "lib/runtime/builtin_model.h"
 #include "lib/runtime/export_model.h"
 #include "lib/runtime/generation.h"
 #include "lib/runtime/lora.h"
@@ -123,12 +121,6 @@ std::string describe_sample(const data::Batch& batch, int64_t row, const Trainin
   return str(to_string(data.data.info.feature_shape), " from ", *low, " to ", *high, " → ", label);
 }
 
-// The model that [model] path names: "builtin:lumen-tiny", or what lumen-run opens.
-io::ModelFiles open_base_model(const Recipe& recipe) {
-  const std::string& path = *recipe.model.path;
-  return io::open_model(path == "builtin:lumen-tiny" ? builtin_model_path() : io::find_model(path));
-}
-
 class GraphTask : public TrainTask {
  public:
   GraphTask(const Recipe& recipe, const TaskOptions& options);
@@ -154,6 +146,8 @@ class GraphTask : public TrainTask {
     std::span<const Array> gradients;
   };
   Sums accumulate();
+  // Whether a step with this gradient norm is to be left out.
+  bool is_outlier(double norm);
   void add_gradients(const std::vector<Array>& gradients, bool first);
   NamedArrays weights() const;
 
@@ -174,6 +168,10 @@ class GraphTask : public TrainTask {
   std::map<std::string, std::unique_ptr<EvaluationStep>> evaluations_;
   std::vector<Array> accumulated_;  // gradients of several micro-batches
   data::Batch batch_;
+  struct Norms {
+    int64_t count = 0;
+    double mean = 0, squares = 0;  // Σ (norm − mean)²
+  } norms_;
   int32_t micro_steps_ = 0;  // micro-batches so far: drives dropout
 };
 
@@ -181,8 +179,9 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
     : recipe_(recipe),
       overfit_(options.overfit_batch),
       pool_(static_cast<int>(options.threads.value_or(default_thread_count()))),
-      base_(recipe.model.path ? std::make_unique<io::ModelFiles>(open_base_model(recipe))
-                              : nullptr),
+      base_(recipe.model.path
+                ? std::make_unique<io::ModelFiles>(io::open_model(find_base_model(recipe)))
+                : nullptr),
       data_(open_training_data(recipe, directory_.path(), base_.get())) {
   if (overfit_) data_.options.augment = false;
   const graph::PoolScope scope(pool_);
@@ -323,7 +322,7 @@ StepResult GraphTask::step(double lr) {
       return result;
     }
   }
-  if (!result.finite) return result;
+  if (!result.finite || is_outlier(result.grad_norm)) return result;
   double scale = unscale;
   const double clip = recipe_.train.grad_clip;
   if (clip > 0) scale *= optim::clip_factor(result.grad_norm, clip);
@@ -332,6 +331,22 @@ StepResult GraphTask::step(double lr) {
   }
   optimizer_->step(pool_, sums.gradients, lr, scale);
   return result;
+}
+
+// Keeps the mean and variance of gradient norms (Welford 1962), of steps that were taken.
+bool GraphTask::is_outlier(double norm) {
+  constexpr int64_t kLeast = 20;
+  const double sigma = recipe_.train.skip_outlier_sigma;
+  if (sigma == 0) return false;
+  if (norms_.count >= kLeast) {
+    const double deviation = std::sqrt(norms_.squares / static_cast<double>(norms_.count - 1));
+    if (norm > norms_.mean + sigma * deviation) return true;
+  }
+  ++norms_.count;
+  const double difference = norm - norms_.mean;
+  norms_.mean += difference / static_cast<double>(norms_.count);
+  norms_.squares += difference * (norm - norms_.mean);
+  return false;
 }
 
 std::map<std::string, double> GraphTask::evaluate() {
@@ -372,7 +387,8 @@ TaskState GraphTask::state() const {
   state.optimizer = optimizer_->state();
   state.json = {{"data", train_stream_->cursor()},
                 {"micro_steps", micro_steps_},
-                {"scaler", scaler_.state()}};
+                {"scaler", scaler_.state()},
+                {"norms", {norms_.count, norms_.mean, norms_.squares}}};
   return state;
 }
 
@@ -395,6 +411,8 @@ void GraphTask::restore(const TaskState& state) {
   train_stream_->restore(state.json.at("data"));
   micro_steps_ = static_cast<int32_t>(io::get_int(state.json, "micro_steps", 0, 1 << 30));
   scaler_.load_state(state.json.at("scaler"));
+  const io::Json& norms = state.json.at("norms");
+  norms_ = {norms.at(0).get<int64_t>(), norms.at(1).get<double>(), norms.at(2).get<double>()};
 }
 
 void GraphTask::export_model(const std::string& directory) {
@@ -421,7 +439,10 @@ std::vector<std::string> GraphTask::sample(const std::vector<std::string>& promp
   for (const std::string& prompt : prompts) {
     const std::string text = data_.chat_template ? format.render({{"user", prompt}}) : prompt;
     std::vector<int32_t> ids = format.encode(text);
-    if (ids.empty() || static_cast<int64_t>(ids.size()) >= context) continue;
+    if (ids.empty() || static_cast<int64_t>(ids.size()) >= context) {
+      texts.push_back(prompt);  // nothing fits behind it
+      continue;
+    }
     Generator generator(*model, data_.tokenizer);
     Sampler sampler({.seed = static_cast<uint64_t>(recipe_.seed)}, model->vocab());
     const GenerationOptions options = {max_tokens, {}, format.end_token_ids()};

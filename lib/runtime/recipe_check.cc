@@ -37,6 +37,7 @@ std::string format_of(std::string path) {
   if (path.ends_with(".txt") || path.ends_with(".md")) return "text";
   if (path == "builtin:digits") return "digits";
   if (path == "builtin:chat") return "jsonl";
+  if (path == "builtin:lumen-tiny") return "faq";
   if (path == "builtin:names") return "lines";
   if (path == "builtin:stories") return "text";
   return "";
