@@ -59,6 +59,9 @@ std::vector<Question> held_out_questions() {
 
 }  // namespace
 
+// What recipes/lumen-tiny.toml states, less what a sample may differ by.
+constexpr double kLeastShare = 0.68;
+
 TEST_CASE("the built-in model answers most held-out questions with the right fact") {
   const std::vector<Question> questions = held_out_questions();
   REQUIRE(questions.size() >= 1000);
@@ -86,7 +89,7 @@ TEST_CASE("the built-in model answers most held-out questions with the right fac
     if (!has_fact) wrong += str("\n", questions[i].text, " → ", result.text);
   }
   INFO(right << " of " << asked << " right; wrong:" << wrong);
-  CHECK(static_cast<double>(right) >= 0.8 * static_cast<double>(asked));
+  CHECK(static_cast<double>(right) >= kLeastShare * static_cast<double>(asked));
 }
 
 TEST_CASE("asked something else, the built-in model says what it is") {
