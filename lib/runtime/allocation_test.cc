@@ -79,7 +79,7 @@ int allocations_while_decoding(const RunOptions& options) {
 
 TEST_CASE("decoding a token allocates nothing") {
   RunOptions options;
-  options.model = lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf");
+  options.model = lumen::testing::source_path("testdata/models/random-spm.gguf");
   options.sampling.seed = 1;
   REQUIRE(allocations_while_decoding(options) == 0);
   options.sampling.temperature = 0;

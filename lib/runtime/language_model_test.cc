@@ -13,7 +13,7 @@ using testing::contains;
 namespace {
 
 io::ModelFiles builtin() {
-  return io::open_model(testing::source_path("testdata/builtin/lumen-tiny.gguf"));
+  return io::open_model(testing::source_path("testdata/models/random-spm.gguf"));
 }
 
 std::vector<int32_t> prompt(int64_t tokens, int64_t vocab) {
@@ -89,7 +89,7 @@ TEST_CASE("overrides are checked against the config and the tensors") {
   CHECK(contains(error_of(files, options, ErrorKind::kUsage), "expected key=value"));
   options.overrides = {"hidden_size=1000"};
   const std::string message = error_of(files, options, ErrorKind::kMalformed);
-  CHECK(contains(message, "lumen-tiny.gguf"));
+  CHECK(contains(message, "random-spm.gguf"));
   CHECK(contains(message, "expected ["));
   options.overrides = {"hidden_size=big"};
   CHECK(contains(error_of(files, options, ErrorKind::kMalformed), "hidden_size"));

@@ -19,6 +19,11 @@ using testing::TerminalProcess;
 
 using Arguments = std::vector<std::string>;
 
+// A model of random weights with a sentencepiece vocabulary and a notice that says so.
+std::string random_model() {
+  return lumen::testing::source_path("testdata/models/random-spm.gguf");
+}
+
 // An error is one line, the last, that begins with the tool's name; nothing is on standard output.
 void require_error(const Outcome& outcome, int exit_code, const std::string& tool = "lumen-run") {
   CAPTURE(outcome.err, outcome.signal);
@@ -161,7 +166,7 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
 }
 
 TEST_CASE("one prompt gives only the answer on standard output, the same for the same seed") {
-  const Arguments arguments = {"-p", "hello", "-n", "8", "--seed", "3", "--json"};
+  const Arguments arguments = {random_model(), "-p", "hello", "-n", "8", "--seed", "3", "--json"};
   const auto first = run_tool_process("lumen-run", arguments);
   CAPTURE(first.err);
   REQUIRE(first.exit_code == 0);
@@ -177,18 +182,20 @@ TEST_CASE("one prompt gives only the answer on standard output, the same for the
     const auto again = io::parse_json(run_tool_process("lumen-run", with_threads).out, "");
     REQUIRE(again["token_ids"] == ids);
   }
-  const auto plain = run_tool_process("lumen-run", {"-p", "hello", "-n", "8", "--seed", "3"});
+  const auto plain =
+      run_tool_process("lumen-run", {random_model(), "-p", "hello", "-n", "8", "--seed", "3"});
   REQUIRE(plain.out == json["text"].get<std::string>() + "\n");
-  REQUIRE(contains(plain.err, "random"));  // the built-in model says what it is
+  REQUIRE(contains(plain.err, "random"));  // a notice in the file is shown
 }
 
 TEST_CASE("standard input is appended to the prompt") {
-  const auto shown = run_tool_process("lumen-run", {"-p", "first", "-n", "0", "--show-prompt"},
-                                      {.input = "second\n"});
+  const auto shown =
+      run_tool_process("lumen-run", {random_model(), "-p", "first", "-n", "0", "--show-prompt"},
+                       {.input = "second\n"});
   REQUIRE(shown.exit_code == 0);
   REQUIRE(contains(shown.err, "user: first\nsecond\n"));
-  const auto piped =
-      run_tool_process("lumen-run", {"-n", "0", "--show-prompt"}, {.input = "alone"});
+  const auto piped = run_tool_process("lumen-run", {random_model(), "-n", "0", "--show-prompt"},
+                                      {.input = "alone"});
   REQUIRE(contains(piped.err, "user: alone\n"));
 }
 
@@ -196,36 +203,39 @@ TEST_CASE("prompts are taken as they are, whatever they look like") {
   for (const std::string prompt : {"[a, b]", "--help", "-5", "a=b", "\"x\"", "'"}) {
     CAPTURE(prompt);
     const auto shown = run_tool_process(
-        "lumen-run", {"-p", prompt, "-n", "0", "--show-prompt", "--stop", "[x,y]"});
+        "lumen-run", {random_model(), "-p", prompt, "-n", "0", "--show-prompt", "--stop", "[x,y]"});
     REQUIRE(shown.exit_code == 0);
     REQUIRE(contains(shown.err, "user: " + prompt + "\n"));
   }
-  REQUIRE(contains(run_tool_process("lumen-run", {"--prompt=", "-n", "0", "--show-prompt"}).err,
-                   "user: \n"));
+  REQUIRE(contains(
+      run_tool_process("lumen-run", {random_model(), "--prompt=", "-n", "0", "--show-prompt"}).err,
+      "user: \n"));
 }
 
 TEST_CASE("tokenize and detokenize answer each other") {
   const std::string text = "hello  w\u00f6rld\n";
-  const auto ids =
-      run_tool_process("lumen-run", {"--tokenize", "--special", "false"}, {.input = text});
+  const auto ids = run_tool_process(
+      "lumen-run", {random_model(), "--tokenize", "--special", "false"}, {.input = text});
   REQUIRE(ids.exit_code == 0);
-  REQUIRE(run_tool_process("lumen-run", {"--detokenize"}, {.input = ids.out}).out == text);
-  const auto special = run_tool_process("lumen-run", {"--tokenize", "-p", text});
+  REQUIRE(run_tool_process("lumen-run", {random_model(), "--detokenize"}, {.input = ids.out}).out ==
+          text);
+  const auto special = run_tool_process("lumen-run", {random_model(), "--tokenize", "-p", text});
   REQUIRE(special.out.starts_with("[1, "));
 
-  const auto lines = run_tool_process("lumen-run", {"--tokenize", "--jsonl"},
+  const auto lines = run_tool_process("lumen-run", {random_model(), "--tokenize", "--jsonl"},
                                       {.input = "\"hello\"\n\"\"\n\"a\\nb\""});
   REQUIRE(std::count(lines.out.begin(), lines.out.end(), '\n') == 3);
   REQUIRE(contains(lines.out, "\n[1]\n"));
-  const auto back = run_tool_process("lumen-run", {"--detokenize", "--jsonl", "--special", "false"},
-                                     {.input = lines.out});
+  const auto back = run_tool_process(
+      "lumen-run", {random_model(), "--detokenize", "--jsonl", "--special", "false"},
+      {.input = lines.out});
   REQUIRE(back.out == "\"hello\"\n\"\"\n\"a\\nb\"\n");
 }
 
 TEST_CASE("broken lines of JSON are refused with their number") {
   for (const std::string bad : {"x", "[1]", "{}", "\"a\" 1"}) {
-    const auto outcome =
-        run_tool_process("lumen-run", {"--tokenize", "--jsonl"}, {.input = "\"a\"\n" + bad + "\n"});
+    const auto outcome = run_tool_process("lumen-run", {random_model(), "--tokenize", "--jsonl"},
+                                          {.input = "\"a\"\n" + bad + "\n"});
     CAPTURE(bad, outcome.err);
     REQUIRE(outcome.exit_code == 65);
     REQUIRE(contains(outcome.err, "line 2"));
@@ -263,7 +273,7 @@ TEST_CASE("ids and prompts are checked against vocabulary and context") {
 }
 
 TEST_CASE("inspect shows what a model holds") {
-  const std::string model = lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf");
+  const std::string model = random_model();
   const auto json =
       io::parse_json(run_tool_process("lumen-convert", {"--inspect", model, "--json"}).out, "");
   REQUIRE(json["format"] == "GGUF");
@@ -364,8 +374,7 @@ TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
 
 TEST_CASE("a model file that is cut short while in use ends the chat with an I/O error") {
   const std::string model = lumen::testing::temporary_directory() + "/model.gguf";
-  std::filesystem::copy_file(lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf"),
-                             model);
+  std::filesystem::copy_file(random_model(), model);
   TerminalProcess chat("lumen-run", {model, "--no-history"});
   REQUIRE(chat.wait_for("> "));
   std::filesystem::resize_file(model, 0);
