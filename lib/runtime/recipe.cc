@@ -284,8 +284,9 @@ class Reader {
         return other.name == path || is_prefix(other.name, path);
       };
       if (std::any_of(tables.begin(), tables.end(), is_table)) continue;
-      const auto key = std::find_if(table.keys.begin(), table.keys.end(),
-                                    [&](const RecipeKey& k) { return k.name == name; });
+      const auto key =
+          std::find_if(table.keys.begin(), table.keys.end(),
+                       [&, &key_name = name](const RecipeKey& k) { return k.name == key_name; });
       if (key == table.keys.end()) fail_unknown(table, name, path, tables);
       try {
         key->set(value);
