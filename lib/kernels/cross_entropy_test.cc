@@ -165,7 +165,7 @@ TEST_CASE("linear_cross_entropy adds up chunks") {
         targets.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(classes))));
         if (row % 5 == 4) token_weights[static_cast<size_t>(row)] = 0, targets.back() = -100;
       }
-      auto run = [&](int threads, bool gradients) {
+      auto run = [&, rows = rows, dim = dim, classes = classes](int threads, bool gradients) {
         ThreadPool pool(threads);
         std::vector<std::byte> memory(
             linear_cross_entropy_workspace_bytes(rows, dim, classes, threads) + 64);

@@ -18,8 +18,9 @@ int64_t round_up(int64_t x, int64_t multiple) {
 class Memory {
  public:
   explicit Memory(std::byte* begin) : begin_(reinterpret_cast<float*>(begin)) {}
+  // Null if only the bytes are counted.
   float* take(int64_t floats) {
-    float* piece = begin_ + used_;
+    float* piece = begin_ == nullptr ? nullptr : begin_ + used_;
     used_ += round_up(floats, 16);
     return piece;
   }
