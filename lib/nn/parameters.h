@@ -66,8 +66,8 @@ class Parameters {
   // the layers: "….q_proj.lora_A.weight". What is missing or unused there is reported by check().
   Parameters with_lora(const LoraOptions& options, uint64_t seed) const;
   Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter) const;
-  // All parameters with the additions worked into the matrices, under the names of the model without
-  // additions. What has an addition or is quantised becomes float32.
+  // All parameters with the additions worked into the matrices, under the names of the model
+  // without additions. What has an addition or is quantised becomes float32.
   NamedArrays merged() const;
   // The addition to the layer of this place; none if it has none.
   std::optional<LowRank> low_rank(int64_t in, int64_t out) const;

@@ -1,6 +1,4 @@
 // The built-in model, asked what it was not trained on: the held-out wordings of its corpus.
-#include "lib/runtime/builtin_model.h"
-
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -66,6 +64,7 @@ TEST_CASE("the built-in model answers most held-out questions with the right fac
   const std::vector<Question> questions = held_out_questions();
   REQUIRE(questions.size() >= 1000);
   RunOptions options;
+  options.model = testing::source_path("testdata/builtin/lumen-tiny.gguf");
   options.sampling.temperature = 0;
   Session session = load_session(options);
   Generator generator(*session.model, session.format.tokenizer());
@@ -94,6 +93,7 @@ TEST_CASE("the built-in model answers most held-out questions with the right fac
 
 TEST_CASE("asked something else, the built-in model says what it is") {
   RunOptions options;
+  options.model = testing::source_path("testdata/builtin/lumen-tiny.gguf");
   options.sampling.temperature = 0;
   Session session = load_session(options);
   Generator generator(*session.model, session.format.tokenizer());
