@@ -6,7 +6,7 @@
 A family is a block of lines between blank lines; lines that begin with # above the first family of
 a file are comments:
 
-    Q: a question (9 to 16 of them)
+    Q: a question (9 to 27 of them)
     H: a held-out paraphrase (2): never trained on, only asked in the test
     A: the answer, ASCII, at most 45 words
     F: what a right answer contains, lower case; alternatives are separated by " | "
@@ -21,7 +21,7 @@ import pathlib
 import re
 import sys
 
-MIN_Q, MAX_Q, HELD_OUT, MAX_WORDS = 9, 16, 2, 45
+MIN_Q, MAX_Q, HELD_OUT, MAX_WORDS = 9, 27, 2, 45
 KINDS = ("Q", "H", "A", "F")
 
 
