@@ -8,6 +8,8 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/name_index.h"
 
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+
 namespace lumen::io {
 namespace {
 

@@ -10,6 +10,9 @@
 
 #include "lib/base/limits.h"
 
+// Instantiated in json.cc alone: the compiler would otherwise spend seconds on it in every file.
+extern template class nlohmann::basic_json<nlohmann::ordered_map>;
+
 namespace lumen::io {
 
 // A JSON value whose objects keep the order of the file, as chat templates need. An object is a

@@ -1,5 +1,6 @@
 #include "lib/runtime/command_docs.h"
 
+#include <CLI/App.hpp>
 #include <algorithm>
 
 #include "lib/base/error.h"

@@ -1,10 +1,13 @@
 // Documents made from a CLI11 command line, so that they cannot disagree with it.
 #pragma once
 
-#include <CLI/App.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace lumen::runtime {
 

@@ -47,13 +47,15 @@ std::string upper(std::string text) {
 }  // namespace
 
 CommandLine::CommandLine(std::string tool, std::string purpose)
-    : app_(std::move(purpose), std::move(tool)) {
-  app_.set_help_flag("-h,--help", "Show this help")->group(kGeneral);
-  app_.add_flag("-V,--version", version_, "Show the version; with --json also SIMD and compiler")
+    : app_(std::make_unique<CLI::App>(std::move(purpose), std::move(tool))), verb_(app_.get()) {
+  app_->set_help_flag("-h,--help", "Show this help")->group(kGeneral);
+  app_->add_flag("-V,--version", version_, "Show the version; with --json also SIMD and compiler")
       ->group(kGeneral);
-  app_.add_flag("--limits", limits_, "Show the limits on input files")->group(kGeneral);
-  app_.add_option("--generate", generate_, "man, bash, zsh or fish")->group("");
+  app_->add_flag("--limits", limits_, "Show the limits on input files")->group(kGeneral);
+  app_->add_option("--generate", generate_, "man, bash, zsh or fish")->group("");
 }
+
+CommandLine::~CommandLine() = default;
 
 void CommandLine::add(const Field& field, const std::string& short_name,
                       const std::string& variable) {
@@ -93,12 +95,12 @@ void CommandLine::add_positional(const Field& field) {
 }
 
 void CommandLine::begin_verb(const std::string& name, const std::string& purpose) {
-  verb_ = app_.add_subcommand(name, purpose);
+  verb_ = app_->add_subcommand(name, purpose);
   verb_->set_help_flag("-h,--help", "Show this help")->group(kGeneral);
 }
 
 std::string CommandLine::verb() const {
-  const auto verbs = app_.get_subcommands();
+  const auto verbs = app_->get_subcommands();
   return verbs.empty() ? "" : verbs[0]->get_name();
 }
 
@@ -123,30 +125,30 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
     arguments.push_back(std::move(argument));
   }
   try {
-    app_.parse(std::move(arguments));
+    app_->parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
-    const auto verbs = app_.get_subcommands();
-    write_stdout(verbs.empty() ? help_text(app_) : help_text(*verbs[0]));
+    const auto verbs = app_->get_subcommands();
+    write_stdout(verbs.empty() ? help_text(*app_) : help_text(*verbs[0]));
     return 0;
   } catch (const CLI::ParseError& error) {
-    fail_usage(app_, error);
+    fail_usage(*app_, error);
   }
   if (version_) {
-    write_stdout(*json_ ? version_json(app_.get_name()) : version_line(app_.get_name()));
+    write_stdout(*json_ ? version_json(app_->get_name()) : version_line(app_->get_name()));
   } else if (limits_) {
     write_stdout(limits_text());
   } else if (generate_ == "man") {
-    write_stdout(man_page(app_, examples_));
+    write_stdout(man_page(*app_, examples_));
   } else if (generate_ == "bash") {
-    write_stdout(bash_completion(app_));
+    write_stdout(bash_completion(*app_));
   } else if (generate_ == "zsh") {
-    write_stdout(zsh_completion(app_));
+    write_stdout(zsh_completion(*app_));
   } else if (generate_ == "fish") {
-    write_stdout(fish_completion(app_));
+    write_stdout(fish_completion(*app_));
   } else if (!generate_.empty()) {
     fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not man, bash, zsh or fish");
-  } else if (verb_ != &app_ && app_.get_subcommands().empty()) {
-    fail(ErrorKind::kUsage, "name a verb (see ", app_.get_name(), " --help)");
+  } else if (verb_ != app_.get() && app_->get_subcommands().empty()) {
+    fail(ErrorKind::kUsage, "name a verb (see ", app_->get_name(), " --help)");
   } else {
     return std::nullopt;
   }

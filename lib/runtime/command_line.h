@@ -1,12 +1,16 @@
 // Command lines: fields become flags, and help, man page and completions come from them.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/base/fields.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lumen::runtime {
 
@@ -16,6 +20,7 @@ class CommandLine {
  public:
   // `purpose` is one sentence for --help and the man page.
   CommandLine(std::string tool, std::string purpose);
+  ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
@@ -48,8 +53,9 @@ class CommandLine {
   std::optional<int> parse(int argc, const char* const* argv);
 
  private:
-  CLI::App app_;
-  CLI::App* verb_ = &app_;
+  // CLI11 takes seconds to compile; only command_line.cc and command_docs.cc see it.
+  std::unique_ptr<CLI::App> app_;
+  CLI::App* verb_ = nullptr;
   std::string group_ = "Options";
   std::vector<std::pair<std::string, std::string>> examples_;
   bool version_ = false, limits_ = false, own_json_ = false;
