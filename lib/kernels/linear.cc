@@ -4,6 +4,7 @@
 #include "lib/kernels/convert.h"
 #include "lib/kernels/dot_rows.h"
 #include "lib/kernels/gemm_tile.h"
+#include "lib/kernels/int8_product.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/quantize_rows.h"
 
@@ -76,21 +77,11 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
   });
 }
 
-// ---- Many rows: blocks of weights expanded to float.
+// ---- Many rows of float weights: blocks of them expanded to float32.
 
-// Packs rows of x, rounded as quantised weights want them if `rounded`.
-void pack_activations(const LinearArgs& args, bool rounded, const StripRequest& want) {
-  const float* x = args.x + want.row * args.x_stride + want.k;
-  if (!rounded) {
-    pack_strip({x, args.x_stride, 1}, want.rows, want.padded_rows, want.depth, want.padded_rows,
-               want.panel);
-    return;
-  }
-  for (int64_t i = 0; i < want.rows; ++i) {
-    round_row(x + i * args.x_stride, want.depth, want.scratch + i * want.depth);
-  }
-  pack_strip({want.scratch, want.depth, 1}, want.rows, want.padded_rows, want.depth,
-             want.padded_rows, want.panel);
+void pack_activations(const LinearArgs& args, const StripRequest& want) {
+  pack_strip({args.x + want.row * args.x_stride + want.k, args.x_stride, 1}, want.rows,
+             want.padded_rows, want.depth, want.padded_rows, want.panel);
 }
 
 // Rows [row, row + rows) of the weights, columns [k, k + depth), as floats [rows, depth]. What
@@ -124,11 +115,10 @@ void pack_weights(std::span<const Weight> weights, const StripRequest& want) {
   }
 }
 
-// `weights` are all quantised or all float; their first row is column `column` of y.
+// `weights` are all float; their first row is column `column` of y.
 void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
                  int64_t column) {
-  const bool rounded = is_quantized(weights.front().dtype);
-  auto pack_a = [&](const StripRequest& want) { pack_activations(args, rounded, want); };
+  auto pack_a = [&](const StripRequest& want) { pack_activations(args, want); };
   auto pack_b = [&](const StripRequest& want) { pack_weights(weights, want); };
   blocked_product(pool, {.m = args.m,
                          .n = total_rows(weights),
@@ -146,7 +136,9 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
 
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
   const size_t few = quantized_rows_bytes(std::min(m, kFewRowsQuantized), cols);
-  return m <= kFewRowsFloat ? few : std::max(few, blocked_product_bytes(m, cols, threads));
+  if (m <= kFewRowsFloat) return few;
+  return std::max(
+      {few, blocked_product_bytes(m, cols, threads), int8_product_bytes(m, cols, threads)});
 }
 
 void linear(ThreadPool& pool, const LinearArgs& args) {
@@ -158,7 +150,11 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
     size_t end = begin + 1;
     while (end < args.weights.size() && is_quantized(args.weights[end].dtype) == quantized) ++end;
     const auto run = args.weights.subspan(begin, end - begin);
-    linear_many(pool, args, run, column);
+    if (quantized) {
+      int8_product(pool, args, run, column);
+    } else {
+      linear_many(pool, args, run, column);
+    }
     column += total_rows(run);
     begin = end;
   }
