@@ -40,12 +40,16 @@ struct Pass {
   int64_t first_column;
   Int8Tile shape;
   int64_t row, rows;
+  // The first `longer_strips` have one row more; kept because divisions are slow.
+  int64_t strip_height = rows / strips(), longer_strips = rows % strips();
 
   int64_t blocks() const { return weights.front().cols / 32; }
 
   // Strips as even as they can be: 7 rows are 4 and 3, because short strips are slow.
   int64_t strips() const { return (rows + shape.strip_rows - 1) / shape.strip_rows; }
-  int64_t strip_begin(int64_t strip) const { return rows * strip / strips(); }
+  int64_t strip_begin(int64_t strip) const {
+    return strip * strip_height + std::min(strip, longer_strips);
+  }
 
   // Blocks [block, block + count) of a strip. Those of kBlockDepth columns of all strips follow one
   // another.

@@ -23,6 +23,9 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")
 namespace lumen::kernels {
 namespace {
 
+// Strips come from L2 one after another, four blocks ahead of their use.
+constexpr int64_t kPrefetchBytes = 4 * kStripBlockBytes * kMaxStripRows;
+
 HWY_INLINE __m512i repeat_word(const std::byte* p) {
   int32_t word;
   std::memcpy(&word, p, sizeof word);
@@ -56,6 +59,9 @@ void multiply(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, bool 
   const float *scale0 = w[0].scale, *scale1 = w[1].scale;
   const float *min0 = w[0].min, *min1 = w[1].min;
   for (int64_t block = 0; block < blocks; ++block) {
+    for (int line = 0; line < kRows * kStripBlockBytes; line += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(xp + kPrefetchBytes + line), _MM_HINT_T0);
+    }
     const std::byte* x_scale = xp + 32 * kRows;
     for (int sub = 0; sub < kSubs; ++sub) {
       const std::byte* x_sum = kSubs == 1 ? x_scale + 4 * kRows : hp + 4 * kRows * sub;
