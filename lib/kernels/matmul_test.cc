@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/convert.h"
 #include "lib/kernels/dot_rows.h"
 #include "lib/kernels/dot_rows_vnni.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/random_weights.h"
 #include "lib/kernels/reference.h"
 
 using namespace lumen;
@@ -25,54 +24,6 @@ constexpr DType kWeightTypes[] = {
     DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2_K, DType::kQ3_K,
     DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
 };
-
-std::vector<float> random_floats(Philox& random, int64_t count) {
-  std::vector<float> values(count);
-  for (float& v : values) v = static_cast<float>(random.normal());
-  return values;
-}
-
-// Where the f16 scales of a block are; the rest may be any bits.
-std::vector<int> scale_places(DType dtype) {
-  switch (dtype) {
-    case DType::kQ4_1:
-    case DType::kQ5_1:
-    case DType::kQ4_K:
-    case DType::kQ5_K:
-      return {0, 2};
-    case DType::kQ2_K:
-      return {80, 82};
-    case DType::kQ3_K:
-      return {108};
-    case DType::kQ6_K:
-      return {208};
-    default:
-      return {0};
-  }
-}
-
-// Stored rows with random codes and scales near 0.01.
-std::vector<std::byte> random_weights(Philox& random, DType dtype, int64_t rows, int64_t cols) {
-  std::vector<std::byte> bytes(row_bytes(dtype, cols) * rows);
-  if (!is_quantized(dtype)) {
-    const auto values = random_floats(random, rows * cols);
-    from_float(dtype, values.data(), bytes.data(), rows * cols);
-    return bytes;
-  }
-  for (std::byte& b : bytes) b = static_cast<std::byte>(random.next_u32());
-  for (size_t at = 0; at < bytes.size(); at += info(dtype).block_bytes) {
-    for (int place : scale_places(dtype)) {
-      const f16 scale = to_f16(static_cast<float>(0.005 + 0.01 * random.uniform()));
-      std::memcpy(bytes.data() + at + place, &scale, 2);
-    }
-  }
-  return bytes;
-}
-
-std::byte* align_64(std::vector<std::byte>& memory) {
-  const auto address = reinterpret_cast<uintptr_t>(memory.data());
-  return memory.data() + (64 - address % 64) % 64;
-}
 
 // The result of one `linear` call on x [m, cols] (rows `x_stride` apart), m × Σ rows; checks that
 // nothing around y is written and that the epilogue saw every element once.
@@ -109,16 +60,6 @@ std::vector<float> run_linear(int threads, const float* x, int64_t x_stride, int
   }
   CHECK(y.back() == kUntouched);
   return result;
-}
-
-// ‖a − b‖ / ‖b‖.
-double relative_error(const std::vector<float>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 1e-30;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / norm);
 }
 
 std::vector<double> expected_linear(const float* x, int64_t x_stride, int64_t m,

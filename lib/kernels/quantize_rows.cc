@@ -1,5 +1,8 @@
 #include "lib/kernels/quantize_rows.h"
 
+#include <bit>
+#include <limits>
+
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -25,17 +28,19 @@ struct BlockScale {
 
 HWY_INLINE BlockScale scale_of_block(const float* x) {
   const Floats d;
-  auto largest = hn::Zero(d);
-  auto bad = hn::Zero(d);  // Σ 0 · x: NaN if any x is not finite
+  const Ints di;
+  // Without its sign, a float's bits order like an integer, infinity and NaNs last.
+  const auto magnitude = hn::Set(di, 0x7FFFFFFF);
+  auto largest = hn::Zero(di);
   for (size_t i = 0; i < 32; i += hn::Lanes(d)) {
-    const auto v = hn::LoadU(d, x + i);
-    largest = hn::Max(largest, hn::Abs(v));
-    bad = hn::MulAdd(v, hn::Zero(d), bad);
+    largest = hn::Max(largest, hn::And(hn::BitCast(di, hn::LoadU(d, x + i)), magnitude));
   }
-  const float max_abs = hn::GetLane(hn::MaxOfLanes(d, largest));
-  const float poison = hn::GetLane(hn::SumOfLanes(d, bad));
-  if (max_abs < kSmallestMax) return {poison, 0};
-  return {max_abs / 127.0f + poison, 127.0f / max_abs};
+  const auto max_abs = std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(di, largest)));
+  if (!(max_abs < std::numeric_limits<float>::infinity())) {
+    return {std::numeric_limits<float>::quiet_NaN(), 0};
+  }
+  if (max_abs < kSmallestMax) return {0, 0};
+  return {max_abs / 127.0f, 127.0f / max_abs};
 }
 
 // Clamped, because the codes of a NaN would overflow their sum; its scale is NaN in any case.
@@ -46,10 +51,26 @@ HWY_INLINE hn::VFromD<Ints> round_codes(const float* x, float inverse) {
   return hn::Max(hn::Min(q, hn::Set(di, 127)), hn::Set(di, -127));
 }
 
-void quantize_row_kernel(const float* x, int64_t row, const QuantizedRows& to) {
+// Rounds 32 columns; sums[i] is that of the codes of half i. Returns the scale.
+HWY_INLINE float quantize_block(const float* x, int8_t* codes, int32_t (&sums)[2]) {
   const Ints di;
   const hn::Rebind<int16_t, Ints> di16;
   const hn::Rebind<int8_t, Ints> di8;
+  const BlockScale s = scale_of_block(x);
+  for (int half = 0; half < 2; ++half) {
+    auto sum = hn::Zero(di);
+    for (size_t i = 0; i < 16; i += hn::Lanes(di)) {
+      const size_t at = 16 * half + i;
+      const auto q = round_codes(x + at, s.inverse);
+      hn::StoreU(hn::DemoteTo(di8, hn::DemoteTo(di16, q)), di8, codes + at);
+      sum = hn::Add(sum, q);
+    }
+    sums[half] = hn::GetLane(hn::SumOfLanes(di, sum));
+  }
+  return s.scale;
+}
+
+void quantize_row_kernel(const float* x, int64_t row, const QuantizedRows& to) {
   const int64_t cols = to.cols;
   int8_t* codes = to.codes + row * cols;
   float* scale_32 = to.scale_32 + row * (cols / 32);
@@ -57,31 +78,35 @@ void quantize_row_kernel(const float* x, int64_t row, const QuantizedRows& to) {
   float* sum_16 = to.sum_16 + row * (cols / 16);
   float* sum_32 = to.sum_32 + row * (cols / 32);
   for (int64_t block = 0; block < cols / 32; ++block) {
-    const BlockScale s = scale_of_block(x + 32 * block);
-    scale_32[block] = scale_16[2 * block] = scale_16[2 * block + 1] = s.scale;
     int32_t sums[2];
+    const float scale = quantize_block(x + 32 * block, codes + 32 * block, sums);
+    scale_32[block] = scale_16[2 * block] = scale_16[2 * block + 1] = scale;
     for (int half = 0; half < 2; ++half) {
-      auto sum = hn::Zero(di);
-      for (size_t i = 0; i < 16; i += hn::Lanes(di)) {
-        const int64_t at = 32 * block + 16 * half + static_cast<int64_t>(i);
-        const auto q = round_codes(x + at, s.inverse);
-        hn::StoreU(hn::DemoteTo(di8, hn::DemoteTo(di16, q)), di8, codes + at);
-        sum = hn::Add(sum, q);
-      }
-      sums[half] = hn::GetLane(hn::SumOfLanes(di, sum));
-      sum_16[2 * block + half] = s.scale * static_cast<float>(sums[half]);
+      sum_16[2 * block + half] = scale * static_cast<float>(sums[half]);
     }
-    sum_32[block] = s.scale * static_cast<float>(sums[0] + sums[1]);
+    sum_32[block] = scale * static_cast<float>(sums[0] + sums[1]);
   }
 }
 
-void round_row_kernel(const float* x, int64_t cols, float* y) {
-  const Floats d;
-  for (int64_t k = 0; k < cols; k += 32) {
-    const BlockScale s = scale_of_block(x + k);
-    for (size_t i = 0; i < 32; i += hn::Lanes(d)) {
-      const auto q = hn::ConvertTo(d, round_codes(x + k + i, s.inverse));
-      hn::StoreU(hn::Mul(q, hn::Set(d, s.scale)), d, y + k + i);
+void quantize_strip_kernel(const float* x, int64_t x_stride, int64_t blocks, const CodeStrip& to) {
+  const int64_t rows = to.rows;
+  for (int64_t block = 0; block < blocks; ++block) {
+    std::byte* p = to.blocks + block * rows * kStripBlockBytes;
+    auto* codes = reinterpret_cast<int8_t*>(p);
+    auto* scale = reinterpret_cast<float*>(p + 32 * rows);
+    auto* sum = scale + rows;
+    auto* owed = reinterpret_cast<int32_t*>(sum + rows);
+    auto* half_sum = reinterpret_cast<float*>(to.halves + block * rows * kStripHalfBytes);
+    auto* half_owed = reinterpret_cast<int32_t*>(half_sum + 2 * rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      int32_t sums[2];
+      scale[r] = quantize_block(x + r * x_stride + 32 * block, codes + 32 * r, sums);
+      sum[r] = scale[r] * static_cast<float>(sums[0] + sums[1]);
+      owed[r] = -128 * (sums[0] + sums[1]);
+      for (int64_t half = 0; half < 2; ++half) {
+        half_sum[half * rows + r] = scale[r] * static_cast<float>(sums[half]);
+        half_owed[half * rows + r] = -128 * sums[half];
+      }
     }
   }
 }
@@ -95,7 +120,7 @@ namespace lumen::kernels {
 namespace {
 
 HWY_EXPORT(quantize_row_kernel);
-HWY_EXPORT(round_row_kernel);
+HWY_EXPORT(quantize_strip_kernel);
 
 size_t align_64(size_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -130,8 +155,8 @@ void quantize_row(const float* x, int64_t row, const QuantizedRows& to) {
   HWY_DYNAMIC_DISPATCH(quantize_row_kernel)(x, row, to);
 }
 
-void round_row(const float* x, int64_t cols, float* y) {
-  HWY_DYNAMIC_DISPATCH(round_row_kernel)(x, cols, y);
+void quantize_strip(const float* x, int64_t x_stride, int64_t blocks, const CodeStrip& to) {
+  HWY_DYNAMIC_DISPATCH(quantize_strip_kernel)(x, x_stride, blocks, to);
 }
 
 }  // namespace lumen::kernels

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lib/kernels/int8_tile.h"
+
 namespace lumen::kernels {
 
 // x[r][k] ≈ scale[r][k / 32] · codes[r][k], codes in [−127, 127], scale = max|x| / 127 of the 32.
@@ -26,8 +28,7 @@ QuantizedRows place_quantized_rows(std::byte* memory, int64_t rows, int64_t cols
 // Fills row `row` of `to` from x [cols]. noexcept.
 void quantize_row(const float* x, int64_t row, const QuantizedRows& to);
 
-// y[k] = scale · codes[k]: the same rounding, kept as float. `cols` is a multiple of 32; y may be
-// x. noexcept.
-void round_row(const float* x, int64_t cols, float* y);
+// Fills a strip from x [to.rows, 32 · blocks], rows x_stride floats apart. noexcept.
+void quantize_strip(const float* x, int64_t x_stride, int64_t blocks, const CodeStrip& to);
 
 }  // namespace lumen::kernels

@@ -1,0 +1,203 @@
+#include "lib/kernels/int8_product.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/kernels/dot_rows_vnni.h"
+#include "lib/kernels/every_target.h"
+#include "lib/kernels/int8_tile.h"
+#include "lib/kernels/int8_tile_vnni.h"
+#include "lib/kernels/quantize_rows.h"
+#include "lib/kernels/random_weights.h"
+#include "lib/kernels/reference.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+constexpr DType kQuantized[] = {
+    DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+    DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+};
+
+std::vector<float> run(int threads, const std::vector<float>& x, int64_t m,
+                       const std::vector<Weight>& weights) {
+  ThreadPool pool(threads);
+  const int64_t cols = weights.front().cols;
+  int64_t n = 0;
+  for (const Weight& w : weights) n += w.rows;
+  constexpr float kUntouched = -12345.0f;
+  const int64_t y_stride = n + 3;
+  std::vector<float> y(m * y_stride, kUntouched);
+  std::vector<std::byte> memory(int8_product_bytes(m, cols, threads) + 64);
+  const LinearArgs args{.x = x.data(),
+                        .x_stride = cols,
+                        .m = m,
+                        .weights = weights,
+                        .y = y.data(),
+                        .y_stride = y_stride,
+                        .workspace = align_64(memory)};
+  int8_product(pool, args, weights, 0);
+  std::vector<float> result;
+  for (int64_t i = 0; i < m; ++i) {
+    const auto row = y.begin() + i * y_stride;
+    result.insert(result.end(), row, row + n);
+    CHECK(std::count(row + n, row + y_stride, kUntouched) == 3);
+  }
+  return result;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::vector<double> expected(const std::vector<float>& x, int64_t m,
+                             const std::vector<Weight>& weights) {
+  std::vector<double> y;
+  for (int64_t i = 0; i < m; ++i) {
+    for (const Weight& w : weights) reference::linear_row(x.data() + i * w.cols, w, y);
+  }
+  return y;
+}
+
+}  // namespace
+
+TEST_CASE("int8 products agree with the naive loop and give every row the same bits") {
+  std::vector<std::vector<float>> with_fma;  // per type and m, of the first target that fuses
+  on_every_target([&] {
+    Philox random(11);
+    const bool fused = chosen_simd_target() == "avx2" || chosen_simd_target() == "avx512";
+    size_t at = 0;
+    for (DType dtype : kQuantized) {
+      const int64_t cols = 768, rows = 45;  // a block and a half deep, a tile and a half wide
+      const auto bytes = random_weights(random, dtype, rows, cols);
+      const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
+      const auto x = random_floats(random, 70 * cols);
+      const auto all = run(1, x, 70, weights);
+      CHECK(relative_error(all, expected(x, 70, weights)) < 2e-6);
+      for (int64_t m : {1, 2, 5, 6, 7, 12, 13, 33}) {
+        INFO(name(dtype) << ", m = " << m);
+        CHECK(same_bits(run(1, x, m, weights), {all.begin(), all.begin() + m * rows}));
+      }
+      if (!fused) continue;
+      if (at == with_fma.size()) with_fma.push_back(all);
+      CHECK(same_bits(all, with_fma[at++]));
+    }
+  });
+}
+
+TEST_CASE("int8 products: several types in one call, odd rows and widths, threads") {
+  on_every_target([] {
+    Philox random(12);
+    for (int64_t cols : {256, 1280}) {
+      const auto a = random_weights(random, DType::kQ4_K, 70, cols);
+      const auto b = random_weights(random, DType::kQ6_K, 5, cols);
+      const auto c = random_weights(random, DType::kQ8_0, 129, cols);
+      const auto d = random_weights(random, DType::kQ5_0, 1, cols);
+      const std::vector<Weight> weights{{a.data(), DType::kQ4_K, 70, cols},
+                                        {b.data(), DType::kQ6_K, 5, cols},
+                                        {c.data(), DType::kQ8_0, 129, cols},
+                                        {d.data(), DType::kQ5_0, 1, cols}};
+      for (int64_t m : {3, 70, 523}) {
+        if (m > 100 && cols > 1000) continue;
+        INFO("cols = " << cols << ", m = " << m);
+        const auto x = random_floats(random, m * cols);
+        const auto one = run(1, x, m, weights);
+        CHECK(relative_error(one, expected(x, m, weights)) < 2e-6);
+        CHECK(same_bits(run(2, x, m, weights), one));
+        CHECK(same_bits(run(3, x, m, weights), one));
+      }
+    }
+    // More threads than tiles: rows are divided.
+    const auto few = random_weights(random, DType::kQ4_0, 7, 96);
+    const std::vector<Weight> weights{{few.data(), DType::kQ4_0, 7, 96}};
+    const auto x = random_floats(random, 40 * 96);
+    CHECK(same_bits(run(3, x, 40, weights), run(1, x, 40, weights)));
+  });
+}
+
+// Where int16 sums would overflow if they could: all codes the largest or smallest, all activations
+// ±127.
+TEST_CASE("int8 products of extreme codes are exact") {
+  on_every_target([] {
+    for (DType dtype : kQuantized) {
+      const int64_t cols = 256, rows = 16;
+      for (int fill : {0x00, 0x80, 0x7F, 0xFF}) {
+        std::vector<std::byte> bytes(row_bytes(dtype, cols) * rows, static_cast<std::byte>(fill));
+        set_scales(dtype, bytes, [] { return 1.0f; });
+        const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
+        for (float sign : {1.0f, -1.0f}) {
+          INFO(name(dtype) << " filled with " << fill << ", x = " << sign);
+          const std::vector<float> x(6 * cols, 127.0f * sign);
+          CHECK(relative_error(run(1, x, 6, weights), expected(x, 6, weights)) < 1e-6);
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("int8 products show a NaN or infinity in its own row only") {
+  on_every_target([] {
+    Philox random(13);
+    for (DType dtype : {DType::kQ8_0, DType::kQ4_1, DType::kQ6_K}) {
+      const auto bytes = random_weights(random, dtype, 40, 256);
+      const std::vector<Weight> weights{{bytes.data(), dtype, 40, 256}};
+      for (float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+        auto x = random_floats(random, 13 * 256);
+        x[7 * 256 + 77] = bad;
+        const auto y = run(1, x, 13, weights);
+        for (size_t i = 0; i < y.size(); ++i) CHECK(std::isnan(y[i]) == (i / 40 == 7));
+      }
+    }
+  });
+}
+
+TEST_CASE("the VNNI tile gives the bits of the portable one") {
+  if (!has_vnni()) return lumen::testing::skip("this CPU has no AVX512-VNNI");
+  on_every_target([] {
+    if (chosen_simd_target() != "avx512") return;
+    Philox random(14);
+    const Int8Tile portable = portable_int8_tile();
+    const Int8Tile native{.strip_rows = 6, .added_always = true};
+    for (DType dtype : kQuantized) {
+      INFO(name(dtype));
+      const int64_t cols = 512;
+      const CodeForm form = code_form(dtype);
+      const auto bytes = random_weights(random, dtype, 32, cols);
+      const Weight w{bytes.data(), dtype, 32, cols};
+      const auto values = random_floats(random, 6 * cols);
+      for (int64_t rows = 1; rows <= 6; ++rows) {
+        std::vector<std::byte> x_memory(rows * cols / 32 * (kStripBlockBytes + kStripHalfBytes) +
+                                        64);
+        std::byte* at = align_64(x_memory);
+        const CodeStrip x{at, at + rows * cols / 32 * kStripBlockBytes, rows};
+        quantize_strip(values.data(), cols, cols / 32, x);
+        std::vector<float> results[2];
+        for (bool is_native : {false, true}) {
+          std::vector<std::byte> memory(2 * (16 * cols + 8 * 16 * cols / 16) + 64);
+          std::byte* p = align_64(memory);
+          CodePanel panels[2];
+          for (int i = 0; i < 2; ++i) {
+            auto* floats = reinterpret_cast<float*>(p + 32 * cols) + 2 * i * cols;
+            panels[i] = {reinterpret_cast<uint8_t*>(p) + 16 * cols * i, floats, floats + cols};
+            expand_codes(w, 16 * i, 16, 0, cols,
+                         added_to_codes(is_native ? native : portable, form), panels[i]);
+          }
+          const auto multiply = is_native ? multiply_codes_vnni : multiply_codes_portable;
+          for (int64_t width : {1, 15, 16, 17, 32}) {
+            std::vector<float> y(rows * 33, 0.5f);
+            multiply(form, panels, x, cols / 32, true, y.data(), 33, width);
+            results[is_native].insert(results[is_native].end(), y.begin(), y.end());
+          }
+        }
+        CHECK(same_bits(results[0], results[1]));
+      }
+    }
+  });
+}

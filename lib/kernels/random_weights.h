@@ -1,0 +1,80 @@
+// For tests of products: random matrices in every stored format, and how results are compared.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/kernels/convert.h"
+#include "lib/tensor/dtype.h"
+
+namespace lumen::kernels {
+
+inline std::vector<float> random_floats(Philox& random, int64_t count) {
+  std::vector<float> values(count);
+  for (float& v : values) v = static_cast<float>(random.normal());
+  return values;
+}
+
+// Where the f16 scales of a block are; the rest may be any bits.
+inline std::vector<int> scale_places(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108};
+    case DType::kQ6_K:
+      return {208};
+    default:
+      return {0};
+  }
+}
+
+// Sets every f16 scale of stored blocks to a value of next().
+template <class Next>
+void set_scales(DType dtype, std::vector<std::byte>& bytes, const Next& next) {
+  for (size_t at = 0; at < bytes.size(); at += info(dtype).block_bytes) {
+    for (int place : scale_places(dtype)) {
+      const f16 scale = to_f16(next());
+      std::memcpy(bytes.data() + at + place, &scale, 2);
+    }
+  }
+}
+
+// Stored rows with random codes and scales near 0.01.
+inline std::vector<std::byte> random_weights(Philox& random, DType dtype, int64_t rows,
+                                             int64_t cols) {
+  std::vector<std::byte> bytes(row_bytes(dtype, cols) * rows);
+  if (!is_quantized(dtype)) {
+    const auto values = random_floats(random, rows * cols);
+    from_float(dtype, values.data(), bytes.data(), rows * cols);
+    return bytes;
+  }
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random.next_u32());
+  set_scales(dtype, bytes, [&] { return static_cast<float>(0.005 + 0.01 * random.uniform()); });
+  return bytes;
+}
+
+inline std::byte* align_64(std::vector<std::byte>& memory) {
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
+  return memory.data() + (64 - address % 64) % 64;
+}
+
+// ‖a − b‖ / ‖b‖.
+inline double relative_error(const std::vector<float>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 1e-30;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+}  // namespace lumen::kernels
