@@ -47,8 +47,9 @@ struct LoadOptions {
 // threads.
 class LanguageModel {
  public:
-  // Most tokens of feed_each().
-  static constexpr int64_t kMostVerified = 16;
+  // Most tokens of feed_each(): so many rows of a product get the bits that each gets alone,
+  // whatever the type of the weights.
+  static constexpr int64_t kMostVerified = 8;
 
   // Checks the config against the tensors, estimates memory before allocating it, compiles the
   // decode plan. Throws Error: kMalformed (missing, unexpected or misshapen tensors, NaN scales),

@@ -100,13 +100,14 @@ int64_t DraftLength::choose(int kind_index, int64_t room) {
   constexpr int64_t kLongestRest = 1024;
   constexpr double kWorthwhile = 1.02;
   Kind& kind = kinds_[static_cast<size_t>(kind_index)];
-  if (seconds_[1] == 0) return 0;  // nothing to compare with yet
+  const int64_t most = std::min({most_, room, kPasses.back() - 1});
+  if (most <= 0 || seconds_[1] == 0) return 0;  // nothing wanted, or to compare with yet
   const bool is_resting = kind.rest > 0;
   if (is_resting && --kind.rest > 0) return 0;
   const double p = std::min(kind.right / kind.all, 0.99);
   double best = kWorthwhile / seconds_[1], power = 1, tokens = 1;
   int64_t choice = 0;
-  for (int64_t k = 1; k <= std::min({most_, room, kPasses.back() - 1}); ++k) {
+  for (int64_t k = 1; k <= most; ++k) {
     power *= p;
     tokens += power;
     if (std::find(kPasses.begin(), kPasses.end(), k + 1) == kPasses.end()) continue;
@@ -119,7 +120,7 @@ int64_t DraftLength::choose(int kind_index, int64_t room) {
   }
   kind.rest = kind.next_rest;
   kind.next_rest = std::min(2 * kind.next_rest, kLongestRest);
-  return is_resting ? std::min<int64_t>({1, room, most_}) : 0;
+  return is_resting ? 1 : 0;
 }
 
 void DraftLength::record(int kind_index, int64_t accepted, bool rejected) {
