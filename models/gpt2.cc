@@ -77,8 +77,8 @@ struct Block {
     Tensor v = graph::slice(qkv, 2, 2 * heads, 3 * heads);
     nn::add_to_cache(pass, layer, k, v);
     const double scale = 1 / std::sqrt(static_cast<double>(dim / heads));
-    const Tensor out =
-        ops::attention(q, k, v, pass.position, {.scale = scale, .segments = pass.segments});
+    const Tensor out = ops::attention(
+        q, k, v, pass.position, {.scale = scale, .segments = pass.segments, .slots = pass.slots()});
     return c_proj(graph::reshape(out, {batch, tokens, dim}));
   }
 
@@ -112,7 +112,8 @@ class Gpt2 : public CausalLm {
                 const Training& training) const override {
     Tensor positions = training.positions;
     if (!positions.defined()) {
-      const Tensor first = graph::contiguous(position, DType::kF32);
+      const Tensor first =
+          graph::reshape(graph::contiguous(position, DType::kF32), {position.dim(0), 1});
       positions = graph::contiguous(ops::add(graph::iota(tokens.dim(1)), first), DType::kI32);
     }
     const nn::Pass pass = {position, {}, nullptr, cache, training.segments};

@@ -38,9 +38,10 @@ class CausalLm {
   // for recurrent models, which can go on from the last only.
   virtual bool keeps_positions() const { return true; }
 
-  // Token ids int32 [batch, tokens], the first at position[0] (int32 [1]) → the last layer's
-  // output [batch, tokens, hidden]. With a cache, keys and values are appended to it and earlier
-  // positions are seen; without, position[0] must be 0. `training` goes without a cache.
+  // Token ids int32 [batch, tokens], the first at `position` (int32 [1], or of each row [batch]) →
+  // the last layer's output [batch, tokens, hidden]. With a cache, keys and values are appended to
+  // it and earlier positions are seen; without, the position must be [1] and 0. A model that keeps
+  // no positions takes a batch of 1 with a cache. `training` goes without a cache.
   virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                         const Training& training = {}) const = 0;
 

@@ -101,6 +101,33 @@ TEST_CASE("a batch of two equals two batches of one") {
   });
 }
 
+TEST_CASE("rows with positions and cache rows of their own equal texts alone") {
+  for_every_model([](const io::Json&, const models::CausalLm& model, const nn::Parameters&) {
+    if (!model.keeps_positions()) return;
+    const nn::KvCache cache(model.cache_shape(3, 16), DType::kF32);
+    auto step = [&](const std::vector<int32_t>& ids, std::vector<int32_t> at,
+                    std::vector<int32_t> slots) {
+      const auto rows = static_cast<int64_t>(at.size());
+      auto ints = [&](const std::vector<int32_t>& list) {
+        return graph::constant(Array::from<int32_t>(list, {rows}));
+      };
+      nn::KvCache chosen = cache.with_slots(ints(slots));
+      return values(model.logits(model.hidden(token_ids(ids, rows), ints(at), &chosen)));
+    };
+    step({3, 1, 4, 1}, {0}, {2});
+    step({5, 9}, {0}, {0});
+    const auto together = step({2, 6}, {4, 2}, {2, 0});
+    auto last = [&](const std::vector<int32_t>& ids) {
+      const auto all = values(model.logits(model.hidden(token_ids(ids, 1), position(0), nullptr)));
+      return std::vector<float>(all.end() - model.vocab_size(), all.end());
+    };
+    auto alone = last({3, 1, 4, 1, 2});
+    const auto second = last({5, 9, 6});
+    alone.insert(alone.end(), second.begin(), second.end());
+    CHECK(relative_error(together, alone) < 1e-5);
+  });
+}
+
 TEST_CASE("every parameter influences the logits") {
   for_every_model([](const io::Json& config, const models::CausalLm& model,
                      const nn::Parameters& parameters) {

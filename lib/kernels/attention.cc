@@ -39,17 +39,6 @@ int64_t thread_floats(int64_t rows, int64_t head_dim) {
   return kPositions * pitch + round_up(rows, block::kPadding) * (2 * pitch + kPositions + 4);
 }
 
-// Rows of scratch that suffice for a prompt and, so that a plan for many tokens can run one, for
-// decoding.
-int64_t prefill_rows(int64_t heads) {
-  return std::max(heads, block::kMaxColumns);
-}
-
-// Floats of the partial results of one decoding query: output, maximum and sum per chunk.
-int64_t partial_floats(int64_t heads, int64_t head_dim) {
-  return heads * kMaxChunks * (pitch_of(head_dim) + 2);
-}
-
 // Takes consecutive pieces of a scratch area.
 class Scratch {
  public:
@@ -68,11 +57,12 @@ struct Range {
   int64_t begin, end;
 };
 
-// The positions that query `token` sees.
-Range visible(const AttentionArgs& args, int64_t token) {
+// The positions that query `token` of batch row b sees.
+Range visible(const AttentionArgs& args, int64_t b, int64_t token) {
   if (!args.causal) return {0, args.positions};
-  const int64_t end = std::min(args.positions, args.start + token + 1);
-  const int64_t begin = args.window > 0 ? args.start + token + 1 - args.window : 0;
+  const int64_t own = args.start[b * args.start_stride] + token;
+  const int64_t end = std::min(args.positions, own + 1);
+  const int64_t begin = args.window > 0 ? own + 1 - args.window : 0;
   return {std::max<int64_t>(0, begin), end};
 }
 
@@ -95,12 +85,16 @@ float inverse_sum(float sum) {
   return sum == 0 ? 0.0f : 1.0f / sum;
 }
 
+int64_t slot_of(const AttentionArgs& args, int64_t b) {
+  return args.slots ? args.slots[b] : b;
+}
+
 // Rows [begin, begin + count) of one head as floats, zeros up to the pitch and for the rows up to
 // the next multiple of 8, which tiles read.
-void load_rows(const KvView& view, int64_t b, int64_t head, int64_t begin, int64_t count,
+void load_rows(const KvView& view, int64_t slot, int64_t head, int64_t begin, int64_t count,
                int64_t head_dim, float* y) {
   const std::byte* x =
-      view.data + b * view.batch_stride + head * view.head_stride + begin * view.position_stride;
+      view.data + slot * view.batch_stride + head * view.head_stride + begin * view.position_stride;
   const int64_t pitch = pitch_of(head_dim);
   if (pitch == head_dim && view.position_stride == row_bytes(view.dtype, head_dim)) {
     to_float(view.dtype, x, y, count * head_dim);
@@ -113,42 +107,89 @@ void load_rows(const KvView& view, int64_t b, int64_t head, int64_t begin, int64
   std::fill(y + count * pitch, y + round_up(count, 8) * pitch, 0.0f);
 }
 
-// ---- Decoding: one query token
+// ---- Few queries: decoding, and drafts to verify
 
-// The query heads of one key/value head over the positions of `range`; leaves maximum, sum and
-// output (not yet divided by the sum) in the returned rows, which lie in `scratch`.
-block::Rows attend_rows(const AttentionArgs& args, int64_t b, int64_t kv_head, Range range,
+// Consecutive queries of one batch row whose positions are cut into chunks alike, so that each key
+// and value is read once for all of them. The cut depends on a query's own positions alone.
+struct QueryRun {
+  int64_t b, token, count;
+  int64_t begin, chunk;  // first position; positions per chunk
+  int64_t chunks;        // of the last query, which sees most
+};
+
+int64_t chunk_length(Range range) {
+  const int64_t length = range.end - range.begin;
+  return std::max(kMinChunk, round_up((length + kMaxChunks - 1) / kMaxChunks, kPositions));
+}
+
+// Chunks of `chunk` positions that cover a range; one if it is empty.
+int64_t chunk_count(Range range, int64_t chunk) {
+  return std::max<int64_t>(1, (range.end - range.begin + chunk - 1) / chunk);
+}
+
+// Fills `runs` (up to batch · tokens) and returns how many there are.
+int64_t find_runs(const AttentionArgs& args, QueryRun* runs) {
+  int64_t count = 0;
+  for (int64_t b = 0; b < args.batch; ++b) {
+    for (int64_t token = 0; token < args.tokens; ++token) {
+      const Range range = visible(args, b, token);
+      const int64_t chunk = chunk_length(range), chunks = chunk_count(range, chunk);
+      QueryRun* last = token > 0 ? runs + count - 1 : nullptr;
+      if (last && last->begin == range.begin && last->chunk == chunk) {
+        ++last->count;
+        last->chunks = std::max(last->chunks, chunks);
+      } else {
+        runs[count++] = {b, token, 1, range.begin, chunk, chunks};
+      }
+    }
+  }
+  return count;
+}
+
+// The queries of `run` and one key/value head over their chunk c; leaves maximum, sum and output
+// (not yet divided by the sum) in the returned rows, token · group + head within the group, which
+// lie in `scratch`.
+block::Rows attend_rows(const AttentionArgs& args, const QueryRun& run, int64_t kv_head, int64_t c,
                         float* scratch_begin) {
   const int64_t group = args.heads / args.kv_heads, pitch = pitch_of(args.head_dim);
+  const int64_t count = run.count * group;
   Scratch scratch(scratch_begin);
   float* kv = scratch.take(kPositions * pitch);
-  float* q = scratch.take(group * pitch);
-  const block::Rows rows{group,
+  float* q = scratch.take(count * pitch);
+  auto* seen = reinterpret_cast<int64_t*>(scratch.take(2 * count));
+  const block::Rows rows{count,
                          args.head_dim,
                          pitch,
                          q,
-                         scratch.take(group * kPositions),
-                         scratch.take(group),
-                         scratch.take(group),
-                         scratch.take(group * pitch)};
+                         scratch.take(count * kPositions),
+                         scratch.take(count),
+                         scratch.take(count),
+                         scratch.take(count * pitch)};
   const float scale = query_scale(args);
-  for (int64_t g = 0; g < group; ++g) {
-    const float* x = query_row(args, b, 0, kv_head * group + g);
-    float* y = q + g * pitch;
+  for (int64_t r = 0; r < count; ++r) {
+    const float* x = query_row(args, run.b, run.token + r / group, kv_head * group + r % group);
+    float* y = q + r * pitch;
     for (int64_t i = 0; i < args.head_dim; ++i) y[i] = x[i] * scale;
     std::fill(y + args.head_dim, y + pitch, 0.0f);
   }
-  std::fill(rows.maximum, rows.maximum + group, -kInf);
-  std::fill(rows.sum, rows.sum + group, 0.0f);
-  std::fill(rows.output, rows.output + group * pitch, 0.0f);
+  std::fill(rows.maximum, rows.maximum + count, -kInf);
+  std::fill(rows.sum, rows.sum + count, 0.0f);
+  std::fill(rows.output, rows.output + count * pitch, 0.0f);
 
-  for (int64_t begin = range.begin; begin < range.end; begin += kPositions) {
-    const int64_t count = std::min(kPositions, range.end - begin);
-    load_rows(args.k, b, kv_head, begin, count, args.head_dim, kv);
-    block::score_rows(rows, kv, count);
-    block::softmax_rows(rows, count);
-    load_rows(args.v, b, kv_head, begin, count, args.head_dim, kv);
-    block::accumulate_rows(rows, kv, count);
+  const int64_t slot = slot_of(args, run.b), first = run.begin + c * run.chunk;
+  const int64_t end =
+      std::min(first + run.chunk, visible(args, run.b, run.token + run.count - 1).end);
+  for (int64_t begin = first; begin < end; begin += kPositions) {
+    const int64_t positions = std::min(kPositions, end - begin);
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t own_end = visible(args, run.b, run.token + r / group).end;
+      seen[r] = std::clamp<int64_t>(own_end - begin, 0, positions);
+    }
+    load_rows(args.k, slot, kv_head, begin, positions, args.head_dim, kv);
+    block::score_rows(rows, kv, positions);
+    block::softmax_rows(rows, seen);
+    load_rows(args.v, slot, kv_head, begin, positions, args.head_dim, kv);
+    block::accumulate_rows(rows, kv, seen);
   }
   return rows;
 }
@@ -177,47 +218,69 @@ void merge_chunks(float* partial, int64_t chunks, int64_t head_dim, int64_t pitc
   divide(partial, sum, head_dim, out);
 }
 
-void decode(ThreadPool& pool, const AttentionArgs& args) {
-  const int64_t group = args.heads / args.kv_heads, pitch = pitch_of(args.head_dim);
-  const Range range = visible(args, 0);
-  const int64_t length = range.end - range.begin;
-  const int64_t chunk =
-      std::max(kMinChunk, round_up((length + kMaxChunks - 1) / kMaxChunks, kPositions));
-  const int64_t chunks = std::max<int64_t>(1, (length + chunk - 1) / chunk);
-  float* partials = reinterpret_cast<float*>(args.workspace);
-  float* scratch = partials + partial_floats(args.heads, args.head_dim);
-  const int64_t scratch_floats = thread_floats(args.heads, args.head_dim);
-  const int64_t work = std::max<int64_t>(1, std::min(length, chunk) * group * args.head_dim);
-  const int64_t grain = std::max<int64_t>(1, kMinWork / work);
+// Where the partial results of a query row lie: kMaxChunks times output, maximum and sum.
+int64_t partial_floats(int64_t head_dim) {
+  return kMaxChunks * (pitch_of(head_dim) + 2);
+}
 
-  for (int64_t b = 0; b < args.batch; ++b) {
-    pool.parallel_for(args.kv_heads * chunks, grain, [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t kv_head = task / chunks, c = task % chunks;
-        const int64_t first = range.begin + c * chunk;
-        const block::Rows rows =
-            attend_rows(args, b, kv_head, {first, std::min(range.end, first + chunk)},
-                        scratch + thread * scratch_floats);
-        for (int64_t g = 0; g < group; ++g) {
-          const int64_t head = kv_head * group + g;
-          const float* output = rows.output + g * pitch;
-          if (chunks == 1) {
-            divide(output, rows.sum[g], args.head_dim, output_row(args, b, 0, head));
-            continue;
-          }
-          float* partial = partials + (head * chunks + c) * (pitch + 2);
-          std::memcpy(partial, output, static_cast<size_t>(pitch) * sizeof(float));
-          partial[pitch] = rows.maximum[g];
-          partial[pitch + 1] = rows.sum[g];
-        }
-      }
-    });
-    if (chunks == 1) continue;
-    for (int64_t head = 0; head < args.heads; ++head) {
-      merge_chunks(partials + head * chunks * (pitch + 2), chunks, args.head_dim, pitch,
-                   output_row(args, b, 0, head));
+// Stores what chunk c gave for the queries of `run`: the result, if it is their only chunk.
+void store_chunk(const AttentionArgs& args, const QueryRun& run, int64_t kv_head, int64_t c,
+                 const block::Rows& rows, float* partials) {
+  const int64_t group = args.heads / args.kv_heads, pitch = rows.pitch;
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const int64_t token = run.token + r / group, head = kv_head * group + r % group;
+    const int64_t chunks = chunk_count(visible(args, run.b, token), run.chunk);
+    if (c >= chunks) continue;
+    const float* output = rows.output + r * pitch;
+    if (chunks == 1) {
+      divide(output, rows.sum[r], args.head_dim, output_row(args, run.b, token, head));
+      continue;
     }
+    const int64_t row = (run.b * args.tokens + token) * args.heads + head;
+    float* partial = partials + row * partial_floats(args.head_dim) + c * (pitch + 2);
+    std::memcpy(partial, output, static_cast<size_t>(pitch) * sizeof(float));
+    partial[pitch] = rows.maximum[r];
+    partial[pitch + 1] = rows.sum[r];
   }
+}
+
+void attend_few(ThreadPool& pool, const AttentionArgs& args) {
+  const int64_t group = args.heads / args.kv_heads, pitch = pitch_of(args.head_dim);
+  auto* runs = reinterpret_cast<QueryRun*>(args.workspace);
+  const int64_t run_count = find_runs(args, runs);
+  const int64_t query_rows = args.batch * args.tokens * args.heads;
+  auto* partials = reinterpret_cast<float*>(runs + args.batch * args.tokens);
+  float* scratch = partials + query_rows * partial_floats(args.head_dim);
+  const int64_t scratch_floats = thread_floats(args.tokens * group, args.head_dim);
+  int64_t tasks = 0, work = 1;
+  for (int64_t i = 0; i < run_count; ++i) {
+    const QueryRun& run = runs[i];
+    const int64_t seen = visible(args, run.b, run.token + run.count - 1).end - run.begin;
+    tasks += args.kv_heads * run.chunks;
+    work = std::max(work, std::min(run.chunk, seen) * run.count * group);
+  }
+  const int64_t grain = std::max<int64_t>(1, kMinWork / (work * args.head_dim));
+  pool.parallel_for(tasks, grain, [&](int64_t begin, int64_t end, int thread) {
+    const QueryRun* run = runs;
+    int64_t of_run = begin;  // counted from the run's first task
+    for (int64_t task = begin; task < end; ++task, ++of_run) {
+      while (of_run >= args.kv_heads * run->chunks) of_run -= args.kv_heads * run++->chunks;
+      const int64_t kv_head = of_run / run->chunks, c = of_run % run->chunks;
+      store_chunk(args, *run, kv_head, c,
+                  attend_rows(args, *run, kv_head, c, scratch + thread * scratch_floats), partials);
+    }
+  });
+  const int64_t merge_grain = std::max<int64_t>(1, kMinWork / partial_floats(args.head_dim));
+  pool.parallel_for(query_rows, merge_grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t token = row / args.heads % args.tokens, b = row / (args.heads * args.tokens);
+      const Range range = visible(args, b, token);
+      const int64_t chunks = chunk_count(range, chunk_length(range));
+      if (chunks == 1) continue;
+      merge_chunks(partials + row * partial_floats(args.head_dim), chunks, args.head_dim, pitch,
+                   args.out + row * args.head_dim);
+    }
+  });
 }
 
 // ---- Prompts: many query tokens
@@ -255,7 +318,7 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
     const int64_t used = std::min(c, queries.count - 1);
     const float* x = query_row(args, queries.b, token_of(used), head_of(used));
     for (int64_t i = 0; i < args.head_dim; ++i) q[i * width + c] = x[i] * scale;
-    const Range seen = visible(args, token_of(used));
+    const Range seen = visible(args, queries.b, token_of(used));
     first[c] = static_cast<float>(seen.begin);
     last[c] = static_cast<float>(seen.end);
   }
@@ -263,15 +326,16 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
   std::fill(columns.sum, columns.sum + width, 0.0f);
   std::fill(columns.output, columns.output + pitch * width, 0.0f);
 
-  const Range early = visible(args, token_of(0));
-  const Range late = visible(args, token_of(queries.count - 1));
+  const int64_t slot = slot_of(args, queries.b);
+  const Range early = visible(args, queries.b, token_of(0));
+  const Range late = visible(args, queries.b, token_of(queries.count - 1));
   for (int64_t begin = early.begin; begin < late.end; begin += kPositions) {
     const int64_t count = std::min(kPositions, late.end - begin);
     const bool masked = begin < late.begin || begin + count > early.end;
-    load_rows(args.k, queries.b, queries.kv_head, begin, count, args.head_dim, kv);
+    load_rows(args.k, slot, queries.kv_head, begin, count, args.head_dim, kv);
     block::score_columns(columns, kv, count);
     block::softmax_columns(columns, begin, count, masked);
-    load_rows(args.v, queries.b, queries.kv_head, begin, count, args.head_dim, kv);
+    load_rows(args.v, slot, queries.kv_head, begin, count, args.head_dim, kv);
     block::accumulate_columns(columns, kv, count);
   }
 
@@ -287,9 +351,8 @@ void prefill(ThreadPool& pool, const AttentionArgs& args) {
   const int64_t width = block::columns();
   const int64_t blocks = (rows + width - 1) / width;
   const int64_t heads = args.batch * args.kv_heads;
-  float* scratch =
-      reinterpret_cast<float*>(args.workspace) + partial_floats(args.heads, args.head_dim);
-  const int64_t scratch_floats = thread_floats(prefill_rows(args.heads), args.head_dim);
+  auto* scratch = reinterpret_cast<float*>(args.workspace);
+  const int64_t scratch_floats = thread_floats(block::kMaxColumns, args.head_dim);
   // Causal blocks cost more the later they come: hand them out from the last, in turn.
   pool.run([&](int thread, int threads) {
     for (int64_t task = thread; task < blocks * heads; task += threads) {
@@ -303,18 +366,24 @@ void prefill(ThreadPool& pool, const AttentionArgs& args) {
 
 }  // namespace
 
-size_t attention_workspace_bytes(int64_t tokens, int64_t heads, int64_t head_dim, int threads) {
-  const int64_t rows = tokens == 1 ? heads : prefill_rows(heads);
-  const int64_t floats = partial_floats(heads, head_dim) + threads * thread_floats(rows, head_dim);
-  return static_cast<size_t>(floats) * sizeof(float);
+size_t attention_workspace_bytes(const AttentionArgs& sizes, int threads) {
+  const int64_t tokens = sizes.tokens, head_dim = sizes.head_dim;
+  if (tokens > kFewTokens) {
+    return static_cast<size_t>(threads * thread_floats(block::kMaxColumns, head_dim)) *
+           sizeof(float);
+  }
+  const int64_t floats = sizes.batch * tokens * sizes.heads * partial_floats(head_dim) +
+                         threads * thread_floats(tokens * (sizes.heads / sizes.kv_heads), head_dim);
+  return static_cast<size_t>(floats) * sizeof(float) +
+         static_cast<size_t>(sizes.batch * tokens) * sizeof(QueryRun);
 }
 
 void attention(ThreadPool& pool, const AttentionArgs& args) {
   LUMEN_CHECK(args.kv_heads > 0 && args.heads % args.kv_heads == 0);
   LUMEN_CHECK(args.head_dim % info(args.k.dtype).block_elements == 0 &&
               args.head_dim % info(args.v.dtype).block_elements == 0);
-  if (args.tokens == 1) {
-    decode(pool, args);
+  if (args.tokens <= kFewTokens) {
+    attend_few(pool, args);
   } else {
     prefill(pool, args);
   }

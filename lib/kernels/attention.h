@@ -17,13 +17,16 @@ struct KvView {
   int64_t batch_stride, head_stride, position_stride;
 };
 
-// out[b,t,h] = softmax_p(scale · q[b,t,h]·k[b,h/g,p]) · v[b,h/g,p] over the positions p that query
-// t sees. Query t stands at position start + t. Causal: p ≤ start + t; with window w > 0 also
-// p > start + t − w. Not causal: all of [0, positions). g = heads / kv_heads.
+// out[b,t,h] = softmax_p(scale · q[b,t,h]·k[s,h/g,p]) · v[s,h/g,p] over the positions p that query
+// t sees, with s = slots[b]. Query t stands at position start[b] + t. Causal: p ≤ start[b] + t;
+// with window w > 0 also p > start[b] + t − w. Not causal: all of [0, positions). g = heads /
+// kv_heads.
 struct AttentionArgs {
   int64_t batch, tokens, heads, kv_heads, head_dim;
-  int64_t positions;  // rows of k and v that hold data: start + tokens when causal with a cache
-  int64_t start;
+  int64_t positions;     // of k and v; causal: those behind a query need not hold data
+  const int32_t* start;  // of batch row b: start[b · start_stride]
+  int64_t start_stride;  // 1, or 0: the same for all
+  const int32_t* slots;  // [batch]: the batch row of k and v that each reads; null: its own
   bool causal;
   int64_t window;  // 0: no window
   float scale;
@@ -31,12 +34,16 @@ struct AttentionArgs {
   int64_t q_batch_stride, q_token_stride, q_head_stride;
   KvView k, v;
   float* out;            // [batch, tokens, heads, head_dim] contiguous
-  std::byte* workspace;  // attention_workspace_bytes(...), 4-byte aligned, any content
+  std::byte* workspace;  // attention_workspace_bytes(...), 8-byte aligned, any content
 };
 
-// Bytes of workspace for calls of up to `tokens` tokens at any position and batch. Never decreases
-// with any argument.
-size_t attention_workspace_bytes(int64_t tokens, int64_t heads, int64_t head_dim, int threads);
+// Bytes of workspace that a call with these sizes (batch, tokens, heads, kv_heads, head_dim) takes,
+// whatever its pointers and positions.
+size_t attention_workspace_bytes(const AttentionArgs& sizes, int threads);
+
+// Up to this many tokens a query's result does not depend on how many come with it: drafts of
+// speculative decoding are verified in one pass with the bits of decoding one token at a time.
+inline constexpr int64_t kFewTokens = 16;
 
 // Online softmax (Milakov & Gimelshein 2018; Dao et al. 2022): no tokens × positions matrix is
 // stored. Accumulates in float32. K and V rows are read once per group of query heads. The result

@@ -1,5 +1,7 @@
 #include "lib/kernels/attention_block.h"
 
+#include <algorithm>
+
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -87,10 +89,11 @@ void score_rows(const Rows& rows, const float* k, int64_t count) {
   for (; row < rows.rows; ++row) score_tile<1>(rows, row, k, count);
 }
 
-void softmax_rows(const Rows& rows, int64_t count) {
+void softmax_rows(const Rows& rows, const int64_t* seen) {
   const Float d;
-  const int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
   for (int64_t row = 0; row < rows.rows; ++row) {
+    const int64_t count = seen[row], padded = (count + kLanes - 1) / kLanes * kLanes;
+    if (count == 0) continue;
     float* scores = rows.scores + row * kPositions;
     for (int64_t p = count; p < padded; ++p) scores[p] = -kInf;
     auto top = hn::Set(d, rows.maximum[row]);
@@ -116,7 +119,7 @@ void softmax_rows(const Rows& rows, int64_t count) {
 
 template <int kRows, int kVectors>
 HWY_INLINE void accumulate_tile(const Rows& rows, int64_t row, int64_t column, const float* v,
-                                int64_t count) {
+                                int64_t begin, int64_t end) {
   const Float d;
   const float* scores = rows.scores + row * kPositions;
   float* output = rows.output + row * rows.pitch + column;
@@ -126,7 +129,7 @@ HWY_INLINE void accumulate_tile(const Rows& rows, int64_t row, int64_t column, c
       sums[r][j] = hn::LoadU(d, output + r * rows.pitch + j * kLanes);
     }
   }
-  for (int64_t p = 0; p < count; ++p) {
+  for (int64_t p = begin; p < end; ++p) {
     FloatVec value[kVectors];
     for (int64_t j = 0; j < kVectors; ++j) {
       value[j] = hn::LoadU(d, v + p * rows.pitch + column + j * kLanes);
@@ -145,24 +148,37 @@ HWY_INLINE void accumulate_tile(const Rows& rows, int64_t row, int64_t column, c
   }
 }
 
+// Positions [begin, end) for all elements of kRows rows.
 template <int kRows>
-HWY_INLINE void accumulate_strip(const Rows& rows, int64_t row, const float* v, int64_t count) {
+HWY_INLINE void accumulate_strip(const Rows& rows, int64_t row, const float* v, int64_t begin,
+                                 int64_t end) {
   int64_t column = 0;
   for (; column + 4 * kLanes <= rows.pitch; column += 4 * kLanes) {
-    accumulate_tile<kRows, 4>(rows, row, column, v, count);
+    accumulate_tile<kRows, 4>(rows, row, column, v, begin, end);
   }
   for (; column < rows.pitch; column += kLanes) {
-    accumulate_tile<kRows, 1>(rows, row, column, v, count);
+    accumulate_tile<kRows, 1>(rows, row, column, v, begin, end);
   }
 }
 
-void accumulate_rows(const Rows& rows, const float* v, int64_t count) {
+// The positions that all kRows rows see together, then what some see beyond them.
+template <int kRows>
+HWY_INLINE void accumulate_some(const Rows& rows, int64_t row, const float* v,
+                                const int64_t* seen) {
+  const int64_t common = *std::min_element(seen + row, seen + row + kRows);
+  accumulate_strip<kRows>(rows, row, v, 0, common);
+  for (int64_t r = row; r < row + kRows; ++r) {
+    if (seen[r] > common) accumulate_strip<1>(rows, r, v, common, seen[r]);
+  }
+}
+
+void accumulate_rows(const Rows& rows, const float* v, const int64_t* seen) {
   int64_t row = 0;
   if constexpr (kManyRegisters) {
-    for (; row + 4 <= rows.rows; row += 4) accumulate_strip<4>(rows, row, v, count);
+    for (; row + 4 <= rows.rows; row += 4) accumulate_some<4>(rows, row, v, seen);
   }
-  for (; row + 2 <= rows.rows; row += 2) accumulate_strip<2>(rows, row, v, count);
-  for (; row < rows.rows; ++row) accumulate_strip<1>(rows, row, v, count);
+  for (; row + 2 <= rows.rows; row += 2) accumulate_some<2>(rows, row, v, seen);
+  for (; row < rows.rows; ++row) accumulate_some<1>(rows, row, v, seen);
 }
 
 // ---- By columns
@@ -304,11 +320,11 @@ namespace attention_block {
 void score_rows(const Rows& rows, const float* k, int64_t count) {
   HWY_DYNAMIC_DISPATCH(score_rows)(rows, k, count);
 }
-void softmax_rows(const Rows& rows, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(softmax_rows)(rows, count);
+void softmax_rows(const Rows& rows, const int64_t* seen) {
+  HWY_DYNAMIC_DISPATCH(softmax_rows)(rows, seen);
 }
-void accumulate_rows(const Rows& rows, const float* v, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(accumulate_rows)(rows, v, count);
+void accumulate_rows(const Rows& rows, const float* v, const int64_t* seen) {
+  HWY_DYNAMIC_DISPATCH(accumulate_rows)(rows, v, seen);
 }
 int64_t columns() {
   return HWY_DYNAMIC_DISPATCH(column_count)();

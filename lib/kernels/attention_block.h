@@ -1,6 +1,7 @@
 // The inner products of attention: query rows against one block of positions. Private to this room.
 //
-// Two layouts. By rows (decoding, few queries): everything row-major, vectors run along head_dim.
+// Two layouts. By rows (decoding, few queries): everything row-major, vectors run along head_dim;
+// what a row gets does not depend on the rows beside it.
 // By columns (prompts, many queries): queries, scores and outputs are stored transposed, vectors
 // run across query rows, so that the softmax needs no horizontal operation and no key or value is
 // ever transposed.
@@ -30,12 +31,13 @@ struct Rows {
   float* output;   // [rows, pitch]
 };
 
-// scores = q · kᵀ for `count` positions (−inf beyond them, up to a whole vector).
+// scores = q · kᵀ for `count` positions.
 void score_rows(const Rows& rows, const float* k, int64_t count);
-// scores → 2^(scores − maximum), with maximum, sum and output brought up to date.
-void softmax_rows(const Rows& rows, int64_t count);
-// output += scores · v.
-void accumulate_rows(const Rows& rows, const float* v, int64_t count);
+// scores → 2^(scores − maximum) for the first seen[r] positions of row r, with maximum, sum and
+// output brought up to date.
+void softmax_rows(const Rows& rows, const int64_t* seen);
+// output += scores · v over the first seen[r] positions of row r.
+void accumulate_rows(const Rows& rows, const float* v, const int64_t* seen);
 
 struct Columns {
   int64_t head_dim, pitch;

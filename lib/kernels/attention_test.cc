@@ -29,6 +29,7 @@ struct Problem {
   bool causal = true;
   int64_t window = 0;
   DType dtype = DType::kF32;
+  std::vector<int32_t> starts = {}, slots = {};  // of the batch rows; none: start, their own
 
   int64_t positions = 0, capacity = 0;
   std::vector<float> q = {}, k_values = {}, v_values = {};
@@ -43,6 +44,7 @@ struct Problem {
   }
 
   void fill(Philox& random) {
+    if (starts.empty()) starts = {static_cast<int32_t>(start)};
     positions = start + tokens;
     capacity = positions + 3;
     q = normals(random, batch * tokens * heads * head_dim);
@@ -62,7 +64,9 @@ struct Problem {
                        kv_heads,
                        head_dim,
                        positions,
-                       start,
+                       starts.data(),
+                       starts.size() == 1 ? 0 : 1,
+                       slots.empty() ? nullptr : slots.data(),
                        causal,
                        window,
                        1 / std::sqrt(static_cast<float>(head_dim)),
@@ -84,8 +88,7 @@ struct Problem {
     std::vector<float> out;
     AttentionArgs call = args(out);
     // Garbage in the workspace must not matter; exactly as many bytes as asked for.
-    std::vector<std::byte> workspace(attention_workspace_bytes(tokens, heads, head_dim, threads),
-                                     std::byte{0xFF});
+    std::vector<std::byte> workspace(attention_workspace_bytes(call, threads), std::byte{0xFF});
     call.workspace = workspace.data();
     attention(pool, call);
     return out;
@@ -97,12 +100,14 @@ struct Problem {
     for (int64_t b = 0; b < batch; ++b) {
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t h = 0; h < heads; ++h) {
-          const int64_t at = (b * kv_heads + h / group) * capacity * head_dim;
+          const int64_t slot = slots.empty() ? b : slots[static_cast<size_t>(b)];
+          const int64_t at = (slot * kv_heads + h / group) * capacity * head_dim;
+          const int64_t own = starts[starts.size() == 1 ? 0 : static_cast<size_t>(b)] + t;
           const auto row = reference::attention(
               &q[static_cast<size_t>(((b * tokens + t) * heads + h) * head_dim)],
               &k_values[size_t(at)], &v_values[size_t(at)], positions, head_dim,
               1 / std::sqrt(double(head_dim)), [&](int64_t p) {
-                return !causal || (p <= start + t && (window == 0 || p > start + t - window));
+                return !causal || (p <= own && (window == 0 || p > own - window));
               });
           out.insert(out.end(), row.begin(), row.end());
         }
@@ -229,7 +234,7 @@ TEST_CASE("attention gives each token of a prompt what decoding gives it") {
       Problem token = prompt;
       const int64_t row = prompt.heads * prompt.head_dim;
       token.tokens = 1;
-      token.start = t;
+      token.starts = {static_cast<int32_t>(t)};
       token.positions = t + 1;
       token.q.assign(prompt.q.begin() + t * row, prompt.q.begin() + (t + 1) * row);
       const std::vector<float> alone = token.run(2);
@@ -238,6 +243,58 @@ TEST_CASE("attention gives each token of a prompt what decoding gives it") {
       REQUIRE(largest_difference(alone, expected) < 1e-5);
     }
   });
+}
+
+// Drafts are verified many at a time: what comes out must be what decoding gives, to the bit.
+TEST_CASE("attention gives a few tokens the bits that each gets alone") {
+  Philox random(8);
+  for (const auto& [start, window, dtype] : {std::tuple<int64_t, int64_t, DType>{0, 0, DType::kF32},
+                                             {250, 0, DType::kF16},
+                                             {1020, 0, DType::kQ8_0},
+                                             {4090, 0, DType::kF16},
+                                             {300, 70, DType::kF32}}) {
+    Problem few{.batch = 2,
+                .tokens = kFewTokens,
+                .heads = 6,
+                .kv_heads = 2,
+                .head_dim = 32,
+                .start = start,
+                .window = window,
+                .dtype = dtype};
+    few.fill(random);
+    on_every_target([&, start = start] {
+      for (const int64_t tokens : {int64_t{2}, int64_t{5}, kFewTokens}) {
+        Problem together = few;
+        together.tokens = tokens;
+        const std::vector<float> got = together.run(2);
+        for (int64_t b = 0; b < few.batch; ++b) {
+          for (int64_t t = 0; t < tokens; ++t) {
+            Problem alone = few;
+            alone.batch = alone.tokens = 1;
+            alone.starts = {static_cast<int32_t>(start + t)};
+            alone.slots = {static_cast<int32_t>(b)};
+            const int64_t row = few.heads * few.head_dim, at = (b * tokens + t) * row;
+            alone.q.assign(few.q.begin() + at, few.q.begin() + at + row);
+            REQUIRE(std::memcmp(alone.run(1).data(), &got[static_cast<size_t>(at)],
+                                static_cast<size_t>(row) * sizeof(float)) == 0);
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("attention takes a position and a cache row for each batch row") {
+  for (const int64_t tokens : {int64_t{1}, int64_t{3}, kFewTokens + 5}) {
+    check({.batch = 3,
+           .tokens = tokens,
+           .heads = 4,
+           .kv_heads = 2,
+           .head_dim = 16,
+           .start = 700,
+           .starts = {700, 3, 260},
+           .slots = {2, 0, 1}});
+  }
 }
 
 TEST_CASE("attention takes any strides of queries, keys and values") {
@@ -277,7 +334,7 @@ TEST_CASE("attention takes any strides of queries, keys and values") {
   args.k.head_stride = args.v.head_stride = d.head_dim * 4;
   args.k.position_stride = args.v.position_stride = d.kv_heads * d.head_dim * 4;
   ThreadPool pool(2);
-  std::vector<std::byte> workspace(attention_workspace_bytes(d.tokens, d.heads, d.head_dim, 2));
+  std::vector<std::byte> workspace(attention_workspace_bytes(args, 2));
   args.workspace = workspace.data();
   attention(pool, args);
   REQUIRE(largest_difference(out, expected) < 1e-5);

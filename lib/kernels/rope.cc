@@ -96,7 +96,7 @@ void rope(ThreadPool& pool, const RopeArgs& args) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t b = row / args.tokens, t = row % args.tokens;
       const float* x = args.x + b * args.batch_stride + t * args.token_stride;
-      const float* cos = args.cos_sin + t * rotated;
+      const float* cos = args.cos_sin + b * args.cos_sin_batch_stride + t * rotated;
       float* y = args.y + row * row_elements;
       for (int64_t h = 0; h < args.heads; ++h, x += args.head_stride, y += args.head_dim) {
         kernel(x, cos, cos + args.half_dim, sign, static_cast<size_t>(args.half_dim), y);

@@ -48,8 +48,8 @@ DecoderConfig::DecoderConfig(const io::Json& config)
 
 void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v) {
   if (pass.cache) {
-    k = ops::kv_append(pass.cache->k(layer), k, pass.position);
-    v = ops::kv_append(pass.cache->v(layer), v, pass.position);
+    k = ops::kv_append(pass.cache->k(layer), k, pass.position, pass.slots());
+    v = ops::kv_append(pass.cache->v(layer), v, pass.position, pass.slots());
   } else {
     k = graph::permute(k, {0, 2, 1, 3});
     v = graph::permute(v, {0, 2, 1, 3});
@@ -85,7 +85,8 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim)),
       .causal = true,
       .window = shape_.window,
-      .segments = pass.segments};
+      .segments = pass.segments,
+      .slots = pass.slots()};
   const Tensor out = ops::attention(q, k, v, pass.position, options);
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.head_dim}));
 }

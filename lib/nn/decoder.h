@@ -29,11 +29,14 @@ struct DecoderConfig {
 
 // What all layers of one forward pass share.
 struct Pass {
-  Tensor position;    // int32 [1]: of the first token
+  Tensor position;    // int32 [1] or [batch]: of the first token
   Tensor rope_table;  // of Rope::table
   const Rope* rope;
   KvCache* cache = nullptr;  // null: attend among the given tokens only
   Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
+
+  // The cache rows that the batch uses; undefined: its own.
+  Tensor slots() const { return cache ? cache->slots() : Tensor(); }
 };
 
 // Appends k and v [batch, tokens, kv_heads, head_dim] to the cache of `layer` and replaces them by

@@ -32,4 +32,24 @@ KvCache::KvCache(const KvCacheShape& shape, DType dtype) : shape_(shape) {
   }
 }
 
+void KvCache::for_each_piece(int64_t slot, int64_t positions,
+                             FunctionRef<void(std::span<std::byte>)> visit) const {
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
+    for (const graph::Tensor* states : {&k_[layer], &v_[layer]}) {
+      Array memory = states->node()->value;
+      const int64_t row = row_bytes(memory.dtype(), shape_.head_dim);
+      for (int64_t head = 0; head < shape_.kv_heads; ++head) {
+        const int64_t first = (slot * shape_.kv_heads + head) * shape_.context;
+        visit({memory.mutable_data() + first * row, static_cast<size_t>(positions * row)});
+      }
+    }
+  }
+}
+
+KvCache KvCache::with_slots(graph::Tensor slots) const {
+  KvCache chosen = *this;
+  chosen.slots_ = std::move(slots);
+  return chosen;
+}
+
 }  // namespace lumen::nn

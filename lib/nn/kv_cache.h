@@ -1,8 +1,10 @@
 // The KV cache: keys and values of all layers in one contiguous block, allocated once.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "lib/base/function_ref.h"
 #include "lib/graph/tensor.h"
 
 namespace lumen::nn {
@@ -12,7 +14,7 @@ struct KvCacheShape {
 };
 
 // For each layer, k and v as states [batch, kv_heads, context, head_dim]. Plans that append to it
-// share it; which positions are filled is the caller's knowledge.
+// share it; which positions are filled is the caller's knowledge. Copies share the memory.
 class KvCache {
  public:
   // f32, f16, bf16 or q8_0 (head_dim a multiple of 32). Throws Error(kUnsupported) for another
@@ -23,11 +25,23 @@ class KvCache {
   const graph::Tensor& v(int64_t layer) const { return v_[layer]; }
   const KvCacheShape& shape() const { return shape_; }
 
+  // The same memory for plans of another batch: batch row b uses the row slots[b] (int32 [batch],
+  // all different).
+  KvCache with_slots(graph::Tensor slots) const;
+  // Undefined: batch row b uses row b.
+  const graph::Tensor& slots() const { return slots_; }
+
+  // The memory of the first `positions` rows of batch row `slot`: for each layer, for k and v, for
+  // each head a piece.
+  void for_each_piece(int64_t slot, int64_t positions,
+                      FunctionRef<void(std::span<std::byte>)> visit) const;
+
   static uint64_t bytes(const KvCacheShape& shape, DType dtype);
 
  private:
   KvCacheShape shape_;
   std::vector<graph::Tensor> k_, v_;
+  graph::Tensor slots_;
 };
 
 }  // namespace lumen::nn

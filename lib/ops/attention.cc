@@ -25,47 +25,89 @@ using graph::reshape;
 using graph::slice;
 using Inputs = std::span<const Tensor>;
 
-void require_position(const Node& node, const Node& position) {
-  if (position.dtype != DType::kI32 || !(position.shape == Shape{1})) {
-    shape_error(node, "the position must be int32 [1]");
+// `batch`: of the rows that the positions are for.
+void require_position(const Node& node, const Node& position, int64_t batch) {
+  if (position.dtype != DType::kI32 || position.shape.rank() != 1 ||
+      (position.shape[0] != 1 && position.shape[0] != batch)) {
+    shape_error(node, "the position must be int32 [1] or [batch]");
   }
 }
 
-// position[0] + 0 … n−1 as float32 [n]; exact below 2^24.
+// The slots, if given, are the last input.
+void require_cache_rows(const Node& node, size_t inputs, int64_t cache_rows, int64_t batch) {
+  if (node.inputs.size() == inputs) {
+    if (cache_rows != batch) shape_error(node, "the cache has another batch");
+    return;
+  }
+  const Node& slots = *node.inputs[inputs];
+  if (slots.dtype != DType::kI32 || !(slots.shape == Shape{batch})) {
+    shape_error(node, "the slots must be int32 [batch]");
+  }
+}
+
+// position + 0 … n−1 as float32 [1 or batch, n]; exact below 2^24.
 Tensor positions_from(const Tensor& position, int64_t n) {
-  return add(graph::contiguous(position, DType::kF32), graph::iota(n));
+  const Tensor first = graph::contiguous(position, DType::kF32);
+  return add(reshape(first, {position.dim(0), 1}), graph::iota(n));
+}
+
+// The rows of a cache [slots, heads, context, dim] that batch rows use, as float32.
+Tensor cache_rows(const Tensor& cache, const Tensor& slots) {
+  const Tensor rows = graph::contiguous(cache, DType::kF32);
+  const int64_t row = cache.dim(1) * cache.dim(2) * cache.dim(3);
+  return reshape(embedding(reshape(rows, {cache.dim(0), row}), slots),
+                 {slots.dim(0), cache.dim(1), cache.dim(2), cache.dim(3)});
+}
+
+// For test cases.
+Tensor int_pair(int32_t first, int32_t second) {
+  const int32_t values[] = {first, second};
+  return graph::constant(Array::from(std::span<const int32_t>(values), {2}));
+}
+
+void check_slots(const Operand& slots, int64_t rows) {
+  for (int64_t b = 0; b < slots.shape[0]; ++b) {
+    const int32_t slot = slots.as<const int32_t>()[b];
+    LUMEN_CHECK(slot >= 0 && slot < rows);
+  }
 }
 
 // --- rope_table --------------------------------------------------------------------------------
 
 graph::TypedShape infer_rope_table(const Node& node) {
-  require_position(node, *node.inputs[0]);
-  const Node& frequencies = *node.inputs[1];
+  const Node &position = *node.inputs[0], &frequencies = *node.inputs[1];
+  require_position(node, position, position.shape.rank() == 1 ? position.shape[0] : 1);
   if (frequencies.dtype != DType::kF32 || frequencies.shape.rank() != 1) {
     shape_error(node, "frequencies must be float32 [half]");
   }
-  return {DType::kF32, {node.attrs.integer("tokens"), 2, frequencies.shape[0]}};
+  const int64_t rows = position.shape[0] * node.attrs.integer("tokens");
+  return {DType::kF32, {rows, 2, frequencies.shape[0]}};
 }
 
 void run_rope_table(const KernelCall& call) {
-  const Node& node = *call.node;
-  kernels::rope_table(call.inputs[0].as<const int32_t>()[0], node.attrs.integer("tokens"),
-                      call.inputs[1].as<const float>(), call.inputs[1].shape[0],
-                      static_cast<float>(node.attrs.real("factor")), call.output.as<float>());
+  const Operand &position = call.inputs[0], &frequencies = call.inputs[1];
+  const int64_t tokens = call.node->attrs.integer("tokens"), half = frequencies.shape[0];
+  for (int64_t b = 0; b < position.shape[0]; ++b) {
+    kernels::rope_table(position.as<const int32_t>()[b], tokens, frequencies.as<const float>(),
+                        half, static_cast<float>(call.node->attrs.real("factor")),
+                        call.output.as<float>() + b * tokens * 2 * half);
+  }
 }
 
 Tensor rope_table_meaning(const Node& node, Inputs in) {
-  const int64_t tokens = node.attrs.integer("tokens"), half = in[1].dim(0);
-  const Tensor angles = mul(reshape(positions_from(in[0], tokens), {tokens, 1}), in[1]);
-  const Tensor rows[] = {reshape(cos(angles), {tokens, 1, half}),
-                         reshape(sin(angles), {tokens, 1, half})};
-  return mul(concat(rows, 1), graph::scalar(static_cast<float>(node.attrs.real("factor"))));
+  const int64_t rows = node.shape[0], half = in[1].dim(0);
+  const Tensor positions = positions_from(in[0], node.attrs.integer("tokens"));
+  const Tensor angles = mul(reshape(positions, {rows, 1}), in[1]);
+  const Tensor parts[] = {reshape(cos(angles), {rows, 1, half}),
+                          reshape(sin(angles), {rows, 1, half})};
+  return mul(concat(parts, 1), graph::scalar(static_cast<float>(node.attrs.real("factor"))));
 }
 
 std::vector<OpCase> rope_table_cases() {
   auto build = [](Inputs in) { return rope_table(in[0], in[1], 5, 1.5); };
   return {{"half 4", {i32({1}), f32({4})}, build, 0, 1, 2e-6},
-          {"half 33", {i32({1}), f32({33})}, build, 0, 1, 2e-6}};
+          {"half 33", {i32({1}), f32({33})}, build, 0, 1, 2e-6},
+          {"a position per row", {i32({3}), f32({4})}, build, 0, 1, 2e-6}};
 }
 
 // --- rope --------------------------------------------------------------------------------------
@@ -73,14 +115,17 @@ std::vector<OpCase> rope_table_cases() {
 graph::TypedShape infer_rope(const Node& node) {
   const Node &x = *node.inputs[0], &table = *node.inputs[1];
   const bool fits = x.dtype == DType::kF32 && x.shape.rank() == 4 && table.shape.rank() == 3 &&
-                    table.shape[0] == x.shape[1] && table.shape[1] == 2 &&
-                    2 * table.shape[2] <= x.shape[3];
-  if (!fits) shape_error(node, "needs [batch, tokens, heads, head_dim] and [tokens, 2, half]");
+                    (table.shape[0] == x.shape[1] || table.shape[0] == x.shape[0] * x.shape[1]) &&
+                    table.shape[1] == 2 && 2 * table.shape[2] <= x.shape[3];
+  if (!fits) {
+    shape_error(node, "needs [batch, tokens, heads, head_dim] and [tokens or all rows, 2, half]");
+  }
   return {DType::kF32, x.shape};
 }
 
 void run_rope(const KernelCall& call) {
   const Operand &x = call.inputs[0], &table = call.inputs[1];
+  const bool shared = table.shape[0] == x.shape[1];
   kernels::rope(*call.pool, {.batch = x.shape[0],
                              .tokens = x.shape[1],
                              .heads = x.shape[2],
@@ -91,6 +136,7 @@ void run_rope(const KernelCall& call) {
                              .token_stride = x.strides[1],
                              .head_stride = x.strides[2],
                              .cos_sin = table.as<const float>(),
+                             .cos_sin_batch_stride = shared ? 0 : x.shape[1] * 2 * table.shape[2],
                              .interleaved = call.node->attrs.integer("interleaved") != 0,
                              .y = call.output.as<float>(),
                              .inverse = call.node->attrs.integer("inverse") != 0});
@@ -99,8 +145,9 @@ void run_rope(const KernelCall& call) {
 Tensor rope_meaning(const Node& node, Inputs in) {
   const Tensor &x = in[0], &table = in[1];
   const int64_t tokens = x.dim(1), half = table.dim(2), rest = x.dim(3) - 2 * half;
-  const Tensor cosine = reshape(slice(table, 1, 0, 1), {tokens, 1, half});
-  Tensor sine = reshape(slice(table, 1, 1, 2), {tokens, 1, half});
+  const int64_t tables = table.dim(0) / tokens;
+  const Tensor cosine = reshape(slice(table, 1, 0, 1), {tables, tokens, 1, half});
+  Tensor sine = reshape(slice(table, 1, 1, 2), {tables, tokens, 1, half});
   if (node.attrs.integer("inverse")) sine = neg(sine);
   const bool interleaved = node.attrs.integer("interleaved") != 0;
   Tensor first, second;
@@ -151,6 +198,8 @@ std::vector<OpCase> rope_cases() {
         {str(layout, " odd"), {f32({1, 5, 1, 10}), f32({5, 2, 5})}, build, -2, 2, 2e-6});
     cases.push_back(
         {str(layout, " partial"), {f32({1, 2, 2, 12}), f32({2, 2, 4})}, build, -2, 2, 2e-6});
+    cases.push_back(
+        {str(layout, " table per row"), {f32({3, 2, 2, 8}), f32({6, 2, 4})}, build, -2, 2, 2e-6});
     cases.push_back({str(layout, " inverse"),
                      {f32({1, 2, 2, 12}), f32({2, 2, 5})},
                      [interleaved](Inputs in) {
@@ -179,30 +228,34 @@ std::vector<OpCase> rope_cases() {
 
 graph::TypedShape infer_kv_append(const Node& node) {
   const Node &cache = *node.inputs[0], &x = *node.inputs[1];
-  require_position(node, *node.inputs[2]);
   const bool fits = cache.shape.rank() == 4 && x.shape.rank() == 4 && x.dtype == DType::kF32 &&
-                    cache.shape[0] == x.shape[0] && cache.shape[1] == x.shape[2] &&
-                    cache.shape[3] == x.shape[3] && x.shape[1] <= cache.shape[2];
+                    cache.shape[1] == x.shape[2] && cache.shape[3] == x.shape[3] &&
+                    x.shape[1] <= cache.shape[2];
   if (!fits) {
     shape_error(node, "needs [batch, heads, context, dim] and [batch, tokens, heads, dim]");
   }
+  require_position(node, *node.inputs[2], x.shape[0]);
+  require_cache_rows(node, 3, cache.shape[0], x.shape[0]);
   return {cache.dtype, cache.shape};
 }
 
 void run_kv_append(const KernelCall& call) {
-  const Operand &cache = call.output, &x = call.inputs[1];
-  const int64_t start = call.inputs[2].as<const int32_t>()[0];
+  const Operand &cache = call.output, &x = call.inputs[1], &position = call.inputs[2];
+  const Operand* slots = call.inputs.size() > 3 ? &call.inputs[3] : nullptr;
+  if (slots) check_slots(*slots, cache.shape[0]);
   const int64_t tokens = x.shape[1], heads = x.shape[2], dim = x.shape[3];
-  LUMEN_CHECK(start >= 0 && start + tokens <= cache.shape[2]);
   const int64_t row = row_bytes(cache.dtype, dim);
   auto append = [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t batch = i / heads, head = i % heads;
+      const int64_t start = position.as<const int32_t>()[position.shape[0] == 1 ? 0 : batch];
+      LUMEN_CHECK(start >= 0 && start + tokens <= cache.shape[2]);
+      const int64_t slot = slots ? slots->as<const int32_t>()[batch] : batch;
+      std::byte* to = cache.data + ((slot * heads + head) * cache.shape[2] + start) * row;
       for (int64_t t = 0; t < tokens; ++t) {
         const float* from =
             x.as<const float>() + batch * x.strides[0] + t * x.strides[1] + head * x.strides[2];
-        kernels::from_float(cache.dtype, from, cache.data + (i * cache.shape[2] + start + t) * row,
-                            dim);
+        kernels::from_float(cache.dtype, from, to + t * row, dim);
       }
     }
   };
@@ -211,15 +264,32 @@ void run_kv_append(const KernelCall& call) {
   call.pool->parallel_for(x.shape[0] * heads, grain, append);
 }
 
-// Old rows are kept where no new one goes: cache·(1 − Σ one_hot) + one_hot · x.
+// Old rows are kept where no new one goes: cache·(1 − Σ one_hot) + one_hot · x, for the positions
+// of each row and then, if there are slots, for the rows of the cache.
 Tensor kv_append_meaning(const Node& node, Inputs in) {
-  const int64_t context = node.shape[2], tokens = in[1].dim(1);
-  const Tensor one_hot = equal(reshape(graph::iota(context), {context, 1}),
-                               positions_from(in[2], tokens));  // [context, tokens]
+  const int64_t context = node.shape[2], tokens = in[1].dim(1), batch = in[1].dim(0);
+  const Tensor at = positions_from(in[2], tokens);
+  const Tensor one_hot =
+      equal(reshape(graph::iota(context), {context, 1}),
+            reshape(at, {at.dim(0), 1, 1, tokens}));  // [1 or batch, 1, context, tokens]
   const Tensor added = matmul(one_hot, graph::permute(in[1], {0, 2, 1, 3}));
-  const Tensor keep = sub(graph::scalar(1), sum(one_hot, 1));  // [context, 1]
-  return graph::contiguous(add(mul(graph::contiguous(in[0], DType::kF32), keep), added),
-                           node.dtype);
+  const Tensor keep = sub(graph::scalar(1), sum(one_hot, -1));  // [1 or batch, 1, context, 1]
+  const Tensor cache = graph::contiguous(in[0], DType::kF32);
+  if (in.size() == 3) return graph::contiguous(add(mul(cache, keep), added), node.dtype);
+  const Tensor rows = add(mul(cache_rows(cache, in[3]), keep), added);
+  const Tensor slots = reshape(graph::contiguous(in[3], DType::kF32), {1, batch});
+  const Tensor chosen = equal(reshape(graph::iota(node.shape[0]), {node.shape[0], 1}), slots);
+  const Tensor kept = sub(graph::scalar(1), sum(chosen, 1));  // [slots, 1]
+  const Tensor flat_cache = reshape(cache, {node.shape[0], -1});
+  const Tensor moved = matmul(chosen, reshape(rows, {batch, -1}));
+  return graph::contiguous(reshape(add(mul(flat_cache, kept), moved), node.shape), node.dtype);
+}
+
+// The old memory stays as it is: the meaning is computed from it.
+Tensor copied_state(const Tensor& memory) {
+  Array copy = Array::zeros(memory.dtype(), memory.shape());
+  std::copy_n(memory.eval().data(), copy.bytes(), copy.mutable_data());
+  return graph::state(copy, "cache");
 }
 
 std::vector<OpCase> kv_append_cases() {
@@ -227,16 +297,30 @@ std::vector<OpCase> kv_append_cases() {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
     cases.push_back({std::string(name(dtype)),
                      {{dtype, {2, 3, 9, 32}}, f32({2, 4, 3, 32}), i32({1})},
-                     [](Inputs in) {
-                       // The old memory stays as it is: the meaning is computed from it.
-                       Array copy = Array::zeros(in[0].dtype(), in[0].shape());
-                       std::copy_n(in[0].eval().data(), copy.bytes(), copy.mutable_data());
-                       return kv_append(graph::state(copy, "cache"), in[1], in[2]);
-                     },
+                     [](Inputs in) { return kv_append(copied_state(in[0]), in[1], in[2]); },
                      -2,
                      2,
                      dtype == DType::kQ8_0 ? 1e-2 : 1e-6});
   }
+  cases.push_back({"a position per row",
+                   {f32({2, 3, 9, 8}), f32({2, 4, 3, 8})},
+                   [](Inputs in) {
+                     const Tensor at = int_pair(5, 0);
+                     return kv_append(copied_state(in[0]), in[1], at);
+                   },
+                   -2,
+                   2,
+                   1e-6});
+  cases.push_back({"slots",
+                   {f32({4, 3, 9, 8}), f32({2, 2, 3, 8})},
+                   [](Inputs in) {
+                     const Tensor at = int_pair(5, 0);
+                     const Tensor slots = int_pair(3, 1);
+                     return kv_append(copied_state(in[0]), in[1], at, slots);
+                   },
+                   -2,
+                   2,
+                   1e-6});
   return cases;
 }
 
@@ -244,16 +328,22 @@ std::vector<OpCase> kv_append_cases() {
 
 graph::TypedShape infer_attention(const Node& node) {
   const Node &q = *node.inputs[0], &k = *node.inputs[1], &v = *node.inputs[2];
-  require_position(node, *node.inputs[3]);
   const bool fits = q.dtype == DType::kF32 && q.shape.rank() == 4 && k.shape.rank() == 4 &&
-                    k.shape == v.shape && k.dtype == v.dtype && k.shape[0] == q.shape[0] &&
-                    k.shape[3] == q.shape[3] && k.shape[1] > 0 && q.shape[2] % k.shape[1] == 0;
+                    k.shape == v.shape && k.dtype == v.dtype && k.shape[3] == q.shape[3] &&
+                    k.shape[1] > 0 && q.shape[2] % k.shape[1] == 0;
   if (!fits) {
     shape_error(node,
                 "needs q [batch, tokens, heads, dim] and k, v [batch, kv_heads, positions, "
                 "dim] with kv_heads dividing heads");
   }
+  require_position(node, *node.inputs[3], q.shape[0]);
   return {DType::kF32, q.shape};
+}
+
+graph::TypedShape infer_cached_attention(const Node& node) {
+  const graph::TypedShape result = infer_attention(node);
+  require_cache_rows(node, 4, node.inputs[1]->shape[0], result.shape[0]);
+  return result;
 }
 
 kernels::KvView kv_view(const Operand& x) {
@@ -261,34 +351,44 @@ kernels::KvView kv_view(const Operand& x) {
   return {x.data, x.dtype, bytes(0), bytes(1), bytes(2)};
 }
 
+// Sizes and constants; what the arguments point to is not set.
+kernels::AttentionArgs attention_sizes(const Node& node) {
+  const Shape &q = node.inputs[0]->shape, &k = node.inputs[1]->shape;
+  kernels::AttentionArgs args{};
+  args.batch = q[0];
+  args.tokens = q[1];
+  args.heads = q[2];
+  args.kv_heads = k[1];
+  args.head_dim = q[3];
+  args.positions = k[2];
+  args.causal = node.attrs.integer("causal") != 0;
+  args.window = node.attrs.integer("window");
+  args.scale = static_cast<float>(node.attrs.real("scale"));
+  return args;
+}
+
 void run_attention(const KernelCall& call) {
-  const Operand &q = call.inputs[0], &k = call.inputs[1];
-  const graph::Attrs& attrs = call.node->attrs;
-  const int64_t start = call.inputs[3].as<const int32_t>()[0], tokens = q.shape[1];
-  const bool causal = attrs.integer("causal") != 0;
-  kernels::attention(*call.pool,
-                     {.batch = q.shape[0],
-                      .tokens = tokens,
-                      .heads = q.shape[2],
-                      .kv_heads = k.shape[1],
-                      .head_dim = q.shape[3],
-                      .positions = causal ? std::min(start + tokens, k.shape[2]) : k.shape[2],
-                      .start = start,
-                      .causal = causal,
-                      .window = attrs.integer("window"),
-                      .scale = static_cast<float>(attrs.real("scale")),
-                      .q = q.as<const float>(),
-                      .q_batch_stride = q.strides[0],
-                      .q_token_stride = q.strides[1],
-                      .q_head_stride = q.strides[2],
-                      .k = kv_view(k),
-                      .v = kv_view(call.inputs[2]),
-                      .out = call.output.as<float>(),
-                      .workspace = call.workspace});
+  const Operand &q = call.inputs[0], &position = call.inputs[3];
+  kernels::AttentionArgs args = attention_sizes(*call.node);
+  args.start = position.as<const int32_t>();
+  args.start_stride = position.shape[0] == 1 ? 0 : 1;
+  if (call.inputs.size() > 4) {
+    check_slots(call.inputs[4], call.inputs[1].shape[0]);
+    args.slots = call.inputs[4].as<const int32_t>();
+  }
+  args.q = q.as<const float>();
+  args.q_batch_stride = q.strides[0];
+  args.q_token_stride = q.strides[1];
+  args.q_head_stride = q.strides[2];
+  args.k = kv_view(call.inputs[1]);
+  args.v = kv_view(call.inputs[2]);
+  args.out = call.output.as<float>();
+  args.workspace = call.workspace;
+  kernels::attention(*call.pool, args);
 }
 
 size_t attention_workspace(const Node& node, int threads) {
-  return kernels::attention_workspace_bytes(node.shape[1], node.shape[2], node.shape[3], threads);
+  return kernels::attention_workspace_bytes(attention_sizes(node), threads);
 }
 
 // q or its like [batch, tokens, heads, dim] as [batch, kv_heads, group, tokens, dim].
@@ -311,7 +411,7 @@ Tensor visible_scores(const graph::Attrs& attrs, const Tensor& q, const Tensor& 
   const Tensor scores = mul(matmul(grouped(q, k.dim(1)), keys), scale);
   Tensor visible;
   if (attrs.integer("causal")) {
-    const Tensor at = reshape(positions_from(position, tokens), {tokens, 1});
+    const Tensor at = reshape(positions_from(position, tokens), {position.dim(0), 1, 1, tokens, 1});
     const Tensor key = graph::iota(positions);
     visible = sub(graph::scalar(1), less_than(at, key));
     if (const int64_t window = attrs.integer("window")) {
@@ -330,8 +430,11 @@ Tensor visible_scores(const graph::Attrs& attrs, const Tensor& q, const Tensor& 
 }
 
 Tensor attention_meaning(const Node& node, Inputs in) {
-  const Tensor scores = visible_scores(node.attrs, in[0], in[1], in[3], {});
-  const Tensor out = matmul(softmax(scores), grouped_keys(in[2]));
+  const bool slots = in.size() > 4;
+  const Tensor k = slots ? cache_rows(in[1], in[4]) : in[1];
+  const Tensor v = slots ? cache_rows(in[2], in[4]) : in[2];
+  const Tensor scores = visible_scores(node.attrs, in[0], k, in[3], {});
+  const Tensor out = matmul(softmax(scores), grouped_keys(v));
   return reshape(graph::permute(out, {0, 3, 1, 2, 4}), node.shape);
 }
 
@@ -368,6 +471,19 @@ std::vector<OpCase> attention_cases() {
   add_case("window", {1, 6, 2, 8}, f32({1, 1, 9, 8}), {.window = 3}, 5e-6);
   add_case("not causal", {1, 3, 2, 8}, f32({1, 2, 7, 8}), {.causal = false}, 5e-6);
   add_case("odd head_dim", {1, 4, 3, 7}, f32({1, 3, 8, 7}), {}, 5e-6);
+  for (const int64_t tokens : {1, 3}) {
+    cases.push_back({str("slots, ", tokens, " tokens"),
+                     {f32({2, tokens, 4, 8}), f32({3, 2, 9, 8}), f32({3, 2, 9, 8})},
+                     [](Inputs in) {
+                       const Tensor at = int_pair(5, 0);
+                       AttentionOptions options;
+                       options.slots = int_pair(2, 1);
+                       return attention(in[0], in[1], in[2], at, options);
+                     },
+                     -1,
+                     1,
+                     5e-6});
+  }
   cases.push_back({"keys as a view",
                    {f32({1, 4, 2, 8}), f32({1, 4, 2, 8}), f32({1, 4, 2, 8})},
                    [](Inputs in) {
@@ -387,6 +503,9 @@ std::vector<OpCase> attention_cases() {
 void require_training_inputs(const Node& node) {
   infer_attention(node);
   const Shape &q = node.inputs[0]->shape, &k = node.inputs[1]->shape;
+  if (k[0] != q[0] || !(node.inputs[3]->shape == Shape{1})) {
+    shape_error(node, "needs as many batch rows of keys as of queries, and position [1]");
+  }
   if (node.inputs[1]->dtype != DType::kF32) shape_error(node, "keys and values must be float32");
   if (!node.attrs.integer("segments")) return;
   const Node& segments = *node.inputs.back();
@@ -618,7 +737,7 @@ const OpDef kKvAppend = {.name = "kv_append",
                          .meaning = kv_append_meaning,
                          .cases = kv_append_cases};
 const OpDef kAttention = {.name = "attention",
-                          .infer = infer_attention,
+                          .infer = infer_cached_attention,
                           .kernel = run_attention,
                           .workspace = attention_workspace,
                           .layout = graph::InputLayout::kInner,
@@ -654,8 +773,11 @@ Tensor rope(const Tensor& x, const Tensor& table, bool interleaved) {
                 {{"interleaved", int64_t{interleaved}}, {"inverse", int64_t{0}}});
 }
 
-Tensor kv_append(const Tensor& cache, const Tensor& x, const Tensor& position) {
-  return record(kKvAppend, {cache, x, position});
+Tensor kv_append(const Tensor& cache, const Tensor& x, const Tensor& position,
+                 const Tensor& slots) {
+  std::vector<Tensor> inputs = {cache, x, position};
+  if (slots.defined()) inputs.push_back(slots);
+  return record(kKvAppend, inputs);
 }
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
@@ -667,8 +789,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
     const Tensor all = record(kAttentionTraining, inputs, training_attrs(options, segments));
     return graph::unpack(all, {q.shape(), lse_shape(q.shape())})[0];
   }
+  std::vector<Tensor> inputs = {q, k, v, position};
+  if (options.slots.defined()) inputs.push_back(options.slots);
   return record(
-      kAttention, {q, k, v, position},
+      kAttention, inputs,
       {{"scale", options.scale}, {"causal", int64_t{options.causal}}, {"window", options.window}});
 }
 

@@ -361,26 +361,33 @@ Tensor linspace(double begin, double end, int64_t count);  // float32, both ends
 Tensor eye(int64_t rows, int64_t columns = -1);            // −1: square
 
 // --- Attention (ops/attention.cc) --------------------------------------------------------------
-// Rotation angles for positions position[0] … position[0] + tokens − 1 (position: int32 [1]):
-// cos and sin of position · frequencies[i], times `factor` → [tokens, 2, half].
+// Positions are int32: [1], the first token's of all batch rows, or [batch], of each. Slots, if
+// given, are int32 [batch], all different: the batch row of the cache that each batch row uses;
+// without, the cache has as many rows as the batch.
+//
+// Rotation angles for `tokens` positions from position[b] on: cos and sin of position ·
+// frequencies[i], times `factor` → [tokens, 2, half], for [batch] positions [batch · tokens, …].
 Tensor rope_table(const Tensor& position, const Tensor& frequencies, int64_t tokens,
                   double factor = 1);
 // Rotates the first 2·half of the last axis of x [batch, tokens, heads, head_dim] (Su et al. 2021);
 // `interleaved` pairs (2i, 2i+1), otherwise (i, i + half).
 Tensor rope(const Tensor& x, const Tensor& table, bool interleaved);
-// Writes x [batch, tokens, heads, head_dim] into cache [batch, heads, context, head_dim] at
-// position[0], in place: `cache` must be a state with no other reader. Returns the new cache.
-// position[0] + tokens ≤ context is the caller's to ensure.
-Tensor kv_append(const Tensor& cache, const Tensor& x, const Tensor& position);
+// Writes x [batch, tokens, heads, head_dim] into cache [slots, heads, context, head_dim] at
+// position[b], in place: `cache` must be a state with no other reader. Returns the new cache.
+// position[b] + tokens ≤ context is the caller's to ensure.
+Tensor kv_append(const Tensor& cache, const Tensor& x, const Tensor& position,
+                 const Tensor& slots = {});
 struct AttentionOptions {
   double scale = 1;
   bool causal = true;
   int64_t window = 0;  // see only the last `window` positions; 0: all
   // int32 [batch, tokens]: a query sees only keys of its own segment; undefined: all are one.
   Tensor segments = {};
+  Tensor slots = {};  // not for training
 };
-// q [batch, tokens, heads, head_dim] against k, v [batch, kv_heads, positions, head_dim]; query t
-// stands at position[0] + t. Causal: sees positions ≤ its own → [batch, tokens, heads, head_dim].
+// q [batch, tokens, heads, head_dim] against k, v [slots, kv_heads, positions, head_dim]; query t
+// stands at position[b] + t. Causal: sees positions ≤ its own → [batch, tokens, heads, head_dim].
+// Up to kernels::kFewTokens tokens, each gets the bits that it would get alone.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
                  const AttentionOptions& options);
 

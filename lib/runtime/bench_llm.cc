@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -18,14 +19,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kMaxBatch = 256;
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// One figure: how fast `tokens` tokens were read ("pp") or generated ("tg") with `depth` before.
+// One figure: how fast `tokens` tokens were read ("pp") or generated ("tg") with `depth` before, in
+// `batch` texts at once.
 struct Row {
   std::string test;
-  int64_t threads, depth;
+  int64_t threads, depth, batch;
   std::vector<double> tokens_per_second;
 };
 
@@ -42,19 +46,34 @@ std::vector<int32_t> random_tokens(int64_t count, int64_t vocab) {
   return ids;
 }
 
+// Takes slots [0, batch) back to `depth` positions.
+void rewind(LanguageModel& model, int64_t depth, int64_t batch) {
+  for (int64_t slot = 0; slot < batch; ++slot) {
+    model.select(slot);
+    model.rewind(depth);
+  }
+}
+
 // Seconds to read `tokens` when `depth` positions are already filled.
-double time_prompt(LanguageModel& model, int64_t depth, const std::vector<int32_t>& tokens) {
-  model.rewind(depth);
+double time_prompt(LanguageModel& model, int64_t depth, int64_t,
+                   const std::vector<int32_t>& tokens) {
+  rewind(model, depth, 1);
   const auto start = Clock::now();
   model.feed(tokens);
   return seconds_since(start);
 }
 
-// Seconds to decode each of `tokens` alone, as if it had just been sampled.
-double time_generation(LanguageModel& model, int64_t depth, const std::vector<int32_t>& tokens) {
-  model.rewind(depth);
+// Seconds to decode each of `tokens` alone, as if it had just been sampled, in `batch` texts.
+double time_generation(LanguageModel& model, int64_t depth, int64_t batch,
+                       const std::vector<int32_t>& tokens) {
+  rewind(model, depth, batch);
+  std::vector<int32_t> slots(static_cast<size_t>(batch)), step(slots.size());
+  std::iota(slots.begin(), slots.end(), 0);
   const auto start = Clock::now();
-  for (const int32_t& token : tokens) model.feed({&token, 1});
+  for (const int32_t token : tokens) {
+    std::fill(step.begin(), step.end(), token);
+    model.step(slots, step);
+  }
   return seconds_since(start);
 }
 
@@ -62,23 +81,32 @@ void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>
   const int64_t context = model.context(), threads = model.pool().threads();
   const int64_t repetitions = options.repetitions.value_or(5);
   for (const int64_t depth : parse_list(options.depth, "depth", 0, context - 1)) {
-    model.rewind(0);
-    if (depth > 0) model.feed(random_tokens(depth, model.vocab()));
-    auto add = [&](const char* kind, const std::string& list, const std::string& option,
-                   auto time) {
-      for (const int64_t count : parse_list(list, option, 0, context - depth)) {
-        if (count == 0) continue;
-        const auto tokens = random_tokens(count, model.vocab());
-        Row row{str(kind, count), threads, depth, {}};
-        time(model, depth, tokens);  // warm-up
-        for (int64_t i = 0; i < repetitions; ++i) {
-          row.tokens_per_second.push_back(static_cast<double>(count) / time(model, depth, tokens));
-        }
-        rows.push_back(std::move(row));
+    for (int64_t slot = 0; depth > 0 && slot < model.slots(); ++slot) {
+      model.select(slot);
+      model.rewind(0);
+      model.feed(random_tokens(depth, model.vocab()));
+    }
+    auto add = [&](const char* kind, int64_t count, int64_t batch, auto time) {
+      if (count == 0) return;
+      const auto tokens = random_tokens(count, model.vocab());
+      Row row{str(kind, count), threads, depth, batch, {}};
+      time(model, depth, batch, tokens);  // warm-up
+      for (int64_t i = 0; i < repetitions; ++i) {
+        const double seconds = time(model, depth, batch, tokens);
+        row.tokens_per_second.push_back(static_cast<double>(count * batch) / seconds);
       }
+      rows.push_back(std::move(row));
     };
-    add("pp", options.prompt_tokens, "prompt-tokens", time_prompt);
-    add("tg", options.generated_tokens, "generated-tokens", time_generation);
+    for (const int64_t count :
+         parse_list(options.prompt_tokens, "prompt-tokens", 0, context - depth)) {
+      add("pp", count, 1, time_prompt);
+    }
+    for (const int64_t count :
+         parse_list(options.generated_tokens, "generated-tokens", 0, context - depth)) {
+      for (const int64_t batch : parse_list(options.batch, "batch", 1, kMaxBatch)) {
+        add("tg", count, batch, time_generation);
+      }
+    }
   }
 }
 
@@ -95,6 +123,7 @@ io::Json to_json(const std::string& model, const io::ModelFiles& files,
     results.push_back(io::Json{{"test", row.test},
                                {"threads", row.threads},
                                {"depth", row.depth},
+                               {"batch", row.batch},
                                {"unit", "tokens/s"},
                                {"median", s.median},
                                {"min", s.min},
@@ -120,15 +149,16 @@ io::Json to_json(const std::string& model, const io::ModelFiles& files,
 
 std::string to_markdown(const io::Json& report) {
   std::string out =
-      "| model | threads | depth | test | tokens/s (median) | min | max |\n"
-      "|---|--:|--:|---|--:|--:|--:|\n";
+      "| model | threads | depth | batch | test | tokens/s (median) | min | max |\n"
+      "|---|--:|--:|--:|---|--:|--:|--:|\n";
   const std::string model = report["model"]["name"].get<std::string>();
   const std::string shown = quoted(model.substr(model.find_last_of('/') + 1));
   for (const io::Json& row : report["results"]) {
-    out += str("| ", shown.substr(1, shown.size() - 2), " | ", row["threads"].get<int64_t>(), " | ",
-               row["depth"].get<int64_t>(), " | ", row["test"].get<std::string>(), " | ",
-               fixed(row["median"].get<double>(), 2), " | ", fixed(row["min"].get<double>(), 2),
-               " | ", fixed(row["max"].get<double>(), 2), " |\n");
+    out +=
+        str("| ", shown.substr(1, shown.size() - 2), " | ", row["threads"].get<int64_t>(), " | ",
+            row["depth"].get<int64_t>(), " | ", row["batch"].get<int64_t>(), " | ",
+            row["test"].get<std::string>(), " | ", fixed(row["median"].get<double>(), 2), " | ",
+            fixed(row["min"].get<double>(), 2), " | ", fixed(row["max"].get<double>(), 2), " |\n");
   }
   out += "\n";
   for (const io::Json& load : report["loading"]) {
@@ -182,6 +212,7 @@ void declare(CommandLine& line, BenchOptions& options) {
                 options.generated_tokens),
            "n");
   line.add(list("depth", "tokens already in the KV cache (0)", options.depth), "d");
+  line.add(list("batch", "texts that are generated at once (1)", options.batch), "b");
   line.add(list("threads", "numbers of threads (physical cores)", options.threads), "t",
            "LUMEN_THREADS");
   line.add(number_field("repetitions", "samples of each, after a warm-up (5)", options.repetitions,
@@ -209,6 +240,7 @@ int bench_llm(const BenchOptions& options) {
   for (const int64_t count : threads) {
     LoadOptions load;
     load.context = std::max<int64_t>(needed, 1);
+    load.slots = largest(options.batch, "batch");
     load.kv_type = kv_type(options.kv);
     load.threads = static_cast<int>(count);
     const auto start = Clock::now();

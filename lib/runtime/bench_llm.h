@@ -14,8 +14,9 @@ namespace lumen::runtime {
 
 struct BenchOptions {
   std::optional<std::string> model;  // absent: the built-in one
-  // Lists separated by commas; every combination of threads and depth is measured.
-  std::string prompt_tokens = "512", generated_tokens = "128", threads, depth = "0";
+  // Lists separated by commas; every combination of threads and depth is measured,
+  // and with each number of texts at once (batch) the generation.
+  std::string prompt_tokens = "512", generated_tokens = "128", threads, depth = "0", batch = "1";
   std::optional<int64_t> repetitions;  // absent: 5
   std::string kv = "f16", output = "md";
   bool json = false;

@@ -7,6 +7,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/prompt_cache.h"
 #include "lib/runtime/report.h"
 #include "lib/runtime/version.h"
 
@@ -60,7 +61,8 @@ Chat::Chat(Session& session, const RunOptions& options, LineReader& reader, Sign
       reader_(reader),
       signals_(signals),
       write_(std::move(write)),
-      generator_(*session.model, session.format.tokenizer()),
+      prompt_cache_(options.prompt_cache),
+      generator_(make_generator(options, session)),
       conversation_(session.format, generator_, options.system.value_or(""), [this](int turns) {
         note(str("the context is full: the oldest ", turns == 1 ? "turn was" : "turns were",
                  " dropped (", turns, ")"));
@@ -91,6 +93,10 @@ int Chat::run() {
   if (!session_.format.chat_template()) {
     note("the model has no chat template: it continues the text of all messages so far");
   }
+  if (prompt_cache_) {
+    const std::string notice = load_prompt_cache(*prompt_cache_, generator_);
+    if (!notice.empty()) note(notice);
+  }
   while (!exit_code_) {
     std::string message;
     bool is_command = false;
@@ -102,6 +108,7 @@ int Chat::run() {
       write_(str("error: ", error.what(), "\n"));
     }
   }
+  if (prompt_cache_) save_prompt_cache(*prompt_cache_, generator_);
   return *exit_code_;
 }
 

@@ -68,6 +68,7 @@ class Chat {
   SignalWatch& signals_;
   std::function<void(std::string_view)> write_;
 
+  std::optional<std::string> prompt_cache_;
   Generator generator_;
   Conversation conversation_;
   SamplingSettings sampler_settings_;

@@ -117,18 +117,19 @@ void Conversation::load(const std::string& path) {
   messages_ = read_messages(path);
 }
 
+void append_message(const io::Json& object, std::vector<Message>& messages) {
+  Message message{io::get_string(object, "role"), io::get_string(object, "content")};
+  const bool known = message.role == kUser || message.role == kAssistant;
+  if (!known && !(message.role == kSystem && messages.empty())) {
+    fail(ErrorKind::kMalformed, "role ", quoted(message.role),
+         " is not user or assistant (or system, first)");
+  }
+  messages.push_back(std::move(message));
+}
+
 std::vector<Message> read_messages(const std::string& path) {
   const std::string content = io::read_file(path, limits::kPromptBytes);
   std::vector<Message> messages;
-  auto add = [&](const io::Json& object) {
-    Message message{io::get_string(object, "role"), io::get_string(object, "content")};
-    const bool known = message.role == kUser || message.role == kAssistant;
-    if (!known && !(message.role == kSystem && messages.empty())) {
-      fail(ErrorKind::kMalformed, "role ", quoted(message.role),
-           " is not user or assistant (or system, first)");
-    }
-    messages.push_back(std::move(message));
-  };
   std::string_view rest = content;
   for (int number = 1; !rest.empty(); ++number) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -137,11 +138,11 @@ std::vector<Message> read_messages(const std::string& path) {
     with_context(str(path, ": line ", number), [&] {
       const io::Json object = io::parse_json(line, "JSON");
       const io::Json* list = io::find_value(object, "messages");
-      if (!list) return add(object);
+      if (!list) return append_message(object, messages);
       if (!list->is_array()) {
         fail(ErrorKind::kMalformed, "messages: expected an array, found ", io::describe(list));
       }
-      for (const io::Json& element : *list) add(element);
+      for (const io::Json& element : *list) append_message(element, messages);
     });
   }
   return messages;

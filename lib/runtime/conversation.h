@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/io/json.h"
 #include "lib/runtime/generation.h"
 #include "lib/runtime/prompt_format.h"
 
@@ -64,8 +65,12 @@ class Conversation {
 };
 
 // The messages of a JSON Lines file: lines as `save` writes them or single messages, all of one
-// conversation. Roles must be known, contents text, and system only first.
+// conversation. Throws as append_message, naming the line.
 std::vector<Message> read_messages(const std::string& path);
+
+// Appends the message {"role": …, "content": …}. Roles must be known, contents text, and system
+// only first: else Error(kMalformed).
+void append_message(const io::Json& object, std::vector<Message>& messages);
 
 // Refuses a prompt that cannot be continued within `context` positions: Error(kMalformed) with both
 // numbers, or kUsage if it has no token at all.

@@ -1,6 +1,7 @@
 // A model and a vocabulary for tests: what they say is known, and no file is needed.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -97,29 +98,43 @@ class ByteTokenizer : public text::Tokenizer {
 class FakeModel : public LanguageModel {
  public:
   FakeModel(int64_t context, std::vector<std::string> scripts)
-      : context_(context), scripts_(std::move(scripts)), pool_(1), logits_(ByteTokenizer::kSize) {}
+      : context_(context), scripts_(std::move(scripts)), pool_(1) {}
 
   int64_t vocab() const override { return ByteTokenizer::kSize; }
   int64_t context() const override { return context_; }
   int64_t position() const override { return static_cast<int64_t>(tokens.size()); }
   const MemoryPlan& memory() const override { return memory_; }
   ThreadPool& pool() override { return pool_; }
+  void select(int64_t slot) override { LUMEN_CHECK(slot == 0); }
 
   std::span<const float> feed(std::span<const int32_t> fed, const volatile bool* stop) override {
     LUMEN_CHECK(!fed.empty() && position() + static_cast<int64_t>(fed.size()) <= context_);
     if (stop && *stop) return {};
-    const bool is_next = fed.size() == 1 && fed[0] == expected_;
-    if (!is_next) {
-      script_ = scripts_.empty() ? "" : scripts_[std::min(next_script_++, scripts_.size() - 1)];
-      step_ = 0;
+    if (fed.size() == 1 && fed[0] == expected()) {
+      say_next(fed[0]);
+    } else {
+      for (const int32_t id : fed) push(id, kNoScript, 0);
+      said_.back() = {next_script_, 0};
+      if (next_script_ + 1 < scripts_.size()) ++next_script_;
       fed_prompts.emplace_back(fed.begin(), fed.end());
     }
-    tokens.insert(tokens.end(), fed.begin(), fed.end());
-    expected_ = step_ < script_.size() ? static_cast<uint8_t>(script_[step_]) : ByteTokenizer::kEos;
-    ++step_;
-    std::fill(logits_.begin(), logits_.end(), -10.0f);
-    logits_[static_cast<size_t>(expected_)] = 10;
+    logits_.clear();
+    append_logits();
     return logits_;
+  }
+  std::span<const float> feed_each(std::span<const int32_t> fed) override {
+    LUMEN_CHECK(position() + static_cast<int64_t>(fed.size()) <= context_);
+    verified.emplace_back(fed.begin(), fed.end());
+    logits_.clear();
+    for (const int32_t id : fed) {
+      id == expected() ? say_next(id) : push(id, kNoScript, 0);
+      append_logits();
+    }
+    return logits_;
+  }
+  void prepare(std::span<const int64_t>) override {}
+  std::span<const float> step(std::span<const int32_t>, std::span<const int32_t> fed) override {
+    return feed(fed, nullptr);
   }
   Array logits(std::span<const int32_t> ids) override {
     return Array::zeros(DType::kF32, {static_cast<int64_t>(ids.size()), vocab()});
@@ -127,20 +142,54 @@ class FakeModel : public LanguageModel {
   void rewind(int64_t position) override {
     LUMEN_CHECK(position <= this->position());
     tokens.resize(static_cast<size_t>(position));
-    expected_ = -1;
+    said_.resize(static_cast<size_t>(position));
   }
+  // Its state is the tokens and, for each, what has been said.
+  void save_state(int64_t positions,
+                  FunctionRef<void(std::span<const std::byte>)> sink) const override {
+    sink(std::as_bytes(std::span(said_).first(static_cast<size_t>(positions))));
+  }
+  void load_state(int64_t positions, int64_t, std::span<const std::byte> bytes) override {
+    said_.resize(static_cast<size_t>(positions));
+    std::memcpy(said_.data(), bytes.data(), said_.size() * sizeof(Said));
+    tokens.resize(said_.size());
+  }
+  uint64_t position_bytes() const override { return sizeof(Said); }
+  std::string fingerprint() const override { return std::string(64, 'f'); }
 
   std::vector<int32_t> tokens;                    // in the cache
   std::vector<std::vector<int32_t>> fed_prompts;  // the feeds that began a script
+  std::vector<std::vector<int32_t>> verified;     // the tokens of each feed_each()
 
  private:
+  static constexpr size_t kNoScript = static_cast<size_t>(-1);
+  // How much of which script has been said before the token that is expected next.
+  struct Said {
+    size_t script, count;
+  };
+
+  void push(int32_t id, size_t script, size_t count) {
+    tokens.push_back(id);
+    said_.push_back({script, count});
+  }
+  void say_next(int32_t id) { push(id, said_.back().script, said_.back().count + 1); }
+  int32_t expected() const {
+    if (said_.empty() || said_.back().script == kNoScript) return -1;
+    const auto& [index, count] = said_.back();
+    const std::string_view script = scripts_.empty() ? std::string_view() : scripts_[index];
+    return count < script.size() ? static_cast<uint8_t>(script[count]) : ByteTokenizer::kEos;
+  }
+  void append_logits() {
+    logits_.resize(logits_.size() + ByteTokenizer::kSize, -10.0f);
+    const int32_t next = expected();
+    if (next >= 0) logits_[logits_.size() - ByteTokenizer::kSize + static_cast<size_t>(next)] = 10;
+  }
+
   int64_t context_;
   std::vector<std::string> scripts_;
   size_t next_script_ = 0;
   ThreadPool pool_;
-  std::string script_;
-  size_t step_ = 0;
-  int32_t expected_ = -1;
+  std::vector<Said> said_;  // after each token of `tokens`
   std::vector<float> logits_;
   MemoryPlan memory_;
 };
@@ -160,6 +209,7 @@ inline Session fake_session(int64_t context, std::vector<std::string> scripts,
           std::move(files),
           PromptFormat(std::make_shared<ByteTokenizer>(), std::move(chat_template), {}),
           std::make_unique<FakeModel>(context, std::move(scripts)),
+          nullptr,
           0,
           {}};
 }

@@ -1,7 +1,6 @@
 #include "lib/runtime/generation.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "lib/base/check.h"
 #include "lib/base/limits.h"
@@ -11,70 +10,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_between(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
 }
 
 double rate(int64_t tokens, double seconds) {
   return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
-
-// Turns tokens into text for the sink: whole characters, and nothing of a stop string.
-class TextBuilder {
- public:
-  TextBuilder(std::shared_ptr<const text::Tokenizer> tokenizer, const GenerationOptions& options,
-              std::string& text, TextSink sink)
-      : stream_(std::move(tokenizer), /*skip_special=*/true),
-        matcher_(options.stop),
-        text_(text),
-        sink_(sink) {
-    piece_.reserve(2 * limits::kPieceBytes);
-    ready_.reserve(2 * limits::kPieceBytes);
-  }
-
-  // Lets the text continue that of `prompt`. Only the last tokens matter for spacing.
-  void continue_from(std::span<const int32_t> prompt) {
-    constexpr size_t kTail = 16;
-    for (const int32_t id : prompt.last(std::min(kTail, prompt.size()))) stream_.push(id, piece_);
-    piece_.clear();
-  }
-
-  // Returns true when a stop string is complete.
-  bool push(int32_t token) {
-    stream_.push(token, piece_);
-    return emit();
-  }
-
-  // The text is over without a stop string so far; the held-back rest may complete one.
-  bool finish() {
-    stream_.finish(piece_);
-    const bool stopped = emit();
-    if (!stopped) {
-      matcher_.finish(ready_);
-      flush();
-    }
-    return stopped;
-  }
-
- private:
-  bool emit() {
-    const bool stopped = matcher_.push(piece_, ready_);
-    piece_.clear();
-    flush();
-    return stopped;
-  }
-  void flush() {
-    if (!ready_.empty()) sink_(ready_);
-    text_ += ready_;
-    ready_.clear();
-  }
-
-  text::TokenStream stream_;
-  StopMatcher matcher_;
-  std::string piece_, ready_;
-  std::string& text_;
-  TextSink sink_;
-};
 
 }  // namespace
 
@@ -139,13 +81,140 @@ void StopMatcher::finish(std::string& out) {
   held_.clear();
 }
 
-Generator::Generator(LanguageModel& model, std::shared_ptr<const text::Tokenizer> tokenizer)
-    : model_(model), tokenizer_(std::move(tokenizer)) {
+// Turns tokens into text for the sink: whole characters, and nothing of a stop string.
+class Answer::TextBuilder {
+ public:
+  TextBuilder(std::shared_ptr<const text::Tokenizer> tokenizer, const GenerationOptions& options,
+              std::string& text, TextSink sink)
+      : stream_(std::move(tokenizer), /*skip_special=*/true),
+        matcher_(options.stop),
+        text_(text),
+        sink_(sink) {
+    piece_.reserve(2 * limits::kPieceBytes);
+    ready_.reserve(2 * limits::kPieceBytes);
+  }
+
+  // Lets the text continue that of `prompt`. Only the last tokens matter for spacing.
+  void continue_from(std::span<const int32_t> prompt) {
+    constexpr size_t kTail = 16;
+    for (const int32_t id : prompt.last(std::min(kTail, prompt.size()))) stream_.push(id, piece_);
+    piece_.clear();
+  }
+
+  // Returns true when a stop string is complete.
+  bool push(int32_t token) {
+    stream_.push(token, piece_);
+    return emit();
+  }
+
+  // The text is over without a stop string so far; the held-back rest may complete one.
+  bool finish() {
+    stream_.finish(piece_);
+    const bool stopped = emit();
+    if (!stopped) {
+      matcher_.finish(ready_);
+      flush();
+    }
+    return stopped;
+  }
+
+ private:
+  bool emit() {
+    const bool stopped = matcher_.push(piece_, ready_);
+    piece_.clear();
+    flush();
+    return stopped;
+  }
+  void flush() {
+    if (!ready_.empty()) sink_(ready_);
+    text_ += ready_;
+    ready_.clear();
+  }
+
+  text::TokenStream stream_;
+  StopMatcher matcher_;
+  std::string piece_, ready_;
+  std::string& text_;
+  TextSink sink_;
+};
+
+Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const int32_t> prompt,
+               int64_t context, Sampler& sampler, const GenerationOptions& options,
+               bool continues_text, TextSink sink)
+    : sampler_(sampler), options_(options) {
+  LUMEN_CHECK(!prompt.empty() && static_cast<int64_t>(prompt.size()) <= context);
+  result_.prompt_tokens = static_cast<int64_t>(prompt.size());
+  const int64_t room = context - result_.prompt_tokens + 1;
+  budget_ = std::min(options.max_tokens.value_or(room), room);
+  const auto expected = static_cast<size_t>(budget_);
+  result_.token_ids.reserve(expected);
+  result_.text.reserve(std::min<size_t>(16 * expected, 1 << 20) + limits::kPieceBytes);
+  builder_ = std::make_unique<TextBuilder>(std::move(tokenizer), options, result_.text, sink);
+  if (continues_text) builder_->continue_from(prompt);
+  sampler.begin(prompt);
+}
+
+Answer::~Answer() = default;
+
+void Answer::prompt_read(int64_t cached) {
+  result_.cached_tokens = cached;
+  result_.timings.prefill = seconds_between(start_, Clock::now());
+}
+
+std::optional<int32_t> Answer::next(std::span<const float> logits) {
+  const auto is_full = [&] {
+    result_.stop_reason =
+        budget_ == options_.max_tokens ? StopReason::kLength : StopReason::kContext;
+    return room() == 0;
+  };
+  if (is_full()) return std::nullopt;
+  const int32_t token = sampler_.sample(logits);
+  if (result_.timings.first_token == 0) {
+    first_token_at_ = Clock::now();
+    result_.timings.first_token = seconds_between(start_, first_token_at_);
+  }
+  const auto& ends = options_.end_tokens;
+  if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+    result_.stop_reason = StopReason::kEos;
+    return std::nullopt;
+  }
+  sampler_.accept(token);
+  result_.token_ids.push_back(token);
+  if (builder_->push(token)) {
+    result_.stop_reason = StopReason::kStop;
+    return std::nullopt;
+  }
+  if (is_full()) return std::nullopt;  // its logits are not needed
+  return token;
+}
+
+GenerationResult Answer::finish(bool interrupted) {
+  if (interrupted) result_.stop_reason = StopReason::kInterrupted;
+  if (result_.timings.first_token > 0) {
+    result_.timings.decode = seconds_between(first_token_at_, Clock::now());
+  }
+  if (result_.stop_reason != StopReason::kStop && builder_->finish()) {
+    result_.stop_reason = StopReason::kStop;
+  }
+  return std::move(result_);
+}
+
+Generator::Generator(LanguageModel& model, std::shared_ptr<const text::Tokenizer> tokenizer,
+                     std::unique_ptr<Drafter> drafter, int64_t most_drafted)
+    : model_(model),
+      tokenizer_(std::move(tokenizer)),
+      drafter_(model.keeps_positions() ? std::move(drafter) : nullptr),
+      length_(most_drafted) {
   cached_.reserve(static_cast<size_t>(model_.context()));
 }
 
-std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt,
-                                              GenerationResult& result, const volatile bool* stop) {
+void Generator::set_cached(std::span<const int32_t> tokens) {
+  LUMEN_CHECK(static_cast<int64_t>(tokens.size()) == model_.position());
+  cached_.assign(tokens.begin(), tokens.end());
+}
+
+std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt, Answer& answer,
+                                              const volatile bool* stop) {
   // The last token is fed even if it is in the cache: its logits are needed.
   const auto limit = static_cast<ptrdiff_t>(std::min(cached_.size(), prompt.size() - 1));
   auto common = std::mismatch(cached_.begin(), cached_.begin() + limit, prompt.begin()).first -
@@ -159,63 +228,80 @@ std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt,
   const auto logits = model_.feed(rest, stop);
   const auto fed = static_cast<size_t>(model_.position() - common);  // less than all if stopped
   cached_.insert(cached_.end(), rest.begin(), rest.begin() + static_cast<ptrdiff_t>(fed));
-  result.prompt_tokens = static_cast<int64_t>(prompt.size());
-  result.cached_tokens = common;
+  answer.prompt_read(common);
   return logits;
+}
+
+// Ends the present draft: the model forgets what is not part of the text.
+void Generator::settle(bool rejected) {
+  if (drafted_ == 0) return;
+  length_.record(kind_, right_, rejected);
+  accepted_tokens_ += right_;
+  const auto text = cached_.size() - static_cast<size_t>(drafted_ - right_);
+  if (text < cached_.size()) model_.rewind(static_cast<int64_t>(text));
+  cached_.resize(text);
+  drafted_ = right_ = 0;
+}
+
+// Appends a guess to the text in cached_, up to `room` tokens, and returns its length.
+int64_t Generator::draft(int64_t room) {
+  if (!drafter_ || room <= 0) return 0;
+  kind_ = drafter_->look(cached_);
+  const int64_t wanted = kind_ < 0 ? 0 : length_.choose(kind_, room);
+  if (wanted == 0) return 0;
+  model_.prepare(DraftLength::kPasses);
+  const auto start = Clock::now();
+  const auto tokens = drafter_->draft(wanted);
+  length_.record_drafting(wanted, seconds_between(start, Clock::now()));
+  cached_.insert(cached_.end(), tokens.begin(), tokens.end());
+  return static_cast<int64_t>(tokens.size());
+}
+
+// Takes the next token of the text, after which up to `room` more are wanted, and returns the
+// logits after it: those of the draft that it confirms, or of a new pass.
+std::span<const float> Generator::advance(int32_t token, int64_t room) {
+  const auto row = [&] {
+    const auto vocab = static_cast<size_t>(model_.vocab());
+    return verified_.subspan(static_cast<size_t>(right_) * vocab, vocab);
+  };
+  if (right_ < drafted_) {
+    const bool is_right = token == cached_[cached_.size() - static_cast<size_t>(drafted_ - right_)];
+    if (is_right) {
+      ++right_;
+      return row();
+    }
+    settle(/*rejected=*/true);
+  } else {
+    settle(/*rejected=*/false);
+  }
+  cached_.push_back(token);
+  drafted_ = draft(room - 1);
+  drafted_tokens_ += drafted_;
+  const auto pass = std::span<const int32_t>(cached_).last(static_cast<size_t>(drafted_ + 1));
+  const auto start = Clock::now();
+  verified_ = drafted_ > 0 ? model_.feed_each(pass) : model_.feed(pass);
+  length_.record_pass(drafted_ + 1, seconds_between(start, Clock::now()));
+  return row();
 }
 
 GenerationResult Generator::generate(std::span<const int32_t> prompt, Sampler& sampler,
                                      const GenerationOptions& options, bool continues_text,
                                      TextSink sink, const volatile bool* stop) {
-  LUMEN_CHECK(!prompt.empty() && static_cast<int64_t>(prompt.size()) <= model_.context());
-  const auto start = Clock::now();
-  GenerationResult result;
-  const int64_t room = model_.context() - static_cast<int64_t>(prompt.size()) + 1;
-  const int64_t budget = std::min(options.max_tokens.value_or(room), room);
-  const auto expected = static_cast<size_t>(budget);
-  result.token_ids.reserve(expected);
-  result.text.reserve(std::min<size_t>(16 * expected, 1 << 20) + limits::kPieceBytes);
-  TextBuilder builder(tokenizer_, options, result.text, sink);
-  if (continues_text) builder.continue_from(prompt);
-  sampler.begin(prompt);
-
-  auto logits = feed_prompt(prompt, result, stop);
-  result.timings.prefill = seconds_since(start);
-  auto first_token_at = start;
+  drafted_ = right_ = drafted_tokens_ = accepted_tokens_ = 0;
+  Answer answer(tokenizer_, prompt, model_.context(), sampler, options, continues_text, sink);
+  auto logits = feed_prompt(prompt, answer, stop);
+  bool interrupted = false;
   for (;;) {
-    if (logits.empty() || (stop && *stop)) {
-      result.stop_reason = StopReason::kInterrupted;
-      break;
-    }
-    if (result.completion_tokens() == budget) {
-      result.stop_reason =
-          budget == options.max_tokens ? StopReason::kLength : StopReason::kContext;
-      break;
-    }
-    const int32_t token = sampler.sample(logits);
-    if (result.token_ids.empty()) {
-      first_token_at = Clock::now();
-      result.timings.first_token = seconds_since(start);
-    }
-    if (std::find(options.end_tokens.begin(), options.end_tokens.end(), token) !=
-        options.end_tokens.end()) {
-      result.stop_reason = StopReason::kEos;
-      break;
-    }
-    sampler.accept(token);
-    result.token_ids.push_back(token);
-    if (builder.push(token)) {
-      result.stop_reason = StopReason::kStop;
-      break;
-    }
-    if (result.completion_tokens() == budget) continue;  // its logits are not needed
-    logits = model_.feed({&token, 1}, nullptr);
-    cached_.push_back(token);
+    interrupted = logits.empty() || (stop && *stop);
+    if (interrupted) break;
+    const std::optional<int32_t> token = answer.next(logits);
+    if (!token) break;
+    logits = advance(*token, answer.room());
   }
-  if (result.timings.first_token > 0) result.timings.decode = seconds_since(first_token_at);
-  if (result.stop_reason != StopReason::kStop && builder.finish()) {
-    result.stop_reason = StopReason::kStop;
-  }
+  settle(/*rejected=*/false);
+  GenerationResult result = answer.finish(interrupted);
+  result.drafted_tokens = drafted_tokens_;
+  result.accepted_tokens = accepted_tokens_;
   return result;
 }
 

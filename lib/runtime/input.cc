@@ -1,5 +1,6 @@
 #include "lib/runtime/input.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -8,33 +9,36 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/mapped_file.h"
 #include "lib/runtime/output.h"
 
 namespace lumen::runtime {
 namespace {
 
 // Appends what there is, waiting for at least one byte; false at the end.
-bool read_more(std::string& buffer) {
+bool read_more(int descriptor, const std::string& place, std::string& buffer) {
   char block[1 << 16];
   for (;;) {
-    const ssize_t count = ::read(STDIN_FILENO, block, sizeof block);
+    const ssize_t count = ::read(descriptor, block, sizeof block);
     if (count > 0) {
       buffer.append(block, static_cast<size_t>(count));
       if (buffer.size() > limits::kPromptBytes) {
-        fail(ErrorKind::kMalformed, "standard input: longer than ", limits::kPromptBytes,
+        fail(ErrorKind::kMalformed, place, ": longer than ", limits::kPromptBytes,
              " bytes (limit prompt-bytes)");
       }
       return true;
     }
     if (count == 0) return false;
     if (errno == EAGAIN) {
-      pollfd waiting = {STDIN_FILENO, POLLIN, 0};
+      pollfd waiting = {descriptor, POLLIN, 0};
       ::poll(&waiting, 1, -1);
     } else if (errno != EINTR) {
-      fail(ErrorKind::kIo, "cannot read standard input: ", std::strerror(errno));
+      fail(ErrorKind::kIo, "cannot read ", place, ": ", std::strerror(errno));
     }
   }
 }
+
+constexpr const char* kStandardInput = "standard input";
 
 }  // namespace
 
@@ -46,9 +50,25 @@ std::string read_standard_input() {
   if (::poll(&waiting, 1, kPatienceMilliseconds) == 0) {
     write_stderr("note: waiting for the end of standard input (use </dev/null if there is none)\n");
   }
-  while (read_more(text)) {
+  while (read_more(STDIN_FILENO, kStandardInput, text)) {
   }
   return text;
+}
+
+LineInput::LineInput(const std::string& path)
+    : place_(path == "-" ? kStandardInput : io::place_of(path)),
+      descriptor_(path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) fail(ErrorKind::kMissing, place_, ": ", std::strerror(errno));
+}
+
+LineInput::~LineInput() {
+  if (descriptor_ != STDIN_FILENO) ::close(descriptor_);
+}
+
+bool LineInput::is_ready() const {
+  if (at_end_ || has_line()) return true;
+  pollfd waiting = {descriptor_, POLLIN, 0};
+  return ::poll(&waiting, 1, 0) > 0;
 }
 
 bool LineInput::next(std::string& line) {
@@ -65,7 +85,7 @@ bool LineInput::next(std::string& line) {
     buffer_.erase(0, begin_);
     begin_ = 0;
     searched = buffer_.size();
-    at_end_ = !read_more(buffer_);
+    at_end_ = !read_more(descriptor_, place_, buffer_);
   }
 }
 

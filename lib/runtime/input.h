@@ -10,19 +10,33 @@ namespace lumen::runtime {
 // kMalformed beyond limits::kPromptBytes.
 std::string read_standard_input();
 
-// Standard input line by line, as the lines arrive.
+// Standard input, or a file, line by line, as the lines arrive.
 class LineInput {
  public:
+  // "-": standard input. A FIFO or device is read like a file. Throws Error(kMissing).
+  explicit LineInput(const std::string& path = "-");
+  ~LineInput();
+  LineInput(const LineInput&) = delete;
+  LineInput& operator=(const LineInput&) = delete;
+
   // The next line without its newline; false at the end. Throws as read_standard_input.
   bool next(std::string& line);
 
   // Whether next() can answer without waiting: as long as it can, output may be collected.
   bool has_line() const { return buffer_.find('\n', begin_) != std::string::npos; }
+  // The same, or there are at least some bytes, or the end has come.
+  bool is_ready() const;
+  int descriptor() const { return descriptor_; }
+
+  // What it is called in messages: "standard input" or the path.
+  const std::string& place() const { return place_; }
 
   // Number of the last line, from 1.
   int64_t number() const { return number_; }
 
  private:
+  std::string place_;
+  int descriptor_;
   std::string buffer_;
   size_t begin_ = 0;
   int64_t number_ = 0;

@@ -10,6 +10,7 @@
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
+#include "lib/io/sha256.h"
 #include "lib/kernels/convert.h"
 #include "lib/runtime/lora.h"
 #include "models/model.h"
@@ -98,17 +99,37 @@ void require_finite(const std::map<std::string, Array>& tensors, ThreadPool& poo
 // A compiled forward pass over a fixed number of tokens.
 struct Forward {
   graph::Plan plan;
-  int32_t* token_ids;
-  int32_t* start;
+  std::span<int32_t> token_ids;  // [batch, tokens]
+  std::span<int32_t> starts;     // [batch]
+  std::span<int32_t> slots;      // [batch]; empty if the cache has one
 
-  void run(ThreadPool& pool, std::span<const int32_t> ids, int64_t at) {
-    std::copy(ids.begin(), ids.end(), token_ids);
-    *start = static_cast<int32_t>(at);
+  // For a batch of 1.
+  std::span<const float> run(ThreadPool& pool, std::span<const int32_t> ids, int64_t at,
+                             int64_t slot) {
+    std::copy(ids.begin(), ids.end(), token_ids.begin());
+    starts[0] = static_cast<int32_t>(at);
+    if (!slots.empty()) slots[0] = static_cast<int32_t>(slot);
+    return run(pool);
+  }
+  std::span<const float> run(ThreadPool& pool) {
     plan.run(pool);
+    return plan.output(0).as<float>();
   }
 };
 
 enum class Wanted { kNothing, kLastLogits, kAllLogits };
+
+// What belongs to a model and is not a number: enough of each tensor to tell it from another.
+void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {
+  constexpr size_t kSample = 4096;
+  for (const auto& [name, array] : tensors) {
+    hash.update(str(name, " ", lumen::name(array.dtype()), " ", to_string(array.shape()), "\n"));
+    const std::span<const std::byte> bytes(array.data(), array.bytes());
+    const size_t count = std::min(kSample, bytes.size());
+    hash.update(bytes.first(count));
+    hash.update(bytes.last(count));
+  }
+}
 
 class Decoder : public LanguageModel {
  public:
@@ -117,60 +138,84 @@ class Decoder : public LanguageModel {
 
   int64_t vocab() const override { return model_->vocab_size(); }
   int64_t context() const override { return cache_->shape().context; }
-  int64_t position() const override { return position_; }
+  int64_t position() const override { return positions_[slot_]; }
   const MemoryPlan& memory() const override { return memory_; }
   ThreadPool& pool() override { return pool_; }
+  bool keeps_positions() const override { return model_->keeps_positions(); }
+  int64_t slots() const override { return cache_->shape().batch; }
+  void select(int64_t slot) override {
+    LUMEN_CHECK(slot >= 0 && slot < slots());
+    slot_ = slot;
+  }
 
   std::span<const float> feed(std::span<const int32_t> tokens, const volatile bool* stop) override;
+  std::span<const float> feed_each(std::span<const int32_t> tokens) override;
+  void prepare(std::span<const int64_t> token_counts) override;
+  std::span<const float> step(std::span<const int32_t> slots,
+                              std::span<const int32_t> tokens) override;
   Array logits(std::span<const int32_t> tokens) override;
   void rewind(int64_t position) override {
-    LUMEN_CHECK(position >= 0 && position <= position_);
-    if (position < position_) position_ = model_->keeps_positions() ? position : 0;
+    LUMEN_CHECK(position >= 0 && position <= positions_[slot_]);
+    if (position < positions_[slot_]) positions_[slot_] = keeps_positions() ? position : 0;
   }
+
+  void save_state(int64_t positions,
+                  FunctionRef<void(std::span<const std::byte>)> sink) const override;
+  void load_state(int64_t positions, int64_t stored, std::span<const std::byte> bytes) override;
+  uint64_t position_bytes() const override;
+  std::string fingerprint() const override;
 
  private:
   void open(const io::ModelFiles& files, const LoadOptions& options);
   void allocate_cache(const LoadOptions& options);
-  std::unique_ptr<Forward> compile(int64_t tokens, Wanted wanted) const;
+  std::unique_ptr<Forward> compile(int64_t batch, int64_t tokens, Wanted wanted) const;
   Forward& prefill(int64_t tokens, Wanted wanted);
 
   ThreadPool pool_;
-  std::map<std::string, Array> tensors_;  // keeps the files mapped
+  NamedArrays tensors_;  // keeps the files mapped
+  NamedArrays adapter_;
+  io::Json config_;
   std::unique_ptr<models::CausalLm> own_model_;
   const models::CausalLm* model_ = nullptr;  // own_model_, or one that is shared
   std::unique_ptr<nn::KvCache> cache_;
   std::unique_ptr<Forward> decode_;
   // The two shapes a long prompt needs: full chunks and the rest.
   std::map<std::pair<int64_t, Wanted>, std::unique_ptr<Forward>> prefills_;
+  std::map<int64_t, std::unique_ptr<Forward>> verifiers_;  // feed_each, by tokens
+  std::map<int64_t, std::unique_ptr<Forward>> steps_;      // step, by slots
   MemoryPlan memory_;
-  int64_t position_ = 0;
+  DType kv_type_ = DType::kF32;
+  int64_t slot_ = 0;
+  std::vector<int64_t> positions_;  // of the slots
 };
 
 Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
     : pool_(options.threads > 0 ? options.threads : default_thread_count()),
-      tensors_(files.tensors) {
+      tensors_(files.tensors),
+      kv_type_(options.kv_type) {
   graph::PoolScope scope(pool_);
   with_context(files.path, [&] { open(files, options); });
   allocate_cache(options);
-  decode_ = compile(1, Wanted::kLastLogits);
+  decode_ = compile(1, 1, Wanted::kLastLogits);
   memory_.scratch_bytes = decode_->plan.arena_bytes();
 }
 
 Decoder::Decoder(const models::CausalLm& model, int64_t context, int threads)
-    : pool_(threads), model_(&model) {
+    : pool_(threads), model_(&model), positions_(1) {
   graph::PoolScope scope(pool_);
-  cache_ = std::make_unique<nn::KvCache>(model.cache_shape(1, context), DType::kF32);
-  decode_ = compile(1, Wanted::kLastLogits);
+  cache_ = std::make_unique<nn::KvCache>(model.cache_shape(1, context), kv_type_);
+  decode_ = compile(1, 1, Wanted::kLastLogits);
 }
 
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
-  const io::Json config = with_overrides(files.config, options.overrides);
+  config_ = with_overrides(files.config, options.overrides);
   nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
   if (!options.lora.empty()) {
-    const LoraAdapter adapter = read_adapter(options.lora, config);
+    const LoraAdapter adapter = read_adapter(options.lora, config_);
     parameters = parameters.with_lora(adapter.options, adapter.tensors);
+    adapter_ = adapter.tensors;
   }
-  own_model_ = models::find_model_def(config).make(config, parameters);
+  own_model_ = models::find_model_def(config_).make(config_, parameters);
   model_ = own_model_.get();
   std::vector<std::string> unused = parameters.check();
   std::erase_if(unused, is_ignorable);
@@ -190,27 +235,52 @@ void Decoder::allocate_cache(const LoadOptions& options) {
     fail(ErrorKind::kUsage, "--ctx ", context, " is more than the model's ", most,
          " positions (--set max_position_embeddings=", context, " overrides it)");
   }
-  const nn::KvCacheShape shape = model_->cache_shape(1, context);
-  memory_.kv_bytes = nn::KvCache::bytes(shape, options.kv_type);
-  const uint64_t available = options.memory_limit ? options.memory_limit : available_memory();
-  if (memory_.kv_bytes > available) {
-    fail(ErrorKind::kResource, "the KV cache for ", context, " positions needs ",
-         human_bytes(memory_.kv_bytes), ", available are ", human_bytes(available),
-         "; use a smaller --ctx or --kv q8_0");
+  memory_.available_bytes = options.memory_limit ? options.memory_limit : available_memory();
+  int64_t slots = options.slots;
+  auto bytes = [&](int64_t count) {
+    return nn::KvCache::bytes(model_->cache_shape(count, context), kv_type_);
+  };
+  if (options.fewer_slots) {
+    if (!keeps_positions()) slots = 1;
+    while (slots > 1 && bytes(slots) > memory_.available_bytes / 2) --slots;
   }
-  cache_ = std::make_unique<nn::KvCache>(shape, options.kv_type);
+  if (slots > 1 && !keeps_positions()) {
+    fail(ErrorKind::kUnsupported, "a recurrent model keeps the state of one text, not of ", slots,
+         ": use --parallel 1");
+  }
+  memory_.kv_bytes = bytes(slots);
+  if (options.announce) options.announce(memory_);
+  if (memory_.kv_bytes > memory_.available_bytes) {
+    fail(ErrorKind::kResource, "the KV cache for ", context, " positions",
+         slots > 1 ? str(" of ", slots, " texts") : "", " needs ", human_bytes(memory_.kv_bytes),
+         ", available are ", human_bytes(memory_.available_bytes), "; use a smaller --ctx",
+         slots > 1 ? ", a smaller --parallel" : "", " or --kv q8_0");
+  }
+  const nn::KvCacheShape shape = model_->cache_shape(slots, context);
+  cache_ = std::make_unique<nn::KvCache>(shape, kv_type_);
+  positions_.resize(static_cast<size_t>(slots));
 }
 
-std::unique_ptr<Forward> Decoder::compile(int64_t tokens, Wanted wanted) const {
-  Tensor ids = graph::input(DType::kI32, {1, tokens}, "tokens");
-  Tensor position = graph::input(DType::kI32, {1}, "position");
-  Tensor out = model_->hidden(ids, position, cache_.get());
+std::unique_ptr<Forward> Decoder::compile(int64_t batch, int64_t tokens, Wanted wanted) const {
+  Tensor ids = graph::input(DType::kI32, {batch, tokens}, "tokens");
+  Tensor position = graph::input(DType::kI32, {batch}, "position");
+  nn::KvCache cache = *cache_;
+  Tensor slots;
+  if (this->slots() > 1) {
+    slots = graph::input(DType::kI32, {batch}, "slots");
+    cache = cache.with_slots(slots);
+  }
+  Tensor out = model_->hidden(ids, position, &cache);
   if (wanted != Wanted::kAllLogits) out = graph::slice(out, 1, tokens - 1, tokens);
   if (wanted != Wanted::kNothing) out = model_->logits(out);
   graph::Plan plan = graph::compile(std::span(&out, 1), {.threads = pool_.threads()});
-  int32_t* token_ids = plan.input(ids).as_mutable<int32_t>().data();
-  int32_t* start = plan.input(position).as_mutable<int32_t>().data();
-  return std::make_unique<Forward>(Forward{std::move(plan), token_ids, start});
+  auto memory = [&](const Tensor& input) {
+    return input.defined() ? plan.input(input).as_mutable<int32_t>() : std::span<int32_t>();
+  };
+  const auto token_memory = memory(ids), position_memory = memory(position),
+             slot_memory = memory(slots);
+  return std::make_unique<Forward>(
+      Forward{std::move(plan), token_memory, position_memory, slot_memory});
 }
 
 Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
@@ -218,41 +288,104 @@ Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
   if (found != prefills_.end()) return *found->second;
   // Keep the full chunk; a rest of another length takes the place of the last rest.
   std::erase_if(prefills_, [](const auto& entry) { return entry.first.first != kChunk; });
-  return *(prefills_[{tokens, wanted}] = compile(tokens, wanted));
+  return *(prefills_[{tokens, wanted}] = compile(1, tokens, wanted));
 }
 
 std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const volatile bool* stop) {
-  LUMEN_CHECK(!tokens.empty() && position_ + static_cast<int64_t>(tokens.size()) <= context());
-  const Forward* last = nullptr;
+  int64_t& position = positions_[slot_];
+  LUMEN_CHECK(!tokens.empty() && position + static_cast<int64_t>(tokens.size()) <= context());
+  std::span<const float> last;
   while (!tokens.empty()) {
     const auto count = std::min<int64_t>(kChunk, static_cast<int64_t>(tokens.size()));
     const bool ends = count == static_cast<int64_t>(tokens.size());
     Forward& forward =
         count == 1 ? *decode_ : prefill(count, ends ? Wanted::kLastLogits : Wanted::kNothing);
-    forward.run(pool_, tokens.first(count), position_);
-    position_ += count;
+    last = forward.run(pool_, tokens.first(count), position, slot_);
+    position += count;
     tokens = tokens.subspan(count);
-    last = &forward;
     if (!ends && stop && *stop) return {};
   }
-  return last->plan.output(0).as<float>();
+  return last;
+}
+
+void Decoder::prepare(std::span<const int64_t> token_counts) {
+  for (const int64_t count : token_counts) {
+    LUMEN_CHECK(count > 1 && count <= kMostVerified);
+    auto& forward = verifiers_[count];
+    if (!forward) forward = compile(1, count, Wanted::kAllLogits);
+  }
+}
+
+std::span<const float> Decoder::feed_each(std::span<const int32_t> tokens) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  LUMEN_CHECK(keeps_positions() && positions_[slot_] + count <= context());
+  prepare(std::span(&count, 1));
+  const auto logits = verifiers_[count]->run(pool_, tokens, positions_[slot_], slot_);
+  positions_[slot_] += count;
+  return logits;
+}
+
+std::span<const float> Decoder::step(std::span<const int32_t> slots,
+                                     std::span<const int32_t> tokens) {
+  const auto batch = static_cast<int64_t>(slots.size());
+  LUMEN_CHECK(batch > 0 && batch <= this->slots() && slots.size() == tokens.size());
+  auto& forward = batch == 1 ? decode_ : steps_[batch];
+  if (!forward) forward = compile(batch, 1, Wanted::kLastLogits);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    int64_t& position = positions_[static_cast<size_t>(slots[i])];
+    LUMEN_CHECK(position < context());
+    forward->starts[i] = static_cast<int32_t>(position++);
+  }
+  std::copy(tokens.begin(), tokens.end(), forward->token_ids.begin());
+  if (!forward->slots.empty()) std::copy(slots.begin(), slots.end(), forward->slots.begin());
+  return forward->run(pool_);
 }
 
 Array Decoder::logits(std::span<const int32_t> tokens) {
-  position_ = 0;
+  int64_t& position = positions_[slot_];
+  position = 0;
   Array all = Array::zeros(DType::kF32, {static_cast<int64_t>(tokens.size()), vocab()});
   std::span<float> out = all.as_mutable<float>();
   while (!tokens.empty()) {
     const auto count = std::min<int64_t>(kLogitsChunk, static_cast<int64_t>(tokens.size()));
-    Forward& forward = prefill(count, Wanted::kAllLogits);
-    forward.run(pool_, tokens.first(count), position_);
-    position_ += count;
+    const auto piece =
+        prefill(count, Wanted::kAllLogits).run(pool_, tokens.first(count), position, slot_);
+    position += count;
     tokens = tokens.subspan(count);
-    const std::span<const float> piece = forward.plan.output(0).as<float>();
     std::copy(piece.begin(), piece.end(), out.begin());
     out = out.subspan(piece.size());
   }
   return all;
+}
+
+void Decoder::save_state(int64_t positions,
+                         FunctionRef<void(std::span<const std::byte>)> sink) const {
+  LUMEN_CHECK(keeps_positions() && positions <= position());
+  cache_->for_each_piece(slot_, positions, [&](std::span<std::byte> piece) { sink(piece); });
+}
+
+void Decoder::load_state(int64_t positions, int64_t stored, std::span<const std::byte> bytes) {
+  LUMEN_CHECK(keeps_positions() && positions <= stored && positions <= context());
+  LUMEN_CHECK(bytes.size() == position_bytes() * static_cast<uint64_t>(stored));
+  if (positions == 0) return rewind(0);
+  cache_->for_each_piece(slot_, positions, [&](std::span<std::byte> piece) {
+    std::copy_n(bytes.begin(), piece.size(), piece.begin());
+    bytes =
+        bytes.subspan(piece.size() / static_cast<size_t>(positions) * static_cast<size_t>(stored));
+  });
+  positions_[slot_] = positions;
+}
+
+uint64_t Decoder::position_bytes() const {
+  return nn::KvCache::bytes(model_->cache_shape(1, 1), kv_type_);
+}
+
+std::string Decoder::fingerprint() const {
+  io::Sha256 hash;
+  hash.update(str(config_.dump(), "\n", name(kv_type_), "\n"));
+  hash_tensors(tensors_, hash);
+  hash_tensors(adapter_, hash);
+  return hash.hex();
 }
 
 }  // namespace

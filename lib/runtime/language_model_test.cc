@@ -52,6 +52,70 @@ TEST_CASE("one token at a time, chunks and one pass give the same logits") {
   check(model->feed(std::span(ids).subspan(19, 1)));
 }
 
+TEST_CASE("tokens fed together give the logits of one after the other") {
+  const auto model = LanguageModel::load(builtin(), {});
+  const std::vector<int32_t> ids = prompt(40, model->vocab());
+  for (const int64_t count : {2, 5, 8}) {
+    CAPTURE(count);
+    const auto tokens = std::span(ids).subspan(20, static_cast<size_t>(count));
+    model->rewind(0);
+    model->feed(std::span(ids).first(20));
+    std::vector<float> want;
+    for (const int32_t& token : tokens) {
+      const auto logits = model->feed({&token, 1});
+      want.insert(want.end(), logits.begin(), logits.end());
+    }
+    model->rewind(20);
+    const auto got = model->feed_each(tokens);
+    CHECK(std::equal(got.begin(), got.end(), want.begin(), want.end()));
+    CHECK(model->position() == 20 + count);
+  }
+}
+
+TEST_CASE("texts in slots of their own do not disturb each other") {
+  LoadOptions options;
+  options.slots = 3;
+  const auto model = LanguageModel::load(builtin(), options);
+  const auto alone = LanguageModel::load(builtin(), {});
+  const std::vector<int32_t> ids = prompt(40, model->vocab());
+  const int32_t slots[] = {2, 0, 1};
+  for (const int32_t slot : slots) {
+    model->select(slot);
+    model->feed(std::span(ids).first(static_cast<size_t>(5 + 7 * slot)));
+  }
+  const auto vocab = static_cast<size_t>(model->vocab());
+  for (size_t active = 3; active > 0; --active) {
+    const auto logits =
+        model->step(std::span(slots).first(active), std::span(ids).subspan(30, active));
+    for (size_t i = 0; i < active; ++i) {
+      CAPTURE(active, i);
+      model->select(slots[i]);
+      const auto length = static_cast<size_t>(5 + 7 * slots[i]);
+      alone->rewind(0);
+      alone->feed(std::span(ids).first(length));
+      std::span<const float> want;
+      for (size_t before = 3; before >= active; --before) {
+        want = alone->feed(std::span(ids).subspan(30 + i, 1));
+      }
+      CHECK(model->position() == alone->position());
+      const auto got = logits.subspan(i * vocab, vocab);
+      CHECK(std::equal(got.begin(), got.end(), want.begin(), want.end()));
+    }
+  }
+}
+
+TEST_CASE("fewer slots are taken where memory is short, if the caller allows it") {
+  LoadOptions options;
+  options.slots = 8;
+  options.memory_limit = 8 * LanguageModel::load(builtin(), {})->memory().kv_bytes;
+  CHECK(LanguageModel::load(builtin(), options)->slots() == 8);
+  options.fewer_slots = true;
+  CHECK(LanguageModel::load(builtin(), options)->slots() == 4);
+  options.memory_limit /= 16;
+  options.fewer_slots = false;
+  CHECK(contains(error_of(builtin(), options, ErrorKind::kResource), "of 8 texts needs"));
+}
+
 TEST_CASE("logits do not depend on the number of threads") {
   std::vector<std::vector<float>> results;
   for (int threads : {1, 2, 3}) {

@@ -4,8 +4,27 @@
 #include "lib/kernels/simd.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/version.h"
 
 namespace lumen::runtime {
+namespace {
+
+io::Json sampling_json(const SamplingSettings& settings) {
+  return {{"temperature", settings.temperature},
+          {"top_k", settings.top_k},
+          {"top_p", settings.top_p},
+          {"min_p", settings.min_p},
+          {"repeat_penalty", settings.repeat_penalty}};
+}
+
+}  // namespace
+
+std::string describe(const MemoryPlan& memory) {
+  return str("budget    weights ", human_bytes(memory.weight_bytes), " (mapped), KV cache ",
+             human_bytes(memory.kv_bytes), ", together ",
+             human_bytes(memory.weight_bytes + memory.kv_bytes), "; available ",
+             human_bytes(memory.available_bytes), "\n");
+}
 
 std::string describe(const Session& session, const GenerationResult& result,
                      const SamplingSettings& settings) {
@@ -19,12 +38,41 @@ std::string describe(const Session& session, const GenerationResult& result,
              fixed(timings.decode * 1000, 1), " ms, ", fixed(result.tokens_per_second(), 1),     //
              " tokens/s; first after ", fixed(timings.first_token * 1000, 1), " ms; ended by ",  //
              name(result.stop_reason), "\n",                                                     //
-             "sampling  ", describe(settings), "\n",                                             //
-             "memory    weights ", human_bytes(memory.weight_bytes), ", KV cache ",              //
-             human_bytes(memory.kv_bytes), ", scratch ", human_bytes(memory.scratch_bytes),      //
-             ", peak ", human_bytes(peak_memory_bytes()), "\n",                                  //
-             "compute   ", session.model->pool().threads(), " threads, ",                        //
+             "drafts    ", result.drafted_tokens, " tokens, ", result.accepted_tokens,
+             " of them right\n",                                                             //
+             "sampling  ", describe(settings), "\n",                                         //
+             "memory    weights ", human_bytes(memory.weight_bytes), ", KV cache ",          //
+             human_bytes(memory.kv_bytes), ", scratch ", human_bytes(memory.scratch_bytes),  //
+             ", peak ", human_bytes(peak_memory_bytes()), "\n",                              //
+             "compute   ", session.model->pool().threads(), " threads, ",                    //
              kernels::chosen_simd_target(), "\n");
+}
+
+io::Json to_json(const Session& session, const GenerationResult& result,
+                 const SamplingSettings& settings) {
+  constexpr double kMilliseconds = 1000;
+  const GenerationTimings& timings = result.timings;
+  return {{"schema", 1},
+          {"model", to_valid_utf8(session.name)},
+          {"text", to_valid_utf8(result.text)},
+          {"token_ids", result.token_ids},
+          {"prompt_tokens", result.prompt_tokens},
+          {"completion_tokens", result.completion_tokens()},
+          {"drafted_tokens", result.drafted_tokens},
+          {"accepted_tokens", result.accepted_tokens},
+          {"stop_reason", std::string(name(result.stop_reason))},
+          {"seed", settings.seed},
+          {"sampling", sampling_json(settings)},
+          {"timings",
+           {{"load_ms", session.load_seconds * kMilliseconds},
+            {"prefill_ms", timings.prefill * kMilliseconds},
+            {"first_token_ms", timings.first_token * kMilliseconds},
+            {"decode_ms", timings.decode * kMilliseconds},
+            {"prompt_tokens_per_second", result.prompt_tokens_per_second()},
+            {"tokens_per_second", result.tokens_per_second()}}},
+          {"threads", session.model->pool().threads()},
+          {"peak_memory_bytes", peak_memory_bytes()},
+          {"version", build_description()["version"]}};
 }
 
 std::string describe_model(const Session& session) {

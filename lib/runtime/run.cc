@@ -2,6 +2,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/runtime/batch.h"
 #include "lib/runtime/chat.h"
 #include "lib/runtime/line_editor.h"
 #include "lib/runtime/output.h"
@@ -26,6 +27,12 @@ int run(const RunOptions& options) {
   if (options.render) return run_render(options), 0;
   if (options.tokenize) return run_tokenize(options), 0;
   if (options.detokenize) return run_detokenize(options), 0;
+
+  if (options.batch) {
+    LineInput input(*options.batch);  // a missing file is told before the model is loaded
+    Session session = load_session(options);
+    return run_batch(options, session, input);
+  }
 
   const bool has_prompt = options.prompt || options.ids;
   const bool wants_answer = has_prompt || options.json || options.logits;

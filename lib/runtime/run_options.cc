@@ -3,10 +3,12 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/runtime/language_model.h"
 
 namespace lumen::runtime {
 
 constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kMaxParallel = 256;
 
 void RunOptions::check() const {
   auto need = [](bool has, bool needs, const char* flag, const char* needed) {
@@ -23,6 +25,13 @@ void RunOptions::check() const {
   exclude(detokenize, prompt.has_value(), "--detokenize", "--prompt");
   exclude(raw, system.has_value(), "--raw", "--system");
   exclude(logits.has_value(), json, "--logits", "--json");
+  exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
+  exclude(batch.has_value(), prompt || ids, "--batch", "a prompt on the command line");
+  exclude(batch.has_value(), logits.has_value(), "--batch", "--logits");
+  exclude(batch.has_value(), draft.has_value(), "--batch", "--draft");
+  exclude(batch.has_value(), prompt_cache.has_value(), "--batch", "--prompt-cache");
+  exclude(batch.has_value(), show_prompt, "--batch", "--show-prompt");
+  need(parallel.has_value(), batch.has_value(), "--parallel", "--batch FILE.jsonl");
   need(render.has_value(), render_context.has_value(), "--render", "--context FILE.json");
   need(render_context.has_value(), render.has_value(), "--context", "--render TEMPLATE.jinja");
   need(now.has_value(), render.has_value(), "--now", "--render TEMPLATE.jinja");
@@ -55,6 +64,12 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(
       list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
 
+  line.add(text_field("batch", "FILE.jsonl",
+                      "answer one prompt per line, as JSON objects, to stdout; -: stdin",
+                      options.batch));
+  line.add(number_field("parallel", "answers of a batch that are generated at once (8)",
+                        options.parallel, 1, kMaxParallel));
+
   line.group("Sampling");
   line.add(options.sampling.fields());
 
@@ -71,6 +86,13 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
   line.add(text_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
                       options.lora));
+  line.add(number_field("lookup", "guess up to N tokens ahead from the text so far; 0: none (7)",
+                        options.lookup, 0, LanguageModel::kMostVerified - 1));
+  line.add(text_field("draft", "MODEL", "small model that guesses ahead; same vocabulary",
+                      options.draft));
+  line.add(text_field("prompt-cache", "FILE",
+                      "keep what was read: go on with FILE if it fits, replace it at the end",
+                      options.prompt_cache));
   line.add(list_field("set", "KEY=VALUE", "override a config value, e.g. rope_theta (repeatable)",
                       options.overrides));
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
@@ -102,6 +124,7 @@ void declare(CommandLine& line, RunOptions& options) {
 
   line.add_example("lumen-run", "chat with the built-in model");
   line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
+  line.add_example("lumen-run model.gguf --batch questions.jsonl", "answer many prompts at once");
   line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "ask about a text");
 }
 

@@ -23,9 +23,13 @@ struct RunOptions {
   std::optional<std::string> tokenizer;
   std::optional<int64_t> context, threads;
   std::string kv = "f16";
-  std::optional<std::string> lora;
+  std::optional<std::string> lora, draft, prompt_cache;
+  std::optional<int64_t> lookup;  // most tokens guessed at once; absent: as many as can be verified
   std::vector<std::string> overrides;
   bool allow_nonfinite = false;
+
+  std::optional<std::string> batch;
+  std::optional<int64_t> parallel;
 
   bool json = false, stats = false, show_prompt = false, no_history = false;
   std::optional<std::string> logits;

@@ -1,39 +1,96 @@
 #include "lib/runtime/session.h"
 
+#include <algorithm>
 #include <chrono>
 
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
 #include "lib/runtime/builtin_model.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/report.h"
 
 namespace lumen::runtime {
+
+namespace {
+
+// Answers of a batch at once, if the user does not say and memory suffices: more pay little, as
+// products are then bound by arithmetic.
+constexpr int64_t kDefaultParallel = 8;
+
+LoadOptions load_options(const RunOptions& options) {
+  LoadOptions load;
+  load.kv_type = kv_type(options.kv);
+  load.threads = static_cast<int>(options.threads.value_or(0));
+  load.allow_nonfinite = options.allow_nonfinite;
+  if (options.stats) {
+    load.announce = [](const MemoryPlan& memory) { write_stderr(describe(memory)); };
+  }
+  return load;
+}
+
+std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
+                                          const text::Tokenizer& tokenizer, int64_t context) {
+  const auto files = io::open_model(io::find_model(*options.draft));
+  check_draft_vocabulary(*PromptFormat::load(files, "").tokenizer(), tokenizer);
+  LoadOptions load = load_options(options);
+  load.context =
+      std::min(context, io::get_int(files.config, "max_position_embeddings", 1, limits::kContext));
+  return LanguageModel::load(files, load);
+}
+
+}  // namespace
 
 Session load_session(const RunOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   auto files =
       io::open_model(options.model ? io::find_model(*options.model) : builtin_model_path());
   auto format = PromptFormat::load(files, options.tokenizer.value_or(""));
-  LoadOptions load;
+  LoadOptions load = load_options(options);
   load.context = options.context.value_or(0);
-  load.kv_type = kv_type(options.kv);
-  load.threads = static_cast<int>(options.threads.value_or(0));
   load.lora = options.lora.value_or("");
   load.overrides = options.overrides;
-  load.allow_nonfinite = options.allow_nonfinite;
+  if (options.batch) {
+    load.slots = options.parallel.value_or(kDefaultParallel);
+    load.fewer_slots = !options.parallel;
+  }
   auto model = LanguageModel::load(files, load);
   format.check_vocabulary(model->vocab(), files.format == io::ModelFormat::kLlama2c);
+
+  std::unique_ptr<LanguageModel> draft;
+  if (options.draft) draft = load_draft(options, *format.tokenizer(), model->context());
 
   Session session{options.model.value_or("built-in"),
                   std::move(files),
                   std::move(format),
                   std::move(model),
+                  std::move(draft),
                   0,
                   {}};
   if (std::string notice = model_notice(session.files); !notice.empty()) {
     session.notices.push_back(std::move(notice));
   }
+  const MemoryPlan& memory = session.model->memory();
+  if (memory.weight_bytes + memory.kv_bytes > memory.available_bytes) {
+    session.notices.push_back(str("weights and KV cache take ",
+                                  human_bytes(memory.weight_bytes + memory.kv_bytes),
+                                  ", available are ", human_bytes(memory.available_bytes),
+                                  ": weights will be read from disk again and again"));
+  }
   session.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return session;
+}
+
+Generator make_generator(const RunOptions& options, Session& session) {
+  std::unique_ptr<Drafter> drafter;
+  if (session.draft) {
+    drafter = std::make_unique<DraftModel>(*session.draft, session.model->vocab());
+  } else if (options.lookup != 0) {
+    drafter = std::make_unique<PromptLookup>();
+  }
+  return Generator(*session.model, session.format.tokenizer(), std::move(drafter),
+                   options.lookup.value_or(LanguageModel::kMostVerified - 1));
 }
 
 DType kv_type(const std::string& name) {

@@ -19,16 +19,21 @@ struct Session {
   io::ModelFiles files;
   PromptFormat format;
   std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<LanguageModel> draft;  // guesses for `model`; null: none
   double load_seconds = 0;
   std::vector<std::string> notices;  // one line each, worth telling the user
 };
 
 // Opens, checks and loads what `options` name. Throws Error as io::open_model, PromptFormat::load
-// and LanguageModel::load, and kMalformed if tokenizer and model do not belong together.
+// and LanguageModel::load, kMalformed if tokenizer and model do not belong together, kMismatch if
+// model and draft model do not.
 Session load_session(const RunOptions& options);
 
 // The element type of the KV cache called `name`: "f16", "f32" or "q8_0".
 DType kv_type(const std::string& name);
+
+// A generator for `session`, which must outlive it, that guesses ahead as `options` ask.
+Generator make_generator(const RunOptions& options, Session& session);
 
 // How to generate in `session` as `options` ask.
 GenerationOptions generation_options(const RunOptions& options, const Session& session);

@@ -72,6 +72,8 @@ TEST_CASE("options that make no sense together are refused") {
       {"--kv", "f64", "-p", "a"},
       {"--set", "key", "-p", "a"},
       {"--stop", "", "-p", "a"},
+      {"--lookup", "3", "--draft", "x.gguf", "-p", "a"},
+      {"--lookup", "8", "-p", "a"},
       {"--special", "maybe", "--tokenize"},
       {"--promt", "a"},
       {"a", "b"},
@@ -126,7 +128,7 @@ TEST_CASE("every tool has help of one screen, a version, limits and documents") 
     CAPTURE(tool);
     const auto help = run_tool_process(tool, {"--help"});
     REQUIRE(help.exit_code == 0);
-    REQUIRE(std::count(help.out.begin(), help.out.end(), '\n') <= 44);
+    REQUIRE(std::count(help.out.begin(), help.out.end(), '\n') <= 49);
     for (size_t begin = 0; begin < help.out.size();) {
       const size_t end = help.out.find('\n', begin);
       REQUIRE(end - begin <= 100);
@@ -186,6 +188,20 @@ TEST_CASE("one prompt gives only the answer on standard output, the same for the
       run_tool_process("lumen-run", {random_model(), "-p", "hello", "-n", "8", "--seed", "3"});
   REQUIRE(plain.out == json["text"].get<std::string>() + "\n");
   REQUIRE(contains(plain.err, "random"));  // a notice in the file is shown
+}
+
+TEST_CASE("statistics begin with the memory that will be needed, and tell of drafts") {
+  const auto outcome = run_tool_process(
+      "lumen-run", {random_model(), "-p", "hello", "-n", "8", "--stats", "--kv", "q8_0"});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const size_t budget = outcome.err.find("budget    weights ");
+  REQUIRE(budget < outcome.err.find("load  "));
+  REQUIRE(contains(outcome.err.substr(budget), "; available "));
+  REQUIRE(contains(outcome.err, "drafts    "));
+  const auto none = run_tool_process(
+      "lumen-run", {random_model(), "-p", "hello", "-n", "40", "--json", "--lookup", "0"});
+  REQUIRE(io::parse_json(none.out, "")["drafted_tokens"] == 0);
 }
 
 TEST_CASE("standard input is appended to the prompt") {

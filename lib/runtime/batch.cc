@@ -1,0 +1,305 @@
+#include "lib/runtime/batch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <map>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/runtime/conversation.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/report.h"
+#include "lib/runtime/signals.h"
+
+namespace lumen::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Finished answers that wait for the one of an earlier line, per slot: beyond that no new line is
+// taken up.
+constexpr int64_t kWaitingPerSlot = 64;
+
+// The sampling option that a key stands for; null: none.
+const char* option_of(std::string_view key) {
+  constexpr std::pair<std::string_view, const char*> kKeys[] = {
+      {"temperature", "temp"}, {"top_k", "top-k"}, {"top_p", "top-p"},
+      {"min_p", "min-p"},      {"seed", "seed"},   {"repeat_penalty", "repeat-penalty"},
+  };
+  for (const auto& [name, option] : kKeys) {
+    if (name == key) return option;
+  }
+  return nullptr;
+}
+
+const std::vector<std::string>& known_keys() {
+  static const std::vector<std::string> kKeys = {
+      "prompt",      "messages", "id",    "system", "max_tokens", "stop",
+      "temperature", "top_k",    "top_p", "min_p",  "seed",       "repeat_penalty"};
+  return kKeys;
+}
+
+void require_known(const std::string& key) {
+  const auto& known = known_keys();
+  if (std::find(known.begin(), known.end(), key) != known.end()) return;
+  const std::string near = nearest(key, known);
+  fail(ErrorKind::kMalformed, "unknown key ", quoted(key),
+       near.empty() ? str("; known: ", join(known, ", ")) : str("; did you mean ", near, "?"));
+}
+
+std::vector<std::string> stop_texts(const io::Json& value) {
+  std::vector<std::string> texts;
+  auto add = [&](const io::Json& text) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty()) {
+      fail(ErrorKind::kMalformed, "stop: expected a text or texts, none empty, found ",
+           io::describe(&text));
+    }
+    texts.push_back(text.get<std::string>());
+  };
+  if (!value.is_array()) return add(value), texts;
+  for (const io::Json& text : value) add(text);
+  return texts;
+}
+
+// `system` comes first unless the messages begin with one of their own.
+std::vector<Message> messages_of(const io::Json& object, const std::optional<std::string>& system) {
+  std::vector<Message> messages;
+  if (const io::Json* list = io::find_value(object, "messages")) {
+    if (!list->is_array() || list->empty()) {
+      fail(ErrorKind::kMalformed, "messages: expected an array with messages, found ",
+           io::describe(list));
+    }
+    for (const io::Json& message : *list) append_message(message, messages);
+  } else {
+    messages.push_back({"user", io::get_string(object, "prompt")});
+  }
+  const bool has_system = messages.front().role == "system";
+  if (system && !has_system) messages.insert(messages.begin(), {"system", *system});
+  return messages;
+}
+
+constexpr auto kIgnoreText = [](std::string_view) {};
+
+// An answer that is being generated in a slot.
+struct Sequence {
+  Sequence(int64_t order, int32_t in_slot, BatchRequest taken, const Session& session)
+      : number(order),
+        slot(in_slot),
+        request(std::move(taken)),
+        sampler(request.sampling, session.model->vocab()),
+        answer(session.format.tokenizer(), request.prompt.ids, session.model->context(), sampler,
+               request.generation, request.prompt.is_continued, kIgnoreText) {}
+
+  int64_t number;
+  int32_t slot;
+  BatchRequest request;
+  Sampler sampler;
+  Answer answer;
+  int32_t token = 0;  // to be fed next
+};
+
+class Batch {
+ public:
+  Batch(const RunOptions& options, Session& session, LineInput& input)
+      : options_(options), session_(session), input_(input) {
+    for (int64_t slot = session.model->slots(); slot-- > 0;) {
+      free_slots_.push_back(static_cast<int32_t>(slot));
+    }
+  }
+
+  int run();
+
+ private:
+  bool interrupted() const { return *signals_.stop_flag(); }
+  bool can_take() const;
+  void take();
+  void start(BatchRequest request);
+  void step();
+  void finish(Sequence& sequence);
+  void print_ready();
+
+  const RunOptions& options_;
+  Session& session_;
+  LineInput& input_;
+  SignalWatch signals_;
+
+  std::vector<int32_t> free_slots_;
+  std::vector<std::unique_ptr<Sequence>> active_;
+  std::vector<int32_t> slots_, tokens_;  // of a step
+  bool input_over_ = false;
+  std::exception_ptr error_;  // what ended the input
+  int64_t taken_ = 0, printed_ = 0;
+  std::map<int64_t, std::string> waiting_;  // finished lines by number
+  int64_t generated_ = 0;
+};
+
+// Whether the next line is to be taken now: there is room, and it need not be waited for while
+// others can go on.
+bool Batch::can_take() const {
+  if (input_over_ || free_slots_.empty()) return false;
+  if (taken_ - printed_ >= kWaitingPerSlot * session_.model->slots()) return false;
+  return active_.empty() || input_.is_ready();
+}
+
+void Batch::take() {
+  if (!input_.is_ready() &&
+      signals_.wait_readable(input_.descriptor()) != SignalWatch::Wait::kReadable) {
+    return;
+  }
+  try {
+    std::string line;
+    if (!input_.next(line)) {
+      input_over_ = true;
+    } else if (line.find_first_not_of(" \t\r") != std::string::npos) {
+      start(with_context(str(input_.place(), ": line ", input_.number()),
+                         [&] { return parse_request(line, options_, session_); }));
+    }
+  } catch (const Error&) {
+    error_ = std::current_exception();
+    input_over_ = true;
+  }
+}
+
+// Reads the prompt; its first token comes from the logits after it.
+void Batch::start(BatchRequest request) {
+  const int32_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  active_.push_back(
+      std::make_unique<Sequence>(taken_++, slot, std::move(request), std::as_const(session_)));
+  Sequence& sequence = *active_.back();
+  LanguageModel& model = *session_.model;
+  model.select(slot);
+  model.rewind(0);
+  const auto logits = model.feed(sequence.request.prompt.ids, signals_.stop_flag());
+  if (logits.empty()) return;  // interrupted
+  sequence.answer.prompt_read(0);
+  const auto token = sequence.answer.next(logits);
+  if (token) {
+    sequence.token = *token;
+    return;
+  }
+  finish(sequence);
+  active_.pop_back();
+}
+
+// One token more for every active answer.
+void Batch::step() {
+  slots_.clear();
+  tokens_.clear();
+  for (const auto& sequence : active_) {
+    slots_.push_back(sequence->slot);
+    tokens_.push_back(sequence->token);
+  }
+  const auto logits = session_.model->step(slots_, tokens_);
+  const auto vocab = static_cast<size_t>(session_.model->vocab());
+  for (size_t i = 0; i < active_.size(); ++i) {
+    const auto token = active_[i]->answer.next(logits.subspan(i * vocab, vocab));
+    if (token) {
+      active_[i]->token = *token;
+    } else {
+      finish(*active_[i]);
+      active_[i] = nullptr;
+    }
+  }
+  std::erase(active_, nullptr);
+}
+
+void Batch::finish(Sequence& sequence) {
+  const GenerationResult result = sequence.answer.finish(interrupted());
+  generated_ += result.completion_tokens();
+  io::Json out = to_json(session_, result, sequence.request.sampling);
+  if (!sequence.request.id.is_null()) out["id"] = std::move(sequence.request.id);
+  waiting_[sequence.number] = out.dump() + "\n";
+  free_slots_.push_back(sequence.slot);
+}
+
+void Batch::print_ready() {
+  for (auto next = waiting_.begin(); next != waiting_.end() && next->first == printed_;
+       next = waiting_.erase(next), ++printed_) {
+    write_stdout(next->second);
+  }
+}
+
+int Batch::run() {
+  const auto start = Clock::now();
+  while (!interrupted()) {
+    if (can_take()) {
+      take();
+    } else if (!active_.empty()) {
+      step();
+    } else {
+      break;
+    }
+    print_ready();
+  }
+  for (const auto& sequence : active_) finish(*sequence);
+  print_ready();
+  if (options_.stats) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    write_stderr(str("batch     ", printed_, " answers, ", generated_, " tokens, ",
+                     fixed(seconds * 1000, 1), " ms, ",
+                     fixed(static_cast<double>(generated_) / seconds, 1), " tokens/s; up to ",
+                     session_.model->slots(), " at once\n"));
+  }
+  if (interrupted()) return 128 + (signals_.termination() ? signals_.termination() : SIGINT);
+  if (error_) std::rethrow_exception(error_);
+  return 0;
+}
+
+}  // namespace
+
+BatchRequest parse_request(std::string_view line, const RunOptions& options,
+                           const Session& session) {
+  const io::Json object = io::parse_json(line, "JSON");
+  if (!object.is_object()) {
+    fail(ErrorKind::kMalformed, "expected an object, found ", io::describe(&object));
+  }
+  BatchRequest request;
+  SamplingOptions sampling = options.sampling;
+  const std::vector<Field> fields = sampling.fields();
+  for (const auto& [key, value] : object.items()) {
+    require_known(key);
+    const char* option = option_of(key);
+    if (!option || value.is_null()) continue;
+    if (!value.is_number()) {
+      fail(ErrorKind::kMalformed, key, ": expected a number, found ", io::describe(&value));
+    }
+    try {
+      find_field(fields, option).set(value.dump());
+    } catch (const Error& error) {
+      fail(ErrorKind::kMalformed, key, ": ", error.what());
+    }
+  }
+  request.sampling = resolve_sampling(sampling, session.files.generation_config);
+  request.generation = generation_options(options, session);
+  if (io::find_value(object, "max_tokens")) {
+    request.generation.max_tokens = io::get_int(object, "max_tokens", 0, limits::kContext);
+  }
+  if (const io::Json* stop = io::find_value(object, "stop")) {
+    request.generation.stop = stop_texts(*stop);
+  }
+  if (const io::Json* id = io::find_value(object, "id")) request.id = *id;
+  const bool has_messages = io::find_value(object, "messages") != nullptr;
+  if (has_messages == (io::find_value(object, "prompt") != nullptr)) {
+    fail(ErrorKind::kMalformed, "expected either \"prompt\" or \"messages\", found ",
+         has_messages ? "both" : "neither");
+  }
+  std::optional<std::string> system = options.system;
+  if (io::find_value(object, "system")) system = io::get_string(object, "system");
+  request.prompt = options.raw && !has_messages
+                       ? raw_prompt(session, io::get_string(object, "prompt"))
+                       : chat_prompt(session, messages_of(object, system));
+  check_prompt(request.prompt, *session.model);
+  return request;
+}
+
+int run_batch(const RunOptions& options, Session& session, LineInput& input) {
+  if (!session.format.chat_template() && !options.raw) {
+    session.notices.push_back(kNoTemplateNotice);
+  }
+  for (const std::string& notice : session.notices) write_stderr("note: " + notice + "\n");
+  return Batch(options, session, input).run();
+}
+
+}  // namespace lumen::runtime

@@ -1,0 +1,152 @@
+#include "lib/runtime/batch.h"
+
+#include <fstream>
+
+#include "lib/base/error.h"
+#include "lib/base/testing.h"
+#include "lib/runtime/fake_model.h"
+#include "lib/runtime/temporary_directory.h"
+#include "lib/runtime/tool_process.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+using testing::run_tool_process;
+using Arguments = std::vector<std::string>;
+
+std::string random_model() {
+  return lumen::testing::source_path("testdata/models/random-spm.gguf");
+}
+
+std::string refusal_of(const std::string& line) {
+  const Session session = testing::fake_session(40, {"yes"});
+  return lumen::testing::refusal(ErrorKind::kMalformed,
+                                 [&] { parse_request(line, RunOptions(), session); });
+}
+
+TEST_CASE("a line of a batch says what and how to answer") {
+  const Session session = testing::fake_session(1000, {"yes"});
+  RunOptions options;
+  options.max_tokens = 7;
+  options.sampling.top_k = 3;
+  options.system = "be brief";
+  auto parse = [&](const std::string& line) { return parse_request(line, options, session); };
+  const auto plain = parse(R"({"prompt": "hi"})");
+  REQUIRE(plain.prompt.text == "<s>system:be brief<turn>user:hi<turn>assistant:");
+  REQUIRE(plain.id.is_null());
+  REQUIRE(plain.generation.max_tokens == 7);
+  REQUIRE(plain.sampling.top_k == 3);
+  const auto full = parse(
+      R"({"id": [1], "messages": [{"role": "system", "content": "x"}, )"
+      R"({"role": "user", "content": "a"}], "max_tokens": 5, "stop": ["q", "r"], )"
+      R"("temperature": 0.5, "top_k": 2, "top_p": 1, "min_p": 0, "repeat_penalty": 1.5, "seed": 9})");
+  REQUIRE(full.prompt.text == "<s>system:x<turn>user:a<turn>assistant:");
+  REQUIRE(full.id == io::Json::array({1}));
+  REQUIRE(full.generation.max_tokens == 5);
+  REQUIRE(full.generation.stop == std::vector<std::string>{"q", "r"});
+  REQUIRE(full.sampling.temperature == 0.5);
+  REQUIRE(full.sampling.top_k == 2);
+  REQUIRE(full.sampling.repeat_penalty == 1.5);
+  REQUIRE(full.sampling.seed == 9);
+  options.raw = true;
+  REQUIRE(parse(R"({"prompt": "hi"})").prompt.text == "hi");
+}
+
+TEST_CASE("lines that cannot be answered are refused by key") {
+  REQUIRE(contains(refusal_of("[1]"), "expected an object, found an array"));
+  REQUIRE(contains(refusal_of("{"), "line 1"));
+  REQUIRE(contains(refusal_of("{}"), "found neither"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "messages": []})"), "found both"));
+  REQUIRE(contains(refusal_of(R"({"promt": "a"})"), "unknown key 'promt'; did you mean prompt?"));
+  REQUIRE(contains(refusal_of(R"({"prompt": 1})"), "prompt"));
+  REQUIRE(
+      contains(refusal_of(R"({"prompt": "a", "temperature": "x"})"), "temperature: expected a"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "temperature": -1})"), "temperature: "));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "max_tokens": -1})"), "max_tokens"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "stop": ""})"), "stop: "));
+  REQUIRE(contains(refusal_of(R"({"messages": []})"), "messages: "));
+  REQUIRE(contains(refusal_of(R"({"messages": [{"role": "x", "content": ""}]})"), "role 'x'"));
+  REQUIRE(contains(refusal_of(R"({"prompt": ")" + std::string(50, 'a') + "\"}"), "40"));
+}
+
+std::vector<io::Json> lines_of(const std::string& text) {
+  std::vector<io::Json> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(io::parse_json(text.substr(begin, end - begin), "output"));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+TEST_CASE("a batch answers in order what each prompt alone is answered") {
+  // Lengths differ, so that answers end at different steps and slots are taken over.
+  std::string input;
+  std::vector<std::string> alone;
+  for (int i = 0; i < 7; ++i) {
+    const std::string prompt = "question " + std::string(static_cast<size_t>(3 * i), 'x');
+    const int tokens = (i * 5) % 13;
+    input += str(R"({"id": "q)", i, R"(", "prompt": ")", prompt, R"(", "max_tokens": )", tokens,
+                 R"(, "temperature": )", i % 2, R"(, "seed": )", i, "}\n\n");
+    const auto one =
+        run_tool_process("lumen-run", {random_model(), "-p", prompt, "-n", str(tokens), "--temp",
+                                       str(i % 2), "--seed", str(i), "--json"});
+    REQUIRE(one.exit_code == 0);
+    alone.push_back(io::parse_json(one.out, "")["token_ids"].dump());
+  }
+  for (const std::string parallel : {"1", "3", "8"}) {
+    CAPTURE(parallel);
+    const auto outcome = run_tool_process(
+        "lumen-run", {random_model(), "--batch", "-", "--parallel", parallel, "--stats"},
+        {.input = input});
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    REQUIRE(contains(outcome.err, "7 answers"));
+    const auto lines = lines_of(outcome.out);
+    REQUIRE(lines.size() == alone.size());
+    for (size_t i = 0; i < lines.size(); ++i) {
+      REQUIRE(lines[i]["id"] == str("q", i));
+      REQUIRE(lines[i]["token_ids"].dump() == alone[i]);
+      for (const char* key : {"text", "prompt_tokens", "stop_reason", "timings", "seed", "model"}) {
+        REQUIRE(lines[i].contains(key));
+      }
+    }
+  }
+}
+
+TEST_CASE("a bad line of a batch ends it after the answers to those before") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/batch.jsonl";
+  std::ofstream(path) << R"({"prompt": "a", "max_tokens": 9})"
+                         "\n"
+                      << R"({"prompt": "b", "max_tokens": 2})"
+                         "\n"
+                      << R"({"prompt": "c", "tempo": 2})"
+                         "\n"
+                      << R"({"prompt": "d"})"
+                         "\n";
+  const auto outcome = run_tool_process("lumen-run", {random_model(), "--batch", path});
+  REQUIRE(outcome.exit_code == 65);
+  REQUIRE(lines_of(outcome.out).size() == 2);
+  REQUIRE(contains(outcome.err, "batch.jsonl: line 3: unknown key 'tempo'"));
+
+  REQUIRE(run_tool_process("lumen-run", {"--batch", "/no/such/file"}).exit_code == 66);
+  REQUIRE(run_tool_process("lumen-run", {"--batch", "-", "-p", "a"}).exit_code == 2);
+  REQUIRE(run_tool_process("lumen-run", {"--parallel", "2", "-p", "a"}).exit_code == 2);
+  const auto nothing = run_tool_process("lumen-run", {random_model(), "--batch", "-"});
+  REQUIRE(nothing.exit_code == 0);
+  REQUIRE(nothing.out.empty());
+}
+
+TEST_CASE("a batch that does not fit in memory is refused with what to do") {
+  const auto outcome =
+      run_tool_process("lumen-run", {random_model(), "--batch", "-", "--parallel", "256", "--ctx",
+                                     "16777216", "--set", "max_position_embeddings=16777216"});
+  REQUIRE(outcome.exit_code == 71);
+  REQUIRE(contains(outcome.err, "of 256 texts needs "));
+  REQUIRE(contains(outcome.err, "a smaller --parallel"));
+}
+
+}  // namespace
+}  // namespace lumen::runtime

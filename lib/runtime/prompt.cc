@@ -1,0 +1,28 @@
+#include "lib/runtime/prompt.h"
+
+#include "lib/base/error.h"
+#include "lib/runtime/conversation.h"
+
+namespace lumen::runtime {
+
+Prompt chat_prompt(const Session& session, const std::vector<Message>& messages) {
+  std::string rendered = session.format.render(messages);
+  auto ids = session.format.encode(rendered);
+  return {std::move(rendered), std::move(ids), !session.format.chat_template()};
+}
+
+Prompt raw_prompt(const Session& session, const std::string& text) {
+  return {text, session.format.encode(text), true};
+}
+
+void check_prompt(const Prompt& prompt, const LanguageModel& model) {
+  check_prompt_size(prompt.ids.size(), model.context());
+  for (const int32_t id : prompt.ids) {
+    if (id >= model.vocab()) {
+      fail(ErrorKind::kMalformed, "token id ", id, " of the prompt is not below the model's ",
+           model.vocab(), " tokens");
+    }
+  }
+}
+
+}  // namespace lumen::runtime
