@@ -8,16 +8,18 @@
 
 namespace lumen::kernels {
 
-// Calls body() with dispatch restricted to each supported target in turn, best last so that what
-// follows runs on it. Failures name the target.
+// Calls body() with dispatch restricted to each supported target in turn, the best last. Failures
+// name the target. Without "amx", where products are made of bfloat16: see amx_test.cc.
 template <class Body>
 void on_every_target(Body&& body) {
   auto targets = supported_simd_targets();
   for (auto target = targets.rbegin(); target != targets.rend(); ++target) {
+    if (*target == "amx") continue;
     force_simd_target(*target);
     INFO("SIMD target " << *target);
     body();
   }
+  force_simd_target(targets.front());
 }
 
 }  // namespace lumen::kernels

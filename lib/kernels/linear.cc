@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/dot_rows.h"
@@ -16,6 +17,10 @@ namespace {
 // it, where dot products run at a fifth of that speed.
 constexpr int64_t kFewRowsFloat = 8;
 constexpr int64_t kFewRowsQuantized = 4;
+
+// From this many rows on tiles are used where there are any. Below, expanding the weights to
+// bfloat16 takes longer than the int8 products that it would save.
+constexpr int64_t kTileUnitRows = 32;
 
 // Columns of y finished before the epilogue sees them: a few KiB of output.
 constexpr int64_t kPieceCols = 64;
@@ -132,6 +137,78 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
                          .epilogue_column = column});
 }
 
+// ---- Many rows on tiles: blocks of weights expanded to bfloat16.
+
+// AmxProduct::products. A float16 is exactly the sum of two bfloat16; two low parts of float32 lose
+// bits, as much as leaving out their product would. Quantised weights have no more bits than a
+// bfloat16 but for the rounding of code · scale, and their activations are rounded more coarsely
+// elsewhere.
+int products_for(DType dtype) {
+  return dtype == DType::kF32 ? 4 : dtype == DType::kF16 ? 3 : 1;
+}
+
+// Up to sixteen rows of the weights, `want.k` a block boundary: the one place that knows how they
+// are stored.
+PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelRequest& want) {
+  constexpr int64_t kDepth = 256;
+  static_assert(kTileRows * kDepth <= kScratchFloats && kBlockDepth % kDepth == 0);
+  const Bf16Panel& panel = want.panel;
+  bool copied = false;
+  for_each_part(weights, want.row, want.row + want.rows,
+                [&](const Weight& w, int64_t from, int64_t to, int64_t) {
+                  if (w.dtype != DType::kBF16 || to - from < want.rows) return;
+                  const int64_t stride = row_bytes(w.dtype, w.cols);
+                  const auto* x = static_cast<const std::byte*>(w.data) + from * stride;
+                  copy_bf16_panel(x + row_bytes(w.dtype, want.k), stride, want.rows, want.depth,
+                                  panel.high);
+                  copied = true;
+                });
+  if (copied) return PanelContent::kOnePart;
+  PanelContent content = PanelContent::kOnePart;
+  for (int64_t at = 0; at < want.depth; at += kDepth) {
+    const int64_t depth = std::min(kDepth, want.depth - at), behind = at * kTileRows;
+    expand_weights(weights, want.row, want.rows, want.k + at, depth, want.scratch);
+    const Bf16Panel rest = {panel.high + behind, panel.low ? panel.low + behind : nullptr};
+    content = std::max(content, pack_bf16_panel({want.scratch, depth, 1}, want.rows, depth,
+                                                PanelOrder::kPairs, rest));
+  }
+  return content;
+}
+
+// `weights` all need as many products; their first row is column `column` of y.
+void linear_tiles(ThreadPool& pool, const TileUnit& unit, const LinearArgs& args,
+                  std::span<const Weight> weights, int64_t column) {
+  auto pack_a = [&](const PanelRequest& want) {
+    return pack_bf16_panel({args.x + want.row * args.x_stride + want.k, args.x_stride, 1},
+                           want.rows, want.depth, PanelOrder::kRows, want.panel);
+  };
+  auto pack_b = [&](const PanelRequest& want) { return pack_weight_panel(weights, want); };
+  amx_product(pool, unit,
+              {.m = args.m,
+               .n = total_rows(weights),
+               .k = weights.front().cols,
+               .pack_a = pack_a,
+               .pack_b = pack_b,
+               .products = products_for(weights.front().dtype),
+               .c = args.y + column,
+               .c_stride = args.y_stride,
+               .workspace = args.workspace,
+               .epilogue = args.epilogue,
+               .epilogue_column = column});
+}
+
+// Calls product(weights, column) for the longest runs of weights of which `kind` says the same.
+template <class Kind, class Product>
+void for_each_run(std::span<const Weight> weights, Kind&& kind, Product&& product) {
+  int64_t column = 0;
+  for (size_t begin = 0, end = 0; begin < weights.size(); begin = end) {
+    while (end < weights.size() && kind(weights[end].dtype) == kind(weights[begin].dtype)) ++end;
+    const auto run = weights.subspan(begin, end - begin);
+    product(run, column);
+    column += total_rows(run);
+  }
+}
+
 }  // namespace
 
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
@@ -140,26 +217,23 @@ size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
       quantized_rows_bytes(std::min(m, std::max(kFewRowsFloat, kFewRowsQuantized)), cols);
   if (m > kFewRowsQuantized) bytes = std::max(bytes, int8_product_bytes(m, cols, threads));
   if (m > kFewRowsFloat) bytes = std::max(bytes, blocked_product_bytes(m, cols, threads));
+  if (m >= kTileUnitRows) bytes = std::max(bytes, amx_product_bytes(m, cols, threads));
   return bytes;
 }
 
 void linear(ThreadPool& pool, const LinearArgs& args) {
   if (args.m == 0 || args.weights.empty()) return;
-  if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
-  int64_t column = 0;
-  for (size_t begin = 0; begin < args.weights.size();) {
-    const bool quantized = is_quantized(args.weights[begin].dtype);
-    size_t end = begin + 1;
-    while (end < args.weights.size() && is_quantized(args.weights[end].dtype) == quantized) ++end;
-    const auto run = args.weights.subspan(begin, end - begin);
-    if (quantized) {
-      int8_product(pool, args, run, column);
-    } else {
-      linear_many(pool, args, run, column);
-    }
-    column += total_rows(run);
-    begin = end;
+  const bool tiled = args.m >= kTileUnitRows && args.weights.front().cols > 0;
+  if (const TileUnit* unit = tiled ? tile_unit() : nullptr) {
+    return for_each_run(args.weights, products_for, [&](auto weights, int64_t column) {
+      linear_tiles(pool, *unit, args, weights, column);
+    });
   }
+  if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
+  for_each_run(args.weights, is_quantized, [&](auto weights, int64_t column) {
+    is_quantized(weights.front().dtype) ? int8_product(pool, args, weights, column)
+                                        : linear_many(pool, args, weights, column);
+  });
 }
 
 }  // namespace lumen::kernels

@@ -39,16 +39,19 @@ struct LinearArgs {
 // Bytes of workspace for m rows of `cols` on `threads` threads; never decreases with m.
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads);
 
-// For quantised weights x is first rounded to int8 per 32 columns (scale = max|x|/127 in float32)
-// on every path, so one row at a time gives what many rows at once give, up to float32 rounding;
-// products accumulate in int32 per block and float32 across blocks. For float weights x stays
-// float32 and accumulation is float32. The result does not depend on the number of threads.
-// Does not allocate. noexcept.
+// For quantised weights x is first rounded to int8 per 32 columns (scale = max|x|/127 in float32),
+// so one row at a time gives what many rows at once give, up to float32 rounding; products
+// accumulate in int32 per block and float32 across blocks. For float weights x stays float32 and
+// accumulation is float32. With AMX and 32 rows or more, x is instead rounded to bfloat16 for
+// bfloat16 and quantised weights, which become bfloat16 themselves, and float32 and float16 weights
+// are multiplied as gemm says. The result does not depend on the number of threads. Does not
+// allocate. noexcept.
 void linear(ThreadPool& pool, const LinearArgs& args);
 
 // General float32 product c = a · b with any strides (elements): a is [m, k], b is [k, n],
 // c is [m, n] with contiguous rows c_stride apart. `workspace` as gemm_workspace_bytes says.
-// `accumulate`: c += a · b.
+// `accumulate`: c += a · b. With AMX, products of a certain size are made of two bfloat16 parts of
+// each number: an error of 4e-6 · ‖c‖, where float32 has up to 1e-6; numbers below 1e-36 lose more.
 struct GemmArgs {
   int64_t m, n, k;
   const float* a;
@@ -62,5 +65,19 @@ struct GemmArgs {
 };
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);
+
+// While it lives, `gemm` and `linear` called on this thread compute in float32 (quantised weights:
+// in int8), never in bfloat16. Scopes nest.
+class ExactProductsScope {
+ public:
+  explicit ExactProductsScope(bool exact = true);  // false: nothing changes
+  ~ExactProductsScope();
+  ExactProductsScope(const ExactProductsScope&) = delete;
+
+  static bool active();
+
+ private:
+  bool previous_;
+};
 
 }  // namespace lumen::kernels

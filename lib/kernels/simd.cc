@@ -2,6 +2,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/kernels/amx.h"
 #include "lib/kernels/targets-inl.h"
 // Highway last: the line above chooses its targets.
 #include <hwy/highway.h>
@@ -14,8 +15,14 @@ struct Target {
   const char* name;
 };
 
+// Not a target of Highway's: AVX-512 with tiles.
+constexpr int64_t kAmx = 1;
+static_assert((HWY_TARGETS & kAmx) == 0);
+constexpr int64_t kCompiled = HWY_TARGETS | (HWY_TARGETS & HWY_AVX3 ? kAmx : 0);
+
 // Best first. On x86-64 the fallback is compiled for SSE2, which every such CPU has.
 constexpr Target kTargets[] = {
+    {kAmx, "amx"},
     {HWY_AVX3, "avx512"},
     {HWY_AVX2, "avx2"},
     {HWY_SSE4, "sse4"},
@@ -31,7 +38,10 @@ constexpr int64_t kFallback = HWY_EMU128 | HWY_SCALAR;
 
 // What the CPU runs of what is compiled, whatever force_simd_target has chosen since.
 int64_t usable_targets() {
-  static const int64_t usable = (hwy::SupportedTargets() | kFallback) & HWY_TARGETS;
+  static const int64_t usable = [] {
+    const int64_t targets = (hwy::SupportedTargets() | kFallback) & HWY_TARGETS;
+    return targets | (targets & HWY_AVX3 && has_native_tiles() ? kAmx : 0);
+  }();
   return usable;
 }
 
@@ -52,7 +62,7 @@ std::vector<std::string> names(int64_t targets) {
 
 // Highway's own fallback is not in HWY_TARGETS where a better baseline is compiled in (aarch64).
 std::vector<std::string> compiled_simd_targets() {
-  return names(HWY_TARGETS);
+  return names(kCompiled);
 }
 
 std::vector<std::string> supported_simd_targets() {
@@ -63,18 +73,22 @@ std::string chosen_simd_target() {
   return names(allowed_targets()).front();
 }
 
+bool uses_amx() {
+  return allowed_targets() & kAmx;
+}
+
 void force_simd_target(std::string_view name) {
   const std::vector<std::string> compiled = compiled_simd_targets();
   int64_t better = 0;  // bits of the targets above `name`
   for (const Target& target : kTargets) {
-    if (!(target.bit & HWY_TARGETS)) continue;
+    if (!(target.bit & kCompiled)) continue;
     if (target.name == name) {
       if (!(target.bit & usable_targets())) {
         fail(ErrorKind::kUnsupported, "this CPU does not run the SIMD target ", quoted(name),
              "; it runs ", supported_simd_targets().front(), " and lower");
       }
       allowed_targets() = usable_targets() & ~better;
-      hwy::GetChosenTarget().Update(allowed_targets());
+      hwy::GetChosenTarget().Update(allowed_targets() & ~kAmx);
       return;
     }
     better |= target.bit;

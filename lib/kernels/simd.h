@@ -7,7 +7,8 @@
 
 namespace lumen::kernels {
 
-// Names as users write them, best first: "avx512", "avx2", "sse4", "sse2" or "neon", "scalar".
+// Names as users write them, best first: "amx", "avx512", "avx2", "sse4", "sse2" or "neon",
+// "scalar". "amx" is AVX-512 and the tiles of amx.h.
 std::vector<std::string> compiled_simd_targets();
 
 // The subset of those that this CPU runs.
@@ -15,6 +16,9 @@ std::vector<std::string> supported_simd_targets();
 
 // The one in use.
 std::string chosen_simd_target();
+
+// True if it is "amx". Does not allocate.
+bool uses_amx();
 
 // Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
 // unknown name and Error(kUnsupported) if the CPU lacks it. Call before the first kernel runs; not

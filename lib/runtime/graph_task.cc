@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/tensor.h"
 #include "lib/io/safetensors.h"
+#include "lib/kernels/matmul.h"
 #include "lib/kernels/optimizer_step.h"
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
@@ -303,6 +304,7 @@ GraphTask::Sums GraphTask::accumulate() {
 
 StepResult GraphTask::step(double lr) {
   const graph::PoolScope scope(pool_);
+  const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
   const Sums sums = accumulate();
   // Means over the targets that count, whatever the lengths of the micro-batches.
   const double mean = 1 / std::max(1.0, sums.tokens);
@@ -352,6 +354,7 @@ bool GraphTask::is_outlier(double norm) {
 std::map<std::string, double> GraphTask::evaluate() {
   if (data_.data.eval == nullptr) return {};
   const graph::PoolScope scope(pool_);
+  const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
   const auto stream = data::make_stream(data_.data, data::Split::kEval, data_.options);
   data::Batch batch;
   double loss = 0, count = 0, correct = 0;

@@ -3,13 +3,16 @@
 #include "lib/runtime/train.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <random>
 #include <thread>
 
 #include "lib/io/checkpoint.h"
 #include "lib/io/safetensors.h"
+#include "lib/kernels/amx_emulation.h"
 #include "lib/runtime/fake_task.h"
 #include "lib/runtime/train_process.h"
 
@@ -605,6 +608,28 @@ TEST_CASE("lists and printed recipes go to standard output") {
     options.recipe = "digits-mlp";
     change(options);
     require_error(TrainProcess(options, fake_factory()).finish(), 2, "");
+  }
+}
+
+TEST_CASE("products of a step use tiles where there are any, but not with precision \"highest\"") {
+  static std::atomic<int64_t> products;
+  const kernels::TileUnit counting = {kernels::EmulatedTiles::enter, kernels::EmulatedTiles::leave,
+                                      [](const kernels::TileStrips& strips) {
+                                        ++products;
+                                        kernels::kEmulatedTileUnit.multiply(strips);
+                                      }};
+  const kernels::TileUnitScope scope(&counting);
+  for (const std::string precision : {"f32", "highest"}) {
+    const Recipe recipe = read_recipe(find_recipe("digits-mlp"),
+                                      {"train.precision=" + precision, "data.digits_train=64",
+                                       "data.digits_eval=64", "train.batch_size=32"});
+    const auto task = make_task(recipe, {.threads = 2});
+    products = 0;
+    CHECK(std::isfinite(task->step(1e-3).loss));
+    CHECK((products > 0) == (precision == "f32"));
+    products = 0;
+    task->evaluate();
+    CHECK((products > 0) == (precision == "f32"));
   }
 }
 

@@ -1,0 +1,61 @@
+// The matrix unit of some x86-64 CPUs (AMX, Sapphire Rapids and later): eight tiles of 16 rows × 64
+// bytes and products of bfloat16 pairs between them (Intel SDM, volume 1, chapter 18).
+#pragma once
+
+#include <cstdint>
+
+namespace lumen::kernels {
+
+inline constexpr int64_t kTileRows = 16;   // rows of a tile; columns of a tile of sums
+inline constexpr int64_t kTileDepth = 32;  // bfloat16 numbers in a row of a tile
+
+// One call of the micro-kernel: c[i][j] (+)= Σ_k a[i][k] · b[j][k] for one or two panels of each
+// operand. A panel is sixteen rows of a matrix, `steps` · kTileDepth deep, as bfloat16: of A
+// [steps][16][32], of B in pairs [steps · 16][16][2]; a second panel lies `pitch` numbers behind
+// the first. An operand's numbers may be sums `high` + `low`; the product of
+// two low parts is left out unless `low_low`.
+struct TileStrips {
+  const uint16_t *a_high, *a_low;  // low null: the numbers are `high` alone
+  const uint16_t *b_high, *b_low;
+  int64_t a_pitch, b_pitch;
+  int64_t steps;
+  int row_panels, col_panels;  // 1 or 2
+  float* c;                    // [16 · row_panels][32]
+  bool low_low;
+  bool add;  // c += instead of c =
+};
+
+// What computes with tiles. A thread calls `enter` before its first `multiply` and `leave` after
+// the last, at the latest when its share of a parallel section ends: tiles that are in use make
+// every switch of threads save 8 KiB.
+struct TileUnit {
+  void (*enter)();
+  void (*leave)();
+  void (*multiply)(const TileStrips& strips);
+};
+
+// The CPU's, defined in amx_tile.cc; null in a build for another architecture.
+const TileUnit* native_tile_unit();
+
+// What decides whether tiles are used.
+struct TileSupport {
+  uint32_t features;        // CPUID leaf 7, subleaf 0, EDX
+  uint64_t enabled_states;  // XCR0; 0 if XGETBV is absent
+  bool (*permit)();         // asks the kernel for the process's permission; asked last
+  const TileUnit* unit;
+};
+
+// True if CPU and operating system have all of it and a small product is right.
+bool tiles_work(const TileSupport& support);
+
+// tiles_work for this CPU and process; found out once. AVX-512 is not looked at.
+bool has_native_tiles();
+
+// The unit that products of the calling thread may use, or null: this CPU's if the SIMD target
+// "amx" is in use (simd.h), none under an ExactProductsScope (matmul.h).
+const TileUnit* tile_unit();
+
+// For tests: what tile_unit gives whatever the SIMD target is; null: as before. Not thread-safe.
+void force_tile_unit(const TileUnit* unit);
+
+}  // namespace lumen::kernels

@@ -1,0 +1,234 @@
+#include "lib/kernels/amx_product.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace lumen::kernels {
+namespace {
+
+// Sizes are derived in README.md. A strip of B, two panels, stays in L1 while the strips of A pass
+// by; a block of A and the sums of a block of columns stay in L2 meanwhile.
+constexpr int64_t kStrip = 2 * kTileRows;
+constexpr int64_t kBlockCols = 256;
+constexpr int64_t kMaxRows = 512;
+constexpr int64_t kMaxDepth = 16 * kBlockDepth;
+constexpr int64_t kStripNumbers = kStrip * kBlockDepth;  // of one part, or half as deep of both
+constexpr int64_t kMaxPanels = kMaxRows / kTileRows * 2 * (kMaxDepth / kBlockDepth);
+
+static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
+
+constexpr int64_t round_up(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+// The workspace: contents of the panels of A, then for each thread the sums of a block of columns,
+// a strip of B and scratch, then the panels of A: all high parts, all low parts.
+constexpr int64_t kThreadBytes = (kStripNumbers * 2) + kScratchFloats * sizeof(float);
+
+int64_t sums_bytes(int64_t m) {
+  return round_up(std::min(m, kMaxRows), kStrip) * kBlockCols * sizeof(float);
+}
+
+// c (+)= a · b for the numbers of `s` as float32: where a product of parts could make a NaN of an
+// infinity.
+void multiply_nonfinite(const TileStrips& s) {
+  auto number = [](const uint16_t* high, const uint16_t* low, int64_t at) {
+    auto widen = [](uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); };
+    return low == nullptr ? widen(high[at]) : widen(high[at]) + widen(low[at]);
+  };
+  constexpr int64_t kTile = kTileRows * kTileDepth;
+  for (int64_t i = 0; i < kTileRows * s.row_panels; ++i) {
+    for (int64_t j = 0; j < kTileRows * s.col_panels; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < s.steps * kTileDepth; ++k) {
+        const int64_t tile = k / kTileDepth * kTile, step = k % kTileDepth;
+        const int64_t a = i / kTileRows * s.a_pitch + tile + i % kTileRows * kTileDepth + step;
+        const int64_t b =
+            j / kTileRows * s.b_pitch + tile + step / 2 * kStrip + j % kTileRows * 2 + step % 2;
+        sum += number(s.a_high, s.a_low, a) * number(s.b_high, s.b_low, b);
+      }
+      float& c = s.c[i * kStrip + j];
+      c = s.add ? c + sum : sum;
+    }
+  }
+}
+
+// What the panels of a strip hold together.
+PanelContent worse(PanelContent a, PanelContent b) {
+  return std::max(a, b);
+}
+
+// One pass: rows [row, row + rows) of C, columns [k, k + depth) of the operands.
+struct Pass {
+  const AmxProduct& product;
+  const TileUnit& unit;
+  std::byte* memory;
+  int threads;
+  int64_t row, rows, k, depth;
+
+  int64_t padded_rows() const { return round_up(rows, kTileRows); }
+  int64_t block_depth() const { return two_parts() ? kBlockDepth / 2 : kBlockDepth; }
+  bool two_parts() const { return product.products > 1; }
+  bool is_first() const { return k == 0; }
+  bool is_last() const { return k + depth == product.k; }
+
+  std::byte* thread_memory(int thread) const {
+    return memory + kMaxPanels + thread * (kThreadBytes + sums_bytes(product.m));
+  }
+  uint16_t* strip_of(int thread) const {
+    return reinterpret_cast<uint16_t*>(thread_memory(thread));
+  }
+  float* scratch_of(int thread) const {
+    return reinterpret_cast<float*>(strip_of(thread) + kStripNumbers);
+  }
+  float* sums_of(int thread) const { return scratch_of(thread) + kScratchFloats; }
+  // Of strip [i, i + kStrip) × [j, j + kStrip), j counted from the block's first column.
+  float* sums_at(int thread, int64_t i, int64_t j) const {
+    return sums_of(thread) + i * kBlockCols + j * kStrip;
+  }
+
+  uint16_t* packed_a() const { return reinterpret_cast<uint16_t*>(thread_memory(threads)); }
+  Bf16Panel panel_of_a(int64_t i, int64_t at, int64_t panel_depth) const {
+    uint16_t* const high = packed_a() + at * padded_rows() + i * panel_depth;
+    return {high, two_parts() ? high + padded_rows() * padded_depth(depth) : nullptr};
+  }
+  PanelContent& content_of_a(int64_t i, int64_t at) const {
+    const int64_t block = at / block_depth();
+    return reinterpret_cast<PanelContent*>(memory)[block * (kMaxRows / kTileRows) + i / kTileRows];
+  }
+
+  // Packs the panels of A in rows [begin, end) of the pass.
+  void pack_a(int64_t begin, int64_t end, int thread) const {
+    for (int64_t i = begin; i < end; i += kTileRows) {
+      for (int64_t at = 0; at < depth; at += block_depth()) {
+        const int64_t part = std::min(block_depth(), depth - at);
+        content_of_a(i, at) = product.pack_a({.row = row + i,
+                                              .rows = std::min(kTileRows, rows - i),
+                                              .k = k + at,
+                                              .depth = part,
+                                              .panel = panel_of_a(i, at, padded_depth(part)),
+                                              .scratch = scratch_of(thread)});
+      }
+    }
+  }
+
+  // Computes columns [begin, end) of rows [first, last) of the pass; `first` starts a strip.
+  void multiply(int64_t first, int64_t last, int64_t begin, int64_t end, int thread) const {
+    unit.enter();
+    for (int64_t j = begin; j < end; j += kBlockCols) {
+      const int64_t cols = std::min(kBlockCols, end - j);
+      for (int64_t at = 0; at < depth; at += block_depth()) {
+        for (int64_t strip = 0; strip < cols; strip += kStrip) {
+          multiply_strip(first, last, j, strip, std::min(kStrip, cols - strip), at, thread);
+        }
+      }
+      finish(first, last, j, cols, thread);
+    }
+    unit.leave();
+  }
+
+  // Sums of rows [first, last) and the strip of `cols` columns at j + strip, over the columns of
+  // the operands in the block at `at`.
+  void multiply_strip(int64_t first, int64_t last, int64_t j, int64_t strip, int64_t cols,
+                      int64_t at, int thread) const {
+    const int64_t part = std::min(block_depth(), depth - at), padded = padded_depth(part);
+    uint16_t* const high = strip_of(thread);
+    uint16_t* const low = two_parts() ? high + kStrip * padded : nullptr;
+    PanelContent content_b = PanelContent::kOnePart;
+    for (int64_t i = 0; i < cols; i += kTileRows) {
+      const int64_t behind = i * padded;
+      const PanelRequest want = {.row = j + strip + i,
+                                 .rows = std::min(kTileRows, cols - i),
+                                 .k = k + at,
+                                 .depth = part,
+                                 .panel = {high + behind, low == nullptr ? low : low + behind},
+                                 .scratch = scratch_of(thread)};
+      content_b = worse(content_b, product.pack_b(want));
+    }
+    for (int64_t i = first; i < last; i += kStrip) {
+      const int row_panels = last - i > kTileRows ? 2 : 1;
+      PanelContent content_a = content_of_a(i, at);
+      if (row_panels == 2) content_a = worse(content_a, content_of_a(i + kTileRows, at));
+      const Bf16Panel a = panel_of_a(i, at, padded);
+      TileStrips strips = {.a_high = a.high,
+                           .a_low = content_a == PanelContent::kOnePart ? nullptr : a.low,
+                           .b_high = high,
+                           .b_low = content_b == PanelContent::kOnePart ? nullptr : low,
+                           .a_pitch = kTileRows * padded,
+                           .b_pitch = kTileRows * padded,
+                           .steps = padded / kTileDepth,
+                           .row_panels = row_panels,
+                           .col_panels = cols > kTileRows ? 2 : 1,
+                           .c = sums_at(thread, i, strip),
+                           .low_low = product.products == 4,
+                           .add = at > 0};
+      if (worse(content_a, content_b) == PanelContent::kNonfinite) {
+        multiply_nonfinite(strips);
+      } else {
+        unit.multiply(strips);
+      }
+    }
+  }
+
+  // Moves the sums of a block of columns into C.
+  void finish(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
+    const bool add = product.accumulate || !is_first();
+    for (int64_t i = first; i < last; ++i) {
+      const float* sums = sums_at(thread, i / kStrip * kStrip, 0) + i % kStrip * kStrip;
+      float* const c = product.c + (row + i) * product.c_stride + j;
+      for (int64_t strip = 0; strip < cols; strip += kStrip, sums += kStrip * kStrip) {
+        const int64_t width = std::min(kStrip, cols - strip);
+        if (add) {
+          for (int64_t e = 0; e < width; ++e) c[strip + e] += sums[e];
+        } else {
+          std::copy_n(sums, width, c + strip);
+        }
+      }
+      if (product.epilogue != nullptr && is_last()) {
+        const int64_t column = product.epilogue_column + j;
+        (*product.epilogue)(row + i, column, column + cols);
+      }
+    }
+  }
+
+  void run(ThreadPool& pool) const {
+    pool.parallel_for(rows, kTileRows,
+                      [&](int64_t begin, int64_t end, int thread) { pack_a(begin, end, thread); });
+    // Columns are divided among the threads, or rows where there are few columns.
+    if (product.n >= kStrip * threads || product.n >= rows) {
+      pool.parallel_for(product.n, kStrip, [&](int64_t begin, int64_t end, int thread) {
+        multiply(0, rows, begin, end, thread);
+      });
+    } else {
+      pool.parallel_for(rows, kStrip, [&](int64_t begin, int64_t end, int thread) {
+        multiply(begin, end, 0, product.n, thread);
+      });
+    }
+  }
+};
+
+}  // namespace
+
+size_t amx_product_bytes(int64_t m, int64_t k, int threads) {
+  const int64_t rows = round_up(std::min(m, kMaxRows), kTileRows);
+  const int64_t depth = padded_depth(std::min(k, kMaxDepth));
+  return kMaxPanels + threads * (kThreadBytes + sums_bytes(m)) + rows * depth * 2 * 2;
+}
+
+void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product) {
+  for (int64_t row = 0; row < product.m; row += kMaxRows) {
+    for (int64_t k = 0; k < product.k; k += kMaxDepth) {
+      const Pass pass{.product = product,
+                      .unit = unit,
+                      .memory = product.workspace,
+                      .threads = pool.threads(),
+                      .row = row,
+                      .rows = std::min(kMaxRows, product.m - row),
+                      .k = k,
+                      .depth = std::min(kMaxDepth, product.k - k)};
+      pass.run(pool);
+    }
+  }
+}
+
+}  // namespace lumen::kernels

@@ -1,0 +1,50 @@
+// The blocked matrix product on tiles (amx.h), behind `gemm` and behind `linear` with many rows:
+// blocked_product's counterpart for bfloat16.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/function_ref.h"
+#include "lib/base/pool.h"
+#include "lib/kernels/bf16_panels.h"
+#include "lib/kernels/blocked_product.h"
+#include "lib/kernels/matmul.h"
+
+namespace lumen::kernels {
+
+// A panel to be packed: rows [row, row + rows), at most kTileRows, of columns [k, k + depth), at
+// most kBlockDepth, in the order of its operand.
+struct PanelRequest {
+  int64_t row, rows;
+  int64_t k, depth;
+  Bf16Panel panel;
+  float* scratch;  // kScratchFloats of this thread
+};
+
+// c[i][j] = Σ_k a[i][k] · b[j][k] for m × n elements, k ≥ 1. pack_a and pack_b supply the operands
+// (a in PanelOrder::kRows, b in kPairs); they run on the computing threads and must give the same
+// values whenever asked.
+struct AmxProduct {
+  int64_t m, n, k;
+  FunctionRef<PanelContent(const PanelRequest&)> pack_a;
+  FunctionRef<PanelContent(const PanelRequest&)> pack_b;
+  // 1: only the high parts are asked for. 3, 4: low parts too, where the product of two low parts
+  // is left out or not.
+  int products;
+  float* c;
+  int64_t c_stride;
+  std::byte* workspace;      // amx_product_bytes(...), 64-byte aligned
+  const Epilogue* epilogue;  // null if none; `epilogue_column` is added to its columns
+  int64_t epilogue_column = 0;
+  bool accumulate = false;  // c += instead of c =
+};
+
+// Bytes of workspace for any n; never decreases with m.
+size_t amx_product_bytes(int64_t m, int64_t k, int threads);
+
+// Elements are summed over k in the same order and grouping whatever the number of threads is.
+// Infinities and NaNs give what float32 gives. Does not allocate. noexcept.
+void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product);
+
+}  // namespace lumen::kernels

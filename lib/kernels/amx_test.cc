@@ -1,0 +1,496 @@
+#include "lib/kernels/amx.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+#include "lib/kernels/amx_emulation.h"
+#include "lib/kernels/bf16_panels.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/every_target.h"
+#include "lib/kernels/reference.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+// The units to test: always the emulated one, and this CPU's if it has one.
+std::vector<const TileUnit*> tile_units() {
+  std::vector<const TileUnit*> units = {&kEmulatedTileUnit};
+  if (has_native_tiles()) units.push_back(native_tile_unit());
+  return units;
+}
+
+// Runs body() with products on each unit in turn.
+template <class Body>
+void on_every_tile_unit(Body&& body) {
+  for (const TileUnit* unit : tile_units()) {
+    INFO((unit == &kEmulatedTileUnit ? "emulated tiles" : "the CPU's tiles"));
+    const TileUnitScope scope(unit);
+    body();
+  }
+}
+
+std::vector<float> random_floats(Philox& random, int64_t count) {
+  std::vector<float> values(count);
+  for (float& v : values) v = static_cast<float>(random.normal());
+  return values;
+}
+
+float round_to_bf16(float x) {
+  return to_float(to_bf16(x));
+}
+
+std::vector<float> rounded_to_bf16(std::vector<float> values) {
+  for (float& v : values) v = round_to_bf16(v);
+  return values;
+}
+
+std::byte* align_64(std::vector<std::byte>& memory) {
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
+  return memory.data() + (64 - address % 64) % 64;
+}
+
+double relative_error(const std::vector<float>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double difference = 0, norm = 1e-30;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+// A matrix as gemm takes it.
+struct Matrix {
+  std::vector<float> values;
+  int64_t row_stride, col_stride;
+};
+
+Matrix matrix(std::vector<float> values, int64_t rows, int64_t cols, bool transposed) {
+  return {std::move(values), transposed ? 1 : cols, transposed ? rows : 1};
+}
+
+GemmArgs gemm_args(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b) {
+  GemmArgs args{};
+  args.m = m, args.n = n, args.k = k;
+  args.a = a.values.data(), args.a_row_stride = a.row_stride, args.a_col_stride = a.col_stride;
+  args.b = b.values.data(), args.b_row_stride = b.row_stride, args.b_col_stride = b.col_stride;
+  return args;
+}
+
+// c of `args`, starting from `before` everywhere; checks that nothing around it is written.
+std::vector<float> run_gemm(GemmArgs args, int threads, float before = 0) {
+  constexpr float kUntouched = -12345.0f;
+  ThreadPool pool(threads);
+  args.c_stride = args.n + 3;
+  std::vector<float> c(args.m * args.c_stride, kUntouched);
+  for (int64_t i = 0; i < args.m; ++i) std::fill_n(&c[i * args.c_stride], args.n, before);
+  std::vector<std::byte> memory(gemm_workspace_bytes(args.m, args.n, args.k, threads) + 64);
+  args.c = c.data();
+  args.workspace = align_64(memory);
+  gemm(pool, args);
+  std::vector<float> result;
+  for (int64_t i = 0; i < args.m; ++i) {
+    const auto row = c.begin() + i * args.c_stride;
+    result.insert(result.end(), row, row + args.n);
+    CHECK(std::all_of(row + args.n, row + args.c_stride, [](float v) { return v == kUntouched; }));
+  }
+  return result;
+}
+
+std::vector<float> run_linear(int threads, const std::vector<float>& x, int64_t m,
+                              const std::vector<Weight>& weights, float bias = 0) {
+  ThreadPool pool(threads);
+  int64_t n = 0;
+  for (const Weight& w : weights) n += w.rows;
+  const int64_t cols = weights.front().cols;
+  std::vector<float> y(m * n);
+  std::vector<std::byte> memory(linear_workspace_bytes(m, cols, threads) + 64);
+  auto add = [&](int64_t row, int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) y[row * n + j] += bias;
+  };
+  const Epilogue epilogue = add;
+  linear(pool, {.x = x.data(),
+                .x_stride = cols,
+                .m = m,
+                .weights = weights,
+                .y = y.data(),
+                .y_stride = n,
+                .workspace = align_64(memory),
+                .epilogue = &epilogue});
+  return y;
+}
+
+// Σ_k x[i][k] · w[j][k] in double, for x and the stored weights as `round` makes them.
+std::vector<double> expected_linear(const std::vector<float>& x, int64_t m,
+                                    const std::vector<Weight>& weights,
+                                    const std::function<float(float)>& round) {
+  std::vector<double> y;
+  for (int64_t i = 0; i < m; ++i) {
+    for (const Weight& w : weights) {
+      std::vector<float> row(w.cols);
+      for (int64_t j = 0; j < w.rows; ++j) {
+        to_float(w.dtype, static_cast<const std::byte*>(w.data) + j * row_bytes(w.dtype, w.cols),
+                 row.data(), w.cols);
+        double sum = 0;
+        for (int64_t k = 0; k < w.cols; ++k) {
+          sum += double{round(x[i * w.cols + k])} * round(row[k]);
+        }
+        y.push_back(sum);
+      }
+    }
+  }
+  return y;
+}
+
+// Rows of `dtype` holding small random numbers.
+std::vector<std::byte> random_weights(Philox& random, DType dtype, int64_t rows, int64_t cols) {
+  std::vector<std::byte> bytes(row_bytes(dtype, cols) * rows);
+  if (dtype == DType::kQ4_0) {
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random.next_u32());
+    const f16 scale = to_f16(0.01f);
+    for (size_t at = 0; at < bytes.size(); at += info(dtype).block_bytes) {
+      std::memcpy(&bytes[at], &scale, 2);
+    }
+    return bytes;
+  }
+  const auto values = random_floats(random, rows * cols);
+  from_float(dtype, values.data(), bytes.data(), rows * cols);
+  return bytes;
+}
+
+constexpr uint32_t kFeatures = 1u << 22 | 1u << 24;
+constexpr uint64_t kStates = 3 << 17;
+
+int permissions_asked = 0;
+
+bool grant() {
+  ++permissions_asked;
+  return true;
+}
+
+bool refuse() {
+  ++permissions_asked;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("tiles are used only where CPU, system and permission allow it and a product is right") {
+  CHECK(tiles_work({kFeatures, kStates, grant, &kEmulatedTileUnit}));
+  CHECK_FALSE(tiles_work({kFeatures, kStates, refuse, &kEmulatedTileUnit}));
+  permissions_asked = 0;
+  CHECK_FALSE(tiles_work({kFeatures, kStates, grant, nullptr}));
+  CHECK_FALSE(tiles_work({1u << 24, kStates, grant, &kEmulatedTileUnit}));
+  CHECK_FALSE(tiles_work({1u << 22, kStates, grant, &kEmulatedTileUnit}));
+  CHECK_FALSE(tiles_work({kFeatures, 1 << 17, grant, &kEmulatedTileUnit}));
+  CHECK_FALSE(tiles_work({kFeatures, 0, grant, &kEmulatedTileUnit}));
+  CHECK(permissions_asked == 0);
+
+  constexpr TileUnit kWrong = {EmulatedTiles::enter, EmulatedTiles::leave,
+                               [](const TileStrips& strips) {
+                                 multiply_any_strips<EmulatedTiles>(strips);
+                                 strips.c[(2 * kTileRows - 1) * 2 * kTileRows + 17] += 1;
+                               }};
+  CHECK_FALSE(tiles_work({kFeatures, kStates, grant, &kWrong}));
+}
+
+TEST_CASE("without tiles, or under exact products, the unit is null and products are float32") {
+  for (const std::string& target : supported_simd_targets()) {
+    force_simd_target(target);
+    CHECK((tile_unit() != nullptr) == (target == "amx"));
+  }
+  force_simd_target(supported_simd_targets().front());
+  CHECK((chosen_simd_target() == "amx") == has_native_tiles());
+
+  Philox random(1);
+  const int64_t m = 48, n = 40, k = 100;
+  const Matrix a = matrix(random_floats(random, m * k), m, k, false);
+  const Matrix b = matrix(random_floats(random, k * n), k, n, false);
+  const GemmArgs args = gemm_args(m, n, k, a, b);
+  force_simd_target(compiled_simd_targets().back());
+  const auto plain = run_gemm(args, 1);
+  const TileUnitScope scope(&kEmulatedTileUnit);
+  CHECK(tile_unit() == &kEmulatedTileUnit);
+  CHECK(run_gemm(args, 1) != plain);
+  {
+    const ExactProductsScope exact;
+    CHECK(tile_unit() == nullptr);
+    const ExactProductsScope inner(false);
+    CHECK(run_gemm(args, 2) == plain);
+  }
+  CHECK(tile_unit() == &kEmulatedTileUnit);
+  force_simd_target(supported_simd_targets().front());
+}
+
+TEST_CASE("bfloat16 panels hold both parts, in both orders, from any strides") {
+  on_every_target([] {
+    Philox random(2);
+    for (int64_t depth : {1, 2, 31, 32, 33, 96, 100}) {
+      for (int64_t rows : {1, 7, 16}) {
+        const int64_t padded = padded_depth(depth);
+        const auto values = random_floats(random, 2 * (depth + 1) * 20);
+        for (StripSource from : {StripSource{values.data() + 1, depth + 1, 1},
+                                 {values.data() + 1, 1, 20},
+                                 {values.data() + 1, 2, 40}}) {
+          for (PanelOrder order : {PanelOrder::kRows, PanelOrder::kPairs}) {
+            std::vector<uint16_t> high(16 * padded + 1, 77), low(high);
+            CHECK(pack_bf16_panel(from, rows, depth, order, {high.data(), low.data()}) ==
+                  PanelContent::kTwoParts);
+            std::vector<uint16_t> alone(high.size(), 77);
+            CHECK(pack_bf16_panel(from, rows, depth, order, {alone.data(), nullptr}) ==
+                  PanelContent::kOnePart);
+            CHECK(alone == high);
+            CHECK(high.back() == 77);
+            CHECK(low.back() == 77);
+            bool right = true;
+            for (int64_t i = 0; i < 16; ++i) {
+              for (int64_t k = 0; k < padded; ++k) {
+                const int64_t at = order == PanelOrder::kRows ? k / 32 * 512 + i * 32 + k % 32
+                                                              : k / 2 * 32 + i * 2 + k % 2;
+                const bool inside = i < rows && k < depth;
+                const float x = inside ? from.x[i * from.row_stride + k * from.col_stride] : 0;
+                const float first = to_float(bf16{high[at]}), second = to_float(bf16{low[at]});
+                right &= first == round_to_bf16(x) && second == round_to_bf16(x - first) &&
+                         std::fabs(x - first - second) <= std::ldexp(std::fabs(x), -17);
+              }
+            }
+            CHECK(right);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("bfloat16 parts of special numbers") {
+  on_every_target([] {
+    auto pack = [](std::vector<float> values) {
+      struct {
+        PanelContent content;
+        std::vector<uint16_t> high = std::vector<uint16_t>(512), low = high;
+      } panel;
+      panel.content = pack_bf16_panel({values.data(), static_cast<int64_t>(values.size()), 1}, 1,
+                                      static_cast<int64_t>(values.size()), PanelOrder::kRows,
+                                      {panel.high.data(), panel.low.data()});
+      return panel;
+    };
+    const auto exact = pack({1.0f, -0.5f, 0.0f, -0.0f, 255.0f, 0x1p-126f});
+    CHECK(exact.content == PanelContent::kOnePart);
+    CHECK(exact.high[1] == 0xbf00);
+    CHECK(exact.high[3] == 0x8000);
+    const auto largest = pack({-3.4028234e38f});  // would round to infinity
+    CHECK(largest.content == PanelContent::kTwoParts);
+    const double sum = double{to_float(bf16{largest.high[0]})} + to_float(bf16{largest.low[0]});
+    CHECK(std::fabs(sum / -3.4028234e38 - 1) < 0x1p-17);
+    const auto infinite = pack({1.0f, -INFINITY, 1.001f});
+    CHECK(infinite.content == PanelContent::kNonfinite);
+    CHECK(infinite.high[1] == 0xff80);
+    CHECK(infinite.low[1] == 0);
+    uint32_t bits = 0x7f800001;  // a NaN that is all in the lower half
+    const auto nan = pack({1.0f, std::bit_cast<float>(bits)});
+    CHECK(nan.content == PanelContent::kNonfinite);
+    CHECK(std::isnan(to_float(bf16{nan.high[1]})));
+    CHECK(nan.low[1] == 0);
+  });
+}
+
+TEST_CASE("gemm on tiles agrees with the naive loop for all layouts and shapes") {
+  on_every_tile_unit([] {
+    Philox random(3);
+    struct Size {
+      int64_t m, n, k;
+    };
+    for (Size s : {Size{32, 16, 32},
+                   {33, 17, 33},
+                   {47, 31, 65},
+                   {48, 32, 64},
+                   {65, 100, 257},     // more than one block of columns of the operands
+                   {40, 300, 40},      // more than one block of columns
+                   {530, 20, 35},      // more than one pass of rows
+                   {35, 16, 8300}}) {  // more than one pass of columns
+      INFO(s.m << " x " << s.n << " x " << s.k);
+      for (bool a_transposed : {false, true}) {
+        for (bool b_transposed : {false, true}) {
+          if (s.k > 8192 && a_transposed != b_transposed) continue;
+          const Matrix a = matrix(random_floats(random, s.m * s.k), s.m, s.k, a_transposed);
+          const Matrix b = matrix(random_floats(random, s.k * s.n), s.k, s.n, b_transposed);
+          GemmArgs args = gemm_args(s.m, s.n, s.k, a, b);
+          const auto expected = reference::gemm(args);
+          const auto one = run_gemm(args, 1);
+          CHECK(relative_error(one, expected) < 4e-6);
+          if (a_transposed) continue;
+          CHECK(run_gemm(args, 2) == one);
+          CHECK(run_gemm(args, 3) == one);
+          args.accumulate = true;
+          auto more = expected;
+          for (double& v : more) v += 1;
+          CHECK(relative_error(run_gemm(args, 2, 1.0f), more) < 4e-6);
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("products of bfloat16 numbers on tiles are as good as float32's") {
+  on_every_tile_unit([] {
+    Philox random(4);
+    const int64_t m = 37, n = 50, k = 600;
+    const Matrix a = matrix(rounded_to_bf16(random_floats(random, m * k)), m, k, false);
+    const Matrix b = matrix(rounded_to_bf16(random_floats(random, k * n)), k, n, true);
+    const GemmArgs args = gemm_args(m, n, k, a, b);
+    CHECK(relative_error(run_gemm(args, 1), reference::gemm(args)) < 5e-7);
+  });
+}
+
+TEST_CASE("infinities and NaNs come out of tiles as out of float32") {
+  on_every_tile_unit([] {
+    Philox random(5);
+    const int64_t m = 70, n = 40, k = 300;
+    Matrix a = matrix(random_floats(random, m * k), m, k, false);
+    Matrix b = matrix(random_floats(random, k * n), k, n, false);
+    a.values[3 * k + 7] = INFINITY;
+    a.values[50 * k + 290] = std::nanf("");
+    b.values[9 * n + 20] = -INFINITY;
+    b.values[7 * n + 1] = 1.5f;  // no low part to multiply the infinity with
+    const GemmArgs args = gemm_args(m, n, k, a, b);
+    const auto actual = run_gemm(args, 2);
+    const auto expected = reference::gemm(args);
+    for (size_t i = 0; i < actual.size(); ++i) {
+      INFO("element " << i << ": " << actual[i] << ", not " << expected[i]);
+      if (std::isfinite(expected[i])) {
+        CHECK(std::fabs(actual[i] - expected[i]) < 1e-3);
+      } else {
+        CHECK(std::isnan(actual[i]) == std::isnan(expected[i]));
+        CHECK((std::isnan(expected[i]) || actual[i] == static_cast<float>(expected[i])));
+      }
+    }
+  });
+}
+
+TEST_CASE("linear on tiles agrees with the naive loop for every kind of weight") {
+  on_every_tile_unit([] {
+    Philox random(6);
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
+      INFO(name(dtype));
+      for (int64_t cols : {64, 96, 800}) {
+        for (int64_t m : {32, 33, 49}) {
+          const int64_t rows = 7 + cols % 55;
+          INFO("m = " << m << ", cols = " << cols << ", rows = " << rows);
+          const auto bytes = random_weights(random, dtype, rows, cols);
+          const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
+          const auto x = random_floats(random, m * cols);
+          const auto y = run_linear(1, x, m, weights);
+          const auto exact = expected_linear(x, m, weights, [](float v) { return v; });
+          const double bound = dtype == DType::kF32 ? 4e-6 : dtype == DType::kF16 ? 5e-6 : 4e-3;
+          CHECK(relative_error(y, exact) < bound);
+          if (bound > 1e-3) {  // what else than the rounding is wrong
+            CHECK(relative_error(y, expected_linear(x, m, weights, round_to_bf16)) < 5e-7);
+          }
+        }
+      }
+    }
+    // Odd widths, rows at odd addresses.
+    for (int64_t cols : {1, 31, 33, 515}) {
+      for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+        auto bytes = random_weights(random, dtype, 21, cols);
+        bytes.insert(bytes.begin(), std::byte{0});
+        const std::vector<Weight> weights{{bytes.data() + 1, dtype, 21, cols}};
+        const auto x = rounded_to_bf16(random_floats(random, 35 * cols));
+        const auto exact = expected_linear(x, 35, weights, [](float v) { return v; });
+        INFO(name(dtype) << ", cols = " << cols);
+        CHECK(relative_error(run_linear(2, x, 35, weights), exact) < 4e-6);
+      }
+    }
+  });
+}
+
+TEST_CASE("weights of several types share one call on tiles, and threads change no bit") {
+  on_every_tile_unit([] {
+    Philox random(7);
+    const int64_t cols = 320, m = 66;
+    std::vector<std::vector<std::byte>> bytes;
+    std::vector<Weight> weights;
+    struct Part {
+      DType dtype;
+      int64_t rows;
+    };
+    for (Part part : {Part{DType::kQ8_0, 70},
+                      {DType::kBF16, 5},
+                      {DType::kBF16, 40},
+                      {DType::kF16, 30},
+                      {DType::kF32, 9},
+                      {DType::kQ4_0, 33}}) {
+      bytes.push_back(random_weights(random, part.dtype, part.rows, cols));
+      weights.push_back({bytes.back().data(), part.dtype, part.rows, cols});
+    }
+    const auto x = random_floats(random, m * cols);
+    const auto one = run_linear(1, x, m, weights, 0.5f);
+    auto expected = expected_linear(x, m, weights, [](float v) { return v; });
+    for (double& v : expected) v += 0.5;
+    CHECK(relative_error(one, expected) < 4e-3);
+    CHECK(run_linear(2, x, m, weights, 0.5f) == one);
+    CHECK(run_linear(3, x, m, weights, 0.5f) == one);
+    // Fewer columns than threads times a strip: rows are divided.
+    const std::vector<Weight> narrow(weights.begin() + 1, weights.begin() + 2);
+    CHECK(run_linear(3, x, m, narrow) == run_linear(1, x, m, narrow));
+  });
+}
+
+TEST_CASE("the rounding of activations to bfloat16 is finer than that to int8") {
+  Philox random(8);
+  const int64_t cols = 2048, rows = 64, m = 32;
+  const auto bytes = random_weights(random, DType::kQ8_0, rows, cols);
+  const std::vector<Weight> weights{{bytes.data(), DType::kQ8_0, rows, cols}};
+  const auto x = random_floats(random, m * cols);
+  const auto exact = expected_linear(x, m, weights, [](float v) { return v; });
+  const double int8_error = relative_error(run_linear(1, x, m, weights), exact);
+  const TileUnitScope scope(&kEmulatedTileUnit);
+  CHECK(relative_error(run_linear(1, x, m, weights), exact) < 0.6 * int8_error);
+}
+
+TEST_CASE("the CPU's tiles compute what the emulated ones do") {
+  if (!has_native_tiles()) return lumen::testing::skip("this CPU or system has no AMX");
+  Philox random(9);
+  const int64_t steps = 5, numbers = 2 * kTileRows * kTileDepth * steps;
+  auto numbers_of = [&](float scale) {
+    std::vector<uint16_t> bits(numbers);
+    for (uint16_t& b : bits) b = to_bf16(scale * static_cast<float>(random.normal())).bits;
+    return bits;
+  };
+  for (float scale : {1.0f, 1e-19f}) {  // the latter with products that are flushed to zero
+    const auto a = numbers_of(scale), b = numbers_of(scale), al = numbers_of(1), bl = numbers_of(1);
+    for (int rows : {1, 2}) {
+      for (int cols : {1, 2}) {
+        for (int parts : {0, 1, 2, 3}) {
+          std::vector<float> emulated(1024, 1e-3f), native(1024, 1e-3f);
+          TileStrips strips = {.a_high = a.data(),
+                               .a_low = parts & 1 ? al.data() : nullptr,
+                               .b_high = b.data(),
+                               .b_low = parts & 2 ? bl.data() : nullptr,
+                               .a_pitch = numbers / 2,
+                               .b_pitch = numbers / 2,
+                               .steps = steps,
+                               .row_panels = rows,
+                               .col_panels = cols,
+                               .c = emulated.data(),
+                               .low_low = rows == cols,
+                               .add = parts > 0};
+          kEmulatedTileUnit.enter();
+          kEmulatedTileUnit.multiply(strips);
+          kEmulatedTileUnit.leave();
+          strips.c = native.data();
+          native_tile_unit()->enter();
+          native_tile_unit()->multiply(strips);
+          native_tile_unit()->leave();
+          CHECK(native == emulated);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,97 @@
+// The micro-kernel of amx.h, over tile registers given as a type: the CPU's in amx_tile.cc, those
+// of amx_emulation.h in tests.
+//
+// Tiles has static functions on tiles by number: load<tile>(memory, row stride in bytes),
+// zero<tile>(), store<tile>(memory, row stride), and multiply<sum>(): tile `sum` = 2 i + j gets the
+// product of tile 4 + i (of A) and tile 6 + j (of B) added. Compiled for the instruction set of the
+// place of inclusion; see README.md for the shape.
+#pragma once
+
+#include "lib/kernels/amx.h"
+
+namespace lumen::kernels {
+
+template <class Tiles, int kRowPanels>
+inline void load_a(const uint16_t* a, int64_t pitch) {
+  Tiles::template load<4>(a, kTileDepth * 2);
+  if constexpr (kRowPanels == 2) Tiles::template load<5>(a + pitch, kTileDepth * 2);
+}
+
+template <class Tiles, int kColPanels>
+inline void load_b(const uint16_t* b, int64_t pitch) {
+  Tiles::template load<6>(b, kTileDepth * 2);
+  if constexpr (kColPanels == 2) Tiles::template load<7>(b + pitch, kTileDepth * 2);
+}
+
+template <class Tiles, int kRowPanels, int kColPanels>
+inline void multiply_loaded() {
+  Tiles::template multiply<0>();
+  if constexpr (kColPanels == 2) Tiles::template multiply<1>();
+  if constexpr (kRowPanels == 2) Tiles::template multiply<2>();
+  if constexpr (kRowPanels == 2 && kColPanels == 2) Tiles::template multiply<3>();
+}
+
+template <class Tiles, int kTile>
+inline void load_sums(const float* c, bool add) {
+  if (add) {
+    Tiles::template load<kTile>(c, 2 * kTileRows * sizeof(float));
+  } else {
+    Tiles::template zero<kTile>();
+  }
+}
+
+template <class Tiles, int kTile>
+inline void store_sums(float* c) {
+  Tiles::template store<kTile>(c, 2 * kTileRows * sizeof(float));
+}
+
+template <class Tiles, int kRowPanels, int kColPanels>
+void multiply_strips(const TileStrips& s) {
+  constexpr int64_t kTile = kTileRows * kTileDepth;  // numbers in a tile
+  constexpr int64_t kBelow = kTileRows * 2 * kTileRows;
+  load_sums<Tiles, 0>(s.c, s.add);
+  if constexpr (kColPanels == 2) load_sums<Tiles, 1>(s.c + kTileRows, s.add);
+  if constexpr (kRowPanels == 2) load_sums<Tiles, 2>(s.c + kBelow, s.add);
+  if constexpr (kRowPanels == 2 && kColPanels == 2) {
+    load_sums<Tiles, 3>(s.c + kBelow + kTileRows, s.add);
+  }
+  for (int64_t at = 0; at < s.steps * kTile; at += kTile) {
+    // Small products first; in this order eight loads do for three products, ten for four.
+    if (s.a_low != nullptr) {
+      load_a<Tiles, kRowPanels>(s.a_low + at, s.a_pitch);
+      if (s.low_low && s.b_low != nullptr) {
+        load_b<Tiles, kColPanels>(s.b_low + at, s.b_pitch);
+        multiply_loaded<Tiles, kRowPanels, kColPanels>();
+      }
+      load_b<Tiles, kColPanels>(s.b_high + at, s.b_pitch);
+      multiply_loaded<Tiles, kRowPanels, kColPanels>();
+    } else {
+      load_b<Tiles, kColPanels>(s.b_high + at, s.b_pitch);
+    }
+    load_a<Tiles, kRowPanels>(s.a_high + at, s.a_pitch);
+    multiply_loaded<Tiles, kRowPanels, kColPanels>();
+    if (s.b_low != nullptr) {
+      load_b<Tiles, kColPanels>(s.b_low + at, s.b_pitch);
+      multiply_loaded<Tiles, kRowPanels, kColPanels>();
+    }
+  }
+  store_sums<Tiles, 0>(s.c);
+  if constexpr (kColPanels == 2) store_sums<Tiles, 1>(s.c + kTileRows);
+  if constexpr (kRowPanels == 2) store_sums<Tiles, 2>(s.c + kBelow);
+  if constexpr (kRowPanels == 2 && kColPanels == 2) {
+    store_sums<Tiles, 3>(s.c + kBelow + kTileRows);
+  }
+}
+
+// TileUnit::multiply.
+template <class Tiles>
+void multiply_any_strips(const TileStrips& strips) {
+  if (strips.row_panels == 2) {
+    if (strips.col_panels == 2) return multiply_strips<Tiles, 2, 2>(strips);
+    return multiply_strips<Tiles, 2, 1>(strips);
+  }
+  if (strips.col_panels == 2) return multiply_strips<Tiles, 1, 2>(strips);
+  multiply_strips<Tiles, 1, 1>(strips);
+}
+
+}  // namespace lumen::kernels

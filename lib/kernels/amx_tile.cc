@@ -1,0 +1,114 @@
+// The tile unit of the CPU.
+#include <hwy/base.h>
+
+#include "lib/kernels/amx.h"
+
+#if HWY_ARCH_X86_64
+
+#include <cstddef>
+// GCC 12 warns of undefined vectors inside its own header.
+#if HWY_COMPILER_GCC_ACTUAL
+HWY_DIAGNOSTICS(push)
+HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wmaybe-uninitialized")
+HWY_DIAGNOSTICS_OFF(disable : 4700, ignored "-Wuninitialized")
+#include <immintrin.h>
+HWY_DIAGNOSTICS(pop)
+#else
+#include <immintrin.h>
+#endif
+
+// Everything up to HWY_POP_ATTRIBUTES is compiled for this instruction set and reached only through
+// native_tile_unit.
+HWY_PUSH_ATTRIBUTES("amx-tile,amx-bf16")
+
+#include "lib/kernels/amx_tile-inl.h"
+
+namespace lumen::kernels {
+namespace {
+
+// The numbers of tiles are written out because they are part of the instructions: GCC's intrinsics
+// take nothing but digits.
+struct NativeTiles {
+  template <int kTile>
+  static void load(const void* from, size_t stride) {
+    if constexpr (kTile == 0) _tile_loadd(0, from, stride);
+    if constexpr (kTile == 1) _tile_loadd(1, from, stride);
+    if constexpr (kTile == 2) _tile_loadd(2, from, stride);
+    if constexpr (kTile == 3) _tile_loadd(3, from, stride);
+    if constexpr (kTile == 4) _tile_loadd(4, from, stride);
+    if constexpr (kTile == 5) _tile_loadd(5, from, stride);
+    if constexpr (kTile == 6) _tile_loadd(6, from, stride);
+    if constexpr (kTile == 7) _tile_loadd(7, from, stride);
+  }
+
+  template <int kTile>
+  static void zero() {
+    if constexpr (kTile == 0) _tile_zero(0);
+    if constexpr (kTile == 1) _tile_zero(1);
+    if constexpr (kTile == 2) _tile_zero(2);
+    if constexpr (kTile == 3) _tile_zero(3);
+  }
+
+  template <int kTile>
+  static void store(void* to, size_t stride) {
+    if constexpr (kTile == 0) _tile_stored(0, to, stride);
+    if constexpr (kTile == 1) _tile_stored(1, to, stride);
+    if constexpr (kTile == 2) _tile_stored(2, to, stride);
+    if constexpr (kTile == 3) _tile_stored(3, to, stride);
+  }
+
+  template <int kSum>
+  static void multiply() {
+    if constexpr (kSum == 0) _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kSum == 1) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kSum == 2) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (kSum == 3) _tile_dpbf16ps(3, 5, 7);
+  }
+};
+
+// The operand of LDTILECFG: eight tiles of 16 rows × 64 bytes.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+const TileConfig kConfig;
+
+void enter() {
+  _tile_loadconfig(&kConfig);
+}
+
+void leave() {
+  _tile_release();
+}
+
+void multiply(const TileStrips& strips) {
+  // GCC 12's tile loads do not say that they read memory.
+  asm volatile("" ::: "memory");
+  multiply_any_strips<NativeTiles>(strips);
+}
+
+constexpr TileUnit kUnit = {enter, leave, multiply};
+
+}  // namespace
+
+const TileUnit* native_tile_unit() {
+  return &kUnit;
+}
+
+}  // namespace lumen::kernels
+
+HWY_POP_ATTRIBUTES
+
+#else  // not x86-64
+
+namespace lumen::kernels {
+
+const TileUnit* native_tile_unit() {
+  return nullptr;
+}
+
+}  // namespace lumen::kernels
+
+#endif  // HWY_ARCH_X86_64

@@ -1,0 +1,194 @@
+#include "lib/kernels/bf16_panels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/bf16_panels.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most sixteen lanes, so that a row of a tile is a whole number of pairs of vectors.
+using FloatTag = hn::CappedTag<float, 16>;
+using IntTag = hn::RebindToSigned<FloatTag>;
+using Floats = hn::VFromD<FloatTag>;
+using Ints = hn::VFromD<IntTag>;
+
+inline constexpr int32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+inline constexpr int32_t kLargestBf16 = 0x7f7fffff;  // with the bits that rounding drops set
+inline constexpr int32_t kQuiet = 0x00400000;        // of a NaN
+
+// The bits of x rounded to bfloat16, in the upper half of each lane; the lower half is zero.
+HWY_INLINE Ints round_to_bf16(Ints bits) {
+  const IntTag d;
+  const auto magnitude = hn::And(bits, hn::Set(d, kMagnitude));
+  const auto odd = hn::And(hn::ShiftRight<16>(magnitude), hn::Set(d, 1));
+  const auto rounded =
+      hn::Min(hn::Add(magnitude, hn::Add(odd, hn::Set(d, 0x7fff))), hn::Set(d, kLargestBf16));
+  const auto infinity = hn::Set(d, kInfinity);
+  const auto special =
+      hn::IfThenElse(hn::Gt(magnitude, infinity), hn::Or(magnitude, hn::Set(d, kQuiet)), infinity);
+  const auto result = hn::IfThenElse(hn::Lt(magnitude, infinity), rounded, special);
+  const auto sign = hn::AndNot(hn::Set(d, kMagnitude), bits);
+  return hn::AndNot(hn::Set(d, 0xffff), hn::Or(sign, result));
+}
+
+// Collects what PanelContent says.
+struct Seen {
+  Ints low;      // all low parts or-ed together
+  Ints largest;  // bits of the largest magnitude
+};
+
+HWY_INLINE Ints round_to_low_part(Floats x, Ints high, Seen& seen) {
+  const IntTag d;
+  const auto magnitude = hn::And(hn::BitCast(d, x), hn::Set(d, kMagnitude));
+  const auto rest = hn::BitCast(d, hn::Sub(x, hn::BitCast(FloatTag(), high)));
+  const auto low =
+      hn::IfThenElseZero(hn::Lt(magnitude, hn::Set(d, kInfinity)), round_to_bf16(rest));
+  // An exact difference is +0.
+  seen.low = hn::Or(seen.low, low);
+  seen.largest = hn::Max(seen.largest, magnitude);
+  return low;
+}
+
+// The upper halves of all lanes of a, then of b.
+HWY_INLINE void store_upper_halves(Ints a, Ints b, uint16_t* to) {
+  const hn::Repartition<uint16_t, IntTag> d;
+  hn::StoreU(hn::ConcatOdd(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, to);
+}
+
+// Sixteen rows of kTileDepth numbers, to tiles in the order of rows.
+void split_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_t* low, Seen& seen) {
+  const FloatTag d;
+  const int64_t lanes = hn::Lanes(d);
+  for (int64_t i = 0; i < kTileRows; ++i, x += row_stride) {
+    for (int64_t k = 0; k < kTileDepth; k += 2 * lanes) {
+      const auto x0 = hn::LoadU(d, x + k), x1 = hn::LoadU(d, x + k + lanes);
+      const Ints high0 = round_to_bf16(hn::BitCast(IntTag(), x0));
+      const Ints high1 = round_to_bf16(hn::BitCast(IntTag(), x1));
+      const int64_t at = i * kTileDepth + k;
+      store_upper_halves(high0, high1, high + at);
+      if (low == nullptr) continue;
+      const Ints low0 = round_to_low_part(x0, high0, seen);
+      const Ints low1 = round_to_low_part(x1, high1, seen);
+      store_upper_halves(low0, low1, low + at);
+    }
+  }
+}
+
+// The numbers of two columns as one lane per row.
+HWY_INLINE void store_pairs(Ints even, Ints odd, uint16_t* to) {
+  const IntTag d;
+  const hn::RebindToUnsigned<IntTag> du;
+  const auto first = hn::BitCast(d, hn::ShiftRight<16>(hn::BitCast(du, even)));
+  hn::StoreU(hn::Or(first, odd), d, reinterpret_cast<int32_t*>(to));
+}
+
+// kTileDepth columns of sixteen numbers, to tiles in the order of pairs.
+void split_columns(const float* x, int64_t col_stride, uint16_t* high, uint16_t* low, Seen& seen) {
+  const FloatTag d;
+  const int64_t lanes = hn::Lanes(d);
+  for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride) {
+    for (int64_t i = 0; i < kTileRows; i += lanes) {
+      const auto x0 = hn::LoadU(d, x + i), x1 = hn::LoadU(d, x + col_stride + i);
+      const Ints high0 = round_to_bf16(hn::BitCast(IntTag(), x0));
+      const Ints high1 = round_to_bf16(hn::BitCast(IntTag(), x1));
+      const int64_t at = (k / 2 * kTileRows + i) * 2;
+      store_pairs(high0, high1, high + at);
+      if (low == nullptr) continue;
+      const Ints low0 = round_to_low_part(x0, high0, seen);
+      const Ints low1 = round_to_low_part(x1, high1, seen);
+      store_pairs(low0, low1, low + at);
+    }
+  }
+}
+
+// Rows to pairs of a tile and back: it is a square of 4-byte lanes.
+void turn_tile(const uint16_t* from, uint16_t* to) {
+  pack_strip({reinterpret_cast<const float*>(from), kTileRows, 1}, kTileRows, kTileRows, kTileRows,
+             kTileRows, reinterpret_cast<float*>(to));
+}
+
+PanelContent pack_bf16_panel_kernel(const StripSource& from, int64_t rows, int64_t depth,
+                                    PanelOrder order, const Bf16Panel& panel) {
+  constexpr int64_t kTile = kTileRows * kTileDepth;
+  Seen seen{hn::Zero(IntTag()), hn::Zero(IntTag())};
+  for (int64_t k = 0; k < depth; k += kTileDepth) {
+    const int64_t cols = std::min(kTileDepth, depth - k);
+    StripSource source = {from.x + k * from.col_stride, from.row_stride, from.col_stride};
+    alignas(64) float copy[kTile];
+    if (rows < kTileRows || cols < kTileDepth ||
+        (source.row_stride != 1 && source.col_stride != 1)) {
+      std::fill_n(copy, kTile, 0.0f);
+      for (int64_t i = 0; i < rows; ++i) {
+        const float* row = source.x + i * source.row_stride;
+        for (int64_t j = 0; j < cols; ++j) copy[i * kTileDepth + j] = row[j * source.col_stride];
+      }
+      source = {copy, kTileDepth, 1};
+    }
+    const bool by_rows = source.col_stride == 1;
+    const bool in_order = by_rows == (order == PanelOrder::kRows);
+    uint16_t* const high = panel.high + k * kTileRows;
+    uint16_t* const low = panel.low == nullptr ? nullptr : panel.low + k * kTileRows;
+    alignas(64) uint16_t turned_high[kTile], turned_low[kTile];
+    uint16_t* const first_high = in_order ? high : turned_high;
+    uint16_t* const first_low = in_order || low == nullptr ? low : turned_low;
+    if (by_rows) {
+      split_rows(source.x, source.row_stride, first_high, first_low, seen);
+    } else {
+      split_columns(source.x, source.col_stride, first_high, first_low, seen);
+    }
+    if (in_order) continue;
+    turn_tile(turned_high, high);
+    if (low != nullptr) turn_tile(turned_low, low);
+  }
+  const IntTag d;
+  if (hn::GetLane(hn::MaxOfLanes(d, seen.largest)) >= kInfinity) return PanelContent::kNonfinite;
+  return hn::AllTrue(d, hn::Eq(seen.low, hn::Zero(d))) ? PanelContent::kOnePart
+                                                       : PanelContent::kTwoParts;
+}
+
+void copy_bf16_panel_kernel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
+                            uint16_t* panel) {
+  alignas(64) uint16_t tile[kTileRows * kTileDepth] = {};
+  for (int64_t k = 0; k < depth; k += kTileDepth) {
+    const int64_t cols = std::min(kTileDepth, depth - k);
+    if (cols < kTileDepth) std::fill_n(tile, kTileRows * kTileDepth, uint16_t{0});
+    for (int64_t i = 0; i < rows; ++i) {
+      std::memcpy(tile + i * kTileDepth, from + i * stride + k * 2, static_cast<size_t>(cols) * 2);
+    }
+    turn_tile(tile, panel + k * kTileRows);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+namespace {
+HWY_EXPORT(pack_bf16_panel_kernel);
+HWY_EXPORT(copy_bf16_panel_kernel);
+}  // namespace
+
+PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
+                             const Bf16Panel& panel) {
+  return HWY_DYNAMIC_DISPATCH(pack_bf16_panel_kernel)(from, rows, depth, order, panel);
+}
+
+void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
+                     uint16_t* panel) {
+  HWY_DYNAMIC_DISPATCH(copy_bf16_panel_kernel)(from, stride, rows, depth, panel);
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,45 @@
+// Panels of bfloat16 for the tile unit (amx.h): sixteen rows of a matrix, their depth rounded up to
+// a multiple of kTileDepth, missing rows and columns zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/kernels/amx.h"
+#include "lib/kernels/gemm_tile.h"
+
+namespace lumen::kernels {
+
+enum class PanelOrder {
+  kRows,   // [depth / 32][16][32], as A is read
+  kPairs,  // [depth / 2][16][2], as B is read
+};
+
+struct Bf16Panel {
+  uint16_t* high;  // kTileRows · depth numbers, depth rounded up
+  uint16_t* low;   // as many; null: not wanted
+};
+
+// What a panel with low parts turned out to hold; panels of one part always say kOnePart.
+enum class PanelContent : uint8_t {
+  kOnePart,  // every low part is zero: the numbers were bfloat16 already
+  kTwoParts,
+  kNonfinite,  // a NaN or an infinity is among them
+};
+
+inline int64_t padded_depth(int64_t depth) {
+  return (depth + kTileDepth - 1) / kTileDepth * kTileDepth;
+}
+
+// high = x rounded to bfloat16 (nearest, ties to even, but finite numbers stay finite), low = x −
+// high rounded likewise: |x − high − low| ≤ 2⁻¹⁷ |x|; low is zero where x is NaN or infinite. Both
+// orders and any strides; rows ≤ 16. noexcept.
+PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
+                             const Bf16Panel& panel);
+
+// A panel of B from rows that are bfloat16 already, `stride` bytes apart, at any address; rows
+// ≤ 16. noexcept.
+void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
+                     uint16_t* panel);
+
+}  // namespace lumen::kernels
