@@ -187,5 +187,19 @@ TEST_CASE("lines are remembered as typed") {
   REQUIRE(result.remembered == std::vector<std::string>{"one\\", "two", "/help"});
 }
 
+TEST_CASE("a chat leaves its prompt cache and goes on from it") {
+  RunOptions options;
+  options.prompt_cache = lumen::testing::temporary_directory() + "/chat.kv";
+  REQUIRE_FALSE(contains(chat({line("hi")}, {"answer"}, options).output, "prompt cache"));
+  const Chatted again = chat({line("hi"), line("/show stats")}, {"answer"}, options);
+  REQUIRE_FALSE(contains(again.output, "prompt cache"));
+  REQUIRE_FALSE(contains(again.output, "(0 cached)"));
+  std::ofstream(*options.prompt_cache) << "damaged";
+  const Chatted damaged = chat({line("hi"), line("/show stats")}, {"answer"}, options);
+  REQUIRE(contains(damaged.output, "(the prompt cache is not used: "));
+  REQUIRE(contains(damaged.output, "(0 cached)"));
+  REQUIRE(damaged.exit_code == 0);
+}
+
 }  // namespace
 }  // namespace lumen::runtime

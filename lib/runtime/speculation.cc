@@ -86,10 +86,10 @@ void check_draft_vocabulary(const text::Tokenizer& draft, const text::Tokenizer&
   }
 }
 
-// A pass that was never measured is taken for hardly dearer than the next smaller one that was, so
-// that it is tried.
+// A pass that was never measured is taken for a little dearer than the next smaller one that was,
+// so that it is tried.
 double DraftLength::pass_seconds(int64_t tokens) const {
-  constexpr double kPerToken = 0.02;
+  constexpr double kPerToken = 0.1;
   int64_t known = tokens;
   while (known > 1 && seconds_[static_cast<size_t>(known)] == 0) --known;
   return seconds_[static_cast<size_t>(known)] *
