@@ -5,6 +5,8 @@
 #include "lib/kernels/dot_rows.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/panel_dot.h"
+#include "lib/kernels/panels.h"
 #include "lib/kernels/quantize_rows.h"
 
 namespace lumen::kernels {
@@ -15,6 +17,10 @@ namespace {
 // while the codes of a quantised row are a quarter of its size and unpack in registers.
 constexpr int64_t kFewRowsFloat = 8;
 constexpr int64_t kFewRowsQuantized = 24;
+
+// Quantised panels are multiplied as they are whatever the number of rows, so many at a time: their
+// codes, 1.9 bytes per element with scales and sums, are what stays in L2 while panels pass by.
+constexpr int64_t kManyRowsPanels = 512;
 
 // Columns of y finished before the epilogue sees them: a few KiB of output.
 constexpr int64_t kPieceCols = 64;
@@ -45,9 +51,24 @@ void for_each_part(std::span<const Weight> weights, int64_t begin, int64_t end, 
 
 // ---- Few rows: dot products.
 
-void linear_few(ThreadPool& pool, const LinearArgs& args) {
-  const int64_t cols = args.weights.front().cols;
-  const bool any_quantized = std::any_of(args.weights.begin(), args.weights.end(),
+void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
+         const QuantizedRows& quantized, float* y) {
+  const bool panels = w.layout == Layout::kPanels;
+  if (is_quantized(w.dtype)) {
+    const auto dot_quantized = panels ? dot_panels_quantized : dot_rows_quantized;
+    dot_quantized(w, from, to, quantized, args.m, y, args.y_stride);
+  } else {
+    const auto dot_float = panels ? dot_panels_float : dot_rows_float;
+    dot_float(w, from, to, args.x, args.x_stride, args.m, y, args.y_stride);
+  }
+}
+
+// All of args.m rows at once. The first row of `weights` is column `column` of y; `row` is what the
+// epilogue is told of row 0.
+void linear_few(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
+                int64_t column, int64_t row) {
+  const int64_t cols = weights.front().cols;
+  const bool any_quantized = std::any_of(weights.begin(), weights.end(),
                                          [](const Weight& w) { return is_quantized(w.dtype); });
   QuantizedRows quantized{};
   if (any_quantized) {
@@ -58,22 +79,27 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
     });
   }
   const auto piece = [&](int64_t begin, int64_t end) {
-    for_each_part(args.weights, begin, end,
-                  [&](const Weight& w, int64_t from, int64_t to, int64_t column) {
-                    float* y = args.y + column;
-                    if (is_quantized(w.dtype)) {
-                      dot_rows_quantized(w, from, to, quantized, args.m, y, args.y_stride);
-                    } else {
-                      dot_rows_float(w, from, to, args.x, args.x_stride, args.m, y, args.y_stride);
-                    }
-                  });
+    for_each_part(weights, begin, end, [&](const Weight& w, int64_t from, int64_t to, int64_t at) {
+      dot(w, from, to, args, quantized, args.y + column + at);
+    });
     if (args.epilogue == nullptr) return;
-    for (int64_t r = 0; r < args.m; ++r) (*args.epilogue)(r, begin, end);
+    for (int64_t r = 0; r < args.m; ++r) (*args.epilogue)(row + r, column + begin, column + end);
   };
-  // Sixteen floats are a cache line of y: no two threads write the same one.
-  pool.parallel_for(total_rows(args.weights), 16, [&](int64_t begin, int64_t end, int) {
+  // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows.
+  pool.parallel_for(total_rows(weights), kPanelRows, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; j += kPieceCols) piece(j, std::min(j + kPieceCols, end));
   });
+}
+
+void linear_many_panels(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
+                        int64_t column) {
+  LinearArgs part = args;
+  for (int64_t row = 0; row < args.m; row += kManyRowsPanels) {
+    part.x = args.x + row * args.x_stride;
+    part.y = args.y + row * args.y_stride;
+    part.m = std::min(kManyRowsPanels, args.m - row);
+    linear_few(pool, part, weights, column, row);
+  }
 }
 
 // ---- Many rows: blocks of weights expanded to float.
@@ -108,6 +134,22 @@ void expand_weights(std::span<const Weight> weights, int64_t row, int64_t rows, 
   });
 }
 
+// Packs rows of float panels, which hold their columns as the product wants them.
+void pack_float_panels(std::span<const Weight> weights, const StripRequest& want) {
+  for_each_part(weights, want.row, want.row + want.rows,
+                [&](const Weight& w, int64_t from, int64_t end, int64_t column) {
+                  StripRequest part = want;
+                  part.row = from;
+                  part.rows = end - from;
+                  part.panel += column - want.row;
+                  pack_panel_strip(w, part);
+                });
+  for (int64_t k = 0; k < want.depth; ++k) {
+    std::fill(want.panel + k * want.padded_rows + want.rows,
+              want.panel + (k + 1) * want.padded_rows, 0.0f);
+  }
+}
+
 // Packs weight rows in pieces of 16 × 256: 16 KiB of floats that are still in L1 when they are
 // transposed, into as many bytes of whole cache lines.
 void pack_weights(std::span<const Weight> weights, const StripRequest& want) {
@@ -124,12 +166,16 @@ void pack_weights(std::span<const Weight> weights, const StripRequest& want) {
   }
 }
 
-// `weights` are all quantised or all float; their first row is column `column` of y.
+// `weights` are all quantised or all float, all in rows or all in panels; their first row is column
+// `column` of y.
 void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
                  int64_t column) {
   const bool rounded = is_quantized(weights.front().dtype);
   auto pack_a = [&](const StripRequest& want) { pack_activations(args, rounded, want); };
-  auto pack_b = [&](const StripRequest& want) { pack_weights(weights, want); };
+  const bool panels = weights.front().layout == Layout::kPanels;
+  auto pack_b = [&](const StripRequest& want) {
+    panels ? pack_float_panels(weights, want) : pack_weights(weights, want);
+  };
   blocked_product(pool, {.m = args.m,
                          .n = total_rows(weights),
                          .k = weights.front().cols,
@@ -145,20 +191,26 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
 }  // namespace
 
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
-  const size_t few = quantized_rows_bytes(std::min(m, kFewRowsQuantized), cols);
-  return m <= kFewRowsFloat ? few : std::max(few, blocked_product_bytes(m, cols, threads));
+  const size_t rows = quantized_rows_bytes(std::min(m, kManyRowsPanels), cols);
+  return m <= kFewRowsFloat ? rows : std::max(rows, blocked_product_bytes(m, cols, threads));
 }
 
 void linear(ThreadPool& pool, const LinearArgs& args) {
   if (args.m == 0 || args.weights.empty()) return;
-  if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
+  if (args.m <= few_rows(args.weights)) return linear_few(pool, args, args.weights, 0, 0);
   int64_t column = 0;
+  // Weights next to each other that are treated alike make one product.
   for (size_t begin = 0; begin < args.weights.size();) {
-    const bool quantized = is_quantized(args.weights[begin].dtype);
+    const Weight& first = args.weights[begin];
     size_t end = begin + 1;
-    while (end < args.weights.size() && is_quantized(args.weights[end].dtype) == quantized) ++end;
+    while (end < args.weights.size() && args.weights[end].layout == first.layout &&
+           is_quantized(args.weights[end].dtype) == is_quantized(first.dtype)) {
+      ++end;
+    }
     const auto run = args.weights.subspan(begin, end - begin);
-    linear_many(pool, args, run, column);
+    const bool quantized_panels = is_quantized(first.dtype) && first.layout == Layout::kPanels;
+    quantized_panels ? linear_many_panels(pool, args, run, column)
+                     : linear_many(pool, args, run, column);
     column += total_rows(run);
     begin = end;
   }
