@@ -198,12 +198,24 @@ HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const PanelOper
 template <class Format>
 inline constexpr int kIndices = info(Format::kType).block_elements / Format::kSub / Format::kGroups;
 
+// Fetches what lies ahead of a block, its share with every sub-block: all of a large block at once
+// would be more lines than the core can wait for.
+template <class Format>
+HWY_INLINE void fetch_ahead(const uint8_t* block, int sub) {
+  constexpr int kShare =
+      kPanelRows * info(Format::kType).block_bytes / (Format::kGroups * kIndices<Format>);
+  for (int line = 0; line < kShare; line += 64) {
+    hwy::Prefetch(block + kPanelPrefetchBytes + sub * kShare + line);
+  }
+}
+
 // Adds sub-blocks kIndex and on of a group; `sub` is the first one's number in the row. The order
 // of the two multiply-adds and what is rounded in between is what every path of products keeps to.
 template <class Format, int kRows, int kIndex, class Scales>
 HWY_INLINE void add_subs(const uint8_t* p, int part, int group, const Scales& scales,
                          const PanelOperand& x, int64_t sub, typename Isa::Floats* y) {
   if constexpr (kIndex < kIndices<Format>) {
+    if (part == 0) fetch_ahead<Format>(p, group * kIndices<Format> + kIndex);
     PanelSum<Format> sums[kRows];
     for (int r = 0; r < kRows; ++r) {
       sums[r].start(Format::kOffset == 0 ? 0 : -Format::kOffset * x.code_sum[r * x.subs + sub]);
@@ -235,9 +247,6 @@ HWY_NOINLINE void sum_panel(const uint8_t* panel, const PanelOperand& x, float (
     for (auto& sum : part) sum = Isa::set(0.0f);
   }
   for (int64_t k = 0; k < x.cols; k += kBlock, panel += kBytes) {
-    for (int64_t line = 0; line < kBytes; line += 64) {
-      hwy::Prefetch(panel + kPanelPrefetchBytes + line);
-    }
     for (int part = 0; part < kParts; ++part) {
       const auto scales = Format::scales(panel, part);
       for (int group = 0; group < Format::kGroups; ++group) {
