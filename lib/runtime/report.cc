@@ -20,7 +20,8 @@ std::string describe(const Session& session, const GenerationResult& result,
              " tokens/s; first after ", fixed(timings.first_token * 1000, 1), " ms; ended by ",  //
              name(result.stop_reason), "\n",                                                     //
              "sampling  ", describe(settings), "\n",                                             //
-             "memory    weights ", human_bytes(memory.weight_bytes), ", KV cache ",              //
+             "memory    weights ", human_bytes(memory.weight_bytes), ", repacked ",              //
+             human_bytes(memory.packed_bytes), ", KV cache ",                                    //
              human_bytes(memory.kv_bytes), ", scratch ", human_bytes(memory.scratch_bytes),      //
              ", peak ", human_bytes(peak_memory_bytes()), "\n",                                  //
              "compute   ", session.model->pool().threads(), " threads, ",                        //

@@ -25,7 +25,7 @@ struct RunOptions {
   std::string kv = "f16";
   std::optional<std::string> lora;
   std::vector<std::string> overrides;
-  bool allow_nonfinite = false;
+  bool allow_nonfinite = false, no_repack = false;
 
   bool json = false, stats = false, show_prompt = false, no_history = false;
   std::optional<std::string> logits;

@@ -19,6 +19,7 @@ Session load_session(const RunOptions& options) {
   load.lora = options.lora.value_or("");
   load.overrides = options.overrides;
   load.allow_nonfinite = options.allow_nonfinite;
+  load.repack = !options.no_repack;
   auto model = LanguageModel::load(files, load);
   format.check_vocabulary(model->vocab(), files.format == io::ModelFormat::kLlama2c);
 
@@ -30,6 +31,9 @@ Session load_session(const RunOptions& options) {
                   {}};
   if (std::string notice = model_notice(session.files); !notice.empty()) {
     session.notices.push_back(std::move(notice));
+  }
+  if (const std::string& notice = session.model->memory().notice; !notice.empty()) {
+    session.notices.push_back(notice);
   }
   session.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
