@@ -1,5 +1,6 @@
 #include "lib/graph/node.h"
 
+#include "lib/base/error.h"
 #include "lib/base/strings.h"
 
 namespace lumen::graph {
@@ -52,6 +53,15 @@ NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs) {
   node->op = &op;
   node->inputs = std::move(inputs);
   node->attrs = std::move(attrs);
+  for (size_t i = 0; i < node->inputs.size(); ++i) {
+    const Node& input = *node->inputs[i];
+    if (input.value.layout() == Layout::kRows || (op.takes_panels && op.takes_panels(*node, i))) {
+      continue;
+    }
+    fail(ErrorKind::kUnsupported, op.name, ": input ", i,
+         input.name.empty() ? "" : str(" ", quoted(input.name)),
+         " is a weight repacked for products, which only linear layers read");
+  }
   const TypedShape result = op.infer(*node);
   node->dtype = result.dtype;
   node->shape = result.shape;

@@ -86,6 +86,7 @@ struct Node {
 struct Operand {
   std::byte* data = nullptr;
   DType dtype = DType::kF32;
+  Layout layout = Layout::kRows;  // in panels `strides` mean nothing
   Shape shape;
   Strides strides{};
 
@@ -171,6 +172,8 @@ struct OpDef {
   size_t (*workspace)(const Node& node, int threads) = nullptr;
   InputLayout layout = InputLayout::kContiguous;
   bool takes_epilogue = false;
+  // Whether input `i` may be a constant in panels; absent: none may. make_node checks it.
+  bool (*takes_panels)(const Node& node, size_t i) = nullptr;
   int overwrites = -1;  // index of the state input whose memory the result takes over
 
   // The same result from simpler operations: oracle, fallback and default gradient.
@@ -201,7 +204,8 @@ struct OpDef {
   bool is_primitive() const { return scalar || combine || copies; }
 };
 
-// Builds and checks a node: runs op.infer.
+// Builds and checks a node: runs op.infer. Throws Error(kUnsupported) if an input is in panels
+// (repacked weights) and the operation does not take them.
 NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs = {});
 
 }  // namespace lumen::graph

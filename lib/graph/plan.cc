@@ -121,6 +121,7 @@ Operand Planner::operand(const Node& node) const {
   const Layout& layout = layouts_.at(&node);
   Operand operand;
   operand.dtype = node.dtype;
+  operand.layout = node.value.layout();
   operand.shape = node.shape;
   operand.strides = layout.strides;
   operand.data = memory_.at(layout.root) + row_bytes(node.dtype, layout.offset);
@@ -143,7 +144,7 @@ void Planner::bind(Plan::Impl& plan) {
   std::byte* arena = plan.arena.bytes() > 0 ? plan.arena.mutable_data() : nullptr;
   for (const NodePtr& node : graph_.nodes()) {
     if (is_constant(*node)) {
-      memory_[node.get()] = const_cast<std::byte*>(node->value.data());  // kernels only read it
+      memory_[node.get()] = const_cast<std::byte*>(node->value.storage());  // only read
     } else if (is_state(*node)) {
       // Written only by operations that overwrite it, for which it must be writable.
       memory_[node.get()] = const_cast<std::byte*>(node->value.data());

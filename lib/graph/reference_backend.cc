@@ -100,12 +100,18 @@ Values run_random(const Node& node, std::span<const Values* const> inputs) {
     const Shape& shape = node.inputs[i]->shape;
     Array& array = arrays.emplace_back(Array::zeros(DType::kI32, shape));
     std::copy(inputs[i]->begin(), inputs[i]->end(), array.as_mutable<int32_t>().begin());
-    call.inputs.push_back({array.mutable_data(), DType::kI32, shape, contiguous_strides(shape)});
+    call.inputs.push_back({.data = array.mutable_data(),
+                           .dtype = DType::kI32,
+                           .shape = shape,
+                           .strides = contiguous_strides(shape)});
   }
   Array result = Array::zeros(node.dtype, node.shape);
   ThreadPool pool(1);
   call.node = &node;
-  call.output = {result.mutable_data(), node.dtype, node.shape, contiguous_strides(node.shape)};
+  call.output = {.data = result.mutable_data(),
+                 .dtype = node.dtype,
+                 .shape = node.shape,
+                 .strides = contiguous_strides(node.shape)};
   call.pool = &pool;
   node.op->kernel(call);
   return load(result);

@@ -117,9 +117,19 @@ std::shared_ptr<const Buffer> map_file(const std::string& path) {
     buffer->data = static_cast<std::byte*>(data);
     buffer->bytes = bytes;
     buffer->writable = false;
+    buffer->mapped = true;
     buffer->owner = std::shared_ptr<void>(data, [bytes](void* p) { ::munmap(p, bytes); });
     return std::shared_ptr<const Buffer>(std::move(buffer));
   });
+}
+
+void drop_pages(const Buffer& buffer, std::span<const std::byte> bytes) {
+  if (!buffer.mapped) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = (first + page - 1) / page * page;
+  const uintptr_t end = (first + bytes.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 std::string read_file(const std::string& path, uint64_t max_bytes) {

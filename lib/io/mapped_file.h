@@ -23,6 +23,10 @@ std::string place_of(const std::string& path);
 // has no address space or file descriptor left; kIo for other read errors.
 std::shared_ptr<const Buffer> map_file(const std::string& path);
 
+// Gives the pages that lie wholly in `bytes` of a mapped file back to the system; touching them
+// again reads the file again. Does nothing if `buffer` is no mapped file. Thread-safe.
+void drop_pages(const Buffer& buffer, std::span<const std::byte> bytes);
+
 // The content of the regular file at `path`. Throws like map_file (an empty file gives ""), and
 // kMalformed if it is longer than `max_bytes`.
 std::string read_file(const std::string& path, uint64_t max_bytes);

@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include "lib/base/error.h"
@@ -34,6 +36,41 @@ TEST_CASE("a file is mapped and outlives its name") {
   REQUIRE(buffer->bytes == 5);
   CHECK_FALSE(buffer->writable);
   CHECK(std::memcmp(buffer->data, "hello", 5) == 0);
+}
+
+// Resident KiB of the mapping that begins at `address`.
+int64_t resident(const void* address) {
+  std::ostringstream start;
+  start << std::hex << reinterpret_cast<uintptr_t>(address) << '-';
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with(start.str())) inside = true;
+    if (!inside || !line.starts_with("Rss:")) continue;
+    int64_t kib = -1;
+    std::istringstream(line.substr(4)) >> kib;
+    return kib;
+  }
+  return -1;
+}
+
+TEST_CASE("pages of a file are given back, and read again when they are wanted") {
+  constexpr size_t kBytes = size_t{4} << 20;
+  const std::string path = testing::temporary_directory() + "/pages";
+  std::ofstream(path) << std::string(kBytes, 'x');
+  const auto buffer = map_file(path);
+  auto sum = [&] { return std::count(buffer->data, buffer->data + kBytes, std::byte{'x'}); };
+  CHECK(sum() == int64_t{kBytes});
+  CHECK(resident(buffer->data) == int64_t{kBytes / 1024});
+  drop_pages(*buffer, {buffer->data + 100, kBytes - 200});
+  CHECK(resident(buffer->data) <= 128);  // the first and the last page, of whatever size
+  CHECK(sum() == int64_t{kBytes});
+
+  // Memory that is no file is left alone.
+  Array array = Array::zeros(DType::kU8, {static_cast<int64_t>(kBytes)});
+  array.as_mutable<uint8_t>()[kBytes / 2] = 7;
+  drop_pages(*array.buffer(), {array.data(), kBytes});
+  CHECK(array.as<uint8_t>()[kBytes / 2] == 7);
 }
 
 TEST_CASE("what is no regular file is refused without waiting") {

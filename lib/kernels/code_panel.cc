@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/kernels/panel_dot.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -147,6 +148,10 @@ HWY_EXPORT(expand_codes_kernel);
 
 void expand_codes(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols, int added,
                   const CodePanel& to) {
+  if (w.layout == Layout::kPanels) {
+    LUMEN_CHECK(row % kPanelRows == 0);
+    return expand_panel(w, row / kPanelRows, k, cols, added, to);
+  }
   HWY_DYNAMIC_DISPATCH(expand_codes_kernel)(w, row, rows, k, cols, added, to);
 }
 

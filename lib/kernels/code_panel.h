@@ -9,7 +9,7 @@
 
 namespace lumen::kernels {
 
-inline constexpr int kCodePanelRows = 16;
+inline constexpr int kCodePanelRows = static_cast<int>(kPanelRows);
 
 // What the codes of a quantised type are like.
 struct CodeForm {
@@ -54,8 +54,8 @@ struct CodePanel {
 };
 
 // Takes rows [row, row + rows) of `w`, at most sixteen, columns [k, k + cols) apart; both are
-// multiples of the type's block. `added`, at most 128, is added to every code modulo 256. Missing
-// rows get scale and min 0. noexcept.
+// multiples of the type's block, and `row` of sixteen if `w` is in panels. `added`, at most 128, is
+// added to every code modulo 256. Missing rows get scale and min 0. noexcept.
 void expand_codes(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols, int added,
                   const CodePanel& to);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
@@ -7,16 +8,19 @@
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/int8_product.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/panel_dot.h"
+#include "lib/kernels/panels.h"
 #include "lib/kernels/quantize_rows.h"
 
 namespace lumen::kernels {
 namespace {
 
-// Up to this many rows of x the weights are used as they are stored, row by row; beyond it, taking
-// blocks of them apart pays: expanding a block of codes takes as long as 12 rows of products with
-// it, where dot products run at a fifth of that speed.
-constexpr int64_t kFewRowsFloat = 8;
-constexpr int64_t kFewRowsQuantized = 4;
+// Up to this many rows of x the weights are used as they are kept; beyond it, taking blocks of them
+// apart pays. Eight tokens can be verified at once and must get the bits that each alone gets.
+constexpr int64_t kFewRows = 8;
+// Of quantised weights in panels, whose sums are those of the int8 product: expanding a block takes
+// as long as 12 rows of products with it.
+constexpr int64_t kFewRowsPanels = 24;
 
 // From this many rows on tiles are used where there are any. Below, expanding the weights to
 // bfloat16 takes longer than the int8 products that it would save.
@@ -32,9 +36,10 @@ int64_t total_rows(std::span<const Weight> weights) {
 }
 
 int64_t few_rows(std::span<const Weight> weights) {
-  const bool any_float = std::any_of(weights.begin(), weights.end(),
-                                     [](const Weight& w) { return !is_quantized(w.dtype); });
-  return any_float ? kFewRowsFloat : kFewRowsQuantized;
+  const bool panels = std::all_of(weights.begin(), weights.end(), [](const Weight& w) {
+    return is_quantized(w.dtype) && w.layout == Layout::kPanels;
+  });
+  return panels ? kFewRowsPanels : kFewRows;
 }
 
 // Calls body(weight, begin, end, column) for the rows of the weights that make up columns [begin,
@@ -51,9 +56,22 @@ void for_each_part(std::span<const Weight> weights, int64_t begin, int64_t end, 
 
 // ---- Few rows: dot products.
 
+void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
+         const QuantizedRows& quantized, float* y) {
+  const bool panels = w.layout == Layout::kPanels;
+  if (is_quantized(w.dtype)) {
+    const auto dot_quantized = panels ? dot_panels_quantized : dot_rows_quantized;
+    dot_quantized(w, from, to, quantized, args.m, y, args.y_stride);
+  } else {
+    const auto dot_float = panels ? dot_panels_float : dot_rows_float;
+    dot_float(w, from, to, args.x, args.x_stride, args.m, y, args.y_stride);
+  }
+}
+
 void linear_few(ThreadPool& pool, const LinearArgs& args) {
-  const int64_t cols = args.weights.front().cols;
-  const bool any_quantized = std::any_of(args.weights.begin(), args.weights.end(),
+  const std::span<const Weight> weights = args.weights;
+  const int64_t cols = weights.front().cols;
+  const bool any_quantized = std::any_of(weights.begin(), weights.end(),
                                          [](const Weight& w) { return is_quantized(w.dtype); });
   QuantizedRows quantized{};
   if (any_quantized) {
@@ -64,20 +82,14 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
     });
   }
   const auto piece = [&](int64_t begin, int64_t end) {
-    for_each_part(args.weights, begin, end,
-                  [&](const Weight& w, int64_t from, int64_t to, int64_t column) {
-                    float* y = args.y + column;
-                    if (is_quantized(w.dtype)) {
-                      dot_rows_quantized(w, from, to, quantized, args.m, y, args.y_stride);
-                    } else {
-                      dot_rows_float(w, from, to, args.x, args.x_stride, args.m, y, args.y_stride);
-                    }
-                  });
+    for_each_part(weights, begin, end, [&](const Weight& w, int64_t from, int64_t to, int64_t at) {
+      dot(w, from, to, args, quantized, args.y + at);
+    });
     if (args.epilogue == nullptr) return;
     for (int64_t r = 0; r < args.m; ++r) (*args.epilogue)(r, begin, end);
   };
-  // Sixteen floats are a cache line of y: no two threads write the same one.
-  pool.parallel_for(total_rows(args.weights), 16, [&](int64_t begin, int64_t end, int) {
+  // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows.
+  pool.parallel_for(total_rows(weights), kPanelRows, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; j += kPieceCols) piece(j, std::min(j + kPieceCols, end));
   });
 }
@@ -104,6 +116,22 @@ void expand_weights(std::span<const Weight> weights, int64_t row, int64_t rows, 
   });
 }
 
+// Packs rows of panels, which hold their columns as the product wants them.
+void pack_panels(std::span<const Weight> weights, const StripRequest& want) {
+  for_each_part(weights, want.row, want.row + want.rows,
+                [&](const Weight& w, int64_t from, int64_t end, int64_t column) {
+                  StripRequest part = want;
+                  part.row = from;
+                  part.rows = end - from;
+                  part.panel += column - want.row;
+                  pack_panel_strip(w, part);
+                });
+  for (int64_t k = 0; k < want.depth; ++k) {
+    std::fill(want.panel + k * want.padded_rows + want.rows,
+              want.panel + (k + 1) * want.padded_rows, 0.0f);
+  }
+}
+
 // Packs weight rows in pieces of 16 × 256: 16 KiB of floats that are still in L1 when they are
 // transposed, into as many bytes of whole cache lines.
 void pack_weights(std::span<const Weight> weights, const StripRequest& want) {
@@ -120,11 +148,14 @@ void pack_weights(std::span<const Weight> weights, const StripRequest& want) {
   }
 }
 
-// `weights` are all float; their first row is column `column` of y.
+// `weights` are all float, all in rows or all in panels; their first row is column `column` of y.
 void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
                  int64_t column) {
   auto pack_a = [&](const StripRequest& want) { pack_activations(args, want); };
-  auto pack_b = [&](const StripRequest& want) { pack_weights(weights, want); };
+  const bool panels = weights.front().layout == Layout::kPanels;
+  auto pack_b = [&](const StripRequest& want) {
+    panels ? pack_panels(weights, want) : pack_weights(weights, want);
+  };
   blocked_product(pool, {.m = args.m,
                          .n = total_rows(weights),
                          .k = weights.front().cols,
@@ -153,10 +184,11 @@ PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelReque
   constexpr int64_t kDepth = 256;
   static_assert(kTileRows * kDepth <= kScratchFloats && kBlockDepth % kDepth == 0);
   const Bf16Panel& panel = want.panel;
+  const bool panels = weights.front().layout == Layout::kPanels;
   bool copied = false;
   for_each_part(weights, want.row, want.row + want.rows,
                 [&](const Weight& w, int64_t from, int64_t to, int64_t) {
-                  if (w.dtype != DType::kBF16 || to - from < want.rows) return;
+                  if (panels || w.dtype != DType::kBF16 || to - from < want.rows) return;
                   const int64_t stride = row_bytes(w.dtype, w.cols);
                   const auto* x = static_cast<const std::byte*>(w.data) + from * stride;
                   copy_bf16_panel(x + row_bytes(w.dtype, want.k), stride, want.rows, want.depth,
@@ -167,15 +199,27 @@ PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelReque
   PanelContent content = PanelContent::kOnePart;
   for (int64_t at = 0; at < want.depth; at += kDepth) {
     const int64_t depth = std::min(kDepth, want.depth - at), behind = at * kTileRows;
-    expand_weights(weights, want.row, want.rows, want.k + at, depth, want.scratch);
     const Bf16Panel rest = {panel.high + behind, panel.low ? panel.low + behind : nullptr};
-    content = std::max(content, pack_bf16_panel({want.scratch, depth, 1}, want.rows, depth,
-                                                PanelOrder::kPairs, rest));
+    if (panels) {
+      pack_panels(weights, {.row = want.row,
+                            .rows = want.rows,
+                            .padded_rows = kTileRows,
+                            .k = want.k + at,
+                            .depth = depth,
+                            .panel = want.scratch,
+                            .scratch = nullptr});
+    } else {
+      expand_weights(weights, want.row, want.rows, want.k + at, depth, want.scratch);
+    }
+    const auto source =
+        panels ? StripSource{want.scratch, 1, kTileRows} : StripSource{want.scratch, depth, 1};
+    content =
+        std::max(content, pack_bf16_panel(source, want.rows, depth, PanelOrder::kPairs, rest));
   }
   return content;
 }
 
-// `weights` all need as many products; their first row is column `column` of y.
+// `weights` all need as many products and have one layout; their first row is column `column` of y.
 void linear_tiles(ThreadPool& pool, const TileUnit& unit, const LinearArgs& args,
                   std::span<const Weight> weights, int64_t column) {
   auto pack_a = [&](const PanelRequest& want) {
@@ -202,7 +246,7 @@ template <class Kind, class Product>
 void for_each_run(std::span<const Weight> weights, Kind&& kind, Product&& product) {
   int64_t column = 0;
   for (size_t begin = 0, end = 0; begin < weights.size(); begin = end) {
-    while (end < weights.size() && kind(weights[end].dtype) == kind(weights[begin].dtype)) ++end;
+    while (end < weights.size() && kind(weights[end]) == kind(weights[begin])) ++end;
     const auto run = weights.subspan(begin, end - begin);
     product(run, column);
     column += total_rows(run);
@@ -212,11 +256,11 @@ void for_each_run(std::span<const Weight> weights, Kind&& kind, Product&& produc
 }  // namespace
 
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
-  // Beside float weights, quantised ones take their path.
-  size_t bytes =
-      quantized_rows_bytes(std::min(m, std::max(kFewRowsFloat, kFewRowsQuantized)), cols);
-  if (m > kFewRowsQuantized) bytes = std::max(bytes, int8_product_bytes(m, cols, threads));
-  if (m > kFewRowsFloat) bytes = std::max(bytes, blocked_product_bytes(m, cols, threads));
+  size_t bytes = quantized_rows_bytes(std::min(m, kFewRowsPanels), cols);
+  if (m > kFewRows) {
+    bytes = std::max(
+        {bytes, int8_product_bytes(m, cols, threads), blocked_product_bytes(m, cols, threads)});
+  }
   if (m >= kTileUnitRows) bytes = std::max(bytes, amx_product_bytes(m, cols, threads));
   return bytes;
 }
@@ -225,12 +269,14 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
   if (args.m == 0 || args.weights.empty()) return;
   const bool tiled = args.m >= kTileUnitRows && args.weights.front().cols > 0;
   if (const TileUnit* unit = tiled ? tile_unit() : nullptr) {
-    return for_each_run(args.weights, products_for, [&](auto weights, int64_t column) {
+    const auto kind = [](const Weight& w) { return std::pair(products_for(w.dtype), w.layout); };
+    return for_each_run(args.weights, kind, [&](auto weights, int64_t column) {
       linear_tiles(pool, *unit, args, weights, column);
     });
   }
   if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
-  for_each_run(args.weights, is_quantized, [&](auto weights, int64_t column) {
+  const auto kind = [](const Weight& w) { return std::pair(is_quantized(w.dtype), w.layout); };
+  for_each_run(args.weights, kind, [&](auto weights, int64_t column) {
     is_quantized(weights.front().dtype) ? int8_product(pool, args, weights, column)
                                         : linear_many(pool, args, weights, column);
   });

@@ -11,12 +11,13 @@
 
 namespace lumen::kernels {
 
-// A weight matrix [rows, cols], row-major, rows one after another without padding.
+// A weight matrix [rows, cols]: rows one after another without padding, or in panels (panels.h).
 struct Weight {
   const void* data;
   DType dtype;  // f32 f16 bf16 or any quantised type
   int64_t rows;
   int64_t cols;
+  Layout layout = Layout::kRows;
 };
 
 // Called on the computing thread, once for every finished piece y[row][begin..end), while it is

@@ -11,6 +11,9 @@
 #include "lib/kernels/dot_rows.h"
 #include "lib/kernels/dot_rows_vnni.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/panel_dot.h"
+#include "lib/kernels/panel_dot_vnni.h"
+#include "lib/kernels/panels.h"
 #include "lib/kernels/random_weights.h"
 #include "lib/kernels/reference.h"
 
@@ -60,6 +63,27 @@ std::vector<float> run_linear(int threads, const float* x, int64_t x_stride, int
   }
   CHECK(y.back() == kUntouched);
   return result;
+}
+
+// The panels of `w`.
+std::vector<std::byte> pack(const Weight& w) {
+  const int64_t bytes = matrix_bytes(Layout::kPanels, w.dtype, kPanelRows, w.cols);
+  std::vector<std::byte> panels(matrix_bytes(Layout::kPanels, w.dtype, w.rows, w.cols));
+  for (int64_t i = 0; i * kPanelRows < w.rows; ++i) pack_panel(w, i, panels.data() + i * bytes);
+  return panels;
+}
+
+Weight in_panels(const Weight& w, const std::vector<std::byte>& panels) {
+  return {panels.data(), w.dtype, w.rows, w.cols, Layout::kPanels};
+}
+
+// Quantised rows of x [m, cols] in `memory`.
+QuantizedRows quantize(const std::vector<float>& x, int64_t m, int64_t cols,
+                       std::vector<std::byte>& memory) {
+  memory.resize(quantized_rows_bytes(m, cols) + 64);
+  const QuantizedRows rows = place_quantized_rows(align_64(memory), m, cols);
+  for (int64_t r = 0; r < m; ++r) quantize_row(x.data() + r * cols, r, rows);
+  return rows;
 }
 
 std::vector<double> expected_linear(const float* x, int64_t x_stride, int64_t m,
@@ -174,14 +198,219 @@ TEST_CASE("the VNNI kernel agrees with the portable one") {
       const int64_t cols = blocks * info(dtype).block_elements, rows = 9, m = 7;
       const auto bytes = random_weights(random, dtype, rows, cols);
       const Weight w{bytes.data(), dtype, rows, cols};
-      std::vector<std::byte> memory(quantized_rows_bytes(m, cols) + 64);
-      const QuantizedRows x = place_quantized_rows(align_64(memory), m, cols);
-      const auto values = random_floats(random, m * cols);
-      for (int64_t r = 0; r < m; ++r) quantize_row(values.data() + r * cols, r, x);
+      std::vector<std::byte> memory;
+      const QuantizedRows x = quantize(random_floats(random, m * cols), m, cols, memory);
       std::vector<float> native(m * rows), portable(m * rows);
       dot_rows_vnni(w, 0, rows, x, m, native.data(), rows);
       dot_rows_portable(w, 0, rows, x, m, portable.data(), rows);
       CHECK(relative_error(native, {portable.begin(), portable.end()}) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("panels take the bytes of their rows and exist for the types that say so") {
+  for (DType dtype : kWeightTypes) {
+    INFO(name(dtype));
+    CHECK(matrix_bytes(Layout::kPanels, dtype, 32, 512) == 32 * row_bytes(dtype, 512));
+    CHECK(matrix_bytes(Layout::kPanels, dtype, 17, 512) == 32 * row_bytes(dtype, 512));
+    const bool old = dtype == DType::kQ4_1 || dtype == DType::kQ5_0 || dtype == DType::kQ5_1 ||
+                     dtype == DType::kQ2_K || dtype == DType::kQ3_K;
+    CHECK(has_panels(dtype, 512) == !old);
+    CHECK(!has_panels(dtype, 0));
+  }
+  CHECK(!has_panels(DType::kBF16, 7));
+  CHECK(has_panels(DType::kF16, 7));
+  CHECK(!has_panels(DType::kI8, 512));
+}
+
+TEST_CASE("linear on panels agrees with the naive loop and with itself whatever the rows") {
+  on_every_target([] {
+    Philox random(9);
+    for (DType dtype : kWeightTypes) {
+      if (!has_panels(dtype, 768)) continue;
+      INFO(name(dtype));
+      const int64_t cols = 768, rows = 91, most = 40;
+      const auto bytes = random_weights(random, dtype, rows, cols);
+      const Weight w{bytes.data(), dtype, rows, cols};
+      const auto panels = pack(w);
+      const std::vector<Weight> weights{in_panels(w, panels)};
+      const auto x = random_floats(random, most * cols);
+      const auto expected = expected_linear(x.data(), cols, most, {w});
+      const auto all = run_linear(1, x.data(), cols, most, weights);
+      CHECK(relative_error(all, expected) < 2e-6);
+      const auto one = run_linear(1, x.data(), cols, 1, weights);
+      for (int64_t m : {1, 2, 3, 4, 7, 8, 9, 17}) {
+        INFO("m = " << m);
+        for (int threads : {1, 2, 3}) {
+          const auto y = run_linear(threads, x.data(), cols, m, weights);
+          // More rows of float weights are a blocked product.
+          if (is_quantized(dtype) || m <= 8) CHECK(std::equal(one.begin(), one.end(), y.begin()));
+          if (is_quantized(dtype)) CHECK(std::equal(y.begin(), y.end(), all.begin()));
+          CHECK(relative_error(y, {expected.begin(), expected.begin() + m * rows}) < 2e-6);
+        }
+      }
+    }
+  });
+}
+
+namespace {
+
+// Scale, min and codes (less their offset) of sub-block `s` of a stored row, from ggml's layouts.
+struct SubBlock {
+  float scale = 0, min = 0;
+  std::vector<int> codes;
+};
+
+SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
+  const int64_t sub = dtype == DType::kQ6_K ? 16 : 32;
+  const int64_t per_block = info(dtype).block_elements / sub;
+  const auto* p = reinterpret_cast<const uint8_t*>(row) + s / per_block * info(dtype).block_bytes;
+  auto half = [&](int at) {
+    f16 value;
+    std::memcpy(&value, p + at, 2);
+    return to_float(value);
+  };
+  const auto i = static_cast<int>(s % per_block);
+  SubBlock result;
+  result.scale = half(dtype == DType::kQ6_K ? 208 : 0);
+  if (dtype == DType::kQ4_K || dtype == DType::kQ5_K) {
+    const uint8_t* q = p + 4;  // six bits each: low ones in place, the upper two elsewhere
+    const int scale = i < 4 ? q[i] & 63 : (q[i + 4] & 15) | (q[i - 4] >> 6) << 4;
+    const int min = i < 4 ? q[i + 4] & 63 : q[i + 4] >> 4 | (q[i] >> 6) << 4;
+    result.min = static_cast<float>(min) * -half(2);
+    result.scale *= static_cast<float>(scale);
+  } else if (dtype == DType::kQ6_K) {
+    result.scale *= static_cast<float>(static_cast<int8_t>(p[192 + i]));
+  }
+  for (int k = 0; k < sub; ++k) {
+    const int e = static_cast<int>(i * sub) + k, l = e % 128;  // element of the block
+    int code = 0;
+    if (dtype == DType::kQ8_0) code = static_cast<int8_t>(p[2 + e]);
+    if (dtype == DType::kQ4_0) code = (p[2 + e % 16] >> (e < 16 ? 0 : 4) & 15) - 8;
+    const int nibble = e / 64 * 32 + e % 32, shift = e / 32 % 2 * 4;
+    if (dtype == DType::kQ4_K) code = p[16 + nibble] >> shift & 15;
+    if (dtype == DType::kQ5_K) {
+      code = (p[48 + nibble] >> shift & 15) | (p[16 + e % 32] >> (e / 32) & 1) << 4;
+    }
+    if (dtype == DType::kQ6_K) {
+      const int low = p[e / 128 * 64 + l % 64] >> (l < 64 ? 0 : 4) & 15;
+      code = (low | (p[128 + e / 128 * 32 + l % 32] >> (l / 32 * 2) & 3) << 4) - 32;
+    }
+    result.codes.push_back(code);
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("sums on panels are the chain that panel_dot.h writes down, bit for bit") {
+  on_every_target([] {
+    Philox random(10);
+    for (DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+      INFO(name(dtype));
+      const int64_t cols = 512, rows = 16, sub = dtype == DType::kQ6_K ? 16 : 32;
+      const auto bytes = random_weights(random, dtype, rows, cols);
+      const Weight w{bytes.data(), dtype, rows, cols};
+      const auto panels = pack(w);
+      std::vector<std::byte> memory;
+      const QuantizedRows x = quantize(random_floats(random, cols), 1, cols, memory);
+      std::vector<float> y(rows);
+      dot_panels_quantized(in_panels(w, panels), 0, rows, x, 1, y.data(), rows);
+      const bool fused = chosen_simd_target() != "sse4" && chosen_simd_target() != "sse2";
+      auto fma = [&](float a, float b, float c) { return fused ? std::fma(a, b, c) : a * b + c; };
+      for (int64_t j = 0; j < rows; ++j) {
+        float sum = 0;
+        for (int64_t s = 0; s < cols / sub; ++s) {
+          const auto [scale, min, codes] =
+              taken_apart(dtype, bytes.data() + j * row_bytes(dtype, cols), s);
+          int32_t product = 0;
+          for (int64_t i = 0; i < sub; ++i) product += codes[i] * x.codes[s * sub + i];
+          const float xscale = sub == 16 ? x.scale_16[s] : x.scale_32[s];
+          sum = fma(static_cast<float>(product), xscale * scale, sum);
+          if (dtype == DType::kQ4_K || dtype == DType::kQ5_K) sum = fma(x.sum_32[s], min, sum);
+        }
+        CHECK(y[j] == sum);
+      }
+    }
+  });
+}
+
+TEST_CASE("panels of several types and odd heights share one call with rows") {
+  on_every_target([] {
+    Philox random(11);
+    const int64_t cols = 512;
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<Weight> rows, weights;
+    for (const auto& [dtype, height] : {std::pair<DType, int64_t>{DType::kQ4_K, 70},
+                                        {DType::kQ6_K, 5},
+                                        {DType::kBF16, 130},
+                                        {DType::kF16, 3},
+                                        {DType::kF32, 18},
+                                        {DType::kQ8_0, 33}}) {
+      memory.push_back(random_weights(random, dtype, height, cols));
+      rows.push_back({memory.back().data(), dtype, height, cols});
+      memory.push_back(pack(rows.back()));
+      weights.push_back(dtype == DType::kQ6_K ? rows.back()
+                                              : in_panels(rows.back(), memory.back()));
+    }
+    for (int64_t m : {1, 2, 5, 13, 25, 130, 530}) {
+      INFO("m = " << m);
+      const auto x = random_floats(random, m * cols);
+      const auto one = run_linear(1, x.data(), cols, m, weights);
+      CHECK(relative_error(one, expected_linear(x.data(), cols, m, rows)) < 2e-6);
+      CHECK(run_linear(2, x.data(), cols, m, weights) == one);
+      CHECK(run_linear(3, x.data(), cols, m, weights) == one);
+    }
+  });
+}
+
+TEST_CASE("panels of float weights have any number of columns") {
+  on_every_target([] {
+    Philox random(12);
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      INFO(name(dtype));
+      for (int64_t cols : {2, 6, 34, 130, 518}) {
+        for (int64_t rows : {1, 15, 17, 40}) {
+          const auto bytes = random_weights(random, dtype, rows, cols);
+          const Weight w{bytes.data(), dtype, rows, cols};
+          const auto panels = pack(w);
+          for (int64_t m : {1, 5, 20}) {
+            INFO(rows << " x " << cols << ", m = " << m);
+            const auto x = random_floats(random, m * cols);
+            const auto y = run_linear(1, x.data(), cols, m, {in_panels(w, panels)});
+            // Few numbers, in which one that is nearly zero can be most of the error.
+            CHECK(relative_error(y, expected_linear(x.data(), cols, m, {w})) < 1e-5);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("the VNNI kernel of panels gives the bits of the portable one") {
+  if (!has_vnni()) return lumen::testing::skip("this CPU has no AVX512-VNNI");
+  Philox random(13);
+  for (DType dtype : kWeightTypes) {
+    if (!is_quantized(dtype) || !has_panels(dtype, 256)) continue;
+    INFO(name(dtype));
+    for (int64_t blocks : {1, 2, 5, 11}) {
+      const int64_t cols = blocks * info(dtype).block_elements, rows = 21, m = 15;
+      const auto bytes = random_weights(random, dtype, rows, cols);
+      const Weight w{bytes.data(), dtype, rows, cols};
+      const auto panels = pack(w);
+      std::vector<std::byte> memory;
+      const QuantizedRows x = quantize(random_floats(random, m * cols), m, cols, memory);
+      std::vector<float> native(m * rows), portable(m * rows);
+      dot_panels_vnni(in_panels(w, panels), 0, rows, x, m, native.data(), rows);
+      dot_panels_portable(in_panels(w, panels), 0, rows, x, m, portable.data(), rows);
+      CHECK(native == portable);
+      // A range that begins and ends inside panels.
+      std::vector<float> part(m * 10);
+      dot_panels_vnni(in_panels(w, panels), 9, 19, x, m, part.data(), 10);
+      for (int64_t r = 0; r < m; ++r) {
+        CHECK(std::equal(part.begin() + r * 10, part.begin() + (r + 1) * 10,
+                         native.begin() + r * rows + 9));
+      }
     }
   }
 }

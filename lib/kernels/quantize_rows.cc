@@ -77,14 +77,18 @@ void quantize_row_kernel(const float* x, int64_t row, const QuantizedRows& to) {
   float* scale_16 = to.scale_16 + row * (cols / 16);
   float* sum_16 = to.sum_16 + row * (cols / 16);
   float* sum_32 = to.sum_32 + row * (cols / 32);
+  int32_t* codes_16 = to.codes_16 + row * (cols / 16);
+  int32_t* codes_32 = to.codes_32 + row * (cols / 32);
   for (int64_t block = 0; block < cols / 32; ++block) {
     int32_t sums[2];
     const float scale = quantize_block(x + 32 * block, codes + 32 * block, sums);
     scale_32[block] = scale_16[2 * block] = scale_16[2 * block + 1] = scale;
     for (int half = 0; half < 2; ++half) {
+      codes_16[2 * block + half] = sums[half];
       sum_16[2 * block + half] = scale * static_cast<float>(sums[half]);
     }
-    sum_32[block] = scale * static_cast<float>(sums[0] + sums[1]);
+    codes_32[block] = sums[0] + sums[1];
+    sum_32[block] = scale * static_cast<float>(codes_32[block]);
   }
 }
 
@@ -130,8 +134,9 @@ size_t align_64(size_t bytes) {
 
 size_t quantized_rows_bytes(int64_t rows, int64_t cols) {
   const auto elements = static_cast<size_t>(rows * cols);
-  return align_64(elements) + 2 * align_64(elements / 32 * sizeof(float)) +
-         2 * align_64(elements / 16 * sizeof(float));
+  static_assert(sizeof(float) == sizeof(int32_t));
+  return align_64(elements) + 3 * align_64(elements / 32 * sizeof(float)) +
+         3 * align_64(elements / 16 * sizeof(float));
 }
 
 QuantizedRows place_quantized_rows(std::byte* memory, int64_t rows, int64_t cols) {
@@ -143,12 +148,15 @@ QuantizedRows place_quantized_rows(std::byte* memory, int64_t rows, int64_t cols
   };
   constexpr int8_t* kBytes = nullptr;
   constexpr float* kFloats = nullptr;
+  constexpr int32_t* kInts = nullptr;
   return {.cols = cols,
           .codes = take(elements, kBytes),
           .scale_32 = take(elements / 32, kFloats),
           .scale_16 = take(elements / 16, kFloats),
           .sum_32 = take(elements / 32, kFloats),
-          .sum_16 = take(elements / 16, kFloats)};
+          .sum_16 = take(elements / 16, kFloats),
+          .codes_32 = take(elements / 32, kInts),
+          .codes_16 = take(elements / 16, kInts)};
 }
 
 void quantize_row(const float* x, int64_t row, const QuantizedRows& to) {

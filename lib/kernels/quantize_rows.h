@@ -17,6 +17,8 @@ struct QuantizedRows {
   float* scale_16;  // [rows, cols / 16]: each scale twice, for weights with a scale per 16 columns
   float* sum_32;    // [rows, cols / 32]: scale · Σ codes, for weights with a min
   float* sum_16;    // [rows, cols / 16]: the same over 16 columns
+  int32_t* codes_32;  // [rows, cols / 32]: Σ codes, for weights whose codes have an offset
+  int32_t* codes_16;  // [rows, cols / 16]: the same over 16 columns
 };
 
 // Bytes that place_quantized_rows takes.

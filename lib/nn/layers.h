@@ -21,8 +21,12 @@ struct Linear {
     const Init uniform = Init::uniform(1 / std::sqrt(static_cast<double>(in)));
     if (with_bias) bias = parameters.get_f32("bias", {out}, bias_init.value_or(uniform));
   }
-  // Shares the weight of another layer (a head tied to the embedding).
-  explicit Linear(const Tensor& shared) : weight(shared) {}
+  // Shares the weight of another layer (a head tied to the embedding). A constant is shared as
+  // memory only: its two uses may come to want it in different layouts.
+  explicit Linear(const Tensor& shared)
+      : weight(graph::is_constant(*shared.node())
+                   ? graph::constant(shared.node()->value, shared.node()->name)
+                   : shared) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor y = ops::linear(x, weight, bias);
     if (!addition) return y;

@@ -86,7 +86,7 @@ void run_linear(const KernelCall& call) {
   kernels::Weight matrices[kMaxWeights];
   for (int64_t i = 0; i < weights; ++i) {
     const Operand& w = call.inputs[1 + i];
-    matrices[i] = {w.data, w.dtype, w.shape[0], w.shape[1]};
+    matrices[i] = {w.data, w.dtype, w.shape[0], w.shape[1], w.layout};
   }
   const Rows rows = rows_of(x);
   const int64_t columns = call.output.shape[-1];
@@ -109,6 +109,10 @@ void run_linear(const KernelCall& call) {
 size_t linear_workspace(const Node& node, int threads) {
   const int64_t k = node.inputs[0]->shape[-1];
   return kernels::linear_workspace_bytes(k ? node.inputs[0]->shape.elements() / k : 0, k, threads);
+}
+
+bool linear_takes_panels(const Node& node, size_t i) {
+  return i >= 1 && static_cast<int64_t>(i) <= node.attrs.integer("weights");
 }
 
 Tensor linear_meaning(const Node& node, Inputs in) {
@@ -354,6 +358,7 @@ const OpDef kLinear = {.name = "linear",
                        .workspace = linear_workspace,
                        .layout = graph::InputLayout::kRows,
                        .takes_epilogue = true,
+                       .takes_panels = linear_takes_panels,
                        .meaning = linear_meaning,
                        .grad = grad_linear,
                        .autocast = graph::Autocast::kLow,

@@ -1,7 +1,11 @@
 #include "lib/runtime/bench_llm.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstring>
+#include <limits>
+#include <map>
 #include <numeric>
 
 #include "lib/base/error.h"
@@ -13,6 +17,7 @@
 #include "lib/runtime/environment.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/session.h"
+#include "lib/tensor/allocator.h"
 
 namespace lumen::runtime {
 namespace {
@@ -31,12 +36,50 @@ struct Row {
   std::string test;
   int64_t threads, depth, batch;
   std::vector<double> tokens_per_second;
+  double bytes_per_token = 0;  // of weights and KV cache read for a generated token; else 0
 };
 
 struct Loading {
   int64_t threads;
   double load_seconds, first_token_seconds;
 };
+
+// Bytes per second at which `threads` threads together read memory in 2 MiB pages: the best of some
+// passes over a block that no cache holds, each thread its part, front to back.
+double read_bandwidth(int threads) {
+  constexpr size_t kBytes = size_t{256} << 20, kLine = 64, kAhead = 4096;
+  constexpr int kPasses = 7;
+  const Buffer memory = allocate(kBytes);
+  ThreadPool pool(threads);
+  std::vector<Array> sums;  // a cache line each
+  for (int i = 0; i < threads; ++i) sums.push_back(Array::zeros(DType::kI64, {kLine / 8}));
+  auto each_part = [&](auto visit) {
+    pool.parallel_for(kBytes, kLine, [&](int64_t begin, int64_t end, int thread) {
+      visit(memory.data + begin, memory.data + end, thread);
+    });
+  };
+  each_part([](std::byte* begin, std::byte* end, int) { std::fill(begin, end, std::byte{1}); });
+  double best = std::numeric_limits<double>::infinity();
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto start = Clock::now();
+    each_part([&](const std::byte* begin, const std::byte* end, int thread) {
+      std::array<int64_t, kLine / 8> sum{};
+      for (; begin < end; begin += kLine) {
+        __builtin_prefetch(begin + kAhead);
+        for (size_t i = 0; i < sum.size(); ++i) {
+          int64_t value;
+          std::memcpy(&value, begin + 8 * i, 8);
+          sum[i] += value;
+        }
+      }
+      // Kept, so that the loop cannot be left out.
+      auto kept = sums[static_cast<size_t>(thread)].as_mutable<int64_t>();
+      std::copy(sum.begin(), sum.end(), kept.begin());
+    });
+    best = std::min(best, seconds_since(start));
+  }
+  return static_cast<double>(kBytes) / best;
+}
 
 // Tokens that no cache of a lower level has seen: random ids, the same in every run.
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab) {
@@ -77,6 +120,8 @@ double time_generation(LanguageModel& model, int64_t depth, int64_t batch,
   return seconds_since(start);
 }
 
+constexpr const char* kGenerating = "tg";
+
 void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>& rows) {
   const int64_t context = model.context(), threads = model.pool().threads();
   const int64_t repetitions = options.repetitions.value_or(5);
@@ -86,10 +131,20 @@ void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>
       model.rewind(0);
       model.feed(random_tokens(depth, model.vocab()));
     }
+    const MemoryPlan& memory = model.memory();
+    const double position_bytes =
+        static_cast<double>(memory.kv_bytes) / static_cast<double>(context * model.slots());
+    // Of one of `batch` texts: all share one pass over the weights, each reads its own positions.
+    auto generated_bytes = [&](int64_t count, int64_t batch) {
+      const double seen = static_cast<double>(depth) + static_cast<double>(count) / 2;
+      return static_cast<double>(memory.read_bytes) / static_cast<double>(batch) +
+             position_bytes * seen;
+    };
     auto add = [&](const char* kind, int64_t count, int64_t batch, auto time) {
       if (count == 0) return;
       const auto tokens = random_tokens(count, model.vocab());
       Row row{str(kind, count), threads, depth, batch, {}};
+      if (kind == kGenerating) row.bytes_per_token = generated_bytes(count, batch);
       time(model, depth, batch, tokens);  // warm-up
       for (int64_t i = 0; i < repetitions; ++i) {
         const double seconds = time(model, depth, batch, tokens);
@@ -104,7 +159,7 @@ void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>
     for (const int64_t count :
          parse_list(options.generated_tokens, "generated-tokens", 0, context - depth)) {
       for (const int64_t batch : parse_list(options.batch, "batch", 1, kMaxBatch)) {
-        add("tg", count, batch, time_generation);
+        add(kGenerating, count, batch, time_generation);
       }
     }
   }
@@ -116,7 +171,8 @@ int64_t largest(const std::string& list, const std::string& option) {
 }
 
 io::Json to_json(const std::string& model, const io::ModelFiles& files,
-                 const std::vector<Loading>& loadings, const std::vector<Row>& rows) {
+                 const std::vector<Loading>& loadings, const std::vector<Row>& rows,
+                 const std::map<int64_t, double>& bandwidths, uint64_t peak_memory) {
   io::Json results = io::Json::array(), loads = io::Json::array();
   for (const Row& row : rows) {
     const Spread s = spread(row.tokens_per_second);
@@ -129,11 +185,17 @@ io::Json to_json(const std::string& model, const io::ModelFiles& files,
                                {"min", s.min},
                                {"max", s.max},
                                {"samples", row.tokens_per_second}});
+    if (row.bytes_per_token > 0) {
+      results.back()["bytes_per_token"] = row.bytes_per_token;
+      results.back()["bandwidth_fraction"] =
+          row.bytes_per_token * s.median / bandwidths.at(row.threads);
+    }
   }
   for (const Loading& load : loadings) {
     loads.push_back(io::Json{{"threads", load.threads},
                              {"load_ms", load.load_seconds * 1000},
-                             {"first_token_ms", load.first_token_seconds * 1000}});
+                             {"first_token_ms", load.first_token_seconds * 1000},
+                             {"read_bandwidth", bandwidths.at(load.threads)}});
   }
   return {{"schema", 1},
           {"model",
@@ -143,28 +205,32 @@ io::Json to_json(const std::string& model, const io::ModelFiles& files,
             {"bytes", files.file_bytes}}},
           {"results", std::move(results)},
           {"loading", std::move(loads)},
-          {"peak_memory_bytes", peak_memory_bytes()},
+          {"peak_memory_bytes", peak_memory},
           {"environment", environment_description()}};
 }
 
 std::string to_markdown(const io::Json& report) {
   std::string out =
-      "| model | threads | depth | batch | test | tokens/s (median) | min | max |\n"
-      "|---|--:|--:|--:|---|--:|--:|--:|\n";
+      "| model | threads | depth | batch | test | tokens/s (median) | min | max | of bandwidth |\n"
+      "|---|--:|--:|--:|---|--:|--:|--:|--:|\n";
   const std::string model = report["model"]["name"].get<std::string>();
   const std::string shown = quoted(model.substr(model.find_last_of('/') + 1));
   for (const io::Json& row : report["results"]) {
-    out +=
-        str("| ", shown.substr(1, shown.size() - 2), " | ", row["threads"].get<int64_t>(), " | ",
-            row["depth"].get<int64_t>(), " | ", row["batch"].get<int64_t>(), " | ",
-            row["test"].get<std::string>(), " | ", fixed(row["median"].get<double>(), 2), " | ",
-            fixed(row["min"].get<double>(), 2), " | ", fixed(row["max"].get<double>(), 2), " |\n");
+    out += str("| ", shown.substr(1, shown.size() - 2), " | ", row["threads"].get<int64_t>(), " | ",
+               row["depth"].get<int64_t>(), " | ", row["batch"].get<int64_t>(), " | ",
+               row["test"].get<std::string>(), " | ", fixed(row["median"].get<double>(), 2), " | ",
+               fixed(row["min"].get<double>(), 2), " | ", fixed(row["max"].get<double>(), 2), " | ",
+               row.contains("bandwidth_fraction")
+                   ? fixed(100 * row["bandwidth_fraction"].get<double>(), 0) + " %"
+                   : "",
+               " |\n");
   }
   out += "\n";
   for (const io::Json& load : report["loading"]) {
     out += str("- ", load["threads"].get<int64_t>(), " threads: loaded in ",
                fixed(load["load_ms"].get<double>(), 1), " ms, first token after ",
-               fixed(load["first_token_ms"].get<double>(), 1), " ms\n");
+               fixed(load["first_token_ms"].get<double>(), 1), " ms; read bandwidth (2 MiB pages) ",
+               fixed(load["read_bandwidth"].get<double>() / 1e9, 1), " GB/s\n");
   }
   const io::Json& environment = report["environment"];
   return out + str("- peak memory ", human_bytes(report["peak_memory_bytes"].get<uint64_t>()),
@@ -219,6 +285,8 @@ void declare(CommandLine& line, BenchOptions& options) {
                         1, 10'000),
            "r");
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
+  line.add(switch_field("no-repack", "measure with the weights as they are in the file",
+                        options.no_repack));
   line.group("Output");
   line.add(choice_field("output", "a Markdown table or JSON (md)", options.output, {"md", "json"}),
            "o");
@@ -243,6 +311,7 @@ int bench_llm(const BenchOptions& options) {
     load.slots = largest(options.batch, "batch");
     load.kv_type = kv_type(options.kv);
     load.threads = static_cast<int>(count);
+    load.repack = !options.no_repack;
     const auto start = Clock::now();
     files = io::open_model(path);
     const auto model = LanguageModel::load(*files, load);
@@ -251,7 +320,11 @@ int bench_llm(const BenchOptions& options) {
     loadings.push_back({count, load_seconds, seconds_since(start)});
     measure(*model, options, rows);
   }
-  const io::Json report = to_json(options.model.value_or("built-in"), *files, loadings, rows);
+  const uint64_t peak_memory = peak_memory_bytes();  // before that of measuring the memory
+  std::map<int64_t, double> bandwidths;
+  for (const int64_t count : threads) bandwidths[count] = read_bandwidth(static_cast<int>(count));
+  const io::Json report =
+      to_json(options.model.value_or("built-in"), *files, loadings, rows, bandwidths, peak_memory);
   write_stdout(options.output == "json" ? report.dump(2) + "\n" : to_markdown(report));
   return 0;
 }

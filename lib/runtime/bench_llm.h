@@ -20,13 +20,15 @@ struct BenchOptions {
   std::optional<int64_t> repetitions;  // absent: 5
   std::string kv = "f16", output = "md";
   bool json = false;
+  bool no_repack = false;
 };
 
 // Adds the options of `lumen-bench llm` to `line`; they write to `options`.
 void declare(CommandLine& line, BenchOptions& options);
 
 // The verb: loads the model once for each number of threads and measures reading prompts ("pp") and
-// generating ("tg") apart, after a warm-up. Returns the exit code; throws Error.
+// generating ("tg") apart, after a warm-up, and the bandwidth at which as many threads read memory,
+// which is what generating is limited by. Returns the exit code; throws Error.
 int bench_llm(const BenchOptions& options);
 
 // Median, smallest and largest of samples; not empty.

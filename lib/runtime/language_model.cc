@@ -4,15 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <fstream>
 #include <limits>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
 #include "lib/io/sha256.h"
-#include "lib/kernels/convert.h"
 #include "lib/runtime/lora.h"
+#include "lib/runtime/weights.h"
 #include "models/model.h"
 
 namespace lumen::runtime {
@@ -72,30 +72,6 @@ uint64_t available_memory() {
   return available;
 }
 
-// Looks at every number that can spoil a result: all elements of float tensors, all block scales
-// of quantised ones.
-void require_finite(const std::map<std::string, Array>& tensors, ThreadPool& pool) {
-  for (const auto& entry : tensors) {
-    const Array& array = entry.second;
-    if (!is_float(array.dtype()) && !is_quantized(array.dtype())) continue;
-    const int64_t rows = array.shape().rank() > 1 ? array.elements() / array.shape()[-1] : 1;
-    const int64_t columns = rows > 0 ? array.elements() / rows : 0;
-    const int64_t bytes = row_bytes(array.dtype(), columns);
-    std::atomic<int64_t> bad{-1};
-    const int64_t grain = std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(1, bytes));
-    pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; ++row) {
-        if (kernels::has_nonfinite(array.dtype(), array.data() + row * bytes, columns)) bad = row;
-      }
-    });
-    if (bad >= 0) {
-      fail(ErrorKind::kMalformed, "tensor ", quoted(entry.first), " has a NaN or infinite ",
-           is_quantized(array.dtype()) ? "scale" : "value", " in row ", bad.load(),
-           "; the file is damaged (--allow-nonfinite opens it all the same)");
-    }
-  }
-}
-
 // A compiled forward pass over a fixed number of tokens.
 struct Forward {
   graph::Plan plan;
@@ -130,6 +106,11 @@ void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {
     hash.update(bytes.last(count));
   }
 }
+
+// A forward pass as it is recorded. `slots` is not defined if there is only one.
+struct Recording {
+  Tensor ids, position, slots, out;
+};
 
 class Decoder : public LanguageModel {
  public:
@@ -168,6 +149,8 @@ class Decoder : public LanguageModel {
  private:
   void open(const io::ModelFiles& files, const LoadOptions& options);
   void allocate_cache(const LoadOptions& options);
+  void prepare_weights(const LoadOptions& options);
+  Recording record(int64_t batch, int64_t tokens, Wanted wanted) const;
   std::unique_ptr<Forward> compile(int64_t batch, int64_t tokens, Wanted wanted) const;
   Forward& prefill(int64_t tokens, Wanted wanted);
 
@@ -196,6 +179,7 @@ Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
   graph::PoolScope scope(pool_);
   with_context(files.path, [&] { open(files, options); });
   allocate_cache(options);
+  with_context(files.path, [&] { prepare_weights(options); });
   decode_ = compile(1, 1, Wanted::kLastLogits);
   memory_.scratch_bytes = decode_->plan.arena_bytes();
 }
@@ -224,7 +208,6 @@ void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
          unused.size() > 1 ? str(" and ", unused.size() - 1, " more are") : " is",
          " not part of this architecture: results would be wrong");
   }
-  if (!options.allow_nonfinite) require_finite(tensors_, pool_);
   memory_.weight_bytes = files.file_bytes;
 }
 
@@ -261,24 +244,55 @@ void Decoder::allocate_cache(const LoadOptions& options) {
   positions_.resize(static_cast<size_t>(slots));
 }
 
-std::unique_ptr<Forward> Decoder::compile(int64_t batch, int64_t tokens, Wanted wanted) const {
-  Tensor ids = graph::input(DType::kI32, {batch, tokens}, "tokens");
-  Tensor position = graph::input(DType::kI32, {batch}, "position");
-  nn::KvCache cache = *cache_;
-  Tensor slots;
-  if (this->slots() > 1) {
-    slots = graph::input(DType::kI32, {batch}, "slots");
-    cache = cache.with_slots(slots);
+// Checks the weights and, if memory allows, repacks those of products.
+void Decoder::prepare_weights(const LoadOptions& options) {
+  const bool checked = !options.allow_nonfinite;
+  const Recording pass = record(1, 1, Wanted::kLastLogits);
+  memory_.read_bytes = product_weight_bytes(std::span(&pass.out, 1));
+  std::set<std::string> packed;
+  if (options.repack) {
+    const auto weights = packable_weights(std::span(&pass.out, 1));
+    const uint64_t needed = packed_bytes(weights);
+    const uint64_t available =
+        options.memory_limit ? options.memory_limit - memory_.kv_bytes : available_memory();
+    if (needed <= available) {
+      pack_weights(weights, checked, pool_);
+      for (const graph::NodePtr& node : weights) packed.insert(node->name);
+      memory_.packed_bytes = needed;
+    } else {
+      memory_.notice =
+          str("the weights stay as they are in the file, which is slower: repacked they "
+              "need ",
+              human_bytes(needed), ", available are ", human_bytes(available));
+    }
   }
-  Tensor out = model_->hidden(ids, position, &cache);
-  if (wanted != Wanted::kAllLogits) out = graph::slice(out, 1, tokens - 1, tokens);
-  if (wanted != Wanted::kNothing) out = model_->logits(out);
-  graph::Plan plan = graph::compile(std::span(&out, 1), {.threads = pool_.threads()});
+  if (checked) require_finite(tensors_, packed, pool_);
+}
+
+Recording Decoder::record(int64_t batch, int64_t tokens, Wanted wanted) const {
+  Recording pass{graph::input(DType::kI32, {batch, tokens}, "tokens"),
+                 graph::input(DType::kI32, {batch}, "position"),
+                 {},
+                 {}};
+  nn::KvCache cache = *cache_;
+  if (slots() > 1) {
+    pass.slots = graph::input(DType::kI32, {batch}, "slots");
+    cache = cache.with_slots(pass.slots);
+  }
+  pass.out = model_->hidden(pass.ids, pass.position, &cache);
+  if (wanted != Wanted::kAllLogits) pass.out = graph::slice(pass.out, 1, tokens - 1, tokens);
+  if (wanted != Wanted::kNothing) pass.out = model_->logits(pass.out);
+  return pass;
+}
+
+std::unique_ptr<Forward> Decoder::compile(int64_t batch, int64_t tokens, Wanted wanted) const {
+  const Recording pass = record(batch, tokens, wanted);
+  graph::Plan plan = graph::compile(std::span(&pass.out, 1), {.threads = pool_.threads()});
   auto memory = [&](const Tensor& input) {
     return input.defined() ? plan.input(input).as_mutable<int32_t>() : std::span<int32_t>();
   };
-  const auto token_memory = memory(ids), position_memory = memory(position),
-             slot_memory = memory(slots);
+  const auto token_memory = memory(pass.ids), position_memory = memory(pass.position),
+             slot_memory = memory(pass.slots);
   return std::make_unique<Forward>(
       Forward{std::move(plan), token_memory, position_memory, slot_memory});
 }

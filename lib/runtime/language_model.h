@@ -22,10 +22,13 @@ namespace lumen::runtime {
 
 // What loading needs and found, for --stats and error messages.
 struct MemoryPlan {
-  uint64_t weight_bytes = 0;  // mapped, not copied
+  uint64_t weight_bytes = 0;  // of the file, mapped
+  uint64_t read_bytes = 0;    // of weights that decoding one token reads: those of products
+  uint64_t packed_bytes = 0;  // of weights repacked from it, whose pages it gave back
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;    // arenas of the compiled plans
   uint64_t available_bytes = 0;  // what the system had left before the KV cache was allocated
+  std::string notice;            // why the weights were not repacked; "" if they were
 };
 
 struct LoadOptions {
@@ -38,8 +41,10 @@ struct LoadOptions {
       overrides;                 // "key=value" replacing config values, checked against tensors
   std::string lora;              // directory of a LoRA adapter to apply; "": none
   bool allow_nonfinite = false;  // accept NaN or infinite weights
-  uint64_t memory_limit = 0;     // most bytes for the KV cache; 0: what the system has left
-  // Told what will be needed before it is allocated; scratch_bytes is not known yet.
+  bool repack = true;            // keep the weights of products in panels (lib/kernels/panels.h)
+  uint64_t memory_limit = 0;     // most bytes for KV cache and repacked weights; 0: what is left
+  // Told what will be needed before it is allocated; only file, KV cache and what is available are
+  // known then.
   std::function<void(const MemoryPlan&)> announce = {};
 };
 
@@ -51,9 +56,10 @@ class LanguageModel {
   // whatever the type of the weights.
   static constexpr int64_t kMostVerified = 8;
 
-  // Checks the config against the tensors, estimates memory before allocating it, compiles the
-  // decode plan. Throws Error: kMalformed (missing, unexpected or misshapen tensors, NaN scales),
-  // kUnsupported (architecture), kResource (does not fit in memory; names needed and available).
+  // Checks the config against the tensors, estimates memory before allocating it, repacks weights
+  // (where the copy does not fit the mapped file is used as it is), compiles the decode plan.
+  // Throws Error: kMalformed (missing, unexpected or misshapen tensors, NaN scales), kUnsupported
+  // (architecture), kResource (does not fit in memory; names needed and available).
   static std::unique_ptr<LanguageModel> load(const io::ModelFiles& files,
                                              const LoadOptions& options);
   // A model that is being trained: reads the present weights of `model`, which must outlive it.

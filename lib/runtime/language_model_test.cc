@@ -175,6 +175,54 @@ TEST_CASE("a KV cache beyond the memory there is is refused before it is allocat
   CHECK(contains(message, "available are 1.0 MiB; use a smaller --ctx"));
 }
 
+// Logits of a prompt read at once and of two tokens after it.
+std::vector<float> some_logits(const io::ModelFiles& files, LoadOptions options) {
+  options.kv_type = DType::kF32;
+  const auto model = LanguageModel::load(files, options);
+  const std::vector<int32_t> ids = prompt(12, model->vocab());
+  std::vector<float> logits;
+  for (const auto& part :
+       {std::span(ids).first(10), std::span(ids).subspan(10, 1), std::span(ids).subspan(11, 1)}) {
+    const auto last = model->feed(part);
+    logits.insert(logits.end(), last.begin(), last.end());
+  }
+  return logits;
+}
+
+TEST_CASE("repacked weights give the logits of those in the file") {
+  const io::ModelFiles files = builtin();
+  LoadOptions as_stored;
+  as_stored.repack = false;
+  const auto want = some_logits(files, as_stored), got = some_logits(files, {});
+  REQUIRE(want.size() == got.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    difference += std::pow(got[i] - want[i], 2);
+    norm += std::pow(want[i], 2);
+  }
+  CHECK(std::sqrt(difference / norm) < 1e-2);  // steps of the activations' int8, as above
+  // The files' own arrays are as they were.
+  for (const auto& [name, array] : files.tensors) CHECK(array.layout() == Layout::kRows);
+}
+
+TEST_CASE("what loading repacks is told, and weights that do not fit stay as they are") {
+  const io::ModelFiles files = builtin();
+  LoadOptions options;
+  const auto repacked = LanguageModel::load(files, options);
+  const runtime::MemoryPlan plan = repacked->memory();
+  CHECK(plan.notice.empty());
+  CHECK(plan.read_bytes > 0);
+  CHECK(plan.packed_bytes >= plan.read_bytes);
+  CHECK(plan.packed_bytes < plan.read_bytes + (1 << 16));
+
+  options.memory_limit = plan.kv_bytes + plan.packed_bytes - 1;
+  const auto stored = LanguageModel::load(files, options);
+  CHECK(stored->memory().packed_bytes == 0);
+  CHECK(contains(stored->memory().notice, "repacked they need"));
+  options.memory_limit += 1;
+  CHECK(LanguageModel::load(files, options)->memory().packed_bytes == plan.packed_bytes);
+}
+
 TEST_CASE("what does not belong to the architecture, or is damaged, is refused before inference") {
   io::ModelFiles files = builtin();
   files.tensors["model.layers.0.surprise.weight"] = Array::zeros(DType::kF32, {4});
@@ -189,7 +237,17 @@ TEST_CASE("what does not belong to the architecture, or is damaged, is refused b
   norm.as_mutable<float>()[3] = NAN;
   files.tensors["model.norm.weight"] = norm;
   CHECK(contains(error_of(files, {}, ErrorKind::kMalformed), "NaN or infinite value"));
+  files = builtin();
+  const Array& stored = files.tensors.at("model.layers.0.mlp.up_proj.weight");
+  Array up = Array::zeros(DType::kF32, stored.shape());
+  up.as_mutable<float>()[stored.shape()[1] + 1] = INFINITY;
+  files.tensors["model.layers.0.mlp.up_proj.weight"] = up;
   LoadOptions options;
+  for (const bool repack : {true, false}) {
+    options.repack = repack;
+    CHECK(contains(error_of(files, options, ErrorKind::kMalformed),
+                   "'model.layers.0.mlp.up_proj.weight' has a NaN or infinite value in row 1"));
+  }
   options.allow_nonfinite = true;
   CHECK_NOTHROW(LanguageModel::load(files, options));
 }

@@ -41,7 +41,8 @@ std::string describe(const Session& session, const GenerationResult& result,
              "drafts    ", result.drafted_tokens, " tokens, ", result.accepted_tokens,
              " of them right\n",                                                             //
              "sampling  ", describe(settings), "\n",                                         //
-             "memory    weights ", human_bytes(memory.weight_bytes), ", KV cache ",          //
+             "memory    weights ", human_bytes(memory.weight_bytes), ", repacked ",          //
+             human_bytes(memory.packed_bytes), ", KV cache ",                                //
              human_bytes(memory.kv_bytes), ", scratch ", human_bytes(memory.scratch_bytes),  //
              ", peak ", human_bytes(peak_memory_bytes()), "\n",                              //
              "compute   ", session.model->pool().threads(), " threads, ",                    //

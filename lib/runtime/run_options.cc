@@ -97,6 +97,9 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.overrides));
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
                         options.allow_nonfinite));
+  line.add(switch_field("no-repack",
+                        "use the weights as they are in the file: starts sooner, slower",
+                        options.no_repack));
 
   line.group("Output");
   line.add_json("print one JSON object with text, tokens and timings", options.json);

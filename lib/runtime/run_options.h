@@ -26,7 +26,7 @@ struct RunOptions {
   std::optional<std::string> lora, draft, prompt_cache;
   std::optional<int64_t> lookup;  // most tokens guessed at once; absent: as many as can be verified
   std::vector<std::string> overrides;
-  bool allow_nonfinite = false;
+  bool allow_nonfinite = false, no_repack = false;
 
   std::optional<std::string> batch;
   std::optional<int64_t> parallel;

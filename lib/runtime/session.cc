@@ -23,6 +23,7 @@ LoadOptions load_options(const RunOptions& options) {
   load.kv_type = kv_type(options.kv);
   load.threads = static_cast<int>(options.threads.value_or(0));
   load.allow_nonfinite = options.allow_nonfinite;
+  load.repack = !options.no_repack;
   if (options.stats) {
     load.announce = [](const MemoryPlan& memory) { write_stderr(describe(memory)); };
   }
@@ -71,6 +72,7 @@ Session load_session(const RunOptions& options) {
     session.notices.push_back(std::move(notice));
   }
   const MemoryPlan& memory = session.model->memory();
+  if (!memory.notice.empty()) session.notices.push_back(memory.notice);
   if (memory.weight_bytes + memory.kv_bytes > memory.available_bytes) {
     session.notices.push_back(str("weights and KV cache take ",
                                   human_bytes(memory.weight_bytes + memory.kv_bytes),

@@ -312,7 +312,11 @@ TEST_CASE("bench measures prompt and generation apart") {
   for (const auto& row : json["results"]) {
     REQUIRE(row["min"] <= row["median"]);
     REQUIRE(row["samples"].size() == 2);
+    const bool generates = row["test"].get<std::string>().starts_with("tg");
+    REQUIRE(row.contains("bandwidth_fraction") == generates);
+    if (generates) REQUIRE(row["bytes_per_token"] > 1000);
   }
+  for (const auto& load : json["loading"]) REQUIRE(load["read_bandwidth"] > 1e8);
   for (const Arguments& bad : {Arguments{"llm", "-p", "1,,2"},
                                {"llm", "-r", "0"},
                                {"llm", "-t", "0"},

@@ -18,10 +18,12 @@ Array Array::zeros(DType dtype, const Shape& shape) {
 }
 
 Array Array::view(std::shared_ptr<const Buffer> buffer, size_t offset, DType dtype,
-                  const Shape& shape) {
+                  const Shape& shape, Layout layout) {
   Array array;
   array.dtype_ = dtype;
+  array.layout_ = layout;
   array.shape_ = shape;
+  LUMEN_CHECK(layout == Layout::kRows || shape.rank() == 2);
   LUMEN_CHECK(offset <= buffer->bytes && array.bytes() <= buffer->bytes - offset);
   array.data_ = buffer->data + offset;
   array.buffer_ = std::move(buffer);
@@ -30,17 +32,20 @@ Array Array::view(std::shared_ptr<const Buffer> buffer, size_t offset, DType dty
 
 size_t Array::bytes() const {
   if (shape_.elements() == 0) return 0;
+  if (layout_ == Layout::kPanels) {
+    return static_cast<size_t>(matrix_bytes(layout_, dtype_, shape_[0], shape_[1]));
+  }
   if (shape_.rank() == 0) return static_cast<size_t>(row_bytes(dtype_, 1));
   return static_cast<size_t>(shape_.elements() / shape_[-1] * row_bytes(dtype_, shape_[-1]));
 }
 
 std::byte* Array::mutable_data() {
-  LUMEN_CHECK(buffer_ != nullptr && buffer_->writable);
+  LUMEN_CHECK(buffer_ != nullptr && buffer_->writable && layout_ == Layout::kRows);
   return data_;
 }
 
 Array Array::reshaped(const Shape& shape) const {
-  LUMEN_CHECK(shape.elements() == elements());
+  LUMEN_CHECK(shape.elements() == elements() && layout_ == Layout::kRows);
   Array array = *this;
   array.shape_ = shape;
   return array;

@@ -17,11 +17,12 @@ struct Buffer {
   std::byte* data = nullptr;
   size_t bytes = 0;
   bool writable = true;
+  bool mapped = false;          // pages of a file, which the system can fetch again
   std::shared_ptr<void> owner;  // releases the memory
 };
 
-// A contiguous row-major array. Copies share the buffer. Reading from several threads is safe;
-// writing is the caller's to order.
+// A contiguous array, row-major unless its layout says otherwise. Copies share the buffer. Reading
+// from several threads is safe; writing is the caller's to order.
 class Array {
  public:
   Array() = default;
@@ -34,17 +35,27 @@ class Array {
   static Array from(std::span<const T> values, const Shape& shape);
 
   // A view of `bytes` at `offset` of `buffer`; they must lie inside it.
+  // In panels it must be a matrix.
   static Array view(std::shared_ptr<const Buffer> buffer, size_t offset, DType dtype,
-                    const Shape& shape);
+                    const Shape& shape, Layout layout = Layout::kRows);
 
   DType dtype() const { return dtype_; }
+  Layout layout() const { return layout_; }
   const Shape& shape() const { return shape_; }
   int64_t elements() const { return shape_.elements(); }
   // Bytes of the data; rows of a quantised type are whole blocks.
   size_t bytes() const;
   bool empty() const { return data_ == nullptr; }
 
-  const std::byte* data() const { return data_; }
+  // The elements. Checks that they lie in rows: who reads panels asks for storage().
+  const std::byte* data() const {
+    LUMEN_CHECK(layout_ == Layout::kRows);
+    return data_;
+  }
+  // The first byte, whatever the layout.
+  const std::byte* storage() const { return data_; }
+  // What the bytes lie in; null if empty().
+  const Buffer* buffer() const { return buffer_.get(); }
   // Checks that the buffer is writable.
   std::byte* mutable_data();
 
@@ -54,7 +65,7 @@ class Array {
   template <typename T>
   std::span<const T> as() const& {
     LUMEN_CHECK(DTypeOf<T>::value == dtype_);
-    return {reinterpret_cast<const T*>(data_), static_cast<size_t>(elements())};
+    return {reinterpret_cast<const T*>(data()), static_cast<size_t>(elements())};
   }
   template <typename T>
   std::span<T> as_mutable() {
@@ -62,13 +73,14 @@ class Array {
     return {reinterpret_cast<T*>(mutable_data()), static_cast<size_t>(elements())};
   }
 
-  // The same bytes with another shape of as many elements.
+  // The same bytes with another shape of as many elements, in rows.
   Array reshaped(const Shape& shape) const;
 
  private:
   std::shared_ptr<const Buffer> buffer_;
   std::byte* data_ = nullptr;
   DType dtype_ = DType::kF32;
+  Layout layout_ = Layout::kRows;
   Shape shape_;
 };
 

@@ -15,6 +15,16 @@ TEST_CASE("an array knows its bytes, also in blocks") {
   CHECK(Array::zeros(DType::kF32, {0, 3}).bytes() == 0);
 }
 
+TEST_CASE("a matrix in panels has the bytes of whole panels") {
+  const auto buffer = std::make_shared<const Buffer>(allocate(32 * 34 * 2));
+  const Array panels = Array::view(buffer, 0, DType::kQ8_0, {17, 64}, Layout::kPanels);
+  CHECK(panels.bytes() == 32 * 34 * 2);
+  CHECK(panels.layout() == Layout::kPanels);
+  CHECK(panels.storage() == buffer->data);
+  CHECK(panels.elements() == 17 * 64);
+  CHECK(Array::zeros(DType::kQ8_0, {17, 64}).layout() == Layout::kRows);
+}
+
 TEST_CASE("views share memory and keep it alive") {
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
   Array array = Array::from<float>(values, {2, 3});

@@ -71,6 +71,21 @@ constexpr int64_t row_bytes(DType dtype, int64_t elements) {
   return elements / info(dtype).block_elements * info(dtype).block_bytes;
 }
 
+// How the elements of a matrix [rows, cols] lie in memory.
+enum class Layout : uint8_t {
+  kRows,    // row after row, as files have them
+  kPanels,  // sixteen rows interleaved: weights of products (lib/kernels/panels.h), in 2-D only
+};
+
+// Rows of a panel. The last one is filled up with zero rows.
+inline constexpr int64_t kPanelRows = 16;
+
+// Bytes of a matrix; a panel takes as many as its rows would.
+constexpr int64_t matrix_bytes(Layout layout, DType dtype, int64_t rows, int64_t cols) {
+  if (layout == Layout::kPanels) rows = (rows + kPanelRows - 1) / kPanelRows * kPanelRows;
+  return rows * row_bytes(dtype, cols);
+}
+
 // The type that holds the values of two plain types (PyTorch's promotion table): bool < integers <
 // floats, the wider of a kind. u8 with i8 gives i32 (PyTorch: its int16), f16 with bf16 f32.
 constexpr DType promote(DType a, DType b) {

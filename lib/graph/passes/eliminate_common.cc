@@ -18,15 +18,17 @@ size_t mix(size_t hash, size_t value) {
 size_t hash_of(const Node& node) {
   size_t hash = mix(0, reinterpret_cast<size_t>(node.op));
   for (const NodePtr& input : node.inputs) hash = mix(hash, reinterpret_cast<size_t>(input.get()));
-  hash = mix(hash, reinterpret_cast<size_t>(node.value.data()));
+  hash = mix(hash, reinterpret_cast<size_t>(node.value.storage()));
   for (int64_t dim : node.shape) hash = mix(hash, static_cast<size_t>(dim));
   return hash;
 }
 
 bool same_constant(const Node& a, const Node& b) {
-  if (a.value.data() == b.value.data()) return true;
+  if (a.value.layout() != b.value.layout()) return false;
+  const std::byte *x = a.value.storage(), *y = b.value.storage();
+  if (x == y) return true;
   return a.value.bytes() <= 64 && a.value.bytes() == b.value.bytes() &&
-         std::equal(a.value.data(), a.value.data() + a.value.bytes(), b.value.data());
+         std::equal(x, x + a.value.bytes(), y);
 }
 
 bool same(const Node& a, const Node& b) {

@@ -1,0 +1,42 @@
+// Products of activations with weights in panels (panels.h): each weight is read once from memory
+// for as many rows of x as stay in cache. And what products with many rows take apart.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/kernels/code_panel.h"
+#include "lib/kernels/matmul.h"
+#include "lib/kernels/quantize_rows.h"
+
+namespace lumen::kernels {
+
+// How far ahead of the loads panels are fetched; derived in README.md.
+inline constexpr int64_t kPanelPrefetchBytes = 4096;
+
+// y[r][j − begin] = Σ_k x[r][k] · w[j][k] for weight rows j in [begin, end) and r in [0, m). Rows
+// of y are y_stride floats apart. Every sum has the same bits whatever m, begin and end are.
+// Single-threaded, noexcept.
+
+// Quantised weights. One float32 chain per row of x and row of w over the sub-blocks s of 32 (q6_k:
+// 16) columns in order, rounded where a function ends:
+//
+//   acc = fma(float(Σ_k (code − offset) · xcode), mul(xscale[s], scale[s]), acc)
+//   acc = fma(xsum[s], min[s], acc)                                    if the format has mins
+//
+// Targets without fused multiply-add round its product as well. Takes the native kernel
+// (panel_dot_vnni.h) where the SIMD target in use has one, else the portable one: the same bits.
+void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
+                          int64_t m, float* y, int64_t y_stride);
+void dot_panels_portable(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
+                         int64_t m, float* y, int64_t y_stride);
+
+// Float weights (f32 f16 bf16), float32 accumulation; rows of x are x_stride floats apart.
+void dot_panels_float(const Weight& w, int64_t begin, int64_t end, const float* x, int64_t x_stride,
+                      int64_t m, float* y, int64_t y_stride);
+
+// What expand_codes (code_panel.h) does, for panel `index` of a quantised matrix in panels.
+// noexcept.
+void expand_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, int added,
+                  const CodePanel& to);
+
+}  // namespace lumen::kernels

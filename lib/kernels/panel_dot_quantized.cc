@@ -1,0 +1,212 @@
+#include <cstring>
+
+#include "lib/kernels/dot_rows_vnni.h"
+#include "lib/kernels/panel_dot.h"
+#include "lib/kernels/panel_dot_vnni.h"
+#include "lib/kernels/panels.h"
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/panel_dot_quantized.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lib/kernels/float16-inl.h"
+
+// The intrinsics around pmaddubsw (unsigned by signed bytes, pairs added), for which this Highway
+// has no operation, where the target has them. AVX-512 without VNNI takes those of 256 bits: there
+// is no psignb in 512.
+#undef LUMEN_BYTE_PAIRS
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+#define LUMEN_BYTE_PAIRS(operation) _mm256_##operation
+#elif HWY_TARGET == HWY_SSE4
+#define LUMEN_BYTE_PAIRS(operation) _mm_##operation
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+struct Isa {
+  using FloatTag = hn::CappedTag<float, 8>;
+  using IntTag = hn::RebindToSigned<FloatTag>;
+  using WordTag = hn::Repartition<int16_t, FloatTag>;
+  using ByteTag = hn::Repartition<uint8_t, FloatTag>;
+
+  static constexpr int kLanes = hn::MaxLanes(FloatTag());
+  static constexpr int kMostRows = HWY_TARGET == HWY_EMU128 ? 1 : 4;
+  static constexpr int kSignedOffset = 0;
+  using Floats = hn::VFromD<FloatTag>;
+  using Ints = hn::VFromD<IntTag>;
+  using Words = hn::VFromD<WordTag>;
+  using Codes = hn::VFromD<ByteTag>;
+
+  static HWY_INLINE Codes load(const uint8_t* p) { return hn::LoadU(ByteTag(), p); }
+  static HWY_INLINE Codes mask(Codes v, uint8_t bits) {
+    return hn::And(v, hn::Set(ByteTag(), bits));
+  }
+  static HWY_INLINE Codes join(Codes a, Codes b) { return hn::Or(a, b); }
+  static HWY_INLINE Codes add_bytes(Codes v, int value) {
+    return hn::Add(v, hn::Set(ByteTag(), static_cast<uint8_t>(value)));
+  }
+  static HWY_INLINE void store_bytes(Codes v, uint8_t* p) { hn::Store(v, ByteTag(), p); }
+  static HWY_INLINE Ints words_of(Codes v) { return hn::BitCast(IntTag(), v); }
+  template <int kBits>
+  static HWY_INLINE Codes shift_left(Codes v) {
+    return hn::BitCast(ByteTag(), hn::ShiftLeft<kBits>(words_of(v)));
+  }
+  template <int kBits>
+  static HWY_INLINE Codes shift_right(Codes v) {
+    return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(words_of(v)));
+  }
+  static HWY_INLINE Codes shift_right_by(Codes v, int bits) {
+    return hn::BitCast(ByteTag(), hn::ShiftRightSame(words_of(v), bits));
+  }
+  template <int kByte>
+  static HWY_INLINE Floats byte(Codes v) {
+    const auto low = hn::And(hn::ShiftRight<8 * kByte>(words_of(v)), hn::Set(IntTag(), 255));
+    return to_float(low);
+  }
+  static HWY_INLINE Floats halves(const uint8_t* p) {
+    return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));
+  }
+  static HWY_INLINE Floats signed_bytes(const uint8_t* p) {
+    const auto v = hn::LoadU(hn::Rebind<int8_t, FloatTag>(), reinterpret_cast<const int8_t*>(p));
+    return to_float(hn::PromoteTo(IntTag(), v));
+  }
+  static HWY_INLINE Floats set(float value) { return hn::Set(FloatTag(), value); }
+  static HWY_INLINE Floats mul(Floats a, Floats b) { return hn::Mul(a, b); }
+  static HWY_INLINE Floats fma(Floats a, Floats b, Floats c) { return hn::MulAdd(a, b, c); }
+  static HWY_INLINE Floats to_float(Ints v) { return hn::ConvertTo(FloatTag(), v); }
+  static HWY_INLINE void store(Floats v, float* p) { hn::StoreU(v, FloatTag(), p); }
+
+  // Four bytes of x in every word.
+  static HWY_INLINE Words repeat(const int8_t* x) {
+    int32_t four;
+    std::memcpy(&four, x, sizeof four);
+    return hn::BitCast(WordTag(), hn::Set(IntTag(), four));
+  }
+
+  // The two int16 of each word, added.
+  static HWY_INLINE Ints add_pairs(Words v) {
+#ifdef LUMEN_BYTE_PAIRS
+    return Ints{LUMEN_BYTE_PAIRS(madd_epi16)(v.raw, hn::Set(WordTag(), int16_t{1}).raw)};
+#else
+    const auto both = hn::BitCast(IntTag(), v);
+    return hn::Add(hn::ShiftRight<16>(hn::ShiftLeft<16>(both)), hn::ShiftRight<16>(both));
+#endif
+  }
+
+  // code[0] · x[0] + code[1] · x[1] of each pair of bytes; codes are unsigned and small enough.
+  static HWY_INLINE Words multiply_pairs(Codes codes, Words x) {
+#ifdef LUMEN_BYTE_PAIRS
+    return Words{LUMEN_BYTE_PAIRS(maddubs_epi16)(codes.raw, x.raw)};
+#else
+    const auto w = hn::BitCast(WordTag(), codes);
+    const auto low = hn::And(w, hn::Set(WordTag(), int16_t{255}));
+    return hn::Add(hn::Mul(low, low_byte(x)), hn::Mul(high_byte(w), high_byte(x)));
+#endif
+  }
+
+  // The same of int8 codes, and the pairs of each word added.
+  static HWY_INLINE Ints multiply_signed(Codes codes, Words x) {
+#ifdef LUMEN_BYTE_PAIRS
+    // |code| · (x with the sign of code): |−128| is 128 as an unsigned byte, and |x| ≤ 127.
+    const auto signed_x = LUMEN_BYTE_PAIRS(sign_epi8)(x.raw, codes.raw);
+    return add_pairs(
+        Words{LUMEN_BYTE_PAIRS(maddubs_epi16)(LUMEN_BYTE_PAIRS(abs_epi8)(codes.raw), signed_x)});
+#else
+    const auto w = hn::BitCast(WordTag(), codes);
+    return hn::Add(add_pairs(hn::Mul(low_byte(w), low_byte(x))),
+                   add_pairs(hn::Mul(high_byte(w), high_byte(x))));
+#endif
+  }
+
+  // The bytes of each int16, with their signs.
+  static HWY_INLINE Words low_byte(Words v) {
+    return hn::ShiftRight<8>(hn::ShiftLeft<8>(v));
+  }
+  static HWY_INLINE Words high_byte(Words v) {
+    return hn::ShiftRight<8>(v);
+  }
+
+  // Small codes are added up in int16 as long as no sum can overflow.
+  template <int kMost>
+  struct Sum {
+    static constexpr int kFlush = kMost == 0 ? 1 : 32767 / (2 * 127 * kMost);
+
+    HWY_INLINE void start(int32_t begin) {
+      ints = hn::Set(IntTag(), begin);
+      words = hn::Zero(WordTag());
+    }
+    template <int kQuad>
+    HWY_INLINE void add(Codes codes, const int8_t* x) {
+      if constexpr (kMost == 0) {
+        ints = hn::Add(ints, multiply_signed(codes, repeat(x)));
+      } else {
+        static_assert(kFlush > 0);
+        if constexpr (kQuad > 0 && kQuad % kFlush == 0) {
+          ints = hn::Add(ints, add_pairs(words));
+          words = multiply_pairs(codes, repeat(x));
+        } else if constexpr (kQuad == 0) {
+          words = multiply_pairs(codes, repeat(x));
+        } else {
+          words = hn::Add(words, multiply_pairs(codes, repeat(x)));
+        }
+      }
+    }
+    HWY_INLINE Ints total() const {
+      if constexpr (kMost == 0) return ints;
+      return hn::Add(ints, add_pairs(words));
+    }
+    Ints ints;
+    Words words;
+  };
+};
+
+#include "lib/kernels/panel_sums-inl.h"
+
+bool prefer_vnni_panels() {
+  return HWY_TARGET == HWY_AVX3 && has_vnni();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+namespace {
+HWY_EXPORT(prefer_vnni_panels);
+HWY_EXPORT(dot_panels_of_any_format);
+HWY_EXPORT(expand_panel_of_any_format);
+}  // namespace
+
+void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
+                          int64_t m, float* y, int64_t y_stride) {
+  if (HWY_DYNAMIC_DISPATCH(prefer_vnni_panels)()) {
+    dot_panels_vnni(w, begin, end, x, m, y, y_stride);
+  } else {
+    dot_panels_portable(w, begin, end, x, m, y, y_stride);
+  }
+}
+
+void dot_panels_portable(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
+                         int64_t m, float* y, int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(dot_panels_of_any_format)(w, begin, end, x, m, y, y_stride);
+}
+
+void expand_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, int added,
+                  const CodePanel& to) {
+  const auto* panel = static_cast<const uint8_t*>(w.data) +
+                      kPanelRows * (index * row_bytes(w.dtype, w.cols) + row_bytes(w.dtype, k));
+  if (HWY_DYNAMIC_DISPATCH(prefer_vnni_panels)()) {
+    expand_panel_vnni(w.dtype, panel, cols, added, to);
+  } else {
+    HWY_DYNAMIC_DISPATCH(expand_panel_of_any_format)(w.dtype, panel, cols, added, to);
+  }
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE

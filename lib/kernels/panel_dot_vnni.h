@@ -1,0 +1,17 @@
+// Work on quantised panels with AVX512-VNNI, for which Highway has no operation.
+#pragma once
+
+#include "lib/kernels/panel_dot.h"
+
+namespace lumen::kernels {
+
+// As dot_panels_quantized, bit for bit what the target "avx512" computes without it. Only where
+// has_vnni() (dot_rows_vnni.h).
+void dot_panels_vnni(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
+                     float* y, int64_t y_stride);
+
+// As expand_codes, of the panel at `panel`.
+void expand_panel_vnni(DType dtype, const uint8_t* panel, int64_t cols, int added,
+                       const CodePanel& to);
+
+}  // namespace lumen::kernels

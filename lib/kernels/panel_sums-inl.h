@@ -1,0 +1,373 @@
+// Products of quantised weights in panels (panels.h) with int8 activations, and panels taken apart,
+// written once for all instruction sets.
+//
+// Included inside a namespace and under the target attributes of one instruction set, which defines
+// before it a type Isa; no guard, no includes of its own.
+//
+//   kLanes               rows of a panel in a vector: 16, 8 or 4
+//   kMostRows            rows of x that are multiplied at once
+//   Codes, Ints, Floats  vectors of 4 · kLanes bytes, kLanes int32 and kLanes float32
+//   load, mask, join     bytes from memory; with the bits of `mask` only; of either
+//   shift_left<n>, shift_right<n>, shift_right_by(n)  each 32-bit word; bytes receive bits of their
+//                        neighbours
+//   byte<n>              byte n of each word as float
+//   halves, signed_bytes kLanes consecutive binary16 or int8 as float
+//   set, mul, fma, to_float, store
+//   add_bytes, store_bytes  a number to each byte, modulo 256; to 4 · kLanes aligned bytes
+//   Sum<most>            Σ code · xcode per word, of codes in [0, most], or int8 if most is 0:
+//                        start(begin), add<n>(codes, x) for n = 0, 1, … in order, total(). `begin`
+//                        is what the int32 sum starts from.
+//   kSignedOffset        what Sum<0> adds to the codes: `begin` has to take it off again
+//
+// A word of codes is four columns of a row, and each row has its lane: lane j of the sum is row
+// j's.
+
+// ---- Formats. A block is kGroups groups of kIndices sub-blocks, the latter unrolled.
+// codes<index, quad>(p, part, group): four columns of the rows of `part`, kLanes of the sixteen.
+
+HWY_INLINE const uint8_t* vector_at(const uint8_t* p, int vector, int part) {
+  return p + 64 * vector + 4 * Isa::kLanes * part;
+}
+
+// The lower or upper nibble of each byte.
+template <int kUpper>
+HWY_INLINE Isa::Codes nibbles(Isa::Codes v) {
+  return Isa::mask(kUpper ? Isa::template shift_right<4>(v) : v, 15);
+}
+
+struct PanelQ8_0 {
+  static constexpr DType kType = DType::kQ8_0;
+  static constexpr int kSub = 32, kGroups = 1, kMost = 0, kOffset = Isa::kSignedOffset;
+  static constexpr bool kHasMin = false;
+  struct Scales {
+    Isa::Floats d;
+    template <int kIndex>
+    HWY_INLINE Isa::Floats scale(int) const {
+      return d;
+    }
+  };
+  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+    return {Isa::halves(p + 2 * Isa::kLanes * part)};
+  }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
+    return Isa::load(vector_at(p + 32, kQuad, part));
+  }
+};
+
+struct PanelQ4_0 {
+  static constexpr DType kType = DType::kQ4_0;
+  static constexpr int kSub = 32, kGroups = 1, kMost = 15, kOffset = 8;
+  static constexpr bool kHasMin = false;
+  using Scales = PanelQ8_0::Scales;
+  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ8_0::scales(p, part); }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
+    return nibbles<(kQuad >= 4)>(Isa::load(vector_at(p + 32, kQuad % 4, part)));
+  }
+};
+
+// The scales and mins of sub-blocks 0 to 3 and 4 to 7, a byte each, as in unpack_scales_k4.
+struct PanelScalesK4 {
+  Isa::Codes scale_bytes[2], min_bytes[2];
+  Isa::Floats d, negative_dmin;
+  template <int kIndex>
+  HWY_INLINE Isa::Floats scale(int group) const {
+    return Isa::mul(at<kIndex>(scale_bytes, group), d);
+  }
+  template <int kIndex>
+  HWY_INLINE Isa::Floats min(int group) const {
+    return Isa::mul(at<kIndex>(min_bytes, group), negative_dmin);
+  }
+  // Of sub-block 2 · group + kIndex.
+  template <int kIndex>
+  static HWY_INLINE Isa::Floats at(const Isa::Codes* bytes, int group) {
+    return Isa::template byte<kIndex>(Isa::shift_right_by(bytes[group / 2], 16 * (group % 2)));
+  }
+};
+
+HWY_INLINE PanelScalesK4 panel_scales_k4(const uint8_t* p, int part) {
+  const auto a = Isa::load(vector_at(p + 64, 0, part));
+  const auto b = Isa::load(vector_at(p + 64, 1, part));
+  const auto c = Isa::load(vector_at(p + 64, 2, part));
+  PanelScalesK4 s;
+  s.scale_bytes[0] = Isa::mask(a, 0x3F);
+  s.scale_bytes[1] =
+      Isa::join(Isa::mask(c, 0x0F), Isa::mask(Isa::template shift_right<2>(a), 0x30));
+  s.min_bytes[0] = Isa::mask(b, 0x3F);
+  s.min_bytes[1] = Isa::join(Isa::mask(Isa::template shift_right<4>(c), 0x0F),
+                             Isa::mask(Isa::template shift_right<2>(b), 0x30));
+  s.d = Isa::halves(p + 2 * Isa::kLanes * part);
+  s.negative_dmin = Isa::mul(Isa::halves(p + 32 + 2 * Isa::kLanes * part), Isa::set(-1.0f));
+  return s;
+}
+
+struct PanelQ4_K {
+  static constexpr DType kType = DType::kQ4_K;
+  static constexpr int kSub = 32, kGroups = 4, kMost = 15, kOffset = 0;
+  static constexpr bool kHasMin = true;
+  static HWY_INLINE PanelScalesK4 scales(const uint8_t* p, int part) {
+    return panel_scales_k4(p, part);
+  }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+    return nibbles<kIndex>(Isa::load(vector_at(p + 256, 8 * group + kQuad, part)));
+  }
+};
+
+struct PanelQ5_K {
+  static constexpr DType kType = DType::kQ5_K;
+  static constexpr int kSub = 32, kGroups = 4, kMost = 31, kOffset = 0;
+  static constexpr bool kHasMin = true;
+  static HWY_INLINE PanelScalesK4 scales(const uint8_t* p, int part) {
+    return panel_scales_k4(p, part);
+  }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+    const auto low = PanelQ4_K::codes<kIndex, kQuad>(p + 512, part, group);
+    // Of each byte bit 2 · group + kIndex, to bit 4.
+    const auto bits = Isa::shift_right_by(Isa::load(vector_at(p + 256, kQuad, part)), 2 * group);
+    return Isa::join(low, Isa::mask(Isa::template shift_left<4 - kIndex>(bits), 16));
+  }
+};
+
+struct PanelQ6_K {
+  static constexpr DType kType = DType::kQ6_K;
+  static constexpr int kSub = 16, kGroups = 2, kMost = 63, kOffset = 32;
+  static constexpr bool kHasMin = false;
+  struct Scales {
+    const uint8_t* bytes;
+    Isa::Floats d;
+    template <int kIndex>
+    HWY_INLINE Isa::Floats scale(int group) const {
+      return Isa::mul(Isa::signed_bytes(bytes + 16 * (8 * group + kIndex)), d);
+    }
+  };
+  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+    return {p + 32 + Isa::kLanes * part, Isa::halves(p + 2 * Isa::kLanes * part)};
+  }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+    constexpr int kWord = 4 * kIndex + kQuad, kPair = kWord / 8;  // of the group's 32 words
+    const auto low =
+        nibbles<(kWord >= 16)>(Isa::load(vector_at(p + 1312, 16 * group + kWord % 16, part)));
+    auto high = Isa::load(vector_at(p + 288, 8 * group + kWord % 8, part));
+    // Pair kPair of each byte to bits 4 and 5.
+    if constexpr (kPair < 2) high = Isa::template shift_left<4 - 2 * kPair>(high);
+    if constexpr (kPair > 2) high = Isa::template shift_right<2 * kPair - 4>(high);
+    return Isa::join(low, Isa::mask(high, 0x30));
+  }
+};
+
+// ---- Sums.
+
+// Rows of x, with what belongs to sub-blocks of one size; strides `cols` and `subs`.
+struct PanelOperand {
+  const int8_t* codes;
+  const float *scale, *sum;
+  const int32_t* code_sum;
+  int64_t cols, subs;
+};
+
+template <class Format>
+HWY_INLINE PanelOperand panel_operand(const QuantizedRows& x, int64_t row) {
+  constexpr bool kHalf = Format::kSub == 16;
+  const int64_t subs = x.cols / Format::kSub, at = row * subs;
+  return {x.codes + row * x.cols,
+          (kHalf ? x.scale_16 : x.scale_32) + at,
+          (kHalf ? x.sum_16 : x.sum_32) + at,
+          (kHalf ? x.codes_16 : x.codes_32) + at,
+          x.cols,
+          subs};
+}
+
+template <class Format>
+using PanelSum = typename Isa::template Sum<Format::kMost>;
+
+template <class Format, int kRows, int kIndex, int kQuad>
+HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const PanelOperand& x, int64_t k,
+                          PanelSum<Format>* sums) {
+  if constexpr (kQuad < Format::kSub / 4) {
+    const auto codes = Format::template codes<kIndex, kQuad>(p, part, group);
+    for (int r = 0; r < kRows; ++r) {
+      sums[r].template add<kQuad>(codes, x.codes + r * x.cols + k + 4 * kQuad);
+    }
+    add_quads<Format, kRows, kIndex, kQuad + 1>(p, part, group, x, k, sums);
+  }
+}
+
+template <class Format>
+inline constexpr int kIndices = info(Format::kType).block_elements / Format::kSub / Format::kGroups;
+
+// Fetches what lies ahead of a block, its share with every sub-block: all of a large block at once
+// would be more lines than the core can wait for.
+template <class Format>
+HWY_INLINE void fetch_ahead(const uint8_t* block, int sub) {
+  constexpr int kShare =
+      kPanelRows * info(Format::kType).block_bytes / (Format::kGroups * kIndices<Format>);
+  for (int line = 0; line < kShare; line += 64) {
+    hwy::Prefetch(block + kPanelPrefetchBytes + sub * kShare + line);
+  }
+}
+
+// Adds sub-blocks kIndex and on of a group; `sub` is the first one's number in the row. The order
+// of the two multiply-adds and what is rounded in between is what every path of products keeps to.
+template <class Format, int kRows, int kIndex, class Scales>
+HWY_INLINE void add_subs(const uint8_t* p, int part, int group, const Scales& scales,
+                         const PanelOperand& x, int64_t sub, typename Isa::Floats* y) {
+  if constexpr (kIndex < kIndices<Format>) {
+    if (part == 0) fetch_ahead<Format>(p, group * kIndices<Format> + kIndex);
+    PanelSum<Format> sums[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      sums[r].start(Format::kOffset == 0 ? 0 : -Format::kOffset * x.code_sum[r * x.subs + sub]);
+    }
+    add_quads<Format, kRows, kIndex, 0>(p, part, group, x, sub * Format::kSub, sums);
+    const auto scale = scales.template scale<kIndex>(group);
+    for (int r = 0; r < kRows; ++r) {
+      const auto factor = Isa::mul(Isa::set(x.scale[r * x.subs + sub]), scale);
+      y[r] = Isa::fma(Isa::to_float(sums[r].total()), factor, y[r]);
+    }
+    if constexpr (Format::kHasMin) {
+      const auto min = scales.template min<kIndex>(group);
+      for (int r = 0; r < kRows; ++r) {
+        y[r] = Isa::fma(Isa::set(x.sum[r * x.subs + sub]), min, y[r]);
+      }
+    }
+    add_subs<Format, kRows, kIndex + 1>(p, part, group, scales, x, sub + 1, y);
+  }
+}
+
+// out[r][j] = Σ_k panel[j][k] · x[r][k] for kRows rows of x and the sixteen rows of a panel.
+template <class Format, int kRows>
+HWY_NOINLINE void sum_panel(const uint8_t* panel, const PanelOperand& x, float (*out)[kPanelRows]) {
+  constexpr int kParts = kPanelRows / Isa::kLanes;
+  constexpr int64_t kBlock = info(Format::kType).block_elements;
+  constexpr int64_t kBytes = kPanelRows * info(Format::kType).block_bytes;
+  typename Isa::Floats y[kParts][kRows];
+  for (auto& part : y) {
+    for (auto& sum : part) sum = Isa::set(0.0f);
+  }
+  for (int64_t k = 0; k < x.cols; k += kBlock, panel += kBytes) {
+    for (int part = 0; part < kParts; ++part) {
+      const auto scales = Format::scales(panel, part);
+      for (int group = 0; group < Format::kGroups; ++group) {
+        const int64_t sub = k / Format::kSub + group * kIndices<Format>;
+        add_subs<Format, kRows, 0>(panel, part, group, scales, x, sub, y[part]);
+      }
+    }
+  }
+  for (int part = 0; part < kParts; ++part) {
+    for (int r = 0; r < kRows; ++r) Isa::store(y[part][r], out[r] + part * Isa::kLanes);
+  }
+}
+
+// Rows [begin, end) of the weights with rows [0, m) of x.
+template <class Format>
+void dot_panels(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
+                float* y, int64_t y_stride) {
+  constexpr int kMost = Isa::kMostRows;
+  const int64_t bytes = kPanelRows * row_bytes(Format::kType, w.cols);
+  for (int64_t first = begin / kPanelRows * kPanelRows; first < end; first += kPanelRows) {
+    const auto* panel = static_cast<const uint8_t*>(w.data) + first / kPanelRows * bytes;
+    const int64_t from = begin > first ? begin : first;
+    const int64_t to = end < first + kPanelRows ? end : first + kPanelRows;
+    for (int64_t row = 0, count; row < m; row += count) {
+      alignas(64) float out[kMost][kPanelRows];
+      const PanelOperand operand = panel_operand<Format>(x, row);
+      // Not every number of rows: each is a third of this file's code.
+      constexpr int kSome = kMost > 1 ? kMost / 2 : 1;
+      count = m - row >= kMost ? kMost : m - row >= kSome ? kSome : 1;
+      if (count == kMost) {
+        sum_panel<Format, kMost>(panel, operand, out);
+      } else if (count == kSome) {
+        sum_panel<Format, kSome>(panel, operand, out);
+      } else {
+        sum_panel<Format, 1>(panel, operand, out);
+      }
+      for (int64_t r = 0; r < count; ++r) {
+        for (int64_t j = from; j < to; ++j) y[(row + r) * y_stride + j - begin] = out[r][j - first];
+      }
+    }
+  }
+}
+
+void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
+                              int64_t m, float* y, int64_t y_stride) {
+  switch (w.dtype) {
+    case DType::kQ8_0:
+      return dot_panels<PanelQ8_0>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ4_0:
+      return dot_panels<PanelQ4_0>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ4_K:
+      return dot_panels<PanelQ4_K>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ5_K:
+      return dot_panels<PanelQ5_K>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ6_K:
+      return dot_panels<PanelQ6_K>(w, begin, end, x, m, y, y_stride);
+    default:
+      LUMEN_CHECK(!"a quantised weight in panels");
+  }
+}
+
+// ---- Taking panels apart.
+
+template <class Format, int kIndex, int kQuad>
+HWY_INLINE void expand_quads(const uint8_t* p, int part, int group, int added, uint8_t* codes) {
+  if constexpr (kQuad < Format::kSub / 4) {
+    const auto v = Format::template codes<kIndex, kQuad>(p, part, group);
+    Isa::store_bytes(Isa::add_bytes(v, added), codes + 64 * kQuad + 4 * Isa::kLanes * part);
+    expand_quads<Format, kIndex, kQuad + 1>(p, part, group, added, codes);
+  }
+}
+
+// Sub-blocks kIndex and on of a group; `sub` is the first one's number in `to`.
+template <class Format, int kIndex, class Scales>
+HWY_INLINE void expand_subs(const uint8_t* p, int part, int group, const Scales& scales, int added,
+                            int64_t sub, const CodePanel& to) {
+  if constexpr (kIndex < kIndices<Format>) {
+    if (part == 0) fetch_ahead<Format>(p, group * kIndices<Format> + kIndex);
+    expand_quads<Format, kIndex, 0>(p, part, group, added,
+                                    to.codes + sub * Format::kSub * kPanelRows);
+    const int64_t at = kPanelRows * sub + Isa::kLanes * part;
+    Isa::store(scales.template scale<kIndex>(group), to.scale + at);
+    if constexpr (Format::kHasMin) Isa::store(scales.template min<kIndex>(group), to.min + at);
+    expand_subs<Format, kIndex + 1>(p, part, group, scales, added, sub + 1, to);
+  }
+}
+
+template <class Format>
+void expand_panel_of(const uint8_t* panel, int64_t cols, int added, const CodePanel& to) {
+  constexpr CodeForm kForm = code_form(Format::kType);
+  static_assert(kForm.sub == Format::kSub && kForm.has_min == Format::kHasMin);
+  // Codes that are not stored with their sign count from kForm.offset() below zero.
+  if (Format::kMost != 0) added -= kForm.offset();
+  constexpr int64_t kBlock = info(Format::kType).block_elements;
+  for (int64_t k = 0; k < cols; k += kBlock) {
+    for (int part = 0; part < kPanelRows / Isa::kLanes; ++part) {
+      const auto scales = Format::scales(panel, part);
+      for (int group = 0; group < Format::kGroups; ++group) {
+        const int64_t sub = k / Format::kSub + group * kIndices<Format>;
+        expand_subs<Format, 0>(panel, part, group, scales, added, sub, to);
+      }
+    }
+    panel += kPanelRows * info(Format::kType).block_bytes;
+  }
+}
+
+void expand_panel_of_any_format(DType dtype, const uint8_t* panel, int64_t cols, int added,
+                                const CodePanel& to) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return expand_panel_of<PanelQ8_0>(panel, cols, added, to);
+    case DType::kQ4_0:
+      return expand_panel_of<PanelQ4_0>(panel, cols, added, to);
+    case DType::kQ4_K:
+      return expand_panel_of<PanelQ4_K>(panel, cols, added, to);
+    case DType::kQ5_K:
+      return expand_panel_of<PanelQ5_K>(panel, cols, added, to);
+    case DType::kQ6_K:
+      return expand_panel_of<PanelQ6_K>(panel, cols, added, to);
+    default:
+      LUMEN_CHECK(!"a quantised weight in panels");
+  }
+}

@@ -1,0 +1,177 @@
+#include "lib/kernels/panels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "lib/kernels/code_panel.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/panel_dot.h"
+
+namespace lumen::kernels {
+namespace {
+
+// Where a field of a format's block stands and goes: `words` pieces of `size` bytes per row, which
+// become [words][16] of them.
+struct Field {
+  int from, to, size, words;
+};
+
+constexpr Field kQ8_0[] = {{0, 0, 2, 1}, {2, 32, 4, 8}};
+constexpr Field kQ4_0[] = {{0, 0, 2, 1}, {2, 32, 4, 4}};
+constexpr Field kQ4_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 32}};
+constexpr Field kQ5_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 8}, {48, 768, 4, 32}};
+constexpr Field kQ6_K[] = {{208, 0, 2, 1}, {192, 32, 1, 16}, {128, 288, 4, 16}, {0, 1312, 4, 32}};
+// Plain types as blocks of one column; bf16 of two.
+constexpr Field kF32[] = {{0, 0, 4, 1}};
+constexpr Field kF16[] = {{0, 0, 2, 1}};
+constexpr Field kBF16[] = {{0, 0, 4, 1}};
+
+// The fields of a block; none if the type has no panels.
+std::span<const Field> fields_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return kF32;
+    case DType::kF16:
+      return kF16;
+    case DType::kBF16:
+      return kBF16;
+    case DType::kQ8_0:
+      return kQ8_0;
+    case DType::kQ4_0:
+      return kQ4_0;
+    case DType::kQ4_K:
+      return kQ4_K;
+    case DType::kQ5_K:
+      return kQ5_K;
+    case DType::kQ6_K:
+      return kQ6_K;
+    default:
+      return {};
+  }
+}
+
+// Blocks of a plain type, which are a single word, are packed so many at a time.
+constexpr int64_t kPlainBlocks = 64;
+
+// Bytes of a row that are packed at a time, at most.
+constexpr int64_t kMostBytes = std::max<int64_t>(kPlainBlocks * 4, info(DType::kQ6_K).block_bytes);
+
+int block_columns(DType dtype) {
+  return dtype == DType::kBF16 ? 2 : info(dtype).block_elements;
+}
+
+// Interleaves one field of a block of sixteen rows `stride` bytes apart, two rows at a time: stores
+// are what this loop has most of.
+template <class Word, class Pair>
+void interleave(const std::byte* from, int64_t stride, int words, std::byte* to) {
+  static_assert(sizeof(Pair) == 2 * sizeof(Word));
+  for (int64_t row = 0; row < kPanelRows; row += 2, from += 2 * stride) {
+    for (int i = 0; i < words; ++i) {
+      Word first, second;
+      std::memcpy(&first, from + i * sizeof(Word), sizeof(Word));
+      std::memcpy(&second, from + stride + i * sizeof(Word), sizeof(Word));
+      const Pair pair = static_cast<Pair>(first | static_cast<Pair>(second) << (8 * sizeof(Word)));
+      std::memcpy(to + (i * kPanelRows + row) * sizeof(Word), &pair, sizeof(Pair));
+    }
+  }
+}
+
+// The same of a field as it is described; several blocks only if it is the only one.
+void interleave(const Field& field, int blocks, const std::byte* from, int64_t stride,
+                std::byte* to) {
+  const int words = blocks * field.words;
+  from += field.from;
+  to += field.to;
+  switch (field.size) {
+    case 1:
+      return interleave<uint8_t, uint16_t>(from, stride, words, to);
+    case 2:
+      return interleave<uint16_t, uint32_t>(from, stride, words, to);
+    default:
+      return interleave<uint32_t, uint64_t>(from, stride, words, to);
+  }
+}
+
+}  // namespace
+
+bool has_panels(DType dtype, int64_t cols) {
+  return !fields_of(dtype).empty() && cols > 0 && cols % block_columns(dtype) == 0;
+}
+
+void pack_panel(const Weight& w, int64_t index, std::byte* panel) {
+  const std::span<const Field> fields = fields_of(w.dtype);
+  const int64_t stride = row_bytes(w.dtype, w.cols);
+  const int64_t block = row_bytes(w.dtype, block_columns(w.dtype));
+  const int64_t together = fields.size() == 1 ? kPlainBlocks : 1;
+  const int64_t rows = std::min(kPanelRows, w.rows - index * kPanelRows);
+  const std::byte* from = static_cast<const std::byte*>(w.data) + index * kPanelRows * stride;
+  for (int64_t at = 0, bytes; at < stride; at += bytes, panel += kPanelRows * bytes) {
+    bytes = std::min(together * block, stride - at);
+    const int blocks = static_cast<int>(bytes / block);
+    if (rows == kPanelRows) {
+      for (const Field& field : fields) interleave(field, blocks, from + at, stride, panel);
+    } else {
+      std::byte filled[kPanelRows * kMostBytes] = {};
+      for (int64_t row = 0; row < rows; ++row) {
+        std::memcpy(filled + row * bytes, from + row * stride + at, bytes);
+      }
+      for (const Field& field : fields) interleave(field, blocks, filled, bytes, panel);
+    }
+  }
+}
+
+namespace {
+
+// A piece of a panel as floats, [column][row] but for bf16, whose columns stand in pairs.
+constexpr int64_t kPieceColumns = 256;
+using PanelPiece = float[kPieceColumns * kPanelRows];
+
+void quantized_piece(const Weight& w, int64_t index, int64_t k, int64_t columns,
+                     PanelPiece& values) {
+  alignas(64) uint8_t codes[kPieceColumns * kPanelRows];
+  alignas(64) float scales[kPieceColumns], mins[kPieceColumns] = {};
+  const CodeForm form = code_form(w.dtype);
+  const int added = form.has_min ? 0 : 128;  // so that no code is negative
+  expand_panel(w, index, k, columns, added, {codes, scales, mins});
+  for (int64_t i = 0; i < columns; ++i) {
+    const uint8_t* from = codes + i / 4 * 4 * kPanelRows + i % 4;
+    const float* scale = scales + i / form.sub * kPanelRows;
+    const float* min = mins + i / form.sub * kPanelRows;
+    float* to = values + i * kPanelRows;
+    for (int64_t j = 0; j < kPanelRows; ++j) {
+      to[j] = scale[j] * static_cast<float>(from[4 * j] - added);
+      if (form.has_min) to[j] += min[j];
+    }
+  }
+}
+
+}  // namespace
+
+void pack_panel_strip(const Weight& w, const StripRequest& want) {
+  const int64_t bytes = info(w.dtype).block_bytes, pair = w.dtype == DType::kBF16 ? 2 : 1;
+  const int64_t panel_bytes = kPanelRows * row_bytes(w.dtype, w.cols);
+  PanelPiece values;
+  for (int64_t done = 0; done < want.rows;) {
+    const int64_t index = (want.row + done) / kPanelRows, lane = (want.row + done) % kPanelRows;
+    const int64_t rows = std::min(kPanelRows - lane, want.rows - done);
+    const auto* panel = static_cast<const std::byte*>(w.data) + index * panel_bytes;
+    for (int64_t k = 0; k < want.depth; k += kPieceColumns) {
+      const int64_t columns = std::min(kPieceColumns, want.depth - k);
+      if (is_quantized(w.dtype)) {
+        quantized_piece(w, index, want.k + k, columns, values);
+      } else {
+        const int64_t first = (want.k + k) / pair * pair;
+        to_float(w.dtype, panel + first * kPanelRows * bytes, values, columns * kPanelRows);
+      }
+      for (int64_t i = 0; i < columns; ++i) {
+        float* to = want.panel + (k + i) * want.padded_rows + done;
+        const float* column = values + i / pair * pair * kPanelRows + i % pair;
+        for (int64_t j = 0; j < rows; ++j) to[j] = column[(lane + j) * pair];
+      }
+    }
+    done += rows;
+  }
+}
+
+}  // namespace lumen::kernels

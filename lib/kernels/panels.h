@@ -1,0 +1,39 @@
+// Panels: the layout in which weights are kept for products, and repacking into it.
+//
+// A panel is sixteen rows of a matrix, interleaved so that a vector holds the same columns of all
+// sixteen: a product reads it front to back, one stream, and needs no sums across lanes. Panels
+// follow one another; the last one is filled up with zero rows. A panel takes the bytes of its
+// sixteen rows. Per block of a quantised format (offsets in bytes; `codes` as u32[16] vectors, one
+// 32-bit word of every row; a word's bytes are those of the format's own row, so what bits mean is
+// said in quant_blocks-inl.h):
+//
+//   q8_0  f16 d[16]; codes[8]                                      at 0, 32
+//   q4_0  f16 d[16]; codes[4]                                      at 0, 32
+//   q4_k  f16 d[16], dmin[16]; scales[3]; codes[32]                at 0, 32, 64, 256
+//   q5_k  f16 d[16], dmin[16]; scales[3]; fifth bits[8]; codes[32] at 0, 32, 64, 256, 768
+//   q6_k  f16 d[16]; i8 scales[16][16]; high pairs[16]; codes[32]  at 0, 32, 288, 1312
+//   f32, f16  [column][16];  bf16  [column / 2][16][2]
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/kernels/blocked_product.h"
+#include "lib/kernels/matmul.h"
+
+namespace lumen::kernels {
+
+// Whether matrices of `dtype` with rows of `cols` can be in panels: f32, f16, bf16 (an even number
+// of columns), q8_0, q4_0, q4_k, q5_k and q6_k.
+bool has_panels(DType dtype, int64_t cols);
+
+// Packs panel `index` of `w`, which is in rows, to `panel` (16 rows' bytes; any alignment).
+// noexcept.
+void pack_panel(const Weight& w, int64_t index, std::byte* panel);
+
+// Packs weight rows of a matrix in panels, as floats, like pack_strip does rows
+// (blocked_product.h). Row `want.row` is counted from the first of `w`; `want.rows` are packed,
+// nothing is padded. For quantised types `want.k` is a multiple of the block. noexcept.
+void pack_panel_strip(const Weight& w, const StripRequest& want);
+
+}  // namespace lumen::kernels

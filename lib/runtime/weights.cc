@@ -1,0 +1,153 @@
+#include "lib/runtime/weights.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <unordered_map>
+
+#include "lib/base/error.h"
+#include "lib/graph/graph.h"
+#include "lib/io/mapped_file.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/panels.h"
+#include "lib/tensor/allocator.h"
+
+namespace lumen::runtime {
+namespace {
+
+using graph::NodePtr;
+
+// Bytes of a weight that are checked, packed and given back before the next: a fraction of what may
+// be resident besides, many pages.
+constexpr int64_t kPieceBytes = int64_t{2} << 20;
+
+int64_t bytes_of_panels(const Array& weight) {
+  return matrix_bytes(Layout::kPanels, weight.dtype(), weight.shape()[0], weight.shape()[1]);
+}
+
+// Panels begin on cache lines.
+int64_t rounded(int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+[[noreturn]] void fail_nonfinite(const std::string& name, DType dtype, int64_t row) {
+  fail(ErrorKind::kMalformed, "tensor ", quoted(name), " has a NaN or infinite ",
+       is_quantized(dtype) ? "scale" : "value", " in row ", row,
+       "; the file is damaged (--allow-nonfinite opens it all the same)");
+}
+
+graph::Graph graph_of(std::span<const graph::Tensor> outputs) {
+  std::vector<NodePtr> nodes;
+  for (const graph::Tensor& output : outputs) nodes.push_back(output.node());
+  return graph::Graph(std::move(nodes));
+}
+
+bool is_product_weight(const graph::Node& node, size_t input) {
+  return node.op->takes_panels && node.op->takes_panels(node, input);
+}
+
+// Packs all of `from` to `to`. Returns a row with a number that is not finite, or −1; looks for one
+// only if `checked`.
+int64_t pack(const Array& from, bool checked, std::byte* to, ThreadPool& pool) {
+  const kernels::Weight w{from.data(), from.dtype(), from.shape()[0], from.shape()[1]};
+  const int64_t row = row_bytes(w.dtype, w.cols);
+  const int64_t panels = (w.rows + kPanelRows - 1) / kPanelRows;
+  const int64_t piece = std::max<int64_t>(1, kPieceBytes / (kPanelRows * row));
+  std::atomic<int64_t> bad{-1};
+  pool.parallel_for(panels, piece, [&](int64_t begin, int64_t end, int) {
+    for (int64_t first = begin; first < end; first += piece) {
+      const int64_t last = std::min(first + piece, end);
+      for (int64_t panel = first; panel < last; ++panel) {
+        const int64_t rows = std::min(w.rows, (panel + 1) * kPanelRows);
+        for (int64_t r = panel * kPanelRows; checked && r < rows; ++r) {
+          if (kernels::has_nonfinite(w.dtype, from.data() + r * row, w.cols)) bad = r;
+        }
+        kernels::pack_panel(w, panel, to + panel * kPanelRows * row);
+      }
+      const int64_t at = first * kPanelRows * row;
+      const int64_t stop = std::min(w.rows, last * kPanelRows) * row;
+      io::drop_pages(*from.buffer(), {from.data() + at, static_cast<size_t>(stop - at)});
+    }
+  });
+  return bad;
+}
+
+}  // namespace
+
+std::vector<NodePtr> packable_weights(std::span<const graph::Tensor> outputs) {
+  const graph::Graph graph = graph_of(outputs);
+  std::unordered_map<const graph::Node*, bool> only_products;
+  for (const NodePtr& node : graph.nodes()) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      auto [found, added] = only_products.try_emplace(node->inputs[i].get(), true);
+      found->second &= is_product_weight(*node, i);
+    }
+  }
+  std::vector<NodePtr> weights;
+  for (const NodePtr& node : graph.nodes()) {
+    const auto found = only_products.find(node.get());
+    if (found == only_products.end() || !found->second || !graph::is_constant(*node)) continue;
+    const Array& value = node->value;
+    if (value.layout() == Layout::kRows && value.shape().rank() == 2 && value.elements() > 0 &&
+        kernels::has_panels(value.dtype(), value.shape()[1])) {
+      weights.push_back(node);
+    }
+  }
+  return weights;
+}
+
+uint64_t packed_bytes(std::span<const NodePtr> weights) {
+  uint64_t bytes = 0;
+  for (const NodePtr& node : weights) {
+    bytes += static_cast<uint64_t>(rounded(bytes_of_panels(node->value)));
+  }
+  return bytes;
+}
+
+uint64_t product_weight_bytes(std::span<const graph::Tensor> outputs) {
+  uint64_t bytes = 0;
+  const graph::Graph graph = graph_of(outputs);
+  for (const NodePtr& node : graph.nodes()) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (is_product_weight(*node, i)) bytes += node->inputs[i]->value.bytes();
+    }
+  }
+  return bytes;
+}
+
+void pack_weights(std::span<const NodePtr> weights, bool checked, ThreadPool& pool) {
+  if (weights.empty()) return;
+  const auto memory = std::make_shared<const Buffer>(allocate(packed_bytes(weights)));
+  size_t offset = 0;
+  for (const NodePtr& node : weights) {
+    const Array& from = node->value;
+    const int64_t bad = pack(from, checked, memory->data + offset, pool);
+    if (bad >= 0) fail_nonfinite(node->name, from.dtype(), bad);
+    const auto bytes = static_cast<size_t>(rounded(bytes_of_panels(from)));
+    node->value = Array::view(memory, offset, from.dtype(), from.shape(), Layout::kPanels);
+    offset += bytes;
+  }
+}
+
+void require_finite(const NamedArrays& tensors, const std::set<std::string>& known,
+                    ThreadPool& pool) {
+  for (const auto& [name, array] : tensors) {
+    if (known.count(name) > 0) continue;
+    if (!is_float(array.dtype()) && !is_quantized(array.dtype())) continue;
+    const int64_t rows = array.shape().rank() > 1 ? array.elements() / array.shape()[-1] : 1;
+    const int64_t columns = rows > 0 ? array.elements() / rows : 0;
+    const int64_t bytes = row_bytes(array.dtype(), columns);
+    const DType dtype = array.dtype();
+    const std::byte* data = array.data();
+    std::atomic<int64_t> bad{-1};
+    const int64_t grain = std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(1, bytes));
+    pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        if (kernels::has_nonfinite(dtype, data + row * bytes, columns)) bad = row;
+      }
+    });
+    if (bad >= 0) fail_nonfinite(name, dtype, bad);
+  }
+}
+
+}  // namespace lumen::runtime
