@@ -166,6 +166,7 @@ class Decoder : public LanguageModel {
   std::map<std::pair<int64_t, Wanted>, std::unique_ptr<Forward>> prefills_;
   std::map<int64_t, std::unique_ptr<Forward>> verifiers_;  // feed_each, by tokens
   std::map<int64_t, std::unique_ptr<Forward>> steps_;      // step, by slots
+  std::vector<float> step_logits_;                         // of several passes
   MemoryPlan memory_;
   DType kv_type_ = DType::kF32;
   int64_t slot_ = 0;
@@ -343,6 +344,16 @@ std::span<const float> Decoder::step(std::span<const int32_t> slots,
                                      std::span<const int32_t> tokens) {
   const auto batch = static_cast<int64_t>(slots.size());
   LUMEN_CHECK(batch > 0 && batch <= this->slots() && slots.size() == tokens.size());
+  if (batch > kMostVerified) {
+    step_logits_.resize(slots.size() * static_cast<size_t>(vocab()));
+    auto out = step_logits_.begin();
+    for (size_t first = 0; first < slots.size(); first += kMostVerified) {
+      const size_t count = std::min<size_t>(kMostVerified, slots.size() - first);
+      const auto piece = step(slots.subspan(first, count), tokens.subspan(first, count));
+      out = std::copy(piece.begin(), piece.end(), out);
+    }
+    return step_logits_;
+  }
   auto& forward = batch == 1 ? decode_ : steps_[batch];
   if (!forward) forward = compile(batch, 1, Wanted::kLastLogits);
   for (size_t i = 0; i < slots.size(); ++i) {
