@@ -167,6 +167,8 @@ class Decoder : public LanguageModel {
   std::map<int64_t, std::unique_ptr<Forward>> verifiers_;  // feed_each, by tokens
   std::map<int64_t, std::unique_ptr<Forward>> steps_;      // step, by slots
   std::vector<float> step_logits_;                         // of several passes
+  // Rows of a product that get the bits that each gets alone.
+  int64_t shared_rows_ = kMostVerified;
   MemoryPlan memory_;
   DType kv_type_ = DType::kF32;
   int64_t slot_ = 0;
@@ -344,11 +346,11 @@ std::span<const float> Decoder::step(std::span<const int32_t> slots,
                                      std::span<const int32_t> tokens) {
   const auto batch = static_cast<int64_t>(slots.size());
   LUMEN_CHECK(batch > 0 && batch <= this->slots() && slots.size() == tokens.size());
-  if (batch > kMostVerified) {
+  if (batch > shared_rows_) {
     step_logits_.resize(slots.size() * static_cast<size_t>(vocab()));
     auto out = step_logits_.begin();
-    for (size_t first = 0; first < slots.size(); first += kMostVerified) {
-      const size_t count = std::min<size_t>(kMostVerified, slots.size() - first);
+    for (size_t first = 0; first < slots.size(); first += static_cast<size_t>(shared_rows_)) {
+      const size_t count = std::min(static_cast<size_t>(shared_rows_), slots.size() - first);
       const auto piece = step(slots.subspan(first, count), tokens.subspan(first, count));
       out = std::copy(piece.begin(), piece.end(), out);
     }

@@ -52,9 +52,9 @@ struct LoadOptions {
 // threads.
 class LanguageModel {
  public:
-  // Most tokens of feed_each() and slots of one pass of step(): so many rows of a product get the
-  // bits that each gets alone, whatever the type of the weights (kernels/linear.cc).
-  static constexpr int64_t kMostVerified = 4;
+  // Most tokens of feed_each(): so many rows of a product get the bits that each gets alone,
+  // whatever the type of the weights.
+  static constexpr int64_t kMostVerified = 8;
 
   // Checks the config against the tensors, estimates memory before allocating it, repacks weights
   // (where the copy does not fit the mapped file is used as it is), compiles the decode plan.
@@ -97,8 +97,8 @@ class LanguageModel {
   virtual void prepare(std::span<const int64_t> token_counts) = 0;
 
   // Appends tokens[i] to the text of slots[i], all different, and returns the logits [slots, vocab]
-  // after each, valid until the next call: what feed() gives for each alone, in one pass over the
-  // weights for kMostVerified slots. The first call with a number of slots compiles its plan.
+  // after each, valid until the next call: what feed() gives for each alone, in as few passes over
+  // the weights as that allows. The first call with a number of slots compiles its plan.
   virtual std::span<const float> step(std::span<const int32_t> slots,
                                       std::span<const int32_t> tokens) = 0;
 

@@ -73,7 +73,7 @@ void check_draft_vocabulary(const text::Tokenizer& draft, const text::Tokenizer&
 class DraftLength {
  public:
   // Numbers of tokens in a pass: one plan for each.
-  static constexpr std::array<int64_t, 3> kPasses = {2, 3, 4};
+  static constexpr std::array<int64_t, 5> kPasses = {2, 3, 4, 6, 8};
   static_assert(kPasses.back() == LanguageModel::kMostVerified);
 
   // Drafts no more than `most` tokens at once.

@@ -28,23 +28,23 @@ TEST_CASE("prompt lookup finds the longest of the last matches") {
   REQUIRE(guess("the cat and the c", 4, 2) == "at a");
   REQUIRE(guess("1abX 2abY 3ab", 2, 0) == "Y ");  // the later of two equals
   REQUIRE(guess("1abcX 2bcY abc", 1, 1) == "X");  // the longer before the later
-  REQUIRE(guess("abab", 4, 0) == "abab");         // goes on repeating
+  REQUIRE(guess("abcabc", 7, 1) == "abcabca");    // goes on repeating
   REQUIRE(guess("aaaa", 3, 1) == "aaa");          // a match may overlap the end
   for (const char* text : {"a", "ab", "abcd", "xb ab"}) guess(text, 4, -1);
 }
 
 TEST_CASE("a draft is as long as pays") {
   const auto cheap = [](int64_t tokens) { return 1 + 0.05 * static_cast<double>(tokens); };
-  DraftLength length(3);
+  DraftLength length(7);
   REQUIRE(length.choose(0, 100) == 0);  // nothing was measured yet
-  for (const int64_t tokens : {1, 2, 3, 4}) length.record_pass(tokens, cheap(tokens));
+  for (const int64_t tokens : {1, 2, 3, 4, 6, 8}) length.record_pass(tokens, cheap(tokens));
   for (int i = 0; i < 20; ++i) length.record(0, 5, false);
-  REQUIRE(length.choose(0, 100) == 3);
-  REQUIRE(length.choose(0, 2) == 2);  // never more than wanted
+  REQUIRE(length.choose(0, 100) == 7);
+  REQUIRE(length.choose(0, 4) == 3);  // never more than wanted, and of a prepared length
   REQUIRE(length.choose(0, 0) == 0);
   for (int i = 0; i < 60; ++i) length.record(1, 0, true);  // kinds are judged apart
   REQUIRE(length.choose(1, 100) == 0);
-  REQUIRE(length.choose(0, 100) == 3);
+  REQUIRE(length.choose(0, 100) == 7);
 
   DraftLength short_ones(2);
   short_ones.record_pass(1, 1);
@@ -52,8 +52,8 @@ TEST_CASE("a draft is as long as pays") {
 }
 
 TEST_CASE("drafts that do not pay rest ever longer, and are tried again") {
-  DraftLength length(3);
-  for (const int64_t tokens : {1, 2, 3, 4}) {
+  DraftLength length(7);
+  for (const int64_t tokens : {1, 2, 3, 4, 6, 8}) {
     length.record_pass(tokens, static_cast<double>(tokens));
   }
   std::vector<int> tries;
@@ -157,7 +157,7 @@ TEST_CASE("a real model says the same with drafts, greedily and with a seed") {
     options.sampling.temperature = temperature;
     options.sampling.seed = 5;
     std::vector<std::vector<int32_t>> answers;
-    for (const int64_t lookup : {0, 3}) {
+    for (const int64_t lookup : {0, 7}) {
       options.lookup = lookup;
       Session session = load_session(options);
       Generator generator = make_generator(options, session);

@@ -73,7 +73,7 @@ TEST_CASE("options that make no sense together are refused") {
       {"--set", "key", "-p", "a"},
       {"--stop", "", "-p", "a"},
       {"--lookup", "3", "--draft", "x.gguf", "-p", "a"},
-      {"--lookup", "4", "-p", "a"},
+      {"--lookup", "8", "-p", "a"},
       {"--special", "maybe", "--tokenize"},
       {"--promt", "a"},
       {"a", "b"},
