@@ -72,6 +72,21 @@ Array float32_copy(const Array& array) {
   return copy;
 }
 
+Array stored_as(const Array& array, DType dtype) {
+  const Shape& shape = array.shape();
+  if (shape.rank() < 2 || array.dtype() != DType::kF32) return array;
+  if (shape[-1] % info(dtype).block_elements != 0) dtype = DType::kF16;
+  if (dtype == DType::kF32) return array;
+  Array stored = Array::zeros(dtype, shape);
+  kernels::from_float(dtype, array.as<float>().data(), stored.mutable_data(), array.elements());
+  return stored;
+}
+
+double lora_scale(double alpha, int64_t rank, bool rank_stabilized) {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rank_stabilized ? std::sqrt(r) : r);
+}
+
 Parameters Parameters::from_checkpoint(const NamedArrays& arrays) {
   auto tree = std::make_shared<Tree>();
   tree->arrays = arrays;

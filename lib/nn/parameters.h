@@ -23,6 +23,10 @@ using graph::Tensor;
 
 // New memory holding `array` as float32, or as it is if it holds integers.
 Array float32_copy(const Array& array);
+// What a file of type `dtype` (a float or quantised type) is to hold for `array`: float32 matrices
+// in that type, or in float16 if their rows do not fill its blocks; vectors, which are small and
+// sensitive, and other types as they are.
+Array stored_as(const Array& array, DType dtype);
 
 // Low-rank additions to linear layers (LoRA, Hu et al. 2021): W x + scale · B (A x).
 struct LoraOptions {

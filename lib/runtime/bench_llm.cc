@@ -209,7 +209,7 @@ int bench_llm(const BenchOptions& options) {
   for (const int64_t count : threads) {
     LoadOptions load;
     load.context = std::max<int64_t>(needed, 1);
-    load.kv_type = kv_type(options.kv);
+    load.kv_type = *dtype_named(options.kv);
     load.threads = static_cast<int>(count);
     const auto start = Clock::now();
     files = io::open_model(path);

@@ -31,10 +31,6 @@ std::string shape_key(const data::Batch& batch) {
   return key;
 }
 
-DType compute_type(const std::string& precision) {
-  return precision == "bf16" ? DType::kBF16 : precision == "f16" ? DType::kF16 : DType::kF32;
-}
-
 optim::OptimizerConfig optimizer_config(const OptimizerRecipe& recipe) {
   optim::OptimizerConfig config;
   config.type = recipe.type;
@@ -259,8 +255,10 @@ void GraphTask::next_batch(data::Batch& batch) {
 TrainingStep& GraphTask::plan_for(const data::Batch& batch) const {
   auto& plan = plans_[shape_key(batch)];
   if (!plan) {
-    const StepOptions options = {.compute = compute_type(recipe_.train.precision),
-                                 .scaled = recipe_.train.precision == "f16"};
+    // What "highest" names is no type: float32.
+    const StepOptions options = {
+        .compute = dtype_named(recipe_.train.precision).value_or(DType::kF32),
+        .scaled = recipe_.train.precision == "f16"};
     plan = std::make_unique<TrainingStep>(*network_, trained_, batch, options);
   }
   return *plan;

@@ -14,7 +14,7 @@ Session load_session(const RunOptions& options) {
   auto format = PromptFormat::load(files, options.tokenizer.value_or(""));
   LoadOptions load;
   load.context = options.context.value_or(0);
-  load.kv_type = kv_type(options.kv);
+  load.kv_type = *dtype_named(options.kv);
   load.threads = static_cast<int>(options.threads.value_or(0));
   load.lora = options.lora.value_or("");
   load.overrides = options.overrides;
@@ -34,10 +34,6 @@ Session load_session(const RunOptions& options) {
   session.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return session;
-}
-
-DType kv_type(const std::string& name) {
-  return name == "f32" ? DType::kF32 : name == "q8_0" ? DType::kQ8_0 : DType::kF16;
 }
 
 GenerationOptions generation_options(const RunOptions& options, const Session& session) {

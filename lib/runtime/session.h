@@ -27,9 +27,6 @@ struct Session {
 // and LanguageModel::load, and kMalformed if tokenizer and model do not belong together.
 Session load_session(const RunOptions& options);
 
-// The element type of the KV cache called `name`: "f16", "f32" or "q8_0".
-DType kv_type(const std::string& name);
-
 // How to generate in `session` as `options` ask.
 GenerationOptions generation_options(const RunOptions& options, const Session& session);
 
