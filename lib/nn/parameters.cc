@@ -158,8 +158,13 @@ NamedArrays Parameters::merged() const {
 }
 
 std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
-  if (!tree_->lora || !is_lora_target(*tree_->lora, prefix_)) return std::nullopt;
+  if (!tree_->lora) return std::nullopt;
   const LoraOptions& lora = *tree_->lora;
+  const NamedArrays& adapter = tree_->adapter;
+  const bool has = tree_->lora_seed ? is_lora_target(lora, prefix_)
+                                    : adapter.count(prefix_ + "lora_A.weight") > 0 ||
+                                          adapter.count(prefix_ + "lora_B.weight") > 0;
+  if (!has) return std::nullopt;
   auto matrix = [&](const char* name, const Shape& shape, const Init& init) {
     const std::string full = prefix_ + name;
     if (tree_->lora_seed) {
@@ -168,11 +173,11 @@ std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
       leaf.node()->requires_grad = true;
       return tree_->handed_out[full] = leaf;
     }
-    auto found = tree_->adapter.find(full);
-    const bool fits = found != tree_->adapter.end() && found->second.shape() == shape;
+    auto found = adapter.find(full);
+    const bool fits = found != adapter.end() && found->second.shape() == shape;
     if (!fits) {
       tree_->problems.push_back(
-          str(quoted(full), found == tree_->adapter.end()
+          str(quoted(full), found == adapter.end()
                                 ? std::string(" is missing in the adapter")
                                 : str(" has shape ", to_string(found->second.shape()),
                                       " in the adapter, expected ", to_string(shape))));

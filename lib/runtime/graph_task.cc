@@ -50,10 +50,9 @@ optim::OptimizerConfig optimizer_config(const OptimizerRecipe& recipe) {
 }
 
 nn::LoraOptions lora_options(const LoraRecipe& recipe, const io::Json& config) {
-  const auto rank = static_cast<double>(*recipe.rank);
   const int64_t layers = io::get_int(config, "num_hidden_layers", 0, limits::kLayers, 0);
   return {.rank = *recipe.rank,
-          .scale = recipe.alpha / (recipe.rslora ? std::sqrt(rank) : rank),
+          .scale = nn::lora_scale(recipe.alpha, *recipe.rank, recipe.rslora),
           .dropout = recipe.dropout,
           .targets = recipe.targets,
           .first_layer = recipe.layers > 0 ? std::max<int64_t>(0, layers - recipe.layers) : 0};
