@@ -352,6 +352,16 @@ TEST_CASE("editing keys, UTF-8 and pasted newlines") {
   REQUIRE(chat.wait_for("> "));
   chat.type("wrld\x1b[D\x1b[D\x7f\x1b[Ho\x7f\x1b[Cor\x1b[F \u00e4\u20ac\r");
   REQUIRE(chat.wait_for("> "));
+TEST_CASE("where a prompt is shown the editor has the terminal already") {
+  ChatTerminal chat;
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(chat.wait_for("> "));
+    REQUIRE_FALSE(chat.is_in_normal_state());
+    chat.type("/help\r");
+    REQUIRE(chat.wait_for("/exit"));
+  }
+}
+
   chat.type("/show messages\r");
   REQUIRE(chat.wait_for("user: world \u00e4\u20ac"));
   REQUIRE(chat.wait_for("> "));
