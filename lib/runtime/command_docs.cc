@@ -80,13 +80,6 @@ void append_padded(std::string& out, const std::string& text, size_t column) {
   out.append(columns < column ? column - columns : 1, ' ');
 }
 
-std::string roff(std::string text) {
-  text = replace_all(std::move(text), "\\", "\\e");
-  text = replace_all(std::move(text), "-", "\\-");
-  if (!text.empty() && (text[0] == '.' || text[0] == '\'')) text.insert(0, "\\&");
-  return text;
-}
-
 void append_man_options(std::string& out, const CLI::App& app) {
   for (const CLI::Option* option : visible_flags(app)) {
     out += ".TP\n.B " + roff(join(spellings(*option), ", "));
@@ -117,6 +110,13 @@ std::vector<const CLI::App*> levels(const CLI::App& app) {
 
 std::string help_text(const CLI::App& app) {
   constexpr size_t kColumn = 29;
+std::string roff(std::string text) {
+  text = replace_all(std::move(text), "\\", "\\e");
+  text = replace_all(std::move(text), "-", "\\-");
+  if (!text.empty() && (text[0] == '.' || text[0] == '\'')) text.insert(0, "\\&");
+  return text;
+}
+
   std::string out = "Usage: " + synopsis(app) + "\n" + app.get_description() + "\n";
   for (const CLI::Option* option : positionals(app)) {
     append_padded(out, "  " + option->get_name(), kColumn);

@@ -115,6 +115,10 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   // CLI11 takes arguments in reverse, and for "--name=" would take the next one as the value.
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) {
+void CommandLine::add_document(std::string kind, std::string (*make)()) {
+  documents_.emplace(std::move(kind), make);
+}
+
     std::string argument = argv[i];
     if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
       arguments.emplace_back();
@@ -144,9 +148,13 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   } else if (generate_ == "fish") {
     write_stdout(fish_completion(app_));
   } else if (!generate_.empty()) {
-    fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not man, bash, zsh or fish");
+    std::string kinds = "man, bash, zsh";
+    for (const auto& document : documents_) kinds += ", " + document.first;
+    fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not ", kinds, " or fish");
   } else if (verb_ != &app_ && app_.get_subcommands().empty()) {
     fail(ErrorKind::kUsage, "name a verb (see ", app_.get_name(), " --help)");
+  } else if (auto own = documents_.find(generate_); own != documents_.end()) {
+    write_stdout(own->second());
   } else {
     return std::nullopt;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/App.hpp>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,9 @@ class CommandLine {
   void add_example(std::string command, std::string meaning);
 
   // Reads the arguments. Returns an exit code if that was all there is to do (--help and the
+  // A document of the tool's own: what `--generate KIND` prints.
+  void add_document(std::string kind, std::string (*make)());
+
   // like, printed to standard output); otherwise the fields are set. Throws Error(kUsage).
   std::optional<int> parse(int argc, const char* const* argv);
 
@@ -53,6 +57,7 @@ class CommandLine {
   std::string group_ = "Options";
   std::vector<std::pair<std::string, std::string>> examples_;
   bool version_ = false, limits_ = false, own_json_ = false;
+  std::map<std::string, std::string (*)()> documents_;
   bool* json_ = &own_json_;
   std::string generate_;
 };

@@ -158,6 +158,8 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
   std::ofstream(path) << printed.out << "colour = 1\n";
   const auto wrong = run_tool_process(tool, {path});
   require_error(wrong, 65, tool);
+  REQUIRE(contains(run_tool_process(tool, {"--generate", "recipe-man"}).out, ".SH NAME\nlumen"));
+  REQUIRE(contains(run_tool_process(tool, {"--generate", "pdf"}).err, "recipe-man"));
   REQUIRE(contains(wrong.err, path + ":"));
   const auto override_text = run_tool_process(tool, {"digits-mlp", "--set", "train.epoch=2"});
   require_error(override_text, 2, tool);
