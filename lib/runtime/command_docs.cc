@@ -69,7 +69,9 @@ std::string synopsis(const CLI::App& app) {
   std::string out = full_name(app);
   if (!verbs(app).empty()) out += " VERB";
   out += " [OPTIONS]";
-  for (const CLI::Option* option : positionals(app)) out += " [" + option->get_name() + "]";
+  for (const CLI::Option* option : positionals(app)) {
+    out += " [" + option->get_name() + (option->get_allow_extra_args() ? "…]" : "]");
+  }
   return out;
 }
 
@@ -108,8 +110,6 @@ std::vector<const CLI::App*> levels(const CLI::App& app) {
 
 }  // namespace
 
-std::string help_text(const CLI::App& app) {
-  constexpr size_t kColumn = 29;
 std::string roff(std::string text) {
   text = replace_all(std::move(text), "\\", "\\e");
   text = replace_all(std::move(text), "-", "\\-");
@@ -117,6 +117,8 @@ std::string roff(std::string text) {
   return text;
 }
 
+std::string help_text(const CLI::App& app) {
+  constexpr size_t kColumn = 29;
   std::string out = "Usage: " + synopsis(app) + "\n" + app.get_description() + "\n";
   for (const CLI::Option* option : positionals(app)) {
     append_padded(out, "  " + option->get_name(), kColumn);

@@ -29,7 +29,8 @@ class CommandLine {
            const std::string& variable = "");
   void add(const std::vector<Field>& fields);
 
-  // An optional argument without a flag; `field.name` in capitals names it.
+  // An optional argument without a flag, the last of them perhaps repeatable; `field.name` in
+  // capitals names it.
   void add_positional(const Field& field);
 
   // A verb of the tool; what is added from here on belongs to it.
@@ -44,10 +45,10 @@ class CommandLine {
   // For the man page: a command and what it does.
   void add_example(std::string command, std::string meaning);
 
-  // Reads the arguments. Returns an exit code if that was all there is to do (--help and the
   // A document of the tool's own: what `--generate KIND` prints.
   void add_document(std::string kind, std::string (*make)());
 
+  // Reads the arguments. Returns an exit code if that was all there is to do (--help and the
   // like, printed to standard output); otherwise the fields are set. Throws Error(kUsage).
   std::optional<int> parse(int argc, const char* const* argv);
 
@@ -56,8 +57,8 @@ class CommandLine {
   CLI::App* verb_ = &app_;
   std::string group_ = "Options";
   std::vector<std::pair<std::string, std::string>> examples_;
-  bool version_ = false, limits_ = false, own_json_ = false;
   std::map<std::string, std::string (*)()> documents_;
+  bool version_ = false, limits_ = false, own_json_ = false;
   bool* json_ = &own_json_;
   std::string generate_;
 };

@@ -22,6 +22,9 @@ void RunOptions::check() const {
   exclude(ids.has_value(), tokenize, "--ids", "--tokenize");
   exclude(detokenize, prompt.has_value(), "--detokenize", "--prompt");
   exclude(raw, system.has_value(), "--raw", "--system");
+  exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
+  exclude(!images.empty(), tokenize || detokenize || render, "pictures",
+          "--tokenize, --detokenize or --render");
   exclude(logits.has_value(), json, "--logits", "--json");
   need(render.has_value(), render_context.has_value(), "--render", "--context FILE.json");
   need(render_context.has_value(), render.has_value(), "--context", "--render TEMPLATE.jinja");
@@ -41,6 +44,8 @@ void declare(CommandLine& line, RunOptions& options) {
                                  "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
                                  "(built-in)",
                                  options.model));
+  line.add_positional(
+      list_field("image", "FILE", "pictures, if MODEL is a classifier", options.images));
 
   line.group("Prompt");
   line.add(
@@ -102,6 +107,7 @@ void declare(CommandLine& line, RunOptions& options) {
 
   line.add_example("lumen-run", "chat with the built-in model");
   line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
+  line.add_example("lumen-run runs/mnist-lenet a.png b.png", "tell the class of pictures");
   line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "ask about a text");
 }
 
