@@ -313,6 +313,23 @@ TEST_CASE("bench measures prompt and generation apart") {
                    "| pp8 |"));
 }
 
+TEST_CASE("operations are measured against the peak of the machine") {
+  const auto outcome = run_tool_process(
+      "lumen-bench", {"ops", "--filter", "softmax", "--seconds", "0", "-t", "2", "--json"});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const auto report = io::parse_json(outcome.out, "bench");
+  REQUIRE(report["peak"]["gflops"].get<double>() > 0);
+  REQUIRE(report["peak"]["gbytes_per_second"].get<double>() > 0);
+  REQUIRE(report["results"].size() >= 3);  // softmax, log_softmax, softmax_backward
+  for (const auto& row : report["results"]) {
+    REQUIRE(row["median_ms"].get<double>() > 0);
+    REQUIRE(row["gbytes_per_second"].get<double>() > 0);
+    REQUIRE(row["share_of_peak"].get<double>() > 0);
+  }
+  require_error(run_tool_process("lumen-bench", {"ops", "--filter", "nothing"}), 2, "lumen-bench");
+}
+
 struct ChatTerminal : TerminalProcess {
   explicit ChatTerminal(const std::string& term = "xterm")
       : TerminalProcess("lumen-run", {"--no-history", "-n", "4", "--seed", "1"}, term) {}
@@ -335,6 +352,16 @@ TEST_CASE("at a terminal there is a chat, which Ctrl-D leaves with the terminal 
   }
 }
 
+TEST_CASE("where a prompt is shown the editor has the terminal already") {
+  ChatTerminal chat;
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(chat.wait_for("> "));
+    REQUIRE_FALSE(chat.is_in_normal_state());
+    chat.type("/help\r");
+    REQUIRE(chat.wait_for("/exit"));
+  }
+}
+
 TEST_CASE("Ctrl-C twice on an empty line leaves the chat with 130") {
   for (const std::string term : {"xterm", "dumb"}) {
     CAPTURE(term);
@@ -354,16 +381,6 @@ TEST_CASE("editing keys, UTF-8 and pasted newlines") {
   REQUIRE(chat.wait_for("> "));
   chat.type("wrld\x1b[D\x1b[D\x7f\x1b[Ho\x7f\x1b[Cor\x1b[F \u00e4\u20ac\r");
   REQUIRE(chat.wait_for("> "));
-TEST_CASE("where a prompt is shown the editor has the terminal already") {
-  ChatTerminal chat;
-  for (int i = 0; i < 20; ++i) {
-    REQUIRE(chat.wait_for("> "));
-    REQUIRE_FALSE(chat.is_in_normal_state());
-    chat.type("/help\r");
-    REQUIRE(chat.wait_for("/exit"));
-  }
-}
-
   chat.type("/show messages\r");
   REQUIRE(chat.wait_for("user: world \u00e4\u20ac"));
   REQUIRE(chat.wait_for("> "));
