@@ -32,7 +32,7 @@ void write_tokenizer(const std::string& directory, const TrainingData& data) {
   if (data.chat_template) {
     io::write_file_atomically(directory + "/chat_template.jinja", data.chat_template->source());
   }
-  // A vocabulary inside a GGUF file has no files of its own: --tokenizer names it.
+  // A vocabulary inside a GGUF file that has no such files: --tokenizer names it.
   if (data.tokenizer_directory.empty()) return;
   for (const char* name : kTokenizerFiles) {
     const std::string from = str(data.tokenizer_directory, "/", name);
