@@ -34,8 +34,8 @@ struct LoraOptions {
   double scale = 1;    // lora_scale
   double dropout = 0;  // on x while training
   // Of new additions; those of an adapter are where it has tensors.
-  std::vector<std::string> targets;  // last parts of layer names: "q_proj"
-  int64_t first_layer = 0;           // only in layers with at least this number
+  std::vector<std::string> targets = {};  // last parts of layer names: "q_proj"
+  int64_t first_layer = 0;                // only in layers with at least this number
 };
 
 // alpha / rank; rank-stabilised (Kalajdzievski 2023): alpha / √rank.
