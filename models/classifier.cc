@@ -1,10 +1,19 @@
 #include "models/classifier.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
-#include "lib/ops/ops.h"
 
 namespace lumen::models {
+
+bool is_classifier(const io::Json& config) {
+  const io::Json* type = io::find(config, "model_type");
+  if (type == nullptr || !type->is_string()) return false;
+  const auto list = classifier_list();
+  return std::any_of(list.begin(), list.end(),
+                     [&](const ClassifierDef* def) { return *type == def->name; });
+}
 
 std::unique_ptr<Classifier> make_classifier(const io::Json& config,
                                             const nn::Parameters& parameters) {
@@ -33,18 +42,17 @@ Shape input_shape(const io::Json& config) {
   return shape;
 }
 
-int64_t num_labels(const io::Json& config) {
-  return io::get_int(config, "num_labels", 1, limits::kDim);
+Shape image_shape(const io::Json& config, std::string_view name, int64_t least) {
+  const Shape shape = input_shape(config);
+  if (shape.rank() != 3 || shape[1] < least || shape[2] < least) {
+    fail(ErrorKind::kMalformed, name, " needs images [channels, height, width] of at least ", least,
+         "×", least, "; found ", to_string(shape));
+  }
+  return shape;
 }
 
-Tensor activation(const std::string& name, const Tensor& x) {
-  if (name == "relu") return ops::relu(x);
-  if (name == "gelu") return ops::gelu_tanh(x);
-  if (name == "silu") return ops::silu(x);
-  if (name == "tanh") return ops::tanh(x);
-  if (name == "sigmoid") return ops::sigmoid(x);
-  fail(ErrorKind::kUnsupported, "hidden_act ", quoted(name),
-       " is not supported; known: relu, gelu, silu, tanh, sigmoid");
+int64_t num_labels(const io::Json& config) {
+  return io::get_int(config, "num_labels", 1, limits::kDim);
 }
 
 }  // namespace lumen::models

@@ -35,14 +35,18 @@ struct ClassifierDef {
 
 std::span<const ClassifierDef* const> classifier_list();
 
+// Whether config["model_type"] is a classifier's; false if it has none.
+bool is_classifier(const io::Json& config);
+
 // The network of a config. Throws Error(kUnsupported) for another model_type.
 std::unique_ptr<Classifier> make_classifier(const io::Json& config,
                                             const nn::Parameters& parameters);
 
 // What all of them read from their config.
 Shape input_shape(const io::Json& config);
+// input_shape of images [channels, height, width] of at least least × least for the network `name`.
+// Throws Error(kMalformed) for another.
+Shape image_shape(const io::Json& config, std::string_view name, int64_t least);
 int64_t num_labels(const io::Json& config);
-// relu, gelu (tanh form), silu, tanh or sigmoid. Throws Error(kUnsupported) for another.
-Tensor activation(const std::string& name, const Tensor& x);
 
 }  // namespace lumen::models

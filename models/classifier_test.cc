@@ -87,5 +87,24 @@ TEST_CASE("an input that a classifier cannot take is named") {
   const io::Json config = {{"model_type", "lenet"}, {"input_shape", {10}}, {"num_labels", 2}};
   CHECK(testing::contains(
       testing::refusal(ErrorKind::kMalformed, [&] { models::make_classifier(config, parameters); }),
-      "[10]"));
+      "lenet needs images [channels, height, width] of at least 16×16; found [10]"));
+}
+
+TEST_CASE("an activation means the same in a classifier as everywhere") {
+  const auto parameters = nn::Parameters::trainable(4);
+  io::Json config = {
+      {"model_type", "mlp"}, {"input_shape", {5}}, {"num_labels", 3}, {"hidden_sizes", {7}}};
+  config["hidden_act"] = "gelu";
+  const Tensor x = random_images(config, 2, 5);
+  const auto got = models::make_classifier(config, parameters)->logits(x).eval();
+  const auto& all = parameters.named();
+  const Tensor hidden = ops::gelu(ops::linear(x, all.at("fc1.weight"), all.at("fc1.bias")));
+  const auto want = ops::linear(hidden, all.at("fc2.weight"), all.at("fc2.bias")).eval();
+  for (size_t i = 0; i < 6; ++i) {
+    CHECK(got.as<float>()[i] == Approx(want.as<float>()[i]).epsilon(1e-6));
+  }
+  config["hidden_act"] = "gel";
+  CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
+                                           [&] { models::make_classifier(config, parameters); }),
+                          "nearest: gelu"));
 }

@@ -1,8 +1,8 @@
 // LeNet-5 (LeCun et al. 1998, "Gradient-Based Learning Applied to Document Recognition") with ReLU
 // and maximum pooling: conv1 6×5×5, conv2 16×5×5, fc1 120, fc2 84, fc3. Images of 28×28 are padded
 // to 32×32 in the first layer, as in the paper. Config: hidden_act, dropout.
-#include "lib/base/error.h"
 #include "lib/graph/views.h"
+#include "lib/nn/activation.h"
 #include "lib/nn/convolution.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/training_scope.h"
@@ -17,7 +17,7 @@ constexpr std::array<int64_t, 2> kKernel = {kExtent, kExtent};
 class LeNet : public Classifier {
  public:
   LeNet(const io::Json& config, const nn::Parameters& parameters)
-      : input_(checked_input(config)),
+      : input_(image_shape(config, "lenet", 16)),
         padding_(input_[1] == 28 && input_[2] == 28 ? 2 : 0),
         activation_(io::get_string(config, "hidden_act", "relu")),
         dropout_(io::get_number(config, "dropout", 0, 1, 0)),
@@ -31,11 +31,11 @@ class LeNet : public Classifier {
 
   Tensor logits(const Tensor& input) const override {
     const ops::PoolOptions pool = {.kernel = {2, 2}};
-    Tensor x = ops::max_pool2d(activation(activation_, conv1_(input)), pool);
-    x = ops::max_pool2d(activation(activation_, conv2_(x)), pool);
+    Tensor x = ops::max_pool2d(activation_(conv1_(input)), pool);
+    x = ops::max_pool2d(activation_(conv2_(x)), pool);
     x = graph::reshape(x, {input.dim(0), -1});
-    x = nn::dropout(activation(activation_, fc1_(x)), dropout_);
-    x = nn::dropout(activation(activation_, fc2_(x)), dropout_);
+    x = nn::dropout(activation_(fc1_(x)), dropout_);
+    x = nn::dropout(activation_(fc2_(x)), dropout_);
     return fc3_(x);
   }
 
@@ -44,20 +44,6 @@ class LeNet : public Classifier {
   }
 
  private:
-  static ops::Conv2dOptions padding_options(int64_t padding) {
-    ops::Conv2dOptions options;
-    options.padding = {padding, padding};
-    return options;
-  }
-  static Shape checked_input(const io::Json& config) {
-    const Shape shape = input_shape(config);
-    if (shape.rank() != 3 || shape[1] < 16 || shape[2] < 16) {
-      fail(ErrorKind::kMalformed,
-           "lenet needs images [channels, height, width] of at least 16×16; ", "found ",
-           to_string(shape));
-    }
-    return shape;
-  }
   // An extent after both convolutions and poolings.
   int64_t pooled(int64_t extent) const {
     return ((extent + 2 * padding_ - kExtent + 1) / 2 - kExtent + 1) / 2;
@@ -65,7 +51,7 @@ class LeNet : public Classifier {
 
   Shape input_;
   int64_t padding_;
-  std::string activation_;
+  nn::Activation activation_;
   double dropout_;
   int64_t labels_;
   nn::Conv2d conv1_, conv2_;

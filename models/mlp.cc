@@ -2,6 +2,7 @@
 // training, after all but the last. Config: hidden_sizes, hidden_act, dropout.
 #include "lib/base/limits.h"
 #include "lib/graph/views.h"
+#include "lib/nn/activation.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/training_scope.h"
 #include "models/classifier.h"
@@ -28,7 +29,7 @@ class Mlp : public Classifier {
   Tensor logits(const Tensor& input) const override {
     Tensor x = graph::reshape(input, {input.dim(0), -1});
     for (size_t i = 0; i + 1 < layers_.size(); ++i) {
-      x = nn::dropout(activation(activation_, layers_[i](x)), dropout_);
+      x = nn::dropout(activation_(layers_[i](x)), dropout_);
     }
     return layers_.back()(x);
   }
@@ -36,7 +37,8 @@ class Mlp : public Classifier {
   std::string description() const override { return "MLP " + widths_; }
 
  private:
-  std::string activation_, widths_;
+  nn::Activation activation_;
+  std::string widths_;
   double dropout_;
   std::vector<nn::Linear> layers_;
 };

@@ -11,6 +11,17 @@ Tensor run_layer(bool recompute, const Tensor& x, std::function<Tensor(const Ten
   return nn::checkpoint(body, {&x, 1});
 }
 
+void check_tensors(const nn::Parameters& parameters) {
+  std::vector<std::string> unused = parameters.check();
+  std::erase_if(unused, [](const std::string& name) {
+    return name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
+  });
+  if (unused.empty()) return;
+  fail(ErrorKind::kUnsupported, "tensor ", quoted(unused.front()),
+       unused.size() > 1 ? str(" and ", unused.size() - 1, " more are") : " is",
+       " not part of this architecture: results would be wrong");
+}
+
 const ModelDef& find_model_def(const io::Json& config) {
   const std::string type = io::get_string(config, "model_type");
   std::vector<std::string> known;

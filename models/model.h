@@ -60,7 +60,7 @@ struct ModelDef {
   // The model_type values of config.json that it loads.
   std::span<const std::string_view> model_types;
   // Builds the model from its config and parameters. Throws what nn's constructors throw; what is
-  // missing is reported by Parameters::check, which the caller runs.
+  // missing is reported by check_tensors, which the caller runs.
   std::unique_ptr<CausalLm> (*make)(const io::Json& config, const nn::Parameters& parameters);
   // Configs small enough to test on the reference backend, one per variant worth testing.
   std::vector<io::Json> (*tiny_configs)();
@@ -68,6 +68,11 @@ struct ModelDef {
 
 // All architectures; generated from the list in models/meson.build.
 std::span<const ModelDef* const> model_list();
+
+// Throws Error unless the checkpoint of `parameters` is what the models made from them asked for:
+// kMalformed as Parameters::check, kUnsupported if it has tensors that nobody asked for, other than
+// those that carry nothing a model needs.
+void check_tensors(const nn::Parameters& parameters);
 
 // The architecture of config["model_type"]. Throws Error(kUnsupported) naming the nearest and all
 // supported ones.

@@ -199,3 +199,18 @@ TEST_CASE("an unknown model_type names the nearest and the supported ones") {
     CHECK(std::string(error.what()).find("nearest: qwen") != std::string::npos);
   }
 }
+
+TEST_CASE("a checkpoint with tensors that nobody asked for is refused") {
+  NamedArrays arrays = {{"norm.weight", Array::zeros(DType::kF32, {2})},
+                        {"lm_head.weight", Array::zeros(DType::kF32, {2})},
+                        {"layers.0.rotary_emb.inv_freq", Array::zeros(DType::kF32, {2})}};
+  auto check = [&] {
+    const auto parameters = nn::Parameters::trainable(arrays);
+    parameters.get("norm.weight", {2});
+    models::check_tensors(parameters);
+  };
+  CHECK_NOTHROW(check());
+  arrays["norm.bias"] = Array::zeros(DType::kF32, {2});
+  CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported, check),
+                          "'norm.bias' is not part of this architecture"));
+}

@@ -3,7 +3,6 @@
 // normalisation and ReLU; channels c, 2c, [2c, 2c], 4c, 8c, [8c, 8c] with residual connections
 // around the pairs, maximum pooling in between, dropout, a linear layer. Config: channels (c, 64),
 // dropout.
-#include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/graph/views.h"
 #include "lib/nn/convolution.h"
@@ -42,7 +41,7 @@ struct Residual {
 class ResNet9 : public Classifier {
  public:
   ResNet9(const io::Json& config, const nn::Parameters& parameters)
-      : input_(checked_input(config)),
+      : input_(image_shape(config, "resnet9", 8)),
         channels_(io::get_int(config, "channels", 1, limits::kDim / 8, 64)),
         labels_(num_labels(config)),
         dropout_(io::get_number(config, "dropout", 0, 1, 0)),
@@ -69,16 +68,6 @@ class ResNet9 : public Classifier {
   }
 
  private:
-  static Shape checked_input(const io::Json& config) {
-    const Shape shape = input_shape(config);
-    if (shape.rank() != 3 || shape[1] < 8 || shape[2] < 8) {
-      fail(ErrorKind::kMalformed,
-           "resnet9 needs images [channels, height, width] of at least 8×8; ", "found ",
-           to_string(shape));
-    }
-    return shape;
-  }
-
   Shape input_;
   int64_t channels_, labels_;
   double dropout_;

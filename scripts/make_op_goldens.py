@@ -534,6 +534,7 @@ def layers():
     case("batch_norm.plain", lambda x, m, v, w, b: F.batch_norm(x, m.detach(), v.detach(), w, b, False, 0.1, 1e-5),
          floats([4, 3, 5]), floats([3]), floats([3], 0.5, 2), floats([3]), floats([3]), grad=False)
     case("lerp_state.plain", lambda a, b: torch.lerp(a, b, 0.25), floats([7]), floats([7]), grad=False)
+    case("add_state.plain", torch.add, values([3, -7, 2**40], "i64"), values([1, 2, 3], "i64"))
     case("cross_entropy.plain", lambda x, y: F.cross_entropy(x, y.long()), floats([4, 5]), integers([4], 0, 5))
     case("nll.plain", lambda x, y: F.nll_loss(x, y.long()), floats([4, 5]), integers([4], 0, 5))
     case("linear_cross_entropy.plain",

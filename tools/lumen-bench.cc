@@ -1,5 +1,6 @@
 // Measure speed and memory.
 #include "lib/runtime/bench_llm.h"
+#include "lib/runtime/bench_ops.h"
 #include "lib/runtime/bench_train.h"
 #include "lib/runtime/tool.h"
 
@@ -7,11 +8,14 @@ int main(int argc, char** argv) {
   using namespace lumen::runtime;
   return run_tool("lumen-bench", [&] {
     BenchOptions llm;
+    OpsBenchOptions ops;
     TrainBenchOptions train;
     CommandLine line("lumen-bench", "Measure speed and memory.");
     declare(line, llm);
     declare(line, train);
+    declare(line, ops);
     if (const auto exit_code = line.parse(argc, argv)) return *exit_code;
-    return line.verb() == "train" ? bench_train(train) : bench_llm(llm);
+    if (line.verb() == "train") return bench_train(train);
+    return line.verb() == "ops" ? bench_ops(ops) : bench_llm(llm);
   });
 }

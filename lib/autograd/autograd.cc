@@ -44,16 +44,6 @@ Tensor sum_to(const Tensor& dy, const Shape& shape) {
   return graph::reshape(ops::sum(dy, repeated, true), shape);
 }
 
-// Identity on its first input, whose gradient a Function computes for the others.
-graph::TypedShape infer_first(const Node& node) {
-  return {node.inputs[0]->dtype, node.inputs[0]->shape};
-}
-bool view_first(const Node&, const Shape&, const Strides& in, Strides& out, int64_t& offset) {
-  out = in;
-  offset = 0;
-  return true;
-}
-
 std::vector<Tensor> grad_custom(const GradCall& call) {
   const Function& function = *call.node.gradient->function;
   const auto inputs = call.inputs.subspan(1);
@@ -66,10 +56,11 @@ std::vector<Tensor> grad_custom(const GradCall& call) {
   return given;
 }
 
+// Identity on its first input, whose gradient a Function computes for the others.
 const graph::OpDef kCustom = {.name = "custom",
                               .kind = graph::OpKind::kView,
-                              .infer = infer_first,
-                              .view = view_first,
+                              .infer = graph::infer_first,
+                              .view = graph::view_first,
                               .grad = grad_custom};
 
 // The gradient of a float64 value is float64, of any other float32.

@@ -9,51 +9,54 @@
 namespace lumen::data {
 namespace {
 
-struct Block {
+// The entries of one block of lines.
+std::vector<FaqEntry> parse_block(const std::vector<TextLine>& lines) {
   std::vector<FaqEntry> entries;
   std::string_view answer;
-  int64_t last_line = 0;
-
-  void finish(std::vector<FaqEntry>& all) {
-    if (last_line == 0) return;
-    if (entries.empty() || answer.empty()) {
-      fail(ErrorKind::kMalformed, "line ", last_line,
-           ", column 1: the block that ends here has no ",
-           entries.empty() ? "question (\"Q: …\")" : "answer (\"A: …\")");
-    }
-    for (FaqEntry& entry : entries) {
-      entry.answer = answer;
-      all.push_back(entry);
-    }
-    *this = {};
-  }
-};
-
-}  // namespace
-
-std::vector<FaqEntry> parse_faq(std::string_view text) {
-  std::vector<FaqEntry> all;
-  Block block;
-  int64_t last = 0;
-  for_each_line(text, [&](const TextLine& line) {
-    if (line.number != last + 1) block.finish(all);  // a blank line lies between
-    last = line.number;
+  bool empty = true;  // but for remarks
+  for (const TextLine& line : lines) {
     check_utf8(line);
-    if (line.text.starts_with('#')) return;
+    if (line.text.starts_with('#')) continue;
+    empty = false;
     const std::string_view kind = line.text.substr(0, 3),
                            value = line.text.size() > 3 ? line.text.substr(3) : std::string_view();
     const bool known = kind == "Q: " || kind == "H: " || kind == "A: " || kind == "F: ";
     if (!known || value.empty()) {
       fail_at(line, 0, "expected a line that begins with \"Q: \", \"H: \", \"A: \", \"F: \" or #");
     }
-    block.last_line = line.number;
     if (kind == "A: ") {
-      block.answer = value;
+      answer = value;
     } else if (kind != "F: ") {
-      block.entries.push_back({value, {}, kind == "H: ", line.number});
+      entries.push_back({value, {}, kind == "H: ", line.number});
     }
+  }
+  if (!empty && (entries.empty() || answer.empty())) {
+    fail_at(lines.back(), 0,
+            str("the block that ends here has no ",
+                entries.empty() ? "question (\"Q: …\")" : "answer (\"A: …\")"));
+  }
+  for (FaqEntry& entry : entries) entry.answer = answer;
+  return entries;
+}
+
+}  // namespace
+
+std::vector<FaqEntry> parse_faq(std::string_view text, BadRows& bad, SourceFile& file) {
+  std::vector<FaqEntry> all;
+  std::vector<TextLine> block;
+  const auto finish = [&] {
+    bad.guard(file, [&] {
+      const std::vector<FaqEntry> entries = parse_block(block);
+      all.insert(all.end(), entries.begin(), entries.end());
+    });
+    block.clear();
+  };
+  for_each_line(text, [&](const TextLine& line) {
+    // A blank line lies between.
+    if (!block.empty() && line.number != block.back().number + 1) finish();
+    block.push_back(line);
   });
-  block.finish(all);
+  finish();
   return all;
 }
 
@@ -123,7 +126,9 @@ std::vector<std::string> read_texts(const DataOptions& options) {
           if (!row.is_discarded()) collect_strings(row, words);
         });
       } else if (options.format == Format::kFaq) {
-        for (const FaqEntry& entry : parse_faq(source.text())) {
+        DatasetInfo unused;  // reading the data themselves reports what is bad
+        BadRows bad(options.on_bad_row, unused);
+        for (const FaqEntry& entry : parse_faq(source.text(), bad, file)) {
           words += str(entry.question, "\n", entry.answer, "\n");
         }
       } else {

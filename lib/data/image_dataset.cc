@@ -12,8 +12,6 @@ namespace lumen::data {
 namespace {
 
 using Histogram = std::array<int64_t, 256>;
-// The value of every pixel of a channel after normalisation.
-using Levels = std::array<float, 256>;
 
 struct Augmentation {
   int64_t padding = 0;
@@ -115,18 +113,6 @@ void measure(const LabelledImages& images, const std::vector<int64_t>& selected,
   }
 }
 
-std::vector<Levels> levels_of(const std::vector<double>& mean,
-                              const std::vector<double>& deviation) {
-  std::vector<Levels> all(mean.size());
-  for (size_t c = 0; c < mean.size(); ++c) {
-    for (size_t level = 0; level < 256; ++level) {
-      all[c][level] =
-          static_cast<float>((static_cast<double>(level) / 255 - mean[c]) / deviation[c]);
-    }
-  }
-  return all;
-}
-
 void check_normalization(const DataOptions& options, int64_t channels) {
   for (const auto* values : {&options.mean, &options.std}) {
     if (!values->empty() && static_cast<int64_t>(values->size()) != channels) {
@@ -144,6 +130,14 @@ std::vector<int64_t> all_of(int64_t count, int64_t max_samples, uint64_t seed) {
 }
 
 }  // namespace
+
+Levels levels_of(double mean, double deviation) {
+  Levels levels;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    levels[i] = static_cast<float>((static_cast<double>(i) / 255 - mean) / deviation);
+  }
+  return levels;
+}
 
 void LabelledImages::append(LabelledImages more) {
   if (labels.empty()) {
@@ -191,7 +185,9 @@ Data make_image_data(ImageFiles files, const DataOptions& options) {
                          train_images->width, ", ", info.classes.size(), " classes");
   Augmentation augmentation;
   if (options.augment) augmentation = {options.crop_padding, options.flip};
-  const std::vector<Levels> levels = levels_of(info.mean, info.std);
+  std::vector<Levels> levels;
+  for (size_t c = 0; c < info.mean.size(); ++c)
+    levels.push_back(levels_of(info.mean[c], info.std[c]));
   const bool any_eval = !split.eval.empty();
   data.train =
       std::make_shared<ImageDataset>(train_images, std::move(split.train), levels, augmentation);

@@ -110,8 +110,7 @@ class FolderReader {
       if (!is_picture_name(name)) continue;
       const std::string path = directory + "/" + name;
       bad_.guard(source, [&] {
-        const std::string content =
-            io::read_file(path, static_cast<uint64_t>(limits::kDataRowBytes) * 4);
+        const std::string content = io::read_file(path, kMostPictureBytes);
         source.bytes += content.size();
         hash.update(str(name, '\n', content.size(), '\n'));
         hash.update(content);

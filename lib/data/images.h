@@ -1,6 +1,7 @@
 // Labelled images: where they come from, and batches of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -44,6 +45,10 @@ ImageFiles draw_digit_sets(const DataOptions& options);
 // Image n is a function of (seed, n, size, channels).
 LabelledImages draw_digits(int64_t first, int64_t count, int64_t size, int64_t channels,
                            uint64_t seed);
+
+// The value of every pixel of a channel after normalisation: (pixel / 255 − mean) / deviation.
+using Levels = std::array<float, 256>;
+Levels levels_of(double mean, double deviation);
 
 // Splits what was read and makes the data sets.
 Data make_image_data(ImageFiles files, const DataOptions& options);

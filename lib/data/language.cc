@@ -112,32 +112,33 @@ class DocumentReader {
   DocumentReader(const DataOptions& options, const TextEncoder& encoder, DatasetInfo& info)
       : options_(options), encoder_(encoder), info_(info), bad_(options.on_bad_row, info) {}
 
-  // The indices of the documents that `paths` added.
-  std::vector<int64_t> read(const std::vector<std::string>& paths, Split split) {
-    const int64_t first = documents_->count();
+  // The indices of the documents that `paths` added. `held_out`, unless null, receives those of
+  // questions that are held out, which are left out otherwise.
+  std::vector<int64_t> read(const std::vector<std::string>& paths, Split split,
+                            std::vector<int64_t>* held_out = nullptr) {
+    std::vector<int64_t> added;
     for (const std::string& path : expand_paths(paths)) {
       SourceFile file;
       const Source source = read_source(path, limits::kDataUnpackedBytes, file);
       with_context(source.place(), [&] {
         if (options_.format == Format::kText) {
-          read_separated(source, file);
+          read_separated(source, added, file);
         } else if (options_.format == Format::kFaq) {
-          read_faq(source, split, file);
+          auto* const asked = split == Split::kTrain ? &added : nullptr;
+          read_faq(source, asked, split == Split::kTrain ? held_out : &added, file);
         } else {
-          read_lines(source, file);
+          read_lines(source, added, file);
         }
       });
       info_.files.push_back(std::move(file));
     }
-    std::vector<int64_t> added;
-    for (int64_t i = first; i < documents_->count(); ++i) added.push_back(i);
     return added;
   }
 
   const std::shared_ptr<Documents>& documents() const { return documents_; }
 
  private:
-  void read_lines(const Source& source, SourceFile& file) {
+  void read_lines(const Source& source, std::vector<int64_t>& added, SourceFile& file) {
     for_each_line(source.text(), [&](const TextLine& line) {
       bad_.guard(file, [&] {
         Document document;
@@ -147,25 +148,28 @@ class DocumentReader {
           check_utf8(line);
           document = encoder_.item(line.text);
         }
-        take(std::move(document), line.number, file);
+        take(std::move(document), line.number, added, file);
       });
     });
   }
 
-  void read_faq(const Source& source, Split split, SourceFile& file) {
-    for (const FaqEntry& entry : parse_faq(source.text())) {
-      if (entry.held_out != (split == Split::kEval)) continue;
+  // Questions go to `asked`, held-out ones to `held_out`; null: they are left out.
+  void read_faq(const Source& source, std::vector<int64_t>* asked, std::vector<int64_t>* held_out,
+                SourceFile& file) {
+    for (const FaqEntry& entry : parse_faq(source.text(), bad_, file)) {
+      std::vector<int64_t>* const added = entry.held_out ? held_out : asked;
+      if (added == nullptr) continue;
       std::vector<std::string> questions = {std::string(entry.question)};
-      if (options_.augment && split == Split::kTrain) add_variants(entry, options_.seed, questions);
+      if (options_.augment && !entry.held_out) add_variants(entry, options_.seed, questions);
       for (const std::string& question : questions) {
         const io::Json messages = {{{"role", "user"}, {"content", question}},
                                    {{"role", "assistant"}, {"content", entry.answer}}};
-        take(encoder_.chat({{"messages", messages}}), entry.number, file);
+        take(encoder_.chat({{"messages", messages}}), entry.number, *added, file);
       }
     }
   }
 
-  void read_separated(const Source& source, SourceFile& file) {
+  void read_separated(const Source& source, std::vector<int64_t>& added, SourceFile& file) {
     std::string_view text = source.text();
     int64_t number = 1;
     while (!text.empty()) {
@@ -180,12 +184,12 @@ class DocumentReader {
       part = part.substr(first, part.find_last_not_of(" \t\r\n") - first + 1);
       bad_.guard(file, [&] {
         check_utf8({part, begin_line});
-        take(encoder_.text(part), begin_line, file);
+        take(encoder_.text(part), begin_line, added, file);
       });
     }
   }
 
-  void take(Document document, int64_t line, SourceFile& file) {
+  void take(Document document, int64_t line, std::vector<int64_t>& added, SourceFile& file) {
     const auto targets = static_cast<int64_t>(document.ids.size()) - 1;
     if (targets < 1) {
       fail(ErrorKind::kMalformed, "line ", line, ", column 1: has no text to learn from");
@@ -206,6 +210,7 @@ class DocumentReader {
         return;
       }
     }
+    added.push_back(documents_->count());
     documents_->add(document);
     ++file.samples;
   }
@@ -222,10 +227,10 @@ Data open_documents(const DataOptions& options, const TextEncoder& encoder) {
   DatasetInfo& info = data.info;
   DocumentReader reader(options, encoder, info);
   SplitIndices split;
-  split.train = reader.read(options.paths, Split::kTrain);
   const bool held_out = options.format == Format::kFaq && options.eval_paths.empty();
+  split.train = reader.read(options.paths, Split::kTrain, held_out ? &split.eval : nullptr);
   if (held_out || !options.eval_paths.empty()) {
-    split.eval = reader.read(held_out ? options.paths : options.eval_paths, Split::kEval);
+    if (!held_out) split.eval = reader.read(options.eval_paths, Split::kEval);
     for (auto* part : {&split.train, &split.eval}) {
       const auto most = static_cast<size_t>(options.max_samples);
       if (most > 0 && part->size() > most) part->resize(most);

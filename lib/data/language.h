@@ -85,9 +85,9 @@ struct FaqEntry {
 // has at least four words, three times with a random one left out or exchanged with the next.
 void add_variants(const FaqEntry& entry, uint64_t seed, std::vector<std::string>& questions);
 
-// The entries of a question file, whose text they refer to. Throws Error(kMalformed) "line L, …"
-// for a line of another kind, a block without a question or without an answer.
-std::vector<FaqEntry> parse_faq(std::string_view text);
+// The entries of a question file, whose text they refer to. A row that may be bad is a block: one
+// with a line of another kind, without a question or without an answer ("line L, …").
+std::vector<FaqEntry> parse_faq(std::string_view text, BadRows& bad, SourceFile& file);
 
 // Byte ranges of `full`, the rendered conversation, that the messages of `roles` said, in order;
 // those of the assistant with what ends the turn where that can be told. Throws Error(kMalformed)

@@ -345,6 +345,26 @@ TEST_CASE("question files") {
   CHECK(contains(why, "f.txt: line 1, column 1: the block that ends here has no answer"));
 }
 
+TEST_CASE("bad blocks of question files are left out whole and counted, if that is allowed") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  DataOptions options = options_for(
+      Format::kFaq,
+      write("Q: a?\nA: b\n\nQ: c?\nwhat\nA: d\n\nQ: e?\n\nQ: f?\nH: ff?\nA: g\n", "f.txt"));
+  options.eval_fraction.reset();
+  const TextTools tools = {tokenizer.get(), &chat};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options, tools); }),
+                 "f.txt: line 5, column 1: expected a line that begins with"));
+  options.on_bad_row = OnBadRow::kSkip;
+  const Data data = open_data(options, tools);
+  CHECK(data.info.skipped == 2);
+  REQUIRE(data.info.skipped_examples.size() == 2);
+  CHECK(contains(data.info.skipped_examples[1], "line 8, column 1: the block that ends here"));
+  CHECK(data.train->samples() == 2);
+  CHECK(data.eval->samples() == 1);
+  CHECK(read_texts(options)[0] == "a?\nb\nf?\ng\nff?\ng\n");
+}
+
 TEST_CASE("a template that hides who spoke is refused") {
   const auto tokenizer = character_tokenizer();
   // The beginning changes with the number of messages, the contents are changed too.

@@ -200,17 +200,6 @@ std::vector<Tensor> grad_pad(const GradCall& call) {
   return {slice(call.dy, axis, before, before + call.inputs[0].dim(axis))};
 }
 
-TypedShape infer_after(const Node& node) {
-  return {in(node).dtype, in(node).shape};
-}
-
-bool view_after(const Node&, const Shape&, const Strides& in_strides, Strides& out,
-                int64_t& offset) {
-  out = in_strides;
-  offset = 0;
-  return true;
-}
-
 // Rounding is treated as the identity (straight through); integers have no gradient.
 std::vector<Tensor> grad_contiguous(const GradCall& call) {
   if (!is_float(call.inputs[0].dtype()) || !is_float(call.node.dtype)) return {Tensor()};
@@ -252,9 +241,20 @@ const OpDef kContiguous = {.name = "contiguous",
 
 const OpDef kAfter = {.name = "after",
                       .kind = OpKind::kView,
-                      .infer = infer_after,
-                      .view = view_after,
+                      .infer = infer_first,
+                      .view = view_first,
                       .grad = no_gradient};
+
+TypedShape infer_first(const Node& node) {
+  return {in(node).dtype, in(node).shape};
+}
+
+bool view_first(const Node&, const Shape&, const Strides& in_strides, Strides& out,
+                int64_t& offset) {
+  out = in_strides;
+  offset = 0;
+  return true;
+}
 
 Tensor after(const Tensor& x, const Tensor& other) {
   return record(kAfter, {x, other});

@@ -51,6 +51,11 @@ Shape broadcast(std::string_view op, const Shape& a, const Shape& b);
 // `axis` counted from the start; throws naming `op` if out of range.
 int checked_axis(std::string_view op, const Shape& shape, int axis);
 
+// Rules of an operation that is its first input, whatever its other inputs are for.
+TypedShape infer_first(const Node& node);
+bool view_first(const Node& node, const Shape& in_shape, const Strides& in, Strides& out,
+                int64_t& offset);
+
 // The operations themselves, for the table of ops and for passes.
 extern const OpDef kReshape, kPermute, kExpand, kSlice, kPad, kContiguous, kAfter;
 

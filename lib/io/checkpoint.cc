@@ -143,15 +143,6 @@ void verify_files(const std::string& path, const Manifest& manifest) {
   }
 }
 
-std::map<std::string, Array> read_arrays(const std::string& path) {
-  const auto file = read_safetensors(path);
-  std::map<std::string, Array> arrays;
-  for (const SafetensorsTensor& tensor : file->tensors) {
-    arrays.emplace(tensor.name, file->array(tensor));
-  }
-  return arrays;
-}
-
 void write_files(const std::string& directory, const Checkpoint& checkpoint, CommitPoint at) {
   write_safetensors(directory + "/" + kWeights, checkpoint.weights);
   at("weights");
@@ -226,8 +217,8 @@ Checkpoint read_checkpoint(const std::string& path) {
   Checkpoint checkpoint;
   checkpoint.step = manifest.entry.step;
   checkpoint.about = manifest.entry.about;
-  checkpoint.weights = read_arrays(path + "/" + kWeights);
-  checkpoint.optimizer = read_arrays(path + "/" + kOptimizer);
+  checkpoint.weights = read_safetensors(path + "/" + kWeights)->arrays();
+  checkpoint.optimizer = read_safetensors(path + "/" + kOptimizer)->arrays();
   checkpoint.state = read_json(path + "/" + kState);
   return checkpoint;
 }

@@ -275,6 +275,12 @@ Array SafetensorsFile::array(const SafetensorsTensor& tensor) const {
   return mapped_array(parts[tensor.part], tensor.offset, *tensor.dtype, tensor.shape);
 }
 
+NamedArrays SafetensorsFile::arrays() const {
+  NamedArrays arrays;
+  for (const SafetensorsTensor& tensor : tensors) arrays.emplace(tensor.name, array(tensor));
+  return arrays;
+}
+
 std::shared_ptr<const SafetensorsFile> parse_safetensors(std::shared_ptr<const Buffer> bytes,
                                                          const std::string& path) {
   auto file = std::make_shared<SafetensorsFile>();

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/tensor/array.h"
+#include "lib/tensor/named_arrays.h"
 
 namespace lumen::io {
 
@@ -34,6 +34,8 @@ struct SafetensorsFile {
   // The data: mapped, or copied where misaligned. Throws Error(kUnsupported) naming the tensor and
   // its type if Lumen has no such element type.
   Array array(const SafetensorsTensor& tensor) const;
+  // All of them by name.
+  NamedArrays arrays() const;
 };
 
 // Opens one safetensors file by its header; tensor data are not touched.

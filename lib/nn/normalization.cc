@@ -25,7 +25,7 @@ BatchNorm::BatchNorm(const Parameters& parameters, int64_t channels,
   running_var_ = parameters.buffer("running_var", {channels}, Init::ones());
   // Checkpoints from elsewhere may lack the counter.
   if (parameters.has("num_batches_tracked") || !parameters.has("running_mean")) {
-    parameters.buffer("num_batches_tracked", {}, Init::zeros(), DType::kI64);
+    batches_ = parameters.buffer("num_batches_tracked", {}, Init::zeros(), DType::kI64);
   }
 }
 
@@ -47,6 +47,8 @@ Tensor BatchNorm::forward(const Tensor& x) const {
     const Tensor momentum = scalar(options_.momentum);
     step->add_update(ops::lerp_state(running_mean_, result.mean, momentum));
     step->add_update(ops::lerp_state(running_var_, unbiased, momentum));
+    if (batches_.defined())
+      step->add_update(ops::add_state(batches_, ops::full({}, 1, DType::kI64)));
   }
   return result.y;
 }

@@ -19,8 +19,8 @@ struct BatchNormOptions {
 // (Ioffe & Szegedy 2015). In training mode inside an nn::TrainingScope, and without running
 // statistics always, mean and variance are those of the batch; in training running_mean and
 // running_var move towards them, the variance being unbiased: TrainingScope::updates. Buffers:
-// running_mean, running_var and, for PyTorch's sake, num_batches_tracked (int64 []; only counted by
-// PyTorch). `axes` are the ranks of x that it takes.
+// running_mean, running_var and num_batches_tracked (int64 []: how many batches moved them), which
+// a checkpoint may lack.
 class BatchNorm : public Module {
  public:
   Tensor forward(const Tensor& x) const override;
@@ -34,6 +34,7 @@ class BatchNorm : public Module {
   BatchNormOptions options_;
   int least_rank_, most_rank_;
   Tensor weight_, bias_, running_mean_, running_var_;
+  Tensor batches_;  // num_batches_tracked; undefined if the checkpoint has none
 };
 
 // Of x [batch, channels] or [batch, channels, length].

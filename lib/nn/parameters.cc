@@ -72,6 +72,21 @@ Array float32_copy(const Array& array) {
   return copy;
 }
 
+Array stored_as(const Array& array, DType dtype) {
+  const Shape& shape = array.shape();
+  if (shape.rank() < 2 || array.dtype() != DType::kF32) return array;
+  if (shape[-1] % info(dtype).block_elements != 0) dtype = DType::kF16;
+  if (dtype == DType::kF32) return array;
+  Array stored = Array::zeros(dtype, shape);
+  kernels::from_float(dtype, array.as<float>().data(), stored.mutable_data(), array.elements());
+  return stored;
+}
+
+double lora_scale(double alpha, int64_t rank, bool rank_stabilized) {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rank_stabilized ? std::sqrt(r) : r);
+}
+
 Parameters Parameters::from_checkpoint(const NamedArrays& arrays) {
   auto tree = std::make_shared<Tree>();
   tree->arrays = arrays;
@@ -143,8 +158,13 @@ NamedArrays Parameters::merged() const {
 }
 
 std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
-  if (!tree_->lora || !is_lora_target(*tree_->lora, prefix_)) return std::nullopt;
+  if (!tree_->lora) return std::nullopt;
   const LoraOptions& lora = *tree_->lora;
+  const NamedArrays& adapter = tree_->adapter;
+  const bool has = tree_->lora_seed ? is_lora_target(lora, prefix_)
+                                    : adapter.count(prefix_ + "lora_A.weight") > 0 ||
+                                          adapter.count(prefix_ + "lora_B.weight") > 0;
+  if (!has) return std::nullopt;
   auto matrix = [&](const char* name, const Shape& shape, const Init& init) {
     const std::string full = prefix_ + name;
     if (tree_->lora_seed) {
@@ -153,11 +173,11 @@ std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
       leaf.node()->requires_grad = true;
       return tree_->handed_out[full] = leaf;
     }
-    auto found = tree_->adapter.find(full);
-    const bool fits = found != tree_->adapter.end() && found->second.shape() == shape;
+    auto found = adapter.find(full);
+    const bool fits = found != adapter.end() && found->second.shape() == shape;
     if (!fits) {
       tree_->problems.push_back(
-          str(quoted(full), found == tree_->adapter.end()
+          str(quoted(full), found == adapter.end()
                                 ? std::string(" is missing in the adapter")
                                 : str(" has shape ", to_string(found->second.shape()),
                                       " in the adapter, expected ", to_string(shape))));

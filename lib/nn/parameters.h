@@ -23,15 +23,23 @@ using graph::Tensor;
 
 // New memory holding `array` as float32, or as it is if it holds integers.
 Array float32_copy(const Array& array);
+// What a file of type `dtype` (a float or quantised type) is to hold for `array`: float32 matrices
+// in that type, or in float16 if their rows do not fill its blocks; vectors, which are small and
+// sensitive, and other types as they are.
+Array stored_as(const Array& array, DType dtype);
 
 // Low-rank additions to linear layers (LoRA, Hu et al. 2021): W x + scale · B (A x).
 struct LoraOptions {
   int64_t rank = 0;
-  double scale = 1;                  // alpha / rank, or alpha / √rank (rsLoRA)
-  double dropout = 0;                // on x while training
-  std::vector<std::string> targets;  // last parts of layer names: "q_proj"
-  int64_t first_layer = 0;           // only in layers with at least this number
+  double scale = 1;    // lora_scale
+  double dropout = 0;  // on x while training
+  // Of new additions; those of an adapter are where it has tensors.
+  std::vector<std::string> targets = {};  // last parts of layer names: "q_proj"
+  int64_t first_layer = 0;                // only in layers with at least this number
 };
+
+// alpha / rank; rank-stabilised (Kalajdzievski 2023): alpha / √rank.
+double lora_scale(double alpha, int64_t rank, bool rank_stabilized);
 
 // The addition to one layer: a [rank, in], b [out, rank].
 struct LowRank {

@@ -174,3 +174,50 @@ TEST_CASE("a state dict that does not fit is refused whole, in one message") {
                  "'c' i32 instead of f32"));
   CHECK(values(parameters.state_dict()["a"]) == std::vector<float>{1, 1});
 }
+
+TEST_CASE("an adapter adds where it has tensors, in whatever layers those are") {
+  NamedArrays base, adapter;
+  for (const char* layer : {"0", "1", "2"}) {
+    base[str("layers.", layer, ".q_proj.weight")] = Array::zeros(DType::kF32, {4, 3});
+  }
+  for (const char* layer : {"0", "2"}) {
+    adapter[str("layers.", layer, ".q_proj.lora_A.weight")] = Array::zeros(DType::kF32, {2, 3});
+    adapter[str("layers.", layer, ".q_proj.lora_B.weight")] = Array::zeros(DType::kF32, {4, 2});
+  }
+  auto build = [&](const NamedArrays& tensors) {
+    const auto parameters =
+        Parameters::from_checkpoint(base).with_lora({.rank = 2, .scale = 0.5}, tensors);
+    std::vector<bool> added;
+    for (const char* layer : {"0", "1", "2"}) {
+      const nn::Linear linear(parameters / "layers" / layer / "q_proj", 3, 4, false);
+      added.push_back(linear.addition.has_value());
+    }
+    const std::vector<std::string> unused = parameters.check();
+    CHECK(unused.empty());
+    return added;
+  };
+  CHECK(build(adapter) == std::vector<bool>{true, false, true});
+  adapter.erase("layers.2.q_proj.lora_B.weight");
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { build(adapter); }),
+                 "'layers.2.q_proj.lora_B.weight' is missing in the adapter"));
+}
+
+TEST_CASE("the scale of a LoRA is alpha / rank, rank-stabilised alpha / sqrt(rank)") {
+  CHECK(nn::lora_scale(32, 16, false) == 2);
+  CHECK(nn::lora_scale(32, 16, true) == 8);
+}
+
+TEST_CASE("matrices are stored in the type asked for, vectors and what does not fit otherwise") {
+  auto type_of = [](DType from, const Shape& shape, DType to) {
+    return nn::stored_as(Array::zeros(from, shape), to).dtype();
+  };
+  CHECK(type_of(DType::kF32, {2, 64}, DType::kQ8_0) == DType::kQ8_0);
+  CHECK(type_of(DType::kF32, {2, 64}, DType::kQ4_K) == DType::kF16);  // blocks of 256
+  CHECK(type_of(DType::kF32, {2, 40}, DType::kQ8_0) == DType::kF16);
+  CHECK(type_of(DType::kF32, {2, 40}, DType::kBF16) == DType::kBF16);
+  CHECK(type_of(DType::kF32, {64}, DType::kQ8_0) == DType::kF32);
+  CHECK(type_of(DType::kI32, {2, 64}, DType::kF16) == DType::kI32);
+  const std::vector<float> numbers = {1, -2, 0.5, 3};
+  const Array half = nn::stored_as(Array::from<float>(numbers, {2, 2}), DType::kF16);
+  CHECK(values(nn::float32_copy(half)) == numbers);
+}

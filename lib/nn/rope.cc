@@ -103,6 +103,12 @@ Tensor Rope::table(const Tensor& position, int64_t tokens) const {
   return ops::rope_table(position, frequencies, tokens, attention_factor);
 }
 
+bool has_rotary_rows(std::string_view name) {
+  const bool projects = name.find(".q_proj.") != std::string_view::npos ||
+                        name.find(".k_proj.") != std::string_view::npos;
+  return projects && !name.ends_with(".lora_A.weight");
+}
+
 Array reorder_rotary_rows(const Array& weight, int64_t head_dim, bool to_interleaved) {
   const int64_t rows = weight.shape()[0], columns = weight.elements() / rows;
   Array moved = Array::zeros(DType::kF32, weight.shape());

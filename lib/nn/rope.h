@@ -1,6 +1,8 @@
 // Rotary position frequencies, from a config's rope_theta and rope_scaling.
 #pragma once
 
+#include <string_view>
+
 #include "lib/io/json.h"
 #include "lib/nn/parameters.h"
 
@@ -26,9 +28,13 @@ struct Rope {
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + head_dim/2)
 };
 
-// Rows of a q or k weight [heads · head_dim, …] (float32) brought from the order of halves (Hugging
-// Face: row i rotates with row i + head_dim/2) into that of interleaved pairs (GGUF's llama: 2i
-// with 2i + 1), or back.
+// Whether the rows of the tensor with this name rotate: weights, biases and LoRA B matrices of
+// q_proj and k_proj.
+bool has_rotary_rows(std::string_view name);
+
+// Rows of a q or k weight or bias [heads · head_dim, …] (float32) brought from the order of halves
+// (Hugging Face: row i rotates with row i + head_dim/2) into that of interleaved pairs (GGUF's
+// llama: 2i with 2i + 1), or back.
 Array reorder_rotary_rows(const Array& weight, int64_t head_dim, bool to_interleaved);
 
 }  // namespace lumen::nn

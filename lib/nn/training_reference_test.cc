@@ -34,13 +34,6 @@ std::string text_of(const std::string& path) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-NamedArrays arrays_of(const std::string& path) {
-  NamedArrays arrays;
-  const auto file = io::read_safetensors(path);
-  for (const auto& tensor : file->tensors) arrays[tensor.name] = file->array(tensor);
-  return arrays;
-}
-
 // All numbers of a text, in order: "Conv2d(1,8,3,pad 1) conv1" → 2 1 8 3 1 1.
 std::vector<double> numbers(const std::string& text) {
   std::vector<double> found;
@@ -196,7 +189,8 @@ void follow(const std::string& root, const std::string& name) {
   const bool language = network.starts_with("Embedding");
   const bool spatial = testing::contains(network, "Conv2d");
   const int64_t batch = reference["batch"];
-  const auto parameters = Parameters::trainable(arrays_of(directory + "/init.safetensors"));
+  const auto parameters =
+      Parameters::trainable(io::read_safetensors(directory + "/init.safetensors")->arrays());
   std::vector<Layer> layers;
   for (const std::string& text : split(network, " - ")) {
     layers.push_back(layer_of(text, parameters));
@@ -245,7 +239,7 @@ void follow(const std::string& root, const std::string& name) {
     for (size_t k = 2; k < outputs.size(); ++k) gradients.push_back(plan.output(k));
     if (step == 0) {
       CHECK(relative(plan.output(1), logits0) < 1e-5);
-      const NamedArrays grad0 = arrays_of(directory + "/grad0.safetensors");
+      const NamedArrays grad0 = io::read_safetensors(directory + "/grad0.safetensors")->arrays();
       for (size_t k = 0; k < named.size(); ++k) {
         INFO(named[k].name);
         CHECK(relative(gradients[k], grad0.at(named[k].name)) < 1e-5);
@@ -259,7 +253,8 @@ void follow(const std::string& root, const std::string& name) {
     const double scale = clip ? optim::clip_factor(norm, *clip) : 1;
     optimizer->step(pool, gradients, after(text, "lr").value(), scale);
   }
-  for (const auto& [parameter, want] : arrays_of(directory + "/final.safetensors")) {
+  for (const auto& [parameter, want] :
+       io::read_safetensors(directory + "/final.safetensors")->arrays()) {
     INFO(parameter);
     CHECK(relative(parameters.state_dict().at(parameter), want) < 1e-4);
   }

@@ -7,7 +7,7 @@
 
 namespace lumen::ops {
 
-extern const graph::OpDef kBatchNorm, kBatchNormBackward, kLerpState;
+extern const graph::OpDef kBatchNorm, kBatchNormBackward, kLerpState, kAddState;
 
 namespace {
 
@@ -214,13 +214,46 @@ Tensor lerp_state_meaning(const Node& node, Inputs in) {
   return add(in[0], mul(reshape(in[2], {}), sub(in[1], in[0])));
 }
 
+// A state with the values of x, whose own memory stays as it is: the meaning is computed from it.
+Tensor state_like(const Tensor& x) {
+  Array copy = Array::zeros(x.dtype(), x.shape());
+  std::copy_n(x.eval().data(), copy.bytes(), copy.mutable_data());
+  return graph::state(copy, "running");
+}
+
 std::vector<OpCase> lerp_state_cases() {
   return {{"vector", {f32({7}), f32({7}), f32({})}, [](Inputs in) {
-             // The old memory stays as it is: the meaning is computed from it.
-             Array copy = Array::zeros(DType::kF32, in[0].shape());
-             std::copy_n(in[0].eval().data(), copy.bytes(), copy.mutable_data());
-             return lerp_state(graph::state(copy, "running"), in[1], in[2]);
+             return lerp_state(state_like(in[0]), in[1], in[2]);
            }}};
+}
+
+// --- add_state ---------------------------------------------------------------------------------
+
+graph::TypedShape infer_add_state(const Node& node) {
+  const Node &state = *node.inputs[0], &value = *node.inputs[1];
+  if (state.dtype != DType::kI64 || value.dtype != DType::kI64 || !(state.shape == value.shape)) {
+    shape_error(node, "needs an int64 state and a value of its type and shape");
+  }
+  return {DType::kI64, state.shape};
+}
+
+void run_add_state(const KernelCall& call) {
+  int64_t* state = call.output.as<int64_t>();
+  const int64_t* value = call.inputs[1].as<const int64_t>();
+  for (int64_t i = 0; i < call.output.shape.elements(); ++i) state[i] += value[i];
+}
+
+Tensor add_state_meaning(const Node&, Inputs in) {
+  return add(in[0], in[1]);
+}
+
+std::vector<OpCase> add_state_cases() {
+  auto case_of = [](const char* label, const Shape& shape) {
+    const graph::TypedShape integers = {DType::kI64, shape};
+    return OpCase{
+        label, {integers, integers}, [](Inputs in) { return add_state(state_like(in[0]), in[1]); }};
+  };
+  return {case_of("scalar", {}), case_of("vector", {7})};
 }
 
 // [batch, channels, …] as [batch, channels, pixels].
@@ -262,6 +295,13 @@ const OpDef kLerpState = {.name = "lerp_state",
                           .meaning = lerp_state_meaning,
                           .grad = graph::no_gradient,
                           .cases = lerp_state_cases};
+const OpDef kAddState = {.name = "add_state",
+                         .infer = infer_add_state,
+                         .kernel = run_add_state,
+                         .overwrites = 0,
+                         .meaning = add_state_meaning,
+                         .grad = graph::no_gradient,
+                         .cases = add_state_cases};
 
 BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                     double eps) {
@@ -305,6 +345,10 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
 
 Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight) {
   return record(kLerpState, {state, value, weight});
+}
+
+Tensor add_state(const Tensor& state, const Tensor& value) {
+  return record(kAddState, {state, value});
 }
 
 }  // namespace lumen::ops

@@ -37,6 +37,10 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
        }},
       {"add", [](In in) { return Out{add(in[0], in[1])}; }},
       {"add_number", [](In in) { return Out{in[0] + 1.5}; }},
+      {"add_state",
+       [](In in) {
+         return Out{add_state(graph::state(graph::contiguous(in[0]).eval(), "count"), in[1])};
+       }},
       {"all_everything", [](In in) { return Out{all(in[0])}; }},
       {"all_keep", [](In in) { return Out{all(in[0], 0, true)}; }},
       {"all_last", [](In in) { return Out{all(in[0], -1)}; }},

@@ -12,12 +12,12 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kLessThan, kEqual, kWhere, kSumReduce, kMaxReduce, kLinearScan, kTakeAlong, kScatter,
     kScatterAdd, kArgmax, kArgsort, kFlip, kLinear, kMatmul, kConv2d, kConvTranspose2d,
     kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kBatchNorm,
-    kBatchNormBackward, kLerpState, kSoftmax, kRmsNorm, kLogSoftmax, kLayerNorm, kSoftmaxBackward,
-    kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward,
-    kNll, kNllBackward, kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid,
-    kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kEmbeddingGrad, kConcat,
-    kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining, kAttentionBackward, kRecurrent,
-    kRecurrentBackward;
+    kBatchNormBackward, kLerpState, kAddState, kSoftmax, kRmsNorm, kLogSoftmax, kLayerNorm,
+    kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kCrossEntropy,
+    kCrossEntropyBackward, kNll, kNllBackward, kLinearCrossEntropy, kLinearCrossEntropyGradients,
+    kLogSigmoid, kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kEmbeddingGrad,
+    kConcat, kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining, kAttentionBackward,
+    kRecurrent, kRecurrentBackward;
 
 namespace {
 
@@ -86,6 +86,7 @@ constexpr const graph::OpDef* kOps[] = {
     &kBatchNorm,
     &kBatchNormBackward,
     &kLerpState,
+    &kAddState,
     &kSoftmax,
     &kRmsNorm,
     &kLogSoftmax,

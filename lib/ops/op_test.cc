@@ -11,6 +11,7 @@
 #include "lib/kernels/convert.h"
 #include "lib/kernels/simd.h"
 #include "lib/ops/ops.h"
+#include "lib/ops/random_input.h"
 
 using namespace lumen;
 using graph::OpCase;
@@ -19,20 +20,8 @@ using graph::Tensor;
 
 namespace {
 
-// Random values in the case's range, stored as the case's type; integers are 0…3.
 Tensor random_input(const graph::TypedShape& type, const OpCase& test, Philox& random) {
-  Array array = Array::zeros(type.dtype, type.shape);
-  const int64_t n = type.shape.elements();
-  if (type.dtype == DType::kI32) {
-    for (int32_t& x : array.as_mutable<int32_t>()) x = static_cast<int32_t>(random.below(4));
-    return graph::constant(array);
-  }
-  std::vector<float> values(n);
-  for (float& x : values) {
-    x = static_cast<float>(test.low + (test.high - test.low) * random.uniform());
-  }
-  if (n > 0) kernels::from_float(type.dtype, values.data(), array.mutable_data(), n);
-  return graph::constant(array);
+  return graph::constant(ops::random_input(type, test, random));
 }
 
 std::vector<float> run(const Tensor& tensor, const graph::CompileOptions& options, int threads) {

@@ -278,6 +278,8 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
 // state + weight · (value − state), in place: `state` must be a state with no other reader; weight
 // is one number. For running statistics; no gradient. Returns the new state: make it an output.
 Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight);
+// state + value in place, of int64 of one shape: for counters. Otherwise as lerp_state.
+Tensor add_state(const Tensor& state, const Tensor& value);
 
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
 Tensor softmax(const Tensor& x, int axis = -1);

@@ -15,18 +15,12 @@ using testing::refusal;
 
 namespace {
 
-NamedArrays read_arrays(const std::string& path) {
-  NamedArrays arrays;
-  const auto file = io::read_safetensors(testing::source_path(path));
-  for (const auto& tensor : file->tensors) arrays[tensor.name] = file->array(tensor);
-  return arrays;
-}
-
 const std::string kNames[] = {"fc.weight", "conv.weight", "fc.bias"};
 
 struct Golden {
   io::Json document = io::read_json(testing::source_path("testdata/goldens/optim.json"));
-  NamedArrays arrays = read_arrays("testdata/goldens/optim.safetensors");
+  NamedArrays arrays =
+      io::read_safetensors(testing::source_path("testdata/goldens/optim.safetensors"))->arrays();
 
   std::vector<NamedParameter> start() const {
     std::vector<NamedParameter> parameters;

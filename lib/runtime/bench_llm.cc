@@ -309,7 +309,7 @@ int bench_llm(const BenchOptions& options) {
     LoadOptions load;
     load.context = std::max<int64_t>(needed, 1);
     load.slots = largest(options.batch, "batch");
-    load.kv_type = kv_type(options.kv);
+    load.kv_type = *dtype_named(options.kv);
     load.threads = static_cast<int>(count);
     load.repack = !options.no_repack;
     const auto start = Clock::now();

@@ -70,7 +70,9 @@ std::string synopsis(const CLI::App& app) {
   std::string out = full_name(app);
   if (!verbs(app).empty()) out += " VERB";
   out += " [OPTIONS]";
-  for (const CLI::Option* option : positionals(app)) out += " [" + option->get_name() + "]";
+  for (const CLI::Option* option : positionals(app)) {
+    out += " [" + option->get_name() + (option->get_allow_extra_args() ? "…]" : "]");
+  }
   return out;
 }
 
@@ -79,13 +81,6 @@ void append_padded(std::string& out, const std::string& text, size_t column) {
   const auto columns = static_cast<size_t>(std::count_if(text.begin(), text.end(), is_character));
   out += text;
   out.append(columns < column ? column - columns : 1, ' ');
-}
-
-std::string roff(std::string text) {
-  text = replace_all(std::move(text), "\\", "\\e");
-  text = replace_all(std::move(text), "-", "\\-");
-  if (!text.empty() && (text[0] == '.' || text[0] == '\'')) text.insert(0, "\\&");
-  return text;
 }
 
 void append_man_options(std::string& out, const CLI::App& app) {
@@ -115,6 +110,13 @@ std::vector<const CLI::App*> levels(const CLI::App& app) {
 }
 
 }  // namespace
+
+std::string roff(std::string text) {
+  text = replace_all(std::move(text), "\\", "\\e");
+  text = replace_all(std::move(text), "-", "\\-");
+  if (!text.empty() && (text[0] == '.' || text[0] == '\'')) text.insert(0, "\\&");
+  return text;
+}
 
 std::string help_text(const CLI::App& app) {
   constexpr size_t kColumn = 29;

@@ -17,7 +17,10 @@ using Examples = std::vector<std::pair<std::string, std::string>>;
 // --help: one line per option, at most 100 columns.
 std::string help_text(const CLI::App& app);
 
-// A man page (roff), section 1.
+// `text` as a man page (roff) shows it.
+std::string roff(std::string text);
+
+// A man page, section 1.
 std::string man_page(const CLI::App& app, const Examples& examples);
 
 // Completion scripts; options that take a FILE, DIR or MODEL complete file names, those that take

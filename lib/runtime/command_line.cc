@@ -87,11 +87,15 @@ void CommandLine::add(const std::vector<Field>& fields) {
 }
 
 void CommandLine::add_positional(const Field& field) {
-  verb_
-      ->add_option_function<std::string>(
-          upper(field.name), [set = field.set](const std::string& text) { set(text); }, field.help)
-      ->type_name("")
-      ->group(group_);
+  CLI::Option* option = verb_->add_option(
+      upper(field.name),
+      [set = field.set](const CLI::results_t& values) {
+        for (const std::string& value : values) set(value);
+        return true;
+      },
+      field.help);
+  option->type_name("")->group(group_)->allow_extra_args(field.repeatable);
+  if (field.repeatable) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void CommandLine::begin_verb(const std::string& name, const std::string& purpose) {
@@ -111,6 +115,10 @@ void CommandLine::add_json(std::string help, bool& json) {
 
 void CommandLine::add_example(std::string command, std::string meaning) {
   examples_.emplace_back(std::move(command), std::move(meaning));
+}
+
+void CommandLine::add_document(std::string kind, std::string (*make)()) {
+  documents_.emplace(std::move(kind), make);
 }
 
 std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
@@ -145,8 +153,12 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
     write_stdout(zsh_completion(*app_));
   } else if (generate_ == "fish") {
     write_stdout(fish_completion(*app_));
+  } else if (auto own = documents_.find(generate_); own != documents_.end()) {
+    write_stdout(own->second());
   } else if (!generate_.empty()) {
-    fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not man, bash, zsh or fish");
+    std::string kinds = "man, bash, zsh";
+    for (const auto& document : documents_) kinds += ", " + document.first;
+    fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not ", kinds, " or fish");
   } else if (verb_ != app_.get() && app_->get_subcommands().empty()) {
     fail(ErrorKind::kUsage, "name a verb (see ", app_->get_name(), " --help)");
   } else {

@@ -1,6 +1,7 @@
 // Command lines: fields become flags, and help, man page and completions come from them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +34,8 @@ class CommandLine {
            const std::string& variable = "");
   void add(const std::vector<Field>& fields);
 
-  // An optional argument without a flag; `field.name` in capitals names it.
+  // An optional argument without a flag, the last of them perhaps repeatable; `field.name` in
+  // capitals names it.
   void add_positional(const Field& field);
 
   // A verb of the tool; what is added from here on belongs to it.
@@ -48,6 +50,9 @@ class CommandLine {
   // For the man page: a command and what it does.
   void add_example(std::string command, std::string meaning);
 
+  // A document of the tool's own: what `--generate KIND` prints.
+  void add_document(std::string kind, std::string (*make)());
+
   // Reads the arguments. Returns an exit code if that was all there is to do (--help and the
   // like, printed to standard output); otherwise the fields are set. Throws Error(kUsage).
   std::optional<int> parse(int argc, const char* const* argv);
@@ -58,6 +63,7 @@ class CommandLine {
   CLI::App* verb_ = nullptr;
   std::string group_ = "Options";
   std::vector<std::pair<std::string, std::string>> examples_;
+  std::map<std::string, std::string (*)()> documents_;
   bool version_ = false, limits_ = false, own_json_ = false;
   bool* json_ = &own_json_;
   std::string generate_;

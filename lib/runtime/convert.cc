@@ -7,7 +7,6 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/write_gguf.h"
-#include "lib/kernels/convert.h"
 #include "lib/nn/parameters.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/inspect.h"
@@ -18,14 +17,7 @@ namespace lumen::runtime {
 namespace {
 
 // Token types of GGUF.
-enum : int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
-
-DType type_named(const std::string& name) {
-  return name == "q8_0"   ? DType::kQ8_0
-         : name == "bf16" ? DType::kBF16
-         : name == "f32"  ? DType::kF32
-                          : DType::kF16;
-}
+enum : int32_t { kNormal = 1, kControl = 3, kUnused = 5 };
 
 // A byte-level BPE vocabulary, from tokenizer.json: GGUF's model "gpt2".
 void set_byte_level_bpe(const io::Json& json, const text::Tokenizer& tokenizer,
@@ -79,17 +71,6 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   }
 }
 
-// A tensor as the file is to have it: matrices in the type that was asked for, if their rows fit
-// its blocks, else in float16; vectors in float32.
-Array stored(const Array& values, DType type) {
-  const Shape& shape = values.shape();
-  if (shape.rank() < 2 || type == DType::kF32) return values;
-  if (is_quantized(type) && shape[-1] % 32 != 0) type = DType::kF16;
-  Array out = Array::zeros(type, shape);
-  kernels::from_float(type, values.as<float>().data(), out.mutable_data(), values.elements());
-  return out;
-}
-
 void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
   if (files.format != io::ModelFormat::kHuggingFace) {
     fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
@@ -111,10 +92,10 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
            " has no name in GGUF");
     }
     Array values = nn::float32_copy(array);
-    const bool is_q_or_k = name.find("self_attn.q_proj.") != std::string::npos ||
-                           name.find("self_attn.k_proj.") != std::string::npos;
-    if (rotate && is_q_or_k) values = nn::reorder_rotary_rows(values, head_dim, true);
-    writer.add(gguf_name, stored(values, type_named(options.type)));
+    if (rotate && nn::has_rotary_rows(name)) {
+      values = nn::reorder_rotary_rows(values, head_dim, true);
+    }
+    writer.add(gguf_name, nn::stored_as(values, *dtype_named(options.type)));
   }
   writer.write(*options.output);
 }

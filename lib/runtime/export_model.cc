@@ -5,7 +5,7 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_safetensors.h"
-#include "lib/kernels/convert.h"
+#include "lib/nn/parameters.h"
 #include "lib/runtime/prompt_format.h"
 
 namespace lumen::runtime {
@@ -15,21 +15,10 @@ constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer.model",         "spiece.model",     "vocab.json", "merges.txt",
     "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
 
-DType type_named(const std::string& name) {
-  return name == "f16" ? DType::kF16 : name == "bf16" ? DType::kBF16 : DType::kF32;
-}
-
-// Matrices in the type that was asked for; vectors, which are small and sensitive, as they are.
-std::map<std::string, Array> converted(const std::map<std::string, Array>& weights, DType dtype) {
-  if (dtype == DType::kF32) return weights;
-  std::map<std::string, Array> result;
+NamedArrays stored(const NamedArrays& weights, const std::string& dtype) {
+  NamedArrays result;
   for (const auto& [name, array] : weights) {
-    if (array.shape().rank() < 2 || array.dtype() != DType::kF32) {
-      result[name] = array;
-      continue;
-    }
-    Array& small = result[name] = Array::zeros(dtype, array.shape());
-    kernels::from_float(dtype, array.as<float>().data(), small.mutable_data(), array.elements());
+    result[name] = nn::stored_as(array, *dtype_named(dtype));
   }
   return result;
 }
@@ -43,7 +32,7 @@ void write_tokenizer(const std::string& directory, const TrainingData& data) {
   if (data.chat_template) {
     io::write_file_atomically(directory + "/chat_template.jinja", data.chat_template->source());
   }
-  // A vocabulary inside a GGUF file has no files of its own: --tokenizer names it.
+  // A vocabulary inside a GGUF file that has no such files: --tokenizer names it.
   if (data.tokenizer_directory.empty()) return;
   for (const char* name : kTokenizerFiles) {
     const std::string from = str(data.tokenizer_directory, "/", name);
@@ -90,8 +79,8 @@ void write_model(const std::string& directory, const ExportedModel& model) {
                 {"feature_names", model.data->data.info.feature_names}});
   }
   write_json(directory + "/config.json", config);
-  io::write_safetensors(directory + "/model.safetensors",
-                        converted(model.weights, type_named(model.dtype)), {{"format", "pt"}});
+  io::write_safetensors(directory + "/model.safetensors", stored(model.weights, model.dtype),
+                        {{"format", "pt"}});
 }
 
 void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
@@ -112,8 +101,8 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
                      {"inference_mode", true}};
   write_tokenizer(directory, *model.data);
   write_json(directory + "/adapter_config.json", config);
-  io::write_safetensors(directory + "/adapter_model.safetensors",
-                        converted(weights, type_named(model.dtype)), {{"format", "pt"}});
+  io::write_safetensors(directory + "/adapter_model.safetensors", stored(weights, model.dtype),
+                        {{"format", "pt"}});
 }
 
 }  // namespace lumen::runtime

@@ -5,12 +5,14 @@
 
 #include "lib/base/error.h"
 #include "lib/graph/tensor.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/safetensors.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/optimizer_step.h"
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
+#include "lib/runtime/describe_sample.h"
 #include "lib/runtime/export_model.h"
 #include "lib/runtime/generation.h"
 #include "lib/runtime/lora.h"
@@ -32,10 +34,6 @@ std::string shape_key(const data::Batch& batch) {
   return key;
 }
 
-DType compute_type(const std::string& precision) {
-  return precision == "bf16" ? DType::kBF16 : precision == "f16" ? DType::kF16 : DType::kF32;
-}
-
 optim::OptimizerConfig optimizer_config(const OptimizerRecipe& recipe) {
   optim::OptimizerConfig config;
   config.type = recipe.type;
@@ -55,71 +53,12 @@ optim::OptimizerConfig optimizer_config(const OptimizerRecipe& recipe) {
 }
 
 nn::LoraOptions lora_options(const LoraRecipe& recipe, const io::Json& config) {
-  const auto rank = static_cast<double>(*recipe.rank);
   const int64_t layers = io::get_int(config, "num_hidden_layers", 0, limits::kLayers, 0);
   return {.rank = *recipe.rank,
-          .scale = recipe.alpha / (recipe.rslora ? std::sqrt(rank) : rank),
+          .scale = nn::lora_scale(recipe.alpha, *recipe.rank, recipe.rslora),
           .dropout = recipe.dropout,
           .targets = recipe.targets,
           .first_layer = recipe.layers > 0 ? std::max<int64_t>(0, layers - recipe.layers) : 0};
-}
-
-NamedArrays read_weights(const std::string& path) {
-  NamedArrays weights;
-  const auto file = io::read_safetensors(path);
-  for (const io::SafetensorsTensor& tensor : file->tensors)
-    weights[tensor.name] = file->array(tensor);
-  return weights;
-}
-
-// What the learner is to see of a row: its text, with what does not count in brackets.
-std::string describe_tokens(const data::Batch& batch, int64_t row,
-                            const text::Tokenizer& tokenizer) {
-  const Array &tokens = batch.fields.at("tokens"), &targets = batch.fields.at("targets");
-  const int64_t seq = tokens.shape()[1];
-  const auto ids =
-      tokens.as<int32_t>().subspan(static_cast<size_t>(row * seq), static_cast<size_t>(seq));
-  const auto next =
-      targets.as<int32_t>().subspan(static_cast<size_t>(row * seq), static_cast<size_t>(seq));
-  // A token counts if the position before it has it as its target.
-  std::string text;
-  std::vector<int32_t> run;
-  bool learned = false;
-  auto flush = [&] {
-    if (run.empty()) return;
-    const std::string part = tokenizer.decode(run);
-    text += learned ? part : str("[", part, "]");
-    run.clear();
-  };
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const bool counts = i > 0 && next[i - 1] == ids[i];
-    if (counts != learned) flush();
-    learned = counts;
-    run.push_back(ids[i]);
-  }
-  flush();
-  return text;
-}
-
-std::string describe_sample(const data::Batch& batch, int64_t row, const TrainingData& data) {
-  if (batch.fields.count("tokens") && data.tokenizer) {
-    return describe_tokens(batch, row, *data.tokenizer);
-  }
-  const auto found = batch.fields.find("x");
-  if (found == batch.fields.end()) return "tokens";
-  const Array& y = batch.fields.at("y");
-  std::string label = y.dtype() == DType::kI32 ? str(y.as<int32_t>()[static_cast<size_t>(row)])
-                                               : str(y.as<float>()[static_cast<size_t>(row)]);
-  const auto& classes = data.data.info.classes;
-  if (y.dtype() == DType::kI32) {
-    const auto index = static_cast<size_t>(y.as<int32_t>()[static_cast<size_t>(row)]);
-    if (index < classes.size()) label = classes[index];
-  }
-  const int64_t size = found->second.elements() / found->second.shape()[0];
-  const auto values =
-      found->second.as<float>().subspan(static_cast<size_t>(row * size), static_cast<size_t>(size));
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  return str(to_string(data.data.info.feature_shape), " from ", *low, " to ", *high, " → ", label);
 }
 
 class GraphTask : public TrainTask {
@@ -196,6 +135,9 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
 
 void GraphTask::build_network() {
   const auto seed = static_cast<uint64_t>(recipe_.seed);
+  const std::string path = base_ != nullptr        ? base_->path
+                           : recipe_.model.weights ? find_file(recipe_, *recipe_.model.weights)
+                                                   : std::string();
   if (base_ != nullptr) {
     config_ = base_->config;
     parameters_ = recipe_.model.init == "random" ? nn::Parameters::trainable(seed)
@@ -204,15 +146,14 @@ void GraphTask::build_network() {
                                       : nn::Parameters::trainable(base_->tensors);
   } else {
     config_ = network_config(recipe_.model, data_.shape());
-    parameters_ =
-        recipe_.model.weights
-            ? nn::Parameters::trainable(read_weights(find_file(recipe_, *recipe_.model.weights)))
-            : nn::Parameters::trainable(seed);
+    parameters_ = recipe_.model.weights
+                      ? nn::Parameters::trainable(io::read_safetensors(path)->arrays())
+                      : nn::Parameters::trainable(seed);
   }
   network_ = make_network(config_, parameters_,
                           {.label_smoothing = recipe_.train.label_smoothing,
                            .recompute = recipe_.train.activation_checkpointing});
-  parameters_.check();
+  with_context(io::place_of(path), [&] { models::check_tensors(parameters_); });
 }
 
 void GraphTask::choose_trained() {
@@ -260,8 +201,10 @@ void GraphTask::next_batch(data::Batch& batch) {
 TrainingStep& GraphTask::plan_for(const data::Batch& batch) const {
   auto& plan = plans_[shape_key(batch)];
   if (!plan) {
-    const StepOptions options = {.compute = compute_type(recipe_.train.precision),
-                                 .scaled = recipe_.train.precision == "f16"};
+    // What "highest" names is no type: float32.
+    const StepOptions options = {
+        .compute = dtype_named(recipe_.train.precision).value_or(DType::kF32),
+        .scaled = recipe_.train.precision == "f16"};
     plan = std::make_unique<TrainingStep>(*network_, trained_, batch, options);
   }
   return *plan;

@@ -27,11 +27,6 @@ constexpr int64_t kChunk = 512;
 // Logits of all positions are wide: [tokens, vocab] float32 of a smaller chunk.
 constexpr int64_t kLogitsChunk = 64;
 
-// Tensors that carry nothing a model needs.
-bool is_ignorable(const std::string& name) {
-  return name.ends_with("rotary_emb.inv_freq") || name == "lm_head.weight";
-}
-
 io::Json with_overrides(io::Json config, const std::vector<std::string>& overrides) {
   for (const std::string& item : overrides) {
     const size_t equals = item.find('=');
@@ -204,13 +199,7 @@ void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
   }
   own_model_ = models::find_model_def(config_).make(config_, parameters);
   model_ = own_model_.get();
-  std::vector<std::string> unused = parameters.check();
-  std::erase_if(unused, is_ignorable);
-  if (!unused.empty()) {
-    fail(ErrorKind::kUnsupported, "tensor ", quoted(unused.front()),
-         unused.size() > 1 ? str(" and ", unused.size() - 1, " more are") : " is",
-         " not part of this architecture: results would be wrong");
-  }
+  models::check_tensors(parameters);
   memory_.weight_bytes = files.file_bytes;
 }
 

@@ -203,6 +203,9 @@ struct LineEditor::State {
     interrupted = false;
     typed.clear();
     write_stdout(kPasteOn);
+    // Before the prompt: whoever sees it may type, and Ctrl-D must find the editor, not the
+    // terminal's own line discipline, which would swallow it.
+    ::el_set(edit, EL_PREP_TERM, 1);
     int count = 0;
     const char* text = ::el_gets(edit, &count);
     std::fflush(stdout);

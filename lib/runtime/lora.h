@@ -18,8 +18,8 @@ struct LoraAdapter {
 LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config);
 
 // Rows of q and k lie in another order in models with interleaved rotary pairs (GGUF) than in
-// adapters and directories, which follow Hugging Face: brings the weights and B matrices of q_proj
-// and k_proj from one order to the other, in place. Does nothing for other models.
+// adapters and directories, which follow Hugging Face: brings the weights, biases and B matrices of
+// q_proj and k_proj from one order to the other, in place. Does nothing for other models.
 void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, bool to_interleaved);
 
 }  // namespace lumen::runtime

@@ -105,10 +105,6 @@ class ClassifierNetwork : public Network {
   std::unique_ptr<models::Classifier> model_;
 };
 
-bool is_classifier(const std::string& type) {
-  return type == "mlp" || type == "lenet" || type == "resnet9";
-}
-
 io::Json classifier_config(const ModelRecipe& model, const DataShape& data) {
   if (data.features.rank() == 0) {
     fail(ErrorKind::kUsage, "model.type ", quoted(*model.type),
@@ -183,7 +179,7 @@ io::Json recurrent_config(const ModelRecipe& m, int64_t vocab) {
 
 io::Json network_config(const ModelRecipe& model, const DataShape& data) {
   const std::string& type = *model.type;
-  if (is_classifier(type)) return classifier_config(model, data);
+  if (models::is_classifier({{"model_type", type}})) return classifier_config(model, data);
   if (data.vocab == 0) {
     fail(ErrorKind::kUsage, "model.type ", quoted(type),
          " continues text; the data are images or tables");
@@ -195,7 +191,7 @@ io::Json network_config(const ModelRecipe& model, const DataShape& data) {
 
 std::unique_ptr<Network> make_network(const io::Json& config, const nn::Parameters& parameters,
                                       const NetworkOptions& options) {
-  if (is_classifier(io::get_string(config, "model_type"))) {
+  if (models::is_classifier(config)) {
     return std::make_unique<ClassifierNetwork>(config, parameters, options);
   }
   return std::make_unique<LanguageNetwork>(config, parameters, options);

@@ -236,6 +236,9 @@ std::string to_toml(const Recipe& recipe);
 // JSON Schema (draft 2020-12) of recipes, for editors.
 io::Json recipe_schema();
 
+// The man page lumen-train.toml(5): every table and key with what it takes and its default.
+std::string recipe_man_page();
+
 // The path that `path` of a recipe means: itself if absolute or built in, else in the recipe's
 // directory, the working directory or the one of LUMEN_DATA, the first where it (up to its first
 // wildcard) exists. Throws Error(kMissing) naming these places.

@@ -283,5 +283,30 @@ TEST_CASE("the schema has every key") {
   CHECK(schema["properties"].contains("seed"));
 }
 
+TEST_CASE("the man page has every table and key, with type and default") {
+  const std::string page = recipe_man_page();
+  CHECK(page.starts_with(".TH lumen\\-train.toml 5 "));
+  Recipe recipe;
+  recipe.data.train.resize(1);
+  for (const RecipeTable& table : recipe_tables(recipe)) {
+    for (const RecipeKey& key : table.keys) {
+      INFO(table.name << "." << key.name);
+      CHECK(contains(page, "\n.TP\n.B " + key.name + "\n"));
+    }
+  }
+  CHECK(contains(page, ".SH \"[[data.train]]\"\n"));
+  CHECK(contains(page, ".SH \"[train]\"\n"));
+  CHECK(contains(page, "Takes a whole number from 1"));
+  CHECK(contains(page, "; default 32"));
+  CHECK(contains(page, "; for type mlp, rnn, lstm, gru"));
+  for (size_t at = page.find('\n'); at + 1 < page.size(); at = page.find('\n', at + 1)) {
+    // A line that begins with a point is a request: a word of ours must not be taken for one.
+    if (page[at + 1] != '.') continue;
+    const std::string request = page.substr(at + 1, page.find_first_of(" \n", at + 1) - at - 1);
+    CHECK((request == ".SH" || request == ".TP" || request == ".B" || request == ".BR" ||
+           request == ".nf" || request == ".fi"));
+  }
+}
+
 }  // namespace
 }  // namespace lumen::runtime

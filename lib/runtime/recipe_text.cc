@@ -3,8 +3,10 @@
 
 #include "lib/base/strings.h"
 #include "lib/io/toml.h"
+#include "lib/runtime/command_docs.h"
 #include "lib/runtime/recipe.h"
 #include "lib/runtime/recipe_keys.h"
+#include "lib/runtime/version.h"
 
 namespace lumen::runtime {
 namespace {
@@ -77,6 +79,57 @@ Json key_schema(const RecipeKey& key) {
   return schema;
 }
 
+constexpr const char* kManBegin = R"(.SH NAME
+lumen\-train.toml \- recipe of a network and how it is trained
+.SH DESCRIPTION
+A recipe is a TOML file that
+.BR lumen\-train (1)
+reads. Every key has one meaning and is checked; an unknown one is an error. A key that is left out
+has its default, given in parentheses or below.
+.B lumen\-train NAME \-\-print\-config
+prints a recipe with all of them filled in, and
+.B \-\-set TABLE.KEY=VALUE
+changes one. Durations are seconds, or a text such as "90s", "30m", "2h".
+)";
+constexpr const char* kManEnd = R"(.SH EXAMPLES
+.nf
+[model]
+type = "mlp"
+hidden = [128]
+
+[[data.train]]
+format = "digits"
+
+[train]
+epochs = 5
+.fi
+.SH "SEE ALSO"
+.BR lumen\-train (1)
+)";
+
+// All tables, one element of those that are repeated.
+std::vector<RecipeTable> every_table(Recipe& recipe) {
+  recipe.data.train.resize(1);
+  recipe.data.eval.resize(1);
+  recipe.optimizer.groups.resize(1);
+  return recipe_tables(recipe);
+}
+
+// A phrase of help as a sentence.
+std::string sentence(std::string help) {
+  if (help[0] >= 'a' && help[0] <= 'z') help[0] -= 'a' - 'A';
+  return help + ".";
+}
+
+// What `key` of `table` takes, its default, and what it belongs to.
+std::string key_sentence(const RecipeTable& table, const RecipeKey& key) {
+  std::string out = "Takes " + expected(key);
+  const Json value = key.get();
+  if (!value.is_null() && value != "") out += "; default " + io::toml_value(value);
+  if (!key.used_by.empty()) out += str("; for ", table.selector, " ", join(key.used_by, ", "));
+  return out + ".";
+}
+
 }  // namespace
 
 Json to_json(const Recipe& recipe) {
@@ -112,15 +165,12 @@ std::string to_toml(const Recipe& recipe) {
 
 Json recipe_schema() {
   Recipe recipe;
-  recipe.data.train.resize(1);
-  recipe.data.eval.resize(1);
-  recipe.optimizer.groups.resize(1);
   Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                  {"title", "Lumen recipe"},
                  {"type", "object"},
                  {"additionalProperties", false},
                  {"properties", Json::object()}};
-  for (const RecipeTable& table : recipe_tables(recipe)) {
+  for (const RecipeTable& table : every_table(recipe)) {
     // "/data/train/0" → the schema of an element of data's property train.
     Json* node = &schema;
     const std::string name = table.name.substr(0, table.name.find('['));
@@ -143,6 +193,23 @@ Json recipe_schema() {
     (*object)["properties"].update(keys);
   }
   return schema;
+}
+
+std::string recipe_man_page() {
+  std::string version = version_line("Lumen");
+  version.pop_back();
+  std::string out = ".TH lumen\\-train.toml 5 \"\" \"" + version + "\"\n" + kManBegin;
+  Recipe recipe;
+  for (const RecipeTable& table : every_table(recipe)) {
+    const std::string title = table.name.empty() ? "Top level" : header(table);
+    out += ".SH \"" + roff(title) + "\"\n";
+    out += roff(sentence(table.help)) + "\n";
+    for (const RecipeKey& key : table.keys) {
+      out += ".TP\n.B " + roff(key.name) + "\n" + roff(sentence(key.help)) + "\n" +
+             roff(key_sentence(table, key)) + "\n";
+    }
+  }
+  return out + kManEnd;
 }
 
 std::vector<std::string> incompatible_keys(const Json& before, const Recipe& after) {

@@ -4,6 +4,7 @@
 #include "lib/base/strings.h"
 #include "lib/runtime/batch.h"
 #include "lib/runtime/chat.h"
+#include "lib/runtime/classify.h"
 #include "lib/runtime/line_editor.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/signals.h"
@@ -24,6 +25,12 @@ int run_chat(const RunOptions& options) {
 
 int run(const RunOptions& options) {
   options.check();
+  const std::string model = options.model ? *options.model : "";
+  if (!model.empty() && is_classifier_directory(model)) return run_classifier(options, model), 0;
+  if (!options.images.empty()) {
+    fail(ErrorKind::kUsage, "unexpected argument ", quoted(options.images.front()), ": ",
+         quoted(model), " is no classifier, which alone takes pictures");
+  }
   if (options.render) return run_render(options), 0;
   if (options.tokenize) return run_tokenize(options), 0;
   if (options.detokenize) return run_detokenize(options), 0;

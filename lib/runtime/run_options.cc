@@ -24,6 +24,9 @@ void RunOptions::check() const {
   exclude(ids.has_value(), tokenize, "--ids", "--tokenize");
   exclude(detokenize, prompt.has_value(), "--detokenize", "--prompt");
   exclude(raw, system.has_value(), "--raw", "--system");
+  exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
+  exclude(!images.empty(), tokenize || detokenize || render, "pictures",
+          "--tokenize, --detokenize or --render");
   exclude(logits.has_value(), json, "--logits", "--json");
   exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
   exclude(batch.has_value(), prompt || ids, "--batch", "a prompt on the command line");
@@ -50,6 +53,8 @@ void declare(CommandLine& line, RunOptions& options) {
                                  "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
                                  "(built-in)",
                                  options.model));
+  line.add_positional(
+      list_field("image", "FILE", "pictures, if MODEL is a classifier", options.images));
 
   line.group("Prompt");
   line.add(
@@ -128,6 +133,7 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add_example("lumen-run", "chat with the built-in model");
   line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
   line.add_example("lumen-run model.gguf --batch questions.jsonl", "answer many prompts at once");
+  line.add_example("lumen-run runs/mnist-lenet a.png b.png", "tell the class of pictures");
   line.add_example("cat a.txt | lumen-run DIR -p 'Sum up:'", "ask about a text");
 }
 

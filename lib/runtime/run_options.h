@@ -13,6 +13,7 @@ namespace lumen::runtime {
 
 struct RunOptions {
   std::optional<std::string> model;  // absent: the built-in one
+  std::vector<std::string> images;   // for a classifier
 
   std::optional<std::string> prompt, system, ids;
   bool raw = false;

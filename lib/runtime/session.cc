@@ -20,7 +20,7 @@ constexpr int64_t kDefaultParallel = 8;
 
 LoadOptions load_options(const RunOptions& options) {
   LoadOptions load;
-  load.kv_type = kv_type(options.kv);
+  load.kv_type = *dtype_named(options.kv);
   load.threads = static_cast<int>(options.threads.value_or(0));
   load.allow_nonfinite = options.allow_nonfinite;
   load.repack = !options.no_repack;
@@ -93,10 +93,6 @@ Generator make_generator(const RunOptions& options, Session& session) {
   }
   return Generator(*session.model, session.format.tokenizer(), std::move(drafter),
                    options.lookup.value_or(LanguageModel::kMostVerified - 1));
-}
-
-DType kv_type(const std::string& name) {
-  return name == "f32" ? DType::kF32 : name == "q8_0" ? DType::kQ8_0 : DType::kF16;
 }
 
 GenerationOptions generation_options(const RunOptions& options, const Session& session) {

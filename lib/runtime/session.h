@@ -29,9 +29,6 @@ struct Session {
 // model and draft model do not.
 Session load_session(const RunOptions& options);
 
-// The element type of the KV cache called `name`: "f16", "f32" or "q8_0".
-DType kv_type(const std::string& name);
-
 // A generator for `session`, which must outlive it, that guesses ahead as `options` ask.
 Generator make_generator(const RunOptions& options, Session& session);
 

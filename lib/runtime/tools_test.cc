@@ -160,6 +160,8 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
   std::ofstream(path) << printed.out << "colour = 1\n";
   const auto wrong = run_tool_process(tool, {path});
   require_error(wrong, 65, tool);
+  REQUIRE(contains(run_tool_process(tool, {"--generate", "recipe-man"}).out, ".SH NAME\nlumen"));
+  REQUIRE(contains(run_tool_process(tool, {"--generate", "pdf"}).err, "recipe-man"));
   REQUIRE(contains(wrong.err, path + ":"));
   const auto override_text = run_tool_process(tool, {"digits-mlp", "--set", "train.epoch=2"});
   require_error(override_text, 2, tool);
@@ -331,6 +333,23 @@ TEST_CASE("bench measures prompt and generation apart") {
                    "| pp8 |"));
 }
 
+TEST_CASE("operations are measured against the peak of the machine") {
+  const auto outcome = run_tool_process(
+      "lumen-bench", {"ops", "--filter", "softmax", "--seconds", "0", "-t", "2", "--json"});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  const auto report = io::parse_json(outcome.out, "bench");
+  REQUIRE(report["peak"]["gflops"].get<double>() > 0);
+  REQUIRE(report["peak"]["gbytes_per_second"].get<double>() > 0);
+  REQUIRE(report["results"].size() >= 3);  // softmax, log_softmax, softmax_backward
+  for (const auto& row : report["results"]) {
+    REQUIRE(row["median_ms"].get<double>() > 0);
+    REQUIRE(row["gbytes_per_second"].get<double>() > 0);
+    REQUIRE(row["share_of_peak"].get<double>() > 0);
+  }
+  require_error(run_tool_process("lumen-bench", {"ops", "--filter", "nothing"}), 2, "lumen-bench");
+}
+
 struct ChatTerminal : TerminalProcess {
   explicit ChatTerminal(const std::string& term = "xterm")
       : TerminalProcess("lumen-run", {"--no-history", "-n", "4", "--seed", "1"}, term) {}
@@ -350,6 +369,16 @@ TEST_CASE("at a terminal there is a chat, which Ctrl-D leaves with the terminal 
     const auto outcome = chat.finish();
     REQUIRE(outcome.exit_code == 0);
     REQUIRE(chat.is_in_normal_state());
+  }
+}
+
+TEST_CASE("where a prompt is shown the editor has the terminal already") {
+  ChatTerminal chat;
+  for (int i = 0; i < 20; ++i) {
+    REQUIRE(chat.wait_for("> "));
+    REQUIRE_FALSE(chat.is_in_normal_state());
+    chat.type("/help\r");
+    REQUIRE(chat.wait_for("/exit"));
   }
 }
 

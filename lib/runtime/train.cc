@@ -165,7 +165,7 @@ int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& ma
   }
   const TaskSummary summary = task->summary();
   const StopSignals signals;  // from here on there is something to save
-  TrainLoop loop(recipe, *task, directory, signals, from);
+  TrainLoop loop(recipe, *task, summary, directory, signals, from);
   io::write_file_atomically(directory.file("recipe.toml"), to_toml(recipe));
   io::write_file_atomically(directory.file("run.json"),
                             describe_run(recipe, summary, from).dump(2) + "\n");

@@ -139,13 +139,14 @@ LoopState LoopState::from_json(const Json& json) {
   return state;
 }
 
-TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const RunDirectory& directory,
-                     const StopSignals& signals, const io::Checkpoint* from)
+TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& summary,
+                     const RunDirectory& directory, const StopSignals& signals,
+                     const io::Checkpoint* from)
     : recipe_(recipe),
       task_(task),
       directory_(directory),
       signals_(signals),
-      summary_(task.summary()),
+      summary_(summary),
       total_(runtime::total_steps(recipe, summary_)),
       schedule_(make_schedule(recipe, total_)),
       state_(from ? LoopState::from_json(from->state["loop"]) : LoopState()),

@@ -45,9 +45,10 @@ struct LoopState {
 
 class TrainLoop {
  public:
-  // `from`: the checkpoint that the task was restored from.
-  TrainLoop(const Recipe& recipe, TrainTask& task, const RunDirectory& directory,
-            const StopSignals& signals, const io::Checkpoint* from);
+  // `summary`: the task's. `from`: the checkpoint that the task was restored from. All that is
+  // passed must outlive the loop.
+  TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& summary,
+            const RunDirectory& directory, const StopSignals& signals, const io::Checkpoint* from);
 
   // Trains to the end of the budget, an early stop, or a signal, and saves. Throws Error:
   // kDiverged after train.max_nonfinite steps in a row without a finite loss, kIo if the last
@@ -87,7 +88,7 @@ class TrainLoop {
   TrainTask& task_;
   const RunDirectory& directory_;
   const StopSignals& signals_;
-  TaskSummary summary_;
+  const TaskSummary& summary_;
   int64_t total_;
   optim::Schedule schedule_;
   LoopState state_;

@@ -1,6 +1,7 @@
 #include "lib/runtime/train_options.h"
 
 #include "lib/base/error.h"
+#include "lib/runtime/recipe.h"
 
 namespace lumen::runtime {
 
@@ -37,6 +38,7 @@ void declare(CommandLine& line, TrainOptions& options) {
            "t", "LUMEN_THREADS");
   line.group("Output");
   line.add_json("print the result as one JSON object on standard output", options.json);
+  line.add_document("recipe-man", recipe_man_page);
   line.add_example("lumen-train digits-mlp", "train a small network on built-in data");
   line.add_example("lumen-train mnist-lenet --set train.epochs=3 --out runs/lenet",
                    "change the recipe, choose the directory");

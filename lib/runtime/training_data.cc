@@ -7,7 +7,9 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/data/find_dataset.h"
+#include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
+#include "lib/text/gguf_files.h"
 #include "lib/text/train/train_tokenizer.h"
 
 namespace lumen::runtime {
@@ -166,6 +168,14 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
     result.tokenizer_directory = parent_of(base->tokenizer_file);
   } else if (base != nullptr && base->gguf != nullptr) {
     result.tokenizer = text::load_tokenizer(*base->gguf);
+    const std::vector<text::TokenizerFile> files = text::tokenizer_files(*base->gguf);
+    if (!files.empty()) {
+      result.tokenizer_directory = work_directory + "/tokenizer";
+      ::mkdir(result.tokenizer_directory.c_str(), 0777);
+    }
+    for (const text::TokenizerFile& file : files) {
+      io::write_file_atomically(result.tokenizer_directory + "/" + file.name, file.content);
+    }
   } else {
     fail(ErrorKind::kUsage, "text needs a tokenizer: give tokenizer.type (char, bpe, unigram, ",
          "byte_bpe) to train one, or tokenizer.path");

@@ -37,7 +37,6 @@ class TrainingStep {
   // The gradients of loss_sum, one per parameter; valid until the next run.
   const std::vector<Array>& gradients() const { return gradients_; }
   size_t arena_bytes() const { return plan_->arena_bytes(); }
-  std::string text() const { return plan_->text(); }
 
  private:
   std::map<std::string, graph::Tensor> fields_;

@@ -4,6 +4,13 @@
 
 namespace lumen {
 
+std::optional<DType> dtype_named(std::string_view name) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (kDTypes[i].name == name) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
 float to_float(f16 x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
   const uint32_t exponent = (x.bits >> 10) & 0x1F;

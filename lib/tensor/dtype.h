@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "lib/base/check.h"
@@ -59,6 +60,8 @@ constexpr const DTypeInfo& info(DType dtype) {
 constexpr std::string_view name(DType dtype) {
   return info(dtype).name;
 }
+// The type with this name; absent if there is none.
+std::optional<DType> dtype_named(std::string_view name);
 constexpr bool is_float(DType dtype) {
   return info(dtype).is_float;
 }

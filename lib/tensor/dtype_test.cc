@@ -6,6 +6,15 @@
 
 using namespace lumen;
 
+TEST_CASE("every type is found by its name") {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    CHECK(dtype_named(name(dtype)) == dtype);
+  }
+  CHECK_FALSE(dtype_named("F32"));
+  CHECK_FALSE(dtype_named(""));
+}
+
 TEST_CASE("f16 round-trips over all its bit patterns") {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const f16 half{static_cast<uint16_t>(bits)};

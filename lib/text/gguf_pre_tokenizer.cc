@@ -119,8 +119,8 @@ GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
       parts.push_back(make_regex_split(pattern, SplitBehavior::kIsolated));
     }
     parts.push_back(make_byte_spelling());
-    return {make_pre_tokenizer_sequence(std::move(parts)), family.ignore_merges, family.add_bos,
-            family.add_sep};
+    return {make_pre_tokenizer_sequence(std::move(parts)), family.patterns, family.ignore_merges,
+            family.add_bos, family.add_sep};
   }
   const std::string nearest_name = nearest(name, known);
   fail(ErrorKind::kUnsupported, "tokenizer.ggml.pre is ", quoted(name),

@@ -5,7 +5,9 @@
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/gguf.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/test_files.h"
+#include "lib/text/gguf_files.h"
 #include "lib/text/tokenizer_formats.h"
 #include "lib/text/vocabulary.h"
 
@@ -253,6 +255,37 @@ TEST_CASE("Vocabularies from before tokenizer.json are read", "[tokenizer_files]
   const std::string bert = testing::temporary_directory();
   write(bert + "/vocab.txt", "[UNK]\n[CLS]\n[SEP]\nun\n##do\n");
   CHECK(load_tokenizer(bert)->encode("Undo x") == Ids{1, 3, 4, 0, 2});
+}
+
+TEST_CASE("A vocabulary inside a GGUF file becomes files that give the same tokens",
+          "[tokenizer_files]") {
+  for (const char* path : {"testdata/models/random-spm.gguf", "testdata/builtin/lumen-tiny.gguf"}) {
+    INFO(path);
+    const auto file = io::read_gguf(testing::source_path(path));
+    const auto original = load_tokenizer(*file);
+    const std::vector<TokenizerFile> files = tokenizer_files(*file);
+    REQUIRE(files.size() == 2);
+    const std::string directory = testing::temporary_directory();
+    for (const TokenizerFile& each : files) write(directory + "/" + each.name, each.content);
+    const auto copy = load_tokenizer(directory);
+    CHECK(copy->vocab_size() == original->vocab_size());
+    CHECK(copy->adds_bos() == original->adds_bos());
+    CHECK(copy->special_ids().eos == original->special_ids().eos);
+    for (const char* text :
+         {"", "Hello, world!", "  two  spaces\n\nand 12345 <s> </s>",
+          "<|im_start|>user\nWhat is it?<|im_end|>\n", "na\xC3\xAFve 東京 🙂"}) {
+      INFO(text);
+      for (const bool parse : {false, true}) {
+        const EncodeOptions options = {.add_special = true, .parse_special = parse};
+        const Ids ids = original->encode(text, options);
+        CHECK(copy->encode(text, options) == ids);
+        CHECK(copy->decode(ids, true) == original->decode(ids, true));
+      }
+    }
+    for (int32_t id = 0; id < original->vocab_size(); ++id) {
+      REQUIRE(copy->token_text(id) == original->token_text(id));
+    }
+  }
 }
 
 TEST_CASE("Broken tokenizer files of the shared data are refused", "[tokenizer_files]") {

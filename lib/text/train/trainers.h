@@ -1,4 +1,4 @@
-// The kinds of tokenizer training, one function each. For this folder only.
+// The kinds of tokenizer training, one function each. For this room only.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,9 @@ void for_each_part(const Texts& texts, const std::vector<std::string>& special_t
 std::string characters_json(const Texts& texts, const TokenizerTraining& options);
 std::string byte_level_bpe_json(const Texts& texts, const TokenizerTraining& options);
 
-// A tokenizer.json around `model`, which has "vocab" in the order of ids and lacks the special
-// tokens; they are added to it. `pre_tokenizer` and `decoder` are types without settings, or null.
+// A tokenizer.json around `model`, which has "vocab" in the order of ids; special tokens that it
+// lacks are added to it. `pre_tokenizer` and `decoder` may be null; `bos`, unless empty, is put
+// before every text.
 std::string tokenizer_json(io::Json model, io::Json pre_tokenizer, io::Json decoder,
                            std::vector<std::string> special_tokens, const std::string& bos);
 

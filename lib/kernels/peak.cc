@@ -1,0 +1,87 @@
+#include "lib/kernels/peak.h"
+
+#include <atomic>
+
+#include "lib/kernels/targets-inl.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/peak.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int64_t kChains = 10;  // enough to hide the latency of two pipelines of multiply-adds
+
+// Returns the operations; the sum goes to `sink`, so that the work is not left out.
+double multiply_add_rounds(int64_t rounds, float* sink) {
+  const hn::ScalableTag<float> d;
+  const auto x = hn::Set(d, *sink), y = hn::Set(d, 1e-9f);
+  auto a = x, b = x, c = x, e = x, f = x, g = x, h = x, i = x, j = x, k = x;
+  for (int64_t round = 0; round < rounds; ++round) {
+    a = hn::MulAdd(a, x, y), b = hn::MulAdd(b, x, y), c = hn::MulAdd(c, x, y);
+    e = hn::MulAdd(e, x, y), f = hn::MulAdd(f, x, y), g = hn::MulAdd(g, x, y);
+    h = hn::MulAdd(h, x, y), i = hn::MulAdd(i, x, y), j = hn::MulAdd(j, x, y);
+    k = hn::MulAdd(k, x, y);
+  }
+  const auto left = hn::Add(hn::Add(hn::Add(a, b), hn::Add(c, e)), hn::Add(f, g));
+  const auto right = hn::Add(hn::Add(h, i), hn::Add(j, k));
+  *sink = hn::GetLane(hn::SumOfLanes(d, hn::Add(left, right)));
+  return 2.0 * static_cast<double>(rounds * kChains) * static_cast<double>(hn::Lanes(d));
+}
+
+uint64_t sum_words(const uint64_t* words, size_t count) {
+  const hn::ScalableTag<uint64_t> d;
+  const size_t lanes = hn::Lanes(d);
+  auto a = hn::Zero(d), b = a, c = a, e = a;
+  size_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    a = hn::Add(a, hn::LoadU(d, words + i));
+    b = hn::Add(b, hn::LoadU(d, words + i + lanes));
+    c = hn::Add(c, hn::LoadU(d, words + i + 2 * lanes));
+    e = hn::Add(e, hn::LoadU(d, words + i + 3 * lanes));
+  }
+  uint64_t sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(c, e))));
+  for (; i < count; ++i) sum += words[i];
+  return sum;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+
+HWY_EXPORT(multiply_add_rounds);
+HWY_EXPORT(sum_words);
+
+double multiply_add(ThreadPool& pool, int64_t rounds) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(multiply_add_rounds);
+  std::atomic<double> operations{0};
+  pool.run([&](int, int threads) {
+    volatile float kept = 0.5f;  // of unknown value: nothing is computed in advance
+    float value = kept;
+    const double done = kernel(rounds, &value);
+    kept = value;
+    operations = done * threads;
+  });
+  return operations;
+}
+
+uint64_t read_memory(ThreadPool& pool, const std::byte* data, size_t bytes) {
+  constexpr int64_t kLine = 8;  // words
+  const auto kernel = HWY_DYNAMIC_DISPATCH(sum_words);
+  const auto* words = reinterpret_cast<const uint64_t*>(data);
+  std::atomic<uint64_t> sum{0};
+  pool.parallel_for(static_cast<int64_t>(bytes / sizeof(uint64_t)), kLine,
+                    [&](int64_t begin, int64_t end, int) {
+                      sum += kernel(words + begin, static_cast<size_t>(end - begin));
+                    });
+  return sum;
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE

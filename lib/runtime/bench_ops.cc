@@ -1,0 +1,270 @@
+#include "lib/runtime/bench_ops.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "lib/base/error.h"
+#include "lib/base/random.h"
+#include "lib/base/strings.h"
+#include "lib/graph/graph.h"
+#include "lib/graph/plan.h"
+#include "lib/kernels/peak.h"
+#include "lib/ops/ops.h"
+#include "lib/ops/random_input.h"
+#include "lib/runtime/bench_llm.h"
+#include "lib/runtime/environment.h"
+#include "lib/runtime/output.h"
+
+namespace lumen::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using graph::Cost;
+using graph::OpCase;
+using graph::OpDef;
+using graph::Tensor;
+
+// Sizes of cases: beyond the caches of a core, and done in a moment.
+constexpr double kCaseBytes = 64e6, kCaseFlops = 4e9;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The node of `op` that `result` comes from; null if there is none.
+const graph::Node* find_node(const OpDef& op, const Tensor& result) {
+  const graph::Graph graph({result.node()});
+  for (const graph::NodePtr& node : graph.nodes()) {
+    if (node->op == &op) return node.get();
+  }
+  return nullptr;
+}
+
+double bytes_of(const graph::Node& node) {
+  return static_cast<double>(row_bytes(node.dtype, node.shape.elements()));
+}
+
+// What `test` costs; none if the shapes do not go with the operation.
+std::optional<Cost> cost_of_case(const OpDef& op, const OpCase& test) {
+  std::vector<Tensor> inputs;
+  for (const graph::TypedShape& type : test.inputs) {
+    inputs.push_back(graph::input(type.dtype, type.shape, "x"));
+  }
+  try {
+    const Tensor result = test.build(inputs);
+    const graph::Node* node = find_node(op, result);
+    if (node == nullptr) return std::nullopt;
+    return cost_of(*node);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// What the machine reaches.
+struct Peak {
+  double flops = 0, bytes = 0;  // per second
+
+  // The share of it that `cost` in `seconds` is: of whichever limits.
+  double share(const Cost& cost, double seconds) const {
+    return std::max(cost.flops / flops, cost.bytes / bytes) / seconds;
+  }
+};
+
+Peak measure_peak(ThreadPool& pool) {
+  constexpr int64_t kRounds = 2'000'000;
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  constexpr int kSamples = 5;
+  const Array memory = Array::zeros(DType::kU8, {kBytes});
+  Peak peak;
+  for (int i = 0; i < kSamples; ++i) {
+    auto start = Clock::now();
+    const double operations = kernels::multiply_add(pool, kRounds);
+    peak.flops = std::max(peak.flops, operations / seconds_since(start));
+    start = Clock::now();
+    kernels::read_memory(pool, memory.data(), memory.bytes());
+    peak.bytes = std::max(peak.bytes, static_cast<double>(memory.bytes()) / seconds_since(start));
+  }
+  return peak;
+}
+
+struct Row {
+  std::string operation, label, shapes;
+  Cost cost;
+  double seconds = 0;  // median
+};
+
+std::string shapes_of(const OpCase& test) {
+  std::vector<std::string> shapes;
+  for (const graph::TypedShape& type : test.inputs) {
+    shapes.push_back(str(name(type.dtype), " ", to_string(type.shape)));
+  }
+  return join(shapes, ", ");
+}
+
+// The first input is one of the plan, the others are constants, as weights are.
+Row measure(const OpDef& op, const OpCase& test, double seconds, ThreadPool& pool) {
+  Philox random(42);
+  std::vector<Tensor> inputs;
+  Array first;
+  for (const graph::TypedShape& type : test.inputs) {
+    Array values = ops::random_input(type, test, random);
+    if (inputs.empty()) {
+      first = values;
+      inputs.push_back(graph::input(type.dtype, type.shape, "x"));
+    } else {
+      inputs.push_back(graph::constant(std::move(values)));
+    }
+  }
+  const Tensor result = test.build(inputs);
+  const graph::Node* node = find_node(op, result);
+  LUMEN_CHECK(node != nullptr);
+  Row row = {std::string(op.name), test.label, shapes_of(test), cost_of(*node), 0};
+  graph::Plan plan = graph::compile({&result, 1}, {.threads = pool.threads()});
+  if (plan.has_input(inputs[0])) {
+    std::memcpy(plan.input(inputs[0]).mutable_data(), first.data(), first.bytes());
+  }
+  plan.run(pool);  // warm-up
+  constexpr size_t kLeastSamples = 3;
+  std::vector<double> samples;
+  const auto begin = Clock::now();
+  while (samples.size() < kLeastSamples || seconds_since(begin) < seconds) {
+    const auto start = Clock::now();
+    plan.run(pool);
+    samples.push_back(seconds_since(start));
+  }
+  row.seconds = spread(std::move(samples)).median;
+  return row;
+}
+
+// The cases of `op` to measure, enlarged; of several with the same shapes the first.
+std::vector<OpCase> cases_of(const OpDef& op, const OpsBenchOptions& options) {
+  std::vector<OpCase> chosen;
+  if (!op.kernel || !op.cases || op.overwrites >= 0) return chosen;
+  double largest = -1;
+  for (const OpCase& test : op.cases()) {
+    const std::string title = str(op.name, " ", test.label);
+    if (options.filter && title.find(*options.filter) == std::string::npos) continue;
+    const bool empty = std::any_of(test.inputs.begin(), test.inputs.end(),
+                                   [](const auto& type) { return type.shape.elements() == 0; });
+    if (empty || test.inputs.empty()) continue;
+    OpCase larger = enlarged(op, test, kCaseBytes, kCaseFlops);
+    const std::optional<Cost> cost = cost_of_case(op, larger);
+    if (!cost) continue;
+    const double size = std::max(cost->bytes / kCaseBytes, cost->flops / kCaseFlops);
+    if (!options.all && size <= largest) continue;
+    largest = size;
+    if (!options.all) chosen.clear();
+    chosen.push_back(std::move(larger));
+  }
+  return chosen;
+}
+
+io::Json to_json(const Row& row, const Peak& peak) {
+  return {{"operation", row.operation},
+          {"case", row.label},
+          {"shapes", row.shapes},
+          {"median_ms", row.seconds * 1000},
+          {"gflops", row.cost.flops / row.seconds * 1e-9},
+          {"gbytes_per_second", row.cost.bytes / row.seconds * 1e-9},
+          {"share_of_peak", peak.share(row.cost, row.seconds)}};
+}
+
+std::string to_markdown(const std::vector<Row>& rows, const Peak& peak, int threads) {
+  std::string out = str("Peak of ", threads, " threads: ", fixed(peak.flops * 1e-9, 1),
+                        " GFLOP/s in multiply-adds, ", fixed(peak.bytes * 1e-9, 1),
+                        " GB/s in reading memory\n\n"
+                        "| operation | inputs | ms | GFLOP/s | GB/s | of peak |\n"
+                        "|---|---|--:|--:|--:|--:|\n");
+  for (const Row& row : rows) {
+    out += str("| ", row.operation, " ", row.label, " | ", row.shapes, " | ",
+               fixed(row.seconds * 1000, 3), " | ", fixed(row.cost.flops / row.seconds * 1e-9, 1),
+               " | ", fixed(row.cost.bytes / row.seconds * 1e-9, 1), " | ",
+               fixed(peak.share(row.cost, row.seconds) * 100, 0), " % |\n");
+  }
+  return out;
+}
+
+}  // namespace
+
+Cost cost_of(const graph::Node& node) {
+  if (node.op->cost) return node.op->cost(node);
+  Cost cost = {0, bytes_of(node)};
+  for (const graph::NodePtr& input : node.inputs) cost.bytes += bytes_of(*input);
+  return cost;
+}
+
+OpCase enlarged(const OpDef& op, const OpCase& test, double bytes, double flops) {
+  constexpr int64_t kLargest = 1 << 16;
+  for (const bool leading : {false, true}) {
+    for (int64_t factor = kLargest; factor > 1; factor /= 2) {
+      OpCase larger = test;
+      double elements = 0;
+      for (graph::TypedShape& type : larger.inputs) {
+        for (int axis = 0; axis < type.shape.rank(); ++axis) {
+          const bool shared = type.shape[axis] == test.inputs[0].shape[0];
+          if (type.shape[axis] > 1 && (!leading || (axis == 0 && shared))) {
+            type.shape[axis] *= factor;
+          }
+        }
+        double product = 1;  // extents may multiply to more than 64 bits
+        for (const int64_t extent : type.shape) product *= static_cast<double>(extent);
+        elements += product;
+      }
+      if (elements > bytes || test.inputs[0].shape.rank() == 0) continue;
+      const std::optional<Cost> cost = cost_of_case(op, larger);
+      if (cost && cost->bytes <= bytes && cost->flops <= flops) return larger;
+    }
+  }
+  return test;
+}
+
+void declare(CommandLine& line, OpsBenchOptions& options) {
+  line.begin_verb("ops", "Measure operations against the peak of the machine.");
+  line.group("Measure");
+  line.add(text_field("filter", "TEXT", "only operations and cases with this in their name",
+                      options.filter));
+  line.add(switch_field("all", "every case, not only the largest of each operation", options.all));
+  line.add(
+      number_field("threads", "threads to compute with (physical cores)", options.threads, 1, 4096),
+      "t", "LUMEN_THREADS");
+  line.add(number_field("seconds", "how long to measure each (0.05)", options.seconds, 0, 60));
+  line.group("Output");
+  line.add(switch_field("json", "print one JSON object", options.json));
+  line.add_example("lumen-bench ops --filter softmax", "compare one operation with the peak");
+}
+
+int bench_ops(const OpsBenchOptions& options) {
+  ThreadPool pool(static_cast<int>(options.threads.value_or(default_thread_count())));
+  const graph::PoolScope scope(pool);
+  const graph::NoGradScope no_grad;
+  std::vector<std::pair<const OpDef*, OpCase>> cases;
+  for (const OpDef* op : ops::op_list()) {
+    for (OpCase& test : cases_of(*op, options)) cases.emplace_back(op, std::move(test));
+  }
+  if (cases.empty()) {
+    fail(ErrorKind::kUsage, "--filter ", quoted(options.filter.value_or("")),
+         ": no operation with a kernel has this in its name");
+  }
+  const Peak peak = measure_peak(pool);
+  std::vector<Row> rows;
+  for (const auto& [op, test] : cases) {
+    rows.push_back(measure(*op, test, options.seconds.value_or(0.05), pool));
+  }
+  if (!options.json) {
+    write_stdout(to_markdown(rows, peak, pool.threads()));
+    return 0;
+  }
+  io::Json results = io::Json::array();
+  for (const Row& row : rows) results.push_back(to_json(row, peak));
+  const io::Json report = {
+      {"schema", 1},
+      {"threads", pool.threads()},
+      {"peak", {{"gflops", peak.flops * 1e-9}, {"gbytes_per_second", peak.bytes * 1e-9}}},
+      {"results", std::move(results)},
+      {"environment", environment_description()}};
+  write_stdout(report.dump(2) + "\n");
+  return 0;
+}
+
+}  // namespace lumen::runtime

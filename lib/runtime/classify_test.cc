@@ -1,0 +1,110 @@
+// lumen-run with classifiers, as their users meet it.
+#include "lib/runtime/classify.h"
+
+#include <png.h>
+
+#include <array>
+
+#include "lib/base/testing.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/write_safetensors.h"
+#include "lib/runtime/tool_process.h"
+#include "lib/tensor/named_arrays.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+using testing::run_tool_process;
+
+// A square PNG of one grey level.
+std::string grey_picture(const std::string& directory, const std::string& name, uint8_t level,
+                         int64_t size) {
+  std::vector<uint8_t> pixels(static_cast<size_t>(size * size), level);
+  png_image image = {};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = image.height = static_cast<png_uint_32>(size);
+  image.format = PNG_FORMAT_GRAY;
+  const std::string path = directory + "/" + name;
+  REQUIRE(png_image_write_to_file(&image, path.c_str(), 0, pixels.data(), 0, nullptr) != 0);
+  return path;
+}
+
+// An MLP without hidden layers that tells dark from light: its logits are ∓ the sum of the pixels,
+// which are (level / 255 − 0.5) / 0.25.
+struct DarkOrLight {
+  DarkOrLight() : directory(lumen::testing::temporary_directory()) {
+    config = {{"model_type", "mlp"},
+              {"input_shape", {1, 4, 4}},
+              {"num_labels", 2},
+              {"id2label", {{"0", "dark"}, {"1", "light"}}}};
+    write();
+    std::vector<float> rows(32, -0.1f);
+    std::fill(rows.begin() + 16, rows.end(), 0.1f);
+    write_weights({{"fc1.weight", Array::from<float>(rows, {2, 16})},
+                   {"fc1.bias", Array::zeros(DType::kF32, {2})}});
+    io::write_file_atomically(directory + "/preprocessor_config.json",
+                              R"({"image_mean": [0.5], "image_std": [0.25]})");
+  }
+  void write() const { io::write_file_atomically(directory + "/config.json", config.dump()); }
+  void write_weights(const NamedArrays& weights) const {
+    io::write_safetensors(directory + "/model.safetensors", weights);
+  }
+
+  std::string directory;
+  io::Json config;
+};
+
+TEST_CASE("a classifier tells the class of pictures of any size") {
+  const DarkOrLight model;
+  const std::string black = grey_picture(model.directory, "black.png", 0, 9);
+  const std::string light = grey_picture(model.directory, "light.png", 153, 4);
+  const auto text = run_tool_process("lumen-run", {model.directory, black, light});
+  CAPTURE(text.err);
+  REQUIRE(text.exit_code == 0);
+  // (0.6 − 0.5) / 0.25 = 0.4; logits ∓16 · 0.04: 1 / (1 + exp(−1.28)) = 78.2 %.
+  CHECK(text.out == black + ": dark (99.8 %)\n" + light + ": light (78.2 %)\n");
+
+  const auto printed = run_tool_process("lumen-run", {model.directory, light, "--json"});
+  const io::Json json = io::parse_json(printed.out, "");
+  REQUIRE(json["images"].size() == 1);
+  CHECK(json["images"][0]["class"] == "light");
+  CHECK(json["images"][0]["probabilities"]["light"].get<double>() == Approx(0.78245).margin(1e-4));
+  CHECK(json["images"][0]["probabilities"]["dark"].get<double>() == Approx(0.21755).margin(1e-4));
+}
+
+TEST_CASE("what cannot be classified is said in one sentence") {
+  DarkOrLight model;
+  const std::string picture = grey_picture(model.directory, "a.png", 7, 4);
+  auto refusal_of = [](const std::vector<std::string>& arguments, int exit_code) {
+    const auto outcome = run_tool_process("lumen-run", arguments);
+    CHECK(outcome.exit_code == exit_code);
+    CHECK(outcome.out.empty());
+    return outcome.err;
+  };
+  const std::string& place = model.directory;
+  CHECK(contains(refusal_of({place}, 2), "name the PNG or JPEG files"));
+  CHECK(contains(refusal_of({place, picture, "-p", "a"}, 2), "pictures and a prompt do not go"));
+  CHECK(contains(refusal_of({lumen::testing::source_path("testdata"), picture}, 2),
+                 "is no classifier"));
+  CHECK(contains(refusal_of({place, place + "/none.png"}, 66), "none.png"));
+  CHECK(contains(refusal_of({place, place + "/config.json"}, 65),
+                 "is neither a PNG nor a JPEG file"));
+
+  io::write_file_atomically(place + "/preprocessor_config.json", R"({"image_mean": [0.5, 1]})");
+  CHECK(contains(refusal_of({place, picture}, 65), "'image_mean': expected a list of 1 numbers"));
+  model.write_weights({{"fc1.weight", Array::zeros(DType::kF32, {2, 16})},
+                       {"fc1.bias", Array::zeros(DType::kF32, {2})},
+                       {"fc2.bias", Array::zeros(DType::kF32, {2})}});
+  CHECK(contains(refusal_of({place, picture}, 69), "'fc2.bias' is not part of this architecture"));
+  model.config["input_shape"] = {16};
+  model.write();
+  CHECK(contains(refusal_of({place, picture}, 69), "takes [16] numbers; only square pictures"));
+  model.config["input_shape"] = {1, 4, 4};
+  model.config.erase("id2label");
+  model.write();
+  CHECK(contains(refusal_of({place, picture}, 65), "'id2label': class 0 has no name"));
+}
+
+}  // namespace
+}  // namespace lumen::runtime

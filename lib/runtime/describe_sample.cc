@@ -1,0 +1,62 @@
+#include "lib/runtime/describe_sample.h"
+
+#include <algorithm>
+
+#include "lib/base/strings.h"
+
+namespace lumen::runtime {
+namespace {
+
+// What the learner is to see of a row: its text, with what does not count in brackets.
+std::string describe_tokens(const data::Batch& batch, int64_t row,
+                            const text::Tokenizer& tokenizer) {
+  const Array &tokens = batch.fields.at("tokens"), &targets = batch.fields.at("targets");
+  const int64_t seq = tokens.shape()[1];
+  const auto ids =
+      tokens.as<int32_t>().subspan(static_cast<size_t>(row * seq), static_cast<size_t>(seq));
+  const auto next =
+      targets.as<int32_t>().subspan(static_cast<size_t>(row * seq), static_cast<size_t>(seq));
+  // A token counts if the position before it has it as its target.
+  std::string text;
+  std::vector<int32_t> run;
+  bool learned = false;
+  auto flush = [&] {
+    if (run.empty()) return;
+    const std::string part = tokenizer.decode(run);
+    text += learned ? part : str("[", part, "]");
+    run.clear();
+  };
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool counts = i > 0 && next[i - 1] == ids[i];
+    if (counts != learned) flush();
+    learned = counts;
+    run.push_back(ids[i]);
+  }
+  flush();
+  return text;
+}
+
+}  // namespace
+
+std::string describe_sample(const data::Batch& batch, int64_t row, const TrainingData& data) {
+  if (batch.fields.count("tokens") && data.tokenizer) {
+    return describe_tokens(batch, row, *data.tokenizer);
+  }
+  const auto found = batch.fields.find("x");
+  if (found == batch.fields.end()) return "tokens";
+  const Array& y = batch.fields.at("y");
+  std::string label = y.dtype() == DType::kI32 ? str(y.as<int32_t>()[static_cast<size_t>(row)])
+                                               : str(y.as<float>()[static_cast<size_t>(row)]);
+  const auto& classes = data.data.info.classes;
+  if (y.dtype() == DType::kI32) {
+    const auto index = static_cast<size_t>(y.as<int32_t>()[static_cast<size_t>(row)]);
+    if (index < classes.size()) label = classes[index];
+  }
+  const int64_t size = found->second.elements() / found->second.shape()[0];
+  const auto values =
+      found->second.as<float>().subspan(static_cast<size_t>(row * size), static_cast<size_t>(size));
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return str(to_string(data.data.info.feature_shape), " from ", *low, " to ", *high, " → ", label);
+}
+
+}  // namespace lumen::runtime

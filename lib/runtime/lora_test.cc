@@ -1,0 +1,69 @@
+#include "lib/runtime/lora.h"
+
+#include "lib/base/testing.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/write_safetensors.h"
+#include "lib/nn/rope.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+
+Array counting(const Shape& shape) {
+  std::vector<float> values(static_cast<size_t>(shape.elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  return Array::from<float>(values, shape);
+}
+
+std::vector<float> values(const Array& array) {
+  const auto span = array.as<float>();
+  return {span.begin(), span.end()};
+}
+
+TEST_CASE("rows that rotate are those of q and k, of weights, biases and B matrices") {
+  const std::string layer = "model.layers.0.self_attn.";
+  for (const char* name : {"q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias",
+                           "q_proj.lora_B.weight", "k_proj.lora_B.weight"}) {
+    CHECK(nn::has_rotary_rows(layer + name));
+  }
+  for (const char* name : {"v_proj.weight", "v_proj.bias", "o_proj.weight", "q_proj.lora_A.weight",
+                           "q_norm.weight", "v_proj.lora_B.weight"}) {
+    CHECK_FALSE(nn::has_rotary_rows(layer + name));
+  }
+}
+
+TEST_CASE("weights and biases of q and k go to the other order together, and back") {
+  const io::Json config = {{"rope_interleaved", true}, {"head_dim", 4}};
+  const std::string q = "model.layers.0.self_attn.q_proj.";
+  const NamedArrays before = {{q + "weight", counting({8, 2})}, {q + "bias", counting({8})}};
+  NamedArrays tensors = before;
+  reorder_rotary_rows(tensors, config, true);
+  CHECK(values(tensors.at(q + "bias")) == std::vector<float>{0, 2, 1, 3, 4, 6, 5, 7});
+  CHECK(values(tensors.at(q + "weight"))[2] == 4);
+  reorder_rotary_rows(tensors, config, false);
+  for (const auto& [name, array] : before) CHECK(values(tensors.at(name)) == values(array));
+  reorder_rotary_rows(tensors, {{"rope_interleaved", false}}, true);
+  CHECK(values(tensors.at(q + "bias")) == values(before.at(q + "bias")));
+}
+
+TEST_CASE("an adapter is read under the names of the model, its scale from alpha and rank") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string b = "model.layers.3.self_attn.v_proj.lora_B.weight";
+  io::write_safetensors(place + "/adapter_model.safetensors",
+                        {{"base_model.model." + b, counting({4, 4})}});
+  io::Json config = {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}, {"use_rslora", true}};
+  auto read = [&] {
+    io::write_file_atomically(place + "/adapter_config.json", config.dump());
+    return read_adapter(place, io::Json::object());
+  };
+  const LoraAdapter adapter = read();
+  CHECK(adapter.options.scale == 4);
+  CHECK(values(adapter.tensors.at(b)) == values(counting({4, 4})));
+  config["use_dora"] = true;
+  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "DoRA"));
+}
+
+}  // namespace
+}  // namespace lumen::runtime
