@@ -38,14 +38,17 @@ HWY_INLINE __m512 repeat_float(const std::byte* p) {
   return _mm512_set1_ps(value);
 }
 
+HWY_INLINE __mmask16 first_lanes(int64_t count) {
+  if (count <= 0) return 0;
+  return static_cast<__mmask16>(count >= 16 ? 0xFFFF : (1 << count) - 1);
+}
+
 // kRows × 2 sums of integers and as many of floats, 24 of 32 registers.
 template <int kRows, int kSub, bool kHasMin>
 void multiply(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, bool add, float* y,
               int64_t y_stride, int64_t cols) {
   constexpr int kSubs = 32 / kSub, kSteps = kSub / 4;
-  const auto left = static_cast<__mmask16>(cols >= 16 ? 0xFFFF : (1 << cols) - 1);
-  const auto right = static_cast<__mmask16>(cols >= 32 ? 0xFFFF : (1 << (cols - 16)) - 1);
-  const __mmask16 valid[2] = {left, cols > 16 ? right : __mmask16{0}};
+  const __mmask16 valid[2] = {first_lanes(cols), first_lanes(cols - 16)};
   __m512 sum[kRows][2];
   for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < 2; ++p) {
