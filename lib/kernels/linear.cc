@@ -12,11 +12,10 @@
 namespace lumen::kernels {
 namespace {
 
-// Up to this many rows of x the weights are used as they are stored, row by row; beyond it, taking
-// blocks of them apart pays: expanding a block of codes takes as long as 12 rows of products with
-// it, where dot products run at a fifth of that speed.
-constexpr int64_t kFewRowsFloat = 8;
-constexpr int64_t kFewRowsQuantized = 4;
+// Up to this many rows of x the weights are used as they are stored, row by row, and every row gets
+// the bits that it gets alone: verifying guessed tokens relies on it. Beyond, taking blocks of
+// weights apart pays. For quantised weights it would from five rows on, or two with AVX2.
+constexpr int64_t kFewRows = 8;
 
 // From this many rows on tiles are used where there are any. Below, expanding the weights to
 // bfloat16 takes longer than the int8 products that it would save.
@@ -29,12 +28,6 @@ int64_t total_rows(std::span<const Weight> weights) {
   int64_t total = 0;
   for (const Weight& w : weights) total += w.rows;
   return total;
-}
-
-int64_t few_rows(std::span<const Weight> weights) {
-  const bool any_float = std::any_of(weights.begin(), weights.end(),
-                                     [](const Weight& w) { return !is_quantized(w.dtype); });
-  return any_float ? kFewRowsFloat : kFewRowsQuantized;
 }
 
 // Calls body(weight, begin, end, column) for the rows of the weights that make up columns [begin,
@@ -212,11 +205,11 @@ void for_each_run(std::span<const Weight> weights, Kind&& kind, Product&& produc
 }  // namespace
 
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
-  // Beside float weights, quantised ones take their path.
-  size_t bytes =
-      quantized_rows_bytes(std::min(m, std::max(kFewRowsFloat, kFewRowsQuantized)), cols);
-  if (m > kFewRowsQuantized) bytes = std::max(bytes, int8_product_bytes(m, cols, threads));
-  if (m > kFewRowsFloat) bytes = std::max(bytes, blocked_product_bytes(m, cols, threads));
+  size_t bytes = quantized_rows_bytes(std::min(m, kFewRows), cols);
+  if (m > kFewRows) {
+    bytes = std::max(
+        {bytes, int8_product_bytes(m, cols, threads), blocked_product_bytes(m, cols, threads)});
+  }
   if (m >= kTileUnitRows) bytes = std::max(bytes, amx_product_bytes(m, cols, threads));
   return bytes;
 }
@@ -229,7 +222,7 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
       linear_tiles(pool, *unit, args, weights, column);
     });
   }
-  if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
+  if (args.m <= kFewRows) return linear_few(pool, args);
   for_each_run(args.weights, is_quantized, [&](auto weights, int64_t column) {
     is_quantized(weights.front().dtype) ? int8_product(pool, args, weights, column)
                                         : linear_many(pool, args, weights, column);
