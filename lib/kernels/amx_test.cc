@@ -11,6 +11,7 @@
 #include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/random_weights.h"
 #include "lib/kernels/reference.h"
 
 using namespace lumen;
@@ -35,12 +36,6 @@ void on_every_tile_unit(Body&& body) {
   }
 }
 
-std::vector<float> random_floats(Philox& random, int64_t count) {
-  std::vector<float> values(count);
-  for (float& v : values) v = static_cast<float>(random.normal());
-  return values;
-}
-
 float round_to_bf16(float x) {
   return to_float(to_bf16(x));
 }
@@ -48,21 +43,6 @@ float round_to_bf16(float x) {
 std::vector<float> rounded_to_bf16(std::vector<float> values) {
   for (float& v : values) v = round_to_bf16(v);
   return values;
-}
-
-std::byte* align_64(std::vector<std::byte>& memory) {
-  const auto address = reinterpret_cast<uintptr_t>(memory.data());
-  return memory.data() + (64 - address % 64) % 64;
-}
-
-double relative_error(const std::vector<float>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double difference = 0, norm = 1e-30;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(difference / norm);
 }
 
 // A matrix as gemm takes it.
@@ -146,22 +126,6 @@ std::vector<double> expected_linear(const std::vector<float>& x, int64_t m,
     }
   }
   return y;
-}
-
-// Rows of `dtype` holding small random numbers.
-std::vector<std::byte> random_weights(Philox& random, DType dtype, int64_t rows, int64_t cols) {
-  std::vector<std::byte> bytes(row_bytes(dtype, cols) * rows);
-  if (dtype == DType::kQ4_0) {
-    for (std::byte& b : bytes) b = static_cast<std::byte>(random.next_u32());
-    const f16 scale = to_f16(0.01f);
-    for (size_t at = 0; at < bytes.size(); at += info(dtype).block_bytes) {
-      std::memcpy(&bytes[at], &scale, 2);
-    }
-    return bytes;
-  }
-  const auto values = random_floats(random, rows * cols);
-  from_float(dtype, values.data(), bytes.data(), rows * cols);
-  return bytes;
 }
 
 constexpr uint32_t kFeatures = 1u << 22 | 1u << 24;
@@ -386,6 +350,8 @@ TEST_CASE("linear on tiles agrees with the naive loop for every kind of weight")
           const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
           const auto x = random_floats(random, m * cols);
           const auto y = run_linear(1, x, m, weights);
+          const auto panels = pack(weights[0]);
+          CHECK(run_linear(1, x, m, {in_panels(weights[0], panels)}) == y);
           const auto exact = expected_linear(x, m, weights, [](float v) { return v; });
           const double bound = dtype == DType::kF32 ? 4e-6 : dtype == DType::kF16 ? 5e-6 : 4e-3;
           CHECK(relative_error(y, exact) < bound);
@@ -394,6 +360,19 @@ TEST_CASE("linear on tiles agrees with the naive loop for every kind of weight")
           }
         }
       }
+    }
+    // Blocks of 256 columns; two weights meet inside a tile.
+    for (DType dtype : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+      const int64_t cols = 768, m = 35;
+      const auto bytes = random_weights(random, dtype, 21, cols);
+      const Weight w{bytes.data(), dtype, 21, cols};
+      const auto panels = pack(w);
+      const auto x = random_floats(random, m * cols);
+      const auto y = run_linear(1, x, m, {w, w});
+      INFO(name(dtype));
+      const auto exact = expected_linear(x, m, {w, w}, [](float v) { return v; });
+      CHECK(relative_error(y, exact) < 4e-3);
+      CHECK(run_linear(1, x, m, {in_panels(w, panels), in_panels(w, panels)}) == y);
     }
     // Odd widths, rows at odd addresses.
     for (int64_t cols : {1, 31, 33, 515}) {

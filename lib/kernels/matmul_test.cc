@@ -65,18 +65,6 @@ std::vector<float> run_linear(int threads, const float* x, int64_t x_stride, int
   return result;
 }
 
-// The panels of `w`.
-std::vector<std::byte> pack(const Weight& w) {
-  const int64_t bytes = matrix_bytes(Layout::kPanels, w.dtype, kPanelRows, w.cols);
-  std::vector<std::byte> panels(matrix_bytes(Layout::kPanels, w.dtype, w.rows, w.cols));
-  for (int64_t i = 0; i * kPanelRows < w.rows; ++i) pack_panel(w, i, panels.data() + i * bytes);
-  return panels;
-}
-
-Weight in_panels(const Weight& w, const std::vector<std::byte>& panels) {
-  return {panels.data(), w.dtype, w.rows, w.cols, Layout::kPanels};
-}
-
 // Quantised rows of x [m, cols] in `memory`.
 QuantizedRows quantize(const std::vector<float>& x, int64_t m, int64_t cols,
                        std::vector<std::byte>& memory) {

@@ -1,4 +1,5 @@
-// For tests of products: random matrices in every stored format, and how results are compared.
+// For tests of products: random matrices in every stored format, in rows and panels, and how
+// results are compared.
 #pragma once
 
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "lib/base/random.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/panels.h"
 #include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
@@ -60,6 +62,18 @@ inline std::vector<std::byte> random_weights(Philox& random, DType dtype, int64_
   for (std::byte& b : bytes) b = static_cast<std::byte>(random.next_u32());
   set_scales(dtype, bytes, [&] { return static_cast<float>(0.005 + 0.01 * random.uniform()); });
   return bytes;
+}
+
+// The panels of `w`.
+inline std::vector<std::byte> pack(const Weight& w) {
+  const int64_t bytes = matrix_bytes(Layout::kPanels, w.dtype, kPanelRows, w.cols);
+  std::vector<std::byte> panels(matrix_bytes(Layout::kPanels, w.dtype, w.rows, w.cols));
+  for (int64_t i = 0; i * kPanelRows < w.rows; ++i) pack_panel(w, i, panels.data() + i * bytes);
+  return panels;
+}
+
+inline Weight in_panels(const Weight& w, const std::vector<std::byte>& panels) {
+  return {panels.data(), w.dtype, w.rows, w.cols, Layout::kPanels};
 }
 
 inline std::byte* align_64(std::vector<std::byte>& memory) {

@@ -22,11 +22,11 @@ struct RopeArgs {
   int64_t batch, tokens, heads, head_dim, half_dim;
   const float* x;
   int64_t batch_stride, token_stride, head_stride;
-  const float* cos_sin;          // [tokens, 2, half_dim]
-  int64_t cos_sin_batch_stride;  // elements from one batch row's table to the next; 0: one for all
+  const float* cos_sin;  // [tokens, 2, half_dim]
   bool interleaved;
   float* y;
   bool inverse = false;
+  int64_t cos_sin_batch_stride = 0;  // elements from one batch row's table to the next; 0: one
 };
 void rope(ThreadPool& pool, const RopeArgs& args);
 

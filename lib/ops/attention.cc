@@ -136,10 +136,10 @@ void run_rope(const KernelCall& call) {
                              .token_stride = x.strides[1],
                              .head_stride = x.strides[2],
                              .cos_sin = table.as<const float>(),
-                             .cos_sin_batch_stride = shared ? 0 : x.shape[1] * 2 * table.shape[2],
                              .interleaved = call.node->attrs.integer("interleaved") != 0,
                              .y = call.output.as<float>(),
-                             .inverse = call.node->attrs.integer("inverse") != 0});
+                             .inverse = call.node->attrs.integer("inverse") != 0,
+                             .cos_sin_batch_stride = shared ? 0 : x.shape[1] * 2 * table.shape[2]});
 }
 
 Tensor rope_meaning(const Node& node, Inputs in) {
