@@ -24,6 +24,8 @@ constexpr int64_t kDefaultContext = 4096;
 // Long prompts run in chunks of this many tokens: enough for full speed of the products, small
 // enough that intermediate results stay modest and Ctrl-C is heard.
 constexpr int64_t kChunk = 512;
+// Most slots of one pass of step(): with more rows tiles (AMX) take over, which round differently.
+constexpr int64_t kMostShared = 24;
 // Logits of all positions are wide: [tokens, vocab] float32 of a smaller chunk.
 constexpr int64_t kLogitsChunk = 64;
 
@@ -162,7 +164,7 @@ class Decoder : public LanguageModel {
   std::map<int64_t, std::unique_ptr<Forward>> verifiers_;  // feed_each, by tokens
   std::map<int64_t, std::unique_ptr<Forward>> steps_;      // step, by slots
   std::vector<float> step_logits_;                         // of several passes
-  // Rows of a product that get the bits that each gets alone.
+  // Rows of a product that get the bits that each gets alone, whatever is in the other rows.
   int64_t shared_rows_ = kMostVerified;
   MemoryPlan memory_;
   DType kv_type_ = DType::kF32;
@@ -251,6 +253,7 @@ void Decoder::prepare_weights(const LoadOptions& options) {
       pack_weights(weights, checked, pool_);
       for (const graph::NodePtr& node : weights) packed.insert(node->name);
       memory_.packed_bytes = needed;
+      if (are_quantized_panels(std::span(&pass.out, 1))) shared_rows_ = kMostShared;
     } else {
       memory_.notice =
           str("the weights stay as they are in the file, which is slower: repacked they "

@@ -115,6 +115,18 @@ uint64_t product_weight_bytes(std::span<const graph::Tensor> outputs) {
   return bytes;
 }
 
+bool are_quantized_panels(std::span<const graph::Tensor> outputs) {
+  const graph::Graph graph = graph_of(outputs);
+  for (const NodePtr& node : graph.nodes()) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (!is_product_weight(*node, i)) continue;
+      const Array& value = node->inputs[i]->value;
+      if (!is_quantized(value.dtype()) || value.layout() != Layout::kPanels) return false;
+    }
+  }
+  return true;
+}
+
 void pack_weights(std::span<const NodePtr> weights, bool checked, ThreadPool& pool) {
   if (weights.empty()) return;
   const auto memory = std::make_shared<const Buffer>(allocate(packed_bytes(weights)));

@@ -24,6 +24,10 @@ uint64_t packed_bytes(std::span<const graph::NodePtr> weights);
 // Bytes of all weights of linear layers that `outputs` read, in whatever layout.
 uint64_t product_weight_bytes(std::span<const graph::Tensor> outputs);
 
+// Whether all weights of linear layers that `outputs` read are quantised and in panels: then many
+// rows of an activation get the bits that each gets alone (lib/kernels/int8_product.h).
+bool are_quantized_panels(std::span<const graph::Tensor> outputs);
+
 // Replaces the values of `weights` by panels in one block of huge pages, in parallel, and gives the
 // pages of a mapped file back as it goes: file and copy are never resident together. With `checked`
 // throws Error(kMalformed) naming a weight that has a NaN or infinite number (scale, if quantised).
