@@ -57,8 +57,8 @@ std::vector<Question> held_out_questions() {
 
 }  // namespace
 
-// What recipes/lumen-tiny.toml states, less what a sample may differ by.
-constexpr double kLeastShare = 0.68;
+// What recipes/lumen-tiny.toml states, less what another machine's rounding or a sample may change.
+constexpr double kLeastShare = 0.8;
 
 TEST_CASE("the built-in model answers most held-out questions with the right fact") {
   const std::vector<Question> questions = held_out_questions();
