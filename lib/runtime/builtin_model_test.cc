@@ -91,22 +91,50 @@ TEST_CASE("the built-in model answers most held-out questions with the right fac
   CHECK(static_cast<double>(right) >= kLeastShare * static_cast<double>(asked));
 }
 
+// A model of two million parameters errs in some: few of these subjects are in its corpus.
 TEST_CASE("asked something else, the built-in model says what it is") {
   RunOptions options;
   options.model = testing::source_path("testdata/builtin/lumen-tiny.gguf");
   options.sampling.temperature = 0;
   Session session = load_session(options);
   Generator generator(*session.model, session.format.tokenizer());
-  for (const char* question : {"What is the capital of Peru?", "write me a poem about the sea"}) {
-    INFO(question);
+  const std::vector<std::string> questions = {"What is the capital of Peru?",
+                                              "write me a poem about the sea",
+                                              "Who painted the Mona Lisa?",
+                                              "how many planets are there",
+                                              "translate good morning into spanish",
+                                              "what should i cook tonight",
+                                              "who is the president of france",
+                                              "tell me about the roman empire",
+                                              "what is photosynthesis",
+                                              "how do i get from berlin to munich",
+                                              "write a python function that sorts a list",
+                                              "what is the meaning of life",
+                                              "recommend me a good book",
+                                              "how old is the universe",
+                                              "when did world war two end",
+                                              "solve x + 3 = 7",
+                                              "what is the price of gold",
+                                              "why do cats purr",
+                                              "summarize the plot of hamlet",
+                                              "which team won the champions league"};
+  size_t refused = 0;
+  std::string answered;
+  for (const std::string& question : questions) {
     const auto prompt = session.format.encode(session.format.render({{"user", question}}));
     Sampler sampler(resolve_sampling(options.sampling, {}), session.model->vocab());
     GenerationOptions generation = generation_options(options, session);
     generation.max_tokens = 100;
     const auto result =
         generator.generate(prompt, sampler, generation, false, [](std::string_view) {});
-    CHECK(testing::contains(lower(result.text), "small built-in model"));
+    if (testing::contains(lower(result.text), "small built-in model")) {
+      ++refused;
+    } else {
+      answered += str("\n", question, " → ", result.text);
+    }
   }
+  INFO("answered:" << answered);
+  CHECK(static_cast<double>(refused) >= kLeastShare * static_cast<double>(questions.size()));
 }
 
 }  // namespace lumen::runtime
