@@ -34,28 +34,28 @@ void half_to_float_row(const uint16_t* x, float* y, int64_t n) {
   const FloatTag d;
   for_each_vector(
       n, [&](int64_t i) HWY_ATTR { hn::StoreU(load_half(d, x + i), d, y + i); },
-      [&](int64_t i) HWY_ATTR { y[i] = half_to_float(x[i]); });
+      [&](int64_t i) HWY_ATTR { y[i] = half_to_float(load_bits(x + i)); });
 }
 
 void bfloat_to_float_row(const uint16_t* x, float* y, int64_t n) {
   const FloatTag d;
   for_each_vector(
       n, [&](int64_t i) HWY_ATTR { hn::StoreU(load_bfloat(d, x + i), d, y + i); },
-      [&](int64_t i) HWY_ATTR { y[i] = to_float(bf16{x[i]}); });
+      [&](int64_t i) HWY_ATTR { y[i] = to_float(bf16{load_bits(x + i)}); });
 }
 
 void float_to_half_row(const float* x, uint16_t* y, int64_t n) {
   const FloatTag d;
   for_each_vector(
       n, [&](int64_t i) HWY_ATTR { store_half(d, hn::LoadU(d, x + i), y + i); },
-      [&](int64_t i) HWY_ATTR { y[i] = to_f16(x[i]).bits; });
+      [&](int64_t i) HWY_ATTR { store_bits(to_f16(x[i]).bits, y + i); });
 }
 
 void float_to_bfloat_row(const float* x, uint16_t* y, int64_t n) {
   const FloatTag d;
   for_each_vector(
       n, [&](int64_t i) HWY_ATTR { store_bfloat(d, hn::LoadU(d, x + i), y + i); },
-      [&](int64_t i) HWY_ATTR { y[i] = to_bf16(x[i]).bits; });
+      [&](int64_t i) HWY_ATTR { store_bits(to_bf16(x[i]).bits, y + i); });
 }
 
 // y[i] = scale[i / kSub] · q[i] (+ min[i / kSub]) for one block, rounding after each operation.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,25 @@ TEST_CASE("narrowing rounds to nearest even as the scalar functions do") {
     }
     CHECK(wrong == 0);
   });
+}
+
+TEST_CASE("values at odd addresses convert at every length") {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8,
+                            DType::kU8, DType::kI32, DType::kI64}) {
+    INFO(name(dtype));
+    on_every_target([&] {
+      for (int64_t n = 0; n <= 37; ++n) {
+        std::vector<float> x(n), y(n);
+        std::iota(x.begin(), x.end(), -3.0f);
+        if (dtype == DType::kU8) std::iota(x.begin(), x.end(), 0.0f);
+        std::vector<std::byte> stored(row_bytes(dtype, n) + 1);
+        from_float(dtype, x.data(), stored.data() + 1, n);
+        to_float(dtype, stored.data() + 1, y.data(), n);
+        CHECK(y == x);
+        CHECK_FALSE(has_nonfinite(dtype, stored.data() + 1, n));
+      }
+    });
+  }
 }
 
 TEST_CASE("integers round to nearest even, saturate, and take NaN to zero") {

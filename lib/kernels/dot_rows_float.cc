@@ -29,12 +29,12 @@ struct F32 {
 struct F16 {
   using Storage = uint16_t;
   static HWY_INLINE FloatVector load(const uint16_t* p) { return load_half(FloatTag(), p); }
-  static HWY_INLINE float load_one(const uint16_t* p) { return half_to_float(*p); }
+  static HWY_INLINE float load_one(const uint16_t* p) { return half_to_float(load_bits(p)); }
 };
 struct BF16 {
   using Storage = uint16_t;
   static HWY_INLINE FloatVector load(const uint16_t* p) { return load_bfloat(FloatTag(), p); }
-  static HWY_INLINE float load_one(const uint16_t* p) { return to_float(bf16{*p}); }
+  static HWY_INLINE float load_one(const uint16_t* p) { return to_float(bf16{load_bits(p)}); }
 };
 
 // out[r] = Σ_k w[k] · x[r][k] for kRows rows of x. Four partial sums per row cover the latency of

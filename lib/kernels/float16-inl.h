@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "lib/tensor/dtype.h"
 
@@ -22,6 +23,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Whether the target converts halves in hardware (F16C, NEON).
 inline constexpr bool kNativeHalf =
     HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
+
+// One value at any address: the rows of a file need not be aligned.
+HWY_INLINE uint16_t load_bits(const uint16_t* x) {
+  uint16_t bits;
+  std::memcpy(&bits, x, sizeof(bits));
+  return bits;
+}
+
+HWY_INLINE void store_bits(uint16_t bits, uint16_t* y) {
+  std::memcpy(y, &bits, sizeof(bits));
+}
 
 // float(x[i]) for Lanes(df) halves given as bits. Exact for all values, infinities and NaNs.
 template <class DF>
@@ -74,7 +86,7 @@ HWY_INLINE void store_half(DF df, hn::VFromD<DF> v, uint16_t* y) {
   } else {
     float lanes[hn::MaxLanes(df)];
     hn::StoreU(v, df, lanes);
-    for (size_t i = 0; i < hn::Lanes(df); ++i) y[i] = to_f16(lanes[i]).bits;
+    for (size_t i = 0; i < hn::Lanes(df); ++i) store_bits(to_f16(lanes[i]).bits, y + i);
   }
 }
 
