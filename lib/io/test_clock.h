@@ -39,4 +39,15 @@ double milliseconds(Body&& body) {
   return best;
 }
 
+// How many times longer parsing `large` takes than parsing `small`.
+template <typename Input, typename Parse>
+double growth(const Input& small, const Input& large, Parse&& parse) {
+  const double time = milliseconds([&] { parse(small); });
+  return milliseconds([&] { parse(large); }) / time;
+}
+
+// Above it the time of input sixteen times as long is not linear: that would be 16, and more where
+// caches no longer hold it; quadratic is 256.
+inline constexpr double kLinearGrowth = 64;
+
 }  // namespace lumen::io
