@@ -1,10 +1,10 @@
 #include "lib/runtime/batch.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <map>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/runtime/conversation.h"
@@ -14,8 +14,6 @@
 
 namespace lumen::runtime {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Finished answers that wait for the one of an earlier line, per slot: beyond that no new line is
 // taken up.
@@ -236,7 +234,7 @@ int Batch::run() {
   for (const auto& sequence : active_) finish(*sequence);
   print_ready();
   if (options_.stats) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     write_stderr(str("batch     ", printed_, " answers, ", generated_, " tokens, ",
                      fixed(seconds * 1000, 1), " ms, ",
                      fixed(static_cast<double>(generated_) / seconds, 1), " tokens/s; up to ",

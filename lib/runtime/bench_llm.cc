@@ -1,13 +1,10 @@
 #include "lib/runtime/bench_llm.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstring>
-#include <limits>
 #include <map>
 #include <numeric>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/random.h"
@@ -15,20 +12,14 @@
 #include "lib/io/hf_cache.h"
 #include "lib/runtime/builtin_model.h"
 #include "lib/runtime/environment.h"
+#include "lib/runtime/machine_limits.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/session.h"
-#include "lib/tensor/allocator.h"
 
 namespace lumen::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kMaxBatch = 256;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // One figure: how fast `tokens` tokens were read ("pp") or generated ("tg") with `depth` before, in
 // `batch` texts at once.
@@ -43,43 +34,6 @@ struct Loading {
   int64_t threads;
   double load_seconds, first_token_seconds;
 };
-
-// Bytes per second at which `threads` threads together read memory in 2 MiB pages: the best of some
-// passes over a block that no cache holds, each thread its part, front to back.
-double read_bandwidth(int threads) {
-  constexpr size_t kBytes = size_t{256} << 20, kLine = 64, kAhead = 4096;
-  constexpr int kPasses = 7;
-  const Buffer memory = allocate(kBytes);
-  ThreadPool pool(threads);
-  std::vector<Array> sums;  // a cache line each
-  for (int i = 0; i < threads; ++i) sums.push_back(Array::zeros(DType::kI64, {kLine / 8}));
-  auto each_part = [&](auto visit) {
-    pool.parallel_for(kBytes, kLine, [&](int64_t begin, int64_t end, int thread) {
-      visit(memory.data + begin, memory.data + end, thread);
-    });
-  };
-  each_part([](std::byte* begin, std::byte* end, int) { std::fill(begin, end, std::byte{1}); });
-  double best = std::numeric_limits<double>::infinity();
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const auto start = Clock::now();
-    each_part([&](const std::byte* begin, const std::byte* end, int thread) {
-      std::array<int64_t, kLine / 8> sum{};
-      for (; begin < end; begin += kLine) {
-        __builtin_prefetch(begin + kAhead);
-        for (size_t i = 0; i < sum.size(); ++i) {
-          int64_t value;
-          std::memcpy(&value, begin + 8 * i, 8);
-          sum[i] += value;
-        }
-      }
-      // Kept, so that the loop cannot be left out.
-      auto kept = sums[static_cast<size_t>(thread)].as_mutable<int64_t>();
-      std::copy(sum.begin(), sum.end(), kept.begin());
-    });
-    best = std::min(best, seconds_since(start));
-  }
-  return static_cast<double>(kBytes) / best;
-}
 
 // Tokens that no cache of a lower level has seen: random ids, the same in every run.
 std::vector<int32_t> random_tokens(int64_t count, int64_t vocab) {
@@ -322,7 +276,10 @@ int bench_llm(const BenchOptions& options) {
   }
   const uint64_t peak_memory = peak_memory_bytes();  // before that of measuring the memory
   std::map<int64_t, double> bandwidths;
-  for (const int64_t count : threads) bandwidths[count] = read_bandwidth(static_cast<int>(count));
+  for (const int64_t count : threads) {
+    ThreadPool pool(static_cast<int>(count));
+    bandwidths[count] = measure_read_bandwidth(pool);
+  }
   const io::Json report =
       to_json(options.model.value_or("built-in"), *files, loadings, rows, bandwidths, peak_memory);
   write_stdout(options.output == "json" ? report.dump(2) + "\n" : to_markdown(report));

@@ -1,25 +1,24 @@
 #include "lib/runtime/bench_ops.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"
 #include "lib/base/strings.h"
 #include "lib/graph/graph.h"
 #include "lib/graph/plan.h"
-#include "lib/kernels/peak.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/random_input.h"
 #include "lib/runtime/bench_llm.h"
 #include "lib/runtime/environment.h"
+#include "lib/runtime/machine_limits.h"
 #include "lib/runtime/output.h"
 
 namespace lumen::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using graph::Cost;
 using graph::OpCase;
 using graph::OpDef;
@@ -27,10 +26,6 @@ using graph::Tensor;
 
 // Sizes of cases: beyond the caches of a core, and done in a moment.
 constexpr double kCaseBytes = 64e6, kCaseFlops = 4e9;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The node of `op` that `result` comes from; null if there is none.
 const graph::Node* find_node(const OpDef& op, const Tensor& result) {
@@ -71,24 +66,7 @@ struct Peak {
   }
 };
 
-Peak measure_peak(ThreadPool& pool) {
-  constexpr int64_t kRounds = 2'000'000;
-  constexpr int64_t kBytes = int64_t{256} << 20;
-  constexpr int kSamples = 5;
-  const Array memory = Array::zeros(DType::kU8, {kBytes});
-  Peak peak;
-  for (int i = 0; i < kSamples; ++i) {
-    auto start = Clock::now();
-    const double operations = kernels::multiply_add(pool, kRounds);
-    peak.flops = std::max(peak.flops, operations / seconds_since(start));
-    start = Clock::now();
-    kernels::read_memory(pool, memory.data(), memory.bytes());
-    peak.bytes = std::max(peak.bytes, static_cast<double>(memory.bytes()) / seconds_since(start));
-  }
-  return peak;
-}
-
-struct Row {
+struct OpRow {
   std::string operation, label, shapes;
   Cost cost;
   double seconds = 0;  // median
@@ -103,7 +81,7 @@ std::string shapes_of(const OpCase& test) {
 }
 
 // The first input is one of the plan, the others are constants, as weights are.
-Row measure(const OpDef& op, const OpCase& test, double seconds, ThreadPool& pool) {
+OpRow measure(const OpDef& op, const OpCase& test, double seconds, ThreadPool& pool) {
   Philox random(42);
   std::vector<Tensor> inputs;
   Array first;
@@ -119,7 +97,7 @@ Row measure(const OpDef& op, const OpCase& test, double seconds, ThreadPool& poo
   const Tensor result = test.build(inputs);
   const graph::Node* node = find_node(op, result);
   LUMEN_CHECK(node != nullptr);
-  Row row = {std::string(op.name), test.label, shapes_of(test), cost_of(*node), 0};
+  OpRow row = {std::string(op.name), test.label, shapes_of(test), cost_of(*node), 0};
   graph::Plan plan = graph::compile({&result, 1}, {.threads = pool.threads()});
   if (plan.has_input(inputs[0])) {
     std::memcpy(plan.input(inputs[0]).mutable_data(), first.data(), first.bytes());
@@ -160,7 +138,7 @@ std::vector<OpCase> cases_of(const OpDef& op, const OpsBenchOptions& options) {
   return chosen;
 }
 
-io::Json to_json(const Row& row, const Peak& peak) {
+io::Json to_json(const OpRow& row, const Peak& peak) {
   return {{"operation", row.operation},
           {"case", row.label},
           {"shapes", row.shapes},
@@ -170,13 +148,13 @@ io::Json to_json(const Row& row, const Peak& peak) {
           {"share_of_peak", peak.share(row.cost, row.seconds)}};
 }
 
-std::string to_markdown(const std::vector<Row>& rows, const Peak& peak, int threads) {
+std::string rows_table(const std::vector<OpRow>& rows, const Peak& peak, int threads) {
   std::string out = str("Peak of ", threads, " threads: ", fixed(peak.flops * 1e-9, 1),
                         " GFLOP/s in multiply-adds, ", fixed(peak.bytes * 1e-9, 1),
                         " GB/s in reading memory\n\n"
                         "| operation | inputs | ms | GFLOP/s | GB/s | of peak |\n"
                         "|---|---|--:|--:|--:|--:|\n");
-  for (const Row& row : rows) {
+  for (const OpRow& row : rows) {
     out += str("| ", row.operation, " ", row.label, " | ", row.shapes, " | ",
                fixed(row.seconds * 1000, 3), " | ", fixed(row.cost.flops / row.seconds * 1e-9, 1),
                " | ", fixed(row.cost.bytes / row.seconds * 1e-9, 1), " | ",
@@ -246,17 +224,17 @@ int bench_ops(const OpsBenchOptions& options) {
     fail(ErrorKind::kUsage, "--filter ", quoted(options.filter.value_or("")),
          ": no operation with a kernel has this in its name");
   }
-  const Peak peak = measure_peak(pool);
-  std::vector<Row> rows;
+  const Peak peak = {measure_flops(pool), measure_read_bandwidth(pool)};
+  std::vector<OpRow> rows;
   for (const auto& [op, test] : cases) {
     rows.push_back(measure(*op, test, options.seconds.value_or(0.05), pool));
   }
   if (!options.json) {
-    write_stdout(to_markdown(rows, peak, pool.threads()));
+    write_stdout(rows_table(rows, peak, pool.threads()));
     return 0;
   }
   io::Json results = io::Json::array();
-  for (const Row& row : rows) results.push_back(to_json(row, peak));
+  for (const OpRow& row : rows) results.push_back(to_json(row, peak));
   const io::Json report = {
       {"schema", 1},
       {"threads", pool.threads()},

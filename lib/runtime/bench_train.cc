@@ -1,7 +1,6 @@
 #include "lib/runtime/bench_train.h"
 
-#include <chrono>
-
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/runtime/bench_llm.h"
@@ -12,13 +11,7 @@
 namespace lumen::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kWarmUpSteps = 3, kLeastSteps = 5;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // One number of threads: the time of every step, and what a step is.
 struct TrainRow {
@@ -57,7 +50,7 @@ TrainRow measure(const Recipe& recipe, int64_t threads, const TrainBenchOptions&
   return row;
 }
 
-io::Json to_json(const TrainRow& row) {
+io::Json row_json(const TrainRow& row) {
   const Spread s = spread(row.step_seconds);
   const bool language = row.tokens > 0;
   const double items = language ? row.tokens : row.samples;
@@ -74,7 +67,7 @@ io::Json to_json(const TrainRow& row) {
           {"samples", row.step_seconds}};
 }
 
-std::string to_markdown(const io::Json& report) {
+std::string report_table(const io::Json& report) {
   std::string out =
       "| recipe | threads | step (median) | min | max | rate | first step after |\n"
       "|---|--:|--:|--:|--:|--:|--:|\n";
@@ -129,7 +122,7 @@ int bench_train(const TrainBenchOptions& options) {
   TaskSummary summary;
   for (const int64_t count : threads) {
     const TrainRow row = measure(recipe, count, options);
-    results.push_back(to_json(row));
+    results.push_back(row_json(row));
     summary = row.summary;
   }
   const io::Json report = {{"schema", 1},
@@ -143,7 +136,7 @@ int bench_train(const TrainBenchOptions& options) {
                            {"results", std::move(results)},
                            {"peak_memory_bytes", peak_memory_bytes()},
                            {"environment", environment_description()}};
-  write_stdout(options.output == "json" ? report.dump(2) + "\n" : to_markdown(report));
+  write_stdout(options.output == "json" ? report.dump(2) + "\n" : report_table(report));
   return 0;
 }
 

@@ -8,12 +8,6 @@
 namespace lumen::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_between(Clock::time_point start, Clock::time_point end) {
-  return std::chrono::duration<double>(end - start).count();
-}
-
 double rate(int64_t tokens, double seconds) {
   return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }

@@ -1,7 +1,6 @@
 // The token loop: feed, sample, decode to text, until something says stop.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/clock.h"
 #include "lib/base/function_ref.h"
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/sampler.h"
@@ -103,7 +103,6 @@ class Answer {
 
  private:
   class TextBuilder;
-  using Clock = std::chrono::steady_clock;
 
   Clock::time_point start_ = Clock::now(), first_token_at_;
   Sampler& sampler_;

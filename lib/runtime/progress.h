@@ -1,9 +1,10 @@
 // How a run shows itself on standard error: a bar on a terminal, plain lines otherwise.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <string_view>
+
+#include "lib/base/clock.h"
 
 namespace lumen::runtime {
 
@@ -39,7 +40,6 @@ class Progress {
   void clear();
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::string describe(const State& state) const;
   void draw(const State& state);
 

@@ -1,8 +1,8 @@
 #include "lib/runtime/session.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "lib/base/clock.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
@@ -43,7 +43,7 @@ std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
 }  // namespace
 
 Session load_session(const RunOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   auto files =
       io::open_model(options.model ? io::find_model(*options.model) : builtin_model_path());
   auto format = PromptFormat::load(files, options.tokenizer.value_or(""));
@@ -79,8 +79,7 @@ Session load_session(const RunOptions& options) {
                                   ", available are ", human_bytes(memory.available_bytes),
                                   ": weights will be read from disk again and again"));
   }
-  session.load_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  session.load_seconds = seconds_since(start);
   return session;
 }
 

@@ -8,18 +8,17 @@
 #include <unistd.h>
 #include <utmp.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 
 #include "lib/base/check.h"
+#include "lib/base/clock.h"
 
 namespace lumen::runtime::testing {
 namespace {
 
 constexpr int kPatienceSeconds = 20;
-using Clock = std::chrono::steady_clock;
 
 std::string tool_path(const std::string& tool) {
   const char* build = std::getenv("LUMEN_BUILD_DIR");

@@ -1,10 +1,10 @@
 #include "lib/runtime/train_checks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <csignal>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
@@ -15,7 +15,6 @@
 namespace lumen::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using io::Json;
 
 // Seconds of one step: the second of two, as the first has to warm up.
@@ -24,7 +23,7 @@ double timed_step(TrainTask& task, double lr) {
   for (int i = 0; i < 2; ++i) {
     const auto begin = Clock::now();
     task.step(lr);
-    seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    seconds = seconds_since(begin);
   }
   return seconds;
 }
@@ -61,19 +60,13 @@ Json dry_run_json(const Recipe& recipe, const TaskSummary& s, int64_t steps, dou
 }
 
 // "1048576" as "1,048,576".
-std::string grouped(int64_t value) {
-  std::string digits = str(value);
-  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
-  return digits;
-}
-
 std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json& json) {
   std::string out = str("recipe      ", recipe.name, " → ", io::place_of(recipe.output_dir), "\n");
   for (const auto& file : s.data) {
     out += str("data        ", io::place_of(file.path), ", ",
-               file.bytes > 0 ? human_bytes(file.bytes) + ", " : "", grouped(file.samples),
-               " samples", file.skipped > 0 ? ", " : "",
-               file.skipped > 0 ? grouped(file.skipped) + " skipped" : "", "\n");
+               file.bytes > 0 ? human_bytes(file.bytes) + ", " : "",
+               group_digits(str(file.samples)), " samples", file.skipped > 0 ? ", " : "",
+               file.skipped > 0 ? group_digits(str(file.skipped)) + " skipped" : "", "\n");
     if (!file.sha256.empty()) out += "            sha256 " + file.sha256 + "\n";
   }
   out += str("model       ", s.model, "\n");
@@ -83,8 +76,8 @@ std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json&
     out += str("            ", name, to_string(parameter.shape), parameter.trained ? "" : " frozen",
                "\n");
   }
-  out += str("parameters  ", grouped(s.parameters), ", of which ", grouped(s.trained_parameters),
-             " are trained\n");
+  out += str("parameters  ", group_digits(str(s.parameters)), ", of which ",
+             group_digits(str(s.trained_parameters)), " are trained\n");
   out += str("memory      parameters ", human_bytes(s.parameter_bytes), ", optimizer ",
              human_bytes(s.optimizer_bytes), ", activations and gradients ",
              human_bytes(s.arena_bytes), "\n");

@@ -170,7 +170,7 @@ TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& s
 }
 
 double TrainLoop::seconds() const {
-  return seconds_before_ + std::chrono::duration<double>(Clock::now() - start_).count();
+  return seconds_before_ + seconds_since(start_);
 }
 
 bool TrainLoop::done() const {
@@ -225,7 +225,7 @@ void TrainLoop::one_step() {
   state_.tokens += last_.tokens;
   state_.samples += last_.samples;
   state_.loss = last_.loss;
-  row_seconds_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  row_seconds_ += seconds_since(begin);
   const bool in_tokens = summary_.tokens_per_step > 0;
   row_amount_ += in_tokens ? last_.tokens : last_.samples;
   count_nonfinite(last_);

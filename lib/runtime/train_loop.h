@@ -1,11 +1,11 @@
 // The loop of a run: steps, evaluations, checkpoints, metrics, until the budget is used up.
 #pragma once
 
-#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "lib/base/clock.h"
 #include "lib/io/checkpoint.h"
 #include "lib/optim/schedule.h"
 #include "lib/runtime/metrics.h"
@@ -67,8 +67,6 @@ class TrainLoop {
   bool restore_best();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   bool done() const;
   double share() const;
   double seconds() const;
