@@ -1,21 +1,10 @@
 // The tile unit of the CPU.
-#include <hwy/base.h>
-
 #include "lib/kernels/amx.h"
+#include "lib/kernels/x86_intrinsics.h"
 
 #if HWY_ARCH_X86_64
 
 #include <cstddef>
-// GCC 12 warns of undefined vectors inside its own header.
-#if HWY_COMPILER_GCC_ACTUAL
-HWY_DIAGNOSTICS(push)
-HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wmaybe-uninitialized")
-HWY_DIAGNOSTICS_OFF(disable : 4700, ignored "-Wuninitialized")
-#include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
-#else
-#include <immintrin.h>
-#endif
 
 // Everything up to HWY_POP_ATTRIBUTES is compiled for this instruction set and reached only through
 // native_tile_unit.

@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 
 // Whole vectors of at most sixteen words; a vector of n words holds four words each of n / 4 rows
 // before, and one word each of n rows after a transposition.
-using Words = hn::CappedTag<uint32_t, kCodePanelRows>;
+using Words = hn::CappedTag<uint32_t, kPanelRows>;
 using WordVector = hn::VFromD<Words>;
 
 // Sixteen bytes at p and, further up, at p + step, p + 2 · step … as far as a vector holds them.
@@ -42,7 +42,7 @@ HWY_INLINE void transpose_words(const uint8_t* x, int64_t stride, const Store& s
   const Words d;
   const hn::Repartition<uint64_t, Words> d64;
   constexpr int kLanes = hn::MaxLanes(d);
-  for (int at = 0; at < kCodePanelRows; at += kLanes) {
+  for (int at = 0; at < kPanelRows; at += kLanes) {
     const uint8_t* p = x + at * stride;
     const auto r0 = load_quarters(d, p, 4 * stride);
     const auto r1 = load_quarters(d, p + stride, 4 * stride);
@@ -87,21 +87,21 @@ HWY_INLINE void expand_block(const uint8_t* p, int64_t stride, int64_t rows, int
                              uint8_t* codes, float* scale, float* min) {
   constexpr int kBlock = kBlockOf<Format>, kSubs = kBlock / Format::kSub;
   if constexpr (Format::kType == DType::kQ8_0) {
-    if (rows == kCodePanelRows) {
+    if (rows == kPanelRows) {
       transpose_codes(p + 2, stride, kBlock, added, codes);
-      for (int j = 0; j < kCodePanelRows; ++j) scale[j] = load_f16(p + j * stride);
+      for (int j = 0; j < kPanelRows; ++j) scale[j] = load_f16(p + j * stride);
       return;
     }
   }
-  HWY_ALIGN int8_t q[kCodePanelRows * kBlock];
-  HWY_ALIGN float scales[kCodePanelRows * kSubs], mins[kCodePanelRows * kSubs];
+  HWY_ALIGN int8_t q[kPanelRows * kBlock];
+  HWY_ALIGN float scales[kPanelRows * kSubs], mins[kPanelRows * kSubs];
   for (int64_t j = 0; j < rows; ++j) {
     Format::unpack(p + j * stride, q + j * kBlock, scales + j * kSubs, mins + j * kSubs);
   }
-  if (rows < kCodePanelRows) {
-    std::memset(q + rows * kBlock, 0, (kCodePanelRows - rows) * kBlock);
-    std::memset(scales + rows * kSubs, 0, (kCodePanelRows - rows) * kSubs * sizeof(float));
-    std::memset(mins + rows * kSubs, 0, (kCodePanelRows - rows) * kSubs * sizeof(float));
+  if (rows < kPanelRows) {
+    std::memset(q + rows * kBlock, 0, (kPanelRows - rows) * kBlock);
+    std::memset(scales + rows * kSubs, 0, (kPanelRows - rows) * kSubs * sizeof(float));
+    std::memset(mins + rows * kSubs, 0, (kPanelRows - rows) * kSubs * sizeof(float));
   }
   transpose_codes(reinterpret_cast<const uint8_t*>(q), kBlock, kBlock, added, codes);
   if constexpr (kSubs == 1) {
@@ -123,9 +123,9 @@ void expand_codes_of(const Weight& w, int64_t row, int64_t rows, int64_t k, int6
   const uint8_t* p =
       static_cast<const uint8_t*>(w.data) + row * stride + row_bytes(Format::kType, k);
   for (int64_t at = 0; at < cols; at += kBlock, p += kBytesOf<Format>) {
-    expand_block<Format>(p, stride, rows, added, to.codes + kCodePanelRows * at,
-                         to.scale + kCodePanelRows * at / Format::kSub,
-                         to.min + kCodePanelRows * at / Format::kSub);
+    expand_block<Format>(p, stride, rows, added, to.codes + kPanelRows * at,
+                         to.scale + kPanelRows * at / Format::kSub,
+                         to.min + kPanelRows * at / Format::kSub);
   }
 }
 

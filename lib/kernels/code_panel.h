@@ -9,8 +9,6 @@
 
 namespace lumen::kernels {
 
-inline constexpr int kCodePanelRows = static_cast<int>(kPanelRows);
-
 // What the codes of a quantised type are like.
 struct CodeForm {
   int sub;       // columns per scale: 32 or 16

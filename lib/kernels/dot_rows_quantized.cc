@@ -2,6 +2,7 @@
 
 #include "lib/kernels/dot_rows.h"
 #include "lib/kernels/dot_rows_vnni.h"
+#include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -179,11 +180,6 @@ void dot_rows(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& 
   }
 }
 
-// Whether the native kernel of this target is to be used instead.
-bool prefer_vnni_kernel() {
-  return HWY_TARGET == HWY_AVX3 && has_vnni();
-}
-
 void dot_rows_portable_kernel(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
                               int64_t m, float* y, int64_t y_stride) {
   with_format(w.dtype, [&](auto format) HWY_ATTR {
@@ -198,13 +194,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 namespace {
-HWY_EXPORT(prefer_vnni_kernel);
 HWY_EXPORT(dot_rows_portable_kernel);
 }  // namespace
 
 void dot_rows_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
                         int64_t m, float* y, int64_t y_stride) {
-  if (HWY_DYNAMIC_DISPATCH(prefer_vnni_kernel)()) {
+  if (uses_vnni()) {
     dot_rows_vnni(w, begin, end, x, m, y, y_stride);
   } else {
     dot_rows_portable(w, begin, end, x, m, y, y_stride);

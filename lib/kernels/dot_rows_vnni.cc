@@ -1,19 +1,8 @@
 #include "lib/kernels/dot_rows_vnni.h"
 
-#include <hwy/base.h>
+#include "lib/kernels/x86_intrinsics.h"
 
 #if HWY_ARCH_X86_64
-
-// GCC 12 warns of undefined vectors inside its own header.
-#if HWY_COMPILER_GCC_ACTUAL
-HWY_DIAGNOSTICS(push)
-HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wmaybe-uninitialized")
-HWY_DIAGNOSTICS_OFF(disable : 4700, ignored "-Wuninitialized")
-#include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
-#else
-#include <immintrin.h>
-#endif
 
 #include <cstring>
 
@@ -446,26 +435,9 @@ void dot_rows_vnni(const Weight& w, int64_t begin, int64_t end, const QuantizedR
 
 HWY_POP_ATTRIBUTES
 
-namespace lumen::kernels {
-
-bool has_vnni() {
-  // Every CPU with AVX-512 has F16C and FMA.
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512vnni");
-  return has;
-}
-
-}  // namespace lumen::kernels
-
 #else  // not x86-64
 
 namespace lumen::kernels {
-
-bool has_vnni() {
-  return false;
-}
 
 void dot_rows_vnni(const Weight&, int64_t, int64_t, const QuantizedRows&, int64_t, float*,
                    int64_t) {

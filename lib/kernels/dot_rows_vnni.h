@@ -5,13 +5,9 @@
 
 namespace lumen::kernels {
 
-// True if this build and this CPU have it. Whether it may be used is for the caller to know: it
-// belongs to the SIMD target "avx512".
-bool has_vnni();
-
-// As dot_rows_quantized. The code of a weight enters as an unsigned byte u ≥ 0 with value scale ·
-// (u − offset): vpdpbusd adds four products u · x to an int32, and Σ offset · x comes from the
-// activations' sums like a min of the format.
+// As dot_rows_quantized; only where has_vnni() (simd.h). The code of a weight enters as an unsigned
+// byte u ≥ 0 with value scale · (u − offset): vpdpbusd adds four products u · x to an int32, and Σ
+// offset · x comes from the activations' sums like a min of the format.
 void dot_rows_vnni(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
                    float* y, int64_t y_stride);
 

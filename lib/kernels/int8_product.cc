@@ -16,8 +16,8 @@ constexpr int64_t kBlockTiles = 4;
 constexpr int64_t kMaxRows = 516;
 
 // The two panels of a tile: codes, scales and mins.
-constexpr int64_t kPanelCodes = kCodePanelRows * kBlockDepth;
-constexpr int64_t kPanelScales = kCodePanelRows * kBlockDepth / 16;
+constexpr int64_t kPanelCodes = kPanelRows * kBlockDepth;
+constexpr int64_t kPanelScales = kPanelRows * kBlockDepth / 16;
 constexpr int64_t kThreadBytes = 2 * (kPanelCodes + 2 * kPanelScales * int64_t{sizeof(float)});
 
 constexpr int64_t kRowBytes = kStripBlockBytes + kStripHalfBytes;  // per 32 columns
@@ -114,8 +114,8 @@ struct Pass {
     CodePanel panels[2];
     for (int p = 0; p < 2; ++p) {
       panels[p] = panel_of(thread, p);
-      const int64_t from = p * kCodePanelRows;
-      const int64_t panel_rows = std::clamp<int64_t>(tile.rows - from, 0, kCodePanelRows);
+      const int64_t from = p * kPanelRows;
+      const int64_t panel_rows = std::clamp<int64_t>(tile.rows - from, 0, kPanelRows);
       expand_codes(*tile.weight, tile.row + from, panel_rows, 32 * block, 32 * count,
                    added_to_codes(shape, form), panels[p]);
     }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/kernels/dot_rows_vnni.h"
 #include "lib/kernels/int8_tile_vnni.h"
+#include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -182,8 +182,8 @@ HWY_INLINE void multiply_columns(const CodePanel (&w)[2], int first, const CodeS
   int64_t place[2];  // of each vector in its panel
   const CodePanel* panel[2];
   for (int v = 0; v < 2; ++v) {
-    panel[v] = &w[(first + v * kLanes) / kCodePanelRows];
-    place[v] = (first + v * kLanes) % kCodePanelRows;
+    panel[v] = &w[(first + v * kLanes) / kPanelRows];
+    place[v] = (first + v * kLanes) % kPanelRows;
   }
   FloatVector total[kRows][2];
   for (int r = 0; r < kRows; ++r) {
@@ -277,11 +277,6 @@ void multiply_codes_kernel(CodeForm form, const CodePanel (&w)[2], const CodeStr
   multiply(w, x, blocks, add, y, y_stride, cols);
 }
 
-// Whether the native kernel of this target is to be used instead.
-bool prefer_vnni_tile() {
-  return HWY_TARGET == HWY_AVX3 && has_vnni();
-}
-
 Int8Tile portable_tile() {
   return {.strip_rows = kStripRows, .added_always = kAddedAlways};
 }
@@ -294,12 +289,11 @@ HWY_AFTER_NAMESPACE();
 namespace lumen::kernels {
 namespace {
 HWY_EXPORT(multiply_codes_kernel);
-HWY_EXPORT(prefer_vnni_tile);
 HWY_EXPORT(portable_tile);
 }  // namespace
 
 Int8Tile int8_tile() {
-  if (HWY_DYNAMIC_DISPATCH(prefer_vnni_tile)()) return {.strip_rows = 6, .added_always = true};
+  if (uses_vnni()) return {.strip_rows = 6, .added_always = true};
   return portable_int8_tile();
 }
 
@@ -309,7 +303,7 @@ Int8Tile portable_int8_tile() {
 
 void multiply_codes(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks,
                     bool add, float* y, int64_t y_stride, int64_t cols) {
-  if (HWY_DYNAMIC_DISPATCH(prefer_vnni_tile)()) {
+  if (uses_vnni()) {
     multiply_codes_vnni(form, w, x, blocks, add, y, y_stride, cols);
   } else {
     multiply_codes_portable(form, w, x, blocks, add, y, y_stride, cols);

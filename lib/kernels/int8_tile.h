@@ -8,7 +8,7 @@
 
 namespace lumen::kernels {
 
-inline constexpr int64_t kInt8TileCols = 2 * kCodePanelRows;
+inline constexpr int64_t kInt8TileCols = 2 * kPanelRows;
 inline constexpr int kMaxStripRows = 6;
 
 // A strip of R rows of x rounded to int8 per 32 columns (quantize_rows.h), in the order in which a

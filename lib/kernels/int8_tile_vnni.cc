@@ -1,19 +1,8 @@
 #include "lib/kernels/int8_tile_vnni.h"
 
-#include <hwy/base.h>
+#include "lib/kernels/x86_intrinsics.h"
 
 #if HWY_ARCH_X86_64
-
-// GCC 12 warns of undefined vectors inside its own header.
-#if HWY_COMPILER_GCC_ACTUAL
-HWY_DIAGNOSTICS(push)
-HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wmaybe-uninitialized")
-HWY_DIAGNOSTICS_OFF(disable : 4700, ignored "-Wuninitialized")
-#include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
-#else
-#include <immintrin.h>
-#endif
 
 #include <cstring>
 

@@ -1,9 +1,9 @@
 #include <cstring>
 
-#include "lib/kernels/dot_rows_vnni.h"
 #include "lib/kernels/panel_dot.h"
 #include "lib/kernels/panel_dot_vnni.h"
 #include "lib/kernels/panels.h"
+#include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -35,7 +35,8 @@ struct Isa {
   using ByteTag = hn::Repartition<uint8_t, FloatTag>;
 
   static constexpr int kLanes = hn::MaxLanes(FloatTag());
-  static constexpr int kMostRows = HWY_TARGET == HWY_EMU128 ? 1 : 4;
+  // One on targets of old machines, for the sake of the time to compile this file.
+  static constexpr int kMostRows = HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE4 ? 1 : 4;
   static constexpr int kSignedOffset = 0;
   using Floats = hn::VFromD<FloatTag>;
   using Ints = hn::VFromD<IntTag>;
@@ -167,10 +168,6 @@ struct Isa {
 
 #include "lib/kernels/panel_sums-inl.h"
 
-bool prefer_vnni_panels() {
-  return HWY_TARGET == HWY_AVX3 && has_vnni();
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -178,14 +175,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 namespace {
-HWY_EXPORT(prefer_vnni_panels);
 HWY_EXPORT(dot_panels_of_any_format);
 HWY_EXPORT(expand_panel_of_any_format);
 }  // namespace
 
 void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
                           int64_t m, float* y, int64_t y_stride) {
-  if (HWY_DYNAMIC_DISPATCH(prefer_vnni_panels)()) {
+  if (uses_vnni()) {
     dot_panels_vnni(w, begin, end, x, m, y, y_stride);
   } else {
     dot_panels_portable(w, begin, end, x, m, y, y_stride);
@@ -201,7 +197,7 @@ void expand_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, int a
                   const CodePanel& to) {
   const auto* panel = static_cast<const uint8_t*>(w.data) +
                       kPanelRows * (index * row_bytes(w.dtype, w.cols) + row_bytes(w.dtype, k));
-  if (HWY_DYNAMIC_DISPATCH(prefer_vnni_panels)()) {
+  if (uses_vnni()) {
     expand_panel_vnni(w.dtype, panel, cols, added, to);
   } else {
     HWY_DYNAMIC_DISPATCH(expand_panel_of_any_format)(w.dtype, panel, cols, added, to);

@@ -6,7 +6,7 @@
 namespace lumen::kernels {
 
 // As dot_panels_quantized, bit for bit what the target "avx512" computes without it. Only where
-// has_vnni() (dot_rows_vnni.h).
+// has_vnni() (simd.h).
 void dot_panels_vnni(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
                      float* y, int64_t y_stride);
 

@@ -77,6 +77,23 @@ bool uses_amx() {
   return allowed_targets() & kAmx;
 }
 
+bool has_vnni() {
+#if HWY_ARCH_X86_64
+  // Every CPU with AVX-512 has F16C and FMA.
+  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512vnni");
+  return has;
+#else
+  return false;
+#endif
+}
+
+bool uses_vnni() {
+  return (allowed_targets() & HWY_AVX3) && has_vnni();
+}
+
 void force_simd_target(std::string_view name) {
   const std::vector<std::string> compiled = compiled_simd_targets();
   int64_t better = 0;  // bits of the targets above `name`

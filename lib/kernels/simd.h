@@ -20,6 +20,11 @@ std::string chosen_simd_target();
 // True if it is "amx". Does not allocate.
 bool uses_amx();
 
+// True if this CPU multiplies bytes with AVX512-VNNI, and if the target in use, then at least
+// "avx512", lets it. Do not allocate.
+bool has_vnni();
+bool uses_vnni();
+
 // Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
 // unknown name and Error(kUnsupported) if the CPU lacks it. Call before the first kernel runs; not
 // thread-safe.
