@@ -12,7 +12,7 @@
 #include "models/model.h"
 
 namespace lumen::models {
-namespace {
+namespace gpt2 {
 
 struct Config {
   explicit Config(const io::Json& config)
@@ -155,9 +155,9 @@ std::vector<io::Json> tiny_configs() {
 
 constexpr std::string_view kModelTypes[] = {"gpt2"};
 
-}  // namespace
+}  // namespace gpt2
 
 extern const ModelDef kGpt2;
-const ModelDef kGpt2 = {"gpt2", kModelTypes, make, tiny_configs};
+const ModelDef kGpt2 = {"gpt2", gpt2::kModelTypes, gpt2::make, gpt2::tiny_configs};
 
 }  // namespace lumen::models

@@ -9,7 +9,7 @@
 #include "models/classifier.h"
 
 namespace lumen::models {
-namespace {
+namespace lenet {
 
 constexpr int64_t kChannels1 = 6, kChannels2 = 16, kExtent = 5;
 constexpr std::array<int64_t, 2> kKernel = {kExtent, kExtent};
@@ -67,9 +67,9 @@ std::vector<io::Json> tiny_configs() {
           {{"model_type", "lenet"}, {"input_shape", {3, 32, 32}}, {"num_labels", 2}}};
 }
 
-}  // namespace
+}  // namespace lenet
 
 extern const ClassifierDef kLenet;
-const ClassifierDef kLenet = {"lenet", make, tiny_configs};
+const ClassifierDef kLenet = {"lenet", lenet::make, lenet::tiny_configs};
 
 }  // namespace lumen::models

@@ -7,7 +7,7 @@
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
-namespace {
+namespace llama {
 
 struct Config : nn::DecoderConfig {
   explicit Config(const io::Json& config)
@@ -55,9 +55,9 @@ std::vector<io::Json> tiny_configs() {
 
 constexpr std::string_view kModelTypes[] = {"llama", "mistral"};
 
-}  // namespace
+}  // namespace llama
 
 extern const ModelDef kLlama;
-const ModelDef kLlama = {"llama", kModelTypes, make, tiny_configs};
+const ModelDef kLlama = {"llama", llama::kModelTypes, llama::make, llama::tiny_configs};
 
 }  // namespace lumen::models

@@ -8,7 +8,7 @@
 #include "models/classifier.h"
 
 namespace lumen::models {
-namespace {
+namespace mlp {
 
 class Mlp : public Classifier {
  public:
@@ -54,9 +54,9 @@ std::vector<io::Json> tiny_configs() {
            {"hidden_sizes", {7, 5}}}};
 }
 
-}  // namespace
+}  // namespace mlp
 
 extern const ClassifierDef kMlp;
-const ClassifierDef kMlp = {"mlp", make, tiny_configs};
+const ClassifierDef kMlp = {"mlp", mlp::make, mlp::tiny_configs};
 
 }  // namespace lumen::models

@@ -6,7 +6,7 @@
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
-namespace {
+namespace qwen2 {
 
 struct Config : nn::DecoderConfig {
   explicit Config(const io::Json& config)
@@ -49,9 +49,9 @@ std::vector<io::Json> tiny_configs() {
 
 constexpr std::string_view kModelTypes[] = {"qwen2"};
 
-}  // namespace
+}  // namespace qwen2
 
 extern const ModelDef kQwen2;
-const ModelDef kQwen2 = {"qwen2", kModelTypes, make, tiny_configs};
+const ModelDef kQwen2 = {"qwen2", qwen2::kModelTypes, qwen2::make, qwen2::tiny_configs};
 
 }  // namespace lumen::models

@@ -6,7 +6,7 @@
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
-namespace {
+namespace qwen3 {
 
 struct Config : nn::DecoderConfig {
   explicit Config(const io::Json& config)
@@ -51,9 +51,9 @@ std::vector<io::Json> tiny_configs() {
 
 constexpr std::string_view kModelTypes[] = {"qwen3"};
 
-}  // namespace
+}  // namespace qwen3
 
 extern const ModelDef kQwen3;
-const ModelDef kQwen3 = {"qwen3", kModelTypes, make, tiny_configs};
+const ModelDef kQwen3 = {"qwen3", qwen3::kModelTypes, qwen3::make, qwen3::tiny_configs};
 
 }  // namespace lumen::models

@@ -14,7 +14,7 @@
 #include "models/model.h"
 
 namespace lumen::models {
-namespace {
+namespace recurrent {
 
 struct Config {
   explicit Config(const io::Json& config)
@@ -151,9 +151,10 @@ std::vector<io::Json> tiny_configs() {
 
 constexpr std::string_view kModelTypes[] = {"rnn", "lstm", "gru"};
 
-}  // namespace
+}  // namespace recurrent
 
 extern const ModelDef kRecurrent;
-const ModelDef kRecurrent = {"recurrent", kModelTypes, make, tiny_configs};
+const ModelDef kRecurrent = {"recurrent", recurrent::kModelTypes, recurrent::make,
+                             recurrent::tiny_configs};
 
 }  // namespace lumen::models

@@ -12,7 +12,7 @@
 #include "models/classifier.h"
 
 namespace lumen::models {
-namespace {
+namespace resnet9 {
 
 ops::Conv2dOptions same_size() {
   ops::Conv2dOptions options;
@@ -89,9 +89,9 @@ std::vector<io::Json> tiny_configs() {
            {"channels", 2}}};
 }
 
-}  // namespace
+}  // namespace resnet9
 
 extern const ClassifierDef kResnet9;
-const ClassifierDef kResnet9 = {"resnet9", make, tiny_configs};
+const ClassifierDef kResnet9 = {"resnet9", resnet9::make, resnet9::tiny_configs};
 
 }  // namespace lumen::models

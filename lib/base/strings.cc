@@ -97,6 +97,13 @@ std::string human_bytes(uint64_t bytes) {
   return str(fixed(value, value < 10 ? 1 : 0), " ", units[unit]);
 }
 
+std::string group_digits(std::string number) {
+  const size_t first = number.starts_with('-') ? 1 : 0;
+  const size_t end = std::min(number.find('.'), number.size());
+  for (size_t i = end; i > first + 3; i -= 3) number.insert(i - 3, ",");
+  return number;
+}
+
 std::string fixed(double value, int digits) {
   char buffer[400];
   auto result =

@@ -59,6 +59,9 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 // "1.5 GiB", "312 MiB", "17 bytes".
 std::string human_bytes(uint64_t bytes);
 
+// A decimal number with commas between each three digits before its point: "12,345.6".
+std::string group_digits(std::string number);
+
 // `value` with `digits` digits after the point, never by locale.
 std::string fixed(double value, int digits);
 

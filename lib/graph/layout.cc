@@ -2,7 +2,7 @@
 
 namespace lumen::graph {
 
-bool layout_of(const Node& node, const Layout* first_input, Layout& out) {
+bool layout_of(const Node& node, const StridedLayout* first_input, StridedLayout& out) {
   if (node.op->overwrites >= 0) {
     out = *first_input;
     return true;

@@ -7,7 +7,7 @@ namespace lumen::graph {
 
 // `root` is the node whose memory it is: the value itself, or through views and overwriting
 // operations the one that owns the bytes.
-struct Layout {
+struct StridedLayout {
   const Node* root = nullptr;
   Strides strides{};   // elements
   int64_t offset = 0;  // elements
@@ -15,7 +15,7 @@ struct Layout {
 
 // The layout of `node` given those of its inputs; false for a view that its input's layout does
 // not allow.
-bool layout_of(const Node& node, const Layout* first_input, Layout& out);
+bool layout_of(const Node& node, const StridedLayout* first_input, StridedLayout& out);
 
 // Whether a kernel that asks for `need` can read `shape` at `strides`.
 bool satisfies(InputLayout need, const Shape& shape, const Strides& strides);

@@ -75,7 +75,7 @@ class Planner {
 
   const Graph& graph_;
   int threads_;
-  std::unordered_map<const Node*, Layout> layouts_;
+  std::unordered_map<const Node*, StridedLayout> layouts_;
   std::unordered_map<const Node*, size_t> offsets_;     // of roots in the arena
   std::unordered_map<const Node*, std::byte*> memory_;  // of roots
   size_t workspace_offset_ = 0;
@@ -83,7 +83,8 @@ class Planner {
 
 void Planner::lay_out() {
   for (const NodePtr& node : graph_.nodes()) {
-    const Layout* first = node->inputs.empty() ? nullptr : &layouts_.at(node->inputs[0].get());
+    const StridedLayout* first =
+        node->inputs.empty() ? nullptr : &layouts_.at(node->inputs[0].get());
     LUMEN_CHECK(layout_of(*node, first, layouts_[node.get()]));
   }
 }
@@ -118,7 +119,7 @@ size_t Planner::place() {
 }
 
 Operand Planner::operand(const Node& node) const {
-  const Layout& layout = layouts_.at(&node);
+  const StridedLayout& layout = layouts_.at(&node);
   Operand operand;
   operand.dtype = node.dtype;
   operand.layout = node.value.layout();

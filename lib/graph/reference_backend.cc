@@ -14,7 +14,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-Values load(const Array& array) {
+Values values_of(const Array& array) {
   const int64_t n = array.elements();
   if (!is_quantized(array.dtype())) {
     Values out(n);
@@ -61,7 +61,7 @@ Values run_view(const Node& node, const Values& x) {
   return out;
 }
 
-Values run_pad(const Node& node, const Values& x) {
+Values pad(const Node& node, const Values& x) {
   const Shape& from = node.inputs[0]->shape;
   const Strides to = contiguous_strides(node.shape);
   Values out(node.shape.elements(), 0);
@@ -114,13 +114,13 @@ Values run_random(const Node& node, std::span<const Values* const> inputs) {
                  .strides = contiguous_strides(node.shape)};
   call.pool = &pool;
   node.op->kernel(call);
-  return load(result);
+  return values_of(result);
 }
 
 Values run_node(const Node& node, std::span<const Values* const> inputs) {
-  if (!node.value.empty()) return load(node.value);
+  if (!node.value.empty()) return values_of(node.value);
   if (node.op->kind == OpKind::kView) return run_view(node, *inputs[0]);
-  if (node.op == &kPad) return run_pad(node, *inputs[0]);
+  if (node.op == &kPad) return pad(node, *inputs[0]);
   if (node.op->combine) return run_reduction(node, *inputs[0]);
   if (node.op->scalar) return run_elementwise_primitive(node, inputs);
   if (node.op->copies) {

@@ -24,13 +24,13 @@ T load(std::string_view payload) {
   return value;
 }
 
-std::string describe(const GgufValue& value) {
+std::string type_text(const GgufValue& value) {
   if (value.is_array()) return str("an array of ", name(value.element_type()));
   return str("a value of type ", name(value.type()));
 }
 
 [[noreturn]] void fail_type(const GgufValue& value, std::string_view expected) {
-  fail(ErrorKind::kMalformed, "key ", quoted(value.key()), ": found ", describe(value),
+  fail(ErrorKind::kMalformed, "key ", quoted(value.key()), ": found ", type_text(value),
        ", expected ", expected);
 }
 

@@ -11,7 +11,7 @@
 namespace lumen::io {
 namespace {
 
-constexpr uint32_t kMagic = 0x616B3432;  // "ak42" as a number
+constexpr uint32_t kVersion1Magic = 0x616B3432;  // "ak42" as a number
 constexpr uint64_t kVersionedHeaderBytes = 256;
 
 // Hands out the arrays of the file one after the other.
@@ -123,12 +123,12 @@ void take_weights(std::shared_ptr<const Buffer> buffer, uint64_t offset, Llama2c
   }
 }
 
-Llama2cFile parse(std::shared_ptr<const Buffer> buffer) {
+Llama2cFile parse_llama2c(std::shared_ptr<const Buffer> buffer) {
   ByteReader reader({buffer->data, buffer->bytes});
   Llama2cFile file;
   uint64_t header_bytes = 7 * sizeof(int32_t);
   ByteReader magic = reader;
-  if (buffer->bytes >= sizeof kMagic && magic.read<uint32_t>() == kMagic) {
+  if (buffer->bytes >= sizeof kVersion1Magic && magic.read<uint32_t>() == kVersion1Magic) {
     reader = magic;
     header_bytes = kVersionedHeaderBytes;
     file.version = reader.read<int32_t>();
@@ -156,7 +156,7 @@ Llama2cFile parse(std::shared_ptr<const Buffer> buffer) {
 }  // namespace
 
 Llama2cFile parse_llama2c(std::shared_ptr<const Buffer> bytes, const std::string& path) {
-  return with_context(place_of(path), [&] { return parse(std::move(bytes)); });
+  return with_context(place_of(path), [&] { return parse_llama2c(std::move(bytes)); });
 }
 
 Llama2cFile read_llama2c(const std::string& path) {

@@ -165,7 +165,7 @@ std::string find_tokenizer(const std::string& directory) {
 
 // chat_template.jinja, with chat_templates beside it in additional_chat_templates/*.jinja; else the
 // key chat_template of tokenizer_config.json: a string, or an array of {name, template}.
-void collect_templates(const std::string& directory, ModelFiles& model) {
+void read_templates(const std::string& directory, ModelFiles& model) {
   const std::string file = in_directory(directory, "chat_template.jinja");
   if (is_regular_file(file)) {
     model.chat_templates["default"] = read_file(file, limits::kTemplateBytes);
@@ -254,7 +254,7 @@ ModelFiles open_directory_model(const std::string& directory) {
     });
   });
   model.tokenizer_file = find_tokenizer(directory);
-  collect_templates(directory, model);
+  read_templates(directory, model);
   collect_end_tokens(directory, model);
   return model;
 }

@@ -204,7 +204,7 @@ void translate_tokens(const GgufMetadata& metadata, ModelFiles& model) {
   }
 }
 
-void collect_templates(const GgufMetadata& metadata, ModelFiles& model) {
+void copy_templates(const GgufMetadata& metadata, ModelFiles& model) {
   constexpr std::string_view kKey = "tokenizer.chat_template";
   for (size_t i = 0; i < metadata.size(); ++i) {
     const std::string_view key = metadata[i].key();
@@ -250,7 +250,7 @@ ModelFiles open_gguf_model(const std::string& path) {
     model.config = translate_config(*model.gguf, find_architecture(metadata));
     translate_tokens(metadata, model);
     check_config(model.config);
-    collect_templates(metadata, model);
+    copy_templates(metadata, model);
   });
   for (const GgufTensor& tensor : model.gguf->tensors) {
     const auto [at, is_new] =

@@ -17,7 +17,7 @@
 namespace lumen::io {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
 struct NpyHeader {
   std::string descr;  // "<f4": byte order, kind, bytes
@@ -120,8 +120,8 @@ class HeaderParser {
   size_t pos_ = 0;
 };
 
-NpyHeader read_header(ByteReader& reader) {
-  if (reader.remaining() < 10 || reader.text(kMagic.size()) != kMagic) {
+NpyHeader read_npy_header(ByteReader& reader) {
+  if (reader.remaining() < 10 || reader.text(kNpyMagic.size()) != kNpyMagic) {
     fail(ErrorKind::kMalformed, "not a .npy file");
   }
   const auto major = reader.read<uint8_t>();
@@ -204,7 +204,7 @@ struct NpyType {
   size_t bytes;
   Array (*read)(const std::byte* data, const NpyHeader& header);
 };
-constexpr NpyType kTypes[] = {
+constexpr NpyType kNpyTypes[] = {
     {"f2", 2, convert<f16, f16>},          {"f4", 4, convert<float, float>},
     {"f8", 8, convert<double, double>},    {"i1", 1, convert<int8_t, int8_t>},
     {"i2", 2, convert<int16_t, int32_t>},  {"i4", 4, convert<int32_t, int32_t>},
@@ -216,7 +216,7 @@ constexpr NpyType kTypes[] = {
 const NpyType& find_type(const std::string& descr) {
   const bool has_order =
       !descr.empty() && std::string_view("<>=|").find(descr[0]) != std::string::npos;
-  for (const NpyType& type : kTypes) {
+  for (const NpyType& type : kNpyTypes) {
     if (has_order && descr.substr(1) == type.name) return type;
   }
   if (descr.find('O') != std::string::npos) {
@@ -227,12 +227,12 @@ const NpyType& find_type(const std::string& descr) {
        " is not supported; expected floats, integers or bool");
 }
 
-Array parse(std::span<const std::byte> bytes) {
+Array parse_npy(std::span<const std::byte> bytes) {
   if (const std::string hint = content_hint(bytes); !hint.empty()) {
     fail(ErrorKind::kUnsupported, "not a .npy file: ", hint);
   }
   ByteReader reader(bytes);
-  const NpyHeader header = read_header(reader);
+  const NpyHeader header = read_npy_header(reader);
   const NpyType& type = find_type(header.descr);
   Checked span = type.bytes;  // with empty axes as 1, so that no stride can overflow
   for (const int64_t extent : header.shape)
@@ -279,11 +279,11 @@ void write_npy(const std::string& path, const Array& array) {
   std::string header = str("{'descr': '", npy_descr(array.dtype()),
                            "', 'fortran_order': False, 'shape': (", shape, "), }");
   // Spaces and a newline make the data begin at a multiple of 64.
-  const size_t unpadded = kMagic.size() + 4 + header.size() + 1;
+  const size_t unpadded = kNpyMagic.size() + 4 + header.size() + 1;
   header.append((64 - unpadded % 64) % 64, ' ');
   header += '\n';
   AtomicFile file(path);
-  file.write(kMagic);
+  file.write(kNpyMagic);
   const char version_and_length[] = {1, 0, static_cast<char>(header.size() & 0xFF),
                                      static_cast<char>(header.size() >> 8)};
   file.write(std::string_view(version_and_length, 4));
@@ -293,7 +293,7 @@ void write_npy(const std::string& path, const Array& array) {
 }
 
 Array parse_npy(std::span<const std::byte> bytes, const std::string& path) {
-  return with_context(place_of(path), [&] { return parse(bytes); });
+  return with_context(place_of(path), [&] { return parse_npy(bytes); });
 }
 
 Array read_npy(const std::string& path) {

@@ -573,16 +573,13 @@ size_t attention_training_workspace(const Node& node, int threads) {
   return kernels::attention_training_workspace_bytes(training_shape(node), threads);
 }
 
-Tensor flat(const Tensor& x) {
-  return reshape(x, {x.shape().elements()});
-}
-
 Tensor attention_training_meaning(const Node& node, Inputs in) {
   const Tensor segments = node.attrs.integer("segments") ? in[4] : Tensor();
   const Tensor scores = visible_scores(node.attrs, in[0], in[1], in[3], segments);
   const Tensor top = max(scores, -1), weights = exp(sub(scores, top)), total = sum(weights, -1);
   const Tensor out = matmul(div(weights, total), grouped_keys(in[2]));
-  const Tensor parts[] = {flat(graph::permute(out, {0, 3, 1, 2, 4})), flat(add(top, log(total)))};
+  const Tensor parts[] = {flatten(graph::permute(out, {0, 3, 1, 2, 4})),
+                          flatten(add(top, log(total)))};
   return concat(parts, 0);
 }
 
@@ -645,9 +642,9 @@ Tensor attention_backward_meaning(const Node& node, Inputs in) {
   const Tensor ds = mul(mul(p, sub(dp, delta)), scale);
   const Tensor dk = sum(matmul(graph::transpose(ds, -1, -2), q), 2);
   const Tensor dv = sum(matmul(graph::transpose(p, -1, -2), dout), 2);
-  const Tensor parts[] = {flat(graph::permute(matmul(ds, k), {0, 3, 1, 2, 4})),
-                          flat(graph::permute(dk, {0, 3, 1, 2, 4})),
-                          flat(graph::permute(dv, {0, 3, 1, 2, 4}))};
+  const Tensor parts[] = {flatten(graph::permute(matmul(ds, k), {0, 3, 1, 2, 4})),
+                          flatten(graph::permute(dk, {0, 3, 1, 2, 4})),
+                          flatten(graph::permute(dv, {0, 3, 1, 2, 4}))};
   return concat(parts, 0);
 }
 

@@ -44,9 +44,6 @@ Tensor column(const Tensor& x) {
 Tensor channel_sum(const Tensor& x) {
   return reshape(sum(sum(x, 2), 0), {x.dim(1)});
 }
-Tensor flat(const Tensor& x) {
-  return reshape(x, {x.shape().elements()});
-}
 Tensor number(double value) {
   return graph::scalar(static_cast<float>(value));
 }
@@ -86,7 +83,7 @@ Tensor batch_norm_meaning(const Node& node, Inputs in) {
   const Tensor scale = rsqrt(add(var, number(node.attrs.real("eps"))));
   Tensor y = mul(sub(in[0], column(mean)), column(scale));
   if (in.size() > 1) y = add(mul(y, column(in[1])), column(in[2]));
-  const Tensor parts[] = {flat(y), mean, var};
+  const Tensor parts[] = {flatten(y), mean, var};
   return concat(parts, 0);
 }
 
@@ -141,7 +138,7 @@ Tensor batch_norm_backward_meaning(const Node& node, Inputs in) {
   Tensor dx = mul(inner, column(in.size() > 6 ? mul(scale, in[6]) : scale));
   dx = add(dx, column(mul(in[4], share)));
   dx = add(dx, mul(centered, column(mul(in[5], mul(share, number(2))))));
-  const Tensor parts[] = {flat(dx), dw, db};
+  const Tensor parts[] = {flatten(dx), dw, db};
   return concat(parts, 0);
 }
 

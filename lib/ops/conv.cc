@@ -22,7 +22,6 @@ using graph::record;
 using graph::reshape;
 using graph::slice;
 using Inputs = std::span<const Tensor>;
-using Pair = std::array<int64_t, 2>;
 
 // The extents of an image [batch, channels, height, width] and of the weights [out, in / groups,
 // height, width] with the constants of the node, as kernels want them.
@@ -406,15 +405,6 @@ void require_images(const OpDef& op, const Tensor& x, const Tensor& w) {
        "): needs [batch, channels, height, width] and weights of rank 4");
 }
 
-// [batch, channels, length] as an image of one row.
-Tensor as_image(std::string_view op, const Tensor& x) {
-  if (x.rank() != 3)
-    fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": needs rank 3");
-  return reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2)});
-}
-Tensor as_signal(const Tensor& x) {
-  return reshape(x, {x.dim(0), x.dim(1), x.dim(3)});
-}
 Conv2dOptions as_options(const Conv1dOptions& options) {
   return {{1, options.stride}, {0, options.padding}, {1, options.dilation}, options.groups};
 }

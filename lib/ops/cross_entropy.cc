@@ -200,7 +200,7 @@ std::vector<OpCase> row_cases(const OpDef& forward, const OpDef* backward, bool 
 // --- Product and loss in one -------------------------------------------------------------------
 // Inputs: hidden [rows, dim], weight [classes, dim], targets int32 [rows], token weights [rows].
 
-graph::TypedShape infer_linear(const Node& node, bool gradients) {
+graph::TypedShape infer_linear_loss(const Node& node, bool gradients) {
   const Node &hidden = *node.inputs[0], &weight = *node.inputs[1];
   if (hidden.dtype != DType::kF32 || weight.dtype != DType::kF32 || hidden.shape.rank() != 2 ||
       weight.shape.rank() != 2 || hidden.shape[1] != weight.shape[1]) {
@@ -232,7 +232,7 @@ kernels::LinearCrossEntropy linear_arguments(const KernelCall& call) {
           .workspace = call.workspace};
 }
 
-void run_linear(const KernelCall& call) {
+void run_linear_loss(const KernelCall& call) {
   kernels::linear_cross_entropy(*call.pool, linear_arguments(call));
 }
 
@@ -245,12 +245,12 @@ void run_linear_gradients(const KernelCall& call) {
   kernels::linear_cross_entropy(*call.pool, args);
 }
 
-size_t linear_workspace(const Node& node, int threads) {
+size_t linear_loss_workspace(const Node& node, int threads) {
   const Shape &hidden = node.inputs[0]->shape, &weight = node.inputs[1]->shape;
   return kernels::linear_cross_entropy_workspace_bytes(hidden[0], hidden[1], weight[0], threads);
 }
 
-graph::Cost linear_cost(const Node& node) {
+graph::Cost linear_loss_cost(const Node& node) {
   const Shape &hidden = node.inputs[0]->shape, &weight = node.inputs[1]->shape;
   const double products = node.shape.rank() == 0 ? 1 : node.attrs.integer("of_weight") ? 3 : 2;
   return {products * 2 * static_cast<double>(hidden[0] * weight.elements()),
@@ -258,7 +258,7 @@ graph::Cost linear_cost(const Node& node) {
 }
 
 // The target's row of one-hots, and nothing for a row of token weight 0.
-Tensor linear_meaning(const Node&, Inputs in) {
+Tensor linear_loss_meaning(const Node&, Inputs in) {
   const int64_t rows = in[0].dim(0);
   const Tensor log_p = log_softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
   const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
@@ -273,12 +273,11 @@ Tensor linear_gradients_meaning(const Node& node, Inputs in) {
   const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
   const Tensor dlogits =
       mul(sub(p, equal(column, graph::iota(in[1].dim(0)))), graph::reshape(in[3], {rows, 1}));
-  auto flat = [](const Tensor& x) { return graph::reshape(x, {x.shape().elements()}); };
-  std::vector<Tensor> parts = {flat(matmul(dlogits, in[1]))};
+  std::vector<Tensor> parts = {flatten(matmul(dlogits, in[1]))};
   if (node.attrs.integer("of_weight")) {
-    parts.push_back(flat(matmul(graph::transpose(dlogits, 0, 1), in[0])));
+    parts.push_back(flatten(matmul(graph::transpose(dlogits, 0, 1), in[0])));
   }
-  parts.push_back(flat(linear_meaning(node, in)));
+  parts.push_back(flatten(linear_loss_meaning(node, in)));
   return concat(parts, 0);
 }
 
@@ -303,7 +302,7 @@ std::vector<Shape> linear_parts(const Node& node) {
   return parts;
 }
 
-std::vector<Tensor> grad_linear(const GradCall& call) {
+std::vector<Tensor> grad_linear_loss(const GradCall& call) {
   const std::vector<Shape> shapes = linear_parts(call.node);
   const Tensor dloss = graph::unpack(call.dy, shapes).back();
   const std::vector<Tensor> parts = graph::unpack(record(kOnce, {call.output}), shapes);
@@ -312,7 +311,7 @@ std::vector<Tensor> grad_linear(const GradCall& call) {
   return gradients;
 }
 
-std::vector<OpCase> linear_cases(const OpDef& op, graph::Attrs attrs) {
+std::vector<OpCase> linear_loss_cases(const OpDef& op, graph::Attrs attrs) {
   std::vector<OpCase> cases;
   for (auto [rows, dim, classes] :
        {std::array<int64_t, 3>{1, 1, 4}, {6, 20, 37}, {600, 5, 9}, {0, 3, 4}}) {
@@ -361,27 +360,28 @@ const OpDef kNllBackward = {.name = "nll_backward",
 const OpDef kLinearCrossEntropy = {
     .name = "linear_cross_entropy",
     .kind = graph::OpKind::kContraction,
-    .infer = [](const Node& node) { return infer_linear(node, false); },
-    .kernel = run_linear,
-    .workspace = linear_workspace,
-    .meaning = linear_meaning,
+    .infer = [](const Node& node) { return infer_linear_loss(node, false); },
+    .kernel = run_linear_loss,
+    .workspace = linear_loss_workspace,
+    .meaning = linear_loss_meaning,
     .autocast = graph::Autocast::kFull,
-    .cost = linear_cost,
-    .cases = [] { return linear_cases(kLinearCrossEntropy, {}); }};
+    .cost = linear_loss_cost,
+    .cases = [] { return linear_loss_cases(kLinearCrossEntropy, {}); }};
 const OpDef kLinearCrossEntropyGradients = {
     .name = "linear_cross_entropy_gradients",
     .kind = graph::OpKind::kContraction,
-    .infer = [](const Node& node) { return infer_linear(node, true); },
+    .infer = [](const Node& node) { return infer_linear_loss(node, true); },
     .kernel = run_linear_gradients,
-    .workspace = linear_workspace,
+    .workspace = linear_loss_workspace,
     .meaning = linear_gradients_meaning,
-    .grad = grad_linear,
+    .grad = grad_linear_loss,
     .autocast = graph::Autocast::kFull,
-    .cost = linear_cost,
+    .cost = linear_loss_cost,
     .cases =
         [] {
-          auto cases = linear_cases(kLinearCrossEntropyGradients, {{"of_weight", int64_t{1}}});
-          auto without = linear_cases(kLinearCrossEntropyGradients, {{"of_weight", int64_t{0}}});
+          auto cases = linear_loss_cases(kLinearCrossEntropyGradients, {{"of_weight", int64_t{1}}});
+          auto without =
+              linear_loss_cases(kLinearCrossEntropyGradients, {{"of_weight", int64_t{0}}});
           cases.insert(cases.end(), without.begin(), without.end());
           return cases;
         }};

@@ -19,7 +19,7 @@ using graph::record;
 using graph::scalar;
 using Inputs = std::span<const Tensor>;
 
-graph::TypedShape infer_elementwise(const Node& node) {
+graph::TypedShape infer_from_logits(const Node& node) {
   for (const graph::NodePtr& input : node.inputs) {
     if (!(input->shape == node.inputs[0]->shape)) shape_error(node, "shapes differ");
     if (is_quantized(input->dtype)) shape_error(node, "quantised values have no arithmetic");
@@ -32,10 +32,10 @@ Tensor constant_like(float value, const Tensor& x) {
 }
 
 // Broadcasts both to one shape.
-struct Pair {
+struct Broadcast {
   Tensor first, second;
 };
-Pair broadcast(std::string_view op, const Tensor& a, const Tensor& b) {
+Broadcast broadcast(std::string_view op, const Tensor& a, const Tensor& b) {
   const Shape shape = graph::broadcast(op, a.shape(), b.shape());
   return {graph::expand(a, shape), graph::expand(b, shape)};
 }
@@ -81,7 +81,7 @@ std::vector<OpCase> elementwise_cases(const OpDef& op, size_t inputs, double low
 
 const OpDef kLogSigmoid = {.name = "log_sigmoid",
                            .kind = graph::OpKind::kElementwise,
-                           .infer = infer_elementwise,
+                           .infer = infer_from_logits,
                            .block = kernels::block::log_sigmoid,
                            .layout = graph::InputLayout::kAny,
                            .meaning = log_sigmoid_meaning,
@@ -90,7 +90,7 @@ const OpDef kLogSigmoid = {.name = "log_sigmoid",
 const OpDef kBinaryCrossEntropy = {
     .name = "binary_cross_entropy",
     .kind = graph::OpKind::kElementwise,
-    .infer = infer_elementwise,
+    .infer = infer_from_logits,
     .block = kernels::block::binary_cross_entropy,
     .layout = graph::InputLayout::kAny,
     .meaning = binary_cross_entropy_meaning,
@@ -136,7 +136,7 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduc
 
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight,
                             Reduction reduction) {
-  const Pair pair = broadcast(kBinaryCrossEntropy.name, input, target);
+  const Broadcast pair = broadcast(kBinaryCrossEntropy.name, input, target);
   Tensor losses = record(kBinaryCrossEntropy, {pair.first, pair.second});
   if (weight.defined()) losses = mul(losses, weight);
   return reduce(losses, reduction);

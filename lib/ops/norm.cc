@@ -16,7 +16,7 @@ using graph::record;
 using Inputs = std::span<const Tensor>;
 
 // All of x: float32 with a last axis; weights [dim] float32.
-graph::TypedShape infer_rows(const Node& node) {
+graph::TypedShape infer_norm(const Node& node) {
   const Node& x = *node.inputs[0];
   if (x.dtype != DType::kF32 || x.shape.rank() == 0) shape_error(node, "x must be float32 rows");
   for (size_t i = 1; i < node.inputs.size(); ++i) {
@@ -42,7 +42,7 @@ graph::TypedShape infer_backward(const Node& node, int64_t extra) {
   return {DType::kF32, {x.shape.elements() + extra * x.shape[-1]}};
 }
 
-kernels::Rows rows_of(const graph::Operand& x) {
+kernels::Rows norm_rows(const graph::Operand& x) {
   kernels::Rows rows{x.as<const float>(), 1, x.shape[-1], x.shape[-1]};
   for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
     if (x.shape[axis] != 1 && rows.rows == 1) rows.stride = x.strides[axis];
@@ -52,53 +52,53 @@ kernels::Rows rows_of(const graph::Operand& x) {
 }
 
 void run_softmax(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call.inputs[0]);
+  const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::softmax(*call.pool, x, call.output.as<float>(), x.dim);
 }
 
 void run_rms_norm(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call.inputs[0]);
+  const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::rms_norm(*call.pool, x, call.inputs[1].as<const float>(),
                     static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(),
                     x.dim);
 }
 
 void run_layer_norm(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call.inputs[0]);
+  const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::layer_norm(
       *call.pool, x, call.inputs[1].as<const float>(), call.inputs[2].as<const float>(),
       static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(), x.dim);
 }
 
 void run_log_softmax(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call.inputs[0]);
+  const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::log_softmax(*call.pool, x, call.output.as<float>(), x.dim);
 }
 
 void run_softmax_backward(const KernelCall& call) {
-  kernels::softmax_backward(*call.pool, rows_of(call.inputs[0]), rows_of(call.inputs[1]),
+  kernels::softmax_backward(*call.pool, norm_rows(call.inputs[0]), norm_rows(call.inputs[1]),
                             call.output.as<float>());
 }
 
 void run_log_softmax_backward(const KernelCall& call) {
-  kernels::log_softmax_backward(*call.pool, rows_of(call.inputs[0]), rows_of(call.inputs[1]),
+  kernels::log_softmax_backward(*call.pool, norm_rows(call.inputs[0]), norm_rows(call.inputs[1]),
                                 call.output.as<float>());
 }
 
 void run_rms_norm_backward(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call.inputs[0]);
+  const kernels::Rows x = norm_rows(call.inputs[0]);
   auto* dx = call.output.as<float>();
   kernels::rms_norm_backward(
-      *call.pool, x, call.inputs[2].as<const float>(), rows_of(call.inputs[1]),
+      *call.pool, x, call.inputs[2].as<const float>(), norm_rows(call.inputs[1]),
       static_cast<float>(call.node->attrs.real("eps")), dx, dx + x.rows * x.dim, call.workspace);
 }
 
 void run_layer_norm_backward(const KernelCall& call) {
-  const kernels::Rows x = rows_of(call.inputs[0]);
+  const kernels::Rows x = norm_rows(call.inputs[0]);
   auto* dx = call.output.as<float>();
   float* dw = dx + x.rows * x.dim;
   kernels::layer_norm_backward(
-      *call.pool, x, call.inputs[2].as<const float>(), rows_of(call.inputs[1]),
+      *call.pool, x, call.inputs[2].as<const float>(), norm_rows(call.inputs[1]),
       static_cast<float>(call.node->attrs.real("eps")), dx, dw, dw + x.dim, call.workspace);
 }
 
@@ -145,19 +145,13 @@ Tensor sum_rows(const Tensor& x) {
   return graph::reshape(sum(graph::reshape(x, {rows, dim}), 0), {dim});
 }
 
-// The parts one after the other, as operations with several results return them.
-Tensor flat(std::initializer_list<Tensor> parts) {
-  std::vector<Tensor> rows;
-  for (const Tensor& part : parts) rows.push_back(graph::reshape(part, {part.shape().elements()}));
-  return concat(rows, 0);
-}
-
 Tensor rms_norm_backward_meaning(const Node& node, Inputs in) {
   const Tensor &x = in[0], &dy = in[1];
   const Tensor eps = graph::scalar(static_cast<float>(node.attrs.real("eps")));
   const Tensor r = rsqrt(add(mean(mul(x, x), -1), eps)), g = mul(dy, in[2]);
   const Tensor pull = mul(mul(r, mul(r, r)), mean(mul(g, x), -1));
-  return flat({sub(mul(r, g), mul(x, pull)), sum_rows(mul(dy, mul(x, r)))});
+  const Tensor parts[] = {flatten(sub(mul(r, g), mul(x, pull))), sum_rows(mul(dy, mul(x, r)))};
+  return concat(parts, 0);
 }
 
 Tensor layer_norm_backward_meaning(const Node& node, Inputs in) {
@@ -167,11 +161,13 @@ Tensor layer_norm_backward_meaning(const Node& node, Inputs in) {
   const Tensor r = rsqrt(add(mean(mul(centered, centered), -1), eps));
   const Tensor normal = mul(centered, r), g = mul(dy, in[2]);
   const Tensor pull = mul(normal, mean(mul(g, normal), -1));
-  return flat({mul(r, sub(sub(g, mean(g, -1)), pull)), sum_rows(mul(dy, normal)), sum_rows(dy)});
+  const Tensor parts[] = {flatten(mul(r, sub(sub(g, mean(g, -1)), pull))),
+                          sum_rows(mul(dy, normal)), sum_rows(dy)};
+  return concat(parts, 0);
 }
 
 // One, few and many rows, odd widths, a strided view; `build` takes x and the weights.
-std::vector<OpCase> row_cases(int weights, std::function<Tensor(Inputs)> build) {
+std::vector<OpCase> norm_cases(int weights, std::function<Tensor(Inputs)> build) {
   std::vector<OpCase> cases;
   for (Shape shape :
        {Shape{1}, Shape{5}, Shape{3, 64}, Shape{2, 3, 33}, Shape{1, 4096}, Shape{70, 17}}) {
@@ -242,40 +238,40 @@ std::vector<Tensor> grad_layer_norm(const graph::GradCall& call) {
 
 const OpDef kSoftmax = {
     .name = "softmax",
-    .infer = infer_rows,
+    .infer = infer_norm,
     .kernel = run_softmax,
     .layout = graph::InputLayout::kRows,
     .meaning = softmax_meaning,
     .grad = grad_softmax,
     .autocast = graph::Autocast::kFull,
-    .cases = [] { return row_cases(0, [](Inputs in) { return softmax(in[0]); }); }};
+    .cases = [] { return norm_cases(0, [](Inputs in) { return softmax(in[0]); }); }};
 const OpDef kLogSoftmax = {
     .name = "log_softmax",
-    .infer = infer_rows,
+    .infer = infer_norm,
     .kernel = run_log_softmax,
     .layout = graph::InputLayout::kRows,
     .meaning = log_softmax_meaning,
     .grad = grad_log_softmax,
     .autocast = graph::Autocast::kFull,
-    .cases = [] { return row_cases(0, [](Inputs in) { return log_softmax(in[0]); }); }};
+    .cases = [] { return norm_cases(0, [](Inputs in) { return log_softmax(in[0]); }); }};
 const OpDef kRmsNorm = {
     .name = "rms_norm",
-    .infer = infer_rows,
+    .infer = infer_norm,
     .kernel = run_rms_norm,
     .layout = graph::InputLayout::kRows,
     .meaning = rms_norm_meaning,
     .grad = grad_rms_norm,
     .autocast = graph::Autocast::kFull,
-    .cases = [] { return row_cases(1, [](Inputs in) { return rms_norm(in[0], in[1], 1e-5); }); }};
+    .cases = [] { return norm_cases(1, [](Inputs in) { return rms_norm(in[0], in[1], 1e-5); }); }};
 const OpDef kLayerNorm = {.name = "layer_norm",
-                          .infer = infer_rows,
+                          .infer = infer_norm,
                           .kernel = run_layer_norm,
                           .layout = graph::InputLayout::kRows,
                           .meaning = layer_norm_meaning,
                           .grad = grad_layer_norm,
                           .autocast = graph::Autocast::kFull,
                           .cases = [] {
-                            return row_cases(
+                            return norm_cases(
                                 2, [](Inputs in) { return layer_norm(in[0], in[1], in[2], 1e-5); });
                           }};
 

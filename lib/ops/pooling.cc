@@ -24,7 +24,6 @@ using graph::record;
 using graph::reshape;
 using graph::slice;
 using Inputs = std::span<const Tensor>;
-using Pair = std::array<int64_t, 2>;
 
 // Attribute "size" is the spatial extent of the result, "kernel" {0, 0} says adaptive.
 kernels::PoolShape pool_shape(const graph::Attrs& attrs, const Shape& in, const Shape& out) {
@@ -43,7 +42,7 @@ Shape resized(const Shape& shape, const graph::Attrs& attrs) {
 
 // --- Maximum: x and values → values at the maxima; x and dy → dy at the maxima -------------------
 
-void require_floats(const Node& node) {
+void require_images(const Node& node) {
   for (const graph::NodePtr& input : node.inputs) {
     if (input->dtype != DType::kF32 || input->shape.rank() != 4) {
       shape_error(node, "needs float32 [batch, channels, height, width]");
@@ -52,13 +51,13 @@ void require_floats(const Node& node) {
 }
 
 graph::TypedShape infer_max_pool(const Node& node) {
-  require_floats(node);
+  require_images(node);
   if (!(node.inputs[0]->shape == node.inputs[1]->shape)) shape_error(node, "the images differ");
   return {DType::kF32, resized(node.inputs[0]->shape, node.attrs)};
 }
 
 graph::TypedShape infer_max_pool_grad(const Node& node) {
-  require_floats(node);
+  require_images(node);
   if (!(resized(node.inputs[0]->shape, node.attrs) == node.inputs[1]->shape)) {
     shape_error(node, "the gradient has another shape than the result");
   }
@@ -145,7 +144,7 @@ std::vector<Tensor> grad_max_pool_grad(const graph::GradCall& call) {
 // --- Average: x → y; dy → dx -------------------------------------------------------------------
 
 graph::TypedShape infer_avg_pool(const Node& node) {
-  require_floats(node);
+  require_images(node);
   return {DType::kF32, resized(node.inputs[0]->shape, node.attrs)};
 }
 
@@ -260,14 +259,6 @@ Pair pooled(const OpDef& op, const Tensor& x, const PoolOptions& options,
   return size;
 }
 
-Tensor as_image(std::string_view op, const Tensor& x) {
-  if (x.rank() != 3)
-    fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": needs rank 3");
-  return reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2)});
-}
-Tensor as_signal(const Tensor& x) {
-  return reshape(x, {x.dim(0), x.dim(1), x.dim(3)});
-}
 PoolOptions as_options(const Pool1dOptions& options) {
   return {.kernel = {1, options.kernel},
           .stride = {1, options.stride ? options.stride : options.kernel},

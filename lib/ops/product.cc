@@ -52,7 +52,7 @@ graph::TypedShape infer_linear(const Node& node) {
 struct Rows {
   int64_t count, stride;
 };
-Rows rows_of(const Operand& x) {
+Rows matrix_rows(const Operand& x) {
   Rows rows{1, x.shape[-1]};
   for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
     if (x.shape[axis] != 1 && rows.count == 1) rows.stride = x.strides[axis];
@@ -88,7 +88,7 @@ void run_linear(const KernelCall& call) {
     const Operand& w = call.inputs[1 + i];
     matrices[i] = {w.data, w.dtype, w.shape[0], w.shape[1], w.layout};
   }
-  const Rows rows = rows_of(x);
+  const Rows rows = matrix_rows(x);
   const int64_t columns = call.output.shape[-1];
   auto finish = [&](int64_t row, int64_t begin, int64_t end) {
     if (bias) add_bias(call, weights, call.output.as<float>() + row * columns + begin, begin, end);

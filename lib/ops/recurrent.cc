@@ -205,20 +205,16 @@ class Unrolled {
   Inputs in_;
 };
 
-Tensor flat(const Tensor& x) {
-  return reshape(x, {x.shape().elements()});
-}
-
 Tensor recurrent_meaning(const Node& node, Inputs in) {
   const Unrolled unrolled(node.attrs, in);
-  std::vector<Tensor> parts = {flat(unrolled.in_time(unrolled.out)), flat(unrolled.h)};
-  if (unrolled.slots.lstm) parts.push_back(flat(unrolled.c));
+  std::vector<Tensor> parts = {flatten(unrolled.in_time(unrolled.out)), flatten(unrolled.h)};
+  if (unrolled.slots.lstm) parts.push_back(flatten(unrolled.c));
   std::vector<Tensor> saved;
   for (const Step& step : unrolled.steps) {
     if (step.saved.empty()) continue;
     saved.push_back(choose(step.exists, concat(step.saved, 1), graph::scalar(0)));
   }
-  if (!saved.empty()) parts.push_back(flat(unrolled.in_time(saved)));
+  if (!saved.empty()) parts.push_back(flatten(unrolled.in_time(saved)));
   return concat(parts, 0);
 }
 
@@ -347,8 +343,8 @@ Tensor recurrent_backward_meaning(const Node& node, Inputs in) {
     dw = add(dw, matmul(graph::transpose(product, 0, 1), step.h));
     db = add(db, reshape(sum(product, 0), db.shape()));
   }
-  std::vector<Tensor> parts = {flat(unrolled.in_time(dprojected)), flat(dw), db, flat(dh)};
-  if (slots.lstm) parts.push_back(flat(dc));
+  std::vector<Tensor> parts = {flatten(unrolled.in_time(dprojected)), flatten(dw), db, flatten(dh)};
+  if (slots.lstm) parts.push_back(flatten(dc));
   return concat(parts, 0);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/error.h"
 #include "lib/graph/views.h"
 
 namespace lumen::ops {
@@ -10,6 +11,16 @@ using graph::pad;
 using graph::reshape;
 using graph::slice;
 using graph::Tensor;
+
+Tensor as_image(std::string_view op, const Tensor& x) {
+  if (x.rank() != 3)
+    fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": needs rank 3");
+  return reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2)});
+}
+
+Tensor as_signal(const Tensor& x) {
+  return reshape(x, {x.dim(0), x.dim(1), x.dim(3)});
+}
 
 Tensor subsample(const Tensor& x, int axis, int64_t begin, int64_t count, int64_t step) {
   const int64_t end = begin + count * step;

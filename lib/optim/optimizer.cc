@@ -7,6 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/kernels/optimizer_step.h"
+#include "lib/optim/check_range.h"
 #include "lib/optim/slot_optimizer.h"
 
 namespace lumen::optim {
@@ -207,7 +208,7 @@ class Lion : public SlotOptimizer {
 
 // --- The list ------------------------------------------------------------------------------------
 
-struct Type {
+struct OptimizerType {
   std::string name;
   std::vector<std::string> options;  // besides weight_decay, no_decay and groups
   std::unique_ptr<Optimizer> (*make)(const OptimizerConfig&, std::vector<NamedParameter>);
@@ -224,8 +225,8 @@ std::unique_ptr<Optimizer> make_adam(const OptimizerConfig& config,
   return std::make_unique<Adam>(config, std::move(parameters), decoupled);
 }
 
-const std::vector<Type>& types() {
-  static const std::vector<Type> list = {
+const std::vector<OptimizerType>& optimizer_table() {
+  static const std::vector<OptimizerType> list = {
       {"sgd", {"momentum", "dampening", "nesterov"}, make<Sgd>},
       {"adam", {"betas", "eps", "amsgrad"}, make_adam<false>},
       {"adamw", {"betas", "eps", "amsgrad"}, make_adam<true>},
@@ -238,12 +239,6 @@ const std::vector<Type>& types() {
        make_muon},
   };
   return list;
-}
-
-void check_range(const char* name, double value, double low, double high) {
-  if (value >= low && value <= high) return;
-  fail(ErrorKind::kMalformed, "optimizer: ", name, " is ", value, ", expected ", low,
-       std::isinf(high) ? str(" or more") : str(" to ", high));
 }
 
 // Calls visit(name, is given) for every option that only some types have.
@@ -267,26 +262,29 @@ void for_options(const OptimizerConfig& c, Visit&& visit) {
   visit("adamw_for", c.adamw_for.has_value());
 }
 
-void check_values(const OptimizerConfig& c) {
+void check_optimizer_values(const OptimizerConfig& c) {
+  const auto check = [](const char* name, double value, double low, double high) {
+    check_range("optimizer", name, value, low, high);
+  };
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  check_range("weight_decay", c.weight_decay, 0, kInfinity);
+  check("weight_decay", c.weight_decay, 0, kInfinity);
   if (!c.betas.empty() && c.betas.size() != 2) {
     fail(ErrorKind::kMalformed, "optimizer: betas has ", c.betas.size(), " numbers, expected 2");
   }
-  for (double beta : c.betas) check_range("beta", beta, 0, std::nextafter(1.0, 0.0));
-  check_range("eps", c.eps.value_or(0), 0, kInfinity);
-  check_range("momentum", c.momentum.value_or(0), 0, kInfinity);
-  check_range("dampening", c.dampening.value_or(0), -kInfinity, kInfinity);
-  check_range("alpha", c.alpha.value_or(0), 0, 1);
-  check_range("lr_decay", c.lr_decay.value_or(0), 0, kInfinity);
-  check_range("initial_accumulator", c.initial_accumulator.value_or(0), 0, kInfinity);
-  check_range("beta2_decay", c.beta2_decay.value_or(0), -kInfinity, 0);
-  check_range("clip_threshold", c.clip_threshold.value_or(1), 1, kInfinity);
-  check_range("scale_eps", c.scale_eps.value_or(0), 0, kInfinity);
-  check_range("newton_schulz_steps", static_cast<double>(c.newton_schulz_steps.value_or(5)), 1, 99);
+  for (double beta : c.betas) check("beta", beta, 0, std::nextafter(1.0, 0.0));
+  check("eps", c.eps.value_or(0), 0, kInfinity);
+  check("momentum", c.momentum.value_or(0), 0, kInfinity);
+  check("dampening", c.dampening.value_or(0), -kInfinity, kInfinity);
+  check("alpha", c.alpha.value_or(0), 0, 1);
+  check("lr_decay", c.lr_decay.value_or(0), 0, kInfinity);
+  check("initial_accumulator", c.initial_accumulator.value_or(0), 0, kInfinity);
+  check("beta2_decay", c.beta2_decay.value_or(0), -kInfinity, 0);
+  check("clip_threshold", c.clip_threshold.value_or(1), 1, kInfinity);
+  check("scale_eps", c.scale_eps.value_or(0), 0, kInfinity);
+  check("newton_schulz_steps", static_cast<double>(c.newton_schulz_steps.value_or(5)), 1, 99);
   for (const ParameterGroup& group : c.groups) {
-    check_range("lr_factor", group.lr_factor, 0, kInfinity);
-    check_range("weight_decay", group.weight_decay.value_or(0), 0, kInfinity);
+    check("lr_factor", group.lr_factor, 0, kInfinity);
+    check("weight_decay", group.weight_decay.value_or(0), 0, kInfinity);
   }
 }
 
@@ -317,15 +315,15 @@ void adam_update(ThreadPool& pool, const AdamOptions& options, int64_t n, double
 
 std::vector<std::string> optimizer_types() {
   std::vector<std::string> names;
-  for (const Type& type : types()) names.push_back(type.name);
+  for (const OptimizerType& type : optimizer_table()) names.push_back(type.name);
   return names;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<NamedParameter> parameters) {
-  auto type = std::find_if(types().begin(), types().end(),
-                           [&](const Type& t) { return t.name == config.type; });
-  if (type == types().end()) {
+  auto type = std::find_if(optimizer_table().begin(), optimizer_table().end(),
+                           [&](const OptimizerType& t) { return t.name == config.type; });
+  if (type == optimizer_table().end()) {
     const std::string near = nearest(config.type, optimizer_types());
     fail(ErrorKind::kMalformed, "there is no optimizer ", quoted(config.type),
          near.empty() ? "" : str(" (nearest: ", near, ")"),
@@ -336,7 +334,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
     fail(ErrorKind::kMalformed, "optimizer ", type->name, " has no option ", option,
          "; it has: ", join(type->options, ", "));
   });
-  check_values(config);
+  check_optimizer_values(config);
   return type->make(config, std::move(parameters));
 }
 

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/optim/check_range.h"
 
 namespace lumen::optim {
 namespace {
@@ -97,15 +98,15 @@ double wsd(const Config& c, double t, double length) {
 
 // --- The list ------------------------------------------------------------------------------------
 
-struct Type {
+struct ScheduleType {
   std::string name;
   double (*rule)(const Config&, double t, double length);
   std::vector<std::string> options;  // besides lr, total_steps and warmup
   std::vector<std::string> needs;
 };
 
-const std::vector<Type>& types() {
-  static const std::vector<Type> list = {
+const std::vector<ScheduleType>& schedule_table() {
+  static const std::vector<ScheduleType> list = {
       {"constant", constant, {}, {}},
       {"step", step, {"min_lr", "step_size", "gamma"}, {"step_size"}},
       {"multistep", multistep, {"min_lr", "milestones", "gamma"}, {"milestones"}},
@@ -122,8 +123,8 @@ const std::vector<Type>& types() {
   return list;
 }
 
-const Type& find_type(const std::string& name) {
-  for (const Type& type : types()) {
+const ScheduleType& find_type(const std::string& name) {
+  for (const ScheduleType& type : schedule_table()) {
     if (type.name == name) return type;
   }
   const std::string near = nearest(name, schedule_types());
@@ -153,7 +154,7 @@ std::vector<std::pair<std::string, bool>> given_options(const Config& c) {
           {"mode", c.mode.has_value()}};
 }
 
-void check_options(const Config& c, const Type& type) {
+void check_options(const Config& c, const ScheduleType& type) {
   auto has = [](const std::vector<std::string>& names, const std::string& name) {
     return std::ranges::find(names, name) != names.end();
   };
@@ -173,35 +174,32 @@ void check_options(const Config& c, const Type& type) {
   }
 }
 
-void check_range(const char* name, double value, double low, double high) {
-  if (value >= low && value <= high) return;
-  fail(ErrorKind::kMalformed, "schedule: ", name, " is ", value, ", expected ", low,
-       std::isinf(high) ? str(" or more") : str(" to ", high));
-}
-
-void check_values(const Config& c) {
+void check_schedule_values(const Config& c) {
+  const auto check = [](const char* name, double value, double low, double high) {
+    check_range("schedule", name, value, low, high);
+  };
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kTiny = std::numeric_limits<double>::min();
   auto number = [](std::optional<int64_t> value, int64_t otherwise) {
     return static_cast<double>(value.value_or(otherwise));
   };
-  check_range("lr", c.lr, 0, std::numeric_limits<double>::max());
-  check_range("total_steps", static_cast<double>(c.total_steps), 0, 1e15);
-  check_range("warmup", c.warmup, 0, 1e15);
-  check_range("min_lr", floor_of(c), 0, c.lr);
-  check_range("step_size", number(c.step_size, 1), 1, kInfinity);
-  check_range("gamma", c.gamma.value_or(1), 0, kInfinity);
-  check_range("power", c.power.value_or(1), 0, kInfinity);
-  check_range("period", number(c.period, 1), 1, kInfinity);
-  check_range("period_factor", c.period_factor.value_or(1), 1, kInfinity);
-  check_range("timescale", number(c.timescale, 1), 1, kInfinity);
-  check_range("div_factor", c.div_factor.value_or(1), kTiny, kInfinity);
-  check_range("final_div_factor", c.final_div_factor.value_or(1), kTiny, kInfinity);
-  check_range("decay_fraction", c.decay_fraction.value_or(0), 0, 1);
-  check_range("factor", c.factor.value_or(0), 0, std::nextafter(1.0, 0.0));
-  check_range("patience", number(c.patience, 0), 0, kInfinity);
-  check_range("threshold", c.threshold.value_or(0), 0, kInfinity);
-  check_range("cooldown", number(c.cooldown, 0), 0, kInfinity);
+  check("lr", c.lr, 0, std::numeric_limits<double>::max());
+  check("total_steps", static_cast<double>(c.total_steps), 0, 1e15);
+  check("warmup", c.warmup, 0, 1e15);
+  check("min_lr", floor_of(c), 0, c.lr);
+  check("step_size", number(c.step_size, 1), 1, kInfinity);
+  check("gamma", c.gamma.value_or(1), 0, kInfinity);
+  check("power", c.power.value_or(1), 0, kInfinity);
+  check("period", number(c.period, 1), 1, kInfinity);
+  check("period_factor", c.period_factor.value_or(1), 1, kInfinity);
+  check("timescale", number(c.timescale, 1), 1, kInfinity);
+  check("div_factor", c.div_factor.value_or(1), kTiny, kInfinity);
+  check("final_div_factor", c.final_div_factor.value_or(1), kTiny, kInfinity);
+  check("decay_fraction", c.decay_fraction.value_or(0), 0, 1);
+  check("factor", c.factor.value_or(0), 0, std::nextafter(1.0, 0.0));
+  check("patience", number(c.patience, 0), 0, kInfinity);
+  check("threshold", c.threshold.value_or(0), 0, kInfinity);
+  check("cooldown", number(c.cooldown, 0), 0, kInfinity);
   if (!std::is_sorted(c.milestones.begin(), c.milestones.end())) {
     fail(ErrorKind::kMalformed, "schedule: milestones are not increasing");
   }
@@ -219,15 +217,15 @@ void check_values(const Config& c) {
 
 std::vector<std::string> schedule_types() {
   std::vector<std::string> names;
-  for (const Type& type : types()) names.push_back(type.name);
+  for (const ScheduleType& type : schedule_table()) names.push_back(type.name);
   return names;
 }
 
 Schedule::Schedule(const ScheduleConfig& config) : config_(config), reduced_lr_(config.lr) {
-  const Type& type = find_type(config.type);
+  const ScheduleType& type = find_type(config.type);
   rule_ = type.rule;
   check_options(config, type);
-  check_values(config);
+  check_schedule_values(config);
   const auto total = static_cast<double>(config.total_steps);
   double warmup = config.warmup < 1 ? config.warmup * total : config.warmup;
   if (rule_ == one_cycle) {

@@ -35,14 +35,6 @@ void put(std::string_view text) {
   }
 }
 
-// 12,345.
-std::string grouped(double value) {
-  std::string digits = fixed(value, value < 10 ? 1 : 0);
-  const size_t end = std::min(digits.find('.'), digits.size());
-  for (size_t i = end; i > 3; i -= 3) digits.insert(i - 3, ",");
-  return digits;
-}
-
 }  // namespace
 
 void tell(std::string_view line) {
@@ -63,10 +55,10 @@ std::string Progress::describe(const State& state) const {
   std::string out = str("step ", state.step);
   if (total_steps_ > 0) out += str("/", total_steps_);
   out += "  loss " + fixed(state.loss, 4) + "  lr " + str(static_cast<float>(state.lr)) + "  " +
-         grouped(state.rate) + " " + state.unit + "/s";
+         group_digits(fixed(state.rate, state.rate < 10 ? 1 : 0)) + " " + state.unit + "/s";
   const double done = state.share - state.first_share;
   if (done > 0 && state.step - state.first_step >= 2) {
-    const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double elapsed = seconds_since(start_);
     out += "  ETA " + clock_text(elapsed * (1 - state.share) / done);
   }
   return out;

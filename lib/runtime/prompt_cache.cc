@@ -43,7 +43,7 @@ Header read_header(std::span<const std::byte> file) {
   return header;
 }
 
-void load(std::span<const std::byte> file, Generator& generator) {
+void restore(std::span<const std::byte> file, Generator& generator) {
   const Header header = read_header(file);
   LanguageModel& model = generator.model();
   if (std::string_view(header.fingerprint, kHashBytes) != model.fingerprint() ||
@@ -71,7 +71,7 @@ std::string load_prompt_cache(const std::string& path, Generator& generator) {
   }
   try {
     const auto buffer = io::map_file(path);
-    with_context(io::place_of(path), [&] { load({buffer->data, buffer->bytes}, generator); });
+    with_context(io::place_of(path), [&] { restore({buffer->data, buffer->bytes}, generator); });
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kMissing && !io::is_regular_file(path)) return "";
     return str("the prompt cache is not used: ", error.what());

@@ -129,15 +129,15 @@ void store(const Json& value, const RecipeKey& key, std::vector<T>& variable) {
 }
 
 template <typename T>
-Json load(const T& variable) {
+Json to_json(const T& variable) {
   return variable;
 }
 template <typename T>
-Json load(const std::optional<T>& variable) {
+Json to_json(const std::optional<T>& variable) {
   return variable ? Json(*variable) : Json();
 }
 template <typename T>
-Json load(const std::vector<T>& variable) {
+Json to_json(const std::vector<T>& variable) {
   return variable.empty() ? Json() : Json(variable);
 }
 
@@ -186,7 +186,7 @@ class Table {
     key.list = Member<T>::kList;
     key.optional = Member<T>::kOptional;
     key.limits = std::move(limits);
-    key.get = [&variable] { return load(variable); };
+    key.get = [&variable] { return to_json(variable); };
     key.clear = [&variable, initial = variable] { variable = initial; };
     // The key itself may move with its table, so the check has a copy.
     RecipeKey check = key;

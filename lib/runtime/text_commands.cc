@@ -18,7 +18,7 @@
 namespace lumen::runtime {
 namespace {
 
-std::shared_ptr<const text::Tokenizer> load_vocabulary(const RunOptions& options) {
+std::shared_ptr<const text::Tokenizer> load_named_vocabulary(const RunOptions& options) {
   if (options.tokenizer) return text::load_tokenizer(*options.tokenizer);
   return text::load_tokenizer(options.model ? io::find_model(*options.model)
                                             : builtin_model_path());
@@ -85,7 +85,7 @@ std::string prompt_text(const RunOptions& options) {
 }
 
 void run_tokenize(const RunOptions& options) {
-  const auto tokenizer = load_vocabulary(options);
+  const auto tokenizer = load_named_vocabulary(options);
   text::EncodeOptions encode;
   encode.add_special = options.special == "true";
   if (!options.jsonl) {
@@ -104,7 +104,7 @@ void run_tokenize(const RunOptions& options) {
 }
 
 void run_detokenize(const RunOptions& options) {
-  const auto tokenizer = load_vocabulary(options);
+  const auto tokenizer = load_named_vocabulary(options);
   const bool skip_special = options.special == "false";
   if (!options.jsonl) {
     const std::string ids = options.ids ? *options.ids : read_standard_input();

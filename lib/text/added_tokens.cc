@@ -11,7 +11,7 @@ namespace lumen::text {
 namespace {
 
 // Where the last character of `text` begins.
-size_t last_character(std::string_view text) {
+size_t last_character_begin(std::string_view text) {
   size_t begin = text.size() - 1;
   while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
   return begin;
@@ -19,7 +19,7 @@ size_t last_character(std::string_view text) {
 
 bool ends_with_word(std::string_view text) {
   if (text.empty()) return false;
-  size_t pos = last_character(text);
+  size_t pos = last_character_begin(text);
   return is_word(next_code_point(text, pos));
 }
 
@@ -31,7 +31,7 @@ bool starts_with_word(std::string_view text) {
 // Where the white space at the end of `text` begins.
 size_t trailing_space(std::string_view text) {
   while (!text.empty()) {
-    const size_t begin = last_character(text);
+    const size_t begin = last_character_begin(text);
     size_t pos = begin;
     if (!is_whitespace(next_code_point(text, pos))) break;
     text = text.substr(0, begin);

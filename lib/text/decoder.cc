@@ -352,7 +352,7 @@ void require_text(const std::string& text, const char* key) {
   if (text.empty()) fail(ErrorKind::kMalformed, "'", key, "' is empty");
 }
 
-Decoder parse_metaspace(const io::Json& json) {
+Decoder parse_metaspace_decoder(const io::Json& json) {
   std::string replacement;
   append_utf8(replacement, get_character(json, "replacement", "▁"));
   const bool prefix = io::get_bool(json, "add_prefix_space", true);
@@ -408,7 +408,7 @@ void parse_into(std::vector<Parsed>& out, const io::Json& json) {
     } else if (type == "ByteFallback") {
       add(decoder_of<ByteFallbackStage>());
     } else if (type == "Metaspace") {
-      add(parse_metaspace(json));
+      add(parse_metaspace_decoder(json));
     } else if (type == "Replace") {
       add(parse_replace(json));
     } else if (type == "Strip") {

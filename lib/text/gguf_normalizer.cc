@@ -9,8 +9,6 @@
 namespace lumen::text {
 namespace {
 
-constexpr std::string_view kSpaceMark = "▁";
-
 bool stands_alone(uint32_t c) {
   const Category found = category(c);
   const bool punctuation = found >= Category::kPc && found <= Category::kPs;

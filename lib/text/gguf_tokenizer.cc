@@ -14,12 +14,11 @@
 #include "lib/text/score_merges.h"
 #include "lib/text/stage_decoder.h"
 #include "lib/text/unigram.h"
+#include "lib/text/utf8.h"
 #include "lib/text/word_piece.h"
 
 namespace lumen::text {
 namespace {
-
-constexpr std::string_view kSpaceMark = "▁";
 
 std::string replace_spaces(std::string_view text) {
   std::string out;

@@ -173,7 +173,7 @@ class NormalizerSequence : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> parts_;
 };
 
-std::unique_ptr<Normalizer> parse_bert(const io::Json& json) {
+std::unique_ptr<Normalizer> parse_bert_normalizer(const io::Json& json) {
   const bool lower = io::get_bool(json, "lowercase", true);
   return std::make_unique<BertNormalizer>(
       io::get_bool(json, "clean_text", true), io::get_bool(json, "handle_chinese_chars", true),
@@ -198,7 +198,7 @@ std::unique_ptr<Normalizer> parse_normalizer(const io::Json& json) {
     if (type == "StripAccents") return std::make_unique<StripAccents>();
     if (type == "Nmt") return std::make_unique<Nmt>();
     if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
-    if (type == "BertNormalizer") return parse_bert(json);
+    if (type == "BertNormalizer") return parse_bert_normalizer(json);
     if (type == "Prepend") return std::make_unique<Prepend>(io::get_string(json, "prepend"));
     if (type == "Strip") {
       return std::make_unique<Strip>(io::get_bool(json, "strip_left", true),

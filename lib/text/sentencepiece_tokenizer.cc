@@ -11,12 +11,11 @@
 #include "lib/text/sentencepiece_model.h"
 #include "lib/text/stage_decoder.h"
 #include "lib/text/tokenizer_formats.h"
+#include "lib/text/utf8.h"
 #include "lib/text/vocabulary.h"
 
 namespace lumen::text {
 namespace {
-
-constexpr std::string_view kSpaceMark = "▁";
 
 // Decodes as the library: space marks become spaces, of those at the beginning one (or with
 // `strip_all` one per token) is dropped; of bytes that form no character each becomes U+FFFD.

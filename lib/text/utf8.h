@@ -14,6 +14,9 @@ inline size_t character_bytes(char lead) {
   return kBytes[static_cast<uint8_t>(lead) >> 4];
 }
 
+// What SentencePiece writes for a space (U+2581).
+inline constexpr std::string_view kSpaceMark = "▁";
+
 // Throws Error(kResource) if normalizing has made a text longer than 1 GiB: rules of a file could
 // replace every character by a long text.
 void check_normalized_size(size_t bytes);

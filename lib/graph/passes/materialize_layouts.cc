@@ -40,7 +40,7 @@ class Materializer {
 
   bool readable(const Node& user, const Node& input, bool epilogue_operand) const {
     if (user.op->kind == OpKind::kView || user.op->kind == OpKind::kLeaf) return true;
-    const Layout& layout = layouts_.at(&input);
+    const StridedLayout& layout = layouts_.at(&input);
     int64_t stride;
     if (epilogue_operand) return common_row_stride(input.shape, layout.strides, stride);
     return satisfies(user.op->layout, input.shape, layout.strides);
@@ -57,15 +57,16 @@ class Materializer {
   }
 
   bool record(const NodePtr& node) {
-    Layout layout;
-    const Layout* first = node->inputs.empty() ? nullptr : &layouts_.at(node->inputs[0].get());
+    StridedLayout layout;
+    const StridedLayout* first =
+        node->inputs.empty() ? nullptr : &layouts_.at(node->inputs[0].get());
     if (!layout_of(*node, first, layout)) return false;
     layouts_[node.get()] = layout;
     kept_.push_back(node);
     return true;
   }
 
-  std::unordered_map<const Node*, Layout> layouts_;
+  std::unordered_map<const Node*, StridedLayout> layouts_;
   std::unordered_map<const Node*, NodePtr> copies_;
   std::vector<NodePtr> kept_;  // the maps are keyed by address: keep the nodes alive
 };

@@ -136,7 +136,7 @@ Value round_number(Interpreter&, const Value& subject, Arguments& arguments) {
   return Value::real((how == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
 }
 
-Value count(Interpreter&, const Value& subject, Arguments& arguments) {
+Value length(Interpreter&, const Value& subject, Arguments& arguments) {
   no_parameters("length", arguments);
   const std::optional<int64_t> size = length(subject);
   if (!size) refuse("object of type '", type_name(subject), "' has no len()");
@@ -181,16 +181,16 @@ Value from_json_text(Interpreter& in, const Value& subject, Arguments& arguments
   return parse_json(in.heap(), subject.view());
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kConversionFilters[] = {
     {"abs", absolute},
     {"attr", attribute},
-    {"count", count},
+    {"count", length},
     {"d", default_value},
     {"default", default_value},
     {"float", real},
     {"from_json", from_json_text},
     {"int", integer},
-    {"length", count},
+    {"length", length},
     {"round", round_number},
     {"tojson", to_json_text},
 };
@@ -198,7 +198,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> conversion_filters() {
-  return kFilters;
+  return kConversionFilters;
 }
 
 }  // namespace lumen::text::jinja

@@ -351,7 +351,7 @@ Value slice(Interpreter& in, const Value& subject, Arguments& arguments) {
   return make_generator(heap, std::move(out));
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kSequenceFilters[] = {
     {"batch", batch},
     {"dictsort", dict_sort},
     {"first", first},
@@ -377,7 +377,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace lumen::text::jinja

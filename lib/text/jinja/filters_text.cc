@@ -290,7 +290,7 @@ Value word_count(Interpreter& in, const Value& subject, Arguments& arguments) {
   return Value::integer(words);
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kTextFilters[] = {
     {"capitalize", convert_case<to_capitalized>},
     {"center", center_text},
     {"e", escape},
@@ -314,7 +314,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace lumen::text::jinja

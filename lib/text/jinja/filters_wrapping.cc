@@ -217,7 +217,7 @@ Value word_wrap(Interpreter& in, const Value& subject, Arguments& arguments) {
   return Value::text(heap, out.take());
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kWrappingFilters[] = {
     {"indent", indent},
     {"truncate", truncate},
     {"wordwrap", word_wrap},
@@ -226,7 +226,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> wrapping_filters() {
-  return kFilters;
+  return kWrappingFilters;
 }
 
 }  // namespace lumen::text::jinja

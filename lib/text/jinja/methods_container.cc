@@ -73,7 +73,7 @@ Value index_of(Interpreter& in, const Value& subject, Arguments& arguments) {
   refuse(to_repr(in.heap(), wanted), " is not in ", type_name(subject));
 }
 
-Value count(Interpreter& in, const Value& subject, Arguments& arguments) {
+Value count_equal(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [wanted] = parameters("count", arguments, {"value"}, 1);
   int64_t times = 0;
   for (const Value& item : subject.sequence().items()) times += equals(in.heap(), item, wanted);
@@ -132,8 +132,8 @@ constexpr Builtin kDict[] = {
     {"items", dict_items}, {"keys", dict_keys},          {"values", dict_values},
 };
 constexpr Builtin kList[] = {
-    {"copy", list_copy}, {"count", count}, {"index", index_of}, {"pop", list_pop}};
-constexpr Builtin kRow[] = {{"count", count}, {"index", index_of}};
+    {"copy", list_copy}, {"count", count_equal}, {"index", index_of}, {"pop", list_pop}};
+constexpr Builtin kRow[] = {{"count", count_equal}, {"index", index_of}};
 constexpr Builtin kLoop[] = {{"changed", loop_changed}, {"cycle", loop_cycle}};
 constexpr Builtin kCycler[] = {{"next", cycler_next}, {"reset", cycler_reset}};
 

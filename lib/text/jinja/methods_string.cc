@@ -112,7 +112,7 @@ Value found(Interpreter& in, const Value& subject, Arguments& arguments) {
   return Value::integer(-1);
 }
 
-Value count(Interpreter& in, const Value& subject, Arguments& arguments) {
+Value count_text(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [wanted, start, end] = parameters("count", arguments, {"sub", "start", "end"}, 1);
   const std::string_view text = require(wanted, "count");
   const Part part = part_of(in, subject, start, end);
@@ -174,7 +174,7 @@ Value partition(Interpreter& in, const Value& subject, Arguments& arguments) {
                   like(in, subject, std::string(after))});
 }
 
-Value replace_text(Interpreter& in, const Value& subject, Arguments& arguments) {
+Value replace_part(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [old, replacement, limit] =
       parameters("replace", arguments, {"old", "new", "count"}, 2);
   const std::string_view from = require(old, "replace");
@@ -183,7 +183,7 @@ Value replace_text(Interpreter& in, const Value& subject, Arguments& arguments) 
   return like(in, subject, replace(in.heap(), subject.view(), from, to.view(), most));
 }
 
-Value join(Interpreter& in, const Value& subject, Arguments& arguments) {
+Value join_parts(Interpreter& in, const Value& subject, Arguments& arguments) {
   const auto [parts] = parameters("join", arguments, {"iterable"}, 1);
   TextBuilder out(in.heap());
   bool first = true;
@@ -200,7 +200,7 @@ Value join(Interpreter& in, const Value& subject, Arguments& arguments) {
   return like(in, subject, out.take());
 }
 
-Value format(Interpreter& in, const Value& subject, Arguments& arguments) {
+Value fill_braces(Interpreter& in, const Value& subject, Arguments& arguments) {
   const FieldLookup field = [&](const Value& object, const Value& key, bool attribute) {
     return attribute ? in.get_attribute(object, key.view()) : in.get_item(object, key);
   };
@@ -215,7 +215,7 @@ Value format_map(Interpreter& in, const Value& subject, Arguments& arguments) {
   for (const auto& [key, value] : mapping.dict().items()) {
     if (key.is_string()) named.named.emplace_back(key.string().text(), value);
   }
-  return format(in, subject, named);
+  return fill_braces(in, subject, named);
 }
 
 // ljust, rjust, center.
@@ -351,11 +351,11 @@ constexpr Builtin kMethods[] = {
     {"capitalize", converted<to_capitalized>},
     {"casefold", converted<to_casefold>},
     {"center", justified<Side::kBoth>},
-    {"count", count},
+    {"count", count_text},
     {"endswith", affix<true>},
     {"expandtabs", expand_tabs},
     {"find", found<false, false>},
-    {"format", format},
+    {"format", fill_braces},
     {"format_map", format_map},
     {"index", found<false, true>},
     {"isalnum", all_are<alphanumeric>},
@@ -370,14 +370,14 @@ constexpr Builtin kMethods[] = {
     {"isspace", all_are<is_space>},
     {"istitle", is_title},
     {"isupper", is_case<true>},
-    {"join", join},
+    {"join", join_parts},
     {"ljust", justified<Side::kLeft>},
     {"lower", converted<to_lower>},
     {"lstrip", stripped<true, false>},
     {"partition", partition<false>},
     {"removeprefix", without_affix<false>},
     {"removesuffix", without_affix<true>},
-    {"replace", replace_text},
+    {"replace", replace_part},
     {"rfind", found<true, false>},
     {"rindex", found<true, true>},
     {"rjust", justified<Side::kRight>},
