@@ -26,7 +26,7 @@ constexpr std::string_view kLast[] = {"n",   "na",  "nne", "ra",  "rin", "s",   
                                       "ck",  "lyn", "mar", "ne",  "l",   "ric"};
 
 template <size_t n>
-std::string_view any_of(const std::string_view (&words)[n], Philox& random) {
+std::string_view random_word(const std::string_view (&words)[n], Philox& random) {
   return words[random.below(n)];
 }
 
@@ -63,12 +63,12 @@ Exchange make_exchange(Philox& random) {
               str("The opposite of ", pair[side], " is ", pair[1 - side], ".")};
     }
     case 2: {
-      const std::string_view word = any_of(kWords, random);
+      const std::string_view word = random_word(kWords, random);
       return {str("How many letters does the word ", word, " have?"),
               str("The word ", word, " has ", word.size(), " letters.")};
     }
     case 3: {
-      const std::string_view word = any_of(kWords, random);
+      const std::string_view word = random_word(kWords, random);
       return {str("What is the first letter of ", word, "?"),
               str("The first letter of ", word, " is ", word[0], ".")};
     }
@@ -79,7 +79,7 @@ Exchange make_exchange(Philox& random) {
               str("After ", n, " comes ", n + 1, ".")};
     }
     default: {
-      const std::string_view word = any_of(kWords, random);
+      const std::string_view word = random_word(kWords, random);
       return {str("Use the word ", word, " in a sentence."),
               str("Yesterday I saw ", with_article(word), " that I liked.")};
     }
@@ -94,8 +94,8 @@ std::string make_names() {
   std::set<std::string> seen;
   std::string text;
   while (seen.size() < kCount) {
-    const std::string name = str(any_of(kFirst, random), any_of(kMiddle, random), any_of(kMiddle, random),
-                                 any_of(kLast, random));
+    const std::string name = str(random_word(kFirst, random), any_of(kMiddle, random), any_of(kMiddle, random),
+                                 random_word(kLast, random));
     if (name.size() < 3 || name.size() > 9 || !seen.insert(name).second) continue;
     text += name + "\n";
   }

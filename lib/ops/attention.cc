@@ -351,10 +351,11 @@ kernels::KvView kv_view(const Operand& x) {
   return {x.data, x.dtype, bytes(0), bytes(1), bytes(2)};
 }
 
-// Sizes and constants; what the arguments point to is not set.
-kernels::AttentionArgs attention_sizes(const Node& node) {
+// Sizes and constants, as AttentionArgs or AttentionShape; what these point to is not set.
+template <class Args>
+Args attention_sizes(const Node& node) {
   const Shape &q = node.inputs[0]->shape, &k = node.inputs[1]->shape;
-  kernels::AttentionArgs args{};
+  Args args{};
   args.batch = q[0];
   args.tokens = q[1];
   args.heads = q[2];
@@ -369,7 +370,7 @@ kernels::AttentionArgs attention_sizes(const Node& node) {
 
 void run_attention(const KernelCall& call) {
   const Operand &q = call.inputs[0], &position = call.inputs[3];
-  kernels::AttentionArgs args = attention_sizes(*call.node);
+  auto args = attention_sizes<kernels::AttentionArgs>(*call.node);
   args.start = position.as<const int32_t>();
   args.start_stride = position.shape[0] == 1 ? 0 : 1;
   if (call.inputs.size() > 4) {
@@ -388,7 +389,7 @@ void run_attention(const KernelCall& call) {
 }
 
 size_t attention_workspace(const Node& node, int threads) {
-  return kernels::attention_workspace_bytes(attention_sizes(node), threads);
+  return kernels::attention_workspace_bytes(attention_sizes<kernels::AttentionArgs>(node), threads);
 }
 
 // q or its like [batch, tokens, heads, dim] as [batch, kv_heads, group, tokens, dim].
@@ -534,24 +535,8 @@ kernels::HeadRows keys_of(const Operand& x) {
   return {x.as<const float>(), x.strides[0], x.strides[2], x.strides[1]};
 }
 
-// Sizes and constants; what `shape` points to is not set.
-kernels::AttentionShape training_shape(const Node& node) {
-  const Shape &q = node.inputs[0]->shape, &k = node.inputs[1]->shape;
-  kernels::AttentionShape shape{};
-  shape.batch = q[0];
-  shape.tokens = q[1];
-  shape.positions = k[2];
-  shape.heads = q[2];
-  shape.kv_heads = k[1];
-  shape.head_dim = q[3];
-  shape.causal = node.attrs.integer("causal") != 0;
-  shape.window = node.attrs.integer("window");
-  shape.scale = static_cast<float>(node.attrs.real("scale"));
-  return shape;
-}
-
 kernels::AttentionShape training_shape(const KernelCall& call) {
-  kernels::AttentionShape shape = training_shape(*call.node);
+  auto shape = attention_sizes<kernels::AttentionShape>(*call.node);
   shape.start = call.inputs[3].as<const int32_t>()[0];
   shape.q = rows_of(call.inputs[0]);
   shape.k = keys_of(call.inputs[1]);
@@ -570,7 +555,8 @@ void run_attention_training(const KernelCall& call) {
 }
 
 size_t attention_training_workspace(const Node& node, int threads) {
-  return kernels::attention_training_workspace_bytes(training_shape(node), threads);
+  return kernels::attention_training_workspace_bytes(attention_sizes<kernels::AttentionShape>(node),
+                                                     threads);
 }
 
 Tensor attention_training_meaning(const Node& node, Inputs in) {

@@ -78,6 +78,7 @@ class GraphTask : public TrainTask {
  private:
   void build_network();
   void choose_trained();
+  void check_sample_prompts() const;
   void next_batch(data::Batch& batch);
   TrainingStep& plan_for(const data::Batch& batch) const;
   // Σ losses and gradients of one global batch; the gradients of their sum.
@@ -131,6 +132,7 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
   std::vector<optim::NamedParameter> named;
   for (const TrainedParameter& p : trained_) named.push_back({p.name, p.tensor.node()->value});
   optimizer_ = optim::make_optimizer(optimizer_config(recipe_.optimizer), std::move(named));
+  check_sample_prompts();
 }
 
 void GraphTask::build_network() {
@@ -370,6 +372,18 @@ void GraphTask::export_model(const std::string& directory) {
     write_model(directory, model);
   } else {
     write_adapter(directory, model, recipe_.lora, *recipe_.model.path);
+  }
+}
+
+// A character tokenizer has no tokens for characters that its text does not have.
+void GraphTask::check_sample_prompts() const {
+  if (network_->language_model() == nullptr || data_.tokenizer == nullptr) return;
+  const PromptFormat format(data_.tokenizer, data_.chat_template, {});
+  for (const std::string& prompt : recipe_.log.samples.prompts) {
+    if (!prompt.empty() && format.encode(prompt).empty()) {
+      fail(ErrorKind::kMalformed, "log.samples.prompts: no character of ", quoted(prompt),
+           " is in the tokenizer's vocabulary");
+    }
   }
 }
 

@@ -146,9 +146,9 @@ class Decoder : public LanguageModel {
  private:
   void open(const io::ModelFiles& files, const LoadOptions& options);
   void allocate_cache(const LoadOptions& options);
-  void prepare_weights(const LoadOptions& options);
+  void prepare_weights(const Tensor& logits, const LoadOptions& options);
   Recording record(int64_t batch, int64_t tokens, Wanted wanted) const;
-  std::unique_ptr<Forward> compile(int64_t batch, int64_t tokens, Wanted wanted) const;
+  std::unique_ptr<Forward> compile(const Recording& pass) const;
   Forward& prefill(int64_t tokens, Wanted wanted);
 
   ThreadPool pool_;
@@ -179,8 +179,9 @@ Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
   graph::PoolScope scope(pool_);
   with_context(files.path, [&] { open(files, options); });
   allocate_cache(options);
-  with_context(files.path, [&] { prepare_weights(options); });
-  decode_ = compile(1, 1, Wanted::kLastLogits);
+  const Recording pass = record(1, 1, Wanted::kLastLogits);
+  with_context(files.path, [&] { prepare_weights(pass.out, options); });
+  decode_ = compile(pass);
   memory_.scratch_bytes = decode_->plan.arena_bytes();
 }
 
@@ -188,7 +189,7 @@ Decoder::Decoder(const models::CausalLm& model, int64_t context, int threads)
     : pool_(threads), model_(&model), positions_(1) {
   graph::PoolScope scope(pool_);
   cache_ = std::make_unique<nn::KvCache>(model.cache_shape(1, context), kv_type_);
-  decode_ = compile(1, 1, Wanted::kLastLogits);
+  decode_ = compile(record(1, 1, Wanted::kLastLogits));
 }
 
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
@@ -238,14 +239,13 @@ void Decoder::allocate_cache(const LoadOptions& options) {
   positions_.resize(static_cast<size_t>(slots));
 }
 
-// Checks the weights and, if memory allows, repacks those of products.
-void Decoder::prepare_weights(const LoadOptions& options) {
+// Checks the weights and, if memory allows, repacks those of the products that make `logits`.
+void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) {
   const bool checked = !options.allow_nonfinite;
-  const Recording pass = record(1, 1, Wanted::kLastLogits);
-  memory_.read_bytes = product_weight_bytes(std::span(&pass.out, 1));
+  memory_.read_bytes = product_weight_bytes(logits);
   std::set<std::string> packed;
   if (options.repack) {
-    const auto weights = packable_weights(std::span(&pass.out, 1));
+    const auto weights = packable_weights(logits);
     const uint64_t needed = packed_bytes(weights);
     const uint64_t available =
         options.memory_limit ? options.memory_limit - memory_.kv_bytes : available_memory();
@@ -253,7 +253,7 @@ void Decoder::prepare_weights(const LoadOptions& options) {
       pack_weights(weights, checked, pool_);
       for (const graph::NodePtr& node : weights) packed.insert(node->name);
       memory_.packed_bytes = needed;
-      if (are_quantized_panels(std::span(&pass.out, 1))) shared_rows_ = kMostShared;
+      if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
     } else {
       memory_.notice =
           str("the weights stay as they are in the file, which is slower: repacked they "
@@ -280,8 +280,7 @@ Recording Decoder::record(int64_t batch, int64_t tokens, Wanted wanted) const {
   return pass;
 }
 
-std::unique_ptr<Forward> Decoder::compile(int64_t batch, int64_t tokens, Wanted wanted) const {
-  const Recording pass = record(batch, tokens, wanted);
+std::unique_ptr<Forward> Decoder::compile(const Recording& pass) const {
   graph::Plan plan = graph::compile(std::span(&pass.out, 1), {.threads = pool_.threads()});
   auto memory = [&](const Tensor& input) {
     return input.defined() ? plan.input(input).as_mutable<int32_t>() : std::span<int32_t>();
@@ -297,7 +296,7 @@ Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
   if (found != prefills_.end()) return *found->second;
   // Keep the full chunk; a rest of another length takes the place of the last rest.
   std::erase_if(prefills_, [](const auto& entry) { return entry.first.first != kChunk; });
-  return *(prefills_[{tokens, wanted}] = compile(1, tokens, wanted));
+  return *(prefills_[{tokens, wanted}] = compile(record(1, tokens, wanted)));
 }
 
 std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const volatile bool* stop) {
@@ -321,7 +320,7 @@ void Decoder::prepare(std::span<const int64_t> token_counts) {
   for (const int64_t count : token_counts) {
     LUMEN_CHECK(count > 1 && count <= kMostVerified);
     auto& forward = verifiers_[count];
-    if (!forward) forward = compile(1, count, Wanted::kAllLogits);
+    if (!forward) forward = compile(record(1, count, Wanted::kAllLogits));
   }
 }
 
@@ -349,7 +348,7 @@ std::span<const float> Decoder::step(std::span<const int32_t> slots,
     return step_logits_;
   }
   auto& forward = batch == 1 ? decode_ : steps_[batch];
-  if (!forward) forward = compile(batch, 1, Wanted::kLastLogits);
+  if (!forward) forward = compile(record(batch, 1, Wanted::kLastLogits));
   for (size_t i = 0; i < slots.size(); ++i) {
     int64_t& position = positions_[static_cast<size_t>(slots[i])];
     LUMEN_CHECK(position < context());

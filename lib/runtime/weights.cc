@@ -36,14 +36,16 @@ int64_t rounded(int64_t bytes) {
        "; the file is damaged (--allow-nonfinite opens it all the same)");
 }
 
-graph::Graph graph_of(std::span<const graph::Tensor> outputs) {
-  std::vector<NodePtr> nodes;
-  for (const graph::Tensor& output : outputs) nodes.push_back(output.node());
-  return graph::Graph(std::move(nodes));
-}
-
-bool is_product_weight(const graph::Node& node, size_t input) {
-  return node.op->takes_panels && node.op->takes_panels(node, input);
+// Calls visit(input, whether it is the weight of a linear layer) for every use of a node as input
+// of what makes `output`.
+template <typename Visit>
+void for_each_use(const graph::Tensor& output, Visit&& visit) {
+  const graph::Graph graph({output.node()});
+  for (const NodePtr& node : graph.nodes()) {
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      visit(node->inputs[i], node->op->takes_panels && node->op->takes_panels(*node, i));
+    }
+  }
 }
 
 // Packs all of `from` to `to`. Returns a row with a number that is not finite, or −1; looks for one
@@ -74,25 +76,20 @@ int64_t pack(const Array& from, bool checked, std::byte* to, ThreadPool& pool) {
 
 }  // namespace
 
-std::vector<NodePtr> packable_weights(std::span<const graph::Tensor> outputs) {
-  const graph::Graph graph = graph_of(outputs);
-  std::unordered_map<const graph::Node*, bool> only_products;
-  for (const NodePtr& node : graph.nodes()) {
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      auto [found, added] = only_products.try_emplace(node->inputs[i].get(), true);
-      found->second &= is_product_weight(*node, i);
-    }
-  }
+std::vector<NodePtr> packable_weights(const graph::Tensor& output) {
   std::vector<NodePtr> weights;
-  for (const NodePtr& node : graph.nodes()) {
-    const auto found = only_products.find(node.get());
-    if (found == only_products.end() || !found->second || !graph::is_constant(*node)) continue;
+  std::unordered_map<const graph::Node*, bool> only_weight;
+  for_each_use(output, [&](const NodePtr& node, bool is_weight) {
+    const auto [found, added] = only_weight.try_emplace(node.get(), true);
+    found->second &= is_weight;
     const Array& value = node->value;
-    if (value.layout() == Layout::kRows && value.shape().rank() == 2 && value.elements() > 0 &&
+    if (added && graph::is_constant(*node) && value.layout() == Layout::kRows &&
+        value.shape().rank() == 2 && value.elements() > 0 &&
         kernels::has_panels(value.dtype(), value.shape()[1])) {
       weights.push_back(node);
     }
-  }
+  });
+  std::erase_if(weights, [&](const NodePtr& node) { return !only_weight.at(node.get()); });
   return weights;
 }
 
@@ -104,27 +101,23 @@ uint64_t packed_bytes(std::span<const NodePtr> weights) {
   return bytes;
 }
 
-uint64_t product_weight_bytes(std::span<const graph::Tensor> outputs) {
+uint64_t product_weight_bytes(const graph::Tensor& output) {
   uint64_t bytes = 0;
-  const graph::Graph graph = graph_of(outputs);
-  for (const NodePtr& node : graph.nodes()) {
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (is_product_weight(*node, i)) bytes += node->inputs[i]->value.bytes();
-    }
-  }
+  for_each_use(output, [&](const NodePtr& node, bool is_weight) {
+    if (is_weight) bytes += node->value.bytes();
+  });
   return bytes;
 }
 
-bool are_quantized_panels(std::span<const graph::Tensor> outputs) {
-  const graph::Graph graph = graph_of(outputs);
-  for (const NodePtr& node : graph.nodes()) {
-    for (size_t i = 0; i < node->inputs.size(); ++i) {
-      if (!is_product_weight(*node, i)) continue;
-      const Array& value = node->inputs[i]->value;
-      if (!is_quantized(value.dtype()) || value.layout() != Layout::kPanels) return false;
+bool are_quantized_panels(const graph::Tensor& output) {
+  bool all = true;
+  for_each_use(output, [&](const NodePtr& node, bool is_weight) {
+    const Array& value = node->value;
+    if (is_weight && (!is_quantized(value.dtype()) || value.layout() != Layout::kPanels)) {
+      all = false;
     }
-  }
-  return true;
+  });
+  return all;
 }
 
 void pack_weights(std::span<const NodePtr> weights, bool checked, ThreadPool& pool) {

@@ -14,19 +14,19 @@
 
 namespace lumen::runtime {
 
-// The constants that `outputs` use as weights of linear layers and for nothing else, of a type and
+// The constants that `output` uses as weights of linear layers and for nothing else, of a type and
 // width that has panels. A matrix that is also used otherwise (an embedding) is not among them.
-std::vector<graph::NodePtr> packable_weights(std::span<const graph::Tensor> outputs);
+std::vector<graph::NodePtr> packable_weights(const graph::Tensor& output);
 
 // Bytes that pack_weights takes.
 uint64_t packed_bytes(std::span<const graph::NodePtr> weights);
 
-// Bytes of all weights of linear layers that `outputs` read, in whatever layout.
-uint64_t product_weight_bytes(std::span<const graph::Tensor> outputs);
+// Bytes of all weights of linear layers that `output` reads, in whatever layout.
+uint64_t product_weight_bytes(const graph::Tensor& output);
 
-// Whether all weights of linear layers that `outputs` read are quantised and in panels: then many
+// Whether all weights of linear layers that `output` reads are quantised and in panels: then many
 // rows of an activation get the bits that each gets alone (lib/kernels/int8_product.h).
-bool are_quantized_panels(std::span<const graph::Tensor> outputs);
+bool are_quantized_panels(const graph::Tensor& output);
 
 // Replaces the values of `weights` by panels in one block of huge pages, in parallel, and gives the
 // pages of a mapped file back as it goes: file and copy are never resident together. With `checked`
