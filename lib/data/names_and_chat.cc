@@ -94,8 +94,8 @@ std::string make_names() {
   std::set<std::string> seen;
   std::string text;
   while (seen.size() < kCount) {
-    const std::string name = str(random_word(kFirst, random), any_of(kMiddle, random), any_of(kMiddle, random),
-                                 random_word(kLast, random));
+    const std::string name = str(random_word(kFirst, random), random_word(kMiddle, random),
+                                 random_word(kMiddle, random), random_word(kLast, random));
     if (name.size() < 3 || name.size() > 9 || !seen.insert(name).second) continue;
     text += name + "\n";
   }

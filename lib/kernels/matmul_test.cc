@@ -203,8 +203,8 @@ TEST_CASE("panels take the bytes of their rows and exist for the types that say 
     INFO(name(dtype));
     CHECK(matrix_bytes(Layout::kPanels, dtype, 32, 512) == 32 * row_bytes(dtype, 512));
     CHECK(matrix_bytes(Layout::kPanels, dtype, 17, 512) == 32 * row_bytes(dtype, 512));
-    const bool old = dtype == DType::kQ4_1 || dtype == DType::kQ5_0 || dtype == DType::kQ5_1 ||
-                     dtype == DType::kQ2_K || dtype == DType::kQ3_K;
+    const bool old = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ2_K ||
+                     dtype == DType::kQ3_K;
     CHECK(has_panels(dtype, 512) == !old);
     CHECK(!has_panels(dtype, 0));
   }
@@ -277,6 +277,10 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
     int code = 0;
     if (dtype == DType::kQ8_0) code = static_cast<int8_t>(p[2 + e]);
     if (dtype == DType::kQ4_0) code = (p[2 + e % 16] >> (e < 16 ? 0 : 4) & 15) - 8;
+    if (dtype == DType::kQ5_0) {
+      const int low = p[6 + e % 16] >> (e < 16 ? 0 : 4) & 15;
+      code = (low | (p[2 + e / 8] >> (e % 8) & 1) << 4) - 16;
+    }
     const int nibble = e / 64 * 32 + e % 32, shift = e / 32 % 2 * 4;
     if (dtype == DType::kQ4_K) code = p[16 + nibble] >> shift & 15;
     if (dtype == DType::kQ5_K) {
@@ -296,7 +300,8 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
 TEST_CASE("sums on panels are the chain that panel_dot.h writes down, bit for bit") {
   on_every_target([] {
     Philox random(10);
-    for (DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+    for (DType dtype :
+         {DType::kQ8_0, DType::kQ4_0, DType::kQ5_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
       INFO(name(dtype));
       const int64_t cols = 512, rows = 16, sub = dtype == DType::kQ6_K ? 16 : 32;
       const auto bytes = random_weights(random, dtype, rows, cols);

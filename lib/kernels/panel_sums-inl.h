@@ -67,6 +67,23 @@ struct PanelQ4_0 {
   }
 };
 
+struct PanelQ5_0 {
+  static constexpr DType kType = DType::kQ5_0;
+  static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 16;
+  static constexpr bool kHasMin = false;
+  using Scales = PanelQ8_0::Scales;
+  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ8_0::scales(p, part); }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+    const auto low = PanelQ4_0::codes<kIndex, kQuad>(p + 64, part, group);
+    // Of each byte bit kQuad, to bit 4.
+    auto bits = Isa::load(vector_at(p + 32, 0, part));
+    if constexpr (kQuad < 4) bits = Isa::template shift_left<4 - kQuad>(bits);
+    if constexpr (kQuad > 4) bits = Isa::template shift_right<kQuad - 4>(bits);
+    return Isa::join(low, Isa::mask(bits, 16));
+  }
+};
+
 // The scales and mins of sub-blocks 0 to 3 and 4 to 7, a byte each, as in unpack_scales_k4.
 struct PanelScalesK4 {
   Isa::Codes scale_bytes[2], min_bytes[2];
@@ -298,6 +315,8 @@ void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const
       return dot_panels<PanelQ8_0>(w, begin, end, x, m, y, y_stride);
     case DType::kQ4_0:
       return dot_panels<PanelQ4_0>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ5_0:
+      return dot_panels<PanelQ5_0>(w, begin, end, x, m, y, y_stride);
     case DType::kQ4_K:
       return dot_panels<PanelQ4_K>(w, begin, end, x, m, y, y_stride);
     case DType::kQ5_K:
@@ -361,6 +380,8 @@ void expand_panel_of_any_format(DType dtype, const uint8_t* panel, int64_t cols,
       return expand_panel_of<PanelQ8_0>(panel, cols, added, to);
     case DType::kQ4_0:
       return expand_panel_of<PanelQ4_0>(panel, cols, added, to);
+    case DType::kQ5_0:
+      return expand_panel_of<PanelQ5_0>(panel, cols, added, to);
     case DType::kQ4_K:
       return expand_panel_of<PanelQ4_K>(panel, cols, added, to);
     case DType::kQ5_K:

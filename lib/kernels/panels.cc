@@ -15,10 +15,12 @@ namespace {
 // become [words][16] of them.
 struct Field {
   int from, to, size, words;
+  bool turned = false;  // bit 4 i + j of the word, the only one, becomes bit 8 j + i
 };
 
 constexpr Field kQ8_0[] = {{0, 0, 2, 1}, {2, 32, 4, 8}};
 constexpr Field kQ4_0[] = {{0, 0, 2, 1}, {2, 32, 4, 4}};
+constexpr Field kQ5_0[] = {{0, 0, 2, 1}, {2, 32, 4, 1, true}, {6, 96, 4, 4}};
 constexpr Field kQ4_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 32}};
 constexpr Field kQ5_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 8}, {48, 768, 4, 32}};
 constexpr Field kQ6_K[] = {{208, 0, 2, 1}, {192, 32, 1, 16}, {128, 288, 4, 16}, {0, 1312, 4, 32}};
@@ -40,6 +42,8 @@ std::span<const Field> fields_of(DType dtype) {
       return kQ8_0;
     case DType::kQ4_0:
       return kQ4_0;
+    case DType::kQ5_0:
+      return kQ5_0;
     case DType::kQ4_K:
       return kQ4_K;
     case DType::kQ5_K:
@@ -77,6 +81,28 @@ void interleave(const std::byte* from, int64_t stride, int words, std::byte* to)
   }
 }
 
+// Every fourth bit of a word from bit j on becomes byte j.
+uint32_t turn_bits(uint32_t word) {
+  uint32_t turned = 0;
+  for (int j = 0; j < 4; ++j) {
+    uint32_t bits = word >> j & 0x11111111;
+    bits = (bits | bits >> 3) & 0x03030303;
+    bits = (bits | bits >> 6) & 0x000F000F;
+    bits = (bits | bits >> 12) & 0xFF;
+    turned |= bits << (8 * j);
+  }
+  return turned;
+}
+
+void turn_words(std::byte* words) {
+  for (int64_t row = 0; row < kPanelRows; ++row) {
+    uint32_t word;
+    std::memcpy(&word, words + 4 * row, sizeof word);
+    word = turn_bits(word);
+    std::memcpy(words + 4 * row, &word, sizeof word);
+  }
+}
+
 // The same of a field as it is described; several blocks only if it is the only one.
 void interleave(const Field& field, int blocks, const std::byte* from, int64_t stride,
                 std::byte* to) {
@@ -89,8 +115,9 @@ void interleave(const Field& field, int blocks, const std::byte* from, int64_t s
     case 2:
       return interleave<uint16_t, uint32_t>(from, stride, words, to);
     default:
-      return interleave<uint32_t, uint64_t>(from, stride, words, to);
+      interleave<uint32_t, uint64_t>(from, stride, words, to);
   }
+  if (field.turned) turn_words(to);
 }
 
 }  // namespace
