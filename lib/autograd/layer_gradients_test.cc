@@ -107,11 +107,11 @@ void check_case(std::string_view op, const graph::OpCase& test, size_t different
   }
 }
 
-Tensor leaf(const std::vector<float>& values, const Shape& shape) {
+Tensor parameter(const std::vector<float>& values, const Shape& shape) {
   return autograd::variable(Array::from<float>(values, shape));
 }
 
-std::vector<float> values(const Tensor& x) {
+std::vector<float> values_of(const Tensor& x) {
   const Array array = x.eval();
   const auto span = array.as<float>();
   return {span.begin(), span.end()};
@@ -134,14 +134,14 @@ TEST_CASE("gradients of layers equal finite differences in double") {
 }
 
 TEST_CASE("overlapping windows add up the gradients of their maximum") {
-  const Tensor x = leaf({1, 5, 2, 3, 5}, {1, 1, 1, 5});
+  const Tensor x = parameter({1, 5, 2, 3, 5}, {1, 1, 1, 5});
   autograd::backward(ops::max_pool2d(x, {.kernel = {1, 3}, .stride = {1, 1}}),
                      graph::constant(std::vector<float>{1, 10, 100}, {1, 1, 1, 3}));
   // The first and the second window have their maximum at 1, the third at 4; ties go to the first.
-  CHECK(values(autograd::grad(x)) == std::vector<float>{0, 11, 0, 0, 100});
-  const Tensor ties = leaf({2, 2, 2, 2}, {1, 1, 2, 2});
+  CHECK(values_of(autograd::grad(x)) == std::vector<float>{0, 11, 0, 0, 100});
+  const Tensor ties = parameter({2, 2, 2, 2}, {1, 1, 2, 2});
   autograd::backward(ops::max_pool2d(ties, {.kernel = {2, 2}}));
-  CHECK(values(autograd::grad(ties)) == std::vector<float>{1, 0, 0, 0});
+  CHECK(values_of(autograd::grad(ties)) == std::vector<float>{1, 0, 0, 0});
 }
 
 TEST_CASE("no gradient crosses a segment boundary") {
@@ -163,7 +163,7 @@ TEST_CASE("no gradient crosses a segment boundary") {
                      {.scale = 0.35, .segments = graph::constant(ids)});
   autograd::backward(out, graph::constant(mask));
   for (const Tensor& x : {q, k, v}) {
-    const std::vector<float> gradient = values(autograd::grad(x));
+    const std::vector<float> gradient = values_of(autograd::grad(x));
     for (size_t i = 0; i < gradient.size(); ++i) {
       const bool own = i >= 17 * 16 && i < 30 * 16;
       if (!own) REQUIRE(gradient[i] == 0);

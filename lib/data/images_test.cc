@@ -39,7 +39,7 @@ std::string write_mnist(int count, const std::string& part = "train") {
   return directory;
 }
 
-DataOptions options_for(Format format, const std::string& path) {
+DataOptions image_options(Format format, const std::string& path) {
   DataOptions options;
   options.format = format;
   if (!path.empty()) options.paths = {path};
@@ -49,7 +49,7 @@ DataOptions options_for(Format format, const std::string& path) {
 }
 
 TEST_CASE("IDX files become normalised images") {
-  DataOptions options = options_for(Format::kMnist, write_mnist(20));
+  DataOptions options = image_options(Format::kMnist, write_mnist(20));
   options.eval_fraction = 0;
   options.batch = 4;
   options.mean = {0.5};
@@ -72,7 +72,7 @@ TEST_CASE("IDX files become normalised images") {
 }
 
 TEST_CASE("normalisation is measured on what is trained on only") {
-  DataOptions options = options_for(Format::kMnist, write_mnist(20));
+  DataOptions options = image_options(Format::kMnist, write_mnist(20));
   options.eval_fraction = 0.25;
   options.batch = 15;
   DatasetInfo info;
@@ -88,7 +88,7 @@ TEST_CASE("normalisation is measured on what is trained on only") {
 
 TEST_CASE("broken IDX files are refused with name and reason") {
   const auto why = [](const std::string& directory, ErrorKind kind = ErrorKind::kMalformed) {
-    return refusal(kind, [&] { open_data(options_for(Format::kMnist, directory)); });
+    return refusal(kind, [&] { open_data(image_options(Format::kMnist, directory)); });
   };
   const std::string directory = write_mnist(5);
   const std::string images = directory + "/train-images-idx3-ubyte";
@@ -116,7 +116,7 @@ TEST_CASE("broken IDX files are refused with name and reason") {
 
 TEST_CASE("the real MNIST is read") {
   LUMEN_SHARED_DATA(directory, "datasets/mnist");
-  const Data data = open_data(options_for(Format::kMnist, directory));
+  const Data data = open_data(image_options(Format::kMnist, directory));
   CHECK(data.info.train_samples == 60000);
   CHECK(data.info.eval_samples == 10000);
   CHECK(data.info.mean[0] == Approx(0.1307).margin(5e-5));
@@ -130,7 +130,7 @@ TEST_CASE("the real MNIST is read") {
 
 TEST_CASE("CIFAR-10 is read, a part of a file too") {
   LUMEN_SHARED_DATA(directory, "datasets/cifar10");
-  DataOptions options = options_for(Format::kCifar10, directory);
+  DataOptions options = image_options(Format::kCifar10, directory);
   options.batch = 8;
   DatasetInfo info;
   const auto stream = open_stream(options, Split::kEval, {}, &info);
@@ -153,7 +153,8 @@ TEST_CASE("broken CIFAR-10 files are refused") {
   const std::string path = temporary_directory() + "/data_batch_1.bin";
   const auto why = [&](std::string content) {
     io::write_file_atomically(path, content);
-    return refusal(ErrorKind::kMalformed, [&] { open_data(options_for(Format::kCifar10, path)); });
+    return refusal(ErrorKind::kMalformed,
+                   [&] { open_data(image_options(Format::kCifar10, path)); });
   };
   std::string records(2 * 3073, '\0');
   CHECK(contains(why(records + "abc"), "2 records of 3073 bytes and 3 left over"));
@@ -170,7 +171,7 @@ TEST_CASE("augmentation moves and mirrors, differently in every epoch, the same 
     }
   }
   io::write_file_atomically(path, record + record);
-  DataOptions options = options_for(Format::kCifar10, path);
+  DataOptions options = image_options(Format::kCifar10, path);
   options.eval_fraction = 0.5;
   options.augment = true;
   options.mean = {0, 0, 0};
@@ -245,7 +246,7 @@ TEST_CASE("drawn digits are neither trivial nor noise") {
 }
 
 TEST_CASE("drawn digits come with an evaluation split of their own") {
-  DataOptions options = options_for(Format::kDigits, "");
+  DataOptions options = image_options(Format::kDigits, "");
   options.digits_train = 200;
   options.digits_eval = 50;
   const Data data = open_data(options);
@@ -258,7 +259,7 @@ TEST_CASE("drawn digits come with an evaluation split of their own") {
 }
 
 TEST_CASE("options that make no sense are refused") {
-  DataOptions options = options_for(Format::kDigits, "");
+  DataOptions options = image_options(Format::kDigits, "");
   options.digits_train = 100;
   const auto why = [&] {
     return refusal(ErrorKind::kUsage, [&] { open_stream(options, Split::kTrain); });

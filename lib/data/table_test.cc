@@ -58,7 +58,7 @@ TEST_CASE("broken CSV is refused at its place, and reading goes on behind it") {
   CHECK(contains(why("a,b\n1,\xFF\n2,3\n", 1), "line 2, column 3: found bytes that are no UTF-8"));
 }
 
-std::string write(const std::string& content) {
+std::string write_table(const std::string& content) {
   const std::string path = lumen::testing::temporary_directory() + "/t.csv";
   io::write_file_atomically(path, content);
   return path;
@@ -77,7 +77,7 @@ DataOptions options_for(const std::string& path) {
 
 TEST_CASE("a table becomes features and classes") {
   DataOptions options =
-      options_for(write("size,colour,kind\n1,red,b\n2,blue,a\n3,red,b\n4,red,c\n"));
+      options_for(write_table("size,colour,kind\n1,red,b\n2,blue,a\n3,red,b\n4,red,c\n"));
   DatasetInfo info;
   Batch batch;
   open_stream(options, Split::kTrain, {}, &info)->next(batch);
@@ -105,12 +105,12 @@ TEST_CASE("a table becomes features and classes") {
 }
 
 TEST_CASE("numbers as classes are in the order of their values") {
-  const Data data = open_data(options_for(write("x,y\n1,10\n2,9\n3,-1\n")));
+  const Data data = open_data(options_for(write_table("x,y\n1,10\n2,9\n3,-1\n")));
   CHECK(data.info.classes == std::vector<std::string>{"-1", "9", "10"});
 }
 
 TEST_CASE("bad rows of a table are named or skipped") {
-  const std::string path = write("a,b\n1,x\n2\n3,x,y\n,z\n4,x\n");
+  const std::string path = write_table("a,b\n1,x\n2\n3,x,y\n,z\n4,x\n");
   DataOptions options = options_for(path);
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 3, column 1: found 1 fields, expected 2 as in the header"));
@@ -123,16 +123,16 @@ TEST_CASE("bad rows of a table are named or skipped") {
   options.label = "aa";
   CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }), "no column 'aa'"));
   options.label = "";
-  options.paths = {path, write("a,c\n1,2\n")};
+  options.paths = {path, write_table("a,c\n1,2\n")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "the header is"));
-  options.paths = {write("a,a\n1,2\n")};
+  options.paths = {write_table("a,a\n1,2\n")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "column 3"));
 }
 
 TEST_CASE("a column of numbers stays one where a few are missing") {
   std::string rows = "x,y\n";
   for (int i = 0; i < 20; ++i) rows += i == 7 ? "NA,b\n" : str(i, ",", i % 2 ? "a" : "b", "\n");
-  DataOptions options = options_for(write(rows));
+  DataOptions options = options_for(write_table(rows));
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 9, column 1: found 'NA', expected a number"));
   options.on_bad_row = OnBadRow::kSkip;
@@ -143,14 +143,14 @@ TEST_CASE("a column of numbers stays one where a few are missing") {
   CHECK(data.info.files[0].skipped == 1);
   CHECK(data.info.mean[0] == Approx((190.0 - 7) / 19));
   options.eval_fraction.reset();
-  options.eval_paths = {write("x,y\n100,a\nNA,b\n101,b\n")};
+  options.eval_paths = {write_table("x,y\n100,a\nNA,b\n101,b\n")};
   CHECK(open_data(options).info.eval_samples == 2);
 }
 
 TEST_CASE("standardisation does not look at the evaluation split") {
   std::string rows = "x,y\n";
   for (int i = 0; i < 100; ++i) rows += str(i, ",", i % 2, "\n");
-  DataOptions options = options_for(write(rows));
+  DataOptions options = options_for(write_table(rows));
   options.eval_fraction = 0.3;
   options.batch = 70;
   DatasetInfo info;

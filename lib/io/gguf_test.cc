@@ -22,7 +22,7 @@ std::shared_ptr<const GgufFile> parse(const std::string& bytes, const GgufOption
 }
 
 // The message with which `bytes` are refused, which must be of kind kMalformed.
-std::string refusal(const std::string& bytes) {
+std::string gguf_refusal(const std::string& bytes) {
   return testing::refusal(ErrorKind::kMalformed, [&] { parse(bytes); });
 }
 
@@ -89,12 +89,13 @@ TEST_CASE("GGUF tensors") {
 }
 
 TEST_CASE("GGUF files that are refused") {
-  CHECK(contains(refusal("GGU"), "not a GGUF file"));
-  CHECK(contains(refusal("<!DOCTYPE html><html>"), "HTML"));
-  CHECK(contains(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), "git lfs"));
-  CHECK(contains(refusal(GgufBuilder().finish(1)), "version 1"));
+  CHECK(contains(gguf_refusal("GGU"), "not a GGUF file"));
+  CHECK(contains(gguf_refusal("<!DOCTYPE html><html>"), "HTML"));
+  CHECK(contains(gguf_refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+                 "git lfs"));
+  CHECK(contains(gguf_refusal(GgufBuilder().finish(1)), "version 1"));
   const auto one = [](std::vector<uint64_t> dims, uint32_t type, uint64_t bytes) {
-    return refusal(GgufBuilder().tensor("t", dims, type, bytes).finish());
+    return gguf_refusal(GgufBuilder().tensor("t", dims, type, bytes).finish());
   };
   CHECK(contains(one({0, 4}, 0, 0), "zero"));
   CHECK(contains(one({1ull << 32, 1ull << 32}, 0, 0), "64 bits"));
@@ -107,32 +108,33 @@ TEST_CASE("GGUF files that are refused") {
   CHECK(contains(one({32}, 4, 4), "unknown type"));
   CHECK(contains(one({}, 0, 4), "0 dimensions"));
   CHECK(contains(one({1, 1, 1, 1, 1}, 0, 4), "5 dimensions"));
-  CHECK(contains(refusal(GgufBuilder().u32("k", 1).u32("k", 1).finish()), "twice"));
-  CHECK(contains(refusal(GgufBuilder().u32("", 1).finish()), "0 bytes"));
-  CHECK(contains(refusal(GgufBuilder().tensor("t", {1}, 0, 4).tensor("t", {1}, 0, 4).finish()),
+  CHECK(contains(gguf_refusal(GgufBuilder().u32("k", 1).u32("k", 1).finish()), "twice"));
+  CHECK(contains(gguf_refusal(GgufBuilder().u32("", 1).finish()), "0 bytes"));
+  CHECK(contains(gguf_refusal(GgufBuilder().tensor("t", {1}, 0, 4).tensor("t", {1}, 0, 4).finish()),
                  "twice"));
-  CHECK(contains(refusal(GgufBuilder().tensor("a", {9}, 0, 4).tensor("b", {1}, 0, 4).finish()),
+  CHECK(contains(gguf_refusal(GgufBuilder().tensor("a", {9}, 0, 4).tensor("b", {1}, 0, 4).finish()),
                  "overlap"));
-  CHECK(contains(refusal(GgufBuilder().tensor("a", {1}, 0, 64).tensor("b", {1}, 0, 4).finish()),
-                 "gap"));
+  CHECK(contains(
+      gguf_refusal(GgufBuilder().tensor("a", {1}, 0, 64).tensor("b", {1}, 0, 4).finish()), "gap"));
   for (const uint32_t alignment : {0u, 3u, 65536u * 2, ~0u}) {
-    CHECK(contains(refusal(GgufBuilder().u32("general.alignment", alignment).finish()), "power"));
+    CHECK(contains(gguf_refusal(GgufBuilder().u32("general.alignment", alignment).finish()),
+                   "power"));
   }
-  CHECK(contains(refusal(GgufBuilder().key("general.alignment", "32").finish()), "power"));
+  CHECK(contains(gguf_refusal(GgufBuilder().key("general.alignment", "32").finish()), "power"));
   std::string good = GgufBuilder().tensor("t", {8}, 0, 32).finish();
-  CHECK(refusal(good) == "accepted");
-  CHECK(contains(refusal(good + "PK\x03\x04"), "but the file has"));
+  CHECK(gguf_refusal(good) == "accepted");
+  CHECK(contains(gguf_refusal(good + "PK\x03\x04"), "but the file has"));
   CHECK_NOTHROW(parse(good + "x", {.allow_trailing = true, .header_only = false}));
   for (size_t length = 0; length < good.size(); ++length) {
-    CHECK(refusal(good.substr(0, length)) != "accepted");
+    CHECK(gguf_refusal(good.substr(0, length)) != "accepted");
   }
   std::string nested = GgufBuilder().strings("k", {}).finish();
   nested.replace(nested.find('k') + 5, 1, "\x09");
-  CHECK(contains(refusal(nested), "array of arrays"));
+  CHECK(contains(gguf_refusal(nested), "array of arrays"));
 }
 
 TEST_CASE("names in errors are made safe to print") {
-  const std::string message = refusal(GgufBuilder().key<uint32_t>("\x1b[31m", 99, 1).finish());
+  const std::string message = gguf_refusal(GgufBuilder().key<uint32_t>("\x1b[31m", 99, 1).finish());
   CHECK(contains(message, "value type 99"));
   CHECK_FALSE(contains(message, "\x1b"));
 }
@@ -161,7 +163,7 @@ TEST_CASE("huge counts are refused at once") {
          {uint64_t{1} << 29, uint64_t{1} << 32, ~uint64_t{0}, ~uint64_t{0} >> 1}) {
       std::string hostile = file;
       std::memcpy(hostile.data() + place, &count, sizeof count);
-      const double time = milliseconds([&] { CHECK(refusal(hostile) != "accepted"); });
+      const double time = milliseconds([&] { CHECK(gguf_refusal(hostile) != "accepted"); });
       if (kMeasured) CHECK(time < 10);
     }
   }

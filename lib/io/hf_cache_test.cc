@@ -33,7 +33,7 @@ class CacheEnvironment {
   std::map<std::string, std::string> old_;
 };
 
-std::string refusal(const std::string& name) {
+std::string name_refusal(const std::string& name) {
   try {
     return "found " + find_model(name);
   } catch (const Error& error) {
@@ -71,12 +71,13 @@ TEST_CASE("models are found in the cache, in the order of the variables") {
   }
   const CacheEnvironment environment(all);
   CHECK(find_model("org/name@ddd") == root + "/user/.cache/huggingface/hub" + tail + "ddd");
-  CHECK(refusal("org/name@other").find(root + "/home/hub/models--org--name") != std::string::npos);
-  CHECK(refusal("org/absent").find("not in the Hugging Face cache") != std::string::npos);
-  CHECK(refusal("../org").find("no such file") != std::string::npos);
-  CHECK(refusal("org/../name").find("no such file") != std::string::npos);
-  CHECK(refusal("org/name@../../x").find("no such file") != std::string::npos);
-  CHECK(refusal("absent.gguf").find("no such file") != std::string::npos);
+  CHECK(name_refusal("org/name@other").find(root + "/home/hub/models--org--name") !=
+        std::string::npos);
+  CHECK(name_refusal("org/absent").find("not in the Hugging Face cache") != std::string::npos);
+  CHECK(name_refusal("../org").find("no such file") != std::string::npos);
+  CHECK(name_refusal("org/../name").find("no such file") != std::string::npos);
+  CHECK(name_refusal("org/name@../../x").find("no such file") != std::string::npos);
+  CHECK(name_refusal("absent.gguf").find("no such file") != std::string::npos);
   CHECK(find_model(root) == root);
   std::ofstream(root + "/hub/models--org--name/refs/main") << "../../../secret";
   CHECK(find_model("org/name") == root + "/home/hub" + tail + "bbb");

@@ -10,7 +10,7 @@ namespace {
 
 using testing::contains;
 
-std::string refusal(const std::string& text, const JsonLimits& limits = {}) {
+std::string json_refusal(const std::string& text, const JsonLimits& limits = {}) {
   return testing::refusal(ErrorKind::kMalformed, [&] { parse_json(text, "t.json", limits); });
 }
 
@@ -37,26 +37,26 @@ TEST_CASE("JSON values") {
 }
 
 TEST_CASE("JSON that is refused, with its place") {
-  CHECK(contains(refusal("{\"a\": 1,\n \"é\": x}"), "t.json: line 2, column 7"));
-  CHECK(contains(refusal("{\"a\": 1, \"b\": 2, \"a\": 3}"), "'a' twice"));
-  CHECK(contains(refusal("[1, 2"), "too early"));
-  CHECK(contains(refusal(""), "too early"));
-  CHECK(contains(refusal("[\"\xff\"]"), "UTF-8"));
-  CHECK(contains(refusal("[\"\\ud800\"]"), "surrogate"));
-  CHECK(contains(refusal("[\"\\ud800\\u0041\"]"), "surrogate"));
-  CHECK(contains(refusal("1e999"), "too large"));
-  CHECK(contains(refusal(std::string(400, '1') + ".5e-1"), "too large"));
-  CHECK(contains(refusal("[1] x"), "follows"));
-  CHECK(contains(refusal(std::string(20'000, '[')), "deeper than 32"));
-  CHECK(contains(refusal("[[1]]", {100, 1}), "deeper than 1"));
-  CHECK(contains(refusal("[1,2,3]", {3, 9}), "limit is 3"));
+  CHECK(contains(json_refusal("{\"a\": 1,\n \"é\": x}"), "t.json: line 2, column 7"));
+  CHECK(contains(json_refusal("{\"a\": 1, \"b\": 2, \"a\": 3}"), "'a' twice"));
+  CHECK(contains(json_refusal("[1, 2"), "too early"));
+  CHECK(contains(json_refusal(""), "too early"));
+  CHECK(contains(json_refusal("[\"\xff\"]"), "UTF-8"));
+  CHECK(contains(json_refusal("[\"\\ud800\"]"), "surrogate"));
+  CHECK(contains(json_refusal("[\"\\ud800\\u0041\"]"), "surrogate"));
+  CHECK(contains(json_refusal("1e999"), "too large"));
+  CHECK(contains(json_refusal(std::string(400, '1') + ".5e-1"), "too large"));
+  CHECK(contains(json_refusal("[1] x"), "follows"));
+  CHECK(contains(json_refusal(std::string(20'000, '[')), "deeper than 32"));
+  CHECK(contains(json_refusal("[[1]]", {100, 1}), "deeper than 1"));
+  CHECK(contains(json_refusal("[1,2,3]", {3, 9}), "limit is 3"));
   for (const char* text : {"[1,]",    "{\"a\":1,}", "{a:1}",    "[1 2]",     "01",
                            "1.",      ".5",         "-",        "+1",        "tru",
                            "nan",     "'a'",        "[\"\t\"]", "[\"\\x\"]", "[\"\\u12g4\"]",
                            "{\"a\"}", "{\"a\":}",   "[}",       "\"abc",     "[\"\\u-123\"]",
                            "1e",      "//\n1",      "{,}",      "]"}) {
     CAPTURE(text);
-    CHECK(contains(refusal(text), "line 1"));
+    CHECK(contains(json_refusal(text), "line 1"));
   }
 }
 
@@ -100,8 +100,8 @@ TEST_CASE("values are found again in the text they were parsed from") {
 TEST_CASE("messages count lines from where the text begins") {
   JsonLimits limits;
   limits.first_line = 41;
-  const std::string why = lumen::testing::refusal(ErrorKind::kMalformed,
-                                                  [&] { parse_json("{\n\"a\": x}", "F", limits); });
+  const std::string why = lumen::testing::refusal(
+      ErrorKind::kMalformed, [&] { parse_json("{\n\"a\": x}", "F", limits); });
   CHECK(lumen::testing::contains(why, "line 42, column 6"));
 }
 

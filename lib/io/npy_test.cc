@@ -20,7 +20,7 @@ std::string npy(const std::string& header, const std::string& data, char version
   return file + header + data;
 }
 
-Array parse(const std::string& file) {
+Array read_array(const std::string& file) {
   return parse_npy(std::as_bytes(std::span(file)), "t.npy");
 }
 
@@ -64,9 +64,9 @@ TEST_CASE("the shared bad .npy files are refused") {
 
 TEST_CASE("hostile .npy headers") {
   const std::string f4 = "{'descr': '<f4', 'fortran_order': False, 'shape': ";
-  CHECK(parse(npy(f4 + "(2,), }", "12345678")).elements() == 2);
-  CHECK(parse(npy(f4 + "(2L,), }", "12345678", 2)).elements() == 2);
-  CHECK(parse(npy("{\"shape\": (), \"fortran_order\": True, \"descr\": \"<i4\"}", "1234"))
+  CHECK(read_array(npy(f4 + "(2,), }", "12345678")).elements() == 2);
+  CHECK(read_array(npy(f4 + "(2L,), }", "12345678", 2)).elements() == 2);
+  CHECK(read_array(npy("{\"shape\": (), \"fortran_order\": True, \"descr\": \"<i4\"}", "1234"))
             .elements() == 1);
   for (const std::string& file :
        {npy(f4 + "(2,), }", "1234567"),
@@ -93,7 +93,7 @@ TEST_CASE("hostile .npy headers") {
         npy(f4 + "(2,), }" + std::string(20'000, ' '), "12345678", 2),
         npy(f4 + "(2,), }", "", 4)}) {
     CAPTURE(file.substr(0, 120));
-    CHECK_THROWS_AS(parse(file), Error);
+    CHECK_THROWS_AS(read_array(file), Error);
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using testing::contains;
 
-std::string refusal(const std::string& header, size_t data_bytes) {
+std::string header_refusal(const std::string& header, size_t data_bytes) {
   return testing::refusal(ErrorKind::kMalformed, [&] {
     parse_safetensors(buffer_of(safetensors_file(header, data_bytes)), "t.safetensors");
   });
@@ -48,27 +48,31 @@ TEST_CASE("safetensors of every type") {
 }
 
 TEST_CASE("safetensors that are refused") {
-  CHECK(refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 8) ==
+  CHECK(header_refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 8) ==
         "accepted");
-  CHECK(refusal(R"({"a": {"dtype": "F32", "shape": [0, 3], "data_offsets": [0, 0]}})", 0) ==
+  CHECK(header_refusal(R"({"a": {"dtype": "F32", "shape": [0, 3], "data_offsets": [0, 0]}})", 0) ==
         "accepted");
-  CHECK(contains(refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 9),
-                 "the file has"));
-  CHECK(contains(refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}})", 8),
-                 "needs 8 bytes"));
-  CHECK(contains(refusal(R"({"a": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}})", 8),
-                 "expected an integer"));
-  CHECK(contains(refusal(R"({"a": {"dtype": "F32", "shape": [4611686018427387904, 4, 0],
+  CHECK(contains(
+      header_refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 9),
+      "the file has"));
+  CHECK(contains(
+      header_refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]}})", 8),
+      "needs 8 bytes"));
+  CHECK(contains(
+      header_refusal(R"({"a": {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]}})", 8),
+      "expected an integer"));
+  CHECK(contains(header_refusal(R"({"a": {"dtype": "F32", "shape": [4611686018427387904, 4, 0],
                               "data_offsets": [0, 0]}})",
-                         0),
+                                0),
                  "64 bits"));
-  CHECK(contains(refusal(R"({"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 0]}})", 0),
-                 "whole number"));
-  CHECK(contains(refusal(R"({"a": 1})", 0), "expected an object"));
-  CHECK(contains(refusal("[]", 0), "expected an object"));
-  CHECK(contains(refusal(R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+  CHECK(
+      contains(header_refusal(R"({"a": {"dtype": "F4", "shape": [1], "data_offsets": [0, 0]}})", 0),
+               "whole number"));
+  CHECK(contains(header_refusal(R"({"a": 1})", 0), "expected an object"));
+  CHECK(contains(header_refusal("[]", 0), "expected an object"));
+  CHECK(contains(header_refusal(R"({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
                              "a": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})",
-                         2),
+                                2),
                  "twice"));
 }
 

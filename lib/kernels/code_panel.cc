@@ -150,7 +150,14 @@ void expand_codes(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t
                   const CodePanel& to) {
   if (w.layout == Layout::kPanels) {
     LUMEN_CHECK(row % kPanelRows == 0);
-    return expand_panel(w, row / kPanelRows, k, cols, added, to);
+    if (rows > 0) return expand_panel(w, row / kPanelRows, k, cols, added, to);
+    // The panel would begin where the matrix ends.
+    const CodeForm form = code_form(w.dtype);
+    const int64_t scales = cols / form.sub * kPanelRows;
+    std::memset(to.codes, 0, cols * kPanelRows);
+    std::fill_n(to.scale, scales, 0.0f);
+    if (form.has_min) std::fill_n(to.min, scales, 0.0f);
+    return;
   }
   HWY_DYNAMIC_DISPATCH(expand_codes_kernel)(w, row, rows, k, cols, added, to);
 }

@@ -1,5 +1,7 @@
 #include "lib/kernels/matmul.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -328,6 +330,37 @@ TEST_CASE("sums on panels are the chain that panel_dot.h writes down, bit for bi
       }
     }
   });
+}
+
+TEST_CASE("no product reads panels beyond the last") {
+  constexpr size_t kPage = 4096;
+  for (DType dtype : kWeightTypes) {
+    for (const int64_t height : {int64_t{16}, int64_t{70}}) {
+      if (!has_panels(dtype, 256)) continue;
+      INFO(name(dtype) << ", " << height << " rows");
+      Philox random(12);
+      const auto bytes = random_weights(random, dtype, height, 256);
+      const Weight w{bytes.data(), dtype, height, 256};
+      const auto panels = pack(w);
+      // They end where a page begins that cannot be read.
+      const size_t readable = (panels.size() + kPage - 1) / kPage * kPage;
+      void* memory = ::mmap(nullptr, readable + kPage, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      REQUIRE(memory != MAP_FAILED);
+      auto* const place = static_cast<std::byte*>(memory) + readable - panels.size();
+      std::copy(panels.begin(), panels.end(), place);
+      REQUIRE(::mprotect(static_cast<std::byte*>(memory) + readable, kPage, PROT_NONE) == 0);
+      on_every_target([&] {
+        for (const int64_t m : {1, 3, 8, 40}) {
+          const auto x = random_floats(random, m * 256);
+          const auto y =
+              run_linear(1, x.data(), 256, m, {{place, dtype, height, 256, Layout::kPanels}});
+          CHECK(relative_error(y, expected_linear(x.data(), 256, m, {w})) < 2e-6);
+        }
+      });
+      ::munmap(memory, readable + kPage);
+    }
+  }
 }
 
 TEST_CASE("panels of several types and odd heights share one call with rows") {

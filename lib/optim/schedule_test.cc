@@ -14,13 +14,13 @@ using testing::refusal;
 
 namespace {
 
-const io::Json& golden() {
+const io::Json& schedule_golden() {
   static const io::Json document =
       io::read_json(testing::source_path("testdata/goldens/optim.json"));
   return document;
 }
 
-ScheduleConfig config_of(const io::Json& json) {
+ScheduleConfig schedule_config(const io::Json& json) {
   ScheduleConfig c;
   for (const auto& item : json.items()) {
     const std::string& key = item.key();
@@ -54,8 +54,8 @@ ScheduleConfig config_of(const io::Json& json) {
 
 TEST_CASE("every schedule is the one of torch or transformers") {
   std::vector<std::string> seen = {"plateau"};
-  for (const io::Json& item : golden()["schedules"]) {
-    const ScheduleConfig config = config_of(item["config"]);
+  for (const io::Json& item : schedule_golden()["schedules"]) {
+    const ScheduleConfig config = schedule_config(item["config"]);
     seen.push_back(config.type);
     const Schedule schedule(config);
     for (size_t step = 0; step < item["rates"].size(); ++step) {
@@ -71,15 +71,15 @@ TEST_CASE("every schedule is the one of torch or transformers") {
 }
 
 TEST_CASE("plateau is torch's, also from a saved state") {
-  for (const io::Json& item : golden()["plateaus"]) {
-    Schedule schedule(config_of(item["config"]));
+  for (const io::Json& item : schedule_golden()["plateaus"]) {
+    Schedule schedule(schedule_config(item["config"]));
     for (size_t i = 0; i < item["rates"].size(); ++i) {
       INFO(item["config"] << " observation " << i);
       const io::Json& metric = item["metrics"][i];
       schedule.observe(metric.is_null() ? std::numeric_limits<double>::quiet_NaN()
                                         : metric.get<double>());
       CHECK(schedule.lr(0) == Approx(item["rates"][i].get<double>()).epsilon(1e-12));
-      Schedule restored(config_of(item["config"]));
+      Schedule restored(schedule_config(item["config"]));
       restored.load_state(io::parse_json(schedule.state().dump(), "state"));
       schedule = restored;
     }

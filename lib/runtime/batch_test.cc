@@ -12,12 +12,9 @@ namespace lumen::runtime {
 namespace {
 
 using lumen::testing::contains;
+using testing::Arguments;
+using testing::random_model;
 using testing::run_tool_process;
-using Arguments = std::vector<std::string>;
-
-std::string random_model() {
-  return lumen::testing::source_path("testdata/models/random-spm.gguf");
-}
 
 std::string refusal_of(const std::string& line) {
   const Session session = testing::fake_session(40, {"yes"});

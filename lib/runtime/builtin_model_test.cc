@@ -35,7 +35,7 @@ std::vector<std::string> alternatives(const std::string& line) {
 std::vector<Question> held_out_questions() {
   std::vector<std::filesystem::path> files;
   for (const auto& entry :
-       std::filesystem::directory_iterator(testing::source_path("recipes/lumen-tiny"))) {
+       std::filesystem::directory_iterator(lumen::testing::source_path("recipes/lumen-tiny"))) {
     files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
@@ -64,7 +64,7 @@ TEST_CASE("the built-in model answers most held-out questions with the right fac
   const std::vector<Question> questions = held_out_questions();
   REQUIRE(questions.size() >= 1000);
   RunOptions options;
-  options.model = testing::source_path("testdata/builtin/lumen-tiny.gguf");
+  options.model = lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf");
   options.sampling.temperature = 0;
   Session session = load_session(options);
   Generator generator(*session.model, session.format.tokenizer());
@@ -94,7 +94,7 @@ TEST_CASE("the built-in model answers most held-out questions with the right fac
 // A model of two million parameters errs in some: few of these subjects are in its corpus.
 TEST_CASE("asked something else, the built-in model says what it is") {
   RunOptions options;
-  options.model = testing::source_path("testdata/builtin/lumen-tiny.gguf");
+  options.model = lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf");
   options.sampling.temperature = 0;
   Session session = load_session(options);
   Generator generator(*session.model, session.format.tokenizer());
@@ -127,7 +127,7 @@ TEST_CASE("asked something else, the built-in model says what it is") {
     generation.max_tokens = 100;
     const auto result =
         generator.generate(prompt, sampler, generation, false, [](std::string_view) {});
-    if (testing::contains(lower(result.text), "small built-in model")) {
+    if (lumen::testing::contains(lower(result.text), "small built-in model")) {
       ++refused;
     } else {
       answered += str("\n", question, " → ", result.text);

@@ -13,9 +13,9 @@ using testing::ByteTokenizer;
 using testing::fake_session;
 using testing::FakeModel;
 
-struct Fixture {
-  Fixture(int64_t context, std::vector<std::string> scripts, std::string system = "",
-          bool with_template = true)
+struct ConversationFixture {
+  ConversationFixture(int64_t context, std::vector<std::string> scripts, std::string system = "",
+                      bool with_template = true)
       : session(fake_session(context, std::move(scripts), with_template)),
         generator(*session.model, session.format.tokenizer()),
         conversation(session.format, generator, std::move(system),
@@ -52,7 +52,7 @@ ErrorKind kind_of(FunctionRef<void()> action) {
 }
 
 TEST_CASE("turns are rendered by the template and only new tokens are read") {
-  Fixture f(1000, {"hello", "fine"}, "be nice");
+  ConversationFixture f(1000, {"hello", "fine"}, "be nice");
   REQUIRE(f.say("hi").text == "hello");
   REQUIRE(f.cache() == "<s>system:be nice<turn>user:hi<turn>assistant:hello");
   const auto result = f.say("how are you");
@@ -89,14 +89,14 @@ TEST_CASE("a vocabulary that does not fit the model is refused") {
 }
 
 TEST_CASE("a model without a template continues the text of all messages") {
-  Fixture f(1000, {" there", "!"}, "", /*with_template=*/false);
+  ConversationFixture f(1000, {" there", "!"}, "", /*with_template=*/false);
   REQUIRE(f.say("hi").text == " there");
   f.say("you");
   REQUIRE(f.cache() == "<s>hi\n there\nyou!");
 }
 
 TEST_CASE("when the context is full the oldest turns go, the system prompt stays") {
-  Fixture f(200, {"0123456789"}, "sys");
+  ConversationFixture f(200, {"0123456789"}, "sys");
   for (int i = 0; i < 6; ++i) f.say("message number " + std::to_string(i));
   REQUIRE(f.dropped > 0);
   const auto& messages = f.conversation.messages();
@@ -107,7 +107,7 @@ TEST_CASE("when the context is full the oldest turns go, the system prompt stays
 }
 
 TEST_CASE("a message that cannot fit is refused and changes nothing") {
-  Fixture f(60, {"ok"}, "sys");
+  ConversationFixture f(60, {"ok"}, "sys");
   f.say("hi");
   const auto before = f.conversation.messages();
   REQUIRE(kind_of([&] { f.say(std::string(100, 'x')); }) == ErrorKind::kMalformed);
@@ -116,7 +116,7 @@ TEST_CASE("a message that cannot fit is refused and changes nothing") {
 }
 
 TEST_CASE("undo, retry and reset") {
-  Fixture f(1000, {"one", "two"}, "sys");
+  ConversationFixture f(1000, {"one", "two"}, "sys");
   f.say("a");
   auto sink = [](std::string_view) {};
   f.conversation.retry(f.sampler, {{}, {}, {ByteTokenizer::kEos}}, sink);
@@ -134,10 +134,10 @@ TEST_CASE("undo, retry and reset") {
 
 TEST_CASE("a saved conversation can be loaded") {
   const std::string path = lumen::testing::temporary_directory() + "/chat.jsonl";
-  Fixture f(1000, {"line\none \"two\" \u20ac"}, "sys");
+  ConversationFixture f(1000, {"line\none \"two\" \u20ac"}, "sys");
   f.say("hi\\");
   f.conversation.save(path);
-  Fixture g(1000, {"x"});
+  ConversationFixture g(1000, {"x"});
   g.conversation.load(path);
   REQUIRE(g.conversation.messages() == f.conversation.messages());
 }

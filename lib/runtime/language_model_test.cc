@@ -8,14 +8,14 @@
 #include "lib/base/testing.h"
 
 using namespace lumen;
+using lumen::testing::contains;
 using runtime::LanguageModel;
 using runtime::LoadOptions;
-using testing::contains;
 
 namespace {
 
 io::ModelFiles builtin() {
-  return io::open_model(testing::source_path("testdata/models/random-spm.gguf"));
+  return io::open_model(lumen::testing::source_path("testdata/models/random-spm.gguf"));
 }
 
 std::vector<int32_t> prompt(int64_t tokens, int64_t vocab) {
@@ -25,7 +25,7 @@ std::vector<int32_t> prompt(int64_t tokens, int64_t vocab) {
 }
 
 std::string error_of(const io::ModelFiles& files, const LoadOptions& options, ErrorKind kind) {
-  return testing::refusal(kind, [&] { LanguageModel::load(files, options); });
+  return lumen::testing::refusal(kind, [&] { LanguageModel::load(files, options); });
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Run run(const std::string& cache, const std::string& prompt, RunOptions options 
   return run;
 }
 
-std::string read(const std::string& path) {
+std::string read_bytes(const std::string& path) {
   return io::read_file(path, 1 << 30);
 }
 void write(const std::string& path, std::string_view content) {
@@ -63,7 +63,7 @@ TEST_CASE("a prompt cache that does not fit is ignored with one sentence, and re
   const TemporaryDirectory directory;
   const std::string cache = directory.path() + "/cache";
   const auto want = run(cache, "one two three").result.token_ids;
-  const std::string good = read(cache);
+  const std::string good = read_bytes(cache);
   const auto notice_of = [&](const std::string& content, RunOptions options = {}) {
     write(cache, content);
     const Run made = run(cache, "one two three", options);

@@ -14,6 +14,7 @@
 
 #include "lib/base/check.h"
 #include "lib/base/clock.h"
+#include "lib/base/testing.h"
 
 namespace lumen::runtime::testing {
 namespace {
@@ -25,7 +26,7 @@ std::string tool_path(const std::string& tool) {
   return std::string(build ? build : "build") + "/tools/" + tool;
 }
 
-[[noreturn]] void execute(const std::string& tool, const std::vector<std::string>& arguments) {
+[[noreturn]] void execute(const std::string& tool, const Arguments& arguments) {
   std::vector<char*> argv = {const_cast<char*>(tool.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -47,7 +48,11 @@ void decode_status(int status, Outcome& outcome) {
 
 }  // namespace
 
-Outcome run_tool_process(const std::string& tool, const std::vector<std::string>& arguments,
+std::string random_model() {
+  return lumen::testing::source_path("testdata/models/random-spm.gguf");
+}
+
+Outcome run_tool_process(const std::string& tool, const Arguments& arguments,
                          const Streams& streams, const std::vector<std::string>& environment) {
   int in[2], out[2], err[2];
   LUMEN_CHECK(::pipe2(in, O_CLOEXEC) == 0 && ::pipe2(out, O_CLOEXEC) == 0 &&
@@ -101,7 +106,7 @@ Outcome run_tool_process(const std::string& tool, const std::vector<std::string>
   return outcome;
 }
 
-TerminalProcess::TerminalProcess(const std::string& tool, const std::vector<std::string>& arguments,
+TerminalProcess::TerminalProcess(const std::string& tool, const Arguments& arguments,
                                  const std::string& term) {
   winsize size = {24, 80, 0, 0};
   LUMEN_CHECK(::openpty(&terminal_, &keeper_, nullptr, nullptr, &size) == 0);

@@ -7,6 +7,11 @@
 
 namespace lumen::runtime::testing {
 
+using Arguments = std::vector<std::string>;
+
+// A model of random weights with a sentencepiece vocabulary and a notice that says so.
+std::string random_model();
+
 // How a process ended.
 struct Outcome {
   int exit_code = -1;  // or −1
@@ -23,14 +28,14 @@ struct Streams {
 
 // Runs build/tools/`tool` with `arguments` to its end; kills it after 20 seconds. `environment` has
 // "NAME=value" in addition to the test's own.
-Outcome run_tool_process(const std::string& tool, const std::vector<std::string>& arguments,
+Outcome run_tool_process(const std::string& tool, const Arguments& arguments,
                          const Streams& streams = {},
                          const std::vector<std::string>& environment = {});
 
 // A tool at a terminal of its own.
 class TerminalProcess {
  public:
-  TerminalProcess(const std::string& tool, const std::vector<std::string>& arguments,
+  TerminalProcess(const std::string& tool, const Arguments& arguments,
                   const std::string& term = "xterm");
   ~TerminalProcess();
 

@@ -17,12 +17,8 @@ using testing::run_tool_process;
 using testing::Streams;
 using testing::TerminalProcess;
 
-using Arguments = std::vector<std::string>;
-
-// A model of random weights with a sentencepiece vocabulary and a notice that says so.
-std::string random_model() {
-  return lumen::testing::source_path("testdata/models/random-spm.gguf");
-}
+using testing::Arguments;
+using testing::random_model;
 
 // An error is one line, the last, that begins with the tool's name; nothing is on standard output.
 void require_error(const Outcome& outcome, int exit_code, const std::string& tool = "lumen-run") {

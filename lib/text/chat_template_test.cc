@@ -16,7 +16,7 @@ using lumen::text::Json;
 
 namespace {
 
-std::string read_text(const std::string& path) {
+std::string read_template(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   REQUIRE(file.good());
   std::ostringstream text;
@@ -25,7 +25,7 @@ std::string read_text(const std::string& path) {
 }
 
 Json read_json(const std::string& path) {
-  return Json::parse(read_text(path));
+  return Json::parse(read_template(path));
 }
 
 ChatTemplate::Options frozen_clock() {
@@ -88,7 +88,7 @@ TEST_CASE("real models' templates render as transformers renders them", "[chat_t
     const bool config = name.ends_with(".json");
     const std::string source = config ? *lumen::text::select_chat_template(
                                             read_json(folder + "/" + name)["chat_template"], false)
-                                      : read_text(folder + "/" + name);
+                                      : read_template(folder + "/" + name);
     const ChatTemplate parsed = ChatTemplate::parse(source, name);
     for (const Json& unit : model["cases"]) {
       INFO(file.path().filename() << " " << unit["context"]);

@@ -18,7 +18,7 @@ std::vector<std::string> matches(std::string_view pattern, std::string_view text
 
 using Texts = std::vector<std::string>;
 
-ErrorKind refusal(std::string_view pattern) {
+ErrorKind pattern_refusal(std::string_view pattern) {
   try {
     Regex{pattern};
   } catch (const Error& error) {
@@ -53,14 +53,14 @@ TEST_CASE("Empty matches split but never touch the match before", "[regex]") {
 }
 
 TEST_CASE("What cannot be translated is refused", "[regex]") {
-  CHECK(refusal("[\\W]") == ErrorKind::kUnsupported);
-  CHECK(refusal("(a") == ErrorKind::kUnsupported);
-  CHECK(refusal("[a") == ErrorKind::kMalformed);
-  CHECK(refusal("a\\") == ErrorKind::kMalformed);
-  CHECK(refusal("\xFF") == ErrorKind::kMalformed);
-  CHECK(refusal(std::string(100'000, 'a')) == ErrorKind::kMalformed);
-  CHECK(refusal(std::string(1000, '[')) == ErrorKind::kMalformed);
-  CHECK(refusal(std::string(1000, '(')) == ErrorKind::kUnsupported);
+  CHECK(pattern_refusal("[\\W]") == ErrorKind::kUnsupported);
+  CHECK(pattern_refusal("(a") == ErrorKind::kUnsupported);
+  CHECK(pattern_refusal("[a") == ErrorKind::kMalformed);
+  CHECK(pattern_refusal("a\\") == ErrorKind::kMalformed);
+  CHECK(pattern_refusal("\xFF") == ErrorKind::kMalformed);
+  CHECK(pattern_refusal(std::string(100'000, 'a')) == ErrorKind::kMalformed);
+  CHECK(pattern_refusal(std::string(1000, '[')) == ErrorKind::kMalformed);
+  CHECK(pattern_refusal(std::string(1000, '(')) == ErrorKind::kUnsupported);
 }
 
 TEST_CASE("Patterns that explode are stopped", "[regex]") {

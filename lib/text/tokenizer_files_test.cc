@@ -19,7 +19,7 @@ using io::append_raw;
 
 // 0 if `load` succeeds.
 template <typename Load>
-int refusal(Load&& load) {
+int load_refusal(Load&& load) {
   try {
     load();
   } catch (const Error& error) {
@@ -115,7 +115,7 @@ TEST_CASE("A sentencepiece model encodes and decodes", "[tokenizer_files]") {
 
 TEST_CASE("Hostile sentencepiece models never reach the library", "[tokenizer_files]") {
   const auto load = [](const std::string& bytes) {
-    return refusal([&] { parse_sentencepiece(bytes, nullptr); });
+    return load_refusal([&] { parse_sentencepiece(bytes, nullptr); });
   };
   const std::string good = sentencepiece_model();
   REQUIRE(load(good) == 0);
@@ -148,7 +148,7 @@ TEST_CASE("Hostile sentencepiece models never reach the library", "[tokenizer_fi
 
 TEST_CASE("The longest pieces load on a small stack", "[tokenizer_files]") {
   const std::string longest = piece(std::string(limits::kPieceBytes, 'a'), -1, 4);
-  CHECK(refusal([&] { parse_sentencepiece(sentencepiece_model() + longest, nullptr); }) == 0);
+  CHECK(load_refusal([&] { parse_sentencepiece(sentencepiece_model() + longest, nullptr); }) == 0);
 }
 
 TEST_CASE("tokenizer.bin encodes as run.c", "[tokenizer_files]") {
@@ -157,7 +157,9 @@ TEST_CASE("tokenizer.bin encodes as run.c", "[tokenizer_files]") {
   CHECK(tokenizer->encode("") == Ids{1});
   CHECK(tokenizer->decode(Ids{263, 259, 0xC3 + 3, 0xA9 + 3}) == "hi é");
   const std::string good = llama2c_file();
-  const auto load = [](const std::string& bytes) { return refusal([&] { parse_llama2c(bytes); }); };
+  const auto load = [](const std::string& bytes) {
+    return load_refusal([&] { parse_llama2c(bytes); });
+  };
   CHECK(load("") == kMalformed);
   CHECK(load(good.substr(0, 101)) == kMalformed);
   CHECK(load(good.substr(0, good.size() - 1)) == kMalformed);
@@ -192,7 +194,7 @@ TEST_CASE("GGUF WordPiece words lose their accents", "[tokenizer_files]") {
 
 TEST_CASE("Wrong GGUF vocabularies are refused", "[tokenizer_files]") {
   const auto load = [](const io::GgufBuilder& builder) {
-    return refusal([&] { load_gguf(builder); });
+    return load_refusal([&] { load_gguf(builder); });
   };
   const std::vector<std::string> tokens = {"<unk>", "a", "b"};
   CHECK(load(gguf("llama", tokens)) == 0);
@@ -217,7 +219,7 @@ TEST_CASE("Wrong GGUF vocabularies are refused", "[tokenizer_files]") {
 TEST_CASE("A path is recognised by its content", "[tokenizer_files]") {
   const std::string directory = testing::temporary_directory();
   const auto fails = [&](const std::string& path) {
-    return refusal([&] { load_tokenizer(path); });
+    return load_refusal([&] { load_tokenizer(path); });
   };
   CHECK(fails(directory) == static_cast<int>(ErrorKind::kMissing));
   CHECK(fails(directory + "/none") == static_cast<int>(ErrorKind::kMissing));
@@ -292,7 +294,7 @@ TEST_CASE("Broken tokenizer files of the shared data are refused", "[tokenizer_f
   LUMEN_SHARED_DATA(root, "formats/bad-tokenizers");
   for (const auto& entry : std::filesystem::directory_iterator(root)) {
     INFO(entry.path().string());
-    CHECK(refusal([&] { load_tokenizer(entry.path().string()); }) == kMalformed);
+    CHECK(load_refusal([&] { load_tokenizer(entry.path().string()); }) == kMalformed);
   }
 }
 

@@ -81,7 +81,7 @@ std::string decoded(const char* decoder, const std::vector<std::string>& tokens)
   return streamed;
 }
 
-ErrorKind refusal(const Json& json) {
+ErrorKind json_refusal(const Json& json) {
   try {
     make(json);
   } catch (const Error& error) {
@@ -292,34 +292,34 @@ TEST_CASE("What is wrong is refused", "[tokenizer_json]") {
     json["model"][key] = std::move(value);
     return json;
   };
-  CHECK(refusal(Json::object()) == ErrorKind::kMalformed);
-  CHECK(refusal(with("type", "Magic")) == ErrorKind::kUnsupported);
-  CHECK(refusal(with("merges", Json::array({"a zz"}))) == ErrorKind::kMalformed);
-  CHECK(refusal(with("merges", Json::array({"a"}))) == ErrorKind::kMalformed);
-  CHECK(refusal(with("merges", Json::array({"a b c"}))) == ErrorKind::kMalformed);
-  CHECK(refusal(with("merges", Json::array({7}))) == ErrorKind::kMalformed);
-  CHECK(refusal(with("merges", Json::array({Json::array({"a"})}))) == ErrorKind::kMalformed);
-  CHECK(refusal(with("merges", "a b")) == ErrorKind::kMalformed);
-  CHECK(refusal(with("vocab", Json::array())) == ErrorKind::kMalformed);
-  CHECK(refusal(with("vocab", parse(R"({"a": -1})"))) == ErrorKind::kMalformed);
-  CHECK(refusal(with("vocab", parse(R"({"a": 99999999999})"))) == ErrorKind::kMalformed);
-  CHECK(refusal(with("vocab", parse(R"({"a": "b"})"))) == ErrorKind::kMalformed);
-  CHECK(refusal(with("vocab", Json{{std::string(5000, 'a'), 0}})) == ErrorKind::kMalformed);
-  CHECK(refusal(with("fuse_unk", 7)) == ErrorKind::kMalformed);
+  CHECK(json_refusal(Json::object()) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("type", "Magic")) == ErrorKind::kUnsupported);
+  CHECK(json_refusal(with("merges", Json::array({"a zz"}))) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("merges", Json::array({"a"}))) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("merges", Json::array({"a b c"}))) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("merges", Json::array({7}))) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("merges", Json::array({Json::array({"a"})}))) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("merges", "a b")) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("vocab", Json::array())) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("vocab", parse(R"({"a": -1})"))) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("vocab", parse(R"({"a": 99999999999})"))) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("vocab", parse(R"({"a": "b"})"))) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("vocab", Json{{std::string(5000, 'a'), 0}})) == ErrorKind::kMalformed);
+  CHECK(json_refusal(with("fuse_unk", 7)) == ErrorKind::kMalformed);
   for (const char* part : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
     Json json = small_bpe();
     json[part] = parse(R"({"type": "Magic"})");
-    CHECK(refusal(json) == ErrorKind::kUnsupported);
+    CHECK(json_refusal(json) == ErrorKind::kUnsupported);
     json[part] = parse(R"({"type": 5})");
-    CHECK(refusal(json) == ErrorKind::kMalformed);
+    CHECK(json_refusal(json) == ErrorKind::kMalformed);
     json[part] = parse(R"([])");
-    CHECK(refusal(json) == ErrorKind::kMalformed);
+    CHECK(json_refusal(json) == ErrorKind::kMalformed);
   }
   Json json = small_bpe();
   json["normalizer"] = parse(R"({"type": "Precompiled", "precompiled_charsmap": "AAA="})");
-  CHECK(refusal(json) == ErrorKind::kMalformed);
+  CHECK(json_refusal(json) == ErrorKind::kMalformed);
   json["normalizer"] = parse(R"({"type": "Precompiled", "precompiled_charsmap": "!"})");
-  CHECK(refusal(json) == ErrorKind::kMalformed);
+  CHECK(json_refusal(json) == ErrorKind::kMalformed);
 }
 
 }  // namespace lumen::text
