@@ -100,8 +100,8 @@ TEST_CASE("values are found again in the text they were parsed from") {
 TEST_CASE("messages count lines from where the text begins") {
   JsonLimits limits;
   limits.first_line = 41;
-  const std::string why = lumen::testing::refusal(
-      ErrorKind::kMalformed, [&] { parse_json("{\n\"a\": x}", "F", limits); });
+  const std::string why = lumen::testing::refusal(ErrorKind::kMalformed,
+                                                  [&] { parse_json("{\n\"a\": x}", "F", limits); });
   CHECK(lumen::testing::contains(why, "line 42, column 6"));
 }
 

@@ -5,7 +5,8 @@
 
 namespace lumen::kernels {
 
-// As multiply_codes; only where has_vnni() (simd.h). 128 is added to the codes of every type without a min.
+// As multiply_codes; only where has_vnni() (simd.h). 128 is added to the codes of every type
+// without a min.
 void multiply_codes_vnni(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks,
                          bool add, float* y, int64_t y_stride, int64_t cols);
 
