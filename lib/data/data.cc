@@ -85,16 +85,19 @@ std::unique_ptr<BatchStream> make_stream(const Data& data, Split split,
   }
   StreamSettings settings;
   settings.batch = options.batch;
+  settings.batches_per_step = options.batches_per_step;
   settings.shuffle = training && options.shuffle;
   settings.seed = options.seed;
   settings.last_batch = options.last_batch;
+  const int64_t step = options.batch * options.batches_per_step;
   if (settings.last_batch == LastBatch::kAuto) {
-    const bool drop = training && dataset->samples() >= options.batch;
-    settings.last_batch = drop ? LastBatch::kDrop : LastBatch::kPad;
+    settings.last_batch = dataset->samples() >= step ? LastBatch::kDrop : LastBatch::kPad;
   }
-  if (settings.last_batch == LastBatch::kDrop && dataset->samples() < options.batch) {
-    fail(ErrorKind::kUsage, "the batch of ", options.batch, " is larger than the ",
-         dataset->samples(), " samples, and last_batch is drop: no batch is left");
+  // Every sample is evaluated.
+  if (!training && settings.last_batch == LastBatch::kDrop) settings.last_batch = LastBatch::kPad;
+  if (settings.last_batch == LastBatch::kDrop && dataset->samples() < step) {
+    fail(ErrorKind::kUsage, "the batch of ", step, " is larger than the ", dataset->samples(),
+         " samples, and last_batch is drop: no batch is left");
   }
   settings.prefetch = options.prefetch;
   settings.identity = identity_of(data, split, options);

@@ -81,7 +81,9 @@ struct DataOptions {
   std::optional<double> eval_fraction;
   int64_t max_samples = 0;  // of either split; 0: all. Text, bin, documents: the first
 
-  int64_t batch = 32;   // samples or rows per batch
+  int64_t batch = 32;  // samples or rows per batch
+  // Batches that one step adds up: where the last ones are dropped, they are those of a whole step.
+  int64_t batches_per_step = 1;
   bool shuffle = true;  // the training split; evaluation is always in order
   uint64_t seed = 42;
   LastBatch last_batch = LastBatch::kAuto;
@@ -93,7 +95,7 @@ struct DataOptions {
   std::string separator;  // text: where a document ends ("<|endoftext|>"); "": one long text
   OnTooLong on_too_long = OnTooLong::kError;
   std::vector<std::string> learn_roles = {"assistant"};  // whose tokens count, the end of turn too
-  bool learn_prompt = false;                             // prompt-completion: the prompt counts too
+  bool learn_all = false;  // prompts count too, and in chats all that the template adds
 
   OnBadRow on_bad_row = OnBadRow::kStop;
 

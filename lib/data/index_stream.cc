@@ -12,9 +12,9 @@ namespace {
 constexpr size_t kAhead = 2;  // batches that wait
 
 int64_t count_batches(int64_t samples, const StreamSettings& settings) {
-  const int64_t full = samples / settings.batch;
-  const bool drops = settings.last_batch == LastBatch::kDrop;
-  return drops || samples % settings.batch == 0 ? full : full + 1;
+  const int64_t step = settings.batch * settings.batches_per_step;
+  if (settings.last_batch == LastBatch::kDrop) return samples / step * settings.batches_per_step;
+  return (samples + settings.batch - 1) / settings.batch;
 }
 
 }  // namespace

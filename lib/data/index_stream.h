@@ -17,6 +17,7 @@ namespace lumen::data {
 
 struct StreamSettings {
   int64_t batch = 1;
+  int64_t batches_per_step = 1;  // kDrop leaves whole steps
   bool shuffle = false;
   uint64_t seed = 0;
   LastBatch last_batch = LastBatch::kKeep;  // not kAuto

@@ -198,8 +198,8 @@ class DocumentReader {
       if (options_.on_too_long == OnTooLong::kError) {
         // Not a bad row that may be skipped: the recipe and the data do not fit.
         fail(ErrorKind::kMismatch, "line ", line, ": has ", targets + 1,
-             " tokens, a row of seq = ", options_.seq, " holds ", options_.seq + 1,
-             "; set seq = ", targets, ", or on_too_long to truncate, skip or split");
+             " tokens, a row of max_length = ", options_.seq, " holds ", options_.seq + 1,
+             "; set max_length = ", targets, ", or on_too_long to truncate, skip or split");
       }
       ++info_.too_long;
       document.ids.resize(static_cast<size_t>(options_.seq) + 1);

@@ -204,8 +204,9 @@ TEST_CASE("long documents are refused, cut, skipped or continued") {
     return rows;
   };
   DatasetInfo info;
-  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { learned(OnTooLong::kError, &info); }),
-                 "data.jsonl: line 1: has 11 tokens, a row of seq = 4 holds 5; set seq = 10"));
+  CHECK(contains(
+      refusal(ErrorKind::kMismatch, [&] { learned(OnTooLong::kError, &info); }),
+      "data.jsonl: line 1: has 11 tokens, a row of max_length = 4 holds 5; set max_length = 10"));
   CHECK(learned(OnTooLong::kTruncate, &info) ==
         std::vector<std::string>{"bcde", "y<|endoftext|>.."});
   CHECK(info.too_long == 1);
@@ -238,7 +239,7 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
   Batch batch;
   open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
   CHECK(learned_of(batch, *character) == "...4<|endoftext|>...");
-  options.learn_prompt = true;
+  options.learn_all = true;
   open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
   CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
 }
@@ -282,6 +283,14 @@ TEST_CASE("of a conversation the assistant's turns are learned, with their ends"
     std::erase(learned, '.');
     std::erase(learned, ' ');
     CHECK(learned == "Hi<|im_end|>Bye<|im_end|>");
+    options.learn_all = true;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    learned = learned_of(batch, *tokenizer);
+    const std::string whole = tokens_of(batch, *tokenizer);
+    // All but the first token, which no other predicts, and the padding behind.
+    CHECK(learned.find("system") != learned.npos);
+    CHECK(std::count(learned.begin(), learned.end(), '\n') >= 9);
+    CHECK(whole.ends_with(learned.substr(learned.find("system"))));
   }
 }
 

@@ -156,14 +156,14 @@ class TableReader {
     }
   }
 
-  // Features of which nearly all cells are numbers have to be numbers: "NA" in a few rows would
-  // else make a text of every one of them.
+  // Columns of which nearly all cells are numbers have to be numbers: "NA" in a few rows would else
+  // make a text of every one of them, and classes of the numbers to be predicted.
   void check_numbers() {
     constexpr double kNearlyAll = 0.8;
     std::vector<bool> good(table_.rows.size(), true);
     for (size_t c = 0; c < table_.columns.size(); ++c) {
       const Column& column = table_.columns[c];
-      if (!used_[c] || c == label_) continue;
+      if (!used_[c] || (c == label_ && options_.label_kind == LabelKind::kClasses)) continue;
       const auto numbers = std::count_if(column.cells.begin(), column.cells.end(), is_number);
       if (static_cast<double>(numbers) < kNearlyAll * static_cast<double>(column.cells.size())) {
         continue;

@@ -145,6 +145,15 @@ TEST_CASE("a column of numbers stays one where a few are missing") {
   options.eval_fraction.reset();
   options.eval_paths = {write_table("x,y\n100,a\nNA,b\n101,b\n")};
   CHECK(open_data(options).info.eval_samples == 2);
+
+  // A number to be predicted does not become a class either, unless classes are asked for.
+  std::string labels = "x,y\n";
+  for (int i = 0; i < 20; ++i) labels += str(i, ",", i == 3 ? "1e999" : str(i, ".5"), "\n");
+  options = options_for(write_table(labels));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 5, column 3: found '1e999', expected a number"));
+  options.label_kind = LabelKind::kClasses;
+  CHECK(open_data(options).info.classes.size() == 20);
 }
 
 TEST_CASE("standardisation does not look at the evaluation split") {

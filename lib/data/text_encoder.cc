@@ -121,7 +121,7 @@ Document TextEncoder::completion(std::string_view prompt, std::string_view compl
   Document document;
   document.ids = encoded.ids;
   document.learned.assign(document.ids.size(), false);
-  const size_t begin = options_.learn_prompt ? 0 : encoded.at[0];
+  const size_t begin = options_.learn_all ? 0 : encoded.at[0];
   std::fill(document.learned.begin() + static_cast<int64_t>(begin), document.learned.end(), true);
   add_bos(document);
   add_eos(document, true);
@@ -142,6 +142,13 @@ Document TextEncoder::chat(const io::Json& conversation) const {
   if (special.bos) input.bos_token = std::string(tokenizer().token_text(*special.bos));
   if (special.eos) input.eos_token = std::string(tokenizer().token_text(*special.eos));
   const std::string full = text::render_chat(*tools_.chat_template, input, {.now = kTemplateDate});
+  if (options_.learn_all) {
+    Document document;
+    document.ids = tokenizer().encode(full, {.add_special = false, .parse_special = true});
+    document.learned.assign(document.ids.size(), true);
+    add_bos(document);
+    return document;
+  }
   const auto ranges = said_by(options_.learn_roles, *tools_.chat_template, input, full);
   std::vector<size_t> offsets;
   for (const text::ByteRange& range : ranges) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "lib/base/check.h"
 #include "lib/base/error.h"
@@ -109,6 +110,17 @@ void AtomicFile::commit() {
     fail(ErrorKind::kIo, place_of(path_),
          ": making its name durable failed: ", std::strerror(error));
   }
+}
+
+void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind) {
+  if (!is_regular_file(path)) return;  // AtomicFile says what else is wrong
+  std::string found(beginning.size(), '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(found.data(), static_cast<std::streamsize>(found.size()));
+  found.resize(static_cast<size_t>(file.gcount()));
+  if (beginning.starts_with(found)) return;  // cut short, it is of that kind still
+  fail(ErrorKind::kCannotCreate, place_of(path), ": is there and is not ", kind,
+       "; it is not replaced: give another name, or remove it first");
 }
 
 void write_file_atomically(const std::string& path, std::string_view text) {

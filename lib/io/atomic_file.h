@@ -41,6 +41,11 @@ class AtomicFile {
   uint64_t written_ = 0;
 };
 
+// Refuses to replace what is no file of the same kind: throws Error(kCannotCreate) if there is a
+// file at `path` whose content is not empty and does not begin with `beginning`. `kind`: what it
+// should be, with its article.
+void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind);
+
 // Writes `text` as the whole content of `path`.
 void write_file_atomically(const std::string& path, std::string_view text);
 

@@ -305,6 +305,17 @@ class GgufParser {
                    });
     }
     check_end(end, Checked(end).align_up(file.alignment).value());
+    if (!options_.header_only && file.tensors.size() > first) check_tail(file.tensors.back());
+  }
+
+  // Where a download stops in a file of the full size, the rest is zero.
+  void check_tail(const GgufTensor& last) const {
+    const std::byte* data = buffer_->data + last.offset;
+    const bool is_zero =
+        std::all_of(data, data + last.bytes, [](std::byte b) { return b == std::byte{0}; });
+    if (last.bytes == 0 || !is_zero || last.name.ends_with("bias")) return;
+    fail(ErrorKind::kMalformed, "tensor ", quoted(last.name),
+         ", the last of the file, is zero: ", "an interrupted download? Get the file again");
   }
 
   // The file ends with the last tensor's data, which most writers pad to the alignment; a part of

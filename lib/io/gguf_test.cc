@@ -26,6 +26,17 @@ std::string gguf_refusal(const std::string& bytes) {
   return testing::refusal(ErrorKind::kMalformed, [&] { parse(bytes); });
 }
 
+TEST_CASE("a GGUF file that ends in zeros was not written to its end") {
+  GgufBuilder builder;
+  builder.tensor("a", {32, 4}, 0, 32 * 4 * 4).tensor("b", {32}, 0, 32 * 4);
+  CHECK(contains(gguf_refusal(builder.finish(3, 0)), "tensor 'b', the last of the file, is zero"));
+  std::string half = builder.finish();
+  std::fill(half.end() - 127, half.end(), '\0');
+  parse(half);  // it has a byte
+  builder.tensor("c.bias", {32}, 0, 32 * 4);
+  parse(builder.finish(3, 0));  // biases may well be zero
+}
+
 TEST_CASE("GGUF metadata of every type") {
   GgufBuilder builder;
   builder.key<uint8_t>("u8", 0, 200)

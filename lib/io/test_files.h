@@ -63,13 +63,15 @@ class GgufBuilder {
     ++tensor_count_;
     return *this;
   }
-  std::string finish(uint32_t version = 3) const {
+  // Every byte of data is `fill`.
+  std::string finish(uint32_t version = 3, char fill = '\1') const {
     std::string file = "GGUF";
     append_raw(file, version);
     append_raw(file, tensor_count_);
     append_raw(file, key_count_);
     file += keys_ + tensors_;
-    file.resize((file.size() + 31) / 32 * 32 + data_bytes_);
+    file.resize((file.size() + 31) / 32 * 32);
+    file.append(data_bytes_, fill);
     return file;
   }
 

@@ -24,6 +24,15 @@
 #define LUMEN_BYTE_PAIRS(operation) _mm_##operation
 #endif
 
+// Highway's emulation writes every operation out, byte by byte: inlined it took the compiler a
+// minute. Called, it is slower on machines from before 2008.
+#undef LUMEN_ISA_INLINE
+#if HWY_TARGET == HWY_EMU128
+#define LUMEN_ISA_INLINE HWY_NOINLINE
+#else
+#define LUMEN_ISA_INLINE HWY_INLINE
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
@@ -43,54 +52,54 @@ struct Isa {
   using Words = hn::VFromD<WordTag>;
   using Codes = hn::VFromD<ByteTag>;
 
-  static HWY_INLINE Codes load(const uint8_t* p) { return hn::LoadU(ByteTag(), p); }
-  static HWY_INLINE Codes mask(Codes v, uint8_t bits) {
+  static LUMEN_ISA_INLINE Codes load(const uint8_t* p) { return hn::LoadU(ByteTag(), p); }
+  static LUMEN_ISA_INLINE Codes mask(Codes v, uint8_t bits) {
     return hn::And(v, hn::Set(ByteTag(), bits));
   }
-  static HWY_INLINE Codes join(Codes a, Codes b) { return hn::Or(a, b); }
-  static HWY_INLINE Codes add_bytes(Codes v, int value) {
+  static LUMEN_ISA_INLINE Codes join(Codes a, Codes b) { return hn::Or(a, b); }
+  static LUMEN_ISA_INLINE Codes add_bytes(Codes v, int value) {
     return hn::Add(v, hn::Set(ByteTag(), static_cast<uint8_t>(value)));
   }
-  static HWY_INLINE void store_bytes(Codes v, uint8_t* p) { hn::Store(v, ByteTag(), p); }
-  static HWY_INLINE Ints words_of(Codes v) { return hn::BitCast(IntTag(), v); }
+  static LUMEN_ISA_INLINE void store_bytes(Codes v, uint8_t* p) { hn::Store(v, ByteTag(), p); }
+  static LUMEN_ISA_INLINE Ints words_of(Codes v) { return hn::BitCast(IntTag(), v); }
   template <int kBits>
-  static HWY_INLINE Codes shift_left(Codes v) {
+  static LUMEN_ISA_INLINE Codes shift_left(Codes v) {
     return hn::BitCast(ByteTag(), hn::ShiftLeft<kBits>(words_of(v)));
   }
   template <int kBits>
-  static HWY_INLINE Codes shift_right(Codes v) {
+  static LUMEN_ISA_INLINE Codes shift_right(Codes v) {
     return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(words_of(v)));
   }
-  static HWY_INLINE Codes shift_right_by(Codes v, int bits) {
+  static LUMEN_ISA_INLINE Codes shift_right_by(Codes v, int bits) {
     return hn::BitCast(ByteTag(), hn::ShiftRightSame(words_of(v), bits));
   }
   template <int kByte>
-  static HWY_INLINE Floats byte(Codes v) {
+  static LUMEN_ISA_INLINE Floats byte(Codes v) {
     const auto low = hn::And(hn::ShiftRight<8 * kByte>(words_of(v)), hn::Set(IntTag(), 255));
     return to_float(low);
   }
-  static HWY_INLINE Floats halves(const uint8_t* p) {
+  static LUMEN_ISA_INLINE Floats halves(const uint8_t* p) {
     return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));
   }
-  static HWY_INLINE Floats signed_bytes(const uint8_t* p) {
+  static LUMEN_ISA_INLINE Floats signed_bytes(const uint8_t* p) {
     const auto v = hn::LoadU(hn::Rebind<int8_t, FloatTag>(), reinterpret_cast<const int8_t*>(p));
     return to_float(hn::PromoteTo(IntTag(), v));
   }
-  static HWY_INLINE Floats set(float value) { return hn::Set(FloatTag(), value); }
-  static HWY_INLINE Floats mul(Floats a, Floats b) { return hn::Mul(a, b); }
-  static HWY_INLINE Floats fma(Floats a, Floats b, Floats c) { return hn::MulAdd(a, b, c); }
-  static HWY_INLINE Floats to_float(Ints v) { return hn::ConvertTo(FloatTag(), v); }
-  static HWY_INLINE void store(Floats v, float* p) { hn::StoreU(v, FloatTag(), p); }
+  static LUMEN_ISA_INLINE Floats set(float value) { return hn::Set(FloatTag(), value); }
+  static LUMEN_ISA_INLINE Floats mul(Floats a, Floats b) { return hn::Mul(a, b); }
+  static LUMEN_ISA_INLINE Floats fma(Floats a, Floats b, Floats c) { return hn::MulAdd(a, b, c); }
+  static LUMEN_ISA_INLINE Floats to_float(Ints v) { return hn::ConvertTo(FloatTag(), v); }
+  static LUMEN_ISA_INLINE void store(Floats v, float* p) { hn::StoreU(v, FloatTag(), p); }
 
   // Four bytes of x in every word.
-  static HWY_INLINE Words repeat(const int8_t* x) {
+  static LUMEN_ISA_INLINE Words repeat(const int8_t* x) {
     int32_t four;
     std::memcpy(&four, x, sizeof four);
     return hn::BitCast(WordTag(), hn::Set(IntTag(), four));
   }
 
   // The two int16 of each word, added.
-  static HWY_INLINE Ints add_pairs(Words v) {
+  static LUMEN_ISA_INLINE Ints add_pairs(Words v) {
 #ifdef LUMEN_BYTE_PAIRS
     return Ints{LUMEN_BYTE_PAIRS(madd_epi16)(v.raw, hn::Set(WordTag(), int16_t{1}).raw)};
 #else
@@ -100,7 +109,7 @@ struct Isa {
   }
 
   // code[0] · x[0] + code[1] · x[1] of each pair of bytes; codes are unsigned and small enough.
-  static HWY_INLINE Words multiply_pairs(Codes codes, Words x) {
+  static LUMEN_ISA_INLINE Words multiply_pairs(Codes codes, Words x) {
 #ifdef LUMEN_BYTE_PAIRS
     return Words{LUMEN_BYTE_PAIRS(maddubs_epi16)(codes.raw, x.raw)};
 #else
@@ -111,7 +120,7 @@ struct Isa {
   }
 
   // The same of int8 codes, and the pairs of each word added.
-  static HWY_INLINE Ints multiply_signed(Codes codes, Words x) {
+  static LUMEN_ISA_INLINE Ints multiply_signed(Codes codes, Words x) {
 #ifdef LUMEN_BYTE_PAIRS
     // |code| · (x with the sign of code): |−128| is 128 as an unsigned byte, and |x| ≤ 127.
     const auto signed_x = LUMEN_BYTE_PAIRS(sign_epi8)(x.raw, codes.raw);
@@ -125,10 +134,10 @@ struct Isa {
   }
 
   // The bytes of each int16, with their signs.
-  static HWY_INLINE Words low_byte(Words v) {
+  static LUMEN_ISA_INLINE Words low_byte(Words v) {
     return hn::ShiftRight<8>(hn::ShiftLeft<8>(v));
   }
-  static HWY_INLINE Words high_byte(Words v) {
+  static LUMEN_ISA_INLINE Words high_byte(Words v) {
     return hn::ShiftRight<8>(v);
   }
 

@@ -185,9 +185,11 @@ std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
     }
     return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
   };
-  return LowRank{matrix("lora_A.weight", {lora.rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
-                 matrix("lora_B.weight", {out, lora.rank}, Init::zeros()), lora.scale,
-                 lora.dropout};
+  const auto own = lora.own.find(prefix_);
+  const auto [rank, scale] =
+      own == lora.own.end() ? LoraOptions::Own{lora.rank, lora.scale} : own->second;
+  return LowRank{matrix("lora_A.weight", {rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
+                 matrix("lora_B.weight", {out, rank}, Init::zeros()), scale, lora.dropout};
 }
 
 // The value of a parameter that was not asked for before; empty if it is missing or misshapen.

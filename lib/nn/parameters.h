@@ -36,6 +36,12 @@ struct LoraOptions {
   // Of new additions; those of an adapter are where it has tensors.
   std::vector<std::string> targets = {};  // last parts of layer names: "q_proj"
   int64_t first_layer = 0;                // only in layers with at least this number
+  // Of an adapter: layers with a rank and a scale of their own, by their place ("….q_proj.").
+  struct Own {
+    int64_t rank = 0;
+    double scale = 1;
+  };
+  std::map<std::string, Own> own = {};
 };
 
 // alpha / rank; rank-stabilised (Kalajdzievski 2023): alpha / √rank.

@@ -207,7 +207,7 @@ void Batch::finish(Sequence& sequence) {
   const GenerationResult result = sequence.answer.finish(interrupted());
   generated_ += result.completion_tokens();
   io::Json out = to_json(session_, result, sequence.request.sampling);
-  if (!sequence.request.id.is_null()) out["id"] = std::move(sequence.request.id);
+  if (sequence.request.id) out["id"] = std::move(*sequence.request.id);
   waiting_[sequence.number] = out.dump() + "\n";
   free_slots_.push_back(sequence.slot);
 }
@@ -277,7 +277,7 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
   if (const io::Json* stop = io::find_value(object, "stop")) {
     request.generation.stop = stop_texts(*stop);
   }
-  if (const io::Json* id = io::find_value(object, "id")) request.id = *id;
+  if (const io::Json* id = io::find(object, "id")) request.id = *id;
   const bool has_messages = io::find_value(object, "messages") != nullptr;
   if (has_messages == (io::find_value(object, "prompt") != nullptr)) {
     fail(ErrorKind::kMalformed, "expected either \"prompt\" or \"messages\", found ",

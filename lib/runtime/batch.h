@@ -1,6 +1,7 @@
 // Many prompts, many answers: lumen-run --batch.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "lib/runtime/input.h"
@@ -11,7 +12,7 @@ namespace lumen::runtime {
 
 // One line of a batch, ready to be answered.
 struct BatchRequest {
-  io::Json id;  // null: the line has none
+  std::optional<io::Json> id;  // any value; none: the line has none
   Prompt prompt;
   SamplingSettings sampling;
   GenerationOptions generation;

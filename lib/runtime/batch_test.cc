@@ -31,7 +31,8 @@ TEST_CASE("a line of a batch says what and how to answer") {
   auto parse = [&](const std::string& line) { return parse_request(line, options, session); };
   const auto plain = parse(R"({"prompt": "hi"})");
   REQUIRE(plain.prompt.text == "<s>system:be brief<turn>user:hi<turn>assistant:");
-  REQUIRE(plain.id.is_null());
+  REQUIRE_FALSE(plain.id);
+  REQUIRE(parse(R"({"prompt": "hi", "id": null})").id->is_null());  // given back
   REQUIRE(plain.generation.max_tokens == 7);
   REQUIRE(plain.sampling.top_k == 3);
   const auto full = parse(
@@ -39,7 +40,7 @@ TEST_CASE("a line of a batch says what and how to answer") {
       R"({"role": "user", "content": "a"}], "max_tokens": 5, "stop": ["q", "r"], )"
       R"("temperature": 0.5, "top_k": 2, "top_p": 1, "min_p": 0, "repeat_penalty": 1.5, "seed": 9})");
   REQUIRE(full.prompt.text == "<s>system:x<turn>user:a<turn>assistant:");
-  REQUIRE(full.id == io::Json::array({1}));
+  REQUIRE(*full.id == io::Json::array({1}));
   REQUIRE(full.generation.max_tokens == 5);
   REQUIRE(full.generation.stop == std::vector<std::string>{"q", "r"});
   REQUIRE(full.sampling.temperature == 0.5);

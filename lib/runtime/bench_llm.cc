@@ -119,8 +119,9 @@ void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>
   }
 }
 
-int64_t largest(const std::string& list, const std::string& option) {
-  const auto values = parse_list(list, option, 0, limits::kContext);
+int64_t largest(const std::string& list, const std::string& option, int64_t min = 0,
+                int64_t max = limits::kContext) {
+  const auto values = parse_list(list, option, min, max);
   return *std::max_element(values.begin(), values.end());
 }
 
@@ -222,7 +223,8 @@ void declare(CommandLine& line, BenchOptions& options) {
   };
   line.begin_verb("llm", "Measure how fast a language model reads prompts and generates.");
   line.add_positional(text_field("model", "MODEL",
-                                 "GGUF file, Hugging Face directory or org/name, llama2.c .bin",
+                                 "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
+                                 "(built-in)",
                                  options.model));
   line.group("Measure");
   line.add(
@@ -247,27 +249,47 @@ void declare(CommandLine& line, BenchOptions& options) {
   line.add_example("lumen-bench llm model.gguf -t 1,2", "compare one thread with two");
 }
 
-int bench_llm(const BenchOptions& options) {
+// The options, with the lengths that were not given, as far as the model goes.
+BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
+  const int64_t most =
+      io::get_int(files.config, "max_position_embeddings", 1, limits::kContext, limits::kContext);
+  const int64_t depth = largest(options.depth, "depth");
+  const auto set = [&](std::string& list, int64_t usual) {
+    if (list.empty()) list = str(std::max<int64_t>(std::min(usual, most - depth), 0));
+  };
+  set(options.prompt_tokens, 512);
+  set(options.generated_tokens, 128);
+  const int64_t needed = depth + std::max(largest(options.prompt_tokens, "prompt-tokens"),
+                                          largest(options.generated_tokens, "generated-tokens"));
+  if (needed > most) {
+    fail(ErrorKind::kUsage, "depth and tokens are ", needed, ", the model has only ", most,
+         " positions: give a smaller --prompt-tokens, --generated-tokens or --depth");
+  }
+  return options;
+}
+
+int bench_llm(const BenchOptions& given) {
   constexpr int64_t kMaxThreads = 4096;
+  const std::string path = given.model.value_or(builtin_model_path());
+  std::optional<io::ModelFiles> files = open_language_model(path);
+  const BenchOptions options = completed(given, *files);
   std::vector<int64_t> threads = {default_thread_count()};
   if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, kMaxThreads);
   const int64_t needed = largest(options.depth, "depth") +
                          std::max(largest(options.prompt_tokens, "prompt-tokens"),
                                   largest(options.generated_tokens, "generated-tokens"));
-  const std::string path = options.model ? io::find_model(*options.model) : builtin_model_path();
 
   std::vector<Row> rows;
   std::vector<Loading> loadings;
-  std::optional<io::ModelFiles> files;
   for (const int64_t count : threads) {
     LoadOptions load;
     load.context = std::max<int64_t>(needed, 1);
-    load.slots = largest(options.batch, "batch");
+    load.slots = largest(options.batch, "batch", 1, kMaxBatch);
     load.kv_type = *dtype_named(options.kv);
     load.threads = static_cast<int>(count);
     load.repack = !options.no_repack;
     const auto start = Clock::now();
-    files = io::open_model(path);
+    files = open_language_model(path);
     const auto model = LanguageModel::load(*files, load);
     const double load_seconds = seconds_since(start);
     model->feed(random_tokens(1, model->vocab()));

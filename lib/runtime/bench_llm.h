@@ -15,8 +15,9 @@ namespace lumen::runtime {
 struct BenchOptions {
   std::optional<std::string> model;  // absent: the built-in one
   // Lists separated by commas; every combination of threads and depth is measured,
-  // and with each number of texts at once (batch) the generation.
-  std::string prompt_tokens = "512", generated_tokens = "128", threads, depth = "0", batch = "1";
+  // and with each number of texts at once (batch) the generation. Empty: 512 and 128, or as many as
+  // the model has positions; physical cores.
+  std::string prompt_tokens, generated_tokens, threads, depth = "0", batch = "1";
   std::optional<int64_t> repetitions;  // absent: 5
   std::string kv = "f16", output = "md";
   bool json = false;

@@ -78,7 +78,8 @@ const std::vector<Chat::Command>& Chat::commands() {
       {"/set", "NAME VALUE", "change a setting; alone: list them", &Chat::set},
       {"/show", "TOPIC", "params, model, prompt, template, messages or stats", &Chat::show},
       {"/retry", "", "answer the last message anew", &Chat::retry},
-      {"/undo", "", "take back the last message and its answer", &Chat::undo},
+      {"/undo", "", "take back the last message and its answer, or what /read has read",
+       &Chat::undo},
       {"/save", "FILE", "write the conversation as JSON Lines", &Chat::save},
       {"/load", "FILE", "go on with a saved conversation", &Chat::load},
       {"/read", "FILE…", "put the text of files before the next message", &Chat::read_files},
@@ -209,7 +210,7 @@ void Chat::exit(const std::string&) {
 
 void Chat::reset(const std::string&) {
   conversation_.reset();
-  attached_.clear();
+  forget_attached();
   note("the conversation is forgotten");
 }
 
@@ -277,6 +278,10 @@ void Chat::retry(const std::string&) {
 }
 
 void Chat::undo(const std::string&) {
+  if (!attached_.empty()) {
+    forget_attached();
+    return note("the text that was read is taken back");
+  }
   if (!conversation_.undo()) fail(ErrorKind::kUsage, "there is nothing to take back");
   note("the last message and its answer are taken back");
 }
@@ -306,7 +311,14 @@ void Chat::read_files(const std::string& paths) {
   text = to_valid_utf8(text);
   const auto tokens =
       session_.format.tokenizer()->encode(text, {.add_special = false, .parse_special = true});
+  const size_t before = attached_tokens_;
+  if (before + tokens.size() >= static_cast<size_t>(session_.model->context())) {
+    fail(ErrorKind::kMalformed, "the text has ", tokens.size(), " tokens",
+         before > 0 ? str(" after ", before, " read already") : "", ", the context only ",
+         session_.model->context(), ": nothing was read; start with a larger --ctx");
+  }
   attached_ += text;
+  attached_tokens_ += tokens.size();
   note(str(human_bytes(text.size()), ", ", tokens.size(), " tokens of ", session_.model->context(),
            "; they come before your next message"));
 }
@@ -316,7 +328,12 @@ void Chat::answer(const std::string& message) {
     return conversation_.answer(attached_ + message, *sampler_, generation_, sink,
                                 signals_.stop_flag());
   });
+  forget_attached();
+}
+
+void Chat::forget_attached() {
   attached_.clear();
+  attached_tokens_ = 0;
 }
 
 void Chat::generate(FunctionRef<GenerationResult(TextSink)> run) {

@@ -55,6 +55,7 @@ class Chat {
 
   void answer(const std::string& message);
   void generate(FunctionRef<GenerationResult(TextSink)> run);
+  void forget_attached();
   void make_sampler();
   std::vector<Field> settings();
   void note(const std::string& text);
@@ -74,6 +75,7 @@ class Chat {
   SamplingSettings sampler_settings_;
   std::optional<Sampler> sampler_;
   std::string attached_;  // by /read, for the next message
+  size_t attached_tokens_ = 0;
   std::string last_stats_;
   bool leave_on_interrupt_ = false;
   std::optional<int> exit_code_;

@@ -166,6 +166,29 @@ TEST_CASE("save, load and read") {
       chat({line("/read " + file), line("what is it?"), line("again"), line("/show messages")});
   REQUIRE(contains(result.output, "user: file text\nwhat is it?\n"));
   REQUIRE(contains(result.output, "user: again\n"));
+
+  // Only what /save wrote is replaced by it.
+  result = chat({line("/save " + file), line("hi"), line("/save " + saved)});
+  REQUIRE(contains(result.output, "is there and is not a saved conversation"));
+  REQUIRE(contains(result.output, "(2 messages written"));
+  std::string kept;
+  std::getline(std::ifstream(file), kept);
+  REQUIRE(kept == "file text");
+}
+
+TEST_CASE("a text that does not fit is not read, and one that was can be taken back") {
+  const std::string directory = lumen::testing::temporary_directory();
+  std::ofstream(directory + "/large.txt") << std::string(400, 'x');
+  std::ofstream(directory + "/fair.txt") << std::string(100, 'y');
+  const auto result =
+      chat({line("/read " + directory + "/large.txt"), line("hi"),
+            line("/read " + directory + "/fair.txt"), line("/read " + directory + "/fair.txt"),
+            line("/undo"), line("there"), line("/show messages")},
+           {"answer"}, {}, 150);
+  REQUIRE(contains(result.output, "the context only 150: nothing was read"));
+  REQUIRE(contains(result.output, "read already"));
+  REQUIRE(contains(result.output, "(the text that was read is taken back)"));
+  REQUIRE(contains(result.output, "user: there\nassistant: answer\n"));
 }
 
 TEST_CASE("what the model says cannot control the terminal") {

@@ -180,7 +180,7 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
       {"75", "try again later"},
       {"76", "training diverged; the last good checkpoint is kept"},
       {"78", "two inputs do not belong together"},
-      {"130, 143", "ended by Ctrl\\-C, by SIGTERM"},
+      {"130, 141, 143", "ended by Ctrl\\-C, by a closed pipe, by SIGTERM"},
   };
   for (const auto& [code, meaning] : kCodes) out += str(".TP\n.B ", code, "\n", meaning, ".\n");
   if (!examples.empty()) out += ".SH EXAMPLES\n";
@@ -189,7 +189,7 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
   }
   out +=
       ".SH ENVIRONMENT\n.TP\n.B LUMEN_SIMD\nForces an instruction set: amx, avx512, avx2, sse4, "
-      "sse2 or scalar.\n.TP\n.B NO_COLOR\nIf set, nothing is coloured.\n";
+      "sse2, or neon.\n.TP\n.B NO_COLOR\nIf set, nothing is coloured.\n";
   return out;
 }
 

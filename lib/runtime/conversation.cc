@@ -105,6 +105,7 @@ bool Conversation::drop_oldest_turn() {
 }
 
 void Conversation::save(const std::string& path) const {
+  io::check_replaceable(path, R"({"messages":)", "a saved conversation");
   io::Json messages = io::Json::array();
   for (const Message& message : messages_) {
     messages.push_back(

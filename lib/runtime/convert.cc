@@ -11,6 +11,7 @@
 #include "lib/nn/rope.h"
 #include "lib/runtime/inspect.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/session.h"
 #include "lib/text/tokenizer.h"
 
 namespace lumen::runtime {
@@ -123,8 +124,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
 
 int convert(const ConvertOptions& options) {
   if (options.inspect) {
-    const io::Json model = inspect_model(io::open_model(io::find_model(*options.inspect)),
-                                         options.tokenizer.value_or(""));
+    const io::Json model =
+        inspect_model(open_language_model(*options.inspect), options.tokenizer.value_or(""));
     write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
     return 0;
   }
@@ -139,7 +140,7 @@ int convert(const ConvertOptions& options) {
   if (io::is_regular_file(*options.output) && !options.force) {
     fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
   }
-  write_gguf(io::open_model(io::find_model(*options.model)), options);
+  write_gguf(open_language_model(*options.model), options);
   return 0;
 }
 

@@ -8,8 +8,9 @@ namespace lumen::runtime {
 namespace {
 
 // What the learner is to see of a row: its text, with what does not count in brackets.
+// Without a tokenizer: its ids.
 std::string describe_tokens(const data::Batch& batch, int64_t row,
-                            const text::Tokenizer& tokenizer) {
+                            const text::Tokenizer* tokenizer) {
   const Array &tokens = batch.fields.at("tokens"), &targets = batch.fields.at("targets");
   const int64_t seq = tokens.shape()[1];
   const auto ids =
@@ -22,28 +23,35 @@ std::string describe_tokens(const data::Batch& batch, int64_t row,
   bool learned = false;
   auto flush = [&] {
     if (run.empty()) return;
-    const std::string part = tokenizer.decode(run);
+    std::string part;
+    if (tokenizer != nullptr) {
+      part = tokenizer->decode(run);
+    } else {
+      for (const int32_t id : run) part += (part.empty() ? "" : " ") + str(id);
+      if (!text.empty()) text += ' ';
+    }
     text += learned ? part : str("[", part, "]");
     run.clear();
   };
-  for (size_t i = 0; i < ids.size(); ++i) {
+  size_t end = ids.size();  // of what is more than padding, one token again and again
+  while (end > 2 && ids[end - 1] == ids[end - 2] && next[end - 2] != ids[end - 1]) --end;
+  for (size_t i = 0; i < end; ++i) {
     const bool counts = i > 0 && next[i - 1] == ids[i];
     if (counts != learned) flush();
     learned = counts;
     run.push_back(ids[i]);
   }
   flush();
+  if (end < ids.size()) text += str("[… and ", ids.size() - end, " of padding]");
   return text;
 }
 
 }  // namespace
 
 std::string describe_sample(const data::Batch& batch, int64_t row, const TrainingData& data) {
-  if (batch.fields.count("tokens") && data.tokenizer) {
-    return describe_tokens(batch, row, *data.tokenizer);
-  }
+  if (batch.fields.count("tokens")) return describe_tokens(batch, row, data.tokenizer.get());
   const auto found = batch.fields.find("x");
-  if (found == batch.fields.end()) return "tokens";
+  LUMEN_CHECK(found != batch.fields.end());
   const Array& y = batch.fields.at("y");
   std::string label = y.dtype() == DType::kI32 ? str(y.as<int32_t>()[static_cast<size_t>(row)])
                                                : str(y.as<float>()[static_cast<size_t>(row)]);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/graph/tensor.h"
@@ -54,6 +55,9 @@ optim::OptimizerConfig optimizer_config(const OptimizerRecipe& recipe) {
 
 nn::LoraOptions lora_options(const LoraRecipe& recipe, const io::Json& config) {
   const int64_t layers = io::get_int(config, "num_hidden_layers", 0, limits::kLayers, 0);
+  if (recipe.layers > layers) {
+    fail(ErrorKind::kMalformed, "lora.layers = ", recipe.layers, ": the model has ", layers);
+  }
   return {.rank = *recipe.rank,
           .scale = nn::lora_scale(recipe.alpha, *recipe.rank, recipe.rslora),
           .dropout = recipe.dropout,
@@ -78,8 +82,10 @@ class GraphTask : public TrainTask {
  private:
   void build_network();
   void choose_trained();
+  void check_lora_targets() const;
   void check_sample_prompts() const;
-  void next_batch(data::Batch& batch);
+  // The next micro-batch of a step; false at the end of an epoch, unless it is the first.
+  bool next_batch(data::Batch& batch, bool first);
   TrainingStep& plan_for(const data::Batch& batch) const;
   // Σ losses and gradients of one global batch; the gradients of their sum.
   struct Sums {
@@ -158,7 +164,27 @@ void GraphTask::build_network() {
   with_context(io::place_of(path), [&] { models::check_tensors(parameters_); });
 }
 
+// Every target of LoRA is the name of a layer that got an addition.
+void GraphTask::check_lora_targets() const {
+  if (!recipe_.lora.rank) return;
+  std::set<std::string> layers, chosen;  // last parts of the names of matrices
+  for (const auto& [name, tensor] : parameters_.named()) {
+    const bool addition = name.ends_with(".lora_A.weight");
+    if (!addition && (!name.ends_with("_proj.weight") || tensor.shape().rank() != 2)) continue;
+    const size_t end = name.rfind(addition ? ".lora_A.weight" : ".weight");
+    const size_t begin = name.rfind('.', end - 1);
+    (addition ? chosen : layers).insert(name.substr(begin + 1, end - begin - 1));
+  }
+  for (const std::string& target : recipe_.lora.targets) {
+    if (chosen.count(target) > 0) continue;
+    fail(ErrorKind::kMalformed, "lora.targets: no layer that can have an addition is called ",
+         quoted(target), "; there are ",
+         join(std::vector<std::string>(layers.begin(), layers.end()), ", "));
+  }
+}
+
 void GraphTask::choose_trained() {
+  check_lora_targets();
   for (const auto& [name, tensor] : parameters_.named()) {
     if (tensor.requires_grad()) trained_.push_back({name, tensor});
   }
@@ -179,9 +205,9 @@ TaskSummary GraphTask::summary() const {
   for (const data::SourceFile& file : info.files) {
     summary.data.push_back({file.path, file.bytes, file.sha256, file.samples, file.skipped});
   }
-  const int64_t micro = *recipe_.train.micro_batch;
-  const int64_t accumulation = recipe_.train.batch_size / micro;
-  summary.steps_per_epoch = std::max<int64_t>(1, train_stream_->batches_per_epoch() / accumulation);
+  const int64_t accumulation = recipe_.train.batch_size / *recipe_.train.micro_batch;
+  const int64_t batches = train_stream_->batches_per_epoch();
+  summary.steps_per_epoch = (batches + accumulation - 1) / accumulation;
   summary.samples_per_step = static_cast<double>(recipe_.train.batch_size);
   if (network_->language_model() != nullptr) {
     summary.tokens_per_step = info.train_tokens / static_cast<double>(summary.steps_per_epoch);
@@ -195,9 +221,11 @@ TaskSummary GraphTask::summary() const {
   return summary;
 }
 
-void GraphTask::next_batch(data::Batch& batch) {
-  if (overfit_ && !batch.fields.empty()) return;
-  if (!train_stream_->next(batch)) LUMEN_CHECK(train_stream_->next(batch));
+bool GraphTask::next_batch(data::Batch& batch, bool first) {
+  if (overfit_ && !batch.fields.empty()) return true;
+  if (train_stream_->next(batch)) return true;
+  if (first) LUMEN_CHECK(train_stream_->next(batch));
+  return first;
 }
 
 TrainingStep& GraphTask::plan_for(const data::Batch& batch) const {
@@ -231,7 +259,7 @@ GraphTask::Sums GraphTask::accumulate() {
   const int64_t count = recipe_.train.batch_size / *recipe_.train.micro_batch;
   Sums sums;
   for (int64_t i = 0; i < count; ++i) {
-    next_batch(batch_);
+    if (!next_batch(batch_, i == 0)) break;
     TrainingStep& plan = plan_for(batch_);
     plan.run(pool_, batch_, static_cast<int32_t>(recipe_.seed), micro_steps_++,
              static_cast<float>(scaler_.scale()));
@@ -395,6 +423,7 @@ std::vector<std::string> GraphTask::sample(const std::vector<std::string>& promp
   const PromptFormat format(data_.tokenizer, data_.chat_template, {});
   const int64_t context = std::min<int64_t>(lm->max_positions(), *recipe_.data.max_length);
   const auto model = LanguageModel::share(*lm, context, pool_.threads());
+  Generator generator(*model, data_.tokenizer);  // it knows what the model has read
   std::vector<std::string> texts;
   for (const std::string& prompt : prompts) {
     const std::string text = data_.chat_template ? format.render({{"user", prompt}}) : prompt;
@@ -403,7 +432,6 @@ std::vector<std::string> GraphTask::sample(const std::vector<std::string>& promp
       texts.push_back(prompt);  // nothing fits behind it
       continue;
     }
-    Generator generator(*model, data_.tokenizer);
     Sampler sampler({.seed = static_cast<uint64_t>(recipe_.seed)}, model->vocab());
     const GenerationOptions options = {max_tokens, {}, format.end_token_ids()};
     const auto result =

@@ -59,6 +59,9 @@ LineInput::LineInput(const std::string& path)
     : place_(path == "-" ? kStandardInput : io::place_of(path)),
       descriptor_(path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (descriptor_ < 0) fail(ErrorKind::kMissing, place_, ": ", std::strerror(errno));
+  if (path != "-" && io::is_directory(path)) {
+    fail(ErrorKind::kMissing, place_, ": is a directory, expected a file");
+  }
 }
 
 LineInput::~LineInput() {

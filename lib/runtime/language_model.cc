@@ -194,12 +194,14 @@ Decoder::Decoder(const models::CausalLm& model, int64_t context, int threads)
 
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
   config_ = with_overrides(files.config, options.overrides);
-  nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
+  LoraAdapter adapter;
   if (!options.lora.empty()) {
-    const LoraAdapter adapter = read_adapter(options.lora, config_);
-    parameters = parameters.with_lora(adapter.options, adapter.tensors);
+    adapter = read_adapter(options.lora, config_);
+    with_context(options.lora, [&] { replace_tensors(adapter.replaced, tensors_); });
     adapter_ = adapter.tensors;
   }
+  nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
+  if (!adapter_.empty()) parameters = parameters.with_lora(adapter.options, adapter_);
   own_model_ = models::find_model_def(config_).make(config_, parameters);
   model_ = own_model_.get();
   models::check_tensors(parameters);
@@ -319,6 +321,7 @@ std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const vola
 void Decoder::prepare(std::span<const int64_t> token_counts) {
   for (const int64_t count : token_counts) {
     LUMEN_CHECK(count > 1 && count <= kMostVerified);
+    if (count > context()) continue;  // never fed
     auto& forward = verifiers_[count];
     if (!forward) forward = compile(record(1, count, Wanted::kAllLogits));
   }

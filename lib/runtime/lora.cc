@@ -5,13 +5,34 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/safetensors.h"
 #include "lib/nn/rope.h"
+#include "lib/text/regex.h"
 
 namespace lumen::runtime {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kA = "lora_A.weight";
 
-nn::LoraOptions read_options(const io::Json& config) {
+bool is_addition(const std::string& name) {
+  return name.find(".lora_") != name.npos;
+}
+
+// The value of a pattern in `config` that fits the layer `path`, like PEFT the first; or
+// `fallback`.
+double pattern_value(const io::Json& config, const char* key, const std::string& path,
+                     double fallback) {
+  const io::Json* patterns = io::find_value(config, key);
+  if (patterns == nullptr) return fallback;
+  for (const auto& [pattern, value] : patterns->items()) {
+    const text::Regex regex("^(?:.*\\.)?(?:" + pattern + ")$");
+    bool fits = false;
+    text::RegexMatcher(regex).find_all(path, [&](size_t, size_t) { fits = true; });
+    if (fits) return io::get_number(*patterns, pattern, 0, 1e9);
+  }
+  return fallback;
+}
+
+nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors) {
   const std::string type = io::get_string(config, "peft_type", "LORA");
   if (type != "LORA") {
     fail(ErrorKind::kUnsupported, "peft_type ", quoted(type), " is not supported; known: LORA");
@@ -24,8 +45,20 @@ nn::LoraOptions read_options(const io::Json& config) {
   }
   nn::LoraOptions options;
   options.rank = io::get_int(config, "r", 1, limits::kDim);
-  options.scale = nn::lora_scale(io::get_number(config, "lora_alpha", 0, 1e9), options.rank,
-                                 io::get_bool(config, "use_rslora", false));
+  const double alpha = io::get_number(config, "lora_alpha", 0, 1e9);
+  const bool rslora = io::get_bool(config, "use_rslora", false);
+  options.scale = nn::lora_scale(alpha, options.rank, rslora);
+  for (const auto& [name, array] : tensors) {
+    if (!name.ends_with(kA)) continue;
+    const std::string place = name.substr(0, name.size() - kA.size());  // "….q_proj."
+    const std::string path = place.substr(0, place.size() - 1);
+    const double own_alpha = pattern_value(config, "alpha_pattern", path, alpha);
+    const auto rank = static_cast<int64_t>(
+        pattern_value(config, "rank_pattern", path, static_cast<double>(options.rank)));
+    if (rank < 1) fail(ErrorKind::kMalformed, "rank_pattern: ", quoted(path), " has no rank");
+    if (own_alpha == alpha && rank == options.rank) continue;
+    options.own[place] = {rank, nn::lora_scale(own_alpha, rank, rslora)};
+  }
   return options;
 }
 
@@ -39,14 +72,30 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
   }
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);
-  with_context(config_path, [&] { adapter.options = read_options(config); });
   const auto file = io::read_safetensors(directory + "/adapter_model.safetensors");
-  for (const auto& [name, array] : file->arrays()) {
-    const size_t begin = name.starts_with(kPrefix) ? kPrefix.size() : 0;
-    adapter.tensors[name.substr(begin)] = nn::float32_copy(array);
+  for (const auto& [full, array] : file->arrays()) {
+    const std::string name = full.substr(full.starts_with(kPrefix) ? kPrefix.size() : 0);
+    (is_addition(name) ? adapter.tensors : adapter.replaced)[name] = nn::float32_copy(array);
   }
+  with_context(config_path, [&] { adapter.options = read_options(config, adapter.tensors); });
   reorder_rotary_rows(adapter.tensors, model_config, true);
+  reorder_rotary_rows(adapter.replaced, model_config, true);
   return adapter;
+}
+
+void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors) {
+  for (const auto& [name, array] : replaced) {
+    const auto found = tensors.find(name);
+    if (found == tensors.end()) {
+      fail(ErrorKind::kMismatch, "the adapter has ", quoted(name),
+           ", the model has no such tensor");
+    }
+    if (!(found->second.shape() == array.shape())) {
+      fail(ErrorKind::kMismatch, "the adapter's ", quoted(name), " has shape ",
+           to_string(array.shape()), ", the model's ", to_string(found->second.shape()));
+    }
+    found->second = array;
+  }
 }
 
 void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, bool to_interleaved) {

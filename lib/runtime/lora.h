@@ -11,11 +11,18 @@ namespace lumen::runtime {
 struct LoraAdapter {
   nn::LoraOptions options;
   NamedArrays tensors;  // "model.layers.0.self_attn.q_proj.lora_A.weight", …
+  // Trained in the place of tensors of the model (PEFT's modules_to_save): "lm_head.weight".
+  NamedArrays replaced;
 };
 
-// Reads the adapter in `directory` for a model with this config. Throws Error: kMissing (no such
+// Reads the adapter in `directory` for a model with this config; rank_pattern and alpha_pattern are
+// regular expressions for the end of a layer's path, as in PEFT. Throws Error: kMissing (no such
 // files), kMalformed (broken), kUnsupported (another PEFT method, DoRA, biases).
 LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config);
+
+// Puts `replaced` in the place of the model's tensors. Throws Error(kMismatch) naming one that the
+// model lacks or has in another shape.
+void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors);
 
 // Rows of q and k lie in another order in models with interleaved rotary pairs (GGUF) than in
 // adapters and directories, which follow Hugging Face: brings the weights, biases and B matrices of

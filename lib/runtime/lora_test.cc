@@ -61,6 +61,35 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
   const LoraAdapter adapter = read();
   CHECK(adapter.options.scale == 4);
   CHECK(values(adapter.tensors.at(b)) == values(counting({4, 4})));
+  const std::string q = "model.layers.3.self_attn.q_proj.";
+  const std::string base = "base_model.model.";
+  io::write_safetensors(place + "/adapter_model.safetensors",
+                        {{base + q + "lora_A.weight", counting({2, 4})},
+                         {base + q + "lora_B.weight", counting({4, 2})},
+                         {base + "model.layers.2.self_attn.q_proj.lora_A.weight", counting({4, 4})},
+                         {base + "lm_head.weight", counting({5, 4})}});
+  config["alpha_pattern"] = {{"layers.3.*q_proj", 32}, {"proj", 1}};
+  config["rank_pattern"] = {{"3.self_attn.q_proj", 2}};
+  config["use_rslora"] = false;
+  const LoraAdapter patterned = read();
+  REQUIRE(patterned.options.own.size() == 1);
+  CHECK(patterned.options.own.at(q).rank == 2);
+  CHECK(patterned.options.own.at(q).scale == 16);
+  CHECK(patterned.options.scale == 2);
+  CHECK(patterned.tensors.size() == 3);
+
+  NamedArrays tensors = {{"lm_head.weight", counting({5, 4})}, {"other", counting({1})}};
+  tensors["lm_head.weight"].as_mutable<float>()[0] = 7;
+  replace_tensors(patterned.replaced, tensors);
+  CHECK(values(tensors["lm_head.weight"]) == values(counting({5, 4})));
+  tensors["lm_head.weight"] = counting({6, 4});
+  CHECK(
+      contains(refusal(ErrorKind::kMismatch, [&] { replace_tensors(patterned.replaced, tensors); }),
+               "'lm_head.weight' has shape [5, 4], the model's [6, 4]"));
+  tensors.erase("lm_head.weight");
+  CHECK(
+      contains(refusal(ErrorKind::kMismatch, [&] { replace_tensors(patterned.replaced, tensors); }),
+               "the model has no such tensor"));
   config["use_dora"] = true;
   CHECK(contains(refusal(ErrorKind::kUnsupported, read), "DoRA"));
 }

@@ -23,6 +23,11 @@ namespace {
 
 using io::Json;
 
+constexpr const char* kRows = "metrics.jsonl";
+constexpr const char* kSamples = "samples.jsonl";
+constexpr const char* kCsv = "metrics.csv";
+constexpr const char* kEvents = "events.out.tfevents.0.lumen";
+
 constexpr uint64_t kMostBytes = uint64_t{4} << 30;
 
 double now() {
@@ -40,11 +45,14 @@ int open_to_append(const std::string& path) {
   return fd;
 }
 
+// The file is as it was if that fails.
 void append_to(const std::string& path, std::string_view text) {
   const int fd = open_to_append(path);
+  const off_t size = ::lseek(fd, 0, SEEK_END);
   try {
     write_all(fd, text, path);
   } catch (const Error&) {
+    [[maybe_unused]] const int ignored = ::ftruncate(fd, size);
     ::close(fd);
     throw;
   }
@@ -137,8 +145,8 @@ void StepLines::sync() {
 }
 
 Metrics::Metrics(const RunDirectory& directory, const LogRecipe& log, int64_t last_step)
-    : directory_(directory), log_(log), rows_(directory.file("metrics.jsonl"), last_step) {
-  if (!log_.samples.prompts.empty()) samples_.emplace(directory.file("samples.jsonl"), last_step);
+    : directory_(directory), log_(log), rows_(directory.file(kRows), last_step) {
+  if (!log_.samples.prompts.empty()) samples_.emplace(directory.file(kSamples), last_step);
   for (const Json& row : rows_.rows()) add_columns(row, columns_);
   // The other two follow metrics.jsonl, so that they too have every step once.
   if (log_.csv) write_csv();
@@ -146,12 +154,14 @@ Metrics::Metrics(const RunDirectory& directory, const LogRecipe& log, int64_t la
 }
 
 template <typename Body>
-void Metrics::guarded(Body body) {
+void Metrics::guarded(const char* file, Body body) {
   try {
     body();
   } catch (const Error& error) {
-    if (!failed_) tell(str("warning: ", error.what(), "; training goes on"));
     failed_ = true;
+    if (reported_.insert(file).second) {
+      tell(str("warning: ", error.what(), "; training goes on, what is missing follows later"));
+    }
   }
 }
 
@@ -159,21 +169,21 @@ void Metrics::append(Json row) {
   for (auto& [name, value] : row.items()) {
     if (value.is_number_float() && !std::isfinite(value.get<double>())) value = nullptr;
   }
-  guarded([&] { rows_.append(row); });
-  if (log_.csv) guarded([&] { append_csv(row); });
-  if (log_.tensorboard) guarded([&] { append_events(row); });
+  guarded(kRows, [&] { rows_.append(row); });
+  if (log_.csv) guarded(kCsv, [&] { append_csv(row); });
+  if (log_.tensorboard) guarded(kEvents, [&] { append_events(row); });
 }
 
 void Metrics::append_sample(int64_t step, const std::string& prompt, const std::string& text) {
-  guarded([&] {
+  guarded(kSamples, [&] {
     samples_->append(
         {{"step", step}, {"prompt", to_valid_utf8(prompt)}, {"text", to_valid_utf8(text)}});
   });
 }
 
 void Metrics::sync() {
-  guarded([&] { rows_.sync(); });
-  if (samples_) guarded([&] { samples_->sync(); });
+  guarded(kRows, [&] { rows_.sync(); });
+  if (samples_) guarded(kSamples, [&] { samples_->sync(); });
 }
 
 void Metrics::finish() {
@@ -189,22 +199,22 @@ void Metrics::finish() {
 void Metrics::write_csv() {
   std::string text = columns_.empty() ? "" : join(columns_, ",") + "\n";
   for (const Json& row : rows_.rows()) text += csv_line(row, columns_);
-  io::write_file_atomically(directory_.file("metrics.csv"), text);
+  io::write_file_atomically(directory_.file(kCsv), text);
 }
 
 void Metrics::write_events() {
   std::string text = event_file_header(now());
   for (const Json& row : rows_.rows()) text += event_of(row);
-  io::write_file_atomically(directory_.file("events.out.tfevents.0.lumen"), text);
+  io::write_file_atomically(directory_.file(kEvents), text);
 }
 
 void Metrics::append_csv(const Json& row) {
   if (add_columns(row, columns_)) return write_csv();
-  append_to(directory_.file("metrics.csv"), csv_line(row, columns_));
+  append_to(directory_.file(kCsv), csv_line(row, columns_));
 }
 
 void Metrics::append_events(const Json& row) {
-  append_to(directory_.file("events.out.tfevents.0.lumen"), event_of(row));
+  append_to(directory_.file(kEvents), event_of(row));
 }
 
 }  // namespace lumen::runtime

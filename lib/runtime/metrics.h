@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,8 @@ class StepLines {
   int fd_ = -1;
 };
 
-// The metrics of a run. A failed write does not end the run: it is reported once on standard error
-// and repeated at the end.
+// The metrics of a run. A failed write does not end the run: it is reported on standard error, once
+// per file, and repeated at the end.
 class Metrics {
  public:
   // Continues the files of `directory` after `last_step` (0: from scratch).
@@ -62,7 +63,7 @@ class Metrics {
 
  private:
   template <typename Body>
-  void guarded(Body body);
+  void guarded(const char* file, Body body);
   void write_csv();
   void write_events();
   void append_csv(const io::Json& row);
@@ -74,6 +75,7 @@ class Metrics {
   std::optional<StepLines> samples_;  // only if the recipe asks for samples
   std::vector<std::string> columns_;  // of the CSV
   bool failed_ = false;
+  std::set<std::string> reported_;  // files whose failure has been reported
 };
 
 }  // namespace lumen::runtime

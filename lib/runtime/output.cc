@@ -1,5 +1,6 @@
 #include "lib/runtime/output.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,11 @@ void write_all(int descriptor, std::string_view text, std::string_view name) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
     if (written < 0) {
       if (errno == EINTR) continue;
+      if (errno == EAGAIN) {  // a pipe that whoever reads it made non-blocking
+        pollfd waiting = {descriptor, POLLOUT, 0};
+        ::poll(&waiting, 1, -1);
+        continue;
+      }
       fail(ErrorKind::kIo, "cannot write ", name, ": ", std::strerror(errno));
     }
     text.remove_prefix(static_cast<size_t>(written));

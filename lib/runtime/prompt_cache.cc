@@ -65,6 +65,11 @@ void restore(std::span<const std::byte> file, Generator& generator) {
 
 }  // namespace
 
+void check_prompt_cache(const std::string& path) {
+  const Header header;
+  io::check_replaceable(path, {header.magic, sizeof header.magic}, "a prompt cache");
+}
+
 std::string load_prompt_cache(const std::string& path, Generator& generator) {
   if (!generator.model().keeps_positions()) {
     return "--prompt-cache is not used: a recurrent model keeps no state of past positions";

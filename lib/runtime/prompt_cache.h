@@ -19,6 +19,10 @@
 
 namespace lumen::runtime {
 
+// Throws Error(kCannotCreate) if there is a file at `path` that is no prompt cache: it would be
+// lost when the cache is saved.
+void check_prompt_cache(const std::string& path);
+
 // Gives the generator's model, which has read nothing yet, the state in the file at `path`, as far
 // as the context reaches. Returns "" (also if there is no such file), or why the file is of no use
 // and what it was found to be: one sentence. Never throws for what the file contains.

@@ -91,6 +91,16 @@ TEST_CASE("a prompt cache that does not fit is ignored with one sentence, and re
   other_type.kv = "f32";
   REQUIRE(contains(notice_of(good, other_type), "another model"));
   REQUIRE(run(cache, "one two three", other_type).result.cached_tokens > 0);
+  // A file that is none would be lost: it is refused before anything is computed.
+  check_prompt_cache(cache);
+  check_prompt_cache(directory.path() + "/none");
+  for (const size_t size : {size_t{0}, size_t{5}, size_t{100}}) {
+    write(cache, good.substr(0, size));
+    check_prompt_cache(cache);
+  }
+  write(cache, "my notes");
+  REQUIRE(contains(refusal(ErrorKind::kCannotCreate, [&] { check_prompt_cache(cache); }),
+                   "is there and is not a prompt cache"));
   // Nothing is left beside it.
   const std::filesystem::directory_iterator files(directory.path());
   REQUIRE(std::distance(begin(files), end(files)) == 1);

@@ -105,7 +105,7 @@ void PromptFormat::check_vocabulary(int64_t rows, bool exact) const {
     fits = tokenizer_->is_special(token) || tokenizer_->token_text(token).empty();
   }
   if (!fits) {
-    fail(ErrorKind::kMalformed, "the tokenizer (", tokenizer_->kind(), ") has ", tokens,
+    fail(ErrorKind::kMismatch, "the tokenizer (", tokenizer_->kind(), ") has ", tokens,
          " tokens, the model ", rows, ": they do not belong together");
   }
 }

@@ -203,6 +203,11 @@ void complete_language(Recipe& r, Complain complain) {
     }
     return;
   }
+  if (r.data.pack && r.model.type && is_one_of(*r.model.type, {"rnn", "lstm", "gru"})) {
+    complain("data.pack", str("a ", *r.model.type,
+                              " carries its state from one document of a row "
+                              "to the next; only attention keeps them apart"));
+  }
   if (k.path && k.type) {
     complain("tokenizer.type",
              "type and path are both given; a trained tokenizer or an existing one");
@@ -213,7 +218,18 @@ void complete_language(Recipe& r, Complain complain) {
   if (!k.path && !k.type && r.model.type && format != "bin") {
     complain("tokenizer", "[tokenizer] needs a type to train (char, bpe, …) or a path");
   }
-  if (k.type && *k.type != "char") set_default<int64_t>(k.vocab_size, 4096);
+  if (k.type && format == "bin") {
+    complain("tokenizer.type", "bin data are token ids already; tokenizer.path names their own");
+  }
+  if (k.type && *k.type != "char") {
+    set_default<int64_t>(k.vocab_size, 4096);
+    // Every byte has a token, besides the end of a text and sentencepiece's three.
+    const int64_t least = *k.type == "byte_bpe" ? 257 : 261;
+    if (*k.vocab_size < least) {
+      complain("tokenizer.vocab_size",
+               str("vocab_size = ", *k.vocab_size, "; ", *k.type, " needs at least ", least));
+    }
+  }
   if (r.data.mask.empty()) r.data.mask = {r.task == "sft" ? "prompt" : "none"};
   set_default<int64_t>(r.data.max_length, r.model.context.value_or(r.model.path ? 512 : 128));
   if (r.model.context && *r.data.max_length > *r.model.context) {
@@ -327,6 +343,21 @@ void complete_schedule(Recipe& r, Complain complain) {
   }
 }
 
+void complete_metrics(const Recipe& r, Complain complain) {
+  const std::vector<std::string> measured =
+      r.task == "classify"  ? std::vector<std::string>{"eval_loss", "eval_accuracy"}
+      : r.task == "regress" ? std::vector<std::string>{"eval_loss"}
+                            : std::vector<std::string>{"eval_loss", "eval_perplexity"};
+  const std::pair<const char*, const std::string&> watched[] = {
+      {"checkpoint.metric", r.checkpoint.metric},
+      {"eval.early_stop.metric", r.eval.early_stop.metric}};
+  for (const auto& [key, metric] : watched) {
+    if (std::find(measured.begin(), measured.end(), metric) != measured.end()) continue;
+    complain(key, str(quoted(metric), " is not measured; the task ", r.task, " has ",
+                      join(measured, ", ")));
+  }
+}
+
 void complete_rest(Recipe& r, Complain complain) {
   if (r.lora.rank && (!r.model.path || r.model.init != "pretrained")) {
     complain("lora.rank", "LoRA adds to a trained model; give model.path");
@@ -365,6 +396,7 @@ void complete(Recipe& recipe, Complain complain) {
   complete_train(recipe, complain);
   complete_optimizer(recipe, complain);
   complete_schedule(recipe, complain);
+  complete_metrics(recipe, complain);
   complete_rest(recipe, complain);
 }
 

@@ -64,8 +64,14 @@ std::string find_file(const Recipe& recipe, const std::string& path) {
     const fs::path candidate = fs::path(place) / fixed;
     if (is_there(candidate)) return (fs::path(place) / path).lexically_normal().string();
   }
-  for (std::string& place : places) place = io::place_of(place);
-  fail(ErrorKind::kMissing, quoted(path), " is in none of ", join(places, ", "));
+  std::string looked;
+  for (const std::string& place : places) {
+    const std::string name = io::place_of(fs::path(place + "/").lexically_normal().string());
+    if (looked.find(name) == looked.npos) looked += (looked.empty() ? "" : ", ") + name;
+  }
+  const bool has_data = places.back() != ".";
+  fail(ErrorKind::kMissing, "there is no ", quoted(path), " in ", looked,
+       has_data ? "" : " (LUMEN_DATA, another folder to look in, is not set)");
 }
 
 std::string find_base_model(const Recipe& recipe) {

@@ -351,8 +351,10 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   t.key("max_samples", d.max_samples, at_least(0), "the first so many of each split; 0: all");
   t.key("shuffle", d.shuffle, any(), "another order in each epoch");
   t.key("prefetch", d.prefetch, any(), "make batches in a thread of their own").may_change();
-  t.key("last_batch", d.last_batch, one_of({"auto", "drop", "pad", "keep"}),
-        "samples that do not fill a batch");
+  t.key(
+      "last_batch", d.last_batch, one_of({"auto", "drop", "pad", "keep"}),
+      "samples at the end of an epoch that fill no batch: left out, filled up, or a smaller batch "
+      "(auto: drop, or pad if there is no other); evaluation has all");
   t.key("on_bad_row", d.on_bad_row, one_of({"stop", "skip"}), "a row that cannot be read");
   t.key("max_length", d.max_length, between(1, limits::kContext),
         "tokens per row (the model's context, else 128)")
@@ -366,7 +368,7 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
       .only_for(documents);
   t.key("mask", d.mask,
         {.choices = {"none", "prompt", "system", "user", "assistant", "tool"}, .min_items = 1},
-        "what is read but not learnt: none, prompt, or roles (prompt)")
+        "what is read but not learnt: none, prompt, or roles (prompt; of a new network none)")
       .only_for({"jsonl"});
   t.key("image_size", d.image_size, between(0, 4096), "height and width; 0: the format's own")
       .only_for({"digits", "images"});

@@ -123,6 +123,9 @@ TEST_CASE("contradictions are refused and say what would work") {
       {"[checkpoint]\nkeep_best = 0\n[export]\nweights = \"best\"\n", "best needs"},
       {"[checkpoint]\nevery = 0\n[export]\nweights = \"best\"\n", "best needs checkpoints"},
       {"[[optimizer.groups]]\nlr_factor = 2.0\n", "match is missing"},
+      {"[checkpoint]\nmetric = \"eval_perplexity\"\n",
+       "'eval_perplexity' is not measured; the task classify has eval_loss, eval_accuracy"},
+      {"[eval]\nearly_stop = {patience = 2, metric = \"loss\"}\n", "'loss' is not measured"},
   };
   for (const auto& [extra, message] : cases) {
     CAPTURE(extra);
@@ -144,6 +147,15 @@ TEST_CASE("contradictions are refused and say what would work") {
         "64 would");
   CHECK(contains(llama("model.kv_heads=3"), "1, 2 or 4 would"));
   CHECK(contains(llama("data.max_length=300"), "model.context = 256"));
+  CHECK(contains(llama("tokenizer.vocab_size=60"), "vocab_size = 60; bpe needs at least 261"));
+  CHECK(contains(llama("checkpoint.metric=eval_accuracy"), "has eval_loss, eval_perplexity"));
+  const std::string lstm =
+      "[model]\ntype = \"lstm\"\n[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
+      "\"a.jsonl\"\n[train]\nsteps = 1\n";
+  CHECK(
+      contains(error_of(lstm, {"data.pack=true"}, ErrorKind::kUsage), "only attention keeps them"));
+  CHECK(contains(error_of(lstm, {"data.train.path=a.bin"}, ErrorKind::kUsage),
+                 "bin data are token ids already"));
   CHECK(contains(error_of(kLlama, {"train.time=30m", "schedule.type=cosine"}, ErrorKind::kUsage),
                  "number of steps is not known"));
 }

@@ -2,11 +2,13 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/atomic_file.h"
 #include "lib/runtime/batch.h"
 #include "lib/runtime/chat.h"
 #include "lib/runtime/classify.h"
 #include "lib/runtime/line_editor.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/prompt_cache.h"
 #include "lib/runtime/signals.h"
 #include "lib/runtime/text_commands.h"
 
@@ -14,6 +16,7 @@ namespace lumen::runtime {
 namespace {
 
 int run_chat(const RunOptions& options) {
+  if (options.prompt_cache) check_prompt_cache(*options.prompt_cache);
   Session session = load_session(options);
   SignalWatch signals;
   LineEditor editor(signals, options.no_history ? "" : history_path());
@@ -56,6 +59,8 @@ int run(const RunOptions& options) {
     fail(ErrorKind::kUsage, "no prompt: give one with -p or on standard input",
          is_terminal(0) ? "" : ", or start the chat in a terminal");
   }
+  if (options.prompt_cache) check_prompt_cache(*options.prompt_cache);
+  if (options.logits) io::check_replaceable(*options.logits, "\x93NUMPY", "a .npy file");
   Session session = load_session(options);
   return run_one_shot(options, session, prompt);
 }

@@ -33,7 +33,10 @@ void make_directories(const std::string& path) {
     const std::string part = path.substr(0, end);
     if (part.empty() || part == "/") continue;
     if (::mkdir(part.c_str(), 0777) == 0 || errno == EEXIST) continue;
-    if (!io::is_directory(part)) fail_system(part, "making the directory");
+    const int error = errno;
+    if (io::is_directory(part)) continue;
+    errno = error;
+    fail_system(part, "making the directory");
   }
   if (!io::is_directory(path)) {
     fail(ErrorKind::kCannotCreate, io::place_of(path), ": is there and is no directory");
@@ -69,8 +72,12 @@ RunDirectory::~RunDirectory() {
   if (lock_ >= 0) ::close(lock_);  // releases the lock
 }
 
+bool RunDirectory::is_result() const {
+  return io::is_regular_file(file("run.json")) || io::is_regular_file(file("metrics.jsonl"));
+}
+
 void RunDirectory::refuse_foreign_model() const {
-  if (io::is_regular_file(file("run.json")) || io::is_regular_file(file("metrics.jsonl"))) return;
+  if (is_result()) return;
   std::error_code error;
   for (const auto& item : fs::directory_iterator(path_, error)) {
     const std::string name = item.path().filename().string();
@@ -129,6 +136,14 @@ bool RunDirectory::has_run() const {
 
 void RunDirectory::clear() {
   std::error_code error;
+  // Weights of a run would be taken for those of the recipe that now stands beside them.
+  if (is_result()) {
+    std::vector<fs::path> weights;
+    for (const auto& item : fs::directory_iterator(path_, error)) {
+      if (is_weights(item.path().filename().string())) weights.push_back(item.path());
+    }
+    for (const fs::path& path : weights) fs::remove(path, error);
+  }
   for (const char* name : {"checkpoints", "metrics.jsonl", "metrics.csv", "samples.jsonl",
                            "events.out.tfevents.0.lumen", "loss.svg"}) {
     fs::remove_all(file(name), error);

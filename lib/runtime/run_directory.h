@@ -30,7 +30,7 @@ class RunDirectory {
   // Whether an earlier run left checkpoints or metrics here.
   bool has_run() const;
 
-  // Removes what an earlier run left.
+  // Removes what an earlier run left: checkpoints, metrics and the weights that it made.
   void clear();
 
   // Lets `write` put files into a temporary directory and moves them to the top one by one, each
@@ -39,6 +39,7 @@ class RunDirectory {
 
  private:
   void lock();
+  bool is_result() const;
   void refuse_foreign_model() const;
   void remove_leftovers() const;
 

@@ -31,6 +31,8 @@ void RunOptions::check() const {
   exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
   exclude(batch.has_value(), prompt || ids, "--batch", "a prompt on the command line");
   exclude(batch.has_value(), logits.has_value(), "--batch", "--logits");
+  exclude(batch.has_value(), tokenize || detokenize || render, "--batch",
+          "--tokenize, --detokenize or --render");
   exclude(batch.has_value(), draft.has_value(), "--batch", "--draft");
   exclude(batch.has_value(), prompt_cache.has_value(), "--batch", "--prompt-cache");
   exclude(batch.has_value(), show_prompt, "--batch", "--show-prompt");

@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "lib/base/clock.h"
+#include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
 #include "lib/runtime/builtin_model.h"
+#include "lib/runtime/classify.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/report.h"
 
@@ -41,6 +43,16 @@ std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
 }
 
 }  // namespace
+
+io::ModelFiles open_language_model(const std::string& name) {
+  const std::string path = io::find_model(name);
+  if (is_classifier_directory(path)) {
+    fail(
+        ErrorKind::kUnsupported, io::place_of(path),
+        ": is a classifier, not a language model; lumen-run tells the classes of pictures with it");
+  }
+  return io::open_model(path);
+}
 
 Session load_session(const RunOptions& options) {
   const auto start = Clock::now();

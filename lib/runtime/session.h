@@ -24,9 +24,13 @@ struct Session {
   std::vector<std::string> notices;  // one line each, worth telling the user
 };
 
+// The files of the language model `name`, a path or org/name. Throws Error as io::find_model and
+// io::open_model, and kUnsupported if it is a classifier, which only lumen-run takes.
+io::ModelFiles open_language_model(const std::string& name);
+
 // Opens, checks and loads what `options` name. Throws Error as io::open_model, PromptFormat::load
-// and LanguageModel::load, kMalformed if tokenizer and model do not belong together, kMismatch if
-// model and draft model do not.
+// and LanguageModel::load, kMismatch if tokenizer and model, or model and draft model,
+// do not belong together.
 Session load_session(const RunOptions& options);
 
 // A generator for `session`, which must outlive it, that guesses ahead as `options` ask.

@@ -105,15 +105,23 @@ void run_tokenize(const RunOptions& options) {
 
 void run_detokenize(const RunOptions& options) {
   const auto tokenizer = load_named_vocabulary(options);
+  const auto known = [&](std::vector<int32_t> ids) {
+    for (const int32_t id : ids) {
+      if (id < tokenizer->vocab_size()) continue;
+      fail(ErrorKind::kMalformed, "token id ", id, " is not in the vocabulary of ",
+           tokenizer->vocab_size());
+    }
+    return ids;
+  };
   const bool skip_special = options.special == "false";
   if (!options.jsonl) {
     const std::string ids = options.ids ? *options.ids : read_standard_input();
     const std::string place = options.ids ? "ids" : "standard input";
-    write_stdout(tokenizer->decode(parse_ids(ids, place), skip_special));
+    write_stdout(tokenizer->decode(known(parse_ids(ids, place)), skip_special));
     return;
   }
   answer_lines([&](const io::Json& value) {
-    const std::string text = tokenizer->decode(ids_of(value), skip_special);
+    const std::string text = tokenizer->decode(known(ids_of(value)), skip_special);
     return io::Json(to_valid_utf8(text)).dump();
   });
 }

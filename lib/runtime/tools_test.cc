@@ -258,7 +258,7 @@ TEST_CASE("broken lines of JSON are refused with their number") {
     REQUIRE(outcome.exit_code == 65);
     REQUIRE(contains(outcome.err, "line 2"));
   }
-  for (const std::string bad : {"[-1]", "[1.5]", "[\"a\"]", "1", "[99999999999]", ""}) {
+  for (const std::string bad : {"[-1]", "[1.5]", "[\"a\"]", "1", "[99999999999]", "[99999]", ""}) {
     CAPTURE(bad);
     require_error(run_tool_process("lumen-run", {"--detokenize"}, {.input = bad}), 65);
   }
@@ -279,6 +279,40 @@ TEST_CASE("a template is rendered with its variables and clock") {
   require_error(run_tool_process("lumen-run", {"--render", directory + "/bad.jinja", "--context",
                                                directory + "/c.json"}),
                 65);
+}
+
+TEST_CASE("a file that lumen-run did not write is not replaced by it") {
+  const std::string notes = lumen::testing::temporary_directory() + "/notes.txt";
+  std::ofstream(notes) << "mine";
+  for (const std::string flag : {"--prompt-cache", "--logits"}) {
+    CAPTURE(flag);
+    require_error(
+        run_tool_process("lumen-run", {random_model(), "-p", "x", "-n", "1", flag, notes}), 73);
+    std::string kept;
+    std::getline(std::ifstream(notes), kept);
+    REQUIRE(kept == "mine");
+  }
+  const std::string logits = lumen::testing::temporary_directory() + "/l.npy";
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(
+        run_tool_process("lumen-run", {random_model(), "-p", "x", "--logits", logits}).exit_code ==
+        0);
+  }
+}
+
+TEST_CASE("a context shorter than the longest draft is used to its end") {
+  for (const std::string context : {"6", "7", "8"}) {
+    const auto run = [&](const std::string& lookup) {
+      const auto outcome =
+          run_tool_process("lumen-run", {random_model(), "--ids", "[5, 5, 5]", "--temp", "0", "-c",
+                                         context, "--json", "--lookup", lookup});
+      CAPTURE(outcome.err, context, lookup);
+      REQUIRE(outcome.exit_code == 0);
+      return io::parse_json(outcome.out, "");
+    };
+    REQUIRE(run("7")["token_ids"] == run("0")["token_ids"]);
+    REQUIRE(run("7")["stop_reason"] == run("0")["stop_reason"]);
+  }
 }
 
 TEST_CASE("ids and prompts are checked against vocabulary and context") {
@@ -322,6 +356,8 @@ TEST_CASE("bench measures prompt and generation apart") {
   for (const Arguments& bad : {Arguments{"llm", "-p", "1,,2"},
                                {"llm", "-r", "0"},
                                {"llm", "-t", "0"},
+                               {"llm", "-b", "0"},
+                               {"llm", "-p", "100000"},
                                {"llm", "-n", "-1"},
                                {"llm", "-o", "xml"},
                                {"lmm"},
@@ -329,8 +365,8 @@ TEST_CASE("bench measures prompt and generation apart") {
     CAPTURE(bad);
     require_error(run_tool_process("lumen-bench", bad), 2, "lumen-bench");
   }
-  REQUIRE(contains(run_tool_process("lumen-bench", {"llm", "-p", "8", "-n", "2", "-r", "1"}).out,
-                   "| pp8 |"));
+  REQUIRE(contains(run_tool_process("lumen-bench", {"llm", "-n", "2", "-r", "1"}).out,
+                   "| pp256 |"));  // as many as the built-in model has positions
 }
 
 TEST_CASE("operations are measured against the peak of the machine") {

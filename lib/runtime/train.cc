@@ -151,20 +151,22 @@ void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkp
 
 int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
   RunDirectory directory(recipe.output_dir, options.force);
-  if (options.force) directory.clear();
   io::clean_checkpoints(directory.checkpoints());
-  const std::optional<io::Checkpoint> found = find_checkpoint(recipe, directory);
+  std::optional<io::Checkpoint> found;
+  if (!options.force) found = find_checkpoint(recipe, directory);
   const io::Checkpoint* from = found ? &*found : nullptr;
   if (from) check_recipe(*from, recipe);
 
   const auto task = make(recipe, {.threads = options.threads, .overfit_batch = false});
+  const TaskSummary summary = task->summary();
   if (from) {
+    check_data(*from, summary);
     with_context(str("the checkpoint of step ", from->step), [&] {
       task->restore({from->weights, from->optimizer, from->state["task"]});
     });
   }
-  const TaskSummary summary = task->summary();
-  const StopSignals signals;  // from here on there is something to save
+  const StopSignals signals;             // from here on there is something to save
+  if (options.force) directory.clear();  // now that nothing is wrong with the new run
   TrainLoop loop(recipe, *task, summary, directory, signals, from);
   io::write_file_atomically(directory.file("recipe.toml"), to_toml(recipe));
   io::write_file_atomically(directory.file("run.json"),

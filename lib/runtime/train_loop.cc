@@ -35,8 +35,10 @@ Json data_hashes(const TaskSummary& summary) {
   return hashes;
 }
 
-void check_data(const Json& state, const TaskSummary& summary) {
-  const Json* before = io::find_value(state, "data");
+}  // namespace
+
+void check_data(const io::Checkpoint& from, const TaskSummary& summary) {
+  const Json* before = io::find_value(from.state, "data");
   if (!before || *before == data_hashes(summary)) return;
   for (size_t i = 0; i < summary.data.size(); ++i) {
     if (i < before->size() && (*before)[i] == summary.data[i].sha256) continue;
@@ -46,8 +48,6 @@ void check_data(const Json& state, const TaskSummary& summary) {
   fail(ErrorKind::kMismatch, "the run was trained on ", before->size(),
        " data files, now there are ", summary.data.size());
 }
-
-}  // namespace
 
 void commit_point(std::string_view name) {
   static const char* wanted = std::getenv("LUMEN_TEST_KILL_AT");
@@ -158,7 +158,10 @@ TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& s
   first_step_ = state_.step;
   seconds_before_ = state_.seconds;
   if (from) {
-    check_data(from->state, summary_);
+    if (total_ > 0 && state_.step > total_) {
+      fail(ErrorKind::kMismatch, "the checkpoint has ", state_.step, " steps, the recipe only ",
+           total_, ": give at least as many, or start over with --force");
+    }
     if (const Json* schedule = io::find_value(from->state, "schedule")) {
       schedule_.load_state(*schedule);
     }
@@ -201,7 +204,8 @@ void TrainLoop::run() {
     if (due(recipe_.log.samples.every, evaluates)) write_samples();
     const bool on_schedule = checkpoint_every_ > 0 && state_.step % checkpoint_every_ == 0;
     const bool for_best = new_best_ && recipe_.checkpoint.keep_best > 0 && checkpoint_every_ > 0;
-    if (!at_end && (on_schedule || for_best)) save(false);
+    const bool asked = signals_.take_save_request();
+    if (!at_end && (on_schedule || for_best || asked)) save(false);
     new_best_ = false;
     commit_point("step");
   }
@@ -242,6 +246,7 @@ void TrainLoop::one_step() {
 void TrainLoop::count_nonfinite(const StepResult& result) {
   if (result.finite && std::isfinite(result.loss)) {
     state_.nonfinite_in_row = 0;
+    confirm_checkpoint();
     return;
   }
   ++state_.skipped;
@@ -249,8 +254,10 @@ void TrainLoop::count_nonfinite(const StepResult& result) {
   write_row(false);
   metrics_.sync();
   progress_.clear();
-  const std::string kept = saved_path_.empty() ? "there is no checkpoint yet"
-                                               : "the last good checkpoint is " + saved_path_;
+  // A run that went on from one whose weights give no finite loss would end here again.
+  if (saved_step_ != good_step_ && saved_step_ > first_step_) io::remove_checkpoint(saved_path_);
+  const std::string kept = good_path_.empty() ? "there is no good checkpoint"
+                                              : "the last good checkpoint is " + good_path_;
   fail(ErrorKind::kDiverged, "training diverged: no finite loss in ", state_.nonfinite_in_row,
        " steps in a row, the last is step ", state_.step, " with lr ", last_lr_, "; ", kept,
        "; try a lower optimizer.lr, or a warm-up");
@@ -258,11 +265,8 @@ void TrainLoop::count_nonfinite(const StepResult& result) {
 
 double TrainLoop::metric(const std::string& name) const {
   const auto found = state_.evaluation.find(name);
-  if (found != state_.evaluation.end()) return found->second;
-  std::vector<std::string> names;
-  for (const auto& [other, value] : state_.evaluation) names.push_back(other);
-  fail(ErrorKind::kUsage, "the recipe watches ", quoted(name),
-       ", which is not measured; there are ", join(names, ", "));
+  LUMEN_CHECK(found != state_.evaluation.end());  // recipes name only what their task measures
+  return found->second;
 }
 
 void TrainLoop::evaluate() {
@@ -340,8 +344,17 @@ void TrainLoop::write_samples() {
   }
 }
 
+// The last step had a finite loss, so the weights before it are good.
+void TrainLoop::confirm_checkpoint() {
+  good_step_ = saved_step_;
+  good_path_ = saved_path_;
+  if (prune_pending_) prune();
+  prune_pending_ = false;
+}
+
 void TrainLoop::save(bool required) {
   if (saved_step_ == state_.step) return;
+  if (!required && state_.nonfinite_in_row > 0) return;
   state_.seconds = seconds();
   const Json recipe = to_json(recipe_);
   const TaskState task = task_.state();
@@ -375,7 +388,8 @@ void TrainLoop::save(bool required) {
   }
   saved_step_ = state_.step;
   progress_.say(str("step ", state_.step, ": saved ", saved_path_));
-  prune();
+  prune_pending_ = true;
+  if (required) confirm_checkpoint();
 }
 
 void TrainLoop::prune() {

@@ -22,6 +22,9 @@ int64_t total_steps(const Recipe& recipe, const TaskSummary& summary);
 // The learning rates of the recipe over `steps`.
 optim::Schedule make_schedule(const Recipe& recipe, int64_t steps);
 
+// Throws Error(kMismatch) naming the file if the data are not those of the checkpoint.
+void check_data(const io::Checkpoint& from, const TaskSummary& summary);
+
 // Whether the larger value of a metric is the better one: accuracies.
 bool higher_is_better(std::string_view metric);
 
@@ -78,6 +81,7 @@ class TrainLoop {
   void write_samples();
   bool due(const std::optional<int64_t>& every, bool evaluated) const;
   void save(bool required);
+  void confirm_checkpoint();
   void prune();
   const std::string& budget_name() const;
   double metric(const std::string& name) const;
@@ -102,6 +106,11 @@ class TrainLoop {
   double row_amount_ = 0, row_seconds_ = 0;  // tokens or samples since the last row
   int64_t saved_step_ = -1;
   std::string saved_path_, ended_by_;
+  // The newest checkpoint from whose weights a finite loss came. Older ones are removed when the
+  // one that follows has shown that.
+  int64_t good_step_ = -1;
+  std::string good_path_;
+  bool prune_pending_ = false;
 };
 
 // Kills the process with SIGKILL at a named point, for tests: LUMEN_TEST_KILL_AT = "renamed" or,

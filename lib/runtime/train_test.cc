@@ -12,7 +12,6 @@
 
 #include "lib/io/checkpoint.h"
 #include "lib/io/safetensors.h"
-#include "lib/kernels/amx_emulation.h"
 #include "lib/runtime/fake_task.h"
 #include "lib/runtime/train_process.h"
 
@@ -316,7 +315,14 @@ TEST_CASE("a loss that is not finite for some steps ends the run, and the good c
 
   const Place early;  // before any checkpoint
   diverges.nan_from = 0;
-  require_error(early.run("", diverges), 76, "no checkpoint yet");
+  require_error(early.run("", diverges), 76, "there is no good checkpoint");
+
+  const Place unproved;  // the weights of step 14 were never seen to work
+  diverges.nan_from = 14;
+  require_error(unproved.run("", diverges), 76, "step-7");
+  CHECK(unproved.checkpoints() == std::vector<int64_t>{7});
+  REQUIRE(unproved.run("auto").exit_code == 0);
+  check_same_result(unproved, undisturbed());
 
   const Place hiccup;  // two in a row are skipped and counted
   diverges.nan_from = 16;
@@ -500,6 +506,49 @@ TEST_CASE("the best and the last checkpoints are kept, and the best can be the r
                    best.weights.at("line.weight").data()));
 }
 
+TEST_CASE("--force replaces a run only when the new one is sure to start") {
+  const Place place;
+  REQUIRE(place.run().exit_code == 0);
+  const std::string weights = place.read("model.safetensors");
+  TrainOptions options = place.options();
+  options.force = true;
+  const TaskFactory broken = [](const Recipe&, const TaskOptions&) -> std::unique_ptr<TrainTask> {
+    fail(ErrorKind::kMissing, "there is no 'data.csv'");
+  };
+  require_error(TrainProcess(options, broken).finish(), 66, "there is no 'data.csv'");
+  CHECK(place.checkpoints() == std::vector<int64_t>{40, 35});
+  CHECK(place.metrics().size() == 40);
+  CHECK(place.read("model.safetensors") == weights);
+
+  FakeOptions diverges;
+  diverges.nan_from = 0;
+  diverges.nan_until = 1000;
+  require_error(TrainProcess(options, fake_factory(diverges)).finish(), 76, "no good checkpoint");
+  CHECK_FALSE(fs::exists(place.out("model.safetensors")));  // not of the recipe beside it
+  REQUIRE(TrainProcess(options, fake_factory()).finish().exit_code == 0);
+  check_same_result(place, undisturbed());
+}
+
+TEST_CASE("SIGUSR1 saves, and the run goes on") {
+  const Place place("[train]\nsteps = 9\n[checkpoint]\nevery = 0\n");
+  FakeOptions asked;
+  asked.before_step = [](int64_t step) {
+    if (step == 4) ::raise(SIGUSR1);
+  };
+  REQUIRE(place.run("", asked).exit_code == 0);
+  CHECK(place.checkpoints() == std::vector<int64_t>{9, 5});
+}
+
+TEST_CASE("a checkpoint beyond the end of the recipe is refused") {
+  const Place place;
+  REQUIRE(place.run().exit_code == 0);
+  TrainOptions options = place.options("auto");
+  options.overrides = {"train.steps=30"};
+  require_error(TrainProcess(options, fake_factory()).finish(), 78,
+                "the checkpoint has 40 steps, the recipe only 30");
+  CHECK(place.read("model.safetensors") == undisturbed().read("model.safetensors"));
+}
+
 TEST_CASE("a run that no longer improves stops early") {
   const Place place("[train]\nsteps = 1000\n[eval]\nevery = 5\nearly_stop = {patience = 3}\n");
   FakeOptions stubborn;
@@ -515,8 +564,8 @@ TEST_CASE("a run that no longer improves stops early") {
   CHECK(fs::exists(place.out("model.safetensors")));
 
   const Place wrong("[train]\nsteps = 9\n[eval]\nevery = 2\n[checkpoint]\nmetric = \"eval_f1\"\n");
-  require_error(wrong.run(), 2,
-                "'eval_f1', which is not measured; there are eval_accuracy, eval_loss");
+  require_error(wrong.run(), 65,
+                "'eval_f1' is not measured; the task classify has eval_loss, eval_accuracy");
 }
 
 TEST_CASE("epochs, tokens and time end a run too") {
@@ -608,28 +657,6 @@ TEST_CASE("lists and printed recipes go to standard output") {
     options.recipe = "digits-mlp";
     change(options);
     require_error(TrainProcess(options, fake_factory()).finish(), 2, "");
-  }
-}
-
-TEST_CASE("products of a step use tiles where there are any, but not with precision \"highest\"") {
-  static std::atomic<int64_t> products;
-  const kernels::TileUnit counting = {kernels::EmulatedTiles::enter, kernels::EmulatedTiles::leave,
-                                      [](const kernels::TileStrips& strips) {
-                                        ++products;
-                                        kernels::kEmulatedTileUnit.multiply(strips);
-                                      }};
-  const kernels::TileUnitScope scope(&counting);
-  for (const std::string precision : {"f32", "highest"}) {
-    const Recipe recipe = read_recipe(find_recipe("digits-mlp"),
-                                      {"train.precision=" + precision, "data.digits_train=64",
-                                       "data.digits_eval=64", "train.batch_size=32"});
-    const auto task = make_task(recipe, {.threads = 2});
-    products = 0;
-    CHECK(std::isfinite(task->step(1e-3).loss));
-    CHECK((products > 0) == (precision == "f32"));
-    products = 0;
-    task->evaluate();
-    CHECK((products > 0) == (precision == "f32"));
   }
 }
 

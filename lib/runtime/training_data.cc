@@ -31,7 +31,7 @@ Enum named(const std::array<std::string_view, n>& names, const std::string& name
 
 // Sources of one split: files by path, or a known data set.
 void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
-                 std::vector<std::string>& paths, TrainingData& result) {
+                 std::string_view table, std::vector<std::string>& paths, TrainingData& result) {
   for (const DataSource& source : sources) {
     if (source.dataset) {
       const data::FoundDataset found = data::find_dataset(*source.dataset);
@@ -42,19 +42,22 @@ void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
     }
     result.options.format = named<data::Format>(data::kFormatNames, *source.format);
     for (const std::string& path : source.path) {
-      paths.push_back(path.starts_with("builtin:") ? path : find_file(recipe, path));
+      with_context(table, [&] {
+        paths.push_back(path.starts_with("builtin:") ? path : find_file(recipe, path));
+      });
     }
   }
 }
 
-// Whose words count: all roles that the mask does not name.
+// What counts: everything, answers, or what all roles say that the mask does not name. Questions
+// and answers of "faq" have no mask.
 void set_mask(const std::vector<std::string>& mask, data::DataOptions& options) {
   const auto masks = [&](std::string_view what) {
     return std::find(mask.begin(), mask.end(), what) != mask.end();
   };
   if (masks("none")) {
     options.learn_roles = {"system", "user", "assistant", "tool"};
-    options.learn_prompt = true;
+    options.learn_all = options.format != data::Format::kFaq;
   } else if (!mask.empty() && !masks("prompt")) {
     options.learn_roles.clear();
     for (const char* role : {"system", "user", "assistant", "tool"}) {
@@ -68,6 +71,7 @@ void set_options(const Recipe& recipe, data::DataOptions& options) {
   options.eval_fraction = d.eval_fraction;
   options.max_samples = d.max_samples;
   options.batch = *recipe.train.micro_batch;
+  options.batches_per_step = recipe.train.batch_size / options.batch;
   options.shuffle = d.shuffle;
   options.seed = static_cast<uint64_t>(recipe.seed);
   options.last_batch = named<data::LastBatch>(data::kLastBatchNames, d.last_batch);
@@ -196,15 +200,23 @@ DataShape TrainingData::shape() const {
 TrainingData open_training_data(const Recipe& recipe, const std::string& work_directory,
                                 const io::ModelFiles* base) {
   TrainingData result;
-  add_sources(recipe, recipe.data.train, result.options.paths, result);
-  add_sources(recipe, recipe.data.eval, result.options.eval_paths, result);
+  add_sources(recipe, recipe.data.train, "data.train.path", result.options.paths, result);
+  add_sources(recipe, recipe.data.eval, "data.eval.path", result.options.eval_paths, result);
   set_options(recipe, result.options);
   data::TextTools tools;
-  if (is_text(result.options.format)) {
+  // Token ids need no tokenizer, but their model does, to be talked to.
+  const bool has_one = recipe.tokenizer.path || (base != nullptr && !base->tokenizer_file.empty());
+  const bool ids = result.options.format == data::Format::kBin;
+  if (is_text(result.options.format) || (ids && has_one)) {
     find_tokenizer(recipe, work_directory, base, result);
     tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr};
   }
   result.data = data::open_data(result.options, tools);
+  if (ids && result.tokenizer && result.data.info.vocab_size > result.tokenizer->vocab_size()) {
+    fail(ErrorKind::kMismatch, io::place_of(result.options.paths.front()), ": has the token id ",
+         result.data.info.vocab_size - 1, ", the tokenizer only ", result.tokenizer->vocab_size(),
+         " tokens: they do not belong together");
+  }
   return result;
 }
 
