@@ -362,7 +362,7 @@ Tensor arange(Number begin, Number end, Number step = 1);
 Tensor linspace(double begin, double end, int64_t count);  // float32, both ends included
 Tensor eye(int64_t rows, int64_t columns = -1);            // −1: square
 
-// --- Attention (ops/attention.cc) --------------------------------------------------------------
+// --- Attention (ops/rope.cc, kv_append.cc, attention.cc, attention_training.cc) ----------------
 // Positions are int32: [1], the first token's of all batch rows, or [batch], of each. Slots, if
 // given, are int32 [batch], all different: the batch row of the cache that each batch row uses;
 // without, the cache has as many rows as the batch.
