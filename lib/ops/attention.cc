@@ -123,7 +123,7 @@ const OpDef kAttention = {.name = "attention",
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
                  const AttentionOptions& options) {
-  if (options.segments.defined() || graph::needs_grad({q, k, v})) {
+  if (options.segments.defined() || options.dropout.p != 0 || graph::needs_grad({q, k, v})) {
     return attention_for_training(q, k, v, position, options);
   }
   std::vector<Tensor> inputs = {q, k, v, position};

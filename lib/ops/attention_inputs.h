@@ -64,7 +64,7 @@ graph::Tensor visible_scores(const graph::Attrs& attrs, const graph::Tensor& q,
                              const graph::Tensor& k, const graph::Tensor& position,
                              const graph::Tensor& segments);
 
-// What ops::attention is where a gradient is wanted.
+// What ops::attention is where a gradient is wanted, segments are given or weights are dropped.
 graph::Tensor attention_for_training(const graph::Tensor& q, const graph::Tensor& k,
                                      const graph::Tensor& v, const graph::Tensor& position,
                                      const AttentionOptions& options);
