@@ -611,6 +611,46 @@ TEST_CASE("lists and printed recipes go to standard output") {
   }
 }
 
+// With dropout everywhere, in attention too.
+TEST_CASE(
+    "a GPT that stops and goes on, on other threads or recomputing, ends with the same bits") {
+  auto make = [](int64_t threads, const std::string& dropout, const std::string& recompute) {
+    const Recipe recipe =
+        read_recipe(find_recipe("builtin-char-gpt"),
+                    {"model.dim=24", "model.heads=2", "model.context=48", "train.batch_size=4",
+                     "model.dropout=" + dropout, "train.activation_checkpointing=" + recompute});
+    return make_task(recipe, {.threads = threads});
+  };
+  auto run = [](TrainTask& task, int steps) {
+    for (int i = 0; i < steps; ++i) REQUIRE(task.step(1e-2).finite);
+  };
+  auto bits = [](const TrainTask& task) {
+    std::map<std::string, std::vector<std::byte>> all;
+    for (const auto& [name, array] : task.state().weights) {
+      all[name].assign(array.data(), array.data() + array.bytes());
+    }
+    return all;
+  };
+  const auto whole = make(1, "0.2", "false");
+  run(*whole, 100);
+  const auto begun = make(2, "0.2", "false"), resumed = make(1, "0.2", "false");
+  run(*begun, 50);
+  const double loss = begun->evaluate().at("eval_loss");
+  resumed->restore(begun->state());
+  CHECK(resumed->evaluate().at("eval_loss") == loss);
+  const auto plain = make(1, "0", "false");
+  plain->restore(begun->state());
+  CHECK(plain->evaluate().at("eval_loss") == loss);
+  run(*resumed, 50);
+  CHECK(bits(*resumed) == bits(*whole));
+
+  const auto kept = make(2, "0.2", "false"), recomputed = make(1, "0.2", "true");
+  const auto undropped = make(1, "0", "false");
+  for (const auto& task : {kept.get(), recomputed.get(), undropped.get()}) run(*task, 3);
+  CHECK(bits(*recomputed) == bits(*kept));
+  CHECK(bits(*undropped) != bits(*kept));
+}
+
 TEST_CASE("products of a step use tiles where there are any, but not with precision \"highest\"") {
   static std::atomic<int64_t> products;
   const kernels::TileUnit counting = {kernels::EmulatedTiles::enter, kernels::EmulatedTiles::leave,
