@@ -23,7 +23,9 @@ struct Config {
         n_positions(io::get_int(config, "max_position_embeddings", 1, limits::kContext)),
         vocab_size(io::get_int(config, "vocab_size", 1, limits::kVocab)),
         layer_norm_epsilon(io::get_number(config, "layer_norm_epsilon", 0, 1, 1e-5)),
-        dropout(io::get_number(config, "resid_pdrop", 0, 1, 0)) {
+        resid_pdrop(io::get_number(config, "resid_pdrop", 0, 1, 0)),
+        embd_pdrop(io::get_number(config, "embd_pdrop", 0, 1, 0)),
+        attn_pdrop(io::get_number(config, "attn_pdrop", 0, 1, 0)) {
     if (n_embd % n_head != 0) {
       fail(ErrorKind::kMalformed, "n_embd ", n_embd, " is not a multiple of n_head ", n_head);
     }
@@ -35,7 +37,8 @@ struct Config {
   }
 
   int64_t n_embd, n_layer, n_head, n_inner, n_positions, vocab_size;
-  double layer_norm_epsilon, dropout;
+  double layer_norm_epsilon;
+  double resid_pdrop, embd_pdrop, attn_pdrop;  // while training
 };
 
 // y = x · weight + bias, the weight stored [in, out].
@@ -55,7 +58,8 @@ struct Conv1D {
 struct Block {
   Block(const nn::Parameters& parameters, const Config& config)
       : heads(config.n_head),
-        dropout(config.dropout),
+        dropout(config.resid_pdrop),
+        attention_dropout(config.attn_pdrop),
         ln_1(parameters / "ln_1", config.n_embd, config.layer_norm_epsilon),
         c_attn(parameters / "attn" / "c_attn", config.n_embd, 3 * config.n_embd),
         c_proj(parameters / "attn" / "c_proj", config.n_embd, config.n_embd),
@@ -77,13 +81,16 @@ struct Block {
     Tensor v = graph::slice(qkv, 2, 2 * heads, 3 * heads);
     nn::add_to_cache(pass, layer, k, v);
     const double scale = 1 / std::sqrt(static_cast<double>(dim / heads));
-    const Tensor out = ops::attention(
-        q, k, v, pass.position, {.scale = scale, .segments = pass.segments, .slots = pass.slots()});
+    const Tensor out = ops::attention(q, k, v, pass.position,
+                                      {.scale = scale,
+                                       .segments = pass.segments,
+                                       .slots = pass.slots(),
+                                       .dropout = nn::attention_dropout(attention_dropout)});
     return c_proj(graph::reshape(out, {batch, tokens, dim}));
   }
 
   int64_t heads;
-  double dropout;
+  double dropout, attention_dropout;
   nn::LayerNorm ln_1;
   Conv1D c_attn, c_proj;
   nn::LayerNorm ln_2;
@@ -117,7 +124,7 @@ class Gpt2 : public CausalLm {
       positions = graph::contiguous(ops::add(graph::iota(tokens.dim(1)), first), DType::kI32);
     }
     const nn::Pass pass = {position, {}, nullptr, cache, training.segments};
-    Tensor x = nn::dropout(ops::add(wte_(tokens), wpe_(positions)), config_.dropout);
+    Tensor x = nn::dropout(ops::add(wte_(tokens), wpe_(positions)), config_.embd_pdrop);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
         return blocks_[i](in, pass, static_cast<int64_t>(i));

@@ -26,7 +26,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
                                         .head_dim = config.head_dim,
                                         .qkv_bias = config.attention_bias,
                                         .output_bias = config.attention_bias,
-                                        .window = config.sliding_window};
+                                        .window = config.sliding_window,
+                                        .dropout = config.attention_dropout};
   return std::make_unique<DecoderLm>(
       json, config, parameters.with_normal_weights(config.initializer_range),
       [&](int64_t) { return attention; }, config.mlp_bias);

@@ -3,10 +3,12 @@
 
 #include <cmath>
 
+#include "lib/autograd/autograd.h"
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/graph/plan.h"
 #include "lib/graph/reference_backend.h"
+#include "lib/nn/training_scope.h"
 
 using namespace lumen;
 using graph::Tensor;
@@ -126,6 +128,43 @@ TEST_CASE("rows with positions and cache rows of their own equal texts alone") {
     alone.insert(alone.end(), second.begin(), second.end());
     CHECK(relative_error(together, alone) < 1e-5);
   });
+}
+
+TEST_CASE("attention's dropout is for training, and drawn again where layers are recomputed") {
+  auto logits = [](const models::CausalLm& model, bool recompute) {
+    return model.logits(
+        model.hidden(token_ids(kIds, 1), position(0), nullptr, {.recompute = recompute}));
+  };
+  for (const models::ModelDef* def : models::model_list()) {
+    INFO(def->name);
+    io::Json config = def->tiny_configs()[0];
+    const auto without = def->make(config, nn::Parameters::trainable(3));
+    if (!without->keeps_positions()) continue;
+    const std::vector<float> plain = values(logits(*without, false));
+    config["attn_pdrop"] = config["attention_dropout"] = 0.5;
+    CHECK(values(logits(*def->make(config, nn::Parameters::trainable(3)), false)) == plain);
+
+    // The logits and the gradients of their sum.
+    auto train = [&](bool recompute) {
+      const auto parameters = nn::Parameters::trainable(3);
+      const auto model = def->make(config, parameters);
+      const int32_t key[] = {1, 2};
+      Tensor y;
+      {
+        const nn::TrainingScope scope(graph::constant(Array::from<int32_t>(key, {2})));
+        y = logits(*model, recompute);
+      }
+      autograd::backward(y, ops::ones(y.shape()));
+      std::vector<std::vector<float>> all = {values(y)};
+      for (const auto& [name, tensor] : parameters.named_parameters()) {
+        all.push_back(values(autograd::grad(tensor)));
+      }
+      return all;
+    };
+    const auto kept = train(false);
+    CHECK(kept[0] != plain);
+    CHECK(train(true) == kept);
+  }
 }
 
 TEST_CASE("every parameter influences the logits") {

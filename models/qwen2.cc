@@ -27,7 +27,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
             .kv_heads = config.num_key_value_heads,
             .head_dim = config.head_dim,
             .qkv_bias = true,
-            .window = config.window(layer)};
+            .window = config.window(layer),
+            .dropout = config.attention_dropout};
   };
   return std::make_unique<DecoderLm>(
       json, config, parameters.with_normal_weights(config.initializer_range), attention);

@@ -31,7 +31,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
             .qkv_bias = config.attention_bias,
             .output_bias = config.attention_bias,
             .qk_norm_eps = config.rms_norm_eps,
-            .window = config.window(layer)};
+            .window = config.window(layer),
+            .dropout = config.attention_dropout};
   };
   return std::make_unique<DecoderLm>(
       json, config, parameters.with_normal_weights(config.initializer_range), attention);

@@ -143,6 +143,7 @@ class Strip {
   explicit Strip(Head& head)
       : head_(head), first_(head.take(head.width())), last_(head.take(head.width())) {
     segments_ = reinterpret_cast<int32_t*>(head.take(head.width()));
+    if (head.shape().dropout > 0) factors_ = head.take(kKeys * head.width());
   }
 
   // Columns that are not used repeat the last one.
@@ -182,18 +183,37 @@ class Strip {
     return rows;
   }
 
+  // The factors of dropout for `keys` keys from `position` on; null without dropout.
+  const float* factors(int64_t position, int64_t keys) const {
+    if (!factors_) return nullptr;
+    const AttentionShape& s = head_.shape();
+    const int64_t key_groups = (s.positions + 3) / 4, column_groups = (head_.columns() + 15) / 16;
+    const int64_t first =
+        (head_.batch() * s.kv_heads + head_.kv_head()) * column_groups * key_groups;
+    attention_tile::dropout_factors(s.key, dropout_rule(s.dropout),
+                                    {first, key_groups, begin_, position}, keys, head_.width(),
+                                    factors_);
+    return factors_;
+  }
+
  private:
   Head& head_;
   float *first_, *last_;
   int32_t* segments_;
+  float* factors_ = nullptr;
   int64_t begin_ = 0, count_ = 0;
   Range early_{}, late_{};
 };
 
+// Of a strip's factors.
+int64_t dropout_floats(const AttentionShape& s) {
+  return s.dropout > 0 ? kKeys * kMaxTileCols : 0;
+}
+
 int64_t forward_floats(const AttentionShape& s) {
   const int64_t positions = round_up(s.positions, kKeys), width = kMaxTileCols;
   return positions * (s.head_dim + round_up(s.head_dim, kMaxTileRows)) +
-         width * (2 * s.head_dim + kKeys + 5) + 16 * 10;
+         width * (2 * s.head_dim + kKeys + 5) + dropout_floats(s) + 16 * 10;
 }
 
 // Columns [begin, end) of one head.
@@ -222,8 +242,8 @@ void forward(Head& head, int64_t begin, int64_t end, float* out, float* lse) {
       const int64_t rows = strip.look(p, head.keys_of(p), mask, masked);
       if (rows == 0) continue;
       multiply_panels(keys + p * s.head_dim, rows, q, width, s.head_dim, false, scores, width);
-      attention_tile::softmax({rows, width, masked ? &mask : nullptr}, scores, maximum, sum, output,
-                              s.head_dim);
+      attention_tile::softmax({rows, width, masked ? &mask : nullptr, strip.factors(p, rows)},
+                              scores, maximum, sum, output, s.head_dim);
       // The panel of the values has the depth of the whole block: rows that nobody sees weigh 0.
       std::fill_n(scores + rows * width, (head.keys_of(p) - rows) * width, 0.0f);
       multiply_panels(values + p * head.padded_dim(), s.head_dim, scores, width, head.keys_of(p),
@@ -244,7 +264,7 @@ int64_t backward_floats(const AttentionShape& s) {
   const int64_t positions = round_up(s.positions, kKeys);
   const int64_t dim = round_up(s.head_dim, kMaxTileRows), wide = round_up(s.head_dim, kMaxTileCols);
   return positions * (2 * s.head_dim + dim) + kColumns * (3 * s.head_dim + 2 * wide + 2) +
-         3 * kColumns * kKeys + 2 * kMaxTileCols * 3 + 16 * 16;
+         3 * kColumns * kKeys + 2 * kMaxTileCols * 3 + dropout_floats(s) + 16 * 16;
 }
 
 // All columns of one head, block by block, the gradients of its keys and values added up in order.
@@ -358,8 +378,8 @@ class Backward {
                       false, scores, width);
       multiply_panels(values_ + p * s_.head_dim, rows, dout_ + c * s_.head_dim, width, s_.head_dim,
                       false, dp, width);
-      attention_tile::softmax_grad({rows, width, masked ? &mask : nullptr}, scores, dp,
-                                   log_sum_ + c, delta_ + c);
+      attention_tile::softmax_grad({rows, width, masked ? &mask : nullptr, strip_.factors(p, rows)},
+                                   scores, dp, log_sum_ + c, delta_ + c);
       multiply_panels(keys_transposed_ + p * head_.padded_dim(), s_.head_dim, dp, width, keys, true,
                       dq_ + c * s_.head_dim, width);
     }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lib/base/pool.h"
+#include "lib/kernels/random_fill.h"
 
 namespace lumen::kernels {
 
@@ -23,6 +24,12 @@ struct HeadRows {
 // q[b,t,h]·k[b,p,h/g] − lse[b,h,t]) and lse = ln Σ_p exp(scale · q·k); g = heads / kv_heads. Query
 // t stands at position start + t. Causal: p ≤ start + t; with window w > 0 also p > start + t − w.
 // With segments (tokens = positions then): segments[b,p] = segments[b,t] too.
+//
+// With dropout, out[b,t,h] = Σ_p w[p] · f[p] · v[b,p,h/g], while lse stays: f is 0 with probability
+// `dropout`, else 1 / (1 − dropout), namely what dropout() (random_fill.h) makes of a 1 at
+// [b, h/g, c/16, p/4, p mod 4, c mod 16] of a [batch, kv_heads, ⌈tokens·g/16⌉, ⌈positions/4⌉, 4,
+// 16] array, c = t·g + h mod g. It is computed where it is needed, in both passes, and never
+// stored.
 struct AttentionShape {
   int64_t batch, tokens, positions, heads, kv_heads, head_dim;
   int64_t start;
@@ -32,6 +39,8 @@ struct AttentionShape {
   HeadRows q, k, v;
   const int32_t* segments;  // [batch, tokens], tokens contiguous, or null
   int64_t segment_stride;   // of batch
+  double dropout;           // 0: none
+  RandomKey key;            // of dropout
 };
 
 // Bytes of workspace for either, 64-byte aligned, any content.

@@ -8,11 +8,13 @@
 #include <hwy/highway.h>
 
 #include "lib/kernels/math-inl.h"
+#include "lib/kernels/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
+using attention_tile::DropoutPlace;
 using attention_tile::Mask;
 using attention_tile::Tile;
 using TileFloat = hn::ScalableTag<float>;
@@ -45,6 +47,34 @@ class ColumnMask {
   int64_t position_;
 };
 
+void dropout_factors_kernel(const RandomKey& key, const DropoutRule& rule,
+                            const DropoutPlace& place, int64_t keys, int64_t width,
+                            float* factors) {
+  const TileFloat d;
+  const auto threshold = hn::Set(d, rule.threshold), scale = hn::Set(d, rule.scale);
+  for (int64_t i = 0; i < width; i += kTileLanes) {
+    const int64_t column = place.column + i;
+    const int64_t groups =
+        place.first_group + column / kCounters * place.key_groups + place.position / 4;
+    for (int64_t row = 0; row < keys; row += 4) {
+      WordVec words[4];
+      philox(key, static_cast<uint64_t>((groups + row / 4) * kCounters + column % kCounters),
+             words);
+      for (int w = 0; w < 4; ++w) {
+        hn::StoreU(dropout_factor(words[w], threshold, scale), d, factors + (row + w) * width + i);
+      }
+    }
+  }
+}
+
+// x · factor for one vector of columns of a tile with dropout.
+HWY_INLINE void apply_factors(const Tile& tile, int64_t column, float* x) {
+  const TileFloat d;
+  for (int64_t i = column; i < tile.keys * tile.width; i += tile.width) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::LoadU(d, tile.factors + i)), d, x + i);
+  }
+}
+
 void softmax_kernel(const Tile& tile, float* scores, float* maximum, float* sum, float* output,
                     int64_t rows) {
   const TileFloat d;
@@ -76,6 +106,7 @@ void softmax_kernel(const Tile& tile, float* scores, float* maximum, float* sum,
       hn::StoreU(e, d, at);
       total = hn::Add(total, e);
     }
+    if (tile.factors) apply_factors(tile, column, scores);
     const auto correction = exp2_nonpositive(d, hn::Sub(before, shift));
     hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + column), correction, total), d, sum + column);
     hn::StoreU(top, d, maximum + column);
@@ -91,6 +122,7 @@ void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const float
   const TileFloat d;
   for (int64_t column = 0; column < tile.width; column += kTileLanes) {
     const auto shift = hn::LoadU(d, log_sum + column), minus = hn::LoadU(d, delta + column);
+    if (tile.factors) apply_factors(tile, column, dp);
     for (int64_t key = 0; key < tile.keys; ++key) {
       float* at = scores + key * tile.width + column;
       float* gradient = dp + key * tile.width + column;
@@ -99,6 +131,7 @@ void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const float
       hn::StoreU(p, d, at);
       hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, gradient), minus)), d, gradient);
     }
+    if (tile.factors) apply_factors(tile, column, scores);
     if (!tile.mask) continue;
     const ColumnMask mask(*tile.mask, column);
     for (int64_t key = 0; key < tile.keys; ++key) {
@@ -117,11 +150,16 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace lumen::kernels {
+HWY_EXPORT(dropout_factors_kernel);
 HWY_EXPORT(softmax_kernel);
 HWY_EXPORT(softmax_grad_kernel);
 
 namespace attention_tile {
 
+void dropout_factors(const RandomKey& key, const DropoutRule& rule, const DropoutPlace& place,
+                     int64_t keys, int64_t width, float* factors) {
+  HWY_DYNAMIC_DISPATCH(dropout_factors_kernel)(key, rule, place, keys, width, factors);
+}
 void softmax(const Tile& tile, float* scores, float* maximum, float* sum, float* output,
              int64_t rows) {
   HWY_DYNAMIC_DISPATCH(softmax_kernel)(tile, scores, maximum, sum, output, rows);

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "lib/kernels/random_fill.h"
+
 namespace lumen::kernels::attention_tile {
 
 // Which keys a column sees: those at positions in [first, last) of its own segment.
@@ -17,19 +19,35 @@ struct Mask {
 };
 
 // A tile of `keys` rows of `width` (that of the strips of B on the target in use) numbers. `mask`
-// is null where every column sees every key.
+// is null where every column sees every key. `factors` [keys, width] are those of dropout, null
+// without.
 struct Tile {
   int64_t keys, width;
   const Mask* mask;
+  const float* factors;
 };
 
-// Online softmax (Milakov & Gimelshein 2018): scores → 2^(score − maximum), 0 for hidden keys, with
-// maximum and sum brought up to date; output [rows, width], the weighted values so far, is scaled
-// to the new maximum. A column that has seen nothing has maximum −inf and sum 0.
+// Where the random numbers of a tile stand: of groups of 64 elements (random_fill.h), each four
+// keys by sixteen columns, there is a row of `key_groups` for every sixteen columns.
+struct DropoutPlace {
+  int64_t first_group;  // of column 0 and position 0
+  int64_t key_groups;
+  int64_t column, position;  // the tile's first; multiples of its width and of 4
+};
+
+// The factors of dropout for `keys` keys, up to the next multiple of 4.
+void dropout_factors(const RandomKey& key, const DropoutRule& rule, const DropoutPlace& place,
+                     int64_t keys, int64_t width, float* factors);
+
+// Online softmax (Milakov & Gimelshein 2018): scores → 2^(score − maximum) · factor, 0 for hidden
+// keys, with maximum and sum, which has no factors, brought up to date; output [rows, width], the
+// weighted values so far, is scaled to the new maximum. A column that has seen nothing has maximum
+// −inf and sum 0.
 void softmax(const Tile& tile, float* scores, float* maximum, float* sum, float* output,
              int64_t rows);
 
-// scores → p = 2^(score − log_sum), dp → p · (dp − delta), both 0 for hidden keys.
+// With p = 2^(score − log_sum): scores → p · factor, dp → p · (dp · factor − delta), both 0 for
+// hidden keys.
 void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_sum,
                   const float* delta);
 

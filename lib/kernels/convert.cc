@@ -34,7 +34,7 @@ void half_to_float_row(const uint16_t* x, float* y, int64_t n) {
   const FloatTag d;
   for_each_vector(
       n, [&](int64_t i) HWY_ATTR { hn::StoreU(load_half(d, x + i), d, y + i); },
-      [&](int64_t i) HWY_ATTR { y[i] = half_to_float(load_bits(x + i)); });
+      [&](int64_t i) HWY_ATTR { y[i] = load_f16(x + i); });
 }
 
 void bfloat_to_float_row(const uint16_t* x, float* y, int64_t n) {

@@ -29,7 +29,7 @@ struct F32 {
 struct F16 {
   using Storage = uint16_t;
   static HWY_INLINE FloatVector load(const uint16_t* p) { return load_half(FloatTag(), p); }
-  static HWY_INLINE float load_one(const uint16_t* p) { return half_to_float(load_bits(p)); }
+  static HWY_INLINE float load_one(const uint16_t* p) { return load_f16(p); }
 };
 struct BF16 {
   using Storage = uint16_t;

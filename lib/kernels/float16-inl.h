@@ -25,7 +25,7 @@ inline constexpr bool kNativeHalf =
     HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON;
 
 // One value at any address: the rows of a file need not be aligned.
-HWY_INLINE uint16_t load_bits(const uint16_t* x) {
+HWY_INLINE uint16_t load_bits(const void* x) {
   uint16_t bits;
   std::memcpy(&bits, x, sizeof(bits));
   return bits;
@@ -90,8 +90,9 @@ HWY_INLINE void store_half(DF df, hn::VFromD<DF> v, uint16_t* y) {
   }
 }
 
-// One half.
-HWY_INLINE float half_to_float(uint16_t bits) {
+// One half at any address.
+HWY_INLINE float load_f16(const void* x) {
+  const uint16_t bits = load_bits(x);
   return hn::GetLane(load_half(hn::CappedTag<float, 1>(), &bits));
 }
 

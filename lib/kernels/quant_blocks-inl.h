@@ -46,12 +46,6 @@ HWY_INLINE uint64_t load_u64(const uint8_t* p) {
   return value;
 }
 
-HWY_INLINE float load_f16(const uint8_t* p) {
-  uint16_t bits;
-  std::memcpy(&bits, p, 2);
-  return half_to_float(bits);
-}
-
 template <class D>
 HWY_INLINE void store_codes(D d, hn::VFromD<D> v, int8_t* q) {
   hn::StoreU(hn::BitCast(hn::RebindToSigned<D>(), v), hn::RebindToSigned<D>(), q);

@@ -10,59 +10,12 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/philox-inl.h"
 #include "lib/kernels/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
-
-using Word = hn::Repartition<uint32_t, Float>;
-using WordVec = hn::Vec<Word>;
-
-constexpr int64_t kCounters = 16, kGroup = 4 * kCounters;
-
-using Wide = hn::Repartition<uint64_t, Float>;
-using WideVec = hn::Vec<Wide>;
-
-// Ten rounds on the counters index + 0, 1, … in 64-bit lanes. Only the lower halves of the words
-// mean something: the upper ones hold what products leave there, and nothing reads it.
-HWY_INLINE void philox_rounds(const RandomKey& key, uint64_t index, WideVec (&c)[4]) {
-  const Wide d;
-  const Word half;
-  const auto factor0 = hn::Set(half, 0xD2511F53u), factor1 = hn::Set(half, 0xCD9E8D57u);
-  c[0] = hn::Add(hn::Set(d, index), hn::Iota(d, 0));
-  c[1] = hn::Set(d, index >> 32);
-  c[2] = hn::Set(d, key.stream);
-  c[3] = hn::Set(d, key.stream >> 32);
-  uint32_t k0 = key.seed, k1 = key.step;
-  for (int round = 0; round < 10; ++round) {
-    const auto product0 = hn::MulEven(hn::BitCast(half, c[0]), factor0);
-    const auto product1 = hn::MulEven(hn::BitCast(half, c[2]), factor1);
-    c[0] = hn::Xor3(hn::ShiftRight<32>(product1), c[1], hn::Set(d, uint64_t{k0}));
-    c[2] = hn::Xor3(hn::ShiftRight<32>(product0), c[3], hn::Set(d, uint64_t{k1}));
-    c[1] = product1;
-    c[3] = product0;
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
-  }
-}
-
-// The four words of the blocks with counters `index` + 0, 1, … in the lanes.
-HWY_INLINE void philox(const RandomKey& key, uint64_t index, WordVec (&words)[4]) {
-  const Word d;
-  WideVec first[4], second[4];
-  philox_rounds(key, index, first);
-  philox_rounds(key, index + hn::Lanes(Wide()), second);
-  for (int w = 0; w < 4; ++w) {
-    words[w] = hn::ConcatEven(d, hn::BitCast(d, second[w]), hn::BitCast(d, first[w]));
-  }
-}
-
-// The upper 24 bits as float.
-HWY_INLINE FloatVec bits24(WordVec word) {
-  const hn::RebindToSigned<Float> di;
-  return hn::ConvertTo(Float(), hn::BitCast(di, hn::ShiftRight<8>(word)));
-}
 
 // Two standard normal numbers from two words. No step may be fused: the bits are the same on every
 // target.
@@ -138,16 +91,15 @@ void normal_groups(const RandomKey& key, int64_t begin, int64_t end, float mean,
   });
 }
 
-// Drops where the upper 24 bits are below `threshold`.
-void dropout_groups(const RandomKey& key, int64_t begin, int64_t end, float threshold, float scale,
+void dropout_groups(const RandomKey& key, int64_t begin, int64_t end, DropoutRule rule,
                     const float* x, float* y) {
   const Float d;
-  const auto limit = hn::Set(d, threshold), factor = hn::Set(d, scale);
+  const auto threshold = hn::Set(d, rule.threshold), scale = hn::Set(d, rule.scale);
   for_each_words(key, begin, end, [&](const WordVec(&words)[4], int64_t at) HWY_ATTR {
     for (int w = 0; w < 4; ++w) {
       const int64_t i = at + w * kCounters;
-      const auto kept = hn::IfThenZeroElse(hn::Lt(bits24(words[w]), limit), factor);
-      hn::StoreU(hn::Mul(hn::LoadU(d, x + i), kept), d, y + i);
+      const auto factor = dropout_factor(words[w], threshold, scale);
+      hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, y + i);
     }
   });
 }
@@ -202,14 +154,13 @@ void normal_fill(ThreadPool& pool, const RandomKey& key, int64_t n, float mean, 
 void dropout(ThreadPool& pool, const RandomKey& key, int64_t n, double p, const float* x,
              float* y) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(dropout_groups);
-  const float threshold = static_cast<float>(p) * 0x1p24f;
-  const float scale = p < 1 ? static_cast<float>(1 / (1 - p)) : 0;
+  const DropoutRule rule = dropout_rule(p);
   const int64_t rest = n % kGroupSize, whole = n - rest;
   float last[kGroupSize] = {};
   if (rest > 0) std::memcpy(last, x + whole, static_cast<size_t>(rest) * sizeof(float));
   fill_groups(pool, n, y, [&](int64_t begin, int64_t end, float* out) {
     const float* in = begin * kGroupSize == whole ? last : x + begin * kGroupSize;
-    kernel(key, begin, end, threshold, scale, in, out);
+    kernel(key, begin, end, rule, in, out);
   });
 }
 

@@ -27,6 +27,15 @@ void uniform_fill(ThreadPool& pool, const RandomKey& key, int64_t n, float low, 
 void normal_fill(ThreadPool& pool, const RandomKey& key, int64_t n, float mean, float stddev,
                  float* y);
 
+// What dropout with probability p does with an element: 0 where the upper 24 bits of its word are
+// below `threshold`, that is u < p, else times `scale`, 1 / (1 − p) (0 for p = 1).
+struct DropoutRule {
+  float threshold, scale;
+};
+inline DropoutRule dropout_rule(double p) {
+  return {static_cast<float>(p) * 0x1p24f, p < 1 ? static_cast<float>(1 / (1 - p)) : 0.0f};
+}
+
 // y = x · (u < p ? 0 : 1 / (1 − p)), u as in uniform_fill; p = 1 gives zeros. y may be x.
 void dropout(ThreadPool& pool, const RandomKey& key, int64_t n, double p, const float* x, float* y);
 

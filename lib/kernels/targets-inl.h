@@ -3,7 +3,7 @@
 // x86-64: AVX-512 (HWY_AVX3), AVX2, SSE4 and, as fallback, Highway's 128-bit emulation, which the
 // compiler turns into baseline SSE2 code. aarch64: NEON. The rest only costs build time: SSSE3
 // machines without SSE4.1 are nearly extinct, and what AVX3_DL adds has no Highway operation that
-// these kernels use (see native_vnni.cc for VNNI).
+// these kernels use (see dot_rows_vnni.cc for VNNI).
 #pragma once
 
 #define HWY_DISABLED_TARGETS \

@@ -31,7 +31,8 @@ DecoderConfig::DecoderConfig(const io::Json& config)
       initializer_range(io::get_number(config, "initializer_range", 0, 100, 0.02)),
       tie_word_embeddings(io::get_bool(config, "tie_word_embeddings", false)),
       sliding_window(io::get_int(config, "sliding_window", 0, limits::kContext, 0)),
-      dropout(io::get_number(config, "hidden_dropout", 0, 1, 0)) {
+      dropout(io::get_number(config, "hidden_dropout", 0, 1, 0)),
+      attention_dropout(io::get_number(config, "attention_dropout", 0, 1, 0)) {
   if (num_attention_heads % num_key_value_heads != 0) {
     fail(ErrorKind::kMalformed, "num_attention_heads ", num_attention_heads,
          " is not a multiple of num_key_value_heads ", num_key_value_heads);
@@ -86,7 +87,8 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .causal = true,
       .window = shape_.window,
       .segments = pass.segments,
-      .slots = pass.slots()};
+      .slots = pass.slots(),
+      .dropout = attention_dropout(shape_.dropout)};
   const Tensor out = ops::attention(q, k, v, pass.position, options);
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.head_dim}));
 }

@@ -23,8 +23,9 @@ struct DecoderConfig {
   double rms_norm_eps;
   double initializer_range;  // deviation of new weights
   bool tie_word_embeddings;
-  int64_t sliding_window;  // 0: none
-  double dropout;          // "hidden_dropout": of what layers add, while training
+  int64_t sliding_window;    // 0: none
+  double dropout;            // "hidden_dropout": of what layers add, while training
+  double attention_dropout;  // of the attention's weights, while training
 };
 
 // What all layers of one forward pass share.
@@ -48,6 +49,7 @@ struct AttentionShape {
   bool qkv_bias = false, output_bias = false;
   std::optional<double> qk_norm_eps{};  // RMSNorm of each query and key head before rotation
   int64_t window = 0;
+  double dropout = 0;  // of the weights, while training
 };
 
 // Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj, v_proj, o_proj and, with

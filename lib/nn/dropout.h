@@ -12,6 +12,10 @@ class Dropout : public Module {
  public:
   explicit Dropout(double p = 0.5);
   Tensor forward(const Tensor& x) const override { return training() ? dropout(x, p_) : x; }
+  // The same for the weights of ops::attention.
+  ops::AttentionDropout of_attention() const {
+    return training() ? attention_dropout(p_) : ops::AttentionDropout();
+  }
 
  private:
   double p_;

@@ -54,12 +54,19 @@ Tensor MultiheadAttention::attend(const Tensor& query, const Tensor& key, const 
   };
   const Tensor q = heads(query, 0), k = heads(key, 1), v = heads(value, 2);
   const double scale = 1 / std::sqrt(static_cast<double>(dim_ / heads_));
-  Tensor scores = ops::mul(ops::matmul(q, graph::transpose(k, -1, -2)),
-                           graph::scalar(static_cast<float>(scale)));
-  if (options.causal) scores = ops::add(scores, causal_mask(query.dim(1), key.dim(1)));
-  if (options.mask.defined()) scores = ops::add(scores, options.mask);
-  const Tensor weights = dropout_(ops::softmax(scores));
-  const Tensor joined = graph::permute(ops::matmul(weights, v), {0, 2, 1, 3});
+  Tensor joined;
+  if (options.mask.defined()) {
+    Tensor scores = ops::mul(ops::matmul(q, graph::transpose(k, -1, -2)),
+                             graph::scalar(static_cast<float>(scale)));
+    if (options.causal) scores = ops::add(scores, causal_mask(query.dim(1), key.dim(1)));
+    const Tensor weights = dropout_(ops::softmax(ops::add(scores, options.mask)));
+    joined = graph::permute(ops::matmul(weights, v), {0, 2, 1, 3});
+  } else {
+    const Tensor first = graph::constant(Array::zeros(DType::kI32, {1}));
+    joined = ops::attention(
+        graph::permute(q, {0, 2, 1, 3}), k, v, first,
+        {.scale = scale, .causal = options.causal, .dropout = dropout_.of_attention()});
+  }
   return out_proj_(graph::reshape(joined, {query.dim(0), query.dim(1), dim_}));
 }
 

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "lib/autograd/autograd.h"
-#include "lib/ops/ops.h"
 
 namespace lumen::nn {
 namespace {
@@ -29,6 +28,12 @@ Tensor dropout(const Tensor& x, double p) {
   TrainingScope* const scope = TrainingScope::current();
   if (scope == nullptr || p == 0) return x;
   return ops::dropout(x, p, scope->key(), scope->next_stream());
+}
+
+ops::AttentionDropout attention_dropout(double p) {
+  TrainingScope* const scope = TrainingScope::current();
+  if (scope == nullptr || p == 0) return {};
+  return {p, scope->key(), scope->next_stream()};
 }
 
 Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& body,

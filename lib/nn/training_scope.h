@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/graph/tensor.h"
+#include "lib/ops/ops.h"
 
 namespace lumen::nn {
 
@@ -45,6 +46,9 @@ class TrainingScope {
 // Zero with probability p, else x / (1 − p), in training; x itself at inference (Srivastava et al.
 // 2014).
 Tensor dropout(const Tensor& x, double p);
+
+// The same of the weights of an attention: for ops::AttentionOptions. At inference p is 0.
+ops::AttentionDropout attention_dropout(double p);
 
 // autograd::checkpoint for bodies made of layers: when the body is computed again, after the scopes
 // of the step may have ended, it draws the same random numbers in the same precision, and what it

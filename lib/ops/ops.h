@@ -362,7 +362,7 @@ Tensor arange(Number begin, Number end, Number step = 1);
 Tensor linspace(double begin, double end, int64_t count);  // float32, both ends included
 Tensor eye(int64_t rows, int64_t columns = -1);            // −1: square
 
-// --- Attention (ops/attention.cc) --------------------------------------------------------------
+// --- Attention (ops/rope.cc, kv_append.cc, attention.cc, attention_training.cc) ----------------
 // Positions are int32: [1], the first token's of all batch rows, or [batch], of each. Slots, if
 // given, are int32 [batch], all different: the batch row of the cache that each batch row uses;
 // without, the cache has as many rows as the batch.
@@ -379,6 +379,14 @@ Tensor rope(const Tensor& x, const Tensor& table, bool interleaved);
 // position[b] + tokens ≤ context is the caller's to ensure.
 Tensor kv_append(const Tensor& cache, const Tensor& x, const Tensor& position,
                  const Tensor& slots = {});
+// Dropout of the weights that the softmax gives: zero with probability p, else divided by 1 − p.
+// Key and stream as of ops::dropout; unused if p is 0. Which weights are dropped does not depend on
+// how the attention is computed (kernels/attention_backward.h).
+struct AttentionDropout {
+  double p = 0;
+  Tensor key = {};
+  int64_t stream = 0;
+};
 struct AttentionOptions {
   double scale = 1;
   bool causal = true;
@@ -386,6 +394,7 @@ struct AttentionOptions {
   // int32 [batch, tokens]: a query sees only keys of its own segment; undefined: all are one.
   Tensor segments = {};
   Tensor slots = {};  // not for training
+  AttentionDropout dropout = {};
 };
 // q [batch, tokens, heads, head_dim] against k, v [slots, kv_heads, positions, head_dim]; query t
 // stands at position[b] + t. Causal: sees positions ≤ its own → [batch, tokens, heads, head_dim].

@@ -1,9 +1,9 @@
 // Random numbers inside graphs: functions of a key, so that they are the same for any number of
 // threads and are made again in the backward pass instead of being kept.
 #include "lib/base/error.h"
-#include "lib/kernels/random_fill.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
+#include "lib/ops/random_key.h"
 
 namespace lumen::ops {
 
@@ -18,14 +18,8 @@ using graph::OpDef;
 using graph::record;
 using Inputs = std::span<const Tensor>;
 
-void check_key(const Node& node, const Node& key) {
-  if (key.dtype != DType::kI32 || !(key.shape == Shape({2}))) {
-    shape_error(node, "the key must be int32 [2]: seed, step");
-  }
-}
-
 graph::TypedShape infer_fill(const Node& node) {
-  check_key(node, *node.inputs[0]);
+  require_key(node, *node.inputs[0]);
   Shape shape;
   for (int64_t extent : node.attrs.integers("shape")) shape.push_back(extent);
   return {DType::kF32, shape};
@@ -34,26 +28,20 @@ graph::TypedShape infer_fill(const Node& node) {
 graph::TypedShape infer_dropout(const Node& node) {
   const Node& x = *node.inputs[0];
   if (x.dtype != DType::kF32) shape_error(node, "x must be float32");
-  check_key(node, *node.inputs[1]);
+  require_key(node, *node.inputs[1]);
   return {DType::kF32, x.shape};
-}
-
-kernels::RandomKey key_of(const KernelCall& call, size_t input) {
-  const auto* key = call.inputs[input].as<const int32_t>();
-  return {static_cast<uint32_t>(key[0]), static_cast<uint32_t>(key[1]),
-          static_cast<uint64_t>(call.node->attrs.integer("stream"))};
 }
 
 // uniform: a = low, b = high; normal: a = mean, b = standard deviation.
 template <auto kFill>
 void run_fill(const KernelCall& call) {
-  kFill(*call.pool, key_of(call, 0), call.output.shape.elements(),
+  kFill(*call.pool, random_key(*call.node, call.inputs[0]), call.output.shape.elements(),
         static_cast<float>(call.node->attrs.real("a")),
         static_cast<float>(call.node->attrs.real("b")), call.output.as<float>());
 }
 
 void run_dropout(const KernelCall& call) {
-  kernels::dropout(*call.pool, key_of(call, 1), call.output.shape.elements(),
+  kernels::dropout(*call.pool, random_key(*call.node, call.inputs[1]), call.output.shape.elements(),
                    call.node->attrs.real("p"), call.inputs[0].as<const float>(),
                    call.output.as<float>());
 }

@@ -95,6 +95,17 @@ TEST_CASE("steps have the same bits for any number of threads, and after going o
   }
 }
 
+TEST_CASE("recomputed activations drop what was dropped") {
+  const auto result = [](const std::vector<std::string>& overrides) {
+    const auto task = make_task(text_recipe(kGpt2, overrides), {.threads = 2});
+    losses(*task, 3);
+    return bytes_of(task->state());
+  };
+  const std::string kept = result({});
+  CHECK(result({"train.activation_checkpointing=true"}) == kept);
+  CHECK(result({"model.dropout=0"}) != kept);
+}
+
 TEST_CASE("micro-batches add up to the batch, also where an epoch ends within one") {
   for (const char* rule : {"auto", "drop", "pad", "keep"}) {
     const auto run = [&](const char* micro) {

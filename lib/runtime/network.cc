@@ -153,7 +153,7 @@ io::Json gpt2_config(const ModelRecipe& m, int64_t vocab) {
           {"layer_norm_epsilon", *m.norm_eps},
           {"resid_pdrop", m.dropout.value_or(0)},
           {"embd_pdrop", m.dropout.value_or(0)},
-          {"attn_pdrop", 0.0},
+          {"attn_pdrop", m.dropout.value_or(0)},
           {"tie_word_embeddings", true},
           {"torch_dtype", "float32"},
           {"vocab_size", vocab}};

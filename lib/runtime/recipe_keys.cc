@@ -274,7 +274,8 @@ RecipeTable model_table(ModelRecipe& m) {
   t.key("activation", m.activation, one_of({"relu", "gelu", "silu", "tanh", "sigmoid"}),
         "nonlinearity (relu; of rnn tanh)")
       .only_for({"mlp", "lenet", "rnn"});
-  t.key("dropout", m.dropout, {.min = 0, .max = 0.99}, "share of activations set to 0 (0)")
+  t.key("dropout", m.dropout, {.min = 0, .max = 0.99},
+        "share of activations, in gpt2 of attention weights too, set to 0 (0)")
       .only_for({"mlp", "lenet", "resnet9", "rnn", "lstm", "gru", "gpt2", "llama"});
   t.key("channels", m.channels, between(1, 4096), "of the first convolution (64)")
       .only_for({"resnet9"});
