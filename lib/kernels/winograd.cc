@@ -21,7 +21,6 @@ constexpr int64_t kInputFloats = 1 << 17;  // of the transformed input of a bloc
 constexpr int64_t kFilterFloats = 1 << 15;
 constexpr int64_t kGradTiles = 256;  // per chunk of the weight gradient
 constexpr int64_t kGradFloats = 1 << 18;
-constexpr int64_t kPieceTiles = 32;  // transformed together for the weight gradient
 
 int64_t divide_up(int64_t x, int64_t y) {
   return (x + y - 1) / y;
@@ -324,45 +323,91 @@ ConvShape input_grad_shape(const ConvShape& s) {
 
 struct WeightGrad {
   explicit WeightGrad(const ConvShape& shape) : s(shape), grid(shape) {
-    in_padded = round_up(s.in_channels, kMaxTileCols);
-    out_padded = round_up(s.out_channels, kMaxTileRows);
+    const int64_t in_padded = round_up(s.in_channels, kMaxTileCols);
+    const int64_t out_padded = round_up(s.out_channels, kMaxTileRows);
+    out_strips = divide_up(s.out_channels, tile.rows);
     const int64_t most = kGradFloats / (kPositions * (in_padded + out_padded));
-    chunk =
-        std::min(grid.tiles, std::clamp(round_up(most, kPieceTiles), kGradTiles / 2, kGradTiles));
+    chunk = std::min(grid.tiles, std::clamp(round_up(most, 16), kGradTiles / 2, kGradTiles));
     input_pitch = chunk * in_padded + kGap;
     grad_pitch = chunk * out_padded + kGap;
     sum_pitch = round_up(s.out_channels * s.in_channels, kGap) + kGap;
-    thread_floats = std::max(window_floats(kPieceTiles), 9 * round_up(s.in_channels, kGap));
+    thread_floats = std::max(window_floats(chunk), 9 * round_up(s.in_channels, kGap));
   }
 
   int64_t floats(int threads) const {
     return kPositions * (input_pitch + grad_pitch + sum_pitch) + threads * thread_floats;
   }
 
-  // Tiles [begin, end) of a chunk of `depth` tiles that starts at `first`: columns of the panels
-  // of the product, whose depth is the tiles.
-  void transform_inputs(const float* x, int64_t c, int64_t count, int64_t first, int64_t depth,
-                        int64_t begin, int64_t end, float* window) const {
+  // Columns of the panels of the product, whose depth is the chunk's tiles [begin, begin + depth).
+  void transform_inputs(const float* x, int64_t c, int64_t width, int64_t begin, int64_t depth,
+                        float* window) const {
     const int64_t strip = c / tile.cols * tile.cols;
     float* corner = inputs_hat + strip * depth + (c - strip);
-    grid.for_each_part(first + begin, first + end, [&](const TileGrid::Part& part) {
-      load_window(inputs(s), x, c, std::min(count, s.in_channels - c), part.input(s), window);
+    grid.for_each_part(begin, begin + depth, [&](const TileGrid::Part& part) {
+      load_window(inputs(s), x, c, std::min(width, s.in_channels - c), part.input(s), window);
       transform_part(WinogradMap::kInput, part, window, 4,
-                     {4 * input_pitch, input_pitch, tile.cols}, count, [&](int64_t t) {
-                       return Spot{corner + (begin + t) * tile.cols, end - begin - t};
+                     {4 * input_pitch, input_pitch, tile.cols}, width, [&](int64_t t) {
+                       return Spot{corner + t * tile.cols, depth - t};
                      });
     });
   }
 
-  void transform_grads(const float* dy, int64_t o, int64_t height, int64_t first, int64_t depth,
-                       int64_t begin, int64_t end, float* window) const {
+  // Rows of the product.
+  void transform_grads(const float* dy, int64_t o, int64_t begin, int64_t depth,
+                       float* window) const {
+    const int64_t height = strip_height(tile, s.out_channels, o);
     float* corner = grads_hat + o * depth;
-    grid.for_each_part(first + begin, first + end, [&](const TileGrid::Part& part) {
+    grid.for_each_part(begin, begin + depth, [&](const TileGrid::Part& part) {
       load_window(outputs(s), dy, o, std::min(height, s.out_channels - o), part.output(), window);
       transform_part(WinogradMap::kOutputGrad, part, window, 2,
                      {4 * grad_pitch, grad_pitch, height}, height, [&](int64_t t) {
-                       return Spot{corner + (begin + t) * height, end - begin - t};
+                       return Spot{corner + t * height, depth - t};
                      });
+    });
+  }
+
+  void transform_chunk(ThreadPool& pool, const float* x, const float* dy, int64_t begin,
+                       int64_t depth, float* memory) const {
+    const int64_t width = std::min(kChannels, tile.cols);
+    const int64_t in_strips = divide_up(s.in_channels, width);
+    pool.parallel_for(in_strips + out_strips, 1, [&](int64_t i, int64_t last, int thread) {
+      float* window = memory + thread * thread_floats;
+      for (; i < last; ++i) {
+        if (i < in_strips) {
+          transform_inputs(x, i * width, width, begin, depth, window);
+        } else {
+          transform_grads(dy, (i - in_strips) * tile.rows, begin, depth, window);
+        }
+      }
+    });
+  }
+
+  // sums[position][out][in] (+)= what the chunk's tiles add.
+  void multiply_chunk(ThreadPool& pool, int64_t depth, bool add) const {
+    // Outputs are divided only where there are too few positions.
+    const int64_t parts = std::clamp<int64_t>(2 * pool.threads() / kPositions, 1, out_strips);
+    pool.parallel_for(kPositions * parts, 1, [&](int64_t task, int64_t last, int) {
+      for (; task < last; ++task) {
+        const int64_t p = task / parts, part = task % parts;
+        const int64_t begin = out_strips * part / parts * tile.rows;
+        const int64_t end = std::min(s.out_channels, out_strips * (part + 1) / parts * tile.rows);
+        multiply_panels(grads_hat + p * grad_pitch + begin * depth, end - begin,
+                        inputs_hat + p * input_pitch, s.in_channels, depth, add,
+                        sums + p * sum_pitch + begin * s.in_channels, s.in_channels);
+      }
+    });
+  }
+
+  void transform_sums(ThreadPool& pool, float* dw, float* memory) const {
+    const int64_t tap = round_up(s.in_channels, kGap);
+    pool.parallel_for(s.out_channels, 1, [&](int64_t o, int64_t last, int thread) {
+      float* taps = memory + thread * thread_floats;
+      for (; o < last; ++o) {
+        winograd_transform(WinogradMap::kFilterGrad, sums + o * s.in_channels,
+                           {4 * sum_pitch, sum_pitch, 0}, taps, {3 * tap, tap, 0}, 1,
+                           s.in_channels);
+        pack_strip({taps, tap, 1}, 9, 9, s.in_channels, 9, dw + o * s.in_channels * 9);
+      }
     });
   }
 
@@ -371,56 +416,18 @@ struct WeightGrad {
     grads_hat = inputs_hat + kPositions * input_pitch;
     sums = grads_hat + kPositions * grad_pitch;
     float* memory = sums + kPositions * sum_pitch;
-    const int64_t in_width = std::min(kChannels, tile.cols);
-    const int64_t in_strips = divide_up(s.in_channels, in_width);
-    const int64_t out_strips = divide_up(s.out_channels, tile.rows);
-    // Outputs are divided only where there are too few positions.
-    const int64_t parts = std::clamp<int64_t>(2 * pool.threads() / kPositions, 1, out_strips);
-    for (int64_t first = 0; first < grid.tiles; first += chunk) {
-      const int64_t depth = std::min(chunk, grid.tiles - first);
-      const int64_t strips = in_strips + out_strips;
-      const int64_t tasks = strips * divide_up(depth, kPieceTiles);
-      pool.parallel_for(tasks, 1, [&](int64_t task, int64_t last, int thread) {
-        float* window = memory + thread * thread_floats;
-        for (; task < last; ++task) {
-          const int64_t i = task % strips, begin = task / strips * kPieceTiles;
-          const int64_t end = std::min(depth, begin + kPieceTiles);
-          if (i < in_strips) {
-            transform_inputs(x, i * in_width, in_width, first, depth, begin, end, window);
-          } else {
-            const int64_t o = (i - in_strips) * tile.rows;
-            transform_grads(dy, o, strip_height(tile, s.out_channels, o), first, depth, begin, end,
-                            window);
-          }
-        }
-      });
-      pool.parallel_for(kPositions * parts, 1, [&](int64_t task, int64_t last, int) {
-        for (; task < last; ++task) {
-          const int64_t p = task / parts, part = task % parts;
-          const int64_t from = out_strips * part / parts * tile.rows;
-          const int64_t to = std::min(s.out_channels, out_strips * (part + 1) / parts * tile.rows);
-          multiply_panels(grads_hat + p * grad_pitch + from * depth, to - from,
-                          inputs_hat + p * input_pitch, s.in_channels, depth, first > 0,
-                          sums + p * sum_pitch + from * s.in_channels, s.in_channels);
-        }
-      });
+    for (int64_t begin = 0; begin < grid.tiles; begin += chunk) {
+      const int64_t depth = std::min(chunk, grid.tiles - begin);
+      transform_chunk(pool, x, dy, begin, depth, memory);
+      multiply_chunk(pool, depth, begin > 0);
     }
-    pool.parallel_for(s.out_channels, 1, [&](int64_t o, int64_t last, int thread) {
-      float* scratch = memory + thread * thread_floats;
-      const int64_t tap = round_up(s.in_channels, kGap);
-      for (; o < last; ++o) {
-        winograd_transform(WinogradMap::kFilterGrad, sums + o * s.in_channels,
-                           {4 * sum_pitch, sum_pitch, 0}, scratch, {3 * tap, tap, 0}, 1,
-                           s.in_channels);
-        pack_strip({scratch, tap, 1}, 9, 9, s.in_channels, 9, dw + o * s.in_channels * 9);
-      }
-    });
+    transform_sums(pool, dw, memory);
   }
 
   ConvShape s;
   TileGrid grid;
   GemmTile tile = gemm_tile();
-  int64_t in_padded, out_padded;
+  int64_t out_strips;
   int64_t chunk;  // tiles whose products are added up in one chain
   int64_t input_pitch, grad_pitch, sum_pitch, thread_floats;
   float *inputs_hat = nullptr, *grads_hat = nullptr, *sums = nullptr;
@@ -432,7 +439,7 @@ bool winograd_pays(const ConvShape& s) {
   const bool fits = s.kernel_height == 3 && s.kernel_width == 3 && s.stride_y == 1 &&
                     s.stride_x == 1 && s.dilation_y == 1 && s.dilation_x == 1 && s.groups == 1 &&
                     s.padding_y <= 2 && s.padding_x <= 2;
-  return fits && s.in_channels >= 16 && s.out_channels >= 16 && TileGrid(s).tiles >= 32;
+  return fits && s.in_channels >= 32 && s.out_channels >= 32 && TileGrid(s).tiles >= 32;
 }
 
 size_t winograd_workspace_bytes(const ConvShape& shape, int threads) {
