@@ -15,12 +15,12 @@ constexpr int64_t kChannels = kStripBlock;
 constexpr int64_t kGap = 16;
 
 // Sizes are derived in README.md.
-constexpr int64_t kMaxTiles = 96;          // per block of the forward product
-constexpr int64_t kDepth = 512;            // input channels per chain of multiply-adds
-constexpr int64_t kInputFloats = 1 << 17;  // of the transformed input of a block
-constexpr int64_t kFilterFloats = 1 << 15;
-constexpr int64_t kGradTiles = 256;  // per chunk of the weight gradient
-constexpr int64_t kGradFloats = 1 << 18;
+constexpr int64_t kMaxTiles = 96;             // per block of the forward product
+constexpr int64_t kInputFloats = 128 * 1024;  // of the transformed input of a block
+constexpr int64_t kFilterFloats = 32 * 1024;  // of the filters of a position and some outputs
+constexpr int64_t kDepth = 512;               // input channels per chain of multiply-adds
+constexpr int64_t kGradTiles = 256;           // per chunk of the weight gradient
+constexpr int64_t kGradFloats = 256 * 1024;   // of the transformed input and gradient of a chunk
 
 int64_t divide_up(int64_t x, int64_t y) {
   return (x + y - 1) / y;
@@ -130,27 +130,28 @@ constexpr int64_t window_floats(int64_t tiles) {
   return (8 * tiles + 8) * kChannels;
 }
 
-// Transforms the channels in `window` of a part's tiles; `place(t)` says where tile t goes, and for
-// how many more tiles `to.next` leads on.
+// Where a transformed tile goes, and how many follow it at regular distances, itself counted.
+struct Spot {
+  float* y;
+  int64_t count;
+};
+
+// Transforms every tile of a part, in a window that has `extent` pixels for one tile in a row;
+// place(t) is the Spot of tile t.
 template <class Place>
 void transform_part(WinogradMap map, const TileGrid::Part& part, const float* window,
                     int64_t extent, const MatrixPlaces& to, int64_t width, const Place& place) {
   const int64_t row = (2 * part.columns + extent - 2) * kChannels;
   for (int64_t r = 0; r < part.rows; ++r) {
     for (int64_t c = 0; c < part.columns;) {
-      const auto [y, left] = place(part.tile + r * part.columns + c);
-      const int64_t count = std::min(left, part.columns - c);
+      const Spot spot = place(part.tile + r * part.columns + c);
+      const int64_t count = std::min(spot.count, part.columns - c);
       winograd_transform(map, window + 2 * r * row + 2 * c * kChannels,
-                         {row, kChannels, 2 * kChannels}, y, to, count, width);
+                         {row, kChannels, 2 * kChannels}, spot.y, to, count, width);
       c += count;
     }
   }
 }
-
-struct Spot {
-  float* y;
-  int64_t left;
-};
 
 // --- Forward -----------------------------------------------------------------------------------
 
@@ -439,7 +440,8 @@ bool winograd_pays(const ConvShape& s) {
   const bool fits = s.kernel_height == 3 && s.kernel_width == 3 && s.stride_y == 1 &&
                     s.stride_x == 1 && s.dilation_y == 1 && s.dilation_x == 1 && s.groups == 1 &&
                     s.padding_y <= 2 && s.padding_x <= 2;
-  return fits && s.in_channels >= 32 && s.out_channels >= 32 && TileGrid(s).tiles >= 32;
+  // Fewer tiles do not make up for transforming the filters, fewer channels for the rest.
+  return fits && s.in_channels >= 32 && s.out_channels >= 32 && TileGrid(s).tiles >= 64;
 }
 
 size_t winograd_workspace_bytes(const ConvShape& shape, int threads) {
