@@ -5,6 +5,8 @@
 
 #include "lib/kernels/conv_pack.h"
 #include "lib/kernels/gemm_tile.h"
+#include "lib/kernels/matmul.h"
+#include "lib/kernels/winograd.h"
 
 namespace lumen::kernels {
 namespace {
@@ -477,30 +479,45 @@ struct WeightGrad {
   ThreadMemory memory;
 };
 
+bool takes_winograd(const ConvShape& shape) {
+  return winograd_pays(shape) && !ExactProductsScope::active();
+}
+
 }  // namespace
 
+// Whether products are to be exact is known when they are computed: room for either way.
 size_t conv2d_workspace_bytes(const ConvShape& shape, int threads) {
   if (Problem(shape).empty()) return 0;
   const Forward forward(shape);
-  return (round_up(forward.weight_floats, 16) + threads * forward.memory.floats) * sizeof(float);
+  const size_t bytes =
+      (round_up(forward.weight_floats, 16) + threads * forward.memory.floats) * sizeof(float);
+  return winograd_pays(shape) ? std::max(bytes, winograd_workspace_bytes(shape, threads)) : bytes;
 }
 
 size_t conv2d_input_grad_workspace_bytes(const ConvShape& shape, int threads) {
   if (Problem(shape).empty() || shape.in_channels == 0) return 0;
   const InputGrad grad(shape);
-  return (round_up(grad.weight_floats, 16) + threads * grad.memory.floats) * sizeof(float);
+  const size_t bytes =
+      (round_up(grad.weight_floats, 16) + threads * grad.memory.floats) * sizeof(float);
+  return winograd_pays(shape) ? std::max(bytes, winograd_input_grad_workspace_bytes(shape, threads))
+                              : bytes;
 }
 
 size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads) {
   if (Problem(shape).empty() || shape.in_channels == 0) return 0;
   const WeightGrad grad(shape);
-  return (round_up(grad.slices * grad.weight_floats, 16) + threads * grad.memory.floats) *
-         sizeof(float);
+  const size_t bytes =
+      (round_up(grad.slices * grad.weight_floats, 16) + threads * grad.memory.floats) *
+      sizeof(float);
+  return winograd_pays(shape)
+             ? std::max(bytes, winograd_weight_grad_workspace_bytes(shape, threads))
+             : bytes;
 }
 
 void conv2d(ThreadPool& pool, const ConvShape& shape, const float* x, const float* w,
             const float* bias, float* y, std::byte* workspace) {
   if (Problem(shape).empty()) return;
+  if (takes_winograd(shape)) return winograd(pool, shape, x, w, bias, y, workspace);
   Forward forward(shape);
   const Problem& problem = forward.problem;
   if (problem.patch == 0) {
@@ -535,6 +552,7 @@ void conv2d_input_grad(ThreadPool& pool, const ConvShape& shape, const float* dy
     std::fill_n(dx, shape.batch * shape.in_channels * shape.in_height * shape.in_width, 0.0f);
     return;
   }
+  if (takes_winograd(shape)) return winograd_input_grad(pool, shape, dy, w, dx, workspace);
   InputGrad grad(shape);
   auto* memory = reinterpret_cast<float*>(workspace);
   grad.weights = memory + pool.threads() * grad.memory.floats;
@@ -559,6 +577,7 @@ void conv2d_weight_grad(ThreadPool& pool, const ConvShape& shape, const float* x
     std::fill_n(dw, shape.out_channels * patch, 0.0f);
     return;
   }
+  if (takes_winograd(shape)) return winograd_weight_grad(pool, shape, x, dy, dw, workspace);
   const WeightGrad grad(shape);
   auto* memory = reinterpret_cast<float*>(workspace);
   float* partial = memory + pool.threads() * grad.memory.floats;

@@ -1,8 +1,13 @@
 #include "lib/kernels/conv.h"
 
+#include <cmath>
+
 #include "lib/base/random.h"
+#include "lib/base/strings.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/matmul.h"
 #include "lib/kernels/reference.h"
+#include "lib/kernels/winograd.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -77,30 +82,90 @@ const ConvShape kShapes[] = {
     {1, 5, 6, 6, 600, 0, 0, 3, 3, 1, 1, 1, 1},
 };
 
+// Shapes for which winograd_pays: odd extents, every padding, channels that fill no vector, tiles
+// and channels that take several blocks.
+const ConvShape kWinogradShapes[] = {
+    {3, 33, 9, 11, 37, 0, 0, 3, 3, 1, 1, 1, 1},  {4, 32, 12, 9, 45, 0, 0, 3, 3},
+    {3, 49, 7, 8, 34, 0, 0, 3, 3, 1, 1, 2, 2},   {2, 50, 15, 13, 32, 0, 0, 3, 3, 1, 1, 2, 0},
+    {1, 32, 3, 210, 32, 0, 0, 3, 3, 1, 1, 1, 1}, {2, 530, 12, 11, 32, 0, 0, 3, 3, 1, 1, 1, 1},
+    {2, 32, 31, 30, 35, 0, 0, 3, 3, 1, 1, 1, 1}, {70, 40, 3, 3, 40, 0, 0, 3, 3},
+    {16, 32, 4, 4, 530, 0, 0, 3, 3, 1, 1, 1, 1},
+};
+
+// ‖got − want‖ / ‖want‖.
+double relative_error(const std::vector<float>& got, const std::vector<double>& want) {
+  REQUIRE(got.size() == want.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += (got[i] - want[i]) * (got[i] - want[i]);
+    norm += want[i] * want[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+// A convolution of random numbers and what it gives in double precision.
+struct Example {
+  explicit Example(const ConvShape& shape)
+      : s(shape),
+        x(numbers(s.batch * s.in_channels * s.in_height * s.in_width, random)),
+        w(numbers(s.out_channels * s.in_channels / s.groups * s.kernel_height * s.kernel_width,
+                  random)),
+        bias(numbers(s.out_channels, random)),
+        dy(numbers(s.batch * s.out_channels * s.out_height * s.out_width, random)),
+        want(reference::conv2d(s, x, w, bias, dy)) {}
+
+  Results run(int threads) const { return ::run(s, x, w, bias, dy, threads); }
+  std::string name() const {
+    return str("x [", s.batch, ", ", s.in_channels, ", ", s.in_height, ", ", s.in_width,
+               "], kernel ", s.kernel_height, " x ", s.kernel_width, ", groups ", s.groups);
+  }
+
+  ConvShape s;
+  Philox random{5};
+  std::vector<float> x, w, bias, dy;
+  reference::Conv want;
+};
+
+void check_equal(const Results& a, const Results& b) {
+  REQUIRE(a.y == b.y);
+  REQUIRE(a.dx == b.dx);
+  REQUIRE(a.dw == b.dw);
+}
+
 }  // namespace
 
 TEST_CASE("convolution and its gradients equal naive loops") {
   for (const ConvShape& open : kShapes) {
-    const ConvShape s = shaped(open);
-    INFO("x [" << s.batch << ", " << s.in_channels << ", " << s.in_height << ", " << s.in_width
-               << "], kernel " << s.kernel_height << " x " << s.kernel_width << ", groups "
-               << s.groups);
-    Philox random(5);
-    const auto x = numbers(s.batch * s.in_channels * s.in_height * s.in_width, random);
-    const auto w = numbers(
-        s.out_channels * s.in_channels / s.groups * s.kernel_height * s.kernel_width, random);
-    const auto bias = numbers(s.out_channels, random);
-    const auto dy = numbers(s.batch * s.out_channels * s.out_height * s.out_width, random);
-    const reference::Conv want = reference::conv2d(s, x, w, bias, dy);
+    const Example example(shaped(open));
+    INFO(example.name());
     on_every_target([&] {
-      const Results one = run(s, x, w, bias, dy, 1);
-      check_close(one.y, want.y);
-      check_close(one.dx, want.dx);
-      check_close(one.dw, want.dw);
-      const Results three = run(s, x, w, bias, dy, 3);
-      REQUIRE(one.y == three.y);
-      REQUIRE(one.dx == three.dx);
-      REQUIRE(one.dw == three.dw);
+      const Results one = example.run(1);
+      check_close(one.y, example.want.y);
+      check_close(one.dx, example.want.dx);
+      check_close(one.dw, example.want.dw);
+      check_equal(one, example.run(3));
+    });
+  }
+}
+
+TEST_CASE("minimal filtering has the error of float32 and gives way to exact products") {
+  for (const ConvShape& open : kWinogradShapes) {
+    const Example example(shaped(open));
+    INFO(example.name());
+    REQUIRE(winograd_pays(example.s));
+    on_every_target([&] {
+      const Results one = example.run(1);
+      CHECK(relative_error(one.y, example.want.y) < 1e-6);
+      CHECK(relative_error(one.dx, example.want.dx) < 1e-6);
+      CHECK(relative_error(one.dw, example.want.dw) < 1e-6);
+      check_equal(one, example.run(2));
+      check_equal(one, example.run(3));
+      const ExactProductsScope exact;
+      const Results direct = example.run(1);
+      CHECK(relative_error(direct.y, example.want.y) < 4e-7);
+      CHECK(direct.y != one.y);
+      CHECK(direct.dx != one.dx);
+      CHECK(direct.dw != one.dw);
     });
   }
 }

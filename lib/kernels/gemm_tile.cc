@@ -75,20 +75,22 @@ void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_row
 }
 
 // One tile: c[kRows][kTileCols] (+)= a-strip · b-strip. `valid_rows` and `valid_cols` say how much
-// of it lies inside C.
-template <int kRows>
+// of it lies inside C. A's strip is [depth / kBlock][kRows][kBlock].
+template <int kBlock, int kRows>
 HWY_INLINE void multiply_tile(const float* a, const float* b, int64_t depth, bool add, float* c,
                               int64_t c_stride, int64_t valid_rows, int64_t valid_cols) {
   const FloatTag d;
   constexpr int kLanes = kTileCols / 2;
   FloatVector left[kRows], right[kRows];
   for (int i = 0; i < kRows; ++i) left[i] = right[i] = hn::Zero(d);
-  for (int64_t k = 0; k < depth; ++k, a += kRows, b += kTileCols) {
-    const auto b_left = hn::LoadU(d, b), b_right = hn::LoadU(d, b + kLanes);
-    for (int i = 0; i < kRows; ++i) {
-      const auto ai = hn::Set(d, a[i]);
-      left[i] = hn::MulAdd(ai, b_left, left[i]);
-      right[i] = hn::MulAdd(ai, b_right, right[i]);
+  for (int64_t k = 0; k < depth; k += kBlock, a += kRows * kBlock) {
+    for (int kk = 0; kk < kBlock; ++kk, b += kTileCols) {
+      const auto b_left = hn::LoadU(d, b), b_right = hn::LoadU(d, b + kLanes);
+      for (int i = 0; i < kRows; ++i) {
+        const auto ai = hn::Set(d, a[i * kBlock + kk]);
+        left[i] = hn::MulAdd(ai, b_left, left[i]);
+        right[i] = hn::MulAdd(ai, b_right, right[i]);
+      }
     }
   }
   if (valid_rows == kRows && valid_cols == kTileCols) {
@@ -113,8 +115,9 @@ HWY_INLINE void multiply_tile(const float* a, const float* b, int64_t depth, boo
   }
 }
 
-void multiply_panels_kernel(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
-                            bool add, float* c, int64_t c_stride) {
+template <int kBlock>
+HWY_INLINE void multiply_strips(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
+                                bool add, float* c, int64_t c_stride) {
   const GemmTile tile = tile_kernel();
   for (int64_t i = 0; i < m;) {
     const int64_t height = strip_height(tile, m, i);
@@ -124,16 +127,26 @@ void multiply_panels_kernel(const float* a, int64_t m, const float* b, int64_t n
       const float* strip = b + j * depth;
       float* corner = c + i * c_stride + j;
       if (height == kTileRows) {
-        multiply_tile<kTileRows>(a, strip, depth, add, corner, c_stride, rows, cols);
+        multiply_tile<kBlock, kTileRows>(a, strip, depth, add, corner, c_stride, rows, cols);
       } else if (height == 2 * kStep) {
-        multiply_tile<2 * kStep>(a, strip, depth, add, corner, c_stride, rows, cols);
+        multiply_tile<kBlock, 2 * kStep>(a, strip, depth, add, corner, c_stride, rows, cols);
       } else {
-        multiply_tile<kStep>(a, strip, depth, add, corner, c_stride, rows, cols);
+        multiply_tile<kBlock, kStep>(a, strip, depth, add, corner, c_stride, rows, cols);
       }
     }
     a += height * depth;
     i += height;
   }
+}
+
+void multiply_panels_kernel(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
+                            bool add, float* c, int64_t c_stride) {
+  multiply_strips<1>(a, m, b, n, depth, add, c, c_stride);
+}
+
+void multiply_blocked_kernel(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
+                             bool add, float* c, int64_t c_stride) {
+  multiply_strips<kStripBlock>(a, m, b, n, depth, add, c, c_stride);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -146,6 +159,7 @@ namespace {
 HWY_EXPORT(tile_kernel);
 HWY_EXPORT(pack_strip_kernel);
 HWY_EXPORT(multiply_panels_kernel);
+HWY_EXPORT(multiply_blocked_kernel);
 }  // namespace
 
 GemmTile gemm_tile() {
@@ -165,6 +179,11 @@ void pack_strip(const StripSource& from, int64_t rows, int64_t padded_rows, int6
 void multiply_panels(const float* a, int64_t m, const float* b, int64_t n, int64_t depth, bool add,
                      float* c, int64_t c_stride) {
   HWY_DYNAMIC_DISPATCH(multiply_panels_kernel)(a, m, b, n, depth, add, c, c_stride);
+}
+
+void multiply_blocked_strips(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
+                             bool add, float* c, int64_t c_stride) {
+  HWY_DYNAMIC_DISPATCH(multiply_blocked_kernel)(a, m, b, n, depth, add, c, c_stride);
 }
 
 }  // namespace lumen::kernels

@@ -43,4 +43,11 @@ int64_t strip_height(const GemmTile& tile, int64_t m, int64_t row);
 void multiply_panels(const float* a, int64_t m, const float* b, int64_t n, int64_t depth, bool add,
                      float* c, int64_t c_stride);
 
+// The same where columns of A lie next to each other, kStripBlock at a time: a strip of height h is
+// [depth / kStripBlock][h][kStripBlock]. `depth` is a multiple of kStripBlock; rows of the last
+// strip from m on may hold anything.
+inline constexpr int64_t kStripBlock = 16;
+void multiply_blocked_strips(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
+                             bool add, float* c, int64_t c_stride);
+
 }  // namespace lumen::kernels

@@ -68,7 +68,8 @@ size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);
 
 // While it lives, `gemm` and `linear` called on this thread compute in float32 (quantised weights:
-// in int8), never in bfloat16. Scopes nest.
+// in int8), never in bfloat16, and convolutions multiply inputs and weights as they are. Scopes
+// nest.
 class ExactProductsScope {
  public:
   explicit ExactProductsScope(bool exact = true);  // false: nothing changes

@@ -3,8 +3,108 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/pooling.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The four pixels of each of some windows of 2 × 2 side by side.
+template <class V>
+struct Windows {
+  V pixel[4];
+};
+
+template <class D>
+HWY_INLINE Windows<hn::Vec<D>> load_windows(D d, const float* x, int64_t width) {
+  Windows<hn::Vec<D>> w;
+  hn::LoadInterleaved2(d, x, w.pixel[0], w.pixel[1]);
+  hn::LoadInterleaved2(d, x + width, w.pixel[2], w.pixel[3]);
+  return w;
+}
+
+// Calls f(p, keep) for pixels 1 to 3: `keep` where pixel p does not become the largest so far,
+// which it does if it is larger or the first NaN.
+template <class V, class F>
+HWY_INLINE void for_each_rival(const Windows<V>& x, const F& f) {
+  V best = x.pixel[0];
+  for (int p = 1; p < 4; ++p) {
+    const auto keep = hn::Or(hn::Le(x.pixel[p], best), hn::IsNaN(best));
+    best = hn::IfThenElse(keep, best, x.pixel[p]);
+    f(p, keep);
+  }
+}
+
+template <class D>
+HWY_INLINE void max_windows(D d, int64_t width, const float* x, const float* values, float* y) {
+  const auto v = load_windows(d, values, width);
+  auto chosen = v.pixel[0];
+  for_each_rival(load_windows(d, x, width), [&](int p, auto keep) HWY_ATTR {
+    chosen = hn::IfThenElse(keep, chosen, v.pixel[p]);
+  });
+  hn::StoreU(chosen, d, y);
+}
+
+template <class D>
+HWY_INLINE void max_windows_grad(D d, int64_t width, const float* x, const float* dy, float* dx) {
+  const auto grad = hn::LoadU(d, dy);
+  Windows<hn::Vec<D>> to{{grad}};
+  for_each_rival(load_windows(d, x, width), [&](int p, auto keep) HWY_ATTR {
+    for (int q = 0; q < p; ++q) to.pixel[q] = hn::IfThenElseZero(keep, to.pixel[q]);
+    to.pixel[p] = hn::IfThenZeroElse(keep, grad);
+  });
+  hn::StoreInterleaved2(to.pixel[0], to.pixel[1], d, dx);
+  hn::StoreInterleaved2(to.pixel[2], to.pixel[3], d, dx + width);
+}
+
+// Calls f(d, i, j) for windows [j, j + Lanes(d)) of every row i of windows.
+template <class F>
+HWY_INLINE void for_each_windows(const PoolShape& s, const F& f) {
+  const hn::ScalableTag<float> whole;
+  const hn::CappedTag<float, 4> part;
+  const hn::CappedTag<float, 1> single;
+  for (int64_t i = 0; i < s.out_height; ++i) {
+    int64_t j = 0;
+    for (; j + static_cast<int64_t>(hn::Lanes(whole)) <= s.out_width; j += hn::Lanes(whole)) {
+      f(whole, i, j);
+    }
+    for (; j + 4 <= s.out_width; j += 4) f(part, i, j);
+    for (; j < s.out_width; ++j) f(single, i, j);
+  }
+}
+
+void max_halves_kernel(const PoolShape& s, const float* x, const float* values, float* y) {
+  for_each_windows(s, [&](auto d, int64_t i, int64_t j) HWY_ATTR {
+    const int64_t corner = 2 * (i * s.in_width + j);
+    max_windows(d, s.in_width, x + corner, values + corner, y + i * s.out_width + j);
+  });
+}
+
+// Pixels in no window are left alone.
+void max_halves_grad_kernel(const PoolShape& s, const float* x, const float* dy, float* dx) {
+  for_each_windows(s, [&](auto d, int64_t i, int64_t j) HWY_ATTR {
+    const int64_t corner = 2 * (i * s.in_width + j);
+    max_windows_grad(d, s.in_width, x + corner, dy + i * s.out_width + j, dx + corner);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace lumen::kernels {
 namespace {
+
+HWY_EXPORT(max_halves_kernel);
+HWY_EXPORT(max_halves_grad_kernel);
 
 // Pixels first, first + step, … below end along one axis.
 struct Window {
@@ -43,25 +143,15 @@ void for_each_window(const PoolShape& s, const Body& body) {
   }
 }
 
+// The common case: windows of 2 × 2 side by side.
+bool is_halving(const PoolShape& s) {
+  return s.kernel_height == 2 && s.kernel_width == 2 && s.stride_y == 2 && s.stride_x == 2 &&
+         s.padding_y == 0 && s.padding_x == 0 && s.dilation_y == 1 && s.dilation_x == 1;
+}
+
 // Calls body(index of the first largest pixel, o) for every output of a plane.
 template <class Body>
 void for_each_maximum(const PoolShape& s, const float* x, const Body& body) {
-  const bool halves = s.kernel_height == 2 && s.kernel_width == 2 && s.stride_y == 2 &&
-                      s.stride_x == 2 && s.padding_y == 0 && s.padding_x == 0 &&
-                      s.dilation_y == 1 && s.dilation_x == 1;
-  if (halves) {
-    // The common case without branches; later pixels win only if larger or NaN.
-    for (int64_t i = 0; i < s.out_height; ++i) {
-      for (int64_t j = 0; j < s.out_width; ++j) {
-        int64_t best = 2 * (i * s.in_width + j);
-        for (int64_t p : {best + 1, best + s.in_width, best + s.in_width + 1}) {
-          best = x[p] <= x[best] || std::isnan(x[best]) ? best : p;
-        }
-        body(best, i * s.out_width + j);
-      }
-    }
-    return;
-  }
   for_each_window(s, [&](const Window& rows, const Window& columns, int64_t o) {
     int64_t best = rows.first * s.in_width + columns.first;
     for (int64_t y = rows.first; y < rows.end; y += rows.step) {
@@ -94,17 +184,25 @@ void for_each_plane(ThreadPool& pool, const PoolShape& s, const Body& body) {
 
 void max_pool2d(ThreadPool& pool, const PoolShape& s, const float* x, const float* values,
                 float* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(max_halves_kernel);
+  const bool halving = is_halving(s);
   for_each_plane(pool, s, [&](int64_t plane) {
     const int64_t in = plane * s.in_height * s.in_width, out = plane * s.out_height * s.out_width;
+    if (halving) return kernel(s, x + in, values + in, y + out);
     for_each_maximum(s, x + in, [&](int64_t p, int64_t o) { y[out + o] = values[in + p]; });
   });
 }
 
 void max_pool2d_grad(ThreadPool& pool, const PoolShape& s, const float* x, const float* dy,
                      float* dx) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(max_halves_grad_kernel);
+  const bool halving = is_halving(s);
   for_each_plane(pool, s, [&](int64_t plane) {
     const int64_t in = plane * s.in_height * s.in_width, out = plane * s.out_height * s.out_width;
-    std::fill_n(dx + in, s.in_height * s.in_width, 0.0f);
+    if (!halving || 2 * s.out_height < s.in_height || 2 * s.out_width < s.in_width) {
+      std::fill_n(dx + in, s.in_height * s.in_width, 0.0f);
+    }
+    if (halving) return kernel(s, x + in, dy + out, dx + in);
     for_each_maximum(s, x + in, [&](int64_t p, int64_t o) { dx[in + p] += dy[out + o]; });
   });
 }
@@ -138,3 +236,4 @@ void avg_pool2d_grad(ThreadPool& pool, const PoolShape& s, const float* dy, floa
 }
 
 }  // namespace lumen::kernels
+#endif  // HWY_ONCE
