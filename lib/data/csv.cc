@@ -1,7 +1,10 @@
 #include "lib/data/csv.h"
 
+#include <cmath>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 
 namespace lumen::data {
 
@@ -92,6 +95,14 @@ bool CsvReader::next(CsvRow& row) {
     advance();  // the comma
   }
   return true;
+}
+
+bool parse_finite(std::string_view cell, double& value) {
+  const size_t first = cell.find_first_not_of(' ');
+  if (first == cell.npos) return false;
+  cell = cell.substr(first, cell.find_last_not_of(' ') - first + 1);
+  if (cell.starts_with('+')) cell.remove_prefix(1);
+  return parse_number(cell, value) && std::isfinite(value);
 }
 
 }  // namespace lumen::data

@@ -41,4 +41,7 @@ class CsvReader {
   int64_t line_ = 1, column_ = 1;
 };
 
+// Whether a cell is a finite number, which `value` then is; spaces around it do not count.
+bool parse_finite(std::string_view cell, double& value);
+
 }  // namespace lumen::data

@@ -129,14 +129,6 @@ void add_row(const CsvRow& row, const std::vector<bool>& used, size_t file, Spli
   table.rows.push_back({file, row.line, split});
 }
 
-bool parse_finite(std::string_view text, double& value) {
-  const size_t first = text.find_first_not_of(' ');
-  if (first == text.npos) return false;
-  text = text.substr(first, text.find_last_not_of(' ') - first + 1);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  return parse_number(text, value) && std::isfinite(value);
-}
-
 bool is_number(const std::string& cell) {
   double value;
   return parse_finite(cell, value);

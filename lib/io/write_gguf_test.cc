@@ -17,8 +17,8 @@ TEST_CASE("what GgufWriter writes is read back") {
   writer.set("numbers", std::vector<int32_t>{-1, 2});
   const Array matrix = Array::from<float>(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   const Array blocks = Array::zeros(DType::kQ8_0, {3, 64});
-  writer.add("m.weight", matrix);
   writer.add("q.weight", blocks);
+  writer.add("m.weight", matrix);
   const std::string path = testing::temporary_directory() + "/written.gguf";
   writer.write(path);
 

@@ -170,15 +170,17 @@ std::string to_markdown(const io::Json& report) {
       "|---|--:|--:|--:|---|--:|--:|--:|--:|\n";
   const std::string model = report["model"]["name"].get<std::string>();
   const std::string shown = quoted(model.substr(model.find_last_of('/') + 1));
+  const auto share = [](const io::Json& row) -> std::string {
+    if (!row.contains("bandwidth_fraction")) return "";
+    const double fraction = row["bandwidth_fraction"].get<double>();
+    return fraction > 1 ? "from a cache" : fixed(100 * fraction, 0) + " %";
+  };
   for (const io::Json& row : report["results"]) {
     out += str("| ", shown.substr(1, shown.size() - 2), " | ", row["threads"].get<int64_t>(), " | ",
                row["depth"].get<int64_t>(), " | ", row["batch"].get<int64_t>(), " | ",
                row["test"].get<std::string>(), " | ", fixed(row["median"].get<double>(), 2), " | ",
                fixed(row["min"].get<double>(), 2), " | ", fixed(row["max"].get<double>(), 2), " | ",
-               row.contains("bandwidth_fraction")
-                   ? fixed(100 * row["bandwidth_fraction"].get<double>(), 0) + " %"
-                   : "",
-               " |\n");
+               share(row), " |\n");
   }
   out += "\n";
   for (const io::Json& load : report["loading"]) {

@@ -1,4 +1,5 @@
-// lumen-run with a classifier: which class pictures belong to.
+// lumen-run with a network that is no language model: which class pictures or rows of a table
+// belong to, or which number rows have.
 #pragma once
 
 #include "lib/io/json.h"
@@ -10,10 +11,11 @@ namespace lumen::runtime {
 // config.json that is no JSON.
 bool is_classifier_directory(const std::string& path);
 
-// Prints one line per picture of options.images, "PATH: CLASS (97.1 %)", or with --json one object
-// with the probabilities of all classes. `directory` is a result of lumen-train. Throws Error:
-// kUsage if there are no pictures, kUnsupported if the network does not take pictures, kMalformed
-// and kMissing for its files and pictures.
+// Prints one line per picture of options.images, "PATH: CLASS (97.1 %)", or per row of the tables
+// there, "PATH:LINE: CLASS (97.1 %)" or, of a network trained on numbers, "PATH:LINE: 3.25"; with
+// --json one object with the probabilities of all classes. `directory` is a result of lumen-train.
+// Throws Error: kUsage if there are no files, kUnsupported if the network takes neither pictures
+// nor rows, kMalformed, kMismatch and kMissing for its files and what is to be classified.
 void run_classifier(const RunOptions& options, const std::string& directory);
 
 }  // namespace lumen::runtime

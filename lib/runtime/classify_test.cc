@@ -73,6 +73,52 @@ TEST_CASE("a classifier tells the class of pictures of any size") {
   CHECK(json["images"][0]["probabilities"]["dark"].get<double>() == Approx(0.21755).margin(1e-4));
 }
 
+TEST_CASE("rows of a table get the class or the number that its columns give") {
+  DarkOrLight model;
+  const std::string& place = model.directory;
+  const std::string table = place + "/t.csv";
+  model.config["input_shape"] = {3};
+  model.write();
+  io::write_file_atomically(place + "/preprocessor_config.json",
+                            R"({"image_mean": [2, 0, 0], "image_std": [4, 1, 1],)"
+                            R"( "feature_names": ["size", "hue=red=ish", "hue=blue"]})");
+  // Columns of the file are found by name; logits ∓ ((size − 2) / 4 + red − blue).
+  const std::vector<float> rows = {-1, -1, 1, 1, 1, -1};
+  model.write_weights({{"fc1.weight", Array::from<float>(rows, {2, 3})},
+                       {"fc1.bias", Array::zeros(DType::kF32, {2})}});
+  io::write_file_atomically(table, "hue,extra,size\nblue,x,-2\n\nred=ish,y, 6\n");
+  const auto text = run_tool_process("lumen-run", {place, table});
+  CAPTURE(text.err);
+  CHECK(text.out == table + ":2: dark (98.2 %)\n" + table + ":4: light (98.2 %)\n");
+  const io::Json json =
+      io::parse_json(run_tool_process("lumen-run", {place, table, "--json"}).out, "");
+  REQUIRE(json["rows"].size() == 2);
+  CHECK(json["rows"][1]["line"] == 4);
+  CHECK(json["rows"][1]["class"] == "light");
+
+  auto refusal_of = [&](const std::string& content, int exit_code) {
+    io::write_file_atomically(table, content);
+    const auto outcome = run_tool_process("lumen-run", {place, table});
+    CHECK(outcome.exit_code == exit_code);
+    return outcome.err;
+  };
+  CHECK(contains(refusal_of("hue\nblue\n", 78), "no column for the feature 'size'"));
+  CHECK(contains(refusal_of("size,hue\n1,green\n", 65),
+                 "line 2, column 3: found 'green', expected what training had in 'hue': red=ish, "
+                 "blue"));
+  CHECK(
+      contains(refusal_of("size,hue\nNaN,blue\n", 65), "column 1: found 'NaN', expected a number"));
+  CHECK(contains(refusal_of("size,hue\n1\n", 65), "found 1 fields, expected 2"));
+
+  model.config["num_labels"] = 1;
+  model.config.erase("id2label");
+  model.write();
+  model.write_weights({{"fc1.weight", Array::from<float>(std::vector<float>{2, 0, 1}, {1, 3})},
+                       {"fc1.bias", Array::zeros(DType::kF32, {1})}});
+  io::write_file_atomically(table, "size,hue\n4,blue\n");
+  CHECK(run_tool_process("lumen-run", {place, table}).out == table + ":2: 2\n");
+}
+
 TEST_CASE("what cannot be classified is said in one sentence") {
   DarkOrLight model;
   const std::string picture = grey_picture(model.directory, "a.png", 7, 4);
@@ -104,9 +150,9 @@ TEST_CASE("what cannot be classified is said in one sentence") {
                        {"fc1.bias", Array::zeros(DType::kF32, {2})},
                        {"fc2.bias", Array::zeros(DType::kF32, {2})}});
   CHECK(contains(refusal_of({place, picture}, 69), "'fc2.bias' is not part of this architecture"));
-  model.config["input_shape"] = {16};
+  model.config["input_shape"] = {2, 8};
   model.write();
-  CHECK(contains(refusal_of({place, picture}, 69), "takes [16] numbers; only square pictures"));
+  CHECK(contains(refusal_of({place, picture}, 69), "takes [2, 8] numbers; only square pictures"));
   model.config["input_shape"] = {1, 4, 4};
   model.config.erase("id2label");
   model.write();

@@ -85,7 +85,7 @@ TEST_CASE("a vocabulary that does not fit the model is refused") {
   format.check_vocabulary(259, true);
   format.check_vocabulary(300, false);  // padded embedding
   format.check_vocabulary(257, false);  // only control tokens without a row
-  REQUIRE(kind_of([&] { format.check_vocabulary(300, true); }) == ErrorKind::kMalformed);
+  REQUIRE(kind_of([&] { format.check_vocabulary(300, true); }) == ErrorKind::kMismatch);
 }
 
 TEST_CASE("a model without a template continues the text of all messages") {

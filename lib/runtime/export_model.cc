@@ -78,6 +78,11 @@ void write_model(const std::string& directory, const ExportedModel& model) {
                 {"image_std", model.data->data.info.std},
                 {"feature_names", model.data->data.info.feature_names}});
   }
+  if (io::find(config, "torch_dtype")) {
+    config["torch_dtype"] = model.dtype == "f16"    ? "float16"
+                            : model.dtype == "bf16" ? "bfloat16"
+                                                    : "float32";
+  }
   write_json(directory + "/config.json", config);
   io::write_safetensors(directory + "/model.safetensors", stored(model.weights, model.dtype),
                         {{"format", "pt"}});

@@ -80,6 +80,7 @@ class FakeTask : public TrainTask {
     result.finite = !(index >= options_.nan_from && index < options_.nan_until);
     if (!result.finite) {
       result.loss = NAN;
+      result.updated = false;
       return result;
     }
     for (size_t i = 0; i < w.size() && options_.learns; ++i) {

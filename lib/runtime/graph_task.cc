@@ -205,6 +205,7 @@ TaskSummary GraphTask::summary() const {
   for (const data::SourceFile& file : info.files) {
     summary.data.push_back({file.path, file.bytes, file.sha256, file.samples, file.skipped});
   }
+  summary.cut_samples = info.too_long;
   const int64_t accumulation = recipe_.train.batch_size / *recipe_.train.micro_batch;
   const int64_t batches = train_stream_->batches_per_epoch();
   summary.steps_per_epoch = (batches + accumulation - 1) / accumulation;
@@ -294,10 +295,14 @@ StepResult GraphTask::step(double lr) {
     scaler_.update(!overflow);
     if (overflow) {  // the scale was too large: the step is skipped, training goes on
       result.finite = true;
+      result.updated = false;
       return result;
     }
   }
-  if (!result.finite || is_outlier(result.grad_norm)) return result;
+  if (!result.finite || is_outlier(result.grad_norm)) {
+    result.updated = false;
+    return result;
+  }
   double scale = unscale;
   const double clip = recipe_.train.grad_clip;
   if (clip > 0) scale *= optim::clip_factor(result.grad_norm, clip);

@@ -99,8 +99,9 @@ TEST_CASE("a prompt cache that does not fit is ignored with one sentence, and re
     check_prompt_cache(cache);
   }
   write(cache, "my notes");
-  REQUIRE(contains(refusal(ErrorKind::kCannotCreate, [&] { check_prompt_cache(cache); }),
-                   "is there and is not a prompt cache"));
+  REQUIRE(contains(
+      lumen::testing::refusal(ErrorKind::kCannotCreate, [&] { check_prompt_cache(cache); }),
+      "is there and is not a prompt cache"));
   // Nothing is left beside it.
   const std::filesystem::directory_iterator files(directory.path());
   REQUIRE(std::distance(begin(files), end(files)) == 1);

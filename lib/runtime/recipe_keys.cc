@@ -472,7 +472,8 @@ RecipeTable schedule_table(ScheduleRecipe& s) {
         one_of({"constant", "step", "multistep", "exponential", "polynomial", "linear", "cosine",
                 "cosine_restarts", "inverse_sqrt", "one_cycle", "wsd", "plateau"}),
         "its shape after the warm-up");
-  t.key("warmup", s.warmup, at_least(0), "rise from 0: steps, or below 1 the share of the run");
+  t.key("warmup", s.warmup, at_least(0),
+        "rise from 0: steps, or below 1 the share of the run (0; one_cycle 0.3)");
   t.key("min_lr", s.min_lr, between(0, 1e30), "the lowest (0)")
       .only_for({"step", "multistep", "exponential", "polynomial", "linear", "cosine",
                  "cosine_restarts", "inverse_sqrt", "wsd", "plateau"});
@@ -496,7 +497,8 @@ RecipeTable schedule_table(ScheduleRecipe& s) {
       .only_for({"wsd"});
   t.key("decay", s.decay, one_of({"cosine", "linear", "1-sqrt"}), "how it falls (cosine)")
       .only_for({"wsd"});
-  t.key("timescale", s.timescale, between(1, kMany), "steps until it has fallen to 0.7 (warmup)")
+  t.key("timescale", s.timescale, between(1, kMany),
+        "steps until it has fallen to 0.7 (warmup; without one 10000)")
       .only_for({"inverse_sqrt"});
   t.key("factor", s.factor, {.min = 0, .max = 1, .above_min = true}, "of each drop (0.1)")
       .only_for({"plateau"});

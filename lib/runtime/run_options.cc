@@ -55,8 +55,8 @@ void declare(CommandLine& line, RunOptions& options) {
                                  "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
                                  "(built-in)",
                                  options.model));
-  line.add_positional(
-      list_field("image", "FILE", "pictures, if MODEL is a classifier", options.images));
+  line.add_positional(list_field(
+      "image", "FILE", "pictures or tables (CSV), if MODEL is a classifier", options.images));
 
   line.group("Prompt");
   line.add(

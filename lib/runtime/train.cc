@@ -97,6 +97,7 @@ Json describe_run(const Recipe& recipe, const TaskSummary& summary, const io::Ch
           {"model", summary.model},
           {"parameters", summary.parameters},
           {"data", data_to_json(summary)},
+          {"cut_samples", summary.cut_samples},
           {"environment", environment_description()}};
 }
 
@@ -145,6 +146,10 @@ void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkp
     if (file.skipped > 0) {
       tell(str("note: ", io::place_of(file.path), ": ", file.skipped, " bad rows are skipped"));
     }
+  }
+  if (summary.cut_samples > 0) {
+    tell(str("note: ", summary.cut_samples, " texts are longer than data.max_length and ",
+             recipe.data.on_too_long == "skip" ? "skipped" : "cut"));
   }
   if (from) tell(str("going on from step ", from->step));
 }

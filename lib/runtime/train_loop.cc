@@ -244,12 +244,12 @@ void TrainLoop::one_step() {
 }
 
 void TrainLoop::count_nonfinite(const StepResult& result) {
+  if (!result.updated) ++state_.skipped;
   if (result.finite && std::isfinite(result.loss)) {
     state_.nonfinite_in_row = 0;
     confirm_checkpoint();
     return;
   }
-  ++state_.skipped;
   if (++state_.nonfinite_in_row < recipe_.train.max_nonfinite) return;
   write_row(false);
   metrics_.sync();

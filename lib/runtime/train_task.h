@@ -25,6 +25,7 @@ struct StepResult {
   // False: loss or gradients are NaN or infinite and nothing was updated. What the scaler of f16
   // answers by a smaller scale counts as finite.
   bool finite = true;
+  bool updated = true;  // false: the step was left out, for that, for the scaler or as an outlier
 };
 
 // Everything that a bit-exact continuation needs. The arrays share memory with the task, so they
@@ -59,6 +60,7 @@ struct TaskSummary {
   double tokens_per_step = 0;  // about, where lengths differ; 0 if the data are no sequences
   std::string model;           // one line: "LeNet-5, 10 classes"
   std::string batch;           // one line: "64 images of 1×28×28"
+  int64_t cut_samples = 0;     // texts longer than a row that were cut or skipped
 };
 
 // Not thread-safe: the loop calls from one thread. Whatever fails throws Error.

@@ -31,7 +31,7 @@ Enum named(const std::array<std::string_view, n>& names, const std::string& name
 
 // Sources of one split: files by path, or a known data set.
 void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
-                 std::string_view table, std::vector<std::string>& paths, TrainingData& result) {
+                 const std::string& table, std::vector<std::string>& paths, TrainingData& result) {
   for (const DataSource& source : sources) {
     if (source.dataset) {
       const data::FoundDataset found = data::find_dataset(*source.dataset);
@@ -212,11 +212,6 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
     tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr};
   }
   result.data = data::open_data(result.options, tools);
-  if (ids && result.tokenizer && result.data.info.vocab_size > result.tokenizer->vocab_size()) {
-    fail(ErrorKind::kMismatch, io::place_of(result.options.paths.front()), ": has the token id ",
-         result.data.info.vocab_size - 1, ", the tokenizer only ", result.tokenizer->vocab_size(),
-         " tokens: they do not belong together");
-  }
   return result;
 }
 
