@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lib/io/model_files.h"
+#include "lib/io/write_gguf.h"
 
 namespace lumen::io {
 
@@ -18,5 +19,10 @@ void check_config(const Json& config);
 // Adds the end tokens of `value`, an id or an array of ids, unless they are there already.
 void add_end_tokens(const Json& value, const std::string& source, std::vector<EndToken>& tokens);
 void add_end_token(int64_t id, const std::string& source, std::vector<EndToken>& tokens);
+
+// Sets the keys of `scaling` (config.json's rope_scaling), which open_gguf_model reads. Throws
+// Error(kUnsupported) for a type that they cannot say.
+void set_gguf_rope_scaling(const Json& scaling, const std::string& architecture,
+                           GgufWriter& writer);
 
 }  // namespace lumen::io

@@ -2,13 +2,13 @@
 // Keys and tensor names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
-#include "lib/io/write_gguf.h"
 
 namespace lumen::io {
 namespace {
@@ -32,10 +32,11 @@ const Architecture& find_architecture(const GgufMetadata& metadata) {
        " is not supported; supported are ", supported);
 }
 
-// Names of tensors that are there once, and inside a layer "blk.N." → "model.layers.N.".
 struct Renaming {
   std::string_view gguf, hugging_face;
 };
+
+// Names of tensors that are there once, and inside a layer "blk.N." → "model.layers.N.".
 constexpr Renaming kModelTensors[] = {
     {"token_embd.weight", "model.embed_tokens.weight"},
     {"output_norm.weight", "model.norm.weight"},
@@ -116,6 +117,17 @@ class ArchitectureKeys {
   std::string prefix_;
 };
 
+constexpr Renaming kYarnOriginal = {"rope.scaling.original_context_length",
+                                    "original_max_position_embeddings"};
+constexpr Renaming kYarnNumbers[] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                     {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+// Multiplies the default of Hugging Face's attention_factor, which is given in its place.
+constexpr std::string_view kYarnAttention = "rope.scaling.attn_factor";
+
+double yarn_attention(double factor) {
+  return factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
+}
+
 // {rope_type, factor, …}, or null. Scaling of Llama 3 is not in keys but in rope_freqs.weight.
 Json rope_scaling(const ArchitectureKeys& keys) {
   const std::string type(
@@ -123,12 +135,16 @@ Json rope_scaling(const ArchitectureKeys& keys) {
   if (type == "none" || type.empty()) return nullptr;
   const double linear = keys.number("rope.scale_linear", 1.0);
   Json scaling = {{"rope_type", type}, {"factor", keys.number("rope.scaling.factor", linear)}};
-  if (keys.has("rope.scaling.original_context_length")) {
-    scaling["original_max_position_embeddings"] =
-        keys.integer("rope.scaling.original_context_length", limits::kContext);
+  if (keys.has(kYarnOriginal.gguf)) {
+    scaling[std::string(kYarnOriginal.hugging_face)] =
+        keys.integer(kYarnOriginal.gguf, limits::kContext);
   }
-  if (keys.has("rope.scaling.attn_factor")) {
-    scaling["attention_factor"] = keys.number("rope.scaling.attn_factor");
+  for (const Renaming& number : kYarnNumbers) {
+    if (keys.has(number.gguf)) scaling[std::string(number.hugging_face)] = keys.number(number.gguf);
+  }
+  if (keys.has(kYarnAttention)) {
+    scaling["attention_factor"] =
+        keys.number(kYarnAttention) * yarn_attention(scaling["factor"].get<double>());
   }
   return scaling;
 }
@@ -176,6 +192,7 @@ Json translate_config(const GgufFile& file, const Architecture& architecture) {
       {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
       {"attention_bias", file.find_tensor("blk.0.attn_q.bias") != nullptr},
+      {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
   };
   if (architecture.sliding_window && keys.has("attention.sliding_window")) {
     config["sliding_window"] = keys.integer("attention.sliding_window", limits::kContext);
@@ -217,6 +234,37 @@ void copy_templates(const GgufMetadata& metadata, ModelFiles& model) {
 }
 
 }  // namespace
+
+void set_gguf_rope_scaling(const Json& scaling, const std::string& architecture,
+                           GgufWriter& writer) {
+  const std::string type = get_string(scaling, "rope_type", "default");
+  // Llama 3's is a tensor, and "dynamic" changes nothing within the trained context.
+  if (type == "default" || type == "llama3" || type == "dynamic") return;
+  if (type != "linear" && type != "yarn") {
+    fail(ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
+         " cannot be written as GGUF; possible are linear, yarn, llama3 and dynamic");
+  }
+  const auto set = [&](std::string_view key, GgufWriter::Value value) {
+    writer.set(str(architecture, ".", key), std::move(value));
+  };
+  constexpr double kMax = 1e6;
+  const double factor = get_number(scaling, "factor", 1e-6, kMax);
+  set("rope.scaling.type", type);
+  set("rope.scaling.factor", static_cast<float>(factor));
+  if (type == "linear") return;
+  if (find_value(scaling, kYarnOriginal.hugging_face) != nullptr) {
+    set(kYarnOriginal.gguf,
+        static_cast<uint32_t>(get_int(scaling, kYarnOriginal.hugging_face, 1, limits::kContext)));
+  }
+  for (const Renaming& number : kYarnNumbers) {
+    if (find_value(scaling, number.hugging_face) == nullptr) continue;
+    set(number.gguf, static_cast<float>(get_number(scaling, number.hugging_face, 1e-6, kMax)));
+  }
+  if (find_value(scaling, "attention_factor") != nullptr) {
+    const double attention = get_number(scaling, "attention_factor", 1e-6, kMax);
+    set(kYarnAttention, static_cast<float>(attention / yarn_attention(factor)));
+  }
+}
 
 std::string gguf_tensor_name(const std::string& name) {
   constexpr std::string_view kLayers = "model.layers.";

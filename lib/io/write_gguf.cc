@@ -3,6 +3,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/model_formats.h"
 
 namespace lumen::io {
 namespace {
@@ -86,7 +87,7 @@ uint32_t small(const Json& config, const char* key, int64_t hi) {
 
 }  // namespace
 
-void GgufWriter::write(const std::string& path) const {
+std::string GgufWriter::header() const {
   Bytes header;
   header.number<uint32_t>(0x46554747);  // "GGUF"
   header.number<uint32_t>(3);
@@ -108,8 +109,12 @@ void GgufWriter::write(const std::string& path) const {
     offset += (array.bytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
   header.align();
+  return header.text();
+}
+
+void GgufWriter::write(const std::string& path) const {
   AtomicFile file(path);
-  file.write(header.text());
+  file.write(header());
   const std::string zeros(kAlignment, '\0');
   for (const auto& [tensor_name, array] : tensors_) {
     file.write(std::span<const std::byte>(array.data(), array.bytes()));
@@ -148,8 +153,7 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   set("rope.freq_base", static_cast<float>(get_number(config, "rope_theta", 1e-3, 1e15)));
   set("vocab_size", small(config, "vocab_size", limits::kVocab));
   if (const Json* scaling = find_value(config, "rope_scaling")) {
-    fail(ErrorKind::kUnsupported, "rope_scaling ", scaling->dump(),
-         " cannot be written as GGUF yet");
+    set_gguf_rope_scaling(*scaling, architecture, writer);
   }
   if (find_value(config, "sliding_window") != nullptr && architecture == "llama") {
     set("attention.sliding_window", small(config, "sliding_window", limits::kContext));

@@ -1,8 +1,11 @@
 #include "lib/io/write_gguf.h"
 
+#include <cmath>
+
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/gguf.h"
+#include "lib/io/model_formats.h"
 
 namespace lumen::io {
 namespace {
@@ -35,6 +38,58 @@ TEST_CASE("what GgufWriter writes is read back") {
   const Array q = file->array(*file->find_tensor("q.weight"));
   CHECK(q.dtype() == DType::kQ8_0);
   CHECK(q.shape() == blocks.shape());
+}
+
+TEST_CASE("rope scaling goes to GGUF and back") {
+  const std::string path = testing::temporary_directory() + "/scaled.gguf";
+  const auto read_back = [&](const Json& scaling) {
+    GgufWriter writer;
+    set_gguf_config({{"model_type", "llama"},
+                     {"hidden_size", 8},
+                     {"intermediate_size", 16},
+                     {"num_hidden_layers", 1},
+                     {"num_attention_heads", 2},
+                     {"num_key_value_heads", 1},
+                     {"head_dim", 4},
+                     {"rms_norm_eps", 1e-5},
+                     {"rope_theta", 10000.0},
+                     {"vocab_size", 3},
+                     {"max_position_embeddings", 64},
+                     {"rope_scaling", scaling}},
+                    writer);
+    writer.add("token_embd.weight", Array::zeros(DType::kF32, {3, 8}));
+    writer.write(path);
+    return open_model(path).config["rope_scaling"];
+  };
+  const Json linear = {{"rope_type", "linear"}, {"factor", 2.0}};
+  CHECK(read_back(linear) == linear);
+  Json yarn = {{"rope_type", "yarn"},
+               {"factor", 4.0},
+               {"original_max_position_embeddings", 16},
+               {"beta_fast", 16.0},
+               {"beta_slow", 2.0}};
+  CHECK(read_back(yarn) == yarn);
+  yarn["attention_factor"] = 1.5;
+  CHECK(read_back(yarn)["attention_factor"].get<double>() == Approx(1.5));
+  CHECK(read_back(nullptr).is_null());
+  CHECK(read_back({{"rope_type", "llama3"}}).is_null());  // a tensor says it
+  CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
+                                           [&] {
+                                             read_back({{"rope_type", "longrope"}});
+                                           }),
+                          "longrope"));
+}
+
+// llama.cpp multiplies what the factor alone would give, 0.1 ln 4 + 1.
+TEST_CASE("the attention factor of yarn is a multiple of the usual one in GGUF") {
+  GgufWriter writer;
+  writer.set("general.architecture", std::string("llama"));
+  set_gguf_rope_scaling({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 1.0}},
+                        "llama", writer);
+  const std::string path = testing::temporary_directory() + "/keys.gguf";
+  writer.write(path);
+  CHECK(read_gguf(path)->metadata.get_number("llama.rope.scaling.attn_factor") ==
+        Approx(1 / (0.1 * std::log(4.0) + 1)));
 }
 
 TEST_CASE("names go to GGUF and back") {

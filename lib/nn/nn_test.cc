@@ -50,6 +50,12 @@ TEST_CASE("llama3 scaling keeps short wavelengths and divides long ones") {
     }
   }
   CHECK(ramped > 2);
+  const std::vector<float> divisors = nn::rope_divisors(config, 128);
+  REQUIRE(divisors.size() == 64);
+  for (size_t i = 0; i < 64; ++i) CHECK(plain[i] / divisors[i] == Approx(scaled[i]));
+  CHECK(divisors.front() == 1);
+  CHECK(divisors.back() == 8);
+  CHECK(nn::rope_divisors({{"rope_theta", 500000.0}}, 128).empty());
 }
 
 TEST_CASE("yarn keeps fast dimensions, divides slow ones and scales attention") {

@@ -21,9 +21,22 @@ void scale_linear(const io::Json& scaling, std::vector<double>& theta) {
   for (double& t : theta) t /= factor_of(scaling);
 }
 
-// Wavelengths above original/low are divided by factor, below original/high kept; between, the
-// weight of the kept one rises linearly with original/wavelength.
-void scale_llama3(const io::Json& scaling, std::vector<double>& theta) {
+double rope_theta(const io::Json& config) {
+  return io::get_number(config, "rope_theta", 1e-3, 1e12, 10000);
+}
+
+std::vector<double> unscaled(const io::Json& config, int64_t head_dim) {
+  const double base = rope_theta(config);
+  std::vector<double> theta(head_dim / 2);
+  for (size_t i = 0; i < theta.size(); ++i) {
+    theta[i] = std::pow(base, -2 * static_cast<double>(i) / static_cast<double>(head_dim));
+  }
+  return theta;
+}
+
+// What each θ is divided by: wavelengths above original/low by factor, below original/high by 1;
+// between, the weight of what is kept rises linearly with original/wavelength.
+std::vector<double> llama3_divisors(const io::Json& scaling, const std::vector<double>& theta) {
   const double factor = factor_of(scaling);
   const double low = io::get_number(scaling, "low_freq_factor", 1e-6, kMaxFactor);
   const double high = io::get_number(scaling, "high_freq_factor", 1e-6, kMaxFactor);
@@ -33,21 +46,23 @@ void scale_llama3(const io::Json& scaling, std::vector<double>& theta) {
     fail(ErrorKind::kMalformed, "rope_scaling: high_freq_factor ", high,
          " must be above low_freq_factor ", low);
   }
-  for (double& t : theta) {
-    const double wavelength = kTwoPi / t;
-    if (wavelength > original / low) {
-      t /= factor;
-    } else if (wavelength > original / high) {
-      const double kept = (original / wavelength - low) / (high - low);
-      t = (1 - kept) * t / factor + kept * t;
-    }
+  std::vector<double> divisors;
+  for (const double t : theta) {
+    const double turns = original * t / kTwoPi;  // original / wavelength
+    const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+    divisors.push_back(1 / ((1 - kept) / factor + kept));
   }
+  return divisors;
+}
+
+std::string type_of(const io::Json& scaling) {
+  return io::get_string(scaling, "rope_type", "default");
 }
 
 // Dimensions that turn more than beta_fast times within the original length are kept, those that
 // turn less than beta_slow times are divided by factor, with a linear ramp between.
-double scale_yarn(const io::Json& config, const io::Json& scaling, double base,
-                  std::vector<double>& theta) {
+double scale_yarn(const io::Json& config, const io::Json& scaling, std::vector<double>& theta) {
+  const double base = rope_theta(config);
   const double factor = factor_of(scaling);
   const double original =
       io::get_number(scaling, "original_max_position_embeddings", 1, limits::kContext,
@@ -72,19 +87,16 @@ double scale_yarn(const io::Json& config, const io::Json& scaling, double base,
 }  // namespace
 
 Rope::Rope(const io::Json& config, int64_t head_dim) {
-  const double base = io::get_number(config, "rope_theta", 1e-3, 1e12, 10000);
-  std::vector<double> theta(head_dim / 2);
-  for (size_t i = 0; i < theta.size(); ++i) {
-    theta[i] = std::pow(base, -2 * static_cast<double>(i) / static_cast<double>(head_dim));
-  }
+  std::vector<double> theta = unscaled(config, head_dim);
   if (const io::Json* scaling = io::find_value(config, "rope_scaling")) {
-    const std::string type = io::get_string(*scaling, "rope_type", "default");
+    const std::string type = type_of(*scaling);
     if (type == "linear") {
       scale_linear(*scaling, theta);
     } else if (type == "llama3") {
-      scale_llama3(*scaling, theta);
+      const std::vector<double> divisors = llama3_divisors(*scaling, theta);
+      for (size_t i = 0; i < theta.size(); ++i) theta[i] /= divisors[i];
     } else if (type == "yarn") {
-      attention_factor = scale_yarn(config, *scaling, base, theta);
+      attention_factor = scale_yarn(config, *scaling, theta);
     } else if (type != "default" && type != "dynamic") {
       fail(ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
            " is not supported; known: default, linear, dynamic, llama3, yarn");
@@ -97,6 +109,13 @@ Rope::Rope(const io::Json& config, int64_t head_dim) {
 
 void Rope::divide(const Tensor& divisors) {
   frequencies = graph::constant(ops::div(frequencies, divisors).eval());
+}
+
+std::vector<float> rope_divisors(const io::Json& config, int64_t head_dim) {
+  const io::Json* scaling = io::find_value(config, "rope_scaling");
+  if (scaling == nullptr || type_of(*scaling) != "llama3") return {};
+  const std::vector<double> divisors = llama3_divisors(*scaling, unscaled(config, head_dim));
+  return {divisors.begin(), divisors.end()};
 }
 
 Tensor Rope::table(const Tensor& position, int64_t tokens) const {

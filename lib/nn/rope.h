@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "lib/io/json.h"
 #include "lib/nn/parameters.h"
@@ -27,6 +28,10 @@ struct Rope {
   double attention_factor = 1;  // scales cos and sin (yarn)
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + head_dim/2)
 };
+
+// What rope_scaling "llama3" divides θ_i by [head_dim / 2]: GGUF's rope_freqs.weight. Empty for any
+// other scaling. Throws as Rope.
+std::vector<float> rope_divisors(const io::Json& config, int64_t head_dim);
 
 // Whether the rows of the tensor with this name rotate: weights, biases and LoRA B matrices of
 // q_proj and k_proj.
