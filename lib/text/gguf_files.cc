@@ -6,7 +6,6 @@
 #include "lib/base/strings.h"
 #include "lib/text/gguf_pre_tokenizer.h"
 #include "lib/text/gguf_vocabulary.h"
-#include "lib/text/sentencepiece_model.h"
 #include "lib/text/tokenizer_formats.h"
 #include "lib/text/train/trainers.h"
 
@@ -22,6 +21,12 @@ std::vector<std::string> control_tokens(const GgufVocabulary& vocabulary) {
     }
   }
   return tokens;
+}
+
+// The token that is put before every text, or "".
+std::string first_token(const GgufVocabulary& vocabulary, const Tokenizer& tokenizer) {
+  if (!tokenizer.adds_bos()) return "";
+  return std::string(vocabulary.tokens->text(*tokenizer.special_ids().bos));
 }
 
 std::string byte_level_bpe(const io::GgufFile& file, const GgufVocabulary& vocabulary,
@@ -57,11 +62,14 @@ std::string byte_level_bpe(const io::GgufFile& file, const GgufVocabulary& vocab
                           {"ignore_merges", pre.ignore_merges},
                           {"vocab", std::move(vocab)},
                           {"merges", std::move(merges)}};
-  const std::optional<int32_t> bos = tokenizer.special_ids().bos;
   return tokenizer_json(
-      model, {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}}, byte_level,
-      control_tokens(vocabulary),
-      tokenizer.adds_bos() ? std::string(vocabulary.tokens->text(*bos)) : std::string());
+      {.model = model,
+       .normalizer = nullptr,
+       .pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}},
+       .decoder = byte_level,
+       .special_tokens = control_tokens(vocabulary),
+       .user_defined = {},
+       .bos = first_token(vocabulary, tokenizer)});
 }
 
 // A protobuf message, field by field.
@@ -125,8 +133,7 @@ std::string sentencepiece_bpe(const GgufVocabulary& vocabulary, const Tokenizer&
 }
 
 io::Json config_of(const GgufVocabulary& vocabulary, const Tokenizer& tokenizer) {
-  const bool pieces = vocabulary.model == "llama";
-  io::Json config = {{"tokenizer_class", pieces ? "LlamaTokenizer" : "PreTrainedTokenizerFast"},
+  io::Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                      {"clean_up_tokenization_spaces", false},
                      {"add_bos_token", tokenizer.adds_bos()},
                      {"add_eos_token", vocabulary.add_eos}};
@@ -169,23 +176,30 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
   const GgufVocabulary vocabulary = read_gguf_vocabulary(file);
   const bool pieces = vocabulary.model == "llama";
   if (!pieces && vocabulary.model != "gpt2") return {};
-  const io::Json config = config_of(vocabulary, *tokenizer);
-  TokenizerFile model;
-  std::shared_ptr<const Tokenizer> again;
+  io::Json config = config_of(vocabulary, *tokenizer);
+  std::vector<TokenizerFile> files;
   try {
-    if (pieces) {
-      model = {"tokenizer.model", sentencepiece_bpe(vocabulary, *tokenizer)};
-      const TokenizerConfig beside = {config, {}, {}};
-      again = parse_sentencepiece(model.content, &beside);
-    } else {
-      model = {"tokenizer.json", byte_level_bpe(file, vocabulary, *tokenizer)};
-      again = parse_tokenizer_json(io::parse_json(model.content, model.name), {config, {}, {}});
+    if (pieces) files.push_back({"tokenizer.model", sentencepiece_bpe(vocabulary, *tokenizer)});
+    files.push_back({"tokenizer.json",
+                     pieces
+                         ? sentencepiece_json(files[0].content, first_token(vocabulary, *tokenizer))
+                         : byte_level_bpe(file, vocabulary, *tokenizer)});
+    // Where merging by score is not the same as merging by rank, tokenizer.model stands alone.
+    for (const TokenizerConfig beside = {config, {}, {}}; !files.empty(); files.pop_back()) {
+      const std::string& content = files.back().content;
+      const auto again =
+          files.back().name == "tokenizer.json"
+              ? parse_tokenizer_json(io::parse_json(content, "tokenizer.json"), beside)
+              : parse_sentencepiece(content, &beside);
+      if (same_tokens(*tokenizer, *again, control_tokens(vocabulary))) break;
     }
   } catch (const Error&) {
     return {};  // a vocabulary that the other format cannot have: twice the same token, …
   }
-  if (!same_tokens(*tokenizer, *again, control_tokens(vocabulary))) return {};
-  return {std::move(model), {"tokenizer_config.json", config.dump(2) + "\n"}};
+  if (files.empty()) return {};
+  if (files.back().name == "tokenizer.model") config["tokenizer_class"] = "LlamaTokenizer";
+  files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
+  return files;
 }
 
 }  // namespace lumen::text

@@ -8,10 +8,10 @@
 
 namespace lumen::text {
 
-// tokenizer.json for byte-level BPE ("gpt2") or tokenizer.model for sentencepiece BPE ("llama"),
-// and tokenizer_config.json: load_tokenizer of a directory with them gives the tokens of `file`.
-// Empty for the other kinds, and where reading the files back was seen to give other tokens. Throws
-// Error as load_tokenizer(file).
+// tokenizer.json for byte-level BPE ("gpt2") and sentencepiece BPE ("llama"), for the latter
+// tokenizer.model too, and tokenizer_config.json last: load_tokenizer of a directory with them
+// gives the tokens of `file`. Empty for the other kinds, and where reading the files back was seen
+// to give other tokens. Throws Error as load_tokenizer(file).
 std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file);
 
 }  // namespace lumen::text

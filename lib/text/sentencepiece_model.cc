@@ -95,9 +95,8 @@ void check_piece(std::string_view message, SentencepieceModel& model) {
       piece.text = fields.expect(field, kBytes).bytes;
     } else if (field.number == 2) {
       const auto bits = static_cast<uint32_t>(fields.expect(field, kFixed32).value);
-      float score;
-      std::memcpy(&score, &bits, sizeof score);
-      if (!std::isfinite(score)) fields.malformed(str("its score is ", score));
+      std::memcpy(&piece.score, &bits, sizeof piece.score);
+      if (!std::isfinite(piece.score)) fields.malformed(str("its score is ", piece.score));
     } else if (field.number == 3) {
       const uint64_t type = fields.expect(field, kVarint).value;
       if (type < 1 || type > 6) fields.malformed(str("its type is ", type, ", expected 1 to 6"));
@@ -118,8 +117,11 @@ void check_piece(std::string_view message, SentencepieceModel& model) {
 void check_trainer(std::string_view message, SentencepieceModel& model) {
   Fields fields(message, "trainer_spec");
   for (Field field; fields.next(field);) {
-    if (field.number == 3 && (fields.expect(field, kVarint).value < 1 || field.value > 4)) {
-      fields.malformed(str("model type ", field.value, ", expected 1 to 4"));
+    if (field.number == 3) {
+      constexpr uint64_t kBpe = 2;
+      const uint64_t type = fields.expect(field, kVarint).value;
+      if (type < 1 || type > 4) fields.malformed(str("model type ", type, ", expected 1 to 4"));
+      model.is_bpe = type == kBpe;
     }
     if (field.number == 44) {
       model.unk_surface = fields.expect(field, kBytes).bytes;

@@ -16,9 +16,11 @@ enum class PieceType : uint8_t { kNormal = 1, kUnknown, kControl, kUserDefined, 
 struct SentencepieceModel {
   struct Piece {
     std::string_view text;
+    float score = 0;
     PieceType type = PieceType::kNormal;
   };
   std::vector<Piece> pieces;
+  bool is_bpe = false;              // otherwise unigram, words or characters
   std::string unk_surface = " ⁇ ";  // what the unknown token decodes to
   bool add_dummy_prefix = true, remove_extra_whitespaces = true;
   bool has_denormalizer = false;

@@ -233,12 +233,14 @@ class SentencepieceTokenizer : public Tokenizer {
     }
   }
 
-  // Control pieces, and what a Hugging Face directory adds to the vocabulary.
+  // Control pieces, and in a Hugging Face directory the unknown one and what it adds to the
+  // vocabulary.
   void collect_added_tokens(const TokenizerConfig* config) {
     std::vector<AddedToken> tokens;
     std::unordered_set<std::string> listed;
     for (int32_t id = 0; id < vocabulary_.size(); ++id) {
-      if (types_[static_cast<size_t>(id)] == PieceType::kControl) {
+      const PieceType type = types_[static_cast<size_t>(id)];
+      if (type == PieceType::kControl || (config != nullptr && type == PieceType::kUnknown)) {
         const std::string text(vocabulary_.text(id));
         listed.insert(text);
         tokens.push_back({text, id, true, false, false, false, false});

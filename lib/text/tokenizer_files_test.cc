@@ -266,7 +266,7 @@ TEST_CASE("A vocabulary inside a GGUF file becomes files that give the same toke
     const auto file = io::read_gguf(testing::source_path(path));
     const auto original = load_tokenizer(*file);
     const std::vector<TokenizerFile> files = tokenizer_files(*file);
-    REQUIRE(files.size() == 2);
+    REQUIRE(files.size() >= 2);
     const std::string directory = testing::temporary_directory();
     for (const TokenizerFile& each : files) write(directory + "/" + each.name, each.content);
     const auto copy = load_tokenizer(directory);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -139,7 +140,21 @@ double as_serde_reads(double value) {
   return std::copysign(static_cast<double>(digits) / power, value);
 }
 
-std::unique_ptr<Model> parse_unigram(const io::Json& model, Pipeline& pipeline) {
+// Contents of the added tokens that are control tokens.
+std::unordered_set<std::string_view> special_contents(const io::Json& json) {
+  std::unordered_set<std::string_view> contents;
+  for (const io::Json& token : member(json, "added_tokens")) {
+    const io::Json& content = member(token, "content");
+    if (content.is_string() && io::get_bool(token, "special", false)) {
+      contents.insert(content.get_ref<const std::string&>());
+    }
+  }
+  return contents;
+}
+
+std::unique_ptr<Model> parse_unigram(const io::Json& json, Pipeline& pipeline) {
+  const io::Json& model = member(json, "model");
+  const std::unordered_set<std::string_view> special = special_contents(json);
   const io::Json& pieces = member(model, "vocab");
   if (!pieces.is_array()) {
     fail(ErrorKind::kMalformed, "'vocab' is ", io::describe(&pieces), ", expected an array");
@@ -157,7 +172,10 @@ std::unique_ptr<Model> parse_unigram(const io::Json& model, Pipeline& pipeline) 
     }
     pipeline.vocabulary->set(static_cast<int64_t>(id), piece[0].get_ref<const std::string&>());
     tables.scores.push_back(as_serde_reads(piece[1].get<double>()));
-    tables.pieces.push_back(static_cast<int32_t>(id));
+    // Text that spells a control token, where those are not looked for, is text.
+    if (!special.contains(piece[0].get_ref<const std::string&>())) {
+      tables.pieces.push_back(static_cast<int32_t>(id));
+    }
     tables.min_score = std::min(tables.min_score, tables.scores.back());
   }
   if (io::find_value(model, "unk_id") != nullptr) {
@@ -198,12 +216,13 @@ std::string type_of_model(const io::Json& model) {
   return "WordLevel";
 }
 
-std::unique_ptr<Model> parse_model(const io::Json& model, Pipeline& pipeline) {
+std::unique_ptr<Model> parse_model(const io::Json& json, Pipeline& pipeline) {
+  const io::Json& model = member(json, "model");
   const std::string type = type_of_model(model);
   pipeline.kind = str(type, " (tokenizer.json)");
   return with_context(type, [&] {
     if (type == "BPE") return parse_bpe(model, pipeline);
-    if (type == "Unigram") return parse_unigram(model, pipeline);
+    if (type == "Unigram") return parse_unigram(json, pipeline);
     if (type == "WordPiece") return parse_word_piece(model, pipeline);
     if (type == "WordLevel") return parse_word_level(model, pipeline);
     fail(ErrorKind::kUnsupported, "unknown model");
@@ -369,7 +388,7 @@ std::shared_ptr<const Tokenizer> parse_tokenizer_json(const io::Json& json,
   with_context("pre_tokenizer", [&] {
     pipeline.pre_tokenizer = parse_pre_tokenizer(member(json, "pre_tokenizer"));
   });
-  with_context("model", [&] { pipeline.model = parse_model(model, pipeline); });
+  with_context("model", [&] { pipeline.model = parse_model(json, pipeline); });
   pipeline.added = read_added_tokens(json, config, pipeline);
   with_context("post_processor",
                [&] { pipeline.post_processor = PostProcessor(member(json, "post_processor")); });

@@ -223,8 +223,13 @@ std::string byte_level_bpe_json(const Texts& texts, const TokenizerTraining& opt
                                {"add_prefix_space", false},
                                {"trim_offsets", true},
                                {"use_regex", true}};
-  return tokenizer_json(std::move(model), byte_level, byte_level, options.special_tokens,
-                        options.bos);
+  return tokenizer_json({.model = std::move(model),
+                         .normalizer = nullptr,
+                         .pre_tokenizer = byte_level,
+                         .decoder = byte_level,
+                         .special_tokens = options.special_tokens,
+                         .user_defined = {},
+                         .bos = options.bos});
 }
 
 }  // namespace lumen::text

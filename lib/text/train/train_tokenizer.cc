@@ -69,25 +69,14 @@ std::string config_json(const TokenizerTraining& options) {
   if (sentencepiece && bos.empty()) bos = "<s>";
   if (sentencepiece && eos.empty()) eos = "</s>";
   io::Json config = io::Json::object();
-  config["tokenizer_class"] = sentencepiece ? "LlamaTokenizer" : "PreTrainedTokenizerFast";
+  config["tokenizer_class"] = "PreTrainedTokenizerFast";  // takes tokenizer.json as it is
   config["clean_up_tokenization_spaces"] = false;
   config["add_bos_token"] = !options.bos.empty();
   config["add_eos_token"] = false;
   if (!bos.empty()) config["bos_token"] = bos;
   if (!eos.empty()) config["eos_token"] = eos;
   if (!options.pad.empty()) config["pad_token"] = options.pad;
-  if (sentencepiece) {
-    config["legacy"] = false;
-    config["unk_token"] = "<unk>";
-    std::vector<std::string> special = {"<unk>", "<s>", "</s>"};
-    special.insert(special.end(), options.special_tokens.begin(), options.special_tokens.end());
-    io::Json added = io::Json::object();
-    for (size_t id = 0; id < special.size(); ++id) {
-      added[str(id)] = {{"content", special[id]}, {"lstrip", false},      {"normalized", false},
-                        {"rstrip", false},        {"single_word", false}, {"special", true}};
-    }
-    config["added_tokens_decoder"] = std::move(added);
-  }
+  if (sentencepiece) config["unk_token"] = "<unk>";
   if (!options.chat_template.empty()) config["chat_template"] = options.chat_template;
   return config.dump(2) + "\n";
 }
@@ -117,25 +106,32 @@ void for_each_part(const Texts& texts, const std::vector<std::string>& special_t
   }
 }
 
-std::string tokenizer_json(io::Json model, io::Json pre_tokenizer, io::Json decoder,
-                           std::vector<std::string> special_tokens, const std::string& bos) {
-  io::Json& vocabulary = model["vocab"];
+std::string tokenizer_json(TokenizerJson parts) {
+  io::Json& vocabulary = parts.model["vocab"];
   io::Json added = io::Json::array();
   const auto id_of = [&](const std::string& token) -> int64_t {
+    if (vocabulary.is_array()) {  // of [token, score]
+      for (size_t id = 0; id < vocabulary.size(); ++id) {
+        if (vocabulary[id][0] == token) return static_cast<int64_t>(id);
+      }
+    }
     if (const io::Json* known = io::find(vocabulary, token)) return known->get<int64_t>();
     const auto id = static_cast<int64_t>(vocabulary.size());
     append_member(vocabulary, token, id);
     return id;
   };
-  for (const std::string& token : special_tokens) {
+  const auto add = [&](const std::string& token, bool special) {
     added.push_back({{"id", id_of(token)},
                      {"content", token},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},
                      {"normalized", false},
-                     {"special", true}});
-  }
+                     {"special", special}});
+  };
+  for (const std::string& token : parts.special_tokens) add(token, true);
+  for (const std::string& token : parts.user_defined) add(token, false);
+  const std::string& bos = parts.bos;
   io::Json post_processor;
   if (!bos.empty()) {
     const io::Json first = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
@@ -156,11 +152,11 @@ std::string tokenizer_json(io::Json model, io::Json pre_tokenizer, io::Json deco
   json["truncation"] = nullptr;
   json["padding"] = nullptr;
   json["added_tokens"] = std::move(added);
-  json["normalizer"] = nullptr;
-  json["pre_tokenizer"] = std::move(pre_tokenizer);
+  json["normalizer"] = std::move(parts.normalizer);
+  json["pre_tokenizer"] = std::move(parts.pre_tokenizer);
   json["post_processor"] = std::move(post_processor);
-  json["decoder"] = std::move(decoder);
-  json["model"] = std::move(model);
+  json["decoder"] = std::move(parts.decoder);
+  json["model"] = std::move(parts.model);
   return json.dump(1) + "\n";
 }
 
@@ -209,27 +205,35 @@ std::string characters_json(const Texts& texts, const TokenizerTraining& options
   model["vocab"] = std::move(vocabulary);
   model["merges"] = io::Json::array();
   // Without a decoder the pieces would be joined with spaces.
-  return tokenizer_json(std::move(model), nullptr, {{"type", "Fuse"}}, special, options.bos);
+  return tokenizer_json({.model = std::move(model),
+                         .normalizer = nullptr,
+                         .pre_tokenizer = nullptr,
+                         .decoder = {{"type", "Fuse"}},
+                         .special_tokens = special,
+                         .user_defined = {},
+                         .bos = options.bos});
 }
 
 std::vector<TokenizerFile> make_tokenizer(const std::vector<std::string_view>& texts,
                                           const TokenizerTraining& options) {
   check_options(options);
   check_texts(texts);
-  TokenizerFile file;
+  std::vector<TokenizerFile> files;
   switch (options.kind) {
     case TokenizerKind::kCharacters:
-      file = {"tokenizer.json", characters_json(texts, options)};
+      files.push_back({"tokenizer.json", characters_json(texts, options)});
       break;
     case TokenizerKind::kByteLevelBpe:
-      file = {"tokenizer.json", byte_level_bpe_json(texts, options)};
+      files.push_back({"tokenizer.json", byte_level_bpe_json(texts, options)});
       break;
     case TokenizerKind::kSentencePieceUnigram:
     case TokenizerKind::kSentencePieceBpe:
-      file = {"tokenizer.model", sentencepiece_model(texts, options)};
+      files.push_back({"tokenizer.model", sentencepiece_model(texts, options)});
+      files.push_back({"tokenizer.json", sentencepiece_json(files[0].content, options.bos)});
       break;
   }
-  return {std::move(file), {"tokenizer_config.json", config_json(options)}};
+  files.push_back({"tokenizer_config.json", config_json(options)});
+  return files;
 }
 
 void train_tokenizer(const std::vector<std::string_view>& texts, const TokenizerTraining& options,

@@ -12,7 +12,7 @@ namespace lumen::text {
 enum class TokenizerKind {
   kCharacters,            // one token per character of the text, ids by code point; tokenizer.json
   kByteLevelBpe,          // GPT-2's alphabet and split, merges counted on the text; tokenizer.json
-  kSentencePieceUnigram,  // by libsentencepiece; tokenizer.model
+  kSentencePieceUnigram,  // by libsentencepiece; tokenizer.model, and tokenizer.json of the same
   kSentencePieceBpe,
 };
 inline constexpr std::array<std::string_view, 4> kTokenizerKindNames = {"characters", "bpe",
@@ -38,12 +38,13 @@ struct TokenizerFile {
   std::string name, content;
 };
 
-// A tokenizer for `texts` (documents, or one long text): tokenizer.json or tokenizer.model, and
-// tokenizer_config.json. load_tokenizer and Hugging Face's AutoTokenizer open the directory that
-// has them. encode, then decode gives a text back exactly: with characters if it has no others,
-// with bpe and sentencepiece (identity normalization, byte fallback, "▁" put before a text) always.
-// Deterministic. Throws Error: kUsage (no text, vocab_size too small: says what is possible),
-// kMalformed (text that is not UTF-8), kResource (more than limits::kPromptBytes in all).
+// A tokenizer for `texts` (documents, or one long text): tokenizer.json, of sentencepiece also
+// tokenizer.model, and tokenizer_config.json last. load_tokenizer and Hugging Face's AutoTokenizer
+// open the directory that has them. encode, then decode gives a text back exactly: with characters
+// if it has no others, with bpe and sentencepiece (identity normalization, byte fallback, "▁" put
+// before a text) always. Deterministic. Throws Error: kUsage (no text, vocab_size too small: says
+// what is possible), kMalformed (text that is not UTF-8), kResource (more than limits::kPromptBytes
+// in all).
 std::vector<TokenizerFile> make_tokenizer(const std::vector<std::string_view>& texts,
                                           const TokenizerTraining& options);
 

@@ -1,6 +1,7 @@
 #include "lib/text/train/train_tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "lib/base/testing.h"
 #include "lib/io/json.h"
@@ -71,9 +72,51 @@ TEST_CASE("training gives the same tokenizer every time") {
                           TokenizerKind::kSentencePieceUnigram, TokenizerKind::kSentencePieceBpe}) {
     const auto first = make_tokenizer({kText}, training(kind, 320));
     const auto second = make_tokenizer({kText}, training(kind, 320));
-    REQUIRE(first.size() == 2);
-    CHECK(first[0].content == second[0].content);
-    CHECK(first[1].content == second[1].content);
+    REQUIRE(first.size() == second.size());
+    for (size_t i = 0; i < first.size(); ++i) CHECK(first[i].content == second[i].content);
+  }
+}
+
+// Programs that have tokenizer.json read it, others tokenizer.model.
+TEST_CASE("both files of a sentencepiece tokenizer give the same tokens") {
+  for (const auto kind : {TokenizerKind::kSentencePieceUnigram, TokenizerKind::kSentencePieceBpe}) {
+    for (const bool with_bos : {false, true}) {
+      TokenizerTraining options = training(kind, 330);
+      options.special_tokens = {"<|endoftext|>", "<|start|>"};
+      if (with_bos) options.bos = "<|start|>";
+      const std::string directory = lumen::testing::temporary_directory();
+      train_tokenizer({kText}, options, directory);
+      const auto json = load_tokenizer(directory);
+      std::filesystem::remove(directory + "/tokenizer.json");
+      const auto model = load_tokenizer(directory);
+      INFO(json->kind());
+      REQUIRE(contains(json->kind(), "tokenizer.json"));
+      REQUIRE(model->kind() == "sentencepiece");
+      REQUIRE(json->vocab_size() == model->vocab_size());
+      CHECK(json->adds_bos() == with_bos);
+      CHECK(model->adds_bos() == with_bos);
+      CHECK(json->special_ids().bos == model->special_ids().bos);
+      CHECK(json->special_ids().eos == model->special_ids().eos);
+      for (int32_t id = 0; id < json->vocab_size(); ++id) {
+        REQUIRE(json->token_text(id) == model->token_text(id));
+        REQUIRE(json->is_special(id) == model->is_special(id));
+      }
+      for (const std::string_view text :
+           {kText, std::string_view("the"), std::string_view(" the"),
+            std::string_view("  the   cat "), std::string_view("   "), std::string_view("\n"),
+            std::string_view("\r\n\tthe\n\n cat"), std::string_view("Ünseen ж Ω 🚀 e\u0301 \u00A0"),
+            std::string_view("the<|endoftext|>the <|endoftext|> cat<|endoftext|><|start|>\n<s>x"),
+            std::string_view("<|endoftext|> 123456 <unk>aaaaaaaaaaaa"),
+            std::string_view("▁the ▁▁ cat")}) {
+        INFO(text);
+        for (const bool parse : {false, true}) {
+          const EncodeOptions how = {.add_special = true, .parse_special = parse};
+          const auto ids = json->encode(text, how);
+          CHECK(model->encode(text, how) == ids);
+          if (!parse) CHECK(model->decode(ids, true) == json->decode(ids, true));
+        }
+      }
+    }
   }
 }
 
@@ -96,7 +139,7 @@ TEST_CASE("BOS is put first where one is named") {
     CHECK(tokenizer->adds_bos());
     CHECK(tokenizer->special_ids().bos == tokenizer->id_of("<|start|>"));
     CHECK(tokenizer->encode("the").front() == tokenizer->id_of("<|start|>"));
-    CHECK(contains(make_tokenizer({kText}, options)[1].content, "messages[0].content"));
+    CHECK(contains(make_tokenizer({kText}, options).back().content, "messages[0].content"));
   }
 }
 

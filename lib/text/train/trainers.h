@@ -22,11 +22,19 @@ void for_each_part(const Texts& texts, const std::vector<std::string>& special_t
 std::string characters_json(const Texts& texts, const TokenizerTraining& options);
 std::string byte_level_bpe_json(const Texts& texts, const TokenizerTraining& options);
 
-// A tokenizer.json around `model`, which has "vocab" in the order of ids; special tokens that it
-// lacks are added to it. `pre_tokenizer` and `decoder` may be null; `bos`, unless empty, is put
-// before every text.
-std::string tokenizer_json(io::Json model, io::Json pre_tokenizer, io::Json decoder,
-                           std::vector<std::string> special_tokens, const std::string& bos);
+// Parts of a tokenizer.json.
+struct TokenizerJson {
+  io::Json model;  // has "vocab" in the order of ids
+  io::Json normalizer, pre_tokenizer, decoder;
+  std::vector<std::string> special_tokens;  // added to the vocabulary where it lacks them
+  std::vector<std::string> user_defined;    // of the vocabulary: found whole in every text
+  std::string bos;                          // put before every text, unless empty
+};
+std::string tokenizer_json(TokenizerJson parts);
+
+// The tokenizer.json that gives the ids of a sentencepiece model, unigram or BPE, which normalizes
+// no more than spaces. Throws as check_sentencepiece.
+std::string sentencepiece_json(std::string_view model, const std::string& bos);
 
 // The content of tokenizer.model.
 std::string sentencepiece_model(const Texts& texts, const TokenizerTraining& options);
