@@ -12,63 +12,17 @@
 #include "lib/runtime/inspect.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/session.h"
-#include "lib/text/tokenizer.h"
+#include "lib/text/gguf_keys.h"
 
 namespace lumen::runtime {
 namespace {
 
-// Token types of GGUF.
-enum : int32_t { kNormal = 1, kControl = 3, kUnused = 5 };
-
-// A byte-level BPE vocabulary, from tokenizer.json: GGUF's model "gpt2".
-void set_byte_level_bpe(const io::Json& json, const text::Tokenizer& tokenizer,
-                        io::GgufWriter& writer) {
-  std::vector<std::string> tokens, merges;
-  std::vector<int32_t> types;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const std::string_view token = tokenizer.token_text(id);
-    tokens.emplace_back(token.empty() ? str("<unused", id, ">") : token);
-    types.push_back(token.empty() ? kUnused : tokenizer.is_special(id) ? kControl : kNormal);
-  }
-  for (const io::Json& merge : json["model"]["merges"]) {
-    merges.push_back(merge.is_string()
-                         ? merge.get<std::string>()
-                         : str(merge[0].get<std::string>(), " ", merge[1].get<std::string>()));
-  }
-  writer.set("tokenizer.ggml.model", std::string("gpt2"));
-  writer.set("tokenizer.ggml.pre", std::string("gpt-2"));
-  writer.set("tokenizer.ggml.tokens", std::move(tokens));
-  writer.set("tokenizer.ggml.token_type", std::move(types));
-  writer.set("tokenizer.ggml.merges", std::move(merges));
-}
-
 void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
-  if (!files.tokenizer_file.ends_with("tokenizer.json")) {
-    fail(ErrorKind::kUnsupported, quoted(files.path), ": only a tokenizer.json with a byte-level ",
-         "BPE can be written into a GGUF file; found ",
-         files.tokenizer_file.empty() ? "no tokenizer" : quoted(files.tokenizer_file));
+  if (files.tokenizer_file.empty()) {
+    fail(ErrorKind::kMissing, quoted(files.path), ": has no tokenizer to write into the GGUF file");
   }
-  const io::Json json = io::read_json(files.tokenizer_file);
-  const io::Json* model = io::find(json, "model");
-  const io::Json* pre = io::find(json, "pre_tokenizer");
-  const bool byte_level =
-      pre != nullptr && pre->is_object() && io::get_string(*pre, "type", "") == "ByteLevel";
-  if (model == nullptr || io::get_string(*model, "type", "") != "BPE" || !byte_level) {
-    fail(ErrorKind::kUnsupported, quoted(files.tokenizer_file),
-         ": only byte-level BPE with GPT-2's split can be written into a GGUF file");
-  }
-  const auto tokenizer = text::load_tokenizer(files.tokenizer_file);
-  set_byte_level_bpe(json, *tokenizer, writer);
-  const text::SpecialIds& special = tokenizer->special_ids();
-  auto set_id = [&](const char* key, const std::optional<int32_t>& id) {
-    if (id) writer.set(str("tokenizer.ggml.", key), static_cast<uint32_t>(*id));
-  };
-  set_id("bos_token_id", special.bos);
-  set_id("eos_token_id", special.eos);
-  set_id("padding_token_id", special.pad);
-  writer.set("tokenizer.ggml.add_bos_token", tokenizer->adds_bos());
-  if (auto found = files.chat_templates.find("default"); found != files.chat_templates.end()) {
-    writer.set("tokenizer.chat_template", found->second);
+  for (const std::string& note : text::set_gguf_tokenizer(files, writer)) {
+    write_stderr(str("note: ", note, "\n"));
   }
 }
 
@@ -98,14 +52,20 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
     }
     writer.add(gguf_name, nn::stored_as(values, *dtype_named(options.type)));
   }
+  const std::vector<float> divisors = nn::rope_divisors(files.config, head_dim);
+  if (!divisors.empty()) {
+    writer.add("rope_freqs.weight",
+               Array::from<float>(divisors, {static_cast<int64_t>(divisors.size())}));
+  }
   writer.write(*options.output);
 }
 
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
-  line.add_positional(
-      text_field("model", "MODEL", "Hugging Face directory or org/name to convert", options.model));
+  line.add_positional(text_field(
+      "model", "MODEL", "Hugging Face directory or org/name to convert: Llama, Mistral, Qwen",
+      options.model));
   line.add_positional(text_field("output", "FILE.gguf", "the file to write", options.output));
   line.group("Convert");
   line.add(choice_field("type", "of matrices; vectors stay float32 (f16)", options.type,

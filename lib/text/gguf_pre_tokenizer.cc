@@ -43,13 +43,14 @@ const std::string kCjk = R"([一-龥぀-ゟ゠-ヿ]+)";
 const std::string kCjkHangul = R"([一-龥ࠀ-一가-퟿]+)";
 
 // The cased letters of deepseek-llm's own list (clang-format measures them differently each time).
+// Those that editors compose to others are escaped.
 // clang-format off
 const std::string kDeepseekLetters =
     "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-"
     "ᴫᵫ-"
     "ᵷᵹ-"
     "ᶚḀ-ἕἘ-Ἕ"
-    "ἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭ"
+    "ἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1F7Dᾀ-ᾴᾶ-ᾼ\u1FBEῂ-ῄῆ-ῌῐ-\u1FD3ῖ-\u1FDBῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212A-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭ"
     "Ꚁ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-"
     "𐳲𑢠-"
     "𑣟𞤀-"
@@ -58,7 +59,7 @@ const std::string kDeepseekLetters =
 
 struct Family {
   Patterns patterns;
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names;  // the first is the one to write
   bool ignore_merges = false, add_bos = false, add_sep = false;
 };
 
@@ -71,10 +72,10 @@ const std::vector<Family>& families() {
         "granite-docling"}},
       {{kGpt2}, {"jina-v1-en", "jina-v2-code", "roberta-bpe"}, false, false, true},
       {{R"(\p{N})", kGpt2},
-       {"starcoder", "refact", "command-r", "cohere2_moe", "smollm", "codeshell", "exaone",
+       {"smollm", "starcoder", "refact", "command-r", "cohere2_moe", "codeshell", "exaone",
         "minerva-7b", "mellum2"}},
       {{kLlama3},
-       {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
+       {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"},
        true,
        true},
       {{kLlama3}, {"dbrx", "smaug-bpe", "chatglm-bpe", "glm4"}},
@@ -105,6 +106,47 @@ const std::vector<Family>& families() {
   return kFamilies;
 }
 
+std::unique_ptr<PreTokenizer> make_split(const Patterns& patterns) {
+  std::vector<std::unique_ptr<PreTokenizer>> parts;
+  for (const std::string& pattern : patterns) {
+    parts.push_back(make_regex_split(pattern, SplitBehavior::kIsolated));
+  }
+  parts.push_back(make_byte_spelling());
+  return make_pre_tokenizer_sequence(std::move(parts));
+}
+
+// A text in which what the splits distinguish stands in all kinds of neighbourhoods.
+std::string varied_text() {
+  constexpr std::string_view kPieces[] = {
+      "a",  "b",    "B",    "C",      "é",      "É",      "ж",        "'s",          "'T", "'ll",
+      "'",  "1",    "23",   "4567",   "٣",      "²",      "Ⅷ",        " ",           "  ", "   ",
+      "\n", "\r\n", "\t",   ".",      ",",      "!",      "-",        "(",           "/",  "$",
+      "+",  "<",    "^",    "|",      "_",      "`",      "\\",       "…",           "，", "東",
+      "ひ", "한",   "🙂", "\u0301", "\u00A0", "\u3000", "IMGIMGAZ", "<sentinel:1>"};
+  constexpr int kCount = 30'000;
+  std::string text;
+  uint32_t state = 1;
+  for (int i = 0; i < kCount; ++i) {
+    state = state * 1664525 + 1013904223;  // Numerical Recipes' linear congruential generator
+    text += kPieces[(state >> 16) % std::size(kPieces)];
+  }
+  return text;
+}
+
+Words split_by(const PreTokenizer& split, const std::string& text) {
+  Words words;
+  words.text = text;
+  words.spans.push_back({0, static_cast<uint32_t>(text.size())});
+  split.apply(words);
+  return words;
+}
+
+bool same_words(const Words& a, const Words& b) {
+  return a.text == b.text &&
+         std::equal(a.spans.begin(), a.spans.end(), b.spans.begin(), b.spans.end(),
+                    [](auto x, auto y) { return x.begin == y.begin && x.end == y.end; });
+}
+
 }  // namespace
 
 GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
@@ -114,18 +156,25 @@ GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
       known.insert(known.end(), family.names.begin(), family.names.end());
       continue;
     }
-    std::vector<std::unique_ptr<PreTokenizer>> parts;
-    for (const std::string& pattern : family.patterns) {
-      parts.push_back(make_regex_split(pattern, SplitBehavior::kIsolated));
-    }
-    parts.push_back(make_byte_spelling());
-    return {make_pre_tokenizer_sequence(std::move(parts)), family.patterns, family.ignore_merges,
-            family.add_bos, family.add_sep};
+    return {make_split(family.patterns), family.patterns, family.ignore_merges, family.add_bos,
+            family.add_sep};
   }
   const std::string nearest_name = nearest(name, known);
   fail(ErrorKind::kUnsupported, "tokenizer.ggml.pre is ", quoted(name),
        ", a pre-tokenizer that is not known",
        nearest_name.empty() ? "" : str("; did you mean ", nearest_name, "?"));
+}
+
+std::string gguf_pre_tokenizer_name(const PreTokenizer& split, bool ignore_merges) {
+  const std::string text = varied_text();
+  const Words wanted = split_by(split, text);
+  for (const Family& family : families()) {
+    if (family.ignore_merges == ignore_merges &&
+        same_words(split_by(*make_split(family.patterns), text), wanted)) {
+      return std::string(family.names.front());
+    }
+  }
+  return "";
 }
 
 }  // namespace lumen::text

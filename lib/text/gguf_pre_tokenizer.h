@@ -21,4 +21,8 @@ struct GgufPreTokenizer {
 // Throws Error(kUnsupported) for a name that is not known.
 GgufPreTokenizer gguf_pre_tokenizer(std::string_view name);
 
+// The name of the pre-tokenizer that splits as `split`, which spells bytes, judged by a long text
+// of many kinds of characters; "" if none does.
+std::string gguf_pre_tokenizer_name(const PreTokenizer& split, bool ignore_merges);
+
 }  // namespace lumen::text

@@ -81,11 +81,9 @@ io::Json describe_bert(const std::string& directory, const TokenizerConfig& conf
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> parse_legacy_files(const std::string& directory,
-                                                    const TokenizerConfig& config) {
+io::Json legacy_tokenizer_json(const std::string& directory, const TokenizerConfig& config) {
   const bool is_bpe = io::is_regular_file(directory + "/merges.txt");
-  return parse_tokenizer_json(
-      is_bpe ? describe_bpe(directory, config) : describe_bert(directory, config), config);
+  return is_bpe ? describe_bpe(directory, config) : describe_bert(directory, config);
 }
 
 }  // namespace lumen::text

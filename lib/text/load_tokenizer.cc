@@ -39,26 +39,6 @@ std::shared_ptr<const Tokenizer> load_json(const std::string& path) {
   return with_context(path, [&] { return parse_tokenizer_json(json, config); });
 }
 
-std::shared_ptr<const Tokenizer> load_sentencepiece(const std::string& path,
-                                                    const TokenizerConfig* config) {
-  const std::string bytes = io::read_file(path, kMaxModelBytes);
-  return with_context(path, [&] { return parse_sentencepiece(bytes, config); });
-}
-
-std::shared_ptr<const Tokenizer> load_directory(const std::string& directory) {
-  const auto has = [&](const char* name) { return io::is_regular_file(directory + name); };
-  if (has("/tokenizer.json")) return load_json(directory + "/tokenizer.json");
-  const TokenizerConfig config = read_config(directory);
-  if (has("/tokenizer.model")) {
-    return load_sentencepiece(directory + "/tokenizer.model", &config);
-  }
-  if ((has("/vocab.json") && has("/merges.txt")) || has("/vocab.txt")) {
-    return with_context(directory, [&] { return parse_legacy_files(directory, config); });
-  }
-  fail(ErrorKind::kMissing, directory,
-       ": no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or vocab.txt");
-}
-
 // By the first bytes: GGUF has a magic number, JSON is text, a sentencepiece model begins with the
 // tag and length of its first piece, and what is left can only be llama2.c's.
 std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
@@ -70,7 +50,8 @@ std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
   const size_t content = bytes.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
   if (content != std::string_view::npos && bytes[content] == '{') return load_json(path);
   if (bytes.size() > 1 && bytes[0] == '\n' && bytes[1] != '\0') {
-    return load_sentencepiece(path, nullptr);
+    const std::string model = io::read_file(path, kMaxModelBytes);
+    return with_context(path, [&] { return parse_sentencepiece(model, nullptr); });
   }
   return with_context(path, [&] {
     const std::string hint = io::content_hint(std::as_bytes(std::span(bytes.substr(0, 512))));
@@ -81,13 +62,44 @@ std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
 
 }  // namespace
 
+DirectoryVocabulary read_directory_vocabulary(const std::string& directory) {
+  const auto has = [&](const char* name) { return io::is_regular_file(directory + name); };
+  DirectoryVocabulary vocabulary;
+  vocabulary.config = read_config(directory);
+  if (has("/tokenizer.json")) {
+    vocabulary.path = directory + "/tokenizer.json";
+    vocabulary.json = io::read_json(vocabulary.path);
+  } else if (has("/tokenizer.model")) {
+    vocabulary.path = directory + "/tokenizer.model";
+    vocabulary.sentencepiece = io::read_file(vocabulary.path, kMaxModelBytes);
+  } else if ((has("/vocab.json") && has("/merges.txt")) || has("/vocab.txt")) {
+    vocabulary.path = directory;
+    vocabulary.json = with_context(
+        directory, [&] { return legacy_tokenizer_json(directory, vocabulary.config); });
+  } else {
+    fail(ErrorKind::kMissing, directory,
+         ": no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or vocab.txt");
+  }
+  return vocabulary;
+}
+
+std::shared_ptr<const Tokenizer> parse_tokenizer(const DirectoryVocabulary& vocabulary) {
+  return with_context(vocabulary.path, [&] {
+    return vocabulary.sentencepiece
+               ? parse_sentencepiece(*vocabulary.sentencepiece, &vocabulary.config)
+               : parse_tokenizer_json(vocabulary.json, vocabulary.config);
+  });
+}
+
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
-  if (io::is_directory(path)) return load_directory(path);
+  if (io::is_directory(path)) return parse_tokenizer(read_directory_vocabulary(path));
   const std::string name = path.substr(path.rfind('/') + 1);
   if (name == "vocab.json" || name == "vocab.txt" || name == "merges.txt") {
     const std::string directory = directory_of(path);
-    return with_context(directory,
-                        [&] { return parse_legacy_files(directory, read_config(directory)); });
+    const TokenizerConfig config = read_config(directory);
+    return with_context(directory, [&] {
+      return parse_tokenizer_json(legacy_tokenizer_json(directory, config), config);
+    });
   }
   return load_file(path);
 }

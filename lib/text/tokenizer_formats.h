@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "lib/text/tokenizer.h"
@@ -19,9 +21,22 @@ std::shared_ptr<const Tokenizer> parse_sentencepiece(std::string_view bytes,
 // int32 length, bytes. Throws Error(kMalformed).
 std::shared_ptr<const Tokenizer> parse_llama2c(std::string_view bytes);
 
-// The files from before tokenizer.json in `directory`: vocab.json with merges.txt (GPT-2, or Qwen2
-// where tokenizer_config.json says so), or vocab.txt (BERT). Throws Error(kMissing, kMalformed).
-std::shared_ptr<const Tokenizer> parse_legacy_files(const std::string& directory,
-                                                    const TokenizerConfig& config);
+// What tokenizer.json would say for the files from before it in `directory`: vocab.json with
+// merges.txt (GPT-2, or Qwen2 where tokenizer_config.json says so), or vocab.txt (BERT). Throws
+// Error(kMissing, kMalformed).
+io::Json legacy_tokenizer_json(const std::string& directory, const TokenizerConfig& config);
+
+// The vocabulary of a Hugging Face directory as its files state it: `json`, or a sentencepiece
+// model.
+struct DirectoryVocabulary {
+  std::string path;                          // of the file, or the directory where it is several
+  io::Json json;                             // tokenizer.json, or what it would say
+  std::optional<std::string> sentencepiece;  // the bytes of tokenizer.model
+  TokenizerConfig config;
+};
+
+// Reads what load_tokenizer(directory) takes. Throws Error as that.
+DirectoryVocabulary read_directory_vocabulary(const std::string& directory);
+std::shared_ptr<const Tokenizer> parse_tokenizer(const DirectoryVocabulary& vocabulary);
 
 }  // namespace lumen::text

@@ -1,0 +1,260 @@
+// Vocabularies of Hugging Face directories as keys of GGUF files.
+#include "lib/text/gguf_keys.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lib/base/testing.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/test_files.h"
+#include "lib/text/gguf_pre_tokenizer.h"
+#include "lib/text/gguf_vocabulary.h"
+#include "lib/text/tokenizer.h"
+#include "lib/text/train/train_tokenizer.h"
+
+namespace lumen::text {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+using lumen::testing::temporary_directory;
+using Ids = std::vector<int32_t>;
+
+constexpr std::string_view kCorpus =
+    "The cat and the dog, the bird and the other 12 cats.\n\n  They'll say: naïve café, 東京!\n"
+    "for (int i = 0; i < 10; ++i) {\n\treturn i;\n}\n the end of the story <s> <0x41>\n";
+
+const std::string_view kTexts[] = {
+    "",
+    "the",
+    " the",
+    "   the  cat ",
+    "\n",
+    "\n\n the\r\n\tcat \n",
+    "They'LL say 1234567 and 3.14",
+    "naïve 東京 Москва 🙂🏽 \u00A0x",
+    "for (int i = 0; i < 10; ++i) {\n    return \"it's\";\n}",
+    "<s>x</s><unk><0x41> [INST]",
+};
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const io::GgufWriter& writer) {
+  return load_tokenizer(*io::parse_gguf(io::buffer_of(writer.header()), "test"));
+}
+
+io::ModelFiles model_in(const std::string& directory, int64_t rows) {
+  io::ModelFiles model;
+  model.path = directory;
+  model.config = {{"vocab_size", rows}};
+  return model;
+}
+
+// A directory with a tokenizer trained on kCorpus, of whose tokenizer.json `change` may alter
+// parts.
+std::string trained(TokenizerKind kind, const std::function<void(io::Json&)>& change = {}) {
+  TokenizerTraining options;
+  options.kind = kind;
+  options.vocab_size = kind == TokenizerKind::kCharacters ? 0 : 330;
+  options.special_tokens = {"<|im_start|>", "<|im_end|>"};
+  options.eos = "<|im_end|>";
+  const std::string directory = temporary_directory();
+  train_tokenizer({kCorpus}, options, directory);
+  if (change) {
+    const std::string path = directory + "/tokenizer.json";
+    io::Json json = io::read_json(path);
+    change(json);
+    io::write_file_atomically(path, json.dump());
+  }
+  return directory;
+}
+
+// The same ids for all texts, or with `exact` false for those without control tokens that do not
+// begin with a space.
+void check_same(const Tokenizer& a, const Tokenizer& b, bool exact) {
+  for (const std::string_view text : kTexts) {
+    INFO(text);
+    const std::string inside = str("x", text);
+    const EncodeOptions plain = {.add_special = true, .parse_special = false};
+    const Ids ids = a.encode(inside, plain);
+    REQUIRE(b.encode(inside, plain) == ids);
+    CHECK(b.decode(ids) == a.decode(ids));
+    if (!exact) continue;
+    REQUIRE(b.encode(text, plain) == a.encode(text, plain));
+    for (int32_t id = 0; id < a.vocab_size(); ++id) {
+      if (!a.is_special(id)) continue;
+      const std::string around = str(text, a.token_text(id), text, " ", a.token_text(id), "\n");
+      REQUIRE(b.encode(around) == a.encode(around));
+    }
+  }
+}
+
+void check_round_trip(const std::string& directory, const std::string& kind) {
+  const auto original = load_tokenizer(directory);
+  constexpr int32_t kSpare = 7;
+  io::ModelFiles model = model_in(directory, original->vocab_size() + kSpare);
+  const int32_t start = *original->id_of("<|im_start|>");
+  model.end_tokens = {{*original->special_ids().eos, "test"}, {start, "test"}};
+  model.chat_templates = {{"default", "a"}, {"tool_use", "b"}};
+  io::GgufWriter writer;
+  CHECK(set_gguf_tokenizer(model, writer).empty());
+  const auto file = io::parse_gguf(io::buffer_of(writer.header()), "test");
+  const auto copy = load_tokenizer(*file);
+  CHECK(copy->kind() == kind);
+  CHECK(copy->vocab_size() == original->vocab_size() + kSpare);
+  CHECK(copy->adds_bos() == original->adds_bos());
+  CHECK(copy->special_ids().eos == original->special_ids().eos);
+  CHECK(copy->end_tokens() == Ids{*original->special_ids().eos, start});
+  CHECK(file->metadata.get_string("tokenizer.chat_template") == "a");
+  CHECK(file->metadata.get_string("tokenizer.chat_template.tool_use") == "b");
+  const GgufVocabulary vocabulary = read_gguf_vocabulary(*file);
+  CHECK(vocabulary.is(copy->vocab_size() - 1, GgufTokenType::kUnused));
+  CHECK(vocabulary.is(start, GgufTokenType::kControl));
+  for (int32_t id = 0; id < original->vocab_size(); ++id) {
+    REQUIRE(copy->token_text(id) == original->token_text(id));
+  }
+  check_same(*original, *copy, true);
+}
+
+io::Json split_by(const std::string& pattern) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", pattern}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+io::Json byte_level(bool use_regex) {
+  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", use_regex}};
+}
+
+// cl100k's split as Hugging Face files have it.
+std::string cl100k(const std::string& number) {
+  return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|)" + number +
+         R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+}
+
+io::Json sequence(const io::Json& first, const io::Json& second) {
+  return {{"type", "Sequence"}, {"pretokenizers", io::Json::array({first, second})}};
+}
+
+}  // namespace
+
+TEST_CASE("trained vocabularies keep their tokens in GGUF") {
+  check_round_trip(trained(TokenizerKind::kByteLevelBpe), "GGUF gpt2, gpt-2");
+  const std::string pieces = trained(TokenizerKind::kSentencePieceBpe);
+  check_round_trip(pieces, "GGUF llama");
+  std::filesystem::remove(pieces + "/tokenizer.json");
+  check_round_trip(pieces, "GGUF llama");
+}
+
+TEST_CASE("a split of words is found under the name that GGUF has for it") {
+  const auto name_of = [](const io::Json& json, bool ignore_merges) {
+    return gguf_pre_tokenizer_name(*parse_pre_tokenizer(json), ignore_merges);
+  };
+  const io::Json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  CHECK(name_of(byte_level(true), false) == "gpt-2");
+  CHECK(name_of(sequence(digits, byte_level(true)), false) == "smollm");
+  const io::Json llama3 = sequence(split_by(cl100k(R"(\p{N}{1,3})")), byte_level(false));
+  CHECK(name_of(llama3, true) == "llama-bpe");
+  CHECK(name_of(llama3, false) == "dbrx");
+  CHECK(name_of(sequence(split_by(cl100k(R"(\p{N})")), byte_level(false)), false) == "qwen2");
+  CHECK(name_of(sequence(split_by(cl100k(R"(\p{N}{1,2})")), byte_level(false)), false).empty());
+  CHECK(name_of(byte_level(false), false).empty());
+}
+
+TEST_CASE("every name that is written is read as the same split") {
+  for (const char* name :
+       {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-llm"}) {
+    const GgufPreTokenizer pre = gguf_pre_tokenizer(name);
+    CHECK(gguf_pre_tokenizer_name(*pre.split, pre.ignore_merges) == name);
+  }
+}
+
+TEST_CASE("what GGUF cannot say of a vocabulary is told") {
+  const auto notes = [](const std::string& directory, bool spaces_agree = true) {
+    io::GgufWriter writer;
+    const auto original = load_tokenizer(directory);
+    const auto told = set_gguf_tokenizer(model_in(directory, original->vocab_size()), writer);
+    if (spaces_agree) check_same(*original, *tokenizer_of(writer), false);
+    return told;
+  };
+  const auto normalized = notes(trained(TokenizerKind::kByteLevelBpe, [](io::Json& json) {
+    json["normalizer"] = {{"type", "NFC"}};
+  }));
+  REQUIRE(normalized.size() == 1);
+  CHECK(contains(normalized[0], "NFC"));
+  // Sentencepiece's own rules.
+  const auto collapsed =
+      notes(trained(TokenizerKind::kSentencePieceBpe,
+                    [](io::Json& json) {
+                      io::Json& parts = json["normalizer"]["normalizers"];
+                      parts.insert(parts.begin(), io::Json({{"type", "Replace"},
+                                                            {"pattern", {{"Regex", " {2,}"}}},
+                                                            {"content", " "}}));
+                    }),
+            false);
+  REQUIRE(collapsed.size() == 1);
+  CHECK(contains(collapsed[0], "in a row"));
+  // Mistral's way: a space only before the whole text.
+  const auto first = notes(trained(TokenizerKind::kSentencePieceBpe, [](io::Json& json) {
+    json["normalizer"] = nullptr;
+    json["pre_tokenizer"] = {
+        {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", false}};
+  }));
+  REQUIRE(first.size() == 2);
+  CHECK(contains(first[0], "beginning"));
+  CHECK(contains(first[1], "control tokens"));
+}
+
+TEST_CASE("vocabularies that GGUF does not have are refused") {
+  const auto why = [](const std::string& directory, ErrorKind kind = ErrorKind::kUnsupported,
+                      int64_t rows = 400) {
+    return refusal(kind, [&] {
+      io::GgufWriter writer;
+      set_gguf_tokenizer(model_in(directory, rows), writer);
+    });
+  };
+  const std::string unigram = trained(TokenizerKind::kSentencePieceUnigram);
+  CHECK(contains(why(unigram), "Unigram (tokenizer.json) cannot be written"));
+  std::filesystem::remove(unigram + "/tokenizer.json");
+  CHECK(contains(why(unigram), "not BPE"));
+  CHECK(contains(why(trained(TokenizerKind::kCharacters)), "without bytes as fallback"));
+  CHECK(contains(why(trained(TokenizerKind::kByteLevelBpe), ErrorKind::kMismatch, 100),
+                 "do not belong together"));
+  CHECK(contains(
+      why(trained(TokenizerKind::kByteLevelBpe,
+                  [](io::Json& json) {
+                    json["pre_tokenizer"] = sequence({{"type", "Digits"}}, byte_level(true));
+                  })),
+      "tokenizer.ggml.pre"));
+  CHECK(contains(why(trained(TokenizerKind::kByteLevelBpe,
+                             [](io::Json& json) {
+                               json["normalizer"] = {{"type", "Lowercase"}};
+                             })),
+                 "cannot say what this tokenizer does"));
+}
+
+TEST_CASE("the tokenizers of published models keep their tokens in GGUF") {
+  LUMEN_SHARED_DATA(root, "tokenizers/hf");
+  const std::pair<const char*, const char*> vocabularies[] = {
+      {"gpt2", "GGUF gpt2, gpt-2"},
+      {"llama-2", "GGUF llama"},
+      {"llama-3.2-1b-instruct", "GGUF gpt2, llama-bpe"},
+      {"minimind", "GGUF gpt2, gpt-2"},
+      {"mistral-7b-v0.1", "GGUF llama"},
+      {"phi-3-mini", "GGUF llama"},
+      {"qwen2.5-instruct", "GGUF gpt2, qwen2"},
+      {"smollm2", "GGUF gpt2, smollm"},
+  };
+  for (const auto& [name, kind] : vocabularies) {
+    INFO(name);
+    const std::string directory = str(root, "/", name);
+    const auto original = load_tokenizer(directory);
+    io::GgufWriter writer;
+    const auto notes = set_gguf_tokenizer(model_in(directory, original->vocab_size() + 64), writer);
+    const auto copy = tokenizer_of(writer);
+    CHECK(copy->kind() == kind);
+    CHECK(copy->adds_bos() == original->adds_bos());
+    check_same(*original, *copy, notes.empty());
+  }
+}
+
+}  // namespace lumen::text
