@@ -57,7 +57,7 @@ TEST_CASE("rope scaling goes to GGUF and back") {
                      {"max_position_embeddings", 64},
                      {"rope_scaling", scaling}},
                     writer);
-    writer.add("token_embd.weight", Array::zeros(DType::kF32, {3, 8}));
+    writer.add("token_embd.weight", Array::from<float>(std::vector<float>(24, 1), {3, 8}));
     writer.write(path);
     return open_model(path).config["rope_scaling"];
   };
