@@ -1,6 +1,8 @@
 #include "lib/data/feature_rows.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -44,19 +46,25 @@ std::vector<Origin> find_origins(const CsvRow& header, const std::vector<std::st
   return origins;
 }
 
-// A text that is none of those of its column has no feature.
-void require_known(const CsvRow& header, const CsvRow& row, const std::vector<Origin>& origins) {
+// The texts that have features, by column.
+using Texts = std::map<size_t, std::set<std::string>>;
+
+Texts texts_of(const std::vector<Origin>& origins) {
+  Texts texts;
   for (const Origin& origin : origins) {
-    if (origin.is_number) continue;
-    const CsvField& cell = row.fields[origin.column];
-    std::vector<std::string> known;
-    for (const Origin& other : origins) {
-      if (!other.is_number && other.column == origin.column) known.push_back(other.text);
-    }
-    if (std::find(known.begin(), known.end(), cell.text) != known.end()) continue;
+    if (!origin.is_number) texts[origin.column].insert(origin.text);
+  }
+  return texts;
+}
+
+void require_known(const CsvRow& header, const CsvRow& row, const Texts& texts) {
+  for (const auto& [column, known] : texts) {
+    const CsvField& cell = row.fields[column];
+    if (known.count(cell.text) > 0) continue;
     fail(ErrorKind::kMalformed, "line ", row.line, ", column ", cell.column, ": found ",
          quoted(cell.text, 40), ", expected what training had in ",
-         quoted(header.fields[origin.column].text, 40), ": ", join(known, ", "));
+         quoted(header.fields[column].text, 40), ": ",
+         join(std::vector<std::string>(known.begin(), known.end()), ", "));
   }
 }
 
@@ -70,13 +78,14 @@ FeatureRows read_feature_rows(const std::string& path, const FeatureNames& featu
     CsvRow header, row;
     if (!reader.next(header)) fail(ErrorKind::kMalformed, "has no header");
     const std::vector<Origin> origins = find_origins(header, features.names);
+    const Texts texts = texts_of(origins);
     FeatureRows result;
     while (reader.next(row)) {
       if (row.fields.size() != header.fields.size()) {
         fail(ErrorKind::kMalformed, "line ", row.line, ", column 1: found ", row.fields.size(),
              " fields, expected ", header.fields.size(), " as in the header");
       }
-      require_known(header, row, origins);
+      require_known(header, row, texts);
       for (size_t i = 0; i < origins.size(); ++i) {
         const CsvField& cell = row.fields[origins[i].column];
         double value = cell.text == origins[i].text;

@@ -104,8 +104,8 @@ TEST_CASE("rows of a table get the class or the number that its columns give") {
   };
   CHECK(contains(refusal_of("hue\nblue\n", 78), "no column for the feature 'size'"));
   CHECK(contains(refusal_of("size,hue\n1,green\n", 65),
-                 "line 2, column 3: found 'green', expected what training had in 'hue': red=ish, "
-                 "blue"));
+                 "line 2, column 3: found 'green', expected what training had in 'hue': blue, "
+                 "red=ish"));
   CHECK(
       contains(refusal_of("size,hue\nNaN,blue\n", 65), "column 1: found 'NaN', expected a number"));
   CHECK(contains(refusal_of("size,hue\n1\n", 65), "found 1 fields, expected 2"));
