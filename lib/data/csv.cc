@@ -97,6 +97,14 @@ bool CsvReader::next(CsvRow& row) {
   return true;
 }
 
+void check_width(const CsvRow& row, size_t header_fields) {
+  if (row.fields.size() == header_fields) return;
+  const bool longer = row.fields.size() > header_fields;
+  fail(ErrorKind::kMalformed, "line ", row.line, ", column ",
+       longer ? row.fields[header_fields].column : row.fields.back().column, ": found ",
+       row.fields.size(), " fields, expected ", header_fields, " as in the header");
+}
+
 bool parse_finite(std::string_view cell, double& value) {
   const size_t first = cell.find_first_not_of(' ');
   if (first == cell.npos) return false;

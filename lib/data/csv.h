@@ -41,6 +41,9 @@ class CsvReader {
   int64_t line_ = 1, column_ = 1;
 };
 
+// Throws Error(kMalformed) unless `row` has as many fields as the header.
+void check_width(const CsvRow& row, size_t header_fields);
+
 // Whether a cell is a finite number, which `value` then is; spaces around it do not count.
 bool parse_finite(std::string_view cell, double& value);
 

@@ -81,10 +81,7 @@ FeatureRows read_feature_rows(const std::string& path, const FeatureNames& featu
     const Texts texts = texts_of(origins);
     FeatureRows result;
     while (reader.next(row)) {
-      if (row.fields.size() != header.fields.size()) {
-        fail(ErrorKind::kMalformed, "line ", row.line, ", column 1: found ", row.fields.size(),
-             " fields, expected ", header.fields.size(), " as in the header");
-      }
+      check_width(row, header.fields.size());
       require_known(header, row, texts);
       for (size_t i = 0; i < origins.size(); ++i) {
         const CsvField& cell = row.fields[origins[i].column];

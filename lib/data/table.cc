@@ -108,13 +108,7 @@ void read_header(const CsvRow& row, Table& table) {
 // Adds a row, whole or not at all.
 void add_row(const CsvRow& row, const std::vector<bool>& used, size_t file, Split split,
              Table& table) {
-  if (row.fields.size() != table.header.size()) {
-    const int64_t column = row.fields.size() > table.header.size()
-                               ? row.fields[table.header.size()].column
-                               : row.fields.back().column;
-    fail(ErrorKind::kMalformed, "line ", row.line, ", column ", column, ": found ",
-         row.fields.size(), " fields, expected ", table.header.size(), " as in the header");
-  }
+  check_width(row, table.header.size());
   for (size_t i = 0; i < used.size(); ++i) {
     if (used[i] && row.fields[i].text.find_first_not_of(' ') == std::string::npos) {
       fail(ErrorKind::kMalformed, "line ", row.line, ", column ", row.fields[i].column,

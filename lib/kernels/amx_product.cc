@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "lib/base/round_up.h"
+
 namespace lumen::kernels {
 namespace {
 
@@ -16,10 +18,6 @@ constexpr int64_t kStripNumbers = kStrip * kBlockDepth;  // of one part, or half
 constexpr int64_t kMaxPanels = kMaxRows / kTileRows * 2 * (kMaxDepth / kBlockDepth);
 
 static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
-
-constexpr int64_t round_up(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 // The workspace: contents of the panels of A, then for each thread the sums of a block of columns,
 // a strip of B and scratch, then the panels of A: all high parts, all low parts.

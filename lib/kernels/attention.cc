@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lib/base/check.h"
+#include "lib/base/round_up.h"
 #include "lib/kernels/attention_block.h"
 #include "lib/kernels/convert.h"
 
@@ -25,9 +26,6 @@ constexpr int64_t kMinChunk = 256;
 // A task below this many multiply-adds is not worth a second thread.
 constexpr int64_t kMinWork = 1 << 15;
 
-int64_t round_up(int64_t x, int64_t multiple) {
-  return (x + multiple - 1) / multiple * multiple;
-}
 int64_t pitch_of(int64_t head_dim) {
   return round_up(head_dim, block::kPadding);
 }

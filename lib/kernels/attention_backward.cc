@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lib/base/check.h"
+#include "lib/base/round_up.h"
 #include "lib/kernels/attention_tile.h"
 #include "lib/kernels/gemm_tile.h"
 
@@ -21,10 +22,6 @@ constexpr int64_t kTaskColumns = 512;
 constexpr float kLog2E = 1.44269504089f;
 constexpr float kLn2 = 0.693147180560f;
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-int64_t round_up(int64_t x, int64_t multiple) {
-  return (x + multiple - 1) / multiple * multiple;
-}
 
 struct Range {
   int64_t begin, end;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/gemm_tile.h"
 
 namespace lumen::kernels {
@@ -17,10 +18,6 @@ constexpr int64_t kBlockFloats = kBlockCols * kBlockDepth;
 constexpr int64_t kThreadFloats = kBlockFloats + kScratchFloats;
 
 static_assert(kMaxRows % kMaxTileRows == 0 && kBlockCols % kMaxTileCols == 0);
-
-int64_t round_up(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 // One pass: rows [row, row + rows) of C, columns [k, k + depth) of the operands.
 struct Pass {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/conv_pack.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
@@ -22,13 +23,6 @@ constexpr int64_t kGradColumns = 256;
 constexpr int64_t kGradDepth = 512;
 // The weight gradient is a sum over all columns: cut into slices where there are few other tasks.
 constexpr int64_t kTasks = 16;
-
-int64_t divide_up(int64_t x, int64_t y) {
-  return (x + y - 1) / y;
-}
-int64_t round_up(int64_t x, int64_t multiple) {
-  return divide_up(x, multiple) * multiple;
-}
 
 // Derived sizes. A 1 × 1 kernel that touches every pixel once sees images of one row.
 struct Problem {

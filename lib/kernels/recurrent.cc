@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/recurrent_cell.h"
 
 namespace lumen::kernels {
 namespace {
-
-int64_t round_up(int64_t x, int64_t multiple) {
-  return (x + multiple - 1) / multiple * multiple;
-}
 
 // Takes consecutive pieces of memory, each 64-byte aligned.
 class Memory {

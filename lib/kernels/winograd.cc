@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/winograd_transform.h"
 
@@ -21,13 +22,6 @@ constexpr int64_t kFilterFloats = 32 * 1024;  // of the filters of a position an
 constexpr int64_t kDepth = 512;               // input channels per chain of multiply-adds
 constexpr int64_t kGradTiles = 256;           // per chunk of the weight gradient
 constexpr int64_t kGradFloats = 256 * 1024;   // of the transformed input and gradient of a chunk
-
-int64_t divide_up(int64_t x, int64_t y) {
-  return (x + y - 1) / y;
-}
-int64_t round_up(int64_t x, int64_t multiple) {
-  return divide_up(x, multiple) * multiple;
-}
 
 // Images [batch, channels, height, width].
 struct Images {

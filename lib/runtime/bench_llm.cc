@@ -251,6 +251,13 @@ void declare(CommandLine& line, BenchOptions& options) {
   line.add_example("lumen-bench llm model.gguf -t 1,2", "compare one thread with two");
 }
 
+// Positions of the cache that the tests fill.
+int64_t positions_needed(const BenchOptions& options) {
+  return largest(options.depth, "depth") +
+         std::max(largest(options.prompt_tokens, "prompt-tokens"),
+                  largest(options.generated_tokens, "generated-tokens"));
+}
+
 // The options, with the lengths that were not given, as far as the model goes.
 BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
   const int64_t most =
@@ -261,9 +268,7 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
   };
   set(options.prompt_tokens, 512);
   set(options.generated_tokens, 128);
-  const int64_t needed = depth + std::max(largest(options.prompt_tokens, "prompt-tokens"),
-                                          largest(options.generated_tokens, "generated-tokens"));
-  if (needed > most) {
+  if (const int64_t needed = positions_needed(options); needed > most) {
     fail(ErrorKind::kUsage, "depth and tokens are ", needed, ", the model has only ", most,
          " positions: give a smaller --prompt-tokens, --generated-tokens or --depth");
   }
@@ -277,15 +282,12 @@ int bench_llm(const BenchOptions& given) {
   const BenchOptions options = completed(given, *files);
   std::vector<int64_t> threads = {default_thread_count()};
   if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, kMaxThreads);
-  const int64_t needed = largest(options.depth, "depth") +
-                         std::max(largest(options.prompt_tokens, "prompt-tokens"),
-                                  largest(options.generated_tokens, "generated-tokens"));
 
   std::vector<Row> rows;
   std::vector<Loading> loadings;
   for (const int64_t count : threads) {
     LoadOptions load;
-    load.context = std::max<int64_t>(needed, 1);
+    load.context = std::max<int64_t>(positions_needed(options), 1);
     load.slots = largest(options.batch, "batch", 1, kMaxBatch);
     load.kv_type = *dtype_named(options.kv);
     load.threads = static_cast<int>(count);

@@ -23,11 +23,6 @@ namespace {
 
 using io::Json;
 
-constexpr const char* kRows = "metrics.jsonl";
-constexpr const char* kSamples = "samples.jsonl";
-constexpr const char* kCsv = "metrics.csv";
-constexpr const char* kEvents = "events.out.tfevents.0.lumen";
-
 constexpr uint64_t kMostBytes = uint64_t{4} << 30;
 
 double now() {
@@ -145,8 +140,8 @@ void StepLines::sync() {
 }
 
 Metrics::Metrics(const RunDirectory& directory, const LogRecipe& log, int64_t last_step)
-    : directory_(directory), log_(log), rows_(directory.file(kRows), last_step) {
-  if (!log_.samples.prompts.empty()) samples_.emplace(directory.file(kSamples), last_step);
+    : directory_(directory), log_(log), rows_(directory.file(kMetricsRows), last_step) {
+  if (!log_.samples.prompts.empty()) samples_.emplace(directory.file(kSampleRows), last_step);
   for (const Json& row : rows_.rows()) add_columns(row, columns_);
   // The other two follow metrics.jsonl, so that they too have every step once.
   if (log_.csv) write_csv();
@@ -169,21 +164,21 @@ void Metrics::append(Json row) {
   for (auto& [name, value] : row.items()) {
     if (value.is_number_float() && !std::isfinite(value.get<double>())) value = nullptr;
   }
-  guarded(kRows, [&] { rows_.append(row); });
-  if (log_.csv) guarded(kCsv, [&] { append_csv(row); });
-  if (log_.tensorboard) guarded(kEvents, [&] { append_events(row); });
+  guarded(kMetricsRows, [&] { rows_.append(row); });
+  if (log_.csv) guarded(kMetricsCsv, [&] { append_csv(row); });
+  if (log_.tensorboard) guarded(kMetricsEvents, [&] { append_events(row); });
 }
 
 void Metrics::append_sample(int64_t step, const std::string& prompt, const std::string& text) {
-  guarded(kSamples, [&] {
+  guarded(kSampleRows, [&] {
     samples_->append(
         {{"step", step}, {"prompt", to_valid_utf8(prompt)}, {"text", to_valid_utf8(text)}});
   });
 }
 
 void Metrics::sync() {
-  guarded(kRows, [&] { rows_.sync(); });
-  if (samples_) guarded(kSamples, [&] { samples_->sync(); });
+  guarded(kMetricsRows, [&] { rows_.sync(); });
+  if (samples_) guarded(kSampleRows, [&] { samples_->sync(); });
 }
 
 void Metrics::finish() {
@@ -192,29 +187,29 @@ void Metrics::finish() {
   if (failed_ && log_.csv) write_csv();
   if (failed_ && log_.tensorboard) write_events();
   if (log_.svg) {
-    io::write_file_atomically(directory_.file("loss.svg"), loss_curve(rows_.rows()));
+    io::write_file_atomically(directory_.file(kLossCurve), loss_curve(rows_.rows()));
   }
 }
 
 void Metrics::write_csv() {
   std::string text = columns_.empty() ? "" : join(columns_, ",") + "\n";
   for (const Json& row : rows_.rows()) text += csv_line(row, columns_);
-  io::write_file_atomically(directory_.file(kCsv), text);
+  io::write_file_atomically(directory_.file(kMetricsCsv), text);
 }
 
 void Metrics::write_events() {
   std::string text = event_file_header(now());
   for (const Json& row : rows_.rows()) text += event_of(row);
-  io::write_file_atomically(directory_.file(kEvents), text);
+  io::write_file_atomically(directory_.file(kMetricsEvents), text);
 }
 
 void Metrics::append_csv(const Json& row) {
   if (add_columns(row, columns_)) return write_csv();
-  append_to(directory_.file(kCsv), csv_line(row, columns_));
+  append_to(directory_.file(kMetricsCsv), csv_line(row, columns_));
 }
 
 void Metrics::append_events(const Json& row) {
-  append_to(directory_.file(kEvents), event_of(row));
+  append_to(directory_.file(kMetricsEvents), event_of(row));
 }
 
 }  // namespace lumen::runtime

@@ -73,7 +73,7 @@ RunDirectory::~RunDirectory() {
 }
 
 bool RunDirectory::is_result() const {
-  return io::is_regular_file(file("run.json")) || io::is_regular_file(file("metrics.jsonl"));
+  return io::is_regular_file(file("run.json")) || io::is_regular_file(file(kMetricsRows));
 }
 
 void RunDirectory::refuse_foreign_model() const {
@@ -130,7 +130,7 @@ void RunDirectory::lock() {
 
 bool RunDirectory::has_run() const {
   std::error_code error;
-  return fs::exists(file("metrics.jsonl"), error) ||
+  return fs::exists(file(kMetricsRows), error) ||
          (fs::exists(checkpoints(), error) && !fs::is_empty(checkpoints(), error));
 }
 
@@ -144,8 +144,8 @@ void RunDirectory::clear() {
     }
     for (const fs::path& path : weights) fs::remove(path, error);
   }
-  for (const char* name : {"checkpoints", "metrics.jsonl", "metrics.csv", "samples.jsonl",
-                           "events.out.tfevents.0.lumen", "loss.svg"}) {
+  for (const char* name :
+       {"checkpoints", kMetricsRows, kMetricsCsv, kSampleRows, kMetricsEvents, kLossCurve}) {
     fs::remove_all(file(name), error);
   }
 }

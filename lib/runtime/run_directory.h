@@ -9,6 +9,13 @@
 
 namespace lumen::runtime {
 
+// Files of a run that Metrics writes.
+inline constexpr const char* kMetricsRows = "metrics.jsonl";
+inline constexpr const char* kMetricsCsv = "metrics.csv";
+inline constexpr const char* kMetricsEvents = "events.out.tfevents.0.lumen";
+inline constexpr const char* kSampleRows = "samples.jsonl";
+inline constexpr const char* kLossCurve = "loss.svg";
+
 //   model.safetensors, config.json, …  the result, as lumen-run opens it
 //   recipe.toml   with all its values      run.json      versions, machine, data with hashes
 //   metrics.jsonl, metrics.csv, samples.jsonl, events.out.tfevents.0.lumen, loss.svg

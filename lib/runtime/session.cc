@@ -47,9 +47,8 @@ std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
 io::ModelFiles open_language_model(const std::string& name) {
   const std::string path = io::find_model(name);
   if (is_classifier_directory(path)) {
-    fail(
-        ErrorKind::kUnsupported, io::place_of(path),
-        ": is a classifier, not a language model; lumen-run tells the classes of pictures with it");
+    fail(ErrorKind::kUnsupported, io::place_of(path),
+         ": is a classifier, not a language model; only lumen-run takes it");
   }
   return io::open_model(path);
 }

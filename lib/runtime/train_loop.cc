@@ -165,8 +165,8 @@ TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& s
     if (const Json* schedule = io::find_value(from->state, "schedule")) {
       schedule_.load_state(*schedule);
     }
-    saved_step_ = from->step;
-    saved_path_ = str(directory.checkpoints(), "/step-", from->step);
+    saved_.step = from->step;
+    saved_.path = str(directory.checkpoints(), "/step-", from->step);
   }
   first_share_ = share();
   commit_point("metrics");
@@ -255,9 +255,9 @@ void TrainLoop::count_nonfinite(const StepResult& result) {
   metrics_.sync();
   progress_.clear();
   // A run that went on from one whose weights give no finite loss would end here again.
-  if (saved_step_ != good_step_ && saved_step_ > first_step_) io::remove_checkpoint(saved_path_);
-  const std::string kept = good_path_.empty() ? "there is no good checkpoint"
-                                              : "the last good checkpoint is " + good_path_;
+  if (saved_.step != good_.step && saved_.step > first_step_) io::remove_checkpoint(saved_.path);
+  const std::string kept = good_.path.empty() ? "there is no good checkpoint"
+                                              : "the last good checkpoint is " + good_.path;
   fail(ErrorKind::kDiverged, "training diverged: no finite loss in ", state_.nonfinite_in_row,
        " steps in a row, the last is step ", state_.step, " with lr ", last_lr_, "; ", kept,
        "; try a lower optimizer.lr, or a warm-up");
@@ -346,14 +346,13 @@ void TrainLoop::write_samples() {
 
 // The last step had a finite loss, so the weights before it are good.
 void TrainLoop::confirm_checkpoint() {
-  good_step_ = saved_step_;
-  good_path_ = saved_path_;
+  good_ = saved_;
   if (prune_pending_) prune();
   prune_pending_ = false;
 }
 
 void TrainLoop::save(bool required) {
-  if (saved_step_ == state_.step) return;
+  if (saved_.step == state_.step) return;
   if (!required && state_.nonfinite_in_row > 0) return;
   state_.seconds = seconds();
   const Json recipe = to_json(recipe_);
@@ -375,26 +374,26 @@ void TrainLoop::save(bool required) {
                       {"lumen", build_description()["version"]}};
   metrics_.sync();
   try {
-    saved_path_ = io::write_checkpoint(directory_.checkpoints(), checkpoint,
+    saved_.path = io::write_checkpoint(directory_.checkpoints(), checkpoint,
                                        [](std::string_view point) { commit_point(point); });
   } catch (const Error& error) {
     const std::string last =
-        saved_path_.empty() ? "there is none yet" : "the last good one is " + saved_path_;
+        saved_.path.empty() ? "there is none yet" : "the last good one is " + saved_.path;
     const std::string message =
         str("the checkpoint of step ", state_.step, " was not saved: ", error.what(), "; ", last);
     if (required) throw Error(error.kind(), message);
     progress_.say(str("warning: ", message, "; training goes on"));
     return;
   }
-  saved_step_ = state_.step;
-  progress_.say(str("step ", state_.step, ": saved ", saved_path_));
+  saved_.step = state_.step;
+  progress_.say(str("step ", state_.step, ": saved ", saved_.path));
   prune_pending_ = true;
   if (required) confirm_checkpoint();
 }
 
 void TrainLoop::prune() {
   // Nothing is removed on the word of a checkpoint that cannot be read back.
-  if (const std::string problem = io::verify_checkpoint(saved_path_); !problem.empty()) {
+  if (const std::string problem = io::verify_checkpoint(saved_.path); !problem.empty()) {
     progress_.say(str("warning: ", problem, "; the older checkpoints stay"));
     return;
   }
@@ -402,10 +401,10 @@ void TrainLoop::prune() {
   std::vector<std::pair<double, int64_t>> ranking;  // the best first, then the newest
   int64_t newer = 0;
   for (const io::CheckpointEntry& entry : entries) {
-    if (entry.step > saved_step_) ++newer;
+    if (entry.step > saved_.step) ++newer;
     const Json* value = io::find_value(entry.about, "value");
     const Json* name = io::find_value(entry.about, "metric");
-    if (entry.step > saved_step_ || !value || !value->is_number() || !name ||
+    if (entry.step > saved_.step || !value || !value->is_number() || !name ||
         *name != recipe_.checkpoint.metric) {
       continue;
     }
@@ -420,7 +419,7 @@ void TrainLoop::prune() {
     const int64_t step = entries[i].step;
     // Later ones than the step just saved are of a past that the run went back from.
     const bool is_recent =
-        step <= saved_step_ && static_cast<int64_t>(i) - newer < recipe_.checkpoint.keep_last;
+        step <= saved_.step && static_cast<int64_t>(i) - newer < recipe_.checkpoint.keep_last;
     const bool is_best = std::any_of(ranking.begin(), ranking.end(),
                                      [&](const auto& r) { return r.second == -step; });
     if (is_recent || is_best) continue;

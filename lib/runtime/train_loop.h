@@ -63,7 +63,7 @@ class TrainLoop {
   // What ended it: "epochs", "steps", "tokens", "time", "early stop", "SIGINT", "SIGTERM".
   const std::string& ended_by() const { return ended_by_; }
   // The newest checkpoint; "" if there is none.
-  const std::string& checkpoint() const { return saved_path_; }
+  const std::string& checkpoint() const { return saved_.path; }
   Metrics& metrics() { return metrics_; }
 
   // Gives the task the weights of the best checkpoint there is; false if there is none.
@@ -104,13 +104,15 @@ class TrainLoop {
   StepResult last_;
   double last_lr_ = 0;
   double row_amount_ = 0, row_seconds_ = 0;  // tokens or samples since the last row
-  int64_t saved_step_ = -1;
-  std::string saved_path_, ended_by_;
-  // The newest checkpoint from whose weights a finite loss came. Older ones are removed when the
-  // one that follows has shown that.
-  int64_t good_step_ = -1;
-  std::string good_path_;
+  struct Saved {
+    int64_t step = -1;
+    std::string path;
+  };
+  // The newest checkpoint, and the newest from whose weights a finite loss came. Older ones are
+  // removed when the one that follows has shown that.
+  Saved saved_, good_;
   bool prune_pending_ = false;
+  std::string ended_by_;
 };
 
 // Kills the process with SIGKILL at a named point, for tests: LUMEN_TEST_KILL_AT = "renamed" or,

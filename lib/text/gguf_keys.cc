@@ -138,9 +138,8 @@ class Keys {
     const bool is_bpe = io::get_string(model, "type", "BPE") == "BPE" && io::find(model, "merges");
     if (!is_bpe) refuse(tokenizer_->kind());
     for (const io::Json& merge : model["merges"]) {
-      merges_.push_back(merge.is_string()
-                            ? merge.get<std::string>()
-                            : str(merge[0].get<std::string>(), " ", merge[1].get<std::string>()));
+      const auto [left, right] = split_merge(merge);
+      merges_.push_back(str(left, " ", right));
     }
     if (io::get_bool(model, "byte_fallback", false)) {
       use_pieces();
@@ -187,12 +186,11 @@ class Keys {
   void describe_byte_level(bool ignore_merges) {
     const std::unique_ptr<PreTokenizer> split =
         parse_pre_tokenizer(source_.json.value("pre_tokenizer", io::Json()));
-    if (split == nullptr || !split->leave_bytes_plain()) {
+    model_ = "gpt2";
+    if (split != nullptr) pre_ = gguf_pre_tokenizer_name(*split, ignore_merges);
+    if (split == nullptr || !split->leave_bytes_plain()) {  // which changes it
       refuse("BPE of characters without bytes as fallback");
     }
-    model_ = "gpt2";
-    pre_ = gguf_pre_tokenizer_name(
-        *parse_pre_tokenizer(source_.json.value("pre_tokenizer", io::Json())), ignore_merges);
     if (pre_.empty()) {
       fail(ErrorKind::kUnsupported, "GGUF has no name (tokenizer.ggml.pre) for the way in which ",
            "pre_tokenizer splits text into words");

@@ -16,6 +16,20 @@
 #include "lib/text/word_piece.h"
 
 namespace lumen::text {
+std::pair<std::string_view, std::string_view> split_merge(const io::Json& merge) {
+  if (merge.is_string()) {
+    const std::string_view text = merge.get_ref<const std::string&>();
+    const size_t space = text.find(' ');
+    if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos) {
+      return {text.substr(0, space), text.substr(space + 1)};
+    }
+  } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+             merge[1].is_string()) {
+    return {merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
+  }
+  fail(ErrorKind::kMalformed, "is ", io::describe(&merge), ", expected two tokens");
+}
+
 namespace {
 
 const io::Json& member(const io::Json& json, const char* key) {
@@ -45,21 +59,6 @@ std::optional<int32_t> token_of(const Vocabulary& vocabulary, const io::Json& mo
   if (io::find_value(model, key) == nullptr) return std::nullopt;
   const int32_t id = vocabulary.find(io::get_string(model, key));
   return id < 0 ? std::nullopt : std::optional(id);
-}
-
-// "left right" or ["left", "right"].
-std::pair<std::string_view, std::string_view> split_merge(const io::Json& merge) {
-  if (merge.is_string()) {
-    const std::string_view text = merge.get_ref<const std::string&>();
-    const size_t space = text.find(' ');
-    if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos) {
-      return {text.substr(0, space), text.substr(space + 1)};
-    }
-  } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
-             merge[1].is_string()) {
-    return {merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
-  }
-  fail(ErrorKind::kMalformed, "is ", io::describe(&merge), ", expected two tokens");
 }
 
 void read_merges(const io::Json& model, const Vocabulary& vocabulary, BpeTables& tables) {

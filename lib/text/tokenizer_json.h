@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lib/io/json.h"
@@ -23,6 +25,10 @@ std::string configured_token(const TokenizerConfig& config, const char* role);
 
 // The tokens that the files beside add to a vocabulary, by ascending id, which is the file's.
 std::vector<AddedToken> configured_added_tokens(const TokenizerConfig& config);
+
+// The two tokens of a merge, "left right" or ["left", "right"], which must outlive them. Throws
+// Error(kMalformed).
+std::pair<std::string_view, std::string_view> split_merge(const io::Json& merge);
 
 // Throws Error as load_tokenizer.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(const io::Json& json,
