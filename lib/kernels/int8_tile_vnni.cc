@@ -4,7 +4,7 @@
 
 #if HWY_ARCH_X86_64
 
-#include <cstring>
+#include "lib/kernels/vnni-inl.h"
 
 // As in dot_rows_vnni.cc.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")
@@ -14,23 +14,6 @@ namespace {
 
 // Strips come from L2 one after another, four blocks ahead of their use.
 constexpr int64_t kPrefetchBytes = 4 * kStripBlockBytes * kMaxStripRows;
-
-HWY_INLINE __m512i repeat_word(const std::byte* p) {
-  int32_t word;
-  std::memcpy(&word, p, sizeof word);
-  return _mm512_set1_epi32(word);
-}
-
-HWY_INLINE __m512 repeat_float(const std::byte* p) {
-  float value;
-  std::memcpy(&value, p, sizeof value);
-  return _mm512_set1_ps(value);
-}
-
-HWY_INLINE __mmask16 first_lanes(int64_t count) {
-  if (count <= 0) return 0;
-  return static_cast<__mmask16>(count >= 16 ? 0xFFFF : (1 << count) - 1);
-}
 
 // kRows × 2 sums of integers and as many of floats, 24 of 32 registers.
 template <int kRows, int kSub, bool kHasMin>

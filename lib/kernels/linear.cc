@@ -6,6 +6,7 @@
 #include "lib/kernels/convert.h"
 #include "lib/kernels/dot_rows.h"
 #include "lib/kernels/gemm_tile.h"
+#include "lib/kernels/int16_product.h"
 #include "lib/kernels/int8_product.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/panel_dot.h"
@@ -241,6 +242,15 @@ void linear_tiles(ThreadPool& pool, const TileUnit& unit, const LinearArgs& args
                .epilogue_column = column});
 }
 
+using ManyRows = void (*)(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
+                          int64_t column);
+
+// What multiplies many rows with `w` without tiles.
+ManyRows product_for(const Weight& w) {
+  if (is_quantized(w.dtype)) return int8_product;
+  return takes_int16_product(w) ? int16_product : linear_many;
+}
+
 // Calls product(weights, column) for the longest runs of weights of which `kind` says the same.
 template <class Kind, class Product>
 void for_each_run(std::span<const Weight> weights, Kind&& kind, Product&& product) {
@@ -258,8 +268,9 @@ void for_each_run(std::span<const Weight> weights, Kind&& kind, Product&& produc
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
   size_t bytes = quantized_rows_bytes(std::min(m, kFewRowsPanels), cols);
   if (m > kFewRows) {
-    bytes = std::max(
-        {bytes, int8_product_bytes(m, cols, threads), blocked_product_bytes(m, cols, threads)});
+    bytes =
+        std::max({bytes, int8_product_bytes(m, cols, threads),
+                  int16_product_bytes(m, cols, threads), blocked_product_bytes(m, cols, threads)});
   }
   if (m >= kTileUnitRows) bytes = std::max(bytes, amx_product_bytes(m, cols, threads));
   return bytes;
@@ -275,10 +286,9 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
     });
   }
   if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
-  const auto kind = [](const Weight& w) { return std::pair(is_quantized(w.dtype), w.layout); };
+  const auto kind = [](const Weight& w) { return std::pair(product_for(w), w.layout); };
   for_each_run(args.weights, kind, [&](auto weights, int64_t column) {
-    is_quantized(weights.front().dtype) ? int8_product(pool, args, weights, column)
-                                        : linear_many(pool, args, weights, column);
+    product_for(weights.front())(pool, args, weights, column);
   });
 }
 

@@ -13,6 +13,7 @@
 #include "lib/kernels/dot_rows.h"
 #include "lib/kernels/dot_rows_vnni.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/int16_product.h"
 #include "lib/kernels/panel_dot.h"
 #include "lib/kernels/panel_dot_vnni.h"
 #include "lib/kernels/panels.h"
@@ -215,6 +216,12 @@ TEST_CASE("panels take the bytes of their rows and exist for the types that say 
   CHECK(!has_panels(DType::kI8, 512));
 }
 
+// Of ‖y‖: more than eight rows of x with halves in panels may be rounded to 14 bits.
+double error_bound(int64_t m, const std::vector<Weight>& weights) {
+  const bool rounded = m > 8 && std::any_of(weights.begin(), weights.end(), takes_int16_product);
+  return rounded ? 1.5e-4 : 2e-6;
+}
+
 TEST_CASE("linear on panels agrees with the naive loop and with itself whatever the rows") {
   on_every_target([] {
     Philox random(9);
@@ -229,7 +236,7 @@ TEST_CASE("linear on panels agrees with the naive loop and with itself whatever 
       const auto x = random_floats(random, most * cols);
       const auto expected = expected_linear(x.data(), cols, most, {w});
       const auto all = run_linear(1, x.data(), cols, most, weights);
-      CHECK(relative_error(all, expected) < 2e-6);
+      CHECK(relative_error(all, expected) < error_bound(most, weights));
       const auto one = run_linear(1, x.data(), cols, 1, weights);
       for (int64_t m : {1, 2, 3, 4, 7, 8, 9, 17}) {
         INFO("m = " << m);
@@ -238,7 +245,8 @@ TEST_CASE("linear on panels agrees with the naive loop and with itself whatever 
           // More rows of float weights are a blocked product.
           if (is_quantized(dtype) || m <= 8) CHECK(std::equal(one.begin(), one.end(), y.begin()));
           if (is_quantized(dtype)) CHECK(std::equal(y.begin(), y.end(), all.begin()));
-          CHECK(relative_error(y, {expected.begin(), expected.begin() + m * rows}) < 2e-6);
+          CHECK(relative_error(y, {expected.begin(), expected.begin() + m * rows}) <
+                error_bound(m, weights));
         }
       }
     }
@@ -353,9 +361,10 @@ TEST_CASE("no product reads panels beyond the last") {
       on_every_target([&] {
         for (const int64_t m : {1, 3, 8, 40}) {
           const auto x = random_floats(random, m * 256);
-          const auto y =
-              run_linear(1, x.data(), 256, m, {{place, dtype, height, 256, Layout::kPanels}});
-          CHECK(relative_error(y, expected_linear(x.data(), 256, m, {w})) < 2e-6);
+          const std::vector<Weight> weights{{place, dtype, height, 256, Layout::kPanels}};
+          const auto y = run_linear(1, x.data(), 256, m, weights);
+          CHECK(relative_error(y, expected_linear(x.data(), 256, m, {w})) <
+                error_bound(m, weights));
         }
       });
       ::munmap(memory, readable + kPage);
@@ -385,7 +394,8 @@ TEST_CASE("panels of several types and odd heights share one call with rows") {
       INFO("m = " << m);
       const auto x = random_floats(random, m * cols);
       const auto one = run_linear(1, x.data(), cols, m, weights);
-      CHECK(relative_error(one, expected_linear(x.data(), cols, m, rows)) < 2e-6);
+      CHECK(relative_error(one, expected_linear(x.data(), cols, m, rows)) <
+            error_bound(m, weights));
       CHECK(run_linear(2, x.data(), cols, m, weights) == one);
       CHECK(run_linear(3, x.data(), cols, m, weights) == one);
     }

@@ -19,14 +19,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::CappedTag<float, 16>;
 using Ints = hn::RebindToSigned<Floats>;
 
-// Below this 127 / max|x| would overflow; such a block is rounded to zero.
-inline constexpr float kSmallestMax = 1e-35f;
+// Below this 8191 / max|x| would overflow; such a block is rounded to zero.
+inline constexpr float kSmallestMax = 1e-34f;
+inline constexpr int kLargestInt8Code = 127;
 
 struct BlockScale {
   float scale, inverse;
 };
 
-HWY_INLINE BlockScale scale_of_block(const float* x) {
+// Of codes up to `largest_code` for the 32 numbers at x.
+HWY_INLINE BlockScale scale_of_block(const float* x, int largest_code) {
   const Floats d;
   const Ints di;
   // Without its sign, a float's bits order like an integer, infinity and NaNs last.
@@ -40,15 +42,16 @@ HWY_INLINE BlockScale scale_of_block(const float* x) {
     return {std::numeric_limits<float>::quiet_NaN(), 0};
   }
   if (max_abs < kSmallestMax) return {0, 0};
-  return {max_abs / 127.0f, 127.0f / max_abs};
+  const auto most = static_cast<float>(largest_code);
+  return {max_abs / most, most / max_abs};
 }
 
 // Clamped, because the codes of a NaN would overflow their sum; its scale is NaN in any case.
-HWY_INLINE hn::VFromD<Ints> round_codes(const float* x, float inverse) {
+HWY_INLINE hn::VFromD<Ints> round_codes(const float* x, float inverse, int largest_code) {
   const Floats d;
   const Ints di;
   const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, x), hn::Set(d, inverse)));
-  return hn::Max(hn::Min(q, hn::Set(di, 127)), hn::Set(di, -127));
+  return hn::Max(hn::Min(q, hn::Set(di, largest_code)), hn::Set(di, -largest_code));
 }
 
 // Rounds 32 columns; sums[i] is that of the codes of half i. Returns the scale.
@@ -56,12 +59,12 @@ HWY_INLINE float quantize_block(const float* x, int8_t* codes, int32_t (&sums)[2
   const Ints di;
   const hn::Rebind<int16_t, Ints> di16;
   const hn::Rebind<int8_t, Ints> di8;
-  const BlockScale s = scale_of_block(x);
+  const BlockScale s = scale_of_block(x, kLargestInt8Code);
   for (int half = 0; half < 2; ++half) {
     auto sum = hn::Zero(di);
     for (size_t i = 0; i < 16; i += hn::Lanes(di)) {
       const size_t at = 16 * half + i;
-      const auto q = round_codes(x + at, s.inverse);
+      const auto q = round_codes(x + at, s.inverse, kLargestInt8Code);
       hn::StoreU(hn::DemoteTo(di8, hn::DemoteTo(di16, q)), di8, codes + at);
       sum = hn::Add(sum, q);
     }
@@ -115,6 +118,26 @@ void quantize_strip_kernel(const float* x, int64_t x_stride, int64_t blocks, con
   }
 }
 
+void quantize_int16_strip_kernel(const float* x, int64_t x_stride, int64_t blocks,
+                                 const Int16Strip& to) {
+  const Ints di;
+  const hn::Rebind<int16_t, Ints> di16;
+  for (int64_t block = 0; block < blocks; ++block) {
+    std::byte* p = to.blocks + block * to.rows * kInt16StripBytes;
+    auto* codes = reinterpret_cast<int16_t*>(p);
+    auto* scale = reinterpret_cast<float*>(p + 64 * to.rows);
+    for (int64_t r = 0; r < to.rows; ++r) {
+      const float* from = x + r * x_stride + 32 * block;
+      const BlockScale s = scale_of_block(from, kLargestInt16Code);
+      for (size_t i = 0; i < 32; i += hn::Lanes(di)) {
+        const auto q = round_codes(from + i, s.inverse, kLargestInt16Code);
+        hn::StoreU(hn::DemoteTo(di16, q), di16, codes + 32 * r + i);
+      }
+      scale[r] = s.scale;
+    }
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -125,6 +148,7 @@ namespace {
 
 HWY_EXPORT(quantize_row_kernel);
 HWY_EXPORT(quantize_strip_kernel);
+HWY_EXPORT(quantize_int16_strip_kernel);
 
 size_t align_64(size_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -165,6 +189,10 @@ void quantize_row(const float* x, int64_t row, const QuantizedRows& to) {
 
 void quantize_strip(const float* x, int64_t x_stride, int64_t blocks, const CodeStrip& to) {
   HWY_DYNAMIC_DISPATCH(quantize_strip_kernel)(x, x_stride, blocks, to);
+}
+
+void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to) {
+  HWY_DYNAMIC_DISPATCH(quantize_int16_strip_kernel)(x, x_stride, blocks, to);
 }
 
 }  // namespace lumen::kernels

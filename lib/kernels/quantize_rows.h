@@ -1,9 +1,11 @@
-// Activations rounded to int8 per 32 columns: what products with quantised weights take.
+// Activations rounded per 32 columns: to int8, what products with quantised weights take, and to
+// 14 bits for those with half-precision weights.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "lib/kernels/int16_tile.h"
 #include "lib/kernels/int8_tile.h"
 
 namespace lumen::kernels {
@@ -32,5 +34,6 @@ void quantize_row(const float* x, int64_t row, const QuantizedRows& to);
 
 // Fills a strip from x [to.rows, 32 · blocks], rows x_stride floats apart. noexcept.
 void quantize_strip(const float* x, int64_t x_stride, int64_t blocks, const CodeStrip& to);
+void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to);
 
 }  // namespace lumen::kernels

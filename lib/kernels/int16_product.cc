@@ -1,0 +1,57 @@
+#include "lib/kernels/int16_product.h"
+
+#include "lib/kernels/code_product-inl.h"
+#include "lib/kernels/int16_tile.h"
+#include "lib/kernels/quantize_rows.h"
+#include "lib/kernels/simd.h"
+
+namespace lumen::kernels {
+namespace {
+
+struct Int16Codes {
+  using Panel = Int16Panel;
+  using Strip = Int16Strip;
+  static constexpr int64_t kBlockDepth = 256;
+  static constexpr int64_t kStripBytes = kInt16StripBytes;
+  static constexpr int64_t kCodeBytes = kPanelRows * kBlockDepth * int64_t{sizeof(int16_t)};
+  static constexpr int64_t kPanelBytes =
+      kCodeBytes + kPanelRows * kBlockDepth / 32 * int64_t{sizeof(float)};
+
+  int strip_rows() const { return kInt16StripRows; }
+  Strip strip(std::byte* memory, int64_t, int64_t at, int64_t rows) const {
+    return {.blocks = memory + at * kInt16StripBytes, .rows = rows};
+  }
+  Panel panel(std::byte* memory) const {
+    return {.codes = reinterpret_cast<int16_t*>(memory),
+            .scale = reinterpret_cast<float*>(memory + kCodeBytes)};
+  }
+  void quantize(const float* x, int64_t x_stride, int64_t blocks, const Strip& to) const {
+    quantize_int16_strip(x, x_stride, blocks, to);
+  }
+  void expand(const Weight& w, int64_t row, int64_t, int64_t k, int64_t cols,
+              const Panel& to) const {
+    expand_int16(w, row, k, cols, to);
+  }
+  void multiply(const Weight&, const Panel (&panels)[2], const Strip& x, int64_t blocks, bool add,
+                float* y, int64_t y_stride, int64_t cols) const {
+    multiply_int16(panels, x, blocks, add, y, y_stride, cols);
+  }
+};
+
+}  // namespace
+
+bool takes_int16_product(const Weight& w) {
+  return w.layout == Layout::kPanels && (w.dtype == DType::kF16 || w.dtype == DType::kBF16) &&
+         w.cols % 32 == 0 && uses_vnni() && !ExactProductsScope::active();
+}
+
+size_t int16_product_bytes(int64_t m, int64_t cols, int threads) {
+  return code_product_bytes<Int16Codes>(m, cols, threads);
+}
+
+void int16_product(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
+                   int64_t column) {
+  code_product(pool, args, weights, column, Int16Codes());
+}
+
+}  // namespace lumen::kernels
