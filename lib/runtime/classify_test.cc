@@ -134,7 +134,7 @@ TEST_CASE("what cannot be classified is said in one sentence") {
   CHECK(contains(refusal_of({lumen::testing::source_path("testdata"), picture}, 2),
                  "is no classifier"));
   CHECK(contains(refusal_of({place, place + "/none.png"}, 66), "none.png"));
-  for (const std::vector<std::string> arguments :
+  for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--inspect", place}, {place, place + "/x.gguf"}}) {
     const auto outcome = run_tool_process("lumen-convert", arguments);
     CHECK(outcome.exit_code == 69);

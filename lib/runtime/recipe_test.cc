@@ -16,7 +16,7 @@ using lumen::testing::refusal;
 
 const std::string kMinimal =
     "[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\n[train]\nsteps = 10\n";
-const std::string kLlama =
+const std::string kLlamaRecipe =
     "[model]\ntype = \"llama\"\ndim = 64\nheads = 4\n[tokenizer]\ntype = \"char\"\n"
     "[[data.train]]\npath = \"a.txt\"\n[train]\nepochs = 2\n";
 
@@ -40,7 +40,7 @@ TEST_CASE("a recipe of a few lines is complete") {
   CHECK_FALSE(recipe.train.epochs);
   CHECK(recipe.train.micro_batch == 32);
   CHECK(recipe.optimizer.weight_decay == 0.01);
-  const Recipe llama = read(kLlama);
+  const Recipe llama = read(kLlamaRecipe);
   CHECK(llama.task == "lm");
   CHECK(llama.model.kv_heads == 4);
   CHECK(llama.model.head_dim == 16);
@@ -140,7 +140,7 @@ TEST_CASE("contradictions are refused and say what would work") {
   CHECK(contains(error_of("[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\n"),
                  "one of epochs, steps, tokens and time"));
   const auto llama = [](const std::string& override_text) {
-    return error_of(kLlama, {override_text}, ErrorKind::kUsage);
+    return error_of(kLlamaRecipe, {override_text}, ErrorKind::kUsage);
   };
   CHECK(llama("model.heads=5") ==
         "--set model.heads: model.heads: heads = 5 does not divide dim = 64; 1, 2, 4, 8, 16, 32 or "
@@ -148,7 +148,7 @@ TEST_CASE("contradictions are refused and say what would work") {
   CHECK(contains(llama("model.kv_heads=3"), "1, 2 or 4 would"));
   CHECK(contains(llama("data.max_length=300"), "model.context = 256"));
   CHECK(contains(
-      error_of(kLlama, {"tokenizer.type=bpe", "tokenizer.vocab_size=60"}, ErrorKind::kUsage),
+      error_of(kLlamaRecipe, {"tokenizer.type=bpe", "tokenizer.vocab_size=60"}, ErrorKind::kUsage),
       "vocab_size = 60; bpe needs at least 261"));
   CHECK(contains(llama("checkpoint.metric=eval_accuracy"), "has eval_loss, eval_perplexity"));
   const std::string lstm =
@@ -157,8 +157,9 @@ TEST_CASE("contradictions are refused and say what would work") {
   CHECK(
       contains(error_of(lstm, {"data.pack=true"}, ErrorKind::kUsage), "only attention keeps them"));
   CHECK(contains(error_of(lstm, {"data.train.path=a.bin"}), "bin data are token ids already"));
-  CHECK(contains(error_of(kLlama, {"train.time=30m", "schedule.type=cosine"}, ErrorKind::kUsage),
-                 "number of steps is not known"));
+  CHECK(contains(
+      error_of(kLlamaRecipe, {"train.time=30m", "schedule.type=cosine"}, ErrorKind::kUsage),
+      "number of steps is not known"));
 }
 
 TEST_CASE("--set overrides with the same checks") {
@@ -177,9 +178,9 @@ TEST_CASE("--set overrides with the same checks") {
   const Recipe epochs = read(kMinimal, {"train.epochs=0.5"});  // replaces steps
   CHECK(epochs.train.epochs == 0.5);
   CHECK_FALSE(epochs.train.steps);
-  const Recipe files = read(kLlama, {"data.train.path=b.jsonl", "data.train.format=jsonl"});
+  const Recipe files = read(kLlamaRecipe, {"data.train.path=b.jsonl", "data.train.format=jsonl"});
   CHECK(files.data.train[0].path == std::vector<std::string>{"b.jsonl"});
-  const Recipe more = read(kLlama, {"data.train[1].path=b.txt"});
+  const Recipe more = read(kLlamaRecipe, {"data.train[1].path=b.txt"});
   CHECK(more.data.train.size() == 2);
   // Keys of the recipe that go with its own type are dropped with the type.
   const std::string sgd = kMinimal + "[optimizer]\ntype = \"sgd\"\nmomentum = 0.9\n";
@@ -215,7 +216,7 @@ TEST_CASE("a printed recipe reads back as the same") {
       "[model]\npath = \"m\"\n[lora]\nrank = 4\n[[data.train]]\npath = \"c.jsonl\"\n[data]\nmask = "
       "[\"system\", \"user\"]\n[train]\ntokens = 1e6\n[schedule]\ntype = \"wsd\"\nwarmup = 0.1\n",
       "[model]\ntype = \"mlp\"\n[[data.train]]\ndataset = \"mnist\"\n[train]\nepochs = 1\n",
-      kMinimal, kLlama};
+      kMinimal, kLlamaRecipe};
   for (const std::string& text : many) {
     CAPTURE(text);
     const Recipe recipe = read(text);
@@ -269,14 +270,14 @@ TEST_CASE("files of a recipe are beside it, in the working directory, or under L
 }
 
 TEST_CASE("what makes a checkpoint useless is named, what may change is not") {
-  const io::Json before = to_json(read(kLlama));
-  CHECK(incompatible_keys(before, read(kLlama)).empty());
-  CHECK(incompatible_keys(before, read(kLlama, {"train.epochs=9", "name=x", "log.every=7",
-                                                "checkpoint.keep_last=1", "eval.every=3"}))
+  const io::Json before = to_json(read(kLlamaRecipe));
+  CHECK(incompatible_keys(before, read(kLlamaRecipe)).empty());
+  CHECK(incompatible_keys(before, read(kLlamaRecipe, {"train.epochs=9", "name=x", "log.every=7",
+                                                      "checkpoint.keep_last=1", "eval.every=3"}))
             .empty());
-  CHECK(incompatible_keys(before, read(kLlama, {"model.layers=8"})) ==
+  CHECK(incompatible_keys(before, read(kLlamaRecipe, {"model.layers=8"})) ==
         std::vector<std::string>{"model.layers is 6 there and 8 here"});
-  CHECK(incompatible_keys(before, read(kLlama, {"optimizer.type=sgd"})).size() > 1);
+  CHECK(incompatible_keys(before, read(kLlamaRecipe, {"optimizer.type=sgd"})).size() > 1);
 }
 
 TEST_CASE("the schema has every key") {
