@@ -15,6 +15,7 @@
 #include "lib/runtime/machine_limits.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/session.h"
+#include "lib/runtime/statistics.h"
 
 namespace lumen::runtime {
 namespace {
@@ -198,12 +199,6 @@ std::string to_markdown(const io::Json& report) {
 }
 
 }  // namespace
-
-Spread spread(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  const size_t n = samples.size();
-  return {(samples[(n - 1) / 2] + samples[n / 2]) / 2, samples.front(), samples.back()};
-}
 
 std::vector<int64_t> parse_list(const std::string& text, const std::string& option, int64_t min,
                                 int64_t max) {

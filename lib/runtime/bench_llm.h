@@ -32,12 +32,6 @@ void declare(CommandLine& line, BenchOptions& options);
 // which is what generating is limited by. Returns the exit code; throws Error.
 int bench_llm(const BenchOptions& options);
 
-// Median, smallest and largest of samples; not empty.
-struct Spread {
-  double median, min, max;
-};
-Spread spread(std::vector<double> samples);
-
 // "1,2,8" as numbers in [min, max]. Throws Error(kUsage) naming `option`.
 std::vector<int64_t> parse_list(const std::string& text, const std::string& option, int64_t min,
                                 int64_t max);

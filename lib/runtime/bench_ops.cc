@@ -11,10 +11,10 @@
 #include "lib/graph/plan.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/random_input.h"
-#include "lib/runtime/bench_llm.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/machine_limits.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/statistics.h"
 
 namespace lumen::runtime {
 namespace {

@@ -6,6 +6,7 @@
 #include "lib/runtime/bench_llm.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/statistics.h"
 #include "lib/runtime/train_task.h"
 
 namespace lumen::runtime {
