@@ -1,4 +1,5 @@
 // Measure speed and memory.
+#include "lib/runtime/bench_compare.h"
 #include "lib/runtime/bench_llm.h"
 #include "lib/runtime/bench_ops.h"
 #include "lib/runtime/bench_train.h"
@@ -10,12 +11,15 @@ int main(int argc, char** argv) {
     BenchOptions llm;
     OpsBenchOptions ops;
     TrainBenchOptions train;
+    CompareOptions compare;
     CommandLine line("lumen-bench", "Measure speed and memory.");
     declare(line, llm);
     declare(line, train);
     declare(line, ops);
+    declare(line, compare);
     if (const auto exit_code = line.parse(argc, argv)) return *exit_code;
     if (line.verb() == "train") return bench_train(train);
+    if (line.verb() == "compare") return bench_compare(compare);
     return line.verb() == "ops" ? bench_ops(ops) : bench_llm(llm);
   });
 }

@@ -126,7 +126,7 @@ int64_t largest(const std::string& list, const std::string& option, int64_t min 
   return *std::max_element(values.begin(), values.end());
 }
 
-io::Json to_json(const std::string& model, const io::ModelFiles& files,
+io::Json to_json(const BenchOptions& options, const io::ModelFiles& files,
                  const std::vector<Loading>& loadings, const std::vector<Row>& rows,
                  const std::map<int64_t, double>& bandwidths, uint64_t peak_memory) {
   io::Json results = io::Json::array(), loads = io::Json::array();
@@ -154,11 +154,13 @@ io::Json to_json(const std::string& model, const io::ModelFiles& files,
                              {"read_bandwidth", bandwidths.at(load.threads)}});
   }
   return {{"schema", 1},
+          {"benchmark", "llm"},
           {"model",
-           {{"name", to_valid_utf8(model)},
+           {{"name", to_valid_utf8(options.model.value_or("built-in"))},
             {"format", std::string(name(files.format))},
             {"model_type", files.config["model_type"]},
             {"bytes", files.file_bytes}}},
+          {"settings", {{"kv", options.kv}, {"repack", !options.no_repack}}},
           {"results", std::move(results)},
           {"loading", std::move(loads)},
           {"peak_memory_bytes", peak_memory},
@@ -301,8 +303,7 @@ int bench_llm(const BenchOptions& given) {
     ThreadPool pool(static_cast<int>(count));
     bandwidths[count] = measure_read_bandwidth(pool);
   }
-  const io::Json report =
-      to_json(options.model.value_or("built-in"), *files, loadings, rows, bandwidths, peak_memory);
+  const io::Json report = to_json(options, *files, loadings, rows, bandwidths, peak_memory);
   write_stdout(options.output == "json" ? report.dump(2) + "\n" : to_markdown(report));
   return 0;
 }

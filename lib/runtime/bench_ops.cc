@@ -11,6 +11,7 @@
 #include "lib/graph/plan.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/random_input.h"
+#include "lib/runtime/bench_report.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/machine_limits.h"
 #include "lib/runtime/output.h"
@@ -69,7 +70,8 @@ struct Peak {
 struct OpRow {
   std::string operation, label, shapes;
   Cost cost;
-  double seconds = 0;  // median
+  double seconds = 0;           // median
+  std::vector<double> samples;  // in seconds, at most kMostSamples
 };
 
 std::string shapes_of(const OpCase& test) {
@@ -97,7 +99,7 @@ OpRow measure(const OpDef& op, const OpCase& test, double seconds, ThreadPool& p
   const Tensor result = test.build(inputs);
   const graph::Node* node = find_node(op, result);
   LUMEN_CHECK(node != nullptr);
-  OpRow row = {std::string(op.name), test.label, shapes_of(test), cost_of(*node), 0};
+  OpRow row = {std::string(op.name), test.label, shapes_of(test), cost_of(*node), 0, {}};
   graph::Plan plan = graph::compile({&result, 1}, {.threads = pool.threads()});
   if (plan.has_input(inputs[0])) {
     std::memcpy(plan.input(inputs[0]).mutable_data(), first.data(), first.bytes());
@@ -111,7 +113,8 @@ OpRow measure(const OpDef& op, const OpCase& test, double seconds, ThreadPool& p
     plan.run(pool);
     samples.push_back(seconds_since(start));
   }
-  row.seconds = spread(std::move(samples)).median;
+  row.seconds = spread(samples).median;
+  row.samples = thinned(std::move(samples), kMostSamples);
   return row;
 }
 
@@ -138,14 +141,16 @@ std::vector<OpCase> cases_of(const OpDef& op, const OpsBenchOptions& options) {
   return chosen;
 }
 
-io::Json to_json(const OpRow& row, const Peak& peak) {
+io::Json to_json(const OpRow& row, const Peak& peak, int threads) {
   return {{"operation", row.operation},
           {"case", row.label},
           {"shapes", row.shapes},
+          {"threads", threads},
           {"median_ms", row.seconds * 1000},
           {"gflops", row.cost.flops / row.seconds * 1e-9},
           {"gbytes_per_second", row.cost.bytes / row.seconds * 1e-9},
-          {"share_of_peak", peak.share(row.cost, row.seconds)}};
+          {"share_of_peak", peak.share(row.cost, row.seconds)},
+          {"samples", row.samples}};
 }
 
 std::string rows_table(const std::vector<OpRow>& rows, const Peak& peak, int threads) {
@@ -234,9 +239,10 @@ int bench_ops(const OpsBenchOptions& options) {
     return 0;
   }
   io::Json results = io::Json::array();
-  for (const OpRow& row : rows) results.push_back(to_json(row, peak));
+  for (const OpRow& row : rows) results.push_back(to_json(row, peak, pool.threads()));
   const io::Json report = {
       {"schema", 1},
+      {"benchmark", "ops"},
       {"threads", pool.threads()},
       {"peak", {{"gflops", peak.flops * 1e-9}, {"gbytes_per_second", peak.bytes * 1e-9}}},
       {"results", std::move(results)},

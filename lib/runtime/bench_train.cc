@@ -127,6 +127,7 @@ int bench_train(const TrainBenchOptions& options) {
     summary = row.summary;
   }
   const io::Json report = {{"schema", 1},
+                           {"benchmark", "train"},
                            {"recipe",
                             {{"name", recipe.name},
                              {"model", summary.model},
