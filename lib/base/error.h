@@ -17,6 +17,7 @@ namespace lumen {
 // Why a tool stops. The numeric value is the process exit code (documented in the man pages);
 // 0 is success, 130/143 are SIGINT/SIGTERM, 141 is SIGPIPE.
 enum class ErrorKind : int {
+  kProgramFailed = 1,  // another program that the tool ran failed
   kUsage = 2,          // bad command line or option value
   kCheckFailed = 3,    // a requested check failed: regression, verification mismatch
   kInconclusive = 4,   // a check could not decide

@@ -71,7 +71,8 @@ std::string synopsis(const CLI::App& app) {
   if (!verbs(app).empty()) out += " VERB";
   out += " [OPTIONS]";
   for (const CLI::Option* option : positionals(app)) {
-    out += " [" + option->get_name() + (option->get_allow_extra_args() ? "…]" : "]");
+    const std::string name = option->get_name() + (option->get_allow_extra_args() ? "…" : "");
+    out += option->get_required() ? " -- " + name : " [" + name + "]";
   }
   return out;
 }
@@ -83,7 +84,11 @@ void append_padded(std::string& out, const std::string& text, size_t column) {
   out.append(columns < column ? column - columns : 1, ' ');
 }
 
+// Its arguments and options.
 void append_man_options(std::string& out, const CLI::App& app) {
+  for (const CLI::Option* option : positionals(app)) {
+    out += ".TP\n.I " + option->get_name() + "\n" + roff(option->get_description()) + ".\n";
+  }
   for (const CLI::Option* option : visible_flags(app)) {
     out += ".TP\n.B " + roff(join(spellings(*option), ", "));
     if (!is_switch(*option)) out += " \\fI" + roff(value_name(*option)) + "\\fR";
@@ -156,17 +161,16 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
   std::string out = ".TH " + name + " 1 \"\" \"" + replace_all(version_line("Lumen"), "\n", "") +
                     "\"\n.SH NAME\n" + roff(name) + " \\- " + roff(app.get_description()) +
                     "\n.SH SYNOPSIS\n.B " + roff(synopsis(app)) + "\n.SH OPTIONS\n";
-  for (const CLI::Option* option : positionals(app)) {
-    out += ".TP\n.I " + option->get_name() + "\n" + roff(option->get_description()) + ".\n";
-  }
   append_man_options(out, app);
   for (const CLI::App* verb : verbs(app)) {
-    out += ".SH \"VERB " + verb->get_name() + "\"\n" + roff(verb->get_description()) + "\n";
+    out += ".SH \"VERB " + verb->get_name() + "\"\n.B " + roff(synopsis(*verb)) + "\n.PP\n" +
+           roff(verb->get_description()) + "\n";
     append_man_options(out, *verb);
   }
   out += ".SH EXIT STATUS\n";
   constexpr const char* kCodes[][2] = {
       {"0", "done"},
+      {"1", "a program that the tool ran failed"},
       {"2", "bad command line"},
       {"3", "a requested check failed"},
       {"4", "a check could not decide"},

@@ -98,6 +98,21 @@ void CommandLine::add_positional(const Field& field) {
   if (field.repeatable) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
+void CommandLine::add_rest(const Field& field) {
+  // CLI11 would take "[a, b]" apart: it only sees to it that there is something.
+  auto set = [this, field](const CLI::results_t& values) {
+    if (rest_.empty()) fail(ErrorKind::kUsage, "put -- before ", quoted(values.front()));
+    for (const std::string& argument : rest_) field.set(argument);
+    return true;
+  };
+  verb_->add_option(upper(field.name), std::move(set), field.help)
+      ->type_name("")
+      ->group(group_)
+      ->allow_extra_args()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->required();
+}
+
 void CommandLine::begin_verb(const std::string& name, const std::string& purpose) {
   verb_ = app_->add_subcommand(name, purpose);
   verb_->set_help_flag("-h,--help", "Show this help")->group(kGeneral);
@@ -123,10 +138,14 @@ void CommandLine::add_document(std::string kind, std::string (*make)()) {
 
 std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   // CLI11 takes arguments in reverse, and for "--name=" would take the next one as the value.
+  const auto end = argv + argc;
+  const auto separator = std::find(argv, end, std::string_view("--"));
+  rest_.assign(separator == end ? end : separator + 1, end);
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) {
     std::string argument = argv[i];
-    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+    if (argv + i < separator && argument.starts_with("--") &&
+        argument.find('=') == argument.size() - 1) {
       arguments.emplace_back();
       argument.pop_back();
     }

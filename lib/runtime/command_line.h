@@ -38,6 +38,9 @@ class CommandLine {
   // capitals names it.
   void add_positional(const Field& field);
 
+  // The arguments after "--", of which there must be some; `field` collects them as they are.
+  void add_rest(const Field& field);
+
   // A verb of the tool; what is added from here on belongs to it.
   void begin_verb(const std::string& name, const std::string& purpose);
 
@@ -67,6 +70,7 @@ class CommandLine {
   bool version_ = false, limits_ = false, own_json_ = false;
   bool* json_ = &own_json_;
   std::string generate_;
+  std::vector<std::string> rest_;  // what stood after "--"
 };
 
 }  // namespace lumen::runtime

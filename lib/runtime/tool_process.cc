@@ -21,11 +21,6 @@ namespace {
 
 constexpr int kPatienceSeconds = 20;
 
-std::string tool_path(const std::string& tool) {
-  const char* build = std::getenv("LUMEN_BUILD_DIR");
-  return std::string(build ? build : "build") + "/tools/" + tool;
-}
-
 [[noreturn]] void execute(const std::string& tool, const Arguments& arguments) {
   std::vector<char*> argv = {const_cast<char*>(tool.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -50,6 +45,11 @@ void decode_status(int status, Outcome& outcome) {
 
 std::string random_model() {
   return lumen::testing::source_path("testdata/models/random-spm.gguf");
+}
+
+std::string tool_path(const std::string& tool) {
+  const char* build = std::getenv("LUMEN_BUILD_DIR");
+  return std::string(build ? build : "build") + "/tools/" + tool;
 }
 
 Outcome run_tool_process(const std::string& tool, const Arguments& arguments,

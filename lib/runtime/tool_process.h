@@ -12,6 +12,9 @@ using Arguments = std::vector<std::string>;
 // A model of random weights with a sentencepiece vocabulary and a notice that says so.
 std::string random_model();
 
+// Of a built tool.
+std::string tool_path(const std::string& tool);
+
 // How a process ended.
 struct Outcome {
   int exit_code = -1;  // or −1
