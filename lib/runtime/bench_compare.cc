@@ -63,7 +63,8 @@ void check_alike(const BenchReport& a, const BenchReport& b, bool allow_differen
 
 Verdict judge(const RowComparison& row, double threshold) {
   const double worst = 1 - threshold / 100;
-  const bool is_worse = row.ratio<worst, is_better = row.ratio> 1 / worst;
+  const bool is_worse = row.ratio < worst;
+  const bool is_better = row.ratio > 1 / worst;
   if (!is_worse && !is_better) return Verdict::kUnchanged;
   const bool excludes_one = is_worse ? row.interval.high < 1 : row.interval.low > 1;
   if (excludes_one && row.p_value < kSignificance) {
