@@ -108,7 +108,10 @@ TEST_CASE("broken IDX files are refused with name and reason") {
   CHECK(
       contains(with(idx_header(2051, {4, 2, 3}) + std::string(24, 'x')), "4 images and 5 labels"));
   std::filesystem::remove(images);
-  CHECK(contains(why(directory), "0 images and 5 labels"));
+  CHECK(contains(why(directory, ErrorKind::kMissing), "the file of images is missing"));
+  io::write_file_atomically(images, good);
+  std::filesystem::remove(directory + "/train-labels-idx1-ubyte");
+  CHECK(contains(why(directory, ErrorKind::kMissing), "the file of labels is missing"));
   CHECK(contains(why(directory + "/nothing", ErrorKind::kMissing), "LUMEN_DATA"));
   CHECK(contains(why(temporary_directory(), ErrorKind::kMissing), "has no IDX files"));
   CHECK(contains(why(directory + "/*.none", ErrorKind::kMissing), "no file matches"));

@@ -80,6 +80,10 @@ void read_idx(const std::string& path, LabelledImages& images, ImageFiles& found
 void check_pairs(const LabelledImages& images, std::string_view part) {
   const auto pixels = static_cast<int64_t>(images.pixels.size());
   const int64_t count = pixels == 0 ? 0 : pixels / images.pixels_per_image();
+  if (count != images.count() && (count == 0 || images.count() == 0)) {
+    fail(ErrorKind::kMissing, "the ", part, " files have ", count, " images and ", images.count(),
+         " labels: the file of ", count == 0 ? "images" : "labels", " is missing beside the other");
+  }
   if (count != images.count()) {
     fail(ErrorKind::kMalformed, "the ", part, " files have ", count, " images and ", images.count(),
          " labels: they do not belong together");

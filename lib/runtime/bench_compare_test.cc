@@ -26,12 +26,12 @@ Json environment() {
           {"build", {{"build_type", "release"}, {"simd", {{"chosen", "avx2"}}}}}};
 }
 
-Json llm_report(Json rows) {
+Json llm_report(const std::vector<Json>& rows) {
   return {{"schema", 1},
           {"benchmark", "llm"},
           {"model", {{"name", "a/m.gguf"}, {"model_type", "llama"}, {"bytes", 1000}}},
           {"settings", {{"kv", "f16"}, {"repack", true}}},
-          {"results", std::move(rows)},
+          {"results", rows},
           {"environment", environment()}};
 }
 
@@ -40,7 +40,7 @@ Json train_report(const std::vector<double>& seconds) {
       {"schema", 1},
       {"benchmark", "train"},
       {"recipe", {{"name", "r"}, {"batch", "64 rows"}, {"precision", "high"}, {"parameters", 10}}},
-      {"results", {{{"test", "train_step"}, {"threads", 1}, {"samples", seconds}}}},
+      {"results", Json::array({{{"test", "train_step"}, {"threads", 1}, {"samples", seconds}}})},
       {"environment", environment()}};
 }
 
@@ -200,8 +200,7 @@ TEST_CASE("what no lumen-bench wrote is refused with its place", "[bench]") {
     CAPTURE(message);
     REQUIRE(contains(message, fault.message));
   }
-  Json rows = Json::array();
-  for (int i = 0; i < 4097; ++i) rows.push_back(llm_row("tg", {1}));
+  const std::vector<Json> rows(4097, llm_row("tg", {1}));
   REQUIRE(contains(
       refusal(ErrorKind::kMalformed, [&] { parse_bench_report(llm_report(rows), "a.json"); }),
       "a.json: results: found an array of 4097, expected at most 4096 rows"));

@@ -408,14 +408,20 @@ void GraphTask::export_model(const std::string& directory) {
   }
 }
 
-// A character tokenizer has no tokens for characters that its text does not have.
+// A character tokenizer has no tokens for characters that its text does not have: the model would
+// continue another text than the one shown.
 void GraphTask::check_sample_prompts() const {
   if (network_->language_model() == nullptr || data_.tokenizer == nullptr) return;
   const PromptFormat format(data_.tokenizer, data_.chat_template, {});
   for (const std::string& prompt : recipe_.log.samples.prompts) {
-    if (!prompt.empty() && format.encode(prompt).empty()) {
-      fail(ErrorKind::kMalformed, "log.samples.prompts: no character of ", quoted(prompt),
-           " is in the tokenizer's vocabulary");
+    for (size_t begin = 0, end = 0; begin < prompt.size(); begin = end) {
+      next_code_point(prompt, end);
+      const std::string character = prompt.substr(begin, end - begin);
+      constexpr std::string_view kSpaces = " \t\r\n";  // some tokenizers drop one that is alone
+      if (kSpaces.find(character) == kSpaces.npos && format.encode(character).empty()) {
+        fail(ErrorKind::kMalformed, "log.samples.prompts: the tokenizer's vocabulary has no ",
+             quoted(character), ", which is in ", quoted(prompt));
+      }
     }
   }
 }

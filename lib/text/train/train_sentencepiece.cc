@@ -58,7 +58,9 @@ std::string joined_for_library(const std::vector<std::string>& tokens) {
 
 std::string sentencepiece_model(const Texts& texts, const TokenizerTraining& options) {
   const std::vector<std::string> lines = make_lines(texts, options.special_tokens);
-  if (lines.empty()) fail(ErrorKind::kUsage, "tokenizer training: there is no text to train on");
+  if (lines.empty()) {
+    fail(ErrorKind::kMalformed, "tokenizer training: there is no text to train on");
+  }
   constexpr int64_t kFixed = 3 + 256;  // <unk>, <s>, </s> and the bytes
   const auto special = static_cast<int64_t>(options.special_tokens.size());
   if (options.vocab_size <= kFixed + special) {

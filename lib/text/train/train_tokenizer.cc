@@ -27,7 +27,7 @@ void check_texts(const Texts& texts) {
     }
   }
   if (bytes == 0) {
-    fail(ErrorKind::kUsage, "tokenizer training: there is no text to train on");
+    fail(ErrorKind::kMalformed, "tokenizer training: there is no text to train on");
   }
   if (bytes > limits::kPromptBytes) {
     fail(ErrorKind::kResource, "tokenizer training: ", bytes, " bytes of text, the limit is ",

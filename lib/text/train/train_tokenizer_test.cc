@@ -166,7 +166,10 @@ TEST_CASE("tokenizer training refuses what cannot be") {
                       ErrorKind kind = ErrorKind::kUsage) {
     return refusal(kind, [&] { make_tokenizer(texts, options); });
   };
-  CHECK(contains(why({""}, training(TokenizerKind::kCharacters)), "no text"));
+  CHECK(
+      contains(why({""}, training(TokenizerKind::kCharacters), ErrorKind::kMalformed), "no text"));
+  CHECK(contains(why({""}, training(TokenizerKind::kSentencePieceBpe, 400), ErrorKind::kMalformed),
+                 "no text"));
   CHECK(contains(why({"a", "\xFF"}, training(TokenizerKind::kCharacters), ErrorKind::kMalformed),
                  "text 2 is not UTF-8"));
   CHECK(contains(why({"abc"}, training(TokenizerKind::kCharacters, 2)), "no room"));
