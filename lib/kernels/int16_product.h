@@ -1,6 +1,6 @@
 // The product behind `linear` with many rows and float16 or bfloat16 weights in panels: both sides
-// as int16 codes. Rounding to codes costs 2e-5 to 3e-5 of ‖y‖ for normally distributed numbers, a
-// tenth of what rounding x to float16 would.
+// as int16 codes. Rounding to them costs 1.2e-4 of ‖y‖ (bfloat16 weights 9e-5) for normally
+// distributed numbers; rounding x to float16 would cost 2.1e-4, to bfloat16 1.7e-3.
 #pragma once
 
 #include <cstddef>

@@ -19,8 +19,7 @@ namespace {
 // Up to this many rows of x the weights are used as they are kept; beyond it, taking blocks of them
 // apart pays. Eight tokens can be verified at once and must get the bits that each alone gets.
 constexpr int64_t kFewRows = 8;
-// Of quantised weights in panels, whose sums are those of the int8 product: expanding a block takes
-// as long as 12 rows of products with it.
+// Of weights in panels: expanding a block takes as long as 12 rows of products with it.
 constexpr int64_t kFewRowsPanels = 24;
 
 // From this many rows on tiles are used where there are any. Below, expanding the weights to
@@ -37,9 +36,8 @@ int64_t total_rows(std::span<const Weight> weights) {
 }
 
 int64_t few_rows(std::span<const Weight> weights) {
-  const bool panels = std::all_of(weights.begin(), weights.end(), [](const Weight& w) {
-    return is_quantized(w.dtype) && w.layout == Layout::kPanels;
-  });
+  const bool panels = std::all_of(weights.begin(), weights.end(),
+                                  [](const Weight& w) { return w.layout == Layout::kPanels; });
   return panels ? kFewRowsPanels : kFewRows;
 }
 
