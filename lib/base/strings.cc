@@ -58,8 +58,8 @@ void append_hex(std::string& out, uint32_t value, int min_digits) {
 
 }  // namespace
 
-std::string quoted(std::string_view text, size_t max_columns) {
-  std::string out = "'";
+std::string printable(std::string_view text, size_t max_columns) {
+  std::string out;
   size_t columns = 0;
   for (size_t pos = 0; pos < text.size(); ++columns) {
     if (columns >= max_columns) {
@@ -85,7 +85,11 @@ std::string quoted(std::string_view text, size_t max_columns) {
     }
     pos = next;
   }
-  return out + "'";
+  return out;
+}
+
+std::string quoted(std::string_view text, size_t max_columns) {
+  return "'" + printable(text, max_columns) + "'";
 }
 
 std::string human_bytes(uint64_t bytes) {

@@ -39,8 +39,11 @@ std::string str(const Parts&... parts) {
   return out;
 }
 
-// Text from a file or the user, made safe to print: in single quotes, invalid UTF-8, control and
+// Text from a file or the user, made safe to print: invalid UTF-8, control and
 // bidirectional-override characters as \xNN or \u{NNNN}, cut with "…" after `max_columns`.
+std::string printable(std::string_view text, size_t max_columns = 80);
+
+// printable(), in single quotes.
 std::string quoted(std::string_view text, size_t max_columns = 80);
 // For std::string itself, or argument-dependent lookup would prefer std::quoted of <iomanip>.
 inline std::string quoted(const std::string& text, size_t max_columns = 80) {

@@ -100,8 +100,7 @@ size_t alignment_of(DType dtype) {
 }  // namespace
 
 std::string place_of(const std::string& path) {
-  const std::string in_quotes = quoted(path, 400);
-  return in_quotes.substr(1, in_quotes.size() - 2);
+  return printable(path, 400);
 }
 
 std::shared_ptr<const Buffer> map_file(const std::string& path) {

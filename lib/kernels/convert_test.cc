@@ -12,6 +12,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/random_weights.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -32,10 +33,6 @@ std::vector<float> read_npy(const std::string& path) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
   return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 struct Vector {

@@ -8,9 +8,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/int16_tile.h"
-#include "lib/kernels/quantize_rows.h"
 #include "lib/kernels/random_weights.h"
-#include "lib/kernels/reference.h"
 #include "lib/kernels/simd.h"
 
 using namespace lumen;
@@ -38,43 +36,7 @@ struct Matrix {
 
 std::vector<float> run_int16(int threads, const std::vector<float>& x, int64_t m,
                              const std::vector<Weight>& weights) {
-  ThreadPool pool(threads);
-  const int64_t cols = weights.front().cols;
-  int64_t n = 0;
-  for (const Weight& w : weights) n += w.rows;
-  constexpr float kUntouched = -12345.0f;
-  const int64_t y_stride = n + 3;
-  std::vector<float> y(m * y_stride, kUntouched);
-  std::vector<std::byte> memory(int16_product_bytes(m, cols, threads) + 64);
-  const LinearArgs args{.x = x.data(),
-                        .x_stride = cols,
-                        .m = m,
-                        .weights = weights,
-                        .y = y.data(),
-                        .y_stride = y_stride,
-                        .workspace = align_64(memory)};
-  int16_product(pool, args, weights, 0);
-  std::vector<float> result;
-  for (int64_t i = 0; i < m; ++i) {
-    const auto row = y.begin() + i * y_stride;
-    result.insert(result.end(), row, row + n);
-    CHECK(std::count(row + n, row + y_stride, kUntouched) == 3);
-  }
-  return result;
-}
-
-bool equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-std::vector<double> naive(const std::vector<float>& x, int64_t m,
-                          const std::vector<const Matrix*>& matrices) {
-  std::vector<double> y;
-  for (int64_t i = 0; i < m; ++i) {
-    for (const Matrix* w : matrices)
-      reference::linear_row(x.data() + i * w->in_rows.cols, w->in_rows, y);
-  }
-  return y;
+  return run_product({int16_product_bytes, int16_product}, threads, x, m, weights);
 }
 
 // Whether the tests can run; says so if not.
@@ -93,11 +55,11 @@ TEST_CASE("int16 products agree with the naive loop and give every row the same 
     const Matrix matrix(random, dtype, rows, cols);
     const auto x = random_floats(random, 70 * cols);
     const auto all = run_int16(1, x, 70, {matrix.weight()});
-    CHECK(relative_error(all, naive(x, 70, {&matrix})) < 1.5e-4);
+    CHECK(relative_error(all, expected_linear(x.data(), cols, 70, {matrix.in_rows})) < 1.5e-4);
     for (int64_t m : {1, 2, 5, 6, 7, 12, 13, 33}) {
       INFO(name(dtype) << ", m = " << m);
       CHECK(
-          equal_bits(run_int16(1, x, m, {matrix.weight()}), {all.begin(), all.begin() + m * rows}));
+          same_bits(run_int16(1, x, m, {matrix.weight()}), {all.begin(), all.begin() + m * rows}));
     }
   }
 }
@@ -113,14 +75,16 @@ TEST_CASE("int16 products: several weights in one call, odd rows, threads") {
       INFO("cols = " << cols << ", m = " << m);
       const auto x = random_floats(random, m * cols);
       const auto one = run_int16(1, x, m, weights);
-      CHECK(relative_error(one, naive(x, m, {&a, &b, &c, &d})) < 1.5e-4);
-      CHECK(equal_bits(run_int16(2, x, m, weights), one));
-      CHECK(equal_bits(run_int16(3, x, m, weights), one));
+      CHECK(relative_error(one, expected_linear(x.data(), cols, m,
+                                                {a.in_rows, b.in_rows, c.in_rows, d.in_rows})) <
+            1.5e-4);
+      CHECK(same_bits(run_int16(2, x, m, weights), one));
+      CHECK(same_bits(run_int16(3, x, m, weights), one));
     }
   }
   const Matrix few(random, DType::kF16, 7, 96);  // more threads than tiles: rows are divided
   const auto x = random_floats(random, 40 * 96);
-  CHECK(equal_bits(run_int16(3, x, 40, {few.weight()}), run_int16(1, x, 40, {few.weight()})));
+  CHECK(same_bits(run_int16(3, x, 40, {few.weight()}), run_int16(1, x, 40, {few.weight()})));
 }
 
 // Where 32-bit sums would overflow if they could, with blocks of all magnitudes.
@@ -139,7 +103,8 @@ TEST_CASE("int16 products of numbers that are codes are exact") {
         x[i] = sign * std::ldexp(8191.0f, 6 - static_cast<int>(i % cols / 32));
       }
       const Matrix matrix(dtype, rows, cols, w);
-      CHECK(relative_error(run_int16(1, x, m, {matrix.weight()}), naive(x, m, {&matrix})) < 2e-7);
+      CHECK(relative_error(run_int16(1, x, m, {matrix.weight()}),
+                           expected_linear(x.data(), cols, m, {matrix.in_rows})) < 2e-7);
     }
   }
 }

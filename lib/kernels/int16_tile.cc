@@ -90,14 +90,8 @@ void expand(const Weight& w, int64_t row, int64_t k, int64_t cols, const Int16Pa
 template <int kRows>
 void multiply(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, bool add, float* y,
               int64_t y_stride, int64_t cols) {
-  const __mmask16 valid[2] = {first_lanes(cols), first_lanes(cols - 16)};
   __m512 sum[kRows][2];
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < 2; ++p) {
-      sum[r][p] =
-          add ? _mm512_maskz_loadu_ps(valid[p], y + r * y_stride + 16 * p) : _mm512_setzero_ps();
-    }
-  }
+  load_sums(add, y, y_stride, cols, sum);
   const std::byte* xp = x.blocks;
   const int16_t *codes0 = w[0].codes, *codes1 = w[1].codes;
   const float *scale0 = w[0].scale, *scale1 = w[1].scale;
@@ -132,11 +126,7 @@ void multiply(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, boo
     scale0 += kPanelRows;
     scale1 += kPanelRows;
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < 2; ++p) {
-      _mm512_mask_storeu_ps(y + r * y_stride + 16 * p, valid[p], sum[r][p]);
-    }
-  }
+  store_sums(sum, y, y_stride, cols);
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 #include "lib/kernels/int8_tile_vnni.h"
 #include "lib/kernels/quantize_rows.h"
 #include "lib/kernels/random_weights.h"
-#include "lib/kernels/reference.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -28,42 +27,7 @@ constexpr DType kQuantized[] = {
 
 std::vector<float> run(int threads, const std::vector<float>& x, int64_t m,
                        const std::vector<Weight>& weights) {
-  ThreadPool pool(threads);
-  const int64_t cols = weights.front().cols;
-  int64_t n = 0;
-  for (const Weight& w : weights) n += w.rows;
-  constexpr float kUntouched = -12345.0f;
-  const int64_t y_stride = n + 3;
-  std::vector<float> y(m * y_stride, kUntouched);
-  std::vector<std::byte> memory(int8_product_bytes(m, cols, threads) + 64);
-  const LinearArgs args{.x = x.data(),
-                        .x_stride = cols,
-                        .m = m,
-                        .weights = weights,
-                        .y = y.data(),
-                        .y_stride = y_stride,
-                        .workspace = align_64(memory)};
-  int8_product(pool, args, weights, 0);
-  std::vector<float> result;
-  for (int64_t i = 0; i < m; ++i) {
-    const auto row = y.begin() + i * y_stride;
-    result.insert(result.end(), row, row + n);
-    CHECK(std::count(row + n, row + y_stride, kUntouched) == 3);
-  }
-  return result;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-std::vector<double> expected(const std::vector<float>& x, int64_t m,
-                             const std::vector<Weight>& weights) {
-  std::vector<double> y;
-  for (int64_t i = 0; i < m; ++i) {
-    for (const Weight& w : weights) reference::linear_row(x.data() + i * w.cols, w, y);
-  }
-  return y;
+  return run_product({int8_product_bytes, int8_product}, threads, x, m, weights);
 }
 
 }  // namespace
@@ -80,7 +44,7 @@ TEST_CASE("int8 products agree with the naive loop and give every row the same b
       const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols}};
       const auto x = random_floats(random, 70 * cols);
       const auto all = run(1, x, 70, weights);
-      CHECK(relative_error(all, expected(x, 70, weights)) < 2e-6);
+      CHECK(relative_error(all, expected_linear(x.data(), cols, 70, weights)) < 2e-6);
       for (int64_t m : {1, 2, 5, 6, 7, 12, 13, 33}) {
         INFO(name(dtype) << ", m = " << m);
         CHECK(same_bits(run(1, x, m, weights), {all.begin(), all.begin() + m * rows}));
@@ -109,7 +73,7 @@ TEST_CASE("int8 products: several types in one call, odd rows and widths, thread
         INFO("cols = " << cols << ", m = " << m);
         const auto x = random_floats(random, m * cols);
         const auto one = run(1, x, m, weights);
-        CHECK(relative_error(one, expected(x, m, weights)) < 2e-6);
+        CHECK(relative_error(one, expected_linear(x.data(), cols, m, weights)) < 2e-6);
         CHECK(same_bits(run(2, x, m, weights), one));
         CHECK(same_bits(run(3, x, m, weights), one));
       }
@@ -135,7 +99,8 @@ TEST_CASE("int8 products of extreme codes are exact") {
         for (float sign : {1.0f, -1.0f}) {
           INFO(name(dtype) << " filled with " << fill << ", x = " << sign);
           const std::vector<float> x(6 * cols, 127.0f * sign);
-          CHECK(relative_error(run(1, x, 6, weights), expected(x, 6, weights)) < 1e-6);
+          CHECK(relative_error(run(1, x, 6, weights), expected_linear(x.data(), cols, 6, weights)) <
+                1e-6);
         }
       }
     }

@@ -20,14 +20,8 @@ template <int kRows, int kSub, bool kHasMin>
 void multiply(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, bool add, float* y,
               int64_t y_stride, int64_t cols) {
   constexpr int kSubs = 32 / kSub, kSteps = kSub / 4;
-  const __mmask16 valid[2] = {first_lanes(cols), first_lanes(cols - 16)};
   __m512 sum[kRows][2];
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < 2; ++p) {
-      sum[r][p] =
-          add ? _mm512_maskz_loadu_ps(valid[p], y + r * y_stride + 16 * p) : _mm512_setzero_ps();
-    }
-  }
+  load_sums(add, y, y_stride, cols, sum);
   const std::byte* xp = x.blocks;
   const std::byte* hp = x.halves;
   const uint8_t *codes0 = w[0].codes, *codes1 = w[1].codes;
@@ -80,11 +74,7 @@ void multiply(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, bool 
     xp += kStripBlockBytes * kRows;
     hp += kStripHalfBytes * kRows;
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < 2; ++p) {
-      _mm512_mask_storeu_ps(y + r * y_stride + 16 * p, valid[p], sum[r][p]);
-    }
-  }
+  store_sums(sum, y, y_stride, cols);
 }
 
 template <int kSub, bool kHasMin>

@@ -77,15 +77,6 @@ QuantizedRows quantize(const std::vector<float>& x, int64_t m, int64_t cols,
   return rows;
 }
 
-std::vector<double> expected_linear(const float* x, int64_t x_stride, int64_t m,
-                                    const std::vector<Weight>& weights) {
-  std::vector<double> expected;
-  for (int64_t i = 0; i < m; ++i) {
-    for (const Weight& w : weights) reference::linear_row(x + i * x_stride, w, expected);
-  }
-  return expected;
-}
-
 }  // namespace
 
 TEST_CASE("linear agrees with the naive loop for every type, few and many rows") {

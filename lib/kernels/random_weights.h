@@ -1,15 +1,20 @@
-// For tests of products: random matrices in every stored format, in rows and panels, and how
-// results are compared.
+// For tests of products: random matrices in every stored format, in rows and panels, a run of a
+// product of codes, and how results are compared.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
+#include "lib/base/pool.h"
 #include "lib/base/random.h"
+#include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/panels.h"
+#include "lib/kernels/reference.h"
 #include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
@@ -89,6 +94,56 @@ inline double relative_error(const std::vector<float>& a, const std::vector<doub
     norm += b[i] * b[i];
   }
   return std::sqrt(difference / norm);
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// int8_product.h or int16_product.h.
+struct CodeProduct {
+  size_t (*bytes)(int64_t m, int64_t cols, int threads);
+  void (*run)(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
+              int64_t column);
+};
+
+// y [m, Σ rows] of x [m, cols] with `weights`; checks that nothing is written behind its rows.
+inline std::vector<float> run_product(const CodeProduct& product, int threads,
+                                      const std::vector<float>& x, int64_t m,
+                                      const std::vector<Weight>& weights) {
+  ThreadPool pool(threads);
+  const int64_t cols = weights.front().cols;
+  int64_t n = 0;
+  for (const Weight& w : weights) n += w.rows;
+  constexpr float kUntouched = -12345.0f;
+  const int64_t y_stride = n + 3;
+  std::vector<float> y(m * y_stride, kUntouched);
+  std::vector<std::byte> memory(product.bytes(m, cols, threads) + 64);
+  const LinearArgs args{.x = x.data(),
+                        .x_stride = cols,
+                        .m = m,
+                        .weights = weights,
+                        .y = y.data(),
+                        .y_stride = y_stride,
+                        .workspace = align_64(memory)};
+  product.run(pool, args, weights, 0);
+  std::vector<float> result;
+  for (int64_t i = 0; i < m; ++i) {
+    const auto row = y.begin() + i * y_stride;
+    result.insert(result.end(), row, row + n);
+    CHECK(std::count(row + n, row + y_stride, kUntouched) == 3);
+  }
+  return result;
+}
+
+// [m, Σ rows] by the naive loop, of x with rows x_stride floats apart; `weights` are in rows.
+inline std::vector<double> expected_linear(const float* x, int64_t x_stride, int64_t m,
+                                           const std::vector<Weight>& weights) {
+  std::vector<double> expected;
+  for (int64_t i = 0; i < m; ++i) {
+    for (const Weight& w : weights) reference::linear_row(x + i * x_stride, w, expected);
+  }
+  return expected;
 }
 
 }  // namespace lumen::kernels

@@ -92,6 +92,17 @@ TEST_CASE("one program against itself tells the noise of the machine", "[bench]"
   REQUIRE(contains(outcome.out, "\nNoise floor: "));
 }
 
+TEST_CASE("a lumen-bench without the built-in model beside it measures a named one", "[bench]") {
+  const std::string bench = FakeBenches().path("lumen-bench");
+  std::filesystem::copy_file(testing::tool_path("lumen-bench"), bench);
+  const auto outcome =
+      run_ab(bench, bench,
+             {"--rounds", "1", "--inconclusive", "pass", "--threshold", "99", "--", "llm",
+              testing::random_model(), "-p", "2", "-n", "0", "-r", "1", "-t", "1"});
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+}
+
 TEST_CASE("a program that fails is told with its last words", "[bench]") {
   const FakeBenches fakes;
   const std::string good = fakes.add_report("good", "10");

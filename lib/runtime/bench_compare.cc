@@ -32,13 +32,9 @@ bool is_paired(const RowComparison& row) {
   return row.verdict != Verdict::kOnlyOld && row.verdict != Verdict::kOnlyNew;
 }
 
-int64_t count_rows(const Comparison& comparison, bool (*counts)(const RowComparison&)) {
-  return std::count_if(comparison.rows.begin(), comparison.rows.end(), counts);
-}
-
 int64_t count_verdict(const Comparison& comparison, Verdict verdict) {
-  return std::count_if(comparison.rows.begin(), comparison.rows.end(),
-                       [&](const RowComparison& row) { return row.verdict == verdict; });
+  return std::ranges::count_if(comparison.rows,
+                               [&](const RowComparison& row) { return row.verdict == verdict; });
 }
 
 void check_alike(const BenchReport& a, const BenchReport& b, bool allow_different_machines) {
@@ -142,7 +138,7 @@ const RowComparison& worst_regression(const Comparison& comparison) {
 
 // One sentence.
 std::string summary(const Comparison& comparison) {
-  const int64_t paired = count_rows(comparison, is_paired);
+  const int64_t paired = std::ranges::count_if(comparison.rows, is_paired);
   const int64_t worse = count_verdict(comparison, Verdict::kRegression);
   const std::string limit = percent(comparison.threshold);
   if (worse > 0) {
@@ -337,8 +333,8 @@ int gate_exit_code(const Comparison& comparison, const GateOptions& options) {
   if (count_verdict(comparison, Verdict::kRegression) > 0) {
     return static_cast<int>(ErrorKind::kCheckFailed);
   }
-  const bool undecided =
-      count_rows(comparison, [](const RowComparison& row) { return is_undecided(row.verdict); });
+  const bool undecided = std::ranges::any_of(
+      comparison.rows, [](const RowComparison& row) { return is_undecided(row.verdict); });
   if (undecided && options.inconclusive == "fail") {
     return static_cast<int>(ErrorKind::kInconclusive);
   }

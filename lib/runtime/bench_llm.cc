@@ -10,6 +10,7 @@
 #include "lib/base/random.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
+#include "lib/runtime/bench_report.h"
 #include "lib/runtime/builtin_model.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/machine_limits.h"
@@ -172,18 +173,18 @@ std::string to_markdown(const io::Json& report) {
       "| model | threads | depth | batch | test | tokens/s (median) | min | max | of bandwidth |\n"
       "|---|--:|--:|--:|---|--:|--:|--:|--:|\n";
   const std::string model = report["model"]["name"].get<std::string>();
-  const std::string shown = quoted(model.substr(model.find_last_of('/') + 1));
+  const std::string shown = printable(last_name(model));
   const auto share = [](const io::Json& row) -> std::string {
     if (!row.contains("bandwidth_fraction")) return "";
     const double fraction = row["bandwidth_fraction"].get<double>();
     return fraction > 1 ? "from a cache" : fixed(100 * fraction, 0) + " %";
   };
   for (const io::Json& row : report["results"]) {
-    out += str("| ", shown.substr(1, shown.size() - 2), " | ", row["threads"].get<int64_t>(), " | ",
-               row["depth"].get<int64_t>(), " | ", row["batch"].get<int64_t>(), " | ",
-               row["test"].get<std::string>(), " | ", fixed(row["median"].get<double>(), 2), " | ",
-               fixed(row["min"].get<double>(), 2), " | ", fixed(row["max"].get<double>(), 2), " | ",
-               share(row), " |\n");
+    out +=
+        str("| ", shown, " | ", row["threads"].get<int64_t>(), " | ", row["depth"].get<int64_t>(),
+            " | ", row["batch"].get<int64_t>(), " | ", row["test"].get<std::string>(), " | ",
+            fixed(row["median"].get<double>(), 2), " | ", fixed(row["min"].get<double>(), 2), " | ",
+            fixed(row["max"].get<double>(), 2), " | ", share(row), " |\n");
   }
   out += "\n";
   for (const io::Json& load : report["loading"]) {
@@ -274,7 +275,7 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
 
 int bench_llm(const BenchOptions& given) {
   constexpr int64_t kMaxThreads = 4096;
-  const std::string path = given.model.value_or(builtin_model_path());
+  const std::string path = given.model ? *given.model : builtin_model_path();
   std::optional<io::ModelFiles> files = open_language_model(path);
   const BenchOptions options = completed(given, *files);
   std::vector<int64_t> threads = {default_thread_count()};

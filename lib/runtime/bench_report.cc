@@ -72,11 +72,6 @@ const io::Json* value_at(const io::Json& root, std::string_view path) {
   return value;
 }
 
-std::string last_name(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path.substr(path.find_last_of('/') + 1);
-}
-
 // The member as text. Throws Error(kMalformed) naming its path.
 std::string member_text(const io::Json& root, const ReportMember& member) {
   const io::Json* value = value_at(root, member.path);
@@ -96,13 +91,6 @@ std::string member_text(const io::Json& root, const ReportMember& member) {
       const auto text = value->get<std::string>();
       return member.type == MemberType::kPath ? last_name(text) : text;
   }
-}
-
-// quoted() without the quotes.
-std::string printable(const std::string& text) {
-  constexpr size_t kColumns = 200;
-  const std::string shown = quoted(text, kColumns);
-  return shown.substr(1, shown.size() - 2);
 }
 
 void add_conditions(const io::Json& json, std::span<const ReportMember> members,
@@ -181,6 +169,11 @@ BenchReport parse_members(const io::Json& json) {
 
 }  // namespace
 
+std::string last_name(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.substr(path.find_last_of('/') + 1);
+}
+
 const BenchKind* find_bench_kind(std::string_view verb) {
   for (const BenchKind& kind : bench_kinds()) {
     if (kind.verb == verb) return &kind;
@@ -214,7 +207,7 @@ std::string row_name(const BenchKind& kind, const BenchRow& row) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < row.key.size(); ++i) {
     const ReportMember& member = kind.row_key[i];
-    const std::string value = printable(row.key[i]);
+    const std::string value = printable(row.key[i], 200);
     if (value.empty()) continue;
     parts.push_back(member.type == MemberType::kText ? value : str(member.path, " ", value));
   }

@@ -22,6 +22,9 @@ struct ReportMember {
   bool of_machine = false;  // tells the machine, not what was measured
 };
 
+// "b" of "a/b", "a/b/" and "b".
+std::string last_name(std::string path);
+
 // What sets the report of one verb apart.
 struct BenchKind {
   std::string_view verb;

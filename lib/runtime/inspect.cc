@@ -99,8 +99,7 @@ std::string value_text(const io::Json& value) {
 std::string section_text(const char* title, const io::Json& object) {
   std::string out = str(title, " (", object.size(), ")\n");
   for (const auto& [key, value] : object.items()) {
-    const std::string shown = quoted(key);
-    out += str("  ", shown.substr(1, shown.size() - 2), ": ", value_text(value), "\n");
+    out += str("  ", printable(key), ": ", value_text(value), "\n");
   }
   return out;
 }
@@ -120,9 +119,9 @@ std::string inspection_text(const io::Json& model) {
   out += section_text("chat templates", model["chat_templates"]);
   out += str("tensors (", model["tensors"].size(), ")\n");
   for (const io::Json& tensor : model["tensors"]) {
-    const std::string name = quoted(tensor["name"].get<std::string>());
-    out += str("  ", name.substr(1, name.size() - 2), "  ", tensor["dtype"].get<std::string>(), " ",
-               tensor["shape"].dump(), "  ", human_bytes(tensor["bytes"].get<uint64_t>()), "\n");
+    out += str("  ", printable(tensor["name"].get<std::string>()), "  ",
+               tensor["dtype"].get<std::string>(), " ", tensor["shape"].dump(), "  ",
+               human_bytes(tensor["bytes"].get<uint64_t>()), "\n");
   }
   return out;
 }
