@@ -30,17 +30,65 @@ GemmTile tile_kernel() {
   return {kTileRows, kStep, kTileCols};
 }
 
-// Sixteen floats of four rows, four columns each, to four columns of four rows.
-HWY_INLINE void transpose_4x4(const float* x, int64_t row_stride, float* panel, int64_t width) {
-  const hn::CappedTag<float, 4> d;
-  const auto r0 = hn::LoadU(d, x), r1 = hn::LoadU(d, x + row_stride);
-  const auto r2 = hn::LoadU(d, x + 2 * row_stride), r3 = hn::LoadU(d, x + 3 * row_stride);
-  const auto low02 = hn::InterleaveLower(d, r0, r2), low13 = hn::InterleaveLower(d, r1, r3);
-  const auto high02 = hn::InterleaveUpper(d, r0, r2), high13 = hn::InterleaveUpper(d, r1, r3);
+// Four columns of as many rows as `d` has lanes, to as many rows of four columns: block b of a
+// vector holds rows 4b to 4b + 3.
+template <class D>
+HWY_INLINE void transpose_four(D d, const float* x, int64_t row_stride, float* panel,
+                               int64_t width) {
+  constexpr int kRows = hn::MaxLanes(D());
+  hn::VFromD<D> row[4];
+  for (int i = 0; i < 4; ++i) {
+    row[i] = hn::LoadDup128(d, x + (kRows - 4 + i) * row_stride);
+    for (int block = kRows / 4 - 2; block >= 0; --block) {
+      row[i] = hn::IfThenElse(hn::FirstN(d, 4 * block + 4),
+                              hn::LoadDup128(d, x + (4 * block + i) * row_stride), row[i]);
+    }
+  }
+  const auto low02 = hn::InterleaveLower(d, row[0], row[2]);
+  const auto low13 = hn::InterleaveLower(d, row[1], row[3]);
+  const auto high02 = hn::InterleaveUpper(d, row[0], row[2]);
+  const auto high13 = hn::InterleaveUpper(d, row[1], row[3]);
   hn::StoreU(hn::InterleaveLower(d, low02, low13), d, panel);
   hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, panel + width);
   hn::StoreU(hn::InterleaveLower(d, high02, high13), d, panel + 2 * width);
   hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, panel + 3 * width);
+}
+
+// transpose_four of groups of kRows rows from `begin` on, as many as fit before `end`. Returns the
+// row behind them.
+template <int kRows>
+HWY_INLINE int64_t transpose_groups(const float* x, int64_t row_stride, int64_t begin, int64_t end,
+                                    float* panel, int64_t width) {
+  const hn::CappedTag<float, kRows> d;
+  for (; begin + kRows <= end; begin += kRows) {
+    transpose_four(d, x + begin * row_stride, row_stride, panel + begin, width);
+  }
+  return begin;
+}
+
+// Columns of rows that lie together. Full strips are copied in whole vectors: a call of memcpy for
+// 48 or 128 bytes takes longer than the copy.
+template <int kRows>
+HWY_INLINE void copy_full_columns(const float* x, int64_t col_stride, int64_t depth, int64_t width,
+                                  float* panel) {
+  constexpr int kLanes = std::min<int>(hn::MaxLanes(FloatTag()), kRows % 8 == 0 ? 16 : 4);
+  const hn::CappedTag<float, kLanes> d;
+  constexpr int kVectors = kRows / kLanes;
+  for (int64_t k = 0; k < depth; ++k, x += col_stride, panel += width) {
+    for (int i = 0; i < kVectors; ++i) {
+      hn::StoreU(hn::LoadU(d, x + i * kLanes), d, panel + i * kLanes);
+    }
+    for (int i = kVectors * kLanes; i < kRows; ++i) panel[i] = x[i];
+  }
+}
+
+HWY_INLINE void copy_columns(const float* x, int64_t col_stride, int64_t rows, int64_t depth,
+                             int64_t width, float* panel) {
+  if (rows == kTileCols) return copy_full_columns<kTileCols>(x, col_stride, depth, width, panel);
+  if (rows == kTileRows) return copy_full_columns<kTileRows>(x, col_stride, depth, width, panel);
+  for (int64_t k = 0; k < depth; ++k) {
+    std::memcpy(panel + k * width, x + k * col_stride, rows * sizeof(float));
+  }
 }
 
 void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_rows, int64_t depth,
@@ -48,18 +96,19 @@ void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_row
   const auto [x, row_stride, col_stride] = from;
   int64_t i = 0;
   if (row_stride == 1 && col_stride != 1) {
-    for (int64_t k = 0; k < depth; ++k) {
-      std::memcpy(panel + k * width, x + k * col_stride, rows * sizeof(float));
-    }
+    copy_columns(x, col_stride, rows, depth, width, panel);
     i = rows;
   }
   if (i == 0 && col_stride == 1) {
     // Four columns of all rows at a time, so that lines of the panel are written whole.
     const int64_t whole_rows = rows / 4 * 4, whole_depth = depth / 4 * 4;
     for (int64_t k = 0; k < whole_depth; k += 4) {
-      for (i = 0; i < whole_rows; i += 4) {
-        transpose_4x4(x + i * row_stride + k, row_stride, panel + k * width + i, width);
+      constexpr int kLanes = hn::MaxLanes(FloatTag());
+      i = transpose_groups<kLanes>(x + k, row_stride, 0, whole_rows, panel + k * width, width);
+      if (kLanes > 8) {
+        i = transpose_groups<8>(x + k, row_stride, i, whole_rows, panel + k * width, width);
       }
+      transpose_groups<4>(x + k, row_stride, i, whole_rows, panel + k * width, width);
     }
     for (int64_t k = whole_depth; k < depth; ++k) {
       for (i = 0; i < whole_rows; ++i) panel[k * width + i] = x[i * row_stride + k];

@@ -131,9 +131,15 @@ void pack_panels(std::span<const Weight> weights, const StripRequest& want) {
   }
 }
 
-// Packs weight rows in pieces of 16 × 256: 16 KiB of floats that are still in L1 when they are
-// transposed, into as many bytes of whole cache lines.
+// Packs weight rows: of one float32 matrix as they are, else in pieces of 16 × 256, 16 KiB of
+// floats that are still in L1 when they are transposed, into as many bytes of whole cache lines.
 void pack_weights(std::span<const Weight> weights, const StripRequest& want) {
+  if (weights.size() == 1 && weights.front().dtype == DType::kF32) {
+    const int64_t cols = weights.front().cols;
+    const float* x = static_cast<const float*>(weights.front().data) + want.row * cols + want.k;
+    return pack_strip({x, cols, 1}, want.rows, want.padded_rows, want.depth, want.padded_rows,
+                      want.panel);
+  }
   constexpr int64_t kRows = 16, kDepth = 256;
   static_assert(kRows * kDepth <= kScratchFloats && kBlockDepth % kDepth == 0);
   for (int64_t at = 0; at < want.depth; at += kDepth) {
