@@ -109,5 +109,25 @@ void add_strided(const float* x, int64_t count, int64_t step, float* y) {
   HWY_DYNAMIC_DISPATCH(add_strided_kernel)(x, count, step, y);
 }
 
+ConvShape input_grad_shape(const ConvShape& s) {
+  ConvShape grad = s;
+  grad.in_channels = s.out_channels, grad.in_height = s.out_height, grad.in_width = s.out_width;
+  grad.out_channels = s.in_channels, grad.out_height = s.in_height, grad.out_width = s.in_width;
+  grad.padding_y = (s.kernel_height - 1) * s.dilation_y - s.padding_y;
+  grad.padding_x = (s.kernel_width - 1) * s.dilation_x - s.padding_x;
+  return grad;
+}
+
+void sum_slices(ThreadPool& pool, const float* slices, int64_t slice_count, int64_t count,
+                float* sum) {
+  pool.parallel_for(count, 4096, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      float total = slices[i];
+      for (int64_t s = 1; s < slice_count; ++s) total += slices[s * count + i];
+      sum[i] = total;
+    }
+  });
+}
+
 }  // namespace lumen::kernels
 #endif  // HWY_ONCE

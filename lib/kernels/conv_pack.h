@@ -1,8 +1,11 @@
-// How pieces of images become panels of the matrix product (gemm_tile.h) and back. Private to this
-// room.
+// What the ways to convolve share: how pieces of images become panels of the matrix product
+// (gemm_tile.h) and back, and what gradients are made of. Private to this room.
 #pragma once
 
 #include <cstdint>
+
+#include "lib/base/pool.h"
+#include "lib/kernels/conv.h"
 
 namespace lumen::kernels {
 
@@ -34,5 +37,13 @@ void pack_patches_transposed(const Patches& patches, int64_t rows, int64_t width
 
 // y[j · step] += x[j] for j in [0, count).
 void add_strided(const float* x, int64_t count, int64_t step, float* y);
+
+// The convolution of dy that gives the gradient of the input of `shape`, whose strides are 1: the
+// kernel is mirrored and its channels in and out are exchanged. Its padding may be negative.
+ConvShape input_grad_shape(const ConvShape& shape);
+
+// sum[i] = Σ_s slices[s · count + i] for s in [0, slice_count) and i in [0, count).
+void sum_slices(ThreadPool& pool, const float* slices, int64_t slice_count, int64_t count,
+                float* sum);
 
 }  // namespace lumen::kernels

@@ -4,8 +4,11 @@
 
 #include "lib/base/random.h"
 #include "lib/base/strings.h"
+#include "lib/kernels/conv_pack.h"
+#include "lib/kernels/direct_conv.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/patch_conv.h"
 #include "lib/kernels/reference.h"
 #include "lib/kernels/winograd.h"
 
@@ -34,20 +37,46 @@ struct Results {
   std::vector<float> y, dx, dw;
 };
 
-Results run(const ConvShape& s, const std::vector<float>& x, const std::vector<float>& w,
-            const std::vector<float>& bias, const std::vector<float>& dy, int threads) {
+// The three functions of conv.h, or those of one way to compute them.
+struct Convolution {
+  decltype(&conv2d_workspace_bytes) bytes, input_grad_bytes, weight_grad_bytes;
+  decltype(&conv2d) forward;
+  decltype(&conv2d_input_grad) input_grad;
+  decltype(&conv2d_weight_grad) weight_grad;
+};
+constexpr Convolution kConv2d = {conv2d_workspace_bytes,
+                                 conv2d_input_grad_workspace_bytes,
+                                 conv2d_weight_grad_workspace_bytes,
+                                 conv2d,
+                                 conv2d_input_grad,
+                                 conv2d_weight_grad};
+constexpr Convolution kPatches = {patch_conv_workspace_bytes,
+                                  patch_input_grad_workspace_bytes,
+                                  patch_weight_grad_workspace_bytes,
+                                  patch_conv,
+                                  patch_input_grad,
+                                  patch_weight_grad};
+constexpr Convolution kDirect = {direct_conv_workspace_bytes,
+                                 direct_input_grad_workspace_bytes,
+                                 direct_weight_grad_workspace_bytes,
+                                 direct_conv,
+                                 direct_input_grad,
+                                 direct_weight_grad};
+
+Results run(const Convolution& conv, const ConvShape& s, const std::vector<float>& x,
+            const std::vector<float>& w, const std::vector<float>& bias,
+            const std::vector<float>& dy, int threads) {
   ThreadPool pool(threads);
-  const size_t bytes =
-      std::max({conv2d_workspace_bytes(s, threads), conv2d_input_grad_workspace_bytes(s, threads),
-                conv2d_weight_grad_workspace_bytes(s, threads)});
+  const size_t bytes = std::max({conv.bytes(s, threads), conv.input_grad_bytes(s, threads),
+                                 conv.weight_grad_bytes(s, threads)});
   std::vector<float> memory(bytes / sizeof(float) + 16, NAN);
   auto* workspace =
       reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
   Results r{std::vector<float>(dy.size(), NAN), std::vector<float>(x.size(), NAN),
             std::vector<float>(w.size(), NAN)};
-  conv2d(pool, s, x.data(), w.data(), bias.data(), r.y.data(), workspace);
-  conv2d_input_grad(pool, s, dy.data(), w.data(), r.dx.data(), workspace);
-  conv2d_weight_grad(pool, s, x.data(), dy.data(), r.dw.data(), workspace);
+  conv.forward(pool, s, x.data(), w.data(), bias.data(), r.y.data(), workspace);
+  conv.input_grad(pool, s, dy.data(), w.data(), r.dx.data(), workspace);
+  conv.weight_grad(pool, s, x.data(), dy.data(), r.dw.data(), workspace);
   return r;
 }
 
@@ -82,6 +111,23 @@ const ConvShape kShapes[] = {
     {1, 5, 6, 6, 600, 0, 0, 3, 3, 1, 1, 1, 1},
 };
 
+// Shapes that direct_conv.h takes: several bands, the last one shorter; every number of channels up
+// to a tile's and one more; dilation; padding on one side; more padding than the kernel reaches.
+const ConvShape kDirectShapes[] = {
+    {1, 40, 31, 30, 7, 0, 0, 3, 3, 1, 1, 1, 1},
+    {2, 24, 40, 43, 4, 0, 0, 5, 3, 1, 1, 2, 0},
+    {2, 4, 19, 17, 1, 0, 0, 3, 3},
+    {2, 1, 19, 18, 2, 0, 0, 3, 5, 1, 1, 1, 2},
+    {2, 2, 18, 18, 3, 0, 0, 1, 1},
+    {3, 3, 17, 19, 5, 0, 0, 5, 5, 1, 1, 4, 4},
+    {17, 5, 20, 21, 13, 0, 0, 4, 3, 1, 1, 1, 2},
+    {2, 3, 25, 40, 6, 0, 0, 3, 3, 1, 1, 2, 3, 2, 3},
+    {2, 12, 20, 20, 6, 0, 0, 3, 3, 1, 1, 1, 1, 1, 1, 3},
+    {1, 9, 30, 200, 9, 0, 0, 7, 7, 1, 1, 3, 3, 1, 1, 9},
+    {2, 3, 16, 17, 5, 0, 0, 2, 2, 1, 1, 3, 2},
+    {2, 8, 1, 200, 8, 0, 0, 1, 9, 1, 1, 0, 4},
+};
+
 // Shapes for which winograd_pays: odd extents, every padding, channels that fill no vector, tiles
 // and channels that take several blocks.
 const ConvShape kWinogradShapes[] = {
@@ -114,7 +160,9 @@ struct Example {
         dy(numbers(s.batch * s.out_channels * s.out_height * s.out_width, random)),
         want(reference::conv2d(s, x, w, bias, dy)) {}
 
-  Results run(int threads) const { return ::run(s, x, w, bias, dy, threads); }
+  Results run(int threads, const Convolution& conv = kConv2d) const {
+    return ::run(conv, s, x, w, bias, dy, threads);
+  }
   std::string name() const {
     return str("x [", s.batch, ", ", s.in_channels, ", ", s.in_height, ", ", s.in_width,
                "], kernel ", s.kernel_height, " x ", s.kernel_width, ", groups ", s.groups);
@@ -132,6 +180,14 @@ void check_equal(const Results& a, const Results& b) {
   REQUIRE(a.dw == b.dw);
 }
 
+void check_results(const Example& example, const Convolution& conv) {
+  const Results one = example.run(1, conv);
+  check_close(one.y, example.want.y);
+  check_close(one.dx, example.want.dx);
+  check_close(one.dw, example.want.dw);
+  check_equal(one, example.run(3, conv));
+}
+
 }  // namespace
 
 TEST_CASE("convolution and its gradients equal naive loops") {
@@ -139,12 +195,56 @@ TEST_CASE("convolution and its gradients equal naive loops") {
     const Example example(shaped(open));
     INFO(example.name());
     on_every_target([&] {
-      const Results one = example.run(1);
-      check_close(one.y, example.want.y);
-      check_close(one.dx, example.want.dx);
-      check_close(one.dw, example.want.dw);
-      check_equal(one, example.run(3));
+      check_results(example, kConv2d);
+      check_results(example, kPatches);
     });
+  }
+}
+
+TEST_CASE("convolutions without packed patches equal naive loops") {
+  for (const ConvShape& open : kDirectShapes) {
+    const Example example(shaped(open));
+    INFO(example.name());
+    const ConvShape grad = input_grad_shape(example.s);
+    Convolution direct = kDirect;
+    if (grad.padding_y < 0 || grad.padding_x < 0) {
+      REQUIRE_FALSE(direct_input_grad_pays(example.s));
+      direct.input_grad_bytes = kPatches.input_grad_bytes;
+      direct.input_grad = kPatches.input_grad;
+    }
+    on_every_target([&] {
+      check_results(example, direct);
+      check_results(example, kConv2d);
+    });
+  }
+}
+
+// Rows of the padded input meet pixels between two rows, whose sums are thrown away.
+TEST_CASE("an infinity reaches only the outputs that it is part of") {
+  const ConvShape s = shaped({1, 2, 20, 20, 6, 0, 0, 3, 3});
+  REQUIRE(direct_conv_pays(s));
+  Example example(s);
+  example.x[7 * 20 + 11] = INFINITY;
+  const auto y = example.run(1).y;
+  for (int64_t i = 0; i < 18; ++i) {
+    for (int64_t j = 0; j < 18; ++j) {
+      const bool touched = i >= 5 && i <= 7 && j >= 9 && j <= 11;
+      REQUIRE(std::isfinite(y[i * 18 + j]) != touched);
+    }
+  }
+}
+
+TEST_CASE("a convolution is computed in the way that suits its shape") {
+  CHECK(direct_conv_pays(shaped({64, 3, 32, 32, 6, 0, 0, 5, 5})));
+  CHECK(direct_input_grad_pays(shaped({64, 6, 14, 14, 16, 0, 0, 5, 5})));
+  CHECK(direct_weight_grad_pays(shaped({64, 6, 14, 14, 16, 0, 0, 5, 5})));
+  // Strides; a single output pixel; many channels.
+  for (const ConvShape& open :
+       {ConvShape{4, 3, 32, 32, 6, 0, 0, 5, 5, 2, 2}, ConvShape{4, 16, 5, 5, 120, 0, 0, 5, 5},
+        ConvShape{4, 256, 14, 14, 256, 0, 0, 1, 1}}) {
+    CHECK_FALSE(direct_conv_pays(shaped(open)));
+    CHECK_FALSE(direct_input_grad_pays(shaped(open)));
+    CHECK_FALSE(direct_weight_grad_pays(shaped(open)));
   }
 }
 

@@ -1,4 +1,4 @@
-#include "lib/kernels/conv.h"
+#include "lib/kernels/patch_conv.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,6 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/conv_pack.h"
 #include "lib/kernels/gemm_tile.h"
-#include "lib/kernels/matmul.h"
-#include "lib/kernels/winograd.h"
 
 namespace lumen::kernels {
 namespace {
@@ -42,8 +40,6 @@ struct Problem {
     patch = in_group * taps;
     window_width = (s.out_width - 1) * s.stride_x + (s.kernel_width - 1) * s.dilation_x + 1;
   }
-
-  bool empty() const { return columns == 0 || s.out_channels == 0; }
 
   // Channels per block so that a block has at most `limit` patch elements, or one channel.
   int64_t block_channels(int64_t limit) const {
@@ -473,45 +469,26 @@ struct WeightGrad {
   ThreadMemory memory;
 };
 
-bool takes_winograd(const ConvShape& shape) {
-  return winograd_pays(shape) && !ExactProductsScope::active();
-}
-
 }  // namespace
 
-// Whether products are to be exact is known when they are computed: room for either way.
-size_t conv2d_workspace_bytes(const ConvShape& shape, int threads) {
-  if (Problem(shape).empty()) return 0;
+size_t patch_conv_workspace_bytes(const ConvShape& shape, int threads) {
   const Forward forward(shape);
-  const size_t bytes =
-      (round_up(forward.weight_floats, 16) + threads * forward.memory.floats) * sizeof(float);
-  return winograd_pays(shape) ? std::max(bytes, winograd_workspace_bytes(shape, threads)) : bytes;
+  return (round_up(forward.weight_floats, 16) + threads * forward.memory.floats) * sizeof(float);
 }
 
-size_t conv2d_input_grad_workspace_bytes(const ConvShape& shape, int threads) {
-  if (Problem(shape).empty() || shape.in_channels == 0) return 0;
+size_t patch_input_grad_workspace_bytes(const ConvShape& shape, int threads) {
   const InputGrad grad(shape);
-  const size_t bytes =
-      (round_up(grad.weight_floats, 16) + threads * grad.memory.floats) * sizeof(float);
-  return winograd_pays(shape) ? std::max(bytes, winograd_input_grad_workspace_bytes(shape, threads))
-                              : bytes;
+  return (round_up(grad.weight_floats, 16) + threads * grad.memory.floats) * sizeof(float);
 }
 
-size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads) {
-  if (Problem(shape).empty() || shape.in_channels == 0) return 0;
+size_t patch_weight_grad_workspace_bytes(const ConvShape& shape, int threads) {
   const WeightGrad grad(shape);
-  const size_t bytes =
-      (round_up(grad.slices * grad.weight_floats, 16) + threads * grad.memory.floats) *
-      sizeof(float);
-  return winograd_pays(shape)
-             ? std::max(bytes, winograd_weight_grad_workspace_bytes(shape, threads))
-             : bytes;
+  return (round_up(grad.slices * grad.weight_floats, 16) + threads * grad.memory.floats) *
+         sizeof(float);
 }
 
-void conv2d(ThreadPool& pool, const ConvShape& shape, const float* x, const float* w,
-            const float* bias, float* y, std::byte* workspace) {
-  if (Problem(shape).empty()) return;
-  if (takes_winograd(shape)) return winograd(pool, shape, x, w, bias, y, workspace);
+void patch_conv(ThreadPool& pool, const ConvShape& shape, const float* x, const float* w,
+                const float* bias, float* y, std::byte* workspace) {
   Forward forward(shape);
   const Problem& problem = forward.problem;
   if (problem.patch == 0) {
@@ -540,13 +517,8 @@ void conv2d(ThreadPool& pool, const ConvShape& shape, const float* x, const floa
   });
 }
 
-void conv2d_input_grad(ThreadPool& pool, const ConvShape& shape, const float* dy, const float* w,
-                       float* dx, std::byte* workspace) {
-  if (Problem(shape).empty() || shape.in_channels == 0) {
-    std::fill_n(dx, shape.batch * shape.in_channels * shape.in_height * shape.in_width, 0.0f);
-    return;
-  }
-  if (takes_winograd(shape)) return winograd_input_grad(pool, shape, dy, w, dx, workspace);
+void patch_input_grad(ThreadPool& pool, const ConvShape& shape, const float* dy, const float* w,
+                      float* dx, std::byte* workspace) {
   InputGrad grad(shape);
   auto* memory = reinterpret_cast<float*>(workspace);
   grad.weights = memory + pool.threads() * grad.memory.floats;
@@ -563,15 +535,8 @@ void conv2d_input_grad(ThreadPool& pool, const ConvShape& shape, const float* dy
   });
 }
 
-void conv2d_weight_grad(ThreadPool& pool, const ConvShape& shape, const float* x, const float* dy,
-                        float* dw, std::byte* workspace) {
-  if (Problem(shape).empty() || shape.in_channels == 0) {
-    const int64_t patch = shape.in_channels / std::max<int64_t>(1, shape.groups) *
-                          shape.kernel_height * shape.kernel_width;
-    std::fill_n(dw, shape.out_channels * patch, 0.0f);
-    return;
-  }
-  if (takes_winograd(shape)) return winograd_weight_grad(pool, shape, x, dy, dw, workspace);
+void patch_weight_grad(ThreadPool& pool, const ConvShape& shape, const float* x, const float* dy,
+                       float* dw, std::byte* workspace) {
   const WeightGrad grad(shape);
   auto* memory = reinterpret_cast<float*>(workspace);
   float* partial = memory + pool.threads() * grad.memory.floats;
@@ -585,14 +550,7 @@ void conv2d_weight_grad(ThreadPool& pool, const ConvShape& shape, const float* x
     }
   });
   if (slices == 1) return;
-  pool.parallel_for(grad.weight_floats, 4096, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      float sum = partial[i];
-      for (int64_t slice = 1; slice < slices; ++slice)
-        sum += partial[slice * grad.weight_floats + i];
-      dw[i] = sum;
-    }
-  });
+  sum_slices(pool, partial, slices, grad.weight_floats, dw);
 }
 
 }  // namespace lumen::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/conv_pack.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/winograd_transform.h"
 
@@ -298,21 +299,6 @@ struct Forward {
   int64_t input, product, window, thread_floats;
   float* filters = nullptr;
 };
-
-// The convolution of dy that gives the gradient of the input.
-ConvShape input_grad_shape(const ConvShape& s) {
-  return {.batch = s.batch,
-          .in_channels = s.out_channels,
-          .in_height = s.out_height,
-          .in_width = s.out_width,
-          .out_channels = s.in_channels,
-          .out_height = s.in_height,
-          .out_width = s.in_width,
-          .kernel_height = 3,
-          .kernel_width = 3,
-          .padding_y = 2 - s.padding_y,
-          .padding_x = 2 - s.padding_x};
-}
 
 // --- Gradient of the weights -------------------------------------------------------------------
 

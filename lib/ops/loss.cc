@@ -68,15 +68,6 @@ std::vector<Tensor> grad_binary_cross_entropy(const GradCall& call) {
   return gradients;
 }
 
-std::vector<OpCase> elementwise_cases(const OpDef& op, size_t inputs, double low, double high) {
-  std::vector<OpCase> cases;
-  for (int64_t n : {0, 1, 7, 33, 20001}) {
-    cases.push_back({str("n=", n), std::vector<graph::TypedShape>(inputs, f32({n})),
-                     [&op](Inputs in) { return record(op, in); }, low, high, 2e-6});
-  }
-  return cases;
-}
-
 }  // namespace
 
 const OpDef kLogSigmoid = {.name = "log_sigmoid",
