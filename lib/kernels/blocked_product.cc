@@ -35,17 +35,20 @@ struct Pass {
 
   // Packs the strips of A that start in rows [begin, end) of the pass.
   void pack_a(int64_t begin, int64_t end, int thread) const {
-    for (int64_t i = begin; i < end; i += tile.rows) {
-      const int64_t height = strip_height(tile, rows, i);
-      for (int64_t at = 0; at < depth; at += kBlockDepth) {
-        const int64_t block_depth = std::min(kBlockDepth, depth - at);
-        product.pack_a({.row = row + i,
-                        .rows = std::min(height, rows - i),
-                        .padded_rows = height,
-                        .k = k + at,
-                        .depth = block_depth,
-                        .panel = packed_a + at * padded_rows() + i * block_depth,
-                        .scratch = scratch_of(thread)});
+    for (int64_t at = 0; at < depth; at += kBlockDepth) {
+      const int64_t block_depth = std::min(kBlockDepth, depth - at);
+      float* block = packed_a + at * padded_rows();
+      for (int64_t part = 0; part < block_depth; part += product.a_depth) {
+        for (int64_t i = begin; i < end; i += tile.rows) {
+          const int64_t height = strip_height(tile, rows, i);
+          product.pack_a({.row = row + i,
+                          .rows = std::min(height, rows - i),
+                          .padded_rows = height,
+                          .k = k + at + part,
+                          .depth = std::min(product.a_depth, block_depth - part),
+                          .panel = block + i * block_depth + part * height,
+                          .scratch = scratch_of(thread)});
+        }
       }
     }
   }
@@ -70,14 +73,16 @@ struct Pass {
   }
 
   void pack_b(int64_t j, int64_t cols, int64_t at, int64_t block_depth, int thread) const {
-    for (int64_t strip = 0; strip < cols; strip += tile.cols) {
-      product.pack_b({.row = j + strip,
-                      .rows = std::min(tile.cols, cols - strip),
-                      .padded_rows = tile.cols,
-                      .k = k + at,
-                      .depth = block_depth,
-                      .panel = block_of(thread) + strip * block_depth,
-                      .scratch = scratch_of(thread)});
+    for (int64_t part = 0; part < block_depth; part += product.b_depth) {
+      for (int64_t strip = 0; strip < cols; strip += tile.cols) {
+        product.pack_b({.row = j + strip,
+                        .rows = std::min(tile.cols, cols - strip),
+                        .padded_rows = tile.cols,
+                        .k = k + at + part,
+                        .depth = std::min(product.b_depth, block_depth - part),
+                        .panel = block_of(thread) + strip * block_depth + part * tile.cols,
+                        .scratch = scratch_of(thread)});
+      }
     }
   }
 

@@ -22,6 +22,8 @@ struct StripRequest {
 
 // At most this many consecutive columns are asked for at once.
 inline constexpr int64_t kBlockDepth = 512;
+// As many where columns lie together.
+inline constexpr int64_t kColumnDepth = 32;
 // Room for sixteen rows of a request.
 inline constexpr int64_t kScratchFloats = 16 * kBlockDepth;
 
@@ -31,6 +33,9 @@ struct BlockedProduct {
   int64_t m, n, k;
   FunctionRef<void(const StripRequest&)> pack_a;
   FunctionRef<void(const StripRequest&)> pack_b;
+  // Columns of a request, before other strips are asked for theirs: few if columns, not rows, lie
+  // together, so that rows are read along their lines.
+  int64_t a_depth = kBlockDepth, b_depth = kBlockDepth;
   float* c;
   int64_t c_stride;
   std::byte* workspace;      // blocked_product_bytes(...), 64-byte aligned

@@ -78,6 +78,8 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
                          .k = args.k,
                          .pack_a = pack_a,
                          .pack_b = pack_b,
+                         .a_depth = args.a_col_stride == 1 ? kBlockDepth : kColumnDepth,
+                         .b_depth = args.b_row_stride == 1 ? kBlockDepth : kColumnDepth,
                          .c = args.c,
                          .c_stride = args.c_stride,
                          .workspace = args.workspace,
