@@ -68,6 +68,57 @@ DType gradient_type(const Node& node) {
   return node.dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
+// What reaches a node: a sum, and gradients of slices of it.
+class Contributions {
+ public:
+  void add(const Tensor& gradient) { sum_ = sum_.defined() ? ops::add(sum_, gradient) : gradient; }
+  void add_slice(int axis, int64_t begin, const Tensor& gradient) {
+    slices_.push_back({axis, begin, gradient});
+  }
+
+  // Slices that cut the value into pieces are joined; others are added up between zeros.
+  Tensor total(const Shape& shape) {
+    std::vector<Slice> slices = std::move(slices_);
+    slices_.clear();
+    if (are_pieces(slices, shape)) {
+      std::vector<Tensor> pieces;
+      for (const Slice& slice : slices) pieces.push_back(slice.gradient);
+      add(ops::concat(pieces, slices.front().axis));
+    } else {
+      for (const auto& [axis, begin, gradient] : slices) {
+        add(graph::pad(gradient, axis, begin, shape[axis] - begin - gradient.dim(axis)));
+      }
+    }
+    return sum_;
+  }
+
+ private:
+  struct Slice {
+    int axis;
+    int64_t begin;
+    Tensor gradient;
+  };
+
+  // Sorts `slices` of one axis. True if each begins where the one before ends, from end to end.
+  static bool are_pieces(std::vector<Slice>& slices, const Shape& shape) {
+    if (slices.empty()) return false;
+    const int axis = slices.front().axis;
+    for (const Slice& slice : slices) {
+      if (slice.axis != axis) return false;
+    }
+    std::ranges::stable_sort(slices, {}, &Slice::begin);
+    int64_t end = 0;
+    for (const Slice& slice : slices) {
+      if (slice.begin != end) return false;
+      end += slice.gradient.dim(axis);
+    }
+    return end == shape[axis];
+  }
+
+  Tensor sum_;
+  std::vector<Slice> slices_;
+};
+
 // Gradients by node while one backward pass is built.
 class Tape {
  public:
@@ -89,20 +140,17 @@ class Tape {
   void add(const NodePtr& node, const Tensor& gradient) {
     if (!gradient.defined()) return;
     LUMEN_CHECK(gradient.shape() == node->shape);
-    const DType dtype = gradient_type(*node);
-    const Tensor typed = gradient.dtype() == dtype ? gradient : graph::contiguous(gradient, dtype);
-    Tensor& sum = gradients_[node.get()];
-    sum = sum.defined() ? ops::add(sum, typed) : typed;
+    contributions_[node.get()].add(typed(gradient, *node));
   }
 
   void run() {
     for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
       const NodePtr& node = *it;
-      auto found = gradients_.find(node.get());
-      if (found == gradients_.end()) continue;
-      if (node->gradient) run_hooks(*node->gradient, found->second);
-      const Tensor dy = found->second;
-      if (wanted_.count(node.get()) == 0) gradients_.erase(found);
+      auto found = contributions_.extract(node.get());
+      if (!found) continue;
+      Tensor dy = found.mapped().total(node->shape);
+      if (node->gradient) run_hooks(*node->gradient, dy);
+      if (wanted_.count(node.get()) > 0) gradients_[node.get()] = dy;
       if (node->requires_grad && !node->inputs.empty()) differentiate(node, dy);
     }
   }
@@ -128,10 +176,21 @@ class Tape {
     }
   }
 
+  static Tensor typed(const Tensor& gradient, const Node& node) {
+    const DType dtype = gradient_type(node);
+    return gradient.dtype() == dtype ? gradient : graph::contiguous(gradient, dtype);
+  }
+
   void differentiate(const NodePtr& node, const Tensor& dy) {
     bool any = false;
     for (const NodePtr& input : node->inputs) any |= reaching_.count(input.get()) > 0;
     if (!any) return;
+    if (node->op == &graph::kSlice) {
+      const Node& whole = *node->inputs[0];
+      contributions_[&whole].add_slice(static_cast<int>(node->attrs.integer("axis")),
+                                       node->attrs.integer("begin"), typed(dy, whole));
+      return;
+    }
     std::vector<Tensor> inputs;
     for (const NodePtr& input : node->inputs) inputs.emplace_back(input);
     const std::vector<Tensor> gradients = rule(node, inputs, dy);
@@ -168,7 +227,8 @@ class Tape {
 
   std::vector<NodePtr> order_;
   std::unordered_set<const Node*> wanted_, reaching_;
-  std::unordered_map<const Node*, Tensor> gradients_;
+  std::unordered_map<const Node*, Contributions> contributions_;
+  std::unordered_map<const Node*, Tensor> gradients_;  // of what is wanted
 };
 
 Tensor seed_for(const Tensor& output, const Tensor& seed) {

@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
+#include "lib/graph/graph.h"
 #include "lib/graph/views.h"
 #include "lib/ops/ops.h"
 
@@ -23,6 +24,22 @@ std::vector<float> values(const Tensor& x) {
   const Array array = x.eval();
   const auto span = array.as<float>();
   return {span.begin(), span.end()};
+}
+
+Tensor sum_all(const Tensor& x) {
+  return ops::sum(x, {0, 1}, false);
+}
+
+// The columns [begin, end) of x [2, 3], each added up with a weight of its own.
+Tensor weigh_columns(const Tensor& x, std::span<const std::pair<int, int>> columns) {
+  Tensor sum;
+  float weight = 1;
+  for (const auto& [begin, end] : columns) {
+    const Tensor part = ops::mul(sum_all(graph::slice(x, 1, begin, end)), graph::scalar(weight));
+    sum = sum.defined() ? ops::add(sum, part) : part;
+    weight *= 10;
+  }
+  return sum;
 }
 
 }  // namespace
@@ -51,6 +68,32 @@ TEST_CASE("what broadcasting repeated is added up") {
   autograd::backward(ops::mul(x, y), graph::expand(graph::scalar(1), Shape{2, 3}));
   CHECK(values(autograd::grad(x)) == std::vector<float>{6, 6});
   CHECK(values(autograd::grad(y)) == std::vector<float>{3, 3, 3});
+}
+
+TEST_CASE("gradients of slices: pieces of the whole are joined, others added up") {
+  const Tensor x = leaf({1, 2, 3, 4, 5, 6}, {2, 3});
+  const auto gradient = [&](std::vector<std::pair<int, int>> columns) {
+    const Tensor y = weigh_columns(x, columns);
+    return autograd::gradients({&y, 1}, {}, {&x, 1}).front();
+  };
+  const auto operations = [](const Tensor& of, const char* name) {
+    const graph::Graph graph({of.node()});
+    return std::ranges::count_if(graph.nodes(), [&](const auto& n) { return n->op->name == name; });
+  };
+  const Tensor pieces = gradient({{1, 3}, {0, 1}});
+  CHECK(values(pieces) == std::vector<float>{10, 1, 1, 10, 1, 1});
+  CHECK(operations(pieces, "concat") == 1);
+  CHECK(operations(pieces, "pad") == 0);
+  const Tensor overlapping = gradient({{0, 2}, {1, 3}});
+  CHECK(values(overlapping) == std::vector<float>{1, 11, 10, 1, 11, 10});
+  CHECK(operations(overlapping, "pad") == 2);
+  CHECK(values(gradient({{0, 1}, {2, 3}})) == std::vector<float>{1, 0, 10, 1, 0, 10});
+  CHECK(values(gradient({{0, 1}, {1, 3}, {0, 3}})) ==
+        std::vector<float>{101, 110, 110, 101, 110, 110});
+  const Tensor crossed = ops::add(weigh_columns(x, std::vector<std::pair<int, int>>{{0, 1}}),
+                                  sum_all(graph::slice(x, 0, 1, 2)));
+  CHECK(values(autograd::gradients({&crossed, 1}, {}, {&x, 1}).front()) ==
+        std::vector<float>{1, 0, 0, 2, 1, 1});
 }
 
 TEST_CASE("detach and no_grad stop gradients") {
