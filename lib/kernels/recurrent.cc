@@ -99,7 +99,8 @@ struct BackwardMemory {
     const int64_t gates = gates_of(s.cell), rows = s.batch * s.steps;
     weights = memory.take(gates * steps.padded_units() * s.hidden);
     for (float*& panel : panels) panel = memory.take(gates * steps.padded_batch() * s.hidden);
-    dproduct = memory.take(rows * steps.width);
+    // But in a GRU, the gradients of the gates' two parts are the same.
+    dproduct = s.cell == Cell::kGru ? memory.take(rows * steps.width) : nullptr;
     h_before = memory.take(rows * s.hidden);
     const size_t gemm = gemm_workspace_bytes(steps.width, s.hidden, rows, threads);
     product = reinterpret_cast<std::byte*>(memory.take(static_cast<int64_t>(gemm / 4) + 16));
@@ -115,7 +116,14 @@ struct BackwardMemory {
 class BackwardSteps {
  public:
   BackwardSteps(const Steps& steps, const RecurrentBackward& g, const BackwardMemory& memory)
-      : steps_(steps), s_(steps.s), g_(g), memory_(memory) {}
+      : steps_(steps),
+        s_(steps.s),
+        g_(g),
+        memory_(memory),
+        dproduct_(memory.dproduct ? memory.dproduct : g.dprojected) {}
+
+  // Of all steps: [batch, steps, width].
+  const float* dproduct() const { return dproduct_; }
 
   // Adds to dh what comes through the product with the gates' gradients in `panel`.
   void multiply(const float* panel, int64_t begin, int64_t end) const {
@@ -132,8 +140,8 @@ class BackwardSteps {
     for (int64_t b = 0; b < s_.batch; ++b) row(b, t, begin, end);
     const int64_t rows = steps_.padded_batch() * s_.hidden;
     for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
-      steps_.pack_units(memory_.dproduct + t * steps_.width + gate * s_.hidden,
-                        s_.steps * steps_.width, begin, end, panel + gate * rows);
+      steps_.pack_units(dproduct_ + t * steps_.width + gate * s_.hidden, s_.steps * steps_.width,
+                        begin, end, panel + gate * rows);
     }
   }
 
@@ -141,7 +149,7 @@ class BackwardSteps {
   void row(int64_t b, int64_t t, int64_t begin, int64_t end) const {
     const int64_t at = steps_.row(b, t), hidden = s_.hidden;
     float* dprojected = g_.dprojected + at * steps_.width + begin;
-    float* dproduct = memory_.dproduct + at * steps_.width + begin;
+    float* dproduct = dproduct_ + at * steps_.width + begin;
     float* h_before = memory_.h_before + at * hidden + begin;
     if (!steps_.exists(b, t)) {
       for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
@@ -161,6 +169,7 @@ class BackwardSteps {
     std::memcpy(h_before, h + begin, static_cast<size_t>(end - begin) * sizeof(float));
     recurrent_cell::backward(s_.cell, {.hidden = hidden,
                                        .units = end - begin,
+                                       .next = s_.steps * hidden,
                                        .saved = g_.saved + at * saved + begin,
                                        .out = g_.out + at * hidden + begin,
                                        .h = h + begin,
@@ -176,6 +185,7 @@ class BackwardSteps {
   const RecurrentShape& s_;
   const RecurrentBackward& g_;
   const BackwardMemory& memory_;
+  float* dproduct_;
 };
 
 }  // namespace
@@ -220,6 +230,7 @@ void recurrent_forward(ThreadPool& pool, const RecurrentShape& shape, const Recu
         }
         recurrent_cell::forward(shape.cell, {.hidden = hidden,
                                              .units = end - begin,
+                                             .next = shape.steps * hidden,
                                              .product = memory.product + b * steps.width + begin,
                                              .projected = f.projected + at * steps.width + begin,
                                              .b = f.b + begin,
@@ -260,7 +271,7 @@ void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const Rec
   gemm(pool, {.m = width,
               .n = hidden,
               .k = rows,
-              .a = memory.dproduct,
+              .a = backward.dproduct(),
               .a_row_stride = 1,
               .a_col_stride = width,
               .b = memory.h_before,
@@ -272,7 +283,7 @@ void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const Rec
   pool.parallel_for(width, 64, [&](int64_t begin, int64_t end, int) {
     std::fill(g.db + begin, g.db + end, 0.0f);
     for (int64_t row = 0; row < rows; ++row) {
-      const float* from = memory.dproduct + row * width;
+      const float* from = backward.dproduct() + row * width;
       for (int64_t i = begin; i < end; ++i) g.db[i] += from[i];
     }
   });

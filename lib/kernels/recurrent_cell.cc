@@ -20,6 +20,7 @@ using CellVector = hn::Vec<CellFloat>;
 class Lanes {
  public:
   Lanes(int64_t at, int64_t units) : at_(at), count_(units - at) {}
+  int64_t at() const { return at_; }
   HWY_INLINE CellVector load(const float* p) const {
     const CellFloat d;
     return whole() ? hn::LoadU(d, p + at_) : load_partial(d, p + at_, static_cast<size_t>(count_));
@@ -38,6 +39,14 @@ class Lanes {
   int64_t at_, count_;
 };
 
+// Fetches what lies at these lanes of `count` arrays, one per gate, of the next sample.
+template <class Row>
+HWY_INLINE void fetch_next(const Row& row, const Lanes& lanes, const float* p, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    __builtin_prefetch(p + lanes.at() + count * row.next + i * row.hidden);
+  }
+}
+
 template <class F>
 HWY_INLINE void for_lanes(int64_t units, const F& f) {
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(CellFloat()));
@@ -47,6 +56,8 @@ HWY_INLINE void for_lanes(int64_t units, const F& f) {
 void lstm_forward(const recurrent_cell::Forward& row) {
   const CellFloat d;
   for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
+    fetch_next(row, lanes, row.projected, 4);
+    fetch_next(row, lanes, row.saved, 5);
     auto gate = [&](int64_t g) HWY_ATTR {
       const int64_t at = g * row.hidden;
       return hn::Add(hn::Add(lanes.load(row.product + at), lanes.load(row.projected + at)),
@@ -109,6 +120,8 @@ void lstm_backward(const recurrent_cell::Backward& row) {
   const CellFloat d;
   const int64_t n = row.hidden;
   for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
+    fetch_next(row, lanes, row.saved, 5);
+    fetch_next(row, lanes, row.dprojected, 4);
     auto saved = [&](int64_t s) HWY_ATTR { return lanes.load(row.saved + s * n); };
     const auto i = saved(0), f = saved(1), g = saved(2), o = saved(3);
     const auto tanh_c = tanh_vector(d, saved(4));

@@ -7,9 +7,11 @@
 
 namespace lumen::kernels::recurrent_cell {
 
-// Arrays of gates have gate g's unit u at [g · hidden + u], as have the saved ones.
+// Arrays of gates have gate g's unit u at [g · hidden + u], as have the saved ones. Those of the
+// next sample, `next` floats on per gate or saved array, are fetched ahead: the processor
+// does not foresee where rows of the same step begin.
 struct Forward {
-  int64_t hidden, units;
+  int64_t hidden, units, next;
   const float *product, *projected, *b;  // W h, x-part, bias
   float *h, *c;                          // the state, before and after
   float *saved, *out;
@@ -17,7 +19,7 @@ struct Forward {
 void forward(Cell cell, const Forward& row);
 
 struct Backward {
-  int64_t hidden, units;
+  int64_t hidden, units, next;
   const float *saved, *out;      // of this step
   const float *h, *c, *dout;     // the state before this step; the gradient of out
   float *dh, *dc;                // in: of the state after this step; out: of that before it, but

@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/elementwise.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/typed.h"
 #include "lib/ops/cases.h"
@@ -72,8 +73,13 @@ void add_bias(const KernelCall& call, int64_t weights, float* y, int64_t begin, 
     const int64_t from = std::max(begin, first), to = std::min(end, first + n);
     for (int64_t at = from; at < to; at += kChunk) {
       const int64_t count = std::min(kChunk, to - at);
-      kernels::to_float(bias.dtype, bias.data + row_bytes(bias.dtype, at - first), buffer, count);
-      for (int64_t j = 0; j < count; ++j) y[at - begin + j] += buffer[j];
+      const std::byte* stored = bias.data + row_bytes(bias.dtype, at - first);
+      const float* terms[] = {y + at - begin, reinterpret_cast<const float*>(stored)};
+      if (bias.dtype != DType::kF32) {
+        kernels::to_float(bias.dtype, stored, buffer, count);
+        terms[1] = buffer;
+      }
+      kernels::block::add(terms, y + at - begin, count, nullptr);
     }
     first += n;
   }
