@@ -108,31 +108,31 @@ struct Forward {
   // Output channels of a group are computed in parts of nearly the same size.
   int64_t part_begin(int64_t part) const { return bands.out_group * part / parts; }
 
-  // packed[group · out_group · patch + first row of a part · patch + k · rows of the part + r].
-  // `is_mirrored`: w is [in_group][out_group][taps] in this shape's terms, taps to be reversed.
-  void pack_weights(const float* w, bool is_mirrored, float* packed) const {
-    const int64_t taps = bands.taps;
-    for (int64_t group = 0; group < bands.s.groups; ++group) {
-      for (int64_t part = 0; part < parts; ++part) {
-        for (int64_t c = 0; c < bands.in_group; ++c) {
-          for (int64_t t = 0; t < taps; ++t) {
-            for (int64_t r = part_begin(part); r < part_begin(part + 1); ++r) {
-              const int64_t pair = is_mirrored ? c * bands.out_group + r : r * bands.in_group + c;
-              *packed++ = w[pair * taps + (is_mirrored ? taps - 1 - t : t)];
-            }
-          }
+  // packed[k · rows of the part + r], after the parts before it. `is_mirrored`: w is
+  // [in_group][out_group][taps] of the group in this shape's terms, taps to be reversed.
+  void pack_part(const float* w, bool is_mirrored, int64_t group, int64_t part,
+                 float* packed) const {
+    const int64_t taps = bands.taps, begin = part_begin(part), end = part_begin(part + 1);
+    w += group * bands.out_group * bands.patch;
+    packed += (group * bands.out_group + begin) * bands.patch;
+    for (int64_t c = 0; c < bands.in_group; ++c) {
+      for (int64_t t = 0; t < taps; ++t) {
+        for (int64_t r = begin; r < end; ++r) {
+          const int64_t pair = is_mirrored ? c * bands.out_group + r : r * bands.in_group + c;
+          *packed++ = w[pair * taps + (is_mirrored ? taps - 1 - t : t)];
         }
       }
-      w += bands.out_group * bands.patch;
     }
   }
 
-  void compute(int64_t sample, int64_t group, int64_t band, const float* x, const float* bias,
-               float* y, const float* shared, float* memory) const {
+  // Parts [first_part, last_part) of one band.
+  void compute(int64_t sample, int64_t group, int64_t band, int64_t first_part, int64_t last_part,
+               const float* x, const float* bias, float* y, const float* shared,
+               float* memory) const {
     const ConvShape& s = bands.s;
     bands.fill_window(x, sample, group, band, memory);
     const int64_t rows = bands.rows_of(band), stride = bands.padded_count();
-    for (int64_t part = 0; part < parts; ++part) {
+    for (int64_t part = first_part; part < last_part; ++part) {
       const int64_t begin = part_begin(part), count = part_begin(part + 1) - begin;
       const int64_t first = group * bands.out_group + begin;
       const float* w = shared + weights + first * bands.patch;
@@ -155,12 +155,20 @@ struct Forward {
            float* y, std::byte* workspace) const {
     auto* shared = reinterpret_cast<float*>(workspace);
     bands.set_offsets(reinterpret_cast<int64_t*>(shared));
-    pack_weights(w, is_mirrored, shared + weights);
     const int64_t groups = bands.s.groups, tasks = bands.s.batch * groups * bands.bands;
-    pool.parallel_for(tasks, 1, [&](int64_t task, int64_t last, int thread) {
-      for (; task < last; ++task) {
-        compute(task / bands.bands / groups, task / bands.bands % groups, task % bands.bands, x,
-                bias, y, shared, shared + shared_floats + thread * thread_floats);
+    pool.parallel_for(groups * parts, 4, [&](int64_t at, int64_t last, int) {
+      for (; at < last; ++at) {
+        pack_part(w, is_mirrored, at / parts, at % parts, shared + weights);
+      }
+    });
+    // Parts are divided only where there are too few other tasks: each fills the window again.
+    const int64_t shares = std::clamp<int64_t>(2 * pool.threads() / tasks, 1, parts);
+    pool.parallel_for(tasks * shares, 1, [&](int64_t at, int64_t last, int thread) {
+      for (; at < last; ++at) {
+        const int64_t share = at % shares, task = at / shares;
+        compute(task / bands.bands / groups, task / bands.bands % groups, task % bands.bands,
+                parts * share / shares, parts * (share + 1) / shares, x, bias, y, shared,
+                shared + shared_floats + thread * thread_floats);
       }
     });
   }
