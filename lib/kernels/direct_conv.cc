@@ -40,7 +40,8 @@ struct Bands {
         halo((s.kernel_height - 1) * s.dilation_y) {
     const int64_t floats = kBandFloats - in_group * halo * width;
     const int64_t elements = std::min(floats / (in_group + more), most_elements);
-    const int64_t most = std::clamp<int64_t>(elements / width, 1, s.out_height);
+    // With fewer rows than the halo has, most of a window would be filled for others again.
+    const int64_t most = std::clamp<int64_t>(std::max(elements / width, halo), 1, s.out_height);
     bands = divide_up(s.out_height, most);
     rows = divide_up(s.out_height, bands);
   }
