@@ -188,12 +188,6 @@ std::vector<Tensor> grad_permute(const GradCall& call) {
   return {permute(call.dy, inverse)};
 }
 
-std::vector<Tensor> grad_slice(const GradCall& call) {
-  const auto axis = static_cast<int>(call.node.attrs.integer("axis"));
-  const int64_t begin = call.node.attrs.integer("begin"), end = call.node.attrs.integer("end");
-  return {pad(call.dy, axis, begin, call.inputs[0].dim(axis) - end)};
-}
-
 std::vector<Tensor> grad_pad(const GradCall& call) {
   const auto axis = static_cast<int>(call.node.attrs.integer("axis"));
   const int64_t before = call.node.attrs.integer("before");
@@ -221,11 +215,10 @@ const OpDef kPermute = {.name = "permute",
 // Its gradient is a sum, which is arithmetic: see sum_to in lib/autograd.
 const OpDef kExpand = {
     .name = "expand", .kind = OpKind::kView, .infer = infer_expand, .view = view_expand};
-const OpDef kSlice = {.name = "slice",
-                      .kind = OpKind::kView,
-                      .infer = infer_slice,
-                      .view = view_slice,
-                      .grad = grad_slice};
+// The gradients of all slices of a value are put together at once: see Contributions in
+// lib/autograd.
+const OpDef kSlice = {
+    .name = "slice", .kind = OpKind::kView, .infer = infer_slice, .view = view_slice};
 const OpDef kPad = {.name = "pad",
                     .kind = OpKind::kOpaque,
                     .infer = infer_pad,

@@ -1,6 +1,7 @@
 #include "lib/kernels/conv_pack.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "lib/kernels/targets-inl.h"
 
@@ -107,6 +108,26 @@ void pack_patches_transposed(const Patches& patches, int64_t rows, int64_t width
 }
 void add_strided(const float* x, int64_t count, int64_t step, float* y) {
   HWY_DYNAMIC_DISPATCH(add_strided_kernel)(x, count, step, y);
+}
+
+void fill_padded_row(const ConvShape& s, const float* plane, int64_t y, int64_t width, float* row) {
+  const bool inside = y >= 0 && y < s.in_height;
+  const int64_t left = inside ? std::min(s.padding_x, width) : width;
+  const int64_t count = inside ? std::min(s.in_width, width - left) : 0;
+  std::fill_n(row, left, 0.0f);
+  if (count > 0) std::memcpy(row + left, plane + y * s.in_width, count * sizeof(float));
+  std::fill_n(row + left + count, width - left - count, 0.0f);
+}
+
+void fill_offsets(const ConvShape& s, int64_t channels, int64_t rows, int64_t width,
+                  int64_t* offsets) {
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t u = 0; u < s.kernel_height; ++u) {
+      for (int64_t v = 0; v < s.kernel_width; ++v) {
+        *offsets++ = (c * rows + u * s.dilation_y) * width + v * s.dilation_x;
+      }
+    }
+  }
 }
 
 ConvShape input_grad_shape(const ConvShape& s) {

@@ -35,6 +35,16 @@ void pack_patches(const Patches& patches, int64_t depth, int64_t width, float* p
 // panel[column · width + k] = element (k, column) for k in [0, rows), and 0 for k in [rows, width).
 void pack_patches_transposed(const Patches& patches, int64_t rows, int64_t width, float* panel);
 
+// row[0, width) = row y of the zero-padded `plane` [shape.in_height][shape.in_width] from column
+// -shape.padding_x on; y may lie outside.
+void fill_padded_row(const ConvShape& shape, const float* plane, int64_t y, int64_t width,
+                     float* row);
+
+// offsets[k] of patch element k = (c · kernel_height + u) · kernel_width + v, of `channels`
+// channels in a window [channels][rows][width] of the padded input.
+void fill_offsets(const ConvShape& shape, int64_t channels, int64_t rows, int64_t width,
+                  int64_t* offsets);
+
 // y[j · step] += x[j] for j in [0, count).
 void add_strided(const float* x, int64_t count, int64_t step, float* y);
 

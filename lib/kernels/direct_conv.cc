@@ -55,14 +55,8 @@ struct Bands {
   // Elements p of a whole band, rounded up to whole vectors.
   int64_t padded_count() const { return round_up((rows - 1) * width + s.out_width, kPlaneSlack); }
 
-  void set_offsets(int64_t* offsets) const {
-    for (int64_t c = 0; c < in_group; ++c) {
-      for (int64_t u = 0; u < s.kernel_height; ++u) {
-        for (int64_t v = 0; v < s.kernel_width; ++v) {
-          *offsets++ = (c * (rows + halo) + u * s.dilation_y) * width + v * s.dilation_x;
-        }
-      }
-    }
+  void fill_offsets(int64_t* offsets) const {
+    kernels::fill_offsets(s, in_group, rows + halo, width, offsets);
   }
 
   // The padded input of one group of a sample for a band: [in_group][rows + halo][width].
@@ -77,23 +71,15 @@ struct Bands {
         to += (rows + halo) * width;
         continue;
       }
-      for (int64_t i = top; i < top + rows + halo; ++i, to += width) fill_row(from, i, to);
+      for (int64_t y = top; y < top + rows + halo; ++y, to += width) {
+        fill_padded_row(s, from, y, width, to);
+      }
     }
   }
 
   ConvShape s;
   int64_t taps, in_group, out_group, patch, width, halo;
   int64_t bands, rows;  // the last band may have fewer
-
- private:
-  void fill_row(const float* plane, int64_t y, float* row) const {
-    const bool inside = y >= 0 && y < s.in_height;
-    const int64_t left = inside ? std::min(s.padding_x, width) : width;
-    const int64_t count = inside ? std::min(s.in_width, width - left) : 0;
-    std::fill_n(row, left, 0.0f);
-    if (count > 0) std::memcpy(row + left, plane + y * s.in_width, count * sizeof(float));
-    std::fill_n(row + left + count, width - left - count, 0.0f);
-  }
 };
 
 // Workspace in floats: the offsets and the packed weights of all threads, then each thread's.
@@ -155,7 +141,7 @@ struct Forward {
   void run(ThreadPool& pool, const float* x, const float* w, bool is_mirrored, const float* bias,
            float* y, std::byte* workspace) const {
     auto* shared = reinterpret_cast<float*>(workspace);
-    bands.set_offsets(reinterpret_cast<int64_t*>(shared));
+    bands.fill_offsets(reinterpret_cast<int64_t*>(shared));
     const int64_t groups = bands.s.groups, tasks = bands.s.batch * groups * bands.bands;
     pool.parallel_for(groups * parts, 4, [&](int64_t at, int64_t last, int) {
       for (; at < last; ++at) {
@@ -252,7 +238,7 @@ struct WeightGrad {
            std::byte* workspace) const {
     auto* memory = reinterpret_cast<float*>(workspace);
     auto* offsets = reinterpret_cast<int64_t*>(memory + offsets_at());
-    bands.set_offsets(offsets);
+    bands.fill_offsets(offsets);
     pool.parallel_for(slices * bands.s.groups, 1, [&](int64_t task, int64_t last, int thread) {
       for (; task < last; ++task) {
         const int64_t slice = task % slices;

@@ -118,7 +118,7 @@ class Tile {
         const int64_t rows = problem_.window_rows(last_row(n) - first_row(n) + 1);
         const int64_t top = first_row(n) * s.stride_y - s.padding_y;
         for (int64_t r = 0; r < rows; ++r, window += problem_.window_width) {
-          fill_row(plane, top + r, window);
+          fill_padded_row(s, plane, top + r, problem_.window_width, window);
         }
       }
     }
@@ -145,17 +145,6 @@ class Tile {
     return row * problem_.window_width + at.x * problem_.s.stride_x;
   }
 
-  void fill_row(const float* plane, int64_t y, float* row) const {
-    const ConvShape& s = problem_.s;
-    const int64_t width = problem_.window_width;
-    const bool inside = y >= 0 && y < s.in_height;
-    const int64_t left = inside ? std::min(s.padding_x, width) : width;
-    const int64_t count = inside ? std::clamp<int64_t>(s.in_width, 0, width - left) : 0;
-    std::fill_n(row, left, 0.0f);
-    if (count > 0) std::memcpy(row + left, plane + y * s.in_width, count * sizeof(float));
-    std::fill_n(row + left + count, width - left - count, 0.0f);
-  }
-
   static constexpr int64_t kMaxColumns = 256;
   static_assert(kTileColumns <= kMaxColumns && kGradColumns <= kMaxColumns);
 
@@ -165,18 +154,6 @@ class Tile {
   Run runs_[kMaxColumns];
   Place places_[kMaxColumns];
 };
-
-// offsets[k] of a block of channels in a window with `rows` rows.
-void set_offsets(const Problem& problem, int64_t channels, int64_t rows, int64_t* offsets) {
-  const ConvShape& s = problem.s;
-  for (int64_t c = 0; c < channels; ++c) {
-    for (int64_t u = 0; u < s.kernel_height; ++u) {
-      for (int64_t v = 0; v < s.kernel_width; ++v) {
-        *offsets++ = (c * rows + u * s.dilation_y) * problem.window_width + v * s.dilation_x;
-      }
-    }
-  }
-}
 
 // The memory of one thread, in floats; `depth` patch elements in blocks of `channels` channels.
 struct ThreadMemory {
@@ -245,7 +222,7 @@ struct Forward {
       const int64_t count = std::min(channels, problem.in_group - channel);
       const int64_t depth = count * problem.taps;
       at.fill_window(x, group * problem.in_group + channel, count, window);
-      set_offsets(problem, count, at.window_rows(), offsets);
+      fill_offsets(problem.s, count, at.window_rows(), problem.window_width, offsets);
       for (int64_t j = 0; j < columns; j += tile.cols) {
         pack_patches(at.strip_patches(j, window, offsets), depth, tile.cols, panel + j * depth);
       }
@@ -431,7 +408,7 @@ struct WeightGrad {
     auto* offsets = reinterpret_cast<int64_t*>(thread_memory + memory.offsets);
     float *window = thread_memory + memory.window, *panel = thread_memory + memory.panel;
     at.fill_window(x, channel, count, window);
-    set_offsets(problem, count, at.window_rows(), offsets);
+    fill_offsets(problem.s, count, at.window_rows(), problem.window_width, offsets);
     const int64_t rows = count * problem.taps;
     for (int64_t k = 0; k < rows; k += tile.cols) {
       pack_patches_transposed(at.strip_patches(0, window, offsets + k),

@@ -9,7 +9,7 @@
 
 namespace lumen::kernels {
 
-// Of the shapes none may be empty but for the input's channels in the first two.
+// No extent may be 0, but for in_channels in patch_conv and its workspace.
 size_t patch_conv_workspace_bytes(const ConvShape& shape, int threads);
 size_t patch_input_grad_workspace_bytes(const ConvShape& shape, int threads);
 size_t patch_weight_grad_workspace_bytes(const ConvShape& shape, int threads);
