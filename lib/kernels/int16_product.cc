@@ -2,6 +2,7 @@
 
 #include "lib/kernels/code_product-inl.h"
 #include "lib/kernels/int16_tile.h"
+#include "lib/kernels/panels.h"
 #include "lib/kernels/quantize_rows.h"
 #include "lib/kernels/simd.h"
 
@@ -28,9 +29,12 @@ struct Int16Codes {
   void quantize(const float* x, int64_t x_stride, int64_t blocks, const Strip& to) const {
     quantize_int16_strip(x, x_stride, blocks, to);
   }
-  void expand(const Weight& w, int64_t row, int64_t, int64_t k, int64_t cols,
+  void expand(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols,
               const Panel& to) const {
-    expand_int16(w, row, k, cols, to);
+    if (w.layout == Layout::kPanels || rows == 0) return expand_int16(w, row, k, cols, to);
+    alignas(64) std::byte panel[kPanelRows * kBlockDepth * sizeof(uint16_t)];
+    pack_panel(w, row / kPanelRows, k, cols, panel);
+    expand_int16({panel, w.dtype, kPanelRows, cols, Layout::kPanels}, 0, 0, cols, to);
   }
   void multiply(const Weight&, const Panel (&panels)[2], const Strip& x, int64_t blocks, bool add,
                 float* y, int64_t y_stride, int64_t cols) const {
@@ -41,7 +45,7 @@ struct Int16Codes {
 }  // namespace
 
 bool takes_int16_product(const Weight& w) {
-  return w.layout == Layout::kPanels && (w.dtype == DType::kF16 || w.dtype == DType::kBF16) &&
+  return w.layout != Layout::kRows && (w.dtype == DType::kF16 || w.dtype == DType::kBF16) &&
          w.cols % 32 == 0 && uses_vnni() && !ExactProductsScope::active();
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/convert.h"
@@ -37,7 +38,7 @@ int64_t total_rows(std::span<const Weight> weights) {
 
 int64_t few_rows(std::span<const Weight> weights) {
   const bool panels = std::all_of(weights.begin(), weights.end(),
-                                  [](const Weight& w) { return w.layout == Layout::kPanels; });
+                                  [](const Weight& w) { return w.layout != Layout::kRows; });
   return panels ? kFewRowsPanels : kFewRows;
 }
 
@@ -67,6 +68,31 @@ void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
   }
 }
 
+// The same of rows that are multiplied like panels: each panel is made in `panel`, which stays in
+// L1 or L2.
+void dot_as_panels(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
+                   const QuantizedRows& quantized, std::byte* panel, float* y) {
+  for (int64_t row = from; row < to;) {
+    const int64_t index = row / kPanelRows, first = index * kPanelRows;
+    const int64_t end = std::min(to, first + kPanelRows);
+    pack_panel(w, index, panel);
+    const Weight packed{panel, w.dtype, std::min(kPanelRows, w.rows - first), w.cols,
+                        Layout::kPanels};
+    dot(packed, row - first, end - first, args, quantized, y + row - from);
+    row = end;
+  }
+}
+
+// Bytes of a panel of the widest type.
+size_t most_panel_bytes(int64_t cols) {
+  return static_cast<size_t>(round_up(kPanelRows * row_bytes(DType::kF32, cols), 64));
+}
+
+size_t few_rows_bytes(int64_t m, int64_t cols) {
+  return static_cast<size_t>(
+      round_up(static_cast<int64_t>(quantized_rows_bytes(std::min(m, kFewRowsPanels), cols)), 64));
+}
+
 void linear_few(ThreadPool& pool, const LinearArgs& args) {
   const std::span<const Weight> weights = args.weights;
   const int64_t cols = weights.front().cols;
@@ -80,16 +106,23 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
       for (int64_t r = begin; r < end; ++r) quantize_row(args.x + r * args.x_stride, r, quantized);
     });
   }
-  const auto piece = [&](int64_t begin, int64_t end) {
+  std::byte* const panels = args.workspace + few_rows_bytes(args.m, cols);
+  const auto piece = [&](int64_t begin, int64_t end, int thread) {
     for_each_part(weights, begin, end, [&](const Weight& w, int64_t from, int64_t to, int64_t at) {
+      if (w.layout == Layout::kRowsAsPanels) {
+        std::byte* const panel = panels + static_cast<size_t>(thread) * most_panel_bytes(cols);
+        return dot_as_panels(w, from, to, args, quantized, panel, args.y + at);
+      }
       dot(w, from, to, args, quantized, args.y + at);
     });
     if (args.epilogue == nullptr) return;
     for (int64_t r = 0; r < args.m; ++r) (*args.epilogue)(r, begin, end);
   };
   // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows.
-  pool.parallel_for(total_rows(weights), kPanelRows, [&](int64_t begin, int64_t end, int) {
-    for (int64_t j = begin; j < end; j += kPieceCols) piece(j, std::min(j + kPieceCols, end));
+  pool.parallel_for(total_rows(weights), kPanelRows, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t j = begin; j < end; j += kPieceCols) {
+      piece(j, std::min(j + kPieceCols, end), thread);
+    }
   });
 }
 
@@ -269,8 +302,9 @@ void for_each_run(std::span<const Weight> weights, Kind&& kind, Product&& produc
 
 }  // namespace
 
-size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads) {
-  size_t bytes = quantized_rows_bytes(std::min(m, kFewRowsPanels), cols);
+size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_panels) {
+  size_t bytes = few_rows_bytes(m, cols);
+  if (as_panels) bytes += static_cast<size_t>(threads) * most_panel_bytes(cols);
   if (m > kFewRows) {
     bytes =
         std::max({bytes, int8_product_bytes(m, cols, threads),

@@ -11,7 +11,8 @@
 
 namespace lumen::kernels {
 
-// A weight matrix [rows, cols]: rows one after another without padding, or in panels (panels.h).
+// A weight matrix [rows, cols]: rows one after another without padding, or in panels (panels.h), or
+// rows that give the bits of panels.
 struct Weight {
   const void* data;
   DType dtype;  // f32 f16 bf16 or any quantised type
@@ -38,7 +39,8 @@ struct LinearArgs {
 };
 
 // Bytes of workspace for m rows of `cols` on `threads` threads; never decreases with m.
-size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads);
+// `as_panels`: with weights in Layout::kRowsAsPanels.
+size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_panels = false);
 
 // For quantised weights x is first rounded to int8 per 32 columns (scale = max|x|/127 in float32),
 // so one row at a time gives what many rows at once give, up to float32 rounding; products

@@ -41,7 +41,10 @@ std::vector<float> run_linear(int threads, const float* x, int64_t x_stride, int
   for (const Weight& w : weights) n += w.rows;
   const int64_t y_stride = n + 3;
   std::vector<float> y(m * y_stride + 1, kUntouched);
-  std::vector<std::byte> memory(linear_workspace_bytes(m, weights.front().cols, threads) + 64);
+  const bool as_panels = std::ranges::any_of(
+      weights, [](const Weight& w) { return w.layout == Layout::kRowsAsPanels; });
+  const size_t workspace = linear_workspace_bytes(m, weights.front().cols, threads, as_panels);
+  std::vector<std::byte> memory(workspace + 64);
   std::vector<int> seen(m * n);
   auto count = [&](int64_t row, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
@@ -241,6 +244,42 @@ TEST_CASE("linear on panels agrees with the naive loop and with itself whatever 
           if (is_quantized(dtype)) CHECK(std::equal(y.begin(), y.end(), all.begin()));
           CHECK(relative_error(y, {expected.begin(), expected.begin() + m * rows}) <
                 error_bound(m, weights));
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("rows as panels give the bits of panels, alone and beside others") {
+  on_every_target([] {
+    Philox random(10);
+    const int64_t most = 33;
+    for (DType dtype : kWeightTypes) {
+      const bool plain = !is_quantized(dtype);
+      for (int64_t cols : {plain ? int64_t{38} : int64_t{256}, int64_t{768}}) {
+        if (!has_panels(dtype, cols)) continue;
+        INFO(name(dtype) << ", " << cols << " columns");
+        const auto first = random_weights(random, dtype, 91, cols);
+        const auto second = random_weights(random, dtype, 40, cols);
+        const auto floats = random_weights(random, DType::kF32, 5, cols);
+        const Weight a{first.data(), dtype, 91, cols}, b{second.data(), dtype, 40, cols};
+        const Weight rows{floats.data(), DType::kF32, 5, cols};
+        const auto panels_a = pack(a), panels_b = pack(b);
+        const auto later = [](Weight w) {
+          w.layout = Layout::kRowsAsPanels;
+          return w;
+        };
+        const auto x = random_floats(random, most * cols);
+        for (int64_t m : {1, 2, 8, 9, 24, 25, 33}) {
+          INFO("m = " << m);
+          for (int threads : {1, 2}) {
+            const auto want =
+                run_linear(1, x.data(), cols, m, {in_panels(a, panels_a), in_panels(b, panels_b)});
+            CHECK(run_linear(threads, x.data(), cols, m, {later(a), later(b)}) == want);
+            const auto mixed = run_linear(1, x.data(), cols, m,
+                                          {in_panels(a, panels_a), rows, in_panels(b, panels_b)});
+            CHECK(run_linear(threads, x.data(), cols, m, {later(a), rows, later(b)}) == mixed);
+          }
         }
       }
     }

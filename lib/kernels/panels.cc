@@ -127,14 +127,19 @@ bool has_panels(DType dtype, int64_t cols) {
 }
 
 void pack_panel(const Weight& w, int64_t index, std::byte* panel) {
+  pack_panel(w, index, 0, w.cols, panel);
+}
+
+void pack_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, std::byte* panel) {
   const std::span<const Field> fields = fields_of(w.dtype);
   const int64_t stride = row_bytes(w.dtype, w.cols);
   const int64_t block = row_bytes(w.dtype, block_columns(w.dtype));
   const int64_t together = fields.size() == 1 ? kPlainBlocks : 1;
   const int64_t rows = std::min(kPanelRows, w.rows - index * kPanelRows);
   const std::byte* from = static_cast<const std::byte*>(w.data) + index * kPanelRows * stride;
-  for (int64_t at = 0, bytes; at < stride; at += bytes, panel += kPanelRows * bytes) {
-    bytes = std::min(together * block, stride - at);
+  const int64_t end = row_bytes(w.dtype, k + cols);
+  for (int64_t at = row_bytes(w.dtype, k), bytes; at < end; at += bytes) {
+    bytes = std::min(together * block, end - at);
     const int blocks = static_cast<int>(bytes / block);
     if (rows == kPanelRows) {
       for (const Field& field : fields) interleave(field, blocks, from + at, stride, panel);
@@ -145,6 +150,7 @@ void pack_panel(const Weight& w, int64_t index, std::byte* panel) {
       }
       for (const Field& field : fields) interleave(field, blocks, filled, bytes, panel);
     }
+    panel += kPanelRows * bytes;
   }
 }
 

@@ -32,6 +32,9 @@ bool has_panels(DType dtype, int64_t cols);
 // Packs panel `index` of `w`, which is in rows, to `panel` (16 rows' bytes; any alignment).
 // noexcept.
 void pack_panel(const Weight& w, int64_t index, std::byte* panel);
+// The same of columns [k, k + cols) only, both multiples of the type's block (bf16: of 2), to 16
+// times the bytes of so many columns.
+void pack_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, std::byte* panel);
 
 // Packs weight rows of a matrix in panels, as floats, like pack_strip does rows
 // (blocked_product.h). Row `want.row` is counted from the first of `w`; `want.rows` are packed,

@@ -114,7 +114,11 @@ void run_linear(const KernelCall& call) {
 
 size_t linear_workspace(const Node& node, int threads) {
   const int64_t k = node.inputs[0]->shape[-1];
-  return kernels::linear_workspace_bytes(k ? node.inputs[0]->shape.elements() / k : 0, k, threads);
+  const bool as_panels = std::ranges::any_of(node.inputs, [](const NodePtr& input) {
+    return input->value.layout() == Layout::kRowsAsPanels;
+  });
+  return kernels::linear_workspace_bytes(k ? node.inputs[0]->shape.elements() / k : 0, k, threads,
+                                         as_panels);
 }
 
 bool linear_takes_panels(const Node& node, size_t i) {

@@ -98,6 +98,7 @@ int Chat::run() {
     const std::string notice = load_prompt_cache(*prompt_cache_, generator_);
     if (!notice.empty()) note(notice);
   }
+  session_.model->repack_ahead();
   while (!exit_code_) {
     std::string message;
     bool is_command = false;

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <limits>
-#include <set>
+#include <system_error>
+#include <thread>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
@@ -113,7 +115,9 @@ class Decoder : public LanguageModel {
  public:
   Decoder(const io::ModelFiles& files, const LoadOptions& options);
   Decoder(const models::CausalLm& model, int64_t context, int threads);
+  ~Decoder() override;
 
+  void repack_ahead() override;
   int64_t vocab() const override { return model_->vocab_size(); }
   int64_t context() const override { return cache_->shape().context; }
   int64_t position() const override { return positions_[slot_]; }
@@ -150,6 +154,7 @@ class Decoder : public LanguageModel {
   Recording record(int64_t batch, int64_t tokens, Wanted wanted) const;
   std::unique_ptr<Forward> compile(const Recording& pass) const;
   Forward& prefill(int64_t tokens, Wanted wanted);
+  void begin_pass(bool several = false);
 
   ThreadPool pool_;
   NamedArrays tensors_;  // keeps the files mapped
@@ -170,6 +175,13 @@ class Decoder : public LanguageModel {
   DType kv_type_ = DType::kF32;
   int64_t slot_ = 0;
   std::vector<int64_t> positions_;  // of the slots
+
+  // Weights of products that are still in the file's rows, and memory for their panels.
+  std::vector<graph::NodePtr> unpacked_;
+  std::shared_ptr<const Buffer> panels_;
+  bool passed_ = false;  // a first time over the weights
+  std::thread packer_;
+  std::atomic<bool> stop_packing_ = false;
 };
 
 Decoder::Decoder(const io::ModelFiles& files, const LoadOptions& options)
@@ -190,6 +202,11 @@ Decoder::Decoder(const models::CausalLm& model, int64_t context, int threads)
   graph::PoolScope scope(pool_);
   cache_ = std::make_unique<nn::KvCache>(model.cache_shape(1, context), kv_type_);
   decode_ = compile(record(1, 1, Wanted::kLastLogits));
+}
+
+Decoder::~Decoder() {
+  stop_packing_ = true;
+  if (packer_.joinable()) packer_.join();
 }
 
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
@@ -241,29 +258,60 @@ void Decoder::allocate_cache(const LoadOptions& options) {
   positions_.resize(static_cast<size_t>(slots));
 }
 
-// Checks the weights and, if memory allows, repacks those of the products that make `logits`.
+// Checks the weights and, if memory allows, chooses those of the products that make `logits` to be
+// repacked.
 void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) {
-  const bool checked = !options.allow_nonfinite;
+  if (!options.allow_nonfinite) require_finite(tensors_, pool_);
   memory_.read_bytes = product_weight_bytes(logits);
-  std::set<std::string> packed;
-  if (options.repack) {
-    const auto weights = packable_weights(logits);
-    const uint64_t needed = packed_bytes(weights);
-    const uint64_t available =
-        options.memory_limit ? options.memory_limit - memory_.kv_bytes : available_memory();
-    if (needed <= available) {
-      pack_weights(weights, checked, pool_);
-      for (const graph::NodePtr& node : weights) packed.insert(node->name);
-      memory_.packed_bytes = needed;
-      if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
-    } else {
-      memory_.notice =
-          str("the weights stay as they are in the file, which is slower: repacked they "
-              "need ",
-              human_bytes(needed), ", available are ", human_bytes(available));
-    }
+  if (!options.repack) return;
+  auto weights = packable_weights(logits);
+  if (weights.empty()) return;
+  const uint64_t needed = packed_bytes(weights);
+  const uint64_t available =
+      options.memory_limit ? options.memory_limit - memory_.kv_bytes : available_memory();
+  if (needed > available) {
+    memory_.notice =
+        str("the weights stay as they are in the file, which is slower: repacked they need ",
+            human_bytes(needed), ", available are ", human_bytes(available));
+    return;
   }
-  if (checked) require_finite(tensors_, packed, pool_);
+  panels_ = reserve_panels(weights);
+  use_as_panels(weights);
+  unpacked_ = std::move(weights);
+  memory_.packed_bytes = needed;
+  if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
+}
+
+void Decoder::repack_ahead() {
+  if (unpacked_.empty() || packer_.joinable()) return;
+  try {
+    packer_ = std::thread([this] { pack_weights(unpacked_, panels_, pool_, stop_packing_); });
+  } catch (const std::system_error&) {
+    // No thread is to be had: the second pass repacks.
+  }
+}
+
+// Comes before every pass over the weights, or before `several`. The first pass reads the rows of
+// the file, so that the first token does not wait for the repacking; it comes with the second.
+void Decoder::begin_pass(bool several) {
+  if (unpacked_.empty()) return;
+  if (packer_.joinable()) {
+    packer_.join();
+  } else if (passed_ || several) {
+    pack_weights(unpacked_, panels_, pool_, stop_packing_);
+  } else {
+    passed_ = true;
+    return;
+  }
+  unpacked_.clear();
+  panels_.reset();
+  graph::PoolScope scope(pool_);
+  decode_ = compile(record(1, 1, Wanted::kLastLogits));
+  prefills_.clear();
+  steps_.clear();
+  for (auto& [tokens, forward] : verifiers_) {
+    forward = compile(record(1, tokens, Wanted::kAllLogits));
+  }
 }
 
 Recording Decoder::record(int64_t batch, int64_t tokens, Wanted wanted) const {
@@ -304,6 +352,7 @@ Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
 std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const volatile bool* stop) {
   int64_t& position = positions_[slot_];
   LUMEN_CHECK(!tokens.empty() && position + static_cast<int64_t>(tokens.size()) <= context());
+  begin_pass(static_cast<int64_t>(tokens.size()) > kChunk);
   std::span<const float> last;
   while (!tokens.empty()) {
     const auto count = std::min<int64_t>(kChunk, static_cast<int64_t>(tokens.size()));
@@ -319,6 +368,8 @@ std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const vola
 }
 
 void Decoder::prepare(std::span<const int64_t> token_counts) {
+  // What is compiled before the weights are repacked has to be compiled again.
+  if (passed_ || packer_.joinable()) begin_pass();
   for (const int64_t count : token_counts) {
     LUMEN_CHECK(count > 1 && count <= kMostVerified);
     if (count > context()) continue;  // never fed
@@ -331,6 +382,7 @@ std::span<const float> Decoder::feed_each(std::span<const int32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   LUMEN_CHECK(keeps_positions() && positions_[slot_] + count <= context());
   prepare(std::span(&count, 1));
+  begin_pass();
   const auto logits = verifiers_[count]->run(pool_, tokens, positions_[slot_], slot_);
   positions_[slot_] += count;
   return logits;
@@ -350,6 +402,7 @@ std::span<const float> Decoder::step(std::span<const int32_t> slots,
     }
     return step_logits_;
   }
+  begin_pass();
   auto& forward = batch == 1 ? decode_ : steps_[batch];
   if (!forward) forward = compile(record(batch, 1, Wanted::kLastLogits));
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -365,6 +418,7 @@ std::span<const float> Decoder::step(std::span<const int32_t> slots,
 Array Decoder::logits(std::span<const int32_t> tokens) {
   int64_t& position = positions_[slot_];
   position = 0;
+  begin_pass(static_cast<int64_t>(tokens.size()) > kLogitsChunk);
   Array all = Array::zeros(DType::kF32, {static_cast<int64_t>(tokens.size()), vocab()});
   std::span<float> out = all.as_mutable<float>();
   while (!tokens.empty()) {

@@ -24,11 +24,11 @@ namespace lumen::runtime {
 struct MemoryPlan {
   uint64_t weight_bytes = 0;  // of the file, mapped
   uint64_t read_bytes = 0;    // of weights that decoding one token reads: those of products
-  uint64_t packed_bytes = 0;  // of weights repacked from it, whose pages it gave back
+  uint64_t packed_bytes = 0;  // of weights repacked from it, whose pages it gives back
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;    // arenas of the compiled plans
   uint64_t available_bytes = 0;  // what the system had left before the KV cache was allocated
-  std::string notice;            // why the weights were not repacked; "" if they were
+  std::string notice;            // why the weights are not repacked; "" if they are
 };
 
 struct LoadOptions {
@@ -56,8 +56,9 @@ class LanguageModel {
   // whatever the type of the weights.
   static constexpr int64_t kMostVerified = 8;
 
-  // Checks the config against the tensors, estimates memory before allocating it, repacks weights
-  // (where the copy does not fit the mapped file is used as it is), compiles the decode plan.
+  // Checks the config against the tensors and the tensors for NaN, estimates memory before
+  // allocating it, compiles the decode plan. The weights are repacked when the first pass over them
+  // is done (where the copy does not fit the mapped file is used as it is).
   // Throws Error: kMalformed (missing, unexpected or misshapen tensors, NaN scales), kUnsupported
   // (architecture), kResource (does not fit in memory; names needed and available).
   static std::unique_ptr<LanguageModel> load(const io::ModelFiles& files,
@@ -67,6 +68,10 @@ class LanguageModel {
   static std::unique_ptr<LanguageModel> share(const models::CausalLm& model, int64_t context,
                                               int threads);
   virtual ~LanguageModel() = default;
+
+  // Begins to repack the weights on a thread of its own, while the caller waits for a person: the
+  // next call that computes waits for the end. No bit depends on it.
+  virtual void repack_ahead() {}
 
   virtual int64_t vocab() const = 0;
   virtual int64_t context() const = 0;   // positions available in each slot

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
+#include "lib/kernels/convert.h"
 
 using namespace lumen;
 using lumen::testing::contains;
@@ -212,6 +213,47 @@ TEST_CASE("repacked weights give the logits of those in the file") {
   CHECK(std::sqrt(difference / norm) < 1e-2);  // steps of the activations' int8, as above
   // The files' own arrays are as they were.
   for (const auto& [name, array] : files.tensors) CHECK(array.layout() == Layout::kRows);
+}
+
+// `files` with the weights of linear layers as `dtype`.
+io::ModelFiles converted(io::ModelFiles files, DType dtype) {
+  for (auto& [name, array] : files.tensors) {
+    if (!name.ends_with("proj.weight")) continue;
+    Array to = Array::zeros(dtype, array.shape());
+    const int64_t rows = array.shape()[0], columns = array.shape()[1];
+    std::vector<float> row(static_cast<size_t>(columns));
+    for (int64_t i = 0; i < rows; ++i) {
+      const std::byte* from = array.data() + i * row_bytes(array.dtype(), columns);
+      kernels::to_float(array.dtype(), from, row.data(), columns);
+      kernels::from_float(dtype, row.data(), to.mutable_data() + i * row_bytes(dtype, columns),
+                          columns);
+    }
+    array = to;
+  }
+  return files;
+}
+
+TEST_CASE("passes before and after repacking give the same bits") {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    const io::ModelFiles files = converted(builtin(), dtype);
+    for (const int64_t count : {1, 2, 9, 30}) {
+      INFO(name(dtype) << ", " << count << " tokens");
+      const auto model = LanguageModel::load(files, {}), ahead = LanguageModel::load(files, {});
+      REQUIRE(model->memory().packed_bytes > 0);
+      const std::vector<int32_t> ids = prompt(count, model->vocab());
+      const auto read = [&](LanguageModel& reader) {
+        reader.rewind(0);
+        const auto logits = reader.feed(ids);
+        return std::vector<float>(logits.begin(), logits.end());
+      };
+      const auto first = read(*model);
+      CHECK(read(*model) == first);
+      ahead->repack_ahead();
+      ahead->repack_ahead();
+      CHECK(read(*ahead) == first);
+      LanguageModel::load(files, {})->repack_ahead();  // is not needed in the end
+    }
+  }
 }
 
 TEST_CASE("what loading repacks is told, and weights that do not fit stay as they are") {

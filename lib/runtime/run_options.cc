@@ -104,8 +104,7 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.overrides));
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
                         options.allow_nonfinite));
-  line.add(switch_field("no-repack",
-                        "use the weights as they are in the file: starts sooner, slower",
+  line.add(switch_field("no-repack", "use the weights as they are in the file: slower, no copy",
                         options.no_repack));
 
   line.group("Output");

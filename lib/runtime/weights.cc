@@ -17,9 +17,9 @@ namespace {
 
 using graph::NodePtr;
 
-// Bytes of a weight that are checked, packed and given back before the next: a fraction of what may
-// be resident besides, many pages.
-constexpr int64_t kPieceBytes = int64_t{2} << 20;
+// Bytes of a weight that are packed and given back before the next: a fraction of what may be
+// resident besides, but many pages, as all threads stop for a moment.
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
 int64_t bytes_of_panels(const Array& weight) {
   return matrix_bytes(Layout::kPanels, weight.dtype(), weight.shape()[0], weight.shape()[1]);
@@ -48,22 +48,16 @@ void for_each_use(const graph::Tensor& output, Visit&& visit) {
   }
 }
 
-// Packs all of `from` to `to`. Returns a row with a number that is not finite, or −1; looks for one
-// only if `checked`.
-int64_t pack(const Array& from, bool checked, std::byte* to, ThreadPool& pool) {
+// Packs all of `from` to `to`.
+void pack(const Array& from, std::byte* to, ThreadPool& pool) {
   const kernels::Weight w{from.data(), from.dtype(), from.shape()[0], from.shape()[1]};
   const int64_t row = row_bytes(w.dtype, w.cols);
   const int64_t panels = (w.rows + kPanelRows - 1) / kPanelRows;
   const int64_t piece = std::max<int64_t>(1, kPieceBytes / (kPanelRows * row));
-  std::atomic<int64_t> bad{-1};
-  pool.parallel_for(panels, piece, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t first = begin; first < end; first += piece) {
       const int64_t last = std::min(first + piece, end);
       for (int64_t panel = first; panel < last; ++panel) {
-        const int64_t rows = std::min(w.rows, (panel + 1) * kPanelRows);
-        for (int64_t r = panel * kPanelRows; checked && r < rows; ++r) {
-          if (kernels::has_nonfinite(w.dtype, from.data() + r * row, w.cols)) bad = r;
-        }
         kernels::pack_panel(w, panel, to + panel * kPanelRows * row);
       }
       const int64_t at = first * kPanelRows * row;
@@ -71,7 +65,6 @@ int64_t pack(const Array& from, bool checked, std::byte* to, ThreadPool& pool) {
       io::drop_pages(*from.buffer(), {from.data() + at, static_cast<size_t>(stop - at)});
     }
   });
-  return bad;
 }
 
 }  // namespace
@@ -113,31 +106,36 @@ bool are_quantized_panels(const graph::Tensor& output) {
   bool all = true;
   for_each_use(output, [&](const NodePtr& node, bool is_weight) {
     const Array& value = node->value;
-    if (is_weight && (!is_quantized(value.dtype()) || value.layout() != Layout::kPanels)) {
+    if (is_weight && (!is_quantized(value.dtype()) || value.layout() == Layout::kRows)) {
       all = false;
     }
   });
   return all;
 }
 
-void pack_weights(std::span<const NodePtr> weights, bool checked, ThreadPool& pool) {
-  if (weights.empty()) return;
-  const auto memory = std::make_shared<const Buffer>(allocate(packed_bytes(weights)));
+void use_as_panels(std::span<const NodePtr> weights) {
+  for (const NodePtr& node : weights) node->value = node->value.as_panels();
+}
+
+std::shared_ptr<const Buffer> reserve_panels(std::span<const NodePtr> weights) {
+  return std::make_shared<const Buffer>(allocate(packed_bytes(weights)));
+}
+
+void pack_weights(std::span<const NodePtr> weights, std::shared_ptr<const Buffer> memory,
+                  ThreadPool& pool, const std::atomic<bool>& stop) {
   size_t offset = 0;
   for (const NodePtr& node : weights) {
+    if (stop) return;
     const Array& from = node->value;
-    const int64_t bad = pack(from, checked, memory->data + offset, pool);
-    if (bad >= 0) fail_nonfinite(node->name, from.dtype(), bad);
+    pack(from, memory->data + offset, pool);
     const auto bytes = static_cast<size_t>(rounded(bytes_of_panels(from)));
     node->value = Array::view(memory, offset, from.dtype(), from.shape(), Layout::kPanels);
     offset += bytes;
   }
 }
 
-void require_finite(const NamedArrays& tensors, const std::set<std::string>& known,
-                    ThreadPool& pool) {
+void require_finite(const NamedArrays& tensors, ThreadPool& pool) {
   for (const auto& [name, array] : tensors) {
-    if (known.count(name) > 0) continue;
     if (!is_float(array.dtype()) && !is_quantized(array.dtype())) continue;
     const int64_t rows = array.shape().rank() > 1 ? array.elements() / array.shape()[-1] : 1;
     const int64_t columns = rows > 0 ? array.elements() / rows : 0;

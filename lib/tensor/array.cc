@@ -51,4 +51,11 @@ Array Array::reshaped(const Shape& shape) const {
   return array;
 }
 
+Array Array::as_panels() const {
+  LUMEN_CHECK(shape_.rank() == 2 && layout_ != Layout::kPanels);
+  Array array = *this;
+  array.layout_ = Layout::kRowsAsPanels;
+  return array;
+}
+
 }  // namespace lumen

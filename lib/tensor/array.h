@@ -49,7 +49,7 @@ class Array {
 
   // The elements. Checks that they lie in rows: who reads panels asks for storage().
   const std::byte* data() const {
-    LUMEN_CHECK(layout_ == Layout::kRows);
+    LUMEN_CHECK(layout_ != Layout::kPanels);
     return data_;
   }
   // The first byte, whatever the layout.
@@ -75,6 +75,8 @@ class Array {
 
   // The same bytes with another shape of as many elements, in rows.
   Array reshaped(const Shape& shape) const;
+  // The same rows of a matrix, to be multiplied like panels.
+  Array as_panels() const;
 
  private:
   std::shared_ptr<const Buffer> buffer_;

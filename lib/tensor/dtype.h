@@ -78,6 +78,7 @@ constexpr int64_t row_bytes(DType dtype, int64_t elements) {
 enum class Layout : uint8_t {
   kRows,    // row after row, as files have them
   kPanels,  // sixteen rows interleaved: weights of products (lib/kernels/panels.h), in 2-D only
+  kRowsAsPanels,  // rows that products multiply like the panels they will become: the same bits
 };
 
 // Rows of a panel. The last one is filled up with zero rows.
