@@ -100,6 +100,8 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
     const int64_t n = std::min(Program::kChunk, end - at);
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const Operand& x = call.inputs[i];
+      // A single value stays in its register from the first chunk on, which is the longest.
+      if (at > begin && pieces.flat && is_single(x)) continue;
       const int64_t stride = pieces.flat ? (is_single(x) ? 0 : 1)
                                          : (x.shape[-1] == 1 ? 0 : x.strides[x.shape.rank() - 1]);
       const int64_t offset = (pieces.flat ? 0 : row_offset(x, row)) + at * stride;

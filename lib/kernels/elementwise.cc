@@ -87,14 +87,48 @@ HWY_INLINE hn::Vec<D> keep_nan(D d, hn::Vec<D> y, hn::Vec<D> a, hn::Vec<D> b) {
   return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), y);
 }
 
+constexpr float kTwiceRootTwoOverPi = 1.59576912161f;
+
 // x · sigmoid(2u) with u = √(2/π) (x + 0.044715 x³), equal to x/2 · (1 + tanh u) without the
 // cancellation of 1 + tanh u for x < 0.
 template <class D>
-HWY_INLINE hn::Vec<D> gelu_vector(D d, hn::Vec<D> x) {
-  constexpr float kTwiceRootTwoOverPi = 1.59576912161f;
+HWY_INLINE hn::Vec<D> gelu_tanh_vector(D d, hn::Vec<D> x) {
   const auto inner = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.044715f * kTwiceRootTwoOverPi),
                                 hn::Set(d, kTwiceRootTwoOverPi));
   return hn::Mul(x, sigmoid_vector(d, hn::Mul(x, inner)));
+}
+
+// s (1 + x r) with s = sigmoid v and r = 1 − s, each to the last bits.
+template <class D>
+HWY_INLINE hn::Vec<D> sigmoid_slope(D d, hn::Vec<D> v, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.0f);
+  const auto power = exp_vector(d, hn::Neg(hn::Abs(v)));
+  const auto large = hn::Div(one, hn::Add(one, power)), small = hn::Mul(power, large);
+  const auto negative = hn::Lt(v, hn::Zero(d));
+  const auto s = hn::IfThenElse(negative, small, large);
+  return hn::Mul(s, hn::MulAdd(x, hn::IfThenElse(negative, large, small), one));
+}
+
+// Beyond these |x| slopes are 0 or 1.
+constexpr float kFlat = 30.0f;
+
+// Φ + x φ with φ = e^(−x²/2) / √(2π).
+template <class D>
+HWY_INLINE hn::Vec<D> gelu_slope_vector(D d, hn::Vec<D> x) {
+  constexpr float kInverseRootTwoPi = 0.398942280f;
+  const auto near = hn::Min(hn::Max(x, hn::Set(d, -kFlat)), hn::Set(d, kFlat));
+  const auto density = exp_nonpositive(d, hn::Mul(hn::Mul(near, near), hn::Set(d, -0.5f)));
+  return hn::MulAdd(hn::Mul(near, hn::Set(d, kInverseRootTwoPi)), density, normal_cdf_vector(d, x));
+}
+
+// With v = 2u as above: s (1 + x v' (1 − s)), s = sigmoid v.
+template <class D>
+HWY_INLINE hn::Vec<D> gelu_tanh_slope_vector(D d, hn::Vec<D> x) {
+  const auto near = hn::Min(hn::Max(x, hn::Set(d, -kFlat)), hn::Set(d, kFlat));
+  const auto cubic = hn::Mul(hn::Mul(near, near), hn::Set(d, 0.044715f * kTwiceRootTwoOverPi));
+  const auto slope = hn::MulAdd(cubic, hn::Set(d, 3.0f), hn::Set(d, kTwiceRootTwoOverPi));
+  const auto v = hn::Mul(near, hn::Add(cubic, hn::Set(d, kTwiceRootTwoOverPi)));
+  return hn::IfThenElse(hn::IsNaN(x), x, sigmoid_slope(d, v, hn::Mul(near, slope)));
 }
 
 // One function per operation: name(inputs, output, count, parameters).
@@ -125,7 +159,11 @@ LUMEN_MAP(recip, 1, (auto d, auto x), hn::Div(hn::Set(d, 1.0f), x))
 LUMEN_MAP(tanh, 1, (auto d, auto x), tanh_vector(d, x))
 LUMEN_MAP(sigmoid, 1, (auto d, auto x), sigmoid_vector(d, x))
 LUMEN_MAP(silu, 1, (auto d, auto x), hn::Mul(x, sigmoid_vector(d, x)))
-LUMEN_MAP(gelu_tanh, 1, (auto d, auto x), gelu_vector(d, x))
+LUMEN_MAP(silu_slope, 1, (auto d, auto x), sigmoid_slope(d, x, x))
+LUMEN_MAP(gelu, 1, (auto d, auto x), hn::Mul(x, normal_cdf_vector(d, x)))
+LUMEN_MAP(gelu_slope, 1, (auto d, auto x), gelu_slope_vector(d, x))
+LUMEN_MAP(gelu_tanh, 1, (auto d, auto x), gelu_tanh_vector(d, x))
+LUMEN_MAP(gelu_tanh_slope, 1, (auto d, auto x), gelu_tanh_slope_vector(d, x))
 LUMEN_MAP(relu, 1, (auto d, auto x), hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x))
 LUMEN_MAP(floor, 1, (auto, auto x), hn::Floor(x))
 LUMEN_MAP(ceil, 1, (auto, auto x), hn::Ceil(x))
@@ -181,7 +219,11 @@ LUMEN_DISPATCH(recip)
 LUMEN_DISPATCH(tanh)
 LUMEN_DISPATCH(sigmoid)
 LUMEN_DISPATCH(silu)
+LUMEN_DISPATCH(silu_slope)
+LUMEN_DISPATCH(gelu)
+LUMEN_DISPATCH(gelu_slope)
 LUMEN_DISPATCH(gelu_tanh)
+LUMEN_DISPATCH(gelu_tanh_slope)
 LUMEN_DISPATCH(relu)
 LUMEN_DISPATCH(floor)
 LUMEN_DISPATCH(ceil)

@@ -12,8 +12,8 @@ namespace lumen::kernels {
 using BlockFn = void (*)(const float* const* in, float* out, int64_t n, const float* params);
 
 // Special values follow IEEE 754 and C's <math.h> unless stated. + − × ÷ sqrt are correctly
-// rounded, the others within 4 ulp (gelu_tanh: for x > −0.75, beyond that its argument's rounding
-// counts).
+// rounded, the others within 4 ulp (gelu: for x > −1, gelu_tanh: for x > −0.75, beyond that their
+// arguments' rounding counts; slopes: within 4 ulp of 1).
 namespace block {
 void add(const float* const* in, float* out, int64_t n, const float* params);
 void sub(const float* const* in, float* out, int64_t n, const float* params);
@@ -46,8 +46,14 @@ void tanh(const float* const* in, float* out, int64_t n, const float* params);
 void sigmoid(const float* const* in, float* out, int64_t n, const float* params);
 // x · sigmoid(x).
 void silu(const float* const* in, float* out, int64_t n, const float* params);
+// x · Φ(x) = x/2 · (1 + erf(x/√2)); 0 for x < −6.
+void gelu(const float* const* in, float* out, int64_t n, const float* params);
 // x/2 · (1 + tanh(√(2/π)·(x + 0.044715 x³))).
 void gelu_tanh(const float* const* in, float* out, int64_t n, const float* params);
+// The derivatives of the three at x.
+void silu_slope(const float* const* in, float* out, int64_t n, const float* params);
+void gelu_slope(const float* const* in, float* out, int64_t n, const float* params);
+void gelu_tanh_slope(const float* const* in, float* out, int64_t n, const float* params);
 void relu(const float* const* in, float* out, int64_t n, const float* params);
 void floor(const float* const* in, float* out, int64_t n, const float* params);
 void ceil(const float* const* in, float* out, int64_t n, const float* params);

@@ -258,9 +258,25 @@ HWY_INLINE hn::Vec<D> erf_vector(D d, hn::Vec<D> x) {
   const auto magnitude = hn::Abs(x);
   const auto small = hn::MulAdd(x, polynomial(d, hn::Mul(x, x), kP), x);
   const auto clamped = hn::Min(magnitude, hn::Set(d, 4.0f));
-  const auto large = hn::Sub(one, exp_vector(d, hn::Neg(polynomial(d, clamped, kQ))));
+  const auto large = hn::Sub(one, exp_nonpositive(d, hn::Neg(polynomial(d, clamped, kQ))));
   const auto y = hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, one), small, large), x);
   return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+// The normal distribution function Φ(x) = erfc(−x/√2) / 2 as e^−q(−x) / 2 for x < 0, else
+// 1 − e^−q(x) / 2, with q(t) = −ln 2Φ(−t) = t p(t) on [0, 6], error 2e-8. From |x| = 6 on 0 or 1,
+// which is less than 1e-9 off. ≤ 3 ulp for x ≥ −1, ≤ 22 ulp for x ≥ −4: the rounding of q counts.
+template <class D>
+HWY_INLINE hn::Vec<D> normal_cdf_vector(D d, hn::Vec<D> x) {
+  static constexpr float kP[] = {0.797885239f,    0.318302840f,    0.0363591835f,   -0.00481832959f,
+                                 -1.05906493e-5f, 0.000208109821f, -6.11622963e-5f, 1.01518344e-5f,
+                                 -1.04600701e-6f, 6.23564844e-8f,  -1.64723335e-9f};
+  const auto one = hn::Set(d, 1.0f);
+  const auto t = hn::Abs(x);
+  const auto power = exp_nonpositive(d, hn::Neg(hn::Mul(t, polynomial(d, t, kP))));
+  const auto half = hn::Mul(power, hn::Set(d, 0.5f));
+  const auto tail = hn::IfThenZeroElse(hn::Gt(t, hn::Set(d, 6.0f)), half);
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -11,12 +11,14 @@ using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
 
-extern const OpDef kTanh, kSigmoid, kSilu, kGeluTanh, kRelu;
+extern const OpDef kTanh, kSigmoid, kSilu, kSiluSlope, kGelu, kGeluSlope, kGeluTanh, kGeluTanhSlope,
+    kRelu;
 
 namespace {
 
 constexpr double kCubic = 0.044715;
 constexpr double kRootTwoOverPi = 0.79788456080286536;
+constexpr double kInverseRootTwoPi = 0.39894228040143268;
 
 double logistic(double x) {
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
@@ -27,15 +29,32 @@ Tensor gelu_inner(const Tensor& x, const Tensor& square) {
   return mul(x, add(mul(square, kRootTwoOverPi * kCubic), kRootTwoOverPi));
 }
 
-// With t = tanh u, u as above: (1 + t + x (1 − t²) u') / 2, u' = √(2/π) (1 + 3 · 0.044715 x²). Few
-// enough instructions for one fused step.
-Gradients grad_gelu_tanh(const GradCall& call) {
-  const Tensor& x = call.inputs[0];
-  const Tensor square = mul(x, x);
-  const Tensor t = tanh(gelu_inner(x, square));
-  const Tensor slope = add(mul(square, 3 * kRootTwoOverPi * kCubic), kRootTwoOverPi);
-  const Tensor curved = mul(mul(x, sub(1.0, mul(t, t))), slope);
-  return {mul(mul(call.dy, 0.5), add(add(t, 1.0), curved))};
+// Φ(x) and its density φ(x) of the normal distribution.
+Tensor normal_cdf(const Tensor& x) {
+  return mul(add(erf(mul(x, std::numbers::sqrt2 / 2)), 1.0), 0.5);
+}
+Tensor normal_density(const Tensor& x) {
+  return mul(exp(mul(mul(x, x), -0.5)), kInverseRootTwoPi);
+}
+
+double gelu_slope(double x) {
+  return std::erfc(-x / std::numbers::sqrt2) / 2 + x * kInverseRootTwoPi * std::exp(-x * x / 2);
+}
+
+// x · sigmoid v with v = 2 √(2/π) (x + 0.044715 x³), and the derivatives of v.
+struct TanhArgument {
+  explicit TanhArgument(const Tensor& x) {
+    const Tensor square = mul(x, x);
+    value = mul(gelu_inner(x, square), 2.0);
+    slope = add(mul(square, 6 * kRootTwoOverPi * kCubic), 2 * kRootTwoOverPi);
+    curvature = mul(x, 12 * kRootTwoOverPi * kCubic);
+  }
+  Tensor value, slope, curvature;
+};
+
+double gelu_tanh_slope(double x) {
+  const double s = logistic(2 * kRootTwoOverPi * (x + kCubic * x * x * x));
+  return s + x * s * (1 - s) * 2 * kRootTwoOverPi * (1 + 3 * kCubic * x * x);
 }
 
 }  // namespace
@@ -64,13 +83,54 @@ const OpDef kSilu =
                  .block = block::silu,
                  .real = [](const double* x) { return x[0] * logistic(x[0]); },
                  .meaning = [](const Node&, Inputs in) { return mul(in[0], sigmoid(in[0])); },
-                 // s (1 + x (1 − s)) with s = sigmoid x.
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {mul(call.dy, real_unary(kSiluSlope, call.inputs[0]))};
+                 },
+                 .cases = [] { return elementwise_cases(kSilu, 1, -10, 10); }});
+// The derivative of silu: s (1 + x (1 − s)) with s = sigmoid x.
+const OpDef kSiluSlope =
+    elementwise({.name = "silu_slope",
+                 .block = block::silu_slope,
+                 .real =
+                     [](const double* x) {
+                       const double s = logistic(x[0]);
+                       return s * (1 + x[0] * (1 - s));
+                     },
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Tensor s = sigmoid(in[0]);
+                       return mul(s, add(mul(in[0], sub(1.0, s)), 1.0));
+                     },
+                 // s (1 − s) (2 + x (1 − 2 s)).
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor& x = call.inputs[0];
                    const Tensor s = sigmoid(x);
-                   return {mul(call.dy, mul(s, add(mul(x, sub(1.0, s)), 1.0)))};
+                   const Tensor bend = add(mul(x, sub(1.0, mul(s, 2.0))), 2.0);
+                   return {mul(call.dy, mul(mul(s, sub(1.0, s)), bend))};
                  },
-                 .cases = [] { return elementwise_cases(kSilu, 1, -10, 10); }});
+                 .cases = [] { return elementwise_cases(kSiluSlope, 1, -10, 10); }});
+const OpDef kGelu = elementwise(
+    {.name = "gelu",
+     .block = block::gelu,
+     .real = [](const double* x) { return x[0] * std::erfc(-x[0] / std::numbers::sqrt2) / 2; },
+     .meaning = [](const Node&, Inputs in) { return mul(in[0], normal_cdf(in[0])); },
+     .grad = [](const GradCall& call) -> Gradients {
+       return {mul(call.dy, real_unary(kGeluSlope, call.inputs[0]))};
+     },
+     .cases = [] { return elementwise_cases(kGelu, 1, -5, 5); }});
+// The derivative of gelu: Φ(x) + x φ(x).
+const OpDef kGeluSlope = elementwise(
+    {.name = "gelu_slope",
+     .block = block::gelu_slope,
+     .real = [](const double* x) { return gelu_slope(x[0]); },
+     .meaning = [](const Node&,
+                   Inputs in) { return add(normal_cdf(in[0]), mul(in[0], normal_density(in[0]))); },
+     // φ (2 − x²).
+     .grad = [](const GradCall& call) -> Gradients {
+       const Tensor& x = call.inputs[0];
+       return {mul(call.dy, mul(normal_density(x), sub(2.0, mul(x, x))))};
+     },
+     .cases = [] { return elementwise_cases(kGeluSlope, 1, -5, 5); }});
 const OpDef kGeluTanh =
     elementwise({.name = "gelu_tanh",
                  .block = block::gelu_tanh,
@@ -84,8 +144,31 @@ const OpDef kGeluTanh =
                        const Tensor inner = gelu_inner(in[0], mul(in[0], in[0]));
                        return mul(mul(in[0], 0.5), add(tanh(inner), 1.0));
                      },
-                 .grad = grad_gelu_tanh,
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {mul(call.dy, real_unary(kGeluTanhSlope, call.inputs[0]))};
+                 },
                  .cases = [] { return elementwise_cases(kGeluTanh, 1, -5, 5); }});
+// The derivative of gelu_tanh: s + x s' with s = sigmoid v and s' = s (1 − s) v'.
+const OpDef kGeluTanhSlope =
+    elementwise({.name = "gelu_tanh_slope",
+                 .block = block::gelu_tanh_slope,
+                 .real = [](const double* x) { return gelu_tanh_slope(x[0]); },
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const TanhArgument v(in[0]);
+                       const Tensor s = sigmoid(v.value);
+                       return mul(s, add(mul(mul(in[0], sub(1.0, s)), v.slope), 1.0));
+                     },
+                 // s (1 − s) (2 v' + x v'² (1 − 2 s) + x v'').
+                 .grad = [](const GradCall& call) -> Gradients {
+                   const Tensor& x = call.inputs[0];
+                   const TanhArgument v(x);
+                   const Tensor s = sigmoid(v.value);
+                   const Tensor bend = mul(mul(v.slope, v.slope), sub(1.0, mul(s, 2.0)));
+                   const Tensor sum = add(mul(v.slope, 2.0), mul(x, add(bend, v.curvature)));
+                   return {mul(call.dy, mul(mul(s, sub(1.0, s)), sum))};
+                 },
+                 .cases = [] { return elementwise_cases(kGeluTanhSlope, 1, -5, 5); }});
 const OpDef kRelu =
     elementwise({.name = "relu",
                  .block = block::relu,
@@ -115,8 +198,7 @@ Tensor relu(const Tensor& x) {
 }
 
 Tensor gelu(const Tensor& x) {
-  const Tensor phi = add(erf(mul(x, std::numbers::sqrt2 / 2)), 1.0);
-  return mul(mul(x, 0.5), phi);
+  return real_unary(kGelu, x);
 }
 Tensor elu(const Tensor& x, double alpha) {
   // expm1 of what is not positive only: no ∞ that the gradient would multiply by 0.

@@ -8,16 +8,16 @@ namespace lumen::ops {
 
 extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kMinimum, kFloor,
     kCeil, kRound, kTrunc, kSign, kRemainder, kFloorDivide, kPow, kExp2, kLog2, kSin, kSqrt, kRecip,
-    kExp, kLog, kCos, kRsqrt, kExpm1, kLog1p, kErf, kTanh, kSigmoid, kSilu, kGeluTanh, kRelu,
-    kLessThan, kEqual, kWhere, kSumReduce, kMaxReduce, kLinearScan, kTakeAlong, kScatter,
-    kScatterAdd, kArgmax, kArgsort, kFlip, kLinear, kMatmul, kConv2d, kConvTranspose2d,
-    kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kBatchNorm,
-    kBatchNormBackward, kLerpState, kAddState, kSoftmax, kRmsNorm, kLogSoftmax, kLayerNorm,
-    kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kCrossEntropy,
-    kCrossEntropyBackward, kNll, kNllBackward, kLinearCrossEntropy, kLinearCrossEntropyGradients,
-    kLogSigmoid, kBinaryCrossEntropy, kUniform, kNormal, kDropout, kEmbedding, kEmbeddingGrad,
-    kConcat, kRopeTable, kRope, kKvAppend, kAttention, kAttentionTraining, kAttentionBackward,
-    kRecurrent, kRecurrentBackward;
+    kExp, kLog, kCos, kRsqrt, kExpm1, kLog1p, kErf, kTanh, kSigmoid, kSilu, kSiluSlope, kGelu,
+    kGeluSlope, kGeluTanh, kGeluTanhSlope, kRelu, kLessThan, kEqual, kWhere, kSumReduce, kMaxReduce,
+    kLinearScan, kTakeAlong, kScatter, kScatterAdd, kArgmax, kArgsort, kFlip, kLinear, kMatmul,
+    kConv2d, kConvTranspose2d, kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d,
+    kAvgPool2dGrad, kBatchNorm, kBatchNormBackward, kLerpState, kAddState, kSoftmax, kRmsNorm,
+    kLogSoftmax, kLayerNorm, kSoftmaxBackward, kLogSoftmaxBackward, kRmsNormBackward,
+    kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward,
+    kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform,
+    kNormal, kDropout, kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend,
+    kAttention, kAttentionTraining, kAttentionBackward, kRecurrent, kRecurrentBackward;
 
 namespace {
 
@@ -60,7 +60,11 @@ constexpr const graph::OpDef* kOps[] = {
     &kTanh,
     &kSigmoid,
     &kSilu,
+    &kSiluSlope,
+    &kGelu,
+    &kGeluSlope,
     &kGeluTanh,
+    &kGeluTanhSlope,
     &kRelu,
     &kLessThan,
     &kEqual,
