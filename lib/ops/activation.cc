@@ -41,7 +41,7 @@ double gelu_slope(double x) {
   return std::erfc(-x / std::numbers::sqrt2) / 2 + x * kInverseRootTwoPi * std::exp(-x * x / 2);
 }
 
-// x · sigmoid v with v = 2 √(2/π) (x + 0.044715 x³), and the derivatives of v.
+// v = 2 √(2/π) (x + 0.044715 x³), of which gelu_tanh is x · sigmoid v, and its derivatives.
 struct TanhArgument {
   explicit TanhArgument(const Tensor& x) {
     const Tensor square = mul(x, x);
