@@ -64,6 +64,23 @@ HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, const float (&c)[kCount]) {
   return sum;
 }
 
+// An integer as both types, whichever a target needs.
+template <class D>
+struct Whole {
+  hn::Vec<D> value;
+  hn::Vec<hn::RebindToSigned<D>> integer;
+};
+
+// The integer nearest to a · b, |a · b| < 2^22; beyond that anything. The last bit of the shifted
+// product is worth 1.
+template <class D>
+HWY_INLINE Whole<D> round_product(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  const hn::RebindToSigned<D> di;
+  const auto shift = hn::Set(d, 0x1.8p23f);
+  const auto sum = hn::MulAdd(a, b, shift);
+  return {hn::Sub(sum, shift), hn::Sub(hn::BitCast(di, sum), hn::BitCast(di, shift))};
+}
+
 // 2^n for −127 < n < 128.
 template <class D>
 HWY_INLINE hn::Vec<D> power_of_two(D d, hn::Vec<hn::RebindToSigned<D>> n) {
@@ -71,11 +88,24 @@ HWY_INLINE hn::Vec<D> power_of_two(D d, hn::Vec<hn::RebindToSigned<D>> n) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
 }
 
+// y · 2^n where both are normal numbers, or y · 2^n is anything that will not be used. AVX-512 has
+// an operation for it, which Highway lacks.
+template <class D>
+HWY_INLINE hn::Vec<D> scale_normal(D d, hn::Vec<D> y, const Whole<D>& n) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (hn::MaxLanes(D()) == 16) return {_mm512_scalef_ps(y.raw, n.value.raw)};
+#endif
+  return hn::Mul(y, power_of_two(d, n.integer));
+}
+
 // y · 2^n in two factors, so that y · 2^n may be denormal or overflow.
 template <class D>
-HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> y, hn::Vec<hn::RebindToSigned<D>> n) {
-  const auto half = hn::ShiftRight<1>(n);
-  return hn::Mul(hn::Mul(y, power_of_two(d, half)), power_of_two(d, hn::Sub(n, half)));
+HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> y, const Whole<D>& n) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if constexpr (hn::MaxLanes(D()) == 16) return scale_normal(d, y, n);
+#endif
+  const auto half = hn::ShiftRight<1>(n.integer);
+  return hn::Mul(hn::Mul(y, power_of_two(d, half)), power_of_two(d, hn::Sub(n.integer, half)));
 }
 
 // e^x = 2^n · e^r with n = round(x / ln 2) and |r| ≤ ln 2 / 2, e^r = 1 + r + r² q(r),
@@ -93,16 +123,16 @@ template <class D>
 HWY_INLINE hn::Vec<D> exp_vector(D d, hn::Vec<D> x) {
   // Beyond the clamp the result is 0 or inf; clamping keeps n small.
   const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
-  const auto n = hn::NearestInt(hn::Mul(clamped, hn::Set(d, kLog2E)));
-  const auto y = scale_by_power(d, exp_unit(d, clamped, hn::ConvertTo(d, n)), n);
+  const auto n = round_product(d, clamped, hn::Set(d, kLog2E));
+  const auto y = scale_by_power(d, exp_unit(d, clamped, n.value), n);
   return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 // e^x for x ≤ 0 (softmax): results below the smallest normal number become 0; NaN stays NaN.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
-  const auto n = hn::NearestInt(hn::Mul(x, hn::Set(d, kLog2E)));
-  const auto y = hn::Mul(exp_unit(d, x, hn::ConvertTo(d, n)), power_of_two(d, n));
+  const auto n = round_product(d, x, hn::Set(d, kLog2E));
+  const auto y = scale_normal(d, exp_unit(d, x, n.value), n);
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), y);
 }
 
@@ -118,16 +148,16 @@ HWY_INLINE hn::Vec<D> exp2_unit(D d, hn::Vec<D> r) {
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_vector(D d, hn::Vec<D> x) {
   const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -151.0f)), hn::Set(d, 129.0f));
-  const auto n = hn::NearestInt(clamped);
-  const auto y = exp2_unit(d, hn::Sub(clamped, hn::ConvertTo(d, n)));
+  const auto n = round_product(d, clamped, hn::Set(d, 1.0f));
+  const auto y = exp2_unit(d, hn::Sub(clamped, n.value));
   return hn::IfThenElse(hn::IsNaN(x), x, scale_by_power(d, y, n));
 }
 
 // 2^x for x ≤ 0, as exp_nonpositive.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_nonpositive(D d, hn::Vec<D> x) {
-  const auto n = hn::NearestInt(x);
-  const auto y = hn::Mul(exp2_unit(d, hn::Sub(x, hn::ConvertTo(d, n))), power_of_two(d, n));
+  const auto n = round_product(d, x, hn::Set(d, 1.0f));
+  const auto y = scale_normal(d, exp2_unit(d, hn::Sub(x, n.value)), n);
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), y);
 }
 
@@ -266,14 +296,18 @@ HWY_INLINE hn::Vec<D> erf_vector(D d, hn::Vec<D> x) {
 // The normal distribution function Φ(x) = erfc(−x/√2) / 2 as e^−q(−x) / 2 for x < 0, else
 // 1 − e^−q(x) / 2, with q(t) = −ln 2Φ(−t) = t p(t) on [0, 6], error 2e-8. From |x| = 6 on 0 or 1,
 // which is less than 1e-9 off. ≤ 3 ulp for x ≥ −1, ≤ 22 ulp for x ≥ −4: the rounding of q counts.
+// Even and odd powers of p apart: two short chains of multiply-adds instead of a long one.
 template <class D>
 HWY_INLINE hn::Vec<D> normal_cdf_vector(D d, hn::Vec<D> x) {
-  static constexpr float kP[] = {0.797885239f,    0.318302840f,    0.0363591835f,   -0.00481832959f,
-                                 -1.05906493e-5f, 0.000208109821f, -6.11622963e-5f, 1.01518344e-5f,
-                                 -1.04600701e-6f, 6.23564844e-8f,  -1.64723335e-9f};
+  static constexpr float kEven[] = {0.797885239f,    0.0363591835f,   -1.05906493e-5f,
+                                    -6.11622963e-5f, -1.04600701e-6f, -1.64723335e-9f};
+  static constexpr float kOdd[] = {0.318302840f, -0.00481832959f, 0.000208109821f, 1.01518344e-5f,
+                                   6.23564844e-8f};
   const auto one = hn::Set(d, 1.0f);
   const auto t = hn::Abs(x);
-  const auto power = exp_nonpositive(d, hn::Neg(hn::Mul(t, polynomial(d, t, kP))));
+  const auto square = hn::Mul(t, t);
+  const auto p = hn::MulAdd(t, polynomial(d, square, kOdd), polynomial(d, square, kEven));
+  const auto power = exp_nonpositive(d, hn::Neg(hn::Mul(t, p)));
   const auto half = hn::Mul(power, hn::Set(d, 0.5f));
   const auto tail = hn::IfThenZeroElse(hn::Gt(t, hn::Set(d, 6.0f)), half);
   return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail));
