@@ -15,6 +15,7 @@
 #include "lib/base/strings.h"
 #include "lib/runtime/history_file.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/tool.h"
 
 namespace lumen::runtime {
 namespace {
@@ -54,6 +55,7 @@ constexpr const char* kKeys[][2] = {
 // Terminals send this instead of plain typing while bracketed paste is on.
 constexpr const char* kPasteOn = "\x1b[?2004h";
 constexpr const char* kPasteOff = "\x1b[?2004l";
+constexpr const char* kPasteOffLine = "\x1b[?2004l\n";
 constexpr std::string_view kPasteEnd = "\x1b[201~";
 
 }  // namespace
@@ -202,6 +204,7 @@ struct LineEditor::State {
     const Utf8Scope utf8;
     interrupted = false;
     typed.clear();
+    const TerminalScope terminal(kPasteOffLine);
     write_stdout(kPasteOn);
     // Before the prompt: whoever sees it may type, and Ctrl-D must find the editor, not the
     // terminal's own line discipline, which would swallow it.

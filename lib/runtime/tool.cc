@@ -1,8 +1,10 @@
 #include "lib/runtime/tool.h"
 
 #include <fcntl.h>
+#include <termios.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -17,15 +19,29 @@
 namespace lumen::runtime {
 namespace {
 
-const char* g_tool = "lumen";  // for the SIGBUS handler
+const char* g_tool = "lumen";
+
+// For the SIGBUS handler. The message is one write: other threads may be writing too.
+std::string g_bus_message;
+std::atomic_flag g_bus_error;
+termios g_terminal;
+std::atomic<const char*> g_farewell = nullptr;  // to a terminal whose settings are in g_terminal
+
+void put(int descriptor, const char* text) {
+  [[maybe_unused]] const ssize_t ignored = ::write(descriptor, text, std::strlen(text));
+}
 
 void put_stderr(const char* text) {
-  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text, std::strlen(text));
+  put(STDERR_FILENO, text);
 }
 
 void on_bus_error(int) {
-  put_stderr(g_tool);
-  put_stderr(": error: a file was cut short or became unreadable while it was in use\n");
+  // Several threads may read the file: the first one speaks for all.
+  while (g_bus_error.test_and_set()) ::pause();
+  const char* farewell = g_farewell;
+  if (farewell) put(STDOUT_FILENO, farewell);
+  put_stderr(g_bus_message.c_str());
+  if (farewell) ::tcsetattr(STDIN_FILENO, TCSANOW, &g_terminal);
   _exit(static_cast<int>(ErrorKind::kIo));
 }
 
@@ -58,8 +74,18 @@ int report(const std::string& message, ErrorKind kind) {
 
 }  // namespace
 
+TerminalScope::TerminalScope(const char* farewell) {
+  if (::tcgetattr(STDIN_FILENO, &g_terminal) == 0) g_farewell = farewell;
+}
+
+TerminalScope::~TerminalScope() {
+  g_farewell = nullptr;
+}
+
 int run_tool(const char* tool, FunctionRef<int()> body) {
   g_tool = tool;
+  g_bus_message =
+      str(tool, ": error: a file was cut short or became unreadable while it was in use\n");
   fill_standard_descriptors();
   set_signal(SIGPIPE, SIG_DFL);
   set_signal(SIGXFSZ, SIG_IGN);

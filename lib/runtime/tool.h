@@ -16,4 +16,14 @@ namespace lumen::runtime {
 // restricts the instruction sets (kernels/simd.h). Call once, first in main.
 int run_tool(const char* tool, FunctionRef<int()> body);
 
+// While it lives, a process that SIGBUS ends gives its terminal (standard input) the settings back
+// that it has when this is made, and writes `farewell`, a literal, to it (standard output): for who
+// edits lines while other threads read files. One at a time.
+class TerminalScope {
+ public:
+  explicit TerminalScope(const char* farewell);
+  ~TerminalScope();
+  TerminalScope(const TerminalScope&) = delete;
+};
+
 }  // namespace lumen::runtime
