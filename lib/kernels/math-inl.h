@@ -88,22 +88,22 @@ HWY_INLINE hn::Vec<D> power_of_two(D d, hn::Vec<hn::RebindToSigned<D>> n) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
 }
 
-// y · 2^n where both are normal numbers, or y · 2^n is anything that will not be used. AVX-512 has
-// an operation for it, which Highway lacks.
+// Whether y · 2^n is one operation, whatever it becomes: on AVX-512. Highway lacks it.
+template <class D>
+inline constexpr bool kScalesAtOnce = (HWY_ARCH_X86 != 0) && (HWY_TARGET <= HWY_AVX3) &&
+                                      (hn::MaxLanes(D()) == 16);
+
+// y · 2^n where both are normal numbers, or y · 2^n is anything that will not be used.
 template <class D>
 HWY_INLINE hn::Vec<D> scale_normal(D d, hn::Vec<D> y, const Whole<D>& n) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (hn::MaxLanes(D()) == 16) return {_mm512_scalef_ps(y.raw, n.value.raw)};
-#endif
+  if constexpr (kScalesAtOnce<D>) return {_mm512_scalef_ps(y.raw, n.value.raw)};
   return hn::Mul(y, power_of_two(d, n.integer));
 }
 
 // y · 2^n in two factors, so that y · 2^n may be denormal or overflow.
 template <class D>
 HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> y, const Whole<D>& n) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  if constexpr (hn::MaxLanes(D()) == 16) return scale_normal(d, y, n);
-#endif
+  if constexpr (kScalesAtOnce<D>) return scale_normal(d, y, n);
   const auto half = hn::ShiftRight<1>(n.integer);
   return hn::Mul(hn::Mul(y, power_of_two(d, half)), power_of_two(d, hn::Sub(n.integer, half)));
 }
