@@ -199,7 +199,7 @@ HWY_EXPORT(dot_rows_portable_kernel);
 
 void dot_rows_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
                         int64_t m, float* y, int64_t y_stride) {
-  if (uses_vnni()) {
+  if (vnni_bits() == 512) {
     dot_rows_vnni(w, begin, end, x, m, y, y_stride);
   } else {
     dot_rows_portable(w, begin, end, x, m, y, y_stride);

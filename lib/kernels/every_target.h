@@ -22,4 +22,17 @@ void on_every_target(Body&& body) {
   force_simd_target(targets.front());
 }
 
+// The same on those targets that add products of bytes in one instruction (simd.h); says so if
+// there are none.
+template <class Body>
+void on_every_vnni_target(Body&& body) {
+  bool found = false;
+  on_every_target([&] {
+    if (!uses_vnni()) return;
+    found = true;
+    body();
+  });
+  if (!found) lumen::testing::skip("this CPU has neither AVX512-VNNI nor AVX-VNNI");
+}
+
 }  // namespace lumen::kernels

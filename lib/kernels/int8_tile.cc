@@ -6,6 +6,7 @@
 #include "lib/kernels/int8_tile_vnni.h"
 #include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
+#include "lib/kernels/x86_intrinsics.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/int8_tile.cc"
@@ -108,8 +109,11 @@ HWY_INLINE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
                             : hn::Zero(di);
     sum[r][0] = sum[r][1] = start;
   }
+  // Unrolled, because sums in a loop would be copied from register to register each time.
+  HWY_UNROLL(8)
   for (int first = 0; first < kSteps; first += kRun) {
     WordVector part[kRows][2];
+    HWY_UNROLL(8)
     for (int step = first; step < first + kRun; ++step) {
       const auto w0 = hn::Load(d, reinterpret_cast<const int8_t*>(codes[0] + 64 * step));
       const auto w1 = hn::Load(d, reinterpret_cast<const int8_t*>(codes[1] + 64 * step));
@@ -125,11 +129,16 @@ HWY_INLINE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
         }
         part[r][0] = step == first ? p0 : hn::Add(part[r][0], p0);
         part[r][1] = step == first ? p1 : hn::Add(part[r][1], p1);
+        if constexpr (kRun > 1) {
+          finish(part[r][0].raw);
+          finish(part[r][1].raw);
+        }
       }
     }
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < 2; ++v) {
         sum[r][v] = hn::Add(sum[r][v], hn::BitCast(di, sum_pairs(part[r][v])));
+        finish(sum[r][v].raw);
       }
     }
   }

@@ -1,80 +1,98 @@
 #include "lib/kernels/int8_tile_vnni.h"
 
-#include "lib/kernels/x86_intrinsics.h"
+#include "lib/kernels/targets-inl.h"
 
-#if HWY_ARCH_X86_64
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/int8_tile_vnni.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
 #include "lib/kernels/vnni-inl.h"
 
-// As in dot_rows_vnni.cc.
-HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")
+#if LUMEN_VNNI
 
+HWY_PUSH_ATTRIBUTES(LUMEN_VNNI_ATTRIBUTES)
 namespace lumen::kernels {
-namespace {
+namespace HWY_NAMESPACE {
+namespace vnni {
 
 // Strips come from L2 one after another, four blocks ahead of their use.
-constexpr int64_t kPrefetchBytes = 4 * kStripBlockBytes * kMaxStripRows;
+inline constexpr int64_t kPrefetchBytes = 4 * kStripBlockBytes * kMaxStripRows;
 
-// kRows × 2 sums of integers and as many of floats, 24 of 32 registers.
+// The products with two vectors of weight rows, from row `first` of the 32 on. kRows × 2 sums of
+// integers and as many of floats: 24 of 32 registers with 512 bits; with 256 bits 12 of 16 for the
+// integers, and the floats go to L1.
 template <int kRows, int kSub, bool kHasMin>
-void multiply(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, bool add, float* y,
-              int64_t y_stride, int64_t cols) {
+HWY_INLINE void multiply_columns(const CodePanel (&w)[2], int first, const CodeStrip& x,
+                                 int64_t blocks, bool add, float* y, int64_t y_stride,
+                                 int64_t cols) {
   constexpr int kSubs = 32 / kSub, kSteps = kSub / 4;
-  __m512 sum[kRows][2];
-  load_sums(add, y, y_stride, cols, sum);
-  const std::byte* xp = x.blocks;
-  const std::byte* hp = x.halves;
-  const uint8_t *codes0 = w[0].codes, *codes1 = w[1].codes;
-  const float *scale0 = w[0].scale, *scale1 = w[1].scale;
-  const float *min0 = w[0].min, *min1 = w[1].min;
+  const VnniFloats d;
+  const VnniInts di;
+  const CodePanel& panel0 = w[first / kPanelRows];
+  const CodePanel& panel1 = w[(first + kVnniLanes) / kPanelRows];
+  const int place0 = first % kPanelRows, place1 = (first + kVnniLanes) % kPanelRows;
+  const uint8_t *codes0 = panel0.codes + 4 * place0, *codes1 = panel1.codes + 4 * place1;
+  const float *scale0 = panel0.scale + place0, *scale1 = panel1.scale + place1;
+  const float *min0 = panel0.min + place0, *min1 = panel1.min + place1;
+  const std::byte *xp = x.blocks, *hp = x.halves;
+  FloatVector sum[kRows][2];
+  load_sums(add, y + first, y_stride, cols - first, sum);
   for (int64_t block = 0; block < blocks; ++block) {
     for (int line = 0; line < kRows * kStripBlockBytes; line += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(xp + kPrefetchBytes + line), _MM_HINT_T0);
+      hwy::Prefetch(xp + kPrefetchBytes + line);
     }
     const std::byte* x_scale = xp + 32 * kRows;
     for (int sub = 0; sub < kSubs; ++sub) {
       const std::byte* x_sum = kSubs == 1 ? x_scale + 4 * kRows : hp + 4 * kRows * sub;
       const std::byte* owed = kSubs == 1 ? x_scale + 8 * kRows : hp + 4 * kRows * (2 + sub);
-      __m512i dot[kRows][2];
+      IntVector dot[kRows][2];
       for (int r = 0; r < kRows; ++r) {
-        dot[r][0] = dot[r][1] = kHasMin ? _mm512_setzero_si512() : repeat_word(owed + 4 * r);
+        dot[r][0] = dot[r][1] = kHasMin ? hn::Zero(di) : repeat_word(owed + 4 * r);
       }
       for (int step = 0; step < kSteps; ++step) {
-        const __m512i c0 = _mm512_load_si512(codes0 + 64 * step);
-        const __m512i c1 = _mm512_load_si512(codes1 + 64 * step);
+        const auto c0 = hn::Load(di, reinterpret_cast<const int32_t*>(codes0 + 64 * step));
+        const auto c1 = hn::Load(di, reinterpret_cast<const int32_t*>(codes1 + 64 * step));
         for (int r = 0; r < kRows; ++r) {
-          const __m512i four = repeat_word(xp + 32 * r + kSub * sub + 4 * step);
-          dot[r][0] = _mm512_dpbusd_epi32(dot[r][0], c0, four);
-          dot[r][1] = _mm512_dpbusd_epi32(dot[r][1], c1, four);
+          const auto four = repeat_word(xp + 32 * r + kSub * sub + 4 * step);
+          dot[r][0] = add_byte_products(dot[r][0], c0, four);
+          dot[r][1] = add_byte_products(dot[r][1], c1, four);
         }
       }
-      const __m512 s0 = _mm512_load_ps(scale0), s1 = _mm512_load_ps(scale1);
+      const auto s0 = hn::Load(d, scale0), s1 = hn::Load(d, scale1);
       for (int r = 0; r < kRows; ++r) {
-        const __m512 xs = repeat_float(x_scale + 4 * r);
-        sum[r][0] =
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r][0]), _mm512_mul_ps(xs, s0), sum[r][0]);
-        sum[r][1] =
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r][1]), _mm512_mul_ps(xs, s1), sum[r][1]);
+        const auto xs = repeat_float(x_scale + 4 * r);
+        sum[r][0] = hn::MulAdd(hn::ConvertTo(d, dot[r][0]), hn::Mul(xs, s0), sum[r][0]);
+        sum[r][1] = hn::MulAdd(hn::ConvertTo(d, dot[r][1]), hn::Mul(xs, s1), sum[r][1]);
       }
       if constexpr (kHasMin) {
-        const __m512 m0 = _mm512_load_ps(min0), m1 = _mm512_load_ps(min1);
+        const auto m0 = hn::Load(d, min0), m1 = hn::Load(d, min1);
         for (int r = 0; r < kRows; ++r) {
-          const __m512 xs = repeat_float(x_sum + 4 * r);
-          sum[r][0] = _mm512_fmadd_ps(xs, m0, sum[r][0]);
-          sum[r][1] = _mm512_fmadd_ps(xs, m1, sum[r][1]);
+          const auto xs = repeat_float(x_sum + 4 * r);
+          sum[r][0] = hn::MulAdd(xs, m0, sum[r][0]);
+          sum[r][1] = hn::MulAdd(xs, m1, sum[r][1]);
         }
-        min0 += 16;
-        min1 += 16;
+        min0 += kPanelRows;
+        min1 += kPanelRows;
       }
-      codes0 += 16 * kSub;
-      codes1 += 16 * kSub;
-      scale0 += 16;
-      scale1 += 16;
+      codes0 += kPanelRows * kSub;
+      codes1 += kPanelRows * kSub;
+      scale0 += kPanelRows;
+      scale1 += kPanelRows;
     }
     xp += kStripBlockBytes * kRows;
     hp += kStripHalfBytes * kRows;
   }
-  store_sums(sum, y, y_stride, cols);
+  store_sums(sum, y + first, y_stride, cols - first);
+}
+
+template <int kRows, int kSub, bool kHasMin>
+void multiply(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, bool add, float* y,
+              int64_t y_stride, int64_t cols) {
+  for (int first = 0; first < cols; first += 2 * kVnniLanes) {
+    multiply_columns<kRows, kSub, kHasMin>(w, first, x, blocks, add, y, y_stride, cols);
+  }
 }
 
 template <int kSub, bool kHasMin>
@@ -96,29 +114,28 @@ void multiply_rows(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, 
   }
 }
 
-}  // namespace
-
-void multiply_codes_vnni(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks,
-                         bool add, float* y, int64_t y_stride, int64_t cols) {
+void multiply_codes_of_width(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x,
+                             int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
   const auto multiply = form.sub == 32
                             ? (form.has_min ? multiply_rows<32, true> : multiply_rows<32, false>)
                             : (form.has_min ? multiply_rows<16, true> : multiply_rows<16, false>);
   multiply(w, x, blocks, add, y, y_stride, cols);
 }
 
+}  // namespace vnni
+}  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
-
 HWY_POP_ATTRIBUTES
 
-#else  // not x86-64
+#endif  // LUMEN_VNNI
 
+#if HWY_ONCE
 namespace lumen::kernels {
 
-void multiply_codes_vnni(CodeForm, const CodePanel (&)[2], const CodeStrip&, int64_t, bool, float*,
-                         int64_t, int64_t) {
-  LUMEN_CHECK(!"VNNI");
+void multiply_codes_vnni(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks,
+                         bool add, float* y, int64_t y_stride, int64_t cols) {
+  LUMEN_VNNI_CALL(multiply_codes_of_width, form, w, x, blocks, add, y, y_stride, cols);
 }
 
 }  // namespace lumen::kernels
-
-#endif  // HWY_ARCH_X86_64
+#endif  // HWY_ONCE

@@ -175,7 +175,7 @@ TEST_CASE("weights of several types share one call, and threads change no bit") 
 }
 
 TEST_CASE("the VNNI kernel agrees with the portable one") {
-  if (!has_vnni()) return lumen::testing::skip("this CPU has no AVX512-VNNI");
+  if (vnni_bits() != 512) return lumen::testing::skip("this CPU has no AVX512-VNNI");
   Philox random(8);
   for (DType dtype : kWeightTypes) {
     if (!is_quantized(dtype)) continue;
@@ -459,31 +459,32 @@ TEST_CASE("panels of float weights have any number of columns") {
 }
 
 TEST_CASE("the VNNI kernel of panels gives the bits of the portable one") {
-  if (!has_vnni()) return lumen::testing::skip("this CPU has no AVX512-VNNI");
-  Philox random(13);
-  for (DType dtype : kWeightTypes) {
-    if (!is_quantized(dtype) || !has_panels(dtype, 256)) continue;
-    INFO(name(dtype));
-    for (int64_t blocks : {1, 2, 5, 11}) {
-      const int64_t cols = blocks * info(dtype).block_elements, rows = 21, m = 15;
-      const auto bytes = random_weights(random, dtype, rows, cols);
-      const Weight w{bytes.data(), dtype, rows, cols};
-      const auto panels = pack(w);
-      std::vector<std::byte> memory;
-      const QuantizedRows x = quantize(random_floats(random, m * cols), m, cols, memory);
-      std::vector<float> native(m * rows), portable(m * rows);
-      dot_panels_vnni(in_panels(w, panels), 0, rows, x, m, native.data(), rows);
-      dot_panels_portable(in_panels(w, panels), 0, rows, x, m, portable.data(), rows);
-      CHECK(native == portable);
-      // A range that begins and ends inside panels.
-      std::vector<float> part(m * 10);
-      dot_panels_vnni(in_panels(w, panels), 9, 19, x, m, part.data(), 10);
-      for (int64_t r = 0; r < m; ++r) {
-        CHECK(std::equal(part.begin() + r * 10, part.begin() + (r + 1) * 10,
-                         native.begin() + r * rows + 9));
+  on_every_vnni_target([] {
+    Philox random(13);
+    for (DType dtype : kWeightTypes) {
+      if (!is_quantized(dtype) || !has_panels(dtype, 256)) continue;
+      INFO(name(dtype));
+      for (int64_t blocks : {1, 2, 5, 11}) {
+        const int64_t cols = blocks * info(dtype).block_elements, rows = 21, m = 15;
+        const auto bytes = random_weights(random, dtype, rows, cols);
+        const Weight w{bytes.data(), dtype, rows, cols};
+        const auto panels = pack(w);
+        std::vector<std::byte> memory;
+        const QuantizedRows x = quantize(random_floats(random, m * cols), m, cols, memory);
+        std::vector<float> native(m * rows), portable(m * rows);
+        dot_panels_vnni(in_panels(w, panels), 0, rows, x, m, native.data(), rows);
+        dot_panels_portable(in_panels(w, panels), 0, rows, x, m, portable.data(), rows);
+        CHECK(native == portable);
+        // A range that begins and ends inside panels.
+        std::vector<float> part(m * 10);
+        dot_panels_vnni(in_panels(w, panels), 9, 19, x, m, part.data(), 10);
+        for (int64_t r = 0; r < m; ++r) {
+          CHECK(std::equal(part.begin() + r * 10, part.begin() + (r + 1) * 10,
+                           native.begin() + r * rows + 9));
+        }
       }
     }
-  }
+  });
 }
 
 TEST_CASE("a NaN or infinity in the activations is never hidden by their rounding") {

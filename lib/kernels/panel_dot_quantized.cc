@@ -5,6 +5,7 @@
 #include "lib/kernels/panels.h"
 #include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
+#include "lib/kernels/x86_intrinsics.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/panel_dot_quantized.cc"
@@ -12,7 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/float16-inl.h"
+#include "lib/kernels/panel_isa-inl.h"
 
 // The intrinsics around pmaddubsw (unsigned by signed bytes, pairs added), for which this Highway
 // has no operation, where the target has them. AVX-512 without VNNI takes those of 256 bits: there
@@ -24,72 +25,16 @@
 #define LUMEN_BYTE_PAIRS(operation) _mm_##operation
 #endif
 
-// Highway's emulation writes every operation out, byte by byte: inlined it took the compiler a
-// minute. Called, it is slower on machines from before 2008.
-#undef LUMEN_ISA_INLINE
-#if HWY_TARGET == HWY_EMU128
-#define LUMEN_ISA_INLINE HWY_NOINLINE
-#else
-#define LUMEN_ISA_INLINE HWY_INLINE
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
-struct Isa {
-  using FloatTag = hn::CappedTag<float, 8>;
-  using IntTag = hn::RebindToSigned<FloatTag>;
-  using WordTag = hn::Repartition<int16_t, FloatTag>;
-  using ByteTag = hn::Repartition<uint8_t, FloatTag>;
-
-  static constexpr int kLanes = hn::MaxLanes(FloatTag());
+struct Isa : PanelIsa<8> {
   // One on targets of old machines, for the sake of the time to compile this file.
   static constexpr int kMostRows = HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE4 ? 1 : 4;
   static constexpr int kSignedOffset = 0;
-  using Floats = hn::VFromD<FloatTag>;
-  using Ints = hn::VFromD<IntTag>;
+  using WordTag = hn::Repartition<int16_t, FloatTag>;
   using Words = hn::VFromD<WordTag>;
-  using Codes = hn::VFromD<ByteTag>;
-
-  static LUMEN_ISA_INLINE Codes load(const uint8_t* p) { return hn::LoadU(ByteTag(), p); }
-  static LUMEN_ISA_INLINE Codes mask(Codes v, uint8_t bits) {
-    return hn::And(v, hn::Set(ByteTag(), bits));
-  }
-  static LUMEN_ISA_INLINE Codes join(Codes a, Codes b) { return hn::Or(a, b); }
-  static LUMEN_ISA_INLINE Codes add_bytes(Codes v, int value) {
-    return hn::Add(v, hn::Set(ByteTag(), static_cast<uint8_t>(value)));
-  }
-  static LUMEN_ISA_INLINE void store_bytes(Codes v, uint8_t* p) { hn::Store(v, ByteTag(), p); }
-  static LUMEN_ISA_INLINE Ints words_of(Codes v) { return hn::BitCast(IntTag(), v); }
-  template <int kBits>
-  static LUMEN_ISA_INLINE Codes shift_left(Codes v) {
-    return hn::BitCast(ByteTag(), hn::ShiftLeft<kBits>(words_of(v)));
-  }
-  template <int kBits>
-  static LUMEN_ISA_INLINE Codes shift_right(Codes v) {
-    return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(words_of(v)));
-  }
-  static LUMEN_ISA_INLINE Codes shift_right_by(Codes v, int bits) {
-    return hn::BitCast(ByteTag(), hn::ShiftRightSame(words_of(v), bits));
-  }
-  template <int kByte>
-  static LUMEN_ISA_INLINE Floats byte(Codes v) {
-    const auto low = hn::And(hn::ShiftRight<8 * kByte>(words_of(v)), hn::Set(IntTag(), 255));
-    return to_float(low);
-  }
-  static LUMEN_ISA_INLINE Floats halves(const uint8_t* p) {
-    return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));
-  }
-  static LUMEN_ISA_INLINE Floats signed_bytes(const uint8_t* p) {
-    const auto v = hn::LoadU(hn::Rebind<int8_t, FloatTag>(), reinterpret_cast<const int8_t*>(p));
-    return to_float(hn::PromoteTo(IntTag(), v));
-  }
-  static LUMEN_ISA_INLINE Floats set(float value) { return hn::Set(FloatTag(), value); }
-  static LUMEN_ISA_INLINE Floats mul(Floats a, Floats b) { return hn::Mul(a, b); }
-  static LUMEN_ISA_INLINE Floats fma(Floats a, Floats b, Floats c) { return hn::MulAdd(a, b, c); }
-  static LUMEN_ISA_INLINE Floats to_float(Ints v) { return hn::ConvertTo(FloatTag(), v); }
-  static LUMEN_ISA_INLINE void store(Floats v, float* p) { hn::StoreU(v, FloatTag(), p); }
 
   // Four bytes of x in every word.
   static LUMEN_ISA_INLINE Words repeat(const int8_t* x) {
@@ -163,6 +108,9 @@ struct Isa {
           words = multiply_pairs(codes, repeat(x));
         } else {
           words = hn::Add(words, multiply_pairs(codes, repeat(x)));
+#ifdef LUMEN_BYTE_PAIRS
+          finish(words.raw);
+#endif
         }
       }
     }

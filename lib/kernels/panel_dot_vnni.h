@@ -1,12 +1,12 @@
-// Work on quantised panels with AVX512-VNNI, for which Highway has no operation.
+// Work on quantised panels with AVX512-VNNI or AVX-VNNI, for which Highway has no operation.
 #pragma once
 
 #include "lib/kernels/panel_dot.h"
 
 namespace lumen::kernels {
 
-// As dot_panels_quantized, bit for bit what the target "avx512" computes without it. Only where
-// has_vnni() (simd.h).
+// As dot_panels_quantized, bit for bit what the targets compute without it. Only where uses_vnni()
+// (simd.h).
 void dot_panels_vnni(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
                      float* y, int64_t y_stride);
 

@@ -201,15 +201,14 @@ HWY_INLINE PanelOperand panel_operand(const QuantizedRows& x, int64_t row) {
 template <class Format>
 using PanelSum = typename Isa::template Sum<Format::kMost>;
 
+// x holds the codes of each row from this sub-block on.
 template <class Format, int kRows, int kIndex, int kQuad>
-HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const PanelOperand& x, int64_t k,
+HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const int8_t* const (&x)[kRows],
                           PanelSum<Format>* sums) {
   if constexpr (kQuad < Format::kSub / 4) {
     const auto codes = Format::template codes<kIndex, kQuad>(p, part, group);
-    for (int r = 0; r < kRows; ++r) {
-      sums[r].template add<kQuad>(codes, x.codes + r * x.cols + k + 4 * kQuad);
-    }
-    add_quads<Format, kRows, kIndex, kQuad + 1>(p, part, group, x, k, sums);
+    for (int r = 0; r < kRows; ++r) sums[r].template add<kQuad>(codes, x[r] + 4 * kQuad);
+    add_quads<Format, kRows, kIndex, kQuad + 1>(p, part, group, x, sums);
   }
 }
 
@@ -235,10 +234,12 @@ HWY_INLINE void add_subs(const uint8_t* p, int part, int group, const Scales& sc
   if constexpr (kIndex < kIndices<Format>) {
     if (part == 0) fetch_ahead<Format>(p, group * kIndices<Format> + kIndex);
     PanelSum<Format> sums[kRows];
+    const int8_t* codes[kRows];
     for (int r = 0; r < kRows; ++r) {
+      codes[r] = x.codes + r * x.cols + sub * Format::kSub;
       sums[r].start(Format::kOffset == 0 ? 0 : -Format::kOffset * x.code_sum[r * x.subs + sub]);
     }
-    add_quads<Format, kRows, kIndex, 0>(p, part, group, x, sub * Format::kSub, sums);
+    add_quads<Format, kRows, kIndex, 0>(p, part, group, codes, sums);
     const auto scale = scales.template scale<kIndex>(group);
     for (int r = 0; r < kRows; ++r) {
       const auto factor = Isa::mul(Isa::set(x.scale[r * x.subs + sub]), scale);

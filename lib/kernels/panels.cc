@@ -65,13 +65,31 @@ int block_columns(DType dtype) {
   return dtype == DType::kBF16 ? 2 : info(dtype).block_elements;
 }
 
-// Interleaves one field of a block of sixteen rows `stride` bytes apart, two rows at a time: stores
-// are what this loop has most of.
+// Four words of four rows `stride` bytes apart, transposed: those of column i go to the words of
+// panel row i.
+void transpose_words(const std::byte* from, int64_t stride, std::byte* to) {
+  using Words = uint32_t __attribute__((vector_size(16)));
+  Words row[4];
+  for (int i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * stride, sizeof(Words));
+  const Words a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  const Words b = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  const Words c = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Words d = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  const Words column[4] = {
+      __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+      __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) {
+    std::memcpy(to + i * kPanelRows * sizeof(uint32_t), &column[i], sizeof(Words));
+  }
+}
+
+// Interleaves one field of a block of sixteen rows `stride` bytes apart, from word `begin` of each
+// on, two rows at a time: stores are what this loop has most of.
 template <class Word, class Pair>
-void interleave(const std::byte* from, int64_t stride, int words, std::byte* to) {
+void interleave(const std::byte* from, int64_t stride, int begin, int end, std::byte* to) {
   static_assert(sizeof(Pair) == 2 * sizeof(Word));
   for (int64_t row = 0; row < kPanelRows; row += 2, from += 2 * stride) {
-    for (int i = 0; i < words; ++i) {
+    for (int i = begin; i < end; ++i) {
       Word first, second;
       std::memcpy(&first, from + i * sizeof(Word), sizeof(Word));
       std::memcpy(&second, from + stride + i * sizeof(Word), sizeof(Word));
@@ -79,6 +97,17 @@ void interleave(const std::byte* from, int64_t stride, int words, std::byte* to)
       std::memcpy(to + (i * kPanelRows + row) * sizeof(Word), &pair, sizeof(Pair));
     }
   }
+}
+
+void interleave_words(const std::byte* from, int64_t stride, int words, std::byte* to) {
+  constexpr int64_t kWord = sizeof(uint32_t);
+  const int whole = words / 4 * 4;
+  for (int64_t row = 0; row < kPanelRows; row += 4) {
+    for (int i = 0; i < whole; i += 4) {
+      transpose_words(from + row * stride + i * kWord, stride, to + (i * kPanelRows + row) * kWord);
+    }
+  }
+  interleave<uint32_t, uint64_t>(from, stride, whole, words, to);
 }
 
 // Every fourth bit of a word from bit j on becomes byte j.
@@ -111,11 +140,11 @@ void interleave(const Field& field, int blocks, const std::byte* from, int64_t s
   to += field.to;
   switch (field.size) {
     case 1:
-      return interleave<uint8_t, uint16_t>(from, stride, words, to);
+      return interleave<uint8_t, uint16_t>(from, stride, 0, words, to);
     case 2:
-      return interleave<uint16_t, uint32_t>(from, stride, words, to);
+      return interleave<uint16_t, uint32_t>(from, stride, 0, words, to);
     default:
-      interleave<uint32_t, uint64_t>(from, stride, words, to);
+      interleave_words(from, stride, words, to);
   }
   if (field.turned) turn_words(to);
 }

@@ -7,6 +7,10 @@
 // Highway last: the line above chooses its targets.
 #include <hwy/highway.h>
 
+#if HWY_ARCH_X86_64
+#include <cpuid.h>
+#endif
+
 namespace lumen::kernels {
 namespace {
 
@@ -15,15 +19,17 @@ struct Target {
   const char* name;
 };
 
-// Not a target of Highway's: AVX-512 with tiles.
-constexpr int64_t kAmx = 1;
-static_assert((HWY_TARGETS & kAmx) == 0);
-constexpr int64_t kCompiled = HWY_TARGETS | (HWY_TARGETS & HWY_AVX3 ? kAmx : 0);
+// Not targets of Highway's: AVX-512 with tiles, AVX2 with AVX-VNNI.
+constexpr int64_t kAmx = 1, kAvxVnni = 2, kOurs = kAmx | kAvxVnni;
+static_assert((HWY_TARGETS & kOurs) == 0);
+constexpr int64_t kCompiled =
+    HWY_TARGETS | (HWY_TARGETS & HWY_AVX3 ? kAmx : 0) | (HWY_TARGETS & HWY_AVX2 ? kAvxVnni : 0);
 
 // Best first. On x86-64 the fallback is compiled for SSE2, which every such CPU has.
 constexpr Target kTargets[] = {
     {kAmx, "amx"},
     {HWY_AVX3, "avx512"},
+    {kAvxVnni, "avxvnni"},
     {HWY_AVX2, "avx2"},
     {HWY_SSE4, "sse4"},
     {HWY_NEON, "neon"},
@@ -36,11 +42,31 @@ constexpr Target kTargets[] = {
 
 constexpr int64_t kFallback = HWY_EMU128 | HWY_SCALAR;
 
+#if HWY_ARCH_X86_64
+bool has_avx512_vnni() {
+  return __builtin_cpu_supports("avx512vnni");
+}
+
+// CPUID of leaf 7, subleaf 1: EAX bit 4.
+bool has_avx_vnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
+}
+#else
+bool has_avx512_vnni() {
+  return false;
+}
+bool has_avx_vnni() {
+  return false;
+}
+#endif
+
 // What the CPU runs of what is compiled, whatever force_simd_target has chosen since.
 int64_t usable_targets() {
   static const int64_t usable = [] {
     const int64_t targets = (hwy::SupportedTargets() | kFallback) & HWY_TARGETS;
-    return targets | (targets & HWY_AVX3 && has_native_tiles() ? kAmx : 0);
+    return targets | (targets & HWY_AVX3 && has_native_tiles() ? kAmx : 0) |
+           (targets & HWY_AVX2 && has_avx_vnni() ? kAvxVnni : 0);
   }();
   return usable;
 }
@@ -77,21 +103,15 @@ bool uses_amx() {
   return allowed_targets() & kAmx;
 }
 
-bool has_vnni() {
-#if HWY_ARCH_X86_64
-  // Every CPU with AVX-512 has F16C and FMA.
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512vnni");
-  return has;
-#else
-  return false;
-#endif
+int vnni_bits() {
+  static const bool has_512 = has_avx512_vnni();
+  const int64_t targets = allowed_targets();
+  if (targets & HWY_AVX3) return has_512 ? 512 : 0;
+  return targets & kAvxVnni ? 256 : 0;
 }
 
 bool uses_vnni() {
-  return (allowed_targets() & HWY_AVX3) && has_vnni();
+  return vnni_bits() > 0;
 }
 
 void force_simd_target(std::string_view name) {
@@ -105,7 +125,7 @@ void force_simd_target(std::string_view name) {
              "; it runs ", supported_simd_targets().front(), " and lower");
       }
       allowed_targets() = usable_targets() & ~better;
-      hwy::GetChosenTarget().Update(allowed_targets() & ~kAmx);
+      hwy::GetChosenTarget().Update(allowed_targets() & ~kOurs);
       return;
     }
     better |= target.bit;

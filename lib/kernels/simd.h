@@ -7,8 +7,8 @@
 
 namespace lumen::kernels {
 
-// Names as users write them, best first: "amx", "avx512", "avx2", "sse4", "sse2" or "neon",
-// "scalar". "amx" is AVX-512 and the tiles of amx.h.
+// Names as users write them, best first: "amx", "avx512", "avxvnni", "avx2", "sse4", "sse2" or
+// "neon", "scalar". "amx" is AVX-512 and the tiles of amx.h, "avxvnni" AVX2 and AVX-VNNI.
 std::vector<std::string> compiled_simd_targets();
 
 // The subset of those that this CPU runs.
@@ -20,10 +20,11 @@ std::string chosen_simd_target();
 // True if it is "amx". Does not allocate.
 bool uses_amx();
 
-// True if this CPU multiplies bytes with AVX512-VNNI, and if the target in use, then at least
-// "avx512", lets it. Do not allocate.
-bool has_vnni();
-bool uses_vnni();
+// Bits of the vectors whose products of bytes (and of int16) are added to int32 in one instruction
+// by the target in use: 512 with AVX512-VNNI, 256 with AVX-VNNI, 0 where there are none. Do not
+// allocate.
+int vnni_bits();
+bool uses_vnni();  // vnni_bits() > 0
 
 // Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
 // unknown name and Error(kUnsupported) if the CPU lacks it. Call before the first kernel runs; not

@@ -1,58 +1,128 @@
-// Loads and stores of the tiles that are written for AVX512-VNNI. x86-64 only.
-#pragma once
+// Products of small integers that are added to int32 in one instruction, for which Highway has no
+// operation: AVX512-VNNI for the target AVX3 (512 bits), AVX-VNNI for AVX2 (256 bits). LUMEN_VNNI
+// says whether the target being compiled has them; what uses them stands between
+// HWY_PUSH_ATTRIBUTES(LUMEN_VNNI_ATTRIBUTES) and HWY_POP_ATTRIBUTES in namespace
+// HWY_NAMESPACE::vnni and is reached by LUMEN_VNNI_CALL only.
+
+#if defined(LUMEN_KERNELS_VNNI_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LUMEN_KERNELS_VNNI_INL_H_
+#undef LUMEN_KERNELS_VNNI_INL_H_
+#else
+#define LUMEN_KERNELS_VNNI_INL_H_
+#endif
+
+#include <hwy/highway.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "lib/base/check.h"
+#include "lib/kernels/simd.h"
 #include "lib/kernels/x86_intrinsics.h"
 
-HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,f16c,fma")
+#undef LUMEN_VNNI
+#undef LUMEN_VNNI_ATTRIBUTES
+#undef LUMEN_VNNI_INTRINSIC
+#if HWY_TARGET == HWY_AVX3
+#define LUMEN_VNNI 1
+#define LUMEN_VNNI_ATTRIBUTES HWY_TARGET_STR ",avx512vnni"
+#define LUMEN_VNNI_INTRINSIC(operation) _mm512_##operation##_epi32
+#elif HWY_TARGET == HWY_AVX2
+#define LUMEN_VNNI 1
+#define LUMEN_VNNI_ATTRIBUTES HWY_TARGET_STR ",avxvnni"
+#define LUMEN_VNNI_INTRINSIC(operation) _mm256_##operation##_avx_epi32
+#else
+#define LUMEN_VNNI 0
+#endif
+
+#if LUMEN_VNNI
+
+HWY_PUSH_ATTRIBUTES(LUMEN_VNNI_ATTRIBUTES)
 
 namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+namespace vnni {
 
-// Sixteen times the four bytes at p, which need not be aligned.
-HWY_INLINE __m512i repeat_word(const std::byte* p) {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using VnniFloats = hn::ScalableTag<float>;
+using VnniInts = hn::RebindToSigned<VnniFloats>;
+using FloatVector = hn::VFromD<VnniFloats>;
+using IntVector = hn::VFromD<VnniInts>;
+inline constexpr int kVnniLanes = hn::MaxLanes(VnniFloats());
+
+// sum + Σ u[i] · s[i] over the four bytes of each lane, u unsigned and s signed.
+HWY_INLINE IntVector add_byte_products(IntVector sum, IntVector u, IntVector s) {
+  return IntVector{LUMEN_VNNI_INTRINSIC(dpbusd)(sum.raw, u.raw, s.raw)};
+}
+
+// sum + Σ a[i] · b[i] over the two int16 of each lane.
+HWY_INLINE IntVector add_word_products(IntVector sum, IntVector a, IntVector b) {
+  return IntVector{LUMEN_VNNI_INTRINSIC(dpwssd)(sum.raw, a.raw, b.raw)};
+}
+
+// The four bytes at p, which need not be aligned, in every lane.
+HWY_INLINE IntVector repeat_word(const void* p) {
   int32_t word;
   std::memcpy(&word, p, sizeof word);
-  return _mm512_set1_epi32(word);
+  return hn::Set(VnniInts(), word);
 }
 
-HWY_INLINE __m512 repeat_float(const std::byte* p) {
+HWY_INLINE FloatVector repeat_float(const void* p) {
   float value;
   std::memcpy(&value, p, sizeof value);
-  return _mm512_set1_ps(value);
+  return hn::Set(VnniFloats(), value);
 }
 
-// The first `count` lanes of sixteen; none below, all beyond.
-HWY_INLINE __mmask16 first_lanes(int64_t count) {
-  if (count <= 0) return 0;
-  return static_cast<__mmask16>(count >= 16 ? 0xFFFF : (1 << count) - 1);
-}
-
-// The first `cols` ≤ 32 numbers of kRows rows of y, the rest and, unless `add`, all of them 0.
+// The first `cols` of two vectors of each of kRows rows of y, the rest and, unless `add`, all of
+// them 0.
 template <int kRows>
 HWY_INLINE void load_sums(bool add, const float* y, int64_t y_stride, int64_t cols,
-                          __m512 (&sum)[kRows][2]) {
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < 2; ++p) {
-      const __mmask16 valid = first_lanes(cols - 16 * p);
-      sum[r][p] =
-          add ? _mm512_maskz_loadu_ps(valid, y + r * y_stride + 16 * p) : _mm512_setzero_ps();
+                          FloatVector (&sum)[kRows][2]) {
+  const VnniFloats d;
+  for (int v = 0; v < 2; ++v) {
+    const int64_t count = cols - v * kVnniLanes;
+    const auto valid = hn::FirstN(d, count > 0 ? count : 0);
+    for (int r = 0; r < kRows; ++r) {
+      sum[r][v] = add ? hn::MaskedLoad(valid, d, y + r * y_stride + v * kVnniLanes) : hn::Zero(d);
     }
   }
 }
 
 template <int kRows>
-HWY_INLINE void store_sums(const __m512 (&sum)[kRows][2], float* y, int64_t y_stride,
+HWY_INLINE void store_sums(const FloatVector (&sum)[kRows][2], float* y, int64_t y_stride,
                            int64_t cols) {
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < 2; ++p) {
-      _mm512_mask_storeu_ps(y + r * y_stride + 16 * p, first_lanes(cols - 16 * p), sum[r][p]);
+  const VnniFloats d;
+  for (int v = 0; v < 2; ++v) {
+    const int64_t count = cols - v * kVnniLanes;
+    const auto valid = hn::FirstN(d, count > 0 ? count : 0);
+    for (int r = 0; r < kRows; ++r) {
+      hn::BlendedStore(sum[r][v], valid, d, y + r * y_stride + v * kVnniLanes);
     }
   }
 }
 
+}  // namespace vnni
+}  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 
 HWY_POP_ATTRIBUTES
+
+#endif  // LUMEN_VNNI
+
+// Calls `function` as compiled for the width in use; only where uses_vnni().
+#if HWY_ONCE
+#if (HWY_TARGETS & HWY_AVX3) && (HWY_TARGETS & HWY_AVX2)
+#define LUMEN_VNNI_CALL(function, ...) \
+  (vnni_bits() == 512 ? N_AVX3::vnni::function : N_AVX2::vnni::function)(__VA_ARGS__)
+#elif HWY_TARGETS & HWY_AVX3
+#define LUMEN_VNNI_CALL(function, ...) N_AVX3::vnni::function(__VA_ARGS__)
+#elif HWY_TARGETS & HWY_AVX2
+#define LUMEN_VNNI_CALL(function, ...) N_AVX2::vnni::function(__VA_ARGS__)
+#else
+#define LUMEN_VNNI_CALL(function, ...) LUMEN_CHECK(!"VNNI")
+#endif
+#endif  // HWY_ONCE
+
+#endif  // LUMEN_KERNELS_VNNI_INL_H_

@@ -71,6 +71,7 @@ int allocations_while_decoding(const RunOptions& options) {
     g_counting = pieces >= 8 && pieces < 40;
   };
   // The first drafts compile their plans: they are tried in a first answer.
+  session.model->repack();
   session.model->prepare(DraftLength::kPasses);
   generator.generate(prompt, sampler, generation, false, [](std::string_view) {});
   g_allocations = 0;

@@ -296,6 +296,7 @@ int bench_llm(const BenchOptions& given) {
     const double load_seconds = seconds_since(start);
     model->feed(random_tokens(1, model->vocab()));
     loadings.push_back({count, load_seconds, seconds_since(start)});
+    model->repack();
     measure(*model, options, rows);
   }
   const uint64_t peak_memory = peak_memory_bytes();  // before that of measuring the memory

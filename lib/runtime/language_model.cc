@@ -31,6 +31,10 @@ constexpr int64_t kMostShared = 24;
 // Logits of all positions are wide: [tokens, vocab] float32 of a smaller chunk.
 constexpr int64_t kLogitsChunk = 64;
 
+// What a pass repacks: this part of the weights, and at least so many bytes, as the plans have to
+// be compiled again.
+constexpr uint64_t kShares = 16, kLeastShare = uint64_t{64} << 20;
+
 io::Json with_overrides(io::Json config, const std::vector<std::string>& overrides) {
   for (const std::string& item : overrides) {
     const size_t equals = item.find('=');
@@ -118,6 +122,7 @@ class Decoder : public LanguageModel {
   ~Decoder() override;
 
   void repack_ahead() override;
+  void repack() override { begin_pass(/*several=*/true); }
   int64_t vocab() const override { return model_->vocab_size(); }
   int64_t context() const override { return cache_->shape().context; }
   int64_t position() const override { return positions_[slot_]; }
@@ -154,6 +159,8 @@ class Decoder : public LanguageModel {
   Recording record(int64_t batch, int64_t tokens, Wanted wanted) const;
   std::unique_ptr<Forward> compile(const Recording& pass) const;
   Forward& prefill(int64_t tokens, Wanted wanted);
+  Forward& decode();
+  Forward& verifier(int64_t tokens);
   void begin_pass(bool several = false);
 
   ThreadPool pool_;
@@ -176,9 +183,8 @@ class Decoder : public LanguageModel {
   int64_t slot_ = 0;
   std::vector<int64_t> positions_;  // of the slots
 
-  // Weights of products that are still in the file's rows, and memory for their panels.
-  std::vector<graph::NodePtr> unpacked_;
-  std::shared_ptr<const Buffer> panels_;
+  // Of the weights of products.
+  Repacking repacking_;
   bool passed_ = false;  // a first time over the weights
   std::thread packer_;
   std::atomic<bool> stop_packing_ = false;
@@ -275,43 +281,40 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
             human_bytes(needed), ", available are ", human_bytes(available));
     return;
   }
-  panels_ = reserve_panels(weights);
-  use_as_panels(weights);
-  unpacked_ = std::move(weights);
+  repacking_ = Repacking(std::move(weights));
   memory_.packed_bytes = needed;
   if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
 }
 
 void Decoder::repack_ahead() {
-  if (unpacked_.empty() || packer_.joinable()) return;
+  if (packer_.joinable() || repacking_.done()) return;
   try {
-    packer_ = std::thread([this] { pack_weights(unpacked_, panels_, pool_, stop_packing_); });
+    packer_ =
+        std::thread([this] { repacking_.advance(memory_.packed_bytes, pool_, stop_packing_); });
   } catch (const std::system_error&) {
-    // No thread is to be had: the second pass repacks.
+    // No thread is to be had: the next passes repack.
   }
 }
 
 // Comes before every pass over the weights, or before `several`. The first pass reads the rows of
-// the file, so that the first token does not wait for the repacking; it comes with the second.
+// the file, so that the first token does not wait for the repacking; each of the next repacks a
+// share, so that a short answer pays for what it uses.
 void Decoder::begin_pass(bool several) {
-  if (unpacked_.empty()) return;
   if (packer_.joinable()) {
     packer_.join();
+  } else if (repacking_.done()) {
+    return;
   } else if (passed_ || several) {
-    pack_weights(unpacked_, panels_, pool_, stop_packing_);
+    const uint64_t share = std::max(memory_.packed_bytes / kShares, kLeastShare);
+    repacking_.advance(several ? memory_.packed_bytes : share, pool_, stop_packing_);
   } else {
     passed_ = true;
     return;
   }
-  unpacked_.clear();
-  panels_.reset();
-  graph::PoolScope scope(pool_);
-  decode_ = compile(record(1, 1, Wanted::kLastLogits));
+  decode_.reset();
   prefills_.clear();
+  verifiers_.clear();
   steps_.clear();
-  for (auto& [tokens, forward] : verifiers_) {
-    forward = compile(record(1, tokens, Wanted::kAllLogits));
-  }
 }
 
 Recording Decoder::record(int64_t batch, int64_t tokens, Wanted wanted) const {
@@ -341,6 +344,14 @@ std::unique_ptr<Forward> Decoder::compile(const Recording& pass) const {
       Forward{std::move(plan), token_memory, position_memory, slot_memory});
 }
 
+Forward& Decoder::decode() {
+  if (!decode_) {
+    graph::PoolScope scope(pool_);
+    decode_ = compile(record(1, 1, Wanted::kLastLogits));
+  }
+  return *decode_;
+}
+
 Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
   auto found = prefills_.find({tokens, wanted});
   if (found != prefills_.end()) return *found->second;
@@ -358,7 +369,7 @@ std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const vola
     const auto count = std::min<int64_t>(kChunk, static_cast<int64_t>(tokens.size()));
     const bool ends = count == static_cast<int64_t>(tokens.size());
     Forward& forward =
-        count == 1 ? *decode_ : prefill(count, ends ? Wanted::kLastLogits : Wanted::kNothing);
+        count == 1 ? decode() : prefill(count, ends ? Wanted::kLastLogits : Wanted::kNothing);
     last = forward.run(pool_, tokens.first(count), position, slot_);
     position += count;
     tokens = tokens.subspan(count);
@@ -367,23 +378,26 @@ std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const vola
   return last;
 }
 
+Forward& Decoder::verifier(int64_t tokens) {
+  LUMEN_CHECK(tokens > 1 && tokens <= kMostVerified);
+  auto& forward = verifiers_[tokens];
+  if (!forward) forward = compile(record(1, tokens, Wanted::kAllLogits));
+  return *forward;
+}
+
 void Decoder::prepare(std::span<const int64_t> token_counts) {
   // What is compiled before the weights are repacked has to be compiled again.
-  if (passed_ || packer_.joinable()) begin_pass();
+  if (packer_.joinable() || !repacking_.done()) return;
   for (const int64_t count : token_counts) {
-    LUMEN_CHECK(count > 1 && count <= kMostVerified);
-    if (count > context()) continue;  // never fed
-    auto& forward = verifiers_[count];
-    if (!forward) forward = compile(record(1, count, Wanted::kAllLogits));
+    if (count <= context()) verifier(count);  // a longer one is never fed
   }
 }
 
 std::span<const float> Decoder::feed_each(std::span<const int32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   LUMEN_CHECK(keeps_positions() && positions_[slot_] + count <= context());
-  prepare(std::span(&count, 1));
   begin_pass();
-  const auto logits = verifiers_[count]->run(pool_, tokens, positions_[slot_], slot_);
+  const auto logits = verifier(count).run(pool_, tokens, positions_[slot_], slot_);
   positions_[slot_] += count;
   return logits;
 }

@@ -57,9 +57,9 @@ class LanguageModel {
   static constexpr int64_t kMostVerified = 8;
 
   // Checks the config against the tensors and the tensors for NaN, estimates memory before
-  // allocating it, compiles the decode plan. The weights are repacked when the first pass over them
-  // is done (where the copy does not fit the mapped file is used as it is).
-  // Throws Error: kMalformed (missing, unexpected or misshapen tensors, NaN scales), kUnsupported
+  // allocating it, compiles the decode plan. The weights are repacked share by share after the
+  // first pass over them (where the copy does not fit the mapped file is used as it is). Throws
+  // Error: kMalformed (missing, unexpected or misshapen tensors, NaN scales), kUnsupported
   // (architecture), kResource (does not fit in memory; names needed and available).
   static std::unique_ptr<LanguageModel> load(const io::ModelFiles& files,
                                              const LoadOptions& options);
@@ -72,6 +72,8 @@ class LanguageModel {
   // Begins to repack the weights on a thread of its own, while the caller waits for a person: the
   // next call that computes waits for the end. No bit depends on it.
   virtual void repack_ahead() {}
+  // Repacks now what is still to be repacked, which passes would do share by share.
+  virtual void repack() {}
 
   virtual int64_t vocab() const = 0;
   virtual int64_t context() const = 0;   // positions available in each slot
@@ -98,7 +100,8 @@ class LanguageModel {
   // until the next call: what feed() gives for one after the other, in one pass over the weights.
   // Needs keeps_positions(). Allocates nothing for numbers of tokens that were prepared.
   virtual std::span<const float> feed_each(std::span<const int32_t> tokens) = 0;
-  // Compiles what feed_each() needs for these numbers of tokens, once.
+  // Compiles what feed_each() needs for these numbers of tokens, once; nothing as long as weights
+  // are repacked.
   virtual void prepare(std::span<const int64_t> token_counts) = 0;
 
   // Appends tokens[i] to the text of slots[i], all different, and returns the logits [slots, vocab]

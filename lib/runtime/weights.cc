@@ -113,25 +113,22 @@ bool are_quantized_panels(const graph::Tensor& output) {
   return all;
 }
 
-void use_as_panels(std::span<const NodePtr> weights) {
-  for (const NodePtr& node : weights) node->value = node->value.as_panels();
+Repacking::Repacking(std::vector<NodePtr> weights)
+    : weights_(std::move(weights)),
+      memory_(std::make_shared<const Buffer>(allocate(packed_bytes(weights_)))) {
+  for (const NodePtr& node : weights_) node->value = node->value.as_panels();
 }
 
-std::shared_ptr<const Buffer> reserve_panels(std::span<const NodePtr> weights) {
-  return std::make_shared<const Buffer>(allocate(packed_bytes(weights)));
-}
-
-void pack_weights(std::span<const NodePtr> weights, std::shared_ptr<const Buffer> memory,
-                  ThreadPool& pool, const std::atomic<bool>& stop) {
-  size_t offset = 0;
-  for (const NodePtr& node : weights) {
-    if (stop) return;
+void Repacking::advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop) {
+  for (const size_t begin = offset_; !done() && !stop && offset_ - begin < bytes; ++next_) {
+    const NodePtr& node = weights_[next_];
     const Array& from = node->value;
-    pack(from, memory->data + offset, pool);
-    const auto bytes = static_cast<size_t>(rounded(bytes_of_panels(from)));
-    node->value = Array::view(memory, offset, from.dtype(), from.shape(), Layout::kPanels);
-    offset += bytes;
+    pack(from, memory_->data + offset_, pool);
+    const auto packed = static_cast<size_t>(rounded(bytes_of_panels(from)));
+    node->value = Array::view(memory_, offset_, from.dtype(), from.shape(), Layout::kPanels);
+    offset_ += packed;
   }
+  if (done()) *this = {};
 }
 
 void require_finite(const NamedArrays& tensors, ThreadPool& pool) {

@@ -18,7 +18,7 @@ namespace lumen::runtime {
 // width that has panels. A matrix that is also used otherwise (an embedding) is not among them.
 std::vector<graph::NodePtr> packable_weights(const graph::Tensor& output);
 
-// Bytes that pack_weights takes.
+// Bytes of their panels.
 uint64_t packed_bytes(std::span<const graph::NodePtr> weights);
 
 // Bytes of all weights of linear layers that `output` reads, in whatever layout.
@@ -28,20 +28,30 @@ uint64_t product_weight_bytes(const graph::Tensor& output);
 // then many rows of an activation get the bits that each gets alone (lib/kernels/int8_product.h).
 bool are_quantized_panels(const graph::Tensor& output);
 
-// Makes products multiply `weights` as panels from now on, though they are still rows: what
-// pack_weights() changes later is the speed, not a bit. Plans compiled before are invalid.
-void use_as_panels(std::span<const graph::NodePtr> weights);
+// Weights on their way into panels. Not thread-safe.
+class Repacking {
+ public:
+  Repacking() = default;  // of nothing
 
-// Memory for packed_bytes(weights) in huge pages, which takes none of it before it is written.
-// Throws Error(kResource).
-std::shared_ptr<const Buffer> reserve_panels(std::span<const graph::NodePtr> weights);
+  // Products multiply `weights` as panels from now on, though they are still rows: what advance()
+  // changes later is the speed, not a bit. Plans compiled before are invalid. Reserves
+  // packed_bytes(weights) in huge pages, which take no memory before they are written. Throws
+  // Error(kResource).
+  explicit Repacking(std::vector<graph::NodePtr> weights);
 
-// Replaces the values of `weights` by panels in `memory`, which reserve_panels() gave for them, in
-// parallel, and gives the pages of a mapped file back as it goes: file and copy are never resident
-// together. Stops between two weights when `stop` is set. Plans compiled before are invalid.
-// noexcept.
-void pack_weights(std::span<const graph::NodePtr> weights, std::shared_ptr<const Buffer> memory,
-                  ThreadPool& pool, const std::atomic<bool>& stop);
+  bool done() const { return next_ == weights_.size(); }
+
+  // Replaces weights by panels, in parallel, until `bytes` more are panels, all are, or `stop` is
+  // set, and gives the pages of a mapped file back as it goes: file and copy are never resident
+  // together. Plans compiled before are invalid. noexcept.
+  void advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop);
+
+ private:
+  std::vector<graph::NodePtr> weights_;
+  size_t next_ = 0;  // the first that is still rows
+  std::shared_ptr<const Buffer> memory_;
+  size_t offset_ = 0;  // of its panels in memory_
+};
 
 // Throws Error(kMalformed) naming the first of `tensors` that has a NaN or infinite number: an
 // element of a float tensor, a block scale of a quantised one.

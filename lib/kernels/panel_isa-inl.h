@@ -1,0 +1,88 @@
+// What the instruction sets that panel_sums-inl.h is compiled for have in common, for the target
+// being compiled.
+
+#if defined(LUMEN_KERNELS_PANEL_ISA_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LUMEN_KERNELS_PANEL_ISA_INL_H_
+#undef LUMEN_KERNELS_PANEL_ISA_INL_H_
+#else
+#define LUMEN_KERNELS_PANEL_ISA_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/kernels/float16-inl.h"
+
+// Highway's emulation writes every operation out, byte by byte: inlined it took the compiler a
+// minute. Called, it is slower on machines from before 2008.
+#undef LUMEN_ISA_INLINE
+#if HWY_TARGET == HWY_EMU128
+#define LUMEN_ISA_INLINE HWY_NOINLINE
+#else
+#define LUMEN_ISA_INLINE HWY_INLINE
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+// All of Isa (panel_sums-inl.h) but kMostRows, kSignedOffset and Sum, with vectors of at most
+// kMostLanes words.
+template <size_t kMostLanes>
+struct PanelIsa {
+  using FloatTag = hn::CappedTag<float, kMostLanes>;
+  using IntTag = hn::RebindToSigned<FloatTag>;
+  using ByteTag = hn::Repartition<uint8_t, FloatTag>;
+
+  static constexpr int kLanes = hn::MaxLanes(FloatTag());
+  using Floats = hn::VFromD<FloatTag>;
+  using Ints = hn::VFromD<IntTag>;
+  using Codes = hn::VFromD<ByteTag>;
+
+  static LUMEN_ISA_INLINE Codes load(const uint8_t* p) { return hn::LoadU(ByteTag(), p); }
+  static LUMEN_ISA_INLINE Codes mask(Codes v, uint8_t bits) {
+    return hn::And(v, hn::Set(ByteTag(), bits));
+  }
+  static LUMEN_ISA_INLINE Codes join(Codes a, Codes b) { return hn::Or(a, b); }
+  static LUMEN_ISA_INLINE Codes add_bytes(Codes v, int value) {
+    return hn::Add(v, hn::Set(ByteTag(), static_cast<uint8_t>(value)));
+  }
+  static LUMEN_ISA_INLINE void store_bytes(Codes v, uint8_t* p) { hn::Store(v, ByteTag(), p); }
+  static LUMEN_ISA_INLINE Ints words_of(Codes v) { return hn::BitCast(IntTag(), v); }
+  template <int kBits>
+  static LUMEN_ISA_INLINE Codes shift_left(Codes v) {
+    return hn::BitCast(ByteTag(), hn::ShiftLeft<kBits>(words_of(v)));
+  }
+  template <int kBits>
+  static LUMEN_ISA_INLINE Codes shift_right(Codes v) {
+    return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(words_of(v)));
+  }
+  static LUMEN_ISA_INLINE Codes shift_right_by(Codes v, int bits) {
+    return hn::BitCast(ByteTag(), hn::ShiftRightSame(words_of(v), bits));
+  }
+  template <int kByte>
+  static LUMEN_ISA_INLINE Floats byte(Codes v) {
+    const auto low = hn::And(hn::ShiftRight<8 * kByte>(words_of(v)), hn::Set(IntTag(), 255));
+    return to_float(low);
+  }
+  static LUMEN_ISA_INLINE Floats halves(const uint8_t* p) {
+    return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));
+  }
+  static LUMEN_ISA_INLINE Floats signed_bytes(const uint8_t* p) {
+    const auto v = hn::LoadU(hn::Rebind<int8_t, FloatTag>(), reinterpret_cast<const int8_t*>(p));
+    return to_float(hn::PromoteTo(IntTag(), v));
+  }
+  static LUMEN_ISA_INLINE Floats set(float value) { return hn::Set(FloatTag(), value); }
+  static LUMEN_ISA_INLINE Floats mul(Floats a, Floats b) { return hn::Mul(a, b); }
+  static LUMEN_ISA_INLINE Floats fma(Floats a, Floats b, Floats c) { return hn::MulAdd(a, b, c); }
+  static LUMEN_ISA_INLINE Floats to_float(Ints v) { return hn::ConvertTo(FloatTag(), v); }
+  static LUMEN_ISA_INLINE void store(Floats v, float* p) { hn::StoreU(v, FloatTag(), p); }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // LUMEN_KERNELS_PANEL_ISA_INL_H_
