@@ -107,6 +107,7 @@ def elementwise_unary():
     unary("round", torch.round, -3, 3)
     case("round.halves", torch.round, values([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 8388609.0]))
     unary("square", torch.square)
+    case("square.bool", torch.square, values([True, False], "bool"))
     unary("exp2", torch.exp2)
     unary("log2", torch.log2, 0.1, 9)
     unary("exp", torch.exp)
@@ -215,6 +216,9 @@ def elementwise_binary():
 def elementwise_other():
     for name, function in [("add_number", lambda x: x + 1.5), ("sub_number", lambda x: 2 - x),
                            ("mul_number", lambda x: x * 3), ("div_number", lambda x: x / 3),
+                           ("mod_number", lambda x: torch.fmod(x, 2)), ("remainder_real", lambda x: x % 1.5),
+                           ("pow_2_real", lambda x: x**2.0), ("pow_3_real", lambda x: x**3.0),
+                           ("pow_half", lambda x: x**0.5),
                            ("rdiv_number", lambda x: 2.0 / x), ("pow_2", lambda x: x**2), ("pow_3", lambda x: x**3),
                            ("pow_number", lambda x: x**2.5), ("pow_minus_1", lambda x: x**-1.0),
                            ("rpow_number", lambda x: 2.0**x), ("floor_divide_number", lambda x: x.detach() // 2),
@@ -227,6 +231,8 @@ def elementwise_other():
         case(f"{name}.f16_0d", function, floats([], 0.5, 3, "f16"), grad=False)
         for dtype in ("i32", "u8"):
             case(f"{name}.{dtype}", function, integers([5], 1, 9, dtype))
+        if name != "sub_number":
+            case(f"{name}.bool", function, values([True, False, True], "bool"))
 
     def where(c, a, b):
         return torch.where(c, a, b)
@@ -368,14 +374,24 @@ def reductions():
     case("amax_axes.ties", lambda x: x.amax((0, 2)), integers_as_floats([3, 2, 4]))
     reduction("var", torch.var, integer=False, special=False)
     reduction("std", torch.std, integer=False, empty=False, special=False)
+    flat = values([[1.0, 1.0, 1.0], [-0.3, -0.3, -0.3], [1.0, 2.0, 4.0]])
+    case("std_axis_1.equal", lambda x: torch.std(x, dim=1), flat)
+    case("std_population.equal", lambda x: torch.std(x, dim=1, correction=0), flat)
+    case("std_population.one", lambda x: torch.std(x, dim=1, correction=0), floats([3, 1]))
+    case("std_axis_1.one", lambda x: torch.std(x, dim=1), floats([3, 1]))
+    case("var_axis_1.equal", lambda x: torch.var(x, dim=1), flat)
     case("var_population.plain", lambda x: torch.var(x, dim=1, correction=0), floats([3, 4]))
     case("var_one.plain", lambda x: torch.var(x, dim=1), floats([3, 1]), grad=False)
     reduction("logsumexp", torch.logsumexp, integer=False)
     case("logsumexp_axis_1.large", lambda x: torch.logsumexp(x, 1), values([[1e4, 1e4, -1e4], [-1e4, -1e4, -2e4]]),
          grad=False)
-    for p, label in [(2, "2"), (1, "1"), (3, "3"), (INF, "inf"), (-INF, "minus_inf"), (0, "0")]:
-        case(f"norm_{label}.plain", lambda x, p=p: torch.linalg.vector_norm(x, p, dim=(0, 2)), floats([3, 4, 5]))
-    case("norm_2.zero", lambda x: torch.linalg.vector_norm(x, 2, dim=(0, 2)), values([[[0.0, 0.0]]]))
+    for p, label in [(2, "2"), (1, "1"), (3, "3"), (1.5, "1_5"), (0.5, "0_5"), (-1, "minus_1"), (INF, "inf"),
+                     (-INF, "minus_inf"), (0, "0")]:
+        def norm(x, p=p):
+            return torch.linalg.vector_norm(x, p, dim=(0, 2))
+        case(f"norm_{label}.plain", norm, floats([3, 4, 5]))
+        case(f"norm_{label}.zero", norm, values([[[0.0, 0.0], [0.0, -2.0], [-0.0, 1.0]]]))
+        case(f"norm_{label}.f64", norm, values([[[0.0, 0.0], [0.0, -2.0], [0.5, 1.0]]], "f64"))
     for key, options in {"axis_1": dict(dim=1), "keep": dict(dim=-1, keepdim=True)}.items():
         case(f"prod_{key}.plain", lambda x, o=options: torch.prod(x, **o), floats([3, 4, 5]))
     case("prod_axis_1.zeros", lambda x: torch.prod(x, 1), values([[1.0, 0.0, 3.0], [0.0, 2.0, 0.0], [2.0, 3.0, 4.0]]))
@@ -517,6 +533,12 @@ def layers():
     case("softmax.masked", lambda x: F.softmax(x, -1), values([[0.0, -INF, 1e4], [-1e4, 1e4, 1e4]]))
     case("softmax_0.plain", lambda x: F.softmax(x, 0), floats([3, 5]))
     case("log_softmax.plain", lambda x: F.log_softmax(x, -1), floats([3, 5]))
+    for name, function in [("softmax", lambda x: F.softmax(x, -1)), ("softmax_0", lambda x: F.softmax(x, 0)),
+                           ("log_softmax", lambda x: F.log_softmax(x, -1))]:
+        case(f"{name}.f64", function, floats([3, 5], dtype="f64"))
+        case(f"{name}.large_f64", function, values([[800.0, -INF, 801.0], [-800.0, -900.0, -801.0]], "f64"))
+        for dtype in ("f16", "bf16"):
+            case(f"{name}.{dtype}", function, floats([3, 5], dtype=dtype), grad=False)
     case("rms_norm.plain", lambda x, w: F.rms_norm(x, [6], w, 1e-5), floats([3, 6]), floats([6]))
     case("layer_norm.plain", lambda x, w, b: F.layer_norm(x, [6], w, b, 1e-5), floats([3, 6]), floats([6]), floats([6]))
     case("conv2d.plain", F.conv2d, floats([2, 3, 5, 6]), floats([4, 3, 3, 2]), floats([4]))
@@ -544,6 +566,18 @@ def layers():
          lambda h, w, y, t: (F.cross_entropy(h @ w.T, y.long(), reduction="none") * t).sum(),
          floats([4, 3]), floats([5, 3]), integers([4], 0, 5), floats([4], 0, 1), grad=False)
     case("log_sigmoid.plain", F.logsigmoid, floats([3, 4], -9, 9))
+    case("log_sigmoid.f64", F.logsigmoid, values([-800.0, -9.5, -1e-9, 0.0, 0.3, 40.0], "f64"))
+    for dtype in ("f16", "bf16"):
+        case(f"log_sigmoid.{dtype}", F.logsigmoid, floats([3, 4], -9, 9, dtype), grad=False)
+    # PyTorch's gradient at 0 and 1 has a limit that is rounded to float32.
+    for label, p, grad in [("f64", [1e-9, 0.3, 0.75], True), ("limits_f64", [0.0, 1.0, 0.0], False)]:
+        case(f"bce.{label}", lambda p, t: F.binary_cross_entropy(p, t.detach()), values(p, "f64"),
+             values([0.25, 1.0, 0.0], "f64"), grad=grad)
+    for name, function in [("huber", F.huber_loss), ("smooth_l1", F.smooth_l1_loss)]:
+        key = "delta" if name == "huber" else "beta"
+        for dtype in ("f32", "f64"):
+            case(f"{name}_0_3.{dtype}", lambda x, y, f=function, k=key: f(x, y, **{k: 0.3}),
+                 floats([3, 4], dtype=dtype), floats([3, 4], dtype=dtype))
     case("bce.plain", lambda p, t: F.binary_cross_entropy(p, t.detach()), floats([3, 4], 0.1, 0.9), floats([3, 4], 0, 1))
     case("rope_table.plain", lambda p, f: torch.stack([torch.cos((p + torch.arange(4)).unsqueeze(1) * f),
                                                        torch.sin((p + torch.arange(4)).unsqueeze(1) * f)], 1),

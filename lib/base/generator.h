@@ -84,7 +84,7 @@ class ForkScope {
   Generator saved_;
 };
 
-// "philox", "xoshiro256++", "mt19937", as recipes spell them.
+// "philox", "xoshiro256++", "mt19937".
 std::string_view name(RandomEngine engine);
 // The engine of that name; throws Error(kMalformed) with the known ones.
 RandomEngine random_engine(const std::string& name);

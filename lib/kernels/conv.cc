@@ -4,6 +4,7 @@
 
 #include "lib/kernels/direct_conv.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/optimizer_step.h"
 #include "lib/kernels/patch_conv.h"
 #include "lib/kernels/winograd.h"
 
@@ -57,9 +58,10 @@ size_t conv2d_input_grad_workspace_bytes(const ConvShape& shape, int threads) {
 
 size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads) {
   if (is_empty(shape) || shape.in_channels == 0) return 0;
-  return bytes_of(shape, threads, winograd_weight_grad_workspace_bytes,
-                  direct_weight_grad_pays(shape) ? direct_weight_grad_workspace_bytes
-                                                 : patch_weight_grad_workspace_bytes);
+  const size_t fast = bytes_of(shape, threads, winograd_weight_grad_workspace_bytes,
+                               direct_weight_grad_pays(shape) ? direct_weight_grad_workspace_bytes
+                                                              : patch_weight_grad_workspace_bytes);
+  return std::max(fast, patch_weight_grad_workspace_bytes(shape, threads));
 }
 
 void conv2d(ThreadPool& pool, const ConvShape& shape, const float* x, const float* w,
@@ -93,6 +95,10 @@ void conv2d_weight_grad(ThreadPool& pool, const ConvShape& shape, const float* x
                : direct_weight_grad_pays(shape) ? direct_weight_grad
                                                 : patch_weight_grad;
   grad(pool, shape, x, dy, dw, workspace);
+  // The others add 0 · x for pixels that a weight does not meet.
+  if (grad != patch_weight_grad && !all_finite(pool, dw, weight_floats(shape))) {
+    patch_weight_grad(pool, shape, x, dy, dw, workspace);
+  }
 }
 
 }  // namespace lumen::kernels

@@ -34,10 +34,11 @@ size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads);
 // products for 36 (winograd.h), unless an ExactProductsScope (matmul.h) lives: sums of inputs and
 // of weights are rounded before they meet. The error stays that of float32, below 1e-6 · ‖y‖ with
 // 512 channels; an infinity makes NaNs of outputs up to three pixels away. Other kernels of stride
-// 1 with few channels are sums of shifted rows (direct_conv.h; an infinity in x may make NaNs of
-// the gradients of all weights of its channel), the rest products of matrices of patches
-// (patch_conv.h). Sums in float32; the result does not depend on the number of threads. Workspaces
-// are 64-byte aligned, of any content. None allocates. noexcept.
+// 1 with few channels are sums of shifted rows (direct_conv.h), the rest products of matrices of
+// patches (patch_conv.h). Gradients of weights that come out infinite or NaN in another way are
+// computed again by these: what no window covers has no part in them. Sums in float32; the result
+// does not depend on the number of threads. Workspaces are 64-byte aligned, of any content. None
+// allocates. noexcept.
 
 // y as above plus bias[o]; `bias` may be null.
 void conv2d(ThreadPool& pool, const ConvShape& shape, const float* x, const float* w,

@@ -234,6 +234,28 @@ TEST_CASE("an infinity reaches only the outputs that it is part of") {
   }
 }
 
+// In the last column of the image, which not every column of the kernel covers.
+TEST_CASE("an infinity reaches only the weights that meet it") {
+  for (const ConvShape& open :
+       {ConvShape{1, 1, 3, 3, 1, 0, 0, 3, 3, 1, 1, 1, 1}, ConvShape{2, 3, 17, 19, 5, 0, 0, 3, 3},
+        ConvShape{3, 33, 9, 11, 37, 0, 0, 3, 3, 1, 1, 1, 1}}) {
+    Example example(shaped(open));
+    INFO(example.name());
+    example.x[example.s.in_width - 1] = INFINITY;
+    example.x[2 * example.s.in_width - 1] = NAN;
+    const auto want =
+        reference::conv2d(example.s, example.x, example.w, example.bias, example.dy).dw;
+    REQUIRE((std::isfinite(want[0]) && !std::isfinite(want[2])));
+    on_every_target([&] {
+      const auto dw = example.run(1).dw;
+      for (size_t i = 0; i < dw.size(); ++i) {
+        REQUIRE(std::isfinite(dw[i]) == std::isfinite(want[i]));
+        if (std::isfinite(want[i])) REQUIRE(dw[i] == Approx(want[i]).margin(2e-5));
+      }
+    });
+  }
+}
+
 TEST_CASE("a convolution is computed in the way that suits its shape") {
   CHECK(direct_conv_pays(shaped({64, 3, 32, 32, 6, 0, 0, 5, 5})));
   CHECK(direct_input_grad_pays(shaped({64, 6, 14, 14, 16, 0, 0, 5, 5})));

@@ -10,6 +10,15 @@
 
 namespace lumen::nn {
 
+// y, a linear layer's value for x, with its low-rank addition: y + scale · B (A x).
+inline Tensor with_addition(const Tensor& y, const Tensor& x,
+                            const std::optional<LowRank>& addition) {
+  if (!addition) return y;
+  const Tensor low =
+      ops::linear(ops::linear(dropout(x, addition->dropout), addition->a), addition->b);
+  return ops::add(y, ops::mul(low, graph::scalar(static_cast<float>(addition->scale))));
+}
+
 // y = x · weightᵀ + bias; weight [out, in] in its stored type, bias [out] or none. Both start
 // uniform in ±1/√in, unless `bias_init` says otherwise. With a low-rank addition if the parameters
 // have one for this place.
@@ -28,11 +37,7 @@ struct Linear {
                    ? graph::constant(shared.node()->value, shared.node()->name)
                    : shared) {}
   Tensor operator()(const Tensor& x) const {
-    const Tensor y = ops::linear(x, weight, bias);
-    if (!addition) return y;
-    const Tensor low =
-        ops::linear(ops::linear(dropout(x, addition->dropout), addition->a), addition->b);
-    return ops::add(y, ops::mul(low, graph::scalar(static_cast<float>(addition->scale))));
+    return with_addition(ops::linear(x, weight, bias), x, addition);
   }
 
   Tensor weight, bias;

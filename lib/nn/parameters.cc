@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <set>
 
 #include "lib/base/error.h"
 #include "lib/graph/views.h"
@@ -25,6 +24,8 @@ struct Parameters::Tree {
   std::optional<LoraOptions> lora;
   std::optional<uint64_t> lora_seed;  // trainable additions
   NamedArrays adapter;                // given ones
+  std::set<std::string> linear_layers;
+  std::set<std::string> in_out;  // places whose weight is [in, out]
 };
 
 namespace {
@@ -38,22 +39,29 @@ uint64_t hash(std::string_view text) {
   return value;
 }
 
-// The number of the layer that "model.layers.3.mlp." lies in; 0 outside of layers.
+// The number of the layer that "model.layers.3.mlp." or "transformer.h.3.attn." lies in: the first
+// part that is one; 0 outside of layers.
 int64_t layer_number(std::string_view place) {
-  const size_t at = place.find("layers.");
-  int64_t number = 0;
-  if (at != std::string_view::npos) {
-    const char* begin = place.data() + at + 7;
-    std::from_chars(begin, place.data() + place.size(), number);
+  while (!place.empty()) {
+    const std::string_view part = place.substr(0, place.find('.'));
+    int64_t number = 0;
+    if (parse_number(part, number)) return number;
+    place.remove_prefix(std::min(part.size() + 1, place.size()));
   }
-  return number;
+  return 0;
 }
 
-// `place` ends in a dot.
-bool is_lora_target(const LoraOptions& lora, std::string_view place) {
+// The last part of a place, which ends in a dot: "q_proj".
+std::string last_part(std::string_view place) {
   place.remove_suffix(place.empty() ? 0 : 1);
-  const std::string_view last = place.substr(place.rfind('.') + 1);
-  return std::find(lora.targets.begin(), lora.targets.end(), last) != lora.targets.end() &&
+  return std::string(place.substr(place.rfind('.') + 1));
+}
+
+bool is_lora_target(const LoraOptions& lora, std::string_view place) {
+  const std::string layer = last_part(place);
+  const bool named =
+      std::find(lora.targets.begin(), lora.targets.end(), layer) != lora.targets.end();
+  return (named || (lora.targets.empty() && layer != "lm_head")) &&
          layer_number(place) >= lora.first_layer;
 }
 
@@ -151,13 +159,25 @@ NamedArrays Parameters::merged() const {
     const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
     Array& weight = merged.at(place + "weight");
     const Tensor scale = graph::scalar(static_cast<float>(tree_->lora->scale));
-    const Tensor addition = ops::mul(ops::matmul(b, a), scale);
+    const Tensor product = ops::mul(ops::matmul(b, a), scale);
+    const Tensor addition =
+        tree_->in_out.count(place) > 0 ? graph::permute(product, {1, 0}) : product;
     weight = ops::add(graph::constant(float32_copy(weight)), addition).eval();
   }
   return merged;
 }
 
-std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out) const {
+const std::set<std::string>& Parameters::linear_layers() const {
+  return tree_->linear_layers;
+}
+
+bool Parameters::has_in_out_weights() const {
+  return !tree_->in_out.empty();
+}
+
+std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder order) const {
+  tree_->linear_layers.insert(last_part(prefix_));
+  if (order == WeightOrder::kInOut) tree_->in_out.insert(prefix_);
   if (!tree_->lora) return std::nullopt;
   const LoraOptions& lora = *tree_->lora;
   const NamedArrays& adapter = tree_->adapter;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,8 +35,9 @@ struct LoraOptions {
   double scale = 1;    // lora_scale
   double dropout = 0;  // on x while training
   // Of new additions; those of an adapter are where it has tensors.
-  std::vector<std::string> targets = {};  // last parts of layer names: "q_proj"
-  int64_t first_layer = 0;                // only in layers with at least this number
+  // Last parts of layer names: "q_proj"; none: all linear layers but the output ("lm_head").
+  std::vector<std::string> targets = {};
+  int64_t first_layer = 0;  // only in layers with at least this number
   // Of an adapter: layers with a rank and a scale of their own, by their place ("….q_proj.").
   struct Own {
     int64_t rank = 0;
@@ -52,6 +54,9 @@ struct LowRank {
   Tensor a, b;
   double scale, dropout;
 };
+
+// How a layer's weight lies in memory: [out, in], or [in, out] as in GPT-2's layers ("Conv1D").
+enum class WeightOrder { kOutIn, kInOut };
 
 // A place in the tree ("model.layers.0."). Cheap to copy; all copies share what was asked for. Not
 // thread-safe.
@@ -84,7 +89,13 @@ class Parameters {
   // without additions. What has an addition or is quantised becomes float32.
   NamedArrays merged() const;
   // The addition to the layer of this place; none if it has none.
-  std::optional<LowRank> low_rank(int64_t in, int64_t out) const;
+  std::optional<LowRank> low_rank(int64_t in, int64_t out,
+                                  WeightOrder order = WeightOrder::kOutIn) const;
+  // The last parts of the names of all layers that asked for an addition, with or without one: what
+  // LoraOptions::targets may name.
+  const std::set<std::string>& linear_layers() const;
+  // Whether the weights of some of them lie [in, out].
+  bool has_in_out_weights() const;
 
   // The parameter `name`, which must have this shape. What is missing or misshapen is collected
   // and reported by check(), so that one message names it all.

@@ -351,20 +351,23 @@ Tensor sign(const Tensor& x) {
   return unary(kSign, x);
 }
 Tensor square(const Tensor& x) {
-  return mul(x, x);
+  return pow(x, 2);
 }
 Tensor pow(const Tensor& x, const Tensor& y) {
   return binary(kPow, x, y);
 }
 Tensor pow(const Tensor& x, Number y) {
   const double exponent = y.real();
-  const bool real = is_float(x.dtype());
-  if (exponent == 2) return mul(x, x);
-  if (exponent == 3) return mul(mul(x, x), x);
+  const DType dtype = result_type(x, y);
+  const bool real = is_float(dtype);
+  if (exponent == 2 || exponent == 3) {
+    const Tensor squared = binary(kMul, x, x, dtype);
+    return exponent == 2 ? squared : binary(kMul, squared, x, dtype);
+  }
   if (real && exponent == 0.5) return sqrt(x);
   if (real && exponent == -0.5) return rsqrt(x);
   if (real && exponent == -1) return recip(x);
-  if (!real && y.kind() != Number::kReal && y.integer() < 0) {
+  if (!real && y.integer() < 0) {
     fail(ErrorKind::kMalformed, "pow: integers have no negative powers; make them floats first");
   }
   return binary(kPow, x, y);

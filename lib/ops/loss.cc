@@ -1,9 +1,12 @@
 // Element-wise losses, made of element-wise operations (which are fused) and a reduction.
 #include "lib/ops/loss.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "lib/base/error.h"
 #include "lib/kernels/loss.h"
-#include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
 
@@ -13,42 +16,16 @@ namespace {
 
 using graph::GradCall;
 using graph::Node;
-using graph::OpCase;
 using graph::OpDef;
-using graph::record;
-using graph::scalar;
-using Inputs = std::span<const Tensor>;
-
-graph::TypedShape infer_from_logits(const Node& node) {
-  for (const graph::NodePtr& input : node.inputs) {
-    if (!(input->shape == node.inputs[0]->shape)) shape_error(node, "shapes differ");
-    if (is_quantized(input->dtype)) shape_error(node, "quantised values have no arithmetic");
-  }
-  return {DType::kF32, node.inputs[0]->shape};
-}
-
-Tensor constant_like(float value, const Tensor& x) {
-  return graph::expand(scalar(value), x.shape());
-}
-
-// Broadcasts both to one shape.
-struct Broadcast {
-  Tensor first, second;
-};
-Broadcast broadcast(std::string_view op, const Tensor& a, const Tensor& b) {
-  const Shape shape = graph::broadcast(op, a.shape(), b.shape());
-  return {graph::expand(a, shape), graph::expand(b, shape)};
-}
 
 Tensor log_sigmoid_meaning(const Node&, Inputs in) {
-  const Tensor rest = log(add(exp(neg(abs(in[0]))), scalar(1)));
-  return sub(minimum(in[0], constant_like(0, in[0])), rest);
+  return sub(minimum(in[0], 0.0), log(add(exp(neg(abs(in[0]))), 1.0)));
 }
 
 Tensor binary_cross_entropy_meaning(const Node&, Inputs in) {
-  const Tensor &p = in[0], &t = in[1], least = scalar(-100), one = scalar(1);
-  const Tensor yes = maximum(log(p), least), no = maximum(log(sub(one, p)), least);
-  return neg(add(mul(t, yes), mul(sub(one, t), no)));
+  const Tensor &p = in[0], &t = in[1];
+  const Tensor yes = maximum(log(p), -100.0), no = maximum(log(sub(1.0, p)), -100.0);
+  return neg(add(mul(t, yes), mul(sub(1.0, t), no)));
 }
 
 std::vector<Tensor> grad_log_sigmoid(const GradCall& call) {
@@ -58,36 +35,42 @@ std::vector<Tensor> grad_log_sigmoid(const GradCall& call) {
 // dp = dy (p − t) / max(p (1 − p), 1e-12), finite for p of 0 and 1; dt from the limited logarithms.
 std::vector<Tensor> grad_binary_cross_entropy(const GradCall& call) {
   const Tensor &p = call.inputs[0], &t = call.inputs[1];
-  const Tensor other = sub(scalar(1), p), least = scalar(-100);
-  const Tensor slope = div(sub(p, t), maximum(mul(p, other), scalar(1e-12f)));
+  const Tensor other = sub(1.0, p);
+  const Tensor slope = div(sub(p, t), maximum(mul(p, other), 1e-12));
   std::vector<Tensor> gradients = {mul(call.dy, slope), {}};
   if (t.requires_grad()) {
-    const Tensor difference = sub(maximum(log(other), least), maximum(log(p), least));
+    const Tensor difference = sub(maximum(log(other), -100.0), maximum(log(p), -100.0));
     gradients[1] = mul(call.dy, difference);
   }
   return gradients;
 }
 
+double log_sigmoid_of(const double* x) {
+  return (x[0] < 0 ? x[0] : 0) - std::log1p(std::exp(-std::fabs(x[0])));
+}
+
+double binary_cross_entropy_of(const double* x) {
+  const double p = x[0], t = x[1];
+  return -(t * std::max(std::log(p), -100.0) + (1 - t) * std::max(std::log(1 - p), -100.0));
+}
+
 }  // namespace
 
-const OpDef kLogSigmoid = {.name = "log_sigmoid",
-                           .kind = graph::OpKind::kElementwise,
-                           .infer = infer_from_logits,
-                           .block = kernels::block::log_sigmoid,
-                           .layout = graph::InputLayout::kAny,
-                           .meaning = log_sigmoid_meaning,
-                           .grad = grad_log_sigmoid,
-                           .cases = [] { return elementwise_cases(kLogSigmoid, 1, -20, 20); }};
-const OpDef kBinaryCrossEntropy = {
-    .name = "binary_cross_entropy",
-    .kind = graph::OpKind::kElementwise,
-    .infer = infer_from_logits,
-    .block = kernels::block::binary_cross_entropy,
-    .layout = graph::InputLayout::kAny,
-    .meaning = binary_cross_entropy_meaning,
-    .grad = grad_binary_cross_entropy,
-    .autocast = graph::Autocast::kFull,
-    .cases = [] { return elementwise_cases(kBinaryCrossEntropy, 2, 0.2, 0.8); }};
+const OpDef kLogSigmoid =
+    elementwise({.name = "log_sigmoid",
+                 .block = kernels::block::log_sigmoid,
+                 .real = log_sigmoid_of,
+                 .meaning = log_sigmoid_meaning,
+                 .grad = grad_log_sigmoid,
+                 .cases = [] { return elementwise_cases(kLogSigmoid, 1, -20, 20); }});
+const OpDef kBinaryCrossEntropy =
+    elementwise({.name = "binary_cross_entropy",
+                 .block = kernels::block::binary_cross_entropy,
+                 .real = binary_cross_entropy_of,
+                 .meaning = binary_cross_entropy_meaning,
+                 .grad = grad_binary_cross_entropy,
+                 .autocast = graph::Autocast::kFull,
+                 .cases = [] { return elementwise_cases(kBinaryCrossEntropy, 2, 0.2, 0.8); }});
 
 Tensor reduce(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::kNone) return losses;
@@ -96,7 +79,7 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::kSum) return total;
   if (reduction == Reduction::kBatchMean && losses.rank() == 0) return total;
   const int64_t count = reduction == Reduction::kMean ? n : losses.dim(0);
-  return div(total, scalar(static_cast<float>(count)));  // 0 / 0 is NaN
+  return div(total, count);  // 0 / 0 is NaN
 }
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
@@ -112,8 +95,8 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
 Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, double delta) {
   if (!(delta > 0)) fail(ErrorKind::kMalformed, "huber_loss: delta must be positive, not ", delta);
   const Tensor distance = abs(sub(input, target));
-  const Tensor near = minimum(distance, scalar(static_cast<float>(delta)));
-  return reduce(mul(near, sub(distance, mul(near, scalar(0.5)))), reduction);
+  const Tensor near = minimum(distance, delta);
+  return reduce(mul(near, sub(distance, mul(near, 0.5))), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {
@@ -122,13 +105,13 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduc
     fail(ErrorKind::kMalformed, "smooth_l1_loss: beta must not be negative, as ", beta);
   }
   const Tensor losses = huber_loss(input, target, Reduction::kNone, beta);
-  return reduce(div(losses, scalar(static_cast<float>(beta))), reduction);
+  return reduce(div(losses, beta), reduction);
 }
 
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight,
                             Reduction reduction) {
-  const Broadcast pair = broadcast(kBinaryCrossEntropy.name, input, target);
-  Tensor losses = record(kBinaryCrossEntropy, {pair.first, pair.second});
+  const DType dtype = result_type(input, target);
+  Tensor losses = binary(kBinaryCrossEntropy, input, target, is_float(dtype) ? dtype : DType::kF32);
   if (weight.defined()) losses = mul(losses, weight);
   return reduce(losses, reduction);
 }
@@ -137,10 +120,10 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Ten
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const Tensor& weight, const Tensor& positive_weight,
                                         Reduction reduction) {
-  const Tensor no = mul(sub(scalar(1), target), input);
+  const Tensor no = mul(sub(1.0, target), input);
   Tensor yes = log_sigmoid(input);
   if (positive_weight.defined()) {
-    yes = mul(yes, add(mul(sub(positive_weight, scalar(1)), target), scalar(1)));
+    yes = mul(yes, add(mul(sub(positive_weight, 1.0), target), 1.0));
   }
   Tensor losses = sub(no, yes);
   if (weight.defined()) losses = mul(losses, weight);
@@ -150,12 +133,12 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
 Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction, bool log_target) {
   if (log_target) return reduce(mul(exp(target), sub(target, input)), reduction);
   // ln 1 in place of ln 0: the term is 0 and its gradient finite.
-  const Tensor positive = where(equal(target, scalar(0)), scalar(1), target);
+  const Tensor positive = where(eq(target, 0.0), 1.0, target);
   return reduce(sub(mul(target, log(positive)), mul(target, input)), reduction);
 }
 
 Tensor log_sigmoid(const Tensor& x) {
-  return record(kLogSigmoid, {x});
+  return real_unary(kLogSigmoid, x);
 }
 
 }  // namespace lumen::ops

@@ -1,5 +1,6 @@
 // Losses, with the semantics of torch.nn.functional: values, reductions, special cases, gradients.
-// float32. All throw Error(kMalformed) naming the operation and the shapes when they do not fit.
+// float32; the element-wise ones in the type of their inputs. All throw Error(kMalformed) naming
+// the operation and the shapes when they do not fit.
 #pragma once
 
 #include "lib/ops/ops.h"

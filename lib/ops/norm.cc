@@ -108,8 +108,14 @@ size_t backward_workspace(const Node& node, int) {
   return kernels::norm_backward_workspace_bytes(rows, x[-1]);
 }
 
+// The largest of each row, as a constant to the gradient: in softmax it cancels.
+Tensor largest(const Tensor& x) {
+  const graph::NoGradScope no_grad;
+  return max(x, -1);
+}
+
 Tensor softmax_meaning(const Node&, Inputs in) {
-  const Tensor e = exp(sub(in[0], max(in[0], -1)));
+  const Tensor e = exp(sub(in[0], largest(in[0])));
   return div(e, sum(e, -1));
 }
 
@@ -127,7 +133,7 @@ Tensor layer_norm_meaning(const Node& node, Inputs in) {
 }
 
 Tensor log_softmax_meaning(const Node&, Inputs in) {
-  const Tensor shifted = sub(in[0], max(in[0], -1));
+  const Tensor shifted = sub(in[0], largest(in[0]));
   return sub(shifted, log(sum(exp(shifted), -1)));
 }
 
@@ -314,11 +320,25 @@ const OpDef kLayerNormBackward = {
 
 namespace {
 
-// record(op, {x}) along `axis`.
+// `op` of float rows of any width: float64 takes its meaning, narrower types are computed in
+// float32 and rounded.
+Tensor of_rows(const OpDef& op, const Tensor& x) {
+  switch (x.dtype()) {
+    case DType::kF64:
+      return op.meaning({}, {&x, 1});
+    case DType::kF16:
+    case DType::kBF16:
+      return graph::contiguous(record(op, {graph::contiguous(x, DType::kF32)}), x.dtype());
+    default:
+      return record(op, {x});
+  }
+}
+
+// of_rows along `axis`.
 Tensor along(const OpDef& op, const Tensor& x, int axis) {
   const int at = graph::checked_axis(op.name, x.shape(), axis);
-  if (at == x.rank() - 1) return record(op, {x});
-  return graph::transpose(record(op, {graph::transpose(x, at, -1)}), at, -1);
+  if (at == x.rank() - 1) return of_rows(op, x);
+  return graph::transpose(of_rows(op, graph::transpose(x, at, -1)), at, -1);
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ Tensor where(const Tensor& condition, Number a, const Tensor& b);
 // mask ≠ 0 ? value : x, of the type of x.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value);
 // min(max(x, low), high); one bound may be absent (undefined). NaN stays. On a bound that is a
-// number the gradient is 0, with a tensor it is shared.
+// number the gradient is 0, with a tensor it is shared, as of maximum and minimum.
 Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> high);
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 Tensor to_bool(const Tensor& x);  // ≠ 0
@@ -176,11 +176,12 @@ Tensor amin(const Tensor& x, const Axes& axes, bool keepdim);
 Tensor prod(const Tensor& x, int axis, bool keepdim);
 Tensor any(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
 Tensor all(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
-// Σ (x − mean)² / (n − correction), and its root.
+// Σ (x − mean)² / (n − correction), and its root, whose gradient is 0 where all x are equal.
 Tensor var(const Tensor& x, const Axes& axes, bool keepdim, double correction = 1);
 Tensor stddev(const Tensor& x, const Axes& axes, bool keepdim, double correction = 1);
 Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdim);
-// (Σ |x|^p)^(1/p); p = ∞ and −∞: the largest and smallest |x|; p = 0: how many are not 0.
+// (Σ |x|^p)^(1/p); p = ∞ and −∞: the largest and smallest |x|; p = 0: how many are not 0. Where the
+// norm is 0 its gradient is, for p < 1 also that of an x = 0.
 Tensor norm(const Tensor& x, double p, const Axes& axes, bool keepdim);
 // Index (int64) of the first largest, smallest; NaN counts as both. Throw for no elements.
 Tensor argmax(const Tensor& x, int axis, bool keepdim = false);
@@ -282,6 +283,7 @@ Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight
 Tensor add_state(const Tensor& state, const Tensor& value);
 
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
+// These two of any float type, the others of float32.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 // x / √(mean(x²) + eps) · weight [dim] (Zhang & Sennrich 2019).
@@ -318,7 +320,7 @@ Tensor scatter(const Tensor& x, int axis, const Tensor& index, const Tensor& src
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& src);
 // Slices index[i] (1-D) of `axis`.
 Tensor index_select(const Tensor& x, int axis, const Tensor& index);
-// 1 at ids[...] of a new last axis of extent n: int64.
+// 1 at ids[...] of a new last axis of extent n: int64. As scatter of ones.
 Tensor one_hot(const Tensor& ids, int64_t n);
 
 // --- Order (ops/sort.cc) -----------------------------------------------------------------------

@@ -91,6 +91,22 @@ TEST_CASE("an index out of range is an error that names it") {
                            ops::embedding(graph::reshape(x, {3, 1}), ids).eval();
                          }),
                  "index -1"));
+  for (const int64_t id : {-1, 5}) {
+    const Tensor bad = graph::constant(Array::from<int64_t>(std::vector<int64_t>{0, id}, {2}));
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::one_hot(bad, 5).eval(); }),
+                   str("index ", id)));
+  }
+}
+
+// PyTorch's own has a factor that is rounded to float32 (scripts/make_op_goldens.py).
+TEST_CASE("the gradient of hard_sigmoid is as exact as its input") {
+  const Tensor x = autograd::variable(Array::from<double>(std::vector<double>{-4, 0.3, 2.5}, {3}));
+  autograd::backward(ops::sum(ops::hard_sigmoid(x), 0, false));
+  const Array slope = autograd::grad(x).eval();
+  REQUIRE(slope.dtype() == DType::kF64);
+  const auto slopes = slope.as<double>();
+  CHECK(slopes[0] == 0);
+  CHECK(std::abs(slopes[1] - 1.0 / 6) < 1e-16);
 }
 
 TEST_CASE("mistakes of types are named") {

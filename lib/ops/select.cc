@@ -261,7 +261,11 @@ Tensor index_select(const Tensor& x, int axis, const Tensor& index) {
 }
 
 Tensor one_hot(const Tensor& ids, int64_t n) {
-  return graph::contiguous(eq(unsqueeze(ids, -1), arange(0, n)), DType::kI64);
+  if (n < 0) fail(ErrorKind::kMalformed, "one_hot: there cannot be ", n, " classes");
+  Shape shape = ids.shape();
+  shape.push_back(n);
+  const Tensor index = unsqueeze(ids, -1);
+  return scatter(zeros(shape, DType::kI64), -1, index, ones(index.shape(), DType::kI64));
 }
 
 }  // namespace lumen::ops

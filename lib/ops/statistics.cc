@@ -30,6 +30,15 @@ int64_t reduced_count(std::string_view op, const Shape& shape, const Axes& axes)
   return count;
 }
 
+// xᵖ of x ≥ 0. Where x is 0 and p < 1 the gradient is 0, as in torch, in place of ∞ that would meet
+// the 0 of what x is made of: the power is taken of 1 there.
+Tensor power(const Tensor& x, double p) {
+  if (p >= 1) return pow(x, p);
+  const Tensor none = equal(x, constant_like(0, x));
+  const Tensor some = pow(where(none, constant_like(1, x), x), p);
+  return where(none, constant_like(std::pow(0.0, p), x), some);
+}
+
 }  // namespace
 
 Tensor var(const Tensor& x, const Axes& axes, bool keepdim, double correction) {
@@ -42,7 +51,8 @@ Tensor var(const Tensor& x, const Axes& axes, bool keepdim, double correction) {
 }
 
 Tensor stddev(const Tensor& x, const Axes& axes, bool keepdim, double correction) {
-  return in_float(x, [&](const Tensor& t) { return sqrt(var(t, axes, keepdim, correction)); });
+  return in_float(x,
+                  [&](const Tensor& t) { return power(var(t, axes, keepdim, correction), 0.5); });
 }
 
 Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdim) {
@@ -68,12 +78,8 @@ Tensor norm(const Tensor& x, double p, const Axes& axes, bool keepdim) {
     if (p == 0) return sum(sub(1.0, equal(t, constant_like(0, t))), axes, keepdim);
     if (p == 1) return sum(abs(t), axes, keepdim);
     if (std::isinf(p)) return p > 0 ? amax(abs(t), axes, keepdim) : amin(abs(t), axes, keepdim);
-    if (p != 2) return pow(sum(pow(abs(t), p), axes, keepdim), 1 / p);
-    // Where the norm is 0 its gradient is, as torch: the root is taken of 1 there.
-    const Tensor squares = sum(mul(t, t), axes, keepdim);
-    const Tensor none = equal(squares, constant_like(0, squares));
-    return where(none, constant_like(0, squares),
-                 sqrt(where(none, constant_like(1, squares), squares)));
+    const Tensor powers = p == 2 ? mul(t, t) : power(abs(t), p);
+    return power(sum(powers, axes, keepdim), 1 / p);
   });
 }
 

@@ -14,9 +14,33 @@ namespace lumen::optim {
 
 // --- What all share ------------------------------------------------------------------------------
 
+namespace {
+
+// The group of a parameter: the first that matches; the end if there is none.
+auto group_of(const OptimizerConfig& config, const std::string& name) {
+  return std::find_if(config.groups.begin(), config.groups.end(),
+                      [&](const ParameterGroup& g) { return matches_pattern(name, g.match); });
+}
+
+}  // namespace
+
+std::optional<size_t> unused_group(const OptimizerConfig& config,
+                                   const std::vector<NamedParameter>& parameters) {
+  std::vector<bool> used(config.groups.size() + 1);
+  for (const NamedParameter& parameter : parameters) {
+    used[static_cast<size_t>(group_of(config, parameter.name) - config.groups.begin())] = true;
+  }
+  const auto found = std::find(used.begin(), used.end() - 1, false);
+  if (found == used.end() - 1) return std::nullopt;
+  return static_cast<size_t>(found - used.begin());
+}
+
 SlotOptimizer::SlotOptimizer(const OptimizerConfig& config,
                              std::vector<NamedParameter> parameters) {
-  std::vector<bool> used(config.groups.size());
+  if (const auto unused = unused_group(config, parameters)) {
+    fail(ErrorKind::kMalformed, "optimizer group ", quoted(config.groups[*unused].match),
+         " is of no parameter: none has such a name, or earlier groups match it");
+  }
   for (NamedParameter& parameter : parameters) {
     LUMEN_CHECK(parameter.value.dtype() == DType::kF32);
     Slot slot{std::move(parameter.name), std::move(parameter.value), 1, config.weight_decay, {}};
@@ -24,20 +48,11 @@ SlotOptimizer::SlotOptimizer(const OptimizerConfig& config,
       const bool is_vector = pattern == "1d" && slot.value.shape().rank() <= 1;
       if (is_vector || matches_pattern(slot.name, pattern)) slot.weight_decay = 0;
     }
-    auto group =
-        std::find_if(config.groups.begin(), config.groups.end(),
-                     [&](const ParameterGroup& g) { return matches_pattern(slot.name, g.match); });
-    if (group != config.groups.end()) {
-      used[group - config.groups.begin()] = true;
+    if (const auto group = group_of(config, slot.name); group != config.groups.end()) {
       slot.lr_factor = group->lr_factor;
       slot.weight_decay = group->weight_decay.value_or(slot.weight_decay);
     }
     slots_.push_back(std::move(slot));
-  }
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) continue;
-    fail(ErrorKind::kMalformed, "optimizer group ", quoted(config.groups[i].match),
-         " is of no parameter: none has such a name, or earlier groups match it");
   }
 }
 

@@ -83,6 +83,11 @@ class Optimizer {
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<NamedParameter> parameters);
 
+// The first of config.groups that is of none of the parameters, as none matches it or earlier
+// groups have them all.
+std::optional<size_t> unused_group(const OptimizerConfig& config,
+                                   const std::vector<NamedParameter>& parameters);
+
 // All types, for messages and tests.
 std::vector<std::string> optimizer_types();
 
