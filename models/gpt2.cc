@@ -41,18 +41,22 @@ struct Config {
   double resid_pdrop, embd_pdrop, attn_pdrop;  // while training
 };
 
-// y = x · weight + bias, the weight stored [in, out].
+// y = x · weight + bias, the weight stored [in, out]. With a low-rank addition as nn::Linear.
 struct Conv1D {
   Conv1D(const nn::Parameters& parameters, int64_t in, int64_t out)
       : weight(parameters.get_f32("weight", {in, out})),
+        addition(parameters.low_rank(in, out, nn::WeightOrder::kInOut)),
         bias(parameters.get_f32("bias", {out}, nn::Init::zeros())) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor rows = graph::reshape(x, {-1, weight.dim(0)});
     Shape shape = x.shape();
     shape[-1] = weight.dim(1);
-    return graph::reshape(ops::add(ops::matmul(rows, weight), bias), shape);
+    const Tensor y = graph::reshape(ops::add(ops::matmul(rows, weight), bias), shape);
+    return nn::with_addition(y, x, addition);
   }
-  Tensor weight, bias;
+  Tensor weight;
+  std::optional<nn::LowRank> addition;
+  Tensor bias;
 };
 
 struct Block {
@@ -143,12 +147,10 @@ class Gpt2 : public CausalLm {
   nn::Linear head_;
 };
 
-// Checkpoints of the whole model name everything "transformer."; those of the bare one do not.
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
-  const bool bare = parameters.has("wte.weight");
   const auto place =
       parameters.with_normal_weights(io::get_number(json, "initializer_range", 0, 1, 0.02));
-  return std::make_unique<Gpt2>(Config(json), bare ? place : place / "transformer");
+  return std::make_unique<Gpt2>(Config(json), place / "transformer");
 }
 
 std::vector<io::Json> tiny_configs() {

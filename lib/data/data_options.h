@@ -63,7 +63,8 @@ struct DataOptions {
   //   mnist    a directory with the four IDX files, or those files, each with or without .gz
   //   cifar10  a directory with *.bin, or such files (a part of one is enough)
   //   digits   nothing: they are drawn
-  //   images   directories with one sub-directory of PNG and JPEG files per class
+  //   images   directories with one sub-directory of PNG and JPEG files per class, which may have
+  //            sub-directories of its own
   //   csv      files with the same header row
   //   text     files, joined in order
   //   lines    files with one item per line
@@ -115,6 +116,7 @@ struct DataOptions {
   // Tables.
   std::string label;  // column; "": the last one
   LabelKind label_kind = LabelKind::kAuto;
+  bool integers_are_classes = true;  // in a label whose kind is kAuto
   TextColumns text_columns = TextColumns::kOneHot;
   std::vector<std::string> drop_columns;
   bool standardize = true;  // numbers to mean 0 and variance 1 of the training split

@@ -120,19 +120,19 @@ std::vector<std::string> read_texts(const DataOptions& options) {
     const Source source = read_source(path, limits::kDataUnpackedBytes, file);
     with_context(source.place(), [&] {
       std::string words;
+      DatasetInfo unused;  // reading the data themselves reports what is bad
+      BadRows bad(options.on_bad_row, unused);
       if (options.format == Format::kJsonl) {
         for_each_line(source.text(), [&](const TextLine& line) {
           io::Json row = io::Json::parse(line.text, nullptr, false);
           if (!row.is_discarded()) collect_strings(row, words);
         });
       } else if (options.format == Format::kFaq) {
-        DatasetInfo unused;  // reading the data themselves reports what is bad
-        BadRows bad(options.on_bad_row, unused);
         for (const FaqEntry& entry : parse_faq(source.text(), bad, file)) {
           words += str(entry.question, "\n", entry.answer, "\n");
         }
       } else {
-        words = source.text();
+        words = checked_text(source, bad, file);
       }
       texts.push_back(std::move(words));
     });

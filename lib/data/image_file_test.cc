@@ -160,6 +160,16 @@ TEST_CASE("folders of pictures are classes") {
   CHECK(data.info.feature_shape == Shape{3, 8, 8});
   CHECK(data.info.files[0].sha256 == open_data(options).info.files[0].sha256);
 
+  // What is in a sub-directory belongs to the class; a class has pictures.
+  std::filesystem::create_directories(root + "/cats/more/yet");
+  io::write_file_atomically(root + "/cats/more/yet/x.png", as_png(smooth_picture(9, 9)));
+  CHECK(open_data(options).info.train_samples == 7);
+  std::filesystem::remove_all(root + "/cats/more");
+  std::filesystem::create_directories(root + "/birds");
+  CHECK(contains(refusal(ErrorKind::kMissing, [&] { open_data(options); }),
+                 "the class 'birds' has no *.png or *.jpg"));
+  std::filesystem::remove_all(root + "/birds");
+
   io::write_file_atomically(root + "/dogs/9.png", "broken");
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "dogs/9.png: is neither"));

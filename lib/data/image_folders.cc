@@ -1,4 +1,4 @@
-// Folders of pictures: one sub-directory per class.
+// Folders of pictures: one sub-directory per class, with further ones in it or not.
 #include <algorithm>
 #include <map>
 
@@ -13,6 +13,8 @@
 
 namespace lumen::data {
 namespace {
+
+constexpr size_t kDeepest = 8;  // sub-directories in a class
 
 bool is_picture_name(const std::string& name) {
   std::string lower = name;
@@ -103,30 +105,54 @@ class FolderReader {
     return static_cast<int32_t>(found_.classes.size()) - 1;
   }
 
+  // Like torchvision's ImageFolder with what is in sub-directories of the class.
   void read_class(const std::string& directory, int32_t label, LabelledImages& images,
                   SourceFile& source, io::Sha256& hash) {
-    constexpr uint64_t kMostBytes = uint64_t{8} << 30;
-    for (const std::string& name : list_directory(directory)) {
-      if (!is_picture_name(name)) continue;
-      const std::string path = directory + "/" + name;
-      bad_.guard(source, [&] {
-        const std::string content = io::read_file(path, kMostPictureBytes);
-        source.bytes += content.size();
-        hash.update(str(name, '\n', content.size(), '\n'));
-        hash.update(content);
-        with_context(io::place_of(path), [&] {
-          const Picture picture = decode_picture(std::as_bytes(std::span(content)));
-          const auto pixels = resize_picture(picture, size_, channels_);
-          images.pixels.insert(images.pixels.end(), pixels.begin(), pixels.end());
-        });
-        images.labels.push_back(label);
-        ++source.samples;
-      });
-      if (images.pixels.size() > kMostBytes) {
-        fail(ErrorKind::kResource, io::place_of(directory), ": the pictures need more than ",
-             human_bytes(kMostBytes), " at ", size_, "×", size_,
-             " pixels; set a smaller image_size");
+    for (const std::string& path : pictures_in(directory)) {
+      read_picture(directory, path, label, images, source, hash);
+    }
+  }
+
+  // Paths below `directory`, in order.
+  static std::vector<std::string> pictures_in(const std::string& directory) {
+    std::vector<std::string> found;
+    std::vector<std::pair<std::string, size_t>> pending = {{"", 0}};  // with their depth
+    while (!pending.empty()) {
+      const auto [below, depth] = pending.back();
+      pending.pop_back();
+      for (const std::string& name : list_directory(directory + "/" + below)) {
+        const std::string path = below + name;
+        if (is_picture_name(name)) {
+          found.push_back(path);
+        } else if (depth < kDeepest && io::is_directory(directory + "/" + path)) {
+          pending.emplace_back(path + "/", depth + 1);
+        }
       }
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  void read_picture(const std::string& directory, const std::string& name, int32_t label,
+                    LabelledImages& images, SourceFile& source, io::Sha256& hash) {
+    constexpr uint64_t kMostBytes = uint64_t{8} << 30;
+    const std::string path = directory + "/" + name;
+    bad_.guard(source, [&] {
+      const std::string content = io::read_file(path, kMostPictureBytes);
+      source.bytes += content.size();
+      hash.update(str(name, '\n', content.size(), '\n'));
+      hash.update(content);
+      with_context(io::place_of(path), [&] {
+        const Picture picture = decode_picture(std::as_bytes(std::span(content)));
+        const auto pixels = resize_picture(picture, size_, channels_);
+        images.pixels.insert(images.pixels.end(), pixels.begin(), pixels.end());
+      });
+      images.labels.push_back(label);
+      ++source.samples;
+    });
+    if (images.pixels.size() > kMostBytes) {
+      fail(ErrorKind::kResource, io::place_of(directory), ": the pictures need more than ",
+           human_bytes(kMostBytes), " at ", size_, "×", size_, " pixels; set a smaller image_size");
     }
   }
 
@@ -147,6 +173,15 @@ ImageFiles read_image_folders(const DataOptions& options) {
   if (found.train.count() == 0) {
     fail(ErrorKind::kMissing, io::place_of(roots.train.front()),
          ": has no *.png or *.jpg in sub-directories, one per class");
+  }
+  for (size_t label = 0; label < found.classes.size(); ++label) {
+    const auto& labels = found.train.labels;
+    if (std::find(labels.begin(), labels.end(), static_cast<int32_t>(label)) != labels.end()) {
+      continue;
+    }
+    fail(ErrorKind::kMissing, io::place_of(roots.train.front()), ": the class ",
+         quoted(found.classes[label]), " has no *.png or *.jpg; remove its directory, or put ",
+         "pictures there");
   }
   return found;
 }

@@ -9,9 +9,6 @@
 #include "lib/data/windows.h"
 
 namespace lumen::data {
-namespace {
-
-// A text of which the lines that are no UTF-8 are refused or left out.
 std::string checked_text(const Source& source, BadRows& bad, SourceFile& file) {
   std::string_view text = source.text();
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
@@ -30,6 +27,8 @@ std::string checked_text(const Source& source, BadRows& bad, SourceFile& file) {
   }
   return good;
 }
+
+namespace {
 
 // Tokenizes in pieces that end at a line's end, so that a file may be longer than a prompt.
 std::vector<int32_t> encode_long(std::string_view text, const text::Tokenizer& tokenizer) {

@@ -38,6 +38,10 @@ void for_each_line(std::string_view text, const std::function<void(const TextLin
 // Refuses a line that is not UTF-8, at the first byte that is wrong.
 void check_utf8(const TextLine& line);
 
+// The text of a file, of which the lines that are no UTF-8 are refused or left out; without a
+// byte-order mark.
+std::string checked_text(const Source& source, BadRows& bad, SourceFile& file);
+
 // Encodes text with a tokenizer the way training needs it.
 class TextEncoder {
  public:

@@ -454,7 +454,11 @@ TEST_CASE("text that is not UTF-8 is refused with its place") {
                            open_stream(options, Split::kTrain, {tokenizer.get(), nullptr});
                          }),
                  "a.txt: line 2, column 3: found the byte 0xFF"));
+  // What a tokenizer is trained on too.
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { read_texts(options); }),
+                 "a.txt: line 2, column 3: found the byte 0xFF"));
   options.on_bad_row = OnBadRow::kSkip;
+  CHECK(read_texts(options)[0] == "good\nfine");
   DatasetInfo info;
   open_stream(options, Split::kTrain, {tokenizer.get(), nullptr}, &info);
   CHECK(info.skipped == 1);

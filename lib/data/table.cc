@@ -1,6 +1,7 @@
 #include "lib/data/table.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -86,6 +87,13 @@ std::string header_text(const std::vector<std::string>& names) {
 }
 
 void read_header(const CsvRow& row, Table& table) {
+  const std::string& first = row.fields[0].text;
+  if (const size_t other = first.find_first_of(";\t|");
+      row.fields.size() == 1 && other != first.npos) {
+    fail(ErrorKind::kMalformed, "line ", row.line, ", column ", row.fields[0].column,
+         ": the header is one name, ", quoted(first, 40), "; columns have to be separated by ",
+         "commas, not by ", quoted(first.substr(other, 1)));
+  }
   std::vector<std::string> names;
   for (const CsvField& field : row.fields) {
     if (field.text.empty() || std::find(names.begin(), names.end(), field.text) != names.end()) {
@@ -128,6 +136,41 @@ bool is_number(const std::string& cell) {
   return parse_finite(cell, value);
 }
 
+// Whether a cell has the form of a number, though it may be none: "1e999", "-inf".
+bool looks_like_number(std::string_view cell) {
+  const size_t first = cell.find_first_not_of(' ');
+  if (first == cell.npos) return false;
+  cell = cell.substr(first, cell.find_last_not_of(' ') - first + 1);
+  if (cell.starts_with('+')) cell.remove_prefix(1);
+  double value;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  return error != std::errc::invalid_argument && end == cell.data() + cell.size();
+}
+
+// Whether a cell is one of the usual ways to write that a value is missing.
+bool is_missing(const std::string& cell) {
+  std::string plain;
+  for (const char c : cell) {
+    if (c != ' ') plain += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  constexpr std::string_view kMissing[] = {"na", "n/a", "#n/a", "nan",  "-nan",
+                                           "?",  "-",   "null", "none", "missing"};
+  return std::find(std::begin(kMissing), std::end(kMissing), plain) != std::end(kMissing);
+}
+
+// Whether a column is meant to be one of numbers: nearly all cells that are not marked as missing
+// have the form of one.
+bool is_meant_as_numbers(const Column& column) {
+  constexpr double kNearlyAll = 0.8;
+  int64_t there = 0, numbers = 0;
+  for (const std::string& cell : column.cells) {
+    if (is_missing(cell)) continue;
+    ++there;
+    numbers += looks_like_number(cell) ? 1 : 0;
+  }
+  return numbers > 0 && static_cast<double>(numbers) >= kNearlyAll * static_cast<double>(there);
+}
+
 class TableReader {
  public:
   TableReader(const DataOptions& options, DatasetInfo& info)
@@ -142,18 +185,14 @@ class TableReader {
     }
   }
 
-  // Columns of which nearly all cells are numbers have to be numbers: "NA" in a few rows would else
-  // make a text of every one of them, and classes of the numbers to be predicted.
+  // Columns that are meant as numbers have to be numbers: "NA" in a few rows would else make a text
+  // of every one of them, and classes of the numbers to be predicted.
   void check_numbers() {
-    constexpr double kNearlyAll = 0.8;
     std::vector<bool> good(table_.rows.size(), true);
     for (size_t c = 0; c < table_.columns.size(); ++c) {
       const Column& column = table_.columns[c];
       if (!used_[c] || (c == label_ && options_.label_kind == LabelKind::kClasses)) continue;
-      const auto numbers = std::count_if(column.cells.begin(), column.cells.end(), is_number);
-      if (static_cast<double>(numbers) < kNearlyAll * static_cast<double>(column.cells.size())) {
-        continue;
-      }
+      if (!is_meant_as_numbers(column)) continue;
       for (size_t row = 0; row < column.cells.size(); ++row) {
         if (good[row] && !is_number(column.cells[row])) good[row] = false, refuse_cell(column, row);
       }
@@ -309,19 +348,22 @@ struct Features {
 };
 
 // The label: classes in sorted order, numbers by value where they are integers.
-void read_label(const Column& column, LabelKind kind, TableDataset::Content& content,
+void read_label(const Column& column, const DataOptions& options, TableDataset::Content& content,
                 DatasetInfo& info) {
+  const LabelKind kind = options.label_kind;
   const bool numbers = all_numbers(column);
   const auto is_integer = [](const std::string& cell) {
     double value = 0;
     return parse_finite(cell, value) && value == std::floor(value);
   };
-  const bool integers = std::all_of(column.cells.begin(), column.cells.end(), is_integer);
+  const bool classes_of_integers =
+      options.integers_are_classes &&
+      std::all_of(column.cells.begin(), column.cells.end(), is_integer);
   if (kind == LabelKind::kNumber && !numbers) {
     fail(ErrorKind::kMismatch, "label_kind is number, but column ", quoted(column.name),
          " has cells that are no numbers");
   }
-  if (kind == LabelKind::kNumber || (kind == LabelKind::kAuto && numbers && !integers)) {
+  if (kind == LabelKind::kNumber || (kind == LabelKind::kAuto && numbers && !classes_of_integers)) {
     for (const std::string& cell : column.cells) {
       double value = 0;
       parse_finite(cell, value);
@@ -356,6 +398,10 @@ void read_label(const Column& column, LabelKind kind, TableDataset::Content& con
     for (int32_t& label : content.classes) label = rank[static_cast<size_t>(label)];
     classes = std::move(sorted);
   }
+  if (classes.size() == 1) {
+    fail(ErrorKind::kMismatch, "the label column ", quoted(column.name), " is ",
+         quoted(classes[0], 40), " in every row: there is nothing to learn");
+  }
   info.classes = std::move(classes);
 }
 
@@ -364,7 +410,7 @@ std::shared_ptr<TableDataset::Content> make_content(const DataOptions& options, 
                                                     const std::vector<int64_t>& train,
                                                     DatasetInfo& info) {
   auto content = std::make_shared<TableDataset::Content>();
-  read_label(table.columns[label], options.label_kind, *content, info);
+  read_label(table.columns[label], options, *content, info);
   Features features;
   for (size_t i = 0; i < table.columns.size(); ++i) {
     if (!used[i] || i == label) continue;
@@ -376,7 +422,7 @@ std::shared_ptr<TableDataset::Content> make_content(const DataOptions& options, 
   }
   content->features = static_cast<int64_t>(features.columns.size());
   if (content->features == 0) {
-    fail(ErrorKind::kMismatch, "the table has no column that is a feature");
+    fail(ErrorKind::kMismatch, "the table has no column beside its label that is a feature");
   }
   content->x.reserve(table.rows.size() * features.columns.size());
   for (size_t row = 0; row < table.rows.size(); ++row) {
@@ -417,8 +463,9 @@ Data open_table(const DataOptions& options) {
     fail(ErrorKind::kMalformed, "the table has no rows to train on (", info.skipped,
          " bad ones left out)");
   }
-  const auto content =
-      make_content(options, reader.table(), reader.used(), reader.label(), split.train, info);
+  const auto content = with_context(io::place_of(info.files[0].path), [&] {
+    return make_content(options, reader.table(), reader.used(), reader.label(), split.train, info);
+  });
   info.train_samples = static_cast<int64_t>(split.train.size());
   info.eval_samples = static_cast<int64_t>(split.eval.size());
   info.train_tokens = static_cast<double>(info.train_samples);

@@ -95,7 +95,8 @@ TEST_CASE("a table becomes features and classes") {
 
   options.label = "size";
   options.text_columns = TextColumns::kDrop;
-  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }), "no column"));
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }),
+                 "t.csv: the table has no column beside its label"));
   options.text_columns = TextColumns::kOneHot;
   options.label_kind = LabelKind::kNumber;
   const auto stream = open_stream(options, Split::kTrain, {}, &info);
@@ -110,7 +111,7 @@ TEST_CASE("numbers as classes are in the order of their values") {
 }
 
 TEST_CASE("bad rows of a table are named or skipped") {
-  const std::string path = write_table("a,b\n1,x\n2\n3,x,y\n,z\n4,x\n");
+  const std::string path = write_table("a,b\n1,x\n2\n3,x,y\n,z\n4,w\n");
   DataOptions options = options_for(path);
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 3, column 1: found 1 fields, expected 2 as in the header"));
@@ -154,6 +155,37 @@ TEST_CASE("a column of numbers stays one where a few are missing") {
                  "t.csv: line 5, column 3: found '1e999', expected a number"));
   options.label_kind = LabelKind::kClasses;
   CHECK(open_data(options).info.classes.size() == 20);
+}
+
+TEST_CASE("a few bad cells do not make texts of a short column of numbers") {
+  DataOptions options = options_for(write_table("a,y\n1,x\n2,z\n1e999,z\n3,x\n"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 4, column 1: found '1e999', expected a number"));
+  options.on_bad_row = OnBadRow::kSkip;
+  CHECK(open_data(options).info.feature_names == std::vector<std::string>{"a"});
+  options.paths = {write_table("a,y\n1,2.5\n2,nan\n n/a,4.5\n4,7.1\n-inf,1\n6,3\n")};
+  const Data data = open_data(options);
+  CHECK(data.info.skipped == 3);
+  CHECK(data.info.classes.empty());
+  CHECK(data.info.feature_names == std::vector<std::string>{"a"});
+  options.paths = {write_table("a,y\n1,x\n2,y\nLarge,y\nNA,x\n")};  // texts all the same
+  CHECK(open_data(options).info.feature_names.size() == 4);
+}
+
+TEST_CASE("a table that is not one is refused with the reason") {
+  DataOptions options = options_for(write_table("a;y\n1;2\n3;4\n"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 1, column 1: the header is one name, 'a;y'; columns have to be "
+                 "separated by commas, not by ';'"));
+  options.paths = {write_table("a,y\n1,x\n2,x\n")};
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }),
+                 "t.csv: the label column 'y' is 'x' in every row"));
+}
+
+TEST_CASE("integers as label are classes unless numbers are wanted") {
+  DataOptions options = options_for(write_table("x,y\n1,10\n2,9\n3,-1\n"));
+  options.integers_are_classes = false;
+  CHECK(open_data(options).info.classes.empty());
 }
 
 TEST_CASE("standardisation does not look at the evaluation split") {

@@ -114,6 +114,27 @@ Json normalized_config(Json config, bool has_head) {
   return config;
 }
 
+// `directory` holds what PEFT or lumen-train trained with LoRA.
+[[noreturn]] void fail_adapter(const std::string& directory) {
+  const std::string config = in_directory(directory, "adapter_config.json");
+  std::string base;
+  if (is_regular_file(config)) base = get_string(read_json(config), "base_model_name_or_path", "");
+  fail(ErrorKind::kUnsupported, place_of(directory),
+       ": this is a LoRA adapter, not a whole model: open its base model",
+       base.empty() ? "" : " " + quoted(base), " and name this directory with --lora");
+}
+
+// A directory without a model in it.
+[[noreturn]] void fail_no_model(const std::string& directory) {
+  if (is_regular_file(in_directory(directory, "adapter_config.json"))) fail_adapter(directory);
+  if (is_directory(in_directory(directory, "checkpoints"))) {
+    fail(ErrorKind::kMissing, place_of(directory),
+         ": holds a training run that is not finished; lumen-train with the same recipe, --out ",
+         "and --resume auto goes on with it and leaves the model there");
+  }
+  fail(ErrorKind::kMissing, place_of(directory), ": no config.json and no single .gguf file");
+}
+
 std::shared_ptr<const SafetensorsFile> open_weights(const std::string& directory) {
   const std::string single = in_directory(directory, "model.safetensors");
   const std::string index = in_directory(directory, "model.safetensors.index.json");
@@ -125,28 +146,27 @@ std::shared_ptr<const SafetensorsFile> open_weights(const std::string& directory
            quoted(file), "), which can run code when read; download the model's safetensors or ",
            "convert it with save_pretrained(…, safe_serialization=True)");
     }
-    if (file == "adapter_model.safetensors") {
-      fail(ErrorKind::kUnsupported, place_of(directory),
-           ": this is a LoRA adapter, not a whole model: open its base model and name this ",
-           "directory with --lora");
-    }
+    if (file == "adapter_model.safetensors") fail_adapter(directory);
   }
   fail(ErrorKind::kMissing, place_of(directory),
        ": no model.safetensors and no model.safetensors.index.json");
 }
 
-// Base models saved without their head lack the prefix "model.".
-std::string full_name(const std::string& name, bool prefixed) {
-  return prefixed || name == "lm_head.weight" ? name : "model." + name;
+// Base models saved without their head lack this prefix of their names: that of the embedding
+// tells.
+std::string missing_prefix(const SafetensorsFile& file) {
+  for (const SafetensorsTensor& tensor : file.tensors) {
+    if (tensor.name == "embed_tokens.weight") return "model.";
+    if (tensor.name == "wte.weight") return "transformer.";
+  }
+  return "";
 }
 
 void collect_tensors(const SafetensorsFile& file, ModelFiles& model) {
-  const bool prefixed =
-      std::none_of(file.tensors.begin(), file.tensors.end(),
-                   [](const SafetensorsTensor& t) { return t.name == "embed_tokens.weight"; });
+  const std::string prefix = missing_prefix(file);
   for (const SafetensorsTensor& tensor : file.tensors) {
-    const auto [at, is_new] =
-        model.tensors.emplace(full_name(tensor.name, prefixed), file.array(tensor));
+    const std::string name = tensor.name == "lm_head.weight" ? tensor.name : prefix + tensor.name;
+    const auto [at, is_new] = model.tensors.emplace(name, file.array(tensor));
     if (!is_new) {
       fail(ErrorKind::kMalformed, place_of(file.path), ": tensor ", quoted(at->first),
            " is in several shards");
@@ -235,7 +255,7 @@ ModelFiles open_directory_model(const std::string& directory) {
   const std::string config_path = in_directory(directory, "config.json");
   if (!is_regular_file(config_path)) {
     if (const std::string gguf = only_gguf(directory); !gguf.empty()) return open_gguf_model(gguf);
-    fail(ErrorKind::kMissing, place_of(directory), ": no config.json and no single .gguf file");
+    fail_no_model(directory);
   }
   ModelFiles model;
   model.path = directory;

@@ -1,5 +1,6 @@
 #include "lib/io/model_files.h"
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
@@ -196,6 +197,9 @@ TEST_CASE("a base model's tensors get their prefix") {
   CHECK(model.tensors.contains("model.layers.0.mlp.up_proj.weight"));
   CHECK(model.tensors.contains("lm_head.weight"));
   CHECK(model.config["tie_word_embeddings"] == false);
+  const ModelFiles gpt2 = open_model(make_directory(config, {"wte.weight", "h.0.ln_1.weight"}));
+  CHECK(gpt2.tensors.contains("transformer.wte.weight"));
+  CHECK(gpt2.tensors.contains("transformer.h.0.ln_1.weight"));
 }
 
 TEST_CASE("chat templates and end tokens come from the file that wins") {
@@ -224,6 +228,21 @@ TEST_CASE("chat templates and end tokens come from the file that wins") {
                                      {"name": "tool_use", "template": "b"}]})"}}));
   CHECK(named.chat_templates.size() == 2);
   CHECK(named.chat_templates.at("tool_use") == "b");
+}
+
+TEST_CASE("a directory without a model says what it holds") {
+  const std::string directory = lumen::testing::temporary_directory();
+  const auto error = [&](ErrorKind kind) {
+    return lumen::testing::refusal(kind, [&] { open_model(directory); });
+  };
+  CHECK(contains(error(ErrorKind::kMissing), "no config.json and no single .gguf file"));
+  std::filesystem::create_directory(directory + "/checkpoints");
+  CHECK(contains(error(ErrorKind::kMissing), "a training run that is not finished"));
+  std::ofstream(directory + "/adapter_config.json")
+      << "{\"base_model_name_or_path\": \"some/base\"}";
+  CHECK(contains(error(ErrorKind::kUnsupported),
+                 "is a LoRA adapter, not a whole model: open its base model 'some/base' and name "
+                 "this directory with --lora"));
 }
 
 TEST_CASE("a directory with one GGUF file opens as that file") {

@@ -150,8 +150,13 @@ void Batch::take() {
     if (!input_.next(line)) {
       input_over_ = true;
     } else if (line.find_first_not_of(" \t\r") != std::string::npos) {
-      start(with_context(str(input_.place(), ": line ", input_.number()),
-                         [&] { return parse_request(line, options_, session_); }));
+      const std::string place = str(input_.place(), ": line ", input_.number());
+      BatchRequest request =
+          with_context(place, [&] { return parse_request(line, options_, session_); });
+      if (const std::string& dropped = request.prompt.dropped; !dropped.empty()) {
+        write_stderr(str("note: ", place, ": ", dropped_notice(dropped), "\n"));
+      }
+      start(std::move(request));
     }
   } catch (const Error&) {
     error_ = std::current_exception();

@@ -325,6 +325,8 @@ void Chat::read_files(const std::string& paths) {
 }
 
 void Chat::answer(const std::string& message) {
+  const std::string dropped = session_.format.dropped_characters(attached_ + message);
+  if (!dropped.empty()) note(dropped_notice(dropped));
   generate([&](TextSink sink) {
     return conversation_.answer(attached_ + message, *sampler_, generation_, sink,
                                 signals_.stop_flag());

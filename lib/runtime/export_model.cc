@@ -6,6 +6,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
+#include "lib/runtime/lora.h"
 #include "lib/runtime/prompt_format.h"
 
 namespace lumen::runtime {
@@ -98,11 +99,11 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
                      {"r", *lora.rank},
                      {"lora_alpha", lora.alpha},
                      {"lora_dropout", lora.dropout},
-                     {"target_modules", lora.targets},
+                     {"target_modules", lora_targets(model.weights)},
                      {"use_rslora", lora.rslora},
                      {"use_dora", false},
                      {"bias", "none"},
-                     {"fan_in_fan_out", false},
+                     {"fan_in_fan_out", model.in_out_weights},
                      {"inference_mode", true}};
   write_tokenizer(directory, *model.data);
   write_json(directory + "/adapter_config.json", config);

@@ -13,6 +13,7 @@ struct ExportedModel {
   std::map<std::string, Array> weights;  // float32
   std::string dtype = "f32";             // f32, f16, bf16: of matrices; vectors stay float32
   const TrainingData* data = nullptr;
+  bool in_out_weights = false;  // adapters: PEFT's fan_in_fan_out, for GPT-2's layers
 };
 
 // Writes model.safetensors, config.json, generation_config.json, and of language models the

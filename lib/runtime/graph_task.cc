@@ -13,9 +13,11 @@
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
+#include "lib/runtime/classify.h"
 #include "lib/runtime/describe_sample.h"
 #include "lib/runtime/export_model.h"
 #include "lib/runtime/generation.h"
+#include "lib/runtime/least_loss.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/prompt_format.h"
 #include "lib/runtime/temporary_directory.h"
@@ -53,16 +55,29 @@ optim::OptimizerConfig optimizer_config(const OptimizerRecipe& recipe) {
   return config;
 }
 
-nn::LoraOptions lora_options(const LoraRecipe& recipe, const io::Json& config) {
+nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config) {
+  const LoraRecipe& lora = recipe.lora;
   const int64_t layers = io::get_int(config, "num_hidden_layers", 0, limits::kLayers, 0);
-  if (recipe.layers > layers) {
-    fail(ErrorKind::kMalformed, "lora.layers = ", recipe.layers, ": the model has ", layers);
+  if (lora.layers > layers) {
+    fail_at_key(recipe, "lora.layers", str(lora.layers, ": the model has ", layers));
   }
-  return {.rank = *recipe.rank,
-          .scale = nn::lora_scale(recipe.alpha, *recipe.rank, recipe.rslora),
-          .dropout = recipe.dropout,
-          .targets = recipe.targets,
-          .first_layer = recipe.layers > 0 ? std::max<int64_t>(0, layers - recipe.layers) : 0};
+  return {.rank = *lora.rank,
+          .scale = nn::lora_scale(lora.alpha, *lora.rank, lora.rslora),
+          .dropout = lora.dropout,
+          .targets = lora.targets,
+          .first_layer = lora.layers > 0 ? std::max<int64_t>(0, layers - lora.layers) : 0};
+}
+
+// The model that `recipe` goes on with, if it names one.
+std::unique_ptr<io::ModelFiles> open_base(const Recipe& recipe) {
+  if (!recipe.model.path) return nullptr;
+  const std::string path = find_base_model(recipe);
+  if (is_classifier_directory(path)) {
+    fail_at_key(recipe, "model.path",
+                str(io::place_of(path), " is a classifier, and a path is for language models; ",
+                    "give model.type and model.weights = ", quoted(path + "/model.safetensors")));
+  }
+  return std::make_unique<io::ModelFiles>(io::open_model(path));
 }
 
 class GraphTask : public TrainTask {
@@ -71,6 +86,7 @@ class GraphTask : public TrainTask {
 
   TaskSummary summary() const override;
   StepResult step(double lr) override;
+  double least_loss() const override { return runtime::least_loss(batch_); }
   std::map<std::string, double> evaluate() override;
   TaskState state() const override;
   void restore(const TaskState& state) override;
@@ -82,8 +98,10 @@ class GraphTask : public TrainTask {
  private:
   void build_network();
   void choose_trained();
+  Recipe fitted_recipe();
+  void check_label() const;
   void check_lora_targets() const;
-  void check_sample_prompts() const;
+  void check_sample_prompts();
   // The next micro-batch of a step; false at the end of an epoch, unless it is the first.
   bool next_batch(data::Batch& batch, bool first);
   TrainingStep& plan_for(const data::Batch& batch) const;
@@ -104,6 +122,7 @@ class GraphTask : public TrainTask {
   TemporaryDirectory directory_;  // of a tokenizer that is trained
   std::unique_ptr<io::ModelFiles> base_;
   TrainingData data_;
+  std::vector<std::string> notices_;
   io::Json config_;
   nn::Parameters parameters_ = nn::Parameters::trainable(uint64_t{0});
   std::unique_ptr<Network> network_;
@@ -126,31 +145,75 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
     : recipe_(recipe),
       overfit_(options.overfit_batch),
       pool_(static_cast<int>(options.threads.value_or(default_thread_count()))),
-      base_(recipe.model.path
-                ? std::make_unique<io::ModelFiles>(io::open_model(find_base_model(recipe)))
-                : nullptr),
-      data_(open_training_data(recipe, directory_.path(), base_.get())) {
-  if (overfit_) data_.options.augment = false;
+      base_(open_base(recipe)),
+      data_(open_training_data(fitted_recipe(), directory_.path(), base_.get())) {
+  if (overfit_) {
+    data_.options.augment = false;
+    recipe_.model.dropout = recipe_.lora.dropout = recipe_.train.label_smoothing = 0;
+  }
   const graph::PoolScope scope(pool_);
   train_stream_ = data::make_stream(data_.data, data::Split::kTrain, data_.options);
+  check_label();
   build_network();
   choose_trained();
   std::vector<optim::NamedParameter> named;
   for (const TrainedParameter& p : trained_) named.push_back({p.name, p.tensor.node()->value});
-  optimizer_ = optim::make_optimizer(optimizer_config(recipe_.optimizer), std::move(named));
+  const optim::OptimizerConfig config = optimizer_config(recipe_.optimizer);
+  if (const auto unused = optim::unused_group(config, named)) {
+    fail_at_key(recipe_, str("optimizer.groups[", *unused, "].match"),
+                str(quoted(config.groups[*unused].match),
+                    " is of no parameter: none has such a name, or earlier groups match it"));
+  }
+  optimizer_ = optim::make_optimizer(config, std::move(named));
+  notices_ = data_.notices;
   check_sample_prompts();
+}
+
+// The recipe with rows that the model to go on with has positions for.
+Recipe GraphTask::fitted_recipe() {
+  std::optional<int64_t>& length = recipe_.data.max_length;
+  if (base_ == nullptr || !length) return recipe_;
+  const int64_t positions =
+      io::get_int(base_->config, "max_position_embeddings", 1, limits::kContext);
+  if (*length > positions && recipe_.given.count("data.max_length") > 0) {
+    fail_at_key(recipe_, "data.max_length",
+                str("rows of ", *length, " tokens do not fit into the ", positions,
+                    " positions of the model"));
+  }
+  length = std::min(*length, positions);
+  return recipe_;
+}
+
+// Whether the label of a table is what the recipe says of it.
+void GraphTask::check_label() const {
+  if (recipe_.task == "lm" || recipe_.task == "sft") return;
+  const bool numbers = data_.data.info.classes.empty();
+  if (recipe_.task == "classify" && numbers) {
+    fail_at_key(recipe_, "task",
+                "classify needs classes, and the label has numbers that are no integers; take "
+                "task = \"regress\", or data.label_kind = \"classes\" for a class of each");
+  }
+  if (recipe_.task == "regress" && !numbers) {
+    fail_at_key(recipe_, "task", "regress needs numbers, and the label has classes");
+  }
+  for (const auto& [key, metric] :
+       {std::pair("checkpoint.metric", recipe_.checkpoint.metric),
+        std::pair("eval.early_stop.metric", recipe_.eval.early_stop.metric)}) {
+    if (!numbers || metric != "eval_accuracy") continue;
+    fail_at_key(recipe_, key, "'eval_accuracy' is not measured: the label has numbers");
+  }
 }
 
 void GraphTask::build_network() {
   const auto seed = static_cast<uint64_t>(recipe_.seed);
-  const std::string path = base_ != nullptr        ? base_->path
-                           : recipe_.model.weights ? find_file(recipe_, *recipe_.model.weights)
-                                                   : std::string();
+  std::string path;
+  if (base_ != nullptr) path = base_->path;
+  if (recipe_.model.weights) path = find_file(recipe_, "model.weights", *recipe_.model.weights);
   if (base_ != nullptr) {
     config_ = base_->config;
     parameters_ = recipe_.model.init == "random" ? nn::Parameters::trainable(seed)
                   : recipe_.lora.rank            ? nn::Parameters::from_checkpoint(base_->tensors)
-                                            .with_lora(lora_options(recipe_.lora, config_), seed)
+                                            .with_lora(lora_options(recipe_, config_), seed)
                                       : nn::Parameters::trainable(base_->tensors);
   } else {
     config_ = network_config(recipe_.model, data_.shape());
@@ -167,19 +230,20 @@ void GraphTask::build_network() {
 // Every target of LoRA is the name of a layer that got an addition.
 void GraphTask::check_lora_targets() const {
   if (!recipe_.lora.rank) return;
-  std::set<std::string> layers, chosen;  // last parts of the names of matrices
-  for (const auto& [name, tensor] : parameters_.named()) {
-    const bool addition = name.ends_with(".lora_A.weight");
-    if (!addition && (!name.ends_with("_proj.weight") || tensor.shape().rank() != 2)) continue;
-    const size_t end = name.rfind(addition ? ".lora_A.weight" : ".weight");
-    const size_t begin = name.rfind('.', end - 1);
-    (addition ? chosen : layers).insert(name.substr(begin + 1, end - begin - 1));
+  const std::vector<std::string> chosen = lora_targets(weights());
+  const std::set<std::string>& layers = parameters_.linear_layers();
+  const std::string type = io::get_string(config_, "model_type");
+  const std::string known = join(std::vector<std::string>(layers.begin(), layers.end()), ", ");
+  if (recipe_.lora.targets.empty() && chosen.empty()) {
+    fail(ErrorKind::kUnsupported, "lora: this ", type, " has no linear layer ",
+         known.empty() ? "" : str("but its output (lora.targets = [\"", known, "\"]) "),
+         "that could have an addition; without [lora] all of its weights are trained");
   }
   for (const std::string& target : recipe_.lora.targets) {
-    if (chosen.count(target) > 0) continue;
-    fail(ErrorKind::kMalformed, "lora.targets: no layer that can have an addition is called ",
-         quoted(target), "; there are ",
-         join(std::vector<std::string>(layers.begin(), layers.end()), ", "));
+    if (std::find(chosen.begin(), chosen.end(), target) != chosen.end()) continue;
+    fail_at_key(recipe_, "lora.targets",
+                str("no layer of this ", type, " that can have an addition is called ",
+                    quoted(target), known.empty() ? "" : "; there are ", known));
   }
 }
 
@@ -206,6 +270,7 @@ TaskSummary GraphTask::summary() const {
     summary.data.push_back({file.path, file.bytes, file.sha256, file.samples, file.skipped});
   }
   summary.cut_samples = info.too_long;
+  summary.notices = notices_;
   const int64_t accumulation = recipe_.train.batch_size / *recipe_.train.micro_batch;
   const int64_t batches = train_stream_->batches_per_epoch();
   summary.steps_per_epoch = (batches + accumulation - 1) / accumulation;
@@ -397,7 +462,8 @@ void GraphTask::restore(const TaskState& state) {
 }
 
 void GraphTask::export_model(const std::string& directory) {
-  ExportedModel model = {config_, weights(), recipe_.exported.dtype, &data_};
+  ExportedModel model = {config_, weights(), recipe_.exported.dtype, &data_,
+                         parameters_.has_in_out_weights()};
   if (recipe_.lora.rank && recipe_.exported.merge_lora) model.weights = parameters_.merged();
   reorder_rotary_rows(model.weights, config_, false);
   model.config.erase("rope_interleaved");
@@ -408,21 +474,15 @@ void GraphTask::export_model(const std::string& directory) {
   }
 }
 
-// A character tokenizer has no tokens for characters that its text does not have: the model would
-// continue another text than the one shown.
-void GraphTask::check_sample_prompts() const {
+// The model would continue another text than the one shown.
+void GraphTask::check_sample_prompts() {
   if (network_->language_model() == nullptr || data_.tokenizer == nullptr) return;
   const PromptFormat format(data_.tokenizer, data_.chat_template, {});
   for (const std::string& prompt : recipe_.log.samples.prompts) {
-    for (size_t begin = 0, end = 0; begin < prompt.size(); begin = end) {
-      next_code_point(prompt, end);
-      const std::string character = prompt.substr(begin, end - begin);
-      constexpr std::string_view kSpaces = " \t\r\n";  // some tokenizers drop one that is alone
-      if (kSpaces.find(character) == kSpaces.npos && format.encode(character).empty()) {
-        fail(ErrorKind::kMalformed, "log.samples.prompts: the tokenizer's vocabulary has no ",
-             quoted(character), ", which is in ", quoted(prompt));
-      }
-    }
+    const std::string dropped = format.dropped_characters(prompt);
+    if (dropped.empty()) continue;
+    notices_.push_back(str("log.samples.prompts: ", quoted(prompt),
+                           " is not continued: the vocabulary has no token for ", dropped));
   }
 }
 
@@ -439,8 +499,9 @@ std::vector<std::string> GraphTask::sample(const std::vector<std::string>& promp
   for (const std::string& prompt : prompts) {
     const std::string text = data_.chat_template ? format.render({{"user", prompt}}) : prompt;
     std::vector<int32_t> ids = format.encode(text);
-    if (ids.empty() || static_cast<int64_t>(ids.size()) >= context) {
-      texts.push_back(prompt);  // nothing fits behind it
+    const bool fits = !ids.empty() && static_cast<int64_t>(ids.size()) < context;
+    if (!fits || !format.dropped_characters(prompt).empty()) {
+      texts.push_back(prompt);
       continue;
     }
     Sampler sampler({.seed = static_cast<uint64_t>(recipe_.seed)}, model->vocab());

@@ -5,7 +5,13 @@
 #include <fstream>
 
 #include "lib/base/testing.h"
+#include "lib/io/safetensors.h"
+#include "lib/io/write_safetensors.h"
 #include "lib/kernels/amx_emulation.h"
+#include "lib/nn/parameters.h"
+#include "lib/runtime/bundled_recipes.h"
+#include "lib/runtime/language_model.h"
+#include "lib/runtime/least_loss.h"
 #include "lib/runtime/train_task.h"
 
 namespace lumen::runtime {
@@ -174,6 +180,175 @@ TEST_CASE("token ids take a tokenizer that fits them along") {
   CHECK(fits->summary().shapes.front().shape[0] == task->summary().shapes.front().shape[0]);
   CHECK(fits->preview(1)[0].find("cat") == std::string::npos);
   CHECK(contains(make_task(recipe(""), {.threads = 1})->preview(1)[0], "4 5 6 7"));
+}
+
+// What follows [model] in a recipe that goes on with the model in `place`.
+std::string lora_recipe(const std::string& place, const std::string& targets = "") {
+  return "[model]\npath = \"" + place + "\"\n[lora]\nrank = 2\nalpha = 8\n" + targets +
+         "[[data.train]]\npath = \"texts.jsonl\"\n[data]\nmax_length = 16\n[train]\nsteps = 2\n"
+         "batch_size = 4\n";
+}
+
+TEST_CASE(
+    "LoRA on GPT-2, whose weights lie [in, out]: adapter, merged model and bare names agree") {
+  const std::string base = lumen::testing::temporary_directory();
+  const Recipe first = text_recipe(kGpt2);
+  make_task(first, {.threads = 1})->export_model(base);
+  const auto read = [&](const std::string& more, const std::vector<std::string>& overrides) {
+    return read_recipe({"l.toml", first.directory, lora_recipe(base, more)}, overrides);
+  };
+  const auto logits = [](const std::string& model, const std::string& lora) {
+    LoadOptions options;
+    options.lora = lora;
+    options.kv_type = DType::kF32;
+    const std::vector<int32_t> ids = {3, 1, 4, 1, 5};
+    const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
+    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
+  };
+  const std::string adapter = lumen::testing::temporary_directory(),
+                    merged = lumen::testing::temporary_directory();
+  for (const bool merge : {false, true}) {
+    const auto task = make_task(read("", merge ? std::vector<std::string>{"export.merge_lora=true"}
+                                               : std::vector<std::string>{}),
+                                {.threads = 1});
+    losses(*task, 4);
+    task->export_model(merge ? merged : adapter);
+  }
+  const io::Json config = io::read_json(adapter + "/adapter_config.json");
+  CHECK(config["target_modules"] == io::Json({"c_attn", "c_fc", "c_proj"}));
+  CHECK(config["fan_in_fan_out"] == true);
+  const std::vector<float> with_adapter = logits(base, adapter), of_merged = logits(merged, ""),
+                           before = logits(base, "");
+  for (size_t i = 0; i < before.size(); ++i) CHECK(with_adapter[i] == Approx(of_merged[i]));
+  CHECK_FALSE(with_adapter[0] == Approx(before[0]));
+
+  NamedArrays bare;
+  const std::string file = base + "/model.safetensors";
+  for (const auto& [name, array] : io::read_safetensors(file)->arrays()) {
+    bare[name.substr(std::string("transformer.").size())] = nn::float32_copy(array);
+  }
+  bare["h.0.attn.bias"] = Array::zeros(DType::kF32, {1, 1, 32, 32});  // a causal mask
+  io::write_safetensors(file, bare);
+  CHECK(logits(base, adapter) == with_adapter);
+
+  CHECK(contains(refusal(ErrorKind::kMalformed,
+                         [&] { make_task(read("targets = [\"q_proj\"]\n", {}), {.threads = 1}); }),
+                 "called 'q_proj'; there are c_attn, c_fc, c_proj"));
+}
+
+TEST_CASE("LoRA on a recurrent network says what can have an addition") {
+  const std::string base = lumen::testing::temporary_directory();
+  const Recipe first = text_recipe(kLstm);
+  make_task(first, {.threads = 1})->export_model(base);
+  const auto error = [&](const std::string& targets, ErrorKind kind) {
+    return refusal(kind, [&] {
+      make_task(read_recipe({"l.toml", first.directory, lora_recipe(base, targets)}),
+                {.threads = 1});
+    });
+  };
+  CHECK(contains(error("", ErrorKind::kUnsupported),
+                 "this lstm has no linear layer but its output (lora.targets = [\"lm_head\"])"));
+  CHECK(contains(error("targets = [\"rnn\"]\n", ErrorKind::kMalformed),
+                 "called 'rnn'; there are lm_head"));
+  CHECK(error("targets = [\"lm_head\"]\n", ErrorKind::kMalformed) == "accepted");
+}
+
+TEST_CASE("what only data or model show to be wrong is an error at its key") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::ofstream(place + "/t.csv") << "x,n,r,word\n1,3,0.5,a\n2,4,1.5,b\n3,5,2.5,a\n4,3,3.5,b\n";
+  const std::string table =
+      "[model]\ntype = \"mlp\"\nhidden = [4]\n[[data.train]]\npath = \"t.csv\"\n[train]\nsteps = "
+      "1\nbatch_size = 2\n[data]\neval_fraction = 0\nlabel = ";
+  const auto make = [&](const std::string& text, const std::vector<std::string>& overrides = {}) {
+    return make_task(read_recipe({"r.toml", place + "/", text}, overrides), {.threads = 1});
+  };
+  const auto error = [&](const std::string& text, const std::vector<std::string>& overrides = {},
+                         ErrorKind kind = ErrorKind::kMalformed) {
+    return refusal(kind, [&] { make(text, overrides); });
+  };
+  CHECK(contains(error("task = \"classify\"\n" + table + "\"r\"\n"),
+                 "r.toml:1:8: task: classify needs classes, and the label has numbers"));
+  CHECK(contains(error("task = \"regress\"\n" + table + "\"word\"\n"),
+                 "r.toml:1:8: task: regress needs numbers, and the label has classes"));
+  CHECK(contains(error(table + "\"r\"\n", {"task=classify"}, ErrorKind::kUsage),
+                 "--set task: classify needs classes"));
+  CHECK(contains(error(table + "\"r\"\n[checkpoint]\nmetric = \"eval_accuracy\"\n"),
+                 ": checkpoint.metric: 'eval_accuracy' is not measured: the label has numbers"));
+  // Integers are what the task says; without one the label decides, and a printed recipe keeps
+  // that.
+  const auto kind = [&](const std::string& text) {
+    const std::string printed = to_toml(read_recipe({"r.toml", place + "/", text}));
+    return make(printed)->summary().batch.find("a number as label") == std::string::npos
+               ? "classes"
+               : "numbers";
+  };
+  CHECK(kind("task = \"regress\"\n" + table + "\"n\"\n") == std::string("numbers"));
+  CHECK(kind(table + "\"n\"\n") == std::string("classes"));
+  CHECK(kind(table + "\"r\"\n") == std::string("numbers"));
+
+  const std::string group = table + "\"n\"\n[[optimizer.groups]]\nmatch = \"zzz*\"\n";
+  CHECK(
+      contains(error(group), "r.toml:13:9: optimizer.groups[0].match: 'zzz*' is of no parameter"));
+
+  make(table + "\"n\"\n")->export_model(place);
+  const std::string onward = lora_recipe(place);
+  CHECK(contains(error(onward), "r.toml:2:8: model.path: " + place + " is a classifier"));
+  CHECK(
+      contains(error(onward, {"data.train.path=t.csv", "data.train.format=csv"}, ErrorKind::kUsage),
+               "to go on with a classifier give model.type and model.weights"));
+
+  // Learnt positions end.
+  make_task(text_recipe(kGpt2), {.threads = 1})->export_model(place);
+  const std::string directory = text_recipe(kGpt2).directory;
+  const auto rows = [&](const std::string& length) {
+    return make_task(
+        read_recipe({"r.toml", directory,
+                     "[model]\npath = \"" + place +
+                         "\"\n[[data.train]]\npath = \"texts.jsonl\"\n[train]\nsteps = "
+                         "1\nbatch_size = 2\n[data]\n" +
+                         length}),
+        {.threads = 1});
+  };
+  CHECK(std::isfinite(rows("")->step(1e-3).loss));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { rows("max_length = 33\n"); }),
+                 ": data.max_length: rows of 33 tokens do not fit into the 32 positions"));
+}
+
+TEST_CASE("a batch of names is learnt as far as it can be: their beginnings stay open") {
+  const Recipe recipe = read_recipe(find_recipe("names-gru"), {"train.batch_size=4"});
+  const auto task = make_task(recipe, {.threads = 1, .overfit_batch = true});
+  task->step(1e-3);
+  const double least = task->least_loss();
+  CHECK(least > 0.05);
+  CHECK(least < std::log(4.0));
+  data::Batch batch;
+  const std::vector<int32_t> tokens = {7, 1, 2, 7, 1, 3}, targets = {1, 2, -100, 1, 3, -100};
+  batch.fields["tokens"] = Array::from<int32_t>(tokens, {2, 3});
+  batch.fields["targets"] = Array::from<int32_t>(targets, {2, 3});
+  CHECK(least_loss(batch) == Approx(std::log(2.0) / 2));
+  const std::vector<int32_t> segments = {0, 1, 1, 0, 0, 0};
+  batch.fields["segments"] = Array::from<int32_t>(segments, {2, 3});
+  CHECK(least_loss(batch) == Approx(0));
+}
+
+// Data that a recipe names and the machine lacks have a substitute; what else a recipe says must go
+// with it.
+TEST_CASE("every bundled recipe makes a step without a download, and continues its prompts") {
+  ::unsetenv("LUMEN_DATA");
+  for (const BundledRecipe& bundled : bundled_recipes()) {
+    CAPTURE(bundled.name);
+    const Recipe recipe =
+        read_recipe(find_recipe(std::string(bundled.name)),
+                    {"train.steps=1", "train.batch_size=2", "train.micro_batch=1"});
+    const auto task = make_task(recipe, {.threads = 2});
+    const TaskSummary summary = task->summary();
+    for (const std::string& notice : summary.notices) CHECK(contains(notice, "set LUMEN_DATA"));
+    CHECK(std::isfinite(task->step(1e-3).loss));
+    const std::vector<std::string>& prompts = recipe.log.samples.prompts;
+    const std::vector<std::string> samples = task->sample(prompts, 8);
+    REQUIRE(samples.size() == prompts.size());
+    for (size_t i = 0; i < prompts.size(); ++i) CHECK(samples[i].size() > prompts[i].size());
+  }
 }
 
 TEST_CASE("products of a step use tiles where there are any, but not with precision \"highest\"") {

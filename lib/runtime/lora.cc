@@ -1,5 +1,7 @@
 #include "lib/runtime/lora.h"
 
+#include <set>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/mapped_file.h"
@@ -81,6 +83,16 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
   reorder_rotary_rows(adapter.tensors, model_config, true);
   reorder_rotary_rows(adapter.replaced, model_config, true);
   return adapter;
+}
+
+std::vector<std::string> lora_targets(const NamedArrays& tensors) {
+  std::set<std::string> layers;
+  for (const auto& [name, array] : tensors) {
+    if (!name.ends_with(kA)) continue;
+    const std::string path = name.substr(0, name.size() - kA.size() - 1);
+    layers.insert(path.substr(path.rfind('.') + 1));
+  }
+  return {layers.begin(), layers.end()};
 }
 
 void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors) {

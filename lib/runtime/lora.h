@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lib/io/json.h"
 #include "lib/nn/parameters.h"
@@ -19,6 +20,10 @@ struct LoraAdapter {
 // regular expressions for the end of a layer's path, as in PEFT. Throws Error: kMissing (no such
 // files), kMalformed (broken), kUnsupported (another PEFT method, DoRA, biases).
 LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config);
+
+// The last parts of the names of the layers that have an addition among `tensors`, in order:
+// "q_proj", ….
+std::vector<std::string> lora_targets(const NamedArrays& tensors);
 
 // Puts `replaced` in the place of the model's tensors. Throws Error(kMismatch) naming one that the
 // model lacks or has in another shape.

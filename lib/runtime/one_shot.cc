@@ -37,6 +37,7 @@ void show_prompt(const Prompt& prompt) {
 int run_one_shot(const RunOptions& options, Session& session, const std::string& text) {
   const Prompt prompt = make_prompt(options, session, text);
   check_prompt(prompt, *session.model);
+  if (!prompt.dropped.empty()) session.notices.push_back(dropped_notice(prompt.dropped));
   for (const std::string& notice : session.notices) write_stderr("note: " + notice + "\n");
   if (options.show_prompt) show_prompt(prompt);
   if (options.logits) {

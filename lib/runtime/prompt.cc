@@ -1,18 +1,26 @@
 #include "lib/runtime/prompt.h"
 
 #include "lib/base/error.h"
+#include "lib/base/strings.h"
 #include "lib/runtime/conversation.h"
 
 namespace lumen::runtime {
 
+std::string dropped_notice(const std::string& dropped) {
+  return str("the vocabulary has no token for ", dropped, ": the model does not see that");
+}
+
 Prompt chat_prompt(const Session& session, const std::vector<Message>& messages) {
   std::string rendered = session.format.render(messages);
   auto ids = session.format.encode(rendered);
-  return {std::move(rendered), std::move(ids), !session.format.chat_template()};
+  std::string written;
+  for (const Message& message : messages) written += message.content;
+  return {std::move(rendered), std::move(ids), !session.format.chat_template(),
+          session.format.dropped_characters(written)};
 }
 
 Prompt raw_prompt(const Session& session, const std::string& text) {
-  return {text, session.format.encode(text), true};
+  return {text, session.format.encode(text), true, session.format.dropped_characters(text)};
 }
 
 void check_prompt(const Prompt& prompt, const LanguageModel& model) {

@@ -13,7 +13,11 @@ struct Prompt {
   std::string text;  // rendered; "" if it was given as ids
   std::vector<int32_t> ids;
   bool is_continued = false;  // the answer continues the text, no chat template
+  std::string dropped = "";   // what people wrote and encode() dropped: dropped_characters()
 };
+
+// A sentence for people about characters that PromptFormat::dropped_characters named.
+std::string dropped_notice(const std::string& dropped);
 
 inline constexpr const char* kNoTemplateNotice =
     "the model has no chat template: the prompt is continued as it is";

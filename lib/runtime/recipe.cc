@@ -22,6 +22,9 @@ const std::vector<std::vector<std::string>> kAlternatives = {
     {"tokenizer.type", "tokenizer.path"},
 };
 
+// What a recipe writes as [[data.train]]: lists of tables.
+const std::vector<std::string> kLists = {"data.train", "data.eval", "optimizer.groups"};
+
 // "data.train[0].path" → "/data/train/0/path".
 std::string pointer_of(const std::string& name) {
   std::string out = name.empty() ? "" : "/";
@@ -69,12 +72,34 @@ class Reader {
     if (equals == text.npos || equals == 0) {
       fail(ErrorKind::kUsage, "--set ", quoted(text), ": expected table.key=value");
     }
-    const std::string name = canonical(text.substr(0, equals));
-    const std::string value_text = text.substr(equals + 1);
+    const std::string given = text.substr(0, equals), value_text = text.substr(equals + 1);
+    if (std::find(kLists.begin(), kLists.end(), given) != kLists.end()) {
+      return override_list(given, value_text);
+    }
+    const std::string name = canonical(given);
     Json value;
     with_kind_usage([&] { value = override_value(name, value_text); }, "--set " + name);
     put(name, value);
     overridden_.insert(name);
+  }
+
+  // All tables of a list at once: optimizer.groups=[{match="*", lr_factor=2}].
+  void override_list(const std::string& name, const std::string& text) {
+    Json list;
+    with_kind_usage([&] { list = io::parse_toml_value(text, "value"); }, "--set " + name);
+    const bool tables = list.is_array() && std::all_of(list.begin(), list.end(),
+                                                       [](const Json& v) { return v.is_object(); });
+    if (!tables) {
+      fail(ErrorKind::kUsage, "--set ", name, ": expected tables, [{key = value, …}, …], found ",
+           io::describe(&list));
+    }
+    put(name, list);
+    overridden_.insert(name);
+    for (size_t i = 0; i < list.size(); ++i) {
+      for (const auto& [key, value] : list[i].items()) {
+        overridden_.insert(str(name, "[", i, "].", key));
+      }
+    }
   }
 
   Recipe read() {
@@ -95,22 +120,28 @@ class Reader {
 
  private:
   // Where `name` was given: by --set, or in the file; the nearest table if it was not.
-  [[noreturn]] void fail_at(std::string name, const std::string& message, bool at_key = false) {
-    if (overridden_.count(name)) fail(ErrorKind::kUsage, "--set ", name, ": ", message);
+  RecipePlace place_of(std::string name, bool at_key = false) const {
+    if (overridden_.count(name)) return {"--set", ErrorKind::kUsage};
     const auto& first = at_key ? document_.keys : document_.values;
     const auto& second = at_key ? document_.values : document_.keys;
+    const std::string file = io::place_of(source_.place);
     while (!name.empty()) {
       for (const auto* places : {&first, &second}) {
         const auto found = places->find(pointer_of(name));
-        if (found != places->end()) {
-          fail(ErrorKind::kMalformed, io::place_of(source_.place), ":", found->second.line, ":",
-               found->second.column, ": ", message);
-        }
+        if (found == places->end()) continue;
+        return {str(file, ":", found->second.line, ":", found->second.column)};
       }
       const size_t cut = name.find_last_of(".[");
       name.resize(cut == name.npos ? 0 : cut);
     }
-    fail(ErrorKind::kMalformed, io::place_of(source_.place), ":1:1: ", message);
+    return {file + ":1:1"};
+  }
+
+  [[noreturn]] void fail_at(const std::string& name, const std::string& message,
+                            bool at_key = false) const {
+    const RecipePlace place = place_of(name, at_key);
+    if (place.kind == ErrorKind::kUsage) fail(place.kind, "--set ", name, ": ", message);
+    fail(place.kind, place.text, ": ", message);
   }
 
   template <typename Body>
@@ -132,7 +163,7 @@ class Reader {
     for (size_t begin = 0; begin <= plain.size();) {
       const size_t end = std::min(plain.find('.', begin), plain.size());
       const std::string part = plain.substr(begin, end - begin);
-      const bool list = out == "data.train" || out == "data.eval" || out == "optimizer.groups";
+      const bool list = std::find(kLists.begin(), kLists.end(), out) != kLists.end();
       int64_t index = 0;
       if (list && parse_number(part, index) && index >= 0 && index < 1000) {
         out += str("[", index, "]");
@@ -244,7 +275,7 @@ class Reader {
 
   // [data.train] instead of [[data.train]] is a list of one.
   void check_lists() {
-    for (const std::string name : {"data.train", "data.eval", "optimizer.groups"}) {
+    for (const std::string& name : kLists) {
       const Json::json_pointer pointer(pointer_of(name));
       const Json::json_pointer parent = pointer.parent_pointer();
       if (!document_.root.contains(parent) || !document_.root[parent].is_object() ||
@@ -293,7 +324,7 @@ class Reader {
       } catch (const Error& error) {
         fail_at(path, str(table.name.empty() ? "" : table.name + ".", error.what()));
       }
-      recipe.given.insert(path);
+      recipe.given[path] = place_of(path);
     }
   }
 
@@ -374,6 +405,13 @@ class Reader {
 };
 
 }  // namespace
+
+void fail_at_key(const Recipe& recipe, const std::string& key, const std::string& message) {
+  const auto given = recipe.given.find(key);
+  if (given == recipe.given.end()) fail(ErrorKind::kMalformed, key, ": ", message);
+  const RecipePlace& place = given->second;
+  fail(place.kind, place.text, place.kind == ErrorKind::kUsage ? " " : ": ", key, ": ", message);
+}
 
 Recipe read_recipe(const RecipeText& source, const std::vector<std::string>& overrides) {
   Reader reader(source);

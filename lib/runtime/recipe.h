@@ -7,12 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/io/json.h"
 
 namespace lumen::runtime {
@@ -140,10 +141,9 @@ struct LoraRecipe {
   std::optional<int64_t> rank;  // absent: no LoRA, everything is trained
   double alpha = 16;
   double dropout = 0;
-  std::vector<std::string> targets = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                      "gate_proj", "up_proj", "down_proj"};
-  int64_t layers = 0;   // the last so many; 0: all
-  bool rslora = false;  // scale alpha/√rank instead of alpha/rank
+  std::vector<std::string> targets;  // none: all linear layers but the output
+  int64_t layers = 0;                // the last so many; 0: all
+  bool rslora = false;               // scale alpha/√rank instead of alpha/rank
 };
 
 // [eval], with [eval.early_stop].
@@ -184,10 +184,18 @@ struct ExportRecipe {
   bool merge_lora = false;       // a whole model instead of an adapter
 };
 
+// Where a key was given: "my.toml:3:8", or "--set" for a wrong use of that.
+struct RecipePlace {
+  std::string text;
+  ErrorKind kind = ErrorKind::kMalformed;  // of a message about it
+};
+
 struct Recipe {
   int64_t version = 1;
   std::string name;  // default: the file's name
-  std::string task;  // classify, regress, lm, sft; default: from the model
+  // classify, regress, lm, sft; default: from the model. Absent: the label of a table decides
+  // between the first two.
+  std::optional<std::string> task;
   int64_t seed = 42;
   std::string output_dir;  // default: runs/NAME
 
@@ -206,8 +214,13 @@ struct Recipe {
   // Not keys: where relative paths begin (the recipe's directory; "" of a bundled one), and which
   // keys were given, as "model.layers".
   std::string directory;
-  std::set<std::string> given;
+  std::map<std::string, RecipePlace> given;
 };
+
+// Throws Error "PLACE: KEY: MESSAGE", or without a place if the key was not given: for what only
+// the data or the model show to be wrong.
+[[noreturn]] void fail_at_key(const Recipe& recipe, const std::string& key,
+                              const std::string& message);
 
 // A recipe's text and where it comes from.
 struct RecipeText {
@@ -239,10 +252,10 @@ io::Json recipe_schema();
 // The man page lumen-train.toml(5): every table and key with what it takes and its default.
 std::string recipe_man_page();
 
-// The path that `path` of a recipe means: itself if absolute or built in, else in the recipe's
-// directory, the working directory or the one of LUMEN_DATA, the first where it (up to its first
-// wildcard) exists. Throws Error(kMissing) naming these places.
-std::string find_file(const Recipe& recipe, const std::string& path);
+// The path that `path`, the value of `key` ("tokenizer.path"), means: itself if absolute or built
+// in, else in the recipe's directory, the working directory or the one of LUMEN_DATA, the first
+// where it (up to its first wildcard) exists. Throws Error(kMissing) naming key and places.
+std::string find_file(const Recipe& recipe, const std::string& key, const std::string& path);
 
 // What model.path means: the built-in model for "builtin:lumen-tiny", a file or directory beside
 // the recipe (find_file), or what io::find_model finds. Throws Error(kMissing).

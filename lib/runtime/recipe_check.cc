@@ -90,6 +90,19 @@ void complete_data_sources(Recipe& r, Complain complain) {
   }
 }
 
+// What a new network for images or tables does; absent: the label of a table decides.
+std::optional<std::string> vision_task(const Recipe& r) {
+  const bool table = r.data.train.front().format == "csv";
+  if (!table || *r.model.type != "mlp" || r.data.label_kind == "classes") return "classify";
+  if (r.data.label_kind == "number") return "regress";
+  return std::nullopt;
+}
+
+// For messages.
+std::string task_name(const Recipe& r) {
+  return r.task.value_or("classify or regress");
+}
+
 void complete_task(Recipe& r, Complain complain) {
   const ModelRecipe& m = r.model;
   if (m.type && m.path) {
@@ -107,13 +120,13 @@ void complete_task(Recipe& r, Complain complain) {
   const bool vision = m.type && is_one_of(*m.type, {"mlp", "lenet", "resnet9"});
   const auto format = r.data.train.front().format;
   const bool language = format && is_one_of(*format, {"text", "lines", "jsonl", "faq", "bin"});
-  if (r.task.empty()) r.task = vision ? "classify" : m.path ? "sft" : "lm";
+  if (!r.task) r.task = vision ? vision_task(r) : m.path ? "sft" : "lm";
   const bool wants_language = r.task == "lm" || r.task == "sft";
   if (wants_language && vision) {
-    complain("task", str(r.task, " needs a language model; model.type is ", *m.type));
+    complain("task", str(*r.task, " needs a language model; model.type is ", *m.type));
   }
   if (!wants_language && !vision) {
-    complain("task", str(r.task, " needs model.type mlp, lenet or resnet9, not ",
+    complain("task", str(task_name(r), " needs model.type mlp, lenet or resnet9, not ",
                          m.path ? "a model.path" : *m.type));
   }
   if (r.task == "regress" && *m.type != "mlp") {
@@ -121,9 +134,10 @@ void complete_task(Recipe& r, Complain complain) {
   }
   if (format && language != wants_language) {
     complain("data.train[0].format",
-             str(*format, " data are not for the task ", r.task,
+             str(*format, " data are not for the task ", task_name(r),
                  wants_language ? "; it takes text, lines, jsonl, faq or bin"
-                                : "; it takes mnist, cifar10, digits, images or csv"));
+                                : "; it takes mnist, cifar10, digits, images or csv",
+                 m.path ? "; to go on with a classifier give model.type and model.weights" : ""));
   }
 }
 
@@ -195,11 +209,12 @@ void complete_language(Recipe& r, Complain complain) {
   const bool language = r.task == "lm" || r.task == "sft";
   const auto format = r.data.train.front().format;
   if (!language) {
-    for (const std::string& key : r.given) {
-      if (key.starts_with("tokenizer.")) complain(key, str("the task ", r.task, " has no text"));
+    for (const auto& [key, place] : r.given) {
+      if (key.starts_with("tokenizer."))
+        complain(key, str("the task ", task_name(r), " has no text"));
     }
     if (!r.log.samples.prompts.empty()) {
-      complain("log.samples.prompts", str("the task ", r.task, " writes no text"));
+      complain("log.samples.prompts", str("the task ", task_name(r), " writes no text"));
     }
     return;
   }
@@ -258,7 +273,8 @@ void complete_train(Recipe& r, Complain complain) {
     complain("train", "[train] needs one of epochs, steps, tokens and time");
   }
   if (t.tokens && r.task != "lm" && r.task != "sft") {
-    complain("train.tokens", str("the task ", r.task, " has no tokens; use epochs, steps or time"));
+    complain("train.tokens",
+             str("the task ", task_name(r), " has no tokens; use epochs, steps or time"));
   }
   set_default(t.micro_batch, t.batch_size);
   if (t.batch_size % *t.micro_batch != 0) {
@@ -345,15 +361,15 @@ void complete_schedule(Recipe& r, Complain complain) {
 
 void complete_metrics(const Recipe& r, Complain complain) {
   const std::vector<std::string> measured =
-      r.task == "classify"  ? std::vector<std::string>{"eval_loss", "eval_accuracy"}
-      : r.task == "regress" ? std::vector<std::string>{"eval_loss"}
-                            : std::vector<std::string>{"eval_loss", "eval_perplexity"};
+      r.task == "classify" || !r.task ? std::vector<std::string>{"eval_loss", "eval_accuracy"}
+      : r.task == "regress"           ? std::vector<std::string>{"eval_loss"}
+                                      : std::vector<std::string>{"eval_loss", "eval_perplexity"};
   const std::pair<const char*, const std::string&> watched[] = {
       {"checkpoint.metric", r.checkpoint.metric},
       {"eval.early_stop.metric", r.eval.early_stop.metric}};
   for (const auto& [key, metric] : watched) {
     if (std::find(measured.begin(), measured.end(), metric) != measured.end()) continue;
-    complain(key, str(quoted(metric), " is not measured; the task ", r.task, " has ",
+    complain(key, str(quoted(metric), " is not measured; the task ", task_name(r), " has ",
                       join(measured, ", ")));
   }
 }

@@ -53,7 +53,7 @@ RecipeText find_recipe(const std::string& name) {
        near.empty() ? "; --recipes lists them" : "; did you mean " + near + "?");
 }
 
-std::string find_file(const Recipe& recipe, const std::string& path) {
+std::string find_file(const Recipe& recipe, const std::string& key, const std::string& path) {
   if (path.starts_with("builtin:") || path.starts_with('/')) return path;
   std::vector<std::string> places;
   if (!recipe.directory.empty()) places.push_back(recipe.directory);
@@ -70,7 +70,7 @@ std::string find_file(const Recipe& recipe, const std::string& path) {
     if (looked.find(name) == looked.npos) looked += (looked.empty() ? "" : ", ") + name;
   }
   const bool has_data = places.back() != ".";
-  fail(ErrorKind::kMissing, "there is no ", quoted(path), " in ", looked,
+  fail(ErrorKind::kMissing, key, ": there is no ", quoted(path), " in ", looked,
        has_data ? "" : " (LUMEN_DATA, another folder to look in, is not set)");
 }
 

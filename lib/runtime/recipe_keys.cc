@@ -253,7 +253,7 @@ RecipeTable top_level(Recipe& r) {
   t.key("version", r.version, between(1, 1), "version of this format");
   t.key("name", r.name, any(), "name of the run (the file's name)").may_change();
   t.key("task", r.task, one_of({"classify", "regress", "lm", "sft"}),
-        "classes, numbers, text, or answers to prompts (from the model)");
+        "classes, numbers, text, or answers to prompts (from the model, or the label of a table)");
   t.key("seed", r.seed, between(0, kMany), "of weights, order of data, dropout and samples");
   t.key("output_dir", r.output_dir, any(), "where the result goes (runs/NAME)").may_change();
   return t.take();
@@ -264,9 +264,10 @@ RecipeTable model_table(ModelRecipe& m) {
   t.select_by("type", m.type);
   t.key("type", m.type, one_of({"mlp", "lenet", "resnet9", "rnn", "lstm", "gru", "gpt2", "llama"}),
         "architecture of a new network");
-  t.key("path", m.path, any(), "model to go on from: directory, GGUF file or org/name");
+  t.key("path", m.path, any(), "language model to go on from: directory, GGUF file or org/name");
   t.key("init", m.init, one_of({"pretrained", "random"}), "with path: its weights or new ones");
-  t.key("weights", m.weights, any(), "safetensors file with the first weights (random)");
+  t.key("weights", m.weights, any(),
+        "safetensors file with the first weights, of a classifier too (random)");
   t.key("hidden", m.hidden,
         {.min = 1, .max = static_cast<double>(limits::kDim), .min_items = 1, .max_items = 64},
         "width of each hidden layer; of recurrent networks one number")
@@ -517,7 +518,9 @@ RecipeTable lora_table(LoraRecipe& l) {
   t.key("rank", l.rank, between(1, 4096), "of the additions (none: everything is trained)");
   t.key("alpha", l.alpha, positive(), "their scale is alpha / rank").only_for({"given"});
   t.key("dropout", l.dropout, {.min = 0, .max = 0.99}, "on their input").only_for({"given"});
-  t.key("targets", l.targets, {.min_items = 1}, "layers that get one, by the end of their name")
+  t.key("targets", l.targets, {.min_items = 1},
+        "layers that get one, by the end of their name: q_proj, …; of GPT-2 c_attn, c_proj, c_fc "
+        "(all linear layers but the output)")
       .only_for({"given"});
   t.key("layers", l.layers, between(0, limits::kLayers), "only the last so many blocks; 0: all")
       .only_for({"given"});

@@ -189,6 +189,15 @@ TEST_CASE("--set overrides with the same checks") {
       contains(error_of(sgd, {"optimizer.type=adamw", "optimizer.momentum=0.5"}, ErrorKind::kUsage),
                "--set optimizer.momentum: "));
 
+  // A list of tables as a whole.
+  const Recipe groups = read(kMinimal, {"optimizer.groups=[{match=\"x*\", lr_factor=2.0}]"});
+  REQUIRE(groups.optimizer.groups.size() == 1);
+  CHECK(groups.optimizer.groups[0].lr_factor == 2);
+  CHECK(read(kLlamaRecipe, {"data.train=[{path=\"b.txt\"}, {path=\"c.txt\"}]"}).data.train.size() ==
+        2);
+  CHECK(contains(error_of(kMinimal, {"optimizer.groups=[{match=\"x\", lr=1}]"}, ErrorKind::kUsage),
+                 "--set optimizer.groups[0].lr: "));
+
   const auto usage = [](const std::string& text) {
     return error_of(kMinimal, {text}, ErrorKind::kUsage);
   };
@@ -197,6 +206,7 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(contains(usage("lr=3"), "did you mean optimizer.lr?"));
   CHECK(usage("train.steps=x").starts_with("--set train.steps: "));
   CHECK(contains(usage("train.steps=0"), "expected a whole number from 1"));
+  CHECK(contains(usage("optimizer.groups=3"), "--set optimizer.groups: expected tables, [{key ="));
   CHECK(usage("train.steps") == "--set 'train.steps': expected table.key=value");
   CHECK(contains(usage("optimizer.type=adaam"), "expected one of sgd, adam"));
   CHECK(contains(usage("data.train[5].path=x"), "only 1 of them"));
@@ -261,11 +271,12 @@ TEST_CASE("files of a recipe are beside it, in the working directory, or under L
   Recipe recipe;
   recipe.directory = recipe_directory;
   ::setenv("LUMEN_DATA", data.c_str(), 1);
-  CHECK(find_file(recipe, "a.txt") == recipe_directory + "a.txt");
-  CHECK(find_file(recipe, "sub/*.txt") == data + "/sub/*.txt");
-  CHECK(find_file(recipe, "builtin:digits") == "builtin:digits");
-  CHECK(find_file(recipe, "/x/y") == "/x/y");
-  CHECK(contains(refusal(ErrorKind::kMissing, [&] { find_file(recipe, "c.txt"); }), data));
+  CHECK(find_file(recipe, "k.path", "a.txt") == recipe_directory + "a.txt");
+  CHECK(find_file(recipe, "k.path", "sub/*.txt") == data + "/sub/*.txt");
+  CHECK(find_file(recipe, "k.path", "builtin:digits") == "builtin:digits");
+  CHECK(find_file(recipe, "k.path", "/x/y") == "/x/y");
+  CHECK(
+      contains(refusal(ErrorKind::kMissing, [&] { find_file(recipe, "k.path", "c.txt"); }), data));
   ::unsetenv("LUMEN_DATA");
 }
 

@@ -163,10 +163,30 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
   require_error(override_text, 2, tool);
   REQUIRE(contains(override_text.err, "did you mean train.epochs?"));
   require_error(run_tool_process(tool, {"digits-mpl"}), 66, tool);
-  const auto unknown = run_tool_process(
-      tool, {"builtin-names-lstm", "--set", "log.samples.prompts=['anÉ']", "--dry-run"});
-  require_error(unknown, 65, tool);
-  REQUIRE(contains(unknown.err, "the tokenizer's vocabulary has no 'É', which is in"));
+}
+
+TEST_CASE("characters that a model's vocabulary lacks are named, in sample prompts and prompts") {
+  const std::string place = lumen::testing::temporary_directory() + "/names";
+  const auto trained = run_tool_process(
+      "lumen-train", {"builtin-names-lstm", "-o", place, "--set", "train.steps=1", "--set",
+                      "model.hidden=8", "--set", "log.samples.prompts=['anÉ', 'an']"});
+  CAPTURE(trained.err);
+  REQUIRE(trained.exit_code == 0);
+  REQUIRE(contains(trained.err,
+                   "note: log.samples.prompts: 'anÉ' is not continued: the vocabulary "
+                   "has no token for 'É'\n"));
+  const auto told = run_tool_process("lumen-run", {place, "--raw", "-p", "anÉ7É", "-n", "1"});
+  CAPTURE(told.err);
+  REQUIRE(told.exit_code == 0);
+  REQUIRE(
+      contains(told.err, "note: the vocabulary has no token for 'É', '7': the model does not "));
+  const auto known = run_tool_process("lumen-run", {place, "--raw", "-p", "an an", "-n", "1"});
+  REQUIRE_FALSE(contains(known.err, "no token"));
+  const auto batch = run_tool_process("lumen-run", {place, "--raw", "--batch", "-", "-n", "1"},
+                                      {.input = "{\"prompt\": \"an\"}\n{\"prompt\": \"a7\"}\n"});
+  CAPTURE(batch.err);
+  REQUIRE(contains(batch.err, "line 2: the vocabulary has no token for '7'"));
+  REQUIRE_FALSE(contains(batch.err, "line 1"));
 }
 
 TEST_CASE("one prompt gives only the answer on standard output, the same for the same seed") {

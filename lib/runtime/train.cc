@@ -135,13 +135,28 @@ std::string last_line(const Recipe& recipe, const TrainLoop& loop) {
   std::string out = str(recipe.name, ": ", state.step, " steps in ", clock_text(state.seconds),
                         ", loss ", fixed(state.loss, 4));
   for (const auto& [name, value] : state.evaluation) out += str(", ", name, " ", fixed(value, 4));
+  if (loop.ended_by() == "early stop") {
+    const EvalRecipe::EarlyStop& stop = recipe.eval.early_stop;
+    out += str("; stopped early: ", stop.metric, " did not improve in ", stop.patience,
+               stop.patience == 1 ? " evaluation" : " evaluations");
+  }
   return out;
+}
+
+// Where the result is, and how to use it.
+std::string result_line(const Recipe& recipe) {
+  const std::string place = io::place_of(recipe.output_dir);
+  if (!recipe.lora.rank || recipe.exported.merge_lora) return "the model is in " + place;
+  const bool builtin = *recipe.model.path == "builtin:lumen-tiny";  // lumen-run's own
+  const std::string base = builtin ? "" : io::place_of(find_base_model(recipe)) + " ";
+  return str("the adapter is in ", place, "; lumen-run ", base, "--lora ", place, " runs it");
 }
 
 void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkpoint* from) {
   tell(str(recipe.name, ": ", summary.model, ", ", summary.parameters, " parameters; ",
            summary.batch, "; ", summary.steps_per_epoch, " steps per epoch → ",
            io::place_of(recipe.output_dir)));
+  tell_notices(summary);
   for (const auto& file : summary.data) {
     if (file.skipped > 0) {
       tell(str("note: ", io::place_of(file.path), ": ", file.skipped, " bad rows are skipped"));
@@ -190,7 +205,7 @@ int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& ma
   }
   tell(last_line(recipe, loop));
   tell(stopped ? str("stopped by ", loop.ended_by(), "; go on with --resume auto")
-               : "the model is in " + io::place_of(directory.path()));
+               : result_line(recipe));
   if (options.json) {
     write_stdout(describe_result(recipe, loop, summary, from).dump(2) + "\n");
   }

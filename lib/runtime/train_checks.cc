@@ -104,9 +104,14 @@ Json data_to_json(const TaskSummary& summary) {
   return data;
 }
 
+void tell_notices(const TaskSummary& summary) {
+  for (const std::string& notice : summary.notices) tell("note: " + notice);
+}
+
 int dry_run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
   const auto task = make(recipe, {.threads = options.threads, .overfit_batch = false});
   const TaskSummary summary = task->summary();
+  tell_notices(summary);
   const int64_t steps = total_steps(recipe, summary);
   const double lr = make_schedule(recipe, steps).lr(0);
   const Json json = dry_run_json(recipe, summary, steps, timed_step(*task, lr));
@@ -134,47 +139,55 @@ int preview(const Recipe& recipe, const TrainOptions& options, const TaskFactory
 }
 
 int overfit_batch(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
-  constexpr int64_t kSteps = 200;
+  constexpr int64_t kSteps = 300;
   constexpr double kShare = 0.1;
   const auto task = make(recipe, {.threads = options.threads, .overfit_batch = true});
   const StopSignals signals;
-  const bool own_steps = recipe.given.count("train.steps") > 0;
+  const auto given = recipe.given.find("train.steps");
+  const bool own_steps = given != recipe.given.end() && given->second.kind == ErrorKind::kUsage;
   const int64_t most = own_steps ? *recipe.train.steps : kSteps;
   Progress progress(most);
-  double first = 0, last = 0;
+  double first = 0, last = 0, least = 0;
+  const auto is_learnt = [&] { return last - least <= (first - least) * kShare; };
   int64_t step = 0;
   for (bool learnt = false; step < most && !learnt && signals.received() == 0;) {
+    const auto begin = Clock::now();
     const StepResult result = task->step(recipe.optimizer.lr);
     if (!result.finite || !std::isfinite(result.loss)) {
       progress.clear();
       fail(ErrorKind::kDiverged, "the loss of one batch is not finite at step ", step + 1,
            " with lr ", recipe.optimizer.lr, "; try a lower optimizer.lr");
     }
-    if (step++ == 0) first = result.loss;
     last = result.loss;
-    learnt = last <= first * kShare;
+    if (step++ == 0) {
+      first = last;
+      least = task->least_loss();
+    }
+    learnt = is_learnt();
+    const bool in_tokens = result.tokens > 0;
     progress.update({.step = step,
                      .share = static_cast<double>(step) / static_cast<double>(most),
                      .loss = last,
                      .lr = recipe.optimizer.lr,
-                     .rate = 0,
-                     .unit = "samples"});
+                     .rate = (in_tokens ? result.tokens : result.samples) / seconds_since(begin),
+                     .unit = in_tokens ? "tokens" : "samples"});
   }
   progress.clear();
   if (signals.received() != 0) return 128 + signals.received();
-  const bool learnt = last <= first * kShare;
   if (options.json) {
     write_stdout(Json({{"schema", 1},
                        {"steps", step},
                        {"first_loss", first},
                        {"last_loss", last},
-                       {"learnt", learnt}})
+                       {"least_loss", least},
+                       {"learnt", is_learnt()}})
                      .dump(2) +
                  "\n");
   }
   const std::string course =
-      str("loss ", fixed(first, 4), " → ", fixed(last, 4), " in ", step, " steps on one batch");
-  if (!learnt) {
+      str("loss ", fixed(first, 4), " → ", fixed(last, 4), " in ", step, " steps on one batch",
+          least > 0 ? str(", of which no network can have less than ", fixed(least, 4)) : "");
+  if (!is_learnt()) {
     fail(ErrorKind::kCheckFailed, "the network does not learn even one batch by heart: ", course,
          "; look at the model, optimizer.lr and the data (--preview)");
   }

@@ -13,9 +13,12 @@ int dry_run(const Recipe& recipe, const TrainOptions& options, const TaskFactory
 // Training samples as people read them, on standard output.
 int preview(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make);
 
-// Learns the first batch by heart. Throws Error(kCheckFailed) if the loss does not fall to a tenth
-// within 200 steps (or train.steps, if that is given).
+// Learns the first batch by heart. Throws Error(kCheckFailed) if of what can be learnt of the loss
+// (TrainTask::least_loss) more than a tenth is left after 300 steps (or --set train.steps).
 int overfit_batch(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make);
+
+// What a summary has to say of data and prompts, on standard error.
+void tell_notices(const TaskSummary& summary);
 
 // The data of a run: path, bytes, hash, samples.
 io::Json data_to_json(const TaskSummary& summary);

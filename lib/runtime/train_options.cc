@@ -21,7 +21,8 @@ void declare(CommandLine& line, TrainOptions& options) {
                         options.dry_run));
   line.add(number_field("preview", "show N training samples, marking what is not learnt",
                         options.preview, 1, 10'000));
-  line.add(switch_field("overfit-batch", "learn one batch by heart: the loss must fall to zero",
+  line.add(switch_field("overfit-batch",
+                        "learn one batch by heart: a tenth of the loss may be left",
                         options.overfit_batch));
   line.group("Run");
   line.add(

@@ -57,10 +57,11 @@ struct TaskSummary {
   std::vector<DataFile> data;
   int64_t steps_per_epoch = 0;
   double samples_per_step = 0;
-  double tokens_per_step = 0;  // about, where lengths differ; 0 if the data are no sequences
-  std::string model;           // one line: "LeNet-5, 10 classes"
-  std::string batch;           // one line: "64 images of 1×28×28"
-  int64_t cut_samples = 0;     // texts longer than a row that were cut or skipped
+  double tokens_per_step = 0;        // about, where lengths differ; 0 if the data are no sequences
+  std::string model;                 // one line: "LeNet-5, 10 classes"
+  std::string batch;                 // one line: "64 images of 1×28×28"
+  int64_t cut_samples = 0;           // texts longer than a row that were cut or skipped
+  std::vector<std::string> notices;  // one sentence each: built-in data used, …
 };
 
 // Not thread-safe: the loop calls from one thread. Whatever fails throws Error.
@@ -74,6 +75,10 @@ class TrainTask {
   // cursor.
   virtual StepResult step(double lr) = 0;
 
+  // With TaskOptions::overfit_batch and after a step: the least mean loss on the batch that any
+  // network could reach; more than 0 where the same input has several targets.
+  virtual double least_loss() const { return 0; }
+
   // Metrics over the evaluation split, under the names of metrics.jsonl: "eval_loss" always, then
   // "eval_accuracy", "eval_perplexity", …. Changes no training state. Empty without such a split.
   virtual std::map<std::string, double> evaluate() = 0;
@@ -86,8 +91,9 @@ class TrainTask {
   // the existing directory.
   virtual void export_model(const std::string& directory) = 0;
 
-  // Continuations of `prompts`, always the same for the same weights; empty for classifiers.
-  // Changes no training state.
+  // `prompts` with their continuations, always the same for the same weights; empty for
+  // classifiers. A prompt that leaves no room in the context, or has characters without a token,
+  // has no continuation. Changes no training state.
   virtual std::vector<std::string> sample(const std::vector<std::string>& prompts,
                                           int64_t max_tokens) = 0;
 
@@ -98,7 +104,8 @@ class TrainTask {
 
 struct TaskOptions {
   std::optional<int64_t> threads;  // absent: physical cores
-  bool overfit_batch = false;      // every step sees the first batch, without random augmentation
+  // Every step sees the first batch, without augmentation, dropout and label smoothing.
+  bool overfit_batch = false;
 };
 
 // Makes the task of a recipe: reads the data, makes or opens model and tokenizer, plans the step.

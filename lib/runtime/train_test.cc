@@ -630,6 +630,26 @@ TEST_CASE("a dry run, a preview and one batch by heart leave the directory alone
   CHECK_FALSE(fs::exists(place.root + "/out"));
 }
 
+TEST_CASE("the last lines say why a run ended and how its result is run") {
+  FakeOptions stubborn;
+  stubborn.learns = false;
+  const Place place;
+  const TrainOutcome stopped = place.run_with(
+      {"eval.early_stop.patience=2", "schedule.type=constant", "schedule.warmup=0"}, "", stubborn);
+  CAPTURE(stopped.err);
+  CHECK(contains(stopped.err, "stopped early: eval_loss did not improve in 2 evaluations\n"));
+  CHECK(contains(stopped.err, "\nthe model is in "));
+
+  const Place lora;
+  std::ofstream(lora.root + "/r.toml")
+      << "[model]\npath = \"builtin:lumen-tiny\"\n[lora]\nrank = 2\n[[data.train]]\n"
+         "path = \"builtin:chat\"\n[train]\nsteps = 2\n";
+  const TrainOutcome outcome = lora.run();
+  CAPTURE(outcome.err);
+  const std::string out = lora.root + "/out";
+  CHECK(contains(outcome.err, "the adapter is in " + out + "; lumen-run --lora " + out + " runs"));
+}
+
 TEST_CASE("lists and printed recipes go to standard output") {
   TrainOptions options;
   options.recipes = true;

@@ -31,7 +31,7 @@ Enum named(const std::array<std::string_view, n>& names, const std::string& name
 
 // Sources of one split: files by path, or a known data set.
 void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
-                 const std::string& table, std::vector<std::string>& paths, TrainingData& result) {
+                 const std::string& key, std::vector<std::string>& paths, TrainingData& result) {
   for (const DataSource& source : sources) {
     if (source.dataset) {
       const data::FoundDataset found = data::find_dataset(*source.dataset);
@@ -42,9 +42,7 @@ void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
     }
     result.options.format = named<data::Format>(data::kFormatNames, *source.format);
     for (const std::string& path : source.path) {
-      with_context(table, [&] {
-        paths.push_back(path.starts_with("builtin:") ? path : find_file(recipe, path));
-      });
+      paths.push_back(path.starts_with("builtin:") ? path : find_file(recipe, key, path));
     }
   }
 }
@@ -93,6 +91,7 @@ void set_options(const Recipe& recipe, data::DataOptions& options) {
   options.std = d.std;
   options.label = d.label;
   options.label_kind = named<data::LabelKind>(data::kLabelKindNames, d.label_kind);
+  options.integers_are_classes = recipe.task != "regress";
   options.text_columns = named<data::TextColumns>(data::kTextColumnsNames, d.text_columns);
   options.drop_columns = d.drop_columns;
   options.standardize = d.standardize;
@@ -129,7 +128,9 @@ void train_own_tokenizer(const Recipe& recipe, const std::string& directory,
   result.tokenizer_directory = directory;
   if (io::is_regular_file(directory + "/tokenizer_config.json")) return;
   std::vector<std::string> paths;
-  for (const std::string& file : recipe.tokenizer.files) paths.push_back(find_file(recipe, file));
+  for (const std::string& file : recipe.tokenizer.files) {
+    paths.push_back(find_file(recipe, "tokenizer.files", file));
+  }
   data::DataOptions options = result.options;
   if (!paths.empty()) {
     options.format = data::Format::kText;
@@ -154,7 +155,8 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
       result.options.format == data::Format::kJsonl || result.options.format == data::Format::kFaq;
   std::string source;
   if (t.chat_template) {
-    source = io::read_file(find_file(recipe, *t.chat_template), limits::kTemplateBytes);
+    source = io::read_file(find_file(recipe, "tokenizer.chat_template", *t.chat_template),
+                           limits::kTemplateBytes);
   } else if (base != nullptr && base->chat_templates.contains("default")) {
     source = base->chat_templates.at("default");
   } else if (chat) {
@@ -164,7 +166,7 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
     train_own_tokenizer(recipe, work_directory + "/tokenizer", source, result);
     result.tokenizer = text::load_tokenizer(result.tokenizer_directory);
   } else if (t.path) {
-    const std::string path = find_file(recipe, *t.path);
+    const std::string path = find_file(recipe, "tokenizer.path", *t.path);
     result.tokenizer = text::load_tokenizer(path);
     result.tokenizer_directory = io::is_directory(path) ? path : parent_of(path);
   } else if (base != nullptr && !base->tokenizer_file.empty()) {
