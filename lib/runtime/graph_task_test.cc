@@ -185,7 +185,7 @@ TEST_CASE("token ids take a tokenizer that fits them along") {
 // What follows [model] in a recipe that goes on with the model in `place`.
 std::string lora_recipe(const std::string& place, const std::string& targets = "") {
   return "[model]\npath = \"" + place + "\"\n[lora]\nrank = 2\nalpha = 8\n" + targets +
-         "[[data.train]]\npath = \"texts.jsonl\"\n[data]\nmax_length = 16\n[train]\nsteps = 2\n"
+         "[[data.train]]\npath = \"texts.jsonl\"\n[data]\nmax_length = 32\n[train]\nsteps = 2\n"
          "batch_size = 4\n";
 }
 
@@ -337,9 +337,13 @@ TEST_CASE("every bundled recipe makes a step without a download, and continues i
   ::unsetenv("LUMEN_DATA");
   for (const BundledRecipe& bundled : bundled_recipes()) {
     CAPTURE(bundled.name);
-    const Recipe recipe =
-        read_recipe(find_recipe(std::string(bundled.name)),
-                    {"train.steps=1", "train.batch_size=2", "train.micro_batch=1"});
+    std::vector<std::string> overrides = {"train.batch_size=2", "train.micro_batch=1"};
+    // The built-in model is beside the tools, not beside the tests.
+    if (bundled.name == "sft-lora") {
+      overrides.push_back("model.path=" +
+                          lumen::testing::source_path("testdata/builtin/lumen-tiny.gguf"));
+    }
+    const Recipe recipe = read_recipe(find_recipe(std::string(bundled.name)), overrides);
     const auto task = make_task(recipe, {.threads = 2});
     const TaskSummary summary = task->summary();
     for (const std::string& notice : summary.notices) CHECK(contains(notice, "set LUMEN_DATA"));
