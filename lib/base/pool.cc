@@ -51,6 +51,20 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
 
 thread_local bool inside_task = false;
 
+// Range `index` of the `parts` that parallel_for makes of [0, count), in grains.
+struct Range {
+  int64_t begin, end;
+};
+
+Range range_of(int64_t count, int64_t grain, int64_t index, int64_t parts) {
+  const int64_t grains = (count + grain - 1) / grain;
+  return {grains * index / parts * grain, std::min(count, grains * (index + 1) / parts * grain)};
+}
+
+struct alignas(64) Counter {
+  std::atomic<int64_t> value{0};
+};
+
 }  // namespace
 
 struct ThreadPool::Shared {
@@ -63,6 +77,7 @@ struct ThreadPool::Shared {
   alignas(64) std::atomic<int> sleepers{0};
   const Task* task = nullptr;
   bool stop = false;
+  std::vector<Counter> taken;  // of parallel_pieces: where the next piece of each range begins
   std::vector<std::thread> workers;
 
   void work(int thread, int threads) {
@@ -97,6 +112,7 @@ struct ThreadPool::Shared {
 
 ThreadPool::ThreadPool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
   LUMEN_CHECK(threads >= 1);
+  shared_->taken = std::vector<Counter>(static_cast<size_t>(threads));
   try {
     for (int i = 1; i < threads; ++i) {
       shared_->workers.emplace_back([this, i] { shared_->work(i, threads_); });
@@ -138,17 +154,39 @@ void ThreadPool::run(FunctionRef<void(int, int)> task) {
 void ThreadPool::parallel_for(int64_t count, int64_t grain,
                               FunctionRef<void(int64_t, int64_t, int)> body) {
   if (count <= 0) return;
-  const int64_t grains = (count + grain - 1) / grain;
-  const int64_t parts = std::min<int64_t>(grains, threads_);
+  const int64_t parts = std::min<int64_t>((count + grain - 1) / grain, threads_);
   if (parts <= 1) {
     body(0, count, 0);
     return;
   }
   run([&](int thread, int) {
     if (thread >= parts) return;
-    const int64_t begin = grains * thread / parts * grain;
-    const int64_t end = std::min(count, grains * (thread + 1) / parts * grain);
+    const auto [begin, end] = range_of(count, grain, thread, parts);
     if (begin < end) body(begin, end, thread);
+  });
+}
+
+void ThreadPool::parallel_pieces(int64_t count, int64_t grain, int64_t piece,
+                                 FunctionRef<void(int64_t, int64_t, int)> body) {
+  if (count <= 0) return;
+  const int64_t parts = std::min<int64_t>((count + grain - 1) / grain, threads_);
+  if (parts <= 1 || inside_task) {
+    for (int64_t at = 0; at < count; at += piece) body(at, std::min(at + piece, count), 0);
+    return;
+  }
+  std::vector<Counter>& taken = shared_->taken;
+  for (int64_t part = 0; part < parts; ++part) {
+    taken[part].value.store(range_of(count, grain, part, parts).begin, std::memory_order_relaxed);
+  }
+  run([&](int thread, int) {
+    for (int64_t i = 0; i < parts; ++i) {
+      const int64_t part = (thread + i) % parts, end = range_of(count, grain, part, parts).end;
+      for (;;) {
+        const int64_t at = taken[part].value.fetch_add(piece, std::memory_order_relaxed);
+        if (at >= end) break;
+        body(at, std::min(at + piece, end), thread);
+      }
+    }
   });
 }
 

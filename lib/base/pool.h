@@ -8,10 +8,11 @@
 
 namespace lumen {
 
-// A fixed team of threads, the caller being thread 0. Work is split statically by thread index, so
-// which thread computes what never depends on timing; kernels split so that results do not depend
-// on the number of threads either. Workers spin for some microseconds after a call (a decode step
-// issues hundreds of calls in a row) and then sleep in the kernel: an idle pool uses no CPU.
+// A fixed team of threads, the caller being thread 0. Work is split by thread index, so which
+// thread computes what does not depend on timing, but for parallel_pieces; kernels split so that
+// results do not depend on the number of threads either. Workers spin for some microseconds after a
+// call (a decode step issues hundreds of calls in a row) and then sleep in the kernel: an idle pool
+// uses no CPU.
 //
 // One caller at a time: a pool is not itself thread-safe. Calls from inside a task run serially.
 class ThreadPool {
@@ -33,6 +34,12 @@ class ThreadPool {
   // caller alone when there is only one range.
   void parallel_for(int64_t count, int64_t grain,
                     FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
+
+  // The same, each range in pieces of `piece` from its beginning on; a thread that is done with its
+  // own takes pieces of the others, so that one that the system holds up does not hold up the rest.
+  // Which thread runs a piece depends on timing: the results must not depend on the thread.
+  void parallel_pieces(int64_t count, int64_t grain, int64_t piece,
+                       FunctionRef<void(int64_t begin, int64_t end, int thread)> body);
 
  private:
   struct Shared;

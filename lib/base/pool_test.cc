@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <numeric>
 #include <vector>
 
@@ -23,6 +24,39 @@ TEST_CASE("parallel_for covers every index once, whatever the thread count") {
       }
     }
   }
+}
+
+TEST_CASE("parallel_pieces covers every index once, in pieces, whoever runs them") {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int64_t count : {0, 1, 7, 64, 1000}) {
+      for (int64_t grain : {1, 8}) {
+        std::vector<int> hits(count, 0);
+        std::atomic<int> wrong = 0;
+        pool.parallel_pieces(count, grain, 2 * grain, [&](int64_t begin, int64_t end, int thread) {
+          const bool right = thread >= 0 && thread < threads && begin < end &&
+                             end - begin <= 2 * grain && begin % grain == 0;
+          if (!right) ++wrong;
+          for (int64_t i = begin; i < end; ++i) ++hits[i];
+        });
+        CHECK(wrong == 0);
+        for (int hit : hits) REQUIRE(hit == 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("a thread that is held up does not hold up the pieces of its range") {
+  ThreadPool pool(2);
+  std::vector<int> runner(16, -1);
+  std::atomic<int> done = 0;
+  pool.parallel_pieces(16, 1, 1, [&](int64_t index, int64_t, int thread) {
+    runner[index] = thread;
+    // Whoever runs the first piece waits for all the others.
+    while (index == 0 && done < 15) usleep(100);
+    ++done;
+  });
+  for (int i = 1; i < 16; ++i) CHECK(runner[i] == 1 - runner[0]);
 }
 
 TEST_CASE("run uses every thread exactly once, many times in a row") {

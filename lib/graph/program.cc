@@ -124,6 +124,11 @@ TypedShape infer_fused(const Node& node) {
   return {node.dtype, node.shape};
 }
 
+// An eighth of a thread's part of `count`, in grains: small enough for others to take over.
+int64_t piece_of(int64_t count, int64_t grain, int threads) {
+  return std::max<int64_t>(1, count / (8 * threads) / grain) * grain;
+}
+
 }  // namespace
 
 bool operator==(const Program& a, const Program& b) {
@@ -235,7 +240,8 @@ void run_elementwise(const KernelCall& call) {
   if (pieces.rows >= pieces.columns) {
     const int64_t grain =
         std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns));
-    call.pool->parallel_for(pieces.rows, grain, [&](int64_t begin, int64_t end, int) {
+    const int64_t share = piece_of(pieces.rows, grain, call.pool->threads());
+    call.pool->parallel_pieces(pieces.rows, grain, share, [&](int64_t begin, int64_t end, int) {
       Registers registers;
       for (int64_t row = begin; row < end; ++row) {
         run_piece(*program, call, pieces, row, 0, pieces.columns, registers);
@@ -246,7 +252,8 @@ void run_elementwise(const KernelCall& call) {
   const int64_t grain =
       std::max(Program::kChunk, kParallelGrain / std::max<int64_t>(1, pieces.rows) /
                                     Program::kChunk * Program::kChunk);
-  call.pool->parallel_for(pieces.columns, grain, [&](int64_t begin, int64_t end, int) {
+  const int64_t share = piece_of(pieces.columns, grain, call.pool->threads());
+  call.pool->parallel_pieces(pieces.columns, grain, share, [&](int64_t begin, int64_t end, int) {
     Registers registers;
     for (int64_t row = 0; row < pieces.rows; ++row) {
       run_piece(*program, call, pieces, row, begin, end, registers);

@@ -183,35 +183,36 @@ std::string find_tokenizer(const std::string& directory) {
   return "";
 }
 
-// chat_template.jinja, with chat_templates beside it in additional_chat_templates/*.jinja; else the
-// key chat_template of tokenizer_config.json: a string, or an array of {name, template}.
-void read_templates(const std::string& directory, ModelFiles& model) {
+// `config` is tokenizer_config.json.
+ChatTemplates templates_of(const std::string& directory, const Json& config) {
+  ChatTemplates templates;
   const std::string file = in_directory(directory, "chat_template.jinja");
   if (is_regular_file(file)) {
-    model.chat_templates["default"] = read_file(file, limits::kTemplateBytes);
+    templates["default"] = read_file(file, limits::kTemplateBytes);
     const std::string more = in_directory(directory, "additional_chat_templates");
-    if (!is_directory(more)) return;
+    if (!is_directory(more)) return templates;
     for (const std::string& name : list_files(more)) {
       if (!name.ends_with(".jinja")) continue;
-      model.chat_templates[name.substr(0, name.size() - 6)] =
+      templates[name.substr(0, name.size() - 6)] =
           read_file(in_directory(more, name), limits::kTemplateBytes);
     }
-    return;
+    return templates;
   }
-  const Json* value = find_value(model.tokenizer_config, "chat_template");
-  if (value == nullptr) return;
+  const Json* value = find_value(config, "chat_template");
+  if (value == nullptr) return templates;
   with_context(place_of(in_directory(directory, "tokenizer_config.json")), [&] {
     if (value->is_string()) {
-      model.chat_templates["default"] = value->get<std::string>();
+      templates["default"] = value->get<std::string>();
     } else if (value->is_array()) {
       for (const Json& entry : *value) {
-        model.chat_templates[get_string(entry, "name")] = get_string(entry, "template");
+        templates[get_string(entry, "name")] = get_string(entry, "template");
       }
     } else {
       fail(ErrorKind::kMalformed, "key 'chat_template': found ", describe(value),
            ", expected a string or an array");
     }
   });
+  return templates;
 }
 
 void collect_end_tokens(const std::string& directory, ModelFiles& model) {
@@ -251,6 +252,10 @@ void add_end_tokens(const Json& value, const std::string& source, std::vector<En
   }
 }
 
+ChatTemplates read_chat_templates(const std::string& directory) {
+  return templates_of(directory, read_optional(in_directory(directory, "tokenizer_config.json")));
+}
+
 ModelFiles open_directory_model(const std::string& directory) {
   const std::string config_path = in_directory(directory, "config.json");
   if (!is_regular_file(config_path)) {
@@ -274,7 +279,7 @@ ModelFiles open_directory_model(const std::string& directory) {
     });
   });
   model.tokenizer_file = find_tokenizer(directory);
-  read_templates(directory, model);
+  model.chat_templates = templates_of(directory, model.tokenizer_config);
   collect_end_tokens(directory, model);
   return model;
 }

@@ -23,6 +23,8 @@ struct EndToken {
   std::string source;  // "generation_config.json eos_token_id", "tokenizer.ggml.eot_token_id"
 };
 
+using ChatTemplates = std::map<std::string, std::string>;  // Jinja sources by name
+
 // A model in the vocabulary of Hugging Face, from any format. Nothing is computed and no tensor
 // data are read: opening costs the headers only. Whether the tensors fit the config is for the
 // model code to check.
@@ -58,7 +60,7 @@ struct ModelFiles {
   Json tokenizer_config;  // tokenizer_config.json, or an empty object
   // Jinja sources by name; "default" is the one to use unless told otherwise. From
   // chat_template.jinja, else tokenizer_config.json, else GGUF tokenizer.chat_template[.name].
-  std::map<std::string, std::string> chat_templates;
+  ChatTemplates chat_templates;
   // End tokens without duplicates: generation_config.json's, else config.json's; GGUF's eos, eot
   // and eom. Ids are ≥ 0; whether they are below the vocabulary's size is checked by the tokenizer.
   std::vector<EndToken> end_tokens;
@@ -69,6 +71,10 @@ struct ModelFiles {
 // What is in a config.json, with the classic keys that ModelFiles::config promises. `has_head`:
 // whether there is a tensor lm_head.weight. Throws Error(kMalformed).
 Json classic_config(Json config, bool has_head);
+
+// The chat templates of a model's or an adapter's directory; empty if it has none. Throws
+// Error(kMalformed) for a broken tokenizer_config.json.
+ChatTemplates read_chat_templates(const std::string& directory);
 
 // Opens a GGUF file (any part of a split one), a Hugging Face directory (config.json and
 // safetensors), a directory with a single GGUF file, or a llama2.c .bin. The format of a file is

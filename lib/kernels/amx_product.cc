@@ -194,9 +194,9 @@ struct Pass {
                       [&](int64_t begin, int64_t end, int thread) { pack_a(begin, end, thread); });
     // Columns are divided among the threads, or rows where there are few columns.
     if (product.n >= kStrip * threads || product.n >= rows) {
-      pool.parallel_for(product.n, kStrip, [&](int64_t begin, int64_t end, int thread) {
-        multiply(0, rows, begin, end, thread);
-      });
+      pool.parallel_pieces(
+          product.n, kStrip, kBlockCols,
+          [&](int64_t begin, int64_t end, int thread) { multiply(0, rows, begin, end, thread); });
     } else {
       pool.parallel_for(rows, kStrip, [&](int64_t begin, int64_t end, int thread) {
         multiply(begin, end, 0, product.n, thread);

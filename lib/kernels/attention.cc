@@ -258,7 +258,7 @@ void attend_few(ThreadPool& pool, const AttentionArgs& args) {
     work = std::max(work, std::min(run.chunk, seen) * run.count * group);
   }
   const int64_t grain = std::max<int64_t>(1, kMinWork / (work * args.head_dim));
-  pool.parallel_for(tasks, grain, [&](int64_t begin, int64_t end, int thread) {
+  pool.parallel_pieces(tasks, grain, grain, [&](int64_t begin, int64_t end, int thread) {
     const QueryRun* run = runs;
     int64_t of_run = begin;  // counted from the run's first task
     for (int64_t task = begin; task < end; ++task, ++of_run) {
@@ -351,14 +351,12 @@ void prefill(ThreadPool& pool, const AttentionArgs& args) {
   const int64_t heads = args.batch * args.kv_heads;
   auto* scratch = reinterpret_cast<float*>(args.workspace);
   const int64_t scratch_floats = thread_floats(block::kMaxColumns, args.head_dim);
-  // Causal blocks cost more the later they come: hand them out from the last, in turn.
-  pool.run([&](int thread, int threads) {
-    for (int64_t task = thread; task < blocks * heads; task += threads) {
-      const int64_t index = blocks - 1 - task / heads, head = task % heads;
-      const QueryBlock queries{head / args.kv_heads, head % args.kv_heads, index * width,
-                               std::min(width, rows - index * width)};
-      attend_columns(args, queries, scratch + thread * scratch_floats);
-    }
+  // Causal blocks cost more the later they come: each thread begins with the last of its heads.
+  pool.parallel_pieces(blocks * heads, 1, 1, [&](int64_t task, int64_t, int thread) {
+    const int64_t head = task / blocks, index = blocks - 1 - task % blocks;
+    const QueryBlock queries{head / args.kv_heads, head % args.kv_heads, index * width,
+                             std::min(width, rows - index * width)};
+    attend_columns(args, queries, scratch + thread * scratch_floats);
   });
 }
 

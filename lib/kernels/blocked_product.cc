@@ -91,9 +91,9 @@ struct Pass {
                       [&](int64_t begin, int64_t end, int thread) { pack_a(begin, end, thread); });
     // Columns are divided among the threads, or rows where there are few columns.
     if (product.n >= tile.cols * pool.threads() || product.n >= rows) {
-      pool.parallel_for(product.n, tile.cols, [&](int64_t begin, int64_t end, int thread) {
-        multiply(0, rows, begin, end, thread);
-      });
+      pool.parallel_pieces(
+          product.n, tile.cols, kBlockCols,
+          [&](int64_t begin, int64_t end, int thread) { multiply(0, rows, begin, end, thread); });
     } else {
       pool.parallel_for(rows, tile.rows, [&](int64_t begin, int64_t end, int thread) {
         multiply(begin, end, 0, product.n, thread);

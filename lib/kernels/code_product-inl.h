@@ -142,19 +142,15 @@ struct CodePass {
       for (int64_t strip = begin; strip < end; ++strip) quantize(strip);
     });
     // Columns are divided among the threads, or rows where there are few columns.
-    const auto blocks_of = [&](int64_t begin, int64_t end, int64_t strip, int64_t last,
-                               int thread) {
-      for (int64_t i = begin; i < end; i += kBlockTiles) {
-        multiply(i, std::min(kBlockTiles, end - i), strip, last, thread);
-      }
-    };
     if (tiles >= pool.threads() || tiles >= strips()) {
-      pool.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int thread) {
-        blocks_of(begin, end, 0, strips(), thread);
+      pool.parallel_pieces(tiles, 1, kBlockTiles, [&](int64_t begin, int64_t end, int thread) {
+        multiply(begin, end - begin, 0, strips(), thread);
       });
     } else {
       pool.parallel_for(strips(), 1, [&](int64_t begin, int64_t end, int thread) {
-        blocks_of(0, tiles, begin, end, thread);
+        for (int64_t i = 0; i < tiles; i += kBlockTiles) {
+          multiply(i, std::min(kBlockTiles, tiles - i), begin, end, thread);
+        }
       });
     }
   }

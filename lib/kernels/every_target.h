@@ -22,17 +22,23 @@ void on_every_target(Body&& body) {
   force_simd_target(targets.front());
 }
 
-// The same on those targets that add products of bytes in one instruction (simd.h); says so if
-// there are none.
+// The same on those targets for which `suits` is true; a skipped test that says `lack` if there are
+// none.
 template <class Body>
-void on_every_vnni_target(Body&& body) {
+void on_targets_that(bool (*suits)(), const char* lack, Body&& body) {
   bool found = false;
   on_every_target([&] {
-    if (!uses_vnni()) return;
+    if (!suits()) return;
     found = true;
     body();
   });
-  if (!found) lumen::testing::skip("this CPU has neither AVX512-VNNI nor AVX-VNNI");
+  if (!found) lumen::testing::skip(lack);
+}
+
+// The same on those that add products of bytes in one instruction (simd.h).
+template <class Body>
+void on_every_vnni_target(Body&& body) {
+  on_targets_that(uses_vnni, "this CPU has neither AVX512-VNNI nor AVX-VNNI", body);
 }
 
 }  // namespace lumen::kernels

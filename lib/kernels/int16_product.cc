@@ -46,7 +46,7 @@ struct Int16Codes {
 
 bool takes_int16_product(const Weight& w) {
   return w.layout != Layout::kRows && (w.dtype == DType::kF16 || w.dtype == DType::kBF16) &&
-         w.cols % 32 == 0 && uses_vnni() && !ExactProductsScope::active();
+         w.cols % 32 == 0 && (uses_vnni() || fast_word_pairs()) && !ExactProductsScope::active();
 }
 
 size_t int16_product_bytes(int64_t m, int64_t cols, int threads) {

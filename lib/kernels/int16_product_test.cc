@@ -39,10 +39,15 @@ std::vector<float> run_int16(int threads, const std::vector<float>& x, int64_t m
   return run_product({int16_product_bytes, int16_product}, threads, x, m, weights);
 }
 
+template <class Body>
+void on_every_int16_target(Body&& body) {
+  on_targets_that(has_int16_tile, "this CPU has no AVX2", body);
+}
+
 }  // namespace
 
 TEST_CASE("int16 products agree with the naive loop and give every row the same bits") {
-  on_every_vnni_target([] {
+  on_every_int16_target([] {
     Philox random(21);
     for (DType dtype : kHalves) {
       const int64_t cols = 416, rows = 45;  // a block and a half deep, a tile and a half wide
@@ -60,7 +65,7 @@ TEST_CASE("int16 products agree with the naive loop and give every row the same 
 }
 
 TEST_CASE("int16 products: several weights in one call, odd rows, threads") {
-  on_every_vnni_target([] {
+  on_every_int16_target([] {
     Philox random(22);
     for (int64_t cols : {32, 608}) {
       const Matrix a(random, DType::kBF16, 70, cols), b(random, DType::kBF16, 5, cols);
@@ -85,7 +90,7 @@ TEST_CASE("int16 products: several weights in one call, odd rows, threads") {
 
 // Where 32-bit sums would overflow if they could, with blocks of all magnitudes.
 TEST_CASE("int16 products of numbers that are codes are exact") {
-  on_every_vnni_target([] {
+  on_every_int16_target([] {
     for (DType dtype : kHalves) {
       const int64_t cols = 96, rows = 18, m = 7;
       for (float sign : {1.0f, -1.0f}) {
@@ -108,7 +113,7 @@ TEST_CASE("int16 products of numbers that are codes are exact") {
 
 // The sum as int16_tile.h defines it.
 TEST_CASE("int16 products have the bits of their definition") {
-  on_every_vnni_target([] {
+  on_every_int16_target([] {
     Philox random(24);
     const int64_t cols = 288;
     for (DType dtype : kHalves) {
@@ -139,7 +144,7 @@ TEST_CASE("int16 products have the bits of their definition") {
 }
 
 TEST_CASE("int16 products take what is tiny, and show a NaN or an infinity where it belongs") {
-  on_every_vnni_target([] {
+  on_every_int16_target([] {
     Philox random(23);
     for (DType dtype : kHalves) {
       for (float bad : {std::nanf(""), INFINITY, -INFINITY}) {

@@ -20,167 +20,7 @@ namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 namespace vnni {
 
-using Words = hn::Repartition<int16_t, VnniInts>;
-
-// Columns k and k + 1 of a block, a row per lane.
-struct ColumnPair {
-  FloatVector first, second;
-};
-
-// Of the rows from `place` on, of sixteen.
-template <DType kType>
-HWY_INLINE ColumnPair load_columns(const uint16_t* panel, int place, int k) {
-  const VnniFloats d;
-  const uint16_t* p = panel + k * kPanelRows;
-  if constexpr (kType == DType::kF16) {
-    return {load_half(d, p + place), load_half(d, p + kPanelRows + place)};
-  } else {
-    const VnniInts di;
-    const auto pairs = hn::LoadU(di, reinterpret_cast<const int32_t*>(p + 2 * place));
-    return {hn::BitCast(d, hn::ShiftLeft<16>(pairs)),
-            hn::BitCast(d, hn::And(pairs, hn::Set(di, ~0xFFFF)))};
-  }
-}
-
-// The bits without the sign, which order like an integer, infinity and NaNs last.
-HWY_INLINE IntVector magnitude(FloatVector v) {
-  const VnniInts di;
-  return hn::And(hn::BitCast(di, v), hn::Set(di, 0x7FFFFFFF));
-}
-
-// The scale of a block whose largest magnitude is in [2^e, 2^(e + 1)) is 2^(e − 12): codes are
-// below 2^13. Zero where it or its inverse would not be a normal number.
-struct PowerScale {
-  FloatVector scale, inverse;
-};
-
-HWY_INLINE PowerScale power_scale(IntVector largest) {
-  const VnniFloats d;
-  const VnniInts di;
-  const auto infinity = hn::Set(di, 0x7F800000), step = hn::Set(di, 12 << 23);
-  const auto exponent = hn::And(largest, infinity);
-  const auto normal = hn::Gt(exponent, step), finite = hn::Lt(exponent, infinity);
-  const auto scale = hn::Sub(exponent, step);
-  const auto inverse = hn::Sub(hn::Set(di, 254 << 23), scale);
-  const auto nan = hn::Set(di, 0x7FC00000);
-  return {hn::BitCast(d, hn::IfThenElseZero(normal, hn::IfThenElse(finite, scale, nan))),
-          hn::BitCast(d, hn::IfThenElseZero(hn::And(normal, finite), inverse))};
-}
-
-// A block of 32 columns of the rows from `place` on.
-template <DType kType>
-HWY_INLINE void expand_block(const uint16_t* panel, int place, int16_t* codes, float* scale) {
-  const VnniFloats d;
-  const VnniInts di;
-  const Words d16;
-  auto largest = hn::Zero(di);
-  for (int k = 0; k < 32; k += 2) {
-    const ColumnPair pair = load_columns<kType>(panel, place, k);
-    largest = hn::Max(largest, hn::Max(magnitude(pair.first), magnitude(pair.second)));
-  }
-  const PowerScale power = power_scale(largest);
-  hn::Store(power.scale, d, scale + place);
-  for (int k = 0; k < 32; k += 2) {
-    const ColumnPair pair = load_columns<kType>(panel, place, k);
-    const auto first = hn::NearestInt(hn::Mul(pair.first, power.inverse));
-    const auto second = hn::NearestInt(hn::Mul(pair.second, power.inverse));
-    hn::Store(hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(second)), hn::BitCast(d16, first)),
-              d16, codes + k * kPanelRows + 2 * place);
-  }
-}
-
-template <DType kType>
-void expand(const Weight& w, int64_t row, int64_t k, int64_t cols, const Int16Panel& to) {
-  const auto* panel = static_cast<const uint16_t*>(w.data) + row * w.cols + k * kPanelRows;
-  for (int64_t at = 0; at < cols; at += 32) {
-    for (int place = 0; place < kPanelRows; place += kVnniLanes) {
-      expand_block<kType>(panel + at * kPanelRows, place, to.codes + at * kPanelRows,
-                          to.scale + at / 32 * kPanelRows);
-    }
-  }
-}
-
-void expand_of_width(const Weight& w, int64_t row, int64_t k, int64_t cols, const Int16Panel& to) {
-  w.dtype == DType::kF16 ? expand<DType::kF16>(w, row, k, cols, to)
-                         : expand<DType::kBF16>(w, row, k, cols, to);
-}
-
-// The products with two vectors of weight rows, from row `first` of the 32 on. kRows × 2 sums of
-// integers and as many of floats: 24 of 32 registers with 512 bits; with 256 bits 12 of 16 for the
-// integers, and the floats go to L1.
-template <int kRows>
-HWY_INLINE void multiply_columns(const Int16Panel (&w)[2], int first, const Int16Strip& x,
-                                 int64_t blocks, bool add, float* y, int64_t y_stride,
-                                 int64_t cols) {
-  const VnniFloats d;
-  const VnniInts di;
-  const Words d16;
-  const Int16Panel& panel0 = w[first / kPanelRows];
-  const Int16Panel& panel1 = w[(first + kVnniLanes) / kPanelRows];
-  const int place0 = first % kPanelRows, place1 = (first + kVnniLanes) % kPanelRows;
-  const int16_t *codes0 = panel0.codes + 2 * place0, *codes1 = panel1.codes + 2 * place1;
-  const float *scale0 = panel0.scale + place0, *scale1 = panel1.scale + place1;
-  const std::byte* xp = x.blocks;
-  FloatVector sum[kRows][2];
-  load_sums(add, y + first, y_stride, cols - first, sum);
-  for (int64_t block = 0; block < blocks; ++block) {
-    // Strips come from L2 one after another, four blocks ahead of their use.
-    for (int line = 0; line < kRows * kInt16StripBytes; line += 64) {
-      hwy::Prefetch(xp + 4 * kRows * kInt16StripBytes + line);
-    }
-    IntVector dot[kRows][2];
-    for (int r = 0; r < kRows; ++r) dot[r][0] = dot[r][1] = hn::Zero(di);
-    // Unrolled, because sums in a loop would be copied from register to register each time.
-    HWY_UNROLL(16)
-    for (int step = 0; step < 16; ++step) {
-      const auto c0 = hn::BitCast(di, hn::Load(d16, codes0 + 32 * step));
-      const auto c1 = hn::BitCast(di, hn::Load(d16, codes1 + 32 * step));
-      for (int r = 0; r < kRows; ++r) {
-        const auto pair = repeat_word(xp + 64 * r + 4 * step);
-        dot[r][0] = add_word_products(dot[r][0], c0, pair);
-        dot[r][1] = add_word_products(dot[r][1], c1, pair);
-      }
-    }
-    const auto s0 = hn::Load(d, scale0), s1 = hn::Load(d, scale1);
-    for (int r = 0; r < kRows; ++r) {
-      const auto xs = repeat_float(xp + 64 * kRows + 4 * r);
-      sum[r][0] = hn::MulAdd(hn::ConvertTo(d, dot[r][0]), hn::Mul(xs, s0), sum[r][0]);
-      sum[r][1] = hn::MulAdd(hn::ConvertTo(d, dot[r][1]), hn::Mul(xs, s1), sum[r][1]);
-    }
-    xp += kInt16StripBytes * kRows;
-    codes0 += 32 * kPanelRows;
-    codes1 += 32 * kPanelRows;
-    scale0 += kPanelRows;
-    scale1 += kPanelRows;
-  }
-  store_sums(sum, y + first, y_stride, cols - first);
-}
-
-template <int kRows>
-void multiply(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, bool add, float* y,
-              int64_t y_stride, int64_t cols) {
-  for (int first = 0; first < cols; first += 2 * kVnniLanes) {
-    multiply_columns<kRows>(w, first, x, blocks, add, y, y_stride, cols);
-  }
-}
-
-void multiply_of_width(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, bool add,
-                       float* y, int64_t y_stride, int64_t cols) {
-  switch (x.rows) {
-    case 1:
-      return multiply<1>(w, x, blocks, add, y, y_stride, cols);
-    case 2:
-      return multiply<2>(w, x, blocks, add, y, y_stride, cols);
-    case 3:
-      return multiply<3>(w, x, blocks, add, y, y_stride, cols);
-    case 4:
-      return multiply<4>(w, x, blocks, add, y, y_stride, cols);
-    case 5:
-      return multiply<5>(w, x, blocks, add, y, y_stride, cols);
-    default:
-      return multiply<6>(w, x, blocks, add, y, y_stride, cols);
-  }
-}
+#include "lib/kernels/int16_tile-inl.h"
 
 }  // namespace vnni
 }  // namespace HWY_NAMESPACE
@@ -189,8 +29,48 @@ HWY_POP_ATTRIBUTES
 
 #endif  // LUMEN_VNNI
 
-#if HWY_ONCE
+#if HWY_TARGET == HWY_AVX2
+
+HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+namespace word_pairs {
+
+#include "lib/kernels/tile_vectors-inl.h"
+
+HWY_INLINE IntVector add_word_products(IntVector sum, IntVector a, IntVector b) {
+  auto result = hn::Add(sum, IntVector{_mm256_madd_epi16(a.raw, b.raw)});
+  finish(result.raw);
+  return result;
+}
+
+#include "lib/kernels/int16_tile-inl.h"
+
+}  // namespace word_pairs
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // HWY_TARGET == HWY_AVX2
+
+#if HWY_ONCE
+
+#if HWY_TARGETS & HWY_AVX2
+#define LUMEN_INT16_CALL(function, ...)        \
+  if (!uses_vnni()) {                          \
+    N_AVX2::word_pairs::function(__VA_ARGS__); \
+  } else {                                     \
+    LUMEN_VNNI_CALL(function, __VA_ARGS__);    \
+  }
+#else
+#define LUMEN_INT16_CALL LUMEN_VNNI_CALL
+#endif
+
+namespace lumen::kernels {
+
+bool has_int16_tile() {
+  return uses_avx2();
+}
 
 void expand_int16(const Weight& w, int64_t row, int64_t k, int64_t cols, const Int16Panel& to) {
   LUMEN_CHECK(row % kPanelRows == 0);
@@ -199,12 +79,12 @@ void expand_int16(const Weight& w, int64_t row, int64_t k, int64_t cols, const I
     std::fill_n(to.scale, cols / 32 * kPanelRows, 0.0f);
     return;
   }
-  LUMEN_VNNI_CALL(expand_of_width, w, row, k, cols, to);
+  LUMEN_INT16_CALL(expand_of_width, w, row, k, cols, to);
 }
 
 void multiply_int16(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, bool add,
                     float* y, int64_t y_stride, int64_t cols) {
-  LUMEN_VNNI_CALL(multiply_of_width, w, x, blocks, add, y, y_stride, cols);
+  LUMEN_INT16_CALL(multiply_of_width, w, x, blocks, add, y, y_stride, cols);
 }
 
 }  // namespace lumen::kernels

@@ -1,8 +1,7 @@
 // The inner part of the int16 product: some rows of x with 32 rows of weights, both as codes of 14
-// bits per 32 columns. For AVX512-VNNI and AVX-VNNI, which multiply pairs of int16 and add both
-// products to an int32 in one operation: twice as many products per cycle as in float32. AVX2 alone
-// needs two operations for that, which is no faster than its multiply-adds (measured: 0.85 of their
-// speed).
+// bits per 32 columns. AVX512-VNNI and AVX-VNNI multiply pairs of int16 and add both products to an
+// int32 in one operation: twice as many products per cycle as in float32. AVX2 alone needs two
+// operations for that (fast_word_pairs() in simd.h).
 #pragma once
 
 #include <cstddef>
@@ -11,6 +10,9 @@
 #include "lib/kernels/matmul.h"
 
 namespace lumen::kernels {
+
+// Whether the target in use has such a tile: AVX2 and better.
+bool has_int16_tile();
 
 // The largest code: 32 · 8191² < 2³¹, so that a block's sum fits.
 inline constexpr int kLargestInt16Code = 8191;
@@ -34,7 +36,7 @@ inline constexpr int64_t kInt16StripBytes = 68;  // per row and 32 columns
 
 // Takes sixteen rows of `w`, float16 or bfloat16 in panels, from `row` (of sixteen) on apart,
 // columns [k, k + cols), multiples of 32. Rows behind the panels of `w` are zero. Only where
-// uses_vnni() (simd.h). noexcept.
+// has_int16_tile(). noexcept.
 void expand_int16(const Weight& w, int64_t row, int64_t k, int64_t cols, const Int16Panel& to);
 
 // y[r][j] = (add ? y[r][j] : 0) + Σ x[r] · w[j] over 32 · blocks columns for the rows of `x` and
@@ -42,7 +44,8 @@ void expand_int16(const Weight& w, int64_t row, int64_t k, int64_t cols, const I
 //
 //   y = fma(float(Σ code · xcode), xscale[b] · scale[b], y)
 //
-// whose integer sums are exact: the same bits for any number of rows. Only where uses_vnni().
+// whose integer sums are exact: the same bits for any number of rows and every target. Only where
+// has_int16_tile().
 // Single-threaded, noexcept.
 void multiply_int16(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, bool add,
                     float* y, int64_t y_stride, int64_t cols);

@@ -28,11 +28,11 @@ HWY_INLINE void multiply_columns(const CodePanel (&w)[2], int first, const CodeS
                                  int64_t blocks, bool add, float* y, int64_t y_stride,
                                  int64_t cols) {
   constexpr int kSubs = 32 / kSub, kSteps = kSub / 4;
-  const VnniFloats d;
-  const VnniInts di;
+  const TileFloats d;
+  const TileInts di;
   const CodePanel& panel0 = w[first / kPanelRows];
-  const CodePanel& panel1 = w[(first + kVnniLanes) / kPanelRows];
-  const int place0 = first % kPanelRows, place1 = (first + kVnniLanes) % kPanelRows;
+  const CodePanel& panel1 = w[(first + kTileLanes) / kPanelRows];
+  const int place0 = first % kPanelRows, place1 = (first + kTileLanes) % kPanelRows;
   const uint8_t *codes0 = panel0.codes + 4 * place0, *codes1 = panel1.codes + 4 * place1;
   const float *scale0 = panel0.scale + place0, *scale1 = panel1.scale + place1;
   const float *min0 = panel0.min + place0, *min1 = panel1.min + place1;
@@ -90,7 +90,7 @@ HWY_INLINE void multiply_columns(const CodePanel (&w)[2], int first, const CodeS
 template <int kRows, int kSub, bool kHasMin>
 void multiply(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, bool add, float* y,
               int64_t y_stride, int64_t cols) {
-  for (int first = 0; first < cols; first += 2 * kVnniLanes) {
+  for (int first = 0; first < cols; first += 2 * kTileLanes) {
     multiply_columns<kRows, kSub, kHasMin>(w, first, x, blocks, add, y, y_stride, cols);
   }
 }

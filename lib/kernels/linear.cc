@@ -119,11 +119,7 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
     for (int64_t r = 0; r < args.m; ++r) (*args.epilogue)(r, begin, end);
   };
   // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows.
-  pool.parallel_for(total_rows(weights), kPanelRows, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t j = begin; j < end; j += kPieceCols) {
-      piece(j, std::min(j + kPieceCols, end), thread);
-    }
-  });
+  pool.parallel_pieces(total_rows(weights), kPanelRows, kPieceCols, piece);
 }
 
 // ---- Many rows of float weights: blocks of them expanded to float32.

@@ -46,8 +46,8 @@ size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_pane
 // so one row at a time gives what many rows at once give, up to float32 rounding; products
 // accumulate in int32 per block and float32 across blocks. For float weights x stays float32 and
 // accumulation is float32; but more than 24 rows of x with float16 or bfloat16 panels meet as
-// codes of 14 bits per 32 columns where there is AVX512-VNNI (int16_product.h). With AMX and 32
-// rows or more, x is instead rounded to bfloat16 for bfloat16 and quantised weights, which become
+// codes of 14 bits per 32 columns where that is faster (int16_product.h). With AMX and 32 rows or
+// more, x is instead rounded to bfloat16 for bfloat16 and quantised weights, which become
 // bfloat16 themselves, and float32 and float16 weights are multiplied as gemm says. The result does
 // not depend on the number of threads. Does not allocate. noexcept.
 void linear(ThreadPool& pool, const LinearArgs& args);

@@ -52,7 +52,19 @@ bool has_avx_vnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
 }
+// CPUID of leaves 0 and 1: the vendor, and the family in EAX.
+bool is_zen_3_or_later() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  const bool amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
+  if (!amd || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);
+  return family >= 0x19;
+}
 #else
+bool is_zen_3_or_later() {
+  return false;
+}
 bool has_avx512_vnni() {
   return false;
 }
@@ -112,6 +124,15 @@ int vnni_bits() {
 
 bool uses_vnni() {
   return vnni_bits() > 0;
+}
+
+bool uses_avx2() {
+  return allowed_targets() & HWY_AVX2;
+}
+
+bool fast_word_pairs() {
+  static const bool fast = is_zen_3_or_later();
+  return fast && uses_avx2();
 }
 
 void force_simd_target(std::string_view name) {

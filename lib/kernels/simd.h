@@ -26,6 +26,14 @@ bool uses_amx();
 int vnni_bits();
 bool uses_vnni();  // vnni_bits() > 0
 
+// Whether the target in use is AVX2 or better. Does not allocate.
+bool uses_avx2();
+
+// Whether, with uses_avx2(), this CPU multiplies pairs of int16 and adds them to int32 in two
+// operations faster than it does multiply-adds of float32: AMD's from Zen 3 on, which start two of
+// each in a cycle and in different units. Does not allocate.
+bool fast_word_pairs();
+
 // Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
 // unknown name and Error(kUnsupported) if the CPU lacks it. Call before the first kernel runs; not
 // thread-safe.

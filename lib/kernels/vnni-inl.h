@@ -44,13 +44,7 @@ namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 namespace vnni {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-using VnniFloats = hn::ScalableTag<float>;
-using VnniInts = hn::RebindToSigned<VnniFloats>;
-using FloatVector = hn::VFromD<VnniFloats>;
-using IntVector = hn::VFromD<VnniInts>;
-inline constexpr int kVnniLanes = hn::MaxLanes(VnniFloats());
+#include "lib/kernels/tile_vectors-inl.h"
 
 // sum + Σ u[i] · s[i] over the four bytes of each lane, u unsigned and s signed.
 HWY_INLINE IntVector add_byte_products(IntVector sum, IntVector u, IntVector s) {
@@ -60,47 +54,6 @@ HWY_INLINE IntVector add_byte_products(IntVector sum, IntVector u, IntVector s) 
 // sum + Σ a[i] · b[i] over the two int16 of each lane.
 HWY_INLINE IntVector add_word_products(IntVector sum, IntVector a, IntVector b) {
   return IntVector{LUMEN_VNNI_INTRINSIC(dpwssd)(sum.raw, a.raw, b.raw)};
-}
-
-// The four bytes at p, which need not be aligned, in every lane.
-HWY_INLINE IntVector repeat_word(const void* p) {
-  int32_t word;
-  std::memcpy(&word, p, sizeof word);
-  return hn::Set(VnniInts(), word);
-}
-
-HWY_INLINE FloatVector repeat_float(const void* p) {
-  float value;
-  std::memcpy(&value, p, sizeof value);
-  return hn::Set(VnniFloats(), value);
-}
-
-// The first `cols` of two vectors of each of kRows rows of y, the rest and, unless `add`, all of
-// them 0.
-template <int kRows>
-HWY_INLINE void load_sums(bool add, const float* y, int64_t y_stride, int64_t cols,
-                          FloatVector (&sum)[kRows][2]) {
-  const VnniFloats d;
-  for (int v = 0; v < 2; ++v) {
-    const int64_t count = cols - v * kVnniLanes;
-    const auto valid = hn::FirstN(d, count > 0 ? count : 0);
-    for (int r = 0; r < kRows; ++r) {
-      sum[r][v] = add ? hn::MaskedLoad(valid, d, y + r * y_stride + v * kVnniLanes) : hn::Zero(d);
-    }
-  }
-}
-
-template <int kRows>
-HWY_INLINE void store_sums(const FloatVector (&sum)[kRows][2], float* y, int64_t y_stride,
-                           int64_t cols) {
-  const VnniFloats d;
-  for (int v = 0; v < 2; ++v) {
-    const int64_t count = cols - v * kVnniLanes;
-    const auto valid = hn::FirstN(d, count > 0 ? count : 0);
-    for (int r = 0; r < kRows; ++r) {
-      hn::BlendedStore(sum[r][v], valid, d, y + r * y_stride + v * kVnniLanes);
-    }
-  }
 }
 
 }  // namespace vnni

@@ -16,8 +16,9 @@ HWY_DIAGNOSTICS(pop)
 #endif
 namespace lumen::kernels {
 
-// Makes GCC have `v`, a vector, in a register here: it reassociates sums of integers, and would make
-// all products of a loop first, spill them, and add them up at its end. Other compilers do not.
+// Makes GCC have `v`, a vector, in a register here: it reassociates sums of integers, and would
+// make all products of a loop first, spill them, and add them up at its end. Other compilers do
+// not.
 template <class V>
 HWY_INLINE void finish([[maybe_unused]] V& v) {
 #if HWY_COMPILER_GCC_ACTUAL

@@ -156,7 +156,7 @@ io::Json to_json(const OpRow& row, const Peak& peak, int threads) {
 std::string rows_table(const std::vector<OpRow>& rows, const Peak& peak, int threads) {
   std::string out = str("Peak of ", threads, " threads: ", fixed(peak.flops * 1e-9, 1),
                         " GFLOP/s in multiply-adds, ", fixed(peak.bytes * 1e-9, 1),
-                        " GB/s in reading memory\n\n"
+                        " GB/s in reading memory (caches are faster)\n\n"
                         "| operation | inputs | ms | GFLOP/s | GB/s | of peak |\n"
                         "|---|---|--:|--:|--:|--:|\n");
   for (const OpRow& row : rows) {

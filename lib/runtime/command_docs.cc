@@ -192,7 +192,8 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
     out += ".TP\n.B " + roff(command) + "\n" + roff(meaning) + ".\n";
   }
   out +=
-      ".SH ENVIRONMENT\n.TP\n.B LUMEN_SIMD\nForces an instruction set: amx, avx512, avxvnni, avx2, sse4, "
+      ".SH ENVIRONMENT\n.TP\n.B LUMEN_SIMD\nForces an instruction set: amx, avx512, avxvnni, avx2, "
+      "sse4, "
       "sse2, or neon.\n.TP\n.B NO_COLOR\nIf set, nothing is coloured.\n";
   return out;
 }

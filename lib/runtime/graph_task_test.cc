@@ -12,6 +12,7 @@
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/least_loss.h"
+#include "lib/runtime/session.h"
 #include "lib/runtime/train_task.h"
 
 namespace lumen::runtime {
@@ -221,6 +222,15 @@ TEST_CASE(
                            before = logits(base, "");
   for (size_t i = 0; i < before.size(); ++i) CHECK(with_adapter[i] == Approx(of_merged[i]));
   CHECK_FALSE(with_adapter[0] == Approx(before[0]));
+
+  RunOptions run;
+  run.model = base;
+  run.lora = adapter;
+  const std::string own = "{{ messages[0]['content'] }}:";
+  std::ofstream(adapter + "/chat_template.jinja") << own;
+  CHECK(load_session(run).format.chat_template()->source() == own);
+  run.lora.reset();
+  CHECK(load_session(run).format.chat_template()->source() != own);
 
   NamedArrays bare;
   const std::string file = base + "/model.safetensors";

@@ -51,7 +51,7 @@ struct DataSource {
   std::optional<std::string> dataset;  // a known one, under LUMEN_DATA or built in: "mnist"
   std::vector<std::string> path;       // files, directories, patterns, "builtin:…"
   std::optional<std::string> format;   // mnist, cifar10, digits, images, csv, text, lines, jsonl,
-                                       // bin; of a data set it is known
+                                       // faq, bin; of a data set it is known
 };
 
 // [data]: how the data become batches.

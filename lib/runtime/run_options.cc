@@ -34,6 +34,7 @@ void RunOptions::check() const {
   exclude(batch.has_value(), tokenize || detokenize || render, "--batch",
           "--tokenize, --detokenize or --render");
   exclude(batch.has_value(), draft.has_value(), "--batch", "--draft");
+  exclude(batch.has_value(), lookup.has_value(), "--batch", "--lookup");
   exclude(batch.has_value(), prompt_cache.has_value(), "--batch", "--prompt-cache");
   exclude(batch.has_value(), show_prompt, "--batch", "--show-prompt");
   need(parallel.has_value(), batch.has_value(), "--parallel", "--batch FILE.jsonl");

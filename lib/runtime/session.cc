@@ -57,6 +57,11 @@ Session load_session(const RunOptions& options) {
   const auto start = Clock::now();
   auto files =
       io::open_model(options.model ? io::find_model(*options.model) : builtin_model_path());
+  if (options.lora) {
+    // The template that an adapter was trained with.
+    auto templates = io::read_chat_templates(*options.lora);
+    if (!templates.empty()) files.chat_templates = std::move(templates);
+  }
   auto format = PromptFormat::load(files, options.tokenizer.value_or(""));
   LoadOptions load = load_options(options);
   load.context = options.context.value_or(0);

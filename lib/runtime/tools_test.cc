@@ -70,6 +70,7 @@ TEST_CASE("options that make no sense together are refused") {
       {"--stop", "", "-p", "a"},
       {"--lookup", "3", "--draft", "x.gguf", "-p", "a"},
       {"--lookup", "8", "-p", "a"},
+      {"--lookup", "3", "--batch", "-"},
       {"--special", "maybe", "--tokenize"},
       {"--promt", "a"},
       {"a", "b"},

@@ -54,16 +54,13 @@ void pack(const Array& from, std::byte* to, ThreadPool& pool) {
   const int64_t row = row_bytes(w.dtype, w.cols);
   const int64_t panels = (w.rows + kPanelRows - 1) / kPanelRows;
   const int64_t piece = std::max<int64_t>(1, kPieceBytes / (kPanelRows * row));
-  pool.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t first = begin; first < end; first += piece) {
-      const int64_t last = std::min(first + piece, end);
-      for (int64_t panel = first; panel < last; ++panel) {
-        kernels::pack_panel(w, panel, to + panel * kPanelRows * row);
-      }
-      const int64_t at = first * kPanelRows * row;
-      const int64_t stop = std::min(w.rows, last * kPanelRows) * row;
-      io::drop_pages(*from.buffer(), {from.data() + at, static_cast<size_t>(stop - at)});
+  pool.parallel_pieces(panels, 1, piece, [&](int64_t first, int64_t last, int) {
+    for (int64_t panel = first; panel < last; ++panel) {
+      kernels::pack_panel(w, panel, to + panel * kPanelRows * row);
     }
+    const int64_t at = first * kPanelRows * row;
+    const int64_t stop = std::min(w.rows, last * kPanelRows) * row;
+    io::drop_pages(*from.buffer(), {from.data() + at, static_cast<size_t>(stop - at)});
   });
 }
 

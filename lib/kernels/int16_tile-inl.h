@@ -1,0 +1,168 @@
+// The int16 tile (int16_tile.h) for one instruction set. Included inside a namespace and under the
+// attributes of that set, which has tile_vectors-inl.h and
+//
+//   add_word_products(sum, a, b)   sum + Σ a[i] · b[i] over the two int16 of each lane
+//
+// No guard, no includes of its own.
+
+using Words = hn::Repartition<int16_t, TileInts>;
+
+// Columns k and k + 1 of a block, a row per lane.
+struct ColumnPair {
+  FloatVector first, second;
+};
+
+// Of the rows from `place` on, of sixteen.
+template <DType kType>
+HWY_INLINE ColumnPair load_columns(const uint16_t* panel, int place, int k) {
+  const TileFloats d;
+  const uint16_t* p = panel + k * kPanelRows;
+  if constexpr (kType == DType::kF16) {
+    return {load_half(d, p + place), load_half(d, p + kPanelRows + place)};
+  } else {
+    const TileInts di;
+    const auto pairs = hn::LoadU(di, reinterpret_cast<const int32_t*>(p + 2 * place));
+    return {hn::BitCast(d, hn::ShiftLeft<16>(pairs)),
+            hn::BitCast(d, hn::And(pairs, hn::Set(di, ~0xFFFF)))};
+  }
+}
+
+// The bits without the sign, which order like an integer, infinity and NaNs last.
+HWY_INLINE IntVector magnitude(FloatVector v) {
+  const TileInts di;
+  return hn::And(hn::BitCast(di, v), hn::Set(di, 0x7FFFFFFF));
+}
+
+// The scale of a block whose largest magnitude is in [2^e, 2^(e + 1)) is 2^(e − 12): codes are
+// below 2^13. Zero where it or its inverse would not be a normal number.
+struct PowerScale {
+  FloatVector scale, inverse;
+};
+
+HWY_INLINE PowerScale power_scale(IntVector largest) {
+  const TileFloats d;
+  const TileInts di;
+  const auto infinity = hn::Set(di, 0x7F800000), step = hn::Set(di, 12 << 23);
+  const auto exponent = hn::And(largest, infinity);
+  const auto normal = hn::Gt(exponent, step), finite = hn::Lt(exponent, infinity);
+  const auto scale = hn::Sub(exponent, step);
+  const auto inverse = hn::Sub(hn::Set(di, 254 << 23), scale);
+  const auto nan = hn::Set(di, 0x7FC00000);
+  return {hn::BitCast(d, hn::IfThenElseZero(normal, hn::IfThenElse(finite, scale, nan))),
+          hn::BitCast(d, hn::IfThenElseZero(hn::And(normal, finite), inverse))};
+}
+
+// A block of 32 columns of the rows from `place` on.
+template <DType kType>
+HWY_INLINE void expand_block(const uint16_t* panel, int place, int16_t* codes, float* scale) {
+  const TileFloats d;
+  const TileInts di;
+  const Words d16;
+  auto largest = hn::Zero(di);
+  for (int k = 0; k < 32; k += 2) {
+    const ColumnPair pair = load_columns<kType>(panel, place, k);
+    largest = hn::Max(largest, hn::Max(magnitude(pair.first), magnitude(pair.second)));
+  }
+  const PowerScale power = power_scale(largest);
+  hn::Store(power.scale, d, scale + place);
+  for (int k = 0; k < 32; k += 2) {
+    const ColumnPair pair = load_columns<kType>(panel, place, k);
+    const auto first = hn::NearestInt(hn::Mul(pair.first, power.inverse));
+    const auto second = hn::NearestInt(hn::Mul(pair.second, power.inverse));
+    hn::Store(hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(second)), hn::BitCast(d16, first)),
+              d16, codes + k * kPanelRows + 2 * place);
+  }
+}
+
+template <DType kType>
+void expand(const Weight& w, int64_t row, int64_t k, int64_t cols, const Int16Panel& to) {
+  const auto* panel = static_cast<const uint16_t*>(w.data) + row * w.cols + k * kPanelRows;
+  for (int64_t at = 0; at < cols; at += 32) {
+    for (int place = 0; place < kPanelRows; place += kTileLanes) {
+      expand_block<kType>(panel + at * kPanelRows, place, to.codes + at * kPanelRows,
+                          to.scale + at / 32 * kPanelRows);
+    }
+  }
+}
+
+void expand_of_width(const Weight& w, int64_t row, int64_t k, int64_t cols, const Int16Panel& to) {
+  w.dtype == DType::kF16 ? expand<DType::kF16>(w, row, k, cols, to)
+                         : expand<DType::kBF16>(w, row, k, cols, to);
+}
+
+// The products with two vectors of weight rows, from row `first` of the 32 on. kRows × 2 sums of
+// integers and as many of floats: 24 of 32 registers with 512 bits; with 256 bits 12 of 16 for the
+// integers, and the floats go to L1.
+template <int kRows>
+HWY_INLINE void multiply_columns(const Int16Panel (&w)[2], int first, const Int16Strip& x,
+                                 int64_t blocks, bool add, float* y, int64_t y_stride,
+                                 int64_t cols) {
+  const TileFloats d;
+  const TileInts di;
+  const Words d16;
+  const Int16Panel& panel0 = w[first / kPanelRows];
+  const Int16Panel& panel1 = w[(first + kTileLanes) / kPanelRows];
+  const int place0 = first % kPanelRows, place1 = (first + kTileLanes) % kPanelRows;
+  const int16_t *codes0 = panel0.codes + 2 * place0, *codes1 = panel1.codes + 2 * place1;
+  const float *scale0 = panel0.scale + place0, *scale1 = panel1.scale + place1;
+  const std::byte* xp = x.blocks;
+  FloatVector sum[kRows][2];
+  load_sums(add, y + first, y_stride, cols - first, sum);
+  for (int64_t block = 0; block < blocks; ++block) {
+    // Strips come from L2 one after another, four blocks ahead of their use.
+    for (int line = 0; line < kRows * kInt16StripBytes; line += 64) {
+      hwy::Prefetch(xp + 4 * kRows * kInt16StripBytes + line);
+    }
+    IntVector dot[kRows][2];
+    for (int r = 0; r < kRows; ++r) dot[r][0] = dot[r][1] = hn::Zero(di);
+    // Unrolled, because sums in a loop would be copied from register to register each time.
+    HWY_UNROLL(16)
+    for (int step = 0; step < 16; ++step) {
+      const auto c0 = hn::BitCast(di, hn::Load(d16, codes0 + 32 * step));
+      const auto c1 = hn::BitCast(di, hn::Load(d16, codes1 + 32 * step));
+      for (int r = 0; r < kRows; ++r) {
+        const auto pair = repeat_word(xp + 64 * r + 4 * step);
+        dot[r][0] = add_word_products(dot[r][0], c0, pair);
+        dot[r][1] = add_word_products(dot[r][1], c1, pair);
+      }
+    }
+    const auto s0 = hn::Load(d, scale0), s1 = hn::Load(d, scale1);
+    for (int r = 0; r < kRows; ++r) {
+      const auto xs = repeat_float(xp + 64 * kRows + 4 * r);
+      sum[r][0] = hn::MulAdd(hn::ConvertTo(d, dot[r][0]), hn::Mul(xs, s0), sum[r][0]);
+      sum[r][1] = hn::MulAdd(hn::ConvertTo(d, dot[r][1]), hn::Mul(xs, s1), sum[r][1]);
+    }
+    xp += kInt16StripBytes * kRows;
+    codes0 += 32 * kPanelRows;
+    codes1 += 32 * kPanelRows;
+    scale0 += kPanelRows;
+    scale1 += kPanelRows;
+  }
+  store_sums(sum, y + first, y_stride, cols - first);
+}
+
+template <int kRows>
+void multiply(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, bool add, float* y,
+              int64_t y_stride, int64_t cols) {
+  for (int first = 0; first < cols; first += 2 * kTileLanes) {
+    multiply_columns<kRows>(w, first, x, blocks, add, y, y_stride, cols);
+  }
+}
+
+void multiply_of_width(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, bool add,
+                       float* y, int64_t y_stride, int64_t cols) {
+  switch (x.rows) {
+    case 1:
+      return multiply<1>(w, x, blocks, add, y, y_stride, cols);
+    case 2:
+      return multiply<2>(w, x, blocks, add, y, y_stride, cols);
+    case 3:
+      return multiply<3>(w, x, blocks, add, y, y_stride, cols);
+    case 4:
+      return multiply<4>(w, x, blocks, add, y, y_stride, cols);
+    case 5:
+      return multiply<5>(w, x, blocks, add, y, y_stride, cols);
+    default:
+      return multiply<6>(w, x, blocks, add, y, y_stride, cols);
+  }
+}
