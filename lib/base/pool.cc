@@ -17,6 +17,7 @@
 
 #include "lib/base/check.h"
 #include "lib/base/error.h"
+#include "lib/base/round_up.h"
 
 namespace lumen {
 namespace {
@@ -51,24 +52,32 @@ void futex_wake_all(std::atomic<uint32_t>& word) {
 
 thread_local bool inside_task = false;
 
-// Range `index` of the `parts` that parallel_for makes of [0, count), in grains.
 struct Range {
   int64_t begin, end;
 };
 
-Range range_of(int64_t count, int64_t grain, int64_t index, int64_t parts) {
-  const int64_t grains = (count + grain - 1) / grain;
-  return {grains * index / parts * grain, std::min(count, grains * (index + 1) / parts * grain)};
-}
+// [0, count) in at most `threads` ranges of whole grains, as even as they can be.
+struct Split {
+  Split(int64_t count, int64_t grain, int threads)
+      : count(count),
+        grain(grain),
+        grains(divide_up(count, grain)),
+        parts(std::min<int64_t>(grains, threads)) {}
 
-struct alignas(64) Counter {
-  std::atomic<int64_t> value{0};
+  Range range(int64_t part) const {
+    return {grains * part / parts * grain, std::min(count, grains * (part + 1) / parts * grain)};
+  }
+
+  int64_t count, grain, grains, parts;
 };
 
 }  // namespace
 
 struct ThreadPool::Shared {
   using Task = FunctionRef<void(int, int)>;
+  struct alignas(64) Counter {
+    std::atomic<int64_t> value{0};
+  };
 
   // Generation of the current task; workers wait for it to change. Own cache lines keep the
   // workers' polling off the counters that the caller writes.
@@ -112,7 +121,7 @@ struct ThreadPool::Shared {
 
 ThreadPool::ThreadPool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
   LUMEN_CHECK(threads >= 1);
-  shared_->taken = std::vector<Counter>(static_cast<size_t>(threads));
+  shared_->taken = std::vector<Shared::Counter>(static_cast<size_t>(threads));
   try {
     for (int i = 1; i < threads; ++i) {
       shared_->workers.emplace_back([this, i] { shared_->work(i, threads_); });
@@ -154,14 +163,14 @@ void ThreadPool::run(FunctionRef<void(int, int)> task) {
 void ThreadPool::parallel_for(int64_t count, int64_t grain,
                               FunctionRef<void(int64_t, int64_t, int)> body) {
   if (count <= 0) return;
-  const int64_t parts = std::min<int64_t>((count + grain - 1) / grain, threads_);
-  if (parts <= 1) {
+  const Split split(count, grain, threads_);
+  if (split.parts == 1) {
     body(0, count, 0);
     return;
   }
   run([&](int thread, int) {
-    if (thread >= parts) return;
-    const auto [begin, end] = range_of(count, grain, thread, parts);
+    if (thread >= split.parts) return;
+    const auto [begin, end] = split.range(thread);
     if (begin < end) body(begin, end, thread);
   });
 }
@@ -169,18 +178,19 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain,
 void ThreadPool::parallel_pieces(int64_t count, int64_t grain, int64_t piece,
                                  FunctionRef<void(int64_t, int64_t, int)> body) {
   if (count <= 0) return;
-  const int64_t parts = std::min<int64_t>((count + grain - 1) / grain, threads_);
-  if (parts <= 1 || inside_task) {
+  const Split split(count, grain, threads_);
+  // Inside a task the counters are those of the call around it.
+  if (split.parts == 1 || inside_task) {
     for (int64_t at = 0; at < count; at += piece) body(at, std::min(at + piece, count), 0);
     return;
   }
-  std::vector<Counter>& taken = shared_->taken;
-  for (int64_t part = 0; part < parts; ++part) {
-    taken[part].value.store(range_of(count, grain, part, parts).begin, std::memory_order_relaxed);
+  std::vector<Shared::Counter>& taken = shared_->taken;
+  for (int64_t part = 0; part < split.parts; ++part) {
+    taken[part].value.store(split.range(part).begin, std::memory_order_relaxed);
   }
   run([&](int thread, int) {
-    for (int64_t i = 0; i < parts; ++i) {
-      const int64_t part = (thread + i) % parts, end = range_of(count, grain, part, parts).end;
+    for (int64_t i = 0; i < split.parts; ++i) {
+      const int64_t part = (thread + i) % split.parts, end = split.range(part).end;
       for (;;) {
         const int64_t at = taken[part].value.fetch_add(piece, std::memory_order_relaxed);
         if (at >= end) break;

@@ -351,7 +351,7 @@ void prefill(ThreadPool& pool, const AttentionArgs& args) {
   const int64_t heads = args.batch * args.kv_heads;
   auto* scratch = reinterpret_cast<float*>(args.workspace);
   const int64_t scratch_floats = thread_floats(block::kMaxColumns, args.head_dim);
-  // Causal blocks cost more the later they come: each thread begins with the last of its heads.
+  // Causal blocks cost more the later they come: the last of a head is handed out first.
   pool.parallel_pieces(blocks * heads, 1, 1, [&](int64_t task, int64_t, int thread) {
     const int64_t head = task / blocks, index = blocks - 1 - task % blocks;
     const QueryBlock queries{head / args.kv_heads, head % args.kv_heads, index * width,

@@ -52,6 +52,7 @@ bool has_avx_vnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
 }
+
 // CPUID of leaves 0 and 1: the vendor, and the family in EAX.
 bool is_zen_3_or_later() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
