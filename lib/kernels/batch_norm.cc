@@ -61,6 +61,12 @@ HWY_INLINE void map_row_of(float* y, int64_t n, const F& f) {
                 rest);
 }
 
+// ---- One channel whose pixels lie together.
+
+HWY_INLINE float forward_scale(const float* w, int64_t c, float var, float eps) {
+  return (w ? w[c] : 1.0f) / std::sqrt(var + eps);
+}
+
 void channel_forward(const ChannelShape& s, int64_t c, const float* x, const float* w,
                      const float* b, float eps, float* y, float* mean, float* var) {
   const ChannelFloat d;
@@ -86,7 +92,7 @@ void channel_forward(const ChannelShape& s, int64_t c, const float* x, const flo
     });
   }
   var[c] = static_cast<float>(squares[0] / n);
-  const auto scale = hn::Set(d, (w ? w[c] : 1.0f) / std::sqrt(var[c] + eps));
+  const auto scale = hn::Set(d, forward_scale(w, c, var[c], eps));
   const auto shift = hn::Set(d, b ? b[c] : 0.0f);
   for (int64_t i = 0; i < s.batch; ++i) {
     const float* row = x + i * stride;
@@ -94,6 +100,27 @@ void channel_forward(const ChannelShape& s, int64_t c, const float* x, const flo
       return hn::MulAdd(hn::Sub(load(row), center), scale, shift);
     });
   }
+}
+
+// dx = factor · dy + slope · (x − mean) + shift
+struct InputGradient {
+  float factor, slope, shift;
+};
+
+// Also stores dw and db. sums: of dy and of dy · (x − mean); n numbers per channel.
+//   dx = scale · (dy − Σdy / n − (x − mean) · Σ dy (x − mean) / (n · (var + eps))), and what mean
+//   and var give; scale = w / √(var + eps)
+HWY_INLINE InputGradient input_gradient(double n, int64_t c, const double (&sums)[2],
+                                        const float* w, const float* var, float eps,
+                                        const BatchNormGradients& g) {
+  const double inverse = 1.0 / std::sqrt(static_cast<double>(var[c] + eps));
+  const double scale = (w ? static_cast<double>(w[c]) : 1.0) * inverse;
+  g.db[c] = static_cast<float>(sums[0]);
+  g.dw[c] = static_cast<float>(sums[1] * inverse);
+  return {.factor = static_cast<float>(scale),
+          .slope = static_cast<float>(
+              (2 * static_cast<double>(g.dvar[c]) - scale * sums[1] * inverse * inverse) / n),
+          .shift = static_cast<float>((static_cast<double>(g.dmean[c]) - scale * sums[0]) / n)};
 }
 
 void channel_backward(const ChannelShape& s, int64_t c, const float* x, const float* w,
@@ -111,23 +138,140 @@ void channel_backward(const ChannelShape& s, int64_t c, const float* x, const fl
       product = hn::MulAdd(v, hn::Sub(load(row), center), product);
     });
   }
-  const double inverse = 1.0 / std::sqrt(static_cast<double>(var[c] + eps));
-  const double scale = (w ? static_cast<double>(w[c]) : 1.0) * inverse;
-  g.db[c] = static_cast<float>(sums[0]);
-  g.dw[c] = static_cast<float>(sums[1] * inverse);
-  // dx = scale · (dy − Σdy / n − (x − mean) · Σ dy (x − mean) / (n · (var + eps))), and what mean
-  // and var give.
-  const auto slope = hn::Set(
-      d, static_cast<float>(
-             (2 * static_cast<double>(g.dvar[c]) - scale * sums[1] * inverse * inverse) / n));
-  const auto shift =
-      hn::Set(d, static_cast<float>((static_cast<double>(g.dmean[c]) - scale * sums[0]) / n));
-  const auto factor = hn::Set(d, static_cast<float>(scale));
+  const InputGradient dx = input_gradient(n, c, sums, w, var, eps, g);
+  const auto factor = hn::Set(d, dx.factor), slope = hn::Set(d, dx.slope);
+  const auto shift = hn::Set(d, dx.shift);
   for (int64_t i = 0; i < s.batch; ++i) {
     const float *row = x + corner + i * stride, *dy = g.dy + corner + i * stride;
     map_row_of(g.dx + corner + i * stride, s.pixels, [&](auto load) HWY_ATTR {
       return hn::MulAdd(load(dy), factor, hn::MulAdd(hn::Sub(load(row), center), slope, shift));
     });
+  }
+}
+
+// ---- Channels of one pixel, some beside each other: vectors over channels, with the bits of the
+// functions above.
+
+inline constexpr int64_t kMostChannels = 64;
+
+// f(i, load, store) for vectors of channels [i, …) of [0, count); load and store as in sum_row.
+template <class F>
+HWY_INLINE void for_channels(int64_t count, const F& f) {
+  const ChannelFloat d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    f(
+        i, [&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); },
+        [&](ChannelVector v, float* p) HWY_ATTR { hn::StoreU(v, d, p + i); });
+  }
+  if (i == count) return;
+  const auto rest = static_cast<size_t>(count - i);
+  f(
+      i, [&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); },
+      [&](ChannelVector v, float* p) HWY_ATTR { store_partial(v, d, p + i, rest); });
+}
+
+// sums[0 … lanes) += v.
+HWY_INLINE void add_channels(ChannelVector v, double* sums) {
+  const hn::Repartition<double, ChannelFloat> d;
+  const hn::Half<ChannelFloat> half;
+  const auto low = hn::PromoteTo(d, hn::LowerHalf(half, v));
+  const auto high = hn::PromoteTo(d, hn::UpperHalf(half, v));
+  hn::Store(hn::Add(hn::Load(d, sums), low), d, sums);
+  sums += hn::Lanes(d);
+  hn::Store(hn::Add(hn::Load(d, sums), high), d, sums);
+}
+
+// Channels [c, c + count), at most kMostChannels.
+void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, const float* x,
+                           const float* w, const float* b, float eps, float* y, float* mean,
+                           float* var) {
+  const auto n = static_cast<double>(s.batch);
+  x += c;
+  y += c;
+  mean += c;
+  HWY_ALIGN double sums[kMostChannels] = {}, squares[kMostChannels] = {};
+  for (int64_t row = 0; row < s.batch; ++row) {
+    for_channels(count, [&](int64_t i, auto load, auto)
+                            HWY_ATTR { add_channels(load(x + row * s.channels), sums + i); });
+  }
+  for (int64_t i = 0; i < count; ++i) mean[i] = static_cast<float>(sums[i] / n);
+  for (int64_t row = 0; row < s.batch; ++row) {
+    for_channels(count, [&](int64_t i, auto load, auto) HWY_ATTR {
+      const auto v = hn::Sub(load(x + row * s.channels), load(mean));
+      add_channels(hn::Mul(v, v), squares + i);
+    });
+  }
+  float scale[kMostChannels], shift[kMostChannels];
+  for (int64_t i = 0; i < count; ++i) {
+    var[c + i] = static_cast<float>(squares[i] / n);
+    scale[i] = forward_scale(w, c + i, var[c + i], eps);
+    shift[i] = b ? b[c + i] : 0.0f;
+  }
+  for (int64_t row = 0; row < s.batch; ++row) {
+    for_channels(count, [&](int64_t, auto load, auto store) HWY_ATTR {
+      const auto v = hn::Sub(load(x + row * s.channels), load(mean));
+      store(hn::MulAdd(v, load(scale), load(shift)), y + row * s.channels);
+    });
+  }
+}
+
+void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, const float* x,
+                            const float* w, const float* mean, const float* var, float eps,
+                            const BatchNormGradients& g) {
+  const float* dy = g.dy + c;
+  x += c;
+  mean += c;
+  HWY_ALIGN double sums[kMostChannels] = {}, products[kMostChannels] = {};
+  for (int64_t row = 0; row < s.batch; ++row) {
+    for_channels(count, [&](int64_t i, auto load, auto) HWY_ATTR {
+      const auto v = load(dy + row * s.channels);
+      add_channels(v, sums + i);
+      add_channels(hn::Mul(v, hn::Sub(load(x + row * s.channels), load(mean))), products + i);
+    });
+  }
+  float factor[kMostChannels], slope[kMostChannels], shift[kMostChannels];
+  for (int64_t i = 0; i < count; ++i) {
+    const InputGradient dx =
+        input_gradient(static_cast<double>(s.batch), c + i, {sums[i], products[i]}, w, var, eps, g);
+    factor[i] = dx.factor;
+    slope[i] = dx.slope;
+    shift[i] = dx.shift;
+  }
+  for (int64_t row = 0; row < s.batch; ++row) {
+    for_channels(count, [&](int64_t, auto load, auto store) HWY_ATTR {
+      const auto v = hn::Sub(load(x + row * s.channels), load(mean));
+      store(hn::MulAdd(load(dy + row * s.channels), load(factor),
+                       hn::MulAdd(v, load(slope), load(shift))),
+            g.dx + c + row * s.channels);
+    });
+  }
+}
+
+// ---- Channels [begin, end).
+
+void channels_forward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
+                      const float* w, const float* b, float eps, float* y, float* mean,
+                      float* var) {
+  if (s.pixels == 1) {
+    for (int64_t c = begin; c < end; c += kMostChannels) {
+      single_pixels_forward(s, c, std::min(kMostChannels, end - c), x, w, b, eps, y, mean, var);
+    }
+  } else {
+    for (int64_t c = begin; c < end; ++c) channel_forward(s, c, x, w, b, eps, y, mean, var);
+  }
+}
+
+void channels_backward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
+                       const float* w, const float* mean, const float* var, float eps,
+                       const BatchNormGradients& g) {
+  if (s.pixels == 1) {
+    for (int64_t c = begin; c < end; c += kMostChannels) {
+      single_pixels_backward(s, c, std::min(kMostChannels, end - c), x, w, mean, var, eps, g);
+    }
+  } else {
+    for (int64_t c = begin; c < end; ++c) channel_backward(s, c, x, w, mean, var, eps, g);
   }
 }
 
@@ -138,8 +282,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 namespace {
-HWY_EXPORT(channel_forward);
-HWY_EXPORT(channel_backward);
+HWY_EXPORT(channels_forward);
+HWY_EXPORT(channels_backward);
 
 // Channels per task, so that a task has some thousand numbers and neighbours share cache lines.
 int64_t channel_grain(const ChannelShape& s) {
@@ -150,18 +294,18 @@ int64_t channel_grain(const ChannelShape& s) {
 
 void batch_norm(ThreadPool& pool, const ChannelShape& shape, const float* x, const float* w,
                 const float* b, float eps, float* y, float* mean, float* var) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(channel_forward);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(channels_forward);
   pool.parallel_for(shape.channels, channel_grain(shape), [&](int64_t begin, int64_t end, int) {
-    for (int64_t c = begin; c < end; ++c) kernel(shape, c, x, w, b, eps, y, mean, var);
+    kernel(shape, begin, end, x, w, b, eps, y, mean, var);
   });
 }
 
 void batch_norm_backward(ThreadPool& pool, const ChannelShape& shape, const float* x,
                          const float* w, const float* mean, const float* var, float eps,
                          const BatchNormGradients& gradients) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(channel_backward);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(channels_backward);
   pool.parallel_for(shape.channels, channel_grain(shape), [&](int64_t begin, int64_t end, int) {
-    for (int64_t c = begin; c < end; ++c) kernel(shape, c, x, w, mean, var, eps, gradients);
+    kernel(shape, begin, end, x, w, mean, var, eps, gradients);
   });
 }
 

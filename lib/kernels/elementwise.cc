@@ -170,6 +170,8 @@ LUMEN_MAP(ceil, 1, (auto, auto x), hn::Ceil(x))
 LUMEN_MAP(round, 1, (auto, auto x), hn::Round(x))
 LUMEN_MAP(trunc, 1, (auto, auto x), hn::Trunc(x))
 LUMEN_MAP(erf, 1, (auto d, auto x), erf_vector(d, x))
+LUMEN_MAP(expm1, 1, (auto d, auto x), expm1_vector(d, x))
+LUMEN_MAP(log1p, 1, (auto d, auto x), log1p_vector(d, x))
 #undef LUMEN_MAP
 
 void mod(const float* const* in, float* out, int64_t n, const float*) {
@@ -230,6 +232,8 @@ LUMEN_DISPATCH(ceil)
 LUMEN_DISPATCH(round)
 LUMEN_DISPATCH(trunc)
 LUMEN_DISPATCH(erf)
+LUMEN_DISPATCH(expm1)
+LUMEN_DISPATCH(log1p)
 #undef LUMEN_DISPATCH
 
 }  // namespace lumen::kernels

@@ -61,11 +61,11 @@ void ceil(const float* const* in, float* out, int64_t n, const float* params);
 void round(const float* const* in, float* out, int64_t n, const float* params);
 void trunc(const float* const* in, float* out, int64_t n, const float* params);
 void erf(const float* const* in, float* out, int64_t n, const float* params);
+void expm1(const float* const* in, float* out, int64_t n, const float* params);
+void log1p(const float* const* in, float* out, int64_t n, const float* params);
 
 // By libm, one at a time (elementwise_plain.cc).
 void pow(const float* const* in, float* out, int64_t n, const float* params);
-void expm1(const float* const* in, float* out, int64_t n, const float* params);
-void log1p(const float* const* in, float* out, int64_t n, const float* params);
 // (0 < x) − (x < 0); 0 for NaN.
 void sign(const float* const* in, float* out, int64_t n, const float* params);
 // x − floor(x / y) · y, exactly: the sign of the divisor, as Python's %.

@@ -21,12 +21,6 @@ void map2(const float* const* in, float* out, int64_t n, F f) {
 void pow(const float* const* in, float* out, int64_t n, const float*) {
   map2(in, out, n, [](float x, float y) { return std::pow(x, y); });
 }
-void expm1(const float* const* in, float* out, int64_t n, const float*) {
-  map(in, out, n, [](float x) { return std::expm1(x); });
-}
-void log1p(const float* const* in, float* out, int64_t n, const float*) {
-  map(in, out, n, [](float x) { return std::log1p(x); });
-}
 void sign(const float* const* in, float* out, int64_t n, const float*) {
   map(in, out, n, [](float x) { return static_cast<float>((0 < x) - (x < 0)); });
 }

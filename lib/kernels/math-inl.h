@@ -109,16 +109,22 @@ HWY_INLINE hn::Vec<D> scale_by_power(D d, hn::Vec<D> y, const Whole<D>& n) {
 }
 
 // e^x = 2^n · e^r with n = round(x / ln 2) and |r| ≤ ln 2 / 2, e^r = 1 + r + r² q(r),
-// approximation error 8e-9. ≤ 2 ulp; overflows to +inf, underflows through denormals to 0.
+// approximation error 8e-9: this is e^r − 1.
 template <class D>
-HWY_INLINE hn::Vec<D> exp_unit(D d, hn::Vec<D> x, hn::Vec<D> n) {
+HWY_INLINE hn::Vec<D> expm1_unit(D d, hn::Vec<D> x, hn::Vec<D> n) {
   static constexpr float kQ[] = {0.5f, 0.166665778f, 0.0416665561f, 0.00836317427f, 0.00139261771f};
   auto r = hn::NegMulAdd(n, hn::Set(d, kLn2High), x);
   r = hn::NegMulAdd(n, hn::Set(d, kLn2Low), r);
   const auto q = polynomial(d, r, kQ);
-  return hn::Add(hn::MulAdd(hn::Mul(r, r), q, r), hn::Set(d, 1.0f));
+  return hn::MulAdd(hn::Mul(r, r), q, r);
 }
 
+template <class D>
+HWY_INLINE hn::Vec<D> exp_unit(D d, hn::Vec<D> x, hn::Vec<D> n) {
+  return hn::Add(expm1_unit(d, x, n), hn::Set(d, 1.0f));
+}
+
+// ≤ 2 ulp; overflows to +inf, underflows through denormals to 0.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_vector(D d, hn::Vec<D> x) {
   // Beyond the clamp the result is 0 or inf; clamping keeps n small.
@@ -126,6 +132,22 @@ HWY_INLINE hn::Vec<D> exp_vector(D d, hn::Vec<D> x) {
   const auto n = round_product(d, clamped, hn::Set(d, kLog2E));
   const auto y = scale_by_power(d, exp_unit(d, clamped, n.value), n);
   return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+// |x| below which e^x − 1 and ln(1 + x) are x.
+inline constexpr float kSameBelow = 0x1p-25f;
+
+// e^x − 1 = 2 (h (e^r − 1) + (h − ½)) with h = 2^(n − 1), which is finite where e^x is. ≤ 2 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> expm1_vector(D d, hn::Vec<D> x) {
+  const hn::RebindToSigned<D> di;
+  // Below the clamp the result is −1, above it inf.
+  const auto clamped = hn::Min(hn::Max(x, hn::Set(d, -20.0f)), hn::Set(d, 89.0f));
+  const auto n = round_product(d, clamped, hn::Set(d, kLog2E));
+  const auto h = power_of_two(d, hn::Sub(n.integer, hn::Set(di, 1)));
+  const auto half = hn::MulAdd(expm1_unit(d, clamped, n.value), h, hn::Sub(h, hn::Set(d, 0.5f)));
+  const auto same = hn::Or(hn::Lt(hn::Abs(x), hn::Set(d, kSameBelow)), hn::IsNaN(x));
+  return hn::IfThenElse(same, x, hn::Add(half, half));
 }
 
 // e^x for x ≤ 0 (softmax): results below the smallest normal number become 0; NaN stays NaN.
@@ -199,6 +221,22 @@ HWY_INLINE hn::Vec<D> log_vector(D d, hn::Vec<D> x) {
   split_exponent(d, x, e, f);
   const auto rest = hn::MulAdd(e, hn::Set(d, kLn2Low), log1p_rest(d, f));
   return log_specials(d, x, hn::MulAdd(e, hn::Set(d, kLn2High), hn::Add(f, rest)));
+}
+
+// ln(1 + x) = e ln 2 + ln(1 + f) + c / u, where u is 1 + x rounded, c what the rounding lost, and
+// f = x if e = 0. ≤ 2 ulp.
+template <class D>
+HWY_INLINE hn::Vec<D> log1p_vector(D d, hn::Vec<D> x) {
+  const auto one = hn::Set(d, 1.0f), u = hn::Add(one, x);
+  hn::Vec<D> e, f;
+  split_exponent(d, u, e, f);
+  const auto small = hn::Eq(e, hn::Zero(d)), large = hn::Lt(one, x);
+  f = hn::IfThenElse(small, x, f);
+  const auto lost = hn::IfThenElse(large, hn::Sub(one, hn::Sub(u, x)), hn::Sub(x, hn::Sub(u, one)));
+  const auto rest = hn::MulAdd(e, hn::Set(d, kLn2Low), log1p_rest(d, f));
+  const auto corrected = hn::Add(rest, hn::IfThenZeroElse(small, hn::Div(lost, u)));
+  const auto y = hn::MulAdd(e, hn::Set(d, kLn2High), hn::Add(f, corrected));
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, kSameBelow)), x, log_specials(d, u, y));
 }
 
 // log2 x = e + ln(1 + f) / ln 2; exact for powers of two. ≤ 3 ulp.

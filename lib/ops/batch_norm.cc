@@ -143,7 +143,7 @@ Tensor batch_norm_backward_meaning(const Node& node, Inputs in) {
 }
 
 const std::vector<Shape>& case_shapes() {
-  static const std::vector<Shape> shapes = {{4, 3, 5},  {2, 1, 1},  {9, 20, 1},
+  static const std::vector<Shape> shapes = {{4, 3, 5},  {2, 1, 1},  {9, 70, 1},
                                             {3, 5, 64}, {1, 4, 33}, {2, 17, 20}};
   return shapes;
 }
