@@ -91,6 +91,7 @@ struct Isa : PanelIsa<8> {
   struct Sum {
     static constexpr int kFlush = kMost == 0 ? 1 : 32767 / (2 * 127 * kMost);
 
+    HWY_INLINE Sum() {}  // the implicit one is not of this target
     HWY_INLINE void start(int32_t begin) {
       ints = hn::Set(IntTag(), begin);
       words = hn::Zero(WordTag());

@@ -107,16 +107,14 @@ HWY_INLINE PanelScalesK4 panel_scales_k4(const uint8_t* p, int part) {
   const auto a = Isa::load(vector_at(p + 64, 0, part));
   const auto b = Isa::load(vector_at(p + 64, 1, part));
   const auto c = Isa::load(vector_at(p + 64, 2, part));
-  PanelScalesK4 s;
-  s.scale_bytes[0] = Isa::mask(a, 0x3F);
-  s.scale_bytes[1] =
+  const auto high_scales =
       Isa::join(Isa::mask(c, 0x0F), Isa::mask(Isa::template shift_right<2>(a), 0x30));
-  s.min_bytes[0] = Isa::mask(b, 0x3F);
-  s.min_bytes[1] = Isa::join(Isa::mask(Isa::template shift_right<4>(c), 0x0F),
-                             Isa::mask(Isa::template shift_right<2>(b), 0x30));
-  s.d = Isa::halves(p + 2 * Isa::kLanes * part);
-  s.negative_dmin = Isa::mul(Isa::halves(p + 32 + 2 * Isa::kLanes * part), Isa::set(-1.0f));
-  return s;
+  const auto high_mins = Isa::join(Isa::mask(Isa::template shift_right<4>(c), 0x0F),
+                                   Isa::mask(Isa::template shift_right<2>(b), 0x30));
+  return {{Isa::mask(a, 0x3F), high_scales},
+          {Isa::mask(b, 0x3F), high_mins},
+          Isa::halves(p + 2 * Isa::kLanes * part),
+          Isa::mul(Isa::halves(p + 32 + 2 * Isa::kLanes * part), Isa::set(-1.0f))};
 }
 
 struct PanelQ4_K {
