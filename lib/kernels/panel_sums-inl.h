@@ -10,6 +10,7 @@
 //   load, mask, join     bytes from memory; with the bits of `mask` only; of either
 //   shift_left<n>, shift_right<n>, shift_right_by(n)  each 32-bit word; bytes receive bits of their
 //                        neighbours
+//   upper_nibbles        the upper four bits of each byte, shifted down
 //   byte<n>              byte n of each word as float
 //   halves, signed_bytes kLanes consecutive binary16 or int8 as float
 //   set, mul, fma, to_float, store
@@ -32,7 +33,7 @@ HWY_INLINE const uint8_t* vector_at(const uint8_t* p, int vector, int part) {
 // The lower or upper nibble of each byte.
 template <int kUpper>
 HWY_INLINE Isa::Codes nibbles(Isa::Codes v) {
-  return Isa::mask(kUpper ? Isa::template shift_right<4>(v) : v, 15);
+  return kUpper ? Isa::upper_nibbles(v) : Isa::mask(v, 15);
 }
 
 struct PanelQ8_0 {
