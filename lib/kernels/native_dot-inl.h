@@ -25,6 +25,7 @@
 #undef LUMEN_NATIVE
 #undef LUMEN_NATIVE_WORDS
 #undef LUMEN_NATIVE_ATTRIBUTES
+#undef LUMEN_NEON_FEATURES
 #undef LUMEN_VNNI_INTRINSIC
 #if HWY_TARGET == HWY_AVX3
 #define LUMEN_NATIVE 1
@@ -39,13 +40,18 @@
 #elif HWY_TARGET == HWY_NEON && HWY_ARCH_ARM_A64
 #define LUMEN_NATIVE 1
 #define LUMEN_NATIVE_WORDS 0
-// GCC's assembler knows them from ARMv8.2 on. A program all compiled for them needs nothing.
-#if HWY_COMPILER_GCC_ACTUAL && !defined(__ARM_FEATURE_DOTPROD)
-#define LUMEN_NATIVE_ATTRIBUTES "arch=armv8.2-a" HWY_TARGET_STR "+dotprod"
-#elif HWY_COMPILER_GCC_ACTUAL
-#define LUMEN_NATIVE_ATTRIBUTES HWY_TARGET_STR
+// GCC's assembler knows them from ARMv8.2 on, which a program that is all compiled for them has.
+#ifdef HWY_TARGET_STR
+#define LUMEN_NEON_FEATURES HWY_TARGET_STR "+dotprod"
 #else
+#define LUMEN_NEON_FEATURES "+dotprod"
+#endif
+#if !HWY_COMPILER_GCC_ACTUAL
 #define LUMEN_NATIVE_ATTRIBUTES "dotprod"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define LUMEN_NATIVE_ATTRIBUTES LUMEN_NEON_FEATURES
+#else
+#define LUMEN_NATIVE_ATTRIBUTES "arch=armv8.2-a" LUMEN_NEON_FEATURES
 #endif
 #else
 #define LUMEN_NATIVE 0
