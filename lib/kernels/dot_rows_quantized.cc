@@ -20,6 +20,10 @@ namespace HWY_NAMESPACE {
 // As in dot_rows_float.cc.
 inline constexpr int64_t kPrefetchBytes = 3072;
 
+// Rows of x that share the unpacking. One on targets of old machines, for the sake of the time to
+// compile this file.
+inline constexpr int kMostRows = HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE4 ? 1 : 4;
+
 // Sums that run side by side, against the latency of the multiply-add.
 inline constexpr int kSums = 2;
 
@@ -164,13 +168,13 @@ void dot_rows(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& 
               float* y, int64_t y_stride) {
   const int64_t bytes = row_bytes(Format::kType, w.cols);
   const auto* row = static_cast<const uint8_t*>(w.data) + begin * bytes;
-  // Four rows of x at a time, or one: two would add a third to the size of this file's code.
+  // The most rows of x at a time, or one: two would add a third to the size of this file's code.
   for (int64_t j = 0; j < end - begin; ++j, row += bytes) {
     for (int64_t r = 0; r < m;) {
-      float out[4];
-      const int64_t count = m - r >= 4 ? 4 : 1;
-      if (count == 4) {
-        dot_row<Format, 4>(row, x, r, out);
+      float out[kMostRows];
+      const int64_t count = m - r >= kMostRows ? kMostRows : 1;
+      if (count == kMostRows) {
+        dot_row<Format, kMostRows>(row, x, r, out);
       } else {
         dot_row<Format, 1>(row, x, r, out);
       }

@@ -67,6 +67,21 @@ HWY_INLINE int64_t transpose_groups(const float* x, int64_t row_stride, int64_t 
   return begin;
 }
 
+// Two rows of whole vectors of four columns, to rows of two columns.
+HWY_INLINE void transpose_pair(const float* x, int64_t row_stride, int64_t whole_depth,
+                               float* panel, int64_t width) {
+  const hn::CappedTag<float, 4> d;
+  const hn::Half<decltype(d)> half;
+  for (int64_t k = 0; k < whole_depth; k += 4, panel += 4 * width) {
+    const auto row0 = hn::LoadU(d, x + k), row1 = hn::LoadU(d, x + row_stride + k);
+    const auto low = hn::InterleaveLower(d, row0, row1), high = hn::InterleaveUpper(d, row0, row1);
+    hn::StoreU(hn::LowerHalf(half, low), half, panel);
+    hn::StoreU(hn::UpperHalf(half, low), half, panel + width);
+    hn::StoreU(hn::LowerHalf(half, high), half, panel + 2 * width);
+    hn::StoreU(hn::UpperHalf(half, high), half, panel + 3 * width);
+  }
+}
+
 // Columns of rows that lie together. Full strips are copied in whole vectors: a call of memcpy for
 // 48 or 128 bytes takes longer than the copy. Rows far apart are nothing that processors foresee.
 template <int kRows>
@@ -82,7 +97,10 @@ HWY_INLINE void copy_full_columns(const float* x, int64_t col_stride, int64_t de
     for (int i = 0; i < kVectors; ++i) {
       hn::StoreU(hn::LoadU(d, x + i * kLanes), d, panel + i * kLanes);
     }
-    for (int i = kVectors * kLanes; i < kRows; ++i) panel[i] = x[i];
+    if constexpr (kRows > kVectors * kLanes) {
+      const hn::CappedTag<float, kRows - kVectors * kLanes> rest;
+      hn::StoreU(hn::LoadU(rest, x + kVectors * kLanes), rest, panel + kVectors * kLanes);
+    }
   }
 }
 
@@ -114,10 +132,14 @@ void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_row
       }
       transpose_groups<4>(x + k, row_stride, i, whole_rows, panel + k * width, width);
     }
-    for (int64_t k = whole_depth; k < depth; ++k) {
-      for (i = 0; i < whole_rows; ++i) panel[k * width + i] = x[i * row_stride + k];
-    }
     i = whole_rows;
+    if (rows - i >= 2) {
+      transpose_pair(x + i * row_stride, row_stride, whole_depth, panel + i, width);
+      i += 2;
+    }
+    for (int64_t k = whole_depth; k < depth; ++k) {
+      for (int64_t row = 0; row < i; ++row) panel[k * width + row] = x[row * row_stride + k];
+    }
   }
   for (; i < rows; ++i) {
     for (int64_t k = 0; k < depth; ++k) panel[k * width + i] = x[i * row_stride + k * col_stride];

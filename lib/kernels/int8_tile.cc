@@ -26,8 +26,9 @@ using IntVector = hn::VFromD<Ints>;
 using FloatVector = hn::VFromD<Floats>;
 inline constexpr int kLanes = hn::MaxLanes(Ints());  // rows of weights in a vector
 
-// AVX2 and SSE4: 4 × 2 sums of 16 registers (the sums of floats go to L1); AVX-512: 6 × 2.
-inline constexpr int kStripRows = HWY_TARGET == HWY_AVX3 ? 6 : 4;
+// AVX2 and SSE4: 4 × 2 sums of 16 registers (the sums of floats go to L1); AVX-512: 6 × 2. The
+// emulation has one row, for the sake of the time to compile this file.
+inline constexpr int kStripRows = HWY_TARGET == HWY_AVX3 ? 6 : HWY_TARGET == HWY_EMU128 ? 1 : 4;
 
 template <typename T>
 HWY_INLINE T load_at(const std::byte* p, int index) {
@@ -251,11 +252,11 @@ void multiply_rows(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, 
     case 1:
       return multiply<kForm, 1>(w, x, blocks, add, y, y_stride, cols);
     case 2:
-      return multiply<kForm, 2>(w, x, blocks, add, y, y_stride, cols);
+      return multiply<kForm, std::min(2, kStripRows)>(w, x, blocks, add, y, y_stride, cols);
     case 3:
-      return multiply<kForm, 3>(w, x, blocks, add, y, y_stride, cols);
+      return multiply<kForm, std::min(3, kStripRows)>(w, x, blocks, add, y, y_stride, cols);
     case 4:
-      return multiply<kForm, 4>(w, x, blocks, add, y, y_stride, cols);
+      return multiply<kForm, std::min(4, kStripRows)>(w, x, blocks, add, y, y_stride, cols);
     case 5:
       return multiply<kForm, std::min(5, kStripRows)>(w, x, blocks, add, y, y_stride, cols);
     default:
