@@ -23,24 +23,32 @@ static_assert(kPlaneSlack % kLanes == 0);
 // Accumulators: 24 of 32 registers (AVX-512, NEON), 12 of 16 elsewhere.
 inline constexpr int kSums = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 24 : 12;
 
+// Loops over sums are unrolled to keep them in registers, see README.md.
 template <int kRows, int kVectors>
 HWY_INLINE void correlate_tile(const float* x, const int64_t* offsets, int64_t taps, const float* w,
                                bool add, float* y, int64_t y_stride) {
   const Float d;
   FloatVector sum[kRows][kVectors];
+  HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(6)
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
   }
   for (int64_t k = 0; k < taps; ++k, w += kRows) {
     const float* at = x + offsets[k];
     FloatVector part[kVectors];
+    HWY_UNROLL(6)
     for (int v = 0; v < kVectors; ++v) part[v] = hn::LoadU(d, at + v * kLanes);
+    HWY_UNROLL(6)
     for (int r = 0; r < kRows; ++r) {
       const auto weight = hn::Set(d, w[r]);
+      HWY_UNROLL(6)
       for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight, part[v], sum[r][v]);
     }
   }
+  HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(6)
     for (int v = 0; v < kVectors; ++v) {
       float* to = y + r * y_stride + v * kLanes;
       hn::StoreU(add ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
@@ -110,7 +118,9 @@ HWY_INLINE void correlate_grad_tile(const PlanePairs& planes, const float* rows,
                                     int64_t sums_stride) {
   const Float d;
   FloatVector sum[kRows][kGradTaps];
+  HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4)
     for (int t = 0; t < kGradTaps; ++t) sum[r][t] = hn::Zero(d);
   }
   int64_t shift[kGradTaps];  // missing ones repeat the last
@@ -120,14 +130,18 @@ HWY_INLINE void correlate_grad_tile(const PlanePairs& planes, const float* rows,
     const float* x = planes.x + i * planes.x_next;
     for (int64_t p = 0; p < planes.count; p += kLanes) {
       FloatVector right[kGradTaps];
+      HWY_UNROLL(4)
       for (int t = 0; t < kGradTaps; ++t) right[t] = hn::LoadU(d, x + shift[t] + p);
+      HWY_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
         const auto left = hn::LoadU(d, row + r * planes.d_stride + p);
+        HWY_UNROLL(4)
         for (int t = 0; t < kGradTaps; ++t) sum[r][t] = hn::MulAdd(left, right[t], sum[r][t]);
       }
     }
   }
   const hn::CappedTag<float, 4> four;
+  HWY_UNROLL(6)
   for (int r = 0; r < kRows; ++r) {
     float* to = sums + r * sums_stride;
     const auto total = sum_lanes(sum[r]);

@@ -38,7 +38,8 @@ struct BF16 {
 };
 
 // out[r] = Σ_k w[k] · x[r][k] for kRows rows of x. Four partial sums per row cover the latency of
-// the multiply-add (4 cycles, two a cycle) with kRows = 1 or 2.
+// the multiply-add (4 cycles, two a cycle) with kRows = 1 or 2. Loops over them are unrolled to
+// keep them in registers, see README.md.
 template <class Type, int kRows>
 void dot_row(const typename Type::Storage* w, const float* x, int64_t x_stride, int64_t cols,
              float* out) {
@@ -46,16 +47,20 @@ void dot_row(const typename Type::Storage* w, const float* x, int64_t x_stride, 
   constexpr int kSums = 4;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVector sum[kRows][kSums];
-  for (auto& row : sum) {
-    for (auto& s : row) s = hn::Zero(d);
+  HWY_UNROLL(4)
+  for (int r = 0; r < kRows; ++r) {
+    HWY_UNROLL(4)
+    for (int s = 0; s < kSums; ++s) sum[r][s] = hn::Zero(d);
   }
   int64_t k = 0;
   for (; k + kSums * lanes <= cols; k += kSums * lanes) {
     for (size_t line = 0; line < kSums * sizeof(typename Type::Storage) * lanes; line += 64) {
       hwy::Prefetch(reinterpret_cast<const char*>(w + k) + kPrefetchBytes + line);
     }
+    HWY_UNROLL(4)
     for (int s = 0; s < kSums; ++s) {
       const auto v = Type::load(w + k + s * lanes);
+      HWY_UNROLL(4)
       for (int r = 0; r < kRows; ++r) {
         const auto xv = hn::LoadU(d, x + r * x_stride + k + s * lanes);
         sum[r][s] = hn::MulAdd(v, xv, sum[r][s]);
@@ -64,10 +69,12 @@ void dot_row(const typename Type::Storage* w, const float* x, int64_t x_stride, 
   }
   for (; k + lanes <= cols; k += lanes) {
     const auto v = Type::load(w + k);
+    HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) {
       sum[r][0] = hn::MulAdd(v, hn::LoadU(d, x + r * x_stride + k), sum[r][0]);
     }
   }
+  HWY_UNROLL(4)
   for (int r = 0; r < kRows; ++r) {
     const auto total = hn::Add(hn::Add(sum[r][0], sum[r][1]), hn::Add(sum[r][2], sum[r][3]));
     out[r] = hn::GetLane(hn::SumOfLanes(d, total));

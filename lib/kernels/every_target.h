@@ -37,8 +37,8 @@ void on_targets_that(bool (*suits)(), const char* lack, Body&& body) {
 
 // The same on those that add products of bytes in one instruction (simd.h).
 template <class Body>
-void on_every_vnni_target(Body&& body) {
-  on_targets_that(uses_vnni, "this CPU has neither AVX512-VNNI nor AVX-VNNI", body);
+void on_every_native_target(Body&& body) {
+  on_targets_that(uses_native_dot, "this CPU has no dot products of bytes (VNNI, dotprod)", body);
 }
 
 }  // namespace lumen::kernels

@@ -149,26 +149,48 @@ void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_row
   }
 }
 
+// Adds a · b to a row of the tile.
+HWY_INLINE void add_row(FloatVector a, FloatVector b_left, FloatVector b_right, FloatVector& left,
+                        FloatVector& right) {
+  left = hn::MulAdd(a, b_left, left);
+  right = hn::MulAdd(a, b_right, right);
+}
+
 // One tile: c[kRows][kTileCols] (+)= a-strip · b-strip. `valid_rows` and `valid_cols` say how much
-// of it lies inside C. A's strip is [depth / kBlock][kRows][kBlock].
+// of it lies inside C. A's strip is [depth / kBlock][kRows][kBlock]. Loops over the sums are
+// unrolled to keep them in registers, see README.md.
 template <int kBlock, int kRows>
 HWY_INLINE void multiply_tile(const float* a, const float* b, int64_t depth, bool add, float* c,
                               int64_t c_stride, int64_t valid_rows, int64_t valid_cols) {
   const FloatTag d;
   constexpr int kLanes = kTileCols / 2;
   FloatVector left[kRows], right[kRows];
+  HWY_UNROLL(12)
   for (int i = 0; i < kRows; ++i) left[i] = right[i] = hn::Zero(d);
   for (int64_t k = 0; k < depth; k += kBlock, a += kRows * kBlock) {
     for (int kk = 0; kk < kBlock; ++kk, b += kTileCols) {
       const auto b_left = hn::LoadU(d, b), b_right = hn::LoadU(d, b + kLanes);
-      for (int i = 0; i < kRows; ++i) {
-        const auto ai = hn::Set(d, a[i * kBlock + kk]);
-        left[i] = hn::MulAdd(ai, b_left, left[i]);
-        right[i] = hn::MulAdd(ai, b_right, right[i]);
+      if constexpr (HWY_TARGET == HWY_NEON && kBlock == 1) {
+        // A multiply-add takes one number of a vector there: no broadcasts.
+        static_assert(kRows % 4 == 0);
+        HWY_UNROLL(3)
+        for (int i = 0; i < kRows; i += 4) {
+          const auto four = hn::LoadU(d, a + i);
+          add_row(hn::Broadcast<0>(four), b_left, b_right, left[i], right[i]);
+          add_row(hn::Broadcast<1>(four), b_left, b_right, left[i + 1], right[i + 1]);
+          add_row(hn::Broadcast<2>(four), b_left, b_right, left[i + 2], right[i + 2]);
+          add_row(hn::Broadcast<3>(four), b_left, b_right, left[i + 3], right[i + 3]);
+        }
+      } else {
+        HWY_UNROLL(12)
+        for (int i = 0; i < kRows; ++i) {
+          add_row(hn::Set(d, a[i * kBlock + kk]), b_left, b_right, left[i], right[i]);
+        }
       }
     }
   }
   if (valid_rows == kRows && valid_cols == kTileCols) {
+    HWY_UNROLL(12)
     for (int i = 0; i < kRows; ++i) {
       float* row = c + i * c_stride;
       if (add) {
@@ -180,13 +202,15 @@ HWY_INLINE void multiply_tile(const float* a, const float* b, int64_t depth, boo
     }
     return;
   }
-  float edge[kTileCols];
+  float edge[kRows][kTileCols];
+  HWY_UNROLL(12)
   for (int i = 0; i < kRows; ++i) {
-    if (i >= valid_rows) return;
-    hn::StoreU(left[i], d, edge);
-    hn::StoreU(right[i], d, edge + kLanes);
+    hn::StoreU(left[i], d, edge[i]);
+    hn::StoreU(right[i], d, edge[i] + kLanes);
+  }
+  for (int64_t i = 0; i < valid_rows; ++i) {
     float* row = c + i * c_stride;
-    for (int64_t j = 0; j < valid_cols; ++j) row[j] = add ? row[j] + edge[j] : edge[j];
+    for (int64_t j = 0; j < valid_cols; ++j) row[j] = add ? row[j] + edge[i][j] : edge[i][j];
   }
 }
 

@@ -11,23 +11,23 @@
 #include <hwy/highway.h>
 
 #include "lib/kernels/float16-inl.h"
-#include "lib/kernels/vnni-inl.h"
+#include "lib/kernels/native_dot-inl.h"
 
-#if LUMEN_VNNI
+#if LUMEN_NATIVE_WORDS
 
-HWY_PUSH_ATTRIBUTES(LUMEN_VNNI_ATTRIBUTES)
+HWY_PUSH_ATTRIBUTES(LUMEN_NATIVE_ATTRIBUTES)
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
-namespace vnni {
+namespace native {
 
 #include "lib/kernels/int16_tile-inl.h"
 
-}  // namespace vnni
+}  // namespace native
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_POP_ATTRIBUTES
 
-#endif  // LUMEN_VNNI
+#endif  // LUMEN_NATIVE_WORDS
 
 #if HWY_TARGET == HWY_AVX2
 
@@ -60,10 +60,10 @@ HWY_AFTER_NAMESPACE();
   if (!uses_vnni()) {                          \
     N_AVX2::word_pairs::function(__VA_ARGS__); \
   } else {                                     \
-    LUMEN_VNNI_CALL(function, __VA_ARGS__);    \
+    LUMEN_NATIVE_CALL(function, __VA_ARGS__);  \
   }
 #else
-#define LUMEN_INT16_CALL LUMEN_VNNI_CALL
+#define LUMEN_INT16_CALL(function, ...) LUMEN_CHECK(!"AVX2")
 #endif
 
 namespace lumen::kernels {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/kernels/int8_tile_vnni.h"
+#include "lib/kernels/int8_tile_native.h"
 #include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
 #include "lib/kernels/x86_intrinsics.h"
@@ -42,7 +42,7 @@ HWY_INLINE T load_at(const std::byte* p, int index) {
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
 
-inline constexpr bool kAddedAlways = false;
+inline constexpr Added kAdded = Added::kOffset;
 
 // Highway 1.0 has no operation for products of unsigned with signed bytes summed by pairs in int16,
 // saturated, nor for bytes that take the sign of others.
@@ -150,7 +150,7 @@ HWY_INLINE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
 
 #else
 
-inline constexpr bool kAddedAlways = true;
+inline constexpr Added kAdded = Added::k128;
 
 // In float32, which holds the sums exactly: 32 · 255 · 127 < 2^24.
 template <CodeForm kForm, int kRows>
@@ -288,7 +288,7 @@ void multiply_codes_kernel(CodeForm form, const CodePanel (&w)[2], const CodeStr
 }
 
 Int8Tile portable_tile() {
-  return {.strip_rows = kStripRows, .added_always = kAddedAlways};
+  return {.strip_rows = kStripRows, .added = kAdded};
 }
 
 }  // namespace HWY_NAMESPACE
@@ -303,8 +303,7 @@ HWY_EXPORT(portable_tile);
 }  // namespace
 
 Int8Tile int8_tile() {
-  if (uses_vnni()) return {.strip_rows = 6, .added_always = true};
-  return portable_int8_tile();
+  return uses_native_dot() ? native_int8_tile() : portable_int8_tile();
 }
 
 Int8Tile portable_int8_tile() {
@@ -313,8 +312,8 @@ Int8Tile portable_int8_tile() {
 
 void multiply_codes(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks,
                     bool add, float* y, int64_t y_stride, int64_t cols) {
-  if (uses_vnni()) {
-    multiply_codes_vnni(form, w, x, blocks, add, y, y_stride, cols);
+  if (uses_native_dot()) {
+    multiply_codes_native(form, w, x, blocks, add, y, y_stride, cols);
   } else {
     multiply_codes_portable(form, w, x, blocks, add, y, y_stride, cols);
   }

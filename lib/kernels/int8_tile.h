@@ -26,10 +26,14 @@ struct CodeStrip {
 };
 inline constexpr int64_t kStripBlockBytes = 44, kStripHalfBytes = 16;  // per row and 32 columns
 
+// What is added to the codes of a type without a min: as little as makes them unsigned, except to
+// those of eight bits; 128; or nothing, so that they keep their sign.
+enum class Added { kOffset, k128, kNothing };
+
 // What the SIMD target in use wants.
 struct Int8Tile {
-  int strip_rows;     // at most, and best
-  bool added_always;  // 128 is added to the codes of every type without a min
+  int strip_rows;  // at most, and best
+  Added added;
 };
 Int8Tile int8_tile();
 Int8Tile portable_int8_tile();  // without native kernels
@@ -37,8 +41,8 @@ Int8Tile portable_int8_tile();  // without native kernels
 // What is to be added to the codes of a type in panels for this tile. Where pairs of products are
 // summed in int16, codes stay as small as they are, and those of eight bits stay signed.
 constexpr int added_to_codes(const Int8Tile& tile, CodeForm form) {
-  if (form.has_min) return 0;
-  if (tile.added_always) return 128;
+  if (form.has_min || tile.added == Added::kNothing) return 0;
+  if (tile.added == Added::k128) return 128;
   return form.bits == 8 ? 0 : form.offset();
 }
 

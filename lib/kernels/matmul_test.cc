@@ -15,7 +15,7 @@
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/int16_product.h"
 #include "lib/kernels/panel_dot.h"
-#include "lib/kernels/panel_dot_vnni.h"
+#include "lib/kernels/panel_dot_native.h"
 #include "lib/kernels/panels.h"
 #include "lib/kernels/random_weights.h"
 #include "lib/kernels/reference.h"
@@ -458,8 +458,8 @@ TEST_CASE("panels of float weights have any number of columns") {
   });
 }
 
-TEST_CASE("the VNNI kernel of panels gives the bits of the portable one") {
-  on_every_vnni_target([] {
+TEST_CASE("the native kernel of panels gives the bits of the portable one") {
+  on_every_native_target([] {
     Philox random(13);
     for (DType dtype : kWeightTypes) {
       if (!is_quantized(dtype) || !has_panels(dtype, 256)) continue;
@@ -472,12 +472,12 @@ TEST_CASE("the VNNI kernel of panels gives the bits of the portable one") {
         std::vector<std::byte> memory;
         const QuantizedRows x = quantize(random_floats(random, m * cols), m, cols, memory);
         std::vector<float> native(m * rows), portable(m * rows);
-        dot_panels_vnni(in_panels(w, panels), 0, rows, x, m, native.data(), rows);
+        dot_panels_native(in_panels(w, panels), 0, rows, x, m, native.data(), rows);
         dot_panels_portable(in_panels(w, panels), 0, rows, x, m, portable.data(), rows);
         CHECK(native == portable);
         // A range that begins and ends inside panels.
         std::vector<float> part(m * 10);
-        dot_panels_vnni(in_panels(w, panels), 9, 19, x, m, part.data(), 10);
+        dot_panels_native(in_panels(w, panels), 9, 19, x, m, part.data(), 10);
         for (int64_t r = 0; r < m; ++r) {
           CHECK(std::equal(part.begin() + r * 10, part.begin() + (r + 1) * 10,
                            native.begin() + r * rows + 9));

@@ -24,7 +24,7 @@ inline constexpr int64_t kPanelPrefetchBytes = 4096;
 //   acc = fma(xsum[s], min[s], acc)                                    if the format has mins
 //
 // Targets without fused multiply-add round its product as well. Takes the native kernel
-// (panel_dot_vnni.h) where the SIMD target in use has one, else the portable one: the same bits.
+// (panel_dot_native.h) where the SIMD target in use has one, else the portable one: the same bits.
 void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
                           int64_t m, float* y, int64_t y_stride);
 void dot_panels_portable(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,

@@ -40,7 +40,8 @@ struct PanelBF16 {
   }
 };
 
-// Sums of one panel with kRows rows of x.
+// Sums of one panel with kRows rows of x. Loops over them are unrolled to keep them in registers,
+// see README.md.
 template <class Type, int kRows>
 struct FloatSums {
   static constexpr int kLanes = hn::MaxLanes(Tag());
@@ -51,9 +52,12 @@ struct FloatSums {
   static constexpr int kStep = kChains > Type::kColumns ? kChains : Type::kColumns;
 
   HWY_INLINE FloatSums() {
-    for (auto& row : sum) {
-      for (auto& chain : row) {
-        for (auto& part : chain) part = hn::Zero(Tag());
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(4)
+      for (int chain = 0; chain < kChains; ++chain) {
+        HWY_UNROLL(4)
+        for (int part = 0; part < kParts; ++part) sum[r][chain][part] = hn::Zero(Tag());
       }
     }
   }
@@ -61,11 +65,14 @@ struct FloatSums {
   // Adds kCount columns from the k-th on.
   template <int kCount>
   HWY_INLINE void add(const typename Type::Storage* p, const float* x, int64_t x_stride) {
+    HWY_UNROLL(4)
     for (int i = 0; i < kCount; ++i) {
       constexpr int kTogether = Type::kColumns;
+      HWY_UNROLL(4)
       for (int part = 0; part < kParts; ++part) {
         const auto* from = p + (i / kTogether * kPanelRows + part * kLanes) * kTogether;
         const auto v = Type::load(from, i % kTogether);
+        HWY_UNROLL(4)
         for (int r = 0; r < kRows; ++r) {
           auto& s = sum[r][i % kChains][part];
           s = hn::MulAdd(v, hn::Set(Tag(), x[r * x_stride + i]), s);
@@ -75,7 +82,9 @@ struct FloatSums {
   }
 
   HWY_INLINE void store(float (*out)[kPanelRows]) {
+    HWY_UNROLL(4)
     for (int r = 0; r < kRows; ++r) {
+      HWY_UNROLL(4)
       for (int part = 0; part < kParts; ++part) {
         auto total = sum[r][0][part];
         if constexpr (kChains == 2) total = hn::Add(total, sum[r][1][part]);

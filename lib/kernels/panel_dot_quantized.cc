@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "lib/kernels/panel_dot.h"
-#include "lib/kernels/panel_dot_vnni.h"
+#include "lib/kernels/panel_dot_native.h"
 #include "lib/kernels/panels.h"
 #include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
@@ -91,6 +91,7 @@ struct Isa : PanelIsa<8> {
   struct Sum {
     static constexpr int kFlush = kMost == 0 ? 1 : 32767 / (2 * 127 * kMost);
 
+    HWY_INLINE Sum() {}  // the implicit one is not of this target
     HWY_INLINE void start(int32_t begin) {
       ints = hn::Set(IntTag(), begin);
       words = hn::Zero(WordTag());
@@ -138,8 +139,8 @@ HWY_EXPORT(expand_panel_of_any_format);
 
 void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
                           int64_t m, float* y, int64_t y_stride) {
-  if (uses_vnni()) {
-    dot_panels_vnni(w, begin, end, x, m, y, y_stride);
+  if (uses_native_dot()) {
+    dot_panels_native(w, begin, end, x, m, y, y_stride);
   } else {
     dot_panels_portable(w, begin, end, x, m, y, y_stride);
   }
@@ -154,8 +155,8 @@ void expand_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, int a
                   const CodePanel& to) {
   const auto* panel = static_cast<const uint8_t*>(w.data) +
                       kPanelRows * (index * row_bytes(w.dtype, w.cols) + row_bytes(w.dtype, k));
-  if (uses_vnni()) {
-    expand_panel_vnni(w.dtype, panel, cols, added, to);
+  if (uses_native_dot()) {
+    expand_panel_native(w.dtype, panel, cols, added, to);
   } else {
     HWY_DYNAMIC_DISPATCH(expand_panel_of_any_format)(w.dtype, panel, cols, added, to);
   }

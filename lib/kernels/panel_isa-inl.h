@@ -59,6 +59,7 @@ struct PanelIsa {
   static LUMEN_ISA_INLINE Codes shift_right(Codes v) {
     return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(words_of(v)));
   }
+  static LUMEN_ISA_INLINE Codes upper_nibbles(Codes v) { return hn::ShiftRight<4>(v); }
   static LUMEN_ISA_INLINE Codes shift_right_by(Codes v, int bits) {
     return hn::BitCast(ByteTag(), hn::ShiftRightSame(words_of(v), bits));
   }

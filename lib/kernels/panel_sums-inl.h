@@ -10,6 +10,7 @@
 //   load, mask, join     bytes from memory; with the bits of `mask` only; of either
 //   shift_left<n>, shift_right<n>, shift_right_by(n)  each 32-bit word; bytes receive bits of their
 //                        neighbours
+//   upper_nibbles        the upper four bits of each byte, shifted down
 //   byte<n>              byte n of each word as float
 //   halves, signed_bytes kLanes consecutive binary16 or int8 as float
 //   set, mul, fma, to_float, store
@@ -32,7 +33,7 @@ HWY_INLINE const uint8_t* vector_at(const uint8_t* p, int vector, int part) {
 // The lower or upper nibble of each byte.
 template <int kUpper>
 HWY_INLINE Isa::Codes nibbles(Isa::Codes v) {
-  return Isa::mask(kUpper ? Isa::template shift_right<4>(v) : v, 15);
+  return kUpper ? Isa::upper_nibbles(v) : Isa::mask(v, 15);
 }
 
 struct PanelQ8_0 {
@@ -107,16 +108,14 @@ HWY_INLINE PanelScalesK4 panel_scales_k4(const uint8_t* p, int part) {
   const auto a = Isa::load(vector_at(p + 64, 0, part));
   const auto b = Isa::load(vector_at(p + 64, 1, part));
   const auto c = Isa::load(vector_at(p + 64, 2, part));
-  PanelScalesK4 s;
-  s.scale_bytes[0] = Isa::mask(a, 0x3F);
-  s.scale_bytes[1] =
+  const auto high_scales =
       Isa::join(Isa::mask(c, 0x0F), Isa::mask(Isa::template shift_right<2>(a), 0x30));
-  s.min_bytes[0] = Isa::mask(b, 0x3F);
-  s.min_bytes[1] = Isa::join(Isa::mask(Isa::template shift_right<4>(c), 0x0F),
-                             Isa::mask(Isa::template shift_right<2>(b), 0x30));
-  s.d = Isa::halves(p + 2 * Isa::kLanes * part);
-  s.negative_dmin = Isa::mul(Isa::halves(p + 32 + 2 * Isa::kLanes * part), Isa::set(-1.0f));
-  return s;
+  const auto high_mins = Isa::join(Isa::mask(Isa::template shift_right<4>(c), 0x0F),
+                                   Isa::mask(Isa::template shift_right<2>(b), 0x30));
+  return {{Isa::mask(a, 0x3F), high_scales},
+          {Isa::mask(b, 0x3F), high_mins},
+          Isa::halves(p + 2 * Isa::kLanes * part),
+          Isa::mul(Isa::halves(p + 32 + 2 * Isa::kLanes * part), Isa::set(-1.0f))};
 }
 
 struct PanelQ4_K {

@@ -24,10 +24,10 @@ struct Windows {
 
 template <class D>
 HWY_INLINE Windows<hn::Vec<D>> load_windows(D d, const float* x, int64_t width) {
-  Windows<hn::Vec<D>> w;
-  hn::LoadInterleaved2(d, x, w.pixel[0], w.pixel[1]);
-  hn::LoadInterleaved2(d, x + width, w.pixel[2], w.pixel[3]);
-  return w;
+  hn::Vec<D> upper[2], lower[2];
+  hn::LoadInterleaved2(d, x, upper[0], upper[1]);
+  hn::LoadInterleaved2(d, x + width, lower[0], lower[1]);
+  return {{upper[0], upper[1], lower[0], lower[1]}};
 }
 
 // Calls f(p, keep) for pixels 1 to 3: `keep` where pixel p does not become the largest so far,

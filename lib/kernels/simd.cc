@@ -9,6 +9,9 @@
 
 #if HWY_ARCH_X86_64
 #include <cpuid.h>
+#elif HWY_ARCH_ARM_A64 && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace lumen::kernels {
@@ -19,11 +22,12 @@ struct Target {
   const char* name;
 };
 
-// Not targets of Highway's: AVX-512 with tiles, AVX2 with AVX-VNNI.
-constexpr int64_t kAmx = 1, kAvxVnni = 2, kOurs = kAmx | kAvxVnni;
+// Not targets of Highway's: AVX-512 with tiles, AVX2 with AVX-VNNI, NEON with dot products.
+constexpr int64_t kAmx = 1, kAvxVnni = 2, kDotProd = 4, kOurs = kAmx | kAvxVnni | kDotProd;
 static_assert((HWY_TARGETS & kOurs) == 0);
-constexpr int64_t kCompiled =
-    HWY_TARGETS | (HWY_TARGETS & HWY_AVX3 ? kAmx : 0) | (HWY_TARGETS & HWY_AVX2 ? kAvxVnni : 0);
+constexpr int64_t kCompiled = HWY_TARGETS | (HWY_TARGETS & HWY_AVX3 ? kAmx : 0) |
+                              (HWY_TARGETS & HWY_AVX2 ? kAvxVnni : 0) |
+                              (HWY_ARCH_ARM_A64 && (HWY_TARGETS & HWY_NEON) != 0 ? kDotProd : 0);
 
 // Best first. On x86-64 the fallback is compiled for SSE2, which every such CPU has.
 constexpr Target kTargets[] = {
@@ -32,6 +36,7 @@ constexpr Target kTargets[] = {
     {kAvxVnni, "avxvnni"},
     {HWY_AVX2, "avx2"},
     {HWY_SSE4, "sse4"},
+    {kDotProd, "dotprod"},
     {HWY_NEON, "neon"},
 #if HWY_ARCH_X86_64
     {HWY_EMU128 | HWY_SCALAR, "sse2"},
@@ -74,12 +79,30 @@ bool has_avx_vnni() {
 }
 #endif
 
+bool has_dot_products() {
+#if defined(__ARM_FEATURE_DOTPROD)
+  return true;
+#elif HWY_ARCH_ARM_A64 && defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return false;
+#endif
+}
+
+// Of Highway's targets. Every aarch64 has NEON: Highway asks for AES as well, and warns on standard
+// error where it is missing (a Raspberry Pi 4), but no kernel here uses that.
+int64_t highway_targets() {
+  if (HWY_ARCH_ARM_A64) return HWY_TARGETS;
+  return (hwy::SupportedTargets() | kFallback) & HWY_TARGETS;
+}
+
 // What the CPU runs of what is compiled, whatever force_simd_target has chosen since.
 int64_t usable_targets() {
   static const int64_t usable = [] {
-    const int64_t targets = (hwy::SupportedTargets() | kFallback) & HWY_TARGETS;
+    const int64_t targets = highway_targets();
     return targets | (targets & HWY_AVX3 && has_native_tiles() ? kAmx : 0) |
-           (targets & HWY_AVX2 && has_avx_vnni() ? kAvxVnni : 0);
+           (targets & HWY_AVX2 && has_avx_vnni() ? kAvxVnni : 0) |
+           (kCompiled & kDotProd && has_dot_products() ? kDotProd : 0);
   }();
   return usable;
 }
@@ -125,6 +148,10 @@ int vnni_bits() {
 
 bool uses_vnni() {
   return vnni_bits() > 0;
+}
+
+bool uses_native_dot() {
+  return uses_vnni() || allowed_targets() & kDotProd;
 }
 
 bool uses_avx2() {

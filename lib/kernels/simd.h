@@ -8,7 +8,8 @@
 namespace lumen::kernels {
 
 // Names as users write them, best first: "amx", "avx512", "avxvnni", "avx2", "sse4", "sse2" or
-// "neon", "scalar". "amx" is AVX-512 and the tiles of amx.h, "avxvnni" AVX2 and AVX-VNNI.
+// "dotprod", "neon". "amx" is AVX-512 and the tiles of amx.h, "avxvnni" AVX2 and AVX-VNNI,
+// "dotprod" NEON and the dot products of ARMv8.2. "scalar" on other CPUs.
 std::vector<std::string> compiled_simd_targets();
 
 // The subset of those that this CPU runs.
@@ -25,6 +26,10 @@ bool uses_amx();
 // allocate.
 int vnni_bits();
 bool uses_vnni();  // vnni_bits() > 0
+
+// Whether the target in use adds products of bytes to int32 in one instruction: uses_vnni(), or
+// "dotprod". Does not allocate.
+bool uses_native_dot();
 
 // Whether the target in use is AVX2 or better. Does not allocate.
 bool uses_avx2();

@@ -193,8 +193,7 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
   }
   out +=
       ".SH ENVIRONMENT\n.TP\n.B LUMEN_SIMD\nForces an instruction set: amx, avx512, avxvnni, avx2, "
-      "sse4, "
-      "sse2, or neon.\n.TP\n.B NO_COLOR\nIf set, nothing is coloured.\n";
+      "sse4 or sse2; dotprod or neon on aarch64.\n.TP\n.B NO_COLOR\nIf set, nothing is coloured.\n";
   return out;
 }
 

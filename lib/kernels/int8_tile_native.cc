@@ -1,24 +1,42 @@
-#include "lib/kernels/int8_tile_vnni.h"
+#include "lib/kernels/int8_tile_native.h"
 
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "lib/kernels/int8_tile_vnni.cc"
+#define HWY_TARGET_INCLUDE "lib/kernels/int8_tile_native.cc"
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/vnni-inl.h"
+#include "lib/kernels/native_dot-inl.h"
 
-#if LUMEN_VNNI
+#if LUMEN_NATIVE
 
-HWY_PUSH_ATTRIBUTES(LUMEN_VNNI_ATTRIBUTES)
+HWY_PUSH_ATTRIBUTES(LUMEN_NATIVE_ATTRIBUTES)
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
-namespace vnni {
+namespace native {
 
 // Strips come from L2 one after another, four blocks ahead of their use.
 inline constexpr int64_t kPrefetchBytes = 4 * kStripBlockBytes * kMaxStripRows;
+
+// dot[r][v] += the products of word kWord and the following ones of x[r] with their steps of two
+// vectors of codes.
+template <int kWord, int kRows>
+HWY_INLINE void add_steps(const uint8_t* codes0, const uint8_t* codes1, const XWords (&x)[kRows],
+                          IntVector (&dot)[kRows][2]) {
+  if constexpr (kWord < kWordsAtOnce) {
+    const TileInts di;
+    const auto c0 = hn::Load(di, reinterpret_cast<const int32_t*>(codes0));
+    const auto c1 = hn::Load(di, reinterpret_cast<const int32_t*>(codes1));
+    for (int r = 0; r < kRows; ++r) {
+      const auto four = word<kWord>(x[r]);
+      dot[r][0] = add_byte_products(dot[r][0], c0, four);
+      dot[r][1] = add_byte_products(dot[r][1], c1, four);
+    }
+    add_steps<kWord + 1>(codes0 + 64, codes1 + 64, x, dot);
+  }
+}
 
 // The products with two vectors of weight rows, from row `first` of the 32 on. kRows × 2 sums of
 // integers and as many of floats: 24 of 32 registers with 512 bits; with 256 bits 12 of 16 for the
@@ -49,16 +67,15 @@ HWY_INLINE void multiply_columns(const CodePanel (&w)[2], int first, const CodeS
       const std::byte* owed = kSubs == 1 ? x_scale + 8 * kRows : hp + 4 * kRows * (2 + sub);
       IntVector dot[kRows][2];
       for (int r = 0; r < kRows; ++r) {
-        dot[r][0] = dot[r][1] = kHasMin ? hn::Zero(di) : repeat_word(owed + 4 * r);
+        const bool owes = !kHasMin && kAddedToSigned != 0;
+        dot[r][0] = dot[r][1] = owes ? repeat_word(owed + 4 * r) : hn::Zero(di);
       }
-      for (int step = 0; step < kSteps; ++step) {
-        const auto c0 = hn::Load(di, reinterpret_cast<const int32_t*>(codes0 + 64 * step));
-        const auto c1 = hn::Load(di, reinterpret_cast<const int32_t*>(codes1 + 64 * step));
+      for (int step = 0; step < kSteps; step += kWordsAtOnce) {
+        XWords four[kRows];
         for (int r = 0; r < kRows; ++r) {
-          const auto four = repeat_word(xp + 32 * r + kSub * sub + 4 * step);
-          dot[r][0] = add_byte_products(dot[r][0], c0, four);
-          dot[r][1] = add_byte_products(dot[r][1], c1, four);
+          four[r] = load_words(xp + 32 * r + kSub * sub + 4 * step);
         }
+        add_steps<0>(codes0 + 64 * step, codes1 + 64 * step, four, dot);
       }
       const auto s0 = hn::Load(d, scale0), s1 = hn::Load(d, scale1);
       for (int r = 0; r < kRows; ++r) {
@@ -114,6 +131,10 @@ void multiply_rows(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, 
   }
 }
 
+Int8Tile tile_of_width() {
+  return {.strip_rows = 6, .added = kAddedToSigned == 128 ? Added::k128 : Added::kNothing};
+}
+
 void multiply_codes_of_width(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x,
                              int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
   const auto multiply = form.sub == 32
@@ -122,19 +143,23 @@ void multiply_codes_of_width(CodeForm form, const CodePanel (&w)[2], const CodeS
   multiply(w, x, blocks, add, y, y_stride, cols);
 }
 
-}  // namespace vnni
+}  // namespace native
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_POP_ATTRIBUTES
 
-#endif  // LUMEN_VNNI
+#endif  // LUMEN_NATIVE
 
 #if HWY_ONCE
 namespace lumen::kernels {
 
-void multiply_codes_vnni(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks,
-                         bool add, float* y, int64_t y_stride, int64_t cols) {
-  LUMEN_VNNI_CALL(multiply_codes_of_width, form, w, x, blocks, add, y, y_stride, cols);
+Int8Tile native_int8_tile() {
+  return LUMEN_NATIVE_CALL(tile_of_width);
+}
+
+void multiply_codes_native(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x,
+                           int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
+  LUMEN_NATIVE_CALL(multiply_codes_of_width, form, w, x, blocks, add, y, y_stride, cols);
 }
 
 }  // namespace lumen::kernels

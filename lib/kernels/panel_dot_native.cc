@@ -1,0 +1,69 @@
+#include "lib/kernels/panel_dot_native.h"
+
+#include "lib/kernels/panels.h"
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/panel_dot_native.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lib/kernels/native_dot-inl.h"
+#include "lib/kernels/panel_isa-inl.h"
+
+#if LUMEN_NATIVE
+
+HWY_PUSH_ATTRIBUTES(LUMEN_NATIVE_ATTRIBUTES)
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+namespace native {
+
+struct Isa : PanelIsa<16> {
+  // Two sums per row of x: of 32 registers or of 16 (256 bits).
+  static constexpr int kMostRows = kLanes == 8 ? 4 : 8;
+  static constexpr int kSignedOffset = kAddedToSigned;
+
+  template <int kMost>
+  struct Sum {
+    HWY_INLINE Sum() {}  // the implicit one is not of this target
+    HWY_INLINE void start(int32_t begin) { ints = hn::Set(IntTag(), begin); }
+    template <int kQuad>
+    HWY_INLINE void add(Codes codes, const int8_t* x) {
+      if constexpr (kMost == 0 && kAddedToSigned != 0) {
+        codes = hn::Xor(codes, hn::Set(ByteTag(), uint8_t{kAddedToSigned}));
+      }
+      constexpr int kWord = kQuad % kWordsAtOnce;
+      if constexpr (kWord == 0) words = load_words(x);
+      ints = add_byte_products(ints, words_of(codes), word<kWord>(words));
+    }
+    HWY_INLINE Ints total() const { return ints; }
+    Ints ints;
+    XWords words;
+  };
+};
+
+#include "lib/kernels/panel_sums-inl.h"
+
+}  // namespace native
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_POP_ATTRIBUTES
+
+#endif  // LUMEN_NATIVE
+
+#if HWY_ONCE
+namespace lumen::kernels {
+
+void dot_panels_native(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
+                       int64_t m, float* y, int64_t y_stride) {
+  LUMEN_NATIVE_CALL(dot_panels_of_any_format, w, begin, end, x, m, y, y_stride);
+}
+
+void expand_panel_native(DType dtype, const uint8_t* panel, int64_t cols, int added,
+                         const CodePanel& to) {
+  LUMEN_NATIVE_CALL(expand_panel_of_any_format, dtype, panel, cols, added, to);
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE
