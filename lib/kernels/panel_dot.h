@@ -10,9 +10,6 @@
 
 namespace lumen::kernels {
 
-// How far ahead of the loads panels are fetched; derived in README.md.
-inline constexpr int64_t kPanelPrefetchBytes = 4096;
-
 // y[r][j − begin] = Σ_k x[r][k] · w[j][k] for weight rows j in [begin, end) and r in [0, m). Rows
 // of y are y_stride floats apart. Every sum has the same bits whatever m, begin and end are.
 // Single-threaded, noexcept.

@@ -1,4 +1,5 @@
 #include "lib/kernels/panel_dot.h"
+#include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -109,7 +110,7 @@ void sum_float_panel(const typename Type::Storage* panel, const float* x, int64_
   for (; k + Sums::kStep <= cols; k += Sums::kStep) {
     const auto* p = panel + k * kPanelRows;
     for (size_t line = 0; line < Sums::kStep * kPanelRows * sizeof *p; line += 64) {
-      hwy::Prefetch(reinterpret_cast<const char*>(p) + kPanelPrefetchBytes + line);
+      hwy::Prefetch(reinterpret_cast<const char*>(p) + panel_prefetch_bytes + line);
     }
     sums.template add<Sums::kStep>(p, x + k, x_stride);
   }

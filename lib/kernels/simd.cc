@@ -163,6 +163,8 @@ bool fast_word_pairs() {
   return fast && uses_avx2();
 }
 
+const int64_t panel_prefetch_bytes = is_zen_3_or_later() ? 1024 : 4096;
+
 void force_simd_target(std::string_view name) {
   const std::vector<std::string> compiled = compiled_simd_targets();
   int64_t better = 0;  // bits of the targets above `name`

@@ -1,6 +1,7 @@
 // Which instruction set the kernels run on.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,10 @@ bool uses_avx2();
 // operations faster than it does multiply-adds of float32: AMD's from Zen 3 on, which start two of
 // each in a cycle and in different units. Does not allocate.
 bool fast_word_pairs();
+
+// How far ahead of the loads panels of weights are fetched on this CPU; derived in README.md. Set
+// before main.
+extern const int64_t panel_prefetch_bytes;
 
 // Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
 // unknown name and Error(kUnsupported) if the CPU lacks it. Call before the first kernel runs; not
