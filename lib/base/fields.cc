@@ -43,6 +43,17 @@ Field text_field(std::string name, std::string value, std::string help,
   return {std::move(name), std::move(value), std::move(help), std::move(set), std::move(get)};
 }
 
+Field path_field(std::string name, std::string value, std::string help,
+                 std::optional<std::string>& variable) {
+  Field field = text_field(name, std::move(value), std::move(help), variable);
+  field.set = [name, set = std::move(field.set)](std::string_view text) {
+    if (text.empty())
+      fail(ErrorKind::kUsage, name, ": an empty name, perhaps of an unset variable");
+    set(text);
+  };
+  return field;
+}
+
 Field list_field(std::string name, std::string value, std::string help,
                  std::vector<std::string>& variable) {
   auto set = [&variable](std::string_view text) { variable.emplace_back(text); };

@@ -34,6 +34,10 @@ Field number_field(std::string name, std::string help, std::optional<double>& va
 Field text_field(std::string name, std::string value, std::string help,
                  std::optional<std::string>& variable);
 
+// The same for the name of a file, a directory or a model: not empty.
+Field path_field(std::string name, std::string value, std::string help,
+                 std::optional<std::string>& variable);
+
 // Any number of texts, in the order given.
 Field list_field(std::string name, std::string value, std::string help,
                  std::vector<std::string>& variable);

@@ -113,7 +113,12 @@ void AtomicFile::commit() {
 }
 
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind) {
-  if (!is_regular_file(path)) return;  // AtomicFile says what else is wrong
+  check_target(path);
+  const std::string directory = path.substr(0, path.find_last_of('/') + 1);
+  if (::access(directory.empty() ? "." : directory.c_str(), W_OK | X_OK) != 0) {
+    fail(ErrorKind::kCannotCreate, place_of(path), ": cannot be created: ", std::strerror(errno));
+  }
+  if (!is_regular_file(path)) return;
   std::string found(beginning.size(), '\0');
   std::ifstream file(path, std::ios::binary);
   file.read(found.data(), static_cast<std::streamsize>(found.size()));

@@ -41,9 +41,10 @@ class AtomicFile {
   uint64_t written_ = 0;
 };
 
-// Refuses to replace what is no file of the same kind: throws Error(kCannotCreate) if there is a
-// file at `path` whose content is not empty and does not begin with `beginning`. `kind`: what it
-// should be, with its article.
+// Refuses, before the work whose result it will be, a path that an AtomicFile cannot replace or
+// whose file is of another kind: throws Error(kCannotCreate) if its directory is missing or may not
+// be written, or if there is something else than a file at `path`, or a file whose content is not
+// empty and does not begin with `beginning`. `kind`: what it should be, with its article.
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind);
 
 // Writes `text` as the whole content of `path`.

@@ -205,11 +205,13 @@ void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
   const uint64_t header_bytes = buffer->bytes < 8 ? 0 : reader.read<uint64_t>();
   if (header_bytes < 2 || header_bytes > limits::kSafetensorsHeaderBytes ||
       header_bytes > reader.remaining()) {
-    if (const std::string hint = content_hint(all); !hint.empty()) {
+    const bool cut = header_bytes >= 2 && header_bytes <= limits::kSafetensorsHeaderBytes;
+    if (const std::string hint = content_hint(all); !hint.empty() && !cut) {
       fail(ErrorKind::kMalformed, "not a safetensors file: ", hint);
     }
     fail(ErrorKind::kMalformed, "a header of ", header_bytes, " bytes in a file of ", buffer->bytes,
-         " bytes; the limit is ", limits::kSafetensorsHeaderBytes);
+         " bytes", cut ? " (truncated download?)" : "", "; the limit is ",
+         limits::kSafetensorsHeaderBytes);
   }
   const size_t first = file.tensors.size();
   const std::string_view header = reader.text(header_bytes);

@@ -122,9 +122,9 @@ double largest_deviation(const Comparison& comparison) {
 void declare(CommandLine& line, AbOptions& options) {
   line.begin_verb("ab", "Run two lumen-bench in turn; fail if the second is slower.");
   line.group("Measure");
-  line.add(text_field("a", "PATH", "the old lumen-bench", options.a));
+  line.add(path_field("a", "PATH", "the old lumen-bench", options.a));
   line.add(
-      text_field("b", "PATH", "the new one; the same: how much this machine varies", options.b));
+      path_field("b", "PATH", "the new one; the same: how much this machine varies", options.b));
   line.add(
       number_field("rounds", "runs of each, in the order a b, b a (5)", options.rounds, 1, 1000));
   line.add_rest(list_field("verb", "", "llm, train or ops, and its arguments", options.command));

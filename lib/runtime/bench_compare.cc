@@ -344,8 +344,8 @@ int gate_exit_code(const Comparison& comparison, const GateOptions& options) {
 void declare(CommandLine& line, CompareOptions& options) {
   line.begin_verb("compare", "Fail if one report is slower than another.");
   line.add_positional(
-      text_field("old", "FILE", "report of llm, train or ops, as JSON", options.old_report));
-  line.add_positional(text_field("new", "FILE", "report of the same verb", options.new_report));
+      path_field("old", "FILE", "report of llm, train or ops, as JSON", options.old_report));
+  line.add_positional(path_field("new", "FILE", "report of the same verb", options.new_report));
   declare_gate(line, options.gate);
   line.add_example("lumen-bench compare old.json new.json --threshold 10",
                    "exit with 3 if anything is slower by more than 10 %");

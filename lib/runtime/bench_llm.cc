@@ -222,7 +222,7 @@ void declare(CommandLine& line, BenchOptions& options) {
                  [&variable] { return variable; }};
   };
   line.begin_verb("llm", "Measure how fast a language model reads prompts and generates.");
-  line.add_positional(text_field("model", "MODEL",
+  line.add_positional(path_field("model", "MODEL",
                                  "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
                                  "(built-in)",
                                  options.model));

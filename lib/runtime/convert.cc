@@ -63,19 +63,19 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
-  line.add_positional(text_field(
+  line.add_positional(path_field(
       "model", "MODEL", "Hugging Face directory or org/name to convert: Llama, Mistral, Qwen",
       options.model));
-  line.add_positional(text_field("output", "FILE.gguf", "the file to write", options.output));
+  line.add_positional(path_field("output", "FILE.gguf", "the file to write", options.output));
   line.group("Convert");
   line.add(choice_field("type", "of matrices; vectors stay float32 (f16)", options.type,
                         {"f32", "f16", "bf16", "q8_0"}));
   line.add(switch_field("force", "replace the file if it is there", options.force));
   line.group("Inspect");
-  line.add(text_field("inspect", "MODEL",
+  line.add(path_field("inspect", "MODEL",
                       "show config, metadata, tensors, tokenizer, end tokens, templates",
                       options.inspect));
-  line.add(text_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
+  line.add(path_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
                       options.tokenizer));
   line.add_json("print one JSON object", options.json);
   line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");

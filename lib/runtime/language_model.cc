@@ -98,16 +98,33 @@ struct Forward {
 
 enum class Wanted { kNothing, kLastLogits, kAllLogits };
 
-// What belongs to a model and is not a number: enough of each tensor to tell it from another.
+// Names, types, shapes and, of each tensor, the ends and lines spread over the rest: all of it
+// would have to be read from the disk again.
 void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {
-  constexpr size_t kSample = 4096;
+  constexpr size_t kEnd = 4096, kLine = 64, kLines = 64;
   for (const auto& [name, array] : tensors) {
     hash.update(str(name, " ", lumen::name(array.dtype()), " ", to_string(array.shape()), "\n"));
     const std::span<const std::byte> bytes(array.data(), array.bytes());
-    const size_t count = std::min(kSample, bytes.size());
-    hash.update(bytes.first(count));
-    hash.update(bytes.last(count));
+    const size_t end = std::min(kEnd, bytes.size());
+    hash.update(bytes.first(end));
+    hash.update(bytes.last(end));
+    if (bytes.size() <= 2 * kEnd + kLines * kLine) {
+      hash.update(bytes);
+      continue;
+    }
+    for (size_t i = 0; i < kLines; ++i) {
+      hash.update(bytes.subspan(end + (bytes.size() - 2 * end - kLine) / kLines * i, kLine));
+    }
   }
+}
+
+// What an adapter's tensors are multiplied by.
+std::string text_of(const nn::LoraOptions& options) {
+  std::string text = str(options.rank, " ", io::Json(options.scale).dump(), "\n");
+  for (const auto& [place, own] : options.own) {
+    text += str(place, " ", own.rank, " ", io::Json(own.scale).dump(), "\n");
+  }
+  return text;
 }
 
 // A forward pass as it is recorded. `slots` is not defined if there is only one.
@@ -166,6 +183,7 @@ class Decoder : public LanguageModel {
   ThreadPool pool_;
   NamedArrays tensors_;  // keeps the files mapped
   NamedArrays adapter_;
+  nn::LoraOptions adapter_options_;
   io::Json config_;
   std::unique_ptr<models::CausalLm> own_model_;
   const models::CausalLm* model_ = nullptr;  // own_model_, or one that is shared
@@ -220,11 +238,16 @@ void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
   LoraAdapter adapter;
   if (!options.lora.empty()) {
     adapter = read_adapter(options.lora, config_);
-    with_context(options.lora, [&] { replace_tensors(adapter.replaced, tensors_); });
+    with_context(options.lora, [&] {
+      check_complete(adapter, tensors_);
+      replace_tensors(adapter.replaced, tensors_);
+      if (!options.allow_nonfinite) require_finite(adapter.tensors, pool_);
+    });
     adapter_ = adapter.tensors;
+    adapter_options_ = adapter.options;
   }
   nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
-  if (!adapter_.empty()) parameters = parameters.with_lora(adapter.options, adapter_);
+  if (!adapter_.empty()) parameters = parameters.with_lora(adapter_options_, adapter_);
   own_model_ = models::find_model_def(config_).make(config_, parameters);
   model_ = own_model_.get();
   models::check_tensors(parameters);
@@ -474,6 +497,7 @@ std::string Decoder::fingerprint() const {
   hash.update(str(config_.dump(), "\n", name(kv_type_), "\n"));
   hash_tensors(tensors_, hash);
   hash_tensors(adapter_, hash);
+  if (!adapter_.empty()) hash.update(text_of(adapter_options_));
   return hash.hex();
 }
 

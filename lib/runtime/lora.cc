@@ -64,6 +64,22 @@ nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors)
   return options;
 }
 
+// target_modules, if it is a list that is meant for every layer: not a regular expression, not for
+// some layers only.
+std::vector<std::string> read_targets(const io::Json& config) {
+  std::vector<std::string> targets;
+  const io::Json* modules = io::find_value(config, "target_modules");
+  if (modules == nullptr || !modules->is_array()) return targets;
+  for (const char* key : {"layers_to_transform", "layers_pattern", "exclude_modules"}) {
+    const io::Json* limit = io::find_value(config, key);
+    if (limit != nullptr && !limit->empty()) return targets;
+  }
+  for (const io::Json& module : *modules) {
+    if (module.is_string()) targets.push_back(module.get<std::string>());
+  }
+  return targets;
+}
+
 }  // namespace
 
 LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config) {
@@ -79,10 +95,31 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
     const std::string name = full.substr(full.starts_with(kPrefix) ? kPrefix.size() : 0);
     (is_addition(name) ? adapter.tensors : adapter.replaced)[name] = nn::float32_copy(array);
   }
-  with_context(config_path, [&] { adapter.options = read_options(config, adapter.tensors); });
+  with_context(config_path, [&] {
+    adapter.options = read_options(config, adapter.tensors);
+    adapter.targets = read_targets(config);
+  });
   reorder_rotary_rows(adapter.tensors, model_config, true);
   reorder_rotary_rows(adapter.replaced, model_config, true);
   return adapter;
+}
+
+void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors) {
+  if (adapter.tensors.empty() && adapter.replaced.empty()) {
+    fail(ErrorKind::kMalformed, "adapter_model.safetensors has no tensors");
+  }
+  constexpr std::string_view kWeight = ".weight";
+  for (const auto& [name, array] : model_tensors) {
+    if (!name.ends_with(kWeight) || name.find(".layers.") == name.npos) continue;
+    const std::string path = name.substr(0, name.size() - kWeight.size());
+    for (const std::string& target : adapter.targets) {
+      if (!path.ends_with(str(".", target)) && path != target) continue;
+      if (adapter.tensors.contains(str(path, ".", kA))) continue;
+      fail(ErrorKind::kMalformed, "adapter_model.safetensors has no ", quoted(str(path, ".", kA)),
+           ", but target_modules of adapter_config.json names ", quoted(target),
+           ": is the file complete?");
+    }
+  }
 }
 
 std::vector<std::string> lora_targets(const NamedArrays& tensors) {

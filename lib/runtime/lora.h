@@ -14,12 +14,19 @@ struct LoraAdapter {
   NamedArrays tensors;  // "model.layers.0.self_attn.q_proj.lora_A.weight", …
   // Trained in the place of tensors of the model (PEFT's modules_to_save): "lm_head.weight".
   NamedArrays replaced;
+  // Ends of the paths of the layers that have additions, in all layers of the model: "q_proj".
+  // Empty if the config names them otherwise.
+  std::vector<std::string> targets;
 };
 
 // Reads the adapter in `directory` for a model with this config; rank_pattern and alpha_pattern are
 // regular expressions for the end of a layer's path, as in PEFT. Throws Error: kMissing (no such
 // files), kMalformed (broken), kUnsupported (another PEFT method, DoRA, biases).
 LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config);
+
+// Throws Error(kMalformed) if the adapter changes nothing, or lacks the addition to a layer of the
+// model with these tensors that its config names.
+void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors);
 
 // The last parts of the names of the layers that have an addition among `tensors`, in order:
 // "q_proj", ….

@@ -52,7 +52,7 @@ void RunOptions::check() const {
 }
 
 void declare(CommandLine& line, RunOptions& options) {
-  line.add_positional(text_field("model", "MODEL",
+  line.add_positional(path_field("model", "MODEL",
                                  "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
                                  "(built-in)",
                                  options.model));
@@ -72,7 +72,7 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(
       list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
 
-  line.add(text_field("batch", "FILE.jsonl",
+  line.add(path_field("batch", "FILE.jsonl",
                       "answer one prompt per line, as JSON objects, to stdout; -: stdin",
                       options.batch));
   line.add(number_field("parallel", "answers of a batch that are generated at once (8)",
@@ -82,7 +82,7 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(options.sampling.fields());
 
   line.group("Model");
-  line.add(text_field("tokenizer", "FILE",
+  line.add(path_field("tokenizer", "FILE",
                       "vocabulary to use: tokenizer.json or .bin, .model, GGUF, directory",
                       options.tokenizer));
   line.add(number_field("ctx", "context length in tokens (model's own, at most 4096)",
@@ -92,13 +92,13 @@ void declare(CommandLine& line, RunOptions& options) {
                         kMaxThreads),
            "t", "LUMEN_THREADS");
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
-  line.add(text_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
+  line.add(path_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
                       options.lora));
   line.add(number_field("lookup", "guess up to N tokens ahead from the text so far; 0: none (7)",
                         options.lookup, 0, LanguageModel::kMostVerified - 1));
-  line.add(text_field("draft", "MODEL", "small model that guesses ahead; same vocabulary",
+  line.add(path_field("draft", "MODEL", "small model that guesses ahead; same vocabulary",
                       options.draft));
-  line.add(text_field("prompt-cache", "FILE",
+  line.add(path_field("prompt-cache", "FILE",
                       "keep what was read: go on with FILE if it fits, replace it at the end",
                       options.prompt_cache));
   line.add(list_field("set", "KEY=VALUE", "override a config value, e.g. rope_theta (repeatable)",
@@ -113,7 +113,7 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
   line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
                         options.show_prompt));
-  line.add(text_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
+  line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
                       options.logits));
   line.add(
       switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
@@ -126,9 +126,9 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(switch_field("jsonl", "for both: one JSON string or array per line", options.jsonl));
   line.add(choice_field("special", "for both: add, or keep, control tokens (true)", options.special,
                         {"true", "false"}));
-  line.add(text_field("render", "FILE.jinja", "print a chat template rendered with --context",
+  line.add(path_field("render", "FILE.jinja", "print a chat template rendered with --context",
                       options.render));
-  line.add(text_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",
+  line.add(path_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",
                       options.render_context));
   line.add(text_field("now", "TIME", "its clock: 2025-07-10T12:00:00", options.now));
 

@@ -45,24 +45,25 @@ void check_logits(std::span<const float> logits) {
 
 SamplingSettings resolve_sampling(const SamplingOptions& options,
                                   const io::Json& generation_config) {
-  SamplingSettings defaults;
-  auto number = [&](const char* key, double lo, double hi, double fallback) {
-    return io::get_number(generation_config, key, lo, hi, fallback);
-  };
-  defaults.temperature = number("temperature", 0, 100, defaults.temperature);
-  if (!io::get_bool(generation_config, "do_sample", true)) defaults.temperature = 0;
-  defaults.top_k = io::get_int(generation_config, "top_k", 0, static_cast<int64_t>(limits::kVocab),
-                               defaults.top_k);
-  defaults.top_p = number("top_p", 0, 1, defaults.top_p);
-  defaults.min_p = number("min_p", 0, 1, defaults.min_p);
-  defaults.repeat_penalty = number("repetition_penalty", 0.01, 100, defaults.repeat_penalty);
-
   SamplingSettings settings;
-  settings.temperature = options.temperature.value_or(defaults.temperature);
-  settings.top_k = options.top_k.value_or(defaults.top_k);
-  settings.top_p = options.top_p.value_or(defaults.top_p);
-  settings.min_p = options.min_p.value_or(defaults.min_p);
-  settings.repeat_penalty = options.repeat_penalty.value_or(defaults.repeat_penalty);
+  // What the model proposes is read, and may be wrong, only where no option replaces it.
+  auto choose = [&](const std::optional<double>& option, const char* key, double lo, double hi,
+                    double& setting) {
+    setting = option ? *option : io::get_number(generation_config, key, lo, hi, setting);
+  };
+  with_context("generation_config.json", [&] {
+    choose(options.temperature, "temperature", 0, 100, settings.temperature);
+    if (!options.temperature && !io::get_bool(generation_config, "do_sample", true)) {
+      settings.temperature = 0;
+    }
+    settings.top_k = options.top_k
+                         ? *options.top_k
+                         : io::get_int(generation_config, "top_k", 0,
+                                       static_cast<int64_t>(limits::kVocab), settings.top_k);
+    choose(options.top_p, "top_p", 0, 1, settings.top_p);
+    choose(options.min_p, "min_p", 0, 1, settings.min_p);
+    choose(options.repeat_penalty, "repetition_penalty", 0.01, 100, settings.repeat_penalty);
+  });
   settings.seed = options.seed ? static_cast<uint64_t>(*options.seed) : std::random_device{}();
   return settings;
 }

@@ -6,7 +6,7 @@
 namespace lumen::runtime {
 
 void declare(CommandLine& line, TrainOptions& options) {
-  line.add_positional(text_field(
+  line.add_positional(path_field(
       "recipe", "FILE", "TOML file, or the name of a bundled recipe (--recipes)", options.recipe));
   line.group("Recipe");
   line.add(list_field("set", "TABLE.KEY=VALUE", "change one key of the recipe; repeatable",
@@ -26,10 +26,10 @@ void declare(CommandLine& line, TrainOptions& options) {
                         options.overfit_batch));
   line.group("Run");
   line.add(
-      text_field("out", "DIR", "directory of the result, its checkpoints and metrics (runs/NAME)",
+      path_field("out", "DIR", "directory of the result, its checkpoints and metrics (runs/NAME)",
                  options.out),
       "o");
-  line.add(text_field("resume", "PATH",
+  line.add(path_field("resume", "PATH",
                       "go on from the newest checkpoint in DIR (auto), or from the one at PATH",
                       options.resume));
   line.add(switch_field("force", "start over in a DIR that holds an earlier run or another model",
