@@ -110,8 +110,10 @@ class Batch {
 
  private:
   bool interrupted() const { return *signals_.stop_flag(); }
-  bool can_take() const;
+  bool has_room() const;
+  bool await_line();
   void take();
+  void keep_error();
   void start(BatchRequest request);
   void step();
   void finish(Sequence& sequence);
@@ -132,19 +134,33 @@ class Batch {
   int64_t generated_ = 0;
 };
 
-// Whether the next line is to be taken now: there is room, and it need not be waited for while
-// others can go on.
-bool Batch::can_take() const {
-  if (input_over_ || free_slots_.empty()) return false;
-  if (taken_ - printed_ >= kWaitingPerSlot * session_.model->slots()) return false;
-  return active_.empty() || input_.is_ready();
+// Whether the next line may be taken up.
+bool Batch::has_room() const {
+  return !input_over_ && !free_slots_.empty() &&
+         taken_ - printed_ < kWaitingPerSlot * session_.model->slots();
+}
+
+// Whether a line, or the end of the input, has come. It is waited for only while nothing is being
+// answered, and where signals interrupt: half a line may be all there is for hours.
+bool Batch::await_line() {
+  try {
+    while (!input_.is_ready()) {
+      if (!active_.empty() || interrupted()) return false;
+      signals_.wait_readable(input_.descriptor());
+    }
+    return true;
+  } catch (const Error&) {
+    keep_error();
+    return false;
+  }
+}
+
+void Batch::keep_error() {
+  error_ = std::current_exception();
+  input_over_ = true;
 }
 
 void Batch::take() {
-  if (!input_.is_ready() &&
-      signals_.wait_readable(input_.descriptor()) != SignalWatch::Wait::kReadable) {
-    return;
-  }
   try {
     std::string line;
     if (!input_.next(line)) {
@@ -159,8 +175,7 @@ void Batch::take() {
       start(std::move(request));
     }
   } catch (const Error&) {
-    error_ = std::current_exception();
-    input_over_ = true;
+    keep_error();
   }
 }
 
@@ -227,7 +242,7 @@ void Batch::print_ready() {
 int Batch::run() {
   const auto start = Clock::now();
   while (!interrupted()) {
-    if (can_take()) {
+    if (has_room() && await_line()) {
       take();
     } else if (!active_.empty()) {
       step();

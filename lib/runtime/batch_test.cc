@@ -1,7 +1,10 @@
 #include "lib/runtime/batch.h"
 
+#include <unistd.h>
+
 #include <fstream>
 
+#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/runtime/fake_model.h"
@@ -135,6 +138,37 @@ TEST_CASE("a bad line of a batch ends it after the answers to those before") {
   const auto nothing = run_tool_process("lumen-run", {random_model(), "--batch", "-"});
   REQUIRE(nothing.exit_code == 0);
   REQUIRE(nothing.out.empty());
+}
+
+TEST_CASE("half a line is not ready, and asking does not wait for the rest") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  LineInput input(str("/dev/fd/", ends[0]));
+  ::close(ends[0]);
+  auto send = [&](const std::string& text) {
+    LUMEN_CHECK(::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  };
+  std::string line;
+  REQUIRE_FALSE(input.is_ready());
+  send("on");
+  REQUIRE_FALSE(input.is_ready());
+  send("e\n\ntw");
+  for (const std::string expected : {"one", ""}) {
+    REQUIRE(input.is_ready());
+    REQUIRE(input.next(line));
+    REQUIRE(line == expected);
+  }
+  REQUIRE_FALSE(input.has_line());
+  REQUIRE_FALSE(input.is_ready());
+  send("o");
+  ::close(ends[1]);
+  while (!input.is_ready()) {
+  }
+  REQUIRE(input.next(line));
+  REQUIRE(line == "two");
+  REQUIRE(input.number() == 3);
+  REQUIRE(input.is_ready());
+  REQUIRE_FALSE(input.next(line));
 }
 
 TEST_CASE("a batch that does not fit in memory is refused with what to do") {
