@@ -81,8 +81,10 @@ constexpr auto kIgnoreText = [](std::string_view) {};
 
 // An answer that is being generated in a slot.
 struct Sequence {
-  Sequence(int64_t order, int32_t in_slot, BatchRequest taken, const Session& session)
+  Sequence(int64_t order, std::string line_place, int32_t in_slot, BatchRequest taken,
+           const Session& session)
       : number(order),
+        place(std::move(line_place)),
         slot(in_slot),
         request(std::move(taken)),
         sampler(request.sampling, session.model->vocab()),
@@ -90,6 +92,7 @@ struct Sequence {
                request.generation, request.prompt.is_continued, kIgnoreText) {}
 
   int64_t number;
+  std::string place;  // "FILE: line N"
   int32_t slot;
   BatchRequest request;
   Sampler sampler;
@@ -113,8 +116,9 @@ class Batch {
   bool has_room() const;
   bool await_line();
   void take();
-  void keep_error();
-  void start(BatchRequest request);
+  void keep_error(int64_t number);
+  void start(BatchRequest request, const std::string& place);
+  bool advance(Sequence& sequence, std::span<const float> logits);
   void step();
   void finish(Sequence& sequence);
   void print_ready();
@@ -129,9 +133,10 @@ class Batch {
   std::vector<int32_t> slots_, tokens_;  // of a step
   bool input_over_ = false;
   std::exception_ptr error_;  // what ended the input
+  int64_t error_number_ = 0;  // of the answer that it stands for
   int64_t taken_ = 0, printed_ = 0;
-  std::map<int64_t, std::string> waiting_;  // finished lines by number
-  int64_t generated_ = 0;
+  std::map<int64_t, std::string> waiting_;  // finished lines by number; "": no answer
+  int64_t answers_ = 0, generated_ = 0;
 };
 
 // Whether the next line may be taken up.
@@ -150,13 +155,17 @@ bool Batch::await_line() {
     }
     return true;
   } catch (const Error&) {
-    keep_error();
+    keep_error(taken_);
     return false;
   }
 }
 
-void Batch::keep_error() {
-  error_ = std::current_exception();
+// Keeps the present exception, which ends the input; of several the one of the earliest line.
+void Batch::keep_error(int64_t number) {
+  if (!error_ || number < error_number_) {
+    error_ = std::current_exception();
+    error_number_ = number;
+  }
   input_over_ = true;
 }
 
@@ -172,36 +181,46 @@ void Batch::take() {
       if (const std::string& dropped = request.prompt.dropped; !dropped.empty()) {
         write_stderr(str("note: ", place, ": ", dropped_notice(dropped), "\n"));
       }
-      start(std::move(request));
+      with_context(place, [&] { start(std::move(request), place); });
     }
   } catch (const Error&) {
-    keep_error();
+    keep_error(taken_);
   }
 }
 
-// Reads the prompt; its first token comes from the logits after it.
-void Batch::start(BatchRequest request) {
+// Reads the prompt; its first token comes from the logits after it. The sequence gets its number
+// and its slot only when nothing can fail any more: otherwise the next step would feed it a token
+// that it does not have.
+void Batch::start(BatchRequest request, const std::string& place) {
   const int32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  active_.push_back(
-      std::make_unique<Sequence>(taken_++, slot, std::move(request), std::as_const(session_)));
-  Sequence& sequence = *active_.back();
+  auto sequence =
+      std::make_unique<Sequence>(taken_, place, slot, std::move(request), std::as_const(session_));
   LanguageModel& model = *session_.model;
   model.select(slot);
   model.rewind(0);
-  const auto logits = model.feed(sequence.request.prompt.ids, signals_.stop_flag());
-  if (logits.empty()) return;  // interrupted
-  sequence.answer.prompt_read(0);
-  const auto token = sequence.answer.next(logits);
-  if (token) {
-    sequence.token = *token;
-    return;
+  const auto logits = model.feed(sequence->request.prompt.ids, signals_.stop_flag());
+  if (!logits.empty()) {  // else interrupted
+    sequence->answer.prompt_read(0);
+    if (!advance(*sequence, logits)) {
+      finish(*sequence);
+      ++taken_;
+      return;
+    }
   }
-  finish(sequence);
-  active_.pop_back();
+  free_slots_.pop_back();
+  active_.push_back(std::move(sequence));
+  ++taken_;
 }
 
-// One token more for every active answer.
+// Gives the sequence its next token; false if it has none because the answer is over.
+bool Batch::advance(Sequence& sequence, std::span<const float> logits) {
+  const auto token = sequence.answer.next(logits);
+  if (token) sequence.token = *token;
+  return token.has_value();
+}
+
+// One token more for every active answer. Those after which the model's output is no number end
+// without a line; the others go on.
 void Batch::step() {
   slots_.clear();
   tokens_.clear();
@@ -212,24 +231,29 @@ void Batch::step() {
   const auto logits = session_.model->step(slots_, tokens_);
   const auto vocab = static_cast<size_t>(session_.model->vocab());
   for (size_t i = 0; i < active_.size(); ++i) {
-    const auto token = active_[i]->answer.next(logits.subspan(i * vocab, vocab));
-    if (token) {
-      active_[i]->token = *token;
-    } else {
-      finish(*active_[i]);
-      active_[i] = nullptr;
+    Sequence& sequence = *active_[i];
+    try {
+      const bool goes_on = with_context(
+          sequence.place, [&] { return advance(sequence, logits.subspan(i * vocab, vocab)); });
+      if (goes_on) continue;
+      finish(sequence);
+    } catch (const Error&) {
+      keep_error(sequence.number);
+      waiting_[sequence.number] = "";
     }
+    free_slots_.push_back(sequence.slot);
+    active_[i] = nullptr;
   }
   std::erase(active_, nullptr);
 }
 
 void Batch::finish(Sequence& sequence) {
   const GenerationResult result = sequence.answer.finish(interrupted());
+  ++answers_;
   generated_ += result.completion_tokens();
   io::Json out = to_json(session_, result, sequence.request.sampling);
   if (sequence.request.id) out["id"] = std::move(*sequence.request.id);
   waiting_[sequence.number] = out.dump() + "\n";
-  free_slots_.push_back(sequence.slot);
 }
 
 void Batch::print_ready() {
@@ -255,7 +279,7 @@ int Batch::run() {
   print_ready();
   if (options_.stats) {
     const double seconds = seconds_since(start);
-    write_stderr(str("batch     ", printed_, " answers, ", generated_, " tokens, ",
+    write_stderr(str("batch     ", answers_, " answers, ", generated_, " tokens, ",
                      fixed(seconds * 1000, 1), " ms, ",
                      fixed(static_cast<double>(generated_) / seconds, 1), " tokens/s; up to ",
                      session_.model->slots(), " at once\n"));

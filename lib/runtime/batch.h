@@ -29,8 +29,9 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
 // Yu et al. 2022): whenever an answer ends the next prompt takes its slot. Writes one line of JSON
 // per answer to standard output, in the order of the lines, each as soon as those before it are
 // written; what has to wait is bounded. Each text is what the prompt alone would have got.
-// At a line that cannot be used no more are read; the answers to those before it are completed, and
-// then the error is thrown: "FILE: line N: …". Returns the exit code.
+// At a line that cannot be used, or whose logits are no numbers, no more are read; the other
+// answers that have begun are completed, and then the error is thrown: "FILE: line N: …", of
+// several the first line's. Returns the exit code.
 int run_batch(const RunOptions& options, Session& session, LineInput& input);
 
 }  // namespace lumen::runtime
