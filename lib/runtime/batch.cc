@@ -1,6 +1,7 @@
 #include "lib/runtime/batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <map>
 
@@ -75,6 +76,16 @@ std::vector<Message> messages_of(const io::Json& object, const std::optional<std
   const bool has_system = messages.front().role == "system";
   if (system && !has_system) messages.insert(messages.begin(), {"system", *system});
   return messages;
+}
+
+// An integer beyond 64 bits has become a double: what was given cannot be given back.
+void require_exact(const io::Json& id) {
+  if (id.is_structured()) {  // as deep as the parser allows
+    for (const io::Json& value : id) require_exact(value);
+  } else if (id.is_number_float() && std::abs(id.get<double>()) >= 0x1p63) {
+    fail(ErrorKind::kMalformed, "id: expected a string or an integer that fits 64 bits, found ",
+         io::describe(&id));
+  }
 }
 
 constexpr auto kIgnoreText = [](std::string_view) {};
@@ -321,7 +332,10 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
   if (const io::Json* stop = io::find_value(object, "stop")) {
     request.generation.stop = stop_texts(*stop);
   }
-  if (const io::Json* id = io::find(object, "id")) request.id = *id;
+  if (const io::Json* id = io::find(object, "id")) {
+    require_exact(*id);
+    request.id = *id;
+  }
   const bool has_messages = io::find_value(object, "messages") != nullptr;
   if (has_messages == (io::find_value(object, "prompt") != nullptr)) {
     fail(ErrorKind::kMalformed, "expected either \"prompt\" or \"messages\", found ",

@@ -12,16 +12,16 @@ namespace lumen::runtime {
 
 // One line of a batch, ready to be answered.
 struct BatchRequest {
-  std::optional<io::Json> id;  // any value; none: the line has none
+  std::optional<io::Json> id;  // any value without numbers beyond 64 bits; none: the line has none
   Prompt prompt;
   SamplingSettings sampling;
   GenerationOptions generation;
 };
 
 // The request in `line`, a JSON object: either "prompt" (text; continued as it is with --raw) or
-// "messages"; "id" (any value, given back), "system", "max_tokens", "stop" (text or texts),
-// "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed". What is absent is as
-// `options` say. Throws Error(kMalformed) naming the key.
+// "messages"; "id" (any value without numbers beyond 64 bits, given back), "system", "max_tokens",
+// "stop" (text or texts), "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed". What
+// is absent is as `options` say. Throws Error(kMalformed) naming the key.
 BatchRequest parse_request(std::string_view line, const RunOptions& options,
                            const Session& session);
 

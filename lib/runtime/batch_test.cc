@@ -40,6 +40,10 @@ TEST_CASE("a line of a batch says what and how to answer") {
   REQUIRE(plain.prompt.text == "<s>system:be brief<turn>user:hi<turn>assistant:");
   REQUIRE_FALSE(plain.id);
   REQUIRE(parse(R"({"prompt": "hi", "id": null})").id->is_null());  // given back
+  for (const std::string id :
+       {"18446744073709551615", "-9223372036854775808", "1.5", "[1,\"a\"]"}) {
+    REQUIRE(parse(R"({"prompt": "hi", "id": )" + id + "}").id->dump() == id);
+  }
   REQUIRE(plain.generation.max_tokens == 7);
   REQUIRE(plain.sampling.top_k == 3);
   const auto full = parse(
@@ -70,6 +74,11 @@ TEST_CASE("lines that cannot be answered are refused by key") {
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "temperature": -1})"), "temperature: "));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "max_tokens": -1})"), "max_tokens"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "stop": ""})"), "stop: "));
+  for (const std::string id :
+       {"18446744073709551616", "-9223372036854775809", "[1, {\"a\": 1e29}]"}) {
+    REQUIRE(contains(refusal_of(R"({"prompt": "a", "id": )" + id + "}"),
+                     "id: expected a string or an integer that fits 64 bits, found the number "));
+  }
   REQUIRE(contains(refusal_of(R"({"messages": []})"), "messages: "));
   REQUIRE(contains(refusal_of(R"({"messages": [{"role": "x", "content": ""}]})"), "role 'x'"));
   REQUIRE(contains(refusal_of(R"({"prompt": ")" + std::string(50, 'a') + "\"}"), "40"));
