@@ -1,6 +1,7 @@
 #include "lib/runtime/batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <map>
 
@@ -77,12 +78,24 @@ std::vector<Message> messages_of(const io::Json& object, const std::optional<std
   return messages;
 }
 
+// An integer beyond 64 bits has become a double: what was given cannot be given back.
+void require_exact(const io::Json& id) {
+  if (id.is_structured()) {  // as deep as the parser allows
+    for (const io::Json& value : id) require_exact(value);
+  } else if (id.is_number_float() && std::abs(id.get<double>()) >= 0x1p63) {
+    fail(ErrorKind::kMalformed, "id: expected a string or an integer that fits 64 bits, found ",
+         io::describe(&id));
+  }
+}
+
 constexpr auto kIgnoreText = [](std::string_view) {};
 
 // An answer that is being generated in a slot.
 struct Sequence {
-  Sequence(int64_t order, int32_t in_slot, BatchRequest taken, const Session& session)
+  Sequence(int64_t order, std::string line_place, int32_t in_slot, BatchRequest taken,
+           const Session& session)
       : number(order),
+        place(std::move(line_place)),
         slot(in_slot),
         request(std::move(taken)),
         sampler(request.sampling, session.model->vocab()),
@@ -90,6 +103,7 @@ struct Sequence {
                request.generation, request.prompt.is_continued, kIgnoreText) {}
 
   int64_t number;
+  std::string place;  // "FILE: line N"
   int32_t slot;
   BatchRequest request;
   Sampler sampler;
@@ -110,9 +124,12 @@ class Batch {
 
  private:
   bool interrupted() const { return *signals_.stop_flag(); }
-  bool can_take() const;
+  bool has_room() const;
+  bool await_line();
   void take();
-  void start(BatchRequest request);
+  void keep_error(int64_t number);
+  void start(BatchRequest request, const std::string& place);
+  bool advance(Sequence& sequence, std::span<const float> logits);
   void step();
   void finish(Sequence& sequence);
   void print_ready();
@@ -127,24 +144,43 @@ class Batch {
   std::vector<int32_t> slots_, tokens_;  // of a step
   bool input_over_ = false;
   std::exception_ptr error_;  // what ended the input
+  int64_t error_number_ = 0;  // of the answer that it stands for
   int64_t taken_ = 0, printed_ = 0;
-  std::map<int64_t, std::string> waiting_;  // finished lines by number
-  int64_t generated_ = 0;
+  std::map<int64_t, std::string> waiting_;  // finished lines by number; "": no answer
+  int64_t answers_ = 0, generated_ = 0;
 };
 
-// Whether the next line is to be taken now: there is room, and it need not be waited for while
-// others can go on.
-bool Batch::can_take() const {
-  if (input_over_ || free_slots_.empty()) return false;
-  if (taken_ - printed_ >= kWaitingPerSlot * session_.model->slots()) return false;
-  return active_.empty() || input_.is_ready();
+// Whether the next line may be taken up.
+bool Batch::has_room() const {
+  return !input_over_ && !free_slots_.empty() &&
+         taken_ - printed_ < kWaitingPerSlot * session_.model->slots();
+}
+
+// Whether a line, or the end of the input, has come. It is waited for only while nothing is being
+// answered, and where signals interrupt: half a line may be all there is for hours.
+bool Batch::await_line() {
+  try {
+    while (!input_.is_ready()) {
+      if (!active_.empty() || interrupted()) return false;
+      signals_.wait_readable(input_.descriptor());
+    }
+    return true;
+  } catch (const Error&) {
+    keep_error(taken_);
+    return false;
+  }
+}
+
+// Keeps the present exception, which ends the input; of several the one of the earliest line.
+void Batch::keep_error(int64_t number) {
+  if (!error_ || number < error_number_) {
+    error_ = std::current_exception();
+    error_number_ = number;
+  }
+  input_over_ = true;
 }
 
 void Batch::take() {
-  if (!input_.is_ready() &&
-      signals_.wait_readable(input_.descriptor()) != SignalWatch::Wait::kReadable) {
-    return;
-  }
   try {
     std::string line;
     if (!input_.next(line)) {
@@ -156,37 +192,46 @@ void Batch::take() {
       if (const std::string& dropped = request.prompt.dropped; !dropped.empty()) {
         write_stderr(str("note: ", place, ": ", dropped_notice(dropped), "\n"));
       }
-      start(std::move(request));
+      with_context(place, [&] { start(std::move(request), place); });
     }
   } catch (const Error&) {
-    error_ = std::current_exception();
-    input_over_ = true;
+    keep_error(taken_);
   }
 }
 
-// Reads the prompt; its first token comes from the logits after it.
-void Batch::start(BatchRequest request) {
+// Reads the prompt; its first token comes from the logits after it. The sequence gets its number
+// and its slot only when nothing can fail any more: otherwise the next step would feed it a token
+// that it does not have.
+void Batch::start(BatchRequest request, const std::string& place) {
   const int32_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  active_.push_back(
-      std::make_unique<Sequence>(taken_++, slot, std::move(request), std::as_const(session_)));
-  Sequence& sequence = *active_.back();
+  auto sequence =
+      std::make_unique<Sequence>(taken_, place, slot, std::move(request), std::as_const(session_));
   LanguageModel& model = *session_.model;
   model.select(slot);
   model.rewind(0);
-  const auto logits = model.feed(sequence.request.prompt.ids, signals_.stop_flag());
-  if (logits.empty()) return;  // interrupted
-  sequence.answer.prompt_read(0);
-  const auto token = sequence.answer.next(logits);
-  if (token) {
-    sequence.token = *token;
-    return;
+  const auto logits = model.feed(sequence->request.prompt.ids, signals_.stop_flag());
+  if (!logits.empty()) {  // else interrupted
+    sequence->answer.prompt_read(0);
+    if (!advance(*sequence, logits)) {
+      finish(*sequence);
+      ++taken_;
+      return;
+    }
   }
-  finish(sequence);
-  active_.pop_back();
+  free_slots_.pop_back();
+  active_.push_back(std::move(sequence));
+  ++taken_;
 }
 
-// One token more for every active answer.
+// Gives the sequence its next token; false if it has none because the answer is over.
+bool Batch::advance(Sequence& sequence, std::span<const float> logits) {
+  const auto token = sequence.answer.next(logits);
+  if (token) sequence.token = *token;
+  return token.has_value();
+}
+
+// One token more for every active answer. Those after which the model's output is no number end
+// without a line; the others go on.
 void Batch::step() {
   slots_.clear();
   tokens_.clear();
@@ -197,24 +242,29 @@ void Batch::step() {
   const auto logits = session_.model->step(slots_, tokens_);
   const auto vocab = static_cast<size_t>(session_.model->vocab());
   for (size_t i = 0; i < active_.size(); ++i) {
-    const auto token = active_[i]->answer.next(logits.subspan(i * vocab, vocab));
-    if (token) {
-      active_[i]->token = *token;
-    } else {
-      finish(*active_[i]);
-      active_[i] = nullptr;
+    Sequence& sequence = *active_[i];
+    try {
+      const bool goes_on = with_context(
+          sequence.place, [&] { return advance(sequence, logits.subspan(i * vocab, vocab)); });
+      if (goes_on) continue;
+      finish(sequence);
+    } catch (const Error&) {
+      keep_error(sequence.number);
+      waiting_[sequence.number] = "";
     }
+    free_slots_.push_back(sequence.slot);
+    active_[i] = nullptr;
   }
   std::erase(active_, nullptr);
 }
 
 void Batch::finish(Sequence& sequence) {
   const GenerationResult result = sequence.answer.finish(interrupted());
+  ++answers_;
   generated_ += result.completion_tokens();
   io::Json out = to_json(session_, result, sequence.request.sampling);
   if (sequence.request.id) out["id"] = std::move(*sequence.request.id);
   waiting_[sequence.number] = out.dump() + "\n";
-  free_slots_.push_back(sequence.slot);
 }
 
 void Batch::print_ready() {
@@ -227,7 +277,7 @@ void Batch::print_ready() {
 int Batch::run() {
   const auto start = Clock::now();
   while (!interrupted()) {
-    if (can_take()) {
+    if (has_room() && await_line()) {
       take();
     } else if (!active_.empty()) {
       step();
@@ -240,7 +290,7 @@ int Batch::run() {
   print_ready();
   if (options_.stats) {
     const double seconds = seconds_since(start);
-    write_stderr(str("batch     ", printed_, " answers, ", generated_, " tokens, ",
+    write_stderr(str("batch     ", answers_, " answers, ", generated_, " tokens, ",
                      fixed(seconds * 1000, 1), " ms, ",
                      fixed(static_cast<double>(generated_) / seconds, 1), " tokens/s; up to ",
                      session_.model->slots(), " at once\n"));
@@ -282,7 +332,10 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
   if (const io::Json* stop = io::find_value(object, "stop")) {
     request.generation.stop = stop_texts(*stop);
   }
-  if (const io::Json* id = io::find(object, "id")) request.id = *id;
+  if (const io::Json* id = io::find(object, "id")) {
+    require_exact(*id);
+    request.id = *id;
+  }
   const bool has_messages = io::find_value(object, "messages") != nullptr;
   if (has_messages == (io::find_value(object, "prompt") != nullptr)) {
     fail(ErrorKind::kMalformed, "expected either \"prompt\" or \"messages\", found ",

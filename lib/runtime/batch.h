@@ -12,16 +12,16 @@ namespace lumen::runtime {
 
 // One line of a batch, ready to be answered.
 struct BatchRequest {
-  std::optional<io::Json> id;  // any value; none: the line has none
+  std::optional<io::Json> id;  // any value without numbers beyond 64 bits; none: the line has none
   Prompt prompt;
   SamplingSettings sampling;
   GenerationOptions generation;
 };
 
 // The request in `line`, a JSON object: either "prompt" (text; continued as it is with --raw) or
-// "messages"; "id" (any value, given back), "system", "max_tokens", "stop" (text or texts),
-// "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed". What is absent is as
-// `options` say. Throws Error(kMalformed) naming the key.
+// "messages"; "id" (any value without numbers beyond 64 bits, given back), "system", "max_tokens",
+// "stop" (text or texts), "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed". What
+// is absent is as `options` say. Throws Error(kMalformed) naming the key.
 BatchRequest parse_request(std::string_view line, const RunOptions& options,
                            const Session& session);
 
@@ -29,8 +29,9 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
 // Yu et al. 2022): whenever an answer ends the next prompt takes its slot. Writes one line of JSON
 // per answer to standard output, in the order of the lines, each as soon as those before it are
 // written; what has to wait is bounded. Each text is what the prompt alone would have got.
-// At a line that cannot be used no more are read; the answers to those before it are completed, and
-// then the error is thrown: "FILE: line N: …". Returns the exit code.
+// At a line that cannot be used, or whose logits are no numbers, no more are read; the other
+// answers that have begun are completed, and then the error is thrown: "FILE: line N: …", of
+// several the first line's. Returns the exit code.
 int run_batch(const RunOptions& options, Session& session, LineInput& input);
 
 }  // namespace lumen::runtime

@@ -1,9 +1,16 @@
 #include "lib/runtime/batch.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 
+#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
+#include "lib/io/mapped_file.h"
 #include "lib/runtime/fake_model.h"
 #include "lib/runtime/temporary_directory.h"
 #include "lib/runtime/tool_process.h"
@@ -33,6 +40,10 @@ TEST_CASE("a line of a batch says what and how to answer") {
   REQUIRE(plain.prompt.text == "<s>system:be brief<turn>user:hi<turn>assistant:");
   REQUIRE_FALSE(plain.id);
   REQUIRE(parse(R"({"prompt": "hi", "id": null})").id->is_null());  // given back
+  for (const std::string id :
+       {"18446744073709551615", "-9223372036854775808", "1.5", "[1,\"a\"]"}) {
+    REQUIRE(parse(R"({"prompt": "hi", "id": )" + id + "}").id->dump() == id);
+  }
   REQUIRE(plain.generation.max_tokens == 7);
   REQUIRE(plain.sampling.top_k == 3);
   const auto full = parse(
@@ -63,6 +74,11 @@ TEST_CASE("lines that cannot be answered are refused by key") {
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "temperature": -1})"), "temperature: "));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "max_tokens": -1})"), "max_tokens"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "stop": ""})"), "stop: "));
+  for (const std::string id :
+       {"18446744073709551616", "-9223372036854775809", "[1, {\"a\": 1e29}]"}) {
+    REQUIRE(contains(refusal_of(R"({"prompt": "a", "id": )" + id + "}"),
+                     "id: expected a string or an integer that fits 64 bits, found the number "));
+  }
   REQUIRE(contains(refusal_of(R"({"messages": []})"), "messages: "));
   REQUIRE(contains(refusal_of(R"({"messages": [{"role": "x", "content": ""}]})"), "role 'x'"));
   REQUIRE(contains(refusal_of(R"({"prompt": ")" + std::string(50, 'a') + "\"}"), "40"));
@@ -135,6 +151,130 @@ TEST_CASE("a bad line of a batch ends it after the answers to those before") {
   const auto nothing = run_tool_process("lumen-run", {random_model(), "--batch", "-"});
   REQUIRE(nothing.exit_code == 0);
   REQUIRE(nothing.out.empty());
+}
+
+// Says "x" without end, three texts at once, but its output is no number after a prompt with "!",
+// and after so many tokens of the answer to a prompt with "?N".
+class OverflowingModel : public testing::FakeModel {
+ public:
+  OverflowingModel() : FakeModel(100, {}) {}
+  int64_t slots() const override { return 3; }
+  void select(int64_t slot) override { slot_ = slot; }
+  void rewind(int64_t) override {}
+  std::span<const float> feed(std::span<const int32_t> ids, const volatile bool*) override {
+    const auto mark = std::find(ids.begin(), ids.end(), '?');
+    left_[slot_] = mark == ids.end() ? 100 : mark[1] - '0';
+    if (std::find(ids.begin(), ids.end(), '!') != ids.end()) left_[slot_] = 0;
+    logits_.clear();
+    append_logits_of(slot_);
+    return logits_;
+  }
+  std::span<const float> step(std::span<const int32_t> slots,
+                              std::span<const int32_t> fed) override {
+    logits_.clear();
+    for (size_t i = 0; i < slots.size(); ++i) {
+      LUMEN_CHECK(fed[i] == 'x');
+      append_logits_of(slots[i]);
+    }
+    return logits_;
+  }
+
+ private:
+  void append_logits_of(int64_t slot) {
+    const bool is_good = left_[slot]-- > 0;
+    const size_t begin = logits_.size();
+    logits_.resize(begin + static_cast<size_t>(vocab()), is_good ? -10.0f : std::nanf(""));
+    if (is_good) logits_[begin + 'x'] = 10;
+  }
+
+  int64_t slot_ = 0;
+  int left_[3] = {};
+  std::vector<float> logits_;
+};
+
+// What a batch with an OverflowingModel prints, and the error that ends it.
+std::pair<std::vector<io::Json>, std::string> run_overflowing(const std::string& lines) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/batch.jsonl", out = directory.path() + "/out";
+  std::ofstream(path) << lines;
+  Session session = testing::fake_session(100, {});
+  session.model = std::make_unique<OverflowingModel>();
+  RunOptions options;
+  options.raw = true;
+  options.sampling.temperature = 0;
+  LineInput input(path);
+  const int standard_output = ::dup(STDOUT_FILENO);
+  const int file = ::open(out.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  LUMEN_CHECK(standard_output >= 0 && ::dup2(file, STDOUT_FILENO) >= 0);
+  ::close(file);
+  const std::string error =
+      lumen::testing::refusal(ErrorKind::kMalformed, [&] { run_batch(options, session, input); });
+  ::dup2(standard_output, STDOUT_FILENO);
+  ::close(standard_output);
+  return {lines_of(io::read_file(out, 1 << 20)), error};
+}
+
+TEST_CASE("a prompt after which the model overflows ends a batch without losing other answers") {
+  auto request = [](const char* prompt, int tokens) {
+    return str(R"({"prompt": ")", prompt, R"(", "id": ")", prompt, R"(", "max_tokens": )", tokens,
+               "}\n");
+  };
+  auto texts = [](const std::vector<io::Json>& lines) {
+    std::string found;
+    for (const io::Json& line : lines) {
+      found += line["id"].get<std::string>() + "=" + line["text"].get<std::string>() + " ";
+    }
+    return found;
+  };
+  SECTION("at once") {
+    const auto [lines, error] =
+        run_overflowing(request("a", 2) + request("b", 9) + request("!", 5) + request("c", 1));
+    REQUIRE(texts(lines) == "a=xx b=xxxxxxxxx ");
+    REQUIRE(contains(error, "batch.jsonl: line 3: the model's output is not a number"));
+  }
+  SECTION("in the middle of the answer") {
+    const auto [lines, error] =
+        run_overflowing(request("a", 9) + request("?4", 50) + request("b", 7) + request("c", 1));
+    REQUIRE(texts(lines) == "a=xxxxxxxxx b=xxxxxxx ");
+    REQUIRE(contains(error, "batch.jsonl: line 2: the model's output is not a number"));
+  }
+  SECTION("twice: the first line is told, whichever was noticed first") {
+    const auto [lines, error] =
+        run_overflowing(request("?4", 9) + request("a", 9) + request("!", 9));
+    REQUIRE(texts(lines) == "a=xxxxxxxxx ");
+    REQUIRE(contains(error, "batch.jsonl: line 1: the model's output is not a number"));
+  }
+}
+
+TEST_CASE("half a line is not ready, and asking does not wait for the rest") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  LineInput input(str("/dev/fd/", ends[0]));
+  ::close(ends[0]);
+  auto send = [&](const std::string& text) {
+    LUMEN_CHECK(::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  };
+  std::string line;
+  REQUIRE_FALSE(input.is_ready());
+  send("on");
+  REQUIRE_FALSE(input.is_ready());
+  send("e\n\ntw");
+  for (const std::string expected : {"one", ""}) {
+    REQUIRE(input.is_ready());
+    REQUIRE(input.next(line));
+    REQUIRE(line == expected);
+  }
+  REQUIRE_FALSE(input.has_line());
+  REQUIRE_FALSE(input.is_ready());
+  send("o");
+  ::close(ends[1]);
+  while (!input.is_ready()) {
+  }
+  REQUIRE(input.next(line));
+  REQUIRE(line == "two");
+  REQUIRE(input.number() == 3);
+  REQUIRE(input.is_ready());
+  REQUIRE_FALSE(input.next(line));
 }
 
 TEST_CASE("a batch that does not fit in memory is refused with what to do") {

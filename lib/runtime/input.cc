@@ -15,26 +15,32 @@
 namespace lumen::runtime {
 namespace {
 
+enum class Read { kSome, kNothing, kEnd };
+
+// Appends a block of what there is. kNothing: a signal came first, or the descriptor does not wait.
+Read read_block(int descriptor, const std::string& place, std::string& buffer) {
+  char block[1 << 16];
+  const ssize_t count = ::read(descriptor, block, sizeof block);
+  if (count == 0) return Read::kEnd;
+  if (count < 0) {
+    if (errno == EAGAIN || errno == EINTR) return Read::kNothing;
+    fail(ErrorKind::kIo, "cannot read ", place, ": ", std::strerror(errno));
+  }
+  buffer.append(block, static_cast<size_t>(count));
+  if (buffer.size() > limits::kPromptBytes) {
+    fail(ErrorKind::kMalformed, place, ": longer than ", limits::kPromptBytes,
+         " bytes (limit prompt-bytes)");
+  }
+  return Read::kSome;
+}
+
 // Appends what there is, waiting for at least one byte; false at the end.
 bool read_more(int descriptor, const std::string& place, std::string& buffer) {
-  char block[1 << 16];
   for (;;) {
-    const ssize_t count = ::read(descriptor, block, sizeof block);
-    if (count > 0) {
-      buffer.append(block, static_cast<size_t>(count));
-      if (buffer.size() > limits::kPromptBytes) {
-        fail(ErrorKind::kMalformed, place, ": longer than ", limits::kPromptBytes,
-             " bytes (limit prompt-bytes)");
-      }
-      return true;
-    }
-    if (count == 0) return false;
-    if (errno == EAGAIN) {
-      pollfd waiting = {descriptor, POLLIN, 0};
-      ::poll(&waiting, 1, -1);
-    } else if (errno != EINTR) {
-      fail(ErrorKind::kIo, "cannot read ", place, ": ", std::strerror(errno));
-    }
+    const Read read = read_block(descriptor, place, buffer);
+    if (read != Read::kNothing) return read == Read::kSome;
+    pollfd waiting = {descriptor, POLLIN, 0};
+    ::poll(&waiting, 1, -1);
   }
 }
 
@@ -68,26 +74,33 @@ LineInput::~LineInput() {
   if (descriptor_ != STDIN_FILENO) ::close(descriptor_);
 }
 
-bool LineInput::is_ready() const {
+void LineInput::drop_taken() {
+  buffer_.erase(0, begin_);
+  begin_ = 0;
+  searched_ = buffer_.size();
+}
+
+bool LineInput::is_ready() {
   if (at_end_ || has_line()) return true;
   pollfd waiting = {descriptor_, POLLIN, 0};
-  return ::poll(&waiting, 1, 0) > 0;
+  if (::poll(&waiting, 1, 0) <= 0) return false;
+  drop_taken();
+  at_end_ = read_block(descriptor_, place_, buffer_) == Read::kEnd;
+  return at_end_ || has_line();
 }
 
 bool LineInput::next(std::string& line) {
-  size_t searched = begin_;
   for (;;) {
-    const size_t end = buffer_.find('\n', searched);
+    const size_t end = buffer_.find('\n', searched_);
     if (end != std::string::npos || at_end_) {
       if (end == std::string::npos && begin_ == buffer_.size()) return false;
       line.assign(buffer_, begin_, end == std::string::npos ? end : end - begin_);
       begin_ = end == std::string::npos ? buffer_.size() : end + 1;
+      searched_ = begin_;
       ++number_;
       return true;
     }
-    buffer_.erase(0, begin_);
-    begin_ = 0;
-    searched = buffer_.size();
+    drop_taken();
     at_end_ = !read_more(descriptor_, place_, buffer_);
   }
 }

@@ -22,10 +22,12 @@ class LineInput {
   // The next line without its newline; false at the end. Throws as read_standard_input.
   bool next(std::string& line);
 
-  // Whether next() can answer without waiting: as long as it can, output may be collected.
-  bool has_line() const { return buffer_.find('\n', begin_) != std::string::npos; }
-  // The same, or there are at least some bytes, or the end has come.
-  bool is_ready() const;
+  // Whether a whole line has been read: as long as it has, output may be collected.
+  bool has_line() const { return buffer_.find('\n', searched_) != std::string::npos; }
+  // Whether next() can answer without waiting. Reads a block of what has come if there is no whole
+  // line yet, and never waits: next() cannot be interrupted in the middle of a line. Throws as
+  // next().
+  bool is_ready();
   int descriptor() const { return descriptor_; }
 
   // What it is called in messages: "standard input" or the path.
@@ -35,10 +37,13 @@ class LineInput {
   int64_t number() const { return number_; }
 
  private:
+  void drop_taken();
+
   std::string place_;
   int descriptor_;
   std::string buffer_;
-  size_t begin_ = 0;
+  size_t begin_ = 0;     // of the next line
+  size_t searched_ = 0;  // before it the next line has no newline
   int64_t number_ = 0;
   bool at_end_ = false;
 };

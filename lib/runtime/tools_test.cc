@@ -478,6 +478,18 @@ TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
   REQUIRE(chat.is_in_normal_state());
 }
 
+TEST_CASE("half a line of a batch holds up neither running answers nor signals") {
+  for (const auto& [signal, exit_code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
+    CAPTURE(signal);
+    TerminalProcess batch("lumen-run", {random_model(), "--raw", "--batch", "-", "-n", "8"});
+    // Ctrl-D hands over what has been typed of a line.
+    batch.type("{\"prompt\": \"a\"}\r{\"prompt\":\x04");
+    REQUIRE(batch.wait_for("\"stop_reason\":"));
+    batch.send(signal);
+    REQUIRE(batch.finish().exit_code == exit_code);
+  }
+}
+
 TEST_CASE("a model file that is cut short while in use ends the chat with an I/O error") {
   const std::string model = lumen::testing::temporary_directory() + "/model.gguf";
   std::filesystem::copy_file(random_model(), model);
