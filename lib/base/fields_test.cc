@@ -52,6 +52,12 @@ TEST_CASE("choices, switches and lists") {
   switch_field("raw", "no template", raw).set("");
   REQUIRE(raw);
 
+  std::optional<std::string> out;
+  const Field path = path_field("out", "DIR", "result", out);
+  REQUIRE(kind_of(path, "") == ErrorKind::kUsage);
+  path.set("a");
+  REQUIRE(out == "a");
+
   std::vector<std::string> stops;
   const Field list = list_field("stop", "TEXT", "stop", stops);
   list.set("a b");

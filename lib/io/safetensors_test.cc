@@ -47,6 +47,13 @@ TEST_CASE("safetensors of every type") {
   }
 }
 
+TEST_CASE("a safetensors file that ends in its header is one") {
+  const std::string path = testing::temporary_directory() + "/cut.safetensors";
+  std::ofstream(path) << std::string("\x90\x01\0\0\0\0\0\0{\"a\": ", 14);
+  CHECK(contains(testing::refusal(ErrorKind::kMalformed, [&] { read_safetensors(path); }),
+                 "a header of 400 bytes in a file of 14 bytes (truncated download?)"));
+}
+
 TEST_CASE("safetensors that are refused") {
   CHECK(header_refusal(R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", 8) ==
         "accepted");

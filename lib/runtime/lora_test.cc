@@ -4,6 +4,7 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/rope.h"
+#include "lib/runtime/language_model.h"
 
 namespace lumen::runtime {
 namespace {
@@ -92,6 +93,51 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
                "the model has no such tensor"));
   config["use_dora"] = true;
   CHECK(contains(refusal(ErrorKind::kUnsupported, read), "DoRA"));
+}
+
+TEST_CASE("an adapter without what its config names is refused") {
+  LoraAdapter adapter;
+  const NamedArrays model = {{"model.layers.0.mlp.up_proj.weight", counting({4, 2})},
+                             {"model.layers.1.mlp.up_proj.weight", counting({4, 2})},
+                             {"model.layers.1.mlp.up_proj.bias", counting({4})},
+                             {"lm_head.weight", counting({5, 2})}};
+  auto refused = [&] {
+    return refusal(ErrorKind::kMalformed, [&] { check_complete(adapter, model); });
+  };
+  CHECK(contains(refused(), "has no tensors"));
+  adapter.tensors = {{"model.layers.0.mlp.up_proj.lora_A.weight", counting({1, 2})}};
+  check_complete(adapter, model);  // a config that does not list them
+  adapter.targets = {"up_proj"};
+  CHECK(contains(refused(), "'model.layers.1.mlp.up_proj.lora_A.weight', but target_modules"));
+  adapter.targets = {"model.layers.0.mlp.up_proj", "down_proj"};
+  check_complete(adapter, model);
+}
+
+TEST_CASE("a model with an adapter is told from the same with another scale or other weights") {
+  const auto files = io::open_model(lumen::testing::source_path("testdata/models/random-spm.gguf"));
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string name = "model.layers.0.self_attn.v_proj.";
+  const Shape shape = files.tensors.at(name + "weight").shape();
+  auto fingerprint = [&](double alpha, float weight, bool nonfinite_is_fine = false) {
+    Array a = counting({2, shape[1]});
+    a.as_mutable<float>()[1] = weight;
+    io::write_safetensors(
+        place + "/adapter_model.safetensors",
+        {{"base_model.model." + name + "lora_A.weight", a},
+         {"base_model.model." + name + "lora_B.weight", counting({shape[0], 2})}});
+    const io::Json config = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", alpha}};
+    io::write_file_atomically(place + "/adapter_config.json", config.dump());
+    LoadOptions options;
+    options.lora = place;
+    options.allow_nonfinite = nonfinite_is_fine;
+    return LanguageModel::load(files, options)->fingerprint();
+  };
+  const std::string first = fingerprint(8, 1);
+  CHECK(fingerprint(8, 1) == first);
+  CHECK(fingerprint(16, 1) != first);
+  CHECK(fingerprint(8, 2) != first);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { fingerprint(8, NAN); }), place));
+  CHECK(fingerprint(8, NAN, true) != first);
 }
 
 }  // namespace

@@ -175,7 +175,13 @@ TEST_CASE("settings come from flags, then the model, then the defaults") {
   REQUIRE(resolve_sampling(options, greedy).temperature == 0);
   options.temperature = 0.9;
   REQUIRE(resolve_sampling(options, greedy).temperature == 0.9);
-  REQUIRE_THROWS_AS(resolve_sampling({}, {{"top_p", 7}}), Error);
+  CHECK(lumen::testing::contains(lumen::testing::refusal(ErrorKind::kMalformed,
+                                                         [] {
+                                                           resolve_sampling({}, {{"top_p", 7}});
+                                                         }),
+                                 "generation_config.json: key 'top_p'"));
+  options.top_p = 0.5;
+  REQUIRE(resolve_sampling(options, {{"top_p", 7}}).top_p == 0.5);
 }
 
 }  // namespace
