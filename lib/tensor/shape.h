@@ -1,6 +1,7 @@
 // Shape: the extents of a tensor, row-major, at most 8 of them.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -41,11 +42,7 @@ class Shape {
     dims_[rank_++] = dim;
   }
   friend bool operator==(const Shape& a, const Shape& b) {
-    if (a.rank_ != b.rank_) return false;
-    for (int i = 0; i < a.rank_; ++i) {
-      if (a.dims_[i] != b.dims_[i]) return false;
-    }
-    return true;
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
   }
 
  private:
