@@ -39,18 +39,6 @@ uint64_t hash(std::string_view text) {
   return value;
 }
 
-// The number of the layer that "model.layers.3.mlp." or "transformer.h.3.attn." lies in: the first
-// part that is one; 0 outside of layers.
-int64_t layer_number(std::string_view place) {
-  while (!place.empty()) {
-    const std::string_view part = place.substr(0, place.find('.'));
-    int64_t number = 0;
-    if (parse_number(part, number)) return number;
-    place.remove_prefix(std::min(part.size() + 1, place.size()));
-  }
-  return 0;
-}
-
 // The last part of a place, which ends in a dot: "q_proj".
 std::string last_part(std::string_view place) {
   place.remove_suffix(place.empty() ? 0 : 1);
@@ -66,6 +54,16 @@ bool is_lora_target(const LoraOptions& lora, std::string_view place) {
 }
 
 }  // namespace
+
+int64_t layer_number(std::string_view place) {
+  while (!place.empty()) {
+    const std::string_view part = place.substr(0, place.find('.'));
+    int64_t number = 0;
+    if (parse_number(part, number)) return number;
+    place.remove_prefix(std::min(part.size() + 1, place.size()));
+  }
+  return 0;
+}
 
 Array float32_copy(const Array& array) {
   const bool convert = is_float(array.dtype()) || is_quantized(array.dtype());

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,10 @@ struct LoraOptions {
   };
   std::map<std::string, Own> own = {};
 };
+
+// The number of the layer that "model.layers.3.mlp." or "transformer.h.3.attn." lies in: the first
+// part that is one; 0 outside of layers.
+int64_t layer_number(std::string_view place);
 
 // alpha / rank; rank-stabilised (Kalajdzievski 2023): alpha / √rank.
 double lora_scale(double alpha, int64_t rank, bool rank_stabilized);

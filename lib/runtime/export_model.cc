@@ -1,5 +1,8 @@
 #include "lib/runtime/export_model.h"
 
+#include <map>
+#include <set>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/atomic_file.h"
@@ -105,6 +108,11 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
                      {"bias", "none"},
                      {"fan_in_fan_out", model.in_out_weights},
                      {"inference_mode", true}};
+  if (lora.layers > 0) {
+    std::set<int64_t> layers;
+    for (const auto& [name, array] : model.weights) layers.insert(nn::layer_number(name));
+    config["layers_to_transform"] = layers;
+  }
   write_tokenizer(directory, *model.data);
   write_json(directory + "/adapter_config.json", config);
   io::write_safetensors(directory + "/adapter_model.safetensors", stored(weights, model.dtype),

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "lib/base/testing.h"
+#include "lib/io/atomic_file.h"
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/kernels/amx_emulation.h"
@@ -190,6 +191,27 @@ std::string lora_recipe(const std::string& place, const std::string& targets = "
          "batch_size = 4\n";
 }
 
+TEST_CASE("LoRA in the last layers only: the adapter says in which, and is complete") {
+  const std::string base = lumen::testing::temporary_directory(),
+                    adapter = lumen::testing::temporary_directory();
+  const Recipe first =
+      text_recipe("[model]\ntype = \"llama\"\nlayers = 3\ndim = 32\nheads = 2\ncontext = 32\n");
+  make_task(first, {.threads = 1})->export_model(base);
+  const Recipe recipe =
+      read_recipe({"l.toml", first.directory, lora_recipe(base, "")}, {"lora.layers=2"});
+  make_task(recipe, {.threads = 1})->export_model(adapter);
+  io::Json config = io::read_json(adapter + "/adapter_config.json");
+  CHECK(config["layers_to_transform"] == io::Json::array({1, 2}));
+  LoadOptions options;
+  options.lora = adapter;
+  CHECK(LanguageModel::load(io::open_model(base), options)->vocab() > 0);
+  config.erase("layers_to_transform");
+  io::write_file_atomically(adapter + "/adapter_config.json", config.dump());
+  const std::string error = lumen::testing::refusal(
+      ErrorKind::kMalformed, [&] { LanguageModel::load(io::open_model(base), options); });
+  CHECK(lumen::testing::contains(error, "has no 'model.layers.0."));
+}
+
 TEST_CASE(
     "LoRA on GPT-2, whose weights lie [in, out]: adapter, merged model and bare names agree") {
   const std::string base = lumen::testing::temporary_directory();
@@ -218,6 +240,7 @@ TEST_CASE(
   const io::Json config = io::read_json(adapter + "/adapter_config.json");
   CHECK(config["target_modules"] == io::Json({"c_attn", "c_fc", "c_proj"}));
   CHECK(config["fan_in_fan_out"] == true);
+  CHECK_FALSE(config.contains("layers_to_transform"));
   const std::vector<float> with_adapter = logits(base, adapter), of_merged = logits(merged, ""),
                            before = logits(base, "");
   for (size_t i = 0; i < before.size(); ++i) CHECK(with_adapter[i] == Approx(of_merged[i]));
