@@ -47,8 +47,9 @@ Field path_field(std::string name, std::string value, std::string help,
                  std::optional<std::string>& variable) {
   Field field = text_field(name, std::move(value), std::move(help), variable);
   field.set = [name, set = std::move(field.set)](std::string_view text) {
-    if (text.empty())
+    if (text.empty()) {
       fail(ErrorKind::kUsage, name, ": an empty name, perhaps of an unset variable");
+    }
     set(text);
   };
   return field;

@@ -29,6 +29,15 @@ void check_target(const std::string& path) {
                                  : "exists and is not a regular file");
 }
 
+// With its "/"; "" for a name alone.
+std::string directory_of(const std::string& path) {
+  return path.substr(0, path.find_last_of('/') + 1);
+}
+
+const char* as_place(const std::string& directory) {
+  return directory.empty() ? "." : directory.c_str();
+}
+
 std::string temporary_name(const std::string& directory) {
   static std::atomic<int> counter = 0;
   return str(directory, ".lumen-", static_cast<int64_t>(::getpid()), "-", counter++, ".tmp");
@@ -36,8 +45,7 @@ std::string temporary_name(const std::string& directory) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(const std::string& path)
-    : path_(path), directory_(path.substr(0, path.find_last_of('/') + 1)) {
+AtomicFile::AtomicFile(const std::string& path) : path_(path), directory_(directory_of(path)) {
   check_target(path);
   temporary_ = temporary_name(directory_);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -99,8 +107,7 @@ void AtomicFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("renaming");
   temporary_.clear();
   // The new directory entry itself must reach the disk too.
-  const char* directory = directory_.empty() ? "." : directory_.c_str();
-  const int directory_fd = ::open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int directory_fd = ::open(as_place(directory_), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory_fd < 0) return;  // a directory that may be written but not read
   const int result = ::fsync(directory_fd);
   const int error = errno;
@@ -114,8 +121,7 @@ void AtomicFile::commit() {
 
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind) {
   check_target(path);
-  const std::string directory = path.substr(0, path.find_last_of('/') + 1);
-  if (::access(directory.empty() ? "." : directory.c_str(), W_OK | X_OK) != 0) {
+  if (::access(as_place(directory_of(path)), W_OK | X_OK) != 0) {
     fail(ErrorKind::kCannotCreate, place_of(path), ": cannot be created: ", std::strerror(errno));
   }
   if (!is_regular_file(path)) return;

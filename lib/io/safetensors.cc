@@ -203,14 +203,13 @@ void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
   const std::span<const std::byte> all(buffer->data, buffer->bytes);
   ByteReader reader(all);
   const uint64_t header_bytes = buffer->bytes < 8 ? 0 : reader.read<uint64_t>();
-  if (header_bytes < 2 || header_bytes > limits::kSafetensorsHeaderBytes ||
-      header_bytes > reader.remaining()) {
-    const bool cut = header_bytes >= 2 && header_bytes <= limits::kSafetensorsHeaderBytes;
-    if (const std::string hint = content_hint(all); !hint.empty() && !cut) {
+  const bool plausible = header_bytes >= 2 && header_bytes <= limits::kSafetensorsHeaderBytes;
+  if (!plausible || header_bytes > reader.remaining()) {
+    if (const std::string hint = content_hint(all); !hint.empty() && !plausible) {
       fail(ErrorKind::kMalformed, "not a safetensors file: ", hint);
     }
     fail(ErrorKind::kMalformed, "a header of ", header_bytes, " bytes in a file of ", buffer->bytes,
-         " bytes", cut ? " (truncated download?)" : "", "; the limit is ",
+         " bytes", plausible ? " (truncated download?)" : "", "; the limit is ",
          limits::kSafetensorsHeaderBytes);
   }
   const size_t first = file.tensors.size();

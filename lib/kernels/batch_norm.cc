@@ -10,22 +10,19 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/math-inl.h"
+#include "lib/kernels/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
-using ChannelFloat = hn::ScalableTag<float>;
-using ChannelVector = hn::Vec<ChannelFloat>;
-
-// Adds to sum[0] and sum[1] what f adds for every element: f(i, load, sum0, sum1), where load(p)
-// reads p[i …].
+// Adds to sum[0] and sum[1] what f adds for every vector: f(load, sum0, sum1), where load(p)
+// reads that of the array at p.
 template <class F>
 HWY_INLINE void sum_row(int64_t n, double* sum, const F& f) {
-  const ChannelFloat d;
+  const Float d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  ChannelVector a0 = hn::Zero(d), a1 = a0, b0 = a0, b1 = a0;
+  FloatVec a0 = hn::Zero(d), a1 = a0, b0 = a0, b1 = a0;
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
     f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); }, a0, b0);
@@ -36,7 +33,7 @@ HWY_INLINE void sum_row(int64_t n, double* sum, const F& f) {
   }
   if (i < n) {
     const auto rest = static_cast<size_t>(n - i);
-    ChannelVector a = hn::Zero(d), b = a;
+    FloatVec a = hn::Zero(d), b = a;
     f([&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); }, a, b);
     const auto valid = hn::FirstN(d, rest);
     a1 = hn::Add(a1, hn::IfThenElseZero(valid, a));
@@ -44,21 +41,6 @@ HWY_INLINE void sum_row(int64_t n, double* sum, const F& f) {
   }
   sum[0] += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Add(a0, a1))));
   sum[1] += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Add(b0, b1))));
-}
-
-// y[i] = f(load).
-template <class F>
-HWY_INLINE void map_row_of(float* y, int64_t n, const F& f) {
-  const ChannelFloat d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); }), d, y + i);
-  }
-  if (i == n) return;
-  const auto rest = static_cast<size_t>(n - i);
-  store_partial(f([&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); }), d, y + i,
-                rest);
 }
 
 // ---- One channel whose pixels lie together.
@@ -69,7 +51,7 @@ HWY_INLINE float forward_scale(const float* w, int64_t c, float var, float eps) 
 
 void channel_forward(const ChannelShape& s, int64_t c, const float* x, const float* w,
                      const float* b, float eps, float* y, float* mean, float* var) {
-  const ChannelFloat d;
+  const Float d;
   const auto n = static_cast<double>(s.batch * s.pixels);
   const int64_t stride = s.channels * s.pixels;
   x += c * s.pixels;
@@ -77,16 +59,15 @@ void channel_forward(const ChannelShape& s, int64_t c, const float* x, const flo
   double sums[2] = {};
   for (int64_t i = 0; i < s.batch; ++i) {
     const float* row = x + i * stride;
-    sum_row(s.pixels, sums, [&](auto load, ChannelVector& sum, ChannelVector&) HWY_ATTR {
-      sum = hn::Add(sum, load(row));
-    });
+    sum_row(s.pixels, sums,
+            [&](auto load, FloatVec& sum, FloatVec&) HWY_ATTR { sum = hn::Add(sum, load(row)); });
   }
   mean[c] = static_cast<float>(sums[0] / n);
   const auto center = hn::Set(d, mean[c]);
   double squares[2] = {};
   for (int64_t i = 0; i < s.batch; ++i) {
     const float* row = x + i * stride;
-    sum_row(s.pixels, squares, [&](auto load, ChannelVector& sum, ChannelVector&) HWY_ATTR {
+    sum_row(s.pixels, squares, [&](auto load, FloatVec& sum, FloatVec&) HWY_ATTR {
       const auto v = hn::Sub(load(row), center);
       sum = hn::MulAdd(v, v, sum);
     });
@@ -96,8 +77,8 @@ void channel_forward(const ChannelShape& s, int64_t c, const float* x, const flo
   const auto shift = hn::Set(d, b ? b[c] : 0.0f);
   for (int64_t i = 0; i < s.batch; ++i) {
     const float* row = x + i * stride;
-    map_row_of(y + i * stride, s.pixels, [&](auto load) HWY_ATTR {
-      return hn::MulAdd(hn::Sub(load(row), center), scale, shift);
+    for_each_vector(0, s.pixels, [&](auto load, auto store) HWY_ATTR {
+      store(hn::MulAdd(hn::Sub(load(row), center), scale, shift), y + i * stride);
     });
   }
 }
@@ -125,14 +106,14 @@ HWY_INLINE InputGradient input_gradient(double n, int64_t c, const double (&sums
 
 void channel_backward(const ChannelShape& s, int64_t c, const float* x, const float* w,
                       const float* mean, const float* var, float eps, const BatchNormGradients& g) {
-  const ChannelFloat d;
+  const Float d;
   const auto n = static_cast<double>(s.batch * s.pixels);
   const int64_t stride = s.channels * s.pixels, corner = c * s.pixels;
   const auto center = hn::Set(d, mean[c]);
   double sums[2] = {};  // of dy and of dy · (x − mean)
   for (int64_t i = 0; i < s.batch; ++i) {
     const float *row = x + corner + i * stride, *dy = g.dy + corner + i * stride;
-    sum_row(s.pixels, sums, [&](auto load, ChannelVector& sum, ChannelVector& product) HWY_ATTR {
+    sum_row(s.pixels, sums, [&](auto load, FloatVec& sum, FloatVec& product) HWY_ATTR {
       const auto v = load(dy);
       sum = hn::Add(sum, v);
       product = hn::MulAdd(v, hn::Sub(load(row), center), product);
@@ -143,8 +124,9 @@ void channel_backward(const ChannelShape& s, int64_t c, const float* x, const fl
   const auto shift = hn::Set(d, dx.shift);
   for (int64_t i = 0; i < s.batch; ++i) {
     const float *row = x + corner + i * stride, *dy = g.dy + corner + i * stride;
-    map_row_of(g.dx + corner + i * stride, s.pixels, [&](auto load) HWY_ATTR {
-      return hn::MulAdd(load(dy), factor, hn::MulAdd(hn::Sub(load(row), center), slope, shift));
+    for_each_vector(0, s.pixels, [&](auto load, auto store) HWY_ATTR {
+      store(hn::MulAdd(load(dy), factor, hn::MulAdd(hn::Sub(load(row), center), slope, shift)),
+            g.dx + corner + i * stride);
     });
   }
 }
@@ -154,28 +136,19 @@ void channel_backward(const ChannelShape& s, int64_t c, const float* x, const fl
 
 inline constexpr int64_t kMostChannels = 64;
 
-// f(i, load, store) for vectors of channels [i, …) of [0, count); load and store as in sum_row.
+// for_each_vector of [0, count) that also tells f(i, load) where the vector begins.
 template <class F>
 HWY_INLINE void for_channels(int64_t count, const F& f) {
-  const ChannelFloat d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    f(
-        i, [&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); },
-        [&](ChannelVector v, float* p) HWY_ATTR { hn::StoreU(v, d, p + i); });
+  const auto lanes = static_cast<int64_t>(hn::Lanes(Float()));
+  for (int64_t i = 0; i < count; i += lanes) {
+    for_each_vector(i, std::min(i + lanes, count), [&](auto load, auto) HWY_ATTR { f(i, load); });
   }
-  if (i == count) return;
-  const auto rest = static_cast<size_t>(count - i);
-  f(
-      i, [&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); },
-      [&](ChannelVector v, float* p) HWY_ATTR { store_partial(v, d, p + i, rest); });
 }
 
 // sums[0 … lanes) += v.
-HWY_INLINE void add_channels(ChannelVector v, double* sums) {
-  const hn::Repartition<double, ChannelFloat> d;
-  const hn::Half<ChannelFloat> half;
+HWY_INLINE void add_channels(FloatVec v, double* sums) {
+  const hn::Repartition<double, Float> d;
+  const hn::Half<Float> half;
   const auto low = hn::PromoteTo(d, hn::LowerHalf(half, v));
   const auto high = hn::PromoteTo(d, hn::UpperHalf(half, v));
   hn::Store(hn::Add(hn::Load(d, sums), low), d, sums);
@@ -193,12 +166,12 @@ void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, cons
   mean += c;
   HWY_ALIGN double sums[kMostChannels] = {}, squares[kMostChannels] = {};
   for (int64_t row = 0; row < s.batch; ++row) {
-    for_channels(count, [&](int64_t i, auto load, auto)
+    for_channels(count, [&](int64_t i, auto load)
                             HWY_ATTR { add_channels(load(x + row * s.channels), sums + i); });
   }
   for (int64_t i = 0; i < count; ++i) mean[i] = static_cast<float>(sums[i] / n);
   for (int64_t row = 0; row < s.batch; ++row) {
-    for_channels(count, [&](int64_t i, auto load, auto) HWY_ATTR {
+    for_channels(count, [&](int64_t i, auto load) HWY_ATTR {
       const auto v = hn::Sub(load(x + row * s.channels), load(mean));
       add_channels(hn::Mul(v, v), squares + i);
     });
@@ -210,7 +183,7 @@ void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, cons
     shift[i] = b ? b[c + i] : 0.0f;
   }
   for (int64_t row = 0; row < s.batch; ++row) {
-    for_channels(count, [&](int64_t, auto load, auto store) HWY_ATTR {
+    for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
       const auto v = hn::Sub(load(x + row * s.channels), load(mean));
       store(hn::MulAdd(v, load(scale), load(shift)), y + row * s.channels);
     });
@@ -225,7 +198,7 @@ void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, con
   mean += c;
   HWY_ALIGN double sums[kMostChannels] = {}, products[kMostChannels] = {};
   for (int64_t row = 0; row < s.batch; ++row) {
-    for_channels(count, [&](int64_t i, auto load, auto) HWY_ATTR {
+    for_channels(count, [&](int64_t i, auto load) HWY_ATTR {
       const auto v = load(dy + row * s.channels);
       add_channels(v, sums + i);
       add_channels(hn::Mul(v, hn::Sub(load(x + row * s.channels), load(mean))), products + i);
@@ -240,7 +213,7 @@ void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, con
     shift[i] = dx.shift;
   }
   for (int64_t row = 0; row < s.batch; ++row) {
-    for_channels(count, [&](int64_t, auto load, auto store) HWY_ATTR {
+    for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
       const auto v = hn::Sub(load(x + row * s.channels), load(mean));
       store(hn::MulAdd(load(dy + row * s.channels), load(factor),
                        hn::MulAdd(v, load(slope), load(shift))),

@@ -105,16 +105,14 @@ void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {
   for (const auto& [name, array] : tensors) {
     hash.update(str(name, " ", lumen::name(array.dtype()), " ", to_string(array.shape()), "\n"));
     const std::span<const std::byte> bytes(array.data(), array.bytes());
-    const size_t end = std::min(kEnd, bytes.size());
-    hash.update(bytes.first(end));
-    hash.update(bytes.last(end));
     if (bytes.size() <= 2 * kEnd + kLines * kLine) {
       hash.update(bytes);
       continue;
     }
-    for (size_t i = 0; i < kLines; ++i) {
-      hash.update(bytes.subspan(end + (bytes.size() - 2 * end - kLine) / kLines * i, kLine));
-    }
+    hash.update(bytes.first(kEnd));
+    hash.update(bytes.last(kEnd));
+    const size_t step = (bytes.size() - 2 * kEnd - kLine) / kLines;
+    for (size_t i = 0; i < kLines; ++i) hash.update(bytes.subspan(kEnd + step * i, kLine));
   }
 }
 
@@ -235,9 +233,8 @@ Decoder::~Decoder() {
 
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
   config_ = with_overrides(files.config, options.overrides);
-  LoraAdapter adapter;
   if (!options.lora.empty()) {
-    adapter = read_adapter(options.lora, config_);
+    const LoraAdapter adapter = read_adapter(options.lora, config_);
     with_context(options.lora, [&] {
       check_complete(adapter, tensors_);
       replace_tensors(adapter.replaced, tensors_);
