@@ -11,27 +11,40 @@ namespace {
 // Sizes are derived in README.md. A block of B, kBlockDepth × kBlockCols floats, is 256 KiB and
 // stays in L2 while the strips of A pass by; the packed rows of A are at most 17 MB.
 constexpr int64_t kBlockCols = 128;
-constexpr int64_t kMaxRows = 516;  // a multiple of every tile height
 constexpr int64_t kMaxDepth = 16 * kBlockDepth;
+constexpr int64_t kPackedFloats = 516 * kMaxDepth;
 
 constexpr int64_t kBlockFloats = kBlockCols * kBlockDepth;
-constexpr int64_t kThreadFloats = kBlockFloats + kScratchFloats;
+constexpr int64_t kHeaderFloats = 16;  // a line for the column whose block is packed
+constexpr int64_t kThreadFloats = kHeaderFloats + kBlockFloats + kScratchFloats;
 
-static_assert(kMaxRows % kMaxTileRows == 0 && kBlockCols % kMaxTileCols == 0);
+static_assert(kBlockCols % kMaxTileCols == 0);
+
+// Most rows of A that are packed at once: a multiple of every tile's height.
+int64_t most_rows(int64_t k) {
+  return kPackedFloats / std::clamp<int64_t>(k, 1, kMaxDepth) / kMaxTileRows * kMaxTileRows;
+}
 
 // One pass: rows [row, row + rows) of C, columns [k, k + depth) of the operands.
 struct Pass {
   const BlockedProduct& product;
   GemmTile tile;
-  float* packed_a;  // per block of kBlockDepth columns, the strips of all rows
+  float* packed_a;  // per block of kBlockDepth columns, the strips of all rows that are packed
   float* thread_memory;
   int64_t row, rows, k, depth;
+  int64_t in_place;  // so many of the rows are multiplied where they lie
 
-  int64_t padded_rows() const { return round_up(rows, tile.step); }
+  int64_t padded_rows() const { return round_up(rows - in_place, tile.step); }
   bool is_first() const { return k == 0; }
   bool is_last() const { return k + depth == product.k; }
-  float* block_of(int thread) const { return thread_memory + thread * kThreadFloats; }
+  float* block_of(int thread) const {
+    return thread_memory + thread * kThreadFloats + kHeaderFloats;
+  }
   float* scratch_of(int thread) const { return block_of(thread) + kBlockFloats; }
+  // The first column of the block of B that `thread` has packed, or -1.
+  int64_t& packed_column(int thread) const {
+    return *reinterpret_cast<int64_t*>(thread_memory + thread * kThreadFloats);
+  }
 
   // Packs the strips of A that start in rows [begin, end) of the pass.
   void pack_a(int64_t begin, int64_t end, int thread) const {
@@ -46,29 +59,38 @@ struct Pass {
                           .padded_rows = height,
                           .k = k + at + part,
                           .depth = std::min(product.a_depth, block_depth - part),
-                          .panel = block + i * block_depth + part * height,
+                          .panel = block + (i - in_place) * block_depth + part * height,
                           .scratch = scratch_of(thread)});
         }
       }
     }
   }
 
-  // Computes columns [begin, end) of rows [first, last) of the pass; `first` starts a strip.
-  void multiply(int64_t first, int64_t last, int64_t begin, int64_t end, int thread) const {
-    for (int64_t j = begin; j < end; j += kBlockCols) {
-      const int64_t cols = std::min(kBlockCols, end - j);
-      for (int64_t at = 0; at < depth; at += kBlockDepth) {
-        const int64_t block_depth = std::min(kBlockDepth, depth - at);
+  // Computes columns [j, j + cols) of rows [first, last) of the pass; `first` starts a strip.
+  void multiply(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
+    for (int64_t at = 0; at < depth; at += kBlockDepth) {
+      const int64_t block_depth = std::min(kBlockDepth, depth - at);
+      if (depth > kBlockDepth || packed_column(thread) != j) {
         pack_b(j, cols, at, block_depth, thread);
-        multiply_panels(packed_a + at * padded_rows() + first * block_depth, last - first,
-                        block_of(thread), cols, block_depth,
-                        product.accumulate || !is_first() || at > 0,
-                        product.c + (row + first) * product.c_stride + j, product.c_stride);
+        packed_column(thread) = j;
       }
-      if (product.epilogue != nullptr && is_last()) {
-        const int64_t column = product.epilogue_column + j;
-        for (int64_t i = first; i < last; ++i) (*product.epilogue)(row + i, column, column + cols);
+      const bool add = product.accumulate || !is_first() || at > 0;
+      float* c = product.c + row * product.c_stride + j;
+      const int64_t middle = std::clamp(in_place, first, last);
+      if (first < middle) {
+        multiply_rows(product.a_rows + (row + first) * product.a_row_stride + k + at,
+                      product.a_row_stride, middle - first, block_of(thread), cols, block_depth,
+                      add, c + first * product.c_stride, product.c_stride);
       }
+      if (middle < last) {
+        multiply_panels(packed_a + at * padded_rows() + (middle - in_place) * block_depth,
+                        last - middle, block_of(thread), cols, block_depth, add,
+                        c + middle * product.c_stride, product.c_stride);
+      }
+    }
+    if (product.epilogue != nullptr && is_last()) {
+      const int64_t column = product.epilogue_column + j;
+      for (int64_t i = first; i < last; ++i) (*product.epilogue)(row + i, column, column + cols);
     }
   }
 
@@ -87,18 +109,35 @@ struct Pass {
   }
 
   void run(ThreadPool& pool) const {
-    pool.parallel_for(rows, tile.rows,
-                      [&](int64_t begin, int64_t end, int thread) { pack_a(begin, end, thread); });
-    // Columns are divided among the threads, or rows where there are few columns.
-    if (product.n >= tile.cols * pool.threads() || product.n >= rows) {
-      pool.parallel_pieces(
-          product.n, tile.cols, kBlockCols,
-          [&](int64_t begin, int64_t end, int thread) { multiply(0, rows, begin, end, thread); });
-    } else {
-      pool.parallel_for(rows, tile.rows, [&](int64_t begin, int64_t end, int thread) {
-        multiply(begin, end, 0, product.n, thread);
-      });
-    }
+    pool.parallel_pieces(rows - in_place, tile.rows, 8 * tile.rows,
+                         [&](int64_t begin, int64_t end, int thread) {
+                           pack_a(in_place + begin, in_place + end, thread);
+                         });
+    for (int thread = 0; thread < pool.threads(); ++thread) packed_column(thread) = -1;
+    // Pieces are chunks of rows of a block of columns, those of one block one after another, so
+    // that a thread packs its block once; as many that threads have the same number of them.
+    const int64_t blocks = (product.n + kBlockCols - 1) / kBlockCols;
+    const int64_t width = round_up((product.n + blocks - 1) / blocks, tile.cols);
+    const int64_t height =
+        round_up((rows + chunks(blocks, pool) - 1) / chunks(blocks, pool), tile.rows);
+    const int64_t count = (rows + height - 1) / height;
+    pool.parallel_pieces(blocks * count, 1, 1, [&](int64_t piece, int64_t, int thread) {
+      const int64_t j = piece / count * width, first = piece % count * height;
+      if (j < product.n) {
+        multiply(first, std::min(first + height, rows), j, std::min(width, product.n - j), thread);
+      }
+    });
+  }
+
+  // Chunks of rows for so many blocks of columns. Every one beyond the first costs another packing
+  // of each block, unless the block is all of the depth.
+  int64_t chunks(int64_t blocks, const ThreadPool& pool) const {
+    constexpr int64_t kStripsPerChunk = 4;
+    const int64_t threads = pool.threads(), pieces = (depth > kBlockDepth ? 2 : 4) * threads;
+    const int64_t most = std::max<int64_t>(rows / (kStripsPerChunk * tile.rows), 1);
+    int64_t count = 1;
+    while (count < most && (blocks * count < pieces || blocks * count % threads != 0)) ++count;
+    return count;
   }
 };
 
@@ -112,10 +151,17 @@ void clear(const BlockedProduct& product) {
   }
 }
 
+// Whether rows of A are multiplied where they lie: not if they are so far apart that those of a
+// tile share few sets of the first cache.
+bool takes_rows(const GemmTile& tile, const BlockedProduct& product) {
+  constexpr int64_t kSetStride = 4096 / sizeof(float);
+  return tile.takes_rows && product.a_rows != nullptr && product.a_row_stride % kSetStride != 0;
+}
+
 }  // namespace
 
 size_t blocked_product_bytes(int64_t m, int64_t k, int threads) {
-  const int64_t rows = round_up(std::min(m, kMaxRows), kMaxTileRows);
+  const int64_t rows = std::min(round_up(m, kMaxTileRows), most_rows(k));
   return (rows * std::min(k, kMaxDepth) + threads * kThreadFloats) * sizeof(float);
 }
 
@@ -123,16 +169,21 @@ void blocked_product(ThreadPool& pool, const BlockedProduct& product) {
   if (product.m == 0 || product.n == 0) return;
   if (product.k == 0) return clear(product);
   auto* memory = reinterpret_cast<float*>(product.workspace);
-  for (int64_t row = 0; row < product.m; row += kMaxRows) {
+  const GemmTile tile = gemm_tile();
+  const bool in_place = takes_rows(tile, product);
+  const int64_t most = in_place ? product.m : most_rows(product.k);
+  for (int64_t row = 0; row < product.m; row += most) {
     for (int64_t k = 0; k < product.k; k += kMaxDepth) {
+      const int64_t rows = std::min(most, product.m - row);
       const Pass pass{.product = product,
-                      .tile = gemm_tile(),
+                      .tile = tile,
                       .packed_a = memory + pool.threads() * kThreadFloats,
                       .thread_memory = memory,
                       .row = row,
-                      .rows = std::min(kMaxRows, product.m - row),
+                      .rows = rows,
                       .k = k,
-                      .depth = std::min(kMaxDepth, product.k - k)};
+                      .depth = std::min(kMaxDepth, product.k - k),
+                      .in_place = in_place ? rows / tile.rows * tile.rows : 0};
       pass.run(pool);
     }
   }

@@ -42,6 +42,10 @@ struct BlockedProduct {
   const Epilogue* epilogue;  // null if none; `epilogue_column` is added to its columns
   int64_t epilogue_column = 0;
   bool accumulate = false;  // c += instead of c =
+  // Not null: a[i][k] is a_rows[i · a_row_stride + k]. Only the last rows are asked of pack_a then,
+  // if the others can be multiplied where they lie.
+  const float* a_rows = nullptr;
+  int64_t a_row_stride = 0;
 };
 
 // Bytes of workspace for any n; never decreases with m.

@@ -84,7 +84,9 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
                          .c_stride = args.c_stride,
                          .workspace = args.workspace,
                          .epilogue = nullptr,
-                         .accumulate = args.accumulate});
+                         .accumulate = args.accumulate,
+                         .a_rows = args.a_col_stride == 1 ? args.a : nullptr,
+                         .a_row_stride = args.a_row_stride});
 }
 
 }  // namespace lumen::kernels

@@ -28,7 +28,8 @@ inline constexpr int kTileCols = 2 * hn::MaxLanes(FloatTag());
 static_assert(kTileRows <= kMaxTileRows && kTileCols <= kMaxTileCols);
 
 GemmTile tile_kernel() {
-  return {kTileRows, kStep, kTileCols};
+  // NEON's multiply-adds take numbers out of vectors of a strip.
+  return {kTileRows, kStep, kTileCols, HWY_TARGET != HWY_NEON};
 }
 
 // Four columns of as many rows as `d` has lanes, to as many rows of four columns: block b of a
@@ -156,9 +157,41 @@ HWY_INLINE void add_row(FloatVector a, FloatVector b_left, FloatVector b_right, 
   right = hn::MulAdd(a, b_right, right);
 }
 
-// One tile: c[kRows][kTileCols] (+)= a-strip · b-strip. `valid_rows` and `valid_cols` say how much
-// of it lies inside C. A's strip is [depth / kBlock][kRows][kBlock]. Loops over the sums are
-// unrolled to keep them in registers, see README.md.
+// c[kRows][kTileCols] (+)= the sums; `valid_rows` and `valid_cols` say how much of it lies inside
+// C.
+template <int kRows>
+HWY_INLINE void store_tile(FloatVector (&left)[kRows], FloatVector (&right)[kRows], bool add,
+                           float* c, int64_t c_stride, int64_t valid_rows, int64_t valid_cols) {
+  const FloatTag d;
+  constexpr int kLanes = kTileCols / 2;
+  if (valid_rows == kRows && valid_cols == kTileCols) {
+    HWY_UNROLL(12)
+    for (int i = 0; i < kRows; ++i) {
+      float* row = c + i * c_stride;
+      if (add) {
+        left[i] = hn::Add(hn::LoadU(d, row), left[i]);
+        right[i] = hn::Add(hn::LoadU(d, row + kLanes), right[i]);
+      }
+      hn::StoreU(left[i], d, row);
+      hn::StoreU(right[i], d, row + kLanes);
+    }
+    return;
+  }
+  float edge[kRows][kTileCols];
+  HWY_UNROLL(12)
+  for (int i = 0; i < kRows; ++i) {
+    hn::StoreU(left[i], d, edge[i]);
+    hn::StoreU(right[i], d, edge[i] + kLanes);
+  }
+  for (int64_t i = 0; i < valid_rows; ++i) {
+    float* row = c + i * c_stride;
+    for (int64_t j = 0; j < valid_cols; ++j) row[j] = add ? row[j] + edge[i][j] : edge[i][j];
+  }
+}
+
+// One tile: c[kRows][kTileCols] (+)= a-strip · b-strip. A's strip is [depth /
+// kBlock][kRows][kBlock]. Loops over the sums are unrolled to keep them in registers, see
+// README.md.
 template <int kBlock, int kRows>
 HWY_INLINE void multiply_tile(const float* a, const float* b, int64_t depth, bool add, float* c,
                               int64_t c_stride, int64_t valid_rows, int64_t valid_cols) {
@@ -189,29 +222,49 @@ HWY_INLINE void multiply_tile(const float* a, const float* b, int64_t depth, boo
       }
     }
   }
-  if (valid_rows == kRows && valid_cols == kTileCols) {
-    HWY_UNROLL(12)
-    for (int i = 0; i < kRows; ++i) {
-      float* row = c + i * c_stride;
-      if (add) {
-        left[i] = hn::Add(hn::LoadU(d, row), left[i]);
-        right[i] = hn::Add(hn::LoadU(d, row + kLanes), right[i]);
-      }
-      hn::StoreU(left[i], d, row);
-      hn::StoreU(right[i], d, row + kLanes);
-    }
-    return;
-  }
-  float edge[kRows][kTileCols];
+  store_tile(left, right, add, c, c_stride, valid_rows, valid_cols);
+}
+
+// The same with kTileRows rows of A where they lie, a_stride apart. Addresses are a register of
+// every third row and one or two strides; the compiler is kept from making a register of each row,
+// which are more than there are.
+HWY_INLINE void multiply_tile_of_rows(const float* a, int64_t a_stride, const float* b,
+                                      int64_t depth, bool add, float* c, int64_t c_stride,
+                                      int64_t valid_cols) {
+  const FloatTag d;
+  constexpr int kLanes = kTileCols / 2, kBases = kTileRows / 3, kSteps = 4;
+  FloatVector left[kTileRows], right[kTileRows];
   HWY_UNROLL(12)
-  for (int i = 0; i < kRows; ++i) {
-    hn::StoreU(left[i], d, edge[i]);
-    hn::StoreU(right[i], d, edge[i] + kLanes);
+  for (int i = 0; i < kTileRows; ++i) left[i] = right[i] = hn::Zero(d);
+  const float* base[kBases];
+  HWY_UNROLL(4)
+  for (int i = 0; i < kBases; ++i) base[i] = a + 3 * i * a_stride;
+  int64_t once = a_stride, twice = 2 * a_stride;
+  int64_t k = 0;
+  for (; k + kSteps <= depth; k += kSteps) {
+    HWY_UNROLL(4)
+    for (int i = 0; i < kBases; ++i) asm("" : "+r"(base[i]));
+    asm("" : "+r"(once), "+r"(twice));
+    HWY_UNROLL(4)
+    for (int step = 0; step < kSteps; ++step, b += kTileCols) {
+      const auto b_left = hn::LoadU(d, b), b_right = hn::LoadU(d, b + kLanes);
+      HWY_UNROLL(12)
+      for (int i = 0; i < kTileRows; ++i) {
+        const float* row = base[i / 3] + (i % 3 == 0 ? 0 : i % 3 == 1 ? once : twice);
+        add_row(hn::Set(d, row[step]), b_left, b_right, left[i], right[i]);
+      }
+    }
+    HWY_UNROLL(4)
+    for (int i = 0; i < kBases; ++i) base[i] += kSteps;
   }
-  for (int64_t i = 0; i < valid_rows; ++i) {
-    float* row = c + i * c_stride;
-    for (int64_t j = 0; j < valid_cols; ++j) row[j] = add ? row[j] + edge[i][j] : edge[i][j];
+  for (; k < depth; ++k, b += kTileCols) {
+    const auto b_left = hn::LoadU(d, b), b_right = hn::LoadU(d, b + kLanes);
+    HWY_UNROLL(12)
+    for (int i = 0; i < kTileRows; ++i) {
+      add_row(hn::Set(d, a[i * a_stride + k]), b_left, b_right, left[i], right[i]);
+    }
   }
+  store_tile(left, right, add, c, c_stride, kTileRows, valid_cols);
 }
 
 template <int kBlock>
@@ -238,6 +291,16 @@ HWY_INLINE void multiply_strips(const float* a, int64_t m, const float* b, int64
   }
 }
 
+void multiply_rows_kernel(const float* a, int64_t a_stride, int64_t m, const float* b, int64_t n,
+                          int64_t depth, bool add, float* c, int64_t c_stride) {
+  for (int64_t i = 0; i < m; i += kTileRows) {
+    for (int64_t j = 0; j < n; j += kTileCols) {
+      multiply_tile_of_rows(a + i * a_stride, a_stride, b + j * depth, depth, add,
+                            c + i * c_stride + j, c_stride, std::min<int64_t>(kTileCols, n - j));
+    }
+  }
+}
+
 void multiply_panels_kernel(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
                             bool add, float* c, int64_t c_stride) {
   multiply_strips<1>(a, m, b, n, depth, add, c, c_stride);
@@ -258,6 +321,7 @@ namespace {
 HWY_EXPORT(tile_kernel);
 HWY_EXPORT(pack_strip_kernel);
 HWY_EXPORT(multiply_panels_kernel);
+HWY_EXPORT(multiply_rows_kernel);
 HWY_EXPORT(multiply_blocked_kernel);
 }  // namespace
 
@@ -278,6 +342,11 @@ void pack_strip(const StripSource& from, int64_t rows, int64_t padded_rows, int6
 void multiply_panels(const float* a, int64_t m, const float* b, int64_t n, int64_t depth, bool add,
                      float* c, int64_t c_stride) {
   HWY_DYNAMIC_DISPATCH(multiply_panels_kernel)(a, m, b, n, depth, add, c, c_stride);
+}
+
+void multiply_rows(const float* a, int64_t a_stride, int64_t m, const float* b, int64_t n,
+                   int64_t depth, bool add, float* c, int64_t c_stride) {
+  HWY_DYNAMIC_DISPATCH(multiply_rows_kernel)(a, a_stride, m, b, n, depth, add, c, c_stride);
 }
 
 void multiply_blocked_strips(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,

@@ -12,9 +12,10 @@ namespace lumen::kernels {
 
 // The register tile of the SIMD target in use.
 struct GemmTile {
-  int64_t rows;  // of C: height of a full strip of A
-  int64_t step;  // the last strip's height is a multiple of this
-  int64_t cols;  // of C: width of a strip of B
+  int64_t rows;     // of C: height of a full strip of A
+  int64_t step;     // the last strip's height is a multiple of this
+  int64_t cols;     // of C: width of a strip of B
+  bool takes_rows;  // multiply_rows is as fast as multiply_panels
 };
 GemmTile gemm_tile();
 
@@ -43,9 +44,14 @@ int64_t strip_height(const GemmTile& tile, int64_t m, int64_t row);
 void multiply_panels(const float* a, int64_t m, const float* b, int64_t n, int64_t depth, bool add,
                      float* c, int64_t c_stride);
 
-// The same where columns of A lie next to each other, kStripBlock at a time: a strip of height h is
-// [depth / kStripBlock][h][kStripBlock]. `depth` is a multiple of kStripBlock; rows of the last
-// strip from m on may hold anything.
+// The same, to the bit, with rows of A as they are: row i at a + i · a_stride; m is a multiple of
+// the tile's height.
+void multiply_rows(const float* a, int64_t a_stride, int64_t m, const float* b, int64_t n,
+                   int64_t depth, bool add, float* c, int64_t c_stride);
+
+// The same as multiply_panels where columns of A lie next to each other, kStripBlock at a time: a
+// strip of height h is [depth / kStripBlock][h][kStripBlock]. `depth` is a multiple of kStripBlock;
+// rows of the last strip from m on may hold anything.
 inline constexpr int64_t kStripBlock = 16;
 void multiply_blocked_strips(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
                              bool add, float* c, int64_t c_stride);

@@ -199,7 +199,9 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
                          .c_stride = args.y_stride,
                          .workspace = args.workspace,
                          .epilogue = args.epilogue,
-                         .epilogue_column = column});
+                         .epilogue_column = column,
+                         .a_rows = args.x,
+                         .a_row_stride = args.x_stride});
 }
 
 // ---- Many rows on tiles: blocks of weights expanded to bfloat16.
