@@ -4,7 +4,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/panel_dot_float.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -110,7 +109,7 @@ void sum_float_panel(const typename Type::Storage* panel, const float* x, int64_
   for (; k + Sums::kStep <= cols; k += Sums::kStep) {
     const auto* p = panel + k * kPanelRows;
     for (size_t line = 0; line < Sums::kStep * kPanelRows * sizeof *p; line += 64) {
-      hwy::Prefetch(reinterpret_cast<const char*>(p) + panel_prefetch_bytes + line);
+      fetch_panel_ahead(reinterpret_cast<const char*>(p) + line);
     }
     sums.template add<Sums::kStep>(p, x + k, x_stride);
   }

@@ -221,7 +221,7 @@ HWY_INLINE void fetch_ahead(const uint8_t* block, int sub) {
   constexpr int kShare =
       kPanelRows * info(Format::kType).block_bytes / (Format::kGroups * kIndices<Format>);
   for (int line = 0; line < kShare; line += 64) {
-    hwy::Prefetch(block + panel_prefetch_bytes + sub * kShare + line);
+    fetch_panel_ahead(block + sub * kShare + line);
   }
 }
 

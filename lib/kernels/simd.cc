@@ -163,7 +163,9 @@ bool fast_word_pairs() {
   return fast && uses_avx2();
 }
 
-const int64_t panel_prefetch_bytes = is_zen_3_or_later() ? 1024 : 4096;
+const PanelPrefetch panel_prefetch = is_zen_3_or_later() ? PanelPrefetch{1024, 0}
+                                     : HWY_ARCH_X86_64   ? PanelPrefetch{2048, 8192}
+                                                         : PanelPrefetch{4096, 0};
 
 void force_simd_target(std::string_view name) {
   const std::vector<std::string> compiled = compiled_simd_targets();

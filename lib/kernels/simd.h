@@ -40,9 +40,20 @@ bool uses_avx2();
 // each in a cycle and in different units. Does not allocate.
 bool fast_word_pairs();
 
-// How far ahead of the loads panels of weights are fetched on this CPU; derived in README.md. Set
-// before main.
-extern const int64_t panel_prefetch_bytes;
+// How many bytes ahead of the loads panels of weights are fetched into the first and, if not 0, the
+// second cache on this CPU; derived in README.md. Set before main.
+struct PanelPrefetch {
+  int64_t first, second;
+};
+extern const PanelPrefetch panel_prefetch;
+
+// Fetches what lies ahead of a line of a panel. Always inline: a call would move all sums to
+// memory.
+[[gnu::always_inline]] inline void fetch_panel_ahead(const void* line) {
+  const char* p = static_cast<const char*>(line);
+  if (panel_prefetch.second != 0) __builtin_prefetch(p + panel_prefetch.second, 0, 2);
+  __builtin_prefetch(p + panel_prefetch.first, 0, 3);
+}
 
 // Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
 // unknown name and Error(kUnsupported) if the CPU lacks it. Call before the first kernel runs; not
