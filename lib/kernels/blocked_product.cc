@@ -1,5 +1,7 @@
 #include "lib/kernels/blocked_product.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "lib/base/round_up.h"
@@ -151,11 +153,30 @@ void clear(const BlockedProduct& product) {
   }
 }
 
+// Lines of the first cache that share a set; 8 where the system does not say.
+int64_t first_cache_ways() {
+#ifdef _SC_LEVEL1_DCACHE_ASSOC
+  static const int64_t ways = sysconf(_SC_LEVEL1_DCACHE_ASSOC);
+  if (ways > 0) return ways;
+#endif
+  return 8;
+}
+
 // Whether rows of A are multiplied where they lie: not if they are so far apart that those of a
-// tile share few sets of the first cache.
+// tile share one set of the first cache, which has too few lines for them.
 bool takes_rows(const GemmTile& tile, const BlockedProduct& product) {
   constexpr int64_t kSetStride = 4096 / sizeof(float);
-  return tile.takes_rows && product.a_rows != nullptr && product.a_row_stride % kSetStride != 0;
+  return tile.takes_rows && product.a_rows != nullptr &&
+         (product.a_row_stride % kSetStride != 0 || tile.rows <= first_cache_ways());
+}
+
+// Columns of one pass over `rows` rows of A: so many that the packed rows stay in L2 if C is small;
+// a large C, which every pass reads and writes again, should see few passes.
+int64_t pass_depth(const BlockedProduct& product, int64_t rows, bool in_place) {
+  constexpr int64_t kSmallProduct = 1 << 20, kCachedFloats = 1 << 19;
+  if (product.m * product.n > kSmallProduct) return kMaxDepth;
+  const int64_t fitting = in_place ? 0 : kCachedFloats / rows / kBlockDepth * kBlockDepth;
+  return std::clamp(fitting, kBlockDepth, kMaxDepth);
 }
 
 }  // namespace
@@ -173,8 +194,9 @@ void blocked_product(ThreadPool& pool, const BlockedProduct& product) {
   const bool in_place = takes_rows(tile, product);
   const int64_t most = in_place ? product.m : most_rows(product.k);
   for (int64_t row = 0; row < product.m; row += most) {
-    for (int64_t k = 0; k < product.k; k += kMaxDepth) {
-      const int64_t rows = std::min(most, product.m - row);
+    const int64_t rows = std::min(most, product.m - row);
+    const int64_t depth = pass_depth(product, rows, in_place);
+    for (int64_t k = 0; k < product.k; k += depth) {
       const Pass pass{.product = product,
                       .tile = tile,
                       .packed_a = memory + pool.threads() * kThreadFloats,
@@ -182,7 +204,7 @@ void blocked_product(ThreadPool& pool, const BlockedProduct& product) {
                       .row = row,
                       .rows = rows,
                       .k = k,
-                      .depth = std::min(kMaxDepth, product.k - k),
+                      .depth = std::min(depth, product.k - k),
                       .in_place = in_place ? rows / tile.rows * tile.rows : 0};
       pass.run(pool);
     }
