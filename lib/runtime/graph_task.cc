@@ -87,12 +87,14 @@ class GraphTask : public TrainTask {
   TaskSummary summary() const override;
   StepResult step(double lr) override;
   double least_loss() const override { return runtime::least_loss(batch_); }
-  std::map<std::string, double> evaluate() override;
+  bool has_finite_weights() const override;
+  double loss_after_step() override;
+  std::map<std::string, double> evaluate(const StopCheck& stops) override;
   TaskState state() const override;
   void restore(const TaskState& state) override;
   void export_model(const std::string& directory) override;
-  std::vector<std::string> sample(const std::vector<std::string>& prompts,
-                                  int64_t max_tokens) override;
+  std::vector<std::string> sample(const std::vector<std::string>& prompts, int64_t max_tokens,
+                                  const StopCheck& stops) override;
   std::vector<std::string> preview(int64_t count) override;
 
  private:
@@ -105,6 +107,7 @@ class GraphTask : public TrainTask {
   // The next micro-batch of a step; false at the end of an epoch, unless it is the first.
   bool next_batch(data::Batch& batch, bool first);
   TrainingStep& plan_for(const data::Batch& batch) const;
+  EvaluationStep& evaluation_of(const data::Batch& batch);
   // Σ losses and gradients of one global batch; the gradients of their sum.
   struct Sums {
     double loss = 0, tokens = 0, samples = 0;
@@ -394,7 +397,27 @@ bool GraphTask::is_outlier(double norm) {
   return false;
 }
 
-std::map<std::string, double> GraphTask::evaluate() {
+bool GraphTask::has_finite_weights() const {
+  return std::all_of(trained_.begin(), trained_.end(), [](const TrainedParameter& p) {
+    const auto values = p.tensor.node()->value.as<float>();
+    return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  });
+}
+
+EvaluationStep& GraphTask::evaluation_of(const data::Batch& batch) {
+  auto& plan = evaluations_[shape_key(batch)];
+  if (!plan) plan = std::make_unique<EvaluationStep>(*network_, batch);
+  plan->run(pool_, batch);
+  return *plan;
+}
+
+double GraphTask::loss_after_step() {
+  if (batch_.fields.empty()) return 0;
+  const graph::PoolScope scope(pool_);
+  return evaluation_of(batch_).loss_sum() / std::max(1.0, batch_.tokens);
+}
+
+std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {
   if (data_.data.eval == nullptr) return {};
   const graph::PoolScope scope(pool_);
   const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
@@ -403,14 +426,13 @@ std::map<std::string, double> GraphTask::evaluate() {
   double loss = 0, count = 0, correct = 0;
   bool has_classes = false;
   for (int64_t i = 0; recipe_.eval.max_batches == 0 || i < recipe_.eval.max_batches; ++i) {
+    if (stops()) return {};
     if (!stream->next(batch)) break;
-    auto& plan = evaluations_[shape_key(batch)];
-    if (!plan) plan = std::make_unique<EvaluationStep>(*network_, batch);
-    plan->run(pool_, batch);
-    loss += plan->loss_sum();
+    const EvaluationStep& plan = evaluation_of(batch);
+    loss += plan.loss_sum();
     count += batch.tokens;
-    correct += static_cast<double>(plan->correct(batch));
-    has_classes = plan->has_classes();
+    correct += static_cast<double>(plan.correct(batch));
+    has_classes = plan.has_classes();
   }
   if (count == 0) return {};
   std::map<std::string, double> metrics = {{"eval_loss", loss / count}};
@@ -487,7 +509,7 @@ void GraphTask::check_sample_prompts() {
 }
 
 std::vector<std::string> GraphTask::sample(const std::vector<std::string>& prompts,
-                                           int64_t max_tokens) {
+                                           int64_t max_tokens, const StopCheck& stops) {
   const models::CausalLm* lm = network_->language_model();
   if (lm == nullptr || data_.tokenizer == nullptr) return {};
   const graph::NoGradScope no_grad;
@@ -496,7 +518,9 @@ std::vector<std::string> GraphTask::sample(const std::vector<std::string>& promp
   const auto model = LanguageModel::share(*lm, context, pool_.threads());
   Generator generator(*model, data_.tokenizer);  // it knows what the model has read
   std::vector<std::string> texts;
+  volatile bool stop = false;
   for (const std::string& prompt : prompts) {
+    if (stops()) break;
     const std::string text = data_.chat_template ? format.render({{"user", prompt}}) : prompt;
     std::vector<int32_t> ids = format.encode(text);
     const bool fits = !ids.empty() && static_cast<int64_t>(ids.size()) < context;
@@ -506,8 +530,9 @@ std::vector<std::string> GraphTask::sample(const std::vector<std::string>& promp
     }
     Sampler sampler({.seed = static_cast<uint64_t>(recipe_.seed)}, model->vocab());
     const GenerationOptions options = {max_tokens, {}, format.end_token_ids()};
-    const auto result =
-        generator.generate(ids, sampler, options, !data_.chat_template, [](std::string_view) {});
+    const auto result = generator.generate(
+        ids, sampler, options, !data_.chat_template, [&](std::string_view) { stop = stops(); },
+        &stop);
     texts.push_back(prompt + (data_.chat_template ? " → " : "") + result.text);
   }
   return texts;
