@@ -59,6 +59,15 @@ io::Json with_token_ids(io::Json config, const text::Tokenizer& tokenizer) {
 
 }  // namespace
 
+std::vector<std::string> exported_names() {
+  std::vector<std::string> names = {"model.safetensors",      "config.json",
+                                    "generation_config.json", "preprocessor_config.json",
+                                    "adapter_config.json",    "adapter_model.safetensors",
+                                    "tokenizer_config.json",  "chat_template.jinja"};
+  names.insert(names.end(), std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  return names;
+}
+
 void write_model(const std::string& directory, const ExportedModel& model) {
   io::Json config = model.config;
   if (model.data->tokenizer) {

@@ -261,6 +261,10 @@ std::string find_file(const Recipe& recipe, const std::string& key, const std::s
 // the recipe (find_file), or what io::find_model finds. Throws Error(kMissing).
 std::string find_base_model(const Recipe& recipe);
 
+// The files and directories that a recipe names besides its data, as find_file and find_base_model
+// have them.
+std::vector<std::string> named_files(const Recipe& recipe);
+
 // Differences that make a checkpoint of a run with recipe `before` (as of to_json) useless for
 // `after`: "model.layers is 6 there and 8 here", …. Keys that may change are left out: budgets,
 // logging, checkpoints, evaluation, export, names and paths.

@@ -482,6 +482,61 @@ TEST_CASE("without --resume an earlier run is not touched, and --force starts ov
   CHECK(place.checkpoints() == std::vector<int64_t>{3});
 }
 
+TEST_CASE("what a run reads is not written over") {
+  const Place place;
+  const auto write = [&](const std::string& name) {
+    std::ofstream(place.out(name)) << "precious";
+    return place.out(name);
+  };
+  fs::create_directories(place.out("checkpoints"));
+  fs::copy(place.root + "/r.toml", place.out("recipe.toml"));
+  fs::create_symlink(place.root + "/out", place.root + "/link");
+  const std::string recipe = place.read("recipe.toml");
+  TrainOptions options = place.options();
+  for (const char* name : {"/out/recipe.toml", "/link/../out/recipe.toml", "/link/recipe.toml"}) {
+    options.recipe = place.root + name;
+    require_error(TrainProcess(options, fake_factory()).finish(), 73, "would write over it");
+    CHECK(place.read("recipe.toml") == recipe);
+  }
+  fs::remove(place.out("recipe.toml"));
+  FakeOptions fake;
+  for (const char* name : {"metrics.csv", "samples.jsonl", "loss.svg", "checkpoints/data.csv"}) {
+    write(name);
+    fake.data = place.root + "/link/" + name;
+    options = place.options();
+    options.force = true;
+    require_error(TrainProcess(options, fake_factory(fake)).finish(), 73, "would write over it");
+    CHECK(place.read(name) == "precious");
+    fs::remove(place.out(name));
+  }
+  std::ofstream(place.root + "/data.csv") << "precious";
+  fs::create_symlink(place.root + "/data.csv", place.out("metrics.csv"));
+  fake.data = place.root + "/data.csv";
+  require_error(place.run("", fake), 73, "would write over it");
+  fs::remove(place.out("metrics.csv"));
+  CHECK(TrainProcess::read(fake.data) == "precious");
+
+  for (const char* key : {"model.weights", "tokenizer.path", "tokenizer.chat_template"}) {
+    CAPTURE(key);
+    const Place language("[train]\nsteps = 2\n");
+    std::ofstream(language.root + "/r.toml")
+        << "[model]\ntype = \"lstm\"\n[tokenizer]\npath = \"r.toml\"\n[[data.train]]\npath = "
+           "\"x.txt\"\n[train]\nsteps = 2\n";
+    fs::create_directories(language.root + "/out");
+    std::ofstream(language.out("chat_template.jinja")) << "precious";
+    require_error(language.run_with({str(key, "=out/chat_template.jinja")}), 73,
+                  "would write over it");
+  }
+  // Beside what is written there is room, and a run goes on from its own recipe.
+  fake.data = write("data.csv");
+  REQUIRE(place.run("", fake, "step:30").signal == SIGKILL);
+  options = place.options("auto");
+  options.recipe = place.out("recipe.toml");
+  REQUIRE(TrainProcess(options, fake_factory(fake)).finish().exit_code == 0);
+  CHECK(place.read("data.csv") == "precious");
+  check_same_result(place, undisturbed());
+}
+
 TEST_CASE("a model of others is not written over") {
   const Place place;
   fs::create_directories(place.root + "/out");
