@@ -167,6 +167,10 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
                 str(quoted(config.groups[*unused].match),
                     " is of no parameter: none has such a name, or earlier groups match it"));
   }
+  if (const auto unused = optim::unused_no_decay(config, named)) {
+    fail_at_key(recipe_, "optimizer.no_decay",
+                str(quoted(config.no_decay[*unused]), " is of no parameter"));
+  }
   optimizer_ = optim::make_optimizer(config, std::move(named));
   notices_ = data_.notices;
   check_sample_prompts();
@@ -228,6 +232,9 @@ void GraphTask::build_network() {
                           {.label_smoothing = recipe_.train.label_smoothing,
                            .recompute = recipe_.train.activation_checkpointing});
   with_context(io::place_of(path), [&] { models::check_tensors(parameters_); });
+  if (const models::CausalLm* lm = network_->language_model(); lm != nullptr && data_.tokenizer) {
+    PromptFormat(data_.tokenizer, std::nullopt, {}).check_vocabulary(lm->vocab_size(), false);
+  }
 }
 
 // Every target of LoRA is the name of a layer that got an addition.
@@ -513,7 +520,8 @@ std::vector<std::string> GraphTask::sample(const std::vector<std::string>& promp
   const models::CausalLm* lm = network_->language_model();
   if (lm == nullptr || data_.tokenizer == nullptr) return {};
   const graph::NoGradScope no_grad;
-  const PromptFormat format(data_.tokenizer, data_.chat_template, {});
+  const PromptFormat format(data_.tokenizer, data_.chat_template, {},
+                            data_.options.add_bos.value_or(false));
   const int64_t context = std::min<int64_t>(lm->max_positions(), *recipe_.data.max_length);
   const auto model = LanguageModel::share(*lm, context, pool_.threads());
   Generator generator(*model, data_.tokenizer);  // it knows what the model has read
