@@ -246,6 +246,10 @@ io::Json to_json(const Recipe& recipe);
 // The same as TOML with the help of each key; read_recipe of it gives the same recipe.
 std::string to_toml(const Recipe& recipe);
 
+// What decides what a step computes, {"train.batch_size": 32, …}: all keys but those that may
+// change from one start of a run to the next.
+io::Json step_settings(const Recipe& recipe);
+
 // JSON Schema (draft 2020-12) of recipes, for editors.
 io::Json recipe_schema();
 

@@ -386,6 +386,12 @@ TEST_CASE("bench measures prompt and generation apart") {
     CAPTURE(bad);
     require_error(run_tool_process("lumen-bench", bad), 2, "lumen-bench");
   }
+  require_error(run_tool_process("lumen-run", {"-p", "a", "-n", "1", "--set", "rope_theta=much"}),
+                2, "lumen-run");
+  for (const std::vector<std::string>& nothing :
+       {std::vector<std::string>{"llm", "-p", "0", "-n", "0"}, {"llm", "-p", ""}}) {
+    require_error(run_tool_process("lumen-bench", nothing), 2, "lumen-bench");
+  }
   REQUIRE(contains(run_tool_process("lumen-bench", {"llm", "-n", "2", "-r", "1"}).out,
                    "| pp256 |"));  // as many as the built-in model has positions
 }
