@@ -338,6 +338,7 @@ void complete_schedule(Recipe& r, Complain complain) {
   if (type == "polynomial") set_default(s.power, 1.0);
   if (type == "cosine_restarts") set_default(s.period_factor, 1.0);
   if (type == "one_cycle") {
+    if (s.warmup == 0) s.warmup = 0.3;
     set_default(s.div_factor, 25.0);
     set_default(s.final_div_factor, 10000.0);
   }

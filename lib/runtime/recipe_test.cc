@@ -40,6 +40,7 @@ TEST_CASE("a recipe of a few lines is complete") {
   CHECK_FALSE(recipe.train.epochs);
   CHECK(recipe.train.micro_batch == 32);
   CHECK(recipe.optimizer.weight_decay == 0.01);
+  CHECK(read(kMinimal, {"schedule.type=one_cycle"}).schedule.warmup == 0.3);
   const Recipe llama = read(kLlamaRecipe);
   CHECK(llama.task == "lm");
   CHECK(llama.model.kv_heads == 4);

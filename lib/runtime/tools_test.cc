@@ -151,6 +151,8 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
   const std::string tool = "lumen-train";
   require_error(run_tool_process(tool, {}), 2, tool);
   REQUIRE(contains(run_tool_process(tool, {"--recipes"}).out, "digits-mlp "));
+  const auto listed = io::parse_json(run_tool_process(tool, {"--recipes", "--json"}).out, "");
+  REQUIRE(listed["recipes"].size() == 13);
   const auto printed = run_tool_process(tool, {"digits-mlp", "--print-config"});
   REQUIRE(contains(printed.out, "\n[train]\nepochs = 5"));
   const std::string path = lumen::testing::temporary_directory() + "/my.toml";

@@ -22,7 +22,14 @@ namespace {
 
 using io::Json;
 
-std::string recipe_list() {
+std::string recipe_list(bool json) {
+  if (json) {
+    Json list = Json::array();
+    for (const BundledRecipe& recipe : bundled_recipes()) {
+      list.push_back({{"name", recipe.name}, {"purpose", recipe.purpose()}});
+    }
+    return Json({{"schema", 1}, {"recipes", list}}).dump(2) + "\n";
+  }
   std::string out;
   for (const BundledRecipe& recipe : bundled_recipes()) {
     std::string name(recipe.name);
@@ -229,7 +236,7 @@ int run(const Recipe& recipe, const std::string& source, const TrainOptions& opt
 int train(const TrainOptions& options, const TaskFactory& make) {
   options.check();
   if (options.recipes) {
-    write_stdout(recipe_list());
+    write_stdout(recipe_list(options.json));
     return 0;
   }
   if (options.print_schema) {
