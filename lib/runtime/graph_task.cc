@@ -285,6 +285,8 @@ TaskSummary GraphTask::summary() const {
   const int64_t batches = train_stream_->batches_per_epoch();
   summary.steps_per_epoch = (batches + accumulation - 1) / accumulation;
   summary.samples_per_step = static_cast<double>(recipe_.train.batch_size);
+  summary.left_out_samples = std::max<int64_t>(
+      0, data_.data.train->samples() - summary.steps_per_epoch * recipe_.train.batch_size);
   if (network_->language_model() != nullptr) {
     summary.tokens_per_step = info.train_tokens / static_cast<double>(summary.steps_per_epoch);
   }

@@ -106,6 +106,7 @@ Json describe_run(const Recipe& recipe, const TaskSummary& summary, const io::Ch
           {"parameters", summary.parameters},
           {"data", data_to_json(summary)},
           {"cut_samples", summary.cut_samples},
+          {"left_out_samples", summary.left_out_samples},
           {"environment", environment_description()}};
 }
 
@@ -162,8 +163,8 @@ std::string result_line(const Recipe& recipe) {
 
 void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkpoint* from) {
   tell(str(recipe.name, ": ", summary.model, ", ", summary.parameters, " parameters; ",
-           summary.batch, "; ", summary.steps_per_epoch, " steps per epoch → ",
-           io::place_of(recipe.output_dir)));
+           summary.batch, "; ", summary.steps_per_epoch, " steps per epoch", left_out_text(summary),
+           " → ", io::place_of(recipe.output_dir)));
   tell_notices(summary);
   for (const auto& file : summary.data) {
     if (file.skipped > 0) {

@@ -370,7 +370,7 @@ void TrainLoop::write_row(bool evaluated) {
               {"lr", last_lr_},
               {"grad_norm", last_.grad_norm}};
   const char* rate = summary_.tokens_per_step > 0 ? "tokens_per_second" : "samples_per_second";
-  row[rate] = row_seconds_ > 0 ? row_amount_ / row_seconds_ : 0;
+  if (row_seconds_ > 0) row[rate] = row_amount_ / row_seconds_;
   if (evaluated) {
     for (const auto& [name, value] : state_.evaluation) row[name] = value;
   }

@@ -57,6 +57,7 @@ struct TaskSummary {
   std::vector<Parameter> shapes;
   std::vector<DataFile> data;
   int64_t steps_per_epoch = 0;
+  int64_t left_out_samples = 0;  // of each epoch, as they fill no batch
   double samples_per_step = 0;
   double tokens_per_step = 0;        // about, where lengths differ; 0 if the data are no sequences
   std::string model;                 // one line: "LeNet-5, 10 classes"
