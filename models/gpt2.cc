@@ -3,7 +3,7 @@
 // Loads GPT-2 in all sizes and what nanoGPT-style recipes train. Differs from plain Llama by
 // learned positions instead of rotation, LayerNorm instead of RMSNorm, biases everywhere, one
 // product for q, k and v, a GELU feed-forward layer, weights stored [in, out], and an output head
-// tied to the embedding.
+// usually tied to the embedding.
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -25,7 +25,8 @@ struct Config {
         layer_norm_epsilon(io::get_number(config, "layer_norm_epsilon", 0, 1, 1e-5)),
         resid_pdrop(io::get_number(config, "resid_pdrop", 0, 1, 0)),
         embd_pdrop(io::get_number(config, "embd_pdrop", 0, 1, 0)),
-        attn_pdrop(io::get_number(config, "attn_pdrop", 0, 1, 0)) {
+        attn_pdrop(io::get_number(config, "attn_pdrop", 0, 1, 0)),
+        tied(io::get_bool(config, "tie_word_embeddings", true)) {
     if (n_embd % n_head != 0) {
       fail(ErrorKind::kMalformed, "n_embd ", n_embd, " is not a multiple of n_head ", n_head);
     }
@@ -39,6 +40,7 @@ struct Config {
   int64_t n_embd, n_layer, n_head, n_inner, n_positions, vocab_size;
   double layer_norm_epsilon;
   double resid_pdrop, embd_pdrop, attn_pdrop;  // while training
+  bool tied;                                   // the output head is the embedding
 };
 
 // y = x · weight + bias, the weight stored [in, out]. With a low-rank addition as nn::Linear.
@@ -103,12 +105,13 @@ struct Block {
 
 class Gpt2 : public CausalLm {
  public:
-  Gpt2(const Config& config, const nn::Parameters& parameters)
+  Gpt2(const Config& config, const nn::Parameters& parameters, const nn::Parameters& head)
       : config_(config),
         wte_(parameters / "wte", config.vocab_size, config.n_embd),
         wpe_(parameters / "wpe", config.n_positions, config.n_embd),
         ln_f_(parameters / "ln_f", config.n_embd, config.layer_norm_epsilon),
-        head_(wte_.weight) {
+        head_(config.tied ? nn::Linear(wte_.weight)
+                          : nn::Linear(head, config.n_embd, config.vocab_size, false)) {
     for (int64_t i = 0; i < config.n_layer; ++i)
       blocks_.emplace_back(parameters / "h" / str(i), config);
   }
@@ -150,16 +153,16 @@ class Gpt2 : public CausalLm {
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const auto place =
       parameters.with_normal_weights(io::get_number(json, "initializer_range", 0, 1, 0.02));
-  return std::make_unique<Gpt2>(Config(json), place / "transformer");
+  return std::make_unique<Gpt2>(Config(json), place / "transformer", place / "lm_head");
 }
 
 std::vector<io::Json> tiny_configs() {
-  return {{{"model_type", "gpt2"},
-           {"hidden_size", 24},
-           {"num_hidden_layers", 2},
-           {"num_attention_heads", 3},
-           {"vocab_size", 41},
-           {"max_position_embeddings", 32}}};
+  const io::Json tied = {{"model_type", "gpt2"},   {"hidden_size", 24},
+                         {"num_hidden_layers", 2}, {"num_attention_heads", 3},
+                         {"vocab_size", 41},       {"max_position_embeddings", 32}};
+  io::Json untied = tied;
+  untied["tie_word_embeddings"] = false;
+  return {tied, untied};
 }
 
 constexpr std::string_view kModelTypes[] = {"gpt2"};

@@ -7,6 +7,7 @@
 #include "lib/data/index_stream.h"
 #include "lib/data/language.h"
 #include "lib/data/table.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/sha256.h"
 
 namespace lumen::data {
@@ -55,10 +56,7 @@ std::string identity_of(const Data& data, Split split, const DataOptions& option
   return hash.hex().substr(0, 16);
 }
 
-}  // namespace
-
-Data open_data(const DataOptions& options, const TextTools& tools) {
-  check(options);
+Data open_format(const DataOptions& options, const TextTools& tools) {
   switch (options.format) {
     case Format::kMnist:
       return make_image_data(read_mnist(options), options);
@@ -73,6 +71,18 @@ Data open_data(const DataOptions& options, const TextTools& tools) {
     default:
       return open_language(options, tools);
   }
+}
+
+}  // namespace
+
+Data open_data(const DataOptions& options, const TextTools& tools) {
+  check(options);
+  Data data = open_format(options, tools);
+  if (!options.eval_paths.empty() && (data.eval == nullptr || data.eval->samples() == 0)) {
+    fail(ErrorKind::kMalformed, io::place_of(options.eval_paths.front()),
+         ": has nothing to evaluate on");
+  }
+  return data;
 }
 
 std::unique_ptr<BatchStream> make_stream(const Data& data, Split split,

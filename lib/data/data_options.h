@@ -91,9 +91,12 @@ struct DataOptions {
   bool prefetch = true;  // batches are made by a thread of their own
 
   // Language.
-  int64_t seq = 256;      // tokens per row
-  bool pack = false;      // several documents per row; else one, padded (lines, jsonl, documents)
-  std::string separator;  // text: where a document ends ("<|endoftext|>"); "": one long text
+  int64_t seq = 256;  // tokens per row
+  bool pack = false;  // several documents per row; else one, padded (lines, jsonl, documents)
+  std::optional<bool> add_bos;  // start tokens before documents; unset: as the tokenizer says, of
+                                // long texts none
+  std::optional<bool> add_eos;  // end tokens behind documents; unset: of all but chats
+  std::string separator;        // text: where a document ends ("<|endoftext|>"); "": one long text
   OnTooLong on_too_long = OnTooLong::kError;
   std::vector<std::string> learn_roles = {"assistant"};  // whose tokens count, the end of turn too
   bool learn_all = false;  // prompts count too, and in chats all that the template adds

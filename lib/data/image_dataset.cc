@@ -159,7 +159,8 @@ Data make_image_data(ImageFiles files, const DataOptions& options) {
     split.train = all_of(train_images->count(), options.max_samples, options.seed);
     split.eval = all_of(eval_images->count(), options.max_samples, options.seed);
   } else {
-    split = split_indices(train_images->count(), options.eval_fraction.value_or(0.1),
+    const double usual = options.eval_paths.empty() ? 0.1 : 0;
+    split = split_indices(train_images->count(), options.eval_fraction.value_or(usual),
                           options.max_samples, options.seed);
   }
   Data data;

@@ -177,6 +177,10 @@ TEST_CASE("folders of pictures are classes") {
   CHECK(open_data(options).info.skipped == 1);
   CHECK(open_data(options).info.train_samples == 6);
 
+  std::filesystem::remove_all(root + "/dogs");
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }),
+                 "pictures of one class, 'cats': there is nothing to learn"));
+
   options.paths = {lumen::testing::temporary_directory()};
   CHECK(contains(refusal(ErrorKind::kMissing, [&] { open_data(options); }), "one per class"));
 }

@@ -174,6 +174,10 @@ ImageFiles read_image_folders(const DataOptions& options) {
     fail(ErrorKind::kMissing, io::place_of(roots.train.front()),
          ": has no *.png or *.jpg in sub-directories, one per class");
   }
+  if (found.classes.size() == 1) {
+    fail(ErrorKind::kMismatch, io::place_of(roots.train.front()), ": has pictures of one class, ",
+         quoted(found.classes[0], 40), ": there is nothing to learn");
+  }
   for (size_t label = 0; label < found.classes.size(); ++label) {
     const auto& labels = found.train.labels;
     if (std::find(labels.begin(), labels.end(), static_cast<int32_t>(label)) != labels.end()) {

@@ -105,8 +105,17 @@ TEST_CASE("broken IDX files are refused with name and reason") {
   CHECK(contains(with(idx_header(2051, {0xFFFFFFFF, 16384, 16384})), "announces"));
   CHECK(contains(with(idx_header(2052, {0xFFFFFFFF, 16384, 16384, 16384})), "64 bits"));
   CHECK(contains(with(idx_header(2050, {5, 6}) + std::string(30, 'x')), "2 dimensions"));
-  CHECK(
-      contains(with(idx_header(2051, {4, 2, 3}) + std::string(24, 'x')), "4 images and 5 labels"));
+  CHECK(contains(with(idx_header(2051, {4, 2, 3}) + std::string(24, 'x')),
+                 directory + ": the training files have 4 images and 5 labels"));
+  const std::string empty = temporary_directory(), none = idx_header(2051, {0, 2, 3});
+  io::write_file_atomically(empty + "/train-images-idx3-ubyte", none);
+  io::write_file_atomically(empty + "/train-labels-idx1-ubyte", idx_header(2049, {0}));
+  CHECK(contains(why(empty, ErrorKind::kMissing), empty + ": no training images"));
+  DataOptions apart = image_options(Format::kMnist, write_mnist(5));
+  apart.eval_fraction.reset();
+  apart.eval_paths = {empty};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(apart); }),
+                 empty + ": has nothing to evaluate on"));
   std::filesystem::remove(images);
   CHECK(contains(why(directory, ErrorKind::kMissing), "the file of images is missing"));
   io::write_file_atomically(images, good);

@@ -49,16 +49,17 @@ std::vector<int32_t> encode_long(std::string_view text, const text::Tokenizer& t
 }
 
 // The tokens of text files, with the end of text between them.
-std::vector<int32_t> read_text(const std::vector<std::string>& paths, const TextEncoder& encoder,
-                               BadRows& bad, DatasetInfo& info) {
+std::vector<int32_t> read_text(const std::vector<std::string>& paths, const DataOptions& options,
+                               const TextEncoder& encoder, BadRows& bad, DatasetInfo& info) {
   std::vector<int32_t> ids;
   for (const std::string& path : expand_paths(paths)) {
     SourceFile file;
     const Source source = read_source(path, limits::kDataUnpackedBytes, file);
     const std::string text =
         with_context(source.place(), [&] { return checked_text(source, bad, file); });
-    const auto eos = encoder.tokenizer().special_ids().eos;
-    if (!ids.empty() && eos) ids.push_back(*eos);
+    const text::SpecialIds& special = encoder.tokenizer().special_ids();
+    if (!ids.empty() && special.eos && options.add_eos.value_or(true)) ids.push_back(*special.eos);
+    if (special.bos && options.add_bos.value_or(false)) ids.push_back(*special.bos);
     const auto more =
         with_context(source.place(), [&] { return encode_long(text, encoder.tokenizer()); });
     ids.insert(ids.end(), more.begin(), more.end());
@@ -83,9 +84,9 @@ Data open_text(const DataOptions& options, const TextEncoder& encoder) {
   Data data;
   DatasetInfo& info = data.info;
   BadRows bad(options.on_bad_row, info);
-  std::vector<int32_t> train = read_text(options.paths, encoder, bad, info), eval;
+  std::vector<int32_t> train = read_text(options.paths, options, encoder, bad, info), eval;
   if (!options.eval_paths.empty()) {
-    eval = read_text(options.eval_paths, encoder, bad, info);
+    eval = read_text(options.eval_paths, options, encoder, bad, info);
   } else {
     const int64_t kept =
         eval_count(static_cast<int64_t>(train.size()), options.eval_fraction.value_or(0.1));

@@ -70,6 +70,7 @@ class TextEncoder {
                           std::optional<bool> parse_special) const;
   void add_bos(Document& document) const;
   void add_eos(Document& document, bool learned) const;
+  void frame_chat(Document& document) const;
 
   const DataOptions& options_;
   TextTools tools_;

@@ -133,6 +133,47 @@ TEST_CASE("the last share of a text is for evaluation") {
   CHECK_FALSE(stream->next(batch));
 }
 
+TEST_CASE("start and end tokens are as the options say") {
+  const auto tokenizer = character_tokenizer(text::TokenizerKind::kCharacters, "<s>");
+  const auto chat_template = text::ChatTemplate::parse(kChatMl, "ChatML");
+  const auto learned = [&](Format format, const std::string& content, std::optional<bool> add_bos,
+                           std::optional<bool> add_eos, const std::string& separator = "") {
+    DataOptions options = options_for(format, write(content));
+    options.seq = 60;
+    options.learn_all = true;
+    options.separator = separator;
+    options.add_bos = add_bos;
+    options.add_eos = add_eos;
+    options.last_batch = LastBatch::kKeep;
+    const auto stream = open_stream(options, Split::kTrain, {tokenizer.get(), &chat_template});
+    Batch batch;
+    REQUIRE(stream->next(batch));
+    const int32_t first = field(batch, "tokens")[0];
+    std::string text = tokenizer->is_special(first) ? std::string(tokenizer->token_text(first))
+                                                    : tokenizer->decode(std::vector{first});
+    text += learned_of(batch, *tokenizer);
+    return text.substr(0, text.find_last_not_of('.') + 1);
+  };
+  const std::string end = "<|endoftext|>";
+  const auto check = [&](Format format, const std::string& content, const std::string& separator) {
+    CHECK(learned(format, content, {}, {}, separator) == "<s>emma" + end);
+    CHECK(learned(format, content, true, true, separator) == "<s>emma" + end);
+    CHECK(learned(format, content, false, {}, separator) == "emma" + end);
+    CHECK(learned(format, content, {}, false, separator) == "<s>emma");
+    CHECK(learned(format, content, false, false, separator) == "emma");
+  };
+  check(Format::kLines, "emma\n", "");
+  check(Format::kText, "emma", "---");
+  check(Format::kJsonl, "{\"text\": \"emma\"}\n", "");
+  check(Format::kJsonl, "{\"prompt\": \"em\", \"completion\": \"ma\"}\n", "");
+  CHECK(learned(Format::kText, "emma", {}, {}) == "emma");
+  CHECK(learned(Format::kText, "emma", true, {}) == "<s>emma");
+  const std::string chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+  const std::string said = "<|im_start|>user\na<|im_end|>\n";
+  CHECK(learned(Format::kJsonl, chat, {}, {}) == "<s>" + said);
+  CHECK(learned(Format::kJsonl, chat, false, true) == said + end);
+}
+
 TEST_CASE("lines are framed and padded") {
   const auto tokenizer = character_tokenizer();
   DataOptions options = options_for(Format::kLines, write("emma\r\n\nbo\n", "names.txt"));

@@ -121,11 +121,14 @@ ImageFiles read_mnist(const DataOptions& options) {
       }
     }
   }
-  check_pairs(found.train, "training");
-  check_pairs(found.eval, "evaluation");
+  const std::string place = io::place_of(options.paths.front());
+  with_context(place, [&] { check_pairs(found.train, "training"); });
+  const auto& eval_paths = options.eval_paths;
+  with_context(eval_paths.empty() ? place : io::place_of(eval_paths.front()),
+               [&] { check_pairs(found.eval, "evaluation"); });
   if (found.train.count() == 0) {
-    fail(ErrorKind::kMissing,
-         "no training images: name train-images-idx3-ubyte and "
+    fail(ErrorKind::kMissing, place,
+         ": no training images: name train-images-idx3-ubyte and "
          "train-labels-idx1-ubyte, or their directory");
   }
   const LabelledImages &train = found.train, &eval = found.eval;

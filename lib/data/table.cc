@@ -460,8 +460,8 @@ Data open_table(const DataOptions& options) {
     for (int64_t& row : split.eval) row += train_rows;
   }
   if (split.train.empty()) {
-    fail(ErrorKind::kMalformed, "the table has no rows to train on (", info.skipped,
-         " bad ones left out)");
+    fail(ErrorKind::kMalformed, io::place_of(info.files[0].path),
+         ": the table has no rows to train on (", info.skipped, " bad ones left out)");
   }
   const auto content = with_context(io::place_of(info.files[0].path), [&] {
     return make_content(options, reader.table(), reader.used(), reader.label(), split.train, info);

@@ -180,6 +180,14 @@ TEST_CASE("a table that is not one is refused with the reason") {
   options.paths = {write_table("a,y\n1,x\n2,x\n")};
   CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }),
                  "t.csv: the label column 'y' is 'x' in every row"));
+  options.paths = {write_table("a,y\n1,x\n2,z\n")};
+  options.eval_fraction.reset();
+  options.eval_paths = {write_table("a,y\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 options.eval_paths[0] + ": has nothing to evaluate on"));
+  std::swap(options.paths, options.eval_paths);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 options.paths[0] + ": the table has no rows to train on"));
 }
 
 TEST_CASE("integers as label are classes unless numbers are wanted") {

@@ -36,7 +36,8 @@ TextEncoder::TextEncoder(const DataOptions& options, const TextTools& tools)
          " need a tokenizer");
   }
   const text::SpecialIds& special = tokenizer().special_ids();
-  if (options.format == Format::kLines && !special.eos) {
+  const bool frames = options.add_bos.value_or(true) || options.add_eos.value_or(true);
+  if (options.format == Format::kLines && !special.eos && frames) {
     fail(ErrorKind::kUsage, "data of format lines need a tokenizer with an end token; ",
          tokenizer().kind(), " names none as eos_token");
   }
@@ -49,7 +50,7 @@ int32_t TextEncoder::padding() const {
 
 void TextEncoder::add_bos(Document& document) const {
   const auto bos = tokenizer().special_ids().bos;
-  if (!tokenizer().adds_bos() || !bos) return;
+  if (!options_.add_bos.value_or(tokenizer().adds_bos()) || !bos) return;
   if (!document.ids.empty() && document.ids.front() == *bos) return;
   document.ids.insert(document.ids.begin(), *bos);
   document.learned.insert(document.learned.begin(), false);
@@ -57,9 +58,16 @@ void TextEncoder::add_bos(Document& document) const {
 
 void TextEncoder::add_eos(Document& document, bool learned) const {
   const auto eos = tokenizer().special_ids().eos;
-  if (!eos) return;
+  if (!eos || !options_.add_eos.value_or(true)) return;
   document.ids.push_back(*eos);
   document.learned.push_back(learned);
+}
+
+// A template ends its turns itself.
+void TextEncoder::frame_chat(Document& document) const {
+  add_bos(document);
+  const bool ended = !document.ids.empty() && document.ids.back() == tokenizer().special_ids().eos;
+  if (options_.add_eos.value_or(false) && !ended) add_eos(document, true);
 }
 
 Document TextEncoder::text(std::string_view text) const {
@@ -74,7 +82,7 @@ Document TextEncoder::text(std::string_view text) const {
 Document TextEncoder::item(std::string_view text) const {
   const text::SpecialIds& special = tokenizer().special_ids();
   Document document;
-  document.ids = {special.bos.value_or(*special.eos)};
+  if (options_.add_bos.value_or(true)) document.ids = {special.bos.value_or(*special.eos)};
   const auto ids = tokenizer().encode(text, {.add_special = false, .parse_special = false});
   document.ids.insert(document.ids.end(), ids.begin(), ids.end());
   document.learned.assign(document.ids.size(), true);
@@ -146,7 +154,7 @@ Document TextEncoder::chat(const io::Json& conversation) const {
     Document document;
     document.ids = tokenizer().encode(full, {.add_special = false, .parse_special = true});
     document.learned.assign(document.ids.size(), true);
-    add_bos(document);
+    frame_chat(document);
     return document;
   }
   const auto ranges = said_by(options_.learn_roles, *tools_.chat_template, input, full);
@@ -162,7 +170,7 @@ Document TextEncoder::chat(const io::Json& conversation) const {
   for (size_t i = 0; i < encoded.at.size(); i += 2) {
     learn(tokenizer(), encoded.at[i], encoded.at[i + 1], document);
   }
-  add_bos(document);
+  frame_chat(document);
   return document;
 }
 

@@ -35,6 +35,18 @@ std::optional<size_t> unused_group(const OptimizerConfig& config,
   return static_cast<size_t>(found - used.begin());
 }
 
+std::optional<size_t> unused_no_decay(const OptimizerConfig& config,
+                                      const std::vector<NamedParameter>& parameters) {
+  for (size_t i = 0; i < config.no_decay.size(); ++i) {
+    const std::string& pattern = config.no_decay[i];
+    const bool used = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
+      return matches_pattern(parameter.name, pattern);
+    });
+    if (!used && pattern != "1d") return i;
+  }
+  return std::nullopt;
+}
+
 SlotOptimizer::SlotOptimizer(const OptimizerConfig& config,
                              std::vector<NamedParameter> parameters) {
   if (const auto unused = unused_group(config, parameters)) {

@@ -88,6 +88,10 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
 std::optional<size_t> unused_group(const OptimizerConfig& config,
                                    const std::vector<NamedParameter>& parameters);
 
+// The first of config.no_decay but "1d" that matches none of the parameters.
+std::optional<size_t> unused_no_decay(const OptimizerConfig& config,
+                                      const std::vector<NamedParameter>& parameters);
+
 // All types, for messages and tests.
 std::vector<std::string> optimizer_types();
 

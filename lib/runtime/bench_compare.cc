@@ -48,6 +48,7 @@ void check_alike(const BenchReport& a, const BenchReport& b, bool allow_differen
   for (size_t i = 0; i < a.conditions.size(); ++i) {
     const BenchCondition &x = a.conditions[i], &y = b.conditions[i];
     if (x.value == y.value || (x.of_machine && allow_different_machines)) continue;
+    if (x.value.empty() || y.value.empty()) continue;
     different += str(different.empty() ? "" : "; ", x.name, " is ", x.value, " in the old, ",
                      y.value, " in the new");
     only_machine = only_machine && x.of_machine;

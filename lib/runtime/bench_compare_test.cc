@@ -165,6 +165,32 @@ TEST_CASE("unlike reports are not compared", "[bench]") {
     REQUIRE(contains(
         refusal(ErrorKind::kInconclusive, [&] { compared(train_report(kFast), other); }), key));
   }
+  Json one = train_report(kFast), two = one;
+  one["recipe"]["settings_sha256"] = "aa";
+  REQUIRE(compared(one, two).rows.size() == 1);  // of a Lumen that did not write it
+  two["recipe"]["settings_sha256"] = "bb";
+  REQUIRE(contains(refusal(ErrorKind::kInconclusive, [&] { compared(one, two); }),
+                   "recipe.settings_sha256 is 'aa' in the old, 'bb' in the new"));
+}
+
+TEST_CASE("steps of recipes that differ in what a step computes are not compared", "[bench]") {
+  const auto report = [](const std::string& setting) {
+    const auto outcome =
+        run_tool_process("lumen-bench", {"train", "digits-mlp", "-r", "1", "-t", "1", "-o", "json",
+                                         "--set", "data.digits_train=128", "--set", setting});
+    CAPTURE(setting, outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return Json::parse(outcome.out);
+  };
+  const Json usual = report("train.steps=5");
+  REQUIRE(compared(usual, report("train.steps=9")).rows.size() == 1);
+  for (const char* setting : {"train.micro_batch=8", "model.dropout=0.5", "optimizer.type=sgd",
+                              "train.activation_checkpointing=true"}) {
+    CAPTURE(setting);
+    const Json other = report(setting);
+    REQUIRE(contains(refusal(ErrorKind::kInconclusive, [&] { compared(usual, other); }),
+                     "recipe.settings_sha256"));
+  }
 }
 
 TEST_CASE("what no lumen-bench wrote is refused with its place", "[bench]") {

@@ -218,8 +218,11 @@ std::vector<int64_t> parse_list(const std::string& text, const std::string& opti
 
 void declare(CommandLine& line, BenchOptions& options) {
   auto list = [](const char* name, const char* help, std::string& variable) {
-    return Field{name, "N,…", help, [&variable](std::string_view text) { variable = text; },
-                 [&variable] { return variable; }};
+    const auto set = [name, &variable](std::string_view text) {
+      if (text.empty()) fail(ErrorKind::kUsage, name, ": an empty list");
+      variable = text;
+    };
+    return Field{name, "N,…", help, set, [&variable] { return variable; }};
   };
   line.begin_verb("llm", "Measure how fast a language model reads prompts and generates.");
   line.add_positional(path_field("model", "MODEL",
@@ -266,6 +269,11 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
   };
   set(options.prompt_tokens, 512);
   set(options.generated_tokens, 128);
+  if (largest(options.prompt_tokens, "prompt-tokens") == 0 &&
+      largest(options.generated_tokens, "generated-tokens") == 0) {
+    fail(ErrorKind::kUsage,
+         "--prompt-tokens and --generated-tokens are 0: there is nothing to measure");
+  }
   if (const int64_t needed = positions_needed(options); needed > most) {
     fail(ErrorKind::kUsage, "depth and tokens are ", needed, ", the model has only ", most,
          " positions: give a smaller --prompt-tokens, --generated-tokens or --depth");

@@ -32,6 +32,7 @@ constexpr ReportMember kTrainConditions[] = {
     {"recipe.batch", MemberType::kText},
     {"recipe.precision", MemberType::kText},
     {"recipe.parameters", MemberType::kCount},
+    {"recipe.settings_sha256", MemberType::kText, false, true},
 };
 constexpr ReportMember kLlmKey[] = {
     {"test", MemberType::kText},
@@ -96,6 +97,10 @@ std::string member_text(const io::Json& root, const ReportMember& member) {
 void add_conditions(const io::Json& json, std::span<const ReportMember> members,
                     std::vector<BenchCondition>& conditions) {
   for (const ReportMember& member : members) {
+    if (member.optional && value_at(json, member.path) == nullptr) {
+      conditions.push_back({member.path, "", member.of_machine});
+      continue;
+    }
     std::string text = member_text(json, member);
     const bool is_text = member.type == MemberType::kText || member.type == MemberType::kPath;
     conditions.push_back({member.path, is_text ? quoted(text) : text, member.of_machine});

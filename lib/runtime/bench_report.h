@@ -20,6 +20,7 @@ struct ReportMember {
   const char* path;                                   // keys, separated by points
   Type type;
   bool of_machine = false;  // tells the machine, not what was measured
+  bool optional = false;    // older reports lack it, and are compared without it
 };
 
 // "b" of "a/b", "a/b/" and "b".
@@ -41,7 +42,7 @@ const BenchKind* find_bench_kind(std::string_view verb);
 
 // Something that reports must have in common to be compared.
 struct BenchCondition {
-  std::string name, value;  // "environment.cpu", as a message shows it
+  std::string name, value;  // "environment.cpu", as a message shows it; "" if the report lacks it
   bool of_machine;
 };
 

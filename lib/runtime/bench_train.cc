@@ -3,6 +3,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/sha256.h"
 #include "lib/runtime/bench_llm.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/output.h"
@@ -126,6 +127,7 @@ int bench_train(const TrainBenchOptions& options) {
     results.push_back(row_json(row));
     summary = row.summary;
   }
+  const io::Json settings = step_settings(recipe);
   const io::Json report = {{"schema", 1},
                            {"benchmark", "train"},
                            {"recipe",
@@ -134,6 +136,8 @@ int bench_train(const TrainBenchOptions& options) {
                              {"batch", summary.batch},
                              {"precision", recipe.train.precision},
                              {"parameters", summary.parameters},
+                             {"settings", settings},
+                             {"settings_sha256", io::sha256(settings.dump())},
                              {"arena_bytes", summary.arena_bytes}}},
                            {"results", std::move(results)},
                            {"peak_memory_bytes", peak_memory_bytes()},

@@ -179,7 +179,7 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
       {"69", "a feature, format or architecture this build does not have"},
       {"70", "a bug in Lumen"},
       {"71", "out of memory or another resource"},
-      {"73", "output cannot be created"},
+      {"73", "output cannot be created, or would replace an input"},
       {"74", "reading or writing failed"},
       {"75", "try again later"},
       {"76", "training diverged; the last good checkpoint is kept"},

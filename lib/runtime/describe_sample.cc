@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/strings.h"
+#include "lib/data/batch.h"
 
 namespace lumen::runtime {
 namespace {
@@ -33,13 +34,24 @@ std::string describe_tokens(const data::Batch& batch, int64_t row,
     text += learned ? part : str("[", part, "]");
     run.clear();
   };
-  size_t end = ids.size();  // of what is more than padding, one token again and again
-  while (end > 2 && ids[end - 1] == ids[end - 2] && next[end - 2] != ids[end - 1]) --end;
-  for (size_t i = 0; i < end; ++i) {
-    const bool counts = i > 0 && next[i - 1] == ids[i];
+  const auto add = [&](int32_t id, bool counts) {
     if (counts != learned) flush();
     learned = counts;
-    run.push_back(ids[i]);
+    run.push_back(id);
+  };
+  const auto found = batch.fields.find("segments");
+  const auto segment = [&](size_t i) {
+    return found == batch.fields.end()
+               ? 0
+               : found->second.as<int32_t>()[static_cast<size_t>(row * seq) + i];
+  };
+  size_t end = ids.size();
+  while (end > 0 && segment(end - 1) == data::kPadding) --end;
+  for (size_t i = 0; i < end; ++i) {
+    const bool begins = i == 0 || segment(i) != segment(i - 1);
+    add(ids[i], !begins && next[i - 1] == ids[i]);
+    const bool ends = i + 1 == end || segment(i + 1) != segment(i);
+    if (ends && next[i] != data::kIgnored) add(next[i], true);  // the last is only a target
   }
   flush();
   if (end < ids.size()) text += str("[… and ", ids.size() - end, " of padding]");

@@ -31,6 +31,24 @@ void write_json(const std::string& path, const io::Json& json) {
   io::write_file_atomically(path, json.dump(2) + "\n");
 }
 
+// tokenizer.json that puts the start token before every text, or nothing.
+void set_start(io::Json& json, const text::Tokenizer& tokenizer, bool starts) {
+  json["post_processor"] = nullptr;
+  if (!starts) return;
+  const int32_t id = *tokenizer.special_ids().bos;
+  const std::string bos(tokenizer.token_text(id));
+  const io::Json start = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
+  const auto sequence = [](const char* name, int type) -> io::Json {
+    return {{"Sequence", {{"id", name}, {"type_id", type}}}};
+  };
+  json["post_processor"] = {
+      {"type", "TemplateProcessing"},
+      {"single", io::Json::array({start, sequence("A", 0)})},
+      {"pair", io::Json::array({start, sequence("A", 0), sequence("B", 1)})},
+      {"special_tokens",
+       {{bos, {{"id", bos}, {"ids", io::Json::array({id})}, {"tokens", io::Json::array({bos})}}}}}};
+}
+
 // The tokenizer's files, and the chat template as a file of its own, which wins over any other.
 void write_tokenizer(const std::string& directory, const TrainingData& data) {
   if (data.chat_template) {
@@ -46,6 +64,15 @@ void write_tokenizer(const std::string& directory, const TrainingData& data) {
   const std::string config = data.tokenizer_directory + "/tokenizer_config.json";
   io::Json json = io::is_regular_file(config) ? io::read_json(config) : io::Json::object();
   json.erase("chat_template");
+  const std::optional<bool> add_bos = data.options.add_bos;
+  if (add_bos) json["add_bos_token"] = *add_bos;
+  if (data.options.add_eos) json["add_eos_token"] = *data.options.add_eos;
+  const std::string pipeline = directory + "/tokenizer.json";
+  if (add_bos && *add_bos != data.tokenizer->adds_bos() && io::is_regular_file(pipeline)) {
+    io::Json changed = io::read_json(pipeline);
+    set_start(changed, *data.tokenizer, *add_bos && data.tokenizer->special_ids().bos);
+    write_json(pipeline, changed);
+  }
   write_json(directory + "/tokenizer_config.json", json);
 }
 
@@ -58,6 +85,15 @@ io::Json with_token_ids(io::Json config, const text::Tokenizer& tokenizer) {
 }
 
 }  // namespace
+
+std::vector<std::string> exported_names() {
+  std::vector<std::string> names = {"model.safetensors",      "config.json",
+                                    "generation_config.json", "preprocessor_config.json",
+                                    "adapter_config.json",    "adapter_model.safetensors",
+                                    "tokenizer_config.json",  "chat_template.jinja"};
+  names.insert(names.end(), std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
+  return names;
+}
 
 void write_model(const std::string& directory, const ExportedModel& model) {
   io::Json config = model.config;

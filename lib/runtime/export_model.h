@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lib/runtime/training_data.h"
 
@@ -15,6 +16,9 @@ struct ExportedModel {
   const TrainingData* data = nullptr;
   bool in_out_weights = false;  // adapters: PEFT's fan_in_fan_out, for GPT-2's layers
 };
+
+// The names of all files that write_model and write_adapter may write.
+std::vector<std::string> exported_names();
 
 // Writes model.safetensors, config.json, generation_config.json, and of language models the
 // tokenizer's files with the chat template, into the existing `directory`. Throws Error(kIo).

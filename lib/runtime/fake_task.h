@@ -3,6 +3,7 @@
 // on everything that came before.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -26,9 +27,14 @@ struct FakeOptions {
   bool tokens = false;  // a language task
   bool evaluates = true;
   int64_t nan_from = -1, nan_until = -1;  // steps [from, until) without a finite loss
+  int64_t ruin_at = -1;                   // the update of this step makes a weight infinite
+  int64_t burst_at = -1;                  // after this step the loss is not finite
   bool learns = true;
   std::string hash = "aa";  // of its data
+  std::string data = "fake.csv";
   std::function<void(int64_t)> before_step = {};
+  std::function<void(int64_t)> in_evaluation = {};  // after so many steps, before it is asked
+  std::function<void(int64_t)> in_sample = {};      // whether it is to stop
 };
 
 class FakeTask : public TrainTask {
@@ -47,7 +53,7 @@ class FakeTask : public TrainTask {
     summary.parameter_bytes = summary.optimizer_bytes = static_cast<uint64_t>(options_.size) * 4;
     summary.arena_bytes = 4096;
     summary.shapes = {{"line.weight", weights_.shape(), true}};
-    summary.data = {{"fake.csv", 1234, options_.hash, 40, 1}};
+    summary.data = {{options_.data, 1234, options_.hash, 40, 1}};
     summary.steps_per_epoch = options_.steps_per_epoch;
     summary.samples_per_step = 4;
     summary.tokens_per_step = options_.tokens ? 32 : 0;
@@ -87,12 +93,22 @@ class FakeTask : public TrainTask {
       v[i] = static_cast<float>(0.5 * v[i] + gradients_[i]);
       w[i] = static_cast<float>(w[i] - lr * v[i]);
     }
+    if (index == options_.ruin_at) w[0] = INFINITY;
     return result;
   }
 
-  std::map<std::string, double> evaluate() override {
+  bool has_finite_weights() const override {
+    const auto w = weights_.as<float>();
+    return std::all_of(w.begin(), w.end(), [](float x) { return std::isfinite(x); });
+  }
+
+  double loss_after_step() override { return steps_ == options_.burst_at + 1 ? NAN : 0; }
+
+  std::map<std::string, double> evaluate(const StopCheck& stops) override {
     if (!options_.evaluates) return {};
-    double loss = 0;
+    if (options_.in_evaluation) options_.in_evaluation(steps_);
+    if (stops()) return {};
+    double loss = loss_after_step();
     const auto w = weights_.as<float>();
     for (size_t i = 0; i < w.size(); ++i) loss += (w[i] - target_[i]) * (w[i] - target_[i]);
     return {{"eval_loss", loss}, {"eval_accuracy", 1 / (1 + loss)}};
@@ -121,8 +137,11 @@ class FakeTask : public TrainTask {
     io::write_file_atomically(directory + "/config.json", "{\"model_type\": \"line\"}\n");
   }
 
-  std::vector<std::string> sample(const std::vector<std::string>& prompts, int64_t) override {
+  std::vector<std::string> sample(const std::vector<std::string>& prompts, int64_t,
+                                  const StopCheck& stops) override {
+    if (options_.in_sample) options_.in_sample(steps_);
     std::vector<std::string> texts;
+    if (stops()) return texts;
     for (const std::string& prompt : prompts) texts.push_back(prompt + " and so on");
     return texts;
   }

@@ -87,12 +87,14 @@ class GraphTask : public TrainTask {
   TaskSummary summary() const override;
   StepResult step(double lr) override;
   double least_loss() const override { return runtime::least_loss(batch_); }
-  std::map<std::string, double> evaluate() override;
+  bool has_finite_weights() const override;
+  double loss_after_step() override;
+  std::map<std::string, double> evaluate(const StopCheck& stops) override;
   TaskState state() const override;
   void restore(const TaskState& state) override;
   void export_model(const std::string& directory) override;
-  std::vector<std::string> sample(const std::vector<std::string>& prompts,
-                                  int64_t max_tokens) override;
+  std::vector<std::string> sample(const std::vector<std::string>& prompts, int64_t max_tokens,
+                                  const StopCheck& stops) override;
   std::vector<std::string> preview(int64_t count) override;
 
  private:
@@ -105,6 +107,7 @@ class GraphTask : public TrainTask {
   // The next micro-batch of a step; false at the end of an epoch, unless it is the first.
   bool next_batch(data::Batch& batch, bool first);
   TrainingStep& plan_for(const data::Batch& batch) const;
+  EvaluationStep& evaluation_of(const data::Batch& batch);
   // Σ losses and gradients of one global batch; the gradients of their sum.
   struct Sums {
     double loss = 0, tokens = 0, samples = 0;
@@ -163,6 +166,10 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
     fail_at_key(recipe_, str("optimizer.groups[", *unused, "].match"),
                 str(quoted(config.groups[*unused].match),
                     " is of no parameter: none has such a name, or earlier groups match it"));
+  }
+  if (const auto unused = optim::unused_no_decay(config, named)) {
+    fail_at_key(recipe_, "optimizer.no_decay",
+                str(quoted(config.no_decay[*unused]), " is of no parameter"));
   }
   optimizer_ = optim::make_optimizer(config, std::move(named));
   notices_ = data_.notices;
@@ -225,6 +232,9 @@ void GraphTask::build_network() {
                           {.label_smoothing = recipe_.train.label_smoothing,
                            .recompute = recipe_.train.activation_checkpointing});
   with_context(io::place_of(path), [&] { models::check_tensors(parameters_); });
+  if (const models::CausalLm* lm = network_->language_model(); lm != nullptr && data_.tokenizer) {
+    PromptFormat(data_.tokenizer, std::nullopt, {}).check_vocabulary(lm->vocab_size(), false);
+  }
 }
 
 // Every target of LoRA is the name of a layer that got an addition.
@@ -275,6 +285,8 @@ TaskSummary GraphTask::summary() const {
   const int64_t batches = train_stream_->batches_per_epoch();
   summary.steps_per_epoch = (batches + accumulation - 1) / accumulation;
   summary.samples_per_step = static_cast<double>(recipe_.train.batch_size);
+  summary.left_out_samples = std::max<int64_t>(
+      0, data_.data.train->samples() - summary.steps_per_epoch * recipe_.train.batch_size);
   if (network_->language_model() != nullptr) {
     summary.tokens_per_step = info.train_tokens / static_cast<double>(summary.steps_per_epoch);
   }
@@ -394,7 +406,27 @@ bool GraphTask::is_outlier(double norm) {
   return false;
 }
 
-std::map<std::string, double> GraphTask::evaluate() {
+bool GraphTask::has_finite_weights() const {
+  return std::all_of(trained_.begin(), trained_.end(), [](const TrainedParameter& p) {
+    const auto values = p.tensor.node()->value.as<float>();
+    return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  });
+}
+
+EvaluationStep& GraphTask::evaluation_of(const data::Batch& batch) {
+  auto& plan = evaluations_[shape_key(batch)];
+  if (!plan) plan = std::make_unique<EvaluationStep>(*network_, batch);
+  plan->run(pool_, batch);
+  return *plan;
+}
+
+double GraphTask::loss_after_step() {
+  if (batch_.fields.empty()) return 0;
+  const graph::PoolScope scope(pool_);
+  return evaluation_of(batch_).loss_sum() / std::max(1.0, batch_.tokens);
+}
+
+std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {
   if (data_.data.eval == nullptr) return {};
   const graph::PoolScope scope(pool_);
   const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
@@ -403,14 +435,13 @@ std::map<std::string, double> GraphTask::evaluate() {
   double loss = 0, count = 0, correct = 0;
   bool has_classes = false;
   for (int64_t i = 0; recipe_.eval.max_batches == 0 || i < recipe_.eval.max_batches; ++i) {
+    if (stops()) return {};
     if (!stream->next(batch)) break;
-    auto& plan = evaluations_[shape_key(batch)];
-    if (!plan) plan = std::make_unique<EvaluationStep>(*network_, batch);
-    plan->run(pool_, batch);
-    loss += plan->loss_sum();
+    const EvaluationStep& plan = evaluation_of(batch);
+    loss += plan.loss_sum();
     count += batch.tokens;
-    correct += static_cast<double>(plan->correct(batch));
-    has_classes = plan->has_classes();
+    correct += static_cast<double>(plan.correct(batch));
+    has_classes = plan.has_classes();
   }
   if (count == 0) return {};
   std::map<std::string, double> metrics = {{"eval_loss", loss / count}};
@@ -487,16 +518,19 @@ void GraphTask::check_sample_prompts() {
 }
 
 std::vector<std::string> GraphTask::sample(const std::vector<std::string>& prompts,
-                                           int64_t max_tokens) {
+                                           int64_t max_tokens, const StopCheck& stops) {
   const models::CausalLm* lm = network_->language_model();
   if (lm == nullptr || data_.tokenizer == nullptr) return {};
   const graph::NoGradScope no_grad;
-  const PromptFormat format(data_.tokenizer, data_.chat_template, {});
+  const PromptFormat format(data_.tokenizer, data_.chat_template, {},
+                            data_.options.add_bos.value_or(false));
   const int64_t context = std::min<int64_t>(lm->max_positions(), *recipe_.data.max_length);
   const auto model = LanguageModel::share(*lm, context, pool_.threads());
   Generator generator(*model, data_.tokenizer);  // it knows what the model has read
   std::vector<std::string> texts;
+  volatile bool stop = false;
   for (const std::string& prompt : prompts) {
+    if (stops()) break;
     const std::string text = data_.chat_template ? format.render({{"user", prompt}}) : prompt;
     std::vector<int32_t> ids = format.encode(text);
     const bool fits = !ids.empty() && static_cast<int64_t>(ids.size()) < context;
@@ -506,8 +540,9 @@ std::vector<std::string> GraphTask::sample(const std::vector<std::string>& promp
     }
     Sampler sampler({.seed = static_cast<uint64_t>(recipe_.seed)}, model->vocab());
     const GenerationOptions options = {max_tokens, {}, format.end_token_ids()};
-    const auto result =
-        generator.generate(ids, sampler, options, !data_.chat_template, [](std::string_view) {});
+    const auto result = generator.generate(
+        ids, sampler, options, !data_.chat_template, [&](std::string_view) { stop = stops(); },
+        &stop);
     texts.push_back(prompt + (data_.chat_template ? " → " : "") + result.text);
   }
   return texts;

@@ -120,8 +120,9 @@ TEST_CASE("micro-batches add up to the batch, also where an epoch ends within on
       const auto task = make_task(text_recipe(kLlama, {std::string("train.micro_batch=") + micro,
                                                        std::string("data.last_batch=") + rule}),
                                   {.threads = 2});
-      CHECK(task->summary().steps_per_epoch ==
-            (rule == std::string("auto") || rule == std::string("drop") ? 4 : 5));
+      const bool drops = rule == std::string("auto") || rule == std::string("drop");
+      CHECK(task->summary().steps_per_epoch == (drops ? 4 : 5));
+      CHECK(task->summary().left_out_samples == (drops ? 4 : 0));
       return losses(*task, 12);
     };
     const std::vector<double> whole = run("8");
@@ -182,6 +183,95 @@ TEST_CASE("token ids take a tokenizer that fits them along") {
   CHECK(fits->summary().shapes.front().shape[0] == task->summary().shapes.front().shape[0]);
   CHECK(fits->preview(1)[0].find("cat") == std::string::npos);
   CHECK(contains(make_task(recipe(""), {.threads = 1})->preview(1)[0], "4 5 6 7"));
+}
+
+TEST_CASE("a tokenizer that does not fit the model is refused before training") {
+  const std::string base = lumen::testing::temporary_directory(),
+                    place = lumen::testing::temporary_directory();
+  const Recipe small = text_recipe(kLlama);
+  make_task(small, {.threads = 1})->export_model(base);
+  std::ofstream(place + "/more.txt") << "0123456789 the quick brown fox jumps over the lazy dog\n";
+  const std::string data =
+      "[[data.train]]\npath = \"more.txt\"\n[data]\nmax_length = 8\n"
+      "eval_fraction = 0\n[train]\nsteps = 1\nbatch_size = 2\n";
+  make_task(read_recipe({"r.toml", place + "/",
+                         std::string(kLlama) + "[tokenizer]\ntype = \"char\"\n" + data}),
+            {.threads = 1})
+      ->export_model(place);
+  const std::string other =
+      "[model]\npath = \"" + base + "\"\n[tokenizer]\npath = \"" + place + "/tokenizer.json\"\n";
+  const std::string message = refusal(ErrorKind::kMismatch, [&] {
+    make_task(read_recipe({"r.toml", place + "/", other + data}), {.threads = 1});
+  });
+  CHECK(contains(message, "they do not belong together"));
+}
+
+TEST_CASE("a GPT-2 with an output layer of its own trains and is opened") {
+  const std::string place = lumen::testing::temporary_directory();
+  const auto task = make_task(text_recipe(kGpt2, {"model.tie_embeddings=false"}), {.threads = 1});
+  losses(*task, 3);
+  const auto trained = copies(task->state().weights);
+  const auto* head = trained.at("lm_head.weight").as<float>().data();
+  CHECK(head[0] != trained.at("transformer.wte.weight").as<float>()[0]);
+  task->export_model(place);
+  CHECK(io::read_json(place + "/config.json")["tie_word_embeddings"] == false);
+  const std::vector<int32_t> ids = {3, 1, 4};
+  LoadOptions options;
+  options.kv_type = DType::kF32;
+  const auto logits = [&] {
+    const Array all = LanguageModel::load(io::open_model(place), options)->logits(ids);
+    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
+  };
+  const std::vector<float> before = logits();
+  NamedArrays changed = io::read_safetensors(place + "/model.safetensors")->arrays();
+  changed["lm_head.weight"] = nn::float32_copy(changed["transformer.wte.weight"]);
+  for (auto& [name, array] : changed) array = nn::float32_copy(array);
+  io::write_safetensors(place + "/model.safetensors", changed);
+  CHECK(logits() != before);
+}
+
+TEST_CASE("start and end tokens are as the recipe says, in the result too") {
+  const auto exported = [](const std::vector<std::string>& overrides) {
+    const std::string place = lumen::testing::temporary_directory();
+    make_task(text_recipe(kLlama, overrides), {.threads = 1})->export_model(place);
+    return place;
+  };
+  const auto config = [](const std::string& place) {
+    return io::read_json(place + "/tokenizer_config.json");
+  };
+  const std::string with = exported({"tokenizer.add_bos=true", "tokenizer.add_eos=false"});
+  CHECK(config(with)["add_bos_token"] == true);
+  CHECK(config(with)["add_eos_token"] == false);
+  CHECK(text::load_tokenizer(with)->adds_bos());
+  // A tokenizer of others, with what it says itself and with the opposite.
+  const auto fixed = [&](const std::string& from, const std::vector<std::string>& more) {
+    std::vector<std::string> overrides = {"tokenizer.path=" + from};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return exported(overrides);
+  };
+  CHECK(text::load_tokenizer(fixed(with, {}))->adds_bos());
+  const std::string without = fixed(with, {"tokenizer.add_bos=false"});
+  CHECK_FALSE(text::load_tokenizer(without)->adds_bos());
+  CHECK(config(without)["add_bos_token"] == false);
+  const auto again = text::load_tokenizer(fixed(without, {"tokenizer.add_bos=true"}));
+  CHECK(again->adds_bos());
+  CHECK(again->encode("cat").size() == 4);
+  CHECK(
+      contains(refusal(ErrorKind::kUsage, [&] { fixed(exported({}), {"tokenizer.add_bos=true"}); }),
+               "names no bos_token"));
+}
+
+TEST_CASE("a preview shows the last token of every document that is learnt") {
+  const auto shown = [](const std::vector<std::string>& overrides) {
+    return make_task(text_recipe(kLlama, overrides), {.threads = 1})->preview(1)[0];
+  };
+  const auto count = [](const std::string& text) {
+    int64_t found = 0;
+    for (size_t at = 0; (at = text.find("<|im_end|>", at)) != text.npos; ++at) ++found;
+    return found;
+  };
+  CHECK(count(shown({})) == 1);
+  CHECK(count(shown({"data.pack=true"})) >= 2);
 }
 
 // What follows [model] in a recipe that goes on with the model in `place`.
@@ -303,6 +393,8 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
                  "r.toml:1:8: task: classify needs classes, and the label has numbers"));
   CHECK(contains(error("task = \"regress\"\n" + table + "\"word\"\n"),
                  "r.toml:1:8: task: regress needs numbers, and the label has classes"));
+  CHECK(contains(error(table + "\"word\"\n[optimizer]\nno_decay = [\"1d\", \"nosuch\"]\n"),
+                 "optimizer.no_decay: 'nosuch' is of no parameter"));
   CHECK(contains(error(table + "\"r\"\n", {"task=classify"}, ErrorKind::kUsage),
                  "--set task: classify needs classes"));
   CHECK(contains(error(table + "\"r\"\n[checkpoint]\nmetric = \"eval_accuracy\"\n"),

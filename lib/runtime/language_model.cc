@@ -50,7 +50,12 @@ io::Json with_overrides(io::Json config, const std::vector<std::string>& overrid
            near.empty() ? "" : str("; did you mean ", near, "?"));
     }
     io::Json parsed = io::Json::parse(value, nullptr, false);
-    config[key] = parsed.is_discarded() ? io::Json(value) : std::move(parsed);
+    if (parsed.is_discarded()) parsed = value;
+    if (parsed.is_string() && !config[key].is_string() && !config[key].is_null()) {
+      fail(ErrorKind::kUsage, "--set ", quoted(item), ": the model has ",
+           io::describe(&config[key]), " there");
+    }
+    config[key] = std::move(parsed);
   }
   return config;
 }

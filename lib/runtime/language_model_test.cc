@@ -166,7 +166,7 @@ TEST_CASE("overrides are checked against the config and the tensors") {
   CHECK(contains(message, "random-spm.gguf"));
   CHECK(contains(message, "expected ["));
   options.overrides = {"hidden_size=big"};
-  CHECK(contains(error_of(files, options, ErrorKind::kMalformed), "hidden_size"));
+  CHECK(contains(error_of(files, options, ErrorKind::kUsage), "the model has the number"));
 }
 
 TEST_CASE("a context beyond the model is refused with the numbers") {

@@ -154,7 +154,7 @@ io::Json gpt2_config(const ModelRecipe& m, int64_t vocab) {
           {"resid_pdrop", m.dropout.value_or(0)},
           {"embd_pdrop", m.dropout.value_or(0)},
           {"attn_pdrop", m.dropout.value_or(0)},
-          {"tie_word_embeddings", true},
+          {"tie_word_embeddings", m.tie_embeddings.value_or(true)},
           {"torch_dtype", "float32"},
           {"vocab_size", vocab}};
 }

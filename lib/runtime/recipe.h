@@ -246,6 +246,10 @@ io::Json to_json(const Recipe& recipe);
 // The same as TOML with the help of each key; read_recipe of it gives the same recipe.
 std::string to_toml(const Recipe& recipe);
 
+// What decides what a step computes, {"train.batch_size": 32, …}: all keys but those that may
+// change from one start of a run to the next.
+io::Json step_settings(const Recipe& recipe);
+
 // JSON Schema (draft 2020-12) of recipes, for editors.
 io::Json recipe_schema();
 
@@ -260,6 +264,10 @@ std::string find_file(const Recipe& recipe, const std::string& key, const std::s
 // What model.path means: the built-in model for "builtin:lumen-tiny", a file or directory beside
 // the recipe (find_file), or what io::find_model finds. Throws Error(kMissing).
 std::string find_base_model(const Recipe& recipe);
+
+// The files and directories that a recipe names besides its data, as find_file and find_base_model
+// have them.
+std::vector<std::string> named_files(const Recipe& recipe);
 
 // Differences that make a checkpoint of a run with recipe `before` (as of to_json) useless for
 // `after`: "model.layers is 6 there and 8 here", …. Keys that may change are left out: budgets,

@@ -201,6 +201,7 @@ void complete_model(Recipe& r, Complain complain) {
   } else {
     set_default(m.ffn, *m.dim * 4);
     set_default(m.bias, true);
+    if (!*m.bias) complain("model.bias", "a gpt2 has biases everywhere; llama has none");
   }
 }
 
@@ -244,6 +245,10 @@ void complete_language(Recipe& r, Complain complain) {
       complain("tokenizer.vocab_size",
                str("vocab_size = ", *k.vocab_size, "; ", *k.type, " needs at least ", least));
     }
+  }
+  for (const auto& [key, given] : {std::pair("tokenizer.add_bos", k.add_bos.has_value()),
+                                   std::pair("tokenizer.add_eos", k.add_eos.has_value())}) {
+    if (given && format == "bin") complain(key, "bin data are token ids already");
   }
   if (r.data.mask.empty()) r.data.mask = {r.task == "sft" ? "prompt" : "none"};
   set_default<int64_t>(r.data.max_length, r.model.context.value_or(r.model.path ? 512 : 128));
@@ -333,6 +338,7 @@ void complete_schedule(Recipe& r, Complain complain) {
   if (type == "polynomial") set_default(s.power, 1.0);
   if (type == "cosine_restarts") set_default(s.period_factor, 1.0);
   if (type == "one_cycle") {
+    if (s.warmup == 0) s.warmup = 0.3;
     set_default(s.div_factor, 25.0);
     set_default(s.final_div_factor, 10000.0);
   }

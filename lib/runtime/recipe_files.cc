@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/data/source.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/builtin_model.h"
@@ -72,6 +73,21 @@ std::string find_file(const Recipe& recipe, const std::string& key, const std::s
   const bool has_data = places.back() != ".";
   fail(ErrorKind::kMissing, key, ": there is no ", quoted(path), " in ", looked,
        has_data ? "" : " (LUMEN_DATA, another folder to look in, is not set)");
+}
+
+std::vector<std::string> named_files(const Recipe& recipe) {
+  std::vector<std::string> files;
+  const auto add = [&](const char* key, const std::optional<std::string>& path) {
+    if (path) files.push_back(find_file(recipe, key, *path));
+  };
+  if (recipe.model.path && *recipe.model.path != "builtin:lumen-tiny") {
+    files.push_back(find_base_model(recipe));
+  }
+  add("model.weights", recipe.model.weights);
+  add("tokenizer.path", recipe.tokenizer.path);
+  add("tokenizer.chat_template", recipe.tokenizer.chat_template);
+  for (const std::string& file : recipe.tokenizer.files) add("tokenizer.files", file);
+  return data::expand_paths(files);
 }
 
 std::string find_base_model(const Recipe& recipe) {

@@ -320,10 +320,12 @@ RecipeTable tokenizer_table(TokenizerRecipe& k) {
       .only_for({"bpe", "unigram", "byte_bpe"});
   t.key("files", k.files, any(), "texts to train it on (the training data)")
       .only_for({"char", "bpe", "unigram", "byte_bpe"});
-  t.key("special_tokens", k.special_tokens, any(), "texts that are one token each");
+  t.key("special_tokens", k.special_tokens, any(), "texts that are one token each of a trained one")
+      .only_for({"char", "bpe", "unigram", "byte_bpe"});
   t.key("chat_template", k.chat_template, any(), "Jinja file (the tokenizer's own, else ChatML)");
-  t.key("add_bos", k.add_bos, any(), "begin of text before each document (as the tokenizer says)");
-  t.key("add_eos", k.add_eos, any(), "end of text after each document (as the tokenizer says)");
+  t.key("add_bos", k.add_bos, any(), "start token before each document (as the tokenizer says)");
+  t.key("add_eos", k.add_eos, any(),
+        "end token after each document (if there is one; not of chats)");
   return t.take();
 }
 

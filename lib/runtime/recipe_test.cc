@@ -40,6 +40,7 @@ TEST_CASE("a recipe of a few lines is complete") {
   CHECK_FALSE(recipe.train.epochs);
   CHECK(recipe.train.micro_batch == 32);
   CHECK(recipe.optimizer.weight_decay == 0.01);
+  CHECK(read(kMinimal, {"schedule.type=one_cycle"}).schedule.warmup == 0.3);
   const Recipe llama = read(kLlamaRecipe);
   CHECK(llama.task == "lm");
   CHECK(llama.model.kv_heads == 4);
@@ -126,6 +127,8 @@ TEST_CASE("contradictions are refused and say what would work") {
       {"[checkpoint]\nmetric = \"eval_perplexity\"\n",
        "'eval_perplexity' is not measured; the task classify has eval_loss, eval_accuracy"},
       {"[eval]\nearly_stop = {patience = 2, metric = \"loss\"}\n", "'loss' is not measured"},
+      {"[tokenizer]\npath = \"x\"\nspecial_tokens = [\"<a>\"]\n",
+       "tokenizer.special_tokens needs a tokenizer.type"},
   };
   for (const auto& [extra, message] : cases) {
     CAPTURE(extra);
@@ -137,6 +140,12 @@ TEST_CASE("contradictions are refused and say what would work") {
     CHECK(error.starts_with("dir/r.toml:"));
   }
   CHECK(contains(error_of("[model]\ntype = \"mlp\"\n[train]\nsteps = 1\n"), "[[data.train]]"));
+  const std::string text = "[train]\nsteps = 1\n[[data.train]]\npath = ";
+  CHECK(error_of(text + "\"x.txt\"\n[tokenizer]\ntype = \"char\"\n[model]\ntype = \"gpt2\"\nbias = "
+                        "false\n")
+            .starts_with("dir/r.toml:9:8: model.bias: "));
+  CHECK(error_of(text + "\"x.bin\"\n[model]\ntype = \"gpt2\"\n[tokenizer]\nadd_eos = true\n")
+            .starts_with("dir/r.toml:8:11: tokenizer.add_eos: "));
   CHECK(contains(error_of("[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\n"),
                  "one of epochs, steps, tokens and time"));
   const auto llama = [](const std::string& override_text) {

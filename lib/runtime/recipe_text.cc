@@ -212,6 +212,19 @@ std::string recipe_man_page() {
   return out + kManEnd;
 }
 
+Json step_settings(const Recipe& recipe) {
+  Recipe copy = recipe;
+  Json settings = Json::object();
+  for (const RecipeTable& table : tables_of(copy)) {
+    for (const RecipeKey& key : table.keys) {
+      const Json value = shown(table, key);
+      if (key.may_change_flag || value.is_null()) continue;
+      settings[table.name.empty() ? key.name : table.name + "." + key.name] = value;
+    }
+  }
+  return settings;
+}
+
 std::vector<std::string> incompatible_keys(const Json& before, const Recipe& after) {
   Recipe copy = after;
   std::vector<std::string> differences;

@@ -128,6 +128,28 @@ void RunDirectory::lock() {
   }
 }
 
+void RunDirectory::refuse_inputs(const std::vector<std::string>& inputs,
+                                 const std::vector<std::string>& exported) const {
+  std::vector<std::string> written = {"run.json",  kMetricsRows, kMetricsCsv, kMetricsEvents,
+                                      kSampleRows, kLossCurve,   ".lock"};
+  if (!io::is_regular_file(file("run.json"))) written.emplace_back("recipe.toml");
+  written.insert(written.end(), exported.begin(), exported.end());
+  std::error_code ignored;
+  const fs::path here = fs::weakly_canonical(path_, ignored);
+  for (const std::string& input : inputs) {
+    if (!fs::exists(input, ignored)) continue;  // built in
+    const fs::path below = fs::canonical(input, ignored).lexically_relative(here);
+    const std::string first = below.empty() ? "" : below.begin()->string();
+    const bool removed = first == below && is_weights(first);  // with --force
+    const bool is_written = std::any_of(written.begin(), written.end(), [&](const auto& name) {
+      return fs::equivalent(input, file(name), ignored);
+    });
+    if (!is_written && !removed && first != "." && first != "checkpoints") continue;
+    fail(ErrorKind::kCannotCreate, io::place_of(path_), ": the run reads ", quoted(input),
+         " and would write over it; give another --out");
+  }
+}
+
 bool RunDirectory::has_run() const {
   std::error_code error;
   return fs::exists(file(kMetricsRows), error) ||

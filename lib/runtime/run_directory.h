@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/base/function_ref.h"
 #include "lib/io/json.h"
@@ -33,6 +34,12 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   std::string file(std::string_view name) const { return path_ + "/" + std::string(name); }
   std::string checkpoints() const { return file("checkpoints"); }
+
+  // Throws Error(kCannotCreate) if a run here, whose result has the files `exported`, would write
+  // over or remove one of `inputs`: files, or directories of models and tokenizers. That an earlier
+  // run's recipe.toml is the recipe does not matter.
+  void refuse_inputs(const std::vector<std::string>& inputs,
+                     const std::vector<std::string>& exported) const;
 
   // Whether an earlier run left checkpoints or metrics here.
   bool has_run() const;

@@ -151,6 +151,8 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
   const std::string tool = "lumen-train";
   require_error(run_tool_process(tool, {}), 2, tool);
   REQUIRE(contains(run_tool_process(tool, {"--recipes"}).out, "digits-mlp "));
+  const auto listed = io::parse_json(run_tool_process(tool, {"--recipes", "--json"}).out, "");
+  REQUIRE(listed["recipes"].size() == 13);
   const auto printed = run_tool_process(tool, {"digits-mlp", "--print-config"});
   REQUIRE(contains(printed.out, "\n[train]\nepochs = 5"));
   const std::string path = lumen::testing::temporary_directory() + "/my.toml";
@@ -385,6 +387,12 @@ TEST_CASE("bench measures prompt and generation apart") {
                                {}}) {
     CAPTURE(bad);
     require_error(run_tool_process("lumen-bench", bad), 2, "lumen-bench");
+  }
+  require_error(run_tool_process("lumen-run", {"-p", "a", "-n", "1", "--set", "rope_theta=much"}),
+                2, "lumen-run");
+  for (const std::vector<std::string>& nothing :
+       {std::vector<std::string>{"llm", "-p", "0", "-n", "0"}, {"llm", "-p", ""}}) {
+    require_error(run_tool_process("lumen-bench", nothing), 2, "lumen-bench");
   }
   REQUIRE(contains(run_tool_process("lumen-bench", {"llm", "-n", "2", "-r", "1"}).out,
                    "| pp256 |"));  // as many as the built-in model has positions

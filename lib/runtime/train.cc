@@ -12,6 +12,7 @@
 #include "lib/io/sha256.h"
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/environment.h"
+#include "lib/runtime/export_model.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/train_checks.h"
 #include "lib/runtime/train_loop.h"
@@ -21,7 +22,14 @@ namespace {
 
 using io::Json;
 
-std::string recipe_list() {
+std::string recipe_list(bool json) {
+  if (json) {
+    Json list = Json::array();
+    for (const BundledRecipe& recipe : bundled_recipes()) {
+      list.push_back({{"name", recipe.name}, {"purpose", recipe.purpose()}});
+    }
+    return Json({{"schema", 1}, {"recipes", list}}).dump(2) + "\n";
+  }
   std::string out;
   for (const BundledRecipe& recipe : bundled_recipes()) {
     std::string name(recipe.name);
@@ -98,6 +106,7 @@ Json describe_run(const Recipe& recipe, const TaskSummary& summary, const io::Ch
           {"parameters", summary.parameters},
           {"data", data_to_json(summary)},
           {"cut_samples", summary.cut_samples},
+          {"left_out_samples", summary.left_out_samples},
           {"environment", environment_description()}};
 }
 
@@ -154,8 +163,8 @@ std::string result_line(const Recipe& recipe) {
 
 void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkpoint* from) {
   tell(str(recipe.name, ": ", summary.model, ", ", summary.parameters, " parameters; ",
-           summary.batch, "; ", summary.steps_per_epoch, " steps per epoch → ",
-           io::place_of(recipe.output_dir)));
+           summary.batch, "; ", summary.steps_per_epoch, " steps per epoch", left_out_text(summary),
+           " → ", io::place_of(recipe.output_dir)));
   tell_notices(summary);
   for (const auto& file : summary.data) {
     if (file.skipped > 0) {
@@ -169,7 +178,17 @@ void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkp
   if (from) tell(str("going on from step ", from->step));
 }
 
-int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
+// Throws if the run would write over what it reads: its recipe at `source`, its data, ….
+void refuse_inputs(const Recipe& recipe, const std::string& source, const TaskSummary& summary,
+                   const RunDirectory& directory) {
+  std::vector<std::string> inputs = named_files(recipe);
+  inputs.push_back(source);
+  for (const TaskSummary::DataFile& file : summary.data) inputs.push_back(file.path);
+  directory.refuse_inputs(inputs, exported_names());
+}
+
+int run(const Recipe& recipe, const std::string& source, const TrainOptions& options,
+        const TaskFactory& make) {
   RunDirectory directory(recipe.output_dir, options.force);
   io::clean_checkpoints(directory.checkpoints());
   std::optional<io::Checkpoint> found;
@@ -179,6 +198,7 @@ int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& ma
 
   const auto task = make(recipe, {.threads = options.threads, .overfit_batch = false});
   const TaskSummary summary = task->summary();
+  refuse_inputs(recipe, source, summary, directory);
   if (from) {
     check_data(*from, summary);
     with_context(str("the checkpoint of step ", from->step), [&] {
@@ -217,14 +237,15 @@ int run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& ma
 int train(const TrainOptions& options, const TaskFactory& make) {
   options.check();
   if (options.recipes) {
-    write_stdout(recipe_list());
+    write_stdout(recipe_list(options.json));
     return 0;
   }
   if (options.print_schema) {
     write_stdout(recipe_schema().dump(2) + "\n");
     return 0;
   }
-  Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
+  const RecipeText source = find_recipe(*options.recipe);
+  Recipe recipe = read_recipe(source, options.overrides);
   if (options.out) recipe.output_dir = *options.out;
   if (options.resume) recipe.checkpoint.resume = *options.resume;
   if (options.print_config) {
@@ -234,7 +255,7 @@ int train(const TrainOptions& options, const TaskFactory& make) {
   if (options.dry_run) return dry_run(recipe, options, make);
   if (options.preview) return preview(recipe, options, make);
   if (options.overfit_batch) return overfit_batch(recipe, options, make);
-  return run(recipe, options, make);
+  return run(recipe, source.place, options, make);
 }
 
 }  // namespace lumen::runtime

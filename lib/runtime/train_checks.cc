@@ -52,6 +52,7 @@ Json dry_run_json(const Recipe& recipe, const TaskSummary& s, int64_t steps, dou
             {"total", s.parameter_bytes + s.optimizer_bytes + s.arena_bytes}}},
           {"batch", s.batch},
           {"steps_per_epoch", s.steps_per_epoch},
+          {"left_out_samples", s.left_out_samples},
           {"steps", steps > 0 ? Json(steps) : Json()},
           {"samples_per_step", s.samples_per_step},
           {"tokens_per_step", s.tokens_per_step},
@@ -84,13 +85,18 @@ std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json&
   out += str("batch       ", s.batch, "\n");
   out += str("steps       ",
              json["steps"].is_null() ? "as many as the time allows" : json["steps"].dump(), ", ",
-             s.steps_per_epoch, " per epoch\n");
+             s.steps_per_epoch, " per epoch", left_out_text(s), "\n");
   out += str("time        ", fixed(json["step_seconds"].get<double>() * 1000, 1),
              " ms per step, ETA ", clock_text(json["eta_seconds"].get<double>()), "\n");
   return out;
 }
 
 }  // namespace
+
+std::string left_out_text(const TaskSummary& summary) {
+  if (summary.left_out_samples == 0) return "";
+  return str(", without ", summary.left_out_samples, " samples that fill no batch");
+}
 
 Json data_to_json(const TaskSummary& summary) {
   Json data = Json::array();

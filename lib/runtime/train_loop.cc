@@ -28,6 +28,11 @@ std::optional<double> read_optional(const Json& json, const char* key) {
   return io::get_number(json, key, -INFINITY, INFINITY);
 }
 
+bool is_finite_loss(const std::map<std::string, double>& evaluation) {
+  const auto loss = evaluation.find("eval_loss");
+  return loss == evaluation.end() || std::isfinite(loss->second);
+}
+
 // Hashes of the data in their order; what a continuation must find again.
 Json data_hashes(const TaskSummary& summary) {
   Json hashes = Json::array();
@@ -106,6 +111,8 @@ Json LoopState::to_json() const {
           {"samples", samples},
           {"seconds", seconds},
           {"loss", loss},
+          {"grad_norm", grad_norm},
+          {"unfinished", unfinished},
           {"skipped", skipped},
           {"nonfinite_in_row", nonfinite_in_row},
           {"evaluation", evaluation},
@@ -124,6 +131,8 @@ LoopState LoopState::from_json(const Json& json) {
   state.samples = number_or(json, "samples", 0);
   state.seconds = number_or(json, "seconds", 0);
   state.loss = number_or(json, "loss", NAN);
+  state.grad_norm = number_or(json, "grad_norm", NAN);
+  state.unfinished = io::get_bool(json, "unfinished", false);
   state.skipped = io::get_int(json, "skipped", 0, kMost, 0);
   state.nonfinite_in_row = io::get_int(json, "nonfinite_in_row", 0, kMost, 0);
   if (const Json* evaluation = io::find_value(json, "evaluation"); evaluation) {
@@ -150,13 +159,15 @@ TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& s
       total_(runtime::total_steps(recipe, summary_)),
       schedule_(make_schedule(recipe, total_)),
       state_(from ? LoopState::from_json(from->state["loop"]) : LoopState()),
-      metrics_(directory, recipe.log, state_.step),
+      metrics_(directory, recipe.log, state_.step - (state_.unfinished ? 1 : 0)),
       progress_(total_) {
   const int64_t epoch = std::max<int64_t>(summary_.steps_per_epoch, 1);
   evaluation_every_ = recipe.eval.every.value_or(epoch);
   checkpoint_every_ = recipe.checkpoint.every.value_or(epoch);
   first_step_ = state_.step;
   seconds_before_ = state_.seconds;
+  const int64_t patience = recipe.eval.early_stop.patience;
+  stop_early_ = patience > 0 && state_.stop_bad >= patience;
   if (from) {
     if (total_ > 0 && state_.step > total_) {
       fail(ErrorKind::kMismatch, "the checkpoint has ", state_.step, " steps, the recipe only ",
@@ -195,30 +206,55 @@ const std::string& TrainLoop::budget_name() const {
 }
 
 void TrainLoop::run() {
-  while (!done() && !stop_early_ && signals_.received() == 0) {
+  if (state_.unfinished) {
+    saved_.step = -1;  // what is saved lacks the evaluation
+    last_.loss = state_.loss;
+    last_.grad_norm = state_.grad_norm;
+    last_lr_ = schedule_.lr(state_.step - 1);
+    finish_step();
+  }
+  while (!state_.unfinished && !done() && !stop_early_ && signals_.received() == 0) {
     one_step();
-    const bool at_end = done();
-    const bool evaluates = has_evaluation_ && (state_.step % evaluation_every_ == 0 || at_end);
-    if (evaluates) evaluate();
-    write_row(evaluates && has_evaluation_);
-    if (due(recipe_.log.samples.every, evaluates)) write_samples();
-    const bool on_schedule = checkpoint_every_ > 0 && state_.step % checkpoint_every_ == 0;
-    const bool for_best = new_best_ && recipe_.checkpoint.keep_best > 0 && checkpoint_every_ > 0;
-    const bool asked = signals_.take_save_request();
-    if (!at_end && (on_schedule || for_best || asked)) save(false);
-    new_best_ = false;
-    commit_point("step");
+    finish_step();
   }
   progress_.clear();
-  if (done()) {
-    ended_by_ = budget_name();
-  } else if (stop_early_) {
-    ended_by_ = "early stop";
-  } else {
+  const bool ended = !state_.unfinished && (done() || stop_early_);
+  if (!ended) {
     ended_by_ = signals_.received() == SIGINT ? "SIGINT" : "SIGTERM";
+  } else {
+    ended_by_ = done() ? budget_name() : "early stop";
   }
+  if (ended && !is_sound()) diverge("loss or weights at the end are not finite");
   save(true);
+  if (ended) confirm_checkpoint();
   state_.seconds = seconds();
+}
+
+// What follows a step. Evaluation and texts are taken only as a whole, so that a run that a signal
+// ends meanwhile makes them when it goes on, and has them once.
+void TrainLoop::finish_step() {
+  const bool at_end = done();
+  const bool evaluates = has_evaluation_ && (state_.step % evaluation_every_ == 0 || at_end);
+  const LogRecipe::Samples& samples = recipe_.log.samples;
+  const bool writes = !samples.prompts.empty() && due(samples.every, evaluates);
+  const auto stops = [this] { return signals_.received() != 0; };
+  std::map<std::string, double> evaluation;
+  std::vector<std::string> texts;
+  if (evaluates) evaluation = task_.evaluate(stops);
+  if (writes && task_.has_finite_weights() && is_finite_loss(evaluation)) {
+    texts = task_.sample(samples.prompts, samples.max_tokens, stops);
+  }
+  state_.unfinished = (evaluates || writes) && stops();
+  if (state_.unfinished) return;
+  if (evaluates) take_evaluation(std::move(evaluation));
+  write_row(evaluates && has_evaluation_);
+  write_samples(texts);
+  const bool on_schedule = checkpoint_every_ > 0 && state_.step % checkpoint_every_ == 0;
+  const bool for_best = new_best_ && recipe_.checkpoint.keep_best > 0 && checkpoint_every_ > 0;
+  const bool asked = signals_.take_save_request();
+  if (!at_end && (on_schedule || for_best || asked)) save(false);
+  new_best_ = false;
+  commit_point("step");
 }
 
 void TrainLoop::one_step() {
@@ -229,6 +265,7 @@ void TrainLoop::one_step() {
   state_.tokens += last_.tokens;
   state_.samples += last_.samples;
   state_.loss = last_.loss;
+  state_.grad_norm = last_.grad_norm;
   row_seconds_ += seconds_since(begin);
   const bool in_tokens = summary_.tokens_per_step > 0;
   row_amount_ += in_tokens ? last_.tokens : last_.samples;
@@ -252,15 +289,26 @@ void TrainLoop::count_nonfinite(const StepResult& result) {
   }
   if (++state_.nonfinite_in_row < recipe_.train.max_nonfinite) return;
   write_row(false);
+  diverge(str("no finite loss in ", state_.nonfinite_in_row, " steps in a row"));
+}
+
+void TrainLoop::diverge(const std::string& found) {
   metrics_.sync();
   progress_.clear();
   // A run that went on from one whose weights give no finite loss would end here again.
   if (saved_.step != good_.step && saved_.step > first_step_) io::remove_checkpoint(saved_.path);
   const std::string kept = good_.path.empty() ? "there is no good checkpoint"
                                               : "the last good checkpoint is " + good_.path;
-  fail(ErrorKind::kDiverged, "training diverged: no finite loss in ", state_.nonfinite_in_row,
-       " steps in a row, the last is step ", state_.step, " with lr ", last_lr_, "; ", kept,
-       "; try a lower optimizer.lr, or a warm-up");
+  fail(ErrorKind::kDiverged, "training diverged: ", found, "; the last step is ", state_.step,
+       ", with lr ", last_lr_, "; ", kept, "; try a lower optimizer.lr, or a warm-up");
+}
+
+// Whether the weights as they are now are worth keeping, which the loss of the next step would show
+// if there were one.
+bool TrainLoop::is_sound() {
+  if (state_.nonfinite_in_row > 0 || !task_.has_finite_weights()) return false;
+  return state_.evaluation_step == state_.step ? is_finite_loss(state_.evaluation)
+                                               : std::isfinite(task_.loss_after_step());
 }
 
 double TrainLoop::metric(const std::string& name) const {
@@ -269,8 +317,8 @@ double TrainLoop::metric(const std::string& name) const {
   return found->second;
 }
 
-void TrainLoop::evaluate() {
-  state_.evaluation = task_.evaluate();
+void TrainLoop::take_evaluation(std::map<std::string, double> evaluation) {
+  state_.evaluation = std::move(evaluation);
   has_evaluation_ = !state_.evaluation.empty();
   if (!has_evaluation_) {
     if (recipe_.eval.early_stop.patience > 0) {
@@ -322,7 +370,7 @@ void TrainLoop::write_row(bool evaluated) {
               {"lr", last_lr_},
               {"grad_norm", last_.grad_norm}};
   const char* rate = summary_.tokens_per_step > 0 ? "tokens_per_second" : "samples_per_second";
-  row[rate] = row_seconds_ > 0 ? row_amount_ / row_seconds_ : 0;
+  if (row_seconds_ > 0) row[rate] = row_amount_ / row_seconds_;
   if (evaluated) {
     for (const auto& [name, value] : state_.evaluation) row[name] = value;
   }
@@ -334,12 +382,10 @@ bool TrainLoop::due(const std::optional<int64_t>& every, bool evaluated) const {
   return every ? state_.step % *every == 0 : evaluated;
 }
 
-void TrainLoop::write_samples() {
-  const LogRecipe::Samples& samples = recipe_.log.samples;
-  if (samples.prompts.empty()) return;
-  const std::vector<std::string> texts = task_.sample(samples.prompts, samples.max_tokens);
-  for (size_t i = 0; i < std::min(texts.size(), samples.prompts.size()); ++i) {
-    metrics_.append_sample(state_.step, samples.prompts[i], texts[i]);
+void TrainLoop::write_samples(const std::vector<std::string>& texts) {
+  const std::vector<std::string>& prompts = recipe_.log.samples.prompts;
+  for (size_t i = 0; i < std::min(texts.size(), prompts.size()); ++i) {
+    metrics_.append_sample(state_.step, prompts[i], texts[i]);
     progress_.say(str("step ", state_.step, ": ", quoted(texts[i], 400)));
   }
 }
@@ -353,7 +399,8 @@ void TrainLoop::confirm_checkpoint() {
 
 void TrainLoop::save(bool required) {
   if (saved_.step == state_.step) return;
-  if (!required && state_.nonfinite_in_row > 0) return;
+  // Nothing to go on from: what was saved before is.
+  if (state_.nonfinite_in_row > 0 || !task_.has_finite_weights()) return;
   state_.seconds = seconds();
   const Json recipe = to_json(recipe_);
   const TaskState task = task_.state();
@@ -388,7 +435,6 @@ void TrainLoop::save(bool required) {
   saved_.step = state_.step;
   progress_.say(str("step ", state_.step, ": saved ", saved_.path));
   prune_pending_ = true;
-  if (required) confirm_checkpoint();
 }
 
 void TrainLoop::prune() {

@@ -32,7 +32,9 @@ bool higher_is_better(std::string_view metric);
 struct LoopState {
   int64_t step = 0;  // optimizer steps done, skipped ones too
   double tokens = 0, samples = 0, seconds = 0;
-  double loss = 0;  // of the last step
+  double loss = 0, grad_norm = 0;  // of the last step
+  // A signal came before the last step was evaluated: the next start does that.
+  bool unfinished = false;
   int64_t skipped = 0, nonfinite_in_row = 0;
   std::map<std::string, double> evaluation;  // the last one
   int64_t evaluation_step = -1;
@@ -53,8 +55,9 @@ class TrainLoop {
   TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& summary,
             const RunDirectory& directory, const StopSignals& signals, const io::Checkpoint* from);
 
-  // Trains to the end of the budget, an early stop, or a signal, and saves. Throws Error:
-  // kDiverged after train.max_nonfinite steps in a row without a finite loss, kIo if the last
+  // Trains to the end of the budget, an early stop, or a signal, and saves; a signal ends an
+  // evaluation too. Throws Error: kDiverged after train.max_nonfinite steps in a row without a
+  // finite loss, or if at the end the loss or the weights are not finite, kIo if the last
   // checkpoint cannot be written; what was saved before stays.
   void run();
 
@@ -74,11 +77,14 @@ class TrainLoop {
   double share() const;
   double seconds() const;
   void one_step();
+  void finish_step();
   void count_nonfinite(const StepResult& result);
-  void evaluate();
+  [[noreturn]] void diverge(const std::string& found);
+  bool is_sound();
+  void take_evaluation(std::map<std::string, double> evaluation);
   void watch_metrics();
   void write_row(bool evaluated);
-  void write_samples();
+  void write_samples(const std::vector<std::string>& texts);
   bool due(const std::optional<int64_t>& every, bool evaluated) const;
   void save(bool required);
   void confirm_checkpoint();

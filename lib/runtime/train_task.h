@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/function_ref.h"
 #include "lib/io/json.h"
 #include "lib/runtime/recipe.h"
 #include "lib/tensor/array.h"
@@ -56,6 +57,7 @@ struct TaskSummary {
   std::vector<Parameter> shapes;
   std::vector<DataFile> data;
   int64_t steps_per_epoch = 0;
+  int64_t left_out_samples = 0;  // of each epoch, as they fill no batch
   double samples_per_step = 0;
   double tokens_per_step = 0;        // about, where lengths differ; 0 if the data are no sequences
   std::string model;                 // one line: "LeNet-5, 10 classes"
@@ -63,6 +65,10 @@ struct TaskSummary {
   int64_t cut_samples = 0;           // texts longer than a row that were cut or skipped
   std::vector<std::string> notices;  // one sentence each: built-in data used, …
 };
+
+// Whether what takes long is to be broken off.
+using StopCheck = FunctionRef<bool()>;
+inline constexpr auto never = [] { return false; };
 
 // Not thread-safe: the loop calls from one thread. Whatever fails throws Error.
 class TrainTask {
@@ -79,9 +85,17 @@ class TrainTask {
   // network could reach; more than 0 where the same input has several targets.
   virtual double least_loss() const { return 0; }
 
+  // Whether every trained weight is finite.
+  virtual bool has_finite_weights() const = 0;
+
+  // The loss that the weights as they are now have on what the last step saw; 0 before a step.
+  // Changes no training state.
+  virtual double loss_after_step() = 0;
+
   // Metrics over the evaluation split, under the names of metrics.jsonl: "eval_loss" always, then
-  // "eval_accuracy", "eval_perplexity", …. Changes no training state. Empty without such a split.
-  virtual std::map<std::string, double> evaluate() = 0;
+  // "eval_accuracy", "eval_perplexity", …. Changes no training state. Empty without such a split,
+  // and when `stops` said so between two batches.
+  virtual std::map<std::string, double> evaluate(const StopCheck& stops = never) = 0;
 
   virtual TaskState state() const = 0;
   // Goes on from `state`. Throws Error(kMismatch) naming the tensor or key that does not fit.
@@ -93,9 +107,10 @@ class TrainTask {
 
   // `prompts` with their continuations, always the same for the same weights; empty for
   // classifiers. A prompt that leaves no room in the context, or has characters without a token,
-  // has no continuation. Changes no training state.
+  // has no continuation. Changes no training state. Of no use if `stops` said so between two
+  // tokens.
   virtual std::vector<std::string> sample(const std::vector<std::string>& prompts,
-                                          int64_t max_tokens) = 0;
+                                          int64_t max_tokens, const StopCheck& stops = never) = 0;
 
   // The next `count` training samples as people read them, targets that do not count marked.
   // Changes no training state.

@@ -334,6 +334,83 @@ TEST_CASE("a loss that is not finite for some steps ends the run, and the good c
   CHECK(Json::parse(outcome.out)["skipped_steps"] == 2);
 }
 
+TEST_CASE("what goes wrong in the last steps is found before they are kept or exported") {
+  const auto check = [](const FakeOptions& fake, const char* kept, bool evaluates) {
+    const Place place("[train]\nsteps = 20\n[checkpoint]\nevery = 1\nkeep_best = 0\n");
+    FakeOptions options = fake;
+    options.evaluates = evaluates;
+    CAPTURE(fake.nan_from, fake.ruin_at, fake.burst_at, evaluates);
+    require_error(place.run("", options), 76, kept);
+    CHECK(contains("checkpoints/step-" + str(place.checkpoints().front()), kept));
+    CHECK(place.checkpoints().size() >= 2);
+    CHECK_FALSE(fs::exists(place.out("model.safetensors")));
+    CHECK(place.metrics().back()["step"] == 20);
+  };
+  for (const bool evaluates : {false, true}) {
+    FakeOptions fake;
+    fake.nan_from = 18;
+    fake.nan_until = 20;
+    check(fake, "step-17", evaluates);  // that of step 18 was never seen to work
+    fake.ruin_at = 17;
+    check(fake, "step-17", evaluates);
+    fake = {};
+    fake.ruin_at = 19;
+    check(fake, "step-19", evaluates);
+    fake = {};
+    fake.burst_at = 19;
+    check(fake, "step-19", evaluates);
+  }
+}
+
+TEST_CASE("a signal while steps fail keeps what was saved before") {
+  const Place place;
+  FakeOptions stops;
+  stops.nan_from = 15;
+  stops.nan_until = 17;
+  stops.before_step = [](int64_t step) {
+    if (step == 16) ::raise(SIGTERM);
+  };
+  REQUIRE(place.run("", stops).exit_code == 143);
+  CHECK(place.checkpoints() == std::vector<int64_t>{14, 10});
+  REQUIRE(place.run("auto").exit_code == 0);
+  check_same_result(place, undisturbed());
+}
+
+TEST_CASE("a signal ends an evaluation or texts, which are made when the run goes on") {
+  const std::string text =
+      "[model]\ntype = \"lstm\"\n[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
+      "\"x.txt\"\n[train]\nsteps = 20\n[eval]\nevery = 10\n[checkpoint]\nevery = 7\n"
+      "[log.samples]\nprompts = [\"Once\"]\n[schedule]\ntype = \"plateau\"\npatience = 0\n"
+      "threshold = 1\n[export]\nweights = \"best\"\n";
+  const auto write = [&](const Place& place) { std::ofstream(place.root + "/r.toml") << text; };
+  const Place whole;
+  write(whole);
+  REQUIRE(whole.run().exit_code == 0);
+  for (const int64_t step : {10, 20}) {
+    for (auto FakeOptions::*moment : {&FakeOptions::in_evaluation, &FakeOptions::in_sample}) {
+      const Place place;
+      write(place);
+      FakeOptions stops;
+      stops.*moment = [step](int64_t now) {
+        if (now == step) ::raise(SIGTERM);
+      };
+      const TrainOutcome stopped = place.run("", stops);
+      CAPTURE(step, stopped.err);
+      REQUIRE(stopped.exit_code == 143);
+      CHECK(place.checkpoints().front() == step);
+      CHECK(place.metrics().size() == static_cast<size_t>(step) - 1);
+      // Killed behind the evaluation, it makes it once more.
+      REQUIRE(place.run("auto", {}, "step").signal == SIGKILL);
+      const TrainOutcome resumed = place.run("auto");
+      CAPTURE(resumed.err);
+      REQUIRE(resumed.exit_code == 0);
+      check_same_result(place, whole);
+      CHECK(place.read("samples.jsonl") == whole.read("samples.jsonl"));
+      CHECK(place.checkpoints() == whole.checkpoints());
+    }
+  }
+}
+
 void damage(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(-3, std::ios::end);
@@ -403,6 +480,61 @@ TEST_CASE("without --resume an earlier run is not touched, and --force starts ov
   REQUIRE(TrainProcess(options, fake_factory()).finish().exit_code == 0);
   CHECK(place.metrics().size() == 3);
   CHECK(place.checkpoints() == std::vector<int64_t>{3});
+}
+
+TEST_CASE("what a run reads is not written over") {
+  const Place place;
+  const auto write = [&](const std::string& name) {
+    std::ofstream(place.out(name)) << "precious";
+    return place.out(name);
+  };
+  fs::create_directories(place.out("checkpoints"));
+  fs::copy(place.root + "/r.toml", place.out("recipe.toml"));
+  fs::create_symlink(place.root + "/out", place.root + "/link");
+  const std::string recipe = place.read("recipe.toml");
+  TrainOptions options = place.options();
+  for (const char* name : {"/out/recipe.toml", "/link/../out/recipe.toml", "/link/recipe.toml"}) {
+    options.recipe = place.root + name;
+    require_error(TrainProcess(options, fake_factory()).finish(), 73, "would write over it");
+    CHECK(place.read("recipe.toml") == recipe);
+  }
+  fs::remove(place.out("recipe.toml"));
+  FakeOptions fake;
+  for (const char* name : {"metrics.csv", "samples.jsonl", "loss.svg", "checkpoints/data.csv"}) {
+    write(name);
+    fake.data = place.root + "/link/" + name;
+    options = place.options();
+    options.force = true;
+    require_error(TrainProcess(options, fake_factory(fake)).finish(), 73, "would write over it");
+    CHECK(place.read(name) == "precious");
+    fs::remove(place.out(name));
+  }
+  std::ofstream(place.root + "/data.csv") << "precious";
+  fs::create_symlink(place.root + "/data.csv", place.out("metrics.csv"));
+  fake.data = place.root + "/data.csv";
+  require_error(place.run("", fake), 73, "would write over it");
+  fs::remove(place.out("metrics.csv"));
+  CHECK(TrainProcess::read(fake.data) == "precious");
+
+  for (const char* key : {"model.weights", "tokenizer.path", "tokenizer.chat_template"}) {
+    CAPTURE(key);
+    const Place language("[train]\nsteps = 2\n");
+    std::ofstream(language.root + "/r.toml")
+        << "[model]\ntype = \"lstm\"\n[tokenizer]\npath = \"r.toml\"\n[[data.train]]\npath = "
+           "\"x.txt\"\n[train]\nsteps = 2\n";
+    fs::create_directories(language.root + "/out");
+    std::ofstream(language.out("chat_template.jinja")) << "precious";
+    require_error(language.run_with({str(key, "=out/chat_template.jinja")}), 73,
+                  "would write over it");
+  }
+  // Beside what is written there is room, and a run goes on from its own recipe.
+  fake.data = write("data.csv");
+  REQUIRE(place.run("", fake, "step:30").signal == SIGKILL);
+  options = place.options("auto");
+  options.recipe = place.out("recipe.toml");
+  REQUIRE(TrainProcess(options, fake_factory(fake)).finish().exit_code == 0);
+  CHECK(place.read("data.csv") == "precious");
+  check_same_result(place, undisturbed());
 }
 
 TEST_CASE("a model of others is not written over") {
@@ -563,6 +695,13 @@ TEST_CASE("a run that no longer improves stops early") {
   CHECK(json["ended_by"] == "early stop");
   CHECK(json["steps"] == 20);
   CHECK(fs::exists(place.out("model.safetensors")));
+  const auto weights = place.read("model.safetensors");
+  fs::remove(place.out("model.safetensors"));
+  REQUIRE(place.run("auto", stubborn).exit_code == 0);
+  CHECK(place.metrics().size() == 20);
+  CHECK(place.read("model.safetensors") == weights);
+  REQUIRE(place.run_with({"eval.early_stop.patience=4"}, "auto", stubborn).exit_code == 0);
+  CHECK(place.metrics().size() == 25);
 
   const Place wrong("[train]\nsteps = 9\n[eval]\nevery = 2\n[checkpoint]\nmetric = \"eval_f1\"\n");
   require_error(wrong.run(), 65,

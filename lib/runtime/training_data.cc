@@ -77,6 +77,8 @@ void set_options(const Recipe& recipe, data::DataOptions& options) {
   options.seq = d.max_length.value_or(options.seq);
   options.pack = d.pack;
   options.separator = d.separator;
+  options.add_bos = recipe.tokenizer.add_bos;
+  options.add_eos = recipe.tokenizer.add_eos;
   options.on_too_long = named<data::OnTooLong>(data::kOnTooLongNames, d.on_too_long);
   set_mask(d.mask, options);
   options.on_bad_row = named<data::OnBadRow>(data::kOnBadRowNames, d.on_bad_row);
@@ -117,6 +119,15 @@ text::TokenizerTraining tokenizer_training(const Recipe& recipe, bool chat) {
   for (const std::string& token : {training.eos}) {
     auto& all = training.special_tokens;
     if (std::find(all.begin(), all.end(), token) == all.end()) all.insert(all.begin(), token);
+  }
+  if (t.add_bos.value_or(false)) {
+    training.bos = "<s>";
+    const bool has_one = training.kind == text::TokenizerKind::kSentencePieceUnigram ||
+                         training.kind == text::TokenizerKind::kSentencePieceBpe;
+    auto& all = training.special_tokens;
+    if (!has_one && std::find(all.begin(), all.end(), training.bos) == all.end()) {
+      all.insert(all.begin(), training.bos);
+    }
   }
   training.seed = static_cast<uint64_t>(recipe.seed);
   return training;
@@ -185,6 +196,16 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
   } else {
     fail(ErrorKind::kUsage, "text needs a tokenizer: give tokenizer.type (char, bpe, unigram, ",
          "byte_bpe) to train one, or tokenizer.path");
+  }
+  const text::SpecialIds& special = result.tokenizer->special_ids();
+  const bool starts = special.bos || (result.options.format == data::Format::kLines && special.eos);
+  if (t.add_bos.value_or(false) && !starts) {
+    fail_at_key(recipe, "tokenizer.add_bos",
+                str("the tokenizer (", result.tokenizer->kind(), ") names no bos_token"));
+  }
+  if (t.add_eos.value_or(false) && !special.eos) {
+    fail_at_key(recipe, "tokenizer.add_eos",
+                str("the tokenizer (", result.tokenizer->kind(), ") names no eos_token"));
   }
   if (!source.empty()) result.chat_template = text::ChatTemplate::parse(source, "chat template");
 }
