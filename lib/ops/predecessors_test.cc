@@ -13,6 +13,11 @@ using testing::refusal;
 
 namespace {
 
+template <typename T>
+Tensor vector_of(const std::vector<T>& values) {
+  return graph::constant(Array::from<T>(values, {static_cast<int64_t>(values.size())}));
+}
+
 Tensor floats(const std::vector<float>& values) {
   return graph::constant(values, {static_cast<int64_t>(values.size())});
 }
@@ -148,4 +153,17 @@ TEST_CASE("allclose knows infinities and NaN") {
   CHECK_FALSE(ops::allclose(floats({NAN}), floats({NAN})));
   CHECK(ops::allclose(floats({NAN}), floats({NAN}), 1e-5, 1e-8, true));
   CHECK_FALSE(ops::allclose(floats({INFINITY}), floats({-INFINITY})));
+}
+
+TEST_CASE("more axes than a tensor can have are refused") {
+  const Tensor x = graph::constant(Array::zeros(DType::kF32, {1, 1, 1, 1, 1, 1, 1, 1}));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::unsqueeze(x, 0); }), "at most 8 axes"));
+  const Tensor one = floats({1});
+  const int64_t many[] = {int64_t{1} << 40};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::repeat_interleave(x, INT64_MAX, 0); }),
+                 "at most"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::tile(ops::tile(one, many), many); }),
+                 "at most"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [] { ops::linspace(0, 1, int64_t{1} << 62); }),
+                 "at most"));
 }
