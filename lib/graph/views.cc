@@ -196,6 +196,10 @@ std::vector<Tensor> grad_pad(const GradCall& call) {
   return {slice(call.dy, axis, before, before + call.inputs[0].dim(axis))};
 }
 
+std::vector<Tensor> grad_after(const GradCall& call) {
+  return {call.dy, Tensor()};
+}
+
 // Rounding is treated as the identity (straight through); integers have no gradient.
 std::vector<Tensor> grad_contiguous(const GradCall& call) {
   if (!is_float(call.inputs[0].dtype()) || !is_float(call.node.dtype)) return {Tensor()};
@@ -238,7 +242,7 @@ const OpDef kAfter = {.name = "after",
                       .kind = OpKind::kView,
                       .infer = infer_first,
                       .view = view_first,
-                      .grad = no_gradient};
+                      .grad = grad_after};
 
 TypedShape infer_first(const Node& node) {
   return {in(node).dtype, in(node).shape};
@@ -295,10 +299,12 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
     const Tensor inner(node.inputs[0]);
     const int64_t before = node.attrs.integer("before"), after = before + inner.dim(from_start);
     if (begin == before && end == after) return inner;
-    if (end <= before || begin >= after) {
+    const bool zeros =
+        (begin >= 0 && end <= before) || (begin >= after && end <= x.dim(from_start));
+    if (zeros && !x.requires_grad()) {  // those of a constant would depend on nothing
       Shape shape = x.shape();
       shape[from_start] = end - begin;
-      return expand(scalar(0), shape);
+      return expand(constant(Array::zeros(x.dtype(), {})), shape);
     }
   }
   return record(kSlice, {x}, {{"axis", int64_t{from_start}}, {"begin", begin}, {"end", end}});

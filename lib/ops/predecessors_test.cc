@@ -155,6 +155,15 @@ TEST_CASE("allclose knows infinities and NaN") {
   CHECK_FALSE(ops::allclose(floats({INFINITY}), floats({-INFINITY})));
 }
 
+TEST_CASE("rolling keeps the type of what is cut from zeros") {
+  const int64_t big = (int64_t{1} << 53) + 1;
+  const Tensor x = vector_of<int64_t>({big, 2});
+  const Array rolled = ops::roll(graph::pad(x, 0, 2, 0), 2, 0).eval();
+  REQUIRE(rolled.dtype() == DType::kI64);
+  CHECK(rolled.as<int64_t>()[0] == big);
+  CHECK(rolled.as<int64_t>()[3] == 0);
+}
+
 TEST_CASE("more axes than a tensor can have are refused") {
   const Tensor x = graph::constant(Array::zeros(DType::kF32, {1, 1, 1, 1, 1, 1, 1, 1}));
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::unsqueeze(x, 0); }), "at most 8 axes"));
