@@ -23,7 +23,10 @@ namespace lumen::ops {
 
 using graph::Tensor;
 
-// A number among tensors: takes on their type; only a real one makes integers float32.
+// A number among tensors: takes on their type; only a real one makes integers float32. An integer
+// type must hold it (Error(kMalformed)), where a real one loses its fraction, and bool takes ≠ 0.
+// Compared with f16 and bf16 it is rounded to them; arithmetic in float32 with them reads it as
+// float32, as PyTorch does.
 class Number {
  public:
   enum Kind { kBool, kInteger, kReal };

@@ -176,3 +176,24 @@ TEST_CASE("more axes than a tensor can have are refused") {
   CHECK(contains(refusal(ErrorKind::kMalformed, [] { ops::linspace(0, 1, int64_t{1} << 62); }),
                  "at most"));
 }
+
+TEST_CASE("a number takes on the type that it meets, or is refused") {
+  const Tensor tenth = graph::contiguous(floats({0.1f}), DType::kF16);
+  CHECK(values(ops::eq(tenth, 0.1)) == Floats{1});
+  CHECK(values(ops::gt(tenth, 0.1)) == Floats{0});
+  const Tensor flags = ops::gt(floats({0, 1}), 0), bytes = vector_of<uint8_t>({3, 7});
+  CHECK(values(ops::masked_fill(flags, ops::logical_not(flags), 0.5)) == Floats{1, 1});
+  CHECK(values(ops::masked_fill(bytes, flags, 2.7)) == Floats{3, 2});
+  CHECK(values(ops::amin(bytes, ops::kAllAxes, false)) == Floats{3});
+  const Tensor big = vector_of<int64_t>({INT64_MAX, 0});
+  CHECK(values(ops::eq(big, INT64_MAX)) == Floats{1, 0});
+  auto refused = [](auto&& body) {
+    return contains(refusal(ErrorKind::kMalformed, body), "is not in the range of");
+  };
+  CHECK(refused([&] { ops::floor_divide(bytes, -2); }));
+  CHECK(refused([&] { ops::full_like(bytes, 300); }));
+  CHECK(refused([&] { ops::full({}, -129, DType::kI8); }));
+  for (const double value : {double{NAN}, 1e300, 0x1p63}) {
+    CHECK(refused([&] { ops::masked_fill(big, flags, value); }));
+  }
+}

@@ -224,7 +224,7 @@ void require_elements(std::string_view op, const Tensor& x, const Axes& axes) {
 
 Tensor reversed(const Tensor& x) {
   if (is_float(x.dtype())) return neg(x);
-  return x.dtype() == DType::kBool ? logical_not(x) : sub(-1, x);
+  return x.dtype() == DType::kBool ? logical_not(x) : sub(x.dtype() == DType::kU8 ? 255 : -1, x);
 }
 
 Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
