@@ -342,6 +342,11 @@ Tensor along(const OpDef& op, const Tensor& x, int axis) {
 }
 
 }  // namespace
+// `weight`, or without one `value` for every element of a row of x.
+Tensor weight_or(const Tensor& weight, double value, const Tensor& x) {
+  return weight.defined() ? weight : full({x.rank() > 0 ? x.dim(-1) : 1}, value);
+}
+
 
 Tensor softmax(const Tensor& x, int axis) {
   return along(kSoftmax, x, axis);
@@ -352,11 +357,11 @@ Tensor log_softmax(const Tensor& x, int axis) {
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  return record(kRmsNorm, {x, weight}, {{"eps", eps}});
+  return record(kRmsNorm, {x, weight_or(weight, 1, x)}, {{"eps", eps}});
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  return record(kLayerNorm, {x, weight, bias}, {{"eps", eps}});
+  return record(kLayerNorm, {x, weight_or(weight, 1, x), weight_or(bias, 0, x)}, {{"eps", eps}});
 }
 
 }  // namespace lumen::ops

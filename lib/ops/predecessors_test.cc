@@ -177,6 +177,30 @@ TEST_CASE("more axes than a tensor can have are refused") {
                  "at most"));
 }
 
+TEST_CASE("normalisation of rows without weights is that with ones and zeros") {
+  const Tensor x = graph::constant(Floats{1, 2, 4, -3, 0, 5}, {2, 3});
+  const Tensor ones = ops::ones({3}), zeros = ops::zeros({3}), bias = floats({1, 2, 3});
+  CHECK(values(ops::rms_norm(x, {}, 1e-5)) == values(ops::rms_norm(x, ones, 1e-5)));
+  CHECK(values(ops::layer_norm(x, {}, {}, 1e-5)) == values(ops::layer_norm(x, ones, zeros, 1e-5)));
+  CHECK(values(ops::layer_norm(x, {}, bias, 1e-5)) == values(ops::layer_norm(x, ones, bias, 1e-5)));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [] { ops::rms_norm(ops::ones({}), {}, 1e-5); }),
+                 "rms_norm"));
+  const Tensor v = autograd::variable(Array::from<float>(Floats{1, 2, 4}, {1, 3}));
+  autograd::backward(ops::sum(ops::layer_norm(v, {}, {}, 1e-5), ops::kAllAxes, false));
+  for (float slope : values(autograd::grad(v))) CHECK(std::abs(slope) < 1e-6f);
+}
+
+TEST_CASE("float64 is computed as such whatever else takes part") {
+  const Tensor base = vector_of<int32_t>({3});
+  const Tensor y = autograd::variable(Array::from<double>(std::vector<double>{0.7}, {1}));
+  autograd::backward(ops::sum(ops::pow(base, y), 0, false));
+  CHECK(autograd::grad(y).item() == Approx(std::pow(3, 0.7) * std::log(3.0)).epsilon(1e-14));
+  const Tensor x = graph::reshape(vector_of<double>({2}), {1, 1});
+  const Tensor mean = vector_of<double>({0}), var = vector_of<double>({1e-9});
+  const Tensor normal = ops::batch_norm(x, mean, var, {}, {}, 0.1);
+  CHECK(normal.item() == Approx(2 / std::sqrt(0.1 + 1e-9)).epsilon(1e-14));
+}
+
 TEST_CASE("a number takes on the type that it meets, or is refused") {
   const Tensor tenth = graph::contiguous(floats({0.1f}), DType::kF16);
   CHECK(values(ops::eq(tenth, 0.1)) == Floats{1});
@@ -196,4 +220,10 @@ TEST_CASE("a number takes on the type that it meets, or is refused") {
   for (const double value : {double{NAN}, 1e300, 0x1p63}) {
     CHECK(refused([&] { ops::masked_fill(big, flags, value); }));
   }
+}
+
+TEST_CASE("group_norm is what refuses types that it does not take") {
+  const Tensor x = ops::zeros({1, 2, 3}, DType::kF64);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::group_norm(x, 2, {}, {}, 1e-5); }),
+                 "group_norm"));
 }
