@@ -233,7 +233,8 @@ Tensor isfinite(const Tensor& x) {
 
 bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
   // |a − b| ≤ atol + rtol · |b|, or equal (infinities).
-  const Tensor near = le(abs(sub(a, b)), add(mul(abs(b), rtol), atol));
+  const Tensor x = a.dtype() == DType::kBool ? graph::contiguous(a, DType::kF32) : a;
+  const Tensor near = le(abs(sub(x, b)), add(mul(abs(b), rtol), atol));
   const Tensor finite = logical_and(isfinite(a), isfinite(b));
   Tensor good = logical_or(logical_and(near, finite), eq(a, b));
   if (equal_nan) good = logical_or(good, logical_and(isnan(a), isnan(b)));

@@ -158,7 +158,7 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 // --- Reductions (ops/reduce.cc, ops/statistics.cc) ---------------------------------------------
 // Over one axis, which is kept with extent 1.
 Tensor sum(const Tensor& x, int axis);  // of integers and bool int64
-Tensor max(const Tensor& x, int axis);  // NaN if any element is
+Tensor max(const Tensor& x, int axis);  // NaN if any element is; throws for no elements
 Tensor mean(const Tensor& x, int axis);
 
 // Over several axes; `kAllAxes`: over all of them.
@@ -320,7 +320,7 @@ Tensor stack(std::span<const Tensor> parts, int axis);  // along a new axis
 Tensor take_along(const Tensor& x, const Tensor& index, int axis);
 // x with x[.., index[.., i, ..], ..] = src[.., i, ..]; of several the last.
 Tensor scatter(const Tensor& x, int axis, const Tensor& index, const Tensor& src);
-// The same, but adding, in order.
+// The same, but adding, in order; of bool "or".
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& src);
 // Slices index[i] (1-D) of `axis`.
 Tensor index_select(const Tensor& x, int axis, const Tensor& index);
@@ -331,7 +331,7 @@ Tensor one_hot(const Tensor& ids, int64_t n);
 // Stable; NaN is largest. Indices are int64.
 Tensor argsort(const Tensor& x, int axis = -1, bool descending = false);
 Found sort(const Tensor& x, int axis = -1, bool descending = false);
-// The k largest (or smallest), in order.
+// The k largest (or smallest), in order; of a scalar itself.
 Found topk(const Tensor& x, int64_t k, int axis = -1, bool largest = true);
 // These compute now: their shape depends on values.
 Tensor nonzero(const Tensor& x);                           // int64 [count, rank]
@@ -342,7 +342,7 @@ Tensor bincount(const Tensor& x, int64_t min_length = 0);  // int64 [max(x) + 1]
 std::vector<Tensor> split(const Tensor& x, std::span<const int64_t> sizes, int axis);
 // Parts of `size`, the last one smaller.
 std::vector<Tensor> split(const Tensor& x, int64_t size, int axis);
-// At most `count` parts of equal size, the last one smaller.
+// At most `count` parts of equal size, the last one smaller; of no elements `count` empty ones.
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int axis);
 Tensor squeeze(const Tensor& x);  // all axes of extent 1
 Tensor squeeze(const Tensor& x, int axis);

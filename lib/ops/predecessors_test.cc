@@ -155,6 +155,28 @@ TEST_CASE("allclose knows infinities and NaN") {
   CHECK_FALSE(ops::allclose(floats({INFINITY}), floats({-INFINITY})));
 }
 
+TEST_CASE("allclose compares truth values and empty tensors") {
+  const Tensor flags = ops::gt(floats({1, -1}), 0);
+  CHECK(ops::allclose(flags, flags));
+  CHECK_FALSE(ops::allclose(flags, ops::logical_not(flags)));
+  CHECK(ops::allclose(ops::zeros({0}), ops::zeros({0})));
+}
+
+TEST_CASE("a scalar is an index too") {
+  const Tensor table = graph::constant(Floats{1, 2, 3, 4}, {2, 2});
+  auto id = [](int32_t value) { return graph::reshape(vector_of<int32_t>({value}), {}); };
+  CHECK(values(ops::embedding(table, id(1))) == Floats{3, 4});
+  CHECK(values(ops::embedding_grad(floats({5, 6}), id(1), 2)) == Floats{0, 0, 5, 6});
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::embedding(table, id(2)).eval(); }),
+                 "index 2"));
+}
+
+TEST_CASE("scatter_add of truth values is or") {
+  const Tensor x = ops::gt(floats({0, 1, 0}), 0), src = ops::gt(floats({1, 1, 0, 0}), 0);
+  const Tensor index = vector_of<int64_t>({0, 0, 1, 2});
+  CHECK(values(ops::scatter_add(x, 0, index, src)) == Floats{1, 1, 0});
+}
+
 TEST_CASE("rolling keeps the type of what is cut from zeros") {
   const int64_t big = (int64_t{1} << 53) + 1;
   const Tensor x = vector_of<int64_t>({big, 2});
@@ -220,6 +242,26 @@ TEST_CASE("a number takes on the type that it meets, or is refused") {
   for (const double value : {double{NAN}, 1e300, 0x1p63}) {
     CHECK(refused([&] { ops::masked_fill(big, flags, value); }));
   }
+}
+
+TEST_CASE("what has no elements") {
+  const Tensor none = ops::zeros({2, 0});
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::max(none, 1); }), "no elements"));
+  CHECK(values(ops::any(none, 1)) == Floats{0, 0});
+  for (DType dtype : {DType::kF32, DType::kF64}) {
+    const Tensor rows = ops::zeros({2, 0}, dtype);
+    CHECK(ops::softmax(rows).eval().shape() == Shape{2, 0});
+    CHECK(ops::log_softmax(rows).eval().shape() == Shape{2, 0});
+  }
+  CHECK(ops::chunk(none, 3, 1).size() == 3);
+  CHECK(ops::chunk(ops::zeros({5}), INT64_MAX, 0).size() == 5);
+  CHECK(ops::topk(ops::full({}, 5), 0).values.item() == 5);
+
+  const Tensor x = autograd::variable(Array::zeros(DType::kF32, {3, 2}));
+  const Tensor w = autograd::variable(Array::zeros(DType::kF32, {0, 2}));
+  autograd::backward(ops::sum(ops::linear(x, w), ops::kAllAxes, false));
+  CHECK(values(autograd::grad(x)) == Floats(6, 0.0f));
+  CHECK(autograd::grad(w).shape() == Shape{0, 2});
 }
 
 TEST_CASE("group_norm is what refuses types that it does not take") {

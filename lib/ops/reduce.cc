@@ -143,9 +143,6 @@ const OpDef kMaxReduce = {
 Tensor sum(const Tensor& x, int axis) {
   return reduce(kSumReduce, x, axis);
 }
-Tensor max(const Tensor& x, int axis) {
-  return reduce(kMaxReduce, x, axis);
-}
 Tensor mean(const Tensor& x, int axis) {
   return mean(x, Axes(axis), true);
 }
@@ -227,6 +224,11 @@ Tensor reversed(const Tensor& x) {
   return x.dtype() == DType::kBool ? logical_not(x) : sub(x.dtype() == DType::kU8 ? 255 : -1, x);
 }
 
+Tensor max(const Tensor& x, int axis) {
+  require_elements("max", x, axis);
+  return reduce(kMaxReduce, x, axis);
+}
+
 Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
   require_elements("amax", x, axes);
   // The reduced axes last, as one: equal ones share the gradient across all of them.
@@ -251,7 +253,7 @@ Tensor amin(const Tensor& x, const Axes& axes, bool keepdim) {
 
 Tensor any(const Tensor& x, const Axes& axes, bool keepdim) {
   return over_axes("any", to_bool(x), axes, keepdim,
-                   [](const Tensor& t, int axis) { return max(t, axis); });
+                   [](const Tensor& t, int axis) { return reduce(kMaxReduce, t, axis); });
 }
 Tensor all(const Tensor& x, const Axes& axes, bool keepdim) {
   return logical_not(any(logical_not(x), axes, keepdim));

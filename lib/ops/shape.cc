@@ -111,7 +111,9 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int axis) {
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int axis) {
   const int at = graph::checked_axis("chunk", x.shape(), axis);
   if (count <= 0) fail(ErrorKind::kMalformed, "chunk: ", count, " parts");
-  return split(x, std::max<int64_t>(1, (x.dim(at) + count - 1) / count), at);
+  const int64_t n = x.dim(at);
+  if (n == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(count), 0), at);
+  return split(x, n / count + (n % count != 0), at);
 }
 
 Tensor squeeze(const Tensor& x) {
@@ -192,9 +194,9 @@ Tensor repeat_interleave(const Tensor& x, int64_t count, int axis) {
   const Tensor wide = unsqueeze(x, at + 1);
   Shape repeated = wide.shape(), shape = x.shape();
   repeated[at + 1] = count;
+  const Tensor y = graph::expand(wide, repeated);
   shape[at] *= count;
   return graph::reshape(y, shape);
-  const Tensor y = graph::expand(wide, repeated);
 }
 
 Tensor tile(const Tensor& x, std::span<const int64_t> counts) {
