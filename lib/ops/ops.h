@@ -6,9 +6,10 @@
 // make integers float32; comparisons give bool. Integers wrap; a division of integers by zero gives
 // 0. f16 and bf16 are computed in float32 and rounded. Only float32 is fast.
 //
-// Axes may be negative. All throw Error(kMalformed) naming the operation and the shapes when they
-// do not fit. Gradients of float64 values are float64, all others float32; what is chosen by index
-// or comparison has none.
+// Axes may be negative; a scalar has none, unlike in PyTorch, but for running totals and what
+// orders its elements. All throw Error(kMalformed) naming the operation and the shapes when they do
+// not fit. Gradients of float64 values are float64, all others float32; what is chosen by index or
+// comparison has none.
 #pragma once
 
 #include <array>
@@ -104,11 +105,11 @@ Tensor erf(const Tensor& x);
 // --- Activations (ops/activation.cc) -----------------------------------------------------------
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
-Tensor silu(const Tensor& x);       // x · sigmoid(x)
-Tensor gelu(const Tensor& x);       // x/2 · (1 + erf(x/√2))
-Tensor gelu_tanh(const Tensor& x);  // x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))
-Tensor relu(const Tensor& x);
-Tensor elu(const Tensor& x, double alpha = 1);            // x > 0 ? x : α(eˣ − 1)
+Tensor silu(const Tensor& x);                   // x · sigmoid(x)
+Tensor gelu(const Tensor& x);                   // x/2 · (1 + erf(x/√2))
+Tensor gelu_tanh(const Tensor& x);              // x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))
+Tensor relu(const Tensor& x);                   // gradient 0 where x is NaN (PyTorch: 1)
+Tensor elu(const Tensor& x, double alpha = 1);  // x > 0 ? x : α(eˣ − 1)
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);  // x > 0 ? x : slope · x
 // ln(1 + e^βx) / β; x where βx > threshold.
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
@@ -161,7 +162,8 @@ Tensor sum(const Tensor& x, int axis);  // of integers and bool int64
 Tensor max(const Tensor& x, int axis);  // NaN if any element is; throws for no elements
 Tensor mean(const Tensor& x, int axis);
 
-// Over several axes; `kAllAxes`: over all of them.
+// Over several axes; `kAllAxes`: over all of them. An empty list: over none, also where PyTorch
+// takes it for all.
 struct Axes {
   Axes(std::initializer_list<int> list) : list(list) {}
   Axes(std::vector<int> list) : list(std::move(list)) {}  // NOLINT: converts
@@ -179,7 +181,8 @@ Tensor amin(const Tensor& x, const Axes& axes, bool keepdim);
 Tensor prod(const Tensor& x, int axis, bool keepdim);
 Tensor any(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
 Tensor all(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
-// Σ (x − mean)² / (n − correction), and its root, whose gradient is 0 where all x are equal.
+// Σ (x − mean)² / (n − correction), and its root, whose gradient is 0 where all x are equal. With n
+// ≤ correction ∞, or NaN where all x are equal.
 Tensor var(const Tensor& x, const Axes& axes, bool keepdim, double correction = 1);
 Tensor stddev(const Tensor& x, const Axes& axes, bool keepdim, double correction = 1);
 Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdim);
@@ -315,7 +318,8 @@ Tensor concat(std::span<const Tensor> parts, int axis);
 Tensor stack(std::span<const Tensor> parts, int axis);  // along a new axis
 
 // --- Elements by index (ops/select.cc) ---------------------------------------------------------
-// Indices are int32 or int64 and must be in range: running throws Error(kMalformed) if one is not.
+// Indices are int32 or int64 and must be in range: running throws Error(kMalformed) if one is not
+// (a result without elements is not run).
 // y[.., i, ..] = x[.., index[.., i, ..], ..] (torch.gather); other extents at most those of x.
 Tensor take_along(const Tensor& x, const Tensor& index, int axis);
 // x with x[.., index[.., i, ..], ..] = src[.., i, ..]; of several the last.
