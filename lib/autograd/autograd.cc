@@ -119,10 +119,14 @@ class Contributions {
   std::vector<Slice> slices_;
 };
 
+// Whether gradients go on from what is wanted to what it was computed from.
+enum class AtWanted { kGoOn, kStop };
+
 // Gradients by node while one backward pass is built.
 class Tape {
  public:
-  Tape(std::span<const Tensor> outputs, std::span<const Tensor> wrt) {
+  Tape(std::span<const Tensor> outputs, std::span<const Tensor> wrt, AtWanted at_wanted)
+      : at_wanted_(at_wanted) {
     std::vector<NodePtr> roots;
     for (const Tensor& output : outputs) roots.push_back(output.node());
     order_ = graph::Graph(std::move(roots)).nodes();
@@ -150,7 +154,10 @@ class Tape {
       if (!found) continue;
       Tensor dy = found.mapped().total(node->shape);
       if (node->gradient) run_hooks(*node->gradient, dy);
-      if (wanted_.count(node.get()) > 0) gradients_[node.get()] = dy;
+      if (wanted_.count(node.get()) > 0) {
+        gradients_[node.get()] = dy;
+        if (at_wanted_ == AtWanted::kStop) continue;
+      }
       if (node->requires_grad && !node->inputs.empty()) differentiate(node, dy);
     }
   }
@@ -225,6 +232,7 @@ class Tape {
     return autograd::gradients({&value, 1}, {&dy, 1}, fresh, graph::needs_grad(inputs));
   }
 
+  AtWanted at_wanted_;
   std::vector<NodePtr> order_;
   std::unordered_set<const Node*> wanted_, reaching_;
   std::unordered_map<const Node*, Contributions> contributions_;
@@ -238,6 +246,21 @@ Tensor seed_for(const Tensor& output, const Tensor& seed) {
          to_string(output.shape()), " has shape ", to_string(seed.shape()));
   }
   return seed;
+}
+
+std::vector<Tensor> gradients_of(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
+                                 std::span<const Tensor> wrt, bool create_graph,
+                                 AtWanted at_wanted) {
+  LUMEN_CHECK(seeds.empty() || seeds.size() == outputs.size());
+  const NoGradScope recording(!create_graph);
+  Tape tape(outputs, wrt, at_wanted);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    tape.add(outputs[i].node(), seed_for(outputs[i], seeds.empty() ? Tensor() : seeds[i]));
+  }
+  tape.run();
+  std::vector<Tensor> result;
+  for (const Tensor& x : wrt) result.push_back(tape.gradient(x));
+  return result;
 }
 
 }  // namespace
@@ -259,16 +282,7 @@ Tensor detach(const Tensor& x) {
 
 std::vector<Tensor> gradients(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
                               std::span<const Tensor> wrt, bool create_graph) {
-  LUMEN_CHECK(seeds.empty() || seeds.size() == outputs.size());
-  const NoGradScope recording(!create_graph);
-  Tape tape(outputs, wrt);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    tape.add(outputs[i].node(), seed_for(outputs[i], seeds.empty() ? Tensor() : seeds[i]));
-  }
-  tape.run();
-  std::vector<Tensor> result;
-  for (const Tensor& x : wrt) result.push_back(tape.gradient(x));
-  return result;
+  return gradients_of(outputs, seeds, wrt, create_graph, AtWanted::kGoOn);
 }
 
 void backward(const Tensor& output, const Tensor& seed, const BackwardOptions& options) {
@@ -341,13 +355,11 @@ Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& body,
     const NoGradScope no_grad;
     value = body(inputs);
   }
-  // Variables that the body reads are inputs of its gradient too.
+  // Variables that the body reads are inputs of its gradient too, also those that it is given.
   std::vector<Tensor> all(inputs.begin(), inputs.end());
   const graph::Graph graph({value.node()});
   for (const NodePtr& node : graph.nodes()) {
-    const bool given =
-        std::any_of(all.begin(), all.end(), [&](const Tensor& x) { return x.node() == node; });
-    if (node->requires_grad && node->inputs.empty() && !given) all.emplace_back(node);
+    if (node->requires_grad && node->inputs.empty()) all.emplace_back(node);
   }
   if (!graph::needs_grad(all)) return value;
   const size_t given = inputs.size();
@@ -363,7 +375,8 @@ Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& body,
       again = body(fresh);
     }
     fresh.insert(fresh.end(), in.begin() + static_cast<std::ptrdiff_t>(given), in.end());
-    return gradients({&again, 1}, {&dy, 1}, fresh, graph::needs_grad(in));
+    // A variable may be both in the body and behind an input, whose own gradient carries that part.
+    return gradients_of({&again, 1}, {&dy, 1}, fresh, graph::needs_grad(in), AtWanted::kStop);
   };
   std::vector<Tensor> parts = {value};
   parts.insert(parts.end(), all.begin(), all.end());

@@ -198,6 +198,42 @@ TEST_CASE("checkpointed layers that share a variable count each use once") {
   CHECK(values(autograd::grad(w)) == gw);
 }
 
+TEST_CASE("a checkpointed body may read a variable that it is given too") {
+  const Tensor w = leaf({3}, {1});
+  autograd::backward(autograd::checkpoint(
+      [&](std::span<const Tensor> in) { return ops::mul(in[0], w); }, {&w, 1}));
+  CHECK(values(autograd::grad(w)) == std::vector<float>{6});
+}
+
+TEST_CASE("the gradient of a checkpoint is differentiated as that of its body") {
+  const Tensor x = leaf({1, 0.5f}, {2}), w = leaf({2, 1.5f}, {2});
+  auto body = [&](std::span<const Tensor> in) {
+    return ops::mul(ops::tanh(in[0]), ops::sigmoid(ops::mul(in[0], w)));
+  };
+  // w is behind the input too: what goes through it must count once.
+  auto second = [&](auto&& run) {
+    const Tensor in = ops::mul(x, w), y = ops::sum(run({&in, 1}), 0), wrt[] = {x, w};
+    const Tensor slope = autograd::gradients({&y, 1}, {}, wrt, true)[0];
+    const Tensor total = ops::sum(ops::mul(slope, slope), 0);
+    std::vector<float> all;
+    for (const Tensor& g : autograd::gradients({&total, 1}, {}, wrt)) {
+      for (float value : values(g)) all.push_back(value);
+    }
+    return all;
+  };
+  const auto plain = second(body);
+  const auto again =
+      second([&](std::span<const Tensor> in) { return autograd::checkpoint(body, in); });
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(again[i] == Approx(plain[i]).epsilon(1e-5));
+  CHECK(std::abs(plain[0]) > 0.01f);
+}
+
+TEST_CASE("zeros that are cut out of a padded value depend on it") {
+  const Tensor x = leaf({1, 2}, {2});
+  autograd::backward(ops::sum(graph::slice(graph::pad(x, 0, 2, 2), 0, 0, 2), 0));
+  CHECK(values(autograd::grad(x)) == std::vector<float>{0, 0});
+}
+
 TEST_CASE("a tensor that is unpacked gives its parts their own gradients") {
   const Tensor flat = leaf({1, 2, 3, 4, 5}, {5});
   const auto parts = graph::unpack(flat, {Shape{2}, Shape{3, 1}});

@@ -63,6 +63,7 @@ NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs) {
          " is a weight repacked for products, which only linear layers read");
   }
   const TypedShape result = op.infer(*node);
+  check_extents(op.name, result.shape);
   node->dtype = result.dtype;
   node->shape = result.shape;
   return node;

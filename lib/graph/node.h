@@ -204,8 +204,9 @@ struct OpDef {
   bool is_primitive() const { return scalar || combine || copies; }
 };
 
-// Builds and checks a node: runs op.infer. Throws Error(kUnsupported) if an input is in panels
-// (repacked weights) and the operation does not take them.
+// Builds and checks a node: runs op.infer and check_extents on its result. Throws
+// Error(kUnsupported) if an input is in panels (repacked weights) and the operation does not take
+// them.
 NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs = {});
 
 }  // namespace lumen::graph

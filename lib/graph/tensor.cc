@@ -69,6 +69,7 @@ Tensor iota(int64_t n) {
 }
 
 Tensor input(DType dtype, const Shape& shape, std::string name) {
+  check_extents(kInput.name, shape);
   return leaf(kInput, dtype, shape, {}, std::move(name));
 }
 

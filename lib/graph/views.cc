@@ -25,8 +25,8 @@ void require_plain(const Node& node) {
 
 TypedShape infer_reshape(const Node& node) {
   const Shape shape(node.attrs.integers("shape"));
-  const bool counts = std::all_of(shape.begin(), shape.end(), [](int64_t dim) { return dim >= 0; });
-  require(counts && shape.elements() == in(node).shape.elements(), node,
+  check_extents(node.op->name, shape);
+  require(shape.elements() == in(node).shape.elements(), node,
           str("cannot become ", to_string(shape)));
   if (is_quantized(in(node).dtype)) {
     require(shape.rank() > 0 && shape[-1] == in(node).shape[-1], node,
@@ -138,7 +138,9 @@ bool view_slice(const Node& node, const Shape&, const Strides& in_strides, Strid
 TypedShape infer_pad(const Node& node) {
   require_plain(node);
   const int64_t before = node.attrs.integer("before"), after = node.attrs.integer("after");
-  require(before >= 0 && after >= 0, node, "padding cannot be negative");
+  for (int64_t zeros : {before, after}) {
+    require(zeros >= 0 && zeros <= Shape::kMaxElements, node, str("no padding of ", zeros));
+  }
   Shape shape = in(node).shape;
   shape[static_cast<int>(node.attrs.integer("axis"))] += before + after;
   return {in(node).dtype, shape};
@@ -194,6 +196,10 @@ std::vector<Tensor> grad_pad(const GradCall& call) {
   return {slice(call.dy, axis, before, before + call.inputs[0].dim(axis))};
 }
 
+std::vector<Tensor> grad_after(const GradCall& call) {
+  return {call.dy, Tensor()};
+}
+
 // Rounding is treated as the identity (straight through); integers have no gradient.
 std::vector<Tensor> grad_contiguous(const GradCall& call) {
   if (!is_float(call.inputs[0].dtype()) || !is_float(call.node.dtype)) return {Tensor()};
@@ -236,7 +242,7 @@ const OpDef kAfter = {.name = "after",
                       .kind = OpKind::kView,
                       .infer = infer_first,
                       .view = view_first,
-                      .grad = no_gradient};
+                      .grad = grad_after};
 
 TypedShape infer_first(const Node& node) {
   return {in(node).dtype, in(node).shape};
@@ -255,16 +261,13 @@ Tensor after(const Tensor& x, const Tensor& other) {
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
   Shape to = shape;
-  int64_t known = 1;
-  int open = -1;
-  for (int i = 0; i < to.rank(); ++i) {
-    if (to[i] == -1 && open < 0) {
-      open = i;
-    } else {
-      known *= to[i];
-    }
+  const auto open = static_cast<int>(std::find(to.begin(), to.end(), -1) - to.begin());
+  if (open < to.rank()) {
+    to[open] = 1;
+    check_extents(kReshape.name, to);
+    const int64_t known = to.elements();
+    to[open] = known > 0 ? x.shape().elements() / known : 0;
   }
-  if (open >= 0) to[open] = known > 0 ? x.shape().elements() / known : 0;
   return record(kReshape, {x}, {{"shape", list(to)}});
 }
 
@@ -296,10 +299,12 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
     const Tensor inner(node.inputs[0]);
     const int64_t before = node.attrs.integer("before"), after = before + inner.dim(from_start);
     if (begin == before && end == after) return inner;
-    if (end <= before || begin >= after) {
+    const bool zeros =
+        (begin >= 0 && end <= before) || (begin >= after && end <= x.dim(from_start));
+    if (zeros && !x.requires_grad()) {  // those of a constant would depend on nothing
       Shape shape = x.shape();
       shape[from_start] = end - begin;
-      return expand(scalar(0), shape);
+      return expand(constant(Array::zeros(x.dtype(), {})), shape);
     }
   }
   return record(kSlice, {x}, {{"axis", int64_t{from_start}}, {"begin", begin}, {"end", end}});

@@ -27,7 +27,7 @@ Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after);
 
 // x, but computed after `other`, which is computed because of it: keeps what is recomputed from
 // being merged with what was computed before, and an operation that changes a state in a plan whose
-// results do not need it. No gradient passes.
+// results do not need it. The gradient is that of x.
 Tensor after(const Tensor& x, const Tensor& other);
 
 // The parts of a flat float32 [total] that an operation with several results returns: the first

@@ -21,6 +21,14 @@ HWY_INLINE FloatVec set(double value) {
   return hn::Set(Float(), static_cast<float>(value));
 }
 
+// from + weight · (to − from), computed from the nearer end as by torch's lerp: after a large
+// `from`, a small `to` would else be lost in its rounding even where weight is 1.
+HWY_INLINE FloatVec lerp(FloatVec from, FloatVec to, double weight) {
+  const auto way = hn::Sub(to, from);
+  return weight < 0.5 ? hn::MulAdd(set(weight), way, from)
+                      : hn::NegMulAdd(set(1 - weight), way, to);
+}
+
 void sgd_range(int64_t begin, int64_t end, const SgdStep& step, float* p, const float* g,
                float* buffer) {
   const auto scale = set(step.gradient_scale), decay = set(step.weight_decay);
@@ -44,15 +52,15 @@ void adam_range(int64_t begin, int64_t end, const AdamStep& step, float* p, cons
   const auto scale = set(step.gradient_scale);
   const auto decay = set(step.decoupled ? 0 : step.weight_decay);
   const auto shrink = set(step.decoupled ? 1 - step.lr * step.weight_decay : 1);
-  const auto fresh1 = set(1 - step.beta1), beta2 = set(step.beta2), fresh2 = set(1 - step.beta2);
+  const double fresh1 = 1 - step.beta1;
+  const auto beta2 = set(step.beta2), fresh2 = set(1 - step.beta2);
   const auto size = set(-step.lr / step.bias_correction1);
   const auto correction = set(1 / std::sqrt(step.bias_correction2)), eps = set(step.eps);
   for_each_vector(begin, end, [&](auto load, auto store) HWY_ATTR {
     auto w = load(p);
     const auto gradient = hn::MulAdd(decay, w, hn::Mul(scale, load(g)));
     w = hn::Mul(w, shrink);
-    const auto old = load(m);
-    const auto mean = hn::MulAdd(fresh1, hn::Sub(gradient, old), old);
+    const auto mean = lerp(load(m), gradient, fresh1);
     const auto square = hn::Mul(hn::Mul(fresh2, gradient), gradient);
     auto variance = hn::MulAdd(beta2, load(v), square);
     store(mean, m);
@@ -70,7 +78,8 @@ void adam_range(int64_t begin, int64_t end, const AdamStep& step, float* p, cons
 void rmsprop_range(int64_t begin, int64_t end, const RmspropStep& step, float* p, const float* g,
                    float* square, float* average, float* buffer) {
   const auto scale = set(step.gradient_scale), decay = set(step.weight_decay);
-  const auto alpha = set(step.alpha), fresh = set(1 - step.alpha), eps = set(step.eps);
+  const double weight = 1 - step.alpha;
+  const auto alpha = set(step.alpha), fresh = set(weight), eps = set(step.eps);
   const auto minus_lr = set(-step.lr), momentum = set(step.momentum);
   for_each_vector(begin, end, [&](auto load, auto store) HWY_ATTR {
     const auto w = load(p);
@@ -79,8 +88,7 @@ void rmsprop_range(int64_t begin, int64_t end, const RmspropStep& step, float* p
     store(s, square);
     auto variance = s;
     if (average) {
-      const auto old = load(average);
-      const auto mean = hn::MulAdd(fresh, hn::Sub(gradient, old), old);
+      const auto mean = lerp(load(average), gradient, weight);
       store(mean, average);
       variance = hn::NegMulAdd(mean, mean, s);
     }

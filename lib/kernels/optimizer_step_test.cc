@@ -100,6 +100,20 @@ TEST_CASE("sgd_step") {
              [](Element& e, double g, int) { e.p -= 0.1 * g; });
 }
 
+TEST_CASE("a mean that keeps nothing of a large gradient is the new one exactly") {
+  on_every_target([] {
+    ThreadPool pool(1);
+    const float huge = 0x1p40f, small = 0.25f;
+    float p = 0, m = 0, v = 0, square = 0, average = 0;
+    for (const float* g : {&huge, &small}) {
+      adam_step(pool, 1, {.lr = 0, .beta1 = 0, .beta2 = 0}, &p, g, &m, &v, nullptr);
+      rmsprop_step(pool, 1, {.lr = 0, .alpha = 0}, &p, g, &square, &average, nullptr);
+    }
+    CHECK(m == small);
+    CHECK(average == small);
+  });
+}
+
 TEST_CASE("adam_step") {
   for (bool decoupled : {false, true}) {
     for (bool amsgrad : {false, true}) {

@@ -66,7 +66,7 @@ void add_to(std::byte* y, const std::byte* x) {
   std::memcpy(y, &a, sizeof a);
 }
 
-// *y += *x; integers wrap.
+// *y += *x; integers wrap, of bool it is "or".
 using AddTo = void (*)(std::byte*, const std::byte*);
 AddTo adder(DType dtype) {
   switch (dtype) {
@@ -81,6 +81,8 @@ AddTo adder(DType dtype) {
       return add_to<uint32_t>;
     case DType::kI64:
       return add_to<uint64_t>;
+    case DType::kBool:
+      return [](std::byte* y, const std::byte* x) { *y |= std::byte{*x != std::byte{0}}; };
     default:
       LUMEN_CHECK(!"a type that scatter adds in");
       return nullptr;
@@ -163,8 +165,8 @@ void argmax_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int 
 int64_t find_out_of_range(const TypedOperand& index, const Shape& shape, int64_t limit,
                           int64_t& bad) {
   if (shape.elements() == 0) return -1;
-  const int last = shape.rank() - 1;
-  const Lines lines(shape, last);
+  const Shape with_axis = shape.rank() > 0 ? shape : Shape{1};
+  const Lines lines(with_axis, with_axis.rank() - 1);
   for (int64_t line = 0; line < lines.count(); ++line) {
     const int64_t from = lines.offset(index.strides, line);
     for (int64_t i = 0; i < lines.length(); ++i) {

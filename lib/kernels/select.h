@@ -21,8 +21,8 @@ void take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& ind
                 const Shape& shape, int axis, std::byte* y);
 
 // y[.., index[.., i, ..], ..] = src[.., i, ..] over `shape`, the shape of index, in the order of i;
-// `add`: += instead, in the type of y (f32, f64, integers). y has the type of src and is contiguous
-// under `y_shape`.
+// `add`: += instead, in the type of y (f32, f64, integers, bool: or). y has the type of src and is
+// contiguous under `y_shape`.
 void scatter(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
              const Shape& shape, int axis, bool add, const Shape& y_shape, std::byte* y);
 

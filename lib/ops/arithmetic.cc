@@ -234,7 +234,9 @@ Gradients grad_pow(const GradCall& call) {
   const Tensor &x = call.inputs[0], &y = call.inputs[1];
   const Tensor zero = constant_like(0, call.dy);
   const Tensor dx = mul(call.dy, mul(y, pow(x, sub(y, 1))));
-  const Tensor dy = mul(call.dy, mul(call.output, log(x)));
+  const DType dtype = call.output.dtype();
+  const Tensor base = x.dtype() == dtype ? x : graph::contiguous(x, dtype);
+  const Tensor dy = mul(call.dy, mul(call.output, log(base)));
   const Tensor still = logical_and(eq(x, 0), ge(y, 0));
   return {where(eq(y, 0), zero, dx), where(still, zero, dy)};
 }

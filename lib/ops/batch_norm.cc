@@ -318,7 +318,7 @@ BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                   const Tensor& bias, double eps) {
   as_channels("batch_norm", x);  // for its check
-  Tensor scale = rsqrt(add(var, number(eps)));
+  Tensor scale = rsqrt(add(var, eps));
   if (weight.defined()) scale = mul(scale, weight);
   Tensor shift = neg(mul(mean, scale));
   if (bias.defined()) shift = add(shift, bias);
@@ -331,6 +331,10 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
   if (groups < 1 || x.dim(1) % groups != 0) {
     fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()), ": ", x.dim(1),
          " channels are not ", groups, " equal groups");
+  }
+  if (x.dtype() != DType::kF32) {
+    fail(ErrorKind::kMalformed, "group_norm of ", name(x.dtype()), " ", to_string(x.shape()),
+         ": x must be float32");
   }
   const int64_t rows = x.dim(0) * groups;
   const Shape grouped = {1, rows, channels.dim(1) / groups * channels.dim(2)};

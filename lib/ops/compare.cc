@@ -122,27 +122,27 @@ Tensor ne(const Tensor& a, const Tensor& b) {
 }
 Tensor lt(const Tensor& a, Number b) {
   const DType dtype = result_type(a, b);
-  return less(a, number(b, dtype), dtype);
+  return less(a, element(b, dtype), dtype);
 }
 Tensor le(const Tensor& a, Number b) {
   const DType dtype = result_type(a, b);
-  return less_or_equal(a, number(b, dtype), dtype);
+  return less_or_equal(a, element(b, dtype), dtype);
 }
 Tensor gt(const Tensor& a, Number b) {
   const DType dtype = result_type(a, b);
-  return less(number(b, dtype), a, dtype);
+  return less(element(b, dtype), a, dtype);
 }
 Tensor ge(const Tensor& a, Number b) {
   const DType dtype = result_type(a, b);
-  return less_or_equal(number(b, dtype), a, dtype);
+  return less_or_equal(element(b, dtype), a, dtype);
 }
 Tensor eq(const Tensor& a, Number b) {
   const DType dtype = result_type(a, b);
-  return as_bool(kEqual, a, number(b, dtype), dtype);
+  return as_bool(kEqual, a, element(b, dtype), dtype);
 }
 Tensor ne(const Tensor& a, Number b) {
   const DType dtype = result_type(a, b);
-  return unequal(a, number(b, dtype), dtype);
+  return unequal(a, element(b, dtype), dtype);
 }
 
 namespace {
@@ -163,14 +163,14 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 }
 Tensor where(const Tensor& condition, const Tensor& a, Number b) {
   const DType dtype = result_type(a, b);
-  return choose(condition, a, number(b, dtype), dtype);
+  return choose(condition, a, element(b, dtype), dtype);
 }
 Tensor where(const Tensor& condition, Number a, const Tensor& b) {
   const DType dtype = result_type(b, a);
-  return choose(condition, number(a, dtype), b, dtype);
+  return choose(condition, element(a, dtype), b, dtype);
 }
 Tensor masked_fill(const Tensor& x, const Tensor& mask, Number value) {
-  return choose(mask, number(value, x.dtype()), x, x.dtype());
+  return choose(mask, element(value, x.dtype()), x, x.dtype());
 }
 
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high) {
@@ -189,15 +189,15 @@ Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> h
   Tensor y = x;
   {
     const graph::NoGradScope no_grad;
-    if (low) y = binary(kMaximum, y, number(*low, dtype), dtype);
-    if (high) y = binary(kMinimum, y, number(*high, dtype), dtype);
+    if (low) y = binary(kMaximum, y, element(*low, dtype), dtype);
+    if (high) y = binary(kMinimum, y, element(*high, dtype), dtype);
   }
   if (!graph::needs_grad({x})) return y;
   // Only what lies strictly between the bounds has a gradient.
   Tensor inside;
-  if (low) inside = binary(kLessThan, number(*low, dtype), x, dtype);
+  if (low) inside = binary(kLessThan, element(*low, dtype), x, dtype);
   if (high) {
-    const Tensor below = binary(kLessThan, x, number(*high, dtype), dtype);
+    const Tensor below = binary(kLessThan, x, element(*high, dtype), dtype);
     inside = inside.defined() ? mul(inside, below) : below;
   }
   return choose(inside, x, y, dtype);
@@ -233,7 +233,8 @@ Tensor isfinite(const Tensor& x) {
 
 bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
   // |a − b| ≤ atol + rtol · |b|, or equal (infinities).
-  const Tensor near = le(abs(sub(a, b)), add(mul(abs(b), rtol), atol));
+  const Tensor x = a.dtype() == DType::kBool ? graph::contiguous(a, DType::kF32) : a;
+  const Tensor near = le(abs(sub(x, b)), add(mul(abs(b), rtol), atol));
   const Tensor finite = logical_and(isfinite(a), isfinite(b));
   Tensor good = logical_or(logical_and(near, finite), eq(a, b));
   if (equal_nan) good = logical_or(good, logical_and(isnan(a), isnan(b)));

@@ -4,27 +4,9 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
-#include "lib/kernels/typed.h"
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
-namespace {
-
-// One element of a type.
-Tensor element(Number value, DType dtype) {
-  Array array = Array::zeros(dtype, {});
-  if (value.kind() == Number::kReal) {
-    const double real = value.real();
-    kernels::store_typed(dtype, &real, 1, array.mutable_data());
-  } else {
-    const int64_t integer = value.integer();
-    kernels::store_typed(dtype, &integer, 1, array.mutable_data());
-  }
-  return graph::constant(array);
-}
-
-}  // namespace
-
 Tensor full(const Shape& shape, Number value, DType dtype) {
   return graph::expand(element(value, dtype), shape);
 }

@@ -95,12 +95,39 @@ DType result_type(const Tensor& a, Number b) {
   return a.dtype() == DType::kBool ? DType::kI64 : a.dtype();
 }
 
-Tensor number(Number value, DType dtype) {
-  if (!is_float(dtype)) {
-    const int64_t integer =
-        value.kind() == Number::kReal ? static_cast<int64_t>(value.real()) : value.integer();
-    return graph::constant(Array::from<int64_t>({&integer, 1}, {}));
+namespace {
+
+// `value` without its fraction, if an integer type holds that; of bool, whether it is not 0.
+int64_t whole(Number value, DType dtype) {
+  if (dtype == DType::kBool) return value.real() != 0;
+  const bool is_real = value.kind() == Number::kReal;
+  if (!is_real || (value.real() >= -0x1p63 && value.real() < 0x1p63)) {
+    const int64_t integer = is_real ? static_cast<int64_t>(value.real()) : value.integer();
+    int64_t stored;
+    std::byte bytes[sizeof stored];
+    kernels::store_typed(dtype, &integer, 1, bytes);
+    kernels::load_typed(dtype, bytes, 1, 1, &stored);
+    if (stored == integer) return integer;
   }
+  fail(ErrorKind::kMalformed, "the number ", value.real(), " is not in the range of ", name(dtype));
+}
+
+}  // namespace
+
+Tensor element(Number value, DType dtype) {
+  Array array = Array::zeros(dtype, {});
+  if (is_float(dtype)) {
+    const double real = value.real();
+    kernels::store_typed(dtype, &real, 1, array.mutable_data());
+  } else {
+    const int64_t integer = whole(value, dtype);
+    kernels::store_typed(dtype, &integer, 1, array.mutable_data());
+  }
+  return graph::constant(array);
+}
+
+Tensor number(Number value, DType dtype) {
+  if (!is_float(dtype)) return element(value, dtype);
   const double real = value.real();
   const auto narrow = static_cast<float>(real);
   if (dtype != DType::kF64 && (narrow == real || real != real)) return graph::scalar(narrow);

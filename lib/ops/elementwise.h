@@ -42,7 +42,10 @@ Tensor binary(const graph::OpDef& op, const Tensor& a, const Tensor& b, DType dt
 Tensor binary(const graph::OpDef& op, const Tensor& a, Number b);
 Tensor binary(const graph::OpDef& op, Number a, const Tensor& b);
 
-// A number of the type that arithmetic in `dtype` reads without loss.
+// A number as an element [] of `dtype`: rounded to a float type; an integer type drops its fraction
+// and throws Error(kMalformed) for what it cannot hold; of bool ≠ 0.
+Tensor element(Number value, DType dtype);
+// The same for arithmetic, to which it gives every digit of the number where `dtype` is a float.
 Tensor number(Number value, DType dtype);
 // `value` in the shape and type of x (float64 where float32 cannot hold it: the type of neither
 // computes less exactly).

@@ -74,6 +74,11 @@ const OpDef kBinaryCrossEntropy =
 
 Tensor reduce(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::kNone) return losses;
+  if (losses.dtype() == DType::kF16 || losses.dtype() == DType::kBF16) {
+    // A mean may fit the type where the sum does not.
+    return graph::contiguous(reduce(graph::contiguous(losses, DType::kF32), reduction),
+                             losses.dtype());
+  }
   const int64_t n = losses.shape().elements();
   const Tensor total = graph::reshape(sum(graph::reshape(losses, {n}), 0), {});
   if (reduction == Reduction::kSum) return total;
@@ -91,12 +96,13 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
   return reduce(abs(sub(input, target)), reduction);
 }
 
-// With c = min(d, delta): c (d − c/2) is d²/2 below delta and delta (d − delta/2) beyond.
+// With c = clamp(d, −delta, delta): c (d − c/2) is d²/2 up to delta and delta (|d| − delta/2)
+// beyond, with the right second derivative at d = 0 too.
 Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, double delta) {
   if (!(delta > 0)) fail(ErrorKind::kMalformed, "huber_loss: delta must be positive, not ", delta);
-  const Tensor distance = abs(sub(input, target));
-  const Tensor near = minimum(distance, delta);
-  return reduce(mul(near, sub(distance, mul(near, 0.5))), reduction);
+  const Tensor difference = sub(input, target);
+  const Tensor near = clamp(difference, -delta, delta);
+  return reduce(mul(near, sub(difference, mul(near, 0.5))), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {

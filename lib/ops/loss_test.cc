@@ -205,6 +205,25 @@ TEST_CASE("linear_cross_entropy is cross_entropy of the product") {
   CHECK(got.item() == Approx(want.item()).epsilon(1e-5));
 }
 
+TEST_CASE("a mean of many narrow losses does not overflow in their sum") {
+  const Tensor large = ops::full({2000}, 100, DType::kF16), zero = ops::zeros_like(large);
+  CHECK(ops::l1_loss(large, zero).item() == 100);
+  CHECK(ops::reduce(ops::full({2, 1000}, 40, DType::kF16), Reduction::kBatchMean).item() == 40000);
+}
+
+TEST_CASE("huber losses have their second derivative where input and target are equal") {
+  const Tensor target = graph::constant(std::vector<float>{1, 1, 1}, {3});
+  for (const bool smooth : {false, true}) {
+    const Tensor x = autograd::variable(Array::from<float>(std::vector<float>{1, 1.5f, 5}, {3}));
+    const Tensor y = smooth ? ops::smooth_l1_loss(x, target, Reduction::kSum)
+                            : ops::huber_loss(x, target, Reduction::kSum);
+    const Tensor slope = ops::sum(autograd::gradients({&y, 1}, {}, {&x, 1}, true)[0], 0, false);
+    const Array second = autograd::gradients({&slope, 1}, {}, {&x, 1})[0].eval();
+    const auto values = second.as<float>();
+    CHECK(std::vector<float>(values.begin(), values.end()) == std::vector<float>{1, 1, 0});
+  }
+}
+
 TEST_CASE("losses refuse what does not fit") {
   const Tensor logits = graph::constant(Array::zeros(DType::kF32, {2, 3}));
   const Tensor three = graph::constant(Array::zeros(DType::kI32, {3}));

@@ -108,9 +108,10 @@ size_t backward_workspace(const Node& node, int) {
   return kernels::norm_backward_workspace_bytes(rows, x[-1]);
 }
 
-// The largest of each row, as a constant to the gradient: in softmax it cancels.
+// The largest of each row, as a constant to the gradient: in softmax it cancels. Of no elements 0.
 Tensor largest(const Tensor& x) {
   const graph::NoGradScope no_grad;
+  if (x.dim(-1) == 0) return sum(x, -1);
   return max(x, -1);
 }
 
@@ -341,6 +342,11 @@ Tensor along(const OpDef& op, const Tensor& x, int axis) {
   return graph::transpose(of_rows(op, graph::transpose(x, at, -1)), at, -1);
 }
 
+// `weight`, or without one `value` for every element of a row of x.
+Tensor weight_or(const Tensor& weight, double value, const Tensor& x) {
+  return weight.defined() ? weight : full({x.rank() > 0 ? x.dim(-1) : 1}, value);
+}
+
 }  // namespace
 
 Tensor softmax(const Tensor& x, int axis) {
@@ -352,11 +358,11 @@ Tensor log_softmax(const Tensor& x, int axis) {
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  return record(kRmsNorm, {x, weight}, {{"eps", eps}});
+  return record(kRmsNorm, {x, weight_or(weight, 1, x)}, {{"eps", eps}});
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  return record(kLayerNorm, {x, weight, bias}, {{"eps", eps}});
+  return record(kLayerNorm, {x, weight_or(weight, 1, x), weight_or(bias, 0, x)}, {{"eps", eps}});
 }
 
 }  // namespace lumen::ops

@@ -6,9 +6,10 @@
 // make integers float32; comparisons give bool. Integers wrap; a division of integers by zero gives
 // 0. f16 and bf16 are computed in float32 and rounded. Only float32 is fast.
 //
-// Axes may be negative. All throw Error(kMalformed) naming the operation and the shapes when they
-// do not fit. Gradients of float64 values are float64, all others float32; what is chosen by index
-// or comparison has none.
+// Axes may be negative; a scalar has none, unlike in PyTorch, but for running totals and what
+// orders its elements. All throw Error(kMalformed) naming the operation and the shapes when they do
+// not fit. Gradients of float64 values are float64, all others float32; what is chosen by index or
+// comparison has none.
 #pragma once
 
 #include <array>
@@ -23,7 +24,10 @@ namespace lumen::ops {
 
 using graph::Tensor;
 
-// A number among tensors: takes on their type; only a real one makes integers float32.
+// A number among tensors: takes on their type; only a real one makes integers float32. An integer
+// type must hold it (Error(kMalformed)), where a real one loses its fraction, and bool takes ≠ 0.
+// Compared with f16 and bf16 it is rounded to them; arithmetic in float32 with them reads it as
+// float32, as PyTorch does.
 class Number {
  public:
   enum Kind { kBool, kInteger, kReal };
@@ -101,11 +105,11 @@ Tensor erf(const Tensor& x);
 // --- Activations (ops/activation.cc) -----------------------------------------------------------
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
-Tensor silu(const Tensor& x);       // x · sigmoid(x)
-Tensor gelu(const Tensor& x);       // x/2 · (1 + erf(x/√2))
-Tensor gelu_tanh(const Tensor& x);  // x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))
-Tensor relu(const Tensor& x);
-Tensor elu(const Tensor& x, double alpha = 1);            // x > 0 ? x : α(eˣ − 1)
+Tensor silu(const Tensor& x);                   // x · sigmoid(x)
+Tensor gelu(const Tensor& x);                   // x/2 · (1 + erf(x/√2))
+Tensor gelu_tanh(const Tensor& x);              // x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))
+Tensor relu(const Tensor& x);                   // gradient 0 where x is NaN (PyTorch: 1)
+Tensor elu(const Tensor& x, double alpha = 1);  // x > 0 ? x : α(eˣ − 1)
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);  // x > 0 ? x : slope · x
 // ln(1 + e^βx) / β; x where βx > threshold.
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
@@ -155,10 +159,11 @@ bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol 
 // --- Reductions (ops/reduce.cc, ops/statistics.cc) ---------------------------------------------
 // Over one axis, which is kept with extent 1.
 Tensor sum(const Tensor& x, int axis);  // of integers and bool int64
-Tensor max(const Tensor& x, int axis);  // NaN if any element is
+Tensor max(const Tensor& x, int axis);  // NaN if any element is; throws for no elements
 Tensor mean(const Tensor& x, int axis);
 
-// Over several axes; `kAllAxes`: over all of them.
+// Over several axes; `kAllAxes`: over all of them. An empty list: over none, also where PyTorch
+// takes it for all.
 struct Axes {
   Axes(std::initializer_list<int> list) : list(list) {}
   Axes(std::vector<int> list) : list(std::move(list)) {}  // NOLINT: converts
@@ -176,7 +181,8 @@ Tensor amin(const Tensor& x, const Axes& axes, bool keepdim);
 Tensor prod(const Tensor& x, int axis, bool keepdim);
 Tensor any(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
 Tensor all(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
-// Σ (x − mean)² / (n − correction), and its root, whose gradient is 0 where all x are equal.
+// Σ (x − mean)² / (n − correction), and its root, whose gradient is 0 where all x are equal. With n
+// ≤ correction ∞, or NaN where all x are equal.
 Tensor var(const Tensor& x, const Axes& axes, bool keepdim, double correction = 1);
 Tensor stddev(const Tensor& x, const Axes& axes, bool keepdim, double correction = 1);
 Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdim);
@@ -283,7 +289,8 @@ Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight
 Tensor add_state(const Tensor& state, const Tensor& value);
 
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
-// These two of any float type, the others of float32.
+// These two of any float type, the others of float32, with a weight undefined for ones and a bias
+// for zeros.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 // x / √(mean(x²) + eps) · weight [dim] (Zhang & Sennrich 2019).
@@ -311,12 +318,13 @@ Tensor concat(std::span<const Tensor> parts, int axis);
 Tensor stack(std::span<const Tensor> parts, int axis);  // along a new axis
 
 // --- Elements by index (ops/select.cc) ---------------------------------------------------------
-// Indices are int32 or int64 and must be in range: running throws Error(kMalformed) if one is not.
+// Indices are int32 or int64 and must be in range: running throws Error(kMalformed) if one is not
+// (a result without elements is not run).
 // y[.., i, ..] = x[.., index[.., i, ..], ..] (torch.gather); other extents at most those of x.
 Tensor take_along(const Tensor& x, const Tensor& index, int axis);
 // x with x[.., index[.., i, ..], ..] = src[.., i, ..]; of several the last.
 Tensor scatter(const Tensor& x, int axis, const Tensor& index, const Tensor& src);
-// The same, but adding, in order.
+// The same, but adding, in order; of bool "or".
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& src);
 // Slices index[i] (1-D) of `axis`.
 Tensor index_select(const Tensor& x, int axis, const Tensor& index);
@@ -327,7 +335,7 @@ Tensor one_hot(const Tensor& ids, int64_t n);
 // Stable; NaN is largest. Indices are int64.
 Tensor argsort(const Tensor& x, int axis = -1, bool descending = false);
 Found sort(const Tensor& x, int axis = -1, bool descending = false);
-// The k largest (or smallest), in order.
+// The k largest (or smallest), in order; of a scalar itself.
 Found topk(const Tensor& x, int64_t k, int axis = -1, bool largest = true);
 // These compute now: their shape depends on values.
 Tensor nonzero(const Tensor& x);                           // int64 [count, rank]
@@ -338,7 +346,7 @@ Tensor bincount(const Tensor& x, int64_t min_length = 0);  // int64 [max(x) + 1]
 std::vector<Tensor> split(const Tensor& x, std::span<const int64_t> sizes, int axis);
 // Parts of `size`, the last one smaller.
 std::vector<Tensor> split(const Tensor& x, int64_t size, int axis);
-// At most `count` parts of equal size, the last one smaller.
+// At most `count` parts of equal size, the last one smaller; of no elements `count` empty ones.
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int axis);
 Tensor squeeze(const Tensor& x);  // all axes of extent 1
 Tensor squeeze(const Tensor& x, int axis);

@@ -13,6 +13,11 @@ using testing::refusal;
 
 namespace {
 
+template <typename T>
+Tensor vector_of(const std::vector<T>& values) {
+  return graph::constant(Array::from<T>(values, {static_cast<int64_t>(values.size())}));
+}
+
 Tensor floats(const std::vector<float>& values) {
   return graph::constant(values, {static_cast<int64_t>(values.size())});
 }
@@ -148,4 +153,119 @@ TEST_CASE("allclose knows infinities and NaN") {
   CHECK_FALSE(ops::allclose(floats({NAN}), floats({NAN})));
   CHECK(ops::allclose(floats({NAN}), floats({NAN}), 1e-5, 1e-8, true));
   CHECK_FALSE(ops::allclose(floats({INFINITY}), floats({-INFINITY})));
+}
+
+TEST_CASE("allclose compares truth values and empty tensors") {
+  const Tensor flags = ops::gt(floats({1, -1}), 0);
+  CHECK(ops::allclose(flags, flags));
+  CHECK_FALSE(ops::allclose(flags, ops::logical_not(flags)));
+  CHECK(ops::allclose(ops::zeros({0}), ops::zeros({0})));
+}
+
+TEST_CASE("a scalar is an index too") {
+  const Tensor table = graph::constant(Floats{1, 2, 3, 4}, {2, 2});
+  auto id = [](int32_t value) { return graph::reshape(vector_of<int32_t>({value}), {}); };
+  CHECK(values(ops::embedding(table, id(1))) == Floats{3, 4});
+  CHECK(values(ops::embedding_grad(floats({5, 6}), id(1), 2)) == Floats{0, 0, 5, 6});
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::embedding(table, id(2)).eval(); }),
+                 "index 2"));
+}
+
+TEST_CASE("scatter_add of truth values is or") {
+  const Tensor x = ops::gt(floats({0, 1, 0}), 0), src = ops::gt(floats({1, 1, 0, 0}), 0);
+  const Tensor index = vector_of<int64_t>({0, 0, 1, 2});
+  CHECK(values(ops::scatter_add(x, 0, index, src)) == Floats{1, 1, 0});
+}
+
+TEST_CASE("rolling keeps the type of what is cut from zeros") {
+  const int64_t big = (int64_t{1} << 53) + 1;
+  const Tensor x = vector_of<int64_t>({big, 2});
+  const Array rolled = ops::roll(graph::pad(x, 0, 2, 0), 2, 0).eval();
+  REQUIRE(rolled.dtype() == DType::kI64);
+  CHECK(rolled.as<int64_t>()[0] == big);
+  CHECK(rolled.as<int64_t>()[3] == 0);
+}
+
+TEST_CASE("more axes than a tensor can have are refused") {
+  const Tensor x = graph::constant(Array::zeros(DType::kF32, {1, 1, 1, 1, 1, 1, 1, 1}));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::unsqueeze(x, 0); }), "at most 8 axes"));
+  const Tensor one = floats({1});
+  const int64_t many[] = {int64_t{1} << 40};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::repeat_interleave(x, INT64_MAX, 0); }),
+                 "at most"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::tile(ops::tile(one, many), many); }),
+                 "at most"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [] { ops::linspace(0, 1, int64_t{1} << 62); }),
+                 "at most"));
+}
+
+TEST_CASE("normalisation of rows without weights is that with ones and zeros") {
+  const Tensor x = graph::constant(Floats{1, 2, 4, -3, 0, 5}, {2, 3});
+  const Tensor ones = ops::ones({3}), zeros = ops::zeros({3}), bias = floats({1, 2, 3});
+  CHECK(values(ops::rms_norm(x, {}, 1e-5)) == values(ops::rms_norm(x, ones, 1e-5)));
+  CHECK(values(ops::layer_norm(x, {}, {}, 1e-5)) == values(ops::layer_norm(x, ones, zeros, 1e-5)));
+  CHECK(values(ops::layer_norm(x, {}, bias, 1e-5)) == values(ops::layer_norm(x, ones, bias, 1e-5)));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [] { ops::rms_norm(ops::ones({}), {}, 1e-5); }),
+                 "rms_norm"));
+  const Tensor v = autograd::variable(Array::from<float>(Floats{1, 2, 4}, {1, 3}));
+  autograd::backward(ops::sum(ops::layer_norm(v, {}, {}, 1e-5), ops::kAllAxes, false));
+  for (float slope : values(autograd::grad(v))) CHECK(std::abs(slope) < 1e-6f);
+}
+
+TEST_CASE("float64 is computed as such whatever else takes part") {
+  const Tensor base = vector_of<int32_t>({3});
+  const Tensor y = autograd::variable(Array::from<double>(std::vector<double>{0.7}, {1}));
+  autograd::backward(ops::sum(ops::pow(base, y), 0, false));
+  CHECK(autograd::grad(y).item() == Approx(std::pow(3, 0.7) * std::log(3.0)).epsilon(1e-14));
+  const Tensor x = graph::reshape(vector_of<double>({2}), {1, 1});
+  const Tensor mean = vector_of<double>({0}), var = vector_of<double>({1e-9});
+  const Tensor normal = ops::batch_norm(x, mean, var, {}, {}, 0.1);
+  CHECK(normal.item() == Approx(2 / std::sqrt(0.1 + 1e-9)).epsilon(1e-14));
+}
+
+TEST_CASE("a number takes on the type that it meets, or is refused") {
+  const Tensor tenth = graph::contiguous(floats({0.1f}), DType::kF16);
+  CHECK(values(ops::eq(tenth, 0.1)) == Floats{1});
+  CHECK(values(ops::gt(tenth, 0.1)) == Floats{0});
+  const Tensor flags = ops::gt(floats({0, 1}), 0), bytes = vector_of<uint8_t>({3, 7});
+  CHECK(values(ops::masked_fill(flags, ops::logical_not(flags), 0.5)) == Floats{1, 1});
+  CHECK(values(ops::masked_fill(bytes, flags, 2.7)) == Floats{3, 2});
+  CHECK(values(ops::amin(bytes, ops::kAllAxes, false)) == Floats{3});
+  const Tensor big = vector_of<int64_t>({INT64_MAX, 0});
+  CHECK(values(ops::eq(big, INT64_MAX)) == Floats{1, 0});
+  auto refused = [](auto&& body) {
+    return contains(refusal(ErrorKind::kMalformed, body), "is not in the range of");
+  };
+  CHECK(refused([&] { ops::floor_divide(bytes, -2); }));
+  CHECK(refused([&] { ops::full_like(bytes, 300); }));
+  CHECK(refused([&] { ops::full({}, -129, DType::kI8); }));
+  for (const double value : {double{NAN}, 1e300, 0x1p63}) {
+    CHECK(refused([&] { ops::masked_fill(big, flags, value); }));
+  }
+}
+
+TEST_CASE("what has no elements") {
+  const Tensor none = ops::zeros({2, 0});
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::max(none, 1); }), "no elements"));
+  CHECK(values(ops::any(none, 1)) == Floats{0, 0});
+  for (DType dtype : {DType::kF32, DType::kF64}) {
+    const Tensor rows = ops::zeros({2, 0}, dtype);
+    CHECK(ops::softmax(rows).eval().shape() == Shape{2, 0});
+    CHECK(ops::log_softmax(rows).eval().shape() == Shape{2, 0});
+  }
+  CHECK(ops::chunk(none, 3, 1).size() == 3);
+  CHECK(ops::chunk(ops::zeros({5}), INT64_MAX, 0).size() == 5);
+  CHECK(ops::topk(ops::full({}, 5), 0).values.item() == 5);
+
+  const Tensor x = autograd::variable(Array::zeros(DType::kF32, {3, 2}));
+  const Tensor w = autograd::variable(Array::zeros(DType::kF32, {0, 2}));
+  autograd::backward(ops::sum(ops::linear(x, w), ops::kAllAxes, false));
+  CHECK(values(autograd::grad(x)) == Floats(6, 0.0f));
+  CHECK(autograd::grad(w).shape() == Shape{0, 2});
+}
+
+TEST_CASE("group_norm is what refuses types that it does not take") {
+  const Tensor x = ops::zeros({1, 2, 3}, DType::kF64);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::group_norm(x, 2, {}, {}, 1e-5); }),
+                 "group_norm"));
 }

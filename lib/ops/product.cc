@@ -148,8 +148,9 @@ Tensor linear_meaning(const Node& node, Inputs in) {
 // dx = dy · w, dw = dyᵀ · x, db = Σ dy over rows. Only float weights change.
 std::vector<Tensor> grad_linear(const graph::GradCall& call) {
   const Tensor &x = call.inputs[0], &w = call.inputs[1];
-  const int64_t k = w.dim(1), n = w.dim(0),
-                rows = call.dy.shape().elements() / std::max<int64_t>(n, 1);
+  const int64_t k = w.dim(1), n = w.dim(0);
+  int64_t rows = 1;
+  for (int axis = 0; axis < x.rank() - 1; ++axis) rows *= x.dim(axis);
   LUMEN_CHECK(call.node.attrs.integer("weights") == 1);
   const Tensor dy = graph::reshape(call.dy, {rows, n});
   std::vector<Tensor> gradients(call.inputs.size());

@@ -143,9 +143,6 @@ const OpDef kMaxReduce = {
 Tensor sum(const Tensor& x, int axis) {
   return reduce(kSumReduce, x, axis);
 }
-Tensor max(const Tensor& x, int axis) {
-  return reduce(kMaxReduce, x, axis);
-}
 Tensor mean(const Tensor& x, int axis) {
   return mean(x, Axes(axis), true);
 }
@@ -224,7 +221,12 @@ void require_elements(std::string_view op, const Tensor& x, const Axes& axes) {
 
 Tensor reversed(const Tensor& x) {
   if (is_float(x.dtype())) return neg(x);
-  return x.dtype() == DType::kBool ? logical_not(x) : sub(-1, x);
+  return x.dtype() == DType::kBool ? logical_not(x) : sub(x.dtype() == DType::kU8 ? 255 : -1, x);
+}
+
+Tensor max(const Tensor& x, int axis) {
+  require_elements("max", x, axis);
+  return reduce(kMaxReduce, x, axis);
 }
 
 Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
@@ -251,7 +253,7 @@ Tensor amin(const Tensor& x, const Axes& axes, bool keepdim) {
 
 Tensor any(const Tensor& x, const Axes& axes, bool keepdim) {
   return over_axes("any", to_bool(x), axes, keepdim,
-                   [](const Tensor& t, int axis) { return max(t, axis); });
+                   [](const Tensor& t, int axis) { return reduce(kMaxReduce, t, axis); });
 }
 Tensor all(const Tensor& x, const Axes& axes, bool keepdim) {
   return logical_not(any(logical_not(x), axes, keepdim));

@@ -111,7 +111,9 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int axis) {
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int axis) {
   const int at = graph::checked_axis("chunk", x.shape(), axis);
   if (count <= 0) fail(ErrorKind::kMalformed, "chunk: ", count, " parts");
-  return split(x, std::max<int64_t>(1, (x.dim(at) + count - 1) / count), at);
+  const int64_t n = x.dim(at);
+  if (n == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(count), 0), at);
+  return split(x, n / count + (n % count != 0), at);
 }
 
 Tensor squeeze(const Tensor& x) {
@@ -192,8 +194,9 @@ Tensor repeat_interleave(const Tensor& x, int64_t count, int axis) {
   const Tensor wide = unsqueeze(x, at + 1);
   Shape repeated = wide.shape(), shape = x.shape();
   repeated[at + 1] = count;
+  const Tensor y = graph::expand(wide, repeated);
   shape[at] *= count;
-  return graph::reshape(graph::expand(wide, repeated), shape);
+  return graph::reshape(y, shape);
 }
 
 Tensor tile(const Tensor& x, std::span<const int64_t> counts) {
@@ -203,16 +206,18 @@ Tensor tile(const Tensor& x, std::span<const int64_t> counts) {
          " counts; there must be one per axis, at most ", Shape::kMaxRank / 2);
   }
   // [n] as [1, n], repeated to [count, n], as [count · n].
-  Shape apart, repeated, shape;
+  Shape apart, repeated;
   for (int i = 0; i < rank; ++i) {
     const int added = rank - x.rank();
     const int64_t n = i < added ? 1 : x.dim(i - added), count = counts[static_cast<size_t>(i)];
     if (count < 0) fail(ErrorKind::kMalformed, "tile: ", count, " times");
     for (int64_t dim : {int64_t{1}, n}) apart.push_back(dim);
     for (int64_t dim : {count, n}) repeated.push_back(dim);
-    shape.push_back(count * n);
   }
-  return graph::reshape(graph::expand(graph::reshape(x, apart), repeated), shape);
+  const Tensor y = graph::expand(graph::reshape(x, apart), repeated);
+  Shape shape;
+  for (int i = 0; i < repeated.rank(); i += 2) shape.push_back(repeated[i] * repeated[i + 1]);
+  return graph::reshape(y, shape);
 }
 
 namespace {

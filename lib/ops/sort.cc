@@ -205,7 +205,8 @@ Found sort(const Tensor& x, int axis, bool descending) {
 
 Found topk(const Tensor& x, int64_t k, int axis, bool largest) {
   const Tensor t = with_axis(x);
-  return with_values(t, order(t, axis, k, largest), axis, x.shape());
+  const int64_t count = x.rank() == 0 && k == 0 ? 1 : k;  // as torch
+  return with_values(t, order(t, axis, count, largest), axis, x.shape());
 }
 
 Tensor nonzero(const Tensor& x) {

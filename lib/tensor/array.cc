@@ -9,6 +9,7 @@ namespace lumen {
 Array Array::zeros(DType dtype, const Shape& shape) {
   Array array;
   array.dtype_ = dtype;
+  check_extents("an array", shape);
   array.shape_ = shape;
   auto buffer = std::make_shared<Buffer>(allocate(array.bytes()));
   std::memset(buffer->data, 0, buffer->bytes);

@@ -27,7 +27,8 @@ class Array {
  public:
   Array() = default;
 
-  // New zero-filled memory, 64-byte aligned. Throws Error(kResource) if there is not enough.
+  // New zero-filled memory, 64-byte aligned. Throws Error(kResource) if there is not enough
+  // and Error(kMalformed) for what check_extents refuses.
   static Array zeros(DType dtype, const Shape& shape);
 
   // New memory holding a copy of `values`, which has shape.elements() elements.

@@ -1,8 +1,23 @@
 #include "lib/tensor/shape.h"
 
-#include "lib/base/strings.h"
+#include "lib/base/error.h"
 
 namespace lumen {
+
+void Shape::refuse_rank() {
+  fail(ErrorKind::kMalformed, "a tensor has at most ", kMaxRank, " axes");
+}
+
+void check_extents(std::string_view what, const Shape& shape) {
+  int64_t room = Shape::kMaxElements;
+  for (int64_t dim : shape) {
+    if (dim < 0 || dim > room) {
+      fail(ErrorKind::kMalformed, what, ": nothing has the shape ", to_string(shape),
+           "; extents are at least 0, elements at most ", Shape::kMaxElements);
+    }
+    room /= std::max<int64_t>(dim, 1);
+  }
+}
 
 Strides contiguous_strides(const Shape& shape) {
   Strides strides{};

@@ -7,20 +7,22 @@
 #include <initializer_list>
 #include <span>
 #include <string>
-
-#include "lib/base/check.h"
+#include <string_view>
 
 namespace lumen {
 
-// Extents, outermost first; a scalar has none. Cheap to copy. Extents are ≥ 0.
+// Extents, outermost first; a scalar has none. Cheap to copy. Extents are ≥ 0. What would give it
+// more than kMaxRank throws Error(kMalformed).
 class Shape {
  public:
   static constexpr int kMaxRank = 8;
+  // More than any machine holds, and few enough that sizes in bytes add up in 64 bits.
+  static constexpr int64_t kMaxElements = int64_t{1} << 45;
 
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size())) {
-    LUMEN_CHECK(dims.size() <= kMaxRank);
+    if (dims.size() > kMaxRank) refuse_rank();
     for (int i = 0; i < rank_; ++i) dims_[i] = dims[i];
   }
 
@@ -38,7 +40,7 @@ class Shape {
     return product;
   }
   void push_back(int64_t dim) {
-    LUMEN_CHECK(rank_ < kMaxRank);
+    if (rank_ == kMaxRank) refuse_rank();
     dims_[rank_++] = dim;
   }
   friend bool operator==(const Shape& a, const Shape& b) {
@@ -46,9 +48,15 @@ class Shape {
   }
 
  private:
+  [[noreturn]] static void refuse_rank();
+
   std::array<int64_t, kMaxRank> dims_{};
   int rank_ = 0;
 };
+
+// Throws Error(kMalformed) naming `what` unless every extent is ≥ 0 and their product, those of 0
+// taken as 1, at most Shape::kMaxElements.
+void check_extents(std::string_view what, const Shape& shape);
 
 // Element strides of a row-major contiguous tensor.
 using Strides = std::array<int64_t, Shape::kMaxRank>;
