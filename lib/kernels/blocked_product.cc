@@ -117,29 +117,37 @@ struct Pass {
                          });
     for (int thread = 0; thread < pool.threads(); ++thread) packed_column(thread) = -1;
     // Pieces are chunks of rows of a block of columns, those of one block one after another, so
-    // that a thread packs its block once; as many that threads have the same number of them.
-    const int64_t blocks = (product.n + kBlockCols - 1) / kBlockCols;
-    const int64_t width = round_up((product.n + blocks - 1) / blocks, tile.cols);
-    const int64_t height =
-        round_up((rows + chunks(blocks, pool) - 1) / chunks(blocks, pool), tile.rows);
-    const int64_t count = (rows + height - 1) / height;
-    pool.parallel_pieces(blocks * count, 1, 1, [&](int64_t piece, int64_t, int thread) {
-      const int64_t j = piece / count * width, first = piece % count * height;
-      if (j < product.n) {
-        multiply(first, std::min(first + height, rows), j, std::min(width, product.n - j), thread);
-      }
-    });
+    // that a thread packs its block once.
+    const Pieces split = pieces(pool.threads());
+    const int64_t width = round_up(divide_up(product.n, split.blocks), tile.cols);
+    const int64_t height = round_up(divide_up(rows, split.chunks), tile.rows);
+    pool.parallel_pieces(
+        split.blocks * split.chunks, 1, 1, [&](int64_t piece, int64_t, int thread) {
+          const int64_t j = piece / split.chunks * width, first = piece % split.chunks * height;
+          if (j < product.n && first < rows) {
+            multiply(first, std::min(first + height, rows), j, std::min(width, product.n - j),
+                     thread);
+          }
+        });
   }
 
-  // Chunks of rows for so many blocks of columns. Every one beyond the first costs another packing
-  // of each block, unless the block is all of the depth.
-  int64_t chunks(int64_t blocks, const ThreadPool& pool) const {
+  // Blocks of columns and chunks of rows: some for every thread, and as many for each. A chunk
+  // beyond the first costs another packing of each block, unless the block is all of the depth.
+  struct Pieces {
+    int64_t blocks, chunks;
+  };
+  Pieces pieces(int64_t threads) const {
     constexpr int64_t kStripsPerChunk = 4;
-    const int64_t threads = pool.threads(), pieces = (depth > kBlockDepth ? 2 : 4) * threads;
-    const int64_t most = std::max<int64_t>(rows / (kStripsPerChunk * tile.rows), 1);
-    int64_t count = 1;
-    while (count < most && (blocks * count < pieces || blocks * count % threads != 0)) ++count;
-    return count;
+    int64_t blocks = divide_up(product.n, kBlockCols), chunks = 1;
+    int64_t most = std::max<int64_t>(rows / (kStripsPerChunk * tile.rows), 1);
+    int64_t wanted = (depth > kBlockDepth ? 2 : 4) * threads;
+    if (blocks * most < threads) {  // little work: down to single tiles
+      blocks = std::min(divide_up(product.n, tile.cols), threads);
+      most = divide_up(rows, tile.rows);
+      wanted = threads;
+    }
+    while (chunks < most && (blocks * chunks < wanted || blocks * chunks % threads != 0)) ++chunks;
+    return {blocks, chunks};
   }
 };
 
