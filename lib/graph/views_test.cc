@@ -16,11 +16,13 @@ TEST_CASE("the zeros of a padded value are cut out in its type and from its rang
     CHECK(zeros.as<int64_t>()[1] == 0);
   }
   CHECK(graph::slice(padded, 0, 2, 4).node() == x.node());
-  const int64_t outside[][2] = {{4, 100}, {-1, 1}, {1, 0}};
-  for (const auto& [begin, end] : outside) {
-    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { graph::slice(padded, 0, begin, end); }),
-                   "no elements"));
-  }
+  auto refused = [&](int64_t begin, int64_t end) {
+    const auto cut = [&] { graph::slice(padded, 0, begin, end); };
+    return contains(refusal(ErrorKind::kMalformed, cut), "no elements");
+  };
+  CHECK(refused(4, 100));
+  CHECK(refused(-1, 1));
+  CHECK(refused(1, 0));
 }
 
 TEST_CASE("shapes that nothing can have are refused when they are asked for") {
