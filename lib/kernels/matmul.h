@@ -53,7 +53,8 @@ size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_pane
 void linear(ThreadPool& pool, const LinearArgs& args);
 
 // General float32 product c = a · b with any strides (elements): a is [m, k], b is [k, n],
-// c is [m, n] with contiguous rows c_stride apart. `workspace` as gemm_workspace_bytes says.
+// c is [m, n] with contiguous rows c_stride apart and overlaps neither. `workspace` as
+// gemm_workspace_bytes says.
 // `accumulate`: c += a · b. With AMX, products of a certain size are made of two bfloat16 parts of
 // each number: an error of 4e-6 · ‖c‖, where float32 has up to 1e-6; numbers below 1e-36 lose more.
 struct GemmArgs {

@@ -179,7 +179,7 @@ class Reader {
       std::vector<std::string> names;
       for (const RecipeTable& table : tables) {
         for (const RecipeKey& key : table.keys) {
-          names.push_back(table.name.empty() ? key.name : table.name + "." + key.name);
+          names.push_back(table.path_of(key.name));
         }
       }
       fail(ErrorKind::kUsage, "--set ", quoted(name), ": there is no such key",
@@ -310,7 +310,7 @@ class Reader {
       fail_at(table.name, str(table.name, ": expected a table, found ", io::describe(&node)));
     }
     for (const auto& [name, value] : node.items()) {
-      const std::string path = table.name.empty() ? name : table.name + "." + name;
+      const std::string path = table.path_of(name);
       const auto is_table = [&](const RecipeTable& other) {
         return other.name == path || is_prefix(other.name, path);
       };

@@ -606,6 +606,10 @@ bool RecipeTable::applies(const RecipeKey& key) const {
   return std::find(key.used_by.begin(), key.used_by.end(), value) != key.used_by.end();
 }
 
+std::string RecipeTable::path_of(const std::string& key) const {
+  return name.empty() ? key : name + "." + key;
+}
+
 std::vector<RecipeTable> recipe_tables(Recipe& r) {
   std::vector<RecipeTable> tables = {top_level(r), model_table(r.model),
                                      tokenizer_table(r.tokenizer)};

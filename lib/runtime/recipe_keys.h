@@ -56,6 +56,9 @@ struct RecipeTable {
   // Whether `key` goes with the value of the selector. (With data whose format is not known yet all
   // do.)
   bool applies(const RecipeKey& key) const;
+
+  // "train.steps", at the top "steps", as --set and messages have it.
+  std::string path_of(const std::string& key) const;
 };
 
 // All tables in the order of the file, bound to `recipe`, which must outlive them and whose lists

@@ -18,9 +18,14 @@ Json shown(const RecipeTable& table, const RecipeKey& key) {
   return table.applies(key) ? key.get() : Json();
 }
 
-// Tables bound to a copy, since binding wants something that can be changed.
-std::vector<RecipeTable> tables_of(Recipe& copy) {
-  return recipe_tables(copy);
+// visit(table, key, value) for every key, the value as shown. Tables are bound to a copy, since
+// binding wants something that can be changed.
+template <class Visit>
+void for_each_key(const Recipe& recipe, Visit&& visit) {
+  Recipe copy = recipe;
+  for (const RecipeTable& table : recipe_tables(copy)) {
+    for (const RecipeKey& key : table.keys) visit(table, key, shown(table, key));
+  }
 }
 
 std::string header(const RecipeTable& table) {
@@ -133,21 +138,17 @@ std::string key_sentence(const RecipeTable& table, const RecipeKey& key) {
 }  // namespace
 
 Json to_json(const Recipe& recipe) {
-  Recipe copy = recipe;
   Json out = Json::object();
-  for (const RecipeTable& table : tables_of(copy)) {
-    for (const RecipeKey& key : table.keys) {
-      const Json value = shown(table, key);
-      if (!value.is_null()) out[Json::json_pointer(table.pointer + "/" + key.name)] = value;
-    }
-  }
+  for_each_key(recipe, [&](const RecipeTable& table, const RecipeKey& key, const Json& value) {
+    if (!value.is_null()) out[Json::json_pointer(table.pointer + "/" + key.name)] = value;
+  });
   return out;
 }
 
 std::string to_toml(const Recipe& recipe) {
   Recipe copy = recipe;
   std::string out;
-  for (const RecipeTable& table : tables_of(copy)) {
+  for (const RecipeTable& table : recipe_tables(copy)) {
     std::string lines;
     for (const RecipeKey& key : table.keys) {
       const Json value = shown(table, key);
@@ -213,34 +214,24 @@ std::string recipe_man_page() {
 }
 
 Json step_settings(const Recipe& recipe) {
-  Recipe copy = recipe;
   Json settings = Json::object();
-  for (const RecipeTable& table : tables_of(copy)) {
-    for (const RecipeKey& key : table.keys) {
-      const Json value = shown(table, key);
-      if (key.may_change_flag || value.is_null()) continue;
-      settings[table.name.empty() ? key.name : table.name + "." + key.name] = value;
-    }
-  }
+  for_each_key(recipe, [&](const RecipeTable& table, const RecipeKey& key, const Json& value) {
+    if (!key.may_change_flag && !value.is_null()) settings[table.path_of(key.name)] = value;
+  });
   return settings;
 }
 
 std::vector<std::string> incompatible_keys(const Json& before, const Recipe& after) {
-  Recipe copy = after;
   std::vector<std::string> differences;
-  for (const RecipeTable& table : tables_of(copy)) {
-    for (const RecipeKey& key : table.keys) {
-      if (key.may_change_flag) continue;
-      const Json now = shown(table, key);
-      const Json::json_pointer pointer(table.pointer + "/" + key.name);
-      const Json then = before.contains(pointer) ? before[pointer] : Json();
-      if (now == then) continue;
-      const std::string path = table.name.empty() ? key.name : table.name + "." + key.name;
-      differences.push_back(str(path, " is ", then.is_null() ? "absent" : io::toml_value(then),
-                                " there and ", now.is_null() ? "absent" : io::toml_value(now),
-                                " here"));
-    }
-  }
+  for_each_key(after, [&](const RecipeTable& table, const RecipeKey& key, const Json& now) {
+    if (key.may_change_flag) return;
+    const Json::json_pointer pointer(table.pointer + "/" + key.name);
+    const Json then = before.contains(pointer) ? before[pointer] : Json();
+    if (now == then) return;
+    differences.push_back(str(table.path_of(key.name), " is ",
+                              then.is_null() ? "absent" : io::toml_value(then), " there and ",
+                              now.is_null() ? "absent" : io::toml_value(now), " here"));
+  });
   return differences;
 }
 
