@@ -1,10 +1,14 @@
 #include "lib/autograd/autograd.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/graph/graph.h"
+#include "lib/graph/passes/passes.h"
+#include "lib/graph/reference_backend.h"
 #include "lib/graph/views.h"
 #include "lib/ops/ops.h"
 
@@ -226,6 +230,51 @@ TEST_CASE("the gradient of a checkpoint is differentiated as that of its body") 
       second([&](std::span<const Tensor> in) { return autograd::checkpoint(body, in); });
   for (size_t i = 0; i < plain.size(); ++i) CHECK(again[i] == Approx(plain[i]).epsilon(1e-5));
   CHECK(std::abs(plain[0]) > 0.01f);
+}
+
+TEST_CASE("products of rows looked up in a small table, and their gradients") {
+  constexpr int64_t kRows = 3, kDepth = 16, kColumns = 20, kIds = 12;
+  const auto numbers = [](const Shape& shape, float step) {
+    std::vector<float> x(static_cast<size_t>(shape.elements()));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(step * static_cast<float>(i));
+    return Array::from<float>(x, shape);
+  };
+  const Tensor table = variable(numbers({kRows, kDepth}, 0.7f));
+  const Tensor w = variable(numbers({kColumns, kDepth}, 1.3f)), b = leaf({0}, {1});
+  const Tensor bias = graph::reshape(graph::expand(b, Shape{kColumns}), Shape{kColumns});
+  const Tensor ids =
+      graph::constant(Array::from<int32_t>(
+          std::vector<int32_t>{0, 2, 2, 0, 2, 0, 0, 0, 2, 2, 2, 0}, {2, kIds / 2}));
+  const Tensor rows = ops::embedding(table, ids);
+  const Tensor y = ops::linear(rows, w, bias);
+  const Tensor seed = graph::constant(numbers(y.shape(), 2.1f));
+  const Tensor outputs[] = {y}, seeds[] = {seed}, wrt[] = {table, w, b};
+  std::vector<Tensor> results = autograd::gradients(outputs, seeds, wrt);
+  results.push_back(y);
+  // One product of the table forward; the gradients of w and of the table share what each row's
+  // ids add up to.
+  std::vector<graph::NodePtr> nodes;
+  for (const Tensor& x : results) nodes.push_back(x.node());
+  const graph::Graph graph = graph::run_passes(
+      graph::Graph(nodes), {graph::passes::reassociate(), graph::passes::eliminate_common()}, true);
+  std::map<std::string_view, int> count;
+  for (const auto& node : graph.nodes()) {
+    ++count[node->op->name];
+    if (node->op->kind != graph::OpKind::kContraction) continue;
+    CHECK(std::ranges::any_of(node->inputs, [&](const auto& input) {
+      return input->shape.rank() == 2 && (input->shape[0] == kRows || input->shape[1] == kRows);
+    }));
+  }
+  CHECK(count["linear"] == 1);
+  CHECK(count["matmul"] == 2);
+  CHECK(count["embedding_grad"] == 1);
+  graph::evaluate(results);
+  for (const Tensor& x : results) {
+    const std::vector<float> got = values(x);
+    const std::vector<double> expected = graph::evaluate_reference(x);
+    REQUIRE(got.size() == expected.size());
+    for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(expected[i]).margin(1e-5));
+  }
 }
 
 TEST_CASE("zeros that are cut out of a padded value depend on it") {

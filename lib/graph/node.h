@@ -189,6 +189,10 @@ struct OpDef {
   // along the last axis (q, k and v in one product); null if this is not such an operation.
   NodePtr (*merge)(std::span<const NodePtr> uses) = nullptr;
 
+  // The same value from fewer operations, seen from what the inputs are made of; null if there is
+  // no such way. Sums may be rounded in another order.
+  NodePtr (*reassociate)(const NodePtr& node) = nullptr;
+
   // The dozen primitives, which the reference backend runs in double: exactly one is set.
   double (*scalar)(const double* in) = nullptr;               // element-wise
   double (*combine)(double accumulator, double x) = nullptr;  // reduction over attr "axis"

@@ -98,6 +98,28 @@ TEST_CASE("merge_siblings makes one product of several with the same activation"
   CHECK(count(passes::merge_siblings().run(graph_of(other)), "linear") == 2);
 }
 
+TEST_CASE("reassociate multiplies a small table once, not every row looked up in it") {
+  const auto products = [](int64_t ids, DType rounded) {
+    const Tensor table = input({5, 16});
+    const Tensor rows = graph::contiguous(
+        graph::contiguous(ops::embedding(table, graph::input(DType::kI32, {2, ids}, "ids")),
+                          rounded),
+        DType::kF32);
+    const Tensor y = ops::linear(rows, graph::input(DType::kF32, {3, 16}, "w"));
+    const Graph graph = graph::run_passes(graph_of(y), {passes::reassociate()}, true);
+    CHECK(graph.outputs()[0]->shape == y.shape());
+    std::vector<int64_t> rows_multiplied;
+    for (const auto& node : graph.nodes()) {
+      if (node->op->name == "linear") rows_multiplied.push_back(node->shape.elements() / 3);
+    }
+    return rows_multiplied;
+  };
+  for (DType rounded : {DType::kF32, DType::kBF16}) {
+    CHECK(products(5, rounded) == std::vector<int64_t>{5});
+    CHECK(products(4, rounded) == std::vector<int64_t>{8});  // too few ids
+  }
+}
+
 TEST_CASE("fuse_elementwise makes one step of a tree and keeps shared results") {
   const Tensor x = input({6}), y = graph::input(DType::kF32, {6}, "y");
   const Graph fused =

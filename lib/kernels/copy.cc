@@ -277,15 +277,18 @@ void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t 
 
 void scatter_rows(ThreadPool& pool, const float* dy, int64_t dim, const int32_t* ids, int64_t count,
                   int64_t rows, float* y) {
-  // A task owns a range of rows and looks for their ids: the order of additions is always that of
-  // the ids.
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, dim));
-  pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) {
-    std::fill(y + begin * dim, y + end * dim, 0.0f);
+  // A task owns a range of columns: the order of additions is always that of the ids, and how often
+  // each of them occurs does not matter.
+  constexpr int64_t kMinColumns = 16;
+  const int64_t grain = std::max(kMinColumns, kGrain / std::max<int64_t>(1, count));
+  pool.parallel_for(dim, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::fill(y + row * dim + begin, y + row * dim + end, 0.0f);
+    }
     for (int64_t i = 0; i < count; ++i) {
-      if (ids[i] < begin || ids[i] >= end) continue;
-      float* row = y + ids[i] * dim;
-      for (int64_t j = 0; j < dim; ++j) row[j] += dy[i * dim + j];
+      const float* from = dy + i * dim;
+      float* to = y + ids[i] * dim;
+      for (int64_t j = begin; j < end; ++j) to[j] += from[j];
     }
   });
 }

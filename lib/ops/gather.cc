@@ -6,6 +6,7 @@
 #include "lib/kernels/copy.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
+#include "lib/ops/lookup_product.h"
 
 namespace lumen::ops {
 namespace {
@@ -195,6 +196,7 @@ const OpDef kEmbeddingGrad = {.name = "embedding_grad",
                               .grad = [](const GradCall& call) -> Gradients {
                                 return {embedding(call.dy, call.inputs[1]), Tensor()};
                               },
+                              .reassociate = embedding_grad_of_product,
                               .cases = embedding_grad_cases};
 const OpDef kConcat = {.name = "concat",
                        .infer = infer_concat,

@@ -8,6 +8,7 @@
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/typed.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/lookup_product.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::ops {
@@ -374,6 +375,7 @@ const OpDef kLinear = {.name = "linear",
                        .grad = grad_linear,
                        .autocast = graph::Autocast::kLow,
                        .merge = merge_linear,
+                       .reassociate = linear_of_lookup,
                        .cost = linear_cost,
                        .cases = linear_cases};
 const OpDef kMatmul = {.name = "matmul",
@@ -385,6 +387,7 @@ const OpDef kMatmul = {.name = "matmul",
                        .meaning = matmul_meaning,
                        .grad = grad_matmul,
                        .autocast = graph::Autocast::kLow,
+                       .reassociate = matmul_with_lookup,
                        .cost = matmul_cost,
                        .cases = matmul_cases};
 

@@ -9,6 +9,7 @@ Pass verify();               // throws on a malformed graph, changes nothing
 Pass eliminate_dead_code();  // drops what no output needs
 Pass eliminate_common();     // equal computations become one
 Pass simplify();             // algebra and views
+Pass reassociate();          // products in the order that costs least
 Pass fold_constants();       // small constant results
 Pass merge_siblings();       // q, k, v and gate, up: one product instead of several
 Pass fuse_elementwise();     // chains of element-wise operations: one step
