@@ -178,7 +178,8 @@ class BackwardSteps {
                                        .dh = g_.dh0 + b * hidden + begin,
                                        .dc = c ? g_.dc0 + b * hidden + begin : nullptr,
                                        .dprojected = dprojected,
-                                       .dproduct = dproduct});
+                                       .dproduct = dproduct,
+                                       .db = g_.db + begin});
   }
 
   const Steps& steps_;
@@ -254,6 +255,7 @@ void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const Rec
   // The gradients of the first states are those of the states on the way.
   std::copy_n(g.dhn, state, g.dh0);
   if (shape.cell == Cell::kLstm) std::copy_n(g.dcn, state, g.dc0);
+  std::fill_n(g.db, width, 0.0f);
   // Column u of gate g, depth k: w[g · hidden + k][u].
   steps.pack_weights(pool, g.w, 1, hidden, memory.weights);
   for (int64_t step = shape.steps - 1; step >= -1; --step) {
@@ -265,7 +267,6 @@ void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const Rec
   }
   if (rows == 0) {
     std::fill_n(g.dw, width * hidden, 0.0f);
-    std::fill_n(g.db, width, 0.0f);
     return;
   }
   gemm(pool, {.m = width,
@@ -280,13 +281,6 @@ void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const Rec
               .c = g.dw,
               .c_stride = hidden,
               .workspace = memory.product});
-  pool.parallel_for(width, 64, [&](int64_t begin, int64_t end, int) {
-    std::fill(g.db + begin, g.db + end, 0.0f);
-    for (int64_t row = 0; row < rows; ++row) {
-      const float* from = backward.dproduct() + row * width;
-      for (int64_t i = begin; i < end; ++i) g.db[i] += from[i];
-    }
-  });
 }
 
 }  // namespace lumen::kernels

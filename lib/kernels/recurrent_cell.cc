@@ -116,6 +116,14 @@ HWY_INLINE CellVector through_tanh(CellVector x, CellVector y) {
   return hn::NegMulAdd(hn::Mul(x, y), y, x);
 }
 
+// The gradient of what gate `g` takes from W h + b.
+HWY_INLINE void store_product_part(const recurrent_cell::Backward& row, const Lanes& lanes,
+                                   int64_t g, CellVector gradient) {
+  const int64_t at = g * row.hidden;
+  lanes.store(gradient, row.dproduct + at);
+  lanes.store(hn::Add(lanes.load(row.db + at), gradient), row.db + at);
+}
+
 void lstm_backward(const recurrent_cell::Backward& row) {
   const CellFloat d;
   const int64_t n = row.hidden;
@@ -132,7 +140,7 @@ void lstm_backward(const recurrent_cell::Backward& row) {
         through_tanh(hn::Mul(dc, i), g), through_sigmoid(hn::Mul(dh, tanh_c), o)};
     for (int64_t s = 0; s < 4; ++s) {
       lanes.store(gates[s], row.dprojected + s * n);
-      lanes.store(gates[s], row.dproduct + s * n);
+      store_product_part(row, lanes, s, gates[s]);
     }
     lanes.store(hn::Mul(dc, f), row.dc);
     lanes.store(hn::Zero(d), row.dh);
@@ -151,9 +159,9 @@ void gru_backward(const recurrent_cell::Backward& row) {
     lanes.store(dr, row.dprojected);
     lanes.store(dz, row.dprojected + n);
     lanes.store(dn, row.dprojected + 2 * n);
-    lanes.store(dr, row.dproduct);
-    lanes.store(dz, row.dproduct + n);
-    lanes.store(hn::Mul(dn, r), row.dproduct + 2 * n);
+    store_product_part(row, lanes, 0, dr);
+    store_product_part(row, lanes, 1, dz);
+    store_product_part(row, lanes, 2, hn::Mul(dn, r));
     lanes.store(hn::Mul(dh, z), row.dh);
   });
 }
@@ -166,7 +174,7 @@ void elman_backward(const recurrent_cell::Backward& row) {
     const auto h = lanes.load(row.out);
     const auto da = kRelu ? hn::IfThenElseZero(hn::Gt(h, hn::Zero(d)), dh) : through_tanh(dh, h);
     lanes.store(da, row.dprojected);
-    lanes.store(da, row.dproduct);
+    store_product_part(row, lanes, 0, da);
     lanes.store(hn::Zero(d), row.dh);
   });
 }

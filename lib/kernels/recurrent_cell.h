@@ -25,6 +25,7 @@ struct Backward {
   float *dh, *dc;                // in: of the state after this step; out: of that before it, but
                                  // for what goes through W h
   float *dprojected, *dproduct;  // of the gates' two parts; may be the same memory but in a GRU
+  float* db;                     // dproduct is added to it
 };
 void backward(Cell cell, const Backward& row);
 

@@ -404,10 +404,17 @@ RecurrentResult run_layer(Cell cell, const Tensor& x, const RecurrentWeights& w,
     fail(ErrorKind::kMalformed, "a recurrent layer of ", to_string(x.shape()), " with weights ",
          to_string(w.hidden.shape()), ": needs [batch, steps, features] and weights of rank 2");
   }
-  const int64_t width = w.hidden.dim(0);
-  const Tensor zeros = graph::expand(graph::scalar(0), Shape{width});
-  std::vector<Tensor> inputs = {linear(x, w.input, w.input_bias), w.hidden,
-                                w.hidden_bias.defined() ? w.hidden_bias : zeros};
+  Tensor input_bias = w.input_bias, hidden_bias = w.hidden_bias;
+  // Both parts of a gate are added up: so may their biases be, once and not for every row. A GRU's
+  // new gate multiplies one part by another gate first.
+  if (cell != Cell::kGru && input_bias.defined()) {
+    hidden_bias = hidden_bias.defined() ? add(input_bias, hidden_bias) : input_bias;
+    input_bias = {};
+  }
+  if (!hidden_bias.defined()) {
+    hidden_bias = graph::expand(graph::scalar(0), Shape{w.hidden.dim(0)});
+  }
+  std::vector<Tensor> inputs = {linear(x, w.input, input_bias), w.hidden, hidden_bias};
   const Shape state = {x.dim(0), w.hidden.dim(1)};
   const Tensor nothing = graph::expand(graph::scalar(0), state);
   inputs.push_back(h0.defined() ? h0 : nothing);
