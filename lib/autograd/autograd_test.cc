@@ -242,9 +242,8 @@ TEST_CASE("products of rows looked up in a small table, and their gradients") {
   const Tensor table = variable(numbers({kRows, kDepth}, 0.7f));
   const Tensor w = variable(numbers({kColumns, kDepth}, 1.3f)), b = leaf({0}, {1});
   const Tensor bias = graph::reshape(graph::expand(b, Shape{kColumns}), Shape{kColumns});
-  const Tensor ids =
-      graph::constant(Array::from<int32_t>(
-          std::vector<int32_t>{0, 2, 2, 0, 2, 0, 0, 0, 2, 2, 2, 0}, {2, kIds / 2}));
+  const Tensor ids = graph::constant(Array::from<int32_t>(
+      std::vector<int32_t>{0, 2, 2, 0, 2, 0, 0, 0, 2, 2, 2, 0}, {2, kIds / 2}));
   const Tensor rows = ops::embedding(table, ids);
   const Tensor y = ops::linear(rows, w, bias);
   const Tensor seed = graph::constant(numbers(y.shape(), 2.1f));

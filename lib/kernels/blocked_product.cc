@@ -1,10 +1,9 @@
 #include "lib/kernels/blocked_product.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/cache_sizes.h"
 #include "lib/kernels/gemm_tile.h"
 
 namespace lumen::kernels {
@@ -159,15 +158,6 @@ void clear(const BlockedProduct& product) {
       (*product.epilogue)(i, product.epilogue_column, product.epilogue_column + product.n);
     }
   }
-}
-
-// Lines of the first cache that share a set; 8 where the system does not say.
-int64_t first_cache_ways() {
-#ifdef _SC_LEVEL1_DCACHE_ASSOC
-  static const int64_t ways = sysconf(_SC_LEVEL1_DCACHE_ASSOC);
-  if (ways > 0) return ways;
-#endif
-  return 8;
 }
 
 // Whether rows of A are multiplied where they lie: not if they are so far apart that those of a

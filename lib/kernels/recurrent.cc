@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/base/function_ref.h"
 #include "lib/base/round_up.h"
+#include "lib/kernels/cache_sizes.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/recurrent_cell.h"
@@ -28,9 +30,22 @@ class Memory {
   int64_t used_ = 0;
 };
 
-// One step after another. Threads divide the units: each multiplies and computes its own units of
-// all gates, then packs them for the next step, whose panel is another one, so that one fork-join
-// per step is enough.
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// Rows whose bias gradients are added up together, whoever computes them; threads divide samples in
+// blocks of as many. A multiple of every tile's step.
+constexpr int64_t kSampleBlock = 8;
+// Units whose products are computed before their cells: those of some samples stay in the caches.
+constexpr int64_t kUnitBlock = 128;
+
+// One step after another. Either threads divide the samples, and each goes through all steps by
+// itself; or they divide the units: each multiplies and computes its own units of all gates, then
+// packs them for the next step, whose panel is another one, so that one fork-join per step is
+// enough. The second where there are few samples, or where the weights of all units, which every
+// step reads, would not stay in the second cache.
 struct Steps {
   explicit Steps(const RecurrentShape& shape)
       : s(shape), width(gates_of(shape.cell) * shape.hidden) {}
@@ -43,8 +58,33 @@ struct Steps {
     return t + 1 < s.steps && exists(b, t + 1) ? t + 1 : -1;
   }
   int64_t row(int64_t b, int64_t t) const { return b * s.steps + t; }
-  int64_t padded_batch() const { return round_up(s.batch, kMaxTileRows); }
+  int64_t sample_blocks() const { return (s.batch + kSampleBlock - 1) / kSampleBlock; }
+  int64_t padded_batch() const { return sample_blocks() * kSampleBlock; }
   int64_t padded_units() const { return round_up(s.hidden, kMaxTileCols); }
+
+  // Runs body(step, samples, units) for the steps first, first + by, … (`count` of them), each for
+  // all samples and units and after the step before it.
+  void for_each_step(ThreadPool& pool, int64_t first, int64_t count, int64_t by,
+                     FunctionRef<void(int64_t step, Range samples, Range units)> body) const {
+    auto in_blocks = [&](int64_t step, Range samples, Range units) {
+      const int64_t most = round_up(kUnitBlock, tile.cols);
+      for (int64_t u = units.begin; u < units.end; u += most) {
+        body(step, samples, {u, std::min(units.end, u + most)});
+      }
+    };
+    if (divides_samples(pool.threads())) {
+      pool.parallel_for(sample_blocks(), 1, [&](int64_t begin, int64_t end, int) {
+        const Range samples{begin * kSampleBlock, std::min(s.batch, end * kSampleBlock)};
+        for (int64_t i = 0; i < count; ++i) in_blocks(first + i * by, samples, {0, s.hidden});
+      });
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      pool.parallel_for(s.hidden, tile.cols, [&](int64_t begin, int64_t end, int) {
+        in_blocks(first + i * by, {0, s.batch}, {begin, end});
+      });
+    }
+  }
 
   // Gate by gate strips of B with depth `hidden`: column u, depth k is from[g][u · row_stride + k ·
   // col_stride].
@@ -61,20 +101,50 @@ struct Steps {
     });
   }
 
-  // Units [begin, end) of x [batch, hidden], rows x_stride apart, as part of the depth of A.
-  void pack_units(const float* x, int64_t x_stride, int64_t begin, int64_t end,
+  // Units of samples of x [batch, hidden], rows x_stride apart, as part of the depth of A.
+  void pack_units(const float* x, int64_t x_stride, Range samples, Range units,
                   float* panel) const {
-    for (int64_t i = 0; i < s.batch;) {
-      const int64_t height = strip_height(tile, s.batch, i);
-      pack_strip({x + i * x_stride + begin, x_stride, 1}, std::min(height, s.batch - i), height,
-                 end - begin, height, panel + i * s.hidden + begin * height);
-      i += height;
+    for_each_strip(samples, [&](int64_t i, int64_t rows, int64_t height) {
+      pack_strip({x + i * x_stride + units.begin, x_stride, 1}, rows, height, units.size(), height,
+                 panel + i * s.hidden + units.begin * height);
+    });
+  }
+
+  // c[samples][units] (+)= A · B of one gate, with the panel of A and the gate's strips of B; c is
+  // [batch, …], rows c_stride apart.
+  void multiply(const float* panel, const float* weights, Range samples, Range units, bool add,
+                float* c, int64_t c_stride) const {
+    for (int64_t u = units.begin; u < units.end; u += tile.cols) {
+      for_each_strip(samples, [&](int64_t i, int64_t rows, int64_t) {
+        multiply_panels(panel + i * s.hidden, rows, weights + u * s.hidden,
+                        std::min(tile.cols, units.end - u), s.hidden, add, c + i * c_stride + u,
+                        c_stride);
+      });
     }
   }
 
   RecurrentShape s;
   int64_t width;  // of all gates
   GemmTile tile = gemm_tile();
+
+ private:
+  bool divides_samples(int threads) const {
+    const int64_t most = (sample_blocks() + threads - 1) / threads;  // blocks of one thread
+    const bool evenly = 8 * most * threads <= 9 * sample_blocks();
+    const int64_t bytes = gates_of(s.cell) * padded_units() * s.hidden * 4;
+    return evenly && (threads == 1 || bytes <= second_cache_bytes() / 4 * 3);
+  }
+
+  // Strips of A, as even as the tile allows: f(first sample, samples, padded samples).
+  template <class F>
+  void for_each_strip(Range samples, const F& f) const {
+    const int64_t strips = (samples.size() + tile.rows - 1) / tile.rows;
+    const int64_t height = round_up((samples.size() + strips - 1) / strips, tile.step);
+    for (int64_t i = samples.begin; i < samples.end; i += height) {
+      const int64_t rows = std::min(height, samples.end - i);
+      f(i, rows, round_up(rows, tile.step));
+    }
+  }
 };
 
 struct ForwardMemory {
@@ -102,6 +172,7 @@ struct BackwardMemory {
     // But in a GRU, the gradients of the gates' two parts are the same.
     dproduct = s.cell == Cell::kGru ? memory.take(rows * steps.width) : nullptr;
     h_before = memory.take(rows * s.hidden);
+    db = memory.take(steps.sample_blocks() * steps.width);
     const size_t gemm = gemm_workspace_bytes(steps.width, s.hidden, rows, threads);
     product = reinterpret_cast<std::byte*>(memory.take(static_cast<int64_t>(gemm / 4) + 16));
     bytes = memory.bytes();
@@ -109,8 +180,59 @@ struct BackwardMemory {
   float* weights;
   float* panels[2];
   float *dproduct, *h_before;
+  float* db;  // [sample blocks, width]
   std::byte* product;
   size_t bytes;
+};
+
+class ForwardSteps {
+ public:
+  ForwardSteps(const Steps& steps, const RecurrentForward& f, const ForwardMemory& memory)
+      : steps_(steps), s_(steps.s), f_(f), memory_(memory) {}
+
+  // Packs the first states.
+  void begin(Range samples, Range units) const {
+    steps_.pack_units(f_.hn, s_.hidden, samples, units, memory_.h_panels[0]);
+  }
+
+  void run(int64_t step, Range samples, Range units) const {
+    const float* panel = memory_.h_panels[step % 2];
+    for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
+      steps_.multiply(panel, memory_.weights + gate * steps_.padded_units() * s_.hidden, samples,
+                      units, false, memory_.product + gate * s_.hidden, steps_.width);
+    }
+    for (int64_t b = samples.begin; b < samples.end; ++b) row(b, steps_.time(step), units);
+    steps_.pack_units(f_.hn, s_.hidden, samples, units, memory_.h_panels[(step + 1) % 2]);
+  }
+
+ private:
+  void row(int64_t b, int64_t t, Range units) const {
+    const int64_t at = steps_.row(b, t), hidden = s_.hidden, begin = units.begin;
+    const int64_t saved = saved_of(s_.cell) * hidden;
+    if (!steps_.exists(b, t)) {
+      std::fill_n(f_.out + at * hidden + begin, units.size(), 0.0f);
+      for (int64_t i = 0; i < saved; i += hidden) {
+        std::fill_n(f_.saved + at * saved + i + begin, units.size(), 0.0f);
+      }
+      return;
+    }
+    recurrent_cell::forward(s_.cell,
+                            {.hidden = hidden,
+                             .units = units.size(),
+                             .next = s_.steps * hidden,
+                             .product = memory_.product + b * steps_.width + begin,
+                             .projected = f_.projected + at * steps_.width + begin,
+                             .b = f_.b + begin,
+                             .h = f_.hn + b * hidden + begin,
+                             .c = s_.cell == Cell::kLstm ? f_.cn + b * hidden + begin : nullptr,
+                             .saved = f_.saved + at * saved + begin,
+                             .out = f_.out + at * hidden + begin});
+  }
+
+  const Steps& steps_;
+  const RecurrentShape& s_;
+  const RecurrentForward& f_;
+  const ForwardMemory& memory_;
 };
 
 class BackwardSteps {
@@ -125,38 +247,39 @@ class BackwardSteps {
   // Of all steps: [batch, steps, width].
   const float* dproduct() const { return dproduct_; }
 
-  // Adds to dh what comes through the product with the gates' gradients in `panel`.
-  void multiply(const float* panel, int64_t begin, int64_t end) const {
-    const int64_t rows = steps_.padded_batch() * s_.hidden;
-    for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
-      multiply_panels(panel + gate * rows, s_.batch,
-                      memory_.weights + (gate * steps_.padded_units() + begin) * s_.hidden,
-                      end - begin, s_.hidden, true, g_.dh0 + begin, s_.hidden);
+  // Adds to dh what comes through the product of the step after this one, then computes this one,
+  // −1 being that before the first, and packs its gates' gradients.
+  void run(int64_t step, Range samples, Range units) const {
+    const int64_t gate_panel = steps_.padded_batch() * s_.hidden;
+    if (step + 1 < s_.steps) {
+      const float* panel = memory_.panels[(step + 1) % 2];
+      for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
+        steps_.multiply(panel + gate * gate_panel,
+                        memory_.weights + gate * steps_.padded_units() * s_.hidden, samples, units,
+                        true, g_.dh0, s_.hidden);
+      }
     }
-  }
-
-  // Units [begin, end) of all samples at time t; packs the gates' gradients.
-  void compute(int64_t t, int64_t begin, int64_t end, float* panel) const {
-    for (int64_t b = 0; b < s_.batch; ++b) row(b, t, begin, end);
-    const int64_t rows = steps_.padded_batch() * s_.hidden;
+    if (step < 0) return;
+    const int64_t t = steps_.time(step);
+    for (int64_t b = samples.begin; b < samples.end; ++b) row(b, t, units);
     for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
       steps_.pack_units(dproduct_ + t * steps_.width + gate * s_.hidden, s_.steps * steps_.width,
-                        begin, end, panel + gate * rows);
+                        samples, units, memory_.panels[step % 2] + gate * gate_panel);
     }
   }
 
  private:
-  void row(int64_t b, int64_t t, int64_t begin, int64_t end) const {
-    const int64_t at = steps_.row(b, t), hidden = s_.hidden;
+  void row(int64_t b, int64_t t, Range units) const {
+    const int64_t at = steps_.row(b, t), hidden = s_.hidden, begin = units.begin;
     float* dprojected = g_.dprojected + at * steps_.width + begin;
     float* dproduct = dproduct_ + at * steps_.width + begin;
     float* h_before = memory_.h_before + at * hidden + begin;
     if (!steps_.exists(b, t)) {
       for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
-        std::fill_n(dprojected + gate * hidden, end - begin, 0.0f);
-        std::fill_n(dproduct + gate * hidden, end - begin, 0.0f);
+        std::fill_n(dprojected + gate * hidden, units.size(), 0.0f);
+        std::fill_n(dproduct + gate * hidden, units.size(), 0.0f);
       }
-      std::fill_n(h_before, end - begin, 0.0f);
+      std::fill_n(h_before, units.size(), 0.0f);
       return;
     }
     const int64_t before = steps_.before(b, t), saved = saved_of(s_.cell) * hidden;
@@ -166,9 +289,9 @@ class BackwardSteps {
       c = begin +
           (before < 0 ? g_.c0 + b * hidden : g_.saved + steps_.row(b, before) * saved + 4 * hidden);
     }
-    std::memcpy(h_before, h + begin, static_cast<size_t>(end - begin) * sizeof(float));
+    std::memcpy(h_before, h + begin, static_cast<size_t>(units.size()) * sizeof(float));
     recurrent_cell::backward(s_.cell, {.hidden = hidden,
-                                       .units = end - begin,
+                                       .units = units.size(),
                                        .next = s_.steps * hidden,
                                        .saved = g_.saved + at * saved + begin,
                                        .out = g_.out + at * hidden + begin,
@@ -179,7 +302,7 @@ class BackwardSteps {
                                        .dc = c ? g_.dc0 + b * hidden + begin : nullptr,
                                        .dprojected = dprojected,
                                        .dproduct = dproduct,
-                                       .db = g_.db + begin});
+                                       .db = memory_.db + b / kSampleBlock * steps_.width + begin});
   }
 
   const Steps& steps_;
@@ -203,46 +326,15 @@ void recurrent_forward(ThreadPool& pool, const RecurrentShape& shape, const Recu
                        std::byte* workspace) {
   const Steps steps(shape);
   const ForwardMemory memory(steps, workspace);
+  const ForwardSteps forward(steps, f, memory);
   const int64_t hidden = shape.hidden, state = shape.batch * hidden;
-  const int64_t saved = saved_of(shape.cell) * hidden;
-  const bool lstm = shape.cell == Cell::kLstm;
   // The states at the end are the states on the way.
   std::copy_n(f.h0, state, f.hn);
-  if (lstm) std::copy_n(f.c0, state, f.cn);
+  if (shape.cell == Cell::kLstm) std::copy_n(f.c0, state, f.cn);
   steps.pack_weights(pool, f.w, hidden, 1, memory.weights);
-  steps.pack_units(f.hn, hidden, 0, hidden, memory.h_panels[0]);
-  for (int64_t step = 0; step < shape.steps; ++step) {
-    const int64_t t = steps.time(step);
-    const float* panel = memory.h_panels[step % 2];
-    pool.parallel_for(hidden, steps.tile.cols, [&](int64_t begin, int64_t end, int) {
-      for (int64_t gate = 0; gate < gates_of(shape.cell); ++gate) {
-        multiply_panels(
-            panel, shape.batch, memory.weights + (gate * steps.padded_units() + begin) * hidden,
-            end - begin, hidden, false, memory.product + gate * hidden + begin, steps.width);
-      }
-      for (int64_t b = 0; b < shape.batch; ++b) {
-        const int64_t at = steps.row(b, t);
-        if (!steps.exists(b, t)) {
-          std::fill_n(f.out + at * hidden + begin, end - begin, 0.0f);
-          for (int64_t i = 0; i < saved; i += hidden) {
-            std::fill_n(f.saved + at * saved + i + begin, end - begin, 0.0f);
-          }
-          continue;
-        }
-        recurrent_cell::forward(shape.cell, {.hidden = hidden,
-                                             .units = end - begin,
-                                             .next = shape.steps * hidden,
-                                             .product = memory.product + b * steps.width + begin,
-                                             .projected = f.projected + at * steps.width + begin,
-                                             .b = f.b + begin,
-                                             .h = f.hn + b * hidden + begin,
-                                             .c = lstm ? f.cn + b * hidden + begin : nullptr,
-                                             .saved = f.saved + at * saved + begin,
-                                             .out = f.out + at * hidden + begin});
-      }
-      steps.pack_units(f.hn, hidden, begin, end, memory.h_panels[(step + 1) % 2]);
-    });
-  }
+  steps.for_each_step(pool, -1, shape.steps + 1, 1, [&](int64_t step, Range samples, Range units) {
+    step < 0 ? forward.begin(samples, units) : forward.run(step, samples, units);
+  });
 }
 
 void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const RecurrentBackward& g,
@@ -255,15 +347,15 @@ void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const Rec
   // The gradients of the first states are those of the states on the way.
   std::copy_n(g.dhn, state, g.dh0);
   if (shape.cell == Cell::kLstm) std::copy_n(g.dcn, state, g.dc0);
-  std::fill_n(g.db, width, 0.0f);
+  std::fill_n(memory.db, steps.sample_blocks() * width, 0.0f);
   // Column u of gate g, depth k: w[g · hidden + k][u].
   steps.pack_weights(pool, g.w, 1, hidden, memory.weights);
-  for (int64_t step = shape.steps - 1; step >= -1; --step) {
-    pool.parallel_for(hidden, steps.tile.cols, [&](int64_t begin, int64_t end, int) {
-      if (step + 1 < shape.steps) backward.multiply(memory.panels[(step + 1) % 2], begin, end);
-      if (step < 0) return;
-      backward.compute(steps.time(step), begin, end, memory.panels[step % 2]);
-    });
+  steps.for_each_step(
+      pool, shape.steps - 1, shape.steps + 1, -1,
+      [&](int64_t step, Range samples, Range units) { backward.run(step, samples, units); });
+  std::fill_n(g.db, width, 0.0f);
+  for (int64_t block = 0; block < steps.sample_blocks(); ++block) {
+    for (int64_t i = 0; i < width; ++i) g.db[i] += memory.db[block * width + i];
   }
   if (rows == 0) {
     std::fill_n(g.dw, width * hidden, 0.0f);

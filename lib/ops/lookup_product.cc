@@ -32,8 +32,7 @@ struct Lookup {
 Lookup lookup_of(const NodePtr& x) {
   if (x->op == &kEmbedding) return {x->inputs[0], x->inputs[1]};
   const bool reshapes = x->op == &graph::kReshape && x->shape.rank() > 0 &&
-                        x->inputs[0]->shape.rank() > 0 &&
-                        x->shape[-1] == x->inputs[0]->shape[-1];
+                        x->inputs[0]->shape.rank() > 0 && x->shape[-1] == x->inputs[0]->shape[-1];
   if (!reshapes && x->op != &graph::kContiguous) return {};
   Lookup lookup = lookup_of(x->inputs[0]);
   if (lookup.table && !reshapes) {
@@ -43,9 +42,8 @@ Lookup lookup_of(const NodePtr& x) {
 }
 
 NodePtr as_float(const NodePtr& table) {
-  return table->dtype == DType::kF32
-             ? table
-             : graph::contiguous(graph::Tensor(table), DType::kF32).node();
+  return table->dtype == DType::kF32 ? table
+                                     : graph::contiguous(graph::Tensor(table), DType::kF32).node();
 }
 
 }  // namespace
@@ -73,8 +71,8 @@ NodePtr matmul_with_lookup(const NodePtr& node) {
   if (!saves(rows, lookup.ids->shape.elements(), node->shape[1])) return nullptr;
   Shape per_id = lookup.ids->shape;
   per_id.push_back(node->shape[0]);
-  const NodePtr sums = make_node(kEmbeddingGrad, {reshape(a->inputs[0], per_id), lookup.ids},
-                                 {{"rows", rows}});
+  const NodePtr sums =
+      make_node(kEmbeddingGrad, {reshape(a->inputs[0], per_id), lookup.ids}, {{"rows", rows}});
   return make_node(kMatmul, {make_node(graph::kPermute, {sums}, a->attrs), as_float(lookup.table)});
 }
 
