@@ -2,19 +2,25 @@
 // → its part of both gradients.
 #include <algorithm>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/cross_entropy.h"
+#include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
 
 namespace lumen::kernels {
 namespace {
 
-// A chunk of logits has about this many numbers (32 MiB): enough rows that packing the weight pays.
-constexpr int64_t kChunkFloats = int64_t{1} << 23;
-constexpr int64_t kMinRows = 48, kMaxRows = 504;  // multiples of the tile's height
+// A chunk of logits has at most about this many numbers (64 MiB): so many rows that packing the
+// weight for them, and reading and writing its gradient once more, pays.
+constexpr int64_t kChunkFloats = int64_t{1} << 24;
+constexpr int64_t kMinRows = 48, kMaxRows = 528;  // multiples of the tile's height
 
+// Chunks are alike but for the tile's height: a short last one would cost as much packing.
 int64_t chunk_rows(int64_t rows, int64_t classes) {
-  const int64_t fitting = kChunkFloats / std::max<int64_t>(1, classes) / kMinRows * kMinRows;
-  return std::min(rows, std::clamp(fitting, kMinRows, kMaxRows));
+  const int64_t fitting =
+      std::clamp(kChunkFloats / std::max<int64_t>(1, classes), kMinRows, kMaxRows);
+  const int64_t chunks = std::max<int64_t>(1, (rows + fitting - 1) / fitting);
+  return std::min(rows, round_up((rows + chunks - 1) / chunks, kMaxTileRows));
 }
 
 size_t aligned(size_t bytes) {
