@@ -6,6 +6,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/graph/memory_plan.h"
+#include "lib/kernels/streaming.h"
 #include "lib/ops/ops.h"
 
 using namespace lumen;
@@ -125,4 +126,24 @@ TEST_CASE("views: numpy's reshape rule on strided input, slices, expansion, padd
   CHECK_THROWS_AS(graph::slice(x, 1, 2, 4), Error);
   CHECK_THROWS_AS(graph::expand(x, {2, 5, 4}), Error);
   CHECK_THROWS_AS(graph::permute(x, {0, 0, 1}), Error);
+}
+
+TEST_CASE("a result larger than the caches is what a small one is") {
+  const int64_t n = kernels::streaming_bytes() / 4 + 1001;
+  Array values = Array::zeros(DType::kF32, {n});
+  for (int64_t i = 0; i < n; ++i) {
+    values.as_mutable<float>()[static_cast<size_t>(i)] = static_cast<float>(i % 8191);
+  }
+  const Tensor x = graph::constant(values);
+  const Tensor y = ops::sub(ops::mul(x, graph::scalar(2)), graph::scalar(1));
+  graph::Plan plan = graph::compile(std::span(&y, 1));
+  plan.run(graph::current_pool());
+  const auto got = plan.output(0).as<float>();
+  for (int64_t i = 0; i < n; ++i) {
+    const float want = 2 * static_cast<float>(i % 8191) - 1;
+    if (got[static_cast<size_t>(i)] != want) {
+      CAPTURE(i);
+      REQUIRE(got[static_cast<size_t>(i)] == want);
+    }
+  }
 }

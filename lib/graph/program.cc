@@ -5,6 +5,7 @@
 
 #include "lib/base/strings.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/streaming.h"
 
 namespace lumen::graph {
 namespace {
@@ -32,6 +33,13 @@ const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n,
   return scratch;
 }
 
+// Fetches the chunk behind that at `data`: an operand that is not read first is not read while the
+// instructions before its own compute.
+void fetch_chunk(const std::byte* data, DType dtype) {
+  const int64_t bytes = Program::kChunk * info(dtype).block_bytes;
+  for (int64_t at = bytes; at < 2 * bytes; at += 64) __builtin_prefetch(data + at, 0, 2);
+}
+
 struct Registers {
   alignas(64) float storage[kMaxRegisters][Program::kChunk];
   const float* value[kMaxRegisters];
@@ -57,6 +65,7 @@ void run_code(const Program& program, Registers& registers, int64_t n, float* ou
 struct Pieces {
   int64_t rows = 1, columns = 1;
   bool flat = false;
+  bool streamed = false;  // a large float32 result that takes no input's place
 };
 
 bool is_contiguous(const Operand& x) {
@@ -81,6 +90,10 @@ Pieces pieces_of(const KernelCall& call) {
                             [](const Operand& x) { return is_contiguous(x) || is_single(x); });
   pieces.columns = pieces.flat || shape.rank() == 0 ? shape.elements() : shape[-1];
   pieces.rows = pieces.columns > 0 ? shape.elements() / pieces.columns : 0;
+  pieces.streamed = call.output.dtype == DType::kF32 &&
+                    kernels::streams(shape.elements() * int64_t{sizeof(float)}) &&
+                    std::none_of(call.inputs.begin(), call.inputs.end(),
+                                 [&](const Operand& x) { return x.data == call.output.data; });
   return pieces;
 }
 
@@ -105,15 +118,19 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
       const int64_t stride = pieces.flat ? (is_single(x) ? 0 : 1)
                                          : (x.shape[-1] == 1 ? 0 : x.strides[x.shape.rank() - 1]);
       const int64_t offset = (pieces.flat ? 0 : row_offset(x, row)) + at * stride;
-      registers.value[i] = load(x.data + offset * info(x.dtype).block_bytes, x.dtype, stride, n,
-                                registers.storage[i]);
+      const std::byte* from = x.data + offset * info(x.dtype).block_bytes;
+      if (stride == 1 && at + Program::kChunk < end) fetch_chunk(from, x.dtype);
+      registers.value[i] = load(from, x.dtype, stride, n, registers.storage[i]);
     }
     const int64_t element = row * pieces.columns + at;
     std::byte* target = call.output.data + element * info(call.output.dtype).block_bytes;
-    if (call.output.dtype == DType::kF32) {
+    float* last = registers.storage[kMaxRegisters - 1];
+    if (pieces.streamed) {
+      run_code(program, registers, n, last);
+      kernels::stream(last, n, reinterpret_cast<float*>(target));
+    } else if (call.output.dtype == DType::kF32) {
       run_code(program, registers, n, reinterpret_cast<float*>(target));
     } else {
-      float* last = registers.storage[kMaxRegisters - 1];
       run_code(program, registers, n, last);
       kernels::from_float(call.output.dtype, last, target, n);
     }
@@ -246,6 +263,7 @@ void run_elementwise(const KernelCall& call) {
       for (int64_t row = begin; row < end; ++row) {
         run_piece(*program, call, pieces, row, 0, pieces.columns, registers);
       }
+      if (pieces.streamed) kernels::finish_streams();
     });
     return;
   }
@@ -258,6 +276,7 @@ void run_elementwise(const KernelCall& call) {
     for (int64_t row = 0; row < pieces.rows; ++row) {
       run_piece(*program, call, pieces, row, begin, end, registers);
     }
+    if (pieces.streamed) kernels::finish_streams();
   });
 }
 

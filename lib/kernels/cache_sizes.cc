@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace lumen::kernels {
 
 int64_t first_cache_ways() {
@@ -18,6 +20,15 @@ int64_t second_cache_bytes() {
   if (bytes > 0) return bytes;
 #endif
   return 512 << 10;
+}
+
+int64_t streaming_bytes() {
+  constexpr int64_t kMost = 64 << 20;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  static const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (bytes > 0) return std::min(bytes / 5, kMost);
+#endif
+  return kMost;
 }
 
 }  // namespace lumen::kernels

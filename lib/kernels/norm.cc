@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/kernels/streaming.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -117,13 +118,17 @@ HWY_EXPORT(log_softmax_row);
 
 namespace {
 
-// Runs body(row) for every row, on several threads where that pays (a fork-join costs about as
-// much as 4096 elements).
-template <class Body>
-void for_each_row(ThreadPool& pool, const Rows& x, const Body& body) {
+// Runs kernel(x's row, y's row) for every row, on several threads where that pays (a fork-join
+// costs about as much as 4096 elements).
+template <class Kernel>
+void for_each_row(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride,
+                  const Kernel& kernel) {
   const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, x.dim));
   pool.parallel_for(x.rows, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) body(row);
+    RowWriter writer(x.rows, x.dim, x.data == y);
+    for (int64_t row = begin; row < end; ++row) {
+      writer.write(y + row * y_stride, [&](float* to) { kernel(x.data + row * x.stride, to); });
+    }
   });
 }
 
@@ -132,31 +137,29 @@ void for_each_row(ThreadPool& pool, const Rows& x, const Body& body) {
 void rms_norm(ThreadPool& pool, const Rows& x, const float* w, float eps, float* y,
               int64_t y_stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(rms_norm_row);
-  for_each_row(pool, x, [&](int64_t row) {
-    kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), w, eps, y + row * y_stride);
+  for_each_row(pool, x, y, y_stride, [&](const float* from, float* to) {
+    kernel(from, static_cast<size_t>(x.dim), w, eps, to);
   });
 }
 
 void layer_norm(ThreadPool& pool, const Rows& x, const float* w, const float* b, float eps,
                 float* y, int64_t y_stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(layer_norm_row);
-  for_each_row(pool, x, [&](int64_t row) {
-    kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), w, b, eps, y + row * y_stride);
+  for_each_row(pool, x, y, y_stride, [&](const float* from, float* to) {
+    kernel(from, static_cast<size_t>(x.dim), w, b, eps, to);
   });
 }
 
 void softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(softmax_row);
-  for_each_row(pool, x, [&](int64_t row) {
-    kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), y + row * y_stride);
-  });
+  for_each_row(pool, x, y, y_stride,
+               [&](const float* from, float* to) { kernel(from, static_cast<size_t>(x.dim), to); });
 }
 
 void log_softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(log_softmax_row);
-  for_each_row(pool, x, [&](int64_t row) {
-    kernel(x.data + row * x.stride, static_cast<size_t>(x.dim), y + row * y_stride);
-  });
+  for_each_row(pool, x, y, y_stride,
+               [&](const float* from, float* to) { kernel(from, static_cast<size_t>(x.dim), to); });
 }
 
 }  // namespace lumen::kernels

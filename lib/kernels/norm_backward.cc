@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/kernels/streaming.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -137,12 +138,15 @@ void norm_backward(ThreadPool& pool, const Rows& x, const float* w, const Rows& 
   auto* parts = reinterpret_cast<float*>(workspace);
   const int64_t block = rows_per_block(x.rows), blocks = blocks_of(x.rows), stride = 2 * x.dim;
   pool.parallel_for(blocks, grain_for(block * x.dim), [&](int64_t begin, int64_t end, int) {
+    RowWriter writer(x.rows, x.dim, dx == x.data || dx == dy.data);
     for (int64_t b = begin; b < end; ++b) {
       float* part = parts + b * stride;
       std::fill_n(part, stride, 0.0f);
       for (int64_t row = b * block; row < std::min(x.rows, (b + 1) * block); ++row) {
-        kernel(x.data + row * x.stride, w, dy.data + row * dy.stride, x.dim, eps, dx + row * x.dim,
-               part, part + x.dim);
+        writer.write(dx + row * x.dim, [&](float* to) {
+          kernel(x.data + row * x.stride, w, dy.data + row * dy.stride, x.dim, eps, to, part,
+                 part + x.dim);
+        });
       }
     }
   });
@@ -153,24 +157,26 @@ void norm_backward(ThreadPool& pool, const Rows& x, const float* w, const Rows& 
   });
 }
 
-}  // namespace
-
-void softmax_backward(ThreadPool& pool, const Rows& y, const Rows& dy, float* dx) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(softmax_backward_row);
+void for_each_row(ThreadPool& pool, const Rows& y, const Rows& dy, float* dx,
+                  void (*kernel)(const float* y, const float* dy, int64_t dim, float* dx)) {
   pool.parallel_for(y.rows, grain_for(y.dim), [&](int64_t begin, int64_t end, int) {
+    RowWriter writer(y.rows, y.dim, dx == y.data || dx == dy.data);
     for (int64_t row = begin; row < end; ++row) {
-      kernel(y.data + row * y.stride, dy.data + row * dy.stride, y.dim, dx + row * y.dim);
+      writer.write(dx + row * y.dim, [&](float* to) {
+        kernel(y.data + row * y.stride, dy.data + row * dy.stride, y.dim, to);
+      });
     }
   });
 }
 
+}  // namespace
+
+void softmax_backward(ThreadPool& pool, const Rows& y, const Rows& dy, float* dx) {
+  for_each_row(pool, y, dy, dx, HWY_DYNAMIC_DISPATCH(softmax_backward_row));
+}
+
 void log_softmax_backward(ThreadPool& pool, const Rows& y, const Rows& dy, float* dx) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(log_softmax_backward_row);
-  pool.parallel_for(y.rows, grain_for(y.dim), [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      kernel(y.data + row * y.stride, dy.data + row * dy.stride, y.dim, dx + row * y.dim);
-    }
-  });
+  for_each_row(pool, y, dy, dx, HWY_DYNAMIC_DISPATCH(log_softmax_backward_row));
 }
 
 size_t norm_backward_workspace_bytes(int64_t rows, int64_t dim) {
