@@ -117,7 +117,8 @@ template <class D>
 HWY_INLINE hn::Vec<D> gelu_slope_vector(D d, hn::Vec<D> x) {
   constexpr float kInverseRootTwoPi = 0.398942280f;
   const auto near = hn::Min(hn::Max(x, hn::Set(d, -kFlat)), hn::Set(d, kFlat));
-  const auto density = exp_nonpositive(d, hn::Mul(hn::Mul(near, near), hn::Set(d, -0.5f)));
+  const auto density =
+      exp2_nonpositive(d, hn::Mul(hn::Mul(near, near), hn::Set(d, -0.5f * kLog2E)));
   return hn::MulAdd(hn::Mul(near, hn::Set(d, kInverseRootTwoPi)), density, normal_cdf_vector(d, x));
 }
 
