@@ -26,11 +26,15 @@ double grad_norm(ThreadPool& pool, std::span<const Array> gradients, double p) {
 }
 
 double clip_factor(double norm, double max_norm) {
-  return std::min(1.0, max_norm / (norm + 1e-6));
+  const double factor = max_norm / (norm + 1e-6);
+  return factor > 1 ? 1 : factor;
 }
 
 void clip_grad_value(ThreadPool& pool, std::span<const Array> gradients, double limit,
                      double scale) {
+  if (!(limit >= 0)) {
+    fail(ErrorKind::kMalformed, "the limit of a gradient value is ", limit, ", expected 0 or more");
+  }
   const auto bound = static_cast<float>(limit);
   for (Array gradient : gradients) {  // a copy shares the memory
     float* x = gradient.as_mutable<float>().data();

@@ -14,10 +14,12 @@ namespace lumen::optim {
 double grad_norm(ThreadPool& pool, std::span<const Array> gradients, double p = 2);
 
 // What gradients of norm `norm` are multiplied with to have at most `max_norm`: PyTorch's
-// min(1, max_norm / (norm + 1e-6)). Given to Optimizer::step as its gradient scale.
+// min(1, max_norm / (norm + 1e-6)), NaN for a norm that is. Given to Optimizer::step as its
+// gradient scale.
 double clip_factor(double norm, double max_norm);
 
-// Every element times `scale`, then into [−limit, limit], in place; NaN stays.
+// Every element times `scale`, then into [−limit, limit], in place; NaN stays. Throws
+// Error(kMalformed) unless limit ≥ 0.
 void clip_grad_value(ThreadPool& pool, std::span<const Array> gradients, double limit,
                      double scale = 1);
 

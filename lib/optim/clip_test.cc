@@ -62,10 +62,17 @@ TEST_CASE("norms show what is not finite and do not overflow") {
 TEST_CASE("clipping") {
   CHECK(optim::clip_factor(0.5, 1) == 1);
   CHECK(optim::clip_factor(4, 1) == Approx(1 / (4 + 1e-6)));
+  CHECK(optim::clip_factor(kInfinity, 1) == 0);
+  CHECK(std::isnan(optim::clip_factor(kNan, 1)));
   ThreadPool pool(1);
   const std::vector<Array> gradients = {array({-5, 0.25f, 3}), array({kNan})};
   optim::clip_grad_value(pool, gradients, 1, 2);
   const auto clipped = gradients[0].as<float>();
   CHECK(std::vector<float>(clipped.begin(), clipped.end()) == std::vector<float>{-1, 0.5f, 1});
   CHECK(std::isnan(gradients[1].as<float>()[0]));
+  for (double limit : {-1.0, double{kNan}}) {
+    CHECK(testing::contains(
+        refusal(ErrorKind::kMalformed, [&] { optim::clip_grad_value(pool, gradients, limit); }),
+        "expected 0 or more"));
+  }
 }
