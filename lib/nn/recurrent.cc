@@ -22,8 +22,8 @@ Tensor at_layer(const Tensor& x, int64_t i) {
 
 RecurrentCell::RecurrentCell(RecurrentKind kind, const Parameters& parameters, int64_t input,
                              int64_t hidden, bool bias, const std::string& suffix)
-    : kind_(kind), hidden_(hidden) {
-  const Init start = Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
+    : kind_(kind), input_(input), hidden_(hidden) {
+  const Init start = Init::within_root(static_cast<double>(hidden));
   const int64_t rows = gates_of(kind) * hidden;
   weight_ih_ = parameters.get("weight_ih" + suffix, {rows, input}, start);
   weight_hh_ = parameters.get("weight_hh" + suffix, {rows, hidden}, start);
