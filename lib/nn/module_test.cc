@@ -164,6 +164,18 @@ TEST_CASE("batch norm moves its statistics in training only, and names them as P
                                           "running_var", "weight"});
 }
 
+TEST_CASE("running statistics forget a large value as far as they are told to") {
+  const auto parameters = Parameters::trainable(1);
+  const nn::BatchNorm1d norm(parameters, 1, {.momentum = 1});
+  for (const float scale : {0x1p20f, 0x1p-10f}) {
+    const nn::TrainingScope step(key(1, 0));
+    norm(graph::constant(std::vector<float>{scale, 3 * scale}, {2, 1}));
+    for (const Tensor& update : step.updates()) update.eval();
+  }
+  CHECK(parameters.state_dict().at("running_mean").as<float>()[0] == 0x1p-9f);
+  CHECK(parameters.state_dict().at("running_var").as<float>()[0] == 0x1p-19f);
+}
+
 TEST_CASE("recurrent layers drop between layers only while training, and start as PyTorch's") {
   const auto parameters = Parameters::trainable(1);
   nn::Lstm lstm(parameters, 5, 100, {.layers = 2, .dropout = 0.5});
