@@ -93,6 +93,10 @@ const std::map<std::string, Build>& cases() {
        [](const Parameters& p, Inputs& in) {
          return nn::BatchNorm1d(p, 3, {.momentum = 0.3})(in["x"]);
        }},
+      {"batch_norm1d_cumulative",
+       [](const Parameters& p, Inputs& in) {
+         return nn::BatchNorm1d(p, 4, {.momentum = std::nullopt})(in["x"]);
+       }},
       {"batch_norm2d",
        [](const Parameters& p, Inputs& in) { return nn::BatchNorm2d(p, 3)(in["x"]); }},
       {"batch_norm2d_eval",
@@ -153,6 +157,11 @@ const std::map<std::string, Build>& cases() {
        [](const Parameters& p, Inputs& in) {
          return nn::MultiheadAttention(p, 6, 2, false)
              .attend(in["query"], in["key"], in["value"], {.mask = in["mask"]});
+       }},
+      {"attention_padding",
+       [](const Parameters& p, Inputs& in) {
+         return nn::MultiheadAttention(p, 6, 2).attend(in["query"], in["key"], in["value"],
+                                                       {.mask = in["mask"]});
        }},
   };
   return list;

@@ -26,7 +26,8 @@ BatchNorm::BatchNorm(const Parameters& parameters, int64_t channels,
   running_mean_ = parameters.buffer("running_mean", {channels}, Init::zeros());
   running_var_ = parameters.buffer("running_var", {channels}, Init::ones());
   // Checkpoints from elsewhere may lack the counter.
-  if (parameters.has("num_batches_tracked") || !parameters.has("running_mean")) {
+  if (parameters.has("num_batches_tracked") || !parameters.has("running_mean") ||
+      !options.momentum) {
     batches_ = parameters.buffer("num_batches_tracked", {}, Init::zeros(), DType::kI64);
   }
 }
