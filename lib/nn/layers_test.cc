@@ -272,6 +272,19 @@ TEST_CASE("every layer's state dict survives the round trip") {
   }
 }
 
+TEST_CASE("either part of an LSTM's state may be left out") {
+  const auto parameters = Parameters::trainable(1);
+  const nn::RecurrentCell cell(nn::RecurrentKind::kLstm, parameters, 3, 4);
+  const Tensor x = graph::constant(Array::zeros(DType::kF32, {2, 3}));
+  const Tensor ones = ops::full({2, 4}, 1.0, DType::kF32), zeros = ops::zeros_like(ones);
+  auto same = [&](const RecurrentState& a, const RecurrentState& b) {
+    return error(cell(x, a).h.eval(), cell(x, b).h.eval()) == 0;
+  };
+  CHECK(same({ones}, {ones, zeros}));
+  CHECK(same({{}, ones}, {zeros, ones}));
+  CHECK_FALSE(same({{}, ones}, {zeros, zeros}));
+}
+
 TEST_CASE("layers refuse what does not fit them") {
   const auto parameters = Parameters::trainable(1);
   auto message = [](auto&& body) { return testing::refusal(ErrorKind::kMalformed, body); };
@@ -287,6 +300,35 @@ TEST_CASE("layers refuse what does not fit them") {
                           "expected [batch, steps, 3]"));
   CHECK(testing::contains(message([&] { nn::MultiheadAttention(parameters / "e", 6, 4); }),
                           "cannot have 4 heads"));
+  const Tensor row = graph::constant(Array::zeros(DType::kF32, {1, 4}));
+  const Tensor x = graph::constant(Array::zeros(DType::kF32, {2, 3}));
+  const nn::RecurrentCell cell(nn::RecurrentKind::kGru, parameters / "g", 3, 4);
+  CHECK(testing::contains(message([&] { cell(row); }), "expected [batch, 3]"));
+  CHECK(testing::contains(message([&] { cell(x, {row}); }), "expected [2, 4]"));
+  CHECK(testing::contains(message([&] {
+                            cell(x, {{}, ops::zeros_like(graph::expand(row, {2, 4}))});
+                          }),
+                          "only an LSTM has"));
+  const Tensor steps = graph::constant(Array::zeros(DType::kF32, {2, 5, 3}));
+  CHECK(testing::contains(message([&] { nn::Gru(parameters / "h", 3, 4).run(steps, {}, {row}); }),
+                          "expected [1, 2, 4]"));
+  const Array too_long = Array::from<int32_t>(std::vector<int32_t>{5, 6}, {2});
+  CHECK(testing::contains(
+      message([&] {
+        nn::Gru(parameters / "h", 3, 4).run(steps, graph::constant(too_long)).output.eval();
+      }),
+      "sample 1 has length 6, expected 0 to 5"));
+  const nn::MultiheadAttention attention(parameters / "i", 3, 1);
+  const Tensor mask = graph::constant(Array::zeros(DType::kF32, {5, 5}));
+  CHECK(testing::contains(message([&] {
+                            const Tensor one = graph::slice(steps, 0, 0, 1);
+                            attention.attend(steps, one, one, {.mask = mask});
+                          }),
+                          "expected one batch"));
+  const Tensor integers = graph::constant(Array::zeros(DType::kI32, {5, 5}));
+  CHECK(
+      testing::contains(message([&] { attention.attend(steps, steps, steps, {.mask = integers}); }),
+                        "expected bool or floats"));
   const nn::TrainingScope step(key());
   const Tensor one = graph::constant(Array::zeros(DType::kF32, {1, 3}));
   CHECK(testing::contains(message([&] { nn::BatchNorm1d(parameters / "f", 3)(one); }),

@@ -420,8 +420,9 @@ struct RecurrentWeights {
   Tensor input, hidden, input_bias, hidden_bias;
 };
 struct RecurrentOptions {
-  // int32 [batch], each in [0, steps]: only so many steps of a sample exist. The last state is that
-  // after the last of them, outputs beyond are 0. Undefined: all.
+  // int32 [batch], each in [0, steps] (else Error(kMalformed) when it is evaluated): only so many
+  // steps of a sample exist. The last state is that after the last of them, outputs beyond are 0.
+  // Undefined: all.
   Tensor lengths = {};
   bool reverse = false;  // from the last step to the first
 };
