@@ -143,6 +143,18 @@ TEST_CASE("a recomputed body draws the same numbers, in the same precision, and 
   CHECK(run(true) == run(false));
 }
 
+TEST_CASE("recomputation moves no statistics, also where every operation is computed at once") {
+  const graph::EagerScope eager;
+  const auto parameters = Parameters::trainable(1);
+  const nn::BatchNorm1d norm(parameters, 3);
+  const nn::TrainingScope step(key(1, 0));
+  const Tensor x = autograd::variable(Array::from<float>(values(ones({4, 3})), {4, 3}), "x");
+  const auto body = [&](std::span<const Tensor> in) { return norm(in[0]); };
+  const Tensor y = nn::checkpoint(body, {&x, 1});
+  autograd::gradients({&y, 1}, {}, {&x, 1});
+  CHECK(parameters.state_dict().at("num_batches_tracked").as<int64_t>()[0] == 1);
+}
+
 TEST_CASE("batch norm moves its statistics in training only, and names them as PyTorch") {
   const auto parameters = Parameters::trainable(1);
   nn::BatchNorm1d norm(parameters, 3);

@@ -43,7 +43,7 @@ Tensor BatchNorm::forward(const Tensor& x) const {
     return ops::batch_norm(x, running_mean_, running_var_, weight_, bias_, options_.eps);
   }
   const auto result = ops::batch_norm_training(x, weight_, bias_, options_.eps);
-  if (step && options_.track_running_stats) {
+  if (step && step->moves_states() && options_.track_running_stats) {
     const graph::NoGradScope no_grad;
     const auto count = static_cast<double>(x.shape().elements() / std::max<int64_t>(1, channels_));
     const Tensor unbiased = ops::mul(result.var, scalar(count / (count - 1)));
