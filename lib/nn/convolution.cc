@@ -12,7 +12,7 @@ void check_groups(int64_t in, int64_t out, int64_t groups) {
 }
 
 Tensor weight_of(const Parameters& parameters, const Shape& shape) {
-  return parameters.get("weight", shape, Init::fan_in_uniform());
+  return parameters.get_f32("weight", shape, Init::fan_in_uniform());
 }
 
 // Of a layer whose weight has this shape.

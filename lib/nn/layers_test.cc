@@ -272,6 +272,33 @@ TEST_CASE("every layer's state dict survives the round trip") {
   }
 }
 
+TEST_CASE("layers compute with checkpoints of float16 as with their values in float32") {
+  const Tensor image = ops::full({2, 4, 5, 5}, 0.5, DType::kF32);
+  const Tensor steps = ops::full({2, 3, 4}, 0.5, DType::kF32);
+  const Tensor row = ops::full({2, 5}, 0.5, DType::kF32);
+  auto outputs = [&](const Parameters& p) {
+    const Tensor parts[] = {
+        flat(nn::Conv2d(p / "conv2d", 4, 2, {3, 3})(image)),
+        flat(nn::Conv1d(p / "conv1d", 3, 2, 2)(steps)),
+        flat(nn::ConvTranspose2d(p / "transposed", 4, 2, {3, 3})(image)),
+        flat(nn::RecurrentCell(nn::RecurrentKind::kRnnTanh, p / "cell", 5, 3)(row).h),
+        flat(nn::Lstm(p / "lstm", 4, 3, {.bidirectional = true})(steps)),
+        flat(nn::MultiheadAttention(p / "attention", 4, 2)(steps))};
+    const Tensor all = ops::concat(parts, 0);
+    CHECK(p.check().empty());
+    return all.eval();
+  };
+  const auto start = Parameters::trainable(1);
+  outputs(start);
+  NamedArrays half, widened;
+  for (const auto& [name, array] : start.state_dict()) {
+    half[name] = graph::contiguous(graph::constant(array), DType::kF16).eval();
+    widened[name] = nn::float32_copy(half[name]);
+  }
+  const Array want = outputs(Parameters::from_checkpoint(widened));
+  CHECK(error(outputs(Parameters::from_checkpoint(half)), want) < 1e-6);
+}
+
 TEST_CASE("either part of an LSTM's state may be left out") {
   const auto parameters = Parameters::trainable(1);
   const nn::RecurrentCell cell(nn::RecurrentKind::kLstm, parameters, 3, 4);

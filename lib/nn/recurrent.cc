@@ -35,7 +35,7 @@ RecurrentCell::RecurrentCell(RecurrentKind kind, const Parameters& parameters, i
   const Init start = Init::within_root(static_cast<double>(hidden));
   const int64_t rows = gates_of(kind) * hidden;
   weight_ih_ = parameters.get("weight_ih" + suffix, {rows, input}, start);
-  weight_hh_ = parameters.get("weight_hh" + suffix, {rows, hidden}, start);
+  weight_hh_ = parameters.get_f32("weight_hh" + suffix, {rows, hidden}, start);
   if (!bias) return;
   bias_ih_ = parameters.get_f32("bias_ih" + suffix, {rows}, start);
   bias_hh_ = parameters.get_f32("bias_hh" + suffix, {rows}, start);

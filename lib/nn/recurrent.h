@@ -1,5 +1,6 @@
 // Recurrent networks: RNN (Elman 1990), LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al.
-// 2014), as PyTorch computes and names them.
+// 2014), as PyTorch computes and names them. Checkpoints may store weights in any type; what goes
+// from step to step is float32.
 #pragma once
 
 #include <vector>
