@@ -91,7 +91,8 @@ void rmsprop_range(int64_t begin, int64_t end, const RmspropStep& step, float* p
     if (average) {
       const auto mean = lerp(load(average), gradient, weight);
       store(mean, average);
-      variance = hn::Max(hn::NegMulAdd(mean, mean, s), zero);
+      variance = hn::NegMulAdd(mean, mean, s);
+      variance = hn::IfThenElse(hn::Lt(variance, zero), zero, variance);  // NaN stays
     }
     auto update = hn::Div(gradient, hn::Add(hn::Sqrt(variance), eps));
     if (buffer) {

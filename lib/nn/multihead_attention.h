@@ -20,7 +20,8 @@ class MultiheadAttention : public Module {
   struct Options {
     bool causal = false;  // position t sees positions ≤ t
     // Broadcasts to [batch, heads, queries, keys]: added to the scores, or, if bool, true where a
-    // query may not look. Keys that are padding: bool [batch, 1, 1, keys].
+    // query may not look; the row of one that may look nowhere is NaN. Keys that are padding: bool
+    // [batch, 1, 1, keys].
     Tensor mask = {};
   };
   // query [batch, queries, dim], key and value [batch, keys, dim] → [batch, queries, dim]. Throws
