@@ -59,6 +59,16 @@ TEST_CASE("norms show what is not finite and do not overflow") {
       "expected above 0"));
 }
 
+TEST_CASE("gradients that are not float32, or missing, are named") {
+  ThreadPool pool(1);
+  const Array fine = array({1}), half = Array::zeros(DType::kF16, {1});
+  auto message = [&](const std::vector<Array>& gradients) {
+    return refusal(ErrorKind::kMalformed, [&] { optim::grad_norm(pool, gradients); });
+  };
+  CHECK(testing::contains(message({fine, half}), "gradient 1 is f16, expected f32"));
+  CHECK(testing::contains(message({Array()}), "gradient 0 is missing"));
+}
+
 TEST_CASE("clipping") {
   CHECK(optim::clip_factor(0.5, 1) == 1);
   CHECK(optim::clip_factor(4, 1) == Approx(1 / (4 + 1e-6)));

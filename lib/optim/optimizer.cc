@@ -89,10 +89,13 @@ void SlotOptimizer::check_gradients(std::span<const Array> gradients) const {
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Array &gradient = gradients[i], &value = slots_[i].value;
-    if (gradient.dtype() == DType::kF32 && gradient.elements() == value.elements()) continue;
+    const bool missing = gradient.empty() && gradient.elements() > 0;
+    const bool fits = gradient.dtype() == DType::kF32 && gradient.elements() == value.elements();
+    if (fits && !missing) continue;
     fail(ErrorKind::kMalformed, "optimizer: the gradient of ", quoted(slots_[i].name), " is ",
-         lumen::name(gradient.dtype()), " ", to_string(gradient.shape()), ", expected f32 ",
-         to_string(value.shape()));
+         missing ? str("missing")
+                 : str(lumen::name(gradient.dtype()), " ", to_string(gradient.shape())),
+         ", expected f32 ", to_string(value.shape()));
   }
 }
 

@@ -213,6 +213,7 @@ TEST_CASE("parameters and gradients that do not fit are named") {
   CHECK(contains(step({}), "0 gradients for 1 parameters"));
   CHECK(contains(step({three}), "of 'w' is f32 [3], expected f32 [2]"));
   CHECK(contains(step({half}), "of 'w' is f16 [2], expected f32 [2]"));
+  CHECK(contains(step({Array()}), "of 'w' is missing, expected f32 [2]"));
   CHECK(optimizer->state().at("step").as<int64_t>()[0] == 0);
 }
 
