@@ -43,7 +43,7 @@ def case(label, module, inputs, call=None, train=True):
             value = value.float().double().requires_grad_()
             leaves[name] = value
         else:
-            value = value.to(torch.int32)
+            value = value if value.dtype == torch.bool else value.to(torch.int32)
         inputs[name] = value
         store(f"{label}/input/{name}", value)
     output = call(module, **inputs) if call else module(*inputs.values())
@@ -131,6 +131,14 @@ def main():
     case("attention_cross", nn.MultiheadAttention(6, 2, batch_first=True, bias=False),
          {"query": x(2, 3, 6), "key": x(2, 5, 6), "value": x(2, 5, 6), "mask": x(3, 5)},
          lambda m, query, key, value, mask: m(query, key, value, attn_mask=mask)[0])
+    case("attention_padding", nn.MultiheadAttention(6, 2, batch_first=True),
+         {"query": x(2, 3, 6), "key": x(2, 5, 6), "value": x(2, 5, 6),
+          "mask": torch.arange(5) >= torch.tensor([5, 2]).reshape(2, 1, 1, 1)},
+         lambda m, query, key, value, mask: m(query, key, value,
+                                              key_padding_mask=mask.reshape(2, 5))[0])
+    cumulative = nn.BatchNorm1d(4, momentum=None)
+    cumulative.num_batches_tracked.fill_(3)
+    case("batch_norm1d_cumulative", cumulative, {"x": x(5, 4)})
     directory = pathlib.Path(sys.argv[1])
     made = {"command": "scripts/make_module_goldens.py testdata/goldens",
             "torch": torch.__version__, "numpy": np.__version__}

@@ -43,7 +43,7 @@ size_t bytes_of(const ConvShape& shape, int threads, Bytes* winograd_bytes, Byte
 }  // namespace
 
 size_t conv2d_workspace_bytes(const ConvShape& shape, int threads) {
-  if (is_empty(shape)) return 0;
+  if (is_empty(shape) || shape.in_channels == 0) return 0;
   return bytes_of(
       shape, threads, winograd_workspace_bytes,
       direct_conv_pays(shape) ? direct_conv_workspace_bytes : patch_conv_workspace_bytes);
@@ -67,6 +67,13 @@ size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads) {
 void conv2d(ThreadPool& pool, const ConvShape& shape, const float* x, const float* w,
             const float* bias, float* y, std::byte* workspace) {
   if (is_empty(shape)) return;
+  if (shape.in_channels == 0) {
+    const int64_t pixels = shape.out_height * shape.out_width;
+    for (int64_t i = 0; i < shape.batch * shape.out_channels; ++i) {
+      std::fill_n(y + i * pixels, pixels, bias ? bias[i % shape.out_channels] : 0.0f);
+    }
+    return;
+  }
   Conv* conv = takes_winograd(shape)     ? winograd
                : direct_conv_pays(shape) ? direct_conv
                                          : patch_conv;

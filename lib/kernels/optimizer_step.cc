@@ -81,6 +81,7 @@ void rmsprop_range(int64_t begin, int64_t end, const RmspropStep& step, float* p
   const double weight = 1 - step.alpha;
   const auto alpha = set(step.alpha), fresh = set(weight), eps = set(step.eps);
   const auto minus_lr = set(-step.lr), momentum = set(step.momentum);
+  const auto zero = hn::Zero(Float());
   for_each_vector(begin, end, [&](auto load, auto store) HWY_ATTR {
     const auto w = load(p);
     const auto gradient = hn::MulAdd(decay, w, hn::Mul(scale, load(g)));
@@ -91,6 +92,7 @@ void rmsprop_range(int64_t begin, int64_t end, const RmspropStep& step, float* p
       const auto mean = lerp(load(average), gradient, weight);
       store(mean, average);
       variance = hn::NegMulAdd(mean, mean, s);
+      variance = hn::IfThenElse(hn::Lt(variance, zero), zero, variance);  // NaN stays
     }
     auto update = hn::Div(gradient, hn::Add(hn::Sqrt(variance), eps));
     if (buffer) {

@@ -37,8 +37,8 @@ struct AdamStep {
 void adam_step(ThreadPool& pool, int64_t n, const AdamStep& step, float* p, const float* g,
                float* m, float* v, float* v_max);
 
-// g += weight_decay · p; s = α s + (1 − α) g²; centred: a += (1 − α)(g − a), r = √(s − a²), else
-// r = √s; with momentum b = momentum · b + g / (r + eps), p −= lr · b; else p −= lr · g / (r +
+// g += weight_decay · p; s = α s + (1 − α) g²; centred: a += (1 − α)(g − a), r = √max(0, s − a²),
+// else r = √s; with momentum b = momentum · b + g / (r + eps), p −= lr · b; else p −= lr · g / (r +
 // eps).
 struct RmspropStep {
   double lr = 0, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0, gradient_scale = 1;

@@ -1,5 +1,6 @@
 #include "lib/kernels/optimizer_step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -111,6 +112,22 @@ TEST_CASE("a mean that keeps nothing of a large gradient is the new one exactly"
     }
     CHECK(m == small);
     CHECK(average == small);
+  });
+}
+
+TEST_CASE("a gradient that does not change has no negative variance") {
+  on_every_target([] {
+    ThreadPool pool(1);
+    const std::vector<float> g = normal_values(64, 1);
+    std::vector<float> p(64), square(64), average(64);
+    for (int step = 0; step < 200; ++step) {
+      rmsprop_step(pool, 64, {.lr = 1e-3, .alpha = 0.5}, p.data(), g.data(), square.data(),
+                   average.data(), nullptr);
+    }
+    CHECK(std::none_of(p.begin(), p.end(), [](float x) { return std::isnan(x); }));
+    average[0] = std::numeric_limits<float>::quiet_NaN();
+    rmsprop_step(pool, 1, {.lr = 1e-3}, p.data(), g.data(), square.data(), average.data(), nullptr);
+    CHECK(std::isnan(p[0]));
   });
 }
 

@@ -1,7 +1,5 @@
 #include "lib/nn/convolution.h"
 
-#include <cmath>
-
 #include "lib/base/error.h"
 
 namespace lumen::nn {
@@ -14,12 +12,12 @@ void check_groups(int64_t in, int64_t out, int64_t groups) {
 }
 
 Tensor weight_of(const Parameters& parameters, const Shape& shape) {
-  return parameters.get("weight", shape, Init::fan_in_uniform());
+  return parameters.get_f32("weight", shape, Init::fan_in_uniform());
 }
 
 // Of a layer whose weight has this shape.
 Tensor bias_of(const Parameters& parameters, int64_t out, const Shape& weight) {
-  return parameters.get_f32("bias", {out}, Init::uniform(1 / std::sqrt(fans(weight).in)));
+  return parameters.get_f32("bias", {out}, Init::within_root(fans(weight).in));
 }
 
 }  // namespace

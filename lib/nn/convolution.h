@@ -1,5 +1,5 @@
 // Convolutions. Names, shapes and initialisation of parameters are PyTorch's: weight and bias start
-// uniform in ±1/√fan_in.
+// uniform in ±1/√fan_in. They are float32, whatever the type that a checkpoint stores.
 #pragma once
 
 #include <array>

@@ -30,7 +30,7 @@ struct DecoderConfig {
 
 // What all layers of one forward pass share.
 struct Pass {
-  Tensor position;    // int32 [1] or [batch]: of the first token
+  Tensor position;    // int32 [1] or [batch]: of the first token; 0 without a cache
   Tensor rope_table;  // of Rope::table
   const Rope* rope;
   KvCache* cache = nullptr;  // null: attend among the given tokens only

@@ -11,6 +11,10 @@ Init Init::fan_in_uniform() {
   return kaiming_uniform(std::sqrt(5.0));
 }
 
+Init Init::within_root(double n) {
+  return uniform(n > 0 ? 1 / std::sqrt(n) : 0);
+}
+
 Fans fans(const Shape& shape) {
   LUMEN_CHECK(shape.rank() >= 2);
   double kernel = 1;

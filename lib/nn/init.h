@@ -34,6 +34,9 @@ struct Init {
   // is written as kaiming_uniform(√5).
   static Init fan_in_uniform();
 
+  // In ±1/√n, zeros for n = 0: PyTorch's default for biases, of fan_in n, and recurrent layers.
+  static Init within_root(double n);
+
   bool is_random() const { return kind != Kind::kConstant; }
 };
 

@@ -1,7 +1,6 @@
 // The small layers. Names of parameters are Hugging Face's.
 #pragma once
 
-#include <cmath>
 #include <optional>
 
 #include "lib/nn/parameters.h"
@@ -27,7 +26,7 @@ struct Linear {
          const std::optional<Init>& bias_init = {})
       : weight(parameters.get("weight", {out, in}, Init::fan_in_uniform())),
         addition(parameters.low_rank(in, out)) {
-    const Init uniform = Init::uniform(1 / std::sqrt(static_cast<double>(in)));
+    const Init uniform = Init::within_root(static_cast<double>(in));
     if (with_bias) bias = parameters.get_f32("bias", {out}, bias_init.value_or(uniform));
   }
   // Shares the weight of another layer (a head tied to the embedding). A constant is shared as

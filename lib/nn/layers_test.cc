@@ -93,6 +93,10 @@ const std::map<std::string, Build>& cases() {
        [](const Parameters& p, Inputs& in) {
          return nn::BatchNorm1d(p, 3, {.momentum = 0.3})(in["x"]);
        }},
+      {"batch_norm1d_cumulative",
+       [](const Parameters& p, Inputs& in) {
+         return nn::BatchNorm1d(p, 4, {.momentum = std::nullopt})(in["x"]);
+       }},
       {"batch_norm2d",
        [](const Parameters& p, Inputs& in) { return nn::BatchNorm2d(p, 3)(in["x"]); }},
       {"batch_norm2d_eval",
@@ -153,6 +157,11 @@ const std::map<std::string, Build>& cases() {
        [](const Parameters& p, Inputs& in) {
          return nn::MultiheadAttention(p, 6, 2, false)
              .attend(in["query"], in["key"], in["value"], {.mask = in["mask"]});
+       }},
+      {"attention_padding",
+       [](const Parameters& p, Inputs& in) {
+         return nn::MultiheadAttention(p, 6, 2).attend(in["query"], in["key"], in["value"],
+                                                       {.mask = in["mask"]});
        }},
   };
   return list;
@@ -263,6 +272,46 @@ TEST_CASE("every layer's state dict survives the round trip") {
   }
 }
 
+TEST_CASE("layers compute with checkpoints of float16 as with their values in float32") {
+  const Tensor image = ops::full({2, 4, 5, 5}, 0.5, DType::kF32);
+  const Tensor steps = ops::full({2, 3, 4}, 0.5, DType::kF32);
+  const Tensor row = ops::full({2, 5}, 0.5, DType::kF32);
+  auto outputs = [&](const Parameters& p) {
+    const Tensor parts[] = {
+        flat(nn::Conv2d(p / "conv2d", 4, 2, {3, 3})(image)),
+        flat(nn::Conv1d(p / "conv1d", 3, 2, 2)(steps)),
+        flat(nn::ConvTranspose2d(p / "transposed", 4, 2, {3, 3})(image)),
+        flat(nn::RecurrentCell(nn::RecurrentKind::kRnnTanh, p / "cell", 5, 3)(row).h),
+        flat(nn::Lstm(p / "lstm", 4, 3, {.bidirectional = true})(steps)),
+        flat(nn::MultiheadAttention(p / "attention", 4, 2)(steps))};
+    const Tensor all = ops::concat(parts, 0);
+    CHECK(p.check().empty());
+    return all.eval();
+  };
+  const auto start = Parameters::trainable(1);
+  outputs(start);
+  NamedArrays half, widened;
+  for (const auto& [name, array] : start.state_dict()) {
+    half[name] = graph::contiguous(graph::constant(array), DType::kF16).eval();
+    widened[name] = nn::float32_copy(half[name]);
+  }
+  const Array want = outputs(Parameters::from_checkpoint(widened));
+  CHECK(error(outputs(Parameters::from_checkpoint(half)), want) < 1e-6);
+}
+
+TEST_CASE("either part of an LSTM's state may be left out") {
+  const auto parameters = Parameters::trainable(1);
+  const nn::RecurrentCell cell(nn::RecurrentKind::kLstm, parameters, 3, 4);
+  const Tensor x = graph::constant(Array::zeros(DType::kF32, {2, 3}));
+  const Tensor ones = ops::full({2, 4}, 1.0, DType::kF32), zeros = ops::zeros_like(ones);
+  auto same = [&](const RecurrentState& a, const RecurrentState& b) {
+    return error(cell(x, a).h.eval(), cell(x, b).h.eval()) == 0;
+  };
+  CHECK(same({ones}, {ones, zeros}));
+  CHECK(same({{}, ones}, {zeros, ones}));
+  CHECK_FALSE(same({{}, ones}, {zeros, zeros}));
+}
+
 TEST_CASE("layers refuse what does not fit them") {
   const auto parameters = Parameters::trainable(1);
   auto message = [](auto&& body) { return testing::refusal(ErrorKind::kMalformed, body); };
@@ -278,6 +327,35 @@ TEST_CASE("layers refuse what does not fit them") {
                           "expected [batch, steps, 3]"));
   CHECK(testing::contains(message([&] { nn::MultiheadAttention(parameters / "e", 6, 4); }),
                           "cannot have 4 heads"));
+  const Tensor row = graph::constant(Array::zeros(DType::kF32, {1, 4}));
+  const Tensor x = graph::constant(Array::zeros(DType::kF32, {2, 3}));
+  const nn::RecurrentCell cell(nn::RecurrentKind::kGru, parameters / "g", 3, 4);
+  CHECK(testing::contains(message([&] { cell(row); }), "expected [batch, 3]"));
+  CHECK(testing::contains(message([&] { cell(x, {row}); }), "expected [2, 4]"));
+  CHECK(testing::contains(message([&] {
+                            cell(x, {{}, ops::zeros_like(graph::expand(row, {2, 4}))});
+                          }),
+                          "only an LSTM has"));
+  const Tensor steps = graph::constant(Array::zeros(DType::kF32, {2, 5, 3}));
+  CHECK(testing::contains(message([&] { nn::Gru(parameters / "h", 3, 4).run(steps, {}, {row}); }),
+                          "expected [1, 2, 4]"));
+  const Array too_long = Array::from<int32_t>(std::vector<int32_t>{5, 6}, {2});
+  CHECK(testing::contains(
+      message([&] {
+        nn::Gru(parameters / "h", 3, 4).run(steps, graph::constant(too_long)).output.eval();
+      }),
+      "sample 1 has length 6, expected 0 to 5"));
+  const nn::MultiheadAttention attention(parameters / "i", 3, 1);
+  const Tensor mask = graph::constant(Array::zeros(DType::kF32, {5, 5}));
+  CHECK(testing::contains(message([&] {
+                            const Tensor one = graph::slice(steps, 0, 0, 1);
+                            attention.attend(steps, one, one, {.mask = mask});
+                          }),
+                          "expected one batch"));
+  const Tensor integers = graph::constant(Array::zeros(DType::kI32, {5, 5}));
+  CHECK(
+      testing::contains(message([&] { attention.attend(steps, steps, steps, {.mask = integers}); }),
+                        "expected bool or floats"));
   const nn::TrainingScope step(key());
   const Tensor one = graph::constant(Array::zeros(DType::kF32, {1, 3}));
   CHECK(testing::contains(message([&] { nn::BatchNorm1d(parameters / "f", 3)(one); }),

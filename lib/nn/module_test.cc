@@ -143,6 +143,18 @@ TEST_CASE("a recomputed body draws the same numbers, in the same precision, and 
   CHECK(run(true) == run(false));
 }
 
+TEST_CASE("recomputation moves no statistics, also where every operation is computed at once") {
+  const graph::EagerScope eager;
+  const auto parameters = Parameters::trainable(1);
+  const nn::BatchNorm1d norm(parameters, 3);
+  const nn::TrainingScope step(key(1, 0));
+  const Tensor x = autograd::variable(Array::from<float>(values(ones({4, 3})), {4, 3}), "x");
+  const auto body = [&](std::span<const Tensor> in) { return norm(in[0]); };
+  const Tensor y = nn::checkpoint(body, {&x, 1});
+  autograd::gradients({&y, 1}, {}, {&x, 1});
+  CHECK(parameters.state_dict().at("num_batches_tracked").as<int64_t>()[0] == 1);
+}
+
 TEST_CASE("batch norm moves its statistics in training only, and names them as PyTorch") {
   const auto parameters = Parameters::trainable(1);
   nn::BatchNorm1d norm(parameters, 3);
@@ -162,6 +174,18 @@ TEST_CASE("batch norm moves its statistics in training only, and names them as P
   for (const auto& item : parameters.state_dict()) names.push_back(item.first);
   CHECK(names == std::vector<std::string>{"bias", "num_batches_tracked", "running_mean",
                                           "running_var", "weight"});
+}
+
+TEST_CASE("running statistics forget a large value as far as they are told to") {
+  const auto parameters = Parameters::trainable(1);
+  const nn::BatchNorm1d norm(parameters, 1, {.momentum = 1});
+  for (const float scale : {0x1p20f, 0x1p-10f}) {
+    const nn::TrainingScope step(key(1, 0));
+    norm(graph::constant(std::vector<float>{scale, 3 * scale}, {2, 1}));
+    for (const Tensor& update : step.updates()) update.eval();
+  }
+  CHECK(parameters.state_dict().at("running_mean").as<float>()[0] == 0x1p-9f);
+  CHECK(parameters.state_dict().at("running_var").as<float>()[0] == 0x1p-19f);
 }
 
 TEST_CASE("recurrent layers drop between layers only while training, and start as PyTorch's") {

@@ -19,6 +19,17 @@ Tensor causal_mask(int64_t queries, int64_t keys) {
   return graph::constant(mask, {queries, keys});
 }
 
+Tensor masked(const Tensor& scores, const Tensor& mask) {
+  const bool is_bool = mask.dtype() == DType::kBool;
+  if (!is_bool && !is_float(mask.dtype())) {
+    fail(ErrorKind::kMalformed, "a mask of attention cannot be of type ", name(mask.dtype()),
+         ": expected bool or floats");
+  }
+  const Tensor all = graph::expand(mask, scores.shape());
+  if (is_bool) return ops::masked_fill(scores, all, -std::numeric_limits<double>::infinity());
+  return ops::add(scores, all);
+}
+
 int64_t checked_heads(int64_t dim, int64_t heads) {
   if (heads < 1 || dim % heads != 0) {
     fail(ErrorKind::kMalformed, "attention of width ", dim, " cannot have ", heads, " heads");
@@ -40,11 +51,17 @@ MultiheadAttention::MultiheadAttention(const Parameters& parameters, int64_t dim
 
 Tensor MultiheadAttention::attend(const Tensor& query, const Tensor& key, const Tensor& value,
                                   const Options& options) const {
+  for (const Tensor& x : {query, key, value}) {
+    if (x.rank() == 3 && x.dim(2) == dim_) continue;
+    fail(ErrorKind::kMalformed, "attention of width ", dim_, " cannot take ", to_string(x.shape()),
+         ": expected [batch, positions, ", dim_, "]");
+  }
+  if (query.dim(0) != key.dim(0) || !(key.shape() == value.shape())) {
+    fail(ErrorKind::kMalformed, "attention of queries ", to_string(query.shape()), ", keys ",
+         to_string(key.shape()), " and values ", to_string(value.shape()),
+         ": expected one batch, and as many values as keys");
+  }
   auto heads = [&](const Tensor& x, int64_t part) {
-    if (x.rank() != 3 || x.dim(2) != dim_) {
-      fail(ErrorKind::kMalformed, "attention of width ", dim_, " cannot take ",
-           to_string(x.shape()), ": expected [batch, positions, ", dim_, "]");
-    }
     const Tensor weight = graph::slice(in_weight_, 0, part * dim_, (part + 1) * dim_);
     const Tensor bias =
         in_bias_.defined() ? graph::slice(in_bias_, 0, part * dim_, (part + 1) * dim_) : Tensor();
@@ -59,7 +76,7 @@ Tensor MultiheadAttention::attend(const Tensor& query, const Tensor& key, const 
     Tensor scores = ops::mul(ops::matmul(q, graph::transpose(k, -1, -2)),
                              graph::scalar(static_cast<float>(scale)));
     if (options.causal) scores = ops::add(scores, causal_mask(query.dim(1), key.dim(1)));
-    const Tensor weights = dropout_(ops::softmax(ops::add(scores, options.mask)));
+    const Tensor weights = dropout_(ops::softmax(masked(scores, options.mask)));
     joined = graph::permute(ops::matmul(weights, v), {0, 2, 1, 3});
   } else {
     const Tensor first = graph::constant(Array::zeros(DType::kI32, {1}));

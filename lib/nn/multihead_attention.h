@@ -19,9 +19,13 @@ class MultiheadAttention : public Module {
 
   struct Options {
     bool causal = false;  // position t sees positions ≤ t
-    Tensor mask = {};     // added to the scores; broadcasts to [batch, heads, queries, keys]
+    // Broadcasts to [batch, heads, queries, keys]: added to the scores, or, if bool, true where a
+    // query may not look; the row of one that may look nowhere is NaN. Keys that are padding: bool
+    // [batch, 1, 1, keys].
+    Tensor mask = {};
   };
-  // query [batch, queries, dim], key and value [batch, keys, dim] → [batch, queries, dim].
+  // query [batch, queries, dim], key and value [batch, keys, dim] → [batch, queries, dim]. Throws
+  // Error(kMalformed) for other shapes and for a mask of integers.
   Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value,
                 const Options& options) const;
   Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value) const {

@@ -1,5 +1,7 @@
 #include "lib/nn/normalization.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 #include "lib/nn/training_scope.h"
 #include "lib/ops/ops.h"
@@ -24,7 +26,8 @@ BatchNorm::BatchNorm(const Parameters& parameters, int64_t channels,
   running_mean_ = parameters.buffer("running_mean", {channels}, Init::zeros());
   running_var_ = parameters.buffer("running_var", {channels}, Init::ones());
   // Checkpoints from elsewhere may lack the counter.
-  if (parameters.has("num_batches_tracked") || !parameters.has("running_mean")) {
+  if (parameters.has("num_batches_tracked") || !parameters.has("running_mean") ||
+      !options.momentum) {
     batches_ = parameters.buffer("num_batches_tracked", {}, Init::zeros(), DType::kI64);
   }
 }
@@ -40,15 +43,19 @@ Tensor BatchNorm::forward(const Tensor& x) const {
     return ops::batch_norm(x, running_mean_, running_var_, weight_, bias_, options_.eps);
   }
   const auto result = ops::batch_norm_training(x, weight_, bias_, options_.eps);
-  if (step && options_.track_running_stats) {
+  if (step && step->moves_states() && options_.track_running_stats) {
     const graph::NoGradScope no_grad;
-    const auto count = static_cast<double>(x.shape().elements() / channels_);
+    const auto count = static_cast<double>(x.shape().elements() / std::max<int64_t>(1, channels_));
     const Tensor unbiased = ops::mul(result.var, scalar(count / (count - 1)));
-    const Tensor momentum = scalar(options_.momentum);
+    Tensor batches;
+    if (batches_.defined()) {
+      batches = ops::add_state(batches_, ops::full({}, 1, DType::kI64));
+      step->add_update(batches);
+    }
+    const Tensor momentum = options_.momentum ? scalar(*options_.momentum)
+                                              : ops::recip(graph::contiguous(batches, DType::kF32));
     step->add_update(ops::lerp_state(running_mean_, result.mean, momentum));
     step->add_update(ops::lerp_state(running_var_, unbiased, momentum));
-    if (batches_.defined())
-      step->add_update(ops::add_state(batches_, ops::full({}, 1, DType::kI64)));
   }
   return result.y;
 }

@@ -9,8 +9,9 @@ namespace lumen::nn {
 
 struct BatchNormOptions {
   double eps = 1e-5;
-  // Weight of a batch in the running statistics.
-  double momentum = 0.1;
+  // Weight of a batch in the running statistics; none: 1 / num_batches_tracked, which makes them
+  // the mean over all batches.
+  std::optional<double> momentum = 0.1;
   bool affine = true;
   bool track_running_stats = true;
 };
@@ -20,7 +21,7 @@ struct BatchNormOptions {
 // statistics always, mean and variance are those of the batch; in training running_mean and
 // running_var move towards them, the variance being unbiased: TrainingScope::updates. Buffers:
 // running_mean, running_var and num_batches_tracked (int64 []: how many batches moved them), which
-// a checkpoint may lack.
+// a checkpoint may lack if there is a momentum.
 class BatchNorm : public Module {
  public:
   Tensor forward(const Tensor& x) const override;

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "lib/base/testing.h"
+#include "lib/nn/convolution.h"
 #include "lib/nn/layers.h"
+#include "lib/nn/normalization.h"
 
 using namespace lumen;
 using nn::Init;
@@ -78,6 +80,19 @@ TEST_CASE("layers start as PyTorch's do") {
   CHECK(moments(embedding.weight.eval()).deviation == Approx(1).epsilon(0.03));
   CHECK(values(nn::RmsNorm(parameters / "norm", 2, 1e-5).weight.eval()) ==
         std::vector<float>{1, 1});
+}
+
+TEST_CASE("layers without inputs start and compute as PyTorch's") {
+  const auto parameters = Parameters::trainable(1);
+  const nn::Linear linear(parameters / "fc", 0, 2, true);
+  CHECK(values(linear.bias.eval()) == std::vector<float>{0, 0});
+  nn::Conv2d conv(parameters / "conv", 0, 2, {2, 2});
+  CHECK(values(conv.bias.eval()) == std::vector<float>{0, 0});
+  conv.bias = graph::constant(std::vector<float>{1, 2}, {2});
+  const Tensor image = graph::constant(Array::zeros(DType::kF32, {2, 0, 2, 3}));
+  CHECK(values(conv(image).eval()) == std::vector<float>{1, 1, 2, 2, 1, 1, 2, 2});
+  const nn::BatchNorm2d norm(parameters / "norm", 0);
+  CHECK(norm(image).shape() == image.shape());
 }
 
 TEST_CASE("a language model's place draws normal weights and zero biases") {

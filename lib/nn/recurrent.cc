@@ -1,7 +1,5 @@
 #include "lib/nn/recurrent.h"
 
-#include <cmath>
-
 #include "lib/base/error.h"
 #include "lib/nn/training_scope.h"
 #include "lib/ops/ops.h"
@@ -13,6 +11,17 @@ int64_t gates_of(RecurrentKind kind) {
   return kind == RecurrentKind::kLstm ? 4 : kind == RecurrentKind::kGru ? 3 : 1;
 }
 
+void check_state(RecurrentKind kind, const RecurrentState& state, const Shape& shape) {
+  for (const Tensor& part : {state.h, state.c}) {
+    if (!part.defined() || part.shape() == shape) continue;
+    fail(ErrorKind::kMalformed, "a recurrent state cannot be ", to_string(part.shape()),
+         ": expected ", to_string(shape));
+  }
+  if (state.c.defined() && kind != RecurrentKind::kLstm) {
+    fail(ErrorKind::kMalformed, "a recurrent state has a c, which only an LSTM has");
+  }
+}
+
 // The i-th [batch, hidden] of [n, batch, hidden].
 Tensor at_layer(const Tensor& x, int64_t i) {
   return graph::reshape(graph::slice(x, 0, i, i + 1), {x.dim(1), x.dim(2)});
@@ -22,11 +31,11 @@ Tensor at_layer(const Tensor& x, int64_t i) {
 
 RecurrentCell::RecurrentCell(RecurrentKind kind, const Parameters& parameters, int64_t input,
                              int64_t hidden, bool bias, const std::string& suffix)
-    : kind_(kind), hidden_(hidden) {
-  const Init start = Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
+    : kind_(kind), input_(input), hidden_(hidden) {
+  const Init start = Init::within_root(static_cast<double>(hidden));
   const int64_t rows = gates_of(kind) * hidden;
   weight_ih_ = parameters.get("weight_ih" + suffix, {rows, input}, start);
-  weight_hh_ = parameters.get("weight_hh" + suffix, {rows, hidden}, start);
+  weight_hh_ = parameters.get_f32("weight_hh" + suffix, {rows, hidden}, start);
   if (!bias) return;
   bias_ih_ = parameters.get_f32("bias_ih" + suffix, {rows}, start);
   bias_hh_ = parameters.get_f32("bias_hh" + suffix, {rows}, start);
@@ -38,7 +47,14 @@ RecurrentState RecurrentCell::zeros(int64_t batch) const {
 }
 
 RecurrentState RecurrentCell::operator()(const Tensor& x, const RecurrentState& state) const {
-  const RecurrentState before = state.h.defined() ? state : zeros(x.dim(0));
+  if (x.rank() != 2 || x.dim(1) != input_) {
+    fail(ErrorKind::kMalformed, "a recurrent cell cannot take ", to_string(x.shape()),
+         ": expected [batch, ", input_, "]");
+  }
+  check_state(kind_, state, {x.dim(0), hidden_});
+  RecurrentState before = zeros(x.dim(0));
+  if (state.h.defined()) before.h = state.h;
+  if (state.c.defined()) before.c = state.c;
   const Tensor projected = ops::linear(x, weight_ih_, bias_ih_);
   const Tensor recurrent = ops::linear(before.h, weight_hh_, bias_hh_);
   auto gate = [&](const Tensor& all, int64_t i) {
@@ -83,6 +99,8 @@ Recurrent::Result Recurrent::run(const Tensor& x, const Tensor& lengths,
          ": expected [batch, steps, ", input_, "] with at least one step");
   }
   const int64_t batch = x.dim(0), directions = options_.bidirectional ? 2 : 1;
+  const Shape all_states = {static_cast<int64_t>(cells_.size()), batch, hidden_};
+  check_state(kind_, initial, all_states);
   std::vector<Tensor> last_h, last_c;
   Tensor values = x;
   for (size_t index = 0; index < cells_.size();) {

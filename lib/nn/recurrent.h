@@ -1,5 +1,6 @@
 // Recurrent networks: RNN (Elman 1990), LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al.
-// 2014), as PyTorch computes and names them.
+// 2014), as PyTorch computes and names them. Checkpoints may store weights in any type; what goes
+// from step to step is float32.
 #pragma once
 
 #include <vector>
@@ -21,9 +22,10 @@ struct RecurrentState {
   Tensor h, c = {};
 };
 
-// One step: x [batch, input], state [batch, hidden] → the new state; an undefined one stands for
-// zeros. Parameters: weight_ih [gates · hidden, input], weight_hh, bias_ih, bias_hh, all starting
-// uniform in ±1/√hidden.
+// One step: x [batch, input], state [batch, hidden] → the new state; an undefined part stands for
+// zeros. Throws Error(kMalformed) for other shapes and for a c that is not of an LSTM. Parameters:
+// weight_ih [gates · hidden, input], weight_hh, bias_ih, bias_hh, all starting uniform in
+// ±1/√hidden.
 class RecurrentCell {
  public:
   // `suffix` ends the parameters' names ("_l0_reverse").
@@ -37,7 +39,7 @@ class RecurrentCell {
 
  private:
   RecurrentKind kind_;
-  int64_t hidden_;
+  int64_t input_, hidden_;
   Tensor weight_ih_, weight_hh_, bias_ih_, bias_hh_;
 };
 
@@ -60,8 +62,8 @@ class Recurrent : public Module {
   };
   // x [batch, steps, input]. `lengths` (int32 [batch], 0 … steps; undefined: all) as PyTorch's
   // packed sequences: steps beyond a row's length do not count, their outputs are zero, and the
-  // reverse direction begins at the row's last step. `initial` is of the shape of Result::state, or
-  // undefined for zeros.
+  // reverse direction begins at the row's last step. `initial` is of the shape of Result::state;
+  // undefined parts stand for zeros. Throws Error(kMalformed) for other shapes.
   Result run(const Tensor& x, const Tensor& lengths = {}, const RecurrentState& initial = {}) const;
 
   // run(x).output.

@@ -11,8 +11,8 @@ thread_local TrainingScope* innermost = nullptr;
 
 }  // namespace
 
-TrainingScope::TrainingScope(const Tensor& key, int64_t first_stream)
-    : key_(key), streams_(first_stream), outer_(innermost) {
+TrainingScope::TrainingScope(const Tensor& key, int64_t first_stream, bool again)
+    : key_(key), streams_(first_stream), again_(again), outer_(innermost) {
   innermost = this;
 }
 
@@ -55,7 +55,7 @@ Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& body,
     }
     const graph::AutocastScope precision(settings->precision);
     if (!settings->key.defined()) return body(in);
-    const TrainingScope same(settings->key, settings->stream);
+    const TrainingScope same(settings->key, settings->stream, true);
     return body(in);
   };
   return autograd::checkpoint(repeatable, inputs);

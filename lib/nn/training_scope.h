@@ -19,8 +19,9 @@ using graph::Tensor;
 // inference. Scopes nest.
 class TrainingScope {
  public:
-  // `first_stream`: of the first place.
-  explicit TrainingScope(const Tensor& key, int64_t first_stream = 0);
+  // `first_stream`: of the first place. `again`: what is built is computed a second time, so that
+  // states are not to be moved.
+  explicit TrainingScope(const Tensor& key, int64_t first_stream = 0, bool again = false);
   ~TrainingScope();
   TrainingScope(const TrainingScope&) = delete;
 
@@ -32,6 +33,8 @@ class TrainingScope {
   // The stream that comes next.
   int64_t stream() const { return streams_; }
 
+  // Whether states are to be moved.
+  bool moves_states() const { return !again_; }
   // States that the step overwrites (running statistics): to be outputs of its plan.
   void add_update(const Tensor& update) { updates_.push_back(update); }
   const std::vector<Tensor>& updates() const { return updates_; }
@@ -39,6 +42,7 @@ class TrainingScope {
  private:
   Tensor key_;
   int64_t streams_;
+  bool again_;
   std::vector<Tensor> updates_;
   TrainingScope* outer_;
 };
@@ -51,8 +55,8 @@ Tensor dropout(const Tensor& x, double p);
 ops::AttentionDropout attention_dropout(double p);
 
 // autograd::checkpoint for bodies made of layers: when the body is computed again, after the scopes
-// of the step may have ended, it draws the same random numbers in the same precision, and what it
-// adds to the updates of the step is not added again.
+// of the step may have ended, it draws the same random numbers in the same precision and does not
+// move states again.
 Tensor checkpoint(const std::function<Tensor(std::span<const Tensor> inputs)>& body,
                   std::span<const Tensor> inputs);
 

@@ -203,12 +203,13 @@ void run_lerp_state(const KernelCall& call) {
   const float* value = call.inputs[1].as<const float>();
   const float weight = *call.inputs[2].as<const float>();
   for (int64_t i = 0; i < call.output.shape.elements(); ++i) {
-    state[i] += weight * (value[i] - state[i]);
+    state[i] = (1 - weight) * state[i] + weight * value[i];
   }
 }
 
 Tensor lerp_state_meaning(const Node& node, Inputs in) {
-  return add(in[0], mul(reshape(in[2], {}), sub(in[1], in[0])));
+  const Tensor weight = reshape(in[2], {});
+  return add(mul(sub(1.0, weight), in[0]), mul(weight, in[1]));
 }
 
 // A state with the values of x, whose own memory stays as it is: the meaning is computed from it.

@@ -285,6 +285,9 @@ std::vector<OpCase> conv2d_cases() {
                    -1,
                    1,
                    5e-6});
+  cases.push_back({"no input channels",
+                   {f32({2, 0, 4, 4}), f32({3, 0, 3, 3}), f32({3})},
+                   [](Inputs in) { return conv2d(in[0], in[1], in[2]); }});
   cases.push_back({"conv1d",
                    {f32({2, 3, 11}), f32({4, 3, 3}), f32({4})},
                    [](Inputs in) {

@@ -426,6 +426,10 @@ Tensor probability_loss(const Tensor& logits, const Tensor& targets,
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
+  if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1)) {
+    fail(ErrorKind::kMalformed, "cross_entropy: label smoothing is ", options.label_smoothing,
+         ", expected 0 to 1");
+  }
   if (is_float(targets.dtype())) {
     return reduce(probability_loss(logits, targets, options), options.reduction);
   }

@@ -237,6 +237,12 @@ TEST_CASE("losses refuse what does not fit") {
       "cross_entropy"));
   CHECK(testing::contains(message([&] { ops::nll(logits, three, {.label_smoothing = 0.1}); }),
                           "label smoothing"));
+  const Tensor two = graph::constant(Array::zeros(DType::kI32, {2}));
+  for (double smoothing : {-0.1, 1.1}) {
+    CHECK(testing::contains(
+        message([&] { ops::cross_entropy(logits, two, {.label_smoothing = smoothing}); }),
+        "expected 0 to 1"));
+  }
   CHECK(testing::contains(message([&] { ops::huber_loss(logits, logits, Reduction::kMean, 0); }),
                           "delta"));
   CHECK(testing::contains(

@@ -282,8 +282,9 @@ Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const 
 // With the statistics of every sample's groups of channels (Wu & He 2018).
 Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
                   double eps);
-// state + weight · (value − state), in place: `state` must be a state with no other reader; weight
-// is one number. For running statistics; no gradient. Returns the new state: make it an output.
+// (1 − weight) · state + weight · value, in place: `state` must be a state with no other reader;
+// weight is one number. For running statistics; no gradient. Returns the new state: make it an
+// output.
 Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight);
 // state + value in place, of int64 of one shape: for counters. Otherwise as lerp_state.
 Tensor add_state(const Tensor& state, const Tensor& value);
@@ -419,8 +420,9 @@ struct RecurrentWeights {
   Tensor input, hidden, input_bias, hidden_bias;
 };
 struct RecurrentOptions {
-  // int32 [batch], each in [0, steps]: only so many steps of a sample exist. The last state is that
-  // after the last of them, outputs beyond are 0. Undefined: all.
+  // int32 [batch], each in [0, steps] (else Error(kMalformed) when it is evaluated): only so many
+  // steps of a sample exist. The last state is that after the last of them, outputs beyond are 0.
+  // Undefined: all.
   Tensor lengths = {};
   bool reverse = false;  // from the last step to the first
 };

@@ -102,9 +102,19 @@ graph::TypedShape infer_recurrent(const Node& node) {
            sizes.saved.elements()}};
 }
 
+// Lengths are values, known when the layer runs.
+void check_lengths(const int32_t* lengths, const Sizes& sizes) {
+  for (int64_t b = 0; b < sizes.batch; ++b) {
+    if (lengths[b] >= 0 && lengths[b] <= sizes.steps) continue;
+    fail(ErrorKind::kMalformed, "recurrent: sample ", b, " has length ", lengths[b],
+         ", expected 0 to ", sizes.steps);
+  }
+}
+
 void run_recurrent(const KernelCall& call) {
   const Slots slots(call.node->attrs);
   const Sizes sizes(slots, call.inputs[0].shape);
+  if (slots.lengths) check_lengths(call.inputs.back().as<const int32_t>(), sizes);
   auto input = [&](size_t i) { return call.inputs[i].as<const float>(); };
   float* out = call.output.as<float>();
   float* hn = out + sizes.out.elements();
@@ -366,8 +376,8 @@ std::vector<OpCase> recurrent_cases(bool gradient) {
       const bool reverse = variant == 1, lengths = variant > 0;
       const graph::Attrs attrs = attrs_of(static_cast<Cell>(kind), reverse, lengths);
       const Slots slots(attrs);
-      // The last is wider than a strip and higher than a tile.
-      const int64_t batch = variant == 2 ? 14 : 2, steps = variant == 2 ? 2 : 4;
+      // The last is wider than a strip and higher than a tile. Lengths are drawn from 0 to 3.
+      const int64_t batch = variant == 2 ? 14 : 2, steps = variant == 2 ? 3 : 4;
       const int64_t hidden = variant == 2 ? 35 : 5, width = slots.gates() * hidden;
       OpCase made{str(names[kind], reverse ? " reversed" : "", lengths ? " with lengths" : ""),
                   {f32({batch, steps, width}), f32({width, hidden}), f32({width})},

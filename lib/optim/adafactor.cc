@@ -26,6 +26,11 @@ Stack stack_of(const Shape& shape) {
   return {shape.elements() / std::max<int64_t>(1, rows * columns), rows, columns};
 }
 
+// from + weight · (to − from), not rounded to what a `from` much larger than `to` leaves of it.
+float moved(float from, double to, double weight) {
+  return static_cast<float>((1 - weight) * from + weight * to);
+}
+
 class Adafactor : public SlotOptimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
@@ -73,7 +78,7 @@ class Adafactor : public SlotOptimizer {
       float* variance = slot.state_data(0);
       for (int64_t i = 0; i < slot.size(); ++i) {
         const double g = u.gradient_scale * u.gradient[i];
-        variance[i] = static_cast<float>(variance[i] + weight * (g * g - variance[i]));
+        variance[i] = moved(variance[i], g * g, weight);
       }
     }
     apply(pool, slot, u, stack, alpha);
@@ -89,7 +94,7 @@ class Adafactor : public SlotOptimizer {
         for (int64_t j = 0; j < stack.columns; ++j) sum += static_cast<double>(g[j]) * g[j];
         const double mean =
             sum * u.gradient_scale * u.gradient_scale / static_cast<double>(stack.columns);
-        means[row] = static_cast<float>(means[row] + weight * (mean - means[row]));
+        means[row] = moved(means[row], mean, weight);
       }
     };
     pool.parallel_for(stack.matrices * stack.rows, 1, body);
@@ -111,7 +116,7 @@ class Adafactor : public SlotOptimizer {
         const double factor = u.gradient_scale * u.gradient_scale / static_cast<double>(stack.rows);
         float* mean = means + matrix * stack.columns + first;
         for (int64_t j = 0; j < count; ++j) {
-          mean[j] = static_cast<float>(mean[j] + weight * (factor * sums[j] - mean[j]));
+          mean[j] = moved(mean[j], factor * sums[j], weight);
         }
       }
     };

@@ -7,8 +7,22 @@
 #include "lib/kernels/optimizer_step.h"
 
 namespace lumen::optim {
+namespace {
+
+void check_floats(std::span<const Array> gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const Array& gradient = gradients[i];
+    const bool missing = gradient.empty() && gradient.elements() > 0;
+    if (gradient.dtype() == DType::kF32 && !missing) continue;
+    fail(ErrorKind::kMalformed, "clipping: gradient ", i, " is ",
+         missing ? "missing" : name(gradient.dtype()), ", expected f32");
+  }
+}
+
+}  // namespace
 
 double grad_norm(ThreadPool& pool, std::span<const Array> gradients, double p) {
+  check_floats(gradients);
   if (!(p > 0))
     fail(ErrorKind::kMalformed, "the p of a gradient norm is ", p, ", expected above 0");
   double sum = 0;
@@ -26,11 +40,16 @@ double grad_norm(ThreadPool& pool, std::span<const Array> gradients, double p) {
 }
 
 double clip_factor(double norm, double max_norm) {
-  return std::min(1.0, max_norm / (norm + 1e-6));
+  const double factor = max_norm / (norm + 1e-6);
+  return factor > 1 ? 1 : factor;
 }
 
 void clip_grad_value(ThreadPool& pool, std::span<const Array> gradients, double limit,
                      double scale) {
+  if (!(limit >= 0)) {
+    fail(ErrorKind::kMalformed, "the limit of a gradient value is ", limit, ", expected 0 or more");
+  }
+  check_floats(gradients);
   const auto bound = static_cast<float>(limit);
   for (Array gradient : gradients) {  // a copy shares the memory
     float* x = gradient.as_mutable<float>().data();

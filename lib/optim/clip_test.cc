@@ -59,13 +59,30 @@ TEST_CASE("norms show what is not finite and do not overflow") {
       "expected above 0"));
 }
 
+TEST_CASE("gradients that are not float32, or missing, are named") {
+  ThreadPool pool(1);
+  const Array fine = array({1}), half = Array::zeros(DType::kF16, {1});
+  auto message = [&](const std::vector<Array>& gradients) {
+    return refusal(ErrorKind::kMalformed, [&] { optim::grad_norm(pool, gradients); });
+  };
+  CHECK(testing::contains(message({fine, half}), "gradient 1 is f16, expected f32"));
+  CHECK(testing::contains(message({Array()}), "gradient 0 is missing"));
+}
+
 TEST_CASE("clipping") {
   CHECK(optim::clip_factor(0.5, 1) == 1);
   CHECK(optim::clip_factor(4, 1) == Approx(1 / (4 + 1e-6)));
+  CHECK(optim::clip_factor(kInfinity, 1) == 0);
+  CHECK(std::isnan(optim::clip_factor(kNan, 1)));
   ThreadPool pool(1);
   const std::vector<Array> gradients = {array({-5, 0.25f, 3}), array({kNan})};
   optim::clip_grad_value(pool, gradients, 1, 2);
   const auto clipped = gradients[0].as<float>();
   CHECK(std::vector<float>(clipped.begin(), clipped.end()) == std::vector<float>{-1, 0.5f, 1});
   CHECK(std::isnan(gradients[1].as<float>()[0]));
+  for (double limit : {-1.0, double{kNan}}) {
+    CHECK(testing::contains(
+        refusal(ErrorKind::kMalformed, [&] { optim::clip_grad_value(pool, gradients, limit); }),
+        "expected 0 or more"));
+  }
 }

@@ -1,6 +1,6 @@
 // Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/): momentum whose direction
 // is made orthogonal, for the matrices of a network; AdamW for everything else.
-//   b += (1 − momentum)(g − b); u = nesterov ? g + momentum (b − g) : b;
+//   b = momentum b + (1 − momentum) g; u = nesterov ? momentum b + (1 − momentum) g : b;
 //   p −= lr · weight_decay · p; p −= lr · s · NewtonSchulz(u), s = √max(1, rows/columns).
 // Convolution weights [out, in, h, w] are matrices [out, in·h·w].
 #include <algorithm>
@@ -146,8 +146,8 @@ class Muon : public SlotOptimizer {
         for (int64_t j = 0; j < columns; ++j) {
           const double g = u.gradient_scale * u.gradient[i * columns + j];
           float& b = buffer[i * columns + j];
-          b = static_cast<float>(b + (1 - momentum_) * (g - b));
-          const double direction = nesterov_ ? g + momentum_ * (b - g) : b;
+          b = static_cast<float>(momentum_ * b + (1 - momentum_) * g);
+          const double direction = nesterov_ ? (1 - momentum_) * g + momentum_ * b : b;
           x[tall ? j * rows + i : i * columns + j] = static_cast<float>(direction);
         }
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -53,8 +54,15 @@ SlotOptimizer::SlotOptimizer(const OptimizerConfig& config,
     fail(ErrorKind::kMalformed, "optimizer group ", quoted(config.groups[*unused].match),
          " is of no parameter: none has such a name, or earlier groups match it");
   }
+  std::set<std::string> names;
   for (NamedParameter& parameter : parameters) {
-    LUMEN_CHECK(parameter.value.dtype() == DType::kF32);
+    if (parameter.value.dtype() != DType::kF32) {
+      fail(ErrorKind::kMalformed, "optimizer: the parameter ", quoted(parameter.name), " has type ",
+           lumen::name(parameter.value.dtype()), ", expected f32");
+    }
+    if (!names.insert(parameter.name).second) {
+      fail(ErrorKind::kMalformed, "optimizer: two parameters are named ", quoted(parameter.name));
+    }
     Slot slot{std::move(parameter.name), std::move(parameter.value), 1, config.weight_decay, {}};
     for (const std::string& pattern : config.no_decay) {
       const bool is_vector = pattern == "1d" && slot.value.shape().rank() <= 1;
@@ -74,13 +82,29 @@ void SlotOptimizer::keep(Slot& slot, const std::string& what, const Shape& shape
   slot.state.emplace_back(what, std::move(array));
 }
 
+void SlotOptimizer::check_gradients(std::span<const Array> gradients) const {
+  if (gradients.size() != slots_.size()) {
+    fail(ErrorKind::kMalformed, "optimizer: ", gradients.size(), " gradients for ", slots_.size(),
+         " parameters");
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Array &gradient = gradients[i], &value = slots_[i].value;
+    const bool missing = gradient.empty() && gradient.elements() > 0;
+    const bool fits = gradient.dtype() == DType::kF32 && gradient.elements() == value.elements();
+    if (fits && !missing) continue;
+    fail(ErrorKind::kMalformed, "optimizer: the gradient of ", quoted(slots_[i].name), " is ",
+         missing ? str("missing")
+                 : str(lumen::name(gradient.dtype()), " ", to_string(gradient.shape())),
+         ", expected f32 ", to_string(value.shape()));
+  }
+}
+
 void SlotOptimizer::step(ThreadPool& pool, std::span<const Array> gradients, double lr,
                          double gradient_scale) {
-  LUMEN_CHECK(gradients.size() == slots_.size());
+  check_gradients(gradients);
   ++steps_;
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
-    LUMEN_CHECK(gradients[i].elements() == slot.size());
     if (slot.size() == 0) continue;
     update(pool, slot,
            {gradients[i].as<float>().data(), lr * slot.lr_factor, gradient_scale, steps_});

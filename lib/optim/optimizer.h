@@ -66,7 +66,9 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // One update with `gradients`, in the order of the parameters, each multiplied by
-  // `gradient_scale` first (clipping, unscaling). They must be finite: the caller checks.
+  // `gradient_scale` first (clipping, unscaling). They must be finite: the caller checks. Throws
+  // Error(kMalformed), having changed nothing, unless there is one of float32 and of its size for
+  // each parameter.
   virtual void step(ThreadPool& pool, std::span<const Array> gradients, double lr,
                     double gradient_scale = 1) = 0;
 
@@ -79,7 +81,8 @@ class Optimizer {
 };
 
 // Throws Error(kMalformed) for an unknown type, naming the nearest, for an option that the type
-// does not have, values out of range, and a group that matches no parameter.
+// does not have, values out of range, a group that matches no parameter, and parameters that are
+// not float32 or share a name.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<NamedParameter> parameters);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "lib/base/testing.h"
 #include "lib/io/json.h"
@@ -190,6 +191,51 @@ TEST_CASE("mistakes in an optimizer's configuration are named") {
   CHECK(contains(message({.type = "sgd", .nesterov = true}), "nesterov needs a momentum"));
   CHECK(contains(message({.type = "muon", .adjust_lr = "x"}), "expected original"));
   CHECK(contains(message({.groups = {{"layer.*", 1, {}}}}), "'layer.*' is of no parameter"));
+}
+
+TEST_CASE("parameters and gradients that do not fit are named") {
+  auto message = [](auto&& body) { return refusal(ErrorKind::kMalformed, body); };
+  const Array vector = Array::zeros(DType::kF32, {2});
+  const Array half = Array::zeros(DType::kF16, {2}), three = Array::zeros(DType::kF32, {3});
+  CHECK(contains(message([&] {
+                   optim::make_optimizer({}, {{"w", half}});
+                 }),
+                 "'w' has type f16, expected f32"));
+  CHECK(contains(message([&] {
+                   optim::make_optimizer({}, {{"w", vector}, {"w", three}});
+                 }),
+                 "two parameters are named 'w'"));
+  const auto optimizer = optim::make_optimizer({}, {{"w", vector}});
+  ThreadPool pool(1);
+  auto step = [&](const std::vector<Array>& gradients) {
+    return message([&] { optimizer->step(pool, gradients, 0.1); });
+  };
+  CHECK(contains(step({}), "0 gradients for 1 parameters"));
+  CHECK(contains(step({three}), "of 'w' is f32 [3], expected f32 [2]"));
+  CHECK(contains(step({half}), "of 'w' is f16 [2], expected f32 [2]"));
+  CHECK(contains(step({Array()}), "of 'w' is missing, expected f32 [2]"));
+  CHECK(optimizer->state().at("step").as<int64_t>()[0] == 0);
+}
+
+TEST_CASE("a mean that keeps nothing of a large gradient is the new one exactly") {
+  const std::map<std::string, OptimizerConfig> configs = {
+      {"w.row_var", {.type = "adafactor", .beta2_decay = 0}},
+      {"w.col_var", {.type = "adafactor", .beta2_decay = 0}},
+      {"b.variance", {.type = "adafactor", .beta2_decay = 0}},
+      {"w.momentum_buffer", {.type = "muon", .momentum = 0}}};
+  ThreadPool pool(1);
+  for (const auto& [name, config] : configs) {
+    INFO(name);
+    const auto optimizer = optim::make_optimizer(
+        config, {{"w", Array::zeros(DType::kF32, {1, 1})}, {"b", Array::zeros(DType::kF32, {1})}});
+    for (const float g : {0x1p40f, 0x1p-30f}) {
+      const Array matrix = Array::from<float>(std::span(&g, 1), {1, 1});
+      const Array vector = Array::from<float>(std::span(&g, 1), {1});
+      optimizer->step(pool, std::vector{matrix, vector}, 0.1);
+    }
+    const bool square = name != "w.momentum_buffer";
+    CHECK(optimizer->state().at(name).as<float>()[0] == (square ? 0x1p-60f : 0x1p-30f));
+  }
 }
 
 TEST_CASE("muon leaves tables to AdamW") {

@@ -74,11 +74,12 @@ double inverse_sqrt(const Config& c, double t, double) {
 }
 
 // `t` from the start of the run of `length` steps; the warm-up is c.warmup of them. Both phases
-// end on a step: the first at warm-up − 1, the second at length − 1.
+// end on a step: the first at warm-up − 1, before the run if that is negative, the second at
+// length − 1.
 double one_cycle(const Config& c, double t, double length) {
   const double start = c.lr / c.div_factor.value_or(25);
   const double end = start / c.final_div_factor.value_or(1e4);
-  const double top = std::max(0.0, c.warmup - 1);
+  const double top = c.warmup - 1;
   if (t <= top && top > 0) return cosine_between(start, c.lr, t / top);
   return cosine_between(c.lr, end, progress_of(t - top, length - 1 - top));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "lib/base/testing.h"
 
@@ -68,6 +69,13 @@ TEST_CASE("every schedule is the one of torch or transformers") {
     INFO(type << " has no golden");
     CHECK(std::ranges::find(seen, type) != seen.end());
   }
+}
+
+TEST_CASE("a run too short for a step of one cycle's warm-up begins on the way down, as torch's") {
+  const Schedule schedule({.type = "one_cycle", .lr = 1, .total_steps = 2});  // warm-up 0.6 steps
+  const double end = 1 / 25e4, left = (1 + std::cos(std::numbers::pi * 0.4 / 1.4)) / 2;
+  CHECK(schedule.lr(0) == Approx(end + (1 - end) * left));
+  CHECK(schedule.lr(1) == Approx(end));
 }
 
 TEST_CASE("plateau is torch's, also from a saved state") {

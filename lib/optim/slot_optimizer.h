@@ -46,6 +46,8 @@ class SlotOptimizer : public Optimizer {
   std::vector<Slot> slots_;
 
  private:
+  void check_gradients(std::span<const Array> gradients) const;
+
   int64_t steps_ = 0;
 };
 
