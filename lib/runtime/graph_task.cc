@@ -515,7 +515,7 @@ void GraphTask::export_model(const std::string& directory) {
   if (!recipe_.lora.rank || recipe_.exported.merge_lora) {
     write_model(directory, model);
   } else {
-    write_adapter(directory, model, recipe_.lora, *recipe_.model.path);
+    write_adapter(directory, model, recipe_.lora, base_model_name(recipe_));
   }
 }
 

@@ -2,6 +2,7 @@
 // micro-batches or what else is asked of the task.
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "lib/base/testing.h"
@@ -294,9 +295,18 @@ TEST_CASE("LoRA in the last layers only: the adapter says in which, and is compl
   make_task(recipe, {.threads = 1})->export_model(adapter);
   io::Json config = io::read_json(adapter + "/adapter_config.json");
   CHECK(config["layers_to_transform"] == io::Json::array({1, 2}));
+  CHECK(config["base_model_name_or_path"] == base);
   LoadOptions options;
   options.lora = adapter;
   CHECK(LanguageModel::load(io::open_model(base), options)->vocab() > 0);
+  // A base beside the recipe is named so that it is found from elsewhere.
+  const std::string beside = first.directory + "lora-base";
+  std::filesystem::create_directory(beside);
+  make_task(first, {.threads = 1})->export_model(beside);
+  const std::string other = lumen::testing::temporary_directory();
+  make_task(read_recipe({"l.toml", first.directory, lora_recipe("lora-base")}), {.threads = 1})
+      ->export_model(other);
+  CHECK(io::read_json(other + "/adapter_config.json")["base_model_name_or_path"] == beside);
   config.erase("layers_to_transform");
   io::write_file_atomically(adapter + "/adapter_config.json", config.dump());
   const std::string error = lumen::testing::refusal(

@@ -137,7 +137,12 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
   }
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);
-  const auto file = io::read_safetensors(directory + "/adapter_model.safetensors");
+  const std::string weights = directory + "/adapter_model.safetensors";
+  if (!io::is_regular_file(weights) && io::is_regular_file(directory + "/adapter_model.bin")) {
+    fail(ErrorKind::kUnsupported, quoted(directory), ": adapter_model.bin is a PyTorch pickle, ",
+         "which can run code when read; save the adapter again with a newer PEFT, as safetensors");
+  }
+  const auto file = io::read_safetensors(weights);
   for (const auto& [full, array] : file->arrays()) {
     const std::string name = model_name(full);
     if (name.find(".lora_embedding_") != name.npos) {

@@ -1,5 +1,7 @@
 #include "lib/runtime/lora.h"
 
+#include <filesystem>
+
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/write_safetensors.h"
@@ -105,6 +107,8 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
   }
   config["init_lora_weights"] = "gaussian";
   read();
+  std::filesystem::rename(place + "/adapter_model.safetensors", place + "/adapter_model.bin");
+  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "PyTorch pickle"));
 }
 
 TEST_CASE("layers with an addition and more are found under the model's names") {
