@@ -20,7 +20,7 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
   }
   // GGUF stores the Llama 3.1 scaling as divisors of the frequencies.
   if (parameters.has("rope_freqs.weight")) {
-    rope_.divide(parameters.get_f32("rope_freqs.weight", {config.head_dim / 2}));
+    rope_.divide(parameters.buffer("rope_freqs.weight", {config.head_dim / 2}, nn::Init::ones()));
   }
 }
 

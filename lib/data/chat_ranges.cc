@@ -55,20 +55,46 @@ std::optional<ByteRange> content_range(const text::ChatTemplate& chat_template,
   return range;
 }
 
+// Where the assistant's message `number` stands behind its `prompt` in `full`, if that is another
+// text than at the end of a conversation, as with thoughts that are left out of earlier turns: up
+// to what follows whatever the message is, if another one is shown there as it is.
+std::optional<ByteRange> answer_range(const text::ChatTemplate& chat_template,
+                                      const text::ChatInput& input, size_t number,
+                                      const std::string& full, const std::string& prompt) {
+  if (!full.starts_with(prompt)) return std::nullopt;
+  const std::string_view shown = std::string_view(full).substr(prompt.size());
+  for (const char* answer : {"xy", "yx"}) {  // one that does not end as the message does
+    text::ChatInput other = input;
+    other.messages[number] = {{"role", "assistant"}, {"content", answer}};
+    const auto changed = render_first(chat_template, other, other.messages.size(), false);
+    if (!changed || !changed->starts_with(prompt)) return std::nullopt;
+    const std::string_view instead = std::string_view(*changed).substr(prompt.size());
+    const auto end = std::mismatch(shown.rbegin(), shown.rend(), instead.rbegin(), instead.rend());
+    const auto same = static_cast<size_t>(end.first - shown.rbegin());
+    if (same < shown.size() && instead.substr(0, instead.size() - same) == answer) {
+      return ByteRange{prompt.size(), full.size() - same};
+    }
+  }
+  return std::nullopt;
+}
+
 // What message `number` said.
 std::optional<ByteRange> said(const text::ChatTemplate& chat_template, const text::ChatInput& input,
                               size_t number, const std::string& full) {
+  std::optional<std::string> prompt;
   if (io::get_string(input.messages[number], "role") == "assistant") {
     // From where the prompt that the model is given ends to where the conversation so far does.
     const bool is_last = number + 1 == input.messages.size();
     const auto after =
         is_last ? std::optional(full) : render_first(chat_template, input, number + 1, false);
-    const auto prompt = render_first(chat_template, input, number, true);
+    prompt = render_first(chat_template, input, number, true);
     if (after && prompt && full.starts_with(*after) && after->starts_with(*prompt)) {
       return ByteRange{prompt->size(), after->size()};
     }
   }
-  return content_range(chat_template, input, number, full);
+  const auto content = content_range(chat_template, input, number, full);
+  if (content || !prompt) return content;
+  return answer_range(chat_template, input, number, full, *prompt);
 }
 
 // What `{% generation %}` blocks mark, if the template has them.

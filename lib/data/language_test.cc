@@ -414,6 +414,39 @@ TEST_CASE("bad blocks of question files are left out whole and counted, if that 
   CHECK(read_texts(options)[0] == "a?\nb\nf?\ng\nff?\ng\n");
 }
 
+TEST_CASE("what a template shows otherwise in earlier turns is learned as it is shown") {
+  // As Qwen3's: thoughts are shown in the last turn only, which has empty ones if there are none.
+  const auto chat = text::ChatTemplate::parse(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}"
+      "{% if loop.last %}{{ m.content if '</think>' in m.content else '<think></think>' + "
+      "m.content "
+      "}}{% else %}{{ m.content.split('</think>')[-1] }}{% endif %}"
+      "{% for call in m.tool_calls or [] %}[{{ call.name }}]{% endfor %}"
+      "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+      "thinking");
+  const auto tokenizer = character_tokenizer();
+  const auto learned = [&](const std::string& first) {
+    DataOptions options = options_for(
+        Format::kJsonl, write(R"({"messages": [{"role": "user", "content": "a"}, )" + first +
+                              R"(, {"role": "user", "content": "b"},)"
+                              R"( {"role": "assistant", "content": "Ok"}]})"));
+    options.seq = 200;
+    Batch batch;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    std::string text = learned_of(batch, *tokenizer);
+    std::erase(text, '.');
+    return text;
+  };
+  const std::string last = "<think></think>Ok<|im_end|>";
+  CHECK(learned(R"({"role": "assistant", "content": "<think>b</think>Hey"})") ==
+        "Hey<|im_end|>" + last);
+  CHECK(learned(R"({"role": "assistant", "content": "<think>b</think>b xy"})") ==
+        "b xy<|im_end|>" + last);
+  CHECK(learned(R"({"role": "assistant", "content": "", "tool_calls": [{"name": "see"}]})") ==
+        "[see]<|im_end|>" + last);
+}
+
 TEST_CASE("a template that hides who spoke is refused") {
   const auto tokenizer = character_tokenizer();
   // The beginning changes with the number of messages, the contents are changed too.

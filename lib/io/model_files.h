@@ -33,10 +33,11 @@ struct ModelFiles {
   ModelFormat format = ModelFormat::kHuggingFace;
 
   // config.json with its classic keys. Always there and checked for type and range (limits.h):
-  //   model_type ("llama", "qwen2", "qwen3", … as the file says; Mistral models: "mistral" from
-  //     Hugging Face, "llama" from GGUF), hidden_size, intermediate_size, num_hidden_layers,
-  //   num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps, rope_theta, vocab_size,
-  //   max_position_embeddings, tie_word_embeddings (as the tensors tell for GGUF and llama2.c).
+  //   model_type ("llama", "qwen2", "qwen3", … as the file says; Mistral models from GGUF:
+  //     "mistral" if they have a window, else "llama"), hidden_size, intermediate_size,
+  //   num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps,
+  //   rope_theta, vocab_size, max_position_embeddings, tie_word_embeddings (as the tensors tell
+  //   for GGUF and llama2.c).
   // There or absent/null: rope_scaling {rope_type: "linear" | "llama3" | "yarn" | …, factor, …},
   //   sliding_window (absent when the file switches it off), attention_bias, and all other keys.
   // Translated here: newer files' rope_parameters → rope_theta and rope_scaling, dtype →

@@ -196,6 +196,8 @@ Json translate_config(const GgufFile& file, const Architecture& architecture) {
   };
   if (architecture.sliding_window && keys.has("attention.sliding_window")) {
     config["sliding_window"] = keys.integer("attention.sliding_window", limits::kContext);
+    // What Llama with a window is called: a Llama has none.
+    if (architecture.name == "llama") config["model_type"] = "mistral";
   }
   return config;
 }

@@ -56,6 +56,23 @@ TEST_CASE("llama3 scaling keeps short wavelengths and divides long ones") {
   CHECK(divisors.front() == 1);
   CHECK(divisors.back() == 8);
   CHECK(nn::rope_divisors({{"rope_theta", 500000.0}}, 128).empty());
+  for (const int64_t dim : {128, 64, 32, 16, 4}) {
+    for (const double factor : {8.0, 32.0}) {
+      io::Json any = config;
+      any["rope_scaling"]["factor"] = factor;
+      const std::vector<float> wanted = nn::rope_divisors(any, dim);
+      const io::Json found = nn::llama3_scaling({{"rope_theta", 500000.0}}, wanted);
+      if (dim > 16) CHECK(found == any["rope_scaling"]);
+      const std::vector<float> again =
+          nn::rope_divisors({{"rope_theta", 500000.0}, {"rope_scaling", found}}, dim);
+      REQUIRE(again.size() == wanted.size());
+      for (size_t i = 0; i < again.size(); ++i) CHECK(again[i] == Approx(wanted[i]));
+    }
+  }
+  for (const std::vector<float>& other :
+       {std::vector<float>{}, {1, 1, 1}, {8, 1, 8}, {1, 2, 3}, {1, NAN}, {1, 0}}) {
+    CHECK(nn::llama3_scaling(config, other).is_null());
+  }
 }
 
 TEST_CASE("yarn keeps fast dimensions, divides slow ones and scales attention") {

@@ -1,5 +1,6 @@
 #include "lib/nn/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -116,6 +117,35 @@ std::vector<float> rope_divisors(const io::Json& config, int64_t head_dim) {
   if (scaling == nullptr || type_of(*scaling) != "llama3") return {};
   const std::vector<double> divisors = llama3_divisors(*scaling, unscaled(config, head_dim));
   return {divisors.begin(), divisors.end()};
+}
+
+io::Json llama3_scaling(const io::Json& config, std::span<const float> divisors) {
+  constexpr double kLow = 1, kHigh = 4;
+  const std::vector<double> theta = unscaled(config, 2 * std::ssize(divisors));
+  const double factor = divisors.empty() ? 1 : *std::max_element(divisors.begin(), divisors.end());
+  if (!(factor > 1 && factor <= kMaxFactor)) return nullptr;
+  // Where a wavelength is on the ramp it tells the original length; else a length will do above
+  // which no wavelength is kept.
+  double original = 1, on_ramp = 0;
+  for (size_t i = 0; i < theta.size(); ++i) {
+    const double kept = (1 / static_cast<double>(divisors[i]) - 1 / factor) / (1 - 1 / factor);
+    const double ramp = std::min(kept, 1 - kept);
+    if (ramp < 1e-3 && (divisors[i] != 1 || on_ramp > 0)) continue;
+    if (ramp >= 1e-3 && ramp < on_ramp) continue;
+    original = std::ceil((kLow + kept * (kHigh - kLow)) * kTwoPi / theta[i] - 0.01);
+    on_ramp = ramp;
+  }
+  if (!(original >= 1 && original <= static_cast<double>(limits::kContext))) return nullptr;
+  const io::Json scaling = {{"rope_type", "llama3"},
+                            {"factor", factor},
+                            {"low_freq_factor", kLow},
+                            {"high_freq_factor", kHigh},
+                            {"original_max_position_embeddings", static_cast<int64_t>(original)}};
+  const std::vector<double> again = llama3_divisors(scaling, theta);
+  for (size_t i = 0; i < again.size(); ++i) {
+    if (!(std::fabs(again[i] / static_cast<double>(divisors[i]) - 1) < 1e-4)) return nullptr;
+  }
+  return scaling;
 }
 
 Tensor Rope::table(const Tensor& position, int64_t tokens) const {

@@ -1,6 +1,7 @@
 // Rotary position frequencies, from a config's rope_theta and rope_scaling.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct Rope {
 // What rope_scaling "llama3" divides θ_i by [head_dim / 2]: GGUF's rope_freqs.weight. Empty for any
 // other scaling. Throws as Rope.
 std::vector<float> rope_divisors(const io::Json& config, int64_t head_dim);
+
+// The rope_scaling "llama3" that has these rope_divisors, with the low_freq_factor 1 and the
+// high_freq_factor 4 of all published models; null if there is none.
+io::Json llama3_scaling(const io::Json& config, std::span<const float> divisors);
 
 // Whether the rows of the tensor with this name rotate: weights, biases and LoRA B matrices of
 // q_proj and k_proj.

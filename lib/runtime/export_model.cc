@@ -76,12 +76,35 @@ void write_tokenizer(const std::string& directory, const TrainingData& data) {
   write_json(directory + "/tokenizer_config.json", json);
 }
 
-io::Json with_token_ids(io::Json config, const text::Tokenizer& tokenizer) {
-  const text::SpecialIds& special = tokenizer.special_ids();
-  if (special.bos) config["bos_token_id"] = *special.bos;
-  if (special.eos) config["eos_token_id"] = *special.eos;
-  if (special.pad) config["pad_token_id"] = *special.pad;
-  return config;
+// Adds the ids of the tokenizer's special tokens; what a base says of its own tokenizer stays.
+void add_token_ids(const ExportedModel& model, io::Json& json) {
+  const text::SpecialIds& special = model.data->tokenizer->special_ids();
+  for (const auto& [key, id] :
+       {std::pair("bos_token_id", special.bos), std::pair("eos_token_id", special.eos),
+        std::pair("pad_token_id", special.pad)}) {
+    const bool is_known = model.base != nullptr && io::find_value(json, key) != nullptr;
+    if (id && !is_known) json[key] = *id;
+  }
+}
+
+// generation_config.json: the base's, with all tokens that end an answer.
+io::Json generation_config(const ExportedModel& model) {
+  io::Json json = model.base != nullptr ? model.base->generation_config : io::Json::object();
+  json.erase("_from_model_config");  // or transformers would make it again from config.json
+  add_token_ids(model, json);
+  const PromptFormat format(
+      model.data->tokenizer, model.data->chat_template,
+      model.base != nullptr ? model.base->end_tokens : std::vector<io::EndToken>());
+  if (!format.end_token_ids().empty()) json["eos_token_id"] = format.end_token_ids();
+  return json;
+}
+
+// Says the type of the matrices under the keys of older and newer transformers that are there.
+void set_dtype(const std::string& dtype, io::Json& config) {
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (io::find(config, key) == nullptr) continue;
+    config[key] = dtype == "f16" ? "float16" : dtype == "bf16" ? "bfloat16" : "float32";
+  }
 }
 
 }  // namespace
@@ -98,12 +121,9 @@ std::vector<std::string> exported_names() {
 void write_model(const std::string& directory, const ExportedModel& model) {
   io::Json config = model.config;
   if (model.data->tokenizer) {
-    config = with_token_ids(config, *model.data->tokenizer);
+    add_token_ids(model, config);
     write_tokenizer(directory, *model.data);
-    const PromptFormat format(model.data->tokenizer, model.data->chat_template, {});
-    io::Json generation = with_token_ids(io::Json::object(), *model.data->tokenizer);
-    if (!format.end_token_ids().empty()) generation["eos_token_id"] = format.end_token_ids();
-    write_json(directory + "/generation_config.json", generation);
+    write_json(directory + "/generation_config.json", generation_config(model));
   }
   if (!model.data->data.info.classes.empty()) {
     io::Json labels = io::Json::object();
@@ -118,11 +138,7 @@ void write_model(const std::string& directory, const ExportedModel& model) {
                 {"image_std", model.data->data.info.std},
                 {"feature_names", model.data->data.info.feature_names}});
   }
-  if (io::find(config, "torch_dtype")) {
-    config["torch_dtype"] = model.dtype == "f16"    ? "float16"
-                            : model.dtype == "bf16" ? "bfloat16"
-                                                    : "float32";
-  }
+  set_dtype(model.dtype, config);
   write_json(directory + "/config.json", config);
   io::write_safetensors(directory + "/model.safetensors", stored(model.weights, model.dtype),
                         {{"format", "pt"}});

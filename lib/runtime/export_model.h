@@ -14,6 +14,9 @@ struct ExportedModel {
   std::map<std::string, Array> weights;  // float32
   std::string dtype = "f32";             // f32, f16, bf16: of matrices; vectors stay float32
   const TrainingData* data = nullptr;
+  // What the training began with, whose token ids, end tokens and sampling settings are kept; null:
+  // a new model, or another tokenizer.
+  const io::ModelFiles* base = nullptr;
   bool in_out_weights = false;  // adapters: PEFT's fan_in_fan_out, for GPT-2's layers
 };
 

@@ -10,6 +10,7 @@
 #include "lib/io/safetensors.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/optimizer_step.h"
+#include "lib/nn/rope.h"
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
@@ -29,6 +30,8 @@ namespace lumen::runtime {
 namespace {
 
 using graph::Tensor;
+
+constexpr const char* kRopeDivisors = "rope_freqs.weight";
 
 // Plans are kept by the shapes of a batch.
 std::string shape_key(const data::Batch& batch) {
@@ -104,6 +107,8 @@ class GraphTask : public TrainTask {
   void check_label() const;
   void check_lora_targets() const;
   void check_sample_prompts();
+  void check_position_scaling();
+  io::Json position_scaling() const;
   // The next micro-batch of a step; false at the end of an epoch, unless it is the first.
   bool next_batch(data::Batch& batch, bool first);
   TrainingStep& plan_for(const data::Batch& batch) const;
@@ -174,6 +179,7 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
   optimizer_ = optim::make_optimizer(config, std::move(named));
   notices_ = data_.notices;
   check_sample_prompts();
+  check_position_scaling();
 }
 
 // The recipe with rows that the model to go on with has positions for.
@@ -493,16 +499,40 @@ void GraphTask::restore(const TaskState& state) {
 }
 
 void GraphTask::export_model(const std::string& directory) {
-  ExportedModel model = {config_, weights(), recipe_.exported.dtype, &data_,
+  ExportedModel model = {config_,
+                         weights(),
+                         recipe_.exported.dtype,
+                         &data_,
+                         recipe_.tokenizer.path ? nullptr : base_.get(),
                          parameters_.has_in_out_weights()};
   if (recipe_.lora.rank && recipe_.exported.merge_lora) model.weights = parameters_.merged();
+  if (const io::Json scaling = position_scaling(); !scaling.is_null()) {
+    model.config["rope_scaling"] = scaling;
+    model.weights.erase(kRopeDivisors);
+  }
   reorder_rotary_rows(model.weights, config_, false);
   model.config.erase("rope_interleaved");
   if (!recipe_.lora.rank || recipe_.exported.merge_lora) {
     write_model(directory, model);
   } else {
-    write_adapter(directory, model, recipe_.lora, *recipe_.model.path);
+    write_adapter(directory, model, recipe_.lora, base_model_name(recipe_));
   }
+}
+
+// What a GGUF file has as a tensor, as config.json says it; null if there is none or it cannot.
+io::Json GraphTask::position_scaling() const {
+  const auto divisors = parameters_.named().find(kRopeDivisors);
+  if (divisors == parameters_.named().end()) return nullptr;
+  return nn::llama3_scaling(config_, divisors->second.node()->value.as<float>());
+}
+
+void GraphTask::check_position_scaling() {
+  const bool whole = !recipe_.lora.rank || recipe_.exported.merge_lora;
+  if (!whole || parameters_.named().count(kRopeDivisors) == 0 || !position_scaling().is_null()) {
+    return;
+  }
+  notices_.push_back(str("the position scaling of the model (", quoted(kRopeDivisors),
+                         ") has no name in config.json: of the result, only Lumen knows it"));
 }
 
 // The model would continue another text than the one shown.

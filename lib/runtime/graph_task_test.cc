@@ -2,6 +2,7 @@
 // micro-batches or what else is asked of the task.
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "lib/base/testing.h"
@@ -10,7 +11,9 @@
 #include "lib/io/write_safetensors.h"
 #include "lib/kernels/amx_emulation.h"
 #include "lib/nn/parameters.h"
+#include "lib/nn/rope.h"
 #include "lib/runtime/bundled_recipes.h"
+#include "lib/runtime/convert.h"
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/least_loss.h"
 #include "lib/runtime/session.h"
@@ -292,9 +295,18 @@ TEST_CASE("LoRA in the last layers only: the adapter says in which, and is compl
   make_task(recipe, {.threads = 1})->export_model(adapter);
   io::Json config = io::read_json(adapter + "/adapter_config.json");
   CHECK(config["layers_to_transform"] == io::Json::array({1, 2}));
+  CHECK(config["base_model_name_or_path"] == base);
   LoadOptions options;
   options.lora = adapter;
   CHECK(LanguageModel::load(io::open_model(base), options)->vocab() > 0);
+  // A base beside the recipe is named so that it is found from elsewhere.
+  const std::string beside = first.directory + "lora-base";
+  std::filesystem::create_directory(beside);
+  make_task(first, {.threads = 1})->export_model(beside);
+  const std::string other = lumen::testing::temporary_directory();
+  make_task(read_recipe({"l.toml", first.directory, lora_recipe("lora-base")}), {.threads = 1})
+      ->export_model(other);
+  CHECK(io::read_json(other + "/adapter_config.json")["base_model_name_or_path"] == beside);
   config.erase("layers_to_transform");
   io::write_file_atomically(adapter + "/adapter_config.json", config.dump());
   const std::string error = lumen::testing::refusal(
@@ -357,6 +369,109 @@ TEST_CASE(
   CHECK(contains(refusal(ErrorKind::kMalformed,
                          [&] { make_task(read("targets = [\"q_proj\"]\n", {}), {.threads = 1}); }),
                  "called 'q_proj'; there are c_attn, c_fc, c_proj"));
+}
+
+// A recipe that goes on with all weights of `base` for a few steps.
+Recipe whole_recipe(const std::string& base, const std::vector<std::string>& overrides = {}) {
+  const std::string text = "[model]\npath = \"" + base +
+                           "\"\n[[data.train]]\npath = \"texts.jsonl\"\n[data]\nmax_length = 32\n"
+                           "on_too_long = \"split\"\n[train]\nsteps = 3\nbatch_size = 8\n"
+                           "[optimizer]\nlr = 1e-2\nweight_decay = 0.5\n";
+  return read_recipe({"w.toml", text_recipe(kLlama).directory, text}, overrides);
+}
+
+TEST_CASE("a model that is trained on keeps its end tokens and settings, and says its own type") {
+  const std::string base = lumen::testing::temporary_directory(),
+                    place = lumen::testing::temporary_directory();
+  make_task(text_recipe(kLlama), {.threads = 1})->export_model(base);
+  io::Json config = io::read_json(base + "/config.json");
+  config["dtype"] = "bfloat16";
+  config["torch_dtype"] = nullptr;
+  config["eos_token_id"] = {5, 6};
+  config["bos_token_id"] = 4;
+  io::write_file_atomically(base + "/config.json", config.dump());
+  const io::Json generation = {{"_from_model_config", true},
+                               {"temperature", 0.5},
+                               {"top_k", 3},
+                               {"bos_token_id", 4},
+                               {"eos_token_id", {5, 6}}};
+  io::write_file_atomically(base + "/generation_config.json", generation.dump());
+  const auto own = text::load_tokenizer(base)->special_ids().eos;
+  REQUIRE(own);
+  for (const char* dtype : {"f32", "f16"}) {
+    make_task(whole_recipe(base, {str("export.dtype=", dtype)}), {.threads = 1})
+        ->export_model(place);
+    const io::Json result = io::read_json(place + "/config.json");
+    CHECK(result["dtype"] == (std::string(dtype) == "f32" ? "float32" : "float16"));
+    CHECK(result["torch_dtype"] == result["dtype"]);
+    CHECK(result["eos_token_id"] == io::Json({5, 6}));
+    const io::Json kept = io::read_json(place + "/generation_config.json");
+    CHECK(kept["temperature"] == 0.5);
+    CHECK(kept["top_k"] == 3);
+    CHECK(kept["bos_token_id"] == 4);
+    CHECK(kept["eos_token_id"] == io::Json({5, 6, *own}));
+    CHECK_FALSE(kept.contains("_from_model_config"));
+  }
+  // With another tokenizer they would be other tokens.
+  make_task(whole_recipe(base, {"tokenizer.path=" + base + "/tokenizer.json"}), {.threads = 1})
+      ->export_model(place);
+  CHECK(io::read_json(place + "/config.json")["eos_token_id"] == *own);
+  CHECK_FALSE(io::read_json(place + "/generation_config.json").contains("top_k"));
+}
+
+TEST_CASE("what only GGUF says of positions and windows stands in config.json of the result") {
+  const std::string base = lumen::testing::temporary_directory(),
+                    place = lumen::testing::temporary_directory();
+  make_task(text_recipe(kLlama, {"tokenizer.type=byte_bpe", "tokenizer.vocab_size=300"}),
+            {.threads = 1})
+      ->export_model(base);
+  io::Json config = io::read_json(base + "/config.json");
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 16}};
+  config["model_type"] = "mistral";
+  config["sliding_window"] = 3;
+  io::write_file_atomically(base + "/config.json", config.dump());
+  ConvertOptions convert_options;
+  convert_options.model = base;
+  convert_options.output = base + "/model.gguf";
+  convert_options.type = "f32";
+  REQUIRE(convert(convert_options) == 0);
+  const auto logits = [](const std::string& model) {
+    LoadOptions options;
+    options.kv_type = DType::kF32;
+    const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
+    const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
+    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
+  };
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](float x, float y) { return x == Approx(y).margin(1e-4); });
+  };
+  CHECK(same(logits(base + "/model.gguf"), logits(base)));
+  for (const bool merge : {false, true}) {
+    const auto task =
+        make_task(merge ? read_recipe({"l.toml", text_recipe(kLlama).directory,
+                                       lora_recipe(base + "/model.gguf", "")},
+                                      {"export.merge_lora=true", "data.on_too_long=split"})
+                        : whole_recipe(base + "/model.gguf"),
+                  {.threads = 1});
+    losses(*task, 3);
+    task->export_model(place);
+    const io::Json result = io::read_json(place + "/config.json");
+    CHECK(result["rope_scaling"] == config["rope_scaling"]);
+    CHECK(result["model_type"] == "mistral");
+    CHECK(result["sliding_window"] == 3);
+    const NamedArrays tensors = io::read_safetensors(place + "/model.safetensors")->arrays();
+    CHECK_FALSE(tensors.contains("rope_freqs.weight"));
+    // The tensor itself is not trained, nor made smaller by the weight decay.
+    const auto weights = task->state().weights;
+    if (const auto divisors = weights.find("rope_freqs.weight"); divisors != weights.end()) {
+      CHECK(divisors->second.as<float>()[0] == nn::rope_divisors(config, 16)[0]);
+    }
+  }
 }
 
 TEST_CASE("LoRA on a recurrent network says what can have an addition") {

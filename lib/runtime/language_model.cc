@@ -242,6 +242,7 @@ void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
     const LoraAdapter adapter = read_adapter(options.lora, config_);
     with_context(options.lora, [&] {
       check_complete(adapter, tensors_);
+      untie_head(adapter, config_, tensors_);
       replace_tensors(adapter.replaced, tensors_);
       if (!options.allow_nonfinite) require_finite(adapter.tensors, pool_);
     });

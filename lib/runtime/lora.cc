@@ -1,6 +1,8 @@
 #include "lib/runtime/lora.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -14,9 +16,43 @@ namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kA = "lora_A.weight";
+constexpr std::string_view kHead = "lm_head.";
+constexpr const char* kEmbeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight"};
+constexpr const char* kInstead =
+    "; merge it into the model with PEFT (merge_and_unload), if that can be";
+
+// Keys with which PEFT computes something else than W + scale B A, and what that is called.
+constexpr std::pair<const char*, const char*> kOtherMethods[] = {
+    {"use_dora", "DoRA adapters"},
+    {"use_qalora", "QA-LoRA adapters"},
+    {"use_bdlora", "block-diagonal adapters"},
+    {"alora_invocation_tokens", "activated adapters, which begin at given tokens,"},
+    {"arrow_config", "adapters that Arrow chooses for each token"},
+    {"kasa_config", "KaSA adapters"},
+    {"monteclora_config", "MonteCLoRA adapters"},
+    {"lora_bias", "biases of lora_B"},
+    {"layer_replication", "models with repeated layers"},
+    {"trainable_token_indices", "adapters with single rows of the embedding"}};
+
+// A member that is there and not null, false or empty.
+bool is_set(const io::Json& config, const char* key) {
+  const io::Json* value = io::find_value(config, key);
+  return value != nullptr && (value->is_boolean() ? value->get<bool>() : !value->empty());
+}
 
 bool is_addition(const std::string& name) {
   return name.find(".lora_") != name.npos;
+}
+
+// The model's name of a tensor of the file. PEFT has a layer with an addition as "base_layer" in
+// it, if biases or the embedding are saved too.
+std::string model_name(std::string name) {
+  constexpr std::string_view kBaseLayer = ".base_layer.";
+  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  if (const size_t at = name.find(kBaseLayer); at != name.npos) {
+    name.replace(at, kBaseLayer.size(), ".");
+  }
+  return name;
 }
 
 // The value of a pattern in `config` that fits the layer `path`, like PEFT the first; or
@@ -34,17 +70,29 @@ double pattern_value(const io::Json& config, const char* key, const std::string&
   return fallback;
 }
 
+// Refuses what is not W + scale B A with the W of the model.
+void check_method(const io::Json& config) {
+  for (const auto& [key, what] : kOtherMethods) {
+    if (!is_set(config, key)) continue;
+    fail(ErrorKind::kUnsupported, key, ": ", what, " are not supported", kInstead);
+  }
+  const io::Json* init = io::find_value(config, "init_lora_weights");
+  if (init == nullptr || !init->is_string()) return;
+  const auto name = init->get<std::string>();
+  for (const char* known : {"gaussian", "orthogonal", "eva"}) {
+    if (name == known) return;
+  }
+  fail(ErrorKind::kUnsupported, "init_lora_weights is ", quoted(name),
+       ", which changes the model's own weights before the adapter is added; save it for the "
+       "unchanged ones (PEFT: save_pretrained with path_initial_model_for_weight_conversion)");
+}
+
 nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors) {
   const std::string type = io::get_string(config, "peft_type", "LORA");
   if (type != "LORA") {
     fail(ErrorKind::kUnsupported, "peft_type ", quoted(type), " is not supported; known: LORA");
   }
-  if (io::get_bool(config, "use_dora", false)) {
-    fail(ErrorKind::kUnsupported, "DoRA adapters are not supported");
-  }
-  if (io::get_string(config, "bias", "none") != "none") {
-    fail(ErrorKind::kUnsupported, "adapters with biases are not supported");
-  }
+  check_method(config);
   nn::LoraOptions options;
   options.rank = io::get_int(config, "r", 1, limits::kDim);
   const double alpha = io::get_number(config, "lora_alpha", 0, 1e9);
@@ -71,8 +119,7 @@ std::vector<std::string> read_targets(const io::Json& config) {
   const io::Json* modules = io::find_value(config, "target_modules");
   if (modules == nullptr || !modules->is_array()) return targets;
   for (const char* key : {"layers_to_transform", "layers_pattern", "exclude_modules"}) {
-    const io::Json* limit = io::find_value(config, key);
-    if (limit != nullptr && !limit->empty()) return targets;
+    if (is_set(config, key)) return targets;
   }
   for (const io::Json& module : *modules) {
     if (module.is_string()) targets.push_back(module.get<std::string>());
@@ -90,9 +137,18 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
   }
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);
-  const auto file = io::read_safetensors(directory + "/adapter_model.safetensors");
+  const std::string weights = directory + "/adapter_model.safetensors";
+  if (!io::is_regular_file(weights) && io::is_regular_file(directory + "/adapter_model.bin")) {
+    fail(ErrorKind::kUnsupported, quoted(directory), ": adapter_model.bin is a PyTorch pickle, ",
+         "which can run code when read; save the adapter again with a newer PEFT, as safetensors");
+  }
+  const auto file = io::read_safetensors(weights);
   for (const auto& [full, array] : file->arrays()) {
-    const std::string name = full.substr(full.starts_with(kPrefix) ? kPrefix.size() : 0);
+    const std::string name = model_name(full);
+    if (name.find(".lora_embedding_") != name.npos) {
+      fail(ErrorKind::kUnsupported, file->path, ": tensor ", quoted(full),
+           ": additions to the embedding are not supported", kInstead);
+    }
     (is_addition(name) ? adapter.tensors : adapter.replaced)[name] = nn::float32_copy(array);
   }
   with_context(config_path, [&] {
@@ -110,7 +166,7 @@ void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors
   }
   constexpr std::string_view kWeight = ".weight";
   for (const auto& [name, array] : model_tensors) {
-    if (!name.ends_with(kWeight) || name.find(".layers.") == name.npos) continue;
+    if (!name.ends_with(kWeight)) continue;
     const std::string path = name.substr(0, name.size() - kWeight.size());
     for (const std::string& target : adapter.targets) {
       if (!path.ends_with(str(".", target)) && path != target) continue;
@@ -130,6 +186,21 @@ std::vector<std::string> lora_targets(const NamedArrays& tensors) {
     layers.insert(path.substr(path.rfind('.') + 1));
   }
   return {layers.begin(), layers.end()};
+}
+
+void untie_head(const LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors) {
+  if (!io::get_bool(model_config, "tie_word_embeddings", false)) return;
+  const auto is_of_head = [](const auto& entry) { return entry.first.starts_with(kHead); };
+  const NamedArrays& replaced = adapter.replaced;
+  bool differs = std::any_of(replaced.begin(), replaced.end(), is_of_head) ||
+                 std::any_of(adapter.tensors.begin(), adapter.tensors.end(), is_of_head);
+  for (const char* name : kEmbeddings) differs = differs || replaced.contains(name);
+  for (const char* name : kEmbeddings) {
+    const auto embedding = tensors.find(name);
+    if (!differs || embedding == tensors.end()) continue;
+    tensors[str(kHead, "weight")] = embedding->second;
+    model_config["tie_word_embeddings"] = false;
+  }
 }
 
 void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors) {

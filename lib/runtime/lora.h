@@ -21,7 +21,8 @@ struct LoraAdapter {
 
 // Reads the adapter in `directory` for a model with this config; rank_pattern and alpha_pattern are
 // regular expressions for the end of a layer's path, as in PEFT. Throws Error: kMissing (no such
-// files), kMalformed (broken), kUnsupported (another PEFT method, DoRA, biases).
+// files), kMalformed (broken), kUnsupported (another PEFT method, DoRA, additions to the embedding,
+// an initialisation that changes the model's own weights).
 LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config);
 
 // Throws Error(kMalformed) if the adapter changes nothing, or lacks the addition to a layer of the
@@ -31,6 +32,10 @@ void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors
 // The last parts of the names of the layers that have an addition among `tensors`, in order:
 // "q_proj", ….
 std::vector<std::string> lora_targets(const NamedArrays& tensors);
+
+// Gives a model whose head is its embedding a head of its own, if the adapter has another embedding
+// or anything of a head: as in PEFT, each is changed alone. For `tensors` before replace_tensors.
+void untie_head(const LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors);
 
 // Puts `replaced` in the place of the model's tensors. Throws Error(kMismatch) naming one that the
 // model lacks or has in another shape.

@@ -1,5 +1,7 @@
 #include "lib/runtime/lora.h"
 
+#include <filesystem>
+
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/write_safetensors.h"
@@ -91,8 +93,71 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
   CHECK(
       contains(refusal(ErrorKind::kMismatch, [&] { replace_tensors(patterned.replaced, tensors); }),
                "the model has no such tensor"));
-  config["use_dora"] = true;
-  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "DoRA"));
+  for (const char* key :
+       {"use_dora", "lora_bias", "alora_invocation_tokens", "layer_replication"}) {
+    io::Json& value = config[key];
+    value = *key == 'a' || key[1] == 'a' ? io::Json({3}) : io::Json(true);
+    CHECK(contains(refusal(ErrorKind::kUnsupported, read), str(key, ": ")));
+    value = value.is_boolean() ? io::Json(false) : io::Json();
+    read();
+  }
+  for (const char* init : {"pissa", "pissa_niter_4", "olora", "loftq"}) {
+    config["init_lora_weights"] = init;
+    CHECK(contains(refusal(ErrorKind::kUnsupported, read), "changes the model's own weights"));
+  }
+  config["init_lora_weights"] = "gaussian";
+  read();
+  std::filesystem::rename(place + "/adapter_model.safetensors", place + "/adapter_model.bin");
+  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "PyTorch pickle"));
+}
+
+TEST_CASE("layers with an addition and more are found under the model's names") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string head = "base_model.model.lm_head.",
+                    q = "base_model.model.model.layers.0.self_attn.q_proj.";
+  NamedArrays saved = {{head + "lora_A.weight", counting({2, 4})},
+                       {head + "lora_B.weight", counting({5, 2})},
+                       {head + "base_layer.weight", counting({5, 4})},
+                       {q + "base_layer.bias", counting({4})}};
+  const io::Json config = {{"r", 2}, {"lora_alpha", 2}, {"bias", "lora_only"}};
+  io::write_file_atomically(place + "/adapter_config.json", config.dump());
+  const auto read = [&] {
+    io::write_safetensors(place + "/adapter_model.safetensors", saved);
+    return read_adapter(place, io::Json::object());
+  };
+  const LoraAdapter adapter = read();
+  CHECK(adapter.tensors.contains("lm_head.lora_B.weight"));
+  CHECK(adapter.replaced.contains("lm_head.weight"));
+  CHECK(adapter.replaced.contains("model.layers.0.self_attn.q_proj.bias"));
+  saved["base_model.model.model.embed_tokens.lora_embedding_A"] = counting({2, 5});
+  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "additions to the embedding"));
+}
+
+TEST_CASE("an adapter with an embedding or a head parts the two where they were one") {
+  const auto adapter = [](const NamedArrays& tensors, const NamedArrays& replaced) {
+    LoraAdapter result;
+    result.tensors = tensors;
+    result.replaced = replaced;
+    return result;
+  };
+  for (const char* embedding : {"model.embed_tokens.weight", "transformer.wte.weight"}) {
+    const auto parts = [&](const LoraAdapter& given) {
+      NamedArrays tensors = {{embedding, counting({5, 4})}};
+      io::Json config = {{"tie_word_embeddings", true}};
+      untie_head(given, config, tensors);
+      CHECK(tensors.contains("lm_head.weight") == (config["tie_word_embeddings"] == false));
+      return tensors.contains("lm_head.weight") &&
+             values(tensors["lm_head.weight"]) == values(tensors[embedding]);
+    };
+    CHECK(parts(adapter({}, {{embedding, counting({5, 4})}})));
+    CHECK(parts(adapter({}, {{"lm_head.weight", counting({5, 4})}})));
+    CHECK(parts(adapter({{"lm_head.lora_A.weight", counting({1, 4})}}, {})));
+    CHECK_FALSE(parts(adapter({}, {{"model.norm.weight", counting({4})}})));
+  }
+  io::Json untied = {{"tie_word_embeddings", false}};
+  NamedArrays none;
+  untie_head(adapter({}, {{"lm_head.weight", counting({5, 4})}}), untied, none);
+  CHECK(none.empty());
 }
 
 TEST_CASE("an adapter without what its config names is refused") {
@@ -111,6 +176,13 @@ TEST_CASE("an adapter without what its config names is refused") {
   CHECK(contains(refused(), "'model.layers.1.mlp.up_proj.lora_A.weight', but target_modules"));
   adapter.targets = {"model.layers.0.mlp.up_proj", "down_proj"};
   check_complete(adapter, model);
+  adapter.targets = {"c_attn"};
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed,
+              [&] {
+                check_complete(adapter, {{"transformer.h.0.attn.c_attn.weight", counting({2})}});
+              }),
+      "'transformer.h.0.attn.c_attn.lora_A.weight'"));
 }
 
 TEST_CASE("a model with an adapter is told from the same with another scale or other weights") {

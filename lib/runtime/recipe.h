@@ -265,6 +265,10 @@ std::string find_file(const Recipe& recipe, const std::string& key, const std::s
 // the recipe (find_file), or what io::find_model finds. Throws Error(kMissing).
 std::string find_base_model(const Recipe& recipe);
 
+// What the result says of model.path: the file or directory beside the recipe, which others do not
+// look into for it; a name, or a path from the working directory, as it is.
+std::string base_model_name(const Recipe& recipe);
+
 // The files and directories that a recipe names besides its data, as find_file and find_base_model
 // have them.
 std::vector<std::string> named_files(const Recipe& recipe);

@@ -93,8 +93,13 @@ std::vector<std::string> named_files(const Recipe& recipe) {
 std::string find_base_model(const Recipe& recipe) {
   const std::string& path = *recipe.model.path;
   if (path == "builtin:lumen-tiny") return builtin_model_path();
-  const fs::path beside = fs::path(recipe.directory) / path;
-  return is_there(beside) ? beside.lexically_normal().string() : io::find_model(path);
+  const std::string beside = base_model_name(recipe);
+  return is_there(beside) ? beside : io::find_model(path);
+}
+
+std::string base_model_name(const Recipe& recipe) {
+  const fs::path beside = fs::path(recipe.directory) / *recipe.model.path;
+  return is_there(beside) ? beside.lexically_normal().string() : *recipe.model.path;
 }
 
 }  // namespace lumen::runtime

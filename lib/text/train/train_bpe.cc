@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/text/byte_level.h"
 #include "lib/text/pre_tokenizer.h"
 #include "lib/text/train/trainers.h"
@@ -114,7 +115,12 @@ class BpeTrainer {
   static int32_t left(uint64_t key) { return static_cast<int32_t>(key >> 32); }
   static int32_t right(uint64_t key) { return static_cast<int32_t>(key & 0xFFFFFFFF); }
 
-  void push(uint64_t key) { queue_.push({pairs_[key].count, key}); }
+  // A token that no vocabulary may have is not made: a byte is spelled with up to two.
+  void push(uint64_t key) {
+    const auto size = [&](int32_t id) { return tokens_[static_cast<size_t>(id)].size(); };
+    if (2 * (size(left(key)) + size(right(key))) > limits::kPieceBytes) return;
+    queue_.push({pairs_[key].count, key});
+  }
 
   void change(int32_t left, int32_t right, uint32_t word, int64_t by) {
     Pair& pair = pairs_[key_of(left, right)];

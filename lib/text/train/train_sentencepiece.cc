@@ -78,6 +78,7 @@ std::string sentencepiece_model(const Texts& texts, const TokenizerTraining& opt
       {"split_digits", "true"},
       {"byte_fallback", "true"},
       {"character_coverage", "0.9995"},
+      {"required_chars", "▁"},  // stands before every text, though it may be rare in this one
       {"control_symbols", joined_for_library(options.special_tokens)},
       {"input_sentence_size", "1000000"},
       {"shuffle_input_sentence", "true"},

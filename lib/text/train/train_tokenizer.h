@@ -41,10 +41,10 @@ struct TokenizerFile {
 // A tokenizer for `texts` (documents, or one long text): tokenizer.json, of sentencepiece also
 // tokenizer.model, and tokenizer_config.json last. load_tokenizer and Hugging Face's AutoTokenizer
 // open the directory that has them. encode, then decode gives a text back exactly: with characters
-// if it has no others, with bpe and sentencepiece (identity normalization, byte fallback, "▁" put
-// before a text) always. Deterministic. Throws Error: kUsage (no text, vocab_size too small: says
-// what is possible), kMalformed (text that is not UTF-8), kResource (more than limits::kPromptBytes
-// in all).
+// if it has no others, with bpe always, with sentencepiece (identity normalization, byte fallback,
+// "▁" put before a text) unless it has a "▁", which becomes a space. Deterministic. Throws Error:
+// kUsage (no text, vocab_size too small: says what is possible), kMalformed (text that is not
+// UTF-8), kResource (more than limits::kPromptBytes in all).
 std::vector<TokenizerFile> make_tokenizer(const std::vector<std::string_view>& texts,
                                           const TokenizerTraining& options);
 

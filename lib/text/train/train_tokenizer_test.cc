@@ -67,6 +67,19 @@ TEST_CASE("text comes back exactly") {
   }
 }
 
+TEST_CASE("a text without spaces and lines gives a tokenizer that is read and knows spaces") {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += "abcdefgh";
+  for (const auto kind : {TokenizerKind::kByteLevelBpe, TokenizerKind::kSentencePieceUnigram,
+                          TokenizerKind::kSentencePieceBpe}) {
+    const auto tokenizer = trained({text}, training(kind, 400));
+    INFO(tokenizer->kind());
+    for (const std::string& words : {std::string("two words"), text}) {
+      CHECK(round_trip(*tokenizer, words) == words);
+    }
+  }
+}
+
 TEST_CASE("training gives the same tokenizer every time") {
   for (const auto kind : {TokenizerKind::kCharacters, TokenizerKind::kByteLevelBpe,
                           TokenizerKind::kSentencePieceUnigram, TokenizerKind::kSentencePieceBpe}) {
