@@ -36,13 +36,10 @@ namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 namespace word_pairs {
 
-#include "lib/kernels/tile_vectors-inl.h"
+#include "lib/kernels/word_pairs-inl.h"
 
-HWY_INLINE IntVector add_word_products(IntVector sum, IntVector a, IntVector b) {
-  auto result = hn::Add(sum, IntVector{_mm256_madd_epi16(a.raw, b.raw)});
-  finish(result.raw);
-  return result;
-}
+}  // namespace word_pairs
+namespace word_pairs {
 
 #include "lib/kernels/int16_tile-inl.h"
 
@@ -54,17 +51,6 @@ HWY_AFTER_NAMESPACE();
 #endif  // HWY_TARGET == HWY_AVX2
 
 #if HWY_ONCE
-
-#if HWY_TARGETS & HWY_AVX2
-#define LUMEN_INT16_CALL(function, ...)        \
-  if (!uses_vnni()) {                          \
-    N_AVX2::word_pairs::function(__VA_ARGS__); \
-  } else {                                     \
-    LUMEN_NATIVE_CALL(function, __VA_ARGS__);  \
-  }
-#else
-#define LUMEN_INT16_CALL(function, ...) LUMEN_CHECK(!"AVX2")
-#endif
 
 namespace lumen::kernels {
 
@@ -79,12 +65,12 @@ void expand_int16(const Weight& w, int64_t row, int64_t k, int64_t cols, const I
     std::fill_n(to.scale, cols / 32 * kPanelRows, 0.0f);
     return;
   }
-  LUMEN_INT16_CALL(expand_of_width, w, row, k, cols, to);
+  LUMEN_WORDS_CALL(expand_of_width, w, row, k, cols, to);
 }
 
 void multiply_int16(const Int16Panel (&w)[2], const Int16Strip& x, int64_t blocks, bool add,
                     float* y, int64_t y_stride, int64_t cols) {
-  LUMEN_INT16_CALL(multiply_of_width, w, x, blocks, add, y, y_stride, cols);
+  LUMEN_WORDS_CALL(multiply_of_width, w, x, blocks, add, y, y_stride, cols);
 }
 
 }  // namespace lumen::kernels

@@ -154,6 +154,19 @@ HWY_POP_ATTRIBUTES
 #else
 #define LUMEN_NATIVE_CALL(function, ...) LUMEN_CHECK(!"dot products of bytes")
 #endif
+
+// Calls `function`, which returns nothing and is also compiled in N_AVX2::word_pairs
+// (word_pairs-inl.h); only where uses_avx2().
+#if HWY_TARGETS & HWY_AVX2
+#define LUMEN_WORDS_CALL(function, ...)        \
+  if (!uses_vnni()) {                          \
+    N_AVX2::word_pairs::function(__VA_ARGS__); \
+  } else {                                     \
+    LUMEN_NATIVE_CALL(function, __VA_ARGS__);  \
+  }
+#else
+#define LUMEN_WORDS_CALL(function, ...) LUMEN_CHECK(!"AVX2")
+#endif
 #endif  // HWY_ONCE
 
 #endif  // LUMEN_KERNELS_NATIVE_DOT_INL_H_
