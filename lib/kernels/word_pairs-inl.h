@@ -1,5 +1,5 @@
-// Products of pairs of int16 by AVX2 alone, in two operations. Included in HWY_NAMESPACE::word_pairs
-// of the target AVX2; no guard, no includes of its own.
+// Products of pairs of int16 by AVX2 alone, in two operations. Included in
+// HWY_NAMESPACE::word_pairs of the target AVX2; no guard, no includes of its own.
 
 #include "lib/kernels/tile_vectors-inl.h"
 
