@@ -414,12 +414,12 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* s
   float* scores = scratch.take(kPositions * width);
   int16_t* weights = take_words(scratch, kPositions * width);
   const int64_t blocks = (queries.count + width - 1) / width;
-  struct Block {
+  struct Part {
     QueryColumns columns;
     words::Queries state;
     Range early, late;
   };
-  std::optional<Block> of[kWordBlocks];
+  std::optional<Part> parts[kWordBlocks];
   Range all{std::numeric_limits<int64_t>::max(), 0};
   for (int64_t i = 0; i < blocks; ++i) {
     const QueryColumns columns(args,
@@ -445,8 +445,8 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* s
     std::fill(state.maximum, state.maximum + width, -kInf);
     std::fill(state.sum, state.sum + width, 0.0f);
     std::fill(state.output, state.output + pitch * width, 0.0f);
-    of[i].emplace(Block{columns, state, columns.early(), columns.late()});
-    all = {std::min(all.begin, of[i]->early.begin), std::max(all.end, of[i]->late.end)};
+    parts[i].emplace(Part{columns, state, columns.early(), columns.late()});
+    all = {std::min(all.begin, parts[i]->early.begin), std::max(all.end, parts[i]->late.end)};
   }
 
   // Blocks of positions begin at multiples of their length: the rounding of a query's weights does
@@ -459,12 +459,13 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* s
     load_rows(args.v, slot, queries.kv_head, begin, count, args.head_dim, kv);
     words::encode_values(kv, count, keys);
     for (int64_t i = 0; i < blocks; ++i) {
-      const Range early = of[i]->early, late = of[i]->late;
+      const Range early = parts[i]->early, late = parts[i]->late;
       if (begin >= late.end || begin + count <= early.begin) continue;
-      words::attend(of[i]->state, keys, begin, count, hides(early, late, begin, count));
+      words::attend(parts[i]->state, keys, begin, count, hides(early, late, begin, count));
     }
   }
-  for (int64_t i = 0; i < blocks; ++i) of[i]->columns.store(of[i]->state.output, of[i]->state.sum);
+  for (int64_t i = 0; i < blocks; ++i)
+    parts[i]->columns.store(parts[i]->state.output, parts[i]->state.sum);
 }
 
 int64_t prompt_thread_floats(int64_t head_dim) {

@@ -5,6 +5,8 @@
 //   linear(T[ids], W, b)  = linear(T, W, b)[ids]
 //   Aᵀ · T[ids]           = (Σ_{ids = r} A)ᵀ · T         the gradient of W
 //   Σ_{ids = r} (A · W)   = (Σ_{ids = r} A) · W          the gradient of T
+//
+// The second reads rows of T that no id names, times 0: an infinity or a NaN there spreads.
 #pragma once
 
 #include "lib/graph/node.h"
