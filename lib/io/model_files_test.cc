@@ -212,7 +212,7 @@ TEST_CASE("each layer of a Qwen model has its window or none") {
   };
   config["layer_types"] = {"full_attention", "full_attention", "chunked_attention",
                            "full_attention"};
-  CHECK(refused(ErrorKind::kUnsupported, "layer 2 is 'chunked_attention'"));
+  CHECK(refused(ErrorKind::kUnsupported, "layer 2 is the string 'chunked_attention'"));
   for (const Json& types : {Json({"full_attention"}), Json("full_attention")}) {
     config["layer_types"] = types;
     CHECK(refused(ErrorKind::kMalformed, "expected an array of 4 names"));

@@ -151,7 +151,7 @@ std::vector<Message> read_messages(const std::string& path) {
 
 void check_prompt_size(size_t prompt_tokens, int64_t context) {
   if (prompt_tokens == 0) {
-    fail(ErrorKind::kMalformed,
+    fail(ErrorKind::kUsage,
          "the prompt has no tokens and the model has no start token: it is empty, or none of its "
          "characters is in the vocabulary");
   }

@@ -165,15 +165,5 @@ TEST_CASE("files that are no conversation are refused with their line") {
   }
 }
 
-TEST_CASE("a prompt has to fit, and to have a token") {
-  check_prompt_size(8, 8);
-  for (const size_t tokens : {0, 9}) {
-    const std::string message =
-        lumen::testing::refusal(ErrorKind::kMalformed, [&] { check_prompt_size(tokens, 8); });
-    REQUIRE(lumen::testing::contains(
-        message, tokens == 0 ? "has no tokens" : "has 9 tokens, the context only 8"));
-  }
-}
-
 }  // namespace
 }  // namespace lumen::runtime
