@@ -26,6 +26,9 @@ struct Config {
         resid_pdrop(io::get_number(config, "resid_pdrop", 0, 1, 0)),
         embd_pdrop(io::get_number(config, "embd_pdrop", 0, 1, 0)),
         attn_pdrop(io::get_number(config, "attn_pdrop", 0, 1, 0)),
+        scale_attn_weights(io::get_bool(config, "scale_attn_weights", true)),
+        scale_attn_by_inverse_layer_idx(
+            io::get_bool(config, "scale_attn_by_inverse_layer_idx", false)),
         tied(io::get_bool(config, "tie_word_embeddings", true)) {
     if (n_embd % n_head != 0) {
       fail(ErrorKind::kMalformed, "n_embd ", n_embd, " is not a multiple of n_head ", n_head);
@@ -37,10 +40,19 @@ struct Config {
     }
   }
 
+  // What the products of q and k are multiplied by: 1/√head_dim, and 1/(layer + 1) where the config
+  // says so.
+  double attention_scale(int64_t layer) const {
+    const double width = scale_attn_weights ? static_cast<double>(n_embd / n_head) : 1;
+    const double depth = scale_attn_by_inverse_layer_idx ? static_cast<double>(layer + 1) : 1;
+    return 1 / (std::sqrt(width) * depth);
+  }
+
   int64_t n_embd, n_layer, n_head, n_inner, n_positions, vocab_size;
   double layer_norm_epsilon;
   double resid_pdrop, embd_pdrop, attn_pdrop;  // while training
-  bool tied;                                   // the output head is the embedding
+  bool scale_attn_weights, scale_attn_by_inverse_layer_idx;
+  bool tied;  // the output head is the embedding
 };
 
 // y = x · weight + bias, the weight stored [in, out]. With a low-rank addition as nn::Linear.
@@ -62,8 +74,9 @@ struct Conv1D {
 };
 
 struct Block {
-  Block(const nn::Parameters& parameters, const Config& config)
+  Block(const nn::Parameters& parameters, const Config& config, int64_t layer)
       : heads(config.n_head),
+        scale(config.attention_scale(layer)),
         dropout(config.resid_pdrop),
         attention_dropout(config.attn_pdrop),
         ln_1(parameters / "ln_1", config.n_embd, config.layer_norm_epsilon),
@@ -86,7 +99,6 @@ struct Block {
     Tensor k = graph::slice(qkv, 2, heads, 2 * heads);
     Tensor v = graph::slice(qkv, 2, 2 * heads, 3 * heads);
     nn::add_to_cache(pass, layer, k, v);
-    const double scale = 1 / std::sqrt(static_cast<double>(dim / heads));
     const Tensor out = ops::attention(q, k, v, pass.position,
                                       {.scale = scale,
                                        .segments = pass.segments,
@@ -96,6 +108,7 @@ struct Block {
   }
 
   int64_t heads;
+  double scale;
   double dropout, attention_dropout;
   nn::LayerNorm ln_1;
   Conv1D c_attn, c_proj;
@@ -112,8 +125,9 @@ class Gpt2 : public CausalLm {
         ln_f_(parameters / "ln_f", config.n_embd, config.layer_norm_epsilon),
         head_(config.tied ? nn::Linear(wte_.weight)
                           : nn::Linear(head, config.n_embd, config.vocab_size, false)) {
-    for (int64_t i = 0; i < config.n_layer; ++i)
-      blocks_.emplace_back(parameters / "h" / str(i), config);
+    for (int64_t i = 0; i < config.n_layer; ++i) {
+      blocks_.emplace_back(parameters / "h" / str(i), config, i);
+    }
   }
 
   nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const override {
@@ -162,7 +176,10 @@ std::vector<io::Json> tiny_configs() {
                          {"vocab_size", 41},       {"max_position_embeddings", 32}};
   io::Json untied = tied;
   untied["tie_word_embeddings"] = false;
-  return {tied, untied};
+  io::Json scaled = tied;
+  scaled["scale_attn_weights"] = false;
+  scaled["scale_attn_by_inverse_layer_idx"] = true;
+  return {tied, untied, scaled};
 }
 
 constexpr std::string_view kModelTypes[] = {"gpt2"};

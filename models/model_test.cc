@@ -229,6 +229,41 @@ TEST_CASE("missing and misshapen tensors are listed together") {
   }
 }
 
+// GPT-2's attention without its usual scale, or divided by the layer's number, is that of a model
+// with larger queries.
+TEST_CASE("the scale of GPT-2's attention follows its config") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "gpt2"}});
+  io::Json config = def.tiny_configs()[0];
+  const int64_t dim = config["hidden_size"];
+  const double head_dim = static_cast<double>(dim) / config["num_attention_heads"].get<double>();
+  const auto random = nn::Parameters::random(3);
+  def.make(config, random);
+  NamedArrays arrays;
+  for (const auto& [name, tensor] : random.named()) arrays[name] = tensor.node()->value;
+  const auto logits = [&] {
+    const auto model = def.make(config, nn::Parameters::from_checkpoint(arrays));
+    return values(model->logits(model->hidden(token_ids(kIds, 1), position(0), nullptr)));
+  };
+  config["scale_attn_weights"] = false;
+  config["scale_attn_by_inverse_layer_idx"] = true;
+  const auto scaled = logits();
+  config.erase("scale_attn_weights");
+  config.erase("scale_attn_by_inverse_layer_idx");
+  CHECK(relative_error(logits(), scaled) > 1e-3);
+  for (int64_t layer = 0; layer < config["num_hidden_layers"]; ++layer) {
+    const auto larger = static_cast<float>(std::sqrt(head_dim) / static_cast<double>(layer + 1));
+    for (const char* part : {"weight", "bias"}) {
+      Array& array = arrays.at(str("transformer.h.", layer, ".attn.c_attn.", part));
+      array = Array::from<float>(array.as<float>(), array.shape());
+      const std::span<float> entries = array.as_mutable<float>();
+      for (size_t i = 0; i < entries.size(); ++i) {  // rows of q, k and v: the first third is q
+        if (static_cast<int64_t>(i) % (3 * dim) < dim) entries[i] *= larger;
+      }
+    }
+  }
+  CHECK(relative_error(logits(), scaled) < 1e-5);
+}
+
 TEST_CASE("an unknown model_type names the nearest and the supported ones") {
   try {
     models::find_model_def({{"model_type", "qwen4"}});

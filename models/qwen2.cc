@@ -2,32 +2,23 @@
 //
 // Loads Qwen2 and Qwen2.5 in all dense sizes. Differs from plain Llama by biases on the query, key
 // and value projections (not on the output), a rotary base of 10^6, and an optional sliding window
-// on the upper layers; small sizes tie the output head to the embedding.
+// on some layers; small sizes tie the output head to the embedding.
+#include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
 namespace qwen2 {
 
-struct Config : nn::DecoderConfig {
-  explicit Config(const io::Json& config)
-      : DecoderConfig(config),
-        max_window_layers(io::get_int(config, "max_window_layers", 0, limits::kLayers, 0)) {}
-
-  // Layers from max_window_layers on see only the sliding window, if use_sliding_window says so.
-  int64_t window(int64_t layer) const { return layer >= max_window_layers ? sliding_window : 0; }
-
-  int64_t max_window_layers;
-};
-
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
-  const Config config(json);
+  const nn::DecoderConfig config(json);
+  const std::vector<int64_t> windows = io::layer_windows(json);
   auto attention = [&](int64_t layer) -> nn::AttentionShape {
     return {.hidden = config.hidden_size,
             .heads = config.num_attention_heads,
             .kv_heads = config.num_key_value_heads,
             .head_dim = config.head_dim,
             .qkv_bias = true,
-            .window = config.window(layer),
+            .window = windows[static_cast<size_t>(layer)],
             .dropout = config.attention_dropout};
   };
   return std::make_unique<DecoderLm>(

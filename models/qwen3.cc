@@ -2,7 +2,8 @@
 //
 // Loads the dense Qwen3 sizes. Differs from plain Llama by an RMSNorm of every query and key head
 // before rotation, a head_dim that is not hidden_size / heads, a rotary base of 10^6 and an
-// optional sliding window on the upper layers; small sizes tie the output head to the embedding.
+// optional sliding window on some layers; small sizes tie the output head to the embedding.
+#include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
@@ -10,19 +11,14 @@ namespace qwen3 {
 
 struct Config : nn::DecoderConfig {
   explicit Config(const io::Json& config)
-      : DecoderConfig(config),
-        attention_bias(io::get_bool(config, "attention_bias", false)),
-        max_window_layers(io::get_int(config, "max_window_layers", 0, limits::kLayers, 0)) {}
-
-  // Layers from max_window_layers on see only the sliding window, if use_sliding_window says so.
-  int64_t window(int64_t layer) const { return layer >= max_window_layers ? sliding_window : 0; }
+      : DecoderConfig(config), attention_bias(io::get_bool(config, "attention_bias", false)) {}
 
   bool attention_bias;
-  int64_t max_window_layers;
 };
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const Config config(json);
+  const std::vector<int64_t> windows = io::layer_windows(json);
   auto attention = [&](int64_t layer) -> nn::AttentionShape {
     return {.hidden = config.hidden_size,
             .heads = config.num_attention_heads,
@@ -31,7 +27,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
             .qkv_bias = config.attention_bias,
             .output_bias = config.attention_bias,
             .qk_norm_eps = config.rms_norm_eps,
-            .window = config.window(layer),
+            .window = windows[static_cast<size_t>(layer)],
             .dropout = config.attention_dropout};
   };
   return std::make_unique<DecoderLm>(
@@ -47,6 +43,7 @@ std::vector<io::Json> tiny_configs() {
   io::Json biased = base;
   biased["attention_bias"] = true;
   biased["sliding_window"] = 4;
+  biased["layer_types"] = {"sliding_attention", "full_attention"};
   return {base, biased};
 }
 

@@ -2,6 +2,7 @@
 #include <dirent.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "lib/base/error.h"
@@ -65,6 +66,17 @@ void flatten_rope_parameters(Json& config) {
   if (find_value(config, "rope_scaling") == nullptr) config["rope_scaling"] = scaling;
 }
 
+// yarn with mscale and mscale_all_dim (DeepSeek): what cos and sin are multiplied by is the ratio
+// of two numbers, each 0.1 · mscale · ln(factor) + 1.
+void normalize_yarn(Json& scaling) {
+  constexpr double kMax = 1e6;
+  const double whole = get_number(scaling, "mscale", 0, kMax, 0);
+  const double divided = get_number(scaling, "mscale_all_dim", 0, kMax, 0);
+  if (whole == 0 || divided == 0 || find_value(scaling, "attention_factor") != nullptr) return;
+  const double log_factor = std::log(std::max(get_number(scaling, "factor", 1e-6, kMax), 1.0));
+  scaling["attention_factor"] = (0.1 * whole * log_factor + 1) / (0.1 * divided * log_factor + 1);
+}
+
 void normalize_rope(Json& config) {
   flatten_rope_parameters(config);
   const Json* found = find_value(config, "rope_scaling");
@@ -72,6 +84,7 @@ void normalize_rope(Json& config) {
   Json scaling = *found;
   rename_key(scaling, "type", "rope_type");
   if (find(scaling, "rope_type") == nullptr) return;
+  if (scaling["rope_type"] == "yarn") normalize_yarn(scaling);
   // "default" means no scaling.
   config["rope_scaling"] = scaling["rope_type"] == "default" ? Json(nullptr) : scaling;
 }
@@ -108,6 +121,7 @@ Json normalized_config(Json config, bool has_head) {
   set_default(config, "tie_word_embeddings", !has_head);
   set_default(config, "max_position_embeddings", 2048);
   set_default(config, "rope_interleaved", false);
+  if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
   // Qwen2 and Qwen3 give a window but use it only if told to.
   const bool windowed = get_bool(config, "use_sliding_window", !type.starts_with("qwen"));
   if (!windowed && find(config, "sliding_window") != nullptr) config["sliding_window"] = nullptr;

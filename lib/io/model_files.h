@@ -41,7 +41,8 @@ struct ModelFiles {
   // There or absent/null: rope_scaling {rope_type: "linear" | "llama3" | "yarn" | …, factor, …},
   //   sliding_window (absent when the file switches it off), attention_bias, and all other keys.
   // Translated here: newer files' rope_parameters → rope_theta and rope_scaling, dtype →
-  //   torch_dtype, rope_scaling.type → rope_type.
+  //   torch_dtype, rope_scaling.type → rope_type, yarn's mscale and mscale_all_dim →
+  //   attention_factor.
   // Added by Lumen: "rope_interleaved": true if the q and k rows are in the order of interleaved
   //   rotary pairs (GGUF architecture llama, llama2.c), else false.
   Json config;

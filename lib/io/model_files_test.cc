@@ -1,5 +1,6 @@
 #include "lib/io/model_files.h"
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/test_files.h"
 
 namespace lumen::io {
@@ -182,11 +184,39 @@ TEST_CASE("newer and older spellings of a config become the classic one") {
   CHECK(normal["rope_scaling"].is_null());
   const Json older = config(R"("llama", "rope_scaling": {"type": "linear", "factor": 2.0})");
   CHECK(older["rope_scaling"]["rope_type"] == "linear");
+  const Json yarn = config(R"("llama", "rope_scaling": {"type": "yarn", "factor": 8.0,
+      "mscale": 0.7, "mscale_all_dim": 0.4})");
+  CHECK(yarn["rope_scaling"]["attention_factor"].get<double>() ==
+        Approx((0.07 * std::log(8.0) + 1) / (0.04 * std::log(8.0) + 1)));
+  CHECK(config(R"("qwen3")")["max_window_layers"] == 28);
   CHECK(config(R"("mistral", "sliding_window": 4096)")["sliding_window"] == 4096);
   CHECK(config(R"("qwen2", "sliding_window": 4096)")["sliding_window"].is_null());
   CHECK(
       config(R"("qwen2", "sliding_window": 4096, "use_sliding_window": true)")["sliding_window"] ==
       4096);
+}
+
+TEST_CASE("each layer of a Qwen model has its window or none") {
+  using Windows = std::vector<int64_t>;
+  Json config = {{"num_hidden_layers", 4}, {"sliding_window", 48}, {"max_window_layers", 3}};
+  CHECK(layer_windows(config) == Windows{0, 0, 0, 48});
+  config["max_window_layers"] = 28;
+  CHECK(layer_windows(config) == Windows{0, 0, 0, 0});
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
+                           "sliding_attention"};
+  CHECK(layer_windows(config) == Windows{48, 0, 0, 48});
+  config["sliding_window"] = nullptr;
+  CHECK(layer_windows(config) == Windows{0, 0, 0, 0});
+  const auto refused = [&](ErrorKind kind, const char* words) {
+    return testing::contains(testing::refusal(kind, [&] { layer_windows(config); }), words);
+  };
+  config["layer_types"] = {"full_attention", "full_attention", "chunked_attention",
+                           "full_attention"};
+  CHECK(refused(ErrorKind::kUnsupported, "layer 2 is the string 'chunked_attention'"));
+  for (const Json& types : {Json({"full_attention"}), Json("full_attention")}) {
+    config["layer_types"] = types;
+    CHECK(refused(ErrorKind::kMalformed, "expected an array of 4 names"));
+  }
 }
 
 TEST_CASE("a base model's tensors get their prefix") {

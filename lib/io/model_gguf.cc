@@ -254,6 +254,10 @@ void set_gguf_rope_scaling(const Json& scaling, const std::string& architecture,
   set("rope.scaling.type", type);
   set("rope.scaling.factor", static_cast<float>(factor));
   if (type == "linear") return;
+  if (!get_bool(scaling, "truncate", true)) {
+    fail(ErrorKind::kUnsupported,
+         "rope_scaling yarn with truncate false cannot be written as GGUF: there is no key for it");
+  }
   if (find_value(scaling, kYarnOriginal.hugging_face) != nullptr) {
     set(kYarnOriginal.gguf,
         static_cast<uint32_t>(get_int(scaling, kYarnOriginal.hugging_face, 1, limits::kContext)));

@@ -1,8 +1,11 @@
 #include "lib/io/write_gguf.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/model_formats.h"
 
 namespace lumen::io {
@@ -155,7 +158,15 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   if (const Json* scaling = find_value(config, "rope_scaling")) {
     set_gguf_rope_scaling(*scaling, architecture, writer);
   }
-  if (find_value(config, "sliding_window") != nullptr && architecture == "llama") {
+  if (architecture != "llama") {
+    const std::vector<int64_t> windows = layer_windows(config);
+    const auto found =
+        std::find_if(windows.begin(), windows.end(), [](int64_t w) { return w > 0; });
+    if (found != windows.end()) {
+      fail(ErrorKind::kUnsupported, "layer ", found - windows.begin(), " has a sliding window of ",
+           *found, " tokens, which cannot be written as GGUF for ", architecture);
+    }
+  } else if (find_value(config, "sliding_window") != nullptr) {
     set("attention.sliding_window", small(config, "sliding_window", limits::kContext));
   }
 }

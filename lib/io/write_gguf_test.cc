@@ -71,6 +71,9 @@ TEST_CASE("rope scaling goes to GGUF and back") {
   CHECK(read_back(yarn) == yarn);
   yarn["attention_factor"] = 1.5;
   CHECK(read_back(yarn)["attention_factor"].get<double>() == Approx(1.5));
+  yarn["truncate"] = false;
+  CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported, [&] { read_back(yarn); }),
+                          "truncate false"));
   CHECK(read_back(nullptr).is_null());
   CHECK(read_back({{"rope_type", "llama3"}}).is_null());  // a tensor says it
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
@@ -78,6 +81,30 @@ TEST_CASE("rope scaling goes to GGUF and back") {
                                              read_back({{"rope_type", "longrope"}});
                                            }),
                           "longrope"));
+}
+
+TEST_CASE("windows of single layers have no place in GGUF") {
+  Json config = {{"model_type", "qwen2"},
+                 {"hidden_size", 8},
+                 {"intermediate_size", 16},
+                 {"num_hidden_layers", 2},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 4},
+                 {"rms_norm_eps", 1e-5},
+                 {"rope_theta", 10000.0},
+                 {"vocab_size", 3},
+                 {"max_position_embeddings", 64},
+                 {"sliding_window", 16},
+                 {"max_window_layers", 2}};
+  const auto write = [&] {
+    GgufWriter writer;
+    set_gguf_config(config, writer);
+  };
+  write();  // no layer has it
+  config["max_window_layers"] = 1;
+  CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported, write),
+                          "layer 1 has a sliding window of 16 tokens"));
 }
 
 // llama.cpp multiplies what the factor alone would give, 0.1 ln 4 + 1.

@@ -88,6 +88,24 @@ TEST_CASE("yarn keeps fast dimensions, divides slow ones and scales attention") 
   CHECK(nn::Rope(config, 64).attention_factor == Approx(0.1 * std::log(4.0) + 1));
 }
 
+// The ramp from dimension 10.1 to 20.0 of 32 (where 32 turns and 1 turn fill the original length),
+// as transformers computes it; whole dimensions would be 10 and 21.
+TEST_CASE("yarn's ramp need not begin and end at whole dimensions") {
+  io::Json config = {
+      {"rope_theta", 1e6},
+      {"rope_scaling",
+       {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}}}};
+  const double first = 32 * std::log(32768 / (64 * std::numbers::pi)) / std::log(1e6);
+  const double last = 32 * std::log(32768 / (2 * std::numbers::pi)) / std::log(1e6);
+  const auto plain = frequencies({{"rope_theta", 1e6}}, 64);
+  const auto expected = [&](double low, double high) {
+    return plain[15] * (1 - 0.75 * (15 - low) / (high - low));
+  };
+  CHECK(frequencies(config, 64)[15] == Approx(expected(std::floor(first), std::ceil(last))));
+  config["rope_scaling"]["truncate"] = false;
+  CHECK(frequencies(config, 64)[15] == Approx(expected(first, last)));
+}
+
 TEST_CASE("an unknown rope type or contradictory heads are errors") {
   auto kind = [](auto&& body) {
     try {

@@ -61,7 +61,8 @@ std::string type_of(const io::Json& scaling) {
 }
 
 // Dimensions that turn more than beta_fast times within the original length are kept, those that
-// turn less than beta_slow times are divided by factor, with a linear ramp between.
+// turn less than beta_slow times are divided by factor, with a linear ramp between, from one whole
+// dimension to another unless truncate is false.
 double scale_yarn(const io::Json& config, const io::Json& scaling, std::vector<double>& theta) {
   const double base = rope_theta(config);
   const double factor = factor_of(scaling);
@@ -74,8 +75,12 @@ double scale_yarn(const io::Json& config, const io::Json& scaling, std::vector<d
   };
   double low = dimension_of(io::get_number(scaling, "beta_fast", 1e-6, kMaxFactor, 32));
   double high = dimension_of(io::get_number(scaling, "beta_slow", 1e-6, kMaxFactor, 1));
-  low = std::max(std::floor(low), 0.0);
-  high = std::min(std::ceil(high), dim - 1);
+  if (io::get_bool(scaling, "truncate", true)) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dim - 1);
   if (high <= low) high = low + 0.001;
   for (size_t i = 0; i < theta.size(); ++i) {
     const double divided = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);

@@ -346,6 +346,11 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
   request.prompt = options.raw && !has_messages
                        ? raw_prompt(session, io::get_string(object, "prompt"))
                        : chat_prompt(session, messages_of(object, system));
+  if (request.prompt.ids.empty()) {  // of a command line it would be kUsage
+    fail(ErrorKind::kMalformed,
+         "the prompt has no tokens and the model has no start token: expected at least one "
+         "character of its vocabulary");
+  }
   check_prompt(request.prompt, *session.model);
   return request;
 }

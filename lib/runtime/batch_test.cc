@@ -94,6 +94,17 @@ std::vector<io::Json> lines_of(const std::string& text) {
   return lines;
 }
 
+TEST_CASE("a line whose prompt has no token is broken input") {
+  Session session = testing::fake_session(40, {"yes"});
+  session.format =
+      PromptFormat(std::make_shared<testing::ByteTokenizer>(/*adds_bos=*/false), std::nullopt, {});
+  RunOptions options;
+  options.raw = true;
+  const std::string message = lumen::testing::refusal(
+      ErrorKind::kMalformed, [&] { parse_request(R"({"prompt": ""})", options, session); });
+  REQUIRE(contains(message, "the prompt has no tokens"));
+}
+
 TEST_CASE("a batch answers in order what each prompt alone is answered") {
   // Lengths differ, so that answers end at different steps and slots are taken over.
   std::string input;

@@ -39,7 +39,7 @@ std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
   LoadOptions load = load_options(options);
   load.context =
       std::min(context, io::get_int(files.config, "max_position_embeddings", 1, limits::kContext));
-  return LanguageModel::load(files, load);
+  return with_context("--draft", [&] { return LanguageModel::load(files, load); });
 }
 
 }  // namespace

@@ -42,7 +42,9 @@ DraftModel::DraftModel(LanguageModel& model, int64_t vocab)
 
 int DraftModel::look(std::span<const int32_t> text) {
   text_ = text;
-  return static_cast<int64_t>(text.size()) < model_.context() ? 0 : -1;
+  const auto is_known = [&](int32_t token) { return static_cast<size_t>(token) < vocab_; };
+  const bool fits = static_cast<int64_t>(text.size()) < model_.context();
+  return fits && std::all_of(text.begin(), text.end(), is_known) ? 0 : -1;
 }
 
 std::span<const int32_t> DraftModel::draft(int64_t most) {

@@ -44,7 +44,9 @@ class PromptLookup : public Drafter {
   std::array<int32_t, LanguageModel::kMostVerified> draft_;
 };
 
-// A smaller model with the same vocabulary, asked for its likeliest tokens. Kind 0 only.
+// A smaller model with the same vocabulary, asked for its likeliest tokens. Kind 0 only. Padding
+// may give the two vocabularies different sizes: it has no guess for a text with a token that it
+// lacks.
 class DraftModel : public Drafter {
  public:
   // `model` must outlive it; `vocab` is the size of the vocabulary that it shares. Its texts may be

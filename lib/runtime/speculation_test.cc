@@ -135,6 +135,18 @@ TEST_CASE("a draft model is asked for what it would say") {
   REQUIRE(misled.result.accepted_tokens < 20);
 }
 
+TEST_CASE("a draft model has no guess for texts with tokens that it lacks") {
+  FakeModel draft(100, {"text"});
+  DraftModel drafter(draft, ByteTokenizer::kSize + 3);
+  const auto last = static_cast<int32_t>(draft.vocab() - 1);
+  for (const std::vector<int32_t>& text : {std::vector<int32_t>{'a', last}, {last, 'a'}}) {
+    REQUIRE(drafter.look(text) == 0);
+  }
+  for (const std::vector<int32_t>& text : {std::vector<int32_t>{'a', last + 1}, {last + 1, 'a'}}) {
+    REQUIRE(drafter.look(text) < 0);
+  }
+}
+
 TEST_CASE("a draft model with another vocabulary is refused") {
   class Renamed : public ByteTokenizer {
    public:
