@@ -122,6 +122,9 @@ Json normalized_config(Json config, bool has_head) {
   set_default(config, "max_position_embeddings", 2048);
   set_default(config, "rope_interleaved", false);
   if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
+  // null is no window, an absent key is not.
+  const bool has_window = type == "mistral" || type == "qwen2" || type == "qwen3";
+  if (has_window && find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
   // Qwen2 and Qwen3 give a window but use it only if told to.
   const bool windowed = get_bool(config, "use_sliding_window", !type.starts_with("qwen"));
   if (!windowed && find(config, "sliding_window") != nullptr) config["sliding_window"] = nullptr;

@@ -190,7 +190,10 @@ TEST_CASE("newer and older spellings of a config become the classic one") {
         Approx((0.07 * std::log(8.0) + 1) / (0.04 * std::log(8.0) + 1)));
   CHECK(config(R"("qwen3")")["max_window_layers"] == 28);
   CHECK(config(R"("mistral", "sliding_window": 4096)")["sliding_window"] == 4096);
+  CHECK(config(R"("mistral")")["sliding_window"] == 4096);
+  CHECK(config(R"("mistral", "sliding_window": null)")["sliding_window"].is_null());
   CHECK(config(R"("qwen2", "sliding_window": 4096)")["sliding_window"].is_null());
+  CHECK(config(R"("qwen3", "use_sliding_window": true)")["sliding_window"] == 4096);
   CHECK(
       config(R"("qwen2", "sliding_window": 4096, "use_sliding_window": true)")["sliding_window"] ==
       4096);
