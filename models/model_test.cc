@@ -132,8 +132,8 @@ TEST_CASE("rows with positions and cache rows of their own equal texts alone") {
 
 TEST_CASE("attention's dropout is for training, and drawn again where layers are recomputed") {
   auto logits = [](const models::CausalLm& model, bool recompute) {
-    return model.logits(
-        model.hidden(token_ids(kIds, 1), position(0), nullptr, {.recompute = recompute}));
+    return model.logits(model.hidden(token_ids(kIds, 1), position(0), nullptr,
+                                     {.segments = {}, .positions = {}, .recompute = recompute}));
   };
   for (const models::ModelDef* def : models::model_list()) {
     INFO(def->name);

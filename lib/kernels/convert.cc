@@ -250,12 +250,12 @@ bool has_nonfinite_scale(DType dtype, const uint8_t* x, int64_t n) {
   const int second = std::max(offsets.first, offsets.second);  // the first again if there is one
   const int64_t step = info(dtype).block_bytes;
   const uint8_t* end = x + row_bytes(dtype, n);
-  bool found = false;  // no branch per block: a row is short, and memory is what takes time
+  int found = 0;  // no branch per block: a row is short, and memory is what takes time
   for (; x < end; x += step) {
     __builtin_prefetch(x + kCheckedAhead);
-    found |= is_nonfinite_half(x + offsets.first) | is_nonfinite_half(x + second);
+    found |= int{is_nonfinite_half(x + offsets.first)} | int{is_nonfinite_half(x + second)};
   }
-  return found;
+  return found != 0;
 }
 
 }  // namespace
