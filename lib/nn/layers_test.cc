@@ -364,3 +364,22 @@ TEST_CASE("layers refuse what does not fit them") {
       testing::contains(testing::refusal(ErrorKind::kUnsupported, [] { nn::Activation("geluu"); }),
                         "there is no activation"));
 }
+
+TEST_CASE("the input's bias of a recurrent layer has one number per gate and may be bfloat16") {
+  const Tensor x = ops::full({2, 3, 4}, 1), w = ops::full({5, 4}, 0.1), u = ops::full({5, 5}, 0.1);
+  const auto layer = [&](const Tensor& input_bias, const Tensor& hidden_bias) {
+    return ops::rnn(x, {w, u, input_bias, hidden_bias}, {}, false, {}).out;
+  };
+  const Tensor half = ops::full({5}, 0.5), one = ops::full({5}, 1);
+  const Tensor narrow = graph::contiguous(half, DType::kBF16);
+  const Array expected = layer(one, {}).eval();
+  for (const Tensor& out : {layer(half, half), layer(narrow, half), layer({}, one)}) {
+    const Array got = out.eval();
+    for (size_t i = 0; i < 30; ++i) {
+      CHECK(got.as<float>()[i] == Approx(expected.as<float>()[i]).epsilon(1e-6));
+    }
+  }
+  CHECK(testing::contains(
+      testing::refusal(ErrorKind::kMalformed, [&] { layer(ops::full({1}, 0.5), half); }),
+      "needs [5]"));
+}

@@ -418,6 +418,11 @@ RecurrentResult run_layer(Cell cell, const Tensor& x, const RecurrentWeights& w,
   // Both parts of a gate are added up: so may their biases be, once and not for every row. A GRU's
   // new gate multiplies one part by another gate first.
   if (cell != Cell::kGru && input_bias.defined()) {
+    if (!(input_bias.shape() == Shape{w.hidden.dim(0)})) {
+      fail(ErrorKind::kMalformed, "a recurrent layer with the input's bias ",
+           to_string(input_bias.shape()), ": needs [", w.hidden.dim(0), "]");
+    }
+    if (input_bias.dtype() != DType::kF32) input_bias = graph::contiguous(input_bias, DType::kF32);
     hidden_bias = hidden_bias.defined() ? add(input_bias, hidden_bias) : input_bias;
     input_bias = {};
   }
