@@ -413,7 +413,7 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* s
                          .v_inverse = scratch.take(kPositions)};
   float* scores = scratch.take(kPositions * width);
   int16_t* weights = take_words(scratch, kPositions * width);
-  const int64_t blocks = (queries.count + width - 1) / width;
+  const int64_t blocks = divide_up(queries.count, width);
   struct Part {
     QueryColumns columns;
     words::Queries state;

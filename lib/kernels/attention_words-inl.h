@@ -1,11 +1,5 @@
-// The functions of attention_words.h for one instruction set. Included inside a namespace and under
-// the attributes of that set, which has tile_vectors-inl.h and
-//
-//   add_word_products(sum, a, b)   sum + Σ a[i] · b[i] over the two int16 of each lane
-//
-// No guard, no includes of its own.
-
-using Words = hn::Repartition<int16_t, TileInts>;
+// The functions of attention_words.h: a text of word_targets-inl.h. No guard, no includes of its
+// own.
 
 // A tile is kWide vectors of columns × kTile positions or output elements.
 inline constexpr int64_t kWide = kTileLanes == 16 ? 2 : 3;
@@ -22,18 +16,6 @@ inline float largest_key_code(int64_t head_dim) {
   return std::floor(std::sqrt(2147483647.0f / static_cast<float>(head_dim + 1)));
 }
 
-// Two vectors of codes as pairs of int16.
-HWY_INLINE hn::VFromD<Words> pair_words(IntVector first, IntVector second) {
-  const Words d16;
-  return hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(second)), hn::BitCast(d16, first));
-}
-
-// The bits without the sign, which order like an integer, infinity and NaNs last.
-HWY_INLINE IntVector word_magnitude(FloatVector v) {
-  const TileInts di;
-  return hn::And(hn::BitCast(di, v), hn::Set(di, 0x7FFFFFFF));
-}
-
 // What codes up to `largest` of a row with this largest magnitude are worth, and its inverse.
 struct RowScale {
   float scale, inverse;
@@ -44,7 +26,7 @@ inline RowScale row_scale(const float* row, int64_t pitch, float largest) {
   const TileInts di;
   auto most = hn::Zero(di);
   for (int64_t i = 0; i < pitch; i += kTileLanes) {
-    most = hn::Max(most, word_magnitude(hn::LoadU(d, row + i)));
+    most = hn::Max(most, magnitude_bits(hn::LoadU(d, row + i)));
   }
   const int32_t bits = hn::GetLane(hn::MaxOfLanes(di, most));
   float magnitude;
@@ -118,7 +100,7 @@ void encode_queries(const float* q, const attention_words::Queries& to) {
   for (int64_t column = 0; column < kColumns; column += kTileLanes) {
     auto most = hn::Zero(di);
     for (int64_t i = 0; i < to.head_dim; ++i) {
-      most = hn::Max(most, word_magnitude(hn::LoadU(d, q + i * kColumns + column)));
+      most = hn::Max(most, magnitude_bits(hn::LoadU(d, q + i * kColumns + column)));
     }
     const auto magnitude = hn::BitCast(d, most);
     const auto finite = hn::Lt(most, hn::Set(di, 0x7F800000));

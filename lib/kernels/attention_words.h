@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/attention_block.h"
 
 namespace lumen::kernels::attention_words {
@@ -21,7 +22,7 @@ using attention_block::kPositions;
 
 // Positions, too, are taken kPadding at a time.
 inline int64_t padded(int64_t positions) {
-  return (positions + kPadding - 1) / kPadding * kPadding;
+  return round_up(positions, kPadding);
 }
 
 // Whether the target in use multiplies pairs of int16 faster than float32.

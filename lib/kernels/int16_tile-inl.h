@@ -1,11 +1,4 @@
-// The int16 tile (int16_tile.h) for one instruction set. Included inside a namespace and under the
-// attributes of that set, which has tile_vectors-inl.h and
-//
-//   add_word_products(sum, a, b)   sum + Σ a[i] · b[i] over the two int16 of each lane
-//
-// No guard, no includes of its own.
-
-using Words = hn::Repartition<int16_t, TileInts>;
+// The int16 tile (int16_tile.h): a text of word_targets-inl.h. No guard, no includes of its own.
 
 // Columns k and k + 1 of a block, a row per lane.
 struct ColumnPair {
@@ -25,12 +18,6 @@ HWY_INLINE ColumnPair load_columns(const uint16_t* panel, int place, int k) {
     return {hn::BitCast(d, hn::ShiftLeft<16>(pairs)),
             hn::BitCast(d, hn::And(pairs, hn::Set(di, ~0xFFFF)))};
   }
-}
-
-// The bits without the sign, which order like an integer, infinity and NaNs last.
-HWY_INLINE IntVector magnitude(FloatVector v) {
-  const TileInts di;
-  return hn::And(hn::BitCast(di, v), hn::Set(di, 0x7FFFFFFF));
 }
 
 // The scale of a block whose largest magnitude is in [2^e, 2^(e + 1)) is 2^(e − 12): codes are
@@ -61,7 +48,7 @@ HWY_INLINE void expand_block(const uint16_t* panel, int place, int16_t* codes, f
   auto largest = hn::Zero(di);
   for (int k = 0; k < 32; k += 2) {
     const ColumnPair pair = load_columns<kType>(panel, place, k);
-    largest = hn::Max(largest, hn::Max(magnitude(pair.first), magnitude(pair.second)));
+    largest = hn::Max(largest, hn::Max(magnitude_bits(pair.first), magnitude_bits(pair.second)));
   }
   const PowerScale power = power_scale(largest);
   hn::Store(power.scale, d, scale + place);
@@ -69,8 +56,7 @@ HWY_INLINE void expand_block(const uint16_t* panel, int place, int16_t* codes, f
     const ColumnPair pair = load_columns<kType>(panel, place, k);
     const auto first = hn::NearestInt(hn::Mul(pair.first, power.inverse));
     const auto second = hn::NearestInt(hn::Mul(pair.second, power.inverse));
-    hn::Store(hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(second)), hn::BitCast(d16, first)),
-              d16, codes + k * kPanelRows + 2 * place);
+    hn::Store(pair_words(first, second), d16, codes + k * kPanelRows + 2 * place);
   }
 }
 

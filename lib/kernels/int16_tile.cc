@@ -13,42 +13,9 @@
 #include "lib/kernels/float16-inl.h"
 #include "lib/kernels/native_dot-inl.h"
 
-#if LUMEN_NATIVE_WORDS
-
-HWY_PUSH_ATTRIBUTES(LUMEN_NATIVE_ATTRIBUTES)
-namespace lumen::kernels {
-namespace HWY_NAMESPACE {
-namespace native {
-
-#include "lib/kernels/int16_tile-inl.h"
-
-}  // namespace native
-}  // namespace HWY_NAMESPACE
-}  // namespace lumen::kernels
-HWY_POP_ATTRIBUTES
-
-#endif  // LUMEN_NATIVE_WORDS
-
-#if HWY_TARGET == HWY_AVX2
-
-HWY_BEFORE_NAMESPACE();
-namespace lumen::kernels {
-namespace HWY_NAMESPACE {
-namespace word_pairs {
-
-#include "lib/kernels/word_pairs-inl.h"
-
-}  // namespace word_pairs
-namespace word_pairs {
-
-#include "lib/kernels/int16_tile-inl.h"
-
-}  // namespace word_pairs
-}  // namespace HWY_NAMESPACE
-}  // namespace lumen::kernels
-HWY_AFTER_NAMESPACE();
-
-#endif  // HWY_TARGET == HWY_AVX2
+#undef LUMEN_WORDS_TEXT
+#define LUMEN_WORDS_TEXT "lib/kernels/int16_tile-inl.h"
+#include "lib/kernels/word_targets-inl.h"
 
 #if HWY_ONCE
 

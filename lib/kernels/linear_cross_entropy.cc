@@ -19,8 +19,8 @@ constexpr int64_t kMinRows = 48, kMaxRows = 528;  // multiples of the tile's hei
 int64_t chunk_rows(int64_t rows, int64_t classes) {
   const int64_t fitting =
       std::clamp(kChunkFloats / std::max<int64_t>(1, classes), kMinRows, kMaxRows);
-  const int64_t chunks = std::max<int64_t>(1, (rows + fitting - 1) / fitting);
-  return std::min(rows, round_up((rows + chunks - 1) / chunks, kMaxTileRows));
+  const int64_t chunks = std::max<int64_t>(1, divide_up(rows, fitting));
+  return std::min(rows, round_up(divide_up(rows, chunks), kMaxTileRows));
 }
 
 size_t aligned(size_t bytes) {

@@ -58,7 +58,7 @@ struct Steps {
     return t + 1 < s.steps && exists(b, t + 1) ? t + 1 : -1;
   }
   int64_t row(int64_t b, int64_t t) const { return b * s.steps + t; }
-  int64_t sample_blocks() const { return (s.batch + kSampleBlock - 1) / kSampleBlock; }
+  int64_t sample_blocks() const { return divide_up(s.batch, kSampleBlock); }
   int64_t padded_batch() const { return sample_blocks() * kSampleBlock; }
   int64_t padded_units() const { return round_up(s.hidden, kMaxTileCols); }
 
@@ -129,7 +129,7 @@ struct Steps {
 
  private:
   bool divides_samples(int threads) const {
-    const int64_t most = (sample_blocks() + threads - 1) / threads;  // blocks of one thread
+    const int64_t most = divide_up(sample_blocks(), threads);  // blocks of one thread
     const bool evenly = 8 * most * threads <= 9 * sample_blocks();
     const int64_t bytes = gates_of(s.cell) * padded_units() * s.hidden * 4;
     return evenly && (threads == 1 || bytes <= second_cache_bytes() / 4 * 3);
@@ -138,8 +138,8 @@ struct Steps {
   // Strips of A, as even as the tile allows: f(first sample, samples, padded samples).
   template <class F>
   void for_each_strip(Range samples, const F& f) const {
-    const int64_t strips = (samples.size() + tile.rows - 1) / tile.rows;
-    const int64_t height = round_up((samples.size() + strips - 1) / strips, tile.step);
+    const int64_t strips = divide_up(samples.size(), tile.rows);
+    const int64_t height = round_up(divide_up(samples.size(), strips), tile.step);
     for (int64_t i = samples.begin; i < samples.end; i += height) {
       const int64_t rows = std::min(height, samples.end - i);
       f(i, rows, round_up(rows, tile.step));

@@ -23,6 +23,20 @@ HWY_INLINE FloatVector repeat_float(const void* p) {
   return hn::Set(TileFloats(), value);
 }
 
+using Words = hn::Repartition<int16_t, TileInts>;
+
+// The low halves of two vectors as pairs of int16.
+HWY_INLINE hn::VFromD<Words> pair_words(IntVector first, IntVector second) {
+  const Words d16;
+  return hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(second)), hn::BitCast(d16, first));
+}
+
+// The bits without the sign, which order like an integer, infinity and NaNs last.
+HWY_INLINE IntVector magnitude_bits(FloatVector v) {
+  const TileInts di;
+  return hn::And(hn::BitCast(di, v), hn::Set(di, 0x7FFFFFFF));
+}
+
 // The first `cols` of two vectors of each of kRows rows of y, the rest and, unless `add`, all of
 // them 0.
 template <int kRows>

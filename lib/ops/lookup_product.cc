@@ -23,6 +23,12 @@ bool saves(int64_t table_rows, int64_t ids, int64_t depth) {
   return ids >= 2 * table_rows && table_rows > 0 && depth >= kMinDepth;
 }
 
+// A reshape that leaves rows, the last axis, alone.
+bool keeps_rows(const Node& node) {
+  return node.op == &graph::kReshape && node.shape.rank() > 0 && node.inputs[0]->shape.rank() > 0 &&
+         node.shape[-1] == node.inputs[0]->shape[-1];
+}
+
 struct Lookup {
   NodePtr table, ids;
 };
@@ -31,8 +37,7 @@ struct Lookup {
 // made to the table.
 Lookup lookup_of(const NodePtr& x) {
   if (x->op == &kEmbedding) return {x->inputs[0], x->inputs[1]};
-  const bool reshapes = x->op == &graph::kReshape && x->shape.rank() > 0 &&
-                        x->inputs[0]->shape.rank() > 0 && x->shape[-1] == x->inputs[0]->shape[-1];
+  const bool reshapes = keeps_rows(*x);
   if (!reshapes && x->op != &graph::kContiguous) return {};
   Lookup lookup = lookup_of(x->inputs[0]);
   if (lookup.table && !reshapes) {
@@ -80,10 +85,7 @@ NodePtr embedding_grad_of_product(const NodePtr& node) {
   NodePtr product = node->inputs[0];
   const NodePtr& ids = node->inputs[1];
   const int64_t rows = node->attrs.integer("rows");
-  while (product->op == &graph::kReshape && product->inputs[0]->shape.rank() > 0 &&
-         product->inputs[0]->shape[-1] == node->shape[1]) {
-    product = product->inputs[0];
-  }
+  while (keeps_rows(*product)) product = product->inputs[0];
   if (product->op != &kMatmul || product->shape.rank() != 2 ||
       !saves(rows, ids->shape.elements(), node->shape[1])) {
     return nullptr;
