@@ -379,7 +379,7 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
 // ---- Prompts over a cache of 16 or 8 bits, as int16
 
 // Blocks of columns that share the rounding of each block of keys and values.
-constexpr int64_t kWordBlocks = 4;
+constexpr int64_t kWordBlocks = 8;
 
 bool takes_words(const AttentionArgs& args) {
   constexpr int64_t kMinHeadDim = 32;

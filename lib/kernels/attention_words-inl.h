@@ -78,7 +78,7 @@ void encode_values(const float* rows, int64_t count, const attention_words::Keys
       // No weight: 2^−inf, and nothing to the sum.
       RowScale scale{0, 0};
       if (j < count) scale = row_scale(rows + j * to.pitch, to.pitch, kLargestValue);
-      to.v_log[j] = std::log2(scale.scale);
+      to.v_log[j] = scale.scale;
       to.v_inverse[j] = scale.inverse;
       if (std::isnan(scale.scale)) to.v_inverse[j] = scale.scale;
       inverse[j - p] = hn::Set(d, scale.inverse);
@@ -89,6 +89,9 @@ void encode_values(const float* rows, int64_t count, const attention_words::Keys
       if (p + 1 < count) second = code_of(hn::LoadU(d, rows + (p + 1) * to.pitch + i), inverse[1]);
       hn::StoreU(pair_words(first, second), d16, to.v + p * to.pitch + 2 * i);
     }
+  }
+  for (int64_t p = 0; p < end; p += kTileLanes) {
+    hn::StoreU(log2_vector(d, hn::LoadU(d, to.v_log + p)), d, to.v_log + p);
   }
 }
 
@@ -117,6 +120,25 @@ void encode_queries(const float* q, const attention_words::Queries& to) {
   }
 }
 
+// 2^x for x ≤ 0 as exact as codes of 13 bits need it, relative error 2.6e-6: 2^⌊x⌋ · 2^r with r in
+// [0, 1). −inf and all that underflows give 0 or next to nothing, NaN stays NaN.
+HWY_INLINE FloatVector weight_of(FloatVector x) {
+  const TileFloats d;
+  static constexpr float kPower[] = {1.00000262f, 0.693003833f, 0.241442755f, 0.0520114601f,
+                                     0.0135341678f};
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  const FloatVector r{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+  return {_mm512_scalef_ps(polynomial(d, r, kPower).raw, x.raw)};
+#else
+  const auto whole = hn::Floor(x);
+  const auto y = polynomial(d, hn::Sub(x, whole), kPower);
+  // The last bit of the sum is worth 1; its last 8 bits become the exponent of 2^⌊x⌋.
+  const auto biased = hn::BitCast(TileInts(), hn::Add(whole, hn::Set(d, 0x1.8p23f + 127)));
+  const auto product = hn::Mul(y, hn::BitCast(d, hn::ShiftLeft<23>(biased)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), product);
+#endif
+}
+
 // Steps of two elements of depth that are unrolled: sums in a loop would be copied from register to
 // register each time.
 inline constexpr int64_t kUnrolled = attention_words::kPadding / 2;
@@ -137,53 +159,59 @@ HWY_INLINE void add_tile(const int16_t* columns, const int16_t* rows, int64_t st
   }
 }
 
-// scores = q · k + v_log, for whole tiles of positions.
+// scores = q · k + v_log of one group of columns, for whole tiles of positions; the largest of each
+// column in `top`.
 inline void score(const attention_words::Queries& queries, const attention_words::Keys& keys,
-                  int64_t count) {
+                  int64_t column, int64_t count, FloatVector (&top)[kWide]) {
   const TileFloats d;
   const TileInts di;
-  for (int64_t column = 0; column < kColumns; column += kWide * kTileLanes) {
-    FloatVector q_scale[kWide];
-    for (int64_t w = 0; w < kWide; ++w) {
-      q_scale[w] = hn::LoadU(d, queries.q_scale + column + w * kTileLanes);
+  FloatVector q_scale[kWide];
+  for (int64_t w = 0; w < kWide; ++w) {
+    q_scale[w] = hn::LoadU(d, queries.q_scale + column + w * kTileLanes);
+    top[w] = hn::Set(d, -kInf);
+  }
+  for (int64_t p = 0; p < count; p += kTile) {
+    IntVector sums[kTile][kWide];
+    for (auto& position : sums) {
+      for (auto& sum : position) sum = hn::Zero(di);
     }
-    for (int64_t p = 0; p < count; p += kTile) {
-      IntVector sums[kTile][kWide];
-      for (auto& position : sums) {
-        for (auto& sum : position) sum = hn::Zero(di);
+    const int16_t* key = keys.k + p * keys.pitch;
+    const int16_t* query = queries.q + 2 * column;
+    for (int64_t i = 0; i < keys.pitch; i += 2 * kUnrolled, query += 2 * kUnrolled * kColumns) {
+      HWY_UNROLL(8)
+      for (int64_t step = 0; step < kUnrolled; ++step) {
+        add_tile(query + 2 * step * kColumns, key + i + 2 * step, keys.pitch, sums);
       }
-      const int16_t* key = keys.k + p * keys.pitch;
-      const int16_t* query = queries.q + 2 * column;
-      for (int64_t i = 0; i < keys.pitch; i += 2 * kUnrolled, query += 2 * kUnrolled * kColumns) {
-        HWY_UNROLL(8)
-        for (int64_t step = 0; step < kUnrolled; ++step) {
-          add_tile(query + 2 * step * kColumns, key + i + 2 * step, keys.pitch, sums);
-        }
-      }
-      for (int64_t j = 0; j < kTile; ++j) {
-        const auto k_scale = hn::Set(d, keys.k_scale[p + j]), v_log = hn::Set(d, keys.v_log[p + j]);
-        for (int64_t w = 0; w < kWide; ++w) {
-          const auto scaled =
-              hn::MulAdd(hn::ConvertTo(d, sums[j][w]), hn::Mul(k_scale, q_scale[w]), v_log);
-          hn::StoreU(scaled, d, queries.scores + (p + j) * kColumns + column + w * kTileLanes);
-        }
+    }
+    for (int64_t j = 0; j < kTile; ++j) {
+      const auto k_scale = hn::Set(d, keys.k_scale[p + j]), v_log = hn::Set(d, keys.v_log[p + j]);
+      for (int64_t w = 0; w < kWide; ++w) {
+        const auto scaled =
+            hn::MulAdd(hn::ConvertTo(d, sums[j][w]), hn::Mul(k_scale, q_scale[w]), v_log);
+        top[w] = hn::Max(scaled, top[w]);
+        hn::StoreU(scaled, d, queries.scores + (p + j) * kColumns + column + w * kTileLanes);
       }
     }
   }
 }
 
-inline void mask_scores(const attention_words::Queries& queries, int64_t column, int64_t begin,
-                        int64_t count) {
+// Takes the positions that they do not see from one vector of columns; the largest score left.
+inline FloatVector mask_scores(const attention_words::Queries& queries, int64_t column,
+                               int64_t begin, int64_t count) {
   const TileFloats d;
   const auto first = hn::LoadU(d, queries.first + column);
   const auto last = hn::LoadU(d, queries.last + column);
   const auto hidden = hn::Set(d, -kInf);
+  auto top = hidden;
   for (int64_t p = 0; p < count; ++p) {
     const auto position = hn::Set(d, static_cast<float>(begin + p));
     const auto seen = hn::And(hn::Ge(position, first), hn::Lt(position, last));
     float* at = queries.scores + p * kColumns + column;
-    hn::StoreU(hn::IfThenElse(seen, hn::LoadU(d, at), hidden), d, at);
+    const auto left = hn::IfThenElse(seen, hn::LoadU(d, at), hidden);
+    top = hn::Max(left, top);
+    hn::StoreU(left, d, at);
   }
+  return top;
 }
 
 // What the output so far and the block's integer sums are multiplied by.
@@ -191,26 +219,20 @@ struct Factors {
   FloatVector before, block;
 };
 
-// Scores of one vector of columns → codes of 2^(score − the block's largest); maximum and sum are
-// brought up to date.
+// Scores of one vector of columns, the largest of each in `top` → codes of 2^(score − top); maximum
+// and sum are brought up to date.
 HWY_INLINE Factors weigh(const attention_words::Queries& queries, const attention_words::Keys& keys,
-                         int64_t column, int64_t count) {
+                         int64_t column, int64_t count, FloatVector top) {
   const TileFloats d;
   const Words d16;
   const auto hidden = hn::Set(d, -kInf), one = hn::Set(d, static_cast<float>(kLargestWeight));
   const float* scores = queries.scores + column;
-  auto top0 = hidden, top1 = hidden;
-  for (int64_t p = 0; p < count; p += 2) {
-    top0 = hn::Max(hn::LoadU(d, scores + p * kColumns), top0);
-    top1 = hn::Max(hn::LoadU(d, scores + (p + 1) * kColumns), top1);
-  }
-  const auto top = hn::Max(top0, top1);
   // A column that has seen only −inf must not subtract −inf from it.
   const auto shift = hn::IfThenZeroElse(hn::Eq(top, hidden), top);
   auto sum0 = hn::Zero(d), sum1 = sum0;
   for (int64_t p = 0; p < count; p += 2) {
-    const auto e0 = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, scores + p * kColumns), shift));
-    const auto e1 = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, scores + (p + 1) * kColumns), shift));
+    const auto e0 = weight_of(hn::Sub(hn::LoadU(d, scores + p * kColumns), shift));
+    const auto e1 = weight_of(hn::Sub(hn::LoadU(d, scores + (p + 1) * kColumns), shift));
     sum0 = hn::MulAdd(e0, hn::Set(d, keys.v_inverse[p]), sum0);
     sum1 = hn::MulAdd(e1, hn::Set(d, keys.v_inverse[p + 1]), sum1);
     hn::StoreU(pair_words(code_of(e0, one), code_of(e1, one)), d16,
@@ -258,13 +280,14 @@ inline void accumulate(const attention_words::Queries& queries, const attention_
 void attend(const attention_words::Queries& queries, const attention_words::Keys& keys,
             int64_t begin, int64_t count, bool masked) {
   const int64_t padded = attention_words::padded(count);
-  score(queries, keys, padded);
   for (int64_t column = 0; column < kColumns; column += kWide * kTileLanes) {
+    FloatVector top[kWide];
+    score(queries, keys, column, padded, top);
     Factors factors[kWide];
     for (int64_t w = 0; w < kWide; ++w) {
       const int64_t at = column + w * kTileLanes;
-      if (masked) mask_scores(queries, at, begin, count);
-      factors[w] = weigh(queries, keys, at, padded);
+      if (masked) top[w] = mask_scores(queries, at, begin, count);
+      factors[w] = weigh(queries, keys, at, padded, top[w]);
     }
     accumulate(queries, keys, column, padded, factors);
   }
