@@ -1,6 +1,5 @@
 // The tokenizer.bin of llama2.c (https://github.com/karpathy/llama2.c, run.c).
 #include <cmath>
-#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
