@@ -363,7 +363,7 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
       "(auto: drop, or pad if there is no other); evaluation has all");
   t.key("on_bad_row", d.on_bad_row, one_of({"stop", "skip"}), "a row that cannot be read");
   t.key("max_length", d.max_length, between(1, limits::kContext),
-        "tokens per row (the model's context, else 128)")
+        "tokens per row (model.context; with model.path at most 512; else 128)")
       .only_for(language);
   t.key("pack", d.pack, any(), "several documents per row, which do not see each other")
       .only_for(documents);
