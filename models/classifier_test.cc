@@ -1,8 +1,6 @@
 // One test for every classifier: walks the registry.
 #include "models/classifier.h"
 
-#include <cmath>
-
 #include "lib/autograd/autograd.h"
 #include "lib/base/error.h"
 #include "lib/base/random.h"

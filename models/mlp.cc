@@ -1,6 +1,5 @@
 // A multilayer perceptron: linear layers fc1, fc2, … with an activation, and dropout while
 // training, after all but the last. Config: hidden_sizes, hidden_act, dropout.
-#include "lib/base/limits.h"
 #include "lib/graph/views.h"
 #include "lib/nn/activation.h"
 #include "lib/nn/layers.h"

@@ -3,7 +3,7 @@
 
 Usage: make_layer_goldens.py   (needs torch and safetensors; the versions go into the file)
 
-Conventions as in make_op_goldens.py; lib/ops/layer_golden_builders.cc has what the names mean.
+Conventions as in make_op_goldens.py; lib/ops/layer_golden_builders_test.cc has what the names mean.
 """
 import pathlib
 

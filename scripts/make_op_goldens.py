@@ -3,7 +3,7 @@
 
 Usage: make_op_goldens.py   (needs torch and safetensors; the versions go into the file)
 
-A case is called BUILDER.VARIANT; lib/ops/golden_test.cc has what BUILDER means in Lumen. Tensors of
+A case is called BUILDER.VARIANT; lib/ops/golden_builders_test.cc has what BUILDER means in Lumen. Tensors of
 a case: i0, i1 … inputs; o0, o1 … results; s0 … gradients of the results (random); g0 … gradients of
 the inputs. Inputs are drawn from generators seeded by the case's name.
 """

@@ -1,7 +1,6 @@
 // The gradients of convolution, pooling, normalisation, attention and recurrent layers against
 // finite differences in double.
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "lib/autograd/autograd.h"

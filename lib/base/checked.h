@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include "lib/base/error.h"
@@ -25,7 +24,7 @@ class Checked {
     if (__builtin_mul_overflow(a.value_, b.value_, &product)) overflow();
     return product;
   }
-  // Next multiple of `alignment`, a power of two.
+  // The value itself or the next multiple of `alignment`, a power of two.
   Checked align_up(uint64_t alignment) const {
     return (*this + (alignment - 1)).value_ & ~(alignment - 1);
   }

@@ -1,8 +1,8 @@
 // Errors: one exception type that says what was wrong, where, and what to do.
 //
 // Library code throws `Error`; context ("model.gguf", "tensor 'x'") is added while unwinding with
-// `at`; the one `catch` is in runtime's `run_tool`, which prints a single line and exits with
-// `exit_code`. Broken invariants of our own code are not errors: see check.h.
+// `at`; what nobody on the way can go on from ends in runtime's `run_tool`, which prints a single
+// line and exits with `exit_code`. Broken invariants of our own code are not errors: see check.h.
 #pragma once
 
 #include <exception>
@@ -15,7 +15,7 @@
 namespace lumen {
 
 // Why a tool stops. The numeric value is the process exit code (documented in the man pages);
-// 0 is success, 130/143 are SIGINT/SIGTERM, 141 is SIGPIPE.
+// 0 is success, 128 + N the end by signal N: 129 SIGHUP, 130 SIGINT, 141 SIGPIPE, 143 SIGTERM.
 enum class ErrorKind : int {
   kProgramFailed = 1,  // another program that the tool ran failed
   kUsage = 2,          // bad command line or option value
@@ -29,7 +29,7 @@ enum class ErrorKind : int {
   kCannotCreate = 73,  // output cannot be created or would overwrite something
   kIo = 74,            // read or write failed (disk full, file changed while in use)
   kRetry = 75,         // try again later: lock held
-  kDiverged = 76,      // training diverged: no finite loss any more
+  kDiverged = 76,      // training diverged: loss or weights are not finite
   kMismatch = 78,      // two inputs do not belong together (recipe and checkpoint, …)
 };
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <numeric>
 #include <vector>
 
 #include "lib/base/testing.h"

@@ -9,7 +9,8 @@
 namespace lumen {
 
 // Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11).
-// The n-th block of four words is a pure function of (seed, stream, n). Copyable, 32 bytes.
+// The n-th block of four words is a pure function of (seed, stream, n). Copyable; not thread-safe,
+// but for block().
 class Philox {
  public:
   explicit Philox(uint64_t seed, uint64_t stream = 0) : seed_(seed), stream_(stream) {}

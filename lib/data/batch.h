@@ -17,9 +17,8 @@ inline constexpr int32_t kPadding = -1;
 
 // What one step reads. Fields by kind of data:
 //   images    "x" f32 [batch, channels, height, width], "y" i32 [batch]
-//   tables    "x" f32 [batch, features], "y" i32 [batch], or f32 [batch] where the label is a
-//   number language  i32 [batch, seq]: "tokens"; "targets", the token that follows each, or
-//   kIgnored;
+//   tables    "x" f32 [batch, features], "y" i32 [batch], of a label that is a number f32 [batch]
+//   language  i32 [batch, seq]: "tokens"; "targets", the token that follows each, or kIgnored;
 //             "positions", from 0 in every document; "segments", number of the document within its
 //             row from 0, kPadding where there is none (token and position are valid there too)
 struct Batch {

@@ -59,7 +59,7 @@ struct DataOptions {
   Format format = Format::kText;
 
   // Files, directories and patterns (* and ? in any part of a path; matches are sorted). What is
-  // built in is named "builtin:stories", "builtin:names", "builtin:chat", "builtin:digits".
+  // built in is named "builtin:…" (builtin.h).
   //   mnist    a directory with the four IDX files, or those files, each with or without .gz
   //   cifar10  a directory with *.bin, or such files (a part of one is enough)
   //   digits   nothing: they are drawn

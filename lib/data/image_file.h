@@ -6,8 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "lib/base/limits.h"
-
 namespace lumen::data {
 
 // Red, green and blue bytes [height, width, 3].
@@ -15,9 +13,6 @@ struct Picture {
   int64_t height = 0, width = 0;
   std::vector<uint8_t> rgb;
 };
-
-// The largest file that is read as a picture.
-inline constexpr uint64_t kMostPictureBytes = uint64_t{limits::kDataRowBytes} * 4;
 
 // Decodes a PNG or JPEG file, told apart by their first bytes. Transparent pixels are laid on
 // black, 16-bit channels lose their lower half, grey becomes equal channels; the orientation in

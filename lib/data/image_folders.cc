@@ -138,7 +138,7 @@ class FolderReader {
     constexpr uint64_t kMostBytes = uint64_t{8} << 30;
     const std::string path = directory + "/" + name;
     bad_.guard(source, [&] {
-      const std::string content = io::read_file(path, kMostPictureBytes);
+      const std::string content = io::read_file(path, limits::kImageBytes);
       source.bytes += content.size();
       hash.update(str(name, '\n', content.size(), '\n'));
       hash.update(content);

@@ -13,7 +13,7 @@
 
 namespace lumen::data {
 
-// text, lines, jsonl, bin; see DataOptions. Throws as open_data.
+// text, lines, jsonl, faq, bin; see DataOptions. Throws as open_data.
 Data open_language(const DataOptions& options, const TextTools& tools);
 
 // The same for bin (in token_files.cc).

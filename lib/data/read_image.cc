@@ -10,7 +10,7 @@ namespace lumen::data {
 
 Array read_image(const std::string& path, int64_t size, std::span<const double> mean,
                  std::span<const double> deviation) {
-  const std::string content = io::read_file(path, kMostPictureBytes);
+  const std::string content = io::read_file(path, limits::kImageBytes);
   const auto channels = static_cast<int64_t>(mean.size());
   const std::vector<uint8_t> pixels = with_context(io::place_of(path), [&] {
     return resize_picture(decode_picture(std::as_bytes(std::span(content))), size, channels);

@@ -4,7 +4,6 @@
 // chunks of a few hundred elements, so intermediate results never leave the cache.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "lib/graph/node.h"

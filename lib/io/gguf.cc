@@ -50,8 +50,6 @@ std::optional<DType> dtype_of_ggml(uint32_t number) {
   return std::nullopt;
 }
 
-constexpr uint64_t kMaxTensorName = 64;
-constexpr uint64_t kMaxDims = 4;
 constexpr uint64_t kMinStringBytes = 8;                      // an empty string's length
 constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, a letter, type, a byte
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a letter, dims, …
@@ -239,9 +237,9 @@ class GgufParser {
       with_context([&] { return str("tensor ", i + 1, " of ", tensor_count_); },
                    [&] {
                      const uint64_t bytes = reader_.read<uint64_t>();
-                     if (bytes == 0 || bytes > kMaxTensorName) {
+                     if (bytes == 0 || bytes > limits::kGgufTensorNameBytes) {
                        fail(ErrorKind::kMalformed, "a name of ", bytes, " bytes; expected 1 to ",
-                            kMaxTensorName);
+                            limits::kGgufTensorNameBytes);
                      }
                      tensor.name = reader_.text(bytes);
                    });
@@ -253,10 +251,10 @@ class GgufParser {
 
   void read_tensor(GgufTensor& tensor) {
     const uint32_t dims = reader_.read<uint32_t>();
-    if (dims < 1 || dims > kMaxDims) {
-      fail(ErrorKind::kMalformed, dims, " dimensions; expected 1 to ", kMaxDims);
+    if (dims < 1 || dims > limits::kGgufTensorDims) {
+      fail(ErrorKind::kMalformed, dims, " dimensions; expected 1 to ", limits::kGgufTensorDims);
     }
-    std::array<int64_t, kMaxDims> extents{};  // the file has the innermost first
+    std::array<int64_t, limits::kGgufTensorDims> extents{};  // the file has the innermost first
     Checked elements = 1;
     for (uint32_t d = 0; d < dims; ++d) {
       const uint64_t extent = reader_.read<uint64_t>();

@@ -153,11 +153,11 @@ struct GgufFile {
 // ("…-00001-of-00003.gguf", key split.count), its sibling parts are opened too; any part may be
 // named. Linear in the size of the header.
 //
-// Refuses, with Error(kMalformed) naming the place: other magic or version, byte-swapped files,
-// counts and lengths that cannot fit, sizes that overflow, limits.h, empty or duplicate keys and
-// tensor names, unknown types, nested arrays, alignments that are no power of two, rows that are no
-// multiple of their block, extents of zero, tensors that overlap, leave gaps, are out of order or
-// past the end, and trailing bytes. kMissing and kIo as map_file.
+// Refuses, with Error(kMalformed) naming the place: other magic or version, counts and lengths that
+// cannot fit, sizes that overflow, limits.h, empty or duplicate keys and tensor names, unknown
+// types, nested arrays, alignments that are no power of two, rows that are no multiple of their
+// block, extents of zero, tensors that overlap, leave gaps, are out of order or past the end, and
+// trailing bytes. kUnsupported for a big-endian file; kMissing and kIo as map_file.
 std::shared_ptr<const GgufFile> read_gguf(const std::string& path, const GgufOptions& options = {});
 
 // The same for bytes in memory; `path` is for messages only. Split files are not followed.

@@ -8,7 +8,6 @@
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
-#include "lib/io/model_files.h"
 #include "lib/io/test_clock.h"
 #include "lib/io/test_files.h"
 

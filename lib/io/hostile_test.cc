@@ -1,16 +1,13 @@
 // The corpus of scripts/make_hostile.py: every file opens or is refused, quickly, in little memory.
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/gguf.h"
-#include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/test_clock.h"
 #include "lib/io/test_files.h"

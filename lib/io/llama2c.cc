@@ -159,8 +159,4 @@ Llama2cFile parse_llama2c(std::shared_ptr<const Buffer> bytes, const std::string
   return with_context(place_of(path), [&] { return parse_llama2c(std::move(bytes)); });
 }
 
-Llama2cFile read_llama2c(const std::string& path) {
-  return parse_llama2c(map_file(path), path);
-}
-
 }  // namespace lumen::io

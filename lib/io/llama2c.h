@@ -21,14 +21,12 @@ struct Llama2cFile {
   uint64_t file_bytes = 0;
 };
 
-// Opens a checkpoint by its header; tensor data are not touched. Version 0 has no magic number: the
-// size of the file must equal the size computed from the header.
+// Opens a checkpoint, a mapped file, by its header; tensor data are not touched. Version 0 has no
+// magic number: the size of the file must equal the size computed from the header. `path` is for
+// messages only.
 //
 // Throws Error: kMalformed for fields out of range (limits.h) or another file size; kUnsupported
-// for version 2 (int8 groups); kMissing and kIo as map_file.
-Llama2cFile read_llama2c(const std::string& path);
-
-// The same for bytes in memory; `path` is for messages only.
+// for version 2 (int8 groups).
 Llama2cFile parse_llama2c(std::shared_ptr<const Buffer> bytes, const std::string& path);
 
 }  // namespace lumen::io

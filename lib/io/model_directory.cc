@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -192,8 +191,7 @@ void collect_tensors(const SafetensorsFile& file, ModelFiles& model) {
 }
 
 std::string find_tokenizer(const std::string& directory) {
-  for (const char* file :
-       {"tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt"}) {
+  for (const char* file : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"}) {
     const std::string path = in_directory(directory, file);
     if (is_regular_file(path)) return path;
   }

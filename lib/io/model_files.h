@@ -56,8 +56,8 @@ struct ModelFiles {
 
   std::shared_ptr<const GgufFile> gguf;  // format kGguf: metadata with the tokenizer
 
-  // tokenizer.json, tokenizer.model, spiece.model, vocab.json (with merges.txt beside it) or
-  // vocab.txt of the directory, in this order; "" if there is none or it is inside the GGUF file.
+  // tokenizer.json, tokenizer.model, vocab.json (with merges.txt beside it) or vocab.txt of the
+  // directory, in this order; "" if there is none or it is inside the GGUF file.
   std::string tokenizer_file;
   Json tokenizer_config;  // tokenizer_config.json, or an empty object
   // Jinja sources by name; "default" is the one to use unless told otherwise. From

@@ -1,7 +1,5 @@
 // GGUF models in the vocabulary of Hugging Face.
 // Keys and tensor names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
-#include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
-#include <optional>
 
 #include "lib/base/checked.h"
 #include "lib/base/error.h"

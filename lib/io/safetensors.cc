@@ -1,8 +1,6 @@
 #include "lib/io/safetensors.h"
 
 #include <algorithm>
-#include <array>
-#include <limits>
 #include <map>
 
 #include "lib/base/checked.h"

@@ -1,7 +1,5 @@
 #include "lib/io/toml.h"
 
-#include <cmath>
-
 #include "lib/base/testing.h"
 
 namespace lumen::io {

@@ -10,18 +10,13 @@
 #include "lib/kernels/convert.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
 
 namespace {
-
-std::vector<float> normals(Philox& random, int64_t n) {
-  std::vector<float> values(static_cast<size_t>(n));
-  for (float& v : values) v = static_cast<float>(random.normal());
-  return values;
-}
 
 // Queries, keys and values of one call. Keys and values are stored in `dtype` with the layout
 // [batch, kv_heads, capacity, head_dim]; k_values and v_values hold what the stored bytes mean.
@@ -48,9 +43,9 @@ struct Problem {
     if (starts.empty()) starts = {static_cast<int32_t>(start)};
     positions = start + tokens;
     capacity = positions + 3;
-    q = normals(random, batch * tokens * heads * head_dim);
-    k_values = normals(random, batch * kv_heads * capacity * head_dim);
-    v_values = normals(random, batch * kv_heads * capacity * head_dim);
+    q = random_floats(random, batch * tokens * heads * head_dim);
+    k_values = random_floats(random, batch * kv_heads * capacity * head_dim);
+    v_values = random_floats(random, batch * kv_heads * capacity * head_dim);
     k = store(k_values);
     v = store(v_values);
   }

@@ -7,20 +7,11 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/random_floats.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
 namespace words = attention_words;
-
-namespace {
-
-std::vector<float> normals(Philox& random, int64_t n) {
-  std::vector<float> values(static_cast<size_t>(n));
-  for (float& v : values) v = static_cast<float>(random.normal());
-  return values;
-}
-
-}  // namespace
 
 // attention_test.cc checks what uses them, only where they are the faster way.
 TEST_CASE("blocks of attention in int16 codes follow the formula, AVX2 alone too") {
@@ -28,7 +19,7 @@ TEST_CASE("blocks of attention in int16 codes follow the formula, AVX2 alone too
   on_targets_that(uses_avx2, "products of pairs of int16 (AVX2)", [&] {
     Philox random(3);
     const int64_t width = words::columns();
-    std::vector<float> q = normals(random, kPitch * width);
+    std::vector<float> q = random_floats(random, kPitch * width);
     std::fill(q.begin() + kHeadDim * width, q.end(), 0.0f);
     std::vector<int16_t> q_codes(static_cast<size_t>(kPitch * width));
     std::vector<int16_t> k_codes(words::kPositions * kPitch), v_codes(k_codes);
@@ -64,7 +55,8 @@ TEST_CASE("blocks of attention in int16 codes follow the formula, AVX2 alone too
     std::vector<double> total(static_cast<size_t>(width)), expected(output.size());
     int64_t begin = 0;
     for (const int64_t count : kCounts) {
-      std::vector<float> k = normals(random, count * kPitch), v = normals(random, count * kPitch);
+      std::vector<float> k = random_floats(random, count * kPitch),
+                         v = random_floats(random, count * kPitch);
       for (int64_t p = 0; p < count; ++p) {
         for (int64_t i = 0; i < kPitch; ++i) {
           float &key = k[static_cast<size_t>(p * kPitch + i)], &value = v[&key - k.data()];

@@ -1,13 +1,12 @@
 #include "lib/kernels/copy.h"
 
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
-#include "lib/kernels/every_target.h"
+#include "lib/kernels/random_floats.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -99,8 +98,7 @@ TEST_CASE("copy converts between all plain types") {
 TEST_CASE("copy keeps bytes of equal types and converts rows of quantised ones") {
   ThreadPool pool(2);
   Philox random(1);
-  std::vector<float> x(64 * 96);
-  for (float& v : x) v = static_cast<float>(random.normal());
+  const std::vector<float> x = random_floats(random, 64 * 96);
   std::vector<std::byte> q(static_cast<size_t>(row_bytes(DType::kQ8_0, 64 * 96)));
   copy(pool, DType::kF32, reinterpret_cast<const std::byte*>(x.data()), {96, 1}, {64, 96},
        DType::kQ8_0, q.data());

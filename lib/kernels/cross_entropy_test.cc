@@ -6,6 +6,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference_rows.h"
 
 using namespace lumen;
@@ -15,12 +16,6 @@ namespace {
 
 using Floats = std::vector<float>;
 using reference::Vector;
-
-Floats normal_values(Philox& random, int64_t n, double scale) {
-  Floats values(static_cast<size_t>(n));
-  for (float& v : values) v = static_cast<float>(scale * random.normal());
-  return values;
-}
 
 void require_close(float got, double want, double tolerance) {
   REQUIRE(std::fabs(got - want) <= tolerance * (1 + std::fabs(want)));
@@ -48,8 +43,8 @@ Result run(const CrossEntropy& args, const Floats& drow, int threads) {
 void check(int64_t rows, int64_t classes, bool weighted, float smoothing, Philox& random) {
   INFO("classes " << classes << ", weighted " << weighted << ", smoothing " << smoothing);
   const int64_t stride = classes + 2;
-  const Floats x = normal_values(random, rows * stride + 1, 3),
-               drow = normal_values(random, rows, 1);
+  const Floats x = random_floats(random, rows * stride + 1, 3),
+               drow = random_floats(random, rows, 1);
   Floats w(static_cast<size_t>(classes), 1.0f);
   if (weighted) {
     for (float& v : w) v = static_cast<float>(random.uniform());
@@ -116,7 +111,7 @@ TEST_CASE("cross_entropy of long rows with infinities and NaN anywhere") {
       return run({.logits = {x.data(), 1, kClasses, kClasses}, .targets = &target}, {1}, 1).loss[0];
     };
     Philox random(7);
-    Floats x = normal_values(random, kClasses, 3);
+    Floats x = random_floats(random, kClasses, 3);
     for (size_t i = 0; i < x.size(); ++i) x[i] += static_cast<float>(i / 3000);  // the top rises
     const Vector ones(x.size(), 1.0), wide(x.begin(), x.end());
     REQUIRE(loss_of(x) == Approx(reference::cross_entropy(wide, target, ones, -100, 0).loss));
@@ -157,9 +152,9 @@ TEST_CASE("linear_cross_entropy adds up chunks") {
     // The last shape takes several chunks of rows.
     for (auto [rows, dim, classes] :
          {std::array<int64_t, 3>{1, 1, 1}, {7, 5, 11}, {0, 3, 4}, {40, 33, 130}, {1100, 3, 17}}) {
-      const Floats hidden = normal_values(random, rows * dim, 1);
-      const Floats weight = normal_values(random, classes * dim, 1);
-      Floats token_weights = normal_values(random, rows, 1);
+      const Floats hidden = random_floats(random, rows * dim, 1);
+      const Floats weight = random_floats(random, classes * dim, 1);
+      Floats token_weights = random_floats(random, rows, 1);
       std::vector<int32_t> targets;
       for (int64_t row = 0; row < rows; ++row) {
         targets.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(classes))));

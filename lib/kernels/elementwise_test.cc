@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "lib/base/random.h"

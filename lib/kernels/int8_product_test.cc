@@ -1,14 +1,10 @@
 #include "lib/kernels/int8_product.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/dot_rows_vnni.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/int8_tile.h"
 #include "lib/kernels/int8_tile_native.h"

@@ -1,12 +1,12 @@
 #include "lib/kernels/norm_backward.h"
 
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference_rows.h"
 
 using namespace lumen;
@@ -18,12 +18,6 @@ using Floats = std::vector<float>;
 using reference::Vector;
 
 constexpr double kEps = 1e-5;
-
-Floats normal_values(Philox& random, int64_t n, double scale) {
-  Floats values(static_cast<size_t>(n));
-  for (float& v : values) v = static_cast<float>(scale * random.normal());
-  return values;
-}
 
 Vector row_of(const Floats& x, int64_t at, int64_t dim) {
   return Vector(x.begin() + at, x.begin() + at + dim);
@@ -42,9 +36,9 @@ struct Problem {
   Problem(int64_t row_count, int64_t width, Philox& random)
       : rows(row_count),
         dim(width),
-        x(normal_values(random, rows * (dim + 3) + 1, 2)),
-        w(normal_values(random, dim, 1)),
-        dy(normal_values(random, rows * (dim + 1) + 1, 1)),
+        x(random_floats(random, rows * (dim + 3) + 1, 2)),
+        w(random_floats(random, dim, 1)),
+        dy(random_floats(random, rows * (dim + 1) + 1, 1)),
         x_stride(dim + 3),
         dy_stride(dim + 1) {}
 

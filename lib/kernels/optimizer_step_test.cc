@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/random_floats.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -17,11 +17,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-std::vector<float> normal_values(size_t n, uint64_t seed) {
+std::vector<float> seeded_floats(int64_t n, uint64_t seed) {
   Philox random(seed);
-  std::vector<float> values(n);
-  for (float& v : values) v = static_cast<float>(random.normal());
-  return values;
+  return random_floats(random, n);
 }
 
 std::vector<int64_t> lengths() {
@@ -46,10 +44,10 @@ void check_step(const Kernel& kernel, const Reference& reference) {
       auto run = [&](int threads) {
         ThreadPool pool(threads);
         std::vector<std::vector<float>> arrays(4, std::vector<float>(count + 2, 0.0f));
-        const std::vector<float> start = normal_values(count, 1);
+        const std::vector<float> start = seeded_floats(n, 1);
         std::copy(start.begin(), start.end(), arrays[0].begin() + 1);
         for (int step = 1; step <= 3; ++step) {
-          const std::vector<float> g = normal_values(count + 1, 10 + static_cast<uint64_t>(step));
+          const std::vector<float> g = seeded_floats(n + 1, 10 + static_cast<uint64_t>(step));
           for (auto& array : arrays) array[count + 1] = -77;
           kernel(pool, n, step, &arrays[0][1], g.data() + 1,
                  std::vector<float*>{&arrays[1][1], &arrays[2][1], &arrays[3][1]});
@@ -59,11 +57,11 @@ void check_step(const Kernel& kernel, const Reference& reference) {
       };
       const auto got = run(1);
       REQUIRE(got == run(3));
-      const std::vector<float> start = normal_values(count, 1);
+      const std::vector<float> start = seeded_floats(n, 1);
       std::vector<Element> elements;
       for (float p : start) elements.push_back({p, {0, 0, 0}});
       for (int step = 1; step <= 3; ++step) {
-        const std::vector<float> g = normal_values(count + 1, 10 + static_cast<uint64_t>(step));
+        const std::vector<float> g = seeded_floats(n + 1, 10 + static_cast<uint64_t>(step));
         for (size_t i = 0; i < count; ++i) reference(elements[i], g[i + 1], step);
       }
       for (size_t i = 0; i < count; ++i) {
@@ -118,7 +116,7 @@ TEST_CASE("a mean that keeps nothing of a large gradient is the new one exactly"
 TEST_CASE("a gradient that does not change has no negative variance") {
   on_every_target([] {
     ThreadPool pool(1);
-    const std::vector<float> g = normal_values(64, 1);
+    const std::vector<float> g = seeded_floats(64, 1);
     std::vector<float> p(64), square(64), average(64);
     for (int step = 0; step < 200; ++step) {
       rmsprop_step(pool, 64, {.lr = 1e-3, .alpha = 0.5}, p.data(), g.data(), square.data(),
@@ -226,7 +224,7 @@ TEST_CASE("lion_step") {
 TEST_CASE("power_sum") {
   on_every_target([] {
     for (int64_t n : lengths()) {
-      const std::vector<float> values = normal_values(static_cast<size_t>(n) + 1, 5);
+      const std::vector<float> values = seeded_floats(n + 1, 5);
       const float* x = values.data() + 1;
       ThreadPool one(1), three(3);
       for (double p : {0.0, 1.0, 2.0, 3.5, kInfinity}) {
@@ -259,7 +257,7 @@ TEST_CASE("scale, axpy, clip_values") {
   on_every_target([] {
     for (int64_t n : lengths()) {
       const auto count = static_cast<size_t>(n);
-      const std::vector<float> x = normal_values(count + 1, 6), start = normal_values(count + 2, 7);
+      const std::vector<float> x = seeded_floats(n + 1, 6), start = seeded_floats(n + 2, 7);
       for (int threads : {1, 3}) {
         ThreadPool pool(threads);
         std::vector<float> y = start;

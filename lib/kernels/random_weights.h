@@ -14,16 +14,11 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/panels.h"
+#include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference.h"
 #include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
-
-inline std::vector<float> random_floats(Philox& random, int64_t count) {
-  std::vector<float> values(count);
-  for (float& v : values) v = static_cast<float>(random.normal());
-  return values;
-}
 
 // Where the f16 scales of a block are; the rest may be any bits.
 inline std::vector<int> scale_places(DType dtype) {

@@ -7,6 +7,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference.h"
 
 using namespace lumen;
@@ -52,8 +53,7 @@ TEST_CASE("rope rotates both layouts, whole and partial heads, any strides") {
         // Queries inside a wider fused row, with two floats between heads.
         const int64_t head_stride = head_dim + 2, token_stride = heads * head_stride + 7;
         const int64_t batch_stride = tokens * token_stride;
-        std::vector<float> x(static_cast<size_t>(batch * batch_stride));
-        for (float& v : x) v = static_cast<float>(random.normal());
+        const std::vector<float> x = random_floats(random, batch * batch_stride);
         on_every_target([&] {
           std::vector<float> y(static_cast<size_t>(batch * tokens * heads * head_dim));
           const RopeArgs args{batch,       tokens,       heads,        head_dim,

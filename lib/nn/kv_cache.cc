@@ -1,7 +1,5 @@
 #include "lib/nn/kv_cache.h"
 
-#include <cstring>
-
 #include "lib/base/error.h"
 #include "lib/tensor/allocator.h"
 

@@ -5,7 +5,6 @@
 // here.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>

@@ -43,16 +43,4 @@ class MultiheadAttention : public Module {
   Dropout dropout_;
 };
 
-// fc2(gelu(fc1(x))), the feed-forward layer of BERT and GPT-2 with the tanh form of GELU (Hendrycks
-// & Gimpel 2016).
-class GeluFeedForward {
- public:
-  GeluFeedForward(const Parameters& parameters, int64_t dim, int64_t inner, bool bias = true)
-      : fc1_(parameters / "fc1", dim, inner, bias), fc2_(parameters / "fc2", inner, dim, bias) {}
-  Tensor operator()(const Tensor& x) const { return fc2_(ops::gelu_tanh(fc1_(x))); }
-
- private:
-  Linear fc1_, fc2_;
-};
-
 }  // namespace lumen::nn

@@ -1,7 +1,6 @@
 #include "lib/nn/parameters.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "lib/base/strings.h"
 #include "lib/graph/node.h"

@@ -1,9 +1,7 @@
 // New tensors.
 #include <cmath>
-#include <limits>
 
 #include "lib/base/error.h"
-#include "lib/base/limits.h"
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {

@@ -1,7 +1,5 @@
 #include "lib/ops/elementwise.h"
 
-#include <algorithm>
-
 #include "lib/base/error.h"
 #include "lib/ops/axes.h"
 

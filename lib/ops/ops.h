@@ -299,9 +299,10 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps);
 // (x − mean) / √(var + eps) · weight + bias (Ba et al. 2016).
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps);
 
-// --- Random numbers (ops/random.cc), functions of key (int32 [2]: seed, step) and `stream`
-// -------- Use a stream of its own for each place that draws. The same numbers for any number of
-// threads and on every machine: kernels/random_fill.h.
+// --- Random numbers (ops/random.cc) ------------------------------------------------------------
+// Functions of key (int32 [2]: seed, step) and `stream`: use a stream of its own for each place
+// that draws. The same numbers for any number of threads and on every machine:
+// kernels/random_fill.h.
 Tensor uniform(const Tensor& key, int64_t stream, const Shape& shape, double low = 0,
                double high = 1);
 Tensor normal(const Tensor& key, int64_t stream, const Shape& shape, double mean = 0,
@@ -310,7 +311,8 @@ Tensor normal(const Tensor& key, int64_t stream, const Shape& shape, double mean
 Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 
 // --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
-// Rows ids[...] (int32) of table [rows, dim], any stored type → float32 [..., dim].
+// Rows ids[...] (int32) of table [rows, dim], any stored type → float32 [..., dim]. Running throws
+// Error(kMalformed) for an id that is no row.
 Tensor embedding(const Tensor& table, const Tensor& ids);
 // Its gradient: [rows, dim] with the rows of dy [..., dim] added up by their ids, in their order.
 Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows);

@@ -1,8 +1,6 @@
 // Elements by index.
 #include "lib/kernels/select.h"
 
-#include <cstring>
-
 #include "lib/base/error.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"

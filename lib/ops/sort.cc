@@ -1,5 +1,4 @@
 // Order: where the largest are, and all of them in a row.
-#include <cmath>
 
 #include "lib/base/error.h"
 #include "lib/kernels/select.h"

@@ -1,9 +1,7 @@
 // Statistics along axes, made of other operations.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "lib/base/error.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 

@@ -1,6 +1,5 @@
 #include "lib/optim/clip.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "lib/base/error.h"

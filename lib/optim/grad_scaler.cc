@@ -1,7 +1,5 @@
 #include "lib/optim/grad_scaler.h"
 
-#include <cmath>
-
 #include "lib/base/error.h"
 
 namespace lumen::optim {

@@ -28,11 +28,12 @@ struct ParameterGroup {
   std::optional<double> weight_decay{};  // absent: as without the group
 };
 
-// Keys as in recipes. An option that the type does not have is an error, so that nothing is
-// silently ignored; absent ones have PyTorch's default.
+// Keys as in recipes, which have those of them that are most used. An option that the type does not
+// have is an error, so that nothing is silently ignored; absent ones have PyTorch's default.
 struct OptimizerConfig {
   std::string type = "adamw";  // sgd adam adamw rmsprop adagrad lion adafactor muon
   // L2 penalty of sgd, adam, rmsprop and adagrad; decoupled from the gradient in the others.
+  // PyTorch's default of adamw is 0.01, of muon 0.1.
   double weight_decay = 0;
   std::vector<double> betas{};        // two. adam, adamw, muon: 0.9 0.999; lion: 0.9 0.99
   std::optional<double> eps{};        // adam, adamw, muon, rmsprop: 1e-8; adagrad: 1e-10;

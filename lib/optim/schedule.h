@@ -75,8 +75,6 @@ class Schedule {
   io::Json state() const;
   void load_state(const io::Json& state);
 
-  int64_t warmup_steps() const { return warmup_; }
-
  private:
   ScheduleConfig config_;
   double (*rule_)(const ScheduleConfig&, double t, double length);

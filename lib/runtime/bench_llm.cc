@@ -282,7 +282,6 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
 }
 
 int bench_llm(const BenchOptions& given) {
-  constexpr int64_t kMaxThreads = 4096;
   const std::string path = given.model ? *given.model : builtin_model_path();
   std::optional<io::ModelFiles> files = open_language_model(path);
   const BenchOptions options = completed(given, *files);

@@ -8,6 +8,7 @@
 #include "lib/runtime/environment.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/statistics.h"
+#include "lib/runtime/train_options.h"
 #include "lib/runtime/train_task.h"
 
 namespace lumen::runtime {
@@ -110,6 +111,7 @@ void declare(CommandLine& line, TrainBenchOptions& options) {
   line.group("Output");
   line.add(choice_field("output", "a Markdown table or JSON (md)", options.output, {"md", "json"}),
            "o");
+  add_data_variables(line);
   line.add_example("lumen-bench train digits-mlp -t 1,2", "compare one thread with two");
 }
 
@@ -119,7 +121,7 @@ int bench_train(const TrainBenchOptions& options) {
   }
   const Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
   std::vector<int64_t> threads = {default_thread_count()};
-  if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, 4096);
+  if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, kMaxThreads);
   io::Json results = io::Json::array();
   TaskSummary summary;
   for (const int64_t count : threads) {

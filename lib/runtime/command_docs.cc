@@ -87,7 +87,8 @@ void append_padded(std::string& out, const std::string& text, size_t column) {
 // Its arguments and options.
 void append_man_options(std::string& out, const CLI::App& app) {
   for (const CLI::Option* option : positionals(app)) {
-    out += ".TP\n.I " + option->get_name() + "\n" + roff(option->get_description()) + ".\n";
+    out +=
+        ".TP\n.I " + option->get_name() + "\n" + roff(sentence(option->get_description())) + "\n";
   }
   for (const CLI::Option* option : visible_flags(app)) {
     out += ".TP\n.B " + roff(join(spellings(*option), ", "));
@@ -96,6 +97,43 @@ void append_man_options(std::string& out, const CLI::App& app) {
     if (!option->get_envname().empty()) {
       out += "Without it the environment variable " + option->get_envname() + " counts.\n";
     }
+  }
+}
+
+// The codes of ErrorKind (base/error.h), success and signals.
+constexpr const char* kExitCodes[][2] = {
+    {"0", "done"},
+    {"1", "a program that the tool ran failed"},
+    {"2", "wrong command line"},
+    {"3", "a requested check failed"},
+    {"4", "a check could not decide"},
+    {"65", "input malformed, truncated or over a limit (see --limits)"},
+    {"66", "input missing, unreadable or not a regular file"},
+    {"69", "a feature, format or architecture this build does not have"},
+    {"70", "a bug in Lumen"},
+    {"71", "out of memory or another resource"},
+    {"73", "output cannot be created, or would replace an input"},
+    {"74", "reading or writing failed"},
+    {"75", "try again later"},
+    {"76", "training diverged; the last good checkpoint is kept"},
+    {"78", "two inputs do not belong together"},
+    {"129, 130, 141, 143", "ended by a hangup, by Ctrl-C, by a closed pipe, by SIGTERM"},
+};
+
+// What every tool reads; what a flag stands for is told beside the flag.
+constexpr std::pair<const char*, const char*> kVariables[] = {
+    {"LUMEN_SIMD",
+     "forces an instruction set: amx, avx512, avxvnni, avx2, sse4 or sse2; dotprod or neon on "
+     "aarch64"},
+    {"HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME",
+     "where org/name is looked for: HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, "
+     "~/.cache/huggingface/hub"},
+    {"NO_COLOR", "nothing is coloured, with it or without"},
+};
+
+void append_variables(std::string& out, const Variables& variables) {
+  for (const auto& [name, meaning] : variables) {
+    out += ".TP\n.B " + name + "\n" + roff(sentence(meaning)) + "\n";
   }
 }
 
@@ -121,6 +159,11 @@ std::string roff(std::string text) {
   text = replace_all(std::move(text), "-", "\\-");
   if (!text.empty() && (text[0] == '.' || text[0] == '\'')) text.insert(0, "\\&");
   return text;
+}
+
+std::string sentence(std::string help) {
+  if (help[0] >= 'a' && help[0] <= 'z') help[0] -= 'a' - 'A';
+  return help + ".";
 }
 
 std::string help_text(const CLI::App& app) {
@@ -156,7 +199,7 @@ std::string help_text(const CLI::App& app) {
   return out;
 }
 
-std::string man_page(const CLI::App& app, const Examples& examples) {
+std::string man_page(const CLI::App& app, const Examples& examples, const Variables& variables) {
   const std::string name = app.get_name();
   std::string out = ".TH " + name + " 1 \"\" \"" + replace_all(version_line("Lumen"), "\n", "") +
                     "\"\n.SH NAME\n" + roff(name) + " \\- " + roff(app.get_description()) +
@@ -168,32 +211,16 @@ std::string man_page(const CLI::App& app, const Examples& examples) {
     append_man_options(out, *verb);
   }
   out += ".SH EXIT STATUS\n";
-  constexpr const char* kCodes[][2] = {
-      {"0", "done"},
-      {"1", "a program that the tool ran failed"},
-      {"2", "bad command line"},
-      {"3", "a requested check failed"},
-      {"4", "a check could not decide"},
-      {"65", "input malformed, truncated or over a limit (see \\-\\-limits)"},
-      {"66", "input missing, unreadable or not a regular file"},
-      {"69", "a feature, format or architecture this build does not have"},
-      {"70", "a bug in Lumen"},
-      {"71", "out of memory or another resource"},
-      {"73", "output cannot be created, or would replace an input"},
-      {"74", "reading or writing failed"},
-      {"75", "try again later"},
-      {"76", "training diverged; the last good checkpoint is kept"},
-      {"78", "two inputs do not belong together"},
-      {"130, 141, 143", "ended by Ctrl\\-C, by a closed pipe, by SIGTERM"},
-  };
-  for (const auto& [code, meaning] : kCodes) out += str(".TP\n.B ", code, "\n", meaning, ".\n");
+  for (const auto& [code, meaning] : kExitCodes) {
+    out += str(".TP\n.B ", code, "\n", roff(sentence(meaning)), "\n");
+  }
   if (!examples.empty()) out += ".SH EXAMPLES\n";
   for (const auto& [command, meaning] : examples) {
-    out += ".TP\n.B " + roff(command) + "\n" + roff(meaning) + ".\n";
+    out += ".TP\n.B " + roff(command) + "\n" + roff(sentence(meaning)) + "\n";
   }
-  out +=
-      ".SH ENVIRONMENT\n.TP\n.B LUMEN_SIMD\nForces an instruction set: amx, avx512, avxvnni, avx2, "
-      "sse4 or sse2; dotprod or neon on aarch64.\n.TP\n.B NO_COLOR\nIf set, nothing is coloured.\n";
+  out += ".SH ENVIRONMENT\n";
+  append_variables(out, variables);
+  append_variables(out, {std::begin(kVariables), std::end(kVariables)});
   return out;
 }
 

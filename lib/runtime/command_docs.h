@@ -11,8 +11,9 @@ class App;
 
 namespace lumen::runtime {
 
-// Commands and what they do.
+// Commands and what they do; environment variables and what they are for.
 using Examples = std::vector<std::pair<std::string, std::string>>;
+using Variables = std::vector<std::pair<std::string, std::string>>;
 
 // --help: one line per option, at most 100 columns.
 std::string help_text(const CLI::App& app);
@@ -20,8 +21,12 @@ std::string help_text(const CLI::App& app);
 // `text` as a man page (roff) shows it.
 std::string roff(std::string text);
 
-// A man page, section 1.
-std::string man_page(const CLI::App& app, const Examples& examples);
+// A phrase of help, which is not empty, as a sentence: with a capital and a full stop.
+std::string sentence(std::string help);
+
+// A man page, section 1. `variables` are the tool's own: those that all tools read are there
+// anyway.
+std::string man_page(const CLI::App& app, const Examples& examples, const Variables& variables);
 
 // Completion scripts; options that take a FILE, DIR or MODEL complete file names, those that take
 // "a|b" complete these words.

@@ -114,6 +114,12 @@ void CommandLine::add_rest(const Field& field) {
 }
 
 void CommandLine::begin_verb(const std::string& name, const std::string& purpose) {
+  if (verb_ == app_.get()) {
+    CLI::Option* version = app_->get_option("--version");
+    app_->add_flag("--json", *json_, "With --version: print one JSON object")
+        ->group(kGeneral)
+        ->needs(version);
+  }
   verb_ = app_->add_subcommand(name, purpose);
   verb_->set_help_flag("-h,--help", "Show this help")->group(kGeneral);
 }
@@ -130,6 +136,10 @@ void CommandLine::add_json(std::string help, bool& json) {
 
 void CommandLine::add_example(std::string command, std::string meaning) {
   examples_.emplace_back(std::move(command), std::move(meaning));
+}
+
+void CommandLine::add_variable(std::string name, std::string meaning) {
+  variables_.emplace_back(std::move(name), std::move(meaning));
 }
 
 void CommandLine::add_document(std::string kind, std::string (*make)()) {
@@ -165,7 +175,7 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   } else if (limits_) {
     write_stdout(limits_text());
   } else if (generate_ == "man") {
-    write_stdout(man_page(*app_, examples_));
+    write_stdout(man_page(*app_, examples_, variables_));
   } else if (generate_ == "bash") {
     write_stdout(bash_completion(*app_));
   } else if (generate_ == "zsh") {

@@ -15,6 +15,9 @@ class App;
 
 namespace lumen::runtime {
 
+// The most threads that a tool may be asked for.
+inline constexpr int64_t kMaxThreads = 4096;
+
 // A tool's command line on top of CLI11. Every tool has --help, --version (with --json: details),
 // --limits and, hidden, --generate. Options refer to the variables of their fields.
 class CommandLine {
@@ -53,6 +56,9 @@ class CommandLine {
   // For the man page: a command and what it does.
   void add_example(std::string command, std::string meaning);
 
+  // For the man page too: an environment variable that is no option's, and what it is for.
+  void add_variable(std::string name, std::string meaning);
+
   // A document of the tool's own: what `--generate KIND` prints.
   void add_document(std::string kind, std::string (*make)());
 
@@ -65,7 +71,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
   CLI::App* verb_ = nullptr;
   std::string group_ = "Options";
-  std::vector<std::pair<std::string, std::string>> examples_;
+  std::vector<std::pair<std::string, std::string>> examples_, variables_;
   std::map<std::string, std::string (*)()> documents_;
   bool version_ = false, limits_ = false, own_json_ = false;
   bool* json_ = &own_json_;

@@ -7,6 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/data/find_dataset.h"
 
 namespace lumen::runtime {
 namespace {
@@ -333,9 +334,10 @@ RecipeTable source_table(const std::string& name, DataSource& s) {
   Table t(name, "data, all of one format; path or dataset");
   t.repeat();
   t.key("dataset", s.dataset, any(),
-        "a known set, under LUMEN_DATA or built in: mnist, shakespeare, …")
+        ("a known set, under LUMEN_DATA or built in: " + join(data::dataset_names(), ", ")).c_str())
       .may_change();
-  t.key("path", s.path, {.min_items = 1}, "files, directories, patterns (*, ?) or builtin:…")
+  t.key("path", s.path, {.min_items = 1},
+        "files, directories, patterns (*, ?), or builtin:stories, names, chat or lumen-tiny")
       .may_change();
   t.key("format", s.format,
         one_of({"mnist", "cifar10", "digits", "images", "csv", "text", "lines", "jsonl", "faq",
@@ -361,7 +363,7 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
       "(auto: drop, or pad if there is no other); evaluation has all");
   t.key("on_bad_row", d.on_bad_row, one_of({"stop", "skip"}), "a row that cannot be read");
   t.key("max_length", d.max_length, between(1, limits::kContext),
-        "tokens per row (the model's context, else 128)")
+        "tokens per row (model.context; with model.path at most 512; else 128)")
       .only_for(language);
   t.key("pack", d.pack, any(), "several documents per row, which do not see each other")
       .only_for(documents);
@@ -653,11 +655,13 @@ std::string expected(const RecipeKey& key) {
   const KeyLimits& limits = key.limits;
   std::string count;
   if (limits.min_items == limits.max_items) {
-    count = str(limits.min_items, " of ");
+    count = str(" of ", limits.min_items);
+  } else if (limits.max_items != KeyLimits().max_items) {
+    count = str(" of ", limits.min_items, " to ", limits.max_items);
   } else if (limits.min_items > 0) {
-    count = "at least one of ";
+    count = str(" of at least ", limits.min_items);
   }
-  return str("a list, ", count.empty() ? "each " : count, element);
+  return str("a list", count, ", each ", element);
 }
 
 }  // namespace lumen::runtime

@@ -120,12 +120,6 @@ std::vector<RecipeTable> every_table(Recipe& recipe) {
   return recipe_tables(recipe);
 }
 
-// A phrase of help as a sentence.
-std::string sentence(std::string help) {
-  if (help[0] >= 'a' && help[0] <= 'z') help[0] -= 'a' - 'A';
-  return help + ".";
-}
-
 // What `key` of `table` takes, its default, and what it belongs to.
 std::string key_sentence(const RecipeTable& table, const RecipeKey& key) {
   std::string out = "Takes " + expected(key);

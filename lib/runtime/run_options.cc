@@ -7,7 +7,6 @@
 
 namespace lumen::runtime {
 
-constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxParallel = 256;
 
 void RunOptions::check() const {
@@ -132,6 +131,9 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.render_context));
   line.add(text_field("now", "TIME", "its clock: 2025-07-10T12:00:00", options.now));
 
+  line.add_variable("XDG_STATE_HOME",
+                    "the chat keeps the lines typed in XDG_STATE_HOME/lumen/history, else "
+                    "~/.local/state/lumen/history");
   line.add_example("lumen-run", "chat with the built-in model");
   line.add_example("lumen-run model.gguf -p 'Why?' -n 50", "print one answer");
   line.add_example("lumen-run model.gguf --batch questions.jsonl", "answer many prompts at once");

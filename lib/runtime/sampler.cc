@@ -16,13 +16,16 @@ std::vector<Field> SamplingOptions::fields() {
   return {
       number_field("temp", "randomness; 0 takes the likeliest token (model's own, else 0.8)",
                    temperature, 0, 100),
-      number_field("top-k", "keep the N likeliest tokens; 0: all (40)", top_k, 0,
+      number_field("top-k", "keep the N likeliest tokens; 0: all (model's own, else 40)", top_k, 0,
                    static_cast<int64_t>(limits::kVocab)),
-      number_field("top-p", "keep the likeliest tokens that reach this probability (0.95)", top_p,
+      number_field("top-p",
+                   "keep the likeliest that reach this probability (model's own, else 0.95)", top_p,
                    0, 1),
-      number_field("min-p", "drop tokens below this share of the likeliest (0.05)", min_p, 0, 1),
-      number_field("repeat-penalty", "damp the last 64 tokens; 1: off (1)", repeat_penalty, 0.01,
-                   100),
+      number_field("min-p",
+                   "drop tokens below this share of the likeliest (model's own, else 0.05)", min_p,
+                   0, 1),
+      number_field("repeat-penalty", "damp the last 64 tokens; 1: off (model's own, else 1)",
+                   repeat_penalty, 0.01, 100),
       number_field("seed", "the same seed gives the same text (random)", seed, 0, kMaxSeed),
   };
 }

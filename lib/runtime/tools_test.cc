@@ -1,4 +1,5 @@
 // The tools as their users meet them: exit codes, streams, options, and the chat at a terminal.
+#include <cctype>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -134,6 +135,8 @@ TEST_CASE("every tool has help of one screen, a version, limits and documents") 
     const auto version = run_tool_process(tool, {"--version"});
     REQUIRE(version.out.starts_with(tool + " 0."));
     REQUIRE(version.out.find('\n') == version.out.size() - 1);
+    const auto detailed = run_tool_process(tool, {"--version", "--json"});
+    REQUIRE(io::parse_json(detailed.out, "")["tool"] == tool);
     REQUIRE(contains(run_tool_process(tool, {"--limits"}).out, "gguf-keys 65536\n"));
     for (const std::string kind : {"man", "bash", "zsh", "fish"}) {
       const auto document = run_tool_process(tool, {"--generate", kind});
@@ -145,6 +148,32 @@ TEST_CASE("every tool has help of one screen, a version, limits and documents") 
   const auto json = io::parse_json(run_tool_process("lumen-run", {"--version", "--json"}).out, "");
   REQUIRE(json["schema"] == 1);
   REQUIRE(json["simd"]["compiled"].size() >= 1);
+}
+
+// "inline constexpr uint64_t kGgufKeys = …" → "gguf-keys"; "" for another line.
+std::string limit_name(const std::string& line) {
+  if (!line.starts_with("inline constexpr ")) return "";
+  std::string name;
+  for (size_t i = line.find(" k") + 2; line[i] != ' '; ++i) {
+    if (std::isupper(static_cast<unsigned char>(line[i])) && !name.empty()) name += '-';
+    name += static_cast<char>(std::tolower(static_cast<unsigned char>(line[i])));
+  }
+  return name;
+}
+
+TEST_CASE("every limit of the code is printed by --limits") {
+  const std::string printed = "\n" + run_tool_process("lumen-run", {"--limits"}).out;
+  std::ifstream header(lumen::testing::source_path("lib/base/limits.h"));
+  int64_t declared = 0;
+  for (std::string line; std::getline(header, line);) {
+    const std::string name = limit_name(line);
+    if (name.empty()) continue;
+    ++declared;
+    CAPTURE(name);
+    CHECK(contains(printed, "\n" + name + " "));
+  }
+  REQUIRE(declared > 30);
+  REQUIRE(std::count(printed.begin(), printed.end(), '\n') == declared + 1);
 }
 
 TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is wrong") {

@@ -5,6 +5,13 @@
 
 namespace lumen::runtime {
 
+void add_data_variables(CommandLine& line) {
+  line.add_variable("LUMEN_DATA",
+                    "the directory of the data sets that recipes name, and one more in which their "
+                    "files are looked for");
+  line.add_variable("TMPDIR", "where a tokenizer is kept while it is trained (/tmp)");
+}
+
 void declare(CommandLine& line, TrainOptions& options) {
   line.add_positional(path_field(
       "recipe", "FILE", "TOML file, or the name of a bundled recipe (--recipes)", options.recipe));
@@ -35,10 +42,11 @@ void declare(CommandLine& line, TrainOptions& options) {
   line.add(switch_field("force", "start over in a DIR that holds an earlier run or another model",
                         options.force));
   line.add(number_field("threads", "threads; the result does not depend on it (physical cores)",
-                        options.threads, 1, 4096),
+                        options.threads, 1, kMaxThreads),
            "t", "LUMEN_THREADS");
   line.group("Output");
   line.add_json("print the result as one JSON object on standard output", options.json);
+  add_data_variables(line);
   line.add_document("recipe-man", recipe_man_page);
   line.add_example("lumen-train digits-mlp", "train a small network on built-in data");
   line.add_example("lumen-train mnist-lenet --set train.epochs=3 --out runs/lenet",

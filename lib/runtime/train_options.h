@@ -25,4 +25,7 @@ struct TrainOptions {
 // Adds the options of lumen-train to `line`; they write to `options`.
 void declare(CommandLine& line, TrainOptions& options);
 
+// Adds the environment variables that training reads, for the man pages of the tools that train.
+void add_data_variables(CommandLine& line);
+
 }  // namespace lumen::runtime

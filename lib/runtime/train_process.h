@@ -54,7 +54,6 @@ class TrainProcess {
 
   pid_t id() const { return process_; }
   void send(int signal) { ::kill(process_, signal); }
-  std::string error_so_far() const { return read(directory_ + "/err"); }
 
   TrainOutcome finish() {
     int status = 0;

@@ -39,15 +39,17 @@ std::string limits_text() {
   line("gguf-array-elements", limits::kGgufArrayElements);
   line("gguf-metadata-bytes", limits::kGgufMetadataBytes);
   line("gguf-alignment", limits::kGgufAlignment);
+  line("gguf-tensor-name-bytes", limits::kGgufTensorNameBytes);
+  line("gguf-tensor-dims", limits::kGgufTensorDims);
+  line("shards", limits::kShards);
   line("safetensors-header-bytes", limits::kSafetensorsHeaderBytes);
   line("tensor-name-bytes", limits::kTensorNameBytes);
   line("tensor-dims", limits::kTensorDims);
-  line("model-tensor-dims", limits::kModelTensorDims);
+  line("npy-header-bytes", limits::kNpyHeaderBytes);
   line("json-bytes", limits::kJsonBytes);
   line("json-depth", limits::kJsonDepth);
   line("toml-bytes", limits::kTomlBytes);
   line("toml-points", limits::kTomlPoints);
-  line("shards", limits::kShards);
   line("layers", limits::kLayers);
   line("heads", limits::kHeads);
   line("context", limits::kContext);
@@ -55,6 +57,8 @@ std::string limits_text() {
   line("vocab", limits::kVocab);
   line("piece-bytes", limits::kPieceBytes);
   line("merges", limits::kMerges);
+  line("tokenizer-bytes", limits::kTokenizerBytes);
+  line("pattern-bytes", limits::kPatternBytes);
   line("template-bytes", limits::kTemplateBytes);
   line("template-depth", limits::kTemplateDepth);
   line("template-steps", limits::kTemplateSteps);
@@ -66,8 +70,8 @@ std::string limits_text() {
   line("data-files", limits::kDataFiles);
   line("data-classes", limits::kDataClasses);
   line("data-columns", limits::kDataColumns);
+  line("image-bytes", limits::kImageBytes);
   line("image-side", limits::kImageSide);
-  line("npy-header-bytes", limits::kNpyHeaderBytes);
   line("prompt-bytes", limits::kPromptBytes);
   return out;
 }

@@ -1,7 +1,6 @@
 // Vocabularies of Hugging Face directories as keys of GGUF files.
 #include "lib/text/gguf_keys.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "lib/base/testing.h"

@@ -138,10 +138,7 @@ class GgufTokenizer : public Tokenizer {
   }
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
-    if (text.size() > limits::kPromptBytes) {
-      fail(ErrorKind::kResource, "text of ", text.size(), " bytes, the limit is ",
-           limits::kPromptBytes);
-    }
+    check_length(text);
     std::string repaired;
     if (rule_->needs_utf8() && !is_valid_utf8(text)) text = repaired = to_valid_utf8(text);
     std::vector<int32_t> ids;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lib/base/error.h"
-#include "lib/base/limits.h"
 
 namespace lumen::text {
 namespace {

@@ -1,13 +1,12 @@
 // Vocabularies from before tokenizer.json: translated into what tokenizer.json would say.
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
 #include "lib/text/tokenizer_formats.h"
 
 namespace lumen::text {
 namespace {
-
-constexpr uint64_t kMaxBytes = 256 << 20;
 
 // Calls line(text, number) for every line, without its end.
 template <typename Line>
@@ -29,7 +28,7 @@ io::Json byte_level(bool use_regex) {
 // GPT-2's byte-level BPE, or Qwen2's with its own split.
 io::Json describe_bpe(const std::string& directory, const TokenizerConfig& config) {
   io::Json merges = io::Json::array();
-  for_each_line(io::read_file(directory + "/merges.txt", kMaxBytes),
+  for_each_line(io::read_file(directory + "/merges.txt", limits::kTokenizerBytes),
                 [&](std::string_view line, int64_t number) {
                   const bool comment = number == 0 && line.starts_with("#version");
                   if (!line.empty() && !comment) merges.push_back(std::string(line));
@@ -58,7 +57,7 @@ io::Json describe_bpe(const std::string& directory, const TokenizerConfig& confi
 io::Json describe_bert(const std::string& directory, const TokenizerConfig& config) {
   io::Json vocabulary = io::Json::object();
   auto& entries = vocabulary.get_ref<io::Json::object_t&>();
-  for_each_line(io::read_file(directory + "/vocab.txt", kMaxBytes),
+  for_each_line(io::read_file(directory + "/vocab.txt", limits::kTokenizerBytes),
                 [&](std::string_view line, int64_t number) {
                   entries.emplace_back(std::string(line), number);
                 });

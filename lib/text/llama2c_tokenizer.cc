@@ -1,6 +1,5 @@
 // The tokenizer.bin of llama2.c (https://github.com/karpathy/llama2.c, run.c).
 #include <cmath>
-#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -38,10 +37,7 @@ class Llama2cTokenizer : public Tokenizer {
   std::string kind() const override { return "llama2.c"; }
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
-    if (text.size() > limits::kPromptBytes) {
-      fail(ErrorKind::kResource, "text of ", text.size(), " bytes, the limit is ",
-           limits::kPromptBytes);
-    }
+    check_length(text);
     std::vector<int32_t> ids;
     if (options.add_special) ids.push_back(kBos);
     if (text.empty()) return ids;

@@ -1,7 +1,7 @@
 // Finding out what kind of vocabulary a path holds.
-#include <utility>
 
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/io/gguf.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
@@ -11,8 +11,6 @@
 
 namespace lumen::text {
 namespace {
-
-constexpr uint64_t kMaxModelBytes = 256 << 20;
 
 std::string directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -50,7 +48,7 @@ std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
   const size_t content = bytes.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
   if (content != std::string_view::npos && bytes[content] == '{') return load_json(path);
   if (bytes.size() > 1 && bytes[0] == '\n' && bytes[1] != '\0') {
-    const std::string model = io::read_file(path, kMaxModelBytes);
+    const std::string model = io::read_file(path, limits::kTokenizerBytes);
     return with_context(path, [&] { return parse_sentencepiece(model, nullptr); });
   }
   return with_context(path, [&] {
@@ -71,7 +69,7 @@ DirectoryVocabulary read_directory_vocabulary(const std::string& directory) {
     vocabulary.json = io::read_json(vocabulary.path);
   } else if (has("/tokenizer.model")) {
     vocabulary.path = directory + "/tokenizer.model";
-    vocabulary.sentencepiece = io::read_file(vocabulary.path, kMaxModelBytes);
+    vocabulary.sentencepiece = io::read_file(vocabulary.path, limits::kTokenizerBytes);
   } else if ((has("/vocab.json") && has("/merges.txt")) || has("/vocab.txt")) {
     vocabulary.path = directory;
     vocabulary.json = with_context(

@@ -1,6 +1,5 @@
 #include "lib/text/normalizer.h"
 
-#include <functional>
 #include <utility>
 #include <vector>
 

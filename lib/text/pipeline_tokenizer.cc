@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/base/error.h"
-#include "lib/base/limits.h"
 #include "lib/text/stage_decoder.h"
 #include "lib/text/utf8.h"
 
@@ -19,10 +17,7 @@ PipelineTokenizer::PipelineTokenizer(Pipeline pipeline) : pipeline_(std::move(pi
 
 std::vector<int32_t> PipelineTokenizer::encode(std::string_view text,
                                                const EncodeOptions& options) const {
-  if (text.size() > limits::kPromptBytes) {
-    fail(ErrorKind::kResource, "text of ", text.size(), " bytes, the limit is ",
-         limits::kPromptBytes);
-  }
+  check_length(text);
   std::string repaired;
   if (!is_valid_utf8(text)) text = repaired = to_valid_utf8(text);
   const bool parse_special = options.parse_special.value_or(true);

@@ -6,11 +6,11 @@
 #include <chrono>
 
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 
 namespace lumen::text {
 namespace {
 
-constexpr size_t kMaxPatternBytes = 16 << 10;
 constexpr uint32_t kMatchLimit = 20'000'000;  // backtracking steps from one starting point
 constexpr uint32_t kHeapKib = 64 << 10;
 constexpr size_t kJitStackBytes = 1 << 20;
@@ -44,9 +44,9 @@ size_t next_character(std::string_view text, size_t pos) {
 }  // namespace
 
 Regex::Regex(std::string_view pattern) : pattern_(pattern) {
-  if (pattern.size() > kMaxPatternBytes) {
+  if (pattern.size() > limits::kPatternBytes) {
     fail(ErrorKind::kMalformed, "pattern of ", pattern.size(), " bytes, the limit is ",
-         kMaxPatternBytes);
+         limits::kPatternBytes);
   }
   if (!is_valid_utf8(pattern)) fail(ErrorKind::kMalformed, "the pattern is not UTF-8");
   const std::string translated = translate_oniguruma(pattern);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lib/base/error.h"
-#include "lib/base/limits.h"
 #include "lib/text/added_tokens.h"
 #include "lib/text/sentencepiece_model.h"
 #include "lib/text/stage_decoder.h"
@@ -143,10 +142,7 @@ class SentencepieceTokenizer : public Tokenizer {
   std::string kind() const override { return "sentencepiece"; }
 
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const override {
-    if (text.size() > limits::kPromptBytes) {
-      fail(ErrorKind::kResource, "text of ", text.size(), " bytes, the limit is ",
-           limits::kPromptBytes);
-    }
+    check_length(text);
     std::vector<int32_t> ids;
     if (options.add_special && add_bos_) ids.push_back(*special_.bos);
     const auto encode_part = [&](std::string_view part) {

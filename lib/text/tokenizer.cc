@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/text/stage_decoder.h"
 
 namespace lumen::text {
@@ -12,6 +14,13 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   for (const int32_t id : ids) decoder->push(id, out);
   decoder->finish(out);
   return out;
+}
+
+void Tokenizer::check_length(std::string_view text) {
+  if (text.size() > limits::kPromptBytes) {
+    fail(ErrorKind::kResource, "text of ", text.size(), " bytes, the limit is ",
+         limits::kPromptBytes);
+  }
 }
 
 TokenStream::TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)

@@ -91,6 +91,8 @@ class Tokenizer {
 
  protected:
   Tokenizer() = default;
+  // What encode() refuses before anything else: text over limits::kPromptBytes.
+  static void check_length(std::string_view text);
 };
 
 // Incremental decode for streaming: the texts of all pushes and of finish, joined, equal

@@ -5,7 +5,6 @@
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/gguf.h"
-#include "lib/io/mapped_file.h"
 #include "lib/io/test_files.h"
 #include "lib/text/gguf_files.h"
 #include "lib/text/tokenizer_formats.h"

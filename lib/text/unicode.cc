@@ -1,9 +1,7 @@
 #include "lib/text/unicode.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <span>
 #include <vector>
 
 #include "lib/base/strings.h"

@@ -1,6 +1,5 @@
 #include "lib/text/unigram.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "lib/base/error.h"

@@ -3,7 +3,6 @@
 // Precondition: none. Postcondition: no two nodes have the same operation, inputs, attributes and
 // program; constants of the same bytes in memory, shape and dtype are one node. States, inputs and
 // operations that overwrite memory are left alone.
-#include <unordered_map>
 
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/program.h"

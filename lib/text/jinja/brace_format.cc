@@ -1,8 +1,6 @@
 // str.format: replacement fields in braces.
-#include "lib/base/limits.h"
 #include "lib/text/jinja/format_spec.h"
 #include "lib/text/jinja/formatting.h"
-#include "lib/text/jinja/operators.h"
 
 namespace lumen::text::jinja {
 

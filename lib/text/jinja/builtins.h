@@ -2,9 +2,7 @@
 #pragma once
 
 #include <array>
-#include <initializer_list>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "lib/text/jinja/value.h"

@@ -89,12 +89,6 @@ void TextBuilder::reserve(size_t more) {
   charged_ = capacity;
 }
 
-void TextBuilder::append_code_point(uint32_t code_point) {
-  std::string encoded;
-  append_utf8(encoded, code_point);
-  append(encoded);
-}
-
 std::string TextBuilder::take() {
   heap_.discharge(charged_);
   charged_ = 0;

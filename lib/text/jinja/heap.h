@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -187,7 +186,6 @@ class TextBuilder {
     reserve(count);
     text_.append(count, c);
   }
-  void append_code_point(uint32_t code_point);
   size_t size() const { return text_.size(); }
   std::string_view view() const { return text_; }
   // The text; the builder is empty afterwards and what it held is no longer charged.

@@ -59,7 +59,6 @@ class Interpreter {
 
   Heap& heap() { return heap_; }
   CivilTime now() const { return options_.now ? *options_.now : CivilTime::now(); }
-  bool has_filter(std::string_view name) const { return find_filter(name) != nullptr; }
 
   Value call(const Value& callee, Arguments& arguments);
   Value apply(const Builtin& builtin, const Value& subject, Arguments& arguments);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/text/jinja/expression_parser.h"
 

@@ -4,7 +4,6 @@
 #include "lib/base/limits.h"
 #include "lib/text/jinja/formatting.h"
 #include "lib/text/jinja/interpreter.h"
-#include "lib/text/jinja/operators.h"
 #include "lib/text/jinja/python_text.h"
 
 namespace lumen::text::jinja {

@@ -30,10 +30,6 @@ int64_t String::length() const {
 Sequence::Sequence(Heap& heap, Flavour flavour, Values items)
     : Object(heap, sizeof(Sequence)), items_(std::move(items)), flavour_(flavour) {}
 
-bool Sequence::is_view() const {
-  return flavour_ == Flavour::kKeys || flavour_ == Flavour::kValues || flavour_ == Flavour::kItems;
-}
-
 Value Sequence::remove(size_t index) {
   heap().step(items_.size() / 16);
   Value removed = std::move(items_[index]);

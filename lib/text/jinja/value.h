@@ -5,7 +5,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -155,7 +154,6 @@ class Sequence final : public Object {
   bool is_tuple() const { return flavour_ == Flavour::kTuple || flavour_ == Flavour::kGroup; }
   bool is_generator() const { return flavour_ == Flavour::kGenerator; }
   bool is_range() const { return flavour_ == Flavour::kRange; }
-  bool is_view() const;
   // len(), indexing and slicing work.
   bool indexable() const { return is_list() || is_tuple() || is_range(); }
 

@@ -1,7 +1,6 @@
 // Tokenizers made from text: characters, byte-level BPE, sentencepiece unigram and BPE.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,8 +14,6 @@ enum class TokenizerKind {
   kSentencePieceUnigram,  // by libsentencepiece; tokenizer.model, and tokenizer.json of the same
   kSentencePieceBpe,
 };
-inline constexpr std::array<std::string_view, 4> kTokenizerKindNames = {"characters", "bpe",
-                                                                        "unigram", "spm-bpe"};
 
 struct TokenizerTraining {
   TokenizerKind kind = TokenizerKind::kCharacters;

@@ -1,6 +1,5 @@
 #include "lib/text/train/train_tokenizer.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "lib/base/testing.h"
