@@ -63,6 +63,7 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
+  line.matters_to(kConvert, options.given);
   line.add_positional(path_field(
       "model", "MODEL", "Hugging Face directory or org/name to convert: Llama, Mistral, Qwen",
       options.model));
@@ -72,6 +73,7 @@ void declare(CommandLine& line, ConvertOptions& options) {
                         {"f32", "f16", "bf16", "q8_0"}));
   line.add(switch_field("force", "replace the file if it is there", options.force));
   line.group("Inspect");
+  line.matters_to(kInspect, options.given);
   line.add(path_field("inspect", "MODEL",
                       "show config, metadata, tensors, tokenizer, end tokens, templates",
                       options.inspect));
@@ -84,11 +86,13 @@ void declare(CommandLine& line, ConvertOptions& options) {
 
 int convert(const ConvertOptions& options) {
   if (options.inspect) {
+    options.given.require(kInspect, "with --inspect");
     const io::Json model =
         inspect_model(open_language_model(*options.inspect), options.tokenizer.value_or(""));
     write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
     return 0;
   }
+  options.given.require(kConvert, "without --inspect");
   if (!options.model || !options.output) {
     fail(ErrorKind::kUsage,
          "nothing to do: name a model and the file to write, or --inspect MODEL");
