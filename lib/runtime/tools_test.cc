@@ -455,6 +455,7 @@ TEST_CASE("bench measures prompt and generation apart") {
                                {"llm", "-r", "0"},
                                {"llm", "-t", "0"},
                                {"llm", "-b", "0"},
+                               {"llm", "-p", "4", "-n", "0", "-b", "2"},
                                {"llm", "-p", "100000"},
                                {"llm", "-n", "-1"},
                                {"llm", "-o", "xml"},
