@@ -24,6 +24,16 @@ Field make_number_field(std::string name, std::string help, std::optional<Number
   return {std::move(name), "N", std::move(help), std::move(set), std::move(get)};
 }
 
+void require_utf8(std::string_view text, const std::string& name) {
+  if (is_valid_utf8(text)) return;
+  const std::string repaired = to_valid_utf8(text);
+  const auto wrong =
+      std::mismatch(text.begin(), text.end(), repaired.begin(), repaired.end()).first -
+      text.begin();
+  fail(ErrorKind::kUsage, name, ": byte ", wrong + 1, " is not UTF-8, at ",
+       quoted(text.substr(static_cast<size_t>(wrong))));
+}
+
 }  // namespace
 
 Field number_field(std::string name, std::string help, std::optional<int64_t>& variable,
@@ -38,7 +48,10 @@ Field number_field(std::string name, std::string help, std::optional<double>& va
 
 Field text_field(std::string name, std::string value, std::string help,
                  std::optional<std::string>& variable) {
-  auto set = [&variable](std::string_view text) { variable = std::string(text); };
+  auto set = [name, &variable](std::string_view text) {
+    require_utf8(text, name);
+    variable = std::string(text);
+  };
   auto get = [&variable] { return variable.value_or(""); };
   return {std::move(name), std::move(value), std::move(help), std::move(set), std::move(get)};
 }
@@ -46,11 +59,11 @@ Field text_field(std::string name, std::string value, std::string help,
 Field path_field(std::string name, std::string value, std::string help,
                  std::optional<std::string>& variable) {
   Field field = text_field(name, std::move(value), std::move(help), variable);
-  field.set = [name, set = std::move(field.set)](std::string_view text) {
+  field.set = [name, &variable](std::string_view text) {
     if (text.empty()) {
       fail(ErrorKind::kUsage, name, ": an empty name, perhaps of an unset variable");
     }
-    set(text);
+    variable = std::string(text);
   };
   return field;
 }

@@ -30,15 +30,15 @@ Field number_field(std::string name, std::string help, std::optional<int64_t>& v
 Field number_field(std::string name, std::string help, std::optional<double>& variable, double min,
                    double max);
 
-// Any text; `value` says what it means ("FILE").
+// Text in UTF-8; `value` says what it means ("TEXT").
 Field text_field(std::string name, std::string value, std::string help,
                  std::optional<std::string>& variable);
 
-// The same for the name of a file, a directory or a model: not empty.
+// The name of a file, a directory or a model: any bytes, but not none.
 Field path_field(std::string name, std::string value, std::string help,
                  std::optional<std::string>& variable);
 
-// Any number of texts, in the order given.
+// Any number of texts, in the order given, of any bytes: they may name files.
 Field list_field(std::string name, std::string value, std::string help,
                  std::vector<std::string>& variable);
 

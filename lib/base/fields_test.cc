@@ -77,5 +77,15 @@ TEST_CASE("an unknown field names the nearest") {
   }
 }
 
+TEST_CASE("texts are UTF-8, names of files any bytes") {
+  std::optional<std::string> text, path;
+  const Field prompt = text_field("prompt", "TEXT", "", text);
+  prompt.set("h\u00e9");
+  REQUIRE(kind_of(prompt, "h\xE9llo") == ErrorKind::kUsage);
+  REQUIRE(text == "h\u00e9");
+  path_field("lora", "DIR", "", path).set("h\xE9llo");
+  REQUIRE(path == "h\xE9llo");
+}
+
 }  // namespace
 }  // namespace lumen

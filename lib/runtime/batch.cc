@@ -185,7 +185,7 @@ void Batch::take() {
     std::string line;
     if (!input_.next(line)) {
       input_over_ = true;
-    } else if (line.find_first_not_of(" \t\r") != std::string::npos) {
+    } else if (!is_blank(line)) {
       const std::string place = str(input_.place(), ": line ", input_.number());
       BatchRequest request =
           with_context(place, [&] { return parse_request(line, options_, session_); });

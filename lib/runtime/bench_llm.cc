@@ -274,6 +274,10 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
     fail(ErrorKind::kUsage,
          "--prompt-tokens and --generated-tokens are 0: there is nothing to measure");
   }
+  if (options.batch != "1" && largest(options.generated_tokens, "generated-tokens") == 0) {
+    fail(ErrorKind::kUsage,
+         "--batch has no effect with --generated-tokens 0: prompts are read singly");
+  }
   if (const int64_t needed = positions_needed(options); needed > most) {
     fail(ErrorKind::kUsage, "depth and tokens are ", needed, ", the model has only ", most,
          " positions: give a smaller --prompt-tokens, --generated-tokens or --depth");

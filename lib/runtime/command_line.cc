@@ -46,6 +46,12 @@ std::string upper(std::string text) {
 
 }  // namespace
 
+void GivenOptions::require(unsigned tasks, std::string_view place) const {
+  for (const auto& [option, own] : options_) {
+    if ((own & tasks) == 0) fail(ErrorKind::kUsage, option, " has no effect ", place);
+  }
+}
+
 CommandLine::CommandLine(std::string tool, std::string purpose)
     : app_(std::make_unique<CLI::App>(std::move(purpose), std::move(tool))), verb_(app_.get()) {
   app_->set_help_flag("-h,--help", "Show this help")->group(kGeneral);
@@ -57,19 +63,30 @@ CommandLine::CommandLine(std::string tool, std::string purpose)
 
 CommandLine::~CommandLine() = default;
 
+std::function<void(std::string_view)> CommandLine::noting(
+    std::string name, std::function<void(std::string_view)> set) const {
+  if (given_ == nullptr) return set;
+  return [name = std::move(name), set = std::move(set), given = given_,
+          tasks = tasks_](std::string_view value) {
+    given->note(name, tasks);
+    set(value);
+  };
+}
+
 void CommandLine::add(const Field& field, const std::string& short_name,
                       const std::string& variable) {
+  const auto set = noting("--" + field.name, field.set);
   const std::string flags = (short_name.empty() ? "" : "-" + short_name + ",") + "--" + field.name;
   std::string help = field.help;
   if (!help.empty() && help[0] >= 'a' && help[0] <= 'z') help[0] -= 'a' - 'A';
   CLI::Option* option;
   if (field.value.empty()) {
     option = verb_->add_flag_function(
-        flags, [set = field.set](int64_t count) { set(count > 0 ? "true" : "false"); }, help);
+        flags, [set](int64_t count) { set(count > 0 ? "true" : "false"); }, help);
   } else {
     option = verb_->add_option(
         flags,
-        [set = field.set](const CLI::results_t& values) {
+        [set](const CLI::results_t& values) {
           for (const std::string& value : values) set(value);
           return true;
         },
@@ -89,7 +106,7 @@ void CommandLine::add(const std::vector<Field>& fields) {
 void CommandLine::add_positional(const Field& field) {
   CLI::Option* option = verb_->add_option(
       upper(field.name),
-      [set = field.set](const CLI::results_t& values) {
+      [set = noting(upper(field.name), field.set)](const CLI::results_t& values) {
         for (const std::string& value : values) set(value);
         return true;
       },

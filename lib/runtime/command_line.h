@@ -1,10 +1,13 @@
 // Command lines: fields become flags, and help, man page and completions come from them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lib/base/fields.h"
@@ -18,6 +21,20 @@ namespace lumen::runtime {
 // The most threads that a tool may be asked for.
 inline constexpr int64_t kMaxThreads = 4096;
 
+// The options that were given, with those of the tool's tasks (bits) that each matters to: one that
+// would do nothing is refused.
+class GivenOptions {
+ public:
+  void note(std::string option, unsigned tasks) { options_.emplace_back(std::move(option), tasks); }
+
+  // Throws Error(kUsage) naming the first that matters to none of `tasks`; `place` ends the
+  // sentence "--top-k has no effect …".
+  void require(unsigned tasks, std::string_view place) const;
+
+ private:
+  std::vector<std::pair<std::string, unsigned>> options_;
+};
+
 // A tool's command line on top of CLI11. Every tool has --help, --version (with --json: details),
 // --limits and, hidden, --generate. Options refer to the variables of their fields.
 class CommandLine {
@@ -30,6 +47,9 @@ class CommandLine {
 
   // Starts a group of options: a heading in the help.
   void group(std::string heading) { group_ = std::move(heading); }
+
+  // What is added from here on matters to `tasks`, and is noted in `given` when it is given.
+  void matters_to(unsigned tasks, GivenOptions& given) { tasks_ = tasks, given_ = &given; }
 
   // Adds --NAME for `field`, and -SHORT if given; `variable` is an environment variable that is
   // used when the flag is not given. Of a flag given twice the last counts, unless it collects.
@@ -67,10 +87,16 @@ class CommandLine {
   std::optional<int> parse(int argc, const char* const* argv);
 
  private:
+  // `set` of an option, called `name` in messages, that is noted first.
+  std::function<void(std::string_view)> noting(std::string name,
+                                               std::function<void(std::string_view)> set) const;
+
   // CLI11 takes seconds to compile; only command_line.cc and command_docs.cc see it.
   std::unique_ptr<CLI::App> app_;
   CLI::App* verb_ = nullptr;
   std::string group_ = "Options";
+  unsigned tasks_ = 0;
+  GivenOptions* given_ = nullptr;
   std::vector<std::pair<std::string, std::string>> examples_, variables_;
   std::map<std::string, std::string (*)()> documents_;
   bool version_ = false, limits_ = false, own_json_ = false;

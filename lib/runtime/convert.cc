@@ -7,12 +7,14 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/write_gguf.h"
+#include "lib/kernels/convert.h"
 #include "lib/nn/parameters.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/inspect.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/session.h"
 #include "lib/text/gguf_keys.h"
+#include "models/model.h"
 
 namespace lumen::runtime {
 namespace {
@@ -26,12 +28,41 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   }
 }
 
+// Throws unless the files hold a whole model of an architecture that we have: GGUF says less than
+// config.json, so what is wrong could not be seen in the result.
+void check_model(const io::ModelFiles& files) {
+  with_context(files.path, [&] {
+    const nn::Parameters parameters = nn::Parameters::from_checkpoint(files.tensors);
+    const auto model = models::find_model_def(files.config).make(files.config, parameters);
+    models::check_tensors(parameters);
+  });
+}
+
+// `values` in the type for the file.
+Array stored(const std::string& tensor, const Array& values, DType dtype) {
+  Array result = nn::stored_as(values, dtype);
+  const auto is_bad = [](const Array& array) {
+    return kernels::has_nonfinite(array.dtype(), array.data(), array.elements());
+  };
+  if (is_bad(values)) {
+    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor),
+         " has a NaN or infinite value; the file is damaged");
+  }
+  if (is_bad(result)) {
+    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor), " has numbers too large for ",
+         name(result.dtype()), ": use --type bf16 or f32");
+  }
+  return result;
+}
+
 void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
   if (files.format != io::ModelFormat::kHuggingFace) {
     fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
          "; only Hugging Face directories can be converted so far");
   }
   io::GgufWriter writer;
+  io::gguf_architecture(files.config);  // what cannot be written is told before what is wrong
+  check_model(files);
   io::set_gguf_config(files.config, writer);
   const std::string path = files.path.substr(0, files.path.find_last_not_of('/') + 1);
   writer.set("general.name", path.substr(path.rfind('/') + 1));
@@ -50,7 +81,8 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
     if (rotate && nn::has_rotary_rows(name)) {
       values = nn::reorder_rotary_rows(values, head_dim, true);
     }
-    writer.add(gguf_name, nn::stored_as(values, *dtype_named(options.type)));
+    with_context(io::place_of(files.path),
+                 [&] { writer.add(gguf_name, stored(name, values, *dtype_named(options.type))); });
   }
   const std::vector<float> divisors = nn::rope_divisors(files.config, head_dim);
   if (!divisors.empty()) {
@@ -63,6 +95,7 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
+  line.matters_to(kConvert, options.given);
   line.add_positional(path_field(
       "model", "MODEL", "Hugging Face directory or org/name to convert: Llama, Mistral, Qwen",
       options.model));
@@ -72,6 +105,7 @@ void declare(CommandLine& line, ConvertOptions& options) {
                         {"f32", "f16", "bf16", "q8_0"}));
   line.add(switch_field("force", "replace the file if it is there", options.force));
   line.group("Inspect");
+  line.matters_to(kInspect, options.given);
   line.add(path_field("inspect", "MODEL",
                       "show config, metadata, tensors, tokenizer, end tokens, templates",
                       options.inspect));
@@ -84,11 +118,13 @@ void declare(CommandLine& line, ConvertOptions& options) {
 
 int convert(const ConvertOptions& options) {
   if (options.inspect) {
+    options.given.require(kInspect, "with --inspect");
     const io::Json model =
         inspect_model(open_language_model(*options.inspect), options.tokenizer.value_or(""));
     write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
     return 0;
   }
+  options.given.require(kConvert, "without --inspect");
   if (!options.model || !options.output) {
     fail(ErrorKind::kUsage,
          "nothing to do: name a model and the file to write, or --inspect MODEL");

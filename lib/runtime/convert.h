@@ -8,6 +8,9 @@
 
 namespace lumen::runtime {
 
+// What lumen-convert can do; every option says which of it it matters to.
+enum ConvertTask : unsigned { kConvert = 1, kInspect = 2 };
+
 struct ConvertOptions {
   std::optional<std::string> model, output;
   std::string type = "f16";
@@ -16,6 +19,8 @@ struct ConvertOptions {
   std::optional<std::string> inspect;  // a model: path or org/name
   std::optional<std::string> tokenizer;
   bool json = false;
+
+  GivenOptions given;
 };
 
 // Adds the options of lumen-convert to `line`; they write to `options`.

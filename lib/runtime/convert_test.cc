@@ -6,6 +6,7 @@
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/model_files.h"
+#include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/language_model.h"
@@ -108,6 +109,44 @@ TEST_CASE("models keep their logits, tokens and templates in GGUF") {
     }
   }
   CHECK(converted_models > 5);
+}
+
+TEST_CASE("what lumen-run would refuse is not converted") {
+  const models::ModelDef& llama = models::find_model_def(io::Json({{"model_type", "llama"}}));
+  const std::string directory =
+      model_directory(llama, llama.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
+  const std::string weights = directory + "/model.safetensors";
+  const NamedArrays good = io::read_safetensors(weights)->arrays();
+  const std::string output = directory + "/model.gguf";
+  const auto refused = [&](const NamedArrays& tensors, ErrorKind kind, const std::string& type) {
+    io::write_safetensors(weights, tensors);
+    ConvertOptions options;
+    options.model = directory;
+    options.output = output;
+    options.type = type;
+    const std::string message = lumen::testing::refusal(kind, [&] { convert(options); });
+    CHECK_FALSE(io::is_regular_file(output));
+    return message;
+  };
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  const auto with_number = [&](float number) {
+    NamedArrays tensors = good;
+    Array& array = tensors.at(name);
+    array = nn::float32_copy(array);
+    array.as_mutable<float>()[5] = number;
+    return tensors;
+  };
+  CHECK(contains(refused(with_number(1e6f), ErrorKind::kMalformed, "f16"),
+                 name + "' has numbers too large for f16: use --type bf16 or f32"));
+  CHECK(contains(refused(with_number(NAN), ErrorKind::kMalformed, "bf16"), "NaN or infinite"));
+  NamedArrays fewer = good;
+  fewer.erase(name);
+  CHECK(contains(refused(fewer, ErrorKind::kMalformed, "f32"), name + "' is missing"));
+
+  io::Json config = io::read_json(directory + "/config.json");
+  config["hidden_act"] = "gelu";
+  io::write_file_atomically(directory + "/config.json", config.dump());
+  CHECK(contains(refused(good, ErrorKind::kUnsupported, "f32"), "hidden_act 'gelu'"));
 }
 
 TEST_CASE("a model of the shared data keeps its logits in GGUF") {

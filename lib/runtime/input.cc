@@ -45,6 +45,7 @@ bool read_more(int descriptor, const std::string& place, std::string& buffer) {
 }
 
 constexpr const char* kStandardInput = "standard input";
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of UTF-8, as Windows' editors write
 
 }  // namespace
 
@@ -59,6 +60,10 @@ std::string read_standard_input() {
   while (read_more(STDIN_FILENO, kStandardInput, text)) {
   }
   return text;
+}
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == line.npos;
 }
 
 LineInput::LineInput(const std::string& path)
@@ -97,7 +102,7 @@ bool LineInput::next(std::string& line) {
       line.assign(buffer_, begin_, end == std::string::npos ? end : end - begin_);
       begin_ = end == std::string::npos ? buffer_.size() : end + 1;
       searched_ = begin_;
-      ++number_;
+      if (++number_ == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
       return true;
     }
     drop_taken();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace lumen::runtime {
 
@@ -9,6 +10,9 @@ namespace lumen::runtime {
 // seconds a note on standard error says what is being waited for. Throws Error: kIo, and
 // kMalformed beyond limits::kPromptBytes.
 std::string read_standard_input();
+
+// Whether a line of JSON lines holds nothing: such lines are skipped.
+bool is_blank(std::string_view line);
 
 // Standard input, or a file, line by line, as the lines arrive.
 class LineInput {
@@ -19,7 +23,8 @@ class LineInput {
   LineInput(const LineInput&) = delete;
   LineInput& operator=(const LineInput&) = delete;
 
-  // The next line without its newline; false at the end. Throws as read_standard_input.
+  // The next line without its newline, of the first also without a byte order mark; false at the
+  // end. Throws as read_standard_input.
   bool next(std::string& line);
 
   // Whether a whole line has been read: as long as it has, output may be collected.

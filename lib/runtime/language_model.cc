@@ -174,6 +174,7 @@ class Decoder : public LanguageModel {
 
  private:
   void open(const io::ModelFiles& files, const LoadOptions& options);
+  void make_model(io::Json config, const LoadOptions& options);
   void allocate_cache(const LoadOptions& options);
   void prepare_weights(const Tensor& logits, const LoadOptions& options);
   Recording record(int64_t batch, int64_t tokens, Wanted wanted) const;
@@ -237,7 +238,25 @@ Decoder::~Decoder() {
 }
 
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
-  config_ = with_overrides(files.config, options.overrides);
+  memory_.weight_bytes = files.file_bytes;
+  try {
+    make_model(with_overrides(files.config, options.overrides), options);
+  } catch (const Error& error) {
+    const bool of_input =
+        error.kind() == ErrorKind::kMalformed || error.kind() == ErrorKind::kUnsupported;
+    if (options.overrides.empty() || !of_input) throw;
+    try {
+      tensors_ = files.tensors;
+      make_model(files.config, options);
+    } catch (const Error&) {
+      throw error;  // not the overrides' fault
+    }
+    fail(ErrorKind::kUsage, "--set ", join(options.overrides, " "), ": ", error.what());
+  }
+}
+
+void Decoder::make_model(io::Json config, const LoadOptions& options) {
+  config_ = std::move(config);
   if (!options.lora.empty()) {
     const LoraAdapter adapter = read_adapter(options.lora, config_);
     with_context(options.lora, [&] {
@@ -254,7 +273,6 @@ void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
   own_model_ = models::find_model_def(config_).make(config_, parameters);
   model_ = own_model_.get();
   models::check_tensors(parameters);
-  memory_.weight_bytes = files.file_bytes;
 }
 
 void Decoder::allocate_cache(const LoadOptions& options) {

@@ -162,11 +162,17 @@ TEST_CASE("overrides are checked against the config and the tensors") {
   options.overrides = {"rope_theta"};
   CHECK(contains(error_of(files, options, ErrorKind::kUsage), "expected key=value"));
   options.overrides = {"hidden_size=1000"};
-  const std::string message = error_of(files, options, ErrorKind::kMalformed);
+  const std::string message = error_of(files, options, ErrorKind::kUsage);
   CHECK(contains(message, "random-spm.gguf"));
+  CHECK(contains(message, "--set hidden_size=1000: the tensors do not fit"));
   CHECK(contains(message, "expected ["));
   options.overrides = {"hidden_size=big"};
   CHECK(contains(error_of(files, options, ErrorKind::kUsage), "the model has the number"));
+
+  io::ModelFiles broken = builtin();  // of itself
+  broken.config["hidden_size"] = 1000;
+  options.overrides = {"rope_theta=5000"};
+  CHECK(contains(error_of(broken, options, ErrorKind::kMalformed), "expected ["));
 }
 
 TEST_CASE("a context beyond the model is refused with the numbers") {

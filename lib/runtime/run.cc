@@ -29,7 +29,10 @@ int run_chat(const RunOptions& options) {
 int run(const RunOptions& options) {
   options.check();
   const std::string model = options.model ? *options.model : "";
-  if (!model.empty() && is_classifier_directory(model)) return run_classifier(options, model), 0;
+  if (!model.empty() && is_classifier_directory(model)) {
+    options.given.require(kClassify, "with a classifier");
+    return run_classifier(options, model), 0;
+  }
   if (!options.images.empty()) {
     fail(ErrorKind::kUsage, "unexpected argument ", quoted(options.images.front()), ": ",
          quoted(model), " is no classifier, which alone takes pictures");
@@ -46,7 +49,10 @@ int run(const RunOptions& options) {
 
   const bool has_prompt = options.prompt || options.ids;
   const bool wants_answer = has_prompt || options.json || options.logits;
-  if (!wants_answer && is_terminal(0) && is_terminal(1)) return run_chat(options);
+  if (!wants_answer && is_terminal(0) && is_terminal(1)) {
+    options.given.require(kChat, "in a chat: give a prompt, with -p or on standard input");
+    return run_chat(options);
+  }
 
   // What the prompt is must be known before the model is loaded: a usage error comes at once.
   std::string prompt;

@@ -1,5 +1,7 @@
 #include "lib/runtime/run_options.h"
 
+#include <iterator>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
@@ -16,30 +18,37 @@ void RunOptions::check() const {
   auto exclude = [](bool a, bool b, const char* first, const char* second) {
     if (a && b) fail(ErrorKind::kUsage, first, " and ", second, " do not go together");
   };
-  exclude(tokenize, detokenize, "--tokenize", "--detokenize");
+  const struct {
+    bool asked;
+    const char* flag;
+    RunTask task;
+  } tasks[] = {{tokenize, "--tokenize", kTokenize},
+               {detokenize, "--detokenize", kDetokenize},
+               {render.has_value(), "--render", kRender},
+               {batch.has_value(), "--batch", kBatch},
+               {logits.has_value(), "--logits", kLogits}};
+  for (const auto& task : tasks) {
+    for (const auto* other = &task + 1; other != std::end(tasks); ++other) {
+      exclude(task.asked, other->asked, task.flag, other->flag);
+    }
+  }
   need(jsonl, tokenize || detokenize, "--jsonl", "--tokenize or --detokenize");
-  exclude(jsonl, prompt || ids, "--jsonl", "a prompt on the command line");
-  exclude(ids.has_value(), prompt || system, "--ids", "--prompt or --system");
-  exclude(ids.has_value(), tokenize, "--ids", "--tokenize");
-  exclude(detokenize, prompt.has_value(), "--detokenize", "--prompt");
-  exclude(raw, system.has_value(), "--raw", "--system");
-  exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
-  exclude(!images.empty(), tokenize || detokenize || render, "pictures",
-          "--tokenize, --detokenize or --render");
-  exclude(logits.has_value(), json, "--logits", "--json");
-  exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
-  exclude(batch.has_value(), prompt || ids, "--batch", "a prompt on the command line");
-  exclude(batch.has_value(), logits.has_value(), "--batch", "--logits");
-  exclude(batch.has_value(), tokenize || detokenize || render, "--batch",
-          "--tokenize, --detokenize or --render");
-  exclude(batch.has_value(), draft.has_value(), "--batch", "--draft");
-  exclude(batch.has_value(), lookup.has_value(), "--batch", "--lookup");
-  exclude(batch.has_value(), prompt_cache.has_value(), "--batch", "--prompt-cache");
-  exclude(batch.has_value(), show_prompt, "--batch", "--show-prompt");
   need(parallel.has_value(), batch.has_value(), "--parallel", "--batch FILE.jsonl");
   need(render.has_value(), render_context.has_value(), "--render", "--context FILE.json");
   need(render_context.has_value(), render.has_value(), "--context", "--render TEMPLATE.jinja");
   need(now.has_value(), render.has_value(), "--now", "--render TEMPLATE.jinja");
+  unsigned task = kChat | kAnswer | kClassify;
+  std::string place = "without one of --tokenize, --detokenize, --render, --batch and --logits";
+  for (const auto& one : tasks) {
+    if (one.asked) task = one.task, place = str("with ", one.flag);
+  }
+  given.require(task, place);
+  exclude(jsonl, prompt || ids, "--jsonl", "a prompt on the command line");
+  exclude(ids.has_value(), prompt || system, "--ids", "--prompt or --system");
+  exclude(raw, ids.has_value(), "--raw", "--ids");
+  exclude(raw, system.has_value(), "--raw", "--system");
+  exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
+  exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
   for (const std::string& setting : overrides) {
     if (setting.find('=') == std::string::npos || setting[0] == '=') {
       fail(ErrorKind::kUsage, "set: ", quoted(setting), " has not the form key=value");
@@ -47,30 +56,41 @@ void RunOptions::check() const {
   }
   for (const std::string& text : stop) {
     if (text.empty()) fail(ErrorKind::kUsage, "stop: the text to stop at is empty");
+    if (!is_valid_utf8(text)) fail(ErrorKind::kUsage, "stop: ", quoted(text), " is not UTF-8");
   }
 }
 
 void declare(CommandLine& line, RunOptions& options) {
+  constexpr unsigned kReading = kChat | kAnswer | kBatch | kLogits;
+  const auto matters_to = [&](unsigned tasks) { line.matters_to(tasks, options.given); };
+  matters_to(kReading | kTokenize | kDetokenize | kClassify);
   line.add_positional(path_field("model", "MODEL",
                                  "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
                                  "(built-in)",
                                  options.model));
+  matters_to(kClassify);
   line.add_positional(list_field(
       "image", "FILE", "pictures or tables (CSV), if MODEL is a classifier", options.images));
 
   line.group("Prompt");
+  matters_to(kAnswer | kLogits | kTokenize);
   line.add(
       text_field("prompt", "TEXT", "answer this and exit; piped stdin is appended", options.prompt),
       "p");
+  matters_to(kReading);
   line.add(text_field("system", "TEXT", "system prompt", options.system), "s");
+  matters_to(kAnswer | kLogits | kBatch);
   line.add(switch_field("raw", "continue the prompt as it is, without chat template", options.raw));
+  matters_to(kAnswer | kLogits | kDetokenize);
   line.add(text_field("ids", "JSON", "the prompt as token ids: '[1, 2, 3]'", options.ids));
+  // Scripts say how an answer would be made where only logits are asked for, too.
+  matters_to(kReading);
   line.add(number_field("max-tokens", "end the answer after N tokens (when the context is full)",
                         options.max_tokens, 0, limits::kContext),
            "n");
   line.add(
       list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
-
+  matters_to(kBatch);
   line.add(path_field("batch", "FILE.jsonl",
                       "answer one prompt per line, as JSON objects, to stdout; -: stdin",
                       options.batch));
@@ -78,28 +98,35 @@ void declare(CommandLine& line, RunOptions& options) {
                         options.parallel, 1, kMaxParallel));
 
   line.group("Sampling");
+  matters_to(kReading);
   line.add(options.sampling.fields());
 
   line.group("Model");
+  matters_to(kReading | kTokenize | kDetokenize);
   line.add(path_field("tokenizer", "FILE",
                       "vocabulary to use: tokenizer.json or .bin, .model, GGUF, directory",
                       options.tokenizer));
+  matters_to(kReading);
   line.add(number_field("ctx", "context length in tokens (model's own, at most 4096)",
                         options.context, 1, limits::kContext),
            "c");
+  matters_to(~0u);
   line.add(number_field("threads", "threads to compute with (physical cores)", options.threads, 1,
                         kMaxThreads),
            "t", "LUMEN_THREADS");
+  matters_to(kReading);
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
   line.add(path_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
                       options.lora));
   line.add(number_field("lookup", "guess up to N tokens ahead from the text so far; 0: none (7)",
                         options.lookup, 0, LanguageModel::kMostVerified - 1));
+  matters_to(kChat | kAnswer);
   line.add(path_field("draft", "MODEL", "small model that guesses ahead; same vocabulary",
                       options.draft));
   line.add(path_field("prompt-cache", "FILE",
                       "keep what was read: go on with FILE if it fits, replace it at the end",
                       options.prompt_cache));
+  matters_to(kReading);
   line.add(list_field("set", "KEY=VALUE", "override a config value, e.g. rope_theta (repeatable)",
                       options.overrides));
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
@@ -108,23 +135,31 @@ void declare(CommandLine& line, RunOptions& options) {
                         options.no_repack));
 
   line.group("Output");
+  matters_to(kAnswer | kBatch | kClassify);
   line.add_json("print one JSON object with text, tokens and timings", options.json);
+  matters_to(kReading);
   line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
-  line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
-                        options.show_prompt));
-  line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
-                      options.logits));
   line.add(
       switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
+  matters_to(kAnswer | kLogits);
+  line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
+                        options.show_prompt));
+  matters_to(kLogits);
+  line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
+                      options.logits));
 
   line.group("Without generating");
+  matters_to(kTokenize);
   line.add(
       switch_field("tokenize", "print the prompt's token ids as a JSON array", options.tokenize));
+  matters_to(kDetokenize);
   line.add(switch_field("detokenize", "print the text of the ids (JSON array) on stdin",
                         options.detokenize));
+  matters_to(kTokenize | kDetokenize);
   line.add(switch_field("jsonl", "for both: one JSON string or array per line", options.jsonl));
   line.add(choice_field("special", "for both: add, or keep, control tokens (true)", options.special,
                         {"true", "false"}));
+  matters_to(kRender);
   line.add(path_field("render", "FILE.jinja", "print a chat template rendered with --context",
                       options.render));
   line.add(path_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",

@@ -11,6 +11,18 @@
 
 namespace lumen::runtime {
 
+// What lumen-run can do; every option says which of it it matters to.
+enum RunTask : unsigned {
+  kChat = 1,
+  kAnswer = 2,
+  kLogits = 4,
+  kBatch = 8,
+  kTokenize = 16,
+  kDetokenize = 32,
+  kRender = 64,
+  kClassify = 128,
+};
+
 struct RunOptions {
   std::optional<std::string> model;  // absent: the built-in one
   std::vector<std::string> images;   // for a classifier
@@ -39,7 +51,9 @@ struct RunOptions {
   std::string special = "true";
   std::optional<std::string> render, render_context, now;
 
-  // Throws Error(kUsage) naming options that do not go together or are incomplete.
+  GivenOptions given;
+
+  // Throws Error(kUsage) naming options that do not go together, have no effect or are incomplete.
   void check() const;
 };
 

@@ -7,6 +7,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
+#include "lib/io/model_formats.h"
 #include "lib/runtime/builtin_model.h"
 #include "lib/runtime/classify.h"
 #include "lib/runtime/output.h"
@@ -42,6 +43,21 @@ std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
   return with_context("--draft", [&] { return LanguageModel::load(files, load); });
 }
 
+// End tokens that --set names stand for those of the files.
+void set_end_tokens(const std::vector<std::string>& overrides, io::ModelFiles& files) {
+  constexpr std::string_view kKey = "eos_token_id=";
+  for (const std::string& item : overrides) {
+    if (!item.starts_with(kKey)) continue;
+    const std::string_view value = std::string_view(item).substr(kKey.size());
+    files.end_tokens.clear();
+    try {
+      io::add_end_tokens(io::parse_json(value, "JSON"), "--set eos_token_id", files.end_tokens);
+    } catch (const Error& error) {
+      fail(ErrorKind::kUsage, "--set ", quoted(item), ": ", error.what());
+    }
+  }
+}
+
 }  // namespace
 
 io::ModelFiles open_language_model(const std::string& name) {
@@ -57,6 +73,7 @@ Session load_session(const RunOptions& options) {
   const auto start = Clock::now();
   auto files =
       io::open_model(options.model ? io::find_model(*options.model) : builtin_model_path());
+  set_end_tokens(options.overrides, files);
   if (options.lora) {
     // The template that an adapter was trained with.
     auto templates = io::read_chat_templates(*options.lora);
@@ -86,6 +103,12 @@ Session load_session(const RunOptions& options) {
                   {}};
   if (std::string notice = model_notice(session.files); !notice.empty()) {
     session.notices.push_back(std::move(notice));
+  }
+  for (const io::EndToken& end : session.format.end_tokens()) {
+    if (end.id < session.model->vocab()) continue;
+    session.notices.push_back(str("the end token ", end.id, " (", end.source,
+                                  ") is not below the model's ", session.model->vocab(),
+                                  " tokens: no answer ends with it"));
   }
   const MemoryPlan& memory = session.model->memory();
   if (!memory.notice.empty()) session.notices.push_back(memory.notice);

@@ -39,6 +39,7 @@ void answer_lines(FunctionRef<std::string(const io::Json&)> answer) {
   LineInput input;
   std::string line, out;
   while (input.next(line)) {
+    if (is_blank(line)) continue;
     try {
       out += with_context(str("standard input: line ", input.number()),
                           [&] { return answer(io::parse_json(line, "JSON")); });
@@ -79,7 +80,11 @@ std::vector<int32_t> parse_ids(std::string_view text, const std::string& place) 
 
 std::string prompt_text(const RunOptions& options) {
   std::string text = options.prompt.value_or("");
-  const std::string piped = read_standard_input();
+  std::string piped = read_standard_input();
+  if (!is_valid_utf8(piped)) {
+    write_stderr("note: standard input is not UTF-8: what is no character is read as U+FFFD\n");
+    piped = to_valid_utf8(piped);
+  }
   if (options.prompt && !piped.empty()) text += '\n';
   return text + piped;
 }

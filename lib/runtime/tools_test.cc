@@ -84,6 +84,85 @@ TEST_CASE("options that make no sense together are refused") {
   REQUIRE(contains(outcome.err, "did you mean --prompt?"));
 }
 
+TEST_CASE("options without effect are refused by name") {
+  const auto refused = [](const std::string& option, const Arguments& arguments,
+                          const std::string& tool = "lumen-run") {
+    const auto outcome = run_tool_process(tool, arguments);
+    CAPTURE(arguments, outcome.err);
+    CHECK(outcome.exit_code == 2);
+    CHECK(contains(outcome.err, "error: " + option + " has no effect with"));
+  };
+  const std::string model = random_model();
+  refused("--max-tokens", {"--tokenize", "-n", "5", "-p", "a"});
+  refused("--top-k", {"--tokenize", "-p", "a", "--top-k", "5"});
+  refused("--lora", {"--detokenize", "--lora", "x"});
+  refused("--prompt", {"--detokenize", "-p", "a"});
+  refused("--ids", {"--tokenize", "--ids", "[1]"});
+  refused("--prompt", {"--batch", "x.jsonl", "-p", "a"});
+  refused("--prompt-cache", {"--batch", "x.jsonl", "--prompt-cache", "c.kv"});
+  refused("--draft", {"--logits", "x.npy", "-p", "a", "--draft", "x.gguf"});
+  refused("--special", {"-p", "a", "--special", "false"});
+  refused("MODEL", {model, "--render", "x.jinja", "--context", "x.json"});
+  refused("MODEL", {"--inspect", model, "x"}, "lumen-convert");
+  refused("--type", {"--inspect", model, "--type", "q8_0"}, "lumen-convert");
+  refused("--json", {model, "x.gguf", "--json"}, "lumen-convert");
+  const auto threads = run_tool_process("lumen-run", {model, "--tokenize", "-p", "a", "-t", "1"},
+                                        {}, {"LUMEN_THREADS=1"});
+  CHECK(threads.exit_code == 0);
+  const std::string logits = lumen::testing::temporary_directory() + "/logits.npy";
+  const auto sampling = run_tool_process(
+      "lumen-run", {model, "--logits", logits, "-p", "a", "-n", "0", "--temp", "0"});
+  CHECK(sampling.exit_code == 0);
+}
+
+TEST_CASE("text that is not UTF-8 is refused on the command line and told of on standard input") {
+  const std::string bad =
+      "a\xFF"
+      "b";
+  for (const std::string flag : {"-p", "-s", "--stop"}) {
+    const auto outcome = run_tool_process("lumen-run", {flag, bad, "-n", "0"}, {.input = "a"});
+    CAPTURE(flag, outcome.err);
+    CHECK(outcome.exit_code == 2);
+    CHECK(contains(outcome.err, "is not UTF-8"));
+  }
+  const auto piped = run_tool_process("lumen-run", {"-n", "0", "--show-prompt"}, {.input = bad});
+  CHECK(piped.exit_code == 0);
+  CHECK(contains(piped.err, "note: standard input is not UTF-8"));
+  CHECK(contains(piped.err,
+                 "a\uFFFD"
+                 "b"));
+}
+
+TEST_CASE("what --set makes of the config is the command line's fault if it does not fit") {
+  const std::string model = random_model();
+  for (const std::string setting :
+       {"num_attention_heads=0", "rope_theta=-5", "vocab_size=999999999999", "hidden_act=\"x\"",
+        "num_hidden_layers=9", "eos_token_id=-1", "eos_token_id=x"}) {
+    const auto outcome = run_tool_process("lumen-run", {model, "-p", "a", "--set", setting});
+    CAPTURE(setting, outcome.err);
+    CHECK(outcome.exit_code == 2);
+    CHECK(contains(outcome.err, "--set "));
+  }
+}
+
+TEST_CASE("end tokens can be set, and those beyond the vocabulary are told of") {
+  const auto run = [](const std::string& setting) {
+    return run_tool_process("lumen-run", {random_model(), "--ids", "[5]", "--temp", "0", "-n", "4",
+                                          "--json", "--set", "eos_token_id=" + setting});
+  };
+  const auto far = run("[2, 9999999]");
+  CAPTURE(far.err);
+  REQUIRE(far.exit_code == 2);  // beyond any vocabulary
+  const auto beyond = run("[2, 99999]");
+  REQUIRE(beyond.exit_code == 0);
+  CHECK(contains(beyond.err, "note: the end token 99999 (--set eos_token_id) is not below"));
+  const auto ids = io::parse_json(beyond.out, "")["token_ids"];
+  REQUIRE(ids.size() == 4);
+  const auto ended = io::parse_json(run(ids[1].dump()).out, "");
+  CHECK(ended["token_ids"].size() < 4);
+  CHECK(ended["stop_reason"] == "eos");
+}
+
 TEST_CASE("without a prompt and a terminal there is a usage error at once") {
   const auto start = std::chrono::steady_clock::now();
   require_error(run_tool_process("lumen-run", {}), 2);
@@ -293,7 +372,7 @@ TEST_CASE("tokenize and detokenize answer each other") {
   REQUIRE(special.out.starts_with("[1, "));
 
   const auto lines = run_tool_process("lumen-run", {random_model(), "--tokenize", "--jsonl"},
-                                      {.input = "\"hello\"\n\"\"\n\"a\\nb\""});
+                                      {.input = "\xEF\xBB\xBF\"hello\"\n\n\"\"\n \r\n\"a\\nb\""});
   REQUIRE(std::count(lines.out.begin(), lines.out.end(), '\n') == 3);
   REQUIRE(contains(lines.out, "\n[1]\n"));
   const auto back = run_tool_process(
@@ -338,8 +417,7 @@ TEST_CASE("a file that lumen-run did not write is not replaced by it") {
   std::ofstream(notes) << "mine";
   for (const std::string flag : {"--prompt-cache", "--logits"}) {
     CAPTURE(flag);
-    require_error(
-        run_tool_process("lumen-run", {random_model(), "-p", "x", "-n", "1", flag, notes}), 73);
+    require_error(run_tool_process("lumen-run", {random_model(), "-p", "x", flag, notes}), 73);
     std::string kept;
     std::getline(std::ifstream(notes), kept);
     REQUIRE(kept == "mine");
@@ -409,6 +487,7 @@ TEST_CASE("bench measures prompt and generation apart") {
                                {"llm", "-r", "0"},
                                {"llm", "-t", "0"},
                                {"llm", "-b", "0"},
+                               {"llm", "-p", "4", "-n", "0", "-b", "2"},
                                {"llm", "-p", "100000"},
                                {"llm", "-n", "-1"},
                                {"llm", "-o", "xml"},
