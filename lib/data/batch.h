@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -12,14 +13,15 @@ namespace lumen::data {
 
 // A target with this value does not count: masked, padded, or a sample that only fills the batch.
 inline constexpr int32_t kIgnored = -100;
+// The same where targets are numbers.
+inline constexpr float kIgnoredNumber = std::numeric_limits<float>::quiet_NaN();
 // The segment of positions that belong to no document.
 inline constexpr int32_t kPadding = -1;
 
 // What one step reads. Fields by kind of data:
 //   images    "x" f32 [batch, channels, height, width], "y" i32 [batch]
-//   tables    "x" f32 [batch, features], "y" i32 [batch], or f32 [batch] where the label is a
-//   number language  i32 [batch, seq]: "tokens"; "targets", the token that follows each, or
-//   kIgnored;
+//   tables    "x" f32 [batch, features], "y" i32 [batch], or f32 where the label is a number
+//   language  i32 [batch, seq]: "tokens"; "targets", the token that follows each, or kIgnored;
 //             "positions", from 0 in every document; "segments", number of the document within its
 //             row from 0, kPadding where there is none (token and position are valid there too)
 struct Batch {

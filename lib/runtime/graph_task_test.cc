@@ -139,6 +139,37 @@ TEST_CASE("micro-batches add up to the batch, also where an epoch ends within on
   }
 }
 
+TEST_CASE("samples that only fill a batch count in no loss") {
+  const std::string directory = lumen::testing::temporary_directory();
+  std::ofstream table(directory + "/t.csv");
+  table << "a,b,y\n";
+  for (int i = 0; i < 23; ++i) table << i << "," << i * i % 7 << "," << 0.5 * i << "\n";
+  table.close();
+  std::filesystem::copy_file(directory + "/t.csv", directory + "/e.csv");
+  const std::string text =
+      "[model]\ntype = \"mlp\"\nhidden = 4\n[[data.train]]\npath = \"t.csv\"\n[[data.eval]]\npath "
+      "= "
+      "\"e.csv\"\n[data]\nlast_batch = \"pad\"\nshuffle = false\n[train]\nsteps = 9\n";
+  for (const char* kind : {"number", "classes"}) {
+    CAPTURE(kind);
+    // The first step of a batch of 32 sees all 23 rows and nine of them again.
+    const auto task_of = [&](int64_t batch) {
+      return make_task(
+          read_recipe({"r.toml", directory + "/", text},
+                      {str("train.batch_size=", batch), str("data.label_kind=", kind)}),
+          {.threads = 1});
+    };
+    const auto padded = task_of(32), exact = task_of(23);
+    for (const auto& [name, value] : exact->evaluate()) {
+      CHECK(padded->evaluate()[name] == Approx(value).epsilon(1e-6));
+    }
+    const StepResult a = padded->step(1e-2), b = exact->step(1e-2);
+    CHECK(a.loss == Approx(b.loss).epsilon(1e-6));
+    CHECK(a.grad_norm == Approx(b.grad_norm).epsilon(1e-5));
+    CHECK(padded->step(1e-2).loss == Approx(exact->step(1e-2).loss).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("packed documents count as much as documents alone") {
   const auto loss = [](const char* model, const std::vector<std::string>& overrides) {
     return make_task(text_recipe(model, overrides), {.threads = 2})->evaluate()["eval_loss"];
