@@ -106,6 +106,16 @@ TEST_CASE("steps have the same bits for any number of threads, and after going o
   }
 }
 
+TEST_CASE("a state of another type than the task's is refused") {
+  const auto task = make_task(digits_recipe(), {.threads = 1});
+  TaskState state = task->state();
+  const std::string name = state.weights.begin()->first;
+  state.weights[name] = Array::zeros(DType::kF16, state.weights[name].shape());
+  const std::string error =
+      lumen::testing::refusal(ErrorKind::kMismatch, [&] { task->restore(state); });
+  CHECK(lumen::testing::contains(error, "f16 in the checkpoint"));
+}
+
 TEST_CASE("recomputed activations drop what was dropped") {
   const auto result = [](const std::vector<std::string>& overrides) {
     const auto task = make_task(text_recipe(kGpt2, overrides), {.threads = 2});
@@ -330,6 +340,16 @@ TEST_CASE("LoRA in the last layers only: the adapter says in which, and is compl
   LoadOptions options;
   options.lora = adapter;
   CHECK(LanguageModel::load(io::open_model(base), options)->vocab() > 0);
+  // A run goes on with the base that it began with.
+  const auto base_of = [&] { return make_task(recipe, {.threads = 1})->summary().base_sha256; };
+  const std::string original = base_of();
+  CHECK(base_of() == original);
+  const std::string second = lumen::testing::temporary_directory();
+  make_task(read_recipe({"o.toml", first.directory, to_toml(first)}, {"seed=7"}), {.threads = 1})
+      ->export_model(second);
+  std::filesystem::copy_file(second + "/model.safetensors", base + "/model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK(base_of() != original);
   // A base beside the recipe is named so that it is found from elsewhere.
   const std::string beside = first.directory + "lora-base";
   std::filesystem::create_directory(beside);
