@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -12,6 +13,8 @@ namespace lumen::data {
 
 // A target with this value does not count: masked, padded, or a sample that only fills the batch.
 inline constexpr int32_t kIgnored = -100;
+// The same where targets are numbers.
+inline constexpr float kIgnoredNumber = std::numeric_limits<float>::quiet_NaN();
 // The segment of positions that belong to no document.
 inline constexpr int32_t kPadding = -1;
 

@@ -40,6 +40,9 @@ struct DatasetInfo {
   std::vector<double> mean,
       std;                 // per channel, or per feature of a table: x = (value − mean) / std
   int64_t vocab_size = 0;  // of the tokenizer; bin: one more than the largest token
+  // Of all tokens of text and which of them are learned, lower-case hexadecimal: what tokenizer and
+  // chat template made of the files. "" for other data.
+  std::string tokens_sha256;
 };
 
 // Samples that can be put into batches in any order. Immutable: safe from several threads.

@@ -37,7 +37,7 @@ inline constexpr std::array<std::string_view, 2> kOnBadRowNames = {"stop", "skip
 enum class LastBatch {
   kAuto,  // training: kDrop if there is a full batch, else kPad; evaluation: kPad
   kDrop,  // not used in this epoch (another epoch drops others)
-  kPad,   // filled up with samples whose targets are kIgnored, so that all batches have one shape
+  kPad,   // filled up with samples whose targets do not count, so that all batches have one shape
   kKeep,  // a smaller batch
 };
 inline constexpr std::array<std::string_view, 4> kLastBatchNames = {"auto", "drop", "pad", "keep"};

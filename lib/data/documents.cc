@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "lib/base/check.h"
 #include "lib/data/batch_arrays.h"
 #include "lib/data/shuffle.h"
+#include "lib/io/sha256.h"
 
 namespace lumen::data {
 namespace {
@@ -94,6 +96,14 @@ void Documents::add(const Document& document) {
   ids_.insert(ids_.end(), document.ids.begin(), document.ids.end());
   learned_.insert(learned_.end(), document.learned.begin(), document.learned.end());
   begins_.push_back(static_cast<int64_t>(ids_.size()));
+}
+
+std::string Documents::sha256() const {
+  io::Sha256 hash;
+  hash.update(std::as_bytes(std::span(ids_)));
+  hash.update(std::as_bytes(std::span(learned_)));
+  hash.update(std::as_bytes(std::span(begins_)));
+  return hash.hex();
 }
 
 void BadRows::note(SourceFile& file, const std::string& message) {

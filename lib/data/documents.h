@@ -28,6 +28,7 @@ class Documents {
   int64_t size(int64_t document) const { return begins_[at(document) + 1] - begins_[at(document)]; }
   const int32_t* ids(int64_t document) const { return ids_.data() + begins_[at(document)]; }
   const uint8_t* learned(int64_t document) const { return learned_.data() + begins_[at(document)]; }
+  std::string sha256() const;  // of all of it, lower-case hexadecimal
 
  private:
   static size_t at(int64_t document) { return static_cast<size_t>(document); }

@@ -118,6 +118,11 @@ Picture decode_jpeg(std::span<const std::byte> bytes) {
   if (!decode_rows(state, bytes, nullptr)) {
     fail(ErrorKind::kMalformed, "damaged JPEG file: ", state.message);
   }
+  const J_COLOR_SPACE colors = state.decompress.jpeg_color_space;
+  if (colors == JCS_CMYK || colors == JCS_YCCK) {
+    fail(ErrorKind::kUnsupported, "the JPEG file has the colors of print (CMYK), expected RGB or ",
+         "gray; save it as RGB");
+  }
   check_size(state.decompress.image_height, state.decompress.image_width);
   Picture picture;
   picture.height = state.decompress.image_height, picture.width = state.decompress.image_width;

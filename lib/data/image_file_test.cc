@@ -46,7 +46,9 @@ std::string as_png(const Picture& picture, uint32_t format = PNG_FORMAT_RGB) {
   return out;
 }
 
-std::string as_jpeg(const Picture& picture) {
+// Of pictures with four numbers per pixel in CMYK.
+std::string as_jpeg(const Picture& picture, J_COLOR_SPACE colors = JCS_RGB) {
+  const int components = colors == JCS_CMYK ? 4 : 3;
   jpeg_compress_struct jpeg = {};
   jpeg_error_mgr errors = {};
   jpeg.err = jpeg_std_error(&errors);
@@ -56,13 +58,13 @@ std::string as_jpeg(const Picture& picture) {
   jpeg_mem_dest(&jpeg, &buffer, &size);
   jpeg.image_width = static_cast<JDIMENSION>(picture.width);
   jpeg.image_height = static_cast<JDIMENSION>(picture.height);
-  jpeg.input_components = 3;
-  jpeg.in_color_space = JCS_RGB;
+  jpeg.input_components = components;
+  jpeg.in_color_space = colors;
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, 95, TRUE);
   jpeg_start_compress(&jpeg, TRUE);
   for (int64_t y = 0; y < picture.height; ++y) {
-    auto* row = const_cast<uint8_t*>(picture.rgb.data()) + y * picture.width * 3;
+    auto* row = const_cast<uint8_t*>(picture.rgb.data()) + y * picture.width * components;
     jpeg_write_scanlines(&jpeg, &row, 1);
   }
   jpeg_finish_compress(&jpeg);
@@ -94,6 +96,9 @@ TEST_CASE("PNG and JPEG files are decoded") {
   Picture transparent{1, 2, {200, 100, 50, 0, 200, 100, 50, 255}};
   CHECK(decoded(as_png(transparent, PNG_FORMAT_RGBA)).rgb ==
         std::vector<uint8_t>{0, 0, 0, 200, 100, 50});
+  const Picture print{8, 8, std::vector<uint8_t>(8 * 8 * 4, 50)};
+  CHECK(contains(refusal(ErrorKind::kUnsupported, [&] { decoded(as_jpeg(print, JCS_CMYK)); }),
+                 "(CMYK), expected RGB or gray"));
 }
 
 TEST_CASE("damaged pictures are refused wherever they are cut") {
@@ -164,7 +169,11 @@ TEST_CASE("folders of pictures are classes") {
   std::filesystem::create_directories(root + "/cats/more/yet");
   io::write_file_atomically(root + "/cats/more/yet/x.png", as_png(smooth_picture(9, 9)));
   CHECK(open_data(options).info.train_samples == 7);
+  std::filesystem::create_directory_symlink("..", root + "/cats/more/up");  // not once more
+  std::filesystem::create_directory_symlink(".", root + "/cats/here");
+  CHECK(open_data(options).info.train_samples == 7);
   std::filesystem::remove_all(root + "/cats/more");
+  std::filesystem::remove(root + "/cats/here");
   std::filesystem::create_directories(root + "/birds");
   CHECK(contains(refusal(ErrorKind::kMissing, [&] { open_data(options); }),
                  "the class 'birds' has no *.png or *.jpg"));

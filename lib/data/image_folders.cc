@@ -1,5 +1,6 @@
 // Folders of pictures: one sub-directory per class, with further ones in it or not.
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "lib/base/error.h"
@@ -20,6 +21,14 @@ bool is_picture_name(const std::string& name) {
   std::string lower = name;
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return lower.ends_with(".png") || lower.ends_with(".jpg") || lower.ends_with(".jpeg");
+}
+
+// Whether `directory` is `inner` or holds it, as a link upwards does.
+bool is_around(const std::string& directory, const std::string& inner) {
+  std::error_code error;
+  const auto outer = std::filesystem::canonical(directory, error);
+  const auto place = std::filesystem::canonical(inner, error);
+  return std::mismatch(outer.begin(), outer.end(), place.begin(), place.end()).first == outer.end();
 }
 
 std::vector<std::string> class_names(const std::string& directory) {
@@ -124,7 +133,8 @@ class FolderReader {
         const std::string path = below + name;
         if (is_picture_name(name)) {
           found.push_back(path);
-        } else if (depth < kDeepest && io::is_directory(directory + "/" + path)) {
+        } else if (depth < kDeepest && io::is_directory(directory + "/" + path) &&
+                   !is_around(directory + "/" + path, directory + "/" + below)) {
           pending.emplace_back(path + "/", depth + 1);
         }
       }

@@ -1,6 +1,7 @@
 #include "lib/data/index_stream.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "lib/base/error.h"
@@ -60,7 +61,11 @@ bool IndexStream::next(Batch& batch) {
 void IndexStream::take_prepared(Batch& batch) {
   if (!thread_.joinable()) {
     ahead_ = position_;
-    thread_ = std::thread([this] { prepare_ahead(); });
+    try {
+      thread_ = std::thread([this] { prepare_ahead(); });
+    } catch (const std::system_error&) {
+      return make(position_, batch);  // no thread is to be had
+    }
   }
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !prepared_.empty(); });

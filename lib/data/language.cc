@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/data/shuffle.h"
 #include "lib/data/windows.h"
+#include "lib/io/sha256.h"
 
 namespace lumen::data {
 std::string checked_text(const Source& source, BadRows& bad, SourceFile& file) {
@@ -93,6 +95,10 @@ Data open_text(const DataOptions& options, const TextEncoder& encoder) {
     eval.assign(train.end() - kept, train.end());
     train.resize(train.size() - static_cast<size_t>(kept));
   }
+  io::Sha256 hash;
+  hash.update(std::as_bytes(std::span(train)));
+  hash.update(std::as_bytes(std::span(eval)));
+  info.tokens_sha256 = hash.hex();
   if (train.size() < 2) {
     fail(ErrorKind::kMalformed, "the text gives ", train.size(),
          " tokens for training, expected at least 2");
@@ -240,6 +246,7 @@ Data open_documents(const DataOptions& options, const TextEncoder& encoder) {
                           options.eval_fraction.value_or(0.1), options.max_samples, options.seed);
   }
   info.documents = reader.documents()->count();
+  info.tokens_sha256 = reader.documents()->sha256();
   if (split.train.empty()) {
     fail(ErrorKind::kMalformed, "no documents to train on were found in ", info.files.size(),
          " files (", info.skipped, " bad rows and ", info.too_long, " too long ones left out)");

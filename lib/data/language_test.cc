@@ -191,6 +191,25 @@ TEST_CASE("lines are framed and padded") {
   CHECK(batch.tokens == 3);
 }
 
+TEST_CASE("the tokens of text and what of them is learned have a hash") {
+  const auto single = character_tokenizer(),
+             pairs = character_tokenizer(text::TokenizerKind::kByteLevelBpe);
+  const TextTools characters = {single.get(), nullptr}, bytes = {pairs.get(), nullptr};
+  const std::string file = write("abc abd\nabe\n", "a.txt");
+  for (const Format format : {Format::kText, Format::kLines}) {
+    const DataOptions options = options_for(format, file);
+    const std::string hash = open_data(options, characters).info.tokens_sha256;
+    CHECK(hash.size() == 64);
+    CHECK(open_data(options, characters).info.tokens_sha256 == hash);
+    CHECK(open_data(options, bytes).info.tokens_sha256 != hash);
+  }
+  const std::string row = write("{\"prompt\": \"ab\", \"completion\": \"cd\"}\n");
+  DataOptions options = options_for(Format::kJsonl, row);
+  const std::string answers = open_data(options, characters).info.tokens_sha256;
+  options.learn_all = true;
+  CHECK(open_data(options, characters).info.tokens_sha256 != answers);
+}
+
 TEST_CASE("packing fills rows and keeps documents apart") {
   const auto tokenizer = character_tokenizer();
   std::string rows;

@@ -1,3 +1,5 @@
+#include <pthread.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -151,6 +153,21 @@ TEST_CASE("an error met ahead of time is thrown when its batch is due") {
     }
   }
 }
+
+#ifdef __GLIBC__
+TEST_CASE("without a thread to prefetch the batches are the same") {
+  pthread_attr_t usual, huge;
+  REQUIRE(::pthread_getattr_default_np(&usual) == 0);
+  REQUIRE(::pthread_getattr_default_np(&huge) == 0);
+  REQUIRE(::pthread_attr_setstacksize(&huge, size_t{1} << 50) == 0);  // of memory nobody has
+  REQUIRE(::pthread_setattr_default_np(&huge) == 0);
+  IndexStream stream(std::make_shared<Numbers>(10), settings_of(2, LastBatch::kKeep, false, true));
+  const std::vector<Values> taken = take(stream, 3);
+  REQUIRE(::pthread_setattr_default_np(&usual) == 0);
+  CHECK(taken == std::vector<Values>{{0, 1}, {2, 3}, {4, 5}});
+  CHECK(take(stream, 2) == std::vector<Values>{{6, 7}, {8, 9}});  // now with one
+}
+#endif
 
 TEST_CASE("a stream can be dropped while it prefetches") {
   for (int i = 0; i < 50; ++i) {

@@ -65,7 +65,7 @@ class TableDataset : public Dataset {
       std::copy_n(table.x.begin() + row * table.features, table.features,
                   x.begin() + i * table.features);
       const auto out = static_cast<size_t>(i), from = static_cast<size_t>(row);
-      if (numbers) values[out] = table.numbers[from];
+      if (numbers) values[out] = i < request.real ? table.numbers[from] : kIgnoredNumber;
       if (!numbers) classes[out] = i < request.real ? table.classes[from] : kIgnored;
     }
     batch.samples = request.real;

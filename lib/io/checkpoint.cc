@@ -31,6 +31,7 @@ constexpr const char* kState = "state.json";
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kWriting = ".writing-";
 constexpr std::string_view kRemoving = ".removing-";
+constexpr std::string_view kReplaced = ".replaced-";
 
 bool is_full(int error) {
   return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
@@ -73,6 +74,13 @@ void remove_tree(const std::string& path) {
 std::string hidden(const std::string& path, std::string_view prefix) {
   const size_t slash = path.find_last_of('/');
   return str(path.substr(0, slash + 1), prefix, path.substr(slash + 1));
+}
+
+// Gives the checkpoint `replaced` its name `path` back, unless what replaces it has that.
+void restore_replaced(const std::string& replaced, const std::string& path) {
+  if (is_directory(path)) return remove_tree(replaced);
+  std::error_code error;
+  fs::rename(replaced, path, error);
 }
 
 // N of "step-N", or −1.
@@ -167,7 +175,7 @@ void write_files(const std::string& directory, const Checkpoint& checkpoint, Com
 std::string write_checkpoint(const std::string& directory, const Checkpoint& checkpoint,
                              CommitPoint at) {
   const std::string path = str(directory, "/", kPrefix, checkpoint.step);
-  const std::string writing = hidden(path, kWriting);
+  const std::string writing = hidden(path, kWriting), replaced = hidden(path, kReplaced);
   make_directory(directory);
   at("begin");
   remove_tree(writing);
@@ -176,16 +184,22 @@ std::string write_checkpoint(const std::string& directory, const Checkpoint& che
     write_files(writing, checkpoint, at);
     sync_directory(writing);
     at("directory");
-    // The one that is there has the same step, so it may go once this one is durable.
-    if (is_directory(path)) remove_checkpoint(path);
+    // The one that is there has the same step. It stays until this one has its name.
+    if (is_directory(path)) {
+      remove_tree(replaced);
+      rename_directory(path, replaced);
+      at("replaced");
+    }
     rename_directory(writing, path);
   } catch (const Error&) {
     remove_tree(writing);
+    restore_replaced(replaced, path);
     throw;
   }
   at("renamed");
   sync_directory(directory);
   at("committed");
+  remove_tree(replaced);
   return path;
 }
 
@@ -215,6 +229,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   const Manifest manifest = parse_manifest(path);
   verify_files(path, manifest);
   Checkpoint checkpoint;
+  checkpoint.path = path;
   checkpoint.step = manifest.entry.step;
   checkpoint.about = manifest.entry.about;
   checkpoint.weights = read_safetensors(path + "/" + kWeights)->arrays();
@@ -243,14 +258,19 @@ void remove_checkpoint(const std::string& path, CommitPoint at) {
 
 void clean_checkpoints(const std::string& directory) {
   std::error_code error;
-  std::vector<std::string> leftovers;
+  std::vector<std::string> leftovers, replaced;
   for (const auto& item : fs::directory_iterator(directory, error)) {
     const std::string name = item.path().filename().string();
     if (name.starts_with(kWriting) || name.starts_with(kRemoving)) {
       leftovers.push_back(item.path().string());
+    } else if (name.starts_with(kReplaced)) {
+      replaced.push_back(name.substr(kReplaced.size()));
     }
   }
   for (const std::string& path : leftovers) remove_tree(path);
+  for (const std::string& name : replaced) {
+    restore_replaced(str(directory, "/", kReplaced, name), str(directory, "/", name));
+  }
 }
 
 }  // namespace lumen::io

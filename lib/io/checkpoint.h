@@ -4,7 +4,7 @@
 // manifest has the step and the size and SHA-256 of every other file. One is written as
 // DIR/.writing-step-500, every file made durable, then renamed, then DIR made durable; only then
 // does write_checkpoint return. A crash or power cut at any moment leaves the checkpoints that
-// were there before, and perhaps a hidden directory, which clean_checkpoints removes.
+// were there before, and perhaps hidden directories, which clean_checkpoints removes or renames.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@
 namespace lumen::io {
 
 struct Checkpoint {
+  std::string path;  // where it was read; "" for one to be written
   int64_t step = 0;
   std::map<std::string, Array> weights, optimizer;
   Json state;  // whatever else a continuation needs
@@ -37,7 +38,8 @@ struct CheckpointEntry {
 using CommitPoint = FunctionRef<void(std::string_view name)>;
 
 // The points, in order: begin, weights, optimizer, state, manifest (each after the file is
-// durable), directory (after its own fsync), renamed, committed; prune-hidden, pruned.
+// durable), directory (after its own fsync), renamed, committed; prune-hidden, pruned. Where one of
+// the same step is replaced, "replaced" comes before renamed.
 inline constexpr std::string_view kCommitPoints[] = {
     "begin",     "weights", "optimizer", "state",        "manifest",
     "directory", "renamed", "committed", "prune-hidden", "pruned"};
@@ -69,8 +71,9 @@ std::string verify_checkpoint(const std::string& path);
 void remove_checkpoint(
     const std::string& path, CommitPoint at = [](std::string_view) {});
 
-// Removes what an interrupted write or removal left in `directory`. Only while no other process
-// writes there.
+// Removes what an interrupted write or removal left in `directory`, and gives a checkpoint its name
+// back that was to be replaced by one that was not written. Only while no other process writes
+// there.
 void clean_checkpoints(const std::string& directory);
 
 }  // namespace lumen::io

@@ -155,6 +155,28 @@ TEST_CASE("a process killed at any point of the protocol leaves only whole check
   }
 }
 
+TEST_CASE("a process killed while it replaces a checkpoint leaves the one or the other") {
+  for (const std::string_view at : {"directory", "replaced", "renamed", "committed"}) {
+    CAPTURE(at);
+    const std::string directory = lumen::testing::temporary_directory() + "/c";
+    write_checkpoint(directory, example(1));
+    const pid_t process = ::fork();
+    if (process == 0) {
+      write_checkpoint(directory, example(1, 9), [&](std::string_view point) {
+        if (point == at) ::raise(SIGKILL);
+      });
+      _exit(0);
+    }
+    int status = 0;
+    ::waitpid(process, &status, 0);
+    REQUIRE(WIFSIGNALED(status));
+    clean_checkpoints(directory);
+    const bool is_new = at == "renamed" || at == "committed";
+    check_equal(read_checkpoint(directory + "/step-1"), example(1, is_new ? 9 : 1.5f));
+    CHECK(std::distance(fs::directory_iterator(directory), fs::directory_iterator()) == 1);
+  }
+}
+
 TEST_CASE("a directory that cannot be written is said so, and nothing is left behind") {
   const std::string directory = lumen::testing::temporary_directory();
   std::ofstream(directory + "/file") << "x";

@@ -32,6 +32,7 @@ struct FakeOptions {
   bool learns = true;
   std::string hash = "aa";  // of its data
   std::string data = "fake.csv";
+  std::string tokens_hash = "", base_hash = "";
   std::function<void(int64_t)> before_step = {};
   std::function<void(int64_t)> in_evaluation = {};  // after so many steps, before it is asked
   std::function<void(int64_t)> in_sample = {};      // whether it is to stop
@@ -54,6 +55,8 @@ class FakeTask : public TrainTask {
     summary.arena_bytes = 4096;
     summary.shapes = {{"line.weight", weights_.shape(), true}};
     summary.data = {{options_.data, 1234, options_.hash, 40, 1}};
+    summary.tokens_sha256 = options_.tokens_hash;
+    summary.base_sha256 = options_.base_hash;
     summary.steps_per_epoch = options_.steps_per_epoch;
     summary.samples_per_step = 4;
     summary.tokens_per_step = options_.tokens ? 32 : 0;

@@ -8,6 +8,7 @@
 #include "lib/graph/tensor.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/safetensors.h"
+#include "lib/io/sha256.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/optimizer_step.h"
 #include "lib/nn/rope.h"
@@ -25,6 +26,7 @@
 #include "lib/runtime/train_task.h"
 #include "lib/runtime/training_data.h"
 #include "lib/runtime/training_step.h"
+#include "lib/runtime/weights.h"
 
 namespace lumen::runtime {
 namespace {
@@ -123,6 +125,7 @@ class GraphTask : public TrainTask {
   bool is_outlier(double norm);
   void add_gradients(const std::vector<Array>& gradients, bool first);
   NamedArrays weights() const;
+  std::string base_sha256() const;
 
   Recipe recipe_;
   bool overfit_;
@@ -285,6 +288,8 @@ TaskSummary GraphTask::summary() const {
   for (const data::SourceFile& file : info.files) {
     summary.data.push_back({file.path, file.bytes, file.sha256, file.samples, file.skipped});
   }
+  summary.tokens_sha256 = info.tokens_sha256;
+  summary.base_sha256 = base_sha256();
   summary.cut_samples = info.too_long;
   summary.notices = notices_;
   const int64_t accumulation = recipe_.train.batch_size / *recipe_.train.micro_batch;
@@ -456,6 +461,15 @@ std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {
   return metrics;
 }
 
+// Of the config that the network is made from and of the weights that stay as they are.
+std::string GraphTask::base_sha256() const {
+  if (base_ == nullptr) return "";
+  io::Sha256 hash;
+  hash.update(config_.dump());
+  if (recipe_.lora.rank) hash_tensors(base_->tensors, hash);
+  return hash.hex();
+}
+
 NamedArrays GraphTask::weights() const {
   NamedArrays arrays;
   for (const auto& [name, tensor] : parameters_.named()) {
@@ -479,12 +493,15 @@ void GraphTask::restore(const TaskState& state) {
   const auto own = weights();
   for (const auto& [name, array] : own) {
     auto found = state.weights.find(name);
-    if (found == state.weights.end() || !(found->second.shape() == array.shape())) {
+    if (found == state.weights.end()) {
       fail(ErrorKind::kMismatch, "tensor ", quoted(name), " ", to_string(array.shape()),
-           found == state.weights.end()
-               ? str(" is not in the checkpoint")
-               : str(" has shape ", to_string(found->second.shape()), " in the checkpoint"));
+           " is not in the checkpoint");
     }
+    const Array& there = found->second;
+    if (there.shape() == array.shape() && there.dtype() == array.dtype()) continue;
+    fail(ErrorKind::kMismatch, "tensor ", quoted(name), " ", to_string(array.shape()), " ",
+         lumen::name(array.dtype()), " is ", to_string(there.shape()), " ",
+         lumen::name(there.dtype()), " in the checkpoint");
   }
   for (const auto& [name, array] : own) {
     Array target = array;

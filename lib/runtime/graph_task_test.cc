@@ -106,6 +106,16 @@ TEST_CASE("steps have the same bits for any number of threads, and after going o
   }
 }
 
+TEST_CASE("a state of another type than the task's is refused") {
+  const auto task = make_task(digits_recipe(), {.threads = 1});
+  TaskState state = task->state();
+  const std::string name = state.weights.begin()->first;
+  state.weights[name] = Array::zeros(DType::kF16, state.weights[name].shape());
+  const std::string error =
+      lumen::testing::refusal(ErrorKind::kMismatch, [&] { task->restore(state); });
+  CHECK(lumen::testing::contains(error, "f16 in the checkpoint"));
+}
+
 TEST_CASE("recomputed activations drop what was dropped") {
   const auto result = [](const std::vector<std::string>& overrides) {
     const auto task = make_task(text_recipe(kGpt2, overrides), {.threads = 2});
@@ -136,6 +146,37 @@ TEST_CASE("micro-batches add up to the batch, also where an epoch ends within on
         CHECK(parts[i] == Approx(whole[i]).epsilon(1e-4));
       }
     }
+  }
+}
+
+TEST_CASE("samples that only fill a batch count in no loss") {
+  const std::string directory = lumen::testing::temporary_directory();
+  std::ofstream table(directory + "/t.csv");
+  table << "a,b,y\n";
+  for (int i = 0; i < 23; ++i) table << i << "," << i * i % 7 << "," << 0.5 * i << "\n";
+  table.close();
+  std::filesystem::copy_file(directory + "/t.csv", directory + "/e.csv");
+  const std::string text =
+      "[model]\ntype = \"mlp\"\nhidden = 4\n[[data.train]]\npath = \"t.csv\"\n[[data.eval]]\npath "
+      "= "
+      "\"e.csv\"\n[data]\nlast_batch = \"pad\"\nshuffle = false\n[train]\nsteps = 9\n";
+  for (const char* kind : {"number", "classes"}) {
+    CAPTURE(kind);
+    // The first step of a batch of 32 sees all 23 rows and nine of them again.
+    const auto task_of = [&](int64_t batch) {
+      return make_task(
+          read_recipe({"r.toml", directory + "/", text},
+                      {str("train.batch_size=", batch), str("data.label_kind=", kind)}),
+          {.threads = 1});
+    };
+    const auto padded = task_of(32), exact = task_of(23);
+    for (const auto& [name, value] : exact->evaluate()) {
+      CHECK(padded->evaluate()[name] == Approx(value).epsilon(1e-6));
+    }
+    const StepResult a = padded->step(1e-2), b = exact->step(1e-2);
+    CHECK(a.loss == Approx(b.loss).epsilon(1e-6));
+    CHECK(a.grad_norm == Approx(b.grad_norm).epsilon(1e-5));
+    CHECK(padded->step(1e-2).loss == Approx(exact->step(1e-2).loss).epsilon(1e-5));
   }
 }
 
@@ -299,6 +340,16 @@ TEST_CASE("LoRA in the last layers only: the adapter says in which, and is compl
   LoadOptions options;
   options.lora = adapter;
   CHECK(LanguageModel::load(io::open_model(base), options)->vocab() > 0);
+  // A run goes on with the base that it began with.
+  const auto base_of = [&] { return make_task(recipe, {.threads = 1})->summary().base_sha256; };
+  const std::string original = base_of();
+  CHECK(base_of() == original);
+  const std::string second = lumen::testing::temporary_directory();
+  make_task(read_recipe({"o.toml", first.directory, to_toml(first)}, {"seed=7"}), {.threads = 1})
+      ->export_model(second);
+  std::filesystem::copy_file(second + "/model.safetensors", base + "/model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK(base_of() != original);
   // A base beside the recipe is named so that it is found from elsewhere.
   const std::string beside = first.directory + "lora-base";
   std::filesystem::create_directory(beside);

@@ -103,24 +103,6 @@ struct Forward {
 
 enum class Wanted { kNothing, kLastLogits, kAllLogits };
 
-// Names, types, shapes and, of each tensor, the ends and lines spread over the rest: all of it
-// would have to be read from the disk again.
-void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {
-  constexpr size_t kEnd = 4096, kLine = 64, kLines = 64;
-  for (const auto& [name, array] : tensors) {
-    hash.update(str(name, " ", lumen::name(array.dtype()), " ", to_string(array.shape()), "\n"));
-    const std::span<const std::byte> bytes(array.data(), array.bytes());
-    if (bytes.size() <= 2 * kEnd + kLines * kLine) {
-      hash.update(bytes);
-      continue;
-    }
-    hash.update(bytes.first(kEnd));
-    hash.update(bytes.last(kEnd));
-    const size_t step = (bytes.size() - 2 * kEnd - kLine) / kLines;
-    for (size_t i = 0; i < kLines; ++i) hash.update(bytes.subspan(kEnd + step * i, kLine));
-  }
-}
-
 // What an adapter's tensors are multiplied by.
 std::string text_of(const nn::LoraOptions& options) {
   std::string text = str(options.rank, " ", io::Json(options.scale).dump(), "\n");

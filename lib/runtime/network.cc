@@ -86,7 +86,9 @@ class ClassifierNetwork : public Network {
     const Tensor out = model_->logits(field(fields, "x"));
     const Tensor& y = field(fields, "y");
     if (y.dtype() != DType::kI32) {
-      return ops::mse_loss(graph::reshape(out, y.shape()), y, ops::Reduction::kSum);
+      const Tensor fills = ops::isnan(y);  // data::kIgnoredNumber
+      return ops::mse_loss(ops::where(fills, 0, graph::reshape(out, y.shape())),
+                           ops::where(fills, 0, y), ops::Reduction::kSum);
     }
     return ops::cross_entropy(
         out, y, {.label_smoothing = options_.label_smoothing, .reduction = ops::Reduction::kSum});

@@ -64,6 +64,7 @@ class Reader {
  public:
   explicit Reader(const RecipeText& source) : source_(source) {
     document_ = io::parse_toml(source.text, source.place);
+    check_lists();  // --set counts their elements
   }
 
   // Puts the value of "a.b=v" into the document.
@@ -126,6 +127,10 @@ class Reader {
     const auto& second = at_key ? document_.values : document_.keys;
     const std::string file = io::place_of(source_.place);
     while (!name.empty()) {
+      if (std::find(kLists.begin(), kLists.end(), name) != kLists.end() &&
+          overridden_.count(name)) {
+        return {"--set", ErrorKind::kUsage};  // an element of a list that was given as a whole
+      }
       for (const auto* places : {&first, &second}) {
         const auto found = places->find(pointer_of(name));
         if (found == places->end()) continue;
@@ -205,13 +210,24 @@ class Reader {
     return near.empty() ? "" : "; did you mean " + near + "?";
   }
 
+  // What is neither a number nor true or false is no TOML at all; the key says what it takes.
+  static Json plain_value(const RecipeKey& key, const std::string& text) {
+    if (text.find_first_of("[{\"'\n") != text.npos) return io::parse_toml_value(text, "value");
+    try {
+      return io::parse_toml_value(text, "value");
+    } catch (const Error&) {
+      fail(ErrorKind::kUsage, "expected ", expected(key), ", found ",
+           text.empty() ? "nothing" : quoted(text));
+    }
+  }
+
   // A text may come without quotes.
   static Json override_value(const std::string& name, const std::string& text) {
     Recipe any = complete_set();
     const auto tables = recipe_tables(any);
     const RecipeKey& key = *find_key(tables, without_index(name));
     const bool takes_text = key.type == KeyType::kText || key.type == KeyType::kDuration;
-    if (!takes_text) return io::parse_toml_value(text, "value");
+    if (!takes_text) return plain_value(key, text);
     const size_t first = text.find_first_not_of(' ');
     const char c = first == text.npos ? '\0' : text[first];
     const bool plain = c != '"' && c != '\'' && c != '[';
@@ -255,6 +271,12 @@ class Reader {
     }
   }
 
+  // What the document has as `name`; null if nothing.
+  Json value_of(const std::string& name) const {
+    const Json::json_pointer place(pointer_of(name));
+    return document_.root.contains(place) ? document_.root[place] : Json();
+  }
+
   // What --set replaces.
   void drop_replaced() {
     std::vector<std::vector<std::string>> alternatives = kAlternatives;
@@ -262,6 +284,11 @@ class Reader {
       if (!name.starts_with("data.train[") && !name.starts_with("data.eval[")) continue;
       const std::string table = name.substr(0, name.find(']') + 1);
       alternatives.push_back({table + ".dataset", table + ".path"});
+      // The format was that of what is replaced: a data set has its own, and no file has digits.
+      const std::string format = table + ".format";
+      const bool digits = value_of(format) == "digits";
+      const bool other = name == table + ".dataset" || (name == table + ".path" && digits);
+      if (other && !overridden_.count(format)) erase(format);
     }
     for (const auto& names : alternatives) {
       const bool any = std::any_of(names.begin(), names.end(),
@@ -315,6 +342,7 @@ class Reader {
         return other.name == path || is_prefix(other.name, path);
       };
       if (std::any_of(tables.begin(), tables.end(), is_table)) continue;
+      if (std::find(kLists.begin(), kLists.end(), path) != kLists.end()) continue;  // it is empty
       const auto key =
           std::find_if(table.keys.begin(), table.keys.end(),
                        [&, &key_name = name](const RecipeKey& k) { return k.name == key_name; });

@@ -7,6 +7,8 @@
 namespace lumen::runtime {
 namespace {
 
+constexpr const char* kDigits = "builtin:digits";
+
 template <typename T>
 void set_default(std::optional<T>& variable, T value) {
   if (!variable) variable = std::move(value);
@@ -35,7 +37,7 @@ std::string format_of(std::string path) {
   if (path.ends_with(".csv")) return "csv";
   if (path.ends_with(".bin")) return "bin";
   if (path.ends_with(".txt") || path.ends_with(".md")) return "text";
-  if (path == "builtin:digits") return "digits";
+  if (path == kDigits) return "digits";
   if (path == "builtin:chat") return "jsonl";
   if (path == "builtin:lumen-tiny") return "faq";
   if (path == "builtin:names") return "lines";
@@ -52,6 +54,11 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
     if (source.dataset && !source.path.empty()) {
       complain(here + ".path",
                "dataset and path are both given; one of them says where the data are");
+    }
+    const bool reads = !source.path.empty() && source.path != std::vector<std::string>{kDigits};
+    if (source.format == "digits" && (source.dataset || reads)) {
+      complain(here + ".format", str("digits are drawn, so ", source.dataset ? "dataset" : "path",
+                                     " would not be read; leave one of them out"));
     }
     if (!source.dataset && source.path.empty() && !drawn) {
       complain(here, "the data need a path or a dataset");
@@ -71,7 +78,8 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
 
 void complete_data_sources(Recipe& r, Complain complain) {
   DataRecipe& d = r.data;
-  if (d.train.empty()) complain("data", "[[data.train]] is missing: name a path or a dataset");
+  if (d.train.empty())
+    complain("data.train", "[[data.train]] is missing: name a path or a dataset");
   std::optional<std::string> format;
   complete_sources(d.train, "data.train", format, complain);
   complete_sources(d.eval, "data.eval", format, complain);

@@ -189,6 +189,9 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK_FALSE(epochs.train.steps);
   const Recipe files = read(kLlamaRecipe, {"data.train.path=b.jsonl", "data.train.format=jsonl"});
   CHECK(files.data.train[0].path == std::vector<std::string>{"b.jsonl"});
+  const std::string one =
+      "[model]\ntype = \"mlp\"\n[data.train]\npath = \"a.csv\"\n[train]\nsteps = 1\n";
+  CHECK(read(one, {"data.train.path=b.csv"}).data.train[0].path[0] == "b.csv");
   const Recipe more = read(kLlamaRecipe, {"data.train[1].path=b.txt"});
   CHECK(more.data.train.size() == 2);
   // Keys of the recipe that go with its own type are dropped with the type.
@@ -221,6 +224,22 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(contains(usage("data.train[5].path=x"), "only 1 of them"));
   CHECK(contains(usage("train.steps=1\nb=2"), "one line"));
   CHECK(contains(usage("model=3"), "no such key"));
+  CHECK(contains(usage("optimizer.groups=[{lr_factor=1}]"), "match is missing"));
+  CHECK(contains(usage("data.train=[]"), "[[data.train]] is missing"));
+  CHECK(usage("data.shuffle=yes") == "--set data.shuffle: expected true or false, found 'yes'");
+  CHECK(contains(usage("train.steps="), "expected a whole number from 1 to 1e+15, found nothing"));
+}
+
+TEST_CASE("digits are drawn: a file or data set given for them is read, or refused") {
+  const Recipe table = read(kMinimal, {"data.train.path=t.csv"});
+  CHECK(table.data.train[0].format == "csv");
+  CHECK(table.data.train[0].path == std::vector<std::string>{"t.csv"});
+  CHECK_FALSE(read(kMinimal, {"data.train.dataset=mnist"}).data.train[0].format);
+  CHECK(read(kMinimal, {"data.train.path=builtin:digits"}).data.train[0].format == "digits");
+  const std::string both =
+      "[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\npath = \"t.csv\"\n"
+      "[train]\nsteps = 10\n";
+  CHECK(contains(error_of(both), "r.toml:4:10: data.train[0].format: digits are drawn, so path"));
 }
 
 TEST_CASE("a printed recipe reads back as the same") {
@@ -298,6 +317,10 @@ TEST_CASE("what makes a checkpoint useless is named, what may change is not") {
   CHECK(incompatible_keys(before, read(kLlamaRecipe, {"model.layers=8"})) ==
         std::vector<std::string>{"model.layers is 6 there and 8 here"});
   CHECK(incompatible_keys(before, read(kLlamaRecipe, {"optimizer.type=sgd"})).size() > 1);
+  const Recipe grouped = read(kLlamaRecipe, {"optimizer.groups=[{match=\"*\", lr_factor=2}]"});
+  CHECK(incompatible_keys(before, grouped).size() == 2);
+  CHECK(incompatible_keys(to_json(grouped), read(kLlamaRecipe)) ==
+        std::vector<std::string>{"optimizer.groups has 1 there and 0 here"});
 }
 
 TEST_CASE("the schema has every key") {
@@ -308,11 +331,18 @@ TEST_CASE("the schema has every key") {
   CHECK(train["properties"]["batch_size"]["minimum"] == 1);
   CHECK(train["properties"]["batch_size"]["default"] == 32);
   CHECK(train["properties"]["precision"]["enum"].size() == 4);
-  CHECK(
-      schema["properties"]["data"]["properties"]["train"]["items"]["properties"].contains("path"));
+  // A list of tables, or one table.
+  const io::Json& sources = schema["properties"]["data"]["properties"]["train"]["anyOf"];
+  CHECK(sources[0]["items"]["properties"].contains("path"));
+  CHECK(sources[1]["properties"].contains("path"));
   CHECK(
       schema["properties"]["eval"]["properties"]["early_stop"]["properties"].contains("patience"));
-  CHECK(schema["properties"]["optimizer"]["properties"]["groups"]["type"] == "array");
+  const io::Json& optimizer = schema["properties"]["optimizer"]["properties"];
+  CHECK(optimizer["groups"]["anyOf"][0]["type"] == "array");
+  CHECK(optimizer["betas"]["minItems"] == 2);  // two numbers, so not one without brackets
+  CHECK_FALSE(optimizer["betas"].contains("anyOf"));
+  CHECK(optimizer["no_decay"].contains("anyOf"));
+  CHECK(train["properties"]["time"].contains("pattern"));
   CHECK(schema["properties"]["data"]["properties"].contains("pack"));
   CHECK(schema["properties"].contains("seed"));
 }

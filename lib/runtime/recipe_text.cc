@@ -1,4 +1,5 @@
 // Recipes written out: as JSON, as TOML, and the schema of all of them.
+#include <algorithm>
 #include <map>
 
 #include "lib/base/strings.h"
@@ -47,6 +48,7 @@ Json type_schema(const RecipeKey& key) {
       break;
     case KeyType::kDuration:
       schema["type"] = {"number", "string"};
+      schema["pattern"] = "^[0-9.]+([eE][-+]?[0-9]+)?[smhd]$";
       break;
     case KeyType::kText:
       schema["type"] = "string";
@@ -75,7 +77,11 @@ Json key_schema(const RecipeKey& key) {
     Json list = {{"type", "array"}, {"items", element}};
     if (key.limits.min_items > 0) list["minItems"] = key.limits.min_items;
     if (key.limits.max_items < 1'000'000) list["maxItems"] = key.limits.max_items;
-    schema["anyOf"] = Json::array({list, element});
+    if (key.limits.min_items > 1) {
+      schema.update(list);
+    } else {
+      schema["anyOf"] = Json::array({list, element});
+    }
   } else {
     schema.update(element);
   }
@@ -176,16 +182,17 @@ Json recipe_schema() {
     }
     Json keys = Json::object();
     for (const RecipeKey& key : table.keys) keys[key.name] = key_schema(key);
-    Json* object = node;
-    if (table.repeated) {
-      *node = {{"description", table.help}, {"type", "array"}, {"items", Json::object()}};
-      object = &(*node)["items"];
-    } else if (!table.name.empty()) {
-      (*node)["description"] = table.help;
+    if (!table.name.empty()) (*node)["description"] = table.help;
+    if (table.repeated) {  // one table may stand for a list of one
+      const Json element = {
+          {"type", "object"}, {"additionalProperties", false}, {"properties", keys}};
+      const Json list = {{"type", "array"}, {"items", element}};
+      (*node)["anyOf"] = Json::array({list, element});
+      continue;
     }
-    (*object)["type"] = "object";
-    (*object)["additionalProperties"] = false;
-    (*object)["properties"].update(keys);
+    (*node)["type"] = "object";
+    (*node)["additionalProperties"] = false;
+    (*node)["properties"].update(keys);
   }
   return schema;
 }
@@ -226,6 +233,19 @@ std::vector<std::string> incompatible_keys(const Json& before, const Recipe& aft
                               then.is_null() ? "absent" : io::toml_value(then), " there and ",
                               now.is_null() ? "absent" : io::toml_value(now), " here"));
   });
+  // Elements that are gone have no table to ask.
+  const std::pair<const char*, size_t> lists[] = {
+      {"data.train", after.data.train.size()},
+      {"data.eval", after.data.eval.size()},
+      {"optimizer.groups", after.optimizer.groups.size()}};
+  for (const auto& [name, count] : lists) {
+    std::string pointer = str("/", name);
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    const Json::json_pointer place(pointer);
+    const size_t then = before.contains(place) ? before[place].size() : 0;
+    if (then > count)
+      differences.push_back(str(name, " has ", then, " there and ", count, " here"));
+  }
   return differences;
 }
 

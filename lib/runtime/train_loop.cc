@@ -4,6 +4,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -43,15 +44,30 @@ Json data_hashes(const TaskSummary& summary) {
 }  // namespace
 
 void check_data(const io::Checkpoint& from, const TaskSummary& summary) {
-  const Json* before = io::find_value(from.state, "data");
-  if (!before || *before == data_hashes(summary)) return;
-  for (size_t i = 0; i < summary.data.size(); ++i) {
-    if (i < before->size() && (*before)[i] == summary.data[i].sha256) continue;
-    fail(ErrorKind::kMismatch, quoted(summary.data[i].path),
-         " is not what the run was trained on so far; restore the data or start over with --force");
+  constexpr const char* kAdvice = "; restore it or start over with --force";
+  const auto differs = [&](const char* key, const Json& now) {
+    const Json* before = io::find_value(from.state, key);
+    return before && *before != now;
+  };
+  if (differs("data", data_hashes(summary))) {
+    const Json& before = from.state["data"];
+    for (size_t i = 0; i < summary.data.size(); ++i) {
+      if (before.is_array() && i < before.size() && before[i] == summary.data[i].sha256) continue;
+      fail(ErrorKind::kMismatch, quoted(summary.data[i].path),
+           " is not what the run was trained on so far; restore the data or start over with "
+           "--force");
+    }
+    fail(ErrorKind::kMismatch, "the run was trained on ", before.size(),
+         " data files, now there are ", summary.data.size());
   }
-  fail(ErrorKind::kMismatch, "the run was trained on ", before->size(),
-       " data files, now there are ", summary.data.size());
+  if (differs("tokens", summary.tokens_sha256)) {
+    fail(ErrorKind::kMismatch,
+         "the data have other tokens than the run was trained on so far: the ",
+         "tokenizer, what it is trained on, or the chat template is another", kAdvice);
+  }
+  if (differs("base", summary.base_sha256)) {
+    fail(ErrorKind::kMismatch, "model.path is another model than the run went on from", kAdvice);
+  }
 }
 
 void commit_point(std::string_view name) {
@@ -98,6 +114,11 @@ optim::Schedule make_schedule(const Recipe& recipe, int64_t steps) {
   config.patience = s.patience;
   config.threshold = s.threshold;
   config.cooldown = s.cooldown;
+  if (steps > 0 && s.warmup >= 1 && s.warmup > static_cast<double>(steps)) {
+    fail_at_key(recipe, "schedule.warmup",
+                str("a warm-up of ", s.warmup, " steps is longer than the run of ", steps,
+                    "; below 1 it is a share of the run"));
+  }
   return with_context("[schedule]", [&] { return optim::Schedule(config); });
 }
 
@@ -176,11 +197,31 @@ TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& s
     if (const Json* schedule = io::find_value(from->state, "schedule")) {
       schedule_.load_state(*schedule);
     }
-    saved_.step = from->step;
-    saved_.path = str(directory.checkpoints(), "/step-", from->step);
+    // Of another run's the end of this one writes its own.
+    const std::string own = str(directory.checkpoints(), "/step-", from->step);
+    std::error_code error;
+    saved_ = {std::filesystem::equivalent(from->path, own, error) ? from->step : -1, from->path};
+    forget_other_metrics(from->state["recipe"]);
   }
   first_share_ = share();
   commit_point("metrics");
+}
+
+// The best so far is of the metric that the recipe `before` watched.
+void TrainLoop::forget_other_metrics(const Json& before) {
+  const auto watched = [&](const char* pointer, const std::string& now) {
+    const Json::json_pointer place(pointer);
+    return before.contains(place) && before[place] == now;
+  };
+  if (!watched("/checkpoint/metric", recipe_.checkpoint.metric)) {
+    state_.best.reset();
+    state_.best_step = -1;
+  }
+  if (!watched("/eval/early_stop/metric", recipe_.eval.early_stop.metric)) {
+    state_.stop_best.reset();
+    state_.stop_bad = 0;
+    stop_early_ = false;
+  }
 }
 
 double TrainLoop::seconds() const {
@@ -412,7 +453,9 @@ void TrainLoop::save(bool required) {
                       {"loop", state_.to_json()},
                       {"schedule", schedule_.state()},
                       {"recipe", recipe},
-                      {"data", data_hashes(summary_)}};
+                      {"data", data_hashes(summary_)},
+                      {"tokens", summary_.tokens_sha256},
+                      {"base", summary_.base_sha256}};
   const bool evaluated = state_.evaluation_step == state_.step && state_.evaluation.size() > 0;
   const Json value = evaluated ? Json(metric(recipe_.checkpoint.metric)) : Json();
   checkpoint.about = {{"recipe_sha256", io::sha256(recipe.dump())},

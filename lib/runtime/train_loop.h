@@ -89,6 +89,7 @@ class TrainLoop {
   void save(bool required);
   void confirm_checkpoint();
   void prune();
+  void forget_other_metrics(const io::Json& before);
   const std::string& budget_name() const;
   double metric(const std::string& name) const;
 

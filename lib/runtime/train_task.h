@@ -56,6 +56,8 @@ struct TaskSummary {
   uint64_t arena_bytes = 0;  // activations and gradients as planned
   std::vector<Parameter> shapes;
   std::vector<DataFile> data;
+  std::string tokens_sha256;  // DatasetInfo's: what tokenizer and chat template make of the data
+  std::string base_sha256;  // of the model to go on from, as far as the checkpoint lacks it; or ""
   int64_t steps_per_epoch = 0;
   int64_t left_out_samples = 0;  // of each epoch, as they fill no batch
   double samples_per_step = 0;

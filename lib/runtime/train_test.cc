@@ -452,6 +452,14 @@ TEST_CASE("a run can go back to a checkpoint by its path, or on from another dir
   REQUIRE(elsewhere.run(undisturbed().out("checkpoints/step-35")).exit_code == 0);
   CHECK(elsewhere.read("model.safetensors") == undisturbed().read("model.safetensors"));
   CHECK(elsewhere.metrics().size() == 5);
+  // What it went on from may go away: the checkpoint of its end is its own.
+  const Place finished;
+  TrainOptions options = finished.options(undisturbed().root + "/out");
+  options.json = true;
+  const TrainOutcome outcome = TrainProcess(options, fake_factory()).finish();
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(Json::parse(outcome.out)["checkpoint"] == finished.out("checkpoints/step-40"));
+  CHECK(finished.checkpoints() == std::vector<int64_t>{40});
   const Place from_run;
   REQUIRE(from_run.run(undisturbed().root + "/out").exit_code == 0);
   require_error(from_run.run("/no/such"), 66, "no such checkpoint");
@@ -558,6 +566,12 @@ TEST_CASE("a recipe, data or tensors that no longer fit the checkpoint are named
   FakeOptions other;
   other.hash = "bb";
   require_error(place.run("auto", other), 78, "'fake.csv' is not what the run was trained on");
+  other = {};
+  other.tokens_hash = "cc";
+  require_error(place.run("auto", other), 78, "tokenizer, what it is trained on, or the chat");
+  other = {};
+  other.base_hash = "dd";
+  require_error(place.run("auto", other), 78, "model.path is another model");
   other = {};
   other.size = 17;
   require_error(place.run("auto", other), 78, "line.weight does not fit");
@@ -682,6 +696,32 @@ TEST_CASE("a checkpoint beyond the end of the recipe is refused") {
   CHECK(place.read("model.safetensors") == undisturbed().read("model.safetensors"));
 }
 
+TEST_CASE("another metric to watch has no best yet when a run goes on") {
+  const char* text =
+      "[train]\nsteps = 20\n[eval]\nevery = 5\nearly_stop = {patience = 3}\n[checkpoint]\n"
+      "every = 5\n[export]\nweights = \"best\"\n";
+  const Place place(text);
+  REQUIRE(place.run().exit_code == 0);
+  TrainOptions options = place.options("auto");
+  options.json = true;
+  options.overrides = {"train.steps=40", "checkpoint.metric=eval_accuracy",
+                       "eval.early_stop.metric=eval_accuracy"};
+  const TrainOutcome outcome = TrainProcess(options, fake_factory()).finish();
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  double most = 0;
+  for (const Json& row : place.metrics()) {
+    if (row["step"] > 20 && row.contains("eval_accuracy")) {
+      most = std::max(most, row["eval_accuracy"].get<double>());
+    }
+  }
+  const Json best = Json::parse(outcome.out)["best"];
+  CHECK(best["metric"] == "eval_accuracy");
+  CHECK(best["value"] == most);
+  CHECK(best["step"] > 20);
+  CHECK_FALSE(contains(outcome.err, "there is no best checkpoint"));
+}
+
 TEST_CASE("a run that no longer improves stops early") {
   const Place place("[train]\nsteps = 1000\n[eval]\nevery = 5\nearly_stop = {patience = 3}\n");
   FakeOptions stubborn;
@@ -706,6 +746,12 @@ TEST_CASE("a run that no longer improves stops early") {
   const Place wrong("[train]\nsteps = 9\n[eval]\nevery = 2\n[checkpoint]\nmetric = \"eval_f1\"\n");
   require_error(wrong.run(), 65,
                 "'eval_f1' is not measured; the task classify has eval_loss, eval_accuracy");
+}
+
+TEST_CASE("a warm-up longer than the run is an error where it was given") {
+  const Place place("[train]\nepochs = 1\n");  // ten steps
+  require_error(place.run_with({"schedule.warmup=11"}), 2,
+                "--set schedule.warmup: a warm-up of 11 steps is longer than the run of 10");
 }
 
 TEST_CASE("epochs, tokens and time end a run too") {

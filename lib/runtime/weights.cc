@@ -128,6 +128,22 @@ void Repacking::advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool
   if (done()) *this = {};
 }
 
+void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {
+  constexpr size_t kEnd = 4096, kLine = 64, kLines = 64;
+  for (const auto& [name, array] : tensors) {
+    hash.update(str(name, " ", lumen::name(array.dtype()), " ", to_string(array.shape()), "\n"));
+    const std::span<const std::byte> bytes(array.data(), array.bytes());
+    if (bytes.size() <= 2 * kEnd + kLines * kLine) {
+      hash.update(bytes);
+      continue;
+    }
+    hash.update(bytes.first(kEnd));
+    hash.update(bytes.last(kEnd));
+    const size_t step = (bytes.size() - 2 * kEnd - kLine) / kLines;
+    for (size_t i = 0; i < kLines; ++i) hash.update(bytes.subspan(kEnd + step * i, kLine));
+  }
+}
+
 void require_finite(const NamedArrays& tensors, ThreadPool& pool) {
   for (const auto& [name, array] : tensors) {
     if (!is_float(array.dtype()) && !is_quantized(array.dtype())) continue;

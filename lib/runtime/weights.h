@@ -10,6 +10,7 @@
 
 #include "lib/base/pool.h"
 #include "lib/graph/tensor.h"
+#include "lib/io/sha256.h"
 #include "lib/tensor/named_arrays.h"
 
 namespace lumen::runtime {
@@ -52,6 +53,10 @@ class Repacking {
   std::shared_ptr<const Buffer> memory_;
   size_t offset_ = 0;  // of its panels in memory_
 };
+
+// Adds names, types, shapes and, of each tensor, the ends and lines spread over the rest to `hash`:
+// all of it would have to be read from the disk again.
+void hash_tensors(const NamedArrays& tensors, io::Sha256& hash);
 
 // Throws Error(kMalformed) naming the first of `tensors` that has a NaN or infinite number: an
 // element of a float tensor, a block scale of a quantised one.
