@@ -118,9 +118,9 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
   line.add(path_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
                       options.lora));
+  matters_to(kChat | kAnswer);
   line.add(number_field("lookup", "guess up to N tokens ahead from the text so far; 0: none (7)",
                         options.lookup, 0, LanguageModel::kMostVerified - 1));
-  matters_to(kChat | kAnswer);
   line.add(path_field("draft", "MODEL", "small model that guesses ahead; same vocabulary",
                       options.draft));
   line.add(path_field("prompt-cache", "FILE",
