@@ -80,13 +80,17 @@ bool Conversation::undo() {
   return false;
 }
 
-// Leaves room for the answer: max_tokens, but not more than a quarter of the context.
+// Leaves room for the answer: max_tokens, but not more than a quarter of the context. Without its
+// oldest turns all of the prompt has to be read again, so half of the context is emptied at once and
+// the next messages find the rest in the cache.
 std::vector<int32_t> Conversation::fit_prompt(const GenerationOptions& options) {
   const int64_t context = generator_.model().context();
   const int64_t room = std::min(options.max_tokens.value_or(context), context / 4);
   auto ids = prompt();
   int dropped = 0;
-  while (static_cast<int64_t>(ids.size()) > context - room && drop_oldest_turn()) {
+  int64_t most = context - room;
+  while (static_cast<int64_t>(ids.size()) > most && drop_oldest_turn()) {
+    most = std::min(most, context / 2);
     ++dropped;
     ids = prompt();
   }

@@ -28,7 +28,7 @@ class Conversation {
   // Adds the user's message and the model's answer to it, which is kept as far as it came if it
   // was interrupted. When the whole does not fit with room for an answer, the oldest turns (a
   // user's message and what follows it, never the system prompt, never the newest) are dropped
-  // first. On an error the conversation is as before.
+  // first, until the rest takes half of the context. On an error the conversation is as before.
   // Throws Error(kMalformed) if system prompt and message alone are too long.
   GenerationResult answer(const std::string& user_text, Sampler& sampler,
                           const GenerationOptions& options, TextSink sink,

@@ -106,6 +106,17 @@ TEST_CASE("when the context is full the oldest turns go, the system prompt stays
   REQUIRE(messages[messages.size() - 2].content == "message number 5");
 }
 
+TEST_CASE("a full chat does not read everything again for each message") {
+  ConversationFixture f(400, {"0123456789"}, "sys");
+  int read_again = 0;
+  for (int i = 0; i < 12; ++i) {
+    const auto result = f.say("message number " + std::to_string(i));
+    read_again += i > 0 && result.cached_tokens < result.prompt_tokens / 2;
+  }
+  REQUIRE(f.dropped == 6);
+  REQUIRE(read_again == 2);
+}
+
 TEST_CASE("a message that cannot fit is refused and changes nothing") {
   ConversationFixture f(60, {"ok"}, "sys");
   f.say("hi");
