@@ -38,18 +38,19 @@ void check_model(const io::ModelFiles& files) {
   });
 }
 
-// `values` in the type for the file.
-Array stored(const std::string& tensor, const Array& values, DType dtype) {
+// `values` of a tensor at `place` in the type for the file.
+Array stored(const std::string& place, const std::string& tensor, const Array& values,
+             DType dtype) {
   Array result = nn::stored_as(values, dtype);
   const auto is_bad = [](const Array& array) {
     return kernels::has_nonfinite(array.dtype(), array.data(), array.elements());
   };
   if (is_bad(values)) {
-    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor),
+    fail(ErrorKind::kMalformed, place, ": tensor ", quoted(tensor),
          " has a NaN or infinite value; the file is damaged");
   }
   if (is_bad(result)) {
-    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor), " has numbers too large for ",
+    fail(ErrorKind::kMalformed, place, ": tensor ", quoted(tensor), " has numbers too large for ",
          name(result.dtype()), ": use --type bf16 or f32");
   }
   return result;
@@ -81,8 +82,8 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
     if (rotate && nn::has_rotary_rows(name)) {
       values = nn::reorder_rotary_rows(values, head_dim, true);
     }
-    with_context(io::place_of(files.path),
-                 [&] { writer.add(gguf_name, stored(name, values, *dtype_named(options.type))); });
+    writer.add(gguf_name,
+               stored(io::place_of(files.path), name, values, *dtype_named(options.type)));
   }
   const std::vector<float> divisors = nn::rope_divisors(files.config, head_dim);
   if (!divisors.empty()) {
