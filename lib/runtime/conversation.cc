@@ -81,8 +81,8 @@ bool Conversation::undo() {
 }
 
 // Leaves room for the answer: max_tokens, but not more than a quarter of the context. Without its
-// oldest turns all of the prompt has to be read again, so half of the context is emptied at once and
-// the next messages find the rest in the cache.
+// oldest turns all of the prompt has to be read again, so half of the context is emptied at once
+// and the next messages find the rest in the cache.
 std::vector<int32_t> Conversation::fit_prompt(const GenerationOptions& options) {
   const int64_t context = generator_.model().context();
   const int64_t room = std::min(options.max_tokens.value_or(context), context / 4);
