@@ -161,9 +161,13 @@ std::string roff(std::string text) {
   return text;
 }
 
-std::string sentence(std::string help) {
+std::string capitalized(std::string help) {
   if (help[0] >= 'a' && help[0] <= 'z') help[0] -= 'a' - 'A';
-  return help + ".";
+  return help;
+}
+
+std::string sentence(std::string help) {
+  return capitalized(std::move(help)) + ".";
 }
 
 std::string help_text(const CLI::App& app) {

@@ -21,7 +21,10 @@ std::string help_text(const CLI::App& app);
 // `text` as a man page (roff) shows it.
 std::string roff(std::string text);
 
-// A phrase of help, which is not empty, as a sentence: with a capital and a full stop.
+// A phrase of help with a capital.
+std::string capitalized(std::string help);
+
+// The same as a sentence: with a full stop too.
 std::string sentence(std::string help);
 
 // A man page, section 1. `variables` are the tool's own: those that all tools read are there

@@ -77,8 +77,7 @@ void CommandLine::add(const Field& field, const std::string& short_name,
                       const std::string& variable) {
   const auto set = noting("--" + field.name, field.set);
   const std::string flags = (short_name.empty() ? "" : "-" + short_name + ",") + "--" + field.name;
-  std::string help = field.help;
-  if (!help.empty() && help[0] >= 'a' && help[0] <= 'z') help[0] -= 'a' - 'A';
+  const std::string help = capitalized(field.help);
   CLI::Option* option;
   if (field.value.empty()) {
     option = verb_->add_flag_function(

@@ -78,8 +78,9 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
 
 void complete_data_sources(Recipe& r, Complain complain) {
   DataRecipe& d = r.data;
-  if (d.train.empty())
+  if (d.train.empty()) {
     complain("data.train", "[[data.train]] is missing: name a path or a dataset");
+  }
   std::optional<std::string> format;
   complete_sources(d.train, "data.train", format, complain);
   complete_sources(d.eval, "data.eval", format, complain);

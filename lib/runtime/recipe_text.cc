@@ -234,17 +234,18 @@ std::vector<std::string> incompatible_keys(const Json& before, const Recipe& aft
                               now.is_null() ? "absent" : io::toml_value(now), " here"));
   });
   // Elements that are gone have no table to ask.
-  const std::pair<const char*, size_t> lists[] = {
-      {"data.train", after.data.train.size()},
-      {"data.eval", after.data.eval.size()},
-      {"optimizer.groups", after.optimizer.groups.size()}};
-  for (const auto& [name, count] : lists) {
-    std::string pointer = str("/", name);
-    std::replace(pointer.begin(), pointer.end(), '.', '/');
-    const Json::json_pointer place(pointer);
+  const struct {
+    const char *name, *pointer;
+    size_t count;
+  } lists[] = {{"data.train", "/data/train", after.data.train.size()},
+               {"data.eval", "/data/eval", after.data.eval.size()},
+               {"optimizer.groups", "/optimizer/groups", after.optimizer.groups.size()}};
+  for (const auto& list : lists) {
+    const Json::json_pointer place(list.pointer);
     const size_t then = before.contains(place) ? before[place].size() : 0;
-    if (then > count)
-      differences.push_back(str(name, " has ", then, " there and ", count, " here"));
+    if (then > list.count) {
+      differences.push_back(str(list.name, " has ", then, " there and ", list.count, " here"));
+    }
   }
   return differences;
 }
