@@ -198,9 +198,7 @@ TEST_CASE("panels take the bytes of their rows and exist for the types that say 
     INFO(name(dtype));
     CHECK(matrix_bytes(Layout::kPanels, dtype, 32, 512) == 32 * row_bytes(dtype, 512));
     CHECK(matrix_bytes(Layout::kPanels, dtype, 17, 512) == 32 * row_bytes(dtype, 512));
-    const bool old = dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ2_K ||
-                     dtype == DType::kQ3_K;
-    CHECK(has_panels(dtype, 512) == !old);
+    CHECK(has_panels(dtype, 512));
     CHECK(!has_panels(dtype, 0));
   }
   CHECK(!has_panels(DType::kBF16, 7));

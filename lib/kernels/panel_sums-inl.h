@@ -68,6 +68,26 @@ struct PanelQ4_0 {
   }
 };
 
+struct PanelQ4_1 {
+  static constexpr DType kType = DType::kQ4_1;
+  static constexpr int kSub = 32, kGroups = 1, kMost = 15, kOffset = 0;
+  static constexpr bool kHasMin = true;
+  struct Scales : PanelQ8_0::Scales {
+    Isa::Floats m;
+    template <int kIndex>
+    HWY_INLINE Isa::Floats min(int) const {
+      return m;
+    }
+  };
+  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+    return {PanelQ8_0::scales(p, part), Isa::halves(p + 32 + 2 * Isa::kLanes * part)};
+  }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+    return PanelQ4_0::codes<kIndex, kQuad>(p + 32, part, group);
+  }
+};
+
 struct PanelQ5_0 {
   static constexpr DType kType = DType::kQ5_0;
   static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 16;
@@ -82,6 +102,100 @@ struct PanelQ5_0 {
     if constexpr (kQuad < 4) bits = Isa::template shift_left<4 - kQuad>(bits);
     if constexpr (kQuad > 4) bits = Isa::template shift_right<kQuad - 4>(bits);
     return Isa::join(low, Isa::mask(bits, 16));
+  }
+};
+
+struct PanelQ5_1 {
+  static constexpr DType kType = DType::kQ5_1;
+  static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 0;
+  static constexpr bool kHasMin = true;
+  using Scales = PanelQ4_1::Scales;
+  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ4_1::scales(p, part); }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+    return PanelQ5_0::codes<kIndex, kQuad>(p + 32, part, group);
+  }
+};
+
+// Pair kPair of bits of each byte, at the bottom.
+template <int kPair>
+HWY_INLINE Isa::Codes bit_pairs(Isa::Codes v) {
+  if constexpr (kPair > 0) v = Isa::template shift_right<2 * kPair>(v);
+  return Isa::mask(v, 3);
+}
+
+// Of both K-formats of two bits: word 4 · kIndex + kQuad of the group's 32, of four pairs each.
+template <int kIndex, int kQuad>
+HWY_INLINE Isa::Codes panel_codes_k2(const uint8_t* codes, int part, int group) {
+  constexpr int kWord = 4 * kIndex + kQuad;
+  return bit_pairs<kWord / 8>(Isa::load(vector_at(codes, 8 * group + kWord % 8, part)));
+}
+
+struct PanelQ2_K {
+  static constexpr DType kType = DType::kQ2_K;
+  static constexpr int kSub = 16, kGroups = 2, kMost = 3, kOffset = 0;
+  static constexpr bool kHasMin = true;
+  struct Scales {
+    Isa::Codes bytes[4];  // of every sub-block its scale and, above it, its min
+    Isa::Floats d, negative_dmin;
+    template <int kIndex>
+    HWY_INLINE Isa::Floats scale(int group) const {
+      const auto low = nibbles<0>(bytes[2 * group + kIndex / 4]);
+      return Isa::mul(Isa::template byte<kIndex % 4>(low), d);
+    }
+    template <int kIndex>
+    HWY_INLINE Isa::Floats min(int group) const {
+      const auto high = nibbles<1>(bytes[2 * group + kIndex / 4]);
+      return Isa::mul(Isa::template byte<kIndex % 4>(high), negative_dmin);
+    }
+  };
+  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+    return {{Isa::load(vector_at(p + 64, 0, part)), Isa::load(vector_at(p + 64, 1, part)),
+             Isa::load(vector_at(p + 64, 2, part)), Isa::load(vector_at(p + 64, 3, part))},
+            Isa::halves(p + 2 * Isa::kLanes * part),
+            Isa::mul(Isa::halves(p + 32 + 2 * Isa::kLanes * part), Isa::set(-1.0f))};
+  }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+    return panel_codes_k2<kIndex, kQuad>(p + 320, part, group);
+  }
+};
+
+struct PanelQ3_K {
+  static constexpr DType kType = DType::kQ3_K;
+  static constexpr int kSub = 16, kGroups = 2, kMost = 7, kOffset = 4;
+  static constexpr bool kHasMin = false;
+  struct Scales {
+    Isa::Codes bytes[4];  // of every sub-block; 32 more than they stand for
+    Isa::Floats d, minus_32_d;
+    // (byte − 32) · d, without rounding.
+    template <int kIndex>
+    HWY_INLINE Isa::Floats scale(int group) const {
+      const auto byte = Isa::template byte<kIndex % 4>(bytes[2 * group + kIndex / 4]);
+      return Isa::fma(byte, d, minus_32_d);
+    }
+  };
+  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+    const auto a = Isa::load(vector_at(p + 32, 0, part));
+    const auto b = Isa::load(vector_at(p + 32, 1, part));
+    const auto c = Isa::load(vector_at(p + 32, 2, part));
+    const auto d = Isa::halves(p + 2 * Isa::kLanes * part);
+    // Pairs of c to bits 4 and 5.
+    return {{Isa::join(nibbles<0>(a), Isa::mask(Isa::template shift_left<4>(c), 0x30)),
+             Isa::join(nibbles<0>(b), Isa::mask(Isa::template shift_left<2>(c), 0x30)),
+             Isa::join(nibbles<1>(a), Isa::mask(c, 0x30)),
+             Isa::join(nibbles<1>(b), Isa::mask(Isa::template shift_right<2>(c), 0x30))},
+            d,
+            Isa::mul(d, Isa::set(-32.0f))};
+  }
+  template <int kIndex, int kQuad>
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+    constexpr int kWord = 4 * kIndex + kQuad, kBit = kWord / 8;  // of the group's four
+    // Of each byte bit 4 · group + kBit, to bit 2.
+    auto high = Isa::shift_right_by(Isa::load(vector_at(p + 224, kWord % 8, part)), 4 * group);
+    if constexpr (kBit < 2) high = Isa::template shift_left<2 - kBit>(high);
+    if constexpr (kBit > 2) high = Isa::template shift_right<kBit - 2>(high);
+    return Isa::join(panel_codes_k2<kIndex, kQuad>(p + 736, part, group), Isa::mask(high, 4));
   }
 };
 
@@ -315,8 +429,16 @@ void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const
       return dot_panels<PanelQ8_0>(w, begin, end, x, m, y, y_stride);
     case DType::kQ4_0:
       return dot_panels<PanelQ4_0>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ4_1:
+      return dot_panels<PanelQ4_1>(w, begin, end, x, m, y, y_stride);
     case DType::kQ5_0:
       return dot_panels<PanelQ5_0>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ5_1:
+      return dot_panels<PanelQ5_1>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ2_K:
+      return dot_panels<PanelQ2_K>(w, begin, end, x, m, y, y_stride);
+    case DType::kQ3_K:
+      return dot_panels<PanelQ3_K>(w, begin, end, x, m, y, y_stride);
     case DType::kQ4_K:
       return dot_panels<PanelQ4_K>(w, begin, end, x, m, y, y_stride);
     case DType::kQ5_K:
@@ -380,8 +502,16 @@ void expand_panel_of_any_format(DType dtype, const uint8_t* panel, int64_t cols,
       return expand_panel_of<PanelQ8_0>(panel, cols, added, to);
     case DType::kQ4_0:
       return expand_panel_of<PanelQ4_0>(panel, cols, added, to);
+    case DType::kQ4_1:
+      return expand_panel_of<PanelQ4_1>(panel, cols, added, to);
     case DType::kQ5_0:
       return expand_panel_of<PanelQ5_0>(panel, cols, added, to);
+    case DType::kQ5_1:
+      return expand_panel_of<PanelQ5_1>(panel, cols, added, to);
+    case DType::kQ2_K:
+      return expand_panel_of<PanelQ2_K>(panel, cols, added, to);
+    case DType::kQ3_K:
+      return expand_panel_of<PanelQ3_K>(panel, cols, added, to);
     case DType::kQ4_K:
       return expand_panel_of<PanelQ4_K>(panel, cols, added, to);
     case DType::kQ5_K:

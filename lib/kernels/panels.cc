@@ -20,7 +20,11 @@ struct Field {
 
 constexpr Field kQ8_0[] = {{0, 0, 2, 1}, {2, 32, 4, 8}};
 constexpr Field kQ4_0[] = {{0, 0, 2, 1}, {2, 32, 4, 4}};
+constexpr Field kQ4_1[] = {{0, 0, 2, 2}, {4, 64, 4, 4}};
 constexpr Field kQ5_0[] = {{0, 0, 2, 1}, {2, 32, 4, 1, true}, {6, 96, 4, 4}};
+constexpr Field kQ5_1[] = {{0, 0, 2, 2}, {4, 64, 4, 1, true}, {8, 128, 4, 4}};
+constexpr Field kQ2_K[] = {{80, 0, 2, 2}, {0, 64, 4, 4}, {16, 320, 4, 16}};
+constexpr Field kQ3_K[] = {{108, 0, 2, 1}, {96, 32, 4, 3}, {0, 224, 4, 8}, {32, 736, 4, 16}};
 constexpr Field kQ4_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 32}};
 constexpr Field kQ5_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 8}, {48, 768, 4, 32}};
 constexpr Field kQ6_K[] = {{208, 0, 2, 1}, {192, 32, 1, 16}, {128, 288, 4, 16}, {0, 1312, 4, 32}};
@@ -42,8 +46,16 @@ std::span<const Field> fields_of(DType dtype) {
       return kQ8_0;
     case DType::kQ4_0:
       return kQ4_0;
+    case DType::kQ4_1:
+      return kQ4_1;
     case DType::kQ5_0:
       return kQ5_0;
+    case DType::kQ5_1:
+      return kQ5_1;
+    case DType::kQ2_K:
+      return kQ2_K;
+    case DType::kQ3_K:
+      return kQ3_K;
     case DType::kQ4_K:
       return kQ4_K;
     case DType::kQ5_K:

@@ -5,12 +5,16 @@
 // follow one another; the last one is filled up with zero rows. A panel takes the bytes of its
 // sixteen rows. Per block of a quantised format (offsets in bytes; `codes` as u32[16] vectors, one
 // 32-bit word of every row; a word's bytes are those of the format's own row, so what bits mean is
-// said in quant_blocks-inl.h; but the fifth bits of q5_0 are turned, as those of q5_k are: bit i of
-// byte j belongs to column 4 i + j):
+// said in quant_blocks-inl.h; but the fifth bits of q5_0 and q5_1 are turned, as those of q5_k are:
+// bit i of byte j belongs to column 4 i + j):
 //
 //   q8_0  f16 d[16]; codes[8]                                      at 0, 32
 //   q4_0  f16 d[16]; codes[4]                                      at 0, 32
+//   q4_1  f16 d[16], m[16]; codes[4]                               at 0, 32, 64
 //   q5_0  f16 d[16]; fifth bits[1]; codes[4]                       at 0, 32, 96
+//   q5_1  f16 d[16], m[16]; fifth bits[1]; codes[4]                at 0, 32, 64, 128
+//   q2_k  f16 d[16], dmin[16]; scales[4]; codes[16]                at 0, 32, 64, 320
+//   q3_k  f16 d[16]; scales[3]; high bits[8]; low codes[16]        at 0, 32, 224, 736
 //   q4_k  f16 d[16], dmin[16]; scales[3]; codes[32]                at 0, 32, 64, 256
 //   q5_k  f16 d[16], dmin[16]; scales[3]; fifth bits[8]; codes[32] at 0, 32, 64, 256, 768
 //   q6_k  f16 d[16]; i8 scales[16][16]; high pairs[16]; codes[32]  at 0, 32, 288, 1312
@@ -26,7 +30,7 @@
 namespace lumen::kernels {
 
 // Whether matrices of `dtype` with rows of `cols` can be in panels: f32, f16, bf16 (an even number
-// of columns), q8_0, q4_0, q5_0, q4_k, q5_k and q6_k.
+// of columns) and all quantised types.
 bool has_panels(DType dtype, int64_t cols);
 
 // Packs panel `index` of `w`, which is in rows, to `panel` (16 rows' bytes; any alignment).
