@@ -22,6 +22,21 @@ struct Isa : PanelIsa<16> {
   // Two sums per row of x: of 32 registers or of 16 (256 bits).
   static constexpr int kMostRows = kLanes == 8 ? 4 : 8;
   static constexpr int kSignedOffset = kAddedToSigned;
+  static constexpr int kMostCode = kAddedToSigned != 0 ? 255 : 127;
+
+#if HWY_TARGET == HWY_AVX3
+  // In one instruction the byte goes to the upper seven bits of the significand of 128.
+  template <int kByte>
+  static HWY_INLINE Floats byte(Codes v, Floats factor, Floats added) {
+    alignas(16) static constexpr int32_t kFrom[4] = {kByte << 16, (kByte + 4) << 16,
+                                                     (kByte + 8) << 16, (kByte + 12) << 16};
+    const auto from = hn::LoadDup128(IntTag(), kFrom);
+    const auto one_twenty_eight = hn::BitCast(IntTag(), hn::Set(FloatTag(), 128.0f));
+    const IntVector bits{
+        _mm512_mask_shuffle_epi8(one_twenty_eight.raw, 0x4444444444444444, v.raw, from.raw)};
+    return fma(hn::BitCast(FloatTag(), bits), factor, added);
+  }
+#endif
 
   template <int kMost>
   struct Sum {
@@ -36,7 +51,10 @@ struct Isa : PanelIsa<16> {
       if constexpr (kWord == 0) words = load_words(x);
       ints = add_byte_products(ints, words_of(codes), word<kWord>(words));
     }
-    HWY_INLINE Ints total() const { return ints; }
+    template <int kBits>
+    HWY_INLINE Ints total() const {
+      return hn::ShiftRight<kBits>(ints);
+    }
     Ints ints;
     XWords words;
   };

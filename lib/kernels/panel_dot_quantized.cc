@@ -32,6 +32,8 @@ struct Isa : PanelIsa<8> {
   // One on targets of old machines, for the sake of the time to compile this file.
   static constexpr int kMostRows = HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SSE4 ? 1 : 4;
   static constexpr int kSignedOffset = 0;
+  // Larger ones would have their sums widened after every product.
+  static constexpr int kMostCode = 63;
   using WordTag = hn::Repartition<int16_t, FloatTag>;
   using Words = hn::VFromD<WordTag>;
 
@@ -114,9 +116,10 @@ struct Isa : PanelIsa<8> {
         }
       }
     }
+    template <int kBits>
     HWY_INLINE Ints total() const {
       if constexpr (kMost == 0) return ints;
-      return hn::Add(ints, add_pairs(words));
+      return hn::ShiftRight<kBits>(hn::Add(ints, add_pairs(words)));
     }
     Ints ints;
     Words words;

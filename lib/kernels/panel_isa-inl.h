@@ -28,8 +28,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
-// All of Isa (panel_sums-inl.h) but kMostRows, kSignedOffset and Sum, with vectors of at most
-// kMostLanes words.
+// All of Isa (panel_sums-inl.h) but kMostRows, kMostCode, kSignedOffset and Sum, with vectors of at
+// most kMostLanes words.
 template <size_t kMostLanes>
 struct PanelIsa {
   using FloatTag = hn::CappedTag<float, kMostLanes>;
@@ -51,22 +51,30 @@ struct PanelIsa {
   }
   static LUMEN_ISA_INLINE void store_bytes(Codes v, uint8_t* p) { hn::Store(v, ByteTag(), p); }
   static LUMEN_ISA_INLINE Ints words_of(Codes v) { return hn::BitCast(IntTag(), v); }
+  static LUMEN_ISA_INLINE auto unsigned_words_of(Codes v) {
+    return hn::BitCast(hn::RebindToUnsigned<IntTag>(), v);
+  }
   template <int kBits>
   static LUMEN_ISA_INLINE Codes shift_left(Codes v) {
     return hn::BitCast(ByteTag(), hn::ShiftLeft<kBits>(words_of(v)));
   }
   template <int kBits>
   static LUMEN_ISA_INLINE Codes shift_right(Codes v) {
-    return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(words_of(v)));
+    return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(unsigned_words_of(v)));
   }
   static LUMEN_ISA_INLINE Codes upper_nibbles(Codes v) { return hn::ShiftRight<4>(v); }
   static LUMEN_ISA_INLINE Codes shift_right_by(Codes v, int bits) {
-    return hn::BitCast(ByteTag(), hn::ShiftRightSame(words_of(v), bits));
+    return hn::BitCast(ByteTag(), hn::ShiftRightSame(unsigned_words_of(v), bits));
   }
+  // The upper seven bits of the significand of 128 count ones.
   template <int kByte>
-  static LUMEN_ISA_INLINE Floats byte(Codes v) {
-    const auto low = hn::And(hn::ShiftRight<8 * kByte>(words_of(v)), hn::Set(IntTag(), 255));
-    return to_float(low);
+  static LUMEN_ISA_INLINE Floats byte(Codes v, Floats factor, Floats added) {
+    auto words = words_of(v);
+    if constexpr (kByte < 2) words = hn::ShiftLeft<16 - 8 * kByte>(words);
+    if constexpr (kByte > 2) words = hn::ShiftRight<8>(words);
+    const auto number = hn::And(words, hn::Set(IntTag(), 0x7F0000));
+    const auto float_bits = hn::Or(number, hn::Set(IntTag(), 0x43000000));
+    return fma(hn::BitCast(FloatTag(), float_bits), factor, added);
   }
   static LUMEN_ISA_INLINE Floats halves(const uint8_t* p) {
     return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));

@@ -8,26 +8,43 @@
 //   kMostRows            rows of x that are multiplied at once
 //   Codes, Ints, Floats  vectors of 4 · kLanes bytes, kLanes int32 and kLanes float32
 //   load, mask, join     bytes from memory; with the bits of `mask` only; of either
-//   shift_left<n>, shift_right<n>, shift_right_by(n)  each 32-bit word; bytes receive bits of their
-//                        neighbours
+//   shift_left<n>, shift_right<n>, shift_right_by(n)  each unsigned 32-bit word; bytes receive bits
+//                        of their neighbours
 //   upper_nibbles        the upper four bits of each byte, shifted down
-//   byte<n>              byte n of each word as float
+//   byte<n>(v, f, g)     (byte n of each word + 128) · f + g, for bytes below 128
 //   halves, signed_bytes kLanes consecutive binary16 or int8 as float
 //   set, mul, fma, to_float, store
 //   add_bytes, store_bytes  a number to each byte, modulo 256; to 4 · kLanes aligned bytes
 //   Sum<most>            Σ code · xcode per word, of codes in [0, most], or int8 if most is 0:
-//                        start(begin), add<n>(codes, x) for n = 0, 1, … in order, total(). `begin`
-//                        is what the int32 sum starts from.
+//                        start(begin), add<n>(codes, x) for n = 0, 1, … in order, total<bits>(),
+//                        which shifts it to the right. `begin` is what the int32 sum starts from.
+//   kMostCode            up to which `most` is worth a multiplication without shifting codes down
 //   kSignedOffset        what Sum<0> adds to the codes: `begin` has to take it off again
 //
 // A word of codes is four columns of a row, and each row has its lane: lane j of the sum is row
 // j's.
 
 // ---- Formats. A block is kGroups groups of kIndices sub-blocks, the latter unrolled.
-// codes<index, quad>(p, part, group): four columns of the rows of `part`, kLanes of the sixteen.
+// codes<index, quad>(p, part, group): four columns of the rows of `part`, kLanes of the sixteen;
+// they are kShift<index> bits further up in their bytes, for as often as bits need not be shifted
+// down, the sum of a sub-block can be, once.
+
+struct PanelUnshifted {
+  template <int kIndex>
+  static constexpr int kShift = 0;
+};
 
 HWY_INLINE const uint8_t* vector_at(const uint8_t* p, int vector, int part) {
   return p + 64 * vector + 4 * Isa::kLanes * part;
+}
+
+// Shifts each word to the left, or to the right if kBits is negative; bytes receive bits of their
+// neighbours.
+template <int kBits>
+HWY_INLINE Isa::Codes shift(Isa::Codes v) {
+  if constexpr (kBits > 0) return Isa::template shift_left<kBits>(v);
+  if constexpr (kBits < 0) return Isa::template shift_right<-kBits>(v);
+  return v;
 }
 
 // The lower or upper nibble of each byte.
@@ -36,7 +53,7 @@ HWY_INLINE Isa::Codes nibbles(Isa::Codes v) {
   return kUpper ? Isa::upper_nibbles(v) : Isa::mask(v, 15);
 }
 
-struct PanelQ8_0 {
+struct PanelQ8_0 : PanelUnshifted {
   static constexpr DType kType = DType::kQ8_0;
   static constexpr int kSub = 32, kGroups = 1, kMost = 0, kOffset = Isa::kSignedOffset;
   static constexpr bool kHasMin = false;
@@ -56,7 +73,7 @@ struct PanelQ8_0 {
   }
 };
 
-struct PanelQ4_0 {
+struct PanelQ4_0 : PanelUnshifted {
   static constexpr DType kType = DType::kQ4_0;
   static constexpr int kSub = 32, kGroups = 1, kMost = 15, kOffset = 8;
   static constexpr bool kHasMin = false;
@@ -68,7 +85,7 @@ struct PanelQ4_0 {
   }
 };
 
-struct PanelQ4_1 {
+struct PanelQ4_1 : PanelUnshifted {
   static constexpr DType kType = DType::kQ4_1;
   static constexpr int kSub = 32, kGroups = 1, kMost = 15, kOffset = 0;
   static constexpr bool kHasMin = true;
@@ -88,7 +105,7 @@ struct PanelQ4_1 {
   }
 };
 
-struct PanelQ5_0 {
+struct PanelQ5_0 : PanelUnshifted {
   static constexpr DType kType = DType::kQ5_0;
   static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 16;
   static constexpr bool kHasMin = false;
@@ -98,14 +115,12 @@ struct PanelQ5_0 {
   static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
     const auto low = PanelQ4_0::codes<kIndex, kQuad>(p + 64, part, group);
     // Of each byte bit kQuad, to bit 4.
-    auto bits = Isa::load(vector_at(p + 32, 0, part));
-    if constexpr (kQuad < 4) bits = Isa::template shift_left<4 - kQuad>(bits);
-    if constexpr (kQuad > 4) bits = Isa::template shift_right<kQuad - 4>(bits);
+    const auto bits = shift<4 - kQuad>(Isa::load(vector_at(p + 32, 0, part)));
     return Isa::join(low, Isa::mask(bits, 16));
   }
 };
 
-struct PanelQ5_1 {
+struct PanelQ5_1 : PanelUnshifted {
   static constexpr DType kType = DType::kQ5_1;
   static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 0;
   static constexpr bool kHasMin = true;
@@ -117,62 +132,80 @@ struct PanelQ5_1 {
   }
 };
 
-// Pair kPair of bits of each byte, at the bottom.
-template <int kPair>
-HWY_INLINE Isa::Codes bit_pairs(Isa::Codes v) {
-  if constexpr (kPair > 0) v = Isa::template shift_right<2 * kPair>(v);
-  return Isa::mask(v, 3);
+// d and −dmin of a block, as Isa::byte wants them: bytes less the 128 that it adds. Nothing is
+// rounded, for d has eleven bits.
+struct PanelFactors {
+  Isa::Floats d, minus_d, dmin, minus_dmin;
+};
+
+HWY_INLINE PanelFactors panel_factors(const uint8_t* p, int part) {
+  const auto d = Isa::halves(p + 2 * Isa::kLanes * part);
+  const auto dmin = Isa::halves(p + 32 + 2 * Isa::kLanes * part);
+  return {d, Isa::mul(d, Isa::set(-128.0f)), Isa::mul(dmin, Isa::set(-1.0f)),
+          Isa::mul(dmin, Isa::set(128.0f))};
 }
 
-// Of both K-formats of two bits: word 4 · kIndex + kQuad of the group's 32, of four pairs each.
-template <int kIndex, int kQuad>
-HWY_INLINE Isa::Codes panel_codes_k2(const uint8_t* codes, int part, int group) {
-  constexpr int kWord = 4 * kIndex + kQuad;
-  return bit_pairs<kWord / 8>(Isa::load(vector_at(codes, 8 * group + kWord % 8, part)));
+// How far up codes of at most `most` are kept that stand `up` bits above the bottom: by an even
+// number of bits.
+constexpr int panel_shift(int most, int up) {
+  while (most << up > Isa::kMostCode) up -= 2;
+  return up;
+}
+
+// Of both formats with pairs of bits: word kWord of a half's 32, of which a stored word holds four.
+template <int kWord, int kShift>
+HWY_INLINE Isa::Codes panel_pairs(const uint8_t* codes, int part, int half) {
+  const auto v = Isa::load(vector_at(codes, 8 * half + kWord % 8, part));
+  return Isa::mask(shift<kShift - kWord / 8 * 2>(v), 3 << kShift);
 }
 
 struct PanelQ2_K {
   static constexpr DType kType = DType::kQ2_K;
   static constexpr int kSub = 16, kGroups = 2, kMost = 3, kOffset = 0;
   static constexpr bool kHasMin = true;
+  template <int kIndex>
+  static constexpr int kShift = panel_shift(kMost, kIndex / 2 * 2);
   struct Scales {
-    Isa::Codes bytes[4];  // of every sub-block its scale and, above it, its min
-    Isa::Floats d, negative_dmin;
+    Isa::Codes scale_bytes[4], min_bytes[4];
+    PanelFactors f;
     template <int kIndex>
     HWY_INLINE Isa::Floats scale(int group) const {
-      const auto low = nibbles<0>(bytes[2 * group + kIndex / 4]);
-      return Isa::mul(Isa::template byte<kIndex % 4>(low), d);
+      return Isa::template byte<kIndex % 4>(scale_bytes[2 * group + kIndex / 4], f.d, f.minus_d);
     }
     template <int kIndex>
     HWY_INLINE Isa::Floats min(int group) const {
-      const auto high = nibbles<1>(bytes[2 * group + kIndex / 4]);
-      return Isa::mul(Isa::template byte<kIndex % 4>(high), negative_dmin);
+      return Isa::template byte<kIndex % 4>(min_bytes[2 * group + kIndex / 4], f.dmin,
+                                            f.minus_dmin);
     }
   };
   static HWY_INLINE Scales scales(const uint8_t* p, int part) {
-    return {{Isa::load(vector_at(p + 64, 0, part)), Isa::load(vector_at(p + 64, 1, part)),
-             Isa::load(vector_at(p + 64, 2, part)), Isa::load(vector_at(p + 64, 3, part))},
-            Isa::halves(p + 2 * Isa::kLanes * part),
-            Isa::mul(Isa::halves(p + 32 + 2 * Isa::kLanes * part), Isa::set(-1.0f))};
+    Scales s;
+    for (int i = 0; i < 4; ++i) {
+      const auto both = Isa::load(vector_at(p + 64, i, part));
+      s.scale_bytes[i] = nibbles<0>(both);
+      s.min_bytes[i] = nibbles<1>(both);
+    }
+    s.f = panel_factors(p, part);
+    return s;
   }
   template <int kIndex, int kQuad>
   static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    return panel_codes_k2<kIndex, kQuad>(p + 320, part, group);
+    return panel_pairs<4 * kIndex + kQuad, kShift<kIndex>>(p + 320, part, group);
   }
 };
 
 struct PanelQ3_K {
   static constexpr DType kType = DType::kQ3_K;
-  static constexpr int kSub = 16, kGroups = 2, kMost = 7, kOffset = 4;
+  static constexpr int kSub = 16, kGroups = 1, kMost = 7, kOffset = 4;
   static constexpr bool kHasMin = false;
+  template <int kIndex>
+  static constexpr int kShift = panel_shift(kMost, kIndex % 8 / 2 * 2);
   struct Scales {
     Isa::Codes bytes[4];  // of every sub-block; 32 more than they stand for
-    Isa::Floats d, minus_32_d;
-    // (byte − 32) · d, without rounding.
+    Isa::Floats d, minus_d;
     template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int group) const {
-      const auto byte = Isa::template byte<kIndex % 4>(bytes[2 * group + kIndex / 4]);
-      return Isa::fma(byte, d, minus_32_d);
+    HWY_INLINE Isa::Floats scale(int) const {
+      return Isa::template byte<kIndex % 4>(bytes[kIndex / 4], d, minus_d);
     }
   };
   static HWY_INLINE Scales scales(const uint8_t* p, int part) {
@@ -181,40 +214,39 @@ struct PanelQ3_K {
     const auto c = Isa::load(vector_at(p + 32, 2, part));
     const auto d = Isa::halves(p + 2 * Isa::kLanes * part);
     // Pairs of c to bits 4 and 5.
-    return {{Isa::join(nibbles<0>(a), Isa::mask(Isa::template shift_left<4>(c), 0x30)),
-             Isa::join(nibbles<0>(b), Isa::mask(Isa::template shift_left<2>(c), 0x30)),
+    return {{Isa::join(nibbles<0>(a), Isa::mask(shift<4>(c), 0x30)),
+             Isa::join(nibbles<0>(b), Isa::mask(shift<2>(c), 0x30)),
              Isa::join(nibbles<1>(a), Isa::mask(c, 0x30)),
-             Isa::join(nibbles<1>(b), Isa::mask(Isa::template shift_right<2>(c), 0x30))},
+             Isa::join(nibbles<1>(b), Isa::mask(shift<-2>(c), 0x30))},
             d,
-            Isa::mul(d, Isa::set(-32.0f))};
+            Isa::mul(d, Isa::set(-128.0f - 32.0f))};
   }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    constexpr int kWord = 4 * kIndex + kQuad, kBit = kWord / 8;  // of the group's four
-    // Of each byte bit 4 · group + kBit, to bit 2.
-    auto high = Isa::shift_right_by(Isa::load(vector_at(p + 224, kWord % 8, part)), 4 * group);
-    if constexpr (kBit < 2) high = Isa::template shift_left<2 - kBit>(high);
-    if constexpr (kBit > 2) high = Isa::template shift_right<kBit - 2>(high);
-    return Isa::join(panel_codes_k2<kIndex, kQuad>(p + 736, part, group), Isa::mask(high, 4));
+  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
+    constexpr int kHalf = kIndex / 8, kWord = 4 * (kIndex % 8) + kQuad, kUp = kShift<kIndex>;
+    const auto low = panel_pairs<kWord, kUp>(p + 736, part, kHalf);
+    // Of each byte bit 4 · kHalf + kWord / 8, above the pair.
+    const auto high = Isa::load(vector_at(p + 224, kWord % 8, part));
+    constexpr int kFrom = 4 * kHalf + kWord / 8, kTo = kUp + 2;
+    return Isa::join(low, Isa::mask(shift<kTo - kFrom>(high), 1 << kTo));
   }
 };
 
 // The scales and mins of sub-blocks 0 to 3 and 4 to 7, a byte each, as in unpack_scales_k4.
 struct PanelScalesK4 {
   Isa::Codes scale_bytes[2], min_bytes[2];
-  Isa::Floats d, negative_dmin;
+  PanelFactors f;
   template <int kIndex>
   HWY_INLINE Isa::Floats scale(int group) const {
-    return Isa::mul(at<kIndex>(scale_bytes, group), d);
+    return Isa::template byte<kIndex>(of_group(scale_bytes, group), f.d, f.minus_d);
   }
   template <int kIndex>
   HWY_INLINE Isa::Floats min(int group) const {
-    return Isa::mul(at<kIndex>(min_bytes, group), negative_dmin);
+    return Isa::template byte<kIndex>(of_group(min_bytes, group), f.dmin, f.minus_dmin);
   }
-  // Of sub-block 2 · group + kIndex.
-  template <int kIndex>
-  static HWY_INLINE Isa::Floats at(const Isa::Codes* bytes, int group) {
-    return Isa::template byte<kIndex>(Isa::shift_right_by(bytes[group / 2], 16 * (group % 2)));
+  // Sub-blocks 2 · group and the next, at the bottom.
+  static HWY_INLINE Isa::Codes of_group(const Isa::Codes* bytes, int group) {
+    return Isa::shift_right_by(bytes[group / 2], 16 * (group % 2));
   }
 };
 
@@ -222,30 +254,29 @@ HWY_INLINE PanelScalesK4 panel_scales_k4(const uint8_t* p, int part) {
   const auto a = Isa::load(vector_at(p + 64, 0, part));
   const auto b = Isa::load(vector_at(p + 64, 1, part));
   const auto c = Isa::load(vector_at(p + 64, 2, part));
-  const auto high_scales =
-      Isa::join(Isa::mask(c, 0x0F), Isa::mask(Isa::template shift_right<2>(a), 0x30));
-  const auto high_mins = Isa::join(Isa::mask(Isa::template shift_right<4>(c), 0x0F),
-                                   Isa::mask(Isa::template shift_right<2>(b), 0x30));
-  return {{Isa::mask(a, 0x3F), high_scales},
-          {Isa::mask(b, 0x3F), high_mins},
-          Isa::halves(p + 2 * Isa::kLanes * part),
-          Isa::mul(Isa::halves(p + 32 + 2 * Isa::kLanes * part), Isa::set(-1.0f))};
+  const auto high_scales = Isa::join(Isa::mask(c, 0x0F), Isa::mask(shift<-2>(a), 0x30));
+  const auto high_mins = Isa::join(Isa::mask(shift<-4>(c), 0x0F), Isa::mask(shift<-2>(b), 0x30));
+  const PanelFactors factors = panel_factors(p, part);
+  return {{Isa::mask(a, 0x3F), high_scales}, {Isa::mask(b, 0x3F), high_mins}, factors};
 }
 
 struct PanelQ4_K {
   static constexpr DType kType = DType::kQ4_K;
   static constexpr int kSub = 32, kGroups = 4, kMost = 15, kOffset = 0;
   static constexpr bool kHasMin = true;
+  template <int kIndex>
+  static constexpr int kShift = panel_shift(kMost, 4 * kIndex) / 4 * 4;
   static HWY_INLINE PanelScalesK4 scales(const uint8_t* p, int part) {
     return panel_scales_k4(p, part);
   }
   template <int kIndex, int kQuad>
   static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    return nibbles<kIndex>(Isa::load(vector_at(p + 256, 8 * group + kQuad, part)));
+    const auto v = Isa::load(vector_at(p + 256, 8 * group + kQuad, part));
+    return kShift<kIndex> == 0 ? nibbles<kIndex>(v) : Isa::mask(v, 0xF0);
   }
 };
 
-struct PanelQ5_K {
+struct PanelQ5_K : PanelUnshifted {
   static constexpr DType kType = DType::kQ5_K;
   static constexpr int kSub = 32, kGroups = 4, kMost = 31, kOffset = 0;
   static constexpr bool kHasMin = true;
@@ -254,14 +285,14 @@ struct PanelQ5_K {
   }
   template <int kIndex, int kQuad>
   static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    const auto low = PanelQ4_K::codes<kIndex, kQuad>(p + 512, part, group);
+    const auto low = nibbles<kIndex>(Isa::load(vector_at(p + 768, 8 * group + kQuad, part)));
     // Of each byte bit 2 · group + kIndex, to bit 4.
     const auto bits = Isa::shift_right_by(Isa::load(vector_at(p + 256, kQuad, part)), 2 * group);
-    return Isa::join(low, Isa::mask(Isa::template shift_left<4 - kIndex>(bits), 16));
+    return Isa::join(low, Isa::mask(shift<4 - kIndex>(bits), 16));
   }
 };
 
-struct PanelQ6_K {
+struct PanelQ6_K : PanelUnshifted {
   static constexpr DType kType = DType::kQ6_K;
   static constexpr int kSub = 16, kGroups = 2, kMost = 63, kOffset = 32;
   static constexpr bool kHasMin = false;
@@ -281,11 +312,9 @@ struct PanelQ6_K {
     constexpr int kWord = 4 * kIndex + kQuad, kPair = kWord / 8;  // of the group's 32 words
     const auto low =
         nibbles<(kWord >= 16)>(Isa::load(vector_at(p + 1312, 16 * group + kWord % 16, part)));
-    auto high = Isa::load(vector_at(p + 288, 8 * group + kWord % 8, part));
     // Pair kPair of each byte to bits 4 and 5.
-    if constexpr (kPair < 2) high = Isa::template shift_left<4 - 2 * kPair>(high);
-    if constexpr (kPair > 2) high = Isa::template shift_right<2 * kPair - 4>(high);
-    return Isa::join(low, Isa::mask(high, 0x30));
+    const auto high = Isa::load(vector_at(p + 288, 8 * group + kWord % 8, part));
+    return Isa::join(low, Isa::mask(shift<4 - 2 * kPair>(high), 0x30));
   }
 };
 
@@ -311,13 +340,13 @@ HWY_INLINE PanelOperand panel_operand(const QuantizedRows& x, int64_t row) {
           subs};
 }
 
-template <class Format>
-using PanelSum = typename Isa::template Sum<Format::kMost>;
+template <class Format, int kIndex>
+using PanelSum = typename Isa::template Sum<(Format::kMost << Format::template kShift<kIndex>)>;
 
 // x holds the codes of each row from this sub-block on.
 template <class Format, int kRows, int kIndex, int kQuad>
 HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const int8_t* const (&x)[kRows],
-                          PanelSum<Format>* sums) {
+                          PanelSum<Format, kIndex>* sums) {
   if constexpr (kQuad < Format::kSub / 4) {
     const auto codes = Format::template codes<kIndex, kQuad>(p, part, group);
     for (int r = 0; r < kRows; ++r) sums[r].template add<kQuad>(codes, x[r] + 4 * kQuad);
@@ -346,17 +375,19 @@ HWY_INLINE void add_subs(const uint8_t* p, int part, int group, const Scales& sc
                          const PanelOperand& x, int64_t sub, typename Isa::Floats* y) {
   if constexpr (kIndex < kIndices<Format>) {
     if (part == 0) fetch_ahead<Format>(p, group * kIndices<Format> + kIndex);
-    PanelSum<Format> sums[kRows];
+    constexpr int kShift = Format::template kShift<kIndex>;
+    constexpr int kOffset = Format::kOffset << kShift;
+    PanelSum<Format, kIndex> sums[kRows];
     const int8_t* codes[kRows];
     for (int r = 0; r < kRows; ++r) {
       codes[r] = x.codes + r * x.cols + sub * Format::kSub;
-      sums[r].start(Format::kOffset == 0 ? 0 : -Format::kOffset * x.code_sum[r * x.subs + sub]);
+      sums[r].start(kOffset == 0 ? 0 : -kOffset * x.code_sum[r * x.subs + sub]);
     }
     add_quads<Format, kRows, kIndex, 0>(p, part, group, codes, sums);
     const auto scale = scales.template scale<kIndex>(group);
     for (int r = 0; r < kRows; ++r) {
       const auto factor = Isa::mul(Isa::set(x.scale[r * x.subs + sub]), scale);
-      y[r] = Isa::fma(Isa::to_float(sums[r].total()), factor, y[r]);
+      y[r] = Isa::fma(Isa::to_float(sums[r].template total<kShift>()), factor, y[r]);
     }
     if constexpr (Format::kHasMin) {
       const auto min = scales.template min<kIndex>(group);
@@ -455,7 +486,8 @@ void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const
 template <class Format, int kIndex, int kQuad>
 HWY_INLINE void expand_quads(const uint8_t* p, int part, int group, int added, uint8_t* codes) {
   if constexpr (kQuad < Format::kSub / 4) {
-    const auto v = Format::template codes<kIndex, kQuad>(p, part, group);
+    constexpr int kShift = Format::template kShift<kIndex>;
+    const auto v = shift<-kShift>(Format::template codes<kIndex, kQuad>(p, part, group));
     Isa::store_bytes(Isa::add_bytes(v, added), codes + 64 * kQuad + 4 * Isa::kLanes * part);
     expand_quads<Format, kIndex, kQuad + 1>(p, part, group, added, codes);
   }
