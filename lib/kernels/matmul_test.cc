@@ -290,8 +290,12 @@ struct SubBlock {
   std::vector<int> codes;
 };
 
+int64_t sub_block(DType dtype) {
+  return dtype == DType::kQ2_K || dtype == DType::kQ3_K || dtype == DType::kQ6_K ? 16 : 32;
+}
+
 SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
-  const int64_t sub = dtype == DType::kQ6_K ? 16 : 32;
+  const int64_t sub = sub_block(dtype);
   const int64_t per_block = info(dtype).block_elements / sub;
   const auto* p = reinterpret_cast<const uint8_t*>(row) + s / per_block * info(dtype).block_bytes;
   auto half = [&](int at) {
@@ -301,7 +305,10 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
   };
   const auto i = static_cast<int>(s % per_block);
   SubBlock result;
-  result.scale = half(dtype == DType::kQ6_K ? 208 : 0);
+  result.scale = half(dtype == DType::kQ6_K   ? 208
+                      : dtype == DType::kQ3_K ? 108
+                      : dtype == DType::kQ2_K ? 80
+                                              : 0);
   if (dtype == DType::kQ4_K || dtype == DType::kQ5_K) {
     const uint8_t* q = p + 4;  // six bits each: low ones in place, the upper two elsewhere
     const int scale = i < 4 ? q[i] & 63 : (q[i + 4] & 15) | (q[i - 4] >> 6) << 4;
@@ -310,6 +317,15 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
     result.scale *= static_cast<float>(scale);
   } else if (dtype == DType::kQ6_K) {
     result.scale *= static_cast<float>(static_cast<int8_t>(p[192 + i]));
+  } else if (dtype == DType::kQ2_K) {
+    result.scale *= static_cast<float>(p[i] & 15);
+    result.min = static_cast<float>(p[i] >> 4) * -half(82);
+  } else if (dtype == DType::kQ3_K) {
+    const uint8_t* q = p + 96;  // four bits of two scales, then two bits of four
+    const int scale = (q[i % 8] >> (i / 8 * 4) & 15) | (q[8 + i % 4] >> (i / 4 * 2) & 3) << 4;
+    result.scale *= static_cast<float>(scale - 32);
+  } else if (dtype == DType::kQ4_1 || dtype == DType::kQ5_1) {
+    result.min = half(2);
   }
   for (int k = 0; k < sub; ++k) {
     const int e = static_cast<int>(i * sub) + k, l = e % 128;  // element of the block
@@ -319,6 +335,17 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
     if (dtype == DType::kQ5_0) {
       const int low = p[6 + e % 16] >> (e < 16 ? 0 : 4) & 15;
       code = (low | (p[2 + e / 8] >> (e % 8) & 1) << 4) - 16;
+    }
+    if (dtype == DType::kQ4_1) code = p[4 + e % 16] >> (e < 16 ? 0 : 4) & 15;
+    if (dtype == DType::kQ5_1) {
+      const int low = p[8 + e % 16] >> (e < 16 ? 0 : 4) & 15;
+      code = low | (p[4 + e / 8] >> (e % 8) & 1) << 4;
+    }
+    const int pair = e / 128 * 32 + e % 32, pair_shift = l / 32 * 2;
+    if (dtype == DType::kQ2_K) code = p[16 + pair] >> pair_shift & 3;
+    if (dtype == DType::kQ3_K) {
+      code = (p[32 + pair] >> pair_shift & 3) | (p[e % 32] >> (e / 32) & 1) << 2;
+      code -= 4;
     }
     const int nibble = e / 64 * 32 + e % 32, shift = e / 32 % 2 * 4;
     if (dtype == DType::kQ4_K) code = p[16 + nibble] >> shift & 15;
@@ -339,10 +366,10 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
 TEST_CASE("sums on panels are the chain that panel_dot.h writes down, bit for bit") {
   on_every_target([] {
     Philox random(10);
-    for (DType dtype :
-         {DType::kQ8_0, DType::kQ4_0, DType::kQ5_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+    for (DType dtype : kWeightTypes) {
+      if (!is_quantized(dtype)) continue;
       INFO(name(dtype));
-      const int64_t cols = 512, rows = 16, sub = dtype == DType::kQ6_K ? 16 : 32;
+      const int64_t cols = 512, rows = 16, sub = sub_block(dtype);
       const auto bytes = random_weights(random, dtype, rows, cols);
       const Weight w{bytes.data(), dtype, rows, cols};
       const auto panels = pack(w);
@@ -357,11 +384,12 @@ TEST_CASE("sums on panels are the chain that panel_dot.h writes down, bit for bi
         for (int64_t s = 0; s < cols / sub; ++s) {
           const auto [scale, min, codes] =
               taken_apart(dtype, bytes.data() + j * row_bytes(dtype, cols), s);
+          const float xsum = sub == 16 ? x.sum_16[s] : x.sum_32[s];
           int32_t product = 0;
           for (int64_t i = 0; i < sub; ++i) product += codes[i] * x.codes[s * sub + i];
           const float xscale = sub == 16 ? x.scale_16[s] : x.scale_32[s];
           sum = fma(static_cast<float>(product), xscale * scale, sum);
-          if (dtype == DType::kQ4_K || dtype == DType::kQ5_K) sum = fma(x.sum_32[s], min, sum);
+          if (code_form(dtype).has_min) sum = fma(xsum, min, sum);
         }
         CHECK(y[j] == sum);
       }

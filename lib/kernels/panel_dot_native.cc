@@ -25,16 +25,24 @@ struct Isa : PanelIsa<16> {
   static constexpr int kMostCode = kAddedToSigned != 0 ? 255 : 127;
 
 #if HWY_TARGET == HWY_AVX3
-  // In one instruction the byte goes to the upper seven bits of the significand of 128.
-  template <int kByte>
-  static HWY_INLINE Floats byte(Codes v, Floats factor, Floats added) {
+  // In one instruction the byte goes to the upper seven bits of the significand of 128: that is 128
+  // more, and the multiply-add takes it off again. d has eleven bits, so that nothing is rounded.
+  struct Factor {
+    Floats d, added;
+  };
+  template <int kOffset>
+  static HWY_INLINE Factor factor(Floats d) {
+    return {d, mul(d, set(-128.0f - kOffset))};
+  }
+  template <int kByte, int kOffset>
+  static HWY_INLINE Floats byte(Codes v, const Factor& f) {
     alignas(16) static constexpr int32_t kFrom[4] = {kByte << 16, (kByte + 4) << 16,
                                                      (kByte + 8) << 16, (kByte + 12) << 16};
     const auto from = hn::LoadDup128(IntTag(), kFrom);
     const auto one_twenty_eight = hn::BitCast(IntTag(), hn::Set(FloatTag(), 128.0f));
     const IntVector bits{
         _mm512_mask_shuffle_epi8(one_twenty_eight.raw, 0x4444444444444444, v.raw, from.raw)};
-    return fma(hn::BitCast(FloatTag(), bits), factor, added);
+    return fma(hn::BitCast(FloatTag(), bits), f.d, f.added);
   }
 #endif
 
@@ -53,6 +61,7 @@ struct Isa : PanelIsa<16> {
     }
     template <int kBits>
     HWY_INLINE Ints total() const {
+      if constexpr (kBits == 0) return ints;
       return hn::ShiftRight<kBits>(ints);
     }
     Ints ints;

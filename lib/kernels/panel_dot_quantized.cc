@@ -119,7 +119,9 @@ struct Isa : PanelIsa<8> {
     template <int kBits>
     HWY_INLINE Ints total() const {
       if constexpr (kMost == 0) return ints;
-      return hn::ShiftRight<kBits>(hn::Add(ints, add_pairs(words)));
+      const auto sum = hn::Add(ints, add_pairs(words));
+      if constexpr (kBits == 0) return sum;
+      return hn::ShiftRight<kBits>(sum);
     }
     Ints ints;
     Words words;

@@ -66,15 +66,17 @@ struct PanelIsa {
   static LUMEN_ISA_INLINE Codes shift_right_by(Codes v, int bits) {
     return hn::BitCast(ByteTag(), hn::ShiftRightSame(unsigned_words_of(v), bits));
   }
-  // The upper seven bits of the significand of 128 count ones.
-  template <int kByte>
-  static LUMEN_ISA_INLINE Floats byte(Codes v, Floats factor, Floats added) {
-    auto words = words_of(v);
-    if constexpr (kByte < 2) words = hn::ShiftLeft<16 - 8 * kByte>(words);
-    if constexpr (kByte > 2) words = hn::ShiftRight<8>(words);
-    const auto number = hn::And(words, hn::Set(IntTag(), 0x7F0000));
-    const auto float_bits = hn::Or(number, hn::Set(IntTag(), 0x43000000));
-    return fma(hn::BitCast(FloatTag(), float_bits), factor, added);
+  // No struct around it: GCC 12 copies one that holds a vector by way of memory.
+  using Factor = Floats;
+  template <int kOffset>
+  static LUMEN_ISA_INLINE Factor factor(Floats d) {
+    return d;
+  }
+  template <int kByte, int kOffset>
+  static LUMEN_ISA_INLINE Floats byte(Codes v, Factor d) {
+    auto byte = hn::And(hn::ShiftRight<8 * kByte>(words_of(v)), hn::Set(IntTag(), 255));
+    if constexpr (kOffset != 0) byte = hn::Sub(byte, hn::Set(IntTag(), kOffset));
+    return mul(to_float(byte), d);
   }
   static LUMEN_ISA_INLINE Floats halves(const uint8_t* p) {
     return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));

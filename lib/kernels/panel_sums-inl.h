@@ -11,7 +11,7 @@
 //   shift_left<n>, shift_right<n>, shift_right_by(n)  each unsigned 32-bit word; bytes receive bits
 //                        of their neighbours
 //   upper_nibbles        the upper four bits of each byte, shifted down
-//   byte<n>(v, f, g)     (byte n of each word + 128) · f + g, for bytes below 128
+//   byte<n, offset>(v, factor<offset>(d))  (byte n of each word − offset) · d, of bytes below 128
 //   halves, signed_bytes kLanes consecutive binary16 or int8 as float
 //   set, mul, fma, to_float, store
 //   add_bytes, store_bytes  a number to each byte, modulo 256; to 4 · kLanes aligned bytes
@@ -132,17 +132,13 @@ struct PanelQ5_1 : PanelUnshifted {
   }
 };
 
-// d and −dmin of a block, as Isa::byte wants them: bytes less the 128 that it adds. Nothing is
-// rounded, for d has eleven bits.
-struct PanelFactors {
-  Isa::Floats d, minus_d, dmin, minus_dmin;
-};
+HWY_INLINE Isa::Factor panel_d(const uint8_t* p, int part) {
+  return Isa::template factor<0>(Isa::halves(p + 2 * Isa::kLanes * part));
+}
 
-HWY_INLINE PanelFactors panel_factors(const uint8_t* p, int part) {
-  const auto d = Isa::halves(p + 2 * Isa::kLanes * part);
+HWY_INLINE Isa::Factor panel_negative_dmin(const uint8_t* p, int part) {
   const auto dmin = Isa::halves(p + 32 + 2 * Isa::kLanes * part);
-  return {d, Isa::mul(d, Isa::set(-128.0f)), Isa::mul(dmin, Isa::set(-1.0f)),
-          Isa::mul(dmin, Isa::set(128.0f))};
+  return Isa::template factor<0>(Isa::mul(dmin, Isa::set(-1.0f)));
 }
 
 // How far up codes of at most `most` are kept that stand `up` bits above the bottom: by an even
@@ -167,15 +163,14 @@ struct PanelQ2_K {
   static constexpr int kShift = panel_shift(kMost, kIndex / 2 * 2);
   struct Scales {
     Isa::Codes scale_bytes[4], min_bytes[4];
-    PanelFactors f;
+    Isa::Factor d, negative_dmin;
     template <int kIndex>
     HWY_INLINE Isa::Floats scale(int group) const {
-      return Isa::template byte<kIndex % 4>(scale_bytes[2 * group + kIndex / 4], f.d, f.minus_d);
+      return Isa::template byte<kIndex % 4, 0>(scale_bytes[2 * group + kIndex / 4], d);
     }
     template <int kIndex>
     HWY_INLINE Isa::Floats min(int group) const {
-      return Isa::template byte<kIndex % 4>(min_bytes[2 * group + kIndex / 4], f.dmin,
-                                            f.minus_dmin);
+      return Isa::template byte<kIndex % 4, 0>(min_bytes[2 * group + kIndex / 4], negative_dmin);
     }
   };
   static HWY_INLINE Scales scales(const uint8_t* p, int part) {
@@ -185,7 +180,8 @@ struct PanelQ2_K {
       s.scale_bytes[i] = nibbles<0>(both);
       s.min_bytes[i] = nibbles<1>(both);
     }
-    s.f = panel_factors(p, part);
+    s.d = panel_d(p, part);
+    s.negative_dmin = panel_negative_dmin(p, part);
     return s;
   }
   template <int kIndex, int kQuad>
@@ -201,25 +197,23 @@ struct PanelQ3_K {
   template <int kIndex>
   static constexpr int kShift = panel_shift(kMost, kIndex % 8 / 2 * 2);
   struct Scales {
-    Isa::Codes bytes[4];  // of every sub-block; 32 more than they stand for
-    Isa::Floats d, minus_d;
+    Isa::Codes bytes[4];  // of every sub-block
+    Isa::Factor factor;
     template <int kIndex>
     HWY_INLINE Isa::Floats scale(int) const {
-      return Isa::template byte<kIndex % 4>(bytes[kIndex / 4], d, minus_d);
+      return Isa::template byte<kIndex % 4, 32>(bytes[kIndex / 4], factor);
     }
   };
   static HWY_INLINE Scales scales(const uint8_t* p, int part) {
     const auto a = Isa::load(vector_at(p + 32, 0, part));
     const auto b = Isa::load(vector_at(p + 32, 1, part));
     const auto c = Isa::load(vector_at(p + 32, 2, part));
-    const auto d = Isa::halves(p + 2 * Isa::kLanes * part);
     // Pairs of c to bits 4 and 5.
     return {{Isa::join(nibbles<0>(a), Isa::mask(shift<4>(c), 0x30)),
              Isa::join(nibbles<0>(b), Isa::mask(shift<2>(c), 0x30)),
              Isa::join(nibbles<1>(a), Isa::mask(c, 0x30)),
              Isa::join(nibbles<1>(b), Isa::mask(shift<-2>(c), 0x30))},
-            d,
-            Isa::mul(d, Isa::set(-128.0f - 32.0f))};
+            Isa::template factor<32>(Isa::halves(p + 2 * Isa::kLanes * part))};
   }
   template <int kIndex, int kQuad>
   static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
@@ -235,14 +229,14 @@ struct PanelQ3_K {
 // The scales and mins of sub-blocks 0 to 3 and 4 to 7, a byte each, as in unpack_scales_k4.
 struct PanelScalesK4 {
   Isa::Codes scale_bytes[2], min_bytes[2];
-  PanelFactors f;
+  Isa::Factor d, negative_dmin;
   template <int kIndex>
   HWY_INLINE Isa::Floats scale(int group) const {
-    return Isa::template byte<kIndex>(of_group(scale_bytes, group), f.d, f.minus_d);
+    return Isa::template byte<kIndex, 0>(of_group(scale_bytes, group), d);
   }
   template <int kIndex>
   HWY_INLINE Isa::Floats min(int group) const {
-    return Isa::template byte<kIndex>(of_group(min_bytes, group), f.dmin, f.minus_dmin);
+    return Isa::template byte<kIndex, 0>(of_group(min_bytes, group), negative_dmin);
   }
   // Sub-blocks 2 · group and the next, at the bottom.
   static HWY_INLINE Isa::Codes of_group(const Isa::Codes* bytes, int group) {
@@ -256,8 +250,10 @@ HWY_INLINE PanelScalesK4 panel_scales_k4(const uint8_t* p, int part) {
   const auto c = Isa::load(vector_at(p + 64, 2, part));
   const auto high_scales = Isa::join(Isa::mask(c, 0x0F), Isa::mask(shift<-2>(a), 0x30));
   const auto high_mins = Isa::join(Isa::mask(shift<-4>(c), 0x0F), Isa::mask(shift<-2>(b), 0x30));
-  const PanelFactors factors = panel_factors(p, part);
-  return {{Isa::mask(a, 0x3F), high_scales}, {Isa::mask(b, 0x3F), high_mins}, factors};
+  return {{Isa::mask(a, 0x3F), high_scales},
+          {Isa::mask(b, 0x3F), high_mins},
+          panel_d(p, part),
+          panel_negative_dmin(p, part)};
 }
 
 struct PanelQ4_K {
