@@ -167,7 +167,8 @@ Picture decode_picture(std::span<const std::byte> bytes) {
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (head.starts_with("\x89PNG\r\n")) return decode_png(bytes);
   if (head.starts_with("\xFF\xD8\xFF")) return decode_jpeg(bytes);
-  fail(ErrorKind::kMalformed, "is neither a PNG nor a JPEG file, by its first bytes");
+  fail(ErrorKind::kMalformed, "is neither a PNG nor a JPEG file, by its first bytes; ",
+       "convert it to one of them");
 }
 
 std::vector<uint8_t> resize_picture(const Picture& picture, int64_t size, int64_t channels) {

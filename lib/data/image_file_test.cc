@@ -186,6 +186,14 @@ TEST_CASE("folders of pictures are classes") {
   CHECK(open_data(options).info.skipped == 1);
   CHECK(open_data(options).info.train_samples == 6);
 
+  // A picture of another kind is not left out without a word.
+  io::write_file_atomically(root + "/cats/4.WebP", "RIFF");
+  CHECK(open_data(options).info.skipped == 2);
+  options.on_bad_row = OnBadRow::kStop;
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "cats/4.WebP: is neither a PNG nor a JPEG file, by its first bytes; convert it"));
+  std::filesystem::remove(root + "/cats/4.WebP");
+
   std::filesystem::remove_all(root + "/dogs");
   CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }),
                  "pictures of one class, 'cats': there is nothing to learn"));

@@ -1,7 +1,7 @@
 // Folders of pictures: one sub-directory per class, with further ones in it or not.
 #include <algorithm>
 #include <filesystem>
-#include <map>
+#include <string_view>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -17,10 +17,14 @@ namespace {
 
 constexpr size_t kDeepest = 8;  // sub-directories in a class
 
+// Formats that cannot be decoded are among them: left out without a word, they would be missed by
+// nobody until the network has learned from half of the data.
 bool is_picture_name(const std::string& name) {
+  constexpr std::string_view kExtensions[] = {".png", ".jpg",  ".jpeg", ".bmp", ".gif",  ".webp",
+                                              ".tif", ".tiff", ".ppm",  ".pgm", ".heic", ".avif"};
   std::string lower = name;
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return lower.ends_with(".png") || lower.ends_with(".jpg") || lower.ends_with(".jpeg");
+  return std::ranges::any_of(kExtensions, [&](std::string_view e) { return lower.ends_with(e); });
 }
 
 // Whether `directory` is `inner` or holds it, as a link upwards does.
