@@ -299,7 +299,10 @@ TaskSummary GraphTask::summary() const {
   summary.left_out_samples = std::max<int64_t>(
       0, data_.data.train->samples() - summary.steps_per_epoch * recipe_.train.batch_size);
   if (network_->language_model() != nullptr) {
-    summary.tokens_per_step = info.train_tokens / static_cast<double>(summary.steps_per_epoch);
+    const auto samples = static_cast<double>(data_.data.train->samples());
+    const double used = 1 - static_cast<double>(summary.left_out_samples) / samples;
+    summary.tokens_per_step =
+        info.train_tokens * used / static_cast<double>(summary.steps_per_epoch);
   }
   summary.model = network_->description();
   summary.batch = str(recipe_.train.batch_size, " samples of ", info.description);
@@ -307,6 +310,10 @@ TaskSummary GraphTask::summary() const {
   data::make_stream(data_.data, data::Split::kTrain, data_.options)->next(example);
   const graph::PoolScope scope(pool_);
   summary.arena_bytes = plan_for(example).arena_bytes();
+  if (accumulation > 1) {  // and the sums of their gradients
+    for (const TrainedParameter& p : trained_)
+      summary.arena_bytes += p.tensor.node()->value.bytes();
+  }
   return summary;
 }
 

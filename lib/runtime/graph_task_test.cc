@@ -318,6 +318,42 @@ TEST_CASE("a preview shows the last token of every document that is learnt") {
   CHECK(count(shown({"data.pack=true"})) >= 2);
 }
 
+TEST_CASE("a preview keeps the space between what is masked and what is learnt") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::ofstream(place + "/d.jsonl") << "{\"prompt\": \"the cat\", \"completion\": \" sat on\"}\n";
+  std::ofstream words(place + "/words.txt");
+  for (int i = 0; i < 9; ++i)
+    words << "the cat sat on the mat, the dog sat on the cat " << i << "\n";
+  words.close();
+  const std::string text = std::string(kLlama) +
+                           "[tokenizer]\ntype = \"bpe\"\nvocab_size = 290\nfiles = \"words.txt\"\n"
+                           "[[data.train]]\npath = \"d.jsonl\"\n[data]\nmask = \"prompt\"\n"
+                           "eval_fraction = 0.0\nmax_length = 20\n[train]\nsteps = 1\n";
+  const Recipe recipe = read_recipe({"r.toml", place + "/", text});
+  CHECK(contains(make_task(recipe, {.threads = 1})->preview(1)[0], "[the cat] sat on"));
+}
+
+TEST_CASE("a summary tells the tokens of a step and all that is kept for it") {
+  for (const char* rule : {"drop", "pad", "keep"}) {
+    CAPTURE(rule);
+    const auto make = [&](const char* micro) {
+      return make_task(text_recipe(kLlama, {str("data.last_batch=", rule), micro}), {.threads = 1});
+    };
+    const auto task = make("train.micro_batch=8");
+    const TaskSummary summary = task->summary();
+    double tokens = 0;
+    const int64_t epochs = 10;  // other samples are left out in each
+    for (int64_t i = 0; i < epochs * summary.steps_per_epoch; ++i) tokens += task->step(0).tokens;
+    const double mean = tokens / static_cast<double>(epochs * summary.steps_per_epoch);
+    CHECK(summary.tokens_per_step == Approx(mean).epsilon(0.02));
+
+    // Gradients of micro-batches are added up beside the plan that makes them.
+    const auto single = make_task(text_recipe(kLlama, {"train.batch_size=1"}), {.threads = 1});
+    CHECK(make("train.micro_batch=1")->summary().arena_bytes ==
+          single->summary().arena_bytes + summary.parameter_bytes);
+  }
+}
+
 // What follows [model] in a recipe that goes on with the model in `place`.
 std::string lora_recipe(const std::string& place, const std::string& targets = "") {
   return "[model]\npath = \"" + place + "\"\n[lora]\nrank = 2\nalpha = 8\n" + targets +
