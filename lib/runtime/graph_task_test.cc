@@ -601,6 +601,17 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
                  "--set task: classify needs classes"));
   CHECK(contains(error(table + "\"r\"\n[checkpoint]\nmetric = \"eval_accuracy\"\n"),
                  ": checkpoint.metric: 'eval_accuracy' is not measured: the label has numbers"));
+  CHECK(contains(error(table + "\"word\"\nlast_batch = \"drop\"\n", {"train.batch_size=5"}),
+                 "r.toml:12:14: data.last_batch: drop leaves no batch: batch_size is 5, and there "
+                 "are 4 samples"));
+  const std::string language = std::string(kLlama) +
+                               "[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
+                               "\"rows.jsonl\"\n[train]\nsteps = 1\n";
+  std::ofstream(place + "/rows.jsonl") << "[{\"text\": \"an array of all rows\"}]\n";
+  CHECK(
+      contains(error(language), "rows.jsonl: line 1, column 1: found an array of 1, expected an"));
+  std::ofstream(place + "/rows.jsonl") << "\n\n";
+  CHECK(contains(error(language), "rows.jsonl: has no text to train a tokenizer on"));
   // Integers are what the task says; without one the label decides, and a printed recipe keeps
   // that.
   const auto kind = [&](const std::string& text) {
