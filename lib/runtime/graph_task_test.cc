@@ -180,6 +180,21 @@ TEST_CASE("samples that only fill a batch count in no loss") {
   }
 }
 
+TEST_CASE("label smoothing is of training, evaluations measure the targets") {
+  const Recipe text = text_recipe(kLlama), digits = digits_recipe();
+  for (const Recipe* plain : {&text, &digits}) {
+    Recipe smooth = *plain;
+    smooth.train.label_smoothing = 0.2;
+    const auto without = make_task(*plain, {.threads = 1}),
+               with = make_task(smooth, {.threads = 1});
+    CHECK(with->step(0).loss != Approx(without->step(0).loss).epsilon(1e-5));
+    for (const auto& [name, value] : without->evaluate()) {
+      CAPTURE(name);
+      CHECK(with->evaluate()[name] == Approx(value).epsilon(1e-6));
+    }
+  }
+}
+
 TEST_CASE("packed documents count as much as documents alone") {
   const auto loss = [](const char* model, const std::vector<std::string>& overrides) {
     return make_task(text_recipe(model, overrides), {.threads = 2})->evaluate()["eval_loss"];
