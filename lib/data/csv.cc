@@ -110,7 +110,7 @@ bool parse_finite(std::string_view cell, double& value) {
   if (first == cell.npos) return false;
   cell = cell.substr(first, cell.find_last_not_of(' ') - first + 1);
   if (cell.starts_with('+')) cell.remove_prefix(1);
-  return parse_number(cell, value) && std::isfinite(value);
+  return parse_number(cell, value) && std::isfinite(static_cast<float>(value));
 }
 
 }  // namespace lumen::data

@@ -44,7 +44,8 @@ class CsvReader {
 // Throws Error(kMalformed) unless `row` has as many fields as the header.
 void check_width(const CsvRow& row, size_t header_fields);
 
-// Whether a cell is a finite number, which `value` then is; spaces around it do not count.
+// Whether a cell is a number that is finite in float32, which `value` then is; spaces around it do
+// not count.
 bool parse_finite(std::string_view cell, double& value);
 
 }  // namespace lumen::data

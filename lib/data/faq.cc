@@ -124,8 +124,7 @@ std::vector<std::string> read_texts(const DataOptions& options) {
       BadRows bad(options.on_bad_row, unused);
       if (options.format == Format::kJsonl) {
         for_each_line(source.text(), [&](const TextLine& line) {
-          io::Json row = io::Json::parse(line.text, nullptr, false);
-          if (!row.is_discarded()) collect_strings(row, words);
+          bad.guard(file, [&] { collect_strings(parse_json_row(line), words); });
         });
       } else if (options.format == Format::kFaq) {
         for (const FaqEntry& entry : parse_faq(source.text(), bad, file)) {

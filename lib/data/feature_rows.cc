@@ -88,7 +88,7 @@ FeatureRows read_feature_rows(const std::string& path, const FeatureNames& featu
         double value = cell.text == origins[i].text;
         if (origins[i].is_number && !parse_finite(cell.text, value)) {
           fail(ErrorKind::kMalformed, "line ", row.line, ", column ", cell.column, ": found ",
-               quoted(cell.text, 40), ", expected a number");
+               quoted(cell.text, 40), ", expected a number from -3.4e38 to 3.4e38");
         }
         result.x.push_back(static_cast<float>((value - features.mean[i]) / features.std[i]));
       }

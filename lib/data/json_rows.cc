@@ -8,22 +8,7 @@ namespace {
 // A row with the text it came from, to say where something is wrong.
 class Row {
  public:
-  explicit Row(const TextLine& line) : line_(line) {
-    check_utf8(line);
-    io::JsonLimits limits;
-    limits.first_line = line.number;
-    // parse_json puts a place before its message; here the file is named by the caller.
-    try {
-      json_ = io::parse_json(line.text, "", limits);
-    } catch (const Error& error) {
-      std::string_view why = error.what();
-      if (why.starts_with(": ")) why.remove_prefix(2);
-      throw Error(error.kind(), std::string(why));
-    }
-    if (!json_.is_object()) {
-      fail_at(line_, 0, str("found ", io::describe(&json_), ", expected an object"));
-    }
-  }
+  explicit Row(const TextLine& line) : line_(line), json_(parse_json_row(line)) {}
 
   const io::Json& json() const { return json_; }
 
@@ -67,6 +52,25 @@ void check_messages(const Row& row) {
 }
 
 }  // namespace
+
+io::Json parse_json_row(const TextLine& line) {
+  check_utf8(line);
+  io::JsonLimits limits;
+  limits.first_line = line.number;
+  io::Json row;
+  // parse_json puts a place before its message; here the file is named by the caller.
+  try {
+    row = io::parse_json(line.text, "", limits);
+  } catch (const Error& error) {
+    std::string_view why = error.what();
+    if (why.starts_with(": ")) why.remove_prefix(2);
+    throw Error(error.kind(), std::string(why));
+  }
+  if (!row.is_object()) {
+    fail_at(line, 0, str("found ", io::describe(&row), ", expected an object"));
+  }
+  return row;
+}
 
 Document encode_json_row(const TextLine& line, const TextEncoder& encoder) {
   const Row row(line);

@@ -76,7 +76,9 @@ class TextEncoder {
   TextTools tools_;
 };
 
-// One object of a jsonl file as a document. Throws Error(kMalformed) "line L, column C: …".
+// One object of a jsonl file. Throws Error(kMalformed) "line L, column C: …".
+io::Json parse_json_row(const TextLine& line);
+// The same as a document. Throws Error(kMalformed) "line L, column C: …".
 Document encode_json_row(const TextLine& line, const TextEncoder& encoder);
 
 // One way to put a question, and its answer.

@@ -136,7 +136,7 @@ bool is_number(const std::string& cell) {
   return parse_finite(cell, value);
 }
 
-// Whether a cell has the form of a number, though it may be none: "1e999", "-inf".
+// Whether a cell has the form of a number, though it may be none: "1e99", "-inf".
 bool looks_like_number(std::string_view cell) {
   const size_t first = cell.find_first_not_of(' ');
   if (first == cell.npos) return false;
@@ -212,8 +212,10 @@ class TableReader {
     const auto refuse = [&] {
       bad_.guard(file, [&] {
         fail(ErrorKind::kMalformed, "line ", place.line, ", column ", column.places[row],
-             ": found ", quoted(column.cells[row], 40), ", expected a number as nearly all of ",
-             quoted(column.name, 40), " are (or name that in drop_columns)");
+             ": found ", quoted(column.cells[row], 40), ", expected a number ",
+             looks_like_number(column.cells[row]) ? "from -3.4e38 to 3.4e38 in "
+                                                  : "as nearly all are of ",
+             quoted(column.name, 40), " (or name that in drop_columns)");
       });
     };
     with_context(io::place_of(file.path), refuse);

@@ -157,6 +157,16 @@ TEST_CASE("a column of numbers stays one where a few are missing") {
   CHECK(open_data(options).info.classes.size() == 20);
 }
 
+TEST_CASE("a number that float32 does not have is refused, not learnt from as infinite") {
+  for (const bool standardize : {false, true}) {
+    DataOptions options = options_for(write_table("x,y\n1,a\n2,b\n1e39,a\n4,b\n"));
+    options.standardize = standardize;
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                   "t.csv: line 4, column 1: found '1e39', expected a number from -3.4e38 to "
+                   "3.4e38 in 'x'"));
+  }
+}
+
 TEST_CASE("a few bad cells do not make texts of a short column of numbers") {
   DataOptions options = options_for(write_table("a,y\n1,x\n2,z\n1e999,z\n3,x\n"));
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),

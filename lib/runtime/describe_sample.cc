@@ -8,6 +8,17 @@
 namespace lumen::runtime {
 namespace {
 
+// The text of `run` where it stands behind `before`: alone it could lack the space before its first
+// word.
+std::string continuation(const text::Tokenizer& tokenizer, const std::vector<int32_t>& before,
+                         const std::vector<int32_t>& run) {
+  std::vector<int32_t> all = before;
+  all.insert(all.end(), run.begin(), run.end());
+  const std::string whole = tokenizer.decode(all), beginning = tokenizer.decode(before);
+  // Not so only if a character's bytes are parted.
+  return whole.starts_with(beginning) ? whole.substr(beginning.size()) : tokenizer.decode(run);
+}
+
 // What the learner is to see of a row: its text, with what does not count in brackets.
 // Without a tokenizer: its ids.
 std::string describe_tokens(const data::Batch& batch, int64_t row,
@@ -20,13 +31,14 @@ std::string describe_tokens(const data::Batch& batch, int64_t row,
       targets.as<int32_t>().subspan(static_cast<size_t>(row * seq), static_cast<size_t>(seq));
   // A token counts if the position before it has it as its target.
   std::string text;
-  std::vector<int32_t> run;
+  std::vector<int32_t> before, run;  // of one document
   bool learned = false;
   auto flush = [&] {
     if (run.empty()) return;
     std::string part;
     if (tokenizer != nullptr) {
-      part = tokenizer->decode(run);
+      part = continuation(*tokenizer, before, run);
+      before.insert(before.end(), run.begin(), run.end());
     } else {
       for (const int32_t id : run) part += (part.empty() ? "" : " ") + str(id);
       if (!text.empty()) text += ' ';
@@ -49,6 +61,10 @@ std::string describe_tokens(const data::Batch& batch, int64_t row,
   while (end > 0 && segment(end - 1) == data::kPadding) --end;
   for (size_t i = 0; i < end; ++i) {
     const bool begins = i == 0 || segment(i) != segment(i - 1);
+    if (begins) {
+      flush();
+      before.clear();
+    }
     add(ids[i], !begins && next[i - 1] == ids[i]);
     const bool ends = i + 1 == end || segment(i + 1) != segment(i);
     if (ends && next[i] != data::kIgnored) add(next[i], true);  // the last is only a target

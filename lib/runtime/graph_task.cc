@@ -106,6 +106,7 @@ class GraphTask : public TrainTask {
   void build_network();
   void choose_trained();
   Recipe fitted_recipe();
+  void check_batch_size() const;
   void check_label() const;
   void check_lora_targets() const;
   void check_sample_prompts();
@@ -163,6 +164,7 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
     recipe_.model.dropout = recipe_.lora.dropout = recipe_.train.label_smoothing = 0;
   }
   const graph::PoolScope scope(pool_);
+  check_batch_size();
   train_stream_ = data::make_stream(data_.data, data::Split::kTrain, data_.options);
   check_label();
   build_network();
@@ -198,6 +200,15 @@ Recipe GraphTask::fitted_recipe() {
   }
   length = std::min(*length, positions);
   return recipe_;
+}
+
+void GraphTask::check_batch_size() const {
+  const int64_t samples = data_.data.train->samples();
+  if (recipe_.data.last_batch != "drop" || samples >= recipe_.train.batch_size) return;
+  fail_at_key(recipe_, "data.last_batch",
+              str("drop leaves no batch: batch_size is ", recipe_.train.batch_size, ", and there ",
+                  samples == 1 ? "is 1 sample" : str("are ", samples, " samples"),
+                  "; take pad, or a smaller batch_size"));
 }
 
 // Whether the label of a table is what the recipe says of it.
@@ -299,7 +310,10 @@ TaskSummary GraphTask::summary() const {
   summary.left_out_samples = std::max<int64_t>(
       0, data_.data.train->samples() - summary.steps_per_epoch * recipe_.train.batch_size);
   if (network_->language_model() != nullptr) {
-    summary.tokens_per_step = info.train_tokens / static_cast<double>(summary.steps_per_epoch);
+    const auto samples = static_cast<double>(data_.data.train->samples());
+    const double used = 1 - static_cast<double>(summary.left_out_samples) / samples;
+    summary.tokens_per_step =
+        info.train_tokens * used / static_cast<double>(summary.steps_per_epoch);
   }
   summary.model = network_->description();
   summary.batch = str(recipe_.train.batch_size, " samples of ", info.description);
@@ -307,6 +321,10 @@ TaskSummary GraphTask::summary() const {
   data::make_stream(data_.data, data::Split::kTrain, data_.options)->next(example);
   const graph::PoolScope scope(pool_);
   summary.arena_bytes = plan_for(example).arena_bytes();
+  if (accumulation > 1) {  // and the sums of their gradients
+    for (const TrainedParameter& p : trained_)
+      summary.arena_bytes += p.tensor.node()->value.bytes();
+  }
   return summary;
 }
 

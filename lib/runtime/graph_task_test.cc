@@ -180,6 +180,21 @@ TEST_CASE("samples that only fill a batch count in no loss") {
   }
 }
 
+TEST_CASE("label smoothing is of training, evaluations measure the targets") {
+  const Recipe text = text_recipe(kLlama), digits = digits_recipe();
+  for (const Recipe* plain : {&text, &digits}) {
+    Recipe smooth = *plain;
+    smooth.train.label_smoothing = 0.2;
+    const auto without = make_task(*plain, {.threads = 1}),
+               with = make_task(smooth, {.threads = 1});
+    CHECK(with->step(0).loss != Approx(without->step(0).loss).epsilon(1e-5));
+    for (const auto& [name, value] : without->evaluate()) {
+      CAPTURE(name);
+      CHECK(with->evaluate()[name] == Approx(value).epsilon(1e-6));
+    }
+  }
+}
+
 TEST_CASE("packed documents count as much as documents alone") {
   const auto loss = [](const char* model, const std::vector<std::string>& overrides) {
     return make_task(text_recipe(model, overrides), {.threads = 2})->evaluate()["eval_loss"];
@@ -316,6 +331,42 @@ TEST_CASE("a preview shows the last token of every document that is learnt") {
   };
   CHECK(count(shown({})) == 1);
   CHECK(count(shown({"data.pack=true"})) >= 2);
+}
+
+TEST_CASE("a preview keeps the space between what is masked and what is learnt") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::ofstream(place + "/d.jsonl") << "{\"prompt\": \"the cat\", \"completion\": \" sat on\"}\n";
+  std::ofstream words(place + "/words.txt");
+  for (int i = 0; i < 9; ++i)
+    words << "the cat sat on the mat, the dog sat on the cat " << i << "\n";
+  words.close();
+  const std::string text = std::string(kLlama) +
+                           "[tokenizer]\ntype = \"bpe\"\nvocab_size = 290\nfiles = \"words.txt\"\n"
+                           "[[data.train]]\npath = \"d.jsonl\"\n[data]\nmask = \"prompt\"\n"
+                           "eval_fraction = 0.0\nmax_length = 20\n[train]\nsteps = 1\n";
+  const Recipe recipe = read_recipe({"r.toml", place + "/", text});
+  CHECK(contains(make_task(recipe, {.threads = 1})->preview(1)[0], "[the cat] sat on"));
+}
+
+TEST_CASE("a summary tells the tokens of a step and all that is kept for it") {
+  for (const char* rule : {"drop", "pad", "keep"}) {
+    CAPTURE(rule);
+    const auto make = [&](const char* micro) {
+      return make_task(text_recipe(kLlama, {str("data.last_batch=", rule), micro}), {.threads = 1});
+    };
+    const auto task = make("train.micro_batch=8");
+    const TaskSummary summary = task->summary();
+    double tokens = 0;
+    const int64_t epochs = 10;  // other samples are left out in each
+    for (int64_t i = 0; i < epochs * summary.steps_per_epoch; ++i) tokens += task->step(0).tokens;
+    const double mean = tokens / static_cast<double>(epochs * summary.steps_per_epoch);
+    CHECK(summary.tokens_per_step == Approx(mean).epsilon(0.02));
+
+    // Gradients of micro-batches are added up beside the plan that makes them.
+    const auto single = make_task(text_recipe(kLlama, {"train.batch_size=1"}), {.threads = 1});
+    CHECK(make("train.micro_batch=1")->summary().arena_bytes ==
+          single->summary().arena_bytes + summary.parameter_bytes);
+  }
 }
 
 // What follows [model] in a recipe that goes on with the model in `place`.
@@ -565,6 +616,17 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
                  "--set task: classify needs classes"));
   CHECK(contains(error(table + "\"r\"\n[checkpoint]\nmetric = \"eval_accuracy\"\n"),
                  ": checkpoint.metric: 'eval_accuracy' is not measured: the label has numbers"));
+  CHECK(contains(error(table + "\"word\"\nlast_batch = \"drop\"\n", {"train.batch_size=5"}),
+                 "r.toml:12:14: data.last_batch: drop leaves no batch: batch_size is 5, and there "
+                 "are 4 samples"));
+  const std::string language = std::string(kLlama) +
+                               "[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
+                               "\"rows.jsonl\"\n[train]\nsteps = 1\n";
+  std::ofstream(place + "/rows.jsonl") << "[{\"text\": \"an array of all rows\"}]\n";
+  CHECK(
+      contains(error(language), "rows.jsonl: line 1, column 1: found an array of 1, expected an"));
+  std::ofstream(place + "/rows.jsonl") << "\n\n";
+  CHECK(contains(error(language), "rows.jsonl: has no text to train a tokenizer on"));
   // Integers are what the task says; without one the label decides, and a printed recipe keeps
   // that.
   const auto kind = [&](const std::string& text) {

@@ -4,6 +4,7 @@
 #include "lib/data/batch.h"
 #include "lib/graph/views.h"
 #include "lib/io/model_files.h"
+#include "lib/nn/training_scope.h"
 #include "lib/ops/loss.h"
 #include "lib/runtime/recipe.h"
 #include "models/classifier.h"
@@ -17,6 +18,11 @@ const Tensor& field(const Fields& fields, const char* name) {
   auto found = fields.find(name);
   LUMEN_CHECK(found != fields.end());
   return found->second;
+}
+
+// Like dropout, label smoothing is a means of training: a perplexity has no part of it.
+double smoothing(const NetworkOptions& options) {
+  return nn::TrainingScope::current() != nullptr ? options.label_smoothing : 0;
 }
 
 Tensor zero_position() {
@@ -51,10 +57,10 @@ class LanguageNetwork : public Network {
     const Tensor flat = graph::reshape(hidden, {rows, hidden.dim(-1)});
     const Tensor targets = graph::reshape(field(fields, "targets"), {rows});
     const nn::Linear& head = model_->head();
-    if (head.bias.defined() || head.addition || options_.label_smoothing > 0) {
-      return ops::cross_entropy(
-          head(flat), targets,
-          {.label_smoothing = options_.label_smoothing, .reduction = ops::Reduction::kSum});
+    const double smooth = smoothing(options_);
+    if (head.bias.defined() || head.addition || smooth > 0) {
+      return ops::cross_entropy(head(flat), targets,
+                                {.label_smoothing = smooth, .reduction = ops::Reduction::kSum});
     }
     const Tensor counts = ops::sub(
         graph::scalar(1),
@@ -91,7 +97,7 @@ class ClassifierNetwork : public Network {
                            ops::where(fills, 0, y), ops::Reduction::kSum);
     }
     return ops::cross_entropy(
-        out, y, {.label_smoothing = options_.label_smoothing, .reduction = ops::Reduction::kSum});
+        out, y, {.label_smoothing = smoothing(options_), .reduction = ops::Reduction::kSum});
   }
 
   Tensor class_logits(const Fields& fields) const override {

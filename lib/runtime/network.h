@@ -43,8 +43,8 @@ struct DataShape {
 };
 
 struct NetworkOptions {
-  double label_smoothing = 0;
-  bool recompute = false;  // activations of layers, instead of keeping them
+  double label_smoothing = 0;  // in training; losses of evaluations are those of the targets
+  bool recompute = false;      // activations of layers, instead of keeping them
 };
 
 // config.json of the network that [model] describes by its type. Throws Error(kUsage) if the data

@@ -422,7 +422,7 @@ RecipeTable train_table(TrainRecipe& r) {
   t.key("grad_clip_value", r.grad_clip_value, between(0, 1e30),
         "largest element of the gradient; 0: any");
   t.key("label_smoothing", r.label_smoothing, {.min = 0, .max = 0.99},
-        "share of each target spread over all classes");
+        "share of each target spread over all classes, but not in evaluations");
   t.key("activation_checkpointing", r.activation_checkpointing, any(),
         "recompute activations instead of keeping them");
   t.key("skip_outlier_sigma", r.skip_outlier_sigma, between(0, 1000),

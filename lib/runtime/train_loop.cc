@@ -487,7 +487,8 @@ void TrainLoop::prune() {
     return;
   }
   std::vector<io::CheckpointEntry> entries = io::list_checkpoints(directory_.checkpoints());
-  std::vector<std::pair<double, int64_t>> ranking;  // the best first, then the newest
+  // The best first; of equal ones the first, as in watch_metrics.
+  std::vector<std::pair<double, int64_t>> ranking;
   int64_t newer = 0;
   for (const io::CheckpointEntry& entry : entries) {
     if (entry.step > saved_.step) ++newer;
@@ -499,7 +500,7 @@ void TrainLoop::prune() {
     }
     const double number = value->get<double>();
     ranking.emplace_back(higher_is_better(recipe_.checkpoint.metric) ? -number : number,
-                         -entry.step);
+                         entry.step);
   }
   std::sort(ranking.begin(), ranking.end());
   const auto best = static_cast<size_t>(recipe_.checkpoint.keep_best);
@@ -510,7 +511,7 @@ void TrainLoop::prune() {
     const bool is_recent =
         step <= saved_.step && static_cast<int64_t>(i) - newer < recipe_.checkpoint.keep_last;
     const bool is_best = std::any_of(ranking.begin(), ranking.end(),
-                                     [&](const auto& r) { return r.second == -step; });
+                                     [&](const auto& r) { return r.second == step; });
     if (is_recent || is_best) continue;
     try {
       io::remove_checkpoint(entries[i].path, [](std::string_view point) { commit_point(point); });

@@ -653,6 +653,19 @@ TEST_CASE("the best and the last checkpoints are kept, and the best can be the r
                    best.weights.at("line.weight").data()));
 }
 
+TEST_CASE(
+    "of equally good checkpoints the first is the best, which is kept and can be the result") {
+  const Place place(
+      "[train]\nsteps = 30\n[eval]\nevery = 5\n[checkpoint]\nevery = 5\nkeep_last = 1\n[export]\n"
+      "weights = \"best\"\n");
+  FakeOptions constant;
+  constant.learns = false;
+  const TrainOutcome outcome = place.run("", constant);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK_FALSE(contains(outcome.err, "there is no best checkpoint"));
+  CHECK(place.checkpoints() == std::vector<int64_t>{30, 5});
+}
+
 TEST_CASE("--force replaces a run only when the new one is sure to start") {
   const Place place;
   REQUIRE(place.run().exit_code == 0);

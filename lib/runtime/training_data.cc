@@ -148,6 +148,11 @@ void train_own_tokenizer(const Recipe& recipe, const std::string& directory,
     options.paths = paths;
   }
   const std::vector<std::string> texts = data::read_texts(options);
+  if (std::all_of(texts.begin(), texts.end(), [](const auto& text) { return text.empty(); })) {
+    fail(ErrorKind::kMalformed, io::place_of(options.paths.front()),
+         options.paths.size() > 1 ? " and the other files have" : ": has",
+         " no text to train a tokenizer on");
+  }
   ::mkdir(directory.c_str(), 0777);
   text::TokenizerTraining training = tokenizer_training(recipe, !chat_template.empty());
   training.chat_template = chat_template;
