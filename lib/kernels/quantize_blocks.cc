@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "lib/base/check.h"
+#include "lib/kernels/pack_blocks.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -36,16 +36,19 @@ enum class Offset { kNone, kAny, kNotPositive };
 // Sub-blocks of kSub elements, value = scale · code + offset with codes in [kLow, kHigh]. kLargest:
 // the largest |x| that half-precision scales reach whatever else is in the block.
 struct Q4_0Codes {
+  static constexpr DType kType = DType::kQ4_0;
   static constexpr int kSub = 32, kLow = -8, kHigh = 7;
   static constexpr Offset kOffset = Offset::kNone;
   static constexpr float kLargest = 8 * kLargestHalf;
 };
 struct Q5_0Codes {
+  static constexpr DType kType = DType::kQ5_0;
   static constexpr int kSub = 32, kLow = -16, kHigh = 15;
   static constexpr Offset kOffset = Offset::kNone;
   static constexpr float kLargest = 16 * kLargestHalf;
 };
 struct Q5_1Codes {
+  static constexpr DType kType = DType::kQ5_1;
   static constexpr int kSub = 32, kLow = 0, kHigh = 31;
   static constexpr Offset kOffset = Offset::kAny;
   static constexpr float kLargest = kLargestHalf;
@@ -53,15 +56,18 @@ struct Q5_1Codes {
 // Of super-blocks of 256: scale = d · s, offset = −e · m with half-precision d, e and integers s in
 // [kScaleLow, kScaleHigh], m in [0, kMinHigh].
 struct Q4_KCodes {
+  static constexpr DType kType = DType::kQ4_K;
   static constexpr int kSub = 32, kLow = 0, kHigh = 15;
   static constexpr Offset kOffset = Offset::kNotPositive;
   static constexpr int kScaleLow = 0, kScaleHigh = 63, kMinHigh = 63;
   static constexpr float kLargest = 63 * kLargestHalf;
 };
 struct Q5_KCodes : Q4_KCodes {
+  static constexpr DType kType = DType::kQ5_K;
   static constexpr int kHigh = 31;
 };
 struct Q6_KCodes {
+  static constexpr DType kType = DType::kQ6_K;
   static constexpr int kSub = 16, kLow = -32, kHigh = 31;
   static constexpr Offset kOffset = Offset::kNone;
   static constexpr int kScaleLow = -128, kScaleHigh = 127, kMinHigh = 0;
@@ -266,7 +272,8 @@ struct QuantUnit {
   alignas(64) float x[F::kSub * kUnit];  // [element][sub-block]
   alignas(64) float sum[kUnit];          // Σ x
   alignas(64) float scale[kUnit], offset[kUnit];
-  uint8_t codes[F::kSub * kUnit];  // [sub-block][element], from 0
+  alignas(64) float xx[kUnit], xy[kUnit];  // Σ x², Σ x · value
+  uint8_t codes[F::kSub * kUnit];          // [sub-block][element], from 0
 };
 
 // Fills x and sum from `count` sub-blocks. Those of a block that halves cannot scale become zeros;
@@ -293,53 +300,54 @@ uint32_t load_unit(const float* from, int count, QuantUnit<F>& unit) {
   return bad;
 }
 
-// The nearest codes for scale and offset, counted from kLow.
+// The nearest codes for scale and offset, counted from kLow; xx and xy of their values.
 template <class F>
 void choose_codes(QuantUnit<F>& unit) {
   const FitTag d;
   const hn::RebindToSigned<FitTag> di;
   alignas(64) int32_t codes[kUnit];
   for (int lane = 0; lane < kUnit; lane += static_cast<int>(hn::Lanes(d))) {
-    const auto inverse = reciprocal(hn::Load(d, unit.scale + lane));
+    const auto scale = hn::Load(d, unit.scale + lane);
+    const auto inverse = reciprocal(scale);
     const auto offset = hn::Load(d, unit.offset + lane);
+    auto xx = hn::Zero(d), xy = hn::Zero(d);
     for (int i = 0; i < F::kSub; ++i) {
-      const auto code = code_of<F>(hn::Load(d, unit.x + i * kUnit + lane), inverse, offset);
+      const auto x = hn::Load(d, unit.x + i * kUnit + lane);
+      const auto code = code_of<F>(x, inverse, offset);
+      xx = hn::Add(xx, hn::Mul(x, x));
+      xy = hn::Add(xy, hn::Mul(x, value_of<F>(code, scale, offset)));
       hn::Store(hn::ConvertTo(di, hn::Sub(code, hn::Set(d, static_cast<float>(F::kLow)))), di,
                 codes);
       for (int j = 0; j < static_cast<int>(hn::Lanes(d)); ++j) {
         unit.codes[(lane + j) * F::kSub + i] = static_cast<uint8_t>(codes[j]);
       }
     }
+    hn::Store(xx, d, unit.xx + lane);
+    hn::Store(xy, d, unit.xy + lane);
   }
 }
 
-HWY_INLINE void put_half(float value, uint8_t* p) {
-  const uint16_t bits = to_f16(value).bits;
-  std::memcpy(p, &bits, 2);
-}
+// What the values of least squares are multiplied by so that they are no shorter than x along x.
+// Their error is orthogonal to them: ‖x‖² = ‖value‖² + error. So products with them are too small
+// by that share in every layer, while the rest of the error differs from row to row. It adds the
+// square of the share to the error; no more than kMostGain, for blocks that lose much.
+constexpr float kMostGain = 0.02f;
 
-// Blocks of 32 (Q4_0, Q5_0, Q5_1): halves, fifth bits of five-bit codes, nibbles.
 template <class F>
-void pack_block(const uint8_t* codes, float scale, float offset, uint8_t* p) {
-  put_half(scale, p);
-  p += 2;
-  if constexpr (kHasOffset<F>) {
-    put_half(offset, p);
-    p += 2;
-  }
-  if constexpr (F::kHigh - F::kLow > 15) {
-    uint32_t fifth = 0;
-    for (int i = 0; i < 32; ++i) fifth |= static_cast<uint32_t>(codes[i] >> 4) << i;
-    std::memcpy(p, &fifth, 4);
-    p += 4;
-  }
-  for (int i = 0; i < 16; ++i) {
-    p[i] = static_cast<uint8_t>((codes[i] & 15) | (codes[i + 16] & 15) << 4);
-  }
+float gain_of(const QuantUnit<F>& unit, int first, int count) {
+  // A min of half precision cancels scales that were rounded with it.
+  if constexpr (F::kOffset == Offset::kAny) return 1.0f;
+  float xx = 0, xy = 0;
+  for (int i = first; i < first + count; ++i) xx += unit.xx[i], xy += unit.xy[i];
+  return xy > 0 ? std::clamp(xx / xy, 1 - kMostGain, 1 + kMostGain) : 1.0f;
+}
+
+HWY_INLINE float within_halves(float value) {
+  return std::clamp(value, -kLargestHalf, kLargestHalf);
 }
 
 template <class F>
-void quantize_blocks_of_32(const float* x, uint8_t* y, int64_t n, int block_bytes) {
+void quantize_blocks_of_32(const float* x, uint8_t* y, int64_t n) {
   const FitTag d;
   QuantUnit<F> unit;
   for (int64_t done = 0; done < n; done += kUnit * F::kSub) {
@@ -351,10 +359,12 @@ void quantize_blocks_of_32(const float* x, uint8_t* y, int64_t n, int block_byte
       hn::Store(fit.offset, d, unit.offset + lane);
     }
     choose_codes(unit);
-    for (int block = 0; block < count; ++block, y += block_bytes) {
+    for (int block = 0; block < count; ++block, y += info(F::kType).block_bytes) {
       const bool is_bad = (bad >> block & 1) != 0;
-      pack_block<F>(unit.codes + block * F::kSub, is_bad ? INFINITY : unit.scale[block],
-                    unit.offset[block], y);
+      const float gain = gain_of(unit, block, 1);
+      pack_block(F::kType, unit.codes + block * F::kSub,
+                 is_bad ? INFINITY : within_halves(unit.scale[block] * gain),
+                 within_halves(unit.offset[block] * gain), y);
     }
   }
 }
@@ -487,66 +497,8 @@ void fit_super_blocks(QuantUnit<F>& unit, int count, SuperFit& best) {
   }
 }
 
-// Low nibbles of 256 codes as Q4_K and Q5_K have them.
-void pack_nibbles_k(const uint8_t* codes, uint8_t* p) {
-  for (int part = 0; part < 4; ++part, codes += 64, p += 32) {
-    for (int l = 0; l < 32; ++l) {
-      p[l] = static_cast<uint8_t>((codes[l] & 15) | (codes[l + 32] & 15) << 4);
-    }
-  }
-}
-
-void pack_scales_k(const float* s, const float* m, uint8_t* p) {
-  for (int i = 0; i < 4; ++i) {
-    const auto low_s = static_cast<uint32_t>(s[i]), high_s = static_cast<uint32_t>(s[i + 4]);
-    const auto low_m = static_cast<uint32_t>(m[i]), high_m = static_cast<uint32_t>(m[i + 4]);
-    p[i] = static_cast<uint8_t>(low_s | (high_s >> 4) << 6);
-    p[i + 4] = static_cast<uint8_t>(low_m | (high_m >> 4) << 6);
-    p[i + 8] = static_cast<uint8_t>((high_s & 15) | (high_m & 15) << 4);
-  }
-}
-
-// One super-block as quant_blocks-inl.h describes it; s and m are those of its first sub-block.
-void pack_super_block(Q4_KCodes, const uint8_t* codes, const SuperFit& fit, int first, bool is_bad,
-                      uint8_t* p) {
-  put_half(is_bad ? INFINITY : fit.d[first], p);
-  put_half(fit.e[first], p + 2);
-  pack_scales_k(fit.s + first, fit.m + first, p + 4);
-  pack_nibbles_k(codes, p + 16);
-}
-
-void pack_super_block(Q5_KCodes, const uint8_t* codes, const SuperFit& fit, int first, bool is_bad,
-                      uint8_t* p) {
-  put_half(is_bad ? INFINITY : fit.d[first], p);
-  put_half(fit.e[first], p + 2);
-  pack_scales_k(fit.s + first, fit.m + first, p + 4);
-  for (int l = 0; l < 32; ++l) {
-    uint32_t fifth = 0;
-    for (int b = 0; b < 8; ++b) fifth |= static_cast<uint32_t>(codes[l + 32 * b] >> 4) << b;
-    p[16 + l] = static_cast<uint8_t>(fifth);
-  }
-  pack_nibbles_k(codes, p + 48);
-}
-
-void pack_super_block(Q6_KCodes, const uint8_t* codes, const SuperFit& fit, int first, bool is_bad,
-                      uint8_t* p) {
-  for (int half = 0; half < 2; ++half) {
-    const uint8_t* c = codes + 128 * half;
-    for (int l = 0; l < 64; ++l) {
-      p[64 * half + l] = static_cast<uint8_t>((c[l] & 15) | (c[l + 64] & 15) << 4);
-    }
-    for (int l = 0; l < 32; ++l) {
-      p[128 + 32 * half + l] = static_cast<uint8_t>(c[l] >> 4 | (c[l + 32] >> 4) << 2 |
-                                                    (c[l + 64] >> 4) << 4 | (c[l + 96] >> 4) << 6);
-    }
-  }
-  for (int i = 0; i < 16; ++i)
-    p[192 + i] = static_cast<uint8_t>(static_cast<int>(fit.s[first + i]));
-  put_half(is_bad ? INFINITY : fit.d[first], p + 208);
-}
-
 template <class F>
-void quantize_super_blocks(const float* x, uint8_t* y, int64_t n, int block_bytes) {
+void quantize_super_blocks(const float* x, uint8_t* y, int64_t n) {
   constexpr int kCount = 256 / F::kSub;  // sub-blocks of a super-block
   const FitTag d;
   QuantUnit<F> unit;
@@ -561,28 +513,31 @@ void quantize_super_blocks(const float* x, uint8_t* y, int64_t n, int block_byte
     }
     fit_super_blocks(unit, kCount, fit);
     choose_codes(unit);
-    for (int first = 0; first < count; first += kCount, y += block_bytes) {
+    for (int first = 0; first < count; first += kCount, y += info(F::kType).block_bytes) {
       const bool is_bad = (bad >> first & ((1u << kCount) - 1)) != 0;
-      pack_super_block(F(), unit.codes + first * F::kSub, fit, first, is_bad, y);
+      const float gain = gain_of(unit, first, kCount);
+      fit.d[first] = is_bad ? INFINITY : within_halves(fit.d[first] * gain);
+      fit.e[first] = within_halves(fit.e[first] * gain);
+      pack_super_block(F::kType, unit.codes + first * F::kSub,
+                       {fit.d[first], fit.e[first], fit.s + first, fit.m + first}, y);
     }
   }
 }
 
 void quantize_row_of(DType dtype, const float* x, uint8_t* y, int64_t n) {
-  const int bytes = info(dtype).block_bytes;
   switch (dtype) {
     case DType::kQ4_0:
-      return quantize_blocks_of_32<Q4_0Codes>(x, y, n, bytes);
+      return quantize_blocks_of_32<Q4_0Codes>(x, y, n);
     case DType::kQ5_0:
-      return quantize_blocks_of_32<Q5_0Codes>(x, y, n, bytes);
+      return quantize_blocks_of_32<Q5_0Codes>(x, y, n);
     case DType::kQ5_1:
-      return quantize_blocks_of_32<Q5_1Codes>(x, y, n, bytes);
+      return quantize_blocks_of_32<Q5_1Codes>(x, y, n);
     case DType::kQ4_K:
-      return quantize_super_blocks<Q4_KCodes>(x, y, n, bytes);
+      return quantize_super_blocks<Q4_KCodes>(x, y, n);
     case DType::kQ5_K:
-      return quantize_super_blocks<Q5_KCodes>(x, y, n, bytes);
+      return quantize_super_blocks<Q5_KCodes>(x, y, n);
     case DType::kQ6_K:
-      return quantize_super_blocks<Q6_KCodes>(x, y, n, bytes);
+      return quantize_super_blocks<Q6_KCodes>(x, y, n);
     default:
       LUMEN_CHECK(!"a type that can be quantised to");
   }
