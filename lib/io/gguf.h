@@ -59,6 +59,9 @@ class GgufValue {
   bool bool_at(size_t i) const;
   std::string_view string_at(size_t i) const;
 
+  // A number or bool, or all elements of an array of them, as they lie in the file.
+  std::string_view number_bytes() const;
+
  private:
   friend class GgufMetadata;
   GgufValue(const GgufMetadata& metadata, size_t entry) : metadata_(&metadata), entry_(entry) {}

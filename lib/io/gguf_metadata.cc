@@ -106,6 +106,12 @@ std::string_view GgufValue::payload(size_t i) const {
   return metadata_->text(entry().value_offset + i * bytes, bytes);
 }
 
+std::string_view GgufValue::number_bytes() const {
+  const size_t count = is_array() ? entry().count : 1;
+  LUMEN_CHECK(entry().element_type != GgufType::kString);
+  return metadata_->text(entry().value_offset, count * scalar_bytes(entry().element_type));
+}
+
 std::string_view GgufValue::key() const {
   return metadata_->text(entry().key_offset, entry().key_bytes);
 }

@@ -22,9 +22,10 @@ class Bytes {
   void number(T value) {
     text_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
+  void raw(std::string_view bytes) { text_ += bytes; }
   void string(std::string_view text) {
     number<uint64_t>(text.size());
-    text_ += text;
+    raw(text);
   }
   template <typename T>
   void numbers(uint32_t type, const std::vector<T>& values) {
@@ -68,20 +69,13 @@ void Bytes::value(const GgufWriter::Value& value) {
   }
 }
 
-// The number of a tensor type in the format (enum ggml_type).
+// The number of a tensor type in the format.
 uint32_t type_number(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return 0;
-    case DType::kF16:
-      return 1;
-    case DType::kQ8_0:
-      return 8;
-    case DType::kBF16:
-      return 30;
-    default:
-      fail(ErrorKind::kUnsupported, "writing ", name(dtype), " tensors to GGUF is not supported");
+  const int number = info(dtype).ggml_type;
+  if (number < 0) {
+    fail(ErrorKind::kUnsupported, "writing ", name(dtype), " tensors to GGUF is not supported");
   }
+  return static_cast<uint32_t>(number);
 }
 
 uint32_t small(const Json& config, const char* key, int64_t hi) {
@@ -89,6 +83,38 @@ uint32_t small(const Json& config, const char* key, int64_t hi) {
 }
 
 }  // namespace
+
+void GgufWriter::set(std::string key, const Value& value) {
+  Bytes bytes;
+  bytes.value(value);
+  metadata_.emplace_back(std::move(key), bytes.text());
+}
+
+void GgufWriter::copy(const GgufValue& value) {
+  Bytes bytes;
+  bytes.number(static_cast<uint32_t>(value.type()));
+  if (value.is_array()) {
+    bytes.number(static_cast<uint32_t>(value.element_type()));
+    bytes.number<uint64_t>(value.size());
+  }
+  if (value.is_string()) {
+    bytes.string(value.as_string());
+  } else if (value.is_array() && value.element_type() == GgufType::kString) {
+    for (size_t i = 0; i < value.size(); ++i) bytes.string(value.string_at(i));
+  } else {
+    bytes.raw(value.number_bytes());
+  }
+  metadata_.emplace_back(value.key(), bytes.text());
+}
+
+void GgufWriter::add(std::string name, DType dtype, const Shape& shape,
+                     std::function<Array()> make) {
+  tensors_.push_back({std::move(name), dtype, shape, std::move(make)});
+}
+
+void GgufWriter::add(std::string name, const Array& array) {
+  add(std::move(name), array.dtype(), array.shape(), [array] { return array; });
+}
 
 std::string GgufWriter::header() const {
   Bytes header;
@@ -98,28 +124,31 @@ std::string GgufWriter::header() const {
   header.number<uint64_t>(metadata_.size());
   for (const auto& [key, value] : metadata_) {
     header.string(key);
-    header.value(value);
+    header.raw(value);
   }
   uint64_t offset = 0;
-  for (const auto& [tensor_name, array] : tensors_) {
-    header.string(tensor_name);
-    header.number<uint32_t>(static_cast<uint32_t>(array.shape().rank()));
-    for (int axis = array.shape().rank() - 1; axis >= 0; --axis) {  // the innermost first
-      header.number<uint64_t>(static_cast<uint64_t>(array.shape()[axis]));
+  for (const Tensor& tensor : tensors_) {
+    header.string(tensor.name);
+    header.number<uint32_t>(static_cast<uint32_t>(tensor.shape.rank()));
+    for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) {  // the innermost first
+      header.number<uint64_t>(static_cast<uint64_t>(tensor.shape[axis]));
     }
-    header.number(type_number(array.dtype()));
+    header.number(type_number(tensor.dtype));
     header.number(offset);
-    offset += (array.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    offset += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
   }
   header.align();
   return header.text();
 }
 
 void GgufWriter::write(const std::string& path) const {
+  const std::string beginning = header();
   AtomicFile file(path);
-  file.write(header());
+  file.write(beginning);
   const std::string zeros(kAlignment, '\0');
-  for (const auto& [tensor_name, array] : tensors_) {
+  for (const Tensor& tensor : tensors_) {
+    const Array array = tensor.make();
+    LUMEN_CHECK(array.dtype() == tensor.dtype && array.shape() == tensor.shape);
     file.write(std::span<const std::byte>(array.data(), array.bytes()));
     const size_t rest = array.bytes() % kAlignment;
     if (rest != 0) file.write(std::string_view(zeros).substr(rest));

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "lib/io/gguf.h"
 #include "lib/io/json.h"
 #include "lib/tensor/array.h"
 
@@ -18,9 +20,15 @@ class GgufWriter {
   using Value = std::variant<uint32_t, float, bool, std::string, std::vector<std::string>,
                              std::vector<float>, std::vector<int32_t>>;
 
-  void set(std::string key, Value value) { metadata_.emplace_back(std::move(key), value); }
-  // `array` keeps its type: f32, f16, bf16 or quantised. Names are at most 64 bytes.
-  void add(std::string name, Array array) { tensors_.emplace_back(std::move(name), array); }
+  void set(std::string key, const Value& value);
+  // A pair of another file as it is.
+  void copy(const GgufValue& value);
+
+  // A tensor of `dtype`, which write() asks `make` for when it has come to it: one is in memory at
+  // a time. Names are at most 64 bytes. What `make` throws ends write().
+  void add(std::string name, DType dtype, const Shape& shape, std::function<Array()> make);
+  // The same of an array that is there.
+  void add(std::string name, const Array& array);
 
   // The file up to the tensors' data, aligned: without tensors the whole file.
   std::string header() const;
@@ -30,8 +38,17 @@ class GgufWriter {
   void write(const std::string& path) const;
 
  private:
-  std::vector<std::pair<std::string, Value>> metadata_;
-  std::vector<std::pair<std::string, Array>> tensors_;
+  struct Tensor {
+    std::string name;
+    DType dtype;
+    Shape shape;
+    std::function<Array()> make;
+
+    uint64_t bytes() const { return row_bytes(dtype, shape.elements()); }
+  };
+
+  std::vector<std::pair<std::string, std::string>> metadata_;  // values as the file has them
+  std::vector<Tensor> tensors_;
 };
 
 // The architecture of GGUF for a config.json's model_type. Throws Error(kUnsupported).

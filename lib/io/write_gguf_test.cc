@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/gguf.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 
 namespace lumen::io {
@@ -38,6 +39,58 @@ TEST_CASE("what GgufWriter writes is read back") {
   const Array q = file->array(*file->find_tensor("q.weight"));
   CHECK(q.dtype() == DType::kQ8_0);
   CHECK(q.shape() == blocks.shape());
+}
+
+TEST_CASE("GgufWriter copies every kind of value, and asks for tensors one at a time") {
+  LUMEN_SHARED_DATA(path, "models/gguf-derived/stories260K-q5_1.gguf");
+  const auto source = read_gguf(path);
+  GgufWriter writer;
+  writer.set("words", std::vector<std::string>{"a", "", "ccc"});
+  writer.set("flag", true);
+  for (size_t i = 0; i < source->metadata.size(); ++i) writer.copy(source->metadata[i]);
+  int alive = 0, most = 0;
+  for (const GgufTensor& tensor : source->tensors) {
+    writer.add(tensor.name, *tensor.dtype, tensor.shape, [&] {
+      most = std::max(most, ++alive);
+      auto owner = std::shared_ptr<Array>(new Array(source->array(tensor)), [&](Array* array) {
+        --alive;
+        delete array;
+      });
+      auto buffer = std::make_shared<Buffer>(*owner->buffer());
+      buffer->owner = owner;
+      return Array::view(buffer, owner->data() - buffer->data, *tensor.dtype, tensor.shape);
+    });
+  }
+  CHECK(most == 0);
+  const std::string copy_path = testing::temporary_directory() + "/copy.gguf";
+  writer.write(copy_path);
+  CHECK(most == 1);
+  CHECK(alive == 0);
+
+  const auto copy = read_gguf(copy_path);
+  REQUIRE(copy->metadata.size() == source->metadata.size() + 2);
+  GgufWriter again;  // copies of copies say the same
+  for (size_t i = 0; i < copy->metadata.size(); ++i) again.copy(copy->metadata[i]);
+  for (const GgufTensor& tensor : copy->tensors) again.add(tensor.name, copy->array(tensor));
+  CHECK(again.header() == writer.header());
+  for (size_t i = 0; i < source->metadata.size(); ++i) {
+    const GgufValue want = source->metadata[i], got = *copy->metadata.find(want.key());
+    CHECK(got.type() == want.type());
+    if (want.is_string()) CHECK(got.as_string() == want.as_string());
+    if (want.is_array()) CHECK(got.size() == want.size());
+    if (!want.is_array() && !want.is_string()) CHECK(got.number_bytes() == want.number_bytes());
+  }
+  for (const GgufTensor& tensor : source->tensors) {
+    const Array want = source->array(tensor), got = copy->array(*copy->find_tensor(tensor.name));
+    CHECK(
+        std::equal(want.data(), want.data() + want.bytes(), got.data(), got.data() + got.bytes()));
+  }
+
+  GgufWriter failing;
+  failing.add("a", DType::kF32, {1}, [&]() -> Array { fail(ErrorKind::kMalformed, "no tensor"); });
+  const std::string none = testing::temporary_directory() + "/none.gguf";
+  CHECK(testing::refusal(ErrorKind::kMalformed, [&] { failing.write(none); }) == "no tensor");
+  CHECK_FALSE(is_regular_file(none));
 }
 
 TEST_CASE("rope scaling goes to GGUF and back") {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "lib/kernels/quantize_blocks.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -284,10 +285,19 @@ void from_float(DType dtype, const float* x, void* y, int64_t n) {
     HWY_DYNAMIC_DISPATCH(float_to_bfloat_row)(x, static_cast<uint16_t*>(y), n);
   } else if (dtype == DType::kQ8_0) {
     HWY_DYNAMIC_DISPATCH(float_to_q8_0_row)(x, static_cast<uint8_t*>(y), n);
+  } else if (can_quantize(dtype)) {
+    quantize_blocks(dtype, x, y, n);
   } else {
     with_plain_type(
         dtype, [&](auto* type) { float_to_plain<std::remove_pointer_t<decltype(type)>>(x, y, n); });
   }
+}
+
+void from_float(ThreadPool& pool, DType dtype, const float* x, void* y, int64_t n) {
+  constexpr int64_t kGrain = 4096;  // elements: whole blocks of every type
+  pool.parallel_pieces(n, kGrain, kGrain, [&](int64_t begin, int64_t end, int) {
+    from_float(dtype, x + begin, static_cast<std::byte*>(y) + row_bytes(dtype, begin), end - begin);
+  });
 }
 
 bool has_nonfinite(DType dtype, const void* x, int64_t n) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "lib/base/pool.h"
 #include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
@@ -15,8 +16,11 @@ void to_float(DType dtype, const void* x, float* y, int64_t n);
 
 // The inverse for f32 f64 f16 bf16 i8 u8 i32 i64 bool (round to nearest even; integers saturate,
 // NaN to 0) and q8_0 (scale = max|x| / 127 per block of 32, codes rounded half away from zero, byte
-// for byte ggml's; a block that holds a NaN or an infinity gets a NaN scale). noexcept.
+// for byte ggml's; a block that holds a NaN or an infinity gets a NaN scale), and for those that
+// can_quantize (quantize_blocks.h). noexcept.
 void from_float(DType dtype, const float* x, void* y, int64_t n);
+// The same on all threads of the pool.
+void from_float(ThreadPool& pool, DType dtype, const float* x, void* y, int64_t n);
 
 // True if a block scale of a quantised row, or an element of a float row, is NaN or infinite; false
 // for integers. `n` as in to_float. noexcept.

@@ -1,7 +1,14 @@
 #include "lib/runtime/convert.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <vector>
+
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/pool.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
@@ -10,9 +17,11 @@
 #include "lib/kernels/convert.h"
 #include "lib/nn/parameters.h"
 #include "lib/nn/rope.h"
+#include "lib/runtime/gguf_file_type.h"
 #include "lib/runtime/inspect.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/session.h"
+#include "lib/runtime/signals.h"
 #include "lib/text/gguf_keys.h"
 #include "models/model.h"
 
@@ -38,30 +47,16 @@ void check_model(const io::ModelFiles& files) {
   });
 }
 
-// `values` of a tensor at `place` in the type for the file.
-Array stored(const std::string& place, const std::string& tensor, const Array& values,
-             DType dtype) {
-  Array result = nn::stored_as(values, dtype);
-  const auto is_bad = [](const Array& array) {
-    return kernels::has_nonfinite(array.dtype(), array.data(), array.elements());
-  };
-  if (is_bad(values)) {
-    fail(ErrorKind::kMalformed, place, ": tensor ", quoted(tensor),
-         " has a NaN or infinite value; the file is damaged");
-  }
-  if (is_bad(result)) {
-    fail(ErrorKind::kMalformed, place, ": tensor ", quoted(tensor), " has numbers too large for ",
-         name(result.dtype()), ": use --type bf16 or f32");
-  }
-  return result;
-}
+// A tensor of the source and its place in the file to be.
+struct SourceTensor {
+  std::string name;  // as the source calls it
+  std::string gguf_name;
+  Array array;
+  bool rotate = false;  // bring its rows into GGUF's order of rotary pairs
+};
 
-void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
-  if (files.format != io::ModelFormat::kHuggingFace) {
-    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
-         "; only Hugging Face directories can be converted so far");
-  }
-  io::GgufWriter writer;
+// Sets the metadata of a Hugging Face directory; returns its tensors.
+std::vector<SourceTensor> from_directory(const io::ModelFiles& files, io::GgufWriter& writer) {
   io::gguf_architecture(files.config);  // what cannot be written is told before what is wrong
   check_model(files);
   io::set_gguf_config(files.config, writer);
@@ -70,7 +65,7 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
   set_tokenizer(files, writer);
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
   const bool rotate = io::gguf_architecture(files.config) == "llama";
-  const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
+  std::vector<SourceTensor> tensors;
   for (const auto& [name, array] : files.tensors) {
     if (tied && name == "lm_head.weight") continue;
     const std::string gguf_name = io::gguf_tensor_name(name);
@@ -78,33 +73,209 @@ void write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
            " has no name in GGUF");
     }
-    Array values = nn::float32_copy(array);
-    if (rotate && nn::has_rotary_rows(name)) {
-      values = nn::reorder_rotary_rows(values, head_dim, true);
-    }
-    writer.add(gguf_name,
-               stored(io::place_of(files.path), name, values, *dtype_named(options.type)));
+    tensors.push_back({name, gguf_name, array, rotate && nn::has_rotary_rows(name)});
   }
+  const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
   const std::vector<float> divisors = nn::rope_divisors(files.config, head_dim);
   if (!divisors.empty()) {
-    writer.add("rope_freqs.weight",
-               Array::from<float>(divisors, {static_cast<int64_t>(divisors.size())}));
+    const Shape shape = {static_cast<int64_t>(divisors.size())};
+    tensors.push_back(
+        {"rope_freqs.weight", "rope_freqs.weight", Array::from<float>(divisors, shape)});
   }
-  writer.write(*options.output);
+  return tensors;
+}
+
+// The same of a GGUF file, whose metadata and tensors keep their names and order.
+std::vector<SourceTensor> from_gguf(const io::ModelFiles& files, io::GgufWriter& writer) {
+  check_model(files);
+  const io::GgufMetadata& metadata = files.gguf->metadata;
+  for (size_t i = 0; i < metadata.size(); ++i) {
+    const std::string_view key = metadata[i].key();
+    // What the writer decides, and what joins the parts of a split file.
+    if (key == "general.file_type" || key == "general.quantization_version" ||
+        key == "general.alignment" || key.starts_with("split.")) {
+      continue;
+    }
+    writer.copy(metadata[i]);
+  }
+  std::vector<SourceTensor> tensors;
+  for (const io::GgufTensor& tensor : files.gguf->tensors) {
+    tensors.push_back({tensor.name, tensor.name, files.gguf->array(tensor)});
+  }
+  return tensors;
+}
+
+// What of a tensor is written as what: vectors, which are small and sensitive, in float32, matrices
+// as the type of the file says; integers as they are.
+class TensorTypes {
+ public:
+  TensorTypes(const io::ModelFiles& files, const std::vector<SourceTensor>& tensors,
+              const ConvertOptions& options)
+      : type_(gguf_file_type(options.type)) {
+    kind_.layers = io::get_int(files.config, "num_hidden_layers", 1, limits::kLayers);
+    kind_.heads_per_kv_head = io::get_int(files.config, "num_attention_heads", 1, limits::kHeads) /
+                              io::get_int(files.config, "num_key_value_heads", 1, limits::kHeads);
+    kind_.has_output = std::any_of(tensors.begin(), tensors.end(), [](const SourceTensor& tensor) {
+      return tensor.gguf_name == "output.weight";
+    });
+    for (const SourceTensor& tensor : tensors) {
+      count(tensor);
+      const DType from = tensor.array.dtype();
+      if (is_quantized(from) && of(tensor) != from && !options.allow_requantize) {
+        fail(ErrorKind::kUsage, quoted(files.path), ": tensor ", quoted(tensor.name), " is ",
+             name(from),
+             " already, and rounding it again adds to its error: convert the original, ",
+             "or say --allow-requantize");
+      }
+    }
+  }
+
+  DType of(const SourceTensor& tensor) const {
+    const DType dtype = tensor.array.dtype();
+    if (!is_float(dtype) && !is_quantized(dtype)) return dtype;
+    if (tensor.array.shape().rank() < 2) return DType::kF32;
+    return gguf_matrix_type(type_, kind_, tensor.gguf_name, tensor.array.shape());
+  }
+
+  // general.file_type, and for blocks the version of their formats.
+  void set_keys(io::GgufWriter& writer) const {
+    writer.set("general.file_type", type_.number);
+    if (is_quantized(type_.matrices)) writer.set("general.quantization_version", uint32_t{2});
+  }
+
+  // Says how many matrices did not get the type they should have.
+  void tell() const {
+    const auto note = [&](int64_t count, int64_t block, std::string_view instead) {
+      if (count == 0) return;
+      write_stderr(str("note: the rows of ", count, " of ", matrices_,
+                       " matrices do not fill blocks of ", block, ": they are written as ", instead,
+                       "\n"));
+    };
+    note(in_blocks_of_32_, 256, "q5_0, q5_1 or q8_0");
+    note(in_halves_, 32, "f16");
+  }
+
+ private:
+  void count(const SourceTensor& tensor) {
+    if (tensor.array.shape().rank() < 2) return;
+    ++matrices_;
+    const DType wanted = gguf_wanted_type(type_, kind_, tensor.gguf_name), got = of(tensor);
+    if (got == wanted) return;
+    ++(is_quantized(got) ? in_blocks_of_32_ : in_halves_);
+  }
+
+  const GgufFileType& type_;
+  GgufModelKind kind_;
+  int64_t matrices_ = 0, in_blocks_of_32_ = 0, in_halves_ = 0;
+};
+
+// The values of a tensor as `dtype`.
+Array stored(const std::string& place, const SourceTensor& tensor, int64_t head_dim, DType dtype,
+             ThreadPool& pool) {
+  const auto check = [&](const Array& array, auto... problem) {
+    if (!kernels::has_nonfinite(array.dtype(), array.data(), array.elements())) return;
+    fail(ErrorKind::kMalformed, place, ": tensor ", quoted(tensor.name), problem...);
+  };
+  check(tensor.array, " has a NaN or infinite value; the file is damaged");
+  if (dtype == tensor.array.dtype() && !tensor.rotate) return tensor.array;
+  Array values = nn::float32_copy(tensor.array);
+  if (tensor.rotate) values = nn::reorder_rotary_rows(values, head_dim, true);
+  if (dtype == DType::kF32) return values;
+  Array result = Array::zeros(dtype, values.shape());
+  kernels::from_float(pool, dtype, values.as<float>().data(), result.mutable_data(),
+                      values.elements());
+  check(result, " has numbers too large for ", name(dtype), ": use --type bf16 or f32");
+  return result;
+}
+
+// Thrown where the user wants no more.
+struct Stopped {};
+
+// Shows on a terminal how much is written; throws Stopped after a signal.
+class WriteProgress {
+ public:
+  explicit WriteProgress(uint64_t bytes) : bytes_(bytes) {}
+  ~WriteProgress() {
+    if (shown_) tell("\r\033[K");
+  }
+  WriteProgress(const WriteProgress&) = delete;
+  WriteProgress& operator=(const WriteProgress&) = delete;
+
+  // `bytes` more are done.
+  void advance(uint64_t bytes) {
+    done_ += bytes;
+    if (!is_terminal(STDERR_FILENO)) return;
+    shown_ = true;
+    tell(str("\rwritten: ", 100 * done_ / std::max<uint64_t>(bytes_, 1), " %\033[K"));
+  }
+
+ private:
+  // A terminal that is gone ends nothing.
+  static void tell(std::string_view text) {
+    try {
+      write_stderr(text);
+    } catch (const Error&) {
+    }
+  }
+
+  uint64_t bytes_, done_ = 0;
+  bool shown_ = false;
+};
+
+int write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
+  if (files.format == io::ModelFormat::kLlama2c) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
+         "; only Hugging Face directories and GGUF files can be converted so far");
+  }
+  io::GgufWriter writer;
+  const std::vector<SourceTensor> tensors = files.format == io::ModelFormat::kGguf
+                                                ? from_gguf(files, writer)
+                                                : from_directory(files, writer);
+  const TensorTypes types(files, tensors, options);
+  types.set_keys(writer);
+  types.tell();
+  const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
+  const std::string place = io::place_of(files.path);
+  ThreadPool pool(static_cast<int>(options.threads.value_or(default_thread_count())));
+  SignalWatch signals;
+  uint64_t bytes = 0;
+  for (const SourceTensor& tensor : tensors) bytes += tensor.array.bytes();
+  WriteProgress progress(bytes);
+  for (const SourceTensor& tensor : tensors) {
+    const DType dtype = types.of(tensor);
+    writer.add(tensor.gguf_name, dtype, tensor.array.shape(), [&, dtype] {
+      if (*signals.stop_flag()) throw Stopped();
+      Array array = stored(place, tensor, head_dim, dtype, pool);
+      progress.advance(tensor.array.bytes());
+      return array;
+    });
+  }
+  try {
+    writer.write(*options.output);
+  } catch (const Stopped&) {
+    return 128 + (signals.termination() != 0 ? signals.termination() : SIGINT);
+  }
+  return 0;
 }
 
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
   line.matters_to(kConvert, options.given);
-  line.add_positional(path_field(
-      "model", "MODEL", "Hugging Face directory or org/name to convert: Llama, Mistral, Qwen",
-      options.model));
+  line.add_positional(path_field("model", "MODEL",
+                                 "what to convert: GGUF file, Hugging Face directory or org/name",
+                                 options.model));
   line.add_positional(path_field("output", "FILE.gguf", "the file to write", options.output));
   line.group("Convert");
-  line.add(choice_field("type", "of matrices; vectors stay float32 (f16)", options.type,
-                        {"f32", "f16", "bf16", "q8_0"}));
+  std::vector<std::string> types;
+  for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
+  line.add(choice_field("type", "of matrices; vectors stay float32 (f16)", options.type, types));
+  line.add(switch_field("allow-requantize", "round again what has a quantised type already",
+                        options.allow_requantize));
   line.add(switch_field("force", "replace the file if it is there", options.force));
+  line.add(number_field("threads", "threads to compute with (physical cores)", options.threads, 1,
+                        kMaxThreads),
+           "t", "LUMEN_THREADS");
   line.group("Inspect");
   line.matters_to(kInspect, options.given);
   line.add(path_field("inspect", "MODEL",
@@ -114,6 +285,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
                       options.tokenizer));
   line.add_json("print one JSON object", options.json);
   line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");
+  line.add_example("lumen-convert model-f16.gguf model-q4_k_m.gguf --type q4_k_m",
+                   "make a GGUF file smaller");
   line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
 }
 
@@ -137,8 +310,7 @@ int convert(const ConvertOptions& options) {
   if (io::is_regular_file(*options.output) && !options.force) {
     fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
   }
-  write_gguf(open_language_model(*options.model), options);
-  return 0;
+  return write_gguf(open_language_model(*options.model), options);
 }
 
 }  // namespace lumen::runtime

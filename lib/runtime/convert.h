@@ -1,6 +1,7 @@
 // Model files from one format into another: lumen-convert.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -13,8 +14,10 @@ enum ConvertTask : unsigned { kConvert = 1, kInspect = 2 };
 
 struct ConvertOptions {
   std::optional<std::string> model, output;
-  std::string type = "f16";
+  std::string type = "f16";  // one of gguf_file_types
+  bool allow_requantize = false;
   bool force = false;
+  std::optional<int64_t> threads;
 
   std::optional<std::string> inspect;  // a model: path or org/name
   std::optional<std::string> tokenizer;
@@ -26,7 +29,8 @@ struct ConvertOptions {
 // Adds the options of lumen-convert to `line`; they write to `options`.
 void declare(CommandLine& line, ConvertOptions& options);
 
-// The verb of lumen-convert. Returns the exit code; throws Error.
+// The verb of lumen-convert. Returns the exit code, 128 + N after signal N, which leaves no file;
+// throws Error.
 int convert(const ConvertOptions& options);
 
 }  // namespace lumen::runtime

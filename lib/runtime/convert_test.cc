@@ -5,12 +5,16 @@
 
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/gguf.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
+#include "lib/runtime/gguf_file_type.h"
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/prompt_format.h"
+#include "lib/runtime/tool_process.h"
 #include "lib/text/train/train_tokenizer.h"
 #include "models/model.h"
 
@@ -163,6 +167,152 @@ TEST_CASE("a model of the shared data keeps its logits in GGUF") {
     REQUIRE(got.size() == want.size());
     for (size_t i = 0; i < want.size(); ++i) REQUIRE(std::abs(got[i] - want[i]) < 2e-4);
   }
+}
+
+TEST_CASE("matrices of GGUF files get the types that the field gives them") {
+  const GgufModelKind model = {.layers = 22, .heads_per_kv_head = 8};
+  const Shape wide = {8, 2048};
+  const auto type_of = [&](std::string_view file, std::string_view name, const Shape& shape) {
+    return gguf_matrix_type(gguf_file_type(file), model, name, shape);
+  };
+  const auto layers_with = [&](std::string_view file, std::string_view part, DType dtype) {
+    std::vector<int> layers;
+    for (int i = 0; i < 22; ++i) {
+      if (type_of(file, str("blk.", i, ".", part, ".weight"), wide) == dtype) layers.push_back(i);
+    }
+    return layers;
+  };
+  // As llama-quantize's log says for TinyLlama, 22 layers whose heads share keys and values by 8.
+  const std::vector<int> more = {0, 1, 4, 7, 10, 13, 16, 19, 20, 21};
+  CHECK(layers_with("q4_k_m", "ffn_down", DType::kQ6_K) == more);
+  CHECK(layers_with("q4_k_m", "ffn_down", DType::kQ4_K).size() == 12);
+  CHECK(layers_with("q4_k_m", "attn_v", DType::kQ6_K) == more);
+  CHECK(layers_with("q4_k_m", "attn_v", DType::kQ5_K).size() == 12);
+  CHECK(layers_with("q4_k_m", "attn_k", DType::kQ4_K).size() == 22);
+  CHECK(layers_with("q5_k_m", "ffn_down", DType::kQ6_K) == more);
+  CHECK(layers_with("q5_k_m", "attn_v", DType::kQ6_K).size() == 22);
+  CHECK(layers_with("q4_0", "ffn_down", DType::kQ4_0).size() == 22);
+  CHECK(layers_with("q6_k", "ffn_up", DType::kQ6_K).size() == 22);
+  CHECK(layers_with("q8_0", "attn_v", DType::kQ8_0).size() == 22);
+  for (const std::string_view file : {"q4_0", "q4_k_m", "q5_k_m", "q6_k"}) {
+    CHECK(type_of(file, "output.weight", wide) == DType::kQ6_K);
+    CHECK(type_of(file, "output.weight", {8, 96}) == DType::kQ8_0);
+    CHECK(type_of(file, "output.weight", {8, 100}) == DType::kF16);
+  }
+  CHECK(type_of("q4_k_m", "token_embd.weight", wide) == DType::kQ4_K);
+  GgufModelKind tied = model;
+  tied.has_output = false;
+  CHECK(gguf_matrix_type(gguf_file_type("q4_k_m"), tied, "token_embd.weight", wide) ==
+        DType::kQ6_K);
+  CHECK(type_of("q4_k_m", "blk.5.ffn_up.weight", {8, 896}) == DType::kQ5_0);
+  CHECK(type_of("q5_k_m", "blk.5.ffn_up.weight", {8, 896}) == DType::kQ5_1);
+  CHECK(type_of("q6_k", "blk.5.ffn_up.weight", {8, 896}) == DType::kQ8_0);
+  CHECK(type_of("q4_0", "blk.5.ffn_up.weight", {8, 40}) == DType::kF16);
+  CHECK(type_of("bf16", "blk.5.ffn_up.weight", {8, 40}) == DType::kBF16);
+}
+
+namespace {
+
+std::string quantized_file(const std::string& from, const std::string& type, int64_t threads = 2,
+                           bool again = false) {
+  ConvertOptions options;
+  options.model = from;
+  options.output = lumen::testing::temporary_directory() + "/quantized.gguf";
+  options.type = type;
+  options.threads = threads;
+  options.allow_requantize = again;
+  const int exit_code = convert(options);
+  REQUIRE(exit_code == 0);
+  return *options.output;
+}
+
+double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(a[i] - b[i], 2);
+    norm += std::pow(b[i], 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+}  // namespace
+
+TEST_CASE("quantised files compute nearly the same, from a directory and from GGUF") {
+  LUMEN_SHARED_DATA(directory, "models/synthetic/llama-256");
+  const std::vector<float> want = logits(directory);
+  const std::string wide = quantized_file(directory, "f32");
+  struct Case {
+    const char* type;
+    int number;
+    double error;  // of the logits of random weights, which nothing averages
+  };
+  for (const Case& test : {Case{"q8_0", 7, 0.04}, Case{"q6_k", 18, 0.095}, Case{"q5_k_m", 17, 0.16},
+                           Case{"q4_k_m", 15, 0.31}, Case{"q4_0", 2, 0.36}}) {
+    INFO(test.type);
+    const std::string gguf = quantized_file(directory, test.type);
+    CHECK(relative_distance(logits(gguf), want) < test.error);
+    const auto file = io::read_gguf(gguf);
+    CHECK(file->metadata.get_int("general.file_type", 0, 100) == test.number);
+    CHECK(file->metadata.get_int("general.quantization_version", 0, 100) == 2);
+    // The same tensors with one thread, and by way of a GGUF file in float32.
+    const auto one = io::read_gguf(quantized_file(directory, test.type, 1));
+    const auto copy = io::read_gguf(quantized_file(wide, test.type, 3));
+    REQUIRE(copy->tensors.size() == file->tensors.size());
+    CHECK(copy->metadata.size() == file->metadata.size());
+    for (const io::GgufTensor& tensor : file->tensors) {
+      const Array a = file->array(tensor);
+      for (const auto& other : {one, copy}) {
+        const Array b = other->array(*other->find_tensor(tensor.name));
+        REQUIRE(b.dtype() == a.dtype());
+        REQUIRE(std::equal(a.data(), a.data() + a.bytes(), b.data(), b.data() + b.bytes()));
+      }
+    }
+  }
+}
+
+TEST_CASE("what is quantised is not quantised again unless asked for") {
+  LUMEN_SHARED_DATA(models, "models/gguf-derived");
+  const std::string source = models + "/stories260K-q8_0.gguf";
+  const std::string message =
+      lumen::testing::refusal(ErrorKind::kUsage, [&] { quantized_file(source, "q4_0"); });
+  CHECK(contains(message, "is q8_0 already"));
+  CHECK(contains(message, "--allow-requantize"));
+  const std::string smaller = quantized_file(source, "q4_0", 2, true);
+  CHECK(relative_distance(logits(smaller), logits(source)) < 0.5);
+  // Its own type is a copy: the same logits, tokens and end tokens.
+  const std::string original = models + "/stories260K-f32.gguf";
+  const std::string q8 = quantized_file(original, "q8_0"), copy = quantized_file(q8, "q8_0");
+  CHECK(logits(copy) == logits(q8));
+  const PromptFormat a = PromptFormat::load(io::open_model(original), "");
+  const PromptFormat b = PromptFormat::load(io::open_model(copy), "");
+  CHECK(b.encode("Once upon a time, 12 cats") == a.encode("Once upon a time, 12 cats"));
+  CHECK(b.end_token_ids() == a.end_token_ids());
+}
+
+TEST_CASE("rows that fill no blocks are told") {
+  LUMEN_SHARED_DATA(directory, "models/hf/stories260K");
+  const std::string place = lumen::testing::temporary_directory();
+  const auto outcome = testing::run_tool_process(
+      "lumen-convert", {directory, place + "/a.gguf", "--type", "q4_k_m", "-t", "2"});
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.out.empty());
+  // 1 + 5 · 6 matrices with rows of 64, and five with rows of 172.
+  CHECK(contains(outcome.err,
+                 "note: the rows of 31 of 36 matrices do not fill blocks of 256: they "
+                 "are written as q5_0, q5_1 or q8_0\n"));
+  CHECK(contains(outcome.err,
+                 "note: the rows of 5 of 36 matrices do not fill blocks of 32: they "
+                 "are written as f16\n"));
+  CHECK(relative_distance(logits(place + "/a.gguf"), logits(directory)) < 0.1);
+  const auto again = testing::run_tool_process("lumen-convert",
+                                               {directory, place + "/a.gguf", "--type", "q4_k_m"});
+  CHECK(again.exit_code == 73);
+  CHECK(contains(again.err, "--force"));
+  const auto unknown =
+      testing::run_tool_process("lumen-convert", {directory, place + "/b.gguf", "--type", "q4_k"});
+  CHECK(unknown.exit_code == 2);
+  CHECK_FALSE(io::is_regular_file(place + "/b.gguf"));
 }
 
 }  // namespace lumen::runtime

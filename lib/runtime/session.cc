@@ -7,6 +7,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 #include "lib/runtime/builtin_model.h"
 #include "lib/runtime/classify.h"

@@ -1,0 +1,24 @@
+// Codes and scales laid into the blocks that quant_blocks-inl.h takes apart.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/tensor/dtype.h"
+
+namespace lumen::kernels {
+
+// One block of 32, of q4_0, q5_0 or q5_1. `codes` count from 0 and lie in element order; `min` is
+// for q5_1 only. noexcept.
+void pack_block(DType dtype, const uint8_t* codes, float scale, float min, uint8_t* block);
+
+// The scales of a block of 256: scale[i] = d · s[i] and, but for q6_k, min[i] = −e · m[i], of its 8
+// (q6_k: 16) sub-blocks. d and e are rounded to halves; s and m are integers that fit.
+struct SuperScales {
+  float d, e;
+  const float *s, *m;
+};
+
+// One block of 256, of q4_k, q5_k or q6_k. noexcept.
+void pack_super_block(DType dtype, const uint8_t* codes, const SuperScales& scales, uint8_t* block);
+
+}  // namespace lumen::kernels
