@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -310,7 +312,13 @@ int convert(const ConvertOptions& options) {
   if (io::is_regular_file(*options.output) && !options.force) {
     fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
   }
-  return write_gguf(open_language_model(*options.model), options);
+  const io::ModelFiles files = open_language_model(*options.model);
+  std::error_code ignored;  // of a file that is not there
+  if (std::filesystem::equivalent(files.path, *options.output, ignored)) {
+    fail(ErrorKind::kUsage, "output ", quoted(*options.output),
+         " is the model itself, which would be lost: name another file");
+  }
+  return write_gguf(files, options);
 }
 
 }  // namespace lumen::runtime

@@ -309,6 +309,10 @@ TEST_CASE("rows that fill no blocks are told") {
                                                {directory, place + "/a.gguf", "--type", "q4_k_m"});
   CHECK(again.exit_code == 73);
   CHECK(contains(again.err, "--force"));
+  const auto itself = testing::run_tool_process(
+      "lumen-convert", {place + "/a.gguf", place + "/./a.gguf", "--force", "--allow-requantize"});
+  CHECK(itself.exit_code == 2);
+  CHECK(contains(itself.err, "is the model itself"));
   const auto unknown =
       testing::run_tool_process("lumen-convert", {directory, place + "/b.gguf", "--type", "q4_k"});
   CHECK(unknown.exit_code == 2);
