@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,10 +74,12 @@ struct Data {
 
 // What turns text into tokens. Needed by text, lines and jsonl; the pointers must outlive only the
 // call. Without `tokenizer`, text and lines fail: make a character tokenizer with
-// text/train/train_tokenizer.h. `chat_template` renders {"messages"}.
+// text/train/train_tokenizer.h. `chat_template` renders {"messages"}. `end_token` ends documents
+// where the tokenizer names no eos_token: a model's config may.
 struct TextTools {
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
+  std::optional<int32_t> end_token = {};
 };
 
 // Reads what `options` name. Throws Error: kMissing (no such file, with what to do), kMalformed

@@ -59,9 +59,9 @@ std::vector<int32_t> read_text(const std::vector<std::string>& paths, const Data
     const Source source = read_source(path, limits::kDataUnpackedBytes, file);
     const std::string text =
         with_context(source.place(), [&] { return checked_text(source, bad, file); });
-    const text::SpecialIds& special = encoder.tokenizer().special_ids();
-    if (!ids.empty() && special.eos && options.add_eos.value_or(true)) ids.push_back(*special.eos);
-    if (special.bos && options.add_bos.value_or(false)) ids.push_back(*special.bos);
+    const auto bos = encoder.tokenizer().special_ids().bos, eos = encoder.eos();
+    if (!ids.empty() && eos && options.add_eos.value_or(true)) ids.push_back(*eos);
+    if (bos && options.add_bos.value_or(false)) ids.push_back(*bos);
     const auto more =
         with_context(source.place(), [&] { return encode_long(text, encoder.tokenizer()); });
     ids.insert(ids.end(), more.begin(), more.end());

@@ -57,6 +57,8 @@ class TextEncoder {
   Document chat(const io::Json& conversation) const;
 
   const text::Tokenizer& tokenizer() const { return *tools_.tokenizer; }
+  // The end of text, if there is one.
+  std::optional<int32_t> eos() const;
   // For positions that hold nothing.
   int32_t padding() const;
 

@@ -304,6 +304,25 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
   CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
 }
 
+TEST_CASE("where the tokenizer names no end token, that of the model's config ends documents") {
+  const auto tokenizer = text::load_tokenizer(write(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "<end>": 4},
+          "merges": []}, "added_tokens": [{"id": 4, "content": "<end>", "special": true}]})",
+      "tokenizer.json"));
+  REQUIRE_FALSE(tokenizer->special_ids().eos);
+  const std::string row = write(R"({"prompt": "ab", "completion": "cd"})");
+  DataOptions options = options_for(Format::kJsonl, row);
+  options.seq = 6;
+  Batch batch;
+  open_stream(options, Split::kTrain, {tokenizer.get()})->next(batch);
+  CHECK(learned_of(batch, *tokenizer) == ".cd...");
+  open_stream(options, Split::kTrain, {tokenizer.get(), nullptr, 4})->next(batch);
+  CHECK(learned_of(batch, *tokenizer) == ".cd<end>..");
+  options.add_eos = false;
+  open_stream(options, Split::kTrain, {tokenizer.get(), nullptr, 4})->next(batch);
+  CHECK(learned_of(batch, *tokenizer) == ".cd...");
+}
+
 TEST_CASE("a token never reaches over the boundary of what is learned") {
   const auto bpe = character_tokenizer(text::TokenizerKind::kByteLevelBpe);
   // " the" is one token; here it is cut by the end of the prompt.

@@ -35,17 +35,20 @@ TextEncoder::TextEncoder(const DataOptions& options, const TextTools& tools)
     fail(ErrorKind::kUsage, "data of format ", kFormatNames[static_cast<size_t>(options.format)],
          " need a tokenizer");
   }
-  const text::SpecialIds& special = tokenizer().special_ids();
   const bool frames = options.add_bos.value_or(true) || options.add_eos.value_or(true);
-  if (options.format == Format::kLines && !special.eos && frames) {
+  if (options.format == Format::kLines && !eos() && frames) {
     fail(ErrorKind::kUsage, "data of format lines need a tokenizer with an end token; ",
          tokenizer().kind(), " names none as eos_token");
   }
 }
 
+std::optional<int32_t> TextEncoder::eos() const {
+  const auto named = tokenizer().special_ids().eos;
+  return named ? named : tools_.end_token;
+}
+
 int32_t TextEncoder::padding() const {
-  const text::SpecialIds& special = tokenizer().special_ids();
-  return special.pad.value_or(special.eos.value_or(0));
+  return tokenizer().special_ids().pad.value_or(eos().value_or(0));
 }
 
 void TextEncoder::add_bos(Document& document) const {
@@ -57,16 +60,15 @@ void TextEncoder::add_bos(Document& document) const {
 }
 
 void TextEncoder::add_eos(Document& document, bool learned) const {
-  const auto eos = tokenizer().special_ids().eos;
-  if (!eos || !options_.add_eos.value_or(true)) return;
-  document.ids.push_back(*eos);
+  if (!eos() || !options_.add_eos.value_or(true)) return;
+  document.ids.push_back(*eos());
   document.learned.push_back(learned);
 }
 
 // A template ends its turns itself.
 void TextEncoder::frame_chat(Document& document) const {
   add_bos(document);
-  const bool ended = !document.ids.empty() && document.ids.back() == tokenizer().special_ids().eos;
+  const bool ended = !document.ids.empty() && document.ids.back() == eos();
   if (options_.add_eos.value_or(false) && !ended) add_eos(document, true);
 }
 
@@ -80,9 +82,10 @@ Document TextEncoder::text(std::string_view text) const {
 }
 
 Document TextEncoder::item(std::string_view text) const {
-  const text::SpecialIds& special = tokenizer().special_ids();
   Document document;
-  if (options_.add_bos.value_or(true)) document.ids = {special.bos.value_or(*special.eos)};
+  if (options_.add_bos.value_or(true)) {
+    document.ids = {tokenizer().special_ids().bos.value_or(*eos())};
+  }
   const auto ids = tokenizer().encode(text, {.add_special = false, .parse_special = false});
   document.ids.insert(document.ids.end(), ids.begin(), ids.end());
   document.learned.assign(document.ids.size(), true);

@@ -164,6 +164,15 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
+// What the config of a base says ends a text, for a tokenizer of the base that names no eos_token.
+std::optional<int32_t> end_token_of(const Recipe& recipe, const io::ModelFiles* base,
+                                    const text::Tokenizer& tokenizer) {
+  if (recipe.tokenizer.type || recipe.tokenizer.path || base == nullptr) return std::nullopt;
+  if (base->end_tokens.empty()) return std::nullopt;
+  const int32_t id = base->end_tokens.front().id;
+  return id < tokenizer.vocab_size() ? std::optional(id) : std::nullopt;
+}
+
 void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
                     const io::ModelFiles* base, TrainingData& result) {
   const TokenizerRecipe& t = recipe.tokenizer;
@@ -203,12 +212,13 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
          "byte_bpe) to train one, or tokenizer.path");
   }
   const text::SpecialIds& special = result.tokenizer->special_ids();
-  const bool starts = special.bos || (result.options.format == data::Format::kLines && special.eos);
+  const bool ends = special.eos || end_token_of(recipe, base, *result.tokenizer);
+  const bool starts = special.bos || (result.options.format == data::Format::kLines && ends);
   if (t.add_bos.value_or(false) && !starts) {
     fail_at_key(recipe, "tokenizer.add_bos",
                 str("the tokenizer (", result.tokenizer->kind(), ") names no bos_token"));
   }
-  if (t.add_eos.value_or(false) && !special.eos) {
+  if (t.add_eos.value_or(false) && !ends) {
     fail_at_key(recipe, "tokenizer.add_eos",
                 str("the tokenizer (", result.tokenizer->kind(), ") names no eos_token"));
   }
@@ -237,7 +247,8 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
   const bool ids = result.options.format == data::Format::kBin;
   if (is_text(result.options.format) || (ids && has_one)) {
     find_tokenizer(recipe, work_directory, base, result);
-    tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr};
+    tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr,
+             end_token_of(recipe, base, *result.tokenizer)};
   }
   result.data = data::open_data(result.options, tools);
   return result;
