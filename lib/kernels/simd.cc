@@ -58,18 +58,17 @@ bool has_avx_vnni() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
 }
 
-// CPUID of leaves 0 and 1: the vendor, and the family in EAX.
-bool is_zen_3_or_later() {
+// Of AMD's CPUs, 0 for others. CPUID of leaves 0 and 1: the vendor, and the family in EAX.
+unsigned amd_family() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0) return 0;
   const bool amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
-  if (!amd || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
-  const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);
-  return family >= 0x19;
+  if (!amd || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 0;
+  return (eax >> 8 & 15) + (eax >> 20 & 255);
 }
 #else
-bool is_zen_3_or_later() {
-  return false;
+unsigned amd_family() {
+  return 0;
 }
 bool has_avx512_vnni() {
   return false;
@@ -78,6 +77,15 @@ bool has_avx_vnni() {
   return false;
 }
 #endif
+
+// Zen 3 and 4 are one family.
+bool is_zen_3_or_later() {
+  return amd_family() >= 0x19;
+}
+
+bool is_zen_5_or_later() {
+  return amd_family() >= 0x1A;
+}
 
 bool has_dot_products() {
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -163,9 +171,10 @@ bool fast_word_pairs() {
   return fast && uses_avx2();
 }
 
-const PanelPrefetch panel_prefetch = is_zen_3_or_later() ? PanelPrefetch{1024, 0}
-                                     : HWY_ARCH_X86_64   ? PanelPrefetch{2048, 8192}
-                                                         : PanelPrefetch{4096, 0};
+const PanelPrefetch panel_prefetch = is_zen_5_or_later()   ? PanelPrefetch{6144, 0}
+                                     : is_zen_3_or_later() ? PanelPrefetch{1024, 0}
+                                     : HWY_ARCH_X86_64     ? PanelPrefetch{2048, 8192}
+                                                           : PanelPrefetch{4096, 0};
 
 void force_simd_target(std::string_view name) {
   const std::vector<std::string> compiled = compiled_simd_targets();
