@@ -264,7 +264,7 @@ void multiply_rows(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, 
   }
 }
 
-void multiply_codes_kernel(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x,
+void multiply_codes_kernel(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
                            int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
   const auto multiply = [&]() HWY_ATTR {
     switch (form.bits) {
@@ -310,8 +310,8 @@ Int8Tile portable_int8_tile() {
   return HWY_DYNAMIC_DISPATCH(portable_tile)();
 }
 
-void multiply_codes(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks,
-                    bool add, float* y, int64_t y_stride, int64_t cols) {
+void multiply_codes(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
+                    int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
   if (uses_native_dot()) {
     multiply_codes_native(form, w, x, blocks, add, y, y_stride, cols);
   } else {
@@ -319,7 +319,7 @@ void multiply_codes(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x, 
   }
 }
 
-void multiply_codes_portable(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x,
+void multiply_codes_portable(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
                              int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
   HWY_DYNAMIC_DISPATCH(multiply_codes_kernel)(form, w, x, blocks, add, y, y_stride, cols);
 }

@@ -9,7 +9,7 @@ namespace lumen::kernels {
 Int8Tile native_int8_tile();
 
 // As multiply_codes; only where uses_native_dot().
-void multiply_codes_native(CodeForm form, const CodePanel (&w)[2], const CodeStrip& x,
+void multiply_codes_native(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
                            int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols);
 
 }  // namespace lumen::kernels
