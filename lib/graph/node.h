@@ -50,6 +50,9 @@ class Attrs {
     return false;
   }
 
+  // `name`, which must outlive this, must not exist yet.
+  void add(const char* name, Value value) { values_.emplace_back(name, std::move(value)); }
+
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
   friend bool operator==(const Attrs& a, const Attrs& b);
@@ -132,7 +135,8 @@ struct GradCall;
 // What mixed precision does to the float32 inputs of an operation (AutocastScope).
 enum class Autocast {
   kPreserve,  // nothing
-  kLow,       // products: they are rounded to the low type
+  kLow,       // products: they are rounded to the low type, to bfloat16 by the operation: its attr
+              // "bf16", which is there and 1 only then
   kFull,      // sums, norms, losses: they stay float32 whatever is added for the others
 };
 

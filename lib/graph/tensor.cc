@@ -1,5 +1,6 @@
 #include "lib/graph/tensor.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "lib/base/error.h"
@@ -156,6 +157,14 @@ EagerScope::~EagerScope() {
 
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
   if (op.autocast == Autocast::kLow && autocast != DType::kF32) {
+    const bool floats = std::ranges::all_of(inputs, [](const Tensor& x) {
+      return x.dtype() == DType::kF32 || x.dtype() == DType::kI32;
+    });
+    if (autocast == DType::kBF16 && floats) {
+      if (!attrs.has("bf16")) attrs.add("bf16", int64_t{1});
+      const AutocastScope exact(DType::kF32);
+      return record(op, inputs, std::move(attrs));
+    }
     std::vector<Tensor> rounded;
     for (const Tensor& x : inputs) {
       const bool round = x.dtype() == DType::kF32;

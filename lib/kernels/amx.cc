@@ -97,6 +97,11 @@ const TileUnit* tile_unit() {
   return uses_amx() ? native_tile_unit() : nullptr;
 }
 
+const TileUnit* bf16_unit() {
+  if (const TileUnit* unit = tile_unit()) return unit;
+  return fast_bf16_dot() && !ExactProductsScope::active() ? native_dot_unit() : nullptr;
+}
+
 void force_tile_unit(const TileUnit* unit) {
   forced_unit = unit;
 }

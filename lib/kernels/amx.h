@@ -37,6 +37,10 @@ struct TileUnit {
 // The CPU's, defined in amx_tile.cc; null in a build for another architecture.
 const TileUnit* native_tile_unit();
 
+// The same in vectors with AVX512-BF16 (bf16_dot.cc), for numbers without low parts; null likewise.
+// Only where has_bf16_dot() (simd.h).
+const TileUnit* native_dot_unit();
+
 // What decides whether tiles are used.
 struct TileSupport {
   uint32_t features;        // CPUID leaf 7, subleaf 0, EDX
@@ -55,7 +59,11 @@ bool has_native_tiles();
 // "amx" is in use (simd.h), none under an ExactProductsScope (matmul.h).
 const TileUnit* tile_unit();
 
-// For tests: what tile_unit gives whatever the SIMD target is; null: as before. Not thread-safe.
+// The unit for products of numbers that are bfloat16 by themselves: tile_unit(), or vectors where
+// their dot products are faster than multiply-adds of float32 (fast_bf16_dot), or null.
+const TileUnit* bf16_unit();
+
+// For tests: what both give whatever the SIMD target is; null: as before. Not thread-safe.
 void force_tile_unit(const TileUnit* unit);
 
 }  // namespace lumen::kernels

@@ -36,12 +36,12 @@ void on_every_tile_unit(Body&& body) {
   }
 }
 
-float round_to_bf16(float x) {
+float as_bf16(float x) {
   return to_float(to_bf16(x));
 }
 
-std::vector<float> rounded_to_bf16(std::vector<float> values) {
-  for (float& v : values) v = round_to_bf16(v);
+std::vector<float> all_as_bf16(std::vector<float> values) {
+  for (float& v : values) v = as_bf16(v);
   return values;
 }
 
@@ -84,13 +84,15 @@ std::vector<float> run_gemm(GemmArgs args, int threads, float before = 0) {
 }
 
 std::vector<float> run_linear(int threads, const std::vector<float>& x, int64_t m,
-                              const std::vector<Weight>& weights, float bias = 0) {
+                              const std::vector<Weight>& weights, float bias = 0,
+                              bool bf16 = false) {
   ThreadPool pool(threads);
   int64_t n = 0;
   for (const Weight& w : weights) n += w.rows;
   const int64_t cols = weights.front().cols;
   std::vector<float> y(m * n);
-  std::vector<std::byte> memory(linear_workspace_bytes(m, cols, threads) + 64);
+  const bool as_panels = weights.front().layout == Layout::kRowsAsPanels;
+  std::vector<std::byte> memory(linear_workspace_bytes(m, cols, threads, as_panels, bf16) + 64);
   auto add = [&](int64_t row, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) y[row * n + j] += bias;
   };
@@ -102,7 +104,8 @@ std::vector<float> run_linear(int threads, const std::vector<float>& x, int64_t 
                 .y = y.data(),
                 .y_stride = n,
                 .workspace = align_64(memory),
-                .epilogue = &epilogue});
+                .epilogue = &epilogue,
+                .bf16 = bf16});
   return y;
 }
 
@@ -220,7 +223,7 @@ TEST_CASE("bfloat16 panels hold both parts, in both orders, from any strides") {
                 const bool inside = i < rows && k < depth;
                 const float x = inside ? from.x[i * from.row_stride + k * from.col_stride] : 0;
                 const float first = to_float(bf16{high[at]}), second = to_float(bf16{low[at]});
-                right &= first == round_to_bf16(x) && second == round_to_bf16(x - first) &&
+                right &= first == as_bf16(x) && second == as_bf16(x - first) &&
                          std::fabs(x - first - second) <= std::ldexp(std::fabs(x), -17);
               }
             }
@@ -305,8 +308,8 @@ TEST_CASE("products of bfloat16 numbers on tiles are as good as float32's") {
   on_every_tile_unit([] {
     Philox random(4);
     const int64_t m = 37, n = 50, k = 600;
-    const Matrix a = matrix(rounded_to_bf16(random_floats(random, m * k)), m, k, false);
-    const Matrix b = matrix(rounded_to_bf16(random_floats(random, k * n)), k, n, true);
+    const Matrix a = matrix(all_as_bf16(random_floats(random, m * k)), m, k, false);
+    const Matrix b = matrix(all_as_bf16(random_floats(random, k * n)), k, n, true);
     const GemmArgs args = gemm_args(m, n, k, a, b);
     CHECK(relative_error(run_gemm(args, 1), reference::gemm(args)) < 5e-7);
   });
@@ -356,7 +359,7 @@ TEST_CASE("linear on tiles agrees with the naive loop for every kind of weight")
           const double bound = dtype == DType::kF32 ? 4e-6 : dtype == DType::kF16 ? 5e-6 : 4e-3;
           CHECK(relative_error(y, exact) < bound);
           if (bound > 1e-3) {  // what else than the rounding is wrong
-            CHECK(relative_error(y, expected_linear(x, m, weights, round_to_bf16)) < 5e-7);
+            CHECK(relative_error(y, expected_linear(x, m, weights, as_bf16)) < 5e-7);
           }
         }
       }
@@ -380,7 +383,7 @@ TEST_CASE("linear on tiles agrees with the naive loop for every kind of weight")
         auto bytes = random_weights(random, dtype, 21, cols);
         bytes.insert(bytes.begin(), std::byte{0});
         const std::vector<Weight> weights{{bytes.data() + 1, dtype, 21, cols}};
-        const auto x = rounded_to_bf16(random_floats(random, 35 * cols));
+        const auto x = all_as_bf16(random_floats(random, 35 * cols));
         const auto exact = expected_linear(x, 35, weights, [](float v) { return v; });
         INFO(name(dtype) << ", cols = " << cols);
         CHECK(relative_error(run_linear(2, x, 35, weights), exact) < 4e-6);
@@ -433,6 +436,119 @@ TEST_CASE("the rounding of activations to bfloat16 is finer than that to int8") 
     const TileUnitScope scope(&kEmulatedTileUnit);
     CHECK(relative_error(run_linear(1, x, m, weights), exact) < 0.6 * int8_error);
   });
+}
+
+// Runs body() with every tile unit and with the products of every SIMD target.
+template <class Body>
+void on_every_bf16_unit(Body&& body) {
+  on_every_tile_unit(body);
+  on_every_target(body);
+}
+
+TEST_CASE("products rounded to bfloat16 are those of rounded numbers") {
+  on_every_bf16_unit([] {
+    Philox random(10);
+    struct Size {
+      int64_t m, n, k;
+    };
+    for (Size s :
+         {Size{1, 1, 1}, {5, 40, 33}, {40, 50, 600}, {130, 33, 31}, {33, 270, 96}, {530, 40, 64}}) {
+      INFO(s.m << " x " << s.n << " x " << s.k);
+      for (bool transposed : {false, true}) {
+        const auto a_values = random_floats(random, s.m * s.k);
+        const auto b_values = random_floats(random, s.k * s.n);
+        const Matrix a = matrix(a_values, s.m, s.k, transposed);
+        const Matrix b = matrix(b_values, s.k, s.n, !transposed);
+        GemmArgs args = gemm_args(s.m, s.n, s.k, a, b);
+        args.bf16 = true;
+        const auto y = run_gemm(args, 1);
+        CHECK(run_gemm(args, 2) == y);
+        const Matrix rounded_a = matrix(all_as_bf16(a_values), s.m, s.k, transposed);
+        const Matrix rounded_b = matrix(all_as_bf16(b_values), s.k, s.n, !transposed);
+        const GemmArgs rounded = gemm_args(s.m, s.n, s.k, rounded_a, rounded_b);
+        CHECK(relative_error(y, reference::gemm(rounded)) < 5e-7);
+      }
+    }
+  });
+}
+
+TEST_CASE("linear rounds to bfloat16 if asked to, whatever the number of rows") {
+  on_every_bf16_unit([] {
+    Philox random(11);
+    const int64_t cols = 100;
+    const auto floats = random_weights(random, DType::kF32, 40, cols);
+    const auto narrow = random_weights(random, DType::kBF16, 19, cols);
+    const std::vector<Weight> weights{{floats.data(), DType::kF32, 40, cols},
+                                      {narrow.data(), DType::kBF16, 19, cols}};
+    for (int64_t m : {1, 3, 9, 31, 32, 60}) {
+      INFO(m << " rows");
+      const auto x = random_floats(random, m * cols);
+      const auto y = run_linear(1, x, m, weights, 0.5f, true);
+      CHECK(run_linear(2, x, m, weights, 0.5f, true) == y);
+      auto expected = expected_linear(x, m, weights, as_bf16);
+      for (double& v : expected) v += 0.5;
+      CHECK(relative_error(y, expected) < 5e-7);
+    }
+  });
+}
+
+TEST_CASE("many rows with bfloat16 panels are rounded where dot products of them are fast") {
+  Philox random(12);
+  const int64_t m = 45, cols = 288;
+  const auto bytes = random_weights(random, DType::kBF16, 70, cols);
+  const Weight w{bytes.data(), DType::kBF16, 70, cols};
+  const auto packed = pack(w);
+  const auto x = random_floats(random, m * cols);
+  const auto rounded = expected_linear(x, m, {w}, as_bf16);
+  const auto exact = expected_linear(x, m, {w}, [](float v) { return v; });
+  on_every_target([&] {
+    const auto y = run_linear(1, x, m, {in_panels(w, packed)});
+    CHECK(relative_error(y, fast_bf16_dot() || uses_amx() ? rounded : exact) < 3e-4);
+    Weight rows = w;
+    rows.layout = Layout::kRowsAsPanels;
+    CHECK(run_linear(2, x, m, {rows}) == y);
+    const ExactProductsScope scope;
+    CHECK(relative_error(run_linear(1, x, m, {in_panels(w, packed)}), exact) < 5e-7);
+  });
+}
+
+TEST_CASE("the CPU's dot products of bfloat16 compute what emulated tiles do") {
+  if (!has_bf16_dot()) return lumen::testing::skip("this CPU has no AVX512-BF16");
+  Philox random(13);
+  const int64_t steps = 5, numbers = 2 * kTileRows * kTileDepth * steps;
+  std::vector<uint16_t> a(numbers), b(numbers);
+  for (auto* bits : {&a, &b}) {
+    for (uint16_t& v : *bits) v = to_bf16(static_cast<float>(random.normal())).bits;
+  }
+  for (int rows : {1, 2}) {
+    for (int cols : {1, 2}) {
+      for (bool add : {false, true}) {
+        std::vector<float> emulated(1024, 1e-3f), native(1024, 1e-3f);
+        TileStrips strips = {.a_high = a.data(),
+                             .a_low = nullptr,
+                             .b_high = b.data(),
+                             .b_low = nullptr,
+                             .a_pitch = numbers / 2,
+                             .b_pitch = numbers / 2,
+                             .steps = steps,
+                             .row_panels = rows,
+                             .col_panels = cols,
+                             .c = emulated.data(),
+                             .low_low = false,
+                             .add = add};
+        kEmulatedTileUnit.enter();
+        kEmulatedTileUnit.multiply(strips);
+        kEmulatedTileUnit.leave();
+        strips.c = native.data();
+        native_dot_unit()->enter();
+        native_dot_unit()->multiply(strips);
+        native_dot_unit()->leave();
+        for (size_t i = 0; i < native.size(); ++i) {
+          CHECK(std::fabs(native[i] - emulated[i]) < 1e-4);  // sums of 160 in another order
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("the CPU's tiles compute what the emulated ones do") {

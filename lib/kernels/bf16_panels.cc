@@ -27,7 +27,7 @@ inline constexpr int32_t kLargestBf16 = 0x7f7fffff;  // with the bits that round
 inline constexpr int32_t kQuiet = 0x00400000;        // of a NaN
 
 // The bits of x rounded to bfloat16, in the upper half of each lane; the lower half is zero.
-HWY_INLINE Ints round_to_bf16(Ints bits) {
+HWY_INLINE Ints rounded_to_bf16(Ints bits) {
   const IntTag d;
   const auto magnitude = hn::And(bits, hn::Set(d, kMagnitude));
   const auto odd = hn::And(hn::ShiftRight<16>(magnitude), hn::Set(d, 1));
@@ -52,7 +52,7 @@ HWY_INLINE Ints round_to_low_part(Floats x, Ints high, Seen& seen) {
   const auto magnitude = hn::And(hn::BitCast(d, x), hn::Set(d, kMagnitude));
   const auto rest = hn::BitCast(d, hn::Sub(x, hn::BitCast(FloatTag(), high)));
   const auto low =
-      hn::IfThenElseZero(hn::Lt(magnitude, hn::Set(d, kInfinity)), round_to_bf16(rest));
+      hn::IfThenElseZero(hn::Lt(magnitude, hn::Set(d, kInfinity)), rounded_to_bf16(rest));
   // An exact difference is +0.
   seen.low = hn::Or(seen.low, low);
   seen.largest = hn::Max(seen.largest, magnitude);
@@ -72,8 +72,8 @@ void split_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_t* lo
   for (int64_t i = 0; i < kTileRows; ++i, x += row_stride) {
     for (int64_t k = 0; k < kTileDepth; k += 2 * lanes) {
       const auto x0 = hn::LoadU(d, x + k), x1 = hn::LoadU(d, x + k + lanes);
-      const Ints high0 = round_to_bf16(hn::BitCast(IntTag(), x0));
-      const Ints high1 = round_to_bf16(hn::BitCast(IntTag(), x1));
+      const Ints high0 = rounded_to_bf16(hn::BitCast(IntTag(), x0));
+      const Ints high1 = rounded_to_bf16(hn::BitCast(IntTag(), x1));
       const int64_t at = i * kTileDepth + k;
       store_upper_halves(high0, high1, high + at);
       if (low == nullptr) continue;
@@ -99,8 +99,8 @@ void split_columns(const float* x, int64_t col_stride, uint16_t* high, uint16_t*
   for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride) {
     for (int64_t i = 0; i < kTileRows; i += lanes) {
       const auto x0 = hn::LoadU(d, x + i), x1 = hn::LoadU(d, x + col_stride + i);
-      const Ints high0 = round_to_bf16(hn::BitCast(IntTag(), x0));
-      const Ints high1 = round_to_bf16(hn::BitCast(IntTag(), x1));
+      const Ints high0 = rounded_to_bf16(hn::BitCast(IntTag(), x0));
+      const Ints high1 = rounded_to_bf16(hn::BitCast(IntTag(), x1));
       const int64_t at = (k / 2 * kTileRows + i) * 2;
       store_pairs(high0, high1, high + at);
       if (low == nullptr) continue;
@@ -156,6 +156,20 @@ PanelContent pack_bf16_panel_kernel(const StripSource& from, int64_t rows, int64
                                                        : PanelContent::kTwoParts;
 }
 
+void round_to_bf16_kernel(float* x, int64_t count) {
+  const FloatTag d;
+  const int64_t lanes = hn::Lanes(d);
+  const auto round = [&](float* v) HWY_ATTR {
+    hn::StoreU(hn::BitCast(d, rounded_to_bf16(hn::BitCast(IntTag(), hn::LoadU(d, v)))), d, v);
+  };
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) round(x + i);
+  float rest[hn::MaxLanes(d)] = {};
+  std::copy_n(x + i, count - i, rest);
+  round(rest);
+  std::copy_n(rest, count - i, x + i);
+}
+
 void copy_bf16_panel_kernel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
                             uint16_t* panel) {
   alignas(64) uint16_t tile[kTileRows * kTileDepth] = {};
@@ -177,12 +191,17 @@ HWY_AFTER_NAMESPACE();
 namespace lumen::kernels {
 namespace {
 HWY_EXPORT(pack_bf16_panel_kernel);
+HWY_EXPORT(round_to_bf16_kernel);
 HWY_EXPORT(copy_bf16_panel_kernel);
 }  // namespace
 
 PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel) {
   return HWY_DYNAMIC_DISPATCH(pack_bf16_panel_kernel)(from, rows, depth, order, panel);
+}
+
+void round_to_bf16(float* x, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(round_to_bf16_kernel)(x, count);
 }
 
 void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,

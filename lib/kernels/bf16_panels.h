@@ -37,6 +37,9 @@ inline int64_t padded_depth(int64_t depth) {
 PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel);
 
+// x[i] rounded likewise, in place. noexcept.
+void round_to_bf16(float* x, int64_t count);
+
 // A panel of B from rows that are bfloat16 already, `stride` bytes apart, at any address; rows
 // ≤ 16. noexcept.
 void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,

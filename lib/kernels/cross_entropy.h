@@ -54,6 +54,7 @@ struct LinearCrossEntropy {
   float* dhidden = nullptr;    // [rows, dim]; null if not wanted
   float* dweight = nullptr;    // [classes, dim]; null if not wanted
   std::byte* workspace;        // 64-byte aligned
+  bool bf16 = false;           // products as of GemmArgs (matmul.h)
 };
 size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes,
                                             int threads);

@@ -32,7 +32,7 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
                .k = args.k,
                .pack_a = pack_a,
                .pack_b = pack_b,
-               .products = 4,
+               .products = args.bf16 ? 1 : 4,
                .c = args.c,
                .c_stride = args.c_stride,
                .workspace = args.workspace,
@@ -59,12 +59,15 @@ size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads) {
 
 void gemm(ThreadPool& pool, const GemmArgs& args) {
   if (is_worth_tiles(args.m, args.n, args.k)) {
-    if (const TileUnit* unit = tile_unit()) return gemm_tiles(pool, *unit, args);
+    const TileUnit* const unit = args.bf16 ? bf16_unit() : tile_unit();
+    if (unit != nullptr) return gemm_tiles(pool, *unit, args);
   }
-  auto pack = [](const float* x, int64_t row_stride, int64_t col_stride, const StripRequest& want) {
+  auto pack = [&](const float* x, int64_t row_stride, int64_t col_stride,
+                  const StripRequest& want) {
     const float* corner = x + want.row * row_stride + want.k * col_stride;
     pack_strip({corner, row_stride, col_stride}, want.rows, want.padded_rows, want.depth,
                want.padded_rows, want.panel);
+    if (args.bf16) round_to_bf16(want.panel, want.padded_rows * want.depth);
   };
   auto pack_a = [&](const StripRequest& want) {
     pack(args.a, args.a_row_stride, args.a_col_stride, want);
@@ -85,7 +88,7 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
                          .workspace = args.workspace,
                          .epilogue = nullptr,
                          .accumulate = args.accumulate,
-                         .a_rows = args.a_col_stride == 1 ? args.a : nullptr,
+                         .a_rows = args.a_col_stride == 1 && !args.bf16 ? args.a : nullptr,
                          .a_row_stride = args.a_row_stride});
 }
 

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <utility>
+#include <cstring>
 
 #include "lib/base/round_up.h"
 #include "lib/kernels/amx_product.h"
@@ -124,9 +124,15 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
 
 // ---- Many rows of float weights: blocks of them expanded to float32.
 
+// Rounds a packed strip if both operands are to be bfloat16.
+void finish_strip(const LinearArgs& args, const StripRequest& want) {
+  if (args.bf16) round_to_bf16(want.panel, want.padded_rows * want.depth);
+}
+
 void pack_activations(const LinearArgs& args, const StripRequest& want) {
   pack_strip({args.x + want.row * args.x_stride + want.k, args.x_stride, 1}, want.rows,
              want.padded_rows, want.depth, want.padded_rows, want.panel);
+  finish_strip(args, want);
 }
 
 // Rows [row, row + rows) of the weights, columns [k, k + depth), as floats [rows, depth]. What
@@ -189,6 +195,7 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
   const bool panels = weights.front().layout == Layout::kPanels;
   auto pack_b = [&](const StripRequest& want) {
     panels ? pack_panels(weights, want) : pack_weights(weights, want);
+    finish_strip(args, want);
   };
   blocked_product(pool, {.m = args.m,
                          .n = total_rows(weights),
@@ -200,7 +207,7 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
                          .workspace = args.workspace,
                          .epilogue = args.epilogue,
                          .epilogue_column = column,
-                         .a_rows = args.x,
+                         .a_rows = args.bf16 ? nullptr : args.x,
                          .a_row_stride = args.x_stride});
 }
 
@@ -210,7 +217,8 @@ void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weigh
 // bits, as much as leaving out their product would. Quantised weights have no more bits than a
 // bfloat16 but for the rounding of code · scale, and their activations are rounded more coarsely
 // elsewhere.
-int products_for(DType dtype) {
+int products_for(const LinearArgs& args, DType dtype) {
+  if (args.bf16) return 1;
   return dtype == DType::kF32 ? 4 : dtype == DType::kF16 ? 3 : 1;
 }
 
@@ -224,11 +232,20 @@ PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelReque
   bool copied = false;
   for_each_part(weights, want.row, want.row + want.rows,
                 [&](const Weight& w, int64_t from, int64_t to, int64_t) {
-                  if (panels || w.dtype != DType::kBF16 || to - from < want.rows) return;
+                  if (w.dtype != DType::kBF16 || to - from < want.rows) return;
+                  if (panels && from % kPanelRows != 0) return;
                   const int64_t stride = row_bytes(w.dtype, w.cols);
                   const auto* x = static_cast<const std::byte*>(w.data) + from * stride;
-                  copy_bf16_panel(x + row_bytes(w.dtype, want.k), stride, want.rows, want.depth,
-                                  panel.high);
+                  if (panels) {  // in the order of the tile
+                    const int64_t numbers = kTileRows * want.depth;
+                    std::memcpy(panel.high, x + kTileRows * row_bytes(w.dtype, want.k),
+                                2 * numbers);
+                    std::fill(panel.high + numbers,
+                              panel.high + kTileRows * padded_depth(want.depth), uint16_t{0});
+                  } else {
+                    copy_bf16_panel(x + row_bytes(w.dtype, want.k), stride, want.rows, want.depth,
+                                    panel.high);
+                  }
                   copied = true;
                 });
   if (copied) return PanelContent::kOnePart;
@@ -269,7 +286,7 @@ void linear_tiles(ThreadPool& pool, const TileUnit& unit, const LinearArgs& args
                .k = weights.front().cols,
                .pack_a = pack_a,
                .pack_b = pack_b,
-               .products = products_for(weights.front().dtype),
+               .products = products_for(args, weights.front().dtype),
                .c = args.y + column,
                .c_stride = args.y_stride,
                .workspace = args.workspace,
@@ -277,13 +294,32 @@ void linear_tiles(ThreadPool& pool, const TileUnit& unit, const LinearArgs& args
                .epilogue_column = column});
 }
 
+// What multiplies many rows with some weights.
 using ManyRows = void (*)(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
                           int64_t column);
+struct Product {
+  const TileUnit* unit;  // or null
+  int products;          // on it
+  ManyRows run;          // without it
+  Layout layout;
 
-// What multiplies many rows with `w` without tiles.
-ManyRows product_for(const Weight& w) {
-  if (is_quantized(w.dtype)) return int8_product;
-  return takes_int16_product(w) ? int16_product : linear_many;
+  friend bool operator==(const Product&, const Product&) = default;
+};
+
+Product product_for(const LinearArgs& args, const Weight& w) {
+  Product product = {.unit = nullptr, .products = 0, .run = linear_many, .layout = w.layout};
+  if (args.m >= kTileUnitRows && w.cols > 0) {
+    const bool narrow = w.dtype == DType::kBF16 && w.layout != Layout::kRows;
+    product.unit = args.bf16 || narrow ? bf16_unit() : tile_unit();
+  }
+  if (product.unit != nullptr) {
+    product.products = products_for(args, w.dtype);
+  } else if (is_quantized(w.dtype)) {
+    product.run = int8_product;
+  } else if (takes_int16_product(w)) {
+    product.run = int16_product;
+  }
+  return product;
 }
 
 // Calls product(weights, column) for the longest runs of weights of which `kind` says the same.
@@ -300,8 +336,9 @@ void for_each_run(std::span<const Weight> weights, Kind&& kind, Product&& produc
 
 }  // namespace
 
-size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_panels) {
+size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_panels, bool bf16) {
   size_t bytes = few_rows_bytes(m, cols);
+  if (bf16) bytes = std::max(bytes, blocked_product_bytes(m, cols, threads));
   if (as_panels) bytes += static_cast<size_t>(threads) * most_panel_bytes(cols);
   if (m > kFewRows) {
     bytes =
@@ -314,17 +351,16 @@ size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_pane
 
 void linear(ThreadPool& pool, const LinearArgs& args) {
   if (args.m == 0 || args.weights.empty()) return;
-  const bool tiled = args.m >= kTileUnitRows && args.weights.front().cols > 0;
-  if (const TileUnit* unit = tiled ? tile_unit() : nullptr) {
-    const auto kind = [](const Weight& w) { return std::pair(products_for(w.dtype), w.layout); };
-    return for_each_run(args.weights, kind, [&](auto weights, int64_t column) {
-      linear_tiles(pool, *unit, args, weights, column);
-    });
-  }
-  if (args.m <= few_rows(args.weights)) return linear_few(pool, args);
-  const auto kind = [](const Weight& w) { return std::pair(product_for(w), w.layout); };
+  static_assert(kFewRowsPanels < kTileUnitRows);
+  if (args.m <= few_rows(args.weights) && !args.bf16) return linear_few(pool, args);
+  const auto kind = [&](const Weight& w) { return product_for(args, w); };
   for_each_run(args.weights, kind, [&](auto weights, int64_t column) {
-    product_for(weights.front())(pool, args, weights, column);
+    const Product product = kind(weights.front());
+    if (product.unit != nullptr) {
+      linear_tiles(pool, *product.unit, args, weights, column);
+    } else {
+      product.run(pool, args, weights, column);
+    }
   });
 }
 

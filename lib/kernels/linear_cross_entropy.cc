@@ -67,7 +67,8 @@ void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args) {
                 .b_col_stride = dim,
                 .c = logits,
                 .c_stride = classes,
-                .workspace = workspace});
+                .workspace = workspace,
+                .bf16 = args.bf16});
     cross_entropy_in_place(
         pool, {.logits = {logits, rows, classes, classes}, .targets = args.targets + row},
         args.token_weights + row, losses + row, logits);
@@ -83,7 +84,8 @@ void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args) {
                   .b_col_stride = 1,
                   .c = args.dhidden + row * dim,
                   .c_stride = dim,
-                  .workspace = workspace});
+                  .workspace = workspace,
+                  .bf16 = args.bf16});
     }
     if (args.dweight) {
       gemm(pool, {.m = classes,
@@ -98,7 +100,8 @@ void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args) {
                   .c = args.dweight,
                   .c_stride = dim,
                   .workspace = workspace,
-                  .accumulate = row > 0});
+                  .accumulate = row > 0,
+                  .bf16 = args.bf16});
     }
   }
   double total = 0;

@@ -36,18 +36,21 @@ struct LinearArgs {
   int64_t y_stride;
   std::byte* workspace;  // linear_workspace_bytes(...), 64-byte aligned
   const Epilogue* epilogue = nullptr;
+  bool bf16 = false;  // as of GemmArgs; the weights are float32 or bfloat16, in rows
 };
 
 // Bytes of workspace for m rows of `cols` on `threads` threads; never decreases with m.
-// `as_panels`: with weights in Layout::kRowsAsPanels.
-size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_panels = false);
+// `as_panels`: with weights in Layout::kRowsAsPanels; `bf16`: as of LinearArgs.
+size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_panels = false,
+                              bool bf16 = false);
 
 // For quantised weights x is first rounded to int8 per 32 columns (scale = max|x|/127 in float32),
 // so one row at a time gives what many rows at once give, up to float32 rounding; products
 // accumulate in int32 per block and float32 across blocks. For float weights x stays float32 and
 // accumulation is float32; but more than 24 rows of x with float16 or bfloat16 panels meet as
-// codes of 14 bits per 32 columns where that is faster (int16_product.h). With AMX and 32 rows or
-// more, x is instead rounded to bfloat16 for bfloat16 and quantised weights, which become
+// codes of 14 bits per 32 columns where that is faster (int16_product.h), and 32 or more with
+// bfloat16 panels are rounded to bfloat16 themselves where that is (bf16_unit). With AMX and 32
+// rows or more, x is instead rounded to bfloat16 for bfloat16 and quantised weights, which become
 // bfloat16 themselves, and float32 and float16 weights are multiplied as gemm says. The result does
 // not depend on the number of threads. Does not allocate. noexcept.
 void linear(ThreadPool& pool, const LinearArgs& args);
@@ -57,6 +60,8 @@ void linear(ThreadPool& pool, const LinearArgs& args);
 // gemm_workspace_bytes says.
 // `accumulate`: c += a · b. With AMX, products of a certain size are made of two bfloat16 parts of
 // each number: an error of 4e-6 · ‖c‖, where float32 has up to 1e-6; numbers below 1e-36 lose more.
+// `bf16`: a and b are rounded to bfloat16, their products added up in float32: faster with AMX, or
+// AVX512-BF16 on AMD's CPUs, and slower elsewhere.
 struct GemmArgs {
   int64_t m, n, k;
   const float* a;
@@ -67,6 +72,7 @@ struct GemmArgs {
   int64_t c_stride;
   std::byte* workspace;
   bool accumulate = false;
+  bool bf16 = false;
 };
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);

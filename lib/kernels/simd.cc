@@ -52,10 +52,16 @@ bool has_avx512_vnni() {
   return __builtin_cpu_supports("avx512vnni");
 }
 
-// CPUID of leaf 7, subleaf 1: EAX bit 4.
-bool has_avx_vnni() {
+// A bit of EAX of CPUID leaf 7, subleaf 1.
+bool has_feature_7_1(int bit) {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> bit & 1) != 0;
+}
+bool has_avx_vnni() {
+  return has_feature_7_1(4);
+}
+bool has_avx512_bf16() {
+  return has_feature_7_1(5);
 }
 
 // Of AMD's CPUs, 0 for others. CPUID of leaves 0 and 1: the vendor, and the family in EAX.
@@ -74,6 +80,9 @@ bool has_avx512_vnni() {
   return false;
 }
 bool has_avx_vnni() {
+  return false;
+}
+bool has_avx512_bf16() {
   return false;
 }
 #endif
@@ -169,6 +178,16 @@ bool uses_avx2() {
 bool fast_word_pairs() {
   static const bool fast = is_zen_3_or_later();
   return fast && uses_avx2();
+}
+
+bool has_bf16_dot() {
+  static const bool has = has_avx512_bf16();
+  return has && usable_targets() & HWY_AVX3;
+}
+
+bool fast_bf16_dot() {
+  static const bool fast = is_zen_3_or_later();  // Zen 3 has none
+  return fast && has_bf16_dot() && allowed_targets() & HWY_AVX3;
 }
 
 const PanelPrefetch panel_prefetch = is_zen_5_or_later()   ? PanelPrefetch{6144, 0}

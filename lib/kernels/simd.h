@@ -40,6 +40,13 @@ bool uses_avx2();
 // each in a cycle and in different units. Does not allocate.
 bool fast_word_pairs();
 
+// Whether the CPU has dot products of bfloat16 pairs in 512 bits (AVX512-BF16), and whether they
+// are to be used: with AVX-512 as the target in use, on CPUs that start as many of them as
+// multiply-adds of float32, of which each makes half as many products (AMD's from Zen 4 on; Intel's
+// start half as many). Do not allocate.
+bool has_bf16_dot();
+bool fast_bf16_dot();
+
 // How many bytes ahead of the loads panels of weights are fetched into the first and, if not 0, the
 // second cache on this CPU; derived in README.md. Set before main.
 struct PanelPrefetch {

@@ -229,7 +229,8 @@ kernels::LinearCrossEntropy linear_arguments(const KernelCall& call) {
           .targets = call.inputs[2].as<const int32_t>(),
           .token_weights = call.inputs[3].as<const float>(),
           .loss = call.output.as<float>(),
-          .workspace = call.workspace};
+          .workspace = call.workspace,
+          .bf16 = call.node->attrs.has("bf16")};
 }
 
 void run_linear_loss(const KernelCall& call) {
@@ -257,8 +258,14 @@ graph::Cost linear_loss_cost(const Node& node) {
           4 * static_cast<double>(hidden.elements() + weight.elements() + node.shape.elements())};
 }
 
+// The products are rounded to bfloat16 under an AutocastScope, the loss is not.
+graph::AutocastScope precision_of(const Node& node) {
+  return graph::AutocastScope(node.attrs.has("bf16") ? DType::kBF16 : DType::kF32);
+}
+
 // The target's row of one-hots, and nothing for a row of token weight 0.
-Tensor linear_loss_meaning(const Node&, Inputs in) {
+Tensor linear_loss_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope precision = precision_of(node);
   const int64_t rows = in[0].dim(0);
   const Tensor log_p = log_softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
   const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
@@ -268,6 +275,7 @@ Tensor linear_loss_meaning(const Node&, Inputs in) {
 }
 
 Tensor linear_gradients_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope precision = precision_of(node);
   const int64_t rows = in[0].dim(0);
   const Tensor p = softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
   const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
@@ -453,9 +461,11 @@ Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                             const Tensor& token_weights) {
   const std::initializer_list<Tensor> inputs = {hidden, weight, targets, token_weights};
-  if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs);
-  const Tensor flat = record(kLinearCrossEntropyGradients, inputs,
-                             {{"of_weight", int64_t{weight.requires_grad()}}});
+  graph::Attrs attrs;
+  if (graph::autocast_dtype() == DType::kBF16) attrs.add("bf16", int64_t{1});
+  if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs, attrs);
+  attrs.add("of_weight", int64_t{weight.requires_grad()});
+  const Tensor flat = record(kLinearCrossEntropyGradients, inputs, attrs);
   return graph::unpack(flat, linear_parts(*flat.node())).back();
 }
 

@@ -78,7 +78,8 @@ NodePtr matmul_with_lookup(const NodePtr& node) {
   per_id.push_back(node->shape[0]);
   const NodePtr sums =
       make_node(kEmbeddingGrad, {reshape(a->inputs[0], per_id), lookup.ids}, {{"rows", rows}});
-  return make_node(kMatmul, {make_node(graph::kPermute, {sums}, a->attrs), as_float(lookup.table)});
+  return make_node(kMatmul, {make_node(graph::kPermute, {sums}, a->attrs), as_float(lookup.table)},
+                   node->attrs);
 }
 
 NodePtr embedding_grad_of_product(const NodePtr& node) {
@@ -94,7 +95,7 @@ NodePtr embedding_grad_of_product(const NodePtr& node) {
   per_id.push_back(product->inputs[0]->shape[1]);
   const NodePtr sums =
       make_node(kEmbeddingGrad, {reshape(product->inputs[0], per_id), ids}, node->attrs);
-  return make_node(kMatmul, {sums, product->inputs[1]});
+  return make_node(kMatmul, {sums, product->inputs[1]}, product->attrs);
 }
 
 }  // namespace lumen::ops

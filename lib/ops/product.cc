@@ -23,6 +23,21 @@ using graph::Operand;
 using graph::record;
 using Inputs = std::span<const Tensor>;
 
+// Whether a product rounds its operands to bfloat16 (Autocast::kLow).
+bool in_bf16(const Node& node) {
+  return node.attrs.has("bf16");
+}
+
+// For the products of a gradient: rounded if those of `node` are, else as asked for outside.
+graph::AutocastScope precision_of(const Node& node) {
+  return graph::AutocastScope(in_bf16(node) ? DType::kBF16 : graph::autocast_dtype());
+}
+
+// An operand as the product sees it.
+Tensor rounded(const Node& node, const Tensor& x) {
+  return graph::contiguous(in_bf16(node) ? graph::contiguous(x, DType::kBF16) : x, DType::kF32);
+}
+
 // --- linear ------------------------------------------------------------------------------------
 // Inputs: x, then `weights` matrices, then as many biases if `bias` is 1, then the operands of the
 // epilogue. The result has the columns of all weights side by side.
@@ -108,7 +123,8 @@ void run_linear(const KernelCall& call) {
                            .weights = std::span(matrices, static_cast<size_t>(weights)),
                            .y = call.output.as<float>(),
                            .y_stride = columns,
-                           .workspace = call.workspace};
+                           .workspace = call.workspace,
+                           .bf16 = in_bf16(*call.node)};
   if (bias || call.epilogue) args.epilogue = &epilogue;
   kernels::linear(*call.pool, args);
 }
@@ -119,7 +135,7 @@ size_t linear_workspace(const Node& node, int threads) {
     return input->value.layout() == Layout::kRowsAsPanels;
   });
   return kernels::linear_workspace_bytes(k ? node.inputs[0]->shape.elements() / k : 0, k, threads,
-                                         as_panels);
+                                         as_panels, in_bf16(node));
 }
 
 bool linear_takes_panels(const Node& node, size_t i) {
@@ -128,10 +144,10 @@ bool linear_takes_panels(const Node& node, size_t i) {
 
 Tensor linear_meaning(const Node& node, Inputs in) {
   const int64_t weights = node.attrs.integer("weights");
-  const Tensor& x = in[0];
+  const Tensor x = rounded(node, in[0]);
   std::vector<Tensor> parts;
   for (int64_t i = 1; i <= weights; ++i) {
-    const Tensor w = graph::contiguous(in[i], DType::kF32);
+    const Tensor w = rounded(node, in[i]);
     Shape wide = x.shape();
     wide[-1] = 1;
     wide.push_back(x.dim(-1));  // x as [..., 1, k] against w as [n, k]
@@ -153,6 +169,7 @@ std::vector<Tensor> grad_linear(const graph::GradCall& call) {
   int64_t rows = 1;
   for (int axis = 0; axis < x.rank() - 1; ++axis) rows *= x.dim(axis);
   LUMEN_CHECK(call.node.attrs.integer("weights") == 1);
+  const graph::AutocastScope precision = precision_of(call.node);
   const Tensor dy = graph::reshape(call.dy, {rows, n});
   std::vector<Tensor> gradients(call.inputs.size());
   if (x.requires_grad()) {
@@ -173,6 +190,7 @@ NodePtr merge_linear(std::span<const NodePtr> uses) {
   for (const NodePtr& use : uses) {
     const int64_t weights = use->attrs.integer("weights");
     if (use->attrs.integer("bias") != bias || use->epilogue) return nullptr;
+    if (in_bf16(*use) != in_bf16(*uses[0])) return nullptr;
     for (int64_t i = 1; i <= weights; ++i) {
       const Node& weight = *use->inputs[i];
       if (!graph::is_constant(weight) && !graph::is_state(weight)) return nullptr;
@@ -183,7 +201,9 @@ NodePtr merge_linear(std::span<const NodePtr> uses) {
   const auto weights = static_cast<int64_t>(inputs.size()) - 1;
   if (weights > kMaxWeights) return nullptr;
   inputs.insert(inputs.end(), biases.begin(), biases.end());
-  return make_node(*uses[0]->op, std::move(inputs), {{"weights", weights}, {"bias", bias}});
+  graph::Attrs attrs{{"weights", weights}, {"bias", bias}};
+  if (in_bf16(*uses[0])) attrs.add("bf16", int64_t{1});
+  return make_node(*uses[0]->op, std::move(inputs), std::move(attrs));
 }
 
 graph::Cost linear_cost(const Node& node) {
@@ -296,7 +316,8 @@ void run_matmul(const KernelCall& call) {
                                .b_col_stride = b.strides[rank - 1],
                                .c = call.output.as<float>() + i * m * n,
                                .c_stride = n,
-                               .workspace = call.workspace});
+                               .workspace = call.workspace,
+                               .bf16 = in_bf16(*call.node)});
   }
 }
 
@@ -312,12 +333,14 @@ Tensor matmul_meaning(const Node& node, Inputs in) {
   left.push_back(in[0].dim(-1));
   right[-2] = 1;
   right.push_back(in[0].dim(-1));
-  const Tensor a = graph::reshape(in[0], left);
-  const Tensor b = graph::reshape(graph::transpose(in[1], -1, -2), right);
+  auto operand = [&](const Tensor& x) { return in_bf16(node) ? rounded(node, x) : x; };
+  const Tensor a = graph::reshape(operand(in[0]), left);
+  const Tensor b = graph::reshape(graph::transpose(operand(in[1]), -1, -2), right);
   return graph::reshape(sum(mul(a, b), -1), node.shape);
 }
 
 std::vector<Tensor> grad_matmul(const graph::GradCall& call) {
+  const graph::AutocastScope precision = precision_of(call.node);
   return {matmul(call.dy, graph::transpose(call.inputs[1], -1, -2)),
           matmul(graph::transpose(call.inputs[0], -1, -2), call.dy)};
 }
