@@ -2,6 +2,7 @@
 
 #include <hwy/base.h>
 
+#include "lib/kernels/bf16_dot.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/simd.h"
 #include "lib/tensor/dtype.h"

@@ -32,14 +32,11 @@ struct TileUnit {
   void (*enter)();
   void (*leave)();
   void (*multiply)(const TileStrips& strips);
+  int64_t strip_depth = 512;  // so deep that two panels of B stay in L1; half of it with low parts
 };
 
 // The CPU's, defined in amx_tile.cc; null in a build for another architecture.
 const TileUnit* native_tile_unit();
-
-// The same in vectors with AVX512-BF16 (bf16_dot.cc), for numbers without low parts; null likewise.
-// Only where has_bf16_dot() (simd.h).
-const TileUnit* native_dot_unit();
 
 // What decides whether tiles are used.
 struct TileSupport {

@@ -65,7 +65,7 @@ struct Pass {
   int64_t row, rows, k, depth;
 
   int64_t padded_rows() const { return round_up(rows, kTileRows); }
-  int64_t block_depth() const { return two_parts() ? kBlockDepth / 2 : kBlockDepth; }
+  int64_t block_depth() const { return two_parts() ? unit.strip_depth / 2 : unit.strip_depth; }
   bool two_parts() const { return product.products > 1; }
   bool is_first() const { return k == 0; }
   bool is_last() const { return k + depth == product.k; }
@@ -171,22 +171,16 @@ struct Pass {
   // Moves the sums of a block of columns into C.
   void finish(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
     const bool add = product.accumulate || !is_first();
-    for (int64_t i = first; i < last; ++i) {
-      const float* sums = sums_at(thread, i / kStrip * kStrip, 0) + i % kStrip * kStrip;
-      float* const c = product.c + (row + i) * product.c_stride + j;
-      for (int64_t strip = 0; strip < cols; strip += kStrip, sums += kStrip * kStrip) {
-        const int64_t width = std::min(kStrip, cols - strip);
-        if (add) {
-          for (int64_t e = 0; e < width; ++e) c[strip + e] += sums[e];
-        } else {
-          std::copy_n(sums, width, c + strip);
-        }
-      }
-      if (product.epilogue != nullptr && is_last()) {
-        const int64_t column = product.epilogue_column + j;
-        (*product.epilogue)(row + i, column, column + cols);
+    for (int64_t i = first; i < last; i += kStrip) {
+      for (int64_t strip = 0; strip < cols; strip += kStrip) {
+        move_sums(sums_at(thread, i, strip), kStrip, std::min(kStrip, last - i),
+                  std::min(kStrip, cols - strip), add,
+                  product.c + (row + i) * product.c_stride + j + strip, product.c_stride);
       }
     }
+    if (product.epilogue == nullptr || !is_last()) return;
+    const int64_t column = product.epilogue_column + j;
+    for (int64_t i = first; i < last; ++i) (*product.epilogue)(row + i, column, column + cols);
   }
 
   void run(ThreadPool& pool) const {

@@ -1,6 +1,6 @@
-// The products of amx.h in vectors, with the dot products of bfloat16 pairs of AVX512-BF16.
+#include "lib/kernels/bf16_dot.h"
+
 #include "lib/base/check.h"
-#include "lib/kernels/amx.h"
 #include "lib/kernels/x86_intrinsics.h"
 
 #if HWY_ARCH_X86_64
@@ -8,8 +8,8 @@
 #include <cstring>
 
 // Everything up to HWY_POP_ATTRIBUTES is compiled for this instruction set and reached only through
-// native_dot_unit.
-HWY_PUSH_ATTRIBUTES("avx512f,avx512bf16")
+// native_dot_unit and the functions on tiles.
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512bf16")
 
 namespace lumen::kernels {
 namespace {
@@ -72,12 +72,32 @@ void multiply(const TileStrips& s) {
   }
 }
 
-constexpr TileUnit kUnit = {[] {}, [] {}, multiply};
+// Two panels of B are 16 KiB: with 32 KiB they would leave no room for the rows of A in 48.
+constexpr TileUnit kUnit = {
+    .enter = [] {}, .leave = [] {}, .multiply = multiply, .strip_depth = 256};
 
 }  // namespace
 
 const TileUnit* native_dot_unit() {
   return &kUnit;
+}
+
+void round_tile_rows(const float* x, int64_t row_stride, uint16_t* to) {
+  for (int64_t i = 0; i < kTileRows; ++i, x += row_stride, to += kTileDepth) {
+    const auto row = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
+    _mm512_storeu_si512(to, (__m512i)row);
+  }
+}
+
+void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to) {
+  alignas(64) static constexpr uint16_t kPairs[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                      11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512i pairs = _mm512_load_si512(kPairs);
+  for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride, to += 2 * kTileRows) {
+    const auto both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + col_stride), _mm512_loadu_ps(x));
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pairs, (__m512i)both));
+  }
 }
 
 }  // namespace lumen::kernels
@@ -90,6 +110,12 @@ namespace lumen::kernels {
 
 const TileUnit* native_dot_unit() {
   return nullptr;
+}
+void round_tile_rows(const float*, int64_t, uint16_t*) {
+  LUMEN_CHECK(!"AVX512-BF16");
+}
+void round_tile_columns(const float*, int64_t, uint16_t*) {
+  LUMEN_CHECK(!"AVX512-BF16");
 }
 
 }  // namespace lumen::kernels

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/kernels/bf16_dot.h"
+#include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,6 +23,9 @@ using FloatTag = hn::CappedTag<float, 16>;
 using IntTag = hn::RebindToSigned<FloatTag>;
 using Floats = hn::VFromD<FloatTag>;
 using Ints = hn::VFromD<IntTag>;
+
+// A CPU with AVX-512 may round in one instruction.
+inline constexpr bool kMayHaveBf16 = HWY_TARGET == HWY_AVX3;
 
 inline constexpr int32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
 inline constexpr int32_t kLargestBf16 = 0x7f7fffff;  // with the bits that rounding drops set
@@ -67,6 +72,7 @@ HWY_INLINE void store_upper_halves(Ints a, Ints b, uint16_t* to) {
 
 // Sixteen rows of kTileDepth numbers, to tiles in the order of rows.
 void split_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_t* low, Seen& seen) {
+  if (kMayHaveBf16 && low == nullptr && has_bf16_dot()) return round_tile_rows(x, row_stride, high);
   const FloatTag d;
   const int64_t lanes = hn::Lanes(d);
   for (int64_t i = 0; i < kTileRows; ++i, x += row_stride) {
@@ -94,6 +100,9 @@ HWY_INLINE void store_pairs(Ints even, Ints odd, uint16_t* to) {
 
 // kTileDepth columns of sixteen numbers, to tiles in the order of pairs.
 void split_columns(const float* x, int64_t col_stride, uint16_t* high, uint16_t* low, Seen& seen) {
+  if (kMayHaveBf16 && low == nullptr && has_bf16_dot()) {
+    return round_tile_columns(x, col_stride, high);
+  }
   const FloatTag d;
   const int64_t lanes = hn::Lanes(d);
   for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride) {
@@ -170,6 +179,20 @@ void round_to_bf16_kernel(float* x, int64_t count) {
   std::copy_n(rest, count - i, x + i);
 }
 
+void move_sums_kernel(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,
+                      float* c, int64_t c_stride) {
+  const FloatTag d;
+  const int64_t lanes = hn::Lanes(d);
+  for (int64_t i = 0; i < rows; ++i, sums += pitch, c += c_stride) {
+    int64_t j = 0;
+    for (; j + lanes <= cols; j += lanes) {
+      const auto sum = hn::LoadU(d, sums + j);
+      hn::StoreU(add ? hn::Add(hn::LoadU(d, c + j), sum) : sum, d, c + j);
+    }
+    for (; j < cols; ++j) c[j] = add ? c[j] + sums[j] : sums[j];
+  }
+}
+
 void copy_bf16_panel_kernel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
                             uint16_t* panel) {
   alignas(64) uint16_t tile[kTileRows * kTileDepth] = {};
@@ -192,6 +215,7 @@ namespace lumen::kernels {
 namespace {
 HWY_EXPORT(pack_bf16_panel_kernel);
 HWY_EXPORT(round_to_bf16_kernel);
+HWY_EXPORT(move_sums_kernel);
 HWY_EXPORT(copy_bf16_panel_kernel);
 }  // namespace
 
@@ -202,6 +226,11 @@ PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t dept
 
 void round_to_bf16(float* x, int64_t count) {
   HWY_DYNAMIC_DISPATCH(round_to_bf16_kernel)(x, count);
+}
+
+void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
+               int64_t c_stride) {
+  HWY_DYNAMIC_DISPATCH(move_sums_kernel)(sums, pitch, rows, cols, add, c, c_stride);
 }
 
 void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,

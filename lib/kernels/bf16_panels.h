@@ -31,14 +31,20 @@ inline int64_t padded_depth(int64_t depth) {
   return (depth + kTileDepth - 1) / kTileDepth * kTileDepth;
 }
 
-// high = x rounded to bfloat16 (nearest, ties to even, but finite numbers stay finite), low = x −
-// high rounded likewise: |x − high − low| ≤ 2⁻¹⁷ |x|; low is zero where x is NaN or infinite. Both
+// high = x rounded to bfloat16 (nearest, ties to even, but with a low part finite numbers stay
+// finite), low = x − high rounded likewise: |x − high − low| ≤ 2⁻¹⁷ |x|; low is zero where x is NaN
+// or infinite. Both
 // orders and any strides; rows ≤ 16. noexcept.
 PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel);
 
 // x[i] rounded likewise, in place. noexcept.
 void round_to_bf16(float* x, int64_t count);
+
+// c[i][j] = (add ? c[i][j] : 0) + sums[i][j] for i in [0, rows), j in [0, cols); rows of sums are
+// `pitch` numbers apart. noexcept.
+void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
+               int64_t c_stride);
 
 // A panel of B from rows that are bfloat16 already, `stride` bytes apart, at any address; rows
 // ≤ 16. noexcept.

@@ -1,0 +1,20 @@
+// bfloat16 in vectors with AVX512-BF16. Only where has_bf16_dot() (simd.h); they fail a check in a
+// build for another architecture.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/kernels/amx.h"
+
+namespace lumen::kernels {
+
+// The products of amx.h, of numbers without low parts. Null in a build for another architecture.
+const TileUnit* native_dot_unit();
+
+// x rounded to bfloat16 (nearest, ties to even; numbers below 1.2e-38 become zero, as in products),
+// as tiles of bf16_panels.h: sixteen rows of kTileDepth numbers in the order of rows, kTileDepth
+// columns of sixteen numbers in the order of pairs. noexcept.
+void round_tile_rows(const float* x, int64_t row_stride, uint16_t* to);
+void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to);
+
+}  // namespace lumen::kernels
