@@ -2,7 +2,9 @@
 #include <cmath>
 
 #include "lib/autograd/autograd.h"
+#include "lib/base/random.h"
 #include "lib/base/testing.h"
+#include "lib/ops/loss.h"
 #include "lib/ops/ops.h"
 
 using namespace lumen;
@@ -80,4 +82,65 @@ TEST_CASE("only products have a low autocast policy") {
     }
   }
   CHECK(low >= 2);
+}
+
+namespace {
+
+Tensor random_matrix(Philox& random, const Shape& shape) {
+  std::vector<float> values(static_cast<size_t>(shape.elements()));
+  for (float& v : values) v = static_cast<float>(random.normal());
+  return matrix(values, shape);
+}
+
+Tensor as_bf16(const Tensor& x) {
+  return graph::contiguous(graph::contiguous(x, DType::kBF16), DType::kF32);
+}
+
+void check_close(const Tensor& actual, const Tensor& expected) {
+  const Array a = actual.eval(), b = expected.eval();
+  REQUIRE(a.shape() == b.shape());
+  for (int64_t i = 0; i < a.shape().elements(); ++i) {
+    CHECK(a.as<float>()[i] == Approx(b.as<float>()[i]).margin(1e-5).epsilon(1e-5));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("whatever becomes of a product, it multiplies what bfloat16 holds") {
+  Philox random(1);
+  const Tensor x = random_matrix(random, {40, 48}), v = random_matrix(random, {20, 48});
+  const Tensor w = random_matrix(random, {24, 48}), table = random_matrix(random, {10, 48});
+  const Tensor ids = graph::constant(Array::from<int32_t>(std::vector<int32_t>(64, 3), {64}));
+  // Two products of one x become one, and those of looked-up rows one of the table.
+  auto products = [&](auto&& round) {
+    const Tensor parts[] = {ops::flatten(ops::linear(round(x), round(w))),
+                            ops::flatten(ops::linear(round(x), round(v))),
+                            ops::flatten(ops::linear(ops::embedding(round(table), ids), round(w)))};
+    return ops::concat(parts, 0);
+  };
+  const Tensor expected = products(as_bf16);
+  const AutocastScope scope(DType::kBF16);
+  check_close(products([](const Tensor& t) { return t; }), expected);
+  const auto labels = graph::constant(Array::from<int32_t>(std::vector<int32_t>(40, 5), {40}));
+  const auto ones = graph::constant(std::vector<float>(40, 1.0f), {40});
+  const Tensor loss = ops::linear_cross_entropy(x, w, labels, ones);
+  {
+    const AutocastScope exact(DType::kF32);
+    check_close(loss, ops::linear_cross_entropy(as_bf16(x), as_bf16(w), labels, ones));
+  }
+}
+
+TEST_CASE("gradients of products are made of rounded numbers too, also outside the scope") {
+  Philox random(2);
+  const Tensor x = random_matrix(random, {40, 36}), w = random_matrix(random, {24, 36});
+  const Tensor dy = random_matrix(random, {40, 24});
+  Tensor y;
+  {
+    const AutocastScope scope(DType::kBF16);
+    y = ops::linear(x, w);
+  }
+  const std::vector<Tensor> wrt = {x, w};
+  const auto gradients = autograd::gradients({&y, 1}, {&dy, 1}, wrt);
+  check_close(gradients[0], ops::matmul(as_bf16(dy), as_bf16(w)));
+  check_close(gradients[1], ops::matmul(graph::transpose(as_bf16(dy), 0, 1), as_bf16(x)));
 }
