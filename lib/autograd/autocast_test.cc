@@ -130,6 +130,14 @@ TEST_CASE("whatever becomes of a product, it multiplies what bfloat16 holds") {
   }
 }
 
+TEST_CASE("products of integers are not rounded") {
+  const Tensor a = graph::constant(Array::from<int32_t>(std::vector<int32_t>{257, 3}, {1, 2}));
+  const AutocastScope scope(DType::kBF16);
+  const Tensor y = ops::matmul(a, graph::transpose(a, 0, 1));
+  CHECK_FALSE(y.node()->attrs.has("bf16"));
+  CHECK(y.eval().as<int32_t>()[0] == 257 * 257 + 9);
+}
+
 TEST_CASE("gradients of products are made of rounded numbers too, also outside the scope") {
   Philox random(2);
   const Tensor x = random_matrix(random, {40, 36}), w = random_matrix(random, {24, 36});

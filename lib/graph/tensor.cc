@@ -157,9 +157,8 @@ EagerScope::~EagerScope() {
 
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
   if (op.autocast == Autocast::kLow && autocast != DType::kF32) {
-    const bool floats = std::ranges::all_of(inputs, [](const Tensor& x) {
-      return x.dtype() == DType::kF32 || x.dtype() == DType::kI32;
-    });
+    const bool floats =
+        std::ranges::all_of(inputs, [](const Tensor& x) { return x.dtype() == DType::kF32; });
     if (autocast == DType::kBF16 && floats) {
       if (!attrs.has("bf16")) attrs.add("bf16", int64_t{1});
       const AutocastScope exact(DType::kF32);
