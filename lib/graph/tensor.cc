@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lib/base/error.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/graph/plan.h"
 #include "lib/graph/views.h"
 #include "lib/kernels/typed.h"
@@ -160,7 +161,7 @@ Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
     const bool floats =
         std::ranges::all_of(inputs, [](const Tensor& x) { return x.dtype() == DType::kF32; });
     if (autocast == DType::kBF16 && floats) {
-      if (!attrs.has("bf16")) attrs.add("bf16", int64_t{1});
+      set_bf16(attrs);
       const AutocastScope exact(DType::kF32);
       return record(op, inputs, std::move(attrs));
     }

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "lib/base/error.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/loss.h"
 
@@ -230,7 +231,7 @@ kernels::LinearCrossEntropy linear_arguments(const KernelCall& call) {
           .token_weights = call.inputs[3].as<const float>(),
           .loss = call.output.as<float>(),
           .workspace = call.workspace,
-          .bf16 = call.node->attrs.has("bf16")};
+          .bf16 = graph::in_bf16(*call.node)};
 }
 
 void run_linear_loss(const KernelCall& call) {
@@ -260,7 +261,7 @@ graph::Cost linear_loss_cost(const Node& node) {
 
 // The products are rounded to bfloat16 under an AutocastScope, the loss is not.
 graph::AutocastScope precision_of(const Node& node) {
-  return graph::AutocastScope(node.attrs.has("bf16") ? DType::kBF16 : DType::kF32);
+  return graph::AutocastScope(graph::in_bf16(node) ? DType::kBF16 : DType::kF32);
 }
 
 // The target's row of one-hots, and nothing for a row of token weight 0.
@@ -462,7 +463,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
                             const Tensor& token_weights) {
   const std::initializer_list<Tensor> inputs = {hidden, weight, targets, token_weights};
   graph::Attrs attrs;
-  if (graph::autocast_dtype() == DType::kBF16) attrs.add("bf16", int64_t{1});
+  if (graph::autocast_dtype() == DType::kBF16) graph::set_bf16(attrs);
   if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs, attrs);
   attrs.add("of_weight", int64_t{weight.requires_grad()});
   const Tensor flat = record(kLinearCrossEntropyGradients, inputs, attrs);

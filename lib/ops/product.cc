@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/elementwise.h"
 #include "lib/kernels/matmul.h"
@@ -14,6 +15,7 @@
 namespace lumen::ops {
 namespace {
 
+using graph::in_bf16;
 using graph::KernelCall;
 using graph::Node;
 using graph::NodePtr;
@@ -22,11 +24,6 @@ using graph::OpDef;
 using graph::Operand;
 using graph::record;
 using Inputs = std::span<const Tensor>;
-
-// Whether a product rounds its operands to bfloat16 (Autocast::kLow).
-bool in_bf16(const Node& node) {
-  return node.attrs.has("bf16");
-}
 
 // For the products of a gradient: rounded if those of `node` are, else as asked for outside.
 graph::AutocastScope precision_of(const Node& node) {
@@ -202,7 +199,7 @@ NodePtr merge_linear(std::span<const NodePtr> uses) {
   if (weights > kMaxWeights) return nullptr;
   inputs.insert(inputs.end(), biases.begin(), biases.end());
   graph::Attrs attrs{{"weights", weights}, {"bias", bias}};
-  if (in_bf16(*uses[0])) attrs.add("bf16", int64_t{1});
+  if (in_bf16(*uses[0])) graph::set_bf16(attrs);
   return make_node(*uses[0]->op, std::move(inputs), std::move(attrs));
 }
 
