@@ -55,7 +55,7 @@ NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs) {
   node->attrs = std::move(attrs);
   for (size_t i = 0; i < node->inputs.size(); ++i) {
     const Node& input = *node->inputs[i];
-    if (input.value.layout() != Layout::kPanels || (op.takes_panels && op.takes_panels(*node, i))) {
+    if (!in_panels(input.value.layout()) || (op.takes_panels && op.takes_panels(*node, i))) {
       continue;
     }
     fail(ErrorKind::kUnsupported, op.name, ": input ", i,

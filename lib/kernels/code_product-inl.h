@@ -10,6 +10,7 @@
 #include "lib/base/pool.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/panels.h"
 
 namespace lumen::kernels {
 
@@ -102,8 +103,8 @@ struct CodePass {
     for_each_depth([&](int64_t block, int64_t count) {
       for (int64_t i = index; i < index + tiles; ++i) {
         const bool more = i + 1 < index + tiles;
-        const Stored next = more ? stored(tile_at(i + 1), block, count)
-                                 : stored(first, block + count, blocks() - block - count);
+        const StoredColumns next = more ? stored(tile_at(i + 1), block, count)
+                                        : stored(first, block + count, blocks() - block - count);
         multiply(tile_at(i), block, count, begin, end, thread, next);
       }
     });
@@ -113,35 +114,28 @@ struct CodePass {
     }
   }
 
-  // What a tile in panels takes of memory: two pieces of `bytes`.
-  struct Stored {
-    const char* panels[2];
-    int64_t bytes;
+  // Where a tile in panels lies in memory: there, and as much of the next panel.
+  StoredColumns stored(const Tile& tile, int64_t block, int64_t count) const {
+    if (count <= 0) return {};
+    const int64_t depth = std::min(count, Codes::kBlockDepth / 32);
+    return stored_columns(*tile.weight, tile.row / kPanelRows, 32 * block, 32 * depth);
+  }
 
-    // Fetches part `part` of `parts` into the second cache.
-    void fetch(int64_t part, int64_t parts) const {
-      for (const char* panel : panels) {
-        const int64_t lines = bytes / 64;
-        for (int64_t i = lines * part / parts; i < lines * (part + 1) / parts; ++i) {
-          __builtin_prefetch(panel + 64 * i, 0, 2);
-        }
+  // Fetches part `part` of `parts` of both into the second cache.
+  static void fetch(const StoredColumns& stored, int64_t part, int64_t parts) {
+    const int64_t lines = static_cast<int64_t>(stored.bytes.size()) / 64;
+    for (int64_t at : {int64_t{0}, stored.next_panel}) {
+      const std::byte* panel = stored.bytes.data() + at;
+      for (int64_t i = lines * part / parts; i < lines * (part + 1) / parts; ++i) {
+        __builtin_prefetch(panel + 64 * i, 0, 2);
       }
     }
-  };
-  Stored stored(const Tile& tile, int64_t block, int64_t count) const {
-    const Weight& w = *tile.weight;
-    if (w.layout != Layout::kPanels || count <= 0) return {{nullptr, nullptr}, 0};
-    const int64_t panel = kPanelRows * row_bytes(w.dtype, w.cols);
-    const char* from = static_cast<const char*>(w.data) + tile.row / kPanelRows * panel +
-                       kPanelRows * row_bytes(w.dtype, 32 * block);
-    const int64_t depth = std::min(count, Codes::kBlockDepth / 32);
-    return {{from, from + panel}, kPanelRows * row_bytes(w.dtype, 32 * depth)};
   }
 
   // Meanwhile the weights of the next tile are fetched, a part with every strip: they are far from
   // this one's, where the processor does not foresee them.
   void multiply(const Tile& tile, int64_t block, int64_t count, int64_t begin, int64_t end,
-                int thread, const Stored& next) const {
+                int thread, const StoredColumns& next) const {
     typename Codes::Panel panels[2];
     for (int p = 0; p < 2; ++p) {
       panels[p] = codes.panel(panel_memory(thread, p));
@@ -150,7 +144,7 @@ struct CodePass {
       codes.expand(*tile.weight, tile.row + from, panel_rows, 32 * block, 32 * count, panels[p]);
     }
     for (int64_t strip = begin; strip < end; ++strip) {
-      next.fetch(strip - begin, end - begin);
+      fetch(next, strip - begin, end - begin);
       float* y = args.y + (row + strip_begin(strip)) * args.y_stride + tile.column;
       codes.multiply(*tile.weight, panels, strip_at(strip, block, count), count, block > 0, y,
                      args.y_stride, tile.rows);

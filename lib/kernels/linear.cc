@@ -58,7 +58,7 @@ void for_each_part(std::span<const Weight> weights, int64_t begin, int64_t end, 
 
 void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
          const QuantizedRows& quantized, float* y) {
-  const bool panels = w.layout == Layout::kPanels;
+  const bool panels = in_panels(w.layout);
   if (is_quantized(w.dtype)) {
     const auto dot_quantized = panels ? dot_panels_quantized : dot_rows_quantized;
     dot_quantized(w, from, to, quantized, args.m, y, args.y_stride);
@@ -192,7 +192,7 @@ void pack_weights(std::span<const Weight> weights, const StripRequest& want) {
 void linear_many(ThreadPool& pool, const LinearArgs& args, std::span<const Weight> weights,
                  int64_t column) {
   auto pack_a = [&](const StripRequest& want) { pack_activations(args, want); };
-  const bool panels = weights.front().layout == Layout::kPanels;
+  const bool panels = in_panels(weights.front().layout);
   auto pack_b = [&](const StripRequest& want) {
     panels ? pack_panels(weights, want) : pack_weights(weights, want);
     finish_strip(args, want);
@@ -228,21 +228,21 @@ PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelReque
   constexpr int64_t kDepth = 256;
   static_assert(kTileRows * kDepth <= kScratchFloats && kBlockDepth % kDepth == 0);
   const Bf16Panel& panel = want.panel;
-  const bool panels = weights.front().layout == Layout::kPanels;
+  const bool panels = in_panels(weights.front().layout);
   bool copied = false;
   for_each_part(weights, want.row, want.row + want.rows,
                 [&](const Weight& w, int64_t from, int64_t to, int64_t) {
                   if (w.dtype != DType::kBF16 || to - from < want.rows) return;
                   if (panels && from % kPanelRows != 0) return;
-                  const int64_t stride = row_bytes(w.dtype, w.cols);
-                  const auto* x = static_cast<const std::byte*>(w.data) + from * stride;
                   if (panels) {  // in the order of the tile
                     const int64_t numbers = kTileRows * want.depth;
-                    std::memcpy(panel.high, x + kTileRows * row_bytes(w.dtype, want.k),
-                                2 * numbers);
+                    pack_panel(w, from / kPanelRows, want.k, want.depth,
+                               reinterpret_cast<std::byte*>(panel.high));
                     std::fill(panel.high + numbers,
                               panel.high + kTileRows * padded_depth(want.depth), uint16_t{0});
                   } else {
+                    const int64_t stride = row_bytes(w.dtype, w.cols);
+                    const auto* x = static_cast<const std::byte*>(w.data) + from * stride;
                     copy_bf16_panel(x + row_bytes(w.dtype, want.k), stride, want.rows, want.depth,
                                     panel.high);
                   }

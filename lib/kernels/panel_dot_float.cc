@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "lib/kernels/float16-inl.h"
+#include "lib/kernels/short_panels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
@@ -34,7 +35,10 @@ struct PanelBF16 {
   static constexpr int kColumns = 2;
   static HWY_INLINE Vector load(const uint16_t* p, int column) {
     const hn::RebindToUnsigned<Tag> d;
-    const auto both = hn::BitCast(d, hn::LoadU(hn::Repartition<uint16_t, Tag>(), p));
+    return column_of(hn::BitCast(d, hn::LoadU(PairTag(), p)), column);
+  }
+  static HWY_INLINE Vector column_of(hn::VFromD<hn::RebindToUnsigned<Tag>> both, int column) {
+    const hn::RebindToUnsigned<Tag> d;
     const auto bits = column == 0 ? hn::ShiftLeft<16>(both) : hn::And(both, hn::Set(d, 0xFFFF0000));
     return hn::BitCast(Tag(), bits);
   }
@@ -71,13 +75,38 @@ struct FloatSums {
       HWY_UNROLL(4)
       for (int part = 0; part < kParts; ++part) {
         const auto* from = p + (i / kTogether * kPanelRows + part * kLanes) * kTogether;
-        const auto v = Type::load(from, i % kTogether);
-        HWY_UNROLL(4)
-        for (int r = 0; r < kRows; ++r) {
-          auto& s = sum[r][i % kChains][part];
-          s = hn::MulAdd(v, hn::Set(Tag(), x[r * x_stride + i]), s);
-        }
+        add_column(i, part, Type::load(from, i % kTogether), x, x_stride);
       }
+    }
+  }
+
+  // Adds a group of a short panel, without its patches.
+  HWY_INLINE void add_group(const std::byte* group, const std::byte* base, const float* x,
+                            int64_t x_stride) {
+    HWY_UNROLL(4)
+    for (int part = 0; part < kParts; ++part) {
+      const int lane = part * kPairLanes;
+      const auto exponents = load_pair(group, lane), bases = load_pair(base, lane);
+      add_pair<0>(part, short_pair<0>(group, lane, exponents, bases), x, x_stride);
+      add_pair<1>(part, short_pair<1>(group, lane, exponents, bases), x, x_stride);
+      add_pair<2>(part, short_pair<2>(group, lane, exponents, bases), x, x_stride);
+      add_pair<3>(part, short_pair<3>(group, lane, exponents, bases), x, x_stride);
+    }
+  }
+
+  template <int kPair>
+  HWY_INLINE void add_pair(int part, PairVector numbers, const float* x, int64_t x_stride) {
+    const auto both = hn::BitCast(hn::RebindToUnsigned<Tag>(), numbers);
+    add_column(2 * kPair, part, PanelBF16::column_of(both, 0), x, x_stride);
+    add_column(2 * kPair + 1, part, PanelBF16::column_of(both, 1), x, x_stride);
+  }
+
+  // Adds column i of a step, whose numbers of the part's rows are `v`.
+  HWY_INLINE void add_column(int i, int part, Vector v, const float* x, int64_t x_stride) {
+    HWY_UNROLL(4)
+    for (int r = 0; r < kRows; ++r) {
+      auto& s = sum[r][i % kChains][part];
+      s = hn::MulAdd(v, hn::Set(Tag(), x[r * x_stride + i]), s);
     }
   }
 
@@ -100,32 +129,70 @@ struct FloatSums {
   Vector sum[kRows][kChains][kParts];
 };
 
-template <class Type, int kRows>
-void sum_float_panel(const typename Type::Storage* panel, const float* x, int64_t x_stride,
-                     int64_t cols, float (*out)[kPanelRows]) {
-  using Sums = FloatSums<Type, kRows>;
-  Sums sums;
-  int64_t k = 0;
-  for (; k + Sums::kStep <= cols; k += Sums::kStep) {
-    const auto* p = panel + k * kPanelRows;
-    for (size_t line = 0; line < Sums::kStep * kPanelRows * sizeof *p; line += 64) {
-      fetch_panel_ahead(reinterpret_cast<const char*>(p) + line);
-    }
-    sums.template add<Sums::kStep>(p, x + k, x_stride);
-  }
-  for (; k < cols; k += Type::kColumns) {
-    sums.template add<Type::kColumns>(panel + k * kPanelRows, x + k, x_stride);
-  }
-  sums.store(out);
-}
-
+// Panels of a matrix: sum(index, x, x_stride, out) multiplies one with kRows rows of x.
 template <class Type>
-void dot_float_panels(const Weight& w, int64_t begin, int64_t end, const float* x, int64_t x_stride,
-                      int64_t m, float* y, int64_t y_stride) {
+struct FloatPanels {
+  const Weight& w;
+
+  template <int kRows>
+  void sum(int64_t index, const float* x, int64_t x_stride, float (*out)[kPanelRows]) const {
+    using Storage = typename Type::Storage;
+    using Sums = FloatSums<Type, kRows>;
+    const auto* panel = static_cast<const Storage*>(w.data) + index * kPanelRows * w.cols;
+    Sums sums;
+    int64_t k = 0;
+    for (; k + Sums::kStep <= w.cols; k += Sums::kStep) {
+      const auto* p = panel + k * kPanelRows;
+      for (size_t line = 0; line < Sums::kStep * kPanelRows * sizeof *p; line += 64) {
+        fetch_panel_ahead(reinterpret_cast<const char*>(p) + line);
+      }
+      sums.template add<Sums::kStep>(p, x + k, x_stride);
+    }
+    for (; k < w.cols; k += Type::kColumns) {
+      sums.template add<Type::kColumns>(panel + k * kPanelRows, x + k, x_stride);
+    }
+    sums.store(out);
+  }
+};
+
+// The same bits as bfloat16 panels give: the columns go round the same chains.
+struct ShortPanels {
+  const Weight& w;
+
+  template <int kRows>
+  void sum(int64_t index, const float* x, int64_t x_stride, float (*out)[kPanelRows]) const {
+    const ShortPanelParts parts(static_cast<const std::byte*>(w.data), w.rows, w.cols, index);
+    __builtin_prefetch(parts.patches + short_panel_patch_bytes(w.cols));  // of the next panel
+    ShortPatches patches(parts.patches, 0);
+    int64_t patched = patches.place();
+    using Sums = FloatSums<PanelBF16, kRows>;
+    Sums sums;
+    const std::byte* group = parts.groups;
+    for (int64_t k = 0; k < w.cols; k += kGroupColumns, group += kGroupBytes) {
+      for (int64_t line = 0; line < kGroupBytes; line += 64) fetch_panel_ahead(group + line);
+      if (HWY_LIKELY(patched >= (k + kGroupColumns) * kPanelRows)) {
+        sums.add_group(group, parts.base, x + k, x_stride);
+        continue;
+      }
+      HWY_ALIGN uint16_t numbers[kGroupNumbers];
+      unpack_group(group, parts.base, numbers);
+      patches.apply(k * kPanelRows, numbers);
+      patched = patches.place();
+      for (int64_t i = 0; i < kGroupColumns; i += Sums::kStep) {
+        sums.template add<Sums::kStep>(numbers + i * kPanelRows, x + k + i, x_stride);
+      }
+    }
+    sums.store(out);
+  }
+};
+
+template <class Panels>
+void dot_panels_of(const Panels& panels, int64_t begin, int64_t end, const float* x,
+                   int64_t x_stride, int64_t m, float* y, int64_t y_stride) {
   // As many rows of x as leave registers for the weights: 16 of 32 hold sums, or 8 of 16.
   constexpr int kMost = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 4 : 2;
   for (int64_t first = begin / kPanelRows * kPanelRows; first < end; first += kPanelRows) {
-    const auto* panel = static_cast<const typename Type::Storage*>(w.data) + first * w.cols;
+    const int64_t index = first / kPanelRows;
     const int64_t from = begin > first ? begin : first;
     const int64_t to = end < first + kPanelRows ? end : first + kPanelRows;
     for (int64_t row = 0, count; row < m; row += count) {
@@ -133,9 +200,9 @@ void dot_float_panels(const Weight& w, int64_t begin, int64_t end, const float* 
       const float* rows = x + row * x_stride;
       count = m - row >= kMost ? kMost : 1;
       if (count == kMost) {
-        sum_float_panel<Type, kMost>(panel, rows, x_stride, w.cols, out);
+        panels.template sum<kMost>(index, rows, x_stride, out);
       } else {
-        sum_float_panel<Type, 1>(panel, rows, x_stride, w.cols, out);
+        panels.template sum<1>(index, rows, x_stride, out);
       }
       for (int64_t r = 0; r < count; ++r) {
         for (int64_t j = from; j < to; ++j) y[(row + r) * y_stride + j - begin] = out[r][j - first];
@@ -146,13 +213,17 @@ void dot_float_panels(const Weight& w, int64_t begin, int64_t end, const float* 
 
 void dot_panels_float_kernel(const Weight& w, int64_t begin, int64_t end, const float* x,
                              int64_t x_stride, int64_t m, float* y, int64_t y_stride) {
+  const auto dot = [&](const auto& panels) {
+    dot_panels_of(panels, begin, end, x, x_stride, m, y, y_stride);
+  };
+  if (w.layout == Layout::kShortPanels) return dot(ShortPanels{w});
   switch (w.dtype) {
     case DType::kF32:
-      return dot_float_panels<PanelF32>(w, begin, end, x, x_stride, m, y, y_stride);
+      return dot(FloatPanels<PanelF32>{w});
     case DType::kF16:
-      return dot_float_panels<PanelF16>(w, begin, end, x, x_stride, m, y, y_stride);
+      return dot(FloatPanels<PanelF16>{w});
     case DType::kBF16:
-      return dot_float_panels<PanelBF16>(w, begin, end, x, x_stride, m, y, y_stride);
+      return dot(FloatPanels<PanelBF16>{w});
     default:
       LUMEN_CHECK(!"a float weight in panels");
   }

@@ -7,6 +7,7 @@
 #include "lib/kernels/code_panel.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/panel_dot.h"
+#include "lib/kernels/short_panels.h"
 
 namespace lumen::kernels {
 namespace {
@@ -172,6 +173,12 @@ void pack_panel(const Weight& w, int64_t index, std::byte* panel) {
 }
 
 void pack_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, std::byte* panel) {
+  if (w.layout == Layout::kShortPanels) return unpack_short_panel(w, index, k, cols, panel);
+  if (w.layout == Layout::kPanels) {
+    const auto from = stored_columns(w, index, k, cols).bytes;
+    std::memcpy(panel, from.data(), from.size());
+    return;
+  }
   const std::span<const Field> fields = fields_of(w.dtype);
   const int64_t stride = row_bytes(w.dtype, w.cols);
   const int64_t block = row_bytes(w.dtype, block_columns(w.dtype));
@@ -193,6 +200,19 @@ void pack_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, std::by
     }
     panel += kPanelRows * bytes;
   }
+}
+
+StoredColumns stored_columns(const Weight& w, int64_t index, int64_t k, int64_t cols) {
+  if (!in_panels(w.layout)) return {};
+  const bool shorter = w.layout == Layout::kShortPanels;
+  // Of so many columns of sixteen rows; short panels begin with what is there once.
+  const auto columns = [&](int64_t count) {
+    return shorter ? short_panel_bytes(count) - short_panel_bytes(0)
+                   : kPanelRows * row_bytes(w.dtype, count);
+  };
+  const int64_t header = shorter ? short_panel_bytes(0) : 0, panel = header + columns(w.cols);
+  const auto* from = static_cast<const std::byte*>(w.data) + index * panel + header + columns(k);
+  return {{from, static_cast<size_t>(columns(cols))}, panel};
 }
 
 namespace {
@@ -223,20 +243,23 @@ void quantized_piece(const Weight& w, int64_t index, int64_t k, int64_t columns,
 }  // namespace
 
 void pack_panel_strip(const Weight& w, const StripRequest& want) {
-  const int64_t bytes = info(w.dtype).block_bytes, pair = w.dtype == DType::kBF16 ? 2 : 1;
-  const int64_t panel_bytes = kPanelRows * row_bytes(w.dtype, w.cols);
+  const int64_t pair = w.dtype == DType::kBF16 ? 2 : 1;
   PanelPiece values;
   for (int64_t done = 0; done < want.rows;) {
     const int64_t index = (want.row + done) / kPanelRows, lane = (want.row + done) % kPanelRows;
     const int64_t rows = std::min(kPanelRows - lane, want.rows - done);
-    const auto* panel = static_cast<const std::byte*>(w.data) + index * panel_bytes;
     for (int64_t k = 0; k < want.depth; k += kPieceColumns) {
       const int64_t columns = std::min(kPieceColumns, want.depth - k);
       if (is_quantized(w.dtype)) {
         quantized_piece(w, index, want.k + k, columns, values);
+      } else if (w.layout == Layout::kShortPanels) {
+        alignas(64) std::byte piece[kPieceColumns * kPanelRows * sizeof(uint16_t)];
+        pack_panel(w, index, want.k + k, columns, piece);
+        to_float(w.dtype, piece, values, columns * kPanelRows);
       } else {
         const int64_t first = (want.k + k) / pair * pair;
-        to_float(w.dtype, panel + first * kPanelRows * bytes, values, columns * kPanelRows);
+        const std::byte* stored = stored_columns(w, index, first, columns).bytes.data();
+        to_float(w.dtype, stored, values, columns * kPanelRows);
       }
       for (int64_t i = 0; i < columns; ++i) {
         float* to = want.panel + (k + i) * want.padded_rows + done;

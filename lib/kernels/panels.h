@@ -23,6 +23,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/matmul.h"
@@ -33,12 +34,19 @@ namespace lumen::kernels {
 // of columns) and all quantised types.
 bool has_panels(DType dtype, int64_t cols);
 
-// Packs panel `index` of `w`, which is in rows, to `panel` (16 rows' bytes; any alignment).
-// noexcept.
+// Packs panel `index` of `w`, in any layout, to `panel` (16 rows' bytes; any alignment). noexcept.
 void pack_panel(const Weight& w, int64_t index, std::byte* panel);
-// The same of columns [k, k + cols) only, both multiples of the type's block (bf16: of 2), to 16
-// times the bytes of so many columns.
+// The same of columns [k, k + cols) only, both multiples of the type's block (bf16: of 2; short
+// panels: of 8), to 16 times the bytes of so many columns.
 void pack_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, std::byte* panel);
+
+// Where columns [k, k + cols) of a panel of `w` lie, and the same ones of the next panel how many
+// bytes further; of short panels without patches. No bytes if `w` is in rows.
+struct StoredColumns {
+  std::span<const std::byte> bytes;
+  int64_t next_panel;
+};
+StoredColumns stored_columns(const Weight& w, int64_t index, int64_t k, int64_t cols);
 
 // Packs weight rows of a matrix in panels, as floats, like pack_strip does rows
 // (blocked_product.h). Row `want.row` is counted from the first of `w`; `want.rows` are packed,

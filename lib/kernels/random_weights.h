@@ -16,6 +16,7 @@
 #include "lib/kernels/panels.h"
 #include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference.h"
+#include "lib/kernels/short_panels.h"
 #include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
@@ -70,6 +71,19 @@ inline std::vector<std::byte> pack(const Weight& w) {
   std::vector<std::byte> panels(matrix_bytes(Layout::kPanels, w.dtype, w.rows, w.cols));
   for (int64_t i = 0; i * kPanelRows < w.rows; ++i) pack_panel(w, i, panels.data() + i * bytes);
   return panels;
+}
+
+// The short panels of `w`; none if its numbers do not fit.
+inline std::vector<std::byte> pack_short(const Weight& w) {
+  std::vector<std::byte> panels(matrix_bytes(Layout::kShortPanels, w.dtype, w.rows, w.cols));
+  for (int64_t i = 0; i * kPanelRows < w.rows; ++i) {
+    if (!pack_short_panel(w, i, panels.data())) return {};
+  }
+  return panels;
+}
+
+inline Weight in_short_panels(const Weight& w, const std::vector<std::byte>& panels) {
+  return {panels.data(), w.dtype, w.rows, w.cols, Layout::kShortPanels};
 }
 
 inline Weight in_panels(const Weight& w, const std::vector<std::byte>& panels) {

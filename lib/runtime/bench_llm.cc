@@ -100,12 +100,13 @@ void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>
       if (count == 0) return;
       const auto tokens = random_tokens(count, model.vocab());
       Row row{str(kind, count), threads, depth, batch, {}};
-      if (kind == kGenerating) row.bytes_per_token = generated_bytes(count, batch);
       time(model, depth, batch, tokens);  // warm-up
       for (int64_t i = 0; i < repetitions; ++i) {
         const double seconds = time(model, depth, batch, tokens);
         row.tokens_per_second.push_back(static_cast<double>(count * batch) / seconds);
       }
+      // The weights are repacked by now.
+      if (kind == kGenerating) row.bytes_per_token = generated_bytes(count, batch);
       rows.push_back(std::move(row));
     };
     for (const int64_t count :

@@ -189,7 +189,8 @@ class Decoder : public LanguageModel {
 
   // Of the weights of products.
   Repacking repacking_;
-  bool passed_ = false;  // a first time over the weights
+  bool passed_ = false;       // a first time over the weights
+  uint64_t saved_ahead_ = 0;  // what packer_ found, for who joins it
   std::thread packer_;
   std::atomic<bool> stop_packing_ = false;
 };
@@ -315,8 +316,8 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
 void Decoder::repack_ahead() {
   if (packer_.joinable() || repacking_.done()) return;
   try {
-    packer_ =
-        std::thread([this] { repacking_.advance(memory_.packed_bytes, pool_, stop_packing_); });
+    packer_ = std::thread(
+        [this] { saved_ahead_ = repacking_.advance(memory_.packed_bytes, pool_, stop_packing_); });
   } catch (const std::system_error&) {
     // No thread is to be had: the next passes repack.
   }
@@ -326,17 +327,21 @@ void Decoder::repack_ahead() {
 // the file, so that the first token does not wait for the repacking; each of the next repacks a
 // share, so that a short answer pays for what it uses.
 void Decoder::begin_pass(bool several) {
+  uint64_t saved = 0;
   if (packer_.joinable()) {
     packer_.join();
+    saved = saved_ahead_;
   } else if (repacking_.done()) {
     return;
   } else if (passed_ || several) {
     const uint64_t share = std::max(memory_.packed_bytes / kShares, kLeastShare);
-    repacking_.advance(several ? memory_.packed_bytes : share, pool_, stop_packing_);
+    saved = repacking_.advance(several ? memory_.packed_bytes : share, pool_, stop_packing_);
   } else {
     passed_ = true;
     return;
   }
+  memory_.read_bytes -= saved;
+  memory_.packed_bytes -= saved;
   decode_.reset();
   prefills_.clear();
   verifiers_.clear();

@@ -10,6 +10,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/panels.h"
+#include "lib/kernels/short_panels.h"
 #include "lib/tensor/allocator.h"
 
 namespace lumen::runtime {
@@ -48,20 +49,35 @@ void for_each_use(const graph::Tensor& output, Visit&& visit) {
   }
 }
 
-// Packs all of `from` to `to`.
-void pack(const Array& from, std::byte* to, ThreadPool& pool) {
+// Packs all of `from` to `to`, into short panels where its numbers fit. Returns the layout.
+Layout pack(const Array& from, std::byte* to, ThreadPool& pool) {
   const kernels::Weight w{from.data(), from.dtype(), from.shape()[0], from.shape()[1]};
   const int64_t row = row_bytes(w.dtype, w.cols);
   const int64_t panels = (w.rows + kPanelRows - 1) / kPanelRows;
   const int64_t piece = std::max<int64_t>(1, kPieceBytes / (kPanelRows * row));
-  pool.parallel_pieces(panels, 1, piece, [&](int64_t first, int64_t last, int) {
-    for (int64_t panel = first; panel < last; ++panel) {
-      kernels::pack_panel(w, panel, to + panel * kPanelRows * row);
-    }
-    const int64_t at = first * kPanelRows * row;
-    const int64_t stop = std::min(w.rows, last * kPanelRows) * row;
-    io::drop_pages(*from.buffer(), {from.data() + at, static_cast<size_t>(stop - at)});
+  // pack_one(panel) is false if the panel does not fit; then nothing else matters.
+  const auto pack_all = [&](auto&& pack_one) {
+    std::atomic<bool> fits{true};
+    pool.parallel_pieces(panels, 1, piece, [&](int64_t first, int64_t last, int) {
+      for (int64_t panel = first; panel < last; ++panel) {
+        if (!fits) return;
+        if (!pack_one(panel)) fits = false;
+      }
+      const int64_t at = first * kPanelRows * row;
+      const int64_t stop = std::min(w.rows, last * kPanelRows) * row;
+      io::drop_pages(*from.buffer(), {from.data() + at, static_cast<size_t>(stop - at)});
+    });
+    return fits.load();
+  };
+  const auto pack_short = [&](int64_t panel) { return kernels::pack_short_panel(w, panel, to); };
+  if (kernels::has_short_panels(w.dtype, w.cols) && pack_all(pack_short)) {
+    return Layout::kShortPanels;
+  }
+  pack_all([&](int64_t panel) {
+    kernels::pack_panel(w, panel, to + panel * kPanelRows * row);
+    return true;
   });
+  return Layout::kPanels;
 }
 
 }  // namespace
@@ -116,16 +132,19 @@ Repacking::Repacking(std::vector<NodePtr> weights)
   for (const NodePtr& node : weights_) node->value = node->value.as_panels();
 }
 
-void Repacking::advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop) {
+uint64_t Repacking::advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop) {
+  int64_t saved = 0;
   for (const size_t begin = offset_; !done() && !stop && offset_ - begin < bytes; ++next_) {
     const NodePtr& node = weights_[next_];
-    const Array& from = node->value;
-    pack(from, memory_->data + offset_, pool);
-    const auto packed = static_cast<size_t>(rounded(bytes_of_panels(from)));
-    node->value = Array::view(memory_, offset_, from.dtype(), from.shape(), Layout::kPanels);
-    offset_ += packed;
+    const Array from = node->value;
+    const Layout layout = pack(from, memory_->data + offset_, pool);
+    node->value = Array::view(memory_, offset_, from.dtype(), from.shape(), layout);
+    const int64_t packed = rounded(static_cast<int64_t>(node->value.bytes()));
+    saved += rounded(bytes_of_panels(from)) - packed;
+    offset_ += static_cast<size_t>(packed);
   }
   if (done()) *this = {};
+  return static_cast<uint64_t>(saved);
 }
 
 void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {

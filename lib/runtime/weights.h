@@ -19,7 +19,7 @@ namespace lumen::runtime {
 // width that has panels. A matrix that is also used otherwise (an embedding) is not among them.
 std::vector<graph::NodePtr> packable_weights(const graph::Tensor& output);
 
-// Bytes of their panels.
+// Bytes of their panels, at most: short ones (lib/kernels/short_panels.h) turn out smaller.
 uint64_t packed_bytes(std::span<const graph::NodePtr> weights);
 
 // Bytes of all weights of linear layers that `output` reads, in whatever layout.
@@ -44,8 +44,9 @@ class Repacking {
 
   // Replaces weights by panels, in parallel, until `bytes` more are panels, all are, or `stop` is
   // set, and gives the pages of a mapped file back as it goes: file and copy are never resident
-  // together. Plans compiled before are invalid. noexcept.
-  void advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop);
+  // together. Plans compiled before are invalid. Returns by how many bytes the new panels are fewer
+  // than packed_bytes() said. noexcept.
+  uint64_t advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop);
 
  private:
   std::vector<graph::NodePtr> weights_;

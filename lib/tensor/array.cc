@@ -33,7 +33,7 @@ Array Array::view(std::shared_ptr<const Buffer> buffer, size_t offset, DType dty
 
 size_t Array::bytes() const {
   if (shape_.elements() == 0) return 0;
-  if (layout_ == Layout::kPanels) {
+  if (in_panels(layout_)) {
     return static_cast<size_t>(matrix_bytes(layout_, dtype_, shape_[0], shape_[1]));
   }
   if (shape_.rank() == 0) return static_cast<size_t>(row_bytes(dtype_, 1));
@@ -53,7 +53,7 @@ Array Array::reshaped(const Shape& shape) const {
 }
 
 Array Array::as_panels() const {
-  LUMEN_CHECK(shape_.rank() == 2 && layout_ != Layout::kPanels);
+  LUMEN_CHECK(shape_.rank() == 2 && !in_panels(layout_));
   Array array = *this;
   array.layout_ = Layout::kRowsAsPanels;
   return array;

@@ -50,7 +50,7 @@ class Array {
 
   // The elements. Checks that they lie in rows: who reads panels asks for storage().
   const std::byte* data() const {
-    LUMEN_CHECK(layout_ != Layout::kPanels);
+    LUMEN_CHECK(!in_panels(layout_));
     return data_;
   }
   // The first byte, whatever the layout.

@@ -79,15 +79,30 @@ enum class Layout : uint8_t {
   kRows,    // row after row, as files have them
   kPanels,  // sixteen rows interleaved: weights of products (lib/kernels/panels.h), in 2-D only
   kRowsAsPanels,  // rows that products multiply like the panels they will become: the same bits
+  kShortPanels,   // the same of f16 and bf16, in twelve bits (lib/kernels/short_panels.h)
 };
+
+constexpr bool in_panels(Layout layout) {
+  return layout == Layout::kPanels || layout == Layout::kShortPanels;
+}
 
 // Rows of a panel. The last one is filled up with zero rows.
 inline constexpr int64_t kPanelRows = 16;
 
-// Bytes of a matrix; a panel takes as many as its rows would.
+// Bytes of a short panel's numbers and of its patches.
+constexpr int64_t short_panel_bytes(int64_t cols) {
+  return 64 + kPanelRows * cols / 2 * 3;
+}
+constexpr int64_t short_panel_patch_bytes(int64_t cols) {
+  return (8 * (cols / 16 + 1) + 63) / 64 * 64;
+}
+
+// Bytes of a matrix; a panel takes as many as its rows would, a short one fewer.
 constexpr int64_t matrix_bytes(Layout layout, DType dtype, int64_t rows, int64_t cols) {
-  if (layout == Layout::kPanels) rows = (rows + kPanelRows - 1) / kPanelRows * kPanelRows;
-  return rows * row_bytes(dtype, cols);
+  if (!in_panels(layout)) return rows * row_bytes(dtype, cols);
+  const int64_t panels = (rows + kPanelRows - 1) / kPanelRows;
+  if (layout == Layout::kPanels) return panels * kPanelRows * row_bytes(dtype, cols);
+  return panels * (short_panel_bytes(cols) + short_panel_patch_bytes(cols));
 }
 
 // The type that holds the values of two plain types (PyTorch's promotion table): bool < integers <
