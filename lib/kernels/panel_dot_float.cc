@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "lib/kernels/panel_dot.h"
 #include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
@@ -80,25 +82,28 @@ struct FloatSums {
     }
   }
 
-  // Adds a group of a short panel, without its patches.
-  HWY_INLINE void add_group(const std::byte* group, const std::byte* base, const float* x,
-                            int64_t x_stride) {
-    HWY_UNROLL(4)
-    for (int part = 0; part < kParts; ++part) {
-      const int lane = part * kPairLanes;
-      const auto exponents = load_pair(group, lane), bases = load_pair(base, lane);
-      add_pair<0>(part, short_pair<0>(group, lane, exponents, bases), x, x_stride);
-      add_pair<1>(part, short_pair<1>(group, lane, exponents, bases), x, x_stride);
-      add_pair<2>(part, short_pair<2>(group, lane, exponents, bases), x, x_stride);
-      add_pair<3>(part, short_pair<3>(group, lane, exponents, bases), x, x_stride);
-    }
+  // Adds a group of scaled numbers of a short panel, without its patches.
+  HWY_INLINE void add_group(const std::byte* group, const float* x, int64_t x_stride) {
+    add_block<0>(group, x, x_stride);
+    add_block<1>(group, x, x_stride);
   }
 
-  template <int kPair>
-  HWY_INLINE void add_pair(int part, PairVector numbers, const float* x, int64_t x_stride) {
-    const auto both = hn::BitCast(hn::RebindToUnsigned<Tag>(), numbers);
-    add_column(2 * kPair, part, PanelBF16::column_of(both, 0), x, x_stride);
-    add_column(2 * kPair + 1, part, PanelBF16::column_of(both, 1), x, x_stride);
+  // Its columns from 4 kBlock on, one after another, so that no more numbers of x are in registers.
+  template <int kBlock>
+  HWY_INLINE void add_block(const std::byte* group, const float* x, int64_t x_stride) {
+    PairVector pairs[2][kParts];
+    HWY_UNROLL(4)
+    for (int part = 0; part < kParts; ++part) {
+      unpack_block<kBlock>(group, part * 2 * kPairLanes, pairs[0][part], pairs[1][part]);
+    }
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      HWY_UNROLL(4)
+      for (int part = 0; part < kParts; ++part) {
+        const auto both = hn::BitCast(hn::RebindToUnsigned<Tag>(), pairs[i / 2][part]);
+        add_column(4 * kBlock + i, part, PanelBF16::column_of(both, i % 2), x, x_stride);
+      }
+    }
   }
 
   // Adds column i of a step, whose numbers of the part's rows are `v`.
@@ -155,7 +160,8 @@ struct FloatPanels {
   }
 };
 
-// The same bits as bfloat16 panels give: the columns go round the same chains.
+// The same bits as bfloat16 panels give: the columns go round the same chains, and a power of two
+// commutes with rounding (but where float32 ends).
 struct ShortPanels {
   const Weight& w;
 
@@ -171,18 +177,23 @@ struct ShortPanels {
     for (int64_t k = 0; k < w.cols; k += kGroupColumns, group += kGroupBytes) {
       for (int64_t line = 0; line < kGroupBytes; line += 64) fetch_panel_ahead(group + line);
       if (HWY_LIKELY(patched >= (k + kGroupColumns) * kPanelRows)) {
-        sums.add_group(group, parts.base, x + k, x_stride);
+        sums.add_group(group, x + k, x_stride);
         continue;
       }
       HWY_ALIGN uint16_t numbers[kGroupNumbers];
-      unpack_group(group, parts.base, numbers);
-      patches.apply(k * kPanelRows, numbers);
+      unpack_group(group, numbers);
+      patches.apply<&ShortPatch::scaled>(k * kPanelRows, numbers);
       patched = patches.place();
       for (int64_t i = 0; i < kGroupColumns; i += Sums::kStep) {
         sums.template add<Sums::kStep>(numbers + i * kPanelRows, x + k + i, x_stride);
       }
     }
     sums.store(out);
+    float scales[kPanelRows];
+    std::memcpy(scales, parts.scales, sizeof scales);
+    for (int r = 0; r < kRows; ++r) {
+      for (int64_t j = 0; j < kPanelRows; ++j) out[r][j] *= scales[j];
+    }
   }
 };
 

@@ -23,20 +23,20 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Columns of a group, and its bytes.
+// Columns of a group and its bytes: upper ones, then two blocks of lower ones.
 inline constexpr int64_t kGroupColumns = 8;
 inline constexpr int64_t kGroupNumbers = kGroupColumns * kPanelRows;
-inline constexpr int64_t kGroupBytes = kGroupNumbers / 2 * 3;
-// Numbers of a pair of columns: of the vectors below one lane each.
-inline constexpr int kPairNumbers = 2 * kPanelRows;
+inline constexpr int64_t kBlockBytes = kGroupNumbers / 2;
+inline constexpr int64_t kGroupBytes = 3 * kBlockBytes;
+inline constexpr int kPairNumbers = 2 * kPanelRows;  // of two columns
 
-// bfloat16's fields.
-inline constexpr uint16_t kExponentBits = 0x7F80, kOtherBits = 0x807F;
-inline constexpr uint16_t kKeptBits = 15 << 7;  // of an exponent less its base
+// h counts from here: 2 · (kLeastUpper + 7) + 1 is the exponent of numbers in [1, 2).
+inline constexpr int kLeastUpper = 56;
 
 struct ShortPatch {
   static constexpr uint32_t kEnd = UINT32_MAX;  // the place of what ends a list
-  uint32_t place, bits;
+  uint32_t place;
+  uint16_t bits, scaled;
 };
 
 // Where the parts of a panel stand in a matrix of `rows` rows.
@@ -44,11 +44,11 @@ template <class Byte>
 struct ShortPanelParts {
   ShortPanelParts(Byte* matrix, int64_t rows, int64_t cols, int64_t index) {
     const int64_t panels = (rows + kPanelRows - 1) / kPanelRows, bytes = short_panel_bytes(cols);
-    base = matrix + index * bytes;
-    groups = base + kPairNumbers * sizeof(uint16_t);
+    scales = matrix + index * bytes;
+    groups = scales + kPanelRows * sizeof(float);
     patches = matrix + panels * bytes + index * short_panel_patch_bytes(cols);
   }
-  Byte *base, *groups, *patches;
+  Byte *scales, *groups, *patches;
 };
 
 // The patches of a panel, group by group.
@@ -62,10 +62,12 @@ class ShortPatches {
   // The place of the next one.
   int64_t place() const { return load().place; }
 
-  // Puts those of a group, whose first number is number `first` of the panel, into its numbers.
+  // Puts member `kBits` of those of a group, whose first number is number `first` of the panel,
+  // into its numbers.
+  template <uint16_t ShortPatch::*kBits>
   void apply(int64_t first, uint16_t* numbers) {
     for (ShortPatch patch; (patch = load()).place < first + kGroupNumbers;) {
-      store_bits(static_cast<uint16_t>(patch.bits), numbers + (patch.place - first));
+      store_bits(patch.*kBits, numbers + (patch.place - first));
       next_ += sizeof(ShortPatch);
     }
   }
@@ -80,54 +82,68 @@ class ShortPatches {
   const std::byte* next_;
 };
 
-using PairTag = hn::CappedTag<uint16_t, kPairNumbers>;
+// A vector holds two columns of some rows, or four columns of them as bytes.
+using ByteTag = hn::CappedTag<uint8_t, kBlockBytes>;
+using ByteVector = hn::VFromD<ByteTag>;
+using PairTag = hn::Repartition<uint16_t, ByteTag>;
 using PairVector = hn::VFromD<PairTag>;
 inline constexpr int kPairLanes = hn::MaxLanes(PairTag());
 
-// The fields of a group and the numbers of the panel's rows from lane `lane` of a pair on.
-HWY_INLINE PairVector load_pair(const void* numbers, int lane) {
-  return hn::LoadU(PairTag(), static_cast<const uint16_t*>(numbers) + lane);
+HWY_INLINE ByteVector load_bytes(const std::byte* group, int64_t at) {
+  return hn::LoadU(ByteTag(), reinterpret_cast<const uint8_t*>(group) + at);
 }
 
-// kPair's exponents out of those of a group, at bit 7.
-template <int kPair>
-HWY_INLINE PairVector kept_exponents(PairVector exponents) {
-  constexpr int kShift = 7 - 4 * kPair;
-  if constexpr (kShift > 0) exponents = hn::ShiftLeft<kShift>(exponents);
-  if constexpr (kShift < 0) exponents = hn::ShiftRight<-kShift>(exponents);
-  return hn::And(exponents, hn::Set(PairTag(), kKeptBits));
+// Sign and upper seven bits of the exponent for each 8 sign + h.
+HWY_INLINE ByteVector upper_bytes(ByteVector codes) {
+  constexpr uint8_t kFirst = kLeastUpper, kSign = 128;
+  alignas(16) static constexpr uint8_t kTable[16] = {0,
+                                                     kFirst + 1,
+                                                     kFirst + 2,
+                                                     kFirst + 3,
+                                                     kFirst + 4,
+                                                     kFirst + 5,
+                                                     kFirst + 6,
+                                                     kFirst + 7,
+                                                     kSign,
+                                                     kSign + kFirst + 1,
+                                                     kSign + kFirst + 2,
+                                                     kSign + kFirst + 3,
+                                                     kSign + kFirst + 4,
+                                                     kSign + kFirst + 5,
+                                                     kSign + kFirst + 6,
+                                                     kSign + kFirst + 7};
+  return hn::TableLookupBytes(hn::LoadDup128(ByteTag(), kTable), codes);
 }
 
-// What a row keeps of an exponent, 0 of none and of zero, to the exponent.
-HWY_INLINE PairVector whole_exponents(PairVector kept, PairVector base) {
-  const PairTag d;
-  return hn::IfThenElseZero(hn::Ne(kept, hn::Zero(d)), hn::Add(kept, base));
+// The scaled numbers of pairs 2 kBlock and 2 kBlock + 1 of a group, of the rows of byte `at` of its
+// upper bytes and on.
+template <int kBlock>
+HWY_INLINE void unpack_block(const std::byte* group, int64_t at, PairVector& first,
+                             PairVector& second) {
+  const ByteTag d;
+  const PairTag d16;
+  const auto both = load_bytes(group, at);
+  const auto codes = kBlock == 0 ? hn::And(both, hn::Set(d, 15)) : hn::ShiftRight<4>(both);
+  const auto upper = upper_bytes(codes);
+  const auto lower = load_bytes(group, (1 + kBlock) * kBlockBytes + at);
+  first = hn::BitCast(d16, hn::InterleaveLower(d, lower, upper));
+  second = hn::BitCast(d16, hn::InterleaveUpper(d, lower, upper));
 }
 
-// The bfloat16 numbers of a pair of columns from lane `lane` on.
-template <int kPair>
-HWY_INLINE PairVector short_pair(const std::byte* group, int lane, PairVector exponents,
-                                 PairVector base) {
-  const PairTag d;
-  const hn::RebindToSigned<PairTag> di;
-  const auto* rest = reinterpret_cast<const int8_t*>(group) + kPairNumbers * sizeof(uint16_t) +
-                     kPair * kPairNumbers + lane;
-  const auto wide =
-      hn::BitCast(d, hn::PromoteTo(di, hn::LoadU(hn::Rebind<int8_t, PairTag>(), rest)));
-  const auto exponent = whole_exponents(kept_exponents<kPair>(exponents), base);
-  return hn::OrAnd(exponent, wide, hn::Set(d, kOtherBits));
+template <int kBlock>
+HWY_INLINE void unpack_block(const std::byte* group, int lane, uint16_t* numbers) {
+  PairVector first, second;
+  unpack_block<kBlock>(group, 2 * lane, first, second);
+  numbers += 2 * kBlock * kPairNumbers + lane;
+  hn::StoreU(first, PairTag(), numbers);
+  hn::StoreU(second, PairTag(), numbers + kPairNumbers);
 }
 
-// All numbers of a group, but for patches.
-HWY_INLINE void unpack_group(const std::byte* group, const std::byte* base, uint16_t* numbers) {
-  const PairTag d;
+// All scaled numbers of a group, but for patches.
+HWY_INLINE void unpack_group(const std::byte* group, uint16_t* numbers) {
   for (int lane = 0; lane < kPairNumbers; lane += kPairLanes) {
-    const auto exponents = load_pair(group, lane), bases = load_pair(base, lane);
-    uint16_t* to = numbers + lane;
-    hn::StoreU(short_pair<0>(group, lane, exponents, bases), d, to);
-    hn::StoreU(short_pair<1>(group, lane, exponents, bases), d, to + kPairNumbers);
-    hn::StoreU(short_pair<2>(group, lane, exponents, bases), d, to + 2 * kPairNumbers);
-    hn::StoreU(short_pair<3>(group, lane, exponents, bases), d, to + 3 * kPairNumbers);
+    unpack_block<0>(group, lane, numbers);
+    unpack_block<1>(group, lane, numbers);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/kernels/panels.h"
+#include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -50,13 +51,8 @@ HWY_INLINE void widen_pair(const uint16_t* numbers, uint16_t* halves) {
   }
 }
 
-// The base of a row with the largest exponent `largest`, both at bit 7.
-uint16_t base_of(uint16_t largest) {
-  return static_cast<uint16_t>(std::max(0, largest - kKeptBits));
-}
-
-// The largest exponent of a row of 16-bit floats.
-uint16_t largest_exponent(DType dtype, const std::byte* row, int64_t cols) {
+// The largest magnitude in a row of 16-bit floats, as bfloat16 bits.
+uint16_t largest_magnitude(DType dtype, const std::byte* row, int64_t cols) {
   const hn::ScalableTag<uint16_t> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto* x = reinterpret_cast<const uint16_t*>(row);
@@ -75,41 +71,60 @@ uint16_t largest_exponent(DType dtype, const std::byte* row, int64_t cols) {
     const float value = load_f16(&largest);
     std::memcpy(&largest, reinterpret_cast<const std::byte*>(&value) + 2, sizeof largest);
   }
-  return largest & kExponentBits;
+  return largest;
 }
 
-// Packs what is of pair kPair from lane `lane` on; false if an exponent is not kept.
-template <int kPair>
-HWY_INLINE bool pack_pair(const uint16_t* numbers, int lane, PairVector base, PairVector& exponents,
-                          std::byte* group) {
+// bfloat16's bits of an exponent alone, which are a power of two.
+constexpr uint16_t kExponent = 255 << 7, kOne = 127 << 7;
+
+// Numbers of some rows and two columns taken apart; `lost` is not 0 where one needs a patch.
+struct SplitPair {
+  PairVector lower, codes, lost;
+};
+
+HWY_INLINE SplitPair split(const uint16_t* numbers, PairVector shift) {
   const PairTag d;
-  constexpr int kShift = 7 - 4 * kPair;
-  const auto bits = hn::LoadU(d, numbers + kPair * kPairNumbers + lane);
-  const auto exponent = hn::And(bits, hn::Set(d, kExponentBits));
-  const auto above = hn::And(hn::Sub(exponent, base), hn::Set(d, kKeptBits));
-  const auto kept = hn::IfThenElseZero(hn::Ne(exponent, hn::Zero(d)), above);
-  if constexpr (kShift > 0) exponents = hn::Or(exponents, hn::ShiftRight<kShift>(kept));
-  if constexpr (kShift < 0) exponents = hn::Or(exponents, hn::ShiftLeft<-kShift>(kept));
-  const auto sign = hn::ShiftRight<8>(hn::And(bits, hn::Set(d, 0x8000)));
-  const auto rest = hn::Or(sign, hn::And(bits, hn::Set(d, 0x7F)));
-  const hn::Rebind<uint8_t, PairTag> d8;
-  auto* to = reinterpret_cast<uint8_t*>(group) + kPairNumbers * sizeof(uint16_t);
-  hn::StoreU(hn::TruncateTo(d8, rest), d8, to + kPair * kPairNumbers + lane);
-  return hn::AllTrue(d, hn::Eq(whole_exponents(kept, base), exponent));
+  const auto bits = hn::LoadU(d, numbers);
+  const auto scaled = hn::Sub(bits, shift);
+  const auto is_zero = hn::Eq(hn::And(bits, hn::Set(d, 0x7FFF)), hn::Zero(d));
+  // h, beyond 7 or negative where it has no place.
+  const auto upper = hn::And(hn::ShiftRight<8>(scaled), hn::Set(d, 0x7F));
+  const auto h = hn::IfThenZeroElse(is_zero, hn::Sub(upper, hn::Set(d, kLeastUpper)));
+  const auto sign = hn::And(hn::ShiftRight<12>(bits), hn::Set(d, 8));
+  const auto none = hn::VecFromMask(d, hn::Eq(h, hn::Zero(d)));
+  return {.lower = hn::IfThenZeroElse(is_zero, hn::And(scaled, hn::Set(d, 255))),
+          .codes = hn::Or(hn::And(h, hn::Set(d, 7)), sign),
+          .lost = hn::Or(hn::AndNot(hn::Set(d, 7), h), hn::IfThenZeroElse(is_zero, none))};
+}
+
+// In each 128 bits the bytes that the numbers of `first` are, then those of `second`.
+HWY_INLINE void store_bytes(PairVector first, PairVector second, std::byte* to) {
+  alignas(16) static constexpr uint8_t kOrder[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                     1, 3, 5, 7, 9, 11, 13, 15};
+  const ByteTag d;
+  const auto mixed = hn::BitCast(d, hn::Or(first, hn::ShiftLeft<8>(second)));
+  const auto bytes = hn::TableLookupBytes(mixed, hn::LoadDup128(d, kOrder));
+  hn::StoreU(bytes, d, reinterpret_cast<uint8_t*>(to));
 }
 
 // False if the group needs patches.
-HWY_INLINE bool pack_group(const uint16_t* numbers, const uint16_t* base, std::byte* group) {
+HWY_INLINE bool pack_group(const uint16_t* numbers, const uint16_t* shifts, std::byte* group) {
   const PairTag d;
   bool kept = true;
   for (int lane = 0; lane < kPairNumbers; lane += kPairLanes) {
-    const auto bases = hn::LoadU(d, base + lane);
-    auto exponents = hn::Zero(d);
-    kept &= pack_pair<0>(numbers, lane, bases, exponents, group);
-    kept &= pack_pair<1>(numbers, lane, bases, exponents, group);
-    kept &= pack_pair<2>(numbers, lane, bases, exponents, group);
-    kept &= pack_pair<3>(numbers, lane, bases, exponents, group);
-    hn::StoreU(exponents, d, reinterpret_cast<uint16_t*>(group) + lane);
+    const auto shift = hn::LoadU(d, shifts + lane);
+    const uint16_t* from = numbers + lane;
+    SplitPair pair[4];
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) pair[i] = split(from + i * kPairNumbers, shift);
+    std::byte* to = group + 2 * lane;
+    store_bytes(hn::Or(pair[0].codes, hn::ShiftLeft<4>(pair[2].codes)),
+                hn::Or(pair[1].codes, hn::ShiftLeft<4>(pair[3].codes)), to);
+    store_bytes(pair[0].lower, pair[1].lower, to + kBlockBytes);
+    store_bytes(pair[2].lower, pair[3].lower, to + 2 * kBlockBytes);
+    const auto lost =
+        hn::Or(hn::Or(pair[0].lost, pair[1].lost), hn::Or(pair[2].lost, pair[3].lost));
+    kept &= hn::AllTrue(d, hn::Eq(lost, hn::Zero(d)));
   }
   return kept;
 }
@@ -120,17 +135,23 @@ class PatchWriter {
   PatchWriter(std::byte* patches, int64_t bytes)
       : next_(patches), end_(patches + bytes - sizeof(ShortPatch)) {}
 
-  // Those of a group whose first number is number `first` of the panel; false if too many.
-  bool add_group(const uint16_t* numbers, const uint16_t* base, int64_t first) {
+  // Those of a group whose first number is number `first` of the panel; false if there are too many
+  // or one cannot be scaled.
+  bool add_group(const uint16_t* numbers, const uint16_t* shifts, int64_t first) {
     for (int i = 0; i < kGroupNumbers; ++i) {
-      const int exponent = numbers[i] & kExponentBits, above = exponent - base[i % kPairNumbers];
-      if (exponent == 0 || (above > 0 && above <= kKeptBits)) continue;
-      if (next_ == end_) return false;
-      put({static_cast<uint32_t>(first + i), numbers[i]});
+      const uint16_t bits = numbers[i], shift = shifts[i % kPairNumbers];
+      const int upper = (bits & 0x7FFF) - static_cast<int16_t>(shift);
+      if ((bits & 0x7FFF) == 0 || upper >> 8 > kLeastUpper) continue;
+      const float factor =
+          to_float(bf16{static_cast<uint16_t>(kOne - static_cast<int16_t>(shift))});
+      const float value = to_float(bf16{bits});
+      const bf16 scaled = to_bf16(value * factor);
+      if (to_float(scaled) / factor != value || next_ == end_) return false;
+      put({static_cast<uint32_t>(first + i), bits, scaled.bits});
     }
     return true;
   }
-  void finish() { put({ShortPatch::kEnd, 0}); }
+  void finish() { put({ShortPatch::kEnd, 0, 0}); }
 
  private:
   void put(const ShortPatch& patch) {
@@ -146,12 +167,18 @@ bool pack_short_panel_kernel(const Weight& w, int64_t index, std::byte* matrix) 
   const int64_t first = index * kPanelRows, rows = std::min(kPanelRows, w.rows - first);
   const int64_t stride = row_bytes(w.dtype, w.cols);
   const auto* from = static_cast<const std::byte*>(w.data) + first * stride;
-  uint16_t base[kPairNumbers] = {};
+  // What the exponents of a row, twice each, are more than those of its scaled numbers.
+  uint16_t shifts[kPairNumbers] = {};
+  float scales[kPanelRows];
+  std::fill_n(scales, kPanelRows, 1.0f);
   for (int64_t row = 0; row < rows; ++row) {
-    const uint16_t largest = largest_exponent(w.dtype, from + row * stride, w.cols);
-    base[2 * row] = base[2 * row + 1] = base_of(largest);
+    const uint16_t largest = largest_magnitude(w.dtype, from + row * stride, w.cols) & kExponent;
+    if (largest == kExponent) return false;
+    if (largest == 0) continue;
+    shifts[2 * row] = shifts[2 * row + 1] = static_cast<uint16_t>(largest - kOne);
+    scales[row] = to_float(bf16{largest});
   }
-  std::memcpy(parts.base, base, sizeof base);
+  std::memcpy(parts.scales, scales, sizeof scales);
   PatchWriter patches(parts.patches, short_panel_patch_bytes(w.cols));
   std::byte* group = parts.groups;
   for (int64_t k = 0; k < w.cols; k += kPieceColumns) {
@@ -165,12 +192,28 @@ bool pack_short_panel_kernel(const Weight& w, int64_t index, std::byte* matrix) 
     }
     const uint16_t* numbers = w.dtype == DType::kF16 ? narrowed : stored;
     for (int64_t i = 0; i < cols * kPanelRows; i += kGroupNumbers, group += kGroupBytes) {
-      if (pack_group(numbers + i, base, group)) continue;
-      if (!patches.add_group(numbers + i, base, k * kPanelRows + i)) return false;
+      if (pack_group(numbers + i, shifts, group)) continue;
+      if (!patches.add_group(numbers + i, shifts, k * kPanelRows + i)) return false;
     }
   }
   patches.finish();
   return true;
+}
+
+// The numbers of a group from scaled ones, patches apart.
+HWY_INLINE void unscale_group(const std::byte* scales, uint16_t* numbers) {
+  const PairTag d;
+  const hn::Repartition<uint32_t, PairTag> d32;
+  for (int lane = 0; lane < kPairNumbers; lane += kPairLanes) {
+    const auto scale = hn::LoadU(d32, reinterpret_cast<const uint32_t*>(scales) + lane / 2);
+    const auto twice = hn::BitCast(d, hn::Or(scale, hn::ShiftRight<16>(scale)));
+    const auto shift = hn::Sub(twice, hn::Set(d, kOne));
+    for (int i = lane; i < kGroupNumbers; i += kPairNumbers) {
+      const auto scaled = hn::LoadU(d, numbers + i);
+      const auto is_zero = hn::Eq(hn::And(scaled, hn::Set(d, kExponent)), hn::Zero(d));
+      hn::StoreU(hn::Add(scaled, hn::IfThenZeroElse(is_zero, shift)), d, numbers + i);
+    }
+  }
 }
 
 void unpack_short_panel_kernel(const Weight& w, int64_t index, int64_t k, int64_t cols,
@@ -179,15 +222,13 @@ void unpack_short_panel_kernel(const Weight& w, int64_t index, int64_t k, int64_
   ShortPatches patches(parts.patches, k * kPanelRows);
   const std::byte* group = parts.groups + k / kGroupColumns * kGroupBytes;
   for (int64_t at = k; at < k + cols; at += kGroupColumns, group += kGroupBytes) {
+    HWY_ALIGN uint16_t narrow[kGroupNumbers];
     auto* const to = reinterpret_cast<uint16_t*>(panel) + (at - k) * kPanelRows;
-    if (w.dtype == DType::kBF16) {
-      unpack_group(group, parts.base, to);
-      patches.apply(at * kPanelRows, to);
-      continue;
-    }
-    HWY_ALIGN uint16_t numbers[kGroupNumbers];
-    unpack_group(group, parts.base, numbers);
-    patches.apply(at * kPanelRows, numbers);
+    uint16_t* const numbers = w.dtype == DType::kBF16 ? to : narrow;
+    unpack_group(group, numbers);
+    unscale_group(parts.scales, numbers);
+    patches.apply<&ShortPatch::bits>(at * kPanelRows, numbers);
+    if (w.dtype == DType::kBF16) continue;
     for (int i = 0; i < kGroupNumbers; i += kPairNumbers) widen_pair(numbers + i, to + i);
   }
 }
@@ -207,6 +248,10 @@ bool has_short_panels(DType dtype, int64_t cols) {
   return (dtype == DType::kF16 || dtype == DType::kBF16) && cols > 0 && cols % 8 == 0 &&
          matrix_bytes(Layout::kShortPanels, dtype, kPanelRows, cols) <
              matrix_bytes(Layout::kPanels, dtype, kPanelRows, cols);
+}
+
+bool fast_short_panels() {
+  return uses_avx2();
 }
 
 bool pack_short_panel(const Weight& w, int64_t index, std::byte* matrix) {

@@ -1,23 +1,26 @@
 // Short panels (Layout::kShortPanels): panels of bfloat16 numbers in twelve bits each, without
-// loss. Sign and significand stay as they are; of the eight bits of the exponent four are kept, as
-// its distance from a base of its row, 0 being an exponent of zero. Trained weights spread over few
-// powers of two: of normally distributed ones 1.4e-4 lie below the fifteen that end with their
-// row's largest. Those are listed as patches. A product reads 12 bits per number instead of 16.
-// (Zhang et al. 2025, arXiv 2504.11651, make 11 bits of 16 with codes of different lengths.)
+// loss. Trained weights spread over few powers of two: scaled by a power of two of their row, so
+// that its largest is in [1, 2), of normally distributed ones all but 2e-4 are zero or at least
+// 2⁻¹³. So sign and upper seven bits of the exponent, 56 + h with h from 1 to 7, take four bits,
+// with h = 0 for zeros; eight bits are left. Other numbers are listed as patches. A product reads
+// 12 bits per number instead of 16. (Zhang et al. 2025, arXiv 2504.11651, make 11 bits of 16 with
+// codes of different lengths.)
 //
 // First the numbers of all panels, short_panel_bytes each, then their patches,
 // short_panel_patch_bytes each:
 //
-//   u16 base[16][2]            15 less than the row's largest exponent, or 0; at bit 7, twice
-//   per 8 columns, as 4 pairs:
-//     u16 exponents[16][2]     of pair j at bit 4 j, less the base; 0: the exponent is 0
-//     u8 rest[4][16][2]        sign at bit 7, seven bits of significand
+//   f32 scale[16]               a power of two: number = scaled number · scale
+//   per 8 columns:
+//     u8 upper[4][2][4][2]      8 sign + h of two numbers, of columns 0 to 3 in the lower four bits
+//     u8 lower[2][4][2][4][2]   the lower eight bits of columns 0 to 3, then 4 to 7
 //
-//   {u32 place, u32 bits} …    of a panel, in order, the last with place 2³² − 1
+//   {u32 place, u16 bits, u16 scaled} …   of a panel, in order, the last with place 2³² − 1
 //
-// `place` counts the numbers of a panel in the order of bfloat16 panels (panels.h), [cols /
-// 2][16][2]. float16 matrices whose numbers are all bfloat16 numbers too, as those of most models
-// published as bfloat16 are, are kept likewise.
+// The order of four columns is [4 rows at a time][2 pairs of columns][4 rows][2 columns], so that
+// upper and lower bytes, interleaved in each 128 bits of a vector, are pairs of columns of a
+// bfloat16 panel (panels.h), [cols / 2][16][2]; `place` counts numbers in that order. float16
+// matrices whose numbers are all bfloat16 numbers too, as those of most models published as
+// bfloat16 are, are kept likewise.
 #pragma once
 
 #include <cstddef>
@@ -31,10 +34,13 @@ namespace lumen::kernels {
 // and are shorter there: f16 and bf16, columns a multiple of 8, 24 or more.
 bool has_short_panels(DType dtype, int64_t cols);
 
+// Whether the target in use unpacks them about as fast as memory is read.
+bool fast_short_panels();
+
 // Packs panel `index` of `w`, which is in rows, into `matrix`, the bytes of the whole matrix.
-// False if its numbers do not fit: more than one of 256 needs a patch, or, of float16, one is not a
-// bfloat16; what is in `matrix` then means nothing. Panels may be packed by several threads.
-// noexcept.
+// False if its numbers do not fit: more than one of 256 needs a patch, one is NaN or infinite, or,
+// of float16, one is not a bfloat16; what is in `matrix` then means nothing. Panels may be packed
+// by several threads. noexcept.
 bool pack_short_panel(const Weight& w, int64_t index, std::byte* matrix);
 
 // Columns [k, k + cols), multiples of 8, of panel `index` of `w`, which is in short panels, as

@@ -127,21 +127,28 @@ TEST_CASE("what short panels hold without loss ends where more than patches woul
       return fits(bytes, DType::kBF16);
     };
     bytes = matrix;
-    CHECK(fits_beside_one(0x3F80 - 14 * 0x80));
-    CHECK(!fits_beside_one(0x3F80 - 15 * 0x80));
+    CHECK(fits_beside_one(0x3F80 - 13 * 0x80));
+    CHECK(!fits_beside_one(0x3F80 - 14 * 0x80));
     CHECK(fits_beside_one(0x8000));
     // A half with more bits than a bfloat16.
     bytes = short_matrix(random, DType::kF16, rows, cols);
     CHECK(fits(bytes, DType::kF16));
     number_at(bytes, 18 * cols + 500) |= 1;
     CHECK(!fits(bytes, DType::kF16));
-    // Infinities and NaN are numbers like others, but leave room for large ones only.
+    // Infinities and NaN; a number that its row's power of two would take out of range.
+    for (const uint16_t bits : {0x7F80, 0xFF80, 0x7FC1}) {
+      bytes = matrix;
+      number_at(bytes, 77) = bits;
+      CHECK(!fits(bytes, DType::kBF16));
+    }
     bytes = matrix;
-    number_at(bytes, 77) = 0x7F80;
-    CHECK(!fits(bytes, DType::kBF16));
-    for (int64_t i = 0; i < cols; ++i) number_at(bytes, i) = i % 3 ? 0x7FC1 : 0xFF80;
+    for (int64_t i = 0; i < cols; ++i) number_at(bytes, i) = 0x3E80;
+    number_at(bytes, 77) = 0x0003;
     REQUIRE(fits(bytes, DType::kBF16));
     CHECK(pack(in_short_panels(w, pack_short(w))) == pack(w));
+    for (int64_t i = 0; i < cols; ++i) number_at(bytes, i) = 0x4180;
+    number_at(bytes, 77) = 0x0003;
+    CHECK(!fits(bytes, DType::kBF16));
   });
 }
 

@@ -7,6 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/short_panels.h"
 
 using namespace lumen;
 using lumen::testing::contains;
@@ -264,7 +265,7 @@ TEST_CASE("passes before and after repacking give the same bits") {
       ahead->repack_ahead();
       CHECK(read(*ahead) == first);
       const uint64_t packed = ahead->memory().packed_bytes;
-      const bool shorter = conversions.front() == DType::kBF16;
+      const bool shorter = conversions.front() == DType::kBF16 && kernels::fast_short_panels();
       CHECK((shorter ? packed < planned - planned / 16 : packed == planned));
       LanguageModel::load(files, {})->repack_ahead();  // is not needed in the end
     }

@@ -70,7 +70,8 @@ Layout pack(const Array& from, std::byte* to, ThreadPool& pool) {
     return fits.load();
   };
   const auto pack_short = [&](int64_t panel) { return kernels::pack_short_panel(w, panel, to); };
-  if (kernels::has_short_panels(w.dtype, w.cols) && pack_all(pack_short)) {
+  if (kernels::has_short_panels(w.dtype, w.cols) && kernels::fast_short_panels() &&
+      pack_all(pack_short)) {
     return Layout::kShortPanels;
   }
   pack_all([&](int64_t panel) {
