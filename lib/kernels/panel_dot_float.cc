@@ -181,7 +181,7 @@ struct ShortPanels {
         continue;
       }
       HWY_ALIGN uint16_t numbers[kGroupNumbers];
-      unpack_group(group, numbers);
+      unpack_group(group, numbers, [](PairVector scaled, int) HWY_ATTR { return scaled; });
       patches.apply<&ShortPatch::scaled>(k * kPanelRows, numbers);
       patched = patches.place();
       for (int64_t i = 0; i < kGroupColumns; i += Sums::kStep) {

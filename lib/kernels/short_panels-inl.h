@@ -130,20 +130,19 @@ HWY_INLINE void unpack_block(const std::byte* group, int64_t at, PairVector& fir
   second = hn::BitCast(d16, hn::InterleaveUpper(d, lower, upper));
 }
 
-template <int kBlock>
-HWY_INLINE void unpack_block(const std::byte* group, int lane, uint16_t* numbers) {
-  PairVector first, second;
-  unpack_block<kBlock>(group, 2 * lane, first, second);
-  numbers += 2 * kBlock * kPairNumbers + lane;
-  hn::StoreU(first, PairTag(), numbers);
-  hn::StoreU(second, PairTag(), numbers + kPairNumbers);
-}
-
-// All scaled numbers of a group, but for patches.
-HWY_INLINE void unpack_group(const std::byte* group, uint16_t* numbers) {
-  for (int lane = 0; lane < kPairNumbers; lane += kPairLanes) {
-    unpack_block<0>(group, lane, numbers);
-    unpack_block<1>(group, lane, numbers);
+// All numbers of a group, but for patches: finish(scaled, lane) of every vector of scaled ones,
+// which begins at lane `lane` of its pair.
+template <class Finish>
+HWY_INLINE void unpack_group(const std::byte* group, uint16_t* numbers, const Finish& finish) {
+  const PairTag d;
+  for (int lane = 0; lane < kPairNumbers; lane += kPairLanes, numbers += kPairLanes) {
+    PairVector first, second;
+    unpack_block<0>(group, 2 * lane, first, second);
+    hn::StoreU(finish(first, lane), d, numbers);
+    hn::StoreU(finish(second, lane), d, numbers + kPairNumbers);
+    unpack_block<1>(group, 2 * lane, first, second);
+    hn::StoreU(finish(first, lane), d, numbers + 2 * kPairNumbers);
+    hn::StoreU(finish(second, lane), d, numbers + 3 * kPairNumbers);
   }
 }
 

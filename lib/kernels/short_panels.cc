@@ -200,37 +200,40 @@ bool pack_short_panel_kernel(const Weight& w, int64_t index, std::byte* matrix) 
   return true;
 }
 
-// The numbers of a group from scaled ones, patches apart.
-HWY_INLINE void unscale_group(const std::byte* scales, uint16_t* numbers) {
+// Numbers of the rows from lane `lane` of a pair on from scaled ones.
+HWY_INLINE PairVector unscale(PairVector scaled, const std::byte* scales, int lane) {
   const PairTag d;
   const hn::Repartition<uint32_t, PairTag> d32;
-  for (int lane = 0; lane < kPairNumbers; lane += kPairLanes) {
-    const auto scale = hn::LoadU(d32, reinterpret_cast<const uint32_t*>(scales) + lane / 2);
-    const auto twice = hn::BitCast(d, hn::Or(scale, hn::ShiftRight<16>(scale)));
-    const auto shift = hn::Sub(twice, hn::Set(d, kOne));
-    for (int i = lane; i < kGroupNumbers; i += kPairNumbers) {
-      const auto scaled = hn::LoadU(d, numbers + i);
-      const auto is_zero = hn::Eq(hn::And(scaled, hn::Set(d, kExponent)), hn::Zero(d));
-      hn::StoreU(hn::Add(scaled, hn::IfThenZeroElse(is_zero, shift)), d, numbers + i);
+  const auto scale = hn::LoadU(d32, reinterpret_cast<const uint32_t*>(scales) + lane / 2);
+  const auto twice = hn::BitCast(d, hn::Or(scale, hn::ShiftRight<16>(scale)));
+  const auto is_zero = hn::Eq(hn::And(scaled, hn::Set(d, kExponent)), hn::Zero(d));
+  const auto shift = hn::Sub(twice, hn::Set(d, kOne));
+  return hn::Add(scaled, hn::IfThenZeroElse(is_zero, shift));
+}
+
+template <DType kType>
+void unpack(const Weight& w, int64_t index, int64_t k, int64_t cols, std::byte* panel) {
+  const ShortPanelParts parts(static_cast<const std::byte*>(w.data), w.rows, w.cols, index);
+  const auto finish = [&parts](PairVector scaled, int lane)
+                          HWY_ATTR { return unscale(scaled, parts.scales, lane); };
+  ShortPatches patches(parts.patches, k * kPanelRows);
+  const std::byte* group = parts.groups + k / kGroupColumns * kGroupBytes;
+  for (int64_t at = k; at < k + cols; at += kGroupColumns, group += kGroupBytes) {
+    HWY_ALIGN uint16_t narrow[kGroupNumbers];
+    auto* const to = reinterpret_cast<uint16_t*>(panel) + (at - k) * kPanelRows;
+    uint16_t* const numbers = kType == DType::kBF16 ? to : narrow;
+    unpack_group(group, numbers, finish);
+    patches.apply<&ShortPatch::bits>(at * kPanelRows, numbers);
+    if constexpr (kType == DType::kF16) {
+      for (int i = 0; i < kGroupNumbers; i += kPairNumbers) widen_pair(numbers + i, to + i);
     }
   }
 }
 
 void unpack_short_panel_kernel(const Weight& w, int64_t index, int64_t k, int64_t cols,
                                std::byte* panel) {
-  const ShortPanelParts parts(static_cast<const std::byte*>(w.data), w.rows, w.cols, index);
-  ShortPatches patches(parts.patches, k * kPanelRows);
-  const std::byte* group = parts.groups + k / kGroupColumns * kGroupBytes;
-  for (int64_t at = k; at < k + cols; at += kGroupColumns, group += kGroupBytes) {
-    HWY_ALIGN uint16_t narrow[kGroupNumbers];
-    auto* const to = reinterpret_cast<uint16_t*>(panel) + (at - k) * kPanelRows;
-    uint16_t* const numbers = w.dtype == DType::kBF16 ? to : narrow;
-    unpack_group(group, numbers);
-    unscale_group(parts.scales, numbers);
-    patches.apply<&ShortPatch::bits>(at * kPanelRows, numbers);
-    if (w.dtype == DType::kBF16) continue;
-    for (int i = 0; i < kGroupNumbers; i += kPairNumbers) widen_pair(numbers + i, to + i);
-  }
+  w.dtype == DType::kF16 ? unpack<DType::kF16>(w, index, k, cols, panel)
+                         : unpack<DType::kBF16>(w, index, k, cols, panel);
 }
 
 }  // namespace HWY_NAMESPACE
