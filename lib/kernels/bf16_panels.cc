@@ -139,7 +139,12 @@ PanelContent pack_bf16_panel_kernel(const StripSource& from, int64_t rows, int64
       std::fill_n(copy, kTile, 0.0f);
       for (int64_t i = 0; i < rows; ++i) {
         const float* row = source.x + i * source.row_stride;
-        for (int64_t j = 0; j < cols; ++j) copy[i * kTileDepth + j] = row[j * source.col_stride];
+        float* const to = copy + i * kTileDepth;
+        if (source.col_stride == 1) {
+          std::copy_n(row, cols, to);
+        } else {
+          for (int64_t j = 0; j < cols; ++j) to[j] = row[j * source.col_stride];
+        }
       }
       source = {copy, kTileDepth, 1};
     }
