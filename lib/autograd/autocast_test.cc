@@ -7,6 +7,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/graph/mixed_precision.h"
+#include "lib/kernels/amx_emulation.h"
 #include "lib/ops/loss.h"
 #include "lib/ops/ops.h"
 
@@ -231,4 +232,18 @@ TEST_CASE("recurrent layers multiply what bfloat16 holds, forward and in their g
       return ops::lstm(x, {input, hidden, {}, {}}, h0, c0, options).out;
     });
   }
+}
+
+TEST_CASE("convolutions may multiply what bfloat16 holds, forward and in their gradients") {
+  const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
+  Philox random(5);
+  const Tensor x = random_matrix(random, {2, 32, 12, 12});
+  const Tensor w = random_matrix(random, {40, 32, 3, 3}), bias = random_matrix(random, {40});
+  check_products_inside("conv", {x, w}, [&] {
+    return ops::conv2d(x, w, bias, {.padding = {1, 1}});
+  });
+  const Tensor y = random_matrix(random, {2, 40, 12, 12});
+  check_products_inside("conv", {y, w}, [&] {
+    return ops::conv_transpose2d(y, w, {}, {.padding = {1, 1}});
+  });
 }

@@ -24,4 +24,10 @@ inline AutocastScope precision_in(const Node& node) {
   return AutocastScope(in_bf16(node) ? DType::kBF16 : DType::kF32);
 }
 
+// While it lives, the products of a gradient are rounded if those in `node` are, else as asked for
+// outside.
+inline AutocastScope gradient_precision(const Node& node) {
+  return AutocastScope(in_bf16(node) ? DType::kBF16 : autocast_dtype());
+}
+
 }  // namespace lumen::graph

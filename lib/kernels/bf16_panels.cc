@@ -229,6 +229,23 @@ PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t dept
   return HWY_DYNAMIC_DISPATCH(pack_bf16_panel_kernel)(from, rows, depth, order, panel);
 }
 
+void multiply_bf16_panels(const TileUnit& unit, const Bf16Operand& a, const Bf16Operand& b,
+                          int64_t depth, bool add, float* sums) {
+  unit.multiply({.a_high = a.panels,
+                 .a_low = nullptr,
+                 .b_high = b.panels,
+                 .b_low = nullptr,
+                 .a_pitch = a.pitch,
+                 .b_pitch = b.pitch,
+                 .steps = depth / kTileDepth,
+                 .row_panels = a.rows > kTileRows ? 2 : 1,
+                 .col_panels = b.rows > kTileRows ? 2 : 1,
+                 .c = sums,
+                 .low_low = false,
+                 .add = add,
+                 .rows = a.rows});
+}
+
 void round_to_bf16(float* x, int64_t count) {
   HWY_DYNAMIC_DISPATCH(round_to_bf16_kernel)(x, count);
 }

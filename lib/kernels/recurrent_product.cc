@@ -102,19 +102,10 @@ void RecurrentProduct::multiply_bf16(const float* rows, const float* matrix, Ran
     for (int64_t i = samples.begin; i < samples.end; i += kStrip) {
       const int64_t count = std::min(kStrip, samples.end - i);
       for (int64_t k = 0; k < depth; k += unit_->strip_depth) {
-        unit_->multiply({.a_high = bf16_rows(rows, i) + k * kTileRows,
-                         .a_low = nullptr,
-                         .b_high = bf16_columns(matrix, u) + k * kTileRows,
-                         .b_low = nullptr,
-                         .a_pitch = 2 * kTileRows * depth,
-                         .b_pitch = kTileRows * depth,
-                         .steps = std::min(unit_->strip_depth, depth - k) / kTileDepth,
-                         .row_panels = count > kTileRows ? 2 : 1,
-                         .col_panels = cols > kTileRows ? 2 : 1,
-                         .c = sums,
-                         .low_low = false,
-                         .add = k > 0,
-                         .rows = count});
+        multiply_bf16_panels(*unit_,
+                             {bf16_rows(rows, i) + k * kTileRows, 2 * kTileRows * depth, count},
+                             {bf16_columns(matrix, u) + k * kTileRows, kTileRows * depth, cols},
+                             std::min(unit_->strip_depth, depth - k), k > 0, sums);
       }
       move_sums(sums, kStrip, count, cols, add, c + i * c_stride + u, c_stride);
     }
