@@ -1,9 +1,13 @@
 // Mixed precision (graph::AutocastScope), forward and backward.
 #include <cmath>
+#include <functional>
+#include <set>
 
 #include "lib/autograd/autograd.h"
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
+#include "lib/graph/mixed_precision.h"
+#include "lib/kernels/amx_emulation.h"
 #include "lib/ops/loss.h"
 #include "lib/ops/ops.h"
 
@@ -151,4 +155,95 @@ TEST_CASE("gradients of products are made of rounded numbers too, also outside t
   const auto gradients = autograd::gradients({&y, 1}, {&dy, 1}, wrt);
   check_close(gradients[0], ops::matmul(as_bf16(dy), as_bf16(w)));
   check_close(gradients[1], ops::matmul(graph::transpose(as_bf16(dy), 0, 1), as_bf16(x)));
+}
+
+namespace {
+
+// The nodes that x is made of and whose operation's name begins with `op`.
+std::vector<const graph::Node*> nodes_of(const Tensor& x, std::string_view op) {
+  std::vector<const graph::Node*> found, open = {x.node().get()};
+  std::set<const graph::Node*> seen;
+  while (!open.empty()) {
+    const graph::Node* node = open.back();
+    open.pop_back();
+    if (!seen.insert(node).second) continue;
+    if (node->op != nullptr && node->op->name.starts_with(op)) found.push_back(node);
+    for (const graph::NodePtr& input : node->inputs) open.push_back(input.get());
+  }
+  return found;
+}
+
+double distance(const Tensor& a, const Tensor& b) {
+  const Array x = a.eval(), y = b.eval();
+  double difference = 0, whole = 0;
+  for (int64_t i = 0; i < x.shape().elements(); ++i) {
+    difference += std::pow(x.as<float>()[i] - y.as<float>()[i], 2);
+    whole += std::pow(y.as<float>()[i], 2);
+  }
+  return std::sqrt(difference / whole);
+}
+
+// A node of `op` and of its gradients says that their products are in bfloat16, also if the
+// gradients are recorded outside the scope, and all are near those in float32; `make` gives the
+// result from `wrt`.
+void check_products_inside(std::string_view op, const std::vector<Tensor>& wrt,
+                           const std::function<Tensor()>& make) {
+  INFO(op);
+  auto results = [&](DType precision) {
+    Tensor y;
+    {
+      const AutocastScope scope(precision);
+      y = make();
+    }
+    const Tensor dy = graph::constant(std::vector<float>(y.shape().elements(), 1.0f), y.shape());
+    std::vector<Tensor> all = autograd::gradients({&y, 1}, {&dy, 1}, wrt);
+    all.push_back(y);
+    return all;
+  };
+  const auto exact = results(DType::kF32), half = results(DType::kF16);
+  const auto rounded = results(DType::kBF16);
+  for (size_t i = 0; i < rounded.size(); ++i) {
+    INFO("result " << i);
+    for (const graph::Node* node : nodes_of(rounded[i], op)) CHECK(graph::in_bf16(*node));
+    for (const graph::Node* node : nodes_of(exact[i], op)) CHECK_FALSE(graph::in_bf16(*node));
+    for (const graph::Node* node : nodes_of(half[i], op)) CHECK_FALSE(graph::in_bf16(*node));
+    CHECK(!nodes_of(rounded[i], op).empty());
+    const double error = distance(rounded[i], exact[i]);
+    CHECK(error > 1e-5);
+    CHECK(error < 1e-2);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("recurrent layers multiply what bfloat16 holds, forward and in their gradients") {
+  Philox random(4);
+  constexpr int64_t kHidden = 40;
+  const Tensor x = random_matrix(random, {6, 7, 20});
+  const Tensor h0 = random_matrix(random, {6, kHidden}), c0 = random_matrix(random, {6, kHidden});
+  const Tensor lengths =
+      graph::constant(Array::from<int32_t>(std::vector<int32_t>{7, 3, 5, 7, 1, 2}, {6}));
+  for (const ops::RecurrentOptions& options :
+       {ops::RecurrentOptions{}, ops::RecurrentOptions{.lengths = lengths, .reverse = true}}) {
+    const Tensor input = ops::mul(random_matrix(random, {4 * kHidden, 20}), graph::scalar(0.2f));
+    const Tensor hidden =
+        ops::mul(random_matrix(random, {4 * kHidden, kHidden}), graph::scalar(0.2f));
+    check_products_inside("recurrent", {x, hidden, h0, c0}, [&] {
+      return ops::lstm(x, {input, hidden, {}, {}}, h0, c0, options).out;
+    });
+  }
+}
+
+TEST_CASE("convolutions may multiply what bfloat16 holds, forward and in their gradients") {
+  const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
+  Philox random(5);
+  const Tensor x = random_matrix(random, {2, 32, 12, 12});
+  const Tensor w = random_matrix(random, {40, 32, 3, 3}), bias = random_matrix(random, {40});
+  check_products_inside("conv", {x, w}, [&] {
+    return ops::conv2d(x, w, bias, {.padding = {1, 1}});
+  });
+  const Tensor y = random_matrix(random, {2, 40, 12, 12});
+  check_products_inside("conv", {y, w}, [&] {
+    return ops::conv_transpose2d(y, w, {}, {.padding = {1, 1}});
+  });
 }

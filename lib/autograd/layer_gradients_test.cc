@@ -71,9 +71,10 @@ int64_t results(std::string_view op, const graph::OpCase& test, int64_t all) {
   return state.elements() * (test.inputs[0].shape[1] + states);
 }
 
-// Whether small steps stay on one side of every kink; this case has too many.
+// Whether small steps stay on one side of every kink: one case has too many, and rounding is a
+// function of steps.
 bool is_smooth(const graph::OpCase& test) {
-  return test.label != "relu with lengths";
+  return test.label != "relu with lengths" && test.label.find("bfloat16") == std::string::npos;
 }
 
 // The first `differentiable` inputs are variables, the others constants.

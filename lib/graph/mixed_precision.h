@@ -1,13 +1,15 @@
-// The attr by which a product rounds its operands to bfloat16 (Autocast::kLow, node.h).
+// The attr by which a product, or the products in an operation, round their operands to bfloat16
+// (Autocast::kLow and kInside, node.h).
 #pragma once
 
 #include "lib/graph/node.h"
+#include "lib/graph/tensor.h"
 
 namespace lumen::graph {
 
 inline constexpr const char* kBf16Attr = "bf16";
 
-// Whether `node` is such a product. Thread-safe.
+// Whether `node` is or has such a product. Thread-safe.
 inline bool in_bf16(const Node& node) {
   return node.attrs.has(kBf16Attr);
 }
@@ -15,6 +17,17 @@ inline bool in_bf16(const Node& node) {
 // Makes a node that is recorded with `attrs` such a product.
 inline void set_bf16(Attrs& attrs) {
   if (!attrs.has(kBf16Attr)) attrs.add(kBf16Attr, int64_t{1});
+}
+
+// While it lives, products recorded on this thread round as those in `node` do: for meanings.
+inline AutocastScope precision_in(const Node& node) {
+  return AutocastScope(in_bf16(node) ? DType::kBF16 : DType::kF32);
+}
+
+// While it lives, the products of a gradient are rounded if those in `node` are, else as asked for
+// outside.
+inline AutocastScope gradient_precision(const Node& node) {
+  return AutocastScope(in_bf16(node) ? DType::kBF16 : autocast_dtype());
 }
 
 }  // namespace lumen::graph

@@ -137,6 +137,8 @@ enum class Autocast {
   kPreserve,  // nothing
   kLow,       // products: they are rounded to the low type, to bfloat16 by the operation: its attr
               // "bf16", which is there and 1 only then
+  kInside,    // what multiplies among other things: with bfloat16 the operation rounds the operands
+              // of its products, the same attr says so; with float16 nothing
   kFull,      // sums, norms, losses: they stay float32 whatever is added for the others
 };
 

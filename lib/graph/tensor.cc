@@ -173,6 +173,7 @@ Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
     const AutocastScope exact(DType::kF32);
     return record(op, rounded, std::move(attrs));
   }
+  if (op.autocast == Autocast::kInside && autocast == DType::kBF16) set_bf16(attrs);
   std::vector<NodePtr> nodes;
   nodes.reserve(inputs.size());
   for (const Tensor& tensor : inputs) nodes.push_back(tensor.node());

@@ -111,8 +111,9 @@ std::vector<Tensor> no_gradient(const GradCall& call);
 void evaluate(std::span<const Tensor> tensors);
 
 // While it lives, operations with Autocast::kLow recorded on this thread read their float32 inputs
-// rounded to `low` (bfloat16 or float16); sums stay float32, and so do all other operations and the
-// weights themselves. `low` float32: nothing is rounded inside an outer scope.
+// rounded to `low` (bfloat16 or float16), and with bfloat16 so do the products in those with
+// Autocast::kInside; sums stay float32, and so do all other operations and the weights themselves.
+// `low` float32: nothing is rounded inside an outer scope.
 class AutocastScope {
  public:
   explicit AutocastScope(DType low);

@@ -22,7 +22,8 @@ struct TileStrips {
   int row_panels, col_panels;  // 1 or 2
   float* c;                    // [16 · row_panels][32]
   bool low_low;
-  bool add;  // c += instead of c =
+  bool add;                      // c += instead of c =
+  int64_t rows = 2 * kTileRows;  // of c that are asked for; the others may be left as they are
 };
 
 // What computes with tiles. A thread calls `enter` before its first `multiply` and `leave` after

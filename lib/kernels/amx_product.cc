@@ -97,15 +97,23 @@ struct Pass {
 
   // Packs the panels of A in rows [begin, end) of the pass.
   void pack_a(int64_t begin, int64_t end, int thread) const {
-    for (int64_t i = begin; i < end; i += kTileRows) {
-      for (int64_t at = 0; at < depth; at += block_depth()) {
-        const int64_t part = std::min(block_depth(), depth - at);
-        content_of_a(i, at) = product.pack_a({.row = row + i,
-                                              .rows = std::min(kTileRows, rows - i),
-                                              .k = k + at,
-                                              .depth = part,
-                                              .panel = panel_of_a(i, at, padded_depth(part)),
-                                              .scratch = scratch_of(thread)});
+    for (int64_t at = 0; at < depth; at += block_depth()) {
+      const int64_t part = std::min(block_depth(), depth - at);
+      for (int64_t step = 0; step < part; step += product.a_depth) {
+        for (int64_t i = begin; i < end; i += kTileRows) {
+          Bf16Panel panel = panel_of_a(i, at, padded_depth(part));
+          panel.high += step * kTileRows;
+          if (panel.low) panel.low += step * kTileRows;
+          const PanelContent content =
+              product.pack_a({.row = row + i,
+                              .rows = std::min(kTileRows, rows - i),
+                              .k = k + at + step,
+                              .depth = std::min(product.a_depth, part - step),
+                              .panel = panel,
+                              .scratch = scratch_of(thread)});
+          PanelContent& all = content_of_a(i, at);
+          all = step == 0 ? content : worse(all, content);
+        }
       }
     }
   }

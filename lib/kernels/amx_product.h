@@ -29,6 +29,9 @@ struct AmxProduct {
   int64_t m, n, k;
   FunctionRef<PanelContent(const PanelRequest&)> pack_a;
   FunctionRef<PanelContent(const PanelRequest&)> pack_b;
+  // Columns of a request of A before other panels are asked for theirs, a multiple of kTileDepth:
+  // few if columns, not rows, lie together (BlockedProduct).
+  int64_t a_depth = kBlockDepth;
   // 1: only the high parts are asked for. 3, 4: low parts too, where the product of two low parts
   // is left out or not.
   int products;

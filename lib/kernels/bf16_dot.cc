@@ -5,6 +5,7 @@
 
 #if HWY_ARCH_X86_64
 
+#include <algorithm>
 #include <cstring>
 
 // Everything up to HWY_POP_ATTRIBUTES is compiled for this instruction set and reached only through
@@ -65,7 +66,7 @@ void multiply(const TileStrips& s) {
   LUMEN_CHECK(s.a_low == nullptr && s.b_low == nullptr);
   const auto rows = s.col_panels == 2 ? multiply_rows<2> : multiply_rows<1>;
   for (int panel = 0; panel < s.row_panels; ++panel) {
-    for (int64_t r = 0; r < kTileRows; r += kRows) {
+    for (int64_t r = 0; r < std::min(kTileRows, s.rows - panel * kTileRows); r += kRows) {
       rows(s.a_high + panel * s.a_pitch + r * kTileDepth, s.b_high, s.b_pitch, s.steps,
            s.c + (panel * kTileRows + r) * 2 * kTileRows, s.add);
     }

@@ -139,7 +139,12 @@ PanelContent pack_bf16_panel_kernel(const StripSource& from, int64_t rows, int64
       std::fill_n(copy, kTile, 0.0f);
       for (int64_t i = 0; i < rows; ++i) {
         const float* row = source.x + i * source.row_stride;
-        for (int64_t j = 0; j < cols; ++j) copy[i * kTileDepth + j] = row[j * source.col_stride];
+        float* const to = copy + i * kTileDepth;
+        if (source.col_stride == 1) {
+          std::copy_n(row, cols, to);
+        } else {
+          for (int64_t j = 0; j < cols; ++j) to[j] = row[j * source.col_stride];
+        }
       }
       source = {copy, kTileDepth, 1};
     }
@@ -222,6 +227,23 @@ HWY_EXPORT(copy_bf16_panel_kernel);
 PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel) {
   return HWY_DYNAMIC_DISPATCH(pack_bf16_panel_kernel)(from, rows, depth, order, panel);
+}
+
+void multiply_bf16_panels(const TileUnit& unit, const Bf16Operand& a, const Bf16Operand& b,
+                          int64_t depth, bool add, float* sums) {
+  unit.multiply({.a_high = a.panels,
+                 .a_low = nullptr,
+                 .b_high = b.panels,
+                 .b_low = nullptr,
+                 .a_pitch = a.pitch,
+                 .b_pitch = b.pitch,
+                 .steps = depth / kTileDepth,
+                 .row_panels = a.rows > kTileRows ? 2 : 1,
+                 .col_panels = b.rows > kTileRows ? 2 : 1,
+                 .c = sums,
+                 .low_low = false,
+                 .add = add,
+                 .rows = a.rows});
 }
 
 void round_to_bf16(float* x, int64_t count) {

@@ -37,7 +37,20 @@ inline int64_t padded_depth(int64_t depth) {
 PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel);
 
-// x[i] rounded likewise, in place. noexcept.
+// Panels of one part, `pitch` numbers apart, from some step on.
+struct Bf16Operand {
+  const uint16_t* panels;
+  int64_t pitch;
+  int64_t rows;  // at most 2 · kTileRows
+};
+
+// sums[i][j] (+)= Σ_k a[i][k] · b[j][k] over `depth` columns, a multiple of kTileDepth; rows of
+// sums are 2 · kTileRows numbers, a whole number of panels is written. The thread has entered the
+// unit. noexcept.
+void multiply_bf16_panels(const TileUnit& unit, const Bf16Operand& a, const Bf16Operand& b,
+                          int64_t depth, bool add, float* sums);
+
+// x[i] rounded as high is, in place. noexcept.
 void round_to_bf16(float* x, int64_t count);
 
 // c[i][j] = (add ? c[i][j] : 0) + sums[i][j] for i in [0, rows), j in [0, cols); rows of sums are

@@ -4,6 +4,7 @@
 
 #include "lib/base/random.h"
 #include "lib/base/strings.h"
+#include "lib/kernels/amx_emulation.h"
 #include "lib/kernels/conv_pack.h"
 #include "lib/kernels/direct_conv.h"
 #include "lib/kernels/every_target.h"
@@ -289,6 +290,35 @@ TEST_CASE("minimal filtering has the error of float32 and gives way to exact pro
       CHECK(direct.dx != one.dx);
       CHECK(direct.dw != one.dw);
     });
+  }
+}
+
+TEST_CASE("minimal filtering in bfloat16 where there is a unit") {
+  // Rounding both operands of the direct convolution: 2.4e-3.
+  auto check = [](const Example& exact, const Example& example) {
+    const Results one = example.run(1);
+    check_equal(one, example.run(2));
+    check_equal(one, example.run(3));
+    if (bf16_unit() == nullptr) return check_equal(one, exact.run(1));
+    for (const auto& [got, want] : {std::pair{&one.y, &example.want.y},
+                                    {&one.dx, &example.want.dx},
+                                    {&one.dw, &example.want.dw}}) {
+      const double error = relative_error(*got, *want);
+      CHECK(error > 1e-3);
+      CHECK(error < 6e-3);
+    }
+    const ExactProductsScope scope;
+    check_equal(example.run(1), exact.run(1));
+  };
+  for (const ConvShape& open : kWinogradShapes) {
+    const Example exact(shaped(open));
+    Example example = exact;
+    example.s.bf16 = true;
+    INFO(example.name());
+    on_every_target([&] { check(exact, example); });
+    INFO("emulated tiles");
+    const TileUnitScope scope(&kEmulatedTileUnit);
+    check(exact, example);
   }
 }
 

@@ -32,6 +32,7 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
                .k = args.k,
                .pack_a = pack_a,
                .pack_b = pack_b,
+               .a_depth = args.a_col_stride == 1 ? kBlockDepth : kColumnDepth,
                .products = args.bf16 ? 1 : 4,
                .c = args.c,
                .c_stride = args.c_stride,

@@ -6,9 +6,9 @@
 #include "lib/base/function_ref.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/cache_sizes.h"
-#include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/recurrent_cell.h"
+#include "lib/kernels/recurrent_product.h"
 
 namespace lumen::kernels {
 namespace {
@@ -30,14 +30,6 @@ class Memory {
   int64_t used_ = 0;
 };
 
-struct Range {
-  int64_t begin, end;
-  int64_t size() const { return end - begin; }
-};
-
-// Rows whose bias gradients are added up together, whoever computes them; threads divide samples in
-// blocks of as many. A multiple of every tile's step.
-constexpr int64_t kSampleBlock = 8;
 // Units whose products are computed before their cells: those of some samples stay in the caches.
 constexpr int64_t kUnitBlock = 128;
 
@@ -48,7 +40,9 @@ constexpr int64_t kUnitBlock = 128;
 // step reads, would not stay in the second cache.
 struct Steps {
   explicit Steps(const RecurrentShape& shape)
-      : s(shape), width(gates_of(shape.cell) * shape.hidden) {}
+      : s(shape),
+        width(gates_of(shape.cell) * shape.hidden),
+        product(shape.batch, shape.hidden, shape.bf16) {}
 
   int64_t time(int64_t step) const { return s.reverse ? s.steps - 1 - step : step; }
   bool exists(int64_t b, int64_t t) const { return !s.lengths || t < s.lengths[b]; }
@@ -59,15 +53,14 @@ struct Steps {
   }
   int64_t row(int64_t b, int64_t t) const { return b * s.steps + t; }
   int64_t sample_blocks() const { return divide_up(s.batch, kSampleBlock); }
-  int64_t padded_batch() const { return sample_blocks() * kSampleBlock; }
-  int64_t padded_units() const { return round_up(s.hidden, kMaxTileCols); }
+  int64_t matrices_floats() const { return gates_of(s.cell) * product.matrix_floats(); }
 
   // Runs body(step, samples, units) for the steps first, first + by, … (`count` of them), each for
   // all samples and units and after the step before it.
   void for_each_step(ThreadPool& pool, int64_t first, int64_t count, int64_t by,
                      FunctionRef<void(int64_t step, Range samples, Range units)> body) const {
     auto in_blocks = [&](int64_t step, Range samples, Range units) {
-      const int64_t most = round_up(kUnitBlock, tile.cols);
+      const int64_t most = round_up(kUnitBlock, product.unit_step());
       for (int64_t u = units.begin; u < units.end; u += most) {
         body(step, samples, {u, std::min(units.end, u + most)});
       }
@@ -75,75 +68,31 @@ struct Steps {
     if (divides_samples(pool.threads())) {
       pool.parallel_for(sample_blocks(), 1, [&](int64_t begin, int64_t end, int) {
         const Range samples{begin * kSampleBlock, std::min(s.batch, end * kSampleBlock)};
+        product.enter();
         for (int64_t i = 0; i < count; ++i) in_blocks(first + i * by, samples, {0, s.hidden});
+        product.leave();
       });
       return;
     }
     for (int64_t i = 0; i < count; ++i) {
-      pool.parallel_for(s.hidden, tile.cols, [&](int64_t begin, int64_t end, int) {
+      pool.parallel_for(s.hidden, product.unit_step(), [&](int64_t begin, int64_t end, int) {
+        product.enter();
         in_blocks(first + i * by, {0, s.batch}, {begin, end});
-      });
-    }
-  }
-
-  // Gate by gate strips of B with depth `hidden`: column u, depth k is from[g][u · row_stride + k ·
-  // col_stride].
-  void pack_weights(ThreadPool& pool, const float* w, int64_t row_stride, int64_t col_stride,
-                    float* panel) const {
-    const int64_t strips = (s.hidden + tile.cols - 1) / tile.cols;
-    pool.parallel_for(gates_of(s.cell) * strips, 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t at = begin; at < end; ++at) {
-        const int64_t g = at / strips, u = at % strips * tile.cols;
-        pack_strip({w + g * s.hidden * s.hidden + u * row_stride, row_stride, col_stride},
-                   std::min(tile.cols, s.hidden - u), tile.cols, s.hidden, tile.cols,
-                   panel + (g * padded_units() + u) * s.hidden);
-      }
-    });
-  }
-
-  // Units of samples of x [batch, hidden], rows x_stride apart, as part of the depth of A.
-  void pack_units(const float* x, int64_t x_stride, Range samples, Range units,
-                  float* panel) const {
-    for_each_strip(samples, [&](int64_t i, int64_t rows, int64_t height) {
-      pack_strip({x + i * x_stride + units.begin, x_stride, 1}, rows, height, units.size(), height,
-                 panel + i * s.hidden + units.begin * height);
-    });
-  }
-
-  // c[samples][units] (+)= A · B of one gate, with the panel of A and the gate's strips of B; c is
-  // [batch, …], rows c_stride apart.
-  void multiply(const float* panel, const float* weights, Range samples, Range units, bool add,
-                float* c, int64_t c_stride) const {
-    for (int64_t u = units.begin; u < units.end; u += tile.cols) {
-      for_each_strip(samples, [&](int64_t i, int64_t rows, int64_t) {
-        multiply_panels(panel + i * s.hidden, rows, weights + u * s.hidden,
-                        std::min(tile.cols, units.end - u), s.hidden, add, c + i * c_stride + u,
-                        c_stride);
+        product.leave();
       });
     }
   }
 
   RecurrentShape s;
   int64_t width;  // of all gates
-  GemmTile tile = gemm_tile();
+  RecurrentProduct product;
 
  private:
   bool divides_samples(int threads) const {
     const int64_t most = divide_up(sample_blocks(), threads);  // blocks of one thread
     const bool evenly = 8 * most * threads <= 9 * sample_blocks();
-    const int64_t bytes = gates_of(s.cell) * padded_units() * s.hidden * 4;
+    const int64_t bytes = product.matrix_bytes(gates_of(s.cell));
     return evenly && (threads == 1 || bytes <= second_cache_bytes() / 4 * 3);
-  }
-
-  // Strips of A, as even as the tile allows: f(first sample, samples, padded samples).
-  template <class F>
-  void for_each_strip(Range samples, const F& f) const {
-    const int64_t strips = divide_up(samples.size(), tile.rows);
-    const int64_t height = round_up(divide_up(samples.size(), strips), tile.step);
-    for (int64_t i = samples.begin; i < samples.end; i += height) {
-      const int64_t rows = std::min(height, samples.end - i);
-      f(i, rows, round_up(rows, tile.step));
-    }
   }
 };
 
@@ -151,8 +100,8 @@ struct ForwardMemory {
   ForwardMemory(const Steps& steps, std::byte* workspace) {
     Memory memory(workspace);
     const RecurrentShape& s = steps.s;
-    weights = memory.take(gates_of(s.cell) * steps.padded_units() * s.hidden);
-    for (float*& panel : h_panels) panel = memory.take(steps.padded_batch() * s.hidden);
+    weights = memory.take(steps.matrices_floats());
+    for (float*& panel : h_panels) panel = memory.take(steps.product.rows_floats());
     product = memory.take(s.batch * steps.width);
     bytes = memory.bytes();
   }
@@ -167,8 +116,8 @@ struct BackwardMemory {
     Memory memory(workspace);
     const RecurrentShape& s = steps.s;
     const int64_t gates = gates_of(s.cell), rows = s.batch * s.steps;
-    weights = memory.take(gates * steps.padded_units() * s.hidden);
-    for (float*& panel : panels) panel = memory.take(gates * steps.padded_batch() * s.hidden);
+    weights = memory.take(steps.matrices_floats());
+    for (float*& panel : panels) panel = memory.take(gates * steps.product.rows_floats());
     // But in a GRU, the gradients of the gates' two parts are the same.
     dproduct = s.cell == Cell::kGru ? memory.take(rows * steps.width) : nullptr;
     h_before = memory.take(rows * s.hidden);
@@ -192,17 +141,18 @@ class ForwardSteps {
 
   // Packs the first states.
   void begin(Range samples, Range units) const {
-    steps_.pack_units(f_.hn, s_.hidden, samples, units, memory_.h_panels[0]);
+    steps_.product.pack_units(f_.hn, s_.hidden, samples, units, memory_.h_panels[0]);
   }
 
   void run(int64_t step, Range samples, Range units) const {
     const float* panel = memory_.h_panels[step % 2];
     for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
-      steps_.multiply(panel, memory_.weights + gate * steps_.padded_units() * s_.hidden, samples,
-                      units, false, memory_.product + gate * s_.hidden, steps_.width);
+      steps_.product.multiply(panel, memory_.weights + gate * steps_.product.matrix_floats(),
+                              samples, units, false, memory_.product + gate * s_.hidden,
+                              steps_.width);
     }
     for (int64_t b = samples.begin; b < samples.end; ++b) row(b, steps_.time(step), units);
-    steps_.pack_units(f_.hn, s_.hidden, samples, units, memory_.h_panels[(step + 1) % 2]);
+    steps_.product.pack_units(f_.hn, s_.hidden, samples, units, memory_.h_panels[(step + 1) % 2]);
   }
 
  private:
@@ -250,21 +200,21 @@ class BackwardSteps {
   // Adds to dh what comes through the product of the step after this one, then computes this one,
   // −1 being that before the first, and packs its gates' gradients.
   void run(int64_t step, Range samples, Range units) const {
-    const int64_t gate_panel = steps_.padded_batch() * s_.hidden;
+    const RecurrentProduct& product = steps_.product;
     if (step + 1 < s_.steps) {
       const float* panel = memory_.panels[(step + 1) % 2];
       for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
-        steps_.multiply(panel + gate * gate_panel,
-                        memory_.weights + gate * steps_.padded_units() * s_.hidden, samples, units,
-                        true, g_.dh0, s_.hidden);
+        product.multiply(panel + gate * product.rows_floats(),
+                         memory_.weights + gate * product.matrix_floats(), samples, units, true,
+                         g_.dh0, s_.hidden);
       }
     }
     if (step < 0) return;
     const int64_t t = steps_.time(step);
     for (int64_t b = samples.begin; b < samples.end; ++b) row(b, t, units);
     for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
-      steps_.pack_units(dproduct_ + t * steps_.width + gate * s_.hidden, s_.steps * steps_.width,
-                        samples, units, memory_.panels[step % 2] + gate * gate_panel);
+      product.pack_units(dproduct_ + t * steps_.width + gate * s_.hidden, s_.steps * steps_.width,
+                         samples, units, memory_.panels[step % 2] + gate * product.rows_floats());
     }
   }
 
@@ -331,7 +281,7 @@ void recurrent_forward(ThreadPool& pool, const RecurrentShape& shape, const Recu
   // The states at the end are the states on the way.
   std::copy_n(f.h0, state, f.hn);
   if (shape.cell == Cell::kLstm) std::copy_n(f.c0, state, f.cn);
-  steps.pack_weights(pool, f.w, hidden, 1, memory.weights);
+  steps.product.pack_matrices(pool, f.w, gates_of(shape.cell), hidden, 1, memory.weights);
   steps.for_each_step(pool, -1, shape.steps + 1, 1, [&](int64_t step, Range samples, Range units) {
     step < 0 ? forward.begin(samples, units) : forward.run(step, samples, units);
   });
@@ -349,7 +299,7 @@ void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const Rec
   if (shape.cell == Cell::kLstm) std::copy_n(g.dcn, state, g.dc0);
   std::fill_n(memory.db, steps.sample_blocks() * width, 0.0f);
   // Column u of gate g, depth k: w[g · hidden + k][u].
-  steps.pack_weights(pool, g.w, 1, hidden, memory.weights);
+  steps.product.pack_matrices(pool, g.w, gates_of(shape.cell), 1, hidden, memory.weights);
   steps.for_each_step(
       pool, shape.steps - 1, shape.steps + 1, -1,
       [&](int64_t step, Range samples, Range units) { backward.run(step, samples, units); });
@@ -372,7 +322,8 @@ void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const Rec
               .b_col_stride = 1,
               .c = g.dw,
               .c_stride = hidden,
-              .workspace = memory.product});
+              .workspace = memory.product,
+              .bf16 = shape.bf16});
 }
 
 }  // namespace lumen::kernels

@@ -32,6 +32,7 @@ struct RecurrentShape {
   int64_t batch, steps, hidden;
   bool reverse;
   const int32_t* lengths;
+  bool bf16 = false;  // as of GemmArgs (matmul.h): of the products with w and those for dw
 };
 
 // Bytes of workspace, 64-byte aligned, any content.
@@ -41,8 +42,8 @@ size_t recurrent_backward_workspace_bytes(const RecurrentShape& shape, int threa
 // projected [batch, steps, gates · hidden] is the x-part; w [gates · hidden, hidden] and b [gates ·
 // hidden] make r; h0 and c0 (LSTM only) [batch, hidden] are the states to begin with. Gives out
 // [batch, steps, hidden], the last states hn and cn, and saved [batch, steps, saved_of(cell) ·
-// hidden] for backward. Sums in float32; nothing depends on the number of threads; nothing
-// allocates. noexcept.
+// hidden] for backward. Sums, states and gradients are float32, also with `bf16`; nothing depends
+// on the number of threads; nothing allocates. noexcept.
 struct RecurrentForward {
   const float *projected, *w, *b, *h0, *c0;
   float *out, *hn, *cn, *saved;

@@ -1,11 +1,15 @@
 #include "lib/kernels/recurrent.h"
 
+#include <cmath>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
+#include "lib/kernels/amx_emulation.h"
 #include "lib/kernels/every_target.h"
+#include "lib/tensor/dtype.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -49,26 +53,36 @@ struct Workspace {
   std::vector<Line> memory;
 };
 
-// All results of both passes, one after another.
-Floats run(const Problem& p, int threads) {
+// Where the results of both passes begin in those of `run`.
+enum Result { kOut, kHn, kCn, kSaved, kDprojected, kDw, kDb, kDh0, kDc0, kResults };
+
+struct Results {
+  Floats all;
+  int64_t begin[kResults];
+  float* of(Result result) { return all.data() + begin[result]; }
+};
+
+Results run(const Problem& p, int threads) {
   ThreadPool pool(threads);
   const RecurrentShape& s = p.shape;
   const int64_t state = s.batch * s.hidden, rows = s.batch * s.steps;
   const int64_t width = gates_of(s.cell) * s.hidden;
-  const std::vector<int64_t> sizes = {rows * s.hidden,
-                                      state,
-                                      state,
-                                      rows * saved_of(s.cell) * s.hidden,
-                                      rows * width,
-                                      width * s.hidden,
-                                      width,
-                                      state,
-                                      state};
+  const int64_t sizes[] = {rows * s.hidden,
+                           state,
+                           state,
+                           rows * saved_of(s.cell) * s.hidden,
+                           rows * width,
+                           width * s.hidden,
+                           width,
+                           state,
+                           state};
+  Results results;
   int64_t total = 0;
-  for (int64_t size : sizes) total += size;
-  Floats results(static_cast<size_t>(total));
-  std::vector<float*> at = {results.data()};
-  for (int64_t size : sizes) at.push_back(at.back() + size);
+  for (int i = 0; i < kResults; ++i) {
+    results.begin[i] = total;
+    total += sizes[i];
+  }
+  results.all.resize(static_cast<size_t>(total));
   Workspace forward(recurrent_forward_workspace_bytes(s, threads));
   recurrent_forward(pool, s,
                     {.projected = p.projected.data(),
@@ -76,47 +90,146 @@ Floats run(const Problem& p, int threads) {
                      .b = p.b.data(),
                      .h0 = p.h0.data(),
                      .c0 = p.c0.data(),
-                     .out = at[0],
-                     .hn = at[1],
-                     .cn = at[2],
-                     .saved = at[3]},
+                     .out = results.of(kOut),
+                     .hn = results.of(kHn),
+                     .cn = results.of(kCn),
+                     .saved = results.of(kSaved)},
                     forward.data());
   Workspace backward(recurrent_backward_workspace_bytes(s, threads));
   recurrent_backward(pool, s,
                      {.w = p.w.data(),
                       .h0 = p.h0.data(),
                       .c0 = p.c0.data(),
-                      .out = at[0],
-                      .saved = at[3],
+                      .out = results.of(kOut),
+                      .saved = results.of(kSaved),
                       .dout = p.dout.data(),
                       .dhn = p.dhn.data(),
                       .dcn = p.dcn.data(),
-                      .dprojected = at[4],
-                      .dw = at[5],
-                      .db = at[6],
-                      .dh0 = at[7],
-                      .dc0 = at[8]},
+                      .dprojected = results.of(kDprojected),
+                      .dw = results.of(kDw),
+                      .db = results.of(kDb),
+                      .dh0 = results.of(kDh0),
+                      .dc0 = results.of(kDc0)},
                      backward.data());
   return results;
+}
+
+// Runs body() with float32 panels of rounded numbers, on every SIMD target, and on every unit for
+// bfloat16 there is.
+void on_every_unit(const std::function<void()>& body) {
+  on_every_target(body);
+  INFO("emulated tiles");
+  const TileUnitScope scope(&kEmulatedTileUnit);
+  body();
+}
+
+double as_bf16(float x) {
+  return to_float(to_bf16(x));
+}
+
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+// h' of `unit` from W h, with h and c before the step.
+double next_state(const Problem& p, int64_t row, int64_t unit, const double* product, double h,
+                  double c) {
+  const int64_t hidden = p.shape.hidden, gates = gates_of(p.shape.cell);
+  double x[4], r[4];
+  for (int64_t g = 0; g < gates; ++g) {
+    x[g] = p.projected[(row * gates + g) * hidden + unit];
+    r[g] = product[g] + p.b[g * hidden + unit];
+  }
+  switch (p.shape.cell) {
+    case Cell::kTanh:
+      return std::tanh(x[0] + r[0]);
+    case Cell::kRelu:
+      return std::max(0.0, x[0] + r[0]);
+    case Cell::kLstm: {
+      const double next = sigmoid(x[1] + r[1]) * c + sigmoid(x[0] + r[0]) * std::tanh(x[2] + r[2]);
+      return sigmoid(x[3] + r[3]) * std::tanh(next);
+    }
+    case Cell::kGru: {
+      const double n = std::tanh(x[2] + sigmoid(x[0] + r[0]) * r[2]), z = sigmoid(x[1] + r[1]);
+      return (1 - z) * n + z * h;
+    }
+  }
+  return 0;
+}
+
+void check_near(double got, double want) {
+  if (std::abs(got - want) > 1e-5 * (1 + std::abs(want))) CHECK(got == want);
+}
+
+// Every result is checked from what the kernel itself gave before it: a sum that is rounded the
+// other way changes what comes after it.
+void check_bf16_products(const Problem& p, Results& got) {
+  const auto [cell, batch, steps, hidden, reverse, lengths, bf16] = p.shape;
+  const int64_t gates = gates_of(cell), width = gates * hidden, saved = saved_of(cell) * hidden;
+  std::vector<double> dw(width * hidden), dh0(batch * hidden);
+  for (int64_t row = 0; row < batch * steps; ++row) {
+    const int64_t sample = row / steps;
+    const bool first = row % steps == 0;
+    const float* h = first ? &p.h0[sample * hidden] : got.of(kOut) + (row - 1) * hidden;
+    const float* dprojected = got.of(kDprojected) + row * width;
+    for (int64_t unit = 0; unit < hidden; ++unit) {
+      double product[4] = {};
+      for (int64_t g = 0; g < gates; ++g) {
+        const int64_t at = g * hidden + unit;
+        for (int64_t k = 0; k < hidden; ++k) {
+          const double w = as_bf16(p.w[at * hidden + k]);
+          product[g] += w * as_bf16(h[k]);
+          dw[at * hidden + k] += as_bf16(dprojected[at]) * as_bf16(h[k]);
+          if (first) dh0[sample * hidden + k] += as_bf16(dprojected[at]) * w;
+        }
+      }
+      const double c = cell != Cell::kLstm ? 0
+                       : first             ? p.c0[sample * hidden + unit]
+                                           : got.of(kSaved)[(row - 1) * saved + 4 * hidden + unit];
+      check_near(got.of(kOut)[row * hidden + unit], next_state(p, row, unit, product, h[unit], c));
+    }
+  }
+  // Of a GRU the gradients of W h are other ones, and there is a way past W h.
+  if (cell == Cell::kGru) return;
+  for (size_t i = 0; i < dw.size(); ++i) check_near(got.of(kDw)[i], dw[i]);
+  for (size_t i = 0; i < dh0.size(); ++i) check_near(got.of(kDh0)[i], dh0[i]);
 }
 
 }  // namespace
 
 TEST_CASE("recurrent layers give the same bits however threads divide samples or units") {
   // Two threads divide the samples of 16 and the units of 17; three of 1 and 16 the units.
-  on_every_target([] {
+  on_every_unit([] {
     Philox random(7);
     for (Cell cell : {Cell::kTanh, Cell::kRelu, Cell::kLstm, Cell::kGru}) {
       for (int64_t batch : {0, 1, 16, 17}) {
         const int64_t hidden = batch == 16 ? 150 : 37;
         const bool reverse = random.below(2) != 0, lengths = random.below(2) != 0;
-        const Problem problem(cell, batch, hidden, reverse, lengths, random);
-        const Floats expected = run(problem, 1);
-        for (int threads : {2, 3}) {
-          const Floats got = run(problem, threads);
-          CAPTURE(static_cast<int>(cell), batch, threads);
-          REQUIRE(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) == 0);
+        Problem problem(cell, batch, hidden, reverse, lengths, random);
+        for (bool bf16 : {false, true}) {
+          problem.shape.bf16 = bf16;
+          const Floats expected = run(problem, 1).all;
+          for (int threads : {2, 3}) {
+            const Floats got = run(problem, threads).all;
+            CAPTURE(static_cast<int>(cell), batch, threads, bf16);
+            REQUIRE(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) == 0);
+          }
         }
+      }
+    }
+  });
+}
+
+TEST_CASE("products of recurrent layers in bfloat16 multiply rounded numbers") {
+  on_every_unit([] {
+    Philox random(8);
+    for (Cell cell : {Cell::kTanh, Cell::kRelu, Cell::kLstm, Cell::kGru}) {
+      for (int64_t batch : {3, 45}) {
+        Problem problem(cell, batch, /*hidden=*/batch == 3 ? 70 : 37, false, false, random);
+        problem.shape.bf16 = true;
+        CAPTURE(static_cast<int>(cell), batch);
+        Results got = run(problem, 2);
+        check_bf16_products(problem, got);
       }
     }
   });

@@ -1,8 +1,10 @@
 // Convolutions. conv2d is bilinear in its image and its weights; the three operations here are that
-// form solved for each of its parts, so they are each other's gradients.
+// form solved for each of its parts, so they are each other's gradients. Under bfloat16 autocast
+// their kernels may round what they multiply (kernels/conv.h); meanings do not.
 #include "lib/kernels/conv.h"
 
 #include "lib/base/error.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/taps.h"
@@ -29,10 +31,23 @@ kernels::ConvShape conv_shape(const graph::Attrs& attrs, const Shape& x, const S
                               const Shape& y) {
   const auto &stride = attrs.integers("stride"), &padding = attrs.integers("padding");
   const auto& dilation = attrs.integers("dilation");
-  return {x[0],       x[1],        x[2],        x[3],
-          y[1],       y[2],        y[3],        w[2],
-          w[3],       stride[0],   stride[1],   padding[0],
-          padding[1], dilation[0], dilation[1], attrs.integer("groups")};
+  return {x[0],
+          x[1],
+          x[2],
+          x[3],
+          y[1],
+          y[2],
+          y[3],
+          w[2],
+          w[3],
+          stride[0],
+          stride[1],
+          padding[0],
+          padding[1],
+          dilation[0],
+          dilation[1],
+          attrs.integer("groups"),
+          attrs.has(graph::kBf16Attr)};
 }
 
 // Whether all of it fits together: every output element lies within the padded image.
@@ -137,6 +152,7 @@ size_t conv2d_workspace(const Node& node, int threads) {
 }
 
 Tensor conv2d_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope exact(DType::kF32);
   const auto s = conv_shape(node.attrs, in[0].shape(), in[1].shape(), node.shape);
   const Tensor padded = padded_image(s, in[0]);
   const Tensor y =
@@ -183,6 +199,7 @@ size_t conv_transpose2d_workspace(const Node& node, int threads) {
 }
 
 Tensor conv_transpose2d_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope exact(DType::kF32);
   const auto s = conv_shape(node.attrs, node.shape, in[1].shape(), in[0].shape());
   const int64_t height = s.in_height + 2 * s.padding_y, width = s.in_width + 2 * s.padding_x;
   const Tensor y =
@@ -224,6 +241,7 @@ size_t weight_grad_workspace(const Node& node, int threads) {
 }
 
 Tensor weight_grad_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope exact(DType::kF32);
   const auto s = conv_shape(node.attrs, in[0].shape(), node.shape, in[1].shape());
   const Tensor padded = padded_image(s, in[0]);
   const Tensor dy =
@@ -370,6 +388,7 @@ Tensor record_conv(const OpDef& op, std::span<const Tensor> inputs, Pair size,
 }
 
 std::vector<Tensor> grad_conv2d(const graph::GradCall& call) {
+  const graph::AutocastScope precision = graph::gradient_precision(call.node);
   const Tensor &x = call.inputs[0], &w = call.inputs[1];
   const Conv2dOptions options = options_of(call.node.attrs);
   std::vector<Tensor> gradients(call.inputs.size());
@@ -387,6 +406,7 @@ std::vector<Tensor> grad_conv2d(const graph::GradCall& call) {
 }
 
 std::vector<Tensor> grad_conv_transpose2d(const graph::GradCall& call) {
+  const graph::AutocastScope precision = graph::gradient_precision(call.node);
   const Tensor &y = call.inputs[0], &w = call.inputs[1];
   const Conv2dOptions options = options_of(call.node.attrs);
   const Tensor inputs[] = {call.dy, w};
@@ -395,6 +415,7 @@ std::vector<Tensor> grad_conv_transpose2d(const graph::GradCall& call) {
 }
 
 std::vector<Tensor> grad_weight_grad(const graph::GradCall& call) {
+  const graph::AutocastScope precision = graph::gradient_precision(call.node);
   const Tensor &x = call.inputs[0], &dy = call.inputs[1];
   const Conv2dOptions options = options_of(call.node.attrs);
   const Tensor inputs[] = {x, call.dy};
@@ -421,6 +442,7 @@ const OpDef kConv2d = {.name = "conv2d",
                        .workspace = conv2d_workspace,
                        .meaning = conv2d_meaning,
                        .grad = grad_conv2d,
+                       .autocast = graph::Autocast::kInside,
                        .cost =
                            [](const Node& node) {
                              return conv_cost(node.inputs[0]->shape, node.inputs[1]->shape,
@@ -434,6 +456,7 @@ const OpDef kConvTranspose2d = {.name = "conv_transpose2d",
                                 .workspace = conv_transpose2d_workspace,
                                 .meaning = conv_transpose2d_meaning,
                                 .grad = grad_conv_transpose2d,
+                                .autocast = graph::Autocast::kInside,
                                 .cost =
                                     [](const Node& node) {
                                       return conv_cost(node.shape, node.inputs[1]->shape,
@@ -447,6 +470,7 @@ const OpDef kConv2dWeightGrad = {.name = "conv2d_weight_grad",
                                  .workspace = weight_grad_workspace,
                                  .meaning = weight_grad_meaning,
                                  .grad = grad_weight_grad,
+                                 .autocast = graph::Autocast::kInside,
                                  .cost =
                                      [](const Node& node) {
                                        return conv_cost(node.inputs[0]->shape, node.shape,

@@ -259,14 +259,9 @@ graph::Cost linear_loss_cost(const Node& node) {
           4 * static_cast<double>(hidden.elements() + weight.elements() + node.shape.elements())};
 }
 
-// The products are rounded to bfloat16 under an AutocastScope, the loss is not.
-graph::AutocastScope precision_of(const Node& node) {
-  return graph::AutocastScope(graph::in_bf16(node) ? DType::kBF16 : DType::kF32);
-}
-
 // The target's row of one-hots, and nothing for a row of token weight 0.
 Tensor linear_loss_meaning(const Node& node, Inputs in) {
-  const graph::AutocastScope precision = precision_of(node);
+  const graph::AutocastScope precision = graph::precision_in(node);
   const int64_t rows = in[0].dim(0);
   const Tensor log_p = log_softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
   const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
@@ -276,7 +271,7 @@ Tensor linear_loss_meaning(const Node& node, Inputs in) {
 }
 
 Tensor linear_gradients_meaning(const Node& node, Inputs in) {
-  const graph::AutocastScope precision = precision_of(node);
+  const graph::AutocastScope precision = graph::precision_in(node);
   const int64_t rows = in[0].dim(0);
   const Tensor p = softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
   const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
@@ -373,7 +368,7 @@ const OpDef kLinearCrossEntropy = {
     .kernel = run_linear_loss,
     .workspace = linear_loss_workspace,
     .meaning = linear_loss_meaning,
-    .autocast = graph::Autocast::kFull,
+    .autocast = graph::Autocast::kInside,
     .cost = linear_loss_cost,
     .cases = [] { return linear_loss_cases(kLinearCrossEntropy, {}); }};
 const OpDef kLinearCrossEntropyGradients = {
@@ -384,7 +379,7 @@ const OpDef kLinearCrossEntropyGradients = {
     .workspace = linear_loss_workspace,
     .meaning = linear_gradients_meaning,
     .grad = grad_linear_loss,
-    .autocast = graph::Autocast::kFull,
+    .autocast = graph::Autocast::kInside,
     .cost = linear_loss_cost,
     .cases =
         [] {
@@ -462,11 +457,9 @@ Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                             const Tensor& token_weights) {
   const std::initializer_list<Tensor> inputs = {hidden, weight, targets, token_weights};
-  graph::Attrs attrs;
-  if (graph::autocast_dtype() == DType::kBF16) graph::set_bf16(attrs);
-  if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs, attrs);
-  attrs.add("of_weight", int64_t{weight.requires_grad()});
-  const Tensor flat = record(kLinearCrossEntropyGradients, inputs, attrs);
+  if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs);
+  const Tensor flat = record(kLinearCrossEntropyGradients, inputs,
+                             {{"of_weight", int64_t{weight.requires_grad()}}});
   return graph::unpack(flat, linear_parts(*flat.node())).back();
 }
 

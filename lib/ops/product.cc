@@ -25,11 +25,6 @@ using graph::Operand;
 using graph::record;
 using Inputs = std::span<const Tensor>;
 
-// For the products of a gradient: rounded if those of `node` are, else as asked for outside.
-graph::AutocastScope precision_of(const Node& node) {
-  return graph::AutocastScope(in_bf16(node) ? DType::kBF16 : graph::autocast_dtype());
-}
-
 // An operand as the product sees it.
 Tensor rounded(const Node& node, const Tensor& x) {
   return graph::contiguous(in_bf16(node) ? graph::contiguous(x, DType::kBF16) : x, DType::kF32);
@@ -166,7 +161,7 @@ std::vector<Tensor> grad_linear(const graph::GradCall& call) {
   int64_t rows = 1;
   for (int axis = 0; axis < x.rank() - 1; ++axis) rows *= x.dim(axis);
   LUMEN_CHECK(call.node.attrs.integer("weights") == 1);
-  const graph::AutocastScope precision = precision_of(call.node);
+  const graph::AutocastScope precision = graph::gradient_precision(call.node);
   const Tensor dy = graph::reshape(call.dy, {rows, n});
   std::vector<Tensor> gradients(call.inputs.size());
   if (x.requires_grad()) {
@@ -337,7 +332,7 @@ Tensor matmul_meaning(const Node& node, Inputs in) {
 }
 
 std::vector<Tensor> grad_matmul(const graph::GradCall& call) {
-  const graph::AutocastScope precision = precision_of(call.node);
+  const graph::AutocastScope precision = graph::gradient_precision(call.node);
   return {matmul(call.dy, graph::transpose(call.inputs[1], -1, -2)),
           matmul(graph::transpose(call.inputs[0], -1, -2), call.dy)};
 }

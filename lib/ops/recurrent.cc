@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
 
@@ -82,7 +83,8 @@ void require_inputs(const Node& node, const Slots& slots, size_t count) {
 kernels::RecurrentShape kernel_shape(const Node& node) {
   const Slots slots(node.attrs);
   const Sizes sizes(slots, node.inputs[0]->shape);
-  return {slots.cell, sizes.batch, sizes.steps, sizes.hidden, slots.reverse, nullptr};
+  return {slots.cell,    sizes.batch, sizes.steps,         sizes.hidden,
+          slots.reverse, nullptr,     graph::in_bf16(node)};
 }
 
 kernels::RecurrentShape kernel_shape(const KernelCall& call) {
@@ -216,6 +218,7 @@ class Unrolled {
 };
 
 Tensor recurrent_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope precision = graph::precision_in(node);
   const Unrolled unrolled(node.attrs, in);
   std::vector<Tensor> parts = {flatten(unrolled.in_time(unrolled.out)), flatten(unrolled.h)};
   if (unrolled.slots.lstm) parts.push_back(flatten(unrolled.c));
@@ -332,6 +335,7 @@ StepGradient step_gradient(Cell cell, const Step& step, const Tensor& out, const
 }
 
 Tensor recurrent_backward_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope precision = graph::precision_in(node);
   const Slots slots(node.attrs);
   std::vector<Tensor> forward(in.begin(),
                               in.begin() + static_cast<std::ptrdiff_t>(slots.forward_inputs()));
@@ -366,32 +370,38 @@ graph::Attrs attrs_of(Cell cell, bool reverse, bool lengths) {
           {"lengths", int64_t{lengths}}};
 }
 
-// Every cell forwards and backwards in time, with and without lengths; `gradient`: the backward
-// operation.
+// Every cell forwards and backwards in time, with and without lengths, and with products in
+// bfloat16; `gradient`: the backward operation.
 std::vector<OpCase> recurrent_cases(bool gradient) {
   std::vector<OpCase> cases;
   const char* names[] = {"tanh", "relu", "lstm", "gru"};
   for (int kind = 0; kind < 4; ++kind) {
-    for (int variant = 0; variant < 3; ++variant) {
-      const bool reverse = variant == 1, lengths = variant > 0;
+    for (int variant = 0; variant < 4; ++variant) {
+      const bool reverse = variant == 1, lengths = variant > 0, bf16 = variant == 3;
       const graph::Attrs attrs = attrs_of(static_cast<Cell>(kind), reverse, lengths);
       const Slots slots(attrs);
-      // The last is wider than a strip and higher than a tile. Lengths are drawn from 0 to 3.
-      const int64_t batch = variant == 2 ? 14 : 2, steps = variant == 2 ? 3 : 4;
-      const int64_t hidden = variant == 2 ? 35 : 5, width = slots.gates() * hidden;
-      OpCase made{str(names[kind], reverse ? " reversed" : "", lengths ? " with lengths" : ""),
+      // The last two are wider than a strip and higher than a tile. Lengths are drawn from 0 to 3.
+      // A state between two numbers of bfloat16 may be rounded to either.
+      const bool large = variant >= 2;
+      const int64_t batch = large ? 14 : 2, steps = large ? 3 : 4;
+      const int64_t hidden = large ? 35 : 5, width = slots.gates() * hidden;
+      OpCase made{str(names[kind], reverse ? " reversed" : "", lengths ? " with lengths" : "",
+                      bf16 ? " in bfloat16" : ""),
                   {f32({batch, steps, width}), f32({width, hidden}), f32({width})},
                   {},
                   -0.5,
                   0.5,
-                  gradient ? 5e-5 : 1e-5};
+                  bf16       ? 5e-4
+                  : gradient ? 5e-5
+                             : 1e-5};
       made.inputs.insert(made.inputs.end(), slots.lstm ? 2 : 1, f32({batch, hidden}));
       if (gradient) {
         made.inputs.push_back(f32({batch, steps, hidden}));
         made.inputs.insert(made.inputs.end(), slots.lstm ? 2 : 1, f32({batch, hidden}));
       }
       if (lengths) made.inputs.push_back(i32({batch}));
-      made.build = [attrs, gradient](Inputs in) {
+      made.build = [attrs, gradient, bf16](Inputs in) {
+        const graph::AutocastScope precision(bf16 ? DType::kBF16 : DType::kF32);
         if (!gradient) return record(kRecurrent, in, attrs);
         const Slots at(attrs);
         const auto own = static_cast<std::ptrdiff_t>(at.forward_inputs());
@@ -452,12 +462,14 @@ const OpDef kRecurrent = {.name = "recurrent",
                           .workspace = recurrent_workspace,
                           .meaning = recurrent_meaning,
                           .grad = grad_recurrent,
+                          .autocast = graph::Autocast::kInside,
                           .cases = [] { return recurrent_cases(false); }};
 const OpDef kRecurrentBackward = {.name = "recurrent_backward",
                                   .infer = infer_recurrent_backward,
                                   .kernel = run_recurrent_backward,
                                   .workspace = recurrent_backward_workspace,
                                   .meaning = recurrent_backward_meaning,
+                                  .autocast = graph::Autocast::kInside,
                                   .cases = [] { return recurrent_cases(true); }};
 
 RecurrentResult lstm(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0,

@@ -1,0 +1,127 @@
+#include "lib/kernels/recurrent_product.h"
+
+#include <algorithm>
+
+#include "lib/kernels/bf16_panels.h"
+
+namespace lumen::kernels {
+namespace {
+
+constexpr int64_t kStrip = 2 * kTileRows;  // of B: two panels
+static_assert(kStrip == kTileDepth && kStrip >= kMaxTileCols);
+
+// Strips of A, as even as the tile allows: f(first sample, samples, padded samples).
+template <class F>
+void for_each_strip(const GemmTile& tile, Range samples, const F& f) {
+  const int64_t strips = divide_up(samples.size(), tile.rows);
+  const int64_t height = round_up(divide_up(samples.size(), strips), tile.step);
+  for (int64_t i = samples.begin; i < samples.end; i += height) {
+    const int64_t rows = std::min(height, samples.end - i);
+    f(i, rows, round_up(rows, tile.step));
+  }
+}
+
+}  // namespace
+
+RecurrentProduct::RecurrentProduct(int64_t batch, int64_t hidden, bool bf16)
+    : batch_(batch), hidden_(hidden), bf16_(bf16), unit_(bf16 ? bf16_unit() : nullptr) {}
+
+int64_t RecurrentProduct::matrix_bytes(int64_t gates) const {
+  return gates * padded_units() * hidden_ * (unit_ ? 2 : 4);
+}
+
+void RecurrentProduct::enter() const {
+  if (unit_) unit_->enter();
+}
+void RecurrentProduct::leave() const {
+  if (unit_) unit_->leave();
+}
+
+// A panel of bfloat16 has sixteen rows, twice as many as a block of samples, in half of the bytes:
+// it lies in what the block's samples would take as floats, whichever sample its range begins with.
+uint16_t* RecurrentProduct::bf16_rows(const float* rows, int64_t sample) const {
+  return reinterpret_cast<uint16_t*>(const_cast<float*>(rows + sample * padded_units()));
+}
+
+uint16_t* RecurrentProduct::bf16_columns(const float* matrix, int64_t unit) const {
+  return reinterpret_cast<uint16_t*>(const_cast<float*>(matrix)) + unit * padded_units();
+}
+
+void RecurrentProduct::pack_columns(const StripSource& from, int64_t unit, float* matrix) const {
+  const int64_t units = std::min(unit_step(), hidden_ - unit);
+  if (unit_ == nullptr) {
+    float* const panel = matrix + unit * hidden_;
+    pack_strip(from, units, tile_.cols, hidden_, tile_.cols, panel);
+    if (bf16_) round_to_bf16(panel, tile_.cols * hidden_);
+    return;
+  }
+  for (int64_t i = 0; i < units; i += kTileRows) {
+    pack_bf16_panel({from.x + i * from.row_stride, from.row_stride, from.col_stride},
+                    std::min(kTileRows, units - i), hidden_, PanelOrder::kPairs,
+                    {bf16_columns(matrix, unit + i), nullptr});
+  }
+}
+
+void RecurrentProduct::pack_matrices(ThreadPool& pool, const float* from, int64_t gates,
+                                     int64_t row_stride, int64_t col_stride,
+                                     float* matrices) const {
+  const int64_t strips = divide_up(hidden_, unit_step());
+  pool.parallel_for(gates * strips, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t at = begin; at < end; ++at) {
+      const int64_t gate = at / strips, unit = at % strips * unit_step();
+      pack_columns({from + gate * hidden_ * hidden_ + unit * row_stride, row_stride, col_stride},
+                   unit, matrices + gate * matrix_floats());
+    }
+  });
+}
+
+void RecurrentProduct::pack_units(const float* x, int64_t x_stride, Range samples, Range units,
+                                  float* rows) const {
+  if (unit_ == nullptr) {
+    for_each_strip(tile_, samples, [&](int64_t i, int64_t count, int64_t height) {
+      float* const panel = rows + i * hidden_ + units.begin * height;
+      pack_strip({x + i * x_stride + units.begin, x_stride, 1}, count, height, units.size(), height,
+                 panel);
+      if (bf16_) round_to_bf16(panel, height * units.size());
+    });
+    return;
+  }
+  for (int64_t i = samples.begin; i < samples.end; i += kTileRows) {
+    pack_bf16_panel({x + i * x_stride + units.begin, x_stride, 1},
+                    std::min(kTileRows, samples.end - i), units.size(), PanelOrder::kRows,
+                    {bf16_rows(rows, i) + units.begin * kTileRows, nullptr});
+  }
+}
+
+void RecurrentProduct::multiply_bf16(const float* rows, const float* matrix, Range samples,
+                                     Range units, bool add, float* c, int64_t c_stride) const {
+  const int64_t depth = padded_units();
+  alignas(64) float sums[kStrip * kStrip];
+  for (int64_t u = units.begin; u < units.end; u += kStrip) {
+    const int64_t cols = std::min(kStrip, units.end - u);
+    for (int64_t i = samples.begin; i < samples.end; i += kStrip) {
+      const int64_t count = std::min(kStrip, samples.end - i);
+      for (int64_t k = 0; k < depth; k += unit_->strip_depth) {
+        multiply_bf16_panels(*unit_,
+                             {bf16_rows(rows, i) + k * kTileRows, 2 * kTileRows * depth, count},
+                             {bf16_columns(matrix, u) + k * kTileRows, kTileRows * depth, cols},
+                             std::min(unit_->strip_depth, depth - k), k > 0, sums);
+      }
+      move_sums(sums, kStrip, count, cols, add, c + i * c_stride + u, c_stride);
+    }
+  }
+}
+
+void RecurrentProduct::multiply(const float* rows, const float* matrix, Range samples, Range units,
+                                bool add, float* c, int64_t c_stride) const {
+  if (unit_) return multiply_bf16(rows, matrix, samples, units, add, c, c_stride);
+  for (int64_t u = units.begin; u < units.end; u += tile_.cols) {
+    for_each_strip(tile_, samples, [&](int64_t i, int64_t count, int64_t) {
+      multiply_panels(rows + i * hidden_, count, matrix + u * hidden_,
+                      std::min(tile_.cols, units.end - u), hidden_, add, c + i * c_stride + u,
+                      c_stride);
+    });
+  }
+}
+
+}  // namespace lumen::kernels
