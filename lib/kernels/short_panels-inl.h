@@ -28,6 +28,7 @@ inline constexpr int64_t kGroupColumns = 8;
 inline constexpr int64_t kGroupNumbers = kGroupColumns * kPanelRows;
 inline constexpr int64_t kBlockBytes = kGroupNumbers / 2;
 inline constexpr int64_t kGroupBytes = 3 * kBlockBytes;
+static_assert(short_panel_bytes(kGroupColumns) - short_panel_bytes(0) == kGroupBytes);
 inline constexpr int kPairNumbers = 2 * kPanelRows;  // of two columns
 
 // h counts from here: 2 · (kLeastUpper + 7) + 1 is the exponent of numbers in [1, 2).
@@ -38,6 +39,7 @@ struct ShortPatch {
   uint32_t place;
   uint16_t bits, scaled;
 };
+static_assert(short_panel_patch_bytes(2048) >= 129 * int64_t{sizeof(ShortPatch)});
 
 // Where the parts of a panel stand in a matrix of `rows` rows.
 template <class Byte>
@@ -96,22 +98,12 @@ HWY_INLINE ByteVector load_bytes(const std::byte* group, int64_t at) {
 // Sign and upper seven bits of the exponent for each 8 sign + h.
 HWY_INLINE ByteVector upper_bytes(ByteVector codes) {
   constexpr uint8_t kFirst = kLeastUpper, kSign = 128;
-  alignas(16) static constexpr uint8_t kTable[16] = {0,
-                                                     kFirst + 1,
-                                                     kFirst + 2,
-                                                     kFirst + 3,
-                                                     kFirst + 4,
-                                                     kFirst + 5,
-                                                     kFirst + 6,
-                                                     kFirst + 7,
-                                                     kSign,
-                                                     kSign + kFirst + 1,
-                                                     kSign + kFirst + 2,
-                                                     kSign + kFirst + 3,
-                                                     kSign + kFirst + 4,
-                                                     kSign + kFirst + 5,
-                                                     kSign + kFirst + 6,
-                                                     kSign + kFirst + 7};
+  // clang-format off
+  alignas(16) static constexpr uint8_t kTable[16] = {
+      0, kFirst + 1, kFirst + 2, kFirst + 3, kFirst + 4, kFirst + 5, kFirst + 6, kFirst + 7,
+      kSign, kSign + kFirst + 1, kSign + kFirst + 2, kSign + kFirst + 3,
+      kSign + kFirst + 4, kSign + kFirst + 5, kSign + kFirst + 6, kSign + kFirst + 7};
+  // clang-format on
   return hn::TableLookupBytes(hn::LoadDup128(ByteTag(), kTable), codes);
 }
 

@@ -79,7 +79,7 @@ enum class Layout : uint8_t {
   kRows,    // row after row, as files have them
   kPanels,  // sixteen rows interleaved: weights of products (lib/kernels/panels.h), in 2-D only
   kRowsAsPanels,  // rows that products multiply like the panels they will become: the same bits
-  kShortPanels,   // the same of f16 and bf16, in twelve bits (lib/kernels/short_panels.h)
+  kShortPanels,   // panels of f16 or bf16 in twelve bits a number (lib/kernels/short_panels.h)
 };
 
 constexpr bool in_panels(Layout layout) {
@@ -89,7 +89,8 @@ constexpr bool in_panels(Layout layout) {
 // Rows of a panel. The last one is filled up with zero rows.
 inline constexpr int64_t kPanelRows = 16;
 
-// Bytes of a short panel's numbers and of its patches.
+// Bytes of a short panel's numbers, behind the scales of its rows, and of its patches, one for 256
+// numbers and an end.
 constexpr int64_t short_panel_bytes(int64_t cols) {
   return 64 + kPanelRows * cols / 2 * 3;
 }
