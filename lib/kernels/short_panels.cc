@@ -114,9 +114,9 @@ HWY_INLINE bool pack_group(const uint16_t* numbers, const uint16_t* shifts, std:
   for (int lane = 0; lane < kPairNumbers; lane += kPairLanes) {
     const auto shift = hn::LoadU(d, shifts + lane);
     const uint16_t* from = numbers + lane;
-    SplitPair pair[4];
-    HWY_UNROLL(4)
-    for (int i = 0; i < 4; ++i) pair[i] = split(from + i * kPairNumbers, shift);
+    const SplitPair pair[4] = {split(from, shift), split(from + kPairNumbers, shift),
+                               split(from + 2 * kPairNumbers, shift),
+                               split(from + 3 * kPairNumbers, shift)};
     std::byte* to = group + 2 * lane;
     store_bytes(hn::Or(pair[0].codes, hn::ShiftLeft<4>(pair[2].codes)),
                 hn::Or(pair[1].codes, hn::ShiftLeft<4>(pair[3].codes)), to);
