@@ -109,6 +109,10 @@ TEST_CASE("what short panels hold without loss ends where more than patches woul
     const auto fits = [&](std::vector<std::byte> bytes, DType dtype) {
       return !pack_short({bytes.data(), dtype, rows, cols}).empty();
     };
+    const auto check_exact = [&](const std::vector<std::byte>& bytes) {
+      const Weight w{bytes.data(), DType::kBF16, rows, cols};
+      CHECK(pack(in_short_panels(w, pack_short(w))) == pack(w));
+    };
     CHECK(fits(matrix, DType::kBF16));
     // As many numbers below what is kept of a panel as there may be patches, and one more.
     std::vector<std::byte> bytes = matrix;
@@ -117,8 +121,7 @@ TEST_CASE("what short panels hold without loss ends where more than patches woul
     CHECK(most >= cols / 16);
     for (int64_t i = 0; i < most; ++i) number_at(bytes, 201 * i) = 0x8081;
     REQUIRE(fits(bytes, DType::kBF16));
-    const Weight w{bytes.data(), DType::kBF16, rows, cols};
-    CHECK(pack(in_short_panels(w, pack_short(w))) == pack(w));
+    check_exact(bytes);
     number_at(bytes, 201 * most) = 0x8081;
     CHECK(!fits(bytes, DType::kBF16));
     // The smallest exponent that is kept beside 1, and the next smaller one.
@@ -145,7 +148,7 @@ TEST_CASE("what short panels hold without loss ends where more than patches woul
     for (int64_t i = 0; i < cols; ++i) number_at(bytes, i) = 0x3E80;
     number_at(bytes, 77) = 0x0003;
     REQUIRE(fits(bytes, DType::kBF16));
-    CHECK(pack(in_short_panels(w, pack_short(w))) == pack(w));
+    check_exact(bytes);
     for (int64_t i = 0; i < cols; ++i) number_at(bytes, i) = 0x4180;
     number_at(bytes, 77) = 0x0003;
     CHECK(!fits(bytes, DType::kBF16));
