@@ -139,11 +139,10 @@ class PatchWriter {
   // or one cannot be scaled.
   bool add_group(const uint16_t* numbers, const uint16_t* shifts, int64_t first) {
     for (int i = 0; i < kGroupNumbers; ++i) {
-      const uint16_t bits = numbers[i], shift = shifts[i % kPairNumbers];
-      const int upper = (bits & 0x7FFF) - static_cast<int16_t>(shift);
-      if ((bits & 0x7FFF) == 0 || upper >> 8 > kLeastUpper) continue;
-      const float factor =
-          to_float(bf16{static_cast<uint16_t>(kOne - static_cast<int16_t>(shift))});
+      const uint16_t bits = numbers[i];
+      const int magnitude = bits & 0x7FFF, shift = static_cast<int16_t>(shifts[i % kPairNumbers]);
+      if (magnitude == 0 || (magnitude - shift) >> 8 > kLeastUpper) continue;
+      const float factor = to_float(bf16{static_cast<uint16_t>(kOne - shift)});
       const float value = to_float(bf16{bits});
       const bf16 scaled = to_bf16(value * factor);
       if (to_float(scaled) / factor != value || next_ == end_) return false;
