@@ -27,6 +27,14 @@ enum class PanelContent : uint8_t {
   kNonfinite,  // a NaN or an infinity is among them
 };
 
+// bfloat16 numbers in the room of floats, two in each.
+inline uint16_t* bf16_numbers(float* room) {
+  return reinterpret_cast<uint16_t*>(room);
+}
+inline const uint16_t* bf16_numbers(const float* room) {
+  return reinterpret_cast<const uint16_t*>(room);
+}
+
 inline int64_t padded_depth(int64_t depth) {
   return (depth + kTileDepth - 1) / kTileDepth * kTileDepth;
 }

@@ -37,16 +37,6 @@ void RecurrentProduct::leave() const {
   if (unit_) unit_->leave();
 }
 
-// A panel of bfloat16 has sixteen rows, twice as many as a block of samples, in half of the bytes:
-// it lies in what the block's samples would take as floats, whichever sample its range begins with.
-uint16_t* RecurrentProduct::bf16_rows(const float* rows, int64_t sample) const {
-  return reinterpret_cast<uint16_t*>(const_cast<float*>(rows + sample * padded_units()));
-}
-
-uint16_t* RecurrentProduct::bf16_columns(const float* matrix, int64_t unit) const {
-  return reinterpret_cast<uint16_t*>(const_cast<float*>(matrix)) + unit * padded_units();
-}
-
 void RecurrentProduct::pack_columns(const StripSource& from, int64_t unit, float* matrix) const {
   const int64_t units = std::min(unit_step(), hidden_ - unit);
   if (unit_ == nullptr) {
@@ -58,7 +48,7 @@ void RecurrentProduct::pack_columns(const StripSource& from, int64_t unit, float
   for (int64_t i = 0; i < units; i += kTileRows) {
     pack_bf16_panel({from.x + i * from.row_stride, from.row_stride, from.col_stride},
                     std::min(kTileRows, units - i), hidden_, PanelOrder::kPairs,
-                    {bf16_columns(matrix, unit + i), nullptr});
+                    {bf16_numbers(matrix) + column_panel(unit + i), nullptr});
   }
 }
 
@@ -89,7 +79,7 @@ void RecurrentProduct::pack_units(const float* x, int64_t x_stride, Range sample
   for (int64_t i = samples.begin; i < samples.end; i += kTileRows) {
     pack_bf16_panel({x + i * x_stride + units.begin, x_stride, 1},
                     std::min(kTileRows, samples.end - i), units.size(), PanelOrder::kRows,
-                    {bf16_rows(rows, i) + units.begin * kTileRows, nullptr});
+                    {bf16_numbers(rows) + row_panel(i) + units.begin * kTileRows, nullptr});
   }
 }
 
@@ -102,10 +92,11 @@ void RecurrentProduct::multiply_bf16(const float* rows, const float* matrix, Ran
     for (int64_t i = samples.begin; i < samples.end; i += kStrip) {
       const int64_t count = std::min(kStrip, samples.end - i);
       for (int64_t k = 0; k < depth; k += unit_->strip_depth) {
-        multiply_bf16_panels(*unit_,
-                             {bf16_rows(rows, i) + k * kTileRows, 2 * kTileRows * depth, count},
-                             {bf16_columns(matrix, u) + k * kTileRows, kTileRows * depth, cols},
-                             std::min(unit_->strip_depth, depth - k), k > 0, sums);
+        multiply_bf16_panels(
+            *unit_,
+            {bf16_numbers(rows) + row_panel(i) + k * kTileRows, 2 * kTileRows * depth, count},
+            {bf16_numbers(matrix) + column_panel(u) + k * kTileRows, kTileRows * depth, cols},
+            std::min(unit_->strip_depth, depth - k), k > 0, sums);
       }
       move_sums(sums, kStrip, count, cols, add, c + i * c_stride + u, c_stride);
     }

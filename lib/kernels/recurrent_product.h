@@ -56,8 +56,11 @@ class RecurrentProduct {
 
  private:
   int64_t padded_units() const { return round_up(hidden_, 2 * kTileRows); }
-  uint16_t* bf16_rows(const float* rows, int64_t sample) const;
-  uint16_t* bf16_columns(const float* matrix, int64_t unit) const;
+  // Where the panel of bfloat16 that begins with a sample, or with a column, lies; in numbers. A
+  // panel has sixteen rows, twice as many as a block of samples, in half of the bytes: it lies in
+  // what the block's samples would take as floats, whichever sample its range begins with.
+  int64_t row_panel(int64_t sample) const { return 2 * sample * padded_units(); }
+  int64_t column_panel(int64_t unit) const { return unit * padded_units(); }
   void pack_columns(const StripSource& from, int64_t unit, float* matrix) const;
   void multiply_bf16(const float* rows, const float* matrix, Range samples, Range units, bool add,
                      float* c, int64_t c_stride) const;

@@ -2,7 +2,8 @@
 // products per 2 × 2 pixels and pair of channels instead of 36. Private to this room: what the
 // three functions of conv.h do for the shapes that winograd_pays names.
 //
-// Sums and products are float32 ones of sums of inputs and of weights; README.md has the error.
+// Products are of sums of inputs and of weights, in float32 or, as conv.h says, rounded to
+// bfloat16; sums are float32. README.md has the errors.
 #pragma once
 
 #include <cstddef>
