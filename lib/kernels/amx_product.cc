@@ -12,10 +12,11 @@ namespace {
 // by; a block of A and the sums of a block of columns stay in L2 meanwhile.
 constexpr int64_t kStrip = 2 * kTileRows;
 constexpr int64_t kBlockCols = 256;
-constexpr int64_t kMaxRows = 512;
 constexpr int64_t kMaxDepth = 16 * kBlockDepth;
+// From so many strips per thread on, one more or less is not worth taking one apart.
+constexpr int64_t kManyStrips = 16;
 constexpr int64_t kStripNumbers = kStrip * kBlockDepth;  // of one part, or half as deep of both
-constexpr int64_t kMaxPanels = kMaxRows / kTileRows * 2 * (kMaxDepth / kBlockDepth);
+constexpr int64_t kMaxPanels = kMaxAmxRows / kTileRows * 2 * (kMaxDepth / kBlockDepth);
 
 static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
 
@@ -24,7 +25,7 @@ static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
 constexpr int64_t kThreadBytes = (kStripNumbers * 2) + kScratchFloats * sizeof(float);
 
 int64_t sums_bytes(int64_t m) {
-  return round_up(std::min(m, kMaxRows), kStrip) * kBlockCols * sizeof(float);
+  return round_up(std::min(m, kMaxAmxRows), kStrip) * kBlockCols * sizeof(float);
 }
 
 // c (+)= a · b for the numbers of `s` as float32: where a product of parts could make a NaN of an
@@ -92,7 +93,8 @@ struct Pass {
   }
   PanelContent& content_of_a(int64_t i, int64_t at) const {
     const int64_t block = at / block_depth();
-    return reinterpret_cast<PanelContent*>(memory)[block * (kMaxRows / kTileRows) + i / kTileRows];
+    return reinterpret_cast<PanelContent*>(
+        memory)[block * (kMaxAmxRows / kTileRows) + i / kTileRows];
   }
 
   // Packs the panels of A in rows [begin, end) of the pass.
@@ -194,15 +196,26 @@ struct Pass {
   void run(ThreadPool& pool) const {
     pool.parallel_for(rows, kTileRows,
                       [&](int64_t begin, int64_t end, int thread) { pack_a(begin, end, thread); });
-    // Columns are divided among the threads, or rows where there are few columns.
-    if (product.n >= kStrip * threads || product.n >= rows) {
-      pool.parallel_pieces(
-          product.n, kStrip, kBlockCols,
-          [&](int64_t begin, int64_t end, int thread) { multiply(0, rows, begin, end, thread); });
-    } else {
-      pool.parallel_for(rows, kStrip, [&](int64_t begin, int64_t end, int thread) {
-        multiply(begin, end, 0, product.n, thread);
-      });
+    // The strips of B are divided among the threads, and where their number is small and uneven,
+    // the rows of some: `heights` parts of each strip.
+    const int64_t strips = divide_up(product.n, kStrip), heights = divide_up(rows, kStrip);
+    const bool whole = strips % threads == 0 || strips >= kManyStrips * threads;
+    pool.parallel_pieces(strips * heights, whole ? heights : 1, kBlockCols / kStrip * heights,
+                         [&](int64_t begin, int64_t end, int thread) {
+                           multiply_parts(begin, end, heights, thread);
+                         });
+  }
+
+  // Computes parts [begin, end), strip by strip.
+  void multiply_parts(int64_t begin, int64_t end, int64_t heights, int thread) const {
+    while (begin < end) {
+      const int64_t strip = begin / heights, from = begin % heights;
+      const int64_t to = std::min(heights, from + end - begin);
+      // As many strips as are whole, or what there is of one.
+      const int64_t count = from == 0 && to == heights ? (end - begin) / heights : 1;
+      multiply(from * kStrip, std::min(rows, to * kStrip), strip * kStrip,
+               std::min(product.n, (strip + count) * kStrip), thread);
+      begin += (to - from) * count;
     }
   }
 };
@@ -210,20 +223,20 @@ struct Pass {
 }  // namespace
 
 size_t amx_product_bytes(int64_t m, int64_t k, int threads) {
-  const int64_t rows = round_up(std::min(m, kMaxRows), kTileRows);
+  const int64_t rows = round_up(std::min(m, kMaxAmxRows), kTileRows);
   const int64_t depth = padded_depth(std::min(k, kMaxDepth));
   return kMaxPanels + threads * (kThreadBytes + sums_bytes(m)) + rows * depth * 2 * 2;
 }
 
 void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product) {
-  for (int64_t row = 0; row < product.m; row += kMaxRows) {
+  for (int64_t row = 0; row < product.m; row += kMaxAmxRows) {
     for (int64_t k = 0; k < product.k; k += kMaxDepth) {
       const Pass pass{.product = product,
                       .unit = unit,
                       .memory = product.workspace,
                       .threads = pool.threads(),
                       .row = row,
-                      .rows = std::min(kMaxRows, product.m - row),
+                      .rows = std::min(kMaxAmxRows, product.m - row),
                       .k = k,
                       .depth = std::min(kMaxDepth, product.k - k)};
       pass.run(pool);

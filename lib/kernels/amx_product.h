@@ -22,6 +22,9 @@ struct PanelRequest {
   float* scratch;  // kScratchFloats of this thread
 };
 
+// b is packed anew for every so many rows of a.
+inline constexpr int64_t kMaxAmxRows = 512;
+
 // c[i][j] = Σ_k a[i][k] · b[j][k] for m × n elements, k ≥ 1. pack_a and pack_b supply the operands
 // (a in PanelOrder::kRows, b in kPairs); they run on the computing threads and must give the same
 // values whenever asked.

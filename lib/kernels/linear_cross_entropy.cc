@@ -3,24 +3,27 @@
 #include <algorithm>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/amx_product.h"
 #include "lib/kernels/cross_entropy.h"
-#include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
 
 namespace lumen::kernels {
 namespace {
 
 // A chunk of logits has at most about this many numbers (64 MiB): so many rows that packing the
-// weight for them, and reading and writing its gradient once more, pays.
+// weight for them, and reading and writing its gradient once more, pays. It has no more rows than
+// products pack the weight for once, nor than the gradient's sums take in one block.
 constexpr int64_t kChunkFloats = int64_t{1} << 24;
-constexpr int64_t kMinRows = 48, kMaxRows = 528;  // multiples of the tile's height
+constexpr int64_t kHeight = 2 * kTileRows;
+constexpr int64_t kMinRows = 2 * kHeight, kMaxRows = kBlockDepth;
+static_assert(kMaxRows % kHeight == 0 && kMaxRows <= kMaxAmxRows);
 
 // Chunks are alike but for the tile's height: a short last one would cost as much packing.
 int64_t chunk_rows(int64_t rows, int64_t classes) {
   const int64_t fitting =
       std::clamp(kChunkFloats / std::max<int64_t>(1, classes), kMinRows, kMaxRows);
   const int64_t chunks = std::max<int64_t>(1, divide_up(rows, fitting));
-  return std::min(rows, round_up(divide_up(rows, chunks), kMaxTileRows));
+  return std::min(rows, round_up(divide_up(rows, chunks), kHeight));
 }
 
 size_t aligned(size_t bytes) {
