@@ -40,8 +40,9 @@ struct AmxProduct {
   int products;
   float* c;
   int64_t c_stride;
-  std::byte* workspace;      // amx_product_bytes(...), 64-byte aligned
-  const Epilogue* epilogue;  // null if none; `epilogue_column` is added to its columns
+  bool c_transposed = false;  // c[j][i] is meant; no epilogue then
+  std::byte* workspace;       // amx_product_bytes(...), 64-byte aligned
+  const Epilogue* epilogue;   // null if none; `epilogue_column` is added to its columns
   int64_t epilogue_column = 0;
   bool accumulate = false;  // c += instead of c =
 };

@@ -65,6 +65,9 @@ void round_to_bf16(float* x, int64_t count);
 // `pitch` numbers apart. noexcept.
 void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
                int64_t c_stride);
+// The same to c[j][i].
+void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,
+                          float* c, int64_t c_stride);
 
 // A panel of B from rows that are bfloat16 already, `stride` bytes apart, at any address; rows
 // ≤ 16. noexcept.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
@@ -16,26 +17,31 @@ bool is_worth_tiles(int64_t m, int64_t n, int64_t k) {
 }
 
 void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
-  auto pack_a = [&](const PanelRequest& want) {
-    const float* corner = args.a + want.row * args.a_row_stride + want.k * args.a_col_stride;
-    return pack_bf16_panel({corner, args.a_row_stride, args.a_col_stride}, want.rows, want.depth,
-                           PanelOrder::kRows, want.panel);
+  StripSource a = {args.a, args.a_row_stride, args.a_col_stride};
+  StripSource b = {args.b, args.b_col_stride, args.b_row_stride};  // its columns are packed
+  // Panels of B are made of columns that lie together as they are, those of A are turned: cᵀ = bᵀ
+  // aᵀ turns the smaller operand.
+  const bool swapped =
+      a.row_stride == 1 && a.col_stride != 1 && b.row_stride == 1 && args.m > args.n;
+  if (swapped) std::swap(a, b);
+  auto pack = [](const StripSource& x, const PanelRequest& want, PanelOrder order) {
+    const float* corner = x.x + want.row * x.row_stride + want.k * x.col_stride;
+    return pack_bf16_panel({corner, x.row_stride, x.col_stride}, want.rows, want.depth, order,
+                           want.panel);
   };
-  auto pack_b = [&](const PanelRequest& want) {
-    const float* corner = args.b + want.row * args.b_col_stride + want.k * args.b_row_stride;
-    return pack_bf16_panel({corner, args.b_col_stride, args.b_row_stride}, want.rows, want.depth,
-                           PanelOrder::kPairs, want.panel);
-  };
+  auto pack_a = [&](const PanelRequest& want) { return pack(a, want, PanelOrder::kRows); };
+  auto pack_b = [&](const PanelRequest& want) { return pack(b, want, PanelOrder::kPairs); };
   amx_product(pool, unit,
-              {.m = args.m,
-               .n = args.n,
+              {.m = swapped ? args.n : args.m,
+               .n = swapped ? args.m : args.n,
                .k = args.k,
                .pack_a = pack_a,
                .pack_b = pack_b,
-               .a_depth = args.a_col_stride == 1 ? kBlockDepth : kColumnDepth,
+               .a_depth = a.col_stride == 1 ? kBlockDepth : kColumnDepth,
                .products = args.bf16 ? 1 : 4,
                .c = args.c,
                .c_stride = args.c_stride,
+               .c_transposed = swapped,
                .workspace = args.workspace,
                .epilogue = nullptr,
                .accumulate = args.accumulate});
@@ -55,7 +61,9 @@ bool ExactProductsScope::active() {
 
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads) {
   const size_t bytes = blocked_product_bytes(m, k, threads);
-  return is_worth_tiles(m, n, k) ? std::max(bytes, amx_product_bytes(m, k, threads)) : bytes;
+  return is_worth_tiles(m, n, k)
+             ? std::max({bytes, amx_product_bytes(m, k, threads), amx_product_bytes(n, k, threads)})
+             : bytes;
 }
 
 void gemm(ThreadPool& pool, const GemmArgs& args) {
