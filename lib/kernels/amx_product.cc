@@ -183,13 +183,13 @@ struct Pass {
     const bool add = product.accumulate || !is_first();
     for (int64_t i = first; i < last; i += kStrip) {
       for (int64_t strip = 0; strip < cols; strip += kStrip) {
-        const auto move = product.c_transposed ? move_sums_transposed : move_sums;
-        const int64_t at_row = row + i, at_col = j + strip;
-        move(sums_at(thread, i, strip), kStrip, std::min(kStrip, last - i),
-             std::min(kStrip, cols - strip), add,
-             product.c_transposed ? product.c + at_col * product.c_stride + at_row
-                                  : product.c + at_row * product.c_stride + at_col,
-             product.c_stride);
+        const bool transposed = product.c_transposed;
+        const int64_t line = transposed ? j + strip : row + i,
+                      at = transposed ? row + i : j + strip;
+        (transposed ? move_sums_transposed : move_sums)(
+            sums_at(thread, i, strip), kStrip, std::min(kStrip, last - i),
+            std::min(kStrip, cols - strip), add, product.c + line * product.c_stride + at,
+            product.c_stride);
       }
     }
     if (product.epilogue == nullptr || !is_last()) return;

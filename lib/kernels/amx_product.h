@@ -40,7 +40,7 @@ struct AmxProduct {
   int products;
   float* c;
   int64_t c_stride;
-  bool c_transposed = false;  // c[j][i] is meant; no epilogue then
+  bool c_transposed = false;  // element (i, j) lies at c[j · c_stride + i]; no epilogue then
   std::byte* workspace;       // amx_product_bytes(...), 64-byte aligned
   const Epilogue* epilogue;   // null if none; `epilogue_column` is added to its columns
   int64_t epilogue_column = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/base/check.h"
 #include "lib/kernels/bf16_dot.h"
 #include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
@@ -250,25 +251,18 @@ void round_to_bf16(float* x, int64_t count) {
   HWY_DYNAMIC_DISPATCH(round_to_bf16_kernel)(x, count);
 }
 
-void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,
-                          float* c, int64_t c_stride) {
-  // Columns of sums side by side, at most as many as a strip of either operand has.
-  constexpr int64_t kMost = 2 * kTileRows;
-  alignas(64) float turned[kMost * kMost];
-  for (int64_t i = 0; i < rows; i += kMost) {
-    const int64_t height = std::min(kMost, rows - i);
-    for (int64_t j = 0; j < cols; j += kMost) {
-      const int64_t width = std::min(kMost, cols - j);
-      // pack_strip makes [column][row] of rows.
-      pack_strip({sums + i * pitch + j, pitch, 1}, height, kMost, width, kMost, turned);
-      move_sums(turned, kMost, width, height, add, c + j * c_stride + i, c_stride);
-    }
-  }
-}
-
 void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
                int64_t c_stride) {
   HWY_DYNAMIC_DISPATCH(move_sums_kernel)(sums, pitch, rows, cols, add, c, c_stride);
+}
+
+void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,
+                          float* c, int64_t c_stride) {
+  constexpr int64_t kMost = 2 * kTileRows;
+  LUMEN_CHECK(rows <= kMost && cols <= kMost);
+  alignas(64) float turned[kMost * kMost];
+  pack_strip({sums, pitch, 1}, rows, kMost, cols, kMost, turned);
+  move_sums(turned, kMost, cols, rows, add, c, c_stride);
 }
 
 void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,

@@ -65,7 +65,7 @@ void round_to_bf16(float* x, int64_t count);
 // `pitch` numbers apart. noexcept.
 void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
                int64_t c_stride);
-// The same to c[j][i].
+// The same to c[j][i]; rows and cols are at most 2 · kTileRows.
 void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,
                           float* c, int64_t c_stride);
 
