@@ -211,7 +211,7 @@ void Batch::start(BatchRequest request, const std::string& place) {
   model.rewind(0);
   const auto logits = model.feed(sequence->request.prompt.ids, signals_.stop_flag());
   if (!logits.empty()) {  // else interrupted
-    sequence->answer.prompt_read(0);
+    sequence->answer.prompt_read(0, model.position());
     if (!advance(*sequence, logits)) {
       finish(*sequence);
       ++taken_;

@@ -24,7 +24,7 @@ using graph::Tensor;
 
 constexpr int64_t kDefaultContext = 4096;
 // Long prompts run in chunks of this many tokens: enough for full speed of the products, small
-// enough that intermediate results stay modest and Ctrl-C is heard.
+// enough that intermediate results stay modest.
 constexpr int64_t kChunk = 512;
 // Most slots of one pass of step(): with more rows tiles (AMX) take over, which round differently.
 constexpr int64_t kMostShared = 24;
@@ -87,16 +87,16 @@ struct Forward {
   std::span<int32_t> starts;     // [batch]
   std::span<int32_t> slots;      // [batch]; empty if the cache has one
 
-  // For a batch of 1.
+  // For a batch of 1. Empty if `*stop` became true.
   std::span<const float> run(ThreadPool& pool, std::span<const int32_t> ids, int64_t at,
-                             int64_t slot) {
+                             int64_t slot, const volatile bool* stop = nullptr) {
     std::copy(ids.begin(), ids.end(), token_ids.begin());
     starts[0] = static_cast<int32_t>(at);
     if (!slots.empty()) slots[0] = static_cast<int32_t>(slot);
-    return run(pool);
+    return run(pool, stop);
   }
-  std::span<const float> run(ThreadPool& pool) {
-    plan.run(pool);
+  std::span<const float> run(ThreadPool& pool, const volatile bool* stop = nullptr) {
+    if (!plan.run(pool, stop)) return {};
     return plan.output(0).as<float>();
   }
 };
@@ -164,7 +164,7 @@ class Decoder : public LanguageModel {
   Forward& prefill(int64_t tokens, Wanted wanted);
   Forward& decode();
   Forward& verifier(int64_t tokens);
-  void begin_pass(bool several = false);
+  void begin_pass(bool several = false, const volatile bool* stop = nullptr);
 
   ThreadPool pool_;
   NamedArrays tensors_;  // keeps the files mapped
@@ -316,8 +316,10 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
 void Decoder::repack_ahead() {
   if (packer_.joinable() || repacking_.done()) return;
   try {
-    packer_ = std::thread(
-        [this] { saved_ahead_ = repacking_.advance(memory_.packed_bytes, pool_, stop_packing_); });
+    packer_ = std::thread([this] {
+      saved_ahead_ =
+          repacking_.advance(memory_.packed_bytes, pool_, [this] { return stop_packing_.load(); });
+    });
   } catch (const std::system_error&) {
     // No thread is to be had: the next passes repack.
   }
@@ -325,8 +327,8 @@ void Decoder::repack_ahead() {
 
 // Comes before every pass over the weights, or before `several`. The first pass reads the rows of
 // the file, so that the first token does not wait for the repacking; each of the next repacks a
-// share, so that a short answer pays for what it uses.
-void Decoder::begin_pass(bool several) {
+// share, so that a short answer pays for what it uses. `*stop` ends the repacking.
+void Decoder::begin_pass(bool several, const volatile bool* stop) {
   uint64_t saved = 0;
   if (packer_.joinable()) {
     packer_.join();
@@ -335,7 +337,8 @@ void Decoder::begin_pass(bool several) {
     return;
   } else if (passed_ || several) {
     const uint64_t share = std::max(memory_.packed_bytes / kShares, kLeastShare);
-    saved = repacking_.advance(several ? memory_.packed_bytes : share, pool_, stop_packing_);
+    saved = repacking_.advance(several ? memory_.packed_bytes : share, pool_,
+                               [&] { return stop && *stop; });
   } else {
     passed_ = true;
     return;
@@ -394,14 +397,17 @@ Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
 std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const volatile bool* stop) {
   int64_t& position = positions_[slot_];
   LUMEN_CHECK(!tokens.empty() && position + static_cast<int64_t>(tokens.size()) <= context());
-  begin_pass(static_cast<int64_t>(tokens.size()) > kChunk);
+  // A recurrent model cannot go back to its state before a pass that was stopped half-way.
+  const volatile bool* stop_inside = keeps_positions() ? stop : nullptr;
+  begin_pass(static_cast<int64_t>(tokens.size()) > kChunk, stop);
   std::span<const float> last;
   while (!tokens.empty()) {
     const auto count = std::min<int64_t>(kChunk, static_cast<int64_t>(tokens.size()));
     const bool ends = count == static_cast<int64_t>(tokens.size());
     Forward& forward =
         count == 1 ? decode() : prefill(count, ends ? Wanted::kLastLogits : Wanted::kNothing);
-    last = forward.run(pool_, tokens.first(count), position, slot_);
+    last = forward.run(pool_, tokens.first(count), position, slot_, stop_inside);
+    if (last.empty()) return {};
     position += count;
     tokens = tokens.subspan(count);
     if (!ends && stop && *stop) return {};

@@ -92,8 +92,9 @@ class LanguageModel {
 
   // Appends `tokens` (ids < vocab(), position() + size ≤ context(): the caller checks) and returns
   // the logits [vocab] after the last one, valid until the next call. One token at a time runs the
-  // decode plan and allocates nothing. `stop`, if given, is polled between prefill chunks; when it
-  // becomes true the call returns an empty span and position() tells how far it came.
+  // decode plan and allocates nothing. `stop`, if given, is polled all along, by a recurrent model
+  // between chunks; when it becomes true the call returns an empty span and position() tells how
+  // far it came.
   virtual std::span<const float> feed(std::span<const int32_t> tokens,
                                       const volatile bool* stop = nullptr) = 0;
 

@@ -133,9 +133,9 @@ Repacking::Repacking(std::vector<NodePtr> weights)
   for (const NodePtr& node : weights_) node->value = node->value.as_panels();
 }
 
-uint64_t Repacking::advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop) {
+uint64_t Repacking::advance(uint64_t bytes, ThreadPool& pool, FunctionRef<bool()> is_stopped) {
   int64_t saved = 0;
-  for (const size_t begin = offset_; !done() && !stop && offset_ - begin < bytes; ++next_) {
+  for (const size_t begin = offset_; !done() && offset_ - begin < bytes && !is_stopped(); ++next_) {
     const NodePtr& node = weights_[next_];
     const Array from = node->value;
     const Layout layout = pack(from, memory_->data + offset_, pool);

@@ -2,12 +2,12 @@
 // only products read into panels (lib/kernels/panels.h).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "lib/base/function_ref.h"
 #include "lib/base/pool.h"
 #include "lib/graph/tensor.h"
 #include "lib/io/sha256.h"
@@ -42,11 +42,11 @@ class Repacking {
 
   bool done() const { return next_ == weights_.size(); }
 
-  // Replaces weights by panels, in parallel, until `bytes` more are panels, all are, or `stop` is
-  // set, and gives the pages of a mapped file back as it goes: file and copy are never resident
-  // together. Plans compiled before are invalid. Returns by how many bytes the new panels are fewer
-  // than packed_bytes() said. noexcept.
-  uint64_t advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop);
+  // Replaces weights by panels, in parallel, until `bytes` more are panels, all are, or
+  // `is_stopped` says so, and gives the pages of a mapped file back as it goes: file and copy are
+  // never resident together. Plans compiled before are invalid. Returns by how many bytes the new
+  // panels are fewer than packed_bytes() said. noexcept.
+  uint64_t advance(uint64_t bytes, ThreadPool& pool, FunctionRef<bool()> is_stopped);
 
  private:
   std::vector<graph::NodePtr> weights_;
