@@ -502,6 +502,9 @@ TEST_CASE("bench measures prompt and generation apart") {
        {std::vector<std::string>{"llm", "-p", "0", "-n", "0"}, {"llm", "-p", ""}}) {
     require_error(run_tool_process("lumen-bench", nothing), 2, "lumen-bench");
   }
+  const auto deep = run_tool_process("lumen-bench", {"llm", "-d", "100000"});
+  require_error(deep, 2, "lumen-bench");
+  REQUIRE(contains(deep.err, "--depth 100000: the model has only"));
   REQUIRE(contains(run_tool_process("lumen-bench", {"llm", "-n", "2", "-r", "1"}).out,
                    "| pp256 |"));  // as many as the built-in model has positions
 }
