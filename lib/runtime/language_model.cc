@@ -1,18 +1,14 @@
 #include "lib/runtime/language_model.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <fstream>
-#include <limits>
 #include <system_error>
 #include <thread>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
 #include "lib/io/sha256.h"
+#include "lib/runtime/available_memory.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/weights.h"
 #include "models/model.h"
@@ -58,26 +54,6 @@ io::Json with_overrides(io::Json config, const std::vector<std::string>& overrid
     config[key] = std::move(parsed);
   }
   return config;
-}
-
-// Bytes this process may still take: free memory, capped by its address-space limit.
-uint64_t available_memory() {
-  uint64_t available = std::numeric_limits<uint64_t>::max();
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    uint64_t kib = 0;
-    if (key == "MemAvailable:" && file >> kib) available = kib * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  rlimit limit;
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    std::ifstream status("/proc/self/statm");
-    uint64_t pages = 0;
-    status >> pages;
-    const uint64_t used = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-    available = std::min<uint64_t>(available, limit.rlim_cur > used ? limit.rlim_cur - used : 0);
-  }
-  return available;
 }
 
 // A compiled forward pass over a fixed number of tokens.
