@@ -30,6 +30,7 @@ constexpr int64_t kLogitsChunk = 64;
 // What a pass repacks: this part of the weights, and at least so many bytes, as the plans have to
 // be compiled again.
 constexpr uint64_t kShares = 16, kLeastShare = uint64_t{64} << 20;
+constexpr uint64_t kAll = ~uint64_t{0};
 
 io::Json with_overrides(io::Json config, const std::vector<std::string>& overrides) {
   for (const std::string& item : overrides) {
@@ -165,8 +166,8 @@ class Decoder : public LanguageModel {
 
   // Of the weights of products.
   Repacking repacking_;
-  bool passed_ = false;       // a first time over the weights
-  uint64_t saved_ahead_ = 0;  // what packer_ found, for who joins it
+  bool passed_ = false;          // a first time over the weights
+  RepackedBytes changed_ahead_;  // by packer_, for who joins it
   std::thread packer_;
   std::atomic<bool> stop_packing_ = false;
 };
@@ -284,7 +285,7 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
             human_bytes(needed), ", available are ", human_bytes(available));
     return;
   }
-  repacking_ = Repacking(std::move(weights));
+  repacking_ = Repacking(std::move(weights), available);
   memory_.packed_bytes = needed;
   if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
 }
@@ -293,8 +294,7 @@ void Decoder::repack_ahead() {
   if (packer_.joinable() || repacking_.done()) return;
   try {
     packer_ = std::thread([this] {
-      saved_ahead_ =
-          repacking_.advance(memory_.packed_bytes, pool_, [this] { return stop_packing_.load(); });
+      changed_ahead_ = repacking_.advance(kAll, pool_, [this] { return stop_packing_.load(); });
     });
   } catch (const std::system_error&) {
     // No thread is to be had: the next passes repack.
@@ -305,22 +305,21 @@ void Decoder::repack_ahead() {
 // the file, so that the first token does not wait for the repacking; each of the next repacks a
 // share, so that a short answer pays for what it uses. `*stop` ends the repacking.
 void Decoder::begin_pass(bool several, const volatile bool* stop) {
-  uint64_t saved = 0;
+  RepackedBytes change;
   if (packer_.joinable()) {
     packer_.join();
-    saved = saved_ahead_;
+    change = changed_ahead_;
   } else if (repacking_.done()) {
     return;
   } else if (passed_ || several) {
     const uint64_t share = std::max(memory_.packed_bytes / kShares, kLeastShare);
-    saved = repacking_.advance(several ? memory_.packed_bytes : share, pool_,
-                               [&] { return stop && *stop; });
+    change = repacking_.advance(several ? kAll : share, pool_, [&] { return stop && *stop; });
   } else {
     passed_ = true;
     return;
   }
-  memory_.read_bytes -= saved;
-  memory_.packed_bytes -= saved;
+  memory_.read_bytes += static_cast<uint64_t>(change.read);
+  memory_.packed_bytes += static_cast<uint64_t>(change.packed);
   decode_.reset();
   prefills_.clear();
   verifiers_.clear();

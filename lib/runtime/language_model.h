@@ -24,8 +24,9 @@ namespace lumen::runtime {
 struct MemoryPlan {
   uint64_t weight_bytes = 0;  // of the file, mapped
   uint64_t read_bytes = 0;    // of weights that decoding one token reads: those of products
-  uint64_t packed_bytes = 0;  // of weights repacked from it, whose pages it gives back; both at
-                              // most, until repacking has found how short the panels become
+                              // (at most, until they are repacked)
+  uint64_t packed_bytes = 0;  // of weights repacked from it, whose pages it gives back (as their
+                              // first panels promise, until they are repacked)
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;    // arenas of the compiled plans
   uint64_t available_bytes = 0;  // what the system had left before the KV cache was allocated
