@@ -216,9 +216,13 @@ Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 Plan::~Plan() = default;
 
-void Plan::run(ThreadPool& pool) {
+bool Plan::run(ThreadPool& pool, const volatile bool* stop) {
   LUMEN_CHECK(pool.threads() <= impl_->threads);
-  for (Impl::Step& step : impl_->steps) impl_->run_step(step, pool);
+  for (Impl::Step& step : impl_->steps) {
+    if (stop && *stop) return false;
+    impl_->run_step(step, pool);
+  }
+  return true;
 }
 
 bool Plan::has_input(const Tensor& tensor) const {

@@ -26,8 +26,9 @@ class Plan {
 
   // Computes all outputs from the current contents of inputs and states. Does not allocate. Throws
   // Error(kMalformed) if an index is out of range, nothing else. `pool` has at most the number of
-  // threads compiled for.
-  void run(ThreadPool& pool);
+  // threads compiled for. Once `*stop` is true it returns false after the step that it is at:
+  // outputs then mean nothing, and states may be written or not.
+  bool run(ThreadPool& pool, const volatile bool* stop = nullptr);
 
   // The memory of an input: write before run(). `tensor` must come from graph::input(); false if
   // the outputs do not depend on it.

@@ -52,6 +52,10 @@ TEST_CASE("a plan runs again with other inputs and shares states with other plan
   CHECK(memory.as<float>()[4] == 2);
   CHECK(append.has_input(x));
   CHECK_FALSE(read.has_input(x));
+  bool stop = false;
+  CHECK(read.run(pool, &stop));
+  stop = true;
+  CHECK_FALSE(read.run(pool, &stop));
 }
 
 TEST_CASE("several outputs, among them a view, a constant and one twice") {

@@ -227,7 +227,9 @@ Array Parameters::find(const std::string& full, const Shape& shape, const Init& 
     tree_->problems.push_back(str(quoted(full), " has shape ", to_string(found->second.shape()),
                                   ", expected ", to_string(shape)));
   } else {
-    return tree_->trainable ? float32_copy(found->second) : found->second;
+    const Array& stored = found->second;
+    // Products take no float64 weights.
+    return tree_->trainable || stored.dtype() == DType::kF64 ? float32_copy(stored) : stored;
   }
   return {};
 }

@@ -222,6 +222,15 @@ TEST_CASE("the scale of a LoRA is alpha / rank, rank-stabilised alpha / sqrt(ran
   CHECK(nn::lora_scale(32, 16, true) == 8);
 }
 
+TEST_CASE("float64 weights of a checkpoint are used as float32") {
+  Array stored = Array::zeros(DType::kF64, {2, 3});
+  stored.as_mutable<double>()[4] = 0.5;
+  const auto parameters = Parameters::from_checkpoint({{"w", stored}});
+  const graph::Tensor weight = parameters.get("w", {2, 3}, Init::zeros());
+  REQUIRE(weight.dtype() == DType::kF32);
+  CHECK(weight.node()->value.as<float>()[4] == 0.5f);
+}
+
 TEST_CASE("matrices are stored in the type asked for, vectors and what does not fit otherwise") {
   auto type_of = [](DType from, const Shape& shape, DType to) {
     return nn::stored_as(Array::zeros(from, shape), to).dtype();

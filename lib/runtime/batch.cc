@@ -32,6 +32,13 @@ const char* option_of(std::string_view key) {
   return nullptr;
 }
 
+// 40.0 is 40, as in JSON: some programs write whole numbers so.
+std::string option_text(const io::Json& number) {
+  const auto value = number.get<double>();
+  const bool is_whole = std::trunc(value) == value && std::abs(value) < 0x1p53;
+  return is_whole ? str(static_cast<int64_t>(value)) : number.dump();
+}
+
 const std::vector<std::string>& known_keys() {
   static const std::vector<std::string> kKeys = {
       "prompt",      "messages", "id",    "system", "max_tokens", "stop",
@@ -211,7 +218,7 @@ void Batch::start(BatchRequest request, const std::string& place) {
   model.rewind(0);
   const auto logits = model.feed(sequence->request.prompt.ids, signals_.stop_flag());
   if (!logits.empty()) {  // else interrupted
-    sequence->answer.prompt_read(0);
+    sequence->answer.prompt_read(0, model.position());
     if (!advance(*sequence, logits)) {
       finish(*sequence);
       ++taken_;
@@ -319,9 +326,10 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
       fail(ErrorKind::kMalformed, key, ": expected a number, found ", io::describe(&value));
     }
     try {
-      find_field(fields, option).set(value.dump());
-    } catch (const Error& error) {
-      fail(ErrorKind::kMalformed, key, ": ", error.what());
+      find_field(fields, option).set(option_text(value));
+    } catch (const Error& error) {  // "OPTION: …"
+      const std::string_view found = error.what();
+      fail(ErrorKind::kMalformed, key, found.substr(found.find(':')));
     }
   }
   request.sampling = resolve_sampling(sampling, session.files.generation_config);

@@ -58,6 +58,9 @@ TEST_CASE("a line of a batch says what and how to answer") {
   REQUIRE(full.sampling.top_k == 2);
   REQUIRE(full.sampling.repeat_penalty == 1.5);
   REQUIRE(full.sampling.seed == 9);
+  const auto whole = parse(R"({"prompt": "a", "top_k": 40.0, "seed": 9007199254740993})");
+  REQUIRE(whole.sampling.top_k == 40);
+  REQUIRE(whole.sampling.seed == 9007199254740993);
   options.raw = true;
   REQUIRE(parse(R"({"prompt": "hi"})").prompt.text == "hi");
 }
@@ -71,7 +74,9 @@ TEST_CASE("lines that cannot be answered are refused by key") {
   REQUIRE(contains(refusal_of(R"({"prompt": 1})"), "prompt"));
   REQUIRE(
       contains(refusal_of(R"({"prompt": "a", "temperature": "x"})"), "temperature: expected a"));
-  REQUIRE(contains(refusal_of(R"({"prompt": "a", "temperature": -1})"), "temperature: "));
+  REQUIRE(refusal_of(R"({"prompt": "a", "temperature": -1})") ==
+          "temperature: '-1' is not a number from 0 to 100");
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "top_k": 1.5})"), "top_k: '1.5' is not a whole"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "max_tokens": -1})"), "max_tokens"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "stop": ""})"), "stop: "));
   for (const std::string id :

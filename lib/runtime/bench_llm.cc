@@ -265,8 +265,12 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
   const int64_t most =
       io::get_int(files.config, "max_position_embeddings", 1, limits::kContext, limits::kContext);
   const int64_t depth = largest(options.depth, "depth");
+  if (depth >= most) {
+    fail(ErrorKind::kUsage, "--depth ", depth, ": the model has only ", most,
+         " positions: give a smaller one");
+  }
   const auto set = [&](std::string& list, int64_t usual) {
-    if (list.empty()) list = str(std::max<int64_t>(std::min(usual, most - depth), 0));
+    if (list.empty()) list = str(std::min(usual, most - depth));
   };
   set(options.prompt_tokens, 512);
   set(options.generated_tokens, 128);
@@ -316,6 +320,12 @@ int bench_llm(const BenchOptions& given) {
   for (const int64_t count : threads) {
     ThreadPool pool(static_cast<int>(count));
     bandwidths[count] = measure_read_bandwidth(pool);
+  }
+  for (const Row& row : rows) {
+    const auto batch = static_cast<double>(row.batch);
+    const double passes_per_second = spread(row.tokens_per_second).median / batch;
+    double& bandwidth = bandwidths.at(row.threads);
+    bandwidth = at_least_proven(bandwidth, row.bytes_per_token * batch, passes_per_second);
   }
   const io::Json report = to_json(options, *files, loadings, rows, bandwidths, peak_memory);
   write_stdout(options.output == "json" ? report.dump(2) + "\n" : to_markdown(report));

@@ -29,7 +29,8 @@ void declare(CommandLine& line, BenchOptions& options);
 
 // The verb: loads the model once for each number of threads and measures reading prompts ("pp") and
 // generating ("tg") apart, after a warm-up, and the bandwidth at which as many threads read memory,
-// which is what generating is limited by. Returns the exit code; throws Error.
+// which is what generating is limited by (at least what it proves). Returns the exit code; throws
+// Error.
 int bench_llm(const BenchOptions& options);
 
 // "1,2,8" as numbers in [min, max]. Throws Error(kUsage) naming `option`.

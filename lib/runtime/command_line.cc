@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 #include "lib/base/error.h"
@@ -95,7 +96,18 @@ void CommandLine::add(const Field& field, const std::string& short_name,
                                                  : CLI::MultiOptionPolicy::TakeLast);
   }
   option->group(group_);
-  if (!variable.empty()) option->envname(variable);
+  if (!variable.empty()) substitutes_.push_back({verb_, option, variable, field.set});
+}
+
+// CLI11 would take a variable for a flag that was given: refuse it where the flag has no effect,
+// and name the flag where the variable is wrong.
+void CommandLine::read_environment() {
+  for (const Substitute& substitute : substitutes_) {
+    const char* value = std::getenv(substitute.variable.c_str());
+    if (value == nullptr || *value == '\0' || substitute.option->count() > 0) continue;
+    if (substitute.verb != app_.get() && !substitute.verb->parsed()) continue;
+    with_context(substitute.variable, [&] { substitute.set(value); });
+  }
 }
 
 void CommandLine::add(const std::vector<Field>& fields) {
@@ -191,6 +203,9 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   } else if (limits_) {
     write_stdout(limits_text());
   } else if (generate_ == "man") {
+    for (const Substitute& substitute : substitutes_) {
+      substitute.option->envname(substitute.variable);
+    }
     write_stdout(man_page(*app_, examples_, variables_));
   } else if (generate_ == "bash") {
     write_stdout(bash_completion(*app_));
@@ -207,6 +222,7 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   } else if (verb_ != app_.get() && app_->get_subcommands().empty()) {
     fail(ErrorKind::kUsage, "name a verb (see ", app_->get_name(), " --help)");
   } else {
+    read_environment();
     return std::nullopt;
   }
   return 0;

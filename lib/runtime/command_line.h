@@ -14,7 +14,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace lumen::runtime {
 
@@ -91,12 +92,22 @@ class CommandLine {
   std::function<void(std::string_view)> noting(std::string name,
                                                std::function<void(std::string_view)> set) const;
 
+  // What an environment variable does where its option is not given.
+  struct Substitute {
+    CLI::App* verb;
+    CLI::Option* option;
+    std::string variable;
+    std::function<void(std::string_view)> set;
+  };
+  void read_environment();
+
   // CLI11 takes seconds to compile; only command_line.cc and command_docs.cc see it.
   std::unique_ptr<CLI::App> app_;
   CLI::App* verb_ = nullptr;
   std::string group_ = "Options";
   unsigned tasks_ = 0;
   GivenOptions* given_ = nullptr;
+  std::vector<Substitute> substitutes_;
   std::vector<std::pair<std::string, std::string>> examples_, variables_;
   std::map<std::string, std::string (*)()> documents_;
   bool version_ = false, limits_ = false, own_json_ = false;

@@ -31,7 +31,7 @@ std::string_view name(StopReason reason) {
 }
 
 double GenerationResult::prompt_tokens_per_second() const {
-  return rate(prompt_tokens - cached_tokens, timings.prefill);
+  return rate(read_tokens, timings.prefill);
 }
 
 double GenerationResult::tokens_per_second() const {
@@ -150,8 +150,9 @@ Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const
 
 Answer::~Answer() = default;
 
-void Answer::prompt_read(int64_t cached) {
+void Answer::prompt_read(int64_t cached, int64_t read) {
   result_.cached_tokens = cached;
+  result_.read_tokens = read;
   result_.timings.prefill = seconds_between(start_, Clock::now());
 }
 
@@ -221,8 +222,8 @@ std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt, A
   const auto rest = prompt.subspan(static_cast<size_t>(common));
   const auto logits = model_.feed(rest, stop);
   const auto fed = static_cast<size_t>(model_.position() - common);  // less than all if stopped
+  answer.prompt_read(common, static_cast<int64_t>(fed));
   cached_.insert(cached_.end(), rest.begin(), rest.begin() + static_cast<ptrdiff_t>(fed));
-  answer.prompt_read(common);
   return logits;
 }
 

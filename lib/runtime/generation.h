@@ -46,6 +46,7 @@ struct GenerationResult {
   StopReason stop_reason = StopReason::kLength;
   int64_t prompt_tokens = 0;    // the whole prompt
   int64_t cached_tokens = 0;    // of these, already in the KV cache
+  int64_t read_tokens = 0;      // and read now: the others, unless the stop flag came first
   int64_t drafted_tokens = 0;   // guessed ahead
   int64_t accepted_tokens = 0;  // of these, part of the answer
   GenerationTimings timings;
@@ -88,8 +89,8 @@ class Answer {
          TextSink sink);
   ~Answer();
 
-  // The prompt has been read; `cached` of its tokens were in the KV cache.
-  void prompt_read(int64_t cached);
+  // The prompt has been read: `cached` of its tokens were in the KV cache, `read` are new there.
+  void prompt_read(int64_t cached, int64_t read);
 
   // Takes the logits that follow the text so far. Returns the token that goes on, to be fed for the
   // next logits, or nothing when the answer is over.

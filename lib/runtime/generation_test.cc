@@ -141,8 +141,13 @@ TEST_CASE("the stop flag ends an answer between tokens and keeps what came") {
   REQUIRE(result.stop_reason == StopReason::kInterrupted);
   REQUIRE(result.text == "he");
 
+  REQUIRE(result.read_tokens == result.prompt_tokens);
+
   volatile bool before = true;
-  REQUIRE(f.run("another", until({}), &before).stop_reason == StopReason::kInterrupted);
+  const auto unread = f.run("another", until({}), &before);
+  REQUIRE(unread.stop_reason == StopReason::kInterrupted);
+  REQUIRE(unread.read_tokens == 0);
+  REQUIRE(unread.prompt_tokens_per_second() == 0);
 }
 
 }  // namespace

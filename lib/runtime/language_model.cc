@@ -1,18 +1,14 @@
 #include "lib/runtime/language_model.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <fstream>
-#include <limits>
 #include <system_error>
 #include <thread>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
 #include "lib/io/sha256.h"
+#include "lib/runtime/available_memory.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/weights.h"
 #include "models/model.h"
@@ -24,7 +20,7 @@ using graph::Tensor;
 
 constexpr int64_t kDefaultContext = 4096;
 // Long prompts run in chunks of this many tokens: enough for full speed of the products, small
-// enough that intermediate results stay modest and Ctrl-C is heard.
+// enough that intermediate results stay modest.
 constexpr int64_t kChunk = 512;
 // Most slots of one pass of step(): with more rows tiles (AMX) take over, which round differently.
 constexpr int64_t kMostShared = 24;
@@ -34,6 +30,7 @@ constexpr int64_t kLogitsChunk = 64;
 // What a pass repacks: this part of the weights, and at least so many bytes, as the plans have to
 // be compiled again.
 constexpr uint64_t kShares = 16, kLeastShare = uint64_t{64} << 20;
+constexpr uint64_t kAll = ~uint64_t{0};
 
 io::Json with_overrides(io::Json config, const std::vector<std::string>& overrides) {
   for (const std::string& item : overrides) {
@@ -60,26 +57,6 @@ io::Json with_overrides(io::Json config, const std::vector<std::string>& overrid
   return config;
 }
 
-// Bytes this process may still take: free memory, capped by its address-space limit.
-uint64_t available_memory() {
-  uint64_t available = std::numeric_limits<uint64_t>::max();
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    uint64_t kib = 0;
-    if (key == "MemAvailable:" && file >> kib) available = kib * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  rlimit limit;
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    std::ifstream status("/proc/self/statm");
-    uint64_t pages = 0;
-    status >> pages;
-    const uint64_t used = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-    available = std::min<uint64_t>(available, limit.rlim_cur > used ? limit.rlim_cur - used : 0);
-  }
-  return available;
-}
-
 // A compiled forward pass over a fixed number of tokens.
 struct Forward {
   graph::Plan plan;
@@ -87,16 +64,16 @@ struct Forward {
   std::span<int32_t> starts;     // [batch]
   std::span<int32_t> slots;      // [batch]; empty if the cache has one
 
-  // For a batch of 1.
+  // For a batch of 1. Empty if `*stop` became true.
   std::span<const float> run(ThreadPool& pool, std::span<const int32_t> ids, int64_t at,
-                             int64_t slot) {
+                             int64_t slot, const volatile bool* stop = nullptr) {
     std::copy(ids.begin(), ids.end(), token_ids.begin());
     starts[0] = static_cast<int32_t>(at);
     if (!slots.empty()) slots[0] = static_cast<int32_t>(slot);
-    return run(pool);
+    return run(pool, stop);
   }
-  std::span<const float> run(ThreadPool& pool) {
-    plan.run(pool);
+  std::span<const float> run(ThreadPool& pool, const volatile bool* stop = nullptr) {
+    if (!plan.run(pool, stop)) return {};
     return plan.output(0).as<float>();
   }
 };
@@ -164,7 +141,7 @@ class Decoder : public LanguageModel {
   Forward& prefill(int64_t tokens, Wanted wanted);
   Forward& decode();
   Forward& verifier(int64_t tokens);
-  void begin_pass(bool several = false);
+  void begin_pass(bool several = false, const volatile bool* stop = nullptr);
 
   ThreadPool pool_;
   NamedArrays tensors_;  // keeps the files mapped
@@ -189,8 +166,8 @@ class Decoder : public LanguageModel {
 
   // Of the weights of products.
   Repacking repacking_;
-  bool passed_ = false;       // a first time over the weights
-  uint64_t saved_ahead_ = 0;  // what packer_ found, for who joins it
+  bool passed_ = false;          // a first time over the weights
+  RepackedBytes changed_ahead_;  // by packer_, for who joins it
   std::thread packer_;
   std::atomic<bool> stop_packing_ = false;
 };
@@ -308,7 +285,7 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
             human_bytes(needed), ", available are ", human_bytes(available));
     return;
   }
-  repacking_ = Repacking(std::move(weights));
+  repacking_ = Repacking(std::move(weights), available);
   memory_.packed_bytes = needed;
   if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
 }
@@ -316,8 +293,9 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
 void Decoder::repack_ahead() {
   if (packer_.joinable() || repacking_.done()) return;
   try {
-    packer_ = std::thread(
-        [this] { saved_ahead_ = repacking_.advance(memory_.packed_bytes, pool_, stop_packing_); });
+    packer_ = std::thread([this] {
+      changed_ahead_ = repacking_.advance(kAll, pool_, [this] { return stop_packing_.load(); });
+    });
   } catch (const std::system_error&) {
     // No thread is to be had: the next passes repack.
   }
@@ -325,23 +303,23 @@ void Decoder::repack_ahead() {
 
 // Comes before every pass over the weights, or before `several`. The first pass reads the rows of
 // the file, so that the first token does not wait for the repacking; each of the next repacks a
-// share, so that a short answer pays for what it uses.
-void Decoder::begin_pass(bool several) {
-  uint64_t saved = 0;
+// share, so that a short answer pays for what it uses. `*stop` ends the repacking.
+void Decoder::begin_pass(bool several, const volatile bool* stop) {
+  RepackedBytes change;
   if (packer_.joinable()) {
     packer_.join();
-    saved = saved_ahead_;
+    change = changed_ahead_;
   } else if (repacking_.done()) {
     return;
   } else if (passed_ || several) {
     const uint64_t share = std::max(memory_.packed_bytes / kShares, kLeastShare);
-    saved = repacking_.advance(several ? memory_.packed_bytes : share, pool_, stop_packing_);
+    change = repacking_.advance(several ? kAll : share, pool_, [&] { return stop && *stop; });
   } else {
     passed_ = true;
     return;
   }
-  memory_.read_bytes -= saved;
-  memory_.packed_bytes -= saved;
+  memory_.read_bytes += static_cast<uint64_t>(change.read);
+  memory_.packed_bytes += static_cast<uint64_t>(change.packed);
   decode_.reset();
   prefills_.clear();
   verifiers_.clear();
@@ -394,14 +372,17 @@ Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
 std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const volatile bool* stop) {
   int64_t& position = positions_[slot_];
   LUMEN_CHECK(!tokens.empty() && position + static_cast<int64_t>(tokens.size()) <= context());
-  begin_pass(static_cast<int64_t>(tokens.size()) > kChunk);
+  // A recurrent model cannot go back to its state before a pass that was stopped half-way.
+  const volatile bool* stop_inside = keeps_positions() ? stop : nullptr;
+  begin_pass(static_cast<int64_t>(tokens.size()) > kChunk, stop);
   std::span<const float> last;
   while (!tokens.empty()) {
     const auto count = std::min<int64_t>(kChunk, static_cast<int64_t>(tokens.size()));
     const bool ends = count == static_cast<int64_t>(tokens.size());
     Forward& forward =
         count == 1 ? decode() : prefill(count, ends ? Wanted::kLastLogits : Wanted::kNothing);
-    last = forward.run(pool_, tokens.first(count), position, slot_);
+    last = forward.run(pool_, tokens.first(count), position, slot_, stop_inside);
+    if (last.empty()) return {};
     position += count;
     tokens = tokens.subspan(count);
     if (!ends && stop && *stop) return {};

@@ -24,8 +24,9 @@ namespace lumen::runtime {
 struct MemoryPlan {
   uint64_t weight_bytes = 0;  // of the file, mapped
   uint64_t read_bytes = 0;    // of weights that decoding one token reads: those of products
-  uint64_t packed_bytes = 0;  // of weights repacked from it, whose pages it gives back; both at
-                              // most, until repacking has found how short the panels become
+                              // (at most, until they are repacked)
+  uint64_t packed_bytes = 0;  // of weights repacked from it, whose pages it gives back (as their
+                              // first panels promise, until they are repacked)
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;    // arenas of the compiled plans
   uint64_t available_bytes = 0;  // what the system had left before the KV cache was allocated
@@ -92,8 +93,9 @@ class LanguageModel {
 
   // Appends `tokens` (ids < vocab(), position() + size ≤ context(): the caller checks) and returns
   // the logits [vocab] after the last one, valid until the next call. One token at a time runs the
-  // decode plan and allocates nothing. `stop`, if given, is polled between prefill chunks; when it
-  // becomes true the call returns an empty span and position() tells how far it came.
+  // decode plan and allocates nothing. `stop`, if given, is polled all along, by a recurrent model
+  // between chunks; when it becomes true the call returns an empty span and position() tells how
+  // far it came.
   virtual std::span<const float> feed(std::span<const int32_t> tokens,
                                       const volatile bool* stop = nullptr) = 0;
 

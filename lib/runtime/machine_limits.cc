@@ -14,7 +14,7 @@ constexpr int kTries = 7;
 }  // namespace
 
 double measure_read_bandwidth(ThreadPool& pool) {
-  constexpr size_t kBytes = size_t{256} << 20, kLine = 64;
+  constexpr size_t kBytes = kBeyondCaches, kLine = 64;
   const Buffer memory = allocate(kBytes);
   // Each part is written by the thread that reads it: on that thread's memory.
   pool.parallel_for(kBytes, kLine, [&](int64_t begin, int64_t end, int) {
@@ -27,6 +27,10 @@ double measure_read_bandwidth(ThreadPool& pool) {
     best = std::max(best, static_cast<double>(kBytes) / seconds_since(start));
   }
   return best;
+}
+
+double at_least_proven(double measured, double bytes, double times_per_second) {
+  return bytes < kBeyondCaches ? measured : std::max(measured, bytes * times_per_second);
 }
 
 double measure_flops(ThreadPool& pool) {

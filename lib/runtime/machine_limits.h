@@ -1,14 +1,23 @@
 // What this machine reaches at best, measured: the limits that benchmarks compare with.
 #pragma once
 
+#include <cstddef>
+
 #include "lib/base/pool.h"
 
 namespace lumen::runtime {
 
+// A block that no cache holds.
+constexpr size_t kBeyondCaches = size_t{256} << 20;
+
 // Bytes per second at which the threads of `pool` together read memory in 2 MiB pages, each its
-// part front to back: the best of several passes over a block that no cache holds (256 MiB, which
-// it allocates; takes a tenth of a second and more).
+// part front to back: the best of several passes over kBeyondCaches bytes (which it allocates;
+// takes a tenth of a second and more).
 double measure_read_bandwidth(ThreadPool& pool);
+
+// `measured`, or what a pass over `bytes` so often a second proves, if no cache holds them: a
+// shared machine may have been slower while its bandwidth was measured.
+double at_least_proven(double measured, double bytes, double times_per_second);
 
 // Floating-point operations per second that the threads of `pool` together do in float32
 // multiply-adds (two operations each) with the vectors of the chosen SIMD target, the best of

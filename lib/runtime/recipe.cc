@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"

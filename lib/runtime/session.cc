@@ -113,7 +113,7 @@ Session load_session(const RunOptions& options) {
   }
   const MemoryPlan& memory = session.model->memory();
   if (!memory.notice.empty()) session.notices.push_back(memory.notice);
-  if (memory.weight_bytes + memory.kv_bytes > memory.available_bytes) {
+  if (memory.packed_bytes == 0 && memory.weight_bytes + memory.kv_bytes > memory.available_bytes) {
     session.notices.push_back(str("weights and KV cache take ",
                                   human_bytes(memory.weight_bytes + memory.kv_bytes),
                                   ", available are ", human_bytes(memory.available_bytes),

@@ -178,6 +178,22 @@ TEST_CASE("environment variables are checked like flags") {
   require_error(simd, 2);
   const auto sse2 = run_tool_process("lumen-run", {"--version", "--json"}, {}, {"LUMEN_SIMD=sse2"});
   if (sse2.exit_code == 0) REQUIRE(contains(sse2.out, "\"chosen\": \"sse2\""));
+  REQUIRE(contains(threads.err, "LUMEN_THREADS: threads: 'abc' is not"));
+
+  const std::vector<std::string> environment = {"LUMEN_THREADS=1"};
+  const std::string model = lumen::testing::source_path("testdata/models/random-spm.gguf");
+  const auto run = [&](const char* tool, const Arguments& arguments) {
+    const auto outcome = run_tool_process(tool, arguments, {}, environment);
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome.out;
+  };
+  run("lumen-convert", {"--inspect", model});  // --threads has no effect there
+  REQUIRE(io::parse_json(run("lumen-run", {model, "-p", "a", "-n", "1", "--json"}),
+                         "")["threads"] == 1);
+  REQUIRE(io::parse_json(run("lumen-run", {model, "-p", "a", "-n", "1", "--json", "-t", "2"}),
+                         "")["threads"] == 2);
+  REQUIRE(contains(run("lumen-run", {"--generate", "man"}), "LUMEN_THREADS"));
 }
 
 TEST_CASE("missing models are named, with the place where they were looked for") {
@@ -502,6 +518,9 @@ TEST_CASE("bench measures prompt and generation apart") {
        {std::vector<std::string>{"llm", "-p", "0", "-n", "0"}, {"llm", "-p", ""}}) {
     require_error(run_tool_process("lumen-bench", nothing), 2, "lumen-bench");
   }
+  const auto deep = run_tool_process("lumen-bench", {"llm", "-d", "100000"});
+  require_error(deep, 2, "lumen-bench");
+  REQUIRE(contains(deep.err, "--depth 100000: the model has only"));
   REQUIRE(contains(run_tool_process("lumen-bench", {"llm", "-n", "2", "-r", "1"}).out,
                    "| pp256 |"));  // as many as the built-in model has positions
 }

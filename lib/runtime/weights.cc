@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "lib/base/error.h"
+#include "lib/base/round_up.h"
 #include "lib/graph/graph.h"
 #include "lib/io/mapped_file.h"
 #include "lib/kernels/convert.h"
@@ -22,13 +23,26 @@ using graph::NodePtr;
 // resident besides, but many pages, as all threads stop for a moment.
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-int64_t bytes_of_panels(const Array& weight) {
-  return matrix_bytes(Layout::kPanels, weight.dtype(), weight.shape()[0], weight.shape()[1]);
+// Panels begin on cache lines.
+int64_t bytes_in(Layout layout, const Array& weight) {
+  return round_up(matrix_bytes(layout, weight.dtype(), weight.shape()[0], weight.shape()[1]), 64);
 }
 
-// Panels begin on cache lines.
-int64_t rounded(int64_t bytes) {
-  return (bytes + 63) / 64 * 64;
+kernels::Weight as_weight(const Array& weight) {
+  return {weight.data(), weight.dtype(), weight.shape()[0], weight.shape()[1]};
+}
+
+// The layout that suits the first panel of `weight`, which is in rows.
+Layout layout_of_first_panel(const Array& weight) {
+  kernels::Weight first = as_weight(weight);
+  first.rows = std::min(first.rows, kPanelRows);
+  if (!kernels::has_short_panels(first.dtype, first.cols) || !kernels::fast_short_panels()) {
+    return Layout::kPanels;
+  }
+  const auto size =
+      static_cast<size_t>(matrix_bytes(Layout::kShortPanels, first.dtype, first.rows, first.cols));
+  const Buffer panel = allocate(size);
+  return kernels::pack_short_panel(first, 0, panel.data) ? Layout::kShortPanels : Layout::kPanels;
 }
 
 [[noreturn]] void fail_nonfinite(const std::string& name, DType dtype, int64_t row) {
@@ -49,9 +63,11 @@ void for_each_use(const graph::Tensor& output, Visit&& visit) {
   }
 }
 
-// Packs all of `from` to `to`, into short panels where its numbers fit. Returns the layout.
-Layout pack(const Array& from, std::byte* to, ThreadPool& pool) {
-  const kernels::Weight w{from.data(), from.dtype(), from.shape()[0], from.shape()[1]};
+// Packs all of `from` to `to`, into panels of `layout`, where there are `room` bytes: into others
+// if its numbers do not fit short ones. Returns the layout; kRowsAsPanels: the room does not
+// suffice.
+Layout pack(const Array& from, Layout layout, std::byte* to, int64_t room, ThreadPool& pool) {
+  const kernels::Weight w = as_weight(from);
   const int64_t row = row_bytes(w.dtype, w.cols);
   const int64_t panels = (w.rows + kPanelRows - 1) / kPanelRows;
   const int64_t piece = std::max<int64_t>(1, kPieceBytes / (kPanelRows * row));
@@ -70,10 +86,9 @@ Layout pack(const Array& from, std::byte* to, ThreadPool& pool) {
     return fits.load();
   };
   const auto pack_short = [&](int64_t panel) { return kernels::pack_short_panel(w, panel, to); };
-  if (kernels::has_short_panels(w.dtype, w.cols) && kernels::fast_short_panels() &&
-      pack_all(pack_short)) {
-    return Layout::kShortPanels;
-  }
+  const auto fits = [&](Layout panels_of) { return bytes_in(panels_of, from) <= room; };
+  if (layout == Layout::kShortPanels && fits(layout) && pack_all(pack_short)) return layout;
+  if (!fits(Layout::kPanels)) return Layout::kRowsAsPanels;
   pack_all([&](int64_t panel) {
     kernels::pack_panel(w, panel, to + panel * kPanelRows * row);
     return true;
@@ -101,11 +116,11 @@ std::vector<NodePtr> packable_weights(const graph::Tensor& output) {
 }
 
 uint64_t packed_bytes(std::span<const NodePtr> weights) {
-  uint64_t bytes = 0;
+  int64_t bytes = 0;
   for (const NodePtr& node : weights) {
-    bytes += static_cast<uint64_t>(rounded(bytes_of_panels(node->value)));
+    bytes += bytes_in(layout_of_first_panel(node->value), node->value);
   }
-  return bytes;
+  return static_cast<uint64_t>(bytes);
 }
 
 uint64_t product_weight_bytes(const graph::Tensor& output) {
@@ -127,25 +142,34 @@ bool are_quantized_panels(const graph::Tensor& output) {
   return all;
 }
 
-Repacking::Repacking(std::vector<NodePtr> weights)
-    : weights_(std::move(weights)),
-      memory_(std::make_shared<const Buffer>(allocate(packed_bytes(weights_)))) {
+Repacking::Repacking(std::vector<NodePtr> weights, uint64_t room) : weights_(std::move(weights)) {
+  int64_t most = 0;
+  for (const NodePtr& node : weights_) {
+    most += bytes_in(Layout::kPanels, node->value);
+    expected_.push_back(layout_of_first_panel(node->value));
+  }
+  memory_ = std::make_shared<const Buffer>(allocate(std::min(static_cast<uint64_t>(most), room)));
   for (const NodePtr& node : weights_) node->value = node->value.as_panels();
 }
 
-uint64_t Repacking::advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop) {
-  int64_t saved = 0;
-  for (const size_t begin = offset_; !done() && !stop && offset_ - begin < bytes; ++next_) {
+RepackedBytes Repacking::advance(uint64_t bytes, ThreadPool& pool, FunctionRef<bool()> is_stopped) {
+  RepackedBytes change;
+  for (const size_t begin = offset_; !done() && offset_ - begin < bytes && !is_stopped(); ++next_) {
     const NodePtr& node = weights_[next_];
     const Array from = node->value;
-    const Layout layout = pack(from, memory_->data + offset_, pool);
+    const Layout expected = expected_[next_];
+    const Layout layout = pack(from, expected, memory_->data + offset_,
+                               static_cast<int64_t>(memory_->bytes - offset_), pool);
+    change.packed -= bytes_in(expected, from);
+    if (layout == Layout::kRowsAsPanels) continue;
     node->value = Array::view(memory_, offset_, from.dtype(), from.shape(), layout);
-    const int64_t packed = rounded(static_cast<int64_t>(node->value.bytes()));
-    saved += rounded(bytes_of_panels(from)) - packed;
+    const int64_t packed = bytes_in(layout, from);
+    change.packed += packed;
+    change.read += packed - bytes_in(Layout::kPanels, from);
     offset_ += static_cast<size_t>(packed);
   }
   if (done()) *this = {};
-  return static_cast<uint64_t>(saved);
+  return change;
 }
 
 void hash_tensors(const NamedArrays& tensors, io::Sha256& hash) {

@@ -2,12 +2,12 @@
 // only products read into panels (lib/kernels/panels.h).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "lib/base/function_ref.h"
 #include "lib/base/pool.h"
 #include "lib/graph/tensor.h"
 #include "lib/io/sha256.h"
@@ -19,7 +19,8 @@ namespace lumen::runtime {
 // width that has panels. A matrix that is also used otherwise (an embedding) is not among them.
 std::vector<graph::NodePtr> packable_weights(const graph::Tensor& output);
 
-// Bytes of their panels, at most: short ones (lib/kernels/short_panels.h) turn out smaller.
+// Bytes of their panels if all panels of a matrix are like its first, short
+// (lib/kernels/short_panels.h) or not.
 uint64_t packed_bytes(std::span<const graph::NodePtr> weights);
 
 // Bytes of all weights of linear layers that `output` reads, in whatever layout.
@@ -29,28 +30,35 @@ uint64_t product_weight_bytes(const graph::Tensor& output);
 // then many rows of an activation get the bits that each gets alone (lib/kernels/int8_product.h).
 bool are_quantized_panels(const graph::Tensor& output);
 
+// What repacking some weights changed, in bytes: what a pass reads of them, compared with plain
+// panels, and the panels, compared with what packed_bytes() said.
+struct RepackedBytes {
+  int64_t read = 0, packed = 0;
+};
+
 // Weights on their way into panels. Not thread-safe.
 class Repacking {
  public:
   Repacking() = default;  // of nothing
 
   // Products multiply `weights` as panels from now on, though they are still rows: what advance()
-  // changes later is the speed, not a bit. Plans compiled before are invalid. Reserves
-  // packed_bytes(weights) in huge pages, which take no memory before they are written. Throws
-  // Error(kResource).
-  explicit Repacking(std::vector<graph::NodePtr> weights);
+  // changes later is the speed, not a bit. Plans compiled before are invalid. Reserves what the
+  // panels take at most, or `room` if that is less, in huge pages, which take no memory before they
+  // are written. Throws Error(kResource).
+  Repacking(std::vector<graph::NodePtr> weights, uint64_t room);
 
   bool done() const { return next_ == weights_.size(); }
 
-  // Replaces weights by panels, in parallel, until `bytes` more are panels, all are, or `stop` is
-  // set, and gives the pages of a mapped file back as it goes: file and copy are never resident
-  // together. Plans compiled before are invalid. Returns by how many bytes the new panels are fewer
-  // than packed_bytes() said. noexcept.
-  uint64_t advance(uint64_t bytes, ThreadPool& pool, const std::atomic<bool>& stop);
+  // Replaces weights by panels, in parallel, until `bytes` more are panels, all are, or
+  // `is_stopped` says so, and gives the pages of a mapped file back as it goes: file and copy are
+  // never resident together. A weight that needs more than is left of the room stays rows. Plans
+  // compiled before are invalid. noexcept.
+  RepackedBytes advance(uint64_t bytes, ThreadPool& pool, FunctionRef<bool()> is_stopped);
 
  private:
   std::vector<graph::NodePtr> weights_;
-  size_t next_ = 0;  // the first that is still rows
+  std::vector<Layout> expected_;  // as packed_bytes() counts them
+  size_t next_ = 0;               // the first that is still rows
   std::shared_ptr<const Buffer> memory_;
   size_t offset_ = 0;  // of its panels in memory_
 };
