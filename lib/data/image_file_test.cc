@@ -178,6 +178,10 @@ TEST_CASE("folders of pictures are classes") {
   CHECK(contains(refusal(ErrorKind::kMissing, [&] { open_data(options); }),
                  "the class 'birds' has no *.png or *.jpg"));
   std::filesystem::remove_all(root + "/birds");
+  std::filesystem::create_directories(root + "/\xFF");
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "/\\xff: the name of the class is not UTF-8; rename the directory"));
+  std::filesystem::remove_all(root + "/\xFF");
 
   io::write_file_atomically(root + "/dogs/9.png", "broken");
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),

@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_safetensors.h"
@@ -150,7 +151,7 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
   for (const auto& [name, array] : model.weights) weights["base_model.model." + name] = array;
   io::Json config = {{"peft_type", "LORA"},
                      {"task_type", "CAUSAL_LM"},
-                     {"base_model_name_or_path", base_path},
+                     {"base_model_name_or_path", to_valid_utf8(base_path)},
                      {"r", *lora.rank},
                      {"lora_alpha", lora.alpha},
                      {"lora_dropout", lora.dropout},

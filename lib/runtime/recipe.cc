@@ -424,7 +424,7 @@ class Reader {
   std::string default_name() const {
     std::string name = source_.place.substr(source_.place.find_last_of('/') + 1);
     if (name.ends_with(".toml")) name.resize(name.size() - 5);
-    return name.empty() ? "run" : name;
+    return name.empty() ? "run" : to_valid_utf8(name);
   }
 
   const RecipeText& source_;
