@@ -145,7 +145,9 @@ class Reader {
   [[noreturn]] void fail_at(const std::string& name, const std::string& message,
                             bool at_key = false) const {
     const RecipePlace place = place_of(name, at_key);
-    if (place.kind == ErrorKind::kUsage) fail(place.kind, "--set ", name, ": ", message);
+    if (place.kind == ErrorKind::kUsage) {
+      fail(place.kind, "--set ", message.starts_with(name + ": ") ? "" : name + ": ", message);
+    }
     fail(place.kind, place.text, ": ", message);
   }
 

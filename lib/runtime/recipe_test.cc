@@ -152,7 +152,7 @@ TEST_CASE("contradictions are refused and say what would work") {
     return error_of(kLlamaRecipe, {override_text}, ErrorKind::kUsage);
   };
   CHECK(llama("model.heads=5") ==
-        "--set model.heads: model.heads: heads = 5 does not divide dim = 64; 1, 2, 4, 8, 16, 32 or "
+        "--set model.heads: heads = 5 does not divide dim = 64; 1, 2, 4, 8, 16, 32 or "
         "64 would");
   CHECK(contains(llama("model.kv_heads=3"), "1, 2 or 4 would"));
   CHECK(contains(llama("data.max_length=300"), "model.context = 256"));
