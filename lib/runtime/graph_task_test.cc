@@ -700,6 +700,7 @@ TEST_CASE("every bundled recipe makes a step without a download, and continues i
     const auto task = make_task(recipe, {.threads = 2});
     const TaskSummary summary = task->summary();
     for (const std::string& notice : summary.notices) CHECK(contains(notice, "set LUMEN_DATA"));
+    CHECK_FALSE(contains(summary.batch, " of 1 documents"));
     CHECK(std::isfinite(task->step(1e-3).loss));
     const std::vector<std::string>& prompts = recipe.log.samples.prompts;
     const std::vector<std::string> samples = task->sample(prompts, 8);

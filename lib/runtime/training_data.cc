@@ -36,6 +36,7 @@ void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
     if (source.dataset) {
       const data::FoundDataset found = data::find_dataset(*source.dataset);
       result.options.format = found.format;
+      result.options.separator = found.separator;
       paths.insert(paths.end(), found.paths.begin(), found.paths.end());
       if (!found.notice.empty()) result.notices.push_back(found.notice);
       continue;
@@ -76,7 +77,8 @@ void set_options(const Recipe& recipe, data::DataOptions& options) {
   options.prefetch = d.prefetch;
   options.seq = d.max_length.value_or(options.seq);
   options.pack = d.pack;
-  options.separator = d.separator;
+  // A substitute has its own, where the recipe divides what it stands for.
+  if (options.separator.empty() || d.separator.empty()) options.separator = d.separator;
   options.add_bos = recipe.tokenizer.add_bos;
   options.add_eos = recipe.tokenizer.add_eos;
   options.on_too_long = named<data::OnTooLong>(data::kOnTooLongNames, d.on_too_long);
