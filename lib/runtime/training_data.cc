@@ -253,6 +253,10 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
              end_token_of(recipe, base, *result.tokenizer)};
   }
   result.data = data::open_data(result.options, tools);
+  if (const std::string& dropped = result.data.info.dropped; !dropped.empty()) {
+    result.notices.push_back(str("the vocabulary has no token for ", dropped,
+                                 ": the texts are read as if they were not there"));
+  }
   return result;
 }
 
