@@ -302,6 +302,13 @@ TEST_CASE("start and end tokens are as the recipe says, in the result too") {
   CHECK(config(with)["add_bos_token"] == true);
   CHECK(config(with)["add_eos_token"] == false);
   CHECK(text::load_tokenizer(with)->adds_bos());
+  // What is not said would be Llama's own 1, 2 for transformers.
+  for (const char* file : {"/config.json", "/generation_config.json"}) {
+    const io::Json ids = io::read_json(exported({}) + file);
+    CHECK(ids["bos_token_id"].is_null());
+    CHECK(ids.contains("bos_token_id"));
+    CHECK(io::read_json(with + file)["bos_token_id"].is_number());
+  }
   // A tokenizer of others, with what it says itself and with the opposite.
   const auto fixed = [&](const std::string& from, const std::vector<std::string>& more) {
     std::vector<std::string> overrides = {"tokenizer.path=" + from};
