@@ -634,6 +634,12 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
       contains(error(language), "rows.jsonl: line 1, column 1: found an array of 1, expected an"));
   std::ofstream(place + "/rows.jsonl") << "\n\n";
   CHECK(contains(error(language), "rows.jsonl: has no text to train a tokenizer on"));
+  std::ofstream(place + "/rows.jsonl") << "{\"text\": \"one two\"}\n";
+  const std::vector<std::string> with_template = {"tokenizer.chat_template=t.jinja"};
+  std::ofstream(place + "/t.jinja") << "{{ x(";
+  CHECK(contains(error(language, with_template), place + "/t.jinja:1: "));
+  std::ofstream(place + "/t.jinja") << "";
+  CHECK(contains(error(language, with_template), place + "/t.jinja: the chat template is empty"));
   // Integers are what the task says; without one the label decides, and a printed recipe keeps
   // that.
   const auto kind = [&](const std::string& text) {

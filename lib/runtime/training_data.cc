@@ -180,10 +180,12 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
   const TokenizerRecipe& t = recipe.tokenizer;
   const bool chat =
       result.options.format == data::Format::kJsonl || result.options.format == data::Format::kFaq;
-  std::string source;
+  std::string source, place = "chat template";
   if (t.chat_template) {
-    source = io::read_file(find_file(recipe, "tokenizer.chat_template", *t.chat_template),
-                           limits::kTemplateBytes);
+    const std::string file = find_file(recipe, "tokenizer.chat_template", *t.chat_template);
+    source = io::read_file(file, limits::kTemplateBytes);
+    place = io::place_of(file);
+    if (source.empty()) fail(ErrorKind::kMalformed, place, ": the chat template is empty");
   } else if (base != nullptr && base->chat_templates.contains("default")) {
     source = base->chat_templates.at("default");
   } else if (chat) {
@@ -224,7 +226,7 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
     fail_at_key(recipe, "tokenizer.add_eos",
                 str("the tokenizer (", result.tokenizer->kind(), ") names no eos_token"));
   }
-  if (!source.empty()) result.chat_template = text::ChatTemplate::parse(source, "chat template");
+  if (!source.empty()) result.chat_template = text::ChatTemplate::parse(source, place);
 }
 
 }  // namespace
