@@ -640,6 +640,11 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
   CHECK(contains(error(language, with_template), place + "/t.jinja:1: "));
   std::ofstream(place + "/t.jinja") << "";
   CHECK(contains(error(language, with_template), place + "/t.jinja: the chat template is empty"));
+  std::ofstream(place + "/rows.jsonl", std::ios::app) << "{bad\n";
+  const std::vector<std::string> notices =
+      make(language, {"data.on_bad_row=skip", "data.eval_fraction=0"})->summary().notices;
+  REQUIRE(notices.size() == 1);
+  CHECK(notices[0].starts_with("skipped: " + place + "/rows.jsonl: line 2, column 2: "));
   // Integers are what the task says; without one the label decides, and a printed recipe keeps
   // that.
   const auto kind = [&](const std::string& text) {

@@ -255,6 +255,9 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
              end_token_of(recipe, base, *result.tokenizer)};
   }
   result.data = data::open_data(result.options, tools);
+  for (const std::string& example : result.data.info.skipped_examples) {
+    result.notices.push_back("skipped: " + example);
+  }
   if (const std::string& dropped = result.data.info.dropped; !dropped.empty()) {
     result.notices.push_back(str("the vocabulary has no token for ", dropped,
                                  ": the texts are read as if they were not there"));
