@@ -24,6 +24,8 @@ Field make_number_field(std::string name, std::string help, std::optional<Number
   return {std::move(name), "N", std::move(help), std::move(set), std::move(get)};
 }
 
+}  // namespace
+
 void require_utf8(std::string_view text, const std::string& name) {
   if (is_valid_utf8(text)) return;
   const std::string repaired = to_valid_utf8(text);
@@ -33,8 +35,6 @@ void require_utf8(std::string_view text, const std::string& name) {
   fail(ErrorKind::kUsage, name, ": byte ", wrong + 1, " is not UTF-8, at ",
        quoted(text.substr(static_cast<size_t>(wrong))));
 }
-
-}  // namespace
 
 Field number_field(std::string name, std::string help, std::optional<int64_t>& variable,
                    int64_t min, int64_t max) {

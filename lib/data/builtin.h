@@ -7,11 +7,13 @@
 
 namespace lumen::data {
 
+inline constexpr std::string_view kStorySeparator = "\n\n";
+
 // Whether `path` names something built in: "builtin:stories", ….
 bool is_builtin(std::string_view path);
 
 // Its content. Throws Error(kMissing) with the names that exist.
-//   stories  about 100 kB of short stories in plain English, separated by an empty line
+//   stories  about 100 kB of short stories in plain English, separated by kStorySeparator
 //   names    3000 invented first names, one per line
 //   lumen-tiny  questions about Lumen with their answers, of recipes/lumen-tiny/
 //   chat     400 lines {"messages": [user, assistant]} of small tasks

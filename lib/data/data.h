@@ -40,6 +40,7 @@ struct DatasetInfo {
   std::vector<std::string> feature_names;  // of a table's features after one-hot
   std::vector<double> mean,
       std;                 // per channel, or per feature of a table: x = (value − mean) / std
+  std::string dropped;     // characters that the vocabulary has no token for: "'x' and 'y'", or ""
   int64_t vocab_size = 0;  // of the tokenizer; bin: one more than the largest token
   // Of all tokens of text and which of them are learned, lower-case hexadecimal: what tokenizer and
   // chat template made of the files. "" for other data.

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "lib/base/error.h"
+#include "lib/data/builtin.h"
 #include "lib/io/mapped_file.h"
 
 namespace lumen::data {
@@ -52,6 +53,7 @@ FoundDataset substitute(const Known& known, std::string notice) {
   FoundDataset found;
   found.format = known.draws_digits ? Format::kDigits : known.format;
   if (!known.builtin.empty()) found.paths = {std::string(known.builtin)};
+  if (known.format == Format::kText) found.separator = kStorySeparator;
   if (known.format == Format::kCifar10) found.image_size = 32, found.channels = 3;
   found.builtin = true;
   found.notice = std::move(notice);

@@ -38,6 +38,7 @@ Picture decode_png(std::span<const std::byte> bytes) {
   }
   check_size(image.height, image.width);
   image.format = PNG_FORMAT_RGB;
+  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // or 16 bits without a gAMA chunk count as linear
   Picture picture;
   picture.height = image.height, picture.width = image.width;
   picture.rgb.resize(PNG_IMAGE_SIZE(image));

@@ -46,6 +46,25 @@ std::string as_png(const Picture& picture, uint32_t format = PNG_FORMAT_RGB) {
   return out;
 }
 
+// A grey pixel of 16 bits, of no declared gamma.
+std::string as_deep_png(uint16_t grey) {
+  std::string out;
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  const auto append = [](png_structp writer, png_bytep data, size_t size) {
+    static_cast<std::string*>(png_get_io_ptr(writer))->append(reinterpret_cast<char*>(data), size);
+  };
+  png_set_write_fn(png, &out, append, nullptr);
+  png_set_IHDR(png, info, 1, 1, 16, PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE,
+               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  const png_byte row[] = {static_cast<png_byte>(grey >> 8), static_cast<png_byte>(grey & 255)};
+  png_write_row(png, row);
+  png_write_end(png, info);
+  png_destroy_write_struct(&png, &info);
+  return out;
+}
+
 // Of pictures with four numbers per pixel in CMYK.
 std::string as_jpeg(const Picture& picture, J_COLOR_SPACE colors = JCS_RGB) {
   const int components = colors == JCS_CMYK ? 4 : 3;
@@ -96,6 +115,7 @@ TEST_CASE("PNG and JPEG files are decoded") {
   Picture transparent{1, 2, {200, 100, 50, 0, 200, 100, 50, 255}};
   CHECK(decoded(as_png(transparent, PNG_FORMAT_RGBA)).rgb ==
         std::vector<uint8_t>{0, 0, 0, 200, 100, 50});
+  CHECK(decoded(as_deep_png(40000)).rgb == std::vector<uint8_t>{156, 156, 156});
   const Picture print{8, 8, std::vector<uint8_t>(8 * 8 * 4, 50)};
   CHECK(contains(refusal(ErrorKind::kUnsupported, [&] { decoded(as_jpeg(print, JCS_CMYK)); }),
                  "(CMYK), expected RGB or gray"));
@@ -178,6 +198,10 @@ TEST_CASE("folders of pictures are classes") {
   CHECK(contains(refusal(ErrorKind::kMissing, [&] { open_data(options); }),
                  "the class 'birds' has no *.png or *.jpg"));
   std::filesystem::remove_all(root + "/birds");
+  std::filesystem::create_directories(root + "/\xFF");
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "/\\xff: the name of the class is not UTF-8; rename the directory"));
+  std::filesystem::remove_all(root + "/\xFF");
 
   io::write_file_atomically(root + "/dogs/9.png", "broken");
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),

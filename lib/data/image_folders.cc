@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/data/documents.h"
 #include "lib/data/image_file.h"
 #include "lib/data/images.h"
@@ -38,7 +39,12 @@ bool is_around(const std::string& directory, const std::string& inner) {
 std::vector<std::string> class_names(const std::string& directory) {
   std::vector<std::string> names;
   for (const std::string& name : list_directory(directory)) {
-    if (io::is_directory(directory + "/" + name)) names.push_back(name);
+    if (!io::is_directory(directory + "/" + name)) continue;
+    if (!is_valid_utf8(name)) {
+      fail(ErrorKind::kMalformed, io::place_of(directory + "/" + name),
+           ": the name of the class is not UTF-8; rename the directory");
+    }
+    names.push_back(name);
   }
   return names;
 }

@@ -116,6 +116,12 @@ TEST_CASE("broken IDX files are refused with name and reason") {
   apart.eval_paths = {empty};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(apart); }),
                  empty + ": has nothing to evaluate on"));
+  const std::string turned = write_mnist(5);
+  io::write_file_atomically(turned + "/t10k-images-idx3-ubyte",
+                            idx_header(2051, {1, 3, 2}) + std::string(6, 'x'));
+  io::write_file_atomically(turned + "/t10k-labels-idx1-ubyte", idx_header(2049, {1}) + '\1');
+  CHECK(contains(why(turned),
+                 turned + ": training images are of 1×2×3, those for evaluation of 1×3×2"));
   std::filesystem::remove(images);
   CHECK(contains(why(directory, ErrorKind::kMissing), "the file of images is missing"));
   io::write_file_atomically(images, good);
@@ -307,6 +313,8 @@ TEST_CASE("data sets are found under LUMEN_DATA or built in") {
   CHECK(found.paths == std::vector<std::string>{root + "/mnist"});
   CHECK_FALSE(found.builtin);
   CHECK(find_dataset("cifar10", root).channels == 3);
+  CHECK(find_dataset("stories", root).separator == "\n\n");
+  CHECK(find_dataset("mnist", root).separator == "");
   CHECK(contains(refusal(ErrorKind::kMissing, [&] { find_dataset("iris", root); }), "iris.csv"));
   CHECK(contains(refusal(ErrorKind::kMissing, [&] { find_dataset("mnist", root + "/none"); }),
                  "LUMEN_DATA"));

@@ -72,7 +72,7 @@ io::Json parse_json_row(const TextLine& line) {
   return row;
 }
 
-Document encode_json_row(const TextLine& line, const TextEncoder& encoder) {
+Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
   const Row row(line);
   const auto has = [&](const char* key) { return io::find(row.json(), key) != nullptr; };
   // What goes wrong behind the parser concerns the row as a whole.

@@ -33,7 +33,7 @@ std::string checked_text(const Source& source, BadRows& bad, SourceFile& file) {
 namespace {
 
 // Tokenizes in pieces that end at a line's end, so that a file may be longer than a prompt.
-std::vector<int32_t> encode_long(std::string_view text, const text::Tokenizer& tokenizer) {
+std::vector<int32_t> encode_long(std::string_view text, TextEncoder& encoder) {
   constexpr size_t kPiece = 64 << 20;
   std::vector<int32_t> ids;
   while (!text.empty()) {
@@ -43,7 +43,7 @@ std::vector<int32_t> encode_long(std::string_view text, const text::Tokenizer& t
       size = line_end == text.npos || line_end == 0 ? kPiece : line_end + 1;
       while (size < text.size() && (text[size] & 0xC0) == 0x80) ++size;
     }
-    const auto piece = tokenizer.encode(text.substr(0, size), {.add_special = false});
+    const auto piece = encoder.encode(text.substr(0, size), {.add_special = false});
     ids.insert(ids.end(), piece.begin(), piece.end());
     text.remove_prefix(size);
   }
@@ -52,7 +52,7 @@ std::vector<int32_t> encode_long(std::string_view text, const text::Tokenizer& t
 
 // The tokens of text files, with the end of text between them.
 std::vector<int32_t> read_text(const std::vector<std::string>& paths, const DataOptions& options,
-                               const TextEncoder& encoder, BadRows& bad, DatasetInfo& info) {
+                               TextEncoder& encoder, BadRows& bad, DatasetInfo& info) {
   std::vector<int32_t> ids;
   for (const std::string& path : expand_paths(paths)) {
     SourceFile file;
@@ -62,8 +62,7 @@ std::vector<int32_t> read_text(const std::vector<std::string>& paths, const Data
     const auto bos = encoder.tokenizer().special_ids().bos, eos = encoder.eos();
     if (!ids.empty() && eos && options.add_eos.value_or(true)) ids.push_back(*eos);
     if (bos && options.add_bos.value_or(false)) ids.push_back(*bos);
-    const auto more =
-        with_context(source.place(), [&] { return encode_long(text, encoder.tokenizer()); });
+    const auto more = with_context(source.place(), [&] { return encode_long(text, encoder); });
     ids.insert(ids.end(), more.begin(), more.end());
     file.samples = 1;
     info.files.push_back(std::move(file));
@@ -82,7 +81,7 @@ std::shared_ptr<const Dataset> text_windows(std::vector<int32_t> ids, const Data
   return make_windows<int32_t>({{{tokens->data(), tokens->size()}, tokens}}, settings, counted);
 }
 
-Data open_text(const DataOptions& options, const TextEncoder& encoder) {
+Data open_text(const DataOptions& options, TextEncoder& encoder) {
   Data data;
   DatasetInfo& info = data.info;
   BadRows bad(options.on_bad_row, info);
@@ -115,7 +114,7 @@ Data open_text(const DataOptions& options, const TextEncoder& encoder) {
 // Reads documents of files into a store, by the rules for rows that are bad or too long.
 class DocumentReader {
  public:
-  DocumentReader(const DataOptions& options, const TextEncoder& encoder, DatasetInfo& info)
+  DocumentReader(const DataOptions& options, TextEncoder& encoder, DatasetInfo& info)
       : options_(options), encoder_(encoder), info_(info), bad_(options.on_bad_row, info) {}
 
   // The indices of the documents that `paths` added. `held_out`, unless null, receives those of
@@ -222,13 +221,13 @@ class DocumentReader {
   }
 
   const DataOptions& options_;
-  const TextEncoder& encoder_;
+  TextEncoder& encoder_;
   DatasetInfo& info_;
   BadRows bad_;
   std::shared_ptr<Documents> documents_ = std::make_shared<Documents>();
 };
 
-Data open_documents(const DataOptions& options, const TextEncoder& encoder) {
+Data open_documents(const DataOptions& options, TextEncoder& encoder) {
   Data data;
   DatasetInfo& info = data.info;
   DocumentReader reader(options, encoder, info);
@@ -266,10 +265,11 @@ Data open_documents(const DataOptions& options, const TextEncoder& encoder) {
 
 Data open_language(const DataOptions& options, const TextTools& tools) {
   if (options.format == Format::kBin) return open_token_files(options, tools);
-  const TextEncoder encoder(options, tools);
+  TextEncoder encoder(options, tools);
   const bool windows = options.format == Format::kText && options.separator.empty();
   Data data = windows ? open_text(options, encoder) : open_documents(options, encoder);
   data.info.vocab_size = encoder.tokenizer().vocab_size();
+  data.info.dropped = encoder.dropped_characters();
   data.info.train_samples = data.train->samples();
   data.info.eval_samples = data.eval ? data.eval->samples() : 0;
   return data;

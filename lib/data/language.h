@@ -48,13 +48,19 @@ class TextEncoder {
   TextEncoder(const DataOptions& options, const TextTools& tools);
 
   // A whole document: BOS if the tokenizer adds one, `text`, end of text if it has one.
-  Document text(std::string_view text) const;
+  Document text(std::string_view text);
   // One item between start and end tokens: BOS, or else the end of text, stands before it.
-  Document item(std::string_view text) const;
+  Document item(std::string_view text);
   // A prompt with what is to be learned, and the end of text.
-  Document completion(std::string_view prompt, std::string_view completion) const;
+  Document completion(std::string_view prompt, std::string_view completion);
   // A conversation, the members of {"messages": …, "tools": …} being checked already.
-  Document chat(const io::Json& conversation) const;
+  Document chat(const io::Json& conversation);
+  // The tokens of a text, or of a piece of one.
+  std::vector<int32_t> encode(std::string_view text, const text::EncodeOptions& options);
+
+  // The characters of all texts so far that the vocabulary has no token for, as
+  // text::dropped_characters.
+  std::string dropped_characters() const;
 
   const text::Tokenizer& tokenizer() const { return *tools_.tokenizer; }
   // The end of text, if there is one.
@@ -69,19 +75,20 @@ class TextEncoder {
   };
   // The tokens of `text` with a token boundary at each of the ascending byte `offsets`.
   Boundaries encode_parts(std::string_view text, const std::vector<size_t>& offsets,
-                          std::optional<bool> parse_special) const;
+                          std::optional<bool> parse_special);
   void add_bos(Document& document) const;
   void add_eos(Document& document, bool learned) const;
   void frame_chat(Document& document) const;
 
   const DataOptions& options_;
   TextTools tools_;
+  std::vector<bool> seen_ = std::vector<bool>(0x110000);  // code points of the texts so far
 };
 
 // One object of a jsonl file. Throws Error(kMalformed) "line L, column C: …".
 io::Json parse_json_row(const TextLine& line);
 // The same as a document. Throws Error(kMalformed) "line L, column C: …".
-Document encode_json_row(const TextLine& line, const TextEncoder& encoder);
+Document encode_json_row(const TextLine& line, TextEncoder& encoder);
 
 // One way to put a question, and its answer.
 struct FaqEntry {

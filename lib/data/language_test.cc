@@ -191,6 +191,34 @@ TEST_CASE("lines are framed and padded") {
   CHECK(batch.tokens == 3);
 }
 
+TEST_CASE("characters that the vocabulary has no token for are named, in every format") {
+  text::TokenizerTraining training;
+  training.kind = text::TokenizerKind::kCharacters;
+  training.special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  const std::string directory = temporary_directory();
+  text::train_tokenizer({"user assistant\n"}, training, directory);
+  const auto tokenizer = text::load_tokenizer(directory);
+  const auto chat_template = text::ChatTemplate::parse(kChatMl, "ChatML");
+  const auto dropped = [&](Format format, const std::string& content,
+                           const std::string& separator = "") {
+    DataOptions options = options_for(format, write(content));
+    options.separator = separator;
+    options.learn_all = separator == "all";
+    return open_data(options, {tokenizer.get(), &chat_template}).info.dropped;
+  };
+  CHECK(dropped(Format::kText, "user\r\n ant") == "");
+  CHECK(dropped(Format::kText, "usér ж ant ж") == "'é', 'ж'");
+  CHECK(dropped(Format::kText, "usér---ant", "---") == "'é'");
+  CHECK(dropped(Format::kLines, "ant\nusér\n") == "'é'");
+  CHECK(dropped(Format::kJsonl, "{\"prompt\": \"usé\", \"completion\": \"ant\"}\n") == "'é'");
+  // The characters of ChatML's control tokens are not those of the text.
+  const std::string chat =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"us\"}, {\"role\": "
+      "\"assistant\", \"content\": \"anté\"}]}\n";
+  CHECK(dropped(Format::kJsonl, chat) == "'é'");
+  CHECK(dropped(Format::kJsonl, chat, "all") == "'é'");
+}
+
 TEST_CASE("the tokens of text and what of them is learned have a hash") {
   const auto single = character_tokenizer(),
              pairs = character_tokenizer(text::TokenizerKind::kByteLevelBpe);

@@ -49,6 +49,10 @@ Idx parse_idx(std::span<const std::byte> bytes) {
   return idx;
 }
 
+std::string size_of(const LabelledImages& images) {
+  return str(images.channels, "×", images.height, "×", images.width);
+}
+
 // Adds the images or labels of one file.
 void read_idx(const std::string& path, LabelledImages& images, ImageFiles& found) {
   SourceFile info;
@@ -67,7 +71,7 @@ void read_idx(const std::string& path, LabelledImages& images, ImageFiles& found
       if (!images.pixels.empty() &&
           (channels != images.channels || height != images.height || width != images.width)) {
         fail(ErrorKind::kMalformed, "has images of ", channels, "×", height, "×", width,
-             ", the file before ", images.channels, "×", images.height, "×", images.width);
+             ", the file before ", size_of(images));
       }
       images.channels = channels, images.height = height, images.width = width;
       images.pixels.insert(images.pixels.end(), data, data + idx.elements.size());
@@ -132,9 +136,9 @@ ImageFiles read_mnist(const DataOptions& options) {
          "train-labels-idx1-ubyte, or their directory");
   }
   const LabelledImages &train = found.train, &eval = found.eval;
-  if (eval.count() > 0 && eval.pixels_per_image() != train.pixels_per_image()) {
-    fail(ErrorKind::kMalformed, "training images have ", train.pixels_per_image(),
-         " pixels, those for evaluation ", eval.pixels_per_image());
+  if (eval.count() > 0 && size_of(eval) != size_of(train)) {
+    fail(ErrorKind::kMalformed, place, ": training images are of ", size_of(train),
+         ", those for evaluation of ", size_of(eval));
   }
   int32_t largest = 0;
   for (const auto* images : {&train, &eval}) {

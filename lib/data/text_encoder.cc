@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
+#include "lib/base/strings.h"
 #include "lib/data/language.h"
 
 namespace lumen::data {
@@ -72,21 +73,42 @@ void TextEncoder::frame_chat(Document& document) const {
   if (options_.add_eos.value_or(false) && !ended) add_eos(document, true);
 }
 
-Document TextEncoder::text(std::string_view text) const {
+std::vector<int32_t> TextEncoder::encode(std::string_view text,
+                                         const text::EncodeOptions& options) {
+  for (size_t at = 0; at < text.size();) seen_[next_code_point(text, at)] = true;
+  return tokenizer().encode(text, options);
+}
+
+std::string TextEncoder::dropped_characters() const {
+  std::vector<bool> seen = seen_;
+  // Whether a control token was spelled there is not known: its characters do not count.
+  for (int32_t id = 0; id < tokenizer().vocab_size(); ++id) {
+    if (!tokenizer().is_special(id)) continue;
+    const std::string_view spelled = tokenizer().token_text(id);
+    for (size_t at = 0; at < spelled.size();) seen[next_code_point(spelled, at)] = false;
+  }
+  std::string characters;
+  for (uint32_t code_point = 0; code_point < seen.size(); ++code_point) {
+    if (seen[code_point]) append_utf8(characters, code_point);
+  }
+  return text::dropped_characters(tokenizer(), characters);
+}
+
+Document TextEncoder::text(std::string_view text) {
   Document document;
-  document.ids = tokenizer().encode(text, {.add_special = false});
+  document.ids = encode(text, {.add_special = false});
   document.learned.assign(document.ids.size(), true);
   add_bos(document);
   add_eos(document, true);
   return document;
 }
 
-Document TextEncoder::item(std::string_view text) const {
+Document TextEncoder::item(std::string_view text) {
   Document document;
   if (options_.add_bos.value_or(true)) {
     document.ids = {tokenizer().special_ids().bos.value_or(*eos())};
   }
-  const auto ids = tokenizer().encode(text, {.add_special = false, .parse_special = false});
+  const auto ids = encode(text, {.add_special = false, .parse_special = false});
   document.ids.insert(document.ids.end(), ids.begin(), ids.end());
   document.learned.assign(document.ids.size(), true);
   add_eos(document, true);
@@ -95,10 +117,10 @@ Document TextEncoder::item(std::string_view text) const {
 
 TextEncoder::Boundaries TextEncoder::encode_parts(std::string_view text,
                                                   const std::vector<size_t>& offsets,
-                                                  std::optional<bool> parse_special) const {
+                                                  std::optional<bool> parse_special) {
   const text::EncodeOptions how = {.add_special = false, .parse_special = parse_special};
   Boundaries joint;
-  joint.ids = tokenizer().encode(text, how);
+  joint.ids = encode(text, how);
   bool exact = true;
   for (const size_t offset : offsets) {
     const auto prefix = tokenizer().encode(text.substr(0, offset), how);
@@ -126,7 +148,7 @@ TextEncoder::Boundaries TextEncoder::encode_parts(std::string_view text,
   return parts;
 }
 
-Document TextEncoder::completion(std::string_view prompt, std::string_view completion) const {
+Document TextEncoder::completion(std::string_view prompt, std::string_view completion) {
   const std::string whole = str(prompt, completion);
   const Boundaries encoded = encode_parts(whole, {prompt.size()}, std::nullopt);
   Document document;
@@ -139,7 +161,7 @@ Document TextEncoder::completion(std::string_view prompt, std::string_view compl
   return document;
 }
 
-Document TextEncoder::chat(const io::Json& conversation) const {
+Document TextEncoder::chat(const io::Json& conversation) {
   if (tools_.chat_template == nullptr) {
     fail(ErrorKind::kUsage,
          "rows with \"messages\" need a chat template, and the tokenizer has "
@@ -155,7 +177,7 @@ Document TextEncoder::chat(const io::Json& conversation) const {
   const std::string full = text::render_chat(*tools_.chat_template, input, {.now = kTemplateDate});
   if (options_.learn_all) {
     Document document;
-    document.ids = tokenizer().encode(full, {.add_special = false, .parse_special = true});
+    document.ids = encode(full, {.add_special = false, .parse_special = true});
     document.learned.assign(document.ids.size(), true);
     frame_chat(document);
     return document;

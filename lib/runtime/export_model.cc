@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/write_safetensors.h"
@@ -76,14 +77,16 @@ void write_tokenizer(const std::string& directory, const TrainingData& data) {
   write_json(directory + "/tokenizer_config.json", json);
 }
 
-// Adds the ids of the tokenizer's special tokens; what a base says of its own tokenizer stays.
+// Adds the ids of the tokenizer's special tokens; what a base says of its own tokenizer stays. What
+// a new model lacks is null, or transformers would take the numbers of another vocabulary.
 void add_token_ids(const ExportedModel& model, io::Json& json) {
   const text::SpecialIds& special = model.data->tokenizer->special_ids();
   for (const auto& [key, id] :
        {std::pair("bos_token_id", special.bos), std::pair("eos_token_id", special.eos),
         std::pair("pad_token_id", special.pad)}) {
     const bool is_known = model.base != nullptr && io::find_value(json, key) != nullptr;
-    if (id && !is_known) json[key] = *id;
+    if (is_known) continue;
+    if (id || model.base == nullptr) json[key] = id ? io::Json(*id) : io::Json();
   }
 }
 
@@ -150,7 +153,7 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
   for (const auto& [name, array] : model.weights) weights["base_model.model." + name] = array;
   io::Json config = {{"peft_type", "LORA"},
                      {"task_type", "CAUSAL_LM"},
-                     {"base_model_name_or_path", base_path},
+                     {"base_model_name_or_path", to_valid_utf8(base_path)},
                      {"r", *lora.rank},
                      {"lora_alpha", lora.alpha},
                      {"lora_dropout", lora.dropout},

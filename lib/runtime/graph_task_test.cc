@@ -302,6 +302,13 @@ TEST_CASE("start and end tokens are as the recipe says, in the result too") {
   CHECK(config(with)["add_bos_token"] == true);
   CHECK(config(with)["add_eos_token"] == false);
   CHECK(text::load_tokenizer(with)->adds_bos());
+  // What is not said would be Llama's own 1, 2 for transformers.
+  for (const char* file : {"/config.json", "/generation_config.json"}) {
+    const io::Json ids = io::read_json(exported({}) + file);
+    CHECK(ids["bos_token_id"].is_null());
+    CHECK(ids.contains("bos_token_id"));
+    CHECK(io::read_json(with + file)["bos_token_id"].is_number());
+  }
   // A tokenizer of others, with what it says itself and with the opposite.
   const auto fixed = [&](const std::string& from, const std::vector<std::string>& more) {
     std::vector<std::string> overrides = {"tokenizer.path=" + from};
@@ -627,6 +634,17 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
       contains(error(language), "rows.jsonl: line 1, column 1: found an array of 1, expected an"));
   std::ofstream(place + "/rows.jsonl") << "\n\n";
   CHECK(contains(error(language), "rows.jsonl: has no text to train a tokenizer on"));
+  std::ofstream(place + "/rows.jsonl") << "{\"text\": \"one two\"}\n";
+  const std::vector<std::string> with_template = {"tokenizer.chat_template=t.jinja"};
+  std::ofstream(place + "/t.jinja") << "{{ x(";
+  CHECK(contains(error(language, with_template), place + "/t.jinja:1: "));
+  std::ofstream(place + "/t.jinja") << "";
+  CHECK(contains(error(language, with_template), place + "/t.jinja: the chat template is empty"));
+  std::ofstream(place + "/rows.jsonl", std::ios::app) << "{bad\n";
+  const std::vector<std::string> notices =
+      make(language, {"data.on_bad_row=skip", "data.eval_fraction=0"})->summary().notices;
+  REQUIRE(notices.size() == 1);
+  CHECK(notices[0].starts_with("skipped: " + place + "/rows.jsonl: line 2, column 2: "));
   // Integers are what the task says; without one the label decides, and a printed recipe keeps
   // that.
   const auto kind = [&](const std::string& text) {
@@ -700,6 +718,7 @@ TEST_CASE("every bundled recipe makes a step without a download, and continues i
     const auto task = make_task(recipe, {.threads = 2});
     const TaskSummary summary = task->summary();
     for (const std::string& notice : summary.notices) CHECK(contains(notice, "set LUMEN_DATA"));
+    CHECK_FALSE(contains(summary.batch, " of 1 documents"));
     CHECK(std::isfinite(task->step(1e-3).loss));
     const std::vector<std::string>& prompts = recipe.log.samples.prompts;
     const std::vector<std::string> samples = task->sample(prompts, 8);

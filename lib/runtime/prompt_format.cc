@@ -1,7 +1,6 @@
 #include "lib/runtime/prompt_format.h"
 
 #include <algorithm>
-#include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -94,22 +93,6 @@ std::vector<int32_t> PromptFormat::encode(std::string_view prompt) const {
   const auto bos = tokenizer_->special_ids().bos;
   if (wants_bos_ && bos && (ids.empty() || ids[0] != *bos)) ids.insert(ids.begin(), *bos);
   return ids;
-}
-
-std::string PromptFormat::dropped_characters(std::string_view text) const {
-  constexpr size_t kShown = 8;
-  std::vector<std::string> dropped;
-  std::set<std::string_view> seen = {" ", "\t", "\r", "\n"};
-  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
-    next_code_point(text, end);
-    const std::string_view character = text.substr(begin, end - begin);
-    if (!seen.insert(character).second) continue;
-    const text::EncodeOptions options = {.add_special = false, .parse_special = false};
-    if (tokenizer_->encode(character, options).empty()) dropped.push_back(quoted(character));
-  }
-  const size_t more = dropped.size() - std::min(dropped.size(), kShown);
-  dropped.resize(dropped.size() - more);
-  return join(dropped, ", ") + (more > 0 ? str(" and ", more, " more") : "");
 }
 
 void PromptFormat::check_vocabulary(int64_t rows, bool exact) const {

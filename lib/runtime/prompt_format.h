@@ -49,10 +49,10 @@ class PromptFormat {
   // the model wants one and the text does not itself begin with it.
   std::vector<int32_t> encode(std::string_view prompt) const;
 
-  // The characters of `text` that encode() drops, as "'x', 'y' and 3 more", or "": a character
-  // tokenizer has no tokens for those that its own text lacked. Blanks, of which some tokenizers
-  // drop one that is alone, do not count.
-  std::string dropped_characters(std::string_view text) const;
+  // The characters of `text` that encode() drops: text::dropped_characters.
+  std::string dropped_characters(std::string_view text) const {
+    return text::dropped_characters(*tokenizer_, text);
+  }
 
   // Checks that the vocabulary belongs to a model with `rows` embedding rows. Throws
   // Error(kMalformed) with both numbers: the tokens have no rows, or (`exact`) the numbers differ.

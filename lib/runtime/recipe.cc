@@ -146,7 +146,9 @@ class Reader {
   [[noreturn]] void fail_at(const std::string& name, const std::string& message,
                             bool at_key = false) const {
     const RecipePlace place = place_of(name, at_key);
-    if (place.kind == ErrorKind::kUsage) fail(place.kind, "--set ", name, ": ", message);
+    if (place.kind == ErrorKind::kUsage) {
+      fail(place.kind, "--set ", message.starts_with(name + ": ") ? "" : name + ": ", message);
+    }
     fail(place.kind, place.text, ": ", message);
   }
 
@@ -425,7 +427,7 @@ class Reader {
   std::string default_name() const {
     std::string name = source_.place.substr(source_.place.find_last_of('/') + 1);
     if (name.ends_with(".toml")) name.resize(name.size() - 5);
-    return name.empty() ? "run" : name;
+    return name.empty() ? "run" : to_valid_utf8(name);
   }
 
   const RecipeText& source_;

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "lib/base/error.h"
+#include "lib/base/fields.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/data/find_dataset.h"
@@ -98,6 +99,7 @@ bool read(const Json& value, const RecipeKey&, bool& out) {
 bool read(const Json& value, const RecipeKey& key, std::string& out) {
   if (!value.is_string()) return false;
   out = value.get<std::string>();
+  require_utf8(out, key.name);  // of --set; a recipe is written again as TOML and JSON
   const auto& choices = key.limits.choices;
   return choices.empty() || std::find(choices.begin(), choices.end(), out) != choices.end();
 }

@@ -152,7 +152,7 @@ TEST_CASE("contradictions are refused and say what would work") {
     return error_of(kLlamaRecipe, {override_text}, ErrorKind::kUsage);
   };
   CHECK(llama("model.heads=5") ==
-        "--set model.heads: model.heads: heads = 5 does not divide dim = 64; 1, 2, 4, 8, 16, 32 or "
+        "--set model.heads: heads = 5 does not divide dim = 64; 1, 2, 4, 8, 16, 32 or "
         "64 would");
   CHECK(contains(llama("model.kv_heads=3"), "1, 2 or 4 would"));
   CHECK(contains(llama("data.max_length=300"), "model.context = 256"));
@@ -228,6 +228,8 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(contains(usage("data.train=[]"), "[[data.train]] is missing"));
   CHECK(usage("data.shuffle=yes") == "--set data.shuffle: expected true or false, found 'yes'");
   CHECK(contains(usage("train.steps="), "expected a whole number from 1 to 1e+15, found nothing"));
+  CHECK(contains(usage("name=a\xFF"), "name: byte 2 is not UTF-8, at '\\xff'"));
+  CHECK(read_recipe({"dir/a\xFF.toml", "dir", kMinimal}).name == "a\uFFFD");
 }
 
 TEST_CASE("digits are drawn: a file or data set given for them is read, or refused") {

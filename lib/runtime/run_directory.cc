@@ -20,6 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What makes a result a whole model or an adapter.
+constexpr const char* kKinds[] = {"model.safetensors", "config.json", "adapter_model.safetensors",
+                                  "adapter_config.json"};
+
 [[noreturn]] void fail_system(const std::string& path, std::string_view doing) {
   const int error = errno;
   const bool full = error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
@@ -190,6 +194,11 @@ void RunDirectory::publish(FunctionRef<void(const std::string& directory)> write
     for (const std::string& name : names) {
       if (::rename((temporary + "/" + name).c_str(), file(name).c_str()) != 0) {
         fail_system(file(name), "renaming");
+      }
+    }
+    for (const char* name : kKinds) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) {
+        fs::remove(file(name), ignored);
       }
     }
   } catch (...) {

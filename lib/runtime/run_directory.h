@@ -48,7 +48,8 @@ class RunDirectory {
   void clear();
 
   // Lets `write` put files into a temporary directory and moves them to the top one by one, each
-  // durable before it appears; model weights first. Throws Error(kIo).
+  // durable before it appears; model weights first. The whole model that an earlier result was does
+  // not stay beside an adapter, nor an adapter beside a whole model. Throws Error(kIo).
   void publish(FunctionRef<void(const std::string& directory)> write);
 
  private:

@@ -290,6 +290,11 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
   require_error(override_text, 2, tool);
   REQUIRE(contains(override_text.err, "did you mean train.epochs?"));
   require_error(run_tool_process(tool, {"digits-mpl"}), 66, tool);
+  for (const std::string option : {"--out", "--resume"}) {
+    const auto bytes = run_tool_process(tool, {"digits-mlp", option, "a\xFF"});
+    require_error(bytes, 2, tool);
+    REQUIRE(contains(bytes.err, option + ": byte 2 is not UTF-8, at '\\xff'"));
+  }
 }
 
 TEST_CASE("characters that a model's vocabulary lacks are named, in sample prompts and prompts") {

@@ -83,6 +83,9 @@ void TrainOptions::check() const {
   }
   if (resume && resume->empty()) fail(ErrorKind::kUsage, "--resume: expected auto or a path");
   if (out && out->empty()) fail(ErrorKind::kUsage, "--out: expected a directory");
+  for (const auto& [name, path] : {std::pair("--out", &out), std::pair("--resume", &resume)}) {
+    if (*path) require_utf8(**path, name);  // they become keys of the recipe
+  }
 }
 
 }  // namespace lumen::runtime

@@ -478,6 +478,19 @@ TEST_CASE("a finished run is finished again by --resume, and goes on with a larg
   CHECK(place.checkpoints().front() == 50);
 }
 
+TEST_CASE("nothing of an earlier result of another kind stays beside the new one") {
+  const Place place;
+  REQUIRE(place.run().exit_code == 0);
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors", "notes.txt"}) {
+    std::ofstream(place.out(name)) << "{}";
+  }
+  REQUIRE(place.run("auto").exit_code == 0);
+  CHECK(fs::exists(place.out("model.safetensors")));
+  CHECK_FALSE(fs::exists(place.out("adapter_config.json")));
+  CHECK_FALSE(fs::exists(place.out("adapter_model.safetensors")));
+  CHECK(fs::exists(place.out("notes.txt")));
+}
+
 TEST_CASE("without --resume an earlier run is not touched, and --force starts over") {
   const Place place;
   REQUIRE(place.run().exit_code == 0);

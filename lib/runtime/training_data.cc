@@ -36,6 +36,7 @@ void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
     if (source.dataset) {
       const data::FoundDataset found = data::find_dataset(*source.dataset);
       result.options.format = found.format;
+      result.options.separator = found.separator;
       paths.insert(paths.end(), found.paths.begin(), found.paths.end());
       if (!found.notice.empty()) result.notices.push_back(found.notice);
       continue;
@@ -76,7 +77,8 @@ void set_options(const Recipe& recipe, data::DataOptions& options) {
   options.prefetch = d.prefetch;
   options.seq = d.max_length.value_or(options.seq);
   options.pack = d.pack;
-  options.separator = d.separator;
+  // A substitute has its own, where the recipe divides what it stands for.
+  if (options.separator.empty() || d.separator.empty()) options.separator = d.separator;
   options.add_bos = recipe.tokenizer.add_bos;
   options.add_eos = recipe.tokenizer.add_eos;
   options.on_too_long = named<data::OnTooLong>(data::kOnTooLongNames, d.on_too_long);
@@ -178,10 +180,12 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
   const TokenizerRecipe& t = recipe.tokenizer;
   const bool chat =
       result.options.format == data::Format::kJsonl || result.options.format == data::Format::kFaq;
-  std::string source;
+  std::string source, place = "chat template";
   if (t.chat_template) {
-    source = io::read_file(find_file(recipe, "tokenizer.chat_template", *t.chat_template),
-                           limits::kTemplateBytes);
+    const std::string file = find_file(recipe, "tokenizer.chat_template", *t.chat_template);
+    source = io::read_file(file, limits::kTemplateBytes);
+    place = io::place_of(file);
+    if (source.empty()) fail(ErrorKind::kMalformed, place, ": the chat template is empty");
   } else if (base != nullptr && base->chat_templates.contains("default")) {
     source = base->chat_templates.at("default");
   } else if (chat) {
@@ -222,7 +226,7 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
     fail_at_key(recipe, "tokenizer.add_eos",
                 str("the tokenizer (", result.tokenizer->kind(), ") names no eos_token"));
   }
-  if (!source.empty()) result.chat_template = text::ChatTemplate::parse(source, "chat template");
+  if (!source.empty()) result.chat_template = text::ChatTemplate::parse(source, place);
 }
 
 }  // namespace
@@ -251,6 +255,13 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
              end_token_of(recipe, base, *result.tokenizer)};
   }
   result.data = data::open_data(result.options, tools);
+  for (const std::string& example : result.data.info.skipped_examples) {
+    result.notices.push_back("skipped: " + example);
+  }
+  if (const std::string& dropped = result.data.info.dropped; !dropped.empty()) {
+    result.notices.push_back(str("the vocabulary has no token for ", dropped,
+                                 ": the texts are read as if they were not there"));
+  }
   return result;
 }
 

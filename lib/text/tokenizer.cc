@@ -1,9 +1,12 @@
 #include "lib/text/tokenizer.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/text/stage_decoder.h"
 
 namespace lumen::text {
@@ -21,6 +24,22 @@ void Tokenizer::check_length(std::string_view text) {
     fail(ErrorKind::kResource, "text of ", text.size(), " bytes, the limit is ",
          limits::kPromptBytes);
   }
+}
+
+std::string dropped_characters(const Tokenizer& tokenizer, std::string_view text) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> dropped;
+  std::set<std::string_view> seen = {" ", "\t", "\r", "\n"};
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    next_code_point(text, end);
+    const std::string_view character = text.substr(begin, end - begin);
+    if (!seen.insert(character).second) continue;
+    const EncodeOptions options = {.add_special = false, .parse_special = false};
+    if (tokenizer.encode(character, options).empty()) dropped.push_back(quoted(character));
+  }
+  const size_t more = dropped.size() - std::min(dropped.size(), kShown);
+  dropped.resize(dropped.size() - more);
+  return join(dropped, ", ") + (more > 0 ? str(" and ", more, " more") : "");
 }
 
 TokenStream::TokenStream(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)

@@ -95,6 +95,11 @@ class Tokenizer {
   static void check_length(std::string_view text);
 };
 
+// The characters of `text` that encode() drops, as "'x', 'y' and 3 more", or "": a character
+// tokenizer has no tokens for those that its own text lacked. Blanks, of which some tokenizers drop
+// one that is alone, do not count.
+std::string dropped_characters(const Tokenizer& tokenizer, std::string_view text);
+
 // Incremental decode for streaming: the texts of all pushes and of finish, joined, equal
 // decode(all ids), and each piece ends on a character boundary. Not thread-safe.
 class TokenStream {

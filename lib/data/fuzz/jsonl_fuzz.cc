@@ -29,7 +29,7 @@ void read_rows(std::string_view text) {
       "fuzz");
   DataOptions options;
   const TextTools tools = {tokenizer.get(), &chat};
-  const TextEncoder encoder(options, tools);
+  TextEncoder encoder(options, tools);
   for_each_line(text, [&](const TextLine& line) {
     io::expect_refusal_or_success([&] {
       const Document document = encode_json_row(line, encoder);

@@ -50,6 +50,11 @@ std::string joined_for_library(const std::vector<std::string>& tokens) {
       fail(ErrorKind::kUsage, "tokenizer training: the special token ", quoted(token),
            " has a comma, a quote or a line break, which sentencepiece cannot take");
     }
+    const bool is_byte = token.size() == 6 && token.starts_with("<0x") && token.ends_with('>');
+    if (token == "<unk>" || token == "<s>" || token == "</s>" || is_byte) {
+      fail(ErrorKind::kUsage, "tokenizer training: the special token ", quoted(token),
+           " is one that sentencepiece has anyway; leave it out");
+    }
   }
   return join(tokens, ",");
 }

@@ -193,6 +193,11 @@ TEST_CASE("tokenizer training refuses what cannot be") {
   CHECK(contains(why({"abc"}, options), "pad is '<pad>'"));
   options.special_tokens = {"x", "x"};
   CHECK(contains(why({"abc"}, options), "named twice"));
+  TokenizerTraining pieces = training(TokenizerKind::kSentencePieceBpe, 400);
+  for (const char* token : {"</s>", "<0x0A>"}) {
+    pieces.special_tokens = {"<|endoftext|>", token};
+    CHECK(contains(why({"abc"}, pieces), "is one that sentencepiece has anyway; leave it out"));
+  }
 }
 
 TEST_CASE("a text with fewer pieces than asked for gives fewer tokens") {
