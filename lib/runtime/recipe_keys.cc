@@ -422,7 +422,7 @@ RecipeTable train_table(TrainRecipe& r) {
         "of products; weights, sums and optimizer stay float32");
   t.key("grad_clip", r.grad_clip, between(0, 1e30), "largest norm of the gradient; 0: any");
   t.key("grad_clip_value", r.grad_clip_value, between(0, 1e30),
-        "largest element of the gradient; 0: any");
+        "largest element of the gradient, after grad_clip; 0: any");
   t.key("label_smoothing", r.label_smoothing, {.min = 0, .max = 0.99},
         "share of each target spread over all classes, but not in evaluations");
   t.key("activation_checkpointing", r.activation_checkpointing, any(),
