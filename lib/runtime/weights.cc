@@ -98,8 +98,8 @@ Layout pack(const Array& from, Layout layout, std::byte* to, int64_t room, Threa
 
 }  // namespace
 
-std::vector<NodePtr> packable_weights(const graph::Tensor& output) {
-  std::vector<NodePtr> weights;
+std::vector<PackableWeight> packable_weights(const graph::Tensor& output) {
+  std::vector<NodePtr> nodes;
   std::unordered_map<const graph::Node*, bool> only_weight;
   for_each_use(output, [&](const NodePtr& node, bool is_weight) {
     const auto [found, added] = only_weight.try_emplace(node.get(), true);
@@ -108,18 +108,19 @@ std::vector<NodePtr> packable_weights(const graph::Tensor& output) {
     if (added && graph::is_constant(*node) && value.layout() == Layout::kRows &&
         value.shape().rank() == 2 && value.elements() > 0 &&
         kernels::has_panels(value.dtype(), value.shape()[1])) {
-      weights.push_back(node);
+      nodes.push_back(node);
     }
   });
-  std::erase_if(weights, [&](const NodePtr& node) { return !only_weight.at(node.get()); });
+  std::vector<PackableWeight> weights;
+  for (const NodePtr& node : nodes) {
+    if (only_weight.at(node.get())) weights.push_back({node, layout_of_first_panel(node->value)});
+  }
   return weights;
 }
 
-uint64_t packed_bytes(std::span<const NodePtr> weights) {
+uint64_t packed_bytes(std::span<const PackableWeight> weights) {
   int64_t bytes = 0;
-  for (const NodePtr& node : weights) {
-    bytes += bytes_in(layout_of_first_panel(node->value), node->value);
-  }
+  for (const auto& [node, layout] : weights) bytes += bytes_in(layout, node->value);
   return static_cast<uint64_t>(bytes);
 }
 
@@ -142,22 +143,19 @@ bool are_quantized_panels(const graph::Tensor& output) {
   return all;
 }
 
-Repacking::Repacking(std::vector<NodePtr> weights, uint64_t room) : weights_(std::move(weights)) {
+Repacking::Repacking(std::vector<PackableWeight> weights, uint64_t room)
+    : weights_(std::move(weights)) {
   int64_t most = 0;
-  for (const NodePtr& node : weights_) {
-    most += bytes_in(Layout::kPanels, node->value);
-    expected_.push_back(layout_of_first_panel(node->value));
-  }
+  for (const auto& weight : weights_) most += bytes_in(Layout::kPanels, weight.node->value);
   memory_ = std::make_shared<const Buffer>(allocate(std::min(static_cast<uint64_t>(most), room)));
-  for (const NodePtr& node : weights_) node->value = node->value.as_panels();
+  for (const auto& weight : weights_) weight.node->value = weight.node->value.as_panels();
 }
 
 RepackedBytes Repacking::advance(uint64_t bytes, ThreadPool& pool, FunctionRef<bool()> is_stopped) {
   RepackedBytes change;
   for (const size_t begin = offset_; !done() && offset_ - begin < bytes && !is_stopped(); ++next_) {
-    const NodePtr& node = weights_[next_];
+    const auto& [node, expected] = weights_[next_];
     const Array from = node->value;
-    const Layout expected = expected_[next_];
     const Layout layout = pack(from, expected, memory_->data + offset_,
                                static_cast<int64_t>(memory_->bytes - offset_), pool);
     change.packed -= bytes_in(expected, from);

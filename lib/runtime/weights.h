@@ -15,13 +15,19 @@
 
 namespace lumen::runtime {
 
+// A constant in rows, and the panels that suit its first sixteen: short
+// (lib/kernels/short_panels.h) or not.
+struct PackableWeight {
+  graph::NodePtr node;
+  Layout layout;
+};
+
 // The constants that `output` uses as weights of linear layers and for nothing else, of a type and
 // width that has panels. A matrix that is also used otherwise (an embedding) is not among them.
-std::vector<graph::NodePtr> packable_weights(const graph::Tensor& output);
+std::vector<PackableWeight> packable_weights(const graph::Tensor& output);
 
-// Bytes of their panels if all panels of a matrix are like its first, short
-// (lib/kernels/short_panels.h) or not.
-uint64_t packed_bytes(std::span<const graph::NodePtr> weights);
+// Bytes of their panels if all panels of a matrix are like its first.
+uint64_t packed_bytes(std::span<const PackableWeight> weights);
 
 // Bytes of all weights of linear layers that `output` reads, in whatever layout.
 uint64_t product_weight_bytes(const graph::Tensor& output);
@@ -45,7 +51,7 @@ class Repacking {
   // changes later is the speed, not a bit. Plans compiled before are invalid. Reserves what the
   // panels take at most, or `room` if that is less, in huge pages, which take no memory before they
   // are written. Throws Error(kResource).
-  Repacking(std::vector<graph::NodePtr> weights, uint64_t room);
+  Repacking(std::vector<PackableWeight> weights, uint64_t room);
 
   bool done() const { return next_ == weights_.size(); }
 
@@ -56,9 +62,8 @@ class Repacking {
   RepackedBytes advance(uint64_t bytes, ThreadPool& pool, FunctionRef<bool()> is_stopped);
 
  private:
-  std::vector<graph::NodePtr> weights_;
-  std::vector<Layout> expected_;  // as packed_bytes() counts them
-  size_t next_ = 0;               // the first that is still rows
+  std::vector<PackableWeight> weights_;
+  size_t next_ = 0;  // the first that is still rows
   std::shared_ptr<const Buffer> memory_;
   size_t offset_ = 0;  // of its panels in memory_
 };
