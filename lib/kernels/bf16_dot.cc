@@ -96,9 +96,6 @@ void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to) {
                                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i pairs = _mm512_load_si512(kPairs);
   for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride, to += 2 * kTileRows) {
-    // The next strip's.
-    __builtin_prefetch(x + 2 * kTileRows, 0, 2);
-    __builtin_prefetch(x + col_stride + 2 * kTileRows, 0, 2);
     const auto both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + col_stride), _mm512_loadu_ps(x));
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pairs, (__m512i)both));
   }

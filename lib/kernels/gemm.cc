@@ -19,8 +19,8 @@ bool is_worth_tiles(int64_t m, int64_t n, int64_t k) {
 void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
   StripSource a = {args.a, args.a_row_stride, args.a_col_stride};
   StripSource b = {args.b, args.b_col_stride, args.b_row_stride};  // its columns are packed
-  // Panels of B are made of columns that lie together as they are, those of A are turned: cᵀ = bᵀ
-  // aᵀ turns the smaller operand.
+  // Panels of B are made of columns that lie together as they are, those of A are turned, which
+  // cᵀ = bᵀ aᵀ does to the smaller operand.
   const bool swapped =
       a.row_stride == 1 && a.col_stride != 1 && b.row_stride == 1 && args.m > args.n;
   if (swapped) std::swap(a, b);
@@ -30,7 +30,13 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
                            want.panel);
   };
   auto pack_a = [&](const PanelRequest& want) { return pack(a, want, PanelOrder::kRows); };
-  auto pack_b = [&](const PanelRequest& want) { return pack(b, want, PanelOrder::kPairs); };
+  auto pack_b = [&](const PanelRequest& want) {
+    if (b.row_stride == 1) {  // of each column the line that the next strip takes
+      const float* line = b.x + want.row + 2 * kTileRows + want.k * b.col_stride;
+      for (int64_t k = 0; k < want.depth; ++k) __builtin_prefetch(line + k * b.col_stride, 0, 2);
+    }
+    return pack(b, want, PanelOrder::kPairs);
+  };
   amx_product(pool, unit,
               {.m = swapped ? args.n : args.m,
                .n = swapped ? args.m : args.n,
