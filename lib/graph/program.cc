@@ -13,6 +13,8 @@ namespace {
 constexpr int kMaxRegisters = Program::kMaxInputs + Program::kMaxInstructions;
 // Below this many elements per thread a barrier costs more than it saves.
 constexpr int64_t kParallelGrain = 8192;
+// How far ahead of an epilogue its operands are fetched.
+constexpr int64_t kRowsAhead = 2;
 
 // Loads `n` elements at `data` as floats: in place if they already are, else into `scratch`.
 const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n, float* scratch) {
@@ -33,11 +35,11 @@ const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n,
   return scratch;
 }
 
-// Fetches the chunk behind that at `data`: an operand that is not read first is not read while the
+// Fetches `n` elements that are read soon: an operand that is not read first is not read while the
 // instructions before its own compute.
-void fetch_chunk(const std::byte* data, DType dtype) {
-  const int64_t bytes = Program::kChunk * info(dtype).block_bytes;
-  for (int64_t at = bytes; at < 2 * bytes; at += 64) __builtin_prefetch(data + at, 0, 2);
+void fetch(const std::byte* data, DType dtype, int64_t n) {
+  const int64_t bytes = n * info(dtype).block_bytes;
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(data + at, 0, 2);
 }
 
 struct Registers {
@@ -119,7 +121,9 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
                                          : (x.shape[-1] == 1 ? 0 : x.strides[x.shape.rank() - 1]);
       const int64_t offset = (pieces.flat ? 0 : row_offset(x, row)) + at * stride;
       const std::byte* from = x.data + offset * info(x.dtype).block_bytes;
-      if (stride == 1 && at + Program::kChunk < end) fetch_chunk(from, x.dtype);
+      if (stride == 1 && at + Program::kChunk < end) {
+        fetch(from + Program::kChunk * info(x.dtype).block_bytes, x.dtype, Program::kChunk);
+      }
       registers.value[i] = load(from, x.dtype, stride, n, registers.storage[i]);
     }
     const int64_t element = row * pieces.columns + at;
@@ -290,8 +294,11 @@ void run_epilogue(const Program& program, std::span<const RowOperand> operands, 
     for (size_t i = 0; i < operands.size(); ++i) {
       const RowOperand& x = operands[i];
       const int64_t offset = row * x.row_stride + at * x.column_stride;
-      registers.value[i + 1] = load(x.data + offset * info(x.dtype).block_bytes, x.dtype,
-                                    x.column_stride, n, registers.storage[i + 1]);
+      const int64_t size = info(x.dtype).block_bytes;
+      const std::byte* from = x.data + offset * size;
+      // Rows follow one another, each too short for the processor to foresee the next.
+      if (x.column_stride == 1) fetch(from + kRowsAhead * x.row_stride * size, x.dtype, n);
+      registers.value[i + 1] = load(from, x.dtype, x.column_stride, n, registers.storage[i + 1]);
     }
     run_code(program, registers, n, piece);
   }

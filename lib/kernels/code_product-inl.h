@@ -25,7 +25,7 @@ namespace lumen::kernels {
 //                                    into the memory of them all
 //   panel(memory)
 //   quantize(x, x_stride, blocks, strip), expand(weight, row, rows, k, cols, panel)
-//   multiply(weight, panels, strip, blocks, add, y, y_stride, cols)
+//   multiplier(weight)     multiplies (panels, strip, blocks, add, y, y_stride, cols)
 //
 // One pass: at most kMostRows rows of x, whose strips stay in L2 with kBlockTiles tiles' columns of
 // y.
@@ -143,11 +143,12 @@ struct CodePass {
       const int64_t panel_rows = std::clamp<int64_t>(tile.rows - from, 0, kPanelRows);
       codes.expand(*tile.weight, tile.row + from, panel_rows, 32 * block, 32 * count, panels[p]);
     }
+    const auto multiply_strip = codes.multiplier(*tile.weight);
     for (int64_t strip = begin; strip < end; ++strip) {
       fetch(next, strip - begin, end - begin);
       float* y = args.y + (row + strip_begin(strip)) * args.y_stride + tile.column;
-      codes.multiply(*tile.weight, panels, strip_at(strip, block, count), count, block > 0, y,
-                     args.y_stride, tile.rows);
+      multiply_strip(panels, strip_at(strip, block, count), count, block > 0, y, args.y_stride,
+                     tile.rows);
     }
   }
 

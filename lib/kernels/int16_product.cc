@@ -36,10 +36,7 @@ struct Int16Codes {
     pack_panel(w, row / kPanelRows, k, cols, panel);
     expand_int16({panel, w.dtype, kPanelRows, cols, Layout::kPanels}, 0, 0, cols, to);
   }
-  void multiply(const Weight&, const Panel (&panels)[2], const Strip& x, int64_t blocks, bool add,
-                float* y, int64_t y_stride, int64_t cols) const {
-    multiply_int16(panels, x, blocks, add, y, y_stride, cols);
-  }
+  auto multiplier(const Weight&) const { return multiply_int16; }
 };
 
 }  // namespace

@@ -37,10 +37,7 @@ struct Int8Codes {
               const Panel& to) const {
     expand_codes(w, row, rows, k, cols, added_to_codes(tile, code_form(w.dtype)), to);
   }
-  void multiply(const Weight& w, const Panel (&panels)[2], const Strip& x, int64_t blocks, bool add,
-                float* y, int64_t y_stride, int64_t cols) const {
-    multiply_codes(code_form(w.dtype), panels, x, blocks, add, y, y_stride, cols);
-  }
+  CodeMultiplier multiplier(const Weight& w) const { return code_multiplier(code_form(w.dtype)); }
 };
 
 }  // namespace

@@ -149,10 +149,11 @@ TEST_CASE("the native tile gives the bits of the portable one") {
             expand_codes(w, 16 * i, 16, 0, cols,
                          added_to_codes(is_native ? native : portable, form), panels[i]);
           }
-          const auto multiply = is_native ? multiply_codes_native : multiply_codes_portable;
+          const CodeMultiplier multiply =
+              is_native ? native_code_multiplier(form) : portable_code_multiplier(form);
           for (int64_t width : {1, 15, 16, 17, 32}) {
             std::vector<float> y(rows * 33, 0.5f);
-            multiply(form, panels, x, cols / 32, true, y.data(), 33, width);
+            multiply(panels, x, cols / 32, true, y.data(), 33, width);
             results[is_native].insert(results[is_native].end(), y.begin(), y.end());
           }
         }

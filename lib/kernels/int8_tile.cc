@@ -264,27 +264,23 @@ void multiply_rows(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks, 
   }
 }
 
-void multiply_codes_kernel(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
-                           int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
-  const auto multiply = [&]() HWY_ATTR {
-    switch (form.bits) {
-      case 8:
-        return multiply_rows<code_form(DType::kQ8_0)>;
-      case 6:
-        return multiply_rows<code_form(DType::kQ6_K)>;
-      case 5:
-        return form.has_min ? multiply_rows<code_form(DType::kQ5_1)>
-                            : multiply_rows<code_form(DType::kQ5_0)>;
-      case 4:
-        return form.has_min ? multiply_rows<code_form(DType::kQ4_1)>
-                            : multiply_rows<code_form(DType::kQ4_0)>;
-      case 3:
-        return multiply_rows<code_form(DType::kQ3_K)>;
-      default:
-        return multiply_rows<code_form(DType::kQ2_K)>;
-    }
-  }();
-  multiply(w, x, blocks, add, y, y_stride, cols);
+CodeMultiplier portable_multiplier(const CodeForm& form) {
+  switch (form.bits) {
+    case 8:
+      return multiply_rows<code_form(DType::kQ8_0)>;
+    case 6:
+      return multiply_rows<code_form(DType::kQ6_K)>;
+    case 5:
+      return form.has_min ? multiply_rows<code_form(DType::kQ5_1)>
+                          : multiply_rows<code_form(DType::kQ5_0)>;
+    case 4:
+      return form.has_min ? multiply_rows<code_form(DType::kQ4_1)>
+                          : multiply_rows<code_form(DType::kQ4_0)>;
+    case 3:
+      return multiply_rows<code_form(DType::kQ3_K)>;
+    default:
+      return multiply_rows<code_form(DType::kQ2_K)>;
+  }
 }
 
 Int8Tile portable_tile() {
@@ -298,7 +294,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 namespace {
-HWY_EXPORT(multiply_codes_kernel);
+HWY_EXPORT(portable_multiplier);
 HWY_EXPORT(portable_tile);
 }  // namespace
 
@@ -310,18 +306,12 @@ Int8Tile portable_int8_tile() {
   return HWY_DYNAMIC_DISPATCH(portable_tile)();
 }
 
-void multiply_codes(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
-                    int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
-  if (uses_native_dot()) {
-    multiply_codes_native(form, w, x, blocks, add, y, y_stride, cols);
-  } else {
-    multiply_codes_portable(form, w, x, blocks, add, y, y_stride, cols);
-  }
+CodeMultiplier code_multiplier(const CodeForm& form) {
+  return uses_native_dot() ? native_code_multiplier(form) : portable_code_multiplier(form);
 }
 
-void multiply_codes_portable(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
-                             int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
-  HWY_DYNAMIC_DISPATCH(multiply_codes_kernel)(form, w, x, blocks, add, y, y_stride, cols);
+CodeMultiplier portable_code_multiplier(const CodeForm& form) {
+  return HWY_DYNAMIC_DISPATCH(portable_multiplier)(form);
 }
 
 }  // namespace lumen::kernels

@@ -46,6 +46,8 @@ constexpr int added_to_codes(const Int8Tile& tile, CodeForm form) {
   return form.bits == 8 ? 0 : form.offset();
 }
 
+// The product of a strip with weights of one form:
+//
 // y[r][j] = (add ? y[r][j] : 0) + Σ x[r] · w[j] over 32 · blocks columns for the rows of `x` and
 // the first `cols` ≤ 32 rows of the two panels `w`. With s the sub-blocks in order,
 //
@@ -53,11 +55,12 @@ constexpr int added_to_codes(const Int8Tile& tile, CodeForm form) {
 //   y = fma(xsum[s], min[s], y)  if there is a min
 //
 // whose integer sums are exact: the same bits for any number of rows, and on every target with a
-// fused multiply-add. Single-threaded, noexcept. `form` is a reference because a copy, stored field
-// by field and loaded in one piece, waits for the stores (6 % of a prompt).
-void multiply_codes(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
-                    int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols);
-void multiply_codes_portable(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
-                             int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols);
+// fused multiply-add. Single-threaded, noexcept.
+using CodeMultiplier = void (*)(const CodePanel (&w)[2], const CodeStrip& x, int64_t blocks,
+                                bool add, float* y, int64_t y_stride, int64_t cols);
+
+// Looked up once for many strips, each of which takes only a thousand cycles.
+CodeMultiplier code_multiplier(const CodeForm& form);
+CodeMultiplier portable_code_multiplier(const CodeForm& form);  // without native kernels
 
 }  // namespace lumen::kernels

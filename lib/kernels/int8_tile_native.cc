@@ -135,12 +135,9 @@ Int8Tile tile_of_width() {
   return {.strip_rows = 6, .added = kAddedToSigned == 128 ? Added::k128 : Added::kNothing};
 }
 
-void multiply_codes_of_width(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
-                             int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
-  const auto multiply = form.sub == 32
-                            ? (form.has_min ? multiply_rows<32, true> : multiply_rows<32, false>)
-                            : (form.has_min ? multiply_rows<16, true> : multiply_rows<16, false>);
-  multiply(w, x, blocks, add, y, y_stride, cols);
+CodeMultiplier multiplier_of_width(const CodeForm& form) {
+  return form.sub == 32 ? (form.has_min ? multiply_rows<32, true> : multiply_rows<32, false>)
+                        : (form.has_min ? multiply_rows<16, true> : multiply_rows<16, false>);
 }
 
 }  // namespace native
@@ -157,9 +154,8 @@ Int8Tile native_int8_tile() {
   return LUMEN_NATIVE_CALL(tile_of_width);
 }
 
-void multiply_codes_native(const CodeForm& form, const CodePanel (&w)[2], const CodeStrip& x,
-                           int64_t blocks, bool add, float* y, int64_t y_stride, int64_t cols) {
-  LUMEN_NATIVE_CALL(multiply_codes_of_width, form, w, x, blocks, add, y, y_stride, cols);
+CodeMultiplier native_code_multiplier(const CodeForm& form) {
+  return LUMEN_NATIVE_CALL(multiplier_of_width, form);
 }
 
 }  // namespace lumen::kernels
