@@ -14,7 +14,7 @@ constexpr int kMaxRegisters = Program::kMaxInputs + Program::kMaxInstructions;
 // Below this many elements per thread a barrier costs more than it saves.
 constexpr int64_t kParallelGrain = 8192;
 // How far ahead of an epilogue its operands are fetched.
-constexpr int64_t kRowsAhead = 2;
+constexpr int64_t kRowsAhead = 4;
 
 // Loads `n` elements at `data` as floats: in place if they already are, else into `scratch`.
 const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n, float* scratch) {
