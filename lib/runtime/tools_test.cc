@@ -179,6 +179,11 @@ TEST_CASE("environment variables are checked like flags") {
   const auto sse2 = run_tool_process("lumen-run", {"--version", "--json"}, {}, {"LUMEN_SIMD=sse2"});
   if (sse2.exit_code == 0) REQUIRE(contains(sse2.out, "\"chosen\": \"sse2\""));
   REQUIRE(contains(threads.err, "LUMEN_THREADS: threads: 'abc' is not"));
+  for (const Arguments& verb : {Arguments{"llm"}, {"train", "digits-mlp"}, {"ops"}}) {
+    const auto wrong = run_tool_process("lumen-bench", verb, {}, {"LUMEN_THREADS=1,x"});
+    require_error(wrong, 2, "lumen-bench");
+    REQUIRE(contains(wrong.err, "LUMEN_THREADS: threads: '"));
+  }
 
   const std::vector<std::string> environment = {"LUMEN_THREADS=1"};
   const std::string model = lumen::testing::source_path("testdata/models/random-spm.gguf");
