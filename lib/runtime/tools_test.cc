@@ -101,6 +101,8 @@ TEST_CASE("options without effect are refused by name") {
   refused("--prompt", {"--batch", "x.jsonl", "-p", "a"});
   refused("--prompt-cache", {"--batch", "x.jsonl", "--prompt-cache", "c.kv"});
   refused("--draft", {"--logits", "x.npy", "-p", "a", "--draft", "x.gguf"});
+  refused("--max-tokens", {"--logits", "x.npy", "--ids", "[1]", "-n", "5"});
+  refused("--stop", {"--logits", "x.npy", "--ids", "[1]", "--stop", "a"});
   refused("--special", {"-p", "a", "--special", "false"});
   refused("MODEL", {model, "--render", "x.jinja", "--context", "x.json"});
   refused("MODEL", {"--inspect", model, "x"}, "lumen-convert");
