@@ -206,6 +206,9 @@ TEST_CASE("environment variables are checked like flags") {
 TEST_CASE("missing models are named, with the place where they were looked for") {
   require_error(run_tool_process("lumen-run", {"/no/such/model.gguf", "-p", "a"}), 66);
   require_error(run_tool_process("lumen-run", {"/", "-p", "a"}), 66);
+  const auto draft = run_tool_process("lumen-run", {"-p", "a", "--draft", "/no/such/model"});
+  require_error(draft, 66);
+  REQUIRE(contains(draft.err, "error: --draft: /no/such/model: "));
 }
 
 TEST_CASE("an output that cannot be written is an I/O error") {
