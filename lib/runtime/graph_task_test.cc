@@ -635,6 +635,10 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
   std::ofstream(place + "/rows.jsonl") << "\n\n";
   CHECK(contains(error(language), "rows.jsonl: has no text to train a tokenizer on"));
   std::ofstream(place + "/rows.jsonl") << "{\"text\": \"one two\"}\n";
+  const std::vector<std::string> few = {"tokenizer.type=bpe", "tokenizer.vocab_size=262"};
+  CHECK(contains(error(language, few, ErrorKind::kUsage),
+                 "--set tokenizer.vocab_size: vocab_size = 262 is too small for the characters of "
+                 "the text; "));
   const std::vector<std::string> with_template = {"tokenizer.chat_template=t.jinja"};
   std::ofstream(place + "/t.jinja") << "{{ x(";
   CHECK(contains(error(language, with_template), place + "/t.jinja:1: "));

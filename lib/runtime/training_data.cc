@@ -158,7 +158,11 @@ void train_own_tokenizer(const Recipe& recipe, const std::string& directory,
   ::mkdir(directory.c_str(), 0777);
   text::TokenizerTraining training = tokenizer_training(recipe, !chat_template.empty());
   training.chat_template = chat_template;
-  text::train_tokenizer({texts.begin(), texts.end()}, training, directory);
+  try {
+    text::train_tokenizer({texts.begin(), texts.end()}, training, directory);
+  } catch (const text::TokenizerOptionError& error) {
+    fail_at_key(recipe, "tokenizer." + error.option(), error.what());
+  }
 }
 
 std::string parent_of(const std::string& path) {
