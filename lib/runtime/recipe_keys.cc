@@ -367,12 +367,13 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   t.key("max_length", d.max_length, between(1, limits::kContext),
         "tokens per row (model.context; with model.path at most 512; else 128)")
       .only_for(language);
-  t.key("pack", d.pack, any(), "several documents per row, which do not see each other")
+  t.key("pack", d.pack, any(),
+        "several documents per row, which do not see each other (text: with a separator)")
       .only_for(documents);
   t.key("separator", d.separator, any(), "text between documents; \"\": one long text")
       .only_for({"text"});
   t.key("on_too_long", d.on_too_long, one_of({"error", "truncate", "skip", "split"}),
-        "documents longer than max_length")
+        "documents longer than max_length (text: with a separator)")
       .only_for(documents);
   t.key("mask", d.mask,
         {.choices = {"none", "prompt", "system", "user", "assistant", "tool"}, .min_items = 1},
