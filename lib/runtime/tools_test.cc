@@ -307,6 +307,34 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
   }
 }
 
+TEST_CASE("rows that are left out are counted by why they are") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::ofstream rows(place + "/rows.jsonl");
+  rows << "{\"text\": \"" << std::string(40, 'a') << "\"}\n{bad\n";
+  for (int i = 0; i < 8; ++i) rows << "{\"text\": \"abc\"}\n";
+  rows.close();
+  std::ofstream(place + "/r.toml")
+      << "[model]\ntype = \"lstm\"\nhidden = 8\n[tokenizer]\ntype = \"char\"\n"
+         "[[data.train]]\npath = \"rows.jsonl\"\n[data]\nmax_length = 32\n"
+         "on_bad_row = \"skip\"\n[train]\nsteps = 1\nbatch_size = 2\n";
+  const auto run = [&](const std::string& rule, const std::string& option) {
+    const auto outcome = run_tool_process(
+        "lumen-train",
+        {place + "/r.toml", "--set", "data.on_too_long=" + rule, "--out", place + "/out", option});
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome.out + outcome.err;
+  };
+  CHECK(contains(run("skip", "--dry-run"),
+                 ", 8 samples, 1 bad rows skipped, 1 too long ones skipped\n"));
+  CHECK(contains(run("truncate", "--dry-run"),
+                 ", 9 samples, 1 bad rows skipped, 1 too long ones cut\n"));
+  const std::string told = run("skip", "--force");
+  CHECK(contains(told, "rows.jsonl: 1 bad rows are skipped\n"));
+  CHECK(contains(told, "note: 1 texts are longer than data.max_length and skipped\n"));
+  CHECK(contains(run("truncate", "--force"), "longer than data.max_length and cut\n"));
+}
+
 TEST_CASE("characters that a model's vocabulary lacks are named, in sample prompts and prompts") {
   const std::string place = lumen::testing::temporary_directory() + "/names";
   const auto trained = run_tool_process(
