@@ -396,7 +396,8 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   t.key("mean", d.mean, any(), "of pixels / 255, per channel (measured)").only_for(images);
   t.key("std", d.std, {.min = 0, .above_min = true}, "of pixels / 255, per channel (measured)")
       .only_for(images);
-  t.key("label", d.label, any(), "column to predict; \"\": the last").only_for({"csv"});
+  t.key("label", d.label, any(), "column to predict, by its name in the first row; \"\": the last")
+      .only_for({"csv"});
   t.key("label_kind", d.label_kind, one_of({"auto", "classes", "number"}), "what the label is")
       .only_for({"csv"});
   t.key("text_columns", d.text_columns, one_of({"onehot", "drop"}), "columns that hold text")
