@@ -281,13 +281,21 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
   const uint64_t needed = packed_bytes(weights);
   const uint64_t available =
       options.memory_limit ? options.memory_limit - memory_.kv_bytes : available_memory();
+  std::string lack;
   if (needed > available) {
-    memory_.notice =
-        str("the weights stay as they are in the file, which is slower: repacked they need ",
-            human_bytes(needed), ", available are ", human_bytes(available));
+    lack =
+        str("repacked they need ", human_bytes(needed), ", available are ", human_bytes(available));
+  } else {
+    try {
+      repacking_ = Repacking(std::move(weights), available);
+    } catch (const Error& error) {
+      lack = error.what();  // what is available was an estimate
+    }
+  }
+  if (!lack.empty()) {
+    memory_.notice = "the weights stay as they are in the file, which is slower: " + lack;
     return;
   }
-  repacking_ = Repacking(std::move(weights), available);
   memory_.packed_bytes = needed;
   if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
 }
