@@ -80,6 +80,14 @@ TEST_CASE("options that make no sense together are refused") {
     CAPTURE(arguments);
     require_error(run_tool_process("lumen-run", arguments), 2);
   }
+  for (const std::string value : {"maybe", "x", "99999999999999999999"}) {
+    const auto wrong = run_tool_process("lumen-run", {"-p", "a", "--json=" + value});
+    require_error(wrong, 2);
+    REQUIRE(contains(wrong.err, "--json: '" + value + "' is neither true nor false"));
+  }
+  const auto other_verb = run_tool_process("lumen-bench", {"llm", "--json"});
+  require_error(other_verb, 2, "lumen-bench");
+  REQUIRE_FALSE(contains(other_verb.err, "mean --json"));
   const auto outcome = run_tool_process("lumen-run", {"--promt", "a"});
   REQUIRE(contains(outcome.err, "did you mean --prompt?"));
 }
@@ -408,7 +416,7 @@ TEST_CASE("standard input is appended to the prompt") {
 }
 
 TEST_CASE("prompts are taken as they are, whatever they look like") {
-  for (const std::string prompt : {"[a, b]", "--help", "-5", "a=b", "\"x\"", "'"}) {
+  for (const std::string prompt : {"[a, b]", "--help", "--json=x", "-5", "a=b", "\"x\"", "'"}) {
     CAPTURE(prompt);
     const auto shown = run_tool_process(
         "lumen-run", {random_model(), "-p", prompt, "-n", "0", "--show-prompt", "--stop", "[x,y]"});
