@@ -118,6 +118,9 @@ int bench_train(const TrainBenchOptions& options) {
   if (!options.recipe) {
     fail(ErrorKind::kUsage, "name a recipe: a file, or one of lumen-train --recipes");
   }
+  if (options.repetitions && options.seconds) {
+    fail(ErrorKind::kUsage, "--seconds has no effect with --repetitions, which says how often");
+  }
   const Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
   std::vector<int64_t> threads = {default_thread_count()};
   if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, kMaxThreads);

@@ -116,6 +116,10 @@ TEST_CASE("options without effect are refused by name") {
   refused("MODEL", {"--inspect", model, "x"}, "lumen-convert");
   refused("--type", {"--inspect", model, "--type", "q8_0"}, "lumen-convert");
   refused("--json", {model, "x.gguf", "--json"}, "lumen-convert");
+  refused("--set", {"--recipes", "--set", "train.steps=1"}, "lumen-train");
+  refused("--out", {"--print-schema", "--out", "x"}, "lumen-train");
+  refused("--json", {"digits-mlp", "--print-config", "--json"}, "lumen-train");
+  refused("--seconds", {"train", "digits-mlp", "-r", "1", "--seconds", "2"}, "lumen-bench");
   const auto threads = run_tool_process("lumen-run", {model, "--tokenize", "-p", "a", "-t", "1"},
                                         {}, {"LUMEN_THREADS=1"});
   CHECK(threads.exit_code == 0);
