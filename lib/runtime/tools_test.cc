@@ -537,6 +537,8 @@ TEST_CASE("inspect shows what a model holds") {
   const auto text = run_tool_process("lumen-convert", {"--inspect", model});
   REQUIRE(contains(text.out, "model.embed_tokens.weight"));
   require_error(run_tool_process("lumen-convert", {"--inspect", "/dev/null"}), 66, "lumen-convert");
+  require_error(run_tool_process("lumen-convert", {"--inspect", model, "--tokenizer", "/no/such"}),
+                66, "lumen-convert");
 }
 
 TEST_CASE("bench measures prompt and generation apart") {
