@@ -477,6 +477,10 @@ TEST_CASE("a template is rendered with its variables and clock") {
                                      directory + "/c.json", "--now", "2025-07-10T12:00:00"});
   CAPTURE(outcome.err);
   REQUIRE(outcome.out == "10 Jul 2025 hi!");
+  const auto late = run_tool_process("lumen-run", {"--render", directory + "/t.jinja", "--context",
+                                                   directory + "/c.json", "--now", "late"});
+  require_error(late, 2);
+  REQUIRE(contains(late.err, "error: now: 'late' is not a time"));
   std::ofstream(directory + "/bad.jinja") << "a\n{% if %}";
   require_error(run_tool_process("lumen-run", {"--render", directory + "/bad.jinja", "--context",
                                                directory + "/c.json"}),
