@@ -20,7 +20,9 @@ struct SourceFile {
   uint64_t bytes = 0;
   std::string sha256;   // lower-case hexadecimal, of the file as it lies on disk
   int64_t samples = 0;  // images, rows or documents that were taken from it
-  int64_t skipped = 0;  // bad or too long ones that the options allow to skip
+  int64_t skipped = 0;  // bad ones, which the options allow to skip
+  // Documents with more tokens than a row: left out, or used in part.
+  int64_t too_long = 0, cut = 0;
 };
 
 // What was found, for messages, model shapes and the run directory.
@@ -32,7 +34,7 @@ struct DatasetInfo {
   int64_t documents = 0;                        // lines, jsonl, separated text
   double train_tokens = 0, eval_tokens = 0;     // targets that count, per epoch
   int64_t skipped = 0;                          // bad rows
-  int64_t too_long = 0;                         // documents that were cut or skipped
+  int64_t too_long = 0, cut = 0;                // the same of all files
   std::vector<std::string> skipped_examples;    // messages of the first few bad rows
 
   Shape feature_shape;  // of one sample of "x": [channels, height, width] or [features]

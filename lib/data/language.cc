@@ -206,14 +206,16 @@ class DocumentReader {
              " tokens, a row of max_length = ", options_.seq, " holds ", options_.seq + 1,
              "; set max_length = ", targets, ", or on_too_long to truncate, skip or split");
       }
-      ++info_.too_long;
       document.ids.resize(static_cast<size_t>(options_.seq) + 1);
       document.learned.resize(document.ids.size());
       const auto learns = std::count(document.learned.begin(), document.learned.end(), true);
       if (options_.on_too_long == OnTooLong::kSkip || learns == 0) {
-        ++file.skipped;
+        ++file.too_long;
+        ++info_.too_long;
         return;
       }
+      ++file.cut;
+      ++info_.cut;
     }
     added.push_back(documents_->count());
     documents_->add(document);

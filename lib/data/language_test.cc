@@ -297,9 +297,14 @@ TEST_CASE("long documents are refused, cut, skipped or continued") {
       "data.jsonl: line 1: has 11 tokens, a row of max_length = 4 holds 5; set max_length = 10"));
   CHECK(learned(OnTooLong::kTruncate, &info) ==
         std::vector<std::string>{"bcde", "y<|endoftext|>.."});
-  CHECK(info.too_long == 1);
+  const auto counts = [&] {
+    const SourceFile& file = info.files[0];
+    CHECK((info.too_long == file.too_long && info.cut == file.cut));
+    return std::vector<int64_t>{file.samples, file.skipped, file.too_long, file.cut};
+  };
+  CHECK(counts() == std::vector<int64_t>{2, 0, 0, 1});
   CHECK(learned(OnTooLong::kSkip, &info) == std::vector<std::string>{"y<|endoftext|>.."});
-  CHECK(info.files[0].skipped == 1);
+  CHECK(counts() == std::vector<int64_t>{1, 0, 1, 0});
   CHECK(learned(OnTooLong::kSplit, &info) ==
         std::vector<std::string>{"bcde", "fghi", "j<|endoftext|>..", "y<|endoftext|>.."});
 }

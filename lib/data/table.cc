@@ -32,6 +32,7 @@ struct Table {
     Split split;
   };
   std::vector<std::string> header;
+  int64_t header_line = 1;      // of the first file
   std::vector<Column> columns;  // as many as the header
   std::vector<RowPlace> rows;
 
@@ -99,12 +100,14 @@ void read_header(const CsvRow& row, Table& table) {
     if (field.text.empty() || std::find(names.begin(), names.end(), field.text) != names.end()) {
       fail(ErrorKind::kMalformed, "line ", row.line, ", column ", field.column,
            ": the header has the name ", quoted(field.text),
-           ", expected a name that is not empty and not there already");
+           ", expected a name that is not empty and not there already: the first row names the "
+           "columns");
     }
     names.push_back(field.text);
   }
   if (table.header.empty()) {
     table.header = names;
+    table.header_line = row.line;
     table.columns.resize(names.size());
     for (size_t i = 0; i < names.size(); ++i) table.columns[i].name = names[i];
   } else if (names != table.header) {
@@ -183,6 +186,29 @@ class TableReader {
       const Source source = read_source(path, limits::kDataUnpackedBytes, file);
       with_context(source.place(), [&] { read_file(source, split, file); });
     }
+  }
+
+  // A table without a header would lose its first row. Names are taken for such a row if each is a
+  // number, or a text that its column has again; not if they count from 0 or 1 (as pandas does), or
+  // if the options name one of them.
+  void check_header() const {
+    if (!options_.label.empty() || !options_.drop_columns.empty()) return;
+    const size_t base = !table_.header.empty() && table_.header[0] == "1" ? 1 : 0;
+    bool counts = true, any_number = false;
+    for (size_t c = 0; c < table_.columns.size(); ++c) {
+      const auto& [name, cells, places] = table_.columns[c];
+      counts = counts && name == str(c + base);
+      if (is_number(name)) {
+        any_number = true;
+      } else if (std::find(cells.begin(), cells.end(), name) == cells.end()) {
+        return;
+      }
+    }
+    if (!any_number || counts) return;
+    fail(ErrorKind::kMalformed, io::place_of(info_.files[0].path), ": line ", table_.header_line,
+         ", column 1: found ", header_text(table_.header),
+         " as the names of columns, which look like a row of data: put a row of names above it; if "
+         "these are names, say which one is the label (data.label)");
   }
 
   // Columns that are meant as numbers have to be numbers: "NA" in a few rows would else make a text
@@ -445,6 +471,7 @@ Data open_table(const DataOptions& options) {
   TableReader reader(options, info);
   reader.read(options.paths, Split::kTrain);
   reader.read(options.eval_paths, Split::kEval);
+  reader.check_header();
   reader.check_numbers();
   const auto& rows = reader.table().rows;
   const auto first_eval = std::find_if(rows.begin(), rows.end(),

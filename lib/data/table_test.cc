@@ -187,6 +187,23 @@ TEST_CASE("a table that is not one is refused with the reason") {
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 1, column 1: the header is one name, 'a;y'; columns have to be "
                  "separated by commas, not by ';'"));
+  options.paths = {write_table("\n5.1,3.5,setosa\n4.9,3.0,setosa\n7.0,3.2,versicolor\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 2, column 1: found '5.1', '3.5', 'setosa' as the names of columns, "
+                 "which look like a row of data: put a row of names above it"));
+  options.paths = {write_table("400,410,420\n0.1,0.2,5\n0.2,0.1,6\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "(data.label)"));
+  options.label = "420";  // so they are names
+  CHECK(open_data(options).info.feature_names == std::vector<std::string>{"400", "410"});
+  options.label = "";
+  for (const char* names : {"0,1,2", "1,2,3", "400,410,kind"}) {
+    options.paths = {write_table(str(names, "\n0.1,0.2,5\n0.2,0.1,6\n"))};
+    CHECK(open_data(options).info.train_samples == 2);
+  }
+  options.paths = {write_table("1,1,2\n0.1,0.2,5\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "the header has the name '1', expected a name that is not empty and not there "
+                 "already: the first row names the columns"));
   options.paths = {write_table("a,y\n1,x\n2,x\n")};
   CHECK(contains(refusal(ErrorKind::kMismatch, [&] { open_data(options); }),
                  "t.csv: the label column 'y' is 'x' in every row"));

@@ -111,6 +111,10 @@ std::shared_ptr<const Buffer> map_file(const std::string& path) {
       fail(ErrorKind::kMalformed, "the file is empty (an interrupted download?)");
     }
     void* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (data == MAP_FAILED && errno == ENOMEM) {
+      fail(ErrorKind::kResource, "the file's ", human_bytes(bytes),
+           " do not fit into the address space that is left to the process (ulimit -v)");
+    }
     if (data == MAP_FAILED) fail_errno("mapping", errno);
     auto buffer = std::make_shared<Buffer>();
     buffer->data = static_cast<std::byte*>(data);

@@ -23,9 +23,10 @@ namespace {
 }
 
 ModelFiles open_file(const std::string& path) {
-  const auto buffer = map_file(path);
+  auto buffer = map_file(path);
   const std::span<const std::byte> content(buffer->data, buffer->bytes);
   if (content.size() >= 4 && std::memcmp(content.data(), "GGUF", 4) == 0) {
+    buffer.reset();  // mapped twice it may not fit into the address space
     return open_gguf_model(path);
   }
   // Checkpoints of llama2.c have no magic number, so that they may look like anything.

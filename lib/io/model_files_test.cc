@@ -1,5 +1,8 @@
 #include "lib/io/model_files.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -58,6 +61,40 @@ float difference(const ModelFiles& a, const ModelFiles& b, const std::string& na
   float largest = 0;
   for (size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::abs(x[i] - y[i]));
   return largest;
+}
+
+// While it lives, the process may map `bytes` more than it does.
+class AddressSpaceScope {
+ public:
+  explicit AddressSpaceScope(uint64_t bytes) {
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    ::getrlimit(RLIMIT_AS, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + bytes;
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
+  ~AddressSpaceScope() { ::setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST_CASE("a model file may take most of the address space that is left") {
+  constexpr uint64_t kMany = uint64_t{1} << 30;
+  const std::string path = testing::temporary_directory() + "/large.gguf";
+  std::filesystem::copy_file(testing::source_path("testdata/models/random-spm.gguf"), path);
+  std::filesystem::resize_file(path, kMany);  // with a hole
+  const auto open_with = [&](uint64_t bytes, ErrorKind kind) {
+    const AddressSpaceScope scope(bytes);
+    return testing::refusal(kind, [&] { open_model(path); });
+  };
+  // It is mapped, and its end is not that of its tensors.
+  CHECK(testing::contains(open_with(kMany / 2 * 3, ErrorKind::kMalformed), "the data end at"));
+  CHECK(open_with(kMany / 2, ErrorKind::kResource) ==
+        path +
+            ": the file's 1.0 GiB do not fit into the address space that is left to the process "
+            "(ulimit -v)");
 }
 
 TEST_CASE("every form of stories260K opens as the same model") {

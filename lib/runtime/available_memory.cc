@@ -83,7 +83,8 @@ uint64_t available_memory() {
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     const uint64_t used =
         number_in("/proc/self/statm", 0) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-    available = std::min<uint64_t>(available, less(limit.rlim_cur, used));
+    // Not all of an address space can be memory: stacks and malloc's arenas take theirs.
+    available = std::min<uint64_t>(available, less(limit.rlim_cur, used) / 8 * 7);
   }
   return available;
 }

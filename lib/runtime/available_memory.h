@@ -7,7 +7,8 @@
 namespace lumen::runtime {
 
 // Bytes it may still take: those the system has left, capped by what its control groups
-// (containers, batch jobs) and its address-space limit leave. Page cache counts as left.
+// (containers, batch jobs) and its address-space limit leave, of the latter seven eighths. Page
+// cache counts as left.
 uint64_t available_memory();
 
 // What the control groups in `membership`, a file like /proc/self/cgroup, and those around them

@@ -1,5 +1,8 @@
 #include "lib/runtime/available_memory.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -52,6 +55,20 @@ TEST_CASE("the control group with the least memory left counts, and its page cac
 TEST_CASE("some memory is available") {
   CHECK(available_memory() > 1 << 20);
   CHECK(available_memory() < UINT64_MAX);
+}
+
+TEST_CASE("an address-space limit leaves seven eighths of what is not mapped yet") {
+  constexpr uint64_t kMore = uint64_t{1} << 28;
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  rlimit limit = before;
+  limit.rlim_cur = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + kMore;
+  ::setrlimit(RLIMIT_AS, &limit);
+  const uint64_t available = available_memory();
+  ::setrlimit(RLIMIT_AS, &before);
+  CHECK(available <= kMore / 8 * 7);
 }
 
 }  // namespace

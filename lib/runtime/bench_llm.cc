@@ -217,30 +217,39 @@ std::vector<int64_t> parse_list(const std::string& text, const std::string& opti
   return values;
 }
 
-void declare(CommandLine& line, BenchOptions& options) {
-  auto list = [](const char* name, const char* help, std::string& variable) {
-    const auto set = [name, &variable](std::string_view text) {
-      if (text.empty()) fail(ErrorKind::kUsage, name, ": an empty list");
-      variable = text;
-    };
-    return Field{name, "N,…", help, set, [&variable] { return variable; }};
+Field number_list_field(std::string name, std::string help, std::string& variable, int64_t min,
+                        int64_t max) {
+  auto set = [name, &variable, min, max](std::string_view text) {
+    if (text.empty()) fail(ErrorKind::kUsage, name, ": an empty list");
+    variable = text;
+    parse_list(variable, name, min, max);
   };
+  auto get = [&variable] { return variable; };
+  return {std::move(name), "N,…", std::move(help), std::move(set), std::move(get)};
+}
+
+void declare(CommandLine& line, BenchOptions& options) {
   line.begin_verb("llm", "Measure how fast a language model reads prompts and generates.");
   line.add_positional(path_field("model", "MODEL",
                                  "GGUF file, Hugging Face directory or org/name, llama2.c .bin "
                                  "(built-in)",
                                  options.model));
   line.group("Measure");
-  line.add(
-      list("prompt-tokens", "lengths of prompts to read; 0: none (512)", options.prompt_tokens),
-      "p");
-  line.add(list("generated-tokens", "numbers of tokens to generate; 0: none (128)",
-                options.generated_tokens),
+  line.add(number_list_field("prompt-tokens", "lengths of prompts to read; 0: none (512)",
+                             options.prompt_tokens, 0, limits::kContext),
+           "p");
+  line.add(number_list_field("generated-tokens", "numbers of tokens to generate; 0: none (128)",
+                             options.generated_tokens, 0, limits::kContext),
            "n");
-  line.add(list("depth", "tokens already in the KV cache (0)", options.depth), "d");
-  line.add(list("batch", "texts that are generated at once (1)", options.batch), "b");
-  line.add(list("threads", "numbers of threads (physical cores)", options.threads), "t",
-           "LUMEN_THREADS");
+  line.add(number_list_field("depth", "tokens already in the KV cache (0)", options.depth, 0,
+                             limits::kContext),
+           "d");
+  line.add(number_list_field("batch", "texts that are generated at once (1)", options.batch, 1,
+                             kMaxBatch),
+           "b");
+  line.add(number_list_field("threads", "numbers of threads (physical cores)", options.threads, 1,
+                             kMaxThreads),
+           "t", "LUMEN_THREADS");
   line.add(number_field("repetitions", "samples of each, after a warm-up (5)", options.repetitions,
                         1, 10'000),
            "r");

@@ -37,4 +37,9 @@ int bench_llm(const BenchOptions& options);
 std::vector<int64_t> parse_list(const std::string& text, const std::string& option, int64_t min,
                                 int64_t max);
 
+// An option that takes such a list, checked when it is set: an environment variable that stands for
+// the option is named then. `variable` keeps the text.
+Field number_list_field(std::string name, std::string help, std::string& variable, int64_t min,
+                        int64_t max);
+
 }  // namespace lumen::runtime

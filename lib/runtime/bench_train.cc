@@ -100,9 +100,8 @@ void declare(CommandLine& line, TrainBenchOptions& options) {
   line.group("Measure");
   line.add(list_field("set", "KEY=VALUE", "override a key of the recipe (repeatable)",
                       options.overrides));
-  line.add({"threads", "N,…", "numbers of threads (physical cores)",
-            [&options](std::string_view text) { options.threads = text; },
-            [&options] { return options.threads; }},
+  line.add(number_list_field("threads", "numbers of threads (physical cores)", options.threads, 1,
+                             kMaxThreads),
            "t", "LUMEN_THREADS");
   line.add(number_field("repetitions", "steps to measure, after a warm-up (as time allows)",
                         options.repetitions, 1, 1'000'000),
@@ -118,6 +117,9 @@ void declare(CommandLine& line, TrainBenchOptions& options) {
 int bench_train(const TrainBenchOptions& options) {
   if (!options.recipe) {
     fail(ErrorKind::kUsage, "name a recipe: a file, or one of lumen-train --recipes");
+  }
+  if (options.repetitions && options.seconds) {
+    fail(ErrorKind::kUsage, "--seconds has no effect with --repetitions, which says how often");
   }
   const Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
   std::vector<int64_t> threads = {default_thread_count()};

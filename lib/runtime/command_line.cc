@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -34,7 +35,9 @@ std::string upper(std::string text) {
     for (const CLI::App* verb : app.get_subcommands()) apps.push_back(verb);
     for (const CLI::App* level : apps) {
       for (const CLI::Option* option : level->get_options()) {
-        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+        for (const std::string& name : option->get_lnames()) {
+          if ("--" + name != word) names.push_back("--" + name);  // of another verb
+        }
       }
     }
     const bool is_flag = word.rfind("-", 0) == 0;
@@ -81,6 +84,7 @@ void CommandLine::add(const Field& field, const std::string& short_name,
   const std::string help = capitalized(field.help);
   CLI::Option* option;
   if (field.value.empty()) {
+    switches_.insert("--" + field.name);
     option = verb_->add_flag_function(
         flags, [set](int64_t count) { set(count > 0 ? "true" : "false"); }, help);
   } else {
@@ -108,6 +112,17 @@ void CommandLine::read_environment() {
     if (substitute.verb != app_.get() && !substitute.verb->parsed()) continue;
     with_context(substitute.variable, [&] { substitute.set(value); });
   }
+}
+
+void CommandLine::check_switch(std::string_view argument) const {
+  const size_t equals = argument.find('=');
+  if (equals == argument.npos || !switches_.contains(std::string(argument.substr(0, equals)))) {
+    return;
+  }
+  const std::string_view value = argument.substr(equals + 1);
+  if (value == "true" || value == "false") return;
+  fail(ErrorKind::kUsage, argument.substr(0, equals), ": ", quoted(value),
+       " is neither true nor false");
 }
 
 void CommandLine::add(const std::vector<Field>& fields) {
@@ -197,6 +212,9 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     fail_usage(*app_, error);
+  } catch (const std::logic_error&) {  // std::stoll's, on the value of a switch
+    for (auto argument = argv; argument < separator; ++argument) check_switch(*argument);
+    throw;
   }
   if (version_) {
     write_stdout(*json_ ? version_json(app_->get_name()) : version_line(app_->get_name()));

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -100,6 +101,8 @@ class CommandLine {
     std::function<void(std::string_view)> set;
   };
   void read_environment();
+  // Throws Error(kUsage) if `argument` is a switch with a value, "--NAME=VALUE", that is none.
+  void check_switch(std::string_view argument) const;
 
   // CLI11 takes seconds to compile; only command_line.cc and command_docs.cc see it.
   std::unique_ptr<CLI::App> app_;
@@ -108,6 +111,7 @@ class CommandLine {
   unsigned tasks_ = 0;
   GivenOptions* given_ = nullptr;
   std::vector<Substitute> substitutes_;
+  std::set<std::string> switches_;
   std::vector<std::pair<std::string, std::string>> examples_, variables_;
   std::map<std::string, std::string (*)()> documents_;
   bool version_ = false, limits_ = false, own_json_ = false;

@@ -297,11 +297,13 @@ TaskSummary GraphTask::summary() const {
   for (const auto& [name, array] : optimizer_->state()) summary.optimizer_bytes += array.bytes();
   const data::DatasetInfo& info = data_.data.info;
   for (const data::SourceFile& file : info.files) {
-    summary.data.push_back({file.path, file.bytes, file.sha256, file.samples, file.skipped});
+    summary.data.push_back(
+        {file.path, file.bytes, file.sha256, file.samples, file.skipped, file.too_long, file.cut});
   }
   summary.tokens_sha256 = info.tokens_sha256;
   summary.base_sha256 = base_sha256();
-  summary.cut_samples = info.too_long;
+  summary.too_long_samples = info.too_long;
+  summary.cut_samples = info.cut;
   summary.notices = notices_;
   const int64_t accumulation = recipe_.train.batch_size / *recipe_.train.micro_batch;
   const int64_t batches = train_stream_->batches_per_epoch();

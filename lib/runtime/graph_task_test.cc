@@ -635,6 +635,18 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
   std::ofstream(place + "/rows.jsonl") << "\n\n";
   CHECK(contains(error(language), "rows.jsonl: has no text to train a tokenizer on"));
   std::ofstream(place + "/rows.jsonl") << "{\"text\": \"one two\"}\n";
+  const std::vector<std::string> few = {"tokenizer.type=bpe", "tokenizer.vocab_size=262"};
+  CHECK(contains(error(language, few, ErrorKind::kUsage),
+                 "--set tokenizer.vocab_size: vocab_size = 262 is too small for the characters of "
+                 "the text; "));
+  std::ofstream(place + "/long.txt") << "one text\n<end>\nanother\n<end>\na third\n";
+  std::string windows = language;
+  windows.replace(windows.find("rows.jsonl"), 10, "long.txt");
+  for (const std::string key : {"pack = true", "on_too_long = \"split\""}) {
+    const std::string name = "data." + key.substr(0, key.find(' '));
+    CHECK(contains(error(windows + "[data]\n" + key + "\n"), ": " + name + ": has no effect on"));
+    CHECK(error(windows + "[data]\nseparator = \"<end>\"\n" + key + "\n") == "accepted");
+  }
   const std::vector<std::string> with_template = {"tokenizer.chat_template=t.jinja"};
   std::ofstream(place + "/t.jinja") << "{{ x(";
   CHECK(contains(error(language, with_template), place + "/t.jinja:1: "));

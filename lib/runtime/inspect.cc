@@ -142,6 +142,7 @@ io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer
   try {
     tokenizer = tokenizer_json(files, tokenizer_path);
   } catch (const Error& error) {
+    if (!tokenizer_path.empty()) throw;  // the one that was asked for
     tokenizer = {{"error", error.what()}};
   }
   return {{"schema", 1},

@@ -9,7 +9,8 @@
 namespace lumen::runtime {
 
 // Format, config, metadata, tensors, tokenizer, special and end tokens, chat templates. Reads
-// headers only. A tokenizer that cannot be loaded is reported under "tokenizer", "error".
+// headers only. A tokenizer of the model that cannot be loaded is reported under "tokenizer",
+// "error"; for one at `tokenizer_path` (unless "") throws as text::load_tokenizer.
 io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer_path);
 
 // The same for people.

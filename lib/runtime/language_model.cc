@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <system_error>
-#include <thread>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
@@ -31,6 +32,8 @@ constexpr int64_t kLogitsChunk = 64;
 // be compiled again.
 constexpr uint64_t kShares = 16, kLeastShare = uint64_t{64} << 20;
 constexpr uint64_t kAll = ~uint64_t{0};
+// How often who waits for the repacking looks whether it is to stop.
+constexpr std::chrono::milliseconds kStopPoll{10};
 
 io::Json with_overrides(io::Json config, const std::vector<std::string>& overrides) {
   for (const std::string& item : overrides) {
@@ -166,9 +169,8 @@ class Decoder : public LanguageModel {
 
   // Of the weights of products.
   Repacking repacking_;
-  bool passed_ = false;          // a first time over the weights
-  RepackedBytes changed_ahead_;  // by packer_, for who joins it
-  std::thread packer_;
+  bool passed_ = false;                 // a first time over the weights
+  std::future<RepackedBytes> packing_;  // by a thread of its own; valid until a pass waits for it
   std::atomic<bool> stop_packing_ = false;
 };
 
@@ -194,7 +196,7 @@ Decoder::Decoder(const models::CausalLm& model, int64_t context, int threads)
 
 Decoder::~Decoder() {
   stop_packing_ = true;
-  if (packer_.joinable()) packer_.join();
+  if (packing_.valid()) packing_.wait();
 }
 
 void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
@@ -279,22 +281,30 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
   const uint64_t needed = packed_bytes(weights);
   const uint64_t available =
       options.memory_limit ? options.memory_limit - memory_.kv_bytes : available_memory();
+  std::string lack;
   if (needed > available) {
-    memory_.notice =
-        str("the weights stay as they are in the file, which is slower: repacked they need ",
-            human_bytes(needed), ", available are ", human_bytes(available));
+    lack =
+        str("repacked they need ", human_bytes(needed), ", available are ", human_bytes(available));
+  } else {
+    try {
+      repacking_ = Repacking(std::move(weights), available);
+    } catch (const Error& error) {
+      lack = error.what();  // what is available was an estimate
+    }
+  }
+  if (!lack.empty()) {
+    memory_.notice = "the weights stay as they are in the file, which is slower: " + lack;
     return;
   }
-  repacking_ = Repacking(std::move(weights), available);
   memory_.packed_bytes = needed;
   if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
 }
 
 void Decoder::repack_ahead() {
-  if (packer_.joinable() || repacking_.done()) return;
+  if (packing_.valid() || repacking_.done()) return;
   try {
-    packer_ = std::thread([this] {
-      changed_ahead_ = repacking_.advance(kAll, pool_, [this] { return stop_packing_.load(); });
+    packing_ = std::async(std::launch::async, [this] {
+      return repacking_.advance(kAll, pool_, [this] { return stop_packing_.load(); });
     });
   } catch (const std::system_error&) {
     // No thread is to be had: the next passes repack.
@@ -306,9 +316,13 @@ void Decoder::repack_ahead() {
 // share, so that a short answer pays for what it uses. `*stop` ends the repacking.
 void Decoder::begin_pass(bool several, const volatile bool* stop) {
   RepackedBytes change;
-  if (packer_.joinable()) {
-    packer_.join();
-    change = changed_ahead_;
+  if (packing_.valid()) {
+    while (stop) {
+      if (*stop) stop_packing_ = true;
+      if (packing_.wait_for(kStopPoll) == std::future_status::ready) break;
+    }
+    change = packing_.get();
+    stop_packing_ = false;
   } else if (repacking_.done()) {
     return;
   } else if (passed_ || several) {
@@ -399,7 +413,7 @@ Forward& Decoder::verifier(int64_t tokens) {
 
 void Decoder::prepare(std::span<const int64_t> token_counts) {
   // What is compiled before the weights are repacked has to be compiled again.
-  if (packer_.joinable() || !repacking_.done()) return;
+  if (packing_.valid() || !repacking_.done()) return;
   for (const int64_t count : token_counts) {
     if (count <= context()) verifier(count);  // a longer one is never fed
   }

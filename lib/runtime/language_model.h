@@ -72,7 +72,7 @@ class LanguageModel {
   virtual ~LanguageModel() = default;
 
   // Begins to repack the weights on a thread of its own, while the caller waits for a person: the
-  // next call that computes waits for the end. No bit depends on it.
+  // next call that computes waits for the end, or until it is stopped. No bit depends on it.
   virtual void repack_ahead() {}
   // Repacks now what is still to be repacked, which passes would do share by share.
   virtual void repack() {}

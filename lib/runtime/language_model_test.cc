@@ -322,6 +322,42 @@ TEST_CASE("where panels turn out longer than there is memory for, the last weigh
   CHECK(narrow->memory().packed_bytes < roomy->memory().packed_bytes);
 }
 
+TEST_CASE("a pass that is stopped does not wait for the end of the repacking ahead") {
+  if (!kernels::fast_short_panels()) return;  // only then it can be told how far it came
+  io::ModelFiles files = converted(builtin(), DType::kBF16);
+  constexpr int64_t kLayers = 64;
+  const NamedArrays own = files.tensors;
+  for (const auto& [name, array] : own) {
+    constexpr std::string_view kFirst = "model.layers.0.";
+    if (!name.starts_with(kFirst)) continue;
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      files.tensors[str("model.layers.", layer, ".", name.substr(kFirst.size()))] = array;
+    }
+  }
+  files.config["num_hidden_layers"] = kLayers;
+  // Panels of the last layer turn out longer than their first promises.
+  Array& last = files.tensors.at(str("model.layers.", kLayers - 1, ".mlp.up_proj.weight"));
+  const Array shared = last;
+  last = Array::zeros(DType::kBF16, shared.shape());
+  const auto numbers = last.as_mutable<bf16>();
+  std::copy(shared.as<bf16>().begin(), shared.as<bf16>().end(), numbers.begin());
+  for (size_t i = numbers.size() / 2; i < numbers.size(); i += 3) numbers[i] = bf16{0x3000};
+
+  bool stopped_early = false;
+  // The thread may have come to the end while this one was held up.
+  for (int attempt = 0; attempt < 10 && !stopped_early; ++attempt) {
+    const auto model = LanguageModel::load(files, {});
+    const uint64_t promised = model->memory().packed_bytes;
+    const volatile bool stop = true;
+    model->repack_ahead();
+    CHECK(model->feed(prompt(9, model->vocab()), &stop).empty());
+    stopped_early = model->memory().packed_bytes == promised;
+    model->repack();
+    CHECK(model->memory().packed_bytes > promised);
+  }
+  CHECK(stopped_early);
+}
+
 TEST_CASE("what does not belong to the architecture, or is damaged, is refused before inference") {
   io::ModelFiles files = builtin();
   files.tensors["model.layers.0.surprise.weight"] = Array::zeros(DType::kF32, {4});

@@ -51,14 +51,10 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
     DataSource& source = sources[i];
     const std::string here = str(table, "[", i, "]");
     const bool drawn = source.format == "digits" && source.path.empty();
+    const bool own_format = source.format.has_value();  // else that of the data before
     if (source.dataset && !source.path.empty()) {
       complain(here + ".path",
                "dataset and path are both given; one of them says where the data are");
-    }
-    const bool reads = !source.path.empty() && source.path != std::vector<std::string>{kDigits};
-    if (source.format == "digits" && (source.dataset || reads)) {
-      complain(here + ".format", str("digits are drawn, so ", source.dataset ? "dataset" : "path",
-                                     " would not be read; leave one of them out"));
     }
     if (!source.dataset && source.path.empty() && !drawn) {
       complain(here, "the data need a path or a dataset");
@@ -67,6 +63,12 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
       const std::string format = common ? *common : format_of(source.path.front());
       if (format.empty()) complain(here, "format is missing, and the ending of path does not tell");
       source.format = format;
+    }
+    const bool reads = !source.path.empty() && source.path != std::vector<std::string>{kDigits};
+    if (source.format == "digits" && (source.dataset || reads)) {
+      complain(here + (own_format ? ".format" : ".path"),
+               str("digits are drawn, so ", source.dataset ? "dataset" : "path",
+                   " would not be read; leave ", own_format ? "one of them" : "it", " out"));
     }
     if (source.format && common && *source.format != *common) {
       complain(here + ".format", str("all data of a run have one format; this is ", *source.format,

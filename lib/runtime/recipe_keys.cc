@@ -367,12 +367,13 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   t.key("max_length", d.max_length, between(1, limits::kContext),
         "tokens per row (model.context; with model.path at most 512; else 128)")
       .only_for(language);
-  t.key("pack", d.pack, any(), "several documents per row, which do not see each other")
+  t.key("pack", d.pack, any(),
+        "several documents per row, which do not see each other (text: with a separator)")
       .only_for(documents);
   t.key("separator", d.separator, any(), "text between documents; \"\": one long text")
       .only_for({"text"});
   t.key("on_too_long", d.on_too_long, one_of({"error", "truncate", "skip", "split"}),
-        "documents longer than max_length")
+        "documents longer than max_length (text: with a separator)")
       .only_for(documents);
   t.key("mask", d.mask,
         {.choices = {"none", "prompt", "system", "user", "assistant", "tool"}, .min_items = 1},
@@ -395,7 +396,8 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   t.key("mean", d.mean, any(), "of pixels / 255, per channel (measured)").only_for(images);
   t.key("std", d.std, {.min = 0, .above_min = true}, "of pixels / 255, per channel (measured)")
       .only_for(images);
-  t.key("label", d.label, any(), "column to predict; \"\": the last").only_for({"csv"});
+  t.key("label", d.label, any(), "column to predict, by its name in the first row; \"\": the last")
+      .only_for({"csv"});
   t.key("label_kind", d.label_kind, one_of({"auto", "classes", "number"}), "what the label is")
       .only_for({"csv"});
   t.key("text_columns", d.text_columns, one_of({"onehot", "drop"}), "columns that hold text")

@@ -242,6 +242,8 @@ TEST_CASE("digits are drawn: a file or data set given for them is read, or refus
       "[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\npath = \"t.csv\"\n"
       "[train]\nsteps = 10\n";
   CHECK(contains(error_of(both), "r.toml:4:10: data.train[0].format: digits are drawn, so path"));
+  CHECK(contains(error_of(kMinimal, {"data.eval[0].path=t.csv"}, ErrorKind::kUsage),
+                 "data.eval[0].path: digits are drawn, so path would not be read; leave it out"));
 }
 
 TEST_CASE("a printed recipe reads back as the same") {

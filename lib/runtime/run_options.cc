@@ -49,6 +49,10 @@ void RunOptions::check() const {
   exclude(raw, system.has_value(), "--raw", "--system");
   exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
   exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
+  if (logits && max_tokens.value_or(0) > 0) {
+    fail(ErrorKind::kUsage,
+         "--max-tokens has no effect with --logits, which generates no tokens: leave it out or 0");
+  }
   for (const std::string& setting : overrides) {
     if (setting.find('=') == std::string::npos || setting[0] == '=') {
       fail(ErrorKind::kUsage, "set: ", quoted(setting), " has not the form key=value");
@@ -83,11 +87,13 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(switch_field("raw", "continue the prompt as it is, without chat template", options.raw));
   matters_to(kAnswer | kLogits | kDetokenize);
   line.add(text_field("ids", "JSON", "the prompt as token ids: '[1, 2, 3]'", options.ids));
-  // Scripts say how an answer would be made where only logits are asked for, too.
+  // Scripts say how an answer would be made where only logits are asked for, too: with --logits
+  // check() takes 0.
   matters_to(kReading);
   line.add(number_field("max-tokens", "end the answer after N tokens (when the context is full)",
                         options.max_tokens, 0, limits::kContext),
            "n");
+  matters_to(kChat | kAnswer | kBatch);
   line.add(
       list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
   matters_to(kBatch);

@@ -36,12 +36,14 @@ LoadOptions load_options(const RunOptions& options) {
 
 std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
                                           const text::Tokenizer& tokenizer, int64_t context) {
-  const auto files = io::open_model(io::find_model(*options.draft));
-  check_draft_vocabulary(*PromptFormat::load(files, "").tokenizer(), tokenizer);
-  LoadOptions load = load_options(options);
-  load.context =
-      std::min(context, io::get_int(files.config, "max_position_embeddings", 1, limits::kContext));
-  return with_context("--draft", [&] { return LanguageModel::load(files, load); });
+  return with_context("--draft", [&] {
+    const auto files = io::open_model(io::find_model(*options.draft));
+    check_draft_vocabulary(*PromptFormat::load(files, "").tokenizer(), tokenizer);
+    LoadOptions load = load_options(options);
+    load.context = std::min(
+        context, io::get_int(files.config, "max_position_embeddings", 1, limits::kContext));
+    return LanguageModel::load(files, load);
+  });
 }
 
 // End tokens that --set names stand for those of the files.

@@ -78,12 +78,12 @@ std::span<const int32_t> DraftModel::draft(int64_t most) {
 
 void check_draft_vocabulary(const text::Tokenizer& draft, const text::Tokenizer& main) {
   if (draft.vocab_size() != main.vocab_size()) {
-    fail(ErrorKind::kMismatch, "--draft: its vocabulary has ", draft.vocab_size(),
-         " tokens, the model's ", main.vocab_size(), "; it must be the same");
+    fail(ErrorKind::kMismatch, "its vocabulary has ", draft.vocab_size(), " tokens, the model's ",
+         main.vocab_size(), "; it must be the same");
   }
   for (int32_t id = 0; id < main.vocab_size(); ++id) {
     if (draft.token_text(id) == main.token_text(id)) continue;
-    fail(ErrorKind::kMismatch, "--draft: its token ", id, " is ", quoted(draft.token_text(id)),
+    fail(ErrorKind::kMismatch, "its token ", id, " is ", quoted(draft.token_text(id)),
          ", the model's ", quoted(main.token_text(id)), "; the vocabularies must be the same");
   }
 }

@@ -144,7 +144,9 @@ void run_render(const RunOptions& options) {
   const auto chat_template = text::ChatTemplate::parse(
       io::read_file(*options.render, limits::kTemplateBytes), *options.render);
   text::ChatTemplate::Options render;
-  if (options.now) render.now = text::CivilTime::parse(*options.now);
+  if (options.now) {
+    render.now = with_context("now", [&] { return text::CivilTime::parse(*options.now); });
+  }
   write_stdout(chat_template.render(variables, render));
 }
 

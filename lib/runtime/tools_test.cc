@@ -80,6 +80,14 @@ TEST_CASE("options that make no sense together are refused") {
     CAPTURE(arguments);
     require_error(run_tool_process("lumen-run", arguments), 2);
   }
+  for (const std::string value : {"maybe", "x", "99999999999999999999"}) {
+    const auto wrong = run_tool_process("lumen-run", {"-p", "a", "--json=" + value});
+    require_error(wrong, 2);
+    REQUIRE(contains(wrong.err, "--json: '" + value + "' is neither true nor false"));
+  }
+  const auto other_verb = run_tool_process("lumen-bench", {"llm", "--json"});
+  require_error(other_verb, 2, "lumen-bench");
+  REQUIRE_FALSE(contains(other_verb.err, "mean --json"));
   const auto outcome = run_tool_process("lumen-run", {"--promt", "a"});
   REQUIRE(contains(outcome.err, "did you mean --prompt?"));
 }
@@ -101,11 +109,17 @@ TEST_CASE("options without effect are refused by name") {
   refused("--prompt", {"--batch", "x.jsonl", "-p", "a"});
   refused("--prompt-cache", {"--batch", "x.jsonl", "--prompt-cache", "c.kv"});
   refused("--draft", {"--logits", "x.npy", "-p", "a", "--draft", "x.gguf"});
+  refused("--max-tokens", {"--logits", "x.npy", "--ids", "[1]", "-n", "5"});
+  refused("--stop", {"--logits", "x.npy", "--ids", "[1]", "--stop", "a"});
   refused("--special", {"-p", "a", "--special", "false"});
   refused("MODEL", {model, "--render", "x.jinja", "--context", "x.json"});
   refused("MODEL", {"--inspect", model, "x"}, "lumen-convert");
   refused("--type", {"--inspect", model, "--type", "q8_0"}, "lumen-convert");
   refused("--json", {model, "x.gguf", "--json"}, "lumen-convert");
+  refused("--set", {"--recipes", "--set", "train.steps=1"}, "lumen-train");
+  refused("--out", {"--print-schema", "--out", "x"}, "lumen-train");
+  refused("--json", {"digits-mlp", "--print-config", "--json"}, "lumen-train");
+  refused("--seconds", {"train", "digits-mlp", "-r", "1", "--seconds", "2"}, "lumen-bench");
   const auto threads = run_tool_process("lumen-run", {model, "--tokenize", "-p", "a", "-t", "1"},
                                         {}, {"LUMEN_THREADS=1"});
   CHECK(threads.exit_code == 0);
@@ -179,6 +193,11 @@ TEST_CASE("environment variables are checked like flags") {
   const auto sse2 = run_tool_process("lumen-run", {"--version", "--json"}, {}, {"LUMEN_SIMD=sse2"});
   if (sse2.exit_code == 0) REQUIRE(contains(sse2.out, "\"chosen\": \"sse2\""));
   REQUIRE(contains(threads.err, "LUMEN_THREADS: threads: 'abc' is not"));
+  for (const Arguments& verb : {Arguments{"llm"}, {"train", "digits-mlp"}, {"ops"}}) {
+    const auto wrong = run_tool_process("lumen-bench", verb, {}, {"LUMEN_THREADS=1,x"});
+    require_error(wrong, 2, "lumen-bench");
+    REQUIRE(contains(wrong.err, "LUMEN_THREADS: threads: '"));
+  }
 
   const std::vector<std::string> environment = {"LUMEN_THREADS=1"};
   const std::string model = lumen::testing::source_path("testdata/models/random-spm.gguf");
@@ -199,6 +218,9 @@ TEST_CASE("environment variables are checked like flags") {
 TEST_CASE("missing models are named, with the place where they were looked for") {
   require_error(run_tool_process("lumen-run", {"/no/such/model.gguf", "-p", "a"}), 66);
   require_error(run_tool_process("lumen-run", {"/", "-p", "a"}), 66);
+  const auto draft = run_tool_process("lumen-run", {"-p", "a", "--draft", "/no/such/model"});
+  require_error(draft, 66);
+  REQUIRE(contains(draft.err, "error: --draft: /no/such/model: "));
 }
 
 TEST_CASE("an output that cannot be written is an I/O error") {
@@ -297,6 +319,34 @@ TEST_CASE("lumen-train lists recipes, prints one, and names the place of what is
   }
 }
 
+TEST_CASE("rows that are left out are counted by why they are") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::ofstream rows(place + "/rows.jsonl");
+  rows << "{\"text\": \"" << std::string(40, 'a') << "\"}\n{bad\n";
+  for (int i = 0; i < 8; ++i) rows << "{\"text\": \"abc\"}\n";
+  rows.close();
+  std::ofstream(place + "/r.toml")
+      << "[model]\ntype = \"lstm\"\nhidden = 8\n[tokenizer]\ntype = \"char\"\n"
+         "[[data.train]]\npath = \"rows.jsonl\"\n[data]\nmax_length = 32\n"
+         "on_bad_row = \"skip\"\n[train]\nsteps = 1\nbatch_size = 2\n";
+  const auto run = [&](const std::string& rule, const std::string& option) {
+    const auto outcome = run_tool_process(
+        "lumen-train",
+        {place + "/r.toml", "--set", "data.on_too_long=" + rule, "--out", place + "/out", option});
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome.out + outcome.err;
+  };
+  CHECK(contains(run("skip", "--dry-run"),
+                 ", 8 samples, 1 bad rows skipped, 1 too long ones skipped\n"));
+  CHECK(contains(run("truncate", "--dry-run"),
+                 ", 9 samples, 1 bad rows skipped, 1 too long ones cut\n"));
+  const std::string told = run("skip", "--force");
+  CHECK(contains(told, "rows.jsonl: 1 bad rows are skipped\n"));
+  CHECK(contains(told, "note: 1 texts are longer than data.max_length and skipped\n"));
+  CHECK(contains(run("truncate", "--force"), "longer than data.max_length and cut\n"));
+}
+
 TEST_CASE("characters that a model's vocabulary lacks are named, in sample prompts and prompts") {
   const std::string place = lumen::testing::temporary_directory() + "/names";
   const auto trained = run_tool_process(
@@ -370,7 +420,7 @@ TEST_CASE("standard input is appended to the prompt") {
 }
 
 TEST_CASE("prompts are taken as they are, whatever they look like") {
-  for (const std::string prompt : {"[a, b]", "--help", "-5", "a=b", "\"x\"", "'"}) {
+  for (const std::string prompt : {"[a, b]", "--help", "--json=x", "-5", "a=b", "\"x\"", "'"}) {
     CAPTURE(prompt);
     const auto shown = run_tool_process(
         "lumen-run", {random_model(), "-p", prompt, "-n", "0", "--show-prompt", "--stop", "[x,y]"});
@@ -427,6 +477,10 @@ TEST_CASE("a template is rendered with its variables and clock") {
                                      directory + "/c.json", "--now", "2025-07-10T12:00:00"});
   CAPTURE(outcome.err);
   REQUIRE(outcome.out == "10 Jul 2025 hi!");
+  const auto late = run_tool_process("lumen-run", {"--render", directory + "/t.jinja", "--context",
+                                                   directory + "/c.json", "--now", "late"});
+  require_error(late, 2);
+  REQUIRE(contains(late.err, "error: now: 'late' is not a time"));
   std::ofstream(directory + "/bad.jinja") << "a\n{% if %}";
   require_error(run_tool_process("lumen-run", {"--render", directory + "/bad.jinja", "--context",
                                                directory + "/c.json"}),
@@ -487,6 +541,8 @@ TEST_CASE("inspect shows what a model holds") {
   const auto text = run_tool_process("lumen-convert", {"--inspect", model});
   REQUIRE(contains(text.out, "model.embed_tokens.weight"));
   require_error(run_tool_process("lumen-convert", {"--inspect", "/dev/null"}), 66, "lumen-convert");
+  require_error(run_tool_process("lumen-convert", {"--inspect", model, "--tokenizer", "/no/such"}),
+                66, "lumen-convert");
 }
 
 TEST_CASE("bench measures prompt and generation apart") {

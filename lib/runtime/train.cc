@@ -106,6 +106,7 @@ Json describe_run(const Recipe& recipe, const TaskSummary& summary, const io::Ch
           {"parameters", summary.parameters},
           {"data", data_to_json(summary)},
           {"cut_samples", summary.cut_samples},
+          {"too_long_samples", summary.too_long_samples},
           {"left_out_samples", summary.left_out_samples},
           {"environment", environment_description()}};
 }
@@ -171,9 +172,13 @@ void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkp
       tell(str("note: ", io::place_of(file.path), ": ", file.skipped, " bad rows are skipped"));
     }
   }
+  if (summary.too_long_samples > 0) {
+    tell(str("note: ", summary.too_long_samples, " texts are longer than data.max_length",
+             recipe.data.on_too_long == "skip" ? "" : ", with nothing to learn up to there,",
+             " and skipped"));
+  }
   if (summary.cut_samples > 0) {
-    tell(str("note: ", summary.cut_samples, " texts are longer than data.max_length and ",
-             recipe.data.on_too_long == "skip" ? "skipped" : "cut"));
+    tell(str("note: ", summary.cut_samples, " texts are longer than data.max_length and cut"));
   }
   if (from) tell(str("going on from step ", from->step));
 }

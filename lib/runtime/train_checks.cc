@@ -63,11 +63,16 @@ Json dry_run_json(const Recipe& recipe, const TaskSummary& s, int64_t steps, dou
 // "1048576" as "1,048,576".
 std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json& json) {
   std::string out = str("recipe      ", recipe.name, " → ", io::place_of(recipe.output_dir), "\n");
+  const auto counted = [](int64_t count, const char* what) {
+    return count > 0 ? str(", ", group_digits(str(count)), what) : "";
+  };
   for (const auto& file : s.data) {
-    out += str("data        ", io::place_of(file.path), ", ",
-               file.bytes > 0 ? human_bytes(file.bytes) + ", " : "",
-               group_digits(str(file.samples)), " samples", file.skipped > 0 ? ", " : "",
-               file.skipped > 0 ? group_digits(str(file.skipped)) + " skipped" : "", "\n");
+    out +=
+        str("data        ", io::place_of(file.path), ", ",
+            file.bytes > 0 ? human_bytes(file.bytes) + ", " : "", group_digits(str(file.samples)),
+            " samples", counted(file.skipped, " bad rows skipped"),
+            counted(file.too_long, " too long ones skipped"),
+            counted(file.cut, " too long ones cut"), "\n");
     if (!file.sha256.empty()) out += "            sha256 " + file.sha256 + "\n";
   }
   out += str("model       ", s.model, "\n");
@@ -105,7 +110,9 @@ Json data_to_json(const TaskSummary& summary) {
                     {"bytes", file.bytes},
                     {"sha256", file.sha256},
                     {"samples", file.samples},
-                    {"skipped", file.skipped}});
+                    {"skipped", file.skipped},
+                    {"too_long", file.too_long},
+                    {"cut", file.cut}});
   }
   return data;
 }

@@ -13,11 +13,16 @@ void add_data_variables(CommandLine& line) {
 }
 
 void declare(CommandLine& line, TrainOptions& options) {
+  const auto matters_to = [&](unsigned tasks) { line.matters_to(tasks, options.given); };
+  constexpr unsigned kWithRecipe = kTraining | kTrial | kPrintConfig;
+  matters_to(~0u);
   line.add_positional(path_field(
       "recipe", "FILE", "TOML file, or the name of a bundled recipe (--recipes)", options.recipe));
   line.group("Recipe");
+  matters_to(kWithRecipe);
   line.add(list_field("set", "TABLE.KEY=VALUE", "change one key of the recipe; repeatable",
                       options.overrides));
+  matters_to(~0u);
   line.add(switch_field("recipes", "list the bundled recipes", options.recipes));
   line.add(switch_field("print-config", "print the recipe with every default filled in",
                         options.print_config));
@@ -32,6 +37,8 @@ void declare(CommandLine& line, TrainOptions& options) {
                         "learn one batch by heart: a tenth of the loss may be left",
                         options.overfit_batch));
   line.group("Run");
+  // Of the command that a trial is a trial of.
+  matters_to(kWithRecipe);
   line.add(
       path_field("out", "DIR", "directory of the result, its checkpoints and metrics (runs/NAME)",
                  options.out),
@@ -41,10 +48,12 @@ void declare(CommandLine& line, TrainOptions& options) {
                       options.resume));
   line.add(switch_field("force", "start over in a DIR that holds an earlier run or another model",
                         options.force));
+  matters_to(~0u);
   line.add(number_field("threads", "threads; the result does not depend on it (physical cores)",
                         options.threads, 1, kMaxThreads),
            "t", "LUMEN_THREADS");
   line.group("Output");
+  matters_to(~0u & ~kPrintConfig);
   line.add_json("print the result as one JSON object on standard output", options.json);
   add_data_variables(line);
   line.add_document("recipe-man", recipe_man_page);
@@ -57,17 +66,22 @@ void declare(CommandLine& line, TrainOptions& options) {
 }
 
 void TrainOptions::check() const {
-  const std::pair<const char*, bool> verbs[] = {{"--recipes", recipes},
-                                                {"--print-schema", print_schema},
-                                                {"--print-config", print_config},
-                                                {"--dry-run", dry_run},
-                                                {"--preview", preview.has_value()},
-                                                {"--overfit-batch", overfit_batch}};
+  const struct {
+    const char* name;
+    bool asked;
+    TrainVerb task;
+  } verbs[] = {{"--recipes", recipes, kListRecipes},
+               {"--print-schema", print_schema, kPrintSchema},
+               {"--print-config", print_config, kPrintConfig},
+               {"--dry-run", dry_run, kTrial},
+               {"--preview", preview.has_value(), kTrial},
+               {"--overfit-batch", overfit_batch, kTrial}};
   const char* verb = nullptr;
-  for (const auto& [name, given] : verbs) {
-    if (!given) continue;
-    if (verb) fail(ErrorKind::kUsage, verb, " and ", name, " exclude each other");
-    verb = name;
+  TrainVerb task = kTraining;
+  for (const auto& one : verbs) {
+    if (!one.asked) continue;
+    if (verb) fail(ErrorKind::kUsage, verb, " and ", one.name, " exclude each other");
+    verb = one.name, task = one.task;
   }
   if (!recipe && !recipes && !print_schema) {
     fail(ErrorKind::kUsage,
@@ -76,6 +90,7 @@ void TrainOptions::check() const {
   if (recipe && (recipes || print_schema)) {
     fail(ErrorKind::kUsage, verb, " takes no recipe");
   }
+  if (verb) given.require(task, str("with ", verb));
   if (resume && verb) fail(ErrorKind::kUsage, verb, " does not resume a run; leave --resume out");
   if (resume && force) {
     fail(ErrorKind::kUsage,

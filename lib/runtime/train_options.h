@@ -10,6 +10,15 @@
 
 namespace lumen::runtime {
 
+// What lumen-train can do; every option says which of it it matters to.
+enum TrainVerb : unsigned {
+  kTraining = 1,
+  kTrial = 2,  // --dry-run, --preview, --overfit-batch: what training would do
+  kPrintConfig = 4,
+  kPrintSchema = 8,
+  kListRecipes = 16,
+};
+
 struct TrainOptions {
   std::optional<std::string> recipe;  // a path or a bundled name
   std::vector<std::string> overrides;
@@ -18,7 +27,9 @@ struct TrainOptions {
   bool recipes = false, print_config = false, print_schema = false;
   bool dry_run = false, overfit_batch = false, force = false, json = false;
 
-  // Throws Error(kUsage) naming options that do not go together or are missing.
+  GivenOptions given;
+
+  // Throws Error(kUsage) naming options that do not go together, have no effect or are missing.
   void check() const;
 };
 

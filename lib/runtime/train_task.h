@@ -48,7 +48,8 @@ struct TaskSummary {
     uint64_t bytes = 0;
     std::string sha256;  // lower-case hexadecimal; "" for generated data
     int64_t samples = 0;
-    int64_t skipped = 0;  // bad rows that the recipe allows to skip
+    int64_t skipped = 0;            // bad rows that the recipe allows to skip
+    int64_t too_long = 0, cut = 0;  // texts longer than a row that are left out, and cut
   };
   int64_t parameters = 0;  // elements, trained or not
   int64_t trained_parameters = 0;
@@ -61,11 +62,11 @@ struct TaskSummary {
   int64_t steps_per_epoch = 0;
   int64_t left_out_samples = 0;  // of each epoch, as they fill no batch
   double samples_per_step = 0;
-  double tokens_per_step = 0;        // about, where lengths differ; 0 if the data are no sequences
-  std::string model;                 // one line: "LeNet-5, 10 classes"
-  std::string batch;                 // one line: "64 images of 1×28×28"
-  int64_t cut_samples = 0;           // texts longer than a row that were cut or skipped
-  std::vector<std::string> notices;  // one sentence each: built-in data used, …
+  double tokens_per_step = 0;  // about, where lengths differ; 0 if the data are no sequences
+  std::string model;           // one line: "LeNet-5, 10 classes"
+  std::string batch;           // one line: "64 images of 1×28×28"
+  int64_t too_long_samples = 0, cut_samples = 0;  // those of all files
+  std::vector<std::string> notices;               // one sentence each: built-in data used, …
 };
 
 // Whether what takes long is to be broken off.

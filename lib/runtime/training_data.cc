@@ -101,6 +101,19 @@ void set_options(const Recipe& recipe, data::DataOptions& options) {
   options.standardize = d.standardize;
 }
 
+// One long text is read in windows of it: it has no documents to pack, nor any that are too long.
+void check_long_text(const Recipe& recipe, const data::DataOptions& options) {
+  if (options.format != data::Format::kText || !options.separator.empty()) return;
+  for (const auto& [key, given] :
+       {std::pair("data.pack", options.pack),
+        std::pair("data.on_too_long", options.on_too_long != data::OnTooLong::kError)}) {
+    if (!given) continue;
+    fail_at_key(recipe, key,
+                "has no effect on one long text; give data.separator, which stands between its "
+                "documents, or leave the key out");
+  }
+}
+
 bool is_text(data::Format format) {
   return format == data::Format::kText || format == data::Format::kLines ||
          format == data::Format::kJsonl || format == data::Format::kFaq;
@@ -158,7 +171,11 @@ void train_own_tokenizer(const Recipe& recipe, const std::string& directory,
   ::mkdir(directory.c_str(), 0777);
   text::TokenizerTraining training = tokenizer_training(recipe, !chat_template.empty());
   training.chat_template = chat_template;
-  text::train_tokenizer({texts.begin(), texts.end()}, training, directory);
+  try {
+    text::train_tokenizer({texts.begin(), texts.end()}, training, directory);
+  } catch (const text::TokenizerOptionError& error) {
+    fail_at_key(recipe, "tokenizer." + error.option(), error.what());
+  }
 }
 
 std::string parent_of(const std::string& path) {
@@ -245,6 +262,7 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
   add_sources(recipe, recipe.data.train, "data.train.path", result.options.paths, result);
   add_sources(recipe, recipe.data.eval, "data.eval.path", result.options.eval_paths, result);
   set_options(recipe, result.options);
+  check_long_text(recipe, result.options);
   data::TextTools tools;
   // Token ids need no tokenizer, but their model does, to be talked to.
   const bool has_one = recipe.tokenizer.path || (base != nullptr && !base->tokenizer_file.empty());

@@ -190,9 +190,9 @@ std::string spelling(std::string_view bytes) {
 std::string byte_level_bpe_json(const Texts& texts, const TokenizerTraining& options) {
   const auto special = static_cast<int64_t>(options.special_tokens.size());
   if (options.vocab_size < kBytes + special) {
-    fail(ErrorKind::kUsage, "tokenizer training: vocab_size = ", options.vocab_size,
-         ", byte-level BPE needs at least ", kBytes + special, ": ", kBytes, " bytes and ", special,
-         " special tokens");
+    fail_option("vocab_size", "vocab_size = ", options.vocab_size,
+                "; byte-level BPE needs at least ", kBytes + special, ": ", kBytes, " bytes and ",
+                special, " special tokens");
   }
   BpeTrainer trainer(count_words(texts, options.special_tokens));
   trainer.run(options.vocab_size - special);

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "lib/base/error.h"
 #include "lib/text/train/trainers.h"
@@ -30,6 +31,16 @@ std::vector<std::string> make_lines(const Texts& texts, const std::vector<std::s
   return lines;
 }
 
+// The distinct characters that pieces are made of: "▁" in any case, which also stands for spaces.
+int64_t count_characters(const std::vector<std::string>& lines) {
+  std::unordered_set<uint32_t> characters = {0x2581};
+  for (const std::string& line : lines) {
+    for (size_t at = 0; at < line.size();) characters.insert(next_code_point(line, at));
+  }
+  characters.erase(' ');
+  return static_cast<int64_t>(characters.size());
+}
+
 class LineIterator : public sentencepiece::SentenceIterator {
  public:
   explicit LineIterator(const std::vector<std::string>& lines) : lines_(lines) {}
@@ -47,13 +58,13 @@ class LineIterator : public sentencepiece::SentenceIterator {
 std::string joined_for_library(const std::vector<std::string>& tokens) {
   for (const std::string& token : tokens) {
     if (token.find_first_of(",\n\"") != token.npos) {
-      fail(ErrorKind::kUsage, "tokenizer training: the special token ", quoted(token),
-           " has a comma, a quote or a line break, which sentencepiece cannot take");
+      fail_option("special_tokens", "the special token ", quoted(token),
+                  " has a comma, a quote or a line break, which sentencepiece cannot take");
     }
     const bool is_byte = token.size() == 6 && token.starts_with("<0x") && token.ends_with('>');
     if (token == "<unk>" || token == "<s>" || token == "</s>" || is_byte) {
-      fail(ErrorKind::kUsage, "tokenizer training: the special token ", quoted(token),
-           " is one that sentencepiece has anyway; leave it out");
+      fail_option("special_tokens", "the special token ", quoted(token),
+                  " is one that sentencepiece has anyway; leave it out");
     }
   }
   return join(tokens, ",");
@@ -69,9 +80,9 @@ std::string sentencepiece_model(const Texts& texts, const TokenizerTraining& opt
   constexpr int64_t kFixed = 3 + 256;  // <unk>, <s>, </s> and the bytes
   const auto special = static_cast<int64_t>(options.special_tokens.size());
   if (options.vocab_size <= kFixed + special) {
-    fail(ErrorKind::kUsage, "tokenizer training: vocab_size = ", options.vocab_size,
-         ", sentencepiece needs more than ", kFixed + special, ": ", kFixed,
-         " for <unk>, <s>, </s> and the bytes, ", special, " special tokens");
+    fail_option("vocab_size", "vocab_size = ", options.vocab_size,
+                "; sentencepiece needs more than ", kFixed + special, ": ", kFixed,
+                " for <unk>, <s>, </s> and the bytes, ", special, " special tokens");
   }
   const bool bpe = options.kind == TokenizerKind::kSentencePieceBpe;
   const std::unordered_map<std::string, std::string> arguments = {
@@ -96,9 +107,18 @@ std::string sentencepiece_model(const Texts& texts, const TokenizerTraining& opt
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
   if (!status.ok()) {
+    // The characters must fit in, but for the rarest: how many of those may be missing only the
+    // library knows.
+    const int64_t characters = count_characters(lines);
+    const int64_t enough = kFixed + special + characters;
+    if (options.vocab_size < enough) {
+      fail_option("vocab_size", "vocab_size = ", options.vocab_size,
+                  " is too small for the characters of the text; ", enough, " is enough: ", kFixed,
+                  " for <unk>, <s>, </s> and the bytes, ", special, " special tokens, ", characters,
+                  " characters");
+    }
     fail(ErrorKind::kUsage, "tokenizer training: sentencepiece could not make ", options.vocab_size,
-         " tokens of this text: ", quoted(status.ToString(), 300),
-         "; choose another vocab_size, or more text");
+         " tokens of this text: ", quoted(status.ToString(), 300));
   }
   return model;
 }

@@ -37,18 +37,18 @@ void check_texts(const Texts& texts) {
 
 void check_options(const TokenizerTraining& options) {
   if (options.vocab_size < 0 || options.vocab_size > static_cast<int64_t>(limits::kVocab)) {
-    fail(ErrorKind::kUsage, "tokenizer training: vocab_size is ", options.vocab_size,
-         ", expected 0 to ", limits::kVocab);
+    fail_option("vocab_size", "vocab_size is ", options.vocab_size, ", expected 0 to ",
+                limits::kVocab);
   }
   if (options.vocab_size == 0 && options.kind != TokenizerKind::kCharacters) {
-    fail(ErrorKind::kUsage, "tokenizer training: vocab_size has to be given");
+    fail_option("vocab_size", "vocab_size has to be given");
   }
   std::set<std::string> seen;
   for (const std::string& token : options.special_tokens) {
     if (token.empty() || token.size() > limits::kPieceBytes || !is_valid_utf8(token) ||
         !seen.insert(token).second) {
-      fail(ErrorKind::kUsage, "tokenizer training: the special token ", quoted(token),
-           " is empty, too long, not UTF-8 or named twice");
+      fail_option("special_tokens", "the special token ", quoted(token),
+                  " is empty, too long, not UTF-8 or named twice");
     }
   }
   for (const auto& [role, token] : {std::pair<const char*, const std::string&>{"bos", options.bos},
@@ -172,9 +172,9 @@ std::string characters_json(const Texts& texts, const TokenizerTraining& options
   if (limited) {
     const int64_t room = options.vocab_size - static_cast<int64_t>(special.size()) - 1;
     if (room < 1) {
-      fail(ErrorKind::kUsage, "tokenizer training: vocab_size = ", options.vocab_size,
-           " leaves no room for characters beside <unk> and ", special.size(),
-           " special tokens; the text has ", kept.size(), " characters");
+      fail_option("vocab_size", "vocab_size = ", options.vocab_size,
+                  " leaves no room for characters beside <unk> and ", special.size(),
+                  " special tokens; the text has ", kept.size(), " characters");
     }
     std::stable_sort(kept.begin(), kept.end(),
                      [](const auto& a, const auto& b) { return a.second > b.second; });
@@ -185,8 +185,8 @@ std::string characters_json(const Texts& texts, const TokenizerTraining& options
     }
   }
   if (kept.size() + special.size() > limits::kVocab) {
-    fail(ErrorKind::kUsage, "tokenizer training: the text has ", kept.size(),
-         " characters; set vocab_size to at most ", limits::kVocab);
+    fail_option("vocab_size", "the text has ", kept.size(),
+                " characters; set vocab_size to at most ", limits::kVocab);
   }
   io::Json vocabulary = io::Json::object();
   for (const auto& [code_point, count] : kept) {

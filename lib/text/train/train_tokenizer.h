@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/error.h"
+
 namespace lumen::text {
 
 enum class TokenizerKind {
@@ -30,6 +32,19 @@ struct TokenizerTraining {
   uint64_t seed = 42;         // sentencepiece: which lines of a large text are used
 };
 
+// An option that cannot be as it is, kUsage: `option` is its name in TokenizerTraining, so that a
+// caller can say where its value came from.
+class TokenizerOptionError : public Error {
+ public:
+  TokenizerOptionError(std::string option, std::string message)
+      : Error(ErrorKind::kUsage, std::move(message)), option_(std::move(option)) {}
+
+  const std::string& option() const { return option_; }
+
+ private:
+  std::string option_;
+};
+
 // A file to be written: its name and content.
 struct TokenizerFile {
   std::string name, content;
@@ -40,8 +55,9 @@ struct TokenizerFile {
 // open the directory that has them. encode, then decode gives a text back exactly: with characters
 // if it has no others, with bpe always, with sentencepiece (identity normalization, byte fallback,
 // "▁" put before a text) unless it has a "▁", which becomes a space. Deterministic. Throws Error:
-// kUsage (no text, vocab_size too small: says what is possible), kMalformed (text that is not
-// UTF-8), kResource (more than limits::kPromptBytes in all).
+// kMalformed (no text, or some that is not UTF-8), kResource (more than limits::kPromptBytes in
+// all), TokenizerOptionError (vocab_size too small: says what is possible; special tokens that
+// cannot be).
 std::vector<TokenizerFile> make_tokenizer(const std::vector<std::string_view>& texts,
                                           const TokenizerTraining& options);
 

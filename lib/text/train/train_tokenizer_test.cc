@@ -188,6 +188,13 @@ TEST_CASE("tokenizer training refuses what cannot be") {
   CHECK(contains(why({"abc"}, training(TokenizerKind::kByteLevelBpe, 256)), "at least 257"));
   CHECK(contains(why({"abc"}, training(TokenizerKind::kByteLevelBpe)), "has to be given"));
   CHECK(contains(why({"abc"}, training(TokenizerKind::kSentencePieceBpe, 260)), "more than 260"));
+  for (const auto kind : {TokenizerKind::kSentencePieceBpe, TokenizerKind::kSentencePieceUnigram}) {
+    // a to i, ä, the point and "▁"
+    CHECK(why({"abc def ghi ä. abc"}, training(kind, 262)) ==
+          "vocab_size = 262 is too small for the characters of the text; 272 is enough: 259 for "
+          "<unk>, <s>, </s> and the bytes, 1 special tokens, 12 characters");
+    CHECK(trained({"abc def ghi ä. abc"}, training(kind, 272))->vocab_size() == 272);
+  }
   TokenizerTraining options = training(TokenizerKind::kCharacters);
   options.pad = "<pad>";
   CHECK(contains(why({"abc"}, options), "pad is '<pad>'"));

@@ -13,6 +13,12 @@ namespace lumen::text {
 
 using Texts = std::vector<std::string_view>;
 
+// Throws TokenizerOptionError; `message` is a sentence, in parts.
+template <typename... Parts>
+[[noreturn]] void fail_option(const char* option, const Parts&... message) {
+  throw TokenizerOptionError(option, str(message...));
+}
+
 // Calls `visit` for the parts of `texts` between the special tokens that they spell.
 void for_each_part(const Texts& texts, const std::vector<std::string>& special_tokens,
                    const std::function<void(std::string_view)>& visit);
