@@ -323,7 +323,9 @@ TEST_CASE("where panels turn out longer than there is memory for, the last weigh
 }
 
 TEST_CASE("a pass that is stopped does not wait for the end of the repacking ahead") {
-  if (!kernels::fast_short_panels()) return;  // only then it can be told how far it came
+  if (!kernels::fast_short_panels()) {  // only then it can be told how far it came
+    return testing::skip("this CPU keeps bfloat16 weights as they are");
+  }
   io::ModelFiles files = converted(builtin(), DType::kBF16);
   constexpr int64_t kLayers = 64;
   const NamedArrays own = files.tensors;
