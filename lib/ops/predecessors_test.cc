@@ -126,6 +126,13 @@ TEST_CASE("mistakes of types are named") {
                            ops::sum(floats({1}), {0, 0}, false);
                          }),
                  "twice"));
+  const Tensor blocks = graph::constant(Array::zeros(DType::kQ8_0, {2, 32}));
+  for (const auto op : {ops::cumsum, ops::cumprod}) {
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { op(blocks, 0); }), "q8_0"));
+  }
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::prod(blocks, 0, false); }), "q8_0"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::tril(blocks); }), "q8_0"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::zeros({32}, DType::kQ8_0); }), "q8_0"));
 }
 
 TEST_CASE("comparisons that only choose stay inside the fused step") {
