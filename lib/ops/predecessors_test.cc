@@ -135,6 +135,14 @@ TEST_CASE("mistakes of types are named") {
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::zeros({32}, DType::kQ8_0); }), "q8_0"));
 }
 
+TEST_CASE("integers beyond what double tells apart are counted one by one") {
+  constexpr int64_t kBig = int64_t{1} << 60;
+  const Array array = ops::arange(kBig, kBig + 3).eval();
+  const auto list = array.as<int64_t>();
+  CHECK(std::vector(list.begin(), list.end()) == std::vector{kBig, kBig + 1, kBig + 2});
+  CHECK(ops::arange(-kBig - 1, -kBig - 6, -2).dim(0) == 3);
+}
+
 TEST_CASE("comparisons that only choose stay inside the fused step") {
   const Tensor x = graph::input(DType::kF32, {100}, "x");
   const Tensor y[] = {ops::where(ops::lt(x, 0), x * 0.5, ops::exp(x))};
