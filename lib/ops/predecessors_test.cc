@@ -143,6 +143,16 @@ TEST_CASE("integers beyond what double tells apart are counted one by one") {
   CHECK(ops::arange(-kBig - 1, -kBig - 6, -2).dim(0) == 3);
 }
 
+TEST_CASE("beside an infinity what is finite has no share in a logsumexp") {
+  const float inf = INFINITY;
+  const Tensor x = autograd::variable(Array::from<float>(Floats{0, inf, 100, -inf}, {4}));
+  const Tensor y = ops::logsumexp(x, 0, false);
+  CHECK(y.item() == inf);
+  autograd::backward(y);
+  const Floats shares = values(autograd::grad(x));
+  CHECK((shares[0] == 0 && shares[2] == 0 && shares[3] == 0));  // PyTorch's, as is NaN of the ∞
+}
+
 TEST_CASE("comparisons that only choose stay inside the fused step") {
   const Tensor x = graph::input(DType::kF32, {100}, "x");
   const Tensor y[] = {ops::where(ops::lt(x, 0), x * 0.5, ops::exp(x))};
