@@ -236,9 +236,12 @@ Gradients grad_pow(const GradCall& call) {
   const Tensor dx = mul(call.dy, mul(y, pow(x, sub(y, 1))));
   const DType dtype = call.output.dtype();
   const Tensor base = x.dtype() == dtype ? x : graph::contiguous(x, dtype);
-  const Tensor dy = mul(call.dy, mul(call.output, log(base)));
+  // Replaced before the logarithm: its slope at 0, if only left out later, is NaN in the second
+  // derivative.
   const Tensor still = logical_and(eq(x, 0), ge(y, 0));
-  return {where(eq(y, 0), zero, dx), where(still, zero, dy)};
+  const Tensor safe = where(still, constant_like(1, base), base);
+  const Tensor dy = mul(call.dy, mul(call.output, log(safe)));
+  return {where(eq(y, 0), zero, dx), dy};
 }
 
 }  // namespace

@@ -153,6 +153,20 @@ TEST_CASE("beside an infinity what is finite has no share in a logsumexp") {
   CHECK((shares[0] == 0 && shares[2] == 0 && shares[3] == 0));  // PyTorch's, as is NaN of the ∞
 }
 
+TEST_CASE("the second derivatives of a power of 0 are finite") {
+  const Tensor x = autograd::variable(Array::from<float>(Floats{0, 2}, {2}));
+  const Tensor y = autograd::variable(Array::from<float>(Floats{3, 3}, {2}));
+  const Tensor power = ops::pow(x, y), wrt[] = {x, y};
+  std::vector<Tensor> first = autograd::gradients({&power, 1}, {}, wrt, true);
+  CHECK(values(first[1])[0] == 0);
+  const Tensor slopes = ops::add(first[0], first[1]);
+  const std::vector<Tensor> second = autograd::gradients({&slopes, 1}, {}, wrt);
+  for (const Tensor& gradient : second) CHECK(values(gradient)[0] == 0);
+  // ∂²/∂y² 2³ + ∂²/∂x∂y 2³ = 8 ln² 2 + 4 (1 + 3 ln 2)
+  const double ln2 = std::log(2.0);
+  CHECK(values(second[1])[1] == Approx(8 * ln2 * ln2 + 4 * (1 + 3 * ln2)));
+}
+
 TEST_CASE("comparisons that only choose stay inside the fused step") {
   const Tensor x = graph::input(DType::kF32, {100}, "x");
   const Tensor y[] = {ops::where(ops::lt(x, 0), x * 0.5, ops::exp(x))};
