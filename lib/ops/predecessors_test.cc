@@ -292,6 +292,8 @@ TEST_CASE("what has no elements") {
     CHECK(ops::softmax(rows).eval().shape() == Shape{2, 0});
     CHECK(ops::log_softmax(rows).eval().shape() == Shape{2, 0});
   }
+  CHECK(ops::adaptive_avg_pool2d(ops::zeros({0, 3, 4, 5}), {1, 2}).eval().shape() ==
+        Shape{0, 3, 1, 2});
   CHECK(ops::chunk(none, 3, 1).size() == 3);
   CHECK(ops::chunk(ops::zeros({5}), INT64_MAX, 0).size() == 5);
   CHECK(ops::topk(ops::full({}, 5), 0).values.item() == 5);
