@@ -180,7 +180,8 @@ class Tape {
 
  private:
   static void run_hooks(const Node& node, Tensor& gradient) {
-    for (const Hook& hook : node.gradient->hooks) {
+    const std::vector<Hook> hooks = node.gradient->hooks;  // one may register others
+    for (const Hook& hook : hooks) {
       const Tensor changed = hook(gradient);
       if (!changed.defined()) continue;
       if (!(changed.shape() == gradient.shape())) {

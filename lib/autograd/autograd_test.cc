@@ -147,6 +147,24 @@ TEST_CASE("hooks see and change gradients") {
   CHECK(autograd::grad(x).item() == 60);
 }
 
+TEST_CASE("a hook that registers hooks does so for the next time") {
+  const Tensor x = leaf({3}, {});
+  int calls = 0;
+  autograd::register_hook(x, [&](const Tensor&) {
+    for (int i = 0; i < 50; ++i) {  // enough for the list to move
+      autograd::register_hook(x, [&](const Tensor&) {
+        ++calls;
+        return Tensor();
+      });
+    }
+    return Tensor();
+  });
+  autograd::backward(ops::mul(x, 2));
+  CHECK(calls == 0);
+  autograd::backward(ops::mul(x, 2));
+  CHECK(calls == 50);
+}
+
 TEST_CASE("what a hook returns becomes of the gradient's type") {
   const Tensor x = leaf({3}, {});
   autograd::register_hook(x, [](const Tensor& dy) { return graph::contiguous(dy, DType::kI32); });
