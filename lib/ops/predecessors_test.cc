@@ -165,6 +165,10 @@ TEST_CASE("the second derivatives of a power of 0 are finite") {
   // ∂²/∂y² 2³ + ∂²/∂x∂y 2³ = 8 ln² 2 + 4 (1 + 3 ln 2)
   const double ln2 = std::log(2.0);
   CHECK(values(second[1])[1] == Approx(8 * ln2 * ln2 + 4 * (1 + 3 * ln2)));
+
+  const Tensor one = ops::pow(x, 0.0);
+  first = autograd::gradients({&one, 1}, {}, {&x, 1}, true);
+  CHECK(values(autograd::gradients(first, {}, {&x, 1})[0]) == Floats{0, 0});
 }
 
 TEST_CASE("comparisons that only choose stay inside the fused step") {
