@@ -56,6 +56,14 @@ std::vector<Tensor> grad_custom(const GradCall& call) {
   return given;
 }
 
+// Only of inputs that are differentiated: what is given for others is not looked at.
+void check_given(const Node& custom, const Tensor& given, const Shape& input) {
+  if (!given.defined() || given.shape() == input) return;
+  fail(ErrorKind::kMalformed, quoted(custom.gradient->function->name),
+       ": backward returned a gradient of shape ", to_string(given.shape()),
+       " for an input of shape ", to_string(input));
+}
+
 // Identity on its first input, whose gradient a Function computes for the others.
 const graph::OpDef kCustom = {.name = "custom",
                               .kind = graph::OpKind::kView,
@@ -153,7 +161,7 @@ class Tape {
       auto found = contributions_.extract(node.get());
       if (!found) continue;
       Tensor dy = found.mapped().total(node->shape);
-      if (node->gradient) run_hooks(*node->gradient, dy);
+      if (node->gradient) run_hooks(*node, dy);
       if (wanted_.count(node.get()) > 0) {
         gradients_[node.get()] = dy;
         if (at_wanted_ == AtWanted::kStop) continue;
@@ -171,15 +179,16 @@ class Tape {
   const std::vector<NodePtr>& nodes() const { return order_; }
 
  private:
-  static void run_hooks(const graph::GradientRecord& record, Tensor& gradient) {
-    for (const Hook& hook : record.hooks) {
+  static void run_hooks(const Node& node, Tensor& gradient) {
+    const std::vector<Hook> hooks = node.gradient->hooks;  // one may register others
+    for (const Hook& hook : hooks) {
       const Tensor changed = hook(gradient);
       if (!changed.defined()) continue;
       if (!(changed.shape() == gradient.shape())) {
         fail(ErrorKind::kMalformed, "a hook made a gradient of shape ", to_string(gradient.shape()),
              " into ", to_string(changed.shape()));
       }
-      gradient = changed;
+      gradient = typed(changed, node);
     }
   }
 
@@ -202,7 +211,9 @@ class Tape {
     for (const NodePtr& input : node->inputs) inputs.emplace_back(input);
     const std::vector<Tensor> gradients = rule(node, inputs, dy);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (reaching_.count(inputs[i].node().get())) add(inputs[i].node(), gradients[i]);
+      if (reaching_.count(inputs[i].node().get()) == 0) continue;
+      if (node->op == &kCustom) check_given(*node, gradients[i], inputs[i].shape());
+      add(inputs[i].node(), gradients[i]);
     }
   }
 
@@ -251,7 +262,10 @@ Tensor seed_for(const Tensor& output, const Tensor& seed) {
 std::vector<Tensor> gradients_of(std::span<const Tensor> outputs, std::span<const Tensor> seeds,
                                  std::span<const Tensor> wrt, bool create_graph,
                                  AtWanted at_wanted) {
-  LUMEN_CHECK(seeds.empty() || seeds.size() == outputs.size());
+  if (!seeds.empty() && seeds.size() != outputs.size()) {
+    fail(ErrorKind::kMalformed, seeds.size(), " gradients are given for ", outputs.size(),
+         " values; expected one for each, or none");
+  }
   const NoGradScope recording(!create_graph);
   Tape tape(outputs, wrt, at_wanted);
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -50,7 +50,8 @@ Tensor grad(const Tensor& variable);
 void zero_grad(const Tensor& variable);
 
 // Calls `hook` with the gradient of `x` when it is known; what it returns, if defined, takes its
-// place. Hooks run in the order of registration.
+// place. Hooks run in the order of registration; one registered by a hook runs from the next time
+// on.
 using Hook = std::function<Tensor(const Tensor& gradient)>;
 void register_hook(const Tensor& x, Hook hook);
 

@@ -126,6 +126,12 @@ TEST_CASE("mistakes are named") {
       "has shape []"));
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { autograd::backward(graph::scalar(1)); }),
                  "no variable"));
+  const Tensor both[] = {x, x}, one = ops::mul(x, x);
+  CHECK(contains(refusal(ErrorKind::kMalformed,
+                         [&] {
+                           autograd::gradients(both, {&one, 1}, {&x, 1});
+                         }),
+                 "1 gradients are given for 2 values"));
 }
 
 TEST_CASE("hooks see and change gradients") {
@@ -139,6 +145,32 @@ TEST_CASE("hooks see and change gradients") {
   autograd::backward(y);
   CHECK(seen == 1);
   CHECK(autograd::grad(x).item() == 60);
+}
+
+TEST_CASE("a hook that registers hooks does so for the next time") {
+  const Tensor x = leaf({3}, {});
+  int calls = 0;
+  autograd::register_hook(x, [&](const Tensor&) {
+    for (int i = 0; i < 50; ++i) {  // enough for the list to move
+      autograd::register_hook(x, [&](const Tensor&) {
+        ++calls;
+        return Tensor();
+      });
+    }
+    return Tensor();
+  });
+  autograd::backward(ops::mul(x, 2));
+  CHECK(calls == 0);
+  autograd::backward(ops::mul(x, 2));
+  CHECK(calls == 50);
+}
+
+TEST_CASE("what a hook returns becomes of the gradient's type") {
+  const Tensor x = leaf({3}, {});
+  autograd::register_hook(x, [](const Tensor& dy) { return graph::contiguous(dy, DType::kI32); });
+  autograd::backward(ops::mul(x, 2.5));
+  CHECK(autograd::grad(x).dtype() == DType::kF32);
+  CHECK(autograd::grad(x).item() == 2);
 }
 
 TEST_CASE("a custom function has its own gradient") {
@@ -155,6 +187,28 @@ TEST_CASE("a custom function has its own gradient") {
   CHECK(values(y) == std::vector<float>{-0.5, 0.5});
   autograd::backward(y, graph::constant(std::vector<float>{3, 7}, {2}));
   CHECK(values(autograd::grad(x)) == std::vector<float>{3, 7});
+}
+
+TEST_CASE("a custom function's gradient of another shape than its input is refused") {
+  const autograd::Function summed = {
+      "summed", [](std::span<const Tensor> in) { return ops::mul(in[0], 2); },
+      [](std::span<const Tensor>, const Tensor&, const Tensor& dy) {
+        return std::vector<Tensor>{ops::sum(dy, ops::kAllAxes, false)};
+      }};
+  const Tensor x = leaf({-1, 4}, {2});
+  const Tensor y = ops::sum(autograd::apply(summed, {&x, 1}), ops::kAllAxes, false);
+  const std::string message = refusal(ErrorKind::kMalformed, [&] { autograd::backward(y); });
+  CHECK(contains(message, "'summed'"));
+  CHECK(contains(message, "shape [] for an input of shape [2]"));
+
+  const Tensor frozen = graph::constant(std::vector<float>{1, 2}, {2});
+  const Tensor inputs[] = {leaf({5}, {}), frozen};
+  autograd::Function first = summed;  // the same gradient for both, which only fits the first
+  first.backward = [](std::span<const Tensor>, const Tensor&, const Tensor& dy) {
+    return std::vector<Tensor>{dy, dy};
+  };
+  autograd::backward(autograd::apply(first, inputs));
+  CHECK(autograd::grad(inputs[0]).item() == 1);
 }
 
 TEST_CASE("gradients can be differentiated again") {

@@ -11,6 +11,8 @@
 
 using namespace lumen;
 using graph::Tensor;
+using testing::contains;
+using testing::refusal;
 
 TEST_CASE("reading a value computes it, once") {
   const float values[] = {1, 2, 3};
@@ -20,6 +22,14 @@ TEST_CASE("reading a value computes it, once") {
   CHECK(y.item() == 14);
   CHECK(!y.node()->value.empty());
   CHECK(ops::add(y, graph::scalar(1)).item() == 15);
+}
+
+TEST_CASE("only a tensor of one element is a number") {
+  CHECK(graph::reshape(graph::scalar(5), {1, 1}).item() == 5);
+  for (const Shape& shape : {Shape{2}, Shape{0}}) {
+    const Tensor x = graph::constant(Array::zeros(DType::kI64, shape));
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { x.item(); }), "item of i64 ["));
+  }
 }
 
 TEST_CASE("an eager scope computes as operations are recorded") {

@@ -43,7 +43,10 @@ const Array& Tensor::eval() const& {
 }
 
 double Tensor::item() const {
-  LUMEN_CHECK(shape().elements() == 1);
+  if (shape().elements() != 1 || is_quantized(dtype())) {
+    fail(ErrorKind::kMalformed, "item of ", name(dtype()), " ", to_string(shape()),
+         ": only a tensor of one plain element has it");
+  }
   double value;
   kernels::load_typed(dtype(), eval().data(), 1, 1, &value);
   return value;

@@ -29,7 +29,7 @@ class Tensor {
   const Array& eval() const&;
   Array eval() && { return static_cast<const Tensor&>(*this).eval(); }
 
-  // The only element, as double.
+  // The only element, as double. Throws Error(kMalformed) unless there is just one.
   double item() const;
 
  private:

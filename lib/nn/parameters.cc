@@ -234,10 +234,19 @@ Array Parameters::find(const std::string& full, const Shape& shape, const Init& 
   return {};
 }
 
+// Of a checkpoint one of the two is misshapen anyway.
+void Parameters::note_second_shape(const std::string& full, const Shape& first,
+                                   const Shape& second) const {
+  if (!tree_->seed) return;
+  tree_->problems.push_back(
+      str(quoted(full), " is asked for as ", to_string(first), " and as ", to_string(second)));
+}
+
 Tensor Parameters::get(const std::string& name, const Shape& shape, const Init& init) const {
   const std::string full = prefix_ + name;
   if (auto known = tree_->handed_out.find(full); known != tree_->handed_out.end()) {
     if (known->second.shape() == shape) return known->second;
+    note_second_shape(full, known->second.shape(), shape);
   }
   const DType dtype = shape.rank() > 1 ? tree_->matrix_dtype : DType::kF32;
   Array array = find(full, shape, init, dtype);
@@ -272,6 +281,7 @@ Tensor Parameters::buffer(const std::string& name, const Shape& shape, const Ini
   tree_->buffers.insert(full);
   if (auto known = tree_->handed_out.find(full); known != tree_->handed_out.end()) {
     if (known->second.shape() == shape) return known->second;
+    note_second_shape(full, known->second.shape(), shape);
   }
   Array array = find(full, shape, init, dtype);
   if (!array.empty() && dtype == DType::kF32) array = float32_copy(array);

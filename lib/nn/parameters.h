@@ -103,7 +103,7 @@ class Parameters {
   bool has_in_out_weights() const;
 
   // The parameter `name`, which must have this shape. What is missing or misshapen is collected
-  // and reported by check(), so that one message names it all.
+  // and reported by check(), so that one message names it all. Asked for again it is the same one.
   Tensor get(const std::string& name, const Shape& shape,
              const Init& init = Init::normal(0.02)) const;
   // The same, as float32 whatever its stored type (norms, biases: small).
@@ -118,7 +118,8 @@ class Parameters {
   bool has(const std::string& name) const;
 
   // Throws Error(kMalformed) listing up to ten missing and misshapen parameters with expected and
-  // found shapes. Returns the names in the checkpoint that nobody asked for.
+  // found shapes, and names asked for in two shapes. Returns the names in the checkpoint that
+  // nobody asked for.
   std::vector<std::string> check() const;
 
   // Everything handed out so far in the whole tree, by full name: parameters and buffers.
@@ -141,6 +142,8 @@ class Parameters {
   struct Tree;
   explicit Parameters(std::shared_ptr<Tree> tree) : tree_(std::move(tree)) {}
   Array find(const std::string& full, const Shape& shape, const Init& init, DType dtype) const;
+  // Two parts of one name: whichever came first would be neither trained nor saved.
+  void note_second_shape(const std::string& full, const Shape& first, const Shape& second) const;
 
   std::shared_ptr<Tree> tree_;
   std::string prefix_;

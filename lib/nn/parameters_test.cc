@@ -112,6 +112,16 @@ TEST_CASE("a parameter's values depend on seed and name only") {
   CHECK(x != values((Parameters::random(4) / "fc").get("weight", {4, 5}, Init::normal(1)).eval()));
 }
 
+TEST_CASE("two layers at one place are one, or a mistake that is named") {
+  const Parameters parameters = Parameters::trainable(1);
+  const nn::Linear first(parameters / "a", 2, 3, false), again(parameters / "a", 2, 3, false);
+  CHECK(first.weight.node() == again.weight.node());
+  CHECK(parameters.check().empty());
+  const nn::Linear other(parameters / "a", 4, 3, false);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { parameters.check(); }),
+                 "'a.weight' is asked for as [3, 2] and as [3, 4]"));
+}
+
 TEST_CASE("trainable parameters are float32 states in memory of their own") {
   NamedArrays file;
   file["w"] = Array::zeros(DType::kBF16, {2, 32});

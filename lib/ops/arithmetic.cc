@@ -232,13 +232,17 @@ namespace {
 // d xʸ / dx = y xʸ⁻¹, 0 where y = 0; d xʸ / dy = xʸ ln x, 0 where x = 0 and y ≥ 0.
 Gradients grad_pow(const GradCall& call) {
   const Tensor &x = call.inputs[0], &y = call.inputs[1];
-  const Tensor zero = constant_like(0, call.dy);
-  const Tensor dx = mul(call.dy, mul(y, pow(x, sub(y, 1))));
+  // Bases of 0 whose slope is infinite are replaced before it is taken: an infinity that is only
+  // left out afterwards is NaN in the second derivative.
+  const Tensor flat = eq(y, 0);
+  const Tensor moving = where(flat, constant_like(1, x), x);
+  const Tensor dx = mul(call.dy, mul(y, pow(moving, sub(y, 1))));
   const DType dtype = call.output.dtype();
   const Tensor base = x.dtype() == dtype ? x : graph::contiguous(x, dtype);
-  const Tensor dy = mul(call.dy, mul(call.output, log(base)));
   const Tensor still = logical_and(eq(x, 0), ge(y, 0));
-  return {where(eq(y, 0), zero, dx), where(still, zero, dy)};
+  const Tensor safe = where(still, constant_like(1, base), base);
+  const Tensor dy = mul(call.dy, mul(call.output, log(safe)));
+  return {where(flat, constant_like(0, call.dy), dx), dy};
 }
 
 }  // namespace

@@ -27,7 +27,11 @@ Tensor ones_like(const Tensor& x) {
 Tensor arange(Number begin, Number end, Number step) {
   const bool real =
       begin.kind() == Number::kReal || end.kind() == Number::kReal || step.kind() == Number::kReal;
-  const double span = (end.real() - begin.real()) / step.real();
+  // Integers are subtracted as such: beyond 2⁵³ double does not tell all of them apart.
+  int64_t distance = 0;
+  const bool exact = !real && !__builtin_sub_overflow(end.integer(), begin.integer(), &distance);
+  const double length = exact ? static_cast<double>(distance) : end.real() - begin.real();
+  const double span = length / step.real();
   if (!(std::abs(span) < static_cast<double>(int64_t{1} << 40))) {
     fail(ErrorKind::kMalformed, "arange: no list from ", begin.real(), " to ", end.real(),
          " in steps of ", step.real());

@@ -113,6 +113,9 @@ int64_t whole(Number value, DType dtype) {
 }  // namespace
 
 Tensor element(Number value, DType dtype) {
+  if (is_quantized(dtype)) {
+    fail(ErrorKind::kMalformed, "no tensor of type ", name(dtype), " is made of a number");
+  }
   Array array = Array::zeros(dtype, {});
   if (is_float(dtype)) {
     const double real = value.real();

@@ -325,7 +325,8 @@ Tensor stack(std::span<const Tensor> parts, int axis);  // along a new axis
 // (a result without elements is not run).
 // y[.., i, ..] = x[.., index[.., i, ..], ..] (torch.gather); other extents at most those of x.
 Tensor take_along(const Tensor& x, const Tensor& index, int axis);
-// x with x[.., index[.., i, ..], ..] = src[.., i, ..]; of several the last.
+// x with x[.., index[.., i, ..], ..] = src[.., i, ..]; of several the last, though
+// the gradient of the element goes to each of them, as in PyTorch.
 Tensor scatter(const Tensor& x, int axis, const Tensor& index, const Tensor& src);
 // The same, but adding, in order; of bool "or".
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& src);

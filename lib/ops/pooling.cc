@@ -385,7 +385,8 @@ Tensor avg_pool2d(const Tensor& x, const PoolOptions& options) {
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair size) {
-  if (size[0] < 1 || size[1] < 1 || x.shape().elements() == 0) {
+  const bool no_pixels = x.rank() == 4 && x.dim(2) * x.dim(3) == 0;
+  if (size[0] < 1 || size[1] < 1 || no_pixels) {
     fail(ErrorKind::kMalformed, "adaptive_avg_pool2d of ", to_string(x.shape()),
          ": image and result must have pixels");
   }

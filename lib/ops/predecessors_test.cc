@@ -126,6 +126,49 @@ TEST_CASE("mistakes of types are named") {
                            ops::sum(floats({1}), {0, 0}, false);
                          }),
                  "twice"));
+  const Tensor blocks = graph::constant(Array::zeros(DType::kQ8_0, {2, 32}));
+  for (const auto op : {ops::cumsum, ops::cumprod}) {
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { op(blocks, 0); }), "q8_0"));
+  }
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::prod(blocks, 0, false); }), "q8_0"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::tril(blocks); }), "q8_0"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::zeros({32}, DType::kQ8_0); }), "q8_0"));
+}
+
+TEST_CASE("integers beyond what double tells apart are counted one by one") {
+  constexpr int64_t kBig = int64_t{1} << 60;
+  const Array array = ops::arange(kBig, kBig + 3).eval();
+  const auto list = array.as<int64_t>();
+  CHECK(std::vector(list.begin(), list.end()) == std::vector{kBig, kBig + 1, kBig + 2});
+  CHECK(ops::arange(-kBig - 1, -kBig - 6, -2).dim(0) == 3);
+}
+
+TEST_CASE("beside an infinity what is finite has no share in a logsumexp") {
+  const float inf = INFINITY;
+  const Tensor x = autograd::variable(Array::from<float>(Floats{0, inf, 100, -inf}, {4}));
+  const Tensor y = ops::logsumexp(x, 0, false);
+  CHECK(y.item() == inf);
+  autograd::backward(y);
+  const Floats shares = values(autograd::grad(x));
+  CHECK((shares[0] == 0 && shares[2] == 0 && shares[3] == 0));  // PyTorch's, as is NaN of the ∞
+}
+
+TEST_CASE("the second derivatives of a power of 0 are finite") {
+  const Tensor x = autograd::variable(Array::from<float>(Floats{0, 2}, {2}));
+  const Tensor y = autograd::variable(Array::from<float>(Floats{3, 3}, {2}));
+  const Tensor power = ops::pow(x, y), wrt[] = {x, y};
+  std::vector<Tensor> first = autograd::gradients({&power, 1}, {}, wrt, true);
+  CHECK(values(first[1])[0] == 0);
+  const Tensor slopes = ops::add(first[0], first[1]);
+  const std::vector<Tensor> second = autograd::gradients({&slopes, 1}, {}, wrt);
+  for (const Tensor& gradient : second) CHECK(values(gradient)[0] == 0);
+  // ∂²/∂y² 2³ + ∂²/∂x∂y 2³ = 8 ln² 2 + 4 (1 + 3 ln 2)
+  const double ln2 = std::log(2.0);
+  CHECK(values(second[1])[1] == Approx(8 * ln2 * ln2 + 4 * (1 + 3 * ln2)));
+
+  const Tensor one = ops::pow(x, 0.0);
+  first = autograd::gradients({&one, 1}, {}, {&x, 1}, true);
+  CHECK(values(autograd::gradients(first, {}, {&x, 1})[0]) == Floats{0, 0});
 }
 
 TEST_CASE("comparisons that only choose stay inside the fused step") {
@@ -253,6 +296,8 @@ TEST_CASE("what has no elements") {
     CHECK(ops::softmax(rows).eval().shape() == Shape{2, 0});
     CHECK(ops::log_softmax(rows).eval().shape() == Shape{2, 0});
   }
+  CHECK(ops::adaptive_avg_pool2d(ops::zeros({0, 3, 4, 5}), {1, 2}).eval().shape() ==
+        Shape{0, 3, 1, 2});
   CHECK(ops::chunk(none, 3, 1).size() == 3);
   CHECK(ops::chunk(ops::zeros({5}), INT64_MAX, 0).size() == 5);
   CHECK(ops::topk(ops::full({}, 5), 0).values.item() == 5);

@@ -1,4 +1,5 @@
 // Running totals: one recurrence, its own gradient run backwards.
+#include "lib/base/error.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 
@@ -92,20 +93,24 @@ Tensor linear_scan(const Tensor& a, const Tensor& b, int axis) {
 namespace {
 
 // Integers and bool are totalled in int64.
-Tensor totalled(const Tensor& x) {
+Tensor totalled(std::string_view op, const Tensor& x) {
+  if (is_quantized(x.dtype())) {
+    fail(ErrorKind::kMalformed, op, " of ", name(x.dtype()), " ", to_string(x.shape()),
+         ": quantised values have no arithmetic");
+  }
   return is_float(x.dtype()) ? x : graph::contiguous(x, DType::kI64);
 }
 
 }  // namespace
 
 Tensor cumsum(const Tensor& x, int axis) {
-  const Tensor t = with_axis(totalled(x));
+  const Tensor t = with_axis(totalled("cumsum", x));
   return graph::reshape(linear_scan(constant_like(1, t), t, axis), x.shape());
 }
 
 // The first element starts; then every element is a factor.
 Tensor cumprod(const Tensor& x, int axis) {
-  const Tensor t = with_axis(totalled(x));
+  const Tensor t = with_axis(totalled("cumprod", x));
   const int at = graph::checked_axis("cumprod", t.shape(), axis);
   const int64_t n = t.dim(at);
   if (n == 0) return t;
@@ -114,7 +119,7 @@ Tensor cumprod(const Tensor& x, int axis) {
 }
 
 Tensor prod(const Tensor& x, int axis, bool keepdim) {
-  const Tensor t = with_axis(totalled(x));
+  const Tensor t = with_axis(totalled("prod", x));
   const int at = graph::checked_axis("prod", t.shape(), axis);
   const int64_t n = t.dim(at);
   Shape kept = t.shape();

@@ -1,6 +1,7 @@
 // Statistics along axes, made of other operations.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
@@ -63,7 +64,11 @@ Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdim) {
     {
       const graph::NoGradScope no_grad;
       const Tensor largest = amax(t, axes, true);
-      shift = where(isfinite(largest), largest, 0.0);
+      // Finite also for ∞, beside which what is finite has no weight.
+      const double most = t.dtype() == DType::kF64 ? std::numeric_limits<double>::max()
+                                                   : std::numeric_limits<float>::max();
+      const Tensor other = where(gt(largest, 0.0), most, constant_like(0, largest));
+      shift = where(isfinite(largest), largest, other);
     }
     const Tensor total = log(sum(exp(sub(t, shift)), axes, true));
     const std::vector<bool> gone = chosen_axes("logsumexp", t.shape(), axes);
