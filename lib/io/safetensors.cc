@@ -1,11 +1,13 @@
 #include "lib/io/safetensors.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "lib/base/checked.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/io/byte_reader.h"
 #include "lib/io/json.h"
 #include "lib/io/json_scanner.h"
@@ -264,6 +266,25 @@ void check_mapped(const SafetensorsFile& file, size_t first, const WeightMap& ma
   }
 }
 
+// All that are missing are told at once: a download that stopped early lacks more than one.
+void require_shards(const std::string& index_path, const std::string& directory,
+                    const std::vector<std::string>& shards) {
+  constexpr size_t kShown = 5;
+  std::vector<std::string> missing;
+  for (const std::string& shard : shards) {
+    std::error_code unknown;  // map_file tells what else is wrong
+    const auto status = std::filesystem::status(directory + shard, unknown);
+    if (status.type() == std::filesystem::file_type::not_found) missing.push_back(quoted(shard));
+  }
+  if (missing.empty()) return;
+  const size_t more = missing.size() - std::min(missing.size(), kShown);
+  std::string list = join({missing.begin(), missing.end() - static_cast<ptrdiff_t>(more)}, ", ");
+  if (more > 0) list += str(" and ", more, " more");
+  fail(ErrorKind::kMissing, place_of(index_path), ": ", missing.size(), " of ", shards.size(),
+       missing.size() == 1 ? " shards is" : " shards are", " missing: ", list,
+       "; download what is missing into the same directory");
+}
+
 }  // namespace
 
 Array SafetensorsFile::array(const SafetensorsTensor& tensor) const {
@@ -303,6 +324,7 @@ std::shared_ptr<const SafetensorsFile> read_safetensors_index(const std::string&
          limits::kShards);
   }
   const std::string directory = index_path.substr(0, index_path.find_last_of('/') + 1);
+  require_shards(index_path, directory, shards);
   auto file = std::make_shared<SafetensorsFile>();
   file->path = index_path;
   for (const std::string& shard : shards) {

@@ -127,7 +127,8 @@ TEST_CASE("shards must be beside their index and hold what it says") {
   CHECK(contains(refused(R"({"a": "/etc/passwd"})"), "plain file name"));
   CHECK(contains(refused(R"({"a": ".."})"), "plain file name"));
   CHECK(contains(refused(R"({"a": 1})"), "expected a file name"));
-  CHECK(contains(refused(R"({"a": "3.safetensors"})"), "no such file"));
+  CHECK(contains(refused(R"({"a": "3.safetensors", "b": "2.safetensors", "c": "4.safetensors"})"),
+                 "2 of 3 shards are missing: '3.safetensors', '4.safetensors'; download"));
   CHECK(contains(refused(R"({"b": "1.safetensors"})"), "not in the index"));
   CHECK(contains(refused(R"({"a": "2.safetensors", "b": "1.safetensors"})"), "is mapped to"));
   CHECK(contains(refused(R"({"a": "1.safetensors", "c": "1.safetensors"})"), "missing"));

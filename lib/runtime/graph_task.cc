@@ -22,6 +22,7 @@
 #include "lib/runtime/least_loss.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/prompt_format.h"
+#include "lib/runtime/session.h"
 #include "lib/runtime/temporary_directory.h"
 #include "lib/runtime/train_task.h"
 #include "lib/runtime/training_data.h"
@@ -82,7 +83,7 @@ std::unique_ptr<io::ModelFiles> open_base(const Recipe& recipe) {
                 str(io::place_of(path), " is a classifier, and a path is for language models; ",
                     "give model.type and model.weights = ", quoted(path + "/model.safetensors")));
   }
-  return std::make_unique<io::ModelFiles>(io::open_model(path));
+  return std::make_unique<io::ModelFiles>(open_known_model(path));
 }
 
 class GraphTask : public TrainTask {

@@ -13,6 +13,7 @@
 #include "lib/runtime/classify.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/report.h"
+#include "models/model.h"
 
 namespace lumen::runtime {
 
@@ -37,7 +38,7 @@ LoadOptions load_options(const RunOptions& options) {
 std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
                                           const text::Tokenizer& tokenizer, int64_t context) {
   return with_context("--draft", [&] {
-    const auto files = io::open_model(io::find_model(*options.draft));
+    const auto files = open_known_model(io::find_model(*options.draft));
     check_draft_vocabulary(*PromptFormat::load(files, "").tokenizer(), tokenizer);
     LoadOptions load = load_options(options);
     load.context = std::min(
@@ -63,19 +64,27 @@ void set_end_tokens(const std::vector<std::string>& overrides, io::ModelFiles& f
 
 }  // namespace
 
+io::ModelFiles open_known_model(const std::string& path) {
+  const std::string config = path + "/config.json";
+  if (io::is_regular_file(config)) {
+    with_context(io::place_of(config), [&] { models::find_model_def(io::read_json(config)); });
+  }
+  return io::open_model(path);
+}
+
 io::ModelFiles open_language_model(const std::string& name) {
   const std::string path = io::find_model(name);
   if (is_classifier_directory(path)) {
     fail(ErrorKind::kUnsupported, io::place_of(path),
          ": is a classifier, not a language model; only lumen-run takes it");
   }
-  return io::open_model(path);
+  return open_known_model(path);
 }
 
 Session load_session(const RunOptions& options) {
   const auto start = Clock::now();
   auto files =
-      io::open_model(options.model ? io::find_model(*options.model) : builtin_model_path());
+      open_known_model(options.model ? io::find_model(*options.model) : builtin_model_path());
   set_end_tokens(options.overrides, files);
   if (options.lora) {
     // The template that an adapter was trained with.

@@ -24,8 +24,13 @@ struct Session {
   std::vector<std::string> notices;  // one line each, worth telling the user
 };
 
+// The files of the language model at `path`. Throws Error as io::open_model; what the config.json
+// of a directory names is refused before the weights are looked at, some of which may still be
+// missing.
+io::ModelFiles open_known_model(const std::string& path);
+
 // The files of the language model `name`, a path or org/name. Throws Error as io::find_model and
-// io::open_model, and kUnsupported if it is a classifier, which only lumen-run takes.
+// open_known_model, and kUnsupported if it is a classifier, which only lumen-run takes.
 io::ModelFiles open_language_model(const std::string& name);
 
 // Opens, checks and loads what `options` name. Throws Error as io::open_model, PromptFormat::load

@@ -237,6 +237,20 @@ TEST_CASE("a reader that leaves ends the tool quietly") {
   REQUIRE((outcome.signal == SIGPIPE || outcome.exit_code == 0));
   REQUIRE_FALSE(contains(outcome.err, "error"));
 }
+TEST_CASE("an architecture that is unknown is told before the weights are looked at") {
+  const std::string place = lumen::testing::temporary_directory();
+  // A model for pictures too: what its text part needs is nested.
+  std::ofstream(place + "/config.json") << R"({"model_type": "gemma3", "text_config": {}})";
+  for (const Arguments& arguments : {Arguments{place, "-p", "a"}, {"--draft", place, "-p", "a"}}) {
+    const auto outcome = run_tool_process("lumen-run", arguments);
+    require_error(outcome, 69);
+    REQUIRE(contains(outcome.err, "model_type 'gemma3' is not supported; supported: "));
+  }
+  const auto converted = run_tool_process("lumen-convert", {place, place + "/a.gguf"});
+  require_error(converted, 69, "lumen-convert");
+  REQUIRE(contains(converted.err, "/config.json: model_type 'gemma3'"));
+}
+
 
 TEST_CASE("every tool has help of one screen, a version, limits and documents") {
   for (const std::string tool : {"lumen-run", "lumen-train", "lumen-convert", "lumen-bench"}) {
