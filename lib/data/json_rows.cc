@@ -51,6 +51,47 @@ void check_messages(const Row& row) {
   }
 }
 
+// The role that a speaker of ShareGPT's rows has in "messages"; null: none.
+const char* role_of(std::string_view speaker) {
+  constexpr std::pair<std::string_view, const char*> kRoles[] = {{"human", "user"},
+                                                                 {"user", "user"},
+                                                                 {"gpt", "assistant"},
+                                                                 {"assistant", "assistant"},
+                                                                 {"system", "system"}};
+  for (const auto& [from, role] : kRoles) {
+    if (from == speaker) return role;
+  }
+  return nullptr;
+}
+
+// {"conversations": [{"from": "human", "value": …}, …]} as {"messages": …}; other members stay.
+io::Json messages_of_sharegpt(const Row& row) {
+  io::Json converted = row.json();
+  const io::Json turns = converted["conversations"];
+  converted.erase("conversations");
+  if (!turns.is_array() || turns.empty()) {
+    row.refuse({"conversations"}, str("\"conversations\" is ", io::describe(&turns),
+                                      ", expected an array of at least one message"));
+  }
+  io::Json& messages = converted["messages"] = io::Json::array();
+  for (size_t i = 0; i < turns.size(); ++i) {
+    std::vector<std::string> path = {"conversations", str(i)};
+    if (!turns[i].is_object()) {
+      row.refuse(path, str("message ", i + 1, " is ", io::describe(&turns[i]),
+                           ", expected an object with \"from\" and \"value\""));
+    }
+    const std::string& from = row.text(turns[i], path, "from");
+    const char* role = role_of(from);
+    const std::string& content = row.text(turns[i], path, "value");
+    if (role == nullptr) {
+      path.emplace_back("from");
+      row.refuse(path, str("\"from\" is ", quoted(from), ", expected human, gpt or system"));
+    }
+    messages.push_back({{"role", role}, {"content", content}});
+  }
+  return converted;
+}
+
 }  // namespace
 
 io::Json parse_json_row(const TextLine& line) {
@@ -83,6 +124,10 @@ Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
     check_messages(row);
     return in_row([&] { return encoder.chat(row.json()); });
   }
+  if (has("conversations")) {
+    const io::Json converted = messages_of_sharegpt(row);
+    return in_row([&] { return encoder.chat(converted); });
+  }
   if (has("prompt") || has("completion")) {
     const std::string& prompt = row.text(row.json(), {}, "prompt");
     const std::string& completion = row.text(row.json(), {}, "completion");
@@ -98,7 +143,8 @@ Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
     if (keys.size() > 200) break;
   }
   row.refuse({}, str("found an object with ", keys.empty() ? "no keys" : keys,
-                     ", expected \"messages\", \"prompt\" with \"completion\", or \"text\""));
+                     ", expected \"messages\", \"conversations\", \"prompt\" with ",
+                     "\"completion\", or \"text\""));
 }
 
 }  // namespace lumen::data

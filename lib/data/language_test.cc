@@ -337,6 +337,28 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
   CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
 }
 
+TEST_CASE("ShareGPT's conversations are learned like messages") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  const auto learned = [&](const std::string& row, bool all) {
+    DataOptions options = options_for(Format::kJsonl, write(row));
+    options.seq = 128;
+    options.learn_all = all;
+    Batch batch;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    return learned_of(batch, *tokenizer);
+  };
+  const char* messages = R"({"messages": [{"role": "system", "content": "Be"},
+      {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})";
+  const char* shared = R"({"id": "x", "conversations": [{"from": "system", "value": "Be"},
+      {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]})";
+  const auto one_line = [](std::string text) { return std::erase(text, '\n'), text; };
+  for (const bool all : {false, true}) {
+    CHECK(learned(one_line(shared), all) == learned(one_line(messages), all));
+  }
+  CHECK(contains(learned(one_line(shared), false), "Yo<|im_end|>"));
+}
+
 TEST_CASE("where the tokenizer names no end token, that of the model's config ends documents") {
   const auto tokenizer = text::load_tokenizer(write(
       R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "<end>": 4},
@@ -560,6 +582,10 @@ TEST_CASE("bad rows are named with line and column, or skipped and counted") {
       {R"({"txt": "a"})", "line 3, column 1: found an object with 'txt', expected \"messages\""},
       {R"({})", "an object with no keys"},
       {R"({"prompt": "a"})", "\"completion\" is nothing, expected a string"},
+      {R"({"conversations": {}})", "line 3, column 19: \"conversations\" is an object"},
+      {R"({"conversations": [{"from": "human"}]})", "line 3, column 20: \"value\" is nothing"},
+      {R"({"conversations": [{"from": "bing", "value": "a"}]})",
+       "line 3, column 29: \"from\" is 'bing', expected human, gpt or system"},
       {R"({"messages": []})", "line 3, column 14: \"messages\" is an array of 0"},
       {R"({"messages": [7]})", "line 3, column 15: message 1 is the number 7"},
       {R"({"messages": [{"role": 1}]})", "line 3, column 24: \"role\" is the number 1"},

@@ -61,6 +61,9 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
     }
     if (!source.format && !source.dataset) {
       const std::string format = common ? *common : format_of(source.path.front());
+      if (source.path.front().ends_with(".parquet")) {
+        complain(here + ".path", "Parquet files are not read; export them to JSON Lines or CSV");
+      }
       if (format.empty()) complain(here, "format is missing, and the ending of path does not tell");
       source.format = format;
     }

@@ -119,6 +119,7 @@ TEST_CASE("contradictions are refused and say what would work") {
       {"[tokenizer]\ntype = \"char\"\n", "has no text"},
       {"[data]\npack = true\n", "not used by format 'digits'"},
       {"task = \"lm\"\n", "needs a language model"},
+      {"[[data.eval]]\npath = \"a.parquet\"\n", "export them to JSON Lines or CSV"},
       {"[data]\neval_fraction = 0.0\n[eval.early_stop]\npatience = 3\n", "nothing to evaluate"},
       {"[export]\nmerge_lora = true\n", "no LoRA"},
       {"[checkpoint]\nkeep_best = 0\n[export]\nweights = \"best\"\n", "best needs"},
