@@ -9,6 +9,13 @@
 namespace lumen {
 namespace {
 
+// Whether they differ in the case of Latin letters at most.
+bool are_same_word(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
+}
+
 template <typename Number>
 Field make_number_field(std::string name, std::string help, std::optional<Number>& variable,
                         Number min, Number max, const char* kind) {
@@ -79,10 +86,14 @@ Field choice_field(std::string name, std::string help, std::string& variable,
                    std::vector<std::string> choices) {
   std::string value = join(choices, "|");
   auto set = [name, &variable, choices = std::move(choices)](std::string_view text) {
-    if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    // In any case: quantised types are Q4_K_M to most who write about them.
+    const auto chosen =
+        std::find_if(choices.begin(), choices.end(),
+                     [&](const std::string& choice) { return are_same_word(choice, text); });
+    if (chosen == choices.end()) {
       fail(ErrorKind::kUsage, name, ": ", quoted(text), " is not one of ", join(choices, ", "));
     }
-    variable = std::string(text);
+    variable = *chosen;
   };
   auto get = [&variable] { return variable; };
   return {std::move(name), std::move(value), std::move(help), std::move(set), std::move(get)};

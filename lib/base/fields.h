@@ -45,7 +45,7 @@ Field list_field(std::string name, std::string value, std::string help,
 // Throws Error(kUsage) "NAME: byte N is not UTF-8, …" for a text that text_field would refuse.
 void require_utf8(std::string_view text, const std::string& name);
 
-// One of `choices`.
+// One of `choices`, written in any case.
 Field choice_field(std::string name, std::string help, std::string& variable,
                    std::vector<std::string> choices);
 

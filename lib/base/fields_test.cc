@@ -47,6 +47,8 @@ TEST_CASE("choices, switches and lists") {
   choice.set("f32");
   REQUIRE(kv == "f32");
   REQUIRE(kind_of(choice, "f64") == ErrorKind::kUsage);
+  choice.set("F16");
+  REQUIRE(kv == "f16");
 
   bool raw = false;
   switch_field("raw", "no template", raw).set("");

@@ -315,7 +315,7 @@ int convert(const ConvertOptions& options) {
   const io::ModelFiles files = open_language_model(*options.model);
   std::error_code ignored;  // of a file that is not there
   if (std::filesystem::equivalent(files.path, *options.output, ignored)) {
-    fail(ErrorKind::kUsage, "output ", quoted(*options.output),
+    fail(ErrorKind::kCannotCreate, "output ", quoted(*options.output),
          " is the model itself, which would be lost: name another file");
   }
   return write_gguf(files, options);
