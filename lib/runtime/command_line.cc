@@ -24,6 +24,29 @@ std::string upper(std::string text) {
   return text;
 }
 
+// The option of ours that the tools of others call `word`; "" if there is none.
+std::string known_elsewhere(const CLI::App& app, std::string_view word) {
+  constexpr std::pair<std::string_view, const char*> kNames[] = {
+      {"--n-predict", "max-tokens"},
+      {"--predict", "max-tokens"},
+      {"--max-new-tokens", "max-tokens"},
+      {"--ctx-size", "ctx"},
+      {"--temperature", "temp"},
+      {"--system-prompt", "system"},
+      {"--outtype", "type"},
+      {"--cache-type-k", "kv"},
+      {"--model-draft", "draft"},
+      {"--adapter-path", "lora"},
+      {"--output-dir", "out"},
+  };
+  for (const auto& [name, ours] : kNames) {
+    const std::string option = str("--", ours);
+    if (name == word && app.get_option_no_throw(option) != nullptr) return option;
+  }
+  const bool takes_model = app.get_option_no_throw("MODEL") != nullptr;
+  return takes_model && (word == "-m" || word == "--model") ? "MODEL without an option" : "";
+}
+
 // CLI11's message without its class names, with the nearest flag for an unknown one.
 [[noreturn]] void fail_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
@@ -41,7 +64,10 @@ std::string upper(std::string text) {
       }
     }
     const bool is_flag = word.rfind("-", 0) == 0;
-    const std::string near = is_flag ? nearest(word.substr(0, word.find('=')), names) : "";
+    const std::string flag = word.substr(0, word.find('='));
+    const auto verbs = app.get_subcommands();
+    std::string near = known_elsewhere(verbs.empty() ? app : *verbs[0], flag);
+    if (near.empty() && is_flag) near = nearest(flag, names);
     message = str(is_flag ? "unknown option " : "unexpected argument ", quoted(word),
                   near.empty() ? "" : "; did you mean " + near + "?");
   }

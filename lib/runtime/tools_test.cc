@@ -94,6 +94,16 @@ TEST_CASE("options that make no sense together are refused") {
 
 TEST_CASE("options without effect are refused by name") {
   const auto refused = [](const std::string& option, const Arguments& arguments,
+  const auto hint = [](const std::string& tool, const Arguments& arguments, const char* ours) {
+    const auto refused = run_tool_process(tool, arguments);
+    CAPTURE(arguments, refused.err);
+    CHECK(refused.exit_code == 2);
+    CHECK(contains(refused.err, str("did you mean ", ours, "?")));
+  };
+  hint("lumen-run", {"--temperature", "1"}, "--temp");
+  hint("lumen-run", {"--n-predict=5"}, "--max-tokens");
+  hint("lumen-run", {"-m", "a.gguf"}, "MODEL without an option");
+  hint("lumen-bench", {"llm", "-m", "a.gguf"}, "MODEL without an option");
                           const std::string& tool = "lumen-run") {
     const auto outcome = run_tool_process(tool, arguments);
     CAPTURE(arguments, outcome.err);
