@@ -190,6 +190,14 @@ std::string help_text(const CLI::App& app) {
   }
   std::rotate(groups.begin(), groups.begin() + 1, groups.end());  // the general ones last
   for (const std::string& group : groups) {
+    if (group == kRareOptions) {
+      std::vector<std::string> names;
+      for (const CLI::Option* option : flags) {
+        if (option->get_group() == group) names.push_back(spellings(*option).back());
+      }
+      out += group + ": " + join(names, ", ") + "\n";
+      continue;
+    }
     out += group + ":\n";
     for (const CLI::Option* option : flags) {
       if (option->get_group() != group) continue;

@@ -15,6 +15,10 @@ namespace lumen::runtime {
 using Examples = std::vector<std::pair<std::string, std::string>>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
+// The group of options that are too rarely needed for --help, which is one screen: it has only
+// their names.
+inline constexpr const char* kRareOptions = "More, in the man page";
+
 // --help: one line per option, at most 100 columns.
 std::string help_text(const CLI::App& app);
 

@@ -1,9 +1,12 @@
 #include "lib/runtime/prompt_format.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/io/mapped_file.h"
 
 namespace lumen::runtime {
 namespace {
@@ -25,16 +28,72 @@ std::shared_ptr<const text::Tokenizer> load_vocabulary(const io::ModelFiles& fil
        files.format == io::ModelFormat::kLlama2c ? " tokenizer.bin or tokenizer.model" : " FILE");
 }
 
+// JSON, or text if it is none. Jinja itself has both spellings of these three; as a text "False"
+// would be true.
+io::Json variable_value(const std::string& text) {
+  if (text == "True" || text == "False") return text == "True";
+  if (text == "None") return nullptr;
+  try {
+    return io::parse_json(text, "JSON");
+  } catch (const Error&) {
+    if (text.find_first_of("[{\"") == 0) throw;  // meant as JSON
+    return text;
+  }
+}
+
+// Whether `name` stands in `source` as a word.
+bool has_word(std::string_view source, std::string_view name) {
+  const auto is_part = [&](size_t at) {
+    return at < source.size() &&
+           (std::isalnum(static_cast<unsigned char>(source[at])) || source[at] == '_');
+  };
+  for (size_t at = source.find(name); at != source.npos; at = source.find(name, at + 1)) {
+    if ((at == 0 || !is_part(at - 1)) && !is_part(at + name.size())) return true;
+  }
+  return false;
+}
+
+// The variables that `arguments` set. One that the template does not read would have no effect.
+io::Json template_variables(const std::vector<std::string>& arguments,
+                            const std::optional<text::ChatTemplate>& chat_template) {
+  io::Json variables = io::Json::object();
+  for (const std::string& argument : arguments) {
+    const std::string key = argument.substr(0, argument.find('='));
+    const auto refuse = [&](std::string_view why) {
+      fail(ErrorKind::kUsage, "--template-arg ", quoted(argument), ": ", why);
+    };
+    if (!chat_template) refuse("the model has no chat template; name one with --chat-template");
+    if (key == "messages" || key == "add_generation_prompt") refuse("the conversation decides it");
+    if (!has_word(chat_template->source(), key)) {
+      refuse(str("the chat template has no variable ", quoted(key)));
+    }
+    try {
+      variables[key] = variable_value(argument.substr(key.size() + 1));
+    } catch (const Error& error) {
+      refuse(error.what());
+    }
+  }
+  return variables;
+}
+
 }  // namespace
 
-PromptFormat PromptFormat::load(const io::ModelFiles& files, const std::string& tokenizer_path) {
+PromptFormat PromptFormat::load(const io::ModelFiles& files, const std::string& tokenizer_path,
+                                const TemplateOptions& options) {
   std::optional<text::ChatTemplate> chat_template;
-  if (auto found = files.chat_templates.find("default"); found != files.chat_templates.end()) {
+  if (options.file) {
+    chat_template = text::ChatTemplate::parse(io::read_file(*options.file, limits::kTemplateBytes),
+                                              io::place_of(*options.file));
+  } else if (auto found = files.chat_templates.find("default");
+             found != files.chat_templates.end()) {
     chat_template = text::ChatTemplate::parse(found->second, files.path + ": chat template");
   }
+  io::Json variables = template_variables(options.arguments, chat_template);
   // llama2.c's own program starts every text with BOS.
-  return PromptFormat(load_vocabulary(files, tokenizer_path), std::move(chat_template),
+  PromptFormat format(load_vocabulary(files, tokenizer_path), std::move(chat_template),
                       files.end_tokens, files.format == io::ModelFormat::kLlama2c);
+  format.template_variables_ = std::move(variables);
+  return format;
 }
 
 PromptFormat::PromptFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
@@ -85,6 +144,7 @@ std::string PromptFormat::render(const std::vector<Message>& messages) const {
   const text::SpecialIds& special = tokenizer_->special_ids();
   if (special.bos) input.bos_token = std::string(tokenizer_->token_text(*special.bos));
   if (special.eos) input.eos_token = std::string(tokenizer_->token_text(*special.eos));
+  input.extra = template_variables_;
   return text::render_chat(*chat_template_, input, {});
 }
 

@@ -20,12 +20,20 @@ struct Message {
   friend bool operator==(const Message&, const Message&) = default;
 };
 
+// What the user wants of a chat template.
+struct TemplateOptions {
+  std::optional<std::string> file;     // in place of the model's own
+  std::vector<std::string> arguments;  // "KEY=VALUE", further variables: JSON, else text
+};
+
 // How a model wants to be spoken to: its tokenizer, chat template and end tokens. Immutable.
 class PromptFormat {
  public:
   // `tokenizer_path` replaces the model's own vocabulary; "" uses that of the files. Throws Error:
-  // kUsage if neither exists, kMalformed if the chat template or the vocabulary is broken.
-  static PromptFormat load(const io::ModelFiles& files, const std::string& tokenizer_path);
+  // kUsage if neither exists or the template does not use an argument, kMalformed if the chat
+  // template or the vocabulary is broken.
+  static PromptFormat load(const io::ModelFiles& files, const std::string& tokenizer_path,
+                           const TemplateOptions& options = {});
 
   // For models that are no files; tests use it.
   PromptFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
@@ -63,6 +71,7 @@ class PromptFormat {
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> chat_template_;
+  io::Json template_variables_ = io::Json::object();  // beside those of a conversation
   std::vector<io::EndToken> end_tokens_;
   bool wants_bos_;
 };

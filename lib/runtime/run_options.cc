@@ -5,11 +5,25 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/runtime/command_docs.h"
 #include "lib/runtime/language_model.h"
 
 namespace lumen::runtime {
 
+namespace {
+
 constexpr int64_t kMaxParallel = 256;
+
+void require_pairs(const std::string& option, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    if (setting.find('=') == std::string::npos || setting[0] == '=') {
+      fail(ErrorKind::kUsage, option, ": ", quoted(setting), " has not the form key=value");
+    }
+    require_utf8(setting, option);
+  }
+}
+
+}  // namespace
 
 void RunOptions::check() const {
   auto need = [](bool has, bool needs, const char* flag, const char* needed) {
@@ -47,17 +61,17 @@ void RunOptions::check() const {
   exclude(ids.has_value(), prompt || system, "--ids", "--prompt or --system");
   exclude(raw, ids.has_value(), "--raw", "--ids");
   exclude(raw, system.has_value(), "--raw", "--system");
+  const bool sets_template = chat_template || !template_arguments.empty();
+  exclude(raw, sets_template, "--raw", "--chat-template or --template-arg");
+  exclude(ids.has_value(), sets_template, "--ids", "--chat-template or --template-arg");
   exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
   exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
   if (logits && max_tokens.value_or(0) > 0) {
     fail(ErrorKind::kUsage,
          "--max-tokens has no effect with --logits, which generates no tokens: leave it out or 0");
   }
-  for (const std::string& setting : overrides) {
-    if (setting.find('=') == std::string::npos || setting[0] == '=') {
-      fail(ErrorKind::kUsage, "set: ", quoted(setting), " has not the form key=value");
-    }
-  }
+  require_pairs("set", overrides);
+  require_pairs("template-arg", template_arguments);
   for (const std::string& text : stop) {
     if (text.empty()) fail(ErrorKind::kUsage, "stop: the text to stop at is empty");
     if (!is_valid_utf8(text)) fail(ErrorKind::kUsage, "stop: ", quoted(text), " is not UTF-8");
@@ -113,6 +127,11 @@ void declare(CommandLine& line, RunOptions& options) {
                       "vocabulary to use: tokenizer.json or .bin, .model, GGUF, directory",
                       options.tokenizer));
   matters_to(kReading);
+  line.add(path_field("chat-template", "FILE.jinja", "chat template to use instead of the model's",
+                      options.chat_template));
+  line.add(list_field("template-arg", "KEY=VALUE",
+                      "variable of the template, e.g. enable_thinking=false (repeatable)",
+                      options.template_arguments));
   line.add(number_field("ctx", "context length in tokens (model's own, at most 4096)",
                         options.context, 1, limits::kContext),
            "c");
@@ -122,8 +141,15 @@ void declare(CommandLine& line, RunOptions& options) {
            "t", "LUMEN_THREADS");
   matters_to(kReading);
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
-  line.add(path_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
-                      options.lora));
+  Field lora = path_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
+                          options.lora);
+  // Other tools apply all that are named: to leave one out would be another model without a word.
+  lora.set = [set = lora.set, &options](std::string_view value) {
+    if (options.lora) fail(ErrorKind::kUsage, "--lora is given twice; one adapter can be applied");
+    set(value);
+  };
+  lora.repeatable = true;
+  line.add(lora);
   matters_to(kChat | kAnswer);
   line.add(number_field("lookup", "guess up to N tokens ahead from the text so far; 0: none (7)",
                         options.lookup, 0, LanguageModel::kMostVerified - 1));
@@ -135,10 +161,6 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(kReading);
   line.add(list_field("set", "KEY=VALUE", "override a config value, e.g. rope_theta (repeatable)",
                       options.overrides));
-  line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
-                        options.allow_nonfinite));
-  line.add(switch_field("no-repack", "use the weights as they are in the file: slower, no copy",
-                        options.no_repack));
 
   line.group("Output");
   matters_to(kAnswer | kBatch | kClassify);
@@ -170,7 +192,14 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.render));
   line.add(path_field("context", "FILE.json", "its variables: messages, tools, bos_token, …",
                       options.render_context));
-  line.add(text_field("now", "TIME", "its clock: 2025-07-10T12:00:00", options.now));
+
+  line.group(kRareOptions);
+  line.add(text_field("now", "TIME", "clock of --render: 2025-07-10T12:00:00", options.now));
+  matters_to(kReading);
+  line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
+                        options.allow_nonfinite));
+  line.add(switch_field("no-repack", "use the weights as they are in the file: slower, no copy",
+                        options.no_repack));
 
   line.add_variable("XDG_STATE_HOME",
                     "the chat keeps the lines typed in XDG_STATE_HOME/lumen/history, else "

@@ -33,7 +33,8 @@ struct RunOptions {
   std::vector<std::string> stop;
   SamplingOptions sampling;
 
-  std::optional<std::string> tokenizer;
+  std::optional<std::string> tokenizer, chat_template;
+  std::vector<std::string> template_arguments;
   std::optional<int64_t> context, threads;
   std::string kv = "f16";
   std::optional<std::string> lora, draft, prompt_cache;

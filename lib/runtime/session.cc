@@ -91,7 +91,8 @@ Session load_session(const RunOptions& options) {
     auto templates = io::read_chat_templates(*options.lora);
     if (!templates.empty()) files.chat_templates = std::move(templates);
   }
-  auto format = PromptFormat::load(files, options.tokenizer.value_or(""));
+  auto format = PromptFormat::load(files, options.tokenizer.value_or(""),
+                                   {options.chat_template, options.template_arguments});
   LoadOptions load = load_options(options);
   load.context = options.context.value_or(0);
   load.lora = options.lora.value_or("");

@@ -68,6 +68,10 @@ TEST_CASE("options that make no sense together are refused") {
       {"--raw", "-s", "x", "-p", "a"},
       {"--kv", "f64", "-p", "a"},
       {"--set", "key", "-p", "a"},
+      {"--template-arg", "key", "-p", "a"},
+      {"--raw", "--template-arg", "key=1", "-p", "a"},
+      {"--lora", "a", "--lora", "b", "-p", "a"},
+      {"--ids", "[1]", "--chat-template", "x.jinja"},
       {"--stop", "", "-p", "a"},
       {"--lookup", "3", "--draft", "x.gguf", "-p", "a"},
       {"--lookup", "8", "-p", "a"},
@@ -90,10 +94,6 @@ TEST_CASE("options that make no sense together are refused") {
   REQUIRE_FALSE(contains(other_verb.err, "mean --json"));
   const auto outcome = run_tool_process("lumen-run", {"--promt", "a"});
   REQUIRE(contains(outcome.err, "did you mean --prompt?"));
-}
-
-TEST_CASE("options without effect are refused by name") {
-  const auto refused = [](const std::string& option, const Arguments& arguments,
   const auto hint = [](const std::string& tool, const Arguments& arguments, const char* ours) {
     const auto refused = run_tool_process(tool, arguments);
     CAPTURE(arguments, refused.err);
@@ -104,6 +104,10 @@ TEST_CASE("options without effect are refused by name") {
   hint("lumen-run", {"--n-predict=5"}, "--max-tokens");
   hint("lumen-run", {"-m", "a.gguf"}, "MODEL without an option");
   hint("lumen-bench", {"llm", "-m", "a.gguf"}, "MODEL without an option");
+}
+
+TEST_CASE("options without effect are refused by name") {
+  const auto refused = [](const std::string& option, const Arguments& arguments,
                           const std::string& tool = "lumen-run") {
     const auto outcome = run_tool_process(tool, arguments);
     CAPTURE(arguments, outcome.err);
@@ -233,20 +237,6 @@ TEST_CASE("missing models are named, with the place where they were looked for")
   REQUIRE(contains(draft.err, "error: --draft: /no/such/model: "));
 }
 
-TEST_CASE("an output that cannot be written is an I/O error") {
-  require_error(run_tool_process("lumen-run", {"--help"}, {.output_file = "/dev/full"}), 74);
-  require_error(run_tool_process("lumen-run", {"--help"}, {.close_output = true}), 74);
-  require_error(run_tool_process("lumen-run", {"-p", "a", "-n", "4"}, {.output_file = "/dev/full"}),
-                74);
-}
-
-TEST_CASE("a reader that leaves ends the tool quietly") {
-  const auto outcome = run_tool_process(
-      "lumen-run", {"-p", "a", "--temp", "2", "--set", "eos_token_id=0"}, {.reader_leaves = true});
-  CAPTURE(outcome.err);
-  REQUIRE((outcome.signal == SIGPIPE || outcome.exit_code == 0));
-  REQUIRE_FALSE(contains(outcome.err, "error"));
-}
 TEST_CASE("an architecture that is unknown is told before the weights are looked at") {
   const std::string place = lumen::testing::temporary_directory();
   // A model for pictures too: what its text part needs is nested.
@@ -261,6 +251,20 @@ TEST_CASE("an architecture that is unknown is told before the weights are looked
   REQUIRE(contains(converted.err, "/config.json: model_type 'gemma3'"));
 }
 
+TEST_CASE("an output that cannot be written is an I/O error") {
+  require_error(run_tool_process("lumen-run", {"--help"}, {.output_file = "/dev/full"}), 74);
+  require_error(run_tool_process("lumen-run", {"--help"}, {.close_output = true}), 74);
+  require_error(run_tool_process("lumen-run", {"-p", "a", "-n", "4"}, {.output_file = "/dev/full"}),
+                74);
+}
+
+TEST_CASE("a reader that leaves ends the tool quietly") {
+  const auto outcome = run_tool_process(
+      "lumen-run", {"-p", "a", "--temp", "2", "--set", "eos_token_id=0"}, {.reader_leaves = true});
+  CAPTURE(outcome.err);
+  REQUIRE((outcome.signal == SIGPIPE || outcome.exit_code == 0));
+  REQUIRE_FALSE(contains(outcome.err, "error"));
+}
 
 TEST_CASE("every tool has help of one screen, a version, limits and documents") {
   for (const std::string tool : {"lumen-run", "lumen-train", "lumen-convert", "lumen-bench"}) {
@@ -509,6 +513,34 @@ TEST_CASE("a template is rendered with its variables and clock") {
   require_error(run_tool_process("lumen-run", {"--render", directory + "/bad.jinja", "--context",
                                                directory + "/c.json"}),
                 65);
+}
+
+TEST_CASE("a chat template of one's own is used, with its variables") {
+  const std::string file = lumen::testing::temporary_directory() + "/own.jinja";
+  std::ofstream(file) << "[{{ messages[0].content }}|{{ enable_thinking }}|{{ effort }}]";
+  const std::string model = random_model();
+  const auto shown = [&](const Arguments& more) {
+    Arguments arguments = {model, "-p", "hi", "-n", "0", "--show-prompt", "--chat-template", file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_tool_process("lumen-run", arguments);
+  };
+  REQUIRE(contains(shown({}).err, "[hi||]\n"));
+  REQUIRE(contains(
+      shown({"--template-arg", "enable_thinking=False", "--template-arg", "effort=high"}).err,
+      "[hi|False|high]\n"));
+  REQUIRE(contains(shown({"--template-arg", "effort=[1, 2]"}).err, "[hi||[1, 2]]\n"));
+  const auto typo = shown({"--template-arg", "enable_thinkin=false"});
+  require_error(typo, 2);
+  REQUIRE(contains(typo.err, "the chat template has no variable 'enable_thinkin'"));
+  require_error(shown({"--template-arg", "effort=[1"}), 2);
+  require_error(shown({"--template-arg", "messages=[]"}), 2);
+  std::ofstream(file) << "{% if %}";
+  const auto broken = shown({});
+  require_error(broken, 65);
+  REQUIRE(contains(broken.err, file + ":1: "));
+  require_error(run_tool_process("lumen-run", {model, "-p", "a", "--template-arg", "x=1",
+                                               "--chat-template", "/nonexistent.jinja"}),
+                66);
 }
 
 TEST_CASE("a file that lumen-run did not write is not replaced by it") {
