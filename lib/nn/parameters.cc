@@ -30,6 +30,12 @@ struct Parameters::Tree {
 namespace {
 
 constexpr size_t kMostProblems = 10;
+constexpr std::string_view kWeight = "weight";
+
+// The place of a layer whose weight is `name`: without the last part, with the dot.
+std::string place_of_weight(const std::string& name) {
+  return name.substr(0, name.size() - kWeight.size());
+}
 
 // Fowler-Noll-Vo 1a, 64 bits: the stream of a name's random numbers.
 uint64_t hash(std::string_view text) {
@@ -144,24 +150,29 @@ Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& 
 }
 
 NamedArrays Parameters::merged() const {
-  NamedArrays merged;
+  NamedArrays all;
   for (const auto& [name, tensor] : tree_->handed_out) {
-    if (name.find(".lora_") != std::string::npos) continue;
-    const Array& value = tensor.node()->value;
-    merged[name] = is_quantized(value.dtype()) ? float32_copy(value) : value;
+    if (name.find(".lora_") == std::string::npos) all[name] = merged(name);
   }
-  for (const auto& [name, a] : tree_->handed_out) {
-    if (!name.ends_with("lora_A.weight")) continue;
-    const std::string place = name.substr(0, name.size() - std::string("lora_A.weight").size());
-    const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
-    Array& weight = merged.at(place + "weight");
-    const Tensor scale = graph::scalar(static_cast<float>(tree_->lora->scale));
-    const Tensor product = ops::mul(ops::matmul(b, a), scale);
-    const Tensor addition =
-        tree_->in_out.count(place) > 0 ? graph::permute(product, {1, 0}) : product;
-    weight = ops::add(graph::constant(float32_copy(weight)), addition).eval();
-  }
-  return merged;
+  return all;
+}
+
+bool Parameters::has_addition(const std::string& name) const {
+  return name.ends_with(kWeight) &&
+         tree_->handed_out.count(place_of_weight(name) + "lora_A.weight") > 0;
+}
+
+Array Parameters::merged(const std::string& name) const {
+  const Array& value = tree_->handed_out.at(name).node()->value;
+  if (!has_addition(name)) return is_quantized(value.dtype()) ? float32_copy(value) : value;
+  const std::string place = place_of_weight(name);
+  const Tensor& a = tree_->handed_out.at(place + "lora_A.weight");
+  const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
+  const Tensor scale = graph::scalar(static_cast<float>(tree_->lora->scale));
+  const Tensor product = ops::mul(ops::matmul(b, a), scale);
+  const Tensor addition =
+      tree_->in_out.count(place) > 0 ? graph::permute(product, {1, 0}) : product;
+  return ops::add(graph::constant(float32_copy(value)), addition).eval();
 }
 
 const std::set<std::string>& Parameters::linear_layers() const {

@@ -93,6 +93,9 @@ class Parameters {
   // All parameters with the additions worked into the matrices, under the names of the model
   // without additions. What has an addition or is quantised becomes float32.
   NamedArrays merged() const;
+  // Whether the parameter `name` has an addition, and what merged() gives for it.
+  bool has_addition(const std::string& name) const;
+  Array merged(const std::string& name) const;
   // The addition to the layer of this place; none if it has none.
   std::optional<LowRank> low_rank(int64_t in, int64_t out,
                                   WeightOrder order = WeightOrder::kOutIn) const;

@@ -15,15 +15,18 @@
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
+#include "lib/io/model_formats.h"
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/convert.h"
 #include "lib/nn/parameters.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/gguf_file_type.h"
 #include "lib/runtime/inspect.h"
+#include "lib/runtime/lora.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/session.h"
 #include "lib/runtime/signals.h"
+#include "lib/runtime/weights.h"
 #include "lib/text/gguf_keys.h"
 #include "models/model.h"
 
@@ -39,13 +42,16 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   }
 }
 
+// The parameters of the model in `files`, with the additions of `adapter` unless that is null.
 // Throws unless the files hold a whole model of an architecture that we have: GGUF says less than
 // config.json, so what is wrong could not be seen in the result.
-void check_model(const io::ModelFiles& files) {
-  with_context(files.path, [&] {
-    const nn::Parameters parameters = nn::Parameters::from_checkpoint(files.tensors);
+nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter* adapter) {
+  return with_context(files.path, [&] {
+    nn::Parameters parameters = nn::Parameters::from_checkpoint(files.tensors);
+    if (adapter) parameters = parameters.with_lora(adapter->options, adapter->tensors);
     const auto model = models::find_model_def(files.config).make(files.config, parameters);
     models::check_tensors(parameters);
+    return parameters;
   });
 }
 
@@ -54,13 +60,43 @@ struct SourceTensor {
   std::string name;  // as the source calls it
   std::string gguf_name;
   Array array;
-  bool rotate = false;  // bring its rows into GGUF's order of rotary pairs
+  bool rotate = false;        // bring its rows into GGUF's order of rotary pairs
+  bool has_addition = false;  // of an adapter
 };
 
+// What is written: a model, and what an adapter makes of its weights.
+struct Source {
+  io::ModelFiles files;
+  std::optional<nn::Parameters> parameters;  // with the additions; none without an adapter
+};
+
+// The model that `options` name, with tensors that the adapter has instead of the model's, and the
+// templates that it was trained with, as in load_session.
+Source open_source(io::ModelFiles files, const ConvertOptions& options) {
+  if (!options.lora) return {std::move(files), std::nullopt};
+  if (files.format != io::ModelFormat::kHuggingFace) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
+         "; --lora needs the model as a Hugging Face directory");
+  }
+  const LoraAdapter adapter = read_adapter(*options.lora, files.config);
+  ThreadPool pool(1);
+  with_context(*options.lora, [&] {
+    check_complete(adapter, files.tensors);
+    untie_head(adapter, files.config, files.tensors);
+    replace_tensors(adapter.replaced, files.tensors);
+    require_finite(adapter.tensors, pool);
+  });
+  auto templates = io::read_chat_templates(*options.lora);
+  if (!templates.empty()) files.chat_templates = std::move(templates);
+  nn::Parameters parameters = checked_parameters(files, &adapter);
+  return {std::move(files), std::move(parameters)};
+}
+
 // Sets the metadata of a Hugging Face directory; returns its tensors.
-std::vector<SourceTensor> from_directory(const io::ModelFiles& files, io::GgufWriter& writer) {
+std::vector<SourceTensor> from_directory(const Source& source, io::GgufWriter& writer) {
+  const io::ModelFiles& files = source.files;
   io::gguf_architecture(files.config);  // what cannot be written is told before what is wrong
-  check_model(files);
+  if (!source.parameters) checked_parameters(files, nullptr);
   io::set_gguf_config(files.config, writer);
   const std::string path = files.path.substr(0, files.path.find_last_not_of('/') + 1);
   writer.set("general.name", path.substr(path.rfind('/') + 1));
@@ -75,7 +111,8 @@ std::vector<SourceTensor> from_directory(const io::ModelFiles& files, io::GgufWr
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
            " has no name in GGUF");
     }
-    tensors.push_back({name, gguf_name, array, rotate && nn::has_rotary_rows(name)});
+    tensors.push_back({name, gguf_name, array, rotate && nn::has_rotary_rows(name),
+                       source.parameters && source.parameters->has_addition(name)});
   }
   const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
   const std::vector<float> divisors = nn::rope_divisors(files.config, head_dim);
@@ -89,7 +126,7 @@ std::vector<SourceTensor> from_directory(const io::ModelFiles& files, io::GgufWr
 
 // The same of a GGUF file, whose metadata and tensors keep their names and order.
 std::vector<SourceTensor> from_gguf(const io::ModelFiles& files, io::GgufWriter& writer) {
-  check_model(files);
+  checked_parameters(files, nullptr);
   const io::GgufMetadata& metadata = files.gguf->metadata;
   for (size_t i = 0; i < metadata.size(); ++i) {
     const std::string_view key = metadata[i].key();
@@ -172,15 +209,18 @@ class TensorTypes {
 };
 
 // The values of a tensor as `dtype`.
-Array stored(const std::string& place, const SourceTensor& tensor, int64_t head_dim, DType dtype,
+Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim, DType dtype,
              ThreadPool& pool) {
+  const std::string place = io::place_of(source.files.path);
   const auto check = [&](const Array& array, auto... problem) {
     if (!kernels::has_nonfinite(array.dtype(), array.data(), array.elements())) return;
     fail(ErrorKind::kMalformed, place, ": tensor ", quoted(tensor.name), problem...);
   };
   check(tensor.array, " has a NaN or infinite value; the file is damaged");
-  if (dtype == tensor.array.dtype() && !tensor.rotate) return tensor.array;
-  Array values = nn::float32_copy(tensor.array);
+  const bool is_as_it_was = !tensor.rotate && !tensor.has_addition;
+  if (is_as_it_was && dtype == tensor.array.dtype()) return tensor.array;
+  Array values =
+      tensor.has_addition ? source.parameters->merged(tensor.name) : nn::float32_copy(tensor.array);
   if (tensor.rotate) values = nn::reorder_rotary_rows(values, head_dim, true);
   if (dtype == DType::kF32) return values;
   Array result = Array::zeros(dtype, values.shape());
@@ -224,7 +264,8 @@ class WriteProgress {
   bool shown_ = false;
 };
 
-int write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
+int write_gguf(const Source& source, const ConvertOptions& options) {
+  const io::ModelFiles& files = source.files;
   if (files.format == io::ModelFormat::kLlama2c) {
     fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
          "; only Hugging Face directories and GGUF files can be converted so far");
@@ -232,12 +273,11 @@ int write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
   io::GgufWriter writer;
   const std::vector<SourceTensor> tensors = files.format == io::ModelFormat::kGguf
                                                 ? from_gguf(files, writer)
-                                                : from_directory(files, writer);
+                                                : from_directory(source, writer);
   const TensorTypes types(files, tensors, options);
   types.set_keys(writer);
   types.tell();
   const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
-  const std::string place = io::place_of(files.path);
   ThreadPool pool(static_cast<int>(options.threads.value_or(default_thread_count())));
   SignalWatch signals;
   uint64_t bytes = 0;
@@ -247,7 +287,7 @@ int write_gguf(const io::ModelFiles& files, const ConvertOptions& options) {
     const DType dtype = types.of(tensor);
     writer.add(tensor.gguf_name, dtype, tensor.array.shape(), [&, dtype] {
       if (*signals.stop_flag()) throw Stopped();
-      Array array = stored(place, tensor, head_dim, dtype, pool);
+      Array array = stored(source, tensor, head_dim, dtype, pool);
       progress.advance(tensor.array.bytes());
       return array;
     });
@@ -272,6 +312,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   std::vector<std::string> types;
   for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
   line.add(choice_field("type", "of matrices; vectors stay float32 (f16)", options.type, types));
+  line.add(path_field("lora", "DIR", "work this LoRA adapter (PEFT) into the model's weights",
+                      options.lora));
   line.add(switch_field("allow-requantize", "round again what has a quantised type already",
                         options.allow_requantize));
   line.add(switch_field("force", "replace the file if it is there", options.force));
@@ -289,6 +331,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");
   line.add_example("lumen-convert model-f16.gguf model-q4_k_m.gguf --type q4_k_m",
                    "make a GGUF file smaller");
+  line.add_example("lumen-convert base-model merged.gguf --lora runs/my-adapter",
+                   "a model and an adapter in one file");
   line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
 }
 
@@ -312,13 +356,13 @@ int convert(const ConvertOptions& options) {
   if (io::is_regular_file(*options.output) && !options.force) {
     fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
   }
-  const io::ModelFiles files = open_language_model(*options.model);
+  io::ModelFiles files = open_language_model(*options.model);
   std::error_code ignored;  // of a file that is not there
   if (std::filesystem::equivalent(files.path, *options.output, ignored)) {
     fail(ErrorKind::kCannotCreate, "output ", quoted(*options.output),
          " is the model itself, which would be lost: name another file");
   }
-  return write_gguf(files, options);
+  return write_gguf(open_source(std::move(files), options), options);
 }
 
 }  // namespace lumen::runtime

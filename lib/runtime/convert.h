@@ -14,7 +14,8 @@ enum ConvertTask : unsigned { kConvert = 1, kInspect = 2 };
 
 struct ConvertOptions {
   std::optional<std::string> model, output;
-  std::string type = "f16";  // one of gguf_file_types
+  std::string type = "f16";         // one of gguf_file_types
+  std::optional<std::string> lora;  // an adapter to work into the weights
   bool allow_requantize = false;
   bool force = false;
   std::optional<int64_t> threads;

@@ -2,6 +2,7 @@
 #include "lib/runtime/convert.h"
 
 #include <cmath>
+#include <filesystem>
 
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
@@ -59,8 +60,9 @@ std::string converted(const std::string& directory) {
   return *options.output;
 }
 
-std::vector<float> logits(const std::string& path) {
+std::vector<float> logits(const std::string& path, const std::string& adapter = "") {
   LoadOptions options;
+  options.lora = adapter;
   options.kv_type = DType::kF32;
   options.threads = 1;
   const auto model = LanguageModel::load(io::open_model(path), options);
@@ -288,6 +290,67 @@ TEST_CASE("what is quantised is not quantised again unless asked for") {
   const PromptFormat b = PromptFormat::load(io::open_model(copy), "");
   CHECK(b.encode("Once upon a time, 12 cats") == a.encode("Once upon a time, 12 cats"));
   CHECK(b.end_token_ids() == a.end_token_ids());
+}
+
+TEST_CASE("a model and an adapter in one file compute as the two do together") {
+  const auto values = [](const Shape& shape, float start) {
+    Array array = Array::zeros(DType::kF32, shape);
+    float x = start;
+    for (float& value : array.as_mutable<float>()) value = 0.3f * std::sin(x += 1);
+    return array;
+  };
+  const models::ModelDef& def = models::find_model_def({{"model_type", "llama"}});
+  for (const io::Json& config : def.tiny_configs()) {
+    INFO(config.dump());
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+    const std::string adapter = lumen::testing::temporary_directory();
+    const auto model = io::open_model(directory);
+    NamedArrays tensors;
+    // Rows of q_proj also change their order; an output layer of its own parts from the embedding.
+    for (const std::string layer : {"self_attn.q_proj", "mlp.down_proj"}) {
+      const std::string name = "model.layers.0." + layer + ".";
+      const Shape shape = model.tensors.at(name + "weight").shape();
+      tensors["base_model.model." + name + "lora_A.weight"] = values({2, shape[1]}, 1);
+      tensors["base_model.model." + name + "lora_B.weight"] = values({shape[0], 2}, 2);
+    }
+    tensors["base_model.model.lm_head.weight"] =
+        values(model.tensors.at("model.embed_tokens.weight").shape(), 3);
+    io::write_safetensors(adapter + "/adapter_model.safetensors", tensors);
+    const io::Json peft = {
+        {"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 8}, {"modules_to_save", {"lm_head"}}};
+    io::write_file_atomically(adapter + "/adapter_config.json", peft.dump());
+    io::write_file_atomically(adapter + "/chat_template.jinja", "{{ messages[0].content }}!");
+
+    ConvertOptions options;
+    options.model = directory;
+    options.output = directory + "/merged.gguf";
+    options.type = "f32";
+    options.lora = adapter;
+    REQUIRE(convert(options) == 0);
+    const std::vector<float> merged = logits(*options.output);
+    CHECK(relative_distance(merged, logits(directory, adapter)) < 1e-5);
+    CHECK(relative_distance(merged, logits(directory)) > 1e-2);
+    CHECK(PromptFormat::load(io::open_model(*options.output), "").render({{"user", "a"}}) == "a!");
+    options.model = *options.output;
+    options.output = directory + "/again.gguf";
+    CHECK(contains(lumen::testing::refusal(ErrorKind::kUnsupported, [&] { convert(options); }),
+                   "--lora needs the model as a Hugging Face directory"));
+  }
+}
+
+TEST_CASE("a model is not replaced by what is made of it, under no name") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string model = place + "/a.gguf", alias = place + "/b.gguf";
+  std::filesystem::copy_file(testing::random_model(), model);
+  std::filesystem::create_hard_link(model, alias);
+  const std::string before = io::read_file(model, 1 << 28);
+  for (const std::string& output : {model, alias}) {
+    const auto outcome =
+        testing::run_tool_process("lumen-convert", {model, output, "--force", "--type", "Q8_0"});
+    CHECK(outcome.exit_code == 73);
+    CHECK(contains(outcome.err, "is the model itself"));
+  }
+  CHECK(io::read_file(model, 1 << 28) == before);
 }
 
 TEST_CASE("rows that fill no blocks are told") {
