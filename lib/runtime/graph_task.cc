@@ -15,6 +15,7 @@
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
+#include "lib/runtime/available_memory.h"
 #include "lib/runtime/classify.h"
 #include "lib/runtime/describe_sample.h"
 #include "lib/runtime/export_model.h"
@@ -28,6 +29,7 @@
 #include "lib/runtime/training_data.h"
 #include "lib/runtime/training_step.h"
 #include "lib/runtime/weights.h"
+#include "lib/tensor/allocator.h"
 
 namespace lumen::runtime {
 namespace {
@@ -109,6 +111,7 @@ class GraphTask : public TrainTask {
   Recipe fitted_recipe();
   void check_batch_size() const;
   void check_label() const;
+  void require_memory() const;
   void check_lora_targets() const;
   void check_sample_prompts();
   void check_position_scaling();
@@ -232,19 +235,39 @@ void GraphTask::check_label() const {
   }
 }
 
+// Before anything is made: to fill all memory takes a minute, and then the kernel kills something.
+void GraphTask::require_memory() const {
+  const uint64_t available = available_memory();
+  const auto most = static_cast<int64_t>(std::min<uint64_t>(available, 1ull << 62));
+  limit_memory(memory_stats().live_bytes + most);
+  if (recipe_.lora.rank) return;  // its weights stay in their file
+  // Without arrays all parameters are stand-ins, which have nothing but their shapes.
+  const nn::Parameters shapes = nn::Parameters::from_checkpoint({});
+  const auto network = make_network(config_, shapes, {});
+  uint64_t elements = 0;
+  for (const auto& [name, tensor] : shapes.named()) {
+    elements += static_cast<uint64_t>(tensor.shape().elements());
+  }
+  const uint64_t bytes = 2 * sizeof(float) * elements;
+  if (bytes <= available) return;
+  fail(ErrorKind::kResource, "the ", elements, " parameters of the model and their gradients take ",
+       human_bytes(bytes), ", available are ", human_bytes(available),
+       base_ ? "; train additions ([lora]) to it, or a smaller model" : "; make [model] smaller");
+}
+
 void GraphTask::build_network() {
   const auto seed = static_cast<uint64_t>(recipe_.seed);
   std::string path;
   if (base_ != nullptr) path = base_->path;
   if (recipe_.model.weights) path = find_file(recipe_, "model.weights", *recipe_.model.weights);
+  config_ = base_ != nullptr ? base_->config : network_config(recipe_.model, data_.shape());
+  require_memory();
   if (base_ != nullptr) {
-    config_ = base_->config;
     parameters_ = recipe_.model.init == "random" ? nn::Parameters::trainable(seed)
                   : recipe_.lora.rank            ? nn::Parameters::from_checkpoint(base_->tensors)
                                             .with_lora(lora_options(recipe_, config_), seed)
                                       : nn::Parameters::trainable(base_->tensors);
   } else {
-    config_ = network_config(recipe_.model, data_.shape());
     parameters_ = recipe_.model.weights
                       ? nn::Parameters::trainable(io::read_safetensors(path)->arrays())
                       : nn::Parameters::trainable(seed);

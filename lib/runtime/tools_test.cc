@@ -375,6 +375,14 @@ TEST_CASE("rows that are left out are counted by why they are") {
   CHECK(contains(run("truncate", "--force"), "longer than data.max_length and cut\n"));
 }
 
+TEST_CASE("a network beyond the memory there is is refused before it is made") {
+  const std::string place = lumen::testing::temporary_directory() + "/run";
+  const auto outcome = run_tool_process(
+      "lumen-train", {"digits-mlp", "-o", place, "--set", "model.hidden=[1048576, 1048576]"});
+  require_error(outcome, 71, "lumen-train");
+  REQUIRE(contains(outcome.err, "parameters of the model and their gradients take 8.0 TiB"));
+}
+
 TEST_CASE("characters that a model's vocabulary lacks are named, in sample prompts and prompts") {
   const std::string place = lumen::testing::temporary_directory() + "/names";
   const auto trained = run_tool_process(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 
 #include "lib/base/error.h"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 
 std::atomic<int64_t> live{0}, peak{0}, count{0};
+std::atomic<int64_t> most{std::numeric_limits<int64_t>::max()};
 
 void add_live(int64_t bytes) {
   const int64_t now = live.fetch_add(bytes) + bytes;
@@ -27,10 +29,15 @@ void add_live(int64_t bytes) {
 Buffer allocate(size_t bytes) {
   const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
   const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
-  void* memory = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
+  const int64_t used = live.load(), limit = most.load();
+  const bool fits =
+      rounded >= bytes && rounded <= static_cast<uint64_t>(std::max<int64_t>(limit - used, 0));
+  void* memory = fits ? std::aligned_alloc(alignment, rounded) : nullptr;
   if (memory == nullptr) {
     fail(ErrorKind::kResource, "out of memory: cannot allocate ", human_bytes(bytes), " (",
-         human_bytes(static_cast<uint64_t>(live.load())), " in use)");
+         human_bytes(static_cast<uint64_t>(used)), " in use",
+         fits ? "" : str(", ", human_bytes(static_cast<uint64_t>(limit)), " available in all"),
+         ")");
   }
   if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
   count.fetch_add(1);
@@ -43,6 +50,10 @@ Buffer allocate(size_t bytes) {
     live.fetch_sub(static_cast<int64_t>(rounded));
   });
   return buffer;
+}
+
+void limit_memory(int64_t bytes) {
+  most = bytes;
 }
 
 MemoryStats memory_stats() {

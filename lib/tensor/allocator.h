@@ -21,4 +21,8 @@ Buffer allocate(size_t bytes);
 
 MemoryStats memory_stats();
 
+// From now on allocate() throws where live_bytes would grow beyond `bytes`. The kernel promises
+// more memory than there is, and kills the process that uses it. Thread-safe.
+void limit_memory(int64_t bytes);
+
 }  // namespace lumen

@@ -1,5 +1,6 @@
 #include "lib/tensor/array.h"
 
+#include <limits>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -53,4 +54,16 @@ TEST_CASE("an impossible size is an error that names it") {
     CHECK(error.kind() == ErrorKind::kResource);
     CHECK(std::string(error.what()).find("1.0 EiB") != std::string::npos);
   }
+}
+
+TEST_CASE("memory beyond the limit is refused, whether or not the kernel would promise it") {
+  constexpr size_t kMiB = 1 << 20;
+  limit_memory(memory_stats().live_bytes + 8 * kMiB);
+  const Buffer first = allocate(4 * kMiB);
+  const std::string why = testing::refusal(ErrorKind::kResource, [] { allocate(6 * kMiB); });
+  CHECK_NOTHROW(allocate(2 * kMiB));
+  limit_memory(std::numeric_limits<int64_t>::max());
+  CHECK(testing::contains(why, "cannot allocate 6.0 MiB"));
+  CHECK(testing::contains(why, "available in all"));
+  CHECK_NOTHROW(allocate(6 * kMiB));
 }
