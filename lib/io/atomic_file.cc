@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -66,6 +67,15 @@ void AtomicFile::fail_io(std::string_view doing) {
   const int error = errno;
   fail(ErrorKind::kIo, place_of(path_), ": ", doing, " failed: ", std::strerror(error),
        "; nothing was changed");
+}
+
+void AtomicFile::require_room(uint64_t bytes) const {
+  struct statvfs room;
+  if (::fstatvfs(fd_, &room) != 0 || room.f_blocks == 0) return;  // it does not say
+  const uint64_t free = uint64_t{room.f_frsize} * (::geteuid() == 0 ? room.f_bfree : room.f_bavail);
+  if (bytes <= free) return;
+  fail(ErrorKind::kIo, place_of(path_), ": takes ", human_bytes(bytes), ", and ", human_bytes(free),
+       " are free there; nothing was changed");
 }
 
 void AtomicFile::write_all(std::string_view bytes) {

@@ -22,6 +22,10 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  // Refuses, before the work, a file that will have `bytes` where the file system has less room, as
+  // far as it says. Throws Error(kIo) with both numbers.
+  void require_room(uint64_t bytes) const;
+
   // Appends. Buffered for small pieces. Throws Error(kIo): disk full, file too large, ….
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);

@@ -66,6 +66,18 @@ TEST_CASE("links, directories and absent directories are not written to") {
   CHECK(read_file(directory + "/target", 10) == "old");
 }
 
+TEST_CASE("a file larger than the room there is is refused before it is written") {
+  const std::string path = testing::temporary_directory() + "/file";
+  {
+    AtomicFile file(path);
+    file.require_room(1);
+    const std::string why =
+        testing::refusal(ErrorKind::kIo, [&] { file.require_room(uint64_t{1} << 62); });
+    CHECK(testing::contains(why, path + ": takes 4.0 EiB, and "));
+  }
+  CHECK_FALSE(is_regular_file(path));
+}
+
 TEST_CASE("a full disk is an error and leaves nothing behind") {
   const std::string directory = testing::temporary_directory(), path = directory + "/file";
   std::ofstream(path) << "old";

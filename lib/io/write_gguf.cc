@@ -141,9 +141,18 @@ std::string GgufWriter::header() const {
   return header.text();
 }
 
+uint64_t GgufWriter::bytes() const {
+  uint64_t total = header().size();
+  for (const Tensor& tensor : tensors_) {
+    total += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return total;
+}
+
 void GgufWriter::write(const std::string& path) const {
   const std::string beginning = header();
   AtomicFile file(path);
+  file.require_room(bytes());
   file.write(beginning);
   const std::string zeros(kAlignment, '\0');
   for (const Tensor& tensor : tensors_) {

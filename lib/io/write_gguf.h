@@ -30,6 +30,9 @@ class GgufWriter {
   // The same of an array that is there.
   void add(std::string name, const Array& array);
 
+  // The size of the file.
+  uint64_t bytes() const;
+
   // The file up to the tensors' data, aligned: without tensors the whole file.
   std::string header() const;
 

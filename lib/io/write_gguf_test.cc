@@ -1,6 +1,7 @@
 #include "lib/io/write_gguf.h"
 
 #include <cmath>
+#include <filesystem>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
@@ -25,6 +26,7 @@ TEST_CASE("what GgufWriter writes is read back") {
   writer.add("m.weight", matrix);
   const std::string path = testing::temporary_directory() + "/written.gguf";
   writer.write(path);
+  CHECK(writer.bytes() == std::filesystem::file_size(path));
 
   const auto file = read_gguf(path);
   CHECK(file->metadata.get_string("general.architecture") == "llama");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <vector>
 
@@ -264,6 +265,20 @@ class WriteProgress {
   bool shown_ = false;
 };
 
+// What the file will be: its size, and how many tensors of which types.
+std::string describe(const io::GgufWriter& writer, const std::vector<SourceTensor>& tensors,
+                     const TensorTypes& types) {
+  std::map<std::string_view, int64_t> counts;
+  for (const SourceTensor& tensor : tensors) ++counts[name(types.of(tensor))];
+  std::string out = str(human_bytes(writer.bytes()), ", ", tensors.size(), " tensors:");
+  const char* separator = " ";
+  for (const auto& [type, count] : counts) {
+    out += str(separator, count, " in ", type);
+    separator = ", ";
+  }
+  return out;
+}
+
 int write_gguf(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
   if (files.format == io::ModelFormat::kLlama2c) {
@@ -292,6 +307,10 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
       return array;
     });
   }
+  if (options.dry_run) {
+    write_stdout(str(io::place_of(*options.output), ": ", describe(writer, tensors, types), "\n"));
+    return 0;
+  }
   try {
     writer.write(*options.output);
   } catch (const Stopped&) {
@@ -317,6 +336,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add(switch_field("allow-requantize", "round again what has a quantised type already",
                         options.allow_requantize));
   line.add(switch_field("force", "replace the file if it is there", options.force));
+  line.add(switch_field("dry-run", "only tell the size and types of the file that would be written",
+                        options.dry_run));
   line.add(number_field("threads", "threads to compute with (physical cores)", options.threads, 1,
                         kMaxThreads),
            "t", "LUMEN_THREADS");

@@ -17,7 +17,7 @@ struct ConvertOptions {
   std::string type = "f16";         // one of gguf_file_types
   std::optional<std::string> lora;  // an adapter to work into the weights
   bool allow_requantize = false;
-  bool force = false;
+  bool force = false, dry_run = false;
   std::optional<int64_t> threads;
 
   std::optional<std::string> inspect;  // a model: path or org/name

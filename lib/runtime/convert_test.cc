@@ -372,6 +372,14 @@ TEST_CASE("rows that fill no blocks are told") {
                                                {directory, place + "/a.gguf", "--type", "q4_k_m"});
   CHECK(again.exit_code == 73);
   CHECK(contains(again.err, "--force"));
+  const std::string other = place + "/other.gguf";
+  const auto dry = testing::run_tool_process("lumen-convert",
+                                             {directory, other, "--type", "q4_k_m", "--dry-run"});
+  CHECK(dry.exit_code == 0);
+  const auto size = std::filesystem::file_size(place + "/a.gguf");
+  CHECK(dry.out.starts_with(str(other, ": ", human_bytes(size), ", 47 tensors: ")));
+  CHECK(contains(dry.out, "5 in f16, 11 in f32, "));
+  CHECK_FALSE(io::is_regular_file(other));
   const auto itself = testing::run_tool_process(
       "lumen-convert", {place + "/a.gguf", place + "/./a.gguf", "--force", "--allow-requantize"});
   CHECK(itself.exit_code == 73);
