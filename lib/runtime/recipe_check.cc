@@ -64,7 +64,11 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
       if (source.path.front().ends_with(".parquet")) {
         complain(here + ".path", "Parquet files are not read; export them to JSON Lines or CSV");
       }
-      if (format.empty()) complain(here, "format is missing, and the ending of path does not tell");
+      if (format.empty()) {
+        complain(here,
+                 "format is missing, and the ending of path does not tell: pictures in a directory "
+                 "per class are \"images\"; man lumen-train.toml lists all formats");
+      }
       source.format = format;
     }
     const bool reads = !source.path.empty() && source.path != std::vector<std::string>{kDigits};

@@ -106,6 +106,9 @@ TEST_CASE("contradictions are refused and say what would work") {
       contains(error_of(kMinimal + "batch_size = 64\nmicro_batch = 12\n"),
                "dir/r.toml:8:15: train.micro_batch: micro_batch = 12 does not divide batch_size = "
                "64; 1, 2, 4, 8, 16, 32 or 64 would"));
+  CHECK(contains(error_of("[model]\ntype = \"mlp\"\n[[data.train]]\npath = \"cats-and-dogs\"\n"
+                          "[train]\nsteps = 10\n"),
+                 "pictures in a directory per class are \"images\""));
   const std::pair<const char*, const char*> cases[] = {
       {"[model]\ntype = \"mlp\"\nheads = 4\n", "model.heads is not used by type 'mlp'"},
       {"[model]\ntype = \"mlp\"\npath = \"x\"\n", "type and path are both given"},
