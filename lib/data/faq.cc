@@ -72,6 +72,23 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
+// A question in lower case as a sentence: "what is lumen" as "What is Lumen?".
+std::string sentence(std::vector<std::string> words) {
+  constexpr std::string_view kAsking[] = {"are",   "can", "could",  "do",   "does", "how",
+                                          "is",    "may", "should", "what", "when", "where",
+                                          "which", "who", "why",    "will"};
+  if (words.empty()) return "";
+  const bool asks = std::ranges::find(kAsking, words.front()) != std::end(kAsking);
+  for (std::string& word : words) {
+    if (word.starts_with("lumen") && !word.starts_with("lumen-")) word[0] = 'L';
+  }
+  char& first = words.front().front();
+  if (first >= 'a' && first <= 'z' && !words.front().starts_with("lumen-")) {
+    first = static_cast<char>(first - 'a' + 'A');
+  }
+  return join(words, " ") + (asks ? "?" : "");
+}
+
 // All strings of a JSON value, deepest last.
 void collect_strings(const io::Json& value, std::string& out) {
   std::vector<const io::Json*> pending = {&value};
@@ -99,6 +116,9 @@ void add_variants(const FaqEntry& entry, uint64_t seed, std::vector<std::string>
   }
   questions.push_back(plain);
   const std::vector<std::string> words = words_of(plain);
+  if (std::string as_sentence = sentence(words); as_sentence != plain) {
+    questions.push_back(std::move(as_sentence));
+  }
   if (words.size() < 4) return;
   Philox random(seed, static_cast<uint64_t>(entry.number));
   for (int i = 0; i < 3; ++i) {

@@ -97,8 +97,9 @@ struct FaqEntry {
   int64_t number;  // of the question's line
 };
 
-// Adds other spellings of the entry's question: in lower case without the final mark, and, if it
-// has at least four words, three times with a random one left out or exchanged with the next.
+// Adds other spellings of the entry's question: in lower case without the final mark, as a sentence
+// ("What is Lumen?"), and, if it has at least four words, three times with a random one left out or
+// exchanged with the next.
 void add_variants(const FaqEntry& entry, uint64_t seed, std::vector<std::string>& questions);
 
 // The entries of a question file, whose text they refer to. A row that may be bad is a block: one

@@ -487,6 +487,21 @@ TEST_CASE("question files") {
   CHECK(contains(why, "f.txt: line 1, column 1: the block that ends here has no answer"));
 }
 
+TEST_CASE("a question is also put in lower case, as a sentence, and with words left out") {
+  const auto spellings = [](std::string_view question) {
+    std::vector<std::string> questions;
+    add_variants({question, "", false, 3}, 1, questions);
+    return questions;
+  };
+  CHECK(spellings("Who made lumen?") ==
+        std::vector<std::string>{"who made lumen", "Who made Lumen?"});
+  CHECK(spellings("lumen-run's flags") == std::vector<std::string>{"lumen-run's flags"});
+  CHECK(spellings("") == std::vector<std::string>{""});
+  const auto long_one = spellings("tell me about lumen");
+  REQUIRE(long_one.size() == 5);
+  CHECK(long_one[1] == "Tell me about Lumen");
+}
+
 TEST_CASE("bad blocks of question files are left out whole and counted, if that is allowed") {
   const auto tokenizer = character_tokenizer();
   const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");

@@ -384,7 +384,8 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   t.key("channels", d.channels, between(0, 3), "1 or 3; 0: the format's own")
       .only_for({"digits", "images"});
   t.key("augment", d.augment, any(),
-        "training: random crops and flips of images; faq: questions with words left out")
+        "training: random crops and flips of images; faq: questions as sentences, and with words "
+        "left out")
       .only_for(varied);
   t.key("crop_padding", d.crop_padding, between(0, 1024), "pixels around the image to crop from")
       .only_for(images);
