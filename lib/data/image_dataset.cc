@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lib/base/error.h"
+#include "lib/base/prefetch.h"
 #include "lib/data/batch_arrays.h"
 #include "lib/data/images.h"
 #include "lib/data/shuffle.h"
@@ -34,11 +35,6 @@ View view_of(const Augmentation& augmentation, uint64_t seed, uint64_t epoch, in
   return {offset(words[0]), offset(words[1]), augmentation.flip && (words[2] & 1) != 0};
 }
 
-// What follows the first page of a large image the CPU fetches by itself.
-void fetch(const uint8_t* from, int64_t bytes) {
-  for (int64_t at = 0; at < std::min<int64_t>(bytes, 4096); at += 64) __builtin_prefetch(from + at);
-}
-
 class ImageDataset : public Dataset {
  public:
   ImageDataset(std::shared_ptr<const LabelledImages> images, std::vector<int64_t> selected,
@@ -61,8 +57,11 @@ class ImageDataset : public Dataset {
     };
     for (int64_t i = 0; i < request.count; ++i) {
       const int64_t image = image_at(i);
-      // The images of a batch lie anywhere: the next is fetched while this one is converted.
-      if (i + 1 < request.count) fetch(pixels_of(image_at(i + 1)), images.pixels_per_image());
+      // The images of a batch lie anywhere: the next is fetched while this one is converted. What
+      // follows the first page of a large one the processor foresees.
+      if (i + 1 < request.count) {
+        prefetch(pixels_of(image_at(i + 1)), std::min<int64_t>(images.pixels_per_image(), 4096));
+      }
       y[static_cast<size_t>(i)] =
           i < request.real ? images.labels[static_cast<size_t>(image)] : kIgnored;
       float* out = x.data() + i * images.pixels_per_image();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/base/prefetch.h"
 #include "lib/base/strings.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/streaming.h"
@@ -33,13 +34,6 @@ const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n,
   for (int64_t i = 0; i < n; ++i)
     kernels::to_float(dtype, data + i * stride * size, scratch + i, 1);
   return scratch;
-}
-
-// Fetches `n` elements that are read soon: an operand that is not read first is not read while the
-// instructions before its own compute.
-void fetch(const std::byte* data, DType dtype, int64_t n) {
-  const int64_t bytes = n * info(dtype).block_bytes;
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(data + at, 0, 2);
 }
 
 struct Registers {
@@ -120,9 +114,12 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
       const int64_t stride = pieces.flat ? (is_single(x) ? 0 : 1)
                                          : (x.shape[-1] == 1 ? 0 : x.strides[x.shape.rank() - 1]);
       const int64_t offset = (pieces.flat ? 0 : row_offset(x, row)) + at * stride;
-      const std::byte* from = x.data + offset * info(x.dtype).block_bytes;
+      const int64_t size = info(x.dtype).block_bytes;
+      const std::byte* from = x.data + offset * size;
+      // The next chunk: an operand that is not read first is not read while the instructions before
+      // its own compute.
       if (stride == 1 && at + Program::kChunk < end) {
-        fetch(from + Program::kChunk * info(x.dtype).block_bytes, x.dtype, Program::kChunk);
+        prefetch(from + Program::kChunk * size, Program::kChunk * size);
       }
       registers.value[i] = load(from, x.dtype, stride, n, registers.storage[i]);
     }
@@ -297,7 +294,7 @@ void run_epilogue(const Program& program, std::span<const RowOperand> operands, 
       const int64_t size = info(x.dtype).block_bytes;
       const std::byte* from = x.data + offset * size;
       // Rows follow one another, each too short for the processor to foresee the next.
-      if (x.column_stride == 1) fetch(from + kRowsAhead * x.row_stride * size, x.dtype, n);
+      if (x.column_stride == 1) prefetch(from + kRowsAhead * x.row_stride * size, n * size);
       registers.value[i + 1] = load(from, x.dtype, x.column_stride, n, registers.storage[i + 1]);
     }
     run_code(program, registers, n, piece);

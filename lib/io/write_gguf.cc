@@ -135,24 +135,30 @@ std::string GgufWriter::header() const {
     }
     header.number(type_number(tensor.dtype));
     header.number(offset);
-    offset += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    offset += padded_bytes(tensor);
   }
   header.align();
   return header.text();
 }
 
-uint64_t GgufWriter::bytes() const {
-  uint64_t total = header().size();
-  for (const Tensor& tensor : tensors_) {
-    total += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
-  }
+uint64_t GgufWriter::padded_bytes(const Tensor& tensor) {
+  return (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+uint64_t GgufWriter::data_bytes() const {
+  uint64_t total = 0;
+  for (const Tensor& tensor : tensors_) total += padded_bytes(tensor);
   return total;
+}
+
+uint64_t GgufWriter::bytes() const {
+  return header().size() + data_bytes();
 }
 
 void GgufWriter::write(const std::string& path) const {
   const std::string beginning = header();
   AtomicFile file(path);
-  file.require_room(bytes());
+  file.require_room(beginning.size() + data_bytes());
   file.write(beginning);
   const std::string zeros(kAlignment, '\0');
   for (const Tensor& tensor : tensors_) {

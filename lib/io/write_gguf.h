@@ -50,6 +50,10 @@ class GgufWriter {
     uint64_t bytes() const { return row_bytes(dtype, shape.elements()); }
   };
 
+  // In the file, where each tensor is followed by zeros up to the next multiple of the alignment.
+  static uint64_t padded_bytes(const Tensor& tensor);
+  uint64_t data_bytes() const;
+
   std::vector<std::pair<std::string, std::string>> metadata_;  // values as the file has them
   std::vector<Tensor> tensors_;
 };
