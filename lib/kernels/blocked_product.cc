@@ -10,21 +10,17 @@ namespace lumen::kernels {
 namespace {
 
 // Sizes are derived in README.md. A block of B, kBlockDepth × kBlockCols floats, is 256 KiB and
-// stays in L2 while the strips of A pass by; the packed rows of A are at most 17 MB.
+// stays in L2 while the strips of A pass by; the packed rows of A are at most 4 MiB.
 constexpr int64_t kBlockCols = 128;
 constexpr int64_t kMaxDepth = 16 * kBlockDepth;
-constexpr int64_t kPackedFloats = 516 * kMaxDepth;
+constexpr int64_t kMaxRows = 2064;  // that are packed at once: a multiple of every tile's height
+constexpr int64_t kPackedFloats = kMaxRows * kBlockDepth;
 
 constexpr int64_t kBlockFloats = kBlockCols * kBlockDepth;
 constexpr int64_t kHeaderFloats = 16;  // a line for the column whose block is packed
 constexpr int64_t kThreadFloats = kHeaderFloats + kBlockFloats + kScratchFloats;
 
-static_assert(kBlockCols % kMaxTileCols == 0);
-
-// Most rows of A that are packed at once: a multiple of every tile's height.
-int64_t most_rows(int64_t k) {
-  return kPackedFloats / std::clamp<int64_t>(k, 1, kMaxDepth) / kMaxTileRows * kMaxTileRows;
-}
+static_assert(kBlockCols % kMaxTileCols == 0 && kMaxRows % kMaxTileRows == 0);
 
 // One pass: rows [row, row + rows) of C, columns [k, k + depth) of the operands.
 struct Pass {
@@ -172,16 +168,18 @@ bool takes_rows(const GemmTile& tile, const BlockedProduct& product) {
 // a large C, which every pass reads and writes again, should see few passes.
 int64_t pass_depth(const BlockedProduct& product, int64_t rows, bool in_place) {
   constexpr int64_t kSmallProduct = 1 << 20, kCachedFloats = 1 << 19;
-  if (product.m * product.n > kSmallProduct) return kMaxDepth;
-  const int64_t fitting = in_place ? 0 : kCachedFloats / rows / kBlockDepth * kBlockDepth;
-  return std::clamp(fitting, kBlockDepth, kMaxDepth);
+  const bool is_small = product.m * product.n <= kSmallProduct;
+  if (in_place) return is_small ? kBlockDepth : kMaxDepth;
+  const int64_t floats = is_small ? kCachedFloats : kPackedFloats;
+  return std::clamp(floats / round_up(rows, kMaxTileRows) / kBlockDepth * kBlockDepth, kBlockDepth,
+                    kMaxDepth);
 }
 
 }  // namespace
 
 size_t blocked_product_bytes(int64_t m, int64_t k, int threads) {
-  const int64_t rows = std::min(round_up(m, kMaxTileRows), most_rows(k));
-  return (rows * std::min(k, kMaxDepth) + threads * kThreadFloats) * sizeof(float);
+  const int64_t rows = std::min(round_up(m, kMaxTileRows), kMaxRows);
+  return (std::min(rows * k, kPackedFloats) + threads * kThreadFloats) * sizeof(float);
 }
 
 void blocked_product(ThreadPool& pool, const BlockedProduct& product) {
@@ -190,7 +188,7 @@ void blocked_product(ThreadPool& pool, const BlockedProduct& product) {
   auto* memory = reinterpret_cast<float*>(product.workspace);
   const GemmTile tile = gemm_tile();
   const bool in_place = takes_rows(tile, product);
-  const int64_t most = in_place ? product.m : most_rows(product.k);
+  const int64_t most = in_place ? product.m : kMaxRows;
   for (int64_t row = 0; row < product.m; row += most) {
     const int64_t rows = std::min(most, product.m - row);
     const int64_t depth = pass_depth(product, rows, in_place);

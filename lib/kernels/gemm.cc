@@ -3,6 +3,7 @@
 
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
+#include "lib/kernels/cache_sizes.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
 
@@ -77,20 +78,19 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
     const TileUnit* const unit = args.bf16 ? bf16_unit() : tile_unit();
     if (unit != nullptr) return gemm_tiles(pool, *unit, args);
   }
-  auto pack = [&](const float* x, int64_t row_stride, int64_t col_stride,
-                  const StripRequest& want) {
-    const float* corner = x + want.row * row_stride + want.k * col_stride;
-    pack_strip({corner, row_stride, col_stride}, want.rows, want.padded_rows, want.depth,
-               want.padded_rows, want.panel);
+  auto is_large = [&](int64_t rows) {
+    return rows * args.k * static_cast<int64_t>(sizeof(float)) > second_cache_bytes();
+  };
+  const StripSource a = {args.a, args.a_row_stride, args.a_col_stride, is_large(args.m)};
+  // Strips of B run along its columns: its transpose is what gets packed.
+  const StripSource b = {args.b, args.b_col_stride, args.b_row_stride, is_large(args.n)};
+  auto pack = [&](StripSource from, const StripRequest& want) {
+    from.x += want.row * from.row_stride + want.k * from.col_stride;
+    pack_strip(from, want.rows, want.padded_rows, want.depth, want.padded_rows, want.panel);
     if (args.bf16) round_to_bf16(want.panel, want.padded_rows * want.depth);
   };
-  auto pack_a = [&](const StripRequest& want) {
-    pack(args.a, args.a_row_stride, args.a_col_stride, want);
-  };
-  // Strips of B run along its columns: its transpose is what gets packed.
-  auto pack_b = [&](const StripRequest& want) {
-    pack(args.b, args.b_col_stride, args.b_row_stride, want);
-  };
+  auto pack_a = [&](const StripRequest& want) { pack(a, want); };
+  auto pack_b = [&](const StripRequest& want) { pack(b, want); };
   blocked_product(pool, {.m = args.m,
                          .n = args.n,
                          .k = args.k,

@@ -84,17 +84,20 @@ HWY_INLINE void transpose_pair(const float* x, int64_t row_stride, int64_t whole
 }
 
 // Columns of rows that lie together. Full strips are copied in whole vectors: a call of memcpy for
-// 48 or 128 bytes takes longer than the copy. Rows far apart are nothing that processors foresee.
+// 48 or 128 bytes takes longer than the copy. Processors do not foresee so many rows: the lines are
+// fetched that strips behind this one take, and those below, which come after the last strip.
 template <int kRows>
 HWY_INLINE void copy_full_columns(const float* x, int64_t col_stride, int64_t depth, int64_t width,
                                   float* panel) {
   constexpr int kLanes = std::min<int>(hn::MaxLanes(FloatTag()), kRows % 8 == 0 ? 16 : 4);
   const hn::CappedTag<float, kLanes> d;
   constexpr int kVectors = kRows / kLanes;
-  constexpr int kAhead = 8;
+  constexpr int kAhead = 64;
   for (int64_t k = 0; k < depth; ++k, x += col_stride, panel += width) {
-    hwy::Prefetch(x + kAhead * col_stride);
-    if (kRows > 16) hwy::Prefetch(x + kAhead * col_stride + kRows - 1);
+    for (const float* ahead : {x + kAhead, x + depth * col_stride}) {
+      hwy::Prefetch(ahead);
+      if (kRows > 16) hwy::Prefetch(ahead + kRows - 1);
+    }
     for (int i = 0; i < kVectors; ++i) {
       hn::StoreU(hn::LoadU(d, x + i * kLanes), d, panel + i * kLanes);
     }
@@ -116,7 +119,7 @@ HWY_INLINE void copy_columns(const float* x, int64_t col_stride, int64_t rows, i
 
 void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_rows, int64_t depth,
                        int64_t width, float* panel) {
-  const auto [x, row_stride, col_stride] = from;
+  const auto [x, row_stride, col_stride, fetch_next] = from;
   int64_t i = 0;
   if (row_stride == 1 && col_stride != 1) {
     copy_columns(x, col_stride, rows, depth, width, panel);
@@ -127,6 +130,9 @@ void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_row
     const int64_t whole_rows = rows / 4 * 4, whole_depth = depth / 4 * 4;
     for (int64_t k = 0; k < whole_depth; k += 4) {
       constexpr int kLanes = hn::MaxLanes(FloatTag());
+      if (fetch_next && k % 16 == 0) {
+        for (int64_t row = rows; row < 2 * rows; ++row) hwy::Prefetch(x + row * row_stride + k);
+      }
       i = transpose_groups<kLanes>(x + k, row_stride, 0, whole_rows, panel + k * width, width);
       if (kLanes > 8) {
         i = transpose_groups<8>(x + k, row_stride, i, whole_rows, panel + k * width, width);
@@ -232,7 +238,7 @@ HWY_INLINE void multiply_tile_of_rows(const float* a, int64_t a_stride, const fl
                                       int64_t depth, bool add, float* c, int64_t c_stride,
                                       int64_t valid_cols) {
   const FloatTag d;
-  constexpr int kLanes = kTileCols / 2, kBases = kTileRows / 3, kSteps = 4;
+  constexpr int kLanes = kTileCols / 2, kBases = kTileRows / 3, kSteps = 2;
   FloatVector left[kTileRows], right[kTileRows];
   HWY_UNROLL(12)
   for (int i = 0; i < kTileRows; ++i) left[i] = right[i] = hn::Zero(d);

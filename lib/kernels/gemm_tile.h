@@ -28,6 +28,9 @@ inline constexpr int64_t kMaxTileCols = 32;
 struct StripSource {
   const float* x;
   int64_t row_stride, col_stride;
+  // Whether the rows behind these come next and lie beyond the caches: rows that are transposed are
+  // fetched then. (Where columns lie together that is always done.)
+  bool fetch_next = false;
 };
 
 // panel[k · width + i] = element (i, k) for k in [0, depth), i in [0, rows), and 0 for i in [rows,
