@@ -68,8 +68,9 @@ struct DataOptions {
   //   csv      files with the same header row
   //   text     files, joined in order
   //   lines    files with one item per line
-  //   jsonl    files with one object per line: {"messages": […]}, {"prompt", "completion"} or
-  //            {"text"}; any of them may end in .gz, as may text, lines and csv
+  //   jsonl    files with one object per line: {"messages": […]}, {"conversations": […]},
+  //            {"instruction", "input", "output"}, {"prompt", "completion"} or {"text"}; any of
+  //            them may end in .gz, as may text, lines and csv
   //   faq      blocks of lines: "Q: " and a question, in several ways, and "A: " and the answer;
   //            each is a conversation. "H: " lines, more ways to ask, are the evaluation split
   //   bin      tokens as uint16 (nanoGPT), or with the header of llm.c

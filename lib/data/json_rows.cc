@@ -92,6 +92,22 @@ io::Json messages_of_sharegpt(const Row& row) {
   return converted;
 }
 
+// Alpaca's {"instruction": …, "input": …, "output": …} as {"messages": …}; other members stay. The
+// input, where there is one, stands below the instruction after an empty line.
+io::Json messages_of_alpaca(const Row& row) {
+  std::string question = row.text(row.json(), {}, "instruction");
+  if (io::find_value(row.json(), "input") != nullptr) {
+    const std::string& input = row.text(row.json(), {}, "input");
+    if (!input.empty()) question += "\n\n" + input;
+  }
+  io::Json converted = row.json();
+  converted["messages"] = {
+      {{"role", "user"}, {"content", std::move(question)}},
+      {{"role", "assistant"}, {"content", row.text(row.json(), {}, "output")}}};
+  for (const char* key : {"instruction", "input", "output"}) converted.erase(key);
+  return converted;
+}
+
 }  // namespace
 
 io::Json parse_json_row(const TextLine& line) {
@@ -128,6 +144,10 @@ Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
     const io::Json converted = messages_of_sharegpt(row);
     return in_row([&] { return encoder.chat(converted); });
   }
+  if (has("instruction") || has("output")) {
+    const io::Json converted = messages_of_alpaca(row);
+    return in_row([&] { return encoder.chat(converted); });
+  }
   if (has("prompt") || has("completion")) {
     const std::string& prompt = row.text(row.json(), {}, "prompt");
     const std::string& completion = row.text(row.json(), {}, "completion");
@@ -143,8 +163,8 @@ Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
     if (keys.size() > 200) break;
   }
   row.refuse({}, str("found an object with ", keys.empty() ? "no keys" : keys,
-                     ", expected \"messages\", \"conversations\", \"prompt\" with ",
-                     "\"completion\", or \"text\""));
+                     ", expected \"messages\", \"conversations\", \"instruction\" ",
+                     "with \"output\", \"prompt\" with \"completion\", or \"text\""));
 }
 
 }  // namespace lumen::data

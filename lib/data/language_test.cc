@@ -337,7 +337,7 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
   CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
 }
 
-TEST_CASE("ShareGPT's conversations are learned like messages") {
+TEST_CASE("ShareGPT's conversations and Alpaca's instructions are learned like messages") {
   const auto tokenizer = character_tokenizer();
   const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
   const auto learned = [&](const std::string& row, bool all) {
@@ -357,6 +357,19 @@ TEST_CASE("ShareGPT's conversations are learned like messages") {
     CHECK(learned(one_line(shared), all) == learned(one_line(messages), all));
   }
   CHECK(contains(learned(one_line(shared), false), "Yo<|im_end|>"));
+
+  const std::string asked = R"({"messages": [{"role": "user", "content": "Add\n\n1 2"},)"
+                            R"( {"role": "assistant", "content": "3"}]})";
+  const std::string bare = R"({"messages": [{"role": "user", "content": "Add"},)"
+                           R"( {"role": "assistant", "content": "3"}]})";
+  for (const bool all : {false, true}) {
+    CHECK(learned(R"({"instruction": "Add", "input": "1 2", "output": "3"})", all) ==
+          learned(asked, all));
+    for (const char* input : {"", R"("input": "", )", R"("input": null, )"}) {
+      CHECK(learned(str(R"({"instruction": "Add", )", input, R"("output": "3"})"), all) ==
+            learned(bare, all));
+    }
+  }
 }
 
 TEST_CASE("where the tokenizer names no end token, that of the model's config ends documents") {
@@ -597,6 +610,10 @@ TEST_CASE("bad rows are named with line and column, or skipped and counted") {
       {R"({"txt": "a"})", "line 3, column 1: found an object with 'txt', expected \"messages\""},
       {R"({})", "an object with no keys"},
       {R"({"prompt": "a"})", "\"completion\" is nothing, expected a string"},
+      {R"({"instruction": "a"})", "\"output\" is nothing, expected a string"},
+      {R"({"output": "a"})", "\"instruction\" is nothing, expected a string"},
+      {R"({"instruction": "a", "input": 7, "output": "b"})",
+       "line 3, column 31: \"input\" is the number 7"},
       {R"({"conversations": {}})", "line 3, column 19: \"conversations\" is an object"},
       {R"({"conversations": [{"from": "human"}]})", "line 3, column 20: \"value\" is nothing"},
       {R"({"conversations": [{"from": "bing", "value": "a"}]})",
