@@ -84,6 +84,18 @@ void append_padded(std::string& out, const std::string& text, size_t column) {
   out.append(columns < column ? column - columns : 1, ' ');
 }
 
+// Breaks `text`, which is ASCII, at blanks; lines after the first are indented.
+void append_wrapped(std::string& out, std::string_view text) {
+  constexpr size_t kColumns = 100;
+  constexpr std::string_view kIndent = "  ";
+  for (size_t room = kColumns; text.size() > room; room = kColumns - kIndent.size()) {
+    const size_t end = text.rfind(' ', room);
+    out.append(text, 0, end).append("\n").append(kIndent);
+    text.remove_prefix(end + 1);
+  }
+  out.append(text).append("\n");
+}
+
 // Its arguments and options.
 void append_man_options(std::string& out, const CLI::App& app) {
   for (const CLI::Option* option : positionals(app)) {
@@ -195,7 +207,7 @@ std::string help_text(const CLI::App& app) {
       for (const CLI::Option* option : flags) {
         if (option->get_group() == group) names.push_back(spellings(*option).back());
       }
-      out += group + ": " + join(names, ", ") + "\n";
+      append_wrapped(out, group + ": " + join(names, ", "));
       continue;
     }
     out += group + ":\n";
