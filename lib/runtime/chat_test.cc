@@ -165,7 +165,7 @@ TEST_CASE("rare settings can be changed too, and a wrong one leaves all as they 
   auto result = chat(lines);
   REQUIRE(contains(result.output,
                    "presence-penalty 0.5, dry-multiplier 0.8, dry-base 1.75, dry-allowed-length 2, "
-                   "dry-penalty-last-n 1000, logit-bias for 1 tokens, seed"));
+                   "dry-penalty-last-n 1000, logit-bias for 1 token, seed"));
   REQUIRE(contains(result.output, "error: logit-bias: 'ab' is 2 tokens (97, 98)"));
   REQUIRE_FALSE(contains(result.output, "assistant: answer\n"));
   lines.push_front(line("/set logit-bias a=0"));

@@ -200,8 +200,8 @@ SamplingSettings resolve_sampling(const SamplingOptions& options,
   take(options.dry_base, settings.dry.base);
   take(options.dry_allowed_length, settings.dry.allowed_length);
   take(options.dry_sequence_breakers, settings.dry.breakers);
-  if (options.dry_penalty_last_n.value_or(-1) >= 0)
-    settings.dry.last_n = *options.dry_penalty_last_n;
+  const int64_t last_n = options.dry_penalty_last_n.value_or(-1);
+  if (last_n >= 0) settings.dry.last_n = last_n;
   settings.seed = options.seed ? static_cast<uint64_t>(*options.seed) : std::random_device{}();
   return settings;
 }
@@ -263,7 +263,8 @@ std::string describe(const SamplingSettings& settings) {
                settings.xtc_threshold);
   }
   if (!settings.logit_bias.empty()) {
-    out += str(", logit-bias for ", settings.logit_bias.size(), " tokens");
+    const size_t count = settings.logit_bias.size();
+    out += str(", logit-bias for ", count, count == 1 ? " token" : " tokens");
   }
   return out + str(", seed ", settings.seed);
 }
