@@ -7,6 +7,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/prompt.h"
 #include "lib/runtime/prompt_cache.h"
 #include "lib/runtime/report.h"
 #include "lib/runtime/version.h"

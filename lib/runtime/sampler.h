@@ -48,20 +48,17 @@ LogitBias make_logit_bias(std::string token, std::string_view number);
 //    1. logit bias: what `logit_bias` has for a token is added to its logit
 //    2. repeat penalty: a token among the last kRepeatWindow of prompt and answer has its logit
 //       divided by `repeat_penalty` if positive, multiplied if negative (CTRL, Keskar et al. 2019)
-//    3. presence and frequency penalty, as OpenAI's API defines them: the logit of a token that is
-//    n
-//       times in the answer so far, n > 0, is lowered by `presence_penalty` + n ·
-//       `frequency_penalty`. Of the answer all counts and of the prompt, with earlier answers in
-//       it, nothing
+//    3. presence and frequency penalty, as OpenAI's API defines them: the logit of a token that
+//       occurs n > 0 times in the answer so far is lowered by `presence_penalty` + n times
+//       `frequency_penalty`. All of the answer counts and nothing of the prompt, to which earlier
+//       answers belong (llama.cpp counts its last 64 tokens of both)
 //    4. DRY: see dry.h
-//    5. top-nσ: logits of at least the largest − `top_n_sigma` · σ stay, σ the standard deviation
-//    of
-//       the model's logits (Tang et al. 2024), of those that are finite and before steps 1 to 4:
-//       what these do to a few tokens says nothing about the noise that σ measures; 0: all
+//    5. top-nσ: logits of at least the largest − `top_n_sigma` · σ stay (Tang et al. 2024); 0: all.
+//       σ is the standard deviation of the model's finite logits before steps 1 to 4: what these do
+//       to a few tokens says nothing about the noise that σ measures
 //    6. top-k: the k largest logits stay; 0: all
-//    7. typical: the fewest tokens with a probability p nearest to the expected surprise, |H + ln
-//    p|
-//       least, whose probabilities reach `typical_p` stay (Meister et al. 2022); 1: all
+//    7. typical: the fewest tokens nearest to the expected surprise, that is with the least
+//       |H + ln p|, whose probabilities reach `typical_p` stay (Meister et al. 2022); 1: all
 //    8. top-p: the fewest tokens whose probabilities reach p stay (Holtzman et al. 2020); 1: all
 //    9. min-p: tokens with at least min_p times the largest probability stay; 0: all
 //   10. XTC, "exclude top choices" (p-e-w 2024, text-generation-webui pull request 6335): with
