@@ -206,31 +206,48 @@ SamplingSettings resolve_sampling(const SamplingOptions& options,
   return settings;
 }
 
+namespace {
+
+// The tokens of `text` where it is not the first of a text: before that some tokenizers put a
+// blank.
+std::vector<int32_t> tokens_inside(const text::Tokenizer& tokenizer, const std::string& text) {
+  const text::EncodeOptions options{.add_special = false, .parse_special = true};
+  const auto before = tokenizer.encode("\n", options);
+  auto all = tokenizer.encode("\n" + text, options);
+  const auto [rest, end] = std::mismatch(all.begin(), all.end(), before.begin(), before.end());
+  // Otherwise the newline has become one with what follows.
+  const bool is_apart = end == before.end() && rest != all.end();
+  if (!is_apart) return tokenizer.encode(text, options);
+  all.erase(all.begin(), rest);
+  return all;
+}
+
+// Throws Error(kUsage) unless `text` is one token.
+int32_t one_token(const text::Tokenizer& tokenizer, const std::string& text) {
+  constexpr size_t kShown = 8;
+  const auto ids = tokens_inside(tokenizer, text);
+  if (ids.empty() || (ids.size() == 1 && ids[0] == tokenizer.special_ids().unk)) {
+    fail(ErrorKind::kUsage, kLogitBias, ": the vocabulary has no token for ", quoted(text));
+  }
+  if (ids.size() == 1) return ids[0];
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(ids.size(), kShown); ++i) shown.push_back(str(ids[i]));
+  if (ids.size() > kShown) shown.push_back("…");
+  fail(ErrorKind::kUsage, kLogitBias, ": ", quoted(text), " is ", ids.size(), " tokens (",
+       join(shown, ", "), "), but a bias is for one: name that by its text or id");
+}
+
+}  // namespace
+
 std::map<int32_t, double> resolve_logit_bias(const std::vector<LogitBias>& biases,
                                              const text::Tokenizer& tokenizer, int64_t vocab) {
-  constexpr size_t kShown = 8;
   std::map<int32_t, double> out;
   for (const LogitBias& bias : biases) {
     int64_t id = 0;
-    if (is_number(bias.token)) {
-      if (!parse_number(bias.token, id)) id = vocab;
-    } else {
-      const auto ids = tokenizer.encode(bias.token, {.add_special = false, .parse_special = true});
-      const bool is_unknown =
-          ids.empty() || (ids.size() == 1 && ids[0] == tokenizer.special_ids().unk);
-      if (is_unknown) {
-        fail(ErrorKind::kUsage, kLogitBias, ": the vocabulary has no token for ",
-             quoted(bias.token));
-      }
-      if (ids.size() > 1) {
-        std::vector<std::string> shown;
-        for (size_t i = 0; i < std::min(ids.size(), kShown); ++i) shown.push_back(str(ids[i]));
-        if (ids.size() > kShown) shown.push_back("…");
-        fail(ErrorKind::kUsage, kLogitBias, ": ", quoted(bias.token), " is ", ids.size(),
-             " tokens (", join(shown, ", "),
-             "), but a bias is for one: name that by its text or id");
-      }
-      id = ids[0];
+    if (!is_number(bias.token)) {
+      id = one_token(tokenizer, bias.token);
+    } else if (!parse_number(bias.token, id)) {
+      id = vocab;  // beyond all
     }
     if (id >= vocab) {
       fail(ErrorKind::kUsage, kLogitBias, ": the token ", quoted(bias.token),

@@ -91,7 +91,8 @@ SamplingSettings resolve_sampling(const SamplingOptions& options,
                                   const io::Json& generation_config);
 
 // The tokens that `biases` are for, in a model with `vocab` logits. Throws Error(kUsage) for an id
-// beyond them, and for a text that is not exactly one token: the message says how many it is.
+// beyond them, and for a text that is not exactly one token, where it stands inside a longer text:
+// the message says how many it is.
 std::map<int32_t, double> resolve_logit_bias(const std::vector<LogitBias>& biases,
                                              const text::Tokenizer& tokenizer, int64_t vocab);
 

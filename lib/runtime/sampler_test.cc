@@ -422,6 +422,15 @@ TEST_CASE("a bias is for one token, by id or by text") {
   }
 }
 
+TEST_CASE("a text with a bias is the token inside a text, not the one that begins it") {
+  // Its tokenizer puts a blank before a text: ',' alone is two tokens.
+  const auto tokenizer =
+      text::load_tokenizer(lumen::testing::source_path("testdata/models/random-spm.gguf"));
+  REQUIRE(tokenizer->encode(",", {.add_special = false}).size() == 2);
+  const auto biases = resolve_logit_bias({{",", 1}, {"\n", 2}, {"</s>", 3}}, *tokenizer, 1000);
+  REQUIRE(biases == std::map<int32_t, double>{{2, 3}, {13, 2}, {271, 1}});
+}
+
 TEST_CASE("the first breaker that is named replaces the usual ones, none removes all") {
   SamplingOptions options;
   const auto fields = options.fields();
