@@ -295,6 +295,9 @@ TEST_CASE("presence and frequency penalties count the answer, not the prompt") {
   REQUIRE(next({0, -251.1f, -260, -260}) == 0);
   sampler.begin(std::vector<int32_t>{0});
   REQUIRE(next({3, 2.9f, 0, 0}) == 0);
+  sampler.accept(0);
+  REQUIRE(next({3, 1.74f, 0, 0}) == 0);
+  REQUIRE(next({3, 1.76f, 0, 0}) == 1);
   settings.presence_penalty = settings.frequency_penalty = -1;  // asks for repetition
   Sampler repeating(settings, 4);
   repeating.accept(2);
