@@ -60,8 +60,7 @@ namespace {
 // Allocations during 32 tokens of an answer that is longer.
 int allocations_while_decoding(const RunOptions& options) {
   Session session = load_session(options);
-  SamplingSettings settings = resolve_sampling(options.sampling, io::Json::object());
-  Sampler sampler(settings, session.model->vocab());
+  Sampler sampler = make_sampler(sampling_settings(options.sampling, session), session);
   Generator generator = make_generator(options, session);
   GenerationOptions generation{64, options.stop, {}};
   const auto prompt = session.format.encode("hello");
@@ -93,6 +92,17 @@ TEST_CASE("decoding a token allocates nothing") {
   options.sampling.repeat_penalty = 1.3;
   options.stop = {"never said", "neither"};
   options.kv = "q8_0";
+  REQUIRE(allocations_while_decoding(options) == 0);
+  options.sampling.presence_penalty = 0.1;
+  options.sampling.frequency_penalty = 0.1;
+  options.sampling.dry_multiplier = 0.8;
+  options.sampling.typical_p = 0.9;
+  options.sampling.top_n_sigma = 3;
+  options.sampling.xtc_probability = 0.5;
+  options.sampling.logit_bias = {{"5", 1}, {"6", -1}};
+  REQUIRE(allocations_while_decoding(options) == 0);
+  options.sampling.temperature = 0;
+  options.sampling.dry_penalty_last_n = 10;  // what is kept of the text is moved now and then
   REQUIRE(allocations_while_decoding(options) == 0);
 }
 

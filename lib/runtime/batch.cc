@@ -20,16 +20,15 @@ namespace {
 // taken up.
 constexpr int64_t kWaitingPerSlot = 64;
 
-// The sampling option that a key stands for; null: none.
-const char* option_of(std::string_view key) {
-  constexpr std::pair<std::string_view, const char*> kKeys[] = {
-      {"temperature", "temp"}, {"top_k", "top-k"}, {"top_p", "top-p"},
-      {"min_p", "min-p"},      {"seed", "seed"},   {"repeat_penalty", "repeat-penalty"},
-  };
-  for (const auto& [name, option] : kKeys) {
-    if (name == key) return option;
-  }
-  return nullptr;
+// The keys of sampling options that are more than a number.
+constexpr std::string_view kBreakers = "dry_sequence_breakers", kBias = "logit_bias";
+
+// The key that stands for a sampling option that is one number: "top_k" for "top-k".
+std::string key_of(const Field& option) {
+  if (option.name == "temp") return "temperature";
+  std::string key = option.name;
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
 }
 
 // 40.0 is 40, as in JSON: some programs write whole numbers so.
@@ -39,26 +38,12 @@ std::string option_text(const io::Json& number) {
   return is_whole ? str(static_cast<int64_t>(value)) : number.dump();
 }
 
-const std::vector<std::string>& known_keys() {
-  static const std::vector<std::string> kKeys = {
-      "prompt",      "messages", "id",    "system", "max_tokens", "stop",
-      "temperature", "top_k",    "top_p", "min_p",  "seed",       "repeat_penalty"};
-  return kKeys;
-}
-
-void require_known(const std::string& key) {
-  const auto& known = known_keys();
-  if (std::find(known.begin(), known.end(), key) != known.end()) return;
-  const std::string near = nearest(key, known);
-  fail(ErrorKind::kMalformed, "unknown key ", quoted(key),
-       near.empty() ? str("; known: ", join(known, ", ")) : str("; did you mean ", near, "?"));
-}
-
-std::vector<std::string> stop_texts(const io::Json& value) {
+// The text or texts of a key.
+std::vector<std::string> texts_of(std::string_view key, const io::Json& value) {
   std::vector<std::string> texts;
   auto add = [&](const io::Json& text) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty()) {
-      fail(ErrorKind::kMalformed, "stop: expected a text or texts, none empty, found ",
+      fail(ErrorKind::kMalformed, key, ": expected a text or texts, none empty, found ",
            io::describe(&text));
     }
     texts.push_back(text.get<std::string>());
@@ -66,6 +51,65 @@ std::vector<std::string> stop_texts(const io::Json& value) {
   if (!value.is_array()) return add(value), texts;
   for (const io::Json& text : value) add(text);
   return texts;
+}
+
+// {"13": 2.5, " the": "-inf"}.
+std::vector<LogitBias> biases_of(const io::Json& value) {
+  if (!value.is_object()) {
+    fail(ErrorKind::kMalformed, kBias, ": expected an object of biases by token, found ",
+         io::describe(&value));
+  }
+  std::vector<LogitBias> biases;
+  for (const auto& [token, bias] : value.items()) {
+    if (!bias.is_number() && !bias.is_string()) {
+      fail(ErrorKind::kMalformed, kBias, ": expected a number or \"-inf\" for ", quoted(token),
+           ", found ", io::describe(&bias));
+    }
+    biases.push_back(
+        make_logit_bias(token, bias.is_string() ? bias.get<std::string>() : bias.dump()));
+  }
+  return biases;
+}
+
+// Throws what was wrong with the option that `key` stands for, "OPTION: …", as that of the key.
+[[noreturn]] void refuse_key(std::string_view key, const Error& error) {
+  const std::string_view found = error.what();
+  fail(ErrorKind::kMalformed, key, found.substr(found.find(':')));
+}
+
+// Reads the keys of `object` that say how to sample. Throws Error(kMalformed) for one that is not
+// known at all.
+void read_sampling(const io::Json& object, SamplingOptions& sampling) {
+  std::map<std::string, Field> numbers;
+  std::vector<std::string> known = {
+      "prompt",          "messages", "id", "system", "stop", "max_tokens", std::string(kBreakers),
+      std::string(kBias)};
+  for (Field& field : sampling.fields()) {
+    if (field.repeatable) continue;  // of more than one number
+    const std::string key = key_of(field);
+    known.push_back(key);
+    numbers.emplace(key, std::move(field));
+  }
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      const std::string near = nearest(key, known);
+      fail(ErrorKind::kMalformed, "unknown key ", quoted(key),
+           near.empty() ? str("; known: ", join(known, ", ")) : str("; did you mean ", near, "?"));
+    }
+    if (value.is_null()) continue;
+    try {
+      if (key == kBreakers) sampling.dry_sequence_breakers = texts_of(key, value);
+      if (key == kBias) sampling.logit_bias = biases_of(value);
+      const auto number = numbers.find(key);
+      if (number == numbers.end()) continue;
+      if (!value.is_number()) {
+        fail(ErrorKind::kMalformed, key, ": expected a number, found ", io::describe(&value));
+      }
+      number->second.set(option_text(value));
+    } catch (const Error& error) {  // "OPTION: …"
+      refuse_key(key, error);
+    }
+  }
 }
 
 // `system` comes first unless the messages begin with one of their own.
@@ -105,7 +149,7 @@ struct Sequence {
         place(std::move(line_place)),
         slot(in_slot),
         request(std::move(taken)),
-        sampler(request.sampling, session.model->vocab()),
+        sampler(make_sampler(request.sampling, session)),
         answer(session.format.tokenizer(), request.prompt.ids, session.model->context(), sampler,
                request.generation, request.prompt.is_continued, kIgnoreText) {}
 
@@ -317,28 +361,19 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
   }
   BatchRequest request;
   SamplingOptions sampling = options.sampling;
-  const std::vector<Field> fields = sampling.fields();
-  for (const auto& [key, value] : object.items()) {
-    require_known(key);
-    const char* option = option_of(key);
-    if (!option || value.is_null()) continue;
-    if (!value.is_number()) {
-      fail(ErrorKind::kMalformed, key, ": expected a number, found ", io::describe(&value));
-    }
-    try {
-      find_field(fields, option).set(option_text(value));
-    } catch (const Error& error) {  // "OPTION: …"
-      const std::string_view found = error.what();
-      fail(ErrorKind::kMalformed, key, found.substr(found.find(':')));
-    }
+  read_sampling(object, sampling);
+  try {
+    request.sampling = sampling_settings(sampling, session);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUsage) throw;
+    refuse_key(kBias, error);  // the command line's was checked before
   }
-  request.sampling = resolve_sampling(sampling, session.files.generation_config);
   request.generation = generation_options(options, session);
   if (io::find_value(object, "max_tokens")) {
     request.generation.max_tokens = io::get_int(object, "max_tokens", 0, limits::kContext);
   }
   if (const io::Json* stop = io::find_value(object, "stop")) {
-    request.generation.stop = stop_texts(*stop);
+    request.generation.stop = texts_of("stop", *stop);
   }
   if (const io::Json* id = io::find(object, "id")) {
     require_exact(*id);
@@ -368,6 +403,9 @@ int run_batch(const RunOptions& options, Session& session, LineInput& input) {
     session.notices.push_back(kNoTemplateNotice);
   }
   for (const std::string& notice : session.notices) write_stderr("note: " + notice + "\n");
+  // What the command line has wrong is no line's fault.
+  resolve_logit_bias(options.sampling.logit_bias, *session.format.tokenizer(),
+                     session.model->vocab());
   return Batch(options, session, input).run();
 }
 

@@ -61,6 +61,30 @@ TEST_CASE("a line of a batch says what and how to answer") {
   const auto whole = parse(R"({"prompt": "a", "top_k": 40.0, "seed": 9007199254740993})");
   REQUIRE(whole.sampling.top_k == 40);
   REQUIRE(whole.sampling.seed == 9007199254740993);
+  options.sampling.logit_bias = {{"3", 1}};
+  const auto rare =
+      parse(
+          R"({"prompt": "a", "presence_penalty": 0.5, "frequency_penalty": -0.5, "typical_p": 0.9, )"
+          R"("top_n_sigma": 1, "xtc_probability": 0.25, "xtc_threshold": 0.2, "dry_multiplier": 0.8, )"
+          R"("dry_base": 2, "dry_allowed_length": 3, "dry_penalty_last_n": 99, )"
+          R"("dry_sequence_breakers": ["a", "\n"], "logit_bias": {"13": -100, "q": "-inf", "=": 1.5}})")
+          .sampling;
+  REQUIRE(rare.presence_penalty == 0.5);
+  REQUIRE(rare.frequency_penalty == -0.5);
+  REQUIRE(rare.typical_p == 0.9);
+  REQUIRE(rare.top_n_sigma == 1);
+  REQUIRE(rare.xtc_probability == 0.25);
+  REQUIRE(rare.xtc_threshold == 0.2);
+  REQUIRE(rare.dry.multiplier == 0.8);
+  REQUIRE(rare.dry.base == 2);
+  REQUIRE(rare.dry.allowed_length == 3);
+  REQUIRE(rare.dry.last_n == 99);
+  REQUIRE(rare.dry.breakers == std::vector<std::string>{"a", "\n"});
+  const std::map<int32_t, double> biases = {{13, -100}, {'q', -INFINITY}, {'=', 1.5}};
+  REQUIRE(rare.logit_bias == biases);  // the line's in place of the command line's
+  REQUIRE(parse(R"({"prompt": "a", "logit_bias": null})").sampling.logit_bias.size() == 1);
+  REQUIRE(parse(R"({"prompt": "a", "dry_sequence_breakers": []})").sampling.dry.breakers.empty());
+  REQUIRE(parse(R"({"prompt": "a"})").sampling.dry.last_n == 1000);  // the context
   options.raw = true;
   REQUIRE(parse(R"({"prompt": "hi"})").prompt.text == "hi");
 }
@@ -79,6 +103,17 @@ TEST_CASE("lines that cannot be answered are refused by key") {
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "top_k": 1.5})"), "top_k: '1.5' is not a whole"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "max_tokens": -1})"), "max_tokens"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "stop": ""})"), "stop: "));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "dry_base": 0.5})"), "dry_base: '0.5' is not a"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "dry_sequence_breakers": [1]})"),
+                   "dry_sequence_breakers: expected a text or texts"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "logit_bias": [1]})"),
+                   "logit_bias: expected an object of biases by token, found an array"));
+  REQUIRE(refusal_of(R"({"prompt": "a", "logit_bias": {"1": true}})") ==
+          "logit_bias: expected a number or \"-inf\" for '1', found true");
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "logit_bias": {"1": 1e9}})"), "for '1' is not a"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "logit_bias": {"ab": 1}})"),
+                   "logit_bias: 'ab' is 2 tokens (97, 98)"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "a", "logit_bais": {}})"), "did you mean logit_bias?"));
   for (const std::string id :
        {"18446744073709551616", "-9223372036854775809", "[1, {\"a\": 1e29}]"}) {
     REQUIRE(contains(refusal_of(R"({"prompt": "a", "id": )" + id + "}"),

@@ -7,6 +7,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/prompt.h"
 #include "lib/runtime/prompt_cache.h"
 #include "lib/runtime/report.h"
 #include "lib/runtime/version.h"
@@ -235,8 +236,14 @@ void Chat::set(const std::string& argument) {
   if (space == argument.npos && field.name != "system") {
     fail(ErrorKind::kUsage, "/set ", field.name, " needs a value: ", field.help);
   }
-  field.set(space == argument.npos ? "" : argument.substr(space + 1));
-  make_sampler();
+  const SamplingOptions before = sampling_;
+  try {
+    field.set(space == argument.npos ? "" : argument.substr(space + 1));
+    make_sampler();
+  } catch (...) {
+    sampling_ = before;
+    throw;
+  }
 }
 
 void Chat::show(const std::string& topic) {
@@ -250,7 +257,7 @@ void Chat::show(const std::string& topic) {
   } else if (topic == "model") {
     write_(describe_model(session_));
   } else if (topic == "prompt") {
-    write_(safe(session_.format.render(conversation_.messages())) + "\n");
+    write_(safe(conversation_.text()) + "\n");
   } else if (topic == "template") {
     const auto& chat_template = session_.format.chat_template();
     write_((chat_template ? safe(chat_template->source()) : "none") + "\n");
@@ -366,8 +373,8 @@ void Chat::generate(FunctionRef<GenerationResult(TextSink)> run) {
 }
 
 void Chat::make_sampler() {
-  sampler_settings_ = resolve_sampling(sampling_, session_.files.generation_config);
-  sampler_.emplace(sampler_settings_, session_.model->vocab());
+  sampler_settings_ = sampling_settings(sampling_, session_);
+  sampler_.emplace(runtime::make_sampler(sampler_settings_, session_));
 }
 
 void Chat::note(const std::string& text) {

@@ -154,6 +154,35 @@ TEST_CASE("settings can be changed and are checked") {
   REQUIRE(contains(result.output, "system: be brief\n"));
 }
 
+TEST_CASE("rare settings can be changed too, and a wrong one leaves all as they were") {
+  std::deque<LineReader::Line> lines = {line("/set presence-penalty 0.5"),
+                                        line("/set logit-bias a=-inf"),
+                                        line("/set logit-bias ab=1"),
+                                        line("/set dry-multiplier 0.8"),
+                                        line("/show params"),
+                                        line("hi"),
+                                        line("/show messages")};
+  auto result = chat(lines);
+  REQUIRE(contains(result.output,
+                   "presence-penalty 0.5, dry-multiplier 0.8, dry-base 1.75, dry-allowed-length 2, "
+                   "dry-penalty-last-n 1000, logit-bias for 1 token, seed"));
+  REQUIRE(contains(result.output, "error: logit-bias: 'ab' is 2 tokens (97, 98)"));
+  REQUIRE_FALSE(contains(result.output, "assistant: answer\n"));
+  lines.push_front(line("/set logit-bias a=0"));
+  lines.erase(lines.begin() + 2);
+  result = chat(lines);
+  REQUIRE(contains(result.output, "assistant: answer\n"));
+}
+
+TEST_CASE("the prompt that is shown ends as the conversation does") {
+  RunOptions options;
+  options.system = "sys";
+  const auto result =
+      chat({line("/show prompt"), line("hi"), line("/show prompt")}, {"answer"}, options);
+  REQUIRE(contains(result.output, "<s>system:sys<turn>assistant:\n"));
+  REQUIRE(contains(result.output, "<s>system:sys<turn>user:hi<turn>assistant:answer<turn>\n"));
+}
+
 TEST_CASE("save, load and read") {
   const std::string directory = lumen::testing::temporary_directory();
   const std::string saved = directory + "/chat.jsonl", file = directory + "/a b.txt";

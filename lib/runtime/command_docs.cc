@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 
+#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/runtime/version.h"
@@ -82,6 +83,19 @@ void append_padded(std::string& out, const std::string& text, size_t column) {
   const auto columns = static_cast<size_t>(std::count_if(text.begin(), text.end(), is_character));
   out += text;
   out.append(columns < column ? column - columns : 1, ' ');
+}
+
+// Breaks `text`, ASCII words that fit a line, at blanks; lines after the first are indented.
+void append_wrapped(std::string& out, std::string_view text) {
+  constexpr size_t kColumns = 100;
+  constexpr std::string_view kIndent = "  ";
+  for (size_t room = kColumns; text.size() > room; room = kColumns - kIndent.size()) {
+    const size_t end = text.rfind(' ', room);
+    LUMEN_CHECK(end != text.npos);
+    out.append(text, 0, end).append("\n").append(kIndent);
+    text.remove_prefix(end + 1);
+  }
+  out.append(text).append("\n");
 }
 
 // Its arguments and options.
@@ -195,7 +209,7 @@ std::string help_text(const CLI::App& app) {
       for (const CLI::Option* option : flags) {
         if (option->get_group() == group) names.push_back(spellings(*option).back());
       }
-      out += group + ": " + join(names, ", ") + "\n";
+      append_wrapped(out, group + ": " + join(names, ", "));
       continue;
     }
     out += group + ":\n";

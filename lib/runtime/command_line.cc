@@ -32,6 +32,8 @@ std::string known_elsewhere(const CLI::App& app, std::string_view word) {
       {"--max-new-tokens", "max-tokens"},
       {"--ctx-size", "ctx"},
       {"--temperature", "temp"},
+      {"--typical", "typical-p"},
+      {"--top-nsigma", "top-n-sigma"},
       {"--system-prompt", "system"},
       {"--outtype", "type"},
       {"--cache-type-k", "kv"},

@@ -28,6 +28,11 @@ std::string Conversation::system_prompt() const {
   return !messages_.empty() && messages_[0].role == kSystem ? messages_[0].content : "";
 }
 
+std::string Conversation::text() const {
+  const bool is_answered = !messages_.empty() && messages_.back().role == kAssistant;
+  return format_.render(messages_, /*begins_answer=*/!is_answered);
+}
+
 void Conversation::reset() {
   messages_.resize(system_prompt().empty() ? 0 : 1);
 }

@@ -51,6 +51,10 @@ class Conversation {
   void save(const std::string& path) const;
   void load(const std::string& path);
 
+  // The messages as the model reads them, up to the last one's end if that is an answer, else up to
+  // where an answer begins.
+  std::string text() const;
+
   // The tokens of the messages as the next answer would read them.
   std::vector<int32_t> prompt() const { return format_.encode(format_.render(messages_)); }
 

@@ -45,8 +45,7 @@ int run_one_shot(const RunOptions& options, Session& session, const std::string&
     return 0;
   }
 
-  const SamplingSettings settings =
-      resolve_sampling(options.sampling, session.files.generation_config);
+  const SamplingSettings settings = sampling_settings(options.sampling, session);
   const bool to_terminal = is_terminal(1);
   const TextSafety safety = to_terminal   ? TextSafety::kTerminal
                             : options.raw ? TextSafety::kRaw
@@ -60,7 +59,7 @@ int run_one_shot(const RunOptions& options, Session& session, const std::string&
     if (!safe.empty()) ends_line = safe.back() == '\n';
     write_stdout(safe);
   };
-  Sampler sampler(settings, session.model->vocab());
+  Sampler sampler = make_sampler(settings, session);
   Generator generator = make_generator(options, session);
   if (options.prompt_cache) {
     const std::string notice = load_prompt_cache(*options.prompt_cache, generator);

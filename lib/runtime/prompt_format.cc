@@ -128,7 +128,7 @@ std::vector<int32_t> PromptFormat::end_token_ids() const {
   return ids;
 }
 
-std::string PromptFormat::render(const std::vector<Message>& messages) const {
+std::string PromptFormat::render(const std::vector<Message>& messages, bool begins_answer) const {
   if (!chat_template_) {
     std::string text;
     for (const Message& message : messages) {
@@ -138,6 +138,7 @@ std::string PromptFormat::render(const std::vector<Message>& messages) const {
     return text;
   }
   text::ChatInput input;
+  input.add_generation_prompt = begins_answer;
   for (const Message& message : messages) {
     input.messages.push_back({{"role", message.role}, {"content", message.content}});
   }

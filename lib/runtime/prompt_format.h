@@ -48,10 +48,11 @@ class PromptFormat {
   const std::vector<io::EndToken>& end_tokens() const { return end_tokens_; }
   std::vector<int32_t> end_token_ids() const;
 
-  // The conversation as text, up to where the assistant's next answer begins. Without a chat
-  // template that is the contents of all messages, separated by newlines. Throws Error(kMalformed)
-  // if the template refuses the messages.
-  std::string render(const std::vector<Message>& messages) const;
+  // The conversation as text, up to where the assistant's next answer begins or, without
+  // `begins_answer`, to the end of the last message. Without a chat template that is the contents
+  // of all messages, separated by newlines. Throws Error(kMalformed) if the template refuses the
+  // messages.
+  std::string render(const std::vector<Message>& messages, bool begins_answer = true) const;
 
   // The tokens of a rendered or raw prompt. Control tokens in it count as such. BOS comes first if
   // the model wants one and the text does not itself begin with it.

@@ -1,5 +1,7 @@
 #include "lib/runtime/report.h"
 
+#include <cmath>
+
 #include "lib/base/strings.h"
 #include "lib/kernels/simd.h"
 #include "lib/runtime/environment.h"
@@ -10,11 +12,27 @@ namespace lumen::runtime {
 namespace {
 
 io::Json sampling_json(const SamplingSettings& settings) {
+  io::Json::object_t biases;  // by its operator[] many of them would take quadratic time
+  for (const auto& [token, bias] : settings.logit_bias) {
+    biases.emplace_back(str(token), std::isinf(bias) ? io::Json("-inf") : io::Json(bias));
+  }
   return {{"temperature", settings.temperature},
           {"top_k", settings.top_k},
           {"top_p", settings.top_p},
           {"min_p", settings.min_p},
-          {"repeat_penalty", settings.repeat_penalty}};
+          {"repeat_penalty", settings.repeat_penalty},
+          {"presence_penalty", settings.presence_penalty},
+          {"frequency_penalty", settings.frequency_penalty},
+          {"logit_bias", std::move(biases)},
+          {"dry_multiplier", settings.dry.multiplier},
+          {"dry_base", settings.dry.base},
+          {"dry_allowed_length", settings.dry.allowed_length},
+          {"dry_penalty_last_n", settings.dry.last_n},
+          {"dry_sequence_breakers", settings.dry.breakers},
+          {"top_n_sigma", settings.top_n_sigma},
+          {"typical_p", settings.typical_p},
+          {"xtc_probability", settings.xtc_probability},
+          {"xtc_threshold", settings.xtc_threshold}};
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ void declare(CommandLine& line, RunOptions& options) {
 
   line.group("Sampling");
   matters_to(kReading);
-  line.add(options.sampling.fields());
+  line.add(options.sampling.usual_fields());
 
   line.group("Model");
   matters_to(kReading | kTokenize | kDetokenize);
@@ -167,8 +167,6 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add_json("print one JSON object with text, tokens and timings", options.json);
   matters_to(kReading);
   line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
-  line.add(
-      switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
   matters_to(kAnswer | kLogits);
   line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
                         options.show_prompt));
@@ -183,10 +181,6 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(kDetokenize);
   line.add(switch_field("detokenize", "print the text of the ids (JSON array) on stdin",
                         options.detokenize));
-  matters_to(kTokenize | kDetokenize);
-  line.add(switch_field("jsonl", "for both: one JSON string or array per line", options.jsonl));
-  line.add(choice_field("special", "for both: add, or keep, control tokens (true)", options.special,
-                        {"true", "false"}));
   matters_to(kRender);
   line.add(path_field("render", "FILE.jinja", "print a chat template rendered with --context",
                       options.render));
@@ -194,8 +188,19 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.render_context));
 
   line.group(kRareOptions);
+  matters_to(kTokenize | kDetokenize);
+  line.add(switch_field("jsonl",
+                        "with --tokenize or --detokenize: one JSON string or array per line",
+                        options.jsonl));
+  line.add(choice_field("special",
+                        "with --tokenize or --detokenize: add, or keep, control tokens (true)",
+                        options.special, {"true", "false"}));
+  matters_to(kRender);
   line.add(text_field("now", "TIME", "clock of --render: 2025-07-10T12:00:00", options.now));
   matters_to(kReading);
+  line.add(
+      switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
+  line.add(options.sampling.rare_fields());
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
                         options.allow_nonfinite));
   line.add(switch_field("no-repack", "use the weights as they are in the file: slower, no copy",

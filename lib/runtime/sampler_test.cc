@@ -4,9 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
+#include "lib/io/json.h"
+#include "lib/runtime/fake_model.h"
 
 namespace lumen::runtime {
 namespace {
@@ -128,6 +131,326 @@ TEST_CASE("the repeat penalty lowers positive and negative logits") {
   REQUIRE(sampler.sample(std::vector<float>{4, 3, 1}) == 1);
 }
 
+// Random logits like a model's: most small, some large; `masked` of them −∞.
+std::vector<float> random_logits(Philox& random, size_t count, size_t masked = 0) {
+  std::vector<float> logits;
+  for (size_t i = 0; i < count; ++i) logits.push_back(static_cast<float>(2 * random.normal()));
+  for (size_t i = 0; i < masked; ++i) {
+    logits[random.below(count)] = -std::numeric_limits<float>::infinity();
+  }
+  return logits;
+}
+
+// The tokens that the filters leave: the temperature that comes after them makes all about equal.
+std::set<int32_t> kept(SamplingSettings settings, const std::vector<float>& logits) {
+  settings.temperature = 100;
+  Sampler sampler(settings, static_cast<int64_t>(logits.size()));
+  std::set<int32_t> ids;
+  for (const auto& [id, count] : draw(sampler, logits, 40 * static_cast<int>(logits.size()))) {
+    ids.insert(id);
+  }
+  return ids;
+}
+
+std::vector<double> softmax(const std::vector<float>& logits) {
+  std::vector<double> p;
+  double total = 0;
+  for (const float logit : logits) p.push_back(std::exp(logit)), total += p.back();
+  for (double& value : p) value /= total;
+  return p;
+}
+
+// All ids, those with the smallest keys first.
+template <typename Key>
+std::vector<int32_t> ids_by(size_t count, Key key) {
+  std::vector<int32_t> ids(count);
+  for (size_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>(i);
+  std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  return ids;
+}
+
+TEST_CASE("typical-p keeps the tokens nearest to the expected surprise") {
+  Philox random(1);
+  for (int round = 0; round < 40; ++round) {
+    // More tokens than are sorted at first, in some rounds.
+    const auto logits = random_logits(random, round % 4 == 0 ? 300 : 30, round % 3);
+    SamplingSettings settings = plain();
+    settings.typical_p = 0.05 + 0.9 * random.uniform();
+    const auto p = softmax(logits);
+    double entropy = 0;
+    for (const double value : p) entropy -= value > 0 ? value * std::log(value) : 0;
+    const auto surprise = [&](int32_t id) { return std::abs(-std::log(p[id]) - entropy); };
+    std::set<int32_t> expected;
+    double sum = 0;
+    for (const int32_t id : ids_by(logits.size(), surprise)) {
+      if (sum >= settings.typical_p) break;
+      expected.insert(id);
+      sum += p[id];
+    }
+    CAPTURE(round, settings.typical_p);
+    REQUIRE(kept(settings, logits) == expected);
+  }
+  // The likeliest token may be too likely to be typical.
+  SamplingSettings settings = plain();
+  settings.typical_p = 0.3;
+  const auto logits = log_of({0.4, 0.12, 0.12, 0.12, 0.12, 0.12});
+  REQUIRE(kept(settings, logits) == std::set<int32_t>{1, 2, 3});
+  settings.top_k = 1;  // comes first
+  REQUIRE(kept(settings, logits) == std::set<int32_t>{0});
+}
+
+TEST_CASE("top-n-sigma keeps what is within n standard deviations of the largest logit") {
+  Philox random(2);
+  for (int round = 0; round < 40; ++round) {
+    const auto logits = random_logits(random, 30, round % 3);
+    SamplingSettings settings = plain();
+    settings.top_n_sigma = 0.1 + 2 * random.uniform();
+    std::vector<float> finite;
+    std::copy_if(logits.begin(), logits.end(), std::back_inserter(finite),
+                 [](float logit) { return std::isfinite(logit); });
+    double mean = 0, variance = 0;
+    for (const float logit : finite) mean += logit / double(finite.size());
+    for (const float logit : finite) {
+      variance += (logit - mean) * (logit - mean) / double(finite.size());
+    }
+    const float largest = *std::max_element(logits.begin(), logits.end());
+    std::set<int32_t> expected;
+    for (size_t id = 0; id < logits.size(); ++id) {
+      if (logits[id] >= largest - settings.top_n_sigma * std::sqrt(variance)) {
+        expected.insert(static_cast<int32_t>(id));
+      }
+    }
+    CAPTURE(round, settings.top_n_sigma);
+    REQUIRE(kept(settings, logits) == expected);
+    settings.top_k = 3;  // has fewer to choose from
+    REQUIRE(kept(settings, logits).size() == std::min<size_t>(3, expected.size()));
+  }
+  SamplingSettings settings = plain();
+  settings.top_n_sigma = 1;
+  REQUIRE(kept(settings, {1, 1, 1}).size() == 3);
+  // A token that is lowered far does not widen what counts as near the largest, but what is near it
+  // is measured without that token.
+  const std::vector<float> logits = {9, 8.5f, 1, 0, 1, 0, 1, 0};
+  REQUIRE(kept(settings, logits) == std::set<int32_t>{0, 1});
+  settings.logit_bias = {{0, -1000}, {3, -1000}};
+  REQUIRE(kept(settings, logits) == std::set<int32_t>{1});
+}
+
+TEST_CASE("XTC leaves only the least likely of the likely tokens") {
+  Philox random(4);
+  for (int round = 0; round < 40; ++round) {
+    const auto logits = random_logits(random, 20, round % 3);
+    SamplingSettings settings = plain();
+    settings.xtc_probability = 1;
+    settings.xtc_threshold = 0.3 * random.uniform() * (round % 5 > 0 ? 1 : 0);
+    const auto p = softmax(logits);
+    std::set<int32_t> expected;
+    for (size_t id = 0; id < p.size(); ++id) {
+      if (p[id] > 0) expected.insert(static_cast<int32_t>(id));
+    }
+    const auto sorted = ids_by(p.size(), [&](int32_t id) { return -p[id]; });
+    for (size_t i = 0; i + 1 < sorted.size(); ++i) {
+      const double next = p[sorted[i + 1]];
+      if (next > 0 && next >= settings.xtc_threshold) expected.erase(sorted[i]);
+    }
+    CAPTURE(round, settings.xtc_threshold);
+    REQUIRE(kept(settings, logits) == expected);
+  }
+  SamplingSettings settings = plain();
+  settings.xtc_probability = 1;
+  REQUIRE(kept(settings, log_of({0.3, 0.3, 0.3, 0.05, 0.05})) == std::set<int32_t>{2, 3, 4});
+  settings.top_k = 2;  // comes first
+  REQUIRE(kept(settings, log_of({0.3, 0.3, 0.3, 0.05, 0.05})) == std::set<int32_t>{1});
+}
+
+TEST_CASE("XTC happens as often as asked and takes no random numbers from the draws") {
+  const std::vector<float> logits = log_of({0.5, 0.3, 0.2});
+  SamplingSettings settings = plain();
+  Sampler without(settings, 3);
+  settings.xtc_probability = 0.25;
+  Sampler with(settings, 3);
+  const int n = 20'000;
+  int excluded = 0;
+  for (int i = 0; i < n; ++i) {
+    const int32_t usual = without.sample(logits), token = with.sample(logits);
+    REQUIRE((token == usual || token == 2));
+    excluded += token != usual;
+  }
+  REQUIRE(excluded / double(n) == Approx(0.25 * 0.8).margin(0.015));
+}
+
+TEST_CASE("presence and frequency penalties count the answer, not the prompt") {
+  SamplingSettings settings = plain(0);
+  settings.presence_penalty = 1;
+  settings.frequency_penalty = 0.25;
+  Sampler sampler(settings, 4);
+  const auto next = [&](const std::vector<float>& logits) { return sampler.sample(logits); };
+  sampler.begin(std::vector<int32_t>{0, 0, 0, 0});
+  REQUIRE(next({3, 2.9f, 0, 0}) == 0);
+  sampler.accept(0);
+  REQUIRE(next({3, 1.74f, 0, 0}) == 0);  // 3 − 1 − 0.25
+  REQUIRE(next({3, 1.76f, 0, 0}) == 1);
+  for (int i = 1; i < 1000; ++i) sampler.accept(0);  // all of the answer counts
+  REQUIRE(next({0, -250.9f, -260, -260}) == 1);
+  REQUIRE(next({0, -251.1f, -260, -260}) == 0);
+  sampler.begin(std::vector<int32_t>{0});
+  REQUIRE(next({3, 2.9f, 0, 0}) == 0);
+  sampler.accept(0);
+  REQUIRE(next({3, 1.74f, 0, 0}) == 0);
+  REQUIRE(next({3, 1.76f, 0, 0}) == 1);
+  settings.presence_penalty = settings.frequency_penalty = -1;  // asks for repetition
+  Sampler repeating(settings, 4);
+  repeating.accept(2);
+  REQUIRE(repeating.sample(std::vector<float>{1, 1, 0, 0}) == 2);
+}
+
+TEST_CASE("biases and penalties matter to greedy decoding too, in their order; XTC does not") {
+  SamplingSettings settings = plain(0);
+  settings.xtc_probability = 1;
+  settings.xtc_threshold = 0;
+  settings.typical_p = 0;
+  const std::vector<float> logits = {2, 3, 1};
+  REQUIRE(Sampler(settings, 3).sample(logits) == 1);
+  settings.logit_bias = {{1, -std::numeric_limits<double>::infinity()}, {2, 1.5}};
+  REQUIRE(Sampler(settings, 3).sample(logits) == 2);
+  // The repeat penalty sees the biased logit: −1 · 2, not 1 / 2 − 2.
+  settings.logit_bias = {{2, -2}};
+  settings.repeat_penalty = 2;
+  Sampler repeating(settings, 3);
+  repeating.accept(2);
+  REQUIRE(repeating.sample(std::vector<float>{-1.9f, -9, 1}) == 0);
+  settings = plain(0);
+  settings.dry.multiplier = 5;
+  settings.dry.last_n = 10;
+  settings.dry.breakers = {};
+  Sampler dry(settings, 3);
+  dry.begin(std::vector<int32_t>{0, 0, 1, 2});
+  for (const int32_t token : {0, 0}) dry.accept(token);
+  REQUIRE(dry.sample(logits) == 0);
+}
+
+TEST_CASE("biases that forbid everything are told") {
+  SamplingSettings settings = plain();
+  settings.logit_bias = {{0, -std::numeric_limits<double>::infinity()}};
+  const float none = -std::numeric_limits<float>::infinity();
+  REQUIRE(Sampler(settings, 2).sample(std::vector<float>{9, 1}) == 1);
+  REQUIRE(lumen::testing::contains(
+      lumen::testing::refusal(ErrorKind::kMalformed,
+                              [&] {
+                                Sampler(settings, 2).sample(std::vector<float>{9, none});
+                              }),
+      "forbids every token"));
+}
+
+// scripts/make_sampling_goldens.py has what the cases hold. Presence and frequency penalties count
+// what the answer has, there the whole text: here that is all answer.
+TEST_CASE("logits become what llama.cpp's samplers make of them") {
+  const auto document =
+      io::read_json(lumen::testing::source_path("testdata/goldens/sampling.json"), {});
+  int filters = 0, penalties = 0;
+  for (const io::Json& item : document["cases"]) {
+    SamplingOptions options;
+    options.temperature = 0;
+    options.top_k = 0;
+    options.top_p = 1;
+    options.min_p = 0;
+    options.dry_sequence_breakers.emplace();
+    auto fields = options.fields();
+    for (const auto& [key, value] : item.items()) {
+      if (value.is_number()) find_field(fields, key).set(value.dump());
+    }
+    CAPTURE(item.dump());
+    SamplingSettings settings = resolve_sampling(options, io::Json::object());
+    const auto logits = item["logits"].get<std::vector<float>>();
+    if (item.contains("kept")) {
+      REQUIRE(kept(settings, logits) == item["kept"].get<std::set<int32_t>>());
+      ++filters;
+      continue;
+    }
+    settings.dry.last_n = std::min<int64_t>(settings.dry.last_n, 1000);
+    const auto result = item["result"].get<std::vector<float>>();
+    // A token that is not in the text stands beside each in turn: which of the two is larger?
+    for (size_t id = 0; id < logits.size(); ++id) {
+      for (const float more : {-1e-4f, 1e-4f}) {
+        std::vector<float> pair(logits.size() + 1, -1e6f);
+        pair[id] = logits[id];
+        pair.back() = result[id] + more * std::max(1.0f, std::abs(result[id]));
+        Sampler sampler(settings, static_cast<int64_t>(pair.size()));
+        for (const io::Json& token : item["tokens"]) sampler.accept(token.get<int32_t>());
+        CAPTURE(id, more);
+        REQUIRE(sampler.sample(pair) == static_cast<int32_t>(more < 0 ? id : logits.size()));
+      }
+    }
+    ++penalties;
+  }
+  REQUIRE(filters == 36);
+  REQUIRE(penalties == 36);
+}
+
+TEST_CASE("a bias is for one token, by id or by text") {
+  SamplingOptions options;
+  const auto fields = options.fields();
+  const Field& field = find_field(fields, "logit-bias");
+  for (const char* bias : {"5=+2.5", "b=-inf", "==1", "\\n=-1", "<turn>=-1000", "5=-3", "c=1e0"}) {
+    field.set(bias);
+  }
+  const testing::ByteTokenizer tokenizer;
+  const double forbidden = -std::numeric_limits<double>::infinity();
+  const std::map<int32_t, double> expected = {{5, -3},          {'\n', -1}, {'=', 1},
+                                              {'b', forbidden}, {'c', 1},   {258, -1000}};
+  REQUIRE(resolve_logit_bias(options.logit_bias, tokenizer, 259) == expected);
+
+  const auto wrong = [&](const char* bias) {
+    SamplingOptions other;
+    const auto others = other.fields();
+    return lumen::testing::refusal(ErrorKind::kUsage, [&] {
+      find_field(others, "logit-bias").set(bias);
+      resolve_logit_bias(other.logit_bias, tokenizer, 259);
+    });
+  };
+  REQUIRE(wrong("ab=1") ==
+          "logit-bias: 'ab' is 2 tokens (97, 98), but a bias is for one: name that by its text or "
+          "id");
+  REQUIRE(lumen::testing::contains(wrong("a long text=1"), "is 11 tokens (97, 32, 108"));
+  REQUIRE(lumen::testing::contains(wrong("259=1"), "'259' is not among the model's 259"));
+  REQUIRE(
+      lumen::testing::contains(wrong("99999999999999999999=1"), "is not among the model's 259"));
+  for (const char* bias : {"a=1001", "a=-1e9", "a=inf", "a=nan", "a=", "a=x", "a=++1", "a=+-"}) {
+    CAPTURE(bias);
+    REQUIRE(lumen::testing::contains(wrong(bias), "is not a number from -1000 to 1000 or -inf"));
+  }
+  for (const char* bias : {"13", "=1", "13+1", ""}) {
+    CAPTURE(bias);
+    REQUIRE(lumen::testing::contains(wrong(bias), "has not the form ID=N or TEXT=N"));
+  }
+}
+
+TEST_CASE("a text with a bias is the token inside a text, not the one that begins it") {
+  // Its tokenizer puts a blank before a text: ',' alone is two tokens.
+  const auto tokenizer =
+      text::load_tokenizer(lumen::testing::source_path("testdata/models/random-spm.gguf"));
+  REQUIRE(tokenizer->encode(",", {.add_special = false}).size() == 2);
+  const auto biases = resolve_logit_bias({{",", 1}, {"\n", 2}, {"</s>", 3}}, *tokenizer, 1000);
+  REQUIRE(biases == std::map<int32_t, double>{{2, 3}, {13, 2}, {271, 1}});
+}
+
+TEST_CASE("the first breaker that is named replaces the usual ones, none removes all") {
+  SamplingOptions options;
+  const auto fields = options.fields();
+  const Field& field = find_field(fields, "dry-sequence-breaker");
+  const auto breakers = [&] { return resolve_sampling(options, {}).dry.breakers; };
+  REQUIRE(breakers() == std::vector<std::string>{"\n", ":", "\"", "*"});
+  field.set("\\n");
+  field.set("###");
+  REQUIRE(breakers() == std::vector<std::string>{"\n", "###"});
+  field.set("none");
+  REQUIRE(breakers().empty());
+  REQUIRE(field.get() == "none");
+  field.set("a\\\\n");
+  REQUIRE(breakers() == std::vector<std::string>{"a\\n"});
+  lumen::testing::refusal(ErrorKind::kUsage, [&] { field.set(""); });
+}
+
 TEST_CASE("the same seed draws the same tokens, another seed others") {
   const std::vector<float> logits(100, 0.0f);
   auto sequence = [&](uint64_t seed) {
@@ -182,6 +505,13 @@ TEST_CASE("settings come from flags, then the model, then the defaults") {
                                  "generation_config.json: key 'top_p'"));
   options.top_p = 0.5;
   REQUIRE(resolve_sampling(options, {{"top_p", 7}}).top_p == 0.5);
+  REQUIRE(resolve_sampling(options, {{"typical_p", 0.4}}).typical_p == 0.4);
+  options.typical_p = 0.9;
+  REQUIRE(resolve_sampling(options, {{"typical_p", 0.4}}).typical_p == 0.9);
+  REQUIRE(resolve_sampling({}, io::Json::object()).dry.last_n == limits::kContext);
+  options.dry_penalty_last_n = 0;
+  options.dry_multiplier = 1;
+  REQUIRE_FALSE(resolve_sampling(options, io::Json::object()).dry.is_on());
 }
 
 }  // namespace

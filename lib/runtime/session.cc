@@ -146,6 +146,18 @@ Generator make_generator(const RunOptions& options, Session& session) {
                    options.lookup.value_or(LanguageModel::kMostVerified - 1));
 }
 
+SamplingSettings sampling_settings(const SamplingOptions& options, const Session& session) {
+  SamplingSettings settings = resolve_sampling(options, session.files.generation_config);
+  settings.logit_bias =
+      resolve_logit_bias(options.logit_bias, *session.format.tokenizer(), session.model->vocab());
+  settings.dry.last_n = std::min(settings.dry.last_n, session.model->context());
+  return settings;
+}
+
+Sampler make_sampler(const SamplingSettings& settings, const Session& session) {
+  return Sampler(settings, session.model->vocab(), session.format.tokenizer());
+}
+
 GenerationOptions generation_options(const RunOptions& options, const Session& session) {
   return {options.max_tokens, options.stop, session.format.end_token_ids()};
 }

@@ -41,6 +41,13 @@ Session load_session(const RunOptions& options);
 // A generator for `session`, which must outlive it, that guesses ahead as `options` ask.
 Generator make_generator(const RunOptions& options, Session& session);
 
+// How to sample in `session` as `options` ask: resolve_sampling and resolve_logit_bias, which
+// throw.
+SamplingSettings sampling_settings(const SamplingOptions& options, const Session& session);
+
+// A sampler for the model of `session`.
+Sampler make_sampler(const SamplingSettings& settings, const Session& session);
+
 // How to generate in `session` as `options` ask.
 GenerationOptions generation_options(const RunOptions& options, const Session& session);
 

@@ -81,11 +81,12 @@ struct Told {
 
 // What a model says that says `script`, by greedy decoding.
 Told tell(const std::string& script, std::unique_ptr<Drafter> drafter,
-          std::vector<std::string> stop = {}, std::optional<int64_t> max_tokens = {}) {
+          std::vector<std::string> stop = {}, std::optional<int64_t> max_tokens = {},
+          const SamplingSettings& settings = {.temperature = 0}) {
   auto tokenizer = std::make_shared<ByteTokenizer>();
   FakeModel model(3000, {script});
   Generator generator(model, tokenizer, std::move(drafter));
-  Sampler sampler({.temperature = 0}, model.vocab());
+  Sampler sampler(settings, model.vocab(), tokenizer);
   const GenerationOptions options{max_tokens, std::move(stop), {ByteTokenizer::kEos}};
   const auto prompt = tokenizer->encode("say it", {});
   Told told{generator.generate(prompt, sampler, options, false, [](std::string_view) {}), 0, {}};
@@ -120,6 +121,26 @@ TEST_CASE("drafts change neither text nor cache") {
   const Told drafted = tell(poem(), std::make_unique<PromptLookup>());
   REQUIRE(drafted.passes > 0);
   REQUIRE(drafted.result.accepted_tokens > 0);
+}
+
+TEST_CASE("drafts do not change what penalties and XTC make of a text") {
+  // What a penalty depends on grows with each token of a draft that is right.
+  const std::vector<std::pair<const char*, SamplingSettings>> cases = {
+      {"presence", {.temperature = 0.7, .seed = 3, .presence_penalty = 0.5}},
+      {"frequency, until the text breaks", {.temperature = 0, .frequency_penalty = 0.3}},
+      {"frequency", {.temperature = 1.5, .seed = 3, .frequency_penalty = 0.1}},
+      {"DRY",
+       {.temperature = 0.7, .seed = 3, .dry = {.multiplier = 0.02, .base = 1.2, .last_n = 400}}},
+      {"DRY, until the text breaks", {.temperature = 0, .dry = {.multiplier = 1, .last_n = 400}}},
+      {"XTC", {.temperature = 3, .top_k = 3, .xtc_probability = 0.3, .xtc_threshold = 1e-9}}};
+  for (const auto& [name, settings] : cases) {
+    CAPTURE(name);
+    const Told plain = tell(poem(), nullptr, {}, 600, settings);
+    const Told drafted = tell(poem(), std::make_unique<PromptLookup>(), {}, 600, settings);
+    REQUIRE(drafted.result.token_ids == plain.result.token_ids);
+    REQUIRE(drafted.cached == plain.cached);
+    REQUIRE(drafted.result.accepted_tokens > 0);
+  }
 }
 
 TEST_CASE("a draft model is asked for what it would say") {
@@ -164,17 +185,18 @@ TEST_CASE("a real model says the same with drafts, greedily and with a seed") {
   RunOptions options;
   options.model = lumen::testing::source_path("testdata/models/random-spm.gguf");
   options.max_tokens = 120;
-  for (const double temperature : {0.0, 0.9}) {
-    CAPTURE(temperature);
+  for (const double penalty : {0.0, 0.0, 0.1}) {
+    const double temperature = options.sampling.temperature ? 0.9 : 0;
+    CAPTURE(temperature, penalty);
     options.sampling.temperature = temperature;
     options.sampling.seed = 5;
+    options.sampling.presence_penalty = options.sampling.dry_multiplier = penalty;
     std::vector<std::vector<int32_t>> answers;
     for (const int64_t lookup : {0, 7}) {
       options.lookup = lookup;
       Session session = load_session(options);
       Generator generator = make_generator(options, session);
-      const auto settings = resolve_sampling(options.sampling, io::Json::object());
-      Sampler sampler(settings, session.model->vocab());
+      Sampler sampler = make_sampler(sampling_settings(options.sampling, session), session);
       const auto prompt = session.format.encode("one two three one two three one two");
       const GenerationOptions generation = {options.max_tokens, {}, {}};
       const auto result =

@@ -36,7 +36,9 @@ void require_error(const Outcome& outcome, int exit_code, const std::string& too
 TEST_CASE("numeric options refuse what is out of range or no number") {
   const std::vector<std::string> integers = {"--max-tokens", "-n", "--ctx",   "-c",
                                              "--threads",    "-t", "--top-k", "--seed"};
-  const std::vector<std::string> numbers = {"--temp", "--top-p", "--min-p", "--repeat-penalty"};
+  const std::vector<std::string> numbers = {"--temp",           "--top-p",     "--min-p",
+                                            "--repeat-penalty", "--typical-p", "--top-n-sigma",
+                                            "--xtc-threshold",  "--dry-base"};
   const std::vector<std::string> bad = {"-1", "9223372036854775808", "0x10", " 1", "1 ", "", "nan"};
   for (const std::string& flag : integers) {
     for (const std::string& value : bad) {
@@ -102,6 +104,9 @@ TEST_CASE("options that make no sense together are refused") {
   };
   hint("lumen-run", {"--temperature", "1"}, "--temp");
   hint("lumen-run", {"--n-predict=5"}, "--max-tokens");
+  hint("lumen-run", {"--typical", "0.9"}, "--typical-p");
+  hint("lumen-run", {"--top-nsigma", "1"}, "--top-n-sigma");
+  hint("lumen-run", {"--dry-sequence-breakers", "x"}, "--dry-sequence-breaker");
   hint("lumen-run", {"-m", "a.gguf"}, "MODEL without an option");
   hint("lumen-bench", {"llm", "-m", "a.gguf"}, "MODEL without an option");
 }
@@ -117,6 +122,7 @@ TEST_CASE("options without effect are refused by name") {
   const std::string model = random_model();
   refused("--max-tokens", {"--tokenize", "-n", "5", "-p", "a"});
   refused("--top-k", {"--tokenize", "-p", "a", "--top-k", "5"});
+  refused("--xtc-probability", {"--tokenize", "-p", "a", "--xtc-probability", "0.5"});
   refused("--lora", {"--detokenize", "--lora", "x"});
   refused("--prompt", {"--detokenize", "-p", "a"});
   refused("--ids", {"--tokenize", "--ids", "[1]"});
@@ -405,6 +411,75 @@ TEST_CASE("characters that a model's vocabulary lacks are named, in sample promp
   CAPTURE(batch.err);
   REQUIRE(contains(batch.err, "line 2: the vocabulary has no token for '7'"));
   REQUIRE_FALSE(contains(batch.err, "line 1"));
+}
+
+TEST_CASE("help names rare options, the man page explains them") {
+  const std::string help = run_tool_process("lumen-run", {"--help"}).out;
+  const std::string man = run_tool_process("lumen-run", {"--generate", "man"}).out;
+  for (const std::string name :
+       {"presence\\-penalty", "frequency\\-penalty", "logit\\-bias", "dry\\-multiplier",
+        "dry\\-base", "dry\\-allowed\\-length", "dry\\-penalty\\-last\\-n",
+        "dry\\-sequence\\-breaker", "top\\-n\\-sigma", "typical\\-p", "xtc\\-probability",
+        "xtc\\-threshold"}) {
+    CAPTURE(name);
+    CHECK(contains(man, "\n.B \\-\\-" + name + " \\fI"));
+    std::string plain = name;
+    std::erase(plain, '\\');
+    CHECK(contains(help, " --" + plain));
+  }
+}
+
+TEST_CASE("penalties, filters and biases are reported, and give one text for one seed") {
+  const auto answer = [](const Arguments& more) {
+    Arguments arguments = {random_model(), "-p", "hello",  "-n",     "40",
+                           "--seed",       "3",  "--json", "--temp", "1.5"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto outcome = run_tool_process("lumen-run", arguments);
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return io::parse_json(outcome.out, "");
+  };
+  const auto usual = answer({});
+  REQUIRE(usual["sampling"]["logit_bias"] == io::Json::object());
+  const Arguments all = {"--presence-penalty",     "0.5",  "--frequency-penalty",  "0.25",
+                         "--dry-multiplier",       "0.8",  "--dry-base",           "2",
+                         "--dry-allowed-length",   "3",    "--dry-penalty-last-n", "-1",
+                         "--dry-sequence-breaker", "x\\n", "--xtc-probability",    "0.5",
+                         "--xtc-threshold",        "0.01", "--typical-p",          "0.95",
+                         "--top-n-sigma",          "3",    "--logit-bias",         "7=-inf",
+                         "--logit-bias",           "8=+1"};
+  const auto first = answer(all);
+  REQUIRE(first["token_ids"] != usual["token_ids"]);
+  for (const char* threads : {"1", "2", "3"}) {
+    Arguments again = all;
+    again.insert(again.end(), {"-t", threads, "--lookup", threads[0] == '1' ? "0" : "7"});
+    REQUIRE(answer(again)["token_ids"] == first["token_ids"]);
+  }
+  const auto& sampling = first["sampling"];
+  const io::Json expected = {{"presence_penalty", 0.5},
+                             {"frequency_penalty", 0.25},
+                             {"dry_multiplier", 0.8},
+                             {"dry_base", 2.0},
+                             {"dry_allowed_length", 3},
+                             {"dry_sequence_breakers", {"x\n"}},
+                             {"xtc_probability", 0.5},
+                             {"xtc_threshold", 0.01},
+                             {"typical_p", 0.95},
+                             {"top_n_sigma", 3.0},
+                             {"logit_bias", {{"7", "-inf"}, {"8", 1.0}}}};
+  for (const auto& [key, value] : expected.items()) {
+    CAPTURE(key);
+    CHECK(sampling[key] == value);
+  }
+  REQUIRE(sampling["dry_penalty_last_n"].get<int64_t>() > 0);  // the context
+
+  const auto wrong = run_tool_process(
+      "lumen-run", {random_model(), "-p", "a", "--logit-bias", "many words of a text=1"});
+  require_error(wrong, 2);
+  REQUIRE(contains(wrong.err, "error: logit-bias: 'many words of a text' is "));
+  const auto batch = run_tool_process(
+      "lumen-run", {random_model(), "--batch", "-", "--logit-bias", "999999=1"}, {.input = "{}"});
+  require_error(batch, 2);
 }
 
 TEST_CASE("one prompt gives only the answer on standard output, the same for the same seed") {
