@@ -48,12 +48,18 @@ Node::~Node() {
   }
 }
 
+void refuse_undefined(std::string_view operation, std::string_view argument) {
+  fail(ErrorKind::kMalformed, operation, ": ", argument,
+       " is an undefined tensor: one that was never given a value");
+}
+
 NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs) {
   auto node = std::make_shared<Node>();
   node->op = &op;
   node->inputs = std::move(inputs);
   node->attrs = std::move(attrs);
   for (size_t i = 0; i < node->inputs.size(); ++i) {
+    if (!node->inputs[i]) refuse_undefined(op.name, str("input ", i));
     const Node& input = *node->inputs[i];
     if (!in_panels(input.value.layout()) || (op.takes_panels && op.takes_panels(*node, i))) {
       continue;

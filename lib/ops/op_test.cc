@@ -18,6 +18,8 @@ using namespace lumen;
 using graph::OpCase;
 using graph::OpDef;
 using graph::Tensor;
+using testing::contains;
+using testing::refusal;
 
 namespace {
 
@@ -93,6 +95,42 @@ TEST_CASE("every operation agrees with its meaning on every SIMD target") {
     }
   }
   kernels::force_simd_target(kernels::supported_simd_targets().front());
+}
+
+TEST_CASE("an undefined tensor is refused by every operation, which says so") {
+  for (const OpDef* op : ops::op_list()) {
+    if (!op->cases) continue;
+    for (const OpCase& test : op->cases()) {
+      Philox random(19);
+      std::vector<Tensor> inputs;
+      for (const auto& type : test.inputs) inputs.push_back(random_input(type, test, random));
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        INFO(op->name << " " << test.label << ", input " << i);
+        std::vector<Tensor> with_hole = inputs;
+        with_hole[i] = Tensor();
+        const std::string message = refusal(ErrorKind::kMalformed, [&] { test.build(with_hole); });
+        CHECK(contains(message, ": "));
+        CHECK((message.empty() || contains(message, " is an undefined tensor")));
+        static std::set<std::string> all;
+        if (all.insert(str(op->name) + " " + message).second)
+          fprintf(stderr, "%s %zu: %s\n", str(op->name).c_str(), i, message.c_str());
+      }
+    }
+  }
+  const Tensor none, one = graph::scalar(1), both[] = {one, none};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::add(one, none); }),
+                 "add: b is an undefined tensor"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::concat(both, 0); }),
+                 "concat: input 1 is an undefined tensor"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::flatten(none); }), "flatten: "));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { none.shape(); }), "is an undefined tensor"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { none.eval(); }),
+                 "evaluate: input 0 is an undefined tensor"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { graph::compile(both); }),
+                 "compile: input 1 is an undefined"));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { graph::make_node(*ops::op_list()[0], {nullptr}); }),
+      "undefined"));
 }
 
 TEST_CASE("there are exactly the twelve primitives of the luminal profile") {
