@@ -42,7 +42,7 @@ Node::~Node() {
   while (!pending.empty()) {
     NodePtr node = std::move(pending.back());
     pending.pop_back();
-    if (node.use_count() > 1) continue;
+    if (node.use_count() != 1) continue;  // others keep it, or it is null: make_node refused it
     for (NodePtr& input : node->inputs) pending.push_back(std::move(input));
     node->inputs.clear();
   }
