@@ -17,8 +17,8 @@ struct Interval {
 // Gives every interval an offset such that blocks alive at the same time do not overlap, and
 // returns the size of the arena. Largest first, each at the lowest gap that fits (greedy by size,
 // Pisarchyk & Lee 2020). `looks`, if given, receives how often a block was compared with taken
-// memory: O(n) for n blocks of one size in the order of their first steps, as a plan gives them; at
-// most once for every pair of blocks of different sizes.
+// memory: O(n) for n blocks of one size in the order of their first steps, as a plan gives them;
+// blocks of different sizes are compared with one another.
 size_t plan_memory(std::vector<Interval>& intervals, int64_t* looks = nullptr);
 
 }  // namespace lumen::graph

@@ -221,8 +221,8 @@ Field number_list_field(std::string name, std::string help, std::string& variabl
                         int64_t max) {
   auto set = [name, &variable, min, max](std::string_view text) {
     if (text.empty()) fail(ErrorKind::kUsage, name, ": an empty list");
+    parse_list(std::string(text), name, min, max);
     variable = text;
-    parse_list(variable, name, min, max);
   };
   auto get = [&variable] { return variable; };
   return {std::move(name), "N,…", std::move(help), std::move(set), std::move(get)};

@@ -246,6 +246,10 @@ TEST_CASE("environment variables are checked like flags") {
   for (const char* bad : {"OMP_NUM_THREADS=many", "OMP_NUM_THREADS=0", "OMP_NUM_THREADS=1e9"}) {
     CHECK(openmp({bad}) == std::pair(int64_t{default_thread_count()}, true));
   }
+  const auto bench = run_tool_process("lumen-bench", {"train", "digits-mlp", "-r", "1"}, {},
+                                      {"OMP_NUM_THREADS=many"});
+  CHECK(bench.exit_code == 0);
+  CHECK(contains(bench.err, "warning: OMP_NUM_THREADS: threads: 'many' is not"));
 }
 
 TEST_CASE("missing models are named, with the place where they were looked for") {

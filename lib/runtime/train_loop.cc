@@ -79,9 +79,9 @@ std::string describe_nonfinite(const StepResult& result, const TrainTask& task) 
   } else if (!std::isfinite(result.grad_norm)) {
     parts.push_back(str("its loss is ", result.loss, " but its gradient not finite"));
   }
-  if (!place.weight.empty())
+  if (!place.weight.empty()) {
     parts.push_back(str("the weight ", quoted(place.weight), " is not finite"));
-
+  }
   if (!place.gradient.empty()) {
     parts.push_back(str("the first gradient that is not finite is of ", quoted(place.gradient)));
   }
