@@ -13,6 +13,8 @@ namespace {
 
 using lumen::testing::contains;
 using lumen::testing::refusal;
+using testing::Arguments;
+using testing::run_tool_process;
 
 constexpr const char* kEnvironment =
     "environment.cpu,environment.build.simd.chosen,environment.build.commit";
