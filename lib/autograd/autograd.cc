@@ -1,8 +1,6 @@
 #include "lib/autograd/autograd.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "lib/base/error.h"
 #include "lib/graph/graph.h"
@@ -141,9 +139,9 @@ class Tape {
     // Only what leads to something wanted is differentiated.
     for (const Tensor& x : wrt) wanted_.insert(x.node().get());
     for (const NodePtr& node : order_) {
-      bool reaches = wanted_.count(node.get()) > 0;
+      bool reaches = wanted_.contains(node.get());
       if (node->requires_grad || reaches) {
-        for (const NodePtr& input : node->inputs) reaches |= reaching_.count(input.get()) > 0;
+        for (const NodePtr& input : node->inputs) reaches |= reaching_.contains(input.get());
       }
       if (reaches) reaching_.insert(node.get());
     }
@@ -158,11 +156,11 @@ class Tape {
   void run() {
     for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
       const NodePtr& node = *it;
-      auto found = contributions_.extract(node.get());
+      Contributions* found = contributions_.find(node.get());
       if (!found) continue;
-      Tensor dy = found.mapped().total(node->shape);
+      Tensor dy = std::exchange(*found, {}).total(node->shape);
       if (node->gradient) run_hooks(*node, dy);
-      if (wanted_.count(node.get()) > 0) {
+      if (wanted_.contains(node.get())) {
         gradients_[node.get()] = dy;
         if (at_wanted_ == AtWanted::kStop) continue;
       }
@@ -171,9 +169,8 @@ class Tape {
   }
 
   Tensor gradient(const Tensor& x) const {
-    auto found = gradients_.find(x.node().get());
-    return found == gradients_.end() ? ops::zeros(x.shape(), gradient_type(*x.node()))
-                                     : found->second;
+    const Tensor* found = gradients_.find(x.node().get());
+    return found ? *found : ops::zeros(x.shape(), gradient_type(*x.node()));
   }
 
   const std::vector<NodePtr>& nodes() const { return order_; }
@@ -199,7 +196,7 @@ class Tape {
 
   void differentiate(const NodePtr& node, const Tensor& dy) {
     bool any = false;
-    for (const NodePtr& input : node->inputs) any |= reaching_.count(input.get()) > 0;
+    for (const NodePtr& input : node->inputs) any |= reaching_.contains(input.get());
     if (!any) return;
     if (node->op == &graph::kSlice) {
       const Node& whole = *node->inputs[0];
@@ -211,7 +208,7 @@ class Tape {
     for (const NodePtr& input : node->inputs) inputs.emplace_back(input);
     const std::vector<Tensor> gradients = rule(node, inputs, dy);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (reaching_.count(inputs[i].node().get()) == 0) continue;
+      if (!reaching_.contains(inputs[i].node().get())) continue;
       if (node->op == &kCustom) check_given(*node, gradients[i], inputs[i].shape());
       add(inputs[i].node(), gradients[i]);
     }
@@ -245,9 +242,9 @@ class Tape {
 
   AtWanted at_wanted_;
   std::vector<NodePtr> order_;
-  std::unordered_set<const Node*> wanted_, reaching_;
-  std::unordered_map<const Node*, Contributions> contributions_;
-  std::unordered_map<const Node*, Tensor> gradients_;  // of what is wanted
+  graph::NodeSet wanted_, reaching_;
+  graph::NodeMap<Contributions> contributions_;
+  graph::NodeMap<Tensor> gradients_;  // of what is wanted
 };
 
 Tensor seed_for(const Tensor& output, const Tensor& seed) {
@@ -265,6 +262,12 @@ std::vector<Tensor> gradients_of(std::span<const Tensor> outputs, std::span<cons
   if (!seeds.empty() && seeds.size() != outputs.size()) {
     fail(ErrorKind::kMalformed, seeds.size(), " gradients are given for ", outputs.size(),
          " values; expected one for each, or none");
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    graph::check_defined(outputs[i], "gradients", str("outputs[", i, "]"));
+  }
+  for (size_t i = 0; i < wrt.size(); ++i) {
+    graph::check_defined(wrt[i], "gradients", str("wrt[", i, "]"));
   }
   const NoGradScope recording(!create_graph);
   Tape tape(outputs, wrt, at_wanted);
@@ -290,6 +293,7 @@ Tensor variable(Array value, std::string name) {
 }
 
 Tensor detach(const Tensor& x) {
+  graph::check_defined(x, "detach", "x");
   const NoGradScope no_grad;
   return graph::reshape(x, x.shape());
 }
@@ -300,6 +304,7 @@ std::vector<Tensor> gradients(std::span<const Tensor> outputs, std::span<const T
 }
 
 void backward(const Tensor& output, const Tensor& seed, const BackwardOptions& options) {
+  graph::check_defined(output, "backward", "output");
   if (!seed.defined() && output.shape().elements() != 1) {
     fail(ErrorKind::kMalformed, "backward of a value of shape ", to_string(output.shape()),
          " needs the gradient of that value; only a scalar has the natural one, 1");
@@ -336,24 +341,29 @@ void backward(const Tensor& output, const Tensor& seed, const BackwardOptions& o
 }
 
 Tensor grad(const Tensor& variable) {
+  graph::check_defined(variable, "grad", "variable");
   const auto& record = variable.node()->gradient;
   return record ? record->accumulated : Tensor();
 }
 
 void zero_grad(const Tensor& variable) {
+  graph::check_defined(variable, "zero_grad", "variable");
   if (variable.node()->gradient) variable.node()->gradient->accumulated = {};
 }
 
 void register_hook(const Tensor& x, Hook hook) {
+  graph::check_defined(x, "register_hook", "x");
   record_of(x).hooks.push_back(std::move(hook));
 }
 
 Tensor apply(const Function& function, std::span<const Tensor> inputs) {
+  graph::check_defined(inputs, quoted(function.name));
   Tensor value;
   {
     const NoGradScope no_grad;
     value = function.forward(inputs);
   }
+  graph::check_defined(value, quoted(function.name), "what forward returned");
   if (!graph::needs_grad(inputs)) return value;
   std::vector<Tensor> all = {value};
   all.insert(all.end(), inputs.begin(), inputs.end());
@@ -364,11 +374,13 @@ Tensor apply(const Function& function, std::span<const Tensor> inputs) {
 
 Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& body,
                   std::span<const Tensor> inputs) {
+  graph::check_defined(inputs, "checkpoint");
   Tensor value;
   {
     const NoGradScope no_grad;
     value = body(inputs);
   }
+  graph::check_defined(value, "checkpoint", "what the body returned");
   // Variables that the body reads are inputs of its gradient too, also those that it is given.
   std::vector<Tensor> all(inputs.begin(), inputs.end());
   const graph::Graph graph({value.node()});

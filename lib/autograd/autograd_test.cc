@@ -343,3 +343,23 @@ TEST_CASE("a tensor that is unpacked gives its parts their own gradients") {
                      graph::constant(std::vector<float>{1}, {1, 1}));
   CHECK(values(autograd::grad(flat)) == std::vector<float>{0, 0, 6, 8, 10});
 }
+
+TEST_CASE("what autograd is given must be defined") {
+  const Tensor none, x = leaf({1, 2}, {2}), y = ops::sum(x, 0);
+  const auto wrong = [](auto&& body, const std::string& where) {
+    CHECK(contains(refusal(ErrorKind::kMalformed, body), where + " is an undefined tensor"));
+  };
+  wrong([&] { autograd::backward(none); }, "backward: output");
+  wrong([&] { autograd::gradients({&none, 1}, {}, {&x, 1}); }, "gradients: outputs[0]");
+  wrong([&] { autograd::gradients({&y, 1}, {}, {&none, 1}); }, "gradients: wrt[0]");
+  wrong([&] { autograd::detach(none); }, "detach: x");
+  wrong([&] { autograd::grad(none); }, "grad: variable");
+  wrong([&] { autograd::zero_grad(none); }, "zero_grad: variable");
+  wrong([&] { autograd::register_hook(none, {}); }, "register_hook: x");
+  const Tensor inputs[] = {x, none};
+  const auto nothing = [](std::span<const Tensor>) { return Tensor(); };
+  wrong([&] { autograd::checkpoint(nothing, inputs); }, "checkpoint: input 1");
+  wrong([&] { autograd::checkpoint(nothing, {&x, 1}); }, "checkpoint: what the body returned");
+  wrong([&] { autograd::apply({"mine", nothing, {}}, inputs); }, "'mine': input 1");
+  wrong([&] { autograd::apply({"mine", nothing, {}}, {&x, 1}); }, "'mine': what forward returned");
+}

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lib/io/json.h"
 #include "lib/tensor/array.h"
@@ -26,6 +27,7 @@ inline constexpr int32_t kPadding = -1;
 //             row from 0, kPadding where there is none (token and position are valid there too)
 struct Batch {
   std::map<std::string, Array> fields;
+  std::vector<int64_t> indices;  // of the data's samples that the rows are, from 0, no fillers
   int64_t samples = 0;  // rows that are data: less than the batch only in the last of an epoch
   double tokens = 0;    // targets that count (language), else `samples`: this batch's weight in a
                         // mean over batches

@@ -42,6 +42,7 @@ void IndexStream::make(Position position, Batch& batch) {
     indices_.push_back(static_cast<int64_t>(settings_.shuffle ? order[at] : at));
   }
   dataset_->collate({indices_.data(), count, real, settings_.seed, epoch}, batch);
+  batch.indices.assign(indices_.begin(), indices_.begin() + real);
 }
 
 bool IndexStream::next(Batch& batch) {

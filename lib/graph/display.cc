@@ -6,11 +6,14 @@
 namespace lumen::graph {
 namespace {
 
-using Numbers = std::unordered_map<const Node*, int>;
+using Numbers = NodeMap<int>;
 
 Numbers number(const Graph& graph) {
   Numbers numbers;
-  for (const NodePtr& node : graph.nodes()) numbers.emplace(node.get(), numbers.size());
+  for (const NodePtr& node : graph.nodes()) {
+    const int number = static_cast<int>(numbers.size());
+    numbers[node.get()] = number;
+  }
   return numbers;
 }
 

@@ -1,6 +1,6 @@
 #include "lib/graph/graph.h"
 
-#include <unordered_set>
+#include <algorithm>
 
 #include "lib/base/error.h"
 #include "lib/graph/passes/passes.h"
@@ -12,10 +12,10 @@ Graph::Graph(std::vector<NodePtr> outputs) : outputs_(std::move(outputs)) {
     const NodePtr* node;
     size_t next_input;
   };
-  std::unordered_set<const Node*> seen;
+  NodeSet seen;
   std::vector<Visit> stack;  // explicit: graphs are deeper than the call stack
   for (const NodePtr& output : outputs_) {
-    if (!seen.insert(output.get()).second) continue;
+    if (!seen.insert(output.get())) continue;
     stack.push_back({&output, 0});
     while (!stack.empty()) {
       Visit& top = stack.back();
@@ -26,13 +26,13 @@ Graph::Graph(std::vector<NodePtr> outputs) : outputs_(std::move(outputs)) {
         continue;
       }
       const NodePtr& input = inputs[top.next_input++];
-      if (seen.insert(input.get()).second) stack.push_back({&input, 0});
+      if (seen.insert(input.get())) stack.push_back({&input, 0});
     }
   }
 }
 
-std::unordered_map<const Node*, int> Graph::uses() const {
-  std::unordered_map<const Node*, int> count;
+NodeMap<int> Graph::uses() const {
+  NodeMap<int> count(nodes_.size());
   for (const NodePtr& node : nodes_) {
     for (const NodePtr& input : node->inputs) ++count[input.get()];
   }
@@ -55,16 +55,28 @@ NodePtr with_inputs(const NodePtr& node, std::vector<NodePtr> inputs) {
 
 Graph rewrite(const Graph& graph,
               const std::function<NodePtr(const NodePtr&, const NodePtr&)>& visit) {
-  std::unordered_map<const Node*, NodePtr> replaced;
-  replaced.reserve(graph.nodes().size());
+  NodeMap<NodePtr> replaced;  // those that are not themselves
+  const auto now = [&](const NodePtr& node) -> const NodePtr& {
+    const NodePtr* other = replaced.find(node.get());
+    return other ? *other : node;
+  };
   for (const NodePtr& node : graph.nodes()) {
-    std::vector<NodePtr> inputs;
-    inputs.reserve(node->inputs.size());
-    for (const NodePtr& input : node->inputs) inputs.push_back(replaced.at(input.get()));
-    replaced[node.get()] = visit(with_inputs(node, std::move(inputs)), node);
+    const bool keeps = std::ranges::none_of(
+        node->inputs, [&](const NodePtr& input) { return replaced.contains(input.get()); });
+    NodePtr result;
+    if (keeps) {
+      result = visit(node, node);
+    } else {
+      std::vector<NodePtr> inputs;
+      inputs.reserve(node->inputs.size());
+      for (const NodePtr& input : node->inputs) inputs.push_back(now(input));
+      result = visit(with_inputs(node, std::move(inputs)), node);
+    }
+    if (result != node) replaced[node.get()] = std::move(result);
   }
+  if (replaced.size() == 0) return graph;
   std::vector<NodePtr> outputs;
-  for (const NodePtr& output : graph.outputs()) outputs.push_back(replaced.at(output.get()));
+  for (const NodePtr& output : graph.outputs()) outputs.push_back(now(output));
   return Graph(std::move(outputs));
 }
 

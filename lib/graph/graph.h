@@ -2,9 +2,9 @@
 #pragma once
 
 #include <functional>
-#include <unordered_map>
 #include <vector>
 
+#include "lib/graph/node_map.h"
 #include "lib/graph/tensor.h"
 
 namespace lumen::graph {
@@ -25,7 +25,7 @@ class Graph {
   std::vector<NodePtr> nodes() && { return std::move(nodes_); }
 
   // How many uses each node has; being an output counts as one.
-  std::unordered_map<const Node*, int> uses() const;
+  NodeMap<int> uses() const;
 
  private:
   std::vector<NodePtr> outputs_;
@@ -36,7 +36,8 @@ class Graph {
 NodePtr with_inputs(const NodePtr& node, std::vector<NodePtr> inputs);
 
 // Rebuilds a graph in execution order. `visit` gets each node with its inputs already rewritten and
-// returns the node to take its place (itself to keep it), plus the original for look-ups.
+// returns the node to take its place (itself to keep it), plus the original for look-ups. A graph
+// of which nothing was replaced is returned as it is.
 Graph rewrite(const Graph& graph,
               const std::function<NodePtr(const NodePtr& node, const NodePtr& original)>& visit);
 

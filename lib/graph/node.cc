@@ -42,10 +42,15 @@ Node::~Node() {
   while (!pending.empty()) {
     NodePtr node = std::move(pending.back());
     pending.pop_back();
-    if (node.use_count() > 1) continue;
+    if (node.use_count() != 1) continue;  // others keep it, or it is null: make_node refused it
     for (NodePtr& input : node->inputs) pending.push_back(std::move(input));
     node->inputs.clear();
   }
+}
+
+void refuse_undefined(std::string_view operation, std::string_view argument) {
+  fail(ErrorKind::kMalformed, operation, ": ", argument,
+       " is an undefined tensor: one that was never given a value");
 }
 
 NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs) {
@@ -54,6 +59,7 @@ NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs) {
   node->inputs = std::move(inputs);
   node->attrs = std::move(attrs);
   for (size_t i = 0; i < node->inputs.size(); ++i) {
+    if (!node->inputs[i]) refuse_undefined(op.name, str("input ", i));
     const Node& input = *node->inputs[i];
     if (!in_panels(input.value.layout()) || (op.takes_panels && op.takes_panels(*node, i))) {
       continue;

@@ -214,9 +214,12 @@ struct OpDef {
   bool is_primitive() const { return scalar || combine || copies; }
 };
 
+// Throws Error(kMalformed): `argument` of `operation` is a tensor that was never given a value.
+[[noreturn]] void refuse_undefined(std::string_view operation, std::string_view argument);
+
 // Builds and checks a node: runs op.infer and check_extents on its result. Throws
 // Error(kUnsupported) if an input is in panels (repacked weights) and the operation does not take
-// them.
+// them, and Error(kMalformed) if one is null.
 NodePtr make_node(const OpDef& op, std::vector<NodePtr> inputs, Attrs attrs = {});
 
 }  // namespace lumen::graph

@@ -62,7 +62,8 @@ size_t bytes_of(const Node& node) {
 // Builds a plan from a graph whose layouts are materialised.
 class Planner {
  public:
-  Planner(const Graph& graph, int threads) : graph_(graph), threads_(threads) {}
+  Planner(const Graph& graph, int threads)
+      : graph_(graph), threads_(threads), layouts_(graph.nodes().size()) {}
 
   void build(Plan::Impl& plan);
 
@@ -75,9 +76,9 @@ class Planner {
 
   const Graph& graph_;
   int threads_;
-  std::unordered_map<const Node*, StridedLayout> layouts_;
-  std::unordered_map<const Node*, size_t> offsets_;     // of roots in the arena
-  std::unordered_map<const Node*, std::byte*> memory_;  // of roots
+  NodeMap<StridedLayout> layouts_;
+  NodeMap<size_t> offsets_;     // of roots in the arena
+  NodeMap<std::byte*> memory_;  // of roots
   size_t workspace_offset_ = 0;
 };
 
@@ -85,13 +86,15 @@ void Planner::lay_out() {
   for (const NodePtr& node : graph_.nodes()) {
     const StridedLayout* first =
         node->inputs.empty() ? nullptr : &layouts_.at(node->inputs[0].get());
-    LUMEN_CHECK(layout_of(*node, first, layouts_[node.get()]));
+    StridedLayout layout;
+    LUMEN_CHECK(layout_of(*node, first, layout));
+    layouts_[node.get()] = layout;
   }
 }
 
 // Offsets of all results in the arena; returns its size with the common workspace behind them.
 size_t Planner::place() {
-  std::unordered_map<const Node*, size_t> index;  // root → interval
+  NodeMap<size_t> index;  // root → interval
   std::vector<Interval> intervals;
   std::vector<const Node*> roots;
   int step = 0;
@@ -99,8 +102,8 @@ size_t Planner::place() {
   for (const NodePtr& node : graph_.nodes()) {
     if (!is_step(*node)) continue;
     for (const NodePtr& input : node->inputs) {
-      auto found = index.find(layouts_.at(input.get()).root);
-      if (found != index.end()) intervals[found->second].last = step;
+      const size_t* found = index.find(layouts_.at(input.get()).root);
+      if (found) intervals[*found].last = step;
     }
     if (node->op->overwrites < 0) {
       index[node.get()] = intervals.size();
@@ -271,6 +274,7 @@ Plan compile(std::span<const NodePtr> outputs, const CompileOptions& options) {
 }
 
 Plan compile(std::span<const Tensor> outputs, const CompileOptions& options) {
+  check_defined(outputs, "compile");
   std::vector<NodePtr> nodes;
   for (const Tensor& tensor : outputs) nodes.push_back(tensor.node());
   return compile(nodes, options);

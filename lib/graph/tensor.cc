@@ -107,6 +107,7 @@ ThreadPool& current_pool() {
 }
 
 void evaluate(std::span<const Tensor> tensors) {
+  check_defined(tensors, "evaluate");
   std::vector<NodePtr> unknown;
   for (const Tensor& tensor : tensors) {
     const NodePtr& node = tensor.node();
@@ -159,7 +160,14 @@ EagerScope::~EagerScope() {
   eager = previous_;
 }
 
+void check_defined(std::span<const Tensor> inputs, std::string_view operation) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) refuse_undefined(operation, str("input ", i));
+  }
+}
+
 Tensor record(const OpDef& op, std::span<const Tensor> inputs, Attrs attrs) {
+  check_defined(inputs, op.name);
   if (op.autocast == Autocast::kLow && autocast != DType::kF32) {
     const bool floats =
         std::ranges::all_of(inputs, [](const Tensor& x) { return x.dtype() == DType::kF32; });

@@ -10,19 +10,27 @@
 namespace lumen::graph {
 
 // A handle to a node: cheap to copy, immutable. Building tensors is safe from several threads;
-// evaluating the same tensor is not.
+// evaluating the same tensor is not. A default-constructed one is undefined: what reads it, and
+// every function that is not said to take one, throws Error(kMalformed).
 class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(NodePtr node) : node_(std::move(node)) {}
 
-  const Shape& shape() const { return node_->shape; }
-  DType dtype() const { return node_->dtype; }
-  int rank() const { return node_->shape.rank(); }
-  int64_t dim(int axis) const { return node_->shape[axis]; }
-  const NodePtr& node() const { return node_; }
+  // `caller`, the function that reads, is named if the tensor is undefined.
+  const Shape& shape(const char* caller = __builtin_FUNCTION()) const {
+    return known(caller).shape;
+  }
+  DType dtype(const char* caller = __builtin_FUNCTION()) const { return known(caller).dtype; }
+  int rank(const char* caller = __builtin_FUNCTION()) const { return known(caller).shape.rank(); }
+  int64_t dim(int axis, const char* caller = __builtin_FUNCTION()) const {
+    return known(caller).shape[axis];
+  }
+  const NodePtr& node() const { return node_; }  // null if undefined
   bool defined() const { return node_ != nullptr; }
-  bool requires_grad() const { return node_->requires_grad; }
+  bool requires_grad(const char* caller = __builtin_FUNCTION()) const {
+    return known(caller).requires_grad;
+  }
 
   // The value, contiguous; computed on the current thread's pool (PoolScope) the first time and
   // kept. Throws Error(kMalformed) if it depends on an input that has no value.
@@ -33,8 +41,20 @@ class Tensor {
   double item() const;
 
  private:
+  const Node& known(const char* caller) const {
+    if (!node_) refuse_undefined(caller, "an argument");
+    return *node_;
+  }
+
   NodePtr node_;
 };
+
+// Throws Error(kMalformed) naming both if `x`, an argument of `operation`, is undefined.
+inline void check_defined(const Tensor& x, std::string_view operation, std::string_view argument) {
+  if (!x.defined()) refuse_undefined(operation, argument);
+}
+// The same for each of a list, "input 2".
+void check_defined(std::span<const Tensor> inputs, std::string_view operation);
 
 // A known value: a weight, a table, a literal. Shares the array's memory.
 Tensor constant(Array value, std::string name = {});

@@ -260,6 +260,7 @@ Tensor after(const Tensor& x, const Tensor& other) {
 }
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
+  check_defined(x, kReshape.name, "x");
   Shape to = shape;
   const auto open = static_cast<int>(std::find(to.begin(), to.end(), -1) - to.begin());
   if (open < to.rank()) {
@@ -272,12 +273,14 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
 }
 
 Tensor permute(const Tensor& x, std::span<const int64_t> order) {
+  check_defined(x, kPermute.name, "x");
   std::vector<int64_t> axes;
   for (int64_t axis : order) axes.push_back(axis < 0 ? axis + x.rank() : axis);
   return record(kPermute, {x}, {{"order", std::move(axes)}});
 }
 
 Tensor transpose(const Tensor& x, int a, int b) {
+  check_defined(x, "transpose", "x");
   std::vector<int64_t> order(x.rank());
   for (int i = 0; i < x.rank(); ++i) order[i] = i;
   std::swap(order[checked_axis("transpose", x.shape(), a)],
@@ -286,11 +289,13 @@ Tensor transpose(const Tensor& x, int a, int b) {
 }
 
 Tensor expand(const Tensor& x, const Shape& shape) {
+  check_defined(x, kExpand.name, "x");
   if (x.shape() == shape) return x;
   return record(kExpand, {x}, {{"shape", list(shape)}});
 }
 
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
+  check_defined(x, kSlice.name, "x");
   const int from_start = checked_axis("slice", x.shape(), axis);
   // What unpacking does to a gradient that unpacking made: the padded part comes back as it was,
   // and of another part there are only zeros.
@@ -311,6 +316,7 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {
 }
 
 Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after) {
+  check_defined(x, kPad.name, "x");
   return record(kPad, {x},
                 {{"axis", int64_t{checked_axis("pad", x.shape(), axis)}},
                  {"before", before},
@@ -318,6 +324,7 @@ Tensor pad(const Tensor& x, int axis, int64_t before, int64_t after) {
 }
 
 std::vector<Tensor> unpack(const Tensor& flat, std::span<const Shape> shapes) {
+  check_defined(flat, "unpack", "flat");
   std::vector<Tensor> parts;
   int64_t begin = 0;
   for (const Shape& shape : shapes) {

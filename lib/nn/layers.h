@@ -31,10 +31,11 @@ struct Linear {
   }
   // Shares the weight of another layer (a head tied to the embedding). A constant is shared as
   // memory only: its two uses may come to want it in different layouts.
-  explicit Linear(const Tensor& shared)
-      : weight(graph::is_constant(*shared.node())
-                   ? graph::constant(shared.node()->value, shared.node()->name)
-                   : shared) {}
+  explicit Linear(const Tensor& shared) : weight(shared) {
+    graph::check_defined(shared, "Linear", "shared");
+    const graph::Node& node = *shared.node();
+    if (graph::is_constant(node)) weight = graph::constant(node.value, node.name);
+  }
   Tensor operator()(const Tensor& x) const {
     return with_addition(ops::linear(x, weight, bias), x, addition);
   }

@@ -253,6 +253,21 @@ TEST_CASE("every layer is torch.nn's, forward and backward") {
   }
 }
 
+TEST_CASE("every layer refuses an undefined tensor") {
+  const std::map<std::string, Golden> goldens = read_goldens();
+  for (const auto& item : cases()) {
+    INFO(item.first);
+    const auto parameters = Parameters::trainable(goldens.at(item.first).parameters);
+    const nn::TrainingScope step(key());
+    Inputs undefined;
+    CHECK(testing::contains(
+        testing::refusal(ErrorKind::kMalformed, [&] { item.second(parameters, undefined); }),
+        " is an undefined tensor"));
+  }
+  CHECK(testing::contains(testing::refusal(ErrorKind::kMalformed, [] { nn::Linear{Tensor()}; }),
+                          "Linear: shared is an undefined tensor"));
+}
+
 TEST_CASE("every layer's state dict survives the round trip") {
   for (const auto& item : read_goldens()) {
     INFO(item.first);

@@ -19,8 +19,8 @@ inline kernels::TypedOperand typed(const graph::Operand& x) {
 }
 
 // A scalar as a vector of one, so that it has an axis.
-inline Tensor with_axis(const Tensor& x) {
-  return x.rank() == 0 ? graph::reshape(x, {1}) : x;
+inline Tensor with_axis(const Tensor& x, const char* caller = __builtin_FUNCTION()) {
+  return x.rank(caller) == 0 ? graph::reshape(x, {1}) : x;
 }
 
 // The order of a type turned round, without overflow: −x, or the complement of an integer.

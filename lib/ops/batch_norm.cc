@@ -256,6 +256,7 @@ std::vector<OpCase> add_state_cases() {
 
 // [batch, channels, …] as [batch, channels, pixels].
 Tensor as_channels(std::string_view op, const Tensor& x) {
+  graph::check_defined(x, op, "x");
   if (x.rank() < 2) {
     fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": needs [batch, channels, …]");
   }

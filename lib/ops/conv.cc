@@ -424,6 +424,8 @@ std::vector<Tensor> grad_weight_grad(const graph::GradCall& call) {
 }
 
 void require_images(const OpDef& op, const Tensor& x, const Tensor& w) {
+  graph::check_defined(x, op.name, "x");
+  graph::check_defined(w, op.name, "weight");
   if (x.rank() == 4 && w.rank() == 4) return;
   fail(ErrorKind::kMalformed, op.name, "(", to_string(x.shape()), ", ", to_string(w.shape()),
        "): needs [batch, channels, height, width] and weights of rank 4");

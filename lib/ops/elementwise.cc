@@ -51,29 +51,37 @@ Tensor compute(const OpDef& op, Inputs inputs, DType dtype) {
 }
 
 Tensor unary(const OpDef& op, const Tensor& x) {
+  graph::check_defined(x, op.name, "x");
   return compute(op, {&x, 1}, x.dtype());
 }
 
 Tensor real_unary(const OpDef& op, const Tensor& x) {
+  graph::check_defined(x, op.name, "x");
   return compute(op, {&x, 1}, promote(x.dtype(), is_float(x.dtype()) ? x.dtype() : DType::kF32));
 }
 
 Tensor binary(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
+  graph::check_defined(a, op.name, "a");
+  graph::check_defined(b, op.name, "b");
   const Shape shape = graph::broadcast(op.name, a.shape(), b.shape());
   const Tensor inputs[] = {expand(a, shape), expand(b, shape)};
   return compute(op, inputs, dtype);
 }
 
 Tensor binary(const OpDef& op, const Tensor& a, const Tensor& b) {
+  graph::check_defined(a, op.name, "a");
+  graph::check_defined(b, op.name, "b");
   return binary(op, a, b, result_type(a, b));
 }
 
 Tensor binary(const OpDef& op, const Tensor& a, Number b) {
+  graph::check_defined(a, op.name, "a");
   const DType dtype = result_type(a, b);
   return binary(op, a, number(b, dtype), dtype);
 }
 
 Tensor binary(const OpDef& op, Number a, const Tensor& b) {
+  graph::check_defined(b, op.name, "b");
   const DType dtype = result_type(b, a);
   return binary(op, number(a, dtype), b, dtype);
 }

@@ -215,6 +215,7 @@ Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows) {
 
 Tensor concat(std::span<const Tensor> parts, int axis) {
   if (parts.empty()) fail(ErrorKind::kMalformed, "concat: nothing to join");
+  graph::check_defined(parts, kConcat.name);
   if (parts.size() == 1) return parts[0];
   DType dtype = parts[0].dtype();
   for (const Tensor& part : parts) {

@@ -337,6 +337,7 @@ Tensor of_rows(const OpDef& op, const Tensor& x) {
 
 // of_rows along `axis`.
 Tensor along(const OpDef& op, const Tensor& x, int axis) {
+  graph::check_defined(x, op.name, "x");
   const int at = graph::checked_axis(op.name, x.shape(), axis);
   if (at == x.rank() - 1) return of_rows(op, x);
   return graph::transpose(of_rows(op, graph::transpose(x, at, -1)), at, -1);

@@ -1,6 +1,7 @@
 // One test for every operation: walks the table.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "lib/base/error.h"
@@ -18,6 +19,8 @@ using namespace lumen;
 using graph::OpCase;
 using graph::OpDef;
 using graph::Tensor;
+using testing::contains;
+using testing::refusal;
 
 namespace {
 
@@ -93,6 +96,51 @@ TEST_CASE("every operation agrees with its meaning on every SIMD target") {
     }
   }
   kernels::force_simd_target(kernels::supported_simd_targets().front());
+}
+
+TEST_CASE("an undefined tensor is refused by every operation, which says so") {
+  // Those with biases and weights that may be left out.
+  const std::set<std::string_view> optional = {"linear", "conv2d", "conv_transpose2d", "rms_norm",
+                                               "layer_norm"};
+  for (const OpDef* op : ops::op_list()) {
+    if (!op->cases) continue;
+    for (const OpCase& test : op->cases()) {
+      Philox random(19);
+      std::vector<Tensor> inputs;
+      for (const auto& type : test.inputs) inputs.push_back(random_input(type, test, random));
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        INFO(op->name << " " << test.label << ", input " << i);
+        std::vector<Tensor> with_hole = inputs;
+        with_hole[i] = Tensor();
+        const std::string message = refusal(ErrorKind::kMalformed, [&] { test.build(with_hole); });
+        const bool left_out = message == "accepted" && i > 0 && optional.contains(op->name);
+        CHECK((left_out || contains(message, " is an undefined tensor")));
+      }
+    }
+  }
+  const Tensor none, one = graph::scalar(1), both[] = {one, none};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::add(one, none); }),
+                 "add: b is an undefined tensor"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::concat(both, 0); }),
+                 "concat: input 1 is an undefined tensor"));
+  for (const auto& [says, body] : std::vector<std::pair<std::string, std::function<void()>>>{
+           {"flatten: ", [&] { ops::flatten(none); }},
+           {"softmax: x ", [&] { ops::softmax(none); }},
+           {"conv2d: weight ", [&] { ops::conv2d(one, none); }},
+           {"avg_pool2d: x ", [&] { ops::avg_pool2d(none, {}); }},
+           {"cumsum: x ", [&] { ops::cumsum(none, 0); }},
+           {"sort: ", [&] { ops::argsort(none); }},
+           {"sum: x ", [&] { ops::sum(none, ops::kAllAxes, false); }}}) {
+    CHECK(contains(refusal(ErrorKind::kMalformed, body), says));
+  }
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { none.shape(); }), "is an undefined tensor"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { none.eval(); }),
+                 "evaluate: input 0 is an undefined tensor"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { graph::compile(both); }),
+                 "compile: input 1 is an undefined"));
+  CHECK(contains(refusal(ErrorKind::kMalformed,
+                         [&] { graph::make_node(*ops::op_list()[0], {graph::NodePtr()}); }),
+                 "undefined"));
 }
 
 TEST_CASE("there are exactly the twelve primitives of the luminal profile") {

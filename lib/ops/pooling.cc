@@ -225,6 +225,7 @@ graph::Attrs attrs_of(const PoolOptions& options) {
 // The output's extents, after all checks.
 Pair pooled(const OpDef& op, const Tensor& x, const PoolOptions& options,
             const graph::Attrs& attrs) {
+  graph::check_defined(x, op.name, "x");
   const Shape& shape = x.shape();
   if (shape.rank() != 4) {
     fail(ErrorKind::kMalformed, op.name, " of ", to_string(shape),

@@ -168,6 +168,7 @@ Shape kept_shape(const Shape& shape, const std::vector<bool>& gone, bool keepdim
 
 Tensor over_axes(std::string_view op, const Tensor& x, const Axes& axes, bool keepdim,
                  Tensor (*one)(const Tensor&, int axis)) {
+  graph::check_defined(x, op, "x");
   const std::vector<bool> gone = chosen_axes(op, x.shape(), axes);
   // Neighbours that are all kept or all reduced become one axis.
   Shape joined;

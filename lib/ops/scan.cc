@@ -94,6 +94,7 @@ namespace {
 
 // Integers and bool are totalled in int64.
 Tensor totalled(std::string_view op, const Tensor& x) {
+  graph::check_defined(x, op, "x");
   if (is_quantized(x.dtype())) {
     fail(ErrorKind::kMalformed, op, " of ", name(x.dtype()), " ", to_string(x.shape()),
          ": quantised values have no arithmetic");

@@ -13,6 +13,7 @@ using graph::slice;
 using graph::Tensor;
 
 Tensor as_image(std::string_view op, const Tensor& x) {
+  graph::check_defined(x, op, "x");
   if (x.rank() != 3)
     fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": needs rank 3");
   return reshape(x, {x.dim(0), x.dim(1), 1, x.dim(2)});

@@ -60,6 +60,10 @@ SlotOptimizer::SlotOptimizer(const OptimizerConfig& config,
       fail(ErrorKind::kMalformed, "optimizer: the parameter ", quoted(parameter.name), " has type ",
            lumen::name(parameter.value.dtype()), ", expected f32");
     }
+    if (parameter.value.empty() && parameter.value.elements() > 0) {
+      fail(ErrorKind::kMalformed, "optimizer: the parameter ", quoted(parameter.name),
+           " has no value");
+    }
     if (!names.insert(parameter.name).second) {
       fail(ErrorKind::kMalformed, "optimizer: two parameters are named ", quoted(parameter.name));
     }

@@ -83,7 +83,7 @@ class Optimizer {
 
 // Throws Error(kMalformed) for an unknown type, naming the nearest, for an option that the type
 // does not have, values out of range, a group that matches no parameter, and parameters that are
-// not float32 or share a name.
+// not float32, have no value or share a name.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<NamedParameter> parameters);
 

@@ -202,6 +202,10 @@ TEST_CASE("parameters and gradients that do not fit are named") {
                  }),
                  "'w' has type f16, expected f32"));
   CHECK(contains(message([&] {
+                   optim::make_optimizer({}, {{"w", Array()}});
+                 }),
+                 "'w' has no value"));
+  CHECK(contains(message([&] {
                    optim::make_optimizer({}, {{"w", vector}, {"w", three}});
                  }),
                  "two parameters are named 'w'"));

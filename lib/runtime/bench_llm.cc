@@ -221,8 +221,8 @@ Field number_list_field(std::string name, std::string help, std::string& variabl
                         int64_t max) {
   auto set = [name, &variable, min, max](std::string_view text) {
     if (text.empty()) fail(ErrorKind::kUsage, name, ": an empty list");
+    parse_list(std::string(text), name, min, max);
     variable = text;
-    parse_list(variable, name, min, max);
   };
   auto get = [&variable] { return variable; };
   return {std::move(name), "N,…", std::move(help), std::move(set), std::move(get)};
@@ -257,8 +257,7 @@ void declare(CommandLine& line, BenchOptions& options) {
   line.add(switch_field("no-repack", "measure with the weights as they are in the file",
                         options.no_repack));
   line.group("Output");
-  line.add(choice_field("output", "a Markdown table or JSON (md)", options.output, {"md", "json"}),
-           "o");
+  declare(line, options.output);
   line.add_example("lumen-bench llm model.gguf -t 1,2", "compare one thread with two");
 }
 
@@ -300,6 +299,7 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
 }
 
 int bench_llm(const BenchOptions& given) {
+  const std::string form = form_of(given.output);
   const std::string path = given.model ? *given.model : builtin_model_path();
   std::optional<io::ModelFiles> files = open_language_model(path);
   const BenchOptions options = completed(given, *files);
@@ -337,7 +337,7 @@ int bench_llm(const BenchOptions& given) {
     bandwidth = at_least_proven(bandwidth, row.bytes_per_token * batch, passes_per_second);
   }
   const io::Json report = to_json(options, *files, loadings, rows, bandwidths, peak_memory);
-  write_stdout(options.output == "json" ? report.dump(2) + "\n" : to_markdown(report));
+  write_stdout(report_text(report, form, [&] { return to_markdown(report); }));
   return 0;
 }
 

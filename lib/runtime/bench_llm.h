@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/io/json.h"
+#include "lib/runtime/bench_output.h"
 #include "lib/runtime/command_line.h"
 #include "lib/runtime/language_model.h"
 
@@ -19,7 +20,8 @@ struct BenchOptions {
   // the model has positions; physical cores.
   std::string prompt_tokens, generated_tokens, threads, depth = "0", batch = "1";
   std::optional<int64_t> repetitions;  // absent: 5
-  std::string kv = "f16", output = "md";
+  std::string kv = "f16";
+  BenchOutput output;
   bool json = false;
   bool no_repack = false;
 };

@@ -213,11 +213,12 @@ void declare(CommandLine& line, OpsBenchOptions& options) {
            "t", "LUMEN_THREADS");
   line.add(number_field("seconds", "how long to measure each (0.05)", options.seconds, 0, 60));
   line.group("Output");
-  line.add(switch_field("json", "print one JSON object", options.json));
+  declare(line, options.output);
   line.add_example("lumen-bench ops --filter softmax", "compare one operation with the peak");
 }
 
 int bench_ops(const OpsBenchOptions& options) {
+  const std::string form = form_of(options.output);
   ThreadPool pool(static_cast<int>(options.threads.value_or(default_thread_count())));
   const graph::PoolScope scope(pool);
   const graph::NoGradScope no_grad;
@@ -234,10 +235,6 @@ int bench_ops(const OpsBenchOptions& options) {
   for (const auto& [op, test] : cases) {
     rows.push_back(measure(*op, test, options.seconds.value_or(0.05), pool));
   }
-  if (!options.json) {
-    write_stdout(rows_table(rows, peak, pool.threads()));
-    return 0;
-  }
   io::Json results = io::Json::array();
   for (const OpRow& row : rows) results.push_back(to_json(row, peak, pool.threads()));
   const io::Json report = {
@@ -247,7 +244,7 @@ int bench_ops(const OpsBenchOptions& options) {
       {"peak", {{"gflops", peak.flops * 1e-9}, {"gbytes_per_second", peak.bytes * 1e-9}}},
       {"results", std::move(results)},
       {"environment", environment_description()}};
-  write_stdout(report.dump(2) + "\n");
+  write_stdout(report_text(report, form, [&] { return rows_table(rows, peak, pool.threads()); }));
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lib/graph/node.h"
+#include "lib/runtime/bench_output.h"
 #include "lib/runtime/command_line.h"
 
 namespace lumen::runtime {
@@ -15,7 +16,7 @@ struct OpsBenchOptions {
   std::optional<int64_t> threads;
   std::optional<double> seconds;  // of each; absent: 0.05
   bool all = false;               // every case, not only the largest of each operation
-  bool json = false;
+  BenchOutput output;
 };
 
 // Adds the options of `lumen-bench ops` to `line`; they write to `options`.

@@ -48,11 +48,18 @@ constexpr ReportMember kOpsKey[] = {
     {"threads", MemberType::kCount},
 };
 
+constexpr const char* kLlmNumbers[] = {"unit", "median",          "min",
+                                       "max",  "bytes_per_token", "bandwidth_fraction"};
+constexpr const char* kTrainNumbers[] = {"step_ms.median", "step_ms.min", "step_ms.max", "unit",
+                                         "median",         "min",         "max",         "steps",
+                                         "first_step_ms",  "last_loss"};
+constexpr const char* kOpsNumbers[] = {"median_ms", "gflops", "gbytes_per_second", "share_of_peak"};
+
 const std::vector<BenchKind>& bench_kinds() {
   static const std::vector<BenchKind> kinds = {
-      {"llm", "tokens/s", 1, true, {"-o", "json"}, kLlmKey, kLlmConditions},
-      {"train", "ms", 1e3, false, {"-o", "json"}, kTrainKey, kTrainConditions},
-      {"ops", "ms", 1e3, false, {"--json"}, kOpsKey, {}},
+      {"llm", "tokens/s", 1, true, {"-o", "json"}, kLlmKey, kLlmConditions, kLlmNumbers},
+      {"train", "ms", 1e3, false, {"-o", "json"}, kTrainKey, kTrainConditions, kTrainNumbers},
+      {"ops", "ms", 1e3, false, {"--json"}, kOpsKey, {}, kOpsNumbers},
   };
   return kinds;
 }
@@ -144,7 +151,7 @@ const BenchKind& kind_of(const io::Json& json) {
   }
   if (kind == nullptr) {
     fail_value("benchmark", benchmark,
-               "'llm', 'train' or 'ops' as lumen-bench writes it with -o json or --json");
+               "'llm', 'train' or 'ops' as lumen-bench writes it with -o json");
   }
   return *kind;
 }
@@ -177,6 +184,18 @@ BenchReport parse_members(const io::Json& json) {
 std::string last_name(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path.substr(path.find_last_of('/') + 1);
+}
+
+std::vector<std::string> BenchKind::csv_columns() const {
+  std::vector<std::string> columns;
+  for (const ReportMember& member : own_conditions) columns.emplace_back(member.path);
+  for (const ReportMember& member : row_key) columns.emplace_back(member.path);
+  columns.insert(columns.end(), csv_numbers.begin(), csv_numbers.end());
+  for (const char* path :
+       {"environment.cpu", "environment.build.simd.chosen", "environment.build.commit"}) {
+    columns.emplace_back(path);
+  }
+  return columns;
 }
 
 const BenchKind* find_bench_kind(std::string_view verb) {

@@ -35,6 +35,10 @@ struct BenchKind {
   std::vector<std::string> json_arguments;       // make the verb write its report
   std::span<const ReportMember> row_key;         // which rows measured the same
   std::span<const ReportMember> own_conditions;  // beside environment's and the schema
+  std::span<const char* const> csv_numbers;      // members of rows that CSV has, beside row_key
+
+  // The members of rows and report that CSV has, keys separated by points.
+  std::vector<std::string> csv_columns() const;
 };
 
 // The kind of `verb`, or null: only "llm", "train" and "ops" measure.

@@ -108,8 +108,7 @@ void declare(CommandLine& line, TrainBenchOptions& options) {
            "r");
   line.add(number_field("seconds", "how long to measure (10)", options.seconds, 0.1, 3600));
   line.group("Output");
-  line.add(choice_field("output", "a Markdown table or JSON (md)", options.output, {"md", "json"}),
-           "o");
+  declare(line, options.output);
   add_data_variables(line);
   line.add_example("lumen-bench train digits-mlp -t 1,2", "compare one thread with two");
 }
@@ -121,6 +120,7 @@ int bench_train(const TrainBenchOptions& options) {
   if (options.repetitions && options.seconds) {
     fail(ErrorKind::kUsage, "--seconds has no effect with --repetitions, which says how often");
   }
+  const std::string form = form_of(options.output);
   const Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
   std::vector<int64_t> threads = {default_thread_count()};
   if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, kMaxThreads);
@@ -146,7 +146,7 @@ int bench_train(const TrainBenchOptions& options) {
                            {"results", std::move(results)},
                            {"peak_memory_bytes", peak_memory_bytes()},
                            {"environment", environment_description()}};
-  write_stdout(options.output == "json" ? report.dump(2) + "\n" : report_table(report));
+  write_stdout(report_text(report, form, [&] { return report_table(report); }));
   return 0;
 }
 

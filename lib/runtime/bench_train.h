@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/runtime/bench_output.h"
 #include "lib/runtime/command_line.h"
 
 namespace lumen::runtime {
@@ -16,7 +17,7 @@ struct TrainBenchOptions {
   std::string threads;                 // list separated by commas
   std::optional<int64_t> repetitions;  // absent: as many as fit into `seconds`
   std::optional<double> seconds;       // absent: 10
-  std::string output = "md";
+  BenchOutput output;
 };
 
 // Adds the options of `lumen-bench train` to `line`; they write to `options`.

@@ -136,6 +136,9 @@ constexpr const char* kExitCodes[][2] = {
 
 // What every tool reads; what a flag stands for is told beside the flag.
 constexpr std::pair<const char*, const char*> kVariables[] = {
+    {"LUMEN_THREADS, OMP_NUM_THREADS",
+     "the number of threads without --threads: LUMEN_THREADS, else the first number of "
+     "OMP_NUM_THREADS, which is ignored with a warning where it is none, else the physical cores"},
     {"LUMEN_SIMD",
      "forces an instruction set: amx, avx512, avxvnni, avx2, sse4 or sse2; dotprod or neon on "
      "aarch64"},

@@ -10,12 +10,14 @@
 #include "lib/base/strings.h"
 #include "lib/runtime/command_docs.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/progress.h"
 #include "lib/runtime/version.h"
 
 namespace lumen::runtime {
 namespace {
 
 constexpr const char* kGeneral = "General";
+constexpr const char* kOpenMpThreads = "OMP_NUM_THREADS";
 
 std::string upper(std::string text) {
   for (char& c : text) {
@@ -74,6 +76,22 @@ std::string known_elsewhere(const CLI::App& app, std::string_view word) {
                   near.empty() ? "" : "; did you mean " + near + "?");
   }
   fail(ErrorKind::kUsage, message, " (see ", app.get_name(), " --help)");
+}
+
+// The number of threads as OpenMP's programs have it (OpenMP 5.2, 21.1.2): one for each level of
+// nesting, of which the first counts. It was not meant for us, so that a bad one is no error.
+void take_openmp_threads(const std::function<void(std::string_view)>& set) {
+  const char* value = std::getenv(kOpenMpThreads);
+  if (value == nullptr || *value == '\0') return;
+  std::string_view first(value);
+  first = first.substr(0, first.find(','));
+  first.remove_prefix(std::min(first.find_first_not_of(' '), first.size()));
+  first.remove_suffix(first.size() - (first.find_last_not_of(' ') + 1));
+  try {
+    set(first);
+  } catch (const Error& error) {
+    tell(str("warning: ", kOpenMpThreads, ": ", error.what(), "; it is ignored"));
+  }
 }
 
 }  // namespace
@@ -135,10 +153,14 @@ void CommandLine::add(const Field& field, const std::string& short_name,
 // and name the flag where the variable is wrong.
 void CommandLine::read_environment() {
   for (const Substitute& substitute : substitutes_) {
-    const char* value = std::getenv(substitute.variable.c_str());
-    if (value == nullptr || *value == '\0' || substitute.option->count() > 0) continue;
+    if (substitute.option->count() > 0) continue;
     if (substitute.verb != app_.get() && !substitute.verb->parsed()) continue;
-    with_context(substitute.variable, [&] { substitute.set(value); });
+    const char* value = std::getenv(substitute.variable.c_str());
+    if (value != nullptr && *value != '\0') {
+      with_context(substitute.variable, [&] { substitute.set(value); });
+    } else if (substitute.variable == "LUMEN_THREADS") {
+      take_openmp_threads(substitute.set);
+    }
   }
 }
 

@@ -54,7 +54,8 @@ class CommandLine {
   void matters_to(unsigned tasks, GivenOptions& given) { tasks_ = tasks, given_ = &given; }
 
   // Adds --NAME for `field`, and -SHORT if given; `variable` is an environment variable that is
-  // used when the flag is not given. Of a flag given twice the last counts, unless it collects.
+  // used when the flag is not given; without LUMEN_THREADS, OMP_NUM_THREADS is, where it is valid.
+  // Of a flag given twice the last counts, unless it collects.
   void add(const Field& field, const std::string& short_name = "",
            const std::string& variable = "");
   void add(const std::vector<Field>& fields);

@@ -105,6 +105,12 @@ class FakeTask : public TrainTask {
     return std::all_of(w.begin(), w.end(), [](float x) { return std::isfinite(x); });
   }
 
+  NonfinitePlace find_nonfinite() const override {
+    const std::string name = "line.weight";
+    const bool diverges = steps_ > options_.nan_from && steps_ <= options_.nan_until;
+    return {has_finite_weights() ? "" : name, diverges ? name : "", {4, 7}};
+  }
+
   double loss_after_step() override { return steps_ == options_.burst_at + 1 ? NAN : 0; }
 
   std::map<std::string, double> evaluate(const StopCheck& stops) override {

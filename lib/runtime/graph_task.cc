@@ -88,6 +88,10 @@ std::unique_ptr<io::ModelFiles> open_base(const Recipe& recipe) {
   return std::make_unique<io::ModelFiles>(open_known_model(path));
 }
 
+bool is_finite(const Array& float32) {
+  return std::ranges::all_of(float32.as<float>(), [](float x) { return std::isfinite(x); });
+}
+
 class GraphTask : public TrainTask {
  public:
   GraphTask(const Recipe& recipe, const TaskOptions& options);
@@ -96,6 +100,7 @@ class GraphTask : public TrainTask {
   StepResult step(double lr) override;
   double least_loss() const override { return runtime::least_loss(batch_); }
   bool has_finite_weights() const override;
+  NonfinitePlace find_nonfinite() const override;
   double loss_after_step() override;
   std::map<std::string, double> evaluate(const StopCheck& stops) override;
   TaskState state() const override;
@@ -148,7 +153,9 @@ class GraphTask : public TrainTask {
   std::unique_ptr<data::BatchStream> train_stream_;
   mutable std::map<std::string, std::unique_ptr<TrainingStep>> plans_;
   std::map<std::string, std::unique_ptr<EvaluationStep>> evaluations_;
-  std::vector<Array> accumulated_;  // gradients of several micro-batches
+  std::vector<Array> accumulated_;    // gradients of several micro-batches
+  std::span<const Array> gradients_;  // of the last step
+  std::vector<int64_t> samples_;      // that it read
   data::Batch batch_;
   struct Norms {
     int64_t count = 0;
@@ -393,6 +400,8 @@ GraphTask::Sums GraphTask::accumulate() {
   Sums sums;
   for (int64_t i = 0; i < count; ++i) {
     if (!next_batch(batch_, i == 0)) break;
+    if (i == 0) samples_.clear();
+    samples_.insert(samples_.end(), batch_.indices.begin(), batch_.indices.end());
     TrainingStep& plan = plan_for(batch_);
     plan.run(pool_, batch_, static_cast<int32_t>(recipe_.seed), micro_steps_++,
              static_cast<float>(scaler_.scale()));
@@ -412,6 +421,7 @@ StepResult GraphTask::step(double lr) {
   const graph::PoolScope scope(pool_);
   const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
   const Sums sums = accumulate();
+  gradients_ = sums.gradients;
   // Means over the targets that count, whatever the lengths of the micro-batches.
   const double mean = 1 / std::max(1.0, sums.tokens);
   const bool scaled = recipe_.train.precision == "f16";
@@ -462,10 +472,18 @@ bool GraphTask::is_outlier(double norm) {
 }
 
 bool GraphTask::has_finite_weights() const {
-  return std::all_of(trained_.begin(), trained_.end(), [](const TrainedParameter& p) {
-    const auto values = p.tensor.node()->value.as<float>();
-    return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-  });
+  return std::ranges::all_of(
+      trained_, [](const TrainedParameter& p) { return is_finite(p.tensor.node()->value); });
+}
+
+NonfinitePlace GraphTask::find_nonfinite() const {
+  NonfinitePlace place;
+  for (size_t i = trained_.size(); i-- > 0;) {
+    if (!is_finite(trained_[i].tensor.node()->value)) place.weight = trained_[i].name;
+    if (i < gradients_.size() && !is_finite(gradients_[i])) place.gradient = trained_[i].name;
+  }
+  place.samples = samples_;
+  return place;
 }
 
 EvaluationStep& GraphTask::evaluation_of(const data::Batch& batch) {

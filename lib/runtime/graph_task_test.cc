@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
@@ -104,6 +105,29 @@ TEST_CASE("steps have the same bits for any number of threads, and after going o
     CHECK(losses(*second, 5) == std::vector<double>(all.begin() + 3, all.end()));
     CHECK(bytes_of(second->state()) == result);
   }
+}
+
+TEST_CASE("what is not finite after a step is found, and which samples it read") {
+  Recipe recipe = digits_recipe();
+  recipe.train.micro_batch = 8;
+  const auto task = make_task(recipe, {.threads = 1});
+  CHECK(task->find_nonfinite().samples.empty());
+  REQUIRE(task->step(1e-3).finite);
+  NonfinitePlace place = task->find_nonfinite();
+  CHECK(place.weight.empty());
+  CHECK(place.gradient.empty());
+  auto [name, weight] = *task->state().weights.begin();  // shares the task's memory
+  weight.as_mutable<float>()[0] = NAN;
+  REQUIRE(!task->step(1e-3).finite);
+  const std::vector<int64_t> before = place.samples;
+  place = task->find_nonfinite();
+  CHECK(place.weight == name);
+  CHECK(!place.gradient.empty());
+  std::set<int64_t> samples(before.begin(), before.end());
+  samples.insert(place.samples.begin(), place.samples.end());
+  CHECK(samples.size() == 32);  // of an epoch: each once
+  CHECK(*samples.begin() >= 0);
+  CHECK(*samples.rbegin() < 72);
 }
 
 TEST_CASE("a state of another type than the task's is refused") {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "lib/base/pool.h"
 #include "lib/base/testing.h"
 #include "lib/io/json.h"
 #include "lib/runtime/tool_process.h"
@@ -91,9 +92,9 @@ TEST_CASE("options that make no sense together are refused") {
     require_error(wrong, 2);
     REQUIRE(contains(wrong.err, "--json: '" + value + "' is neither true nor false"));
   }
-  const auto other_verb = run_tool_process("lumen-bench", {"llm", "--json"});
+  const auto other_verb = run_tool_process("lumen-bench", {"llm", "--filter", "a"});
   require_error(other_verb, 2, "lumen-bench");
-  REQUIRE_FALSE(contains(other_verb.err, "mean --json"));
+  REQUIRE_FALSE(contains(other_verb.err, "mean --filter"));
   const auto outcome = run_tool_process("lumen-run", {"--promt", "a"});
   REQUIRE(contains(outcome.err, "did you mean --prompt?"));
   const auto hint = [](const std::string& tool, const Arguments& arguments, const char* ours) {
@@ -233,6 +234,28 @@ TEST_CASE("environment variables are checked like flags") {
   REQUIRE(io::parse_json(run("lumen-run", {model, "-p", "a", "-n", "1", "--json", "-t", "2"}),
                          "")["threads"] == 2);
   REQUIRE(contains(run("lumen-run", {"--generate", "man"}), "LUMEN_THREADS"));
+
+  // OpenMP's counts below both; a bad one is said and ignored.
+  const auto openmp = [&](const std::vector<std::string>& variables, Arguments more = {}) {
+    Arguments arguments = {model, "-p", "a", "-n", "1", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto outcome = run_tool_process("lumen-run", arguments, {}, variables);
+    REQUIRE(outcome.exit_code == 0);
+    const auto threads = io::parse_json(outcome.out, "")["threads"].get<int64_t>();
+    return std::pair(threads, contains(outcome.err, "OMP_NUM_THREADS"));
+  };
+  CHECK(openmp({"OMP_NUM_THREADS=3"}) == std::pair(int64_t{3}, false));
+  CHECK(openmp({"OMP_NUM_THREADS= 3 ,2"}) == std::pair(int64_t{3}, false));
+  CHECK(openmp({"OMP_NUM_THREADS=3", "LUMEN_THREADS=1"}) == std::pair(int64_t{1}, false));
+  CHECK(openmp({"OMP_NUM_THREADS=3"}, {"-t", "2"}) == std::pair(int64_t{2}, false));
+  CHECK(openmp({"OMP_NUM_THREADS="}) == std::pair(int64_t{default_thread_count()}, false));
+  for (const char* bad : {"OMP_NUM_THREADS=many", "OMP_NUM_THREADS=0", "OMP_NUM_THREADS=1e9"}) {
+    CHECK(openmp({bad}) == std::pair(int64_t{default_thread_count()}, true));
+  }
+  const auto bench = run_tool_process("lumen-bench", {"train", "digits-mlp", "-r", "1"}, {},
+                                      {"OMP_NUM_THREADS=many"});
+  CHECK(bench.exit_code == 0);
+  CHECK(contains(bench.err, "warning: OMP_NUM_THREADS: threads: 'many' is not"));
 }
 
 TEST_CASE("missing models are named, with the place where they were looked for") {

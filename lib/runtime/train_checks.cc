@@ -169,7 +169,8 @@ int overfit_batch(const Recipe& recipe, const TrainOptions& options, const TaskF
     if (!result.finite || !std::isfinite(result.loss)) {
       progress.clear();
       fail(ErrorKind::kDiverged, "the loss of one batch is not finite at step ", step + 1,
-           " with lr ", recipe.optimizer.lr, "; try a lower optimizer.lr");
+           " with lr ", recipe.optimizer.lr, ": ", describe_nonfinite(result, *task),
+           "; try a lower optimizer.lr");
     }
     last = result.loss;
     if (step++ == 0) {

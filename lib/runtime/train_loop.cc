@@ -70,6 +70,33 @@ void check_data(const io::Checkpoint& from, const TaskSummary& summary) {
   }
 }
 
+std::string describe_nonfinite(const StepResult& result, const TrainTask& task) {
+  constexpr size_t kShown = 16;
+  const NonfinitePlace place = task.find_nonfinite();
+  std::vector<std::string> parts;
+  if (!std::isfinite(result.loss)) {
+    parts.push_back(str("its loss is ", std::isnan(result.loss) ? "NaN" : "infinite"));
+  } else if (!std::isfinite(result.grad_norm)) {
+    parts.push_back(str("its loss is ", result.loss, " but its gradient not finite"));
+  }
+  if (!place.weight.empty()) {
+    parts.push_back(str("the weight ", quoted(place.weight), " is not finite"));
+  }
+  if (!place.gradient.empty()) {
+    parts.push_back(str("the first gradient that is not finite is of ", quoted(place.gradient)));
+  }
+  if (parts.empty()) return {};
+  if (const std::vector<int64_t>& samples = place.samples; !samples.empty()) {
+    std::string list;
+    for (size_t i = 0; i < std::min(samples.size(), kShown); ++i) {
+      list += str(i > 0 ? ", " : "", samples[i]);
+    }
+    if (samples.size() > kShown) list += str(" and ", samples.size() - kShown, " more");
+    parts.push_back(str("it read the training samples ", list, " (from 0)"));
+  }
+  return join(parts, ", ");
+}
+
 void commit_point(std::string_view name) {
   static const char* wanted = std::getenv("LUMEN_TEST_KILL_AT");
   if (!wanted || !*wanted) return;
@@ -340,8 +367,10 @@ void TrainLoop::diverge(const std::string& found) {
   if (saved_.step != good_.step && saved_.step > first_step_) io::remove_checkpoint(saved_.path);
   const std::string kept = good_.path.empty() ? "there is no good checkpoint"
                                               : "the last good checkpoint is " + good_.path;
+  const std::string details = describe_nonfinite(last_, task_);
   fail(ErrorKind::kDiverged, "training diverged: ", found, "; the last step is ", state_.step,
-       ", with lr ", last_lr_, "; ", kept, "; try a lower optimizer.lr, or a warm-up");
+       ", with lr ", last_lr_, details.empty() ? "" : ": ", details, "; ", kept,
+       "; try a lower optimizer.lr, or a warm-up");
 }
 
 // Whether the weights as they are now are worth keeping, which the loss of the next step would show

@@ -48,6 +48,11 @@ struct LoopState {
   static LoopState from_json(const io::Json& json);
 };
 
+// What is not finite after the last step of `task`, which had this result, in words: "its loss is
+// NaN, the first gradient that is not finite is of 'fc1.weight', it read the training samples 3, 8
+// (from 0)"; "" if nothing is.
+std::string describe_nonfinite(const StepResult& result, const TrainTask& task);
+
 class TrainLoop {
  public:
   // `summary`: the task's. `from`: the checkpoint that the task was restored from. All that is

@@ -29,6 +29,12 @@ struct StepResult {
   bool updated = true;  // false: the step was left out, for that, for the scaler or as an outlier
 };
 
+// Where a step that is not finite went wrong, for people.
+struct NonfinitePlace {
+  std::string weight, gradient;  // names of the first parameters that are, have one; "": none does
+  std::vector<int64_t> samples;  // of the training data that the step read, from 0; empty: unknown
+};
+
 // Everything that a bit-exact continuation needs. The arrays share memory with the task, so they
 // hold until its next step.
 struct TaskState {
@@ -90,6 +96,9 @@ class TrainTask {
 
   // Whether every trained weight is finite.
   virtual bool has_finite_weights() const = 0;
+
+  // What is not finite after the last step. Reads all weights and gradients.
+  virtual NonfinitePlace find_nonfinite() const { return {}; }
 
   // The loss that the weights as they are now have on what the last step saw; 0 before a step.
   // Changes no training state.

@@ -304,7 +304,12 @@ TEST_CASE("a loss that is not finite for some steps ends the run, and the good c
   FakeOptions diverges;
   diverges.nan_from = 16;
   diverges.nan_until = 1000;
-  require_error(place.run("", diverges), 76, "step-14");
+  const TrainOutcome ended = place.run("", diverges);
+  require_error(ended, 76, "step-14");
+  CHECK(contains(ended.err, "the last step is 19, with lr "));
+  CHECK(contains(ended.err,
+                 ": its loss is NaN, the first gradient that is not finite is of 'line.weight', it "
+                 "read the training samples 4, 7 (from 0); "));
   CHECK(place.checkpoints().front() == 14);
   CHECK(io::verify_checkpoint(place.out("checkpoints/step-14")).empty());
   const auto rows = place.metrics();

@@ -2,8 +2,6 @@
 //
 // Precondition: none. Postcondition: no node outside views has only small constants below it.
 // Results over 1 MiB stay symbolic, so weights are never expanded, and so do views: they are free.
-#include <unordered_set>
-
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/plan.h"
 
@@ -21,7 +19,7 @@ NodePtr compute(const NodePtr& node) {
 
 Graph run_fold_constants(const Graph& graph) {
   // Nodes whose value follows from constants alone, all of them small.
-  std::unordered_set<const Node*> known;
+  NodeSet known;
   return rewrite(graph, [&](const NodePtr& node, const NodePtr&) {
     if (node->shape.elements() > kMaxElements) return node;
     if (is_constant(*node)) {
@@ -30,7 +28,7 @@ Graph run_fold_constants(const Graph& graph) {
     }
     if (node->inputs.empty() || node->op->overwrites >= 0) return node;
     for (const NodePtr& input : node->inputs) {
-      if (known.count(input.get()) == 0) return node;
+      if (!known.contains(input.get())) return node;
     }
     if (node->op->kind == OpKind::kView) {
       known.insert(node.get());

@@ -17,8 +17,33 @@ bool is_cast(const Node& node) {
          (node.dtype == DType::kBool || node.dtype == DType::kF16 || node.dtype == DType::kBF16);
 }
 
-// How often each input is read by the operations that became one step.
-using Reads = std::unordered_map<const Node*, int>;
+// How often each operand is read by the operations that became one step.
+class Reads {
+ public:
+  void add(const Node* node, int count) {
+    for (auto& [known, reads] : reads_) {
+      if (known == node) {
+        reads += count;
+        return;
+      }
+    }
+    reads_.emplace_back(node, count);
+  }
+  int of(const Node* node) const {
+    for (const auto& [known, reads] : reads_) {
+      if (known == node) return reads;
+    }
+    return 0;
+  }
+  // `node`, which is part of the step now, has what it reads counted instead of itself.
+  void replace(const Node* node, const Reads& by) {
+    std::erase_if(reads_, [&](const auto& entry) { return entry.first == node; });
+    for (const auto& [read, count] : by.reads_) add(read, count);
+  }
+
+ private:
+  std::vector<std::pair<const Node*, int>> reads_;  // at most Program::kMaxInputs
+};
 
 class Fuser {
  public:
@@ -27,20 +52,20 @@ class Fuser {
   NodePtr visit(const NodePtr& node, const NodePtr& original) {
     if (is_cast(*node)) {
       const NodePtr& input = node->inputs[0];
-      if (!is_absorbable(*input, 1)) return node;
+      if (!absorbable(*input, 1)) return node;
       return make_fused(input->epilogue, input->inputs, node->dtype);
     }
     if (!is_fusable(*node)) return node;
     Program program = program_of(*node);
     std::vector<NodePtr> inputs = node->inputs;
     Reads reads;
-    for (const NodePtr& input : inputs) ++reads[input.get()];
+    for (const NodePtr& input : inputs) reads.add(input.get(), 1);
     join_operands(program, inputs);
     for (size_t slot = 0; slot < inputs.size();) {
       const NodePtr input = inputs[slot];
-      if (is_absorbable(*input, reads[input.get()]) &&
-          inline_program(*input->epilogue, input->inputs, slot, program, inputs)) {
-        for (const auto& [read, count] : reads_.at(input.get())) reads[read] += count;
+      const Step* step = absorbable(*input, reads.of(input.get()));
+      if (step && inline_program(*input->epilogue, input->inputs, slot, program, inputs)) {
+        reads.replace(input.get(), step->reads);
         slot = 0;  // operands were renumbered
       } else {
         ++slot;
@@ -48,21 +73,25 @@ class Fuser {
     }
     NodePtr fused =
         make_fused(std::make_shared<Program>(std::move(program)), std::move(inputs), node->dtype);
-    uses_of_fused_[fused.get()] = uses_.at(original.get());
-    reads_[fused.get()] = std::move(reads);
+    steps_[fused.get()] = {uses_.at(original.get()), std::move(reads)};
     return fused;
   }
 
  private:
-  // Whether `input` is a fused step of which these reads are all.
-  bool is_absorbable(const Node& input, int reads) const {
-    const auto found = uses_of_fused_.find(&input);
-    return found != uses_of_fused_.end() && input.dtype == DType::kF32 && found->second == reads;
+  struct Step {
+    int uses = 0;
+    Reads reads;
+  };
+
+  // The fused step that `input` is if these reads of it are all, else null.
+  const Step* absorbable(const Node& input, int reads) const {
+    if (input.op != &kFused || input.dtype != DType::kF32) return nullptr;
+    const Step* step = steps_.find(&input);
+    return step && step->uses == reads ? step : nullptr;
   }
 
-  std::unordered_map<const Node*, int> uses_;           // of original nodes
-  std::unordered_map<const Node*, int> uses_of_fused_;  // of rewritten ones
-  std::unordered_map<const Node*, Reads> reads_;        // by them
+  NodeMap<int> uses_;    // of original nodes
+  NodeMap<Step> steps_;  // fused ones
 };
 
 Graph run_fuse_elementwise(const Graph& graph) {

@@ -10,13 +10,13 @@ namespace lumen::graph::passes {
 namespace {
 
 // The operand of `fused` that is a product used by nothing else, or −1.
-int product_operand(const Node& fused, const std::unordered_map<const Node*, int>& uses,
-                    const std::unordered_map<const Node*, const Node*>& originals) {
+int product_operand(const Node& fused, const NodeMap<int>& uses,
+                    const NodeMap<const Node*>& originals) {
   for (size_t i = 0; i < fused.inputs.size(); ++i) {
     const Node* input = fused.inputs[i].get();
-    const auto original = originals.find(input);
-    if (input->op->takes_epilogue && !input->epilogue && input->dtype == DType::kF32 &&
-        original != originals.end() && uses.at(original->second) == 1) {
+    const Node* const* original = originals.find(input);
+    if (input->op->takes_epilogue && !input->epilogue && input->dtype == DType::kF32 && original &&
+        uses.at(*original) == 1) {
       return static_cast<int>(i);
     }
   }
@@ -52,14 +52,14 @@ NodePtr attach(const Node& fused, int operand) {
 
 Graph run_fuse_epilogues(const Graph& graph) {
   const auto uses = graph.uses();
-  std::unordered_map<const Node*, const Node*> originals;  // rewritten → original
+  NodeMap<const Node*> originals;  // products: rewritten → original
   return rewrite(graph, [&](const NodePtr& node, const NodePtr& original) {
     NodePtr result = node;
     if (node->op == &kFused && node->dtype == DType::kF32) {
       const int operand = product_operand(*node, uses, originals);
       if (operand >= 0) result = attach(*node, operand);
     }
-    originals[result.get()] = original.get();
+    if (result->op->takes_epilogue) originals[result.get()] = original.get();
     return result;
   });
 }

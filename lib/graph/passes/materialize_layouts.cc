@@ -66,8 +66,8 @@ class Materializer {
     return true;
   }
 
-  std::unordered_map<const Node*, StridedLayout> layouts_;
-  std::unordered_map<const Node*, NodePtr> copies_;
+  NodeMap<StridedLayout> layouts_;
+  NodeMap<NodePtr> copies_;
   std::vector<NodePtr> kept_;  // the maps are keyed by address: keep the nodes alive
 };
 

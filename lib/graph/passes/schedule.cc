@@ -4,7 +4,6 @@
 // Postcondition: the same nodes, inputs before users; among a node's inputs the one whose
 // computation holds the most memory beyond its own result runs first (Sethi & Ullman 1970).
 #include <algorithm>
-#include <unordered_set>
 
 #include "lib/graph/passes/passes.h"
 
@@ -20,31 +19,42 @@ double result_bytes(const Node& node) {
 
 class Scheduler {
  public:
-  explicit Scheduler(const Graph& graph) {
+  explicit Scheduler(const Graph& graph) : costs_(graph.nodes().size()) {
     for (const NodePtr& node : graph.nodes()) measure(*node);
   }
 
   // The inputs of `node`, the one to run first in front.
   std::vector<NodePtr> ordered_inputs(const Node& node) const {
     std::vector<NodePtr> order = node.inputs;
-    std::stable_sort(order.begin(), order.end(), [&](const NodePtr& a, const NodePtr& b) {
-      return peak_.at(a.get()) - result_bytes(*a) > peak_.at(b.get()) - result_bytes(*b);
-    });
+    const auto beyond_result = [&](const NodePtr& input) {
+      const Cost& cost = costs_.at(input.get());
+      return cost.peak - cost.result;
+    };
+    if (!std::ranges::is_sorted(order, std::greater(), beyond_result)) {
+      std::ranges::stable_sort(order, std::greater(), beyond_result);
+    }
     return order;
   }
 
  private:
-  // peak(n): bytes alive at worst while n alone is computed; inputs are done already.
+  struct Cost {
+    double peak = 0;    // bytes alive at worst while the node alone is computed
+    double result = 0;  // that its result adds
+  };
+
+  // Of a node whose inputs are measured.
   void measure(const Node& node) {
     double held = 0, worst = 0;
     for (const NodePtr& input : ordered_inputs(node)) {
-      worst = std::max(worst, held + peak_.at(input.get()));
-      held += result_bytes(*input);
+      const Cost& cost = costs_.at(input.get());
+      worst = std::max(worst, held + cost.peak);
+      held += cost.result;
     }
-    peak_[&node] = std::max(worst, held + result_bytes(node));
+    const double result = result_bytes(node);
+    costs_[&node] = {std::max(worst, held + result), result};
   }
 
-  std::unordered_map<const Node*, double> peak_;
+  NodeMap<Cost> costs_;
 };
 
 Graph run_schedule(const Graph& graph) {
@@ -55,10 +65,10 @@ Graph run_schedule(const Graph& graph) {
     size_t next = 0;
   };
   std::vector<NodePtr> order;
-  std::unordered_set<const Node*> seen;
+  NodeSet seen(graph.nodes().size());
   std::vector<Visit> stack;
   auto enter = [&](const NodePtr& node) {
-    if (seen.insert(node.get()).second) stack.push_back({node, scheduler.ordered_inputs(*node)});
+    if (seen.insert(node.get())) stack.push_back({node, scheduler.ordered_inputs(*node)});
   };
   for (const NodePtr& output : graph.outputs()) {
     enter(output);
@@ -67,7 +77,7 @@ Graph run_schedule(const Graph& graph) {
         order.push_back(std::move(stack.back().node));
         stack.pop_back();
       } else {
-        const NodePtr input = stack.back().inputs[stack.back().next++];
+        const NodePtr input = std::move(stack.back().inputs[stack.back().next++]);
         enter(input);
       }
     }

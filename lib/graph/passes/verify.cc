@@ -5,7 +5,6 @@
 // programs stay within their limits and read existing registers, and memory that an operation
 // overwrites is read by no other, except by those it depends on.
 #include <algorithm>
-#include <unordered_set>
 
 #include "lib/base/error.h"
 #include "lib/graph/passes/passes.h"
@@ -35,30 +34,30 @@ void check_program(const Node& node) {
 
 // Whether all other readers of `memory` are needed by `writer`, and so run before it.
 bool others_read_first(const Graph& graph, const Node* memory, const Node& writer) {
-  std::unordered_set<const Node*> before;
+  NodeSet before;
   std::vector<const Node*> pending = {&writer};
   while (!pending.empty()) {
     const Node* node = pending.back();
     pending.pop_back();
     for (const NodePtr& input : node->inputs) {
-      if (before.insert(input.get()).second) pending.push_back(input.get());
+      if (before.insert(input.get())) pending.push_back(input.get());
     }
   }
   for (const NodePtr& node : graph.nodes()) {
     const auto& inputs = node->inputs;
     const bool reads = std::any_of(inputs.begin(), inputs.end(),
                                    [&](const NodePtr& input) { return input.get() == memory; });
-    if (reads && node.get() != &writer && before.count(node.get()) == 0) return false;
+    if (reads && node.get() != &writer && !before.contains(node.get())) return false;
   }
   return true;
 }
 
 Graph run_verify(const Graph& graph) {
-  std::unordered_set<const Node*> seen;
+  NodeSet seen;
   const auto uses = graph.uses();
   for (const NodePtr& node : graph.nodes()) {
     for (const NodePtr& input : node->inputs) {
-      check(seen.count(input.get()) > 0, *node, "an input comes after its user");
+      check(seen.contains(input.get()), *node, "an input comes after its user");
     }
     seen.insert(node.get());
     const TypedShape inferred = node->op->infer(*node);
@@ -78,7 +77,7 @@ Graph run_verify(const Graph& graph) {
     }
   }
   for (const NodePtr& output : graph.outputs()) {
-    check(seen.count(output.get()) > 0, *output, "an output is not in the graph");
+    check(seen.contains(output.get()), *output, "an output is not in the graph");
   }
   return graph;
 }
