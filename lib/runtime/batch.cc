@@ -41,8 +41,8 @@ std::string option_text(const io::Json& number) {
 
 const std::vector<std::string>& known_keys() {
   static const std::vector<std::string> kKeys = {
-      "prompt",      "messages", "id",    "system", "max_tokens", "stop",
-      "temperature", "top_k",    "top_p", "min_p",  "seed",       "repeat_penalty"};
+      "prompt", "messages", "id",    "system", "max_tokens",     "stop",        "temperature",
+      "top_k",  "top_p",    "min_p", "seed",   "repeat_penalty", "json_schema", "grammar"};
   return kKeys;
 }
 
@@ -83,6 +83,20 @@ std::vector<Message> messages_of(const io::Json& object, const std::optional<std
   const bool has_system = messages.front().role == "system";
   if (system && !has_system) messages.insert(messages.begin(), {"system", *system});
   return messages;
+}
+
+// What a line itself says, a null included, replaces the constraint of the command line.
+void set_constraint(const io::Json& object, const Session& session, GenerationOptions& generation) {
+  if (io::find(object, "grammar") || io::find(object, "json_schema")) {
+    generation.constraint = nullptr;
+  }
+  const io::Json* schema = io::find_value(object, "json_schema");
+  if (io::find_value(object, "grammar")) {
+    if (schema) fail(ErrorKind::kMalformed, "grammar and json_schema do not go together");
+    generation.constraint = session.constraints->of_grammar(io::get_string(object, "grammar"));
+  } else if (schema) {
+    generation.constraint = session.constraints->of_schema(*schema);
+  }
 }
 
 // An integer beyond 64 bits has become a double: what was given cannot be given back.
@@ -340,6 +354,7 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
   if (const io::Json* stop = io::find_value(object, "stop")) {
     request.generation.stop = stop_texts(*stop);
   }
+  set_constraint(object, session, request.generation);
   if (const io::Json* id = io::find(object, "id")) {
     require_exact(*id);
     request.id = *id;

@@ -20,8 +20,9 @@ struct BatchRequest {
 
 // The request in `line`, a JSON object: either "prompt" (text; continued as it is with --raw) or
 // "messages"; "id" (any value without numbers beyond 64 bits, given back), "system", "max_tokens",
-// "stop" (text or texts), "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed". What
-// is absent is as `options` say. Throws Error(kMalformed) naming the key.
+// "stop" (text or texts), "grammar" (GBNF), "json_schema" (a schema), "temperature", "top_k",
+// "top_p", "min_p", "repeat_penalty", "seed". What is absent is as `options` say. Throws
+// Error(kMalformed) naming the key.
 BatchRequest parse_request(std::string_view line, const RunOptions& options,
                            const Session& session);
 
