@@ -290,12 +290,12 @@ class SchemaCompiler {
                 " others");
     }
     check_keywords(schema, place);
-    Json merged = Json::object();
+    Json merged = Json::object(), own = Json::object();
     for (const auto& [key, value] : schema.items()) {
-      if (key != "$ref" && key != "allOf") merged[key] = value;
+      if (key != "$ref" && key != "allOf") own[key] = value;
     }
     const auto join = [&](const Json& other, Place where) {
-      merged = grammar::merge_schemas(flattened(other, where, references + 1), merged, place);
+      merged = grammar::merge_schemas(merged, flattened(other, where, references + 1), place);
     };
     if (const Json* target = io::find(schema, "$ref")) {
       const std::string name = text_of(*target, place + "/$ref");
@@ -304,7 +304,7 @@ class SchemaCompiler {
     if (const Json* parts = array_member(schema, "allOf", place)) {
       for (size_t i = 0; i < parts->size(); ++i) join((*parts)[i], str(place, "/allOf/", i));
     }
-    return merged;
+    return grammar::merge_schemas(merged, own, place);
   }
 
   // The rule of a schema that stands nowhere as a whole. Equal ones are one rule: so joined
@@ -317,12 +317,20 @@ class SchemaCompiler {
     return rules_.reference(rule);
   }
 
+  static bool is_nullable(const Json& schema, Place place) {
+    const Json* value = io::find(schema, "nullable");
+    if (value && !value->is_boolean()) {
+      malformed(place, "nullable: expected true or false, found ", io::describe(value));
+    }
+    return value && *value == true;
+  }
+
   ExpressionId alternatives(const Json& schema, const char* key, Place place) {
     Json rest = Json::object();
     for (const auto& [name, value] : schema.items()) {
       if (name != key && !grammar::is_annotation(name)) rest[name] = value;
     }
-    const bool is_nullable = io::get_bool(rest, "nullable", false);
+    const bool allows_null = is_nullable(rest, place);
     rest.erase("nullable");
     std::vector<ExpressionId> ways;
     const Json& all = schema[key];
@@ -332,10 +340,10 @@ class SchemaCompiler {
         ways.push_back(part(all[i], where));
       } else {
         ways.push_back(
-            joined(grammar::merge_schemas(flattened(all[i], where, 0), rest, where), where));
+            joined(grammar::merge_schemas(rest, flattened(all[i], where, 0), where), where));
       }
     }
-    if (is_nullable) ways.push_back(rules_.literal("null"));
+    if (allows_null) ways.push_back(rules_.literal("null"));
     return rules_.choice(std::move(ways));
   }
 
@@ -362,14 +370,13 @@ class SchemaCompiler {
       }
       if (io::find(schema, "format") && types.empty()) add("string");
     }
-    if (io::get_bool(schema, "nullable", false) && !types.empty()) add("null");
+    if (is_nullable(schema, place) && !types.empty()) add("null");
     return types;
   }
 
   ExpressionId typed(const Json& schema, Place place) {
     if (io::find(schema, "enum") || io::find(schema, "const")) return listed(schema, place);
-    const std::vector<std::string> types =
-        with_context(place, [&] { return types_of(schema, place); });
+    const std::vector<std::string> types = types_of(schema, place);
     if (types.empty()) return any();
     const auto has = [&](std::string_view type) {
       return std::find(types.begin(), types.end(), type) != types.end();
@@ -415,7 +422,7 @@ class SchemaCompiler {
                         });
       if (fits && seen.insert(one.dump()).second) ways.push_back(rules_.literal(one.dump()));
     }
-    if (io::get_bool(schema, "nullable", false) && seen.insert("null").second) {
+    if (is_nullable(schema, place) && seen.insert("null").second) {
       ways.push_back(rules_.literal("null"));
     }
     if (ways.empty()) malformed(place, "no value of enum or const has the type");

@@ -296,6 +296,10 @@ class Compiler {
     for (size_t i = 0; i < program_.rules.size(); ++i) {
       if (live[program_.rules[i].entry]) continue;
       if (endless_ == Endless::kDrop && i > 0) continue;
+      if (endless_ == Endless::kDrop) {
+        fail(ErrorKind::kMalformed, quoted(program_.rules[i].name),
+             " allows no value, or only ones without an end");
+      }
       fail(ErrorKind::kMalformed, "rule ", quoted(program_.rules[i].name),
            " matches no finite text: give it an alternative that ends");
     }

@@ -39,14 +39,17 @@ io::Json common_values(const io::Json& a, const io::Json& b) {
   return common;
 }
 
-// The closed schema `closed` knows no other properties than its own.
-void restrict_properties(io::Json& merged, const io::Json& closed, const std::string& place) {
-  const io::Json* own = io::find(closed, "properties");
-  io::Json& all = merged["properties"];
+// What `part` says of properties that it does not name holds for those that another part names.
+void restrict_properties(io::Json& merged, const io::Json& part, const std::string& place) {
+  const io::Json* additional = io::find(part, "additionalProperties");
+  const io::Json* own = io::find(part, "properties");
+  if (!additional || *additional == true || !io::find(merged, "properties")) return;
   io::Json kept = io::Json::object();
-  for (const auto& [name, schema] : all.items()) {
+  for (const auto& [name, schema] : merged["properties"].items()) {
     if (own && own->contains(name)) {
       kept[name] = schema;
+    } else if (*additional != false) {
+      kept[name] = {{"allOf", io::Json::array({*additional, schema})}};
     } else if (const io::Json* required = io::find(merged, "required");
                required && contains_value(*required, name)) {
       fail(ErrorKind::kUnsupported, place, ": property ", quoted(name),
@@ -54,7 +57,7 @@ void restrict_properties(io::Json& merged, const io::Json& closed, const std::st
            "and does not know it");
     }
   }
-  all = std::move(kept);
+  merged["properties"] = std::move(kept);
 }
 
 bool closes(const io::Json& schema) {
@@ -115,6 +118,16 @@ bool is_annotation(std::string_view keyword) {
 io::Json merge_schemas(const io::Json& a, const io::Json& b, const std::string& place) {
   if (a.is_boolean()) return a == true ? b : a;
   if (b.is_boolean()) return b == true ? a : b;
+  const auto has = [](const io::Json& schema, const char* key) {
+    return io::find(schema, key) != nullptr;
+  };
+  const bool shifts_items = has(a, "prefixItems") != has(b, "prefixItems") &&
+                            (has(a, "prefixItems") ? has(b, "items") : has(a, "items"));
+  if (shifts_items) {
+    fail(ErrorKind::kUnsupported, place,
+         ": prefixItems stands in one and items in another of the schemas that are joined here; "
+         "write both into one");
+  }
   io::Json merged = a;
   for (const auto& [key, value] : b.items()) {
     const io::Json* known = io::find(a, key);
@@ -152,9 +165,12 @@ io::Json merge_schemas(const io::Json& a, const io::Json& b, const std::string& 
            "and differs; write it once");
     }
   }
-  const bool has_properties = io::find(merged, "properties") != nullptr;
-  if (has_properties && closes(a)) restrict_properties(merged, a, place);
-  if (has_properties && closes(b)) restrict_properties(merged, b, place);
+  restrict_properties(merged, a, place);
+  restrict_properties(merged, b, place);
+  for (const char* key : {"type", "enum"}) {  // nothing in common
+    const io::Json* left = io::find(merged, key);
+    if (left && left->is_array() && left->empty()) return false;
+  }
   return merged;
 }
 
