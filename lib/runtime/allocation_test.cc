@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <fstream>
 
 #include "lib/base/testing.h"
 #include "lib/runtime/session.h"
@@ -63,7 +64,7 @@ int allocations_while_decoding(const RunOptions& options) {
   SamplingSettings settings = resolve_sampling(options.sampling, io::Json::object());
   Sampler sampler(settings, session.model->vocab());
   Generator generator = make_generator(options, session);
-  GenerationOptions generation{64, options.stop, {}};
+  GenerationOptions generation{64, options.stop, {}, session.constraint};
   const auto prompt = session.format.encode("hello");
   int pieces = 0;
   auto sink = [&](std::string_view) {
@@ -93,6 +94,16 @@ TEST_CASE("decoding a token allocates nothing") {
   options.sampling.repeat_penalty = 1.3;
   options.stop = {"never said", "neither"};
   options.kv = "q8_0";
+  REQUIRE(allocations_while_decoding(options) == 0);
+}
+
+TEST_CASE("decoding a token under a grammar allocates nothing where it has been before") {
+  const std::string path = lumen::testing::temporary_directory() + "/words.gbnf";
+  std::ofstream(path) << "root ::= word (\" \" word)*\nword ::= [a-zA-Z]{1,3} | \"(\" word \")\"\n";
+  RunOptions options;
+  options.model = lumen::testing::source_path("testdata/models/random-spm.gguf");
+  options.grammar = path;
+  options.sampling.temperature = 0;
   REQUIRE(allocations_while_decoding(options) == 0);
 }
 
