@@ -112,10 +112,8 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(
       list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
   line.add(path_field("json-schema", "FILE",
-                      "answer with JSON that this JSON Schema allows; also the schema itself: '{}'",
+                      "answer with JSON of this JSON Schema; also the schema itself: '{}'",
                       options.json_schema));
-  line.add(
-      path_field("grammar", "FILE.gbnf", "answer with a text of this grammar", options.grammar));
   matters_to(kBatch);
   line.add(path_field("batch", "FILE.jsonl",
                       "answer one prompt per line, as JSON objects, to stdout; -: stdin",
@@ -173,8 +171,6 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add_json("print one JSON object with text, tokens and timings", options.json);
   matters_to(kReading);
   line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
-  line.add(
-      switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
   matters_to(kAnswer | kLogits);
   line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
                         options.show_prompt));
@@ -201,6 +197,12 @@ void declare(CommandLine& line, RunOptions& options) {
 
   line.group(kRareOptions);
   line.add(text_field("now", "TIME", "clock of --render: 2025-07-10T12:00:00", options.now));
+  matters_to(kReading);
+  line.add(
+      switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
+  matters_to(kChat | kAnswer | kBatch);
+  line.add(
+      path_field("grammar", "FILE.gbnf", "answer with a text of this grammar", options.grammar));
   matters_to(kReading);
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
                         options.allow_nonfinite));

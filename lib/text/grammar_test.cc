@@ -129,7 +129,8 @@ TEST_CASE("errors of GBNF name the place") {
       {"root ::= \"a\"{99999999999}", "more than 1048576 repetitions, the limit"},
   };
   for (const auto& [gbnf, expected] : cases) {
-    const std::string message = refusal(ErrorKind::kMalformed, [&] { parse_grammar(gbnf, "g"); });
+    const std::string message =
+        refusal(ErrorKind::kMalformed, [text = gbnf] { parse_grammar(text, "g"); });
     CAPTURE(gbnf, message);
     CHECK(contains(message, expected));
     CHECK(message.starts_with("g: "));

@@ -7,12 +7,12 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/text/grammar/json_values.h"
 #include "lib/text/grammar/program.h"
 #include "lib/text/grammar/schema_merge.h"
 #include "lib/text/grammar/schema_numbers.h"
@@ -21,16 +21,18 @@
 namespace lumen::text {
 namespace {
 
-using grammar::CharSet;
 using grammar::ExpressionId;
 using grammar::IntegerRange;
+using grammar::JsonValues;
 using grammar::kUnbounded;
+using grammar::Property;
 using grammar::RuleId;
 using grammar::RuleSet;
 using io::Json;
 
 // Schemas looked at, those inside joined ones each time anew.
 constexpr int kMostSchemas = 100'000;
+constexpr uint64_t kMostJoinedBytes = uint64_t{1} << 30;
 constexpr int kMostReferences = 64;  // that lead to each other
 
 constexpr std::array<std::string_view, 7> kTypes = {"object",  "array",   "string", "number",
@@ -102,13 +104,9 @@ std::string_view type_of(const Json& value) {
 
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const Json& schema) : root_(schema) {}
+  explicit SchemaCompiler(const Json& schema) : root_(schema), bytes_(schema.dump().size()) {}
 
   RuleSet compile(RuleId& root) {
-    const ExpressionId indentation = rules_.repeat(rules_.chars({{' ', ' '}, {'\t', '\t'}}), 0, 20);
-    gap_ = rules_.named("space",
-                        rules_.choice({rules_.literal(""), rules_.literal(" "),
-                                       rules_.sequence({rules_.literal("\n"), indentation})}));
     const ExpressionId whole = reference("#", "#");
     root = rules_[whole].rule;
     return std::move(rules_);
@@ -158,8 +156,9 @@ class SchemaCompiler {
   static void check_keywords(const Json& schema, Place place) {
     for (const auto& [key, value] : schema.items()) {
       if (grammar::is_annotation(key)) continue;
-      const auto known = std::find_if(std::begin(kKeywords), std::end(kKeywords),
-                                      [&](const auto& one) { return one.first == key; });
+      const auto known = std::find_if(
+          std::begin(kKeywords), std::end(kKeywords),
+          [name = std::string_view(key)](const auto& one) { return one.first == name; });
       if (known != std::end(kKeywords)) continue;
       std::vector<std::string> names;
       for (const auto& one : kKeywords) names.emplace_back(one.first);
@@ -175,7 +174,7 @@ class SchemaCompiler {
     if (++schemas_ > kMostSchemas) {
       malformed(place, "the schema has more than ", kMostSchemas, " parts, the limit");
     }
-    if (schema.is_boolean()) return schema == true ? any() : rules_.choice({});
+    if (schema.is_boolean()) return schema == true ? json_.any() : rules_.choice({});
     if (!schema.is_object()) {
       malformed(place, "expected a schema, which is an object or a boolean, found ",
                 io::describe(&schema));
@@ -283,11 +282,16 @@ class SchemaCompiler {
   }
 
   // A schema without $ref and allOf: joined with what they name.
-  Json flattened(const Json& schema, Place place, int references) const {
+  Json flattened(const Json& schema, Place place, int references) {
     if (!schema.is_object()) return schema;
     if (references > kMostReferences) {
       malformed(place, "$ref or allOf leads back to itself, or through more than ", kMostReferences,
                 " others");
+    }
+    // Every join may copy as much as the whole schema.
+    joined_bytes_ += bytes_;
+    if (joined_bytes_ > kMostJoinedBytes) {
+      malformed(place, "the schema joins too many others by allOf, anyOf and $ref");
     }
     check_keywords(schema, place);
     Json merged = Json::object(), own = Json::object();
@@ -377,7 +381,7 @@ class SchemaCompiler {
   ExpressionId typed(const Json& schema, Place place) {
     if (io::find(schema, "enum") || io::find(schema, "const")) return listed(schema, place);
     const std::vector<std::string> types = types_of(schema, place);
-    if (types.empty()) return any();
+    if (types.empty()) return json_.any();
     const auto has = [&](std::string_view type) {
       return std::find(types.begin(), types.end(), type) != types.end();
     };
@@ -388,7 +392,7 @@ class SchemaCompiler {
       if (type == "string") ways.push_back(string(schema, place));
       if (type == "number") ways.push_back(number(schema, place, false));
       if (type == "integer" && !has("number")) ways.push_back(number(schema, place, true));
-      if (type == "boolean") ways.push_back(boolean());
+      if (type == "boolean") ways.push_back(json_.boolean());
       if (type == "null") ways.push_back(rules_.literal("null"));
     }
     return rules_.choice(std::move(ways));
@@ -429,54 +433,6 @@ class SchemaCompiler {
     return rules_.choice(std::move(ways));
   }
 
-  ExpressionId boolean() {
-    return rules_.choice({rules_.literal("true"), rules_.literal("false")});
-  }
-
-  // One character of a string in every spelling of JSON. Halves of surrogate pairs come in pairs.
-  ExpressionId character() {
-    if (character_) return rules_.reference(*character_);
-    const auto hex = [&](uint32_t count) {
-      return rules_.repeat(rules_.chars({{'0', '9'}, {'a', 'f'}, {'A', 'F'}}), count, count);
-    };
-    const CharSet d = {{'d', 'd'}, {'D', 'D'}};
-    const ExpressionId plain = rules_.chars({{' ', '!'}, {'#', '['}, {']', '~'}, {0x80, 0x10FFFF}});
-    const ExpressionId shortened = rules_.chars({{'"', '"'},
-                                                 {'\\', '\\'},
-                                                 {'/', '/'},
-                                                 {'b', 'b'},
-                                                 {'f', 'f'},
-                                                 {'n', 'n'},
-                                                 {'r', 'r'},
-                                                 {'t', 't'}});
-    const ExpressionId low = rules_.sequence({rules_.chars(d), rules_.chars({{'0', '7'}}), hex(2)});
-    const ExpressionId other = rules_.sequence(
-        {rules_.chars({{'0', '9'}, {'a', 'c'}, {'A', 'C'}, {'e', 'f'}, {'E', 'F'}}), hex(3)});
-    const ExpressionId pair = rules_.sequence(
-        {rules_.chars(d), rules_.chars({{'8', '9'}, {'a', 'b'}, {'A', 'B'}}), hex(2),
-         rules_.literal("\\u"), rules_.chars(d), rules_.chars({{'c', 'f'}, {'C', 'F'}}), hex(2)});
-    const ExpressionId code =
-        rules_.sequence({rules_.literal("u"), rules_.choice({low, other, pair})});
-    const ExpressionId escape =
-        rules_.sequence({rules_.literal("\\"), rules_.choice({shortened, code})});
-    character_ = rules_.declare("character");
-    rules_.define(*character_, rules_.choice({plain, escape}));
-    return rules_.reference(*character_);
-  }
-
-  ExpressionId quoted_text(ExpressionId content) {
-    return rules_.sequence({rules_.literal("\""), content, rules_.literal("\"")});
-  }
-
-  ExpressionId any_string() {
-    if (!string_) {
-      const ExpressionId content = rules_.repeat(character(), 0, kUnbounded);
-      string_ = rules_.declare("string");
-      rules_.define(*string_, quoted_text(content));
-    }
-    return rules_.reference(*string_);
-  }
-
   ExpressionId string(const Json& schema, Place place) {
     const auto least = count_member(schema, "minLength", place);
     const auto most = count_member(schema, "maxLength", place);
@@ -502,38 +458,14 @@ class SchemaCompiler {
     }
     if (pattern || format) {
       return with_context(str(place, "/", pattern ? "pattern" : "format"),
-                          [&] { return quoted_text(grammar::json_pattern(rules_, wanted)); });
+                          [&] { return json_.quoted_text(grammar::json_pattern(rules_, wanted)); });
     }
-    if (!least && !most) return any_string();
+    if (!least && !most) return json_.any_string();
     if (most && *most < least.value_or(0)) {
       malformed(place, "minLength ", *least, " is more than maxLength ", *most);
     }
-    return quoted_text(rules_.repeat(character(), least.value_or(0), most.value_or(kUnbounded)));
-  }
-
-  // `[0-9]` so many times.
-  ExpressionId digits(uint32_t least, uint32_t most) {
-    return rules_.repeat(rules_.chars({{'0', '9'}}), least, most);
-  }
-
-  ExpressionId any_number(bool is_integer) {
-    std::optional<RuleId>& rule = is_integer ? integer_ : number_;
-    if (rule) return rules_.reference(*rule);
-    const ExpressionId sign = rules_.optional(rules_.literal("-"));
-    const ExpressionId whole = rules_.choice(
-        {rules_.literal("0"),
-         rules_.sequence({rules_.chars({{'1', '9'}}), digits(0, grammar::kMostDigits - 1)})});
-    std::vector<ExpressionId> parts = {sign, whole};
-    if (!is_integer) {
-      parts.push_back(
-          rules_.optional(rules_.sequence({rules_.literal("."), digits(1, grammar::kMostDigits)})));
-      parts.push_back(rules_.optional(rules_.sequence(
-          {rules_.chars({{'e', 'e'}, {'E', 'E'}}),
-           rules_.optional(rules_.chars({{'+', '+'}, {'-', '-'}})), digits(1, 2)})));
-    }
-    rule = rules_.declare(is_integer ? "integer" : "number");
-    rules_.define(*rule, rules_.sequence(std::move(parts)));
-    return rules_.reference(*rule);
+    return json_.quoted_text(
+        rules_.repeat(json_.character(), least.value_or(0), most.value_or(kUnbounded)));
   }
 
   // One bound of a number: a whole one, which is itself allowed or not.
@@ -601,7 +533,7 @@ class SchemaCompiler {
                     "int32, int64, float and double");
       }
     }
-    if (!least && !most) return any_number(is_integer);
+    if (!least && !most) return json_.any_number(is_integer);
     IntegerRange range;
     if (least) range.least = least->value;
     if (most) range.most = most->value;
@@ -613,15 +545,6 @@ class SchemaCompiler {
     }
     return is_integer ? grammar::integers(rules_, range)
                       : grammar::decimals(rules_, range, above, below);
-  }
-
-  // "[" first "," … "]" with gaps, where `elements` has the elements with their commas.
-  ExpressionId bracketed(char open, ExpressionId elements, char close) {
-    return rules_.sequence(
-        {rules_.literal({&open, 1}), gap_, elements, gap_, rules_.literal({&close, 1})});
-  }
-  ExpressionId after_comma(ExpressionId element) {
-    return rules_.sequence({rules_.literal(","), gap_, element});
   }
 
   ExpressionId array(const Json& schema, Place place) {
@@ -654,74 +577,25 @@ class SchemaCompiler {
     const auto element = [&](uint32_t i) {
       return part((*prefix)[i], str(place, "/", prefix_key, "/", i));
     };
-    if (most == 0) return bracketed('[', rules_.literal(""), ']');
+    if (most == 0) return json_.bracketed('[', rules_.literal(""), ']');
     std::optional<ExpressionId> others;
-    if (!is_closed && most > fixed) others = items ? part(*items, items_place) : any();
+    if (!is_closed && most > fixed) others = items ? part(*items, items_place) : json_.any();
     const auto left = [&](uint32_t count, uint32_t taken) {
       return count == kUnbounded ? kUnbounded : count > taken ? count - taken : 0;
     };
     // From the back: what may follow an item, with its comma.
     const uint32_t taken = std::max(fixed, 1u);
     ExpressionId rest =
-        others ? rules_.repeat(after_comma(*others), left(least, taken), left(most, taken))
+        others ? rules_.repeat(json_.after_comma(*others), left(least, taken), left(most, taken))
                : rules_.literal("");
     for (uint32_t i = std::min(fixed, most); i-- > 1;) {
-      const ExpressionId here = rules_.sequence({after_comma(element(i)), rest});
-      rest = shallow(i < least ? here : rules_.optional(here), place);
+      const ExpressionId here = rules_.sequence({json_.after_comma(element(i)), rest});
+      rest = json_.shallow(i < least ? here : rules_.optional(here), place);
     }
     const ExpressionId first = fixed > 0 ? element(0) : others ? *others : rules_.choice({});
     const ExpressionId some = rules_.sequence({first, rest});
-    return bracketed('[', least == 0 ? rules_.optional(some) : some, ']');
+    return json_.bracketed('[', least == 0 ? rules_.optional(some) : some, ']');
   }
-
-  // The expression, as a rule of its own if it has become deep.
-  ExpressionId shallow(ExpressionId expression, Place name) {
-    constexpr uint32_t kDeep = 64;
-    return rules_[expression].depth < kDeep ? expression : rules_.named(name, expression);
-  }
-
-  // A name, then a value.
-  ExpressionId member(ExpressionId name, ExpressionId content) {
-    return rules_.sequence(
-        {name, rules_.literal(":"), rules_.optional(rules_.literal(" ")), content});
-  }
-
-  // Names in their plain spelling that are none of `names`.
-  ExpressionId other_name(const std::vector<std::string>& names) {
-    if (names.empty()) return any_string();
-    const CharSet plain = {{' ', '!'}, {'#', '['}, {']', '~'}, {0x80, 0x10FFFF}};
-    return quoted_text(differing(names, 0, plain));
-  }
-
-  // Texts that are none of `names`, which are sorted and agree in their first `at` bytes.
-  ExpressionId differing(std::span<const std::string> names, size_t at, const CharSet& plain) {
-    const ExpressionId rest = rules_.repeat(rules_.chars(plain), 0, kUnbounded);
-    std::vector<ExpressionId> ways;
-    CharSet taken = grammar::complement(plain);
-    const bool may_end = names[0].size() > at;
-    if (may_end) ways.push_back(rules_.literal(""));
-    for (size_t i = may_end ? 0 : 1; i < names.size();) {
-      size_t next = at;
-      const uint32_t c = next_code_point(names[i], next);
-      size_t end = i + 1;
-      while (end < names.size() &&
-             names[end].compare(at, next - at, names[i], at, next - at) == 0) {
-        ++end;
-      }
-      taken.push_back({c, c});
-      const ExpressionId deeper =
-          shallow(differing(names.subspan(i, end - i), next, plain), "name");
-      ways.push_back(rules_.sequence({rules_.chars({{c, c}}), deeper}));
-      i = end;
-    }
-    ways.push_back(rules_.sequence({rules_.chars(grammar::complement(taken)), rest}));
-    return rules_.choice(std::move(ways));
-  }
-
-  struct Property {
-    ExpressionId member;
-    bool is_required;
-  };
 
   // The members in the order of the schema, the ones that are only required last.
   std::vector<Property> properties(const Json& schema, Place place) {
@@ -737,8 +611,8 @@ class SchemaCompiler {
     std::vector<Property> all;
     const auto add = [&](const std::string& name, ExpressionId content, bool is_required) {
       const ExpressionId key = rules_.literal(Json(name).dump());
-      all.push_back(
-          {rules_.named(place + "/properties" + step(name), member(key, content)), is_required});
+      all.push_back({rules_.named(place + "/properties" + step(name), json_.member(key, content)),
+                     is_required});
     };
     if (listed) {
       for (const auto& [name, content] : listed->items()) {
@@ -754,7 +628,8 @@ class SchemaCompiler {
         malformed(place, "required: ", quoted(name),
                   " is not among the properties, and additionalProperties is false");
       }
-      add(name, additional ? part(*additional, place + "/additionalProperties") : any(), true);
+      add(name, additional ? part(*additional, place + "/additionalProperties") : json_.any(),
+          true);
     }
     return all;
   }
@@ -788,77 +663,29 @@ class SchemaCompiler {
       std::sort(names.begin(), names.end());
       names.erase(std::unique(names.begin(), names.end()), names.end());
       const ExpressionId content =
-          additional ? part(*additional, place + "/additionalProperties") : any();
-      other = rules_.named(place + "/additionalProperties", member(other_name(names), content));
+          additional ? part(*additional, place + "/additionalProperties") : json_.any();
+      other = rules_.named(place + "/additionalProperties",
+                           json_.member(json_.other_name(names), content));
     }
     if (all.empty()) {
-      if (!other || most == 0u) return bracketed('{', rules_.literal(""), '}');
+      if (!other || most == 0u) return json_.bracketed('{', rules_.literal(""), '}');
       const uint32_t more = most ? *most - 1 : kUnbounded;
       const ExpressionId some =
-          rules_.sequence({*other, rules_.repeat(after_comma(*other), 0, more)});
-      return bracketed('{', least > 0 ? some : rules_.optional(some), '}');
+          rules_.sequence({*other, rules_.repeat(json_.after_comma(*other), 0, more)});
+      return json_.bracketed('{', least > 0 ? some : rules_.optional(some), '}');
     }
-    return bracketed('{', members(all, other, place), '}');
-  }
-
-  // Members with their commas: those required, and of the others any, in their order.
-  ExpressionId members(const std::vector<Property>& all, std::optional<ExpressionId> other,
-                       Place place) {
-    const ExpressionId others =
-        other ? rules_.repeat(after_comma(*other), 0, kUnbounded) : rules_.literal("");
-    const auto later = [&](const Property& p) {
-      const ExpressionId here = after_comma(p.member);
-      return p.is_required ? here : rules_.optional(here);
-    };
-    // Whichever comes first has no comma: one of the optional ones, or the first required one.
-    const auto first_required = static_cast<size_t>(
-        std::find_if(all.begin(), all.end(), [](const Property& p) { return p.is_required; }) -
-        all.begin());
-    std::vector<ExpressionId> parts;
-    for (size_t i = first_required + 1; i < all.size(); ++i) parts.push_back(later(all[i]));
-    parts.push_back(others);
-    ExpressionId rest = rules_.sequence(std::move(parts));
-    std::vector<ExpressionId> ways;
-    if (first_required < all.size()) {
-      if (first_required > 0) rest = rules_.named(place, rest);
-      ways.push_back(rules_.sequence({all[first_required].member, rest}));
-      rest = rules_.sequence({later(all[first_required]), rest});
-    } else {
-      ways.push_back(rules_.literal(""));
-      if (other) ways.push_back(rules_.sequence({*other, others}));
-    }
-    for (size_t i = first_required; i-- > 0;) {
-      rest = rules_.named(place, rest);
-      ways.push_back(rules_.sequence({all[i].member, rest}));
-      rest = rules_.sequence({later(all[i]), rest});
-    }
-    return rules_.choice(std::move(ways));
-  }
-
-  ExpressionId any() {
-    if (any_) return rules_.reference(*any_);
-    any_ = rules_.declare("value");
-    const ExpressionId self = rules_.reference(*any_);
-    const ExpressionId pair = member(any_string(), self);
-    const auto list = [&](ExpressionId element) {
-      return rules_.optional(
-          rules_.sequence({element, rules_.repeat(after_comma(element), 0, kUnbounded)}));
-    };
-    rules_.define(
-        *any_, rules_.choice({rules_.named("object", bracketed('{', list(pair), '}')),
-                              rules_.named("array", bracketed('[', list(self), ']')), any_string(),
-                              any_number(false), boolean(), rules_.literal("null")}));
-    return rules_.reference(*any_);
+    return json_.bracketed('{', json_.members(all, other, place), '}');
   }
 
   static constexpr int kMostNested = 256;
 
   const Json& root_;
+  const uint64_t bytes_;
   RuleSet rules_;
-  ExpressionId gap_ = 0;
+  JsonValues json_{rules_};
   std::map<std::string, RuleId> references_, joined_;  // by pointer; by text
-  std::optional<RuleId> any_, string_, character_, number_, integer_;
   int schemas_ = 0, depth_ = 0;
+  uint64_t joined_bytes_ = 0;
 };
 
 }  // namespace
