@@ -50,7 +50,8 @@ std::optional<text::Grammar> requested_grammar(const std::optional<std::string>&
                                io::place_of(*grammar));
   }
   if (!json_schema) return std::nullopt;
-  const bool is_inline = json_schema->starts_with('{');
+  const size_t begin = json_schema->find_first_not_of(kBlank);
+  const bool is_inline = begin != json_schema->npos && (*json_schema)[begin] == '{';
   const io::Json schema = is_inline ? io::parse_json(*json_schema, "--json-schema", schema_limits())
                                     : io::read_json(*json_schema, schema_limits());
   return text::json_schema_grammar(schema,
@@ -103,8 +104,8 @@ AnswerConstraint::AnswerConstraint(std::shared_ptr<text::TokenConstraint> constr
     : constraint_(std::move(constraint)),
       tokenizer_(tokenizer),
       end_tokens_(end_tokens),
-      text_(constraint_, !continues_text && closing_tag(tokenizer, prompt).empty()),
-      closing_(closing_tag(tokenizer, prompt)) {
+      closing_(closing_tag(tokenizer, prompt)),
+      text_(constraint_, !continues_text && closing_.empty()) {
   if (closing_.empty()) return;
   phase_ = Phase::kThinking;
   const text::VocabularyTrie& vocabulary = constraint_->vocabulary();

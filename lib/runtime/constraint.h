@@ -76,9 +76,9 @@ class AnswerConstraint {
   std::shared_ptr<text::TokenConstraint> constraint_;
   const text::Tokenizer& tokenizer_;
   std::span<const int32_t> end_tokens_;
+  std::string_view closing_;  // the tag that ends the thinking; "": there is none
   text::ConstrainedText text_;
   Phase phase_ = Phase::kText;
-  std::string_view closing_;     // the tag that ends the thinking
   std::string tail_;             // of what was thought: where the tag may have begun
   std::vector<int32_t> blanks_;  // tokens of white space alone
   int gap_tokens_ = 0;

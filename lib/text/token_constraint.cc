@@ -1,6 +1,7 @@
 #include "lib/text/token_constraint.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "lib/base/limits.h"
 #include "lib/text/grammar/automaton.h"
@@ -59,7 +60,7 @@ const TokenConstraint::Inside& TokenConstraint::inside(uint32_t position) {
   walk(automaton_->inside(position), 0, static_cast<uint32_t>(vocabulary_->nodes().size()), mask,
        [&](uint32_t node, uint32_t) { made->leaving.push_back(node); });
   size_t count = 0;
-  for (const uint64_t word : mask) count += static_cast<size_t>(__builtin_popcountll(word));
+  for (const uint64_t word : mask) count += static_cast<size_t>(std::popcount(word));
   if (count < words_) {
     for (int32_t token = 0; token < vocabulary_->size(); ++token) {
       if (mask[static_cast<size_t>(token) / 64] >> (token % 64) & 1) made->tokens.push_back(token);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 

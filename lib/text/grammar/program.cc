@@ -4,7 +4,6 @@
 #include <map>
 #include <tuple>
 
-#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 

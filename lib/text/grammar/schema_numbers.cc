@@ -1,7 +1,6 @@
 #include "lib/text/grammar/schema_numbers.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "lib/base/strings.h"
 
