@@ -51,6 +51,16 @@ inline constexpr uint64_t kTemplateSteps = 10'000'000;
 inline constexpr uint64_t kTemplateHeapBytes = 64 << 20;
 inline constexpr uint64_t kTemplateOutputBytes = 16 << 20;
 
+// Of grammars: source, rules, nesting of groups, and byte positions with all repetitions written
+// out; of a state while matching, the ways in which the text so far may have been derived; and the
+// memory of states and token masks kept for reuse.
+inline constexpr uint64_t kGrammarBytes = 4 << 20;
+inline constexpr uint64_t kGrammarRules = 65'536;
+inline constexpr uint32_t kGrammarDepth = 128;
+inline constexpr uint64_t kGrammarPositions = 1 << 20;
+inline constexpr uint64_t kGrammarStateWays = 1 << 16;
+inline constexpr uint64_t kGrammarCacheBytes = 64 << 20;
+
 // Of data to train on or to classify: a mapped file of tokens; any other file, unpacked; a row or
 // line; files of a directory; a table's columns; an image's file, and its height or width.
 inline constexpr uint64_t kDataFileBytes = uint64_t{64} << 30;

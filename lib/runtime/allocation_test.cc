@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <fstream>
 
 #include "lib/base/testing.h"
 #include "lib/runtime/session.h"
@@ -62,7 +63,7 @@ int allocations_while_decoding(const RunOptions& options) {
   Session session = load_session(options);
   Sampler sampler = make_sampler(sampling_settings(options.sampling, session), session);
   Generator generator = make_generator(options, session);
-  GenerationOptions generation{64, options.stop, {}};
+  GenerationOptions generation{64, options.stop, {}, session.constraint};
   const auto prompt = session.format.encode("hello");
   int pieces = 0;
   auto sink = [&](std::string_view) {
@@ -103,6 +104,16 @@ TEST_CASE("decoding a token allocates nothing") {
   REQUIRE(allocations_while_decoding(options) == 0);
   options.sampling.temperature = 0;
   options.sampling.dry_penalty_last_n = 10;  // what is kept of the text is moved now and then
+  REQUIRE(allocations_while_decoding(options) == 0);
+}
+
+TEST_CASE("decoding a token under a grammar allocates nothing where it has been before") {
+  const std::string path = lumen::testing::temporary_directory() + "/words.gbnf";
+  std::ofstream(path) << "root ::= word (\" \" word)*\nword ::= [a-zA-Z]{1,3} | \"(\" word \")\"\n";
+  RunOptions options;
+  options.model = lumen::testing::source_path("testdata/models/random-spm.gguf");
+  options.grammar = path;
+  options.sampling.temperature = 0;
   REQUIRE(allocations_while_decoding(options) == 0);
 }
 

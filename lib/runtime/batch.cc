@@ -81,9 +81,10 @@ std::vector<LogitBias> biases_of(const io::Json& value) {
 // known at all.
 void read_sampling(const io::Json& object, SamplingOptions& sampling) {
   std::map<std::string, Field> numbers;
-  std::vector<std::string> known = {
-      "prompt",          "messages", "id", "system", "stop", "max_tokens", std::string(kBreakers),
-      std::string(kBias)};
+  std::vector<std::string> known = {"prompt",          "messages",    "id",
+                                    "system",          "stop",        "max_tokens",
+                                    "grammar",         "json_schema", std::string(kBreakers),
+                                    std::string(kBias)};
   for (Field& field : sampling.fields()) {
     if (field.repeatable) continue;  // of more than one number
     const std::string key = key_of(field);
@@ -127,6 +128,20 @@ std::vector<Message> messages_of(const io::Json& object, const std::optional<std
   const bool has_system = messages.front().role == "system";
   if (system && !has_system) messages.insert(messages.begin(), {"system", *system});
   return messages;
+}
+
+// What a line itself says, a null included, replaces the constraint of the command line.
+void set_constraint(const io::Json& object, const Session& session, GenerationOptions& generation) {
+  if (io::find(object, "grammar") || io::find(object, "json_schema")) {
+    generation.constraint = nullptr;
+  }
+  const io::Json* schema = io::find_value(object, "json_schema");
+  if (io::find_value(object, "grammar")) {
+    if (schema) fail(ErrorKind::kMalformed, "grammar and json_schema do not go together");
+    generation.constraint = session.constraints->of_grammar(io::get_string(object, "grammar"));
+  } else if (schema) {
+    generation.constraint = session.constraints->of_schema(*schema);
+  }
 }
 
 // An integer beyond 64 bits has become a double: what was given cannot be given back.
@@ -375,6 +390,7 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
   if (const io::Json* stop = io::find_value(object, "stop")) {
     request.generation.stop = texts_of("stop", *stop);
   }
+  set_constraint(object, session, request.generation);
   if (const io::Json* id = io::find(object, "id")) {
     require_exact(*id);
     request.id = *id;

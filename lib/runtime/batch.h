@@ -20,10 +20,10 @@ struct BatchRequest {
 
 // The request in `line`, a JSON object: either "prompt" (text; continued as it is with --raw) or
 // "messages"; "id" (any value without numbers beyond 64 bits, given back), "system", "max_tokens",
-// "stop" (text or texts), and the sampling options: numbers as their flags with _ for - ("top_k";
-// but "temperature"), "dry_sequence_breakers" (text or texts, [] for none) and "logit_bias" (an
-// object of biases, or "-inf", by token: id or text). What is absent is as `options` say. Throws
-// Error(kMalformed) naming the key.
+// "stop" (text or texts), "grammar" (GBNF), "json_schema" (a schema), and the sampling options:
+// numbers as their flags with _ for - ("top_k"; but "temperature"), "dry_sequence_breakers" (text
+// or texts, [] for none) and "logit_bias" (an object of biases, or "-inf", by token: id or text).
+// What is absent is as `options` say. Throws Error(kMalformed) naming the key.
 BatchRequest parse_request(std::string_view line, const RunOptions& options,
                            const Session& session);
 

@@ -29,6 +29,27 @@ std::string refusal_of(const std::string& line) {
                                  [&] { parse_request(line, RunOptions(), session); });
 }
 
+TEST_CASE("a line of a batch may have a constraint of its own") {
+  Session session = testing::fake_session(1000, {"yes"});
+  session.constraint = session.constraints->of_grammar("root ::= \"a\"");
+  const auto constraint = [&](const std::string& members) {
+    return parse_request(R"({"prompt": "hi")" + members + "}", RunOptions(), session)
+        .generation.constraint;
+  };
+  REQUIRE(constraint("") == session.constraint);
+  REQUIRE(constraint(R"(, "grammar": "root ::= \"b\"")") != session.constraint);
+  const auto schema = constraint(R"(, "json_schema": {"type": "null"})");
+  REQUIRE(schema == constraint(R"(, "json_schema": {"type": "null"})"));
+  REQUIRE(constraint(R"(, "json_schema": true)"));
+  REQUIRE_FALSE(constraint(R"(, "json_schema": null)"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "hi", "json_schema": {}, "grammar": "root ::= a"})"),
+                   "grammar and json_schema do not go together"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "hi", "grammar": "root ::= a"})"),
+                   "grammar: line 1, column 10: rule 'a' is used but not defined"));
+  REQUIRE(contains(refusal_of(R"({"prompt": "hi", "json_schema": {"type": "int"}})"),
+                   "json_schema: #: type: expected one of"));
+}
+
 TEST_CASE("a line of a batch says what and how to answer") {
   const Session session = testing::fake_session(1000, {"yes"});
   RunOptions options;

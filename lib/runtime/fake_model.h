@@ -50,6 +50,9 @@ class ByteTokenizer : public text::Tokenizer {
     constexpr std::string_view kSpecial[] = {"<s>", "</s>", "<turn>"};
     return id >= kBos && id < kSize ? kSpecial[id - kBos] : std::string_view();
   }
+  std::vector<std::string> token_bytes() const override {
+    return bytes_by_id(*this, [](int32_t id) { return std::string(1, static_cast<char>(id)); });
+  }
   std::optional<int32_t> id_of(std::string_view token) const override {
     for (int32_t id = kBos; id < kSize; ++id) {
       if (token_text(id) == token) return id;
@@ -205,13 +208,16 @@ inline Session fake_session(int64_t context, std::vector<std::string> scripts,
   if (with_template) chat_template = text::ChatTemplate::parse(kTemplate, "test");
   io::ModelFiles files;
   files.generation_config = io::Json::object();
-  return {"fake",
-          std::move(files),
-          PromptFormat(std::make_shared<ByteTokenizer>(), std::move(chat_template), {}),
-          std::make_unique<FakeModel>(context, std::move(scripts)),
-          nullptr,
-          0,
-          {}};
+  Session session{"fake",
+                  std::move(files),
+                  PromptFormat(std::make_shared<ByteTokenizer>(), std::move(chat_template), {}),
+                  std::make_unique<FakeModel>(context, std::move(scripts)),
+                  nullptr,
+                  0,
+                  {}};
+  session.constraints = std::make_shared<ConstraintSource>(session.format.tokenizer(),
+                                                           session.format.end_token_ids());
+  return session;
 }
 
 }  // namespace lumen::runtime::testing

@@ -143,8 +143,11 @@ Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const
   const auto expected = static_cast<size_t>(budget_);
   result_.token_ids.reserve(expected);
   result_.text.reserve(std::min<size_t>(16 * expected, 1 << 20) + limits::kPieceBytes);
-  builder_ = std::make_unique<TextBuilder>(std::move(tokenizer), options, result_.text, sink);
+  builder_ = std::make_unique<TextBuilder>(tokenizer, options, result_.text, sink);
   if (continues_text) builder_->continue_from(prompt);
+  if (options.constraint) {
+    constraint_.emplace(options.constraint, *tokenizer, prompt, continues_text, options.end_tokens);
+  }
   sampler.begin(prompt);
 }
 
@@ -163,22 +166,27 @@ std::optional<int32_t> Answer::next(std::span<const float> logits) {
     return room() == 0;
   };
   if (is_full()) return std::nullopt;
+  const auto is_over = [&] {
+    result_.stop_reason = StopReason::kEos;
+    return std::nullopt;
+  };
+  if (constraint_) logits = constraint_->mask(logits);
+  if (logits.empty()) return is_over();
   const int32_t token = sampler_.sample(logits);
   if (result_.timings.first_token == 0) {
     first_token_at_ = Clock::now();
     result_.timings.first_token = seconds_between(start_, first_token_at_);
   }
   const auto& ends = options_.end_tokens;
-  if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
-    result_.stop_reason = StopReason::kEos;
-    return std::nullopt;
-  }
+  if (std::find(ends.begin(), ends.end(), token) != ends.end()) return is_over();
   sampler_.accept(token);
+  if (constraint_) constraint_->accept(token);
   result_.token_ids.push_back(token);
   if (builder_->push(token)) {
     result_.stop_reason = StopReason::kStop;
     return std::nullopt;
   }
+  if (constraint_ && constraint_->is_over()) return is_over();
   if (is_full()) return std::nullopt;  // its logits are not needed
   return token;
 }

@@ -11,6 +11,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/function_ref.h"
+#include "lib/runtime/constraint.h"
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/sampler.h"
 #include "lib/runtime/speculation.h"
@@ -19,7 +20,7 @@
 namespace lumen::runtime {
 
 enum class StopReason {
-  kEos,          // an end token
+  kEos,          // an end token, or the constraint allows nothing more
   kStop,         // one of the stop strings
   kLength,       // max_tokens
   kContext,      // no position left
@@ -31,6 +32,7 @@ struct GenerationOptions {
   std::optional<int64_t> max_tokens;  // absent: until the context is full
   std::vector<std::string> stop;      // texts that end the answer and are not part of it
   std::vector<int32_t> end_tokens;
+  std::shared_ptr<text::TokenConstraint> constraint = nullptr;  // what the answer must follow
 };
 
 // Durations in seconds.
@@ -93,7 +95,8 @@ class Answer {
   void prompt_read(int64_t cached, int64_t read);
 
   // Takes the logits that follow the text so far. Returns the token that goes on, to be fed for the
-  // next logits, or nothing when the answer is over.
+  // next logits, or nothing when the answer is over. Throws Error as Sampler::sample and
+  // AnswerConstraint::mask.
   std::optional<int32_t> next(std::span<const float> logits);
 
   // Tokens that the answer may still have.
@@ -111,6 +114,7 @@ class Answer {
   GenerationResult result_;
   int64_t budget_;
   std::unique_ptr<TextBuilder> builder_;
+  std::optional<AnswerConstraint> constraint_;
 };
 
 // Runs a language model over a growing sequence of tokens and remembers which are in its KV cache,

@@ -65,6 +65,7 @@ void RunOptions::check() const {
   exclude(raw, sets_template, "--raw", "--chat-template or --template-arg");
   exclude(ids.has_value(), sets_template, "--ids", "--chat-template or --template-arg");
   exclude(!images.empty(), prompt || ids || system, "pictures", "a prompt");
+  exclude(grammar.has_value(), json_schema.has_value(), "--grammar", "--json-schema");
   exclude(draft.has_value(), lookup.has_value(), "--draft", "--lookup");
   if (logits && max_tokens.value_or(0) > 0) {
     fail(ErrorKind::kUsage,
@@ -110,6 +111,9 @@ void declare(CommandLine& line, RunOptions& options) {
   matters_to(kChat | kAnswer | kBatch);
   line.add(
       list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
+  line.add(path_field("json-schema", "FILE",
+                      "answer with JSON of this JSON Schema; also the schema itself: '{}'",
+                      options.json_schema));
   matters_to(kBatch);
   line.add(path_field("batch", "FILE.jsonl",
                       "answer one prompt per line, as JSON objects, to stdout; -: stdin",
@@ -201,6 +205,10 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(
       switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
   line.add(options.sampling.rare_fields());
+  matters_to(kChat | kAnswer | kBatch);
+  line.add(
+      path_field("grammar", "FILE.gbnf", "answer with a text of this grammar", options.grammar));
+  matters_to(kReading);
   line.add(switch_field("allow-nonfinite", "accept weights that are NaN or infinite",
                         options.allow_nonfinite));
   line.add(switch_field("no-repack", "use the weights as they are in the file: slower, no copy",

@@ -31,6 +31,7 @@ struct RunOptions {
   bool raw = false;
   std::optional<int64_t> max_tokens;
   std::vector<std::string> stop;
+  std::optional<std::string> grammar, json_schema;
   SamplingOptions sampling;
 
   std::optional<std::string> tokenizer, chat_template;

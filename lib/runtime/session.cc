@@ -83,6 +83,7 @@ io::ModelFiles open_language_model(const std::string& name) {
 
 Session load_session(const RunOptions& options) {
   const auto start = Clock::now();
+  std::optional<text::Grammar> grammar = requested_grammar(options.grammar, options.json_schema);
   auto files =
       open_known_model(options.model ? io::find_model(*options.model) : builtin_model_path());
   set_end_tokens(options.overrides, files);
@@ -114,6 +115,9 @@ Session load_session(const RunOptions& options) {
                   std::move(draft),
                   0,
                   {}};
+  session.constraints = std::make_shared<ConstraintSource>(session.format.tokenizer(),
+                                                           session.format.end_token_ids());
+  if (grammar) session.constraint = session.constraints->of(*std::move(grammar));
   if (std::string notice = model_notice(session.files); !notice.empty()) {
     session.notices.push_back(std::move(notice));
   }
@@ -159,7 +163,7 @@ Sampler make_sampler(const SamplingSettings& settings, const Session& session) {
 }
 
 GenerationOptions generation_options(const RunOptions& options, const Session& session) {
-  return {options.max_tokens, options.stop, session.format.end_token_ids()};
+  return {options.max_tokens, options.stop, session.format.end_token_ids(), session.constraint};
 }
 
 }  // namespace lumen::runtime

@@ -21,7 +21,9 @@ struct Session {
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<LanguageModel> draft;  // guesses for `model`; null: none
   double load_seconds = 0;
-  std::vector<std::string> notices;  // one line each, worth telling the user
+  std::vector<std::string> notices;                         // one line each, worth telling the user
+  std::shared_ptr<ConstraintSource> constraints = nullptr;  // null for a session of tests
+  std::shared_ptr<text::TokenConstraint> constraint = nullptr;  // of all answers, if not null
 };
 
 // The files of the language model at `path`. Throws Error as io::open_model; what the config.json
@@ -33,9 +35,9 @@ io::ModelFiles open_known_model(const std::string& path);
 // open_known_model, and kUnsupported if it is a classifier, which only lumen-run takes.
 io::ModelFiles open_language_model(const std::string& name);
 
-// Opens, checks and loads what `options` name. Throws Error as io::open_model, PromptFormat::load
-// and LanguageModel::load, kMismatch if tokenizer and model, or model and draft model,
-// do not belong together.
+// Opens, checks and loads what `options` name. Throws Error as io::open_model, PromptFormat::load,
+// LanguageModel::load, and, before the model is opened, requested_grammar; kMismatch if tokenizer
+// and model, or model and draft model, do not belong together.
 Session load_session(const RunOptions& options);
 
 // A generator for `session`, which must outlive it, that guesses ahead as `options` ask.

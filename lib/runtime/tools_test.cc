@@ -77,6 +77,8 @@ TEST_CASE("options that make no sense together are refused") {
       {"--ids", "[1]", "--chat-template", "x.jinja"},
       {"--stop", "", "-p", "a"},
       {"--lookup", "3", "--draft", "x.gguf", "-p", "a"},
+      {"--grammar", "a.gbnf", "--json-schema", "{}", "-p", "a"},
+      {"--grammar", "a.gbnf", "--tokenize", "-p", "a"},
       {"--lookup", "8", "-p", "a"},
       {"--lookup", "3", "--batch", "-"},
       {"--special", "maybe", "--tokenize"},
@@ -526,6 +528,39 @@ TEST_CASE("one prompt gives only the answer on standard output, the same for the
       run_tool_process("lumen-run", {random_model(), "-p", "hello", "-n", "8", "--seed", "3"});
   REQUIRE(plain.out == json["text"].get<std::string>() + "\n");
   REQUIRE(contains(plain.err, "random"));  // a notice in the file is shown
+}
+
+TEST_CASE("an answer follows a schema or a grammar, in a batch too") {
+  const std::string folder = lumen::testing::temporary_directory();
+  std::ofstream(folder + "/s.json")
+      << R"({"type": "array", "items": {"enum": [1, 2]}, "maxItems": 3})";
+  std::ofstream(folder + "/g.gbnf") << "root ::= \"yes\" | \"no\"\n";
+  const auto one = run_tool_process(
+      "lumen-run", {random_model(), "-p", "a", "--json-schema", folder + "/s.json", "--json"});
+  REQUIRE(one.exit_code == 0);
+  const io::Json answer = io::parse_json(one.out, "output");
+  REQUIRE(answer["stop_reason"] == "eos");
+  REQUIRE(io::parse_json(answer["text"].get<std::string>(), "text").is_array());
+  const auto lines = run_tool_process(
+      "lumen-run", {random_model(), "--batch", "-", "--grammar", folder + "/g.gbnf"},
+      {.input = "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"json_schema\": {\"const\": 7}}\n"});
+  REQUIRE(lines.exit_code == 0);
+  const size_t second = lines.out.find('\n') + 1;
+  const auto text = [](const std::string& line) {
+    return io::parse_json(line, "output")["text"].get<std::string>();
+  };
+  const std::string first = text(lines.out.substr(0, second));
+  REQUIRE((first == "yes" || first == "no"));
+  REQUIRE(text(lines.out.substr(second)) == "7");
+
+  std::ofstream(folder + "/bad.json") << R"({"properties": {"a": {"type": "strin"}}})";
+  const auto bad = run_tool_process(
+      "lumen-run", {random_model(), "-p", "a", "--json-schema", folder + "/bad.json"});
+  require_error(bad, 65);
+  REQUIRE(contains(bad.err, "bad.json: #/properties/a: type: expected one of object"));
+  require_error(run_tool_process("lumen-run", {random_model(), "-p", "a", "--grammar", "none"}),
+                66);
+  require_error(run_tool_process("lumen-run", {"-p", "a", "--json-schema", R"({"not": {}})"}), 69);
 }
 
 TEST_CASE("statistics begin with the memory that will be needed, and tell of drafts") {

@@ -64,6 +64,12 @@ std::string limits_text() {
   line("template-steps", limits::kTemplateSteps);
   line("template-heap-bytes", limits::kTemplateHeapBytes);
   line("template-output-bytes", limits::kTemplateOutputBytes);
+  line("grammar-bytes", limits::kGrammarBytes);
+  line("grammar-rules", limits::kGrammarRules);
+  line("grammar-depth", limits::kGrammarDepth);
+  line("grammar-positions", limits::kGrammarPositions);
+  line("grammar-state-ways", limits::kGrammarStateWays);
+  line("grammar-cache-bytes", limits::kGrammarCacheBytes);
   line("data-file-bytes", limits::kDataFileBytes);
   line("data-unpacked-bytes", limits::kDataUnpackedBytes);
   line("data-row-bytes", limits::kDataRowBytes);

@@ -55,6 +55,7 @@ class Stage : public DecodeStage {
  public:
   explicit Stage(DecodeStage& next) : next_(next) { buffer_.reserve(kReservedBytes); }
   void finish() override { next_.finish(); }
+  bool takes_bytes() const override { return next_.takes_bytes(); }
 
  protected:
   DecodeStage& next_;
@@ -85,7 +86,11 @@ class Utf8Stage : public Stage {
  protected:
   void flush(bool at_end) {
     buffer_.clear();
-    pending_.erase(0, append_valid_utf8(buffer_, pending_, at_end));
+    if (takes_bytes()) {
+      std::swap(buffer_, pending_);
+    } else {
+      pending_.erase(0, append_valid_utf8(buffer_, pending_, at_end));
+    }
     if (!buffer_.empty()) next_.push(buffer_);
   }
   std::string pending_;
@@ -142,7 +147,7 @@ class ByteFallbackStage : public Stage {
   }
   void flush() {
     if (run_.empty()) return;
-    if (is_valid_utf8(run_)) {
+    if (takes_bytes() || is_valid_utf8(run_)) {
       next_.push(run_);
     } else {
       for (size_t i = 0; i < run_.size(); ++i) next_.push("\uFFFD");

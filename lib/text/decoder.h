@@ -19,6 +19,8 @@ class DecodeStage {
   virtual void push(std::string_view token) = 0;
   // Passes on what is held back, finishes the next stage and returns to the initial state.
   virtual void finish() = 0;
+  // Whether tokens that are no UTF-8 shall arrive as they are instead of as U+FFFD.
+  virtual bool takes_bytes() const = 0;
 };
 
 // Makes a stage in front of `next`, which must outlive it.
@@ -29,7 +31,9 @@ class OutputStage : public DecodeStage {
  public:
   void push(std::string_view token) override { *out += token; }
   void finish() override {}
+  bool takes_bytes() const override { return takes_any_bytes; }
   std::string* out = nullptr;
+  bool takes_any_bytes = false;
 };
 
 // The decoders that the value "decoder" of tokenizer.json describes, in order; for null the tokens

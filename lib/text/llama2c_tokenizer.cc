@@ -56,6 +56,9 @@ class Llama2cTokenizer : public Tokenizer {
 
   int32_t vocab_size() const override { return vocabulary_.size(); }
   std::string_view token_text(int32_t id) const override { return vocabulary_.text(id); }
+  std::vector<std::string> token_bytes() const override {
+    return bytes_by_id(*this, [this](int32_t id) { return std::string(pieces_.text(id)); });
+  }
   std::optional<int32_t> id_of(std::string_view token) const override {
     const int32_t id = vocabulary_.find(token);
     return id < 0 ? std::nullopt : std::optional(id);

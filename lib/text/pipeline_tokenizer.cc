@@ -66,6 +66,11 @@ std::string_view PipelineTokenizer::token_text(int32_t id) const {
   return added != nullptr ? added->content : pipeline_.vocabulary->text(id);
 }
 
+std::vector<std::string> PipelineTokenizer::token_bytes() const {
+  BytesDecoder decoder(pipeline_.decoders);
+  return bytes_by_id(*this, [&](int32_t id) { return decoder.bytes(token_text(id)); });
+}
+
 std::optional<int32_t> PipelineTokenizer::id_of(std::string_view token) const {
   if (const AddedToken* added = pipeline_.added.find(token)) return added->id;
   const int32_t id = pipeline_.vocabulary->find(token);

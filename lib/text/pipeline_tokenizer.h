@@ -38,6 +38,7 @@ class PipelineTokenizer : public Tokenizer {
   std::unique_ptr<TokenDecoder> make_decoder(bool skip_special) const override;
   int32_t vocab_size() const override { return vocab_size_; }
   std::string_view token_text(int32_t id) const override;
+  std::vector<std::string> token_bytes() const override;
   std::optional<int32_t> id_of(std::string_view token) const override;
   bool is_special(int32_t id) const override;
   const SpecialIds& special_ids() const override { return pipeline_.special; }

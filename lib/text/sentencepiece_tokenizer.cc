@@ -58,18 +58,23 @@ class PieceDecoder : public TokenDecoder {
     at_start_ = true;
   }
 
- private:
-  void append_piece(std::string_view text, std::string& out) {
-    if (at_start_ && (rules_.strip_first || rules_.strip_all) && text.starts_with(kSpaceMark)) {
-      text.remove_prefix(kSpaceMark.size());
-      stripped_ = !rules_.strip_all;
-    }
+  // Appends `text` with spaces for space marks.
+  static void append_spaced(std::string_view text, std::string& out) {
     for (size_t pos = 0; pos < text.size();) {
       const size_t at = std::min(text.find(kSpaceMark, pos), text.size());
       out += text.substr(pos, at - pos);
       if (at < text.size()) out += ' ';
       pos = at + kSpaceMark.size();
     }
+  }
+
+ private:
+  void append_piece(std::string_view text, std::string& out) {
+    if (at_start_ && (rules_.strip_first || rules_.strip_all) && text.starts_with(kSpaceMark)) {
+      text.remove_prefix(kSpaceMark.size());
+      stripped_ = !rules_.strip_all;
+    }
+    append_spaced(text, out);
   }
 
   void flush_bytes(std::string& out, bool at_end) {
@@ -195,6 +200,23 @@ class SentencepieceTokenizer : public Tokenizer {
     if (vocabulary_.contains(id)) return vocabulary_.text(id);
     const AddedToken* added = added_.find(id);
     return added == nullptr ? std::string_view() : added->content;
+  }
+  std::vector<std::string> token_bytes() const override {
+    if (has_denormalizer_) {
+      fail(ErrorKind::kUnsupported,
+           "the vocabulary rewrites whole texts (a denormalizer), so its tokens have no bytes of "
+           "their own");
+    }
+    return bytes_by_id(*this, [this](int32_t id) -> std::string {
+      if (!vocabulary_.contains(id)) return std::string(token_text(id));
+      const PieceType type = types_[static_cast<size_t>(id)];
+      if (type == PieceType::kByte) {
+        return std::string(1, static_cast<char>(byte_of_token(vocabulary_.text(id))));
+      }
+      std::string bytes;
+      PieceDecoder::append_spaced(vocabulary_.text(id), bytes);
+      return bytes;
+    });
   }
   std::optional<int32_t> id_of(std::string_view token) const override {
     if (const int32_t id = vocabulary_.find(token); id >= 0) return id;

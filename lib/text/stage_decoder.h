@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/text/decoder.h"
@@ -28,6 +30,21 @@ class StageDecoder : public TokenDecoder {
   OutputStage output_;
   std::vector<std::unique_ptr<DecodeStage>> stages_;  // the last one first
   PushToken push_token_;
+};
+
+// The bytes that tokens add to a text that has begun, through the same stages. Not thread-safe.
+class BytesDecoder {
+ public:
+  explicit BytesDecoder(const std::vector<Decoder>& decoders);
+  // Of the token so spelled. Throws Error(kUnsupported) if they depend on the tokens beside it.
+  std::string bytes(std::string_view token);
+
+ private:
+  std::string text_of(std::initializer_list<std::string_view> tokens);
+
+  std::string out_;
+  OutputStage output_;
+  std::vector<std::unique_ptr<DecodeStage>> stages_;  // the last one first
 };
 
 }  // namespace lumen::text

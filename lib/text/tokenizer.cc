@@ -68,4 +68,34 @@ void StageDecoder::finish(std::string& out) {
   first().finish();
 }
 
+BytesDecoder::BytesDecoder(const std::vector<Decoder>& decoders) {
+  output_.out = &out_;
+  output_.takes_any_bytes = true;
+  for (size_t i = decoders.size(); i-- > 0;) {
+    stages_.push_back(decoders[i](stages_.empty() ? output_ : *stages_.back()));
+  }
+}
+
+std::string BytesDecoder::text_of(std::initializer_list<std::string_view> tokens) {
+  out_.clear();
+  DecodeStage& first = stages_.empty() ? output_ : *stages_.back();
+  for (const std::string_view token : tokens) first.push(token);
+  first.finish();
+  return out_;
+}
+
+// Its bytes after one neighbour must be those after, and before, another.
+std::string BytesDecoder::bytes(std::string_view token) {
+  if (token.empty()) return "";
+  const std::string before = text_of({"a"}), other = text_of({"b"}), both = text_of({"b", "c"});
+  std::string bytes = text_of({"a", token});
+  const bool extends = bytes.starts_with(before) && both.starts_with(other);
+  if (extends) bytes.erase(0, before.size());
+  if (!extends || text_of({"b", token, "c"}) != other + bytes + both.substr(other.size())) {
+    fail(ErrorKind::kUnsupported, "the text of token ", quoted(token),
+         " depends on the tokens beside it, so it has no bytes of its own");
+  }
+  return bytes;
+}
+
 }  // namespace lumen::text

@@ -74,6 +74,11 @@ class Tokenizer {
   // The token as spelled in the file ("▁the", "Ġthe", "<0x0A>"); "" where no token has this id.
   virtual std::string_view token_text(int32_t id) const = 0;
 
+  // The bytes that each token adds to a text that has begun, by id: what `decode` gives for it, but
+  // with parts of characters as they are. "" for control tokens and ids without a token. Throws
+  // Error(kUnsupported) if the text of a token depends on the tokens beside it.
+  virtual std::vector<std::string> token_bytes() const = 0;
+
   // The id of the token so spelled, special tokens included.
   virtual std::optional<int32_t> id_of(std::string_view token) const = 0;
 
@@ -91,6 +96,15 @@ class Tokenizer {
 
  protected:
   Tokenizer() = default;
+  // What token_bytes() returns, where `bytes(id)` are those of a token that is not special.
+  template <typename Bytes>
+  static std::vector<std::string> bytes_by_id(const Tokenizer& tokenizer, const Bytes& bytes) {
+    std::vector<std::string> all(static_cast<size_t>(tokenizer.vocab_size()));
+    for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+      if (!tokenizer.is_special(id)) all[static_cast<size_t>(id)] = bytes(id);
+    }
+    return all;
+  }
   // What encode() refuses before anything else: text over limits::kPromptBytes.
   static void check_length(std::string_view text);
 };

@@ -1,0 +1,298 @@
+#include "lib/text/grammar/schema_pattern.h"
+
+#include <optional>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+
+namespace lumen::text::grammar {
+namespace {
+
+const CharSet kDigits = {{'0', '9'}};
+const CharSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+// White space and line terminators of ECMA-262.
+const CharSet kSpace = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680},
+                        {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                        {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const CharSet kNewlines = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+
+bool contains(const CharSet& set, uint32_t c) {
+  for (const CharRange& range : set) {
+    if (range.first <= c && c <= range.last) return true;
+  }
+  return false;
+}
+
+class PatternParser {
+ public:
+  PatternParser(RuleSet& rules, std::string_view text) : rules_(rules), text_(text) {}
+
+  ExpressionId parse() {
+    const ExpressionId anything =
+        rules_.repeat(json_character(rules_, {{0, 0x10FFFF}}), 0, kUnbounded);
+    std::vector<ExpressionId> ways;
+    do {
+      std::vector<ExpressionId> parts;
+      if (!take('^')) parts.push_back(anything);
+      parts.push_back(parse_sequence(0));
+      if (!take('$')) parts.push_back(anything);
+      ways.push_back(rules_.sequence(std::move(parts)));
+    } while (take('|'));
+    if (pos_ < text_.size()) refuse_here();
+    return rules_.choice(std::move(ways));
+  }
+
+ private:
+  [[noreturn]] void refuse(ErrorKind kind, size_t place, std::string_view what) const {
+    fail(kind, "byte ", place, " of ", quoted(text_), ": ", what);
+  }
+  [[noreturn]] void unsupported(size_t place) const {
+    size_t end = std::min(place + 2, text_.size());
+    while (end < text_.size() && (text_[end] & 0xC0) == 0x80) ++end;
+    refuse(ErrorKind::kUnsupported, place,
+           str(quoted(text_.substr(place, end - place)),
+               " is not supported here; write the pattern with characters, classes, groups, |, *, "
+               "+, ?, {m,n}, and ^ and $ only at its ends"));
+  }
+  [[noreturn]] void refuse_here() const {
+    if (pos_ < text_.size() && (text_[pos_] == '^' || text_[pos_] == '$')) unsupported(pos_);
+    refuse(ErrorKind::kMalformed, pos_,
+           pos_ < text_.size() ? "is not expected here" : "something is missing at the end");
+  }
+
+  char peek(size_t ahead = 0) const {
+    return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0';
+  }
+  bool take(char c) {
+    if (pos_ >= text_.size() || text_[pos_] != c) return false;
+    ++pos_;
+    return true;
+  }
+
+  ExpressionId parse_choice(uint32_t depth) {
+    if (depth > limits::kGrammarDepth / 4) {
+      refuse(ErrorKind::kMalformed, pos_, "groups are nested too deep");
+    }
+    std::vector<ExpressionId> ways;
+    do ways.push_back(parse_sequence(depth));
+    while (take('|'));
+    return rules_.choice(std::move(ways));
+  }
+
+  ExpressionId parse_sequence(uint32_t depth) {
+    std::vector<ExpressionId> parts;
+    while (const std::optional<ExpressionId> part = parse_part(depth)) {
+      parts.push_back(parse_quantifier(*part));
+    }
+    return parts.empty() ? rules_.literal("") : rules_.sequence(std::move(parts));
+  }
+
+  std::optional<ExpressionId> parse_part(uint32_t depth) {
+    const size_t place = pos_;
+    switch (peek()) {
+      case '\0':
+        if (pos_ < text_.size()) break;
+        return std::nullopt;
+      case '|':
+      case ')':
+      case '$':
+      case '^':
+        return std::nullopt;
+      case '*':
+      case '+':
+      case '?':
+        refuse(ErrorKind::kMalformed, place, "there is nothing to repeat");
+      case '{':
+      case '}':
+      case ']':
+        unsupported(place);
+      case '(': {
+        ++pos_;
+        if (take('?') && !take(':')) unsupported(place);
+        const ExpressionId inner = parse_choice(depth + 1);
+        if (!take(')')) refuse_here();
+        return inner;
+      }
+      case '[':
+        return json_character(rules_, parse_class());
+      case '.':
+        ++pos_;
+        return json_character(rules_, complement(kNewlines));
+      default:
+        break;
+    }
+    if (take('\\')) return json_character(rules_, parse_escape(place));
+    const uint32_t c = next_code_point(text_, pos_);
+    return json_character(rules_, {{c, c}});
+  }
+
+  // What a backslash begins.
+  CharSet parse_escape(size_t place) {
+    if (pos_ >= text_.size()) refuse_here();
+    const char c = text_[pos_++];
+    const auto one = [](uint32_t value) { return CharSet{{value, value}}; };
+    switch (c) {
+      case 'd':
+        return kDigits;
+      case 'D':
+        return complement(kDigits);
+      case 'w':
+        return kWord;
+      case 'W':
+        return complement(kWord);
+      case 's':
+        return kSpace;
+      case 'S':
+        return complement(kSpace);
+      case 'n':
+        return one('\n');
+      case 'r':
+        return one('\r');
+      case 't':
+        return one('\t');
+      case 'f':
+        return one('\f');
+      case 'v':
+        return one('\v');
+      case 'x':
+        return one(parse_hex(place, 2));
+      case 'u':
+        return one(parse_hex(place, 4));
+      default:
+        break;
+    }
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    const bool is_digit = c >= '0' && c <= '9';
+    if (is_letter || is_digit || static_cast<uint8_t>(c) >= 0x80) unsupported(place);
+    return one(static_cast<uint8_t>(c));
+  }
+
+  uint32_t parse_hex(size_t place, size_t digits) {
+    int64_t value = 0;
+    for (size_t i = 0; i < digits; ++i, ++pos_) {
+      const char c = peek();
+      const char lower = static_cast<char>(c | 0x20);
+      if (c >= '0' && c <= '9') {
+        value = value * 16 + (c - '0');
+      } else if (lower >= 'a' && lower <= 'f') {
+        value = value * 16 + (lower - 'a' + 10);
+      } else {
+        unsupported(place);
+      }
+    }
+    if (value >= 0xD800 && value < 0xE000) unsupported(place);
+    return static_cast<uint32_t>(value);
+  }
+
+  CharSet parse_class() {
+    const size_t place = pos_++;
+    const bool negated = take('^');
+    CharSet set;
+    while (!take(']')) {
+      if (pos_ >= text_.size()) refuse(ErrorKind::kMalformed, place, "the class is not closed");
+      const size_t here = pos_;
+      const CharSet first = class_member();
+      const bool is_range = peek() == '-' && peek(1) != ']' && pos_ + 1 < text_.size();
+      if (!is_range) {
+        set.insert(set.end(), first.begin(), first.end());
+        continue;
+      }
+      ++pos_;
+      const CharSet last = class_member();
+      const bool are_single = first.size() == 1 && last.size() == 1 &&
+                              first[0].first == first[0].last && last[0].first == last[0].last;
+      if (!are_single) unsupported(here);
+      if (first[0].first > last[0].first) {
+        refuse(ErrorKind::kMalformed, here, "the range ends before it begins");
+      }
+      set.push_back({first[0].first, last[0].first});
+    }
+    return negated ? complement(set) : set;
+  }
+
+  CharSet class_member() {
+    const size_t place = pos_;
+    if (take('\\')) {
+      if (peek() == 'b' && pos_ < text_.size()) return ++pos_, CharSet{{'\b', '\b'}};
+      return parse_escape(place);
+    }
+    const uint32_t c = next_code_point(text_, pos_);
+    return {{c, c}};
+  }
+
+  ExpressionId parse_quantifier(ExpressionId part) {
+    const size_t place = pos_;
+    if (take('*')) {
+      part = rules_.repeat(part, 0, kUnbounded);
+    } else if (take('+')) {
+      part = rules_.repeat(part, 1, kUnbounded);
+    } else if (take('?')) {
+      part = rules_.optional(part);
+    } else if (take('{')) {
+      const uint32_t least = parse_count(place);
+      uint32_t most = least;
+      if (take(',')) most = peek() == '}' ? kUnbounded : parse_count(place);
+      if (!take('}')) unsupported(place);
+      if (most < least)
+        refuse(ErrorKind::kMalformed, place, "the repetition ends before it begins");
+      part = rules_.repeat(part, least, most);
+    } else {
+      return part;
+    }
+    take('?');  // lazy: the same texts
+    if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') {
+      refuse(ErrorKind::kMalformed, pos_, "there is nothing to repeat");
+    }
+    return part;
+  }
+
+  uint32_t parse_count(size_t place) {
+    if (peek() < '0' || peek() > '9') unsupported(place);
+    uint64_t value = 0;
+    while (peek() >= '0' && peek() <= '9') {
+      value = std::min<uint64_t>(10 * value + static_cast<uint64_t>(text_[pos_++] - '0'), 1u << 31);
+    }
+    if (value > limits::kGrammarPositions) {
+      refuse(ErrorKind::kMalformed, place,
+             str("more than ", limits::kGrammarPositions, " repetitions, the limit"));
+    }
+    return static_cast<uint32_t>(value);
+  }
+
+  RuleSet& rules_;
+  const std::string_view text_;
+  size_t pos_ = 0;
+};
+
+}  // namespace
+
+ExpressionId json_character(RuleSet& rules, const CharSet& set) {
+  constexpr CharRange kEscaped[] = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+  CharSet rest = complement(set);
+  rest.insert(rest.end(), std::begin(kEscaped), std::end(kEscaped));
+  const CharSet plain = complement(rest);
+  std::vector<ExpressionId> ways;
+  if (!plain.empty()) ways.push_back(rules.chars(plain));
+  for (const CharRange& range : kEscaped) {
+    for (uint32_t c = range.first; c <= range.last; ++c) {
+      if (!contains(set, c)) continue;
+      constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";
+      std::string escape = "\\";
+      const size_t at = kShort.find(static_cast<char>(c));
+      if (c != 0 && at != kShort.npos) {
+        escape += kShort[at | 1];
+      } else {
+        constexpr char kHex[] = "0123456789abcdef";
+        escape += {'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
+      }
+      ways.push_back(rules.literal(escape));
+    }
+  }
+  return rules.choice(std::move(ways));
+}
+
+ExpressionId json_pattern(RuleSet& rules, std::string_view pattern) {
+  return PatternParser(rules, pattern).parse();
+}
+
+}  // namespace lumen::text::grammar

@@ -1,0 +1,19 @@
+// Strings of JSON as expressions: their characters, and regular expressions over them.
+#pragma once
+
+#include <string_view>
+
+#include "lib/text/grammar/rules.h"
+
+namespace lumen::text::grammar {
+
+// One character of `set` as it stands in a string of JSON: as itself, or as the shortest escape.
+ExpressionId json_character(RuleSet& rules, const CharSet& set);
+
+// The content of strings in which `pattern`, a regular expression as in ECMA-262, is found: of
+// characters, classes, groups, |, *, +, ?, {m,n}, \d, \w, \s, and ^ and $ at the ends of the
+// pattern or of an alternative. Throws Error(kUnsupported) for everything else and kMalformed for
+// what is no regular expression, naming the byte.
+ExpressionId json_pattern(RuleSet& rules, std::string_view pattern);
+
+}  // namespace lumen::text::grammar
