@@ -191,7 +191,7 @@ TEST_CASE("pickles that are broken are refused by their byte") {
       {"Nr\xff\xff\xff\xff.", "memo, out of range"},
       {"X\xff\xff\xff\xff.", "bytes needed"},
       {std::string("X\1\0\0\0\xff.", 7), "not UTF-8"},
-      {"\x8a\x09123456789.", "an integer of 9 bytes"},
+      {"\x8a\x09" "123456789.", "an integer of 9 bytes"},
       {"cos", "a name without an end"},
       {std::string(65, '('), "nested deeper than 64"},
   };
