@@ -338,14 +338,14 @@ ModelFiles open_directory_model(const std::string& directory) {
 }
 
 ModelFiles open_torch_model(const std::string& path, std::shared_ptr<const Buffer> buffer) {
+  const auto file = parse_torch(std::move(buffer), path);
   const size_t slash = path.find_last_of('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   if (!is_regular_file(in_directory(directory, "config.json"))) {
     fail(ErrorKind::kMissing, place_of(path), ": a PyTorch checkpoint does not say what model it ",
          "is of: put the model's config.json beside it");
   }
-  ModelFiles model = open_directory_model(
-      directory, [&] { return weights_of(parse_torch(std::move(buffer), path)); });
+  ModelFiles model = open_directory_model(directory, [&] { return weights_of(file); });
   model.path = path;
   return model;
 }

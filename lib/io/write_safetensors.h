@@ -17,8 +17,7 @@ class SafetensorsWriter {
   using Metadata = std::map<std::string, std::string>;
 
   // `metadata` is written into each file as __metadata__.
-  explicit SafetensorsWriter(Metadata metadata = {})
-      : metadata_(std::move(metadata)) {}
+  explicit SafetensorsWriter(Metadata metadata = {}) : metadata_(std::move(metadata)) {}
 
   // A tensor of `dtype`, which writing asks `make` for when it has come to it: one is in memory at
   // a time. What `make` throws ends the writing. Throws Error(kUnsupported) for quantised types.
