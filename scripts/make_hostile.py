@@ -525,8 +525,8 @@ def torch_attacks(corpus):
         pickle_case(f"pickle-cut-{cut:05}", base[:cut])
     pickle_case("name-twice", torch_pickle(extra=pickle_text("model.norm.weight") + pickle_tensor("10", [DIM])))
     pickle_case("name-long", torch_pickle(extra=pickle_text("x" * 2000) + pickle_tensor("10", [DIM])))
-    many = b"".join(pickle_text(str(i)) + pickle_tensor("0", [DIM, VOCAB], elements=pickle_int(DIM * VOCAB),
-                    strides=pickle_ints([1, DIM])) for i in range(1000))
+    many = pickle_text("0") + pickle_tensor("0", [DIM, VOCAB], strides=pickle_ints([1, DIM])) + b"q\1"
+    many += b"".join(pickle_text(str(i)) + b"h\1" for i in range(1, 1000))
     pickle_case("copies", torch_pickle(extra=many))
 
     numbers = [-1, 2**31, 2**32, 2**61, 2**62, 2**63 - 1, 2**63, -2**63, DIM + 1]

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <map>
 
 #include "lib/base/error.h"
@@ -109,6 +110,12 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   if (!templates.empty()) files.chat_templates = std::move(templates);
   nn::Parameters parameters = checked_parameters(files, &adapter);
   return {std::move(files), std::move(parameters)};
+}
+
+std::string directory_of_model(const io::ModelFiles& files) {
+  if (io::is_directory(files.path)) return files.path;
+  const std::string parent = std::filesystem::path(files.path).parent_path();
+  return parent.empty() ? "." : parent;
 }
 
 struct TensorConversion::State {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,9 @@ struct Source {
 // model's, and the templates that it was trained with, as in load_session. Throws Error as
 // read_adapter and checked_parameters; kUnsupported for an adapter to what is no directory.
 Source open_source(io::ModelFiles files, const ConvertOptions& options);
+
+// The directory that the files of a model lie in.
+std::string directory_of_model(const io::ModelFiles& files);
 
 struct LoraAdapter;
 

@@ -102,11 +102,11 @@ int convert(const ConvertOptions& options) {
     check_directory_output(options);
   }
   io::ModelFiles files = open_language_model(*options.model);
-  const std::string directory =
-      io::is_directory(files.path) ? files.path : std::filesystem::path(files.path).parent_path();
   std::error_code ignored;  // of what is not there
-  if (std::filesystem::equivalent(files.path, *options.output, ignored) ||
-      std::filesystem::equivalent(directory.empty() ? "." : directory, *options.output, ignored)) {
+  const auto is_output = [&](const std::string& path) {
+    return std::filesystem::equivalent(path, *options.output, ignored);
+  };
+  if (is_output(files.path) || is_output(directory_of_model(files))) {
     fail(ErrorKind::kCannotCreate, "output ", quoted(*options.output),
          " is the model itself, which would be lost: name another ",
          to_gguf ? "file" : "directory");

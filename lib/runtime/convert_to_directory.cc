@@ -1,7 +1,6 @@
 // lumen-convert MODEL DIRECTORY: GGUF files and Hugging Face directories to a Hugging Face
 // directory.
 #include <algorithm>
-#include <filesystem>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -30,13 +29,6 @@ using Files = std::vector<text::TokenizerFile>;
 
 std::string json_text(const io::Json& json) {
   return json.dump(2) + "\n";
-}
-
-// The directory that the files of a model lie in.
-std::string directory_of_model(const io::ModelFiles& files) {
-  if (io::is_directory(files.path)) return files.path;
-  const std::string parent = std::filesystem::path(files.path).parent_path();
-  return parent.empty() ? "." : parent;
 }
 
 // Numbers that a file had as float32, in the digits that say as much: 1e-05.
