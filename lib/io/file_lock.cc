@@ -15,11 +15,11 @@
 namespace lumen::io {
 namespace {
 
-[[noreturn]] void fail_lock(const std::string& path, std::string_view doing) {
+[[noreturn]] void fail_lock(std::string_view output, std::string_view doing) {
   const int error = errno;
   const bool full = error == ENOSPC || error == EDQUOT || error == EIO;
-  fail(full ? ErrorKind::kIo : ErrorKind::kCannotCreate, place_of(path), ": ", doing,
-       " failed: ", std::strerror(error));
+  fail(full ? ErrorKind::kIo : ErrorKind::kCannotCreate, output, ": cannot be created: ", doing,
+       " its lock failed: ", std::strerror(error));
 }
 
 // Whether `path` still names the open file: its last holder may have removed it meanwhile.
@@ -36,7 +36,7 @@ FileLock::FileLock(const std::string& path, std::string_view output, std::string
     : path_(path) {
   for (;;) {
     fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd_ < 0) fail_lock(path, "creating");
+    if (fd_ < 0) fail_lock(output, "creating");
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) break;
     if (is_at(path, fd_)) {
       char host[128] = {};
@@ -50,7 +50,7 @@ FileLock::FileLock(const std::string& path, std::string_view output, std::string
       const int error = errno;
       ::close(fd_);
       errno = error;
-      fail_lock(path, "writing");
+      fail_lock(output, "writing");
     }
     ::close(fd_);
   }
@@ -59,7 +59,7 @@ FileLock::FileLock(const std::string& path, std::string_view output, std::string
   const ssize_t length = ::pread(fd_, text, sizeof text - 1, 0);
   ::close(fd_);
   errno = error;
-  if (error != EWOULDBLOCK) fail_lock(path, "locking");
+  if (error != EWOULDBLOCK) fail_lock(output, "locking");
   std::string holder(text, static_cast<size_t>(std::max<ssize_t>(length, 0)));
   if (holder.ends_with('\n')) holder.pop_back();
   fail(ErrorKind::kRetry, output, ": another ", who, " is writing here (", quoted(holder),

@@ -20,8 +20,8 @@ TEST_CASE("an output has one writer at a time") {
   CHECK_FALSE(is_regular_file(path));
   CHECK(testing::refusal(ErrorKind::kRetry, lock) == "accepted");
   CHECK(testing::contains(
-      testing::refusal(ErrorKind::kCannotCreate, [] { FileLock("/no/such/lock", "", "", ""); }),
-      "creating failed"));
+      testing::refusal(ErrorKind::kCannotCreate, [] { FileLock("/no/such/lock", "out", "", ""); }),
+      "out: cannot be created: creating its lock failed"));
 }
 
 }  // namespace lumen::io

@@ -345,9 +345,7 @@ ModelFiles open_torch_model(const std::string& path, std::shared_ptr<const Buffe
     fail(ErrorKind::kMissing, place_of(path), ": a PyTorch checkpoint does not say what model it ",
          "is of: put the model's config.json beside it");
   }
-  ModelFiles model = open_directory_model(directory, [&] { return weights_of(file); });
-  model.path = path;
-  return model;
+  return open_directory_model(directory, [&] { return weights_of(file); });
 }
 
 }  // namespace lumen::io

@@ -29,7 +29,7 @@ using ChatTemplates = std::map<std::string, std::string>;  // Jinja sources by n
 // data are read: opening costs the headers only. Whether the tensors fit the config is for the
 // model code to check.
 struct ModelFiles {
-  std::string path;  // as opened: a file or a directory
+  std::string path;  // as opened: a file or a directory; of a PyTorch checkpoint its directory
   ModelFormat format = ModelFormat::kHuggingFace;
 
   // config.json with its classic keys. Always there and checked for type and range (limits.h):

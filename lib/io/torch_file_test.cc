@@ -118,6 +118,7 @@ TEST_CASE("directories with PyTorch checkpoints open as those with safetensors")
   CHECK(contains(testing::refusal(ErrorKind::kUnsupported, [&] { open_model(directory); }),
                  "has 2 PyTorch checkpoints and none that is called pytorch_model.bin"));
   CHECK(open_model(directory + "/b.pth").tensors.size() == 1);
+  CHECK(open_model(directory + "/b.pth").path == directory + "/");  // where its tokenizer is
   std::filesystem::remove(directory + "/config.json");
   CHECK(contains(testing::refusal(ErrorKind::kMissing, [&] { open_model(directory + "/b.pth"); }),
                  "put the model's config.json beside it"));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <map>
 
 #include "lib/base/error.h"
@@ -110,12 +109,6 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   if (!templates.empty()) files.chat_templates = std::move(templates);
   nn::Parameters parameters = checked_parameters(files, &adapter);
   return {std::move(files), std::move(parameters)};
-}
-
-std::string directory_of_model(const io::ModelFiles& files) {
-  if (io::is_directory(files.path)) return files.path;
-  const std::string parent = std::filesystem::path(files.path).parent_path();
-  return parent.empty() ? "." : parent;
 }
 
 struct TensorConversion::State {

@@ -26,9 +26,6 @@ struct Source {
 // read_adapter and checked_parameters; kUnsupported for an adapter to what is no directory.
 Source open_source(io::ModelFiles files, const ConvertOptions& options);
 
-// The directory that the files of a model lie in.
-std::string directory_of_model(const io::ModelFiles& files);
-
 struct LoraAdapter;
 
 // The parameters of the model in `files`, with the additions of `adapter` unless that is null.

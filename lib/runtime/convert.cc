@@ -103,10 +103,7 @@ int convert(const ConvertOptions& options) {
   }
   io::ModelFiles files = open_language_model(*options.model);
   std::error_code ignored;  // of what is not there
-  const auto is_output = [&](const std::string& path) {
-    return std::filesystem::equivalent(path, *options.output, ignored);
-  };
-  if (is_output(files.path) || is_output(directory_of_model(files))) {
+  if (std::filesystem::equivalent(files.path, *options.output, ignored)) {
     fail(ErrorKind::kCannotCreate, "output ", quoted(*options.output),
          " is the model itself, which would be lost: name another ",
          to_gguf ? "file" : "directory");

@@ -103,14 +103,13 @@ Files files_of_gguf(const io::ModelFiles& files, io::Json& config) {
 
 // The same of a directory, as they are.
 Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
-  const std::string directory = directory_of_model(files);
-  config = io::read_json(directory + "/config.json");
+  config = io::read_json(files.path + "/config.json");
   if (io::get_bool(config, "tie_word_embeddings", false)) {  // an adapter may have parted the two
     config["tie_word_embeddings"] = io::get_bool(files.config, "tie_word_embeddings", true);
   }
   Files result;
   for (const std::string& name : exported_names()) {
-    const std::string path = directory + "/" + name;
+    const std::string path = files.path + "/" + name;
     if (name == "config.json" || name.starts_with("adapter_") || name.ends_with(".safetensors") ||
         name == "chat_template.jinja" || !io::is_regular_file(path)) {
       continue;

@@ -76,6 +76,7 @@ void OutputDirectory::publish(FunctionRef<void(const std::string& directory)> wr
   try {
     check(::mkdir(staging.c_str(), 0777), staging, "making the directory");
     write(staging);
+    fs::remove(path_ + "/config.json", ignored);
     const std::vector<std::string> exported = exported_names();
     for (const std::string& name : names_in(path_)) {
       const bool is_old = std::find(exported.begin(), exported.end(), name) != exported.end();
