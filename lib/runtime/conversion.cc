@@ -48,6 +48,8 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
 // Thrown where the user wants no more.
 struct Stopped {};
 
+}  // namespace
+
 // Shows on a terminal how much is written; throws Stopped after a signal.
 class WriteProgress {
  public:
@@ -78,8 +80,6 @@ class WriteProgress {
   uint64_t bytes_, done_ = 0;
   bool shown_ = false;
 };
-
-}  // namespace
 
 nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter* adapter) {
   return with_context(files.path, [&] {
