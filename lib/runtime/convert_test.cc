@@ -56,7 +56,7 @@ std::string model_directory(const models::ModelDef& def, io::Json config,
 std::string converted(const std::string& directory) {
   ConvertOptions options;
   options.model = directory;
-  options.output = directory + "/model.gguf";
+  options.output = lumen::testing::temporary_directory() + "/model.gguf";
   options.type = "f32";
   REQUIRE(convert(options) == 0);
   return *options.output;
