@@ -72,6 +72,9 @@ class TensorConversion {
 // "1.5 GiB, 12 tensors: 5 in f16, 7 in f32".
 std::string describe_tensors(uint64_t bytes, const std::vector<DType>& types);
 
+// Throws Error(kCannotCreate) if the file options.output is there, unless it may be replaced.
+void refuse_existing_file(const ConvertOptions& options);
+
 // Converts into the GGUF file or the Hugging Face directory options.output, or tells what that
 // would be. Returns the exit code. Throws Error.
 int write_gguf(const Source& source, const ConvertOptions& options);

@@ -95,9 +95,7 @@ int convert(const ConvertOptions& options) {
     if (options.shard_size) {
       fail(ErrorKind::kUsage, "--shard-size is for directories; GGUF files are written whole");
     }
-    if (io::is_regular_file(*options.output) && !options.force) {
-      fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
-    }
+    refuse_existing_file(options);
   } else {
     check_directory_output(options);
   }

@@ -148,6 +148,11 @@ class TensorTypes {
 
 }  // namespace
 
+void refuse_existing_file(const ConvertOptions& options) {
+  if (!io::is_regular_file(*options.output) || options.force) return;
+  fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
+}
+
 int write_gguf(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
   if (files.format == io::ModelFormat::kLlama2c) {
@@ -177,6 +182,7 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   io::FileLock lock(output.parent_path() / ("." + output.filename().string() + ".lock"),
                     io::place_of(output), "conversion", "name another output");
   lock.remove_at_end();
+  refuse_existing_file(options);  // of a conversion that has ended since
   return conversion.run([&] { writer.write(output); });
 }
 
