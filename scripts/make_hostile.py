@@ -17,6 +17,7 @@ import json
 import pathlib
 import struct
 import sys
+import zlib
 
 EDGES_8 = [0, 1, 2, 7, 31, 32, 33, 255, 256, 65535, 65536, 2**24 + 1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 1,
            2**32, 2**32 + 1, 2**40, 2**61, 2**62 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 32, 2**64 - 1]
@@ -180,6 +181,92 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_
           "tie_word_embeddings": True, "torch_dtype": "float32", "bos_token_id": 1, "eos_token_id": 2}
 LFS_POINTER = (b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4294967296\n")
 HTML = b"<!DOCTYPE html>\n<html><head><title>404</title></head></html>\n"
+
+
+# What torch.save writes: a pickle of protocol 2 and one stored zip entry per storage.
+
+
+def pickle_text(text):
+    return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+
+def pickle_int(value):
+    if 0 <= value < 256:
+        return b"K" + bytes([value])
+    if -2**31 <= value < 2**31:
+        return b"J" + struct.pack("<i", value)
+    return b"\x8a\x09" + value.to_bytes(9, "little", signed=True) if abs(value) >= 2**63 else (
+        b"\x8a\x08" + struct.pack("<q", value))
+
+
+def pickle_ints(values):
+    return b"(" + b"".join(map(pickle_int, values)) + b"t"
+
+
+def pickle_tensor(storage, size, **change):
+    """A call of _rebuild_tensor_v2; `change` replaces what it is made of."""
+    strides = [size[1], 1] if len(size) == 2 else [1]
+    elements = size[0] * (size[1] if len(size) == 2 else 1)
+    part = {"function": b"ctorch._utils\n_rebuild_tensor_v2\n", "word": pickle_text("storage"),
+            "type": b"ctorch\nFloatStorage\n", "key": pickle_text(storage), "place": pickle_text("cpu"),
+            "elements": pickle_int(elements), "offset": pickle_int(0), "shape": pickle_ints(size),
+            "strides": pickle_ints(strides), "gradient": b"\x89", "hooks": b"ccollections\nOrderedDict\n)R", **change}
+    return (part["function"] + b"((" + part["word"] + part["type"] + part["key"] + part["place"] + part["elements"] +
+            b"tQ" + part["offset"] + part["shape"] + part["strides"] + part["gradient"] + part["hooks"] + b"tR")
+
+
+def torch_pickle(changes=None, extra=b""):
+    body = b"\x80\x02ccollections\nOrderedDict\n)R("
+    for i, (_, name, rows, columns) in enumerate(TENSORS):
+        shape = [rows, columns] if rows else [columns]
+        body += pickle_text(name) + pickle_tensor(str(i), shape, **(changes or {}).get(name, {}))
+    return body + extra + b"u."
+
+
+def make_zip(entries, method=0, flags=0):
+    """Stored entries (name, data), with the places of the fields worth attacking."""
+    out, directory = Bytes(), []
+    for name, data in entries:
+        start = len(out.data)
+        out.data += b"PK\x03\x04" + struct.pack("<H", 0)
+        out.field("local_flags", "<H", flags)
+        out.field("local_method", "<H", method)
+        out.data += struct.pack("<I", 0)
+        for what, size in (("crc", zlib.crc32(data)), ("packed", len(data)), ("bytes", len(data))):
+            out.field("local_" + what, "<I", size)
+        out.field("local_name", "<H", len(name))
+        padding = -(len(out.data) + 2 + len(name) + 4) % 64 + 4
+        out.field("local_extra", "<H", padding)
+        out.data += name.encode() + struct.pack("<HH", 0x4246, padding - 4) + b"Z" * (padding - 4) + data
+        directory.append((name, start, zlib.crc32(data), len(data)))
+    begin = len(out.data)
+    for name, start, crc, size in directory:
+        out.data += b"PK\x01\x02" + struct.pack("<HH", 0, 0)
+        out.field("flags", "<H", flags)
+        out.field("method", "<H", method)
+        out.data += struct.pack("<I", 0)
+        out.field("crc", "<I", crc)
+        out.field("packed", "<I", size)
+        out.field("bytes", "<I", size)
+        for what, value in (("name", len(name)), ("extra", 0), ("comment", 0), ("disk", 0)):
+            out.field("length_" + what, "<H", value)
+        out.data += bytes(6)
+        out.field("place", "<I", start)
+        out.data += name.encode()
+    size = len(out.data) - begin
+    out.data += b"PK\x05\x06" + bytes(4)
+    out.field("entries_here", "<H", len(entries))
+    out.field("entries", "<H", len(entries))
+    out.field("directory_bytes", "<I", size)
+    out.field("directory_place", "<I", begin)
+    out.field("comment", "<H", 0)
+    return out
+
+
+def torch_entries(pickle=None):
+    storages = [(f"archive/data/{i}", weights(max(rows, 1) * columns)) for i, (_, _, rows, columns) in enumerate(TENSORS)]
+    return [("archive/data.pkl", torch_pickle() if pickle is None else pickle), ("archive/byteorder", b"little"),
+            *storages, ("archive/version", b"3\n")]
 
 
 class Corpus:
@@ -372,6 +459,105 @@ def safetensors_attacks(corpus):
     case("hole-at-start", make_safetensors(first, size))
 
 
+def torch_attacks(corpus):
+    def case(label, data, expect="reject"):
+        corpus.model(f"{expect}-torch-{label}", {"model.safetensors": None, "pytorch_model.bin": bytes(data)})
+
+    def pickle_case(label, pickle, expect="reject"):
+        case(label, make_zip(torch_entries(pickle)).data, expect)
+
+    def tensor_case(label, expect="reject", **change):
+        pickle_case(f"tensor-{label}", torch_pickle({"model.norm.weight": change}), expect)
+
+    good = make_zip(torch_entries())
+    case("valid", good.data, "accept")
+    for number, (offset, size, field) in enumerate(good.fields):
+        for value in sorted({value % 256**size for value in EDGES_8}):
+            data = bytearray(good.data)
+            data[offset:offset + size] = value.to_bytes(size, "little")
+            if data != good.data:
+                case(f"{number:03}-{field}-{value:x}", data, "any")
+    for cut in [0, 1, 4, 29, 30, 63, 64, 100, *range(200, len(good.data), 397), len(good.data) - 1]:
+        case(f"cut-{cut:05}", good.data[:cut])
+    case("longer", good.data + b"\0")
+    case("prefix", b"PK\x03\x04" + good.data)
+    case("compressed", make_zip(torch_entries(), method=8).data)
+    case("encrypted", make_zip(torch_entries(), flags=1).data)
+    for label, entries in {
+            "no-pickle": torch_entries()[1:], "two-pickles": torch_entries() + [("other/data.pkl", torch_pickle())],
+            "entry-twice": torch_entries() + torch_entries()[:1], "big-endian": torch_entries()[:1] + [
+                ("archive/byteorder", b"big")] + torch_entries()[2:], "storage-missing": torch_entries()[:-3],
+            "up": [("../" + name, data) for name, data in torch_entries()]}.items():
+        case(label, make_zip(entries).data)
+    case("empty", b"PK\x05\x06" + bytes(18))
+    case("legacy", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")
+    case("bare-pickle", torch_pickle())
+
+    # Calls, by every opcode that can make one, of what does harm and of what seems not to.
+    for i, name in enumerate(["os\nsystem", "posix\nsystem", "nt\nsystem", "subprocess\nPopen", "__builtin__\neval",
+                              "builtins\nexec", "torch.hub\nload", "torch\nload", "torch.jit\nload", "collections\nCounter",
+                              "torch._utils\n_rebuild_tensor", "torch._utils\n_rebuild_tensor_v2.__globals__",
+                              "torch\nFloatStorage.from_file", "torch\n\x1b[2J", "\u202e\nx", "\n", "numpy.core.multiarray\n_reconstruct"]):
+        call = b"c" + name.encode() + b"\n(" + pickle_text("true") + b"tR"
+        pickle_case(f"call-{i:02}", b"\x80\x02" + call + b".")
+        tensor_case(f"call-{i:02}", hooks=call)
+        pickle_case(f"name-{i:02}", torch_pickle(extra=pickle_text("x") + b"c" + name.encode() + b"\n"))
+    text = pickle_text("os") + pickle_text("system")
+    for label, body in {
+            "inst": b"(" + pickle_text("true") + b"ios\nsystem\n.", "obj": b"(cos\nsystem\n" + pickle_text("true") + b"o.",
+            "newobj": b"cos\nsystem\n)\x81.", "newobj-ex": b"cos\nsystem\n)}\x92.", "stack-global": text + b"\x93)R.",
+            "ext1": b"\x82\x01)R.", "ext4": b"\x84\x01\0\0\0)R.", "persistent-text": b"Pos.system\n.",
+            "buffer": b"\x97.", "frame": b"\x95" + struct.pack("<Q", 2**63) + b"N.", "call-storage": b"ctorch\nFloatStorage\n)R.",
+            "call-none": b"N)R.", "build-none": b"NNb.", "build-list": b"]}b.", "ordered-dict-filled": b"ccollections\nOrderedDict\n(N"
+            b"tR.", "memo-unset": b"h\0.", "memo-far": b"Nr\xff\xff\xff\x7f.", "mark-deep": b"(" * 4000 + b".", "tuple-deep": b")" +
+            b"\x85" * 100000 + b".", "list-itself": b"]q\0h\0a.", "dict-itself": b"}q\0" + pickle_text("model") + b"h\0s.",
+            "dict-itself-tensor": b"}q\0" + pickle_text("a") + b"h\0s.", "many-none": b"N" * 100000 + b".", "many-lists": b"]" *
+            100000 + b".", "many-tuples": b")" * 100000 + b".", "text-long": b"X\xff\xff\xff\xff.", "text-not-utf8":
+            b"}X\1\0\0\0\xffNs.", "long-long": b"\x8a\xff" + b"\xff" * 255 + b".", "odd-items": b"}(Nu.", "key-number":
+            b"}K\1" + pickle_tensor("10", [DIM]) + b"s.", "list": b"].", "none": b"N.", "two": b"}}.", "no-stop": b"}",
+            "behind": b"}.}", "text-state-dict": b"}" + pickle_text("state_dict") + pickle_text("x") + b"s.", "empty": b""}.items():
+        pickle_case(f"pickle-{label}", b"\x80\x02" + body)
+    pickle_case("pickle-protocol-4", b"\x80\x04}.")
+    pickle_case("pickle-nothing", b"")
+    pickle_case("pickle-memo-bomb", b"\x80\x02" + b"".join(b"Nr" + struct.pack("<I", 6 * i) for i in range(1000)) + b".")
+    base = torch_pickle()
+    for cut in range(2, len(base), 23):
+        pickle_case(f"pickle-cut-{cut:05}", base[:cut])
+    pickle_case("name-twice", torch_pickle(extra=pickle_text("model.norm.weight") + pickle_tensor("10", [DIM])))
+    pickle_case("name-long", torch_pickle(extra=pickle_text("x" * 2000) + pickle_tensor("10", [DIM])))
+    many = pickle_text("0") + pickle_tensor("0", [DIM, VOCAB], strides=pickle_ints([1, DIM])) + b"q\1"
+    many += b"".join(pickle_text(str(i)) + b"h\1" for i in range(1, 1000))
+    pickle_case("copies", torch_pickle(extra=many))
+
+    numbers = [-1, 2**31, 2**32, 2**61, 2**62, 2**63 - 1, 2**63, -2**63, DIM + 1]
+    for i, value in enumerate(numbers):
+        tensor_case(f"shape-{i}", shape=pickle_ints([value]))
+        tensor_case(f"shape-twice-{i}", shape=pickle_ints([value, value]), strides=pickle_ints([value, 1]))
+        tensor_case(f"shape-empty-{i}", "any", shape=pickle_ints([value, 0]), strides=pickle_ints([value, value]))
+        tensor_case(f"stride-{i}", strides=pickle_ints([value]))
+        tensor_case(f"offset-{i}", offset=pickle_int(value))
+        tensor_case(f"elements-{i}", elements=pickle_int(value))
+    for part in ("word", "type", "key", "place", "elements", "offset", "shape", "strides"):
+        for label, value in {"none": b"N", "text": pickle_text("x"), "dict": b"}", "self": b"]q\0h\0a", "float": b"G" + bytes(8),
+                             "other": b"ctorch\nLongStorage\n"}.items():
+            tensor_case(f"{part}-{label}", "any" if part == "place" else "reject", **{part: value})
+    tensor_case("key-up", key=pickle_text("../0"))
+    tensor_case("expanded", shape=pickle_ints([1000000, DIM]), strides=pickle_ints([0, 1]))
+    tensor_case("expanded-huge", shape=pickle_ints([2**40, DIM]), strides=pickle_ints([0, 1]))
+    tensor_case("dims-nine", shape=pickle_ints([1] * 8 + [DIM]), strides=pickle_ints([1] * 9))
+    tensor_case("conjugated", hooks=b"ccollections\nOrderedDict\n)R}" + pickle_text("conj") + b"\x88s")
+    tensor_case("parameter-of-none", function=b"ctorch._utils\n_rebuild_parameter\n")
+    half = len(TENSORS) // 2
+    names = [name for _, name, _, _ in TENSORS]
+    def index_case(label, shard, expect="reject"):
+        weight_map = {name: "pytorch_model.bin" for name in names[half:]}
+        weight_map.update({name: shard for name in names[:half]})
+        corpus.model(f"{expect}-torch-index-{label}", {
+            "model.safetensors": None, "pytorch_model.bin.index.json": {"weight_map": weight_map}, "shard.bin": bytes(good.data)})
+    for i, shard in enumerate(["shard.bin", "../accept-torch-valid/pytorch_model.bin", "/etc/passwd", "config.json", "", 1]):
+        index_case(i, shard)
+
+
 def directory_attacks(corpus):
     def config(label, expect="reject", **change):
         changed = {key: value for key, value in {**CONFIG, **change}.items() if value != "absent"}
@@ -449,6 +635,7 @@ def main():
     quantized_attacks(corpus)
     llama2c_attacks(corpus)
     safetensors_attacks(corpus)
+    torch_attacks(corpus)
     directory_attacks(corpus)
     for label, data in {"lfs": LFS_POINTER, "html": HTML, "empty": b"", "zeros": bytes(4096), "ones": b"\xff" * 4096,
                         "zip": b"PK\x03\x04" + bytes(64), "pickle": b"\x80\x02}q\x00.", "safetensors": make_safetensors(),

@@ -2,6 +2,7 @@
 // that exceeds one is refused with Error(kMalformed) that names the limit.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace lumen::limits {
@@ -23,6 +24,13 @@ inline constexpr uint64_t kSafetensorsHeaderBytes = 100'000'000;
 inline constexpr uint64_t kTensorNameBytes = 1024;
 inline constexpr int kTensorDims = 8;
 inline constexpr uint64_t kNpyHeaderBytes = 10'000;
+
+// Of a PyTorch checkpoint: entries of the zip archive; bytes of its pickle, values that this holds
+// at a time, and how deep they nest.
+inline constexpr uint64_t kZipEntries = 1'048'576;
+inline constexpr uint64_t kPickleBytes = 16 << 20;
+inline constexpr uint64_t kPickleValues = 4 << 20;
+inline constexpr size_t kPickleDepth = 64;
 
 inline constexpr uint64_t kJsonBytes = 256 << 20;
 inline constexpr int kJsonDepth = 32;

@@ -116,17 +116,9 @@ void AtomicFile::commit() {
   check_target(path_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("renaming");
   temporary_.clear();
-  // The new directory entry itself must reach the disk too.
-  const int directory_fd = ::open(as_place(directory_), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory_fd < 0) return;  // a directory that may be written but not read
-  const int result = ::fsync(directory_fd);
-  const int error = errno;
-  ::close(directory_fd);
-  // Some file systems cannot sync a directory, and say so.
-  if (result != 0 && error != EINVAL && error != ENOTSUP) {
-    fail(ErrorKind::kIo, place_of(path_),
-         ": making its name durable failed: ", std::strerror(error));
-  }
+  // The new directory entry itself must reach the disk too. A directory that may be written need
+  // not be readable.
+  if (::access(as_place(directory_), R_OK) == 0) sync_path(as_place(directory_));
 }
 
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind) {
@@ -142,6 +134,19 @@ void check_replaceable(const std::string& path, std::string_view beginning, std:
   if (beginning.starts_with(found)) return;  // cut short, it is of that kind still
   fail(ErrorKind::kCannotCreate, place_of(path), ": is there and is not ", kind,
        "; it is not replaced: give another name, or remove it first");
+}
+
+void sync_path(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    fail(ErrorKind::kCannotCreate, place_of(path), ": opening failed: ", std::strerror(errno));
+  }
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0 && error != EINVAL && error != ENOTSUP) {
+    fail(ErrorKind::kIo, place_of(path), ": making it durable failed: ", std::strerror(error));
+  }
 }
 
 void write_file_atomically(const std::string& path, std::string_view text) {

@@ -51,6 +51,10 @@ class AtomicFile {
 // empty and does not begin with `beginning`. `kind`: what it should be, with its article.
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind);
 
+// Makes what the file or directory at `path` holds durable; some file systems cannot do that with a
+// directory, and say so. Throws Error(kCannotCreate) if it cannot be opened, Error(kIo).
+void sync_path(const std::string& path);
+
 // Writes `text` as the whole content of `path`.
 void write_file_atomically(const std::string& path, std::string_view text);
 

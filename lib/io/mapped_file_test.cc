@@ -123,7 +123,7 @@ TEST_CASE("what is no model says what it is") {
                     ErrorKind::kMalformed),
             "git lfs pull"));
   CHECK(has(refusal("\n <!DOCTYPE html>", ErrorKind::kMalformed), "HTML"));
-  CHECK(has(refusal("PK\x03\x04zip", ErrorKind::kUnsupported), "zip"));
+  CHECK(has(refusal("PK\x03\x04zip", ErrorKind::kMalformed), "zip"));
   CHECK(has(refusal("\x80\x02}q", ErrorKind::kUnsupported), "pickle"));
   CHECK(has(refusal(std::string("\x10\0\0\0\0\0\0\0{}", 10), ErrorKind::kUnsupported),
             "safetensors"));

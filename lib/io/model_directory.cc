@@ -5,10 +5,12 @@
 #include <cmath>
 
 #include "lib/base/error.h"
+#include "lib/base/function_ref.h"
 #include "lib/base/limits.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 #include "lib/io/safetensors.h"
+#include "lib/io/torch_file.h"
 
 namespace lumen::io {
 namespace {
@@ -151,43 +153,70 @@ Json normalized_config(Json config, bool has_head) {
   fail(ErrorKind::kMissing, place_of(directory), ": no config.json and no single .gguf file");
 }
 
-std::shared_ptr<const SafetensorsFile> open_weights(const std::string& directory) {
-  const std::string single = in_directory(directory, "model.safetensors");
-  const std::string index = in_directory(directory, "model.safetensors.index.json");
-  if (is_regular_file(single)) return read_safetensors(single);
-  if (is_regular_file(index)) return read_safetensors_index(index);
+// The only file of a directory whose name says that it is a PyTorch checkpoint; "" otherwise.
+std::string only_checkpoint(const std::string& directory) {
+  std::vector<std::string> found;
   for (const std::string& file : list_files(directory)) {
-    if (file.ends_with(".bin") || file.ends_with(".pth") || file.ends_with(".pt")) {
-      fail(ErrorKind::kUnsupported, place_of(directory), ": the weights are PyTorch pickles (",
-           quoted(file), "), which can run code when read; download the model's safetensors or ",
-           "convert it with save_pretrained(…, safe_serialization=True)");
-    }
-    if (file == "adapter_model.safetensors") fail_adapter(directory);
+    if (file.ends_with(".pth") || file.ends_with(".pt")) found.push_back(file);
   }
+  if (found.size() > 1) {
+    fail(ErrorKind::kUnsupported, place_of(directory), ": has ", found.size(),
+         " PyTorch checkpoints and none that is called pytorch_model.bin; name the one to open, ",
+         "for example ", quoted(in_directory(directory, found[0])));
+  }
+  return found.empty() ? "" : in_directory(directory, found[0]);
+}
+
+struct Weights {
+  NamedArrays tensors;
+  uint64_t file_bytes = 0;
+};
+
+template <typename File>
+Weights weights_of(const std::shared_ptr<const File>& file) {
+  return {file->arrays(), file->file_bytes};
+}
+
+// The weights of a directory; safetensors before PyTorch's, which say the same where both are.
+Weights open_weights(const std::string& directory) {
+  const auto is_there = [&](std::string& path, std::string_view name) {
+    path = in_directory(directory, name);
+    return is_regular_file(path);
+  };
+  std::string path;
+  if (is_there(path, "model.safetensors")) return weights_of(read_safetensors(path));
+  if (is_there(path, "model.safetensors.index.json")) {
+    return weights_of(read_safetensors_index(path));
+  }
+  if (is_there(path, "pytorch_model.bin")) return weights_of(read_torch(path));
+  if (is_there(path, "pytorch_model.bin.index.json")) return weights_of(read_torch_index(path));
+  for (const char* name : {"adapter_model.safetensors", "adapter_model.bin"}) {
+    if (is_there(path, name)) fail_adapter(directory);
+  }
+  path = only_checkpoint(directory);
+  if (!path.empty()) return weights_of(read_torch(path));
   fail(ErrorKind::kMissing, place_of(directory),
-       ": no model.safetensors and no model.safetensors.index.json");
+       ": no model.safetensors, no pytorch_model.bin and no index of either");
 }
 
 // Base models saved without their head lack this prefix of their names: that of the embedding
 // tells.
-std::string missing_prefix(const SafetensorsFile& file) {
-  for (const SafetensorsTensor& tensor : file.tensors) {
-    if (tensor.name == "embed_tokens.weight") return "model.";
-    if (tensor.name == "wte.weight") return "transformer.";
-  }
+std::string missing_prefix(const NamedArrays& tensors) {
+  if (tensors.contains("embed_tokens.weight")) return "model.";
+  if (tensors.contains("wte.weight")) return "transformer.";
   return "";
 }
 
-void collect_tensors(const SafetensorsFile& file, ModelFiles& model) {
-  const std::string prefix = missing_prefix(file);
-  for (const SafetensorsTensor& tensor : file.tensors) {
-    const std::string name = tensor.name == "lm_head.weight" ? tensor.name : prefix + tensor.name;
-    const auto [at, is_new] = model.tensors.emplace(name, file.array(tensor));
-    if (!is_new) {
-      fail(ErrorKind::kMalformed, place_of(file.path), ": tensor ", quoted(at->first),
-           " is in several shards");
-    }
+NamedArrays with_prefix(NamedArrays tensors) {
+  const std::string prefix = missing_prefix(tensors);
+  if (prefix.empty()) return tensors;
+  NamedArrays result;
+  for (auto& [name, array] : tensors) {
+    const auto [at, is_new] =
+        result.emplace(name == "lm_head.weight" ? name : prefix + name, std::move(array));
+    if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
   }
+  return result;
 }
 
 std::string find_tokenizer(const std::string& directory) {
@@ -271,21 +300,20 @@ ChatTemplates read_chat_templates(const std::string& directory) {
   return templates_of(directory, read_optional(in_directory(directory, "tokenizer_config.json")));
 }
 
-ModelFiles open_directory_model(const std::string& directory) {
+namespace {
+
+// The model of a directory that has a config.json, with the weights that `open_weights` gives.
+ModelFiles open_directory_model(const std::string& directory, FunctionRef<Weights()> open_weights) {
   const std::string config_path = in_directory(directory, "config.json");
-  if (!is_regular_file(config_path)) {
-    if (const std::string gguf = only_gguf(directory); !gguf.empty()) return open_gguf_model(gguf);
-    fail_no_model(directory);
-  }
   ModelFiles model;
   model.path = directory;
   model.format = ModelFormat::kHuggingFace;
   model.config = read_json(config_path);
   model.generation_config = read_optional(in_directory(directory, "generation_config.json"));
   model.tokenizer_config = read_optional(in_directory(directory, "tokenizer_config.json"));
-  const auto weights = open_weights(directory);
-  model.file_bytes = weights->file_bytes;
-  collect_tensors(*weights, model);
+  Weights weights = open_weights();
+  model.file_bytes = weights.file_bytes;
+  model.tensors = with_prefix(std::move(weights.tensors));
   with_context(place_of(config_path), [&] {
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
@@ -297,6 +325,27 @@ ModelFiles open_directory_model(const std::string& directory) {
   model.chat_templates = templates_of(directory, model.tokenizer_config);
   collect_end_tokens(directory, model);
   return model;
+}
+
+}  // namespace
+
+ModelFiles open_directory_model(const std::string& directory) {
+  if (!is_regular_file(in_directory(directory, "config.json"))) {
+    if (const std::string gguf = only_gguf(directory); !gguf.empty()) return open_gguf_model(gguf);
+    fail_no_model(directory);
+  }
+  return open_directory_model(directory, [&] { return open_weights(directory); });
+}
+
+ModelFiles open_torch_model(const std::string& path, std::shared_ptr<const Buffer> buffer) {
+  const auto file = parse_torch(std::move(buffer), path);
+  const size_t slash = path.find_last_of('/');
+  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (!is_regular_file(in_directory(directory, "config.json"))) {
+    fail(ErrorKind::kMissing, place_of(path), ": a PyTorch checkpoint does not say what model it ",
+         "is of: put the model's config.json beside it");
+  }
+  return open_directory_model(directory, [&] { return weights_of(file); });
 }
 
 }  // namespace lumen::io

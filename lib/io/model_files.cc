@@ -7,6 +7,7 @@
 #include "lib/io/llama2c.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
+#include "lib/io/torch_file.h"
 
 namespace lumen::io {
 namespace {
@@ -29,6 +30,7 @@ ModelFiles open_file(const std::string& path) {
     buffer.reset();  // mapped twice it may not fit into the address space
     return open_gguf_model(path);
   }
+  if (is_torch_file(content)) return open_torch_model(path, buffer);
   // Checkpoints of llama2.c have no magic number, so that they may look like anything.
   try {
     return open_llama2c_model(path, buffer);

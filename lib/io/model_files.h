@@ -29,7 +29,7 @@ using ChatTemplates = std::map<std::string, std::string>;  // Jinja sources by n
 // data are read: opening costs the headers only. Whether the tensors fit the config is for the
 // model code to check.
 struct ModelFiles {
-  std::string path;  // as opened: a file or a directory
+  std::string path;  // as opened: a file or a directory; of a PyTorch checkpoint its directory
   ModelFormat format = ModelFormat::kHuggingFace;
 
   // config.json with its classic keys. Always there and checked for type and range (limits.h):
@@ -78,13 +78,14 @@ Json classic_config(Json config, bool has_head);
 // Error(kMalformed) for a broken tokenizer_config.json.
 ChatTemplates read_chat_templates(const std::string& directory);
 
-// Opens a GGUF file (any part of a split one), a Hugging Face directory (config.json and
-// safetensors), a directory with a single GGUF file, or a llama2.c .bin. The format of a file is
-// told by its content, never by its name.
+// Opens a GGUF file (any part of a split one), a Hugging Face directory (config.json and weights as
+// safetensors, or else as PyTorch checkpoints: pytorch_model.bin, its shards, or the only .pth or
+// .pt), a directory with a single GGUF file, a PyTorch checkpoint that has a config.json beside it,
+// or a llama2.c .bin. The format of a file is told by its content, never by its name.
 //
 // Throws Error: kMissing, kMalformed as the readers; kUnsupported for an unknown architecture of a
-// GGUF file (naming it and the supported ones), a tensor type Lumen does not have, a directory with
-// only PyTorch pickles (with advice), or any other recognised but unsupported content.
+// GGUF file (naming it and the supported ones), a tensor type Lumen does not have, or any other
+// recognised but unsupported content.
 ModelFiles open_model(const std::string& path);
 
 }  // namespace lumen::io

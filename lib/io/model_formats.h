@@ -11,6 +11,8 @@ namespace lumen::io {
 
 ModelFiles open_gguf_model(const std::string& path);
 ModelFiles open_directory_model(const std::string& directory);
+// A PyTorch checkpoint; the other files of the model lie beside it.
+ModelFiles open_torch_model(const std::string& path, std::shared_ptr<const Buffer> buffer);
 ModelFiles open_llama2c_model(const std::string& path, std::shared_ptr<const Buffer> buffer);
 
 // Checks the keys of a config that every format promises, for type and range.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/error.h"
 #include "lib/base/function_ref.h"
 
 namespace lumen::io {
@@ -29,5 +30,18 @@ class NameIndex {
  private:
   std::vector<uint32_t> slots_;  // size a power of two, at least twice the number of names
 };
+
+// Throws Error(kMalformed) if two of `tensors` from number `first` on have the same name.
+template <typename Tensor>
+void check_unique_names(const std::vector<Tensor>& tensors, size_t first) {
+  NameIndex names(tensors.size() - first);
+  const auto name_of = [&](uint32_t i) -> std::string_view { return tensors[i].name; };
+  for (size_t i = first; i < tensors.size(); ++i) {
+    const auto number = static_cast<uint32_t>(i);
+    if (names.insert(name_of(number), number, name_of) != NameIndex::kNone) {
+      fail(ErrorKind::kMalformed, "the tensor ", quoted(name_of(number)), " is there twice");
+    }
+  }
+}
 
 }  // namespace lumen::io

@@ -1,8 +1,6 @@
 #include "lib/io/safetensors.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <map>
 
 #include "lib/base/checked.h"
 #include "lib/base/error.h"
@@ -13,6 +11,7 @@
 #include "lib/io/json_scanner.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/name_index.h"
+#include "lib/io/shard_index.h"
 
 namespace lumen::io {
 namespace {
@@ -124,17 +123,6 @@ SafetensorsTensor make_tensor(std::string name, Entry entry) {
   return tensor;
 }
 
-void check_unique(const SafetensorsFile& file, size_t first) {
-  NameIndex names(file.tensors.size() - first);
-  const auto name_of = [&](uint32_t i) -> std::string_view { return file.tensors[i].name; };
-  for (size_t i = first; i < file.tensors.size(); ++i) {
-    const auto number = static_cast<uint32_t>(i);
-    if (names.insert(name_of(number), number, name_of) != NameIndex::kNone) {
-      fail(ErrorKind::kMalformed, "the tensor ", quoted(name_of(number)), " is there twice");
-    }
-  }
-}
-
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 Metadata read_metadata(JsonScanner& scan) {
@@ -170,7 +158,7 @@ void read_header(std::string_view text, SafetensorsFile& file) {
     file.tensors.back().part = static_cast<uint32_t>(file.parts.size());
   });
   scan.expect_end();
-  check_unique(file, first);
+  check_unique_names(file.tensors, first);
   if (file.parts.empty() && metadata) file.metadata = std::move(*metadata);
 }
 
@@ -220,71 +208,6 @@ void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
   file.parts.push_back(std::move(buffer));
 }
 
-// A shard's name must stay in the directory of its index.
-void check_basename(const std::string& name) {
-  if (name.empty() || name == "." || name == ".." ||
-      name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
-    fail(ErrorKind::kMalformed, "the shard ", quoted(name),
-         " is no plain file name: shards lie beside their index");
-  }
-}
-
-// Tensor name → shard, from the index.
-using WeightMap = std::map<std::string, std::string, std::less<>>;
-
-WeightMap read_weight_map(const std::string& index_path) {
-  const Json index = read_json(index_path);
-  return with_context(place_of(index_path), [&] {
-    const Json* map = find(index, "weight_map");
-    if (map == nullptr || !map->is_object()) {
-      fail(ErrorKind::kMalformed, "key 'weight_map': found ", describe(map),
-           ", expected an object");
-    }
-    WeightMap shards;
-    for (const auto& [tensor, shard] : map->get_ref<const Json::object_t&>()) {
-      if (!shard.is_string()) {
-        fail(ErrorKind::kMalformed, "'weight_map': ", quoted(tensor), " is ", describe(&shard),
-             ", expected a file name");
-      }
-      check_basename(shard.get_ref<const std::string&>());
-      shards.emplace(tensor, shard.get<std::string>());
-    }
-    return shards;
-  });
-}
-
-// Every tensor of a part must be mapped to this shard.
-void check_mapped(const SafetensorsFile& file, size_t first, const WeightMap& map,
-                  const std::string& shard) {
-  for (size_t i = first; i < file.tensors.size(); ++i) {
-    const auto found = map.find(file.tensors[i].name);
-    if (found == map.end() || found->second != shard) {
-      fail(ErrorKind::kMalformed, "tensor ", quoted(file.tensors[i].name),
-           found == map.end() ? std::string(" is not in the index")
-                              : str(" is mapped to ", quoted(found->second), " by the index"));
-    }
-  }
-}
-
-// All that are missing are told at once: a download that stopped early lacks more than one.
-void require_shards(const std::string& index_path, const std::string& directory,
-                    const std::vector<std::string>& shards) {
-  constexpr size_t kShown = 5;
-  std::vector<std::string> missing;
-  for (const std::string& shard : shards) {
-    std::error_code unknown;  // map_file tells what else is wrong
-    const auto status = std::filesystem::status(directory + shard, unknown);
-    if (status.type() == std::filesystem::file_type::not_found) missing.push_back(quoted(shard));
-  }
-  if (missing.empty()) return;
-  const size_t more = missing.size() - std::min(missing.size(), kShown);
-  std::string list = join({missing.begin(), missing.end() - static_cast<ptrdiff_t>(more)}, ", ");
-  if (more > 0) list += str(" and ", more, " more");
-  fail(ErrorKind::kMissing, place_of(index_path), ": ", missing.size(), " of ", shards.size(),
-       missing.size() == 1 ? " shards is" : " shards are", " missing: ", list,
-       "; download what is missing into the same directory");
-}
-
 }  // namespace
 
 Array SafetensorsFile::array(const SafetensorsTensor& tensor) const {
@@ -314,36 +237,8 @@ std::shared_ptr<const SafetensorsFile> read_safetensors(const std::string& path)
 }
 
 std::shared_ptr<const SafetensorsFile> read_safetensors_index(const std::string& index_path) {
-  const WeightMap map = read_weight_map(index_path);
-  std::vector<std::string> shards;
-  for (const auto& [tensor, shard] : map) shards.push_back(shard);
-  std::sort(shards.begin(), shards.end());
-  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
-  if (shards.size() > limits::kShards) {
-    fail(ErrorKind::kMalformed, place_of(index_path), ": ", shards.size(), " shards; the limit is ",
-         limits::kShards);
-  }
-  const std::string directory = index_path.substr(0, index_path.find_last_of('/') + 1);
-  require_shards(index_path, directory, shards);
   auto file = std::make_shared<SafetensorsFile>();
-  file->path = index_path;
-  for (const std::string& shard : shards) {
-    auto buffer = map_file(directory + shard);
-    with_context(place_of(directory + shard), [&] {
-      const size_t first = file->tensors.size();
-      add_part(*file, std::move(buffer));
-      check_mapped(*file, first, map, shard);
-    });
-  }
-  if (file->tensors.size() < map.size()) {
-    for (const auto& [tensor, shard] : map) {
-      const auto has_name = [&, &wanted = tensor](const auto& t) { return t.name == wanted; };
-      if (std::none_of(file->tensors.begin(), file->tensors.end(), has_name)) {
-        fail(ErrorKind::kMalformed, place_of(directory + shard), ": tensor ", quoted(tensor),
-             " of the index is missing");
-      }
-    }
-  }
+  read_shards(index_path, *file, add_part);
   return file;
 }
 

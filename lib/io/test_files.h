@@ -112,4 +112,32 @@ inline std::string safetensors_file(std::string header, size_t data_bytes) {
   return file + header + std::string(data_bytes, '\0');
 }
 
+// A zip archive of stored entries (name, data), their checksums left out.
+inline std::string zip_file(const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::string file, directory;
+  for (const auto& [name, data] : entries) {
+    // Version, flags, method, time, date, checksum; both sizes; the name's size, of extra fields.
+    std::string fields(14, '\0');
+    for (int i = 0; i < 2; ++i) append_raw<uint32_t>(fields, static_cast<uint32_t>(data.size()));
+    append_raw<uint16_t>(fields, static_cast<uint16_t>(name.size()));
+    append_raw<uint16_t>(fields, 0);
+    append_raw<uint32_t>(directory, 0x02014b50);
+    append_raw<uint16_t>(directory, 0);
+    directory += fields + std::string(10, '\0');
+    append_raw<uint32_t>(directory, static_cast<uint32_t>(file.size()));
+    directory += name;
+    append_raw<uint32_t>(file, 0x04034b50);
+    file += fields + name + data;
+  }
+  const auto offset = static_cast<uint32_t>(file.size());
+  file += directory;
+  append_raw<uint32_t>(file, 0x06054b50);
+  append_raw<uint32_t>(file, 0);
+  for (int i = 0; i < 2; ++i) append_raw<uint16_t>(file, static_cast<uint16_t>(entries.size()));
+  append_raw<uint32_t>(file, static_cast<uint32_t>(directory.size()));
+  append_raw<uint32_t>(file, offset);
+  append_raw<uint16_t>(file, 0);
+  return file;
+}
+
 }  // namespace lumen::io

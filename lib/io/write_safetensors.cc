@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <vector>
+#include <utility>
 
+#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/json.h"
@@ -13,63 +14,115 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "data are written as they lie in memory");
 
-std::string_view type_name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "F32";
-    case DType::kF64:
-      return "F64";
-    case DType::kF16:
-      return "F16";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kI8:
-      return "I8";
-    case DType::kU8:
-      return "U8";
-    case DType::kI32:
-      return "I32";
-    case DType::kI64:
-      return "I64";
-    case DType::kBool:
-      return "BOOL";
-    default:
-      fail(ErrorKind::kUnsupported, "safetensors has no type for ", name(dtype), " tensors");
-  }
+// "model-00002-of-00010.safetensors"
+std::string shard_name(size_t number, size_t count) {
+  const auto five_digits = [](size_t value) {
+    const std::string digits = str(value);
+    return std::string(5 - std::min<size_t>(digits.size(), 5), '0') + digits;
+  };
+  return str("model-", five_digits(number + 1), "-of-", five_digits(count), ".safetensors");
 }
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const std::map<std::string, Array>& tensors,
-                       const std::map<std::string, std::string>& metadata) {
+uint64_t SafetensorsWriter::Tensor::bytes() const {
+  return static_cast<uint64_t>(row_bytes(dtype, shape.elements()));
+}
+
+void SafetensorsWriter::add(std::string name, DType dtype, const Shape& shape,
+                            std::function<Array()> make) {
+  if (info(dtype).safetensors.empty()) {
+    fail(ErrorKind::kUnsupported, "safetensors has no type for ", lumen::name(dtype), " tensors");
+  }
+  tensors_.push_back({std::move(name), dtype, shape, std::move(make)});
+}
+
+uint64_t SafetensorsWriter::bytes() const {
+  uint64_t total = 0;
+  for (const Tensor& tensor : tensors_) total += tensor.bytes();
+  return total;
+}
+
+std::vector<SafetensorsWriter::Tensors> SafetensorsWriter::divide(uint64_t shard_bytes) const {
+  std::vector<Tensors> shards(1);
+  uint64_t filled = 0;
+  for (const Tensor& tensor : tensors_) {
+    if (!shards.back().empty() && tensor.bytes() > shard_bytes - std::min(filled, shard_bytes)) {
+      shards.emplace_back();
+      filled = 0;
+    }
+    shards.back().push_back(&tensor);
+    filled += tensor.bytes();
+  }
+  return shards;
+}
+
+size_t SafetensorsWriter::shards(uint64_t shard_bytes) const {
+  return divide(shard_bytes).size();
+}
+
+void SafetensorsWriter::write_tensors(const std::string& path, Tensors tensors,
+                                      uint64_t room) const {
   // Widest elements first, so that every tensor is aligned to its elements without gaps.
-  std::vector<const std::pair<const std::string, Array>*> order;
-  for (const auto& entry : tensors) order.push_back(&entry);
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return row_bytes(a->second.dtype(), 1) > row_bytes(b->second.dtype(), 1);
+  std::stable_sort(tensors.begin(), tensors.end(), [](const Tensor* a, const Tensor* b) {
+    return row_bytes(a->dtype, 1) > row_bytes(b->dtype, 1);
   });
   Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  if (!metadata_.empty()) header["__metadata__"] = metadata_;
   uint64_t offset = 0;
-  for (const auto* entry : order) {
-    const Array& array = entry->second;
+  for (const Tensor* tensor : tensors) {
     Json shape = Json::array();
-    for (int64_t extent : array.shape()) shape.push_back(extent);
-    header[entry->first] = {{"dtype", type_name(array.dtype())},
+    for (int64_t extent : tensor->shape) shape.push_back(extent);
+    header[tensor->name] = {{"dtype", info(tensor->dtype).safetensors},
                             {"shape", shape},
-                            {"data_offsets", {offset, offset + array.bytes()}}};
-    offset += array.bytes();
+                            {"data_offsets", {offset, offset + tensor->bytes()}}};
+    offset += tensor->bytes();
   }
   std::string text = header.dump();
   text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');
   const uint64_t length = text.size();
   AtomicFile file(path);
+  file.require_room(length + room);
   file.write(std::string_view(reinterpret_cast<const char*>(&length), sizeof length));
   file.write(text);
-  for (const auto* entry : order) {
-    file.write(std::span<const std::byte>(entry->second.data(), entry->second.bytes()));
+  for (const Tensor* tensor : tensors) {
+    const Array array = tensor->make();
+    LUMEN_CHECK(array.dtype() == tensor->dtype && array.shape() == tensor->shape);
+    file.write(std::span<const std::byte>(array.data(), array.bytes()));
   }
   file.commit();
+}
+
+void SafetensorsWriter::write(const std::string& path) const {
+  Tensors all;
+  for (const Tensor& tensor : tensors_) all.push_back(&tensor);
+  write_tensors(path, std::move(all), bytes());
+}
+
+void SafetensorsWriter::write_model(const std::string& directory, uint64_t shard_bytes) const {
+  const std::vector<Tensors> shards = divide(shard_bytes);
+  if (shards.size() == 1) return write(directory + "/model.safetensors");
+  Json map = Json::object();
+  uint64_t room = bytes();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = shard_name(i, shards.size());
+    write_tensors(str(directory, "/", name), shards[i], room);
+    for (const Tensor* tensor : shards[i]) {
+      map[tensor->name] = name;
+      room -= tensor->bytes();
+    }
+  }
+  const Json index = {{"metadata", {{"total_size", bytes()}}}, {"weight_map", std::move(map)}};
+  write_file_atomically(directory + "/model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+void write_safetensors(const std::string& path, const std::map<std::string, Array>& tensors,
+                       const SafetensorsWriter::Metadata& metadata) {
+  SafetensorsWriter writer(metadata);
+  for (const auto& [name, array] : tensors) {
+    writer.add(name, array.dtype(), array.shape(), [&array = array] { return array; });
+  }
+  writer.write(path);
 }
 
 }  // namespace lumen::io

@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/file_lock.h"
 #include "lib/io/gguf.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
@@ -54,7 +56,7 @@ std::string model_directory(const models::ModelDef& def, io::Json config,
 std::string converted(const std::string& directory) {
   ConvertOptions options;
   options.model = directory;
-  options.output = directory + "/model.gguf";
+  options.output = lumen::testing::temporary_directory() + "/model.gguf";
   options.type = "f32";
   REQUIRE(convert(options) == 0);
   return *options.output;
@@ -73,22 +75,76 @@ std::vector<float> logits(const std::string& path, const std::string& adapter = 
   return {span.begin(), span.end()};
 }
 
-void check_same(const std::string& directory) {
-  const std::string gguf = converted(directory);
-  const std::vector<float> want = logits(directory), got = logits(gguf);
-  REQUIRE(got.size() == want.size());
+double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
   double difference = 0, norm = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    difference += std::pow(got[i] - want[i], 2);
-    norm += std::pow(want[i], 2);
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(a[i] - b[i], 2);
+    norm += std::pow(b[i], 2);
   }
-  CHECK(std::sqrt(difference / norm) < 1e-5);
-  const PromptFormat a = PromptFormat::load(io::open_model(directory), "");
-  const PromptFormat b = PromptFormat::load(io::open_model(gguf), "");
+  return std::sqrt(difference / norm);
+}
+
+// `model` converted with `options` into a new directory.
+std::string converted_directory(const std::string& model, const std::string& type,
+                                const std::optional<std::string>& shard_size = std::nullopt) {
+  ConvertOptions options;
+  options.model = model;
+  options.output = lumen::testing::temporary_directory() + "/hf";
+  options.type = type;
+  options.shard_size = shard_size;
+  REQUIRE(convert(options) == 0);
+  return *options.output;
+}
+
+void check_same_tensors(const NamedArrays& got, const NamedArrays& want) {
+  REQUIRE(got.size() == want.size());
+  for (const auto& [name, array] : want) {
+    INFO(name);
+    REQUIRE(got.contains(name));
+    const Array a = nn::float32_copy(got.at(name)), b = nn::float32_copy(array);
+    REQUIRE(a.shape() == b.shape());
+    CHECK(std::equal(a.data(), a.data() + a.bytes(), b.data()));
+  }
+}
+
+void check_same_text(const PromptFormat& a, const PromptFormat& b) {
   const std::string prompt = a.render({{"user", "What does the cat say? 12"}});
   CHECK(b.render({{"user", "What does the cat say? 12"}}) == prompt);
   CHECK(b.encode(prompt) == a.encode(prompt));
   CHECK(b.end_token_ids() == a.end_token_ids());
+}
+
+// To GGUF, and from there back to a directory.
+void check_same(const std::string& directory) {
+  const std::string gguf = converted(directory), again = converted_directory(gguf, "f32");
+  const std::vector<float> want = logits(directory);
+  CHECK(relative_distance(logits(gguf), want) < 1e-5);
+  CHECK(relative_distance(logits(again), want) < 1e-5);
+  const io::ModelFiles first = io::open_model(directory), last = io::open_model(again);
+  NamedArrays tensors = first.tensors;
+  if (io::get_bool(first.config, "tie_word_embeddings")) tensors.erase("lm_head.weight");
+  check_same_tensors(last.tensors, tensors);
+  for (const auto& [key, value] : last.config.items()) {
+    // What transformers do not read where there is no window.
+    if (key == "max_window_layers" && !io::find_value(last.config, "sliding_window")) continue;
+    if (!first.config.contains(key) || key.ends_with("_token_id")) continue;
+    INFO(key);
+    if (key == "rope_scaling" && value.is_object()) {
+      for (const auto& [part, number] : value.items()) {
+        if (!first.config[key].contains(part)) continue;
+        const io::Json& before = first.config[key][part];
+        // Numbers of GGUF have 24 bits.
+        CHECK(
+            (number == before || std::abs(number.get<double>() / before.get<double>() - 1) < 1e-6));
+      }
+    } else if (key != "torch_dtype") {
+      CHECK(value == first.config[key]);
+    }
+  }
+  const PromptFormat format = PromptFormat::load(first, "");
+  check_same_text(format, PromptFormat::load(io::open_model(gguf), ""));
+  check_same_text(format, PromptFormat::load(last, ""));
 }
 
 }  // namespace
@@ -228,16 +284,6 @@ std::string quantized_file(const std::string& from, const std::string& type, int
   return *options.output;
 }
 
-double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(a[i] - b[i], 2);
-    norm += std::pow(b[i], 2);
-  }
-  return std::sqrt(difference / norm);
-}
-
 }  // namespace
 
 TEST_CASE("quantised files compute nearly the same, from a directory and from GGUF") {
@@ -270,6 +316,95 @@ TEST_CASE("quantised files compute nearly the same, from a directory and from GG
         REQUIRE(std::equal(a.data(), a.data() + a.bytes(), b.data(), b.data() + b.bytes()));
       }
     }
+  }
+}
+
+TEST_CASE("a quantised file becomes a directory of the numbers it stands for") {
+  LUMEN_SHARED_DATA(models, "models/gguf-derived");
+  const std::string source = models + "/stories260K-q8_0.gguf";
+  const std::string wide = converted_directory(source, "f32");
+  CHECK(relative_distance(logits(wide), logits(source)) < 0.03);  // which rounds activations
+  CHECK(relative_distance(logits(converted_directory(source, "f16")), logits(wide)) < 2e-3);
+  CHECK(io::read_json(wide + "/config.json")["architectures"][0] == "LlamaForCausalLM");
+  CHECK(io::read_json(wide + "/config.json")["rms_norm_eps"] == 1e-5);
+  check_same_text(PromptFormat::load(io::open_model(source), ""),
+                  PromptFormat::load(io::open_model(wide), ""));
+}
+
+TEST_CASE("position scaling of Llama 3 goes through GGUF and back") {
+  LUMEN_SHARED_DATA(directory, "models/synthetic/llama3-rope");
+  check_same(directory);
+}
+
+TEST_CASE("PyTorch checkpoints become safetensors, in shards if they are large") {
+  const std::string golden = lumen::testing::source_path("testdata/torch/sharded");
+  const NamedArrays want = io::read_safetensors(golden + ".safetensors")->arrays();
+  check_same_tensors(io::open_model(converted_directory(golden, "f32")).tensors, want);
+  const std::string shards = converted_directory(golden, "f32", "1KB");
+  CHECK_FALSE(io::is_regular_file(shards + "/model.safetensors"));
+  CHECK(io::is_regular_file(shards + "/model.safetensors.index.json"));
+  check_same_tensors(io::open_model(shards).tensors, want);
+}
+
+TEST_CASE("a directory appears whole, and replaces another one only if told to") {
+  const std::string golden = lumen::testing::source_path("testdata/torch/sharded");
+  const std::string place = lumen::testing::temporary_directory(), output = place + "/hf";
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {golden, output, "--type", "f32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return testing::run_tool_process("lumen-convert", arguments);
+  };
+  const auto dry = run({"--dry-run", "--shard-size", "1KB"});
+  CHECK(dry.exit_code == 0);
+  CHECK(contains(dry.out, "12 tensors: 12 in f32, 5 files\n"));
+  CHECK_FALSE(io::is_directory(output));
+  REQUIRE(run({"--shard-size", "1KB"}).exit_code == 0);
+  std::set<std::string> names;
+  for (const auto& item : std::filesystem::directory_iterator(output)) {
+    names.insert(item.path().filename());
+  }
+  CHECK(names.size() == 7);  // five shards, their index, config.json; no lock, no temporary files
+  const auto again = run({});
+  CHECK(again.exit_code == 73);
+  CHECK(contains(again.err, "--force replaces the model there"));
+  io::write_file_atomically(output + "/notes.txt", "mine");
+  REQUIRE(run({"--force"}).exit_code == 0);
+  CHECK(io::is_regular_file(output + "/model.safetensors"));
+  CHECK_FALSE(io::is_regular_file(output + "/model.safetensors.index.json"));
+  CHECK(io::read_file(output + "/notes.txt", 10) == "mine");
+  struct Refusal {
+    testing::Arguments arguments;
+    int exit_code;
+    const char* message;
+  };
+  for (const auto& [arguments, exit_code, message] : std::vector<Refusal>{
+           {{golden, output, "--type", "q8_0", "--force"}, 2, "is for GGUF files"},
+           {{golden, output, "--shard-size", "5", "--force"}, 2, "a size such as 5GB"},
+           {{golden, place + "/a.safetensors"}, 2, "ends in .gguf, or a directory"},
+           {{golden, place + "/a.gguf", "--shard-size", "5GB"}, 2, "is for directories"},
+           {{golden, place + "/no/such/hf"}, 73, "the directory cannot be made"},
+           {{output, output, "--force"}, 73, "is the model itself"}}) {
+    const auto outcome = testing::run_tool_process("lumen-convert", arguments);
+    CHECK(outcome.exit_code == exit_code);
+    CHECK(contains(outcome.err, message));
+  }
+  CHECK(io::open_model(output).tensors.size() == 12);
+}
+
+TEST_CASE("of two conversions into the same output the second is told to wait") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::filesystem::create_directory(place + "/hf");
+  for (const auto& [output, lock] :
+       {std::pair("/a.gguf", "/.a.gguf.lock"), std::pair("/hf", "/hf/.lock")}) {
+    const testing::Arguments arguments = {testing::random_model(), place + output, "--type", "f16"};
+    {
+      const io::FileLock held(place + lock, "", "", "");
+      const auto outcome = testing::run_tool_process("lumen-convert", arguments);
+      CHECK(outcome.exit_code == 75);
+      CHECK(contains(outcome.err, "another conversion is writing here ('process"));
+    }
+    CHECK(testing::run_tool_process("lumen-convert", arguments).exit_code == 0);
+    CHECK_FALSE(io::is_regular_file(place + lock));
   }
 }
 

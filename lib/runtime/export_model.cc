@@ -102,15 +102,18 @@ io::Json generation_config(const ExportedModel& model) {
   return json;
 }
 
-// Says the type of the matrices under the keys of older and newer transformers that are there.
+}  // namespace
+
 void set_dtype(const std::string& dtype, io::Json& config) {
+  const bool is_new =
+      io::find(config, "torch_dtype") == nullptr && io::find(config, "dtype") == nullptr;
   for (const char* key : {"torch_dtype", "dtype"}) {
-    if (io::find(config, key) == nullptr) continue;
+    if (io::find(config, key) == nullptr && !(is_new && key == std::string_view("torch_dtype"))) {
+      continue;
+    }
     config[key] = dtype == "f16" ? "float16" : dtype == "bf16" ? "bfloat16" : "float32";
   }
 }
-
-}  // namespace
 
 std::vector<std::string> exported_names() {
   std::vector<std::string> names = {"model.safetensors",      "config.json",

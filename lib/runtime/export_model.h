@@ -23,6 +23,10 @@ struct ExportedModel {
 // The names of all files that write_model and write_adapter may write.
 std::vector<std::string> exported_names();
 
+// Says the type of the matrices (f32, f16, bf16) under the keys of older and newer transformers
+// that are in `config`, or under the older one.
+void set_dtype(const std::string& dtype, io::Json& config);
+
 // Writes model.safetensors, config.json, generation_config.json, and of language models the
 // tokenizer's files with the chat template, into the existing `directory`. Throws Error(kIo).
 void write_model(const std::string& directory, const ExportedModel& model);

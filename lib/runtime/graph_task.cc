@@ -7,8 +7,8 @@
 #include "lib/base/error.h"
 #include "lib/graph/tensor.h"
 #include "lib/io/mapped_file.h"
-#include "lib/io/safetensors.h"
 #include "lib/io/sha256.h"
+#include "lib/io/torch_file.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/optimizer_step.h"
 #include "lib/nn/rope.h"
@@ -275,9 +275,8 @@ void GraphTask::build_network() {
                                             .with_lora(lora_options(recipe_, config_), seed)
                                       : nn::Parameters::trainable(base_->tensors);
   } else {
-    parameters_ = recipe_.model.weights
-                      ? nn::Parameters::trainable(io::read_safetensors(path)->arrays())
-                      : nn::Parameters::trainable(seed);
+    parameters_ = recipe_.model.weights ? nn::Parameters::trainable(io::read_tensors(path))
+                                        : nn::Parameters::trainable(seed);
   }
   network_ = make_network(config_, parameters_,
                           {.label_smoothing = recipe_.train.label_smoothing,

@@ -7,7 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/mapped_file.h"
-#include "lib/io/safetensors.h"
+#include "lib/io/torch_file.h"
 #include "lib/nn/rope.h"
 #include "lib/text/regex.h"
 
@@ -137,16 +137,13 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
   }
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);
-  const std::string weights = directory + "/adapter_model.safetensors";
-  if (!io::is_regular_file(weights) && io::is_regular_file(directory + "/adapter_model.bin")) {
-    fail(ErrorKind::kUnsupported, quoted(directory), ": adapter_model.bin is a PyTorch pickle, ",
-         "which can run code when read; save the adapter again with a newer PEFT, as safetensors");
-  }
-  const auto file = io::read_safetensors(weights);
-  for (const auto& [full, array] : file->arrays()) {
+  std::string weights = directory + "/adapter_model.safetensors";
+  const std::string older = directory + "/adapter_model.bin";
+  if (!io::is_regular_file(weights) && io::is_regular_file(older)) weights = older;
+  for (const auto& [full, array] : io::read_tensors(weights)) {
     const std::string name = model_name(full);
     if (name.find(".lora_embedding_") != name.npos) {
-      fail(ErrorKind::kUnsupported, file->path, ": tensor ", quoted(full),
+      fail(ErrorKind::kUnsupported, io::place_of(weights), ": tensor ", quoted(full),
            ": additions to the embedding are not supported", kInstead);
     }
     (is_addition(name) ? adapter.tensors : adapter.replaced)[name] = nn::float32_copy(array);

@@ -108,7 +108,9 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
   config["init_lora_weights"] = "gaussian";
   read();
   std::filesystem::rename(place + "/adapter_model.safetensors", place + "/adapter_model.bin");
-  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "PyTorch pickle"));
+  read();  // an older name, of a file that is told by its content
+  io::write_file_atomically(place + "/adapter_model.bin", "\x80\x02}q.");
+  CHECK(contains(refusal(ErrorKind::kMalformed, read), "Python pickle"));
 }
 
 TEST_CASE("layers with an addition and more are found under the model's names") {

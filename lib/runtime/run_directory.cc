@@ -1,9 +1,6 @@
 #include "lib/runtime/run_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +10,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
 
 namespace lumen::runtime {
@@ -47,17 +45,6 @@ void make_directories(const std::string& path) {
   }
 }
 
-void sync_path(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_system(path, "opening");
-  const int result = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  if (result != 0 && error != EINVAL && error != ENOTSUP) {
-    fail(ErrorKind::kIo, io::place_of(path), ": making it durable failed: ", std::strerror(error));
-  }
-}
-
 bool is_weights(const std::string& name) {
   return name.ends_with(".safetensors") || name.ends_with(".gguf");
 }
@@ -70,10 +57,6 @@ RunDirectory::RunDirectory(const std::string& path, bool force) : path_(path) {
   if (!force) refuse_foreign_model();
   lock();
   remove_leftovers();
-}
-
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) ::close(lock_);  // releases the lock
 }
 
 bool RunDirectory::is_result() const {
@@ -104,32 +87,7 @@ void RunDirectory::remove_leftovers() const {
 }
 
 void RunDirectory::lock() {
-  const std::string name = file(".lock");
-  lock_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (lock_ < 0) fail_system(name, "creating");
-  char text[256] = {};
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    const ssize_t length = ::pread(lock_, text, sizeof text - 1, 0);
-    std::string holder(text, static_cast<size_t>(std::max<ssize_t>(length, 0)));
-    if (holder.ends_with('\n')) holder.pop_back();
-    ::close(lock_);
-    lock_ = -1;
-    if (error != EWOULDBLOCK) {
-      fail(ErrorKind::kCannotCreate, io::place_of(name),
-           ": locking failed: ", std::strerror(error));
-    }
-    fail(ErrorKind::kRetry, io::place_of(path_), ": another run is writing here (", quoted(holder),
-         "); wait for its end or give another --out");
-  }
-  char host[128] = {};
-  ::gethostname(host, sizeof host - 1);
-  const std::string holder =
-      str("process ", static_cast<int64_t>(::getpid()), " on ", std::string_view(host), "\n");
-  if (::ftruncate(lock_, 0) != 0 ||
-      ::pwrite(lock_, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size())) {
-    fail_system(name, "writing");
-  }
+  lock_.emplace(file(".lock"), io::place_of(path_), "run", "give another --out");
 }
 
 void RunDirectory::refuse_inputs(const std::vector<std::string>& inputs,
@@ -190,7 +148,7 @@ void RunDirectory::publish(FunctionRef<void(const std::string& directory)> write
     std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
       return std::pair(!is_weights(a), a) < std::pair(!is_weights(b), b);
     });
-    for (const std::string& name : names) sync_path(temporary + "/" + name);
+    for (const std::string& name : names) io::sync_path(temporary + "/" + name);
     for (const std::string& name : names) {
       if (::rename((temporary + "/" + name).c_str(), file(name).c_str()) != 0) {
         fail_system(file(name), "renaming");
@@ -206,7 +164,7 @@ void RunDirectory::publish(FunctionRef<void(const std::string& directory)> write
     throw;
   }
   fs::remove_all(temporary, ignored);
-  sync_path(path_);
+  io::sync_path(path_);
 }
 
 }  // namespace lumen::runtime

@@ -1,11 +1,13 @@
 // The directory of a training run: locked, with checkpoints, metrics and at its top the result.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lib/base/function_ref.h"
+#include "lib/io/file_lock.h"
 #include "lib/io/json.h"
 
 namespace lumen::runtime {
@@ -27,7 +29,6 @@ class RunDirectory {
   // or written; kRetry naming the process if another run holds it; kCannotCreate if it has a model
   // that is not the result of a run, unless `force`.
   RunDirectory(const std::string& path, bool force);
-  ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
@@ -59,7 +60,7 @@ class RunDirectory {
   void remove_leftovers() const;
 
   std::string path_;
-  int lock_ = -1;
+  std::optional<io::FileLock> lock_;
 };
 
 }  // namespace lumen::runtime

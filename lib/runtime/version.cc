@@ -46,6 +46,10 @@ std::string limits_text() {
   line("tensor-name-bytes", limits::kTensorNameBytes);
   line("tensor-dims", limits::kTensorDims);
   line("npy-header-bytes", limits::kNpyHeaderBytes);
+  line("zip-entries", limits::kZipEntries);
+  line("pickle-bytes", limits::kPickleBytes);
+  line("pickle-values", limits::kPickleValues);
+  line("pickle-depth", limits::kPickleDepth);
   line("json-bytes", limits::kJsonBytes);
   line("json-depth", limits::kJsonDepth);
   line("toml-bytes", limits::kTomlBytes);

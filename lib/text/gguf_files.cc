@@ -12,11 +12,11 @@
 namespace lumen::text {
 namespace {
 
-// Control tokens, which a text may spell, in the order of their ids.
-std::vector<std::string> control_tokens(const GgufVocabulary& vocabulary) {
+// Tokens of a type, which a text may spell, in the order of their ids.
+std::vector<std::string> tokens_of(const GgufVocabulary& vocabulary, GgufTokenType type) {
   std::vector<std::string> tokens;
   for (int32_t id = 0; id < vocabulary.tokens->size(); ++id) {
-    if (vocabulary.is(id, GgufTokenType::kControl)) {
+    if (vocabulary.is(id, type)) {
       tokens.emplace_back(vocabulary.tokens->text(id));
     }
   }
@@ -67,8 +67,8 @@ std::string byte_level_bpe(const io::GgufFile& file, const GgufVocabulary& vocab
        .normalizer = nullptr,
        .pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", std::move(parts)}},
        .decoder = byte_level,
-       .special_tokens = control_tokens(vocabulary),
-       .user_defined = {},
+       .special_tokens = tokens_of(vocabulary, GgufTokenType::kControl),
+       .user_defined = tokens_of(vocabulary, GgufTokenType::kUserDefined),
        .bos = first_token(vocabulary, tokenizer)});
 }
 
@@ -149,8 +149,8 @@ io::Json config_of(const GgufVocabulary& vocabulary, const Tokenizer& tokenizer)
 }
 
 // Whether two tokenizers give the same ids: their sizes and special tokens, and the tokens of a
-// text of many kinds, each control token in it.
-bool same_tokens(const Tokenizer& a, const Tokenizer& b, const std::vector<std::string>& control) {
+// text of many kinds, each control and user-defined token in it.
+bool same_tokens(const Tokenizer& a, const Tokenizer& b, const GgufVocabulary& vocabulary) {
   if (a.vocab_size() != b.vocab_size() || a.adds_bos() != b.adds_bos() ||
       a.special_ids().bos != b.special_ids().bos || a.special_ids().eos != b.special_ids().eos) {
     return false;
@@ -159,7 +159,11 @@ bool same_tokens(const Tokenizer& a, const Tokenizer& b, const std::vector<std::
       "Once upon a time, there weren't 1234567 cats: 3.14, naïve café — 東京 и Москва "
       "🙂🏽!\n\n"
       "  for (int i = 0; i < 10; ++i) {\n\treturn \"it's\";\r\n}   end ";
-  for (const std::string& token : control) probe += str(token, "text ", token, "\n");
+  for (const GgufTokenType type : {GgufTokenType::kControl, GgufTokenType::kUserDefined}) {
+    for (const std::string& token : tokens_of(vocabulary, type)) {
+      probe += str(token, "text ", token, "\n");
+    }
+  }
   for (const bool parse : {false, true}) {
     for (const std::string_view text : {std::string_view(probe), std::string_view("One")}) {
       const EncodeOptions options = {.add_special = true, .parse_special = parse};
@@ -191,7 +195,7 @@ std::vector<TokenizerFile> tokenizer_files(const io::GgufFile& file) {
           files.back().name == "tokenizer.json"
               ? parse_tokenizer_json(io::parse_json(content, "tokenizer.json"), beside)
               : parse_sentencepiece(content, &beside);
-      if (same_tokens(*tokenizer, *again, control_tokens(vocabulary))) break;
+      if (same_tokens(*tokenizer, *again, vocabulary)) break;
     }
   } catch (const Error&) {
     return {};  // a vocabulary that the other format cannot have: twice the same token, …

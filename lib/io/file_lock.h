@@ -1,0 +1,31 @@
+// One writer at a time for an output.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lumen::io {
+
+// A file that is locked (flock) while this lives, or until the process ends, however it does; it
+// names its holder. Not thread-safe.
+class FileLock {
+ public:
+  // Locks the file at `path`, which is created. Throws Error: kRetry naming the holder, if there is
+  // another, in "OUTPUT: another WHO is writing here (…); wait for its end or ADVICE";
+  // kCannotCreate if it cannot be created.
+  FileLock(const std::string& path, std::string_view output, std::string_view who,
+           std::string_view advice);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  // Removes the file before the lock is released.
+  void remove_at_end() { removes_ = true; }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  bool removes_ = false;
+};
+
+}  // namespace lumen::io

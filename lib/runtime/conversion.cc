@@ -1,0 +1,168 @@
+#include "lib/runtime/conversion.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/io/mapped_file.h"
+#include "lib/kernels/convert.h"
+#include "lib/nn/rope.h"
+#include "lib/runtime/lora.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/signals.h"
+#include "lib/runtime/weights.h"
+#include "models/model.h"
+
+namespace lumen::runtime {
+namespace {
+
+// The values of a tensor as `dtype`.
+Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim, DType dtype,
+             ThreadPool& pool) {
+  const std::string place = io::place_of(source.files.path);
+  const auto check = [&](const Array& array, auto... problem) {
+    if (!kernels::has_nonfinite(array.dtype(), array.data(), array.elements())) return;
+    fail(ErrorKind::kMalformed, place, ": tensor ", quoted(tensor.name), problem...);
+  };
+  check(tensor.array, " has a NaN or infinite value; the file is damaged");
+  const bool is_as_it_was = tensor.order == RowOrder::kAsTheyAre && !tensor.has_addition;
+  if (is_as_it_was && dtype == tensor.array.dtype()) return tensor.array;
+  Array values =
+      tensor.has_addition ? source.parameters->merged(tensor.name) : nn::float32_copy(tensor.array);
+  if (tensor.order != RowOrder::kAsTheyAre) {
+    values = nn::reorder_rotary_rows(values, head_dim, tensor.order == RowOrder::kInterleaved);
+  }
+  if (dtype == DType::kF32) return values;
+  Array result = Array::zeros(dtype, values.shape());
+  kernels::from_float(pool, dtype, values.as<float>().data(), result.mutable_data(),
+                      values.elements());
+  check(result, " has numbers too large for ", name(dtype), ": use --type bf16 or f32");
+  return result;
+}
+
+// Thrown where the user wants no more.
+struct Stopped {};
+
+}  // namespace
+
+// Shows on a terminal how much is written; throws Stopped after a signal.
+class WriteProgress {
+ public:
+  explicit WriteProgress(uint64_t bytes) : bytes_(bytes) {}
+  ~WriteProgress() {
+    if (shown_) tell("\r\033[K");
+  }
+  WriteProgress(const WriteProgress&) = delete;
+  WriteProgress& operator=(const WriteProgress&) = delete;
+
+  // `bytes` more are done.
+  void advance(uint64_t bytes) {
+    done_ += bytes;
+    if (!is_terminal(STDERR_FILENO)) return;
+    shown_ = true;
+    tell(str("\rwritten: ", 100 * done_ / std::max<uint64_t>(bytes_, 1), " %\033[K"));
+  }
+
+ private:
+  // A terminal that is gone ends nothing.
+  static void tell(std::string_view text) {
+    try {
+      write_stderr(text);
+    } catch (const Error&) {
+    }
+  }
+
+  uint64_t bytes_, done_ = 0;
+  bool shown_ = false;
+};
+
+nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter* adapter) {
+  return with_context(files.path, [&] {
+    nn::Parameters parameters = nn::Parameters::from_checkpoint(files.tensors);
+    if (adapter) parameters = parameters.with_lora(adapter->options, adapter->tensors);
+    const auto model = models::find_model_def(files.config).make(files.config, parameters);
+    models::check_tensors(parameters);
+    return parameters;
+  });
+}
+
+Source open_source(io::ModelFiles files, const ConvertOptions& options) {
+  if (!options.lora) return {std::move(files), std::nullopt};
+  if (files.format != io::ModelFormat::kHuggingFace) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
+         "; --lora needs the model as a Hugging Face directory");
+  }
+  const LoraAdapter adapter = read_adapter(*options.lora, files.config);
+  ThreadPool pool(1);
+  with_context(*options.lora, [&] {
+    check_complete(adapter, files.tensors);
+    untie_head(adapter, files.config, files.tensors);
+    replace_tensors(adapter.replaced, files.tensors);
+    require_finite(adapter.tensors, pool);
+  });
+  auto templates = io::read_chat_templates(*options.lora);
+  if (!templates.empty()) files.chat_templates = std::move(templates);
+  nn::Parameters parameters = checked_parameters(files, &adapter);
+  return {std::move(files), std::move(parameters)};
+}
+
+struct TensorConversion::State {
+  State(const Source& from, uint64_t bytes, const ConvertOptions& options)
+      : source(from),
+        head_dim(io::get_int(from.files.config, "head_dim", 1, limits::kDim)),
+        pool(static_cast<int>(options.threads.value_or(default_thread_count()))),
+        progress(bytes) {}
+
+  const Source& source;
+  const int64_t head_dim;
+  ThreadPool pool;
+  SignalWatch signals;
+  WriteProgress progress;
+};
+
+TensorConversion::TensorConversion(const Source& source, const std::vector<SourceTensor>& tensors,
+                                   const ConvertOptions& options) {
+  uint64_t bytes = 0;
+  for (const SourceTensor& tensor : tensors) bytes += tensor.array.bytes();
+  state_ = std::make_unique<State>(source, bytes, options);
+}
+
+TensorConversion::~TensorConversion() = default;
+
+std::function<Array()> TensorConversion::maker(const SourceTensor& tensor, DType dtype) {
+  return [this, &tensor, dtype] {
+    if (*state_->signals.stop_flag()) throw Stopped();
+    Array array = stored(state_->source, tensor, state_->head_dim, dtype, state_->pool);
+    state_->progress.advance(tensor.array.bytes());
+    return array;
+  };
+}
+
+int TensorConversion::run(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Stopped&) {
+    const int signal = state_->signals.termination();
+    return 128 + (signal != 0 ? signal : SIGINT);
+  }
+  return 0;
+}
+
+std::string describe_tensors(uint64_t bytes, const std::vector<DType>& types) {
+  std::map<std::string_view, int64_t> counts;
+  for (const DType type : types) ++counts[name(type)];
+  std::string out = str(human_bytes(bytes), ", ", types.size(), " tensors:");
+  const char* separator = " ";
+  for (const auto& [type, count] : counts) {
+    out += str(separator, count, " in ", type);
+    separator = ", ";
+  }
+  return out;
+}
+
+}  // namespace lumen::runtime

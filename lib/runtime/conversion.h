@@ -1,0 +1,83 @@
+// What every direction of lumen-convert shares: the model that is read and its tensors. For
+// lumen-convert's files only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/pool.h"
+#include "lib/io/model_files.h"
+#include "lib/nn/parameters.h"
+#include "lib/runtime/convert.h"
+
+namespace lumen::runtime {
+
+// What is written: a model, and what an adapter makes of its weights.
+struct Source {
+  io::ModelFiles files;
+  std::optional<nn::Parameters> parameters;  // with the additions; none without an adapter
+};
+
+// The model `files`, with the adapter that `options` name: tensors that it has instead of the
+// model's, and the templates that it was trained with, as in load_session. Throws Error as
+// read_adapter and checked_parameters; kUnsupported for an adapter to what is no directory.
+Source open_source(io::ModelFiles files, const ConvertOptions& options);
+
+struct LoraAdapter;
+
+// The parameters of the model in `files`, with the additions of `adapter` unless that is null.
+// Throws unless the files hold a whole model of an architecture that we have: what is wrong could
+// not be seen in the result.
+nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter* adapter);
+
+// The order into which q's and k's rows are brought (nn::reorder_rotary_rows).
+enum class RowOrder { kAsTheyAre, kInterleaved, kHalves };
+
+// A tensor of the source and its place in the output.
+struct SourceTensor {
+  std::string name;    // as the source calls it
+  std::string target;  // as the output does
+  Array array;
+  RowOrder order = RowOrder::kAsTheyAre;
+  bool has_addition = false;  // of an adapter
+};
+
+// What becomes of the tensors of a source, one after the other. Shows on a terminal how much is
+// done.
+class TensorConversion {
+ public:
+  // `tensors` and `source` must outlive it.
+  TensorConversion(const Source& source, const std::vector<SourceTensor>& tensors,
+                   const ConvertOptions& options);
+  ~TensorConversion();
+  TensorConversion(const TensorConversion&) = delete;
+  TensorConversion& operator=(const TensorConversion&) = delete;
+
+  // The values of `tensor` as `dtype`, for a writer. Throws Error(kMalformed) naming the tensor if
+  // it has numbers that are not finite, or are not in `dtype`.
+  std::function<Array()> maker(const SourceTensor& tensor, DType dtype);
+
+  // Runs `write`, which calls the makers. Returns the exit code of the tool: 128 + N if signal N
+  // ended it.
+  int run(const std::function<void()>& write);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// "1.5 GiB, 12 tensors: 5 in f16, 7 in f32".
+std::string describe_tensors(uint64_t bytes, const std::vector<DType>& types);
+
+// Throws Error(kCannotCreate) if the file options.output is there, unless it may be replaced.
+void refuse_existing_file(const ConvertOptions& options);
+
+// Converts into the GGUF file or the Hugging Face directory options.output, or tells what that
+// would be. Returns the exit code. Throws Error.
+int write_gguf(const Source& source, const ConvertOptions& options);
+int write_directory(const Source& source, const ConvertOptions& options);
+
+}  // namespace lumen::runtime

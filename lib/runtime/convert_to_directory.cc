@@ -1,0 +1,235 @@
+// lumen-convert MODEL DIRECTORY: GGUF files and Hugging Face directories to a Hugging Face
+// directory.
+#include <algorithm>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/write_safetensors.h"
+#include "lib/nn/rope.h"
+#include "lib/runtime/conversion.h"
+#include "lib/runtime/export_model.h"
+#include "lib/runtime/gguf_file_type.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/output_directory.h"
+#include "lib/runtime/prompt_format.h"
+#include "lib/text/gguf_files.h"
+
+namespace lumen::runtime {
+namespace {
+
+constexpr const char* kRopeDivisors = "rope_freqs.weight";  // GGUF's, for what config.json says
+constexpr double kDefaultShardBytes = 5e9;                  // as transformers and huggingface_hub
+
+// The files of a directory beside its weights, by name.
+using Files = std::vector<text::TokenizerFile>;
+
+std::string json_text(const io::Json& json) {
+  return json.dump(2) + "\n";
+}
+
+// Numbers that a file had as float32, in the digits that say as much: 1e-05.
+void shorten_numbers(io::Json& json) {
+  if (json.is_object()) {
+    for (auto& [key, value] : json.items()) shorten_numbers(value);
+  } else if (json.is_number_float()) {
+    const auto number = json.get<double>();
+    double shorter = number;
+    if (static_cast<double>(static_cast<float>(number)) == number &&
+        parse_number(str(static_cast<float>(number)), shorter)) {
+      json = shorter;
+    }
+  }
+}
+
+std::string_view architecture_class(const std::string& model_type) {
+  constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
+      {"llama", "LlamaForCausalLM"},
+      {"mistral", "MistralForCausalLM"},
+      {"qwen2", "Qwen2ForCausalLM"},
+      {"qwen3", "Qwen3ForCausalLM"}};
+  for (const auto& [type, name] : kClasses) {
+    if (type == model_type) return name;
+  }
+  fail(ErrorKind::kUnsupported, "model_type ", quoted(model_type),
+       " has no class of transformers that Lumen knows");
+}
+
+// config.json of a model that has none.
+io::Json new_config(const io::ModelFiles& files) {
+  io::Json config = files.config;
+  config.erase("rope_interleaved");
+  config["architectures"] = {architecture_class(io::get_string(config, "model_type"))};
+  config["hidden_act"] = "silu";
+  const auto divisors = files.tensors.find(kRopeDivisors);
+  if (divisors != files.tensors.end()) {
+    const Array numbers = nn::float32_copy(divisors->second);
+    config["rope_scaling"] = nn::llama3_scaling(files.config, numbers.as<float>());
+    if (config["rope_scaling"].is_null()) {
+      fail(ErrorKind::kUnsupported, quoted(files.path), ": the position scaling of ",
+           quoted(kRopeDivisors), " is not Llama 3's, and has no name in config.json");
+    }
+  }
+  if (config["rope_scaling"].is_null()) config.erase("rope_scaling");
+  shorten_numbers(config);
+  return config;
+}
+
+// What a GGUF file says, as the files of a directory. Throws unless its vocabulary can be said.
+Files files_of_gguf(const io::ModelFiles& files, io::Json& config) {
+  Files result = text::tokenizer_files(*files.gguf);
+  if (result.empty()) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), ": its vocabulary (",
+         text::load_tokenizer(*files.gguf)->kind(),
+         ") has no form as tokenizer.json that gives the same tokens");
+  }
+  config = new_config(files);
+  const PromptFormat format = PromptFormat::load(files, "");
+  io::Json generation = io::Json::object();
+  const text::SpecialIds& special = format.tokenizer()->special_ids();
+  // null where there is none, or transformers would take the numbers of another vocabulary.
+  for (const auto& [key, id] :
+       {std::pair("bos_token_id", special.bos), std::pair("eos_token_id", special.eos),
+        std::pair("pad_token_id", special.pad)}) {
+    config[key] = generation[key] = id ? io::Json(*id) : io::Json();
+  }
+  if (const auto ends = format.end_token_ids(); !ends.empty()) generation["eos_token_id"] = ends;
+  result.push_back({"generation_config.json", json_text(generation)});
+  return result;
+}
+
+// The same of a directory, as they are.
+Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
+  config = io::read_json(files.path + "/config.json");
+  if (io::get_bool(config, "tie_word_embeddings", false)) {  // an adapter may have parted the two
+    config["tie_word_embeddings"] = io::get_bool(files.config, "tie_word_embeddings", true);
+  }
+  Files result;
+  for (const std::string& name : exported_names()) {
+    const std::string path = files.path + "/" + name;
+    if (name == "config.json" || name.starts_with("adapter_") || name.ends_with(".safetensors") ||
+        name == "chat_template.jinja" || !io::is_regular_file(path)) {
+      continue;
+    }
+    result.push_back({name, io::read_file(path, limits::kJsonBytes)});
+  }
+  return result;
+}
+
+// The templates: the only one as a file, several as transformers' list in tokenizer_config.json.
+void set_templates(const io::ChatTemplates& templates, Files& files) {
+  const bool is_one = templates.size() == 1 && templates.contains("default");
+  auto found = std::find_if(files.begin(), files.end(), [](const text::TokenizerFile& file) {
+    return file.name == "tokenizer_config.json";
+  });
+  if (is_one) files.push_back({"chat_template.jinja", templates.at("default")});
+  if (found == files.end() && (is_one || templates.empty())) return;
+  // push_back may have moved the files.
+  found = std::find_if(files.begin(), files.end(), [](const text::TokenizerFile& file) {
+    return file.name == "tokenizer_config.json";
+  });
+  io::Json config =
+      found == files.end() ? io::Json::object() : io::parse_json(found->content, found->name);
+  config.erase("chat_template");
+  if (!is_one && !templates.empty()) {
+    io::Json list = io::Json::array();
+    for (const auto& [name, source] : templates) {
+      list.push_back({{"name", name}, {"template", source}});
+    }
+    config["chat_template"] = std::move(list);
+  }
+  if (found == files.end()) {
+    files.push_back({"tokenizer_config.json", json_text(config)});
+  } else {
+    found->content = json_text(config);
+  }
+}
+
+// The tensors under their names in Hugging Face; those of a tied output are left out.
+std::vector<SourceTensor> directory_tensors(const Source& source) {
+  const io::ModelFiles& files = source.files;
+  const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
+  const bool rotate = io::get_bool(files.config, "rope_interleaved", false);
+  std::vector<SourceTensor> tensors;
+  for (const auto& [name, array] : files.tensors) {
+    if ((tied && name == "lm_head.weight") || name == kRopeDivisors) continue;
+    const RowOrder order =
+        rotate && nn::has_rotary_rows(name) ? RowOrder::kHalves : RowOrder::kAsTheyAre;
+    tensors.push_back(
+        {name, name, array, order, source.parameters && source.parameters->has_addition(name)});
+  }
+  return tensors;
+}
+
+// Matrices in the type that was asked for; vectors, which are small and sensitive, in float32;
+// integers as they are.
+DType directory_type(const Array& array, DType wanted) {
+  if (!is_float(array.dtype()) && !is_quantized(array.dtype())) return array.dtype();
+  return array.shape().rank() < 2 ? DType::kF32 : wanted;
+}
+
+uint64_t shard_bytes(const ConvertOptions& options) {
+  if (!options.shard_size) return static_cast<uint64_t>(kDefaultShardBytes);
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},     {"TB", 1e12},
+      {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+  for (const auto& [unit, bytes] : kUnits) {
+    if (!options.shard_size->ends_with(unit)) continue;
+    const std::string_view digits =
+        std::string_view(*options.shard_size).substr(0, options.shard_size->size() - unit.size());
+    double number = 0;
+    if (parse_number(digits, number) && number * bytes >= 1 && number * bytes < 1e18) {
+      return static_cast<uint64_t>(number * bytes);
+    }
+  }
+  fail(ErrorKind::kUsage, "--shard-size ", quoted(*options.shard_size),
+       ": expected a size such as 5GB, 500MB or 2GiB");
+}
+
+}  // namespace
+
+int write_directory(const Source& source, const ConvertOptions& options) {
+  const io::ModelFiles& files = source.files;
+  if (files.format == io::ModelFormat::kLlama2c) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
+         "; only Hugging Face directories and GGUF files can be converted so far");
+  }
+  const uint64_t most = shard_bytes(options);
+  if (!source.parameters) checked_parameters(files, nullptr);
+  const DType dtype = gguf_file_type(options.type).matrices;
+  io::Json config;
+  Files texts =
+      files.gguf != nullptr ? files_of_gguf(files, config) : files_of_directory(files, config);
+  set_templates(files.chat_templates, texts);
+  set_dtype(options.type, config);
+  const std::vector<SourceTensor> tensors = directory_tensors(source);
+  TensorConversion conversion(source, tensors, options);
+  io::SafetensorsWriter writer(io::SafetensorsWriter::Metadata{{"format", "pt"}});
+  std::vector<DType> dtypes;
+  for (const SourceTensor& tensor : tensors) {
+    dtypes.push_back(directory_type(tensor.array, dtype));
+    writer.add(tensor.target, dtypes.back(), tensor.array.shape(),
+               conversion.maker(tensor, dtypes.back()));
+  }
+  if (options.dry_run) {
+    const size_t shards = writer.shards(most);
+    write_stdout(str(io::place_of(*options.output), ": ", describe_tensors(writer.bytes(), dtypes),
+                     shards > 1 ? str(", ", shards, " files") : "", "\n"));
+    return 0;
+  }
+  OutputDirectory output(*options.output, options.force);
+  return conversion.run([&] {
+    output.publish([&](const std::string& directory) {
+      writer.write_model(directory, most);
+      for (const text::TokenizerFile& file : texts) {
+        io::write_file_atomically(directory + "/" + file.name, file.content);
+      }
+      io::write_file_atomically(directory + "/config.json", json_text(config));
+    });
+  });
+}
+
+}  // namespace lumen::runtime

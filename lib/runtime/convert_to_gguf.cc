@@ -1,0 +1,189 @@
+// lumen-convert MODEL FILE.gguf: Hugging Face directories and GGUF files to GGUF.
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/io/file_lock.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/model_formats.h"
+#include "lib/io/write_gguf.h"
+#include "lib/nn/rope.h"
+#include "lib/runtime/conversion.h"
+#include "lib/runtime/gguf_file_type.h"
+#include "lib/runtime/output.h"
+#include "lib/text/gguf_keys.h"
+
+namespace lumen::runtime {
+namespace {
+
+void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
+  if (files.tokenizer_file.empty()) {
+    fail(ErrorKind::kMissing, quoted(files.path), ": has no tokenizer to write into the GGUF file");
+  }
+  for (const std::string& note : text::set_gguf_tokenizer(files, writer)) {
+    write_stderr(str("note: ", note, "\n"));
+  }
+}
+
+// Sets the metadata of a Hugging Face directory; returns its tensors.
+std::vector<SourceTensor> from_directory(const Source& source, io::GgufWriter& writer) {
+  const io::ModelFiles& files = source.files;
+  io::gguf_architecture(files.config);  // what cannot be written is told before what is wrong
+  if (!source.parameters) checked_parameters(files, nullptr);
+  io::set_gguf_config(files.config, writer);
+  const std::string path = files.path.substr(0, files.path.find_last_not_of('/') + 1);
+  writer.set("general.name", path.substr(path.rfind('/') + 1));
+  set_tokenizer(files, writer);
+  const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
+  const bool rotate = io::gguf_architecture(files.config) == "llama";
+  std::vector<SourceTensor> tensors;
+  for (const auto& [name, array] : files.tensors) {
+    if (tied && name == "lm_head.weight") continue;
+    const std::string gguf_name = io::gguf_tensor_name(name);
+    if (gguf_name.empty()) {
+      fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
+           " has no name in GGUF");
+    }
+    const RowOrder order =
+        rotate && nn::has_rotary_rows(name) ? RowOrder::kInterleaved : RowOrder::kAsTheyAre;
+    tensors.push_back({name, gguf_name, array, order,
+                       source.parameters && source.parameters->has_addition(name)});
+  }
+  const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
+  const std::vector<float> divisors = nn::rope_divisors(files.config, head_dim);
+  if (!divisors.empty()) {
+    const Shape shape = {static_cast<int64_t>(divisors.size())};
+    tensors.push_back(
+        {"rope_freqs.weight", "rope_freqs.weight", Array::from<float>(divisors, shape)});
+  }
+  return tensors;
+}
+
+// The same of a GGUF file, whose metadata and tensors keep their names and order.
+std::vector<SourceTensor> from_gguf(const io::ModelFiles& files, io::GgufWriter& writer) {
+  checked_parameters(files, nullptr);
+  const io::GgufMetadata& metadata = files.gguf->metadata;
+  for (size_t i = 0; i < metadata.size(); ++i) {
+    const std::string_view key = metadata[i].key();
+    // What the writer decides, and what joins the parts of a split file.
+    if (key == "general.file_type" || key == "general.quantization_version" ||
+        key == "general.alignment" || key.starts_with("split.")) {
+      continue;
+    }
+    writer.copy(metadata[i]);
+  }
+  std::vector<SourceTensor> tensors;
+  for (const io::GgufTensor& tensor : files.gguf->tensors) {
+    tensors.push_back({tensor.name, tensor.name, files.gguf->array(tensor)});
+  }
+  return tensors;
+}
+
+// What of a tensor is written as what: vectors, which are small and sensitive, in float32, matrices
+// as the type of the file says; integers as they are.
+class TensorTypes {
+ public:
+  TensorTypes(const io::ModelFiles& files, const std::vector<SourceTensor>& tensors,
+              const ConvertOptions& options)
+      : type_(gguf_file_type(options.type)) {
+    kind_.layers = io::get_int(files.config, "num_hidden_layers", 1, limits::kLayers);
+    kind_.heads_per_kv_head = io::get_int(files.config, "num_attention_heads", 1, limits::kHeads) /
+                              io::get_int(files.config, "num_key_value_heads", 1, limits::kHeads);
+    kind_.has_output = std::any_of(tensors.begin(), tensors.end(), [](const SourceTensor& tensor) {
+      return tensor.target == "output.weight";
+    });
+    for (const SourceTensor& tensor : tensors) {
+      count(tensor);
+      const DType from = tensor.array.dtype();
+      if (is_quantized(from) && of(tensor) != from && !options.allow_requantize) {
+        fail(ErrorKind::kUsage, quoted(files.path), ": tensor ", quoted(tensor.name), " is ",
+             name(from),
+             " already, and rounding it again adds to its error: convert the original, ",
+             "or say --allow-requantize");
+      }
+    }
+  }
+
+  DType of(const SourceTensor& tensor) const {
+    const DType dtype = tensor.array.dtype();
+    if (!is_float(dtype) && !is_quantized(dtype)) return dtype;
+    if (tensor.array.shape().rank() < 2) return DType::kF32;
+    return gguf_matrix_type(type_, kind_, tensor.target, tensor.array.shape());
+  }
+
+  // general.file_type, and for blocks the version of their formats.
+  void set_keys(io::GgufWriter& writer) const {
+    writer.set("general.file_type", type_.number);
+    if (is_quantized(type_.matrices)) writer.set("general.quantization_version", uint32_t{2});
+  }
+
+  // Says how many matrices did not get the type they should have.
+  void tell() const {
+    const auto note = [&](int64_t count, int64_t block, std::string_view instead) {
+      if (count == 0) return;
+      write_stderr(str("note: the rows of ", count, " of ", matrices_,
+                       " matrices do not fill blocks of ", block, ": they are written as ", instead,
+                       "\n"));
+    };
+    note(in_blocks_of_32_, 256, "q5_0, q5_1 or q8_0");
+    note(in_halves_, 32, "f16");
+  }
+
+ private:
+  void count(const SourceTensor& tensor) {
+    if (tensor.array.shape().rank() < 2) return;
+    ++matrices_;
+    const DType wanted = gguf_wanted_type(type_, kind_, tensor.target), got = of(tensor);
+    if (got == wanted) return;
+    ++(is_quantized(got) ? in_blocks_of_32_ : in_halves_);
+  }
+
+  const GgufFileType& type_;
+  GgufModelKind kind_;
+  int64_t matrices_ = 0, in_blocks_of_32_ = 0, in_halves_ = 0;
+};
+
+}  // namespace
+
+void refuse_existing_file(const ConvertOptions& options) {
+  if (!io::is_regular_file(*options.output) || options.force) return;
+  fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
+}
+
+int write_gguf(const Source& source, const ConvertOptions& options) {
+  const io::ModelFiles& files = source.files;
+  if (files.format == io::ModelFormat::kLlama2c) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
+         "; only Hugging Face directories and GGUF files can be converted so far");
+  }
+  io::GgufWriter writer;
+  const std::vector<SourceTensor> tensors = files.format == io::ModelFormat::kGguf
+                                                ? from_gguf(files, writer)
+                                                : from_directory(source, writer);
+  const TensorTypes types(files, tensors, options);
+  types.set_keys(writer);
+  types.tell();
+  TensorConversion conversion(source, tensors, options);
+  std::vector<DType> dtypes;
+  for (const SourceTensor& tensor : tensors) {
+    dtypes.push_back(types.of(tensor));
+    writer.add(tensor.target, dtypes.back(), tensor.array.shape(),
+               conversion.maker(tensor, dtypes.back()));
+  }
+  if (options.dry_run) {
+    write_stdout(
+        str(io::place_of(*options.output), ": ", describe_tensors(writer.bytes(), dtypes), "\n"));
+    return 0;
+  }
+  const std::filesystem::path output = *options.output;
+  io::FileLock lock(output.parent_path() / ("." + output.filename().string() + ".lock"),
+                    io::place_of(output), "conversion", "name another output");
+  lock.remove_at_end();
+  refuse_existing_file(options);  // of a conversion that has ended since
+  return conversion.run([&] { writer.write(output); });
+}
+
+}  // namespace lumen::runtime
