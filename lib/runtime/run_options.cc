@@ -118,8 +118,6 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(path_field("batch", "FILE.jsonl",
                       "answer one prompt per line, as JSON objects, to stdout; -: stdin",
                       options.batch));
-  line.add(number_field("parallel", "answers of a batch that are generated at once (8)",
-                        options.parallel, 1, kMaxParallel));
 
   line.group("Sampling");
   matters_to(kReading);
@@ -192,6 +190,9 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.render_context));
 
   line.group(kRareOptions);
+  matters_to(kBatch);
+  line.add(number_field("parallel", "answers of a batch that are generated at once (8)",
+                        options.parallel, 1, kMaxParallel));
   matters_to(kTokenize | kDetokenize);
   line.add(switch_field("jsonl",
                         "with --tokenize or --detokenize: one JSON string or array per line",
