@@ -48,7 +48,7 @@ class ThreadPool {
 };
 
 // Threads to use when the user does not say: physical cores ∩ affinity mask ∩ cgroup CPU quota,
-// at least 1. LUMEN_THREADS is the tools' business, not read here.
+// at least 1. LUMEN_THREADS and OMP_NUM_THREADS are the tools' business, not read here.
 int default_thread_count();
 
 }  // namespace lumen

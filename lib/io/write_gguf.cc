@@ -127,7 +127,7 @@ std::string GgufWriter::header() const {
     header.raw(value);
   }
   uint64_t offset = 0;
-  for (const Tensor& tensor : tensors_) {
+  for (const PendingTensor& tensor : tensors_) {
     header.string(tensor.name);
     header.number<uint32_t>(static_cast<uint32_t>(tensor.shape.rank()));
     for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) {  // the innermost first
@@ -141,13 +141,13 @@ std::string GgufWriter::header() const {
   return header.text();
 }
 
-uint64_t GgufWriter::padded_bytes(const Tensor& tensor) {
+uint64_t GgufWriter::padded_bytes(const PendingTensor& tensor) {
   return (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 uint64_t GgufWriter::data_bytes() const {
   uint64_t total = 0;
-  for (const Tensor& tensor : tensors_) total += padded_bytes(tensor);
+  for (const PendingTensor& tensor : tensors_) total += padded_bytes(tensor);
   return total;
 }
 
@@ -161,7 +161,7 @@ void GgufWriter::write(const std::string& path) const {
   file.require_room(beginning.size() + data_bytes());
   file.write(beginning);
   const std::string zeros(kAlignment, '\0');
-  for (const Tensor& tensor : tensors_) {
+  for (const PendingTensor& tensor : tensors_) {
     const Array array = tensor.make();
     LUMEN_CHECK(array.dtype() == tensor.dtype && array.shape() == tensor.shape);
     file.write(std::span<const std::byte>(array.data(), array.bytes()));

@@ -10,7 +10,7 @@
 
 #include "lib/io/gguf.h"
 #include "lib/io/json.h"
-#include "lib/tensor/array.h"
+#include "lib/io/pending_tensor.h"
 
 namespace lumen::io {
 
@@ -41,21 +41,12 @@ class GgufWriter {
   void write(const std::string& path) const;
 
  private:
-  struct Tensor {
-    std::string name;
-    DType dtype;
-    Shape shape;
-    std::function<Array()> make;
-
-    uint64_t bytes() const { return row_bytes(dtype, shape.elements()); }
-  };
-
   // In the file, where each tensor is followed by zeros up to the next multiple of the alignment.
-  static uint64_t padded_bytes(const Tensor& tensor);
+  static uint64_t padded_bytes(const PendingTensor& tensor);
   uint64_t data_bytes() const;
 
   std::vector<std::pair<std::string, std::string>> metadata_;  // values as the file has them
-  std::vector<Tensor> tensors_;
+  std::vector<PendingTensor> tensors_;
 };
 
 // The architecture of GGUF for a config.json's model_type. Throws Error(kUnsupported).

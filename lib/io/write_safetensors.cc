@@ -25,10 +25,6 @@ std::string shard_name(size_t number, size_t count) {
 
 }  // namespace
 
-uint64_t SafetensorsWriter::Tensor::bytes() const {
-  return static_cast<uint64_t>(row_bytes(dtype, shape.elements()));
-}
-
 void SafetensorsWriter::add(std::string name, DType dtype, const Shape& shape,
                             std::function<Array()> make) {
   if (info(dtype).safetensors.empty()) {
@@ -39,14 +35,14 @@ void SafetensorsWriter::add(std::string name, DType dtype, const Shape& shape,
 
 uint64_t SafetensorsWriter::bytes() const {
   uint64_t total = 0;
-  for (const Tensor& tensor : tensors_) total += tensor.bytes();
+  for (const PendingTensor& tensor : tensors_) total += tensor.bytes();
   return total;
 }
 
 std::vector<SafetensorsWriter::Tensors> SafetensorsWriter::divide(uint64_t shard_bytes) const {
   std::vector<Tensors> shards(1);
   uint64_t filled = 0;
-  for (const Tensor& tensor : tensors_) {
+  for (const PendingTensor& tensor : tensors_) {
     if (!shards.back().empty() && tensor.bytes() > shard_bytes - std::min(filled, shard_bytes)) {
       shards.emplace_back();
       filled = 0;
@@ -64,13 +60,14 @@ size_t SafetensorsWriter::shards(uint64_t shard_bytes) const {
 void SafetensorsWriter::write_tensors(const std::string& path, Tensors tensors,
                                       uint64_t room) const {
   // Widest elements first, so that every tensor is aligned to its elements without gaps.
-  std::stable_sort(tensors.begin(), tensors.end(), [](const Tensor* a, const Tensor* b) {
-    return row_bytes(a->dtype, 1) > row_bytes(b->dtype, 1);
-  });
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const PendingTensor* a, const PendingTensor* b) {
+                     return row_bytes(a->dtype, 1) > row_bytes(b->dtype, 1);
+                   });
   Json header = Json::object();
   if (!metadata_.empty()) header["__metadata__"] = metadata_;
   uint64_t offset = 0;
-  for (const Tensor* tensor : tensors) {
+  for (const PendingTensor* tensor : tensors) {
     Json shape = Json::array();
     for (int64_t extent : tensor->shape) shape.push_back(extent);
     header[tensor->name] = {{"dtype", info(tensor->dtype).safetensors},
@@ -85,7 +82,7 @@ void SafetensorsWriter::write_tensors(const std::string& path, Tensors tensors,
   file.require_room(length + room);
   file.write(std::string_view(reinterpret_cast<const char*>(&length), sizeof length));
   file.write(text);
-  for (const Tensor* tensor : tensors) {
+  for (const PendingTensor* tensor : tensors) {
     const Array array = tensor->make();
     LUMEN_CHECK(array.dtype() == tensor->dtype && array.shape() == tensor->shape);
     file.write(std::span<const std::byte>(array.data(), array.bytes()));
@@ -95,7 +92,7 @@ void SafetensorsWriter::write_tensors(const std::string& path, Tensors tensors,
 
 void SafetensorsWriter::write(const std::string& path) const {
   Tensors all;
-  for (const Tensor& tensor : tensors_) all.push_back(&tensor);
+  for (const PendingTensor& tensor : tensors_) all.push_back(&tensor);
   write_tensors(path, std::move(all), bytes());
 }
 
@@ -107,7 +104,7 @@ void SafetensorsWriter::write_model(const std::string& directory, uint64_t shard
   for (size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shard_name(i, shards.size());
     write_tensors(str(directory, "/", name), shards[i], room);
-    for (const Tensor* tensor : shards[i]) {
+    for (const PendingTensor* tensor : shards[i]) {
       map[tensor->name] = name;
       room -= tensor->bytes();
     }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/tensor/array.h"
+#include "lib/io/pending_tensor.h"
 
 namespace lumen::io {
 
@@ -38,21 +38,13 @@ class SafetensorsWriter {
   void write_model(const std::string& directory, uint64_t shard_bytes) const;
 
  private:
-  struct Tensor {
-    std::string name;
-    DType dtype;
-    Shape shape;
-    std::function<Array()> make;
-
-    uint64_t bytes() const;
-  };
-  using Tensors = std::vector<const Tensor*>;
+  using Tensors = std::vector<const PendingTensor*>;
 
   // `room`: what this file and those after it need.
   void write_tensors(const std::string& path, Tensors tensors, uint64_t room) const;
   std::vector<Tensors> divide(uint64_t shard_bytes) const;
 
-  std::vector<Tensor> tensors_;
+  std::vector<PendingTensor> tensors_;
   Metadata metadata_;
 };
 
