@@ -95,9 +95,9 @@ class ByteTokenizer : public text::Tokenizer {
   text::SpecialIds special_;
 };
 
-// Says `scripts` one after the other, a token of which is certain at every step: a prompt of more
-// than one token begins the next script (the last one repeats), and each token after it the next
-// token of the script; after its end comes </s>.
+// Says `scripts` one after the other, a token of which is certain at every step: a prompt, or a token
+// that the script does not have next, begins the next script (the last one repeats), and each token
+// after it the next token of the script; after its end comes </s>.
 class FakeModel : public LanguageModel {
  public:
   FakeModel(int64_t context, std::vector<std::string> scripts)
@@ -130,7 +130,7 @@ class FakeModel : public LanguageModel {
     verified.emplace_back(fed.begin(), fed.end());
     logits_.clear();
     for (const int32_t id : fed) {
-      id == expected() ? say_next(id) : push(id, kNoScript, 0);
+      id == expected() ? say_next(id) : push(id, next_script_, 0);
       append_logits();
     }
     return logits_;
