@@ -84,19 +84,21 @@ HWY_INLINE void transpose_pair(const float* x, int64_t row_stride, int64_t whole
 }
 
 // Columns of rows that lie together. Full strips are copied in whole vectors: a call of memcpy for
-// 48 or 128 bytes takes longer than the copy. Processors do not foresee so many rows: the lines are
-// fetched that strips behind this one take, and those below, which come after the last strip.
+// 48 or 128 bytes takes longer than the copy. Processors do not foresee so many rows: `fetch_next`
+// fetches the lines that strips behind this one take, and those below, after the last strip.
 template <int kRows>
-HWY_INLINE void copy_full_columns(const float* x, int64_t col_stride, int64_t depth, int64_t width,
-                                  float* panel) {
+HWY_INLINE void copy_full_columns(const float* x, int64_t col_stride, bool fetch_next,
+                                  int64_t depth, int64_t width, float* panel) {
   constexpr int kLanes = std::min<int>(hn::MaxLanes(FloatTag()), kRows % 8 == 0 ? 16 : 4);
   const hn::CappedTag<float, kLanes> d;
   constexpr int kVectors = kRows / kLanes;
   constexpr int kAhead = 64;
   for (int64_t k = 0; k < depth; ++k, x += col_stride, panel += width) {
-    for (const float* ahead : {x + kAhead, x + depth * col_stride}) {
-      hwy::Prefetch(ahead);
-      if (kRows > 16) hwy::Prefetch(ahead + kRows - 1);
+    if (fetch_next) {
+      for (const float* ahead : {x + kAhead, x + depth * col_stride}) {
+        hwy::Prefetch(ahead);
+        if (kRows > 16) hwy::Prefetch(ahead + kRows - 1);
+      }
     }
     for (int i = 0; i < kVectors; ++i) {
       hn::StoreU(hn::LoadU(d, x + i * kLanes), d, panel + i * kLanes);
@@ -108,10 +110,14 @@ HWY_INLINE void copy_full_columns(const float* x, int64_t col_stride, int64_t de
   }
 }
 
-HWY_INLINE void copy_columns(const float* x, int64_t col_stride, int64_t rows, int64_t depth,
-                             int64_t width, float* panel) {
-  if (rows == kTileCols) return copy_full_columns<kTileCols>(x, col_stride, depth, width, panel);
-  if (rows == kTileRows) return copy_full_columns<kTileRows>(x, col_stride, depth, width, panel);
+HWY_INLINE void copy_columns(const float* x, int64_t col_stride, bool fetch_next, int64_t rows,
+                             int64_t depth, int64_t width, float* panel) {
+  if (rows == kTileCols) {
+    return copy_full_columns<kTileCols>(x, col_stride, fetch_next, depth, width, panel);
+  }
+  if (rows == kTileRows) {
+    return copy_full_columns<kTileRows>(x, col_stride, fetch_next, depth, width, panel);
+  }
   for (int64_t k = 0; k < depth; ++k) {
     std::memcpy(panel + k * width, x + k * col_stride, rows * sizeof(float));
   }
@@ -122,7 +128,7 @@ void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_row
   const auto [x, row_stride, col_stride, fetch_next] = from;
   int64_t i = 0;
   if (row_stride == 1 && col_stride != 1) {
-    copy_columns(x, col_stride, rows, depth, width, panel);
+    copy_columns(x, col_stride, fetch_next, rows, depth, width, panel);
     i = rows;
   }
   if (i == 0 && col_stride == 1) {

@@ -28,8 +28,7 @@ inline constexpr int64_t kMaxTileCols = 32;
 struct StripSource {
   const float* x;
   int64_t row_stride, col_stride;
-  // Whether the rows behind these come next and lie beyond the caches: rows that are transposed are
-  // fetched then. (Where columns lie together that is always done.)
+  // Whether what lies behind the strip comes next and is beyond the caches: it is fetched then.
   bool fetch_next = false;
 };
 
