@@ -95,9 +95,9 @@ class ByteTokenizer : public text::Tokenizer {
   text::SpecialIds special_;
 };
 
-// Says `scripts` one after the other, a token of which is certain at every step: a prompt, or a token
-// that the script does not have next, begins the next script (the last one repeats), and each token
-// after it the next token of the script; after its end comes </s>.
+// Says `scripts` one after the other, a token of which is certain at every step: a prompt, or a
+// token that the script does not have next, begins the next script (the last one repeats), and each
+// token after it the next token of the script; after its end comes </s>.
 class FakeModel : public LanguageModel {
  public:
   FakeModel(int64_t context, std::vector<std::string> scripts)
