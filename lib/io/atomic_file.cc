@@ -51,9 +51,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), directory_(direct
   temporary_ = temporary_name(directory_);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd_ < 0) {
-    fail(errno == ENOSPC || errno == EDQUOT || errno == EIO ? ErrorKind::kIo
-                                                            : ErrorKind::kCannotCreate,
-         place_of(path_), ": cannot be created: ", std::strerror(errno));
+    fail(creation_error(errno), place_of(path_), ": cannot be created: ", std::strerror(errno));
   }
   buffer_.reserve(kBufferBytes);
 }
@@ -136,11 +134,19 @@ void check_replaceable(const std::string& path, std::string_view beginning, std:
        "; it is not replaced: give another name, or remove it first");
 }
 
+ErrorKind creation_error(int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
+  return full ? ErrorKind::kIo : ErrorKind::kCannotCreate;
+}
+
+void fail_system(const std::string& path, std::string_view doing) {
+  const int error = errno;
+  fail(creation_error(error), place_of(path), ": ", doing, " failed: ", std::strerror(error));
+}
+
 void sync_path(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    fail(ErrorKind::kCannotCreate, place_of(path), ": opening failed: ", std::strerror(errno));
-  }
+  if (fd < 0) fail_system(path, "opening");
   const int result = ::fsync(fd);
   const int error = errno;
   ::close(fd);

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "lib/base/error.h"
+
 namespace lumen::io {
 
 // A new file that appears under its name only on commit(): written to a temporary file in the same
@@ -51,8 +53,15 @@ class AtomicFile {
 // empty and does not begin with `beginning`. `kind`: what it should be, with its article.
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind);
 
+// The kind of a failure to create or write something, for this errno: kIo where the disk is full or
+// broken, else kCannotCreate.
+ErrorKind creation_error(int error);
+
+// Throws that for errno: "PATH: DOING failed: why".
+[[noreturn]] void fail_system(const std::string& path, std::string_view doing);
+
 // Makes what the file or directory at `path` holds durable; some file systems cannot do that with a
-// directory, and say so. Throws Error(kCannotCreate) if it cannot be opened, Error(kIo).
+// directory, and say so. Throws Error as fail_system if it cannot be opened, Error(kIo).
 void sync_path(const std::string& path);
 
 // Writes `text` as the whole content of `path`.

@@ -33,33 +33,10 @@ constexpr std::string_view kWriting = ".writing-";
 constexpr std::string_view kRemoving = ".removing-";
 constexpr std::string_view kReplaced = ".replaced-";
 
-bool is_full(int error) {
-  return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
-}
-
-[[noreturn]] void fail_system(const std::string& path, std::string_view doing) {
-  const int error = errno;
-  fail(is_full(error) ? ErrorKind::kIo : ErrorKind::kCannotCreate, place_of(path), ": ", doing,
-       " failed: ", std::strerror(error));
-}
-
 void make_directory(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) == 0) return;
   if (errno == EEXIST && is_directory(path)) return;
   fail_system(path, "making the directory");
-}
-
-void sync_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail_system(path, "opening");
-  const int result = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  // Some file systems cannot sync a directory, and say so.
-  if (result != 0 && error != EINVAL && error != ENOTSUP) {
-    errno = error;
-    fail(ErrorKind::kIo, place_of(path), ": making it durable failed: ", std::strerror(error));
-  }
 }
 
 void rename_directory(const std::string& from, const std::string& to) {
@@ -182,7 +159,7 @@ std::string write_checkpoint(const std::string& directory, const Checkpoint& che
   try {
     make_directory(writing);
     write_files(writing, checkpoint, at);
-    sync_directory(writing);
+    sync_path(writing);
     at("directory");
     // The one that is there has the same step. It stays until this one has its name.
     if (is_directory(path)) {
@@ -197,7 +174,7 @@ std::string write_checkpoint(const std::string& directory, const Checkpoint& che
     throw;
   }
   at("renamed");
-  sync_directory(directory);
+  sync_path(directory);
   at("committed");
   remove_tree(replaced);
   return path;

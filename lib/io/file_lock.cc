@@ -10,15 +10,14 @@
 #include <cstring>
 
 #include "lib/base/error.h"
-#include "lib/io/mapped_file.h"
+#include "lib/io/atomic_file.h"
 
 namespace lumen::io {
 namespace {
 
 [[noreturn]] void fail_lock(std::string_view output, std::string_view doing) {
   const int error = errno;
-  const bool full = error == ENOSPC || error == EDQUOT || error == EIO;
-  fail(full ? ErrorKind::kIo : ErrorKind::kCannotCreate, output, ": cannot be created: ", doing,
+  fail(creation_error(error), output, ": cannot be created: ", doing,
        " its lock failed: ", std::strerror(error));
 }
 

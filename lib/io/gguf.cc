@@ -12,6 +12,7 @@
 #include "lib/base/limits.h"
 #include "lib/io/byte_reader.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/shard_index.h"
 
 namespace lumen::io {
 namespace {
@@ -361,15 +362,7 @@ struct SplitName {
   std::string prefix;
   uint64_t part = 0, count = 0;  // part counts from 0
 
-  std::string path(uint64_t i) const {
-    return prefix + five_digits(i + 1, "-") + five_digits(count, "-of-") + ".gguf";
-  }
-
- private:
-  static std::string five_digits(uint64_t number, std::string_view before) {
-    const std::string digits = str(number);
-    return str(before, std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0'), digits);
-  }
+  std::string path(uint64_t i) const { return prefix + shard_suffix(i + 1, count) + ".gguf"; }
 };
 
 std::optional<SplitName> parse_split_name(const std::string& path) {

@@ -41,6 +41,14 @@ void require_shards(const std::string& index_path, const std::string& directory,
 
 }  // namespace
 
+std::string shard_suffix(uint64_t number, uint64_t count) {
+  const auto five_digits = [](uint64_t value) {
+    const std::string digits = str(value);
+    return std::string(5 - std::min<size_t>(digits.size(), 5), '0') + digits;
+  };
+  return str("-", five_digits(number), "-of-", five_digits(count));
+}
+
 ShardIndex ShardIndex::read(const std::string& path) {
   ShardIndex index;
   index.directory_ = path.substr(0, path.find_last_of('/') + 1);

@@ -2,6 +2,7 @@
 // pytorch_model.bin.index.json.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -14,6 +15,9 @@
 #include "lib/io/mapped_file.h"
 
 namespace lumen::io {
+
+// "-00002-of-00010", which stands before the suffix of the second of ten files.
+std::string shard_suffix(uint64_t number, uint64_t count);
 
 // What an index says: which shard holds which tensor. Immutable.
 class ShardIndex {

@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/json.h"
+#include "lib/io/shard_index.h"
 
 namespace lumen::io {
 namespace {
@@ -16,11 +17,7 @@ static_assert(std::endian::native == std::endian::little, "data are written as t
 
 // "model-00002-of-00010.safetensors"
 std::string shard_name(size_t number, size_t count) {
-  const auto five_digits = [](size_t value) {
-    const std::string digits = str(value);
-    return std::string(5 - std::min<size_t>(digits.size(), 5), '0') + digits;
-  };
-  return str("model-", five_digits(number + 1), "-of-", five_digits(count), ".safetensors");
+  return str("model", shard_suffix(number + 1, count), ".safetensors");
 }
 
 }  // namespace

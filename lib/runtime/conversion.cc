@@ -111,6 +111,12 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   return {std::move(files), std::move(parameters)};
 }
 
+std::optional<DType> fixed_type(const Array& array) {
+  if (!is_float(array.dtype()) && !is_quantized(array.dtype())) return array.dtype();
+  if (array.shape().rank() < 2) return DType::kF32;
+  return std::nullopt;
+}
+
 struct TensorConversion::State {
   State(const Source& from, uint64_t bytes, const ConvertOptions& options)
       : source(from),

@@ -45,6 +45,10 @@ struct SourceTensor {
   bool has_addition = false;  // of an adapter
 };
 
+// The type that a tensor has in any output: vectors, which are small and sensitive, are float32,
+// and integers stay what they are. None for matrices, which have the type that was asked for.
+std::optional<DType> fixed_type(const Array& array);
+
 // What becomes of the tensors of a source, one after the other. Shows on a terminal how much is
 // done.
 class TensorConversion {

@@ -107,6 +107,10 @@ int convert(const ConvertOptions& options) {
          to_gguf ? "file" : "directory");
   }
   const Source source = open_source(std::move(files), options);
+  if (source.files.format == io::ModelFormat::kLlama2c) {
+    fail(ErrorKind::kUnsupported, quoted(source.files.path), " is ", name(source.files.format),
+         "; only Hugging Face directories and GGUF files can be converted so far");
+  }
   return to_gguf ? write_gguf(source, options) : write_directory(source, options);
 }
 

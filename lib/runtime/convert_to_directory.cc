@@ -164,13 +164,6 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
   return tensors;
 }
 
-// Matrices in the type that was asked for; vectors, which are small and sensitive, in float32;
-// integers as they are.
-DType directory_type(const Array& array, DType wanted) {
-  if (!is_float(array.dtype()) && !is_quantized(array.dtype())) return array.dtype();
-  return array.shape().rank() < 2 ? DType::kF32 : wanted;
-}
-
 uint64_t shard_bytes(const ConvertOptions& options) {
   if (!options.shard_size) return static_cast<uint64_t>(kDefaultShardBytes);
   constexpr std::pair<std::string_view, double> kUnits[] = {
@@ -193,10 +186,6 @@ uint64_t shard_bytes(const ConvertOptions& options) {
 
 int write_directory(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
-  if (files.format == io::ModelFormat::kLlama2c) {
-    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
-         "; only Hugging Face directories and GGUF files can be converted so far");
-  }
   const uint64_t most = shard_bytes(options);
   if (!source.parameters) checked_parameters(files, nullptr);
   const DType dtype = gguf_file_type(options.type).matrices;
@@ -210,7 +199,7 @@ int write_directory(const Source& source, const ConvertOptions& options) {
   io::SafetensorsWriter writer(io::SafetensorsWriter::Metadata{{"format", "pt"}});
   std::vector<DType> dtypes;
   for (const SourceTensor& tensor : tensors) {
-    dtypes.push_back(directory_type(tensor.array, dtype));
+    dtypes.push_back(fixed_type(tensor.array).value_or(dtype));
     writer.add(tensor.target, dtypes.back(), tensor.array.shape(),
                conversion.maker(tensor, dtypes.back()));
   }

@@ -82,8 +82,7 @@ std::vector<SourceTensor> from_gguf(const io::ModelFiles& files, io::GgufWriter&
   return tensors;
 }
 
-// What of a tensor is written as what: vectors, which are small and sensitive, in float32, matrices
-// as the type of the file says; integers as they are.
+// Which type each tensor gets: see fixed_type; matrices as the type of the file says.
 class TensorTypes {
  public:
   TensorTypes(const io::ModelFiles& files, const std::vector<SourceTensor>& tensors,
@@ -108,9 +107,7 @@ class TensorTypes {
   }
 
   DType of(const SourceTensor& tensor) const {
-    const DType dtype = tensor.array.dtype();
-    if (!is_float(dtype) && !is_quantized(dtype)) return dtype;
-    if (tensor.array.shape().rank() < 2) return DType::kF32;
+    if (const auto fixed = fixed_type(tensor.array)) return *fixed;
     return gguf_matrix_type(type_, kind_, tensor.target, tensor.array.shape());
   }
 
@@ -155,10 +152,6 @@ void refuse_existing_file(const ConvertOptions& options) {
 
 int write_gguf(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
-  if (files.format == io::ModelFormat::kLlama2c) {
-    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
-         "; only Hugging Face directories and GGUF files can be converted so far");
-  }
   io::GgufWriter writer;
   const std::vector<SourceTensor> tensors = files.format == io::ModelFormat::kGguf
                                                 ? from_gguf(files, writer)

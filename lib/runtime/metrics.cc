@@ -33,9 +33,8 @@ double now() {
 int open_to_append(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) {
-    fail(errno == ENOSPC || errno == EDQUOT || errno == EIO ? ErrorKind::kIo
-                                                            : ErrorKind::kCannotCreate,
-         io::place_of(path), ": cannot be opened for writing: ", std::strerror(errno));
+    fail(io::creation_error(errno), io::place_of(path),
+         ": cannot be opened for writing: ", std::strerror(errno));
   }
   return fd;
 }

@@ -45,9 +45,8 @@ OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(pa
   made_ = ::mkdir(path_.c_str(), 0777) == 0;
   if (!made_ && !io::is_directory(path_)) {
     const int error = errno;
-    fail(error == ENOSPC || error == EDQUOT || error == EIO ? ErrorKind::kIo
-                                                            : ErrorKind::kCannotCreate,
-         io::place_of(path_), ": the directory cannot be made: ", std::strerror(error));
+    fail(io::creation_error(error), io::place_of(path_),
+         ": the directory cannot be made: ", std::strerror(error));
   }
   lock_.emplace(path_ + "/" + kLock, io::place_of(path_), "conversion", "name another output");
   lock_->remove_at_end();

@@ -22,13 +22,6 @@ namespace fs = std::filesystem;
 constexpr const char* kKinds[] = {"model.safetensors", "config.json", "adapter_model.safetensors",
                                   "adapter_config.json"};
 
-[[noreturn]] void fail_system(const std::string& path, std::string_view doing) {
-  const int error = errno;
-  const bool full = error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
-  fail(full ? ErrorKind::kIo : ErrorKind::kCannotCreate, io::place_of(path), ": ", doing,
-       " failed: ", std::strerror(error));
-}
-
 void make_directories(const std::string& path) {
   for (size_t end = 0; end != path.npos;) {
     end = path.find('/', end + 1);
@@ -38,7 +31,7 @@ void make_directories(const std::string& path) {
     const int error = errno;
     if (io::is_directory(part)) continue;
     errno = error;
-    fail_system(part, "making the directory");
+    io::fail_system(part, "making the directory");
   }
   if (!io::is_directory(path)) {
     fail(ErrorKind::kCannotCreate, io::place_of(path), ": is there and is no directory");
@@ -138,7 +131,7 @@ void RunDirectory::publish(FunctionRef<void(const std::string& directory)> write
   const std::string temporary = file(".exporting");
   std::error_code ignored;
   fs::remove_all(temporary, ignored);
-  if (::mkdir(temporary.c_str(), 0777) != 0) fail_system(temporary, "making the directory");
+  if (::mkdir(temporary.c_str(), 0777) != 0) io::fail_system(temporary, "making the directory");
   try {
     write(temporary);
     std::vector<std::string> names;
@@ -151,7 +144,7 @@ void RunDirectory::publish(FunctionRef<void(const std::string& directory)> write
     for (const std::string& name : names) io::sync_path(temporary + "/" + name);
     for (const std::string& name : names) {
       if (::rename((temporary + "/" + name).c_str(), file(name).c_str()) != 0) {
-        fail_system(file(name), "renaming");
+        io::fail_system(file(name), "renaming");
       }
     }
     for (const char* name : kKinds) {

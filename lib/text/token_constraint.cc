@@ -12,6 +12,10 @@ namespace {
 // States of more positions are walked from at once: a mask for each would cost more than it saves.
 constexpr size_t kMostPositions = 32;
 
+void allow(int32_t token, std::vector<uint64_t>& mask) {
+  mask[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+}
+
 constexpr auto kNowhere = [](uint32_t, uint32_t) {};
 
 }  // namespace
@@ -45,7 +49,7 @@ void TokenConstraint::walk(uint32_t state, uint32_t begin, uint32_t end,
     }
     path[node.depth] = next;
     for (int32_t token = node.token; token >= 0; token = vocabulary_->next_alike(token)) {
-      mask[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+      allow(token, mask);
     }
     ++i;
     if (automaton.may_leave(next) && node.end > i) leaving(i - 1, next);
@@ -86,7 +90,7 @@ void TokenConstraint::add_tokens(uint32_t state, std::vector<uint64_t>& mask) {
     const Inside& known = inside(item.position);
     for (size_t i = 0; i < known.mask.size(); ++i) mask[i] |= known.mask[i];
     for (const int32_t token : known.tokens) {
-      mask[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+      allow(token, mask);
     }
     if (known.leaving.empty()) continue;
     const uint32_t after = automaton_->after(item.node);
