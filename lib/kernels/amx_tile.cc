@@ -18,14 +18,15 @@ namespace {
 // The numbers of tiles are written out because they are part of the instructions: GCC's intrinsics
 // take nothing but digits.
 struct NativeTiles {
+  // Sums and panels of A pass by once: TILELOADDT1 leaves them in L2, and L1 to the strip of B.
   template <int kTile>
   static void load(const void* from, size_t stride) {
-    if constexpr (kTile == 0) _tile_loadd(0, from, stride);
-    if constexpr (kTile == 1) _tile_loadd(1, from, stride);
-    if constexpr (kTile == 2) _tile_loadd(2, from, stride);
-    if constexpr (kTile == 3) _tile_loadd(3, from, stride);
-    if constexpr (kTile == 4) _tile_loadd(4, from, stride);
-    if constexpr (kTile == 5) _tile_loadd(5, from, stride);
+    if constexpr (kTile == 0) _tile_stream_loadd(0, from, stride);
+    if constexpr (kTile == 1) _tile_stream_loadd(1, from, stride);
+    if constexpr (kTile == 2) _tile_stream_loadd(2, from, stride);
+    if constexpr (kTile == 3) _tile_stream_loadd(3, from, stride);
+    if constexpr (kTile == 4) _tile_stream_loadd(4, from, stride);
+    if constexpr (kTile == 5) _tile_stream_loadd(5, from, stride);
     if constexpr (kTile == 6) _tile_loadd(6, from, stride);
     if constexpr (kTile == 7) _tile_loadd(7, from, stride);
   }

@@ -73,6 +73,46 @@ void multiply(const TileStrips& s) {
   }
 }
 
+// Two columns of sixteen rows as bfloat16, in pairs.
+void store_pairs(__m512 even, __m512 odd, uint16_t* to) {
+  alignas(64) static constexpr uint16_t kPairs[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                      11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const auto both = (__m512i)_mm512_cvtne2ps_pbh(odd, even);
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(kPairs), both));
+}
+
+// A code is moved to the upper byte of its word, where it has its sign and is 2²⁴ times as large;
+// the scale makes up for that.
+template <bool kHasMin>
+void round_codes(const CodePanel& from, int sub, int64_t cols, uint16_t* to) {
+  constexpr __mmask64 kUpperByte = 0x8888888888888888;
+  const uint8_t* codes = from.codes;
+  const float *scales = from.scale, *mins = from.min;
+  for (int64_t k = 0; k < cols; k += sub) {
+    const __m512 scale = _mm512_mul_ps(_mm512_load_ps(scales), _mm512_set1_ps(0x1p-24f));
+    const __m512 min = kHasMin ? _mm512_load_ps(mins) : _mm512_setzero_ps();
+    const auto value = [&](__m512i upper) {
+      const __m512 code = _mm512_cvtepi32_ps(upper);
+      return kHasMin ? _mm512_fmadd_ps(code, scale, min) : _mm512_mul_ps(code, scale);
+    };
+    for (int i = 0; i < sub; i += 4, codes += 4 * kTileRows, to += 4 * kTileRows) {
+      const __m512i four = _mm512_load_si512(codes);
+      const auto byte = [&](int index) {
+        return _mm512_maskz_shuffle_epi8(
+            kUpperByte, four,
+            _mm512_broadcast_i32x4(_mm_add_epi32(_mm_set1_epi32(index << 24),
+                                                 _mm_setr_epi32(0, 4 << 24, 8 << 24, 12 << 24))));
+      };
+      store_pairs(value(_mm512_slli_epi32(four, 24)), value(byte(1)), to);
+      store_pairs(value(byte(2)), value(_mm512_maskz_mov_epi8(kUpperByte, four)),
+                  to + 2 * kTileRows);
+    }
+    scales += kTileRows;
+    mins += kTileRows;
+  }
+}
+
 // Two panels of B are 16 KiB: with 32 KiB they would leave no room for the rows of A in 48.
 constexpr TileUnit kUnit = {
     .enter = [] {}, .leave = [] {}, .multiply = multiply, .strip_depth = 256};
@@ -91,14 +131,14 @@ void round_tile_rows(const float* x, int64_t row_stride, uint16_t* to) {
 }
 
 void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to) {
-  alignas(64) static constexpr uint16_t kPairs[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                      11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __m512i pairs = _mm512_load_si512(kPairs);
   for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride, to += 2 * kTileRows) {
-    const auto both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + col_stride), _mm512_loadu_ps(x));
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(pairs, (__m512i)both));
+    store_pairs(_mm512_loadu_ps(x), _mm512_loadu_ps(x + col_stride), to);
   }
+}
+
+void round_codes_native(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* to) {
+  form.has_min ? round_codes<true>(from, form.sub, cols, to)
+               : round_codes<false>(from, form.sub, cols, to);
 }
 
 }  // namespace lumen::kernels
@@ -116,6 +156,9 @@ void round_tile_rows(const float*, int64_t, uint16_t*) {
   LUMEN_CHECK(!"AVX512-BF16");
 }
 void round_tile_columns(const float*, int64_t, uint16_t*) {
+  LUMEN_CHECK(!"AVX512-BF16");
+}
+void round_codes_native(const CodePanel&, const CodeForm&, int64_t, uint16_t*) {
   LUMEN_CHECK(!"AVX512-BF16");
 }
 

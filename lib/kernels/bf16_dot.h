@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lib/kernels/amx.h"
+#include "lib/kernels/code_panel.h"
 
 namespace lumen::kernels {
 
@@ -16,5 +17,8 @@ const TileUnit* native_dot_unit();
 // columns of sixteen numbers in the order of pairs. noexcept.
 void round_tile_rows(const float* x, int64_t row_stride, uint16_t* to);
 void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to);
+
+// round_codes of bf16_panels.h.
+void round_codes_native(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* to);
 
 }  // namespace lumen::kernels

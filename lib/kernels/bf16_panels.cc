@@ -212,6 +212,29 @@ void copy_bf16_panel_kernel(const std::byte* from, int64_t stride, int64_t rows,
   }
 }
 
+void round_codes_kernel(const CodePanel& from, const CodeForm& form, int64_t cols,
+                        uint16_t* panel) {
+  if (kMayHaveBf16 && has_bf16_dot()) return round_codes_native(from, form, cols, panel);
+  const FloatTag d;
+  const int64_t lanes = hn::Lanes(d);
+  for (int64_t k = 0; k < cols; k += 4) {
+    for (int64_t i = 0; i < kTileRows; i += lanes) {
+      const int64_t at = k / form.sub * kTileRows + i;
+      const auto scale = hn::Load(d, from.scale + at);
+      const auto min = form.has_min ? hn::Load(d, from.min + at) : hn::Zero(d);
+      const auto words =
+          hn::Load(IntTag(), reinterpret_cast<const int32_t*>(from.codes + k * kTileRows + 4 * i));
+      const auto rounded = [&](Ints upper_byte) HWY_ATTR {
+        const auto code = hn::ConvertTo(d, hn::ShiftRight<24>(upper_byte));
+        return rounded_to_bf16(hn::BitCast(IntTag(), hn::MulAdd(scale, code, min)));
+      };
+      uint16_t* const to = panel + k * kTileRows + 2 * i;
+      store_pairs(rounded(hn::ShiftLeft<24>(words)), rounded(hn::ShiftLeft<16>(words)), to);
+      store_pairs(rounded(hn::ShiftLeft<8>(words)), rounded(words), to + 2 * kTileRows);
+    }
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -223,6 +246,7 @@ HWY_EXPORT(pack_bf16_panel_kernel);
 HWY_EXPORT(round_to_bf16_kernel);
 HWY_EXPORT(move_sums_kernel);
 HWY_EXPORT(copy_bf16_panel_kernel);
+HWY_EXPORT(round_codes_kernel);
 }  // namespace
 
 PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
@@ -268,6 +292,10 @@ void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_
 void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
                      uint16_t* panel) {
   HWY_DYNAMIC_DISPATCH(copy_bf16_panel_kernel)(from, stride, rows, depth, panel);
+}
+
+void round_codes(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* panel) {
+  HWY_DYNAMIC_DISPATCH(round_codes_kernel)(from, form, cols, panel);
 }
 
 }  // namespace lumen::kernels

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "lib/kernels/amx.h"
+#include "lib/kernels/code_panel.h"
 #include "lib/kernels/gemm_tile.h"
 
 namespace lumen::kernels {
@@ -73,5 +74,9 @@ void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_
 // ≤ 16. noexcept.
 void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
                      uint16_t* panel);
+
+// A panel of B from rows that are quantised, taken apart with nothing added to their codes: of
+// `cols` columns, a multiple of form.sub. noexcept.
+void round_codes(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* panel);
 
 }  // namespace lumen::kernels

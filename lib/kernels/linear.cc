@@ -4,6 +4,7 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
+#include "lib/kernels/code_panel.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/dot_rows.h"
 #include "lib/kernels/gemm_tile.h"
@@ -222,36 +223,45 @@ int products_for(const LinearArgs& args, DType dtype) {
   return dtype == DType::kF32 ? 4 : dtype == DType::kF16 ? 3 : 1;
 }
 
-// Up to sixteen rows of the weights, `want.k` a block boundary: the one place that knows how they
-// are stored.
-PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelRequest& want) {
-  constexpr int64_t kDepth = 256;
-  static_assert(kTileRows * kDepth <= kScratchFloats && kBlockDepth % kDepth == 0);
+// Columns of weights that are expanded at a time.
+constexpr int64_t kPanelDepth = 256;
+static_assert(kBlockDepth % kPanelDepth == 0);
+
+// Rows [row, row + want.rows) of a bfloat16 matrix, in panels from one's first row on.
+void copy_panel(const Weight& w, int64_t row, const PanelRequest& want) {
+  uint16_t* const to = want.panel.high;
+  if (!in_panels(w.layout)) {
+    const int64_t stride = row_bytes(w.dtype, w.cols);
+    const auto* x = static_cast<const std::byte*>(w.data) + row * stride;
+    copy_bf16_panel(x + row_bytes(w.dtype, want.k), stride, want.rows, want.depth, to);
+  } else {  // in the order of the tile
+    pack_panel(w, row / kPanelRows, want.k, want.depth, reinterpret_cast<std::byte*>(to));
+    std::fill(to + kTileRows * want.depth, to + kTileRows * padded_depth(want.depth), uint16_t{0});
+  }
+}
+
+// The same of a quantised matrix.
+void round_panel(const Weight& w, int64_t row, const PanelRequest& want) {
+  static_assert(kTileRows * kPanelDepth * 2 <= kScratchFloats * int64_t{sizeof(float)});
+  const CodeForm form = code_form(w.dtype);
+  auto* const codes = reinterpret_cast<uint8_t*>(want.scratch);
+  float* const scales = want.scratch + kTileRows * kPanelDepth / int64_t{sizeof(float)};
+  const CodePanel taken_apart = {codes, scales, scales + kTileRows * kPanelDepth / 16};
+  for (int64_t at = 0; at < want.depth; at += kPanelDepth) {
+    const int64_t depth = std::min(kPanelDepth, want.depth - at);
+    expand_codes(w, row, want.rows, want.k + at, depth, 0, taken_apart);
+    round_codes(taken_apart, form, depth, want.panel.high + at * kTileRows);
+  }
+}
+
+// By way of floats: whatever the weights are and however they meet in the panel.
+PanelContent pack_floats(std::span<const Weight> weights, const PanelRequest& want) {
+  static_assert(kTileRows * kPanelDepth <= kScratchFloats);
   const Bf16Panel& panel = want.panel;
   const bool panels = in_panels(weights.front().layout);
-  bool copied = false;
-  for_each_part(weights, want.row, want.row + want.rows,
-                [&](const Weight& w, int64_t from, int64_t to, int64_t) {
-                  if (w.dtype != DType::kBF16 || to - from < want.rows) return;
-                  if (panels && from % kPanelRows != 0) return;
-                  if (panels) {  // in the order of the tile
-                    const int64_t numbers = kTileRows * want.depth;
-                    pack_panel(w, from / kPanelRows, want.k, want.depth,
-                               reinterpret_cast<std::byte*>(panel.high));
-                    std::fill(panel.high + numbers,
-                              panel.high + kTileRows * padded_depth(want.depth), uint16_t{0});
-                  } else {
-                    const int64_t stride = row_bytes(w.dtype, w.cols);
-                    const auto* x = static_cast<const std::byte*>(w.data) + from * stride;
-                    copy_bf16_panel(x + row_bytes(w.dtype, want.k), stride, want.rows, want.depth,
-                                    panel.high);
-                  }
-                  copied = true;
-                });
-  if (copied) return PanelContent::kOnePart;
   PanelContent content = PanelContent::kOnePart;
-  for (int64_t at = 0; at < want.depth; at += kDepth) {
-    const int64_t depth = std::min(kDepth, want.depth - at), behind = at * kTileRows;
+  for (int64_t at = 0; at < want.depth; at += kPanelDepth) {
+    const int64_t depth = std::min(kPanelDepth, want.depth - at), behind = at * kTileRows;
     const Bf16Panel rest = {panel.high + behind, panel.low ? panel.low + behind : nullptr};
     if (panels) {
       pack_panels(weights, {.row = want.row,
@@ -270,6 +280,26 @@ PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelReque
         std::max(content, pack_bf16_panel(source, want.rows, depth, PanelOrder::kPairs, rest));
   }
   return content;
+}
+
+// Up to sixteen rows of the weights, `want.k` a block boundary: the one place that knows how they
+// are stored.
+PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelRequest& want) {
+  bool packed = false;
+  for_each_part(weights, want.row, want.row + want.rows,
+                [&](const Weight& w, int64_t from, int64_t to, int64_t) {
+                  if (to - from < want.rows) return;
+                  if (in_panels(w.layout) && from % kPanelRows != 0) return;
+                  if (w.dtype == DType::kBF16) {
+                    copy_panel(w, from, want);
+                  } else if (is_quantized(w.dtype)) {
+                    round_panel(w, from, want);
+                  } else {
+                    return;
+                  }
+                  packed = true;
+                });
+  return packed ? PanelContent::kOnePart : pack_floats(weights, want);
 }
 
 // `weights` all need as many products and have one layout; their first row is column `column` of y.
