@@ -39,7 +39,20 @@ bool small_product_is_right(const TileUnit& unit) {
   }
   const int64_t pitch = kTileRows * kDepth;
   unit.enter();
-  unit.multiply({a, nullptr, b, nullptr, pitch, pitch, 2, 2, 2, c, false, true});
+  unit.multiply({.a_high = a,
+                 .a_low = nullptr,
+                 .b_high = b,
+                 .b_low = nullptr,
+                 .a_pitch = pitch,
+                 .b_pitch = pitch,
+                 .steps = 2,
+                 .row_panels = 2,
+                 .col_panels = 2,
+                 .add = c,
+                 .add_stride = kRows,
+                 .c = c,
+                 .c_stride = kRows,
+                 .low_low = false});
   unit.leave();
   for (int64_t i = 0; i < kRows; ++i) {
     for (int64_t j = 0; j < kRows; ++j) {

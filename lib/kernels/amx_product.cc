@@ -21,14 +21,15 @@ constexpr int64_t kMaxPanels = kMaxAmxRows / kTileRows * 2 * (kMaxDepth / kBlock
 static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
 
 // The workspace: contents of the panels of A, then for each thread the sums of a block of columns,
-// a strip of B and scratch, then the panels of A: all high parts, all low parts.
-constexpr int64_t kThreadBytes = (kStripNumbers * 2) + kScratchFloats * sizeof(float);
+// the strips of B of a block and scratch, then the panels of A: all high parts, all low parts.
+constexpr int64_t kStripsNumbers = kBlockCols / kStrip * kStripNumbers;
+constexpr int64_t kThreadBytes = kStripsNumbers * 2 + kScratchFloats * sizeof(float);
 
 int64_t sums_bytes(int64_t m) {
   return round_up(std::min(m, kMaxAmxRows), kStrip) * kBlockCols * sizeof(float);
 }
 
-// c (+)= a · b for the numbers of `s` as float32: where a product of parts could make a NaN of an
+// The products of `s` as float32: where a product of parts could make a NaN of an
 // infinity.
 void multiply_nonfinite(const TileStrips& s) {
   auto number = [](const uint16_t* high, const uint16_t* low, int64_t at) {
@@ -46,8 +47,7 @@ void multiply_nonfinite(const TileStrips& s) {
             j / kTileRows * s.b_pitch + tile + step / 2 * kStrip + j % kTileRows * 2 + step % 2;
         sum += number(s.a_high, s.a_low, a) * number(s.b_high, s.b_low, b);
       }
-      float& c = s.c[i * kStrip + j];
-      c = s.add ? c + sum : sum;
+      s.c[i * s.c_stride + j] = s.add ? s.add[i * s.add_stride + j] + sum : sum;
     }
   }
 }
@@ -66,7 +66,12 @@ struct Pass {
   int64_t row, rows, k, depth;
 
   int64_t padded_rows() const { return round_up(rows, kTileRows); }
-  int64_t block_depth() const { return two_parts() ? unit.strip_depth / 2 : unit.strip_depth; }
+  // Numbers of two parts are not quantised: their blocks may end anywhere, and are alike.
+  int64_t block_depth() const {
+    if (!two_parts()) return unit.strip_depth;
+    const int64_t blocks = divide_up(depth, unit.strip_depth / 2);
+    return round_up(divide_up(depth, blocks), kTileDepth);
+  }
   bool two_parts() const { return product.products > 1; }
   bool is_first() const { return k == 0; }
   bool is_last() const { return k + depth == product.k; }
@@ -78,7 +83,7 @@ struct Pass {
     return reinterpret_cast<uint16_t*>(thread_memory(thread));
   }
   float* scratch_of(int thread) const {
-    return reinterpret_cast<float*>(strip_of(thread) + kStripNumbers);
+    return reinterpret_cast<float*>(strip_of(thread) + kStripsNumbers);
   }
   float* sums_of(int thread) const { return scratch_of(thread) + kScratchFloats; }
   // Of strip [i, i + kStrip) × [j, j + kStrip), j counted from the block's first column.
@@ -126,50 +131,91 @@ struct Pass {
     for (int64_t j = begin; j < end; j += kBlockCols) {
       const int64_t cols = std::min(kBlockCols, end - j);
       for (int64_t at = 0; at < depth; at += block_depth()) {
-        for (int64_t strip = 0; strip < cols; strip += kStrip) {
-          multiply_strip(first, last, j, strip, std::min(kStrip, cols - strip), at, thread);
-        }
+        multiply_block(first, last, j, cols, at, thread);
       }
       finish(first, last, j, cols, thread);
     }
     unit.leave();
   }
 
-  // Sums of rows [first, last) and the strip of `cols` columns at j + strip, over the columns of
-  // the operands in the block at `at`.
-  void multiply_strip(int64_t first, int64_t last, int64_t j, int64_t strip, int64_t cols,
-                      int64_t at, int thread) const {
-    const int64_t part = std::min(block_depth(), depth - at), padded = padded_depth(part);
-    uint16_t* const high = strip_of(thread);
-    uint16_t* const low = two_parts() ? high + kStrip * padded : nullptr;
-    PanelContent content_b = PanelContent::kOnePart;
-    for (int64_t i = 0; i < cols; i += kTileRows) {
-      const int64_t behind = i * padded;
-      const PanelRequest want = {.row = j + strip + i,
-                                 .rows = std::min(kTileRows, cols - i),
-                                 .k = k + at,
-                                 .depth = part,
-                                 .panel = {high + behind, low == nullptr ? low : low + behind},
-                                 .scratch = scratch_of(thread)};
-      content_b = worse(content_b, product.pack_b(want));
+  // Sums of rows [first, last) and the block of `cols` columns at j, over the columns of the
+  // operands in the block at `at`.
+  void multiply_block(int64_t first, int64_t last, int64_t j, int64_t cols, int64_t at,
+                      int thread) const {
+    // Where rows of B lie together a strip is packed when its turn comes, and is still in L1.
+    const bool at_once = product.b_depth < kBlockDepth;
+    PanelContent content[kBlockCols / kStrip];
+    if (at_once) pack_strips(j, 0, cols, at, thread, content);
+    for (int64_t strip = 0; strip < cols; strip += kStrip) {
+      const int64_t strip_cols = std::min(kStrip, cols - strip);
+      if (!at_once) pack_strips(j, strip, strip_cols, at, thread, content);
+      multiply_strip(first, last, j, strip, strip_cols, at, thread, content[strip / kStrip]);
     }
+  }
+
+  Bf16Panel strip_at(int thread, int64_t strip, int64_t padded) const {
+    uint16_t* const high = strip_of(thread) + strip / kStrip * kStripNumbers;
+    return {high, two_parts() ? high + kStrip * padded : nullptr};
+  }
+
+  // Packs columns [strip, strip + cols), counted from j.
+  void pack_strips(int64_t j, int64_t strip, int64_t cols, int64_t at, int thread,
+                   PanelContent* content) const {
+    const int64_t part = std::min(block_depth(), depth - at), padded = padded_depth(part);
+    for (int64_t step = 0; step < part; step += product.b_depth) {
+      for (int64_t i = strip; i < strip + cols; i += kTileRows) {
+        const Bf16Panel to = strip_at(thread, i, padded);
+        const int64_t behind = i % kStrip * padded + step * kTileRows;
+        const PanelContent one =
+            product.pack_b({.row = j + i,
+                            .rows = std::min(kTileRows, strip + cols - i),
+                            .k = k + at + step,
+                            .depth = std::min(product.b_depth, part - step),
+                            .panel = {to.high + behind, to.low ? to.low + behind : nullptr},
+                            .scratch = scratch_of(thread)});
+        PanelContent& all = content[i / kStrip];
+        all = step == 0 && i % kStrip == 0 ? one : worse(all, one);
+      }
+    }
+  }
+
+  // Whether sums of so many rows and columns are C's own rows: tiles are written whole.
+  bool is_direct(int64_t rows_left, int64_t cols_left) const {
+    return !product.c_transposed && cols_left >= kStrip &&
+           (rows_left >= kStrip || rows_left == kTileRows);
+  }
+
+  // Sums of rows [first, last) and the packed strip of `cols` columns at j + strip.
+  void multiply_strip(int64_t first, int64_t last, int64_t j, int64_t strip, int64_t cols,
+                      int64_t at, int thread, PanelContent content_b) const {
+    const int64_t part = std::min(block_depth(), depth - at), padded = padded_depth(part);
+    const Bf16Panel b = strip_at(thread, strip, padded);
+    const bool starts = at == 0, ends = at + part == depth;
     for (int64_t i = first; i < last; i += kStrip) {
       const int row_panels = last - i > kTileRows ? 2 : 1;
       PanelContent content_a = content_of_a(i, at);
       if (row_panels == 2) content_a = worse(content_a, content_of_a(i + kTileRows, at));
       const Bf16Panel a = panel_of_a(i, at, padded);
-      TileStrips strips = {.a_high = a.high,
-                           .a_low = content_a == PanelContent::kOnePart ? nullptr : a.low,
-                           .b_high = high,
-                           .b_low = content_b == PanelContent::kOnePart ? nullptr : low,
-                           .a_pitch = kTileRows * padded,
-                           .b_pitch = kTileRows * padded,
-                           .steps = padded / kTileDepth,
-                           .row_panels = row_panels,
-                           .col_panels = cols > kTileRows ? 2 : 1,
-                           .c = sums_at(thread, i, strip),
-                           .low_low = product.products == 4,
-                           .add = at > 0};
+      const bool direct = is_direct(last - i, cols);
+      float* const sums = sums_at(thread, i, strip);
+      float* const c = product.c + (row + i) * product.c_stride + j + strip;
+      const bool adds = direct && (product.accumulate || !is_first());
+      if (direct && ends && is_direct(last - i - kStrip, cols)) fetch_rows(c + kStrip * product.c_stride);
+      const TileStrips strips = {
+          .a_high = a.high,
+          .a_low = content_a == PanelContent::kOnePart ? nullptr : a.low,
+          .b_high = b.high,
+          .b_low = content_b == PanelContent::kOnePart ? nullptr : b.low,
+          .a_pitch = kTileRows * padded,
+          .b_pitch = kTileRows * padded,
+          .steps = padded / kTileDepth,
+          .row_panels = row_panels,
+          .col_panels = cols > kTileRows ? 2 : 1,
+          .add = !starts ? sums : adds ? c : nullptr,
+          .add_stride = !starts ? kStrip : product.c_stride,
+          .c = direct && ends ? c : sums,
+          .c_stride = direct && ends ? product.c_stride : kStrip,
+          .low_low = product.products == 4};
       if (worse(content_a, content_b) == PanelContent::kNonfinite) {
         multiply_nonfinite(strips);
       } else {
@@ -178,11 +224,20 @@ struct Pass {
     }
   }
 
-  // Moves the sums of a block of columns into C.
+  // A strip's rows of C, which are written next.
+  void fetch_rows(const float* c) const {
+    for (int64_t i = 0; i < kStrip; ++i, c += product.c_stride) {
+      __builtin_prefetch(c, 1);
+      __builtin_prefetch(c + kTileRows, 1);
+    }
+  }
+
+  // Moves sums of a block of columns that are not in C yet there.
   void finish(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
     const bool add = product.accumulate || !is_first();
     for (int64_t i = first; i < last; i += kStrip) {
       for (int64_t strip = 0; strip < cols; strip += kStrip) {
+        if (is_direct(last - i, cols - strip)) continue;
         const bool transposed = product.c_transposed;
         const int64_t line = transposed ? j + strip : row + i,
                       at = transposed ? row + i : j + strip;

@@ -35,6 +35,7 @@ struct AmxProduct {
   // Columns of a request of A before other panels are asked for theirs, a multiple of kTileDepth:
   // few if columns, not rows, lie together (BlockedProduct).
   int64_t a_depth = kBlockDepth;
+  int64_t b_depth = kBlockDepth;  // likewise, of the panels of a block of columns of C
   // 1: only the high parts are asked for. 3, 4: low parts too, where the product of two low parts
   // is left out or not.
   int products;

@@ -516,10 +516,13 @@ TEST_CASE("many rows with bfloat16 panels are rounded where dot products of them
 
 namespace {
 
+constexpr float kSums[] = {0};  // stands for the sums in `add` of what sums_of gets
+
 // What one call of the micro-kernel makes of sums that are 0.001 before.
 std::vector<float> sums_of(const TileUnit& unit, TileStrips strips) {
   std::vector<float> sums(4 * kTileRows * kTileRows, 1e-3f);
   strips.c = sums.data();
+  if (strips.add != nullptr) strips.add = sums.data();
   unit.enter();
   unit.multiply(strips);
   unit.leave();
@@ -548,9 +551,11 @@ TEST_CASE("the CPU's dot products of bfloat16 compute what emulated tiles do") {
                                    .steps = steps,
                                    .row_panels = rows,
                                    .col_panels = cols,
+                                   .add = add ? kSums : nullptr,
+                                   .add_stride = 2 * kTileRows,
                                    .c = nullptr,
-                                   .low_low = false,
-                                   .add = add};
+                                   .c_stride = 2 * kTileRows,
+                                   .low_low = false};
         const auto emulated = sums_of(kEmulatedTileUnit, strips);
         const auto native = sums_of(*native_dot_unit(), strips);
         for (size_t i = 0; i < native.size(); ++i) {
@@ -584,9 +589,11 @@ TEST_CASE("the CPU's tiles compute what the emulated ones do") {
                                      .steps = steps,
                                      .row_panels = rows,
                                      .col_panels = cols,
+                                     .add = parts > 0 ? kSums : nullptr,
+                                     .add_stride = 2 * kTileRows,
                                      .c = nullptr,
-                                     .low_low = rows == cols,
-                                     .add = parts > 0};
+                                     .c_stride = 2 * kTileRows,
+                                     .low_low = rows == cols};
           CHECK(sums_of(*native_tile_unit(), strips) == sums_of(kEmulatedTileUnit, strips));
         }
       }

@@ -32,29 +32,28 @@ inline void multiply_loaded() {
 }
 
 template <class Tiles, int kTile>
-inline void load_sums(const float* c, bool add) {
-  if (add) {
-    Tiles::template load<kTile>(c, 2 * kTileRows * sizeof(float));
-  } else {
+inline void start_sums(const float* from, int64_t stride) {
+  if (from == nullptr) {
     Tiles::template zero<kTile>();
+  } else {
+    constexpr int64_t kRow = kTile / 2 * kTileRows, kColumn = kTile % 2 * kTileRows;
+    Tiles::template load<kTile>(from + kRow * stride + kColumn, stride * sizeof(float));
   }
 }
 
 template <class Tiles, int kTile>
-inline void store_sums(float* c) {
-  Tiles::template store<kTile>(c, 2 * kTileRows * sizeof(float));
+inline void store_sums(float* c, int64_t stride) {
+  constexpr int64_t kRow = kTile / 2 * kTileRows, kColumn = kTile % 2 * kTileRows;
+  Tiles::template store<kTile>(c + kRow * stride + kColumn, stride * sizeof(float));
 }
 
 template <class Tiles, int kRowPanels, int kColPanels>
 void multiply_strips(const TileStrips& s) {
   constexpr int64_t kTile = kTileRows * kTileDepth;  // numbers in a tile
-  constexpr int64_t kBelow = kTileRows * 2 * kTileRows;
-  load_sums<Tiles, 0>(s.c, s.add);
-  if constexpr (kColPanels == 2) load_sums<Tiles, 1>(s.c + kTileRows, s.add);
-  if constexpr (kRowPanels == 2) load_sums<Tiles, 2>(s.c + kBelow, s.add);
-  if constexpr (kRowPanels == 2 && kColPanels == 2) {
-    load_sums<Tiles, 3>(s.c + kBelow + kTileRows, s.add);
-  }
+  start_sums<Tiles, 0>(s.add, s.add_stride);
+  if constexpr (kColPanels == 2) start_sums<Tiles, 1>(s.add, s.add_stride);
+  if constexpr (kRowPanels == 2) start_sums<Tiles, 2>(s.add, s.add_stride);
+  if constexpr (kRowPanels == 2 && kColPanels == 2) start_sums<Tiles, 3>(s.add, s.add_stride);
   for (int64_t at = 0; at < s.steps * kTile; at += kTile) {
     // Small products first; in this order eight loads do for three products, ten for four.
     if (s.a_low != nullptr) {
@@ -75,12 +74,10 @@ void multiply_strips(const TileStrips& s) {
       multiply_loaded<Tiles, kRowPanels, kColPanels>();
     }
   }
-  store_sums<Tiles, 0>(s.c);
-  if constexpr (kColPanels == 2) store_sums<Tiles, 1>(s.c + kTileRows);
-  if constexpr (kRowPanels == 2) store_sums<Tiles, 2>(s.c + kBelow);
-  if constexpr (kRowPanels == 2 && kColPanels == 2) {
-    store_sums<Tiles, 3>(s.c + kBelow + kTileRows);
-  }
+  store_sums<Tiles, 0>(s.c, s.c_stride);
+  if constexpr (kColPanels == 2) store_sums<Tiles, 1>(s.c, s.c_stride);
+  if constexpr (kRowPanels == 2) store_sums<Tiles, 2>(s.c, s.c_stride);
+  if constexpr (kRowPanels == 2 && kColPanels == 2) store_sums<Tiles, 3>(s.c, s.c_stride);
 }
 
 // TileUnit::multiply.

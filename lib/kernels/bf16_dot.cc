@@ -26,25 +26,26 @@ __m512i repeat_pair(const uint16_t* pair) {
   return _mm512_set1_epi32(bits);
 }
 
-// c[kRows][32] (+)= a · b for rows of one panel of A, whose first is at `a`, and kCols panels of B.
+// Rows [row, row + kRows) of the strip's c; kCols panels of B.
 template <int kCols>
-void multiply_rows(const uint16_t* a, const uint16_t* b, int64_t b_pitch, int64_t steps, float* c,
-                   bool add) {
-  constexpr int64_t kPitch = 2 * kTileRows;  // of c
+void multiply_rows(const TileStrips& s, int64_t row) {
+  const uint16_t* a = s.a_high + row / kTileRows * s.a_pitch + row % kTileRows * kTileDepth;
+  const uint16_t* b = s.b_high;
   __m512 sum[kRows][kCols];
   HWY_UNROLL(8)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(2)
     for (int j = 0; j < kCols; ++j) {
-      sum[r][j] = add ? _mm512_loadu_ps(c + r * kPitch + j * kTileRows) : _mm512_setzero_ps();
+      const float* const from = s.add + (row + r) * s.add_stride + j * kTileRows;
+      sum[r][j] = s.add ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
     }
   }
-  for (int64_t step = 0; step < steps; ++step, a += kTile) {
+  for (int64_t step = 0; step < s.steps; ++step, a += kTile) {
     HWY_UNROLL(2)
     for (int pair = 0; pair < kTileDepth / 2; ++pair, b += 2 * kTileRows) {
       __m512i column[kCols];
       HWY_UNROLL(2)
-      for (int j = 0; j < kCols; ++j) column[j] = _mm512_loadu_si512(b + j * b_pitch);
+      for (int j = 0; j < kCols; ++j) column[j] = _mm512_loadu_si512(b + j * s.b_pitch);
       HWY_UNROLL(8)
       for (int r = 0; r < kRows; ++r) {
         const __m512i row = repeat_pair(a + r * kTileDepth + 2 * pair);
@@ -58,29 +59,65 @@ void multiply_rows(const uint16_t* a, const uint16_t* b, int64_t b_pitch, int64_
   HWY_UNROLL(8)
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(2)
-    for (int j = 0; j < kCols; ++j) _mm512_storeu_ps(c + r * kPitch + j * kTileRows, sum[r][j]);
+    for (int j = 0; j < kCols; ++j) {
+      _mm512_storeu_ps(s.c + (row + r) * s.c_stride + j * kTileRows, sum[r][j]);
+    }
   }
 }
 
 void multiply(const TileStrips& s) {
   LUMEN_CHECK(s.a_low == nullptr && s.b_low == nullptr);
   const auto rows = s.col_panels == 2 ? multiply_rows<2> : multiply_rows<1>;
-  for (int panel = 0; panel < s.row_panels; ++panel) {
-    for (int64_t r = 0; r < std::min(kTileRows, s.rows - panel * kTileRows); r += kRows) {
-      rows(s.a_high + panel * s.a_pitch + r * kTileDepth, s.b_high, s.b_pitch, s.steps,
-           s.c + (panel * kTileRows + r) * 2 * kTileRows, s.add);
-    }
-  }
+  for (int64_t row = 0; row < std::min(s.rows, s.row_panels * kTileRows); row += kRows) rows(s, row);
 }
 
-// Two columns of sixteen rows as bfloat16, in pairs.
-void store_pairs(__m512 even, __m512 odd, uint16_t* to) {
+// Two vectors as bfloat16, one after the other.
+__m512i rounded(__m512 first, __m512 second) {
+  return (__m512i)_mm512_cvtne2ps_pbh(second, first);
+}
+
+// Of two columns of sixteen rows the pairs.
+__m512i pairs_of(__m512i columns) {
   alignas(64) static constexpr uint16_t kPairs[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const auto both = (__m512i)_mm512_cvtne2ps_pbh(odd, even);
-  _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(kPairs), both));
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kPairs), columns);
 }
+
+void store_pairs(__m512 even, __m512 odd, uint16_t* to) {
+  _mm512_storeu_si512(to, pairs_of(rounded(even, odd)));
+}
+
+// The lower or upper half of bfloat16 numbers, widened.
+__m512 widened(__m256i half) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+// Takes numbers apart and remembers what they were like.
+struct Splitter {
+  __m512i low_bits;
+  __m512i largest;  // bits of magnitudes
+
+  // The implicit one is not of this target.
+  Splitter() : low_bits(_mm512_setzero_si512()), largest(_mm512_setzero_si512()) {}
+
+  // The parts of 32 numbers.
+  void split(__m512 first, __m512 second, __m512i& high, __m512i& low) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    high = rounded(first, second);
+    low = rounded(_mm512_sub_ps(first, widened(_mm512_castsi512_si256(high))),
+                  _mm512_sub_ps(second, widened(_mm512_extracti64x4_epi64(high, 1))));
+    low_bits = _mm512_or_si512(low_bits, low);
+    largest = _mm512_max_epi32(largest, _mm512_and_si512(_mm512_castps_si512(first), magnitude));
+    largest = _mm512_max_epi32(largest, _mm512_and_si512(_mm512_castps_si512(second), magnitude));
+  }
+
+  bool finish(uint32_t& seen) const {
+    seen |= static_cast<uint32_t>(_mm512_reduce_or_epi32(low_bits));
+    constexpr int32_t kRoundsToInfinity = 0x7f7f8000;
+    return _mm512_reduce_max_epi32(largest) < kRoundsToInfinity;
+  }
+};
 
 // A code is moved to the upper byte of its word, where it has its sign and is 2²⁴ times as large;
 // the scale makes up for that.
@@ -125,8 +162,7 @@ const TileUnit* native_dot_unit() {
 
 void round_tile_rows(const float* x, int64_t row_stride, uint16_t* to) {
   for (int64_t i = 0; i < kTileRows; ++i, x += row_stride, to += kTileDepth) {
-    const auto row = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
-    _mm512_storeu_si512(to, (__m512i)row);
+    _mm512_storeu_si512(to, rounded(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
   }
 }
 
@@ -134,6 +170,30 @@ void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to) {
   for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride, to += 2 * kTileRows) {
     store_pairs(_mm512_loadu_ps(x), _mm512_loadu_ps(x + col_stride), to);
   }
+}
+
+bool split_tile_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_t* low,
+                     uint32_t& seen) {
+  Splitter splitter;
+  for (int64_t i = 0; i < kTileRows; ++i, x += row_stride) {
+    __m512i high_part, low_part;
+    splitter.split(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16), high_part, low_part);
+    _mm512_storeu_si512(high + i * kTileDepth, high_part);
+    _mm512_storeu_si512(low + i * kTileDepth, low_part);
+  }
+  return splitter.finish(seen);
+}
+
+bool split_tile_columns(const float* x, int64_t col_stride, uint16_t* high, uint16_t* low,
+                        uint32_t& seen) {
+  Splitter splitter;
+  for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride) {
+    __m512i high_part, low_part;
+    splitter.split(_mm512_loadu_ps(x), _mm512_loadu_ps(x + col_stride), high_part, low_part);
+    _mm512_storeu_si512(high + k * kTileRows, pairs_of(high_part));
+    _mm512_storeu_si512(low + k * kTileRows, pairs_of(low_part));
+  }
+  return splitter.finish(seen);
 }
 
 void round_codes_native(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* to) {
@@ -157,6 +217,14 @@ void round_tile_rows(const float*, int64_t, uint16_t*) {
 }
 void round_tile_columns(const float*, int64_t, uint16_t*) {
   LUMEN_CHECK(!"AVX512-BF16");
+}
+bool split_tile_rows(const float*, int64_t, uint16_t*, uint16_t*, uint32_t&) {
+  LUMEN_CHECK(!"AVX512-BF16");
+  return false;
+}
+bool split_tile_columns(const float*, int64_t, uint16_t*, uint16_t*, uint32_t&) {
+  LUMEN_CHECK(!"AVX512-BF16");
+  return false;
 }
 void round_codes_native(const CodePanel&, const CodeForm&, int64_t, uint16_t*) {
   LUMEN_CHECK(!"AVX512-BF16");

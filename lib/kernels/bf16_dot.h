@@ -18,6 +18,14 @@ const TileUnit* native_dot_unit();
 void round_tile_rows(const float* x, int64_t row_stride, uint16_t* to);
 void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to);
 
+// The same with low parts (pack_bf16_panel), if no number is NaN, infinite or so large that it
+// would be rounded to an infinity; false otherwise, and what is in the tiles then means nothing.
+// Bits of low parts are added to `seen`, 32 of them or-ed together.
+bool split_tile_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_t* low,
+                     uint32_t& seen);
+bool split_tile_columns(const float* x, int64_t col_stride, uint16_t* high, uint16_t* low,
+                        uint32_t& seen);
+
 // round_codes of bf16_panels.h.
 void round_codes_native(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* to);
 

@@ -71,9 +71,23 @@ HWY_INLINE void store_upper_halves(Ints a, Ints b, uint16_t* to) {
   hn::StoreU(hn::ConcatOdd(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, to);
 }
 
+// Splits a tile in few instructions, or says that its numbers are special.
+template <class Split>
+bool split_natively(Split split, const float* x, int64_t stride, uint16_t* high, uint16_t* low,
+                    Seen& seen) {
+  uint32_t low_bits = 0;
+  if (!split(x, stride, high, low, low_bits)) return false;
+  const IntTag d;
+  seen.low = hn::Or(seen.low, hn::Set(d, static_cast<int32_t>(low_bits)));
+  return true;
+}
+
 // Sixteen rows of kTileDepth numbers, to tiles in the order of rows.
 void split_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_t* low, Seen& seen) {
-  if (kMayHaveBf16 && low == nullptr && has_bf16_dot()) return round_tile_rows(x, row_stride, high);
+  if (kMayHaveBf16 && has_bf16_dot()) {
+    if (low == nullptr) return round_tile_rows(x, row_stride, high);
+    if (split_natively(split_tile_rows, x, row_stride, high, low, seen)) return;
+  }
   const FloatTag d;
   const int64_t lanes = hn::Lanes(d);
   for (int64_t i = 0; i < kTileRows; ++i, x += row_stride) {
@@ -101,8 +115,9 @@ HWY_INLINE void store_pairs(Ints even, Ints odd, uint16_t* to) {
 
 // kTileDepth columns of sixteen numbers, to tiles in the order of pairs.
 void split_columns(const float* x, int64_t col_stride, uint16_t* high, uint16_t* low, Seen& seen) {
-  if (kMayHaveBf16 && low == nullptr && has_bf16_dot()) {
-    return round_tile_columns(x, col_stride, high);
+  if (kMayHaveBf16 && has_bf16_dot()) {
+    if (low == nullptr) return round_tile_columns(x, col_stride, high);
+    if (split_natively(split_tile_columns, x, col_stride, high, low, seen)) return;
   }
   const FloatTag d;
   const int64_t lanes = hn::Lanes(d);
@@ -265,9 +280,11 @@ void multiply_bf16_panels(const TileUnit& unit, const Bf16Operand& a, const Bf16
                  .steps = depth / kTileDepth,
                  .row_panels = a.rows > kTileRows ? 2 : 1,
                  .col_panels = b.rows > kTileRows ? 2 : 1,
+                 .add = add ? sums : nullptr,
+                 .add_stride = 2 * kTileRows,
                  .c = sums,
+                 .c_stride = 2 * kTileRows,
                  .low_low = false,
-                 .add = add,
                  .rows = a.rows});
 }
 

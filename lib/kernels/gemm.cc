@@ -31,13 +31,7 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
                            want.panel);
   };
   auto pack_a = [&](const PanelRequest& want) { return pack(a, want, PanelOrder::kRows); };
-  auto pack_b = [&](const PanelRequest& want) {
-    if (b.row_stride == 1) {  // of each column the line that the next strip takes
-      const float* line = b.x + want.row + 2 * kTileRows + want.k * b.col_stride;
-      for (int64_t k = 0; k < want.depth; ++k) __builtin_prefetch(line + k * b.col_stride, 0, 2);
-    }
-    return pack(b, want, PanelOrder::kPairs);
-  };
+  auto pack_b = [&](const PanelRequest& want) { return pack(b, want, PanelOrder::kPairs); };
   amx_product(pool, unit,
               {.m = swapped ? args.n : args.m,
                .n = swapped ? args.m : args.n,
@@ -45,6 +39,7 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
                .pack_a = pack_a,
                .pack_b = pack_b,
                .a_depth = a.col_stride == 1 ? kBlockDepth : kColumnDepth,
+               .b_depth = b.row_stride == 1 ? kColumnDepth : kBlockDepth,
                .products = args.bf16 ? 1 : 4,
                .c = args.c,
                .c_stride = args.c_stride,
