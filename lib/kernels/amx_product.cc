@@ -79,6 +79,7 @@ struct Pass {
   std::byte* thread_memory(int thread) const {
     return memory + kMaxPanels + thread * (kThreadBytes + sums_bytes(product.m));
   }
+  // The strips of a block, one behind the other.
   uint16_t* strip_of(int thread) const {
     return reinterpret_cast<uint16_t*>(thread_memory(thread));
   }
@@ -142,19 +143,21 @@ struct Pass {
   // operands in the block at `at`.
   void multiply_block(int64_t first, int64_t last, int64_t j, int64_t cols, int64_t at,
                       int thread) const {
-    // Where rows of B lie together a strip is packed when its turn comes, and is still in L1.
-    const bool at_once = product.b_depth < kBlockDepth;
     PanelContent content[kBlockCols / kStrip];
-    if (at_once) pack_strips(j, 0, cols, at, thread, content);
+    if (packs_blocks()) pack_strips(j, 0, cols, at, thread, content);
     for (int64_t strip = 0; strip < cols; strip += kStrip) {
       const int64_t strip_cols = std::min(kStrip, cols - strip);
-      if (!at_once) pack_strips(j, strip, strip_cols, at, thread, content);
+      if (!packs_blocks()) pack_strips(j, strip, strip_cols, at, thread, content);
       multiply_strip(first, last, j, strip, strip_cols, at, thread, content[strip / kStrip]);
     }
   }
 
+  // Where rows of B lie together a strip is packed when its turn comes, always in the same place,
+  // and is still in L1; where columns do, the strips of a block are packed at once.
+  bool packs_blocks() const { return product.b_depth < kBlockDepth; }
   Bf16Panel strip_at(int thread, int64_t strip, int64_t padded) const {
-    uint16_t* const high = strip_of(thread) + strip / kStrip * kStripNumbers;
+    const int64_t place = packs_blocks() ? strip / kStrip : 0;
+    uint16_t* const high = strip_of(thread) + place * kStripNumbers;
     return {high, two_parts() ? high + kStrip * padded : nullptr};
   }
 
@@ -179,9 +182,13 @@ struct Pass {
     }
   }
 
-  // Whether sums of so many rows and columns are C's own rows: tiles are written whole.
+  // Whether tiles of sums are stored in C itself: whole ones, whose rows are cache lines and do not
+  // share so few sets of L1 that they push each other out, as those a multiple of 2 KiB apart do.
   bool is_direct(int64_t rows_left, int64_t cols_left) const {
-    return !product.c_transposed && cols_left >= kStrip &&
+    constexpr int64_t kLine = 64, kFloats = kLine / int64_t{sizeof(float)};
+    const bool lines = reinterpret_cast<uintptr_t>(product.c) % kLine == 0 &&
+                       product.c_stride % kFloats == 0 && product.c_stride % 512 != 0;
+    return lines && !product.c_transposed && cols_left >= kStrip &&
            (rows_left >= kStrip || rows_left == kTileRows);
   }
 
@@ -200,7 +207,9 @@ struct Pass {
       float* const sums = sums_at(thread, i, strip);
       float* const c = product.c + (row + i) * product.c_stride + j + strip;
       const bool adds = direct && (product.accumulate || !is_first());
-      if (direct && ends && is_direct(last - i - kStrip, cols)) fetch_rows(c + kStrip * product.c_stride);
+      if (direct && ends && is_direct(last - i - kStrip, cols)) {
+        fetch_rows(c + kStrip * product.c_stride);
+      }
       const TileStrips strips = {
           .a_high = a.high,
           .a_low = content_a == PanelContent::kOnePart ? nullptr : a.low,
