@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/streaming.h"
 
 namespace lumen::kernels {
 namespace {
@@ -15,6 +16,8 @@ constexpr int64_t kBlockCols = 256;
 constexpr int64_t kMaxDepth = 16 * kBlockDepth;
 // From so many strips per thread on, one more or less is not worth taking one apart.
 constexpr int64_t kManyStrips = 16;
+// A C of so many bytes is not in a cache any more when it is read, however large the last one is.
+constexpr int64_t kStreamedBytes = 16 << 20;
 constexpr int64_t kStripNumbers = kStrip * kBlockDepth;  // of one part, or half as deep of both
 constexpr int64_t kMaxPanels = kMaxAmxRows / kTileRows * 2 * (kMaxDepth / kBlockDepth);
 
@@ -136,6 +139,7 @@ struct Pass {
       }
       finish(first, last, j, cols, thread);
     }
+    if (streams_c()) finish_streams();
     unit.leave();
   }
 
@@ -185,12 +189,21 @@ struct Pass {
   // Whether tiles of sums are stored in C itself: whole ones, whose rows are cache lines and do not
   // share so few sets of L1 that they push each other out, as those a multiple of 2 KiB apart do.
   bool is_direct(int64_t rows_left, int64_t cols_left) const {
-    constexpr int64_t kLine = 64, kFloats = kLine / int64_t{sizeof(float)};
-    const bool lines = reinterpret_cast<uintptr_t>(product.c) % kLine == 0 &&
-                       product.c_stride % kFloats == 0 && product.c_stride % 512 != 0;
-    return lines && !product.c_transposed && cols_left >= kStrip &&
-           (rows_left >= kStrip || rows_left == kTileRows);
+    return has_whole_lines() && !streams_c() && product.c_stride % 512 != 0 &&
+           cols_left >= kStrip && (rows_left >= kStrip || rows_left == kTileRows);
   }
+  bool has_whole_lines() const {
+    constexpr int64_t kLine = 64, kFloats = kLine / int64_t{sizeof(float)};
+    return reinterpret_cast<uintptr_t>(product.c) % kLine == 0 &&
+           product.c_stride % kFloats == 0 && !product.c_transposed;
+  }
+  // Whether C is written past the caches, from the sums of a block of columns.
+  bool streams_c() const {
+    const int64_t bytes = product.m * product.n * int64_t{sizeof(float)};
+    return has_whole_lines() && !adds_to_c() && is_last() && product.epilogue == nullptr &&
+           bytes >= std::min(streaming_bytes(), kStreamedBytes);
+  }
+  bool adds_to_c() const { return product.accumulate || !is_first(); }
 
   // Sums of rows [first, last) and the packed strip of `cols` columns at j + strip.
   void multiply_strip(int64_t first, int64_t last, int64_t j, int64_t strip, int64_t cols,
@@ -206,7 +219,7 @@ struct Pass {
       const bool direct = is_direct(last - i, cols);
       float* const sums = sums_at(thread, i, strip);
       float* const c = product.c + (row + i) * product.c_stride + j + strip;
-      const bool adds = direct && (product.accumulate || !is_first());
+      const bool adds = direct && adds_to_c();
       if (direct && ends && is_direct(last - i - kStrip, cols)) {
         fetch_rows(c + kStrip * product.c_stride);
       }
@@ -243,9 +256,14 @@ struct Pass {
 
   // Moves sums of a block of columns that are not in C yet there.
   void finish(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
-    const bool add = product.accumulate || !is_first();
+    const bool add = adds_to_c();
+    const int64_t streamed = streams_c() ? cols / kStrip * kStrip : 0;
     for (int64_t i = first; i < last; i += kStrip) {
-      for (int64_t strip = 0; strip < cols; strip += kStrip) {
+      if (streamed > 0) {
+        stream_sums(sums_at(thread, i, 0), kStrip * kStrip, std::min(kStrip, last - i), streamed,
+                    product.c + (row + i) * product.c_stride + j, product.c_stride);
+      }
+      for (int64_t strip = streamed; strip < cols; strip += kStrip) {
         if (is_direct(last - i, cols - strip)) continue;
         const bool transposed = product.c_transposed;
         const int64_t line = transposed ? j + strip : row + i,

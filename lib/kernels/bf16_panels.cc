@@ -10,6 +10,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/bf16_panels.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -214,6 +215,21 @@ void move_sums_kernel(const float* sums, int64_t pitch, int64_t rows, int64_t co
   }
 }
 
+void stream_sums_kernel(const float* sums, int64_t strip_pitch, int64_t rows, int64_t cols,
+                        float* c, int64_t c_stride) {
+  constexpr int64_t kStrip = 2 * kTileRows;
+  const FloatTag d;
+  const int64_t lanes = hn::Lanes(d);
+  for (int64_t i = 0; i < rows; ++i, sums += kStrip, c += c_stride) {
+    for (int64_t strip = 0; strip < cols; strip += kStrip) {
+      const float* const from = sums + strip / kStrip * strip_pitch;
+      for (int64_t j = 0; j < kStrip; j += lanes) {
+        hn::Stream(hn::LoadU(d, from + j), d, c + strip + j);
+      }
+    }
+  }
+}
+
 void copy_bf16_panel_kernel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
                             uint16_t* panel) {
   alignas(64) uint16_t tile[kTileRows * kTileDepth] = {};
@@ -260,6 +276,7 @@ namespace {
 HWY_EXPORT(pack_bf16_panel_kernel);
 HWY_EXPORT(round_to_bf16_kernel);
 HWY_EXPORT(move_sums_kernel);
+HWY_EXPORT(stream_sums_kernel);
 HWY_EXPORT(copy_bf16_panel_kernel);
 HWY_EXPORT(round_codes_kernel);
 }  // namespace
@@ -295,6 +312,11 @@ void round_to_bf16(float* x, int64_t count) {
 void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
                int64_t c_stride) {
   HWY_DYNAMIC_DISPATCH(move_sums_kernel)(sums, pitch, rows, cols, add, c, c_stride);
+}
+
+void stream_sums(const float* sums, int64_t strip_pitch, int64_t rows, int64_t cols, float* c,
+                 int64_t c_stride) {
+  HWY_DYNAMIC_DISPATCH(stream_sums_kernel)(sums, strip_pitch, rows, cols, c, c_stride);
 }
 
 void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,

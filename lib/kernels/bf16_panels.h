@@ -66,7 +66,11 @@ void round_to_bf16(float* x, int64_t count);
 // `pitch` numbers apart. noexcept.
 void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
                int64_t c_stride);
-// The same to c[j][i]; rows and cols are at most 2 · kTileRows.
+// c[i][j] = sums[j / 32][i][j % 32] past the caches (streaming.h), for i in [0, rows) and whole
+// strips of 32 columns, one `strip_pitch` numbers behind the other. noexcept.
+void stream_sums(const float* sums, int64_t strip_pitch, int64_t rows, int64_t cols, float* c,
+                 int64_t c_stride);
+// As move_sums to c[j][i]; rows and cols are at most 2 · kTileRows.
 void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,
                           float* c, int64_t c_stride);
 
