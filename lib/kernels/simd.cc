@@ -64,6 +64,12 @@ bool has_avx512_bf16() {
   return has_feature_7_1(5);
 }
 
+// AMX-TILE, whether the system lets it be used or not.
+bool has_tile_registers() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 24 & 1) != 0;
+}
+
 // Of AMD's CPUs, 0 for others. CPUID of leaves 0 and 1: the vendor, and the family in EAX.
 unsigned amd_family() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -83,6 +89,9 @@ bool has_avx_vnni() {
   return false;
 }
 bool has_avx512_bf16() {
+  return false;
+}
+bool has_tile_registers() {
   return false;
 }
 #endif
@@ -190,10 +199,11 @@ bool fast_bf16_dot() {
   return fast && has_bf16_dot() && allowed_targets() & HWY_AVX3;
 }
 
-const PanelPrefetch panel_prefetch = is_zen_5_or_later()   ? PanelPrefetch{6144, 0}
-                                     : is_zen_3_or_later() ? PanelPrefetch{1024, 0}
-                                     : HWY_ARCH_X86_64     ? PanelPrefetch{2048, 8192}
-                                                           : PanelPrefetch{4096, 0};
+const PanelPrefetch panel_prefetch = is_zen_5_or_later()    ? PanelPrefetch{6144, 0}
+                                     : is_zen_3_or_later()  ? PanelPrefetch{1024, 0}
+                                     : has_tile_registers() ? PanelPrefetch{1536, 4096}
+                                     : HWY_ARCH_X86_64      ? PanelPrefetch{2048, 8192}
+                                                            : PanelPrefetch{4096, 0};
 
 void force_simd_target(std::string_view name) {
   const std::vector<std::string> compiled = compiled_simd_targets();
