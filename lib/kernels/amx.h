@@ -9,9 +9,9 @@ namespace lumen::kernels {
 inline constexpr int64_t kTileRows = 16;   // rows of a tile; columns of a tile of sums
 inline constexpr int64_t kTileDepth = 32;  // bfloat16 numbers in a row of a tile
 
-// One call of the micro-kernel: c[i][j] = add[i][j] + Σ_k a[i][k] · b[j][k] for one or two panels of each
-// operand. A panel is sixteen rows of a matrix, `steps` · kTileDepth deep, as bfloat16: of A
-// [steps][16][32], of B in pairs [steps · 16][16][2]; a second panel lies `pitch` numbers behind
+// One call of the micro-kernel: c[i][j] = add[i][j] + Σ_k a[i][k] · b[j][k] for one or two panels
+// of each operand. A panel is sixteen rows of a matrix, `steps` · kTileDepth deep, as bfloat16: of
+// A [steps][16][32], of B in pairs [steps · 16][16][2]; a second panel lies `pitch` numbers behind
 // the first. An operand's numbers may be sums `high` + `low`; the product of
 // two low parts is left out unless `low_low`.
 struct TileStrips {
@@ -20,7 +20,7 @@ struct TileStrips {
   int64_t a_pitch, b_pitch;
   int64_t steps;
   int row_panels, col_panels;  // 1 or 2
-  const float* add;  // what c starts with, or null: zeros; may be c
+  const float* add;            // what c starts with, or null: zeros; may be c
   int64_t add_stride;
   float* c;  // [16 · row_panels][16 · col_panels], rows c_stride apart
   int64_t c_stride;

@@ -23,8 +23,8 @@ constexpr int64_t kMaxPanels = kMaxAmxRows / kTileRows * 2 * (kMaxDepth / kBlock
 
 static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
 
-// The workspace: contents of the panels of A, then for each thread the sums of a block of columns,
-// the strips of B of a block and scratch, then the panels of A: all high parts, all low parts.
+// The workspace: for each thread the sums of a block of columns, the strips of B of a block and
+// scratch, then the panels of A, of all threads or of each.
 constexpr int64_t kStripsNumbers = kBlockCols / kStrip * kStripNumbers;
 constexpr int64_t kThreadBytes = kStripsNumbers * 2 + kScratchFloats * sizeof(float);
 
@@ -32,8 +32,7 @@ int64_t sums_bytes(int64_t m) {
   return round_up(std::min(m, kMaxAmxRows), kStrip) * kBlockCols * sizeof(float);
 }
 
-// The products of `s` as float32: where a product of parts could make a NaN of an
-// infinity.
+// The products of `s` as float32: where a product of parts could make a NaN of an infinity.
 void multiply_nonfinite(const TileStrips& s) {
   auto number = [](const uint16_t* high, const uint16_t* low, int64_t at) {
     auto widen = [](uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); };
@@ -64,8 +63,7 @@ PanelContent worse(PanelContent a, PanelContent b) {
 struct Pass {
   const AmxProduct& product;
   const TileUnit& unit;
-  std::byte* memory;
-  int threads;
+  std::byte* a;  // contents of the panels of A, then the panels: all high parts, all low parts
   int64_t row, rows, k, depth;
 
   int64_t padded_rows() const { return round_up(rows, kTileRows); }
@@ -80,7 +78,7 @@ struct Pass {
   bool is_last() const { return k + depth == product.k; }
 
   std::byte* thread_memory(int thread) const {
-    return memory + kMaxPanels + thread * (kThreadBytes + sums_bytes(product.m));
+    return product.workspace + thread * (kThreadBytes + sums_bytes(product.m));
   }
   // The strips of a block, one behind the other.
   uint16_t* strip_of(int thread) const {
@@ -95,15 +93,14 @@ struct Pass {
     return sums_of(thread) + i * kBlockCols + j * kStrip;
   }
 
-  uint16_t* packed_a() const { return reinterpret_cast<uint16_t*>(thread_memory(threads)); }
+  uint16_t* packed_a() const { return reinterpret_cast<uint16_t*>(a + kMaxPanels); }
   Bf16Panel panel_of_a(int64_t i, int64_t at, int64_t panel_depth) const {
     uint16_t* const high = packed_a() + at * padded_rows() + i * panel_depth;
     return {high, two_parts() ? high + padded_rows() * padded_depth(depth) : nullptr};
   }
   PanelContent& content_of_a(int64_t i, int64_t at) const {
     const int64_t block = at / block_depth();
-    return reinterpret_cast<PanelContent*>(
-        memory)[block * (kMaxAmxRows / kTileRows) + i / kTileRows];
+    return reinterpret_cast<PanelContent*>(a)[block * (kMaxAmxRows / kTileRows) + i / kTileRows];
   }
 
   // Packs the panels of A in rows [begin, end) of the pass.
@@ -194,8 +191,8 @@ struct Pass {
   }
   bool has_whole_lines() const {
     constexpr int64_t kLine = 64, kFloats = kLine / int64_t{sizeof(float)};
-    return reinterpret_cast<uintptr_t>(product.c) % kLine == 0 &&
-           product.c_stride % kFloats == 0 && !product.c_transposed;
+    return reinterpret_cast<uintptr_t>(product.c) % kLine == 0 && product.c_stride % kFloats == 0 &&
+           !product.c_transposed;
   }
   // Whether C is written past the caches, from the sums of a block of columns.
   bool streams_c() const {
@@ -223,21 +220,22 @@ struct Pass {
       if (direct && ends && is_direct(last - i - kStrip, cols)) {
         fetch_rows(c + kStrip * product.c_stride);
       }
-      const TileStrips strips = {
-          .a_high = a.high,
-          .a_low = content_a == PanelContent::kOnePart ? nullptr : a.low,
-          .b_high = b.high,
-          .b_low = content_b == PanelContent::kOnePart ? nullptr : b.low,
-          .a_pitch = kTileRows * padded,
-          .b_pitch = kTileRows * padded,
-          .steps = padded / kTileDepth,
-          .row_panels = row_panels,
-          .col_panels = cols > kTileRows ? 2 : 1,
-          .add = !starts ? sums : adds ? c : nullptr,
-          .add_stride = !starts ? kStrip : product.c_stride,
-          .c = direct && ends ? c : sums,
-          .c_stride = direct && ends ? product.c_stride : kStrip,
-          .low_low = product.products == 4};
+      const TileStrips strips = {.a_high = a.high,
+                                 .a_low = content_a == PanelContent::kOnePart ? nullptr : a.low,
+                                 .b_high = b.high,
+                                 .b_low = content_b == PanelContent::kOnePart ? nullptr : b.low,
+                                 .a_pitch = kTileRows * padded,
+                                 .b_pitch = kTileRows * padded,
+                                 .steps = padded / kTileDepth,
+                                 .row_panels = row_panels,
+                                 .col_panels = cols > kTileRows ? 2 : 1,
+                                 .add = !starts ? sums
+                                        : adds  ? c
+                                                : nullptr,
+                                 .add_stride = !starts ? kStrip : product.c_stride,
+                                 .c = direct && ends ? c : sums,
+                                 .c_stride = direct && ends ? product.c_stride : kStrip,
+                                 .low_low = product.products == 4};
       if (worse(content_a, content_b) == PanelContent::kNonfinite) {
         multiply_nonfinite(strips);
       } else {
@@ -279,7 +277,9 @@ struct Pass {
     for (int64_t i = first; i < last; ++i) (*product.epilogue)(row + i, column, column + cols);
   }
 
+  // Divides the columns.
   void run(ThreadPool& pool) const {
+    const int threads = pool.threads();
     pool.parallel_for(rows, kTileRows,
                       [&](int64_t begin, int64_t end, int thread) { pack_a(begin, end, thread); });
     // The strips of B are divided among the threads, and where their number is small and uneven,
@@ -306,28 +306,62 @@ struct Pass {
   }
 };
 
+size_t panels_of_a_bytes(int64_t rows, int64_t k) {
+  const int64_t depth = padded_depth(std::min(k, kMaxDepth));
+  return static_cast<size_t>(kMaxPanels + round_up(rows, kTileRows) * depth * 2 * 2);
+}
+
+// Rows of A that a thread has for itself: all of its share at once, if they are not too many.
+int64_t own_rows(int64_t m, int threads) {
+  return std::min(round_up(divide_up(m, threads), kStrip), kMaxAmxRows);
+}
+
+// Whether the rows are divided among the threads, not the columns. Each thread then multiplies what
+// it packed itself, without waiting, but packs all of B: worth it where B is not packed more often
+// in all, or is small beside A.
+bool divides_rows(int64_t m, int64_t n, int threads) {
+  const int64_t passes = divide_up(m, own_rows(m, threads) * threads) * threads;
+  return m >= 2 * kStrip * threads && (passes <= divide_up(m, kMaxAmxRows) || 4 * n <= m);
+}
+
 }  // namespace
 
 size_t amx_product_bytes(int64_t m, int64_t k, int threads) {
-  const int64_t rows = round_up(std::min(m, kMaxAmxRows), kTileRows);
-  const int64_t depth = padded_depth(std::min(k, kMaxDepth));
-  return kMaxPanels + threads * (kThreadBytes + sums_bytes(m)) + rows * depth * 2 * 2;
+  // Rows of all threads, however few of them there will be.
+  const int64_t rows = std::min(m + kStrip * threads, kMaxAmxRows * threads);
+  return static_cast<size_t>(threads * (kMaxPanels + kThreadBytes + sums_bytes(m))) +
+         panels_of_a_bytes(rows, k);
 }
 
 void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product) {
-  for (int64_t row = 0; row < product.m; row += kMaxAmxRows) {
-    for (int64_t k = 0; k < product.k; k += kMaxDepth) {
-      const Pass pass{.product = product,
-                      .unit = unit,
-                      .memory = product.workspace,
-                      .threads = pool.threads(),
-                      .row = row,
-                      .rows = std::min(kMaxAmxRows, product.m - row),
-                      .k = k,
-                      .depth = std::min(kMaxDepth, product.k - k)};
-      pass.run(pool);
+  const int threads = pool.threads();
+  std::byte* const panels = product.workspace + threads * (kThreadBytes + sums_bytes(product.m));
+  const auto for_each_pass = [&](int64_t begin, int64_t end, int64_t most, std::byte* a,
+                                 const auto& run) {
+    for (int64_t row = begin; row < end; row += most) {
+      for (int64_t k = 0; k < product.k; k += kMaxDepth) {
+        run(Pass{.product = product,
+                 .unit = unit,
+                 .a = a,
+                 .row = row,
+                 .rows = std::min(most, end - row),
+                 .k = k,
+                 .depth = std::min(kMaxDepth, product.k - k)});
+      }
     }
+  };
+  if (!divides_rows(product.m, product.n, threads)) {
+    return for_each_pass(0, product.m, kMaxAmxRows, panels,
+                         [&](const Pass& pass) { pass.run(pool); });
   }
+  const int64_t most = own_rows(product.m, threads);
+  pool.parallel_for(product.m, kStrip, [&](int64_t begin, int64_t end, int thread) {
+    std::byte* const a = panels + thread * panels_of_a_bytes(most, product.k);
+    for_each_pass(begin, end, most, a, [&](const Pass& pass) {
+      pass.pack_a(0, pass.rows, thread);
+      pass.multiply(0, pass.rows, 0, product.n, thread);
+    });
+  });
 }
 
 }  // namespace lumen::kernels

@@ -68,7 +68,8 @@ void multiply_rows(const TileStrips& s, int64_t row) {
 void multiply(const TileStrips& s) {
   LUMEN_CHECK(s.a_low == nullptr && s.b_low == nullptr);
   const auto rows = s.col_panels == 2 ? multiply_rows<2> : multiply_rows<1>;
-  for (int64_t row = 0; row < std::min(s.rows, s.row_panels * kTileRows); row += kRows) rows(s, row);
+  for (int64_t row = 0; row < std::min(s.rows, s.row_panels * kTileRows); row += kRows)
+    rows(s, row);
 }
 
 // Two vectors as bfloat16, one after the other.
