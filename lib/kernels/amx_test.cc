@@ -64,20 +64,24 @@ GemmArgs gemm_args(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matri
   return args;
 }
 
-// c of `args`, starting from `before` everywhere; checks that nothing around it is written.
-std::vector<float> run_gemm(GemmArgs args, int threads, float before = 0) {
+// c of `args`, starting from `before` everywhere, at the start of a cache line, its rows `gap`
+// numbers apart; checks that nothing around it is written.
+std::vector<float> run_gemm(GemmArgs args, int threads, float before = 0, int64_t gap = 3) {
   constexpr float kUntouched = -12345.0f;
   ThreadPool pool(threads);
-  args.c_stride = args.n + 3;
-  std::vector<float> c(args.m * args.c_stride, kUntouched);
-  for (int64_t i = 0; i < args.m; ++i) std::fill_n(&c[i * args.c_stride], args.n, before);
+  args.c_stride = args.n + gap;
+  constexpr size_t kLine = 64 / sizeof(float);
+  std::vector<float> room(args.m * args.c_stride + kLine, kUntouched);
+  const auto address = reinterpret_cast<uintptr_t>(room.data()) / sizeof(float);
+  float* const c = room.data() + (kLine - address % kLine) % kLine;
+  for (int64_t i = 0; i < args.m; ++i) std::fill_n(c + i * args.c_stride, args.n, before);
   std::vector<std::byte> memory(gemm_workspace_bytes(args.m, args.n, args.k, threads) + 64);
-  args.c = c.data();
+  args.c = c;
   args.workspace = align_64(memory);
   gemm(pool, args);
   std::vector<float> result;
   for (int64_t i = 0; i < args.m; ++i) {
-    const auto row = c.begin() + i * args.c_stride;
+    const float* const row = c + i * args.c_stride;
     result.insert(result.end(), row, row + args.n);
     CHECK(std::all_of(row + args.n, row + args.c_stride, [](float v) { return v == kUntouched; }));
   }
@@ -302,6 +306,38 @@ TEST_CASE("gemm on tiles agrees with the naive loop for all layouts and shapes")
           CHECK(relative_error(run_gemm(args, 2, 1.0f), more) < 4e-6);
         }
       }
+    }
+  });
+}
+
+TEST_CASE("sums on tiles get to C with the same bits whatever its rows are like") {
+  on_every_tile_unit([] {
+    Philox random(14);
+    struct Size {
+      int64_t m, n, k;
+      bool bf16;
+    };
+    // Rows that are cache lines are stored tile by tile, those of the last, which is more than 16
+    // MiB, past the caches; others are moved. The third is divided by rows.
+    for (Size s : {Size{70, 96, 600, false},
+                   {47, 112, 40, false},
+                   {200, 48, 300, false},
+                   {514, 8336, 32, true}}) {
+      INFO(s.m << " x " << s.n << " x " << s.k);
+      const Matrix a = matrix(random_floats(random, s.m * s.k), s.m, s.k, false);
+      const Matrix b = matrix(random_floats(random, s.k * s.n), s.k, s.n, true);
+      GemmArgs args = gemm_args(s.m, s.n, s.k, a, b);
+      args.bf16 = s.bf16;
+      const auto moved = run_gemm(args, 1);
+      for (int64_t gap : {0, 16}) {
+        CHECK(run_gemm(args, 1, 0, gap) == moved);
+        CHECK(run_gemm(args, 2, 0, gap) == moved);
+      }
+      if (s.bf16) continue;
+      auto more = reference::gemm(args);
+      for (double& v : more) v += 1;
+      args.accumulate = true;
+      CHECK(relative_error(run_gemm(args, 2, 1.0f, 0), more) < 4e-6);
     }
   });
 }
