@@ -12,8 +12,8 @@ inline constexpr int64_t kTileDepth = 32;  // bfloat16 numbers in a row of a til
 // One call of the micro-kernel: c[i][j] = add[i][j] + Σ_k a[i][k] · b[j][k] for one or two panels
 // of each operand. A panel is sixteen rows of a matrix, `steps` · kTileDepth deep, as bfloat16: of
 // A [steps][16][32], of B in pairs [steps · 16][16][2]; a second panel lies `pitch` numbers behind
-// the first. An operand's numbers may be sums `high` + `low`; the product of
-// two low parts is left out unless `low_low`.
+// the first. An operand's numbers may be sums `high` + `low`; the product of two low parts is left
+// out unless `low_low`.
 struct TileStrips {
   const uint16_t *a_high, *a_low;  // low null: the numbers are `high` alone
   const uint16_t *b_high, *b_low;

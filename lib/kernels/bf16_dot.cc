@@ -36,8 +36,8 @@ void multiply_rows(const TileStrips& s, int64_t row) {
   for (int r = 0; r < kRows; ++r) {
     HWY_UNROLL(2)
     for (int j = 0; j < kCols; ++j) {
-      const float* const from = s.add + (row + r) * s.add_stride + j * kTileRows;
-      sum[r][j] = s.add ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
+      sum[r][j] = s.add ? _mm512_loadu_ps(s.add + (row + r) * s.add_stride + j * kTileRows)
+                        : _mm512_setzero_ps();
     }
   }
   for (int64_t step = 0; step < s.steps; ++step, a += kTile) {
@@ -68,8 +68,8 @@ void multiply_rows(const TileStrips& s, int64_t row) {
 void multiply(const TileStrips& s) {
   LUMEN_CHECK(s.a_low == nullptr && s.b_low == nullptr);
   const auto rows = s.col_panels == 2 ? multiply_rows<2> : multiply_rows<1>;
-  for (int64_t row = 0; row < std::min(s.rows, s.row_panels * kTileRows); row += kRows)
-    rows(s, row);
+  const int64_t count = std::min(s.rows, s.row_panels * kTileRows);
+  for (int64_t row = 0; row < count; row += kRows) rows(s, row);
 }
 
 // Two vectors as bfloat16, one after the other.
@@ -125,6 +125,12 @@ struct Splitter {
 template <bool kHasMin>
 void round_codes(const CodePanel& from, int sub, int64_t cols, uint16_t* to) {
   constexpr __mmask64 kUpperByte = 0x8888888888888888;
+  // Of each word of 128 bits its byte 1 or 2, at its upper byte.
+  const auto each_from = [](int byte) {
+    return _mm512_broadcast_i32x4(
+        _mm_setr_epi32(byte << 24, (byte + 4) << 24, (byte + 8) << 24, (byte + 12) << 24));
+  };
+  const __m512i byte_1 = each_from(1), byte_2 = each_from(2);
   const uint8_t* codes = from.codes;
   const float *scales = from.scale, *mins = from.min;
   for (int64_t k = 0; k < cols; k += sub) {
@@ -136,15 +142,10 @@ void round_codes(const CodePanel& from, int sub, int64_t cols, uint16_t* to) {
     };
     for (int i = 0; i < sub; i += 4, codes += 4 * kTileRows, to += 4 * kTileRows) {
       const __m512i four = _mm512_load_si512(codes);
-      const auto byte = [&](int index) {
-        return _mm512_maskz_shuffle_epi8(
-            kUpperByte, four,
-            _mm512_broadcast_i32x4(_mm_add_epi32(_mm_set1_epi32(index << 24),
-                                                 _mm_setr_epi32(0, 4 << 24, 8 << 24, 12 << 24))));
-      };
-      store_pairs(value(_mm512_slli_epi32(four, 24)), value(byte(1)), to);
-      store_pairs(value(byte(2)), value(_mm512_maskz_mov_epi8(kUpperByte, four)),
-                  to + 2 * kTileRows);
+      const __m512i second = _mm512_maskz_shuffle_epi8(kUpperByte, four, byte_1);
+      const __m512i third = _mm512_maskz_shuffle_epi8(kUpperByte, four, byte_2);
+      store_pairs(value(_mm512_slli_epi32(four, 24)), value(second), to);
+      store_pairs(value(third), value(_mm512_maskz_mov_epi8(kUpperByte, four)), to + 2 * kTileRows);
     }
     scales += kTileRows;
     mins += kTileRows;
