@@ -17,7 +17,7 @@ constexpr int64_t kMaxDepth = 16 * kBlockDepth;
 // From so many strips per thread on, one more or less is not worth taking one apart.
 constexpr int64_t kManyStrips = 16;
 // A C of so many bytes is not in a cache any more when it is read, however large the last one is.
-constexpr int64_t kStreamedBytes = 16 << 20;
+constexpr int64_t kStreamedBytes = 32 << 20;
 constexpr int64_t kStripNumbers = kStrip * kBlockDepth;  // of one part, or half as deep of both
 constexpr int64_t kMaxPanels = kMaxAmxRows / kTileRows * 2 * (kMaxDepth / kBlockDepth);
 

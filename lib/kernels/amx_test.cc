@@ -317,23 +317,22 @@ TEST_CASE("sums on tiles get to C with the same bits whatever its rows are like"
       int64_t m, n, k;
       bool bf16;
     };
-    // Rows that are cache lines are stored tile by tile, those of the last, which is more than 16
+    // Rows that are cache lines are stored tile by tile, those of the last, which is more than 32
     // MiB, past the caches; others are moved. The third is divided by rows.
     for (Size s : {Size{70, 96, 600, false},
                    {47, 112, 40, false},
                    {200, 48, 300, false},
-                   {514, 8336, 32, true}}) {
+                   {1026, 8336, 32, true}}) {
       INFO(s.m << " x " << s.n << " x " << s.k);
       const Matrix a = matrix(random_floats(random, s.m * s.k), s.m, s.k, false);
       const Matrix b = matrix(random_floats(random, s.k * s.n), s.k, s.n, true);
       GemmArgs args = gemm_args(s.m, s.n, s.k, a, b);
       args.bf16 = s.bf16;
       const auto moved = run_gemm(args, 1);
-      for (int64_t gap : {0, 16}) {
-        CHECK(run_gemm(args, 1, 0, gap) == moved);
-        CHECK(run_gemm(args, 2, 0, gap) == moved);
-      }
-      if (s.bf16) continue;
+      CHECK(run_gemm(args, 2, 0, 0) == moved);
+      if (s.bf16) continue;  // large
+      CHECK(run_gemm(args, 1, 0, 0) == moved);
+      CHECK(run_gemm(args, 2, 0, 16) == moved);
       auto more = reference::gemm(args);
       for (double& v : more) v += 1;
       args.accumulate = true;

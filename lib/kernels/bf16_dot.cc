@@ -120,32 +120,40 @@ struct Splitter {
   }
 };
 
+// For a shuffle of bytes: what moves byte `byte` of every word to its upper byte.
+__m512i byte_of_words(int byte) {
+  return _mm512_broadcast_i32x4(
+      _mm_setr_epi32(byte << 24, (byte + 4) << 24, (byte + 8) << 24, (byte + 12) << 24));
+}
+
+// The values of codes in the upper bytes of words.
+template <bool kHasMin>
+__m512 values_of(__m512i codes, __m512 scale, __m512 min) {
+  const __m512 x = _mm512_cvtepi32_ps(codes);
+  return kHasMin ? _mm512_fmadd_ps(x, scale, min) : _mm512_mul_ps(x, scale);
+}
+
 // A code is moved to the upper byte of its word, where it has its sign and is 2²⁴ times as large;
 // the scale makes up for that.
 template <bool kHasMin>
 void round_codes(const CodePanel& from, int sub, int64_t cols, uint16_t* to) {
   constexpr __mmask64 kUpperByte = 0x8888888888888888;
-  // Of each word of 128 bits its byte 1 or 2, at its upper byte.
-  const auto each_from = [](int byte) {
-    return _mm512_broadcast_i32x4(
-        _mm_setr_epi32(byte << 24, (byte + 4) << 24, (byte + 8) << 24, (byte + 12) << 24));
-  };
-  const __m512i byte_1 = each_from(1), byte_2 = each_from(2);
+  const __m512i byte_1 = byte_of_words(1), byte_2 = byte_of_words(2);
   const uint8_t* codes = from.codes;
   const float *scales = from.scale, *mins = from.min;
   for (int64_t k = 0; k < cols; k += sub) {
     const __m512 scale = _mm512_mul_ps(_mm512_load_ps(scales), _mm512_set1_ps(0x1p-24f));
     const __m512 min = kHasMin ? _mm512_load_ps(mins) : _mm512_setzero_ps();
-    const auto value = [&](__m512i upper) {
-      const __m512 code = _mm512_cvtepi32_ps(upper);
-      return kHasMin ? _mm512_fmadd_ps(code, scale, min) : _mm512_mul_ps(code, scale);
-    };
     for (int i = 0; i < sub; i += 4, codes += 4 * kTileRows, to += 4 * kTileRows) {
       const __m512i four = _mm512_load_si512(codes);
+      const __m512i first = _mm512_slli_epi32(four, 24);
       const __m512i second = _mm512_maskz_shuffle_epi8(kUpperByte, four, byte_1);
       const __m512i third = _mm512_maskz_shuffle_epi8(kUpperByte, four, byte_2);
-      store_pairs(value(_mm512_slli_epi32(four, 24)), value(second), to);
-      store_pairs(value(third), value(_mm512_maskz_mov_epi8(kUpperByte, four)), to + 2 * kTileRows);
+      const __m512i fourth = _mm512_maskz_mov_epi8(kUpperByte, four);
+      store_pairs(values_of<kHasMin>(first, scale, min), values_of<kHasMin>(second, scale, min),
+                  to);
+      store_pairs(values_of<kHasMin>(third, scale, min), values_of<kHasMin>(fourth, scale, min),
+                  to + 2 * kTileRows);
     }
     scales += kTileRows;
     mins += kTileRows;
