@@ -198,7 +198,7 @@ struct Pass {
   bool streams_c() const {
     const int64_t bytes = product.m * product.n * int64_t{sizeof(float)};
     return has_whole_lines() && !adds_to_c() && is_last() && product.epilogue == nullptr &&
-           bytes >= std::min(streaming_bytes(), kStreamedBytes);
+           (streams(bytes) || bytes >= kStreamedBytes);
   }
   bool adds_to_c() const { return product.accumulate || !is_first(); }
 

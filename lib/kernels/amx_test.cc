@@ -70,10 +70,9 @@ std::vector<float> run_gemm(GemmArgs args, int threads, float before = 0, int64_
   constexpr float kUntouched = -12345.0f;
   ThreadPool pool(threads);
   args.c_stride = args.n + gap;
-  constexpr size_t kLine = 64 / sizeof(float);
-  std::vector<float> room(args.m * args.c_stride + kLine, kUntouched);
-  const auto address = reinterpret_cast<uintptr_t>(room.data()) / sizeof(float);
-  float* const c = room.data() + (kLine - address % kLine) % kLine;
+  std::vector<std::byte> room(args.m * args.c_stride * sizeof(float) + 64);
+  auto* const c = reinterpret_cast<float*>(align_64(room));
+  std::fill_n(c, args.m * args.c_stride, kUntouched);
   for (int64_t i = 0; i < args.m; ++i) std::fill_n(c + i * args.c_stride, args.n, before);
   std::vector<std::byte> memory(gemm_workspace_bytes(args.m, args.n, args.k, threads) + 64);
   args.c = c;

@@ -85,6 +85,7 @@ __m512i pairs_of(__m512i columns) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kPairs), columns);
 }
 
+// Two columns of sixteen rows as bfloat16, in pairs.
 void store_pairs(__m512 even, __m512 odd, uint16_t* to) {
   _mm512_storeu_si512(to, pairs_of(rounded(even, odd)));
 }
