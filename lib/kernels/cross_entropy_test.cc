@@ -1,10 +1,12 @@
 #include "lib/kernels/cross_entropy.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
+#include "lib/kernels/amx_emulation.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference_rows.h"
@@ -142,73 +144,178 @@ TEST_CASE("nll") {
   CHECK(Floats(dx, dx + 9) == Floats{0, 0, -4, 0, 0, 0, 0, -200, 0});
 }
 
-TEST_CASE("linear_cross_entropy adds up chunks") {
+namespace {
+
+// What linear_cross_entropy is given and gives.
+struct LinearLoss {
+  int64_t rows, dim, classes;
+  bool bf16 = false;
+  Floats hidden, weight, token_weights;
+  std::vector<int32_t> targets;
+
+  LinearLoss(int64_t row_count, int64_t width, int64_t class_count, Philox& random)
+      : rows(row_count),
+        dim(width),
+        classes(class_count),
+        hidden(random_floats(random, rows * dim, 1)),
+        weight(random_floats(random, classes * dim, 1)),
+        token_weights(random_floats(random, rows, 1)) {
+    for (int64_t row = 0; row < rows; ++row) {
+      targets.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(classes))));
+      if (row % 5 == 4) token_weights[static_cast<size_t>(row)] = 0, targets.back() = -100;
+    }
+  }
+
   struct Output {
     Floats loss, dhidden, dweight;
     bool operator==(const Output&) const = default;
   };
+
+  Output run(int threads, bool of_hidden = true, bool of_weight = true) const {
+    ThreadPool pool(threads);
+    std::vector<std::byte> memory(
+        linear_cross_entropy_workspace_bytes(rows, dim, classes, threads) + 64);
+    const auto address = reinterpret_cast<uintptr_t>(memory.data());
+    Output out{{-77}, Floats(of_hidden ? hidden.size() : 0), Floats(of_weight ? weight.size() : 0)};
+    linear_cross_entropy(pool, {.rows = rows,
+                                .dim = dim,
+                                .classes = classes,
+                                .hidden = hidden.data(),
+                                .weight = weight.data(),
+                                .targets = targets.data(),
+                                .token_weights = token_weights.data(),
+                                .loss = out.loss.data(),
+                                .dhidden = of_hidden ? out.dhidden.data() : nullptr,
+                                .dweight = of_weight ? out.dweight.data() : nullptr,
+                                .workspace = memory.data() + (64 - address % 64) % 64,
+                                .bf16 = bf16});
+    return out;
+  }
+
+  struct Expected {
+    double loss = 0;
+    Vector dhidden, dweight;
+  };
+  Expected expected() const {
+    Expected want{0, Vector(hidden.size(), 0.0), Vector(weight.size(), 0.0)};
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto at = static_cast<size_t>(row);
+      Vector logits(static_cast<size_t>(classes), 0.0);
+      for (int64_t c = 0; c < classes; ++c) {
+        for (int64_t i = 0; i < dim; ++i) {
+          logits[static_cast<size_t>(c)] += double{hidden[static_cast<size_t>(row * dim + i)]} *
+                                            weight[static_cast<size_t>(c * dim + i)];
+        }
+      }
+      const double counts = token_weights[at];
+      const reference::RowLoss one =
+          reference::cross_entropy(logits, targets[at], Vector(logits.size(), 1.0), -100, 0);
+      want.loss += counts * one.loss;
+      for (int64_t c = 0; c < classes; ++c) {
+        const double d = counts * one.gradient[static_cast<size_t>(c)];
+        for (int64_t i = 0; i < dim; ++i) {
+          const auto h = static_cast<size_t>(row * dim + i), w = static_cast<size_t>(c * dim + i);
+          want.dhidden[h] += d * weight[w];
+          want.dweight[w] += d * hidden[h];
+        }
+      }
+    }
+    return want;
+  }
+};
+
+double distance(const Floats& got, const Vector& want) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    norm += want[i] * want[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+bool all_nan(const Floats& x) {
+  return std::all_of(x.begin(), x.end(), [](float v) { return std::isnan(v); });
+}
+
+}  // namespace
+
+TEST_CASE("linear_cross_entropy adds up chunks") {
   on_every_target([] {
     Philox random(6);
     // The last shape takes several chunks of rows.
     for (auto [rows, dim, classes] :
          {std::array<int64_t, 3>{1, 1, 1}, {7, 5, 11}, {0, 3, 4}, {40, 33, 130}, {1100, 3, 17}}) {
-      const Floats hidden = random_floats(random, rows * dim, 1);
-      const Floats weight = random_floats(random, classes * dim, 1);
-      Floats token_weights = random_floats(random, rows, 1);
-      std::vector<int32_t> targets;
-      for (int64_t row = 0; row < rows; ++row) {
-        targets.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(classes))));
-        if (row % 5 == 4) token_weights[static_cast<size_t>(row)] = 0, targets.back() = -100;
-      }
-      auto run = [&, rows = rows, dim = dim, classes = classes](int threads, bool gradients) {
-        ThreadPool pool(threads);
-        std::vector<std::byte> memory(
-            linear_cross_entropy_workspace_bytes(rows, dim, classes, threads) + 64);
-        const auto address = reinterpret_cast<uintptr_t>(memory.data());
-        Output out{{-77}, Floats(hidden.size()), Floats(weight.size())};
-        linear_cross_entropy(pool, {.rows = rows,
-                                    .dim = dim,
-                                    .classes = classes,
-                                    .hidden = hidden.data(),
-                                    .weight = weight.data(),
-                                    .targets = targets.data(),
-                                    .token_weights = token_weights.data(),
-                                    .loss = out.loss.data(),
-                                    .dhidden = gradients ? out.dhidden.data() : nullptr,
-                                    .dweight = gradients ? out.dweight.data() : nullptr,
-                                    .workspace = memory.data() + (64 - address % 64) % 64});
-        return out;
-      };
-      const Output got = run(1, true);
-      REQUIRE(got == run(3, true));
-      REQUIRE(run(2, false).loss == got.loss);
-      double loss = 0;
-      Vector dhidden(hidden.size(), 0.0), dweight(weight.size(), 0.0);
-      for (int64_t row = 0; row < rows; ++row) {
-        Vector logits(static_cast<size_t>(classes), 0.0);
-        for (int64_t c = 0; c < classes; ++c) {
-          for (int64_t i = 0; i < dim; ++i) {
-            logits[static_cast<size_t>(c)] += double{hidden[static_cast<size_t>(row * dim + i)]} *
-                                              weight[static_cast<size_t>(c * dim + i)];
-          }
-        }
-        const double counts = token_weights[static_cast<size_t>(row)];
-        const reference::RowLoss want = reference::cross_entropy(
-            logits, targets[static_cast<size_t>(row)], Vector(logits.size(), 1.0), -100, 0);
-        loss += counts * want.loss;
-        for (int64_t c = 0; c < classes; ++c) {
-          for (int64_t i = 0; i < dim; ++i) {
-            const double d = counts * want.gradient[static_cast<size_t>(c)];
-            const auto h = static_cast<size_t>(row * dim + i), w = static_cast<size_t>(c * dim + i);
-            dhidden[h] += d * weight[w];
-            dweight[w] += d * hidden[h];
-          }
-        }
-      }
       INFO(rows << " rows, " << classes << " classes");
-      require_close(got.loss[0], loss, 2e-6);
-      for (size_t i = 0; i < dhidden.size(); ++i) require_close(got.dhidden[i], dhidden[i], 5e-6);
-      for (size_t i = 0; i < dweight.size(); ++i) require_close(got.dweight[i], dweight[i], 2e-5);
+      const LinearLoss test(rows, dim, classes, random);
+      const auto got = test.run(1);
+      REQUIRE(got == test.run(3));
+      REQUIRE(test.run(2, false, false).loss == got.loss);
+      const auto want = test.expected();
+      require_close(got.loss[0], want.loss, 2e-6);
+      for (size_t i = 0; i < want.dhidden.size(); ++i) {
+        require_close(got.dhidden[i], want.dhidden[i], 5e-6);
+      }
+      for (size_t i = 0; i < want.dweight.size(); ++i) {
+        require_close(got.dweight[i], want.dweight[i], 2e-5);
+      }
+    }
+  });
+}
+
+TEST_CASE("linear_cross_entropy on tiles keeps no logits") {
+  Philox random(16);
+  // Not a multiple of any block: of classes, whose last group is one of 13, of rows and of dim.
+  LinearLoss test(70, 39, 2061, random);
+  const auto want = test.expected();
+  on_every_tile_unit([&] {
+    for (bool bf16 : {false, true}) {
+      INFO((bf16 ? "bfloat16" : "float32"));
+      test.bf16 = bf16;
+      const auto got = test.run(1);
+      CHECK(got.loss[0] == Approx(want.loss).epsilon(bf16 ? 1e-3 : 2e-6));
+      CHECK(distance(got.dhidden, want.dhidden) < (bf16 ? 8e-3 : 1.2e-5));
+      CHECK(distance(got.dweight, want.dweight) < (bf16 ? 8e-3 : 1.2e-5));
+      CHECK(got == test.run(3));
+      CHECK(test.run(2, false, false).loss == got.loss);
+      CHECK(test.run(2, true, false).dhidden == got.dhidden);
+      CHECK(test.run(2, false, true).dweight == got.dweight);
+    }
+  });
+}
+
+TEST_CASE("linear_cross_entropy on tiles adds up chunks of rows") {
+  Philox random(17);
+  LinearLoss test(1060, 32, 2048, random);
+  test.bf16 = true;
+  const auto want = test.expected();
+  on_every_tile_unit([&] {
+    const auto got = test.run(2);
+    CHECK(got.loss[0] == Approx(want.loss).epsilon(1e-3));
+    CHECK(distance(got.dhidden, want.dhidden) < 8e-3);
+    CHECK(distance(got.dweight, want.dweight) < 8e-3);
+  });
+}
+
+TEST_CASE("linear_cross_entropy on tiles notices what is no number and no class") {
+  on_every_tile_unit([] {
+    Philox random(18);
+    const LinearLoss good(35, 32, 2048, random);
+    for (bool bf16 : {false, true}) {
+      LinearLoss test = good;
+      test.bf16 = bf16;
+      test.hidden[5] = INFINITY;
+      CHECK_FALSE(std::isfinite(test.run(2).loss[0]));
+      test = good;
+      test.bf16 = bf16;
+      test.weight[77] = NAN;
+      CHECK(std::isnan(test.run(2).loss[0]));
+      test = good;
+      test.bf16 = bf16;
+      test.targets[3] = 2048;
+      const auto got = test.run(2);
+      CHECK(std::isnan(got.loss[0]));
+      CHECK(all_nan(Floats(got.dhidden.begin() + 3 * 32, got.dhidden.begin() + 4 * 32)));
+      CHECK_FALSE(std::isnan(got.dhidden[0]));
     }
   });
 }

@@ -6,6 +6,7 @@
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/cross_entropy.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/tiled_cross_entropy.h"
 
 namespace lumen::kernels {
 namespace {
@@ -38,23 +39,12 @@ size_t losses_bytes(int64_t rows) {
   return aligned(static_cast<size_t>(rows) * sizeof(float));
 }
 
-}  // namespace
-
-size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes,
-                                            int threads) {
-  const int64_t chunk = chunk_rows(rows, classes);
-  const size_t products = std::max({gemm_workspace_bytes(chunk, classes, dim, threads),
-                                    gemm_workspace_bytes(chunk, dim, classes, threads),
-                                    gemm_workspace_bytes(classes, dim, chunk, threads)});
-  return logits_bytes(rows, classes) + losses_bytes(rows) + products;
-}
-
-void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args) {
+// Gradients and losses by products of whole matrices.
+void multiply_chunks(ThreadPool& pool, const LinearCrossEntropy& args, std::byte* workspace,
+                     float* losses) {
   const int64_t chunk = chunk_rows(args.rows, args.classes), dim = args.dim, classes = args.classes;
-  auto* logits = reinterpret_cast<float*>(args.workspace);
-  auto* losses = reinterpret_cast<float*>(args.workspace + logits_bytes(args.rows, classes));
-  std::byte* workspace =
-      args.workspace + logits_bytes(args.rows, classes) + losses_bytes(args.rows);
+  auto* logits = reinterpret_cast<float*>(workspace);
+  workspace += logits_bytes(args.rows, classes);
   if (args.dweight && args.rows == 0) std::fill_n(args.dweight, classes * dim, 0.0f);
   for (int64_t row = 0; row < args.rows; row += chunk) {
     const int64_t rows = std::min(chunk, args.rows - row);
@@ -106,6 +96,30 @@ void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args) {
                   .accumulate = row > 0,
                   .bf16 = args.bf16});
     }
+  }
+}
+
+}  // namespace
+
+size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes,
+                                            int threads) {
+  const int64_t chunk = chunk_rows(rows, classes);
+  const size_t products = std::max({gemm_workspace_bytes(chunk, classes, dim, threads),
+                                    gemm_workspace_bytes(chunk, dim, classes, threads),
+                                    gemm_workspace_bytes(classes, dim, chunk, threads)});
+  const size_t chunks = logits_bytes(rows, classes) + products;
+  return losses_bytes(rows) + (is_worth_tiled_loss(rows, dim, classes)
+                                   ? std::max(chunks, tiled_loss_bytes(rows, dim, classes, threads))
+                                   : chunks);
+}
+
+void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args) {
+  auto* losses = reinterpret_cast<float*>(args.workspace);
+  std::byte* workspace = args.workspace + losses_bytes(args.rows);
+  const TileUnit* const unit = args.bf16 ? bf16_unit() : tile_unit();
+  if (unit == nullptr || !is_worth_tiled_loss(args.rows, args.dim, args.classes) ||
+      !tiled_linear_cross_entropy(pool, *unit, args, workspace, losses)) {
+    multiply_chunks(pool, args, workspace, losses);
   }
   double total = 0;
   for (int64_t row = 0; row < args.rows; ++row) {
