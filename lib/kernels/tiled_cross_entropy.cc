@@ -96,8 +96,9 @@ namespace {
 constexpr int64_t kStrip = 2 * kTileRows;
 constexpr int64_t kMaxRows = 1024;      // of a chunk
 constexpr int64_t kBlockClasses = 128;  // that a thread works on at a time
-constexpr int64_t kGroupClasses =
-    1024;  // whose logits' gradients are kept, a few blocks per thread
+// The gradients of so many classes' logits are kept, more if it takes that to busy all threads.
+// Sums are continued from group to group in one order: their size changes no bits.
+constexpr int64_t kGroupClasses = 1024;
 
 // Panels of one operand, one behind the other, `depth` numbers deep.
 struct Panels {
