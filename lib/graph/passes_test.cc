@@ -150,6 +150,10 @@ TEST_CASE("fuse_epilogues does the residual addition in the product") {
   CHECK(count(fused, "fused") == 0);
   REQUIRE(fused.outputs()[0]->op->name == "linear");
   CHECK(to_string(*fused.outputs()[0]->epilogue) == "sub(r1, r0)");
+  const Tensor biased = ops::add(ops::matmul(x, input({8, 4})), input({4}));
+  const Graph with_bias = graph::run_passes(graph_of(biased), pipeline, true);
+  CHECK(count(with_bias, "fused") == 0);
+  CHECK(to_string(*with_bias.outputs()[0]->epilogue) == "add(r0, r1)");
   // A product that somebody else reads keeps its own result.
   const Tensor shared = ops::linear(x, w);
   const Graph kept =

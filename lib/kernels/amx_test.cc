@@ -282,6 +282,15 @@ TEST_CASE("gemm on tiles agrees with the naive loop for all layouts and shapes")
           if (a_transposed && b_transposed) continue;
           CHECK(run_gemm(args, 2) == one);
           CHECK(run_gemm(args, 3) == one);
+          std::vector<int> seen(s.m * s.n);
+          auto count = [&](int64_t row, int64_t begin, int64_t end) {
+            for (int64_t j = begin; j < end; ++j) ++seen[row * s.n + j];
+          };
+          const Epilogue epilogue = count;
+          args.epilogue = &epilogue;
+          CHECK(relative_error(run_gemm(args, 1), expected) < 4e-6);
+          CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
+          args.epilogue = nullptr;
           args.accumulate = true;
           auto more = expected;
           for (double& v : more) v += 1;

@@ -22,8 +22,8 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
   StripSource b = {args.b, args.b_col_stride, args.b_row_stride};  // its columns are packed
   // Panels of B are made of columns that lie together as they are, those of A are turned, which
   // cᵀ = bᵀ aᵀ does to the smaller operand.
-  const bool swapped =
-      a.row_stride == 1 && a.col_stride != 1 && b.row_stride == 1 && args.m > args.n;
+  const bool swapped = a.row_stride == 1 && a.col_stride != 1 && b.row_stride == 1 &&
+                       args.m > args.n && args.epilogue == nullptr;
   if (swapped) std::swap(a, b);
   auto pack = [](const StripSource& x, const PanelRequest& want, PanelOrder order) {
     const float* corner = x.x + want.row * x.row_stride + want.k * x.col_stride;
@@ -45,7 +45,7 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
                .c_stride = args.c_stride,
                .c_transposed = swapped,
                .workspace = args.workspace,
-               .epilogue = nullptr,
+               .epilogue = args.epilogue,
                .accumulate = args.accumulate});
 }
 
@@ -96,7 +96,7 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
                          .c = args.c,
                          .c_stride = args.c_stride,
                          .workspace = args.workspace,
-                         .epilogue = nullptr,
+                         .epilogue = args.epilogue,
                          .accumulate = args.accumulate,
                          .a_rows = args.a_col_stride == 1 && !args.bf16 ? args.a : nullptr,
                          .a_row_stride = args.a_row_stride});

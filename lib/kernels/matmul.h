@@ -61,7 +61,7 @@ void linear(ThreadPool& pool, const LinearArgs& args);
 // `accumulate`: c += a · b. With AMX, products of a certain size are made of two bfloat16 parts of
 // each number: an error of 4e-6 · ‖c‖, where float32 has up to 1e-6; numbers below 1e-36 lose more.
 // `bf16`: a and b are rounded to bfloat16, their products added up in float32: faster with AMX, or
-// AVX512-BF16 on AMD's CPUs, and slower elsewhere.
+// AVX512-BF16 on AMD's CPUs, and slower elsewhere. `epilogue` sees pieces of c.
 struct GemmArgs {
   int64_t m, n, k;
   const float* a;
@@ -73,6 +73,7 @@ struct GemmArgs {
   std::byte* workspace;
   bool accumulate = false;
   bool bf16 = false;
+  const Epilogue* epilogue = nullptr;
 };
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);

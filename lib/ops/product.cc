@@ -297,6 +297,10 @@ void run_matmul(const KernelCall& call) {
     return;
   }
   for (int64_t i = 0; i < batches; ++i) {
+    auto finish = [&](int64_t row, int64_t begin, int64_t end) {
+      (*call.epilogue)(i * m + row, begin, end);
+    };
+    const kernels::Epilogue epilogue = finish;
     kernels::gemm(*call.pool, {.m = m,
                                .n = n,
                                .k = k,
@@ -309,7 +313,8 @@ void run_matmul(const KernelCall& call) {
                                .c = call.output.as<float>() + i * m * n,
                                .c_stride = n,
                                .workspace = call.workspace,
-                               .bf16 = in_bf16(*call.node)});
+                               .bf16 = in_bf16(*call.node),
+                               .epilogue = call.epilogue ? &epilogue : nullptr});
   }
 }
 
@@ -361,6 +366,19 @@ std::vector<OpCase> matmul_cases() {
   add_case({3, 4, 5}, {5, 6});
   add_case({0, 5}, {5, 6});
   add_case({4, 0}, {0, 6});
+  cases.push_back({"bias",
+                   {f32({2, 40, 64}), f32({2, 64, 70}), f32({70})},
+                   [](Inputs in) { return add(matmul(in[0], in[1]), in[2]); },
+                   -1,
+                   1,
+                   2e-6});
+  cases.push_back(
+      {"added to a transposed product",
+       {f32({64, 50}), f32({64, 33}), f32({50, 33})},
+       [](Inputs in) { return sub(in[2], matmul(graph::transpose(in[0], 0, 1), in[1])); },
+       -1,
+       1,
+       2e-6});
   cases.push_back({"f64", {{DType::kF64, {2, 3, 4}}, {DType::kF64, {4, 300}}}, build, -1, 1});
   cases.push_back({"vectors", {f32({2, 5, 4}), f32({4})}, build, -1, 1});
   cases.push_back({"transposed",
@@ -399,6 +417,7 @@ const OpDef kMatmul = {.name = "matmul",
                        .kernel = run_matmul,
                        .workspace = matmul_workspace,
                        .layout = graph::InputLayout::kAny,
+                       .takes_epilogue = true,
                        .meaning = matmul_meaning,
                        .grad = grad_matmul,
                        .autocast = graph::Autocast::kLow,
