@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/layout.h"
 #include "lib/graph/memory_plan.h"
+#include "lib/graph/plan_observer.h"
 #include "lib/graph/program.h"
 
 namespace lumen::graph {
@@ -24,6 +25,7 @@ struct Plan::Impl {
   int threads = 1;
 
   void run_step(Step& step, ThreadPool& pool);
+  void run_observed(Step& step, ThreadPool& pool, PlanObserver& observer);
 };
 
 namespace {
@@ -214,6 +216,12 @@ void Plan::Impl::run_step(Step& step, ThreadPool& pool) {
   step.call.epilogue = nullptr;
 }
 
+void Plan::Impl::run_observed(Step& step, ThreadPool& pool, PlanObserver& observer) {
+  const auto start = Clock::now();
+  run_step(step, pool);
+  observer.on_step(step.node, start, Clock::now());
+}
+
 Plan::Plan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
@@ -221,9 +229,14 @@ Plan::~Plan() = default;
 
 bool Plan::run(ThreadPool& pool, const volatile bool* stop) {
   LUMEN_CHECK(pool.threads() <= impl_->threads);
+  PlanObserver* const observer = current_observer();
   for (Impl::Step& step : impl_->steps) {
     if (stop && *stop) return false;
-    impl_->run_step(step, pool);
+    if (observer != nullptr) {
+      impl_->run_observed(step, pool, *observer);
+    } else {
+      impl_->run_step(step, pool);
+    }
   }
   return true;
 }

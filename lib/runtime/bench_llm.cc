@@ -30,6 +30,7 @@ struct Row {
   int64_t threads, depth, batch;
   std::vector<double> tokens_per_second;
   double bytes_per_token = 0;  // of weights and KV cache read for a generated token; else 0
+  io::Json profile = {};       // null: none is wanted
 };
 
 struct Loading {
@@ -53,32 +54,34 @@ void rewind(LanguageModel& model, int64_t depth, int64_t batch) {
   }
 }
 
-// Seconds to read `tokens` when `depth` positions are already filled.
-double time_prompt(LanguageModel& model, int64_t depth, int64_t,
-                   const std::vector<int32_t>& tokens) {
+// Seconds to read `tokens`, for the profiler one step, when `depth` positions are already filled.
+double time_prompt(LanguageModel& model, int64_t depth, int64_t, const std::vector<int32_t>& tokens,
+                   Profiler* profiler) {
   rewind(model, depth, 1);
   const auto start = Clock::now();
-  model.feed(tokens);
+  run_step(profiler, [&] { model.feed(tokens); });
   return seconds_since(start);
 }
 
-// Seconds to decode each of `tokens` alone, as if it had just been sampled, in `batch` texts.
+// Seconds to decode each of `tokens` alone, as if it had just been sampled, in `batch` texts; each
+// is a step for the profiler.
 double time_generation(LanguageModel& model, int64_t depth, int64_t batch,
-                       const std::vector<int32_t>& tokens) {
+                       const std::vector<int32_t>& tokens, Profiler* profiler) {
   rewind(model, depth, batch);
   std::vector<int32_t> slots(static_cast<size_t>(batch)), step(slots.size());
   std::iota(slots.begin(), slots.end(), 0);
   const auto start = Clock::now();
   for (const int32_t token : tokens) {
     std::fill(step.begin(), step.end(), token);
-    model.step(slots, step);
+    run_step(profiler, [&] { model.step(slots, step); });
   }
   return seconds_since(start);
 }
 
 constexpr const char* kGenerating = "tg";
 
-void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>& rows) {
+void measure(LanguageModel& model, const BenchOptions& options, Profiles& profiles,
+             std::vector<Row>& rows) {
   const int64_t context = model.context(), threads = model.pool().threads();
   const int64_t repetitions = options.repetitions.value_or(5);
   for (const int64_t depth : parse_list(options.depth, "depth", 0, context - 1)) {
@@ -100,13 +103,20 @@ void measure(LanguageModel& model, const BenchOptions& options, std::vector<Row>
       if (count == 0) return;
       const auto tokens = random_tokens(count, model.vocab());
       Row row{str(kind, count), threads, depth, batch, {}};
-      time(model, depth, batch, tokens);  // warm-up
+      time(model, depth, batch, tokens, nullptr);  // warm-up
       for (int64_t i = 0; i < repetitions; ++i) {
-        const double seconds = time(model, depth, batch, tokens);
+        const double seconds = time(model, depth, batch, tokens, nullptr);
         row.tokens_per_second.push_back(static_cast<double>(count * batch) / seconds);
       }
       // The weights are repacked by now.
       if (kind == kGenerating) row.bytes_per_token = generated_bytes(count, batch);
+      if (profiles.wanted()) {
+        const char* unit = kind != kGenerating ? "prompt" : batch == 1 ? "token" : "pass";
+        row.profile = profiles.measure(
+            str(row.test, ", threads ", threads, ", depth ", depth, ", batch ", batch), unit,
+            row.tokens_per_second.size(),
+            [&](Profiler& profiler) { time(model, depth, batch, tokens, &profiler); });
+      }
       rows.push_back(std::move(row));
     };
     for (const int64_t count :
@@ -148,6 +158,7 @@ io::Json to_json(const BenchOptions& options, const io::ModelFiles& files,
       results.back()["bandwidth_fraction"] =
           row.bytes_per_token * s.median / bandwidths.at(row.threads);
     }
+    if (!row.profile.is_null()) results.back()[kProfileMember] = row.profile;
   }
   for (const Loading& load : loadings) {
     loads.push_back(io::Json{{"threads", load.threads},
@@ -195,11 +206,12 @@ std::string to_markdown(const io::Json& report) {
                fixed(load["read_bandwidth"].get<double>() / 1e9, 1), " GB/s\n");
   }
   const io::Json& environment = report["environment"];
-  return out + str("- peak memory ", human_bytes(report["peak_memory_bytes"].get<uint64_t>()),
-                   "\n- ", environment["cpu"].get<std::string>(), ", SIMD ",
-                   environment["build"]["simd"]["chosen"].get<std::string>(), ", ",
-                   environment["build"]["compiler"].get<std::string>(), ", Lumen ",
-                   environment["build"]["commit"].get<std::string>(), "\n");
+  out += str("- peak memory ", human_bytes(report["peak_memory_bytes"].get<uint64_t>()), "\n- ",
+             environment["cpu"].get<std::string>(), ", SIMD ",
+             environment["build"]["simd"]["chosen"].get<std::string>(), ", ",
+             environment["build"]["compiler"].get<std::string>(), ", Lumen ",
+             environment["build"]["commit"].get<std::string>(), "\n");
+  return out + profile_tables(report);
 }
 
 }  // namespace
@@ -256,6 +268,8 @@ void declare(CommandLine& line, BenchOptions& options) {
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
   line.add(switch_field("no-repack", "measure with the weights as they are in the file",
                         options.no_repack));
+  line.group("Profile");
+  declare(line, options.profile);
   line.group("Output");
   declare(line, options.output);
   line.add_example("lumen-bench llm model.gguf -t 1,2", "compare one thread with two");
@@ -300,6 +314,7 @@ BenchOptions completed(BenchOptions options, const io::ModelFiles& files) {
 
 int bench_llm(const BenchOptions& given) {
   const std::string form = form_of(given.output);
+  Profiles profiles(given.profile);
   const std::string path = given.model ? *given.model : builtin_model_path();
   std::optional<io::ModelFiles> files = open_language_model(path);
   const BenchOptions options = completed(given, *files);
@@ -322,7 +337,7 @@ int bench_llm(const BenchOptions& given) {
     model->feed(random_tokens(1, model->vocab()));
     loadings.push_back({count, load_seconds, seconds_since(start)});
     model->repack();
-    measure(*model, options, rows);
+    measure(*model, options, profiles, rows);
   }
   const uint64_t peak_memory = peak_memory_bytes();  // before that of measuring the memory
   std::map<int64_t, double> bandwidths;
@@ -338,6 +353,7 @@ int bench_llm(const BenchOptions& given) {
   }
   const io::Json report = to_json(options, *files, loadings, rows, bandwidths, peak_memory);
   write_stdout(report_text(report, form, [&] { return to_markdown(report); }));
+  profiles.write_trace();
   return 0;
 }
 

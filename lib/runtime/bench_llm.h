@@ -8,6 +8,7 @@
 
 #include "lib/io/json.h"
 #include "lib/runtime/bench_output.h"
+#include "lib/runtime/bench_profile.h"
 #include "lib/runtime/command_line.h"
 #include "lib/runtime/language_model.h"
 
@@ -22,6 +23,7 @@ struct BenchOptions {
   std::optional<int64_t> repetitions;  // absent: 5
   std::string kv = "f16";
   BenchOutput output;
+  ProfileOptions profile;
   bool json = false;
   bool no_repack = false;
 };

@@ -7,6 +7,7 @@
 #include "lib/base/error.h"
 #include "lib/base/random.h"
 #include "lib/base/strings.h"
+#include "lib/graph/cost.h"
 #include "lib/graph/graph.h"
 #include "lib/graph/plan.h"
 #include "lib/ops/ops.h"
@@ -21,6 +22,7 @@ namespace lumen::runtime {
 namespace {
 
 using graph::Cost;
+using graph::cost_of;
 using graph::OpCase;
 using graph::OpDef;
 using graph::Tensor;
@@ -35,10 +37,6 @@ const graph::Node* find_node(const OpDef& op, const Tensor& result) {
     if (node->op == &op) return node.get();
   }
   return nullptr;
-}
-
-double bytes_of(const graph::Node& node) {
-  return static_cast<double>(row_bytes(node.dtype, node.shape.elements()));
 }
 
 // What `test` costs; none if the shapes do not go with the operation.
@@ -169,13 +167,6 @@ std::string rows_table(const std::vector<OpRow>& rows, const Peak& peak, int thr
 }
 
 }  // namespace
-
-Cost cost_of(const graph::Node& node) {
-  if (node.op->cost) return node.op->cost(node);
-  Cost cost = {0, bytes_of(node)};
-  for (const graph::NodePtr& input : node.inputs) cost.bytes += bytes_of(*input);
-  return cost;
-}
 
 OpCase enlarged(const OpDef& op, const OpCase& test, double bytes, double flops) {
   constexpr int64_t kLargest = 1 << 16;

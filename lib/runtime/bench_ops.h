@@ -28,12 +28,9 @@ void declare(CommandLine& line, OpsBenchOptions& options);
 int bench_ops(const OpsBenchOptions& options);
 
 // `test` with every extent but 1 multiplied by the largest power of two for which inputs and result
-// have at most `bytes` and the work at most `flops` (see cost_of); with the leading extents alone
-// if the operation does not allow the others to change, or as it is.
+// have at most `bytes` and the work at most `flops` (graph::cost_of); with the leading extents
+// alone if the operation does not allow the others to change, or as it is.
 graph::OpCase enlarged(const graph::OpDef& op, const graph::OpCase& test, double bytes,
                        double flops);
-
-// OpDef::cost of `node`; without one, the bytes of its inputs and result.
-graph::Cost cost_of(const graph::Node& node);
 
 }  // namespace lumen::runtime

@@ -5,6 +5,7 @@
 #include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/runtime/bench_profile.h"
 #include "lib/runtime/bench_report.h"
 
 namespace lumen::runtime {
@@ -31,16 +32,31 @@ std::string cell(const io::Json& line, std::string path) {
   return quoted_text + "\"";
 }
 
+std::string csv_line(const io::Json& line, const std::vector<std::string>& columns) {
+  std::vector<std::string> cells;
+  for (const std::string& column : columns) cells.push_back(cell(line, column));
+  return join(cells, ",") + "\n";
+}
+
 std::string to_csv(const io::Json& report) {
   const BenchKind* kind = find_bench_kind(report["benchmark"].get<std::string>());
   LUMEN_CHECK(kind != nullptr);
-  const std::vector<std::string> columns = kind->csv_columns();
+  const io::Json& rows = report["results"];
+  const bool profiled = !rows.empty() && rows[0].contains(kProfileMember);
+  const std::vector<std::string> columns =
+      profiled ? kind->csv_columns(kProfileColumns) : kind->csv_columns();
   std::string out = join(columns, ",") + "\n";
-  for (const io::Json& row : report["results"]) {
-    const io::Json line = line_of(report, row);
-    std::vector<std::string> cells;
-    for (const std::string& column : columns) cells.push_back(cell(line, column));
-    out += join(cells, ",") + "\n";
+  for (const io::Json& row : rows) {
+    io::Json line = line_of(report, row);
+    if (!profiled) {
+      out += csv_line(line, columns);
+      continue;
+    }
+    for (const io::Json& operation : row[kProfileMember]["operations"]) {
+      for (const char* column : kProfileColumns) line.erase(column);
+      line.update(operation);
+      out += csv_line(line, columns);
+    }
   }
   return out;
 }

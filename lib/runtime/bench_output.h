@@ -10,7 +10,8 @@
 namespace lumen::runtime {
 
 // "md", a table for people; "json", the report, which `compare` reads; "jsonl", of every row of its
-// results one line, with what the report says of all; "csv", of every row what one would plot.
+// results one line, with what the report says of all; "csv", of every row what one would plot,
+// or, of a report with profiles (bench_profile.h), of every operation.
 struct BenchOutput {
   std::string form;   // "": md
   bool json = false;  // the same as form "json"

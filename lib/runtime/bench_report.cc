@@ -186,11 +186,11 @@ std::string last_name(std::string path) {
   return path.substr(path.find_last_of('/') + 1);
 }
 
-std::vector<std::string> BenchKind::csv_columns() const {
+std::vector<std::string> BenchKind::csv_columns(std::span<const char* const> numbers) const {
   std::vector<std::string> columns;
   for (const ReportMember& member : own_conditions) columns.emplace_back(member.path);
   for (const ReportMember& member : row_key) columns.emplace_back(member.path);
-  columns.insert(columns.end(), csv_numbers.begin(), csv_numbers.end());
+  columns.insert(columns.end(), numbers.begin(), numbers.end());
   for (const char* path :
        {"environment.cpu", "environment.build.simd.chosen", "environment.build.commit"}) {
     columns.emplace_back(path);

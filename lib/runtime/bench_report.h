@@ -37,8 +37,10 @@ struct BenchKind {
   std::span<const ReportMember> own_conditions;  // beside environment's and the schema
   std::span<const char* const> csv_numbers;      // members of rows that CSV has, beside row_key
 
-  // The members of rows and report that CSV has, keys separated by points.
-  std::vector<std::string> csv_columns() const;
+  // The members of rows and report that CSV has, keys separated by points; `numbers` stand in for
+  // csv_numbers.
+  std::vector<std::string> csv_columns() const { return csv_columns(csv_numbers); }
+  std::vector<std::string> csv_columns(std::span<const char* const> numbers) const;
 };
 
 // The kind of `verb`, or null: only "llm", "train" and "ops" measure.

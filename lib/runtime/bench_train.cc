@@ -24,9 +24,11 @@ struct TrainRow {
   double first_step_seconds = 0;   // from opening the data
   double loss = 0;                 // of the last step
   TaskSummary summary;
+  io::Json profile;  // null: none is wanted
 };
 
-TrainRow measure(const Recipe& recipe, int64_t threads, const TrainBenchOptions& options) {
+TrainRow measure(const Recipe& recipe, int64_t threads, const TrainBenchOptions& options,
+                 Profiles& profiles) {
   const auto start = Clock::now();
   const auto task = make_task(recipe, {threads, false});
   TrainRow row;
@@ -50,6 +52,11 @@ TrainRow measure(const Recipe& recipe, int64_t threads, const TrainBenchOptions&
     row.loss = result.loss;
   }
   row.summary = task->summary();
+  if (profiles.wanted()) {
+    row.profile =
+        profiles.measure(str(recipe.name, ", threads ", threads), "step", row.step_seconds.size(),
+                         [&](Profiler& profiler) { profiler.step([&] { task->step(lr); }); });
+  }
   return row;
 }
 
@@ -57,17 +64,20 @@ io::Json row_json(const TrainRow& row) {
   const Spread s = spread(row.step_seconds);
   const bool language = row.tokens > 0;
   const double items = language ? row.tokens : row.samples;
-  return {{"test", "train_step"},
-          {"threads", row.threads},
-          {"step_ms", {{"median", s.median * 1e3}, {"min", s.min * 1e3}, {"max", s.max * 1e3}}},
-          {"unit", language ? "tokens/s" : "samples/s"},
-          {"median", items / s.median},
-          {"min", items / s.max},
-          {"max", items / s.min},
-          {"steps", row.step_seconds.size()},
-          {"first_step_ms", row.first_step_seconds * 1e3},
-          {"last_loss", row.loss},
-          {"samples", row.step_seconds}};
+  io::Json json = {
+      {"test", "train_step"},
+      {"threads", row.threads},
+      {"step_ms", {{"median", s.median * 1e3}, {"min", s.min * 1e3}, {"max", s.max * 1e3}}},
+      {"unit", language ? "tokens/s" : "samples/s"},
+      {"median", items / s.median},
+      {"min", items / s.max},
+      {"max", items / s.min},
+      {"steps", row.step_seconds.size()},
+      {"first_step_ms", row.first_step_seconds * 1e3},
+      {"last_loss", row.loss},
+      {"samples", row.step_seconds}};
+  if (!row.profile.is_null()) json[kProfileMember] = row.profile;
+  return json;
 }
 
 std::string report_table(const io::Json& report) {
@@ -83,12 +93,13 @@ std::string report_table(const io::Json& report) {
             " ms | ", fixed(row["median"].get<double>(), 1), " ", row["unit"].get<std::string>(),
             " | ", fixed(row["first_step_ms"].get<double>(), 1), " ms |\n");
   }
-  return out + str("\n- ", report["recipe"]["model"].get<std::string>(), "\n- ",
-                   report["recipe"]["parameters"].get<int64_t>(), " parameters, arena ",
-                   human_bytes(report["recipe"]["arena_bytes"].get<uint64_t>()), ", peak memory ",
-                   human_bytes(report["peak_memory_bytes"].get<uint64_t>()), "\n- ",
-                   report["environment"]["cpu"].get<std::string>(), ", SIMD ",
-                   report["environment"]["build"]["simd"]["chosen"].get<std::string>(), "\n");
+  out += str("\n- ", report["recipe"]["model"].get<std::string>(), "\n- ",
+             report["recipe"]["parameters"].get<int64_t>(), " parameters, arena ",
+             human_bytes(report["recipe"]["arena_bytes"].get<uint64_t>()), ", peak memory ",
+             human_bytes(report["peak_memory_bytes"].get<uint64_t>()), "\n- ",
+             report["environment"]["cpu"].get<std::string>(), ", SIMD ",
+             report["environment"]["build"]["simd"]["chosen"].get<std::string>(), "\n");
+  return out + profile_tables(report);
 }
 
 }  // namespace
@@ -107,10 +118,14 @@ void declare(CommandLine& line, TrainBenchOptions& options) {
                         options.repetitions, 1, 1'000'000),
            "r");
   line.add(number_field("seconds", "how long to measure (10)", options.seconds, 0.1, 3600));
+  line.group("Profile");
+  declare(line, options.profile);
   line.group("Output");
   declare(line, options.output);
   add_data_variables(line);
   line.add_example("lumen-bench train digits-mlp -t 1,2", "compare one thread with two");
+  line.add_example("lumen-bench train digits-lenet --profile",
+                   "show where the time of a step goes");
 }
 
 int bench_train(const TrainBenchOptions& options) {
@@ -121,13 +136,14 @@ int bench_train(const TrainBenchOptions& options) {
     fail(ErrorKind::kUsage, "--seconds has no effect with --repetitions, which says how often");
   }
   const std::string form = form_of(options.output);
+  Profiles profiles(options.profile);
   const Recipe recipe = read_recipe(find_recipe(*options.recipe), options.overrides);
   std::vector<int64_t> threads = {default_thread_count()};
   if (!options.threads.empty()) threads = parse_list(options.threads, "threads", 1, kMaxThreads);
   io::Json results = io::Json::array();
   TaskSummary summary;
   for (const int64_t count : threads) {
-    const TrainRow row = measure(recipe, count, options);
+    const TrainRow row = measure(recipe, count, options, profiles);
     results.push_back(row_json(row));
     summary = row.summary;
   }
@@ -147,6 +163,7 @@ int bench_train(const TrainBenchOptions& options) {
                            {"peak_memory_bytes", peak_memory_bytes()},
                            {"environment", environment_description()}};
   write_stdout(report_text(report, form, [&] { return report_table(report); }));
+  profiles.write_trace();
   return 0;
 }
 

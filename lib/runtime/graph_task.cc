@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lib/base/error.h"
+#include "lib/graph/plan_observer.h"
 #include "lib/graph/tensor.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/sha256.h"
@@ -131,6 +132,7 @@ class GraphTask : public TrainTask {
     std::span<const Array> gradients;
   };
   Sums accumulate();
+  double grad_norm(std::span<const Array> gradients);
   // Whether a step with this gradient norm is to be left out.
   bool is_outlier(double norm);
   void add_gradients(const std::vector<Array>& gradients, bool first);
@@ -361,6 +363,7 @@ TaskSummary GraphTask::summary() const {
 }
 
 bool GraphTask::next_batch(data::Batch& batch, bool first) {
+  const graph::ObservedPart part("data");
   if (overfit_ && !batch.fields.empty()) return true;
   if (train_stream_->next(batch)) return true;
   if (first) LUMEN_CHECK(train_stream_->next(batch));
@@ -370,6 +373,7 @@ bool GraphTask::next_batch(data::Batch& batch, bool first) {
 TrainingStep& GraphTask::plan_for(const data::Batch& batch) const {
   auto& plan = plans_[shape_key(batch)];
   if (!plan) {
+    const graph::ObservedPart part("compilation");
     // What "highest" names is no type: float32.
     const StepOptions options = {
         .compute = dtype_named(recipe_.train.precision).value_or(DType::kF32),
@@ -380,6 +384,7 @@ TrainingStep& GraphTask::plan_for(const data::Batch& batch) const {
 }
 
 void GraphTask::add_gradients(const std::vector<Array>& gradients, bool first) {
+  const graph::ObservedPart part("sum of gradients");
   if (accumulated_.empty()) {
     for (const Array& g : gradients) accumulated_.push_back(Array::zeros(DType::kF32, g.shape()));
   }
@@ -416,6 +421,11 @@ GraphTask::Sums GraphTask::accumulate() {
   return sums;
 }
 
+double GraphTask::grad_norm(std::span<const Array> gradients) {
+  const graph::ObservedPart part("gradient norm");
+  return optim::grad_norm(pool_, gradients);
+}
+
 StepResult GraphTask::step(double lr) {
   const graph::PoolScope scope(pool_);
   const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
@@ -429,7 +439,7 @@ StepResult GraphTask::step(double lr) {
   result.loss = sums.loss * mean;
   result.samples = sums.samples;
   result.tokens = network_->language_model() != nullptr ? sums.tokens : 0;
-  result.grad_norm = optim::grad_norm(pool_, sums.gradients) * unscale;
+  result.grad_norm = grad_norm(sums.gradients) * unscale;
   result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (scaled) {
     const bool overflow = std::isfinite(result.loss) && !result.finite;
@@ -444,6 +454,7 @@ StepResult GraphTask::step(double lr) {
     result.updated = false;
     return result;
   }
+  const graph::ObservedPart part("optimizer");
   double scale = unscale;
   const double clip = recipe_.train.grad_clip;
   if (clip > 0) scale *= optim::clip_factor(result.grad_norm, clip);

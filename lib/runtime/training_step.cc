@@ -6,6 +6,7 @@
 
 #include "lib/autograd/autograd.h"
 #include "lib/base/error.h"
+#include "lib/graph/plan_observer.h"
 #include "lib/nn/training_scope.h"
 
 namespace lumen::runtime {
@@ -22,6 +23,7 @@ Fields make_inputs(const data::Batch& example) {
 }
 
 void fill(graph::Plan& plan, const Fields& fields, const data::Batch& batch) {
+  const graph::ObservedPart part("data");
   for (const auto& [name, tensor] : fields) {
     if (!plan.has_input(tensor)) continue;
     const Array& from = batch.fields.at(name);

@@ -1,0 +1,57 @@
+#include "lib/graph/cost.h"
+
+#include <algorithm>
+
+#include "lib/graph/program.h"
+
+namespace lumen::graph {
+namespace {
+
+double value_bytes(const Node& node) {
+  return static_cast<double>(row_bytes(node.dtype, node.shape.elements()));
+}
+
+// A slice has fewer than what it is a view of, a broadcast value more.
+double bytes_read(const Node& input) {
+  double bytes = value_bytes(input);
+  for (const Node* node = &input; node->op->kind == OpKind::kView; node = node->inputs[0].get()) {
+    bytes = std::min(bytes, value_bytes(*node->inputs[0]));
+  }
+  return bytes;
+}
+
+double bytes_read(std::span<const NodePtr> inputs) {
+  double bytes = 0;
+  for (const NodePtr& input : inputs) bytes += bytes_read(*input);
+  return bytes;
+}
+
+// A state that steps fill piece by piece, as attention sees it.
+bool is_of_filled_state(const Node& input) {
+  const Node* node = &input;
+  while (node->op->kind == OpKind::kView) node = node->inputs[0].get();
+  return node->op->overwrites >= 0;
+}
+
+}  // namespace
+
+Cost cost_of(const Node& node) {
+  const std::span<const NodePtr> inputs = node.inputs;
+  Cost cost = node.op->cost ? node.op->cost(node) : Cost{0, value_bytes(node) + bytes_read(inputs)};
+  if (!node.epilogue) return cost;
+  cost.flops +=
+      static_cast<double>(node.shape.elements()) * static_cast<double>(node.epilogue->code.size());
+  // Register 0 of an epilogue is the result, which is counted.
+  const auto operands = static_cast<size_t>(node.epilogue->inputs) - 1;
+  if (node.op->takes_epilogue) cost.bytes += bytes_read(inputs.last(operands));
+  return cost;
+}
+
+bool is_cost_a_bound(const Node& node) {
+  const bool tells_none = node.op->cost == nullptr;
+  if (tells_none && (node.op->kind == OpKind::kGather || node.op->overwrites >= 0)) return true;
+  return std::ranges::any_of(node.inputs,
+                             [](const NodePtr& input) { return is_of_filled_state(*input); });
+}
+
+}  // namespace lumen::graph

@@ -1,0 +1,18 @@
+// The work that a node of a graph is.
+#pragma once
+
+#include "lib/graph/node.h"
+
+namespace lumen::graph {
+
+// OpDef::cost of `node`, without one the bytes of its inputs and result, of a broadcast input those
+// that there are; and of what is fused to it one operation per element and instruction, and the
+// bytes of its operands. Thread-safe.
+Cost cost_of(const Node& node);
+
+// Whether `node` may touch only a part of its inputs or result, which part the values tell: rows of
+// a table, the filled positions of a KV cache. cost_of() is then the most that it can be.
+// Thread-safe.
+bool is_cost_a_bound(const Node& node);
+
+}  // namespace lumen::graph
