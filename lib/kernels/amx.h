@@ -35,7 +35,7 @@ struct TileUnit {
   void (*enter)();
   void (*leave)();
   void (*multiply)(const TileStrips& strips);
-  int64_t strip_depth = 512;  // so deep that two panels of B stay in L1; half of it with low parts
+  int64_t strip_depth = 512;  // so deep that two panels of B, of one part, stay in L1
 };
 
 // The CPU's, defined in amx_tile.cc; null in a build for another architecture.

@@ -18,7 +18,7 @@ constexpr int64_t kMaxDepth = 16 * kBlockDepth;
 constexpr int64_t kManyStrips = 16;
 // A C of so many bytes is not in a cache any more when it is read, however large the last one is.
 constexpr int64_t kStreamedBytes = 32 << 20;
-constexpr int64_t kStripNumbers = kStrip * kBlockDepth;  // of one part, or half as deep of both
+constexpr int64_t kStripNumbers = 2 * kStrip * kBlockDepth;  // of two parts
 constexpr int64_t kMaxPanels = kMaxAmxRows / kTileRows * 2 * (kMaxDepth / kBlockDepth);
 
 static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
@@ -67,11 +67,13 @@ struct Pass {
   int64_t row, rows, k, depth;
 
   int64_t padded_rows() const { return round_up(rows, kTileRows); }
-  // Numbers of two parts are not quantised: their blocks may end anywhere, and are alike.
+  // Numbers of two parts are not quantised: their blocks may end anywhere, and are alike. Their
+  // tiles take part in more products each, so that a strip may be read from L2, if that makes sums
+  // pass between L1 and L2 less often.
   int64_t block_depth() const {
     if (!two_parts()) return unit.strip_depth;
-    const int64_t blocks = divide_up(depth, unit.strip_depth / 2);
-    return round_up(divide_up(depth, blocks), kTileDepth);
+    const int64_t most = depth < unit.strip_depth ? unit.strip_depth / 2 : unit.strip_depth;
+    return round_up(divide_up(depth, divide_up(depth, most)), kTileDepth);
   }
   bool two_parts() const { return product.products > 1; }
   bool is_first() const { return k == 0; }

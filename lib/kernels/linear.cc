@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "lib/base/round_up.h"
 #include "lib/kernels/amx_product.h"
@@ -254,6 +255,12 @@ void round_panel(const Weight& w, int64_t row, const PanelRequest& want) {
   }
 }
 
+// The same of a float32 matrix in rows.
+PanelContent split_panel(const Weight& w, int64_t row, const PanelRequest& want) {
+  const float* x = static_cast<const float*>(w.data) + row * w.cols + want.k;
+  return pack_bf16_panel({x, w.cols, 1}, want.rows, want.depth, PanelOrder::kPairs, want.panel);
+}
+
 // By way of floats: whatever the weights are and however they meet in the panel.
 PanelContent pack_floats(std::span<const Weight> weights, const PanelRequest& want) {
   static_assert(kTileRows * kPanelDepth <= kScratchFloats);
@@ -285,21 +292,22 @@ PanelContent pack_floats(std::span<const Weight> weights, const PanelRequest& wa
 // Up to sixteen rows of the weights, `want.k` a block boundary: the one place that knows how they
 // are stored.
 PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelRequest& want) {
-  bool packed = false;
+  std::optional<PanelContent> content;
   for_each_part(weights, want.row, want.row + want.rows,
                 [&](const Weight& w, int64_t from, int64_t to, int64_t) {
                   if (to - from < want.rows) return;
                   if (in_panels(w.layout) && from % kPanelRows != 0) return;
                   if (w.dtype == DType::kBF16) {
                     copy_panel(w, from, want);
+                    content = PanelContent::kOnePart;
                   } else if (is_quantized(w.dtype)) {
                     round_panel(w, from, want);
-                  } else {
-                    return;
+                    content = PanelContent::kOnePart;
+                  } else if (w.dtype == DType::kF32 && !in_panels(w.layout)) {
+                    content = split_panel(w, from, want);
                   }
-                  packed = true;
                 });
-  return packed ? PanelContent::kOnePart : pack_floats(weights, want);
+  return content ? *content : pack_floats(weights, want);
 }
 
 // `weights` all need as many products and have one layout; their first row is column `column` of y.
