@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "lib/base/check.h"
+#include "lib/base/testing.h"
 #include "lib/kernels/amx_tile-inl.h"
 
 namespace lumen::kernels {
@@ -103,5 +105,22 @@ class TileUnitScope {
   ~TileUnitScope() { force_tile_unit(nullptr); }
   TileUnitScope(const TileUnitScope&) = delete;
 };
+
+// The units to test: always the emulated one, and this CPU's if it has one.
+inline std::vector<const TileUnit*> tile_units() {
+  std::vector<const TileUnit*> units = {&kEmulatedTileUnit};
+  if (has_native_tiles()) units.push_back(native_tile_unit());
+  return units;
+}
+
+// Runs body() with products on each unit in turn.
+template <class Body>
+void on_every_tile_unit(Body&& body) {
+  for (const TileUnit* unit : tile_units()) {
+    INFO((unit == &kEmulatedTileUnit ? "emulated tiles" : "the CPU's tiles"));
+    const TileUnitScope scope(unit);
+    body();
+  }
+}
 
 }  // namespace lumen::kernels

@@ -20,23 +20,6 @@ using namespace lumen::kernels;
 
 namespace {
 
-// The units to test: always the emulated one, and this CPU's if it has one.
-std::vector<const TileUnit*> tile_units() {
-  std::vector<const TileUnit*> units = {&kEmulatedTileUnit};
-  if (has_native_tiles()) units.push_back(native_tile_unit());
-  return units;
-}
-
-// Runs body() with products on each unit in turn.
-template <class Body>
-void on_every_tile_unit(Body&& body) {
-  for (const TileUnit* unit : tile_units()) {
-    INFO((unit == &kEmulatedTileUnit ? "emulated tiles" : "the CPU's tiles"));
-    const TileUnitScope scope(unit);
-    body();
-  }
-}
-
 float as_bf16(float x) {
   return to_float(to_bf16(x));
 }

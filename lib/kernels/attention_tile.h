@@ -18,7 +18,7 @@ struct Mask {
   const int32_t* segments;      // per column
 };
 
-// A tile of `keys` rows of `width` (that of the strips of B on the target in use) numbers. `mask`
+// A tile of `keys` rows of `width` (a multiple of two vectors) numbers. `mask`
 // is null where every column sees every key. `factors` [keys, width] are those of dropout, null
 // without.
 struct Tile {
@@ -50,5 +50,15 @@ void softmax(const Tile& tile, float* scores, float* maximum, float* sum, float*
 // hidden keys.
 void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_sum,
                   const float* delta);
+
+// to[i] = factor · x[i] for `rows` rows of `dim` numbers, so many numbers apart.
+void copy_rows(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
+               int64_t to_stride);
+
+// x[i][c] *= factors[c] for `rows` rows of `width` numbers.
+void scale_columns(float* x, int64_t rows, int64_t width, const float* factors);
+
+// Σ_i a[i] · b[i]
+float dot(const float* a, const float* b, int64_t dim);
 
 }  // namespace lumen::kernels::attention_tile
