@@ -1,5 +1,5 @@
 // The element-wise part of attention for training, on tiles of scores [keys, width]: a column per
-// query, a row per key, as the matrix product leaves and takes them (gemm_tile.h, a strip of B).
+// query, a row per key, as matrix products leave and take them (attention_products.h).
 // Scores are in units of ln 2. Private to this room.
 #pragma once
 
@@ -18,9 +18,8 @@ struct Mask {
   const int32_t* segments;      // per column
 };
 
-// A tile of `keys` rows of `width` (a multiple of two vectors) numbers. `mask`
-// is null where every column sees every key. `factors` [keys, width] are those of dropout, null
-// without.
+// A tile of `keys` rows of `width` numbers, a multiple of a vector. `mask` is null where every
+// column sees every key. `factors` [keys, width] are those of dropout, null without.
 struct Tile {
   int64_t keys, width;
   const Mask* mask;
