@@ -247,3 +247,13 @@ TEST_CASE("convolutions may multiply what bfloat16 holds, forward and in their g
     return ops::conv_transpose2d(y, w, {}, {.padding = {1, 1}});
   });
 }
+
+TEST_CASE("attention may multiply what bfloat16 holds, forward and in its gradients") {
+  const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
+  Philox random(6);
+  const Tensor q = random_matrix(random, {2, 40, 4, 24});
+  const Tensor k = random_matrix(random, {2, 2, 40, 24}), v = random_matrix(random, {2, 2, 40, 24});
+  const Tensor position = graph::constant(Array::zeros(DType::kI32, {1}));
+  check_products_inside("attention", {q, k, v},
+                        [&] { return ops::attention(q, k, v, position, {.scale = 0.2f}); });
+}

@@ -15,8 +15,11 @@ struct HeadRows {
   const float* data;
   int64_t batch_stride, row_stride, head_stride;
 
+  int64_t offset(int64_t b, int64_t row, int64_t head) const {
+    return b * batch_stride + row * row_stride + head * head_stride;
+  }
   const float* at(int64_t b, int64_t row, int64_t head) const {
-    return data + b * batch_stride + row * row_stride + head * head_stride;
+    return data + offset(b, row, head);
   }
 };
 
@@ -41,14 +44,22 @@ struct AttentionShape {
   int64_t segment_stride;   // of batch
   double dropout;           // 0: none
   RandomKey key;            // of dropout
+  bool bf16 = false;        // products may round to bfloat16, see below
 };
 
 // Bytes of workspace for either, 64-byte aligned, any content.
 size_t attention_training_workspace_bytes(const AttentionShape& shape, int threads);
 
-// Nothing of tokens × positions is stored (Dao et al. 2022): tiles of 128 keys, in float32. The
-// result does not depend on the number of threads. A query that sees no position gives zeros and
-// an lse of −inf. Positions < 2^24. None allocates. noexcept.
+// Nothing of tokens × positions is stored (Dao et al. 2022): tiles of 128 keys. All but the
+// products is float32, and so are their sums. With AMX numbers are multiplied as two bfloat16 parts
+// each, with the errors of gemm (matmul.h), unless an ExactProductsScope lives. `bf16`: all that is
+// multiplied, weights and gradients of scores too, is rounded to bfloat16 where that makes products
+// faster (bf16_unit, amx.h); elsewhere it stays float32, so that the results of different machines
+// agree to the precision of bfloat16 only. What is not finite makes results that are not, if not
+// always the same ones: products of parts may make a NaN of an infinity.
+//
+// The result does not depend on the number of threads. A query that sees no position gives zeros
+// and an lse of −inf. Positions < 2^24. None allocates. noexcept.
 
 // out [batch, tokens, heads, head_dim] and lse [batch, heads, tokens], contiguous.
 void attention_forward(ThreadPool& pool, const AttentionShape& shape, float* out, float* lse,

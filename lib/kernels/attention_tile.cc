@@ -144,6 +144,41 @@ void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const float
   }
 }
 
+void copy_rows_kernel(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
+                      float* to, int64_t to_stride) {
+  const TileFloat d;
+  const auto by = hn::Set(d, factor);
+  for (int64_t row = 0; row < rows; ++row, x += x_stride, to += to_stride) {
+    int64_t i = 0;
+    for (; i + kTileLanes <= dim; i += kTileLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, x + i), by), d, to + i);
+    }
+    for (; i < dim; ++i) to[i] = factor * x[i];
+  }
+}
+
+void scale_columns_kernel(float* x, int64_t rows, int64_t width, const float* factors) {
+  const TileFloat d;
+  for (int64_t row = 0; row < rows; ++row, x += width) {
+    for (int64_t c = 0; c < width; c += kTileLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, x + c), hn::LoadU(d, factors + c)), d, x + c);
+    }
+  }
+}
+
+float attention_dot_kernel(const float* a, const float* b, int64_t dim) {
+  const TileFloat d;
+  auto even = hn::Zero(d), odd = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 2 * kTileLanes <= dim; i += 2 * kTileLanes) {
+    even = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), even);
+    odd = hn::MulAdd(hn::LoadU(d, a + i + kTileLanes), hn::LoadU(d, b + i + kTileLanes), odd);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+  for (; i < dim; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -153,6 +188,9 @@ namespace lumen::kernels {
 HWY_EXPORT(dropout_factors_kernel);
 HWY_EXPORT(softmax_kernel);
 HWY_EXPORT(softmax_grad_kernel);
+HWY_EXPORT(copy_rows_kernel);
+HWY_EXPORT(scale_columns_kernel);
+HWY_EXPORT(attention_dot_kernel);
 
 namespace attention_tile {
 
@@ -167,6 +205,18 @@ void softmax(const Tile& tile, float* scores, float* maximum, float* sum, float*
 void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_sum,
                   const float* delta) {
   HWY_DYNAMIC_DISPATCH(softmax_grad_kernel)(tile, scores, dp, log_sum, delta);
+}
+
+void copy_rows(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
+               int64_t to_stride) {
+  HWY_DYNAMIC_DISPATCH(copy_rows_kernel)(x, x_stride, rows, dim, factor, to, to_stride);
+}
+void scale_columns(float* x, int64_t rows, int64_t width, const float* factors) {
+  HWY_DYNAMIC_DISPATCH(scale_columns_kernel)(x, rows, width, factors);
+}
+
+float dot(const float* a, const float* b, int64_t dim) {
+  return HWY_DYNAMIC_DISPATCH(attention_dot_kernel)(a, b, dim);
 }
 
 }  // namespace attention_tile

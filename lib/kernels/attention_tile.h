@@ -1,5 +1,5 @@
 // The element-wise part of attention for training, on tiles of scores [keys, width]: a column per
-// query, a row per key, as the matrix product leaves and takes them (gemm_tile.h, a strip of B).
+// query, a row per key, as matrix products leave and take them (attention_products.h).
 // Scores are in units of ln 2. Private to this room.
 #pragma once
 
@@ -18,9 +18,8 @@ struct Mask {
   const int32_t* segments;      // per column
 };
 
-// A tile of `keys` rows of `width` (that of the strips of B on the target in use) numbers. `mask`
-// is null where every column sees every key. `factors` [keys, width] are those of dropout, null
-// without.
+// A tile of `keys` rows of `width` numbers, a multiple of a vector. `mask` is null where every
+// column sees every key. `factors` [keys, width] are those of dropout, null without.
 struct Tile {
   int64_t keys, width;
   const Mask* mask;
@@ -50,5 +49,15 @@ void softmax(const Tile& tile, float* scores, float* maximum, float* sum, float*
 // hidden keys.
 void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_sum,
                   const float* delta);
+
+// to[i] = factor · x[i] for `rows` rows of `dim` numbers, so many numbers apart.
+void copy_rows(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
+               int64_t to_stride);
+
+// x[i][c] *= factors[c] for `rows` rows of `width` numbers.
+void scale_columns(float* x, int64_t rows, int64_t width, const float* factors);
+
+// Σ_i a[i] · b[i]
+float dot(const float* a, const float* b, int64_t dim);
 
 }  // namespace lumen::kernels::attention_tile

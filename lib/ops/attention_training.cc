@@ -1,5 +1,6 @@
 // Attention that has a gradient, in memory that grows with the tokens only.
 #include "lib/base/error.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/kernels/attention_backward.h"
 #include "lib/ops/attention_inputs.h"
 #include "lib/ops/cases.h"
@@ -89,6 +90,7 @@ kernels::AttentionShape training_shape(const KernelCall& call) {
     shape.segments = segments.as<const int32_t>();
     shape.segment_stride = segments.strides[0];
   }
+  shape.bf16 = graph::in_bf16(*call.node);
   if (has_dropout(*call.node)) shape.key = random_key(*call.node, call.inputs.back());
   return shape;
 }
@@ -125,6 +127,7 @@ Tensor dropped(const Node& node, Inputs in, const Tensor& x) {
 }
 
 Tensor attention_training_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope precision = graph::precision_in(node);
   const Tensor scores = training_scores(node, in);
   const Tensor top = max(scores, -1), weights = exp(sub(scores, top)), total = sum(weights, -1);
   const Tensor out = matmul(dropped(node, in, div(weights, total)), grouped_keys(in[2]));
@@ -134,6 +137,7 @@ Tensor attention_training_meaning(const Node& node, Inputs in) {
 }
 
 std::vector<Tensor> grad_attention_training(const graph::GradCall& call) {
+  const graph::AutocastScope precision = graph::gradient_precision(call.node);
   const Shape &q = call.inputs[0].shape(), &k = call.inputs[1].shape();
   const auto d = graph::unpack(call.dy, {q, lse_shape(q)});
   std::vector<Tensor> inputs(call.inputs.begin(), call.inputs.begin() + 4);
@@ -181,6 +185,7 @@ void run_attention_backward(const KernelCall& call) {
 // Of the softmax p = softmax(s), out = (f · p) v, f the factors of dropout: ds = p · (f · dout vᵀ −
 // dout · out + dlse).
 Tensor attention_backward_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope precision = graph::precision_in(node);
   const int64_t batch = in[0].dim(0), tokens = in[0].dim(1), kv_heads = in[1].dim(1);
   const Tensor scale = graph::scalar(static_cast<float>(node.attrs.real("scale")));
   const Tensor p = softmax(training_scores(node, in)), weights = dropped(node, in, p);
@@ -299,6 +304,7 @@ const OpDef kAttentionTraining = {.name = "attention_training",
                                   .layout = graph::InputLayout::kInner,
                                   .meaning = attention_training_meaning,
                                   .grad = grad_attention_training,
+                                  .autocast = graph::Autocast::kInside,
                                   .cost = attention_cost,
                                   .cases = attention_training_cases};
 const OpDef kAttentionBackward = {.name = "attention_backward",
@@ -307,6 +313,7 @@ const OpDef kAttentionBackward = {.name = "attention_backward",
                                   .workspace = attention_training_workspace,
                                   .layout = graph::InputLayout::kInner,
                                   .meaning = attention_backward_meaning,
+                                  .autocast = graph::Autocast::kInside,
                                   .cost = attention_backward_cost,
                                   .cases = attention_backward_cases};
 

@@ -1,0 +1,158 @@
+#include "lib/kernels/attention_products.h"
+
+#include <algorithm>
+
+#include "lib/base/round_up.h"
+
+namespace lumen::kernels {
+
+namespace {
+
+// bfloat16 numbers of one part of a panel.
+int64_t panel_numbers(int64_t depth) {
+  return kTileRows * padded_depth(depth);
+}
+
+// As pack_bf16_panel, also of no rows at all.
+void pack_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
+                const Bf16Panel& panel) {
+  if (rows > 0) {
+    pack_bf16_panel(from, rows, depth, order, panel);
+    return;
+  }
+  for (uint16_t* numbers : {panel.high, panel.low}) {
+    if (numbers) std::fill_n(numbers, panel_numbers(depth), uint16_t{0});
+  }
+}
+
+}  // namespace
+
+// On tiles an operand is its panels of sixteen rows (columns, on the right) one behind the other,
+// each its high parts, then its low parts if there are two.
+Bf16Panel AttentionProducts::panel_of(float* operand, int64_t row, int64_t depth) const {
+  const int64_t part = panel_numbers(depth);
+  uint16_t* const high = bf16_numbers(operand) + row / kTileRows * parts_ * part;
+  return {high, parts_ == 2 ? high + part : nullptr};
+}
+
+void AttentionProducts::enter() const {
+  if (unit_) unit_->enter();
+}
+
+void AttentionProducts::leave() const {
+  if (unit_) unit_->leave();
+}
+
+// Two parts take the room of a float.
+int64_t AttentionProducts::left_floats(int64_t rows, int64_t depth) {
+  return std::max(round_up(rows, kMaxTileRows) * depth,
+                  round_up(rows, kTileRows) * padded_depth(depth));
+}
+
+int64_t AttentionProducts::right_floats(int64_t cols, int64_t depth) {
+  return round_up(cols, kMaxTileCols) * padded_depth(depth);
+}
+
+int64_t AttentionProducts::strip_floats(int64_t depth) const {
+  return unit_ ? width() * padded_depth(depth) * parts_ / 2 : width() * depth;
+}
+
+void AttentionProducts::pack_left(const StripSource& from, const LeftColumns& columns,
+                                  float* left) const {
+  const auto& [rows, all_rows, begin, cols, depth] = columns;
+  for (int64_t i = 0; i < all_rows;) {
+    const int64_t height = unit_ ? kTileRows : strip_height(tile_, all_rows, i);
+    const int64_t used = std::clamp<int64_t>(rows - i, 0, height);
+    const StripSource source = {from.x + i * from.row_stride, from.row_stride, from.col_stride};
+    if (unit_) {
+      const Bf16Panel panel = panel_of(left, i, depth);
+      pack_panel(
+          source, used, cols, PanelOrder::kRows,
+          {panel.high + begin * kTileRows, panel.low ? panel.low + begin * kTileRows : nullptr});
+    } else if (used > 0) {
+      pack_strip(source, used, height, cols, height, left + i * depth + begin * height);
+    } else {
+      std::fill_n(left + i * depth + begin * height, cols * height, 0.0f);
+    }
+    i += height;
+  }
+}
+
+void AttentionProducts::pack_right(const StripSource& from, int64_t cols, int64_t depth,
+                                   float* right) const {
+  const int64_t width = unit_ ? kTileRows : tile_.cols;
+  for (int64_t j = 0; j < cols; j += width) {
+    const StripSource source = {from.x + j * from.row_stride, from.row_stride, from.col_stride};
+    const int64_t used = std::min(width, cols - j);
+    if (unit_) {
+      pack_bf16_panel(source, used, depth, PanelOrder::kPairs, panel_of(right, j, depth));
+    } else {
+      pack_strip(source, used, width, depth, width, right + j * depth);
+    }
+  }
+}
+
+const float* AttentionProducts::as_right(float* scores, int64_t rows, int64_t depth,
+                                         float* room) const {
+  if (!unit_) return scores;
+  const int64_t end = padded_depth(rows);
+  std::fill_n(scores + rows * width(), (end - rows) * width(), 0.0f);
+  for (int64_t j = 0; j < width(); j += kTileRows) {
+    pack_bf16_panel({scores + j, 1, width()}, kTileRows, end, PanelOrder::kPairs,
+                    panel_of(room, j, depth));
+  }
+  return room;
+}
+
+void AttentionProducts::multiply(const AttentionProduct& product) const {
+  unit_ ? multiply_tiles(product) : multiply_floats(product);
+}
+
+void AttentionProducts::multiply_floats(const AttentionProduct& p) const {
+  const float* const left = p.left + p.row * p.depth;
+  if (p.begin == 0 && p.end == p.depth) {
+    return multiply_panels(left, p.rows, p.right, p.cols, p.depth, p.add, p.c, p.c_stride);
+  }
+  for (int64_t i = 0; i < p.rows;) {
+    const int64_t height = strip_height(tile_, p.rows, i);
+    for (int64_t j = 0; j < p.cols; j += tile_.cols) {
+      multiply_panels(left + i * p.depth + p.begin * height, std::min(height, p.rows - i),
+                      p.right + j * p.depth + p.begin * tile_.cols,
+                      std::min(tile_.cols, p.cols - j), p.end - p.begin, p.add,
+                      p.c + i * p.c_stride + j, p.c_stride);
+    }
+    i += height;
+  }
+}
+
+void AttentionProducts::multiply_tiles(const AttentionProduct& p) const {
+  constexpr int64_t kStrip = 2 * kTileRows;
+  const int64_t part = panel_numbers(p.depth), pitch = parts_ * part;
+  const uint16_t* const left =
+      bf16_numbers(p.left) + p.row / kTileRows * pitch + p.begin * kTileRows;
+  const uint16_t* const right = bf16_numbers(p.right) + p.begin * kTileRows;
+  for (int64_t j = 0; j < p.cols; j += kStrip) {
+    const uint16_t* const b = right + j / kTileRows * pitch;
+    for (int64_t i = 0; i < p.rows; i += kStrip) {
+      const uint16_t* const a = left + i / kTileRows * pitch;
+      float* const c = p.c + i * p.c_stride + j;
+      unit_->multiply({.a_high = a,
+                       .a_low = parts_ == 2 ? a + part : nullptr,
+                       .b_high = b,
+                       .b_low = parts_ == 2 ? b + part : nullptr,
+                       .a_pitch = pitch,
+                       .b_pitch = pitch,
+                       .steps = (padded_depth(p.end) - p.begin) / kTileDepth,
+                       .row_panels = p.rows - i > kTileRows ? 2 : 1,
+                       .col_panels = p.cols - j > kTileRows ? 2 : 1,
+                       .add = p.add ? c : nullptr,
+                       .add_stride = p.c_stride,
+                       .c = c,
+                       .c_stride = p.c_stride,
+                       .low_low = true,
+                       .rows = p.rows - i});
+    }
+  }
+}
+
+}  // namespace lumen::kernels

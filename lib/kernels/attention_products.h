@@ -1,0 +1,85 @@
+// The matrix products of attention for training, in float32 (gemm_tile.h) or on tiles (amx.h), of
+// operands that are packed before. Private to this room.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/kernels/amx.h"
+#include "lib/kernels/bf16_panels.h"
+#include "lib/kernels/gemm_tile.h"
+
+namespace lumen::kernels {
+
+// c[i][j] = (add ? c[i][j] : 0) + Σ_k left[row + i][k] · right[k][j] for i in [0, rows), j in [0,
+// cols), k in [begin, end). On tiles k goes on to the next multiple of kTileDepth, where both hold
+// numbers and one of them zeros, and c has room for whole tiles: rows and cols rounded up to
+// kTileRows.
+struct AttentionProduct {
+  const float* left;
+  int64_t row, rows;  // the first a multiple of row_step()
+  const float* right;
+  int64_t cols, depth;  // depth: of both operands as they were packed
+  int64_t begin, end;   // the first a multiple of width()
+  bool add;
+  float* c;
+  int64_t c_stride;
+};
+
+class AttentionProducts {
+ public:
+  // On `unit`, where numbers are rounded to one bfloat16 or are the sum of two; in float32 if it is
+  // null.
+  AttentionProducts(const TileUnit* unit, bool two_parts)
+      : unit_(unit), parts_(two_parts ? 2 : 1) {}
+
+  // Around the products of a thread in a parallel section.
+  void enter() const;
+  void leave() const;
+
+  // Columns of a strip of scores.
+  int64_t width() const { return unit_ ? 2 * kTileRows : tile_.cols; }
+  // The rows of a product are a multiple of this, or all that were packed.
+  int64_t row_step() const { return unit_ ? kTileRows : tile_.rows; }
+
+  // Room for an operand, whatever it is made of.
+  static int64_t left_floats(int64_t rows, int64_t depth);
+  static int64_t right_floats(int64_t cols, int64_t depth);
+  // What a strip of width() columns takes of it, one behind the other.
+  int64_t strip_floats(int64_t depth) const;
+
+  // Packs element (i, k) of `from` for k in [0, cols) as columns [begin, begin + cols) of a left
+  // operand of `depth` columns; rows [rows, all_rows) are zeros. With tiles `begin` is a multiple
+  // of kTileDepth, and cols too unless begin + cols = depth. noexcept.
+  struct LeftColumns {
+    int64_t rows, all_rows;
+    int64_t begin, cols, depth;
+  };
+  void pack_left(const StripSource& from, const LeftColumns& columns, float* left) const;
+  void pack_left(const StripSource& from, int64_t rows, int64_t depth, float* left) const {
+    pack_left(from, {rows, rows, 0, depth, depth}, left);
+  }
+
+  // Packs column j of a right operand from row j of `from`. noexcept.
+  void pack_right(const StripSource& from, int64_t cols, int64_t depth, float* right) const;
+
+  // The first `rows` rows of a strip of scores [depth, width()] as those of a right operand of
+  // `depth`: the strip itself or, packed, `room`. With tiles zeros follow in both, up to a multiple
+  // of kTileDepth. noexcept.
+  const float* as_right(float* scores, int64_t rows, int64_t depth, float* room) const;
+
+  // noexcept.
+  void multiply(const AttentionProduct& product) const;
+
+ private:
+  void multiply_floats(const AttentionProduct& product) const;
+  void multiply_tiles(const AttentionProduct& product) const;
+
+  // The panel of `row` (column, on the right) of an operand on tiles.
+  Bf16Panel panel_of(float* operand, int64_t row, int64_t depth) const;
+
+  const TileUnit* unit_;
+  int64_t parts_;
+  GemmTile tile_ = gemm_tile();
+};
+
+}  // namespace lumen::kernels
