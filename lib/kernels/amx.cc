@@ -97,9 +97,19 @@ bool has_native_tiles() {
   return works;
 }
 
+// AMX-INT8: bit 25 of EDX of CPUID leaf 7, subleaf 0.
+static bool has_int8_tiles() {
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 25 & 1) != 0;
+}
+
 #else
 
 bool has_native_tiles() {
+  return false;
+}
+
+static bool has_int8_tiles() {
   return false;
 }
 
@@ -114,6 +124,11 @@ const TileUnit* tile_unit() {
 const TileUnit* bf16_unit() {
   if (const TileUnit* unit = tile_unit()) return unit;
   return fast_bf16_dot() && !ExactProductsScope::active() ? native_dot_unit() : nullptr;
+}
+
+bool uses_int8_tiles() {
+  static const bool has = has_int8_tiles();
+  return has && uses_amx();
 }
 
 void force_tile_unit(const TileUnit* unit) {

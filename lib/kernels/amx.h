@@ -63,7 +63,11 @@ const TileUnit* tile_unit();
 // their dot products are faster than multiply-adds of float32 (fast_bf16_dot), or null.
 const TileUnit* bf16_unit();
 
-// For tests: what both give whatever the SIMD target is; null: as before. Not thread-safe.
+// Whether products of int8 may be computed on tiles: the SIMD target "amx" is in use and the CPU
+// has AMX-INT8. Their sums are exact. Does not allocate.
+bool uses_int8_tiles();
+
+// For tests: what both units give whatever the SIMD target is; null: as before. Not thread-safe.
 void force_tile_unit(const TileUnit* unit);
 
 }  // namespace lumen::kernels

@@ -11,6 +11,14 @@
 
 namespace lumen::kernels {
 
+// The operand of LDTILECFG: eight tiles of 16 rows × 64 bytes.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+
 template <class Tiles, int kRowPanels>
 inline void load_a(const uint16_t* a, int64_t pitch) {
   Tiles::template load<4>(a, kTileDepth * 2);

@@ -56,13 +56,6 @@ struct NativeTiles {
   }
 };
 
-// The operand of LDTILECFG: eight tiles of 16 rows × 64 bytes.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfig) == 64);
 const TileConfig kConfig;
 
 void enter() {

@@ -31,7 +31,7 @@ struct Int8Codes {
     return {.codes = reinterpret_cast<uint8_t*>(memory), .scale = floats, .min = floats + kScales};
   }
   void quantize(const float* x, int64_t x_stride, int64_t blocks, const Strip& to) const {
-    quantize_strip(x, x_stride, blocks, to);
+    quantize_strip(x, x_stride, to.rows, blocks, to);
   }
   void expand(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols,
               const Panel& to) const {

@@ -137,7 +137,7 @@ TEST_CASE("the native tile gives the bits of the portable one") {
                                         64);
         std::byte* at = align_64(x_memory);
         const CodeStrip x{at, at + rows * cols / 32 * kStripBlockBytes, rows};
-        quantize_strip(values.data(), cols, cols / 32, x);
+        quantize_strip(values.data(), cols, x.rows, cols / 32, x);
         std::vector<float> results[2];
         for (bool is_native : {false, true}) {
           std::vector<std::byte> memory(2 * (16 * cols + 8 * 16 * cols / 16) + 64);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/amx.h"
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/code_panel.h"
@@ -13,6 +14,7 @@
 #include "lib/kernels/int8_product.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/panel_dot.h"
+#include "lib/kernels/panel_dot_tiles.h"
 #include "lib/kernels/panels.h"
 #include "lib/kernels/quantize_rows.h"
 
@@ -24,6 +26,10 @@ namespace {
 constexpr int64_t kFewRows = 8;
 // Of weights in panels: expanding a block takes as long as 12 rows of products with it.
 constexpr int64_t kFewRowsPanels = 24;
+
+// From this many rows on few rows are multiplied with quantised panels on int8 tiles, where there
+// are any: with the same bits.
+constexpr int64_t kInt8TileRows = 5;
 
 // From this many rows on tiles are used where there are any. Below, expanding the weights to
 // bfloat16 takes longer than the int8 products that it would save.
@@ -58,12 +64,20 @@ void for_each_part(std::span<const Weight> weights, int64_t begin, int64_t end, 
 
 // ---- Few rows: dot products.
 
-void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
-         const QuantizedRows& quantized, float* y) {
+// The rows of x rounded for quantised weights: of tiles if those are used.
+struct RoundedRows {
+  bool on_tiles;
+  TileRows tiles;
+  QuantizedRows rows;
+};
+
+void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args, const RoundedRows& x,
+         float* y) {
   const bool panels = in_panels(w.layout);
   if (is_quantized(w.dtype)) {
+    if (x.on_tiles) return dot_panels_tiles(w, from, to, x.tiles, y, args.y_stride);
     const auto dot_quantized = panels ? dot_panels_quantized : dot_rows_quantized;
-    dot_quantized(w, from, to, quantized, args.m, y, args.y_stride);
+    dot_quantized(w, from, to, x.rows, args.m, y, args.y_stride);
   } else {
     const auto dot_float = panels ? dot_panels_float : dot_rows_float;
     dot_float(w, from, to, args.x, args.x_stride, args.m, y, args.y_stride);
@@ -73,14 +87,14 @@ void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
 // The same of rows that are multiplied like panels: each panel is made in `panel`, which stays in
 // L1 or L2.
 void dot_as_panels(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
-                   const QuantizedRows& quantized, std::byte* panel, float* y) {
+                   const RoundedRows& x, std::byte* panel, float* y) {
   for (int64_t row = from; row < to;) {
     const int64_t index = row / kPanelRows, first = index * kPanelRows;
     const int64_t end = std::min(to, first + kPanelRows);
     pack_panel(w, index, panel);
     const Weight packed{panel, w.dtype, std::min(kPanelRows, w.rows - first), w.cols,
                         Layout::kPanels};
-    dot(packed, row - first, end - first, args, quantized, y + row - from);
+    dot(packed, row - first, end - first, args, x, y + row - from);
     row = end;
   }
 }
@@ -91,31 +105,46 @@ size_t most_panel_bytes(int64_t cols) {
 }
 
 size_t few_rows_bytes(int64_t m, int64_t cols) {
-  return static_cast<size_t>(
-      round_up(static_cast<int64_t>(quantized_rows_bytes(std::min(m, kFewRowsPanels), cols)), 64));
+  m = std::min(m, kFewRowsPanels);
+  const size_t bytes = std::max(quantized_rows_bytes(m, cols), tile_rows_bytes(m, cols));
+  return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64));
+}
+
+RoundedRows round_rows(ThreadPool& pool, const LinearArgs& args) {
+  const std::span<const Weight> weights = args.weights;
+  const int64_t cols = weights.front().cols;
+  RoundedRows to{};
+  const auto quantized = [](const Weight& w) { return is_quantized(w.dtype); };
+  if (std::none_of(weights.begin(), weights.end(), quantized)) return to;
+  to.on_tiles = args.m >= kInt8TileRows && few_rows(weights) == kFewRowsPanels && uses_int8_tiles();
+  // So much takes about as long as waking the other threads.
+  constexpr int64_t kRowsAtOnce = 4, kBlocksAtOnce = 16;
+  if (to.on_tiles) {
+    to.tiles = {args.workspace, args.m, cols};
+    pool.parallel_for(cols / 32, kBlocksAtOnce, [&](int64_t begin, int64_t end, int) {
+      quantize_tile_rows(args.x, args.x_stride, begin, end, to.tiles);
+    });
+  } else {
+    to.rows = place_quantized_rows(args.workspace, args.m, cols);
+    pool.parallel_for(args.m, kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) quantize_row(args.x + r * args.x_stride, r, to.rows);
+    });
+  }
+  return to;
 }
 
 void linear_few(ThreadPool& pool, const LinearArgs& args) {
   const std::span<const Weight> weights = args.weights;
   const int64_t cols = weights.front().cols;
-  const bool any_quantized = std::any_of(weights.begin(), weights.end(),
-                                         [](const Weight& w) { return is_quantized(w.dtype); });
-  QuantizedRows quantized{};
-  if (any_quantized) {
-    quantized = place_quantized_rows(args.workspace, args.m, cols);
-    // Four rows take about as long as waking the other threads.
-    pool.parallel_for(args.m, 4, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) quantize_row(args.x + r * args.x_stride, r, quantized);
-    });
-  }
+  const RoundedRows rounded = round_rows(pool, args);
   std::byte* const panels = args.workspace + few_rows_bytes(args.m, cols);
   const auto piece = [&](int64_t begin, int64_t end, int thread) {
     for_each_part(weights, begin, end, [&](const Weight& w, int64_t from, int64_t to, int64_t at) {
       if (w.layout == Layout::kRowsAsPanels) {
         std::byte* const panel = panels + static_cast<size_t>(thread) * most_panel_bytes(cols);
-        return dot_as_panels(w, from, to, args, quantized, panel, args.y + at);
+        return dot_as_panels(w, from, to, args, rounded, panel, args.y + at);
       }
-      dot(w, from, to, args, quantized, args.y + at);
+      dot(w, from, to, args, rounded, args.y + at);
     });
     if (args.epilogue == nullptr) return;
     for (int64_t r = 0; r < args.m; ++r) (*args.epilogue)(r, begin, end);

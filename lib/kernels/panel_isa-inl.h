@@ -1,5 +1,5 @@
-// What the instruction sets that panel_sums-inl.h is compiled for have in common, for the target
-// being compiled.
+// What the instruction sets that panel_formats-inl.h is compiled for have in common, for the
+// target being compiled.
 
 #if defined(LUMEN_KERNELS_PANEL_ISA_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LUMEN_KERNELS_PANEL_ISA_INL_H_
@@ -28,8 +28,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
-// All of Isa (panel_sums-inl.h) but kMostRows, kMostCode, kSignedOffset and Sum, with vectors of at
-// most kMostLanes words.
+// All of Isa (panel_formats-inl.h, panel_sums-inl.h) but kMostRows, kMostCode, kSignedOffset and
+// Sum, with vectors of at most kMostLanes words.
 template <size_t kMostLanes>
 struct PanelIsa {
   using FloatTag = hn::CappedTag<float, kMostLanes>;

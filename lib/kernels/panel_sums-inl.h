@@ -1,318 +1,17 @@
 // Products of quantised weights in panels (panels.h) with int8 activations, and panels taken apart,
 // written once for all instruction sets.
 //
-// Included inside a namespace and under the target attributes of one instruction set, which defines
-// before it a type Isa; no guard, no includes of its own.
+// Included like panel_formats-inl.h, and behind it. Of Isa it needs besides:
 //
-//   kLanes               rows of a panel in a vector: 16, 8 or 4
 //   kMostRows            rows of x that are multiplied at once
-//   Codes, Ints, Floats  vectors of 4 · kLanes bytes, kLanes int32 and kLanes float32
-//   load, mask, join     bytes from memory; with the bits of `mask` only; of either
-//   shift_left<n>, shift_right<n>, shift_right_by(n)  each unsigned 32-bit word; bytes receive bits
-//                        of their neighbours
-//   upper_nibbles        the upper four bits of each byte, shifted down
-//   byte<n, offset>(v, factor<offset>(d))  (byte n of each word − offset) · d, of bytes below 128
-//   halves, signed_bytes kLanes consecutive binary16 or int8 as float
-//   set, mul, fma, to_float, store
-//   add_bytes, store_bytes  a number to each byte, modulo 256; to 4 · kLanes aligned bytes
+//   Ints                 a vector of kLanes int32
+//   fma, to_float, store
 //   Sum<most>            Σ code · xcode per word, of codes in [0, most], or int8 if most is 0:
 //                        start(begin), add<n>(codes, x) for n = 0, 1, … in order, total<bits>(),
 //                        which shifts it to the right. `begin` is what the int32 sum starts from.
-//   kMostCode            up to which `most` is worth a multiplication without shifting codes down
-//   kSignedOffset        what Sum<0> adds to the codes: `begin` has to take it off again
 //
-// A word of codes is four columns of a row, and each row has its lane: lane j of the sum is row
-// j's.
-
-// ---- Formats. A block is kGroups groups of kIndices sub-blocks, the latter unrolled.
-// codes<index, quad>(p, part, group): four columns of the rows of `part`, kLanes of the sixteen;
-// they are kShift<index> bits further up in their bytes, for as often as bits need not be shifted
-// down, the sum of a sub-block can be, once.
-
-struct PanelUnshifted {
-  template <int kIndex>
-  static constexpr int kShift = 0;
-};
-
-HWY_INLINE const uint8_t* vector_at(const uint8_t* p, int vector, int part) {
-  return p + 64 * vector + 4 * Isa::kLanes * part;
-}
-
-// Shifts each word to the left, or to the right if kBits is negative; bytes receive bits of their
-// neighbours.
-template <int kBits>
-HWY_INLINE Isa::Codes shift(Isa::Codes v) {
-  if constexpr (kBits > 0) return Isa::template shift_left<kBits>(v);
-  if constexpr (kBits < 0) return Isa::template shift_right<-kBits>(v);
-  return v;
-}
-
-// The lower or upper nibble of each byte.
-template <int kUpper>
-HWY_INLINE Isa::Codes nibbles(Isa::Codes v) {
-  return kUpper ? Isa::upper_nibbles(v) : Isa::mask(v, 15);
-}
-
-struct PanelQ8_0 : PanelUnshifted {
-  static constexpr DType kType = DType::kQ8_0;
-  static constexpr int kSub = 32, kGroups = 1, kMost = 0, kOffset = Isa::kSignedOffset;
-  static constexpr bool kHasMin = false;
-  struct Scales {
-    Isa::Floats d;
-    template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int) const {
-      return d;
-    }
-  };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
-    return {Isa::halves(p + 2 * Isa::kLanes * part)};
-  }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
-    return Isa::load(vector_at(p + 32, kQuad, part));
-  }
-};
-
-struct PanelQ4_0 : PanelUnshifted {
-  static constexpr DType kType = DType::kQ4_0;
-  static constexpr int kSub = 32, kGroups = 1, kMost = 15, kOffset = 8;
-  static constexpr bool kHasMin = false;
-  using Scales = PanelQ8_0::Scales;
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ8_0::scales(p, part); }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
-    return nibbles<(kQuad >= 4)>(Isa::load(vector_at(p + 32, kQuad % 4, part)));
-  }
-};
-
-struct PanelQ4_1 : PanelUnshifted {
-  static constexpr DType kType = DType::kQ4_1;
-  static constexpr int kSub = 32, kGroups = 1, kMost = 15, kOffset = 0;
-  static constexpr bool kHasMin = true;
-  struct Scales : PanelQ8_0::Scales {
-    Isa::Floats m;
-    template <int kIndex>
-    HWY_INLINE Isa::Floats min(int) const {
-      return m;
-    }
-  };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
-    return {PanelQ8_0::scales(p, part), Isa::halves(p + 32 + 2 * Isa::kLanes * part)};
-  }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    return PanelQ4_0::codes<kIndex, kQuad>(p + 32, part, group);
-  }
-};
-
-struct PanelQ5_0 : PanelUnshifted {
-  static constexpr DType kType = DType::kQ5_0;
-  static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 16;
-  static constexpr bool kHasMin = false;
-  using Scales = PanelQ8_0::Scales;
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ8_0::scales(p, part); }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    const auto low = PanelQ4_0::codes<kIndex, kQuad>(p + 64, part, group);
-    // Of each byte bit kQuad, to bit 4.
-    const auto bits = shift<4 - kQuad>(Isa::load(vector_at(p + 32, 0, part)));
-    return Isa::join(low, Isa::mask(bits, 16));
-  }
-};
-
-struct PanelQ5_1 : PanelUnshifted {
-  static constexpr DType kType = DType::kQ5_1;
-  static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 0;
-  static constexpr bool kHasMin = true;
-  using Scales = PanelQ4_1::Scales;
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ4_1::scales(p, part); }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    return PanelQ5_0::codes<kIndex, kQuad>(p + 32, part, group);
-  }
-};
-
-HWY_INLINE Isa::Factor panel_d(const uint8_t* p, int part) {
-  return Isa::template factor<0>(Isa::halves(p + 2 * Isa::kLanes * part));
-}
-
-HWY_INLINE Isa::Factor panel_negative_dmin(const uint8_t* p, int part) {
-  const auto dmin = Isa::halves(p + 32 + 2 * Isa::kLanes * part);
-  return Isa::template factor<0>(Isa::mul(dmin, Isa::set(-1.0f)));
-}
-
-// How far up codes of at most `most` are kept that stand `up` bits above the bottom: by an even
-// number of bits.
-constexpr int panel_shift(int most, int up) {
-  while (most << up > Isa::kMostCode) up -= 2;
-  return up;
-}
-
-// Of both formats with pairs of bits: word kWord of a half's 32, of which a stored word holds four.
-template <int kWord, int kShift>
-HWY_INLINE Isa::Codes panel_pairs(const uint8_t* codes, int part, int half) {
-  const auto v = Isa::load(vector_at(codes, 8 * half + kWord % 8, part));
-  return Isa::mask(shift<kShift - kWord / 8 * 2>(v), 3 << kShift);
-}
-
-struct PanelQ2_K {
-  static constexpr DType kType = DType::kQ2_K;
-  static constexpr int kSub = 16, kGroups = 2, kMost = 3, kOffset = 0;
-  static constexpr bool kHasMin = true;
-  template <int kIndex>
-  static constexpr int kShift = panel_shift(kMost, kIndex / 2 * 2);
-  struct Scales {
-    Isa::Codes scale_bytes[4], min_bytes[4];
-    Isa::Factor d, negative_dmin;
-    template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int group) const {
-      return Isa::template byte<kIndex % 4, 0>(scale_bytes[2 * group + kIndex / 4], d);
-    }
-    template <int kIndex>
-    HWY_INLINE Isa::Floats min(int group) const {
-      return Isa::template byte<kIndex % 4, 0>(min_bytes[2 * group + kIndex / 4], negative_dmin);
-    }
-  };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
-    Scales s;
-    for (int i = 0; i < 4; ++i) {
-      const auto both = Isa::load(vector_at(p + 64, i, part));
-      s.scale_bytes[i] = nibbles<0>(both);
-      s.min_bytes[i] = nibbles<1>(both);
-    }
-    s.d = panel_d(p, part);
-    s.negative_dmin = panel_negative_dmin(p, part);
-    return s;
-  }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    return panel_pairs<4 * kIndex + kQuad, kShift<kIndex>>(p + 320, part, group);
-  }
-};
-
-struct PanelQ3_K {
-  static constexpr DType kType = DType::kQ3_K;
-  static constexpr int kSub = 16, kGroups = 1, kMost = 7, kOffset = 4;
-  static constexpr bool kHasMin = false;
-  template <int kIndex>
-  static constexpr int kShift = panel_shift(kMost, kIndex % 8 / 2 * 2);
-  struct Scales {
-    Isa::Codes bytes[4];  // of every sub-block
-    Isa::Factor factor;
-    template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int) const {
-      return Isa::template byte<kIndex % 4, 32>(bytes[kIndex / 4], factor);
-    }
-  };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
-    const auto a = Isa::load(vector_at(p + 32, 0, part));
-    const auto b = Isa::load(vector_at(p + 32, 1, part));
-    const auto c = Isa::load(vector_at(p + 32, 2, part));
-    // Pairs of c to bits 4 and 5.
-    return {{Isa::join(nibbles<0>(a), Isa::mask(shift<4>(c), 0x30)),
-             Isa::join(nibbles<0>(b), Isa::mask(shift<2>(c), 0x30)),
-             Isa::join(nibbles<1>(a), Isa::mask(c, 0x30)),
-             Isa::join(nibbles<1>(b), Isa::mask(shift<-2>(c), 0x30))},
-            Isa::template factor<32>(Isa::halves(p + 2 * Isa::kLanes * part))};
-  }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
-    constexpr int kHalf = kIndex / 8, kWord = 4 * (kIndex % 8) + kQuad, kUp = kShift<kIndex>;
-    const auto low = panel_pairs<kWord, kUp>(p + 736, part, kHalf);
-    // Of each byte bit 4 · kHalf + kWord / 8, above the pair.
-    const auto high = Isa::load(vector_at(p + 224, kWord % 8, part));
-    constexpr int kFrom = 4 * kHalf + kWord / 8, kTo = kUp + 2;
-    return Isa::join(low, Isa::mask(shift<kTo - kFrom>(high), 1 << kTo));
-  }
-};
-
-// The scales and mins of sub-blocks 0 to 3 and 4 to 7, a byte each, as in unpack_scales_k4.
-struct PanelScalesK4 {
-  Isa::Codes scale_bytes[2], min_bytes[2];
-  Isa::Factor d, negative_dmin;
-  template <int kIndex>
-  HWY_INLINE Isa::Floats scale(int group) const {
-    return Isa::template byte<kIndex, 0>(of_group(scale_bytes, group), d);
-  }
-  template <int kIndex>
-  HWY_INLINE Isa::Floats min(int group) const {
-    return Isa::template byte<kIndex, 0>(of_group(min_bytes, group), negative_dmin);
-  }
-  // Sub-blocks 2 · group and the next, at the bottom.
-  static HWY_INLINE Isa::Codes of_group(const Isa::Codes* bytes, int group) {
-    return Isa::shift_right_by(bytes[group / 2], 16 * (group % 2));
-  }
-};
-
-HWY_INLINE PanelScalesK4 panel_scales_k4(const uint8_t* p, int part) {
-  const auto a = Isa::load(vector_at(p + 64, 0, part));
-  const auto b = Isa::load(vector_at(p + 64, 1, part));
-  const auto c = Isa::load(vector_at(p + 64, 2, part));
-  const auto high_scales = Isa::join(Isa::mask(c, 0x0F), Isa::mask(shift<-2>(a), 0x30));
-  const auto high_mins = Isa::join(Isa::mask(shift<-4>(c), 0x0F), Isa::mask(shift<-2>(b), 0x30));
-  return {{Isa::mask(a, 0x3F), high_scales},
-          {Isa::mask(b, 0x3F), high_mins},
-          panel_d(p, part),
-          panel_negative_dmin(p, part)};
-}
-
-struct PanelQ4_K {
-  static constexpr DType kType = DType::kQ4_K;
-  static constexpr int kSub = 32, kGroups = 4, kMost = 15, kOffset = 0;
-  static constexpr bool kHasMin = true;
-  template <int kIndex>
-  static constexpr int kShift = panel_shift(kMost, 4 * kIndex) / 4 * 4;
-  static HWY_INLINE PanelScalesK4 scales(const uint8_t* p, int part) {
-    return panel_scales_k4(p, part);
-  }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    const auto v = Isa::load(vector_at(p + 256, 8 * group + kQuad, part));
-    return kShift<kIndex> == 0 ? nibbles<kIndex>(v) : Isa::mask(v, 0xF0);
-  }
-};
-
-struct PanelQ5_K : PanelUnshifted {
-  static constexpr DType kType = DType::kQ5_K;
-  static constexpr int kSub = 32, kGroups = 4, kMost = 31, kOffset = 0;
-  static constexpr bool kHasMin = true;
-  static HWY_INLINE PanelScalesK4 scales(const uint8_t* p, int part) {
-    return panel_scales_k4(p, part);
-  }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    const auto low = nibbles<kIndex>(Isa::load(vector_at(p + 768, 8 * group + kQuad, part)));
-    // Of each byte bit 2 · group + kIndex, to bit 4.
-    const auto bits = Isa::shift_right_by(Isa::load(vector_at(p + 256, kQuad, part)), 2 * group);
-    return Isa::join(low, Isa::mask(shift<4 - kIndex>(bits), 16));
-  }
-};
-
-struct PanelQ6_K : PanelUnshifted {
-  static constexpr DType kType = DType::kQ6_K;
-  static constexpr int kSub = 16, kGroups = 2, kMost = 63, kOffset = 32;
-  static constexpr bool kHasMin = false;
-  struct Scales {
-    const uint8_t* bytes;
-    Isa::Floats d;
-    template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int group) const {
-      return Isa::mul(Isa::signed_bytes(bytes + 16 * (8 * group + kIndex)), d);
-    }
-  };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
-    return {p + 32 + Isa::kLanes * part, Isa::halves(p + 2 * Isa::kLanes * part)};
-  }
-  template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
-    constexpr int kWord = 4 * kIndex + kQuad, kPair = kWord / 8;  // of the group's 32 words
-    const auto low =
-        nibbles<(kWord >= 16)>(Isa::load(vector_at(p + 1312, 16 * group + kWord % 16, part)));
-    // Pair kPair of each byte to bits 4 and 5.
-    const auto high = Isa::load(vector_at(p + 288, 8 * group + kWord % 8, part));
-    return Isa::join(low, Isa::mask(shift<4 - 2 * kPair>(high), 0x30));
-  }
-};
+// kMostCode is up to which `most` is worth a multiplication without shifting codes down; `begin`
+// has to take kSignedOffset off again. Lane j of a sum is row j's.
 
 // ---- Sums.
 
@@ -347,20 +46,6 @@ HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const int8_t* c
     const auto codes = Format::template codes<kIndex, kQuad>(p, part, group);
     for (int r = 0; r < kRows; ++r) sums[r].template add<kQuad>(codes, x[r] + 4 * kQuad);
     add_quads<Format, kRows, kIndex, kQuad + 1>(p, part, group, x, sums);
-  }
-}
-
-template <class Format>
-inline constexpr int kIndices = info(Format::kType).block_elements / Format::kSub / Format::kGroups;
-
-// Fetches what lies ahead of a block, its share with every sub-block: all of a large block at once
-// would be more lines than the core can wait for.
-template <class Format>
-HWY_INLINE void fetch_ahead(const uint8_t* block, int sub) {
-  constexpr int kShare =
-      kPanelRows * info(Format::kType).block_bytes / (Format::kGroups * kIndices<Format>);
-  for (int line = 0; line < kShare; line += 64) {
-    fetch_panel_ahead(block + sub * kShare + line);
   }
 }
 
@@ -449,45 +134,20 @@ void dot_panels(const Weight& w, int64_t begin, int64_t end, const QuantizedRows
   }
 }
 
+template <class Format>
+struct DotPanels {
+  static void run(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
+                  float* y, int64_t y_stride) {
+    dot_panels<Format>(w, begin, end, x, m, y, y_stride);
+  }
+};
+
 void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
                               int64_t m, float* y, int64_t y_stride) {
-  switch (w.dtype) {
-    case DType::kQ8_0:
-      return dot_panels<PanelQ8_0>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ4_0:
-      return dot_panels<PanelQ4_0>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ4_1:
-      return dot_panels<PanelQ4_1>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ5_0:
-      return dot_panels<PanelQ5_0>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ5_1:
-      return dot_panels<PanelQ5_1>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ2_K:
-      return dot_panels<PanelQ2_K>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ3_K:
-      return dot_panels<PanelQ3_K>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ4_K:
-      return dot_panels<PanelQ4_K>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ5_K:
-      return dot_panels<PanelQ5_K>(w, begin, end, x, m, y, y_stride);
-    case DType::kQ6_K:
-      return dot_panels<PanelQ6_K>(w, begin, end, x, m, y, y_stride);
-    default:
-      LUMEN_CHECK(!"a quantised weight in panels");
-  }
+  for_format<DotPanels>(w.dtype, w, begin, end, x, m, y, y_stride);
 }
 
 // ---- Taking panels apart.
-
-template <class Format, int kIndex, int kQuad>
-HWY_INLINE void expand_quads(const uint8_t* p, int part, int group, int added, uint8_t* codes) {
-  if constexpr (kQuad < Format::kSub / 4) {
-    constexpr int kShift = Format::template kShift<kIndex>;
-    const auto v = shift<-kShift>(Format::template codes<kIndex, kQuad>(p, part, group));
-    Isa::store_bytes(Isa::add_bytes(v, added), codes + 64 * kQuad + 4 * Isa::kLanes * part);
-    expand_quads<Format, kIndex, kQuad + 1>(p, part, group, added, codes);
-  }
-}
 
 // Sub-blocks kIndex and on of a group; `sub` is the first one's number in `to`.
 template <class Format, int kIndex, class Scales>
@@ -523,30 +183,14 @@ void expand_panel_of(const uint8_t* panel, int64_t cols, int added, const CodePa
   }
 }
 
+template <class Format>
+struct ExpandPanel {
+  static void run(const uint8_t* panel, int64_t cols, int added, const CodePanel& to) {
+    expand_panel_of<Format>(panel, cols, added, to);
+  }
+};
+
 void expand_panel_of_any_format(DType dtype, const uint8_t* panel, int64_t cols, int added,
                                 const CodePanel& to) {
-  switch (dtype) {
-    case DType::kQ8_0:
-      return expand_panel_of<PanelQ8_0>(panel, cols, added, to);
-    case DType::kQ4_0:
-      return expand_panel_of<PanelQ4_0>(panel, cols, added, to);
-    case DType::kQ4_1:
-      return expand_panel_of<PanelQ4_1>(panel, cols, added, to);
-    case DType::kQ5_0:
-      return expand_panel_of<PanelQ5_0>(panel, cols, added, to);
-    case DType::kQ5_1:
-      return expand_panel_of<PanelQ5_1>(panel, cols, added, to);
-    case DType::kQ2_K:
-      return expand_panel_of<PanelQ2_K>(panel, cols, added, to);
-    case DType::kQ3_K:
-      return expand_panel_of<PanelQ3_K>(panel, cols, added, to);
-    case DType::kQ4_K:
-      return expand_panel_of<PanelQ4_K>(panel, cols, added, to);
-    case DType::kQ5_K:
-      return expand_panel_of<PanelQ5_K>(panel, cols, added, to);
-    case DType::kQ6_K:
-      return expand_panel_of<PanelQ6_K>(panel, cols, added, to);
-    default:
-      LUMEN_CHECK(!"a quantised weight in panels");
-  }
+  for_format<ExpandPanel>(dtype, panel, cols, added, to);
 }

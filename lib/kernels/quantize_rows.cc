@@ -1,5 +1,6 @@
 #include "lib/kernels/quantize_rows.h"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -95,7 +96,8 @@ void quantize_row_kernel(const float* x, int64_t row, const QuantizedRows& to) {
   }
 }
 
-void quantize_strip_kernel(const float* x, int64_t x_stride, int64_t blocks, const CodeStrip& to) {
+void quantize_strip_kernel(const float* x, int64_t x_stride, int64_t x_rows, int64_t blocks,
+                           const CodeStrip& to) {
   const int64_t rows = to.rows;
   for (int64_t block = 0; block < blocks; ++block) {
     std::byte* p = to.blocks + block * rows * kStripBlockBytes;
@@ -106,8 +108,13 @@ void quantize_strip_kernel(const float* x, int64_t x_stride, int64_t blocks, con
     auto* half_sum = reinterpret_cast<float*>(to.halves + block * rows * kStripHalfBytes);
     auto* half_owed = reinterpret_cast<int32_t*>(half_sum + 2 * rows);
     for (int64_t r = 0; r < rows; ++r) {
-      int32_t sums[2];
-      scale[r] = quantize_block(x + r * x_stride + 32 * block, codes + 32 * r, sums);
+      int32_t sums[2] = {};
+      if (r < x_rows) {
+        scale[r] = quantize_block(x + r * x_stride + 32 * block, codes + 32 * r, sums);
+      } else {
+        std::fill_n(codes + 32 * r, 32, int8_t{0});
+        scale[r] = 0;
+      }
       sum[r] = scale[r] * static_cast<float>(sums[0] + sums[1]);
       owed[r] = -128 * (sums[0] + sums[1]);
       for (int64_t half = 0; half < 2; ++half) {
@@ -187,8 +194,9 @@ void quantize_row(const float* x, int64_t row, const QuantizedRows& to) {
   HWY_DYNAMIC_DISPATCH(quantize_row_kernel)(x, row, to);
 }
 
-void quantize_strip(const float* x, int64_t x_stride, int64_t blocks, const CodeStrip& to) {
-  HWY_DYNAMIC_DISPATCH(quantize_strip_kernel)(x, x_stride, blocks, to);
+void quantize_strip(const float* x, int64_t x_stride, int64_t rows, int64_t blocks,
+                    const CodeStrip& to) {
+  HWY_DYNAMIC_DISPATCH(quantize_strip_kernel)(x, x_stride, rows, blocks, to);
 }
 
 void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to) {

@@ -32,8 +32,10 @@ QuantizedRows place_quantized_rows(std::byte* memory, int64_t rows, int64_t cols
 // Fills row `row` of `to` from x [cols]. noexcept.
 void quantize_row(const float* x, int64_t row, const QuantizedRows& to);
 
-// Fills a strip from x [to.rows, 32 · blocks], rows x_stride floats apart. noexcept.
-void quantize_strip(const float* x, int64_t x_stride, int64_t blocks, const CodeStrip& to);
+// Fills a strip from x [to.rows, 32 · blocks], rows x_stride floats apart; in the int8 one only the
+// first `rows` are read, and the others are zeros. noexcept.
+void quantize_strip(const float* x, int64_t x_stride, int64_t rows, int64_t blocks,
+                    const CodeStrip& to);
 void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to);
 
 }  // namespace lumen::kernels
