@@ -246,7 +246,7 @@ void dot_panels(const Weight& w, int64_t begin, int64_t end, const TileRows& x, 
       alignas(64) float out[kRows][kPanelRows];
       sum_panel<Format, kRows>(panel, x.strip(row, 0), w.cols, out);
       for (int64_t r = row; r < std::min(x.m, row + kRows); ++r) {
-        std::copy(out[r - row] + from - first, out[r - row] + to - first,
+        std::copy(out[r - row] + (from - first), out[r - row] + (to - first),
                   y + r * y_stride + from - begin);
       }
     }
