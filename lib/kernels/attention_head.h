@@ -10,6 +10,7 @@
 #include "lib/kernels/attention_backward.h"
 #include "lib/kernels/attention_products.h"
 #include "lib/kernels/attention_tile.h"
+#include "lib/kernels/memory_pieces.h"
 
 namespace lumen::kernels {
 
@@ -18,23 +19,6 @@ inline constexpr int64_t kKeysPerTile = 128;
 
 struct KeyRange {
   int64_t begin, end;
-};
-
-// Hands out pieces of a thread's memory; without memory it only counts.
-class MemoryPieces {
- public:
-  explicit MemoryPieces(float* memory) : memory_(memory) {}
-
-  float* take(int64_t floats) {
-    float* const piece = memory_ ? memory_ + taken_ : nullptr;
-    taken_ += round_up(floats, 16);
-    return piece;
-  }
-  int64_t taken() const { return taken_; }
-
- private:
-  float* memory_;
-  int64_t taken_ = 0;
 };
 
 // One key/value head of one sample.

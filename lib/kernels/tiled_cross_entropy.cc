@@ -7,6 +7,7 @@
 
 #include "lib/base/round_up.h"
 #include "lib/kernels/bf16_panels.h"
+#include "lib/kernels/memory_pieces.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -117,116 +118,103 @@ int64_t chunk_rows(int64_t rows) {
   return round_up(divide_up(rows, divide_up(rows, kMaxRows)), kStrip);
 }
 
-// How the workspace is divided.
-struct Room {
-  int64_t rows, dim, blocks, group;  // rows of a chunk, padded; dim padded
+struct Sizes {
+  int64_t rows, dim;      // of a chunk, padded
+  int64_t blocks, group;  // blocks of classes; classes in a group
   int64_t parts;
 
-  Room(const LinearCrossEntropy& args, int threads, int64_t number_of_parts)
-      : Room(args.rows, args.dim, args.classes, threads, number_of_parts) {}
-  Room(int64_t all_rows, int64_t all_dim, int64_t classes, int threads, int64_t number_of_parts)
+  Sizes(int64_t all_rows, int64_t all_dim, int64_t classes, int threads, int64_t part_count)
       : rows(chunk_rows(all_rows)),
         dim(round_up(all_dim, kStrip)),
         blocks(divide_up(classes, kBlockClasses)),
         group(
             std::min(blocks * kBlockClasses, std::max(kGroupClasses, 2 * kBlockClasses * threads))),
-        parts(number_of_parts) {}
-
-  // Numbers are 16 bits wide, of one part.
-  int64_t hidden() const { return rows * dim; }
-  int64_t group_weight() const { return dim * group; }
-  int64_t group_logits() const { return rows * group; }
-  int64_t block_weight() const { return kBlockClasses * dim; }
-  int64_t block_logits() const { return kBlockClasses * rows; }
-  int64_t shared_numbers() const { return 2 * hidden() + group_weight() + group_logits(); }
-  int64_t thread_numbers() const { return block_weight() + block_logits(); }
-  // Floats.
-  int64_t statistics() const { return 2 * blocks * rows; }
-  int64_t shared_floats() const { return statistics() + 2 * rows + rows * dim; }
-  int64_t thread_floats() const { return kStrip * std::max(kBlockClasses, kStrip); }
-
-  int64_t shared_bytes() const { return shared_numbers() * parts * 2 + shared_floats() * 4; }
-  int64_t thread_bytes() const { return thread_numbers() * parts * 2 + thread_floats() * 4; }
+        parts(part_count) {}
 };
 
-// Takes memory piece by piece; all pieces are whole cache lines.
-class Memory {
- public:
-  explicit Memory(std::byte* begin) : next_(begin) {}
-
-  float* floats(int64_t count) { return reinterpret_cast<float*>(take(count * 4)); }
-  // Room for `count` numbers of each part.
-  Panels panels(int64_t count, int64_t parts, int64_t depth) {
-    auto* const high = reinterpret_cast<uint16_t*>(take(count * parts * 2));
-    return {high, parts == 2 ? high + count : nullptr, depth};
-  }
-
- private:
-  std::byte* take(int64_t bytes) {
-    std::byte* const piece = next_;
-    next_ += bytes;
-    return piece;
-  }
-
-  std::byte* next_;
-};
+Panels take_panels(MemoryPieces& pieces, int64_t rows, int64_t depth, int64_t parts) {
+  static_assert(sizeof(float) == 2 * sizeof(uint16_t));
+  const int64_t numbers = rows * depth;
+  uint16_t* const high = bf16_numbers(pieces.take(numbers * parts / 2));
+  return {high, parts == 2 && high != nullptr ? high + numbers : nullptr, depth};
+}
 
 // What a thread works with.
-struct Bench {
+struct ThreadBuffers {
   Panels weight;    // a block: rows classes, columns dim; A
   Panels gradient;  // of a block's logits: rows classes, columns rows of the chunk; A
   float* logits;    // [kBlockClasses][kStrip]
 
-  Bench(std::byte* memory, const Room& room) {
-    Memory m(memory);
-    weight = m.panels(room.block_weight(), room.parts, room.dim);
-    gradient = m.panels(room.block_logits(), room.parts, room.rows);
-    logits = m.floats(room.thread_floats());
-  }
+  ThreadBuffers(MemoryPieces& pieces, const Sizes& s)
+      : weight(take_panels(pieces, kBlockClasses, s.dim, s.parts)),
+        gradient(take_panels(pieces, kBlockClasses, s.rows, s.parts)),
+        logits(pieces.take(kBlockClasses * kStrip)) {}
 };
+
+struct SharedBuffers {
+  // Of the chunk, as B: rows of hidden states with columns dim; and dim with columns rows.
+  Panels hidden, hidden_turned;
+  // Of a group of classes. As A: dim, columns classes; as B: rows, columns classes.
+  Panels weight_turned, gradient;
+  float *maximum, *sum;  // [blocks][rows], of all blocks in the first
+  float *target_logit, *scale;
+  float* dhidden;  // [strips of rows][dim][kStrip]
+
+  SharedBuffers(MemoryPieces& pieces, const Sizes& s)
+      : hidden(take_panels(pieces, s.rows, s.dim, s.parts)),
+        hidden_turned(take_panels(pieces, s.dim, s.rows, s.parts)),
+        weight_turned(take_panels(pieces, s.dim, s.group, s.parts)),
+        gradient(take_panels(pieces, s.rows, s.group, s.parts)),
+        maximum(pieces.take(s.blocks * s.rows)),
+        sum(pieces.take(s.blocks * s.rows)),
+        target_logit(pieces.take(s.rows)),
+        scale(pieces.take(s.rows)),
+        dhidden(pieces.take(s.rows * s.dim)) {}
+};
+
+template <class Buffers>
+int64_t floats_of(const Sizes& sizes) {
+  MemoryPieces pieces(nullptr);
+  const Buffers buffers(pieces, sizes);
+  return pieces.taken();
+}
 
 class Loss {
  public:
-  Loss(ThreadPool& pool, const TileUnit& unit, const LinearCrossEntropy& args, std::byte* workspace,
+  Loss(ThreadPool& pool, const TileUnit& unit, const LinearCrossEntropy& args, MemoryPieces memory,
        float* losses)
       : pool_(pool),
         unit_(unit),
         args_(args),
-        room_(args, pool.threads(), args.bf16 ? 1 : 2),
+        sizes_(args.rows, args.dim, args.classes, pool.threads(), args.bf16 ? 1 : 2),
         losses_(losses),
-        benches_(workspace) {
-    Memory m(workspace + pool.threads() * room_.thread_bytes());
-    hidden_ = m.panels(room_.hidden(), room_.parts, room_.dim);
-    hidden_turned_ = m.panels(room_.hidden(), room_.parts, room_.rows);
-    weight_turned_ = m.panels(room_.group_weight(), room_.parts, room_.group);
-    gradient_ = m.panels(room_.group_logits(), room_.parts, room_.group);
-    maximum_ = m.floats(room_.statistics() / 2);
-    sum_ = m.floats(room_.statistics() / 2);
-    target_logit_ = m.floats(room_.rows);
-    scale_ = m.floats(room_.rows);
-    dhidden_ = m.floats(room_.rows * room_.dim);
-  }
+        thread_floats_(floats_of<ThreadBuffers>(sizes_)),
+        thread_memory_(memory.take(pool.threads() * thread_floats_)),
+        m_(memory, sizes_) {}
 
   bool run() {
-    for (int64_t row = 0; row < args_.rows; row += room_.rows) {
+    for (int64_t row = 0; row < args_.rows; row += sizes_.rows) {
       first_row_ = row;
-      rows_ = std::min(room_.rows, args_.rows - row);
+      rows_ = std::min(sizes_.rows, args_.rows - row);
       pack_hidden();
       find_statistics();
       if (nonfinite_) return false;
       find_losses();
       if (!args_.dhidden && !args_.dweight) continue;
-      for (int64_t c = 0; c < args_.classes; c += room_.group) differentiate_group(c);
+      for (int64_t c = 0; c < args_.classes; c += sizes_.group) differentiate_group(c);
       if (args_.dhidden) store_dhidden();
     }
     return true;
   }
 
  private:
-  Bench bench(int thread) const { return {benches_ + thread * room_.thread_bytes(), room_}; }
+  ThreadBuffers buffers_of(int thread) const {
+    MemoryPieces pieces(thread_memory_ + thread * thread_floats_);
+    return {pieces, sizes_};
+  }
   int64_t strips() const { return divide_up(rows_, kStrip); }
   // Of two parts, whose tiles take part in more products, nothing needs to stay in L1.
-  int64_t depth_step(int64_t depth) const { return room_.parts == 2 ? depth : unit_.strip_depth; }
+  int64_t depth_step(int64_t depth) const { return sizes_.parts == 2 ? depth : unit_.strip_depth; }
 
   // Columns [at, at + depth) of two panels of each operand; sums are [kStrip][c_stride].
   void multiply(const Panels& a, int64_t a_row, const Panels& b, int64_t b_row, int64_t at,
@@ -265,15 +253,15 @@ class Loss {
     const float* const x = args_.hidden + first_row_ * args_.dim;
     pool_.parallel_for(rows_, kStrip, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; i += kStrip) {
-        pack({x, args_.dim, 1}, i, rows_, args_.dim, PanelOrder::kPairs, hidden_.from(i, 0),
-             hidden_.pitch());
+        pack({x, args_.dim, 1}, i, rows_, args_.dim, PanelOrder::kPairs, m_.hidden.from(i, 0),
+             m_.hidden.pitch());
       }
     });
     if (!args_.dweight) return;
     pool_.parallel_for(args_.dim, kStrip, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; i += kStrip) {
-        pack({x, 1, args_.dim}, i, args_.dim, rows_, PanelOrder::kPairs, hidden_turned_.from(i, 0),
-             hidden_turned_.pitch());
+        pack({x, 1, args_.dim}, i, args_.dim, rows_, PanelOrder::kPairs,
+             m_.hidden_turned.from(i, 0), m_.hidden_turned.pitch());
       }
     });
   }
@@ -284,7 +272,7 @@ class Loss {
   void for_each_block(int64_t begin, int64_t end, const Body& body) {
     const int64_t blocks = divide_up(end - begin, kBlockClasses);
     pool_.parallel_pieces(blocks, 1, 1, [&](int64_t block, int64_t, int thread) {
-      const Bench with = bench(thread);
+      const ThreadBuffers with = buffers_of(thread);
       const int64_t c = begin + block * kBlockClasses;
       const int64_t classes = std::min(kBlockClasses, end - c);
       for (int64_t i = 0; i < classes; i += kStrip) {
@@ -298,11 +286,11 @@ class Loss {
   }
 
   // The logits of a block of classes for kStrip rows from `row` on.
-  void multiply_logits(int64_t row, int64_t classes, const Bench& with) const {
-    const int64_t step = depth_step(room_.dim);
-    for (int64_t at = 0; at < room_.dim; at += step) {
+  void multiply_logits(int64_t row, int64_t classes, const ThreadBuffers& with) const {
+    const int64_t step = depth_step(sizes_.dim);
+    for (int64_t at = 0; at < sizes_.dim; at += step) {
       for (int64_t c = 0; c < classes; c += kStrip) {
-        multiply(with.weight, c, hidden_, row, at, std::min(step, room_.dim - at), at > 0,
+        multiply(with.weight, c, m_.hidden, row, at, std::min(step, sizes_.dim - at), at > 0,
                  with.logits + c * kStrip, kStrip);
       }
     }
@@ -321,13 +309,13 @@ class Loss {
 
   void find_statistics() {
     const auto statistics = HWY_DYNAMIC_DISPATCH(column_statistics);
-    for_each_block(0, args_.classes, [&](int64_t c, int64_t classes, const Bench& with) {
-      const int64_t block = c / kBlockClasses * room_.rows;
+    for_each_block(0, args_.classes, [&](int64_t c, int64_t classes, const ThreadBuffers& with) {
+      const int64_t block = c / kBlockClasses * sizes_.rows;
       for (int64_t row = 0; row < rows_; row += kStrip) {
         multiply_logits(row, classes, with);
-        statistics(with.logits, classes, maximum_ + block + row, sum_ + block + row);
+        statistics(with.logits, classes, m_.maximum + block + row, m_.sum + block + row);
         for_each_target(row, c, classes, [&](int64_t i, int64_t at) {
-          target_logit_[row + i] = with.logits[at * kStrip + i];
+          m_.target_logit[row + i] = with.logits[at * kStrip + i];
         });
       }
     });
@@ -337,14 +325,14 @@ class Loss {
     pool_.parallel_for(rows_, kStrip, [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; row += kStrip) {
         HWY_DYNAMIC_DISPATCH(join_statistics)
-        (room_.blocks, room_.rows, maximum_ + row, sum_ + row);
+        (sizes_.blocks, sizes_.rows, m_.maximum + row, m_.sum + row);
       }
       for (int64_t row = begin; row < round_up(end, kStrip); ++row) set_loss(row);
     });
   }
 
   void set_loss(int64_t row) {
-    scale_[row] = 0;
+    m_.scale[row] = 0;
     if (row >= rows_) return;
     const float weight = args_.token_weights[first_row_ + row];
     const int32_t target = args_.targets[first_row_ + row];
@@ -352,17 +340,17 @@ class Loss {
     loss = 0;
     if (weight == 0) return;
     if (target < 0 || target >= args_.classes) {
-      loss = scale_[row] = std::numeric_limits<float>::quiet_NaN();
+      loss = m_.scale[row] = std::numeric_limits<float>::quiet_NaN();
       return;
     }
-    loss = maximum_[row] - target_logit_[row] + std::log(sum_[row]);
-    scale_[row] = weight / sum_[row];
+    loss = m_.maximum[row] - m_.target_logit[row] + std::log(m_.sum[row]);
+    m_.scale[row] = weight / m_.sum[row];
   }
 
   // Adds what the logits of a group of classes from `first` on contribute to the gradients.
   void differentiate_group(int64_t first) {
-    const int64_t end = std::min(args_.classes, first + room_.group);
-    for_each_block(first, end, [&](int64_t c, int64_t classes, const Bench& with) {
+    const int64_t end = std::min(args_.classes, first + sizes_.group);
+    for_each_block(first, end, [&](int64_t c, int64_t classes, const ThreadBuffers& with) {
       for (int64_t row = 0; row < rows_; row += kStrip) {
         multiply_logits(row, classes, with);
         differentiate(row, c, classes, with.logits);
@@ -381,19 +369,19 @@ class Loss {
 
   // logits → token weight · (softmax − one-hot), 0 for classes up to the next multiple of kStrip.
   void differentiate(int64_t row, int64_t c, int64_t classes, float* logits) const {
-    HWY_DYNAMIC_DISPATCH(scaled_softmax)(classes, maximum_ + row, scale_ + row, logits);
+    HWY_DYNAMIC_DISPATCH(scaled_softmax)(classes, m_.maximum + row, m_.scale + row, logits);
     for_each_target(row, c, classes, [&](int64_t i, int64_t at) {
       logits[at * kStrip + i] -= args_.token_weights[first_row_ + row + i];
     });
     std::fill_n(logits + classes * kStrip, (round_up(classes, kStrip) - classes) * kStrip, 0.0f);
   }
 
-  void keep_gradient(int64_t row, int64_t at, int64_t classes, const Bench& with) {
+  void keep_gradient(int64_t row, int64_t at, int64_t classes, const ThreadBuffers& with) {
     for (int64_t c = 0; c < classes; c += kStrip) {
       const float* const x = with.logits + c * kStrip;
       if (args_.dhidden) {
-        pack({x, 1, kStrip}, 0, kStrip, kStrip, PanelOrder::kPairs, gradient_.from(row, at + c),
-             gradient_.pitch());
+        pack({x, 1, kStrip}, 0, kStrip, kStrip, PanelOrder::kPairs, m_.gradient.from(row, at + c),
+             m_.gradient.pitch());
       }
       if (args_.dweight) {
         pack({x, kStrip, 1}, 0, kStrip, kStrip, PanelOrder::kRows, with.gradient.from(c, row),
@@ -406,17 +394,17 @@ class Loss {
   void turn_weight(int64_t c, int64_t classes, int64_t at) {
     for (int64_t i = 0; i < args_.dim; i += kStrip) {
       pack({args_.weight + c * args_.dim, 1, args_.dim}, i, args_.dim, classes, PanelOrder::kRows,
-           weight_turned_.from(i, at), weight_turned_.pitch());
+           m_.weight_turned.from(i, at), m_.weight_turned.pitch());
     }
   }
 
-  void add_dweight(int64_t c, int64_t classes, const Bench& with) const {
+  void add_dweight(int64_t c, int64_t classes, const ThreadBuffers& with) const {
     const int64_t depth = round_up(rows_, kStrip), step = depth_step(depth);
     for (int64_t j = 0; j < args_.dim; j += kStrip) {
       const int64_t cols = std::min(kStrip, args_.dim - j);
       for (int64_t at = 0; at < depth; at += step) {
         for (int64_t i = 0; i < classes; i += kStrip) {
-          multiply(with.gradient, i, hidden_turned_, j, at, std::min(step, depth - at), at > 0,
+          multiply(with.gradient, i, m_.hidden_turned, j, at, std::min(step, depth - at), at > 0,
                    with.logits + i * kStrip, kStrip);
         }
       }
@@ -425,15 +413,14 @@ class Loss {
     }
   }
 
-  // [strips of rows][dim][kStrip]
-  float* dhidden_of(int64_t row) const { return dhidden_ + row * room_.dim; }
+  float* dhidden_of(int64_t row) const { return m_.dhidden + row * sizes_.dim; }
 
   void add_dhidden(int64_t row, int64_t first, int64_t depth) const {
     const int64_t step = depth_step(depth);
     for (int64_t at = 0; at < depth; at += step) {
-      for (int64_t i = 0; i < room_.dim; i += kStrip) {
-        multiply(weight_turned_, i, gradient_, row, at, std::min(step, depth - at), first + at > 0,
-                 dhidden_of(row) + i * kStrip, kStrip);
+      for (int64_t i = 0; i < sizes_.dim; i += kStrip) {
+        multiply(m_.weight_turned, i, m_.gradient, row, at, std::min(step, depth - at),
+                 first + at > 0, dhidden_of(row) + i * kStrip, kStrip);
       }
     }
   }
@@ -453,16 +440,11 @@ class Loss {
   ThreadPool& pool_;
   const TileUnit& unit_;
   const LinearCrossEntropy& args_;
-  const Room room_;
+  const Sizes sizes_;
   float* const losses_;
-  std::byte* const benches_;
-  // Of the chunk. As B: rows of hidden states with columns dim; and dim with columns rows.
-  Panels hidden_, hidden_turned_;
-  // Of a group of classes. As A: dim, columns classes; as B: rows, columns classes.
-  Panels weight_turned_, gradient_;
-  float *maximum_, *sum_;  // [blocks][rows], of all blocks in the first
-  float *target_logit_, *scale_;
-  float* dhidden_;
+  const int64_t thread_floats_;
+  float* const thread_memory_;
+  const SharedBuffers m_;
   int64_t first_row_ = 0, rows_ = 0;
   std::atomic<bool> nonfinite_ = false;
 };
@@ -474,14 +456,17 @@ bool is_worth_tiled_loss(int64_t rows, int64_t dim, int64_t classes) {
 }
 
 size_t tiled_loss_bytes(int64_t rows, int64_t dim, int64_t classes, int threads) {
-  const Room room(rows, dim, classes, threads, 2);
-  return static_cast<size_t>(room.shared_bytes() + threads * room.thread_bytes());
+  const Sizes sizes(rows, dim, classes, threads, 2);
+  const int64_t floats =
+      threads * floats_of<ThreadBuffers>(sizes) + floats_of<SharedBuffers>(sizes);
+  return static_cast<size_t>(floats) * sizeof(float);
 }
 
 bool tiled_linear_cross_entropy(ThreadPool& pool, const TileUnit& unit,
                                 const LinearCrossEntropy& args, std::byte* workspace,
                                 float* losses) {
-  return Loss(pool, unit, args, workspace, losses).run();
+  MemoryPieces memory(reinterpret_cast<float*>(workspace));
+  return Loss(pool, unit, args, memory, losses).run();
 }
 
 }  // namespace lumen::kernels

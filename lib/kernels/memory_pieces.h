@@ -1,0 +1,28 @@
+// Memory of a thread or of a call, piece by piece. Private to this room.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/base/round_up.h"
+
+namespace lumen::kernels {
+
+// Hands out pieces of whole cache lines; without memory it only counts.
+class MemoryPieces {
+ public:
+  // `memory` is 64-byte aligned, or null.
+  explicit MemoryPieces(float* memory) : memory_(memory) {}
+
+  float* take(int64_t floats) {
+    float* const piece = memory_ ? memory_ + taken_ : nullptr;
+    taken_ += round_up(floats, 16);
+    return piece;
+  }
+  int64_t taken() const { return taken_; }
+
+ private:
+  float* memory_;
+  int64_t taken_ = 0;
+};
+
+}  // namespace lumen::kernels
