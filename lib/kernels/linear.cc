@@ -318,23 +318,29 @@ PanelContent pack_floats(std::span<const Weight> weights, const PanelRequest& wa
   return content;
 }
 
+// The panel of want.rows rows of one matrix, if there is a short way to it.
+std::optional<PanelContent> pack_rows_of_one(const Weight& w, int64_t row,
+                                             const PanelRequest& want) {
+  if (in_panels(w.layout) && row % kPanelRows != 0) return std::nullopt;
+  if (w.dtype == DType::kBF16) {
+    copy_panel(w, row, want);
+    return PanelContent::kOnePart;
+  }
+  if (is_quantized(w.dtype)) {
+    round_panel(w, row, want);
+    return PanelContent::kOnePart;
+  }
+  if (w.dtype == DType::kF32 && !in_panels(w.layout)) return split_panel(w, row, want);
+  return std::nullopt;
+}
+
 // Up to sixteen rows of the weights, `want.k` a block boundary: the one place that knows how they
 // are stored.
 PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelRequest& want) {
   std::optional<PanelContent> content;
   for_each_part(weights, want.row, want.row + want.rows,
                 [&](const Weight& w, int64_t from, int64_t to, int64_t) {
-                  if (to - from < want.rows) return;
-                  if (in_panels(w.layout) && from % kPanelRows != 0) return;
-                  if (w.dtype == DType::kBF16) {
-                    copy_panel(w, from, want);
-                    content = PanelContent::kOnePart;
-                  } else if (is_quantized(w.dtype)) {
-                    round_panel(w, from, want);
-                    content = PanelContent::kOnePart;
-                  } else if (w.dtype == DType::kF32 && !in_panels(w.layout)) {
-                    content = split_panel(w, from, want);
-                  }
+                  if (to - from == want.rows) content = pack_rows_of_one(w, from, want);
                 });
   return content ? *content : pack_floats(weights, want);
 }
