@@ -76,6 +76,12 @@ bool tiles_work(const TileSupport& support) {
 
 #if HWY_ARCH_X86_64
 
+// EDX of CPUID leaf 7, subleaf 0.
+static uint32_t leaf_7_features() {
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) ? edx : 0;
+}
+
 bool has_native_tiles() {
   auto permit = [] {
     constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM, Linux 5.16
@@ -91,16 +97,15 @@ bool has_native_tiles() {
       asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
       support.enabled_states = uint64_t{high} << 32 | low;
     }
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) support.features = edx;
+    support.features = leaf_7_features();
     return tiles_work(support);
   }();
   return works;
 }
 
-// AMX-INT8: bit 25 of EDX of CPUID leaf 7, subleaf 0.
 static bool has_int8_tiles() {
-  uint32_t eax, ebx, ecx, edx;
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx >> 25 & 1) != 0;
+  constexpr uint32_t kAmxInt8 = 1u << 25;
+  return (leaf_7_features() & kAmxInt8) != 0;
 }
 
 #else

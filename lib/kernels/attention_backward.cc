@@ -98,31 +98,11 @@ class Forward {
     bool masked = false;
     const int64_t rows = strip_.look(p, keys, mask, masked);
     if (rows == 0) return;
-    head_.products().multiply({.left = head_.rows_at(m_.keys, p),
-                               .row = 0,
-                               .rows = rows,
-                               .right = m_.q,
-                               .cols = width,
-                               .depth = s_.head_dim,
-                               .begin = 0,
-                               .end = s_.head_dim,
-                               .add = false,
-                               .c = m_.scores,
-                               .c_stride = width});
+    head_.multiply_rows(m_.keys, p, rows, m_.q, m_.scores);
     attention_tile::softmax({rows, width, masked ? &mask : nullptr, strip_.factors(p, rows)},
                             m_.scores, m_.maximum, m_.sum, m_.output, s_.head_dim);
     const float* const weights = head_.products().as_right(m_.scores, rows, keys, m_.weights);
-    head_.products().multiply({.left = head_.transposed_at(m_.values, p),
-                               .row = 0,
-                               .rows = s_.head_dim,
-                               .right = weights,
-                               .cols = width,
-                               .depth = keys,
-                               .begin = 0,
-                               .end = rows,
-                               .add = true,
-                               .c = m_.output,
-                               .c_stride = width});
+    head_.add_transposed(m_.values, p, rows, weights, m_.output);
   }
 
   const AttentionHead& head_;
@@ -253,8 +233,8 @@ class Backward {
     const int64_t rows = strip_.look(p, keys, mask, masked);
     if (rows > 0) {
       const int64_t at = c / width * products.strip_floats(s_.head_dim);
-      multiply_strip(head_.rows_at(m_.keys, p), rows, m_.q + at, m_.scores);
-      multiply_strip(head_.rows_at(m_.values, p), rows, m_.dout + at, m_.dscores);
+      head_.multiply_rows(m_.keys, p, rows, m_.q + at, m_.scores);
+      head_.multiply_rows(m_.values, p, rows, m_.dout + at, m_.dscores);
       attention_tile::softmax_grad({rows, width, masked ? &mask : nullptr, strip_.factors(p, rows)},
                                    m_.scores, m_.dscores, m_.log_sum + c, m_.delta + c);
     }
@@ -263,33 +243,8 @@ class Backward {
     products.pack_left({m_.dscores, width, 1}, part, m_.dscores_left);
     if (rows == 0) return 0;
     const float* const right = products.as_right(m_.dscores, rows, keys, m_.dscores_right);
-    products.multiply({.left = head_.transposed_at(m_.keys_transposed, p),
-                       .row = 0,
-                       .rows = s_.head_dim,
-                       .right = right,
-                       .cols = width,
-                       .depth = keys,
-                       .begin = 0,
-                       .end = rows,
-                       .add = true,
-                       .c = dq_at(c),
-                       .c_stride = width});
+    head_.add_transposed(m_.keys_transposed, p, rows, right, dq_at(c));
     return rows;
-  }
-
-  // scores[key][column] = left[key] · right[column]
-  void multiply_strip(const float* left, int64_t rows, const float* right, float* scores) const {
-    head_.products().multiply({.left = left,
-                               .row = 0,
-                               .rows = rows,
-                               .right = right,
-                               .cols = head_.width(),
-                               .depth = s_.head_dim,
-                               .begin = 0,
-                               .end = s_.head_dim,
-                               .add = false,
-                               .c = scores,
-                               .c_stride = head_.width()});
   }
 
   // dv[key] += Σ_column weights[key][column] · dout[column] and dk likewise, for the keys from `p`
@@ -328,13 +283,6 @@ class Backward {
   const AttentionGradients& g_;
   ColumnStrip strip_;
 };
-
-template <class Buffers>
-int64_t floats_of(const AttentionShape& s) {
-  MemoryPieces pieces(nullptr);
-  const Buffers buffers(pieces, s);
-  return pieces.taken();
-}
 
 int64_t thread_floats(const AttentionShape& s) {
   return std::max(floats_of<ForwardBuffers>(s), floats_of<BackwardBuffers>(s));

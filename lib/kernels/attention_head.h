@@ -80,6 +80,40 @@ class AttentionHead {
            begin / kKeysPerTile * AttentionProducts::left_floats(s_.head_dim, kKeysPerTile);
   }
 
+  // scores[key][column] = Σ_i key[i] · right[i][column] of a strip, for the first `keys` rows of
+  // the block of position `begin`.
+  void multiply_rows(const float* blocks, int64_t begin, int64_t keys, const float* right,
+                     float* scores) const {
+    products_.multiply({.left = rows_at(blocks, begin),
+                        .row = 0,
+                        .rows = keys,
+                        .right = right,
+                        .cols = width(),
+                        .depth = s_.head_dim,
+                        .begin = 0,
+                        .end = s_.head_dim,
+                        .add = false,
+                        .c = scores,
+                        .c_stride = width()});
+  }
+
+  // sums[i][column] += Σ_key key[i] · weights[key][column] of a strip likewise, `blocks` being
+  // those of the transpose.
+  void add_transposed(const float* blocks, int64_t begin, int64_t keys, const float* weights,
+                      float* sums) const {
+    products_.multiply({.left = transposed_at(blocks, begin),
+                        .row = 0,
+                        .rows = s_.head_dim,
+                        .right = weights,
+                        .cols = width(),
+                        .depth = keys_of(begin),
+                        .begin = 0,
+                        .end = keys,
+                        .add = true,
+                        .c = sums,
+                        .c_stride = width()});
+  }
+
   // Columns [begin, begin + count) of queries or their gradients, times `factor`, as rows of
   // head_dim one behind the other, then zeros up to a multiple of width().
   void gather(const HeadRows& x, int64_t begin, int64_t count, float factor, float* rows) const {

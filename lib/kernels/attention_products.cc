@@ -13,18 +13,6 @@ int64_t panel_numbers(int64_t depth) {
   return kTileRows * padded_depth(depth);
 }
 
-// As pack_bf16_panel, also of no rows at all.
-void pack_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
-                const Bf16Panel& panel) {
-  if (rows > 0) {
-    pack_bf16_panel(from, rows, depth, order, panel);
-    return;
-  }
-  for (uint16_t* numbers : {panel.high, panel.low}) {
-    if (numbers) std::fill_n(numbers, panel_numbers(depth), uint16_t{0});
-  }
-}
-
 }  // namespace
 
 // On tiles an operand is its panels of sixteen rows (columns, on the right) one behind the other,
@@ -66,7 +54,7 @@ void AttentionProducts::pack_left(const StripSource& from, const LeftColumns& co
     const StripSource source = {from.x + i * from.row_stride, from.row_stride, from.col_stride};
     if (unit_) {
       const Bf16Panel panel = panel_of(left, i, depth);
-      pack_panel(
+      pack_bf16_panel(
           source, used, cols, PanelOrder::kRows,
           {panel.high + begin * kTileRows, panel.low ? panel.low + begin * kTileRows : nullptr});
     } else if (used > 0) {

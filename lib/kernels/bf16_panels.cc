@@ -283,6 +283,12 @@ HWY_EXPORT(round_codes_kernel);
 
 PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel) {
+  if (rows == 0) {
+    for (uint16_t* numbers : {panel.high, panel.low}) {
+      if (numbers) std::fill_n(numbers, kTileRows * padded_depth(depth), uint16_t{0});
+    }
+    return PanelContent::kOnePart;
+  }
   return HWY_DYNAMIC_DISPATCH(pack_bf16_panel_kernel)(from, rows, depth, order, panel);
 }
 

@@ -42,7 +42,7 @@ inline int64_t padded_depth(int64_t depth) {
 
 // high = x rounded to bfloat16 (nearest, ties to even, but with a low part finite numbers stay
 // finite), low = x − high rounded likewise: |x − high − low| ≤ 2⁻¹⁷ |x|; low is zero where x is NaN
-// or infinite. Both orders and any strides; rows ≤ 16. noexcept.
+// or infinite. Both orders and any strides; rows ≤ 16, none: zeros. noexcept.
 PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel);
 

@@ -25,4 +25,12 @@ class MemoryPieces {
   int64_t taken_ = 0;
 };
 
+// How many floats Buffers takes that is constructed from pieces and `sizes`.
+template <class Buffers, class Sizes>
+int64_t floats_of(const Sizes& sizes) {
+  MemoryPieces pieces(nullptr);
+  const Buffers buffers(pieces, sizes);
+  return pieces.taken();
+}
+
 }  // namespace lumen::kernels

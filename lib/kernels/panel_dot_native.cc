@@ -69,10 +69,8 @@ struct Isa : PanelIsa<16> {
   };
 };
 
-// clang-format off: in this order
 #include "lib/kernels/panel_formats-inl.h"
 #include "lib/kernels/panel_sums-inl.h"
-// clang-format on
 
 }  // namespace native
 }  // namespace HWY_NAMESPACE

@@ -128,10 +128,8 @@ struct Isa : PanelIsa<8> {
   };
 };
 
-// clang-format off: in this order
 #include "lib/kernels/panel_formats-inl.h"
 #include "lib/kernels/panel_sums-inl.h"
-// clang-format on
 
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels

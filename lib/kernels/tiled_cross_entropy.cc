@@ -172,13 +172,6 @@ struct SharedBuffers {
         dhidden(pieces.take(s.rows * s.dim)) {}
 };
 
-template <class Buffers>
-int64_t floats_of(const Sizes& sizes) {
-  MemoryPieces pieces(nullptr);
-  const Buffers buffers(pieces, sizes);
-  return pieces.taken();
-}
-
 class Loss {
  public:
   Loss(ThreadPool& pool, const TileUnit& unit, const LinearCrossEntropy& args, MemoryPieces memory,
@@ -244,7 +237,7 @@ class Loss {
       const Bf16Panel to = {panel.high + i / kTileRows * pitch,
                             panel.low ? panel.low + i / kTileRows * pitch : nullptr};
       const int64_t count = std::clamp<int64_t>(rows - row - i, 0, kTileRows);
-      const PanelContent content = pack_bf16_panel(count > 0 ? from : x, count, depth, order, to);
+      const PanelContent content = pack_bf16_panel(from, count, depth, order, to);
       if (content == PanelContent::kNonfinite) nonfinite_ = true;
     }
   }
