@@ -19,7 +19,7 @@ struct TileStrips {
   const uint16_t *b_high, *b_low;
   int64_t a_pitch, b_pitch;
   int64_t steps;
-  int row_panels, col_panels;  // 1 or 2
+  int row_panels, col_panels;  // 1 or 2; for multiply_short any number of row panels
   const float* add;            // what c starts with, or null: zeros; may be c
   int64_t add_stride;
   float* c;  // [16 · row_panels][16 · col_panels], rows c_stride apart
@@ -28,6 +28,9 @@ struct TileStrips {
   int64_t rows = 2 * kTileRows;  // of c that are asked for; the others may be left as they are
 };
 
+// Of a depth whose two panels of B stay in tiles.
+inline constexpr int64_t kShortSteps = 2;
+
 // What computes with tiles. A thread calls `enter` before its first `multiply` and `leave` after
 // the last, at the latest when its share of a parallel section ends: tiles that are in use make
 // every switch of threads save 8 KiB.
@@ -35,6 +38,9 @@ struct TileUnit {
   void (*enter)();
   void (*leave)();
   void (*multiply)(const TileStrips& strips);
+  // The same for any number of row panels of A, of one part, two panels of B that are at most
+  // kShortSteps deep, and add = null; null: not known.
+  void (*multiply_short)(const TileStrips& strips) = nullptr;
   int64_t strip_depth = 512;  // so deep that two panels of B, of one part, stay in L1
 };
 

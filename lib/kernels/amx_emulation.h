@@ -62,6 +62,11 @@ struct EmulatedTiles {
   static void multiply() {
     multiply(tile(kSum), tile(4 + kSum / 2), tile(6 + kSum % 2));
   }
+  template <int kStep>
+  static void multiply_short() {
+    multiply(tile(0), tile(2 + kStep), tile(4 + kStep));
+    multiply(tile(1), tile(2 + kStep), tile(6 + kStep));
+  }
 
   // "DAZ=FTZ=1, RNE rounding": subnormal numbers count as zero, before and after.
   static float flush(float x) {
@@ -96,7 +101,8 @@ struct EmulatedTiles {
 };
 
 inline constexpr TileUnit kEmulatedTileUnit = {EmulatedTiles::enter, EmulatedTiles::leave,
-                                               multiply_any_strips<EmulatedTiles>};
+                                               multiply_any_strips<EmulatedTiles>,
+                                               multiply_any_short_strips<EmulatedTiles>};
 
 // While it lives, products use `unit`, whatever the SIMD target is.
 class TileUnitScope {

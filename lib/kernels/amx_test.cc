@@ -592,6 +592,48 @@ TEST_CASE("the CPU's dot products of bfloat16 compute what emulated tiles do") {
   }
 }
 
+TEST_CASE("short products on tiles are those of whole ones") {
+  Philox random(11);
+  constexpr int64_t kPanels = 3, kPanel = kTileRows * kTileDepth * kShortSteps;
+  std::vector<uint16_t> a(kPanels * kPanel), b(2 * kPanel);
+  for (auto* bits : {&a, &b}) {
+    for (uint16_t& v : *bits) v = to_bf16(static_cast<float>(random.normal())).bits;
+  }
+  for (const int64_t steps : {int64_t{1}, kShortSteps}) {
+    TileStrips strips = {.a_high = a.data(),
+                         .a_low = nullptr,
+                         .b_high = b.data(),
+                         .b_low = nullptr,
+                         .a_pitch = kPanel,
+                         .b_pitch = kPanel,
+                         .steps = steps,
+                         .row_panels = 1,
+                         .col_panels = 2,
+                         .add = nullptr,
+                         .add_stride = 0,
+                         .c = nullptr,
+                         .c_stride = 2 * kTileRows,
+                         .low_low = false};
+    on_every_tile_unit([&] {
+      std::vector<float> whole(kPanels * 2 * kTileRows * kTileRows), pieces = whole;
+      const TileUnit& unit = *tile_unit();
+      unit.enter();
+      for (int64_t i = 0; i < kPanels; ++i) {
+        strips.row_panels = 1;
+        strips.a_high = a.data() + i * kPanel;
+        strips.c = pieces.data() + i * 2 * kTileRows * kTileRows;
+        unit.multiply(strips);
+      }
+      strips.row_panels = kPanels;
+      strips.a_high = a.data();
+      strips.c = whole.data();
+      unit.multiply_short(strips);
+      unit.leave();
+      CHECK(whole == pieces);
+    });
+  }
+}
+
 TEST_CASE("the CPU's tiles compute what the emulated ones do") {
   if (!has_native_tiles()) return lumen::testing::skip("this CPU or system has no AMX");
   Philox random(9);

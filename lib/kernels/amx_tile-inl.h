@@ -2,9 +2,10 @@
 // of amx_emulation.h in tests.
 //
 // Tiles has static functions on tiles by number: load<tile>(memory, row stride in bytes),
-// zero<tile>(), store<tile>(memory, row stride), and multiply<sum>(): tile `sum` = 2 i + j gets the
-// product of tile 4 + i (of A) and tile 6 + j (of B) added. Compiled for the instruction set of the
-// place of inclusion; see README.md for the shape.
+// zero<tile>(), store<tile>(memory, row stride); multiply<sum>(): tile `sum` = 2 i + j gets the
+// product of tile 4 + i (of A) and tile 6 + j (of B) added; and multiply_short<step>(): tiles 0 and
+// 1 get the products of tile 2 + step (of A) and tiles 4 + step and 6 + step (of B) added. Compiled
+// for the instruction set of the place of inclusion; see README.md for the shape.
 #pragma once
 
 #include "lib/kernels/amx.h"
@@ -97,6 +98,36 @@ void multiply_any_strips(const TileStrips& strips) {
   }
   if (strips.col_panels == 2) return multiply_strips<Tiles, 1, 2>(strips);
   multiply_strips<Tiles, 1, 1>(strips);
+}
+
+template <class Tiles, int kSteps>
+void multiply_short_strips(const TileStrips& s) {
+  constexpr int64_t kTile = kTileRows * kTileDepth;
+  Tiles::template load<4>(s.b_high, kTileDepth * 2);
+  Tiles::template load<6>(s.b_high + s.b_pitch, kTileDepth * 2);
+  if constexpr (kSteps == 2) {
+    Tiles::template load<5>(s.b_high + kTile, kTileDepth * 2);
+    Tiles::template load<7>(s.b_high + s.b_pitch + kTile, kTileDepth * 2);
+  }
+  for (int64_t i = 0; i < s.row_panels; ++i) {
+    const uint16_t* const a = s.a_high + i * s.a_pitch;
+    Tiles::template zero<0>();
+    Tiles::template zero<1>();
+    Tiles::template load<2>(a, kTileDepth * 2);
+    if constexpr (kSteps == 2) Tiles::template load<3>(a + kTile, kTileDepth * 2);
+    Tiles::template multiply_short<0>();
+    if constexpr (kSteps == 2) Tiles::template multiply_short<1>();
+    float* const c = s.c + i * kTileRows * s.c_stride;
+    Tiles::template store<0>(c, s.c_stride * sizeof(float));
+    Tiles::template store<1>(c + kTileRows, s.c_stride * sizeof(float));
+  }
+}
+
+// TileUnit::multiply_short.
+template <class Tiles>
+void multiply_any_short_strips(const TileStrips& strips) {
+  strips.steps == 2 ? multiply_short_strips<Tiles, 2>(strips)
+                    : multiply_short_strips<Tiles, 1>(strips);
 }
 
 }  // namespace lumen::kernels

@@ -54,6 +54,17 @@ struct NativeTiles {
     if constexpr (kSum == 2) _tile_dpbf16ps(2, 5, 6);
     if constexpr (kSum == 3) _tile_dpbf16ps(3, 5, 7);
   }
+
+  template <int kStep>
+  static void multiply_short() {
+    if constexpr (kStep == 0) {
+      _tile_dpbf16ps(0, 2, 4);
+      _tile_dpbf16ps(1, 2, 6);
+    } else {
+      _tile_dpbf16ps(0, 3, 5);
+      _tile_dpbf16ps(1, 3, 7);
+    }
+  }
 };
 
 const TileConfig kConfig;
@@ -72,7 +83,12 @@ void multiply(const TileStrips& strips) {
   multiply_any_strips<NativeTiles>(strips);
 }
 
-constexpr TileUnit kUnit = {enter, leave, multiply};
+void multiply_short(const TileStrips& strips) {
+  asm volatile("" ::: "memory");
+  multiply_any_short_strips<NativeTiles>(strips);
+}
+
+constexpr TileUnit kUnit = {enter, leave, multiply, multiply_short};
 
 }  // namespace
 

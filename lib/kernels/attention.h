@@ -30,15 +30,16 @@ struct AttentionArgs {
   bool causal;
   int64_t window;  // 0: no window
   float scale;
+  bool bf16;       // products may round to bfloat16, see below
   const float* q;  // element strides below, head rows contiguous
   int64_t q_batch_stride, q_token_stride, q_head_stride;
   KvView k, v;
   float* out;            // [batch, tokens, heads, head_dim] contiguous
-  std::byte* workspace;  // attention_workspace_bytes(...), 8-byte aligned, any content
+  std::byte* workspace;  // attention_workspace_bytes(...), 64-byte aligned, any content
 };
 
-// Bytes of workspace that a call with these sizes (batch, tokens, heads, kv_heads, head_dim) takes,
-// whatever its pointers and positions.
+// Bytes of workspace that a call with these sizes (batch, tokens, heads, kv_heads, head_dim, bf16)
+// takes, whatever its pointers and positions.
 size_t attention_workspace_bytes(const AttentionArgs& sizes, int threads);
 
 // Up to this many tokens a query's result does not depend on how many come with it: drafts of
@@ -50,7 +51,10 @@ inline constexpr int64_t kFewTokens = 16;
 // does not depend on the number of threads. More than kFewTokens tokens over a cache of 16 or 8
 // bits are multiplied as int16 where that is faster, but not under an ExactProductsScope: queries
 // and keys are rounded to √(2^31 / head_dim) steps, weights to 8191 and values to 4095 of their
-// row's largest, which for normally distributed numbers costs 2e-4 of a value. A NaN or infinity in
+// row's largest, which for normally distributed numbers costs 2e-4 of a value. `bf16`, for models
+// whose products with weights round as much (linear): queries, keys, weights and values of more
+// than kFewTokens tokens are rounded to bfloat16 instead where there are tiles (amx.h), which costs
+// 2e-3 and is three times as fast. A NaN or infinity in
 // a query, or in a key or value it reads, shows in its output; a query that sees no position gives
 // zeros. Positions < 2^24. Does not allocate. noexcept.
 void attention(ThreadPool& pool, const AttentionArgs& args);

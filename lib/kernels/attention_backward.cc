@@ -40,7 +40,7 @@ struct ForwardBuffers {
         output(pieces.take(padded_dim(s) * kMaxTileCols)),
         scores(pieces.take(kKeysPerTile * kMaxTileCols)),
         weights(pieces.take(AttentionProducts::right_floats(kMaxTileCols, kKeysPerTile))),
-        maximum(pieces.take(kMaxTileCols)),
+        reference(pieces.take(kMaxTileCols)),
         sum(pieces.take(kMaxTileCols)),
         strip(pieces, s) {}
 
@@ -48,7 +48,7 @@ struct ForwardBuffers {
   float *rows, *q;         // of a strip, as it is and as a right operand
   float *output, *scores;  // [head_dim, width], [keys, width]
   float* weights;          // scores as a right operand
-  float *maximum, *sum;
+  float *reference, *sum;
   ColumnStrip::Buffers strip;
 };
 
@@ -77,7 +77,7 @@ class Forward {
     const int64_t width = head_.width(), begin = strip_.begin(), count = strip_.count();
     head_.gather(s_.q, begin, count, s_.scale * kLog2E, m_.rows);
     head_.products().pack_right({m_.rows, s_.head_dim, 1}, width, s_.head_dim, m_.q);
-    std::fill_n(m_.maximum, width, -kInf);
+    std::fill_n(m_.reference, width, -kInf);
     std::fill_n(m_.sum, width, 0.0f);
     std::fill_n(m_.output, padded_dim(s_) * width, 0.0f);
     const KeyRange seen = strip_.seen();
@@ -85,7 +85,7 @@ class Forward {
       add_keys(p);
     head_.for_each_column(begin, count, [&](int64_t c, int64_t token, int64_t h) {
       lse_[(head_.batch() * s_.heads + h) * s_.tokens + token] =
-          m_.maximum[c] == -kInf ? -kInf : m_.maximum[c] * kLn2 + std::log(m_.sum[c]);
+          m_.reference[c] == -kInf ? -kInf : m_.reference[c] * kLn2 + std::log(m_.sum[c]);
     });
     for (int64_t c = 0; c < width; ++c) m_.sum[c] = m_.sum[c] == 0 ? 0.0f : 1.0f / m_.sum[c];
     attention_tile::scale_columns(m_.output, s_.head_dim, width, m_.sum);
@@ -99,10 +99,11 @@ class Forward {
     const int64_t rows = strip_.look(p, keys, mask, masked);
     if (rows == 0) return;
     head_.multiply_rows(m_.keys, p, rows, m_.q, m_.scores);
+    const AttentionProducts& products = head_.products();
     attention_tile::softmax({rows, width, masked ? &mask : nullptr, strip_.factors(p, rows)},
-                            m_.scores, m_.maximum, m_.sum, m_.output, s_.head_dim);
-    const float* const weights = head_.products().as_right(m_.scores, rows, keys, m_.weights);
-    head_.add_transposed(m_.values, p, rows, weights, m_.output);
+                            m_.scores, {m_.reference, m_.sum, m_.output, s_.head_dim},
+                            products.weight_panels(m_.weights, keys));
+    head_.add_transposed(m_.values, p, rows, products.weights(m_.scores, m_.weights), m_.output);
   }
 
   const AttentionHead& head_;

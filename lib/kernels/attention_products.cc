@@ -80,6 +80,12 @@ void AttentionProducts::pack_right(const StripSource& from, int64_t cols, int64_
   }
 }
 
+attention_tile::WeightPanels AttentionProducts::weight_panels(float* room, int64_t depth) const {
+  if (!unit_) return {};
+  const Bf16Panel first = panel_of(room, 0, depth);
+  return {first.high, first.low, parts_ * panel_numbers(depth)};
+}
+
 const float* AttentionProducts::as_right(float* scores, int64_t rows, int64_t depth,
                                          float* room) const {
   if (!unit_) return scores;
@@ -119,8 +125,27 @@ void AttentionProducts::multiply_tiles(const AttentionProduct& p) const {
   const uint16_t* const left =
       bf16_numbers(p.left) + p.row / kTileRows * pitch + p.begin * kTileRows;
   const uint16_t* const right = bf16_numbers(p.right) + p.begin * kTileRows;
+  const int64_t steps = (padded_depth(p.end) - p.begin) / kTileDepth;
+  const bool is_short = unit_->multiply_short && parts_ == 1 && steps <= kShortSteps && !p.add;
   for (int64_t j = 0; j < p.cols; j += kStrip) {
     const uint16_t* const b = right + j / kTileRows * pitch;
+    if (is_short && p.cols - j > kTileRows) {
+      unit_->multiply_short({.a_high = left,
+                             .a_low = nullptr,
+                             .b_high = b,
+                             .b_low = nullptr,
+                             .a_pitch = pitch,
+                             .b_pitch = pitch,
+                             .steps = steps,
+                             .row_panels = static_cast<int>(divide_up(p.rows, kTileRows)),
+                             .col_panels = 2,
+                             .add = nullptr,
+                             .add_stride = 0,
+                             .c = p.c + j,
+                             .c_stride = p.c_stride,
+                             .low_low = false});
+      continue;
+    }
     for (int64_t i = 0; i < p.rows; i += kStrip) {
       const uint16_t* const a = left + i / kTileRows * pitch;
       float* const c = p.c + i * p.c_stride + j;
@@ -130,7 +155,7 @@ void AttentionProducts::multiply_tiles(const AttentionProduct& p) const {
                        .b_low = parts_ == 2 ? b + part : nullptr,
                        .a_pitch = pitch,
                        .b_pitch = pitch,
-                       .steps = (padded_depth(p.end) - p.begin) / kTileDepth,
+                       .steps = steps,
                        .row_panels = p.rows - i > kTileRows ? 2 : 1,
                        .col_panels = p.cols - j > kTileRows ? 2 : 1,
                        .add = p.add ? c : nullptr,

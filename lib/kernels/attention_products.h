@@ -1,10 +1,11 @@
-// The matrix products of attention for training, in float32 (gemm_tile.h) or on tiles (amx.h), of
-// operands that are packed before. Private to this room.
+// The matrix products of attention for training, in float32 (gemm_tile.h) or on tiles (amx.h), and
+// of prompts on tiles, of operands that are packed before. Private to this room.
 #pragma once
 
 #include <cstdint>
 
 #include "lib/kernels/amx.h"
+#include "lib/kernels/attention_tile.h"
 #include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/gemm_tile.h"
 
@@ -61,6 +62,13 @@ class AttentionProducts {
 
   // Packs column j of a right operand from row j of `from`. noexcept.
   void pack_right(const StripSource& from, int64_t cols, int64_t depth, float* right) const;
+
+  // Where softmax leaves the weights of a strip of scores, of up to `depth` keys, and what is the
+  // right operand then: the strip itself or, on tiles, `room`. noexcept.
+  attention_tile::WeightPanels weight_panels(float* room, int64_t depth) const;
+  const float* weights(const float* scores, const float* room) const {
+    return unit_ ? room : scores;
+  }
 
   // The first `rows` rows of a strip of scores [depth, width()] as those of a right operand of
   // `depth`: the strip itself or, packed, `room`. With tiles zeros follow in both, up to a multiple

@@ -7,128 +7,15 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
-#include "lib/kernels/convert.h"
+#include "lib/kernels/attention_problem.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/matmul.h"
-#include "lib/kernels/random_floats.h"
-#include "lib/kernels/reference.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
+using Problem = AttentionProblem;
 
 namespace {
-
-// Queries, keys and values of one call. Keys and values are stored in `dtype` with the layout
-// [batch, kv_heads, capacity, head_dim]; k_values and v_values hold what the stored bytes mean.
-struct Problem {
-  int64_t batch, tokens, heads, kv_heads, head_dim, start;
-  bool causal = true;
-  int64_t window = 0;
-  DType dtype = DType::kF32;
-  std::vector<int32_t> starts = {}, slots = {};  // of the batch rows; none: start, their own
-
-  int64_t positions = 0, capacity = 0;
-  std::vector<float> q = {}, k_values = {}, v_values = {};
-  std::vector<std::byte> k = {}, v = {};
-
-  std::vector<std::byte> store(std::vector<float>& values) const {
-    const auto n = static_cast<int64_t>(values.size());
-    std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(dtype, n)));
-    from_float(dtype, values.data(), bytes.data(), n);
-    to_float(dtype, bytes.data(), values.data(), n);
-    return bytes;
-  }
-
-  void fill(Philox& random) {
-    if (starts.empty()) starts = {static_cast<int32_t>(start)};
-    positions = start + tokens;
-    capacity = positions + 3;
-    q = random_floats(random, batch * tokens * heads * head_dim);
-    k_values = random_floats(random, batch * kv_heads * capacity * head_dim);
-    v_values = random_floats(random, batch * kv_heads * capacity * head_dim);
-    k = store(k_values);
-    v = store(v_values);
-  }
-
-  AttentionArgs args(std::vector<float>& out) const {
-    const int64_t row = row_bytes(dtype, head_dim);
-    const KvView view{nullptr, dtype, kv_heads * capacity * row, capacity * row, row};
-    out.assign(q.size(), -77.0f);
-    AttentionArgs args{batch,
-                       tokens,
-                       heads,
-                       kv_heads,
-                       head_dim,
-                       positions,
-                       starts.data(),
-                       starts.size() == 1 ? 0 : 1,
-                       slots.empty() ? nullptr : slots.data(),
-                       causal,
-                       window,
-                       1 / std::sqrt(static_cast<float>(head_dim)),
-                       q.data(),
-                       tokens * heads * head_dim,
-                       heads * head_dim,
-                       head_dim,
-                       view,
-                       view,
-                       out.data(),
-                       nullptr};
-    args.k.data = k.data();
-    args.v.data = v.data();
-    return args;
-  }
-
-  std::vector<float> run(int threads) const {
-    ThreadPool pool(threads);
-    std::vector<float> out;
-    AttentionArgs call = args(out);
-    // Garbage in the workspace must not matter; exactly as many bytes as asked for.
-    std::vector<std::byte> workspace(attention_workspace_bytes(call, threads), std::byte{0xFF});
-    call.workspace = workspace.data();
-    attention(pool, call);
-    return out;
-  }
-
-  std::vector<double> expected() const {
-    std::vector<double> out;
-    const int64_t group = heads / kv_heads;
-    for (int64_t b = 0; b < batch; ++b) {
-      for (int64_t t = 0; t < tokens; ++t) {
-        for (int64_t h = 0; h < heads; ++h) {
-          const int64_t slot = slots.empty() ? b : slots[static_cast<size_t>(b)];
-          const int64_t at = (slot * kv_heads + h / group) * capacity * head_dim;
-          const int64_t own = starts[starts.size() == 1 ? 0 : static_cast<size_t>(b)] + t;
-          const auto row = reference::attention(
-              &q[static_cast<size_t>(((b * tokens + t) * heads + h) * head_dim)],
-              &k_values[size_t(at)], &v_values[size_t(at)], positions, head_dim,
-              1 / std::sqrt(double(head_dim)), [&](int64_t p) {
-                return !causal || (p <= own && (window == 0 || p > own - window));
-              });
-          out.insert(out.end(), row.begin(), row.end());
-        }
-      }
-    }
-    return out;
-  }
-
-  std::string describe() const {
-    return "batch " + std::to_string(batch) + " tokens " + std::to_string(tokens) + " heads " +
-           std::to_string(heads) + "/" + std::to_string(kv_heads) + " head_dim " +
-           std::to_string(head_dim) + " start " + std::to_string(start) + " causal " +
-           std::to_string(causal) + " window " + std::to_string(window) + " " +
-           std::string(name(dtype));
-  }
-};
-
-double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::fabs(a[i] - b[i]);
-    if (!(difference <= worst)) worst = difference;  // NaN counts
-  }
-  return worst;
-}
 
 void check(Problem problem) {
   Philox random(7);

@@ -1,5 +1,7 @@
 #include "lib/kernels/attention_tile.h"
 
+#include "lib/base/round_up.h"
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,7 +18,9 @@ namespace HWY_NAMESPACE {
 
 using attention_tile::DropoutPlace;
 using attention_tile::Mask;
+using attention_tile::SoftmaxState;
 using attention_tile::Tile;
+using attention_tile::WeightPanels;
 using TileFloat = hn::ScalableTag<float>;
 using TileVector = hn::Vec<TileFloat>;
 inline constexpr int64_t kTileLanes = hn::MaxLanes(TileFloat());
@@ -75,46 +79,168 @@ HWY_INLINE void apply_factors(const Tile& tile, int64_t column, float* x) {
   }
 }
 
-void softmax_kernel(const Tile& tile, float* scores, float* maximum, float* sum, float* output,
-                    int64_t rows) {
+// Hides from one vector of columns the keys that it does not see.
+HWY_INLINE void hide_keys(const Tile& tile, int64_t column, float* score) {
   const TileFloat d;
   const auto hidden = hn::Set(d, -kInf);
-  for (int64_t column = 0; column < tile.width; column += kTileLanes) {
-    float* score = scores + column;
-    if (tile.mask) {
-      const ColumnMask mask(*tile.mask, column);
-      for (int64_t key = 0; key < tile.keys; ++key) {
-        float* at = score + key * tile.width;
-        hn::StoreU(hn::IfThenElse(mask.sees(key), hn::LoadU(d, at), hidden), d, at);
-      }
-    }
-    const auto before = hn::LoadU(d, maximum + column);
-    auto top0 = before, top1 = before;
-    int64_t key = 0;
-    for (; key + 2 <= tile.keys; key += 2) {
-      top0 = hn::Max(hn::LoadU(d, score + key * tile.width), top0);
-      top1 = hn::Max(hn::LoadU(d, score + (key + 1) * tile.width), top1);
-    }
-    if (key < tile.keys) top0 = hn::Max(hn::LoadU(d, score + key * tile.width), top0);
-    const auto top = hn::Max(top0, top1);
-    // A column that has seen only −inf must not subtract −inf from it.
-    const auto shift = hn::IfThenZeroElse(hn::Eq(top, hidden), top);
-    auto total = hn::Zero(d);
-    for (key = 0; key < tile.keys; ++key) {
-      float* at = score + key * tile.width;
-      const auto e = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, at), shift));
-      hn::StoreU(e, d, at);
-      total = hn::Add(total, e);
-    }
-    if (tile.factors) apply_factors(tile, column, scores);
-    const auto correction = exp2_nonpositive(d, hn::Sub(before, shift));
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + column), correction, total), d, sum + column);
-    hn::StoreU(top, d, maximum + column);
-    for (int64_t i = 0; i < rows; ++i) {
-      float* at = output + i * tile.width + column;
-      hn::StoreU(hn::Mul(hn::LoadU(d, at), correction), d, at);
+  const ColumnMask mask(*tile.mask, column);
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    float* at = score + key * tile.width;
+    hn::StoreU(hn::IfThenElse(mask.sees(key), hn::LoadU(d, at), hidden), d, at);
+  }
+}
+
+// The largest of `top` and a vector of columns of a tile.
+HWY_INLINE TileVector largest_score(const Tile& tile, const float* score, TileVector top) {
+  const TileFloat d;
+  TileVector tops[4] = {top, top, top, top};
+  int64_t key = 0;
+  for (; key + 4 <= tile.keys; key += 4, score += 4 * tile.width) {
+    for (int64_t j = 0; j < 4; ++j) {
+      tops[j] = hn::Max(hn::LoadU(d, score + j * tile.width), tops[j]);
     }
   }
+  for (; key < tile.keys; ++key, score += tile.width) {
+    tops[0] = hn::Max(hn::LoadU(d, score), tops[0]);
+  }
+  return hn::Max(hn::Max(tops[0], tops[1]), hn::Max(tops[2], tops[3]));
+}
+
+// The reference of one vector of columns, brought up to date, as what is subtracted: a column that
+// has seen only −inf must not subtract −inf from it.
+HWY_INLINE TileVector raise_reference(const Tile& tile, int64_t column, const float* scores,
+                                      const SoftmaxState& state) {
+  const TileFloat d;
+  const auto before = hn::LoadU(d, state.reference + column);
+  const auto top = largest_score(tile, scores + column, before);
+  const auto keeps = hn::Le(hn::Sub(top, hn::Set(d, attention_tile::kSlack)), before);
+  const auto reference = hn::IfThenElse(keeps, before, top);
+  const auto shift = hn::IfThenZeroElse(hn::Eq(reference, hn::Set(d, -kInf)), reference);
+  if (hn::AllTrue(d, keeps)) return shift;
+  hn::StoreU(reference, d, state.reference + column);
+  const auto correction =
+      hn::IfThenElse(keeps, hn::Set(d, 1.0f), exp2_nonpositive(d, hn::Sub(before, shift)));
+  float* const sum = state.sum + column;
+  hn::StoreU(hn::Mul(hn::LoadU(d, sum), correction), d, sum);
+  for (int64_t i = 0; i < state.rows; ++i) {
+    float* at = state.output + i * tile.width + column;
+    hn::StoreU(hn::Mul(hn::LoadU(d, at), correction), d, at);
+  }
+  return shift;
+}
+
+using TileBits = hn::RebindToUnsigned<TileFloat>;
+
+// The bits of x ≥ 0, rounded to bfloat16 (nearest), in the upper halves; anything below. A NaN
+// stays one.
+HWY_INLINE hn::Vec<TileBits> round_weight(TileVector x) {
+  const TileBits d;
+  return hn::Add(hn::BitCast(d, x), hn::Set(d, 0x8000u));
+}
+HWY_INLINE hn::Vec<TileBits> upper_half(hn::Vec<TileBits> bits) {
+  return hn::And(bits, hn::Set(TileBits(), 0xFFFF0000u));
+}
+// Lanes of two numbers, `first` below.
+HWY_INLINE void store_pair(hn::Vec<TileBits> first, hn::Vec<TileBits> second, uint16_t* to) {
+  const TileBits d;
+  hn::StoreU(hn::Or(hn::ShiftRight<16>(first), upper_half(second)), d,
+             reinterpret_cast<uint32_t*>(to));
+}
+
+// Scores → weights of one vector of columns.
+template <bool kFactors>
+class ColumnWeights {
+ public:
+  ColumnWeights(const Tile& tile, int64_t column, TileVector shift, float* scores, float* sum)
+      : width_(tile.width),
+        keys_(tile.keys),
+        shift_(shift),
+        scores_(scores + column),
+        factors_(kFactors ? tile.factors + column : nullptr),
+        sum_(sum + column),
+        sums_{hn::LoadU(d_, sum_), hn::Zero(d_)} {}
+
+  void in_place() {
+    for (int64_t key = 0; key < keys_; ++key) {
+      hn::StoreU(weight<false>(key, sums_[0]), d_, scores_ + key * width_);
+    }
+    store_sum();
+  }
+
+  template <bool kTwoParts>
+  void to_panels(uint16_t* high, uint16_t* low) {
+    const auto none = hn::Zero(d_);
+    int64_t key = 0;
+    for (; key + 2 <= keys_; key += 2) {
+      const auto even = weight<!kTwoParts>(key, sums_[0]);
+      const auto odd = weight<!kTwoParts>(key + 1, sums_[1]);
+      store<kTwoParts>(even, odd, high + key * kTileRows, low + key * kTileRows);
+    }
+    if (key < keys_) {
+      const auto last = weight<!kTwoParts>(key, sums_[0]);
+      store<kTwoParts>(last, none, high + key * kTileRows, low + key * kTileRows);
+      key += 2;
+    }
+    for (; key < padded_depth(keys_); key += 2) {
+      store<kTwoParts>(none, none, high + key * kTileRows, low + key * kTileRows);
+    }
+    store_sum();
+  }
+
+ private:
+  template <bool kCoarse>
+  HWY_INLINE TileVector weight(int64_t key, TileVector& sum) const {
+    const auto x = hn::Sub(hn::LoadU(d_, scores_ + key * width_), shift_);
+    const auto weight = kCoarse ? exp2_coarse(d_, x) : exp2_nonpositive(d_, x);
+    sum = hn::Add(sum, weight);
+    if constexpr (kFactors) return hn::Mul(weight, hn::LoadU(d_, factors_ + key * width_));
+    return weight;
+  }
+
+  template <bool kTwoParts>
+  HWY_INLINE void store(TileVector even, TileVector odd, uint16_t* high, uint16_t* low) const {
+    const auto high0 = round_weight(even), high1 = round_weight(odd);
+    store_pair(high0, high1, high);
+    if constexpr (kTwoParts) {
+      const auto rest0 = hn::Sub(even, hn::BitCast(d_, upper_half(high0)));
+      const auto rest1 = hn::Sub(odd, hn::BitCast(d_, upper_half(high1)));
+      store_pair(round_weight(rest0), round_weight(rest1), low);
+    }
+  }
+
+  void store_sum() { hn::StoreU(hn::Add(sums_[0], sums_[1]), d_, sum_); }
+
+  TileFloat d_;
+  int64_t width_, keys_;
+  TileVector shift_;
+  float* scores_;
+  const float* factors_;
+  float* sum_;
+  TileVector sums_[2];
+};
+
+template <bool kFactors>
+void softmax_columns_of(const Tile& tile, float* scores, const SoftmaxState& state,
+                        const WeightPanels& panels) {
+  for (int64_t column = 0; column < tile.width; column += kTileLanes) {
+    if (tile.mask) hide_keys(tile, column, scores + column);
+    const auto shift = raise_reference(tile, column, scores, state);
+    ColumnWeights<kFactors> weights(tile, column, shift, scores, state.sum);
+    const int64_t first = column / kTileRows * panels.pitch + column % kTileRows * 2;
+    if (!panels.high) {
+      weights.in_place();
+    } else if (panels.low) {
+      weights.template to_panels<true>(panels.high + first, panels.low + first);
+    } else {
+      weights.template to_panels<false>(panels.high + first, panels.high + first);
+    }
+  }
+}
+
+void softmax_kernel(const Tile& tile, float* scores, const SoftmaxState& state,
+                    const WeightPanels& panels) {
+  if (tile.factors) return softmax_columns_of<true>(tile, scores, state, panels);
+  softmax_columns_of<false>(tile, scores, state, panels);
 }
 
 void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const float* log_sum,
@@ -198,9 +324,9 @@ void dropout_factors(const RandomKey& key, const DropoutRule& rule, const Dropou
                      int64_t keys, int64_t width, float* factors) {
   HWY_DYNAMIC_DISPATCH(dropout_factors_kernel)(key, rule, place, keys, width, factors);
 }
-void softmax(const Tile& tile, float* scores, float* maximum, float* sum, float* output,
-             int64_t rows) {
-  HWY_DYNAMIC_DISPATCH(softmax_kernel)(tile, scores, maximum, sum, output, rows);
+void softmax(const Tile& tile, float* scores, const SoftmaxState& state,
+             const WeightPanels& panels) {
+  HWY_DYNAMIC_DISPATCH(softmax_kernel)(tile, scores, state, panels);
 }
 void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_sum,
                   const float* delta) {

@@ -1,6 +1,6 @@
-// The element-wise part of attention for training, on tiles of scores [keys, width]: a column per
-// query, a row per key, as matrix products leave and take them (attention_products.h).
-// Scores are in units of ln 2. Private to this room.
+// The element-wise part of attention for training, and for prompts on the matrix unit, on tiles of
+// scores [keys, width]: a column per query, a row per key, as matrix products leave and take them
+// (attention_products.h). Scores are in units of ln 2. Private to this room.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,31 @@ struct DropoutPlace {
 void dropout_factors(const RandomKey& key, const DropoutRule& rule, const DropoutPlace& place,
                      int64_t keys, int64_t width, float* factors);
 
-// Online softmax (Milakov & Gimelshein 2018): scores → 2^(score − maximum) · factor, 0 for hidden
-// keys, with maximum and sum, which has no factors, brought up to date; output [rows, width], the
-// weighted values so far, is scaled to the new maximum. A column that has seen nothing has maximum
-// −inf and sum 0.
-void softmax(const Tile& tile, float* scores, float* maximum, float* sum, float* output,
-             int64_t rows);
+// Of a strip of columns.
+struct SoftmaxState {
+  float* reference;  // per column: what scores are taken relative to; −inf before any is seen
+  float* sum;        // per column: Σ 2^(score − reference)
+  float* output;     // [rows, width]: the values weighted likewise
+  int64_t rows;
+};
+
+// Where weights go for products on tiles (PanelOrder::kPairs), instead of staying in the tile:
+// panels of sixteen columns, `pitch` numbers apart, pairs of keys one behind the other, zeros up to
+// a whole number of kTileDepth keys.
+struct WeightPanels {
+  uint16_t* high = nullptr;  // null: weights stay in the tile
+  uint16_t* low = nullptr;   // null: weights are rounded to bfloat16
+  int64_t pitch = 0;
+};
+
+// Online softmax (Milakov & Gimelshein 2018): scores → 2^(score − reference) · factor, 0 for hidden
+// keys; the sum, which has no factors, grows by 2^(score − reference). The reference becomes the
+// largest score of a column, with sum and output scaled to it, only where that exceeds it by more
+// than kSlack: 2^kSlack is far from what float32 cannot hold, and few tiles are left that scale the
+// output. Scores are left as anything where weights go to panels.
+inline constexpr float kSlack = 8;
+void softmax(const Tile& tile, float* scores, const SoftmaxState& state,
+             const WeightPanels& panels);
 
 // With p = 2^(score − log_sum): scores → p · factor, dp → p · (dp · factor − delta), both 0 for
 // hidden keys.

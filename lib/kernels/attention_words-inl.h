@@ -120,25 +120,6 @@ void encode_queries(const float* q, const attention_words::Queries& to) {
   }
 }
 
-// 2^x for x ≤ 0 as exact as codes of 13 bits need it, relative error 2.6e-6: 2^⌊x⌋ · 2^r with r in
-// [0, 1). −inf and all that underflows give 0 or next to nothing, NaN stays NaN.
-HWY_INLINE FloatVector weight_of(FloatVector x) {
-  const TileFloats d;
-  static constexpr float kPower[] = {1.00000262f, 0.693003833f, 0.241442755f, 0.0520114601f,
-                                     0.0135341678f};
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  const FloatVector r{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
-  return {_mm512_scalef_ps(polynomial(d, r, kPower).raw, x.raw)};
-#else
-  const auto whole = hn::Floor(x);
-  const auto y = polynomial(d, hn::Sub(x, whole), kPower);
-  // The last bit of the sum is worth 1; its last 8 bits become the exponent of 2^⌊x⌋.
-  const auto biased = hn::BitCast(TileInts(), hn::Add(whole, hn::Set(d, 0x1.8p23f + 127)));
-  const auto product = hn::Mul(y, hn::BitCast(d, hn::ShiftLeft<23>(biased)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), product);
-#endif
-}
-
 // Steps of two elements of depth that are unrolled: sums in a loop would be copied from register to
 // register each time.
 inline constexpr int64_t kUnrolled = attention_words::kPadding / 2;
@@ -231,8 +212,8 @@ HWY_INLINE Factors weigh(const attention_words::Queries& queries, const attentio
   const auto shift = hn::IfThenZeroElse(hn::Eq(top, hidden), top);
   auto sum0 = hn::Zero(d), sum1 = sum0;
   for (int64_t p = 0; p < count; p += 2) {
-    const auto e0 = weight_of(hn::Sub(hn::LoadU(d, scores + p * kColumns), shift));
-    const auto e1 = weight_of(hn::Sub(hn::LoadU(d, scores + (p + 1) * kColumns), shift));
+    const auto e0 = exp2_coarse(d, hn::Sub(hn::LoadU(d, scores + p * kColumns), shift));
+    const auto e1 = exp2_coarse(d, hn::Sub(hn::LoadU(d, scores + (p + 1) * kColumns), shift));
     sum0 = hn::MulAdd(e0, hn::Set(d, keys.v_inverse[p]), sum0);
     sum1 = hn::MulAdd(e1, hn::Set(d, keys.v_inverse[p + 1]), sum1);
     hn::StoreU(pair_words(code_of(e0, one), code_of(e1, one)), d16,

@@ -183,6 +183,27 @@ HWY_INLINE hn::Vec<D> exp2_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), y);
 }
 
+// 2^x for x ≤ 0 in fewer steps, relative error 2.6e-6: 2^⌊x⌋ · 2^r with r in [0, 1). −inf and all
+// that underflows give 0 or next to nothing, NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_coarse(D d, hn::Vec<D> x) {
+  static constexpr float kPower[] = {1.00000262f, 0.693003833f, 0.241442755f, 0.0520114601f,
+                                     0.0135341678f};
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  if constexpr (kScalesAtOnce<D>) {
+    const hn::Vec<D> r{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+    return {_mm512_scalef_ps(polynomial(d, r, kPower).raw, x.raw)};
+  }
+#endif
+  const auto whole = hn::Floor(x);
+  const auto y = polynomial(d, hn::Sub(x, whole), kPower);
+  // The last bit of the sum is worth 1; its last 8 bits become the exponent of 2^⌊x⌋.
+  const hn::RebindToSigned<D> di;
+  const auto biased = hn::BitCast(di, hn::Add(whole, hn::Set(d, 0x1.8p23f + 127)));
+  const auto product = hn::Mul(y, hn::BitCast(d, hn::ShiftLeft<23>(biased)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), product);
+}
+
 // x = 2^e · (1 + f) with 1 + f in [√½, √2): e and f for finite x > 0, denormals included.
 template <class D>
 HWY_INLINE void split_exponent(D d, hn::Vec<D> x, hn::Vec<D>& e, hn::Vec<D>& f) {

@@ -47,6 +47,12 @@ DecoderConfig::DecoderConfig(const io::Json& config)
   }
 }
 
+// Whether products with these weights round activations to bfloat16 where that is fast
+// (kernels/matmul.h).
+bool rounds_activations(DType weights) {
+  return weights == DType::kBF16 || is_quantized(weights);
+}
+
 void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v) {
   if (pass.cache) {
     k = ops::kv_append(pass.cache->k(layer), k, pass.position, pass.slots());
@@ -88,7 +94,8 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .window = shape_.window,
       .segments = pass.segments,
       .slots = pass.slots(),
-      .dropout = attention_dropout(shape_.dropout)};
+      .dropout = attention_dropout(shape_.dropout),
+      .bf16 = rounds_activations(o_proj_.weight.dtype())};
   const Tensor out = ops::attention(q, k, v, pass.position, options);
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.head_dim}));
 }

@@ -1,6 +1,7 @@
 // Attention with a KV cache, without a gradient.
 #include "lib/kernels/attention.h"
 
+#include "lib/graph/mixed_precision.h"
 #include "lib/ops/attention_inputs.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
@@ -46,13 +47,16 @@ void run_attention(const KernelCall& call) {
   args.q_head_stride = q.strides[2];
   args.k = kv_view(call.inputs[1]);
   args.v = kv_view(call.inputs[2]);
+  args.bf16 = graph::in_bf16(*call.node);
   args.out = call.output.as<float>();
   args.workspace = call.workspace;
   kernels::attention(*call.pool, args);
 }
 
 size_t attention_workspace(const Node& node, int threads) {
-  return kernels::attention_workspace_bytes(attention_sizes<kernels::AttentionArgs>(node), threads);
+  auto args = attention_sizes<kernels::AttentionArgs>(node);
+  args.bf16 = graph::in_bf16(node);
+  return kernels::attention_workspace_bytes(args, threads);
 }
 
 Tensor attention_meaning(const Node& node, Inputs in) {
@@ -128,9 +132,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   }
   std::vector<Tensor> inputs = {q, k, v, position};
   if (options.slots.defined()) inputs.push_back(options.slots);
-  return record(
-      kAttention, inputs,
-      {{"scale", options.scale}, {"causal", int64_t{options.causal}}, {"window", options.window}});
+  graph::Attrs attrs = {
+      {"scale", options.scale}, {"causal", int64_t{options.causal}}, {"window", options.window}};
+  if (options.bf16) graph::set_bf16(attrs);
+  return record(kAttention, inputs, std::move(attrs));
 }
 
 }  // namespace lumen::ops

@@ -409,6 +409,9 @@ struct AttentionOptions {
   Tensor segments = {};
   Tensor slots = {};  // not for training
   AttentionDropout dropout = {};
+  // For prompts: the model's products with weights round activations to bfloat16 where that is fast
+  // (quantised and bfloat16 weights, kernels/matmul.h), so attention may round likewise.
+  bool bf16 = false;
 };
 // q [batch, tokens, heads, head_dim] against k, v [slots, kv_heads, positions, head_dim]; query t
 // stands at position[b] + t. Causal: sees positions ≤ its own → [batch, tokens, heads, head_dim].

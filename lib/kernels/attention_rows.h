@@ -1,0 +1,118 @@
+// What all ways to compute attention share: which positions a query sees, where its rows lie, and
+// rows of the cache as floats. Private to this room.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "lib/base/round_up.h"
+#include "lib/kernels/attention.h"
+#include "lib/kernels/attention_block.h"
+
+namespace lumen::kernels::attention_rows {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// Floats from one row of keys or values to the next.
+inline int64_t pitch_of(int64_t head_dim) {
+  return round_up(head_dim, attention_block::kPadding);
+}
+
+struct Range {
+  int64_t begin, end;
+};
+
+// The positions that query `token` of batch row b sees.
+inline Range visible(const AttentionArgs& args, int64_t b, int64_t token) {
+  if (!args.causal) return {0, args.positions};
+  const int64_t own = args.start[b * args.start_stride] + token;
+  const int64_t end = std::min(args.positions, own + 1);
+  const int64_t begin = args.window > 0 ? own + 1 - args.window : 0;
+  return {std::max<int64_t>(0, begin), end};
+}
+
+inline const float* query_row(const AttentionArgs& args, int64_t b, int64_t token, int64_t head) {
+  return args.q + b * args.q_batch_stride + token * args.q_token_stride + head * args.q_head_stride;
+}
+
+inline float* output_row(const AttentionArgs& args, int64_t b, int64_t token, int64_t head) {
+  return args.out + ((b * args.tokens + token) * args.heads + head) * args.head_dim;
+}
+
+// What queries are multiplied by: scores come out in units of ln 2.
+inline float query_scale(const AttentionArgs& args) {
+  constexpr float kLog2E = 1.44269504089f;
+  return args.scale * kLog2E;
+}
+
+// A query that sees nothing (sum 0) gives zeros.
+inline float inverse_sum(float sum) {
+  return sum == 0 ? 0.0f : 1.0f / sum;
+}
+
+inline int64_t slot_of(const AttentionArgs& args, int64_t b) {
+  return args.slots ? args.slots[b] : b;
+}
+
+// Rows [begin, begin + count) of one head as floats, zeros up to the pitch and for the rows up to
+// the next multiple of 8, which tiles read.
+void load_rows(const KvView& view, int64_t slot, int64_t head, int64_t begin, int64_t count,
+               int64_t head_dim, float* y);
+
+// The rows [row, row + count) of one key/value head's queries, numbered token · group + head within
+// the group.
+struct QueryBlock {
+  int64_t b, kv_head, row, count;
+};
+
+// The queries of a block, a column each: columns beyond the last repeat it, nothing special for
+// the kernels.
+class QueryColumns {
+ public:
+  QueryColumns(const AttentionArgs& args, const QueryBlock& queries, int64_t width)
+      : args_(args), queries_(queries), width_(width), group_(args.heads / args.kv_heads) {}
+
+  int64_t count() const { return queries_.count; }
+
+  // The query of column c, its output, and the positions that it sees.
+  const float* query(int64_t c) const {
+    return query_row(args_, queries_.b, token_of(c), head_of(c));
+  }
+  float* output(int64_t c) const { return output_row(args_, queries_.b, token_of(c), head_of(c)); }
+  Range seen(int64_t c) const { return visible(args_, queries_.b, token_of(c)); }
+
+  // Calls body(column, columns) for runs of heads of one token, whose queries lie q_head_stride
+  // apart and whose outputs one behind the other.
+  template <class Body>
+  void for_each_run(const Body& body) const {
+    for (int64_t c = 0; c < queries_.count;) {
+      const int64_t count = std::min(queries_.count - c, group_ - row_of(c) % group_);
+      body(c, count);
+      c += count;
+    }
+  }
+
+  // What each column sees, as kernels take it.
+  void load_seen(float* first, float* last) const;
+
+  // What the first and the last query see.
+  Range early() const { return seen(0); }
+  Range late() const { return seen(queries_.count - 1); }
+
+ private:
+  int64_t row_of(int64_t c) const { return queries_.row + std::min(c, queries_.count - 1); }
+  int64_t token_of(int64_t c) const { return row_of(c) / group_; }
+  int64_t head_of(int64_t c) const { return queries_.kv_head * group_ + row_of(c) % group_; }
+
+  const AttentionArgs& args_;
+  QueryBlock queries_;
+  int64_t width_, group_;
+};
+
+// Whether some of these positions are hidden from a query.
+inline bool hides(Range early, Range late, int64_t begin, int64_t count) {
+  return begin < late.begin || begin + count > early.end;
+}
+
+}  // namespace lumen::kernels::attention_rows
