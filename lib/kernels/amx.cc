@@ -3,6 +3,7 @@
 #include <hwy/base.h>
 
 #include "lib/kernels/bf16_dot.h"
+#include "lib/kernels/fixed_tiles.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/simd.h"
 #include "lib/tensor/dtype.h"
@@ -129,6 +130,11 @@ const TileUnit* tile_unit() {
 const TileUnit* bf16_unit() {
   if (const TileUnit* unit = tile_unit()) return unit;
   return fast_bf16_dot() && !ExactProductsScope::active() ? native_dot_unit() : nullptr;
+}
+
+const TileUnit* fixed_unit() {
+  const bool usable = uses_int8_tiles() && forced_unit == nullptr && !ExactProductsScope::active();
+  return usable ? native_fixed_unit() : nullptr;
 }
 
 bool uses_int8_tiles() {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "lib/base/round_up.h"
+
 namespace lumen::kernels {
 
 inline constexpr int64_t kTileRows = 16;   // rows of a tile; columns of a tile of sums
@@ -42,6 +44,10 @@ struct TileUnit {
   // kShortSteps deep, and add = null; null: not known.
   void (*multiply_short)(const TileStrips& strips) = nullptr;
   int64_t strip_depth = 512;  // so deep that two panels of B, of one part, stay in L1
+  int64_t depth_multiple = kTileDepth, extra_depth = 0;
+
+  // Columns that a panel of `depth` columns takes the room of, sixteen numbers of two bytes each.
+  int64_t panel_depth(int64_t depth) const { return round_up(depth, depth_multiple) + extra_depth; }
 };
 
 // The CPU's, defined in amx_tile.cc; null in a build for another architecture.
@@ -69,11 +75,16 @@ const TileUnit* tile_unit();
 // their dot products are faster than multiply-adds of float32 (fast_bf16_dot), or null.
 const TileUnit* bf16_unit();
 
+// The unit for products of fixed-point numbers (fixed_tiles.h), whose panels are its own: this
+// CPU's if uses_int8_tiles() and the calling thread is under no ExactProductsScope, or null.
+const TileUnit* fixed_unit();
+
 // Whether products of int8 may be computed on tiles: the SIMD target "amx" is in use and the CPU
 // has AMX-INT8. Their sums are exact. Does not allocate.
 bool uses_int8_tiles();
 
-// For tests: what both units give whatever the SIMD target is; null: as before. Not thread-safe.
+// For tests: what tile_unit and bf16_unit give whatever the SIMD target is, and fixed_unit null;
+// null: as before. Not thread-safe.
 void force_tile_unit(const TileUnit* unit);
 
 }  // namespace lumen::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "lib/base/check.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/streaming.h"
 
@@ -96,8 +97,10 @@ struct Pass {
   }
 
   uint16_t* packed_a() const { return reinterpret_cast<uint16_t*>(a + kMaxPanels); }
+  // Of rows [i, i + kTileRows) in the block at `at`, whose panels are `panel_depth` deep.
   Bf16Panel panel_of_a(int64_t i, int64_t at, int64_t panel_depth) const {
-    uint16_t* const high = packed_a() + at * padded_rows() + i * panel_depth;
+    const int64_t before = at / block_depth() * unit.panel_depth(block_depth());
+    uint16_t* const high = packed_a() + before * padded_rows() + i * panel_depth;
     return {high, two_parts() ? high + padded_rows() * padded_depth(depth) : nullptr};
   }
   PanelContent& content_of_a(int64_t i, int64_t at) const {
@@ -111,7 +114,7 @@ struct Pass {
       const int64_t part = std::min(block_depth(), depth - at);
       for (int64_t step = 0; step < part; step += product.a_depth) {
         for (int64_t i = begin; i < end; i += kTileRows) {
-          Bf16Panel panel = panel_of_a(i, at, padded_depth(part));
+          Bf16Panel panel = panel_of_a(i, at, unit.panel_depth(part));
           panel.high += step * kTileRows;
           if (panel.low) panel.low += step * kTileRows;
           const PanelContent content =
@@ -134,7 +137,7 @@ struct Pass {
     for (int64_t j = begin; j < end; j += kBlockCols) {
       const int64_t cols = std::min(kBlockCols, end - j);
       for (int64_t at = 0; at < depth; at += block_depth()) {
-        multiply_block(first, last, j, cols, at, thread);
+        multiply_block(first, last, j, cols, end, at, thread);
       }
       finish(first, last, j, cols, thread);
     }
@@ -143,16 +146,30 @@ struct Pass {
   }
 
   // Sums of rows [first, last) and the block of `cols` columns at j, over the columns of the
-  // operands in the block at `at`.
-  void multiply_block(int64_t first, int64_t last, int64_t j, int64_t cols, int64_t at,
+  // operands in the block at `at`. The thread's last block ends at column `end`.
+  void multiply_block(int64_t first, int64_t last, int64_t j, int64_t cols, int64_t end, int64_t at,
                       int thread) const {
     PanelContent content[kBlockCols / kStrip];
     if (packs_blocks()) pack_strips(j, 0, cols, at, thread, content);
     for (int64_t strip = 0; strip < cols; strip += kStrip) {
       const int64_t strip_cols = std::min(kStrip, cols - strip);
       if (!packs_blocks()) pack_strips(j, strip, strip_cols, at, thread, content);
-      multiply_strip(first, last, j, strip, strip_cols, at, thread, content[strip / kStrip]);
+      multiply_strip(first, last, j, strip, strip_cols, at, thread, content[strip / kStrip],
+                     stored_after(j, strip, cols, end, at));
     }
+  }
+
+  // Where what is packed after the strip at j + strip is stored.
+  StoredColumns stored_after(int64_t j, int64_t strip, int64_t cols, int64_t end,
+                             int64_t at) const {
+    int64_t row = j + strip + kStrip;
+    if (strip + kStrip >= cols) {
+      at += block_depth();
+      row = j;
+      if (at >= depth) at = 0, row = j + cols;
+    }
+    if (product.stored_b == nullptr || row >= end) return {};
+    return (*product.stored_b)(row, k + at, std::min(block_depth(), depth - at));
   }
 
   // Where rows of B lie together a strip is packed when its turn comes, always in the same place,
@@ -167,7 +184,7 @@ struct Pass {
   // Packs columns [strip, strip + cols), counted from j.
   void pack_strips(int64_t j, int64_t strip, int64_t cols, int64_t at, int thread,
                    PanelContent* content) const {
-    const int64_t part = std::min(block_depth(), depth - at), padded = padded_depth(part);
+    const int64_t part = std::min(block_depth(), depth - at), padded = unit.panel_depth(part);
     for (int64_t step = 0; step < part; step += product.b_depth) {
       for (int64_t i = strip; i < strip + cols; i += kTileRows) {
         const Bf16Panel to = strip_at(thread, i, padded);
@@ -204,13 +221,16 @@ struct Pass {
   }
   bool adds_to_c() const { return product.accumulate || !is_first(); }
 
-  // Sums of rows [first, last) and the packed strip of `cols` columns at j + strip.
+  // Sums of rows [first, last) and the packed strip of `cols` columns at j + strip. Meanwhile what
+  // is stored at `next` is fetched.
   void multiply_strip(int64_t first, int64_t last, int64_t j, int64_t strip, int64_t cols,
-                      int64_t at, int thread, PanelContent content_b) const {
-    const int64_t part = std::min(block_depth(), depth - at), padded = padded_depth(part);
+                      int64_t at, int thread, PanelContent content_b,
+                      const StoredColumns& next) const {
+    const int64_t part = std::min(block_depth(), depth - at), padded = unit.panel_depth(part);
     const Bf16Panel b = strip_at(thread, strip, padded);
     const bool starts = at == 0, ends = at + part == depth;
     for (int64_t i = first; i < last; i += kStrip) {
+      fetch_columns(next, (i - first) / kStrip, divide_up(last - first, kStrip));
       const int row_panels = last - i > kTileRows ? 2 : 1;
       PanelContent content_a = content_of_a(i, at);
       if (row_panels == 2) content_a = worse(content_a, content_of_a(i + kTileRows, at));
@@ -308,6 +328,7 @@ struct Pass {
   }
 };
 
+// Of two parts: more than panels of one part take from 64 columns on, whatever their unit adds.
 size_t panels_of_a_bytes(int64_t rows, int64_t k) {
   const int64_t depth = padded_depth(std::min(k, kMaxDepth));
   return static_cast<size_t>(kMaxPanels + round_up(rows, kTileRows) * depth * 2 * 2);
@@ -336,6 +357,7 @@ size_t amx_product_bytes(int64_t m, int64_t k, int threads) {
 }
 
 void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product) {
+  LUMEN_CHECK(unit.extra_depth == 0 || product.k >= 2 * kTileDepth);
   const int threads = pool.threads();
   std::byte* const panels = product.workspace + threads * (kThreadBytes + sums_bytes(product.m));
   const auto for_each_pass = [&](int64_t begin, int64_t end, int64_t most, std::byte* a,

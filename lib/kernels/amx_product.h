@@ -10,6 +10,7 @@
 #include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/panels.h"
 
 namespace lumen::kernels {
 
@@ -25,13 +26,17 @@ struct PanelRequest {
 // b is packed anew for every so many rows of a.
 inline constexpr int64_t kMaxAmxRows = 512;
 
-// c[i][j] = Σ_k a[i][k] · b[j][k] for m × n elements, k ≥ 1. pack_a and pack_b supply the operands
-// (a in PanelOrder::kRows, b in kPairs); they run on the computing threads and must give the same
-// values whenever asked.
+// c[i][j] = Σ_k a[i][k] · b[j][k] for m × n elements, k ≥ 1; k ≥ 64 for a unit with extra_depth.
+// pack_a and pack_b supply the operands (a in PanelOrder::kRows, b in kPairs, or as panels of
+// fixed_tiles.h, with what else they hold behind the columns); they run on the computing threads
+// and must give the same values whenever asked.
 struct AmxProduct {
   int64_t m, n, k;
   FunctionRef<PanelContent(const PanelRequest&)> pack_a;
   FunctionRef<PanelContent(const PanelRequest&)> pack_b;
+  // Where panels of B from row `row` on are stored, if anywhere: those of the next strip are
+  // fetched while one is multiplied. Null: nothing is known.
+  const FunctionRef<StoredColumns(int64_t row, int64_t k, int64_t depth)>* stored_b = nullptr;
   // Columns of a request of A before other panels are asked for theirs, a multiple of kTileDepth:
   // few if columns, not rows, lie together (BlockedProduct).
   int64_t a_depth = kBlockDepth;

@@ -121,17 +121,6 @@ struct CodePass {
     return stored_columns(*tile.weight, tile.row / kPanelRows, 32 * block, 32 * depth);
   }
 
-  // Fetches part `part` of `parts` of both into the second cache.
-  static void fetch(const StoredColumns& stored, int64_t part, int64_t parts) {
-    const int64_t lines = static_cast<int64_t>(stored.bytes.size()) / 64;
-    for (int64_t at : {int64_t{0}, stored.next_panel}) {
-      const std::byte* panel = stored.bytes.data() + at;
-      for (int64_t i = lines * part / parts; i < lines * (part + 1) / parts; ++i) {
-        __builtin_prefetch(panel + 64 * i, 0, 2);
-      }
-    }
-  }
-
   // Meanwhile the weights of the next tile are fetched, a part with every strip: they are far from
   // this one's, where the processor does not foresee them.
   void multiply(const Tile& tile, int64_t block, int64_t count, int64_t begin, int64_t end,
@@ -145,7 +134,7 @@ struct CodePass {
     }
     const auto multiply_strip = codes.multiplier(*tile.weight);
     for (int64_t strip = begin; strip < end; ++strip) {
-      fetch(next, strip - begin, end - begin);
+      fetch_columns(next, strip - begin, end - begin);
       float* y = args.y + (row + strip_begin(strip)) * args.y_stride + tile.column;
       multiply_strip(panels, strip_at(strip, block, count), count, block > 0, y, args.y_stride,
                      tile.rows);

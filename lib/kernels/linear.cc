@@ -9,6 +9,7 @@
 #include "lib/kernels/code_panel.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/dot_rows.h"
+#include "lib/kernels/fixed_tiles.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/int16_product.h"
 #include "lib/kernels/int8_product.h"
@@ -34,6 +35,8 @@ constexpr int64_t kInt8TileRows = 5;
 // From this many rows on tiles are used where there are any. Below, expanding the weights to
 // bfloat16 takes longer than the int8 products that it would save.
 constexpr int64_t kTileUnitRows = 32;
+// From this many columns on float16 panels are multiplied as fixed-point numbers (AmxProduct).
+constexpr int64_t kFixedCols = 64;
 
 // Columns of y finished before the epilogue sees them: a few KiB of output.
 constexpr int64_t kPieceCols = 64;
@@ -345,26 +348,47 @@ PanelContent pack_weight_panel(std::span<const Weight> weights, const PanelReque
   return content ? *content : pack_floats(weights, want);
 }
 
-// `weights` all need as many products and have one layout; their first row is column `column` of y.
-void linear_tiles(ThreadPool& pool, const TileUnit& unit, const LinearArgs& args,
-                  std::span<const Weight> weights, int64_t column) {
-  auto pack_a = [&](const PanelRequest& want) {
-    return pack_bf16_panel({args.x + want.row * args.x_stride + want.k, args.x_stride, 1},
-                           want.rows, want.depth, PanelOrder::kRows, want.panel);
-  };
-  auto pack_b = [&](const PanelRequest& want) { return pack_weight_panel(weights, want); };
-  amx_product(pool, unit,
-              {.m = args.m,
-               .n = total_rows(weights),
-               .k = weights.front().cols,
-               .pack_a = pack_a,
-               .pack_b = pack_b,
-               .products = products_for(args, weights.front().dtype),
-               .c = args.y + column,
-               .c_stride = args.y_stride,
-               .workspace = args.workspace,
-               .epilogue = args.epilogue,
-               .epilogue_column = column});
+// Rows of float16 panels that meet in one, [depth][16].
+void gather_halves(std::span<const Weight> weights, const PanelRequest& want, uint16_t* to) {
+  alignas(64) uint16_t panel[kTileRows * kBlockDepth];
+  std::fill_n(to, kTileRows * want.depth, uint16_t{0});
+  for_each_part(weights, want.row, want.row + want.rows,
+                [&](const Weight& w, int64_t from, int64_t end, int64_t column) {
+                  uint16_t* lanes = to + column - want.row;
+                  for (int64_t row = from, rows; row < end; row += rows, lanes += rows) {
+                    const int64_t lane = row % kPanelRows;
+                    rows = std::min(kPanelRows - lane, end - row);
+                    pack_panel(w, row / kPanelRows, want.k, want.depth,
+                               reinterpret_cast<std::byte*>(panel));
+                    for (int64_t k = 0; k < want.depth; ++k) {
+                      std::copy_n(panel + k * kTileRows + lane, rows, lanes + k * kTileRows);
+                    }
+                  }
+                });
+}
+
+// Up to sixteen rows of float16 weights as fixed-point numbers.
+void pack_fixed_weights(std::span<const Weight> weights, const PanelRequest& want) {
+  static_assert(kTileRows == kPanelRows);
+  auto* const halves = reinterpret_cast<uint16_t*>(want.scratch);
+  const uint16_t* panel = nullptr;
+  for_each_part(weights, want.row, want.row + want.rows,
+                [&](const Weight& w, int64_t from, int64_t to, int64_t) {
+                  if (from % kPanelRows != 0 || to - from != want.rows) return;
+                  const int64_t index = from / kPanelRows;
+                  if (w.layout == Layout::kPanels) {
+                    const auto stored = stored_columns(w, index, want.k, want.depth);
+                    panel = reinterpret_cast<const uint16_t*>(stored.bytes.data());
+                  } else {
+                    pack_panel(w, index, want.k, want.depth, reinterpret_cast<std::byte*>(halves));
+                    panel = halves;
+                  }
+                });
+  if (panel == nullptr) {
+    gather_halves(weights, want, halves);
+    panel = halves;
+  }
+  pack_fixed_columns(panel, want.depth, want.panel.high);
 }
 
 // What multiplies many rows with some weights.
@@ -379,14 +403,62 @@ struct Product {
   friend bool operator==(const Product&, const Product&) = default;
 };
 
+// `weights` are all multiplied as `product` says; their first row is column `column` of y.
+void linear_tiles(ThreadPool& pool, const Product& product, const LinearArgs& args,
+                  std::span<const Weight> weights, int64_t column) {
+  const bool fixed = product.unit == native_fixed_unit();
+  auto pack_a = [&](const PanelRequest& want) {
+    const float* x = args.x + want.row * args.x_stride + want.k;
+    if (fixed) {
+      pack_fixed_rows(x, args.x_stride, want.rows, want.depth, want.panel.high);
+      return PanelContent::kOnePart;
+    }
+    return pack_bf16_panel({x, args.x_stride, 1}, want.rows, want.depth, PanelOrder::kRows,
+                           want.panel);
+  };
+  auto pack_b = [&](const PanelRequest& want) {
+    if (!fixed) return pack_weight_panel(weights, want);
+    pack_fixed_weights(weights, want);
+    return PanelContent::kOnePart;
+  };
+  auto stored_b = [&](int64_t row, int64_t k, int64_t depth) {
+    StoredColumns stored{};
+    for_each_part(weights, row, row + 1, [&](const Weight& w, int64_t from, int64_t, int64_t) {
+      stored = stored_columns(w, from / kPanelRows, k, depth);
+    });
+    return stored;
+  };
+  const FunctionRef<StoredColumns(int64_t, int64_t, int64_t)> stored = stored_b;
+  amx_product(pool, *product.unit,
+              {.m = args.m,
+               .n = total_rows(weights),
+               .k = weights.front().cols,
+               .pack_a = pack_a,
+               .pack_b = pack_b,
+               .stored_b = &stored,
+               .products = product.products,
+               .c = args.y + column,
+               .c_stride = args.y_stride,
+               .workspace = args.workspace,
+               .epilogue = args.epilogue,
+               .epilogue_column = column});
+}
+
+// What multiplies many rows with `w` on tiles, or null.
+const TileUnit* unit_for(const LinearArgs& args, const Weight& w) {
+  const bool panels = w.layout != Layout::kRows;
+  if (panels && w.dtype == DType::kF16 && w.cols >= kFixedCols) {
+    if (const TileUnit* unit = fixed_unit()) return unit;
+  }
+  const bool narrow = panels && w.dtype == DType::kBF16;
+  return args.bf16 || narrow ? bf16_unit() : tile_unit();
+}
+
 Product product_for(const LinearArgs& args, const Weight& w) {
   Product product = {.unit = nullptr, .products = 0, .run = linear_many, .layout = w.layout};
-  if (args.m >= kTileUnitRows && w.cols > 0) {
-    const bool narrow = w.dtype == DType::kBF16 && w.layout != Layout::kRows;
-    product.unit = args.bf16 || narrow ? bf16_unit() : tile_unit();
-  }
+  if (args.m >= kTileUnitRows && w.cols > 0) product.unit = unit_for(args, w);
   if (product.unit != nullptr) {
-    product.products = products_for(args, w.dtype);
+    product.products = product.unit == native_fixed_unit() ? 1 : products_for(args, w.dtype);
   } else if (is_quantized(w.dtype)) {
     product.run = int8_product;
   } else if (takes_int16_product(w)) {
@@ -430,7 +502,7 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
   for_each_run(args.weights, kind, [&](auto weights, int64_t column) {
     const Product product = kind(weights.front());
     if (product.unit != nullptr) {
-      linear_tiles(pool, *product.unit, args, weights, column);
+      linear_tiles(pool, product, args, weights, column);
     } else {
       product.run(pool, args, weights, column);
     }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <vector>
 
 #include "lib/base/random.h"
@@ -17,7 +16,6 @@
 #include "lib/kernels/int16_product.h"
 #include "lib/kernels/panel_dot.h"
 #include "lib/kernels/panel_dot_native.h"
-#include "lib/kernels/panel_dot_tiles.h"
 #include "lib/kernels/panels.h"
 #include "lib/kernels/random_weights.h"
 #include "lib/kernels/reference.h"
@@ -26,12 +24,6 @@ using namespace lumen;
 using namespace lumen::kernels;
 
 namespace {
-
-constexpr DType kWeightTypes[] = {
-    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,
-    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2_K, DType::kQ3_K,
-    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
-};
 
 // The result of one `linear` call on x [m, cols] (rows `x_stride` apart), m × Σ rows; checks that
 // nothing around y is written and that the epilogue saw every element once.
@@ -71,19 +63,6 @@ std::vector<float> run_linear(int threads, const float* x, int64_t x_stride, int
   }
   CHECK(y.back() == kUntouched);
   return result;
-}
-
-bool same_bits(const float* a, const float* b, int64_t count) {
-  return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(float)) == 0;
-}
-
-// Quantised rows of x [m, cols] in `memory`.
-QuantizedRows quantize(const std::vector<float>& x, int64_t m, int64_t cols,
-                       std::vector<std::byte>& memory) {
-  memory.resize(quantized_rows_bytes(m, cols) + 64);
-  const QuantizedRows rows = place_quantized_rows(align_64(memory), m, cols);
-  for (int64_t r = 0; r < m; ++r) quantize_row(x.data() + r * cols, r, rows);
-  return rows;
 }
 
 }  // namespace
@@ -522,73 +501,6 @@ TEST_CASE("the native kernel of panels gives the bits of the portable one") {
       }
     }
   });
-}
-
-TEST_CASE("panels on int8 tiles give the bits of panels in vectors") {
-  if (!uses_int8_tiles()) return lumen::testing::skip("this CPU has no tiles of int8 (AMX-INT8)");
-  Philox random(14);
-  for (DType dtype : kWeightTypes) {
-    if (!is_quantized(dtype)) continue;
-    INFO(name(dtype));
-    for (int64_t blocks : {1, 2, 3, 5, 11}) {
-      const int64_t cols = blocks * info(dtype).block_elements, rows = 37, most = 40;
-      const auto bytes = random_weights(random, dtype, rows, cols);
-      const Weight w{bytes.data(), dtype, rows, cols};
-      const auto panels = pack(w);
-      auto values = random_floats(random, most * cols);
-      values[3 * cols] = std::numeric_limits<float>::quiet_NaN();
-      std::vector<std::byte> memory;
-      const QuantizedRows x = quantize(values, most, cols, memory);
-      std::vector<float> expected(most * rows);
-      dot_panels_native(in_panels(w, panels), 0, rows, x, most, expected.data(), rows);
-      for (int64_t m = 1; m <= most; ++m) {
-        INFO(cols << " columns, m = " << m);
-        std::vector<std::byte> room(tile_rows_bytes(m, cols) + 64);
-        const TileRows tiles{align_64(room), m, cols};
-        quantize_tile_rows(values.data(), cols, 0, cols / 32 / 2, tiles);
-        quantize_tile_rows(values.data(), cols, cols / 32 / 2, cols / 32, tiles);
-        // All, and a range that begins and ends inside panels, in rows with gaps.
-        for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, rows}, {9, 35}}) {
-          const int64_t stride = end - begin + 2;
-          std::vector<float> y(m * stride, -1.0f);
-          dot_panels_tiles(in_panels(w, panels), begin, end, tiles, y.data(), stride);
-          for (int64_t r = 0; r < m; ++r) {
-            const float* const row = y.data() + r * stride;
-            CHECK(same_bits(row, expected.data() + r * rows + begin, end - begin));
-            CHECK((row[stride - 2] == -1.0f && row[stride - 1] == -1.0f));
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("few rows of quantised panels have the same bits on tiles, whatever they are beside") {
-  if (!uses_int8_tiles()) return lumen::testing::skip("this CPU has no tiles of int8 (AMX-INT8)");
-  Philox random(15);
-  const int64_t cols = 768, most = 24;
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<Weight> weights;
-  for (DType dtype : kWeightTypes) {
-    memory.push_back(random_weights(random, dtype, 21, cols));
-    const Weight rows{memory.back().data(), dtype, 21, cols, Layout::kRowsAsPanels};
-    weights.push_back(rows);
-    const Weight plain{rows.data, dtype, 21, cols};
-    memory.push_back(pack(plain));
-    weights.push_back(in_panels(plain, memory.back()));
-  }
-  const auto x = random_floats(random, most * cols);
-  force_simd_target("avx512");
-  const auto expected = run_linear(1, x.data(), cols, most, weights);
-  force_simd_target("amx");
-  const int64_t n = static_cast<int64_t>(expected.size()) / most;
-  for (int64_t m = 1; m <= most; ++m) {
-    for (int threads : {1, 2, 3}) {
-      INFO("m = " << m << ", " << threads << " threads");
-      const auto y = run_linear(threads, x.data(), cols, m, weights);
-      CHECK(same_bits(y.data(), expected.data(), m * n));
-    }
-  }
 }
 
 TEST_CASE("a NaN or infinity in the activations is never hidden by their rounding") {

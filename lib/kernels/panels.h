@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <span>
 
+#include "lib/base/prefetch.h"
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/matmul.h"
 
@@ -47,6 +48,16 @@ struct StoredColumns {
   int64_t next_panel;
 };
 StoredColumns stored_columns(const Weight& w, int64_t index, int64_t k, int64_t cols);
+
+// Fetches part `part` of `parts` of both into the second cache. Always inline, as prefetch is.
+[[gnu::always_inline]] inline void fetch_columns(const StoredColumns& stored, int64_t part,
+                                                 int64_t parts) {
+  const int64_t lines = static_cast<int64_t>(stored.bytes.size()) / 64;
+  const int64_t begin = lines * part / parts, end = lines * (part + 1) / parts;
+  for (int64_t at : {int64_t{0}, stored.next_panel}) {
+    prefetch(stored.bytes.data() + at + 64 * begin, 64 * (end - begin));
+  }
+}
 
 // Packs weight rows of a matrix in panels, as floats, like pack_strip does rows
 // (blocked_product.h). Row `want.row` is counted from the first of `w`; `want.rows` are packed,

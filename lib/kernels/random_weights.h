@@ -14,12 +14,19 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/panels.h"
+#include "lib/kernels/quantize_rows.h"
 #include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference.h"
 #include "lib/kernels/short_panels.h"
 #include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
+
+inline constexpr DType kWeightTypes[] = {
+    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0,
+    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2_K, DType::kQ3_K,
+    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+};
 
 // Where the f16 scales of a block are; the rest may be any bits.
 inline std::vector<int> scale_places(DType dtype) {
@@ -107,6 +114,15 @@ inline double relative_error(const std::vector<float>& a, const std::vector<doub
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Quantised rows of x [m, cols] in `memory`.
+inline QuantizedRows quantize(const std::vector<float>& x, int64_t m, int64_t cols,
+                              std::vector<std::byte>& memory) {
+  memory.resize(quantized_rows_bytes(m, cols) + 64);
+  const QuantizedRows rows = place_quantized_rows(align_64(memory), m, cols);
+  for (int64_t r = 0; r < m; ++r) quantize_row(x.data() + r * cols, r, rows);
+  return rows;
 }
 
 // int8_product.h or int16_product.h.
