@@ -145,19 +145,6 @@ void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const float
   }
 }
 
-HWY_INLINE hn::Vec<TileFloat> load_number(const float* x) {
-  return hn::LoadU(TileFloat(), x);
-}
-HWY_INLINE hn::Vec<TileFloat> load_number(const uint16_t* x) {
-  return load_bfloat(TileFloat(), x);
-}
-HWY_INLINE float number(float x) {
-  return x;
-}
-HWY_INLINE float number(uint16_t bits) {
-  return to_float(bf16{bits});
-}
-
 template <class T>
 void copy_rows_of(const T* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
                   int64_t to_stride) {
@@ -166,7 +153,7 @@ void copy_rows_of(const T* x, int64_t x_stride, int64_t rows, int64_t dim, float
   for (int64_t row = 0; row < rows; ++row, x += x_stride, to += to_stride) {
     int64_t i = 0;
     for (; i + kTileLanes <= dim; i += kTileLanes) {
-      hn::StoreU(hn::Mul(load_number(x + i), by), d, to + i);
+      hn::StoreU(hn::Mul(load_numbers(d, x + i), by), d, to + i);
     }
     for (; i < dim; ++i) to[i] = factor * number(x[i]);
   }

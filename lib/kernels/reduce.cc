@@ -77,17 +77,11 @@ float reduce_span(const float* x, int64_t n) {
   return all[0];
 }
 
-// Vectors of a row as floats: all of them, or the first `count` lanes.
-HWY_INLINE FloatVec load_floats(const float* p) {
-  return hn::LoadU(Float(), p);
-}
-HWY_INLINE FloatVec load_floats(const uint16_t* p) {
-  return load_bfloat(Float(), p);
-}
-HWY_INLINE FloatVec load_first_floats(const float* p, size_t count) {
+// The first `count` lanes.
+HWY_INLINE FloatVec load_first(const float* p, size_t count) {
   return load_partial(Float(), p, count);
 }
-HWY_INLINE FloatVec load_first_floats(const uint16_t* p, size_t count) {
+HWY_INLINE FloatVec load_first(const uint16_t* p, size_t count) {
   uint16_t lanes[hn::MaxLanes(Float())] = {};
   std::copy_n(p, count, lanes);
   return load_bfloat(Float(), lanes);
@@ -131,12 +125,12 @@ void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, f
   }
   int64_t i = 0;
   for (; i + lanes <= columns; i += lanes) {
-    const auto load = [](const T* p) HWY_ATTR { return load_floats(p); };
+    const auto load = [](const T* p) HWY_ATTR { return load_numbers(Float(), p); };
     hn::StoreU(reduce_rows<Op>(x + i, rows, stride, load), d, y + i);
   }
   if (i == columns) return;
   const auto count = static_cast<size_t>(columns - i);
-  const auto load = [count](const T* p) HWY_ATTR { return load_first_floats(p, count); };
+  const auto load = [count](const T* p) HWY_ATTR { return load_first(p, count); };
   store_partial(reduce_rows<Op>(x + i, rows, stride, load), d, y + i, count);
 }
 

@@ -20,35 +20,6 @@ namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class D>
-HWY_INLINE hn::Vec<D> load_vector(D d, const float* x) {
-  return hn::LoadU(d, x);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> load_vector(D d, const uint16_t* x) {
-  return load_bfloat(d, x);
-}
-template <class D>
-HWY_INLINE void store_vector(D d, hn::Vec<D> v, float* y) {
-  hn::StoreU(v, d, y);
-}
-template <class D>
-HWY_INLINE void store_vector(D d, hn::Vec<D> v, uint16_t* y) {
-  store_bfloat(d, v, y);
-}
-HWY_INLINE float number(float x) {
-  return x;
-}
-HWY_INLINE float number(uint16_t bits) {
-  return to_float(bf16{bits});
-}
-HWY_INLINE void store_number(float v, float* y) {
-  *y = v;
-}
-HWY_INLINE void store_number(float v, uint16_t* y) {
-  *y = to_bf16(v).bits;
-}
-
 // (a, b) → (a cos − b sin, b cos + a sin), sin times `sign`, for the pairs of one head row from `i`
 // on by whole vectors of D; returns the first pair that is left. y may be x.
 template <class D, class From, class To>
@@ -57,12 +28,12 @@ HWY_INLINE size_t rotate_vectors(D d, const From* x, const float* cos, const flo
   const auto signs = hn::Set(d, sign);
   const size_t lanes = hn::Lanes(d);
   for (; i + lanes <= half; i += lanes) {
-    const auto a = load_vector(d, x + i);
-    const auto b = load_vector(d, x + half + i);
+    const auto a = load_numbers(d, x + i);
+    const auto b = load_numbers(d, x + half + i);
     const auto c = hn::LoadU(d, cos + i);
     const auto s = hn::Mul(hn::LoadU(d, sin + i), signs);
-    store_vector(d, hn::MulSub(a, c, hn::Mul(b, s)), y + i);
-    store_vector(d, hn::MulAdd(b, c, hn::Mul(a, s)), y + half + i);
+    store_numbers(d, hn::MulSub(a, c, hn::Mul(b, s)), y + i);
+    store_numbers(d, hn::MulAdd(b, c, hn::Mul(a, s)), y + half + i);
   }
   return i;
 }

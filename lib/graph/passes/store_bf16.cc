@@ -1,15 +1,17 @@
 // store_bf16: values of mixed precision are stored in bfloat16.
 //
-// Precondition: fusion is done, layouts are not materialised yet. Postcondition: a float32 result
-// is stored in bfloat16 if its operation can do so (OpDef::gives_bf16), whatever reads it, through
-// views, can read it so (OpDef::bf16_input), it is no output of the graph, and
+// Precondition: fusion is done, layouts are not materialised yet. Postcondition: in a graph with
+// products that round to bfloat16 a float32 result is stored so if its operation can do it
+// (OpDef::gives_bf16), all that reads it, through views, can read it (OpDef::bf16_input), it is no
+// output of the graph, and
 // - products that round it are all that reads it, besides sums: what they compute stays the same to
 //   the bit, sums (the gradients of biases) add up rounded numbers; or
-// - it is a result of products that round, or all that it is made of, besides what is repeated
-// along
-//   its rows (biases), is stored in bfloat16 itself: what PyTorch's autocast gives.
-// So residual streams, statistics and losses stay float32. Only where the calling thread has a unit
-// for products in bfloat16 (kernels/amx.h): elsewhere nothing takes or gives it.
+// - it is the result of such a product, or made of nothing but bfloat16, besides what is repeated
+//   along its rows (biases): what PyTorch's autocast gives.
+// So residual streams, statistics and losses stay float32. Products take and give bfloat16 only
+// where the calling thread has a unit for it (kernels/amx.h); elsewhere nothing changes.
+#include <algorithm>
+
 #include "lib/graph/mixed_precision.h"
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/program.h"
@@ -86,19 +88,16 @@ bool is_low(const Node& node) {
   return any;
 }
 
-NodePtr with_dtype(const Node& node, DType dtype) {
-  auto copy = std::make_shared<Node>();
-  copy->op = node.op;
-  copy->inputs = node.inputs;
-  copy->attrs = node.attrs;
-  copy->shape = node.shape;
+std::shared_ptr<Node> with_dtype(const Node& node, DType dtype) {
+  std::shared_ptr<Node> copy = unevaluated(node);
   copy->dtype = dtype;
-  copy->name = node.name;
-  copy->epilogue = node.epilogue;
   return copy;
 }
 
 Graph run_store_bf16(const Graph& graph) {
+  if (std::ranges::none_of(graph.nodes(), [](const NodePtr& node) { return in_bf16(*node); })) {
+    return graph;
+  }
   const NodeMap<Readers> readers = readers_in(graph);
   return rewrite(graph, [&](const NodePtr& node, const NodePtr& original) {
     if (node->op->kind == OpKind::kView) {
@@ -111,7 +110,7 @@ Graph run_store_bf16(const Graph& graph) {
     if (!all.can_all || !(loses_nothing || is_low(*node)) || !node->op->gives_bf16(*node)) {
       return node;
     }
-    NodePtr stored = with_dtype(*node, DType::kBF16);
+    const std::shared_ptr<Node> stored = with_dtype(*node, DType::kBF16);
     if (node->op != &kFused) set_stored_in_bf16(stored->attrs);
     return stored;
   });
