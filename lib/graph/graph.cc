@@ -40,16 +40,22 @@ NodeMap<int> Graph::uses() const {
   return count;
 }
 
+std::shared_ptr<Node> unevaluated(const Node& node) {
+  auto copy = std::make_shared<Node>();
+  copy->op = node.op;
+  copy->inputs = node.inputs;
+  copy->attrs = node.attrs;
+  copy->shape = node.shape;
+  copy->dtype = node.dtype;
+  copy->name = node.name;
+  copy->epilogue = node.epilogue;
+  return copy;
+}
+
 NodePtr with_inputs(const NodePtr& node, std::vector<NodePtr> inputs) {
   if (inputs == node->inputs) return node;
-  auto copy = std::make_shared<Node>();
-  copy->op = node->op;
+  std::shared_ptr<Node> copy = unevaluated(*node);
   copy->inputs = std::move(inputs);
-  copy->attrs = node->attrs;
-  copy->shape = node->shape;
-  copy->dtype = node->dtype;
-  copy->name = node->name;
-  copy->epilogue = node->epilogue;
   return copy;
 }
 

@@ -32,6 +32,9 @@ class Graph {
   std::vector<NodePtr> nodes_;
 };
 
+// A node like `node`, to be changed: without a value or a gradient.
+std::shared_ptr<Node> unevaluated(const Node& node);
+
 // A node with the same operation on other inputs; `node` itself if they are the same.
 NodePtr with_inputs(const NodePtr& node, std::vector<NodePtr> inputs);
 

@@ -142,6 +142,14 @@ enum class Autocast {
   kFull,      // sums, norms, losses: they stay float32 whatever is added for the others
 };
 
+// What a kernel does with a float32 input if that is stored in bfloat16 (passes/store_bf16.cc).
+enum class Bf16Input {
+  kNo,       // it cannot read it
+  kRead,     // it computes with it in float32
+  kSummed,   // it only adds it up
+  kRounded,  // it would have rounded it itself: the same result
+};
+
 // A set of inputs worth testing an operation on; see ops/op_test.cc.
 struct OpCase {
   std::string label;
@@ -190,6 +198,11 @@ struct OpDef {
   // is differentiated. Step functions use `no_gradient`.
   std::vector<Tensor> (*grad)(const GradCall& call) = nullptr;
   Autocast autocast = Autocast::kPreserve;
+
+  // Of input i, and whether the kernel can store its float32 result in bfloat16, as infer then says
+  // (stored_type, mixed_precision.h); absent: it cannot. Epilogues and element-wise work read both.
+  Bf16Input (*bf16_input)(const Node& node, size_t i) = nullptr;
+  bool (*gives_bf16)(const Node& node) = nullptr;
 
   // Joins several uses that share their first input into one whose result is theirs side by side
   // along the last axis (q, k and v in one product); null if this is not such an operation.

@@ -8,6 +8,7 @@
 #include "lib/graph/display.h"
 #include "lib/graph/plan.h"
 #include "lib/graph/program.h"
+#include "lib/kernels/amx_emulation.h"
 #include "lib/ops/ops.h"
 
 using namespace lumen;
@@ -159,6 +160,99 @@ TEST_CASE("fuse_epilogues does the residual addition in the product") {
   const Graph kept =
       graph::run_passes(graph_of(ops::add(ops::neg(shared), ops::softmax(shared))), pipeline, true);
   CHECK(count(kept, "fused") == 1);
+}
+
+namespace {
+
+// The type of the result of the only `op` after store_bf16, "" if there is none, on emulated tiles.
+std::string stored(const std::vector<Tensor>& results, std::string_view op) {
+  const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
+  std::vector<graph::NodePtr> outputs;
+  for (const Tensor& result : results) outputs.push_back(result.node());
+  const Graph graph = graph::run_passes(
+      Graph(outputs), {passes::fuse_elementwise(), passes::fuse_epilogues(), passes::store_bf16()},
+      true);
+  std::string type;
+  for (const auto& node : graph.nodes()) {
+    if (node->op->name == op) type = type.empty() ? std::string(name(node->dtype)) : "several";
+  }
+  return type;
+}
+
+}  // namespace
+
+TEST_CASE("store_bf16 stores in bfloat16 what products round and nothing else reads") {
+  const graph::AutocastScope precision(DType::kBF16);
+  const Tensor x = input({40, 64}), w = input({48, 64}), h = ops::exp(x);
+  const Tensor y = ops::softmax(ops::linear(h, w)), turned = graph::transpose(h, 0, 1);
+  CHECK(stored({y}, "fused") == "bf16");
+  CHECK(stored({y, ops::softmax(ops::matmul(turned, h))}, "fused") == "bf16");
+  CHECK(stored({y, ops::sum(h, 0)}, "fused") == "bf16");
+  CHECK(stored({ops::sum(h, 0)}, "fused") == "f32");
+  CHECK(stored({y, ops::softmax(h)}, "fused") == "f32");
+  CHECK(stored({y, h}, "fused") == "f32");  // an output
+  CHECK(stored({y, ops::sum(h, 1)}, "fused") == "f32");
+  CHECK(stored({ops::softmax(ops::linear(ops::rms_norm(x, input({64}), 1e-5), w))}, "rms_norm") ==
+        "bf16");
+  const Tensor parts[] = {x, x};
+  CHECK(stored({ops::softmax(ops::matmul(ops::concat(parts, 0), input({64, 32})))}, "concat") ==
+        "bf16");
+  {
+    const graph::AutocastScope exact(DType::kF32);
+    CHECK(stored({ops::softmax(ops::linear(h, w))}, "fused") == "f32");
+  }
+  const Graph fused = passes::fuse_elementwise().run(graph_of(y));
+  const kernels::ExactProductsScope no_unit;
+  CHECK(passes::store_bf16().run(fused).nodes() == fused.nodes());
+}
+
+TEST_CASE("store_bf16 keeps results of products narrow until they meet float32") {
+  const graph::AutocastScope precision(DType::kBF16);
+  const Tensor x = input({40, 64}), w = input({48, 64}), bias = input({48});
+  const Tensor y = ops::linear(x, w), act = ops::relu(y);
+  const Tensor twice = ops::add(act, ops::neg(y));
+  CHECK(stored({ops::softmax(twice), ops::softmax(act)}, "linear") == "bf16");
+  CHECK(stored({ops::softmax(y)}, "linear") == "f32");
+  CHECK(stored({ops::add(y, input({40, 48})), ops::softmax(y)}, "linear") == "f32");
+  const Tensor b = ops::add(ops::linear(x, w, bias), bias), loud = ops::exp(b);
+  CHECK(stored({ops::softmax(ops::mul(loud, b)), ops::softmax(loud)}, "linear") == "bf16");
+  const Tensor residual = ops::add(input({40, 48}), ops::linear(x, w));
+  const Tensor next = ops::mul(ops::exp(residual), residual), other = ops::exp(residual);
+  CHECK(stored({ops::softmax(next), ops::softmax(other)}, "linear") == "f32");
+  const Tensor scale = ops::mul(bias, graph::scalar(2));
+  CHECK(stored({ops::exp(graph::expand(scale, {40, 48}))}, "fused") != "bf16");
+}
+
+TEST_CASE("storing what products round in bfloat16 changes no bit of what they compute") {
+  const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
+  const graph::AutocastScope precision(DType::kBF16);
+  auto values = [](const Shape& shape, double step) {
+    std::vector<float> x(static_cast<size_t>(shape.elements()));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(std::sin(step * double(i + 1)));
+    return graph::constant(x, shape);
+  };
+  const Tensor x = values({2, 40, 64}, 0.37), w = values({48, 64}, 0.11),
+               dy = values({80, 48}, 0.7);
+  const Tensor normed = ops::layer_norm(x, values({64}, 0.3), values({64}, 0.4), 1e-5);
+  const Tensor h = ops::gelu(normed), rows = graph::reshape(h, {80, 64});
+  const std::vector<Tensor> results = {
+      ops::softmax(ops::linear(h, w)), ops::matmul(graph::transpose(dy, 0, 1), rows),
+      ops::linear(normed, w), ops::matmul(graph::transpose(rows, 0, 1), ops::exp(dy))};
+  graph::CompileOptions without;
+  std::erase_if(without.pipeline, [](const graph::Pass& pass) {
+    return pass.name == "store_bf16" || pass.name == "fold_constants";
+  });
+  graph::CompileOptions with{.verified = true};
+  std::erase_if(with.pipeline,
+                [](const graph::Pass& pass) { return pass.name == "fold_constants"; });
+  graph::Plan plan = graph::compile(results, with), wide = graph::compile(results, without);
+  CHECK(plan.arena_bytes() < wide.arena_bytes());
+  plan.run(graph::current_pool());
+  wide.run(graph::current_pool());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto a = plan.output(i).as<float>(), b = wide.output(i).as<float>();
+    CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+  }
 }
 
 TEST_CASE("materialize_layouts copies only where a kernel cannot read the view") {

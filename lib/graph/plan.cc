@@ -204,11 +204,8 @@ void Plan::Impl::run_step(Step& step, ThreadPool& pool) {
     return;
   }
   const Program& program = *step.node->epilogue;
-  const Operand& out = step.call.output;
-  const int64_t columns = out.shape[-1];
-  auto apply_program = [&](int64_t row, int64_t begin, int64_t end) {
-    run_epilogue(program, step.epilogue_operands, row, begin, end,
-                 out.as<float>() + row * columns + begin);
+  auto apply_program = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
+    run_epilogue(program, step.epilogue_operands, row, begin, end, piece);
   };
   const kernels::Epilogue epilogue = apply_program;
   step.call.epilogue = &epilogue;

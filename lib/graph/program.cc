@@ -5,6 +5,7 @@
 
 #include "lib/base/prefetch.h"
 #include "lib/base/strings.h"
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/streaming.h"
 
@@ -131,6 +132,9 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
       kernels::stream(last, n, reinterpret_cast<float*>(target));
     } else if (call.output.dtype == DType::kF32) {
       run_code(program, registers, n, reinterpret_cast<float*>(target));
+    } else if (call.output.dtype == DType::kBF16) {
+      run_code(program, registers, n, last);
+      kernels::round_row(last, n, reinterpret_cast<uint16_t*>(target));
     } else {
       run_code(program, registers, n, last);
       kernels::from_float(call.output.dtype, last, target, n);
@@ -172,7 +176,8 @@ const OpDef kFused = {.name = "fused",
                       .kind = OpKind::kElementwise,
                       .infer = infer_fused,
                       .kernel = run_elementwise,
-                      .layout = InputLayout::kAny};
+                      .layout = InputLayout::kAny,
+                      .gives_bf16 = [](const Node&) { return true; }};
 
 NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> inputs,
                    DType dtype) {

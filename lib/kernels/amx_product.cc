@@ -14,13 +14,12 @@ namespace {
 // by; a block of A and the sums of a block of columns stay in L2 meanwhile.
 constexpr int64_t kStrip = 2 * kTileRows;
 constexpr int64_t kBlockCols = 256;
-constexpr int64_t kMaxDepth = 16 * kBlockDepth;
 // From so many strips per thread on, one more or less is not worth taking one apart.
 constexpr int64_t kManyStrips = 16;
 // A C of so many bytes is not in a cache any more when it is read, however large the last one is.
 constexpr int64_t kStreamedBytes = 32 << 20;
 constexpr int64_t kStripNumbers = 2 * kStrip * kBlockDepth;  // of two parts
-constexpr int64_t kMaxPanels = kMaxAmxRows / kTileRows * 2 * (kMaxDepth / kBlockDepth);
+constexpr int64_t kMaxPanels = kMaxAmxRows / kTileRows * 2 * (kMaxPassDepth / kBlockDepth);
 
 static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
 
@@ -29,8 +28,12 @@ static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
 constexpr int64_t kStripsNumbers = kBlockCols / kStrip * kStripNumbers;
 constexpr int64_t kThreadBytes = kStripsNumbers * 2 + kScratchFloats * sizeof(float);
 
+// Sums of a C that is rounded lie in rows of a block, so far apart that those of a strip share no
+// sets of L1, else strip by strip.
+constexpr int64_t kRowPitch = kBlockCols + kStrip;
+
 int64_t sums_bytes(int64_t m) {
-  return round_up(std::min(m, kMaxAmxRows), kStrip) * kBlockCols * sizeof(float);
+  return round_up(std::min(m, kMaxAmxRows), kStrip) * kRowPitch * sizeof(float);
 }
 
 // The products of `s` as float32: where a product of parts could make a NaN of an infinity.
@@ -93,8 +96,9 @@ struct Pass {
   float* sums_of(int thread) const { return scratch_of(thread) + kScratchFloats; }
   // Of strip [i, i + kStrip) × [j, j + kStrip), j counted from the block's first column.
   float* sums_at(int thread, int64_t i, int64_t j) const {
-    return sums_of(thread) + i * kBlockCols + j * kStrip;
+    return sums_of(thread) + (product.c_bf16 ? i * kRowPitch + j : i * kBlockCols + j * kStrip);
   }
+  int64_t sums_pitch() const { return product.c_bf16 ? kRowPitch : kStrip; }
 
   uint16_t* packed_a() const { return reinterpret_cast<uint16_t*>(a + kMaxPanels); }
   // Of rows [i, i + kTileRows) in the block at `at`, whose panels are `panel_depth` deep.
@@ -210,8 +214,8 @@ struct Pass {
   }
   bool has_whole_lines() const {
     constexpr int64_t kLine = 64, kFloats = kLine / int64_t{sizeof(float)};
-    return reinterpret_cast<uintptr_t>(product.c) % kLine == 0 && product.c_stride % kFloats == 0 &&
-           !product.c_transposed;
+    return product.c != nullptr && reinterpret_cast<uintptr_t>(product.c) % kLine == 0 &&
+           product.c_stride % kFloats == 0 && !product.c_transposed;
   }
   // Whether C is written past the caches, from the sums of a block of columns.
   bool streams_c() const {
@@ -237,7 +241,7 @@ struct Pass {
       const Bf16Panel a = panel_of_a(i, at, padded);
       const bool direct = is_direct(last - i, cols);
       float* const sums = sums_at(thread, i, strip);
-      float* const c = product.c + (row + i) * product.c_stride + j + strip;
+      float* const c = direct ? product.c + (row + i) * product.c_stride + j + strip : nullptr;
       const bool adds = direct && adds_to_c();
       if (direct && ends && is_direct(last - i - kStrip, cols)) {
         fetch_rows(c + kStrip * product.c_stride);
@@ -254,9 +258,9 @@ struct Pass {
                                  .add = !starts ? sums
                                         : adds  ? c
                                                 : nullptr,
-                                 .add_stride = !starts ? kStrip : product.c_stride,
+                                 .add_stride = !starts ? sums_pitch() : product.c_stride,
                                  .c = direct && ends ? c : sums,
-                                 .c_stride = direct && ends ? product.c_stride : kStrip,
+                                 .c_stride = direct && ends ? product.c_stride : sums_pitch(),
                                  .low_low = product.products == 4};
       if (worse(content_a, content_b) == PanelContent::kNonfinite) {
         multiply_nonfinite(strips);
@@ -276,6 +280,7 @@ struct Pass {
 
   // Moves sums of a block of columns that are not in C yet there.
   void finish(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
+    if (product.c_bf16) return finish_rounded(first, last, j, cols, thread);
     const bool add = adds_to_c();
     const int64_t streamed = streams_c() ? cols / kStrip * kStrip : 0;
     for (int64_t i = first; i < last; i += kStrip) {
@@ -296,7 +301,21 @@ struct Pass {
     }
     if (product.epilogue == nullptr || !is_last()) return;
     const int64_t column = product.epilogue_column + j;
-    for (int64_t i = first; i < last; ++i) (*product.epilogue)(row + i, column, column + cols);
+    float* piece = product.c + (row + first) * product.c_stride + j;
+    for (int64_t i = first; i < last; ++i, piece += product.c_stride) {
+      (*product.epilogue)(row + i, column, column + cols, piece);
+    }
+  }
+
+  // Likewise rounded, row by row.
+  void finish_rounded(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
+    const int64_t column = product.epilogue_column + j;
+    uint16_t* c = product.c_bf16 + (row + first) * product.c_stride + j;
+    for (int64_t i = first; i < last; ++i, c += product.c_stride) {
+      float* const piece = sums_at(thread, i, 0);
+      if (product.epilogue) (*product.epilogue)(row + i, column, column + cols, piece);
+      round_row(piece, cols, c);
+    }
   }
 
   // Divides the columns.
@@ -330,7 +349,7 @@ struct Pass {
 
 // Of two parts: more than panels of one part take from 64 columns on, whatever their unit adds.
 size_t panels_of_a_bytes(int64_t rows, int64_t k) {
-  const int64_t depth = padded_depth(std::min(k, kMaxDepth));
+  const int64_t depth = padded_depth(std::min(k, kMaxPassDepth));
   return static_cast<size_t>(kMaxPanels + round_up(rows, kTileRows) * depth * 2 * 2);
 }
 
@@ -358,19 +377,21 @@ size_t amx_product_bytes(int64_t m, int64_t k, int threads) {
 
 void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product) {
   LUMEN_CHECK(unit.extra_depth == 0 || product.k >= 2 * kTileDepth);
+  LUMEN_CHECK(!product.c_bf16 || (product.c == nullptr && product.k <= kMaxPassDepth &&
+                                  !product.c_transposed && !product.accumulate));
   const int threads = pool.threads();
   std::byte* const panels = product.workspace + threads * (kThreadBytes + sums_bytes(product.m));
   const auto for_each_pass = [&](int64_t begin, int64_t end, int64_t most, std::byte* a,
                                  const auto& run) {
     for (int64_t row = begin; row < end; row += most) {
-      for (int64_t k = 0; k < product.k; k += kMaxDepth) {
+      for (int64_t k = 0; k < product.k; k += kMaxPassDepth) {
         run(Pass{.product = product,
                  .unit = unit,
                  .a = a,
                  .row = row,
                  .rows = std::min(most, end - row),
                  .k = k,
-                 .depth = std::min(kMaxDepth, product.k - k)});
+                 .depth = std::min(kMaxPassDepth, product.k - k)});
       }
     }
   };

@@ -23,8 +23,9 @@ struct PanelRequest {
   float* scratch;  // kScratchFloats of this thread
 };
 
-// b is packed anew for every so many rows of a.
+// b is packed anew for every so many rows of a, and C is added to for every so many columns.
 inline constexpr int64_t kMaxAmxRows = 512;
+inline constexpr int64_t kMaxPassDepth = 16 * kBlockDepth;
 
 // c[i][j] = Σ_k a[i][k] · b[j][k] for m × n elements, k ≥ 1; k ≥ 64 for a unit with extra_depth.
 // pack_a and pack_b supply the operands (a in PanelOrder::kRows, b in kPairs, or as panels of
@@ -47,8 +48,11 @@ struct AmxProduct {
   float* c;
   int64_t c_stride;
   bool c_transposed = false;  // element (i, j) lies at c[j · c_stride + i]; no epilogue then
-  std::byte* workspace;       // amx_product_bytes(...), 64-byte aligned
-  const Epilogue* epilogue;   // null if none; `epilogue_column` is added to its columns
+  // Not null: c is, and its numbers are rounded and stored here, in rows. k ≤ kMaxPassDepth and
+  // neither c_transposed nor `accumulate` then.
+  uint16_t* c_bf16 = nullptr;
+  std::byte* workspace;      // amx_product_bytes(...), 64-byte aligned
+  const Epilogue* epilogue;  // null if none; `epilogue_column` is added to its columns
   int64_t epilogue_column = 0;
   bool accumulate = false;  // c += instead of c =
 };

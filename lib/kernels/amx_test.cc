@@ -80,7 +80,7 @@ std::vector<float> run_linear(int threads, const std::vector<float>& x, int64_t 
   std::vector<float> y(m * n);
   const bool as_panels = weights.front().layout == Layout::kRowsAsPanels;
   std::vector<std::byte> memory(linear_workspace_bytes(m, cols, threads, as_panels, bf16) + 64);
-  auto add = [&](int64_t row, int64_t begin, int64_t end) {
+  auto add = [&](int64_t row, int64_t begin, int64_t end, float*) {
     for (int64_t j = begin; j < end; ++j) y[row * n + j] += bias;
   };
   const Epilogue epilogue = add;
@@ -283,7 +283,7 @@ TEST_CASE("gemm on tiles agrees with the naive loop for all layouts and shapes")
           CHECK(run_gemm(args, 2) == one);
           CHECK(run_gemm(args, 3) == one);
           std::vector<int> seen(s.m * s.n);
-          auto count = [&](int64_t row, int64_t begin, int64_t end) {
+          auto count = [&](int64_t row, int64_t begin, int64_t end, float*) {
             for (int64_t j = begin; j < end; ++j) ++seen[row * s.n + j];
           };
           const Epilogue epilogue = count;

@@ -210,12 +210,14 @@ class Backward {
     products.pack_right({m_.rows, 1, s_.head_dim}, s_.head_dim, padded, as_depth);
   }
 
-  // Per column, ln Σ in units of ln 2, and dout · out − dlse, which all its scores' gradients lack.
+  // Per column, ln Σ in units of ln 2, and dout · out − dlse, which all its scores' gradients lack;
+  // m_.rows hold dout.
   void set_sums(int64_t begin, int64_t count) {
     const int64_t padded = round_up(count, head_.width()), b = head_.batch();
     head_.for_each_column(begin, count, [&](int64_t c, int64_t token, int64_t h) {
       const float* const out = g_.out + ((b * s_.tokens + token) * s_.heads + h) * s_.head_dim;
-      m_.delta[c] = attention_tile::dot(g_.dout.at(b, token, h), out, s_.head_dim) -
+      const float* const dout = m_.rows + c * s_.head_dim;
+      m_.delta[c] = attention_tile::dot(dout, out, s_.head_dim) -
                     g_.dlse[b * g_.dlse_batch_stride + h * g_.dlse_head_stride + token];
       m_.log_sum[c] = g_.lse[(b * s_.heads + h) * s_.tokens + token] * kLog2E;
     });
@@ -291,14 +293,22 @@ int64_t thread_floats(const AttentionShape& s) {
 
 // What multiplies; asked on the calling thread, as scopes are the thread's. Tiles that are partly
 // empty, and packing for few products, take longer than float32 (README.md).
-AttentionProducts products_of(const AttentionShape& s) {
+const TileUnit* unit_of(const AttentionShape& s) {
   const int64_t least = s.bf16 ? 32 : 64, columns = s.tokens * (s.heads / s.kv_heads);
   const bool is_worth_tiles = std::min(columns, s.positions) >= least;
   const TileUnit* const unit = s.bf16 ? bf16_unit() : tile_unit();
-  return AttentionProducts(is_worth_tiles ? unit : nullptr, !s.bf16);
+  return is_worth_tiles ? unit : nullptr;
+}
+
+AttentionProducts products_of(const AttentionShape& s) {
+  return AttentionProducts(unit_of(s), !s.bf16);
 }
 
 }  // namespace
+
+bool attention_takes_bf16(const AttentionShape& shape) {
+  return shape.bf16 && unit_of(shape) != nullptr;
+}
 
 size_t attention_training_workspace_bytes(const AttentionShape& shape, int threads) {
   return static_cast<size_t>(threads * thread_floats(shape)) * sizeof(float);

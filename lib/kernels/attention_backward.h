@@ -10,16 +10,14 @@
 namespace lumen::kernels {
 
 // A float32 [batch, rows, heads, head_dim] tensor in any order of the first three axes: strides in
-// elements, head rows contiguous.
+// elements, head rows contiguous; with `bf16`, bfloat16 numbers in the place of floats.
 struct HeadRows {
   const float* data;
   int64_t batch_stride, row_stride, head_stride;
+  bool bf16 = false;
 
   int64_t offset(int64_t b, int64_t row, int64_t head) const {
     return b * batch_stride + row * row_stride + head * head_stride;
-  }
-  const float* at(int64_t b, int64_t row, int64_t head) const {
-    return data + offset(b, row, head);
   }
 };
 
@@ -46,6 +44,9 @@ struct AttentionShape {
   RandomKey key;            // of dropout
   bool bf16 = false;        // products may round to bfloat16, see below
 };
+
+// Whether q, k, v and dout may be bfloat16 already: where `bf16` rounds what is multiplied.
+bool attention_takes_bf16(const AttentionShape& shape);
 
 // Bytes of workspace for either, 64-byte aligned, any content.
 size_t attention_training_workspace_bytes(const AttentionShape& shape, int threads);

@@ -11,6 +11,7 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/amx_emulation.h"
 #include "lib/kernels/bf16_dot.h"
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/random_floats.h"
@@ -37,6 +38,7 @@ struct Problem {
   double dropout = 0;
 
   std::vector<float> q = {}, k = {}, v = {}, dout = {}, dlse = {};
+  bool narrow = false;  // q, k, v and dout are given as bfloat16, which they must be
 
   int64_t queries() const { return batch * tokens * heads * head_dim; }
   int64_t keys() const { return batch * positions * kv_heads * head_dim; }
@@ -85,8 +87,23 @@ struct Problem {
     return s;
   }
 
+  // x, whose numbers are stored in `numbers`, if they are to be narrow.
+  void store(HeadRows& x, std::vector<uint16_t>& numbers, const std::vector<float>& values) const {
+    if (!narrow) return;
+    numbers.resize(values.size());
+    round_row(values.data(), static_cast<int64_t>(values.size()), numbers.data());
+    x.data = reinterpret_cast<const float*>(numbers.data());
+    x.bf16 = true;
+  }
+
   Results<float> run(int threads, bool bf16) const {
-    const AttentionShape s = shape(bf16);
+    AttentionShape s = shape(bf16);
+    HeadRows dout_rows = {dout.data(), s.q.batch_stride, s.q.row_stride, s.q.head_stride};
+    std::vector<uint16_t> numbers[4];
+    store(s.q, numbers[0], q);
+    store(s.k, numbers[1], k);
+    store(s.v, numbers[2], v);
+    store(dout_rows, numbers[3], dout);
     ThreadPool pool(threads);
     const size_t bytes = attention_training_workspace_bytes(s, threads);
     // Garbage in the workspace must not matter.
@@ -101,16 +118,15 @@ struct Problem {
     }
     attention_forward(pool, s, r.out.data(), r.lse.data(), align_64(memory));
     std::fill(memory.begin(), memory.end(), std::byte{0xFF});
-    const AttentionGradients gradients = {
-        .out = r.out.data(),
-        .lse = r.lse.data(),
-        .dout = {dout.data(), s.q.batch_stride, s.q.row_stride, s.q.head_stride},
-        .dlse = dlse.data(),
-        .dlse_batch_stride = heads * tokens,
-        .dlse_head_stride = tokens,
-        .dq = r.dq.data(),
-        .dk = r.dk.data(),
-        .dv = r.dv.data()};
+    const AttentionGradients gradients = {.out = r.out.data(),
+                                          .lse = r.lse.data(),
+                                          .dout = dout_rows,
+                                          .dlse = dlse.data(),
+                                          .dlse_batch_stride = heads * tokens,
+                                          .dlse_head_stride = tokens,
+                                          .dq = r.dq.data(),
+                                          .dk = r.dk.data(),
+                                          .dv = r.dv.data()};
     attention_backward(pool, s, gradients, align_64(memory));
     return r;
   }
@@ -366,6 +382,32 @@ TEST_CASE("attention for training shows what is no number, in whatever it multip
       });
     }
   }
+}
+
+TEST_CASE("attention for training gives of bfloat16 numbers what it gives of the same floats") {
+  const TileUnitScope scope(&kEmulatedTileUnit);
+  on_every_target([] {
+    for (const int64_t head_dim : {5, 32, 48}) {
+      Problem problem = {.batch = 2,
+                         .tokens = 40,
+                         .positions = 40,
+                         .heads = 4,
+                         .kv_heads = 2,
+                         .head_dim = head_dim};
+      problem.fill();
+      for (auto* values : {&problem.q, &problem.k, &problem.v, &problem.dout}) {
+        round_to_bf16(values->data(), static_cast<int64_t>(values->size()));
+      }
+      REQUIRE(attention_takes_bf16(problem.shape(true)));
+      const Results<float> expected = problem.run(1, true);
+      problem.narrow = true;
+      CHECK(same_bits(problem.run(1, true), expected));
+      CHECK(same_bits(problem.run(3, true), expected));
+    }
+  });
+  const Problem small = {
+      .batch = 1, .tokens = 31, .positions = 64, .heads = 2, .kv_heads = 2, .head_dim = 32};
+  CHECK_FALSE(attention_takes_bf16(small.shape(true)));
 }
 
 TEST_CASE("attention for training rounds to bfloat16 only if it may") {

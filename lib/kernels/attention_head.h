@@ -56,8 +56,7 @@ class AttentionHead {
   // Keys (or values) as rows of left operands, block by block.
   void pack_rows(const HeadRows& x, float* blocks) const {
     for (int64_t begin = 0; begin < s_.positions; begin += kKeysPerTile) {
-      products_.pack_left({x.at(b_, begin, kv_head_), x.row_stride, 1}, keys_of(begin), s_.head_dim,
-                          rows_at(blocks, begin));
+      products_.pack_left(rows_from(x, begin), keys_of(begin), s_.head_dim, rows_at(blocks, begin));
     }
   }
   // The block of position `begin`.
@@ -70,7 +69,8 @@ class AttentionHead {
   // Their transpose likewise.
   void pack_transposed(const HeadRows& x, float* blocks) const {
     for (int64_t begin = 0; begin < s_.positions; begin += kKeysPerTile) {
-      products_.pack_left({x.at(b_, begin, kv_head_), 1, x.row_stride}, s_.head_dim, keys_of(begin),
+      const PanelSource rows = rows_from(x, begin);
+      products_.pack_left(rows.with_strides(1, x.row_stride), s_.head_dim, keys_of(begin),
                           transposed_at(blocks, begin));
     }
   }
@@ -118,8 +118,14 @@ class AttentionHead {
   // head_dim one behind the other, then zeros up to a multiple of width().
   void gather(const HeadRows& x, int64_t begin, int64_t count, float factor, float* rows) const {
     for_each_run(x, begin, count, [&](int64_t at, int64_t offset, int64_t run, int64_t stride) {
-      attention_tile::copy_rows(x.data + offset, stride, run, s_.head_dim, factor,
-                                rows + at * s_.head_dim, s_.head_dim);
+      float* const to = rows + at * s_.head_dim;
+      if (x.bf16) {
+        attention_tile::widen_rows(bf16_numbers(x.data) + offset, stride, run, s_.head_dim, factor,
+                                   to, s_.head_dim);
+      } else {
+        attention_tile::copy_rows(x.data + offset, stride, run, s_.head_dim, factor, to,
+                                  s_.head_dim);
+      }
     });
     std::fill_n(rows + count * s_.head_dim, (round_up(count, width()) - count) * s_.head_dim, 0.0f);
   }
@@ -152,6 +158,13 @@ class AttentionHead {
   }
 
  private:
+  // Keys (or values) from `begin` on.
+  PanelSource rows_from(const HeadRows& x, int64_t begin) const {
+    return PanelSource(x.data, 1, 1, x.bf16)
+        .at(x.offset(b_, begin, kv_head_), 0)
+        .with_strides(x.row_stride, 1);
+  }
+
   // Calls body(column − begin, offset of the first row, rows, stride) for runs of equally spaced
   // columns.
   template <class Body>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/check.h"
 #include "lib/base/round_up.h"
 
 namespace lumen::kernels {
@@ -45,20 +46,22 @@ int64_t AttentionProducts::strip_floats(int64_t depth) const {
   return unit_ ? width() * padded_depth(depth) * parts_ / 2 : width() * depth;
 }
 
-void AttentionProducts::pack_left(const StripSource& from, const LeftColumns& columns,
+void AttentionProducts::pack_left(const PanelSource& from, const LeftColumns& columns,
                                   float* left) const {
   const auto& [rows, all_rows, begin, cols, depth] = columns;
+  LUMEN_CHECK(unit_ || !from.bf16);
   for (int64_t i = 0; i < all_rows;) {
     const int64_t height = unit_ ? kTileRows : strip_height(tile_, all_rows, i);
     const int64_t used = std::clamp<int64_t>(rows - i, 0, height);
-    const StripSource source = {from.x + i * from.row_stride, from.row_stride, from.col_stride};
+    const PanelSource source = from.at(i, 0);
     if (unit_) {
       const Bf16Panel panel = panel_of(left, i, depth);
       pack_bf16_panel(
           source, used, cols, PanelOrder::kRows,
           {panel.high + begin * kTileRows, panel.low ? panel.low + begin * kTileRows : nullptr});
     } else if (used > 0) {
-      pack_strip(source, used, height, cols, height, left + i * depth + begin * height);
+      pack_strip({source.x, source.row_stride, source.col_stride}, used, height, cols, height,
+                 left + i * depth + begin * height);
     } else {
       std::fill_n(left + i * depth + begin * height, cols * height, 0.0f);
     }

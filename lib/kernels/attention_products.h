@@ -48,15 +48,16 @@ class AttentionProducts {
   // What a strip of width() columns takes of it, one behind the other.
   int64_t strip_floats(int64_t depth) const;
 
-  // Packs element (i, k) of `from` for k in [0, cols) as columns [begin, begin + cols) of a left
-  // operand of `depth` columns; rows [rows, all_rows) are zeros. With tiles `begin` is a multiple
-  // of kTileDepth, and cols too unless begin + cols = depth. noexcept.
+  // Packs element (i, k) of `from`, which may be bfloat16 on tiles of one part, for k in [0, cols)
+  // as columns [begin, begin + cols) of a left operand of `depth` columns; rows [rows, all_rows)
+  // are zeros. With tiles `begin` is a multiple of kTileDepth, and cols too unless begin + cols =
+  // depth. noexcept.
   struct LeftColumns {
     int64_t rows, all_rows;
     int64_t begin, cols, depth;
   };
-  void pack_left(const StripSource& from, const LeftColumns& columns, float* left) const;
-  void pack_left(const StripSource& from, int64_t rows, int64_t depth, float* left) const {
+  void pack_left(const PanelSource& from, const LeftColumns& columns, float* left) const;
+  void pack_left(const PanelSource& from, int64_t rows, int64_t depth, float* left) const {
     pack_left(from, {rows, rows, 0, depth, depth}, left);
   }
 

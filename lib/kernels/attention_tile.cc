@@ -9,6 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/float16-inl.h"
 #include "lib/kernels/math-inl.h"
 #include "lib/kernels/philox-inl.h"
 
@@ -270,17 +271,27 @@ void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const float
   }
 }
 
-void copy_rows_kernel(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
-                      float* to, int64_t to_stride) {
+template <class T>
+void copy_rows_of(const T* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
+                  int64_t to_stride) {
   const TileFloat d;
   const auto by = hn::Set(d, factor);
   for (int64_t row = 0; row < rows; ++row, x += x_stride, to += to_stride) {
     int64_t i = 0;
     for (; i + kTileLanes <= dim; i += kTileLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, x + i), by), d, to + i);
+      hn::StoreU(hn::Mul(load_numbers(d, x + i), by), d, to + i);
     }
-    for (; i < dim; ++i) to[i] = factor * x[i];
+    for (; i < dim; ++i) to[i] = factor * number(x[i]);
   }
+}
+
+void copy_rows_kernel(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
+                      float* to, int64_t to_stride) {
+  copy_rows_of(x, x_stride, rows, dim, factor, to, to_stride);
+}
+void widen_rows_kernel(const uint16_t* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
+                       float* to, int64_t to_stride) {
+  copy_rows_of(x, x_stride, rows, dim, factor, to, to_stride);
 }
 
 void scale_columns_kernel(float* x, int64_t rows, int64_t width, const float* factors) {
@@ -315,6 +326,7 @@ HWY_EXPORT(dropout_factors_kernel);
 HWY_EXPORT(softmax_kernel);
 HWY_EXPORT(softmax_grad_kernel);
 HWY_EXPORT(copy_rows_kernel);
+HWY_EXPORT(widen_rows_kernel);
 HWY_EXPORT(scale_columns_kernel);
 HWY_EXPORT(attention_dot_kernel);
 
@@ -336,6 +348,10 @@ void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_s
 void copy_rows(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
                int64_t to_stride) {
   HWY_DYNAMIC_DISPATCH(copy_rows_kernel)(x, x_stride, rows, dim, factor, to, to_stride);
+}
+void widen_rows(const uint16_t* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
+                float* to, int64_t to_stride) {
+  HWY_DYNAMIC_DISPATCH(widen_rows_kernel)(x, x_stride, rows, dim, factor, to, to_stride);
 }
 void scale_columns(float* x, int64_t rows, int64_t width, const float* factors) {
   HWY_DYNAMIC_DISPATCH(scale_columns_kernel)(x, rows, width, factors);

@@ -73,6 +73,10 @@ void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_s
 void copy_rows(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
                int64_t to_stride);
 
+// The same of bfloat16 numbers.
+void widen_rows(const uint16_t* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
+                float* to, int64_t to_stride);
+
 // x[i][c] *= factors[c] for `rows` rows of `width` numbers.
 void scale_columns(float* x, int64_t rows, int64_t width, const float* factors);
 

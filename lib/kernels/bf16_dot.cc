@@ -183,6 +183,14 @@ void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to) {
   }
 }
 
+void pair_tile_columns(const uint16_t* x, int64_t col_stride, uint16_t* to) {
+  for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride, to += 2 * kTileRows) {
+    const __m256i even = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+    const __m256i odd = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + col_stride));
+    _mm512_storeu_si512(to, pairs_of(_mm512_inserti64x4(_mm512_castsi256_si512(even), odd, 1)));
+  }
+}
+
 bool split_tile_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_t* low,
                      uint32_t& seen) {
   Splitter splitter;
@@ -205,6 +213,17 @@ bool split_tile_columns(const float* x, int64_t col_stride, uint16_t* high, uint
     _mm512_storeu_si512(low + k * kTileRows, pairs_of(low_part));
   }
   return splitter.finish(seen);
+}
+
+void round_row_native(const float* x, int64_t count, uint16_t* to) {
+  for (; count >= 32; count -= 32, x += 32, to += 32) {
+    _mm512_storeu_si512(to, rounded(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
+  }
+  if (count == 0) return;
+  const auto mask = (uint32_t{1} << count) - 1;
+  const __m512i last = rounded(_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), x),
+                               _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), x + 16));
+  _mm512_mask_storeu_epi16(to, mask, last);
 }
 
 void round_codes_native(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* to) {
@@ -236,6 +255,12 @@ bool split_tile_rows(const float*, int64_t, uint16_t*, uint16_t*, uint32_t&) {
 bool split_tile_columns(const float*, int64_t, uint16_t*, uint16_t*, uint32_t&) {
   LUMEN_CHECK(!"AVX512-BF16");
   return false;
+}
+void pair_tile_columns(const uint16_t*, int64_t, uint16_t*) {
+  LUMEN_CHECK(!"AVX512-BF16");
+}
+void round_row_native(const float*, int64_t, uint16_t*) {
+  LUMEN_CHECK(!"AVX512-BF16");
 }
 void round_codes_native(const CodePanel&, const CodeForm&, int64_t, uint16_t*) {
   LUMEN_CHECK(!"AVX512-BF16");

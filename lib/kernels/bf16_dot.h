@@ -26,7 +26,12 @@ bool split_tile_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_
 bool split_tile_columns(const float* x, int64_t col_stride, uint16_t* high, uint16_t* low,
                         uint32_t& seen);
 
-// round_codes of bf16_panels.h.
+// A tile of columns that are bfloat16 already, kTileDepth of sixteen numbers, in the order of
+// pairs.
+void pair_tile_columns(const uint16_t* x, int64_t col_stride, uint16_t* to);
+
+// round_row and round_codes of bf16_panels.h.
+void round_row_native(const float* x, int64_t count, uint16_t* to);
 void round_codes_native(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* to);
 
 }  // namespace lumen::kernels

@@ -143,7 +143,7 @@ void turn_tile(const uint16_t* from, uint16_t* to) {
              kTileRows, reinterpret_cast<float*>(to));
 }
 
-PanelContent pack_bf16_panel_kernel(const StripSource& from, int64_t rows, int64_t depth,
+PanelContent pack_bf16_panel_kernel(const PanelSource& from, int64_t rows, int64_t depth,
                                     PanelOrder order, const Bf16Panel& panel) {
   constexpr int64_t kTile = kTileRows * kTileDepth;
   Seen seen{hn::Zero(IntTag()), hn::Zero(IntTag())};
@@ -230,17 +230,75 @@ void stream_sums_kernel(const float* sums, int64_t strip_pitch, int64_t rows, in
   }
 }
 
-void copy_bf16_panel_kernel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
-                            uint16_t* panel) {
-  alignas(64) uint16_t tile[kTileRows * kTileDepth] = {};
-  for (int64_t k = 0; k < depth; k += kTileDepth) {
-    const int64_t cols = std::min(kTileDepth, depth - k);
-    if (cols < kTileDepth) std::fill_n(tile, kTileRows * kTileDepth, uint16_t{0});
-    for (int64_t i = 0; i < rows; ++i) {
-      std::memcpy(tile + i * kTileDepth, from + i * stride + k * 2, static_cast<size_t>(cols) * 2);
+// The first `cols` numbers of `lines` lines of a tile, each `length` long, and zeros.
+void copy_part(const uint16_t* from, int64_t line_stride, int64_t stride, int64_t lines,
+               int64_t cols, int64_t length, uint16_t* to) {
+  std::fill_n(to, kTileRows * kTileDepth, uint16_t{0});
+  for (int64_t i = 0; i < lines; ++i, from += line_stride, to += length) {
+    if (stride == 1) {
+      std::memcpy(to, from, static_cast<size_t>(cols) * 2);
+    } else {
+      for (int64_t j = 0; j < cols; ++j) std::memcpy(to + j, from + j * stride, 2);
     }
-    turn_tile(tile, panel + k * kTileRows);
   }
+}
+
+// kTileDepth columns of sixteen numbers, to a tile in the order of pairs.
+void pair_columns(const uint16_t* from, int64_t col_stride, uint16_t* to) {
+  if (kMayHaveBf16 && has_bf16_dot()) return pair_tile_columns(from, col_stride, to);
+  const hn::CappedTag<uint16_t, kTileRows> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t k = 0; k < kTileDepth; k += 2, from += 2 * col_stride) {
+    for (int64_t i = 0; i < kTileRows; i += lanes, to += 2 * lanes) {
+      hn::StoreInterleaved2(hn::LoadU(d, from + i), hn::LoadU(d, from + col_stride + i), d, to);
+    }
+  }
+}
+
+void copy_bf16_panel_kernel(const PanelSource& from, int64_t rows, int64_t depth, PanelOrder order,
+                            uint16_t* panel) {
+  alignas(64) uint16_t part[kTileRows * kTileDepth], turned[kTileRows * kTileDepth];
+  const bool by_rows = from.col_stride == 1;
+  const bool in_order = by_rows == (order == PanelOrder::kRows);
+  for (int64_t k = 0; k < depth; k += kTileDepth, panel += kTileRows * kTileDepth) {
+    const int64_t cols = std::min(kTileDepth, depth - k);
+    const uint16_t* x = bf16_numbers(from.at(0, k).x);
+    int64_t stride = by_rows ? from.row_stride : from.col_stride;
+    if (rows < kTileRows || cols < kTileDepth || (!by_rows && from.row_stride != 1)) {
+      const int64_t length = by_rows ? kTileDepth : kTileRows;
+      copy_part(x, stride, by_rows ? 1 : from.row_stride, by_rows ? rows : cols,
+                by_rows ? cols : rows, length, part);
+      x = part;
+      stride = length;
+    }
+    uint16_t* const to = in_order ? panel : turned;
+    if (by_rows) {
+      for (int64_t i = 0; i < kTileRows; ++i) {
+        std::memcpy(to + i * kTileDepth, x + i * stride, kTileDepth * 2);
+      }
+    } else {
+      pair_columns(x, stride, to);
+    }
+    if (!in_order) turn_tile(turned, panel);
+  }
+}
+
+void round_row_kernel(const float* x, int64_t count, uint16_t* c) {
+  if (kMayHaveBf16 && has_bf16_dot()) return round_row_native(x, count, c);
+  const FloatTag d;
+  const int64_t lanes = hn::Lanes(d);
+  int64_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    store_upper_halves(rounded_to_bf16(hn::BitCast(IntTag(), hn::LoadU(d, x + i))),
+                       rounded_to_bf16(hn::BitCast(IntTag(), hn::LoadU(d, x + i + lanes))), c + i);
+  }
+  if (i == count) return;
+  float rest[2 * hn::MaxLanes(d)] = {};
+  uint16_t rounded[2 * hn::MaxLanes(d)];
+  std::copy_n(x + i, count - i, rest);
+  store_upper_halves(rounded_to_bf16(hn::BitCast(IntTag(), hn::LoadU(d, rest))),
+                     rounded_to_bf16(hn::BitCast(IntTag(), hn::LoadU(d, rest + lanes))), rounded);
+  std::copy_n(rounded, count - i, c + i);
 }
 
 void round_codes_kernel(const CodePanel& from, const CodeForm& form, int64_t cols,
@@ -278,15 +336,21 @@ HWY_EXPORT(round_to_bf16_kernel);
 HWY_EXPORT(move_sums_kernel);
 HWY_EXPORT(stream_sums_kernel);
 HWY_EXPORT(copy_bf16_panel_kernel);
+HWY_EXPORT(round_row_kernel);
 HWY_EXPORT(round_codes_kernel);
 }  // namespace
 
-PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
+PanelContent pack_bf16_panel(const PanelSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel) {
   if (rows == 0) {
     for (uint16_t* numbers : {panel.high, panel.low}) {
       if (numbers) std::fill_n(numbers, kTileRows * padded_depth(depth), uint16_t{0});
     }
+    return PanelContent::kOnePart;
+  }
+  if (from.bf16) {
+    LUMEN_CHECK(panel.low == nullptr);
+    HWY_DYNAMIC_DISPATCH(copy_bf16_panel_kernel)(from, rows, depth, order, panel.high);
     return PanelContent::kOnePart;
   }
   return HWY_DYNAMIC_DISPATCH(pack_bf16_panel_kernel)(from, rows, depth, order, panel);
@@ -334,9 +398,8 @@ void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_
   move_sums(turned, kMost, cols, rows, add, c, c_stride);
 }
 
-void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
-                     uint16_t* panel) {
-  HWY_DYNAMIC_DISPATCH(copy_bf16_panel_kernel)(from, stride, rows, depth, panel);
+void round_row(const float* x, int64_t count, uint16_t* c) {
+  HWY_DYNAMIC_DISPATCH(round_row_kernel)(x, count, c);
 }
 
 void round_codes(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* panel) {

@@ -28,7 +28,7 @@ enum class PanelContent : uint8_t {
   kNonfinite,  // a NaN or an infinity is among them
 };
 
-// bfloat16 numbers in the room of floats, two in each.
+// bfloat16 numbers in the room of floats, two in each, or where floats would be.
 inline uint16_t* bf16_numbers(float* room) {
   return reinterpret_cast<uint16_t*>(room);
 }
@@ -40,10 +40,33 @@ inline int64_t padded_depth(int64_t depth) {
   return (depth + kTileDepth - 1) / kTileDepth * kTileDepth;
 }
 
+// Where a panel, or some rows of one, comes from: element (i, k) is number i · row_stride + k ·
+// col_stride from x on. float32, or with `bf16` bfloat16 in its place (bf16_numbers), at any
+// address.
+struct PanelSource {
+  const float* x;
+  int64_t row_stride, col_stride;
+  bool bf16;
+
+  PanelSource(const float* numbers, int64_t rows_apart, int64_t cols_apart, bool is_bf16 = false)
+      : x(numbers), row_stride(rows_apart), col_stride(cols_apart), bf16(is_bf16) {}
+  PanelSource(const StripSource& from) : PanelSource(from.x, from.row_stride, from.col_stride) {}
+
+  PanelSource at(int64_t row, int64_t k) const {
+    const int64_t offset = row * row_stride + k * col_stride;
+    return {bf16 ? reinterpret_cast<const float*>(bf16_numbers(x) + offset) : x + offset,
+            row_stride, col_stride, bf16};
+  }
+  PanelSource with_strides(int64_t rows_apart, int64_t cols_apart) const {
+    return {x, rows_apart, cols_apart, bf16};
+  }
+};
+
 // high = x rounded to bfloat16 (nearest, ties to even, but with a low part finite numbers stay
 // finite), low = x − high rounded likewise: |x − high − low| ≤ 2⁻¹⁷ |x|; low is zero where x is NaN
-// or infinite. Both orders and any strides; rows ≤ 16, none: zeros. noexcept.
-PanelContent pack_bf16_panel(const StripSource& from, int64_t rows, int64_t depth, PanelOrder order,
+// or infinite. Numbers that are bfloat16 are copied, and want no low part. Both orders and any
+// strides; rows ≤ 16, none: zeros. noexcept.
+PanelContent pack_bf16_panel(const PanelSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel);
 
 // Panels of one part, `pitch` numbers apart, from some step on.
@@ -70,14 +93,11 @@ void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, boo
 // strips of 32 columns, one `strip_pitch` numbers behind the other. noexcept.
 void stream_sums(const float* sums, int64_t strip_pitch, int64_t rows, int64_t cols, float* c,
                  int64_t c_stride);
+// c[j] = x[j] rounded as high is, for j in [0, count). noexcept.
+void round_row(const float* x, int64_t count, uint16_t* c);
 // As move_sums to c[j][i]; rows and cols are at most 2 · kTileRows.
 void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,
                           float* c, int64_t c_stride);
-
-// A panel of B from rows that are bfloat16 already, `stride` bytes apart, at any address; rows
-// ≤ 16. noexcept.
-void copy_bf16_panel(const std::byte* from, int64_t stride, int64_t rows, int64_t depth,
-                     uint16_t* panel);
 
 // A panel of B from rows that are quantised, taken apart with nothing added to their codes: of
 // `cols` columns, a multiple of form.sub. noexcept.

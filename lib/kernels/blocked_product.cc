@@ -87,7 +87,10 @@ struct Pass {
     }
     if (product.epilogue != nullptr && is_last()) {
       const int64_t column = product.epilogue_column + j;
-      for (int64_t i = first; i < last; ++i) (*product.epilogue)(row + i, column, column + cols);
+      float* piece = product.c + (row + first) * product.c_stride + j;
+      for (int64_t i = first; i < last; ++i, piece += product.c_stride) {
+        (*product.epilogue)(row + i, column, column + cols, piece);
+      }
     }
   }
 
@@ -151,7 +154,8 @@ void clear(const BlockedProduct& product) {
   for (int64_t i = 0; i < product.m; ++i) {
     if (!product.accumulate) std::fill_n(product.c + i * product.c_stride, product.n, 0.0f);
     if (product.epilogue != nullptr) {
-      (*product.epilogue)(i, product.epilogue_column, product.epilogue_column + product.n);
+      (*product.epilogue)(i, product.epilogue_column, product.epilogue_column + product.n,
+                          product.c + i * product.c_stride);
     }
   }
 }

@@ -110,7 +110,8 @@ struct CodePass {
     });
     if (args.epilogue == nullptr) return;
     for (int64_t i = strip_begin(begin); i < strip_begin(end); ++i) {
-      (*args.epilogue)(row + i, first.column, last.column + last.rows);
+      (*args.epilogue)(row + i, first.column, last.column + last.rows,
+                       args.y + (row + i) * args.y_stride + first.column);
     }
   }
 

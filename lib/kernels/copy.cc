@@ -265,12 +265,18 @@ void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strid
 }
 
 void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t dim,
-                 const int32_t* ids, int64_t count, float* y) {
-  const int64_t bytes = row_bytes(dtype, dim);
+                 const int32_t* ids, int64_t count, DType to, std::byte* y) {
+  LUMEN_CHECK(to == DType::kF32 || to == dtype);
+  const int64_t bytes = row_bytes(dtype, dim), y_bytes = row_bytes(to, dim);
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, dim));
   pool.parallel_for(count, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      to_float(dtype, table + ids[i] * bytes, y + i * dim, dim);
+      const std::byte* const from = table + ids[i] * bytes;
+      if (to == dtype) {
+        std::copy_n(from, bytes, y + i * y_bytes);
+      } else {
+        to_float(dtype, from, reinterpret_cast<float*>(y + i * y_bytes), dim);
+      }
     }
   });
 }

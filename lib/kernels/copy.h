@@ -16,9 +16,10 @@ namespace lumen::kernels {
 void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strides,
           const Shape& shape, DType to, std::byte* y);
 
-// y[i] = float(table[ids[i]]) for rows of `dim` elements of any type. Ids must be in range.
+// y[i] = float(table[ids[i]]) for rows of `dim` elements of any type, or as they are stored if that
+// is y's type, `to`, too. Ids must be in range.
 void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t dim,
-                 const int32_t* ids, int64_t count, float* y);
+                 const int32_t* ids, int64_t count, DType to, std::byte* y);
 
 // y [rows, dim] = Σ of the rows dy[i] with ids[i] = row, added in the order of i. Ids must be in
 // range.

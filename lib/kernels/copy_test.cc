@@ -133,7 +133,13 @@ TEST_CASE("gather_rows picks rows of every type") {
     for (int i = 0; i < 700; ++i) ids.push_back(i * 17 % 50);
     std::vector<float> y(ids.size() * 96);
     gather_rows(pool, dtype, table.data(), 96, ids.data(), static_cast<int64_t>(ids.size()),
-                y.data());
+                DType::kF32, reinterpret_cast<std::byte*>(y.data()));
+    std::vector<std::byte> stored(ids.size() * static_cast<size_t>(row_bytes(dtype, 96)));
+    gather_rows(pool, dtype, table.data(), 96, ids.data(), static_cast<int64_t>(ids.size()), dtype,
+                stored.data());
+    std::vector<float> as_floats(y.size());
+    to_float(dtype, stored.data(), as_floats.data(), static_cast<int64_t>(y.size()));
+    CHECK(as_floats == y);
     for (size_t i = 0; i < ids.size(); ++i) {
       REQUIRE(std::memcmp(&y[i * 96], &values[static_cast<size_t>(ids[i]) * 96], 96 * 4) == 0);
     }

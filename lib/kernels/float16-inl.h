@@ -90,6 +90,36 @@ HWY_INLINE void store_half(DF df, hn::VFromD<DF> v, uint16_t* y) {
   }
 }
 
+// Numbers that are floats, or bfloat16 given as bits, for kernels that read or write either.
+template <class DF>
+HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const float* x) {
+  return hn::LoadU(df, x);
+}
+template <class DF>
+HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const uint16_t* x) {
+  return load_bfloat(df, x);
+}
+template <class DF>
+HWY_INLINE void store_numbers(DF df, hn::VFromD<DF> v, float* y) {
+  hn::StoreU(v, df, y);
+}
+template <class DF>
+HWY_INLINE void store_numbers(DF df, hn::VFromD<DF> v, uint16_t* y) {
+  store_bfloat(df, v, y);
+}
+HWY_INLINE float number(float x) {
+  return x;
+}
+HWY_INLINE float number(uint16_t bits) {
+  return to_float(bf16{bits});
+}
+HWY_INLINE void store_number(float v, float* y) {
+  *y = v;
+}
+HWY_INLINE void store_number(float v, uint16_t* y) {
+  *y = to_bf16(v).bits;
+}
+
 // One half at any address.
 HWY_INLINE float load_f16(const void* x) {
   const uint16_t bits = load_bits(x);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/check.h"
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/cache_sizes.h"
@@ -18,17 +19,17 @@ bool is_worth_tiles(int64_t m, int64_t n, int64_t k) {
 }
 
 void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
-  StripSource a = {args.a, args.a_row_stride, args.a_col_stride};
-  StripSource b = {args.b, args.b_col_stride, args.b_row_stride};  // its columns are packed
+  const bool rounds_c = args.c_type == DType::kBF16;
+  PanelSource a = {args.a, args.a_row_stride, args.a_col_stride, args.a_type == DType::kBF16};
+  // Its columns are packed.
+  PanelSource b = {args.b, args.b_col_stride, args.b_row_stride, args.b_type == DType::kBF16};
   // Panels of B are made of columns that lie together as they are, those of A are turned, which
   // cᵀ = bᵀ aᵀ does to the smaller operand.
   const bool swapped = a.row_stride == 1 && a.col_stride != 1 && b.row_stride == 1 &&
-                       args.m > args.n && args.epilogue == nullptr;
+                       args.m > args.n && args.epilogue == nullptr && !rounds_c;
   if (swapped) std::swap(a, b);
-  auto pack = [](const StripSource& x, const PanelRequest& want, PanelOrder order) {
-    const float* corner = x.x + want.row * x.row_stride + want.k * x.col_stride;
-    return pack_bf16_panel({corner, x.row_stride, x.col_stride}, want.rows, want.depth, order,
-                           want.panel);
+  auto pack = [](const PanelSource& x, const PanelRequest& want, PanelOrder order) {
+    return pack_bf16_panel(x.at(want.row, want.k), want.rows, want.depth, order, want.panel);
   };
   auto pack_a = [&](const PanelRequest& want) { return pack(a, want, PanelOrder::kRows); };
   auto pack_b = [&](const PanelRequest& want) { return pack(b, want, PanelOrder::kPairs); };
@@ -41,9 +42,10 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
                .a_depth = a.col_stride == 1 ? kBlockDepth : kColumnDepth,
                .b_depth = b.row_stride == 1 ? kColumnDepth : kBlockDepth,
                .products = args.bf16 ? 1 : 4,
-               .c = args.c,
+               .c = rounds_c ? nullptr : args.c,
                .c_stride = args.c_stride,
                .c_transposed = swapped,
+               .c_bf16 = rounds_c ? bf16_numbers(args.c) : nullptr,
                .workspace = args.workspace,
                .epilogue = args.epilogue,
                .accumulate = args.accumulate});
@@ -61,6 +63,14 @@ bool ExactProductsScope::active() {
   return exact_products;
 }
 
+bool gemm_takes_bf16(int64_t m, int64_t n, int64_t k) {
+  return is_worth_tiles(m, n, k) && bf16_unit() != nullptr;
+}
+
+bool gemm_gives_bf16(int64_t m, int64_t n, int64_t k) {
+  return gemm_takes_bf16(m, n, k) && k <= kMaxPassDepth;
+}
+
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads) {
   const size_t bytes = blocked_product_bytes(m, k, threads);
   return is_worth_tiles(m, n, k)
@@ -73,6 +83,7 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
     const TileUnit* const unit = args.bf16 ? bf16_unit() : tile_unit();
     if (unit != nullptr) return gemm_tiles(pool, *unit, args);
   }
+  for (DType type : {args.a_type, args.b_type, args.c_type}) LUMEN_CHECK(type == DType::kF32);
   auto is_large = [&](int64_t rows) {
     return rows * args.k * static_cast<int64_t>(sizeof(float)) > second_cache_bytes();
   };

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <optional>
 
+#include "lib/base/check.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/amx.h"
 #include "lib/kernels/amx_product.h"
@@ -150,7 +151,9 @@ void linear_few(ThreadPool& pool, const LinearArgs& args) {
       dot(w, from, to, args, rounded, args.y + at);
     });
     if (args.epilogue == nullptr) return;
-    for (int64_t r = 0; r < args.m; ++r) (*args.epilogue)(r, begin, end);
+    for (int64_t r = 0; r < args.m; ++r) {
+      (*args.epilogue)(r, begin, end, args.y + r * args.y_stride + begin);
+    }
   };
   // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows.
   pool.parallel_pieces(total_rows(weights), kPanelRows, kPieceCols, piece);
@@ -264,9 +267,8 @@ static_assert(kBlockDepth % kPanelDepth == 0);
 void copy_panel(const Weight& w, int64_t row, const PanelRequest& want) {
   uint16_t* const to = want.panel.high;
   if (!in_panels(w.layout)) {
-    const int64_t stride = row_bytes(w.dtype, w.cols);
-    const auto* x = static_cast<const std::byte*>(w.data) + row * stride;
-    copy_bf16_panel(x + row_bytes(w.dtype, want.k), stride, want.rows, want.depth, to);
+    const PanelSource rows = {static_cast<const float*>(w.data), w.cols, 1, true};
+    pack_bf16_panel(rows.at(row, want.k), want.rows, want.depth, PanelOrder::kPairs, {to, nullptr});
   } else {  // in the order of the tile
     pack_panel(w, row / kPanelRows, want.k, want.depth, reinterpret_cast<std::byte*>(to));
     std::fill(to + kTileRows * want.depth, to + kTileRows * padded_depth(want.depth), uint16_t{0});
@@ -407,14 +409,16 @@ struct Product {
 void linear_tiles(ThreadPool& pool, const Product& product, const LinearArgs& args,
                   std::span<const Weight> weights, int64_t column) {
   const bool fixed = product.unit == native_fixed_unit();
+  const bool rounds_y = args.y_type == DType::kBF16;
+  const PanelSource x = {args.x, args.x_stride, 1, args.x_type == DType::kBF16};
   auto pack_a = [&](const PanelRequest& want) {
-    const float* x = args.x + want.row * args.x_stride + want.k;
-    if (fixed) {
-      pack_fixed_rows(x, args.x_stride, want.rows, want.depth, want.panel.high);
-      return PanelContent::kOnePart;
+    if (!fixed) {
+      return pack_bf16_panel(x.at(want.row, want.k), want.rows, want.depth, PanelOrder::kRows,
+                             want.panel);
     }
-    return pack_bf16_panel({x, args.x_stride, 1}, want.rows, want.depth, PanelOrder::kRows,
-                           want.panel);
+    pack_fixed_rows(args.x + want.row * args.x_stride + want.k, args.x_stride, want.rows,
+                    want.depth, want.panel.high);
+    return PanelContent::kOnePart;
   };
   auto pack_b = [&](const PanelRequest& want) {
     if (!fixed) return pack_weight_panel(weights, want);
@@ -437,8 +441,9 @@ void linear_tiles(ThreadPool& pool, const Product& product, const LinearArgs& ar
                .pack_b = pack_b,
                .stored_b = &stored,
                .products = product.products,
-               .c = args.y + column,
+               .c = rounds_y ? nullptr : args.y + column,
                .c_stride = args.y_stride,
+               .c_bf16 = rounds_y ? bf16_numbers(args.y) + column : nullptr,
                .workspace = args.workspace,
                .epilogue = args.epilogue,
                .epilogue_column = column});
@@ -447,7 +452,7 @@ void linear_tiles(ThreadPool& pool, const Product& product, const LinearArgs& ar
 // What multiplies many rows with `w` on tiles, or null.
 const TileUnit* unit_for(const LinearArgs& args, const Weight& w) {
   const bool panels = w.layout != Layout::kRows;
-  if (panels && w.dtype == DType::kF16 && w.cols >= kFixedCols) {
+  if (panels && w.dtype == DType::kF16 && w.cols >= kFixedCols && !args.bf16) {
     if (const TileUnit* unit = fixed_unit()) return unit;
   }
   const bool narrow = panels && w.dtype == DType::kBF16;
@@ -494,6 +499,14 @@ size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_pane
   return bytes;
 }
 
+bool linear_takes_bf16(int64_t m, int64_t cols) {
+  return m >= kTileUnitRows && cols > 0 && bf16_unit() != nullptr;
+}
+
+bool linear_gives_bf16(int64_t m, int64_t cols) {
+  return linear_takes_bf16(m, cols) && cols <= kMaxPassDepth;
+}
+
 void linear(ThreadPool& pool, const LinearArgs& args) {
   if (args.m == 0 || args.weights.empty()) return;
   static_assert(kFewRowsPanels < kTileUnitRows);
@@ -501,6 +514,8 @@ void linear(ThreadPool& pool, const LinearArgs& args) {
   const auto kind = [&](const Weight& w) { return product_for(args, w); };
   for_each_run(args.weights, kind, [&](auto weights, int64_t column) {
     const Product product = kind(weights.front());
+    LUMEN_CHECK(product.unit != nullptr ||
+                (args.x_type == DType::kF32 && args.y_type == DType::kF32));
     if (product.unit != nullptr) {
       linear_tiles(pool, product, args, weights, column);
     } else {

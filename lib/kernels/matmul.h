@@ -22,8 +22,9 @@ struct Weight {
 };
 
 // Called on the computing thread, once for every finished piece y[row][begin..end), while it is
-// still in cache: where a bias, a residual or an activation is applied.
-using Epilogue = FunctionRef<void(int64_t row, int64_t begin, int64_t end)>;
+// still in cache: where a bias, a residual or an activation is applied to it, in place. `piece`
+// is y's, or holds what y will be when it is rounded.
+using Epilogue = FunctionRef<void(int64_t row, int64_t begin, int64_t end, float* piece)>;
 
 // One `linear` call: y[i][j] = Σ_k x[i][k] · w[j][k], with the rows of all weights one after the
 // other as columns of y (q, k and v, or gate and up, in one sweep over one activation).
@@ -37,7 +38,15 @@ struct LinearArgs {
   std::byte* workspace;  // linear_workspace_bytes(...), 64-byte aligned
   const Epilogue* epilogue = nullptr;
   bool bf16 = false;  // as of GemmArgs; the weights are float32 or bfloat16, in rows
+  // kBF16: x, or y, points at such numbers, where linear_takes_bf16, or linear_gives_bf16, is true.
+  DType x_type = DType::kF32, y_type = DType::kF32;
 };
+
+// Whether `linear` with `bf16` reads rows of x that are bfloat16 already, which changes nothing,
+// and whether it rounds y to bfloat16: on a unit for bfloat16 (amx.h) that the calling thread may
+// use.
+bool linear_takes_bf16(int64_t m, int64_t cols);
+bool linear_gives_bf16(int64_t m, int64_t cols);
 
 // Bytes of workspace for m rows of `cols` on `threads` threads; never decreases with m.
 // `as_panels`: with weights in Layout::kRowsAsPanels; `bf16`: as of LinearArgs.
@@ -76,7 +85,12 @@ struct GemmArgs {
   bool accumulate = false;
   bool bf16 = false;
   const Epilogue* epilogue = nullptr;
+  // kBF16: a, b or c points at such numbers, where gemm_takes_bf16, or gemm_gives_bf16, is true.
+  DType a_type = DType::kF32, b_type = DType::kF32, c_type = DType::kF32;
 };
+// As linear_takes_bf16 and linear_gives_bf16; the latter without `accumulate`.
+bool gemm_takes_bf16(int64_t m, int64_t n, int64_t k);
+bool gemm_gives_bf16(int64_t m, int64_t n, int64_t k);
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);
 

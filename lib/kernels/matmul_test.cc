@@ -40,7 +40,7 @@ std::vector<float> run_linear(int threads, const float* x, int64_t x_stride, int
   const size_t workspace = linear_workspace_bytes(m, weights.front().cols, threads, as_panels);
   std::vector<std::byte> memory(workspace + 64);
   std::vector<int> seen(m * n);
-  auto count = [&](int64_t row, int64_t begin, int64_t end) {
+  auto count = [&](int64_t row, int64_t begin, int64_t end, float*) {
     for (int64_t j = begin; j < end; ++j) {
       ++seen[row * n + j];
       y[row * y_stride + j] += 1.0f;  // only right if the element is finished and never rewritten

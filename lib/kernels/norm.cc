@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/base/check.h"
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/streaming.h"
 #include "lib/kernels/targets-inl.h"
 
@@ -118,13 +120,16 @@ HWY_EXPORT(log_softmax_row);
 
 namespace {
 
+int64_t row_grain(const Rows& x) {
+  return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, x.dim));
+}
+
 // Runs kernel(x's row, y's row) for every row, on several threads where that pays (a fork-join
 // costs about as much as 4096 elements).
 template <class Kernel>
 void for_each_row(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride,
                   const Kernel& kernel) {
-  const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, x.dim));
-  pool.parallel_for(x.rows, grain, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(x.rows, row_grain(x), [&](int64_t begin, int64_t end, int) {
     RowWriter writer(x.rows, x.dim, x.data == y);
     for (int64_t row = begin; row < end; ++row) {
       writer.write(y + row * y_stride, [&](float* to) { kernel(x.data + row * x.stride, to); });
@@ -132,20 +137,35 @@ void for_each_row(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride,
   });
 }
 
+// The same, of rows that may be rounded.
+template <class Kernel>
+void for_each_stored_row(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride, DType y_type,
+                         const Kernel& kernel) {
+  if (y_type == DType::kF32) return for_each_row(pool, x, y, y_stride, kernel);
+  LUMEN_CHECK(x.dim <= kMaxRoundedDim);
+  pool.parallel_for(x.rows, row_grain(x), [&](int64_t begin, int64_t end, int) {
+    alignas(64) float buffer[kMaxRoundedDim];
+    for (int64_t row = begin; row < end; ++row) {
+      kernel(x.data + row * x.stride, buffer);
+      round_row(buffer, x.dim, bf16_numbers(y) + row * y_stride);
+    }
+  });
+}
+
 }  // namespace
 
 void rms_norm(ThreadPool& pool, const Rows& x, const float* w, float eps, float* y,
-              int64_t y_stride) {
+              int64_t y_stride, DType y_type) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(rms_norm_row);
-  for_each_row(pool, x, y, y_stride, [&](const float* from, float* to) {
+  for_each_stored_row(pool, x, y, y_stride, y_type, [&](const float* from, float* to) {
     kernel(from, static_cast<size_t>(x.dim), w, eps, to);
   });
 }
 
 void layer_norm(ThreadPool& pool, const Rows& x, const float* w, const float* b, float eps,
-                float* y, int64_t y_stride) {
+                float* y, int64_t y_stride, DType y_type) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(layer_norm_row);
-  for_each_row(pool, x, y, y_stride, [&](const float* from, float* to) {
+  for_each_stored_row(pool, x, y, y_stride, y_type, [&](const float* from, float* to) {
     kernel(from, static_cast<size_t>(x.dim), w, b, eps, to);
   });
 }

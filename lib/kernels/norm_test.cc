@@ -7,6 +7,7 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/reference.h"
 
@@ -99,6 +100,39 @@ TEST_CASE("layer_norm") {
           return reference::layer_norm(x, widen(w.data(), n), shift, 1e-5);
         });
   }
+}
+
+TEST_CASE("rms_norm and layer_norm round their rows to bfloat16 if asked to") {
+  Philox random(3);
+  on_every_target([&] {
+    for (int64_t dim : {1, 33, 288, 4096}) {
+      const int64_t rows = 5, stride = dim + 1;
+      std::vector<float> x(static_cast<size_t>(rows * dim)), w(static_cast<size_t>(dim)), b = w;
+      for (auto* values : {&x, &w, &b}) {
+        for (float& v : *values) v = static_cast<float>(random.normal());
+      }
+      std::vector<float> y(static_cast<size_t>(rows * dim));
+      std::vector<uint16_t> narrow(static_cast<size_t>(rows * stride), 0x4321);
+      auto check = [&] {
+        for (int64_t row = 0; row < rows; ++row) {
+          std::vector<uint16_t> expected(static_cast<size_t>(dim));
+          round_row(&y[static_cast<size_t>(row * dim)], dim, expected.data());
+          const uint16_t* const got = &narrow[static_cast<size_t>(row * stride)];
+          CHECK(std::equal(expected.begin(), expected.end(), got));
+          CHECK(got[dim] == 0x4321);
+        }
+      };
+      ThreadPool pool(2);
+      const Rows from{x.data(), rows, dim, dim};
+      auto* const to = reinterpret_cast<float*>(narrow.data());
+      rms_norm(pool, from, w.data(), 1e-5f, y.data(), dim);
+      rms_norm(pool, from, w.data(), 1e-5f, to, stride, DType::kBF16);
+      check();
+      layer_norm(pool, from, w.data(), b.data(), 1e-5f, y.data(), dim);
+      layer_norm(pool, from, w.data(), b.data(), 1e-5f, to, stride, DType::kBF16);
+      check();
+    }
+  });
 }
 
 TEST_CASE("softmax") {

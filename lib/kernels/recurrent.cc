@@ -5,6 +5,7 @@
 
 #include "lib/base/function_ref.h"
 #include "lib/base/round_up.h"
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/cache_sizes.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/recurrent_cell.h"
@@ -166,17 +167,22 @@ class ForwardSteps {
       }
       return;
     }
-    recurrent_cell::forward(s_.cell,
-                            {.hidden = hidden,
-                             .units = units.size(),
-                             .next = s_.steps * hidden,
-                             .product = memory_.product + b * steps_.width + begin,
-                             .projected = f_.projected + at * steps_.width + begin,
-                             .b = f_.b + begin,
-                             .h = f_.hn + b * hidden + begin,
-                             .c = s_.cell == Cell::kLstm ? f_.cn + b * hidden + begin : nullptr,
-                             .saved = f_.saved + at * saved + begin,
-                             .out = f_.out + at * hidden + begin});
+    const bool narrow = f_.projected_type == DType::kBF16;
+    const int64_t first = at * steps_.width + begin;
+    recurrent_cell::forward(
+        s_.cell,
+        {.hidden = hidden,
+         .units = units.size(),
+         .next = s_.steps * hidden,
+         .product = memory_.product + b * steps_.width + begin,
+         .projected = narrow ? reinterpret_cast<const float*>(bf16_numbers(f_.projected) + first)
+                             : f_.projected + first,
+         .b = f_.b + begin,
+         .h = f_.hn + b * hidden + begin,
+         .c = s_.cell == Cell::kLstm ? f_.cn + b * hidden + begin : nullptr,
+         .saved = f_.saved + at * saved + begin,
+         .out = f_.out + at * hidden + begin,
+         .projected_bf16 = narrow});
   }
 
   const Steps& steps_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "lib/base/pool.h"
+#include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
 
@@ -47,6 +48,7 @@ size_t recurrent_backward_workspace_bytes(const RecurrentShape& shape, int threa
 struct RecurrentForward {
   const float *projected, *w, *b, *h0, *c0;
   float *out, *hn, *cn, *saved;
+  DType projected_type = DType::kF32;  // kBF16: projected points at such numbers
 };
 void recurrent_forward(ThreadPool& pool, const RecurrentShape& shape, const RecurrentForward& f,
                        std::byte* workspace);

@@ -1,5 +1,8 @@
 #include "lib/kernels/recurrent_cell.h"
 
+#include <algorithm>
+
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -7,6 +10,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/float16-inl.h"
 #include "lib/kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,6 +29,17 @@ class Lanes {
     const CellFloat d;
     return whole() ? hn::LoadU(d, p + at_) : load_partial(d, p + at_, static_cast<size_t>(count_));
   }
+  // Of gate `g` of the x-part.
+  HWY_INLINE CellVector projected(const recurrent_cell::Forward& row, int64_t g) const {
+    const int64_t at = g * row.hidden;
+    if (!row.projected_bf16) return load(row.projected + at);
+    const CellFloat d;
+    const uint16_t* const from = bf16_numbers(row.projected) + at + at_;
+    if (whole()) return load_bfloat(d, from);
+    uint16_t lanes[hn::MaxLanes(CellFloat())] = {};
+    std::copy_n(from, count_, lanes);
+    return load_bfloat(d, lanes);
+  }
   HWY_INLINE void store(CellVector v, float* p) const {
     const CellFloat d;
     if (whole()) {
@@ -40,8 +55,8 @@ class Lanes {
 };
 
 // Fetches what lies at these lanes of `count` arrays, one per gate, of the next sample.
-template <class Row>
-HWY_INLINE void fetch_next(const Row& row, const Lanes& lanes, const float* p, int64_t count) {
+template <class Row, class T>
+HWY_INLINE void fetch_next(const Row& row, const Lanes& lanes, const T* p, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     __builtin_prefetch(p + lanes.at() + count * row.next + i * row.hidden);
   }
@@ -56,11 +71,15 @@ HWY_INLINE void for_lanes(int64_t units, const F& f) {
 void lstm_forward(const recurrent_cell::Forward& row) {
   const CellFloat d;
   for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
-    fetch_next(row, lanes, row.projected, 4);
+    if (row.projected_bf16) {
+      fetch_next(row, lanes, bf16_numbers(row.projected), 4);
+    } else {
+      fetch_next(row, lanes, row.projected, 4);
+    }
     fetch_next(row, lanes, row.saved, 5);
     auto gate = [&](int64_t g) HWY_ATTR {
       const int64_t at = g * row.hidden;
-      return hn::Add(hn::Add(lanes.load(row.product + at), lanes.load(row.projected + at)),
+      return hn::Add(hn::Add(lanes.load(row.product + at), lanes.projected(row, g)),
                      lanes.load(row.b + at));
     };
     const auto i = sigmoid_vector(d, gate(0)), f = sigmoid_vector(d, gate(1));
@@ -82,7 +101,7 @@ void gru_forward(const recurrent_cell::Forward& row) {
     auto product = [&](int64_t g) HWY_ATTR {
       return hn::Add(lanes.load(row.product + g * n), lanes.load(row.b + g * n));
     };
-    auto projected = [&](int64_t g) HWY_ATTR { return lanes.load(row.projected + g * n); };
+    auto projected = [&](int64_t g) HWY_ATTR { return lanes.projected(row, g); };
     const auto r = sigmoid_vector(d, hn::Add(product(0), projected(0)));
     const auto z = sigmoid_vector(d, hn::Add(product(1), projected(1)));
     const auto inner = product(2);
@@ -100,7 +119,7 @@ void elman_forward(const recurrent_cell::Forward& row) {
   const CellFloat d;
   for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
     const auto a =
-        hn::Add(hn::Add(lanes.load(row.product), lanes.load(row.projected)), lanes.load(row.b));
+        hn::Add(hn::Add(lanes.load(row.product), lanes.projected(row, 0)), lanes.load(row.b));
     // NaN stays NaN.
     const auto h = kRelu ? hn::IfThenZeroElse(hn::Lt(a, hn::Zero(d)), a) : tanh_vector(d, a);
     lanes.store(h, row.h);

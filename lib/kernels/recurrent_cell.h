@@ -15,6 +15,7 @@ struct Forward {
   const float *product, *projected, *b;  // W h, x-part, bias
   float *h, *c;                          // the state, before and after
   float *saved, *out;
+  bool projected_bf16;  // it is bfloat16 numbers in the place of floats
 };
 void forward(Cell cell, const Forward& row);
 

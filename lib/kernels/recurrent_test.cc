@@ -8,6 +8,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/amx_emulation.h"
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/every_target.h"
 #include "lib/tensor/dtype.h"
 
@@ -62,7 +63,8 @@ struct Results {
   float* of(Result result) { return all.data() + begin[result]; }
 };
 
-Results run(const Problem& p, int threads) {
+// With `narrow` the x-part, bfloat16 numbers then, is given as such.
+Results run(const Problem& p, int threads, bool narrow = false) {
   ThreadPool pool(threads);
   const RecurrentShape& s = p.shape;
   const int64_t state = s.batch * s.hidden, rows = s.batch * s.steps;
@@ -83,18 +85,22 @@ Results run(const Problem& p, int threads) {
     total += sizes[i];
   }
   results.all.resize(static_cast<size_t>(total));
+  std::vector<uint16_t> numbers(p.projected.size());
+  round_row(p.projected.data(), static_cast<int64_t>(numbers.size()), numbers.data());
   Workspace forward(recurrent_forward_workspace_bytes(s, threads));
-  recurrent_forward(pool, s,
-                    {.projected = p.projected.data(),
-                     .w = p.w.data(),
-                     .b = p.b.data(),
-                     .h0 = p.h0.data(),
-                     .c0 = p.c0.data(),
-                     .out = results.of(kOut),
-                     .hn = results.of(kHn),
-                     .cn = results.of(kCn),
-                     .saved = results.of(kSaved)},
-                    forward.data());
+  recurrent_forward(
+      pool, s,
+      {.projected = narrow ? reinterpret_cast<const float*>(numbers.data()) : p.projected.data(),
+       .w = p.w.data(),
+       .b = p.b.data(),
+       .h0 = p.h0.data(),
+       .c0 = p.c0.data(),
+       .out = results.of(kOut),
+       .hn = results.of(kHn),
+       .cn = results.of(kCn),
+       .saved = results.of(kSaved),
+       .projected_type = narrow ? DType::kBF16 : DType::kF32},
+      forward.data());
   Workspace backward(recurrent_backward_workspace_bytes(s, threads));
   recurrent_backward(pool, s,
                      {.w = p.w.data(),
@@ -230,6 +236,23 @@ TEST_CASE("products of recurrent layers in bfloat16 multiply rounded numbers") {
         CAPTURE(static_cast<int>(cell), batch);
         Results got = run(problem, 2);
         check_bf16_products(problem, got);
+      }
+    }
+  });
+}
+
+TEST_CASE("recurrent layers give of a bfloat16 x-part what they give of the same floats") {
+  on_every_unit([] {
+    Philox random(9);
+    for (Cell cell : {Cell::kTanh, Cell::kRelu, Cell::kLstm, Cell::kGru}) {
+      for (int64_t hidden : {1, 16, 37, 70}) {
+        Problem problem(cell, /*batch=*/5, hidden, false, hidden == 37, random);
+        problem.shape.bf16 = true;
+        round_to_bf16(problem.projected.data(), static_cast<int64_t>(problem.projected.size()));
+        CAPTURE(static_cast<int>(cell), hidden);
+        const Floats expected = run(problem, 1).all;
+        const Floats got = run(problem, 2, true).all;
+        REQUIRE(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)) == 0);
       }
     }
   });

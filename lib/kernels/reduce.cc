@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/base/check.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/float16-inl.h"
 #include "lib/kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -75,9 +77,19 @@ float reduce_span(const float* x, int64_t n) {
   return all[0];
 }
 
-// The reduction of up to kRowSpan vectors, `stride` floats apart, each loaded by load(pointer).
-template <class Op, class Load>
-HWY_INLINE FloatVec reduce_rows(const float* x, int64_t rows, int64_t stride, const Load& load) {
+// The first `count` lanes.
+HWY_INLINE FloatVec load_first(const float* p, size_t count) {
+  return load_partial(Float(), p, count);
+}
+HWY_INLINE FloatVec load_first(const uint16_t* p, size_t count) {
+  uint16_t lanes[hn::MaxLanes(Float())] = {};
+  std::copy_n(p, count, lanes);
+  return load_bfloat(Float(), lanes);
+}
+
+// The reduction of up to kRowSpan vectors, `stride` numbers apart, each loaded by load(pointer).
+template <class Op, class T, class Load>
+HWY_INLINE FloatVec reduce_rows(const T* x, int64_t rows, int64_t stride, const Load& load) {
   FloatVec parts[8];
   for (auto& part : parts) part = hn::Set(Float(), Op::kStart);
   int64_t row = 0;
@@ -95,8 +107,8 @@ HWY_INLINE FloatVec reduce_rows(const float* x, int64_t rows, int64_t stride, co
 
 // y[i] = reduction over rows r of x[r · stride + i] for i in [0, columns), columns ≤ kStrip. Row
 // span by row span, so that the pages and cache lines of a span serve all columns.
-template <class Op>
-void reduce_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+template <class Op, class T>
+void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   if (rows == 0) {  // x may be null
     std::fill_n(y, columns, Op::kStart);
     return;
@@ -113,12 +125,12 @@ void reduce_columns(const float* x, int64_t rows, int64_t stride, int64_t column
   }
   int64_t i = 0;
   for (; i + lanes <= columns; i += lanes) {
-    const auto load = [](const float* p) HWY_ATTR { return hn::LoadU(Float(), p); };
+    const auto load = [](const T* p) HWY_ATTR { return load_numbers(Float(), p); };
     hn::StoreU(reduce_rows<Op>(x + i, rows, stride, load), d, y + i);
   }
   if (i == columns) return;
   const auto count = static_cast<size_t>(columns - i);
-  const auto load = [count](const float* p) HWY_ATTR { return load_partial(Float(), p, count); };
+  const auto load = [count](const T* p) HWY_ATTR { return load_first(p, count); };
   store_partial(reduce_rows<Op>(x + i, rows, stride, load), d, y + i, count);
 }
 
@@ -129,6 +141,9 @@ float max_span(const float* x, int64_t n) {
   return reduce_span<Maximum>(x, n);
 }
 void sum_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<Sum>(x, rows, stride, columns, y);
+}
+void sum_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(x, rows, stride, columns, y);
 }
 void max_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
@@ -160,13 +175,13 @@ namespace lumen::kernels {
 HWY_EXPORT(sum_span);
 HWY_EXPORT(max_span);
 HWY_EXPORT(sum_columns);
+HWY_EXPORT(sum_bf16_columns);
 HWY_EXPORT(max_columns);
 HWY_EXPORT(find_value);
 
 namespace {
 
 using SpanKernel = float (*)(const float*, int64_t);
-using ColumnsKernel = void (*)(const float*, int64_t, int64_t, int64_t, float*);
 
 // Work below this many elements is not worth a second thread.
 constexpr int64_t kGrain = 8192;
@@ -186,21 +201,13 @@ void reduce_long_row(ThreadPool& pool, const float* x, int64_t n, SpanKernel spa
   *y = span(partial, pieces);
 }
 
-void reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
-            SpanKernel span, ColumnsKernel columns, float* y) {
-  if (inner == 1 && axis >= 2 * kGrain) {
-    for (int64_t i = 0; i < outer; ++i) reduce_long_row(pool, x + i * axis, axis, span, y + i);
-    return;
-  }
-  if (inner == 1) {
-    const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis));
-    pool.parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) y[i] = span(x + i * axis, axis);
-    });
-    return;
-  }
-  // Splitting between columns does not change any column's order of additions. The strip is the
-  // same on every target.
+// Splitting between columns does not change any column's order of additions. The strip is the same
+// on every target.
+template <class T>
+using ColumnsKernel = void (*)(const T*, int64_t, int64_t, int64_t, float*);
+template <class T>
+void reduce_strips(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t inner,
+                   ColumnsKernel<T> columns, float* y) {
   constexpr int64_t kStrip = HWY_STATIC_DISPATCH(kStrip);
   const int64_t strips = (inner + kStrip - 1) / kStrip;
   const int64_t strip_work = std::max<int64_t>(1, axis * std::min(inner, kStrip));
@@ -214,12 +221,34 @@ void reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64
   });
 }
 
+void reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
+            SpanKernel span, ColumnsKernel<float> columns, float* y) {
+  if (inner == 1 && axis >= 2 * kGrain) {
+    for (int64_t i = 0; i < outer; ++i) reduce_long_row(pool, x + i * axis, axis, span, y + i);
+    return;
+  }
+  if (inner == 1) {
+    const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis));
+    pool.parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) y[i] = span(x + i * axis, axis);
+    });
+    return;
+  }
+  reduce_strips(pool, x, outer, axis, inner, columns, y);
+}
+
 }  // namespace
 
 void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
   reduce(pool, x, outer, axis, inner, HWY_DYNAMIC_DISPATCH(sum_span),
          HWY_DYNAMIC_DISPATCH(sum_columns), y);
+}
+
+void sum_reduce_bf16(ThreadPool& pool, const uint16_t* x, int64_t outer, int64_t axis,
+                     int64_t inner, float* y) {
+  LUMEN_CHECK(inner > 1);
+  reduce_strips(pool, x, outer, axis, inner, HWY_DYNAMIC_DISPATCH(sum_bf16_columns), y);
 }
 
 void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,

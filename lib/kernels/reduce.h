@@ -12,6 +12,9 @@ namespace lumen::kernels {
 // gives 0 and −inf. Results do not depend on the number of threads.
 void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y);
+// The same of bfloat16 numbers, added up in float32; inner > 1.
+void sum_reduce_bf16(ThreadPool& pool, const uint16_t* x, int64_t outer, int64_t axis,
+                     int64_t inner, float* y);
 void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y);
 

@@ -9,6 +9,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/tensor/dtype.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -54,6 +55,28 @@ TEST_CASE("sum_reduce and max_reduce along each kind of axis") {
   check(3, 40'000, 1);
   check(300, 50, 1);
   check(2, 100, 700);
+}
+
+TEST_CASE("sums of bfloat16 columns are those of the floats they stand for") {
+  Philox random(7);
+  on_every_target([&] {
+    for (int64_t inner : {2, 3, 16, 17, 300, 530}) {
+      const int64_t outer = 2, axis = 150;
+      std::vector<uint16_t> x(static_cast<size_t>(outer * axis * inner));
+      std::vector<float> wide(x.size());
+      for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = to_bf16(static_cast<float>(random.normal())).bits;
+        wide[i] = to_float(bf16{x[i]});
+      }
+      std::vector<float> expected(static_cast<size_t>(outer * inner)), y(expected.size());
+      for (int threads : {1, 3}) {
+        ThreadPool pool(threads);
+        sum_reduce(pool, wide.data(), outer, axis, inner, expected.data());
+        sum_reduce_bf16(pool, x.data(), outer, axis, inner, y.data());
+        CHECK(y == expected);
+      }
+    }
+  });
 }
 
 TEST_CASE("sum_reduce is pairwise: its error hardly grows with the length") {

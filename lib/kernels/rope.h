@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "lib/base/pool.h"
+#include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
 
@@ -27,6 +28,8 @@ struct RopeArgs {
   float* y;
   bool inverse = false;
   int64_t cos_sin_batch_stride = 0;  // elements from one batch row's table to the next; 0: one
+  // kBF16: x, or y, points at such numbers; not interleaved then, and y is not x.
+  DType x_type = DType::kF32, y_type = DType::kF32;
 };
 void rope(ThreadPool& pool, const RopeArgs& args);
 

@@ -6,6 +6,7 @@
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
+#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/random_floats.h"
 #include "lib/kernels/reference.h"
@@ -84,5 +85,49 @@ TEST_CASE("rope rotates both layouts, whole and partial heads, any strides") {
         });
       }
     }
+  }
+}
+
+TEST_CASE("rope reads and rounds to bfloat16, half-split") {
+  Philox random(2);
+  for (int64_t half_dim : {1, 3, 8, 15, 16, 24, 33, 64}) {
+    const int64_t rest = 5, head_dim = 2 * half_dim + rest, tokens = 3, heads = 2;
+    const auto inv_freq = frequencies(half_dim);
+    std::vector<float> table(static_cast<size_t>(tokens * 2 * half_dim));
+    rope_table(40, tokens, inv_freq.data(), half_dim, 1.0f, table.data());
+    std::vector<float> x = random_floats(random, tokens * heads * head_dim);
+    round_to_bf16(x.data(), static_cast<int64_t>(x.size()));
+    std::vector<uint16_t> narrow_x(x.size());
+    round_row(x.data(), static_cast<int64_t>(x.size()), narrow_x.data());
+    on_every_target([&] {
+      ThreadPool pool(2);
+      std::vector<float> y(x.size());
+      std::vector<uint16_t> narrow_y(x.size());
+      RopeArgs args{1, tokens,           heads,    head_dim,     half_dim, x.data(),
+                    0, heads * head_dim, head_dim, table.data(), false,    y.data()};
+      rope(pool, args);
+      const std::vector<float> expected = y;
+      auto check = [&](double tolerance) {
+        for (size_t i = 0; i < y.size(); ++i) {
+          REQUIRE(std::fabs(y[i] - expected[i]) <= tolerance * (1 + std::fabs(expected[i])));
+        }
+      };
+      auto check_narrow = [&] {
+        for (size_t i = 0; i < y.size(); ++i) y[i] = to_float(bf16{narrow_y[i]});
+        check(0x1p-8);
+      };
+      args.y = reinterpret_cast<float*>(narrow_y.data());
+      args.y_type = DType::kBF16;
+      rope(pool, args);
+      check_narrow();
+      args.x = reinterpret_cast<const float*>(narrow_x.data());
+      args.x_type = DType::kBF16;
+      rope(pool, args);
+      check_narrow();
+      args.y = y.data();
+      args.y_type = DType::kF32;
+      rope(pool, args);
+      check(1e-6);
+    });
   }
 }

@@ -23,6 +23,10 @@ using Inputs = std::span<const Tensor>;
 
 graph::TypedShape infer_attention(const Node& node) {
   const graph::TypedShape result = attention_type(node);
+  const Node &q = *node.inputs[0], &k = *node.inputs[1], &v = *node.inputs[2];
+  if (q.dtype != DType::kF32 || k.dtype != v.dtype) {
+    shape_error(node, "needs float32 queries, and keys and values of one type");
+  }
   require_cache_rows(node, 4, node.inputs[1]->shape[0], result.shape[0]);
   return result;
 }

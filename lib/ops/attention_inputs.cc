@@ -1,6 +1,7 @@
 #include "lib/ops/attention_inputs.h"
 
 #include "lib/base/check.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
 
@@ -54,9 +55,10 @@ void check_slots(const Operand& slots, int64_t rows) {
 
 graph::TypedShape attention_type(const Node& node) {
   const Node &q = *node.inputs[0], &k = *node.inputs[1], &v = *node.inputs[2];
-  const bool fits = q.dtype == DType::kF32 && q.shape.rank() == 4 && k.shape.rank() == 4 &&
-                    k.shape == v.shape && k.dtype == v.dtype && k.shape[3] == q.shape[3] &&
-                    k.shape[1] > 0 && q.shape[2] % k.shape[1] == 0;
+  // Attention for training looks at what is narrow there itself.
+  const bool types = (q.dtype == DType::kF32 && k.dtype == v.dtype) || graph::in_bf16(node);
+  const bool fits = types && q.shape.rank() == 4 && k.shape.rank() == 4 && k.shape == v.shape &&
+                    k.shape[3] == q.shape[3] && k.shape[1] > 0 && q.shape[2] % k.shape[1] == 0;
   if (!fits) {
     shape_error(node,
                 "needs q [batch, tokens, heads, dim] and k, v [batch, kv_heads, positions, "

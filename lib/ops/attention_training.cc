@@ -44,7 +44,12 @@ void require_training_inputs(const Node& node) {
   if (k[0] != q[0] || !(node.inputs[3]->shape == Shape{1})) {
     shape_error(node, "needs as many batch rows of keys as of queries, and position [1]");
   }
-  if (node.inputs[1]->dtype != DType::kF32) shape_error(node, "keys and values must be float32");
+  for (int i = 0; i < 3; ++i) {
+    const DType dtype = node.inputs[i]->dtype;
+    if (dtype != DType::kF32 && !(dtype == DType::kBF16 && graph::in_bf16(node))) {
+      shape_error(node, "queries, keys and values must be float32");
+    }
+  }
   if (has_dropout(node)) require_key(node, *node.inputs.back());
   if (!has_segments(node)) return;
   const Node& segments = *segments_of<graph::NodePtr>(node, node.inputs);
@@ -67,16 +72,25 @@ graph::TypedShape infer_attention_training(const Node& node) {
 }
 
 kernels::HeadRows rows_of(const Operand& x) {
-  return {x.as<const float>(), x.strides[0], x.strides[1], x.strides[2]};
+  return {x.as<const float>(), x.strides[0], x.strides[1], x.strides[2], x.dtype == DType::kBF16};
 }
 kernels::HeadRows keys_of(const Operand& x) {
-  return {x.as<const float>(), x.strides[0], x.strides[2], x.strides[1]};
+  return {x.as<const float>(), x.strides[0], x.strides[2], x.strides[1], x.dtype == DType::kBF16};
 }
 
 kernels::AttentionShape training_sizes(const Node& node) {
   auto shape = attention_sizes<kernels::AttentionShape>(node);
   shape.dropout = node.attrs.real("dropout");
+  shape.bf16 = graph::in_bf16(node);
   return shape;
+}
+
+// Keys and values are rounded as they are, queries after they are scaled, and the gradient of the
+// result (input 5 of attention_backward) has a sum besides.
+graph::Bf16Input training_bf16_input(const Node& node, size_t i) {
+  const bool takes = i < 3 || (i == 5 && node.op == &kAttentionBackward);
+  if (!takes || !kernels::attention_takes_bf16(training_sizes(node))) return graph::Bf16Input::kNo;
+  return i == 1 || i == 2 ? graph::Bf16Input::kRounded : graph::Bf16Input::kRead;
 }
 
 kernels::AttentionShape training_shape(const KernelCall& call) {
@@ -90,7 +104,6 @@ kernels::AttentionShape training_shape(const KernelCall& call) {
     shape.segments = segments.as<const int32_t>();
     shape.segment_stride = segments.strides[0];
   }
-  shape.bf16 = graph::in_bf16(*call.node);
   if (has_dropout(*call.node)) shape.key = random_key(*call.node, call.inputs.back());
   return shape;
 }
@@ -305,6 +318,7 @@ const OpDef kAttentionTraining = {.name = "attention_training",
                                   .meaning = attention_training_meaning,
                                   .grad = grad_attention_training,
                                   .autocast = graph::Autocast::kInside,
+                                  .bf16_input = training_bf16_input,
                                   .cost = attention_cost,
                                   .cases = attention_training_cases};
 const OpDef kAttentionBackward = {.name = "attention_backward",
@@ -314,6 +328,7 @@ const OpDef kAttentionBackward = {.name = "attention_backward",
                                   .layout = graph::InputLayout::kInner,
                                   .meaning = attention_backward_meaning,
                                   .autocast = graph::Autocast::kInside,
+                                  .bf16_input = training_bf16_input,
                                   .cost = attention_backward_cost,
                                   .cases = attention_backward_cases};
 

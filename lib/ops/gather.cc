@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "lib/base/error.h"
+#include "lib/graph/mixed_precision.h"
+#include "lib/kernels/convert.h"
 #include "lib/kernels/copy.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
@@ -25,14 +27,22 @@ graph::TypedShape infer_embedding(const Node& node) {
   if (ids.dtype != DType::kI32) shape_error(node, "ids must be int32");
   Shape shape = ids.shape;
   shape.push_back(table.shape[1]);
-  return {DType::kF32, shape};
+  return {graph::stored_type(node), shape};
+}
+
+graph::Bf16Input embedding_bf16_input(const Node&, size_t i) {
+  return i == 0 ? graph::Bf16Input::kRead : graph::Bf16Input::kNo;
+}
+
+bool embedding_gives_bf16(const Node& node) {
+  return node.inputs[0]->dtype == DType::kBF16;
 }
 
 void run_embedding(const graph::KernelCall& call) {
   const graph::Operand &table = call.inputs[0], &ids = call.inputs[1];
   require_in_range(*call.node, ids, table.shape[0]);
   kernels::gather_rows(*call.pool, table.dtype, table.data, table.shape[1], ids.as<const int32_t>(),
-                       ids.shape.elements(), call.output.as<float>());
+                       ids.shape.elements(), call.output.dtype, call.output.data);
 }
 
 // Row i is 1 at ids[i]: [count, rows].
@@ -111,24 +121,29 @@ graph::TypedShape infer_concat(const Node& node) {
     shape[axis] += part->shape[axis];
   }
   if (is_quantized(first.dtype)) shape_error(node, "quantised values");
-  return {first.dtype, shape};
+  return {first.dtype == DType::kF32 ? graph::stored_type(node) : first.dtype, shape};
 }
 
 void run_concat(const graph::KernelCall& call) {
   const int axis = axis_of(*call.node);
   const Shape& shape = call.output.shape;
-  int64_t outer = 1, inner = info(call.output.dtype).block_bytes;
+  const DType dtype = call.output.dtype;
+  int64_t outer = 1, inner = 1;
   for (int i = 0; i < axis; ++i) outer *= shape[i];
   for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
-  const int64_t row = shape[axis] * inner;
+  const int64_t row = row_bytes(dtype, shape[axis] * inner);
   constexpr int64_t kGrain = 64 << 10;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, row));
   call.pool->parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
       std::byte* to = call.output.data + i * row;
       for (const graph::Operand& part : call.inputs) {
-        const int64_t bytes = part.shape[axis] * inner;
-        if (bytes > 0) std::memcpy(to, part.data + i * bytes, static_cast<size_t>(bytes));
+        const int64_t count = part.shape[axis] * inner, bytes = row_bytes(dtype, count);
+        if (part.dtype != dtype) {
+          kernels::from_float(dtype, part.as<const float>() + i * count, to, count);
+        } else if (bytes > 0) {
+          std::memcpy(to, part.data + i * bytes, static_cast<size_t>(bytes));
+        }
         to += bytes;
       }
     }
@@ -188,6 +203,8 @@ const OpDef kEmbedding = {.name = "embedding",
                           .kernel = run_embedding,
                           .meaning = embedding_meaning,
                           .grad = grad_embedding,
+                          .bf16_input = embedding_bf16_input,
+                          .gives_bf16 = embedding_gives_bf16,
                           .cases = embedding_cases};
 const OpDef kEmbeddingGrad = {.name = "embedding_grad",
                               .infer = infer_embedding_grad,
@@ -203,6 +220,7 @@ const OpDef kConcat = {.name = "concat",
                        .kernel = run_concat,
                        .meaning = concat_meaning,
                        .grad = grad_concat,
+                       .gives_bf16 = [](const Node& node) { return node.dtype == DType::kF32; },
                        .cases = concat_cases};
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {

@@ -1,6 +1,7 @@
 // Operations over rows (the last axis): softmax and the normalisations, and their gradients.
 #include "lib/kernels/norm.h"
 
+#include "lib/graph/mixed_precision.h"
 #include "lib/kernels/norm_backward.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
@@ -25,7 +26,11 @@ graph::TypedShape infer_norm(const Node& node) {
       shape_error(node, "weights must be float32 [dim]");
     }
   }
-  return {DType::kF32, x.shape};
+  return {graph::stored_type(node), x.shape};
+}
+
+bool norm_gives_bf16(const Node& node) {
+  return node.shape[-1] <= kernels::kMaxRoundedDim;
 }
 
 // x and dy of one shape, perhaps a weight [dim]. Results: dx, of the weight and `extra` of its
@@ -60,14 +65,15 @@ void run_rms_norm(const KernelCall& call) {
   const kernels::Rows x = norm_rows(call.inputs[0]);
   kernels::rms_norm(*call.pool, x, call.inputs[1].as<const float>(),
                     static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(),
-                    x.dim);
+                    x.dim, call.output.dtype);
 }
 
 void run_layer_norm(const KernelCall& call) {
   const kernels::Rows x = norm_rows(call.inputs[0]);
-  kernels::layer_norm(
-      *call.pool, x, call.inputs[1].as<const float>(), call.inputs[2].as<const float>(),
-      static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(), x.dim);
+  kernels::layer_norm(*call.pool, x, call.inputs[1].as<const float>(),
+                      call.inputs[2].as<const float>(),
+                      static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(),
+                      x.dim, call.output.dtype);
 }
 
 void run_log_softmax(const KernelCall& call) {
@@ -269,6 +275,7 @@ const OpDef kRmsNorm = {
     .meaning = rms_norm_meaning,
     .grad = grad_rms_norm,
     .autocast = graph::Autocast::kFull,
+    .gives_bf16 = norm_gives_bf16,
     .cases = [] { return norm_cases(1, [](Inputs in) { return rms_norm(in[0], in[1], 1e-5); }); }};
 const OpDef kLayerNorm = {.name = "layer_norm",
                           .infer = infer_norm,
@@ -277,6 +284,7 @@ const OpDef kLayerNorm = {.name = "layer_norm",
                           .meaning = layer_norm_meaning,
                           .grad = grad_layer_norm,
                           .autocast = graph::Autocast::kFull,
+                          .gives_bf16 = norm_gives_bf16,
                           .cases = [] {
                             return norm_cases(
                                 2, [](Inputs in) { return layer_norm(in[0], in[1], in[2], 1e-5); });

@@ -39,7 +39,10 @@ constexpr int64_t kMaxWeights = 8;
 graph::TypedShape infer_linear(const Node& node) {
   const Node& x = *node.inputs[0];
   const int64_t weights = node.attrs.integer("weights");
-  if (x.dtype != DType::kF32 || x.shape.rank() == 0) shape_error(node, "x must be float32 rows");
+  const bool narrow = x.dtype == DType::kBF16 && in_bf16(node);
+  if ((x.dtype != DType::kF32 && !narrow) || x.shape.rank() == 0) {
+    shape_error(node, "x must be float32 rows");
+  }
   int64_t columns = 0;
   for (int64_t i = 1; i <= weights; ++i) {
     const Node& w = *node.inputs[i];
@@ -55,7 +58,7 @@ graph::TypedShape infer_linear(const Node& node) {
   }
   Shape shape = x.shape;
   shape[-1] = columns;
-  return {DType::kF32, shape};
+  return {graph::stored_type(node), shape};
 }
 
 struct Rows {
@@ -70,7 +73,7 @@ Rows matrix_rows(const Operand& x) {
   return rows;
 }
 
-// Adds the biases to y[row][begin..end): one bias per weight, side by side.
+// Adds the biases to columns [begin, end) of a row: one bias per weight, side by side.
 void add_bias(const KernelCall& call, int64_t weights, float* y, int64_t begin, int64_t end) {
   constexpr int64_t kChunk = 256;
   float buffer[kChunk];
@@ -104,9 +107,9 @@ void run_linear(const KernelCall& call) {
   }
   const Rows rows = matrix_rows(x);
   const int64_t columns = call.output.shape[-1];
-  auto finish = [&](int64_t row, int64_t begin, int64_t end) {
-    if (bias) add_bias(call, weights, call.output.as<float>() + row * columns + begin, begin, end);
-    if (call.epilogue) (*call.epilogue)(row, begin, end);
+  auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
+    if (bias) add_bias(call, weights, piece, begin, end);
+    if (call.epilogue) (*call.epilogue)(row, begin, end, piece);
   };
   const kernels::Epilogue epilogue = finish;
   kernels::LinearArgs args{.x = x.as<const float>(),
@@ -116,9 +119,15 @@ void run_linear(const KernelCall& call) {
                            .y = call.output.as<float>(),
                            .y_stride = columns,
                            .workspace = call.workspace,
-                           .bf16 = in_bf16(*call.node)};
+                           .bf16 = in_bf16(*call.node),
+                           .x_type = x.dtype,
+                           .y_type = call.output.dtype};
   if (bias || call.epilogue) args.epilogue = &epilogue;
   kernels::linear(*call.pool, args);
+}
+
+int64_t row_count(const Node& x) {
+  return x.shape[-1] > 0 ? x.shape.elements() / x.shape[-1] : 0;
 }
 
 size_t linear_workspace(const Node& node, int threads) {
@@ -126,8 +135,20 @@ size_t linear_workspace(const Node& node, int threads) {
   const bool as_panels = std::ranges::any_of(node.inputs, [](const NodePtr& input) {
     return input->value.layout() == Layout::kRowsAsPanels;
   });
-  return kernels::linear_workspace_bytes(k ? node.inputs[0]->shape.elements() / k : 0, k, threads,
-                                         as_panels, in_bf16(node));
+  return kernels::linear_workspace_bytes(row_count(*node.inputs[0]), k, threads, as_panels,
+                                         in_bf16(node));
+}
+
+graph::Bf16Input linear_bf16_input(const Node& node, size_t i) {
+  const Node& x = *node.inputs[0];
+  const bool takes =
+      i == 0 && in_bf16(node) && kernels::linear_takes_bf16(row_count(x), x.shape[-1]);
+  return takes ? graph::Bf16Input::kRounded : graph::Bf16Input::kNo;
+}
+
+bool linear_gives_bf16(const Node& node) {
+  const Node& x = *node.inputs[0];
+  return in_bf16(node) && kernels::linear_gives_bf16(row_count(x), x.shape[-1]);
 }
 
 bool linear_takes_panels(const Node& node, size_t i) {
@@ -198,10 +219,14 @@ NodePtr merge_linear(std::span<const NodePtr> uses) {
   return make_node(*uses[0]->op, std::move(inputs), std::move(attrs));
 }
 
+double stored_bytes(const Node& node) {
+  return static_cast<double>(row_bytes(node.dtype, node.shape.elements()));
+}
+
 graph::Cost linear_cost(const Node& node) {
   const auto m = static_cast<double>(node.shape.elements()) / static_cast<double>(node.shape[-1]);
   const auto k = static_cast<double>(node.inputs[0]->shape[-1]);
-  double bytes = 4 * static_cast<double>(node.shape.elements() + node.inputs[0]->shape.elements());
+  double bytes = stored_bytes(node) + stored_bytes(*node.inputs[0]);
   for (int64_t i = 1; i <= node.attrs.integer("weights"); ++i) {
     const Node& w = *node.inputs[i];
     bytes += static_cast<double>(w.shape[0] * row_bytes(w.dtype, w.shape[1]));
@@ -257,8 +282,12 @@ std::vector<OpCase> linear_cases() {
 
 graph::TypedShape infer_matmul(const Node& node) {
   const Node &a = *node.inputs[0], &b = *node.inputs[1];
-  const bool narrow = a.dtype == DType::kF16 || a.dtype == DType::kBF16;
-  if (a.dtype != b.dtype || narrow || is_quantized(a.dtype)) {
+  auto takes = [&](DType dtype) {
+    if (in_bf16(node)) return dtype == DType::kF32 || dtype == DType::kBF16;
+    return dtype == a.dtype && dtype != DType::kF16 && dtype != DType::kBF16 &&
+           !is_quantized(dtype);
+  };
+  if (!takes(a.dtype) || !takes(b.dtype)) {
     shape_error(node, "both must be float32, float64 or one integer type");
   }
   bool fits = a.shape.rank() == b.shape.rank() && a.shape.rank() >= 2 && a.shape[-1] == b.shape[-2];
@@ -266,7 +295,7 @@ graph::TypedShape infer_matmul(const Node& node) {
   if (!fits) shape_error(node, "needs [..., m, k] and [..., k, n]");
   Shape shape = a.shape;
   shape[-1] = b.shape[-1];
-  return {a.dtype, shape};
+  return {in_bf16(node) ? graph::stored_type(node) : a.dtype, shape};
 }
 
 // Element offset of batch `index` (all axes but the last two).
@@ -284,43 +313,62 @@ void run_matmul(const KernelCall& call) {
   const int rank = a.shape.rank();
   const int64_t m = a.shape[-2], k = a.shape[-1], n = b.shape[-1];
   const int64_t batches = m * n > 0 ? call.output.shape.elements() / (m * n) : 0;
-  if (a.dtype != DType::kF32) {
-    const int64_t bytes = info(a.dtype).block_bytes;
+  auto at = [](const Operand& x, int64_t i) {
+    return x.data + row_bytes(x.dtype, batch_offset(x, i));
+  };
+  auto result = [&](int64_t i) {
+    return call.output.data + row_bytes(call.output.dtype, i * m * n);
+  };
+  if (!in_bf16(*call.node) && a.dtype != DType::kF32) {
     auto matrix = [&](const Operand& x, int64_t i) {
-      return kernels::TypedOperand{
-          x.data + batch_offset(x, i) * bytes, x.dtype, {x.strides[rank - 2], x.strides[rank - 1]}};
+      return kernels::TypedOperand{at(x, i), x.dtype, {x.strides[rank - 2], x.strides[rank - 1]}};
     };
     for (int64_t i = 0; i < batches; ++i) {
       kernels::matmul_typed(*call.pool, matrix(a, i), matrix(b, i), m, n, k, call.output.dtype,
-                            call.output.data + i * m * n * bytes);
+                            result(i));
     }
     return;
   }
   for (int64_t i = 0; i < batches; ++i) {
-    auto finish = [&](int64_t row, int64_t begin, int64_t end) {
-      (*call.epilogue)(i * m + row, begin, end);
+    auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
+      (*call.epilogue)(i * m + row, begin, end, piece);
     };
     const kernels::Epilogue epilogue = finish;
     kernels::gemm(*call.pool, {.m = m,
                                .n = n,
                                .k = k,
-                               .a = a.as<const float>() + batch_offset(a, i),
+                               .a = reinterpret_cast<const float*>(at(a, i)),
                                .a_row_stride = a.strides[rank - 2],
                                .a_col_stride = a.strides[rank - 1],
-                               .b = b.as<const float>() + batch_offset(b, i),
+                               .b = reinterpret_cast<const float*>(at(b, i)),
                                .b_row_stride = b.strides[rank - 2],
                                .b_col_stride = b.strides[rank - 1],
-                               .c = call.output.as<float>() + i * m * n,
+                               .c = reinterpret_cast<float*>(result(i)),
                                .c_stride = n,
                                .workspace = call.workspace,
                                .bf16 = in_bf16(*call.node),
-                               .epilogue = call.epilogue ? &epilogue : nullptr});
+                               .epilogue = call.epilogue ? &epilogue : nullptr,
+                               .a_type = a.dtype,
+                               .b_type = b.dtype,
+                               .c_type = call.output.dtype});
   }
 }
 
 size_t matmul_workspace(const Node& node, int threads) {
   return kernels::gemm_workspace_bytes(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1],
                                        threads);
+}
+
+graph::Bf16Input matmul_bf16_input(const Node& node, size_t i) {
+  const bool takes =
+      i < 2 && in_bf16(node) &&
+      kernels::gemm_takes_bf16(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1]);
+  return takes ? graph::Bf16Input::kRounded : graph::Bf16Input::kNo;
+}
+
+bool matmul_gives_bf16(const Node& node) {
+  return in_bf16(node) &&
+         kernels::gemm_gives_bf16(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1]);
 }
 
 // Σ_k a[..., m, 1, k] · bᵀ[..., 1, n, k].
@@ -345,7 +393,7 @@ std::vector<Tensor> grad_matmul(const graph::GradCall& call) {
 graph::Cost matmul_cost(const Node& node) {
   const Node &a = *node.inputs[0], &b = *node.inputs[1];
   return {2 * static_cast<double>(node.shape.elements()) * static_cast<double>(a.shape[-1]),
-          4 * static_cast<double>(node.shape.elements() + a.shape.elements() + b.shape.elements())};
+          stored_bytes(node) + stored_bytes(a) + stored_bytes(b)};
 }
 
 std::vector<OpCase> matmul_cases() {
@@ -407,6 +455,8 @@ const OpDef kLinear = {.name = "linear",
                        .meaning = linear_meaning,
                        .grad = grad_linear,
                        .autocast = graph::Autocast::kLow,
+                       .bf16_input = linear_bf16_input,
+                       .gives_bf16 = linear_gives_bf16,
                        .merge = merge_linear,
                        .reassociate = linear_of_lookup,
                        .cost = linear_cost,
@@ -421,6 +471,8 @@ const OpDef kMatmul = {.name = "matmul",
                        .meaning = matmul_meaning,
                        .grad = grad_matmul,
                        .autocast = graph::Autocast::kLow,
+                       .bf16_input = matmul_bf16_input,
+                       .gives_bf16 = matmul_gives_bf16,
                        .reassociate = matmul_with_lookup,
                        .cost = matmul_cost,
                        .cases = matmul_cases};

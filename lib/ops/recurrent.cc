@@ -68,7 +68,8 @@ void require_inputs(const Node& node, const Slots& slots, size_t count) {
   bool fits = node.inputs[1]->shape == Shape{x[2], sizes.hidden} &&
               node.inputs[2]->shape == Shape{x[2]} && node.inputs[3]->shape == sizes.state &&
               (!slots.lstm || node.inputs[4]->shape == sizes.state);
-  for (size_t i = 0; i < count; ++i) fits &= node.inputs[i]->dtype == DType::kF32;
+  const bool narrow = node.inputs[0]->dtype == DType::kBF16 && graph::in_bf16(node);
+  for (size_t i = narrow; i < count; ++i) fits &= node.inputs[i]->dtype == DType::kF32;
   if (!fits) {
     shape_error(node,
                 "needs float32 weights [gates * hidden, hidden], bias and states "
@@ -91,6 +92,11 @@ kernels::RecurrentShape kernel_shape(const KernelCall& call) {
   kernels::RecurrentShape shape = kernel_shape(*call.node);
   if (Slots(call.node->attrs).lengths) shape.lengths = call.inputs.back().as<const int32_t>();
   return shape;
+}
+
+// Of the x-part backward only wants the shape.
+graph::Bf16Input recurrent_bf16_input(const Node& node, size_t i) {
+  return i == 0 && graph::in_bf16(node) ? graph::Bf16Input::kRead : graph::Bf16Input::kNo;
 }
 
 // --- Forward: → [out | hn | cn (LSTM) | saved] -------------------------------------------------
@@ -130,7 +136,8 @@ void run_recurrent(const KernelCall& call) {
                               .out = out,
                               .hn = hn,
                               .cn = slots.lstm ? cn : nullptr,
-                              .saved = slots.lstm ? cn + sizes.state.elements() : cn},
+                              .saved = slots.lstm ? cn + sizes.state.elements() : cn,
+                              .projected_type = call.inputs[0].dtype},
                              call.workspace);
 }
 
@@ -463,6 +470,7 @@ const OpDef kRecurrent = {.name = "recurrent",
                           .meaning = recurrent_meaning,
                           .grad = grad_recurrent,
                           .autocast = graph::Autocast::kInside,
+                          .bf16_input = recurrent_bf16_input,
                           .cases = [] { return recurrent_cases(false); }};
 const OpDef kRecurrentBackward = {.name = "recurrent_backward",
                                   .infer = infer_recurrent_backward,
@@ -470,6 +478,7 @@ const OpDef kRecurrentBackward = {.name = "recurrent_backward",
                                   .workspace = recurrent_backward_workspace,
                                   .meaning = recurrent_backward_meaning,
                                   .autocast = graph::Autocast::kInside,
+                                  .bf16_input = recurrent_bf16_input,
                                   .cases = [] { return recurrent_cases(true); }};
 
 RecurrentResult lstm(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0,

@@ -18,27 +18,6 @@ using graph::OpCase;
 using graph::OpDef;
 using graph::record;
 
-// float32 and float64 in their own precision; narrower floats are widened by the public functions.
-Shape reduced(const Node& node) {
-  const Node& x = *node.inputs[0];
-  if (x.dtype == DType::kF16 || x.dtype == DType::kBF16 || is_quantized(x.dtype)) {
-    shape_error(node, "only float32, float64 and integers are reduced");
-  }
-  Shape shape = x.shape;
-  shape[axis_of(node)] = 1;
-  return shape;
-}
-
-graph::TypedShape infer_max(const Node& node) {
-  return {node.inputs[0]->dtype, reduced(node)};
-}
-
-// Integers are added up in int64.
-graph::TypedShape infer_sum(const Node& node) {
-  const DType dtype = node.inputs[0]->dtype;
-  return {is_float(dtype) ? dtype : DType::kI64, reduced(node)};
-}
-
 struct Split {
   int64_t outer = 1, axis = 1, inner = 1;
 };
@@ -50,9 +29,49 @@ Split split(const Shape& shape, int64_t axis) {
   return s;
 }
 
+// Sums of bfloat16 are float32 and made along columns only, for what store_bf16 stores.
+bool adds_columns_of_bf16(const Node& node) {
+  return split(node.inputs[0]->shape, axis_of(node)).inner > 1;
+}
+
+Shape reduced_shape(const Node& node) {
+  Shape shape = node.inputs[0]->shape;
+  shape[axis_of(node)] = 1;
+  return shape;
+}
+
+// float32 and float64 in their own precision; narrower floats are widened by the public functions.
+Shape reduced(const Node& node) {
+  const Node& x = *node.inputs[0];
+  if (x.dtype == DType::kF16 || x.dtype == DType::kBF16 || is_quantized(x.dtype)) {
+    shape_error(node, "only float32, float64 and integers are reduced");
+  }
+  return reduced_shape(node);
+}
+
+graph::TypedShape infer_max(const Node& node) {
+  return {node.inputs[0]->dtype, reduced(node)};
+}
+
+// Integers are added up in int64.
+graph::TypedShape infer_sum(const Node& node) {
+  const DType dtype = node.inputs[0]->dtype;
+  if (dtype == DType::kBF16 && adds_columns_of_bf16(node))
+    return {DType::kF32, reduced_shape(node)};
+  return {is_float(dtype) ? dtype : DType::kI64, reduced(node)};
+}
+
+graph::Bf16Input sum_bf16_input(const Node& node, size_t) {
+  return adds_columns_of_bf16(node) ? graph::Bf16Input::kSummed : graph::Bf16Input::kNo;
+}
+
 void run_sum(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
   const Split s = split(x.shape, axis_of(*call.node));
+  if (x.dtype == DType::kBF16) {
+    return kernels::sum_reduce_bf16(*call.pool, x.as<const uint16_t>(), s.outer, s.axis, s.inner,
+                                    call.output.as<float>());
+  }
   if (x.dtype != DType::kF32) {
     kernels::sum_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.dtype,
                        call.output.data);
@@ -127,6 +146,7 @@ const OpDef kSumReduce = {.name = "sum_reduce",
                           .infer = infer_sum,
                           .kernel = run_sum,
                           .grad = grad_sum,
+                          .bf16_input = sum_bf16_input,
                           .combine = [](double a, double x) { return a + x; },
                           .identity = 0,
                           .cases = [] { return cases_of(kSumReduce); }};

@@ -2,6 +2,7 @@
 #include "lib/kernels/rope.h"
 
 #include "lib/base/error.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/ops/attention_inputs.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
@@ -64,13 +65,22 @@ std::vector<OpCase> rope_table_cases() {
 
 graph::TypedShape infer_rope(const Node& node) {
   const Node &x = *node.inputs[0], &table = *node.inputs[1];
-  const bool fits = x.dtype == DType::kF32 && x.shape.rank() == 4 && table.shape.rank() == 3 &&
+  const bool fits = (x.dtype == DType::kF32 || x.dtype == DType::kBF16) && x.shape.rank() == 4 &&
+                    table.shape.rank() == 3 &&
                     (table.shape[0] == x.shape[1] || table.shape[0] == x.shape[0] * x.shape[1]) &&
                     table.shape[1] == 2 && 2 * table.shape[2] <= x.shape[3];
   if (!fits) {
     shape_error(node, "needs [batch, tokens, heads, head_dim] and [tokens or all rows, 2, half]");
   }
-  return {DType::kF32, x.shape};
+  return {graph::stored_type(node), x.shape};
+}
+
+bool rope_gives_bf16(const Node& node) {
+  return node.attrs.integer("interleaved") == 0;
+}
+
+graph::Bf16Input rope_bf16_input(const Node& node, size_t i) {
+  return i == 0 && rope_gives_bf16(node) ? graph::Bf16Input::kRead : graph::Bf16Input::kNo;
 }
 
 void run_rope(const KernelCall& call) {
@@ -89,7 +99,9 @@ void run_rope(const KernelCall& call) {
                              .interleaved = call.node->attrs.integer("interleaved") != 0,
                              .y = call.output.as<float>(),
                              .inverse = call.node->attrs.integer("inverse") != 0,
-                             .cos_sin_batch_stride = shared ? 0 : x.shape[1] * 2 * table.shape[2]});
+                             .cos_sin_batch_stride = shared ? 0 : x.shape[1] * 2 * table.shape[2],
+                             .x_type = x.dtype,
+                             .y_type = call.output.dtype});
 }
 
 Tensor rope_meaning(const Node& node, Inputs in) {
@@ -187,6 +199,8 @@ const OpDef kRope = {.name = "rope",
                      .layout = graph::InputLayout::kInner,
                      .meaning = rope_meaning,
                      .grad = grad_rope,
+                     .bf16_input = rope_bf16_input,
+                     .gives_bf16 = rope_gives_bf16,
                      .cases = rope_cases};
 
 Tensor rope_table(const Tensor& position, const Tensor& frequencies, int64_t tokens,

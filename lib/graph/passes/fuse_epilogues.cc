@@ -36,13 +36,7 @@ NodePtr attach(const Node& fused, int operand) {
       }
     }
   }
-  auto node = std::make_shared<Node>();
-  node->op = product->op;
-  node->attrs = product->attrs;
-  node->shape = product->shape;
-  node->dtype = product->dtype;
-  node->name = product->name;
-  node->inputs = product->inputs;
+  const std::shared_ptr<Node> node = unevaluated(*product);
   for (size_t i = 0; i < fused.inputs.size(); ++i) {
     if (static_cast<int>(i) != operand) node->inputs.push_back(fused.inputs[i]);
   }

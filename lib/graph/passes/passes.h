@@ -14,6 +14,7 @@ Pass fold_constants();       // small constant results
 Pass merge_siblings();       // q, k, v and gate, up: one product instead of several
 Pass fuse_elementwise();     // chains of element-wise operations: one step
 Pass fuse_epilogues();       // element-wise work after a product: done on its tiles
+Pass store_bf16();           // mixed precision: what products round, and their results
 Pass materialize_layouts();  // copies where a kernel cannot read a view
 Pass schedule();             // an execution order that keeps little alive
 Pass decompose();            // meanings down to the dozen primitives
