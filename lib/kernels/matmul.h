@@ -61,9 +61,9 @@ size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_pane
 // bfloat16 panels are rounded to bfloat16 themselves where that is (bf16_unit). With AMX and 32
 // rows or more, x is instead rounded to bfloat16 for bfloat16 and quantised weights, which become
 // bfloat16 themselves; float16 panels and x become fixed-point numbers of 16 bits per 512 columns
-// (fixed_tiles.h: an error of 7e-5 · ‖y‖, 2e-4 where some columns of x are much larger than
-// others), and other float32 and float16 weights are multiplied as gemm says. The result does not
-// depend on the number of threads. Does not allocate. noexcept.
+// (an error of 7e-5 · ‖y‖ for normally distributed numbers, where rounding x to float16 has 2e-4;
+// fixed_tiles.h says what outliers cost), and other float32 and float16 weights are multiplied as
+// gemm says. The result does not depend on the number of threads. Does not allocate. noexcept.
 void linear(ThreadPool& pool, const LinearArgs& args);
 
 // General float32 product c = a · b with any strides (elements): a is [m, k], b is [k, n],
