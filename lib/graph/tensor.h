@@ -133,7 +133,9 @@ void evaluate(std::span<const Tensor> tensors);
 // While it lives, operations with Autocast::kLow recorded on this thread read their float32 inputs
 // rounded to `low` (bfloat16 or float16), and with bfloat16 so do the products in those with
 // Autocast::kInside; sums stay float32, and so do all other operations and the weights themselves.
-// `low` float32: nothing is rounded inside an outer scope.
+// With bfloat16 a plan may store what is rounded so, and results of products until they meet
+// float32 (passes/store_bf16.cc): it is compiled and run under the same ExactProductsScope, or
+// none. `low` float32: nothing is rounded inside an outer scope.
 class AutocastScope {
  public:
   explicit AutocastScope(DType low);

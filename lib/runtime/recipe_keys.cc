@@ -422,7 +422,7 @@ RecipeTable train_table(TrainRecipe& r) {
   t.key("micro_batch", r.micro_batch, between(1, 1'048'576),
         "samples at once; gradients add up to batch_size (batch_size)");
   t.key("precision", r.precision, one_of({"f32", "highest", "bf16", "f16"}),
-        "of products; weights, sums and optimizer stay float32");
+        "of products and, with bf16, activations; weights, sums and optimizer stay float32");
   t.key("grad_clip", r.grad_clip, between(0, 1e30), "largest norm of the gradient; 0: any");
   t.key("grad_clip_value", r.grad_clip_value, between(0, 1e30),
         "largest element of the gradient, after grad_clip; 0: any");
