@@ -89,6 +89,26 @@ struct AttentionProblem {
     return out;
   }
 
+  // The same from token `first` on, whose beginning is cached; of one batch row.
+  AttentionProblem from_token(int64_t first) const {
+    AttentionProblem rest = *this;
+    rest.start = first;
+    rest.starts = {static_cast<int32_t>(first)};
+    rest.tokens = tokens - first;
+    rest.q.assign(q.begin() + first * heads * head_dim, q.end());
+    return rest;
+  }
+
+  // The same with `wrong` as number `at` of k_values or v_values.
+  AttentionProblem spoilt(std::vector<float> AttentionProblem::*values, size_t at,
+                          float wrong) const {
+    AttentionProblem problem = *this;
+    (problem.*values)[at] = wrong;
+    problem.k = problem.store(problem.k_values);
+    problem.v = problem.store(problem.v_values);
+    return problem;
+  }
+
   std::vector<double> expected() const {
     std::vector<double> out;
     const int64_t group = heads / kv_heads;

@@ -107,12 +107,8 @@ TEST_CASE("attention on tiles gives each query the same bits whatever is beside 
                 .dtype = DType::kF16,
                 .bf16 = true};
   whole.fill(random);
-  Problem rest = whole;
   const int64_t row = whole.heads * whole.head_dim, first = 83;
-  rest.start = first;
-  rest.starts = {static_cast<int32_t>(first)};
-  rest.tokens = whole.tokens - first;
-  rest.q.assign(whole.q.begin() + first * row, whole.q.end());
+  const Problem rest = whole.from_token(first);
   on_every_tile_unit([&] {
     const std::vector<float> together = whole.run(2);
     CHECK(same_bits(rest.run(1), {together.begin() + first * row, together.end()}));
@@ -164,10 +160,7 @@ TEST_CASE("attention on tiles shows what is no number") {
   for (const auto& [values, wrong] : {std::pair{&Problem::k_values, kNan},
                                       {&Problem::v_values, kNan},
                                       {&Problem::v_values, kInfinity}}) {
-    Problem spoilt = problem;
-    (spoilt.*values)[3 * 64 + 5] = wrong;
-    spoilt.k = spoilt.store(spoilt.k_values);
-    spoilt.v = spoilt.store(spoilt.v_values);
+    const Problem spoilt = problem.spoilt(values, 3 * 64 + 5, wrong);
     on_every_tile_unit([&] {
       const std::vector<float> out = spoilt.run(2);
       for (int64_t t = 0; t < spoilt.tokens; ++t) {

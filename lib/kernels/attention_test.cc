@@ -106,13 +106,8 @@ TEST_CASE("attention in codes gives each query the same bits whatever is beside 
   whole.fill(random);
   on_every_target([&] {
     const std::vector<float> together = whole.run(2);
-    Problem rest = whole;
     const int64_t row = whole.heads * whole.head_dim, first = 83;
-    rest.start = first;
-    rest.starts = {static_cast<int32_t>(first)};
-    rest.tokens = whole.tokens - first;
-    rest.q.assign(whole.q.begin() + first * row, whole.q.end());
-    const std::vector<float> alone = rest.run(1);
+    const std::vector<float> alone = whole.from_token(first).run(1);
     const bool in_codes = largest_difference(together, whole.expected()) > 1e-5;
     const float* same = together.data() + first * row;
     if (in_codes) REQUIRE(std::memcmp(alone.data(), same, alone.size() * sizeof(float)) == 0);
@@ -149,10 +144,7 @@ TEST_CASE("attention in codes copes with values of all sizes and shows what is n
   for (const auto& [values, wrong] : {std::pair{&Problem::k_values, kNan},
                                       {&Problem::v_values, kNan},
                                       {&Problem::v_values, kInfinity}}) {
-    Problem spoilt = problem;
-    (spoilt.*values)[3 * 64 + 5] = wrong;
-    spoilt.k = spoilt.store(spoilt.k_values);
-    spoilt.v = spoilt.store(spoilt.v_values);
+    const Problem spoilt = problem.spoilt(values, 3 * 64 + 5, wrong);
     on_every_target([&] {
       const std::vector<float> out = spoilt.run(2);
       for (int64_t t = 0; t < spoilt.tokens; ++t) {
