@@ -201,10 +201,11 @@ TEST_CASE("decode plans merge q, k, v and gate, up, and fuse the residual additi
     return n;
   };
   CHECK(count("linear") == 2 * 4 + 1);  // qkv, o, gate-up, down; head
+  CHECK(count("gated_linear") == 2);    // silu(gate) · up
   CHECK(count("{add") == 2 * 2);        // residuals
-  CHECK(count("fused") == 2);           // silu(gate) · up
+  CHECK(count("fused") == 0);
   CHECK(count("contiguous") == 0);
-  CHECK(plan.steps() == 2 + 2 * 12 + 2);
+  CHECK(plan.steps() == 2 + 2 * 11 + 2);
 }
 
 TEST_CASE("missing and misshapen tensors are listed together") {

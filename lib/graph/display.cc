@@ -50,22 +50,23 @@ std::string shape_text(const Node& node) {
   return to_string(node.shape) + type_suffix(node.dtype);
 }
 
-// k of a product [..., m, k] · [..., k, n], or with one of the operands transposed; 0 of anything
-// else.
+// k of a product [..., m, k] · [..., k, n], or with one of the operands transposed, or of two that
+// are combined; 0 of anything else.
 int64_t depth_of_product(const Node& node) {
   if (node.op->kind != OpKind::kContraction || !node.op->cost || node.shape.rank() < 2) return 0;
   const Shape& a = node.inputs[0]->shape;
   const int64_t elements = node.shape.elements(), n = node.shape[-1];
   if (elements == 0 || a.rank() < 2 || a.elements() * n != elements * a[-1]) return 0;
   const double flops = 2 * static_cast<double>(elements) * static_cast<double>(a[-1]);
-  return node.op->cost(node).flops == flops ? a[-1] : 0;
+  const double all = node.op->cost(node).flops;
+  return all == flops || all == 2 * flops ? a[-1] : 0;
 }
 
 std::string product_text(const Node& node, int64_t k) {
   const Node& weight = *node.inputs[1];
   const int64_t n = node.shape[-1];
   const int64_t m = weight.shape.rank() > 2 ? node.shape[-2] : node.shape.elements() / n;
-  const int64_t count = node.shape.elements() / (m * n);
+  const auto count = static_cast<int64_t>(node.op->cost(node).flops / 2) / (m * n * k);
   return str(count > 1 ? str(count, " of ") : "", m, "×", n, "×", k, type_suffix(weight.dtype));
 }
 

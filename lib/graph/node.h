@@ -76,7 +76,8 @@ struct Node {
   Array value;       // the data of a constant or a state; of any other node once evaluated
   std::string name;  // of a parameter, an input or a state: for messages and drawings
   // Element-wise work done on each finished piece of this node's result (epilogue fusion). The
-  // program's register 0 is the result, the others are the last inputs of the node.
+  // program's register 0 is the result, the others are the last inputs of the node; of what
+  // OpDef::gate makes, registers 0 and 1 are the halves.
   std::shared_ptr<const Program> epilogue;
 
   bool requires_grad = false;                // gradients flow through it; set when it is recorded
@@ -207,6 +208,10 @@ struct OpDef {
   // Joins several uses that share their first input into one whose result is theirs side by side
   // along the last axis (q, k and v in one product); null if this is not such an operation.
   NodePtr (*merge)(std::span<const NodePtr> uses) = nullptr;
+
+  // Of a result that is two halves side by side along the last axis: one operation whose result is
+  // what `program` makes of both, element by element (operands 0 and 1); null if there is none.
+  NodePtr (*gate)(const Node& node, std::shared_ptr<const Program> program) = nullptr;
 
   // The same value from fewer operations, seen from what the inputs are made of; null if there is
   // no such way. Sums may be rounded in another order.

@@ -99,6 +99,35 @@ TEST_CASE("merge_siblings makes one product of several with the same activation"
   CHECK(count(passes::merge_siblings().run(graph_of(other)), "linear") == 2);
 }
 
+TEST_CASE("fuse_gates computes what is made of gate and up in their product, in either order") {
+  const Tensor x = input({2, 8});
+  const auto weight = [](int64_t rows) {
+    return graph::constant(Array::zeros(DType::kF32, {rows, 8}));
+  };
+  const Tensor w1 = weight(6), w2 = weight(6);
+  const graph::Pipeline pipeline = {passes::merge_siblings(), passes::fuse_elementwise(),
+                                    passes::fuse_gates(), passes::eliminate_dead_code()};
+  const auto fused = [&](const Tensor& y) {
+    return graph::run_passes(graph_of(y), pipeline, /*verified=*/true);
+  };
+  const auto gated = [&](const Tensor& a, const Tensor& b) {
+    return fused(ops::mul(ops::silu(ops::linear(x, a)), ops::linear(x, b)));
+  };
+  const Graph one = gated(w1, w2);
+  CHECK(count(one, "gated_linear") == 1);
+  CHECK(count(one, "linear") + count(one, "fused") + count(one, "slice") == 0);
+  CHECK(to_string(*one.outputs()[0]->epilogue) == "silu(r0) mul(r2, r1)");
+  // The other half first.
+  const Tensor gate = ops::linear(x, w1), up = ops::linear(x, w2);
+  const Graph other = fused(ops::add(ops::mul(up, ops::silu(gate)), up));
+  CHECK(count(other, "gated_linear") == 1);
+  // One that something else reads, and a half with itself.
+  const Tensor mixed = ops::mul(ops::silu(gate), up);
+  CHECK(count(fused(ops::add(mixed, graph::expand(ops::sum(up, -1, true), {2, 6}))),
+              "gated_linear") == 0);
+  CHECK(count(fused(ops::mul(ops::silu(gate), gate)), "gated_linear") == 0);
+}
+
 TEST_CASE("reassociate multiplies a small table once, not every row looked up in it") {
   const auto products = [](int64_t ids, DType rounded) {
     const Tensor table = input({5, 16});

@@ -286,6 +286,15 @@ void run_elementwise(const KernelCall& call) {
   });
 }
 
+void run_program(const Program& program, std::span<const float* const> operands, int64_t n,
+                 float* out) {
+  Registers registers;
+  for (int64_t at = 0; at < n; at += Program::kChunk) {
+    for (size_t i = 0; i < operands.size(); ++i) registers.value[i] = operands[i] + at;
+    run_code(program, registers, std::min(Program::kChunk, n - at), out + at);
+  }
+}
+
 void run_epilogue(const Program& program, std::span<const RowOperand> operands, int64_t row,
                   int64_t begin, int64_t end, float* result) {
   Registers registers;

@@ -52,6 +52,11 @@ bool inline_program(const Program& inner, std::span<const NodePtr> inner_inputs,
 // result, in parallel.
 void run_elementwise(const KernelCall& call);
 
+// Runs `program` on n elements, contiguous float32, of each operand. `out` may be one of them.
+// noexcept, no allocation.
+void run_program(const Program& program, std::span<const float* const> operands, int64_t n,
+                 float* out);
+
 // Runs `program` on elements [begin, end) of row `row` of a matrix: register 0 is that piece of
 // `result` itself (float32, contiguous), the others come from `operands`, which broadcast over a
 // [rows, columns] view. Writes in place. noexcept, no allocation.

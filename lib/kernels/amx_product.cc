@@ -100,6 +100,14 @@ struct Pass {
   }
   int64_t sums_pitch() const { return product.c_bf16 ? kRowPitch : kStrip; }
 
+  // Columns of C are computed strip by strip; those of two halves take turns.
+  int64_t strip_width() const { return product.combine ? 2 * kStrip : kStrip; }
+  int64_t row_of_b(int64_t column) const {
+    if (product.combine == nullptr) return column;
+    const int64_t strip = column / kStrip;
+    return strip % 2 * (product.n / 2) + strip / 2 * kStrip + column % kStrip;
+  }
+
   uint16_t* packed_a() const { return reinterpret_cast<uint16_t*>(a + kMaxPanels); }
   // Of rows [i, i + kTileRows) in the block at `at`, whose panels are `panel_depth` deep.
   Bf16Panel panel_of_a(int64_t i, int64_t at, int64_t panel_depth) const {
@@ -173,7 +181,7 @@ struct Pass {
       if (at >= depth) at = 0, row = j + cols;
     }
     if (product.stored_b == nullptr || row >= end) return {};
-    return (*product.stored_b)(row, k + at, std::min(block_depth(), depth - at));
+    return (*product.stored_b)(row_of_b(row), k + at, std::min(block_depth(), depth - at));
   }
 
   // Where rows of B lie together a strip is packed when its turn comes, always in the same place,
@@ -194,7 +202,7 @@ struct Pass {
         const Bf16Panel to = strip_at(thread, i, padded);
         const int64_t behind = i % kStrip * padded + step * kTileRows;
         const PanelContent one =
-            product.pack_b({.row = j + i,
+            product.pack_b({.row = row_of_b(j + i),
                             .rows = std::min(kTileRows, strip + cols - i),
                             .k = k + at + step,
                             .depth = std::min(product.b_depth, part - step),
@@ -215,7 +223,7 @@ struct Pass {
   bool has_whole_lines() const {
     constexpr int64_t kLine = 64, kFloats = kLine / int64_t{sizeof(float)};
     return product.c != nullptr && reinterpret_cast<uintptr_t>(product.c) % kLine == 0 &&
-           product.c_stride % kFloats == 0 && !product.c_transposed;
+           product.c_stride % kFloats == 0 && !product.c_transposed && !product.combine;
   }
   // Whether C is written past the caches, from the sums of a block of columns.
   bool streams_c() const {
@@ -281,6 +289,7 @@ struct Pass {
   // Moves sums of a block of columns that are not in C yet there.
   void finish(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
     if (product.c_bf16) return finish_rounded(first, last, j, cols, thread);
+    if (product.combine) return finish_combined(first, last, j, cols, thread);
     const bool add = adds_to_c();
     const int64_t streamed = streams_c() ? cols / kStrip * kStrip : 0;
     for (int64_t i = first; i < last; i += kStrip) {
@@ -318,6 +327,19 @@ struct Pass {
     }
   }
 
+  // Likewise of both halves.
+  void finish_combined(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
+    for (int64_t i = first; i < last; i += kStrip) {
+      const int64_t count = std::min(kStrip, last - i);
+      float* c = product.c + (row + i) * product.c_stride + j / 2;
+      for (int64_t strip = 0; strip < cols; strip += 2 * kStrip, c += kStrip) {
+        float* const sums = sums_at(thread, i, strip);
+        (*product.combine)(sums, sums_at(thread, i, strip + kStrip), count * kStrip, sums);
+        move_sums(sums, kStrip, count, kStrip, false, c, product.c_stride);
+      }
+    }
+  }
+
   // Divides the columns.
   void run(ThreadPool& pool) const {
     const int threads = pool.threads();
@@ -325,9 +347,10 @@ struct Pass {
                       [&](int64_t begin, int64_t end, int thread) { pack_a(begin, end, thread); });
     // The strips of B are divided among the threads, and where their number is small and uneven,
     // the rows of some: `heights` parts of each strip.
-    const int64_t strips = divide_up(product.n, kStrip), heights = divide_up(rows, kStrip);
+    const int64_t strips = divide_up(product.n, strip_width()), heights = divide_up(rows, kStrip);
     const bool whole = strips % threads == 0 || strips >= kManyStrips * threads;
-    pool.parallel_pieces(strips * heights, whole ? heights : 1, kBlockCols / kStrip * heights,
+    pool.parallel_pieces(strips * heights, whole ? heights : 1,
+                         kBlockCols / strip_width() * heights,
                          [&](int64_t begin, int64_t end, int thread) {
                            multiply_parts(begin, end, heights, thread);
                          });
@@ -340,8 +363,8 @@ struct Pass {
       const int64_t to = std::min(heights, from + end - begin);
       // As many strips as are whole, or what there is of one.
       const int64_t count = from == 0 && to == heights ? (end - begin) / heights : 1;
-      multiply(from * kStrip, std::min(rows, to * kStrip), strip * kStrip,
-               std::min(product.n, (strip + count) * kStrip), thread);
+      multiply(from * kStrip, std::min(rows, to * kStrip), strip * strip_width(),
+               std::min(product.n, (strip + count) * strip_width()), thread);
       begin += (to - from) * count;
     }
   }
@@ -375,10 +398,17 @@ size_t amx_product_bytes(int64_t m, int64_t k, int threads) {
          panels_of_a_bytes(rows, k);
 }
 
+bool amx_product_combines(int64_t rows, int64_t k) {
+  return rows % kStrip == 0 && k <= kMaxPassDepth;
+}
+
 void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product) {
   LUMEN_CHECK(unit.extra_depth == 0 || product.k >= 2 * kTileDepth);
   LUMEN_CHECK(!product.c_bf16 || (product.c == nullptr && product.k <= kMaxPassDepth &&
                                   !product.c_transposed && !product.accumulate));
+  LUMEN_CHECK(!product.combine ||
+              (amx_product_combines(product.n / 2, product.k) && product.c != nullptr &&
+               product.epilogue == nullptr && !product.c_transposed && !product.accumulate));
   const int threads = pool.threads();
   std::byte* const panels = product.workspace + threads * (kThreadBytes + sums_bytes(product.m));
   const auto for_each_pass = [&](int64_t begin, int64_t end, int64_t most, std::byte* a,

@@ -55,7 +55,13 @@ struct AmxProduct {
   const Epilogue* epilogue;  // null if none; `epilogue_column` is added to its columns
   int64_t epilogue_column = 0;
   bool accumulate = false;  // c += instead of c =
+  // Not null: b is two halves of n / 2 rows, and c [m, n / 2] what this makes of the products with
+  // both. amx_product_combines(n / 2, k), c is in rows, and there is nothing else that changes it.
+  const Combine* combine = nullptr;
 };
+
+// Whether halves of `rows` rows can be combined.
+bool amx_product_combines(int64_t rows, int64_t k);
 
 // Bytes of workspace for any n; never decreases with m.
 size_t amx_product_bytes(int64_t m, int64_t k, int threads);

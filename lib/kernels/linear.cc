@@ -34,6 +34,8 @@ constexpr int64_t kInt8TileRows = 5;
 
 // Columns of y finished before the epilogue sees them: a few KiB of output.
 constexpr int64_t kPieceCols = 64;
+// At least so many of two halves: each starts with cold memory, a quarter of a microsecond.
+constexpr int64_t kPieceColsOfHalves = 512;
 
 int64_t few_rows(std::span<const Weight> weights) {
   const bool panels = std::all_of(weights.begin(), weights.end(),
@@ -112,26 +114,51 @@ RoundedRows round_rows(ThreadPool& pool, const LinearArgs& args) {
   return to;
 }
 
-void linear_few(ThreadPool& pool, const LinearArgs& args) {
-  const std::span<const Weight> weights = args.weights;
-  const int64_t cols = weights.front().cols;
+// Two calls with one x whose results are combined in the first one's y.
+struct Halves {
+  LinearArgs first, second;
+};
+
+void combine_rows(const Combine& combine, const Halves& halves, int64_t begin, int64_t end) {
+  const auto& [first, second] = halves;
+  for (int64_t r = 0; r < first.m; ++r) {
+    float* const y = first.y + r * first.y_stride + begin;
+    combine(y, second.y + r * second.y_stride + begin, end - begin, y);
+  }
+}
+
+// `halves` are null without LinearArgs::combine.
+void linear_few(ThreadPool& pool, const LinearArgs& args, const Halves* halves) {
+  const int64_t cols = args.weights.front().cols;
   const RoundedRows rounded = round_rows(pool, args);
   std::byte* const panels = args.workspace + few_rows_bytes(args.m, cols);
+  const auto multiply = [&](const LinearArgs& by, int64_t begin, int64_t end, int thread) {
+    for_each_part(
+        by.weights, begin, end, [&](const Weight& w, int64_t from, int64_t to, int64_t at) {
+          if (w.layout == Layout::kRowsAsPanels) {
+            std::byte* const panel = panels + static_cast<size_t>(thread) * most_panel_bytes(cols);
+            return dot_as_panels(w, from, to, by, rounded, panel, by.y + at);
+          }
+          dot(w, from, to, by, rounded, by.y + at);
+        });
+  };
   const auto piece = [&](int64_t begin, int64_t end, int thread) {
-    for_each_part(weights, begin, end, [&](const Weight& w, int64_t from, int64_t to, int64_t at) {
-      if (w.layout == Layout::kRowsAsPanels) {
-        std::byte* const panel = panels + static_cast<size_t>(thread) * most_panel_bytes(cols);
-        return dot_as_panels(w, from, to, args, rounded, panel, args.y + at);
-      }
-      dot(w, from, to, args, rounded, args.y + at);
-    });
+    if (halves) {
+      multiply(halves->first, begin, end, thread);
+      multiply(halves->second, begin, end, thread);
+      return combine_rows(*args.combine, *halves, begin, end);
+    }
+    multiply(args, begin, end, thread);
     if (args.epilogue == nullptr) return;
     for (int64_t r = 0; r < args.m; ++r) {
       (*args.epilogue)(r, begin, end, args.y + r * args.y_stride + begin);
     }
   };
+  const int64_t columns = halves ? args.weights.front().rows : total_rows(args.weights);
+  const int64_t quarter = round_up(divide_up(columns, 4 * pool.threads()), kPieceCols);
+  const int64_t piece_columns = halves ? std::max(quarter, kPieceColsOfHalves) : kPieceCols;
   // Sixteen floats are a cache line of y, no two threads write the same one, and a panel's rows.
-  pool.parallel_pieces(total_rows(weights), kPanelRows, kPieceCols, piece);
+  pool.parallel_pieces(columns, kPanelRows, piece_columns, piece);
 }
 
 // ---- Many rows of float weights: blocks of them expanded to float32.
@@ -249,10 +276,50 @@ bool linear_gives_bf16(int64_t m, int64_t cols) {
   return linear_takes_bf16(m, cols) && cols <= kMaxPassDepth;
 }
 
+// Both products at once where that saves a pass over them, else one after the other.
+static void linear_combined(ThreadPool& pool, const LinearArgs& args) {
+  const Weight &w = args.weights[0], &other = args.weights[1];
+  LUMEN_CHECK(args.weights.size() == 2 && w.rows == other.rows && args.epilogue == nullptr &&
+              args.y_type == DType::kF32);
+  Halves halves = {.first = args, .second = args};
+  auto& [first, second] = halves;
+  first.workspace = second.workspace = args.workspace + combine_bytes(args.m, w.rows);
+  first.combine = second.combine = nullptr;
+  first.weights = args.weights.first(1);
+  second.weights = args.weights.last(1);
+  second.y = reinterpret_cast<float*>(args.workspace);
+  second.y_stride = w.rows;
+
+  LinearArgs both = args;
+  both.workspace = first.workspace;
+  const bool alike = is_quantized(w.dtype) == is_quantized(other.dtype);
+  if (alike && args.m <= few_rows(args.weights) && !args.bf16) {
+    return linear_few(pool, both, &halves);
+  }
+  const Product product = product_for(args, w);
+  if (product.tiles.unit != nullptr && product == product_for(args, other) &&
+      amx_product_combines(w.rows, w.cols)) {
+    return linear_tiles(pool, product.tiles, both, args.weights, 0);
+  }
+  const auto combine = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
+    float* const y = args.y + row * args.y_stride + begin;
+    (*args.combine)(y, piece, end - begin, y);
+  };
+  const Epilogue epilogue = combine;
+  second.epilogue = &epilogue;
+  linear(pool, first);
+  linear(pool, second);
+}
+
+size_t combine_bytes(int64_t m, int64_t rows) {
+  return static_cast<size_t>(round_up(m * rows * int64_t{sizeof(float)}, 64));
+}
+
 void linear(ThreadPool& pool, const LinearArgs& args) {
   if (args.m == 0 || args.weights.empty()) return;
   static_assert(kFewRowsPanels < kTileUnitRows);
-  if (args.m <= few_rows(args.weights) && !args.bf16) return linear_few(pool, args);
+  if (args.combine) return linear_combined(pool, args);
+  if (args.m <= few_rows(args.weights) && !args.bf16) return linear_few(pool, args, nullptr);
   const auto kind = [&](const Weight& w) { return product_for(args, w); };
   for_each_run(args.weights, kind, [&](auto weights, int64_t column) {
     const Product product = kind(weights.front());

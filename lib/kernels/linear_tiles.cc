@@ -219,7 +219,8 @@ void linear_tiles(ThreadPool& pool, const TileProduct& product, const LinearArgs
                .c_bf16 = rounds_y ? bf16_numbers(args.y) + column : nullptr,
                .workspace = args.workspace,
                .epilogue = args.epilogue,
-               .epilogue_column = column});
+               .epilogue_column = column,
+               .combine = args.combine});
 }
 
 }  // namespace lumen::kernels

@@ -26,6 +26,10 @@ struct Weight {
 // is y's, or holds what y will be when it is rounded.
 using Epilogue = FunctionRef<void(int64_t row, int64_t begin, int64_t end, float* piece)>;
 
+// Makes one element of two of the same place: out[i] from first[i] and second[i], i < n (a gated
+// linear unit's gate and up). `out` may be `first`. Called on the computing threads.
+using Combine = FunctionRef<void(const float* first, const float* second, int64_t n, float* out)>;
+
 // One `linear` call: y[i][j] = Σ_k x[i][k] · w[j][k], with the rows of all weights one after the
 // other as columns of y (q, k and v, or gate and up, in one sweep over one activation).
 struct LinearArgs {
@@ -40,6 +44,9 @@ struct LinearArgs {
   bool bf16 = false;  // as of GemmArgs; the weights are float32 or bfloat16, in rows
   // kBF16: x, or y, points at such numbers, where linear_takes_bf16, or linear_gives_bf16, is true.
   DType x_type = DType::kF32, y_type = DType::kF32;
+  // Not null: of two weights with as many rows, y [m, rows] is what this makes of both products.
+  // y_type is kF32 then, `epilogue` is null, and there are combine_bytes more of workspace.
+  const Combine* combine = nullptr;
 };
 
 // Whether `linear` with `bf16` reads rows of x that are bfloat16 already, which changes nothing,
@@ -52,6 +59,8 @@ bool linear_gives_bf16(int64_t m, int64_t cols);
 // `as_panels`: with weights in Layout::kRowsAsPanels; `bf16`: as of LinearArgs.
 size_t linear_workspace_bytes(int64_t m, int64_t cols, int threads, bool as_panels = false,
                               bool bf16 = false);
+// What LinearArgs::combine needs besides, for m rows of x and `rows` of each weight.
+size_t combine_bytes(int64_t m, int64_t rows);
 
 // For quantised weights x is first rounded to int8 per 32 columns (scale = max|x|/127 in float32),
 // so one row at a time gives what many rows at once give, up to float32 rounding; products

@@ -1,9 +1,10 @@
-// Products: linear (weights in their stored format, q·k·v and gate·up in one sweep) and the general
-// float32 matmul.
+// Products: linear (weights in their stored format, q·k·v and gate·up in one sweep), the same of a
+// gated linear unit and the general float32 matmul.
 #include <algorithm>
 
 #include "lib/base/error.h"
 #include "lib/graph/mixed_precision.h"
+#include "lib/graph/program.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/elementwise.h"
 #include "lib/kernels/matmul.h"
@@ -13,6 +14,9 @@
 #include "lib/ops/ops.h"
 
 namespace lumen::ops {
+
+extern const graph::OpDef kLinear, kGatedLinear, kMatmul;
+
 namespace {
 
 using graph::in_bf16;
@@ -36,20 +40,26 @@ Tensor rounded(const Node& node, const Tensor& x) {
 
 constexpr int64_t kMaxWeights = 8;
 
+bool takes_rows(const Node& node, const Node& x) {
+  const bool narrow = x.dtype == DType::kBF16 && in_bf16(node);
+  return (x.dtype == DType::kF32 || narrow) && x.shape.rank() > 0;
+}
+
+void check_weight(const Node& node, const Node& w) {
+  if (w.shape.rank() != 2 || w.shape[1] != node.inputs[0]->shape[-1]) {
+    shape_error(node, "the weight must be [n, k] with the k of x");
+  }
+  if (!is_float(w.dtype) && !is_quantized(w.dtype)) shape_error(node, "the weight is no float");
+}
+
 graph::TypedShape infer_linear(const Node& node) {
   const Node& x = *node.inputs[0];
   const int64_t weights = node.attrs.integer("weights");
-  const bool narrow = x.dtype == DType::kBF16 && in_bf16(node);
-  if ((x.dtype != DType::kF32 && !narrow) || x.shape.rank() == 0) {
-    shape_error(node, "x must be float32 rows");
-  }
+  if (!takes_rows(node, x)) shape_error(node, "x must be float32 rows");
   int64_t columns = 0;
   for (int64_t i = 1; i <= weights; ++i) {
     const Node& w = *node.inputs[i];
-    if (w.shape.rank() != 2 || w.shape[1] != x.shape[-1]) {
-      shape_error(node, "the weight must be [n, k] with the k of x");
-    }
-    if (!is_float(w.dtype) && !is_quantized(w.dtype)) shape_error(node, "the weight is no float");
+    check_weight(node, w);
     columns += w.shape[0];
     if (node.attrs.integer("bias")) {
       const Node& b = *node.inputs[weights + i];
@@ -96,15 +106,16 @@ void add_bias(const KernelCall& call, int64_t weights, float* y, int64_t begin, 
   }
 }
 
+kernels::Weight matrix(const Operand& w) {
+  return {w.data, w.dtype, w.shape[0], w.shape[1], w.layout};
+}
+
 void run_linear(const KernelCall& call) {
   const Operand& x = call.inputs[0];
   const int64_t weights = call.node->attrs.integer("weights");
   const bool bias = call.node->attrs.integer("bias") != 0;
   kernels::Weight matrices[kMaxWeights];
-  for (int64_t i = 0; i < weights; ++i) {
-    const Operand& w = call.inputs[1 + i];
-    matrices[i] = {w.data, w.dtype, w.shape[0], w.shape[1], w.layout};
-  }
+  for (int64_t i = 0; i < weights; ++i) matrices[i] = matrix(call.inputs[1 + i]);
   const Rows rows = matrix_rows(x);
   const int64_t columns = call.output.shape[-1];
   auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
@@ -219,6 +230,19 @@ NodePtr merge_linear(std::span<const NodePtr> uses) {
   return make_node(*uses[0]->op, std::move(inputs), std::move(attrs));
 }
 
+// If `node` is one product with two matrices alike and without biases.
+NodePtr gate_linear(const Node& node, std::shared_ptr<const graph::Program> program) {
+  if (node.attrs.integer("weights") != 2 || node.attrs.integer("bias") || node.epilogue) {
+    return nullptr;
+  }
+  if (node.inputs[1]->shape != node.inputs[2]->shape) return nullptr;
+  graph::Attrs attrs;
+  if (in_bf16(node)) graph::set_bf16(attrs);
+  const NodePtr gated = make_node(kGatedLinear, node.inputs, std::move(attrs));
+  gated->epilogue = std::move(program);
+  return gated;
+}
+
 double stored_bytes(const Node& node) {
   return static_cast<double>(row_bytes(node.dtype, node.shape.elements()));
 }
@@ -263,6 +287,15 @@ std::vector<OpCase> linear_cases() {
                    -1,
                    1,
                    2e-6});
+  for (int64_t m : {1, 5, 40}) {
+    cases.push_back(
+        {str("gate and up m=", m),
+         {f32({m, 64}), f32({96, 64}), f32({96, 64})},
+         [](Inputs in) { return mul(silu(linear(in[0], in[1])), linear(in[0], in[2])); },
+         -1,
+         1,
+         2e-6});
+  }
   cases.push_back({"strided rows",
                    {f32({3, 96}), f32({7, 64})},
                    [](Inputs in) { return linear(graph::slice(in[0], 1, 16, 80), in[1]); },
@@ -276,6 +309,57 @@ std::vector<OpCase> linear_cases() {
                    1,
                    2e-6});
   return cases;
+}
+
+// --- gated_linear ------------------------------------------------------------------------------
+// Inputs: x and two matrices of one shape. The result is what the node's program makes of the two
+// products, element by element: a gated linear unit (Shazeer 2020). Only fuse_gates makes it.
+
+graph::TypedShape infer_gated(const Node& node) {
+  const Node &x = *node.inputs[0], &w = *node.inputs[1];
+  if (!takes_rows(node, x)) shape_error(node, "x must be float32 rows");
+  check_weight(node, w);
+  check_weight(node, *node.inputs[2]);
+  if (w.shape != node.inputs[2]->shape) shape_error(node, "both weights must have one shape");
+  Shape shape = x.shape;
+  shape[-1] = w.shape[0];
+  return {DType::kF32, shape};
+}
+
+void run_gated(const KernelCall& call) {
+  const Operand& x = call.inputs[0];
+  const kernels::Weight matrices[] = {matrix(call.inputs[1]), matrix(call.inputs[2])};
+  const Rows rows = matrix_rows(x);
+  const auto combine = [&](const float* first, const float* second, int64_t n, float* out) {
+    graph::run_program(*call.node->epilogue, {{first, second}}, n, out);
+  };
+  const kernels::Combine combine_pieces = combine;
+  kernels::linear(*call.pool, {.x = x.as<const float>(),
+                               .x_stride = rows.stride,
+                               .m = rows.count,
+                               .weights = matrices,
+                               .y = call.output.as<float>(),
+                               .y_stride = call.output.shape[-1],
+                               .workspace = call.workspace,
+                               .bf16 = in_bf16(*call.node),
+                               .x_type = x.dtype,
+                               .combine = &combine_pieces});
+}
+
+size_t gated_workspace(const Node& node, int threads) {
+  return linear_workspace(node, threads) +
+         kernels::combine_bytes(row_count(*node.inputs[0]), node.shape[-1]);
+}
+
+bool gated_takes_panels(const Node&, size_t i) {
+  return i >= 1;
+}
+
+graph::Cost gated_cost(const Node& node) {
+  double bytes = stored_bytes(node);
+  for (const NodePtr& input : node.inputs) bytes += stored_bytes(*input);
+  const auto k = static_cast<double>(node.inputs[0]->shape[-1]);
+  return {2 * 2 * k * static_cast<double>(node.shape.elements()), bytes};
 }
 
 // --- matmul ------------------------------------------------------------------------------------
@@ -442,8 +526,6 @@ std::vector<OpCase> matmul_cases() {
 
 }  // namespace
 
-extern const OpDef kLinear, kMatmul;
-
 const OpDef kLinear = {.name = "linear",
                        .kind = graph::OpKind::kContraction,
                        .infer = infer_linear,
@@ -458,9 +540,19 @@ const OpDef kLinear = {.name = "linear",
                        .bf16_input = linear_bf16_input,
                        .gives_bf16 = linear_gives_bf16,
                        .merge = merge_linear,
+                       .gate = gate_linear,
                        .reassociate = linear_of_lookup,
                        .cost = linear_cost,
                        .cases = linear_cases};
+const OpDef kGatedLinear = {.name = "gated_linear",
+                            .kind = graph::OpKind::kContraction,
+                            .infer = infer_gated,
+                            .kernel = run_gated,
+                            .workspace = gated_workspace,
+                            .layout = graph::InputLayout::kRows,
+                            .takes_panels = gated_takes_panels,
+                            .bf16_input = linear_bf16_input,
+                            .cost = gated_cost};
 const OpDef kMatmul = {.name = "matmul",
                        .kind = graph::OpKind::kContraction,
                        .infer = infer_matmul,

@@ -13,6 +13,7 @@ Pass reassociate();          // products in the order that costs least
 Pass fold_constants();       // small constant results
 Pass merge_siblings();       // q, k, v and gate, up: one product instead of several
 Pass fuse_elementwise();     // chains of element-wise operations: one step
+Pass fuse_gates();           // element-wise work on gate and up: done on their product's tiles
 Pass fuse_epilogues();       // element-wise work after a product: done on its tiles
 Pass store_bf16();           // mixed precision: what products round, and their results
 Pass materialize_layouts();  // copies where a kernel cannot read a view
