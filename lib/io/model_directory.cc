@@ -1,6 +1,4 @@
 // Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
-#include <dirent.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -19,22 +17,10 @@ std::string in_directory(const std::string& directory, std::string_view file) {
   return str(directory, directory.ends_with('/') ? "" : "/", file);
 }
 
-std::vector<std::string> list_files(const std::string& directory) {
-  std::vector<std::string> names;
-  DIR* const handle = ::opendir(directory.c_str());
-  if (handle == nullptr) {
-    fail(ErrorKind::kMissing, place_of(directory), ": the directory cannot be read");
-  }
-  while (const dirent* entry = ::readdir(handle)) names.emplace_back(entry->d_name);
-  ::closedir(handle);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // The GGUF file of a directory that has one, or the first of one split model; "" otherwise.
 std::string only_gguf(const std::string& directory) {
   std::vector<std::string> found;
-  for (const std::string& file : list_files(directory)) {
+  for (const std::string& file : names_in(directory)) {
     if (!file.ends_with(".gguf")) continue;
     const bool later_part = file.size() > 20 &&
                             file.find("-of-", file.size() - 14) != std::string::npos &&
@@ -156,7 +142,7 @@ Json normalized_config(Json config, bool has_head) {
 // The only file of a directory whose name says that it is a PyTorch checkpoint; "" otherwise.
 std::string only_checkpoint(const std::string& directory) {
   std::vector<std::string> found;
-  for (const std::string& file : list_files(directory)) {
+  for (const std::string& file : names_in(directory)) {
     if (file.ends_with(".pth") || file.ends_with(".pt")) found.push_back(file);
   }
   if (found.size() > 1) {
@@ -235,7 +221,7 @@ ChatTemplates templates_of(const std::string& directory, const Json& config) {
     templates["default"] = read_file(file, limits::kTemplateBytes);
     const std::string more = in_directory(directory, "additional_chat_templates");
     if (!is_directory(more)) return templates;
-    for (const std::string& name : list_files(more)) {
+    for (const std::string& name : names_in(more)) {
       if (!name.ends_with(".jinja")) continue;
       templates[name.substr(0, name.size() - 6)] =
           read_file(in_directory(more, name), limits::kTemplateBytes);
