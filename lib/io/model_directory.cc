@@ -181,6 +181,13 @@ Weights open_weights(const std::string& directory) {
   }
   path = only_checkpoint(directory);
   if (!path.empty()) return weights_of(read_torch(path));
+  for (const std::string& name : names_in(directory)) {
+    const size_t number = name.find("-00001-of-");
+    if (number == name.npos) continue;
+    fail(ErrorKind::kMissing, place_of(directory), ": has weights in several files (", quoted(name),
+         ") without their index; download ", name.substr(0, number),
+         name.ends_with(".bin") ? ".bin" : ".safetensors", ".index.json too");
+  }
   fail(ErrorKind::kMissing, place_of(directory),
        ": no model.safetensors, no pytorch_model.bin and no index of either");
 }

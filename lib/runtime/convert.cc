@@ -1,5 +1,6 @@
 #include "lib/runtime/convert.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -33,6 +34,16 @@ void check_directory_output(const ConvertOptions& options) {
     fail(ErrorKind::kUsage, "--type ", options.type,
          " is for GGUF files; a directory takes f32, f16 or bf16");
   }
+}
+
+// Whether `path` is the model's directory, its file or a part of it, under whatever name.
+bool is_input(const io::ModelFiles& files, const std::string& path) {
+  std::vector<std::string> inputs = {files.path};
+  if (files.gguf) inputs = files.gguf->part_paths;
+  return std::any_of(inputs.begin(), inputs.end(), [&](const std::string& input) {
+    std::error_code ignored;  // of what is not there
+    return std::filesystem::equivalent(input, path, ignored);
+  });
 }
 
 }  // namespace
@@ -100,8 +111,7 @@ int convert(const ConvertOptions& options) {
     check_directory_output(options);
   }
   io::ModelFiles files = open_language_model(*options.model);
-  std::error_code ignored;  // of what is not there
-  if (std::filesystem::equivalent(files.path, *options.output, ignored)) {
+  if (is_input(files, *options.output)) {
     fail(ErrorKind::kCannotCreate, "output ", quoted(*options.output),
          " is the model itself, which would be lost: name another ",
          to_gguf ? "file" : "directory");

@@ -12,6 +12,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/safetensors.h"
+#include "lib/io/write_gguf.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -372,6 +373,8 @@ TEST_CASE("a directory appears whole, and replaces another one only if told to")
   CHECK(io::is_regular_file(output + "/model.safetensors"));
   CHECK_FALSE(io::is_regular_file(output + "/model.safetensors.index.json"));
   CHECK(io::read_file(output + "/notes.txt", 10) == "mine");
+  const std::string dangling = place + "/dangling";
+  std::filesystem::create_symlink("none", dangling);
   struct Refusal {
     testing::Arguments arguments;
     int exit_code;
@@ -382,7 +385,8 @@ TEST_CASE("a directory appears whole, and replaces another one only if told to")
            {{golden, output, "--shard-size", "5", "--force"}, 2, "a size such as 5GB"},
            {{golden, place + "/a.safetensors"}, 2, "ends in .gguf, or a directory"},
            {{golden, place + "/a.gguf", "--shard-size", "5GB"}, 2, "is for directories"},
-           {{golden, place + "/no/such/hf"}, 73, "the directory cannot be made"},
+           {{golden, place + "/no/such/hf"}, 73, "cannot be made: No such file or directory"},
+           {{golden, dangling}, 73, "cannot be made: File exists"},
            {{output, output, "--force"}, 73, "is the model itself"}}) {
     const auto outcome = testing::run_tool_process("lumen-convert", arguments);
     CHECK(outcome.exit_code == exit_code);
@@ -486,6 +490,37 @@ TEST_CASE("a model is not replaced by what is made of it, under no name") {
     CHECK(contains(outcome.err, "is the model itself"));
   }
   CHECK(io::read_file(model, 1 << 28) == before);
+}
+
+TEST_CASE("no part of a split model is replaced by what is made of it") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string first = place + "/m-00001-of-00002.gguf",
+                    second = place + "/m-00002-of-00002.gguf";
+  const auto whole = io::read_gguf(testing::random_model());
+  for (uint32_t part = 0; part < 2; ++part) {
+    io::GgufWriter writer;
+    for (size_t i = 0; part == 0 && i < whole->metadata.size(); ++i) {
+      writer.copy(whole->metadata[i]);
+    }
+    writer.set("split.no", part);
+    writer.set("split.count", uint32_t{2});
+    for (size_t i = 0; i < whole->tensors.size(); ++i) {
+      const io::GgufTensor& tensor = whole->tensors[i];
+      if ((i > 4) == (part == 1)) writer.add(tensor.name, whole->array(tensor));
+    }
+    writer.write(part == 0 ? first : second);
+  }
+  const std::string before = io::read_file(second, 1 << 28);
+  for (const std::string& output : {first, second}) {
+    const auto outcome = testing::run_tool_process("lumen-convert", {first, output, "--force"});
+    CHECK(outcome.exit_code == 73);
+    CHECK(contains(outcome.err, "is the model itself"));
+  }
+  CHECK(io::read_file(second, 1 << 28) == before);
+  const std::string joined = place + "/joined.gguf";
+  CHECK(testing::run_tool_process("lumen-convert", {second, joined, "--type", "f32"}).exit_code ==
+        0);
+  CHECK(io::open_model(joined).tensors.size() == whole->tensors.size());
 }
 
 TEST_CASE("rows that fill no blocks are told") {

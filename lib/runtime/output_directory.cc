@@ -33,8 +33,8 @@ bool is_model_weights(const std::string& name) {
 OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(path) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   made_ = ::mkdir(path_.c_str(), 0777) == 0;
+  const int error = errno;
   if (!made_ && !io::is_directory(path_)) {
-    const int error = errno;
     fail(io::creation_error(error), io::place_of(path_),
          ": the directory cannot be made: ", std::strerror(error));
   }
