@@ -68,9 +68,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add(switch_field("force", "replace the output if it is there", options.force));
   line.add(switch_field("dry-run", "only tell the size and types of what would be written",
                         options.dry_run));
-  line.add(number_field("threads", "threads to compute with (physical cores)", options.threads, 1,
-                        kMaxThreads),
-           "t", "LUMEN_THREADS");
+  line.add_threads(number_field("threads", "threads to compute with (physical cores)",
+                                options.threads, 1, kMaxThreads));
   line.group("Inspect");
   line.matters_to(kInspect, options.given);
   line.add(path_field("inspect", "MODEL",
