@@ -7,7 +7,6 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/amx_emulation.h"
-#include "lib/kernels/bf16_dot.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/matmul.h"
