@@ -8,6 +8,7 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/short_panels.h"
+#include "lib/tensor/named_arrays.h"
 
 using namespace lumen;
 using lumen::testing::contains;
