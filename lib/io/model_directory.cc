@@ -17,19 +17,6 @@ std::string in_directory(const std::string& directory, std::string_view file) {
   return str(directory, directory.ends_with('/') ? "" : "/", file);
 }
 
-// The GGUF file of a directory that has one, or the first of one split model; "" otherwise.
-std::string only_gguf(const std::string& directory) {
-  std::vector<std::string> found;
-  for (const std::string& file : names_in(directory)) {
-    if (!file.ends_with(".gguf")) continue;
-    const bool later_part = file.size() > 20 &&
-                            file.find("-of-", file.size() - 14) != std::string::npos &&
-                            file.find("-00001-of-") == std::string::npos;
-    if (!later_part) found.push_back(file);
-  }
-  return found.size() == 1 ? in_directory(directory, found[0]) : "";
-}
-
 Json read_optional(const std::string& path) {
   return is_regular_file(path) ? read_json(path) : Json::object();
 }
@@ -321,6 +308,18 @@ ModelFiles open_directory_model(const std::string& directory, FunctionRef<Weight
 }
 
 }  // namespace
+
+std::string only_gguf(const std::string& directory) {
+  std::vector<std::string> found;
+  for (const std::string& file : names_in(directory)) {
+    if (!file.ends_with(".gguf")) continue;
+    const bool later_part = file.size() > 20 &&
+                            file.find("-of-", file.size() - 14) != std::string::npos &&
+                            file.find("-00001-of-") == std::string::npos;
+    if (!later_part) found.push_back(file);
+  }
+  return found.size() == 1 ? in_directory(directory, found[0]) : "";
+}
 
 ModelFiles open_directory_model(const std::string& directory) {
   if (!is_regular_file(in_directory(directory, "config.json"))) {
