@@ -79,19 +79,13 @@ std::vector<std::string> expand_paths(const std::vector<std::string>& paths) {
 
 std::vector<std::string> list_directory(const std::string& directory) {
   std::error_code error;
-  std::filesystem::directory_iterator entries(directory, error);
+  std::vector<std::string> names = io::names_in(directory, error);
   if (error) missing_data(directory, error.message());
-  std::vector<std::string> names;
-  for (; entries != std::filesystem::directory_iterator(); entries.increment(error)) {
-    if (error) fail(ErrorKind::kIo, io::place_of(directory), ": reading it failed");
-    const std::string name = entries->path().filename().string();
-    if (name[0] != '.') names.push_back(name);
-    if (names.size() > limits::kDataFiles) {
-      fail(ErrorKind::kMalformed, io::place_of(directory), ": has more than ", limits::kDataFiles,
-           " files");
-    }
+  std::erase_if(names, [](const std::string& name) { return name[0] == '.'; });
+  if (names.size() > limits::kDataFiles) {
+    fail(ErrorKind::kMalformed, io::place_of(directory), ": has more than ", limits::kDataFiles,
+         " files");
   }
-  std::sort(names.begin(), names.end());
   return names;
 }
 

@@ -7,15 +7,11 @@
 namespace lumen::graph {
 namespace {
 
-double value_bytes(const Node& node) {
-  return static_cast<double>(row_bytes(node.dtype, node.shape.elements()));
-}
-
 // A slice has fewer than what it is a view of, a broadcast value more.
 double bytes_read(const Node& input) {
-  double bytes = value_bytes(input);
+  double bytes = stored_bytes(input);
   for (const Node* node = &input; node->op->kind == OpKind::kView; node = node->inputs[0].get()) {
-    bytes = std::min(bytes, value_bytes(*node->inputs[0]));
+    bytes = std::min(bytes, stored_bytes(*node->inputs[0]));
   }
   return bytes;
 }
@@ -35,9 +31,14 @@ bool is_of_filled_state(const Node& input) {
 
 }  // namespace
 
+double stored_bytes(const Node& node) {
+  return static_cast<double>(row_bytes(node.dtype, node.shape.elements()));
+}
+
 Cost cost_of(const Node& node) {
   const std::span<const NodePtr> inputs = node.inputs;
-  Cost cost = node.op->cost ? node.op->cost(node) : Cost{0, value_bytes(node) + bytes_read(inputs)};
+  Cost cost =
+      node.op->cost ? node.op->cost(node) : Cost{0, stored_bytes(node) + bytes_read(inputs)};
   if (!node.epilogue) return cost;
   cost.flops +=
       static_cast<double>(node.shape.elements()) * static_cast<double>(node.epilogue->code.size());

@@ -5,6 +5,9 @@
 
 namespace lumen::graph {
 
+// Bytes of all elements of the result of `node`. Thread-safe.
+double stored_bytes(const Node& node);
+
 // OpDef::cost of `node`, without one the bytes of its inputs and result, of a broadcast input those
 // that there are; and of what is fused to it one operation per element and instruction, and the
 // bytes of its operands. Thread-safe.

@@ -6,6 +6,7 @@
 
 #include "lib/graph/node.h"
 #include "lib/graph/tensor.h"
+#include "lib/graph/views.h"
 
 namespace lumen::graph {
 
@@ -32,6 +33,11 @@ inline void set_stored_in_bf16(Attrs& attrs) {
 // The type of the float32 result of `node`, as it is stored: for infer.
 inline DType stored_type(const Node& node) {
   return node.attrs.has(kStoredInBf16Attr) ? DType::kBF16 : DType::kF32;
+}
+
+// An operand of the product `node` as that reads it: for meanings.
+inline Tensor product_operand(const Node& node, const Tensor& x) {
+  return in_bf16(node) ? contiguous(contiguous(x, DType::kBF16), DType::kF32) : x;
 }
 
 // While it lives, products recorded on this thread round as those in `node` do: for meanings.

@@ -284,6 +284,24 @@ TEST_CASE("storing what products round in bfloat16 changes no bit of what they c
   }
 }
 
+TEST_CASE("a plan that stores in bfloat16 runs exactly only if it was compiled so") {
+  const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
+  const graph::AutocastScope precision(DType::kBF16);
+  const Tensor x = input({40, 64}), w = input({48, 64}), y = ops::linear(x, w), act = ops::relu(y);
+  const std::vector<Tensor> reads = {ops::softmax(ops::linear(ops::exp(x), w))},
+                            gives = {ops::softmax(ops::add(act, ops::neg(y))), ops::softmax(act)};
+  for (const std::vector<Tensor>& results : {reads, gives}) {
+    graph::Plan plan = graph::compile(results);
+    CHECK(plan.run(graph::current_pool()));
+    const kernels::ExactProductsScope exact;
+    CHECK(testing::contains(
+        testing::refusal(ErrorKind::kUnsupported, [&] { plan.run(graph::current_pool()); }),
+        "cannot run under an ExactProductsScope"));
+    graph::Plan again = graph::compile(results);
+    CHECK(again.run(graph::current_pool()));
+  }
+}
+
 TEST_CASE("materialize_layouts copies only where a kernel cannot read the view") {
   const Tensor x = input({4, 6});
   auto copies = [](const Tensor& y) {

@@ -6,8 +6,10 @@
 #include "lib/base/error.h"
 #include "lib/graph/layout.h"
 #include "lib/graph/memory_plan.h"
+#include "lib/graph/mixed_precision.h"
 #include "lib/graph/plan_observer.h"
 #include "lib/graph/program.h"
+#include "lib/kernels/matmul.h"
 
 namespace lumen::graph {
 
@@ -23,6 +25,7 @@ struct Plan::Impl {
   std::unordered_map<const Node*, Array> inputs;
   std::vector<Array> outputs;
   int threads = 1;
+  bool needs_bf16_unit = false;
 
   void run_step(Step& step, ThreadPool& pool);
   void run_observed(Step& step, ThreadPool& pool, PlanObserver& observer);
@@ -49,6 +52,17 @@ Graph program_all(const Graph& graph) {
     if (!is_fusable(*node)) return node;
     return make_fused(std::make_shared<Program>(program_of(*node)), node->inputs, node->dtype);
   });
+}
+
+// Whether its kernel takes or gives bfloat16 as only the unit of the thread that compiles can.
+bool needs_bf16_unit(const Node& node) {
+  if (!in_bf16(node)) return false;
+  bool needs = stored_type(node) == DType::kBF16;
+  for (size_t i = 0; i < node.inputs.size() && node.op->bf16_input; ++i) {
+    needs |= node.inputs[i]->dtype == DType::kBF16 &&
+             node.op->bf16_input(node, i) == Bf16Input::kRounded;
+  }
+  return needs;
 }
 
 bool is_step(const Node& node) {
@@ -172,6 +186,7 @@ void Planner::bind(Plan::Impl& plan) {
       if (node->op->takes_epilogue && node->epilogue) {
         step.epilogue_operands = epilogue_operands(step.call);
       }
+      plan.needs_bf16_unit |= needs_bf16_unit(*node);
       plan.steps.push_back(std::move(step));
     }
   }
@@ -226,6 +241,11 @@ Plan::~Plan() = default;
 
 bool Plan::run(ThreadPool& pool, const volatile bool* stop) {
   LUMEN_CHECK(pool.threads() <= impl_->threads);
+  if (impl_->needs_bf16_unit && kernels::ExactProductsScope::active()) {
+    fail(ErrorKind::kUnsupported,
+         "a plan that was compiled to store what products round in bfloat16 cannot run under an "
+         "ExactProductsScope; compile it under one");
+  }
   PlanObserver* const observer = current_observer();
   for (Impl::Step& step : impl_->steps) {
     if (stop && *stop) return false;

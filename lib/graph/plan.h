@@ -25,10 +25,11 @@ class Plan {
   ~Plan();
 
   // Computes all outputs from the current contents of inputs and states. Does not allocate. Throws
-  // Error(kMalformed) if an index is out of range, nothing else. `pool` has at most the number of
-  // threads compiled for. Once `*stop` is true it returns false after the step that it is at:
-  // outputs then mean nothing, and states may be written or not. Tells this thread's observer of
-  // each step (plan_observer.h).
+  // Error(kMalformed) if an index is out of range, Error(kUnsupported) under an ExactProductsScope
+  // if it stores numbers in bfloat16 for products (AutocastScope), nothing else. `pool` has at most
+  // the number of threads compiled for. Once `*stop` is true it returns false after the step that
+  // it is at: outputs then mean nothing, and states may be written or not. Tells this thread's
+  // observer of each step (plan_observer.h).
   bool run(ThreadPool& pool, const volatile bool* stop = nullptr);
 
   // The memory of an input: write before run(). `tensor` must come from graph::input(); false if

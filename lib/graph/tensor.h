@@ -134,8 +134,8 @@ void evaluate(std::span<const Tensor> tensors);
 // rounded to `low` (bfloat16 or float16), and with bfloat16 so do the products in those with
 // Autocast::kInside; sums stay float32, and so do all other operations and the weights themselves.
 // With bfloat16 a plan may store what is rounded so, and results of products until they meet
-// float32 (passes/store_bf16.cc): it is compiled and run under the same ExactProductsScope, or
-// none. `low` float32: nothing is rounded inside an outer scope.
+// float32 (passes/store_bf16.cc): it then runs under an ExactProductsScope only if it was compiled
+// under one. `low` float32: nothing is rounded inside an outer scope.
 class AutocastScope {
  public:
   explicit AutocastScope(DType low);

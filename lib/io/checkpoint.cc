@@ -183,9 +183,8 @@ std::string write_checkpoint(const std::string& directory, const Checkpoint& che
 std::vector<CheckpointEntry> list_checkpoints(const std::string& directory,
                                               std::vector<std::string>* damaged) {
   std::vector<CheckpointEntry> entries;
-  std::error_code error;
-  for (const auto& item : fs::directory_iterator(directory, error)) {
-    const std::string name = item.path().filename().string();
+  std::error_code ignored;
+  for (const std::string& name : names_in(directory, ignored)) {
     if (step_of(name) < 0) continue;
     try {
       entries.push_back(read_manifest(directory + "/" + name));
@@ -234,19 +233,16 @@ void remove_checkpoint(const std::string& path, CommitPoint at) {
 }
 
 void clean_checkpoints(const std::string& directory) {
-  std::error_code error;
-  std::vector<std::string> leftovers, replaced;
-  for (const auto& item : fs::directory_iterator(directory, error)) {
-    const std::string name = item.path().filename().string();
+  std::error_code ignored;
+  const std::vector<std::string> names = names_in(directory, ignored);
+  for (const std::string& name : names) {
     if (name.starts_with(kWriting) || name.starts_with(kRemoving)) {
-      leftovers.push_back(item.path().string());
-    } else if (name.starts_with(kReplaced)) {
-      replaced.push_back(name.substr(kReplaced.size()));
+      remove_tree(str(directory, "/", name));
     }
   }
-  for (const std::string& path : leftovers) remove_tree(path);
-  for (const std::string& name : replaced) {
-    restore_replaced(str(directory, "/", kReplaced, name), str(directory, "/", name));
+  for (const std::string& name : names) {
+    if (!name.starts_with(kReplaced)) continue;
+    restore_replaced(str(directory, "/", name), str(directory, "/", name.substr(kReplaced.size())));
   }
 }
 

@@ -402,6 +402,7 @@ std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOpti
   for (uint64_t i = 0; i < name.count; ++i) {
     const std::string path = name.path(i);
     const auto buffer = map_file(path);
+    file->part_paths.push_back(path);
     with_context(place_of(path), [&] {
       GgufMetadata other;
       GgufMetadata& metadata = i == 0 ? file->metadata : other;
@@ -453,6 +454,7 @@ std::shared_ptr<const GgufFile> parse_gguf(std::shared_ptr<const Buffer> bytes,
                                            const std::string& path, const GgufOptions& options) {
   auto file = std::make_shared<GgufFile>();
   file->path = path;
+  file->part_paths = {path};
   with_context(place_of(path), [&] {
     GgufParser(std::move(bytes), options).parse(*file, file->metadata);
     index_tensors(*file);

@@ -143,6 +143,7 @@ struct GgufFile {
   GgufMetadata metadata;            // of the first part, which has all of the model's
   std::vector<GgufTensor> tensors;  // of all parts, in file order
   std::vector<std::shared_ptr<const Buffer>> parts;
+  std::vector<std::string> part_paths;
   uint64_t file_bytes = 0;  // of all parts
   NameIndex tensor_index;
 

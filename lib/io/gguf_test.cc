@@ -239,6 +239,7 @@ TEST_CASE("split GGUF models open from any part") {
     const auto file = read_gguf(path(i));
     CHECK(file->tensors.size() == 3);
     CHECK(file->parts.size() == 3);
+    CHECK(file->part_paths == std::vector<std::string>{path(1), path(2), path(3)});
     CHECK(file->metadata.get_string("general.architecture") == "llama");
     CHECK(file->find_tensor("t2")->part == 2);
     CHECK(file->array(*file->find_tensor("t2")).elements() == 8);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include "lib/base/error.h"
@@ -159,6 +160,27 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
 bool is_directory(const std::string& path) {
   struct stat status;
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::error_code error;
+  std::vector<std::string> names = names_in(directory, error);
+  if (error) {
+    fail(ErrorKind::kMissing, place_of(directory),
+         ": the directory cannot be read: ", error.message());
+  }
+  return names;
+}
+
+std::vector<std::string> names_in(const std::string& directory, std::error_code& error) {
+  std::vector<std::string> names;
+  std::filesystem::directory_iterator entry(directory, error);
+  for (const std::filesystem::directory_iterator end; !error && entry != end;
+       entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 bool is_regular_file(const std::string& path) {

@@ -5,6 +5,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "lib/tensor/array.h"
 
@@ -33,6 +35,11 @@ std::string read_file(const std::string& path, uint64_t max_bytes);
 
 bool is_directory(const std::string& path);
 bool is_regular_file(const std::string& path);
+
+// The names in a directory, hidden ones too, sorted. The first throws Error(kMissing) if it cannot
+// be read; the second sets `error`, and gives what could be read.
+std::vector<std::string> names_in(const std::string& directory);
+std::vector<std::string> names_in(const std::string& directory, std::error_code& error);
 
 // What a file is that is not what it should be, from its first bytes: one clause such as "this is a
 // git-LFS pointer, not the file itself: run 'git lfs pull'", or "" if nothing is recognised. Knows

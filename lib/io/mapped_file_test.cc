@@ -92,6 +92,18 @@ TEST_CASE("what is no regular file is refused without waiting") {
   CHECK(read_file(directory + "/empty", 10).empty());
 }
 
+TEST_CASE("the names in a directory come sorted, and what cannot be read is told") {
+  const std::string directory = testing::temporary_directory();
+  for (const char* name : {"/b", "/.a", "/c"}) std::ofstream(directory + name) << "x";
+  CHECK(names_in(directory) == std::vector<std::string>{".a", "b", "c"});
+  std::error_code error;
+  CHECK(names_in(directory + "/none", error).empty());
+  CHECK(error == std::errc::no_such_file_or_directory);
+  CHECK(
+      testing::contains(testing::refusal(ErrorKind::kMissing, [&] { names_in(directory + "/b"); }),
+                        "b: the directory cannot be read: Not a directory"));
+}
+
 TEST_CASE("read_file reads all, within its limit") {
   const std::string path = testing::temporary_directory() + "/file";
   std::ofstream(path) << "12345";

@@ -1,6 +1,4 @@
 // Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
-#include <dirent.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -17,31 +15,6 @@ namespace {
 
 std::string in_directory(const std::string& directory, std::string_view file) {
   return str(directory, directory.ends_with('/') ? "" : "/", file);
-}
-
-std::vector<std::string> list_files(const std::string& directory) {
-  std::vector<std::string> names;
-  DIR* const handle = ::opendir(directory.c_str());
-  if (handle == nullptr) {
-    fail(ErrorKind::kMissing, place_of(directory), ": the directory cannot be read");
-  }
-  while (const dirent* entry = ::readdir(handle)) names.emplace_back(entry->d_name);
-  ::closedir(handle);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// The GGUF file of a directory that has one, or the first of one split model; "" otherwise.
-std::string only_gguf(const std::string& directory) {
-  std::vector<std::string> found;
-  for (const std::string& file : list_files(directory)) {
-    if (!file.ends_with(".gguf")) continue;
-    const bool later_part = file.size() > 20 &&
-                            file.find("-of-", file.size() - 14) != std::string::npos &&
-                            file.find("-00001-of-") == std::string::npos;
-    if (!later_part) found.push_back(file);
-  }
-  return found.size() == 1 ? in_directory(directory, found[0]) : "";
 }
 
 Json read_optional(const std::string& path) {
@@ -156,7 +129,7 @@ Json normalized_config(Json config, bool has_head) {
 // The only file of a directory whose name says that it is a PyTorch checkpoint; "" otherwise.
 std::string only_checkpoint(const std::string& directory) {
   std::vector<std::string> found;
-  for (const std::string& file : list_files(directory)) {
+  for (const std::string& file : names_in(directory)) {
     if (file.ends_with(".pth") || file.ends_with(".pt")) found.push_back(file);
   }
   if (found.size() > 1) {
@@ -195,6 +168,13 @@ Weights open_weights(const std::string& directory) {
   }
   path = only_checkpoint(directory);
   if (!path.empty()) return weights_of(read_torch(path));
+  for (const std::string& name : names_in(directory)) {
+    const size_t number = name.find("-00001-of-");
+    if (number == name.npos) continue;
+    fail(ErrorKind::kMissing, place_of(directory), ": has weights in several files (", quoted(name),
+         ") without their index; download ", name.substr(0, number),
+         name.ends_with(".bin") ? ".bin" : ".safetensors", ".index.json too");
+  }
   fail(ErrorKind::kMissing, place_of(directory),
        ": no model.safetensors, no pytorch_model.bin and no index of either");
 }
@@ -235,7 +215,7 @@ ChatTemplates templates_of(const std::string& directory, const Json& config) {
     templates["default"] = read_file(file, limits::kTemplateBytes);
     const std::string more = in_directory(directory, "additional_chat_templates");
     if (!is_directory(more)) return templates;
-    for (const std::string& name : list_files(more)) {
+    for (const std::string& name : names_in(more)) {
       if (!name.ends_with(".jinja")) continue;
       templates[name.substr(0, name.size() - 6)] =
           read_file(in_directory(more, name), limits::kTemplateBytes);
@@ -328,6 +308,18 @@ ModelFiles open_directory_model(const std::string& directory, FunctionRef<Weight
 }
 
 }  // namespace
+
+std::string only_gguf(const std::string& directory) {
+  std::vector<std::string> found;
+  for (const std::string& file : names_in(directory)) {
+    if (!file.ends_with(".gguf")) continue;
+    const bool later_part = file.size() > 20 &&
+                            file.find("-of-", file.size() - 14) != std::string::npos &&
+                            file.find("-00001-of-") == std::string::npos;
+    if (!later_part) found.push_back(file);
+  }
+  return found.size() == 1 ? in_directory(directory, found[0]) : "";
+}
 
 ModelFiles open_directory_model(const std::string& directory) {
   if (!is_regular_file(in_directory(directory, "config.json"))) {

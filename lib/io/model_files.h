@@ -78,6 +78,10 @@ Json classic_config(Json config, bool has_head);
 // Error(kMalformed) for a broken tokenizer_config.json.
 ChatTemplates read_chat_templates(const std::string& directory);
 
+// The GGUF file of a directory that has one, or the first of one split model; "" otherwise. Throws
+// Error(kMissing) if the directory cannot be read.
+std::string only_gguf(const std::string& directory);
+
 // Opens a GGUF file (any part of a split one), a Hugging Face directory (config.json and weights as
 // safetensors, or else as PyTorch checkpoints: pytorch_model.bin, its shards, or the only .pth or
 // .pt), a directory with a single GGUF file, a PyTorch checkpoint that has a config.json beside it,

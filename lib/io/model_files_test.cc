@@ -315,6 +315,17 @@ TEST_CASE("a directory without a model says what it holds") {
                  "this directory with --lora"));
 }
 
+TEST_CASE("weights in several files without their index are told") {
+  const std::string directory =
+      make_directory(str("{\"model_type\": \"llama\", ", kSizes, "}"), {"a"});
+  std::filesystem::rename(directory + "/model.safetensors",
+                          directory + "/model-00001-of-00002.safetensors");
+  CHECK(testing::contains(
+      testing::refusal(ErrorKind::kMissing, [&] { open_model(directory); }),
+      "several files ('model-00001-of-00002.safetensors') without their index; download "
+      "model.safetensors.index.json too"));
+}
+
 TEST_CASE("a directory with one GGUF file opens as that file") {
   const std::string directory = testing::temporary_directory();
   std::ofstream(directory + "/m.gguf", std::ios::binary) << tiny_llama_gguf().finish();

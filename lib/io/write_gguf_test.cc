@@ -95,23 +95,27 @@ TEST_CASE("GgufWriter copies every kind of value, and asks for tensors one at a 
   CHECK_FALSE(is_regular_file(none));
 }
 
+Json tiny_config(const char* model_type, int layers) {
+  return {{"model_type", model_type},
+          {"hidden_size", 8},
+          {"intermediate_size", 16},
+          {"num_hidden_layers", layers},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},
+          {"head_dim", 4},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000.0},
+          {"vocab_size", 3},
+          {"max_position_embeddings", 64}};
+}
+
 TEST_CASE("rope scaling goes to GGUF and back") {
   const std::string path = testing::temporary_directory() + "/scaled.gguf";
   const auto read_back = [&](const Json& scaling) {
     GgufWriter writer;
-    set_gguf_config({{"model_type", "llama"},
-                     {"hidden_size", 8},
-                     {"intermediate_size", 16},
-                     {"num_hidden_layers", 1},
-                     {"num_attention_heads", 2},
-                     {"num_key_value_heads", 1},
-                     {"head_dim", 4},
-                     {"rms_norm_eps", 1e-5},
-                     {"rope_theta", 10000.0},
-                     {"vocab_size", 3},
-                     {"max_position_embeddings", 64},
-                     {"rope_scaling", scaling}},
-                    writer);
+    Json config = tiny_config("llama", 1);
+    config["rope_scaling"] = scaling;
+    set_gguf_config(config, writer);
     writer.add("token_embd.weight", Array::from<float>(std::vector<float>(24, 1), {3, 8}));
     writer.write(path);
     return open_model(path).config["rope_scaling"];
@@ -139,19 +143,9 @@ TEST_CASE("rope scaling goes to GGUF and back") {
 }
 
 TEST_CASE("windows of single layers have no place in GGUF") {
-  Json config = {{"model_type", "qwen2"},
-                 {"hidden_size", 8},
-                 {"intermediate_size", 16},
-                 {"num_hidden_layers", 2},
-                 {"num_attention_heads", 2},
-                 {"num_key_value_heads", 1},
-                 {"head_dim", 4},
-                 {"rms_norm_eps", 1e-5},
-                 {"rope_theta", 10000.0},
-                 {"vocab_size", 3},
-                 {"max_position_embeddings", 64},
-                 {"sliding_window", 16},
-                 {"max_window_layers", 2}};
+  Json config = tiny_config("qwen2", 2);
+  config["sliding_window"] = 16;
+  config["max_window_layers"] = 2;
   const auto write = [&] {
     GgufWriter writer;
     set_gguf_config(config, writer);

@@ -9,7 +9,7 @@
 namespace lumen::kernels {
 
 // Calls body() with dispatch restricted to each supported target in turn, the best last. Failures
-// name the target. Without "amx", where products are made of bfloat16: see amx_test.cc.
+// name the target. Without "amx", where products are made of bfloat16: see amx_product_test.cc.
 template <class Body>
 void on_every_target(Body&& body) {
   auto targets = supported_simd_targets();

@@ -201,7 +201,7 @@ double error_bound(int64_t m, const std::vector<Weight>& weights) {
   const auto bf16 = [](const Weight& w) {
     return w.dtype == DType::kBF16 && takes_int16_product(w);
   };
-  // amx_test.cc checks that such products are those of the rounded numbers.
+  // amx_product_test.cc checks that such products are those of the rounded numbers.
   if (m >= 32 && fast_bf16_dot() && std::any_of(weights.begin(), weights.end(), bf16)) return 2e-3;
   const bool rounded =
       m > (all_panels ? 24 : 8) && std::any_of(weights.begin(), weights.end(), takes_int16_product);

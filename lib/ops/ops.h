@@ -205,7 +205,7 @@ Tensor linear_scan(const Tensor& a, const Tensor& b, int axis);
 Tensor cumsum(const Tensor& x, int axis);
 Tensor cumprod(const Tensor& x, int axis);
 
-// --- Products (ops/product.cc) -----------------------------------------------------------------
+// --- Products (ops/linear.cc, ops/matmul.cc) ---------------------------------------------------
 // x [..., k] · w [n, k]ᵀ + b [n] → [..., n]. The weight keeps its stored type, quantised or not;
 // `bias` may be undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});

@@ -259,9 +259,8 @@ void declare(CommandLine& line, BenchOptions& options) {
   line.add(number_list_field("batch", "texts that are generated at once (1)", options.batch, 1,
                              kMaxBatch),
            "b");
-  line.add(number_list_field("threads", "numbers of threads (physical cores)", options.threads, 1,
-                             kMaxThreads),
-           "t", "LUMEN_THREADS");
+  line.add_threads(number_list_field("threads", "numbers of threads (physical cores)",
+                                     options.threads, 1, kMaxThreads));
   line.add(number_field("repetitions", "samples of each, after a warm-up (5)", options.repetitions,
                         1, 10'000),
            "r");

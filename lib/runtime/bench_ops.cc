@@ -199,9 +199,8 @@ void declare(CommandLine& line, OpsBenchOptions& options) {
   line.add(text_field("filter", "TEXT", "only operations and cases with this in their name",
                       options.filter));
   line.add(switch_field("all", "every case, not only the largest of each operation", options.all));
-  line.add(number_field("threads", "threads to compute with (physical cores)", options.threads, 1,
-                        kMaxThreads),
-           "t", "LUMEN_THREADS");
+  line.add_threads(number_field("threads", "threads to compute with (physical cores)",
+                                options.threads, 1, kMaxThreads));
   line.add(number_field("seconds", "how long to measure each (0.05)", options.seconds, 0, 60));
   line.group("Output");
   declare(line, options.output);

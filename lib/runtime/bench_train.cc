@@ -111,9 +111,8 @@ void declare(CommandLine& line, TrainBenchOptions& options) {
   line.group("Measure");
   line.add(list_field("set", "KEY=VALUE", "override a key of the recipe (repeatable)",
                       options.overrides));
-  line.add(number_list_field("threads", "numbers of threads (physical cores)", options.threads, 1,
-                             kMaxThreads),
-           "t", "LUMEN_THREADS");
+  line.add_threads(number_list_field("threads", "numbers of threads (physical cores)",
+                                     options.threads, 1, kMaxThreads));
   line.add(number_field("repetitions", "steps to measure, after a warm-up (as time allows)",
                         options.repetitions, 1, 1'000'000),
            "r");

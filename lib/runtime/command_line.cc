@@ -17,6 +17,7 @@ namespace lumen::runtime {
 namespace {
 
 constexpr const char* kGeneral = "General";
+constexpr const char* kThreads = "LUMEN_THREADS";
 constexpr const char* kOpenMpThreads = "OMP_NUM_THREADS";
 
 std::string upper(std::string text) {
@@ -123,8 +124,7 @@ std::function<void(std::string_view)> CommandLine::noting(
   };
 }
 
-void CommandLine::add(const Field& field, const std::string& short_name,
-                      const std::string& variable) {
+CLI::Option* CommandLine::add_option(const Field& field, const std::string& short_name) {
   const auto set = noting("--" + field.name, field.set);
   const std::string flags = (short_name.empty() ? "" : "-" + short_name + ",") + "--" + field.name;
   const std::string help = capitalized(field.help);
@@ -146,20 +146,24 @@ void CommandLine::add(const Field& field, const std::string& short_name,
                                                  : CLI::MultiOptionPolicy::TakeLast);
   }
   option->group(group_);
-  if (!variable.empty()) substitutes_.push_back({verb_, option, variable, field.set});
+  return option;
+}
+
+void CommandLine::add_threads(const Field& field) {
+  threads_.push_back({verb_, add_option(field, "t"), field.set});
 }
 
 // CLI11 would take a variable for a flag that was given: refuse it where the flag has no effect,
 // and name the flag where the variable is wrong.
 void CommandLine::read_environment() {
-  for (const Substitute& substitute : substitutes_) {
-    if (substitute.option->count() > 0) continue;
-    if (substitute.verb != app_.get() && !substitute.verb->parsed()) continue;
-    const char* value = std::getenv(substitute.variable.c_str());
+  for (const ThreadsOption& threads : threads_) {
+    if (threads.option->count() > 0) continue;
+    if (threads.verb != app_.get() && !threads.verb->parsed()) continue;
+    const char* value = std::getenv(kThreads);
     if (value != nullptr && *value != '\0') {
-      with_context(substitute.variable, [&] { substitute.set(value); });
-    } else if (substitute.variable == "LUMEN_THREADS") {
-      take_openmp_threads(substitute.set);
+      with_context(kThreads, [&] { threads.set(value); });
+    } else {
+      take_openmp_threads(threads.set);
     }
   }
 }
@@ -271,9 +275,7 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   } else if (limits_) {
     write_stdout(limits_text());
   } else if (generate_ == "man") {
-    for (const Substitute& substitute : substitutes_) {
-      substitute.option->envname(substitute.variable);
-    }
+    for (const ThreadsOption& threads : threads_) threads.option->envname(kThreads);
     write_stdout(man_page(*app_, examples_, variables_));
   } else if (generate_ == "bash") {
     write_stdout(bash_completion(*app_));

@@ -53,12 +53,16 @@ class CommandLine {
   // What is added from here on matters to `tasks`, and is noted in `given` when it is given.
   void matters_to(unsigned tasks, GivenOptions& given) { tasks_ = tasks, given_ = &given; }
 
-  // Adds --NAME for `field`, and -SHORT if given; `variable` is an environment variable that is
-  // used when the flag is not given; without LUMEN_THREADS, OMP_NUM_THREADS is, where it is valid.
-  // Of a flag given twice the last counts, unless it collects.
-  void add(const Field& field, const std::string& short_name = "",
-           const std::string& variable = "");
+  // Adds --NAME for `field`, and -SHORT if given. Of a flag given twice the last counts, unless it
+  // collects.
+  void add(const Field& field, const std::string& short_name = "") {
+    add_option(field, short_name);
+  }
   void add(const std::vector<Field>& fields);
+
+  // Adds `field`, which is called threads, with -t. Where neither is given, LUMEN_THREADS counts,
+  // and without that OMP_NUM_THREADS, if it is valid.
+  void add_threads(const Field& field);
 
   // An optional argument without a flag, the last of them perhaps repeatable; `field.name` in
   // capitals names it.
@@ -94,11 +98,11 @@ class CommandLine {
   std::function<void(std::string_view)> noting(std::string name,
                                                std::function<void(std::string_view)> set) const;
 
-  // What an environment variable does where its option is not given.
-  struct Substitute {
+  CLI::Option* add_option(const Field& field, const std::string& short_name);
+
+  struct ThreadsOption {
     CLI::App* verb;
     CLI::Option* option;
-    std::string variable;
     std::function<void(std::string_view)> set;
   };
   void read_environment();
@@ -111,7 +115,7 @@ class CommandLine {
   std::string group_ = "Options";
   unsigned tasks_ = 0;
   GivenOptions* given_ = nullptr;
-  std::vector<Substitute> substitutes_;
+  std::vector<ThreadsOption> threads_;  // of each verb
   std::set<std::string> switches_;
   std::vector<std::pair<std::string, std::string>> examples_, variables_;
   std::map<std::string, std::string (*)()> documents_;

@@ -1,5 +1,6 @@
 #include "lib/runtime/convert.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -35,6 +36,16 @@ void check_directory_output(const ConvertOptions& options) {
   }
 }
 
+// Whether `path` is the model's directory, its file or a part of it, under whatever name.
+bool is_input(const io::ModelFiles& files, const std::string& path) {
+  std::vector<std::string> inputs = {files.path};
+  if (files.gguf) inputs = files.gguf->part_paths;
+  return std::any_of(inputs.begin(), inputs.end(), [&](const std::string& input) {
+    std::error_code ignored;  // of what is not there
+    return std::filesystem::equivalent(input, path, ignored);
+  });
+}
+
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
@@ -57,9 +68,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add(switch_field("force", "replace the output if it is there", options.force));
   line.add(switch_field("dry-run", "only tell the size and types of what would be written",
                         options.dry_run));
-  line.add(number_field("threads", "threads to compute with (physical cores)", options.threads, 1,
-                        kMaxThreads),
-           "t", "LUMEN_THREADS");
+  line.add_threads(number_field("threads", "threads to compute with (physical cores)",
+                                options.threads, 1, kMaxThreads));
   line.group("Inspect");
   line.matters_to(kInspect, options.given);
   line.add(path_field("inspect", "MODEL",
@@ -100,8 +110,7 @@ int convert(const ConvertOptions& options) {
     check_directory_output(options);
   }
   io::ModelFiles files = open_language_model(*options.model);
-  std::error_code ignored;  // of what is not there
-  if (std::filesystem::equivalent(files.path, *options.output, ignored)) {
+  if (is_input(files, *options.output)) {
     fail(ErrorKind::kCannotCreate, "output ", quoted(*options.output),
          " is the model itself, which would be lost: name another ",
          to_gguf ? "file" : "directory");

@@ -8,6 +8,7 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/short_panels.h"
+#include "lib/tensor/named_arrays.h"
 
 using namespace lumen;
 using lumen::testing::contains;
@@ -373,7 +374,8 @@ TEST_CASE("what does not belong to the architecture, or is damaged, is refused b
   Array norm = Array::zeros(DType::kF32, files.tensors.at("model.norm.weight").shape());
   norm.as_mutable<float>()[3] = NAN;
   files.tensors["model.norm.weight"] = norm;
-  CHECK(contains(error_of(files, {}, ErrorKind::kMalformed), "NaN or infinite value"));
+  CHECK(contains(error_of(files, {}, ErrorKind::kMalformed),
+                 "is damaged (lumen-run --allow-nonfinite opens it"));
   files = builtin();
   const Array& stored = files.tensors.at("model.layers.0.mlp.up_proj.weight");
   Array up = Array::zeros(DType::kF32, stored.shape());

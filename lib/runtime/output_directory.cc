@@ -28,29 +28,19 @@ bool is_model_weights(const std::string& name) {
                    name.ends_with(".index.json"));
 }
 
-std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& item : fs::directory_iterator(directory, error)) {
-    names.push_back(item.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 }  // namespace
 
 OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(path) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   made_ = ::mkdir(path_.c_str(), 0777) == 0;
+  const int error = errno;
   if (!made_ && !io::is_directory(path_)) {
-    const int error = errno;
     fail(io::creation_error(error), io::place_of(path_),
          ": the directory cannot be made: ", std::strerror(error));
   }
   lock_.emplace(path_ + "/" + kLock, io::place_of(path_), "conversion", "name another output");
   lock_->remove_at_end();
-  for (const std::string& name : names_in(path_)) {
+  for (const std::string& name : io::names_in(path_)) {
     if (force || name == kLock || name == kStaging) continue;
     fail(ErrorKind::kCannotCreate, io::place_of(path_), ": has files in it (", quoted(name),
          "); --force replaces the model there");
@@ -77,11 +67,11 @@ void OutputDirectory::publish(FunctionRef<void(const std::string& directory)> wr
     write(staging);
     fs::remove(path_ + "/config.json", ignored);
     const std::vector<std::string> exported = exported_names();
-    for (const std::string& name : names_in(path_)) {
+    for (const std::string& name : io::names_in(path_)) {
       const bool is_old = std::find(exported.begin(), exported.end(), name) != exported.end();
       if (is_old || is_model_weights(name)) fs::remove(path_ + "/" + name, ignored);
     }
-    std::vector<std::string> names = names_in(staging);
+    std::vector<std::string> names = io::names_in(staging);
     std::stable_partition(names.begin(), names.end(),
                           [](const std::string& name) { return name != "config.json"; });
     for (const std::string& name : names) {

@@ -51,7 +51,7 @@ RecipeText find_recipe(const std::string& name) {
   }
   const std::string near = nearest(name, names);
   fail(ErrorKind::kMissing, quoted(name), " is neither a file nor a bundled recipe",
-       near.empty() ? "; --recipes lists them" : "; did you mean " + near + "?");
+       near.empty() ? "; lumen-train --recipes lists them" : "; did you mean " + near + "?");
 }
 
 std::string find_file(const Recipe& recipe, const std::string& key, const std::string& path) {

@@ -293,6 +293,8 @@ TEST_CASE("recipes are found by path or name") {
   CHECK(find_recipe(directory + "/my.toml").directory == directory + "/");
   CHECK(refusal(ErrorKind::kMissing, [] { find_recipe("digits-mpl"); }) ==
         "'digits-mpl' is neither a file nor a bundled recipe; did you mean digits-mlp?");
+  CHECK(refusal(ErrorKind::kMissing, [] { find_recipe("0123456789"); }) ==
+        "'0123456789' is neither a file nor a bundled recipe; lumen-train --recipes lists them");
   refusal(ErrorKind::kMissing, [&] { find_recipe(directory + "/none.toml"); });
   refusal(ErrorKind::kMissing, [&] { find_recipe(directory + "/"); });
 }

@@ -58,9 +58,8 @@ bool RunDirectory::is_result() const {
 
 void RunDirectory::refuse_foreign_model() const {
   if (is_result()) return;
-  std::error_code error;
-  for (const auto& item : fs::directory_iterator(path_, error)) {
-    const std::string name = item.path().filename().string();
+  std::error_code ignored;
+  for (const std::string& name : io::names_in(path_, ignored)) {
     if (is_weights(name) || name == "config.json") {
       fail(ErrorKind::kCannotCreate, io::place_of(path_), ": holds a model (", quoted(name),
            ") that is not the result of a run; give another --out, or --force to write over it");
@@ -70,13 +69,10 @@ void RunDirectory::refuse_foreign_model() const {
 
 // Files that a run was writing (io::AtomicFile) when it was killed.
 void RunDirectory::remove_leftovers() const {
-  std::error_code error;
-  std::vector<fs::path> leftovers;
-  for (const auto& item : fs::directory_iterator(path_, error)) {
-    const std::string name = item.path().filename().string();
-    if (name.starts_with(".lumen-") && name.ends_with(".tmp")) leftovers.push_back(item.path());
+  std::error_code ignored;
+  for (const std::string& name : io::names_in(path_, ignored)) {
+    if (name.starts_with(".lumen-") && name.ends_with(".tmp")) fs::remove(file(name), ignored);
   }
-  for (const fs::path& leftover : leftovers) fs::remove(leftover, error);
 }
 
 void RunDirectory::lock() {
@@ -115,11 +111,9 @@ void RunDirectory::clear() {
   std::error_code error;
   // Weights of a run would be taken for those of the recipe that now stands beside them.
   if (is_result()) {
-    std::vector<fs::path> weights;
-    for (const auto& item : fs::directory_iterator(path_, error)) {
-      if (is_weights(item.path().filename().string())) weights.push_back(item.path());
+    for (const std::string& name : io::names_in(path_, error)) {
+      if (is_weights(name)) fs::remove(file(name), error);
     }
-    for (const fs::path& path : weights) fs::remove(path, error);
   }
   for (const char* name :
        {"checkpoints", kMetricsRows, kMetricsCsv, kSampleRows, kMetricsEvents, kLossCurve}) {
@@ -134,10 +128,7 @@ void RunDirectory::publish(FunctionRef<void(const std::string& directory)> write
   if (::mkdir(temporary.c_str(), 0777) != 0) io::fail_system(temporary, "making the directory");
   try {
     write(temporary);
-    std::vector<std::string> names;
-    for (const auto& item : fs::directory_iterator(temporary)) {
-      names.push_back(item.path().filename().string());
-    }
+    std::vector<std::string> names = io::names_in(temporary);
     std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
       return std::pair(!is_weights(a), a) < std::pair(!is_weights(b), b);
     });

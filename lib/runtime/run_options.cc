@@ -138,9 +138,8 @@ void declare(CommandLine& line, RunOptions& options) {
                         options.context, 1, limits::kContext),
            "c");
   matters_to(~0u);
-  line.add(number_field("threads", "threads to compute with (physical cores)", options.threads, 1,
-                        kMaxThreads),
-           "t", "LUMEN_THREADS");
+  line.add_threads(number_field("threads", "threads to compute with (physical cores)",
+                                options.threads, 1, kMaxThreads));
   matters_to(kReading);
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
   Field lora = path_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",

@@ -106,6 +106,17 @@ Outcome run_tool_process(const std::string& tool, const Arguments& arguments,
   return outcome;
 }
 
+void require_error(const Outcome& outcome, int exit_code, const std::string& tool) {
+  CAPTURE(outcome.err, outcome.signal);
+  REQUIRE(outcome.exit_code == exit_code);
+  REQUIRE(outcome.out.empty());
+  REQUIRE(outcome.err.ends_with('\n'));
+  const size_t before = outcome.err.find_last_of('\n', outcome.err.size() - 2);
+  const size_t line = before == std::string::npos ? 0 : before + 1;
+  REQUIRE(outcome.err.compare(line, tool.size() + 9, tool + ": error: ") == 0);
+  REQUIRE((line == 0 || outcome.err.starts_with("note: ")));
+}
+
 TerminalProcess::TerminalProcess(const std::string& tool, const Arguments& arguments,
                                  const std::string& term) {
   winsize size = {24, 80, 0, 0};

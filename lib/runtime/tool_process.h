@@ -35,6 +35,10 @@ Outcome run_tool_process(const std::string& tool, const Arguments& arguments,
                          const Streams& streams = {},
                          const std::vector<std::string>& environment = {});
 
+// Requires that a tool ended with this error: one line, the last, that begins with its name, and
+// nothing on standard output.
+void require_error(const Outcome& outcome, int exit_code, const std::string& tool = "lumen-run");
+
 // A tool at a terminal of its own.
 class TerminalProcess {
  public:

@@ -49,9 +49,9 @@ void declare(CommandLine& line, TrainOptions& options) {
   line.add(switch_field("force", "start over in a DIR that holds an earlier run or another model",
                         options.force));
   matters_to(~0u);
-  line.add(number_field("threads", "threads; the result does not depend on it (physical cores)",
-                        options.threads, 1, kMaxThreads),
-           "t", "LUMEN_THREADS");
+  line.add_threads(number_field("threads",
+                                "threads; the result does not depend on it (physical cores)",
+                                options.threads, 1, kMaxThreads));
   line.group("Output");
   matters_to(~0u & ~kPrintConfig);
   line.add_json("print the result as one JSON object on standard output", options.json);

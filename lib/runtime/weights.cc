@@ -48,7 +48,7 @@ Layout layout_of_first_panel(const Array& weight) {
 [[noreturn]] void fail_nonfinite(const std::string& name, DType dtype, int64_t row) {
   fail(ErrorKind::kMalformed, "tensor ", quoted(name), " has a NaN or infinite ",
        is_quantized(dtype) ? "scale" : "value", " in row ", row,
-       "; the file is damaged (--allow-nonfinite opens it all the same)");
+       "; the file is damaged (lumen-run --allow-nonfinite opens it all the same)");
 }
 
 // Calls visit(input, whether it is the weight of a linear layer) for every use of a node as input

@@ -1,10 +1,12 @@
 // Finding out what kind of vocabulary a path holds.
+#include <algorithm>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/gguf.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/model_files.h"
 #include "lib/text/tokenizer.h"
 #include "lib/text/tokenizer_formats.h"
 #include "lib/text/tokenizer_json.h"
@@ -58,6 +60,13 @@ std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
   });
 }
 
+bool has_vocabulary(const std::string& directory) {
+  constexpr const char* kFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"};
+  return std::any_of(std::begin(kFiles), std::end(kFiles), [&](const char* file) {
+    return io::is_regular_file(str(directory, "/", file));
+  });
+}
+
 }  // namespace
 
 DirectoryVocabulary read_directory_vocabulary(const std::string& directory) {
@@ -90,7 +99,10 @@ std::shared_ptr<const Tokenizer> parse_tokenizer(const DirectoryVocabulary& voca
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
-  if (io::is_directory(path)) return parse_tokenizer(read_directory_vocabulary(path));
+  if (io::is_directory(path)) {
+    const std::string gguf = has_vocabulary(path) ? "" : io::only_gguf(path);
+    return gguf.empty() ? parse_tokenizer(read_directory_vocabulary(path)) : load_file(gguf);
+  }
   const std::string name = path.substr(path.rfind('/') + 1);
   if (name == "vocab.json" || name == "vocab.txt" || name == "merges.txt") {
     const std::string directory = directory_of(path);

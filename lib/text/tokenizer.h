@@ -135,9 +135,9 @@ class TokenStream {
 // tokenizer.bin, a GGUF, a vocab.txt or vocab.json, or a directory holding tokenizer.json,
 // tokenizer.model, vocab.json with merges.txt, or vocab.txt (in this order), with
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json beside it taken into
-// account. Throws Error: kMissing (no such file, or none of these in the directory), kMalformed
-// (broken, hostile or over a limit of base/limits.h), kUnsupported (names the component and its
-// place).
+// account, or else a single GGUF model. Throws Error: kMissing (no such file, or none of these in
+// the directory), kMalformed (broken, hostile or over a limit of base/limits.h), kUnsupported
+// (names the component and its place).
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path);
 
 // The vocabulary inside a GGUF file (keys tokenizer.ggml.*). Errors as above. Copies what it

@@ -229,6 +229,14 @@ TEST_CASE("A path is recognised by its content", "[tokenizer_files]") {
   write(directory + "/x.model", sentencepiece_model());
   CHECK(load_tokenizer(directory + "/x.model")->encode("<s>").size() == 5);
 
+  // A directory with a single GGUF model and no other vocabulary has that of the model.
+  const std::string single = testing::temporary_directory();
+  write(single + "/m.gguf",
+        gguf("bert", {"?", "▁un", "do", "▁!"}).u32("tokenizer.ggml.unknown_token_id", 0).finish());
+  CHECK(load_tokenizer(single)->vocab_size() == 4);
+  write(single + "/tokenizer.model", sentencepiece_model());
+  CHECK(load_tokenizer(single)->vocab_size() == 265);
+
   // In a Hugging Face directory control tokens are parsed and the configuration counts.
   write(directory + "/tokenizer.model", sentencepiece_model());
   write(directory + "/tokenizer_config.json",

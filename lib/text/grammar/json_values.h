@@ -23,6 +23,8 @@ class JsonValues {
  public:
   explicit JsonValues(RuleSet& rules);
 
+  RuleSet& rules() { return rules_; }
+
   // Of any kind; a text; a number, which with `is_integer` has no point and no exponent. Numbers
   // have up to kMostDigits digits before and after the point and an exponent below 100.
   ExpressionId any();

@@ -1,9 +1,9 @@
 #include "lib/text/grammar/schema_merge.h"
 
 #include <algorithm>
-#include <array>
 
 #include "lib/base/error.h"
+#include "lib/text/grammar/schema_keywords.h"
 
 namespace lumen::text::grammar {
 namespace {
@@ -87,33 +87,6 @@ io::Json union_of(const io::Json& a, const io::Json& b) {
 }
 
 }  // namespace
-
-bool is_annotation(std::string_view keyword) {
-  constexpr std::array<std::string_view, 22> kKeywords = {"title",
-                                                          "description",
-                                                          "default",
-                                                          "examples",
-                                                          "example",
-                                                          "$schema",
-                                                          "$id",
-                                                          "id",
-                                                          "$comment",
-                                                          "$defs",
-                                                          "definitions",
-                                                          "deprecated",
-                                                          "readOnly",
-                                                          "writeOnly",
-                                                          "$anchor",
-                                                          "$vocabulary",
-                                                          "contentMediaType",
-                                                          "contentEncoding",
-                                                          "discriminator",
-                                                          "externalDocs",
-                                                          "xml",
-                                                          "contentSchema"};
-  return keyword.starts_with("x-") ||
-         std::find(kKeywords.begin(), kKeywords.end(), keyword) != kKeywords.end();
-}
 
 io::Json merge_schemas(const io::Json& a, const io::Json& b, const std::string& place) {
   if (a.is_boolean()) return a == true ? b : a;

@@ -1,21 +1,23 @@
-// Products: linear (weights in their stored format, q·k·v and gate·up in one sweep), the same of a
-// gated linear unit and the general float32 matmul.
+// linear: weights in their stored format, q·k·v and gate·up in one sweep; and the same of a gated
+// linear unit.
+//
+// Inputs: x, then `weights` matrices, then as many biases if `bias` is 1, then the operands of the
+// epilogue. The result has the columns of all weights side by side.
 #include <algorithm>
 
-#include "lib/base/error.h"
+#include "lib/graph/cost.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/graph/program.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/elementwise.h"
 #include "lib/kernels/matmul.h"
-#include "lib/kernels/typed.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/lookup_product.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::ops {
 
-extern const graph::OpDef kLinear, kGatedLinear, kMatmul;
+extern const graph::OpDef kLinear, kGatedLinear;
 
 namespace {
 
@@ -26,17 +28,10 @@ using graph::NodePtr;
 using graph::OpCase;
 using graph::OpDef;
 using graph::Operand;
+using graph::product_operand;
 using graph::record;
+using graph::stored_bytes;
 using Inputs = std::span<const Tensor>;
-
-// An operand as the product sees it.
-Tensor rounded(const Node& node, const Tensor& x) {
-  return graph::contiguous(in_bf16(node) ? graph::contiguous(x, DType::kBF16) : x, DType::kF32);
-}
-
-// --- linear ------------------------------------------------------------------------------------
-// Inputs: x, then `weights` matrices, then as many biases if `bias` is 1, then the operands of the
-// epilogue. The result has the columns of all weights side by side.
 
 constexpr int64_t kMaxWeights = 8;
 
@@ -168,10 +163,10 @@ bool linear_takes_panels(const Node& node, size_t i) {
 
 Tensor linear_meaning(const Node& node, Inputs in) {
   const int64_t weights = node.attrs.integer("weights");
-  const Tensor x = rounded(node, in[0]);
+  const Tensor x = graph::contiguous(product_operand(node, in[0]), DType::kF32);
   std::vector<Tensor> parts;
   for (int64_t i = 1; i <= weights; ++i) {
-    const Tensor w = rounded(node, in[i]);
+    const Tensor w = graph::contiguous(product_operand(node, in[i]), DType::kF32);
     Shape wide = x.shape();
     wide[-1] = 1;
     wide.push_back(x.dim(-1));  // x as [..., 1, k] against w as [n, k]
@@ -241,10 +236,6 @@ NodePtr gate_linear(const Node& node, std::shared_ptr<const graph::Program> prog
   const NodePtr gated = make_node(kGatedLinear, node.inputs, std::move(attrs));
   gated->epilogue = std::move(program);
   return gated;
-}
-
-double stored_bytes(const Node& node) {
-  return static_cast<double>(row_bytes(node.dtype, node.shape.elements()));
 }
 
 graph::Cost linear_cost(const Node& node) {
@@ -362,168 +353,6 @@ graph::Cost gated_cost(const Node& node) {
   return {2 * 2 * k * static_cast<double>(node.shape.elements()), bytes};
 }
 
-// --- matmul ------------------------------------------------------------------------------------
-
-graph::TypedShape infer_matmul(const Node& node) {
-  const Node &a = *node.inputs[0], &b = *node.inputs[1];
-  auto takes = [&](DType dtype) {
-    if (in_bf16(node)) return dtype == DType::kF32 || dtype == DType::kBF16;
-    return dtype == a.dtype && dtype != DType::kF16 && dtype != DType::kBF16 &&
-           !is_quantized(dtype);
-  };
-  if (!takes(a.dtype) || !takes(b.dtype)) {
-    shape_error(node, "both must be float32, float64 or one integer type");
-  }
-  bool fits = a.shape.rank() == b.shape.rank() && a.shape.rank() >= 2 && a.shape[-1] == b.shape[-2];
-  for (int i = 0; fits && i < a.shape.rank() - 2; ++i) fits = a.shape[i] == b.shape[i];
-  if (!fits) shape_error(node, "needs [..., m, k] and [..., k, n]");
-  Shape shape = a.shape;
-  shape[-1] = b.shape[-1];
-  return {in_bf16(node) ? graph::stored_type(node) : a.dtype, shape};
-}
-
-// Element offset of batch `index` (all axes but the last two).
-int64_t batch_offset(const Operand& x, int64_t index) {
-  int64_t offset = 0;
-  for (int axis = x.shape.rank() - 3; axis >= 0; --axis) {
-    offset += index % x.shape[axis] * x.strides[axis];
-    index /= x.shape[axis];
-  }
-  return offset;
-}
-
-void run_matmul(const KernelCall& call) {
-  const Operand &a = call.inputs[0], &b = call.inputs[1];
-  const int rank = a.shape.rank();
-  const int64_t m = a.shape[-2], k = a.shape[-1], n = b.shape[-1];
-  const int64_t batches = m * n > 0 ? call.output.shape.elements() / (m * n) : 0;
-  auto at = [](const Operand& x, int64_t i) {
-    return x.data + row_bytes(x.dtype, batch_offset(x, i));
-  };
-  auto result = [&](int64_t i) {
-    return call.output.data + row_bytes(call.output.dtype, i * m * n);
-  };
-  if (!in_bf16(*call.node) && a.dtype != DType::kF32) {
-    auto matrix = [&](const Operand& x, int64_t i) {
-      return kernels::TypedOperand{at(x, i), x.dtype, {x.strides[rank - 2], x.strides[rank - 1]}};
-    };
-    for (int64_t i = 0; i < batches; ++i) {
-      kernels::matmul_typed(*call.pool, matrix(a, i), matrix(b, i), m, n, k, call.output.dtype,
-                            result(i));
-    }
-    return;
-  }
-  for (int64_t i = 0; i < batches; ++i) {
-    auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
-      (*call.epilogue)(i * m + row, begin, end, piece);
-    };
-    const kernels::Epilogue epilogue = finish;
-    kernels::gemm(*call.pool, {.m = m,
-                               .n = n,
-                               .k = k,
-                               .a = reinterpret_cast<const float*>(at(a, i)),
-                               .a_row_stride = a.strides[rank - 2],
-                               .a_col_stride = a.strides[rank - 1],
-                               .b = reinterpret_cast<const float*>(at(b, i)),
-                               .b_row_stride = b.strides[rank - 2],
-                               .b_col_stride = b.strides[rank - 1],
-                               .c = reinterpret_cast<float*>(result(i)),
-                               .c_stride = n,
-                               .workspace = call.workspace,
-                               .bf16 = in_bf16(*call.node),
-                               .epilogue = call.epilogue ? &epilogue : nullptr,
-                               .a_type = a.dtype,
-                               .b_type = b.dtype,
-                               .c_type = call.output.dtype});
-  }
-}
-
-size_t matmul_workspace(const Node& node, int threads) {
-  return kernels::gemm_workspace_bytes(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1],
-                                       threads);
-}
-
-graph::Bf16Input matmul_bf16_input(const Node& node, size_t i) {
-  const bool takes =
-      i < 2 && in_bf16(node) &&
-      kernels::gemm_takes_bf16(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1]);
-  return takes ? graph::Bf16Input::kRounded : graph::Bf16Input::kNo;
-}
-
-bool matmul_gives_bf16(const Node& node) {
-  return in_bf16(node) &&
-         kernels::gemm_gives_bf16(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1]);
-}
-
-// Σ_k a[..., m, 1, k] · bᵀ[..., 1, n, k].
-Tensor matmul_meaning(const Node& node, Inputs in) {
-  Shape left = in[0].shape(), right = node.shape;
-  left[-1] = 1;
-  left.push_back(in[0].dim(-1));
-  right[-2] = 1;
-  right.push_back(in[0].dim(-1));
-  auto operand = [&](const Tensor& x) { return in_bf16(node) ? rounded(node, x) : x; };
-  const Tensor a = graph::reshape(operand(in[0]), left);
-  const Tensor b = graph::reshape(graph::transpose(operand(in[1]), -1, -2), right);
-  return graph::reshape(sum(mul(a, b), -1), node.shape);
-}
-
-std::vector<Tensor> grad_matmul(const graph::GradCall& call) {
-  const graph::AutocastScope precision = graph::gradient_precision(call.node);
-  return {matmul(call.dy, graph::transpose(call.inputs[1], -1, -2)),
-          matmul(graph::transpose(call.inputs[0], -1, -2), call.dy)};
-}
-
-graph::Cost matmul_cost(const Node& node) {
-  const Node &a = *node.inputs[0], &b = *node.inputs[1];
-  return {2 * static_cast<double>(node.shape.elements()) * static_cast<double>(a.shape[-1]),
-          stored_bytes(node) + stored_bytes(a) + stored_bytes(b)};
-}
-
-std::vector<OpCase> matmul_cases() {
-  std::vector<OpCase> cases;
-  auto build = [](Inputs in) { return matmul(in[0], in[1]); };
-  auto add_case = [&](Shape a, Shape b) {
-    cases.push_back({str(to_string(a), " x ", to_string(b)),
-                     {{DType::kF32, a}, {DType::kF32, b}},
-                     build,
-                     -1,
-                     1,
-                     2e-6});
-  };
-  add_case({1, 1}, {1, 1});
-  add_case({3, 5}, {5, 7});
-  add_case({33, 65}, {65, 40});
-  add_case({2, 3, 4, 5}, {2, 3, 5, 6});
-  add_case({3, 4, 5}, {5, 6});
-  add_case({0, 5}, {5, 6});
-  add_case({4, 0}, {0, 6});
-  cases.push_back({"bias",
-                   {f32({2, 40, 64}), f32({2, 64, 70}), f32({70})},
-                   [](Inputs in) { return add(matmul(in[0], in[1]), in[2]); },
-                   -1,
-                   1,
-                   2e-6});
-  cases.push_back(
-      {"added to a transposed product",
-       {f32({64, 50}), f32({64, 33}), f32({50, 33})},
-       [](Inputs in) { return sub(in[2], matmul(graph::transpose(in[0], 0, 1), in[1])); },
-       -1,
-       1,
-       2e-6});
-  cases.push_back({"f64", {{DType::kF64, {2, 3, 4}}, {DType::kF64, {4, 300}}}, build, -1, 1});
-  cases.push_back({"vectors", {f32({2, 5, 4}), f32({4})}, build, -1, 1});
-  cases.push_back({"transposed",
-                   {f32({5, 3}), f32({7, 5})},
-                   [](Inputs in) {
-                     return matmul(graph::transpose(in[0], 0, 1), graph::transpose(in[1], 0, 1));
-                   },
-                   -1,
-                   1,
-                   2e-6});
-  return cases;
-}
-
 }  // namespace
 
 const OpDef kLinear = {.name = "linear",
@@ -553,80 +382,11 @@ const OpDef kGatedLinear = {.name = "gated_linear",
                             .takes_panels = gated_takes_panels,
                             .bf16_input = linear_bf16_input,
                             .cost = gated_cost};
-const OpDef kMatmul = {.name = "matmul",
-                       .kind = graph::OpKind::kContraction,
-                       .infer = infer_matmul,
-                       .kernel = run_matmul,
-                       .workspace = matmul_workspace,
-                       .layout = graph::InputLayout::kAny,
-                       .takes_epilogue = true,
-                       .meaning = matmul_meaning,
-                       .grad = grad_matmul,
-                       .autocast = graph::Autocast::kLow,
-                       .bf16_input = matmul_bf16_input,
-                       .gives_bf16 = matmul_gives_bf16,
-                       .reassociate = matmul_with_lookup,
-                       .cost = matmul_cost,
-                       .cases = matmul_cases};
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record(kLinear, inputs, {{"weights", int64_t{1}}, {"bias", int64_t{bias.defined()}}});
-}
-
-namespace {
-
-// [..., m, k] · [..., k, n] of one type that has products.
-Tensor product(const Tensor& a, const Tensor& b) {
-  auto leading = [](const Tensor& x) {
-    Shape shape;
-    for (int i = 0; i < x.rank() - 2; ++i) shape.push_back(x.dim(i));
-    return shape;
-  };
-  const Shape batch = graph::broadcast("matmul", leading(a), leading(b));
-  auto widened = [&](const Tensor& x) {
-    Shape shape = batch;
-    shape.push_back(x.dim(-2));
-    shape.push_back(x.dim(-1));
-    return graph::expand(x, shape);
-  };
-  return record(kMatmul, {widened(a), widened(b)});
-}
-
-}  // namespace
-
-Tensor matmul(const Tensor& a, const Tensor& b) {
-  if (a.rank() == 0 || b.rank() == 0 || is_quantized(a.dtype()) || is_quantized(b.dtype())) {
-    return record(kMatmul, {a, b});  // infer names the mistake
-  }
-  const DType dtype = promote(a.dtype(), b.dtype());
-  const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16;
-  const DType computed = narrow ? DType::kF32 : dtype;
-  auto typed = [&](const Tensor& x) {
-    return x.dtype() == computed ? x : graph::contiguous(x, computed);
-  };
-  Tensor y = product(typed(a.rank() == 1 ? unsqueeze(a, 0) : a),
-                     typed(b.rank() == 1 ? unsqueeze(b, 1) : b));
-  if (b.rank() == 1) y = squeeze(y, -1);
-  if (a.rank() == 1) y = squeeze(y, b.rank() == 1 ? -1 : -2);
-  return narrow ? graph::contiguous(y, dtype) : y;
-}
-
-Tensor dot(const Tensor& a, const Tensor& b) {
-  if (a.rank() != 1 || b.rank() != 1 || a.dim(0) != b.dim(0)) {
-    fail(ErrorKind::kMalformed, "dot: needs two vectors of one length, not ", to_string(a.shape()),
-         " and ", to_string(b.shape()));
-  }
-  return matmul(a, b);
-}
-
-Tensor outer(const Tensor& a, const Tensor& b) {
-  if (a.rank() != 1 || b.rank() != 1) {
-    fail(ErrorKind::kMalformed, "outer: needs two vectors, not ", to_string(a.shape()), " and ",
-         to_string(b.shape()));
-  }
-  return mul(unsqueeze(a, 1), b);
 }
 
 }  // namespace lumen::ops

@@ -1,0 +1,130 @@
+// lumen-convert: where its output may be, and what it says of it.
+#include <filesystem>
+#include <set>
+
+#include "lib/base/testing.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/file_lock.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/model_files.h"
+#include "lib/io/write_gguf.h"
+#include "lib/runtime/tool_process.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+
+TEST_CASE("a directory appears whole, and replaces another one only if told to") {
+  const std::string golden = lumen::testing::source_path("testdata/torch/sharded");
+  const std::string place = lumen::testing::temporary_directory(), output = place + "/hf";
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {golden, output, "--type", "f32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return testing::run_tool_process("lumen-convert", arguments);
+  };
+  const auto dry = run({"--dry-run", "--shard-size", "1KB"});
+  CHECK(dry.exit_code == 0);
+  CHECK(contains(dry.out, "12 tensors: 12 in f32, 5 files\n"));
+  CHECK_FALSE(io::is_directory(output));
+  REQUIRE(run({"--shard-size", "1KB"}).exit_code == 0);
+  std::set<std::string> names;
+  for (const auto& item : std::filesystem::directory_iterator(output)) {
+    names.insert(item.path().filename());
+  }
+  CHECK(names.size() == 7);  // five shards, their index, config.json; no lock, no temporary files
+  const auto again = run({});
+  CHECK(again.exit_code == 73);
+  CHECK(contains(again.err, "--force replaces the model there"));
+  io::write_file_atomically(output + "/notes.txt", "mine");
+  REQUIRE(run({"--force"}).exit_code == 0);
+  CHECK(io::is_regular_file(output + "/model.safetensors"));
+  CHECK_FALSE(io::is_regular_file(output + "/model.safetensors.index.json"));
+  CHECK(io::read_file(output + "/notes.txt", 10) == "mine");
+  const std::string dangling = place + "/dangling";
+  std::filesystem::create_symlink("none", dangling);
+  struct Refusal {
+    testing::Arguments arguments;
+    int exit_code;
+    const char* message;
+  };
+  for (const auto& [arguments, exit_code, message] : std::vector<Refusal>{
+           {{golden, output, "--type", "q8_0", "--force"}, 2, "is for GGUF files"},
+           {{golden, output, "--shard-size", "5", "--force"}, 2, "a size such as 5GB"},
+           {{golden, place + "/a.safetensors"}, 2, "ends in .gguf, or a directory"},
+           {{golden, place + "/a.gguf", "--shard-size", "5GB"}, 2, "is for directories"},
+           {{golden, place + "/no/such/hf"}, 73, "cannot be made: No such file or directory"},
+           {{golden, dangling}, 73, "cannot be made: File exists"},
+           {{output, output, "--force"}, 73, "is the model itself"}}) {
+    const auto outcome = testing::run_tool_process("lumen-convert", arguments);
+    CHECK(outcome.exit_code == exit_code);
+    CHECK(contains(outcome.err, message));
+  }
+  CHECK(io::open_model(output).tensors.size() == 12);
+}
+
+TEST_CASE("of two conversions into the same output the second is told to wait") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::filesystem::create_directory(place + "/hf");
+  for (const auto& [output, lock] :
+       {std::pair("/a.gguf", "/.a.gguf.lock"), std::pair("/hf", "/hf/.lock")}) {
+    const testing::Arguments arguments = {testing::random_model(), place + output, "--type", "f16"};
+    {
+      const io::FileLock held(place + lock, "", "", "");
+      const auto outcome = testing::run_tool_process("lumen-convert", arguments);
+      CHECK(outcome.exit_code == 75);
+      CHECK(contains(outcome.err, "another conversion is writing here ('process"));
+    }
+    CHECK(testing::run_tool_process("lumen-convert", arguments).exit_code == 0);
+    CHECK_FALSE(io::is_regular_file(place + lock));
+  }
+}
+
+TEST_CASE("a model is not replaced by what is made of it, under no name") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string model = place + "/a.gguf", alias = place + "/b.gguf";
+  std::filesystem::copy_file(testing::random_model(), model);
+  std::filesystem::create_hard_link(model, alias);
+  const std::string before = io::read_file(model, 1 << 28);
+  for (const std::string& output : {model, alias}) {
+    const auto outcome =
+        testing::run_tool_process("lumen-convert", {model, output, "--force", "--type", "Q8_0"});
+    CHECK(outcome.exit_code == 73);
+    CHECK(contains(outcome.err, "is the model itself"));
+  }
+  CHECK(io::read_file(model, 1 << 28) == before);
+}
+
+TEST_CASE("no part of a split model is replaced by what is made of it") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string first = place + "/m-00001-of-00002.gguf",
+                    second = place + "/m-00002-of-00002.gguf";
+  const auto whole = io::read_gguf(testing::random_model());
+  for (uint32_t part = 0; part < 2; ++part) {
+    io::GgufWriter writer;
+    for (size_t i = 0; part == 0 && i < whole->metadata.size(); ++i) {
+      writer.copy(whole->metadata[i]);
+    }
+    writer.set("split.no", part);
+    writer.set("split.count", uint32_t{2});
+    for (size_t i = 0; i < whole->tensors.size(); ++i) {
+      const io::GgufTensor& tensor = whole->tensors[i];
+      if ((i > 4) == (part == 1)) writer.add(tensor.name, whole->array(tensor));
+    }
+    writer.write(part == 0 ? first : second);
+  }
+  const std::string before = io::read_file(second, 1 << 28);
+  for (const std::string& output : {first, second}) {
+    const auto outcome = testing::run_tool_process("lumen-convert", {first, output, "--force"});
+    CHECK(outcome.exit_code == 73);
+    CHECK(contains(outcome.err, "is the model itself"));
+  }
+  CHECK(io::read_file(second, 1 << 28) == before);
+  const std::string joined = place + "/joined.gguf";
+  CHECK(testing::run_tool_process("lumen-convert", {second, joined, "--type", "f32"}).exit_code ==
+        0);
+  CHECK(io::open_model(joined).tensors.size() == whole->tensors.size());
+}
+
+}  // namespace
+}  // namespace lumen::runtime
