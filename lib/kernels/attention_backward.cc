@@ -304,6 +304,29 @@ AttentionProducts products_of(const AttentionShape& s) {
   return AttentionProducts(unit_of(s), !s.bf16);
 }
 
+// Calls body(head, buffers, part) for all parts of all heads. The heads of a sample, whose rows
+// share cache lines, are one thread's, as far as threads do not run out of work.
+template <class Buffers, class Body>
+void for_each_task(ThreadPool& pool, const AttentionShape& s, int64_t parts, std::byte* workspace,
+                   const Body& body) {
+  LUMEN_CHECK(s.kv_heads > 0 && s.heads % s.kv_heads == 0);
+  auto* const memory = reinterpret_cast<float*>(workspace);
+  const AttentionProducts products = products_of(s);
+  const int64_t tasks = s.batch * s.kv_heads * parts;
+  const int64_t piece = std::clamp<int64_t>(tasks / (8 * pool.threads()), 1, 4);
+  pool.parallel_pieces(tasks, 1, piece, [&](int64_t begin, int64_t end, int thread) {
+    MemoryPieces pieces(memory + thread * thread_floats(s));
+    const Buffers buffers(pieces, s);
+    products.enter();
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t at = task / parts;
+      const AttentionHead head(s, products, at / s.kv_heads, at % s.kv_heads);
+      body(head, buffers, task % parts);
+    }
+    products.leave();
+  });
+}
+
 }  // namespace
 
 bool attention_takes_bf16(const AttentionShape& shape) {
@@ -316,40 +339,22 @@ size_t attention_training_workspace_bytes(const AttentionShape& shape, int threa
 
 void attention_forward(ThreadPool& pool, const AttentionShape& s, float* out, float* lse,
                        std::byte* workspace) {
-  LUMEN_CHECK(s.kv_heads > 0 && s.heads % s.kv_heads == 0);
-  auto* memory = reinterpret_cast<float*>(workspace);
-  const AttentionProducts products = products_of(s);
-  const int64_t columns = s.tokens * (s.heads / s.kv_heads), heads = s.batch * s.kv_heads;
+  const int64_t columns = s.tokens * (s.heads / s.kv_heads);
   const int64_t chunks = divide_up(columns, kTaskColumns);
-  // Causal chunks cost more the later they come: hand them out from the last, in turn.
-  pool.run([&](int thread, int threads) {
-    MemoryPieces pieces(memory + thread * thread_floats(s));
-    const ForwardBuffers buffers(pieces, s);
-    products.enter();
-    for (int64_t task = thread; task < chunks * heads; task += threads) {
-      const int64_t begin = (chunks - 1 - task / heads) * kTaskColumns, at = task % heads;
-      const AttentionHead head(s, products, at / s.kv_heads, at % s.kv_heads);
-      Forward(head, buffers, out, lse).run(begin, std::min(columns, begin + kTaskColumns));
-    }
-    products.leave();
-  });
+  for_each_task<ForwardBuffers>(
+      pool, s, chunks, workspace,
+      [&](const AttentionHead& head, const ForwardBuffers& buffers, int64_t part) {
+        // Causal chunks cost more the later they come: the last is the first.
+        const int64_t begin = (chunks - 1 - part) * kTaskColumns;
+        Forward(head, buffers, out, lse).run(begin, std::min(columns, begin + kTaskColumns));
+      });
 }
 
 void attention_backward(ThreadPool& pool, const AttentionShape& s, const AttentionGradients& g,
                         std::byte* workspace) {
-  LUMEN_CHECK(s.kv_heads > 0 && s.heads % s.kv_heads == 0);
-  auto* memory = reinterpret_cast<float*>(workspace);
-  const AttentionProducts products = products_of(s);
-  pool.run([&](int thread, int threads) {
-    MemoryPieces pieces(memory + thread * thread_floats(s));
-    const BackwardBuffers buffers(pieces, s);
-    products.enter();
-    for (int64_t at = thread; at < s.batch * s.kv_heads; at += threads) {
-      const AttentionHead head(s, products, at / s.kv_heads, at % s.kv_heads);
-      Backward(head, buffers, g).run();
-    }
-    products.leave();
-  });
+  for_each_task<BackwardBuffers>(pool, s, 1, workspace,
+                                 [&](const AttentionHead& head, const BackwardBuffers& buffers,
+                                     int64_t) { Backward(head, buffers, g).run(); });
 }
 
 }  // namespace lumen::kernels
