@@ -173,9 +173,13 @@ class Backward {
  private:
   void store(const float* sums, float* gradient) const {
     const int64_t row = s_.kv_heads * s_.head_dim;
-    attention_tile::copy_rows(
-        sums, padded_dim(s_), s_.positions, s_.head_dim, 1,
-        gradient + head_.batch() * s_.positions * row + head_.kv_head() * s_.head_dim, row);
+    const int64_t first = head_.batch() * s_.positions * row + head_.kv_head() * s_.head_dim;
+    if (g_.bf16) {
+      return round_rows(sums, padded_dim(s_), s_.positions, s_.head_dim,
+                        bf16_numbers(gradient) + first, row);
+    }
+    attention_tile::copy_rows(sums, padded_dim(s_), s_.positions, s_.head_dim, 1, gradient + first,
+                              row);
   }
 
   void block(int64_t begin, int64_t count) {
@@ -196,7 +200,12 @@ class Backward {
       add_columns(p, padded, rows);
     }
     for (int64_t c = 0; c < count; c += width) {
-      head_.scatter(dq_at(c), begin + c, std::min(width, count - c), g_.dq);
+      const int64_t used = std::min(width, count - c);
+      if (g_.bf16) {
+        head_.scatter_rounded(dq_at(c), begin + c, used, m_.rows, bf16_numbers(g_.dq));
+      } else {
+        head_.scatter(dq_at(c), begin + c, used, g_.dq);
+      }
     }
   }
 

@@ -158,6 +158,17 @@ class AttentionHead {
         });
   }
 
+  // The same, rounded to bfloat16; `room` holds as many floats.
+  void scatter_rounded(const float* strip, int64_t begin, int64_t count, float* room,
+                       uint16_t* y) const {
+    pack_strip({strip, width(), 1}, s_.head_dim, s_.head_dim, count, s_.head_dim, room);
+    for_each_run(output_rows(nullptr), begin, count,
+                 [&](int64_t at, int64_t offset, int64_t run, int64_t stride) {
+                   round_rows(room + at * s_.head_dim, s_.head_dim, run, s_.head_dim, y + offset,
+                              stride);
+                 });
+  }
+
   // The positions that a query sees, segments aside.
   KeyRange visible(int64_t token) const {
     if (!s_.causal) return {0, s_.positions};
