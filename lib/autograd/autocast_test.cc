@@ -7,6 +7,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/graph/mixed_precision.h"
+#include "lib/graph/plan.h"
 #include "lib/kernels/amx_emulation.h"
 #include "lib/ops/loss.h"
 #include "lib/ops/ops.h"
@@ -256,4 +257,40 @@ TEST_CASE("attention may multiply what bfloat16 holds, forward and in its gradie
   const Tensor position = graph::constant(Array::zeros(DType::kI32, {1}));
   check_products_inside("attention", {q, k, v},
                         [&] { return ops::attention(q, k, v, position, {.scale = 0.2f}); });
+}
+
+TEST_CASE("gradients of attention that are stored in bfloat16 are what products make of them") {
+  const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
+  const AutocastScope precision(DType::kBF16);
+  Philox random(7);
+  const Tensor q = random_matrix(random, {2, 40, 4, 24});
+  const Tensor k = random_matrix(random, {2, 2, 40, 24}), v = random_matrix(random, {2, 2, 40, 24});
+  const Tensor position = graph::constant(Array::zeros(DType::kI32, {1}));
+  const Tensor out = ops::attention(q, k, v, position, {.scale = 0.2f});
+  const Tensor dout = ops::exp(random_matrix(random, {2, 40, 4, 24}));
+  const Tensor wrt[] = {q, k, v};
+  std::vector<Tensor> parts = autograd::gradients({&out, 1}, {&dout, 1}, wrt);
+  for (size_t i : {1, 2}) parts[i] = graph::permute(parts[i], {0, 2, 1, 3});
+  const Tensor joined = graph::reshape(ops::concat(parts, 2), {80, 192});
+  const std::vector<Tensor> results = {
+      ops::matmul(graph::transpose(joined, 0, 1), random_matrix(random, {80, 64}))};
+  graph::CompileOptions without;
+  std::erase_if(without.pipeline, [](const graph::Pass& pass) {
+    return pass.name == "store_bf16" || pass.name == "fold_constants";
+  });
+  graph::CompileOptions with{.verified = true};
+  std::erase_if(with.pipeline,
+                [](const graph::Pass& pass) { return pass.name == "fold_constants"; });
+  graph::Plan plan = graph::compile(results, with), wide = graph::compile(results, without);
+  const graph::Graph stored =
+      graph::run_passes(graph::Graph({results[0].node()}), graph::CompileOptions().pipeline, true);
+  int found = 0;
+  for (const graph::NodePtr& node : stored.nodes()) {
+    found += node->op->name == "attention_backward" && node->dtype == DType::kBF16;
+  }
+  CHECK(found == 1);
+  plan.run(graph::current_pool());
+  wide.run(graph::current_pool());
+  const auto narrow = plan.output(0).as<float>(), expected = wide.output(0).as<float>();
+  CHECK(std::equal(narrow.begin(), narrow.end(), expected.begin(), expected.end()));
 }

@@ -149,6 +149,7 @@ enum class Bf16Input {
   kRead,     // it computes with it in float32
   kSummed,   // it only adds it up
   kRounded,  // it would have rounded it itself: the same result
+  kJoined,   // it moves it: what counts is what reads its own result
 };
 
 // A set of inputs worth testing an operation on; see ops/op_test.cc.

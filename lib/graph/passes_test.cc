@@ -226,6 +226,9 @@ TEST_CASE("store_bf16 stores in bfloat16 what products round and nothing else re
   const Tensor parts[] = {x, x};
   CHECK(stored({ops::softmax(ops::matmul(ops::concat(parts, 0), input({64, 32})))}, "concat") ==
         "bf16");
+  const Tensor joined[] = {h, x}, far = ops::concat(joined, 0);
+  CHECK(stored({ops::softmax(ops::matmul(far, input({64, 32})))}, "fused") == "bf16");
+  CHECK(stored({ops::softmax(far), y}, "fused") == "f32");
   {
     const graph::AutocastScope exact(DType::kF32);
     CHECK(stored({ops::softmax(ops::linear(h, w))}, "fused") == "f32");

@@ -19,7 +19,6 @@ constexpr int64_t kMinStrip = 8;  // columns
 constexpr int64_t kTaskColumns = 512;
 
 constexpr float kLog2E = 1.44269504089f;
-constexpr float kLn2 = 0.693147180560f;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 int64_t blocks_of(const AttentionShape& s) {
@@ -42,13 +41,14 @@ struct ForwardBuffers {
         weights(pieces.take(AttentionProducts::right_floats(kMaxTileCols, kKeysPerTile))),
         reference(pieces.take(kMaxTileCols)),
         sum(pieces.take(kMaxTileCols)),
+        lse(pieces.take(kMaxTileCols)),
         strip(pieces, s) {}
 
   float *keys, *values;    // blocks of left operands
   float *rows, *q;         // of a strip, as it is and as a right operand
   float *output, *scores;  // [head_dim, width], [keys, width]
   float* weights;          // scores as a right operand
-  float *reference, *sum;
+  float *reference, *sum, *lse;
   ColumnStrip::Buffers strip;
 };
 
@@ -75,19 +75,18 @@ class Forward {
  private:
   void strip() {
     const int64_t width = head_.width(), begin = strip_.begin(), count = strip_.count();
-    head_.gather(s_.q, begin, count, s_.scale * kLog2E, m_.rows);
-    head_.products().pack_right({m_.rows, s_.head_dim, 1}, width, s_.head_dim, m_.q);
+    head_.products().pack_right(head_.columns(s_.q, begin, count, m_.rows), count, width,
+                                s_.head_dim, m_.q);
     std::fill_n(m_.reference, width, -kInf);
     std::fill_n(m_.sum, width, 0.0f);
     std::fill_n(m_.output, padded_dim(s_) * width, 0.0f);
     const KeyRange seen = strip_.seen();
     for (int64_t p = seen.begin / kKeysPerTile * kKeysPerTile; p < seen.end; p += kKeysPerTile)
       add_keys(p);
+    attention_tile::finish_softmax(state(), width, m_.lse);
     head_.for_each_column(begin, count, [&](int64_t c, int64_t token, int64_t h) {
-      lse_[(head_.batch() * s_.heads + h) * s_.tokens + token] =
-          m_.reference[c] == -kInf ? -kInf : m_.reference[c] * kLn2 + std::log(m_.sum[c]);
+      lse_[(head_.batch() * s_.heads + h) * s_.tokens + token] = m_.lse[c];
     });
-    for (int64_t c = 0; c < width; ++c) m_.sum[c] = m_.sum[c] == 0 ? 0.0f : 1.0f / m_.sum[c];
     attention_tile::scale_columns(m_.output, s_.head_dim, width, m_.sum);
     head_.scatter(m_.output, begin, count, out_);
   }
@@ -100,10 +99,14 @@ class Forward {
     if (rows == 0) return;
     head_.multiply_rows(m_.keys, p, rows, m_.q, m_.scores);
     const AttentionProducts& products = head_.products();
-    attention_tile::softmax({rows, width, masked ? &mask : nullptr, strip_.factors(p, rows)},
-                            m_.scores, {m_.reference, m_.sum, m_.output, s_.head_dim},
-                            products.weight_panels(m_.weights, keys));
-    head_.add_transposed(m_.values, p, rows, products.weights(m_.scores, m_.weights), m_.output);
+    const attention_tile::Tile tile = {rows, width, masked ? &mask : nullptr,
+                                       strip_.factors(p, rows), s_.scale * kLog2E};
+    attention_tile::softmax(tile, m_.scores, state(), products.right_panels(m_.weights, keys));
+    head_.add_transposed(m_.values, p, rows, products.right_of(m_.scores, m_.weights), m_.output);
+  }
+
+  attention_tile::SoftmaxState state() const {
+    return {m_.reference, m_.sum, m_.output, s_.head_dim};
   }
 
   const AttentionHead& head_;
@@ -163,24 +166,28 @@ class Backward {
     for (int64_t at = 0; at < head_.columns(); at += kColumns) {
       block(at, std::min(kColumns, head_.columns() - at));
     }
-    // The queries that dk was made of were scale / ln 2 times as large.
-    store(m_.dk, kLn2, g_.dk);
-    store(m_.dv, 1, g_.dv);
+    store(m_.dk, g_.dk);
+    store(m_.dv, g_.dv);
   }
 
  private:
-  void store(const float* sums, float factor, float* gradient) const {
+  void store(const float* sums, float* gradient) const {
     const int64_t row = s_.kv_heads * s_.head_dim;
-    attention_tile::copy_rows(
-        sums, padded_dim(s_), s_.positions, s_.head_dim, factor,
-        gradient + head_.batch() * s_.positions * row + head_.kv_head() * s_.head_dim, row);
+    const int64_t first = head_.batch() * s_.positions * row + head_.kv_head() * s_.head_dim;
+    if (g_.bf16) {
+      return round_rows(sums, padded_dim(s_), s_.positions, s_.head_dim,
+                        bf16_numbers(gradient) + first, row);
+    }
+    attention_tile::copy_rows(sums, padded_dim(s_), s_.positions, s_.head_dim, 1, gradient + first,
+                              row);
   }
 
   void block(int64_t begin, int64_t count) {
     const int64_t width = head_.width(), padded = round_up(count, width);
-    pack(s_.q, begin, count, s_.scale * kLog2E, m_.q, m_.q_depth);
-    pack(g_.dout, begin, count, 1, m_.dout, m_.dout_depth);
-    set_sums(begin, count);
+    pack(head_.columns(s_.q, begin, count, m_.rows), count, m_.q, m_.q_depth);
+    const PanelSource dout = head_.columns(g_.dout, begin, count, m_.rows);
+    pack(dout, count, m_.dout, m_.dout_depth);
+    set_sums(begin, count, dout);
     std::fill_n(m_.dq, padded * padded_dim(s_), 0.0f);
 
     const KeyRange seen = head_.visible(begin, count);
@@ -193,32 +200,31 @@ class Backward {
       add_columns(p, padded, rows);
     }
     for (int64_t c = 0; c < count; c += width) {
-      float* const dq = dq_at(c);
-      float factors[kMaxTileCols];
-      std::fill_n(factors, width, s_.scale);
-      attention_tile::scale_columns(dq, s_.head_dim, width, factors);
-      head_.scatter(dq, begin + c, std::min(width, count - c), g_.dq);
+      const int64_t used = std::min(width, count - c);
+      if (g_.bf16) {
+        head_.scatter_rounded(dq_at(c), begin + c, used, m_.rows, bf16_numbers(g_.dq));
+      } else {
+        head_.scatter(dq_at(c), begin + c, used, g_.dq);
+      }
     }
   }
 
-  void pack(const HeadRows& x, int64_t begin, int64_t count, float factor, float* strips,
-            float* as_depth) const {
-    const int64_t width = head_.width(), padded = round_up(count, width);
+  void pack(const PanelSource& rows, int64_t count, float* strips, float* as_depth) const {
+    const int64_t padded = round_up(count, head_.width()), dim = s_.head_dim;
     const AttentionProducts& products = head_.products();
-    head_.gather(x, begin, count, factor, m_.rows);
-    products.pack_right({m_.rows, s_.head_dim, 1}, padded, s_.head_dim, strips);
-    products.pack_right({m_.rows, 1, s_.head_dim}, s_.head_dim, padded, as_depth);
+    products.pack_right(rows, count, padded, dim, strips);
+    const int64_t depth = products.adds_zeros() ? count : padded;
+    products.pack_right(rows.with_strides(1, rows.row_stride), dim, dim, depth, as_depth);
   }
 
-  // Per column, ln Σ in units of ln 2, and dout · out − dlse, which all its scores' gradients lack;
-  // m_.rows hold dout.
-  void set_sums(int64_t begin, int64_t count) {
+  // Per column, ln Σ in units of ln 2, and scale · (dout · out − dlse), which all its scores'
+  // gradients lack.
+  void set_sums(int64_t begin, int64_t count, const PanelSource& dout) {
     const int64_t padded = round_up(count, head_.width()), b = head_.batch();
+    head_.dot_columns(g_.out, begin, count, dout, m_.delta);
     head_.for_each_column(begin, count, [&](int64_t c, int64_t token, int64_t h) {
-      const float* const out = g_.out + ((b * s_.tokens + token) * s_.heads + h) * s_.head_dim;
-      const float* const dout = m_.rows + c * s_.head_dim;
-      m_.delta[c] = attention_tile::dot(dout, out, s_.head_dim) -
-                    g_.dlse[b * g_.dlse_batch_stride + h * g_.dlse_head_stride + token];
+      const float dlse = g_.dlse[b * g_.dlse_batch_stride + h * g_.dlse_head_stride + token];
+      m_.delta[c] = s_.scale * (m_.delta[c] - dlse);
       m_.log_sum[c] = g_.lse[(b * s_.heads + h) * s_.tokens + token] * kLog2E;
     });
     for (float* sums : {m_.log_sum, m_.delta}) std::fill_n(sums + count, padded - count, 0.0f);
@@ -238,14 +244,15 @@ class Backward {
       const int64_t at = c / width * products.strip_floats(s_.head_dim);
       head_.multiply_rows(m_.keys, p, rows, m_.q + at, m_.scores);
       head_.multiply_rows(m_.values, p, rows, m_.dout + at, m_.dscores);
-      attention_tile::softmax_grad({rows, width, masked ? &mask : nullptr, strip_.factors(p, rows)},
-                                   m_.scores, m_.dscores, m_.log_sum + c, m_.delta + c);
     }
-    const AttentionProducts::LeftColumns part = {rows, keys, c, width, columns};
-    products.pack_left({m_.scores, width, 1}, part, m_.weights_left);
-    products.pack_left({m_.dscores, width, 1}, part, m_.dscores_left);
+    const attention_tile::Tile tile = {rows, width, masked ? &mask : nullptr,
+                                       rows > 0 ? strip_.factors(p, rows) : nullptr,
+                                       s_.scale * kLog2E};
+    products.softmax_grad(tile, m_.scores, m_.dscores, {m_.log_sum + c, m_.delta + c, s_.scale},
+                          {rows, keys, c, width, columns},
+                          {m_.dscores_right, m_.weights_left, m_.dscores_left});
     if (rows == 0) return 0;
-    const float* const right = products.as_right(m_.dscores, rows, keys, m_.dscores_right);
+    const float* const right = products.right_of(m_.dscores, m_.dscores_right);
     head_.add_transposed(m_.keys_transposed, p, rows, right, dq_at(c));
     return rows;
   }
@@ -304,6 +311,29 @@ AttentionProducts products_of(const AttentionShape& s) {
   return AttentionProducts(unit_of(s), !s.bf16);
 }
 
+// Calls body(head, buffers, part) for all parts of all heads. The heads of a sample, whose rows
+// share cache lines, are one thread's, as far as threads do not run out of work.
+template <class Buffers, class Body>
+void for_each_task(ThreadPool& pool, const AttentionShape& s, int64_t parts, std::byte* workspace,
+                   const Body& body) {
+  LUMEN_CHECK(s.kv_heads > 0 && s.heads % s.kv_heads == 0);
+  auto* const memory = reinterpret_cast<float*>(workspace);
+  const AttentionProducts products = products_of(s);
+  const int64_t tasks = s.batch * s.kv_heads * parts;
+  const int64_t piece = std::clamp<int64_t>(tasks / (8 * pool.threads()), 1, 4);
+  pool.parallel_pieces(tasks, 1, piece, [&](int64_t begin, int64_t end, int thread) {
+    MemoryPieces pieces(memory + thread * thread_floats(s));
+    const Buffers buffers(pieces, s);
+    products.enter();
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t at = task / parts;
+      const AttentionHead head(s, products, at / s.kv_heads, at % s.kv_heads);
+      body(head, buffers, task % parts);
+    }
+    products.leave();
+  });
+}
+
 }  // namespace
 
 bool attention_takes_bf16(const AttentionShape& shape) {
@@ -316,40 +346,22 @@ size_t attention_training_workspace_bytes(const AttentionShape& shape, int threa
 
 void attention_forward(ThreadPool& pool, const AttentionShape& s, float* out, float* lse,
                        std::byte* workspace) {
-  LUMEN_CHECK(s.kv_heads > 0 && s.heads % s.kv_heads == 0);
-  auto* memory = reinterpret_cast<float*>(workspace);
-  const AttentionProducts products = products_of(s);
-  const int64_t columns = s.tokens * (s.heads / s.kv_heads), heads = s.batch * s.kv_heads;
+  const int64_t columns = s.tokens * (s.heads / s.kv_heads);
   const int64_t chunks = divide_up(columns, kTaskColumns);
-  // Causal chunks cost more the later they come: hand them out from the last, in turn.
-  pool.run([&](int thread, int threads) {
-    MemoryPieces pieces(memory + thread * thread_floats(s));
-    const ForwardBuffers buffers(pieces, s);
-    products.enter();
-    for (int64_t task = thread; task < chunks * heads; task += threads) {
-      const int64_t begin = (chunks - 1 - task / heads) * kTaskColumns, at = task % heads;
-      const AttentionHead head(s, products, at / s.kv_heads, at % s.kv_heads);
-      Forward(head, buffers, out, lse).run(begin, std::min(columns, begin + kTaskColumns));
-    }
-    products.leave();
-  });
+  for_each_task<ForwardBuffers>(
+      pool, s, chunks, workspace,
+      [&](const AttentionHead& head, const ForwardBuffers& buffers, int64_t part) {
+        // Causal chunks cost more the later they come: the last is the first.
+        const int64_t begin = (chunks - 1 - part) * kTaskColumns;
+        Forward(head, buffers, out, lse).run(begin, std::min(columns, begin + kTaskColumns));
+      });
 }
 
 void attention_backward(ThreadPool& pool, const AttentionShape& s, const AttentionGradients& g,
                         std::byte* workspace) {
-  LUMEN_CHECK(s.kv_heads > 0 && s.heads % s.kv_heads == 0);
-  auto* memory = reinterpret_cast<float*>(workspace);
-  const AttentionProducts products = products_of(s);
-  pool.run([&](int thread, int threads) {
-    MemoryPieces pieces(memory + thread * thread_floats(s));
-    const BackwardBuffers buffers(pieces, s);
-    products.enter();
-    for (int64_t at = thread; at < s.batch * s.kv_heads; at += threads) {
-      const AttentionHead head(s, products, at / s.kv_heads, at % s.kv_heads);
-      Backward(head, buffers, g).run();
-    }
-    products.leave();
-  });
+  for_each_task<BackwardBuffers>(pool, s, 1, workspace,
+                                 [&](const AttentionHead& head, const BackwardBuffers& buffers,
+                                     int64_t) { Backward(head, buffers, g).run(); });
 }
 
 }  // namespace lumen::kernels

@@ -45,7 +45,7 @@ struct AttentionShape {
   bool bf16 = false;        // products may round to bfloat16, see below
 };
 
-// Whether q, k, v and dout may be bfloat16 already: where `bf16` rounds what is multiplied.
+// Whether q, k, v, dout, dq, dk and dv may be bfloat16: where `bf16` rounds what is multiplied.
 bool attention_takes_bf16(const AttentionShape& shape);
 
 // Bytes of workspace for either, 64-byte aligned, any content.
@@ -75,6 +75,7 @@ struct AttentionGradients {
   const float* dlse;
   int64_t dlse_batch_stride, dlse_head_stride;
   float *dq, *dk, *dv;
+  bool bf16 = false;  // these are rounded, bfloat16 numbers in the place of floats
 };
 void attention_backward(ThreadPool& pool, const AttentionShape& shape,
                         const AttentionGradients& gradients, std::byte* workspace);

@@ -38,7 +38,8 @@ struct Problem {
   double dropout = 0;
 
   std::vector<float> q = {}, k = {}, v = {}, dout = {}, dlse = {};
-  bool narrow = false;  // q, k, v and dout are given as bfloat16, which they must be
+  // q, k, v and dout are given as bfloat16, which they must be, and dq, dk and dv are made so.
+  bool narrow = false;
 
   int64_t queries() const { return batch * tokens * heads * head_dim; }
   int64_t keys() const { return batch * positions * kv_heads * head_dim; }
@@ -96,6 +97,17 @@ struct Problem {
     x.bf16 = true;
   }
 
+  // The bfloat16 numbers that are in the first half of `values`, behind which nothing was written.
+  static void widen(std::vector<float>& values) {
+    std::vector<uint16_t> numbers(2 * values.size());
+    std::memcpy(numbers.data(), values.data(), 4 * values.size());
+    for (size_t i = values.size() / 2 + 1; i < values.size(); ++i) REQUIRE(values[i] == -77.0f);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint32_t bits = uint32_t{numbers[i]} << 16;
+      std::memcpy(&values[i], &bits, 4);
+    }
+  }
+
   Results<float> run(int threads, bool bf16) const {
     AttentionShape s = shape(bf16);
     HeadRows dout_rows = {dout.data(), s.q.batch_stride, s.q.row_stride, s.q.head_stride};
@@ -126,8 +138,12 @@ struct Problem {
                                           .dlse_head_stride = tokens,
                                           .dq = r.dq.data(),
                                           .dk = r.dk.data(),
-                                          .dv = r.dv.data()};
+                                          .dv = r.dv.data(),
+                                          .bf16 = narrow};
     attention_backward(pool, s, gradients, align_64(memory));
+    if (narrow) {
+      for (auto* values : {&r.dq, &r.dk, &r.dv}) widen(*values);
+    }
     return r;
   }
 
@@ -399,7 +415,10 @@ TEST_CASE("attention for training gives of bfloat16 numbers what it gives of the
         round_to_bf16(values->data(), static_cast<int64_t>(values->size()));
       }
       REQUIRE(attention_takes_bf16(problem.shape(true)));
-      const Results<float> expected = problem.run(1, true);
+      Results<float> expected = problem.run(1, true);
+      for (auto* values : {&expected.dq, &expected.dk, &expected.dv}) {
+        round_to_bf16(values->data(), static_cast<int64_t>(values->size()));
+      }
       problem.narrow = true;
       CHECK(same_bits(problem.run(1, true), expected));
       CHECK(same_bits(problem.run(3, true), expected));

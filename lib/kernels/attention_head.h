@@ -114,30 +114,59 @@ class AttentionHead {
                         .c_stride = width()});
   }
 
-  // Columns [begin, begin + count) of queries or their gradients, times `factor`, as rows of
-  // head_dim one behind the other, then zeros up to a multiple of width().
-  void gather(const HeadRows& x, int64_t begin, int64_t count, float factor, float* rows) const {
+  // Columns [begin, begin + count) of queries or their gradients as rows: where they are or, where
+  // those are not equally spaced or need zeros up to a multiple of width(), copied to `room`.
+  PanelSource columns(const HeadRows& x, int64_t begin, int64_t count, float* room) const {
+    const PanelSource all(x.data, 1, 1, x.bf16);
+    if (group_ == 1 && products_.adds_zeros()) {
+      return all.at(x.offset(b_, begin, kv_head_), 0).with_strides(x.row_stride, 1);
+    }
     for_each_run(x, begin, count, [&](int64_t at, int64_t offset, int64_t run, int64_t stride) {
-      float* const to = rows + at * s_.head_dim;
-      if (x.bf16) {
-        attention_tile::widen_rows(bf16_numbers(x.data) + offset, stride, run, s_.head_dim, factor,
-                                   to, s_.head_dim);
-      } else {
-        attention_tile::copy_rows(x.data + offset, stride, run, s_.head_dim, factor, to,
-                                  s_.head_dim);
-      }
+      const PanelSource to = PanelSource(room, 1, 1, x.bf16).at(at * s_.head_dim, 0);
+      copy(all.at(offset, 0), stride, run, const_cast<float*>(to.x));
     });
-    std::fill_n(rows + count * s_.head_dim, (round_up(count, width()) - count) * s_.head_dim, 0.0f);
+    if (!products_.adds_zeros()) {
+      const int64_t unused = round_up(count, width()) - count;
+      std::fill_n(room + count * s_.head_dim, unused * s_.head_dim, 0.0f);
+    }
+    return {room, s_.head_dim, 1, x.bf16};
+  }
+
+  // dots[c] = Σ_i out[c][i] · rows[c][i] for columns [begin, begin + count) of out [batch, tokens,
+  // heads, head_dim].
+  void dot_columns(const float* out, int64_t begin, int64_t count, const PanelSource& rows,
+                   float* dots) const {
+    for_each_run(output_rows(out), begin, count,
+                 [&](int64_t at, int64_t offset, int64_t run, int64_t stride) {
+                   const float* const y = rows.at(at, 0).x;
+                   if (rows.bf16) {
+                     attention_tile::dot_rows(out + offset, stride, bf16_numbers(y),
+                                              rows.row_stride, run, s_.head_dim, dots + at);
+                   } else {
+                     attention_tile::dot_rows(out + offset, stride, y, rows.row_stride, run,
+                                              s_.head_dim, dots + at);
+                   }
+                 });
   }
 
   // Moves the first `count` columns of a strip [head_dim, width()] to y [batch, tokens, heads,
   // head_dim].
   void scatter(const float* strip, int64_t begin, int64_t count, float* y) const {
-    const int64_t row = s_.heads * s_.head_dim;
-    const HeadRows to = {y, s_.tokens * row, row, s_.head_dim};
-    for_each_run(to, begin, count, [&](int64_t at, int64_t offset, int64_t run, int64_t stride) {
-      pack_strip({strip + at, width(), 1}, s_.head_dim, s_.head_dim, run, stride, y + offset);
-    });
+    for_each_run(
+        output_rows(y), begin, count, [&](int64_t at, int64_t offset, int64_t run, int64_t stride) {
+          pack_strip({strip + at, width(), 1}, s_.head_dim, s_.head_dim, run, stride, y + offset);
+        });
+  }
+
+  // The same, rounded to bfloat16; `room` holds as many floats.
+  void scatter_rounded(const float* strip, int64_t begin, int64_t count, float* room,
+                       uint16_t* y) const {
+    pack_strip({strip, width(), 1}, s_.head_dim, s_.head_dim, count, s_.head_dim, room);
+    for_each_run(output_rows(nullptr), begin, count,
+                 [&](int64_t at, int64_t offset, int64_t run, int64_t stride) {
+                   round_rows(room + at * s_.head_dim, s_.head_dim, run, s_.head_dim, y + offset,
+                              stride);
+                 });
   }
 
   // The positions that a query sees, segments aside.
@@ -163,6 +192,23 @@ class AttentionHead {
     return PanelSource(x.data, 1, 1, x.bf16)
         .at(x.offset(b_, begin, kv_head_), 0)
         .with_strides(x.row_stride, 1);
+  }
+
+  // `rows` rows of head_dim numbers, one behind the other.
+  void copy(const PanelSource& from, int64_t stride, int64_t rows, float* to) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t at = i * s_.head_dim;
+      if (from.bf16) {
+        std::copy_n(bf16_numbers(from.x) + i * stride, s_.head_dim, bf16_numbers(to) + at);
+      } else {
+        std::copy_n(from.x + i * stride, s_.head_dim, to + at);
+      }
+    }
+  }
+
+  HeadRows output_rows(const float* y) const {
+    const int64_t row = s_.heads * s_.head_dim;
+    return {y, s_.tokens * row, row, s_.head_dim};
   }
 
   // Calls body(column − begin, offset of the first row, rows, stride) for runs of equally spaced
@@ -231,7 +277,9 @@ class ColumnStrip {
     if (seen <= 0 || position + keys <= early_.begin) return 0;
     const int64_t rows = std::min(keys, round_up(seen, head_.products().row_step()));
     masked = position < late_.begin || position + rows > early_.end;
-    mask = {position, first_, last_, nullptr, segments_};
+    const int64_t clear = position < late_.begin ? 0 : early_.end - position;
+    mask = {position, first_,    last_,
+            nullptr,  segments_, std::clamp<int64_t>(clear, 0, rows) / 2 * 2};
     if (const int32_t* key_segments = head_.segments(position)) {
       const auto [key_low, key_high] = std::minmax_element(key_segments, key_segments + rows);
       const auto [low, high] = std::minmax_element(segments_, segments_ + count_);
@@ -239,6 +287,7 @@ class ColumnStrip {
       if (*key_low != *key_high || *low != *high) {
         masked = true;
         mask.key_segments = key_segments;
+        mask.clear = 0;
       }
     }
     return rows;

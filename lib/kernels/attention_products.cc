@@ -69,36 +69,48 @@ void AttentionProducts::pack_left(const PanelSource& from, const LeftColumns& co
   }
 }
 
-void AttentionProducts::pack_right(const StripSource& from, int64_t cols, int64_t depth,
-                                   float* right) const {
+void AttentionProducts::pack_right(const PanelSource& from, int64_t rows, int64_t cols,
+                                   int64_t depth, float* right) const {
+  LUMEN_CHECK(unit_ || !from.bf16);
   const int64_t width = unit_ ? kTileRows : tile_.cols;
   for (int64_t j = 0; j < cols; j += width) {
-    const StripSource source = {from.x + j * from.row_stride, from.row_stride, from.col_stride};
-    const int64_t used = std::min(width, cols - j);
+    const PanelSource source = from.at(j, 0);
     if (unit_) {
-      pack_bf16_panel(source, used, depth, PanelOrder::kPairs, panel_of(right, j, depth));
+      pack_bf16_panel(source, std::clamp<int64_t>(rows - j, 0, width), depth, PanelOrder::kPairs,
+                      panel_of(right, j, depth));
     } else {
-      pack_strip(source, used, width, depth, width, right + j * depth);
+      pack_strip({source.x, source.row_stride, source.col_stride}, std::min(width, cols - j), width,
+                 depth, width, right + j * depth);
     }
   }
 }
 
-attention_tile::WeightPanels AttentionProducts::weight_panels(float* room, int64_t depth) const {
+attention_tile::Panels AttentionProducts::right_panels(float* room, int64_t depth) const {
   if (!unit_) return {};
   const Bf16Panel first = panel_of(room, 0, depth);
   return {first.high, first.low, parts_ * panel_numbers(depth)};
 }
 
-const float* AttentionProducts::as_right(float* scores, int64_t rows, int64_t depth,
-                                         float* room) const {
-  if (!unit_) return scores;
-  const int64_t end = padded_depth(rows);
-  std::fill_n(scores + rows * width(), (end - rows) * width(), 0.0f);
-  for (int64_t j = 0; j < width(); j += kTileRows) {
-    pack_bf16_panel({scores + j, 1, width()}, kTileRows, end, PanelOrder::kPairs,
-                    panel_of(room, j, depth));
+attention_tile::Panels AttentionProducts::left_panels(float* left,
+                                                      const LeftColumns& columns) const {
+  const Bf16Panel first = panel_of(left, 0, columns.depth);
+  const int64_t begin = columns.begin * kTileRows;
+  return {first.high + begin, first.low ? first.low + begin : nullptr,
+          parts_ * panel_numbers(columns.depth)};
+}
+
+void AttentionProducts::softmax_grad(const attention_tile::Tile& tile, float* scores, float* dp,
+                                     const attention_tile::SoftmaxGradState& state,
+                                     const LeftColumns& part, const GradOperands& to) const {
+  if (unit_) {
+    return attention_tile::softmax_grad(
+        tile, scores, dp, state,
+        {right_panels(to.dscores, part.all_rows), left_panels(to.weights_left, part),
+         left_panels(to.dscores_left, part), part.all_rows});
   }
-  return room;
+  attention_tile::softmax_grad(tile, scores, dp, state, {});
+  pack_left({scores, width(), 1}, part, to.weights_left);
+  pack_left({dp, width(), 1}, part, to.dscores_left);
 }
 
 void AttentionProducts::multiply(const AttentionProduct& product) const {

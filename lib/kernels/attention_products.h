@@ -26,6 +26,12 @@ struct AttentionProduct {
   int64_t c_stride;
 };
 
+// What the gradients of a strip of scores are multiplied as.
+struct GradOperands {
+  float* dscores;                      // room for the right operand
+  float *weights_left, *dscores_left;  // of a block of columns
+};
+
 class AttentionProducts {
  public:
   // On `unit`, where numbers are rounded to one bfloat16 or are the sum of two; in float32 if it is
@@ -48,6 +54,10 @@ class AttentionProducts {
   // What a strip of width() columns takes of it, one behind the other.
   int64_t strip_floats(int64_t depth) const;
 
+  // Whether operands are packed from what there is, and zeros added; in float32 all numbers of an
+  // operand come from the source.
+  bool adds_zeros() const { return unit_ != nullptr; }
+
   // Packs element (i, k) of `from`, which may be bfloat16 on tiles of one part, for k in [0, cols)
   // as columns [begin, begin + cols) of a left operand of `depth` columns; rows [rows, all_rows)
   // are zeros. With tiles `begin` is a multiple of kTileDepth, and cols too unless begin + cols =
@@ -61,20 +71,23 @@ class AttentionProducts {
     pack_left(from, {rows, rows, 0, depth, depth}, left);
   }
 
-  // Packs column j of a right operand from row j of `from`. noexcept.
-  void pack_right(const StripSource& from, int64_t cols, int64_t depth, float* right) const;
+  // Packs column j of a right operand of `cols` from row j of `from`, which may be bfloat16
+  // likewise; with tiles columns [rows, cols) are zeros. noexcept.
+  void pack_right(const PanelSource& from, int64_t rows, int64_t cols, int64_t depth,
+                  float* right) const;
 
-  // Where softmax leaves the weights of a strip of scores, of up to `depth` keys, and what is the
-  // right operand then: the strip itself or, on tiles, `room`. noexcept.
-  attention_tile::WeightPanels weight_panels(float* room, int64_t depth) const;
-  const float* weights(const float* scores, const float* room) const {
+  // Where softmax and softmax_grad leave the weights or gradients of a strip of scores, of up to
+  // `depth` keys, as a right operand; and what that operand is then: the strip itself or, on tiles,
+  // `room`. noexcept.
+  attention_tile::Panels right_panels(float* room, int64_t depth) const;
+  const float* right_of(const float* scores, const float* room) const {
     return unit_ ? room : scores;
   }
 
-  // The first `rows` rows of a strip of scores [depth, width()] as those of a right operand of
-  // `depth`: the strip itself or, packed, `room`. With tiles zeros follow in both, up to a multiple
-  // of kTileDepth. noexcept.
-  const float* as_right(float* scores, int64_t rows, int64_t depth, float* room) const;
+  // Packs what softmax_grad makes of a strip of scores, `part` of two left operands. noexcept.
+  void softmax_grad(const attention_tile::Tile& tile, float* scores, float* dp,
+                    const attention_tile::SoftmaxGradState& state, const LeftColumns& part,
+                    const GradOperands& to) const;
 
   // noexcept.
   void multiply(const AttentionProduct& product) const;
@@ -82,6 +95,8 @@ class AttentionProducts {
  private:
   void multiply_floats(const AttentionProduct& product) const;
   void multiply_tiles(const AttentionProduct& product) const;
+
+  attention_tile::Panels left_panels(float* left, const LeftColumns& columns) const;
 
   // The panel of `row` (column, on the right) of an operand on tiles.
   Bf16Panel panel_of(float* operand, int64_t row, int64_t depth) const;

@@ -106,7 +106,7 @@ class PromptTiles {
                                 query_scale(args_), m_.rows + c * dim, dim);
     });
     std::fill_n(m_.rows + columns.count() * dim, (kWidth - columns.count()) * dim, 0.0f);
-    products_.pack_right({m_.rows, dim, 1}, kWidth, dim, m.q);
+    products_.pack_right({m_.rows, dim, 1}, kWidth, kWidth, dim, m.q);
     columns.load_seen(m.first, m.last);
     std::fill_n(m.reference, kWidth, -kInf);
     std::fill_n(m.sum, kWidth, 0.0f);
@@ -163,11 +163,11 @@ class PromptTiles {
     const attention_tile::Mask mask = {keys.begin, m.first, m.last, nullptr, nullptr};
     attention_tile::softmax({keys.rows, kWidth, keys.masked ? &mask : nullptr, nullptr}, m_.scores,
                             {m.reference, m.sum, m.output, args_.head_dim},
-                            products_.weight_panels(m_.weights, keys.count));
+                            products_.right_panels(m_.weights, keys.count));
     products_.multiply({.left = values_at(keys.at),
                         .row = 0,
                         .rows = args_.head_dim,
-                        .right = products_.weights(m_.scores, m_.weights),
+                        .right = products_.right_of(m_.scores, m_.weights),
                         .cols = kWidth,
                         .depth = keys.count,
                         .begin = 0,

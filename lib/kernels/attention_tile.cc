@@ -1,5 +1,7 @@
 #include "lib/kernels/attention_tile.h"
 
+#include <algorithm>
+
 #include "lib/base/round_up.h"
 #include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/targets-inl.h"
@@ -17,24 +19,29 @@ HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
+inline constexpr float kLn2 = 0.693147180560f;
+
 using attention_tile::DropoutPlace;
+using attention_tile::GradPanels;
 using attention_tile::Mask;
+using attention_tile::Panels;
+using attention_tile::SoftmaxGradState;
 using attention_tile::SoftmaxState;
 using attention_tile::Tile;
-using attention_tile::WeightPanels;
 using TileFloat = hn::ScalableTag<float>;
 using TileVector = hn::Vec<TileFloat>;
 inline constexpr int64_t kTileLanes = hn::MaxLanes(TileFloat());
 
-// Which of one vector of columns see the keys of a tile.
+// Which of one vector of columns see the keys of a tile; without a mask not to be asked.
 class ColumnMask {
  public:
-  ColumnMask(const Mask& mask, int64_t column)
-      : first_(hn::LoadU(d_, mask.first + column)),
-        last_(hn::LoadU(d_, mask.last + column)),
-        segments_(mask.key_segments ? hn::LoadU(di_, mask.segments + column) : hn::Zero(di_)),
-        key_segments_(mask.key_segments),
-        position_(mask.position) {}
+  ColumnMask(const Mask* mask, int64_t column)
+      : first_(mask ? hn::LoadU(d_, mask->first + column) : hn::Zero(d_)),
+        last_(mask ? hn::LoadU(d_, mask->last + column) : hn::Zero(d_)),
+        segments_(mask && mask->key_segments ? hn::LoadU(di_, mask->segments + column)
+                                             : hn::Zero(di_)),
+        key_segments_(mask ? mask->key_segments : nullptr),
+        position_(mask ? mask->position : 0) {}
 
   HWY_INLINE hn::Mask<TileFloat> sees(int64_t key) const {
     const auto position = hn::Set(d_, static_cast<float>(position_ + key));
@@ -72,29 +79,32 @@ void dropout_factors_kernel(const RandomKey& key, const DropoutRule& rule,
   }
 }
 
-// x · factor for one vector of columns of a tile with dropout.
-HWY_INLINE void apply_factors(const Tile& tile, int64_t column, float* x) {
+// Hides from one vector of columns the keys that it does not see. Returns the factor that scores
+// lack then: one that keeps their order.
+HWY_INLINE float prepare_scores(const Tile& tile, int64_t column, float* score) {
   const TileFloat d;
-  for (int64_t i = column; i < tile.keys * tile.width; i += tile.width) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::LoadU(d, tile.factors + i)), d, x + i);
+  const bool keeps_order = tile.scale > 0;
+  if (!keeps_order) {
+    for (float* at = score; at != score + tile.keys * tile.width; at += tile.width) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), hn::Set(d, tile.scale)), d, at);
+    }
   }
+  if (tile.mask) {
+    const auto hidden = hn::Set(d, -kInf);
+    const ColumnMask mask(tile.mask, column);
+    for (int64_t key = tile.mask->clear; key < tile.keys; ++key) {
+      float* at = score + key * tile.width;
+      hn::StoreU(hn::IfThenElse(mask.sees(key), hn::LoadU(d, at), hidden), d, at);
+    }
+  }
+  return keeps_order ? tile.scale : 1;
 }
 
-// Hides from one vector of columns the keys that it does not see.
-HWY_INLINE void hide_keys(const Tile& tile, int64_t column, float* score) {
+// The largest of a vector of columns of a tile.
+HWY_INLINE TileVector largest_score(const Tile& tile, const float* score) {
   const TileFloat d;
-  const auto hidden = hn::Set(d, -kInf);
-  const ColumnMask mask(*tile.mask, column);
-  for (int64_t key = 0; key < tile.keys; ++key) {
-    float* at = score + key * tile.width;
-    hn::StoreU(hn::IfThenElse(mask.sees(key), hn::LoadU(d, at), hidden), d, at);
-  }
-}
-
-// The largest of `top` and a vector of columns of a tile.
-HWY_INLINE TileVector largest_score(const Tile& tile, const float* score, TileVector top) {
-  const TileFloat d;
-  TileVector tops[4] = {top, top, top, top};
+  const auto least = hn::Set(d, -kInf);
+  TileVector tops[4] = {least, least, least, least};
   int64_t key = 0;
   for (; key + 4 <= tile.keys; key += 4, score += 4 * tile.width) {
     for (int64_t j = 0; j < 4; ++j) {
@@ -110,10 +120,11 @@ HWY_INLINE TileVector largest_score(const Tile& tile, const float* score, TileVe
 // The reference of one vector of columns, brought up to date, as what is subtracted: a column that
 // has seen only −inf must not subtract −inf from it.
 HWY_INLINE TileVector raise_reference(const Tile& tile, int64_t column, const float* scores,
-                                      const SoftmaxState& state) {
+                                      float scale, const SoftmaxState& state) {
   const TileFloat d;
   const auto before = hn::LoadU(d, state.reference + column);
-  const auto top = largest_score(tile, scores + column, before);
+  const auto largest = hn::Mul(largest_score(tile, scores + column), hn::Set(d, scale));
+  const auto top = hn::Max(largest, before);
   const auto keeps = hn::Le(hn::Sub(top, hn::Set(d, attention_tile::kSlack)), before);
   const auto reference = hn::IfThenElse(keeps, before, top);
   const auto shift = hn::IfThenZeroElse(hn::Eq(reference, hn::Set(d, -kInf)), reference);
@@ -132,8 +143,8 @@ HWY_INLINE TileVector raise_reference(const Tile& tile, int64_t column, const fl
 
 using TileBits = hn::RebindToUnsigned<TileFloat>;
 
-// The bits of x ≥ 0, rounded to bfloat16 (nearest), in the upper halves; anything below. A NaN
-// stays one.
+// The bits of x rounded to bfloat16 (nearest), in the upper halves; anything below. A NaN stays
+// one.
 HWY_INLINE hn::Vec<TileBits> round_weight(TileVector x) {
   const TileBits d;
   return hn::Add(hn::BitCast(d, x), hn::Set(d, 0x8000u));
@@ -141,20 +152,31 @@ HWY_INLINE hn::Vec<TileBits> round_weight(TileVector x) {
 HWY_INLINE hn::Vec<TileBits> upper_half(hn::Vec<TileBits> bits) {
   return hn::And(bits, hn::Set(TileBits(), 0xFFFF0000u));
 }
+// What rounding to `bits` left of x, rounded likewise.
+HWY_INLINE hn::Vec<TileBits> round_rest(TileVector x, hn::Vec<TileBits> bits) {
+  return round_weight(hn::Sub(x, hn::BitCast(TileFloat(), upper_half(bits))));
+}
 // Lanes of two numbers, `first` below.
 HWY_INLINE void store_pair(hn::Vec<TileBits> first, hn::Vec<TileBits> second, uint16_t* to) {
   const TileBits d;
   hn::StoreU(hn::Or(hn::ShiftRight<16>(first), upper_half(second)), d,
              reinterpret_cast<uint32_t*>(to));
 }
+// One behind the other.
+HWY_INLINE void store_row(hn::Vec<TileBits> first, hn::Vec<TileBits> second, uint16_t* to) {
+  const hn::Repartition<uint16_t, TileBits> d;
+  hn::StoreU(hn::ConcatOdd(d, hn::BitCast(d, second), hn::BitCast(d, first)), d, to);
+}
 
 // Scores → weights of one vector of columns.
 template <bool kFactors>
 class ColumnWeights {
  public:
-  ColumnWeights(const Tile& tile, int64_t column, TileVector shift, float* scores, float* sum)
+  ColumnWeights(const Tile& tile, int64_t column, float scale, TileVector shift, float* scores,
+                float* sum)
       : width_(tile.width),
         keys_(tile.keys),
+        scale_(hn::Set(d_, scale)),
         shift_(shift),
         scores_(scores + column),
         factors_(kFactors ? tile.factors + column : nullptr),
@@ -191,7 +213,7 @@ class ColumnWeights {
  private:
   template <bool kCoarse>
   HWY_INLINE TileVector weight(int64_t key, TileVector& sum) const {
-    const auto x = hn::Sub(hn::LoadU(d_, scores_ + key * width_), shift_);
+    const auto x = hn::MulSub(hn::LoadU(d_, scores_ + key * width_), scale_, shift_);
     const auto weight = kCoarse ? exp2_coarse(d_, x) : exp2_nonpositive(d_, x);
     sum = hn::Add(sum, weight);
     if constexpr (kFactors) return hn::Mul(weight, hn::LoadU(d_, factors_ + key * width_));
@@ -203,9 +225,7 @@ class ColumnWeights {
     const auto high0 = round_weight(even), high1 = round_weight(odd);
     store_pair(high0, high1, high);
     if constexpr (kTwoParts) {
-      const auto rest0 = hn::Sub(even, hn::BitCast(d_, upper_half(high0)));
-      const auto rest1 = hn::Sub(odd, hn::BitCast(d_, upper_half(high1)));
-      store_pair(round_weight(rest0), round_weight(rest1), low);
+      store_pair(round_rest(even, high0), round_rest(odd, high1), low);
     }
   }
 
@@ -213,7 +233,7 @@ class ColumnWeights {
 
   TileFloat d_;
   int64_t width_, keys_;
-  TileVector shift_;
+  TileVector scale_, shift_;
   float* scores_;
   const float* factors_;
   float* sum_;
@@ -222,11 +242,11 @@ class ColumnWeights {
 
 template <bool kFactors>
 void softmax_columns_of(const Tile& tile, float* scores, const SoftmaxState& state,
-                        const WeightPanels& panels) {
+                        const Panels& panels) {
   for (int64_t column = 0; column < tile.width; column += kTileLanes) {
-    if (tile.mask) hide_keys(tile, column, scores + column);
-    const auto shift = raise_reference(tile, column, scores, state);
-    ColumnWeights<kFactors> weights(tile, column, shift, scores, state.sum);
+    const float scale = prepare_scores(tile, column, scores + column);
+    const auto shift = raise_reference(tile, column, scores, scale, state);
+    ColumnWeights<kFactors> weights(tile, column, scale, shift, scores, state.sum);
     const int64_t first = column / kTileRows * panels.pitch + column % kTileRows * 2;
     if (!panels.high) {
       weights.in_place();
@@ -239,59 +259,185 @@ void softmax_columns_of(const Tile& tile, float* scores, const SoftmaxState& sta
 }
 
 void softmax_kernel(const Tile& tile, float* scores, const SoftmaxState& state,
-                    const WeightPanels& panels) {
+                    const Panels& panels) {
   if (tile.factors) return softmax_columns_of<true>(tile, scores, state, panels);
   softmax_columns_of<false>(tile, scores, state, panels);
 }
 
-void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const float* log_sum,
-                         const float* delta) {
+void finish_softmax_kernel(const SoftmaxState& state, int64_t width, float* lse) {
   const TileFloat d;
-  for (int64_t column = 0; column < tile.width; column += kTileLanes) {
-    const auto shift = hn::LoadU(d, log_sum + column), minus = hn::LoadU(d, delta + column);
-    if (tile.factors) apply_factors(tile, column, dp);
-    for (int64_t key = 0; key < tile.keys; ++key) {
-      float* at = scores + key * tile.width + column;
-      float* gradient = dp + key * tile.width + column;
-      // p may exceed 1 by rounding: the argument may exceed 0 a little.
-      const auto p = exp2_nonpositive(d, hn::Sub(hn::LoadU(d, at), shift));
-      hn::StoreU(p, d, at);
-      hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, gradient), minus)), d, gradient);
-    }
-    if (tile.factors) apply_factors(tile, column, scores);
-    if (!tile.mask) continue;
-    const ColumnMask mask(*tile.mask, column);
-    for (int64_t key = 0; key < tile.keys; ++key) {
-      const auto sees = mask.sees(key);
-      for (float* x : {scores, dp}) {
-        float* at = x + key * tile.width + column;
-        hn::StoreU(hn::IfThenElseZero(sees, hn::LoadU(d, at)), d, at);
-      }
-    }
+  for (int64_t column = 0; column < width; column += kTileLanes) {
+    const auto reference = hn::LoadU(d, state.reference + column);
+    const auto sum = hn::LoadU(d, state.sum + column);
+    const auto all = hn::MulAdd(reference, hn::Set(d, kLn2), log_vector(d, sum));
+    const auto none = hn::Set(d, -kInf);
+    hn::StoreU(hn::IfThenElse(hn::Eq(reference, none), none, all), d, lse + column);
+    const auto inverse = hn::Div(hn::Set(d, 1.0f), sum);
+    hn::StoreU(hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(d)), inverse), d, state.sum + column);
   }
 }
 
-template <class T>
-void copy_rows_of(const T* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
-                  int64_t to_stride) {
-  const TileFloat d;
-  const auto by = hn::Set(d, factor);
-  for (int64_t row = 0; row < rows; ++row, x += x_stride, to += to_stride) {
-    int64_t i = 0;
-    for (; i + kTileLanes <= dim; i += kTileLanes) {
-      hn::StoreU(hn::Mul(load_numbers(d, x + i), by), d, to + i);
+// Scores and gradients of weights → weights and gradients of scores of one vector of columns.
+template <bool kCoarse>
+class ColumnGradients {
+ public:
+  ColumnGradients(const Tile& tile, int64_t column, const float* scores, const float* dp,
+                  const SoftmaxGradState& state)
+      : mask_(tile.mask, column),
+        width_(tile.width),
+        scores_(scores + column),
+        dp_(dp + column),
+        factors_(tile.factors ? tile.factors + column : nullptr),
+        log_sum_(hn::LoadU(d_, state.log_sum + column)),
+        delta_(hn::LoadU(d_, state.delta + column)),
+        score_scale_(hn::Set(d_, tile.scale)),
+        scale_(hn::Set(d_, state.scale)) {}
+
+  template <bool kMasked>
+  HWY_INLINE void compute(int64_t key, TileVector& weight, TileVector& dscore) const {
+    const int64_t at = key * width_;
+    const auto x = hn::MulSub(hn::LoadU(d_, scores_ + at), score_scale_, log_sum_);
+    // p may exceed 1 by rounding: the argument may exceed 0 a little.
+    weight = kCoarse ? exp2_coarse(d_, x) : exp2_nonpositive(d_, x);
+    auto gradient = hn::LoadU(d_, dp_ + at);
+    if (factors_) gradient = hn::Mul(gradient, hn::LoadU(d_, factors_ + at));
+    dscore = hn::Mul(weight, hn::MulSub(gradient, scale_, delta_));
+    if (factors_) weight = hn::Mul(weight, hn::LoadU(d_, factors_ + at));
+    if constexpr (kMasked) {
+      const auto sees = mask_.sees(key);
+      weight = hn::IfThenElseZero(sees, weight);
+      dscore = hn::IfThenElseZero(sees, dscore);
     }
-    for (; i < dim; ++i) to[i] = factor * number(x[i]);
+  }
+
+ private:
+  TileFloat d_;
+  ColumnMask mask_;
+  int64_t width_;
+  const float *scores_, *dp_, *factors_;
+  TileVector log_sum_, delta_, score_scale_, scale_;
+};
+
+// Two vectors of columns of a tile to panels.
+template <bool kTwoParts>
+class GradientWriter {
+ public:
+  GradientWriter(const Tile& tile, int64_t column, const float* scores, const float* dp,
+                 const SoftmaxGradState& state, const GradPanels& panels)
+      : first_(tile, column, scores, dp, state),
+        second_(tile, column + kTileLanes, scores, dp, state),
+        panels_(panels),
+        column_(column),
+        right_{right_of(column), right_of(column + kTileLanes)} {}
+
+  // Keys [begin, end), begin even.
+  template <bool kMasked>
+  void write(int64_t begin, int64_t end) const {
+    for (int64_t key = begin; key < end; key += 2) {
+      TileVector weight[2], dscore[2][2];
+      first_.template compute<kMasked>(key, weight[0], dscore[0][0]);
+      second_.template compute<kMasked>(key, weight[1], dscore[0][1]);
+      store_left(panels_.weights_left, key, weight);
+      store_left(panels_.dscores_left, key, dscore[0]);
+      if (key + 1 < end) {
+        first_.template compute<kMasked>(key + 1, weight[0], dscore[1][0]);
+        second_.template compute<kMasked>(key + 1, weight[1], dscore[1][1]);
+        store_left(panels_.weights_left, key + 1, weight);
+        store_left(panels_.dscores_left, key + 1, dscore[1]);
+      } else {
+        dscore[1][0] = dscore[1][1] = hn::Zero(d_);
+      }
+      store_right(key, dscore);
+    }
+  }
+
+  // Zeros behind `keys` keys.
+  void finish(int64_t keys) const {
+    const TileVector none[2] = {hn::Zero(d_), hn::Zero(d_)};
+    const TileVector pairs[2][2] = {{none[0], none[0]}, {none[0], none[0]}};
+    for (int64_t key = keys + keys % 2; key < padded_depth(keys); key += 2) store_right(key, pairs);
+    for (int64_t key = keys; key < panels_.rows; ++key) {
+      store_left(panels_.weights_left, key, none);
+      store_left(panels_.dscores_left, key, none);
+    }
+  }
+
+ private:
+  int64_t right_of(int64_t column) const {
+    return column / kTileRows * panels_.dscores.pitch + column % kTileRows * 2;
+  }
+
+  HWY_INLINE void store_left(const Panels& to, int64_t key, const TileVector (&x)[2]) const {
+    const int64_t at = key / kTileRows * to.pitch + key % kTileRows * kTileDepth + column_;
+    const auto high0 = round_weight(x[0]), high1 = round_weight(x[1]);
+    store_row(high0, high1, to.high + at);
+    if constexpr (kTwoParts) {
+      store_row(round_rest(x[0], high0), round_rest(x[1], high1), to.low + at);
+    }
+  }
+
+  HWY_INLINE void store_right(int64_t key, const TileVector (&x)[2][2]) const {
+    for (int j = 0; j < 2; ++j) {
+      const int64_t at = right_[j] + key * kTileRows;
+      const auto high0 = round_weight(x[0][j]), high1 = round_weight(x[1][j]);
+      store_pair(high0, high1, panels_.dscores.high + at);
+      if constexpr (kTwoParts) {
+        store_pair(round_rest(x[0][j], high0), round_rest(x[1][j], high1),
+                   panels_.dscores.low + at);
+      }
+    }
+  }
+
+  TileFloat d_;
+  ColumnGradients<!kTwoParts> first_, second_;
+  const GradPanels& panels_;
+  int64_t column_;
+  int64_t right_[2];
+};
+
+template <bool kTwoParts>
+void softmax_grad_to_panels(const Tile& tile, const float* scores, const float* dp,
+                            const SoftmaxGradState& state, const GradPanels& panels) {
+  const int64_t clear = tile.mask ? std::min(tile.mask->clear, tile.keys) : tile.keys;
+  for (int64_t column = 0; column < tile.width; column += 2 * kTileLanes) {
+    const GradientWriter<kTwoParts> writer(tile, column, scores, dp, state, panels);
+    writer.template write<false>(0, clear);
+    if (tile.mask) writer.template write<true>(clear, tile.keys);
+    writer.finish(tile.keys);
+  }
+}
+
+void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const SoftmaxGradState& state,
+                         const GradPanels& panels) {
+  if (panels.dscores.low) return softmax_grad_to_panels<true>(tile, scores, dp, state, panels);
+  if (panels.dscores.high) return softmax_grad_to_panels<false>(tile, scores, dp, state, panels);
+  const TileFloat d;
+  for (int64_t column = 0; column < tile.width; column += kTileLanes) {
+    const ColumnGradients<false> gradients(tile, column, scores, dp, state);
+    for (int64_t key = 0; key < tile.keys; ++key) {
+      TileVector weight, dscore;
+      if (tile.mask) {
+        gradients.template compute<true>(key, weight, dscore);
+      } else {
+        gradients.template compute<false>(key, weight, dscore);
+      }
+      hn::StoreU(weight, d, scores + key * tile.width + column);
+      hn::StoreU(dscore, d, dp + key * tile.width + column);
+    }
   }
 }
 
 void copy_rows_kernel(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
                       float* to, int64_t to_stride) {
-  copy_rows_of(x, x_stride, rows, dim, factor, to, to_stride);
-}
-void widen_rows_kernel(const uint16_t* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
-                       float* to, int64_t to_stride) {
-  copy_rows_of(x, x_stride, rows, dim, factor, to, to_stride);
+  const TileFloat d;
+  const auto by = hn::Set(d, factor);
+  for (int64_t row = 0; row < rows; ++row, x += x_stride, to += to_stride) {
+    int64_t i = 0;
+    for (; i + kTileLanes <= dim; i += kTileLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, x + i), by), d, to + i);
+    }
+    for (; i < dim; ++i) to[i] = factor * x[i];
+  }
 }
 
 void scale_columns_kernel(float* x, int64_t rows, int64_t width, const float* factors) {
@@ -303,17 +449,30 @@ void scale_columns_kernel(float* x, int64_t rows, int64_t width, const float* fa
   }
 }
 
-float attention_dot_kernel(const float* a, const float* b, int64_t dim) {
+template <class T>
+void dot_rows_of(const float* x, int64_t x_stride, const T* y, int64_t y_stride, int64_t rows,
+                 int64_t dim, float* dots) {
   const TileFloat d;
-  auto even = hn::Zero(d), odd = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + 2 * kTileLanes <= dim; i += 2 * kTileLanes) {
-    even = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), even);
-    odd = hn::MulAdd(hn::LoadU(d, a + i + kTileLanes), hn::LoadU(d, b + i + kTileLanes), odd);
+  for (int64_t row = 0; row < rows; ++row, x += x_stride, y += y_stride) {
+    auto even = hn::Zero(d), odd = hn::Zero(d);
+    int64_t i = 0;
+    for (; i + 2 * kTileLanes <= dim; i += 2 * kTileLanes) {
+      even = hn::MulAdd(hn::LoadU(d, x + i), load_numbers(d, y + i), even);
+      odd = hn::MulAdd(hn::LoadU(d, x + i + kTileLanes), load_numbers(d, y + i + kTileLanes), odd);
+    }
+    float dot = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+    for (; i < dim; ++i) dot += x[i] * number(y[i]);
+    dots[row] = dot;
   }
-  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
-  for (; i < dim; ++i) sum += a[i] * b[i];
-  return sum;
+}
+
+void dot_float_rows_kernel(const float* x, int64_t x_stride, const float* y, int64_t y_stride,
+                           int64_t rows, int64_t dim, float* dots) {
+  dot_rows_of(x, x_stride, y, y_stride, rows, dim, dots);
+}
+void dot_bf16_rows_kernel(const float* x, int64_t x_stride, const uint16_t* y, int64_t y_stride,
+                          int64_t rows, int64_t dim, float* dots) {
+  dot_rows_of(x, x_stride, y, y_stride, rows, dim, dots);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -324,11 +483,12 @@ HWY_AFTER_NAMESPACE();
 namespace lumen::kernels {
 HWY_EXPORT(dropout_factors_kernel);
 HWY_EXPORT(softmax_kernel);
+HWY_EXPORT(finish_softmax_kernel);
 HWY_EXPORT(softmax_grad_kernel);
 HWY_EXPORT(copy_rows_kernel);
-HWY_EXPORT(widen_rows_kernel);
 HWY_EXPORT(scale_columns_kernel);
-HWY_EXPORT(attention_dot_kernel);
+HWY_EXPORT(dot_float_rows_kernel);
+HWY_EXPORT(dot_bf16_rows_kernel);
 
 namespace attention_tile {
 
@@ -336,29 +496,32 @@ void dropout_factors(const RandomKey& key, const DropoutRule& rule, const Dropou
                      int64_t keys, int64_t width, float* factors) {
   HWY_DYNAMIC_DISPATCH(dropout_factors_kernel)(key, rule, place, keys, width, factors);
 }
-void softmax(const Tile& tile, float* scores, const SoftmaxState& state,
-             const WeightPanels& panels) {
+void softmax(const Tile& tile, float* scores, const SoftmaxState& state, const Panels& panels) {
   HWY_DYNAMIC_DISPATCH(softmax_kernel)(tile, scores, state, panels);
 }
-void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_sum,
-                  const float* delta) {
-  HWY_DYNAMIC_DISPATCH(softmax_grad_kernel)(tile, scores, dp, log_sum, delta);
+void finish_softmax(const SoftmaxState& state, int64_t width, float* lse) {
+  HWY_DYNAMIC_DISPATCH(finish_softmax_kernel)(state, width, lse);
+}
+void softmax_grad(const Tile& tile, float* scores, float* dp, const SoftmaxGradState& state,
+                  const GradPanels& panels) {
+  HWY_DYNAMIC_DISPATCH(softmax_grad_kernel)(tile, scores, dp, state, panels);
 }
 
 void copy_rows(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
                int64_t to_stride) {
   HWY_DYNAMIC_DISPATCH(copy_rows_kernel)(x, x_stride, rows, dim, factor, to, to_stride);
 }
-void widen_rows(const uint16_t* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
-                float* to, int64_t to_stride) {
-  HWY_DYNAMIC_DISPATCH(widen_rows_kernel)(x, x_stride, rows, dim, factor, to, to_stride);
-}
 void scale_columns(float* x, int64_t rows, int64_t width, const float* factors) {
   HWY_DYNAMIC_DISPATCH(scale_columns_kernel)(x, rows, width, factors);
 }
 
-float dot(const float* a, const float* b, int64_t dim) {
-  return HWY_DYNAMIC_DISPATCH(attention_dot_kernel)(a, b, dim);
+void dot_rows(const float* x, int64_t x_stride, const float* y, int64_t y_stride, int64_t rows,
+              int64_t dim, float* dots) {
+  HWY_DYNAMIC_DISPATCH(dot_float_rows_kernel)(x, x_stride, y, y_stride, rows, dim, dots);
+}
+void dot_rows(const float* x, int64_t x_stride, const uint16_t* y, int64_t y_stride, int64_t rows,
+              int64_t dim, float* dots) {
+  HWY_DYNAMIC_DISPATCH(dot_bf16_rows_kernel)(x, x_stride, y, y_stride, rows, dim, dots);
 }
 
 }  // namespace attention_tile

@@ -16,14 +16,17 @@ struct Mask {
   const float* last;            // per column
   const int32_t* key_segments;  // per key of the tile; null: no segments
   const int32_t* segments;      // per column
+  int64_t clear = 0;            // keys, the tile's first, that every column sees; even
 };
 
 // A tile of `keys` rows of `width` numbers, a multiple of a vector. `mask` is null where every
-// column sees every key. `factors` [keys, width] are those of dropout, null without.
+// column sees every key. `factors` [keys, width] are those of dropout, null without. What the tile
+// holds is `scale` times too small to be scores.
 struct Tile {
   int64_t keys, width;
   const Mask* mask;
   const float* factors;
+  float scale = 1;
 };
 
 // Where the random numbers of a tile stand: of groups of 64 elements (random_fill.h), each four
@@ -46,12 +49,11 @@ struct SoftmaxState {
   int64_t rows;
 };
 
-// Where weights go for products on tiles (PanelOrder::kPairs), instead of staying in the tile:
-// panels of sixteen columns, `pitch` numbers apart, pairs of keys one behind the other, zeros up to
-// a whole number of kTileDepth keys.
-struct WeightPanels {
-  uint16_t* high = nullptr;  // null: weights stay in the tile
-  uint16_t* low = nullptr;   // null: weights are rounded to bfloat16
+// Where weights and their gradients go for products on tiles, instead of staying in the tile: to
+// panels of sixteen, `pitch` numbers apart.
+struct Panels {
+  uint16_t* high = nullptr;  // null: they stay in the tile
+  uint16_t* low = nullptr;   // null: they are rounded to bfloat16
   int64_t pitch = 0;
 };
 
@@ -59,28 +61,46 @@ struct WeightPanels {
 // keys; the sum, which has no factors, grows by 2^(score − reference). The reference becomes the
 // largest score of a column, with sum and output scaled to it, only where that exceeds it by more
 // than kSlack: 2^kSlack is far from what float32 cannot hold, and few tiles are left that scale the
-// output. Scores are left as anything where weights go to panels.
+// output. Panels are of columns (PanelOrder::kPairs): pairs of keys one behind the other, zeros up
+// to a whole number of kTileDepth keys; the tile is left as anything then.
 inline constexpr float kSlack = 8;
-void softmax(const Tile& tile, float* scores, const SoftmaxState& state,
-             const WeightPanels& panels);
+void softmax(const Tile& tile, float* scores, const SoftmaxState& state, const Panels& panels);
 
-// With p = 2^(score − log_sum): scores → p · factor, dp → p · (dp · factor − delta), both 0 for
-// hidden keys.
-void softmax_grad(const Tile& tile, float* scores, float* dp, const float* log_sum,
-                  const float* delta);
+// Per column: lse = ln Σ e^score in natural units, −inf where nothing was seen; sum → 1 / sum or 0.
+void finish_softmax(const SoftmaxState& state, int64_t width, float* lse);
+
+// Of a strip of columns.
+struct SoftmaxGradState {
+  const float* log_sum;  // per column, in units of ln 2
+  const float* delta;    // per column, `scale` times
+  float scale;           // of the gradients
+};
+
+// Where the results of softmax_grad are multiplied: columns as of softmax, and panels of keys, from
+// the tile's first column on (PanelOrder::kRows, width = kTileDepth), zeros for the keys up to
+// `rows`.
+struct GradPanels {
+  Panels dscores, weights_left, dscores_left;
+  int64_t rows;
+};
+
+// With p = 2^(score − log_sum): scores → p · factor, dp → p · (scale · dp · factor − delta), both 0
+// for hidden keys; or, where there are panels, there.
+void softmax_grad(const Tile& tile, float* scores, float* dp, const SoftmaxGradState& state,
+                  const GradPanels& panels);
 
 // to[i] = factor · x[i] for `rows` rows of `dim` numbers, so many numbers apart.
 void copy_rows(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor, float* to,
                int64_t to_stride);
 
-// The same of bfloat16 numbers.
-void widen_rows(const uint16_t* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,
-                float* to, int64_t to_stride);
-
 // x[i][c] *= factors[c] for `rows` rows of `width` numbers.
 void scale_columns(float* x, int64_t rows, int64_t width, const float* factors);
 
-// Σ_i a[i] · b[i]
-float dot(const float* a, const float* b, int64_t dim);
+// dots[row] = Σ_i x[row][i] · y[row][i] for `rows` rows of `dim` numbers, so many numbers apart, y
+// in float32 or bfloat16.
+void dot_rows(const float* x, int64_t x_stride, const float* y, int64_t y_stride, int64_t rows,
+              int64_t dim, float* dots);
+void dot_rows(const float* x, int64_t x_stride, const uint16_t* y, int64_t y_stride, int64_t rows,
+              int64_t dim, float* dots);
 
 }  // namespace lumen::kernels::attention_tile

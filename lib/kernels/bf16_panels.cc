@@ -301,6 +301,11 @@ void round_row_kernel(const float* x, int64_t count, uint16_t* c) {
   std::copy_n(rounded, count - i, c + i);
 }
 
+void round_rows_kernel(const float* x, int64_t x_stride, int64_t rows, int64_t count, uint16_t* c,
+                       int64_t c_stride) {
+  for (int64_t i = 0; i < rows; ++i) round_row_kernel(x + i * x_stride, count, c + i * c_stride);
+}
+
 void round_codes_kernel(const CodePanel& from, const CodeForm& form, int64_t cols,
                         uint16_t* panel) {
   if (kMayHaveBf16 && has_bf16_dot()) return round_codes_native(from, form, cols, panel);
@@ -337,6 +342,7 @@ HWY_EXPORT(move_sums_kernel);
 HWY_EXPORT(stream_sums_kernel);
 HWY_EXPORT(copy_bf16_panel_kernel);
 HWY_EXPORT(round_row_kernel);
+HWY_EXPORT(round_rows_kernel);
 HWY_EXPORT(round_codes_kernel);
 }  // namespace
 
@@ -400,6 +406,11 @@ void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_
 
 void round_row(const float* x, int64_t count, uint16_t* c) {
   HWY_DYNAMIC_DISPATCH(round_row_kernel)(x, count, c);
+}
+
+void round_rows(const float* x, int64_t x_stride, int64_t rows, int64_t count, uint16_t* c,
+                int64_t c_stride) {
+  HWY_DYNAMIC_DISPATCH(round_rows_kernel)(x, x_stride, rows, count, c, c_stride);
 }
 
 void round_codes(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* panel) {

@@ -95,6 +95,9 @@ void stream_sums(const float* sums, int64_t strip_pitch, int64_t rows, int64_t c
                  int64_t c_stride);
 // c[j] = x[j] rounded as high is, for j in [0, count). noexcept.
 void round_row(const float* x, int64_t count, uint16_t* c);
+// The same for `rows` rows, so many numbers apart. noexcept.
+void round_rows(const float* x, int64_t x_stride, int64_t rows, int64_t count, uint16_t* c,
+                int64_t c_stride);
 // As move_sums to c[j][i]; rows and cols are at most 2 · kTileRows.
 void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,
                           float* c, int64_t c_stride);

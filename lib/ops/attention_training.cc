@@ -85,12 +85,16 @@ kernels::AttentionShape training_sizes(const Node& node) {
   return shape;
 }
 
-// Keys and values are rounded as they are, queries after they are scaled, and the gradient of the
-// result (input 5 of attention_backward) has a sum besides.
+bool training_takes_bf16(const Node& node) {
+  return kernels::attention_takes_bf16(training_sizes(node));
+}
+
+// Queries, keys and values are rounded as they are; the gradient of the result (input 5 of
+// attention_backward) has a sum besides.
 graph::Bf16Input training_bf16_input(const Node& node, size_t i) {
   const bool takes = i < 3 || (i == 5 && node.op == &kAttentionBackward);
-  if (!takes || !kernels::attention_takes_bf16(training_sizes(node))) return graph::Bf16Input::kNo;
-  return i == 1 || i == 2 ? graph::Bf16Input::kRounded : graph::Bf16Input::kRead;
+  if (!takes || !training_takes_bf16(node)) return graph::Bf16Input::kNo;
+  return i < 3 ? graph::Bf16Input::kRounded : graph::Bf16Input::kRead;
 }
 
 kernels::AttentionShape training_shape(const KernelCall& call) {
@@ -174,13 +178,16 @@ graph::TypedShape infer_attention_backward(const Node& node) {
       node.inputs[4]->shape.elements() != q.elements() + lse_shape(q).elements()) {
     shape_error(node, "the gradients do not fit the results");
   }
-  return {DType::kF32, {q.elements() + 2 * k.elements()}};
+  return {graph::stored_type(node), {q.elements() + 2 * k.elements()}};
 }
 
 void run_attention_backward(const KernelCall& call) {
   const int64_t queries = call.inputs[0].shape.elements(), keys = call.inputs[1].shape.elements();
   const float* out = call.inputs[4].as<const float>();
-  float* dq = call.output.as<float>();
+  const bool bf16 = call.node->dtype == DType::kBF16;
+  const auto gradient = [&](int64_t at) {
+    return reinterpret_cast<float*>(call.output.as<std::byte>() + row_bytes(call.node->dtype, at));
+  };
   const Operand& dlse = call.inputs[6];
   kernels::attention_backward(*call.pool, training_shape(call),
                               {.out = out,
@@ -189,9 +196,10 @@ void run_attention_backward(const KernelCall& call) {
                                .dlse = dlse.as<const float>(),
                                .dlse_batch_stride = dlse.strides[0],
                                .dlse_head_stride = dlse.strides[1],
-                               .dq = dq,
-                               .dk = dq + queries,
-                               .dv = dq + queries + keys},
+                               .dq = gradient(0),
+                               .dk = gradient(queries),
+                               .dv = gradient(queries + keys),
+                               .bf16 = bf16},
                               call.workspace);
 }
 
@@ -329,6 +337,7 @@ const OpDef kAttentionBackward = {.name = "attention_backward",
                                   .meaning = attention_backward_meaning,
                                   .autocast = graph::Autocast::kInside,
                                   .bf16_input = training_bf16_input,
+                                  .gives_bf16 = training_takes_bf16,
                                   .cost = attention_backward_cost,
                                   .cases = attention_backward_cases};
 

@@ -115,7 +115,11 @@ graph::TypedShape infer_concat(const Node& node) {
   Shape shape = first.shape;
   shape[axis] = 0;
   for (const graph::NodePtr& part : node.inputs) {
-    bool fits = part->dtype == first.dtype && part->shape.rank() == shape.rank();
+    // What is stored in bfloat16 may have parts that are and parts that are not.
+    const bool same =
+        part->dtype == first.dtype || (graph::stored_type(node) == DType::kBF16 &&
+                                       (part->dtype == DType::kF32 || part->dtype == DType::kBF16));
+    bool fits = same && part->shape.rank() == shape.rank();
     for (int i = 0; fits && i < shape.rank(); ++i) fits = i == axis || part->shape[i] == shape[i];
     if (!fits) shape_error(node, str("the parts must be alike but for axis ", axis));
     shape[axis] += part->shape[axis];
@@ -220,6 +224,7 @@ const OpDef kConcat = {.name = "concat",
                        .kernel = run_concat,
                        .meaning = concat_meaning,
                        .grad = grad_concat,
+                       .bf16_input = [](const Node&, size_t) { return graph::Bf16Input::kJoined; },
                        .gives_bf16 = [](const Node& node) { return node.dtype == DType::kF32; },
                        .cases = concat_cases};
 

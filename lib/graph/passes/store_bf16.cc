@@ -4,8 +4,8 @@
 // products that round to bfloat16 a float32 result is stored so if its operation can do it
 // (OpDef::gives_bf16), all that reads it, through views, can read it (OpDef::bf16_input), it is no
 // output of the graph, and
-// - products that round it are all that reads it, besides sums: what they compute stays the same to
-//   the bit, sums (the gradients of biases) add up rounded numbers; or
+// - products that round it are all that reads it, besides sums, or what it is joined to: what they
+//   compute stays the same to the bit, sums (the gradients of biases) add up rounded numbers; or
 // - it is the result of such a product, or made of nothing but bfloat16, besides what is repeated
 //   along its rows (biases): what PyTorch's autocast gives.
 // So residual streams, statistics and losses stay float32. Products take and give bfloat16 only
@@ -32,6 +32,8 @@ struct Readers {
   bool lose_all = true;  // round it, or add it up
   bool rounds_any = false;
 
+  bool lose_nothing() const { return can_all && lose_all && rounds_any; }
+
   void add(const Readers& other) {
     can_all &= other.can_all;
     lose_all &= other.lose_all;
@@ -51,9 +53,13 @@ Bf16Input use_of_input(const Node& node, size_t i) {
 }
 
 Readers reader_of_input(const Node& node, size_t i, const NodeMap<Readers>& readers) {
-  if (node.op->kind != OpKind::kView) return reader(use_of_input(node, i));
+  const bool is_view = node.op->kind == OpKind::kView;
+  const Bf16Input use = is_view ? Bf16Input::kNo : use_of_input(node, i);
+  if (!is_view && use != Bf16Input::kJoined) return reader(use);
   const Readers* const found = readers.find(&node);
-  return i == 0 && found ? *found : reader(Bf16Input::kNo);
+  if (!found || (is_view && i > 0)) return reader(Bf16Input::kNo);
+  if (is_view) return *found;
+  return reader(found->lose_nothing() ? Bf16Input::kRounded : Bf16Input::kNo);
 }
 
 NodeMap<Readers> readers_in(const Graph& graph) {
@@ -81,7 +87,8 @@ bool is_low(const Node& node) {
   bool any = in_bf16(node);
   for (size_t i = any ? first_operand(node) : 0; i < node.inputs.size(); ++i) {
     const Node& operand = *node.inputs[i];
-    if (use_of_input(node, i) == Bf16Input::kNo) continue;
+    const Bf16Input use = use_of_input(node, i);
+    if (use == Bf16Input::kNo || use == Bf16Input::kJoined) continue;
     if (operand.dtype != DType::kBF16 && !is_repeated(operand)) return false;
     any |= operand.dtype == DType::kBF16;
   }
@@ -106,8 +113,8 @@ Graph run_store_bf16(const Graph& graph) {
     }
     if (node->dtype != DType::kF32 || !node->op->gives_bf16) return node;
     const Readers& all = readers.at(original.get());
-    const bool loses_nothing = all.lose_all && all.rounds_any;
-    if (!all.can_all || !(loses_nothing || is_low(*node)) || !node->op->gives_bf16(*node)) {
+    const bool may = all.lose_nothing() || (all.can_all && is_low(*node));
+    if (!may || !node->op->gives_bf16(*node)) {
       return node;
     }
     const std::shared_ptr<Node> stored = with_dtype(*node, DType::kBF16);
