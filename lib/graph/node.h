@@ -206,6 +206,15 @@ struct OpDef {
   Bf16Input (*bf16_input)(const Node& node, size_t i) = nullptr;
   bool (*gives_bf16)(const Node& node) = nullptr;
 
+  // Whether attr kReluAttr, 1, makes the kernel give relu of its first result, which has the shape
+  // of the first input and lies at the front of a flat one (unpack, views.h); passes/fuse_relu.cc.
+  bool takes_relu = false;
+  // Of the gradient of such an operation: the index of the input that is the gradient of the first
+  // result, and the same value from that of its relu, `dy`; null if `forward` is not the operation
+  // with relu whose gradient this is.
+  int relu_gradient = -1;
+  NodePtr (*through_relu)(const Node& node, const Node& forward, const NodePtr& dy) = nullptr;
+
   // Joins several uses that share their first input into one whose result is theirs side by side
   // along the last axis (q, k and v in one product); null if this is not such an operation.
   NodePtr (*merge)(std::span<const NodePtr> uses) = nullptr;
@@ -232,6 +241,8 @@ struct OpDef {
 
   bool is_primitive() const { return scalar || combine || copies; }
 };
+
+inline constexpr const char* kReluAttr = "relu";
 
 // Throws Error(kMalformed): `argument` of `operation` is a tensor that was never given a value.
 [[noreturn]] void refuse_undefined(std::string_view operation, std::string_view argument);

@@ -45,12 +45,33 @@ HWY_INLINE void sum_row(int64_t n, double* sum, const F& f) {
 
 // ---- One channel whose pixels lie together.
 
-HWY_INLINE float forward_scale(const float* w, int64_t c, float var, float eps) {
-  return (w ? w[c] : 1.0f) / std::sqrt(var + eps);
+// y = (x − mean) · factor + shift, before relu.
+HWY_INLINE float forward_factor(const BatchNormScale& scale, int64_t c, float var) {
+  return (scale.w ? scale.w[c] : 1.0f) / std::sqrt(var + scale.eps);
+}
+HWY_INLINE float forward_shift(const BatchNormScale& scale, int64_t c) {
+  return scale.b ? scale.b[c] : 0.0f;
 }
 
-void channel_forward(const ChannelShape& s, int64_t c, const float* x, const float* w,
-                     const float* b, float eps, float* y, float* mean, float* var) {
+template <bool kRelu>
+HWY_INLINE FloatVec scaled(FloatVec centered, FloatVec factor, FloatVec shift) {
+  const auto y = hn::MulAdd(centered, factor, shift);
+  if constexpr (!kRelu) return y;
+  return hn::IfThenZeroElse(hn::Lt(y, hn::Zero(Float())), y);
+}
+
+// The gradient of what `scaled` is before relu.
+template <bool kRelu>
+HWY_INLINE FloatVec scaled_gradient(FloatVec dy, FloatVec centered, FloatVec factor,
+                                    FloatVec shift) {
+  if constexpr (!kRelu) return dy;
+  const auto y = hn::MulAdd(centered, factor, shift);
+  return hn::IfThenElseZero(hn::Lt(hn::Zero(Float()), y), dy);
+}
+
+template <bool kRelu>
+void channel_forward(const ChannelShape& s, int64_t c, const float* x, const BatchNormScale& scale,
+                     float* y, float* mean, float* var) {
   const Float d;
   const auto n = static_cast<double>(s.batch * s.pixels);
   const int64_t stride = s.channels * s.pixels;
@@ -73,12 +94,12 @@ void channel_forward(const ChannelShape& s, int64_t c, const float* x, const flo
     });
   }
   var[c] = static_cast<float>(squares[0] / n);
-  const auto scale = hn::Set(d, forward_scale(w, c, var[c], eps));
-  const auto shift = hn::Set(d, b ? b[c] : 0.0f);
+  const auto factor = hn::Set(d, forward_factor(scale, c, var[c]));
+  const auto shift = hn::Set(d, forward_shift(scale, c));
   for (int64_t i = 0; i < s.batch; ++i) {
     const float* row = x + i * stride;
     for_each_vector(0, s.pixels, [&](auto load, auto store) HWY_ATTR {
-      store(hn::MulAdd(hn::Sub(load(row), center), scale, shift), y + i * stride);
+      store(scaled<kRelu>(hn::Sub(load(row), center), factor, shift), y + i * stride);
     });
   }
 }
@@ -92,10 +113,10 @@ struct InputGradient {
 //   dx = scale · (dy − Σdy / n − (x − mean) · Σ dy (x − mean) / (n · (var + eps))), and what mean
 //   and var give; scale = w / √(var + eps)
 HWY_INLINE InputGradient input_gradient(double n, int64_t c, const double (&sums)[2],
-                                        const float* w, const float* var, float eps,
+                                        const BatchNormScale& forward, const float* var,
                                         const BatchNormGradients& g) {
-  const double inverse = 1.0 / std::sqrt(static_cast<double>(var[c] + eps));
-  const double scale = (w ? static_cast<double>(w[c]) : 1.0) * inverse;
+  const double inverse = 1.0 / std::sqrt(static_cast<double>(var[c] + forward.eps));
+  const double scale = (forward.w ? static_cast<double>(forward.w[c]) : 1.0) * inverse;
   g.db[c] = static_cast<float>(sums[0]);
   g.dw[c] = static_cast<float>(sums[1] * inverse);
   return {.factor = static_cast<float>(scale),
@@ -104,29 +125,34 @@ HWY_INLINE InputGradient input_gradient(double n, int64_t c, const double (&sums
           .shift = static_cast<float>((static_cast<double>(g.dmean[c]) - scale * sums[0]) / n)};
 }
 
-void channel_backward(const ChannelShape& s, int64_t c, const float* x, const float* w,
-                      const float* mean, const float* var, float eps, const BatchNormGradients& g) {
+template <bool kRelu>
+void channel_backward(const ChannelShape& s, int64_t c, const float* x, const BatchNormScale& scale,
+                      const float* mean, const float* var, const BatchNormGradients& g) {
   const Float d;
   const auto n = static_cast<double>(s.batch * s.pixels);
   const int64_t stride = s.channels * s.pixels, corner = c * s.pixels;
   const auto center = hn::Set(d, mean[c]);
+  const auto y_factor = hn::Set(d, forward_factor(scale, c, var[c]));
+  const auto y_shift = hn::Set(d, forward_shift(scale, c));
   double sums[2] = {};  // of dy and of dy · (x − mean)
   for (int64_t i = 0; i < s.batch; ++i) {
     const float *row = x + corner + i * stride, *dy = g.dy + corner + i * stride;
     sum_row(s.pixels, sums, [&](auto load, FloatVec& sum, FloatVec& product) HWY_ATTR {
-      const auto v = load(dy);
+      const auto centered = hn::Sub(load(row), center);
+      const auto v = scaled_gradient<kRelu>(load(dy), centered, y_factor, y_shift);
       sum = hn::Add(sum, v);
-      product = hn::MulAdd(v, hn::Sub(load(row), center), product);
+      product = hn::MulAdd(v, centered, product);
     });
   }
-  const InputGradient dx = input_gradient(n, c, sums, w, var, eps, g);
+  const InputGradient dx = input_gradient(n, c, sums, scale, var, g);
   const auto factor = hn::Set(d, dx.factor), slope = hn::Set(d, dx.slope);
   const auto shift = hn::Set(d, dx.shift);
   for (int64_t i = 0; i < s.batch; ++i) {
     const float *row = x + corner + i * stride, *dy = g.dy + corner + i * stride;
     for_each_vector(0, s.pixels, [&](auto load, auto store) HWY_ATTR {
-      store(hn::MulAdd(load(dy), factor, hn::MulAdd(hn::Sub(load(row), center), slope, shift)),
-            g.dx + corner + i * stride);
+      const auto centered = hn::Sub(load(row), center);
+      const auto v = scaled_gradient<kRelu>(load(dy), centered, y_factor, y_shift);
+      store(hn::MulAdd(v, factor, hn::MulAdd(centered, slope, shift)), g.dx + corner + i * stride);
     });
   }
 }
@@ -157,9 +183,9 @@ HWY_INLINE void add_channels(FloatVec v, double* sums) {
 }
 
 // Channels [c, c + count), at most kMostChannels.
+template <bool kRelu>
 void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, const float* x,
-                           const float* w, const float* b, float eps, float* y, float* mean,
-                           float* var) {
+                           const BatchNormScale& scale, float* y, float* mean, float* var) {
   const auto n = static_cast<double>(s.batch);
   x += c;
   y += c;
@@ -176,47 +202,56 @@ void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, cons
       add_channels(hn::Mul(v, v), squares + i);
     });
   }
-  float scale[kMostChannels], shift[kMostChannels];
+  float factor[kMostChannels], shift[kMostChannels];
   for (int64_t i = 0; i < count; ++i) {
     var[c + i] = static_cast<float>(squares[i] / n);
-    scale[i] = forward_scale(w, c + i, var[c + i], eps);
-    shift[i] = b ? b[c + i] : 0.0f;
+    factor[i] = forward_factor(scale, c + i, var[c + i]);
+    shift[i] = forward_shift(scale, c + i);
   }
   for (int64_t row = 0; row < s.batch; ++row) {
     for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
       const auto v = hn::Sub(load(x + row * s.channels), load(mean));
-      store(hn::MulAdd(v, load(scale), load(shift)), y + row * s.channels);
+      store(scaled<kRelu>(v, load(factor), load(shift)), y + row * s.channels);
     });
   }
 }
 
+template <bool kRelu>
 void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, const float* x,
-                            const float* w, const float* mean, const float* var, float eps,
+                            const BatchNormScale& scale, const float* mean, const float* var,
                             const BatchNormGradients& g) {
   const float* dy = g.dy + c;
   x += c;
   mean += c;
+  float y_factor[kMostChannels], y_shift[kMostChannels];
+  for (int64_t i = 0; i < count; ++i) {
+    y_factor[i] = forward_factor(scale, c + i, var[c + i]);
+    y_shift[i] = forward_shift(scale, c + i);
+  }
   HWY_ALIGN double sums[kMostChannels] = {}, products[kMostChannels] = {};
   for (int64_t row = 0; row < s.batch; ++row) {
     for_channels(count, [&](int64_t i, auto load) HWY_ATTR {
-      const auto v = load(dy + row * s.channels);
+      const auto centered = hn::Sub(load(x + row * s.channels), load(mean));
+      const auto v = scaled_gradient<kRelu>(load(dy + row * s.channels), centered, load(y_factor),
+                                            load(y_shift));
       add_channels(v, sums + i);
-      add_channels(hn::Mul(v, hn::Sub(load(x + row * s.channels), load(mean))), products + i);
+      add_channels(hn::Mul(v, centered), products + i);
     });
   }
   float factor[kMostChannels], slope[kMostChannels], shift[kMostChannels];
   for (int64_t i = 0; i < count; ++i) {
     const InputGradient dx =
-        input_gradient(static_cast<double>(s.batch), c + i, {sums[i], products[i]}, w, var, eps, g);
+        input_gradient(static_cast<double>(s.batch), c + i, {sums[i], products[i]}, scale, var, g);
     factor[i] = dx.factor;
     slope[i] = dx.slope;
     shift[i] = dx.shift;
   }
   for (int64_t row = 0; row < s.batch; ++row) {
     for_each_vector(0, count, [&](auto load, auto store) HWY_ATTR {
-      const auto v = hn::Sub(load(x + row * s.channels), load(mean));
-      store(hn::MulAdd(load(dy + row * s.channels), load(factor),
-                       hn::MulAdd(v, load(slope), load(shift))),
+      const auto centered = hn::Sub(load(x + row * s.channels), load(mean));
+      const auto v = scaled_gradient<kRelu>(load(dy + row * s.channels), centered, load(y_factor),
+                                            load(y_shift));
+      store(hn::MulAdd(v, load(factor), hn::MulAdd(centered, load(slope), load(shift))),
             g.dx + c + row * s.channels);
     });
   }
@@ -224,28 +259,42 @@ void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, con
 
 // ---- Channels [begin, end).
 
-void channels_forward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
-                      const float* w, const float* b, float eps, float* y, float* mean,
-                      float* var) {
+template <bool kRelu>
+void forward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
+             const BatchNormScale& scale, float* y, float* mean, float* var) {
   if (s.pixels == 1) {
     for (int64_t c = begin; c < end; c += kMostChannels) {
-      single_pixels_forward(s, c, std::min(kMostChannels, end - c), x, w, b, eps, y, mean, var);
+      single_pixels_forward<kRelu>(s, c, std::min(kMostChannels, end - c), x, scale, y, mean, var);
     }
   } else {
-    for (int64_t c = begin; c < end; ++c) channel_forward(s, c, x, w, b, eps, y, mean, var);
+    for (int64_t c = begin; c < end; ++c) channel_forward<kRelu>(s, c, x, scale, y, mean, var);
   }
 }
 
-void channels_backward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
-                       const float* w, const float* mean, const float* var, float eps,
-                       const BatchNormGradients& g) {
+template <bool kRelu>
+void backward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
+              const BatchNormScale& scale, const float* mean, const float* var,
+              const BatchNormGradients& g) {
   if (s.pixels == 1) {
     for (int64_t c = begin; c < end; c += kMostChannels) {
-      single_pixels_backward(s, c, std::min(kMostChannels, end - c), x, w, mean, var, eps, g);
+      single_pixels_backward<kRelu>(s, c, std::min(kMostChannels, end - c), x, scale, mean, var, g);
     }
   } else {
-    for (int64_t c = begin; c < end; ++c) channel_backward(s, c, x, w, mean, var, eps, g);
+    for (int64_t c = begin; c < end; ++c) channel_backward<kRelu>(s, c, x, scale, mean, var, g);
   }
+}
+
+void channels_forward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
+                      const BatchNormScale& scale, float* y, float* mean, float* var) {
+  const auto part = scale.relu ? forward<true> : forward<false>;
+  part(s, begin, end, x, scale, y, mean, var);
+}
+
+void channels_backward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
+                       const BatchNormScale& scale, const float* mean, const float* var,
+                       const BatchNormGradients& g) {
+  const auto part = scale.relu ? backward<true> : backward<false>;
+  part(s, begin, end, x, scale, mean, var, g);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -265,20 +314,20 @@ int64_t channel_grain(const ChannelShape& s) {
 }
 }  // namespace
 
-void batch_norm(ThreadPool& pool, const ChannelShape& shape, const float* x, const float* w,
-                const float* b, float eps, float* y, float* mean, float* var) {
+void batch_norm(ThreadPool& pool, const ChannelShape& shape, const float* x,
+                const BatchNormScale& scale, float* y, float* mean, float* var) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(channels_forward);
   pool.parallel_for(shape.channels, channel_grain(shape), [&](int64_t begin, int64_t end, int) {
-    kernel(shape, begin, end, x, w, b, eps, y, mean, var);
+    kernel(shape, begin, end, x, scale, y, mean, var);
   });
 }
 
 void batch_norm_backward(ThreadPool& pool, const ChannelShape& shape, const float* x,
-                         const float* w, const float* mean, const float* var, float eps,
+                         const BatchNormScale& scale, const float* mean, const float* var,
                          const BatchNormGradients& gradients) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(channels_backward);
   pool.parallel_for(shape.channels, channel_grain(shape), [&](int64_t begin, int64_t end, int) {
-    kernel(shape, begin, end, x, w, mean, var, eps, gradients);
+    kernel(shape, begin, end, x, scale, mean, var, gradients);
   });
 }
 

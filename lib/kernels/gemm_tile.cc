@@ -32,38 +32,46 @@ GemmTile tile_kernel() {
   return {kTileRows, kStep, kTileCols, HWY_TARGET != HWY_NEON};
 }
 
-// Four columns of as many rows as `d` has lanes, to as many rows of four columns: block b of a
-// vector holds rows 4b to 4b + 3.
-template <class D>
-HWY_INLINE void transpose_four(D d, const float* x, int64_t row_stride, float* panel,
-                               int64_t width) {
+// kFours times four columns of as many rows as `d` has lanes, to as many rows of four columns:
+// block b of a vector holds rows 4b to 4b + 3. What lies in a line is read at once: rows a multiple
+// of 4 KiB apart push each other out of L1.
+template <int kFours, class D>
+HWY_INLINE void transpose_fours(D d, const float* x, int64_t row_stride, float* panel,
+                                int64_t width) {
   constexpr int kRows = hn::MaxLanes(D());
-  hn::VFromD<D> row[4];
+  hn::VFromD<D> row[kFours][4];
   for (int i = 0; i < 4; ++i) {
-    row[i] = hn::LoadDup128(d, x + (kRows - 4 + i) * row_stride);
+    for (int four = 0; four < kFours; ++four) {
+      row[four][i] = hn::LoadDup128(d, x + (kRows - 4 + i) * row_stride + 4 * four);
+    }
     for (int block = kRows / 4 - 2; block >= 0; --block) {
-      row[i] = hn::IfThenElse(hn::FirstN(d, 4 * block + 4),
-                              hn::LoadDup128(d, x + (4 * block + i) * row_stride), row[i]);
+      for (int four = 0; four < kFours; ++four) {
+        row[four][i] = hn::IfThenElse(
+            hn::FirstN(d, 4 * block + 4),
+            hn::LoadDup128(d, x + (4 * block + i) * row_stride + 4 * four), row[four][i]);
+      }
     }
   }
-  const auto low02 = hn::InterleaveLower(d, row[0], row[2]);
-  const auto low13 = hn::InterleaveLower(d, row[1], row[3]);
-  const auto high02 = hn::InterleaveUpper(d, row[0], row[2]);
-  const auto high13 = hn::InterleaveUpper(d, row[1], row[3]);
-  hn::StoreU(hn::InterleaveLower(d, low02, low13), d, panel);
-  hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, panel + width);
-  hn::StoreU(hn::InterleaveLower(d, high02, high13), d, panel + 2 * width);
-  hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, panel + 3 * width);
+  for (int four = 0; four < kFours; ++four, panel += 4 * width) {
+    const auto low02 = hn::InterleaveLower(d, row[four][0], row[four][2]);
+    const auto low13 = hn::InterleaveLower(d, row[four][1], row[four][3]);
+    const auto high02 = hn::InterleaveUpper(d, row[four][0], row[four][2]);
+    const auto high13 = hn::InterleaveUpper(d, row[four][1], row[four][3]);
+    hn::StoreU(hn::InterleaveLower(d, low02, low13), d, panel);
+    hn::StoreU(hn::InterleaveUpper(d, low02, low13), d, panel + width);
+    hn::StoreU(hn::InterleaveLower(d, high02, high13), d, panel + 2 * width);
+    hn::StoreU(hn::InterleaveUpper(d, high02, high13), d, panel + 3 * width);
+  }
 }
 
-// transpose_four of groups of kRows rows from `begin` on, as many as fit before `end`. Returns the
+// transpose_fours of groups of kRows rows from `begin` on, as many as fit before `end`. Returns the
 // row behind them.
 template <int kRows>
 HWY_INLINE int64_t transpose_groups(const float* x, int64_t row_stride, int64_t begin, int64_t end,
                                     float* panel, int64_t width) {
   const hn::CappedTag<float, kRows> d;
   for (; begin + kRows <= end; begin += kRows) {
-    transpose_four(d, x + begin * row_stride, row_stride, panel + begin, width);
+    transpose_fours<1>(d, x + begin * row_stride, row_stride, panel + begin, width);
   }
   return begin;
 }
@@ -123,6 +131,11 @@ HWY_INLINE void copy_columns(const float* x, int64_t col_stride, bool fetch_next
   }
 }
 
+// The first line of each of some rows.
+HWY_INLINE void fetch_rows(const float* x, int64_t row_stride, int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i) hwy::Prefetch(x + i * row_stride);
+}
+
 void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_rows, int64_t depth,
                        int64_t width, float* panel) {
   const auto [x, row_stride, col_stride, fetch_next] = from;
@@ -132,18 +145,27 @@ void pack_strip_kernel(const StripSource& from, int64_t rows, int64_t padded_row
     i = rows;
   }
   if (i == 0 && col_stride == 1) {
-    // Four columns of all rows at a time, so that lines of the panel are written whole.
+    // Four columns of all rows at a time, or sixteen of groups of as many rows, so that lines of
+    // the panel are written whole.
     const int64_t whole_rows = rows / 4 * 4, whole_depth = depth / 4 * 4;
-    for (int64_t k = 0; k < whole_depth; k += 4) {
-      constexpr int kLanes = hn::MaxLanes(FloatTag());
-      if (fetch_next && k % 16 == 0) {
-        for (int64_t row = rows; row < 2 * rows; ++row) hwy::Prefetch(x + row * row_stride + k);
+    constexpr int kLanes = hn::MaxLanes(FloatTag());
+    int64_t at = 0;
+    if (kLanes == 16 && rows % 16 == 0) {
+      for (; at + 16 <= depth; at += 16) {
+        if (fetch_next) fetch_rows(x + rows * row_stride + at, row_stride, rows);
+        for (i = 0; i < rows; i += 16) {
+          transpose_fours<4>(FloatTag(), x + i * row_stride + at, row_stride,
+                             panel + at * width + i, width);
+        }
       }
-      i = transpose_groups<kLanes>(x + k, row_stride, 0, whole_rows, panel + k * width, width);
+    }
+    for (; at < whole_depth; at += 4) {
+      if (fetch_next && at % 16 == 0) fetch_rows(x + rows * row_stride + at, row_stride, rows);
+      i = transpose_groups<kLanes>(x + at, row_stride, 0, whole_rows, panel + at * width, width);
       if (kLanes > 8) {
-        i = transpose_groups<8>(x + k, row_stride, i, whole_rows, panel + k * width, width);
+        i = transpose_groups<8>(x + at, row_stride, i, whole_rows, panel + at * width, width);
       }
-      transpose_groups<4>(x + k, row_stride, i, whole_rows, panel + k * width, width);
+      transpose_groups<4>(x + at, row_stride, i, whole_rows, panel + at * width, width);
     }
     i = whole_rows;
     if (rows - i >= 2) {

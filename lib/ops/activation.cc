@@ -175,9 +175,10 @@ const OpDef kRelu =
                  .real = [](const double* x) { return x[0] < 0 ? 0.0 : x[0]; },
                  .integer = [](const int64_t* x) { return x[0] < 0 ? int64_t{0} : x[0]; },
                  .meaning = [](const Node&, Inputs in) { return maximum(in[0], 0.0); },
+                 // Of the result, so that x need not be kept.
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor zero = constant_like(0, call.dy);
-                   return {where(less_than(zero, call.inputs[0]), call.dy, zero)};
+                   return {where(less_than(zero, call.output), call.dy, zero)};
                  },
                  .cases = [] { return elementwise_cases(kRelu, 1, -2, 2); }});
 

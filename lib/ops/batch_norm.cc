@@ -48,6 +48,21 @@ Tensor number(double value) {
   return graph::scalar(static_cast<float>(value));
 }
 
+// Attr "relu", which is there and 1 only then: y = max(0, …), as passes/fuse_relu.cc makes it.
+bool has_relu(const Node& node) {
+  return node.attrs.has(graph::kReluAttr);
+}
+
+kernels::BatchNormScale scale_of(const KernelCall& call, size_t weight) {
+  auto input = [&](size_t i) {
+    return i < call.inputs.size() ? call.inputs[i].as<const float>() : nullptr;
+  };
+  return {.w = input(weight),
+          .b = input(weight + 1),
+          .eps = static_cast<float>(call.node->attrs.real("eps")),
+          .relu = has_relu(*call.node)};
+}
+
 // --- batch_norm: x, weight and bias or not → [y | mean | var] ----------------------------------
 
 graph::TypedShape infer_batch_norm(const Node& node) {
@@ -58,13 +73,10 @@ graph::TypedShape infer_batch_norm(const Node& node) {
 
 void run_batch_norm(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
-  const bool affine = call.inputs.size() > 1;
   float* y = call.output.as<float>();
   float* mean = y + x.shape.elements();
-  kernels::batch_norm(*call.pool, channel_shape(x.shape), x.as<const float>(),
-                      affine ? call.inputs[1].as<const float>() : nullptr,
-                      affine ? call.inputs[2].as<const float>() : nullptr,
-                      static_cast<float>(call.node->attrs.real("eps")), y, mean, mean + x.shape[1]);
+  kernels::batch_norm(*call.pool, channel_shape(x.shape), x.as<const float>(), scale_of(call, 1), y,
+                      mean, mean + x.shape[1]);
 }
 
 // Mean and variance of every channel.
@@ -83,6 +95,7 @@ Tensor batch_norm_meaning(const Node& node, Inputs in) {
   const Tensor scale = rsqrt(add(var, number(node.attrs.real("eps"))));
   Tensor y = mul(sub(in[0], column(mean)), column(scale));
   if (in.size() > 1) y = add(mul(y, column(in[1])), column(in[2]));
+  if (has_relu(node)) y = relu(y);
   const Tensor parts[] = {flatten(y), mean, var};
   return concat(parts, 0);
 }
@@ -94,13 +107,15 @@ std::vector<Tensor> grad_batch_norm(const graph::GradCall& call) {
   std::vector<Tensor> inputs = {call.inputs[0], forward[1], forward[2], d[0], d[1], d[2]};
   const bool affine = call.inputs.size() > 1;
   if (affine) inputs.push_back(call.inputs[1]);
+  if (affine && has_relu(call.node)) inputs.push_back(call.inputs[2]);
   const Tensor all = record(kBatchNormBackward, inputs, call.node.attrs);
   const auto parts = graph::unpack(all, {x, channels, channels});
   if (!affine) return {parts[0]};
   return {parts[0], parts[1], parts[2]};
 }
 
-// --- batch_norm_backward: x, mean, var, dy, dmean, dvar, weight or not → [dx | dw | db] ---------
+// --- batch_norm_backward: x, mean, var, dy, dmean, dvar, weight or not, with relu and a weight the
+// --- bias → [dx | dw | db] ---------------------------------------------------------------------
 
 graph::TypedShape infer_batch_norm_backward(const Node& node) {
   require_channels(node, 1, 3);
@@ -116,8 +131,7 @@ void run_batch_norm_backward(const KernelCall& call) {
   float* dx = call.output.as<float>();
   float* dw = dx + x.shape.elements();
   kernels::batch_norm_backward(*call.pool, channel_shape(x.shape), x.as<const float>(),
-                               call.inputs.size() > 6 ? input(6) : nullptr, input(1), input(2),
-                               static_cast<float>(call.node->attrs.real("eps")),
+                               scale_of(call, 6), input(1), input(2),
                                {.dy = input(3),
                                 .dmean = input(4),
                                 .dvar = input(5),
@@ -126,13 +140,32 @@ void run_batch_norm_backward(const KernelCall& call) {
                                 .db = dw + x.shape[1]});
 }
 
+graph::NodePtr batch_norm_through_relu(const Node& node, const Node& forward,
+                                       const graph::NodePtr& dy) {
+  const bool affine = node.inputs.size() > 6;
+  const bool is_gradient = forward.op == &kBatchNorm && forward.inputs[0] == node.inputs[0] &&
+                           forward.attrs.real("eps") == node.attrs.real("eps") &&
+                           (forward.inputs.size() > 1) == affine &&
+                           (!affine || forward.inputs[1] == node.inputs[6]);
+  if (!is_gradient || has_relu(node)) return nullptr;
+  std::vector<graph::NodePtr> inputs = node.inputs;
+  inputs[3] = dy;
+  if (affine) inputs.push_back(forward.inputs[2]);
+  return graph::make_node(kBatchNormBackward, std::move(inputs), forward.attrs);
+}
+
 // In terms of x itself, so that it can be differentiated: mean and var are not independent of it.
 Tensor batch_norm_backward_meaning(const Node& node, Inputs in) {
-  const Tensor &x = in[0], &dy = in[3];
+  const Tensor& x = in[0];
   const auto [mean, var] = statistics(x);
   const Tensor share = number(1.0 / static_cast<double>(x.dim(0) * x.dim(2)));
   const Tensor scale = rsqrt(add(var, number(node.attrs.real("eps"))));
   const Tensor centered = sub(x, column(mean)), normal = mul(centered, column(scale));
+  Tensor dy = in[3];
+  if (has_relu(node)) {
+    const Tensor y = in.size() > 7 ? add(mul(normal, column(in[6])), column(in[7])) : normal;
+    dy = mul(dy, less_than(number(0), y));
+  }
   const Tensor dw = channel_sum(mul(dy, normal)), db = channel_sum(dy);
   const Tensor inner = sub(sub(dy, column(mul(db, share))), mul(normal, column(mul(dw, share))));
   Tensor dx = mul(inner, column(in.size() > 6 ? mul(scale, in[6]) : scale));
@@ -148,41 +181,56 @@ const std::vector<Shape>& case_shapes() {
   return shapes;
 }
 
-std::vector<OpCase> batch_norm_cases() {
-  std::vector<OpCase> cases;
+struct CaseVariant {
+  Shape x;
+  bool affine;
+  graph::Attrs attrs;
+};
+std::vector<CaseVariant> case_variants() {
+  std::vector<CaseVariant> variants;
   for (const Shape& x : case_shapes()) {
     for (bool affine : {true, false}) {
-      std::vector<graph::TypedShape> inputs = {{DType::kF32, x}};
-      if (affine) inputs.insert(inputs.end(), 2, f32({x[1]}));
-      cases.push_back({str(to_string(x), affine ? " affine" : ""), std::move(inputs),
-                       [](Inputs in) {
-                         return record(kBatchNorm, in, {{"eps", 1e-2}});
-                       },
-                       -2, 2, 2e-5});
+      graph::Attrs attrs = {{"eps", 1e-2}};
+      variants.push_back({x, affine, attrs});
+      attrs.add(graph::kReluAttr, int64_t{1});
+      variants.push_back({x, affine, attrs});
     }
+  }
+  return variants;
+}
+std::string label(const Shape& x, bool affine, const graph::Attrs& attrs) {
+  return str(to_string(x), affine ? " affine" : "", attrs.has(graph::kReluAttr) ? " relu" : "");
+}
+
+std::vector<OpCase> batch_norm_cases() {
+  std::vector<OpCase> cases;
+  for (const auto& [x, affine, attrs] : case_variants()) {
+    std::vector<graph::TypedShape> inputs = {{DType::kF32, x}};
+    if (affine) inputs.insert(inputs.end(), 2, f32({x[1]}));
+    cases.push_back({label(x, affine, attrs), std::move(inputs),
+                     [attrs](Inputs in) { return record(kBatchNorm, in, attrs); }, -2, 2, 2e-5});
   }
   return cases;
 }
 
 std::vector<OpCase> batch_norm_backward_cases() {
   std::vector<OpCase> cases;
-  for (const Shape& x : case_shapes()) {
-    for (bool affine : {true, false}) {
-      std::vector<graph::TypedShape> inputs = {
-          {DType::kF32, x}, {DType::kF32, x}, f32({x[1]}), f32({x[1]})};
-      if (affine) inputs.push_back(f32({x[1]}));
-      cases.push_back(
-          {str(to_string(x), affine ? " affine" : ""), std::move(inputs),
-           [](Inputs in) {
-             const Tensor forward = record(kBatchNorm, {in[0]}, {{"eps", 1e-2}});
-             const Shape channels = {in[0].dim(1)};
-             const auto parts = graph::unpack(forward, {in[0].shape(), channels, channels});
-             std::vector<Tensor> all = {in[0], parts[1], parts[2]};
-             all.insert(all.end(), in.begin() + 1, in.end());
-             return record(kBatchNormBackward, all, {{"eps", 1e-2}});
-           },
-           -2, 2, 5e-5});
-    }
+  for (const auto& [x, affine, attrs] : case_variants()) {
+    std::vector<graph::TypedShape> inputs = {
+        {DType::kF32, x}, {DType::kF32, x}, f32({x[1]}), f32({x[1]})};
+    if (affine) inputs.push_back(f32({x[1]}));
+    if (affine && attrs.has(graph::kReluAttr)) inputs.push_back(f32({x[1]}));
+    cases.push_back(
+        {label(x, affine, attrs), std::move(inputs),
+         [attrs](Inputs in) {
+           const Tensor forward = record(kBatchNorm, {in[0]}, attrs);
+           const Shape channels = {in[0].dim(1)};
+           const auto parts = graph::unpack(forward, {in[0].shape(), channels, channels});
+           std::vector<Tensor> all = {in[0], parts[1], parts[2]};
+           all.insert(all.end(), in.begin() + 1, in.end());
+           return record(kBatchNormBackward, all, attrs);
+         },
+         -2, 2, 5e-5});
   }
   return cases;
 }
@@ -280,12 +328,15 @@ const OpDef kBatchNorm = {.name = "batch_norm",
                           .meaning = batch_norm_meaning,
                           .grad = grad_batch_norm,
                           .autocast = graph::Autocast::kFull,
+                          .takes_relu = true,
                           .cases = batch_norm_cases};
 const OpDef kBatchNormBackward = {.name = "batch_norm_backward",
                                   .infer = infer_batch_norm_backward,
                                   .kernel = run_batch_norm_backward,
                                   .meaning = batch_norm_backward_meaning,
                                   .autocast = graph::Autocast::kFull,
+                                  .relu_gradient = 3,
+                                  .through_relu = batch_norm_through_relu,
                                   .cases = batch_norm_backward_cases};
 const OpDef kLerpState = {.name = "lerp_state",
                           .infer = infer_lerp_state,

@@ -161,7 +161,7 @@ TEST_CASE("a profile in the forms of a report, and beside it a trace") {
       csv.starts_with("recipe.name,recipe.batch,recipe.precision,recipe.parameters,"
                       "recipe.settings_sha256,test,threads,operation,shapes,calls,ms,share,gflops,"
                       "gbytes_per_second,environment.cpu,"));
-  CHECK(contains(csv, ",train_step,1,linear,128×128×784,1.0,"));
+  CHECK(contains(csv, ",train_step,1,linear+relu,128×128×784,1.0,"));
   const std::string lines = run({"--profile", "-o", "jsonl"});
   CHECK(std::ranges::count(lines, '\n') == 1);
   CHECK(io::parse_json(lines, "")["profile"]["operations"].size() > 5);

@@ -12,6 +12,7 @@ Pass simplify();             // algebra and views
 Pass reassociate();          // products in the order that costs least
 Pass fold_constants();       // small constant results
 Pass merge_siblings();       // q, k, v and gate, up: one product instead of several
+Pass fuse_relu();            // relu after a normalisation, and its gradient: part of it
 Pass fuse_elementwise();     // chains of element-wise operations: one step
 Pass fuse_gates();           // element-wise work on gate and up: done on their product's tiles
 Pass fuse_epilogues();       // element-wise work after a product: done on its tiles

@@ -4,19 +4,12 @@
 // double negation, no view or copy that changes nothing, no reshape of a reshape, no permute of a
 // permute, no cast to the same type of a contiguous value.
 // Not done because it would change results: x + 0 (−0 + 0 = +0), x · 0 (NaN), x − x (inf).
+#include "lib/graph/passes/filled_with.h"
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/views.h"
 
 namespace lumen::graph::passes {
 namespace {
-
-// True if every element of `node` is the constant `value`, seen through views.
-bool is_all(const Node& node, float value) {
-  const Node* at = &node;
-  while (at->op == &kExpand || at->op == &kReshape) at = at->inputs[0].get();
-  if (!is_constant(*at) || at->dtype != DType::kF32 || at->value.elements() != 1) return false;
-  return std::bit_cast<uint32_t>(at->value.as<float>()[0]) == std::bit_cast<uint32_t>(value);
-}
 
 bool is_identity(const std::vector<int64_t>& order) {
   for (size_t i = 0; i < order.size(); ++i) {
@@ -54,11 +47,11 @@ NodePtr simplify_view(const NodePtr& node) {
 NodePtr simplify_arithmetic(const NodePtr& node) {
   const std::string_view op = node->op->name;
   if (op == "mul") {
-    if (is_all(*node->inputs[1], 1)) return node->inputs[0];
-    if (is_all(*node->inputs[0], 1)) return node->inputs[1];
+    if (is_filled_with(*node->inputs[1], 1)) return node->inputs[0];
+    if (is_filled_with(*node->inputs[0], 1)) return node->inputs[1];
   }
-  if (op == "div" && is_all(*node->inputs[1], 1)) return node->inputs[0];
-  if (op == "sub" && is_all(*node->inputs[1], 0)) return node->inputs[0];
+  if (op == "div" && is_filled_with(*node->inputs[1], 1)) return node->inputs[0];
+  if (op == "sub" && is_filled_with(*node->inputs[1], 0)) return node->inputs[0];
   if (op == "neg" && node->inputs[0]->op == node->op) return node->inputs[0]->inputs[0];
   return node;
 }
