@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/bf16_parts-inl.h"
 #include "lib/kernels/float16-inl.h"
 #include "lib/kernels/math-inl.h"
 #include "lib/kernels/philox-inl.h"
@@ -28,7 +29,7 @@ using attention_tile::Panels;
 using attention_tile::SoftmaxGradState;
 using attention_tile::SoftmaxState;
 using attention_tile::Tile;
-using TileFloat = hn::ScalableTag<float>;
+using TileFloat = PartsFloat;
 using TileVector = hn::Vec<TileFloat>;
 inline constexpr int64_t kTileLanes = hn::MaxLanes(TileFloat());
 
@@ -141,33 +142,6 @@ HWY_INLINE TileVector raise_reference(const Tile& tile, int64_t column, const fl
   return shift;
 }
 
-using TileBits = hn::RebindToUnsigned<TileFloat>;
-
-// The bits of x rounded to bfloat16 (nearest), in the upper halves; anything below. A NaN stays
-// one.
-HWY_INLINE hn::Vec<TileBits> round_weight(TileVector x) {
-  const TileBits d;
-  return hn::Add(hn::BitCast(d, x), hn::Set(d, 0x8000u));
-}
-HWY_INLINE hn::Vec<TileBits> upper_half(hn::Vec<TileBits> bits) {
-  return hn::And(bits, hn::Set(TileBits(), 0xFFFF0000u));
-}
-// What rounding to `bits` left of x, rounded likewise.
-HWY_INLINE hn::Vec<TileBits> round_rest(TileVector x, hn::Vec<TileBits> bits) {
-  return round_weight(hn::Sub(x, hn::BitCast(TileFloat(), upper_half(bits))));
-}
-// Lanes of two numbers, `first` below.
-HWY_INLINE void store_pair(hn::Vec<TileBits> first, hn::Vec<TileBits> second, uint16_t* to) {
-  const TileBits d;
-  hn::StoreU(hn::Or(hn::ShiftRight<16>(first), upper_half(second)), d,
-             reinterpret_cast<uint32_t*>(to));
-}
-// One behind the other.
-HWY_INLINE void store_row(hn::Vec<TileBits> first, hn::Vec<TileBits> second, uint16_t* to) {
-  const hn::Repartition<uint16_t, TileBits> d;
-  hn::StoreU(hn::ConcatOdd(d, hn::BitCast(d, second), hn::BitCast(d, first)), d, to);
-}
-
 // Scores → weights of one vector of columns.
 template <bool kFactors>
 class ColumnWeights {
@@ -222,7 +196,7 @@ class ColumnWeights {
 
   template <bool kTwoParts>
   HWY_INLINE void store(TileVector even, TileVector odd, uint16_t* high, uint16_t* low) const {
-    const auto high0 = round_weight(even), high1 = round_weight(odd);
+    const auto high0 = round_part(even), high1 = round_part(odd);
     store_pair(high0, high1, high);
     if constexpr (kTwoParts) {
       store_pair(round_rest(even, high0), round_rest(odd, high1), low);
@@ -369,7 +343,7 @@ class GradientWriter {
 
   HWY_INLINE void store_left(const Panels& to, int64_t key, const TileVector (&x)[2]) const {
     const int64_t at = key / kTileRows * to.pitch + key % kTileRows * kTileDepth + column_;
-    const auto high0 = round_weight(x[0]), high1 = round_weight(x[1]);
+    const auto high0 = round_part(x[0]), high1 = round_part(x[1]);
     store_row(high0, high1, to.high + at);
     if constexpr (kTwoParts) {
       store_row(round_rest(x[0], high0), round_rest(x[1], high1), to.low + at);
@@ -379,7 +353,7 @@ class GradientWriter {
   HWY_INLINE void store_right(int64_t key, const TileVector (&x)[2][2]) const {
     for (int j = 0; j < 2; ++j) {
       const int64_t at = right_[j] + key * kTileRows;
-      const auto high0 = round_weight(x[0][j]), high1 = round_weight(x[1][j]);
+      const auto high0 = round_part(x[0][j]), high1 = round_part(x[1][j]);
       store_pair(high0, high1, panels_.dscores.high + at);
       if constexpr (kTwoParts) {
         store_pair(round_rest(x[0][j], high0), round_rest(x[1][j], high1),

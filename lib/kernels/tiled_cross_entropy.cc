@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "lib/base/round_up.h"
-#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/memory_pieces.h"
 #include "lib/kernels/targets-inl.h"
 
@@ -15,6 +15,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/bf16_parts-inl.h"
 #include "lib/kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,8 +27,16 @@ constexpr int64_t kTileStrip = 2 * kTileRows;
 
 using RowsTag = hn::CappedTag<float, kTileRows>;
 
-// max x and Σ exp(x − max) of each column.
-void column_statistics(const float* logits, int64_t classes, float* maximum, float* sum) {
+// exp x for x ≤ 0; `coarse`, for sums and gradients of bfloat16 products, has an error of 2.6e-6.
+template <bool kCoarse>
+HWY_INLINE hn::Vec<RowsTag> exp_of_logit(hn::Vec<RowsTag> x) {
+  const RowsTag d;
+  constexpr float kLog2E = 1.44269504089f;
+  return kCoarse ? exp2_coarse(d, hn::Mul(x, hn::Set(d, kLog2E))) : exp_nonpositive(d, x);
+}
+
+template <bool kCoarse>
+void logit_statistics(const float* logits, int64_t classes, float* maximum, float* sum) {
   const RowsTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto lowest = hn::Set(d, -std::numeric_limits<float>::max());
@@ -42,11 +51,17 @@ void column_statistics(const float* logits, int64_t classes, float* maximum, flo
     auto total = hn::Zero(d);
     for (int64_t c = 0; c < classes; ++c) {
       const auto x = hn::Load(d, logits + c * kTileStrip + i);
-      total = hn::Add(total, exp_nonpositive(d, hn::Sub(x, top)));
+      total = hn::Add(total, exp_of_logit<kCoarse>(hn::Sub(x, top)));
     }
     hn::StoreU(top, d, maximum + i);
     hn::StoreU(total, d, sum + i);
   }
+}
+
+// max x and Σ exp(x − max) of each column.
+void column_statistics(bool coarse, const float* logits, int64_t classes, float* maximum,
+                       float* sum) {
+  (coarse ? logit_statistics<true> : logit_statistics<false>)(logits, classes, maximum, sum);
 }
 
 // The statistics of all blocks, `stride` apart, as those of the first.
@@ -66,18 +81,68 @@ void join_statistics(int64_t blocks, int64_t stride, float* maximum, float* sum)
   }
 }
 
-// x = exp(x − maximum) · scale.
-void scaled_softmax(int64_t classes, const float* maximum, const float* scale, float* logits) {
-  const RowsTag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < kTileStrip; i += lanes) {
-    const auto top = hn::LoadU(d, maximum + i), factor = hn::LoadU(d, scale + i);
-    for (int64_t c = 0; c < classes; ++c) {
-      float* const x = logits + c * kTileStrip + i;
-      const auto power = exp_nonpositive(d, hn::Sub(hn::Load(d, x), top));
-      hn::Store(hn::Mul(power, factor), d, x);
+// Two classes and two vectors of rows at a time: what is stored is a whole number of panels' rows.
+template <bool kTwoParts>
+class LogitGradientWriter {
+ public:
+  LogitGradientWriter(const float* logits, int64_t classes, const GradientPanels& to)
+      : logits_(logits), classes_(classes), to_(to) {}
+
+  void write(const float* maximum, const float* scale) const {
+    for (int64_t i = 0; i < kTileStrip; i += 2 * kLanes) {
+      for (int64_t c = 0; c < to_.classes; c += 2) {
+        RowsVector x[2][2];
+        for (int64_t k = 0; k < 2; ++k) {
+          for (int64_t j = 0; j < 2; ++j) {
+            x[k][j] = gradient(c + k, i + j * kLanes, maximum, scale);
+          }
+        }
+        store(c, i, x);
+      }
     }
   }
+
+ private:
+  using RowsVector = hn::Vec<RowsTag>;
+  static constexpr int64_t kLanes = hn::MaxLanes(RowsTag());
+
+  HWY_INLINE RowsVector gradient(int64_t c, int64_t i, const float* maximum,
+                                 const float* scale) const {
+    if (c >= classes_) return hn::Zero(d_);
+    const auto x = hn::Sub(hn::Load(d_, logits_ + c * kTileStrip + i), hn::LoadU(d_, maximum + i));
+    return hn::Mul(exp_of_logit<!kTwoParts>(x), hn::LoadU(d_, scale + i));
+  }
+
+  HWY_INLINE void store(int64_t c, int64_t i, const RowsVector (&x)[2][2]) const {
+    for (int64_t j = 0; j < 2 && to_.pairs.high; ++j) {
+      const int64_t at = to_.place_in_pairs(c, i + j * kLanes);
+      const auto first = round_part(x[0][j]), second = round_part(x[1][j]);
+      store_pair(first, second, to_.pairs.high + at);
+      if constexpr (kTwoParts) {
+        store_pair(round_rest(x[0][j], first), round_rest(x[1][j], second), to_.pairs.low + at);
+      }
+    }
+    for (int64_t k = 0; k < 2 && to_.rows.high; ++k) {
+      const int64_t at = to_.place_in_rows(c + k, i);
+      const auto first = round_part(x[k][0]), second = round_part(x[k][1]);
+      store_row(first, second, to_.rows.high + at);
+      if constexpr (kTwoParts) {
+        store_row(round_rest(x[k][0], first), round_rest(x[k][1], second), to_.rows.low + at);
+      }
+    }
+  }
+
+  RowsTag d_;
+  const float* logits_;
+  int64_t classes_;
+  const GradientPanels& to_;
+};
+
+// exp(x − maximum) · scale of `classes` classes, then zeros.
+void write_gradients(const float* logits, int64_t classes, const float* maximum, const float* scale,
+                     const GradientPanels& to) {
+  if (to.two_parts) return LogitGradientWriter<true>(logits, classes, to).write(maximum, scale);
+  LogitGradientWriter<false>(logits, classes, to).write(maximum, scale);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -89,7 +154,7 @@ namespace lumen::kernels {
 
 HWY_EXPORT(column_statistics);
 HWY_EXPORT(join_statistics);
-HWY_EXPORT(scaled_softmax);
+HWY_EXPORT(write_gradients);
 
 namespace {
 
@@ -306,7 +371,8 @@ class Loss {
       const int64_t block = c / kBlockClasses * sizes_.rows;
       for (int64_t row = 0; row < rows_; row += kStrip) {
         multiply_logits(row, classes, with);
-        statistics(with.logits, classes, m_.maximum + block + row, m_.sum + block + row);
+        statistics(sizes_.parts == 1, with.logits, classes, m_.maximum + block + row,
+                   m_.sum + block + row);
         for_each_target(row, c, classes, [&](int64_t i, int64_t at) {
           m_.target_logit[row + i] = with.logits[at * kStrip + i];
         });
@@ -346,8 +412,7 @@ class Loss {
     for_each_block(first, end, [&](int64_t c, int64_t classes, const ThreadBuffers& with) {
       for (int64_t row = 0; row < rows_; row += kStrip) {
         multiply_logits(row, classes, with);
-        differentiate(row, c, classes, with.logits);
-        keep_gradient(row, c - first, classes, with);
+        keep_gradient(row, c, classes, c - first, with);
       }
       if (args_.dhidden) turn_weight(c, classes, c - first);
       if (args_.dweight) add_dweight(c, classes, with);
@@ -360,27 +425,32 @@ class Loss {
     });
   }
 
-  // logits → token weight · (softmax − one-hot), 0 for classes up to the next multiple of kStrip.
-  void differentiate(int64_t row, int64_t c, int64_t classes, float* logits) const {
-    HWY_DYNAMIC_DISPATCH(scaled_softmax)(classes, m_.maximum + row, m_.scale + row, logits);
-    for_each_target(row, c, classes, [&](int64_t i, int64_t at) {
-      logits[at * kStrip + i] -= args_.token_weights[first_row_ + row + i];
+  // Token weight · (softmax − one-hot) of logits that are columns from `at` on of the group.
+  void keep_gradient(int64_t row, int64_t c, int64_t classes, int64_t at,
+                     const ThreadBuffers& with) const {
+    const GradientPanels to = {
+        .pairs = args_.dhidden ? m_.gradient.from(row, at) : Bf16Panel{},
+        .pairs_pitch = m_.gradient.pitch(),
+        .rows = args_.dweight ? with.gradient.from(0, row) : Bf16Panel{},
+        .rows_pitch = with.gradient.pitch(),
+        .classes = round_up(classes, kStrip),
+        .two_parts = sizes_.parts == 2,
+    };
+    HWY_DYNAMIC_DISPATCH(write_gradients)
+    (with.logits, classes, m_.maximum + row, m_.scale + row, to);
+    for_each_target(row, c, classes, [&](int64_t i, int64_t target) {
+      const float softmax = std::exp(with.logits[target * kStrip + i] - m_.maximum[row + i]);
+      const float x = softmax * m_.scale[row + i] - args_.token_weights[first_row_ + row + i];
+      store_number(x, to.pairs, to.place_in_pairs(target, i));
+      store_number(x, to.rows, to.place_in_rows(target, i));
     });
-    std::fill_n(logits + classes * kStrip, (round_up(classes, kStrip) - classes) * kStrip, 0.0f);
   }
 
-  void keep_gradient(int64_t row, int64_t at, int64_t classes, const ThreadBuffers& with) {
-    for (int64_t c = 0; c < classes; c += kStrip) {
-      const float* const x = with.logits + c * kStrip;
-      if (args_.dhidden) {
-        pack({x, 1, kStrip}, 0, kStrip, kStrip, PanelOrder::kPairs, m_.gradient.from(row, at + c),
-             m_.gradient.pitch());
-      }
-      if (args_.dweight) {
-        pack({x, kStrip, 1}, 0, kStrip, kStrip, PanelOrder::kRows, with.gradient.from(c, row),
-             with.gradient.pitch());
-      }
-    }
+  static void store_number(float x, const Bf16Panel& panel, int64_t at) {
+    if (panel.high == nullptr) return;
+    const bf16 high = to_bf16(x);
+    panel.high[at] = std::bit_cast<uint16_t>(high);
+    if (panel.low) panel.low[at] = std::bit_cast<uint16_t>(to_bf16(x - to_float(high)));
   }
 
   // The weights of a block as columns from `at` on of panels whose rows are its columns.
