@@ -16,7 +16,7 @@ namespace {
 std::optional<int> half_of(const Node& view, const Node& product) {
   if (view.op != &kSlice || view.inputs[0].get() != &product) return std::nullopt;
   const int64_t width = view.shape[-1], begin = view.attrs.integer("begin");
-  const bool is_half = view.attrs.integer("axis") == view.shape.rank() - 1 &&
+  const bool is_half = width > 0 && view.attrs.integer("axis") == view.shape.rank() - 1 &&
                        2 * width == product.shape[-1] && begin % width == 0;
   return is_half ? std::optional(static_cast<int>(begin / width)) : std::nullopt;
 }
