@@ -208,7 +208,8 @@ std::vector<OpCase> batch_norm_cases() {
     std::vector<graph::TypedShape> inputs = {{DType::kF32, x}};
     if (affine) inputs.insert(inputs.end(), 2, f32({x[1]}));
     cases.push_back({label(x, affine, attrs), std::move(inputs),
-                     [attrs](Inputs in) { return record(kBatchNorm, in, attrs); }, -2, 2, 2e-5});
+                     [attrs = attrs](Inputs in) { return record(kBatchNorm, in, attrs); }, -2, 2,
+                     2e-5});
   }
   return cases;
 }
@@ -222,7 +223,7 @@ std::vector<OpCase> batch_norm_backward_cases() {
     if (affine && attrs.has(graph::kReluAttr)) inputs.push_back(f32({x[1]}));
     cases.push_back(
         {label(x, affine, attrs), std::move(inputs),
-         [attrs](Inputs in) {
+         [attrs = attrs](Inputs in) {
            const Tensor forward = record(kBatchNorm, {in[0]}, attrs);
            const Shape channels = {in[0].dim(1)};
            const auto parts = graph::unpack(forward, {in[0].shape(), channels, channels});
