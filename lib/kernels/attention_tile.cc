@@ -171,15 +171,15 @@ class ColumnWeights {
     for (; key + 2 <= keys_; key += 2) {
       const auto even = weight<!kTwoParts>(key, sums_[0]);
       const auto odd = weight<!kTwoParts>(key + 1, sums_[1]);
-      store<kTwoParts>(even, odd, high + key * kTileRows, low + key * kTileRows);
+      store_pair_of<kTwoParts>(even, odd, high, low, key * kTileRows);
     }
     if (key < keys_) {
       const auto last = weight<!kTwoParts>(key, sums_[0]);
-      store<kTwoParts>(last, none, high + key * kTileRows, low + key * kTileRows);
+      store_pair_of<kTwoParts>(last, none, high, low, key * kTileRows);
       key += 2;
     }
     for (; key < padded_depth(keys_); key += 2) {
-      store<kTwoParts>(none, none, high + key * kTileRows, low + key * kTileRows);
+      store_pair_of<kTwoParts>(none, none, high, low, key * kTileRows);
     }
     store_sum();
   }
@@ -192,15 +192,6 @@ class ColumnWeights {
     sum = hn::Add(sum, weight);
     if constexpr (kFactors) return hn::Mul(weight, hn::LoadU(d_, factors_ + key * width_));
     return weight;
-  }
-
-  template <bool kTwoParts>
-  HWY_INLINE void store(TileVector even, TileVector odd, uint16_t* high, uint16_t* low) const {
-    const auto high0 = round_part(even), high1 = round_part(odd);
-    store_pair(high0, high1, high);
-    if constexpr (kTwoParts) {
-      store_pair(round_rest(even, high0), round_rest(odd, high1), low);
-    }
   }
 
   void store_sum() { hn::StoreU(hn::Add(sums_[0], sums_[1]), d_, sum_); }
@@ -343,22 +334,13 @@ class GradientWriter {
 
   HWY_INLINE void store_left(const Panels& to, int64_t key, const TileVector (&x)[2]) const {
     const int64_t at = key / kTileRows * to.pitch + key % kTileRows * kTileDepth + column_;
-    const auto high0 = round_part(x[0]), high1 = round_part(x[1]);
-    store_row(high0, high1, to.high + at);
-    if constexpr (kTwoParts) {
-      store_row(round_rest(x[0], high0), round_rest(x[1], high1), to.low + at);
-    }
+    store_row_of<kTwoParts>(x[0], x[1], to.high, to.low, at);
   }
 
   HWY_INLINE void store_right(int64_t key, const TileVector (&x)[2][2]) const {
     for (int j = 0; j < 2; ++j) {
       const int64_t at = right_[j] + key * kTileRows;
-      const auto high0 = round_part(x[0][j]), high1 = round_part(x[1][j]);
-      store_pair(high0, high1, panels_.dscores.high + at);
-      if constexpr (kTwoParts) {
-        store_pair(round_rest(x[0][j], high0), round_rest(x[1][j], high1),
-                   panels_.dscores.low + at);
-      }
+      store_pair_of<kTwoParts>(x[0][j], x[1][j], panels_.dscores.high, panels_.dscores.low, at);
     }
   }
 

@@ -46,6 +46,24 @@ HWY_INLINE void store_row(hn::Vec<PartsBits> first, hn::Vec<PartsBits> second, u
   hn::StoreU(hn::ConcatOdd(d, hn::BitCast(d, second), hn::BitCast(d, first)), d, to);
 }
 
+// Both of float32 numbers, number `at` of `high` on, with what rounding left in `low` if there are
+// two parts.
+template <bool kTwoParts>
+HWY_INLINE void store_pair_of(PartsVector first, PartsVector second, uint16_t* high, uint16_t* low,
+                              int64_t at) {
+  const auto bits0 = round_part(first), bits1 = round_part(second);
+  store_pair(bits0, bits1, high + at);
+  if constexpr (kTwoParts)
+    store_pair(round_rest(first, bits0), round_rest(second, bits1), low + at);
+}
+template <bool kTwoParts>
+HWY_INLINE void store_row_of(PartsVector first, PartsVector second, uint16_t* high, uint16_t* low,
+                             int64_t at) {
+  const auto bits0 = round_part(first), bits1 = round_part(second);
+  store_row(bits0, bits1, high + at);
+  if constexpr (kTwoParts) store_row(round_rest(first, bits0), round_rest(second, bits1), low + at);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();

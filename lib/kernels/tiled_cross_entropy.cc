@@ -31,7 +31,6 @@ using RowsTag = hn::CappedTag<float, kTileRows>;
 template <bool kCoarse>
 HWY_INLINE hn::Vec<RowsTag> exp_of_logit(hn::Vec<RowsTag> x) {
   const RowsTag d;
-  constexpr float kLog2E = 1.44269504089f;
   return kCoarse ? exp2_coarse(d, hn::Mul(x, hn::Set(d, kLog2E))) : exp_nonpositive(d, x);
 }
 
@@ -116,19 +115,11 @@ class LogitGradientWriter {
   HWY_INLINE void store(int64_t c, int64_t i, const RowsVector (&x)[2][2]) const {
     for (int64_t j = 0; j < 2 && to_.pairs.high; ++j) {
       const int64_t at = to_.place_in_pairs(c, i + j * kLanes);
-      const auto first = round_part(x[0][j]), second = round_part(x[1][j]);
-      store_pair(first, second, to_.pairs.high + at);
-      if constexpr (kTwoParts) {
-        store_pair(round_rest(x[0][j], first), round_rest(x[1][j], second), to_.pairs.low + at);
-      }
+      store_pair_of<kTwoParts>(x[0][j], x[1][j], to_.pairs.high, to_.pairs.low, at);
     }
     for (int64_t k = 0; k < 2 && to_.rows.high; ++k) {
       const int64_t at = to_.place_in_rows(c + k, i);
-      const auto first = round_part(x[k][0]), second = round_part(x[k][1]);
-      store_row(first, second, to_.rows.high + at);
-      if constexpr (kTwoParts) {
-        store_row(round_rest(x[k][0], first), round_rest(x[k][1], second), to_.rows.low + at);
-      }
+      store_row_of<kTwoParts>(x[k][0], x[k][1], to_.rows.high, to_.rows.low, at);
     }
   }
 
