@@ -139,6 +139,7 @@ TEST_CASE("a program that fails is told with its last words", "[bench]") {
 }
 
 TEST_CASE("a signal ends lumen-bench ab and the program that it runs", "[bench]") {
+  if (!testing::has_terminals()) return;
   for (const int number : {SIGTERM, SIGINT}) {
     const FakeBenches fakes;
     const std::string pid_file = fakes.path("pid");

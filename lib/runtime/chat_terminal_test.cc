@@ -19,6 +19,7 @@ struct ChatTerminal : TerminalProcess {
 };
 
 TEST_CASE("at a terminal there is a chat, which Ctrl-D leaves with the terminal restored") {
+  if (!testing::has_terminals()) return;
   for (const std::string term : {"xterm", "dumb"}) {
     CAPTURE(term);
     ChatTerminal chat(term);
@@ -36,6 +37,7 @@ TEST_CASE("at a terminal there is a chat, which Ctrl-D leaves with the terminal 
 }
 
 TEST_CASE("where a prompt is shown the editor has the terminal already") {
+  if (!testing::has_terminals()) return;
   ChatTerminal chat;
   for (int i = 0; i < 20; ++i) {
     REQUIRE(chat.wait_for("> "));
@@ -46,6 +48,7 @@ TEST_CASE("where a prompt is shown the editor has the terminal already") {
 }
 
 TEST_CASE("Ctrl-C twice on an empty line leaves the chat with 130") {
+  if (!testing::has_terminals()) return;
   for (const std::string term : {"xterm", "dumb"}) {
     CAPTURE(term);
     ChatTerminal chat(term);
@@ -60,6 +63,7 @@ TEST_CASE("Ctrl-C twice on an empty line leaves the chat with 130") {
 }
 
 TEST_CASE("editing keys, UTF-8 and pasted newlines") {
+  if (!testing::has_terminals()) return;
   ChatTerminal chat;
   REQUIRE(chat.wait_for("> "));
   chat.type("wrld\x1b[D\x1b[D\x7f\x1b[Ho\x7f\x1b[Cor\x1b[F \u00e4\u20ac\r");
@@ -77,6 +81,7 @@ TEST_CASE("editing keys, UTF-8 and pasted newlines") {
 }
 
 TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
+  if (!testing::has_terminals()) return;
   ChatTerminal chat;
   REQUIRE(chat.wait_for("> "));
   chat.send(SIGTERM);
@@ -85,6 +90,7 @@ TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
 }
 
 TEST_CASE("half a line of a batch holds up neither running answers nor signals") {
+  if (!testing::has_terminals()) return;
   for (const auto& [signal, exit_code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
     CAPTURE(signal);
     TerminalProcess batch("lumen-run", {random_model(), "--raw", "--batch", "-", "-n", "8"});
@@ -97,6 +103,7 @@ TEST_CASE("half a line of a batch holds up neither running answers nor signals")
 }
 
 TEST_CASE("a model file that is cut short while in use ends the chat with an I/O error") {
+  if (!testing::has_terminals()) return;
   const std::string model = lumen::testing::temporary_directory() + "/model.gguf";
   std::filesystem::copy_file(random_model(), model);
   TerminalProcess chat("lumen-run", {model, "--no-history"});
@@ -109,6 +116,7 @@ TEST_CASE("a model file that is cut short while in use ends the chat with an I/O
 }
 
 TEST_CASE("an idle chat uses no processor time") {
+  if (!testing::has_terminals()) return;
   ChatTerminal chat;
   REQUIRE(chat.wait_for("> "));
   chat.type("hello\r");

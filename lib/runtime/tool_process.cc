@@ -117,6 +117,18 @@ void require_error(const Outcome& outcome, int exit_code, const std::string& too
   REQUIRE((line == 0 || outcome.err.starts_with("note: ")));
 }
 
+bool has_terminals() {
+  int terminal = -1;
+  int keeper = -1;
+  if (::openpty(&terminal, &keeper, nullptr, nullptr, nullptr) != 0) {
+    lumen::testing::skip("needs a pseudo-terminal (is /dev/pts mounted?)");
+    return false;
+  }
+  ::close(keeper);
+  ::close(terminal);
+  return true;
+}
+
 TerminalProcess::TerminalProcess(const std::string& tool, const Arguments& arguments,
                                  const std::string& term) {
   winsize size = {24, 80, 0, 0};

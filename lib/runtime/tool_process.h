@@ -39,6 +39,10 @@ Outcome run_tool_process(const std::string& tool, const Arguments& arguments,
 // nothing on standard output.
 void require_error(const Outcome& outcome, int exit_code, const std::string& tool = "lumen-run");
 
+// Whether this system lends terminals (a chroot without /dev/pts does not); if not, notes that the
+// current test is skipped.
+bool has_terminals();
+
 // A tool at a terminal of its own.
 class TerminalProcess {
  public:
