@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <set>
 
 #include "lib/base/error.h"
 #include "lib/graph/plan_observer.h"
@@ -16,18 +15,20 @@
 #include "lib/optim/clip.h"
 #include "lib/optim/grad_scaler.h"
 #include "lib/optim/optimizer.h"
+#include "lib/optim/outlier_norms.h"
 #include "lib/runtime/available_memory.h"
 #include "lib/runtime/classify.h"
 #include "lib/runtime/describe_sample.h"
 #include "lib/runtime/export_model.h"
-#include "lib/runtime/generation.h"
 #include "lib/runtime/least_loss.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/prompt_format.h"
+#include "lib/runtime/recipe_fit.h"
 #include "lib/runtime/session.h"
 #include "lib/runtime/temporary_directory.h"
 #include "lib/runtime/train_task.h"
 #include "lib/runtime/training_data.h"
+#include "lib/runtime/training_samples.h"
 #include "lib/runtime/training_step.h"
 #include "lib/runtime/weights.h"
 #include "lib/tensor/allocator.h"
@@ -44,37 +45,6 @@ std::string shape_key(const data::Batch& batch) {
   std::string key;
   for (const auto& [name, array] : batch.fields) key += str(name, to_string(array.shape()), " ");
   return key;
-}
-
-optim::OptimizerConfig optimizer_config(const OptimizerRecipe& recipe) {
-  optim::OptimizerConfig config;
-  config.type = recipe.type;
-  config.weight_decay = recipe.weight_decay.value_or(0);
-  config.betas = recipe.betas;
-  config.eps = recipe.eps;
-  config.momentum = recipe.momentum;
-  config.dampening = recipe.dampening;
-  config.nesterov = recipe.nesterov;
-  config.amsgrad = recipe.amsgrad;
-  config.alpha = recipe.alpha;
-  config.no_decay = recipe.no_decay;
-  for (const OptimizerGroup& group : recipe.groups) {
-    config.groups.push_back({group.match, group.lr_factor, group.weight_decay});
-  }
-  return config;
-}
-
-nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config) {
-  const LoraRecipe& lora = recipe.lora;
-  const int64_t layers = io::get_int(config, "num_hidden_layers", 0, limits::kLayers, 0);
-  if (lora.layers > layers) {
-    fail_at_key(recipe, "lora.layers", str(lora.layers, ": the model has ", layers));
-  }
-  return {.rank = *lora.rank,
-          .scale = nn::lora_scale(lora.alpha, *lora.rank, lora.rslora),
-          .dropout = lora.dropout,
-          .targets = lora.targets,
-          .first_layer = lora.layers > 0 ? std::max<int64_t>(0, layers - lora.layers) : 0};
 }
 
 // The model that `recipe` goes on with, if it names one.
@@ -114,12 +84,7 @@ class GraphTask : public TrainTask {
  private:
   void build_network();
   void choose_trained();
-  Recipe fitted_recipe();
-  void check_batch_size() const;
-  void check_label() const;
   void require_memory() const;
-  void check_lora_targets() const;
-  void check_sample_prompts();
   void check_position_scaling();
   io::Json position_scaling() const;
   // The next micro-batch of a step; false at the end of an epoch, unless it is the first.
@@ -133,8 +98,6 @@ class GraphTask : public TrainTask {
   };
   Sums accumulate();
   double grad_norm(std::span<const Array> gradients);
-  // Whether a step with this gradient norm is to be left out.
-  bool is_outlier(double norm);
   void add_gradients(const std::vector<Array>& gradients, bool first);
   NamedArrays weights() const;
   std::string base_sha256() const;
@@ -152,6 +115,7 @@ class GraphTask : public TrainTask {
   std::vector<TrainedParameter> trained_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::GradScaler scaler_;
+  optim::OutlierNorms norms_;
   std::unique_ptr<data::BatchStream> train_stream_;
   mutable std::map<std::string, std::unique_ptr<TrainingStep>> plans_;
   std::map<std::string, std::unique_ptr<EvaluationStep>> evaluations_;
@@ -159,10 +123,6 @@ class GraphTask : public TrainTask {
   std::span<const Array> gradients_;  // of the last step
   std::vector<int64_t> samples_;      // that it read
   data::Batch batch_;
-  struct Norms {
-    int64_t count = 0;
-    double mean = 0, squares = 0;  // Σ (norm − mean)²
-  } norms_;
   int32_t micro_steps_ = 0;  // micro-batches so far: drives dropout
 };
 
@@ -171,77 +131,27 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
       overfit_(options.overfit_batch),
       pool_(static_cast<int>(options.threads.value_or(default_thread_count()))),
       base_(open_base(recipe)),
-      data_(open_training_data(fitted_recipe(), directory_.path(), base_.get())) {
+      data_(open_training_data(fit_rows(recipe_, base_.get()), directory_.path(), base_.get())) {
   if (overfit_) {
     data_.options.augment = false;
     recipe_.model.dropout = recipe_.lora.dropout = recipe_.train.label_smoothing = 0;
   }
   const graph::PoolScope scope(pool_);
-  check_batch_size();
+  check_batch_size(recipe_, data_.data.train->samples());
   train_stream_ = data::make_stream(data_.data, data::Split::kTrain, data_.options);
-  check_label();
+  check_label(recipe_, !data_.data.info.classes.empty());
   build_network();
   choose_trained();
   std::vector<optim::NamedParameter> named;
   for (const TrainedParameter& p : trained_) named.push_back({p.name, p.tensor.node()->value});
-  const optim::OptimizerConfig config = optimizer_config(recipe_.optimizer);
-  if (const auto unused = optim::unused_group(config, named)) {
-    fail_at_key(recipe_, str("optimizer.groups[", *unused, "].match"),
-                str(quoted(config.groups[*unused].match),
-                    " is of no parameter: none has such a name, or earlier groups match it"));
-  }
-  if (const auto unused = optim::unused_no_decay(config, named)) {
-    fail_at_key(recipe_, "optimizer.no_decay",
-                str(quoted(config.no_decay[*unused]), " is of no parameter"));
-  }
+  const optim::OptimizerConfig config = optimizer_config(recipe_, named);
   optimizer_ = optim::make_optimizer(config, std::move(named));
   notices_ = data_.notices;
-  check_sample_prompts();
+  if (network_->language_model() != nullptr && data_.tokenizer != nullptr) {
+    const auto unreadable = unreadable_prompts(data_, recipe_.log.samples.prompts);
+    notices_.insert(notices_.end(), unreadable.begin(), unreadable.end());
+  }
   check_position_scaling();
-}
-
-// The recipe with rows that the model to go on with has positions for.
-Recipe GraphTask::fitted_recipe() {
-  std::optional<int64_t>& length = recipe_.data.max_length;
-  if (base_ == nullptr || !length) return recipe_;
-  const int64_t positions =
-      io::get_int(base_->config, "max_position_embeddings", 1, limits::kContext);
-  if (*length > positions && recipe_.given.count("data.max_length") > 0) {
-    fail_at_key(recipe_, "data.max_length",
-                str("rows of ", *length, " tokens do not fit into the ", positions,
-                    " positions of the model"));
-  }
-  length = std::min(*length, positions);
-  return recipe_;
-}
-
-void GraphTask::check_batch_size() const {
-  const int64_t samples = data_.data.train->samples();
-  if (recipe_.data.last_batch != "drop" || samples >= recipe_.train.batch_size) return;
-  fail_at_key(recipe_, "data.last_batch",
-              str("drop leaves no batch: batch_size is ", recipe_.train.batch_size, ", and there ",
-                  samples == 1 ? "is 1 sample" : str("are ", samples, " samples"),
-                  "; take pad, or a smaller batch_size"));
-}
-
-// Whether the label of a table is what the recipe says of it.
-void GraphTask::check_label() const {
-  if (recipe_.task == "lm" || recipe_.task == "sft") return;
-  const bool numbers = data_.data.info.classes.empty();
-  if (recipe_.task == "classify" && numbers) {
-    fail_at_key(recipe_, "task",
-                "classify needs classes, and the label has numbers that are no integers; take "
-                "task = \"regress\", or data.label_kind = \"classes\" for a class of each");
-  }
-  if (recipe_.task == "regress" && !numbers) {
-    fail_at_key(recipe_, "task", "regress needs numbers, and the label has classes");
-  }
-  for (const auto& [key, metric] :
-       {std::pair("checkpoint.metric", recipe_.checkpoint.metric),
-        std::pair("eval.early_stop.metric", recipe_.eval.early_stop.metric)}) {
-    if (!numbers || metric != "eval_accuracy") continue;
-    fail_at_key(recipe_, key, "'eval_accuracy' is not measured: the label has numbers");
-  }
 }
 
 // Before anything is made: to fill all memory takes a minute, and then the kernel kills something.
@@ -289,28 +199,9 @@ void GraphTask::build_network() {
   }
 }
 
-// Every target of LoRA is the name of a layer that got an addition.
-void GraphTask::check_lora_targets() const {
-  if (!recipe_.lora.rank) return;
-  const std::vector<std::string> chosen = lora_targets(weights());
-  const std::set<std::string>& layers = parameters_.linear_layers();
-  const std::string type = io::get_string(config_, "model_type");
-  const std::string known = join(std::vector<std::string>(layers.begin(), layers.end()), ", ");
-  if (recipe_.lora.targets.empty() && chosen.empty()) {
-    fail(ErrorKind::kUnsupported, "lora: this ", type, " has no linear layer ",
-         known.empty() ? "" : str("but its output (lora.targets = [\"", known, "\"]) "),
-         "that could have an addition; without [lora] all of its weights are trained");
-  }
-  for (const std::string& target : recipe_.lora.targets) {
-    if (std::find(chosen.begin(), chosen.end(), target) != chosen.end()) continue;
-    fail_at_key(recipe_, "lora.targets",
-                str("no layer of this ", type, " that can have an addition is called ",
-                    quoted(target), known.empty() ? "" : "; there are ", known));
-  }
-}
-
 void GraphTask::choose_trained() {
-  check_lora_targets();
+  check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_.linear_layers(),
+                     lora_targets(weights()));
   for (const auto& [name, tensor] : parameters_.named()) {
     if (tensor.requires_grad()) trained_.push_back({name, tensor});
   }
@@ -450,7 +341,7 @@ StepResult GraphTask::step(double lr) {
       return result;
     }
   }
-  if (!result.finite || is_outlier(result.grad_norm)) {
+  if (!result.finite || norms_.add(result.grad_norm, recipe_.train.skip_outlier_sigma)) {
     result.updated = false;
     return result;
   }
@@ -463,22 +354,6 @@ StepResult GraphTask::step(double lr) {
   }
   optimizer_->step(pool_, sums.gradients, lr, scale);
   return result;
-}
-
-// Keeps the mean and variance of gradient norms (Welford 1962), of steps that were taken.
-bool GraphTask::is_outlier(double norm) {
-  constexpr int64_t kLeast = 20;
-  const double sigma = recipe_.train.skip_outlier_sigma;
-  if (sigma == 0) return false;
-  if (norms_.count >= kLeast) {
-    const double deviation = std::sqrt(norms_.squares / static_cast<double>(norms_.count - 1));
-    if (norm > norms_.mean + sigma * deviation) return true;
-  }
-  ++norms_.count;
-  const double difference = norm - norms_.mean;
-  norms_.mean += difference / static_cast<double>(norms_.count);
-  norms_.squares += difference * (norm - norms_.mean);
-  return false;
 }
 
 bool GraphTask::has_finite_weights() const {
@@ -557,7 +432,7 @@ TaskState GraphTask::state() const {
   state.json = {{"data", train_stream_->cursor()},
                 {"micro_steps", micro_steps_},
                 {"scaler", scaler_.state()},
-                {"norms", {norms_.count, norms_.mean, norms_.squares}}};
+                {"norms", norms_.state()}};
   return state;
 }
 
@@ -583,8 +458,7 @@ void GraphTask::restore(const TaskState& state) {
   train_stream_->restore(state.json.at("data"));
   micro_steps_ = static_cast<int32_t>(io::get_int(state.json, "micro_steps", 0, 1 << 30));
   scaler_.load_state(state.json.at("scaler"));
-  const io::Json& norms = state.json.at("norms");
-  norms_ = {norms.at(0).get<int64_t>(), norms.at(1).get<double>(), norms.at(2).get<double>()};
+  norms_.load_state(state.json.at("norms"));
 }
 
 void GraphTask::export_model(const std::string& directory) {
@@ -624,47 +498,16 @@ void GraphTask::check_position_scaling() {
                          ") has no name in config.json: of the result, only Lumen knows it"));
 }
 
-// The model would continue another text than the one shown.
-void GraphTask::check_sample_prompts() {
-  if (network_->language_model() == nullptr || data_.tokenizer == nullptr) return;
-  const PromptFormat format(data_.tokenizer, data_.chat_template, {});
-  for (const std::string& prompt : recipe_.log.samples.prompts) {
-    const std::string dropped = format.dropped_characters(prompt);
-    if (dropped.empty()) continue;
-    notices_.push_back(str("log.samples.prompts: ", quoted(prompt),
-                           " is not continued: the vocabulary has no token for ", dropped));
-  }
-}
-
 std::vector<std::string> GraphTask::sample(const std::vector<std::string>& prompts,
                                            int64_t max_tokens, const StopCheck& stops) {
   const models::CausalLm* lm = network_->language_model();
   if (lm == nullptr || data_.tokenizer == nullptr) return {};
-  const graph::NoGradScope no_grad;
-  const PromptFormat format(data_.tokenizer, data_.chat_template, {},
-                            data_.options.add_bos.value_or(false));
-  const int64_t context = std::min<int64_t>(lm->max_positions(), *recipe_.data.max_length);
-  const auto model = LanguageModel::share(*lm, context, pool_.threads());
-  Generator generator(*model, data_.tokenizer);  // it knows what the model has read
-  std::vector<std::string> texts;
-  volatile bool stop = false;
-  for (const std::string& prompt : prompts) {
-    if (stops()) break;
-    const std::string text = data_.chat_template ? format.render({{"user", prompt}}) : prompt;
-    std::vector<int32_t> ids = format.encode(text);
-    const bool fits = !ids.empty() && static_cast<int64_t>(ids.size()) < context;
-    if (!fits || !format.dropped_characters(prompt).empty()) {
-      texts.push_back(prompt);
-      continue;
-    }
-    Sampler sampler({.seed = static_cast<uint64_t>(recipe_.seed)}, model->vocab());
-    const GenerationOptions options = {max_tokens, {}, format.end_token_ids()};
-    const auto result = generator.generate(
-        ids, sampler, options, !data_.chat_template, [&](std::string_view) { stop = stops(); },
-        &stop);
-    texts.push_back(prompt + (data_.chat_template ? " → " : "") + result.text);
-  }
-  return texts;
+  const ContinuationOptions options = {
+      .context = std::min<int64_t>(lm->max_positions(), *recipe_.data.max_length),
+      .max_tokens = max_tokens,
+      .seed = static_cast<uint64_t>(recipe_.seed),
+      .threads = pool_.threads()};
+  return continue_prompts(*lm, data_, prompts, options, stops);
 }
 
 std::vector<std::string> GraphTask::preview(int64_t count) {

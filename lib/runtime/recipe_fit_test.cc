@@ -1,0 +1,156 @@
+// What only its data or its model show to be wrong with a recipe.
+#include "lib/runtime/recipe_fit.h"
+
+#include <cmath>
+#include <fstream>
+
+#include "lib/runtime/text_recipes.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+using testing::kGpt2;
+using testing::kLlama;
+using testing::kLstm;
+using testing::lora_recipe;
+using testing::text_recipe;
+
+TEST_CASE("what only data or model show to be wrong is an error at its key") {
+  const std::string place = lumen::testing::temporary_directory();
+  std::ofstream(place + "/t.csv") << "x,n,r,word\n1,3,0.5,a\n2,4,1.5,b\n3,5,2.5,a\n4,3,3.5,b\n";
+  const std::string table =
+      "[model]\ntype = \"mlp\"\nhidden = [4]\n[[data.train]]\npath = \"t.csv\"\n[train]\nsteps = "
+      "1\nbatch_size = 2\n[data]\neval_fraction = 0\nlabel = ";
+  const auto make = [&](const std::string& text, const std::vector<std::string>& overrides = {}) {
+    return make_task(read_recipe({"r.toml", place + "/", text}, overrides), {.threads = 1});
+  };
+  const auto error = [&](const std::string& text, const std::vector<std::string>& overrides = {},
+                         ErrorKind kind = ErrorKind::kMalformed) {
+    return refusal(kind, [&] { make(text, overrides); });
+  };
+  CHECK(contains(error("task = \"classify\"\n" + table + "\"r\"\n"),
+                 "r.toml:1:8: task: classify needs classes, and the label has numbers"));
+  CHECK(contains(error("task = \"regress\"\n" + table + "\"word\"\n"),
+                 "r.toml:1:8: task: regress needs numbers, and the label has classes"));
+  CHECK(contains(error(table + "\"word\"\n[optimizer]\nno_decay = [\"1d\", \"nosuch\"]\n"),
+                 "optimizer.no_decay: 'nosuch' is of no parameter"));
+  CHECK(contains(error(table + "\"r\"\n", {"task=classify"}, ErrorKind::kUsage),
+                 "--set task: classify needs classes"));
+  CHECK(contains(error(table + "\"r\"\n[checkpoint]\nmetric = \"eval_accuracy\"\n"),
+                 ": checkpoint.metric: 'eval_accuracy' is not measured: the label has numbers"));
+  CHECK(contains(error(table + "\"word\"\nlast_batch = \"drop\"\n", {"train.batch_size=5"}),
+                 "r.toml:12:14: data.last_batch: drop leaves no batch: batch_size is 5, and there "
+                 "are 4 samples"));
+  const std::string language = std::string(kLlama) +
+                               "[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
+                               "\"rows.jsonl\"\n[train]\nsteps = 1\n";
+  std::ofstream(place + "/rows.jsonl") << "[{\"text\": \"an array of all rows\"}]\n";
+  CHECK(
+      contains(error(language), "rows.jsonl: line 1, column 1: found an array of 1, expected an"));
+  std::ofstream(place + "/rows.jsonl") << "\n\n";
+  CHECK(contains(error(language), "rows.jsonl: has no text to train a tokenizer on"));
+  std::ofstream(place + "/rows.jsonl") << "{\"text\": \"one two\"}\n";
+  const std::vector<std::string> few = {"tokenizer.type=bpe", "tokenizer.vocab_size=262"};
+  CHECK(contains(error(language, few, ErrorKind::kUsage),
+                 "--set tokenizer.vocab_size: vocab_size = 262 is too small for the characters of "
+                 "the text; "));
+  std::ofstream(place + "/long.txt") << "one text\n<end>\nanother\n<end>\na third\n";
+  std::string windows = language;
+  windows.replace(windows.find("rows.jsonl"), 10, "long.txt");
+  for (const std::string key : {"pack = true", "on_too_long = \"split\""}) {
+    const std::string name = "data." + key.substr(0, key.find(' '));
+    CHECK(contains(error(windows + "[data]\n" + key + "\n"), ": " + name + ": has no effect on"));
+    CHECK(error(windows + "[data]\nseparator = \"<end>\"\n" + key + "\n") == "accepted");
+  }
+  const std::vector<std::string> with_template = {"tokenizer.chat_template=t.jinja"};
+  std::ofstream(place + "/t.jinja") << "{{ x(";
+  CHECK(contains(error(language, with_template), place + "/t.jinja:1: "));
+  std::ofstream(place + "/t.jinja") << "";
+  CHECK(contains(error(language, with_template), place + "/t.jinja: the chat template is empty"));
+  std::ofstream(place + "/rows.jsonl", std::ios::app) << "{bad\n";
+  const std::vector<std::string> notices =
+      make(language, {"data.on_bad_row=skip", "data.eval_fraction=0"})->summary().notices;
+  REQUIRE(notices.size() == 1);
+  CHECK(notices[0].starts_with("skipped: " + place + "/rows.jsonl: line 2, column 2: "));
+  // Integers are what the task says; without one the label decides, and a printed recipe keeps
+  // that.
+  const auto kind = [&](const std::string& text) {
+    const std::string printed = to_toml(read_recipe({"r.toml", place + "/", text}));
+    return make(printed)->summary().batch.find("a number as label") == std::string::npos
+               ? "classes"
+               : "numbers";
+  };
+  CHECK(kind("task = \"regress\"\n" + table + "\"n\"\n") == std::string("numbers"));
+  CHECK(kind(table + "\"n\"\n") == std::string("classes"));
+  CHECK(kind(table + "\"r\"\n") == std::string("numbers"));
+
+  const std::string group = table + "\"n\"\n[[optimizer.groups]]\nmatch = \"zzz*\"\n";
+  CHECK(
+      contains(error(group), "r.toml:13:9: optimizer.groups[0].match: 'zzz*' is of no parameter"));
+
+  make(table + "\"n\"\n")->export_model(place);
+  const std::string onward = lora_recipe(place);
+  CHECK(contains(error(onward), "r.toml:2:8: model.path: " + place + " is a classifier"));
+  CHECK(
+      contains(error(onward, {"data.train.path=t.csv", "data.train.format=csv"}, ErrorKind::kUsage),
+               "to go on with a classifier give model.type and model.weights"));
+
+  // Learnt positions end.
+  make_task(text_recipe(kGpt2), {.threads = 1})->export_model(place);
+  const std::string directory = text_recipe(kGpt2).directory;
+  const auto rows = [&](const std::string& length) {
+    return make_task(
+        read_recipe({"r.toml", directory,
+                     "[model]\npath = \"" + place +
+                         "\"\n[[data.train]]\npath = \"texts.jsonl\"\n[train]\nsteps = "
+                         "1\nbatch_size = 2\n[data]\n" +
+                         length}),
+        {.threads = 1});
+  };
+  CHECK(std::isfinite(rows("")->step(1e-3).loss));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { rows("max_length = 33\n"); }),
+                 ": data.max_length: rows of 33 tokens do not fit into the 32 positions"));
+}
+
+TEST_CASE("a tokenizer that does not fit the model is refused before training") {
+  const std::string base = lumen::testing::temporary_directory(),
+                    place = lumen::testing::temporary_directory();
+  const Recipe small = text_recipe(kLlama);
+  make_task(small, {.threads = 1})->export_model(base);
+  std::ofstream(place + "/more.txt") << "0123456789 the quick brown fox jumps over the lazy dog\n";
+  const std::string data =
+      "[[data.train]]\npath = \"more.txt\"\n[data]\nmax_length = 8\n"
+      "eval_fraction = 0\n[train]\nsteps = 1\nbatch_size = 2\n";
+  make_task(read_recipe({"r.toml", place + "/",
+                         std::string(kLlama) + "[tokenizer]\ntype = \"char\"\n" + data}),
+            {.threads = 1})
+      ->export_model(place);
+  const std::string other =
+      "[model]\npath = \"" + base + "\"\n[tokenizer]\npath = \"" + place + "/tokenizer.json\"\n";
+  const std::string message = refusal(ErrorKind::kMismatch, [&] {
+    make_task(read_recipe({"r.toml", place + "/", other + data}), {.threads = 1});
+  });
+  CHECK(contains(message, "they do not belong together"));
+}
+
+TEST_CASE("LoRA on a recurrent network says what can have an addition") {
+  const std::string base = lumen::testing::temporary_directory();
+  const Recipe first = text_recipe(kLstm);
+  make_task(first, {.threads = 1})->export_model(base);
+  const auto error = [&](const std::string& targets, ErrorKind kind) {
+    return refusal(kind, [&] {
+      make_task(read_recipe({"l.toml", first.directory, lora_recipe(base, targets)}),
+                {.threads = 1});
+    });
+  };
+  CHECK(contains(error("", ErrorKind::kUnsupported),
+                 "this lstm has no linear layer but its output (lora.targets = [\"lm_head\"])"));
+  CHECK(contains(error("targets = [\"rnn\"]\n", ErrorKind::kMalformed),
+                 "called 'rnn'; there are lm_head"));
+  CHECK(error("targets = [\"lm_head\"]\n", ErrorKind::kMalformed) == "accepted");
+}
+
+}  // namespace
+}  // namespace lumen::runtime
