@@ -1,0 +1,307 @@
+// What is learned of prompts, conversations and question files.
+#include <algorithm>
+
+#include "lib/base/limits.h"
+#include "lib/data/language.h"
+#include "lib/data/text_batches.h"
+#include "lib/io/mapped_file.h"
+
+namespace lumen::data {
+namespace {
+
+using lumen::testing::contains;
+using lumen::testing::refusal;
+using testing::character_tokenizer;
+using testing::kChatMl;
+using testing::learned_of;
+using testing::options_for;
+using testing::tokens_of;
+using testing::write;
+
+TEST_CASE("of a prompt and its completion the completion is learned") {
+  const auto character = character_tokenizer();
+  DataOptions options =
+      options_for(Format::kJsonl, write(R"({"prompt": "2+2=", "completion": "4"})"));
+  options.seq = 8;
+  Batch batch;
+  open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
+  CHECK(learned_of(batch, *character) == "...4<|endoftext|>...");
+  options.learn_all = true;
+  open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
+  CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
+}
+
+TEST_CASE("ShareGPT's conversations and Alpaca's instructions are learned like messages") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  const auto learned = [&](const std::string& row, bool all) {
+    DataOptions options = options_for(Format::kJsonl, write(row));
+    options.seq = 128;
+    options.learn_all = all;
+    Batch batch;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    return learned_of(batch, *tokenizer);
+  };
+  const char* messages = R"({"messages": [{"role": "system", "content": "Be"},
+      {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})";
+  const char* shared = R"({"id": "x", "conversations": [{"from": "system", "value": "Be"},
+      {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]})";
+  const auto one_line = [](std::string text) { return std::erase(text, '\n'), text; };
+  for (const bool all : {false, true}) {
+    CHECK(learned(one_line(shared), all) == learned(one_line(messages), all));
+  }
+  CHECK(contains(learned(one_line(shared), false), "Yo<|im_end|>"));
+
+  const std::string asked = R"({"messages": [{"role": "user", "content": "Add\n\n1 2"},)"
+                            R"( {"role": "assistant", "content": "3"}]})";
+  const std::string bare = R"({"messages": [{"role": "user", "content": "Add"},)"
+                           R"( {"role": "assistant", "content": "3"}]})";
+  for (const bool all : {false, true}) {
+    CHECK(learned(R"({"instruction": "Add", "input": "1 2", "output": "3"})", all) ==
+          learned(asked, all));
+    for (const char* input : {"", R"("input": "", )", R"("input": null, )"}) {
+      CHECK(learned(str(R"({"instruction": "Add", )", input, R"("output": "3"})"), all) ==
+            learned(bare, all));
+    }
+  }
+}
+
+TEST_CASE("where the tokenizer names no end token, that of the model's config ends documents") {
+  const auto tokenizer = text::load_tokenizer(write(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "<end>": 4},
+          "merges": []}, "added_tokens": [{"id": 4, "content": "<end>", "special": true}]})",
+      "tokenizer.json"));
+  REQUIRE_FALSE(tokenizer->special_ids().eos);
+  const std::string row = write(R"({"prompt": "ab", "completion": "cd"})");
+  DataOptions options = options_for(Format::kJsonl, row);
+  options.seq = 6;
+  Batch batch;
+  open_stream(options, Split::kTrain, {tokenizer.get()})->next(batch);
+  CHECK(learned_of(batch, *tokenizer) == ".cd...");
+  open_stream(options, Split::kTrain, {tokenizer.get(), nullptr, 4})->next(batch);
+  CHECK(learned_of(batch, *tokenizer) == ".cd<end>..");
+  options.add_eos = false;
+  open_stream(options, Split::kTrain, {tokenizer.get(), nullptr, 4})->next(batch);
+  CHECK(learned_of(batch, *tokenizer) == ".cd...");
+}
+
+TEST_CASE("a token never reaches over the boundary of what is learned") {
+  const auto bpe = character_tokenizer(text::TokenizerKind::kByteLevelBpe);
+  // " the" is one token; here it is cut by the end of the prompt.
+  REQUIRE(bpe->encode("of the", {.add_special = false}).size() <= 3);
+  DataOptions options =
+      options_for(Format::kJsonl, write(R"({"prompt": "of th", "completion": "e"})"));
+  options.seq = 16;
+  Batch batch;
+  open_stream(options, Split::kTrain, {bpe.get(), nullptr})->next(batch);
+  std::string learned = learned_of(batch, *bpe);
+  std::erase(learned, '.');
+  CHECK(learned == "e<|endoftext|>");
+  CHECK(tokens_of(batch, *bpe).starts_with("of the"));
+}
+
+TEST_CASE("of a conversation the assistant's turns are learned, with their ends") {
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  const std::string rows = write(
+      R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"},)"
+      R"( {"role": "assistant", "content": "Yo"}, {"role": "user", "content": "Bye"},)"
+      R"( {"role": "assistant", "content": "Ok"}]})");
+  for (const auto kind : {text::TokenizerKind::kCharacters, text::TokenizerKind::kByteLevelBpe,
+                          text::TokenizerKind::kSentencePieceBpe}) {
+    const auto tokenizer = character_tokenizer(kind);
+    INFO(tokenizer->kind());
+    DataOptions options = options_for(Format::kJsonl, rows);
+    options.seq = 200;
+    Batch batch;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    std::string learned = learned_of(batch, *tokenizer);
+    std::erase(learned, '.');
+    std::erase(learned, ' ');  // sentencepiece's mark of a word
+    CHECK(learned == "Yo<|im_end|>Ok<|im_end|>");
+    options.learn_roles = {"user"};
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    learned = learned_of(batch, *tokenizer);
+    std::erase(learned, '.');
+    std::erase(learned, ' ');
+    CHECK(learned == "Hi<|im_end|>Bye<|im_end|>");
+    options.learn_all = true;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    learned = learned_of(batch, *tokenizer);
+    // All but the first token, which no other predicts: the template's words too.
+    CHECK(contains(learned, "system"));
+    CHECK(contains(learned, "user"));
+    CHECK(std::count(learned.begin(), learned.end(), '\n') >= 9);
+  }
+}
+
+// Real templates rewrite what they are given in many ways. Whatever is learned must be what the
+// assistant said, all of it and nothing else, or the rows must be refused.
+TEST_CASE("with the templates of real models only answers are learned") {
+  LUMEN_SHARED_DATA(folder, "chat-templates/jinja");
+  const auto tokenizer = character_tokenizer(text::TokenizerKind::kCharacters, "<|bos|>");
+  const std::string one = R"({"role": "user", "content": "alpha?"},)"
+                          R"( {"role": "assistant", "content": "bravo!"})";
+  const std::string two = one + R"(, {"role": "user", "content": "charlie?"},)"
+                                R"( {"role": "assistant", "content": "delta!"})";
+  int learned_from = 0, refused = 0;
+  for (const std::string& name : list_directory(folder)) {
+    const auto chat =
+        text::ChatTemplate::parse(io::read_file(folder + "/" + name, limits::kTemplateBytes), name);
+    for (const std::string& turns : {one, two}) {
+      INFO(name << ": " << turns);
+      DataOptions options = options_for(Format::kJsonl, write("{\"messages\": [" + turns + "]}"));
+      options.seq = 16384;
+      Batch batch;
+      try {
+        open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+      } catch (const Error& error) {
+        INFO(error.what());
+        CHECK(contains(error.what(), "line 1, column 1: "));
+        ++refused;
+        continue;
+      }
+      ++learned_from;
+      const std::string learned = learned_of(batch, *tokenizer);
+      CHECK(contains(learned, "bravo!"));
+      CHECK(contains(learned, "delta!") == (turns == two));
+      CHECK_FALSE(contains(learned, "alpha"));
+      CHECK_FALSE(contains(learned, "charlie"));
+      CHECK_FALSE(contains(learned, "user"));
+    }
+  }
+  CHECK(learned_from == 70);
+  CHECK(refused == 2);  // one template wants tools
+}
+
+TEST_CASE("question files") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  DataOptions options = options_for(
+      Format::kFaq,
+      write("# about\nQ: who?\nQ: who is it?\nH: it?\nA: me\n\nQ: b?\nA: c\n", "f.txt"));
+  options.eval_fraction.reset();
+  DatasetInfo info;
+  const auto stream = open_stream(options, Split::kEval, {tokenizer.get(), &chat}, &info);
+  CHECK(info.documents == 4);
+  Batch batch;
+  REQUIRE(stream->next(batch));
+  CHECK(contains(tokens_of(batch, *tokenizer), "it?"));
+  CHECK_FALSE(stream->next(batch));
+  options.paths = {write("Q: who?\n\nA: me\n", "f.txt")};
+  const std::string why = refusal(ErrorKind::kMalformed, [&] {
+    open_data(options, {tokenizer.get(), &chat});
+  });
+  CHECK(contains(why, "f.txt: line 1, column 1: the block that ends here has no answer"));
+}
+
+TEST_CASE("a question is also put in lower case, as a sentence, and with words left out") {
+  const auto spellings = [](std::string_view question) {
+    std::vector<std::string> questions;
+    add_variants({question, "", false, 3}, 1, questions);
+    return questions;
+  };
+  CHECK(spellings("Who made lumen?") ==
+        std::vector<std::string>{"who made lumen", "Who made Lumen?"});
+  CHECK(spellings("lumen-run's flags") == std::vector<std::string>{"lumen-run's flags"});
+  CHECK(spellings("") == std::vector<std::string>{""});
+  const auto long_one = spellings("tell me about lumen");
+  REQUIRE(long_one.size() == 5);
+  CHECK(long_one[1] == "Tell me about Lumen");
+}
+
+TEST_CASE("bad blocks of question files are left out whole and counted, if that is allowed") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  DataOptions options = options_for(
+      Format::kFaq,
+      write("Q: a?\nA: b\n\nQ: c?\nwhat\nA: d\n\nQ: e?\n\nQ: f?\nH: ff?\nA: g\n", "f.txt"));
+  options.eval_fraction.reset();
+  const TextTools tools = {tokenizer.get(), &chat};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options, tools); }),
+                 "f.txt: line 5, column 1: expected a line that begins with"));
+  options.on_bad_row = OnBadRow::kSkip;
+  const Data data = open_data(options, tools);
+  CHECK(data.info.skipped == 2);
+  REQUIRE(data.info.skipped_examples.size() == 2);
+  CHECK(contains(data.info.skipped_examples[1], "line 8, column 1: the block that ends here"));
+  CHECK(data.train->samples() == 2);
+  CHECK(data.eval->samples() == 1);
+  CHECK(read_texts(options)[0] == "a?\nb\nf?\ng\nff?\ng\n");
+}
+
+TEST_CASE("what a template shows otherwise in earlier turns is learned as it is shown") {
+  // As Qwen3's: thoughts are shown in the last turn only, which has empty ones if there are none.
+  const auto chat = text::ChatTemplate::parse(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}"
+      "{% if loop.last %}{{ m.content if '</think>' in m.content else '<think></think>' + "
+      "m.content "
+      "}}{% else %}{{ m.content.split('</think>')[-1] }}{% endif %}"
+      "{% for call in m.tool_calls or [] %}[{{ call.name }}]{% endfor %}"
+      "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+      "thinking");
+  const auto tokenizer = character_tokenizer();
+  const auto learned = [&](const std::string& first) {
+    DataOptions options = options_for(
+        Format::kJsonl, write(R"({"messages": [{"role": "user", "content": "a"}, )" + first +
+                              R"(, {"role": "user", "content": "b"},)"
+                              R"( {"role": "assistant", "content": "Ok"}]})"));
+    options.seq = 200;
+    Batch batch;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    std::string text = learned_of(batch, *tokenizer);
+    std::erase(text, '.');
+    return text;
+  };
+  const std::string last = "<think></think>Ok<|im_end|>";
+  CHECK(learned(R"({"role": "assistant", "content": "<think>b</think>Hey"})") ==
+        "Hey<|im_end|>" + last);
+  CHECK(learned(R"({"role": "assistant", "content": "<think>b</think>b xy"})") ==
+        "b xy<|im_end|>" + last);
+  CHECK(learned(R"({"role": "assistant", "content": "", "tool_calls": [{"name": "see"}]})") ==
+        "[see]<|im_end|>" + last);
+}
+
+TEST_CASE("a template that hides who spoke is refused") {
+  const auto tokenizer = character_tokenizer();
+  // The beginning changes with the number of messages, the contents are changed too.
+  const auto chat = text::ChatTemplate::parse(
+      "{{ messages | length }}{% for m in messages %}{{ m.content | upper }}{% endfor %}",
+      "counting");
+  DataOptions options =
+      options_for(Format::kJsonl, write(R"({"messages": [)"
+                                        R"({"role": "user", "content": "a"},)"
+                                        R"({"role": "assistant", "content": "b"}]})"));
+  const std::string why = refusal(ErrorKind::kMalformed, [&] {
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat});
+  });
+  CHECK(contains(why, "data.jsonl: line 1, column 1: message 2 ('assistant') cannot be found"));
+  CHECK(contains(why, "'counting'"));
+  // Unless its author marks it.
+  const auto marked = text::ChatTemplate::parse(
+      "{{ messages | length }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation "
+      "%}{{ m.content | upper }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif "
+      "%}{% endfor "
+      "%}",
+      "marked");
+  Batch batch;
+  options.seq = 5;
+  open_stream(options, Split::kTrain, {tokenizer.get(), &marked})->next(batch);
+  CHECK(learned_of(batch, *tokenizer) == ".B<|im_end|>..");
+}
+
+TEST_CASE("text needs a tokenizer, conversations a template") {
+  const auto tokenizer = character_tokenizer();
+  CHECK(contains(
+      refusal(ErrorKind::kUsage, [] { open_data(options_for(Format::kText, "builtin:stories")); }),
+      "need a tokenizer"));
+  CHECK(contains(
+      refusal(ErrorKind::kUsage,
+              [&] {
+                open_data(options_for(Format::kJsonl, "builtin:chat"), {tokenizer.get(), nullptr});
+              }),
+      "need a chat template"));
+}
+
+}  // namespace
+}  // namespace lumen::data
