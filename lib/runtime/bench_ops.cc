@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -116,11 +117,17 @@ OpRow measure(const OpDef& op, const OpCase& test, double seconds, ThreadPool& p
   return row;
 }
 
-// The cases of `op` to measure, enlarged; of several with the same shapes the first.
+bool is_of_float64(const OpCase& test) {
+  return std::ranges::any_of(test.inputs,
+                             [](const auto& type) { return type.dtype == DType::kF64; });
+}
+
+// The cases of `op` to measure, enlarged; of several with the same shapes the first. Float64 serves
+// checks of gradients, so it stands for an operation only where there is nothing else.
 std::vector<OpCase> cases_of(const OpDef& op, const OpsBenchOptions& options) {
   std::vector<OpCase> chosen;
   if (!op.kernel || !op.cases || op.overwrites >= 0) return chosen;
-  double largest = -1;
+  std::pair<bool, double> best = {false, -1};
   for (const OpCase& test : op.cases()) {
     const std::string title = str(op.name, " ", test.label);
     if (options.filter && title.find(*options.filter) == std::string::npos) continue;
@@ -130,9 +137,10 @@ std::vector<OpCase> cases_of(const OpDef& op, const OpsBenchOptions& options) {
     OpCase larger = enlarged(op, test, kCaseBytes, kCaseFlops);
     const std::optional<Cost> cost = cost_of_case(op, larger);
     if (!cost) continue;
-    const double size = std::max(cost->bytes / kCaseBytes, cost->flops / kCaseFlops);
-    if (!options.all && size <= largest) continue;
-    largest = size;
+    const std::pair rank = {!is_of_float64(larger),
+                            std::max(cost->bytes / kCaseBytes, cost->flops / kCaseFlops)};
+    if (!options.all && rank <= best) continue;
+    best = rank;
     if (!options.all) chosen.clear();
     chosen.push_back(std::move(larger));
   }

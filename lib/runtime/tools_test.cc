@@ -510,6 +510,11 @@ TEST_CASE("operations are measured against the peak of the machine") {
     REQUIRE(row["gbytes_per_second"].get<double>() > 0);
     REQUIRE(row["share_of_peak"].get<double>() > 0);
   }
+  // Of an operation the float32 case stands for it, though that in float64 has more bytes.
+  const auto relu = testing::run_tool_process(
+      "lumen-bench", {"ops", "--filter", "relu", "--seconds", "0", "-t", "2"});
+  CHECK(contains(relu.out, "| relu "));
+  CHECK_FALSE(contains(relu.out, "f64"));
   require_error(run_tool_process("lumen-bench", {"ops", "--filter", "nothing"}), 2, "lumen-bench");
 }
 
