@@ -331,7 +331,9 @@ TEST_CASE("a directory with one GGUF file opens as that file") {
   std::ofstream(directory + "/m.gguf", std::ios::binary) << tiny_llama_gguf().finish();
   CHECK(open_model(directory).format == ModelFormat::kGguf);
   std::ofstream(directory + "/n.gguf", std::ios::binary) << tiny_llama_gguf().finish();
-  CHECK_THROWS_AS(open_model(directory), Error);
+  CHECK(testing::contains(
+      testing::refusal(ErrorKind::kUnsupported, [&] { open_model(directory); }),
+      str("has 2 GGUF models; name the one to open, for example '", directory, "/m.gguf'")));
 }
 
 TEST_CASE("GGUF keys become the config of Hugging Face") {
