@@ -1,5 +1,6 @@
 #include "lib/text/grammar/schema_pattern.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "lib/base/error.h"
@@ -23,19 +24,46 @@ bool contains(const CharSet& set, uint32_t c) {
   return false;
 }
 
+// The sum or product, where kUnbounded is more than every number.
+uint32_t bounded(uint64_t value) {
+  return static_cast<uint32_t>(std::min<uint64_t>(value, kUnbounded));
+}
+
+// A part of a pattern, with the characters that its texts have.
+struct Piece {
+  ExpressionId id;
+  LengthRange length;
+  std::optional<ExpressionId> repeated = std::nullopt;  // the character, if it is one, repeated
+
+  Piece followed_by(const Piece& next, ExpressionId both) const {
+    return {both,
+            {bounded(uint64_t{length.least} + next.length.least),
+             bounded(uint64_t{length.most} + next.length.most)}};
+  }
+};
+
 class PatternParser {
  public:
-  PatternParser(RuleSet& rules, std::string_view text) : rules_(rules), text_(text) {}
+  PatternParser(RuleSet& rules, std::string_view text, const LengthRange& length)
+      : rules_(rules), text_(text), length_(length) {}
 
   ExpressionId parse() {
     const ExpressionId anything =
         rules_.repeat(json_character(rules_, {{0, 0x10FFFF}}), 0, kUnbounded);
     std::vector<ExpressionId> ways;
     do {
+      const bool begins = take('^');
+      const Piece piece = parse_sequence(0);
+      const bool ends = take('$');
+      if (begins && ends) {
+        ways.push_back(of_length(piece));
+        continue;
+      }
+      if (length_.least > piece.length.least || length_.most != kUnbounded) refuse_length();
       std::vector<ExpressionId> parts;
-      if (!take('^')) parts.push_back(anything);
-      parts.push_back(parse_sequence(0));
-      if (!take('$')) parts.push_back(anything);
+      if (!begins) parts.push_back(anything);
+      parts.push_back(piece.id);
+      if (!ends) parts.push_back(anything);
       ways.push_back(rules_.sequence(std::move(parts)));
     } while (take('|'));
     if (pos_ < text_.size()) refuse_here();
@@ -60,6 +88,22 @@ class PatternParser {
            pos_ < text_.size() ? "is not expected here" : "something is missing at the end");
   }
 
+  [[noreturn]] void refuse_length() const {
+    refuse(ErrorKind::kUnsupported, pos_,
+           "minLength and maxLength beside such a pattern are not supported; write the length into "
+           "the pattern");
+  }
+
+  // Of the texts of `piece`, a whole alternative, those that are neither too short nor too long.
+  ExpressionId of_length(const Piece& piece) {
+    const LengthRange common = {std::max(piece.length.least, length_.least),
+                                std::min(piece.length.most, length_.most)};
+    if (common.least > common.most) return rules_.choice({});
+    if (common.least == piece.length.least && common.most == piece.length.most) return piece.id;
+    if (!piece.repeated) refuse_length();
+    return rules_.repeat(*piece.repeated, common.least, common.most);
+  }
+
   char peek(size_t ahead = 0) const {
     return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0';
   }
@@ -69,25 +113,33 @@ class PatternParser {
     return true;
   }
 
-  ExpressionId parse_choice(uint32_t depth) {
+  Piece parse_choice(uint32_t depth) {
     if (depth > limits::kGrammarDepth / 4) {
       refuse(ErrorKind::kMalformed, pos_, "groups are nested too deep");
     }
     std::vector<ExpressionId> ways;
-    do ways.push_back(parse_sequence(depth));
-    while (take('|'));
-    return rules_.choice(std::move(ways));
+    LengthRange length = {kUnbounded, 0};
+    do {
+      const Piece way = parse_sequence(depth);
+      ways.push_back(way.id);
+      length = {std::min(length.least, way.length.least), std::max(length.most, way.length.most)};
+    } while (take('|'));
+    return {rules_.choice(std::move(ways)), length};
   }
 
-  ExpressionId parse_sequence(uint32_t depth) {
+  Piece parse_sequence(uint32_t depth) {
     std::vector<ExpressionId> parts;
-    while (const std::optional<ExpressionId> part = parse_part(depth)) {
-      parts.push_back(parse_quantifier(*part));
+    Piece whole = {0, {0, 0}};
+    while (const std::optional<Piece> part = parse_part(depth)) {
+      const Piece next = parse_quantifier(*part);
+      parts.push_back(next.id);
+      whole = parts.size() == 1 ? next : whole.followed_by(next, 0);
     }
-    return parts.empty() ? rules_.literal("") : rules_.sequence(std::move(parts));
+    whole.id = parts.empty() ? rules_.literal("") : rules_.sequence(std::move(parts));
+    return whole;
   }
 
-  std::optional<ExpressionId> parse_part(uint32_t depth) {
+  std::optional<Piece> parse_part(uint32_t depth) {
     const size_t place = pos_;
     switch (peek()) {
       case '\0':
@@ -109,21 +161,26 @@ class PatternParser {
       case '(': {
         ++pos_;
         if (take('?') && !take(':')) unsupported(place);
-        const ExpressionId inner = parse_choice(depth + 1);
+        const Piece inner = parse_choice(depth + 1);
         if (!take(')')) refuse_here();
         return inner;
       }
       case '[':
-        return json_character(rules_, parse_class());
+        return character(parse_class());
       case '.':
         ++pos_;
-        return json_character(rules_, complement(kNewlines));
+        return character(complement(kNewlines));
       default:
         break;
     }
-    if (take('\\')) return json_character(rules_, parse_escape(place));
+    if (take('\\')) return character(parse_escape(place));
     const uint32_t c = next_code_point(text_, pos_);
-    return json_character(rules_, {{c, c}});
+    return character({{c, c}});
+  }
+
+  Piece character(const CharSet& set) {
+    const ExpressionId one = json_character(rules_, set);
+    return {one, {1, 1}, one};
   }
 
   // What a backslash begins.
@@ -220,22 +277,23 @@ class PatternParser {
     return {{c, c}};
   }
 
-  ExpressionId parse_quantifier(ExpressionId part) {
+  Piece parse_quantifier(Piece part) {
     const size_t place = pos_;
+    LengthRange times = {1, 1};
     if (take('*')) {
-      part = rules_.repeat(part, 0, kUnbounded);
+      times = {0, kUnbounded};
     } else if (take('+')) {
-      part = rules_.repeat(part, 1, kUnbounded);
+      times = {1, kUnbounded};
     } else if (take('?')) {
-      part = rules_.optional(part);
+      times = {0, 1};
     } else if (take('{')) {
-      const uint32_t least = parse_count(place);
-      uint32_t most = least;
-      if (take(',')) most = peek() == '}' ? kUnbounded : parse_count(place);
+      times.least = parse_count(place);
+      times.most = times.least;
+      if (take(',')) times.most = peek() == '}' ? kUnbounded : parse_count(place);
       if (!take('}')) unsupported(place);
-      if (most < least)
+      if (times.most < times.least) {
         refuse(ErrorKind::kMalformed, place, "the repetition ends before it begins");
-      part = rules_.repeat(part, least, most);
+      }
     } else {
       return part;
     }
@@ -243,6 +301,9 @@ class PatternParser {
     if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') {
       refuse(ErrorKind::kMalformed, pos_, "there is nothing to repeat");
     }
+    part.id = rules_.repeat(part.id, times.least, times.most);
+    part.length = {bounded(uint64_t{part.length.least} * times.least),
+                   bounded(uint64_t{part.length.most} * times.most)};
     return part;
   }
 
@@ -261,6 +322,7 @@ class PatternParser {
 
   RuleSet& rules_;
   const std::string_view text_;
+  const LengthRange length_;
   size_t pos_ = 0;
 };
 
@@ -291,8 +353,8 @@ ExpressionId json_character(RuleSet& rules, const CharSet& set) {
   return rules.choice(std::move(ways));
 }
 
-ExpressionId json_pattern(RuleSet& rules, std::string_view pattern) {
-  return PatternParser(rules, pattern).parse();
+ExpressionId json_pattern(RuleSet& rules, std::string_view pattern, const LengthRange& length) {
+  return PatternParser(rules, pattern, length).parse();
 }
 
 }  // namespace lumen::text::grammar
