@@ -320,10 +320,12 @@ void Chat::read_files(const std::string& paths) {
   const auto tokens =
       session_.format.tokenizer()->encode(text, {.add_special = false, .parse_special = true});
   const size_t before = attached_tokens_;
-  if (before + tokens.size() >= static_cast<size_t>(session_.model->context())) {
+  const int64_t context = session_.model->context(), most = session_.model->max_positions();
+  if (before + tokens.size() >= static_cast<size_t>(context)) {
     fail(ErrorKind::kMalformed, "the text has ", tokens.size(), " tokens",
-         before > 0 ? str(" after ", before, " read already") : "", ", the context only ",
-         session_.model->context(), ": nothing was read; start with a larger --ctx");
+         before > 0 ? str(" after ", before, " read already") : "", ", the context only ", context,
+         ": nothing was read",
+         context < most ? str("; start with a larger --ctx, up to ", most) : "");
   }
   attached_ += text;
   attached_tokens_ += tokens.size();

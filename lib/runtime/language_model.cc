@@ -108,6 +108,7 @@ class Decoder : public LanguageModel {
   int64_t vocab() const override { return model_->vocab_size(); }
   int64_t context() const override { return cache_->shape().context; }
   int64_t position() const override { return positions_[slot_]; }
+  int64_t max_positions() const override { return model_->max_positions(); }
   const MemoryPlan& memory() const override { return memory_; }
   ThreadPool& pool() override { return pool_; }
   bool keeps_positions() const override { return model_->keeps_positions(); }
