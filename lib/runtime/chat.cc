@@ -1,5 +1,6 @@
 #include "lib/runtime/chat.h"
 
+#include <algorithm>
 #include <csignal>
 
 #include "lib/base/error.h"
@@ -197,7 +198,10 @@ void Chat::help(const std::string&) {
   std::string out;
   for (const Command& command : commands()) {
     std::string left = str("  ", command.name, *command.argument ? " " : "", command.argument);
-    left.resize(std::max<size_t>(left.size() + 1, 22), ' ');
+    constexpr size_t kColumns = 22;
+    const auto columns = static_cast<size_t>(
+        std::count_if(left.begin(), left.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+    left.append(std::max(columns + 1, kColumns) - columns, ' ');
     out += left + command.help + "\n";
   }
   out +=
