@@ -61,7 +61,8 @@ std::string zip_kind(std::string_view first) {
     return str("a Keras model", kSaveAgain);
   }
   if (first.ends_with(".npy")) return str("an archive of NumPy arrays", kSaveAgain);
-  return str("a zip archive, of ", quoted(first), " first: unpack it, and name the model in it");
+  return str("a zip archive whose first file is ", quoted(first),
+             ": unpack it, and name the model in it");
 }
 
 // Protocol buffers have no magic number: a version, then one of the fields that come next.

@@ -34,7 +34,7 @@ TEST_CASE("a file that is no model says what it is and what to do") {
        "a Keras model; save the model as safetensors"},
       {zip_file({{"w/a.npy", "x"}}), ErrorKind::kUnsupported, "an archive of NumPy arrays"},
       {zip_file({{"m/config.json", "{}"}}), ErrorKind::kUnsupported,
-       "a zip archive, of 'm/config.json' first: unpack it"},
+       "a zip archive whose first file is 'm/config.json': unpack it"},
       {tar, ErrorKind::kUnsupported, "a tar archive: unpack it, and name the model in it"},
       {"\x1F\x8B\x08 and more", ErrorKind::kUnsupported, "compressed with gzip"},
       {"\x80\x02}q", ErrorKind::kUnsupported, "pickle"},

@@ -34,12 +34,6 @@ struct Piece {
   ExpressionId id;
   LengthRange length;
   std::optional<ExpressionId> repeated = std::nullopt;  // the character, if it is one, repeated
-
-  Piece followed_by(const Piece& next, ExpressionId both) const {
-    return {both,
-            {bounded(uint64_t{length.least} + next.length.least),
-             bounded(uint64_t{length.most} + next.length.most)}};
-  }
 };
 
 class PatternParser {
@@ -53,12 +47,13 @@ class PatternParser {
     std::vector<ExpressionId> ways;
     do {
       const bool begins = take('^');
-      const Piece piece = parse_sequence(0);
+      const std::vector<Piece> pieces = parse_sequence(0);
       const bool ends = take('$');
       if (begins && ends) {
-        ways.push_back(of_length(piece));
+        ways.push_back(of_length(pieces));
         continue;
       }
+      const Piece piece = joined(pieces);
       if (length_.least > piece.length.least || length_.most != kUnbounded) refuse_length();
       std::vector<ExpressionId> parts;
       if (!begins) parts.push_back(anything);
@@ -94,14 +89,26 @@ class PatternParser {
            "the pattern");
   }
 
-  // Of the texts of `piece`, a whole alternative, those that are neither too short nor too long.
-  ExpressionId of_length(const Piece& piece) {
-    const LengthRange common = {std::max(piece.length.least, length_.least),
-                                std::min(piece.length.most, length_.most)};
-    if (common.least > common.most) return rules_.choice({});
-    if (common.least == piece.length.least && common.most == piece.length.most) return piece.id;
-    if (!piece.repeated) refuse_length();
-    return rules_.repeat(*piece.repeated, common.least, common.most);
+  // Of the texts of a whole alternative those that are neither too short nor too long: how often
+  // one character comes decides it, if all else has one length.
+  ExpressionId of_length(std::vector<Piece> pieces) {
+    const Piece whole = joined(pieces);
+    const LengthRange& found = whole.length;
+    if (found.least >= length_.least && found.most <= length_.most) return whole.id;
+    if (found.least > length_.most || found.most < length_.least) return rules_.choice({});
+    Piece* varied = nullptr;
+    for (Piece& piece : pieces) {
+      if (piece.length.least == piece.length.most) continue;
+      if (varied || !piece.repeated) refuse_length();
+      varied = &piece;
+    }
+    const uint32_t others = found.least - varied->length.least;
+    const uint32_t least = std::max(varied->length.least, std::max(length_.least, others) - others);
+    const uint32_t most = length_.most == kUnbounded
+                              ? varied->length.most
+                              : std::min(varied->length.most, length_.most - others);
+    varied->id = rules_.repeat(*varied->repeated, least, most);
+    return joined(pieces).id;
   }
 
   char peek(size_t ahead = 0) const {
@@ -120,23 +127,31 @@ class PatternParser {
     std::vector<ExpressionId> ways;
     LengthRange length = {kUnbounded, 0};
     do {
-      const Piece way = parse_sequence(depth);
+      const Piece way = joined(parse_sequence(depth));
       ways.push_back(way.id);
       length = {std::min(length.least, way.length.least), std::max(length.most, way.length.most)};
     } while (take('|'));
     return {rules_.choice(std::move(ways)), length};
   }
 
-  Piece parse_sequence(uint32_t depth) {
-    std::vector<ExpressionId> parts;
-    Piece whole = {0, {0, 0}};
+  std::vector<Piece> parse_sequence(uint32_t depth) {
+    std::vector<Piece> pieces;
     while (const std::optional<Piece> part = parse_part(depth)) {
-      const Piece next = parse_quantifier(*part);
-      parts.push_back(next.id);
-      whole = parts.size() == 1 ? next : whole.followed_by(next, 0);
+      pieces.push_back(parse_quantifier(*part));
     }
-    whole.id = parts.empty() ? rules_.literal("") : rules_.sequence(std::move(parts));
-    return whole;
+    return pieces;
+  }
+
+  // One after the other.
+  Piece joined(const std::vector<Piece>& pieces) {
+    std::vector<ExpressionId> parts;
+    LengthRange length = {0, 0};
+    for (const Piece& piece : pieces) {
+      parts.push_back(piece.id);
+      length = {bounded(uint64_t{length.least} + piece.length.least),
+                bounded(uint64_t{length.most} + piece.length.most)};
+    }
+    return {parts.empty() ? rules_.literal("") : rules_.sequence(std::move(parts)), length};
   }
 
   std::optional<Piece> parse_part(uint32_t depth) {

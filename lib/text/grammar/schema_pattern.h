@@ -18,9 +18,9 @@ struct LengthRange {
 
 // The content of strings in which `pattern`, a regular expression as in ECMA-262, is found: of
 // characters, classes, groups, |, *, +, ?, {m,n}, \d, \w, \s, and ^ and $ at the ends of the
-// pattern or of an alternative. Of the texts of an alternative all must have a `length`, or it is
-// one character or class with its repetition between ^ and $. Throws Error(kUnsupported) for
-// everything else and kMalformed for what is no regular expression, naming the byte.
+// pattern or of an alternative. Of the texts of an alternative all must be of a `length`, or it is
+// between ^ and $ and how often one character or class comes decides. Throws Error(kUnsupported)
+// for everything else and kMalformed for what is no regular expression, naming the byte.
 ExpressionId json_pattern(RuleSet& rules, std::string_view pattern, const LengthRange& length = {});
 
 }  // namespace lumen::text::grammar
