@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -253,7 +254,8 @@ void GgufWriter::write_parts(const std::string& path, uint64_t most_bytes) const
     contents[i].write(file);
     room -= file.bytes_written();
   }
-  if (files.size() > 1) std::filesystem::remove(paths[0]);
+  std::error_code ignored;  // it is replaced below all the same
+  if (files.size() > 1) std::filesystem::remove(paths[0], ignored);
   for (size_t i = files.size(); i-- > 0;) files[i]->commit();
 }
 

@@ -317,7 +317,8 @@ class SchemaCompiler {
     std::vector<Json> values;
     if (one.is_object() && (io::find(one, "enum") || io::find(one, "const"))) {
       values = grammar::listed_values(one, where);
-    } else if (one.is_object() && one.value("type", Json()) == "boolean") {
+    } else if (one.is_object() && says_only(one, {"type"}) &&
+               one.value("type", Json()) == "boolean") {
       values = {true, false};
     }
     if (values.empty() || values.size() > kMostValues || io::find(schema, "prefixItems")) {
@@ -415,7 +416,14 @@ class SchemaCompiler {
     if (names) {
       const std::string where = place + "/propertyNames";
       const Json* content = io::find(schema, "additionalProperties");
-      if (!names->is_object()) malformed(where, "allows no name");
+      const bool is_plain =
+          names->is_object() && names->value("type", Json("string")) == "string" &&
+          says_only(*names, {"type", "minLength", "maxLength", "pattern", "format"});
+      if (!is_plain) {
+        unsupported(where,
+                    "names may only have a type (string), a length, a pattern, a format or "
+                    "a list of values (enum)");
+      }
       return json_.member(grammar::string_values(json_, *names, where),
                           content ? part(*content, place + "/additionalProperties") : json_.any());
     }
