@@ -105,12 +105,17 @@ void AtomicFile::write(std::string_view text) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::finish() {
   flush();
   if (::fsync(fd_) != 0) fail_io("making it durable");
   const int fd = fd_;
   fd_ = -1;
+  buffer_ = {};
   if (::close(fd) != 0) fail_io("closing");
+}
+
+void AtomicFile::commit() {
+  if (fd_ >= 0) finish();
   check_target(path_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("renaming");
   temporary_.clear();

@@ -33,7 +33,12 @@ class AtomicFile {
   void write(std::string_view text);
   uint64_t bytes_written() const { return written_; }
 
-  // Makes the file durable under its name. Throws Error(kIo). Call once, last.
+  // Makes what was written durable, under its temporary name: nothing can be added after it. Throws
+  // Error(kIo).
+  void finish();
+
+  // Makes the file durable under its name, after finish() if that was not called. Throws
+  // Error(kIo). Call once, last.
   void commit();
 
  private:

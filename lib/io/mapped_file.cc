@@ -81,6 +81,15 @@ bool starts_with(std::span<const std::byte> head, std::string_view magic) {
   return head.size() >= magic.size() && std::memcmp(head.data(), magic.data(), magic.size()) == 0;
 }
 
+bool is_lfs_pointer(std::span<const std::byte> head) {
+  return starts_with(head, "version https://git-lfs.github.com/spec/");
+}
+
+// As stores of files in the cloud answer.
+bool is_xml(std::span<const std::byte> head) {
+  return starts_with(head, "<?xml");
+}
+
 // True for text whose first mark-up is "<!doctype html" or "<html".
 bool is_html(std::span<const std::byte> head) {
   std::string text;
@@ -188,16 +197,23 @@ bool is_regular_file(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
+bool is_failed_download(std::span<const std::byte> head) {
+  return is_lfs_pointer(head) || is_html(head) || is_xml(head);
+}
+
 std::string content_hint(std::span<const std::byte> head) {
-  if (starts_with(head, "version https://git-lfs.github.com/spec/")) {
+  if (is_lfs_pointer(head)) {
     return "this is a git-LFS pointer, not the file itself: run 'git lfs pull' in the model's "
            "directory";
   }
   if (is_html(head)) {
     return "this is an HTML page, probably a failed download: fetch the file itself";
   }
+  if (is_xml(head)) {
+    return "this is XML, perhaps the message of a failed download: fetch the file itself";
+  }
   if (starts_with(head, "PK\x03\x04")) {
-    return "this is a zip archive, perhaps a PyTorch checkpoint: convert it to safetensors";
+    return "this is a zip archive, perhaps a PyTorch checkpoint";
   }
   // Protocol 2 to 5, then an opcode that pickles of dictionaries, lists and torch begin with.
   if (head.size() >= 3 && head[0] == std::byte{0x80} && head[1] >= std::byte{2} &&

@@ -43,9 +43,11 @@ std::vector<std::string> names_in(const std::string& directory, std::error_code&
 
 // What a file is that is not what it should be, from its first bytes: one clause such as "this is a
 // git-LFS pointer, not the file itself: run 'git lfs pull'", or "" if nothing is recognised. Knows
-// LFS pointers, HTML pages, zip archives (PyTorch checkpoints), pickles, GGUF and safetensors
-// files.
+// LFS pointers, HTML and XML pages, zip archives (PyTorch checkpoints), pickles, GGUF and
+// safetensors files.
 std::string content_hint(std::span<const std::byte> head);
+// Whether that is a failed download: a pointer or a page in place of the file.
+bool is_failed_download(std::span<const std::byte> head);
 
 // Array over `bytes` of the mapped `buffer` at `offset`, which must lie inside it: a view, except
 // that data not aligned to its element type (odd offsets are legal in safetensors) is copied.

@@ -116,34 +116,6 @@ TEST_CASE("a path is printed without escape sequences") {
   CHECK(place_of("\x1b[2J").find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("what is no model says what it is") {
-  const std::string path = testing::temporary_directory() + "/model.bin";
-  const auto refusal = [&](const std::string& content, ErrorKind kind) {
-    std::ofstream(path, std::ios::binary) << content;
-    try {
-      open_model(path);
-    } catch (const Error& error) {
-      CHECK(error.kind() == kind);
-      return std::string(error.what());
-    }
-    return std::string("accepted");
-  };
-  const auto has = [](const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
-  };
-  CHECK(has(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 1\n",
-                    ErrorKind::kMalformed),
-            "git lfs pull"));
-  CHECK(has(refusal("\n <!DOCTYPE html>", ErrorKind::kMalformed), "HTML"));
-  CHECK(has(refusal("PK\x03\x04zip", ErrorKind::kMalformed), "zip"));
-  CHECK(has(refusal("\x80\x02}q", ErrorKind::kUnsupported), "pickle"));
-  CHECK(has(refusal(std::string("\x10\0\0\0\0\0\0\0{}", 10), ErrorKind::kUnsupported),
-            "safetensors"));
-  CHECK(has(refusal(std::string(100, 'x'), ErrorKind::kMalformed), "not a model file"));
-  CHECK(has(refusal("x", ErrorKind::kMalformed), "bytes needed"));
-  CHECK(has(refusal("", ErrorKind::kMalformed), "empty"));
-}
-
 TEST_CASE("numbers that look like a pickle are not taken for one") {
   const std::string directory = testing::temporary_directory();
   // A safetensors header of 0x0480 bytes.

@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/function_ref.h"
 #include "lib/base/limits.h"
+#include "lib/io/foreign_model.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 #include "lib/io/safetensors.h"
@@ -115,6 +116,19 @@ Json normalized_config(Json config, bool has_head) {
        base.empty() ? "" : " " + quoted(base), " and name this directory with --lora");
 }
 
+// The GGUF files of a directory, of split ones the first parts.
+std::vector<std::string> gguf_models(const std::string& directory) {
+  std::vector<std::string> found;
+  for (const std::string& file : names_in(directory)) {
+    if (!file.ends_with(".gguf")) continue;
+    const bool later_part = file.size() > 20 &&
+                            file.find("-of-", file.size() - 14) != std::string::npos &&
+                            file.find("-00001-of-") == std::string::npos;
+    if (!later_part) found.push_back(file);
+  }
+  return found;
+}
+
 // A directory without a model in it.
 [[noreturn]] void fail_no_model(const std::string& directory) {
   if (is_regular_file(in_directory(directory, "adapter_config.json"))) fail_adapter(directory);
@@ -122,6 +136,19 @@ Json normalized_config(Json config, bool has_head) {
     fail(ErrorKind::kMissing, place_of(directory),
          ": holds a training run that is not finished; lumen-train with the same recipe, --out ",
          "and --resume auto goes on with it and leaves the model there");
+  }
+  if (const std::vector<std::string> models = gguf_models(directory); models.size() > 1) {
+    fail(ErrorKind::kUnsupported, place_of(directory), ": has ", models.size(),
+         " GGUF models; name the one to open, for example ",
+         quoted(in_directory(directory, models[0])));
+  }
+  for (const std::string& name : names_in(directory)) {
+    if (!name.ends_with(".safetensors")) continue;
+    fail(ErrorKind::kMissing, place_of(directory), ": has weights (", quoted(name),
+         ") but no config.json; download it too");
+  }
+  if (const std::string foreign = foreign_weights(directory); !foreign.empty()) {
+    fail(ErrorKind::kUnsupported, place_of(directory), ": ", foreign);
   }
   fail(ErrorKind::kMissing, place_of(directory), ": no config.json and no single .gguf file");
 }
@@ -174,6 +201,9 @@ Weights open_weights(const std::string& directory) {
     fail(ErrorKind::kMissing, place_of(directory), ": has weights in several files (", quoted(name),
          ") without their index; download ", name.substr(0, number),
          name.ends_with(".bin") ? ".bin" : ".safetensors", ".index.json too");
+  }
+  if (const std::string foreign = foreign_weights(directory); !foreign.empty()) {
+    fail(ErrorKind::kUnsupported, place_of(directory), ": ", foreign);
   }
   fail(ErrorKind::kMissing, place_of(directory),
        ": no model.safetensors, no pytorch_model.bin and no index of either");
@@ -310,14 +340,7 @@ ModelFiles open_directory_model(const std::string& directory, FunctionRef<Weight
 }  // namespace
 
 std::string only_gguf(const std::string& directory) {
-  std::vector<std::string> found;
-  for (const std::string& file : names_in(directory)) {
-    if (!file.ends_with(".gguf")) continue;
-    const bool later_part = file.size() > 20 &&
-                            file.find("-of-", file.size() - 14) != std::string::npos &&
-                            file.find("-00001-of-") == std::string::npos;
-    if (!later_part) found.push_back(file);
-  }
+  const std::vector<std::string> found = gguf_models(directory);
   return found.size() == 1 ? in_directory(directory, found[0]) : "";
 }
 

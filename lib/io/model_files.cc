@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/foreign_model.h"
 #include "lib/io/llama2c.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
@@ -12,17 +13,6 @@
 namespace lumen::io {
 namespace {
 
-// Explains a file that is no model by what it seems to be, if that is known.
-[[noreturn]] void fail_not_a_model(const std::string& path, std::span<const std::byte> content,
-                                   const Error& otherwise) {
-  const std::string hint = content_hint(content);
-  if (hint.empty()) throw otherwise;
-  // A failed download is bad input; the others are files of another kind.
-  const bool damaged =
-      hint.find("LFS") != std::string::npos || hint.find("HTML") != std::string::npos;
-  fail(damaged ? ErrorKind::kMalformed : ErrorKind::kUnsupported, place_of(path), ": ", hint);
-}
-
 ModelFiles open_file(const std::string& path) {
   auto buffer = map_file(path);
   const std::span<const std::byte> content(buffer->data, buffer->bytes);
@@ -30,12 +20,13 @@ ModelFiles open_file(const std::string& path) {
     buffer.reset();  // mapped twice it may not fit into the address space
     return open_gguf_model(path);
   }
-  if (is_torch_file(content)) return open_torch_model(path, buffer);
-  // Checkpoints of llama2.c have no magic number, so that they may look like anything.
+  // Other archives begin like PyTorch checkpoints, and those of llama2.c have no magic number: they
+  // may look like anything.
   try {
-    return open_llama2c_model(path, buffer);
+    return is_torch_file(content) ? open_torch_model(path, buffer)
+                                  : open_llama2c_model(path, buffer);
   } catch (const Error& error) {
-    fail_not_a_model(path, content, error);
+    fail_foreign_file(path, content, error);
   }
 }
 

@@ -1,19 +1,32 @@
 #include "lib/io/write_gguf.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <system_error>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/layer_windows.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
+#include "lib/io/shard_index.h"
 
 namespace lumen::io {
 namespace {
 
 constexpr size_t kAlignment = 32;
 // Value types of the format, in the order of GgufWriter::Value; arrays name their elements' type.
-enum : uint32_t { kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8, kArray = 9 };
+enum : uint32_t {
+  kUint16 = 2,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9
+};
 
 // Appends little-endian values, as they lie in memory.
 class Bytes {
@@ -47,6 +60,12 @@ void Bytes::value(const GgufWriter::Value& value) {
   if (auto* integer = std::get_if<uint32_t>(&value)) {
     number<uint32_t>(kUint32);
     number(*integer);
+  } else if (auto* word = std::get_if<uint16_t>(&value)) {
+    number<uint32_t>(kUint16);
+    number(*word);
+  } else if (auto* whole = std::get_if<int32_t>(&value)) {
+    number<uint32_t>(kInt32);
+    number(*whole);
   } else if (auto* real = std::get_if<float>(&value)) {
     number<uint32_t>(kFloat32);
     number(*real);
@@ -78,6 +97,17 @@ uint32_t type_number(DType dtype) {
   return static_cast<uint32_t>(number);
 }
 
+// In the file, where each tensor is followed by zeros up to the next multiple of the alignment.
+uint64_t padded_bytes(const PendingTensor& tensor) {
+  return (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::string text_of(const GgufWriter::Value& value) {
+  Bytes bytes;
+  bytes.value(value);
+  return bytes.text();
+}
+
 uint32_t small(const Json& config, const char* key, int64_t hi) {
   return static_cast<uint32_t>(get_int(config, key, 1, hi));
 }
@@ -85,9 +115,7 @@ uint32_t small(const Json& config, const char* key, int64_t hi) {
 }  // namespace
 
 void GgufWriter::set(std::string key, const Value& value) {
-  Bytes bytes;
-  bytes.value(value);
-  metadata_.emplace_back(std::move(key), bytes.text());
+  metadata_.emplace_back(std::move(key), text_of(value));
 }
 
 void GgufWriter::copy(const GgufValue& value) {
@@ -116,59 +144,119 @@ void GgufWriter::add(std::string name, const Array& array) {
   add(std::move(name), array.dtype(), array.shape(), [array] { return array; });
 }
 
-std::string GgufWriter::header() const {
+void GgufWriter::Content::set(std::string key, const Value& value) {
+  metadata.emplace_back(std::move(key), text_of(value));
+}
+
+std::string GgufWriter::Content::header() const {
   Bytes header;
   header.number<uint32_t>(0x46554747);  // "GGUF"
   header.number<uint32_t>(3);
-  header.number<uint64_t>(tensors_.size());
-  header.number<uint64_t>(metadata_.size());
-  for (const auto& [key, value] : metadata_) {
+  header.number<uint64_t>(tensors.size());
+  header.number<uint64_t>(metadata.size());
+  for (const auto& [key, value] : metadata) {
     header.string(key);
     header.raw(value);
   }
   uint64_t offset = 0;
-  for (const PendingTensor& tensor : tensors_) {
-    header.string(tensor.name);
-    header.number<uint32_t>(static_cast<uint32_t>(tensor.shape.rank()));
-    for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) {  // the innermost first
-      header.number<uint64_t>(static_cast<uint64_t>(tensor.shape[axis]));
+  for (const PendingTensor* tensor : tensors) {
+    header.string(tensor->name);
+    header.number<uint32_t>(static_cast<uint32_t>(tensor->shape.rank()));
+    for (int axis = tensor->shape.rank() - 1; axis >= 0; --axis) {  // the innermost first
+      header.number<uint64_t>(static_cast<uint64_t>(tensor->shape[axis]));
     }
-    header.number(type_number(tensor.dtype));
+    header.number(type_number(tensor->dtype));
     header.number(offset);
-    offset += padded_bytes(tensor);
+    offset += padded_bytes(*tensor);
   }
   header.align();
   return header.text();
 }
 
-uint64_t GgufWriter::padded_bytes(const PendingTensor& tensor) {
-  return (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-uint64_t GgufWriter::data_bytes() const {
+uint64_t GgufWriter::Content::data_bytes() const {
   uint64_t total = 0;
-  for (const PendingTensor& tensor : tensors_) total += padded_bytes(tensor);
+  for (const PendingTensor* tensor : tensors) total += padded_bytes(*tensor);
   return total;
 }
 
-uint64_t GgufWriter::bytes() const {
-  return header().size() + data_bytes();
-}
-
-void GgufWriter::write(const std::string& path) const {
-  const std::string beginning = header();
-  AtomicFile file(path);
-  file.require_room(beginning.size() + data_bytes());
-  file.write(beginning);
+void GgufWriter::Content::write(AtomicFile& file) const {
+  file.write(header());
   const std::string zeros(kAlignment, '\0');
-  for (const PendingTensor& tensor : tensors_) {
-    const Array array = tensor.make();
-    LUMEN_CHECK(array.dtype() == tensor.dtype && array.shape() == tensor.shape);
+  for (const PendingTensor* tensor : tensors) {
+    const Array array = tensor->make();
+    LUMEN_CHECK(array.dtype() == tensor->dtype && array.shape() == tensor->shape);
     file.write(std::span<const std::byte>(array.data(), array.bytes()));
     const size_t rest = array.bytes() % kAlignment;
     if (rest != 0) file.write(std::string_view(zeros).substr(rest));
   }
-  file.commit();
+  file.finish();
+}
+
+GgufWriter::Content GgufWriter::whole() const {
+  return {metadata_, divide(tensors_, ~uint64_t{0}).front()};
+}
+
+// The first has all metadata; each says which it is, in the types that llama.cpp insists on.
+std::vector<GgufWriter::Content> GgufWriter::divided(uint64_t most_bytes) const {
+  std::vector<PendingTensors> shares = divide(tensors_, most_bytes);
+  if (shares.size() == 1) return {whole()};
+  std::vector<Content> parts;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    Content& part = parts.emplace_back();
+    if (i == 0) part.metadata = metadata_;
+    part.tensors = std::move(shares[i]);
+    part.set("split.no", static_cast<uint16_t>(i));
+    part.set("split.count", static_cast<uint16_t>(shares.size()));
+    part.set("split.tensors.count", static_cast<int32_t>(tensors_.size()));
+  }
+  return parts;
+}
+
+std::string GgufWriter::header() const {
+  return whole().header();
+}
+
+uint64_t GgufWriter::bytes() const {
+  const Content content = whole();
+  return content.header().size() + content.data_bytes();
+}
+
+void GgufWriter::write(const std::string& path) const {
+  write_parts(path, ~uint64_t{0});
+}
+
+std::vector<std::string> GgufWriter::parts(const std::string& path, uint64_t most_bytes) const {
+  const size_t count = divide(tensors_, most_bytes).size();
+  if (count == 1) return {path};
+  if (count > limits::kShards) {
+    fail(ErrorKind::kUsage, place_of(path), ": would be ", count, " files, the limit is ",
+         limits::kShards, ": let them be larger");
+  }
+  constexpr std::string_view kSuffix = ".gguf";
+  std::string stem = path;
+  if (stem.ends_with(kSuffix)) stem.resize(stem.size() - kSuffix.size());
+  std::vector<std::string> paths;
+  for (size_t i = 1; i <= count; ++i) {
+    paths.push_back(str(stem, shard_suffix(i, count), kSuffix));
+  }
+  return paths;
+}
+
+void GgufWriter::write_parts(const std::string& path, uint64_t most_bytes) const {
+  const std::vector<std::string> paths = parts(path, most_bytes);
+  const std::vector<Content> contents = divided(most_bytes);
+  uint64_t room = 0;
+  for (const Content& content : contents) room += content.header().size() + content.data_bytes();
+  std::vector<std::unique_ptr<AtomicFile>> files;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    AtomicFile& file = *files.emplace_back(std::make_unique<AtomicFile>(paths[i]));
+    file.require_room(room);
+    contents[i].write(file);
+    room -= file.bytes_written();
+  }
+  std::error_code ignored;  // it is replaced below all the same
+  if (files.size() > 1) std::filesystem::remove(paths[0], ignored);
+  for (size_t i = files.size(); i-- > 0;) files[i]->commit();
 }
 
 std::string gguf_architecture(const Json& config) {

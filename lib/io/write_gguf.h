@@ -14,11 +14,13 @@
 
 namespace lumen::io {
 
+class AtomicFile;
+
 // Metadata and tensors of a file to be, in the order in which they are added. Not thread-safe.
 class GgufWriter {
  public:
-  using Value = std::variant<uint32_t, float, bool, std::string, std::vector<std::string>,
-                             std::vector<float>, std::vector<int32_t>>;
+  using Value = std::variant<uint16_t, uint32_t, int32_t, float, bool, std::string,
+                             std::vector<std::string>, std::vector<float>, std::vector<int32_t>>;
 
   void set(std::string key, const Value& value);
   // A pair of another file as it is.
@@ -40,12 +42,32 @@ class GgufWriter {
   // throws). Throws Error(kUnsupported) for a type that GGUF lacks.
   void write(const std::string& path) const;
 
- private:
-  // In the file, where each tensor is followed by zeros up to the next multiple of the alignment.
-  static uint64_t padded_bytes(const PendingTensor& tensor);
-  uint64_t data_bytes() const;
+  // The files that hold tensors of at most `most_bytes` each, where a larger tensor has one of its
+  // own: `path` alone if one is enough, else those of a split model, DIR/NAME-00001-of-0000N.gguf
+  // for DIR/NAME.gguf. Throws Error(kUsage) for more than limits::kShards.
+  std::vector<std::string> parts(const std::string& path, uint64_t most_bytes) const;
 
-  std::vector<std::pair<std::string, std::string>> metadata_;  // values as the file has them
+  // Writes these files, as write() does. None appears before all are complete; the first, which has
+  // the metadata and without which there is no model, is removed before and appears last, so that
+  // no reader sees parts of two models together.
+  void write_parts(const std::string& path, uint64_t most_bytes) const;
+
+ private:
+  // A file to be: all keys and tensors, or those of a part.
+  struct Content {
+    std::vector<std::pair<std::string, std::string>> metadata;  // values as the file has them
+    PendingTensors tensors;
+
+    void set(std::string key, const Value& value);
+    std::string header() const;
+    uint64_t data_bytes() const;
+    void write(AtomicFile& file) const;
+  };
+
+  Content whole() const;
+  std::vector<Content> divided(uint64_t most_bytes) const;
+
+  std::vector<std::pair<std::string, std::string>> metadata_;
   std::vector<PendingTensor> tensors_;
 };
 

@@ -43,6 +43,38 @@ TEST_CASE("what GgufWriter writes is read back") {
   CHECK(q.shape() == blocks.shape());
 }
 
+TEST_CASE("parts of a GGUF file appear together, or none does") {
+  const std::string directory = testing::temporary_directory(), path = directory + "/m.gguf";
+  const auto writer_of = [](bool fails) {
+    GgufWriter writer;
+    writer.set("name", std::string("x"));
+    for (const char* tensor : {"a", "b", "c"}) {
+      writer.add(tensor, DType::kF32, {64}, [=] {
+        if (fails && *tensor == 'c') fail(ErrorKind::kMalformed, "no c");
+        return Array::from<float>(std::vector<float>(64, static_cast<float>(*tensor)), {64});
+      });
+    }
+    return writer;
+  };
+  const GgufWriter writer = writer_of(false);
+  CHECK(writer.parts(path, 768) == std::vector{path});
+  const std::vector<std::string> paths = writer.parts(path, 512);
+  REQUIRE(paths ==
+          std::vector{directory + "/m-00001-of-00002.gguf", directory + "/m-00002-of-00002.gguf"});
+  CHECK(writer.parts(path, 1).size() == 3);  // a tensor is never divided
+  CHECK_THROWS_AS(writer_of(true).write_parts(path, 512), Error);
+  CHECK(names_in(directory).empty());
+  writer.write_parts(path, 512);
+  CHECK(names_in(directory).size() == 2);
+  const auto read = read_gguf(paths[1]);  // any part opens all
+  REQUIRE(read->tensors.size() == 3);
+  CHECK(read->metadata.get_string("name") == "x");
+  const Array last = read->array(*read->find_tensor("c"));
+  CHECK(last.as<float>()[63] == 'c');
+  CHECK_THROWS_AS(writer_of(true).write_parts(path, 512), Error);
+  CHECK(read_gguf(paths[0])->tensors.size() == 3);  // what was there is there
+}
+
 TEST_CASE("GgufWriter copies every kind of value, and asks for tensors one at a time") {
   LUMEN_SHARED_DATA(path, "models/gguf-derived/stories260K-q5_1.gguf");
   const auto source = read_gguf(path);

@@ -36,25 +36,11 @@ uint64_t SafetensorsWriter::bytes() const {
   return total;
 }
 
-std::vector<SafetensorsWriter::Tensors> SafetensorsWriter::divide(uint64_t shard_bytes) const {
-  std::vector<Tensors> shards(1);
-  uint64_t filled = 0;
-  for (const PendingTensor& tensor : tensors_) {
-    if (!shards.back().empty() && tensor.bytes() > shard_bytes - std::min(filled, shard_bytes)) {
-      shards.emplace_back();
-      filled = 0;
-    }
-    shards.back().push_back(&tensor);
-    filled += tensor.bytes();
-  }
-  return shards;
-}
-
 size_t SafetensorsWriter::shards(uint64_t shard_bytes) const {
-  return divide(shard_bytes).size();
+  return divide(tensors_, shard_bytes).size();
 }
 
-void SafetensorsWriter::write_tensors(const std::string& path, Tensors tensors,
+void SafetensorsWriter::write_tensors(const std::string& path, PendingTensors tensors,
                                       uint64_t room) const {
   // Widest elements first, so that every tensor is aligned to its elements without gaps.
   std::stable_sort(tensors.begin(), tensors.end(),
@@ -88,13 +74,13 @@ void SafetensorsWriter::write_tensors(const std::string& path, Tensors tensors,
 }
 
 void SafetensorsWriter::write(const std::string& path) const {
-  Tensors all;
+  PendingTensors all;
   for (const PendingTensor& tensor : tensors_) all.push_back(&tensor);
   write_tensors(path, std::move(all), bytes());
 }
 
 void SafetensorsWriter::write_model(const std::string& directory, uint64_t shard_bytes) const {
-  const std::vector<Tensors> shards = divide(shard_bytes);
+  const std::vector<PendingTensors> shards = divide(tensors_, shard_bytes);
   if (shards.size() == 1) return write(directory + "/model.safetensors");
   Json map = Json::object();
   uint64_t room = bytes();

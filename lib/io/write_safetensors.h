@@ -38,11 +38,8 @@ class SafetensorsWriter {
   void write_model(const std::string& directory, uint64_t shard_bytes) const;
 
  private:
-  using Tensors = std::vector<const PendingTensor*>;
-
   // `room`: what this file and those after it need.
-  void write_tensors(const std::string& path, Tensors tensors, uint64_t room) const;
-  std::vector<Tensors> divide(uint64_t shard_bytes) const;
+  void write_tensors(const std::string& path, PendingTensors tensors, uint64_t room) const;
 
   std::vector<PendingTensor> tensors_;
   Metadata metadata_;

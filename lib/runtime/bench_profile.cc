@@ -53,33 +53,6 @@ std::string rate_text(const io::Json& operation, const char* key) {
   return rate > 0 ? fixed(rate, 1) : "";
 }
 
-std::string profile_table(const io::Json& profile) {
-  const std::string unit = profile["unit"].get<std::string>();
-  std::string out =
-      str(profile["title"].get<std::string>(), ": where the time of a ", unit, " goes (mean of ",
-          profile["steps"].get<int64_t>(), ")\n\n| operation | shapes | calls | ms | ",
-          "share | GFLOP/s | GB/s |\n|---|---|--:|--:|--:|--:|--:|\n");
-  TableNumbers sum, other;
-  size_t others = 0;
-  for (const io::Json& operation : profile["operations"]) {
-    TableNumbers numbers;
-    numbers.add(operation);
-    sum.add(operation);
-    if (numbers.share < kLeastShare) {
-      other.add(operation);
-      ++others;
-      continue;
-    }
-    out += table_row(
-        operation["operation"].get<std::string>(), operation["shapes"].get<std::string>(), numbers,
-        str(rate_text(operation, "gflops"), " | ", rate_text(operation, "gbytes_per_second")));
-  }
-  if (others > 0) out += table_row("other", str(others, " of less than 0.5 %"), other, " | ");
-  return out + table_row("sum",
-                         str("wall time ", fixed(profile["wall_ms"].get<double>(), 3), " ms"), sum,
-                         " | ");
-}
-
 io::Json event_json(const TraceEvent& event, size_t process) {
   // In whole nanoseconds, which is what the clock has.
   const auto microseconds = [](double seconds) { return std::round(seconds * 1e9) / 1e3; };
@@ -112,6 +85,33 @@ io::Json to_json(const Profile& profile, const std::string& title, const std::st
   return {{"title", title},         {"unit", unit},
           {"steps", profile.steps}, {"wall_ms", profile.wall_seconds * 1e3},
           {"sum_ms", sum * 1e3},    {"operations", std::move(operations)}};
+}
+
+std::string profile_table(const io::Json& profile) {
+  const std::string unit = profile["unit"].get<std::string>();
+  std::string out =
+      str(profile["title"].get<std::string>(), ": where the time of a ", unit, " goes (mean of ",
+          profile["steps"].get<int64_t>(), ")\n\n| operation | shapes | calls | ms | ",
+          "share | GFLOP/s | GB/s |\n|---|---|--:|--:|--:|--:|--:|\n");
+  TableNumbers sum, other;
+  size_t others = 0;
+  for (const io::Json& operation : profile["operations"]) {
+    TableNumbers numbers;
+    numbers.add(operation);
+    sum.add(operation);
+    if (numbers.share < kLeastShare) {
+      other.add(operation);
+      ++others;
+      continue;
+    }
+    out += table_row(
+        operation["operation"].get<std::string>(), operation["shapes"].get<std::string>(), numbers,
+        str(rate_text(operation, "gflops"), " | ", rate_text(operation, "gbytes_per_second")));
+  }
+  if (others > 0) out += table_row("other", str(others, " of less than 0.5 %"), other, " | ");
+  return out + table_row("sum",
+                         str("wall time ", fixed(profile["wall_ms"].get<double>(), 3), " ms"), sum,
+                         " | ");
 }
 
 std::string profile_tables(const io::Json& report) {

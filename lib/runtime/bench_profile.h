@@ -1,4 +1,4 @@
-// Profiles of what lumen-bench train and llm measure: --profile and --trace.
+// Profiles as tables, JSON and traces: --profile and --trace.
 #pragma once
 
 #include <optional>
@@ -29,8 +29,10 @@ inline constexpr const char* kProfileMember = "profile";
 inline constexpr const char* kProfileColumns[] = {
     "operation", "shapes", "calls", "ms", "share", "gflops", "gbytes_per_second"};
 
-// A Markdown table, after an empty line, of each profile in the rows of `report`. Operations of
+// A line that says what a profile as to_json() gives it is of, and a Markdown table. Operations of
 // less than 0.5 % share one row; the last row is the sum of all.
+std::string profile_table(const io::Json& profile);
+// After an empty line each, those of the profiles in the rows of `report`.
 std::string profile_tables(const io::Json& report);
 
 // Events under the name of what they are of: a process of the trace.

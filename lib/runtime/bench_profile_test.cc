@@ -169,6 +169,30 @@ TEST_CASE("a profile in the forms of a report, and beside it a trace") {
   CHECK_FALSE(contains(run({"--json"}), "\"profile\""));
 }
 
+TEST_CASE("an answer and a training run tell where their time went") {
+  const auto ask = [](const Arguments& more) {
+    Arguments arguments = {"-p", "Hello", "-n", "4", "--lookup", "0", "-t", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto outcome = run_tool_process("lumen-run", arguments);
+    REQUIRE(outcome.exit_code == 0);
+    return outcome;
+  };
+  const auto plain = ask({}), answer = ask({"--profile"});
+  CHECK(plain.out == answer.out);
+  CHECK_FALSE(contains(plain.err, "where the time"));
+  CHECK(contains(answer.err, "threads 1: where the time of a prompt goes (mean of 1)"));
+  CHECK(contains(answer.err,
+                 "answer, 4 tokens, threads 1: where the time of a token goes (mean of 3)"));
+  CHECK(contains(answer.err, "\n| attention | "));
+  const auto run = run_tool_process(
+      "lumen-train", {"digits-mlp", "--set", "train.steps=5", "-t", "1", "--profile", "--out",
+                      lumen::testing::temporary_directory() + "/run"});
+  CAPTURE(run.err);
+  CHECK(run.exit_code == 0);
+  CHECK(contains(run.err, "digits-mlp, threads 1: where the time of a step goes (mean of 5)"));
+  CHECK(contains(run.err, "\n| optimizer | "));
+}
+
 TEST_CASE("a trace that cannot be written is refused before anything is measured") {
   const auto outcome = run_tool_process(
       "lumen-bench", {"train", "digits-mlp", "--trace", "/no/such/directory/trace.json"});

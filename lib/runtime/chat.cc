@@ -1,5 +1,6 @@
 #include "lib/runtime/chat.h"
 
+#include <algorithm>
 #include <csignal>
 
 #include "lib/base/error.h"
@@ -197,7 +198,10 @@ void Chat::help(const std::string&) {
   std::string out;
   for (const Command& command : commands()) {
     std::string left = str("  ", command.name, *command.argument ? " " : "", command.argument);
-    left.resize(std::max<size_t>(left.size() + 1, 22), ' ');
+    constexpr size_t kColumns = 22;
+    const auto columns = static_cast<size_t>(
+        std::count_if(left.begin(), left.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+    left.append(std::max(columns + 1, kColumns) - columns, ' ');
     out += left + command.help + "\n";
   }
   out +=
@@ -320,10 +324,12 @@ void Chat::read_files(const std::string& paths) {
   const auto tokens =
       session_.format.tokenizer()->encode(text, {.add_special = false, .parse_special = true});
   const size_t before = attached_tokens_;
-  if (before + tokens.size() >= static_cast<size_t>(session_.model->context())) {
+  const int64_t context = session_.model->context(), most = session_.model->max_positions();
+  if (before + tokens.size() >= static_cast<size_t>(context)) {
     fail(ErrorKind::kMalformed, "the text has ", tokens.size(), " tokens",
-         before > 0 ? str(" after ", before, " read already") : "", ", the context only ",
-         session_.model->context(), ": nothing was read; start with a larger --ctx");
+         before > 0 ? str(" after ", before, " read already") : "", ", the context only ", context,
+         ": nothing was read",
+         context < most ? str("; start with a larger --ctx, up to ", most) : "");
   }
   attached_ += text;
   attached_tokens_ += tokens.size();

@@ -124,6 +124,8 @@ TEST_CASE("commands are matched exactly, typos get a hint") {
   REQUIRE(contains(result.output, "/exit takes no argument"));
   REQUIRE(chat({line("/exit"), interrupt(), interrupt()}).exit_code == 0);
   result = chat({line("/help")});
+  CHECK(contains(result.output, "\n  /load FILE          go on"));
+  CHECK(contains(result.output, "\n  /read FILE…         put the text"));
   for (const char* command : {"/help", "/exit", "/reset", "/set", "/show", "/retry", "/undo",
                               "/save", "/load", "/read"}) {
     REQUIRE(contains(result.output, command));

@@ -52,6 +52,14 @@ std::string known_elsewhere(const CLI::App& app, std::string_view word) {
   return takes_model && (word == "-m" || word == "--model") ? "MODEL without an option" : "";
 }
 
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(verb->get_name());
+  }
+  return names;
+}
+
 // CLI11's message without its class names, with the nearest flag for an unknown one.
 [[noreturn]] void fail_usage(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
@@ -73,6 +81,7 @@ std::string known_elsewhere(const CLI::App& app, std::string_view word) {
     const auto verbs = app.get_subcommands();
     std::string near = known_elsewhere(verbs.empty() ? app : *verbs[0], flag);
     if (near.empty() && is_flag) near = nearest(flag, names);
+    if (!is_flag && verbs.empty()) near = nearest(word, verb_names(app));
     message = str(is_flag ? "unknown option " : "unexpected argument ", quoted(word),
                   near.empty() ? "" : "; did you mean " + near + "?");
   }

@@ -99,7 +99,7 @@ std::vector<int32_t> Conversation::fit_prompt(const GenerationOptions& options) 
     ++dropped;
     ids = prompt();
   }
-  check_prompt_size(ids.size(), context);
+  check_prompt_size(ids.size(), generator_.model());
   if (dropped > 0 && on_drop_) on_drop_(dropped);
   return ids;
 }
@@ -158,16 +158,18 @@ std::vector<Message> read_messages(const std::string& path) {
   return messages;
 }
 
-void check_prompt_size(size_t prompt_tokens, int64_t context) {
+void check_prompt_size(size_t prompt_tokens, const LanguageModel& model) {
   if (prompt_tokens == 0) {
     fail(ErrorKind::kUsage,
          "the prompt has no tokens and the model has no start token: it is empty, or none of its "
          "characters is in the vocabulary");
   }
-  if (static_cast<int64_t>(prompt_tokens) > context) {
-    fail(ErrorKind::kMalformed, "the prompt has ", prompt_tokens, " tokens, the context only ",
-         context, ": shorten it or raise --ctx");
-  }
+  const int64_t context = model.context(), most = model.max_positions();
+  if (static_cast<int64_t>(prompt_tokens) <= context) return;
+  fail(
+      ErrorKind::kMalformed, "the prompt has ", prompt_tokens, " tokens, the ",
+      context < most ? "context" : "model", " only ", context,
+      context < most ? str(": shorten it or raise --ctx, up to ", most) : " positions: shorten it");
 }
 
 }  // namespace lumen::runtime

@@ -76,8 +76,8 @@ std::vector<Message> read_messages(const std::string& path);
 // only first: else Error(kMalformed).
 void append_message(const io::Json& object, std::vector<Message>& messages);
 
-// Refuses a prompt that cannot be continued within `context` positions: Error(kMalformed) with both
-// numbers, or kUsage if it has no token at all.
-void check_prompt_size(size_t prompt_tokens, int64_t context);
+// Refuses a prompt that has more tokens than the context of `model`: Error(kMalformed) with both
+// numbers and what helps, or kUsage if it has no token at all.
+void check_prompt_size(size_t prompt_tokens, const LanguageModel& model);
 
 }  // namespace lumen::runtime

@@ -9,6 +9,8 @@
 namespace lumen::runtime {
 namespace {
 
+using lumen::testing::contains;
+using lumen::testing::refusal;
 using testing::ByteTokenizer;
 using testing::fake_session;
 using testing::FakeModel;
@@ -82,10 +84,33 @@ TEST_CASE("end tokens are united from all sources") {
 
 TEST_CASE("a vocabulary that does not fit the model is refused") {
   const PromptFormat format(std::make_shared<ByteTokenizer>(), std::nullopt, {});
-  format.check_vocabulary(259, true);
-  format.check_vocabulary(300, false);  // padded embedding
-  format.check_vocabulary(257, false);  // only control tokens without a row
-  REQUIRE(kind_of([&] { format.check_vocabulary(300, true); }) == ErrorKind::kMismatch);
+  const auto refused = [&](int64_t rows, bool exact) {
+    return refusal(ErrorKind::kMismatch, [&] { format.check_vocabulary(rows, exact, "t.json"); });
+  };
+  CHECK(format.check_vocabulary(259, true, "").empty());
+  CHECK(format.check_vocabulary(300, false, "").empty());  // padded embedding
+  CHECK(format.check_vocabulary(518, false, "").empty());
+  CHECK(format.check_vocabulary(519, false, "t.json") ==
+        "t.json: the tokenizer (bytes (test)) has 259 tokens, the model 519: perhaps they do not "
+        "belong together");
+  CHECK(format.check_vocabulary(257, false, "").empty());  // only control tokens without a row
+  CHECK(refused(300, true) ==
+        "t.json: the tokenizer (bytes (test)) has 259 tokens, the model 300: they do not belong "
+        "together; give the tokenizer that the model was trained with");
+  CHECK(contains(refused(256, false), "the model 256, and every prompt begins with token 256"));
+  const PromptFormat without(std::make_shared<ByteTokenizer>(/*adds_bos=*/false), std::nullopt, {});
+  CHECK(without.check_vocabulary(256, false, "").empty());
+}
+
+TEST_CASE("a prompt that is too long says what helps") {
+  const FakeModel model(100, {""}), smaller(100, {""}, 200);
+  const auto refused = [](const FakeModel& one) {
+    return refusal(ErrorKind::kMalformed, [&] { check_prompt_size(101, one); });
+  };
+  check_prompt_size(100, model);
+  CHECK(refused(model) == "the prompt has 101 tokens, the model only 100 positions: shorten it");
+  CHECK(refused(smaller) ==
+        "the prompt has 101 tokens, the context only 100: shorten it or raise --ctx, up to 200");
 }
 
 TEST_CASE("a model without a template continues the text of all messages") {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -115,6 +117,39 @@ std::optional<DType> fixed_type(const Array& array) {
   if (!is_float(array.dtype()) && !is_quantized(array.dtype())) return array.dtype();
   if (array.shape().rank() < 2) return DType::kF32;
   return std::nullopt;
+}
+
+std::optional<uint64_t> shard_bytes(const ConvertOptions& options) {
+  if (!options.shard_size) return std::nullopt;
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"KB", 1e3},     {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20},
+      {"GiB", 0x1p30}, {"K", 1e3},  {"M", 1e6},  {"G", 1e9},   {"T", 1e12}};
+  for (const auto& [unit, bytes] : kUnits) {
+    if (!options.shard_size->ends_with(unit)) continue;
+    const std::string_view digits =
+        std::string_view(*options.shard_size).substr(0, options.shard_size->size() - unit.size());
+    double number = 0;
+    if (parse_number(digits, number) && number * bytes >= 1 && number * bytes < 1e18) {
+      return static_cast<uint64_t>(number * bytes);
+    }
+  }
+  fail(ErrorKind::kUsage, "--shard-size ", quoted(*options.shard_size),
+       ": expected a size such as 5GB, 500MB or 2GiB");
+}
+
+void refuse_output(const std::string& path, const io::ModelFiles* files,
+                   const ConvertOptions& options) {
+  std::vector<std::string> inputs;
+  if (files) inputs = files->gguf ? files->gguf->part_paths : std::vector{files->path};
+  for (const std::string& input : inputs) {
+    std::error_code ignored;  // of what is not there
+    if (!std::filesystem::equivalent(input, path, ignored)) continue;
+    fail(ErrorKind::kCannotCreate, "output ", quoted(path),
+         " is the model itself, which would be lost: name another ",
+         io::is_directory(path) ? "directory" : "file");
+  }
+  if (!io::is_regular_file(path) || options.force) return;
+  fail(ErrorKind::kCannotCreate, quoted(path), " exists; --force replaces it");
 }
 
 struct TensorConversion::State {

@@ -76,8 +76,13 @@ class TensorConversion {
 // "1.5 GiB, 12 tensors: 5 in f16, 7 in f32".
 std::string describe_tensors(uint64_t bytes, const std::vector<DType>& types);
 
-// Throws Error(kCannotCreate) if the file options.output is there, unless it may be replaced.
-void refuse_existing_file(const ConvertOptions& options);
+// The bytes that --shard-size names; none if it is not given. Throws Error(kUsage).
+std::optional<uint64_t> shard_bytes(const ConvertOptions& options);
+
+// Throws Error(kCannotCreate) if `path` is the directory, the file or a part of the model `files`
+// (null: not known yet), under whatever name, or a file that is there and may not be replaced.
+void refuse_output(const std::string& path, const io::ModelFiles* files,
+                   const ConvertOptions& options);
 
 // Converts into the GGUF file or the Hugging Face directory options.output, or tells what that
 // would be. Returns the exit code. Throws Error.

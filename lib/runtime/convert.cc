@@ -1,8 +1,6 @@
 #include "lib/runtime/convert.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <system_error>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -36,16 +34,6 @@ void check_directory_output(const ConvertOptions& options) {
   }
 }
 
-// Whether `path` is the model's directory, its file or a part of it, under whatever name.
-bool is_input(const io::ModelFiles& files, const std::string& path) {
-  std::vector<std::string> inputs = {files.path};
-  if (files.gguf) inputs = files.gguf->part_paths;
-  return std::any_of(inputs.begin(), inputs.end(), [&](const std::string& input) {
-    std::error_code ignored;  // of what is not there
-    return std::filesystem::equivalent(input, path, ignored);
-  });
-}
-
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
@@ -63,7 +51,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
                       options.lora));
   line.add(switch_field("allow-requantize", "round again what has a quantised type already",
                         options.allow_requantize));
-  line.add(text_field("shard-size", "SIZE", "of a directory: files of at most SIZE (5GB)",
+  line.add(text_field("shard-size", "SIZE",
+                      "several files of at most SIZE: 2GB (a directory: 5GB; GGUF: one file)",
                       options.shard_size));
   line.add(switch_field("force", "replace the output if it is there", options.force));
   line.add(switch_field("dry-run", "only tell the size and types of what would be written",
@@ -83,6 +72,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
                    "make a GGUF file smaller");
   line.add_example("lumen-convert base-model merged.gguf --lora runs/my-adapter",
                    "a model and an adapter in one file");
+  line.add_example("lumen-convert base-model big.gguf --shard-size 2GB",
+                   "big-00001-of-0000N.gguf and the other parts");
   line.add_example("lumen-convert model.gguf hf-model --type bf16",
                    "a Hugging Face directory of a GGUF file");
   line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");
@@ -101,20 +92,14 @@ int convert(const ConvertOptions& options) {
     fail(ErrorKind::kUsage, "nothing to do: name a model and what to write, or --inspect MODEL");
   }
   const bool to_gguf = options.output->ends_with(".gguf");
-  if (to_gguf) {
-    if (options.shard_size) {
-      fail(ErrorKind::kUsage, "--shard-size is for directories; GGUF files are written whole");
-    }
-    refuse_existing_file(options);
-  } else {
+  shard_bytes(options);  // a usage error comes before the model is opened
+  if (!to_gguf) {
     check_directory_output(options);
+  } else if (!options.shard_size) {
+    refuse_output(*options.output, nullptr, options);
   }
   io::ModelFiles files = open_language_model(*options.model);
-  if (is_input(files, *options.output)) {
-    fail(ErrorKind::kCannotCreate, "output ", quoted(*options.output),
-         " is the model itself, which would be lost: name another ",
-         to_gguf ? "file" : "directory");
-  }
+  if (!to_gguf) refuse_output(*options.output, &files, options);
   const Source source = open_source(std::move(files), options);
   if (source.files.format == io::ModelFormat::kLlama2c) {
     fail(ErrorKind::kUnsupported, quoted(source.files.path), " is ", name(source.files.format),

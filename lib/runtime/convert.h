@@ -15,7 +15,7 @@ enum ConvertTask : unsigned { kConvert = 1, kInspect = 2 };
 struct ConvertOptions {
   std::optional<std::string> model, output;
   std::string type = "f16";               // one of gguf_file_types
-  std::optional<std::string> shard_size;  // of a directory: "5GB"
+  std::optional<std::string> shard_size;  // of each file: "5GB"
   std::optional<std::string> lora;        // an adapter to work into the weights
   bool allow_requantize = false;
   bool force = false, dry_run = false;

@@ -52,7 +52,8 @@ TEST_CASE("a directory appears whole, and replaces another one only if told to")
            {{golden, output, "--type", "q8_0", "--force"}, 2, "is for GGUF files"},
            {{golden, output, "--shard-size", "5", "--force"}, 2, "a size such as 5GB"},
            {{golden, place + "/a.safetensors"}, 2, "ends in .gguf, or a directory"},
-           {{golden, place + "/a.gguf", "--shard-size", "5GB"}, 2, "is for directories"},
+           {{golden, place + "/a.gguf", "--shard-size", "-5GB"}, 2, "a size such as 5GB"},
+           {{golden, place + "/a.gguf", "--shard-size", "99999999999999G"}, 2, "such as 5GB"},
            {{golden, place + "/no/such/hf"}, 73, "cannot be made: No such file or directory"},
            {{golden, dangling}, 73, "cannot be made: File exists"},
            {{output, output, "--force"}, 73, "is the model itself"}}) {
@@ -61,6 +62,63 @@ TEST_CASE("a directory appears whole, and replaces another one only if told to")
     CHECK(contains(outcome.err, message));
   }
   CHECK(io::open_model(output).tensors.size() == 12);
+}
+
+TEST_CASE("a GGUF file comes in parts of a given size, all or none") {
+  const std::string place = lumen::testing::temporary_directory(), output = place + "/m.gguf";
+  const auto run = [&](const std::string& model, const testing::Arguments& more) {
+    testing::Arguments arguments = {model, output, "--type", "f32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return testing::run_tool_process("lumen-convert", arguments);
+  };
+  const auto names = [&] {
+    std::set<std::string> found;
+    for (const auto& item : std::filesystem::directory_iterator(place)) {
+      found.insert(item.path().filename());
+    }
+    return found;
+  };
+  const std::string model = testing::random_model();
+  REQUIRE(run(model, {}).exit_code == 0);
+  const io::ModelFiles whole = io::open_model(output);
+  uint64_t bytes = 0, largest = 0;
+  for (const auto& [name, array] : whole.tensors) {
+    bytes += array.bytes();
+    largest = std::max<uint64_t>(largest, array.bytes());
+  }
+  const std::string size = str(static_cast<double>(std::max(largest, bytes / 2)) / 1e3, "K");
+  const auto dry = run(model, {"--dry-run", "--shard-size", size, "--force"});
+  CHECK(dry.exit_code == 0);
+  CHECK(contains(dry.out, " files\n"));
+  CHECK(run(model, {"--shard-size", "1GB"}).exit_code == 73);  // one part is the file itself
+  REQUIRE(run(model, {"--shard-size", size}).exit_code == 0);
+  const auto found = names();
+  const std::string count = str("0000", found.size() - 1);
+  const std::string first = place + "/m-00001-of-" + count + ".gguf";
+  REQUIRE(found.size() > 2);  // no lock, no temporary files
+  for (size_t i = 1; i < found.size(); ++i) {
+    CHECK(found.contains(str("m-0000", i, "-of-", count, ".gguf")));
+  }
+  const io::ModelFiles parts = io::open_model(first);
+  REQUIRE(parts.tensors.size() == whole.tensors.size());
+  for (const auto& [name, array] : whole.tensors) {
+    const Array& same = parts.tensors.at(name);
+    CHECK(std::equal(array.data(), array.data() + array.bytes(), same.data()));
+  }
+  using io::GgufType;
+  const io::GgufMetadata& metadata = parts.gguf->metadata;
+  CHECK(metadata.find("split.no")->type() == GgufType::kU16);
+  CHECK(metadata.find("split.count")->type() == GgufType::kU16);
+  CHECK(metadata.find("split.tensors.count")->type() == GgufType::kI32);
+
+  const auto again = run(model, {"--shard-size", size});
+  CHECK(again.exit_code == 73);
+  CHECK(contains(again.err, str("m-00001-of-", count, ".gguf' exists; --force replaces it")));
+  CHECK(run(model, {"--shard-size", size, "--force"}).exit_code == 0);
+  const auto itself = run(first, {"--shard-size", size, "--force"});
+  CHECK(itself.exit_code == 73);
+  CHECK(contains(itself.err, "is the model itself"));
+  CHECK(io::open_model(first).tensors.size() == whole.tensors.size());
 }
 
 TEST_CASE("of two conversions into the same output the second is told to wait") {

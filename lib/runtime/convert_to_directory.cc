@@ -22,7 +22,7 @@ namespace lumen::runtime {
 namespace {
 
 constexpr const char* kRopeDivisors = "rope_freqs.weight";  // GGUF's, for what config.json says
-constexpr double kDefaultShardBytes = 5e9;                  // as transformers and huggingface_hub
+constexpr uint64_t kDefaultShardBytes = 5'000'000'000;      // as transformers and huggingface_hub
 
 // The files of a directory beside its weights, by name.
 using Files = std::vector<text::TokenizerFile>;
@@ -164,29 +164,11 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
   return tensors;
 }
 
-uint64_t shard_bytes(const ConvertOptions& options) {
-  if (!options.shard_size) return static_cast<uint64_t>(kDefaultShardBytes);
-  constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},     {"TB", 1e12},
-      {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
-  for (const auto& [unit, bytes] : kUnits) {
-    if (!options.shard_size->ends_with(unit)) continue;
-    const std::string_view digits =
-        std::string_view(*options.shard_size).substr(0, options.shard_size->size() - unit.size());
-    double number = 0;
-    if (parse_number(digits, number) && number * bytes >= 1 && number * bytes < 1e18) {
-      return static_cast<uint64_t>(number * bytes);
-    }
-  }
-  fail(ErrorKind::kUsage, "--shard-size ", quoted(*options.shard_size),
-       ": expected a size such as 5GB, 500MB or 2GiB");
-}
-
 }  // namespace
 
 int write_directory(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
-  const uint64_t most = shard_bytes(options);
+  const uint64_t most = shard_bytes(options).value_or(kDefaultShardBytes);
   if (!source.parameters) checked_parameters(files, nullptr);
   const DType dtype = gguf_file_type(options.type).matrices;
   io::Json config;

@@ -145,11 +145,6 @@ class TensorTypes {
 
 }  // namespace
 
-void refuse_existing_file(const ConvertOptions& options) {
-  if (!io::is_regular_file(*options.output) || options.force) return;
-  fail(ErrorKind::kCannotCreate, quoted(*options.output), " exists; --force replaces it");
-}
-
 int write_gguf(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
   io::GgufWriter writer;
@@ -166,17 +161,21 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
     writer.add(tensor.target, dtypes.back(), tensor.array.shape(),
                conversion.maker(tensor, dtypes.back()));
   }
+  const uint64_t most = shard_bytes(options).value_or(~uint64_t{0});
+  const std::vector<std::string> paths = writer.parts(*options.output, most);
+  for (const std::string& path : paths) refuse_output(path, &files, options);
   if (options.dry_run) {
-    write_stdout(
-        str(io::place_of(*options.output), ": ", describe_tensors(writer.bytes(), dtypes), "\n"));
+    write_stdout(str(io::place_of(*options.output), ": ", describe_tensors(writer.bytes(), dtypes),
+                     paths.size() > 1 ? str(", ", paths.size(), " files") : "", "\n"));
     return 0;
   }
   const std::filesystem::path output = *options.output;
   io::FileLock lock(output.parent_path() / ("." + output.filename().string() + ".lock"),
                     io::place_of(output), "conversion", "name another output");
   lock.remove_at_end();
-  refuse_existing_file(options);  // of a conversion that has ended since
-  return conversion.run([&] { writer.write(output); });
+  // What a conversion that has ended since may have left.
+  for (const std::string& path : paths) refuse_output(path, &files, options);
+  return conversion.run([&] { writer.write_parts(output, most); });
 }
 
 }  // namespace lumen::runtime

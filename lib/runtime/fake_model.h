@@ -100,11 +100,15 @@ class ByteTokenizer : public text::Tokenizer {
 // token after it the next token of the script; after its end comes </s>.
 class FakeModel : public LanguageModel {
  public:
-  FakeModel(int64_t context, std::vector<std::string> scripts)
-      : context_(context), scripts_(std::move(scripts)), pool_(1) {}
+  FakeModel(int64_t context, std::vector<std::string> scripts, int64_t max_positions = 0)
+      : context_(context),
+        max_positions_(std::max(context, max_positions)),
+        scripts_(std::move(scripts)),
+        pool_(1) {}
 
   int64_t vocab() const override { return ByteTokenizer::kSize; }
   int64_t context() const override { return context_; }
+  int64_t max_positions() const override { return max_positions_; }
   int64_t position() const override { return static_cast<int64_t>(tokens.size()); }
   const MemoryPlan& memory() const override { return memory_; }
   ThreadPool& pool() override { return pool_; }
@@ -188,7 +192,7 @@ class FakeModel : public LanguageModel {
     if (next >= 0) logits_[logits_.size() - ByteTokenizer::kSize + static_cast<size_t>(next)] = 10;
   }
 
-  int64_t context_;
+  int64_t context_, max_positions_;
   std::vector<std::string> scripts_;
   size_t next_script_ = 0;
   ThreadPool pool_;

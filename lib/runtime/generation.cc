@@ -4,6 +4,7 @@
 
 #include "lib/base/check.h"
 #include "lib/base/limits.h"
+#include "lib/runtime/profile.h"
 
 namespace lumen::runtime {
 namespace {
@@ -217,7 +218,7 @@ void Generator::set_cached(std::span<const int32_t> tokens) {
 }
 
 std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt, Answer& answer,
-                                              const volatile bool* stop) {
+                                              Profiler* profiler, const volatile bool* stop) {
   // The last token is fed even if it is in the cache: its logits are needed.
   const auto limit = static_cast<ptrdiff_t>(std::min(cached_.size(), prompt.size() - 1));
   auto common = std::mismatch(cached_.begin(), cached_.begin() + limit, prompt.begin()).first -
@@ -228,7 +229,8 @@ std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt, A
   }
   cached_.resize(static_cast<size_t>(common));
   const auto rest = prompt.subspan(static_cast<size_t>(common));
-  const auto logits = model_.feed(rest, stop);
+  std::span<const float> logits;
+  run_step(profiler, [&] { logits = model_.feed(rest, stop); });
   const auto fed = static_cast<size_t>(model_.position() - common);  // less than all if stopped
   answer.prompt_read(common, static_cast<int64_t>(fed));
   cached_.insert(cached_.end(), rest.begin(), rest.begin() + static_cast<ptrdiff_t>(fed));
@@ -262,7 +264,7 @@ int64_t Generator::draft(int64_t room) {
 
 // Takes the next token of the text, after which up to `room` more are wanted, and returns the
 // logits after it: those of the draft that it confirms, or of a new pass.
-std::span<const float> Generator::advance(int32_t token, int64_t room) {
+std::span<const float> Generator::advance(int32_t token, int64_t room, Profiler* profiler) {
   const auto row = [&] {
     const auto vocab = static_cast<size_t>(model_.vocab());
     return verified_.subspan(static_cast<size_t>(right_) * vocab, vocab);
@@ -282,7 +284,8 @@ std::span<const float> Generator::advance(int32_t token, int64_t room) {
   drafted_tokens_ += drafted_;
   const auto pass = std::span<const int32_t>(cached_).last(static_cast<size_t>(drafted_ + 1));
   const auto start = Clock::now();
-  verified_ = drafted_ > 0 ? model_.feed_each(pass) : model_.feed(pass);
+  run_step(profiler,
+           [&] { verified_ = drafted_ > 0 ? model_.feed_each(pass) : model_.feed(pass); });
   length_.record_pass(drafted_ + 1, seconds_between(start, Clock::now()));
   return row();
 }
@@ -292,14 +295,15 @@ GenerationResult Generator::generate(std::span<const int32_t> prompt, Sampler& s
                                      TextSink sink, const volatile bool* stop) {
   drafted_ = right_ = drafted_tokens_ = accepted_tokens_ = 0;
   Answer answer(tokenizer_, prompt, model_.context(), sampler, options, continues_text, sink);
-  auto logits = feed_prompt(prompt, answer, stop);
+  GenerationProfile* const profile = options.profile;
+  auto logits = feed_prompt(prompt, answer, profile ? &profile->prompt : nullptr, stop);
   bool interrupted = false;
   for (;;) {
     interrupted = logits.empty() || (stop && *stop);
     if (interrupted) break;
     const std::optional<int32_t> token = answer.next(logits);
     if (!token) break;
-    logits = advance(*token, answer.room());
+    logits = advance(*token, answer.room(), profile ? &profile->passes : nullptr);
   }
   settle(/*rejected=*/false);
   GenerationResult result = answer.finish(interrupted);

@@ -19,6 +19,9 @@
 
 namespace lumen::runtime {
 
+class Profiler;
+struct GenerationProfile;
+
 enum class StopReason {
   kEos,          // an end token, or the constraint allows nothing more
   kStop,         // one of the stop strings
@@ -33,6 +36,7 @@ struct GenerationOptions {
   std::vector<std::string> stop;      // texts that end the answer and are not part of it
   std::vector<int32_t> end_tokens;
   std::shared_ptr<text::TokenConstraint> constraint = nullptr;  // what the answer must follow
+  GenerationProfile* profile = nullptr;                         // measures the answer, if given
 };
 
 // Durations in seconds.
@@ -145,8 +149,8 @@ class Generator {
 
  private:
   std::span<const float> feed_prompt(std::span<const int32_t> prompt, Answer& answer,
-                                     const volatile bool* stop);
-  std::span<const float> advance(int32_t token, int64_t room);
+                                     Profiler* profiler, const volatile bool* stop);
+  std::span<const float> advance(int32_t token, int64_t room, Profiler* profiler);
   int64_t draft(int64_t room);
   void settle(bool rejected);
 

@@ -195,7 +195,8 @@ void GraphTask::build_network() {
                            .recompute = recipe_.train.activation_checkpointing});
   with_context(io::place_of(path), [&] { models::check_tensors(parameters_); });
   if (const models::CausalLm* lm = network_->language_model(); lm != nullptr && data_.tokenizer) {
-    PromptFormat(data_.tokenizer, std::nullopt, {}).check_vocabulary(lm->vocab_size(), false);
+    PromptFormat(data_.tokenizer, std::nullopt, {})
+        .check_vocabulary(lm->vocab_size(), false, recipe_.tokenizer.path.value_or(path));
   }
 }
 

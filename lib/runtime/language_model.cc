@@ -8,6 +8,7 @@
 
 #include "lib/base/error.h"
 #include "lib/graph/plan.h"
+#include "lib/graph/plan_observer.h"
 #include "lib/io/sha256.h"
 #include "lib/runtime/available_memory.h"
 #include "lib/runtime/lora.h"
@@ -32,6 +33,7 @@ constexpr int64_t kLogitsChunk = 64;
 // be compiled again.
 constexpr uint64_t kShares = 16, kLeastShare = uint64_t{64} << 20;
 constexpr uint64_t kAll = ~uint64_t{0};
+constexpr std::string_view kRepacking = "repacking the weights";  // in a profile
 // How often who waits for the repacking looks whether it is to stop.
 constexpr std::chrono::milliseconds kStopPoll{10};
 
@@ -108,6 +110,7 @@ class Decoder : public LanguageModel {
   int64_t vocab() const override { return model_->vocab_size(); }
   int64_t context() const override { return cache_->shape().context; }
   int64_t position() const override { return positions_[slot_]; }
+  int64_t max_positions() const override { return model_->max_positions(); }
   const MemoryPlan& memory() const override { return memory_; }
   ThreadPool& pool() override { return pool_; }
   bool keeps_positions() const override { return model_->keeps_positions(); }
@@ -317,6 +320,7 @@ void Decoder::repack_ahead() {
 void Decoder::begin_pass(bool several, const volatile bool* stop) {
   RepackedBytes change;
   if (packing_.valid()) {
+    const graph::ObservedPart part(kRepacking);
     while (stop) {
       if (*stop) stop_packing_ = true;
       if (packing_.wait_for(kStopPoll) == std::future_status::ready) break;
@@ -326,6 +330,7 @@ void Decoder::begin_pass(bool several, const volatile bool* stop) {
   } else if (repacking_.done()) {
     return;
   } else if (passed_ || several) {
+    const graph::ObservedPart part(kRepacking);
     const uint64_t share = std::max(memory_.packed_bytes / kShares, kLeastShare);
     change = repacking_.advance(several ? kAll : share, pool_, [&] { return stop && *stop; });
   } else {

@@ -80,6 +80,7 @@ class LanguageModel {
   virtual int64_t vocab() const = 0;
   virtual int64_t context() const = 0;   // positions available in each slot
   virtual int64_t position() const = 0;  // positions used of the selected slot
+  virtual int64_t max_positions() const { return context(); }  // the most that context() may be
   virtual const MemoryPlan& memory() const = 0;
   virtual ThreadPool& pool() = 0;
 

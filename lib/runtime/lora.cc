@@ -132,8 +132,9 @@ std::vector<std::string> read_targets(const io::Json& config) {
 LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config) {
   const std::string config_path = directory + "/adapter_config.json";
   if (!io::is_regular_file(config_path)) {
-    fail(ErrorKind::kMissing, quoted(directory), ": no adapter_config.json; a LoRA adapter is a ",
-         "directory as PEFT and lumen-train write it");
+    fail(ErrorKind::kMissing, quoted(directory),
+         io::is_directory(directory) ? ": no adapter_config.json" : ": no such directory",
+         "; a LoRA adapter is a directory as PEFT and lumen-train write it");
   }
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);

@@ -65,12 +65,16 @@ int run_one_shot(const RunOptions& options, Session& session, const std::string&
     const std::string notice = load_prompt_cache(*options.prompt_cache, generator);
     if (!notice.empty()) write_stderr("note: " + notice + "\n");
   }
+  GenerationProfile profile;
+  GenerationOptions generation = generation_options(options, session);
+  if (options.profile) generation.profile = &profile;
   SignalWatch signals;
-  const auto result = generator.generate(prompt.ids, sampler, generation_options(options, session),
-                                         prompt.is_continued, print, signals.stop_flag());
+  const auto result = generator.generate(prompt.ids, sampler, generation, prompt.is_continued,
+                                         print, signals.stop_flag());
   if (options.json) write_stdout(to_json(session, result, settings).dump() + "\n");
   if (!ends_line) write_stdout("\n");
   if (options.stats) write_stderr(describe(session, result, settings));
+  if (options.profile) write_stderr(describe(profile, session, result));
   if (options.prompt_cache) save_prompt_cache(*options.prompt_cache, generator);
   if (result.stop_reason != StopReason::kInterrupted) return 0;
   return 128 + (signals.termination() ? signals.termination() : SIGINT);

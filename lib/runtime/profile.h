@@ -89,4 +89,10 @@ class Profiler : private graph::PlanObserver {
 // Runs `body`, as a step of `profiler` if there is one.
 void run_step(Profiler* profiler, FunctionRef<void()> body);
 
+// Of an answer: reading its prompt is a step of one, each pass over the weights for its tokens a
+// step of the other.
+struct GenerationProfile {
+  Profiler prompt, passes;
+};
+
 }  // namespace lumen::runtime

@@ -24,7 +24,7 @@ Prompt raw_prompt(const Session& session, const std::string& text) {
 }
 
 void check_prompt(const Prompt& prompt, const LanguageModel& model) {
-  check_prompt_size(prompt.ids.size(), model.context());
+  check_prompt_size(prompt.ids.size(), model);
   for (const int32_t id : prompt.ids) {
     if (id >= model.vocab()) {
       fail(ErrorKind::kMalformed, "token id ", id, " of the prompt is not below the model's ",

@@ -156,19 +156,26 @@ std::vector<int32_t> PromptFormat::encode(std::string_view prompt) const {
   return ids;
 }
 
-void PromptFormat::check_vocabulary(int64_t rows, bool exact) const {
+std::string PromptFormat::check_vocabulary(int64_t rows, bool exact,
+                                           const std::string& place) const {
   const int32_t tokens = tokenizer_->vocab_size();
-  bool fits = exact ? tokens == rows : true;
+  const std::string found = str(io::place_of(place), ": the tokenizer (", tokenizer_->kind(),
+                                ") has ", tokens, " tokens, the model ", rows);
+  const auto refuse = [&](const auto&... parts) {
+    fail(ErrorKind::kMismatch, found, parts...,
+         ": they do not belong together; give the tokenizer that the model was trained with");
+  };
+  if (exact && tokens != rows) refuse();
   // Vocabularies with a control token or two beyond the embedding are published; such a token
   // in a prompt is refused when it comes.
-  for (int64_t id = rows; fits && id < tokens; ++id) {
+  for (int64_t id = rows; id < tokens; ++id) {
     const auto token = static_cast<int32_t>(id);
-    fits = tokenizer_->is_special(token) || tokenizer_->token_text(token).empty();
+    if (!tokenizer_->is_special(token) && !tokenizer_->token_text(token).empty()) refuse();
   }
-  if (!fits) {
-    fail(ErrorKind::kMismatch, "the tokenizer (", tokenizer_->kind(), ") has ", tokens,
-         " tokens, the model ", rows, ": they do not belong together");
-  }
+  const auto bos = tokenizer_->special_ids().bos;
+  if (wants_bos_ && bos && *bos >= rows) refuse(", and every prompt begins with token ", *bos);
+  if (2 * int64_t{tokens} >= rows) return "";
+  return found + ": perhaps they do not belong together";
 }
 
 }  // namespace lumen::runtime

@@ -63,9 +63,12 @@ class PromptFormat {
     return text::dropped_characters(*tokenizer_, text);
   }
 
-  // Checks that the vocabulary belongs to a model with `rows` embedding rows. Throws
-  // Error(kMalformed) with both numbers: the tokens have no rows, or (`exact`) the numbers differ.
-  void check_vocabulary(int64_t rows, bool exact) const;
+  // Checks that the vocabulary belongs to a model with `rows` embedding rows. `place`: where it is
+  // from, for messages. Throws Error(kMismatch) with both numbers: tokens other than control tokens
+  // have no rows, nor has the one that begins every prompt, or (`exact`) the numbers differ. More
+  // rows than tokens are usual, as embeddings are padded; with fewer than half as many tokens it
+  // returns a note that tells so, else "".
+  std::string check_vocabulary(int64_t rows, bool exact, const std::string& place) const;
 
  private:
   void add_end_token(int32_t id, std::string source);

@@ -39,6 +39,10 @@ std::string_view BundledRecipe::purpose() const {
 }
 
 RecipeText find_recipe(const std::string& name) {
+  if (const std::string inside = name + "/recipe.toml"; io::is_regular_file(inside)) {
+    fail(ErrorKind::kUsage, quoted(name), " is the directory of a run; its recipe is ",
+         quoted(inside));
+  }
   if (io::is_regular_file(name) || name.ends_with(".toml") || name.find('/') != name.npos) {
     const size_t slash = name.find_last_of('/');
     return {name, slash == name.npos ? "." : name.substr(0, slash + 1),

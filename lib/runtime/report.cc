@@ -4,6 +4,7 @@
 
 #include "lib/base/strings.h"
 #include "lib/kernels/simd.h"
+#include "lib/runtime/bench_profile.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/version.h"
@@ -65,6 +66,21 @@ std::string describe(const Session& session, const GenerationResult& result,
              ", peak ", human_bytes(peak_memory_bytes()), "\n",                              //
              "compute   ", session.model->pool().threads(), " threads, ",                    //
              kernels::chosen_simd_target(), "\n");
+}
+
+std::string describe(const GenerationProfile& profile, const Session& session,
+                     const GenerationResult& result) {
+  std::string out;
+  const auto add = [&](const Profiler& profiler, const std::string& what, const char* unit) {
+    if (profiler.steps() == 0) return;
+    const std::string title = str(what, ", threads ", session.model->pool().threads());
+    out += "\n" + profile_table(to_json(profiler.profile(), title, unit));
+  };
+  add(profile.prompt, str("prompt, ", result.read_tokens, " tokens"), "prompt");
+  // A pass that verifies a guess is for several tokens.
+  add(profile.passes, str("answer, ", result.completion_tokens(), " tokens"),
+      result.drafted_tokens > 0 ? "pass" : "token");
+  return out;
 }
 
 io::Json to_json(const Session& session, const GenerationResult& result,

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "lib/runtime/profile.h"
 #include "lib/runtime/session.h"
 
 namespace lumen::runtime {
@@ -13,6 +14,10 @@ std::string describe(const MemoryPlan& memory);
 // Some lines: speeds, counts, sampling, memory, threads, instruction set.
 std::string describe(const Session& session, const GenerationResult& result,
                      const SamplingSettings& settings);
+
+// Tables of where the time of an answer went: of its prompt, and of its tokens.
+std::string describe(const GenerationProfile& profile, const Session& session,
+                     const GenerationResult& result);
 
 // An answer as --json prints it.
 io::Json to_json(const Session& session, const GenerationResult& result,

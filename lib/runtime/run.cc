@@ -35,7 +35,7 @@ int run(const RunOptions& options) {
   }
   if (!options.images.empty()) {
     fail(ErrorKind::kUsage, "unexpected argument ", quoted(options.images.front()), ": ",
-         quoted(model), " is no classifier, which alone takes pictures");
+         quoted(model), " is no classifier, which alone takes pictures; a prompt comes after -p");
   }
   if (options.render) return run_render(options), 0;
   if (options.tokenize) return run_tokenize(options), 0;

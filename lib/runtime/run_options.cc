@@ -189,6 +189,9 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.render_context));
 
   line.group(kRareOptions);
+  matters_to(kAnswer);
+  line.add(switch_field("profile", "print where the time went, by operation, to stderr",
+                        options.profile));
   matters_to(kBatch);
   line.add(number_field("parallel", "answers of a batch that are generated at once (8)",
                         options.parallel, 1, kMaxParallel));

@@ -46,7 +46,7 @@ struct RunOptions {
   std::optional<std::string> batch;
   std::optional<int64_t> parallel;
 
-  bool json = false, stats = false, show_prompt = false, no_history = false;
+  bool json = false, stats = false, profile = false, show_prompt = false, no_history = false;
   std::optional<std::string> logits;
 
   bool tokenize = false, detokenize = false, jsonl = false;

@@ -103,7 +103,11 @@ Session load_session(const RunOptions& options) {
     load.fewer_slots = !options.parallel;
   }
   auto model = LanguageModel::load(files, load);
-  format.check_vocabulary(model->vocab(), files.format == io::ModelFormat::kLlama2c);
+  const std::string vocabulary_notice =
+      format.check_vocabulary(model->vocab(), files.format == io::ModelFormat::kLlama2c,
+                              options.tokenizer              ? *options.tokenizer
+                              : files.tokenizer_file.empty() ? files.path
+                                                             : files.tokenizer_file);
 
   std::unique_ptr<LanguageModel> draft;
   if (options.draft) draft = load_draft(options, *format.tokenizer(), model->context());
@@ -118,6 +122,7 @@ Session load_session(const RunOptions& options) {
   session.constraints = std::make_shared<ConstraintSource>(session.format.tokenizer(),
                                                            session.format.end_token_ids());
   if (grammar) session.constraint = session.constraints->of(*std::move(grammar));
+  if (!vocabulary_notice.empty()) session.notices.push_back(vocabulary_notice);
   if (std::string notice = model_notice(session.files); !notice.empty()) {
     session.notices.push_back(std::move(notice));
   }

@@ -3,11 +3,14 @@
 #include <cctype>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include "lib/base/pool.h"
 #include "lib/base/testing.h"
 #include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
+#include "lib/runtime/child_process.h"
 #include "lib/runtime/tool_process.h"
 
 namespace lumen::runtime {
@@ -421,6 +424,44 @@ TEST_CASE("characters that a model's vocabulary lacks are named, in sample promp
   CAPTURE(batch.err);
   REQUIRE(contains(batch.err, "line 2: the vocabulary has no token for '7'"));
   REQUIRE_FALSE(contains(batch.err, "line 1"));
+}
+
+TEST_CASE("a name that is nearly one is told what it is near to, or what there is") {
+  const auto refused = [](const std::string& tool, const Arguments& arguments, int exit_code) {
+    const auto outcome = run_tool_process(tool, arguments);
+    require_error(outcome, exit_code, tool);
+    return outcome.err;
+  };
+  CHECK(contains(refused("lumen-bench", {"trian"}, 2), "'trian'; did you mean train?"));
+  CHECK(contains(refused("lumen-run", {"why", "not"}, 2), "a prompt comes after -p"));
+  CHECK(contains(refused("lumen-run", {"--lora", "nosuch", "-p", "x"}, 66), "no such directory"));
+  const std::string run = lumen::testing::temporary_directory() + "/run";
+  std::filesystem::create_directory(run);
+  std::ofstream(run + "/recipe.toml") << "";
+  CHECK(contains(refused("lumen-train", {run}, 2), "its recipe is '" + run + "/recipe.toml'"));
+}
+
+TEST_CASE("scripts/test names the tests there are") {
+  if (!io::is_regular_file(lumen::testing::source_path("build/build.ninja"))) return;
+  SignalWatch signals;
+  const ChildOutcome outcome =
+      run_child(lumen::testing::source_path("scripts/test"), {"nosuch"}, 1 << 16, signals);
+  CHECK(outcome.exit_code == 2);
+  CHECK(contains(outcome.err, "there is no test 'nosuch'; there are base tensor "));
+}
+
+TEST_CASE("a tokenizer of another model is told") {
+  LUMEN_SHARED_DATA(models, "models/hf");
+  const std::string small = models + "/babyllama-tok105", large = models + "/stories260K";
+  const auto noted =
+      run_tool_process("lumen-run", {large, "--tokenizer", small, "-p", "a", "-n", "1"});
+  CHECK(noted.exit_code == 0);
+  CHECK(contains(noted.err, "has 105 tokens, the model 512: perhaps they do not belong together"));
+  const auto refused = run_tool_process(
+      "lumen-run", {small, "--tokenizer", large + "/tokenizer.json", "-p", "a", "-n", "1"});
+  require_error(refused, 78);
+  CHECK(
+      contains(refused.err, large + "/tokenizer.json: the tokenizer (BPE (tokenizer.json)) has "));
 }
 
 TEST_CASE("help names rare options, the man page explains them") {

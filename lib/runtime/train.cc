@@ -10,6 +10,7 @@
 #include "lib/io/checkpoint.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/sha256.h"
+#include "lib/runtime/bench_profile.h"
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/environment.h"
 #include "lib/runtime/export_model.h"
@@ -212,7 +213,9 @@ int run(const Recipe& recipe, const std::string& source, const TrainOptions& opt
   }
   const StopSignals signals;             // from here on there is something to save
   if (options.force) directory.clear();  // now that nothing is wrong with the new run
-  TrainLoop loop(recipe, *task, summary, directory, signals, from);
+  Profiler profiler;
+  TrainLoop loop(recipe, *task, summary, directory, signals, from,
+                 options.profile ? &profiler : nullptr);
   io::write_file_atomically(directory.file("recipe.toml"), to_toml(recipe));
   io::write_file_atomically(directory.file("run.json"),
                             describe_run(recipe, summary, from).dump(2) + "\n");
@@ -231,6 +234,11 @@ int run(const Recipe& recipe, const std::string& source, const TrainOptions& opt
   tell(last_line(recipe, loop));
   tell(stopped ? str("stopped by ", loop.ended_by(), "; go on with --resume auto")
                : result_line(recipe));
+  if (profiler.steps() > 0) {
+    const std::string title =
+        str(recipe.name, ", threads ", options.threads.value_or(default_thread_count()));
+    tell("\n" + profile_table(to_json(profiler.profile(), title, "step")));
+  }
   if (options.json) {
     write_stdout(describe_result(recipe, loop, summary, from).dump(2) + "\n");
   }

@@ -198,12 +198,13 @@ LoopState LoopState::from_json(const Json& json) {
 
 TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& summary,
                      const RunDirectory& directory, const StopSignals& signals,
-                     const io::Checkpoint* from)
+                     const io::Checkpoint* from, Profiler* profiler)
     : recipe_(recipe),
       task_(task),
       directory_(directory),
       signals_(signals),
       summary_(summary),
+      profiler_(profiler),
       total_(runtime::total_steps(recipe, summary_)),
       schedule_(make_schedule(recipe, total_)),
       state_(from ? LoopState::from_json(from->state["loop"]) : LoopState()),
@@ -328,7 +329,7 @@ void TrainLoop::finish_step() {
 void TrainLoop::one_step() {
   const auto begin = Clock::now();
   last_lr_ = schedule_.lr(state_.step);
-  last_ = task_.step(last_lr_);
+  run_step(profiler_, [&] { last_ = task_.step(last_lr_); });
   ++state_.step;
   state_.tokens += last_.tokens;
   state_.samples += last_.samples;

@@ -9,6 +9,7 @@
 #include "lib/io/checkpoint.h"
 #include "lib/optim/schedule.h"
 #include "lib/runtime/metrics.h"
+#include "lib/runtime/profile.h"
 #include "lib/runtime/progress.h"
 #include "lib/runtime/run_directory.h"
 #include "lib/runtime/stop_signals.h"
@@ -55,10 +56,11 @@ std::string describe_nonfinite(const StepResult& result, const TrainTask& task);
 
 class TrainLoop {
  public:
-  // `summary`: the task's. `from`: the checkpoint that the task was restored from. All that is
-  // passed must outlive the loop.
+  // `summary`: the task's. `from`: the checkpoint that the task was restored from. `profiler`: if
+  // given, measures the steps. All that is passed must outlive the loop.
   TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& summary,
-            const RunDirectory& directory, const StopSignals& signals, const io::Checkpoint* from);
+            const RunDirectory& directory, const StopSignals& signals, const io::Checkpoint* from,
+            Profiler* profiler = nullptr);
 
   // Trains to the end of the budget, an early stop, or a signal, and saves; a signal ends an
   // evaluation too. Throws Error: kDiverged after train.max_nonfinite steps in a row without a
@@ -103,6 +105,7 @@ class TrainLoop {
   const RunDirectory& directory_;
   const StopSignals& signals_;
   const TaskSummary& summary_;
+  Profiler* const profiler_;
   int64_t total_;
   optim::Schedule schedule_;
   LoopState state_;

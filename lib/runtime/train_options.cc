@@ -55,6 +55,9 @@ void declare(CommandLine& line, TrainOptions& options) {
   line.group("Output");
   matters_to(~0u & ~kPrintConfig);
   line.add_json("print the result as one JSON object on standard output", options.json);
+  matters_to(kTraining);
+  line.add(switch_field("profile", "at the end, where the time of a step went, by operation",
+                        options.profile));
   add_data_variables(line);
   line.add_document("recipe-man", recipe_man_page);
   line.add_example("lumen-train digits-mlp", "train a small network on built-in data");

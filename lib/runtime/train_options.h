@@ -25,7 +25,7 @@ struct TrainOptions {
   std::optional<std::string> out, resume;
   std::optional<int64_t> threads, preview;
   bool recipes = false, print_config = false, print_schema = false;
-  bool dry_run = false, overfit_batch = false, force = false, json = false;
+  bool dry_run = false, overfit_batch = false, force = false, json = false, profile = false;
 
   GivenOptions given;
 

@@ -13,6 +13,7 @@
 #include "lib/text/grammar/program.h"
 #include "lib/text/grammar/schema_keywords.h"
 #include "lib/text/grammar/schema_merge.h"
+#include "lib/text/grammar/schema_not.h"
 #include "lib/text/grammar/schema_scalars.h"
 
 namespace lumen::text {
@@ -122,6 +123,7 @@ class SchemaCompiler {
     if (io::find(schema, "allOf") || io::find(schema, "$ref")) {
       return joined(flattened(schema, place, 0), place);
     }
+    if (io::find(schema, "not")) return nested(grammar::without_not(schema, place), place);
     const Json* any_of = array_member(schema, "anyOf", place);
     const Json* one_of = array_member(schema, "oneOf", place);
     if (any_of && one_of) unsupported(place, "anyOf beside oneOf is not supported; join them");
@@ -175,7 +177,8 @@ class SchemaCompiler {
       if (key != "$ref" && key != "allOf") own[key] = value;
     }
     const auto join = [&](const Json& other, Place where) {
-      merged = grammar::merge_schemas(merged, flattened(other, where, references + 1), place);
+      const Json flat = closed(flattened(other, where, references + 1));
+      merged = grammar::merge_schemas(merged, flat, place);
     };
     if (const Json* target = io::find(schema, "$ref")) {
       const std::string name = text_of(*target, place + "/$ref");
@@ -185,6 +188,15 @@ class SchemaCompiler {
       for (size_t i = 0; i < parts->size(); ++i) join((*parts)[i], str(place, "/allOf/", i));
     }
     return grammar::merge_schemas(merged, own, place);
+  }
+
+  // unevaluatedProperties of a schema that others are not joined with any more.
+  static Json closed(Json schema) {
+    const Json* rest = io::find(schema, "unevaluatedProperties");
+    if (!rest) return schema;
+    if (!io::find(schema, "additionalProperties")) schema["additionalProperties"] = Json(*rest);
+    schema.erase("unevaluatedProperties");
+    return schema;
   }
 
   // The rule of a schema that stands nowhere as a whole. Equal ones are one rule: so joined
@@ -211,8 +223,8 @@ class SchemaCompiler {
       if (rest.empty()) {
         ways.push_back(part(all[i], where));
       } else {
-        ways.push_back(
-            joined(grammar::merge_schemas(rest, flattened(all[i], where, 0), where), where));
+        ways.push_back(joined(
+            grammar::merge_schemas(rest, closed(flattened(all[i], where, 0)), where), where));
       }
     }
     if (allows_null) ways.push_back(rules_.literal("null"));
@@ -220,8 +232,13 @@ class SchemaCompiler {
   }
 
   ExpressionId typed(const Json& schema, Place place) {
-    if (io::find(schema, "enum") || io::find(schema, "const"))
-      return grammar::listed_values(json_, schema, place);
+    if (io::find(schema, "enum") || io::find(schema, "const")) {
+      std::vector<ExpressionId> ways;
+      for (const Json& one : grammar::listed_values(schema, place)) {
+        ways.push_back(rules_.literal(one.dump()));
+      }
+      return rules_.choice(std::move(ways));
+    }
     const std::vector<std::string> types = types_of(schema, place);
     if (types.empty()) return json_.any();
     const auto has = [&](std::string_view type) {
@@ -242,13 +259,13 @@ class SchemaCompiler {
   }
 
   ExpressionId array(const Json& schema, Place place) {
-    if (const Json* unique = io::find(schema, "uniqueItems"); unique && *unique != false) {
-      unsupported(place,
-                  "uniqueItems is not supported; leave it out, and check the values yourself");
-    }
     const uint32_t least = count_member(schema, "minItems", place).value_or(0);
     const uint32_t most = count_member(schema, "maxItems", place).value_or(kUnbounded);
     if (most < least) malformed(place, "minItems ", least, " is more than maxItems ", most);
+    if (const Json* unique = io::find(schema, "uniqueItems");
+        unique && *unique != false && most > 1) {
+      return different_items(schema, place, least, most);
+    }
     // Up to draft 7 a list of items was what prefixItems is now.
     const Json* items = io::find(schema, "items");
     const bool is_old = items && items->is_array();
@@ -291,6 +308,34 @@ class SchemaCompiler {
     return json_.bracketed('[', least == 0 ? rules_.optional(some) : some, ']');
   }
 
+  // An array without equal items. Only of few values it can be said which are left.
+  ExpressionId different_items(const Json& schema, Place place, uint32_t least, uint32_t most) {
+    constexpr size_t kMostValues = 8;
+    const Json* items = io::find(schema, "items");
+    const std::string where = place + "/items";
+    const Json one = items ? flattened(*items, where, 0) : Json();
+    std::vector<Json> values;
+    if (one.is_object() && (io::find(one, "enum") || io::find(one, "const"))) {
+      values = grammar::listed_values(one, where);
+    } else if (one.is_object() && says_only(one, {"type"}) &&
+               one.value("type", Json()) == "boolean") {
+      values = {true, false};
+    }
+    if (values.empty() || values.size() > kMostValues || io::find(schema, "prefixItems")) {
+      unsupported(place, "uniqueItems is supported only where the items are of at most ",
+                  kMostValues, " values (enum); leave it out, and check the values yourself");
+    }
+    if (least > values.size()) {
+      malformed(place, "minItems ", least, " cannot be reached: there are ", values.size(),
+                " different values");
+    }
+    std::vector<ExpressionId> texts;
+    for (const Json& value : values) {
+      texts.push_back(rules_.named(where, rules_.literal(value.dump())));
+    }
+    return json_.bracketed('[', json_.different(texts, least, most), ']');
+  }
+
   // The members in the order of the schema, the ones that are only required last.
   std::vector<Property> properties(const Json& schema, Place place) {
     std::vector<std::string> required;
@@ -328,7 +373,68 @@ class SchemaCompiler {
     return all;
   }
 
-  ExpressionId object(const Json& schema, Place place) {
+  // The schema without propertyNames that say no more than that they are texts, or list them.
+  Json with_known_names(Json schema, Place place) {
+    const Json* names = io::find(schema, "propertyNames");
+    if (!names) return schema;
+    const std::string where = place + "/propertyNames";
+    const Json one = flattened(*names, where, 0);
+    if (one == true || (one.is_object() && says_only(one, {"type"}) &&
+                        one.value("type", Json("string")) == "string")) {
+      schema.erase("propertyNames");
+      return schema;
+    }
+    const bool lists = one.is_object() && (io::find(one, "enum") || io::find(one, "const"));
+    if (!lists || io::find(schema, "properties")) {
+      schema["propertyNames"] = one;
+      return schema;
+    }
+    const Json content = schema.value("additionalProperties", Json(true));
+    for (const Json& name : grammar::listed_values(one, where)) {
+      schema["properties"][text_of(name, where)] = content;
+    }
+    schema["additionalProperties"] = false;
+    schema.erase("propertyNames");
+    return schema;
+  }
+
+  // The names that patternProperties or propertyNames allow, and what they are of; none if the
+  // schema has neither.
+  std::optional<ExpressionId> patterned_member(const Json& schema, Place place) {
+    const Json* patterns = object_member(schema, "patternProperties", place);
+    const Json* names = io::find(schema, "propertyNames");
+    if (!patterns && !names) return std::nullopt;
+    const auto has_some = [&](const char* key) {
+      const Json* value = io::find(schema, key);
+      return value && !value->empty();
+    };
+    if ((patterns && (names || patterns->size() != 1)) || has_some("properties") ||
+        has_some("required")) {
+      unsupported(place, "patternProperties of one pattern, or propertyNames, are supported only ",
+                  "in an object without properties, required and the other of the two");
+    }
+    if (names) {
+      const std::string where = place + "/propertyNames";
+      const Json* content = io::find(schema, "additionalProperties");
+      const bool is_plain =
+          names->is_object() && names->value("type", Json("string")) == "string" &&
+          says_only(*names, {"type", "minLength", "maxLength", "pattern", "format"});
+      if (!is_plain) {
+        unsupported(where,
+                    "names may only have a type (string), a length, a pattern, a format or "
+                    "a list of values (enum)");
+      }
+      return json_.member(grammar::string_values(json_, *names, where),
+                          content ? part(*content, place + "/additionalProperties") : json_.any());
+    }
+    const auto only = patterns->begin();
+    const std::string where = place + "/patternProperties" + step(only.key());
+    return json_.member(grammar::string_values(json_, {{"pattern", only.key()}}, where),
+                        part(*only, where));
+  }
+
+  ExpressionId object(const Json& given, Place place) {
+    const Json schema = with_known_names(closed(given), place);
     const Json* listed = io::find(schema, "properties");
     const Json* additional = io::find(schema, "additionalProperties");
     const std::vector<Property> all = properties(schema, place);
@@ -337,7 +443,7 @@ class SchemaCompiler {
         std::count_if(all.begin(), all.end(), [](const Property& p) { return p.is_required; }));
     const uint32_t least = count_member(schema, "minProperties", place).value_or(0);
     const auto most = count_member(schema, "maxProperties", place);
-    if (least > std::max(required, all.empty() ? 1u : 0u)) {
+    if (least > std::max(required, 1u)) {
       unsupported(place,
                   "minProperties is not supported where the required properties are fewer; "
                   "name more of them in required");
@@ -345,8 +451,10 @@ class SchemaCompiler {
     if (most && !all.empty() && (is_open || *most < all.size())) {
       unsupported(place, "maxProperties is not supported beside properties; leave it out");
     }
-    std::optional<ExpressionId> other;
-    if (is_open) {
+    std::optional<ExpressionId> other = patterned_member(schema, place);
+    if (other) {
+      other = rules_.named(place, *other);
+    } else if (is_open) {
       std::vector<std::string> names;
       if (listed) {
         for (const auto& [name, content] : listed->items()) names.push_back(name);
@@ -368,7 +476,7 @@ class SchemaCompiler {
           rules_.sequence({*other, rules_.repeat(json_.after_comma(*other), 0, more)});
       return json_.bracketed('{', least > 0 ? some : rules_.optional(some), '}');
     }
-    return json_.bracketed('{', json_.members(all, other, place), '}');
+    return json_.bracketed('{', json_.members(all, other, least == 0, place), '}');
   }
 
   static constexpr int kMostNested = 256;

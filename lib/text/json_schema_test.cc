@@ -97,6 +97,95 @@ const std::vector<SchemaCase>& schema_cases() {
       {R"({"type": "number", "minimum": -2, "exclusiveMaximum": 0})",
        {"-2", "-2.0", "-1.99", "-0.5"},
        {"-2.01", "0", "-0", "-0.0", "1"}},
+      {R"({"properties": {"a": {"const": 1}, "b": {"const": 2}}, "minProperties": 1})",
+       {R"({"a":1})", R"({"b":2})", R"({"a":1,"b":2})"},
+       {"{}", R"({"c":1})"}},
+      // As Pydantic has numbers of type Decimal, and Zod addresses.
+      {R"x({"type": "string", "pattern": "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"})x",
+       {R"("12.50")", R"("-3")"},
+       {R"("")", R"("-")", R"("1e5")"}},
+      {R"x({"type": "string", "format": "email", "pattern": "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$"})x",
+       {R"("a.b@c.org")"},
+       {R"("a..b@c.org")"}},
+      {R"({"type": "string", "format": "email"})",
+       {R"("a.b+c@x-y.example.org")", R"("q@a.io")"},
+       {R"("a@b")", R"(".a@b.org")", R"("a b@c.org")", R"("a@-b.org")"}},
+      {R"({"type": "string", "format": "ipv4"})",
+       {R"("127.0.0.1")", R"("255.255.255.255")"},
+       {R"("256.0.0.1")", R"("01.0.0.1")", R"("1.2.3")"}},
+      {R"({"type": "string", "format": "ipv6"})", {R"("2001:db8:0:0:0:0:0:1")"}, {R"("::g")"}},
+      {R"({"type": "string", "format": "hostname"})", {R"("a.b.org")"}, {R"("a_b.org")", R"("")"}},
+      {R"({"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083})",
+       {R"("https://example.org/a/b.html?c=d#e")", R"("http://a.bc:8080")"},
+       {R"("example.org")", R"("https://")", R"("https://a b.org")"}},
+      {R"({"type": "string", "format": "duration"})",
+       {R"("P3D")", R"("P1DT2H")", R"("PT1H30M5S")", R"("P2W")", R"("PT0S")"},
+       {R"("P")", R"("PT")", R"("3D")"}},
+      {R"({"type": "string", "format": "byte"})",
+       {R"("")", R"("aGk=")", R"("YQ==")"},
+       {R"("aGk")"}},
+      {R"({"type": "string", "format": "password", "minLength": 2})", {R"("ab")"}, {R"("a")"}},
+      {R"({"type": "string", "format": "uuid", "pattern": "^[0-9a-f]{4}$"})",
+       {R"("01af")"},
+       {R"("d588a22e-1588-6077-1d77-7270b45c136f")"}},
+      {R"({"type": "string", "pattern": "^[a-z]+$", "minLength": 2, "maxLength": 3})",
+       {R"("ab")", R"("abc")"},
+       {R"("a")", R"("abcd")", R"("A1")"}},
+      {R"({"type": "string", "pattern": "^[A-Z]{2}\\d+$|^x*$", "minLength": 4, "maxLength": 5})",
+       {R"("AB12")", R"("AB123")", R"("xxxx")"},
+       {R"("AB1")", R"("AB1234")", R"("xxx")", R"("xxxxxx")"}},
+      {R"({"type": "string", "pattern": "^(a|bc)d?$", "minLength": 1, "maxLength": 3})",
+       {R"("ad")", R"("bcd")"},
+       {R"("d")"}},
+      {R"({"type": "integer", "multipleOf": 5})",
+       {"0", "-15", "1234567890123455"},
+       {"1", "-4", "05", "12345678901234560"}},
+      {R"({"type": "integer", "multipleOf": 2.5})", {"5", "0", "-10"}, {"2", "7"}},
+      {R"({"type": "number", "multipleOf": 0.01, "minimum": 0})",
+       {"0", "1.2", "19.99", "5.00"},
+       {"0.001", "-1", "1e2", "1.234"}},
+      {R"({"type": "number", "multipleOf": 0.25, "exclusiveMinimum": 1, "maximum": 3})",
+       {"1.25", "1.5", "1.50", "2", "2.75", "3.0", "3"},
+       {"1", "1.0", "1.2", "3.25", "0.5"}},
+      {R"({"type": "number", "multipleOf": 0.5, "minimum": 0.25, "exclusiveMaximum": 2.5})",
+       {"0.5", "1", "1.0", "2.0"},
+       {"0", "0.25", "2.5", "1.25"}},
+      {R"({"type": "number", "minimum": 0.01})", {"0.01", "0.5", "19.99"}, {"0", "0.009", "-1"}},
+      {R"({"type": "number", "multipleOf": 10})", {"20", "0", "-130"}, {"5", "20.0"}},
+      {R"({"type": "array", "uniqueItems": true, "minItems": 1, "items": {"$ref": "#/$defs/c"},
+           "$defs": {"c": {"enum": ["a", "b", "c"]}}})",
+       {R"(["a"])", R"(["c", "a"])", R"(["b","c","a"])"},
+       {"[]", R"(["a","a"])", R"(["a","b","a"])", R"(["d"])"}},
+      {R"({"items": {"type": "boolean"}, "uniqueItems": true, "maxItems": 1})",
+       {"[]", "[true]"},
+       {"[true,false]"}},
+      {R"({"items": {"type": "boolean"}, "uniqueItems": true})",
+       {"[]", "[false, true]"},
+       {"[true,true]"}},
+      {R"({"properties": {"a": {"not": {}}, "b": {"not": {"type": ["null", "string"]}}}})",
+       {"{}", R"({"b":1.5})", R"({"b":[null]})"},
+       {R"({"a":1})", R"({"b":null})", R"({"b":""})"}},
+      {R"({"type": ["integer", "string"], "not": {"type": "number"}})", {R"("")"}, {"1"}},
+      {R"({"enum": [1, 2, 3], "not": {"enum": [2, 4]}})", {"1", "3"}, {"2", "4"}},
+      {R"({"type": "string", "enum": ["x", "y"], "not": {"const": "y"}})", {R"("x")"}, {R"("y")"}},
+      {R"({"patternProperties": {"^x-[a-z]+$": {"type": "integer"}},
+           "additionalProperties": false})",
+       {"{}", R"({"x-a":1,"x-bc":2})"},
+       {R"({"a":1})", R"({"x-a":""})"}},
+      {R"({"type": "object", "propertyNames": {"type": "string", "maxLength": 2},
+           "additionalProperties": {"type": "null"}})",
+       {"{}", R"({"ab":null})"},
+       {R"({"abc":null})", R"({"a":1})"}},
+      {R"({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "required": ["a"],
+           "additionalProperties": {"type": "integer"}})",
+       {R"({"a":1})", R"({"a":1,"b":2})"},
+       {"{}", R"({"b":2})", R"({"a":1,"c":2})", R"({"a":1,"a":2})"}},
+      {R"({"propertyNames": {"type": "string"}, "properties": {"a": {}}})", {R"({"a":1})"}, {"1"}},
+      {R"({"allOf": [{"properties": {"a": {"const": 1}}}, {"properties": {"b": {"const": 2}}}],
+           "unevaluatedProperties": false})",
+       {R"({"a":1,"b":2})", "{}"},
+       {R"({"a":1,"c":2})"}},
+      {R"({"type": "object", "unevaluatedProperties": false})", {"{}"}, {R"({"a":1})"}},
       {R"({"type": "string", "nullable": true})", {"\"\"", "null"}, {"1"}},
       {R"({"anyOf": [{"type": "integer"}, {"type": "null"}]})", {"1", "null"}, {"true"}},
       {R"({"properties": {"a": {"const": 1}}, "oneOf": [{"required": ["a"]},
@@ -169,6 +258,48 @@ TEST_CASE("whole numbers in a range are those in it") {
   CHECK_FALSE(large.matches("9223372036854775808"));
 }
 
+TEST_CASE("numbers in a range whose bounds are not whole are those in it") {
+  constexpr double kBounds[] = {-2.5, -1, -0.25, 0, 0.05, 0.5, 0.75, 1.25, 2};
+  for (const double least : kBounds) {
+    for (const double most : kBounds) {
+      if (least >= most) continue;
+      for (const bool is_open : {false, true}) {
+        const Grammar grammar = grammar_of(io::Json{
+            {"type", "number"},
+            {is_open ? "exclusiveMinimum" : "minimum", least},
+            {is_open ? "exclusiveMaximum" : "maximum",
+             most}}.dump());
+        for (int i = -300; i <= 300; ++i) {
+          const double value = i / 100.0;
+          const std::string text = io::Json(value).dump();
+          const bool is_one =
+              is_open ? least < value && value < most : least <= value && value <= most;
+          CAPTURE(least, most, is_open, text);
+          REQUIRE(grammar.matches(text) == is_one);
+          REQUIRE(grammar.matches(text + "00") == is_one);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("multiples in a range are those in it") {
+  for (const int divisor : {1, 3, 7, 10, 25, 48, 100}) {
+    for (const auto& [least, most] : {std::pair(-1, 1), {5, 15}, {-205, 310}, {98, 1203}}) {
+      if (most / divisor < (least + divisor - 1) / divisor) continue;  // none
+      const Grammar grammar =
+          grammar_of(str(R"({"type": "integer", "multipleOf": )", divisor, R"(, "minimum": )",
+                         least, R"(, "maximum": )", most, "}"));
+      for (int value = -1300; value <= 1300; ++value) {
+        const bool is_one = least <= value && value <= most && value % divisor == 0;
+        if (grammar.matches(str(value)) == is_one) continue;
+        CAPTURE(divisor, least, most, value);
+        REQUIRE(grammar.matches(str(value)) == is_one);
+      }
+    }
+  }
+}
+
 TEST_CASE("what is not supported or makes no sense is refused with its place") {
   const struct {
     const char* schema;
@@ -176,8 +307,21 @@ TEST_CASE("what is not supported or makes no sense is refused with its place") {
     const char* expected;
   } cases[] = {
       {"[]", ErrorKind::kMalformed, "S: #: expected a schema"},
-      {R"({"properties": {"a": {"not": {}}}})", ErrorKind::kUnsupported,
-       "S: #/properties/a: the keyword 'not' is not supported"},
+      {R"({"properties": {"a": {"not": {"required": ["b"]}}}})", ErrorKind::kUnsupported,
+       "S: #/properties/a: not is supported only of {}"},
+      {R"({"not": {"type": "integer"}})", ErrorKind::kUnsupported, "not is supported only"},
+      {R"({"not": true})", ErrorKind::kMalformed, "allows no value"},
+      {R"({"if": {}})", ErrorKind::kUnsupported, "S: #: the keyword 'if' is not supported"},
+      {R"({"patternProperties": {"a": {}, "b": {}}})", ErrorKind::kUnsupported,
+       "patternProperties of one pattern"},
+      {R"({"propertyNames": {"anyOf": [{"pattern": "a"}, {"pattern": "b"}]}})",
+       ErrorKind::kUnsupported, "S: #/propertyNames: names may only have"},
+      {R"({"uniqueItems": true, "items": {"type": "string"}})", ErrorKind::kUnsupported,
+       "items are of at most 8 values"},
+      {R"({"uniqueItems": true, "items": {"type": "boolean", "not": {"const": true}}})",
+       ErrorKind::kUnsupported, "items are of at most 8 values"},
+      {R"({"properties": {"a": {}}, "propertyNames": {"pattern": "a"}})", ErrorKind::kUnsupported,
+       "propertyNames, are supported only"},
       {R"({"items": {"proprties": {}}})", ErrorKind::kUnsupported,
        "S: #/items: the keyword 'proprties' is not supported; did you mean properties?"},
       {R"({"type": "strin"})", ErrorKind::kMalformed, "S: #: type: expected one of object, array"},
@@ -198,23 +342,37 @@ TEST_CASE("what is not supported or makes no sense is refused with its place") {
       {R"({"type": "string", "pattern": "a^b"})", ErrorKind::kUnsupported, "'^b'"},
       {R"({"type": "string", "pattern": "\\bx"})", ErrorKind::kUnsupported, "'\\b'"},
       {R"({"type": "string", "pattern": "*"})", ErrorKind::kMalformed, "nothing to repeat"},
+      {R"({"type": "string", "pattern": "^a*b*$", "maxLength": 3})", ErrorKind::kUnsupported,
+       "write the length into the pattern"},
+      {R"({"type": "string", "pattern": "^a{4}$", "maxLength": 3})", ErrorKind::kMalformed,
+       "allows no value"},
       {R"({"type": "string", "pattern": "a", "maxLength": 3})", ErrorKind::kUnsupported,
        "write the length into the pattern"},
-      {R"({"type": "string", "format": "email"})", ErrorKind::kUnsupported,
-       "S: #: the format 'email' is not supported for texts"},
+      {R"({"type": "string", "format": "emoji"})", ErrorKind::kUnsupported,
+       "S: #: the format 'emoji' is not supported for texts"},
       {R"({"type": "string", "minLength": 4, "maxLength": 3})", ErrorKind::kMalformed,
        "minLength 4 is more than maxLength 3"},
       {R"({"type": "string", "maxLength": -1})", ErrorKind::kMalformed, "maxLength: expected"},
       {R"({"type": "string", "maxLength": 99999999})", ErrorKind::kMalformed, "the limit"},
       {R"({"type": "integer", "minimum": 4, "maximum": 3})", ErrorKind::kMalformed,
        "no number is from 4 to 3"},
-      {R"({"type": "number", "minimum": 0.5})", ErrorKind::kUnsupported, "use a whole number"},
-      {R"({"type": "number", "multipleOf": 2})", ErrorKind::kUnsupported, "multipleOf"},
+      {R"({"type": "number", "exclusiveMinimum": 0.5, "maximum": 0.5})", ErrorKind::kMalformed,
+       "no number is from 0.5 to 0.5"},
+      {R"({"type": "number", "minimum": 1e-20})", ErrorKind::kUnsupported, "16 digits after the"},
+      {R"({"type": "number", "multipleOf": 0.3})", ErrorKind::kUnsupported,
+       "multipleOf: found the number 0.3, supported are whole numbers up to 1000"},
+      {R"({"name": "x", "strict": true, "schema": {}})", ErrorKind::kUnsupported,
+       "S: #: 'schema' holds another schema, as in a request of OpenAI's API: give that alone"},
+      {R"({"type": "integer", "multipleOf": 0})", ErrorKind::kMalformed, "a number above 0"},
+      {R"({"type": "integer", "multipleOf": 7, "minimum": 1, "maximum": 6})", ErrorKind::kMalformed,
+       "allows no value"},
+      {R"({"uniqueItems": true, "minItems": 3, "items": {"enum": [1, 2]}})", ErrorKind::kMalformed,
+       "minItems 3 cannot be reached: there are 2 different values"},
       {R"({"uniqueItems": true})", ErrorKind::kUnsupported, "uniqueItems"},
       {R"({"prefixItems": [{}], "minItems": 2})", ErrorKind::kMalformed, "cannot be reached"},
       {R"({"required": ["a"], "additionalProperties": false})", ErrorKind::kMalformed,
        "'a' is not among the properties"},
-      {R"({"properties": {"a": {}}, "minProperties": 1})", ErrorKind::kUnsupported,
+      {R"({"properties": {"a": {}, "b": {}}, "minProperties": 2})", ErrorKind::kUnsupported,
        "minProperties"},
       {R"({"enum": [1], "minimum": 2})", ErrorKind::kUnsupported, "go together only with type"},
       {R"({"allOf": [{"pattern": "a"}, {"pattern": "b"}]})", ErrorKind::kUnsupported,

@@ -1,6 +1,7 @@
 #include "lib/text/grammar/json_values.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "lib/base/strings.h"
 #include "lib/text/grammar/schema_numbers.h"
@@ -104,6 +105,25 @@ ExpressionId JsonValues::after_comma(ExpressionId element) {
   return rules_.sequence({rules_.literal(","), gap_, element});
 }
 
+// A rule for each set of values that may have been before.
+ExpressionId JsonValues::different(const std::vector<ExpressionId>& values, uint32_t least,
+                                   uint32_t most) {
+  const uint32_t all = (1u << values.size()) - 1;
+  std::vector<ExpressionId> after(all + 1);  // by set; a larger one has a larger number
+  for (uint32_t taken = all + 1; taken-- > 0;) {
+    const auto count = static_cast<uint32_t>(std::popcount(taken));
+    std::vector<ExpressionId> ways;
+    if (count >= least) ways.push_back(rules_.literal(""));
+    for (uint32_t i = 0; count < most && i < values.size(); ++i) {
+      if ((taken >> i & 1) != 0) continue;
+      const ExpressionId value = count == 0 ? values[i] : after_comma(values[i]);
+      ways.push_back(rules_.sequence({value, after[taken | 1u << i]}));
+    }
+    after[taken] = rules_.named("items", rules_.choice(std::move(ways)));
+  }
+  return after[0];
+}
+
 ExpressionId JsonValues::shallow(ExpressionId expression, const std::string& name) {
   constexpr uint32_t kDeep = 64;
   return rules_[expression].depth < kDeep ? expression : rules_.named(name, expression);
@@ -145,7 +165,8 @@ ExpressionId JsonValues::differing(std::span<const std::string> names, size_t at
 }
 
 ExpressionId JsonValues::members(const std::vector<Property>& all,
-                                 std::optional<ExpressionId> other, const std::string& name) {
+                                 std::optional<ExpressionId> other, bool may_be_none,
+                                 const std::string& name) {
   const ExpressionId others =
       other ? rules_.repeat(after_comma(*other), 0, kUnbounded) : rules_.literal("");
   const auto later = [&](const Property& p) {
@@ -166,7 +187,7 @@ ExpressionId JsonValues::members(const std::vector<Property>& all,
     ways.push_back(rules_.sequence({all[first_required].member, rest}));
     rest = rules_.sequence({later(all[first_required]), rest});
   } else {
-    ways.push_back(rules_.literal(""));
+    if (may_be_none) ways.push_back(rules_.literal(""));
     if (other) ways.push_back(rules_.sequence({*other, others}));
   }
   for (size_t i = first_required; i-- > 0;) {

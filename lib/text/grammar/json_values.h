@@ -41,14 +41,17 @@ class JsonValues {
   ExpressionId bracketed(char open, ExpressionId elements, char close);
   ExpressionId after_comma(ExpressionId element);
 
+  // `least` to `most` elements that are all different, with their commas, each one of `values`.
+  ExpressionId different(const std::vector<ExpressionId>& values, uint32_t least, uint32_t most);
+
   // A name, which is a string, then its value.
   ExpressionId member(ExpressionId name, ExpressionId content);
   // Names in their plain spelling that are none of `names`, which are sorted and differ.
   ExpressionId other_name(std::span<const std::string> names);
-  // Members with their commas: those required, of the others any, in their order, then any number
-  // of `other`, if given. Rules that it makes are named `name`.
+  // Members with their commas: those required, of the others any, or one at least, in their order,
+  // then any number of `other`, if given. Rules that it makes are named `name`.
   ExpressionId members(const std::vector<Property>& all, std::optional<ExpressionId> other,
-                       const std::string& name);
+                       bool may_be_none, const std::string& name);
 
   // The expression, as a rule of its own if it has become deep.
   ExpressionId shallow(ExpressionId expression, const std::string& name);

@@ -24,10 +24,14 @@ constexpr std::pair<std::string_view, std::string_view> kKeywords[] = {
     {"anyOf", ""},
     {"oneOf", ""},
     {"allOf", ""},
+    {"not", ""},
     {"$ref", ""},
     {"properties", "object"},
     {"required", "object"},
     {"additionalProperties", "object"},
+    {"unevaluatedProperties", "object"},
+    {"patternProperties", "object"},
+    {"propertyNames", "object"},
     {"minProperties", "object"},
     {"maxProperties", "object"},
     {"items", "array"},
@@ -50,7 +54,7 @@ constexpr std::pair<std::string_view, std::string_view> kKeywords[] = {
 }  // namespace
 
 bool is_annotation(std::string_view keyword) {
-  constexpr std::array<std::string_view, 22> kNames = {"title",
+  constexpr std::array<std::string_view, 23> kNames = {"title",
                                                        "description",
                                                        "default",
                                                        "examples",
@@ -61,6 +65,7 @@ bool is_annotation(std::string_view keyword) {
                                                        "$comment",
                                                        "$defs",
                                                        "definitions",
+                                                       "components",
                                                        "deprecated",
                                                        "readOnly",
                                                        "writeOnly",
@@ -77,6 +82,12 @@ bool is_annotation(std::string_view keyword) {
 }
 
 void check_keywords(const Json& schema, Place place) {
+  for (const char* wrapper : {"schema", "json_schema"}) {
+    const Json* inner = io::find(schema, wrapper);
+    if (!inner || !inner->is_object()) continue;
+    unsupported(place, quoted(wrapper),
+                " holds another schema, as in a request of OpenAI's API: ", "give that alone");
+  }
   for (const auto& [key, value] : schema.items()) {
     if (is_annotation(key)) continue;
     const auto known =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "lib/text/grammar/rules.h"
 
@@ -15,11 +16,28 @@ struct IntegerRange {
   int64_t least = -9'999'999'999'999'999, most = 9'999'999'999'999'999;
 };
 
-// The integers of `range`, which is not empty, without leading zeros.
-ExpressionId integers(RuleSet& rules, const IntegerRange& range);
+// A bound of numbers that need not be whole, which is itself allowed or not: sign, digits before
+// the point, and those after it without zeros at the end.
+struct DecimalBound {
+  bool is_negative = false;  // not of 0
+  uint64_t whole = 0;
+  std::string fraction = {};
+  bool is_open = false;
+};
 
-// Numbers of `range`, with up to kMostDigits decimals and no exponent; with `above` more than its
-// least, with `below` less than its most. Not empty.
-ExpressionId decimals(RuleSet& rules, const IntegerRange& range, bool above, bool below);
+// What multipleOf comes to: numerator / 10^decimals, neither with a factor of 10 in common.
+struct NumberStep {
+  uint64_t numerator = 1;
+  uint32_t decimals = kMostDigits;
+};
+
+// The integers of `range`, which is not empty, without leading zeros; only multiples of `divisor`.
+// If there are none, the expression matches no text.
+ExpressionId integers(RuleSet& rules, const IntegerRange& range, uint64_t divisor = 1);
+
+// Numbers from `least` to `most`, without exponent. Multiples of `step`, whose numerator divides
+// 10^decimals. If there are none, the expression matches no text.
+ExpressionId decimals(RuleSet& rules, const DecimalBound& least, const DecimalBound& most,
+                      const NumberStep& step = {});
 
 }  // namespace lumen::text::grammar

@@ -1,5 +1,6 @@
 #include "lib/text/grammar/schema_pattern.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "lib/base/error.h"
@@ -23,19 +24,41 @@ bool contains(const CharSet& set, uint32_t c) {
   return false;
 }
 
+// The sum or product, where kUnbounded is more than every number.
+uint32_t bounded(uint64_t value) {
+  return static_cast<uint32_t>(std::min<uint64_t>(value, kUnbounded));
+}
+
+// A part of a pattern, with the characters that its texts have.
+struct Piece {
+  ExpressionId id;
+  LengthRange length;
+  std::optional<ExpressionId> repeated = std::nullopt;  // the character, if it is one, repeated
+};
+
 class PatternParser {
  public:
-  PatternParser(RuleSet& rules, std::string_view text) : rules_(rules), text_(text) {}
+  PatternParser(RuleSet& rules, std::string_view text, const LengthRange& length)
+      : rules_(rules), text_(text), length_(length) {}
 
   ExpressionId parse() {
     const ExpressionId anything =
         rules_.repeat(json_character(rules_, {{0, 0x10FFFF}}), 0, kUnbounded);
     std::vector<ExpressionId> ways;
     do {
+      const bool begins = take('^');
+      const std::vector<Piece> pieces = parse_sequence(0);
+      const bool ends = take('$');
+      if (begins && ends) {
+        ways.push_back(of_length(pieces));
+        continue;
+      }
+      const Piece piece = joined(pieces);
+      if (length_.least > piece.length.least || length_.most != kUnbounded) refuse_length();
       std::vector<ExpressionId> parts;
-      if (!take('^')) parts.push_back(anything);
-      parts.push_back(parse_sequence(0));
-      if (!take('$')) parts.push_back(anything);
+      if (!begins) parts.push_back(anything);
+      parts.push_back(piece.id);
+      if (!ends) parts.push_back(anything);
       ways.push_back(rules_.sequence(std::move(parts)));
     } while (take('|'));
     if (pos_ < text_.size()) refuse_here();
@@ -60,6 +83,34 @@ class PatternParser {
            pos_ < text_.size() ? "is not expected here" : "something is missing at the end");
   }
 
+  [[noreturn]] void refuse_length() const {
+    refuse(ErrorKind::kUnsupported, pos_,
+           "minLength and maxLength beside such a pattern are not supported; write the length into "
+           "the pattern");
+  }
+
+  // Of the texts of a whole alternative those that are neither too short nor too long: how often
+  // one character comes decides it, if all else has one length.
+  ExpressionId of_length(std::vector<Piece> pieces) {
+    const Piece whole = joined(pieces);
+    const LengthRange& found = whole.length;
+    if (found.least >= length_.least && found.most <= length_.most) return whole.id;
+    if (found.least > length_.most || found.most < length_.least) return rules_.choice({});
+    Piece* varied = nullptr;
+    for (Piece& piece : pieces) {
+      if (piece.length.least == piece.length.most) continue;
+      if (varied || !piece.repeated) refuse_length();
+      varied = &piece;
+    }
+    const uint32_t others = found.least - varied->length.least;
+    const uint32_t least = std::max(varied->length.least, std::max(length_.least, others) - others);
+    const uint32_t most = length_.most == kUnbounded
+                              ? varied->length.most
+                              : std::min(varied->length.most, length_.most - others);
+    varied->id = rules_.repeat(*varied->repeated, least, most);
+    return joined(pieces).id;
+  }
+
   char peek(size_t ahead = 0) const {
     return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0';
   }
@@ -69,25 +120,41 @@ class PatternParser {
     return true;
   }
 
-  ExpressionId parse_choice(uint32_t depth) {
+  Piece parse_choice(uint32_t depth) {
     if (depth > limits::kGrammarDepth / 4) {
       refuse(ErrorKind::kMalformed, pos_, "groups are nested too deep");
     }
     std::vector<ExpressionId> ways;
-    do ways.push_back(parse_sequence(depth));
-    while (take('|'));
-    return rules_.choice(std::move(ways));
+    LengthRange length = {kUnbounded, 0};
+    do {
+      const Piece way = joined(parse_sequence(depth));
+      ways.push_back(way.id);
+      length = {std::min(length.least, way.length.least), std::max(length.most, way.length.most)};
+    } while (take('|'));
+    return {rules_.choice(std::move(ways)), length};
   }
 
-  ExpressionId parse_sequence(uint32_t depth) {
-    std::vector<ExpressionId> parts;
-    while (const std::optional<ExpressionId> part = parse_part(depth)) {
-      parts.push_back(parse_quantifier(*part));
+  std::vector<Piece> parse_sequence(uint32_t depth) {
+    std::vector<Piece> pieces;
+    while (const std::optional<Piece> part = parse_part(depth)) {
+      pieces.push_back(parse_quantifier(*part));
     }
-    return parts.empty() ? rules_.literal("") : rules_.sequence(std::move(parts));
+    return pieces;
   }
 
-  std::optional<ExpressionId> parse_part(uint32_t depth) {
+  // One after the other.
+  Piece joined(const std::vector<Piece>& pieces) {
+    std::vector<ExpressionId> parts;
+    LengthRange length = {0, 0};
+    for (const Piece& piece : pieces) {
+      parts.push_back(piece.id);
+      length = {bounded(uint64_t{length.least} + piece.length.least),
+                bounded(uint64_t{length.most} + piece.length.most)};
+    }
+    return {parts.empty() ? rules_.literal("") : rules_.sequence(std::move(parts)), length};
+  }
+
+  std::optional<Piece> parse_part(uint32_t depth) {
     const size_t place = pos_;
     switch (peek()) {
       case '\0':
@@ -109,21 +176,26 @@ class PatternParser {
       case '(': {
         ++pos_;
         if (take('?') && !take(':')) unsupported(place);
-        const ExpressionId inner = parse_choice(depth + 1);
+        const Piece inner = parse_choice(depth + 1);
         if (!take(')')) refuse_here();
         return inner;
       }
       case '[':
-        return json_character(rules_, parse_class());
+        return character(parse_class());
       case '.':
         ++pos_;
-        return json_character(rules_, complement(kNewlines));
+        return character(complement(kNewlines));
       default:
         break;
     }
-    if (take('\\')) return json_character(rules_, parse_escape(place));
+    if (take('\\')) return character(parse_escape(place));
     const uint32_t c = next_code_point(text_, pos_);
-    return json_character(rules_, {{c, c}});
+    return character({{c, c}});
+  }
+
+  Piece character(const CharSet& set) {
+    const ExpressionId one = json_character(rules_, set);
+    return {one, {1, 1}, one};
   }
 
   // What a backslash begins.
@@ -220,22 +292,23 @@ class PatternParser {
     return {{c, c}};
   }
 
-  ExpressionId parse_quantifier(ExpressionId part) {
+  Piece parse_quantifier(Piece part) {
     const size_t place = pos_;
+    LengthRange times = {1, 1};
     if (take('*')) {
-      part = rules_.repeat(part, 0, kUnbounded);
+      times = {0, kUnbounded};
     } else if (take('+')) {
-      part = rules_.repeat(part, 1, kUnbounded);
+      times = {1, kUnbounded};
     } else if (take('?')) {
-      part = rules_.optional(part);
+      times = {0, 1};
     } else if (take('{')) {
-      const uint32_t least = parse_count(place);
-      uint32_t most = least;
-      if (take(',')) most = peek() == '}' ? kUnbounded : parse_count(place);
+      times.least = parse_count(place);
+      times.most = times.least;
+      if (take(',')) times.most = peek() == '}' ? kUnbounded : parse_count(place);
       if (!take('}')) unsupported(place);
-      if (most < least)
+      if (times.most < times.least) {
         refuse(ErrorKind::kMalformed, place, "the repetition ends before it begins");
-      part = rules_.repeat(part, least, most);
+      }
     } else {
       return part;
     }
@@ -243,6 +316,9 @@ class PatternParser {
     if (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{') {
       refuse(ErrorKind::kMalformed, pos_, "there is nothing to repeat");
     }
+    part.id = rules_.repeat(part.id, times.least, times.most);
+    part.length = {bounded(uint64_t{part.length.least} * times.least),
+                   bounded(uint64_t{part.length.most} * times.most)};
     return part;
   }
 
@@ -261,6 +337,7 @@ class PatternParser {
 
   RuleSet& rules_;
   const std::string_view text_;
+  const LengthRange length_;
   size_t pos_ = 0;
 };
 
@@ -291,8 +368,8 @@ ExpressionId json_character(RuleSet& rules, const CharSet& set) {
   return rules.choice(std::move(ways));
 }
 
-ExpressionId json_pattern(RuleSet& rules, std::string_view pattern) {
-  return PatternParser(rules, pattern).parse();
+ExpressionId json_pattern(RuleSet& rules, std::string_view pattern, const LengthRange& length) {
+  return PatternParser(rules, pattern, length).parse();
 }
 
 }  // namespace lumen::text::grammar

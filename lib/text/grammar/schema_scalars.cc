@@ -1,7 +1,10 @@
 #include "lib/text/grammar/schema_scalars.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,12 +26,42 @@ constexpr std::string_view kTime =
     "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
 constexpr std::string_view kUuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
 
+// One name of a host, without its dots, and one number of an IPv4 address.
+constexpr std::string_view kLabel = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+constexpr std::string_view kByte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+constexpr std::string_view kPart = "[A-Za-z0-9_+-]{1,32}";  // of an address of mail
+
+// "" for a format that is not known, ".*" for one that says nothing about characters.
 std::string pattern_of_format(std::string_view format) {
-  if (format == "date") return str("^", kDate, "$");
-  if (format == "time") return str("^", kTime, "$");
-  if (format == "date-time") return str("^", kDate, "T", kTime, "$");
-  if (format == "uuid") return str("^", kUuid, "$");
-  return "";
+  const std::string host = str("(", kLabel, "\\.){1,4}[A-Za-z]{2,24}");
+  const std::pair<std::string_view, std::string> kPatterns[] = {
+      {"date", std::string(kDate)},
+      {"time", std::string(kTime)},
+      {"date-time", str(kDate, "T", kTime)},
+      {"duration",
+       "P([1-9][0-9]{0,3}W|[1-9][0-9]{0,3}D(T[1-9][0-9]{0,3}[HMS])?|"
+       "T([1-9][0-9]{0,3}H)?([1-9][0-9]{0,3}M)?[0-9]{1,4}S)"},
+      {"uuid", std::string(kUuid)},
+      {"email", str(kPart, "(\\.", kPart, "){0,2}@", host)},
+      {"hostname", host},
+      {"ipv4", str(kByte, "(\\.", kByte, "){3}")},
+      {"ipv6", "[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}"},
+      {"uri", str("https?://", host, "(:[1-9][0-9]{1,3})?(/[A-Za-z0-9._~-]{0,64}){0,8}",
+                  "(\\?[A-Za-z0-9._~=&-]{1,256})?(#[A-Za-z0-9._~-]{1,64})?")},
+      {"byte", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"},
+  };
+  for (const auto& [name, pattern] : kPatterns) {
+    if (name == format) return str("^(", pattern, ")$");
+  }
+  return format == "password" || format == "binary" ? ".*" : "";
+}
+
+// Patterns that programs write and that json_pattern cannot say, as others that allow less.
+std::string expressible(std::string pattern) {
+  if (pattern == R"(^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$)") return R"(^[+-]?\d+(\.\d*)?$)";  // Pydantic
+  constexpr std::string_view kZodEmail = R"(^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@)"
+                                         R"(([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$)";
+  return pattern == kZodEmail ? pattern_of_format("email") : pattern;
 }
 
 std::string_view type_of(const Json& value) {
@@ -41,13 +74,13 @@ std::string_view type_of(const Json& value) {
   return std::trunc(number) == number ? "integer" : "number";
 }
 
-// One bound of a number: a whole one, which is itself allowed or not.
+// One bound of a number as the schema has it, which is itself allowed or not.
 struct Bound {
-  int64_t value;
+  const Json* value;
   bool is_open;
 };
 
-std::optional<Bound> bound(const Json& schema, bool is_lower, bool is_integer, Place place) {
+std::optional<Bound> given_bound(const Json& schema, bool is_lower, Place place) {
   const char* key = is_lower ? "minimum" : "maximum";
   const char* open_key = is_lower ? "exclusiveMinimum" : "exclusiveMaximum";
   const Json* given = io::find(schema, key);
@@ -65,29 +98,78 @@ std::optional<Bound> bound(const Json& schema, bool is_lower, bool is_integer, P
   if (!given->is_number()) {
     malformed(place, is_open ? open_key : key, ": expected a number, found ", io::describe(given));
   }
-  double number = given->get<double>();
   constexpr double kLargest = 0x1p62;
-  if (std::trunc(number) != number) {
-    if (!is_integer) {
-      unsupported(place, io::describe(given),
-                  " as a bound of a number that need not be whole is "
-                  "not supported; use a whole number");
-    }
-    number = is_lower ? std::ceil(number) : std::floor(number);
-    is_open = false;
-  }
-  if (std::abs(number) > kLargest) {
+  if (std::abs(given->get<double>()) > kLargest) {
     unsupported(place, io::describe(given), " as a bound is not supported: it is too large");
   }
-  const int64_t exact =
-      given->is_number_integer() ? given->get<int64_t>() : static_cast<int64_t>(number);
-  if (is_integer && is_open) return Bound{exact + (is_lower ? 1 : -1), false};
-  return Bound{exact, is_open};
+  return Bound{given, is_open};
+}
+
+// The nearest whole number that is allowed.
+std::optional<int64_t> whole_bound(const Json& schema, bool is_lower, Place place) {
+  const auto bound = given_bound(schema, is_lower, place);
+  if (!bound) return std::nullopt;
+  const double number = bound->value->get<double>();
+  if (std::trunc(number) != number) {
+    return static_cast<int64_t>(is_lower ? std::ceil(number) : std::floor(number));
+  }
+  const int64_t exact = bound->value->is_number_integer() ? bound->value->get<int64_t>()
+                                                          : static_cast<int64_t>(number);
+  return exact + (!bound->is_open ? 0 : is_lower ? 1 : -1);
+}
+
+// By the digits that the number needs; without one the largest number of kMostDigits digits.
+DecimalBound decimal_bound(const std::optional<Bound>& bound, bool is_lower, Place place) {
+  if (!bound) return {is_lower, 9'999'999'999'999'999};
+  std::array<char, 512> text;  // the smallest number has some 340 digits
+  const double number = bound->value->get<double>();
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), std::abs(number),
+                                 std::chars_format::fixed);
+  const std::string_view digits(text.data(), static_cast<size_t>(end.ptr - text.data()));
+  const size_t point = std::min(digits.find('.'), digits.size());
+  DecimalBound result = {number < 0, 0, "", bound->is_open};
+  if (bound->value->is_number_integer()) {
+    const auto exact = bound->value->get<int64_t>();
+    result.whole = static_cast<uint64_t>(exact < 0 ? -exact : exact);
+  } else {
+    result.whole = static_cast<uint64_t>(std::abs(number));
+  }
+  result.fraction = digits.substr(std::min(point + 1, digits.size()));
+  while (result.fraction.ends_with('0')) result.fraction.pop_back();
+  if (result.fraction.size() > kMostDigits) {
+    unsupported(place, io::describe(bound->value), " as a bound is not supported: more than ",
+                kMostDigits, " digits after the point");
+  }
+  return result;
+}
+
+// multipleOf, of numbers that are not whole only steps that whole numbers are multiples of.
+std::optional<NumberStep> number_step(const Json& schema, bool is_integer, Place place) {
+  constexpr uint32_t kMostDecimals = 4;
+  constexpr double kMostNumerator = 1000;
+  const Json* given = io::find(schema, "multipleOf");
+  if (!given) return std::nullopt;
+  if (!given->is_number() || given->get<double>() <= 0) {
+    malformed(place, "multipleOf: expected a number above 0, found ", io::describe(given));
+  }
+  uint64_t power = 1;
+  for (NumberStep step{0, 0}; step.decimals <= kMostDecimals; ++step.decimals, power *= 10) {
+    const double number = given->get<double>() * static_cast<double>(power);
+    if (number > kMostNumerator) break;
+    step.numerator = static_cast<uint64_t>(std::round(number));
+    if (step.numerator == 0 || std::abs(number - std::round(number)) > 1e-9 * number) continue;
+    // Of a fraction in lowest terms whole multiples are those of its numerator.
+    if (is_integer) return NumberStep{step.numerator / std::gcd(step.numerator, power), 0};
+    if (step.decimals == 0 || power % step.numerator == 0) return step;
+  }
+  unsupported(place, "multipleOf: found ", io::describe(given), ", supported are whole numbers ",
+              "up to 1000 and, where the value need not be whole, 0.5, 0.25, 0.1, 0.05, 0.01 and ",
+              "the like");
 }
 
 }  // namespace
 
-ExpressionId listed_values(JsonValues& json, const Json& schema, Place place) {
+std::vector<Json> listed_values(const Json& schema, Place place) {
   if (!says_only(schema, {"enum", "const", "type", "nullable"})) {
     unsupported(place, "enum and const go together only with type; leave the other keywords out");
   }
@@ -106,20 +188,18 @@ ExpressionId listed_values(JsonValues& json, const Json& schema, Place place) {
     if (const Json* given = io::find(schema, key)) type_only[key] = *given;
   }
   const std::vector<std::string> types = types_of(type_only, place);
-  std::vector<ExpressionId> ways;
+  std::vector<Json> listed;
   std::set<std::string> seen;
   for (const Json& one : values) {
     const std::string_view type = type_of(one);
     const bool fits = types.empty() || std::any_of(types.begin(), types.end(), [&](auto& name) {
                         return name == type || (name == "number" && type == "integer");
                       });
-    if (fits && seen.insert(one.dump()).second) ways.push_back(json.rules().literal(one.dump()));
+    if (fits && seen.insert(one.dump()).second) listed.push_back(one);
   }
-  if (is_nullable(schema, place) && seen.insert("null").second) {
-    ways.push_back(json.rules().literal("null"));
-  }
-  if (ways.empty()) malformed(place, "no value of enum or const has the type");
-  return json.rules().choice(std::move(ways));
+  if (is_nullable(schema, place) && seen.insert("null").second) listed.push_back(nullptr);
+  if (listed.empty()) malformed(place, "no value of enum or const has the type");
+  return listed;
 }
 
 ExpressionId string_values(JsonValues& json, const Json& schema, Place place) {
@@ -127,65 +207,80 @@ ExpressionId string_values(JsonValues& json, const Json& schema, Place place) {
   const auto most = count_member(schema, "maxLength", place);
   const Json* pattern = io::find(schema, "pattern");
   const Json* format = io::find(schema, "format");
-  if ((least || most) && (pattern || format)) {
-    unsupported(place,
-                "minLength and maxLength beside pattern or format are not supported; write "
-                "the length into the pattern");
+  if (most && *most < least.value_or(0)) {
+    malformed(place, "minLength ", *least, " is more than maxLength ", *most);
   }
-  if (pattern && format) {
-    unsupported(place, "pattern beside format is not supported; leave one out");
-  }
-  std::string wanted;
-  if (pattern) wanted = text_of(*pattern, place + "/pattern");
+  const LengthRange length = {least.value_or(0), most.value_or(kUnbounded)};
+  std::string wanted = ".*";
   if (format) {
     const std::string name = text_of(*format, place + "/format");
     wanted = pattern_of_format(name);
     if (wanted.empty()) {
       unsupported(place, "the format ", quoted(name),
-                  " is not supported for texts; there are date, time, date-time and uuid");
+                  " is not supported for texts; there are date, time, date-time, duration, uuid, ",
+                  "email, hostname, ipv4, ipv6, uri, byte, password and binary");
     }
   }
-  if (pattern || format) {
-    return with_context(str(place, "/", pattern ? "pattern" : "format"),
-                        [&] { return json.quoted_text(json_pattern(json.rules(), wanted)); });
+  // Beside a pattern, which says it better, a format is an annotation, as by default it always is.
+  if (pattern) wanted = expressible(text_of(*pattern, place + "/pattern"));
+  if (pattern || wanted != ".*") {
+    return with_context(str(place, "/", pattern ? "pattern" : "format"), [&] {
+      return json.quoted_text(json_pattern(json.rules(), wanted, length));
+    });
   }
   if (!least && !most) return json.any_string();
-  if (most && *most < least.value_or(0)) {
-    malformed(place, "minLength ", *least, " is more than maxLength ", *most);
-  }
-  return json.quoted_text(
-      json.rules().repeat(json.character(), least.value_or(0), most.value_or(kUnbounded)));
+  return json.quoted_text(json.rules().repeat(json.character(), length.least, length.most));
 }
 
-ExpressionId number_values(JsonValues& json, const Json& schema, Place place, bool is_integer) {
-  if (const Json* multiple = io::find(schema, "multipleOf");
-      multiple && !(is_integer && *multiple == 1)) {
-    unsupported(place, "multipleOf is not supported; leave it out, and check the values yourself");
+namespace {
+
+ExpressionId whole_values(JsonValues& json, const Json& schema, Place place, uint64_t divisor) {
+  std::optional<int64_t> least = whole_bound(schema, true, place);
+  std::optional<int64_t> most = whole_bound(schema, false, place);
+  const Json* format = io::find(schema, "format");
+  if (format && *format == "int32") {
+    least = std::max<int64_t>(least.value_or(INT32_MIN), INT32_MIN);
+    most = std::min<int64_t>(most.value_or(INT32_MAX), INT32_MAX);
   }
-  std::optional<Bound> least = bound(schema, true, is_integer, place);
-  std::optional<Bound> most = bound(schema, false, is_integer, place);
-  if (const Json* format = io::find(schema, "format")) {
-    const std::string name = text_of(*format, place + "/format");
-    if (name == "int32" && is_integer) {
-      least = Bound{std::max<int64_t>(least ? least->value : INT32_MIN, INT32_MIN), false};
-      most = Bound{std::min<int64_t>(most ? most->value : INT32_MAX, INT32_MAX), false};
-    } else if (name != "int64" && name != "float" && name != "double") {
-      unsupported(place, "the format ", quoted(name),
-                  " is not supported for numbers; there are "
-                  "int32, int64, float and double");
-    }
-  }
-  if (!least && !most) return json.any_number(is_integer);
+  if (!least && !most && divisor == 1) return json.any_number(true);
   IntegerRange range;
-  if (least) range.least = least->value;
-  if (most) range.most = most->value;
+  if (least) range.least = *least;
+  if (most) range.most = *most;
   if (!most && range.least > range.most) range.most = INT64_MAX;
   if (!least && range.most < range.least) range.least = INT64_MIN + 1;
-  const bool above = least && least->is_open, below = most && most->is_open;
-  if (range.least > range.most || (range.least == range.most && (above || below))) {
+  if (range.least > range.most) {
     malformed(place, "no number is from ", range.least, " to ", range.most);
   }
-  return is_integer ? integers(json.rules(), range) : decimals(json.rules(), range, above, below);
+  return integers(json.rules(), range, divisor);
+}
+
+}  // namespace
+
+ExpressionId number_values(JsonValues& json, const Json& schema, Place place, bool is_integer) {
+  if (const Json* format = io::find(schema, "format")) {
+    const std::string name = text_of(*format, place + "/format");
+    const bool is_known =
+        (name == "int32" && is_integer) || name == "int64" || name == "float" || name == "double";
+    if (!is_known) {
+      unsupported(place, "the format ", quoted(name),
+                  " is not supported for numbers; there are int32, int64, float and double");
+    }
+  }
+  const std::optional<NumberStep> step = number_step(schema, is_integer, place);
+  if (is_integer || (step && step->decimals == 0)) {
+    return whole_values(json, schema, place, step ? step->numerator : 1);
+  }
+  const std::optional<Bound> least = given_bound(schema, true, place);
+  const std::optional<Bound> most = given_bound(schema, false, place);
+  if (!least && !most && !step) return json.any_number(false);
+  if (least && most) {
+    const double low = least->value->get<double>(), high = most->value->get<double>();
+    if (low > high || (low == high && (least->is_open || most->is_open))) {
+      malformed(place, "no number is from ", least->value->dump(), " to ", most->value->dump());
+    }
+  }
+  return decimals(json.rules(), decimal_bound(least, true, place),
+                  decimal_bound(most, false, place), step.value_or(NumberStep{}));
 }
 
 }  // namespace lumen::text::grammar

@@ -1,15 +1,20 @@
 // What JSON Schemas say of values that contain no others: enum and const, strings, numbers.
 #pragma once
 
+#include <vector>
+
 #include "lib/text/grammar/json_values.h"
 #include "lib/text/grammar/schema_keywords.h"
 
 namespace lumen::text::grammar {
 
-// The expressions, made in json.rules(), of the values that `schema` at `place` allows: those of
-// enum and const; strings; numbers, with `is_integer` whole ones. Throw Error(kMalformed) where no
-// value is allowed and kUnsupported for keywords that do not go together.
-ExpressionId listed_values(JsonValues& json, const io::Json& schema, Place place);
+// The values of enum and const of `schema` at `place` that have its type, each once. Throws
+// Error(kMalformed) if there are none and kUnsupported for keywords that do not go together.
+std::vector<io::Json> listed_values(const io::Json& schema, Place place);
+
+// The expressions, made in json.rules(), of the strings and numbers that `schema` at `place`
+// allows, with `is_integer` whole ones. Throw Error(kMalformed) where no value is allowed and
+// kUnsupported for keywords that do not go together.
 ExpressionId string_values(JsonValues& json, const io::Json& schema, Place place);
 ExpressionId number_values(JsonValues& json, const io::Json& schema, Place place, bool is_integer);
 
