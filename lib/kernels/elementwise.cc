@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lib/kernels/targets-inl.h"
+#include "lib/kernels/typed.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/elementwise.cc"
@@ -66,19 +67,29 @@ HWY_INLINE void map_sin_cos(const float* const* in, float* out, int64_t n) {
   });
 }
 
-// x mod y = x − trunc(x / y) · y, exact in double for quotients below 2^24; libm does the others.
-HWY_INLINE void map_mod(const float* const* in, float* out, int64_t n) {
-  map<2>(HalfFloat(), in, out, n, [](auto d, auto x, auto y) HWY_ATTR {
+// f(d, x, y, quotient, rest) with quotient = trunc(x / y) and rest = x − quotient · y of x's sign,
+// exact in double for quotients below 2^24; `scalar` does the others.
+template <class F, class Scalar>
+HWY_INLINE void map_division(const float* const* in, float* out, int64_t n, const F& f,
+                             const Scalar& scalar) {
+  map<2>(HalfFloat(), in, out, n, [&](auto d, auto x, auto y) HWY_ATTR {
     const hn::Rebind<double, decltype(d)> dd;
     const auto wide_x = hn::PromoteTo(dd, x);
     const auto wide_y = hn::PromoteTo(dd, y);
-    const auto quotient = hn::Trunc(hn::Div(wide_x, wide_y));
-    const auto rest = hn::DemoteTo(d, hn::Sub(wide_x, hn::Mul(quotient, wide_y)));
-    const auto small = hn::Lt(hn::Abs(hn::DemoteTo(d, quotient)), hn::Set(d, 0x1p24f));
+    const auto wide_quotient = hn::Trunc(hn::Div(wide_x, wide_y));
+    const auto rest = hn::DemoteTo(d, hn::Sub(wide_x, hn::Mul(wide_quotient, wide_y)));
+    const auto quotient = hn::DemoteTo(d, wide_quotient);
+    const auto small = hn::Lt(hn::Abs(quotient), hn::Set(d, 0x1p24f));
     const auto good = hn::And(small, hn::Lt(hn::Abs(y), hn::Set(d, kInf)));
-    return repair(d, good, hn::CopySign(rest, x), x, y,
-                  [](float a, float b) HWY_ATTR { return std::fmod(a, b); });
+    return repair(d, good, f(d, x, y, quotient, hn::CopySign(rest, x)), x, y, scalar);
   });
+}
+
+// Where rounding down is not cutting off: there is a rest, and not of y's sign.
+template <class D>
+HWY_INLINE hn::Mask<D> rounds_away(D d, hn::Vec<D> rest, hn::Vec<D> y) {
+  const auto zero = hn::Zero(d);
+  return hn::And(hn::Ne(rest, zero), hn::Xor(hn::Lt(rest, zero), hn::Lt(y, zero)));
 }
 
 // y, but NaN where a or b is.
@@ -176,7 +187,27 @@ LUMEN_MAP(log1p, 1, (auto d, auto x), log1p_vector(d, x))
 #undef LUMEN_MAP
 
 void mod(const float* const* in, float* out, int64_t n, const float*) {
-  map_mod(in, out, n);
+  map_division(
+      in, out, n, [](auto, auto, auto, auto, auto rest) HWY_ATTR { return rest; },
+      [](float a, float b) HWY_ATTR { return std::fmod(a, b); });
+}
+void remainder(const float* const* in, float* out, int64_t n, const float*) {
+  map_division(
+      in, out, n,
+      [](auto d, auto, auto y, auto, auto rest)
+          HWY_ATTR { return hn::IfThenElse(rounds_away(d, rest, y), hn::Add(rest, y), rest); },
+      [](float a, float b) HWY_ATTR { return floor_modulo(a, b); });
+}
+void floor_divide(const float* const* in, float* out, int64_t n, const float*) {
+  map_division(
+      in, out, n,
+      [](auto d, auto x, auto y, auto quotient, auto rest) HWY_ATTR {
+        const auto whole =
+            hn::Sub(quotient, hn::IfThenElseZero(rounds_away(d, rest, y), hn::Set(d, 1.0f)));
+        const auto zero = hn::Zero(d);
+        return hn::IfThenElse(hn::Eq(whole, zero), hn::CopySign(zero, hn::Xor(x, y)), whole);
+      },
+      [](float a, float b) HWY_ATTR { return floor_quotient(a, b); });
 }
 void sin(const float* const* in, float* out, int64_t n, const float*) {
   map_sin_cos<false>(in, out, n);
@@ -203,6 +234,8 @@ LUMEN_DISPATCH(sub)
 LUMEN_DISPATCH(mul)
 LUMEN_DISPATCH(div)
 LUMEN_DISPATCH(mod)
+LUMEN_DISPATCH(remainder)
+LUMEN_DISPATCH(floor_divide)
 LUMEN_DISPATCH(less_than)
 LUMEN_DISPATCH(equal)
 LUMEN_DISPATCH(maximum)

@@ -21,6 +21,10 @@ void mul(const float* const* in, float* out, int64_t n, const float* params);
 void div(const float* const* in, float* out, int64_t n, const float* params);
 // C fmodf: the result has the sign of the dividend.
 void mod(const float* const* in, float* out, int64_t n, const float* params);
+// x − floor(x / y) · y, exactly: the sign of the divisor, as Python's %.
+void remainder(const float* const* in, float* out, int64_t n, const float* params);
+// Python's //: the quotient that belongs to remainder; x / 0 as IEEE 754.
+void floor_divide(const float* const* in, float* out, int64_t n, const float* params);
 // 1 where in0 < in1, else 0; NaN compares false.
 void less_than(const float* const* in, float* out, int64_t n, const float* params);
 void equal(const float* const* in, float* out, int64_t n, const float* params);
@@ -68,10 +72,6 @@ void log1p(const float* const* in, float* out, int64_t n, const float* params);
 void pow(const float* const* in, float* out, int64_t n, const float* params);
 // (0 < x) − (x < 0); 0 for NaN.
 void sign(const float* const* in, float* out, int64_t n, const float* params);
-// x − floor(x / y) · y, exactly: the sign of the divisor, as Python's %.
-void remainder(const float* const* in, float* out, int64_t n, const float* params);
-// Python's //: the quotient that belongs to remainder; x / 0 as IEEE 754.
-void floor_divide(const float* const* in, float* out, int64_t n, const float* params);
 }  // namespace block
 
 }  // namespace lumen::kernels

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "lib/kernels/elementwise.h"
-#include "lib/kernels/typed.h"
 
 namespace lumen::kernels::block {
 namespace {
@@ -23,12 +22,6 @@ void pow(const float* const* in, float* out, int64_t n, const float*) {
 }
 void sign(const float* const* in, float* out, int64_t n, const float*) {
   map(in, out, n, [](float x) { return static_cast<float>((0 < x) - (x < 0)); });
-}
-void remainder(const float* const* in, float* out, int64_t n, const float*) {
-  map2(in, out, n, [](float x, float y) { return floor_modulo(x, y); });
-}
-void floor_divide(const float* const* in, float* out, int64_t n, const float*) {
-  map2(in, out, n, [](float x, float y) { return floor_quotient(x, y); });
 }
 
 }  // namespace lumen::kernels::block

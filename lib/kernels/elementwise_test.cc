@@ -8,6 +8,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/typed.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -41,6 +42,10 @@ const Function kFunctions[] = {
     {"mul", block::mul, 2, [](double a, double b, double) { return a * b; }, 0.5, -9, 9},
     {"div", block::div, 2, [](double a, double b, double) { return a / b; }, 0.5, -9, 9},
     {"mod", block::mod, 2, [](double a, double b, double) { return std::fmod(a, b); }, 0, -9, 9},
+    {"remainder", block::remainder, 2,
+     [](double a, double b, double) { return floor_modulo(a, b); }, 0.5, -9, 9},
+    {"floor_divide", block::floor_divide, 2,
+     [](double a, double b, double) { return floor_quotient(a, b); }, 0.5, -9, 9},
     {"less_than", block::less_than, 2, [](double a, double b, double) { return double(a < b); }, 0,
      -9, 9},
     {"equal", block::equal, 2, [](double a, double b, double) { return double(a == b); }, 0, -9, 9},
@@ -196,6 +201,35 @@ TEST_CASE("element-wise functions keep the sign of zero") {
     const float* in[] = {&a, &b};
     block::mod(in, &a, 1, nullptr);
     CHECK(std::signbit(a));
+  });
+}
+
+TEST_CASE("rounded down, quotients and rests are those of whole numbers' division, bit for bit") {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  const float values[] = {
+      0,    -0.0f,   1,       -1,     3,           -3,           6,     -6,
+      7.5f, -7.5f,   0.1f,    -0.3f,  1e-40f,      -1e-40f,      1e30f, -1e30f,
+      inf,  -inf,    nan,     2.5f,   16777215.0f, -16777218.0f, 1e-7f, 0x1p100f,
+      0.7f, 123.45f, -0.001f, 1e-45f, 3.4e38f,     -3.4e38f,     9,     -10};
+  std::vector<float> x, y;
+  for (const float a : values) {
+    for (const float b : values) x.push_back(a), y.push_back(b);
+  }
+  const float* in[] = {x.data(), y.data()};
+  const auto n = static_cast<int64_t>(x.size());
+  const auto same = [](float a, float b) {
+    return (std::isnan(a) && std::isnan(b)) ||
+           std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+  };
+  on_every_target([&] {
+    std::vector<float> rest(x.size()), quotient(x.size());
+    block::remainder(in, rest.data(), n, nullptr);
+    block::floor_divide(in, quotient.data(), n, nullptr);
+    for (size_t i = 0; i < x.size(); ++i) {
+      INFO(x[i] << " and " << y[i]);
+      REQUIRE(same(rest[i], floor_modulo(x[i], y[i])));
+      REQUIRE(same(quotient[i], floor_quotient(x[i], y[i])));
+    }
   });
 }
 
