@@ -78,16 +78,17 @@ struct PanelSource {
 PanelContent pack_bf16_panel(const PanelSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel);
 
-// Panels of one part, `pitch` numbers apart, from some step on.
+// Panels, `pitch` numbers apart, from some step on.
 struct Bf16Operand {
   const uint16_t* panels;
   int64_t pitch;
-  int64_t rows;  // at most 2 · kTileRows
+  int64_t rows;                   // at most 2 · kTileRows
+  const uint16_t* low = nullptr;  // not null: the low parts
 };
 
 // sums[i][j] (+)= Σ_k a[i][k] · b[j][k] over `depth` columns, a multiple of kTileDepth; rows of
-// sums are 2 · kTileRows numbers, a whole number of panels is written. The thread has entered the
-// unit. noexcept.
+// sums are 2 · kTileRows numbers, a whole number of panels is written. With low parts all products
+// of parts are made. The thread has entered the unit. noexcept.
 void multiply_bf16_panels(const TileUnit& unit, const Bf16Operand& a, const Bf16Operand& b,
                           int64_t depth, bool add, float* sums);
 

@@ -34,7 +34,9 @@ struct RecurrentShape {
   int64_t batch, steps, hidden;
   bool reverse;
   const int32_t* lengths;
-  bool bf16 = false;  // as of GemmArgs (matmul.h): of the products with w
+  // As of GemmArgs (matmul.h): of the products with w. Without it AMX makes them of two parts, and
+  // infinities among their operands may give NaNs.
+  bool bf16 = false;
 };
 
 // Whether with `bf16` results may be bfloat16: on a unit for it (bf16_unit, amx.h) that the calling
