@@ -80,10 +80,14 @@ void lstm_forward(const recurrent_cell::Forward& row) {
     const auto i = sigmoid_vector(d, gate(0)), f = sigmoid_vector(d, gate(1));
     const auto g = tanh_vector(d, gate(2)), o = sigmoid_vector(d, gate(3));
     const auto c = hn::MulAdd(f, lanes.load(row.c), hn::Mul(i, g));
-    const auto h = hn::Mul(o, tanh_vector(d, c));
     const CellVector saved[] = {i, f, g, o, c};
     for (int64_t s = 0; s < 5; ++s) lanes.store(saved[s], row.saved + s * row.hidden);
     lanes.store(c, row.c);
+  });
+  // Apart: one after the other, both long chains of dependences would keep the processor waiting.
+  for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
+    const auto h =
+        hn::Mul(lanes.load(row.saved + 3 * row.hidden), tanh_vector(d, lanes.load(row.c)));
     lanes.store(h, row.h);
     lanes.store(h, row.out);
   });
