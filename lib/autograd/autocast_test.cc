@@ -259,6 +259,38 @@ TEST_CASE("attention may multiply what bfloat16 holds, forward and in its gradie
                         [&] { return ops::attention(q, k, v, position, {.scale = 0.2f}); });
 }
 
+namespace {
+
+// Plans with and without store_bf16, run; folding constants would leave nothing to run.
+std::pair<graph::Plan, graph::Plan> stored_and_wide(const std::vector<Tensor>& results) {
+  graph::CompileOptions without, with{.verified = true};
+  std::erase_if(without.pipeline, [](const graph::Pass& pass) {
+    return pass.name == "store_bf16" || pass.name == "fold_constants";
+  });
+  std::erase_if(with.pipeline,
+                [](const graph::Pass& pass) { return pass.name == "fold_constants"; });
+  std::pair<graph::Plan, graph::Plan> plans{graph::compile(results, with),
+                                            graph::compile(results, without)};
+  plans.first.run(graph::current_pool());
+  plans.second.run(graph::current_pool());
+  return plans;
+}
+
+// How many results of `op` the default pipeline stores in bfloat16.
+int stored_in_bf16(const std::vector<Tensor>& results, std::string_view op) {
+  std::vector<graph::NodePtr> outputs;
+  for (const Tensor& result : results) outputs.push_back(result.node());
+  const graph::Graph graph =
+      graph::run_passes(graph::Graph(outputs), graph::CompileOptions().pipeline, true);
+  int found = 0;
+  for (const graph::NodePtr& node : graph.nodes()) {
+    found += node->op->name == op && node->dtype == DType::kBF16;
+  }
+  return found;
+}
+
+}  // namespace
+
 TEST_CASE("gradients of attention that are stored in bfloat16 are what products make of them") {
   const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
   const AutocastScope precision(DType::kBF16);
@@ -274,23 +306,37 @@ TEST_CASE("gradients of attention that are stored in bfloat16 are what products 
   const Tensor joined = graph::reshape(ops::concat(parts, 2), {80, 192});
   const std::vector<Tensor> results = {
       ops::matmul(graph::transpose(joined, 0, 1), random_matrix(random, {80, 64}))};
-  graph::CompileOptions without;
-  std::erase_if(without.pipeline, [](const graph::Pass& pass) {
-    return pass.name == "store_bf16" || pass.name == "fold_constants";
-  });
-  graph::CompileOptions with{.verified = true};
-  std::erase_if(with.pipeline,
-                [](const graph::Pass& pass) { return pass.name == "fold_constants"; });
-  graph::Plan plan = graph::compile(results, with), wide = graph::compile(results, without);
-  const graph::Graph stored =
-      graph::run_passes(graph::Graph({results[0].node()}), graph::CompileOptions().pipeline, true);
-  int found = 0;
-  for (const graph::NodePtr& node : stored.nodes()) {
-    found += node->op->name == "attention_backward" && node->dtype == DType::kBF16;
-  }
-  CHECK(found == 1);
-  plan.run(graph::current_pool());
-  wide.run(graph::current_pool());
+  CHECK(stored_in_bf16(results, "attention_backward") == 1);
+  auto [plan, wide] = stored_and_wide(results);
   const auto narrow = plan.output(0).as<float>(), expected = wide.output(0).as<float>();
   CHECK(std::equal(narrow.begin(), narrow.end(), expected.begin(), expected.end()));
+}
+
+TEST_CASE("recurrent layers store results and gradients in bfloat16 where products read them") {
+  const kernels::TileUnitScope scope(&kernels::kEmulatedTileUnit);
+  const AutocastScope precision(DType::kBF16);
+  Philox random(8);
+  constexpr int64_t kHidden = 32;
+  const Tensor x = random_matrix(random, {16, 6, 20});
+  const Tensor hidden =
+      ops::mul(random_matrix(random, {4 * kHidden, kHidden}), graph::scalar(0.2f));
+  const Tensor input = random_matrix(random, {4 * kHidden, 20});
+  const Tensor out = ops::lstm(x, {input, hidden, {}, {}}, {}, {}, {}).out;
+  const Tensor y = ops::linear(out, random_matrix(random, {48, kHidden}));
+  const Tensor dy = random_matrix(random, {16, 6, 48}), wrt[] = {input, hidden};
+  const std::vector<Tensor> results = autograd::gradients({&y, 1}, {&dy, 1}, wrt);
+  CHECK(stored_in_bf16(results, "recurrent") == 1);
+  CHECK(stored_in_bf16(results, "recurrent_backward") == 1);
+  auto [plan, wide] = stored_and_wide(results);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto narrow = plan.output(i).as<float>(), expected = wide.output(i).as<float>();
+    double error = 0, total = 0;
+    for (size_t j = 0; j < narrow.size(); ++j) {
+      error += std::pow(narrow[j] - expected[j], 2);
+      total += std::pow(expected[j], 2);
+    }
+    CHECK(std::sqrt(error / total) < 1e-2);
+  }
+  // What float32 reads stays so.
+  CHECK(stored_in_bf16({ops::softmax(out)}, "recurrent") == 0);
 }

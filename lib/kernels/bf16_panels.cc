@@ -365,9 +365,9 @@ PanelContent pack_bf16_panel(const PanelSource& from, int64_t rows, int64_t dept
 void multiply_bf16_panels(const TileUnit& unit, const Bf16Operand& a, const Bf16Operand& b,
                           int64_t depth, bool add, float* sums) {
   unit.multiply({.a_high = a.panels,
-                 .a_low = nullptr,
+                 .a_low = a.low,
                  .b_high = b.panels,
-                 .b_low = nullptr,
+                 .b_low = b.low,
                  .a_pitch = a.pitch,
                  .b_pitch = b.pitch,
                  .steps = depth / kTileDepth,
@@ -377,7 +377,7 @@ void multiply_bf16_panels(const TileUnit& unit, const Bf16Operand& a, const Bf16
                  .add_stride = 2 * kTileRows,
                  .c = sums,
                  .c_stride = 2 * kTileRows,
-                 .low_low = false,
+                 .low_low = true,
                  .rows = a.rows});
 }
 

@@ -36,6 +36,16 @@ inline const uint16_t* bf16_numbers(const float* room) {
   return reinterpret_cast<const uint16_t*>(room);
 }
 
+// Numbers to be read: float32, or with `bf16` bfloat16 in their place.
+struct Numbers {
+  const float* first;
+  bool bf16 = false;
+
+  Numbers at(int64_t i) const {
+    return {bf16 ? reinterpret_cast<const float*>(bf16_numbers(first) + i) : first + i, bf16};
+  }
+};
+
 inline int64_t padded_depth(int64_t depth) {
   return (depth + kTileDepth - 1) / kTileDepth * kTileDepth;
 }
@@ -53,9 +63,8 @@ struct PanelSource {
   PanelSource(const StripSource& from) : PanelSource(from.x, from.row_stride, from.col_stride) {}
 
   PanelSource at(int64_t row, int64_t k) const {
-    const int64_t offset = row * row_stride + k * col_stride;
-    return {bf16 ? reinterpret_cast<const float*>(bf16_numbers(x) + offset) : x + offset,
-            row_stride, col_stride, bf16};
+    return {Numbers{x, bf16}.at(row * row_stride + k * col_stride).first, row_stride, col_stride,
+            bf16};
   }
   PanelSource with_strides(int64_t rows_apart, int64_t cols_apart) const {
     return {x, rows_apart, cols_apart, bf16};
@@ -69,16 +78,17 @@ struct PanelSource {
 PanelContent pack_bf16_panel(const PanelSource& from, int64_t rows, int64_t depth, PanelOrder order,
                              const Bf16Panel& panel);
 
-// Panels of one part, `pitch` numbers apart, from some step on.
+// Panels, `pitch` numbers apart, from some step on.
 struct Bf16Operand {
   const uint16_t* panels;
   int64_t pitch;
-  int64_t rows;  // at most 2 · kTileRows
+  int64_t rows;                   // at most 2 · kTileRows
+  const uint16_t* low = nullptr;  // not null: the low parts
 };
 
 // sums[i][j] (+)= Σ_k a[i][k] · b[j][k] over `depth` columns, a multiple of kTileDepth; rows of
-// sums are 2 · kTileRows numbers, a whole number of panels is written. The thread has entered the
-// unit. noexcept.
+// sums are 2 · kTileRows numbers, a whole number of panels is written. With low parts all products
+// of parts are made. The thread has entered the unit. noexcept.
 void multiply_bf16_panels(const TileUnit& unit, const Bf16Operand& a, const Bf16Operand& b,
                           int64_t depth, bool add, float* sums);
 

@@ -281,8 +281,9 @@ void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t 
   });
 }
 
-void scatter_rows(ThreadPool& pool, const float* dy, int64_t dim, const int32_t* ids, int64_t count,
-                  int64_t rows, float* y) {
+void scatter_rows(ThreadPool& pool, DType dtype, const std::byte* dy, int64_t dim,
+                  const int32_t* ids, int64_t count, int64_t rows, float* y) {
+  LUMEN_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
   // A task owns a range of columns: the order of additions is always that of the ids, and how often
   // each of them occurs does not matter.
   constexpr int64_t kMinColumns = 16;
@@ -292,9 +293,15 @@ void scatter_rows(ThreadPool& pool, const float* dy, int64_t dim, const int32_t*
       std::fill(y + row * dim + begin, y + row * dim + end, 0.0f);
     }
     for (int64_t i = 0; i < count; ++i) {
-      const float* from = dy + i * dim;
-      float* to = y + ids[i] * dim;
-      for (int64_t j = begin; j < end; ++j) to[j] += from[j];
+      const std::byte* const from = dy + row_bytes(dtype, i * dim + begin);
+      float* const to = y + ids[i] * dim + begin;
+      if (dtype == DType::kF32) {
+        const auto* const x = reinterpret_cast<const float*>(from);
+        for (int64_t j = 0; j < end - begin; ++j) to[j] += x[j];
+      } else {
+        const auto* const x = reinterpret_cast<const bf16*>(from);
+        for (int64_t j = 0; j < end - begin; ++j) to[j] += to_float(x[j]);
+      }
     }
   });
 }

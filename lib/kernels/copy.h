@@ -21,9 +21,9 @@ void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strid
 void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t dim,
                  const int32_t* ids, int64_t count, DType to, std::byte* y);
 
-// y [rows, dim] = Σ of the rows dy[i] with ids[i] = row, added in the order of i. Ids must be in
-// range.
-void scatter_rows(ThreadPool& pool, const float* dy, int64_t dim, const int32_t* ids, int64_t count,
-                  int64_t rows, float* y);
+// y [rows, dim] = Σ of the rows dy[i], float32 or bfloat16, with ids[i] = row, added in float32 in
+// the order of i. Ids must be in range.
+void scatter_rows(ThreadPool& pool, DType dtype, const std::byte* dy, int64_t dim,
+                  const int32_t* ids, int64_t count, int64_t rows, float* y);
 
 }  // namespace lumen::kernels

@@ -310,7 +310,18 @@ HWY_INLINE hn::Vec<D> sin_cos(D d, hn::Vec<D> x) {
   return hn::Xor(hn::IfThenElse(odd, cosine, sine), sign_bit);
 }
 
-// |x| < 0.625: x + x³ q(x²), error 2e-8; else ±(1 − 2 / (e^(2|x|) + 1)). ≤ 3 ulp.
+// 1 / x for x in [1, 2]: with AVX-512 a step of Newton's method after 14 bits, ≤ 1 ulp in a quarter
+// of a division's time.
+template <class D>
+HWY_INLINE hn::Vec<D> reciprocal(D d, hn::Vec<D> x) {
+  if constexpr (kScalesAtOnce<D>) {
+    const auto y = hn::ApproximateReciprocal(x);
+    return hn::Mul(y, hn::NegMulAdd(x, y, hn::Set(d, 2.0f)));
+  }
+  return hn::Div(hn::Set(d, 1.0f), x);
+}
+
+// |x| < 0.625: x + x³ q(x²), error 2e-8; else ±(1 − p) / (1 + p) with p = e^(−2|x|). ≤ 3 ulp.
 template <class D>
 HWY_INLINE hn::Vec<D> tanh_vector(D d, hn::Vec<D> x) {
   static constexpr float kQ[] = {-0.333333284f, 0.133327693f, -0.0538509078f, 0.0209971741f,
@@ -319,8 +330,8 @@ HWY_INLINE hn::Vec<D> tanh_vector(D d, hn::Vec<D> x) {
   const auto z = hn::Mul(x, x);
   const auto small = hn::MulAdd(hn::Mul(x, z), polynomial(d, z, kQ), x);
   const auto one = hn::Set(d, 1.0f);
-  const auto power = exp_vector(d, hn::Add(magnitude, magnitude));
-  const auto large = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(power, one)));
+  const auto power = exp_nonpositive(d, hn::Mul(magnitude, hn::Set(d, -2.0f)));
+  const auto large = hn::Mul(hn::Sub(one, power), reciprocal(d, hn::Add(one, power)));
   // The sign last: x + x³ q would turn −0 into +0.
   return hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0.625f)), small, large), x);
 }
@@ -331,7 +342,7 @@ HWY_INLINE hn::Vec<D> sigmoid_vector(D d, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f);
   const auto power = exp_vector(d, hn::Neg(hn::Abs(x)));
   const auto numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), power, one);
-  return hn::Div(numerator, hn::Add(one, power));
+  return hn::Mul(numerator, reciprocal(d, hn::Add(one, power)));
 }
 
 // |x| < 1: x + x p(x²), error 4e-8; else ±(1 − e^−q(|x|)) with q = −ln erfc on [1, 4], beyond which

@@ -1,13 +1,11 @@
 #include "lib/kernels/recurrent.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "lib/base/function_ref.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/cache_sizes.h"
-#include "lib/kernels/matmul.h"
 #include "lib/kernels/recurrent_cell.h"
 #include "lib/kernels/recurrent_product.h"
 
@@ -97,52 +95,105 @@ struct Steps {
   }
 };
 
-struct ForwardMemory {
-  ForwardMemory(const Steps& steps, std::byte* workspace) {
-    Memory memory(workspace);
-    const RecurrentShape& s = steps.s;
-    weights = memory.take(steps.matrices_floats());
-    for (float*& panel : h_panels) panel = memory.take(steps.product.rows_floats());
-    product = memory.take(s.batch * steps.width);
-    bytes = memory.bytes();
+// Rows of floats in which a step computes what is stored as bfloat16: one for `samples` samples,
+// which take turns.
+struct StepRows {
+  StepRows(Memory& memory, const RecurrentShape& s, int64_t width, int64_t samples)
+      : samples_per_row(samples),
+        stride(width + kPad),
+        first(s.bf16 ? memory.take(divide_up(s.batch, samples) * stride) : nullptr) {}
+
+  static constexpr int64_t kPad = 16;  // rows would share a few sets of the first cache
+  int64_t samples_per_row, stride;
+  float* first;
+};
+
+// A result [batch, steps, arrays · hidden]. A step computes it where it lies, or in `rows`.
+struct StepResult {
+  const Steps& steps;
+  int64_t arrays;
+  float* result;
+  bool bf16;
+  StepRows rows;
+
+  int64_t width() const { return arrays * steps.s.hidden; }
+  Numbers stored(int64_t b, int64_t t) const {
+    return Numbers{result, bf16}.at(steps.row(b, t) * width());
   }
+  float* computed(int64_t b, int64_t t) const {
+    return bf16 ? rows.first + b / rows.samples_per_row * rows.stride
+                : result + steps.row(b, t) * width();
+  }
+  // Between one sample's and the next one's.
+  int64_t computed_stride() const { return bf16 ? rows.stride : steps.s.steps * width(); }
+
+  // Stores what was computed.
+  void store(int64_t b, int64_t t, Range units) const {
+    if (!bf16) return;
+    const int64_t hidden = steps.s.hidden;
+    round_rows(computed(b, t) + units.begin, hidden, arrays, units.size(),
+               bf16_numbers(result) + steps.row(b, t) * width() + units.begin, hidden);
+  }
+  void store_zeros(int64_t b, int64_t t, Range units) const {
+    for (int64_t i = 0; i < arrays; ++i) {
+      std::fill_n(computed(b, t) + i * steps.s.hidden + units.begin, units.size(), 0.0f);
+    }
+    store(b, t, units);
+  }
+};
+
+struct ForwardMemory {
+  ForwardMemory(const Steps& steps, std::byte* workspace)
+      : memory(workspace),
+        weights(memory.take(steps.matrices_floats())),
+        h_panels{memory.take(steps.product.rows_floats()),
+                 memory.take(steps.product.rows_floats())},
+        product(memory.take(steps.s.batch * steps.width)),
+        h(memory.take(steps.s.batch * steps.s.hidden)),
+        c(memory.take(steps.s.batch * steps.s.hidden)),
+        out(memory, steps.s, steps.s.hidden, kSampleBlock),
+        saved(memory, steps.s, saved_of(steps.s.cell) * steps.s.hidden, kSampleBlock) {}
+  Memory memory;
   float* weights;
   float* h_panels[2];
   float* product;
-  size_t bytes;
+  float *h, *c;  // states on the way, where the last ones are stored as bfloat16
+  StepRows out, saved;
 };
 
 struct BackwardMemory {
-  BackwardMemory(const Steps& steps, int threads, std::byte* workspace) {
-    Memory memory(workspace);
-    const RecurrentShape& s = steps.s;
-    const int64_t gates = gates_of(s.cell), rows = s.batch * s.steps;
-    weights = memory.take(steps.matrices_floats());
-    for (float*& panel : panels) panel = memory.take(gates * steps.product.rows_floats());
-    // But in a GRU, the gradients of the gates' two parts are the same.
-    dproduct = s.cell == Cell::kGru ? memory.take(rows * steps.width) : nullptr;
-    h_before = memory.take(rows * s.hidden);
-    db = memory.take(steps.sample_blocks() * steps.width);
-    const size_t gemm = gemm_workspace_bytes(steps.width, s.hidden, rows, threads);
-    product = reinterpret_cast<std::byte*>(memory.take(static_cast<int64_t>(gemm / 4) + 16));
-    bytes = memory.bytes();
-  }
+  BackwardMemory(const Steps& steps, std::byte* workspace)
+      : memory(workspace),
+        weights(memory.take(steps.matrices_floats())),
+        panels{memory.take(gates_of(steps.s.cell) * steps.product.rows_floats()),
+               memory.take(gates_of(steps.s.cell) * steps.product.rows_floats())},
+        dh(memory.take(steps.s.batch * steps.s.hidden)),
+        dc(memory.take(steps.s.batch * steps.s.hidden)),
+        dprojected(memory, steps.s, steps.width, 1),
+        dr(memory, steps.s, steps.width, 1) {}
+  Memory memory;
   float* weights;
   float* panels[2];
-  float *dproduct, *h_before;
-  float* db;  // [sample blocks, width]
-  std::byte* product;
-  size_t bytes;
+  float *dh, *dc;
+  StepRows dprojected, dr;
 };
 
 class ForwardSteps {
  public:
   ForwardSteps(const Steps& steps, const RecurrentForward& f, const ForwardMemory& memory)
-      : steps_(steps), s_(steps.s), f_(f), memory_(memory) {}
+      : steps_(steps),
+        s_(steps.s),
+        f_(f),
+        memory_(memory),
+        bf16_(f.results_type == DType::kBF16),
+        h_(bf16_ ? memory.h : f.hn),
+        c_(bf16_ ? memory.c : f.cn),
+        out_{steps, 1, f.out, bf16_, memory.out},
+        saved_{steps, saved_of(steps.s.cell), f.saved, bf16_, memory.saved} {}
 
   // Packs the first states.
   void begin(Range samples, Range units) const {
-    steps_.product.pack_units(f_.hn, s_.hidden, samples, units, memory_.h_panels[0]);
+    steps_.product.pack_units(h_, s_.hidden, samples, units, memory_.h_panels[0]);
   }
 
   void run(int64_t step, Range samples, Range units) const {
@@ -153,42 +204,54 @@ class ForwardSteps {
                               steps_.width);
     }
     for (int64_t b = samples.begin; b < samples.end; ++b) row(b, steps_.time(step), units);
-    steps_.product.pack_units(f_.hn, s_.hidden, samples, units, memory_.h_panels[(step + 1) % 2]);
+    steps_.product.pack_units(h_, s_.hidden, samples, units, memory_.h_panels[(step + 1) % 2]);
+  }
+
+  // The states at the end are the states on the way.
+  void set_states() const {
+    const int64_t state = s_.batch * s_.hidden;
+    std::copy_n(f_.h0, state, h_);
+    if (s_.cell == Cell::kLstm) std::copy_n(f_.c0, state, c_);
+  }
+  void store_states() const {
+    if (!bf16_) return;
+    const int64_t state = s_.batch * s_.hidden;
+    round_row(h_, state, bf16_numbers(f_.hn));
+    if (s_.cell == Cell::kLstm) round_row(c_, state, bf16_numbers(f_.cn));
   }
 
  private:
   void row(int64_t b, int64_t t, Range units) const {
-    const int64_t at = steps_.row(b, t), hidden = s_.hidden, begin = units.begin;
-    const int64_t saved = saved_of(s_.cell) * hidden;
+    const int64_t hidden = s_.hidden, begin = units.begin;
     if (!steps_.exists(b, t)) {
-      std::fill_n(f_.out + at * hidden + begin, units.size(), 0.0f);
-      for (int64_t i = 0; i < saved; i += hidden) {
-        std::fill_n(f_.saved + at * saved + i + begin, units.size(), 0.0f);
-      }
+      out_.store_zeros(b, t, units);
+      saved_.store_zeros(b, t, units);
       return;
     }
-    const bool narrow = f_.projected_type == DType::kBF16;
-    const int64_t first = at * steps_.width + begin;
-    recurrent_cell::forward(
-        s_.cell,
-        {.hidden = hidden,
-         .units = units.size(),
-         .next = s_.steps * hidden,
-         .product = memory_.product + b * steps_.width + begin,
-         .projected = narrow ? reinterpret_cast<const float*>(bf16_numbers(f_.projected) + first)
-                             : f_.projected + first,
-         .b = f_.b + begin,
-         .h = f_.hn + b * hidden + begin,
-         .c = s_.cell == Cell::kLstm ? f_.cn + b * hidden + begin : nullptr,
-         .saved = f_.saved + at * saved + begin,
-         .out = f_.out + at * hidden + begin,
-         .projected_bf16 = narrow});
+    const Numbers projected{f_.projected, f_.projected_type == DType::kBF16};
+    recurrent_cell::forward(s_.cell,
+                            {.hidden = hidden,
+                             .units = units.size(),
+                             .next = s_.steps * hidden,
+                             .product = memory_.product + b * steps_.width + begin,
+                             .b = f_.b + begin,
+                             .projected = projected.at(steps_.row(b, t) * steps_.width + begin),
+                             .h = h_ + b * hidden + begin,
+                             .c = s_.cell == Cell::kLstm ? c_ + b * hidden + begin : nullptr,
+                             .saved = saved_.computed(b, t) + begin,
+                             .out = out_.computed(b, t) + begin,
+                             .results = saved_.stored(b, t).at(begin)});
+    saved_.store(b, t, units);
+    out_.store(b, t, units);
   }
 
   const Steps& steps_;
   const RecurrentShape& s_;
   const RecurrentForward& f_;
   const ForwardMemory& memory_;
+  bool bf16_;
+  float *h_, *c_;  // the states
+  StepResult out_, saved_;
 };
 
 class BackwardSteps {
@@ -198,10 +261,11 @@ class BackwardSteps {
         s_(steps.s),
         g_(g),
         memory_(memory),
-        dproduct_(memory.dproduct ? memory.dproduct : g.dprojected) {}
-
-  // Of all steps: [batch, steps, width].
-  const float* dproduct() const { return dproduct_; }
+        bf16_(g.gradients_type == DType::kBF16),
+        dh_(bf16_ ? memory.dh : g.dh0),
+        dc_(bf16_ ? memory.dc : g.dc0),
+        dprojected_{steps, gates_of(steps.s.cell), g.dprojected, bf16_, memory.dprojected},
+        dr_{steps, gates_of(steps.s.cell), g.dr, bf16_, memory.dr} {}
 
   // Adds to dh what comes through the product of the step after this one, then computes this one,
   // −1 being that before the first, and packs its gates' gradients.
@@ -212,70 +276,87 @@ class BackwardSteps {
       for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
         product.multiply(panel + gate * product.rows_floats(),
                          memory_.weights + gate * product.matrix_floats(), samples, units, true,
-                         g_.dh0, s_.hidden);
+                         dh_, s_.hidden);
       }
     }
     if (step < 0) return;
     const int64_t t = steps_.time(step);
     for (int64_t b = samples.begin; b < samples.end; ++b) row(b, t, units);
+    const StepResult& of_product = g_.dr ? dr_ : dprojected_;
     for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
-      product.pack_units(dproduct_ + t * steps_.width + gate * s_.hidden, s_.steps * steps_.width,
+      product.pack_units(of_product.computed(0, t) + gate * s_.hidden, of_product.computed_stride(),
                          samples, units, memory_.panels[step % 2] + gate * product.rows_floats());
     }
   }
 
+  // The gradients of the first states are those of the states on the way.
+  void set_states() const {
+    const int64_t state = s_.batch * s_.hidden;
+    std::copy_n(g_.dhn, state, dh_);
+    if (s_.cell == Cell::kLstm) std::copy_n(g_.dcn, state, dc_);
+  }
+  void store_states() const {
+    if (!bf16_) return;
+    const int64_t state = s_.batch * s_.hidden;
+    round_row(dh_, state, bf16_numbers(g_.dh0));
+    if (s_.cell == Cell::kLstm) round_row(dc_, state, bf16_numbers(g_.dc0));
+  }
+
  private:
   void row(int64_t b, int64_t t, Range units) const {
-    const int64_t at = steps_.row(b, t), hidden = s_.hidden, begin = units.begin;
-    float* dprojected = g_.dprojected + at * steps_.width + begin;
-    float* dproduct = dproduct_ + at * steps_.width + begin;
-    float* h_before = memory_.h_before + at * hidden + begin;
+    const int64_t hidden = s_.hidden, begin = units.begin, at = steps_.row(b, t) * hidden + begin;
     if (!steps_.exists(b, t)) {
-      for (int64_t gate = 0; gate < gates_of(s_.cell); ++gate) {
-        std::fill_n(dprojected + gate * hidden, units.size(), 0.0f);
-        std::fill_n(dproduct + gate * hidden, units.size(), 0.0f);
-      }
-      std::fill_n(h_before, units.size(), 0.0f);
+      dprojected_.store_zeros(b, t, units);
+      if (g_.dr) dr_.store_zeros(b, t, units);
       return;
     }
+    const bool lstm = s_.cell == Cell::kLstm, narrow = g_.results_type == DType::kBF16;
     const int64_t before = steps_.before(b, t), saved = saved_of(s_.cell) * hidden;
-    const float* h = before < 0 ? g_.h0 + b * hidden : g_.out + steps_.row(b, before) * hidden;
-    const float* c = nullptr;
-    if (s_.cell == Cell::kLstm) {
-      c = begin +
-          (before < 0 ? g_.c0 + b * hidden : g_.saved + steps_.row(b, before) * saved + 4 * hidden);
+    const Numbers out{g_.out, narrow}, all_saved{g_.saved, narrow};
+    Numbers h{g_.h0 + b * hidden + begin}, c{lstm ? g_.c0 + b * hidden + begin : nullptr};
+    if (before >= 0) {
+      h = out.at(steps_.row(b, before) * hidden + begin);
+      if (lstm) c = all_saved.at(steps_.row(b, before) * saved + 4 * hidden + begin);
     }
-    std::memcpy(h_before, h + begin, static_cast<size_t>(units.size()) * sizeof(float));
-    recurrent_cell::backward(s_.cell, {.hidden = hidden,
-                                       .units = units.size(),
-                                       .next = s_.steps * hidden,
-                                       .saved = g_.saved + at * saved + begin,
-                                       .out = g_.out + at * hidden + begin,
-                                       .h = h + begin,
-                                       .c = c,
-                                       .dout = g_.dout + at * hidden + begin,
-                                       .dh = g_.dh0 + b * hidden + begin,
-                                       .dc = c ? g_.dc0 + b * hidden + begin : nullptr,
-                                       .dprojected = dprojected,
-                                       .dproduct = dproduct,
-                                       .db = memory_.db + b / kSampleBlock * steps_.width + begin});
+    recurrent_cell::backward(s_.cell,
+                             {.hidden = hidden,
+                              .units = units.size(),
+                              .next = s_.steps * hidden,
+                              .saved = all_saved.at(steps_.row(b, t) * saved + begin),
+                              .out = out.at(at),
+                              .h = h,
+                              .c = c,
+                              .dout = Numbers{g_.dout, g_.dout_type == DType::kBF16}.at(at),
+                              .dh = dh_ + b * hidden + begin,
+                              .dc = lstm ? dc_ + b * hidden + begin : nullptr,
+                              .dprojected = dprojected_.computed(b, t) + begin,
+                              .dr = g_.dr ? dr_.computed(b, t) + begin : nullptr,
+                              .results = dprojected_.stored(b, t).at(begin)});
+    dprojected_.store(b, t, units);
+    if (g_.dr) dr_.store(b, t, units);
   }
 
   const Steps& steps_;
   const RecurrentShape& s_;
   const RecurrentBackward& g_;
   const BackwardMemory& memory_;
-  float* dproduct_;
+  bool bf16_;
+  float *dh_, *dc_;  // gradients of the states
+  StepResult dprojected_, dr_;
 };
 
 }  // namespace
 
-size_t recurrent_forward_workspace_bytes(const RecurrentShape& shape, int) {
-  return ForwardMemory(Steps(shape), nullptr).bytes;
+bool recurrent_gives_bf16() {
+  return bf16_unit() != nullptr;
 }
 
-size_t recurrent_backward_workspace_bytes(const RecurrentShape& shape, int threads) {
-  return BackwardMemory(Steps(shape), threads, nullptr).bytes;
+size_t recurrent_forward_workspace_bytes(const RecurrentShape& shape) {
+  return ForwardMemory(Steps(shape), nullptr).memory.bytes();
+}
+
+size_t recurrent_backward_workspace_bytes(const RecurrentShape& shape) {
+  return BackwardMemory(Steps(shape), nullptr).memory.bytes();
 }
 
 void recurrent_forward(ThreadPool& pool, const RecurrentShape& shape, const RecurrentForward& f,
@@ -283,53 +364,26 @@ void recurrent_forward(ThreadPool& pool, const RecurrentShape& shape, const Recu
   const Steps steps(shape);
   const ForwardMemory memory(steps, workspace);
   const ForwardSteps forward(steps, f, memory);
-  const int64_t hidden = shape.hidden, state = shape.batch * hidden;
-  // The states at the end are the states on the way.
-  std::copy_n(f.h0, state, f.hn);
-  if (shape.cell == Cell::kLstm) std::copy_n(f.c0, state, f.cn);
-  steps.product.pack_matrices(pool, f.w, gates_of(shape.cell), hidden, 1, memory.weights);
+  forward.set_states();
+  steps.product.pack_matrices(pool, f.w, gates_of(shape.cell), shape.hidden, 1, memory.weights);
   steps.for_each_step(pool, -1, shape.steps + 1, 1, [&](int64_t step, Range samples, Range units) {
     step < 0 ? forward.begin(samples, units) : forward.run(step, samples, units);
   });
+  forward.store_states();
 }
 
 void recurrent_backward(ThreadPool& pool, const RecurrentShape& shape, const RecurrentBackward& g,
                         std::byte* workspace) {
   const Steps steps(shape);
-  const BackwardMemory memory(steps, pool.threads(), workspace);
+  const BackwardMemory memory(steps, workspace);
   const BackwardSteps backward(steps, g, memory);
-  const int64_t hidden = shape.hidden, state = shape.batch * hidden, width = steps.width;
-  const int64_t rows = shape.batch * shape.steps;
-  // The gradients of the first states are those of the states on the way.
-  std::copy_n(g.dhn, state, g.dh0);
-  if (shape.cell == Cell::kLstm) std::copy_n(g.dcn, state, g.dc0);
-  std::fill_n(memory.db, steps.sample_blocks() * width, 0.0f);
+  backward.set_states();
   // Column u of gate g, depth k: w[g · hidden + k][u].
-  steps.product.pack_matrices(pool, g.w, gates_of(shape.cell), 1, hidden, memory.weights);
+  steps.product.pack_matrices(pool, g.w, gates_of(shape.cell), 1, shape.hidden, memory.weights);
   steps.for_each_step(
       pool, shape.steps - 1, shape.steps + 1, -1,
       [&](int64_t step, Range samples, Range units) { backward.run(step, samples, units); });
-  std::fill_n(g.db, width, 0.0f);
-  for (int64_t block = 0; block < steps.sample_blocks(); ++block) {
-    for (int64_t i = 0; i < width; ++i) g.db[i] += memory.db[block * width + i];
-  }
-  if (rows == 0) {
-    std::fill_n(g.dw, width * hidden, 0.0f);
-    return;
-  }
-  gemm(pool, {.m = width,
-              .n = hidden,
-              .k = rows,
-              .a = backward.dproduct(),
-              .a_row_stride = 1,
-              .a_col_stride = width,
-              .b = memory.h_before,
-              .b_row_stride = hidden,
-              .b_col_stride = 1,
-              .c = g.dw,
-              .c_stride = hidden,
-              .workspace = memory.product,
-              .bf16 = shape.bf16});
+  backward.store_states();
 }
 
 }  // namespace lumen::kernels

@@ -29,12 +29,10 @@ class Lanes {
     const CellFloat d;
     return whole() ? hn::LoadU(d, p + at_) : load_partial(d, p + at_, static_cast<size_t>(count_));
   }
-  // Of gate `g` of the x-part.
-  HWY_INLINE CellVector projected(const recurrent_cell::Forward& row, int64_t g) const {
-    const int64_t at = g * row.hidden;
-    if (!row.projected_bf16) return load(row.projected + at);
+  HWY_INLINE CellVector load(const Numbers& x) const {
+    if (!x.bf16) return load(x.first);
     const CellFloat d;
-    const uint16_t* const from = bf16_numbers(row.projected) + at + at_;
+    const uint16_t* const from = bf16_numbers(x.first) + at_;
     if (whole()) return load_bfloat(d, from);
     uint16_t lanes[hn::MaxLanes(CellFloat())] = {};
     std::copy_n(from, count_, lanes);
@@ -55,10 +53,10 @@ class Lanes {
 };
 
 // Fetches what lies at these lanes of `count` arrays, one per gate, of the next sample.
-template <class Row, class T>
-HWY_INLINE void fetch_next(const Row& row, const Lanes& lanes, const T* p, int64_t count) {
+template <class Row>
+HWY_INLINE void fetch_next(const Row& row, const Lanes& lanes, const Numbers& x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    __builtin_prefetch(p + lanes.at() + count * row.next + i * row.hidden);
+    __builtin_prefetch(x.at(lanes.at() + count * row.next + i * row.hidden).first);
   }
 }
 
@@ -71,24 +69,25 @@ HWY_INLINE void for_lanes(int64_t units, const F& f) {
 void lstm_forward(const recurrent_cell::Forward& row) {
   const CellFloat d;
   for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
-    if (row.projected_bf16) {
-      fetch_next(row, lanes, bf16_numbers(row.projected), 4);
-    } else {
-      fetch_next(row, lanes, row.projected, 4);
-    }
-    fetch_next(row, lanes, row.saved, 5);
+    fetch_next(row, lanes, row.projected, 4);
+    fetch_next(row, lanes, row.results, 5);
     auto gate = [&](int64_t g) HWY_ATTR {
       const int64_t at = g * row.hidden;
-      return hn::Add(hn::Add(lanes.load(row.product + at), lanes.projected(row, g)),
-                     lanes.load(row.b + at));
+      return hn::Add(
+          hn::Add(lanes.load(row.product + at), lanes.load(row.projected.at(g * row.hidden))),
+          lanes.load(row.b + at));
     };
     const auto i = sigmoid_vector(d, gate(0)), f = sigmoid_vector(d, gate(1));
     const auto g = tanh_vector(d, gate(2)), o = sigmoid_vector(d, gate(3));
     const auto c = hn::MulAdd(f, lanes.load(row.c), hn::Mul(i, g));
-    const auto h = hn::Mul(o, tanh_vector(d, c));
     const CellVector saved[] = {i, f, g, o, c};
     for (int64_t s = 0; s < 5; ++s) lanes.store(saved[s], row.saved + s * row.hidden);
     lanes.store(c, row.c);
+  });
+  // Apart: one after the other, both long chains of dependences would keep the processor waiting.
+  for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
+    const auto h =
+        hn::Mul(lanes.load(row.saved + 3 * row.hidden), tanh_vector(d, lanes.load(row.c)));
     lanes.store(h, row.h);
     lanes.store(h, row.out);
   });
@@ -101,7 +100,7 @@ void gru_forward(const recurrent_cell::Forward& row) {
     auto product = [&](int64_t g) HWY_ATTR {
       return hn::Add(lanes.load(row.product + g * n), lanes.load(row.b + g * n));
     };
-    auto projected = [&](int64_t g) HWY_ATTR { return lanes.projected(row, g); };
+    auto projected = [&](int64_t g) HWY_ATTR { return lanes.load(row.projected.at(g * n)); };
     const auto r = sigmoid_vector(d, hn::Add(product(0), projected(0)));
     const auto z = sigmoid_vector(d, hn::Add(product(1), projected(1)));
     const auto inner = product(2);
@@ -119,7 +118,7 @@ void elman_forward(const recurrent_cell::Forward& row) {
   const CellFloat d;
   for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
     const auto a =
-        hn::Add(hn::Add(lanes.load(row.product), lanes.projected(row, 0)), lanes.load(row.b));
+        hn::Add(hn::Add(lanes.load(row.product), lanes.load(row.projected)), lanes.load(row.b));
     // NaN stays NaN.
     const auto h = kRelu ? hn::IfThenZeroElse(hn::Lt(a, hn::Zero(d)), a) : tanh_vector(d, a);
     lanes.store(h, row.h);
@@ -135,21 +134,13 @@ HWY_INLINE CellVector through_tanh(CellVector x, CellVector y) {
   return hn::NegMulAdd(hn::Mul(x, y), y, x);
 }
 
-// The gradient of what gate `g` takes from W h + b.
-HWY_INLINE void store_product_part(const recurrent_cell::Backward& row, const Lanes& lanes,
-                                   int64_t g, CellVector gradient) {
-  const int64_t at = g * row.hidden;
-  lanes.store(gradient, row.dproduct + at);
-  lanes.store(hn::Add(lanes.load(row.db + at), gradient), row.db + at);
-}
-
 void lstm_backward(const recurrent_cell::Backward& row) {
   const CellFloat d;
   const int64_t n = row.hidden;
   for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
     fetch_next(row, lanes, row.saved, 5);
-    fetch_next(row, lanes, row.dprojected, 4);
-    auto saved = [&](int64_t s) HWY_ATTR { return lanes.load(row.saved + s * n); };
+    fetch_next(row, lanes, row.results, 4);
+    auto saved = [&](int64_t s) HWY_ATTR { return lanes.load(row.saved.at(s * n)); };
     const auto i = saved(0), f = saved(1), g = saved(2), o = saved(3);
     const auto tanh_c = tanh_vector(d, saved(4));
     const auto dh = hn::Add(lanes.load(row.dh), lanes.load(row.dout));
@@ -157,10 +148,7 @@ void lstm_backward(const recurrent_cell::Backward& row) {
     const CellVector gates[] = {
         through_sigmoid(hn::Mul(dc, g), i), through_sigmoid(hn::Mul(dc, lanes.load(row.c)), f),
         through_tanh(hn::Mul(dc, i), g), through_sigmoid(hn::Mul(dh, tanh_c), o)};
-    for (int64_t s = 0; s < 4; ++s) {
-      lanes.store(gates[s], row.dprojected + s * n);
-      store_product_part(row, lanes, s, gates[s]);
-    }
+    for (int64_t s = 0; s < 4; ++s) lanes.store(gates[s], row.dprojected + s * n);
     lanes.store(hn::Mul(dc, f), row.dc);
     lanes.store(hn::Zero(d), row.dh);
   });
@@ -169,7 +157,7 @@ void lstm_backward(const recurrent_cell::Backward& row) {
 void gru_backward(const recurrent_cell::Backward& row) {
   const int64_t n = row.hidden;
   for_lanes(row.units, [&](const Lanes& lanes) HWY_ATTR {
-    auto saved = [&](int64_t s) HWY_ATTR { return lanes.load(row.saved + s * n); };
+    auto saved = [&](int64_t s) HWY_ATTR { return lanes.load(row.saved.at(s * n)); };
     const auto r = saved(0), z = saved(1), candidate = saved(2), inner = saved(3);
     const auto dh = hn::Add(lanes.load(row.dh), lanes.load(row.dout));
     const auto dn = through_tanh(hn::NegMulAdd(dh, z, dh), candidate);
@@ -178,9 +166,9 @@ void gru_backward(const recurrent_cell::Backward& row) {
     lanes.store(dr, row.dprojected);
     lanes.store(dz, row.dprojected + n);
     lanes.store(dn, row.dprojected + 2 * n);
-    store_product_part(row, lanes, 0, dr);
-    store_product_part(row, lanes, 1, dz);
-    store_product_part(row, lanes, 2, hn::Mul(dn, r));
+    lanes.store(dr, row.dr);
+    lanes.store(dz, row.dr + n);
+    lanes.store(hn::Mul(dn, r), row.dr + 2 * n);
     lanes.store(hn::Mul(dh, z), row.dh);
   });
 }
@@ -193,7 +181,6 @@ void elman_backward(const recurrent_cell::Backward& row) {
     const auto h = lanes.load(row.out);
     const auto da = kRelu ? hn::IfThenElseZero(hn::Gt(h, hn::Zero(d)), dh) : through_tanh(dh, h);
     lanes.store(da, row.dprojected);
-    store_product_part(row, lanes, 0, da);
     lanes.store(hn::Zero(d), row.dh);
   });
 }

@@ -7,6 +7,12 @@
 namespace lumen::kernels {
 namespace {
 
+// Two parts are four products, of whole tiles: few rows are faster in float32.
+const TileUnit* unit_for(int64_t batch, int64_t hidden, bool bf16) {
+  if (bf16) return bf16_unit();
+  return batch >= kSampleBlock && hidden >= kTileDepth ? tile_unit() : nullptr;
+}
+
 constexpr int64_t kStrip = 2 * kTileRows;  // of B: two panels
 static_assert(kStrip == kTileDepth && kStrip >= kMaxTileCols);
 
@@ -24,10 +30,10 @@ void for_each_strip(const GemmTile& tile, Range samples, const F& f) {
 }  // namespace
 
 RecurrentProduct::RecurrentProduct(int64_t batch, int64_t hidden, bool bf16)
-    : batch_(batch), hidden_(hidden), bf16_(bf16), unit_(bf16 ? bf16_unit() : nullptr) {}
+    : batch_(batch), hidden_(hidden), bf16_(bf16), unit_(unit_for(batch, hidden, bf16)) {}
 
 int64_t RecurrentProduct::matrix_bytes(int64_t gates) const {
-  return gates * padded_units() * hidden_ * (unit_ ? 2 : 4);
+  return gates * padded_units() * hidden_ * (unit_ && bf16_ ? 2 : 4);
 }
 
 void RecurrentProduct::enter() const {
@@ -46,9 +52,10 @@ void RecurrentProduct::pack_columns(const StripSource& from, int64_t unit, float
     return;
   }
   for (int64_t i = 0; i < units; i += kTileRows) {
+    uint16_t* const high = bf16_numbers(matrix) + column_panel(unit + i);
     pack_bf16_panel({from.x + i * from.row_stride, from.row_stride, from.col_stride},
                     std::min(kTileRows, units - i), hidden_, PanelOrder::kPairs,
-                    {bf16_numbers(matrix) + column_panel(unit + i), nullptr});
+                    {high, low_columns(high)});
   }
 }
 
@@ -77,14 +84,15 @@ void RecurrentProduct::pack_units(const float* x, int64_t x_stride, Range sample
     return;
   }
   for (int64_t i = samples.begin; i < samples.end; i += kTileRows) {
+    uint16_t* const high = bf16_numbers(rows) + row_panel(i) + units.begin * kTileRows;
     pack_bf16_panel({x + i * x_stride + units.begin, x_stride, 1},
                     std::min(kTileRows, samples.end - i), units.size(), PanelOrder::kRows,
-                    {bf16_numbers(rows) + row_panel(i) + units.begin * kTileRows, nullptr});
+                    {high, low_rows(high)});
   }
 }
 
-void RecurrentProduct::multiply_bf16(const float* rows, const float* matrix, Range samples,
-                                     Range units, bool add, float* c, int64_t c_stride) const {
+void RecurrentProduct::multiply_on_unit(const float* rows, const float* matrix, Range samples,
+                                        Range units, bool add, float* c, int64_t c_stride) const {
   const int64_t depth = padded_units();
   alignas(64) float sums[kStrip * kStrip];
   for (int64_t u = units.begin; u < units.end; u += kStrip) {
@@ -92,11 +100,11 @@ void RecurrentProduct::multiply_bf16(const float* rows, const float* matrix, Ran
     for (int64_t i = samples.begin; i < samples.end; i += kStrip) {
       const int64_t count = std::min(kStrip, samples.end - i);
       for (int64_t k = 0; k < depth; k += unit_->strip_depth) {
-        multiply_bf16_panels(
-            *unit_,
-            {bf16_numbers(rows) + row_panel(i) + k * kTileRows, 2 * kTileRows * depth, count},
-            {bf16_numbers(matrix) + column_panel(u) + k * kTileRows, kTileRows * depth, cols},
-            std::min(unit_->strip_depth, depth - k), k > 0, sums);
+        const uint16_t* const a = bf16_numbers(rows) + row_panel(i) + k * kTileRows;
+        const uint16_t* const b = bf16_numbers(matrix) + column_panel(u) + k * kTileRows;
+        multiply_bf16_panels(*unit_, {a, 2 * kTileRows * depth, count, low_rows(a)},
+                             {b, kTileRows * depth, cols, low_columns(b)},
+                             std::min(unit_->strip_depth, depth - k), k > 0, sums);
       }
       move_sums(sums, kStrip, count, cols, add, c + i * c_stride + u, c_stride);
     }
@@ -105,7 +113,7 @@ void RecurrentProduct::multiply_bf16(const float* rows, const float* matrix, Ran
 
 void RecurrentProduct::multiply(const float* rows, const float* matrix, Range samples, Range units,
                                 bool add, float* c, int64_t c_stride) const {
-  if (unit_) return multiply_bf16(rows, matrix, samples, units, add, c, c_stride);
+  if (unit_) return multiply_on_unit(rows, matrix, samples, units, add, c, c_stride);
   for (int64_t u = units.begin; u < units.end; u += tile_.cols) {
     for_each_strip(tile_, samples, [&](int64_t i, int64_t count, int64_t) {
       multiply_panels(rows + i * hidden_, count, matrix + u * hidden_,

@@ -1,6 +1,6 @@
 // The products of a recurrent layer's steps: rows of some samples, A, with a square matrix per
-// gate, B. Both are kept in panels, of float32 (gemm_tile.h) or of bfloat16 (amx.h), and B's serve
-// all steps. Private to this room.
+// gate, B. Both are kept in panels, of float32 (gemm_tile.h) or of bfloat16 (amx.h), one or two
+// parts, and B's serve all steps. Private to this room.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline constexpr int64_t kSampleBlock = 8;
 class RecurrentProduct {
  public:
   // `bf16`: both operands are rounded to bfloat16, sums are of float32. Chooses for the calling
-  // thread (bf16_unit).
+  // thread (bf16_unit, or tile_unit and two parts).
   RecurrentProduct(int64_t batch, int64_t hidden, bool bf16);
 
   // Ranges of units begin at multiples of it.
@@ -34,7 +34,7 @@ class RecurrentProduct {
 
   // Floats of a matrix and of the rows of all samples, whatever is chosen when they are packed.
   int64_t matrix_floats() const { return padded_units() * padded_units(); }
-  int64_t rows_floats() const { return round_up(batch_, kSampleBlock) * padded_units(); }
+  int64_t rows_floats() const { return (bf16_ ? 1 : 2) * part_floats(); }
 
   // A thread calls `enter` before its first `multiply` and `leave` when its share of a parallel
   // section ends (TileUnit).
@@ -61,13 +61,23 @@ class RecurrentProduct {
   // what the block's samples would take as floats, whichever sample its range begins with.
   int64_t row_panel(int64_t sample) const { return 2 * sample * padded_units(); }
   int64_t column_panel(int64_t unit) const { return unit * padded_units(); }
+  int64_t part_floats() const { return round_up(batch_, kSampleBlock) * padded_units(); }
+  // Low parts lie behind all high parts of the rows, or of the matrix.
+  template <class Number>
+  Number* low_rows(Number* high) const {
+    return bf16_ ? nullptr : high + 2 * part_floats();
+  }
+  template <class Number>
+  Number* low_columns(Number* high) const {
+    return bf16_ ? nullptr : high + matrix_floats();
+  }
   void pack_columns(const StripSource& from, int64_t unit, float* matrix) const;
-  void multiply_bf16(const float* rows, const float* matrix, Range samples, Range units, bool add,
-                     float* c, int64_t c_stride) const;
+  void multiply_on_unit(const float* rows, const float* matrix, Range samples, Range units,
+                        bool add, float* c, int64_t c_stride) const;
 
   int64_t batch_, hidden_;
   bool bf16_;
-  const TileUnit* unit_;  // null: panels of float32, rounded if bf16_
+  const TileUnit* unit_;  // null: panels of float32, rounded if bf16_; else of two parts if not
   GemmTile tile_ = gemm_tile();
 };
 

@@ -77,8 +77,8 @@ std::vector<OpCase> embedding_cases() {
 
 graph::TypedShape infer_embedding_grad(const Node& node) {
   const Node &dy = *node.inputs[0], &ids = *node.inputs[1];
-  if (dy.dtype != DType::kF32 || ids.dtype != DType::kI32) {
-    shape_error(node, "needs float32 and int32 ids");
+  if ((dy.dtype != DType::kF32 && dy.dtype != DType::kBF16) || ids.dtype != DType::kI32) {
+    shape_error(node, "needs float32 or bfloat16 and int32 ids");
   }
   bool fits = dy.shape.rank() == ids.shape.rank() + 1;
   for (int i = 0; fits && i < ids.shape.rank(); ++i) fits = dy.shape[i] == ids.shape[i];
@@ -86,23 +86,31 @@ graph::TypedShape infer_embedding_grad(const Node& node) {
   return {DType::kF32, {node.attrs.integer("rows"), dy.shape[-1]}};
 }
 
+graph::Bf16Input embedding_grad_bf16_input(const Node&, size_t i) {
+  return i == 0 ? graph::Bf16Input::kSummed : graph::Bf16Input::kNo;
+}
+
 void run_embedding_grad(const graph::KernelCall& call) {
   const graph::Operand &dy = call.inputs[0], &ids = call.inputs[1];
   require_in_range(*call.node, ids, call.output.shape[0]);
-  kernels::scatter_rows(*call.pool, dy.as<const float>(), dy.shape[-1], ids.as<const int32_t>(),
+  kernels::scatter_rows(*call.pool, dy.dtype, dy.data, dy.shape[-1], ids.as<const int32_t>(),
                         ids.shape.elements(), call.output.shape[0], call.output.as<float>());
 }
 
 Tensor embedding_grad_meaning(const Node& node, Inputs in) {
   const Tensor chosen = chosen_rows(in[1], node.shape[0]);
   const int64_t count = chosen.dim(0), dim = node.shape[1];
-  return matmul(graph::transpose(chosen, 0, 1), graph::reshape(in[0], {count, dim}));
+  const Tensor dy = graph::contiguous(in[0], DType::kF32);
+  return matmul(graph::transpose(chosen, 0, 1), graph::reshape(dy, {count, dim}));
 }
 
 std::vector<OpCase> embedding_grad_cases() {
   std::vector<OpCase> cases;
   auto build = [](Inputs in) { return embedding_grad(in[0], in[1], 5); };
-  cases.push_back({"repeated ids", {f32({3, 40, 17}), i32({3, 40})}, build});
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    cases.push_back(
+        {str("repeated ids, ", name(dtype)), {{dtype, {3, 40, 17}}, i32({3, 40})}, build});
+  }
   cases.push_back({"no ids", {f32({0, 3}), i32({0})}, build});
   return cases;
 }
@@ -128,6 +136,34 @@ graph::TypedShape infer_concat(const Node& node) {
   return {first.dtype == DType::kF32 ? graph::stored_type(node) : first.dtype, shape};
 }
 
+// A part of a concatenation along `axis` as runs of numbers that lie together, `per_index` of them
+// for each index of the axes before `axis`.
+class Runs {
+ public:
+  Runs(const graph::Operand& part, int axis) : part_(part), split_(part.shape.rank() - 1) {
+    length_ = part.shape[split_];
+    for (; split_ > axis && part.strides[split_ - 1] == length_; --split_) {
+      length_ *= part.shape[split_ - 1];
+    }
+    for (int i = axis; i < split_; ++i) per_index_ *= part.shape[i];
+  }
+  int64_t per_index() const { return length_ > 0 ? per_index_ : 0; }
+  int64_t length() const { return length_; }
+  const std::byte* at(int64_t run) const {
+    int64_t offset = 0;
+    for (int i = split_ - 1; i >= 0; --i) {
+      offset += run % part_.shape[i] * part_.strides[i];
+      run /= part_.shape[i];
+    }
+    return part_.data + row_bytes(part_.dtype, offset);
+  }
+
+ private:
+  const graph::Operand& part_;
+  int split_;  // the first axis of a run
+  int64_t length_, per_index_ = 1;
+};
+
 void run_concat(const graph::KernelCall& call) {
   const int axis = axis_of(*call.node);
   const Shape& shape = call.output.shape;
@@ -139,16 +175,19 @@ void run_concat(const graph::KernelCall& call) {
   constexpr int64_t kGrain = 64 << 10;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, row));
   call.pool->parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
+    std::byte* to = call.output.data + begin * row;
     for (int64_t i = begin; i < end; ++i) {
-      std::byte* to = call.output.data + i * row;
       for (const graph::Operand& part : call.inputs) {
-        const int64_t count = part.shape[axis] * inner, bytes = row_bytes(dtype, count);
-        if (part.dtype != dtype) {
-          kernels::from_float(dtype, part.as<const float>() + i * count, to, count);
-        } else if (bytes > 0) {
-          std::memcpy(to, part.data + i * bytes, static_cast<size_t>(bytes));
+        const Runs runs(part, axis);
+        const int64_t bytes = row_bytes(dtype, runs.length());
+        for (int64_t run = 0; run < runs.per_index(); ++run, to += bytes) {
+          const std::byte* const from = runs.at(i * runs.per_index() + run);
+          if (part.dtype == dtype) {
+            std::memcpy(to, from, static_cast<size_t>(bytes));
+          } else {
+            kernels::from_float(dtype, reinterpret_cast<const float*>(from), to, runs.length());
+          }
         }
-        to += bytes;
       }
     }
   });
@@ -191,6 +230,11 @@ std::vector<OpCase> concat_cases() {
                      [axis](Inputs in) { return concat(in, axis); }});
   }
   cases.push_back(
+      {"slices", {f32({3, 4, 5}), f32({3, 6, 4})}, [](Inputs in) {
+         const Tensor parts[] = {graph::slice(in[0], 2, 1, 5), graph::slice(in[1], 1, 2, 5)};
+         return concat(parts, 1);
+       }});
+  cases.push_back(
       {"views", {f32({4, 3}), f32({3, 1})}, [](Inputs in) {
          const Tensor parts[] = {graph::transpose(in[0], 0, 1), graph::expand(in[1], Shape{3, 2})};
          return concat(parts, -1);
@@ -217,11 +261,13 @@ const OpDef kEmbeddingGrad = {.name = "embedding_grad",
                               .grad = [](const GradCall& call) -> Gradients {
                                 return {embedding(call.dy, call.inputs[1]), Tensor()};
                               },
+                              .bf16_input = embedding_grad_bf16_input,
                               .reassociate = embedding_grad_of_product,
                               .cases = embedding_grad_cases};
 const OpDef kConcat = {.name = "concat",
                        .infer = infer_concat,
                        .kernel = run_concat,
+                       .layout = graph::InputLayout::kInner,
                        .meaning = concat_meaning,
                        .grad = grad_concat,
                        .bf16_input = [](const Node&, size_t) { return graph::Bf16Input::kJoined; },

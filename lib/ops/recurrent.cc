@@ -57,6 +57,12 @@ struct Sizes {
   Shape out, state, saved;
 };
 
+// Whether input `i` may be bfloat16: the x-part, of which backward only wants the shape, the
+// results and the gradient of the first one.
+bool reads_bf16(const Node& node, const Slots& slots, size_t i) {
+  return graph::in_bf16(node) && (i == 0 || i == slots.result() || i == slots.dout());
+}
+
 // Shapes of the inputs that both operations begin with, and of the lengths.
 void require_inputs(const Node& node, const Slots& slots, size_t count) {
   if (node.inputs.size() != count + slots.lengths) shape_error(node, "an input is missing");
@@ -68,8 +74,10 @@ void require_inputs(const Node& node, const Slots& slots, size_t count) {
   bool fits = node.inputs[1]->shape == Shape{x[2], sizes.hidden} &&
               node.inputs[2]->shape == Shape{x[2]} && node.inputs[3]->shape == sizes.state &&
               (!slots.lstm || node.inputs[4]->shape == sizes.state);
-  const bool narrow = node.inputs[0]->dtype == DType::kBF16 && graph::in_bf16(node);
-  for (size_t i = narrow; i < count; ++i) fits &= node.inputs[i]->dtype == DType::kF32;
+  for (size_t i = 0; i < count; ++i) {
+    const DType dtype = node.inputs[i]->dtype;
+    fits &= dtype == DType::kF32 || (dtype == DType::kBF16 && reads_bf16(node, slots, i));
+  }
   if (!fits) {
     shape_error(node,
                 "needs float32 weights [gates * hidden, hidden], bias and states "
@@ -94,9 +102,19 @@ kernels::RecurrentShape kernel_shape(const KernelCall& call) {
   return shape;
 }
 
-// Of the x-part backward only wants the shape.
 graph::Bf16Input recurrent_bf16_input(const Node& node, size_t i) {
-  return i == 0 && graph::in_bf16(node) ? graph::Bf16Input::kRead : graph::Bf16Input::kNo;
+  const Slots slots(node.attrs);
+  const bool is_operand = i + slots.lengths < node.inputs.size();
+  return is_operand && reads_bf16(node, slots, i) ? graph::Bf16Input::kRead : graph::Bf16Input::kNo;
+}
+
+bool recurrent_gives_bf16(const Node& node) {
+  return graph::in_bf16(node) && kernels::recurrent_gives_bf16();
+}
+
+// Part of a flat result, or of an input that was one, from number `at` on.
+float* part(const graph::Operand& flat, int64_t at) {
+  return reinterpret_cast<float*>(flat.data + row_bytes(flat.dtype, at));
 }
 
 // --- Forward: → [out | hn | cn (LSTM) | saved] -------------------------------------------------
@@ -105,7 +123,7 @@ graph::TypedShape infer_recurrent(const Node& node) {
   const Slots slots(node.attrs);
   require_inputs(node, slots, slots.forward_inputs());
   const Sizes sizes(slots, node.inputs[0]->shape);
-  return {DType::kF32,
+  return {graph::stored_type(node),
           {sizes.out.elements() + (slots.lstm ? 2 : 1) * sizes.state.elements() +
            sizes.saved.elements()}};
 }
@@ -124,25 +142,25 @@ void run_recurrent(const KernelCall& call) {
   const Sizes sizes(slots, call.inputs[0].shape);
   if (slots.lengths) check_lengths(call.inputs.back().as<const int32_t>(), sizes);
   auto input = [&](size_t i) { return call.inputs[i].as<const float>(); };
-  float* out = call.output.as<float>();
-  float* hn = out + sizes.out.elements();
-  float* cn = hn + sizes.state.elements();
-  kernels::recurrent_forward(*call.pool, kernel_shape(call),
-                             {.projected = input(0),
-                              .w = input(1),
-                              .b = input(2),
-                              .h0 = input(3),
-                              .c0 = slots.lstm ? input(4) : nullptr,
-                              .out = out,
-                              .hn = hn,
-                              .cn = slots.lstm ? cn : nullptr,
-                              .saved = slots.lstm ? cn + sizes.state.elements() : cn,
-                              .projected_type = call.inputs[0].dtype},
-                             call.workspace);
+  const int64_t hn = sizes.out.elements(), cn = hn + sizes.state.elements();
+  kernels::recurrent_forward(
+      *call.pool, kernel_shape(call),
+      {.projected = input(0),
+       .w = input(1),
+       .b = input(2),
+       .h0 = input(3),
+       .c0 = slots.lstm ? input(4) : nullptr,
+       .out = part(call.output, 0),
+       .hn = part(call.output, hn),
+       .cn = slots.lstm ? part(call.output, cn) : nullptr,
+       .saved = part(call.output, slots.lstm ? cn + sizes.state.elements() : cn),
+       .projected_type = call.inputs[0].dtype,
+       .results_type = call.output.dtype},
+      call.workspace);
 }
 
-size_t recurrent_workspace(const Node& node, int threads) {
-  return kernels::recurrent_forward_workspace_bytes(kernel_shape(node), threads);
+size_t recurrent_workspace(const Node& node, int) {
+  return kernels::recurrent_forward_workspace_bytes(kernel_shape(node));
 }
 
 // --- Meaning, step by step ---------------------------------------------------------------------
@@ -238,7 +256,33 @@ Tensor recurrent_meaning(const Node& node, Inputs in) {
   return concat(parts, 0);
 }
 
-// --- Backward: → [dprojected | dw | db | dh0 | dc0 (LSTM)] --------------------------------------
+// --- Backward: → [dprojected | dr (GRU) | dh0 | dc0 (LSTM)] -------------------------------------
+// Gradients of the weight and the bias, which need nothing from step to step, are an ordinary
+// product and a sum of dr, the gradient of W h + b; but in a GRU that is dprojected.
+
+std::vector<Shape> backward_results(const Slots& slots, const Sizes& sizes) {
+  const Shape gates = {sizes.batch, sizes.steps, slots.gates() * sizes.hidden};
+  if (slots.cell == Cell::kGru) return {gates, gates, sizes.state};
+  if (slots.lstm) return {gates, sizes.state, sizes.state};
+  return {gates, sizes.state};
+}
+
+// The states before each step [batch, steps, hidden]; anything finite where there is no step.
+Tensor states_before(const Slots& slots, const Sizes& sizes, const Tensor& out, Inputs in) {
+  const int64_t steps = sizes.steps;
+  if (steps == 0) return out;
+  const Tensor h0 = reshape(in[3], {sizes.batch, 1, sizes.hidden});
+  if (!slots.reverse) {
+    const Tensor parts[] = {h0, slice(out, 1, 0, steps - 1)};
+    return concat(parts, 1);
+  }
+  const Tensor parts[] = {slice(out, 1, 1, steps), h0};
+  const Tensor shifted = concat(parts, 1);
+  if (!slots.lengths) return shifted;
+  const Tensor next = reshape(add(graph::iota(steps), graph::scalar(1)), {1, steps, 1});
+  const Tensor lengths = graph::contiguous(in.back(), DType::kF32);
+  return where(less_than(next, reshape(lengths, {sizes.batch, 1, 1})), shifted, h0);
+}
 
 std::vector<Tensor> grad_recurrent(const graph::GradCall& call) {
   const Slots slots(call.node.attrs);
@@ -252,11 +296,20 @@ std::vector<Tensor> grad_recurrent(const graph::GradCall& call) {
   inputs.push_back(call.output);
   inputs.insert(inputs.end(), d.begin(), d.end());
   if (slots.lengths) inputs.push_back(call.inputs.back());
+  const graph::AutocastScope precision = graph::gradient_precision(call.node);
   const Tensor all = record(kRecurrentBackward, inputs, call.node.attrs);
-  std::vector<Shape> shapes;
-  for (size_t i = 0; i < own; ++i) shapes.push_back(call.inputs[i].shape());
-  std::vector<Tensor> gradients = graph::unpack(all, shapes);
-  gradients.resize(call.inputs.size());
+  const auto parts = graph::unpack(all, backward_results(slots, sizes));
+  const bool gru = slots.cell == Cell::kGru;
+  const int64_t rows = sizes.batch * sizes.steps;
+  const Tensor dr = reshape(parts[gru], {rows, parts[gru].dim(2)});
+  const Tensor out = graph::unpack(call.output, {sizes.out})[0];
+  const Tensor before = states_before(slots, sizes, out, call.inputs);
+  std::vector<Tensor> gradients(call.inputs.size());
+  gradients[0] = parts[0];
+  gradients[1] = matmul(graph::transpose(dr, 0, 1), reshape(before, {rows, sizes.hidden}));
+  gradients[2] = reshape(sum(dr, 0), {dr.dim(1)});
+  gradients[3] = parts[1 + gru];
+  if (slots.lstm) gradients[4] = parts[2];
   return gradients;
 }
 
@@ -269,39 +322,39 @@ graph::TypedShape infer_recurrent_backward(const Node& node) {
                     (!slots.lstm || node.inputs[slots.dcn()]->shape == sizes.state);
   if (!fits) shape_error(node, "the gradients do not fit the results");
   int64_t total = 0;
-  for (size_t i = 0; i < slots.forward_inputs(); ++i) total += node.inputs[i]->shape.elements();
-  return {DType::kF32, {total}};
+  for (const Shape& shape : backward_results(slots, sizes)) total += shape.elements();
+  return {graph::stored_type(node), {total}};
 }
 
 void run_recurrent_backward(const KernelCall& call) {
   const Slots slots(call.node->attrs);
   const Sizes sizes(slots, call.inputs[0].shape);
   auto input = [&](size_t i) { return call.inputs[i].as<const float>(); };
-  const float* out = input(slots.result());
-  float* dprojected = call.output.as<float>();
-  float* dw = dprojected + call.inputs[0].shape.elements();
-  float* db = dw + call.inputs[1].shape.elements();
-  float* dh0 = db + call.inputs[2].shape.elements();
-  kernels::recurrent_backward(
-      *call.pool, kernel_shape(call),
-      {.w = input(1),
-       .h0 = input(3),
-       .c0 = slots.lstm ? input(4) : nullptr,
-       .out = out,
-       .saved = out + sizes.out.elements() + (slots.lstm ? 2 : 1) * sizes.state.elements(),
-       .dout = input(slots.dout()),
-       .dhn = input(slots.dhn()),
-       .dcn = slots.lstm ? input(slots.dcn()) : nullptr,
-       .dprojected = dprojected,
-       .dw = dw,
-       .db = db,
-       .dh0 = dh0,
-       .dc0 = slots.lstm ? dh0 + sizes.state.elements() : nullptr},
-      call.workspace);
+  const graph::Operand& results = call.inputs[slots.result()];
+  const int64_t states = (slots.lstm ? 2 : 1) * sizes.state.elements();
+  const int64_t gates = call.inputs[0].shape.elements(), gru = slots.cell == Cell::kGru;
+  const int64_t dh0 = (1 + gru) * gates, dc0 = dh0 + sizes.state.elements();
+  kernels::recurrent_backward(*call.pool, kernel_shape(call),
+                              {.w = input(1),
+                               .h0 = input(3),
+                               .c0 = slots.lstm ? input(4) : nullptr,
+                               .out = part(results, 0),
+                               .saved = part(results, sizes.out.elements() + states),
+                               .dout = input(slots.dout()),
+                               .dhn = input(slots.dhn()),
+                               .dcn = slots.lstm ? input(slots.dcn()) : nullptr,
+                               .dprojected = part(call.output, 0),
+                               .dr = gru ? part(call.output, gates) : nullptr,
+                               .dh0 = part(call.output, dh0),
+                               .dc0 = slots.lstm ? part(call.output, dc0) : nullptr,
+                               .results_type = results.dtype,
+                               .dout_type = call.inputs[slots.dout()].dtype,
+                               .gradients_type = call.output.dtype},
+                              call.workspace);
 }
 
-size_t recurrent_backward_workspace(const Node& node, int threads) {
-  return kernels::recurrent_backward_workspace_bytes(kernel_shape(node), threads);
+size_t recurrent_backward_workspace(const Node& node, int) {
+  return kernels::recurrent_backward_workspace_bytes(kernel_shape(node));
 }
 
 // The gradients that one step gives its gates, by their input and by their product parts, and what
@@ -349,22 +402,21 @@ Tensor recurrent_backward_meaning(const Node& node, Inputs in) {
   if (slots.lengths) forward.push_back(in.back());
   const Unrolled unrolled(node.attrs, forward);
   Tensor dh = in[slots.dhn()], dc = slots.lstm ? in[slots.dcn()] : Tensor();
-  Tensor dw = mul(in[1], graph::scalar(0)), db = mul(in[2], graph::scalar(0));
-  std::vector<Tensor> dprojected(unrolled.steps.size());
+  std::vector<Tensor> dprojected(unrolled.steps.size()), dr = dprojected;
   for (size_t i = unrolled.steps.size(); i-- > 0;) {
     const Step& step = unrolled.steps[i];
     const Tensor dout = reshape(slice(in[slots.dout()], 1, step.time, step.time + 1), dh.shape());
     const StepGradient g = step_gradient(slots.cell, step, unrolled.out[i], add(dh, dout), dc);
     const Tensor zero = graph::scalar(0);
-    const Tensor product = choose(step.exists, concat(g.product, 1), zero);
+    dr[i] = choose(step.exists, concat(g.product, 1), zero);
     dprojected[i] = choose(step.exists, concat(g.projected, 1), zero);
-    const Tensor through = matmul(product, in[1]);
+    const Tensor through = matmul(dr[i], in[1]);
     dh = choose(step.exists, g.dh.defined() ? add(through, g.dh) : through, dh);
     if (slots.lstm) dc = choose(step.exists, g.dc, dc);
-    dw = add(dw, matmul(graph::transpose(product, 0, 1), step.h));
-    db = add(db, reshape(sum(product, 0), db.shape()));
   }
-  std::vector<Tensor> parts = {flatten(unrolled.in_time(dprojected)), flatten(dw), db, flatten(dh)};
+  std::vector<Tensor> parts = {flatten(unrolled.in_time(dprojected))};
+  if (slots.cell == Cell::kGru) parts.push_back(flatten(unrolled.in_time(dr)));
+  parts.push_back(flatten(dh));
   if (slots.lstm) parts.push_back(flatten(dc));
   return concat(parts, 0);
 }
@@ -471,6 +523,7 @@ const OpDef kRecurrent = {.name = "recurrent",
                           .grad = grad_recurrent,
                           .autocast = graph::Autocast::kInside,
                           .bf16_input = recurrent_bf16_input,
+                          .gives_bf16 = recurrent_gives_bf16,
                           .cases = [] { return recurrent_cases(false); }};
 const OpDef kRecurrentBackward = {.name = "recurrent_backward",
                                   .infer = infer_recurrent_backward,
@@ -479,6 +532,7 @@ const OpDef kRecurrentBackward = {.name = "recurrent_backward",
                                   .meaning = recurrent_backward_meaning,
                                   .autocast = graph::Autocast::kInside,
                                   .bf16_input = recurrent_bf16_input,
+                                  .gives_bf16 = recurrent_gives_bf16,
                                   .cases = [] { return recurrent_cases(true); }};
 
 RecurrentResult lstm(const Tensor& x, const RecurrentWeights& weights, const Tensor& h0,
