@@ -290,7 +290,7 @@ void scatter_rows(ThreadPool& pool, const float* dy, int64_t dim, const int32_t*
                   int64_t rows, float* y, const Epilogue* epilogue, std::byte* workspace) {
   // Of each id whether it is the last of its row, and of each row whether it has one.
   auto* const is_last = reinterpret_cast<bool*>(workspace);
-  bool* const has_any = is_last + count;
+  bool* const has_any = epilogue ? is_last + count : nullptr;
   if (epilogue) {
     std::fill_n(has_any, rows, false);
     for (int64_t i = count; i-- > 0;) is_last[i] = !std::exchange(has_any[ids[i]], true);
