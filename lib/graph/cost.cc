@@ -37,14 +37,17 @@ double stored_bytes(const Node& node) {
 
 Cost cost_of(const Node& node) {
   const std::span<const NodePtr> inputs = node.inputs;
+  // What `cost` does not know of; register 0 of an epilogue is the result.
+  const bool has_epilogue = node.op->takes_epilogue && node.epilogue;
+  const size_t operands = has_epilogue ? static_cast<size_t>(node.epilogue->inputs) - 1 : 0;
   Cost cost =
-      node.op->cost ? node.op->cost(node) : Cost{0, stored_bytes(node) + bytes_read(inputs)};
+      node.op->cost
+          ? node.op->cost(node)
+          : Cost{0, stored_bytes(node) + bytes_read(inputs.first(inputs.size() - operands))};
   if (!node.epilogue) return cost;
   cost.flops +=
       static_cast<double>(node.shape.elements()) * static_cast<double>(node.epilogue->code.size());
-  // Register 0 of an epilogue is the result, which is counted.
-  const auto operands = static_cast<size_t>(node.epilogue->inputs) - 1;
-  if (node.op->takes_epilogue) cost.bytes += bytes_read(inputs.last(operands));
+  cost.bytes += bytes_read(inputs.last(operands));
   return cost;
 }
 

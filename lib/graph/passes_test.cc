@@ -184,6 +184,12 @@ TEST_CASE("fuse_epilogues does the residual addition in the product") {
   const Graph with_bias = graph::run_passes(graph_of(biased), pipeline, true);
   CHECK(count(with_bias, "fused") == 0);
   CHECK(to_string(*with_bias.outputs()[0]->epilogue) == "add(r0, r1)");
+  // Gradients of a table that is an output layer's weight, too.
+  const Tensor ids = graph::constant(Array::zeros(DType::kI32, {2}));
+  const Tensor tied = ops::add(input({5, 8}), ops::embedding_grad(x, ids, 5));
+  const Graph summed = graph::run_passes(graph_of(tied), pipeline, true);
+  CHECK(count(summed, "fused") == 0);
+  CHECK(to_string(*summed.outputs()[0]->epilogue) == "add(r1, r0)");
   // A product that somebody else reads keeps its own result.
   const Tensor shared = ops::linear(x, w);
   const Graph kept =

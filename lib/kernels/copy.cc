@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "lib/base/check.h"
 #include "lib/kernels/convert.h"
@@ -281,17 +282,33 @@ void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t 
   });
 }
 
+size_t scatter_rows_workspace_bytes(int64_t count, int64_t rows) {
+  return static_cast<size_t>(count + rows);
+}
+
 void scatter_rows(ThreadPool& pool, DType dtype, const std::byte* dy, int64_t dim,
-                  const int32_t* ids, int64_t count, int64_t rows, float* y) {
+                  const int32_t* ids, int64_t count, int64_t rows, float* y,
+                  const Epilogue* epilogue, std::byte* workspace) {
   LUMEN_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
+  // Of each id whether it is the last of its row, and of each row whether it has one.
+  auto* const is_last = reinterpret_cast<bool*>(workspace);
+  bool* const has_any = epilogue ? is_last + count : nullptr;
+  if (epilogue) {
+    std::fill_n(has_any, rows, false);
+    for (int64_t i = count; i-- > 0;) is_last[i] = !std::exchange(has_any[ids[i]], true);
+  }
+  pool.parallel_for(rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, dim)),
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t row = begin; row < end; ++row) {
+                        std::fill_n(y + row * dim, dim, 0.0f);
+                        if (epilogue && !has_any[row]) (*epilogue)(row, 0, dim, y + row * dim);
+                      }
+                    });
   // A task owns a range of columns: the order of additions is always that of the ids, and how often
   // each of them occurs does not matter.
   constexpr int64_t kMinColumns = 16;
   const int64_t grain = std::max(kMinColumns, kGrain / std::max<int64_t>(1, count));
   pool.parallel_for(dim, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = 0; row < rows; ++row) {
-      std::fill(y + row * dim + begin, y + row * dim + end, 0.0f);
-    }
     for (int64_t i = 0; i < count; ++i) {
       const std::byte* const from = dy + row_bytes(dtype, i * dim + begin);
       float* const to = y + ids[i] * dim + begin;
@@ -302,6 +319,7 @@ void scatter_rows(ThreadPool& pool, DType dtype, const std::byte* dy, int64_t di
         const auto* const x = reinterpret_cast<const bf16*>(from);
         for (int64_t j = 0; j < end - begin; ++j) to[j] += to_float(x[j]);
       }
+      if (epilogue && is_last[i]) (*epilogue)(ids[i], begin, end, to);
     }
   });
 }

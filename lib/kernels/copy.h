@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lib/base/pool.h"
+#include "lib/kernels/matmul.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/shape.h"
 
@@ -22,8 +23,11 @@ void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t 
                  const int32_t* ids, int64_t count, DType to, std::byte* y);
 
 // y [rows, dim] = Σ of the rows dy[i], float32 or bfloat16, with ids[i] = row, added in float32 in
-// the order of i. Ids must be in range.
+// the order of i. Ids must be in range. `epilogue`, if not null, changes pieces of rows that are
+// finished (matmul.h), and wants scatter_rows_workspace_bytes of workspace.
 void scatter_rows(ThreadPool& pool, DType dtype, const std::byte* dy, int64_t dim,
-                  const int32_t* ids, int64_t count, int64_t rows, float* y);
+                  const int32_t* ids, int64_t count, int64_t rows, float* y,
+                  const Epilogue* epilogue = nullptr, std::byte* workspace = nullptr);
+size_t scatter_rows_workspace_bytes(int64_t count, int64_t rows);
 
 }  // namespace lumen::kernels

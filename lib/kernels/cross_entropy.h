@@ -56,8 +56,8 @@ struct LinearCrossEntropy {
   std::byte* workspace;        // 64-byte aligned
   bool bf16 = false;           // products as of GemmArgs (matmul.h)
 };
-size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes,
-                                            int threads);
+size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes, int threads,
+                                            bool bf16);
 void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args);
 
 }  // namespace lumen::kernels

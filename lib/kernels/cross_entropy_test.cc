@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "lib/base/random.h"
@@ -166,6 +167,18 @@ struct LinearLoss {
     }
   }
 
+  // Makes the loss of a row about `loss`.
+  void scale_row(int64_t row, float loss) {
+    float* const x = hidden.data() + row * dim;
+    const auto logit = [&](int64_t c) {
+      return std::inner_product(x, x + dim, weight.data() + c * dim, 0.0f);
+    };
+    float largest = logit(0);
+    for (int64_t c = 1; c < classes; ++c) largest = std::max(largest, logit(c));
+    const float factor = loss / (largest - logit(targets[static_cast<size_t>(row)]));
+    for (int64_t i = 0; i < dim; ++i) x[i] *= factor;
+  }
+
   struct Output {
     Floats loss, dhidden, dweight;
     bool operator==(const Output&) const = default;
@@ -174,7 +187,7 @@ struct LinearLoss {
   Output run(int threads, bool of_hidden = true, bool of_weight = true) const {
     ThreadPool pool(threads);
     std::vector<std::byte> memory(
-        linear_cross_entropy_workspace_bytes(rows, dim, classes, threads) + 64);
+        linear_cross_entropy_workspace_bytes(rows, dim, classes, threads, bf16) + 64);
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     Output out{{-77}, Floats(of_hidden ? hidden.size() : 0), Floats(of_weight ? weight.size() : 0)};
     linear_cross_entropy(pool, {.rows = rows,
@@ -285,7 +298,7 @@ TEST_CASE("linear_cross_entropy on tiles keeps no logits") {
 
 TEST_CASE("linear_cross_entropy on tiles adds up chunks of rows") {
   Philox random(17);
-  LinearLoss test(1060, 32, 2048, random);
+  LinearLoss test(2050, 32, 2048, random);
   test.bf16 = true;
   const auto want = test.expected();
   on_every_tile_unit([&] {
@@ -294,6 +307,29 @@ TEST_CASE("linear_cross_entropy on tiles adds up chunks of rows") {
     CHECK(distance(got.dhidden, want.dhidden) < 8e-3);
     CHECK(distance(got.dweight, want.dweight) < 8e-3);
   });
+}
+
+TEST_CASE("linear_cross_entropy on tiles takes logits of any size") {
+  Philox random(19);
+  LinearLoss test(70, 32, 2048, random);
+  // A row that does not count.
+  std::fill_n(test.hidden.begin() + 4 * test.dim, test.dim, 1e30f);
+  // The exponential of the likeliest class is e^50 that of the target; then no float32.
+  for (float largest : {50.0f, 400.0f}) {
+    test.scale_row(2, largest);
+    const auto want = test.expected();
+    on_every_tile_unit([&] {
+      for (bool bf16 : {false, true}) {
+        INFO(largest << (bf16 ? ", bfloat16" : ", float32"));
+        test.bf16 = bf16;
+        const auto got = test.run(2);
+        CHECK(got.loss[0] == Approx(want.loss).epsilon(bf16 ? 1e-2 : 1e-5));
+        CHECK(distance(got.dhidden, want.dhidden) < (bf16 ? 0.1 : 4e-4));
+        CHECK(distance(got.dweight, want.dweight) < (bf16 ? 0.1 : 4e-4));
+        CHECK(got == test.run(3));
+      }
+    });
+  }
 }
 
 TEST_CASE("linear_cross_entropy on tiles notices what is no number and no class") {

@@ -101,16 +101,17 @@ void multiply_chunks(ThreadPool& pool, const LinearCrossEntropy& args, std::byte
 
 }  // namespace
 
-size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes,
-                                            int threads) {
+size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes, int threads,
+                                            bool bf16) {
   const int64_t chunk = chunk_rows(rows, classes);
   const size_t products = std::max({gemm_workspace_bytes(chunk, classes, dim, threads),
                                     gemm_workspace_bytes(chunk, dim, classes, threads),
                                     gemm_workspace_bytes(classes, dim, chunk, threads)});
   const size_t chunks = logits_bytes(rows, classes) + products;
-  return losses_bytes(rows) + (is_worth_tiled_loss(rows, dim, classes)
-                                   ? std::max(chunks, tiled_loss_bytes(rows, dim, classes, threads))
-                                   : chunks);
+  return losses_bytes(rows) +
+         (is_worth_tiled_loss(rows, dim, classes)
+              ? std::max(chunks, tiled_loss_bytes(rows, dim, classes, threads, bf16))
+              : chunks);
 }
 
 void linear_cross_entropy(ThreadPool& pool, const LinearCrossEntropy& args) {

@@ -2,160 +2,28 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/logit_exponentials.h"
 #include "lib/kernels/memory_pieces.h"
-#include "lib/kernels/targets-inl.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "lib/kernels/tiled_cross_entropy.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#include "lib/kernels/bf16_parts-inl.h"
-#include "lib/kernels/math-inl.h"
-
-HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
-namespace HWY_NAMESPACE {
-
-// Logits are [classes][kTileStrip]: a column per row of the hidden states.
-constexpr int64_t kTileStrip = 2 * kTileRows;
-
-using RowsTag = hn::CappedTag<float, kTileRows>;
-
-// exp x for x ≤ 0; `coarse`, for sums and gradients of bfloat16 products, has an error of 2.6e-6.
-template <bool kCoarse>
-HWY_INLINE hn::Vec<RowsTag> exp_of_logit(hn::Vec<RowsTag> x) {
-  const RowsTag d;
-  return kCoarse ? exp2_coarse(d, hn::Mul(x, hn::Set(d, kLog2E))) : exp_nonpositive(d, x);
-}
-
-template <bool kCoarse>
-void logit_statistics(const float* logits, int64_t classes, float* maximum, float* sum) {
-  const RowsTag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto lowest = hn::Set(d, -std::numeric_limits<float>::max());
-  for (int64_t i = 0; i < kTileStrip; i += lanes) {
-    auto top0 = lowest, top1 = lowest;
-    for (int64_t c = 0; c + 2 <= classes; c += 2) {
-      top0 = hn::Max(top0, hn::Load(d, logits + c * kTileStrip + i));
-      top1 = hn::Max(top1, hn::Load(d, logits + (c + 1) * kTileStrip + i));
-    }
-    if (classes % 2) top0 = hn::Max(top0, hn::Load(d, logits + (classes - 1) * kTileStrip + i));
-    const auto top = hn::Max(top0, top1);
-    auto total = hn::Zero(d);
-    for (int64_t c = 0; c < classes; ++c) {
-      const auto x = hn::Load(d, logits + c * kTileStrip + i);
-      total = hn::Add(total, exp_of_logit<kCoarse>(hn::Sub(x, top)));
-    }
-    hn::StoreU(top, d, maximum + i);
-    hn::StoreU(total, d, sum + i);
-  }
-}
-
-// max x and Σ exp(x − max) of each column.
-void column_statistics(bool coarse, const float* logits, int64_t classes, float* maximum,
-                       float* sum) {
-  (coarse ? logit_statistics<true> : logit_statistics<false>)(logits, classes, maximum, sum);
-}
-
-// The statistics of all blocks, `stride` apart, as those of the first.
-void join_statistics(int64_t blocks, int64_t stride, float* maximum, float* sum) {
-  const RowsTag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < kTileStrip; i += lanes) {
-    auto top = hn::LoadU(d, maximum + i);
-    for (int64_t b = 1; b < blocks; ++b) top = hn::Max(top, hn::LoadU(d, maximum + b * stride + i));
-    auto total = hn::Zero(d);
-    for (int64_t b = 0; b < blocks; ++b) {
-      const auto weight = exp_nonpositive(d, hn::Sub(hn::LoadU(d, maximum + b * stride + i), top));
-      total = hn::MulAdd(weight, hn::LoadU(d, sum + b * stride + i), total);
-    }
-    hn::StoreU(top, d, maximum + i);
-    hn::StoreU(total, d, sum + i);
-  }
-}
-
-// Two classes and two vectors of rows at a time: what is stored is a whole number of panels' rows.
-template <bool kTwoParts>
-class LogitGradientWriter {
- public:
-  LogitGradientWriter(const float* logits, int64_t classes, const GradientPanels& to)
-      : logits_(logits), classes_(classes), to_(to) {}
-
-  void write(const float* maximum, const float* scale) const {
-    for (int64_t i = 0; i < kTileStrip; i += 2 * kLanes) {
-      for (int64_t c = 0; c < to_.classes; c += 2) {
-        RowsVector x[2][2];
-        for (int64_t k = 0; k < 2; ++k) {
-          for (int64_t j = 0; j < 2; ++j) {
-            x[k][j] = gradient(c + k, i + j * kLanes, maximum, scale);
-          }
-        }
-        store(c, i, x);
-      }
-    }
-  }
-
- private:
-  using RowsVector = hn::Vec<RowsTag>;
-  static constexpr int64_t kLanes = hn::MaxLanes(RowsTag());
-
-  HWY_INLINE RowsVector gradient(int64_t c, int64_t i, const float* maximum,
-                                 const float* scale) const {
-    if (c >= classes_) return hn::Zero(d_);
-    const auto x = hn::Sub(hn::Load(d_, logits_ + c * kTileStrip + i), hn::LoadU(d_, maximum + i));
-    return hn::Mul(exp_of_logit<!kTwoParts>(x), hn::LoadU(d_, scale + i));
-  }
-
-  HWY_INLINE void store(int64_t c, int64_t i, const RowsVector (&x)[2][2]) const {
-    for (int64_t j = 0; j < 2 && to_.pairs.high; ++j) {
-      const int64_t at = to_.place_in_pairs(c, i + j * kLanes);
-      store_pair_of<kTwoParts>(x[0][j], x[1][j], to_.pairs.high, to_.pairs.low, at);
-    }
-    for (int64_t k = 0; k < 2 && to_.rows.high; ++k) {
-      const int64_t at = to_.place_in_rows(c + k, i);
-      store_row_of<kTwoParts>(x[k][0], x[k][1], to_.rows.high, to_.rows.low, at);
-    }
-  }
-
-  RowsTag d_;
-  const float* logits_;
-  int64_t classes_;
-  const GradientPanels& to_;
-};
-
-// exp(x − maximum) · scale of `classes` classes, then zeros.
-void write_gradients(const float* logits, int64_t classes, const float* maximum, const float* scale,
-                     const GradientPanels& to) {
-  if (to.two_parts) return LogitGradientWriter<true>(logits, classes, to).write(maximum, scale);
-  LogitGradientWriter<false>(logits, classes, to).write(maximum, scale);
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace lumen::kernels
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace lumen::kernels {
-
-HWY_EXPORT(column_statistics);
-HWY_EXPORT(join_statistics);
-HWY_EXPORT(write_gradients);
-
 namespace {
 
 // Sizes are derived in README.md.
-constexpr int64_t kStrip = 2 * kTileRows;
-constexpr int64_t kMaxRows = 1024;      // of a chunk
+constexpr int64_t kStrip = kLogitRows;
 constexpr int64_t kBlockClasses = 128;  // that a thread works on at a time
-// The gradients of so many classes' logits are kept, more if it takes that to busy all threads.
-// Sums are continued from group to group in one order: their size changes no bits.
+// Rows of a chunk are so many that their exponentials take 128 MiB, within these bounds.
+constexpr int64_t kExponentialBytes = 128 << 20, kMinRows = 512, kMaxRows = 2048;
+static_assert(kMinRows % kStrip == 0 && kMaxRows % kStrip == 0);
+// The exponentials of so many classes' logits are kept for dhidden, more if it takes that to busy
+// all threads. Sums are continued from group to group in one order: their size changes no bits.
 constexpr int64_t kGroupClasses = 1024;
+// A row's exponentials count from the logit of its target, so their sum is about e^loss: beyond
+// this the network has diverged, and what divides by it might be too small for float32.
+constexpr float kLargestSum = 0x1p90f;
 
 // Panels of one operand, one behind the other, `depth` numbers deep.
 struct Panels {
@@ -170,8 +38,14 @@ struct Panels {
   }
 };
 
-int64_t chunk_rows(int64_t rows) {
-  return round_up(divide_up(rows, divide_up(rows, kMaxRows)), kStrip);
+int64_t chunk_rows(int64_t rows, int64_t classes, int64_t parts) {
+  const int64_t row_bytes = classes * parts * int64_t{sizeof(uint16_t)};
+  const int64_t most = std::clamp(kExponentialBytes / row_bytes, kMinRows, kMaxRows);
+  return round_up(divide_up(rows, divide_up(rows, most)), kStrip);
+}
+
+int64_t parts_of(bool bf16) {
+  return bf16 ? 1 : 2;
 }
 
 struct Sizes {
@@ -180,7 +54,7 @@ struct Sizes {
   int64_t parts;
 
   Sizes(int64_t all_rows, int64_t all_dim, int64_t classes, int threads, int64_t part_count)
-      : rows(chunk_rows(all_rows)),
+      : rows(chunk_rows(all_rows, classes, part_count)),
         dim(round_up(all_dim, kStrip)),
         blocks(divide_up(classes, kBlockClasses)),
         group(
@@ -197,33 +71,38 @@ Panels take_panels(MemoryPieces& pieces, int64_t rows, int64_t depth, int64_t pa
 
 // What a thread works with.
 struct ThreadBuffers {
-  Panels weight;    // a block: rows classes, columns dim; A
-  Panels gradient;  // of a block's logits: rows classes, columns rows of the chunk; A
-  float* logits;    // [kBlockClasses][kStrip]
+  Panels weight;  // a block: rows classes, columns dim; A
+  float* logits;  // [kBlockClasses][kStrip]
 
   ThreadBuffers(MemoryPieces& pieces, const Sizes& s)
       : weight(take_panels(pieces, kBlockClasses, s.dim, s.parts)),
-        gradient(take_panels(pieces, kBlockClasses, s.rows, s.parts)),
         logits(pieces.take(kBlockClasses * kStrip)) {}
 };
 
 struct SharedBuffers {
-  // Of the chunk, as B: rows of hidden states with columns dim; and dim with columns rows.
+  // Of the chunk, as B: rows of hidden states with columns dim; and dim with columns rows, which
+  // are `scaled`, [rows][dim]: hidden states times what their exponentials are still to be
+  // multiplied with.
   Panels hidden, hidden_turned;
+  float* scaled;
   // Of a group of classes. As A: dim, columns classes; as B: rows, columns classes.
-  Panels weight_turned, gradient;
-  float *maximum, *sum;  // [blocks][rows], of all blocks in the first
-  float *target_logit, *scale;
+  Panels weight_turned, group;
+  Panels exponentials;  // of the chunk, as A: classes, columns rows
+  float* sum;           // [blocks][rows], of all blocks in the first
+  float *reference, *target_logit, *target_gradient, *scale;
   float* dhidden;  // [strips of rows][dim][kStrip]
 
   SharedBuffers(MemoryPieces& pieces, const Sizes& s)
       : hidden(take_panels(pieces, s.rows, s.dim, s.parts)),
         hidden_turned(take_panels(pieces, s.dim, s.rows, s.parts)),
+        scaled(pieces.take(s.rows * s.dim)),
         weight_turned(take_panels(pieces, s.dim, s.group, s.parts)),
-        gradient(take_panels(pieces, s.rows, s.group, s.parts)),
-        maximum(pieces.take(s.blocks * s.rows)),
+        group(take_panels(pieces, s.rows, s.group, s.parts)),
+        exponentials(take_panels(pieces, s.blocks * kBlockClasses, s.rows, s.parts)),
         sum(pieces.take(s.blocks * s.rows)),
+        reference(pieces.take(s.rows)),
         target_logit(pieces.take(s.rows)),
+        target_gradient(pieces.take(s.rows)),
         scale(pieces.take(s.rows)),
         dhidden(pieces.take(s.rows * s.dim)) {}
 };
@@ -235,7 +114,7 @@ class Loss {
       : pool_(pool),
         unit_(unit),
         args_(args),
-        sizes_(args.rows, args.dim, args.classes, pool.threads(), args.bf16 ? 1 : 2),
+        sizes_(args.rows, args.dim, args.classes, pool.threads(), parts_of(args.bf16)),
         losses_(losses),
         thread_floats_(floats_of<ThreadBuffers>(sizes_)),
         thread_memory_(memory.take(pool.threads() * thread_floats_)),
@@ -246,12 +125,12 @@ class Loss {
       first_row_ = row;
       rows_ = std::min(sizes_.rows, args_.rows - row);
       pack_hidden();
-      find_statistics();
+      find_references();
+      make_exponentials();
+      if (!nonfinite_) find_losses();
       if (nonfinite_) return false;
-      find_losses();
-      if (!args_.dhidden && !args_.dweight) continue;
-      for (int64_t c = 0; c < args_.classes; c += sizes_.group) differentiate_group(c);
       if (args_.dhidden) store_dhidden();
+      if (args_.dweight) find_dweight();
     }
     return true;
   }
@@ -298,19 +177,36 @@ class Loss {
     }
   }
 
+  const float* hidden_row(int64_t row) const {
+    return args_.hidden + (first_row_ + row) * args_.dim;
+  }
+  int32_t target_of(int64_t row) const { return args_.targets[first_row_ + row]; }
+  bool has_target(int64_t row) const {
+    return target_of(row) >= 0 && target_of(row) < args_.classes;
+  }
+  // Whether the row's exponentials are asked for.
+  bool counts(int64_t row) const {
+    return row < rows_ && args_.token_weights[first_row_ + row] != 0 && has_target(row);
+  }
+  const float* target_weight(int64_t row) const {
+    return args_.weight + target_of(row) * args_.dim;
+  }
+
   void pack_hidden() {
-    const float* const x = args_.hidden + first_row_ * args_.dim;
     pool_.parallel_for(rows_, kStrip, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; i += kStrip) {
-        pack({x, args_.dim, 1}, i, rows_, args_.dim, PanelOrder::kPairs, m_.hidden.from(i, 0),
-             m_.hidden.pitch());
+        pack({hidden_row(0), args_.dim, 1}, i, rows_, args_.dim, PanelOrder::kPairs,
+             m_.hidden.from(i, 0), m_.hidden.pitch());
       }
     });
-    if (!args_.dweight) return;
-    pool_.parallel_for(args_.dim, kStrip, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; i += kStrip) {
-        pack({x, 1, args_.dim}, i, args_.dim, rows_, PanelOrder::kPairs,
-             m_.hidden_turned.from(i, 0), m_.hidden_turned.pitch());
+  }
+
+  // About the logit of each row's target.
+  void find_references() const {
+    pool_.parallel_for(round_up(rows_, kStrip), kStrip, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        m_.reference[row] =
+            counts(row) ? dot(hidden_row(row), target_weight(row), args_.dim) : kBeyondLogits;
       }
     });
   }
@@ -356,92 +252,75 @@ class Loss {
     }
   }
 
-  void find_statistics() {
-    const auto statistics = HWY_DYNAMIC_DISPATCH(column_statistics);
-    for_each_block(0, args_.classes, [&](int64_t c, int64_t classes, const ThreadBuffers& with) {
-      const int64_t block = c / kBlockClasses * sizes_.rows;
-      for (int64_t row = 0; row < rows_; row += kStrip) {
-        multiply_logits(row, classes, with);
-        statistics(sizes_.parts == 1, with.logits, classes, m_.maximum + block + row,
-                   m_.sum + block + row);
-        for_each_target(row, c, classes, [&](int64_t i, int64_t at) {
-          m_.target_logit[row + i] = with.logits[at * kStrip + i];
-        });
-      }
+  // The exponentials of all logits and their sums, and with them dhidden but for the rows' scale,
+  // group by group.
+  void make_exponentials() {
+    const int64_t step = args_.dhidden ? sizes_.group : args_.classes;
+    for (int64_t first = 0; first < args_.classes; first += step) {
+      const int64_t end = std::min(args_.classes, first + step);
+      for_each_block(first, end, [&](int64_t c, int64_t classes, const ThreadBuffers& with) {
+        for (int64_t row = 0; row < rows_; row += kStrip) {
+          multiply_logits(row, classes, with);
+          keep_exponentials(row, c, classes, c - first, with);
+        }
+        if (args_.dhidden) turn_weight(c, classes, c - first);
+      });
+      if (!args_.dhidden) continue;
+      pool_.parallel_pieces(strips(), 1, 1, [&](int64_t strip, int64_t, int) {
+        unit_.enter();
+        add_dhidden(strip * kStrip, first, round_up(end - first, kStrip));
+        unit_.leave();
+      });
+    }
+  }
+
+  // Of logits that are columns from `at` on of the group. Those of targets are kept apart.
+  void keep_exponentials(int64_t row, int64_t c, int64_t classes, int64_t at,
+                         const ThreadBuffers& with) const {
+    for_each_target(row, c, classes, [&](int64_t i, int64_t target) {
+      float& logit = with.logits[target * kStrip + i];
+      m_.target_logit[row + i] = logit;
+      logit = -kBeyondLogits;
     });
+    const ExponentialPanels to = {
+        .pairs = args_.dhidden ? m_.group.from(row, at) : Bf16Panel{},
+        .pairs_pitch = m_.group.pitch(),
+        .rows = args_.dweight ? m_.exponentials.from(c, row) : Bf16Panel{},
+        .rows_pitch = m_.exponentials.pitch(),
+        .classes = round_up(classes, kStrip),
+        .two_parts = sizes_.parts == 2,
+    };
+    write_exponentials(with.logits, classes, m_.reference + row, to,
+                       m_.sum + c / kBlockClasses * sizes_.rows + row);
   }
 
   void find_losses() {
-    pool_.parallel_for(rows_, kStrip, [&](int64_t begin, int64_t end, int) {
-      for (int64_t row = begin; row < end; row += kStrip) {
-        HWY_DYNAMIC_DISPATCH(join_statistics)
-        (sizes_.blocks, sizes_.rows, m_.maximum + row, m_.sum + row);
+    pool_.parallel_for(round_up(rows_, kStrip), kStrip, [&](int64_t begin, int64_t end, int) {
+      for (int64_t block = 1; block < sizes_.blocks; ++block) {
+        const float* const sum = m_.sum + block * sizes_.rows;
+        for (int64_t row = begin; row < end; ++row) m_.sum[row] += sum[row];
       }
-      for (int64_t row = begin; row < round_up(end, kStrip); ++row) set_loss(row);
+      for (int64_t row = begin; row < end; ++row) set_loss(row);
     });
   }
 
   void set_loss(int64_t row) {
-    m_.scale[row] = 0;
+    const float others = m_.sum[row];
+    m_.scale[row] = m_.target_gradient[row] = 0;
+    if (!(others < kLargestSum)) nonfinite_ = true;
     if (row >= rows_) return;
-    const float weight = args_.token_weights[first_row_ + row];
-    const int32_t target = args_.targets[first_row_ + row];
     float& loss = losses_[first_row_ + row];
     loss = 0;
+    const float weight = args_.token_weights[first_row_ + row];
     if (weight == 0) return;
-    if (target < 0 || target >= args_.classes) {
+    if (!has_target(row)) {
       loss = m_.scale[row] = std::numeric_limits<float>::quiet_NaN();
       return;
     }
-    loss = m_.maximum[row] - m_.target_logit[row] + std::log(m_.sum[row]);
-    m_.scale[row] = weight / m_.sum[row];
-  }
-
-  // Adds what the logits of a group of classes from `first` on contribute to the gradients.
-  void differentiate_group(int64_t first) {
-    const int64_t end = std::min(args_.classes, first + sizes_.group);
-    for_each_block(first, end, [&](int64_t c, int64_t classes, const ThreadBuffers& with) {
-      for (int64_t row = 0; row < rows_; row += kStrip) {
-        multiply_logits(row, classes, with);
-        keep_gradient(row, c, classes, c - first, with);
-      }
-      if (args_.dhidden) turn_weight(c, classes, c - first);
-      if (args_.dweight) add_dweight(c, classes, with);
-    });
-    if (!args_.dhidden) return;
-    pool_.parallel_pieces(strips(), 1, 1, [&](int64_t strip, int64_t, int) {
-      unit_.enter();
-      add_dhidden(strip * kStrip, first, round_up(end - first, kStrip));
-      unit_.leave();
-    });
-  }
-
-  // Token weight · (softmax − one-hot) of logits that are columns from `at` on of the group.
-  void keep_gradient(int64_t row, int64_t c, int64_t classes, int64_t at,
-                     const ThreadBuffers& with) const {
-    const GradientPanels to = {
-        .pairs = args_.dhidden ? m_.gradient.from(row, at) : Bf16Panel{},
-        .pairs_pitch = m_.gradient.pitch(),
-        .rows = args_.dweight ? with.gradient.from(0, row) : Bf16Panel{},
-        .rows_pitch = with.gradient.pitch(),
-        .classes = round_up(classes, kStrip),
-        .two_parts = sizes_.parts == 2,
-    };
-    HWY_DYNAMIC_DISPATCH(write_gradients)
-    (with.logits, classes, m_.maximum + row, m_.scale + row, to);
-    for_each_target(row, c, classes, [&](int64_t i, int64_t target) {
-      const float softmax = std::exp(with.logits[target * kStrip + i] - m_.maximum[row + i]);
-      const float x = softmax * m_.scale[row + i] - args_.token_weights[first_row_ + row + i];
-      store_number(x, to.pairs, to.place_in_pairs(target, i));
-      store_number(x, to.rows, to.place_in_rows(target, i));
-    });
-  }
-
-  static void store_number(float x, const Bf16Panel& panel, int64_t at) {
-    if (panel.high == nullptr) return;
-    const bf16 high = to_bf16(x);
-    panel.high[at] = std::bit_cast<uint16_t>(high);
-    if (panel.low) panel.low[at] = std::bit_cast<uint16_t>(to_bf16(x - to_float(high)));
+    const float target = std::exp(m_.target_logit[row] - m_.reference[row]);
+    loss = std::log1p(others / target);
+    m_.scale[row] = weight / (others + target);
+    m_.target_gradient[row] = -others * m_.scale[row];
   }
 
   // The weights of a block as columns from `at` on of panels whose rows are its columns.
@@ -452,18 +331,44 @@ class Loss {
     }
   }
 
+  void find_dweight() {
+    pool_.parallel_for(rows_, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        add_multiple(hidden_row(row), m_.scale[row], args_.dim, false, m_.scaled + row * args_.dim);
+      }
+    });
+    pool_.parallel_for(args_.dim, kStrip, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; i += kStrip) {
+        pack({m_.scaled, 1, args_.dim}, i, args_.dim, rows_, PanelOrder::kPairs,
+             m_.hidden_turned.from(i, 0), m_.hidden_turned.pitch());
+      }
+    });
+    pool_.parallel_pieces(sizes_.blocks, 1, 1, [&](int64_t block, int64_t, int thread) {
+      const int64_t c = block * kBlockClasses;
+      unit_.enter();
+      add_dweight(c, std::min(kBlockClasses, args_.classes - c), buffers_of(thread));
+      unit_.leave();
+    });
+  }
+
   void add_dweight(int64_t c, int64_t classes, const ThreadBuffers& with) const {
     const int64_t depth = round_up(rows_, kStrip), step = depth_step(depth);
     for (int64_t j = 0; j < args_.dim; j += kStrip) {
       const int64_t cols = std::min(kStrip, args_.dim - j);
       for (int64_t at = 0; at < depth; at += step) {
         for (int64_t i = 0; i < classes; i += kStrip) {
-          multiply(with.gradient, i, m_.hidden_turned, j, at, std::min(step, depth - at), at > 0,
-                   with.logits + i * kStrip, kStrip);
+          multiply(m_.exponentials, c + i, m_.hidden_turned, j, at, std::min(step, depth - at),
+                   at > 0, with.logits + i * kStrip, kStrip);
         }
       }
       move_sums(with.logits, kStrip, classes, cols, first_row_ > 0,
                 args_.dweight + c * args_.dim + j, args_.dim);
+    }
+    for (int64_t row = 0; row < rows_; row += kStrip) {
+      for_each_target(row, c, classes, [&](int64_t i, int64_t target) {
+        add_multiple(hidden_row(row + i), m_.target_gradient[row + i], args_.dim, true,
+                     args_.dweight + (c + target) * args_.dim);
+      });
     }
   }
 
@@ -473,8 +378,8 @@ class Loss {
     const int64_t step = depth_step(depth);
     for (int64_t at = 0; at < depth; at += step) {
       for (int64_t i = 0; i < sizes_.dim; i += kStrip) {
-        multiply(m_.weight_turned, i, m_.gradient, row, at, std::min(step, depth - at),
-                 first + at > 0, dhidden_of(row) + i * kStrip, kStrip);
+        multiply(m_.weight_turned, i, m_.group, row, at, std::min(step, depth - at), first + at > 0,
+                 dhidden_of(row) + i * kStrip, kStrip);
       }
     }
   }
@@ -482,10 +387,17 @@ class Loss {
   void store_dhidden() const {
     pool_.parallel_for(rows_, kStrip, [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; row += kStrip) {
+        float* const to = args_.dhidden + (first_row_ + row) * args_.dim;
+        const int64_t rows = std::min(kStrip, end - row);
+        scale_columns(m_.scale + row, args_.dim, dhidden_of(row));
         for (int64_t i = 0; i < args_.dim; i += kStrip) {
           move_sums_transposed(dhidden_of(row) + i * kStrip, kStrip,
-                               std::min(kStrip, args_.dim - i), std::min(kStrip, end - row), false,
-                               args_.dhidden + (first_row_ + row) * args_.dim + i, args_.dim);
+                               std::min(kStrip, args_.dim - i), rows, false, to + i, args_.dim);
+        }
+        for (int64_t i = 0; i < rows; ++i) {
+          if (!counts(row + i)) continue;
+          add_multiple(target_weight(row + i), m_.target_gradient[row + i], args_.dim, true,
+                       to + i * args_.dim);
         }
       }
     });
@@ -509,8 +421,8 @@ bool is_worth_tiled_loss(int64_t rows, int64_t dim, int64_t classes) {
   return rows >= kStrip && dim >= kTileDepth && classes >= 2 * kGroupClasses;
 }
 
-size_t tiled_loss_bytes(int64_t rows, int64_t dim, int64_t classes, int threads) {
-  const Sizes sizes(rows, dim, classes, threads, 2);
+size_t tiled_loss_bytes(int64_t rows, int64_t dim, int64_t classes, int threads, bool bf16) {
+  const Sizes sizes(rows, dim, classes, threads, parts_of(bf16));
   const int64_t floats =
       threads * floats_of<ThreadBuffers>(sizes) + floats_of<SharedBuffers>(sizes);
   return static_cast<size_t>(floats) * sizeof(float);
@@ -524,4 +436,3 @@ bool tiled_linear_cross_entropy(ThreadPool& pool, const TileUnit& unit,
 }
 
 }  // namespace lumen::kernels
-#endif  // HWY_ONCE

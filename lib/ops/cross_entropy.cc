@@ -249,7 +249,8 @@ void run_linear_gradients(const KernelCall& call) {
 
 size_t linear_loss_workspace(const Node& node, int threads) {
   const Shape &hidden = node.inputs[0]->shape, &weight = node.inputs[1]->shape;
-  return kernels::linear_cross_entropy_workspace_bytes(hidden[0], hidden[1], weight[0], threads);
+  return kernels::linear_cross_entropy_workspace_bytes(hidden[0], hidden[1], weight[0], threads,
+                                                       graph::in_bf16(node));
 }
 
 graph::Cost linear_loss_cost(const Node& node) {

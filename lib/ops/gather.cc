@@ -94,7 +94,13 @@ void run_embedding_grad(const graph::KernelCall& call) {
   const graph::Operand &dy = call.inputs[0], &ids = call.inputs[1];
   require_in_range(*call.node, ids, call.output.shape[0]);
   kernels::scatter_rows(*call.pool, dy.dtype, dy.data, dy.shape[-1], ids.as<const int32_t>(),
-                        ids.shape.elements(), call.output.shape[0], call.output.as<float>());
+                        ids.shape.elements(), call.output.shape[0], call.output.as<float>(),
+                        call.epilogue, call.workspace);
+}
+
+size_t embedding_grad_workspace(const Node& node, int) {
+  const int64_t ids = node.inputs[1]->shape.elements();
+  return node.epilogue ? kernels::scatter_rows_workspace_bytes(ids, node.shape[0]) : 0;
 }
 
 Tensor embedding_grad_meaning(const Node& node, Inputs in) {
@@ -112,6 +118,9 @@ std::vector<OpCase> embedding_grad_cases() {
         {str("repeated ids, ", name(dtype)), {{dtype, {3, 40, 17}}, i32({3, 40})}, build});
   }
   cases.push_back({"no ids", {f32({0, 3}), i32({0})}, build});
+  cases.push_back({"added to what is there", {f32({3, 7}), i32({3}), f32({5, 7})}, [](Inputs in) {
+                     return sub(in[2], embedding_grad(in[0], in[1], 5));
+                   }});
   return cases;
 }
 
@@ -257,6 +266,8 @@ const OpDef kEmbedding = {.name = "embedding",
 const OpDef kEmbeddingGrad = {.name = "embedding_grad",
                               .infer = infer_embedding_grad,
                               .kernel = run_embedding_grad,
+                              .workspace = embedding_grad_workspace,
+                              .takes_epilogue = true,
                               .meaning = embedding_grad_meaning,
                               .grad = [](const GradCall& call) -> Gradients {
                                 return {embedding(call.dy, call.inputs[1]), Tensor()};

@@ -1,8 +1,10 @@
-// fuse_epilogues: element-wise work on the result of a product is done on each finished piece
-// while it is in cache (bias, residual).
+// fuse_epilogues: element-wise work on the result of a product, or on the gradient of an embedding,
+// is done on each finished piece while it is in cache (bias, residual; the gradient of a tied
+// output).
 //
-// Precondition: element-wise operations are fused. Postcondition: no product has a `fused` node as
-// its only user whose other operands advance by one stride per row and column.
+// Precondition: element-wise operations are fused. Postcondition: nothing that takes an epilogue
+// has as its only user a `fused` node whose other operands advance by one stride per row and
+// column.
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/program.h"
 
