@@ -15,8 +15,9 @@ namespace {
 // Sizes are derived in README.md.
 constexpr int64_t kStrip = kLogitRows;
 constexpr int64_t kBlockClasses = 128;  // that a thread works on at a time
-// Rows of a chunk are so many that their exponentials take 128 MiB, within these bounds.
-constexpr int64_t kExponentialBytes = 128 << 20, kMinRows = 512, kMaxRows = 2048;
+// Rows of a chunk are so many that their exponentials take 128 MiB, within these bounds: a batch of
+// common size has several chunks, so that its logits do not lie in memory whole in any form.
+constexpr int64_t kExponentialBytes = 128 << 20, kMinRows = 512, kMaxRows = 1024;
 static_assert(kMinRows % kStrip == 0 && kMaxRows % kStrip == 0);
 // The exponentials of so many classes' logits are kept for dhidden, more if it takes that to busy
 // all threads. Sums are continued from group to group in one order: their size changes no bits.
