@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "lib/base/error.h"
@@ -33,6 +34,20 @@ View view_of(const Augmentation& augmentation, uint64_t seed, uint64_t epoch, in
     return static_cast<int64_t>(word * places >> 32) - augmentation.padding;
   };
   return {offset(words[0]), offset(words[1]), augmentation.flip && (words[2] & 1) != 0};
+}
+
+// out[i] = levels[pixels[i]]. Eight of the same level, as backgrounds have, are one number.
+void write_levels(const uint8_t* pixels, int64_t count, const Levels& levels, float* out) {
+  int64_t i = 0;
+  for (uint64_t eight; i + 8 <= count; i += 8) {
+    std::memcpy(&eight, pixels + i, 8);
+    if (eight == pixels[i] * 0x0101010101010101u) {
+      std::fill_n(out + i, 8, levels[pixels[i]]);
+    } else {
+      for (int64_t j = i; j < i + 8; ++j) out[j] = levels[pixels[j]];
+    }
+  }
+  for (; i < count; ++i) out[i] = levels[pixels[i]];
 }
 
 class ImageDataset : public Dataset {
@@ -79,7 +94,9 @@ class ImageDataset : public Dataset {
     for (int64_t c = 0; c < images_->channels; ++c) {
       const Levels& levels = levels_[static_cast<size_t>(c)];
       if (plain) {
-        for (int64_t i = 0; i < height * width; ++i) *out++ = levels[*pixels++];
+        write_levels(pixels, height * width, levels, out);
+        pixels += height * width;
+        out += height * width;
         continue;
       }
       for (int64_t row = 0; row < height; ++row) {

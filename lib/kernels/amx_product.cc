@@ -383,10 +383,12 @@ int64_t own_rows(int64_t m, int threads) {
 
 // Whether the rows are divided among the threads, not the columns. Each thread then multiplies what
 // it packed itself, without waiting, but packs all of B: worth it where B is not packed more often
-// in all, or is small beside A.
-bool divides_rows(int64_t m, int64_t n, int threads) {
+// in all, or is small beside A or beside the thread's rows of C. Those are then, as far as other
+// operations divide C in the order of its elements, in the cache of the thread that reads them.
+bool divides_rows(int64_t m, int64_t n, int64_t k, int threads) {
   const int64_t passes = divide_up(m, own_rows(m, threads) * threads) * threads;
-  return m >= 2 * kStrip * threads && (passes <= divide_up(m, kMaxAmxRows) || 4 * n <= m);
+  return m >= 2 * kStrip * threads &&
+         (passes <= divide_up(m, kMaxAmxRows) || 4 * n <= m || k * threads <= m);
 }
 
 }  // namespace
@@ -425,7 +427,7 @@ void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& produ
       }
     }
   };
-  if (!divides_rows(product.m, product.n, threads)) {
+  if (!divides_rows(product.m, product.n, product.k, threads)) {
     return for_each_pass(0, product.m, kMaxAmxRows, panels,
                          [&](const Pass& pass) { pass.run(pool); });
   }
