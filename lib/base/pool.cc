@@ -16,18 +16,19 @@
 #include <vector>
 
 #include "lib/base/check.h"
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/round_up.h"
 
 namespace lumen {
 namespace {
 
-// A barrier costs about 0.3 µs; a sleep and wake-up costs 50. Spinning this many pause
-// instructions (roughly 100 µs) bridges the serial gaps inside one decode step.
-constexpr int kSpins = 4000;
+// A barrier costs about 0.3 µs; a sleep and wake-up costs 50 to 80. Spinning this long bridges the
+// serial gaps inside a step: a token is chosen, a batch is copied.
+constexpr double kSpinSeconds = 300e-6;
 
 // A thread that this one waits for may need its core: from then on it is offered now and then.
-constexpr int kSpinsAlone = 500, kSpinsPerYield = 64;
+constexpr int kSpinsAlone = 512, kSpinsPerYield = 64;
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -37,9 +38,12 @@ inline void pause_cpu() {
 #endif
 }
 
-void spin_once(int spin) {
+// Waits a moment, for the `spin`th time; returns whether the core was offered.
+bool spin_once(int spin) {
   pause_cpu();
-  if (spin > kSpinsAlone && spin % kSpinsPerYield == 0) sched_yield();
+  if (spin <= kSpinsAlone || spin % kSpinsPerYield != 0) return false;
+  sched_yield();
+  return true;
 }
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
@@ -101,10 +105,11 @@ struct ThreadPool::Shared {
   }
 
   uint32_t wait_for_change(uint32_t seen) {
-    for (int spin = 0; spin < kSpins; ++spin) {
+    const auto begin = Clock::now();
+    for (int spin = 0;; ++spin) {
       const uint32_t now = generation.load(std::memory_order_acquire);
       if (now != seen) return now;
-      spin_once(spin);
+      if (spin_once(spin) && seconds_since(begin) > kSpinSeconds) break;
     }
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     uint32_t now;
@@ -155,8 +160,7 @@ void ThreadPool::run(FunctionRef<void(int, int)> task) {
   task(0, threads_);
   inside_task = false;
   for (int spin = 0; shared.pending.load(std::memory_order_acquire) > 0; ++spin) {
-    spin_once(spin);
-    if (spin == kSpins) spin = kSpinsAlone;
+    if (spin_once(spin)) spin = kSpinsAlone;
   }
 }
 

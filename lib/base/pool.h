@@ -10,7 +10,7 @@ namespace lumen {
 
 // A fixed team of threads, the caller being thread 0. Work is split by thread index, so which
 // thread computes what does not depend on timing, but for parallel_pieces; kernels split so that
-// results do not depend on the number of threads either. Workers spin for some microseconds after a
+// results do not depend on the number of threads either. Workers spin for some 300 µs after a
 // call (a decode step issues hundreds of calls in a row) and then sleep in the kernel: an idle pool
 // uses no CPU.
 //

@@ -85,8 +85,8 @@ Data open_data(const DataOptions& options, const TextTools& tools) {
   return data;
 }
 
-std::unique_ptr<BatchStream> make_stream(const Data& data, Split split,
-                                         const DataOptions& options) {
+std::unique_ptr<BatchStream> make_stream(const Data& data, Split split, const DataOptions& options,
+                                         ThreadPool* pool) {
   const bool training = split == Split::kTrain;
   const auto& dataset = training ? data.train : data.eval;
   if (!dataset || dataset->samples() == 0) {
@@ -110,6 +110,7 @@ std::unique_ptr<BatchStream> make_stream(const Data& data, Split split,
          " samples, and last_batch is drop: no batch is left");
   }
   settings.prefetch = options.prefetch;
+  settings.pool = pool;
   settings.identity = identity_of(data, split, options);
   return std::make_unique<IndexStream>(dataset, std::move(settings));
 }

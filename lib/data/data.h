@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/pool.h"
 #include "lib/data/batch.h"
 #include "lib/data/data_options.h"
 #include "lib/text/chat_template.h"
@@ -57,13 +58,15 @@ class Dataset {
 
   // Makes `batch` out of the samples named, of which the first `real` count; the others only fill
   // it. `epoch` and `seed` drive what is random (augmentation, where windows begin). Arrays of
-  // `batch` with the right shape are written in place.
+  // `batch` with the right shape are written in place. `pool`, if not null, may share the work: the
+  // batch is the same.
   struct Request {
     const int64_t* indices;
     int64_t count;
     int64_t real;
     uint64_t seed;
     uint64_t epoch;
+    ThreadPool* pool = nullptr;
   };
   virtual void collate(const Request& request, Batch& batch) const = 0;
 };
@@ -93,9 +96,11 @@ Data open_data(const DataOptions& options, const TextTools& tools = {});
 // lines, the strings of jsonl and faq. Throws as open_data.
 std::vector<std::string> read_texts(const DataOptions& options);
 
-// A stream over one split of `data`, shuffled, batched and prefetched as `options` say. Throws
-// Error(kUsage) if the split has no samples.
-std::unique_ptr<BatchStream> make_stream(const Data& data, Split split, const DataOptions& options);
+// A stream over one split of `data`, shuffled, batched and prefetched as `options` say. Without a
+// thread to prefetch, `pool` makes the batches, or null the caller alone; next() is then called
+// where a pool may be. Throws Error(kUsage) if the split has no samples.
+std::unique_ptr<BatchStream> make_stream(const Data& data, Split split, const DataOptions& options,
+                                         ThreadPool* pool = nullptr);
 
 // Both of these, for one split; `info` receives what was found unless it is null.
 std::unique_ptr<BatchStream> open_stream(const DataOptions& options, Split split,

@@ -63,51 +63,62 @@ class ImageDataset : public Dataset {
 
   void collate(const Request& request, Batch& batch) const override {
     const LabelledImages& images = *images_;
-    auto x =
-        writable<float>(batch, "x", {request.count, images.channels, images.height, images.width});
-    auto y = writable<int32_t>(batch, "y", {request.count});
-    auto image_at = [&](int64_t i) { return selected_[static_cast<size_t>(request.indices[i])]; };
-    auto pixels_of = [&](int64_t image) {
-      return images.pixels.data() + image * images.pixels_per_image();
-    };
-    for (int64_t i = 0; i < request.count; ++i) {
-      const int64_t image = image_at(i);
-      // The images of a batch lie anywhere: the next is fetched while this one is converted. What
-      // follows the first page of a large one the processor foresees.
-      if (i + 1 < request.count) {
-        prefetch(pixels_of(image_at(i + 1)), std::min<int64_t>(images.pixels_per_image(), 4096));
-      }
-      y[static_cast<size_t>(i)] =
-          i < request.real ? images.labels[static_cast<size_t>(image)] : kIgnored;
-      float* out = x.data() + i * images.pixels_per_image();
-      const View view = view_of(augmentation_, request.seed, request.epoch, request.indices[i]);
-      write_image(pixels_of(image), view, out);
+    float* const x =
+        writable<float>(batch, "x", {request.count, images.channels, images.height, images.width})
+            .data();
+    int32_t* const y = writable<int32_t>(batch, "y", {request.count}).data();
+    if (request.pool == nullptr) {
+      write_rows(request, 0, request.count, x, y);
+    } else {
+      const int64_t grain = std::max<int64_t>(1, kGrainPixels / images.pixels_per_image());
+      request.pool->parallel_for(request.count, grain, [&](int64_t begin, int64_t end, int) {
+        write_rows(request, begin, end, x, y);
+      });
     }
     batch.samples = request.real;
     batch.tokens = static_cast<double>(request.real);
   }
 
  private:
+  static constexpr int64_t kGrainPixels = 16384;  // that are worth a thread
+
+  void write_rows(const Request& request, int64_t begin, int64_t end, float* x, int32_t* y) const {
+    const int64_t pixels = images_->pixels_per_image();
+    const auto image_at = [&](int64_t i) { return selected_[request.indices[i]]; };
+    const auto pixels_of = [&](int64_t i) { return images_->pixels.data() + image_at(i) * pixels; };
+    for (int64_t i = begin; i < end; ++i) {
+      // The images of a batch lie anywhere: the next is fetched while this one is converted. What
+      // follows the first page of a large one the processor foresees.
+      if (i + 1 < end) prefetch(pixels_of(i + 1), std::min<int64_t>(pixels, 4096));
+      y[i] = i < request.real ? images_->labels[image_at(i)] : kIgnored;
+      const View view = view_of(augmentation_, request.seed, request.epoch, request.indices[i]);
+      write_image(pixels_of(i), view, x + i * pixels);
+    }
+  }
+
   void write_image(const uint8_t* pixels, const View& view, float* out) const {
-    const int64_t height = images_->height, width = images_->width;
+    const int64_t plane = images_->height * images_->width;
     const bool plain = view.dy == 0 && view.dx == 0 && !view.mirrored;
-    for (int64_t c = 0; c < images_->channels; ++c) {
-      const Levels& levels = levels_[static_cast<size_t>(c)];
+    for (const Levels& levels : levels_) {
       if (plain) {
-        write_levels(pixels, height * width, levels, out);
-        pixels += height * width;
-        out += height * width;
-        continue;
+        write_levels(pixels, plane, levels, out);
+      } else {
+        write_view(pixels, view, levels, out);
       }
-      for (int64_t row = 0; row < height; ++row) {
-        const int64_t from_row = row + view.dy;
-        for (int64_t column = 0; column < width; ++column) {
-          const int64_t from = (view.mirrored ? width - 1 - column : column) + view.dx;
-          const bool inside = from_row >= 0 && from_row < height && from >= 0 && from < width;
-          *out++ = levels[inside ? pixels[from_row * width + from] : 0];
-        }
+      pixels += plane;
+      out += plane;
+    }
+  }
+
+  void write_view(const uint8_t* pixels, const View& view, const Levels& levels, float* out) const {
+    const int64_t height = images_->height, width = images_->width;
+    for (int64_t row = 0; row < height; ++row) {
+      const int64_t from_row = row + view.dy;
+      for (int64_t column = 0; column < width; ++column) {
+        const int64_t from = (view.mirrored ? width - 1 - column : column) + view.dx;
+        const bool inside = from_row >= 0 && from_row < height && from >= 0 && from < width;
+        *out++ = levels[inside ? pixels[from_row * width + from] : 0];
       }
-      pixels += height * width;
     }
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
 #include "lib/base/testing.h"
@@ -320,6 +321,32 @@ TEST_CASE("data sets are found under LUMEN_DATA or built in") {
                  "LUMEN_DATA"));
   CHECK(contains(refusal(ErrorKind::kUsage, [&] { find_dataset("mnis", root); }),
                  "did you mean 'mnist'"));
+}
+
+TEST_CASE("the threads of a pool make the batches that one thread makes") {
+  DataOptions options = image_options(Format::kDigits, "");
+  options.digits_train = 300;
+  options.batch = 100;
+  options.shuffle = true;
+  options.last_batch = LastBatch::kPad;
+  for (const bool augment : {false, true}) {
+    options.augment = augment;
+    const Data data = open_data(options);
+    ThreadPool pool(3);
+    const auto alone = make_stream(data, Split::kTrain, options);
+    const auto together = make_stream(data, Split::kTrain, options, &pool);
+    Batch a, b;
+    for (int i = 0; i < 3; ++i) {
+      REQUIRE(alone->next(a));
+      REQUIRE(together->next(b));
+      CHECK(a.indices == b.indices);
+      for (const char* name : {"x", "y"}) {
+        const Array &x = a.fields.at(name), &y = b.fields.at(name);
+        REQUIRE(x.bytes() == y.bytes());
+        CHECK(std::memcmp(x.data(), y.data(), x.bytes()) == 0);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ IndexStream::~IndexStream() {
   stop_thread();
 }
 
-void IndexStream::make(Position position, Batch& batch) {
+void IndexStream::make(Position position, Batch& batch, ThreadPool* pool) {
   const auto samples = static_cast<uint64_t>(dataset_->samples());
   const auto epoch = static_cast<uint64_t>(position.epoch);
   const Permutation order(samples, settings_.seed, Purpose::kOrder, epoch);
@@ -41,7 +41,7 @@ void IndexStream::make(Position position, Batch& batch) {
     const uint64_t at = static_cast<uint64_t>(i) % samples;  // fillers are the epoch's first
     indices_.push_back(static_cast<int64_t>(settings_.shuffle ? order[at] : at));
   }
-  dataset_->collate({indices_.data(), count, real, settings_.seed, epoch}, batch);
+  dataset_->collate({indices_.data(), count, real, settings_.seed, epoch, pool}, batch);
   batch.indices.assign(indices_.begin(), indices_.begin() + real);
 }
 
@@ -53,7 +53,7 @@ bool IndexStream::next(Batch& batch) {
   if (settings_.prefetch) {
     take_prepared(batch);
   } else {
-    make(position_, batch);
+    make(position_, batch, settings_.pool);
   }
   ++position_.batch;
   return true;
@@ -65,7 +65,7 @@ void IndexStream::take_prepared(Batch& batch) {
     try {
       thread_ = std::thread([this] { prepare_ahead(); });
     } catch (const std::system_error&) {
-      return make(position_, batch);  // no thread is to be had
+      return make(position_, batch, settings_.pool);  // no thread is to be had
     }
   }
   std::unique_lock lock(mutex_);
@@ -97,7 +97,7 @@ void IndexStream::prepare_ahead() {
     ++ahead_.batch;
     lock.unlock();
     try {
-      make(position, made.batch);
+      make(position, made.batch, nullptr);
     } catch (...) {
       made.error = std::current_exception();
     }

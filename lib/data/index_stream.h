@@ -22,7 +22,8 @@ struct StreamSettings {
   uint64_t seed = 0;
   LastBatch last_batch = LastBatch::kKeep;  // not kAuto
   bool prefetch = false;
-  std::string identity;  // what the samples are; a cursor belongs to one
+  ThreadPool* pool = nullptr;  // makes batches that no thread of their own makes
+  std::string identity;        // what the samples are; a cursor belongs to one
 };
 
 // A batch is a pure function of the settings, the epoch and its number within it; so the cursor is
@@ -48,7 +49,7 @@ class IndexStream : public BatchStream {
     std::exception_ptr error;
   };
 
-  void make(Position position, Batch& batch);
+  void make(Position position, Batch& batch, ThreadPool* pool);
   void take_prepared(Batch& batch);
   void prepare_ahead();
   void stop_thread();

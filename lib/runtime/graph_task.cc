@@ -138,7 +138,9 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
   }
   const graph::PoolScope scope(pool_);
   check_batch_size(recipe_, data_.data.train->samples());
-  train_stream_ = data::make_stream(data_.data, data::Split::kTrain, data_.options);
+  // On all cores it would take one from the pool, which then waits for it.
+  if (pool_.threads() >= default_thread_count()) data_.options.prefetch = false;
+  train_stream_ = data::make_stream(data_.data, data::Split::kTrain, data_.options, &pool_);
   check_label(recipe_, !data_.data.info.classes.empty());
   build_network();
   choose_trained();
@@ -389,7 +391,7 @@ std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {
   if (data_.data.eval == nullptr) return {};
   const graph::PoolScope scope(pool_);
   const kernels::ExactProductsScope exact(recipe_.train.precision == "highest");
-  const auto stream = data::make_stream(data_.data, data::Split::kEval, data_.options);
+  const auto stream = data::make_stream(data_.data, data::Split::kEval, data_.options, &pool_);
   data::Batch batch;
   double loss = 0, count = 0, correct = 0;
   bool has_classes = false;

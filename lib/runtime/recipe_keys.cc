@@ -358,7 +358,9 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
         "kept for evaluation (what the data come with, else 0.1)");
   t.key("max_samples", d.max_samples, at_least(0), "the first so many of each split; 0: all");
   t.key("shuffle", d.shuffle, any(), "another order in each epoch");
-  t.key("prefetch", d.prefetch, any(), "make batches in a thread of their own").may_change();
+  t.key("prefetch", d.prefetch, any(),
+        "make batches in a thread of their own where a core is left for it")
+      .may_change();
   t.key(
       "last_batch", d.last_batch, one_of({"auto", "drop", "pad", "keep"}),
       "samples at the end of an epoch that fill no batch: left out, filled up, or a smaller batch "

@@ -14,6 +14,8 @@ namespace {
 
 using graph::Tensor;
 
+constexpr int64_t kCopyGrain = 1 << 16;  // bytes that are worth a thread
+
 Fields make_inputs(const data::Batch& example) {
   Fields fields;
   for (const auto& [name, array] : example.fields) {
@@ -22,14 +24,19 @@ Fields make_inputs(const data::Batch& example) {
   return fields;
 }
 
-void fill(graph::Plan& plan, const Fields& fields, const data::Batch& batch) {
+// By all threads, so that each has what it reads first in its cache.
+void fill(ThreadPool& pool, graph::Plan& plan, const Fields& fields, const data::Batch& batch) {
   const graph::ObservedPart part("data");
   for (const auto& [name, tensor] : fields) {
     if (!plan.has_input(tensor)) continue;
     const Array& from = batch.fields.at(name);
     Array& to = plan.input(tensor);
     LUMEN_CHECK(from.shape() == to.shape() && from.dtype() == to.dtype());
-    std::memcpy(to.mutable_data(), from.data(), from.bytes());
+    std::byte* const data = to.mutable_data();
+    pool.parallel_for(
+        static_cast<int64_t>(from.bytes()), kCopyGrain, [&](int64_t begin, int64_t end, int) {
+          std::memcpy(data + begin, from.data() + begin, static_cast<size_t>(end - begin));
+        });
   }
 }
 
@@ -78,7 +85,7 @@ TrainingStep::TrainingStep(const Network& network, std::span<const TrainedParame
 
 void TrainingStep::run(ThreadPool& pool, const data::Batch& batch, int32_t seed, int32_t step,
                        float loss_scale) {
-  fill(*plan_, fields_, batch);
+  fill(pool, *plan_, fields_, batch);
   if (plan_->has_input(key_)) {
     const auto key = plan_->input(key_).as_mutable<int32_t>();
     key[0] = seed;
@@ -103,7 +110,7 @@ EvaluationStep::EvaluationStep(const Network& network, const data::Batch& exampl
 }
 
 void EvaluationStep::run(ThreadPool& pool, const data::Batch& batch) {
-  fill(*plan_, fields_, batch);
+  fill(pool, *plan_, fields_, batch);
   plan_->run(pool);
 }
 
