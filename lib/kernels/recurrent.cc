@@ -6,28 +6,12 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/cache_sizes.h"
+#include "lib/kernels/memory_pieces.h"
 #include "lib/kernels/recurrent_cell.h"
 #include "lib/kernels/recurrent_product.h"
 
 namespace lumen::kernels {
 namespace {
-
-// Takes consecutive pieces of memory, each 64-byte aligned.
-class Memory {
- public:
-  explicit Memory(std::byte* begin) : begin_(reinterpret_cast<float*>(begin)) {}
-  // Null if only the bytes are counted.
-  float* take(int64_t floats) {
-    float* piece = begin_ == nullptr ? nullptr : begin_ + used_;
-    used_ += round_up(floats, 16);
-    return piece;
-  }
-  size_t bytes() const { return static_cast<size_t>(used_) * sizeof(float); }
-
- private:
-  float* begin_;
-  int64_t used_ = 0;
-};
 
 // Units whose products are computed before their cells: those of some samples stay in the caches.
 constexpr int64_t kUnitBlock = 128;
@@ -98,7 +82,7 @@ struct Steps {
 // Rows of floats in which a step computes what is stored as bfloat16: one for `samples` samples,
 // which take turns.
 struct StepRows {
-  StepRows(Memory& memory, const RecurrentShape& s, int64_t width, int64_t samples)
+  StepRows(MemoryPieces& memory, const RecurrentShape& s, int64_t width, int64_t samples)
       : samples_per_row(samples),
         stride(width + kPad),
         first(s.bf16 ? memory.take(divide_up(s.batch, samples) * stride) : nullptr) {}
@@ -144,7 +128,7 @@ struct StepResult {
 
 struct ForwardMemory {
   ForwardMemory(const Steps& steps, std::byte* workspace)
-      : memory(workspace),
+      : memory(reinterpret_cast<float*>(workspace)),
         weights(memory.take(steps.matrices_floats())),
         h_panels{memory.take(steps.product.rows_floats()),
                  memory.take(steps.product.rows_floats())},
@@ -153,7 +137,7 @@ struct ForwardMemory {
         c(memory.take(steps.s.batch * steps.s.hidden)),
         out(memory, steps.s, steps.s.hidden, kSampleBlock),
         saved(memory, steps.s, saved_of(steps.s.cell) * steps.s.hidden, kSampleBlock) {}
-  Memory memory;
+  MemoryPieces memory;
   float* weights;
   float* h_panels[2];
   float* product;
@@ -163,7 +147,7 @@ struct ForwardMemory {
 
 struct BackwardMemory {
   BackwardMemory(const Steps& steps, std::byte* workspace)
-      : memory(workspace),
+      : memory(reinterpret_cast<float*>(workspace)),
         weights(memory.take(steps.matrices_floats())),
         panels{memory.take(gates_of(steps.s.cell) * steps.product.rows_floats()),
                memory.take(gates_of(steps.s.cell) * steps.product.rows_floats())},
@@ -171,7 +155,7 @@ struct BackwardMemory {
         dc(memory.take(steps.s.batch * steps.s.hidden)),
         dprojected(memory, steps.s, steps.width, 1),
         dr(memory, steps.s, steps.width, 1) {}
-  Memory memory;
+  MemoryPieces memory;
   float* weights;
   float* panels[2];
   float *dh, *dc;
@@ -352,11 +336,11 @@ bool recurrent_gives_bf16() {
 }
 
 size_t recurrent_forward_workspace_bytes(const RecurrentShape& shape) {
-  return ForwardMemory(Steps(shape), nullptr).memory.bytes();
+  return static_cast<size_t>(ForwardMemory(Steps(shape), nullptr).memory.taken()) * sizeof(float);
 }
 
 size_t recurrent_backward_workspace_bytes(const RecurrentShape& shape) {
-  return BackwardMemory(Steps(shape), nullptr).memory.bytes();
+  return static_cast<size_t>(BackwardMemory(Steps(shape), nullptr).memory.taken()) * sizeof(float);
 }
 
 void recurrent_forward(ThreadPool& pool, const RecurrentShape& shape, const RecurrentForward& f,
