@@ -74,9 +74,7 @@ void SafetensorsWriter::write_tensors(const std::string& path, PendingTensors te
 }
 
 void SafetensorsWriter::write(const std::string& path) const {
-  PendingTensors all;
-  for (const PendingTensor& tensor : tensors_) all.push_back(&tensor);
-  write_tensors(path, std::move(all), bytes());
+  write_tensors(path, divide(tensors_, ~uint64_t{0}).front(), bytes());
 }
 
 void SafetensorsWriter::write_model(const std::string& directory, uint64_t shard_bytes) const {
