@@ -150,7 +150,8 @@ HWY_INLINE hn::Vec<D> expm1_vector(D d, hn::Vec<D> x) {
   return hn::IfThenElse(same, x, hn::Add(half, half));
 }
 
-// e^x for x ≤ 0 (softmax): results below the smallest normal number become 0; NaN stays NaN.
+// e^x for x ≤ 0 (softmax), and up to 87, where the scale of the result is still a normal number:
+// results below the smallest normal number become 0; NaN stays NaN.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   const auto n = round_product(d, x, hn::Set(d, kLog2E));
@@ -183,7 +184,7 @@ HWY_INLINE hn::Vec<D> exp2_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), y);
 }
 
-// 2^x for x ≤ 0 in fewer steps, relative error 2.6e-6: 2^⌊x⌋ · 2^r with r in [0, 1). −inf and all
+// 2^x for x ≤ 126 in fewer steps, relative error 2.6e-6: 2^⌊x⌋ · 2^r with r in [0, 1). −inf and all
 // that underflows give 0 or next to nothing, NaN stays NaN.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_coarse(D d, hn::Vec<D> x) {
