@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "lib/kernels/reduce.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -95,6 +97,78 @@ void max_halves_grad_kernel(const PoolShape& s, const float* x, const float* dy,
   });
 }
 
+// Windows of any kind side by side, whole but for rows above or below the image: window j begins at
+// pixel first + j · stride_x and has `rows` rows.
+
+// Pixels p[i · stride] of lane i.
+template <class D>
+HWY_INLINE hn::Vec<D> load_strided(D d, const float* p, int64_t stride) {
+  if (stride == 1) return hn::LoadU(d, p);
+  const hn::RebindToSigned<D> di;
+  const auto lane = hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<int32_t>(stride)));
+  return hn::GatherIndex(d, p, lane);
+}
+
+// best[j] = the first largest pixel of window j.
+template <class D>
+HWY_INLINE void find_maxima(D d, const PoolShape& s, int64_t first, int64_t rows, int64_t j,
+                            const float* x, int32_t* best) {
+  const hn::RebindToSigned<D> di;
+  const auto stride = static_cast<int32_t>(s.stride_x);
+  const int64_t corner = first + j * s.stride_x;
+  auto largest = load_strided(d, x + corner, s.stride_x);
+  auto at = hn::Set(di, static_cast<int32_t>(corner));
+  for (int64_t u = 0; u < rows; ++u) {
+    for (int64_t v = 0; v < s.kernel_width; ++v) {
+      const int64_t p = corner + u * s.dilation_y * s.in_width + v * s.dilation_x;
+      const auto pixel = load_strided(d, x + p, s.stride_x);
+      const auto keep = hn::Or(hn::Le(pixel, largest), hn::IsNaN(largest));
+      largest = hn::IfThenElse(keep, largest, pixel);
+      at = hn::IfThenElse(hn::RebindMask(di, keep), at, hn::Set(di, static_cast<int32_t>(p)));
+    }
+  }
+  hn::StoreU(hn::Add(at, hn::Mul(hn::Iota(di, 0), hn::Set(di, stride))), di, best + j);
+}
+
+// y[j] = the sum of the pixels of window j, added in their order, times `scale`.
+template <class D>
+HWY_INLINE void average(D d, const PoolShape& s, int64_t first, int64_t rows, int64_t j,
+                        const float* x, float scale, float* y) {
+  auto sum = hn::Zero(d);
+  for (int64_t u = 0; u < rows; ++u) {
+    for (int64_t v = 0; v < s.kernel_width; ++v) {
+      const float* p = x + first + j * s.stride_x + u * s.in_width + v;
+      sum = hn::Add(sum, load_strided(d, p, s.stride_x));
+    }
+  }
+  hn::StoreU(hn::Mul(sum, hn::Set(d, scale)), d, y + j);
+}
+
+// Calls f(d, j) for vectors of windows that cover [0, count) if there is at least one; the last may
+// overlap the one before.
+template <class D, class F>
+HWY_INLINE bool cover(D d, int64_t count, const F& f) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (count < lanes) return false;
+  for (int64_t j = 0; j < count; j += lanes) f(d, HWY_MIN(j, count - lanes));
+  return true;
+}
+template <class F>
+HWY_INLINE void cover(int64_t count, const F& f) {
+  if (cover(hn::ScalableTag<float>(), count, f)) return;
+  if (cover(hn::CappedTag<float, 4>(), count, f)) return;
+  cover(hn::CappedTag<float, 1>(), count, f);
+}
+
+void find_maxima_kernel(const PoolShape& s, int64_t first, int64_t rows, int64_t count,
+                        const float* x, int32_t* best) {
+  cover(count, [&](auto d, int64_t j) HWY_ATTR { find_maxima(d, s, first, rows, j, x, best); });
+}
+void average_kernel(const PoolShape& s, int64_t first, int64_t rows, int64_t count, const float* x,
+                    float scale, float* y) {
+  cover(count, [&](auto d, int64_t j) HWY_ATTR { average(d, s, first, rows, j, x, scale, y); });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -105,10 +179,15 @@ namespace {
 
 HWY_EXPORT(max_halves_kernel);
 HWY_EXPORT(max_halves_grad_kernel);
+HWY_EXPORT(find_maxima_kernel);
+HWY_EXPORT(average_kernel);
+
+constexpr int64_t kMostPixels = std::numeric_limits<int32_t>::max() / 64;
 
 // Pixels first, first + step, … below end along one axis.
 struct Window {
   int64_t first, end, step;
+  int64_t count() const { return (end - first + step - 1) / step; }
 };
 
 Window window(int64_t i, int64_t in, int64_t kernel, int64_t stride, int64_t padding,
@@ -132,16 +211,19 @@ Window column_window(const PoolShape& s, int64_t j) {
   return window(j, s.in_width, s.kernel_width, s.stride_x, s.padding_x, s.dilation_x);
 }
 
-// Calls body(rows, columns, o) for the window of every output of a plane.
-template <class Body>
-void for_each_window(const PoolShape& s, const Body& body) {
-  for (int64_t i = 0; i < s.out_height; ++i) {
-    const Window rows = row_window(s, i);
-    for (int64_t j = 0; j < s.out_width; ++j) {
-      body(rows, column_window(s, j), i * s.out_width + j);
-    }
+// Outputs [begin, end) of a row whose windows have all their columns.
+struct WholeWindows {
+  int64_t begin = 0, end = 0;
+
+  explicit WholeWindows(const PoolShape& s) {
+    // Kernels count pixels and lanes in 32 bits.
+    if (s.adaptive || s.in_height * s.in_width > kMostPixels) return;
+    const int64_t reach = (s.kernel_width - 1) * s.dilation_x;  // of a window's last column
+    const int64_t last = s.in_width - 1 - reach + s.padding_x;  // where a whole one may begin
+    begin = std::min(s.out_width, (s.padding_x + s.stride_x - 1) / s.stride_x);
+    end = last < 0 ? begin : std::clamp(last / s.stride_x + 1, begin, s.out_width);
   }
-}
+};
 
 // The common case: windows of 2 × 2 side by side.
 bool is_halving(const PoolShape& s) {
@@ -149,19 +231,64 @@ bool is_halving(const PoolShape& s) {
          s.padding_y == 0 && s.padding_x == 0 && s.dilation_y == 1 && s.dilation_x == 1;
 }
 
-// Calls body(index of the first largest pixel, o) for every output of a plane.
+int64_t first_maximum(const PoolShape& s, const float* x, const Window& rows,
+                      const Window& columns) {
+  int64_t best = rows.first * s.in_width + columns.first;
+  for (int64_t y = rows.first; y < rows.end; y += rows.step) {
+    for (int64_t p = y * s.in_width + columns.first; p < y * s.in_width + columns.end;
+         p += columns.step) {
+      best = x[p] <= x[best] || std::isnan(x[best]) ? best : p;
+    }
+  }
+  return best;
+}
+
+// Calls body(index of the first largest pixel, o) for every output of a plane, in their order.
 template <class Body>
 void for_each_maximum(const PoolShape& s, const float* x, const Body& body) {
-  for_each_window(s, [&](const Window& rows, const Window& columns, int64_t o) {
-    int64_t best = rows.first * s.in_width + columns.first;
-    for (int64_t y = rows.first; y < rows.end; y += rows.step) {
-      for (int64_t p = y * s.in_width + columns.first; p < y * s.in_width + columns.end;
-           p += columns.step) {
-        best = x[p] <= x[best] || std::isnan(x[best]) ? best : p;
+  constexpr int64_t kChunk = 256;
+  int32_t best[kChunk];
+  const auto kernel = HWY_DYNAMIC_DISPATCH(find_maxima_kernel);
+  const WholeWindows whole(s);
+  for (int64_t i = 0; i < s.out_height; ++i) {
+    const Window rows = row_window(s, i);
+    const auto clipped = [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; ++j) {
+        body(first_maximum(s, x, rows, column_window(s, j)), i * s.out_width + j);
       }
+    };
+    clipped(0, whole.begin);
+    for (int64_t at = whole.begin; at < whole.end; at += kChunk) {
+      const int64_t count = std::min(kChunk, whole.end - at);
+      kernel(s, rows.first * s.in_width + at * s.stride_x - s.padding_x, rows.count(), count, x,
+             best);
+      for (int64_t j = 0; j < count; ++j) body(best[j], i * s.out_width + at + j);
     }
-    body(best, o);
-  });
+    clipped(whole.end, s.out_width);
+  }
+}
+
+// Averages of parts as large as each other are those of windows side by side.
+PoolShape simplified(PoolShape s) {
+  if (!s.adaptive || s.in_height % s.out_height != 0 || s.in_width % s.out_width != 0) return s;
+  s.adaptive = false;
+  s.kernel_height = s.stride_y = s.in_height / s.out_height;
+  s.kernel_width = s.stride_x = s.in_width / s.out_width;
+  return s;
+}
+
+// One window, of all pixels.
+bool is_global(const PoolShape& s) {
+  return s.out_height == 1 && s.out_width == 1 && s.kernel_height == s.in_height &&
+         s.kernel_width == s.in_width && s.padding_y == 0 && s.padding_x == 0;
+}
+
+float sum_of(const PoolShape& s, const float* x, const Window& rows, const Window& columns) {
+  float sum = 0;
+  for (int64_t i = rows.first; i < rows.end; ++i) {
+    for (int64_t j = columns.first; j < columns.end; ++j) sum += x[i * s.in_width + j];
+  }
+  return sum;
 }
 
 float share(const PoolShape& s, const Window& rows, const Window& columns) {
@@ -207,31 +334,78 @@ void max_pool2d_grad(ThreadPool& pool, const PoolShape& s, const float* x, const
   });
 }
 
-void avg_pool2d(ThreadPool& pool, const PoolShape& s, const float* x, float* y) {
+void avg_pool2d(ThreadPool& pool, const PoolShape& shape, const float* x, float* y) {
+  const PoolShape s = simplified(shape);
+  if (is_global(s)) {
+    sum_reduce(pool, x, s.planes, s.in_height * s.in_width, 1, y);
+    const float scale = 1.0f / static_cast<float>(s.in_height * s.in_width);
+    for (int64_t plane = 0; plane < s.planes; ++plane) y[plane] *= scale;
+    return;
+  }
+  const auto kernel = HWY_DYNAMIC_DISPATCH(average_kernel);
+  const WholeWindows whole(s);
   for_each_plane(pool, s, [&](int64_t plane) {
     const float* from = x + plane * s.in_height * s.in_width;
     float* to = y + plane * s.out_height * s.out_width;
-    for_each_window(s, [&](const Window& rows, const Window& columns, int64_t o) {
-      float sum = 0;
-      for (int64_t i = rows.first; i < rows.end; ++i) {
-        for (int64_t j = columns.first; j < columns.end; ++j) sum += from[i * s.in_width + j];
+    for (int64_t i = 0; i < s.out_height; ++i, to += s.out_width) {
+      const Window rows = row_window(s, i);
+      const auto clipped = [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) {
+          const Window columns = column_window(s, j);
+          to[j] = sum_of(s, from, rows, columns) * share(s, rows, columns);
+        }
+      };
+      clipped(0, whole.begin);
+      if (whole.begin < whole.end) {
+        const Window columns = column_window(s, whole.begin);
+        kernel(s, rows.first * s.in_width + columns.first, rows.count(), whole.end - whole.begin,
+               from, share(s, rows, columns), to + whole.begin);
       }
-      to[o] = sum * share(s, rows, columns);
-    });
+      clipped(whole.end, s.out_width);
+    }
   });
 }
 
-void avg_pool2d_grad(ThreadPool& pool, const PoolShape& s, const float* dy, float* dx) {
+void avg_pool2d_grad(ThreadPool& pool, const PoolShape& shape, const float* dy, float* dx) {
+  const PoolShape s = simplified(shape);
+  const bool global = is_global(s);
+  const WholeWindows whole(s);
   for_each_plane(pool, s, [&](int64_t plane) {
+    const int64_t pixels = s.in_height * s.in_width;
     const float* from = dy + plane * s.out_height * s.out_width;
-    float* to = dx + plane * s.in_height * s.in_width;
-    std::fill_n(to, s.in_height * s.in_width, 0.0f);
-    for_each_window(s, [&](const Window& rows, const Window& columns, int64_t o) {
-      const float part = from[o] * share(s, rows, columns);
-      for (int64_t i = rows.first; i < rows.end; ++i) {
-        for (int64_t j = columns.first; j < columns.end; ++j) to[i * s.in_width + j] += part;
+    float* to = dx + plane * pixels;
+    if (global) {
+      std::fill_n(to, pixels, *from / static_cast<float>(pixels));
+      return;
+    }
+    std::fill_n(to, pixels, 0.0f);
+    for (int64_t i = 0; i < s.out_height; ++i, from += s.out_width) {
+      const Window rows = row_window(s, i);
+      const auto clipped = [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) {
+          const Window columns = column_window(s, j);
+          const float part = from[j] * share(s, rows, columns);
+          for (int64_t row = rows.first; row < rows.end; ++row) {
+            for (int64_t p = columns.first; p < columns.end; ++p) to[row * s.in_width + p] += part;
+          }
+        }
+      };
+      clipped(0, whole.begin);
+      if (whole.begin < whole.end) {
+        const Window columns = column_window(s, whole.begin);
+        const float scale = share(s, rows, columns);
+        for (int64_t row = rows.first; row < rows.end; ++row) {
+          // A pixel gets its parts from left to right.
+          for (int64_t v = s.kernel_width - 1; v >= 0; --v) {
+            float* pixel = to + row * s.in_width + columns.first + v;
+            for (int64_t j = whole.begin; j < whole.end; ++j, pixel += s.stride_x) {
+              *pixel += from[j] * scale;
+            }
+          }
+        }
       }
-    });
+      clipped(whole.end, s.out_width);
+    }
   });
 }
 

@@ -1,25 +1,36 @@
 #include "lib/kernels/select.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <limits>
 
 #include "lib/base/check.h"
+#include "lib/kernels/reduce.h"
 
 namespace lumen::kernels {
 namespace {
 
 constexpr int64_t kGrain = 4096;
 
-// The lines along one axis of a shape, numbered row-major over the other axes.
+// The lines along one axis of a shape, numbered row-major over the other axes. Lines that follow
+// each other and differ in the last other axis only form bundles: where elements of a line are far
+// apart and those of a bundle beside each other, a bundle is walked across its lines.
 class Lines {
  public:
-  Lines(const Shape& shape, int axis) : shape_(shape), axis_(axis) {
+  Lines(const Shape& shape, int axis)
+      : shape_(shape),
+        axis_(axis),
+        beside_(axis == shape.rank() - 1 ? axis - 1 : shape.rank() - 1) {
     for (int i = 0; i < shape.rank(); ++i) count_ *= i == axis ? 1 : shape[i];
   }
 
-  int64_t count() const { return count_; }
   int64_t length() const { return shape_[axis_]; }
   int64_t stride(const Strides& strides) const { return strides[static_cast<size_t>(axis_)]; }
+  // From a line of a bundle to the next.
+  int64_t step(const Strides& strides) const {
+    return beside_ < 0 ? 0 : strides[static_cast<size_t>(beside_)];
+  }
 
   // Element offset of the start of a line.
   int64_t offset(const Strides& strides, int64_t line) const {
@@ -32,61 +43,172 @@ class Lines {
     return offset;
   }
 
+  // body(line, count, thread) for bundles of `count` lines, at most `most`, from `line` on.
   template <typename Body>
-  void parallel(ThreadPool& pool, Body body) const {
-    const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length()));
-    pool.parallel_for(count_, grain, [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t line = begin; line < end; ++line) body(line, thread);
+  void parallel(ThreadPool& pool, int64_t most, Body body) const {
+    if (count_ == 0) return;
+    const int64_t row = beside_ < 0 ? 1 : shape_[beside_], width = std::min(row, most);
+    const int64_t per_row = (row + width - 1) / width;
+    const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length() * width));
+    pool.parallel_for(count_ / row * per_row, grain, [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = i % per_row * width;
+        body(i / per_row * row + first, std::min(width, row - first), thread);
+      }
     });
+  }
+
+  // visit(i, l) for element i of line l of a bundle of `count`; along the lines or across them, the
+  // elements of each line in order.
+  template <typename Visit>
+  void walk(int64_t count, Visit visit) const {
+    const int64_t n = length();
+    if (axis_ > beside_) {
+      for (int64_t l = 0; l < count; ++l) {
+        for (int64_t i = 0; i < n; ++i) visit(i, l);
+      }
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t l = 0; l < count; ++l) visit(i, l);
+      }
+    }
   }
 
  private:
   const Shape& shape_;
-  int axis_;
+  int axis_, beside_;  // beside: the last other axis; −1 if there is none
   int64_t count_ = 1;
 };
 
-int64_t index_at(const TypedOperand& index, int64_t offset) {
-  if (index.dtype == DType::kI32) {
-    int32_t value;
-    std::memcpy(&value, index.data + offset * 4, 4);
-    return value;
-  }
-  int64_t value;
-  std::memcpy(&value, index.data + offset * 8, 8);
+// Lines of a bundle whose elements are `length` rows of memory: all of them stay in L2.
+int64_t bundle_of(int64_t length, int64_t bytes) {
+  constexpr int64_t kWindow = 512 << 10;
+  return std::clamp<int64_t>(kWindow / std::max<int64_t>(1, length * bytes), 16, 512);
+}
+
+// Element i of memory that may not be aligned.
+template <typename T>
+T element(const std::byte* data, int64_t i) {
+  T value;
+  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
   return value;
+}
+template <typename T>
+void set_element(std::byte* data, int64_t i, T value) {
+  std::memcpy(data + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+// body(I{}) with the type of the indices.
+template <typename Body>
+auto with_index_type(DType dtype, Body body) {
+  return dtype == DType::kI32 ? body(int32_t{}) : body(int64_t{});
+}
+
+// body(T{}) with an unsigned integer as large as the elements.
+template <typename Body>
+void with_bits_type(DType dtype, Body body) {
+  switch (info(dtype).block_bytes) {
+    case 1:
+      return body(uint8_t{});
+    case 2:
+      return body(uint16_t{});
+    case 4:
+      return body(uint32_t{});
+    default:
+      LUMEN_CHECK(info(dtype).block_bytes == 8);
+      return body(uint64_t{});
+  }
+}
+
+// body(T{}) with a type whose + is that of the elements.
+template <typename Body>
+void with_sum_type(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(float{});
+    case DType::kF64:
+      return body(double{});
+    case DType::kI8:
+    case DType::kU8:
+      return body(uint8_t{});
+    case DType::kI32:
+      return body(uint32_t{});
+    case DType::kI64:
+      return body(uint64_t{});
+    default:
+      LUMEN_CHECK(dtype == DType::kBool);
+      return body(std::byte{});
+  }
 }
 
 template <typename T>
-void add_to(std::byte* y, const std::byte* x) {
-  T a, b;
-  std::memcpy(&a, y, sizeof a);
-  std::memcpy(&b, x, sizeof b);
-  a = static_cast<T>(a + b);
-  std::memcpy(y, &a, sizeof a);
+T sum_of(T a, T b) {
+  return static_cast<T>(a + b);  // integers wrap
+}
+std::byte sum_of(std::byte a, std::byte b) {  // bool: or
+  return a | std::byte{b != std::byte{0}};
 }
 
-// *y += *x; integers wrap, of bool it is "or".
-using AddTo = void (*)(std::byte*, const std::byte*);
-AddTo adder(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return add_to<float>;
-    case DType::kF64:
-      return add_to<double>;
-    case DType::kI8:
-    case DType::kU8:
-      return add_to<uint8_t>;
-    case DType::kI32:
-      return add_to<uint32_t>;
-    case DType::kI64:
-      return add_to<uint64_t>;
-    case DType::kBool:
-      return [](std::byte* y, const std::byte* x) { *y |= std::byte{*x != std::byte{0}}; };
-    default:
-      LUMEN_CHECK(!"a type that scatter adds in");
-      return nullptr;
+template <typename T, typename I>
+void take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index, int64_t x_length,
+             const Shape& shape, int axis, std::byte* y) {
+  const Lines lines(shape, axis);
+  const Strides to = contiguous_strides(shape);
+  const int64_t x_stride = lines.stride(x.strides), x_step = lines.step(x.strides);
+  const int64_t index_stride = lines.stride(index.strides), index_step = lines.step(index.strides);
+  const int64_t y_stride = lines.stride(to), y_step = lines.step(to);
+  lines.parallel(pool, bundle_of(x_length, sizeof(T)), [&](int64_t line, int64_t count, int) {
+    const int64_t from = lines.offset(x.strides, line), at = lines.offset(index.strides, line);
+    const int64_t out = lines.offset(to, line);
+    lines.walk(count, [&](int64_t i, int64_t l) {
+      const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
+      set_element(y, out + i * y_stride + l * y_step,
+                  element<T>(x.data, from + j * x_stride + l * x_step));
+    });
+  });
+}
+
+template <typename T, typename I, bool kAdd>
+void scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
+                const Shape& shape, int axis, const Shape& y_shape, std::byte* y) {
+  const Lines lines(shape, axis);
+  const Strides to = contiguous_strides(y_shape);
+  const int64_t src_stride = lines.stride(src.strides), src_step = lines.step(src.strides);
+  const int64_t index_stride = lines.stride(index.strides), index_step = lines.step(index.strides);
+  const int64_t y_stride = lines.stride(to), y_step = lines.step(to);
+  lines.parallel(pool, bundle_of(y_shape[axis], sizeof(T)), [&](int64_t line, int64_t count, int) {
+    const int64_t from = lines.offset(src.strides, line), at = lines.offset(index.strides, line);
+    const int64_t out = lines.offset(to, line);
+    lines.walk(count, [&](int64_t i, int64_t l) {
+      const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
+      const int64_t target = out + j * y_stride + l * y_step;
+      T value = element<T>(src.data, from + i * src_stride + l * src_step);
+      if constexpr (kAdd) value = sum_of(element<T>(y, target), value);
+      set_element(y, target, value);
+    });
+  });
+}
+
+// The first of `index` that is not in [0, limit), −1 if all are, among those of lines
+// [begin, end) along the last axis.
+template <typename I>
+int64_t find_in_lines(const TypedOperand& index, const Lines& lines, int64_t begin, int64_t end,
+                      int64_t limit) {
+  const int64_t stride = lines.stride(index.strides);
+  for (int64_t line = begin; line < end; ++line) {
+    const int64_t from = lines.offset(index.strides, line);
+    bool bad = false;
+    for (int64_t i = 0; i < lines.length(); ++i) {
+      const int64_t j = element<I>(index.data, from + i * stride);
+      bad |= j < 0 || j >= limit;
+    }
+    if (!bad) continue;
+    for (int64_t i = 0;; ++i) {
+      const int64_t j = element<I>(index.data, from + i * stride);
+      if (j < 0 || j >= limit) return line * lines.length() + i;
+    }
   }
+  return -1;
 }
 
 // Strict order of a line's values: NaN above all.
@@ -126,7 +248,7 @@ void argsort_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int
   sorted[axis] = count;
   const Strides to = contiguous_strides(sorted);
   const int64_t n = lines.length();
-  lines.parallel(pool, [&](int64_t line, int thread) {
+  lines.parallel(pool, 1, [&](int64_t line, int64_t, int thread) {
     auto* keys = reinterpret_cast<Keyed<T>*>(workspace) + thread * n;
     const int64_t from = lines.offset(x.strides, line), stride = lines.stride(x.strides);
     for (int64_t i = 0; i < n; ++i) {
@@ -140,21 +262,48 @@ void argsort_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int
   });
 }
 
+// Of a bundle whose lines are walked one by one, as the elements of each are the nearer ones.
+template <typename T>
+int64_t argmax_along(DType dtype, const std::byte* x, int64_t stride, int64_t n) {
+  if (dtype == DType::kF32 && stride == 1) return argmax(reinterpret_cast<const float*>(x), n);
+  constexpr int64_t kChunk = 256;
+  T values[kChunk], best = 0;
+  int64_t largest = 0;
+  for (int64_t at = 0; at < n; at += kChunk) {
+    const int64_t count = std::min(kChunk, n - at);
+    load_typed(dtype, x + at * stride * info(dtype).block_bytes, stride, count, values);
+    for (int64_t i = 0; i < count; ++i) {
+      if (at + i > 0 && !less(best, values[i])) continue;
+      best = values[i];
+      largest = at + i;
+    }
+  }
+  return largest;
+}
+
 template <typename T>
 void argmax_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis, int64_t* y) {
   const Lines lines(shape, axis);
-  lines.parallel(pool, [&](int64_t line, int) {
-    const int64_t stride = lines.stride(x.strides), bytes = info(x.dtype).block_bytes;
+  constexpr int64_t kBundle = 256;
+  const int64_t bytes = info(x.dtype).block_bytes;
+  const int64_t stride = lines.stride(x.strides), step = lines.step(x.strides);
+  lines.parallel(pool, kBundle, [&](int64_t line, int64_t count, int) {
     const std::byte* from = x.data + lines.offset(x.strides, line) * bytes;
-    constexpr int64_t kChunk = 256;
-    T values[kChunk], best = 0;
-    for (int64_t at = 0; at < lines.length(); at += kChunk) {
-      const int64_t count = std::min(kChunk, lines.length() - at);
-      load_typed(x.dtype, from + at * stride * bytes, stride, count, values);
-      for (int64_t i = 0; i < count; ++i) {
-        if (at + i > 0 && !less(best, values[i])) continue;
-        best = values[i];
-        y[line] = at + i;
+    if (count == 1 || stride <= step) {
+      for (int64_t l = 0; l < count; ++l) {
+        y[line + l] = argmax_along<T>(x.dtype, from + l * step * bytes, stride, lines.length());
+      }
+      return;
+    }
+    T best[kBundle], values[kBundle];
+    load_typed(x.dtype, from, step, count, best);
+    std::fill_n(y + line, count, 0);
+    for (int64_t i = 1; i < lines.length(); ++i) {
+      load_typed(x.dtype, from + i * stride * bytes, step, count, values);
+      for (int64_t l = 0; l < count; ++l) {
+        if (!less(best[l], values[l])) continue;
+        best[l] = values[l];
+        y[line + l] = i;
       }
     }
   });
@@ -162,58 +311,50 @@ void argmax_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int 
 
 }  // namespace
 
-int64_t find_out_of_range(const TypedOperand& index, const Shape& shape, int64_t limit,
-                          int64_t& bad) {
+int64_t find_out_of_range(ThreadPool& pool, const TypedOperand& index, const Shape& shape,
+                          int64_t limit, int64_t& bad) {
   if (shape.elements() == 0) return -1;
   const Shape with_axis = shape.rank() > 0 ? shape : Shape{1};
   const Lines lines(with_axis, with_axis.rank() - 1);
-  for (int64_t line = 0; line < lines.count(); ++line) {
-    const int64_t from = lines.offset(index.strides, line);
-    for (int64_t i = 0; i < lines.length(); ++i) {
-      bad = index_at(index, from + i * lines.stride(index.strides));
-      if (bad < 0 || bad >= limit) return line * lines.length() + i;
-    }
-  }
-  return -1;
+  std::atomic<int64_t> first = std::numeric_limits<int64_t>::max();
+  const int64_t grain = std::max<int64_t>(1, 4 * kGrain / lines.length());
+  pool.parallel_for(shape.elements() / lines.length(), grain, [&](int64_t begin, int64_t end, int) {
+    const int64_t at = with_index_type(index.dtype, [&](auto type) {
+      return find_in_lines<decltype(type)>(index, lines, begin, end, limit);
+    });
+    if (at < 0) return;
+    int64_t seen = first;
+    while (at < seen && !first.compare_exchange_weak(seen, at)) continue;
+  });
+  if (first == std::numeric_limits<int64_t>::max()) return -1;
+  const int64_t from = lines.offset(index.strides, first / lines.length()) +
+                       first % lines.length() * lines.stride(index.strides);
+  bad = with_index_type(
+      index.dtype, [&](auto type) { return int64_t{element<decltype(type)>(index.data, from)}; });
+  return first;
 }
 
 void take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
-                const Shape& shape, int axis, std::byte* y) {
-  if (shape.elements() == 0) return;
-  const Lines lines(shape, axis);
-  const Strides to = contiguous_strides(shape);
-  const auto bytes = static_cast<size_t>(info(x.dtype).block_bytes);
-  lines.parallel(pool, [&](int64_t line, int) {
-    const int64_t from = lines.offset(x.strides, line), at = lines.offset(index.strides, line);
-    const int64_t out = lines.offset(to, line);
-    for (int64_t i = 0; i < lines.length(); ++i) {
-      const int64_t j = index_at(index, at + i * lines.stride(index.strides));
-      std::memcpy(y + static_cast<size_t>(out + i * lines.stride(to)) * bytes,
-                  x.data + (from + j * lines.stride(x.strides)) * static_cast<int64_t>(bytes),
-                  bytes);
-    }
+                int64_t x_length, const Shape& shape, int axis, std::byte* y) {
+  with_bits_type(x.dtype, [&](auto bits) {
+    with_index_type(index.dtype, [&](auto type) {
+      take_as<decltype(bits), decltype(type)>(pool, x, index, x_length, shape, axis, y);
+    });
   });
 }
 
 void scatter(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
              const Shape& shape, int axis, bool add, const Shape& y_shape, std::byte* y) {
-  if (shape.elements() == 0) return;
-  const Lines lines(shape, axis);
-  const Strides to = contiguous_strides(y_shape);
-  const int64_t bytes = info(src.dtype).block_bytes;
-  const AddTo add_element = add ? adder(src.dtype) : nullptr;
-  lines.parallel(pool, [&](int64_t line, int) {
-    const int64_t from = lines.offset(src.strides, line), at = lines.offset(index.strides, line);
-    const int64_t out = lines.offset(to, line);
-    for (int64_t i = 0; i < lines.length(); ++i) {
-      const int64_t j = index_at(index, at + i * lines.stride(index.strides));
-      std::byte* target = y + (out + j * lines.stride(to)) * bytes;
-      const std::byte* source = src.data + (from + i * lines.stride(src.strides)) * bytes;
-      if (add_element) {
-        add_element(target, source);
-      } else {
-        std::memcpy(target, source, static_cast<size_t>(bytes));
-      }
+  with_index_type(index.dtype, [&](auto type) {
+    using I = decltype(type);
+    if (add) {
+      with_sum_type(src.dtype, [&](auto value) {
+        scatter_as<decltype(value), I, true>(pool, index, src, shape, axis, y_shape, y);
+      });
+    } else {
+      with_bits_type(src.dtype, [&](auto bits) {
+        scatter_as<decltype(bits), I, false>(pool, index, src, shape, axis, y_shape, y);
+      });
     }
   });
 }

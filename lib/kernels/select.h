@@ -12,13 +12,13 @@ namespace lumen::kernels {
 
 // The first of `index` (i32 or i64, any strides) that is not in [0, limit), or −1 if all are; its
 // value goes to `bad`.
-int64_t find_out_of_range(const TypedOperand& index, const Shape& shape, int64_t limit,
-                          int64_t& bad);
+int64_t find_out_of_range(ThreadPool& pool, const TypedOperand& index, const Shape& shape,
+                          int64_t limit, int64_t& bad);
 
 // y[.., i, ..] = x[.., index[.., i, ..], ..] over `shape`, the shape of index and y (contiguous, of
-// the type of x). Indices must be in range.
+// the type of x). Indices must be in range, x has `x_length` elements along the axis.
 void take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
-                const Shape& shape, int axis, std::byte* y);
+                int64_t x_length, const Shape& shape, int axis, std::byte* y);
 
 // y[.., index[.., i, ..], ..] = src[.., i, ..] over `shape`, the shape of index, in the order of i;
 // `add`: += instead, in the type of y (f32, f64, integers, bool: or). y has the type of src and is

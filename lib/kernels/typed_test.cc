@@ -95,9 +95,10 @@ TEST_CASE("order is stable, NaN last, and a part of it is its beginning") {
 }
 
 TEST_CASE("an index out of range is found") {
+  ThreadPool pool(2);
   const std::vector<int32_t> index = {0, 3, 5, 1};
   int64_t bad = 0;
-  CHECK(find_out_of_range(operand(index, DType::kI32, {2, 1}), {2, 2}, 6, bad) == -1);
-  CHECK(find_out_of_range(operand(index, DType::kI32, {2, 1}), {2, 2}, 5, bad) == 2);
+  CHECK(find_out_of_range(pool, operand(index, DType::kI32, {2, 1}), {2, 2}, 6, bad) == -1);
+  CHECK(find_out_of_range(pool, operand(index, DType::kI32, {2, 1}), {2, 2}, 5, bad) == 2);
   CHECK(bad == 5);
 }

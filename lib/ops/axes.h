@@ -28,7 +28,8 @@ Tensor reversed(const Tensor& x);
 
 // For kernels, before anything is read or written: throws Error(kMalformed) if an index (int32 or
 // int64) is not in [0, limit).
-void require_in_range(const graph::Node& node, const graph::Operand& index, int64_t limit);
+void require_in_range(ThreadPool& pool, const graph::Node& node, const graph::Operand& index,
+                      int64_t limit);
 
 // Which axes of `shape` are meant; throws naming `op` for one that does not exist or is named
 // twice.

@@ -40,7 +40,7 @@ bool embedding_gives_bf16(const Node& node) {
 
 void run_embedding(const graph::KernelCall& call) {
   const graph::Operand &table = call.inputs[0], &ids = call.inputs[1];
-  require_in_range(*call.node, ids, table.shape[0]);
+  require_in_range(*call.pool, *call.node, ids, table.shape[0]);
   kernels::gather_rows(*call.pool, table.dtype, table.data, table.shape[1], ids.as<const int32_t>(),
                        ids.shape.elements(), call.output.dtype, call.output.data);
 }
@@ -92,7 +92,7 @@ graph::Bf16Input embedding_grad_bf16_input(const Node&, size_t i) {
 
 void run_embedding_grad(const graph::KernelCall& call) {
   const graph::Operand &dy = call.inputs[0], &ids = call.inputs[1];
-  require_in_range(*call.node, ids, call.output.shape[0]);
+  require_in_range(*call.pool, *call.node, ids, call.output.shape[0]);
   kernels::scatter_rows(*call.pool, dy.dtype, dy.data, dy.shape[-1], ids.as<const int32_t>(),
                         ids.shape.elements(), call.output.shape[0], call.output.as<float>(),
                         call.epilogue, call.workspace);

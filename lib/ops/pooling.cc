@@ -302,8 +302,9 @@ std::vector<OpCase> max_cases(bool gradient) {
     const Shape other = gradient ? Shape{test.x[0], test.x[1], size[0], size[1]} : test.x;
     cases.push_back({test.label,
                      {{DType::kF32, test.x}, {DType::kF32, other}},
-                     [gradient, attrs, size](Inputs in) {
-                       return record_pool(gradient ? kMaxPool2dGrad : kMaxPool2d, in, size, attrs);
+                     [&, gradient, attrs](Inputs in) {
+                       return record_pool(gradient ? kMaxPool2dGrad : kMaxPool2d, in,
+                                          pooled(kMaxPool2d, in[0], test.options, attrs), attrs);
                      },
                      -1,
                      1,

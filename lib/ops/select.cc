@@ -2,14 +2,16 @@
 #include "lib/kernels/select.h"
 
 #include "lib/base/error.h"
+#include "lib/kernels/copy.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
 
-void require_in_range(const graph::Node& node, const graph::Operand& index, int64_t limit) {
+void require_in_range(ThreadPool& pool, const graph::Node& node, const graph::Operand& index,
+                      int64_t limit) {
   int64_t bad = 0;
-  const int64_t at = kernels::find_out_of_range(typed(index), index.shape, limit, bad);
+  const int64_t at = kernels::find_out_of_range(pool, typed(index), index.shape, limit, bad);
   if (at < 0) return;
   fail(ErrorKind::kMalformed, node.op->name, ": index ", bad, " (element ", at, " of ",
        to_string(index.shape), ") is out of range; there are ", limit, " elements");
@@ -49,8 +51,9 @@ graph::TypedShape infer_take(const Node& node) {
 
 void run_take(const KernelCall& call) {
   const graph::Operand &x = call.inputs[0], &index = call.inputs[1];
-  require_in_range(*call.node, index, x.shape[axis_of(*call.node)]);
-  kernels::take_along(*call.pool, typed(x), typed(index), index.shape, axis_of(*call.node),
+  require_in_range(*call.pool, *call.node, index, x.shape[axis_of(*call.node)]);
+  const int axis = axis_of(*call.node);
+  kernels::take_along(*call.pool, typed(x), typed(index), x.shape[axis], index.shape, axis,
                       call.output.data);
 }
 
@@ -116,11 +119,9 @@ graph::TypedShape infer_scatter(const Node& node) {
 template <bool kAdd>
 void run_scatter(const KernelCall& call) {
   const graph::Operand &x = call.inputs[0], &index = call.inputs[1], &src = call.inputs[2];
-  require_in_range(*call.node, index, x.shape[axis_of(*call.node)]);
+  require_in_range(*call.pool, *call.node, index, x.shape[axis_of(*call.node)]);
   if (x.shape.elements() == 0) return;
-  kernels::map_typed(
-      *call.pool, [](const double* v) { return v[0]; }, [](const int64_t* v) { return v[0]; },
-      std::array{typed(x)}, x.shape, x.dtype, call.output.data);
+  kernels::copy(*call.pool, x.dtype, x.data, x.strides, x.shape, x.dtype, call.output.data);
   kernels::scatter(*call.pool, typed(index), typed(src), index.shape, axis_of(*call.node), kAdd,
                    x.shape, call.output.data);
 }
