@@ -22,6 +22,13 @@ double bytes_read(std::span<const NodePtr> inputs) {
   return bytes;
 }
 
+// Of input 0 a gather reads as many elements as it gives.
+double bytes_gathered(const Node& node) {
+  const Node& table = *node.inputs[0];
+  const auto chosen = static_cast<double>(row_bytes(table.dtype, node.shape.elements()));
+  return chosen + bytes_read(std::span(node.inputs).subspan(1));
+}
+
 // A state that steps fill piece by piece, as attention sees it.
 bool is_of_filled_state(const Node& input) {
   const Node* node = &input;
@@ -40,10 +47,14 @@ Cost cost_of(const Node& node) {
   // What `cost` does not know of; register 0 of an epilogue is the result.
   const bool has_epilogue = node.op->takes_epilogue && node.epilogue;
   const size_t operands = has_epilogue ? static_cast<size_t>(node.epilogue->inputs) - 1 : 0;
-  Cost cost =
-      node.op->cost
-          ? node.op->cost(node)
-          : Cost{0, stored_bytes(node) + bytes_read(inputs.first(inputs.size() - operands))};
+  Cost cost;
+  if (node.op->cost) {
+    cost = node.op->cost(node);
+  } else if (node.op->kind == OpKind::kGather) {
+    cost.bytes = stored_bytes(node) + bytes_gathered(node);
+  } else {
+    cost.bytes = stored_bytes(node) + bytes_read(inputs.first(inputs.size() - operands));
+  }
   if (!node.epilogue) return cost;
   cost.flops +=
       static_cast<double>(node.shape.elements()) * static_cast<double>(node.epilogue->code.size());
@@ -52,8 +63,7 @@ Cost cost_of(const Node& node) {
 }
 
 bool is_cost_a_bound(const Node& node) {
-  const bool tells_none = node.op->cost == nullptr;
-  if (tells_none && (node.op->kind == OpKind::kGather || node.op->overwrites >= 0)) return true;
+  if (node.op->cost == nullptr && node.op->overwrites >= 0) return true;
   return std::ranges::any_of(node.inputs,
                              [](const NodePtr& input) { return is_of_filled_state(*input); });
 }

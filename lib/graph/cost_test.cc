@@ -75,9 +75,16 @@ TEST_CASE("reductions by what they read") {
   CHECK(step_shapes(**loss) == "[4, 8]");
 }
 
-TEST_CASE("the cost of what reads a table or a cache is only a bound") {
+TEST_CASE("a gather costs what it takes") {
   const Tensor rows = constant(Array::zeros(DType::kI32, {2}));
-  CHECK(is_cost_a_bound(*ops::embedding(floats({10, 4}), rows).node()));
+  const NodePtr chosen = ops::embedding(floats({1000, 4}), rows).node();
+  CHECK_FALSE(is_cost_a_bound(*chosen));
+  CHECK(cost_of(*chosen).bytes == 2 * 2 * 4 * 4 + 2 * 4);
+  const Tensor codes = constant(Array::zeros(DType::kQ8_0, {1000, 32}));
+  CHECK(cost_of(*ops::embedding(codes, rows).node()).bytes == 2 * (34 + 32 * 4) + 2 * 4);
+}
+
+TEST_CASE("the cost of what reads a cache is only a bound") {
   const Tensor cache = state(Array::zeros(DType::kF32, {1, 1, 3, 2}), "cache");
   const Tensor at = input(DType::kI32, {1}, "at");
   const NodePtr append = ops::kv_append(cache, floats({1, 1, 1, 2}), at).node();

@@ -2,9 +2,11 @@
 // vocabulary's weight and the loss in one operation.
 #include "lib/kernels/cross_entropy.h"
 
+#include <algorithm>
 #include <array>
 
 #include "lib/base/error.h"
+#include "lib/graph/cost.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/loss.h"
@@ -141,6 +143,16 @@ void run_nll(const KernelCall& call) {
   const kernels::CrossEntropy args = arguments(call, 0);
   auto* out = call.output.as<float>();
   kernels::nll(*call.pool, args, out, out + args.logits.rows);
+}
+
+// Of each input one number for each row is read.
+graph::Cost nll_cost(const Node& node) {
+  const auto rows = static_cast<double>(node.inputs[0]->shape[0]);
+  graph::Cost cost = {0, graph::stored_bytes(node)};
+  for (const graph::NodePtr& input : node.inputs) {
+    cost.bytes += std::min(graph::stored_bytes(*input), rows * sizeof(int64_t));
+  }
+  return cost;
 }
 
 Tensor nll_meaning(const Node& node, Inputs in) {
@@ -355,12 +367,14 @@ const OpDef kNll = {.name = "nll",
                     .meaning = nll_meaning,
                     .grad = grad_nll,
                     .autocast = graph::Autocast::kFull,
+                    .cost = nll_cost,
                     .cases = [] { return row_cases(kNll, nullptr, false); }};
 const OpDef kNllBackward = {.name = "nll_backward",
                             .infer = [](const Node& node) { return infer_rows(node, 1, true, 0); },
                             .kernel = run_nll_backward,
                             .layout = graph::InputLayout::kRows,
                             .meaning = nll_backward_meaning,
+                            .cost = nll_cost,
                             .cases = [] { return row_cases(kNll, &kNllBackward, false); }};
 const OpDef kLinearCrossEntropy = {
     .name = "linear_cross_entropy",
