@@ -14,7 +14,11 @@ namespace lumen::runtime {
 namespace {
 
 Prompt make_prompt(const RunOptions& options, Session& session, const std::string& text) {
-  if (options.ids) return {"", parse_ids(*options.ids, "ids"), true};
+  if (options.ids) {
+    auto ids = parse_ids(*options.ids, "ids");
+    if (ids.empty()) fail(ErrorKind::kUsage, "ids: the array is empty");
+    return {"", std::move(ids), true};
+  }
   if (options.raw) return raw_prompt(session, text);
   if (!session.format.chat_template()) session.notices.push_back(kNoTemplateNotice);
   std::vector<Message> messages;

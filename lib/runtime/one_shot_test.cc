@@ -280,7 +280,9 @@ TEST_CASE("a context shorter than the longest draft is used to its end") {
 
 TEST_CASE("ids and prompts are checked against vocabulary and context") {
   require_error(run_tool_process("lumen-run", {"--ids", "[1, 100000]"}), 65);
-  require_error(run_tool_process("lumen-run", {"--ids", "[]"}), 2);
+  const auto none = run_tool_process("lumen-run", {"--ids", "[]"});
+  require_error(none, 2);
+  CHECK(contains(none.err, "ids: the array is empty"));
   require_error(run_tool_process("lumen-run", {"--ids", "[1, -1]"}), 65);
   const auto outcome = run_tool_process("lumen-run", {"-p", std::string(3000, 'x'), "-c", "64"});
   REQUIRE(outcome.exit_code == 65);
