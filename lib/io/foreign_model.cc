@@ -1,11 +1,11 @@
 #include "lib/io/foreign_model.h"
 
-#include <cstring>
 #include <string_view>
 
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
+#include "lib/io/zip.h"
 
 namespace lumen::io {
 namespace {
@@ -45,15 +45,6 @@ constexpr Magic kArchives[] = {
 
 bool has(std::string_view content, const Magic& magic) {
   return content.size() > magic.offset && content.substr(magic.offset).starts_with(magic.bytes);
-}
-
-// The name of the first entry of a zip archive; "" of something else.
-std::string_view first_zip_entry(std::string_view content) {
-  constexpr size_t kFields = 30;
-  if (!content.starts_with("PK\x03\x04") || content.size() < kFields) return "";
-  uint16_t bytes = 0;
-  std::memcpy(&bytes, content.data() + 26, sizeof bytes);
-  return content.substr(kFields, bytes);
 }
 
 std::string zip_kind(std::string_view first) {
@@ -103,7 +94,7 @@ void fail_foreign_file(const std::string& path, std::span<const std::byte> conte
   const auto refuse = [&](ErrorKind kind, const auto&... parts) {
     fail(kind, place_of(path), ": ", parts...);
   };
-  const std::string_view first = first_zip_entry(text);
+  const std::string_view first = first_zip_entry(content);
   // What is wrong with a PyTorch checkpoint has been said.
   if (is_torch_file(content) && (first.empty() || first.ends_with(".pkl"))) throw otherwise;
   if (!first.empty()) refuse(ErrorKind::kUnsupported, "this is ", zip_kind(first));

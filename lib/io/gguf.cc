@@ -476,4 +476,9 @@ std::shared_ptr<const GgufFile> read_gguf(const std::string& path, const GgufOpt
   return read_parts(*split, options);
 }
 
+bool is_later_part(const std::string& path) {
+  const auto split = parse_split_name(path);
+  return split && split->part > 0;
+}
+
 }  // namespace lumen::io

@@ -164,6 +164,9 @@ struct GgufFile {
 // trailing bytes. kUnsupported for a big-endian file; kMissing and kIo as map_file.
 std::shared_ptr<const GgufFile> read_gguf(const std::string& path, const GgufOptions& options = {});
 
+// Whether a file of this name is a part of a split model other than its first.
+bool is_later_part(const std::string& path);
+
 // The same for bytes in memory; `path` is for messages only. Split files are not followed.
 std::shared_ptr<const GgufFile> parse_gguf(std::shared_ptr<const Buffer> bytes,
                                            const std::string& path,

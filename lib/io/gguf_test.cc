@@ -220,6 +220,15 @@ TEST_CASE("metadata take at most four times the header, and a mebibyte") {
 }
 #endif
 
+TEST_CASE("later parts of split models are told by their names") {
+  CHECK(is_later_part("a/model-00002-of-00003.gguf"));
+  for (const char* name : {"model.gguf", "model-00001-of-00003.gguf", "model-00004-of-00003.gguf",
+                           "-00002-of-00003.gguf", "model-2-of-3.gguf", ""}) {
+    CAPTURE(name);
+    CHECK_FALSE(is_later_part(name));
+  }
+}
+
 TEST_CASE("split GGUF models open from any part") {
   const std::string directory = testing::temporary_directory();
   const auto part = [&](uint32_t number, uint32_t count, const std::string& tensor) {

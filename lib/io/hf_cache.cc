@@ -80,7 +80,11 @@ std::string find_model(const std::string& name) {
   if (::stat(name.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR)) return name;
   RepositoryName repository;
   if (!parse_name(name, repository)) {
-    fail(ErrorKind::kMissing, place_of(name), ": no such file or directory");
+    const bool is_address = name.find("://") != name.npos;
+    fail(ErrorKind::kMissing, place_of(name), ": no such file or directory",
+         is_address ? "; nothing is downloaded: name a file, a directory, or org/name of what is "
+                      "in the Hugging Face cache"
+                    : "");
   }
   std::string places;
   for (const std::string& directory : hf_cache_directories()) {

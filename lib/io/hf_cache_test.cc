@@ -77,6 +77,8 @@ TEST_CASE("models are found in the cache, in the order of the variables") {
   CHECK(name_refusal("../org").find("no such file") != std::string::npos);
   CHECK(name_refusal("org/../name").find("no such file") != std::string::npos);
   CHECK(name_refusal("org/name@../../x").find("no such file") != std::string::npos);
+  CHECK(name_refusal("https://huggingface.co/org/name").find("nothing is downloaded") !=
+        std::string::npos);
   CHECK(name_refusal("absent.gguf").find("no such file") != std::string::npos);
   CHECK(find_model(root) == root);
   std::ofstream(root + "/hub/models--org--name/refs/main") << "../../../secret";

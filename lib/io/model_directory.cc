@@ -6,6 +6,7 @@
 #include "lib/base/function_ref.h"
 #include "lib/base/limits.h"
 #include "lib/io/foreign_model.h"
+#include "lib/io/gguf.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 #include "lib/io/safetensors.h"
@@ -120,11 +121,7 @@ Json normalized_config(Json config, bool has_head) {
 std::vector<std::string> gguf_models(const std::string& directory) {
   std::vector<std::string> found;
   for (const std::string& file : names_in(directory)) {
-    if (!file.ends_with(".gguf")) continue;
-    const bool later_part = file.size() > 20 &&
-                            file.find("-of-", file.size() - 14) != std::string::npos &&
-                            file.find("-00001-of-") == std::string::npos;
-    if (!later_part) found.push_back(file);
+    if (file.ends_with(".gguf") && !is_later_part(file)) found.push_back(file);
   }
   return found;
 }

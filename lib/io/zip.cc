@@ -126,27 +126,43 @@ struct PlacedEntry {
   bool has_descriptor = false;
 };
 
+// What precedes the name of an entry before its data.
+struct LocalHeader {
+  uint32_t signature = 0, crc = 0, packed = 0, bytes = 0;
+  uint16_t flags = 0, method = 0, name_bytes = 0, extra_bytes = 0;
+};
+constexpr uint64_t kLocalHeaderBytes = 30;
+
+LocalHeader read_fixed_part(ByteReader& reader) {
+  LocalHeader header;
+  header.signature = reader.read<uint32_t>();
+  reader.skip(2);  // version
+  header.flags = reader.read<uint16_t>();
+  header.method = reader.read<uint16_t>();
+  reader.skip(4);  // time
+  header.crc = reader.read<uint32_t>();
+  header.packed = reader.read<uint32_t>();
+  header.bytes = reader.read<uint32_t>();
+  header.name_bytes = reader.read<uint16_t>();
+  header.extra_bytes = reader.read<uint16_t>();
+  return header;
+}
+
 // Checks the header before the data against the directory, and sets where the data begin.
 void read_local_header(ZipBytes all, uint64_t end, uint16_t flags, PlacedEntry& placed) {
   if (placed.header >= end) {
     fail(ErrorKind::kMalformed, "its data begin at ", placed.header, ", behind the directory");
   }
   ByteReader reader = zip_reader_at(all.first(end), placed.header);
-  const auto signature = reader.read<uint32_t>();
-  reader.skip(2);  // version
-  const auto local_flags = reader.read<uint16_t>(), method = reader.read<uint16_t>();
-  reader.skip(4);  // time
-  const auto crc = reader.read<uint32_t>();
-  const auto packed = reader.read<uint32_t>(), bytes = reader.read<uint32_t>();
-  const auto name_bytes = reader.read<uint16_t>(), extra_bytes = reader.read<uint16_t>();
-  const std::string_view name = reader.text(name_bytes);
-  reader.skip(extra_bytes);
+  const LocalHeader header = read_fixed_part(reader);
+  const std::string_view name = reader.text(header.name_bytes);
+  reader.skip(header.extra_bytes);
   const auto is_same = [&](uint64_t local, uint64_t value) {
     return local == value || local == kMax32 || (placed.has_descriptor && local == 0);
   };
-  if (signature != kLocalHeader || local_flags != flags || method != 0 ||
-      name != placed.entry.name || !is_same(packed, placed.entry.bytes) ||
-      !is_same(bytes, placed.entry.bytes) || !is_same(crc, placed.entry.crc32)) {
+  if (header.signature != kLocalHeader || header.flags != flags || header.method != 0 ||
+      name != placed.entry.name || !is_same(header.packed, placed.entry.bytes) ||
+      !is_same(header.bytes, placed.entry.bytes) || !is_same(header.crc, placed.entry.crc32)) {
     fail(ErrorKind::kMalformed, "byte ", placed.header,
          ": what precedes its data differs from the directory");
   }
@@ -232,6 +248,14 @@ std::string_view ZipArchive::checked_data(const ZipEntry& entry) const {
          ": its checksum is wrong; the file is damaged");
   }
   return bytes;
+}
+
+std::string_view first_zip_entry(std::span<const std::byte> file) {
+  if (file.size() < kLocalHeaderBytes) return "";
+  ByteReader reader(file);
+  const LocalHeader header = read_fixed_part(reader);
+  if (header.signature != kLocalHeader) return "";
+  return reader.text(std::min<uint64_t>(header.name_bytes, reader.remaining()));
 }
 
 ZipArchive parse_zip(std::shared_ptr<const Buffer> buffer) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,5 +41,9 @@ struct ZipArchive {
 // overlap or lie apart, a name that is there twice, a header before an entry that says something
 // else than the directory, limits.h; with kUnsupported: compressed and encrypted entries.
 ZipArchive parse_zip(std::shared_ptr<const Buffer> buffer);
+
+// The name of the entry that a file begins with, or what the file has of it; "" if it begins with
+// none. The file need not be an archive that parse_zip takes.
+std::string_view first_zip_entry(std::span<const std::byte> file);
 
 }  // namespace lumen::io

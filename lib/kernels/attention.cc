@@ -56,13 +56,13 @@ struct QueryRun {
   int64_t chunks;        // of the last query, which sees most
 };
 
-int64_t chunk_length(Range range) {
+int64_t chunk_length(KeyRange range) {
   const int64_t length = range.end - range.begin;
   return std::max(kMinChunk, round_up((length + kMaxChunks - 1) / kMaxChunks, kPositions));
 }
 
 // Chunks of `chunk` positions that cover a range; one if it is empty.
-int64_t chunk_count(Range range, int64_t chunk) {
+int64_t chunk_count(KeyRange range, int64_t chunk) {
   return std::max<int64_t>(1, (range.end - range.begin + chunk - 1) / chunk);
 }
 
@@ -71,7 +71,7 @@ int64_t find_runs(const AttentionArgs& args, QueryRun* runs) {
   int64_t count = 0;
   for (int64_t b = 0; b < args.batch; ++b) {
     for (int64_t token = 0; token < args.tokens; ++token) {
-      const Range range = visible(args, b, token);
+      const KeyRange range = visible(args, b, token);
       const int64_t chunk = chunk_length(range), chunks = chunk_count(range, chunk);
       QueryRun* last = token > 0 ? runs + count - 1 : nullptr;
       if (last && last->begin == range.begin && last->chunk == chunk) {
@@ -111,9 +111,7 @@ block::Rows attend_rows(const AttentionArgs& args, const QueryRun& run, int64_t 
     for (int64_t i = 0; i < args.head_dim; ++i) y[i] = x[i] * scale;
     std::fill(y + args.head_dim, y + pitch, 0.0f);
   }
-  std::fill(rows.maximum, rows.maximum + count, -kInf);
-  std::fill(rows.sum, rows.sum + count, 0.0f);
-  std::fill(rows.output, rows.output + count * pitch, 0.0f);
+  begin_softmax(rows.maximum, rows.sum, rows.output, count, pitch);
 
   const int64_t slot = slot_of(args, run.b), first = run.begin + c * run.chunk;
   const int64_t end =
@@ -213,7 +211,7 @@ void attend_few(ThreadPool& pool, const AttentionArgs& args) {
   pool.parallel_for(query_rows, merge_grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t token = row / args.heads % args.tokens, b = row / (args.heads * args.tokens);
-      const Range range = visible(args, b, token);
+      const KeyRange range = visible(args, b, token);
       const int64_t chunks = chunk_count(range, chunk_length(range));
       if (chunks == 1) continue;
       merge_chunks(partials + row * partial_floats(args.head_dim), chunks, args.head_dim, pitch,

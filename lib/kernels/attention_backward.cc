@@ -19,7 +19,6 @@ constexpr int64_t kMinStrip = 8;  // columns
 constexpr int64_t kTaskColumns = 512;
 
 constexpr float kLog2E = 1.44269504089f;
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 int64_t blocks_of(const AttentionShape& s) {
   return divide_up(s.positions, kKeysPerTile);
@@ -77,9 +76,7 @@ class Forward {
     const int64_t width = head_.width(), begin = strip_.begin(), count = strip_.count();
     head_.products().pack_right(head_.columns(s_.q, begin, count, m_.rows), count, width,
                                 s_.head_dim, m_.q);
-    std::fill_n(m_.reference, width, -kInf);
-    std::fill_n(m_.sum, width, 0.0f);
-    std::fill_n(m_.output, padded_dim(s_) * width, 0.0f);
+    begin_softmax(m_.reference, m_.sum, m_.output, width, padded_dim(s_));
     const KeyRange seen = strip_.seen();
     for (int64_t p = seen.begin / kKeysPerTile * kKeysPerTile; p < seen.end; p += kKeysPerTile)
       add_keys(p);

@@ -8,6 +8,7 @@
 
 #include "lib/base/round_up.h"
 #include "lib/kernels/attention_backward.h"
+#include "lib/kernels/attention_columns.h"
 #include "lib/kernels/attention_products.h"
 #include "lib/kernels/attention_tile.h"
 #include "lib/kernels/memory_pieces.h"
@@ -16,10 +17,6 @@ namespace lumen::kernels {
 
 // Keys per tile of scores.
 inline constexpr int64_t kKeysPerTile = 128;
-
-struct KeyRange {
-  int64_t begin, end;
-};
 
 // One key/value head of one sample.
 class AttentionHead {
@@ -172,9 +169,7 @@ class AttentionHead {
   // The positions that a query sees, segments aside.
   KeyRange visible(int64_t token) const {
     if (!s_.causal) return {0, s_.positions};
-    const int64_t at = s_.start + token;
-    const int64_t begin = s_.window > 0 ? at + 1 - s_.window : 0;
-    return {std::max<int64_t>(0, begin), std::min(s_.positions, at + 1)};
+    return causal_range(s_.start + token, s_.window, s_.positions);
   }
 
   // What columns [begin, begin + count) see together.

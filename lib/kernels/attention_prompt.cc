@@ -65,12 +65,10 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
                                m.sum,         m.output, m.first, m.last};
   load_queries(args, query_columns, width, m.q);
   query_columns.load_seen(m.first, m.last);
-  std::fill(m.maximum, m.maximum + width, -kInf);
-  std::fill(m.sum, m.sum + width, 0.0f);
-  std::fill(m.output, m.output + pitch * width, 0.0f);
+  begin_softmax(m.maximum, m.sum, m.output, width, pitch);
 
   const int64_t slot = slot_of(args, queries.b);
-  const Range early = query_columns.early(), late = query_columns.late();
+  const KeyRange early = query_columns.early(), late = query_columns.late();
   for (int64_t begin = early.begin; begin < late.end; begin += kPositions) {
     const int64_t count = std::min(kPositions, late.end - begin);
     load_rows(args.k, slot, queries.kv_head, begin, count, args.head_dim, m.kv);
@@ -147,10 +145,10 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* m
   struct Part {
     QueryColumns columns;
     words::Queries state;
-    Range early, late;
+    KeyRange early, late;
   };
   std::optional<Part> parts[kWordBlocks];
-  Range all{std::numeric_limits<int64_t>::max(), 0};
+  KeyRange all{std::numeric_limits<int64_t>::max(), 0};
   for (int64_t i = 0; i < blocks; ++i) {
     const QueryColumns columns(args,
                                {queries.b, queries.kv_head, queries.row + i * width,
@@ -163,9 +161,7 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* m
     load_queries(args, columns, width, m.q);
     columns.load_seen(own.first, own.last);
     words::encode_queries(m.q, state);
-    std::fill(state.maximum, state.maximum + width, -kInf);
-    std::fill(state.sum, state.sum + width, 0.0f);
-    std::fill(state.output, state.output + pitch * width, 0.0f);
+    begin_softmax(state.maximum, state.sum, state.output, width, pitch);
     parts[i].emplace(Part{columns, state, columns.early(), columns.late()});
     all = {std::min(all.begin, parts[i]->early.begin), std::max(all.end, parts[i]->late.end)};
   }
@@ -180,7 +176,7 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* m
     load_rows(args.v, slot, queries.kv_head, begin, count, args.head_dim, m.kv);
     words::encode_values(m.kv, count, keys);
     for (int64_t i = 0; i < blocks; ++i) {
-      const Range early = parts[i]->early, late = parts[i]->late;
+      const KeyRange early = parts[i]->early, late = parts[i]->late;
       if (begin >= late.end || begin + count <= early.begin) continue;
       words::attend(parts[i]->state, keys, begin, count, hides(early, late, begin, count));
     }

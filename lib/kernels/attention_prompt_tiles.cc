@@ -73,7 +73,7 @@ class PromptTiles {
 
   void run() {
     products_.enter();
-    Range all{std::numeric_limits<int64_t>::max(), 0};
+    KeyRange all{std::numeric_limits<int64_t>::max(), 0};
     for (int64_t i = 0; i < strips_; ++i) {
       const QueryColumns columns = columns_of(i);
       begin_strip(columns, buffers_of(i));
@@ -108,9 +108,7 @@ class PromptTiles {
     std::fill_n(m_.rows + columns.count() * dim, (kWidth - columns.count()) * dim, 0.0f);
     products_.pack_right({m_.rows, dim, 1}, kWidth, kWidth, dim, m.q);
     columns.load_seen(m.first, m.last);
-    std::fill_n(m.reference, kWidth, -kInf);
-    std::fill_n(m.sum, kWidth, 0.0f);
-    std::fill_n(m.output, padded_dim(dim) * kWidth, 0.0f);
+    begin_softmax(m.reference, m.sum, m.output, kWidth, padded_dim(dim));
   }
 
   // Up to kPackedKeys positions.
@@ -119,7 +117,7 @@ class PromptTiles {
     for (int64_t i = 0; i < strips_; ++i) {
       const QueryColumns columns = columns_of(i);
       const StripBuffers m = buffers_of(i);
-      const Range early = columns.early(), late = columns.late();
+      const KeyRange early = columns.early(), late = columns.late();
       for (int64_t p = begin; p < std::min(end, late.end); p += kKeys) {
         const int64_t count = std::min(kKeys, end - p);
         if (p + count <= early.begin) continue;

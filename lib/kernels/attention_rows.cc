@@ -22,7 +22,7 @@ void load_rows(const KvView& view, int64_t slot, int64_t head, int64_t begin, in
 
 void QueryColumns::load_seen(float* first, float* last) const {
   for (int64_t c = 0; c < width_; ++c) {
-    const Range range = seen(c);
+    const KeyRange range = seen(c);
     first[c] = static_cast<float>(range.begin);
     last[c] = static_cast<float>(range.end);
   }

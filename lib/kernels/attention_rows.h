@@ -9,6 +9,7 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/attention.h"
 #include "lib/kernels/attention_block.h"
+#include "lib/kernels/attention_columns.h"
 
 namespace lumen::kernels::attention_rows {
 
@@ -19,17 +20,10 @@ inline int64_t pitch_of(int64_t head_dim) {
   return round_up(head_dim, attention_block::kPadding);
 }
 
-struct Range {
-  int64_t begin, end;
-};
-
 // The positions that query `token` of batch row b sees.
-inline Range visible(const AttentionArgs& args, int64_t b, int64_t token) {
+inline KeyRange visible(const AttentionArgs& args, int64_t b, int64_t token) {
   if (!args.causal) return {0, args.positions};
-  const int64_t own = args.start[b * args.start_stride] + token;
-  const int64_t end = std::min(args.positions, own + 1);
-  const int64_t begin = args.window > 0 ? own + 1 - args.window : 0;
-  return {std::max<int64_t>(0, begin), end};
+  return causal_range(args.start[b * args.start_stride] + token, args.window, args.positions);
 }
 
 inline const float* query_row(const AttentionArgs& args, int64_t b, int64_t token, int64_t head) {
@@ -80,7 +74,7 @@ class QueryColumns {
     return query_row(args_, queries_.b, token_of(c), head_of(c));
   }
   float* output(int64_t c) const { return output_row(args_, queries_.b, token_of(c), head_of(c)); }
-  Range seen(int64_t c) const { return visible(args_, queries_.b, token_of(c)); }
+  KeyRange seen(int64_t c) const { return visible(args_, queries_.b, token_of(c)); }
 
   // Calls body(column, columns) for runs of heads of one token, whose queries lie q_head_stride
   // apart and whose outputs one behind the other.
@@ -97,8 +91,8 @@ class QueryColumns {
   void load_seen(float* first, float* last) const;
 
   // What the first and the last query see.
-  Range early() const { return seen(0); }
-  Range late() const { return seen(queries_.count - 1); }
+  KeyRange early() const { return seen(0); }
+  KeyRange late() const { return seen(queries_.count - 1); }
 
  private:
   int64_t row_of(int64_t c) const { return queries_.row + std::min(c, queries_.count - 1); }
@@ -111,7 +105,7 @@ class QueryColumns {
 };
 
 // Whether some of these positions are hidden from a query.
-inline bool hides(Range early, Range late, int64_t begin, int64_t count) {
+inline bool hides(KeyRange early, KeyRange late, int64_t begin, int64_t count) {
   return begin < late.begin || begin + count > early.end;
 }
 

@@ -117,11 +117,8 @@ void read_sampling(const io::Json& object, SamplingOptions& sampling) {
 std::vector<Message> messages_of(const io::Json& object, const std::optional<std::string>& system) {
   std::vector<Message> messages;
   if (const io::Json* list = io::find_value(object, "messages")) {
-    if (!list->is_array() || list->empty()) {
-      fail(ErrorKind::kMalformed, "messages: expected an array with messages, found ",
-           io::describe(list));
-    }
-    for (const io::Json& message : *list) append_message(message, messages);
+    append_messages(*list, messages);
+    if (messages.empty()) fail(ErrorKind::kMalformed, "messages: the array is empty");
   } else {
     messages.push_back({"user", io::get_string(object, "prompt")});
   }

@@ -141,7 +141,10 @@ TEST_CASE("lines that cannot be answered are refused by key") {
                      "id: expected a string or an integer that fits 64 bits, found the number "));
   }
   REQUIRE(contains(refusal_of(R"({"messages": []})"), "messages: "));
-  REQUIRE(contains(refusal_of(R"({"messages": [{"role": "x", "content": ""}]})"), "role 'x'"));
+  REQUIRE(contains(refusal_of(R"({"messages": {}})"), "messages: expected an array"));
+  REQUIRE(contains(refusal_of(R"({"messages": [{"role": "user", "content": "a"}, )"
+                              R"({"role": "x", "content": ""}]})"),
+                   "message 2: role 'x'"));
   REQUIRE(contains(refusal_of(R"({"prompt": ")" + std::string(50, 'a') + "\"}"), "40"));
 }
 

@@ -154,8 +154,8 @@ std::string summary(const Comparison& comparison) {
     return str("Inconclusive: of ", paired + lost, " rows ", few,
                " slower with too few samples to tell, ", lost, " only in the old report.");
   }
-  return str("No regression beyond ", limit, " in ", paired,
-             " rows: ", count_verdict(comparison, Verdict::kImprovement), " faster, ",
+  return str("No regression beyond ", limit, " in ", paired, paired == 1 ? " row" : " rows", ": ",
+             count_verdict(comparison, Verdict::kImprovement), " faster, ",
              count_verdict(comparison, Verdict::kNoise), " different only within the noise.");
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -28,14 +29,57 @@ std::string safe(std::string_view text) {
   return out;
 }
 
-std::vector<std::string> split_words(std::string_view text) {
-  std::vector<std::string> words;
-  while (!text.empty()) {
-    const size_t length = text.find(' ');
-    if (length != 0) words.emplace_back(text.substr(0, length));
-    text.remove_prefix(length == text.npos ? text.size() : length + 1);
+// The names of files in `text`, as a shell has them: 'a b', "a b" and a\ b are one name each.
+std::vector<std::string> split_names(std::string_view text) {
+  std::vector<std::string> names;
+  char quote = ' ';  // that ends the present piece
+  bool is_inside = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool is_escape = text[i] == '\\' && quote == ' ' && i + 1 < text.size();
+    if (is_escape) ++i;
+    if (!is_escape && text[i] == quote) {
+      is_inside = quote != ' ';
+      quote = ' ';
+      continue;
+    }
+    const bool begins = !is_inside;
+    is_inside = true;
+    if (begins) names.emplace_back();
+    if (begins && !is_escape && (text[i] == '\'' || text[i] == '"')) {
+      quote = text[i];
+    } else {
+      names.back() += text[i];
+    }
   }
-  return words;
+  return names;
+}
+
+// `name` with the home directory for "~/" at its beginning.
+std::string at_home(const std::string& name) {
+  const char* home = std::getenv("HOME");
+  return home != nullptr && name.starts_with("~/") ? home + name.substr(1) : name;
+}
+
+// The file that the argument of a command names; spaces need no quotes.
+std::string file_named(const std::string& argument, const char* command) {
+  if (argument.empty()) fail(ErrorKind::kUsage, command, " needs the name of a file");
+  const std::string whole = at_home(argument);
+  if (io::is_regular_file(whole)) return whole;
+  const std::vector<std::string> names = split_names(argument);
+  return names.size() == 1 ? at_home(names[0]) : whole;
+}
+
+// The command here for one of llama.cpp, ollama or mlx-lm; "" if there is none.
+std::string our_command(std::string_view name) {
+  constexpr std::pair<std::string_view, const char*> kNames[] = {
+      {"/?", "/help"},      {"/quit", "/exit"},         {"/bye", "/exit"},
+      {"/q", "/exit"},      {"/clear", "/reset"},       {"/new", "/reset"},
+      {"/regen", "/retry"}, {"/system", "/set system"}, {"/history", "/show messages"},
+  };
+  for (const auto& [theirs, ours] : kNames) {
+    if (name == theirs) return ours;
+  }
+  return "";
 }
 
 // Whether the chat can go on after `kind`: what the user asked for was wrong or impossible.
@@ -188,7 +232,8 @@ void Chat::run_command(const std::string& line) {
     }
     return (this->*command.action)(argument);
   }
-  const std::string near = nearest(name, names);
+  const std::string ours = our_command(name);
+  const std::string near = ours.empty() ? nearest(name, names) : ours;
   fail(ErrorKind::kUsage, "no command ", quoted(name),
        near.empty() ? "; see /help" : "; did you mean " + near + "?",
        " (a message that begins with / needs a space before it)");
@@ -298,26 +343,26 @@ void Chat::undo(const std::string&) {
   note("the last message and its answer are taken back");
 }
 
-void Chat::save(const std::string& path) {
-  if (path.empty()) fail(ErrorKind::kUsage, "/save needs the name of a file");
+void Chat::save(const std::string& argument) {
+  const std::string path = file_named(argument, "/save");
   conversation_.save(path);
   note(str(conversation_.messages().size(), " messages written to ", quoted(path)));
 }
 
-void Chat::load(const std::string& path) {
-  if (path.empty()) fail(ErrorKind::kUsage, "/load needs the name of a file");
+void Chat::load(const std::string& argument) {
+  const std::string path = file_named(argument, "/load");
   conversation_.load(path);
   note(str(conversation_.messages().size(), " messages read from ", quoted(path)));
 }
 
-void Chat::read_files(const std::string& paths) {
-  if (paths.empty()) fail(ErrorKind::kUsage, "/read needs the name of a file");
+void Chat::read_files(const std::string& argument) {
+  const std::string whole = file_named(argument, "/read");
   std::string text;
   // A path with spaces is one file if it exists.
   const auto files =
-      io::is_regular_file(paths) ? std::vector<std::string>{paths} : split_words(paths);
+      io::is_regular_file(whole) ? std::vector<std::string>{whole} : split_names(argument);
   for (const std::string& path : files) {
-    text += io::read_file(path, limits::kPromptBytes);
+    text += io::read_file(at_home(path), limits::kPromptBytes);
     if (!text.ends_with('\n')) text += '\n';
   }
   text = to_valid_utf8(text);

@@ -49,9 +49,9 @@ class Chat {
   void show(const std::string& topic);
   void retry(const std::string&);
   void undo(const std::string&);
-  void save(const std::string& path);
-  void load(const std::string& path);
-  void read_files(const std::string& paths);
+  void save(const std::string& argument);
+  void load(const std::string& argument);
+  void read_files(const std::string& argument);
 
   void answer(const std::string& message);
   void generate(FunctionRef<GenerationResult(TextSink)> run);

@@ -1,6 +1,7 @@
 #include "lib/runtime/chat.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <deque>
 #include <fstream>
 
@@ -120,6 +121,9 @@ TEST_CASE("SIGTERM during an answer ends the chat") {
 TEST_CASE("commands are matched exactly, typos get a hint") {
   auto result = chat({line("/exitfoo"), line("/retyr"), line("/exit now")});
   REQUIRE(contains(result.output, "did you mean /retry?"));
+  for (const auto& [theirs, ours] : {std::pair("/clear", "/reset"), {"/bye", "/exit"}}) {
+    CHECK(contains(chat({line(theirs)}).output, str("did you mean ", ours, "?")));
+  }
   REQUIRE(contains(result.output, "'/exitfoo'"));
   REQUIRE(contains(result.output, "/exit takes no argument"));
   REQUIRE(chat({line("/exit"), interrupt(), interrupt()}).exit_code == 0);
@@ -197,6 +201,20 @@ TEST_CASE("save, load and read") {
       chat({line("/read " + file), line("what is it?"), line("again"), line("/show messages")});
   REQUIRE(contains(result.output, "user: file text\nwhat is it?\n"));
   REQUIRE(contains(result.output, "user: again\n"));
+
+  // Names as a shell takes them.
+  for (const std::string& name : {"'" + file + "'", '"' + file + '"', directory + "/a\\ b.txt"}) {
+    CAPTURE(name);
+    CHECK(contains(chat({line("/read " + name + " " + name)}).output, "(20 bytes, "));
+  }
+  const char* home = std::getenv("HOME");
+  const std::string old_home = home == nullptr ? "" : home;
+  ::setenv("HOME", directory.c_str(), 1);
+  CHECK(contains(chat({line("/read ~/a\\ b.txt")}).output, "(10 bytes, "));
+  CHECK(contains(chat({line("/load ~/chat.jsonl")}).output, "(2 messages read"));
+  CHECK(contains(chat({line("hi"), line("/save ~/it's new.jsonl")}).output, "(2 messages written"));
+  CHECK(std::ifstream(directory + "/it's new.jsonl").good());
+  home == nullptr ? ::unsetenv("HOME") : ::setenv("HOME", old_home.c_str(), 1);
 
   // Only what /save wrote is replaced by it.
   result = chat({line("/save " + file), line("hi"), line("/save " + saved)});

@@ -82,8 +82,12 @@ std::vector<std::string> verb_names(const CLI::App& app) {
     std::string near = known_elsewhere(verbs.empty() ? app : *verbs[0], flag);
     if (near.empty() && is_flag) near = nearest(flag, names);
     if (!is_flag && verbs.empty()) near = nearest(word, verb_names(app));
-    message = str(is_flag ? "unknown option " : "unexpected argument ", quoted(word),
-                  near.empty() ? "" : "; did you mean " + near + "?");
+    const bool is_verb = !is_flag && verbs.empty() && !verb_names(app).empty();
+    message = str(is_flag   ? "unknown option "
+                  : is_verb ? "unknown verb "
+                            : "unexpected argument ",
+                  quoted(word), near.empty() ? "" : "; did you mean " + near + "?");
+    if (is_verb && near.empty()) message += "; there are " + join(verb_names(app), ", ");
   }
   fail(ErrorKind::kUsage, message, " (see ", app.get_name(), " --help)");
 }

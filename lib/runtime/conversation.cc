@@ -127,14 +127,43 @@ void Conversation::load(const std::string& path) {
   messages_ = read_messages(path);
 }
 
+namespace {
+
+std::string content_of(const io::Json& message) {
+  const io::Json* content = io::find_value(message, "content");
+  if (content == nullptr || !content->is_array()) return io::get_string(message, "content");
+  std::vector<std::string> texts;
+  for (const io::Json& part : *content) {
+    const std::string type = io::get_string(part, "type");
+    if (type != "text") {
+      fail(ErrorKind::kUnsupported, "content: a part of type ", quoted(type),
+           ": language models here read text only");
+    }
+    texts.push_back(io::get_string(part, "text"));
+  }
+  return join(texts, "\n");
+}
+
 void append_message(const io::Json& object, std::vector<Message>& messages) {
-  Message message{io::get_string(object, "role"), io::get_string(object, "content")};
+  Message message{io::get_string(object, "role"), content_of(object)};
   const bool known = message.role == kUser || message.role == kAssistant;
   if (!known && !(message.role == kSystem && messages.empty())) {
     fail(ErrorKind::kMalformed, "role ", quoted(message.role),
          " is not user or assistant (or system, first)");
   }
   messages.push_back(std::move(message));
+}
+
+}  // namespace
+
+void append_messages(const io::Json& list, std::vector<Message>& messages) {
+  if (!list.is_array()) {
+    fail(ErrorKind::kMalformed, "messages: expected an array, found ", io::describe(&list));
+  }
+  int64_t number = 0;
+  for (const io::Json& element : list) {
+    with_context(str("message ", ++number), [&] { append_message(element, messages); });
+  }
 }
 
 std::vector<Message> read_messages(const std::string& path) {
@@ -148,11 +177,7 @@ std::vector<Message> read_messages(const std::string& path) {
     with_context(str(path, ": line ", number), [&] {
       const io::Json object = io::parse_json(line, "JSON");
       const io::Json* list = io::find_value(object, "messages");
-      if (!list) return append_message(object, messages);
-      if (!list->is_array()) {
-        fail(ErrorKind::kMalformed, "messages: expected an array, found ", io::describe(list));
-      }
-      for (const io::Json& element : *list) append_message(element, messages);
+      list ? append_messages(*list, messages) : append_message(object, messages);
     });
   }
   return messages;

@@ -69,12 +69,14 @@ class Conversation {
 };
 
 // The messages of a JSON Lines file: lines as `save` writes them or single messages, all of one
-// conversation. Throws as append_message, naming the line.
+// conversation. Throws as append_messages, naming the line.
 std::vector<Message> read_messages(const std::string& path);
 
-// Appends the message {"role": …, "content": …}. Roles must be known, contents text, and system
-// only first: else Error(kMalformed).
-void append_message(const io::Json& object, std::vector<Message>& messages);
+// Appends the messages of an array of {"role": …, "content": …}. A content is a text, or OpenAI's
+// array of parts {"type": "text", "text": …}, which are joined by newlines. Throws Error naming the
+// message: kMalformed unless roles are known and system comes only first, kUnsupported for images
+// and other parts that are no text.
+void append_messages(const io::Json& list, std::vector<Message>& messages);
 
 // Refuses a prompt that has more tokens than the context of `model`: Error(kMalformed) with both
 // numbers and what helps, or kUsage if it has no token at all.

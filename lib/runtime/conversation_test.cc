@@ -178,6 +178,24 @@ TEST_CASE("a saved conversation can be loaded") {
   REQUIRE(g.conversation.messages() == f.conversation.messages());
 }
 
+TEST_CASE("a content may be a list of texts, but not of anything else") {
+  const auto read = [](const char* content) {
+    std::vector<Message> messages;
+    append_messages({{{"role", "user"}, {"content", io::parse_json(content, "test")}}}, messages);
+    return messages.at(0).content;
+  };
+  CHECK(read(R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])") == "a\nb");
+  CHECK(read("[]").empty());
+  const auto refused = [&](ErrorKind kind, const char* content) {
+    return lumen::testing::refusal(kind, [&] { read(content); });
+  };
+  CHECK(refused(ErrorKind::kUnsupported, R"([{"type": "image_url", "image_url": {}}])") ==
+        "message 1: content: a part of type 'image_url': language models here read text only");
+  refused(ErrorKind::kMalformed, R"(["a"])");
+  refused(ErrorKind::kMalformed, R"([{"type": "text"}])");
+  refused(ErrorKind::kMalformed, "1");
+}
+
 TEST_CASE("files that are no conversation are refused with their line") {
   const std::string path = lumen::testing::temporary_directory() + "/chat.jsonl";
   auto read = [&](const std::string& content) {

@@ -81,7 +81,8 @@ class Answer::TextBuilder {
  public:
   TextBuilder(std::shared_ptr<const text::Tokenizer> tokenizer, const GenerationOptions& options,
               std::string& text, TextSink sink)
-      : stream_(std::move(tokenizer), /*skip_special=*/true),
+      : tokenizer_(std::move(tokenizer)),
+        stream_(tokenizer_, kSkipSpecial),
         matcher_(options.stop),
         text_(text),
         sink_(sink) {
@@ -89,11 +90,17 @@ class Answer::TextBuilder {
     ready_.reserve(2 * limits::kPieceBytes);
   }
 
-  // Lets the text continue that of `prompt`. Only the last tokens matter for spacing.
+  // Lets the text continue that of `prompt`. What the decoder holds back of that (the characters of
+  // byte tokens, until a token ends their run) is no part of the answer.
   void continue_from(std::span<const int32_t> prompt) {
-    constexpr size_t kTail = 16;
-    for (const int32_t id : prompt.last(std::min(kTail, prompt.size()))) stream_.push(id, piece_);
-    piece_.clear();
+    text::TokenStream whole(tokenizer_, kSkipSpecial);
+    for (const int32_t id : prompt) {
+      stream_.push(id, piece_);
+      whole.push(id, held_);
+      piece_.clear();
+      held_.clear();
+    }
+    whole.finish(held_);
   }
 
   // Returns true when a stop string is complete.
@@ -114,7 +121,13 @@ class Answer::TextBuilder {
   }
 
  private:
+  static constexpr bool kSkipSpecial = true;
+
   bool emit() {
+    if (!piece_.empty() && !held_.empty()) {
+      if (piece_.starts_with(held_)) piece_.erase(0, held_.size());
+      held_.clear();
+    }
     const bool stopped = matcher_.push(piece_, ready_);
     piece_.clear();
     flush();
@@ -126,9 +139,11 @@ class Answer::TextBuilder {
     ready_.clear();
   }
 
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
   text::TokenStream stream_;
   StopMatcher matcher_;
   std::string piece_, ready_;
+  std::string held_;  // of the prompt's text; the stream's first piece begins with it
   std::string& text_;
   TextSink sink_;
 };

@@ -2,6 +2,8 @@
 
 #include "lib/base/testing.h"
 #include "lib/runtime/fake_model.h"
+#include "lib/text/tokenizer_json.h"
+#include "lib/text/vocabulary.h"
 
 namespace lumen::runtime {
 namespace {
@@ -114,6 +116,39 @@ TEST_CASE("streamed pieces are whole characters") {
 
   Fixture cut("a\xF0\x9F\x98");  // ends inside a character
   REQUIRE(cut.run("hi", until({})).text == "a\uFFFD");
+}
+
+TEST_CASE("a continued text does not repeat the characters of byte tokens at the prompt's end") {
+  io::Json vocabulary = io::Json::object();  // ids are bytes; those of ASCII are characters
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary[byte < 128 ? std::string(1, static_cast<char>(byte))
+                          : text::byte_token(static_cast<uint8_t>(byte))] = byte;
+  }
+  const std::shared_ptr<const text::Tokenizer> tokenizer = text::parse_tokenizer_json(
+      {{"model",
+        {{"type", "BPE"},
+         {"byte_fallback", true},
+         {"vocab", vocabulary},
+         {"merges", io::Json::array()}}},
+       {"decoder",
+        {{"type", "Sequence"}, {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}}}},
+      {});
+  const auto continued = [&](const std::string& prompt, const std::string& script) {
+    FakeModel model(1000, {script});
+    Generator generator(model, tokenizer);
+    Sampler sampler(Fixture::greedy(), 259);
+    std::string streamed;
+    const auto result =
+        generator.generate(tokenizer->encode(prompt), sampler, until({"\u65e5"}, script.size()),
+                           /*continues_text=*/true, [&](std::string_view t) { streamed += t; });
+    CHECK(streamed == result.text);
+    return result.text;
+  };
+  CHECK(continued("a\u65e5", "bc") == "bc");
+  CHECK(continued("a\u65e5", "\u672cc") == "\u672cc");
+  CHECK(continued("a\u65e5", "\u672c") == "\u672c");
+  CHECK(continued("\u65e5\u672c\u65e5\u672c\u65e5\u672c\u65e5", "bc") == "bc");
+  CHECK(continued("a\u65e5", "b\u65e5c") == "b");
 }
 
 TEST_CASE("a prompt that continues the last one costs only its new tokens") {

@@ -147,6 +147,10 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
       fail(ErrorKind::kUnsupported, io::place_of(weights), ": tensor ", quoted(full),
            ": additions to the embedding are not supported", kInstead);
     }
+    if (!is_float(array.dtype())) {
+      fail(ErrorKind::kMalformed, io::place_of(weights), ": tensor ", quoted(full), " has type ",
+           lumen::name(array.dtype()), ", expected a float type");
+    }
     (is_addition(name) ? adapter.tensors : adapter.replaced)[name] = nn::float32_copy(array);
   }
   with_context(config_path, [&] {

@@ -162,6 +162,18 @@ TEST_CASE("an adapter with an embedding or a head parts the two where they were 
   CHECK(none.empty());
 }
 
+TEST_CASE("an adapter of integers is refused by file and tensor") {
+  const std::string place = lumen::testing::temporary_directory();
+  io::write_file_atomically(place + "/adapter_config.json", R"({"r": 4, "lora_alpha": 8})");
+  io::write_safetensors(
+      place + "/adapter_model.safetensors",
+      {{"model.layers.0.mlp.up_proj.lora_A.weight", Array::zeros(DType::kI32, {4, 2})}});
+  const std::string why =
+      refusal(ErrorKind::kMalformed, [&] { read_adapter(place, io::Json::object()); });
+  CHECK(contains(why, "adapter_model.safetensors: tensor 'model.layers.0.mlp.up_proj.lora_A"));
+  CHECK(contains(why, "has type i32, expected a float type"));
+}
+
 TEST_CASE("an adapter without what its config names is refused") {
   LoraAdapter adapter;
   const NamedArrays model = {{"model.layers.0.mlp.up_proj.weight", counting({4, 2})},

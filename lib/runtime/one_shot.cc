@@ -13,8 +13,14 @@
 namespace lumen::runtime {
 namespace {
 
+Prompt prompt_of_ids(const RunOptions& options) {
+  auto ids = parse_ids(*options.ids, "ids");
+  if (ids.empty()) fail(ErrorKind::kUsage, "ids: the array is empty");
+  return {"", std::move(ids), true};
+}
+
 Prompt make_prompt(const RunOptions& options, Session& session, const std::string& text) {
-  if (options.ids) return {"", parse_ids(*options.ids, "ids"), true};
+  if (options.ids) return prompt_of_ids(options);
   if (options.raw) return raw_prompt(session, text);
   if (!session.format.chat_template()) session.notices.push_back(kNoTemplateNotice);
   std::vector<Message> messages;
@@ -23,7 +29,10 @@ Prompt make_prompt(const RunOptions& options, Session& session, const std::strin
   return chat_prompt(session, messages);
 }
 
-void show_prompt(const Prompt& prompt) {
+void show(const RunOptions& options, const Prompt& prompt,
+          const std::vector<std::string>& notices) {
+  for (const std::string& notice : notices) write_stderr("note: " + notice + "\n");
+  if (!options.show_prompt) return;
   std::string out;
   append_safe_text(out, prompt.text, TextSafety::kPipe);
   if (!out.empty() && out.back() != '\n') out += '\n';
@@ -34,12 +43,20 @@ void show_prompt(const Prompt& prompt) {
 
 }  // namespace
 
+void write_logits_of_ids(const RunOptions& options) {
+  const Prompt prompt = prompt_of_ids(options);
+  std::vector<std::string> notices;
+  const auto model = load_model(options, notices);
+  check_prompt(prompt, *model);
+  show(options, prompt, notices);
+  io::write_npy(*options.logits, model->logits(prompt.ids));
+}
+
 int run_one_shot(const RunOptions& options, Session& session, const std::string& text) {
   const Prompt prompt = make_prompt(options, session, text);
   check_prompt(prompt, *session.model);
   if (!prompt.dropped.empty()) session.notices.push_back(dropped_notice(prompt.dropped));
-  for (const std::string& notice : session.notices) write_stderr("note: " + notice + "\n");
-  if (options.show_prompt) show_prompt(prompt);
+  show(options, prompt, session.notices);
   if (options.logits) {
     io::write_npy(*options.logits, session.model->logits(prompt.ids));
     return 0;

@@ -4,6 +4,7 @@
 
 #include "lib/base/testing.h"
 #include "lib/io/json.h"
+#include "lib/io/mapped_file.h"
 #include "lib/runtime/tool_process.h"
 
 namespace lumen::runtime {
@@ -263,6 +264,24 @@ TEST_CASE("a file that lumen-run did not write is not replaced by it") {
   }
 }
 
+TEST_CASE("logits of ids need no tokenizer") {
+  LUMEN_SHARED_DATA(directory, "models/llama2c/stories260K");
+  const std::string model = directory + "/stories260K.bin";
+  const auto logits_of = [&](const Arguments& more) {
+    const std::string path = lumen::testing::temporary_directory() + "/l.npy";
+    Arguments arguments = {model, "--ids", "[1, 403, 407]", "--logits", path};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto outcome = run_tool_process("lumen-run", arguments);
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return io::read_file(path, 1 << 20);
+  };
+  const std::string logits = logits_of({});
+  CHECK(logits.size() > 3 * 512 * sizeof(float));
+  CHECK(logits == logits_of({"--tokenizer", directory + "/tok512.bin"}));
+  require_error(run_tool_process("lumen-run", {model, "--ids", "[512]", "--logits", "l.npy"}), 65);
+}
+
 TEST_CASE("a context shorter than the longest draft is used to its end") {
   for (const std::string context : {"6", "7", "8"}) {
     const auto run = [&](const std::string& lookup) {
@@ -280,7 +299,9 @@ TEST_CASE("a context shorter than the longest draft is used to its end") {
 
 TEST_CASE("ids and prompts are checked against vocabulary and context") {
   require_error(run_tool_process("lumen-run", {"--ids", "[1, 100000]"}), 65);
-  require_error(run_tool_process("lumen-run", {"--ids", "[]"}), 2);
+  const auto none = run_tool_process("lumen-run", {"--ids", "[]"});
+  require_error(none, 2);
+  CHECK(contains(none.err, "ids: the array is empty"));
   require_error(run_tool_process("lumen-run", {"--ids", "[1, -1]"}), 65);
   const auto outcome = run_tool_process("lumen-run", {"-p", std::string(3000, 'x'), "-c", "64"});
   REQUIRE(outcome.exit_code == 65);

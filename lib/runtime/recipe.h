@@ -2,7 +2,7 @@
 //
 // The structs below are the tables of the file and their members its keys, with the defaults that
 // --print-config shows; types, ranges, help and which key goes with which type are declared once in
-// recipe_keys.cc. What is optional here has, after reading, a value wherever it applies: defaults
+// recipe_tables.cc. What is optional here has, after reading, a value wherever it applies: defaults
 // that depend on other keys are filled in. Where it says "absent:", it may stay without one.
 #pragma once
 

@@ -67,6 +67,7 @@ int run(const RunOptions& options) {
   }
   if (options.prompt_cache) check_prompt_cache(*options.prompt_cache);
   if (options.logits) io::check_replaceable(*options.logits, "\x93NUMPY", "a .npy file");
+  if (options.logits && options.ids && !options.tokenizer) return write_logits_of_ids(options), 0;
   Session session = load_session(options);
   return run_one_shot(options, session, prompt);
 }

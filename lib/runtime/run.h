@@ -11,6 +11,9 @@ namespace lumen::runtime {
 // signal that ended it. Throws Error; kUsage if there is neither a prompt nor a terminal.
 int run(const RunOptions& options);
 
+// Writes what --logits and --ids ask for.
+void write_logits_of_ids(const RunOptions& options);
+
 // Answers one prompt with a loaded model. `prompt` is --prompt and standard input put together,
 // unused with --ids.
 int run_one_shot(const RunOptions& options, Session& session, const std::string& prompt);

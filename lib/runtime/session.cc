@@ -35,6 +35,32 @@ LoadOptions load_options(const RunOptions& options) {
   return load;
 }
 
+std::unique_ptr<LanguageModel> load_main(const RunOptions& options, const io::ModelFiles& files) {
+  LoadOptions load = load_options(options);
+  load.context = options.context.value_or(0);
+  load.lora = options.lora.value_or("");
+  load.overrides = options.overrides;
+  if (options.batch) {
+    load.slots = options.parallel.value_or(kDefaultParallel);
+    load.fewer_slots = !options.parallel;
+  }
+  return LanguageModel::load(files, load);
+}
+
+io::ModelFiles open_main(const RunOptions& options) {
+  return open_known_model(options.model ? io::find_model(*options.model) : builtin_model_path());
+}
+
+void add_memory_notices(const MemoryPlan& memory, std::vector<std::string>& notices) {
+  if (!memory.notice.empty()) notices.push_back(memory.notice);
+  if (memory.packed_bytes == 0 && memory.weight_bytes + memory.kv_bytes > memory.available_bytes) {
+    notices.push_back(str("weights and KV cache take ",
+                          human_bytes(memory.weight_bytes + memory.kv_bytes), ", available are ",
+                          human_bytes(memory.available_bytes),
+                          ": weights will be read from disk again and again"));
+  }
+}
+
 std::unique_ptr<LanguageModel> load_draft(const RunOptions& options,
                                           const text::Tokenizer& tokenizer, int64_t context) {
   return with_context("--draft", [&] {
@@ -84,8 +110,7 @@ io::ModelFiles open_language_model(const std::string& name) {
 Session load_session(const RunOptions& options) {
   const auto start = Clock::now();
   std::optional<text::Grammar> grammar = requested_grammar(options.grammar, options.json_schema);
-  auto files =
-      open_known_model(options.model ? io::find_model(*options.model) : builtin_model_path());
+  auto files = open_main(options);
   set_end_tokens(options.overrides, files);
   if (options.lora) {
     // The template that an adapter was trained with.
@@ -94,15 +119,7 @@ Session load_session(const RunOptions& options) {
   }
   auto format = PromptFormat::load(files, options.tokenizer.value_or(""),
                                    {options.chat_template, options.template_arguments});
-  LoadOptions load = load_options(options);
-  load.context = options.context.value_or(0);
-  load.lora = options.lora.value_or("");
-  load.overrides = options.overrides;
-  if (options.batch) {
-    load.slots = options.parallel.value_or(kDefaultParallel);
-    load.fewer_slots = !options.parallel;
-  }
-  auto model = LanguageModel::load(files, load);
+  auto model = load_main(options, files);
   const std::string vocabulary_notice =
       format.check_vocabulary(model->vocab(), files.format == io::ModelFormat::kLlama2c,
                               options.tokenizer              ? *options.tokenizer
@@ -132,16 +149,20 @@ Session load_session(const RunOptions& options) {
                                   ") is not below the model's ", session.model->vocab(),
                                   " tokens: no answer ends with it"));
   }
-  const MemoryPlan& memory = session.model->memory();
-  if (!memory.notice.empty()) session.notices.push_back(memory.notice);
-  if (memory.packed_bytes == 0 && memory.weight_bytes + memory.kv_bytes > memory.available_bytes) {
-    session.notices.push_back(str("weights and KV cache take ",
-                                  human_bytes(memory.weight_bytes + memory.kv_bytes),
-                                  ", available are ", human_bytes(memory.available_bytes),
-                                  ": weights will be read from disk again and again"));
-  }
+  add_memory_notices(session.model->memory(), session.notices);
   session.load_seconds = seconds_since(start);
   return session;
+}
+
+std::unique_ptr<LanguageModel> load_model(const RunOptions& options,
+                                          std::vector<std::string>& notices) {
+  const io::ModelFiles files = open_main(options);
+  auto model = load_main(options, files);
+  if (std::string notice = model_notice(files); !notice.empty()) {
+    notices.push_back(std::move(notice));
+  }
+  add_memory_notices(model->memory(), notices);
+  return model;
 }
 
 Generator make_generator(const RunOptions& options, Session& session) {

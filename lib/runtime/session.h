@@ -40,6 +40,11 @@ io::ModelFiles open_language_model(const std::string& name);
 // and model, or model and draft model, do not belong together.
 Session load_session(const RunOptions& options);
 
+// The model alone, for token ids: no tokenizer is needed. Adds to `notices`. Throws as
+// load_session.
+std::unique_ptr<LanguageModel> load_model(const RunOptions& options,
+                                          std::vector<std::string>& notices);
+
 // A generator for `session`, which must outlive it, that guesses ahead as `options` ask.
 Generator make_generator(const RunOptions& options, Session& session);
 

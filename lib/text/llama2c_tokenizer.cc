@@ -47,11 +47,7 @@ class Llama2cTokenizer : public Tokenizer {
   }
 
   std::unique_ptr<TokenDecoder> make_decoder(bool skip_special) const override {
-    return std::make_unique<StageDecoder>(decoders_,
-                                          [this, skip_special](int32_t id, DecodeStage& stage) {
-                                            if (!(skip_special && is_special(id)))
-                                              stage.push(pieces_.text(id));
-                                          });
+    return make_piece_decoder(*this, decoders_, pieces_, skip_special);
   }
 
   int32_t vocab_size() const override { return vocabulary_.size(); }

@@ -3,6 +3,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/io/gguf.h"
 #include "lib/io/json.h"
 #include "lib/io/mapped_file.h"
@@ -39,6 +40,26 @@ std::shared_ptr<const Tokenizer> load_json(const std::string& path) {
   return with_context(path, [&] { return parse_tokenizer_json(json, config); });
 }
 
+// Refuses a vocabulary of tiktoken, such as the tokenizer.model of Llama 3's original files: lines
+// of a token in base64 and its rank.
+void refuse_tiktoken(std::string_view bytes) {
+  const std::string_view line =
+      bytes.substr(0, std::min<size_t>(bytes.find('\n'), limits::kPieceBytes));
+  const size_t space = line.find(' ');
+  if (space == line.npos || space == 0 || space % 4 != 0) return;
+  const auto is_base64 = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '+' ||
+           c == '/' || c == '=';
+  };
+  int64_t rank = 0;
+  if (!std::all_of(line.begin(), line.begin() + static_cast<ptrdiff_t>(space), is_base64) ||
+      !parse_number(line.substr(space + 1), rank)) {
+    return;
+  }
+  fail(ErrorKind::kUnsupported,
+       "this is a vocabulary of tiktoken; take the model's tokenizer.json in its place");
+}
+
 // By the first bytes: GGUF has a magic number, JSON is text, a sentencepiece model begins with the
 // tag and length of its first piece, and what is left can only be llama2.c's.
 std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
@@ -56,6 +77,7 @@ std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
   return with_context(path, [&] {
     const std::string hint = io::content_hint(std::as_bytes(std::span(bytes.substr(0, 512))));
     if (!hint.empty()) fail(ErrorKind::kMalformed, hint);
+    refuse_tiktoken(bytes);
     return parse_llama2c(bytes);
   });
 }
@@ -92,6 +114,7 @@ DirectoryVocabulary read_directory_vocabulary(const std::string& directory) {
 
 std::shared_ptr<const Tokenizer> parse_tokenizer(const DirectoryVocabulary& vocabulary) {
   return with_context(vocabulary.path, [&] {
+    if (vocabulary.sentencepiece) refuse_tiktoken(*vocabulary.sentencepiece);
     return vocabulary.sentencepiece
                ? parse_sentencepiece(*vocabulary.sentencepiece, &vocabulary.config)
                : parse_tokenizer_json(vocabulary.json, vocabulary.config);

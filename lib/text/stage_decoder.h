@@ -11,6 +11,7 @@
 
 #include "lib/text/decoder.h"
 #include "lib/text/tokenizer.h"
+#include "lib/text/vocabulary.h"
 
 namespace lumen::text {
 
@@ -31,6 +32,11 @@ class StageDecoder : public TokenDecoder {
   std::vector<std::unique_ptr<DecodeStage>> stages_;  // the last one first
   PushToken push_token_;
 };
+
+// The decoder of a vocabulary whose tokens have the texts `pieces`. It refers to all three.
+std::unique_ptr<TokenDecoder> make_piece_decoder(const Tokenizer& tokenizer,
+                                                 const std::vector<Decoder>& decoders,
+                                                 const Vocabulary& pieces, bool skip_special);
 
 // The bytes that tokens add to a text that has begun, through the same stages. Not thread-safe.
 class BytesDecoder {

@@ -68,6 +68,15 @@ void StageDecoder::finish(std::string& out) {
   first().finish();
 }
 
+std::unique_ptr<TokenDecoder> make_piece_decoder(const Tokenizer& tokenizer,
+                                                 const std::vector<Decoder>& decoders,
+                                                 const Vocabulary& pieces, bool skip_special) {
+  return std::make_unique<StageDecoder>(
+      decoders, [&tokenizer, &pieces, skip_special](int32_t id, DecodeStage& stage) {
+        if (!(skip_special && tokenizer.is_special(id))) stage.push(pieces.text(id));
+      });
+}
+
 BytesDecoder::BytesDecoder(const std::vector<Decoder>& decoders) {
   output_.out = &out_;
   output_.takes_any_bytes = true;

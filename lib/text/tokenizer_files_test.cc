@@ -224,6 +224,11 @@ TEST_CASE("A path is recognised by its content", "[tokenizer_files]") {
   CHECK(fails(directory + "/none") == static_cast<int>(ErrorKind::kMissing));
   write(directory + "/a", "words that are no tokenizer");
   CHECK(fails(directory + "/a") == kMalformed);
+  write(directory + "/t.model", "IQ== 0\nIg== 1\n");  // of tiktoken
+  CHECK(fails(directory + "/t.model") == static_cast<int>(ErrorKind::kUnsupported));
+  const std::string original = testing::temporary_directory();
+  write(original + "/tokenizer.model", "IQ== 0\n");
+  CHECK(fails(original) == static_cast<int>(ErrorKind::kUnsupported));
   write(directory + "/t.bin", llama2c_file());
   CHECK(load_tokenizer(directory + "/t.bin")->kind() == "llama2.c");
   write(directory + "/x.model", sentencepiece_model());

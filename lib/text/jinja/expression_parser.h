@@ -1,5 +1,6 @@
 // The expression half of the parser: jinja2's precedence, lowest first: conditional, or, and, not,
-// comparison, + -, ~, * / // %, **, unary, postfix, filters and tests.
+// comparison, + -, ~, * / // %, **, unary, postfix, filters and tests. What operators stand
+// between, postfix and so on is in operand_parser.cc.
 #pragma once
 
 #include <initializer_list>
@@ -125,8 +126,7 @@ class ExpressionParser {
                        Level operand);
   ExpressionPtr logic(std::string_view word, Operator op, Level operand);
   // Sets the depth of `node`; refuses chains that are too long to evaluate.
-  template <typename Node>
-  ExpressionPtr finish(std::unique_ptr<Node> node, std::initializer_list<const Expression*> parts);
+  static ExpressionPtr finish(ExpressionPtr node, std::initializer_list<const Expression*> parts);
   static int deepest(const CallArguments& arguments);
 
   std::vector<Token> tokens_;

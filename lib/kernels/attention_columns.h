@@ -1,0 +1,31 @@
+// What attention over a cache (attention_rows.h) and for training (attention_head.h) share: which
+// positions a query sees, and the softmax over none of them. Private to this room.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace lumen::kernels {
+
+// Positions [begin, end) of keys and values.
+struct KeyRange {
+  int64_t begin, end;
+};
+
+// What a causal query at position `own` sees of `positions`: no more than the `window` up to its
+// own, or all of these if that is 0.
+inline KeyRange causal_range(int64_t own, int64_t window, int64_t positions) {
+  const int64_t begin = window > 0 ? own + 1 - window : 0;
+  return {std::max<int64_t>(0, begin), std::min(positions, own + 1)};
+}
+
+// An online softmax of `count` queries that have seen no position: maximum and sum [count], output
+// of `dim` numbers for each.
+inline void begin_softmax(float* maximum, float* sum, float* output, int64_t count, int64_t dim) {
+  std::fill_n(maximum, count, -std::numeric_limits<float>::infinity());
+  std::fill_n(sum, count, 0.0f);
+  std::fill_n(output, count * dim, 0.0f);
+}
+
+}  // namespace lumen::kernels
