@@ -28,6 +28,8 @@ struct TileStrips {
   int64_t c_stride;
   bool low_low;
   int64_t rows = 2 * kTileRows;  // of c that are asked for; the others may be left as they are
+  // For multiply_row: so many pairs of panels of B, and their columns of c, so far apart.
+  int64_t strips = 1, b_strip = 0, c_strip = 0;
 };
 
 // Of a depth whose two panels of B stay in tiles.
@@ -43,6 +45,10 @@ struct TileUnit {
   // The same for any number of row panels of A, of one part, two panels of B that are at most
   // kShortSteps deep, and add = null; null: not known.
   void (*multiply_short)(const TileStrips& strips) = nullptr;
+  // The same for two panels of A and any number of pairs of panels of B, add = null, both operands
+  // or none with low parts; null: not known. What is left of a call is hidden behind the next
+  // pair's products, and A stays in L1, B passes by.
+  void (*multiply_row)(const TileStrips& strips) = nullptr;
   int64_t strip_depth = 512;  // so deep that two panels of B, of one part, stay in L1
   int64_t depth_multiple = kTileDepth, extra_depth = 0;
 

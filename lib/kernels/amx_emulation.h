@@ -100,9 +100,9 @@ struct EmulatedTiles {
   }
 };
 
-inline constexpr TileUnit kEmulatedTileUnit = {EmulatedTiles::enter, EmulatedTiles::leave,
-                                               multiply_any_strips<EmulatedTiles>,
-                                               multiply_any_short_strips<EmulatedTiles>};
+inline constexpr TileUnit kEmulatedTileUnit = {
+    EmulatedTiles::enter, EmulatedTiles::leave, multiply_any_strips<EmulatedTiles>,
+    multiply_any_short_strips<EmulatedTiles>, multiply_any_row<EmulatedTiles>};
 
 // While it lives, products use `unit`, whatever the SIMD target is.
 class TileUnitScope {

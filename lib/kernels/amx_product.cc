@@ -94,7 +94,8 @@ struct Pass {
     return reinterpret_cast<float*>(strip_of(thread) + kStripsNumbers);
   }
   float* sums_of(int thread) const { return scratch_of(thread) + kScratchFloats; }
-  // Of strip [i, i + kStrip) × [j, j + kStrip), j counted from the block's first column.
+  // Of strip [i, i + kStrip) × [j, j + kStrip), counted from the first row that is computed and
+  // from the block's first column.
   float* sums_at(int thread, int64_t i, int64_t j) const {
     return sums_of(thread) + (product.c_bf16 ? i * kRowPitch + j : i * kBlockCols + j * kStrip);
   }
@@ -148,6 +149,10 @@ struct Pass {
     unit.enter();
     for (int64_t j = begin; j < end; j += kBlockCols) {
       const int64_t cols = std::min(kBlockCols, end - j);
+      if (goes_by_rows()) {
+        multiply_by_rows(first, last, j, cols, end, thread);
+        continue;
+      }
       for (int64_t at = 0; at < depth; at += block_depth()) {
         multiply_block(first, last, j, cols, end, at, thread);
       }
@@ -171,6 +176,68 @@ struct Pass {
     }
   }
 
+  // Where one block of columns of the operands is all there is, all strips of B pass by one of A,
+  // so that sums leave for C while they are in L1.
+  bool goes_by_rows() const {
+    return unit.multiply_row != nullptr && depth <= block_depth() && !adds_to_c();
+  }
+  // multiply_block and finish, strip of rows by strip of rows.
+  void multiply_by_rows(int64_t first, int64_t last, int64_t j, int64_t cols, int64_t end,
+                        int thread) const {
+    PanelContent content[kBlockCols / kStrip], together = PanelContent::kOnePart;
+    StoredColumns next[kBlockCols / kStrip];
+    pack_strips(j, 0, cols, 0, thread, content);
+    for (int64_t strip = 0; strip < cols; strip += kStrip) {
+      together = worse(together, content[strip / kStrip]);
+      next[strip / kStrip] = stored_at(j + cols + strip, 0, end);
+    }
+    for (int64_t i = first; i < last; i += kStrip) {
+      const int64_t to = std::min(last, i + kStrip);
+      for (int64_t strip = 0; strip < cols; strip += kStrip) {
+        fetch_columns(next[strip / kStrip], (i - first) / kStrip, divide_up(last - first, kStrip));
+      }
+      int64_t strip = multiply_row(i, to, j, cols, thread, together);
+      for (; strip < cols; strip += kStrip) {
+        multiply_strip(i, to, j, strip, std::min(kStrip, cols - strip), 0, thread,
+                       content[strip / kStrip], {});
+      }
+      finish(i, to, j, cols, thread);
+    }
+  }
+  // Sums of rows [first, last), one strip, and the packed strips at j that are whole, of `content`
+  // together; returns of how many columns.
+  int64_t multiply_row(int64_t first, int64_t last, int64_t j, int64_t cols, int thread,
+                       PanelContent content) const {
+    const int64_t whole = cols / kStrip * kStrip;
+    if (last - first <= kTileRows || whole == 0) return 0;
+    content = worse(content, worse(content_of_a(first, 0), content_of_a(first + kTileRows, 0)));
+    if (content == PanelContent::kNonfinite) return 0;
+    const bool one_part = content == PanelContent::kOnePart;
+    const bool direct = is_direct(last - first, whole);
+    const int64_t padded = unit.panel_depth(depth);
+    const Bf16Panel a = panel_of_a(first, 0, padded), b = strip_at(thread, 0, padded);
+    float* const sums = sums_at(thread, 0, 0);
+    float* const c = direct ? product.c + (row + first) * product.c_stride + j : sums;
+    unit.multiply_row({.a_high = a.high,
+                       .a_low = one_part ? nullptr : a.low,
+                       .b_high = b.high,
+                       .b_low = one_part ? nullptr : b.low,
+                       .a_pitch = kTileRows * padded,
+                       .b_pitch = kTileRows * padded,
+                       .steps = padded / kTileDepth,
+                       .row_panels = 2,
+                       .col_panels = 2,
+                       .add = nullptr,
+                       .add_stride = 0,
+                       .c = c,
+                       .c_stride = direct ? product.c_stride : sums_pitch(),
+                       .low_low = product.products == 4,
+                       .strips = whole / kStrip,
+                       .b_strip = strip_at(thread, kStrip, padded).high - b.high,
+                       .c_strip = direct ? kStrip : sums_at(thread, 0, kStrip) - sums});
+    return whole;
+  }
+
   // Where what is packed after the strip at j + strip is stored.
   StoredColumns stored_after(int64_t j, int64_t strip, int64_t cols, int64_t end,
                              int64_t at) const {
@@ -180,16 +247,21 @@ struct Pass {
       row = j;
       if (at >= depth) at = 0, row = j + cols;
     }
-    if (product.stored_b == nullptr || row >= end) return {};
-    return (*product.stored_b)(row_of_b(row), k + at, std::min(block_depth(), depth - at));
+    return stored_at(row, at, end);
+  }
+  StoredColumns stored_at(int64_t column, int64_t at, int64_t end) const {
+    if (product.stored_b == nullptr || column >= end) return {};
+    return (*product.stored_b)(row_of_b(column), k + at, std::min(block_depth(), depth - at));
   }
 
   // Where rows of B lie together a strip is packed when its turn comes, always in the same place,
-  // and is still in L1; where columns do, the strips of a block are packed at once.
-  bool packs_blocks() const { return product.b_depth < kBlockDepth; }
+  // and is still in L1; where columns do, or all strips pass by, those of a block are packed at
+  // once.
+  bool packs_blocks() const { return goes_by_rows() || product.b_depth < kBlockDepth; }
   Bf16Panel strip_at(int thread, int64_t strip, int64_t padded) const {
     const int64_t place = packs_blocks() ? strip / kStrip : 0;
-    uint16_t* const high = strip_of(thread) + place * kStripNumbers;
+    const int64_t numbers = kStrip * padded * (two_parts() ? 2 : 1);
+    uint16_t* const high = strip_of(thread) + place * numbers;
     return {high, two_parts() ? high + kStrip * padded : nullptr};
   }
 
@@ -248,7 +320,7 @@ struct Pass {
       if (row_panels == 2) content_a = worse(content_a, content_of_a(i + kTileRows, at));
       const Bf16Panel a = panel_of_a(i, at, padded);
       const bool direct = is_direct(last - i, cols);
-      float* const sums = sums_at(thread, i, strip);
+      float* const sums = sums_at(thread, i - first, strip);
       float* const c = direct ? product.c + (row + i) * product.c_stride + j + strip : nullptr;
       const bool adds = direct && adds_to_c();
       if (direct && ends && is_direct(last - i - kStrip, cols)) {
@@ -294,8 +366,8 @@ struct Pass {
     const int64_t streamed = streams_c() ? cols / kStrip * kStrip : 0;
     for (int64_t i = first; i < last; i += kStrip) {
       if (streamed > 0) {
-        stream_sums(sums_at(thread, i, 0), kStrip * kStrip, std::min(kStrip, last - i), streamed,
-                    product.c + (row + i) * product.c_stride + j, product.c_stride);
+        stream_sums(sums_at(thread, i - first, 0), kStrip * kStrip, std::min(kStrip, last - i),
+                    streamed, product.c + (row + i) * product.c_stride + j, product.c_stride);
       }
       for (int64_t strip = streamed; strip < cols; strip += kStrip) {
         if (is_direct(last - i, cols - strip)) continue;
@@ -303,7 +375,7 @@ struct Pass {
         const int64_t line = transposed ? j + strip : row + i,
                       at = transposed ? row + i : j + strip;
         (transposed ? move_sums_transposed : move_sums)(
-            sums_at(thread, i, strip), kStrip, std::min(kStrip, last - i),
+            sums_at(thread, i - first, strip), kStrip, std::min(kStrip, last - i),
             std::min(kStrip, cols - strip), add, product.c + line * product.c_stride + at,
             product.c_stride);
       }
@@ -319,12 +391,12 @@ struct Pass {
   // Likewise rounded, row by row.
   void finish_rounded(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
     const int64_t column = product.epilogue_column + j;
-    uint16_t* c = product.c_bf16 + (row + first) * product.c_stride + j;
-    for (int64_t i = first; i < last; ++i, c += product.c_stride) {
-      float* const piece = sums_at(thread, i, 0);
-      if (product.epilogue) (*product.epilogue)(row + i, column, column + cols, piece);
-      round_row(piece, cols, c);
+    float* const sums = sums_at(thread, 0, 0);
+    for (int64_t i = first; i < last && product.epilogue; ++i) {
+      (*product.epilogue)(row + i, column, column + cols, sums + (i - first) * kRowPitch);
     }
+    round_rows(sums, kRowPitch, last - first, cols,
+               product.c_bf16 + (row + first) * product.c_stride + j, product.c_stride);
   }
 
   // Likewise of both halves.
@@ -333,8 +405,8 @@ struct Pass {
       const int64_t count = std::min(kStrip, last - i);
       float* c = product.c + (row + i) * product.c_stride + j / 2;
       for (int64_t strip = 0; strip < cols; strip += 2 * kStrip, c += kStrip) {
-        float* const sums = sums_at(thread, i, strip);
-        (*product.combine)(sums, sums_at(thread, i, strip + kStrip), count * kStrip, sums);
+        float* const sums = sums_at(thread, i - first, strip);
+        (*product.combine)(sums, sums_at(thread, i - first, strip + kStrip), count * kStrip, sums);
         move_sums(sums, kStrip, count, kStrip, false, c, product.c_stride);
       }
     }

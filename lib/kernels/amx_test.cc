@@ -141,6 +141,57 @@ TEST_CASE("short products on tiles are those of whole ones") {
   }
 }
 
+TEST_CASE("a row of strips on tiles is what the strips are one by one") {
+  Philox random(12);
+  constexpr int64_t kSteps = 3, kMost = 3, kPanel = kTileRows * kTileDepth * kSteps;
+  constexpr int64_t kStrip = 2 * kTileRows, kPitch = kMost * kStrip + 5;
+  std::vector<uint16_t> a(4 * kPanel), b(4 * kPanel * kMost);
+  for (auto* bits : {&a, &b}) {
+    for (uint16_t& v : *bits) v = to_bf16(static_cast<float>(random.normal())).bits;
+  }
+  on_every_tile_unit([&] {
+    const TileUnit& unit = *tile_unit();
+    for (int64_t steps = 1; steps <= kSteps; ++steps) {
+      for (int64_t strips = 1; strips <= kMost; ++strips) {
+        for (int products : {1, 3, 4}) {
+          const bool parts = products > 1;
+          TileStrips row = {.a_high = a.data(),
+                            .a_low = parts ? a.data() + 2 * kPanel : nullptr,
+                            .b_high = b.data(),
+                            .b_low = parts ? b.data() + 2 * kPanel : nullptr,
+                            .a_pitch = kPanel,
+                            .b_pitch = kPanel,
+                            .steps = steps,
+                            .row_panels = 2,
+                            .col_panels = 2,
+                            .add = nullptr,
+                            .add_stride = 0,
+                            .c = nullptr,
+                            .c_stride = kPitch,
+                            .low_low = products == 4,
+                            .strips = strips,
+                            .b_strip = 4 * kPanel,
+                            .c_strip = kStrip};
+          std::vector<float> whole(kStrip * kPitch, 7), pieces = whole;
+          unit.enter();
+          for (int64_t i = 0; i < strips; ++i) {
+            TileStrips piece = row;
+            piece.b_high += i * row.b_strip;
+            if (parts) piece.b_low += i * row.b_strip;
+            piece.c = pieces.data() + i * row.c_strip;
+            unit.multiply(piece);
+          }
+          row.c = whole.data();
+          unit.multiply_row(row);
+          unit.leave();
+          INFO(steps << " steps, " << strips << " strips, " << products << " products");
+          CHECK(whole == pieces);
+        }
+      }
+    }
+  });
+}
+
 TEST_CASE("the CPU's tiles compute what the emulated ones do") {
   if (!has_native_tiles()) return lumen::testing::skip("this CPU or system has no AMX");
   Philox random(9);

@@ -89,6 +89,86 @@ void multiply_strips(const TileStrips& s) {
   if constexpr (kRowPanels == 2 && kColPanels == 2) store_sums<Tiles, 3>(s.c, s.c_stride);
 }
 
+// Stores what tile kTile holds of the strip before, if there is one, and clears it.
+template <class Tiles, int kTile>
+inline void next_sums(float* before, int64_t stride) {
+  if (before != nullptr) store_sums<Tiles, kTile>(before, stride);
+  Tiles::template zero<kTile>();
+}
+
+// The first products of a strip, between which the sums of the one before are stored.
+template <class Tiles>
+inline void multiply_first(float* before, int64_t stride) {
+  next_sums<Tiles, 0>(before, stride);
+  Tiles::template multiply<0>();
+  next_sums<Tiles, 1>(before, stride);
+  Tiles::template multiply<1>();
+  next_sums<Tiles, 2>(before, stride);
+  Tiles::template multiply<2>();
+  next_sums<Tiles, 3>(before, stride);
+  Tiles::template multiply<3>();
+}
+
+// TileUnit::multiply_row, of one part.
+template <class Tiles>
+void multiply_row_of_strips(const TileStrips& s) {
+  constexpr int64_t kTile = kTileRows * kTileDepth;
+  const uint16_t* b = s.b_high;
+  float* before = nullptr;
+  for (int64_t strip = 0; strip < s.strips; ++strip, b += s.b_strip) {
+    load_b<Tiles, 2>(b, s.b_pitch);
+    load_a<Tiles, 2>(s.a_high, s.a_pitch);
+    multiply_first<Tiles>(before, s.c_stride);
+    for (int64_t at = kTile; at < s.steps * kTile; at += kTile) {
+      load_b<Tiles, 2>(b + at, s.b_pitch);
+      load_a<Tiles, 2>(s.a_high + at, s.a_pitch);
+      multiply_loaded<Tiles, 2, 2>();
+    }
+    before = s.c + strip * s.c_strip;
+  }
+  store_sums<Tiles, 0>(before, s.c_stride);
+  store_sums<Tiles, 1>(before, s.c_stride);
+  store_sums<Tiles, 2>(before, s.c_stride);
+  store_sums<Tiles, 3>(before, s.c_stride);
+}
+
+// Likewise of two.
+template <class Tiles>
+void multiply_row_of_parts(const TileStrips& s) {
+  constexpr int64_t kTile = kTileRows * kTileDepth;
+  const uint16_t *high = s.b_high, *low = s.b_low;
+  float* before = nullptr;
+  for (int64_t strip = 0; strip < s.strips; ++strip, high += s.b_strip, low += s.b_strip) {
+    for (int64_t at = 0; at < s.steps * kTile; at += kTile) {
+      // In the order of multiply_strips.
+      load_a<Tiles, 2>(s.a_low + at, s.a_pitch);
+      if (s.low_low) {
+        load_b<Tiles, 2>(low + at, s.b_pitch);
+        at == 0 ? multiply_first<Tiles>(before, s.c_stride) : multiply_loaded<Tiles, 2, 2>();
+      }
+      load_b<Tiles, 2>(high + at, s.b_pitch);
+      at == 0 && !s.low_low ? multiply_first<Tiles>(before, s.c_stride)
+                            : multiply_loaded<Tiles, 2, 2>();
+      load_a<Tiles, 2>(s.a_high + at, s.a_pitch);
+      multiply_loaded<Tiles, 2, 2>();
+      load_b<Tiles, 2>(low + at, s.b_pitch);
+      multiply_loaded<Tiles, 2, 2>();
+    }
+    before = s.c + strip * s.c_strip;
+  }
+  store_sums<Tiles, 0>(before, s.c_stride);
+  store_sums<Tiles, 1>(before, s.c_stride);
+  store_sums<Tiles, 2>(before, s.c_stride);
+  store_sums<Tiles, 3>(before, s.c_stride);
+}
+
+// TileUnit::multiply_row.
+template <class Tiles>
+void multiply_any_row(const TileStrips& strips) {
+  strips.a_low == nullptr ? multiply_row_of_strips<Tiles>(strips)
+                          : multiply_row_of_parts<Tiles>(strips);
+}
+
 // TileUnit::multiply.
 template <class Tiles>
 void multiply_any_strips(const TileStrips& strips) {

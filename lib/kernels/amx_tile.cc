@@ -67,6 +67,17 @@ struct NativeTiles {
   }
 };
 
+// Of a row of strips it is B that passes by.
+struct RowTiles : NativeTiles {
+  template <int kTile>
+  static void load(const void* from, size_t stride) {
+    if constexpr (kTile == 4) _tile_loadd(4, from, stride);
+    if constexpr (kTile == 5) _tile_loadd(5, from, stride);
+    if constexpr (kTile == 6) _tile_stream_loadd(6, from, stride);
+    if constexpr (kTile == 7) _tile_stream_loadd(7, from, stride);
+  }
+};
+
 const TileConfig kConfig;
 
 void enter() {
@@ -88,7 +99,12 @@ void multiply_short(const TileStrips& strips) {
   multiply_any_short_strips<NativeTiles>(strips);
 }
 
-constexpr TileUnit kUnit = {enter, leave, multiply, multiply_short};
+void multiply_row(const TileStrips& strips) {
+  asm volatile("" ::: "memory");
+  multiply_any_row<RowTiles>(strips);
+}
+
+constexpr TileUnit kUnit = {enter, leave, multiply, multiply_short, multiply_row};
 
 }  // namespace
 

@@ -215,15 +215,20 @@ bool split_tile_columns(const float* x, int64_t col_stride, uint16_t* high, uint
   return splitter.finish(seen);
 }
 
-void round_row_native(const float* x, int64_t count, uint16_t* to) {
-  for (; count >= 32; count -= 32, x += 32, to += 32) {
-    _mm512_storeu_si512(to, rounded(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
+void round_rows_native(const float* x, int64_t x_stride, int64_t rows, int64_t count, uint16_t* to,
+                       int64_t to_stride) {
+  const auto mask = (uint32_t{1} << count % 32) - 1;
+  const auto first = static_cast<__mmask16>(mask), second = static_cast<__mmask16>(mask >> 16);
+  for (int64_t i = 0; i < rows; ++i, x += x_stride, to += to_stride) {
+    int64_t j = 0;
+    for (; j + 32 <= count; j += 32) {
+      _mm512_storeu_si512(to + j, rounded(_mm512_loadu_ps(x + j), _mm512_loadu_ps(x + j + 16)));
+    }
+    if (mask == 0) continue;
+    const __m512i last =
+        rounded(_mm512_maskz_loadu_ps(first, x + j), _mm512_maskz_loadu_ps(second, x + j + 16));
+    _mm512_mask_storeu_epi16(to + j, mask, last);
   }
-  if (count == 0) return;
-  const auto mask = (uint32_t{1} << count) - 1;
-  const __m512i last = rounded(_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), x),
-                               _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), x + 16));
-  _mm512_mask_storeu_epi16(to, mask, last);
 }
 
 void round_codes_native(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* to) {
@@ -259,7 +264,7 @@ bool split_tile_columns(const float*, int64_t, uint16_t*, uint16_t*, uint32_t&) 
 void pair_tile_columns(const uint16_t*, int64_t, uint16_t*) {
   LUMEN_CHECK(!"AVX512-BF16");
 }
-void round_row_native(const float*, int64_t, uint16_t*) {
+void round_rows_native(const float*, int64_t, int64_t, int64_t, uint16_t*, int64_t) {
   LUMEN_CHECK(!"AVX512-BF16");
 }
 void round_codes_native(const CodePanel&, const CodeForm&, int64_t, uint16_t*) {

@@ -30,8 +30,9 @@ bool split_tile_columns(const float* x, int64_t col_stride, uint16_t* high, uint
 // pairs.
 void pair_tile_columns(const uint16_t* x, int64_t col_stride, uint16_t* to);
 
-// round_row and round_codes of bf16_panels.h.
-void round_row_native(const float* x, int64_t count, uint16_t* to);
+// round_rows and round_codes of bf16_panels.h.
+void round_rows_native(const float* x, int64_t x_stride, int64_t rows, int64_t count, uint16_t* to,
+                       int64_t to_stride);
 void round_codes_native(const CodePanel& from, const CodeForm& form, int64_t cols, uint16_t* to);
 
 }  // namespace lumen::kernels

@@ -284,7 +284,7 @@ void copy_bf16_panel_kernel(const PanelSource& from, int64_t rows, int64_t depth
 }
 
 void round_row_kernel(const float* x, int64_t count, uint16_t* c) {
-  if (kMayHaveBf16 && has_bf16_dot()) return round_row_native(x, count, c);
+  if (kMayHaveBf16 && has_bf16_dot()) return round_rows_native(x, count, 1, count, c, count);
   const FloatTag d;
   const int64_t lanes = hn::Lanes(d);
   int64_t i = 0;
@@ -303,6 +303,9 @@ void round_row_kernel(const float* x, int64_t count, uint16_t* c) {
 
 void round_rows_kernel(const float* x, int64_t x_stride, int64_t rows, int64_t count, uint16_t* c,
                        int64_t c_stride) {
+  if (kMayHaveBf16 && has_bf16_dot()) {
+    return round_rows_native(x, x_stride, rows, count, c, c_stride);
+  }
   for (int64_t i = 0; i < rows; ++i) round_row_kernel(x + i * x_stride, count, c + i * c_stride);
 }
 

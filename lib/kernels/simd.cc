@@ -190,8 +190,8 @@ bool fast_word_pairs() {
 }
 
 bool has_bf16_dot() {
-  static const bool has = has_avx512_bf16();
-  return has && usable_targets() & HWY_AVX3;
+  static const bool has = has_avx512_bf16() && (usable_targets() & HWY_AVX3) != 0;
+  return has;
 }
 
 bool fast_bf16_dot() {
