@@ -66,6 +66,33 @@ TEST_CASE("ShareGPT's conversations and Alpaca's instructions are learned like m
   }
 }
 
+TEST_CASE("contents in parts are learned as one text, and other parts than texts refused") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  const auto learned = [&](const std::string& content) {
+    const std::string row = str(R"({"messages": [{"role": "user", "content": )", content,
+                                R"(}, {"role": "assistant", "content": "Yo"}]})");
+    DataOptions options = options_for(Format::kJsonl, write(row));
+    options.seq = 128;
+    options.learn_all = true;
+    Batch batch;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    return learned_of(batch, *tokenizer);
+  };
+  CHECK(learned(R"([{"type": "text", "text": "Hi"}])") == learned(R"("Hi")"));
+  CHECK(learned(R"([{"type": "text", "text": "Hi"}, {"text": "you", "type": "text"}])") ==
+        learned(R"("Hi\nyou")"));
+  const auto refused = [&](const std::string& content) {
+    return refusal(ErrorKind::kMalformed, [&] { learned(content); });
+  };
+  CHECK(contains(refused(R"([{"type": "text", "text": "Hi"}, {"type": "image_url"}])"),
+                 "line 1, column 76: part 2 of \"content\" is of type \"image_url\", expected "
+                 "{\"type\": \"text\", \"text\": …}"));
+  CHECK(contains(refused(R"(["Hi"])"), "part 1 of \"content\" is the string 'Hi', expected"));
+  CHECK(contains(refused(R"([{"type": "text"}])"), "\"text\" is nothing, expected a string"));
+  CHECK(contains(refused("[]"), "\"content\" is an array of 0, expected a string"));
+}
+
 TEST_CASE("where the tokenizer names no end token, that of the model's config ends documents") {
   const auto tokenizer = text::load_tokenizer(write(
       R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "<end>": 4},

@@ -1,5 +1,6 @@
 #include "lib/data/csv.h"
 
+#include <charconv>
 #include <cmath>
 
 #include "lib/base/error.h"
@@ -8,12 +9,13 @@
 
 namespace lumen::data {
 
-CsvReader::CsvReader(std::string_view text) : text_(text) {
+CsvReader::CsvReader(std::string_view text)
+    : text_(text), line_end_(text.find('\n') == text.npos ? '\r' : '\n') {
   if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
 }
 
 void CsvReader::advance() {
-  if (text_[pos_] == '\n') {
+  if (text_[pos_] == line_end_) {
     ++line_;
     column_ = 0;
   }
@@ -22,12 +24,12 @@ void CsvReader::advance() {
 }
 
 bool CsvReader::at_line_end() const {
-  return pos_ == text_.size() || text_[pos_] == '\n' ||
+  return pos_ == text_.size() || text_[pos_] == line_end_ ||
          (text_[pos_] == '\r' && (pos_ + 1 == text_.size() || text_[pos_ + 1] == '\n'));
 }
 
 void CsvReader::refuse(int64_t line, int64_t column, std::string_view what) {
-  while (pos_ < text_.size() && text_[pos_] != '\n') advance();
+  while (pos_ < text_.size() && text_[pos_] != line_end_) advance();
   fail(ErrorKind::kMalformed, "line ", line, ", column ", column, ": ", what);
 }
 
@@ -82,7 +84,9 @@ bool CsvReader::next(CsvRow& row) {
       read_plain(field);
     }
     if (!is_valid_utf8(field.text)) {
-      refuse(row.line, field.column, "found bytes that are no UTF-8 text");
+      const bool wide = text_.starts_with("\xFF\xFE") || text_.starts_with("\xFE\xFF");
+      refuse(row.line, field.column,
+             wide ? "found UTF-16, expected UTF-8 text" : "found bytes that are no UTF-8 text");
     }
     row.fields.push_back(std::move(field));
     if (pos_ - begin > limits::kDataRowBytes ||
@@ -110,7 +114,14 @@ bool parse_finite(std::string_view cell, double& value) {
   if (first == cell.npos) return false;
   cell = cell.substr(first, cell.find_last_not_of(' ') - first + 1);
   if (cell.starts_with('+')) cell.remove_prefix(1);
-  return parse_number(cell, value) && std::isfinite(static_cast<float>(value));
+  if (!parse_number(cell, value)) {
+    // Too large or too small for a double; some machines have more.
+    long double wide;
+    const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), wide);
+    if (error != std::errc() || end != cell.data() + cell.size()) return false;
+    value = static_cast<double>(wide);
+  }
+  return std::isfinite(static_cast<float>(value));
 }
 
 }  // namespace lumen::data

@@ -18,8 +18,8 @@ struct CsvRow {
   int64_t line = 0;  // where it begins
 };
 
-// Reads the records of a text one by one. Lines end in LF or CRLF; blank lines are left out, a
-// byte-order mark too. The text must outlive it.
+// Reads the records of a text one by one. Lines end in LF or CRLF, or in CR where the text has no
+// LF; blank lines are left out, a byte-order mark too. The text must outlive it.
 class CsvReader {
  public:
   explicit CsvReader(std::string_view text);
@@ -37,6 +37,7 @@ class CsvReader {
   bool at_line_end() const;
 
   std::string_view text_;
+  char line_end_;  // its last character
   size_t pos_ = 0;
   int64_t line_ = 1, column_ = 1;
 };
@@ -44,8 +45,8 @@ class CsvReader {
 // Throws Error(kMalformed) unless `row` has as many fields as the header.
 void check_width(const CsvRow& row, size_t header_fields);
 
-// Whether a cell is a number that is finite in float32, which `value` then is; spaces around it do
-// not count.
+// Whether a cell is a number that is finite in float32, which `value` then is, or 0 if it is too
+// small for a double; spaces around it do not count.
 bool parse_finite(std::string_view cell, double& value);
 
 }  // namespace lumen::data

@@ -83,7 +83,12 @@ void jpeg_progressed(j_common_ptr info) {
   }
 }
 
-// Reads the header, or with `rows` the picture into them. False leaves a message.
+bool in_inks(const jpeg_decompress_struct& jpeg) {
+  return jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK;
+}
+
+// Reads the header, or with `rows` the picture into them: red, green and blue, or four inks. False
+// leaves a message.
 bool decode_rows(JpegState& state, std::span<const std::byte> bytes, uint8_t* rows) {
   jpeg_decompress_struct& jpeg = state.decompress;
   if (setjmp(state.back) != 0) return false;
@@ -95,14 +100,28 @@ bool decode_rows(JpegState& state, std::span<const std::byte> bytes, uint8_t* ro
     jpeg_read_header(&jpeg, TRUE);
     return true;
   }
-  jpeg.out_color_space = JCS_RGB;
+  jpeg.out_color_space = in_inks(jpeg) ? JCS_CMYK : JCS_RGB;
   jpeg_start_decompress(&jpeg);
+  const size_t row_bytes = size_t{jpeg.output_width} * (in_inks(jpeg) ? 4 : 3);
   while (jpeg.output_scanline < jpeg.output_height) {
-    JSAMPROW row = rows + size_t{jpeg.output_scanline} * jpeg.output_width * 3;
+    JSAMPROW row = rows + jpeg.output_scanline * row_bytes;
     jpeg_read_scanlines(&jpeg, &row, 1);
   }
   jpeg_finish_decompress(&jpeg);
   return true;
+}
+
+// The light that cyan, magenta, yellow and black leave, of each its inverse as Adobe's programs
+// store it (255: no ink), and the others follow them.
+void inks_to_rgb(std::vector<uint8_t>& pixels) {
+  const size_t count = pixels.size() / 4;
+  for (size_t i = 0; i < count; ++i) {
+    const int black = pixels[4 * i + 3];
+    for (size_t c = 0; c < 3; ++c) {
+      pixels[3 * i + c] = static_cast<uint8_t>((pixels[4 * i + c] * black + 127) / 255);
+    }
+  }
+  pixels.resize(3 * count);
 }
 
 Picture decode_jpeg(std::span<const std::byte> bytes) {
@@ -119,18 +138,15 @@ Picture decode_jpeg(std::span<const std::byte> bytes) {
   if (!decode_rows(state, bytes, nullptr)) {
     fail(ErrorKind::kMalformed, "damaged JPEG file: ", state.message);
   }
-  const J_COLOR_SPACE colors = state.decompress.jpeg_color_space;
-  if (colors == JCS_CMYK || colors == JCS_YCCK) {
-    fail(ErrorKind::kUnsupported, "the JPEG file has the colors of print (CMYK), expected RGB or ",
-         "gray; save it as RGB");
-  }
   check_size(state.decompress.image_height, state.decompress.image_width);
+  const bool inks = in_inks(state.decompress);
   Picture picture;
   picture.height = state.decompress.image_height, picture.width = state.decompress.image_width;
-  picture.rgb.resize(static_cast<size_t>(picture.height * picture.width * 3));
+  picture.rgb.resize(static_cast<size_t>(picture.height * picture.width * (inks ? 4 : 3)));
   if (!decode_rows(state, bytes, picture.rgb.data())) {
     fail(ErrorKind::kMalformed, "damaged JPEG file: ", state.message);
   }
+  if (inks) inks_to_rgb(picture.rgb);
   return picture;
 }
 

@@ -116,14 +116,29 @@ TEST_CASE("PNG and JPEG files are decoded") {
   CHECK(decoded(as_png(transparent, PNG_FORMAT_RGBA)).rgb ==
         std::vector<uint8_t>{0, 0, 0, 200, 100, 50});
   CHECK(decoded(as_deep_png(40000)).rgb == std::vector<uint8_t>{156, 156, 156});
-  const Picture print{8, 8, std::vector<uint8_t>(8 * 8 * 4, 50)};
-  CHECK(contains(refusal(ErrorKind::kUnsupported, [&] { decoded(as_jpeg(print, JCS_CMYK)); }),
-                 "(CMYK), expected RGB or gray"));
+}
+
+TEST_CASE("JPEG files in the colours of print are decoded as Pillow does") {
+  Picture print{8, 16, {}};
+  for (int i = 0; i < 8 * 16; ++i) {
+    const std::vector<uint8_t> inks =
+        i % 16 < 8 ? std::vector<uint8_t>{255, 128, 0, 255} : std::vector<uint8_t>{255, 128, 0, 51};
+    print.rgb.insert(print.rgb.end(), inks.begin(), inks.end());
+  }
+  const Picture light = decoded(as_jpeg(print, JCS_CMYK));
+  CHECK(light.height == 8);
+  CHECK(light.width == 16);
+  REQUIRE(light.rgb.size() == 8 * 16 * 3);
+  const int expected[2][3] = {{255, 128, 0}, {51, 26, 0}};  // value · black / 255
+  for (size_t i = 0; i < light.rgb.size(); ++i) {
+    CHECK(std::abs(int{light.rgb[i]} - expected[i / 3 % 16 / 8][i % 3]) <= 4);
+  }
 }
 
 TEST_CASE("damaged pictures are refused wherever they are cut") {
   const Picture picture = smooth_picture(40, 40);
-  for (const std::string& whole : {as_png(picture), as_jpeg(picture)}) {
+  const Picture print{20, 20, smooth_picture(20, 20 * 4 / 3 + 1).rgb};
+  for (const std::string& whole : {as_png(picture), as_jpeg(picture), as_jpeg(print, JCS_CMYK)}) {
     for (size_t size = 0; size + 20 < whole.size(); size += 7) {
       refusal(ErrorKind::kMalformed, [&] { decoded(whole.substr(0, size)); });
       CHECK_THROWS_AS(decoded(whole.substr(0, size)), Error);

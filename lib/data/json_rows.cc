@@ -32,12 +32,50 @@ class Row {
   io::Json json_;
 };
 
-void check_messages(const Row& row) {
+// Whether a content is a list of parts, as OpenAI's API has it, which then are all texts: pictures
+// are not learnt from.
+bool has_parts(const Row& row, const io::Json& message, std::vector<std::string> path) {
+  const io::Json* content = io::find(message, "content");
+  if (content == nullptr || !content->is_array() || content->empty()) return false;
+  path.emplace_back("content");
+  for (size_t i = 0; i < content->size(); ++i) {
+    path.push_back(str(i));
+    const io::Json& part = (*content)[i];
+    const io::Json* type = part.is_object() ? io::find(part, "type") : nullptr;
+    if (type == nullptr || *type != "text") {
+      row.refuse(path, str("part ", i + 1, " of \"content\" is ",
+                           type == nullptr ? io::describe(&part) : "of type " + type->dump(),
+                           ", expected {\"type\": \"text\", \"text\": …}"));
+    }
+    row.text(part, path, "text");
+    path.pop_back();
+  }
+  return true;
+}
+
+// The same row with the parts of each content joined, line by line.
+io::Json with_joined_parts(const io::Json& row) {
+  io::Json converted = row;
+  for (io::Json& message : converted["messages"]) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    std::string joined;
+    for (size_t i = 0; i < content->size(); ++i) {
+      joined += (i > 0 ? "\n" : "") + (*content)[i]["text"].get_ref<const std::string&>();
+    }
+    *content = std::move(joined);
+  }
+  return converted;
+}
+
+// Returns whether some message has_parts.
+bool check_messages(const Row& row) {
   const io::Json& messages = *io::find(row.json(), "messages");
   if (!messages.is_array() || messages.empty()) {
     row.refuse({"messages"}, str("\"messages\" is ", io::describe(&messages),
                                  ", expected an array of at least one message"));
   }
+  bool in_parts = false;
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::vector<std::string> path = {"messages", str(i)};
     if (!messages[i].is_object()) {
@@ -47,8 +85,13 @@ void check_messages(const Row& row) {
     row.text(messages[i], path, "role");
     const bool calls_tools = io::find_value(messages[i], "tool_calls") != nullptr;
     const bool has_content = io::find_value(messages[i], "content") != nullptr;
-    if (has_content || !calls_tools) row.text(messages[i], path, "content");
+    if (has_parts(row, messages[i], path)) {
+      in_parts = true;
+    } else if (has_content || !calls_tools) {
+      row.text(messages[i], path, "content");
+    }
   }
+  return in_parts;
 }
 
 // The role that a speaker of ShareGPT's rows has in "messages"; null: none.
@@ -137,8 +180,9 @@ Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
     return with_context([&] { return str("line ", line.number, ", column 1"); }, encode);
   };
   if (has("messages")) {
-    check_messages(row);
-    return in_row([&] { return encoder.chat(row.json()); });
+    const bool in_parts = check_messages(row);
+    return in_row(
+        [&] { return encoder.chat(in_parts ? with_joined_parts(row.json()) : row.json()); });
   }
   if (has("conversations")) {
     const io::Json converted = messages_of_sharegpt(row);

@@ -123,7 +123,8 @@ void add_row(const CsvRow& row, const std::vector<bool>& used, size_t file, Spli
   for (size_t i = 0; i < used.size(); ++i) {
     if (used[i] && row.fields[i].text.find_first_not_of(' ') == std::string::npos) {
       fail(ErrorKind::kMalformed, "line ", row.line, ", column ", row.fields[i].column,
-           ": found an empty field, expected a value of ", quoted(table.header[i], 40));
+           ": found an empty field, expected a value of ", quoted(table.header[i], 40),
+           " (data.on_bad_row = \"skip\" leaves such rows out)");
     }
   }
   for (size_t i = 0; i < used.size(); ++i) {
@@ -490,7 +491,8 @@ Data open_table(const DataOptions& options) {
   }
   if (split.train.empty()) {
     fail(ErrorKind::kMalformed, io::place_of(info.files[0].path),
-         ": the table has no rows to train on (", info.skipped, " bad ones left out)");
+         ": the table has no rows to train on",
+         info.skipped > 0 ? str(" (", info.skipped, " bad ones left out)") : "");
   }
   const auto content = with_context(io::place_of(info.files[0].path), [&] {
     return make_content(options, reader.table(), reader.used(), reader.label(), split.train, info);

@@ -31,6 +31,8 @@ TEST_CASE("CSV as RFC 4180 has it") {
   CHECK(parse(",\n,,") == Rows{{"", ""}, {"", "", ""}});
   CHECK(parse("\xEF\xBB\xBF\"x\"") == Rows{{"x"}});
   CHECK(parse("").empty());
+  CHECK(parse("a,b\r1,\"2\r3\"\r\r4,5") == Rows{{"a", "b"}, {"1", "2\r3"}, {"4", "5"}});
+  CHECK(parse("a,b\r1,2\n") == Rows{{"a", "b\r1", "2"}});
   CsvReader reader("é,\"b\nc\",d\nx");
   CsvRow row;
   REQUIRE(reader.next(row));
@@ -167,6 +169,18 @@ TEST_CASE("a number that float32 does not have is refused, not learnt from as in
   }
 }
 
+TEST_CASE("a number too small for a float is zero") {
+  DataOptions options = options_for(write_table("x,y\n1e-400,a\n-1e-50,b\n1e-4000,a\n3,b\n"));
+  options.standardize = false;
+  options.eval_fraction = 0;
+  const Data data = open_data(options);
+  CHECK(data.info.train_samples == 4);
+  double value = 1;
+  CHECK(parse_finite(" 1e-400", value));
+  CHECK(value == 0);
+  CHECK_FALSE(parse_finite("1e400", value));
+}
+
 TEST_CASE("a few bad cells do not make texts of a short column of numbers") {
   DataOptions options = options_for(write_table("a,y\n1,x\n2,z\n1e999,z\n3,x\n"));
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
@@ -187,6 +201,12 @@ TEST_CASE("a table that is not one is refused with the reason") {
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 1, column 1: the header is one name, 'a;y'; columns have to be "
                  "separated by commas, not by ';'"));
+  options.paths = {
+      write_table(std::string("\xFF\xFE"
+                              "a\0,\0y\0",
+                              8))};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 1, column 1: found UTF-16, expected UTF-8 text"));
   options.paths = {write_table("\n5.1,3.5,setosa\n4.9,3.0,setosa\n7.0,3.2,versicolor\n")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 2, column 1: found '5.1', '3.5', 'setosa' as the names of columns, "

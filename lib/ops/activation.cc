@@ -202,28 +202,34 @@ Tensor gelu(const Tensor& x) {
   return real_unary(kGelu, x);
 }
 Tensor elu(const Tensor& x, double alpha) {
-  // expm1 of what is not positive only: no ∞ that the gradient would multiply by 0.
-  const Tensor zero = constant_like(0, x);
-  const Tensor negative = where(less_than(zero, x), zero, x);
-  return where(less_than(zero, x), x, mul(expm1(negative), alpha));
+  return in_float(x, [&](const Tensor& t) {
+    // expm1 of what is not positive only: no ∞ that the gradient would multiply by 0.
+    const Tensor zero = constant_like(0, t);
+    const Tensor negative = where(less_than(zero, t), zero, t);
+    return where(less_than(zero, t), t, mul(expm1(negative), alpha));
+  });
 }
 Tensor leaky_relu(const Tensor& x, double slope) {
   return where(less_than(constant_like(0, x), x), x, mul(x, slope));
 }
 Tensor softplus(const Tensor& x, double beta, double threshold) {
-  const Tensor scaled = mul(x, beta);
-  const Tensor linear = less_than(constant_like(threshold, x), scaled);
-  const Tensor curved = where(linear, constant_like(0, x), scaled);
-  return where(linear, x, mul(log1p(exp(curved)), 1 / beta));
+  return in_float(x, [&](const Tensor& t) {
+    const Tensor scaled = mul(t, beta);
+    const Tensor linear = less_than(constant_like(threshold, t), scaled);
+    const Tensor curved = where(linear, constant_like(0, t), scaled);
+    return where(linear, t, mul(log1p(exp(curved)), 1 / beta));
+  });
 }
 Tensor hard_sigmoid(const Tensor& x) {
-  return mul(clamp(add(x, 3.0), Number(0.0), Number(6.0)), 1.0 / 6);
+  return in_float(x, [](const Tensor& t) {
+    return mul(clamp(add(t, 3.0), Number(0.0), Number(6.0)), 1.0 / 6);
+  });
 }
 Tensor hard_swish(const Tensor& x) {
-  return mul(x, hard_sigmoid(x));
+  return in_float(x, [](const Tensor& t) { return mul(t, hard_sigmoid(t)); });
 }
 Tensor mish(const Tensor& x) {
-  return mul(x, tanh(softplus(x)));
+  return in_float(x, [](const Tensor& t) { return mul(t, tanh(softplus(t))); });
 }
 
 }  // namespace lumen::ops

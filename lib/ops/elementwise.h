@@ -50,6 +50,17 @@ Tensor number(Number value, DType dtype);
 // computes less exactly).
 Tensor constant_like(double value, const Tensor& x);
 
+// body(x), made of several operations: for types narrower than float32 computed in it and rounded
+// once, at the end; integers become float32.
+template <typename Body>
+Tensor in_float(const Tensor& x, Body body, const char* caller = __builtin_FUNCTION()) {
+  const DType dtype = x.dtype(caller);
+  if (dtype == DType::kF16 || dtype == DType::kBF16) {
+    return graph::contiguous(body(graph::contiguous(x, DType::kF32)), dtype);
+  }
+  return body(is_float(dtype) ? x : graph::contiguous(x, DType::kF32));
+}
+
 // Cases of a raw operation: odd lengths, no elements, a scalar, broadcast and transposed inputs,
 // a narrower input, float64.
 std::vector<graph::OpCase> elementwise_cases(const graph::OpDef& op, int inputs, double low,

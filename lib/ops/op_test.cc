@@ -183,6 +183,26 @@ TEST_CASE("element-wise operations treat special values as IEEE 754 does") {
   CHECK(std::isnan(at(ops::mul(scalar(nan), scalar(0)))));
 }
 
+TEST_CASE("activations made of several operations round narrow types once") {
+  using Function = Tensor (*)(const Tensor&);
+  const Function functions[] = {[](const Tensor& x) { return ops::elu(x, 0.7); },
+                                [](const Tensor& x) { return ops::softplus(x, 20, 20); },
+                                [](const Tensor& x) { return ops::softplus(x); },
+                                ops::hard_sigmoid,
+                                ops::hard_swish,
+                                ops::mish};
+  const Tensor wide = ops::sub(ops::mul(graph::iota(400), 0.1), 19.97);  // e²⁰ is ∞ in f16
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    const Tensor x = graph::contiguous(wide, dtype);
+    for (const Function& function : functions) {
+      const Tensor once = graph::contiguous(function(graph::contiguous(x, DType::kF32)), dtype);
+      INFO(name(dtype) << ", function " << &function - functions);
+      CHECK(ops::allclose(function(x), once, 0, 0));
+      CHECK(ops::all(ops::isfinite(once)).item() == 1);
+    }
+  }
+}
+
 TEST_CASE("softmax survives large logits and propagates NaN") {
   const float large[] = {1e4f, -1e4f, 1e4f};
   const Array array = ops::softmax(graph::constant(large, {3})).eval();

@@ -9,19 +9,6 @@
 namespace lumen::ops {
 namespace {
 
-bool is_narrow(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
-// Computed in float32 for narrower types and rounded at the end.
-template <typename Body>
-Tensor in_float(const Tensor& x, Body body) {
-  if (is_narrow(x.dtype())) {
-    return graph::contiguous(body(graph::contiguous(x, DType::kF32)), x.dtype());
-  }
-  return body(is_float(x.dtype()) ? x : graph::contiguous(x, DType::kF32));
-}
-
 int64_t reduced_count(std::string_view op, const Shape& shape, const Axes& axes) {
   const std::vector<bool> gone = chosen_axes(op, shape, axes);
   int64_t count = 1;

@@ -95,9 +95,10 @@ nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter
 
 Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   if (!options.lora) return {std::move(files), std::nullopt};
-  if (files.format != io::ModelFormat::kHuggingFace) {
+  if (files.format != io::ModelFormat::kHuggingFace && writes_gguf(options)) {
     fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
-         "; --lora needs the model as a Hugging Face directory");
+         ", of which --lora makes a Hugging Face directory: name one instead of ",
+         quoted(*options.output), " (it can be converted in turn)");
   }
   const LoraAdapter adapter = read_adapter(*options.lora, files.config);
   ThreadPool pool(1);
@@ -117,6 +118,10 @@ std::optional<DType> fixed_type(const Array& array) {
   if (!is_float(array.dtype()) && !is_quantized(array.dtype())) return array.dtype();
   if (array.shape().rank() < 2) return DType::kF32;
   return std::nullopt;
+}
+
+bool writes_gguf(const ConvertOptions& options) {
+  return options.output->ends_with(".gguf");
 }
 
 std::optional<uint64_t> shard_bytes(const ConvertOptions& options) {

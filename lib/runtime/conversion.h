@@ -23,7 +23,8 @@ struct Source {
 
 // The model `files`, with the adapter that `options` name: tensors that it has instead of the
 // model's, and the templates that it was trained with, as in load_session. Throws Error as
-// read_adapter and checked_parameters; kUnsupported for an adapter to what is no directory.
+// read_adapter and checked_parameters; kUnsupported for an adapter to a GGUF file that is to become
+// another one.
 Source open_source(io::ModelFiles files, const ConvertOptions& options);
 
 struct LoraAdapter;
@@ -75,6 +76,9 @@ class TensorConversion {
 
 // "1.5 GiB, 12 tensors: 5 in f16, 7 in f32".
 std::string describe_tensors(uint64_t bytes, const std::vector<DType>& types);
+
+// Whether a GGUF file is to be written, not a directory.
+bool writes_gguf(const ConvertOptions& options);
 
 // The bytes that --shard-size names; none if it is not given. Throws Error(kUsage).
 std::optional<uint64_t> shard_bytes(const ConvertOptions& options);

@@ -19,7 +19,7 @@ namespace {
 void check_directory_output(const ConvertOptions& options) {
   const std::string suffix = std::filesystem::path(*options.output).extension();
   for (const char* file :
-       {".bin", ".ggml", ".json", ".npz", ".onnx", ".pt", ".pth", ".safetensors"}) {
+       {".bin", ".ggml", ".GGUF", ".json", ".npz", ".onnx", ".pt", ".pth", ".safetensors"}) {
     if (suffix != file) continue;
     fail(ErrorKind::kUsage, "output ", quoted(*options.output), ": expected a name that ends in ",
          ".gguf, or a directory");
@@ -91,7 +91,7 @@ int convert(const ConvertOptions& options) {
   if (!options.model || !options.output) {
     fail(ErrorKind::kUsage, "nothing to do: name a model and what to write, or --inspect MODEL");
   }
-  const bool to_gguf = options.output->ends_with(".gguf");
+  const bool to_gguf = writes_gguf(options);
   shard_bytes(options);  // a usage error comes before the model is opened
   if (!to_gguf) {
     check_directory_output(options);

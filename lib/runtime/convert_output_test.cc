@@ -52,6 +52,7 @@ TEST_CASE("a directory appears whole, and replaces another one only if told to")
            {{golden, output, "--type", "q8_0", "--force"}, 2, "is for GGUF files"},
            {{golden, output, "--shard-size", "5", "--force"}, 2, "a size such as 5GB"},
            {{golden, place + "/a.safetensors"}, 2, "ends in .gguf, or a directory"},
+           {{golden, place + "/a.GGUF"}, 2, "ends in .gguf, or a directory"},
            {{golden, place + "/a.gguf", "--shard-size", "-5GB"}, 2, "a size such as 5GB"},
            {{golden, place + "/a.gguf", "--shard-size", "99999999999999G"}, 2, "such as 5GB"},
            {{golden, place + "/no/such/hf"}, 73, "cannot be made: No such file or directory"},

@@ -404,10 +404,16 @@ TEST_CASE("a model and an adapter in one file compute as the two do together") {
     CHECK(relative_distance(merged, logits(directory, adapter)) < 1e-5);
     CHECK(relative_distance(merged, logits(directory)) > 1e-2);
     CHECK(PromptFormat::load(io::open_model(*options.output), "").render({{"user", "a"}}) == "a!");
-    options.model = *options.output;
+
+    // The model as a GGUF file, whose rows of q and k lie in another order.
+    options.model = converted(directory);
     options.output = directory + "/again.gguf";
     CHECK(contains(lumen::testing::refusal(ErrorKind::kUnsupported, [&] { convert(options); }),
-                   "--lora needs the model as a Hugging Face directory"));
+                   "of which --lora makes a Hugging Face directory"));
+    options.output = directory + "/again";
+    REQUIRE(convert(options) == 0);
+    CHECK(relative_distance(logits(*options.output), merged) < 1e-5);
+    CHECK(PromptFormat::load(io::open_model(*options.output), "").render({{"user", "a"}}) == "a!");
   }
 }
 

@@ -232,6 +232,23 @@ TEST_CASE("a model that is trained on keeps its end tokens and settings, and say
   CHECK_FALSE(io::read_json(place + "/generation_config.json").contains("top_k"));
 }
 
+TEST_CASE("a GGUF vocabulary that the result cannot have as files is told of") {
+  LUMEN_SHARED_DATA(base, "models/gguf-derived/babyllama-tok105-q8_0.gguf");
+  const auto notices = [&](const Recipe& recipe) {
+    return make_task(recipe, {.threads = 1})->summary().notices;
+  };
+  const auto merged = [&](bool merge) {
+    return read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(base, "")},
+                       {str("export.merge_lora=", merge), "data.on_too_long=split"});
+  };
+  for (const Recipe& recipe : {whole_recipe(base), merged(true)}) {
+    const auto told = notices(recipe);
+    REQUIRE(told.size() == 1);
+    CHECK(contains(told[0], "lumen-run will need --tokenizer " + base));
+  }
+  CHECK(notices(merged(false)).empty());  // the base has it
+}
+
 TEST_CASE("what only GGUF says of positions and windows stands in config.json of the result") {
   const std::string base = lumen::testing::temporary_directory(),
                     place = lumen::testing::temporary_directory();

@@ -188,6 +188,10 @@ class Reader {
       for (const RecipeTable& table : tables) {
         for (const RecipeKey& key : table.keys) {
           names.push_back(table.path_of(key.name));
+          if (names.back().starts_with(out + ".")) {
+            fail(ErrorKind::kUsage, "--set ", quoted(name), ": is a table; expected one of its ",
+                 "keys, such as ", names.back());
+          }
         }
       }
       fail(ErrorKind::kUsage, "--set ", quoted(name), ": there is no such key",

@@ -227,7 +227,9 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(contains(usage("optimizer.type=adaam"), "expected one of sgd, adam"));
   CHECK(contains(usage("data.train[5].path=x"), "only 1 of them"));
   CHECK(contains(usage("train.steps=1\nb=2"), "one line"));
-  CHECK(contains(usage("model=3"), "no such key"));
+  CHECK(usage("model={type=\"mlp\"}") ==
+        "--set 'model': is a table; expected one of its keys, such as model.type");
+  CHECK(contains(usage("eval.early_stop={patience=3}"), "such as eval.early_stop.metric"));
   CHECK(contains(usage("optimizer.groups=[{lr_factor=1}]"), "match is missing"));
   CHECK(contains(usage("data.train=[]"), "[[data.train]] is missing"));
   CHECK(usage("data.shuffle=yes") == "--set data.shuffle: expected true or false, found 'yes'");

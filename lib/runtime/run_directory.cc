@@ -22,6 +22,8 @@ namespace fs = std::filesystem;
 constexpr const char* kKinds[] = {"model.safetensors", "config.json", "adapter_model.safetensors",
                                   "adapter_config.json"};
 
+constexpr const char* kLock = ".lock";
+
 void make_directories(const std::string& path) {
   for (size_t end = 0; end != path.npos;) {
     end = path.find('/', end + 1);
@@ -46,10 +48,21 @@ bool is_weights(const std::string& name) {
 
 RunDirectory::RunDirectory(const std::string& path, bool force) : path_(path) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
+  std::error_code ignored;
+  made_ = !fs::exists(path_, ignored);
   make_directories(path_);
   if (!force) refuse_foreign_model();
   lock();
   remove_leftovers();
+}
+
+RunDirectory::~RunDirectory() {
+  std::error_code ignored;
+  const bool is_empty = io::names_in(path_, ignored) == std::vector<std::string>{kLock};
+  if (!made_ || !is_empty) return;
+  lock_->remove_at_end();
+  lock_.reset();
+  fs::remove(path_, ignored);
 }
 
 bool RunDirectory::is_result() const {
@@ -76,13 +89,13 @@ void RunDirectory::remove_leftovers() const {
 }
 
 void RunDirectory::lock() {
-  lock_.emplace(file(".lock"), io::place_of(path_), "run", "give another --out");
+  lock_.emplace(file(kLock), io::place_of(path_), "run", "give another --out");
 }
 
 void RunDirectory::refuse_inputs(const std::vector<std::string>& inputs,
                                  const std::vector<std::string>& exported) const {
   std::vector<std::string> written = {"run.json",  kMetricsRows, kMetricsCsv, kMetricsEvents,
-                                      kSampleRows, kLossCurve,   ".lock"};
+                                      kSampleRows, kLossCurve,   kLock};
   if (!io::is_regular_file(file("run.json"))) written.emplace_back("recipe.toml");
   written.insert(written.end(), exported.begin(), exported.end());
   std::error_code ignored;

@@ -29,6 +29,8 @@ class RunDirectory {
   // or written; kRetry naming the process if another run holds it; kCannotCreate if it has a model
   // that is not the result of a run, unless `force`.
   RunDirectory(const std::string& path, bool force);
+  // Removes the directory if it was made here and no run began in it.
+  ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
   RunDirectory& operator=(const RunDirectory&) = delete;
 
@@ -60,6 +62,7 @@ class RunDirectory {
   void remove_leftovers() const;
 
   std::string path_;
+  bool made_ = false;
   std::optional<io::FileLock> lock_;
 };
 

@@ -13,6 +13,7 @@
 #include "lib/io/checkpoint.h"
 #include "lib/io/safetensors.h"
 #include "lib/runtime/fake_task.h"
+#include "lib/runtime/run_directory.h"
 #include "lib/runtime/tool_process.h"
 #include "lib/runtime/train_place.h"
 #include "lib/runtime/train_process.h"
@@ -285,6 +286,21 @@ TEST_CASE("a directory that cannot be made or written is an error at once") {
   require_error(TrainProcess(options, fake_factory()).finish(), 73, "");
   options.out = "/proc/lumen";
   require_error(TrainProcess(options, fake_factory()).finish(), 73, "/proc/lumen");
+}
+
+TEST_CASE("of a run that did not begin no directory stays, unless it was there") {
+  const std::string path = lumen::testing::temporary_directory() + "/run";
+  { const RunDirectory refused(path, false); }
+  CHECK_FALSE(fs::exists(path));
+  fs::create_directory(path);
+  { const RunDirectory refused(path, false); }
+  CHECK(fs::exists(path));
+  fs::remove_all(path);
+  {
+    const RunDirectory begun(path, false);
+    std::ofstream(begun.file(kMetricsRows)) << "{}\n";
+  }
+  CHECK(fs::exists(path + "/" + kMetricsRows));
 }
 
 TEST_CASE("the best and the last checkpoints are kept, and the best can be the result") {

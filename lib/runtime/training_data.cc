@@ -224,6 +224,11 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
     if (!files.empty()) {
       result.tokenizer_directory = work_directory + "/tokenizer";
       ::mkdir(result.tokenizer_directory.c_str(), 0777);
+    } else if (!recipe.lora.rank || recipe.exported.merge_lora) {
+      result.notices.push_back(
+          str("the vocabulary of the model (", result.tokenizer->kind(),
+              ") has no form as tokenizer.json; lumen-run will need --tokenizer ",
+              io::place_of(base->path)));
     }
     for (const text::TokenizerFile& file : files) {
       io::write_file_atomically(result.tokenizer_directory + "/" + file.name, file.content);
