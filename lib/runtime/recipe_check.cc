@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/limits.h"
 #include "lib/base/strings.h"
 
 namespace lumen::runtime {
@@ -220,6 +221,10 @@ void complete_model(Recipe& r, Complain complain) {
     set_default(m.ffn, *m.dim * 4);
     set_default(m.bias, true);
     if (!*m.bias) complain("model.bias", "a gpt2 has biases everywhere; llama has none");
+  }
+  if (*m.ffn > limits::kDim) {
+    complain("model.dim", str("dim = ", *m.dim, " gives feed-forward layers of ", *m.ffn,
+                              ", the limit is ", limits::kDim, "; give model.ffn"));
   }
 }
 

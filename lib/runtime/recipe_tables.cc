@@ -78,9 +78,10 @@ RecipeTable model_table(ModelRecipe& m) {
       .only_for(kTransformers);
   t.key("context", m.context, between(1, limits::kContext), "longest sequence (256)")
       .only_for(kTransformers);
-  t.key("rope_theta", m.rope_theta, positive(), "base of the rotary angles (10000)")
+  t.key("rope_theta", m.rope_theta, between(1e-3, 1e12), "base of the rotary angles (10000)")
       .only_for({"llama"});
-  t.key("norm_eps", m.norm_eps, positive(), "added to the variance in norms (1e-5)")
+  t.key("norm_eps", m.norm_eps, {.min = 0, .max = 1, .above_min = true},
+        "added to the variance in norms (1e-5)")
       .only_for(kTransformers);
   t.key("bias", m.bias, any(), "whether linear layers and norms have one (true)")
       .only_for({"gpt2"});

@@ -159,6 +159,11 @@ TEST_CASE("contradictions are refused and say what would work") {
         "--set model.heads: heads = 5 does not divide dim = 64; 1, 2, 4, 8, 16, 32 or "
         "64 would");
   CHECK(contains(llama("model.kv_heads=3"), "1, 2 or 4 would"));
+  CHECK(contains(llama("model.rope_theta=1e-9"), "model.rope_theta: expected a number from 0.001"));
+  CHECK(contains(llama("model.norm_eps=2"), "model.norm_eps: expected a number above 0 up to 1"));
+  CHECK(contains(llama("model.dim=1048576"),
+                 "model.dim: dim = 1048576 gives feed-forward layers of 2796224, the limit is "
+                 "1048576; give model.ffn"));
   CHECK(contains(llama("data.max_length=300"), "model.context = 256"));
   CHECK(contains(
       error_of(kLlamaRecipe, {"tokenizer.type=bpe", "tokenizer.vocab_size=60"}, ErrorKind::kUsage),

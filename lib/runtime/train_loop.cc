@@ -258,7 +258,7 @@ double TrainLoop::seconds() const {
 
 bool TrainLoop::done() const {
   if (recipe_.train.tokens) return state_.tokens >= *recipe_.train.tokens;
-  if (recipe_.train.time) return seconds() >= *recipe_.train.time;
+  if (recipe_.train.time) return state_.step > 0 && seconds() >= *recipe_.train.time;
   return state_.step >= total_;
 }
 

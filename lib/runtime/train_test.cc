@@ -462,6 +462,9 @@ TEST_CASE("epochs, tokens and time end a run too") {
   const Place time("[train]\ntime = \"0.1s\"\n");
   REQUIRE(time.run_with({"schedule.type=constant"}, "", slow).exit_code == 0);
   CHECK(time.metrics().size() < 30);
+  const Place instant("[train]\ntime = 1e-9\n");
+  REQUIRE(instant.run_with({"schedule.type=constant"}).exit_code == 0);
+  CHECK(instant.metrics().size() == 1);  // not an untrained model
 }
 
 TEST_CASE("a dry run, a preview and one batch by heart leave the directory alone") {
