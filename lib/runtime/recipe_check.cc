@@ -428,7 +428,13 @@ void complete_rest(Recipe& r, Complain complain) {
   if (r.checkpoint.resume.empty()) {
     complain("checkpoint.resume", "expected never, auto or the path of a checkpoint");
   }
-  if (r.output_dir.empty()) r.output_dir = "runs/" + r.name;
+  if (r.output_dir.empty()) {
+    if (r.name.find('/') != std::string::npos || r.name.starts_with('.')) {
+      complain("name", str("name = ", quoted(r.name), " cannot be a directory in runs/; give a ",
+                           "name without / that does not begin with a dot, or output_dir"));
+    }
+    r.output_dir = "runs/" + r.name;
+  }
 }
 
 }  // namespace

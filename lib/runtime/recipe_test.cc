@@ -29,6 +29,14 @@ std::string error_of(const std::string& text, const std::vector<std::string>& ov
   return refusal(kind, [&] { read(text, overrides); });
 }
 
+TEST_CASE("a name that would lead out of runs/ is refused") {
+  for (const char* name : {"../up", "/tmp/x", ".", "a/b"}) {
+    CHECK(contains(error_of(str("name = \"", name, "\"\n", kMinimal)),
+                   str("name = ", quoted(name), " cannot be a directory in runs/")));
+  }
+  CHECK(read(str("name = \"a/b\"\noutput_dir = \"out\"\n", kMinimal)).output_dir == "out");
+}
+
 TEST_CASE("a recipe of a few lines is complete") {
   const Recipe recipe = read(kMinimal);
   CHECK(recipe.name == "r");
