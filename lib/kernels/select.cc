@@ -43,11 +43,14 @@ class Lines {
     return offset;
   }
 
-  // body(line, count, thread) for bundles of `count` lines, at most `most`, from `line` on.
+  // body(line, count, thread) for bundles of `count` lines, at most `most` and no more than leave
+  // something for every thread, from `line` on.
   template <typename Body>
   void parallel(ThreadPool& pool, int64_t most, Body body) const {
     if (count_ == 0) return;
-    const int64_t row = beside_ < 0 ? 1 : shape_[beside_], width = std::min(row, most);
+    constexpr int64_t kLeast = 16;
+    const int64_t share = std::max(kLeast, (count_ + pool.threads() - 1) / pool.threads());
+    const int64_t row = beside_ < 0 ? 1 : shape_[beside_], width = std::min({row, most, share});
     const int64_t per_row = (row + width - 1) / width;
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length() * width));
     pool.parallel_for(count_ / row * per_row, grain, [&](int64_t begin, int64_t end, int thread) {
@@ -58,19 +61,24 @@ class Lines {
     });
   }
 
-  // visit(i, l) for element i of line l of a bundle of `count`; along the lines or across them, the
-  // elements of each line in order.
+  // The most lines of a bundle that is walked: as many as keep `length` elements of each, of
+  // `bytes`, in L2.
+  int64_t bundle(int64_t length, int64_t bytes) const {
+    constexpr int64_t kWindow = 512 << 10;
+    if (axis_ > beside_) return 1;
+    return std::clamp<int64_t>(kWindow / std::max<int64_t>(1, length * bytes), 16, 512);
+  }
+
+  // visit(i, l) for element i of line l of a bundle of `count`, across the lines.
   template <typename Visit>
   void walk(int64_t count, Visit visit) const {
     const int64_t n = length();
-    if (axis_ > beside_) {
-      for (int64_t l = 0; l < count; ++l) {
-        for (int64_t i = 0; i < n; ++i) visit(i, l);
-      }
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        for (int64_t l = 0; l < count; ++l) visit(i, l);
-      }
+    if (count == 1) {
+      for (int64_t i = 0; i < n; ++i) visit(i, 0);
+      return;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t l = 0; l < count; ++l) visit(i, l);
     }
   }
 
@@ -79,12 +87,6 @@ class Lines {
   int axis_, beside_;  // beside: the last other axis; −1 if there is none
   int64_t count_ = 1;
 };
-
-// Lines of a bundle whose elements are `length` rows of memory: all of them stay in L2.
-int64_t bundle_of(int64_t length, int64_t bytes) {
-  constexpr int64_t kWindow = 512 << 10;
-  return std::clamp<int64_t>(kWindow / std::max<int64_t>(1, length * bytes), 16, 512);
-}
 
 // Element i of memory that may not be aligned.
 template <typename T>
@@ -157,7 +159,7 @@ void take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
   const int64_t x_stride = lines.stride(x.strides), x_step = lines.step(x.strides);
   const int64_t index_stride = lines.stride(index.strides), index_step = lines.step(index.strides);
   const int64_t y_stride = lines.stride(to), y_step = lines.step(to);
-  lines.parallel(pool, bundle_of(x_length, sizeof(T)), [&](int64_t line, int64_t count, int) {
+  lines.parallel(pool, lines.bundle(x_length, sizeof(T)), [&](int64_t line, int64_t count, int) {
     const int64_t from = lines.offset(x.strides, line), at = lines.offset(index.strides, line);
     const int64_t out = lines.offset(to, line);
     lines.walk(count, [&](int64_t i, int64_t l) {
@@ -176,17 +178,19 @@ void scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand&
   const int64_t src_stride = lines.stride(src.strides), src_step = lines.step(src.strides);
   const int64_t index_stride = lines.stride(index.strides), index_step = lines.step(index.strides);
   const int64_t y_stride = lines.stride(to), y_step = lines.step(to);
-  lines.parallel(pool, bundle_of(y_shape[axis], sizeof(T)), [&](int64_t line, int64_t count, int) {
-    const int64_t from = lines.offset(src.strides, line), at = lines.offset(index.strides, line);
-    const int64_t out = lines.offset(to, line);
-    lines.walk(count, [&](int64_t i, int64_t l) {
-      const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
-      const int64_t target = out + j * y_stride + l * y_step;
-      T value = element<T>(src.data, from + i * src_stride + l * src_step);
-      if constexpr (kAdd) value = sum_of(element<T>(y, target), value);
-      set_element(y, target, value);
-    });
-  });
+  lines.parallel(
+      pool, lines.bundle(y_shape[axis], sizeof(T)), [&](int64_t line, int64_t count, int) {
+        const int64_t from = lines.offset(src.strides, line),
+                      at = lines.offset(index.strides, line);
+        const int64_t out = lines.offset(to, line);
+        lines.walk(count, [&](int64_t i, int64_t l) {
+          const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
+          const int64_t target = out + j * y_stride + l * y_step;
+          T value = element<T>(src.data, from + i * src_stride + l * src_step);
+          if constexpr (kAdd) value = sum_of(element<T>(y, target), value);
+          set_element(y, target, value);
+        });
+      });
 }
 
 // The first of `index` that is not in [0, limit), −1 if all are, among those of lines

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "lib/base/testing.h"
-#include "lib/kernels/select.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -73,32 +72,4 @@ TEST_CASE("a scan carries double, whatever the number of threads") {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += x[static_cast<size_t>(i)];
   CHECK(results[0][static_cast<size_t>(n - 1)] == static_cast<float>(sum));
-}
-
-TEST_CASE("order is stable, NaN last, and a part of it is its beginning") {
-  ThreadPool pool(2);
-  const std::vector<float> x = {2, NAN, 1, 2, -INFINITY, 1, NAN, 0};
-  const Shape shape = {8};
-  std::vector<std::byte> workspace(argsort_workspace(8, 2));
-  auto sorted = [&](int64_t count, bool descending) {
-    std::vector<int64_t> y(static_cast<size_t>(count));
-    argsort_lines(pool, operand(x, DType::kF32, {1}), shape, 0, count, descending, workspace.data(),
-                  y.data());
-    return y;
-  };
-  CHECK(sorted(8, false) == std::vector<int64_t>{4, 7, 2, 5, 0, 3, 1, 6});
-  CHECK(sorted(8, true) == std::vector<int64_t>{1, 6, 0, 3, 2, 5, 7, 4});
-  CHECK(sorted(3, false) == std::vector<int64_t>{4, 7, 2});
-  int64_t largest = -1;
-  argmax_lines(pool, operand(x, DType::kF32, {1}), shape, 0, &largest);
-  CHECK(largest == 1);
-}
-
-TEST_CASE("an index out of range is found") {
-  ThreadPool pool(2);
-  const std::vector<int32_t> index = {0, 3, 5, 1};
-  int64_t bad = 0;
-  CHECK(find_out_of_range(pool, operand(index, DType::kI32, {2, 1}), {2, 2}, 6, bad) == -1);
-  CHECK(find_out_of_range(pool, operand(index, DType::kI32, {2, 1}), {2, 2}, 5, bad) == 2);
-  CHECK(bad == 5);
 }

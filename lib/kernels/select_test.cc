@@ -1,0 +1,149 @@
+#include "lib/kernels/select.h"
+
+#include <cmath>
+#include <vector>
+
+#include "lib/base/random.h"
+#include "lib/base/testing.h"
+
+using namespace lumen;
+using namespace lumen::kernels;
+
+namespace {
+
+template <typename T>
+TypedOperand operand(const std::vector<T>& x, DType dtype, Strides strides) {
+  return {reinterpret_cast<const std::byte*>(x.data()), dtype, strides};
+}
+
+// Every element of `shape` and its place along `axis`: f(element, line, i), where `line` is the
+// element at place 0.
+template <typename F>
+void for_each_element(const Shape& shape, int axis, const F& f) {
+  int64_t inner = 1;
+  for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+  for (int64_t element = 0; element < shape.elements(); ++element) {
+    const int64_t i = element / inner % shape[axis];
+    f(static_cast<size_t>(element), element - i * inner, i * inner);
+  }
+}
+
+// Elements of `shape` by index along `axis`, of as many places, taken, put and added.
+template <typename T, typename I>
+void check_by_index(DType dtype, DType index_type, const Shape& shape, int axis) {
+  INFO(name(dtype) << ", " << name(index_type) << ", " << to_string(shape) << ", axis " << axis);
+  Philox random(9);
+  const auto count = static_cast<size_t>(shape.elements());
+  const int64_t length = shape[axis];
+  const int64_t inner = contiguous_strides(shape)[static_cast<size_t>(axis)];
+  std::vector<T> x(count), taken(count), put(count), added(count);
+  std::vector<I> index(count);
+  for (size_t i = 0; i < count; ++i) {
+    x[i] = static_cast<T>(random.next_u32() % 100);
+    index[i] = static_cast<I>(random.next_u32() % static_cast<uint32_t>(length));
+  }
+  for_each_element(shape, axis, [&](size_t at, int64_t line, int64_t) {
+    const auto there = static_cast<size_t>(line + index[at] * inner);
+    taken[at] = x[there];
+    put[there] = x[at];
+    added[there] = static_cast<T>(added[there] + x[at]);
+  });
+  const Strides strides = contiguous_strides(shape);
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    std::vector<T> y(count);
+    const auto bytes = [&] { return reinterpret_cast<std::byte*>(y.data()); };
+    const TypedOperand from = operand(x, dtype, strides), by = operand(index, index_type, strides);
+    take_along(pool, from, by, length, shape, axis, bytes());
+    CHECK(y == taken);
+    y.assign(count, T{});
+    scatter(pool, by, from, shape, axis, false, shape, bytes());
+    CHECK(y == put);
+    y.assign(count, T{});
+    scatter(pool, by, from, shape, axis, true, shape, bytes());
+    CHECK(y == added);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("elements by index along any axis, however many lines lie beside each other") {
+  const Shape shapes[] = {{700}, {37, 1100}, {1100, 37}, {3, 90, 41}, {2, 3, 5, 7}};
+  for (const Shape& shape : shapes) {
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      check_by_index<float, int32_t>(DType::kF32, DType::kI32, shape, axis);
+      check_by_index<double, int64_t>(DType::kF64, DType::kI64, shape, axis);
+      check_by_index<uint8_t, int32_t>(DType::kU8, DType::kI32, shape, axis);
+      check_by_index<int64_t, int64_t>(DType::kI64, DType::kI64, shape, axis);
+    }
+  }
+}
+
+TEST_CASE("added bools are or-ed") {
+  const std::vector<uint8_t> src = {0, 1, 0, 1};
+  const std::vector<int32_t> index = {0, 0, 1, 2};
+  uint8_t y[] = {0, 0, 1};
+  ThreadPool pool(1);
+  scatter(pool, operand(index, DType::kI32, {1}), operand(src, DType::kBool, {1}), {4}, 0, true,
+          {3}, reinterpret_cast<std::byte*>(y));
+  CHECK(y[0] == 1);
+  CHECK(y[1] == 0);
+  CHECK(y[2] == 1);
+}
+
+TEST_CASE("the largest along any axis of contiguous and transposed arrays") {
+  Philox random(10);
+  const Shape shape = {300, 270};
+  std::vector<float> x(static_cast<size_t>(shape.elements()));
+  for (float& v : x) v = random.next_u32() % 997 == 0 ? NAN : float(random.next_u32() % 50);
+  for (const Strides& strides : {Strides{270, 1}, Strides{1, 300}}) {
+    for (int axis : {0, 1}) {
+      const int64_t lines = shape[1 - axis];
+      const int64_t stride = strides[static_cast<size_t>(axis)];
+      const int64_t step = strides[static_cast<size_t>(1 - axis)];
+      std::vector<int64_t> want, got(static_cast<size_t>(lines), -1);
+      for (int64_t line = 0; line < lines; ++line) {
+        int64_t best = 0;
+        for (int64_t i = 0; i < shape[axis]; ++i) {
+          const float v = x[static_cast<size_t>(line * step + i * stride)];
+          const float largest = x[static_cast<size_t>(line * step + best * stride)];
+          if (!std::isnan(largest) && !(v <= largest)) best = i;
+        }
+        want.push_back(best);
+      }
+      for (int threads : {1, 3}) {
+        ThreadPool pool(threads);
+        argmax_lines(pool, operand(x, DType::kF32, strides), shape, axis, got.data());
+        CHECK(got == want);
+      }
+    }
+  }
+}
+
+TEST_CASE("order is stable, NaN last, and a part of it is its beginning") {
+  ThreadPool pool(2);
+  const std::vector<float> x = {2, NAN, 1, 2, -INFINITY, 1, NAN, 0};
+  const Shape shape = {8};
+  std::vector<std::byte> workspace(argsort_workspace(8, 2));
+  auto sorted = [&](int64_t count, bool descending) {
+    std::vector<int64_t> y(static_cast<size_t>(count));
+    argsort_lines(pool, operand(x, DType::kF32, {1}), shape, 0, count, descending, workspace.data(),
+                  y.data());
+    return y;
+  };
+  CHECK(sorted(8, false) == std::vector<int64_t>{4, 7, 2, 5, 0, 3, 1, 6});
+  CHECK(sorted(8, true) == std::vector<int64_t>{1, 6, 0, 3, 2, 5, 7, 4});
+  CHECK(sorted(3, false) == std::vector<int64_t>{4, 7, 2});
+  int64_t largest = -1;
+  argmax_lines(pool, operand(x, DType::kF32, {1}), shape, 0, &largest);
+  CHECK(largest == 1);
+}
+
+TEST_CASE("an index out of range is found") {
+  ThreadPool pool(2);
+  const std::vector<int32_t> index = {0, 3, 5, 1};
+  int64_t bad = 0;
+  CHECK(find_out_of_range(pool, operand(index, DType::kI32, {2, 1}), {2, 2}, 6, bad) == -1);
+  CHECK(find_out_of_range(pool, operand(index, DType::kI32, {2, 1}), {2, 2}, 5, bad) == 2);
+  CHECK(bad == 5);
+}
