@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lib/base/check.h"
+#include "lib/base/round_up.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -201,21 +202,22 @@ void reduce_long_row(ThreadPool& pool, const float* x, int64_t n, SpanKernel spa
   *y = span(partial, pieces);
 }
 
-// Splitting between columns does not change any column's order of additions. The strip is the same
-// on every target.
+// Splitting between columns does not change any column's order of additions. Strips are even, so
+// that threads are, and the same on every target.
 template <class T>
 using ColumnsKernel = void (*)(const T*, int64_t, int64_t, int64_t, float*);
 template <class T>
 void reduce_strips(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t inner,
                    ColumnsKernel<T> columns, float* y) {
   constexpr int64_t kStrip = HWY_STATIC_DISPATCH(kStrip);
-  const int64_t strips = (inner + kStrip - 1) / kStrip;
-  const int64_t strip_work = std::max<int64_t>(1, axis * std::min(inner, kStrip));
+  const int64_t strips = divide_up(inner, kStrip);
+  const int64_t width = round_up(divide_up(inner, std::max<int64_t>(1, strips)), 32);
+  const int64_t strip_work = std::max<int64_t>(1, axis * width);
   const int64_t grain = std::max<int64_t>(1, kGrain / strip_work);
   pool.parallel_for(outer * strips, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t o = i / strips, column = i % strips * kStrip;
-      columns(x + o * axis * inner + column, axis, inner, std::min(kStrip, inner - column),
+      const int64_t o = i / strips, column = i % strips * width;
+      columns(x + o * axis * inner + column, axis, inner, std::min(width, inner - column),
               y + o * inner + column);
     }
   });

@@ -55,6 +55,7 @@ TEST_CASE("sum_reduce and max_reduce along each kind of axis") {
   check(3, 40'000, 1);
   check(300, 50, 1);
   check(2, 100, 700);
+  check(1, 500, 130);
 }
 
 TEST_CASE("sums of bfloat16 columns are those of the floats they stand for") {

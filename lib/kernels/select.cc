@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lib/base/check.h"
+#include "lib/base/round_up.h"
 #include "lib/kernels/reduce.h"
 
 namespace lumen::kernels {
@@ -49,9 +50,9 @@ class Lines {
   void parallel(ThreadPool& pool, int64_t most, Body body) const {
     if (count_ == 0) return;
     constexpr int64_t kLeast = 16;
-    const int64_t share = std::max(kLeast, (count_ + pool.threads() - 1) / pool.threads());
+    const int64_t share = std::max(kLeast, divide_up(count_, pool.threads()));
     const int64_t row = beside_ < 0 ? 1 : shape_[beside_], width = std::min({row, most, share});
-    const int64_t per_row = (row + width - 1) / width;
+    const int64_t per_row = divide_up(row, width);
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, length() * width));
     pool.parallel_for(count_ / row * per_row, grain, [&](int64_t begin, int64_t end, int thread) {
       for (int64_t i = begin; i < end; ++i) {
