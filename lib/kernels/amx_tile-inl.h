@@ -57,6 +57,14 @@ inline void store_sums(float* c, int64_t stride) {
 }
 
 template <class Tiles, int kRowPanels, int kColPanels>
+inline void store_all_sums(float* c, int64_t stride) {
+  store_sums<Tiles, 0>(c, stride);
+  if constexpr (kColPanels == 2) store_sums<Tiles, 1>(c, stride);
+  if constexpr (kRowPanels == 2) store_sums<Tiles, 2>(c, stride);
+  if constexpr (kRowPanels == 2 && kColPanels == 2) store_sums<Tiles, 3>(c, stride);
+}
+
+template <class Tiles, int kRowPanels, int kColPanels>
 void multiply_strips(const TileStrips& s) {
   constexpr int64_t kTile = kTileRows * kTileDepth;  // numbers in a tile
   start_sums<Tiles, 0>(s.add, s.add_stride);
@@ -83,10 +91,7 @@ void multiply_strips(const TileStrips& s) {
       multiply_loaded<Tiles, kRowPanels, kColPanels>();
     }
   }
-  store_sums<Tiles, 0>(s.c, s.c_stride);
-  if constexpr (kColPanels == 2) store_sums<Tiles, 1>(s.c, s.c_stride);
-  if constexpr (kRowPanels == 2) store_sums<Tiles, 2>(s.c, s.c_stride);
-  if constexpr (kRowPanels == 2 && kColPanels == 2) store_sums<Tiles, 3>(s.c, s.c_stride);
+  store_all_sums<Tiles, kRowPanels, kColPanels>(s.c, s.c_stride);
 }
 
 // Stores what tile kTile holds of the strip before, if there is one, and clears it.
@@ -126,10 +131,7 @@ void multiply_row_of_strips(const TileStrips& s) {
     }
     before = s.c + strip * s.c_strip;
   }
-  store_sums<Tiles, 0>(before, s.c_stride);
-  store_sums<Tiles, 1>(before, s.c_stride);
-  store_sums<Tiles, 2>(before, s.c_stride);
-  store_sums<Tiles, 3>(before, s.c_stride);
+  store_all_sums<Tiles, 2, 2>(before, s.c_stride);
 }
 
 // Likewise of two.
@@ -156,10 +158,7 @@ void multiply_row_of_parts(const TileStrips& s) {
     }
     before = s.c + strip * s.c_strip;
   }
-  store_sums<Tiles, 0>(before, s.c_stride);
-  store_sums<Tiles, 1>(before, s.c_stride);
-  store_sums<Tiles, 2>(before, s.c_stride);
-  store_sums<Tiles, 3>(before, s.c_stride);
+  store_all_sums<Tiles, 2, 2>(before, s.c_stride);
 }
 
 // TileUnit::multiply_row.
