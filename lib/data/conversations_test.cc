@@ -18,6 +18,18 @@ using testing::options_for;
 using testing::tokens_of;
 using testing::write;
 
+// What is learned of a row of JSONL; conversations have the template kChatMl.
+std::string learned_of_row(const std::string& row, bool all) {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  DataOptions options = options_for(Format::kJsonl, write(row));
+  options.seq = 128;
+  options.learn_all = all;
+  Batch batch;
+  open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+  return learned_of(batch, *tokenizer);
+}
+
 TEST_CASE("of a prompt and its completion the completion is learned") {
   const auto character = character_tokenizer();
   DataOptions options =
@@ -32,52 +44,35 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
 }
 
 TEST_CASE("ShareGPT's conversations and Alpaca's instructions are learned like messages") {
-  const auto tokenizer = character_tokenizer();
-  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
-  const auto learned = [&](const std::string& row, bool all) {
-    DataOptions options = options_for(Format::kJsonl, write(row));
-    options.seq = 128;
-    options.learn_all = all;
-    Batch batch;
-    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
-    return learned_of(batch, *tokenizer);
-  };
   const char* messages = R"({"messages": [{"role": "system", "content": "Be"},
       {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})";
   const char* shared = R"({"id": "x", "conversations": [{"from": "system", "value": "Be"},
       {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]})";
   const auto one_line = [](std::string text) { return std::erase(text, '\n'), text; };
   for (const bool all : {false, true}) {
-    CHECK(learned(one_line(shared), all) == learned(one_line(messages), all));
+    CHECK(learned_of_row(one_line(shared), all) == learned_of_row(one_line(messages), all));
   }
-  CHECK(contains(learned(one_line(shared), false), "Yo<|im_end|>"));
+  CHECK(contains(learned_of_row(one_line(shared), false), "Yo<|im_end|>"));
 
   const std::string asked = R"({"messages": [{"role": "user", "content": "Add\n\n1 2"},)"
                             R"( {"role": "assistant", "content": "3"}]})";
   const std::string bare = R"({"messages": [{"role": "user", "content": "Add"},)"
                            R"( {"role": "assistant", "content": "3"}]})";
   for (const bool all : {false, true}) {
-    CHECK(learned(R"({"instruction": "Add", "input": "1 2", "output": "3"})", all) ==
-          learned(asked, all));
+    CHECK(learned_of_row(R"({"instruction": "Add", "input": "1 2", "output": "3"})", all) ==
+          learned_of_row(asked, all));
     for (const char* input : {"", R"("input": "", )", R"("input": null, )"}) {
-      CHECK(learned(str(R"({"instruction": "Add", )", input, R"("output": "3"})"), all) ==
-            learned(bare, all));
+      CHECK(learned_of_row(str(R"({"instruction": "Add", )", input, R"("output": "3"})"), all) ==
+            learned_of_row(bare, all));
     }
   }
 }
 
 TEST_CASE("contents in parts are learned as one text, and other parts than texts refused") {
-  const auto tokenizer = character_tokenizer();
-  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
-  const auto learned = [&](const std::string& content) {
-    const std::string row = str(R"({"messages": [{"role": "user", "content": )", content,
-                                R"(}, {"role": "assistant", "content": "Yo"}]})");
-    DataOptions options = options_for(Format::kJsonl, write(row));
-    options.seq = 128;
-    options.learn_all = true;
-    Batch batch;
-    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
-    return learned_of(batch, *tokenizer);
+  const auto learned = [](const std::string& content) {
+    return learned_of_row(str(R"({"messages": [{"role": "user", "content": )", content,
+                              R"(}, {"role": "assistant", "content": "Yo"}]})"),
+                          true);
   };
   CHECK(learned(R"([{"type": "text", "text": "Hi"}])") == learned(R"("Hi")"));
   CHECK(learned(R"([{"type": "text", "text": "Hi"}, {"text": "you", "type": "text"}])") ==

@@ -97,8 +97,8 @@ void max_halves_grad_kernel(const PoolShape& s, const float* x, const float* dy,
   });
 }
 
-// Windows of any kind side by side, whole but for rows above or below the image: window j begins at
-// pixel first + j · stride_x and has `rows` rows.
+// What follows is for windows of any kind side by side, whole but for rows above or below the
+// image: window j begins at pixel first + j · stride_x and has `rows` rows.
 
 // Pixels p[i · stride] of lane i.
 template <class D>
@@ -182,6 +182,7 @@ HWY_EXPORT(max_halves_grad_kernel);
 HWY_EXPORT(find_maxima_kernel);
 HWY_EXPORT(average_kernel);
 
+// Of a plane: kernels count pixels, and how far lanes are apart, in 32 bits.
 constexpr int64_t kMostPixels = std::numeric_limits<int32_t>::max() / 64;
 
 // Pixels first, first + step, … below end along one axis.
@@ -216,7 +217,6 @@ struct WholeWindows {
   int64_t begin = 0, end = 0;
 
   explicit WholeWindows(const PoolShape& s) {
-    // Kernels count pixels and lanes in 32 bits.
     if (s.adaptive || s.in_height * s.in_width > kMostPixels) return;
     const int64_t reach = (s.kernel_width - 1) * s.dilation_x;  // of a window's last column
     const int64_t last = s.in_width - 1 - reach + s.padding_x;  // where a whole one may begin
@@ -224,6 +224,19 @@ struct WholeWindows {
     end = last < 0 ? begin : std::clamp(last / s.stride_x + 1, begin, s.out_width);
   }
 };
+
+// For every row of outputs i and the rows of pixels that its windows see, from left to right:
+// one(i, rows, j) for windows that lack columns, run(i, rows, j, count) for whole ones from j on.
+template <class One, class Run>
+void for_each_window(const PoolShape& s, const One& one, const Run& run) {
+  const WholeWindows whole(s);
+  for (int64_t i = 0; i < s.out_height; ++i) {
+    const Window rows = row_window(s, i);
+    for (int64_t j = 0; j < whole.begin; ++j) one(i, rows, j);
+    if (whole.begin < whole.end) run(i, rows, whole.begin, whole.end - whole.begin);
+    for (int64_t j = whole.end; j < s.out_width; ++j) one(i, rows, j);
+  }
+}
 
 // The common case: windows of 2 × 2 side by side.
 bool is_halving(const PoolShape& s) {
@@ -246,26 +259,20 @@ int64_t first_maximum(const PoolShape& s, const float* x, const Window& rows,
 // Calls body(index of the first largest pixel, o) for every output of a plane, in their order.
 template <class Body>
 void for_each_maximum(const PoolShape& s, const float* x, const Body& body) {
-  constexpr int64_t kChunk = 256;
-  int32_t best[kChunk];
   const auto kernel = HWY_DYNAMIC_DISPATCH(find_maxima_kernel);
-  const WholeWindows whole(s);
-  for (int64_t i = 0; i < s.out_height; ++i) {
-    const Window rows = row_window(s, i);
-    const auto clipped = [&](int64_t begin, int64_t end) {
-      for (int64_t j = begin; j < end; ++j) {
-        body(first_maximum(s, x, rows, column_window(s, j)), i * s.out_width + j);
-      }
-    };
-    clipped(0, whole.begin);
-    for (int64_t at = whole.begin; at < whole.end; at += kChunk) {
-      const int64_t count = std::min(kChunk, whole.end - at);
-      kernel(s, rows.first * s.in_width + at * s.stride_x - s.padding_x, rows.count(), count, x,
+  const auto one = [&](int64_t i, const Window& rows, int64_t j) {
+    body(first_maximum(s, x, rows, column_window(s, j)), i * s.out_width + j);
+  };
+  for_each_window(s, one, [&](int64_t i, const Window& rows, int64_t begin, int64_t count) {
+    constexpr int64_t kChunk = 256;
+    int32_t best[kChunk];
+    for (int64_t at = begin; at < begin + count; at += kChunk) {
+      const int64_t windows = std::min(kChunk, begin + count - at);
+      kernel(s, rows.first * s.in_width + column_window(s, at).first, rows.count(), windows, x,
              best);
-      for (int64_t j = 0; j < count; ++j) body(best[j], i * s.out_width + at + j);
+      for (int64_t j = 0; j < windows; ++j) body(best[j], i * s.out_width + at + j);
     }
-    clipped(whole.end, s.out_width);
-  }
+  });
 }
 
 // Averages of parts as large as each other are those of windows side by side.
@@ -343,33 +350,24 @@ void avg_pool2d(ThreadPool& pool, const PoolShape& shape, const float* x, float*
     return;
   }
   const auto kernel = HWY_DYNAMIC_DISPATCH(average_kernel);
-  const WholeWindows whole(s);
   for_each_plane(pool, s, [&](int64_t plane) {
     const float* from = x + plane * s.in_height * s.in_width;
     float* to = y + plane * s.out_height * s.out_width;
-    for (int64_t i = 0; i < s.out_height; ++i, to += s.out_width) {
-      const Window rows = row_window(s, i);
-      const auto clipped = [&](int64_t begin, int64_t end) {
-        for (int64_t j = begin; j < end; ++j) {
-          const Window columns = column_window(s, j);
-          to[j] = sum_of(s, from, rows, columns) * share(s, rows, columns);
-        }
-      };
-      clipped(0, whole.begin);
-      if (whole.begin < whole.end) {
-        const Window columns = column_window(s, whole.begin);
-        kernel(s, rows.first * s.in_width + columns.first, rows.count(), whole.end - whole.begin,
-               from, share(s, rows, columns), to + whole.begin);
-      }
-      clipped(whole.end, s.out_width);
-    }
+    const auto one = [&](int64_t i, const Window& rows, int64_t j) {
+      const Window columns = column_window(s, j);
+      to[i * s.out_width + j] = sum_of(s, from, rows, columns) * share(s, rows, columns);
+    };
+    for_each_window(s, one, [&](int64_t i, const Window& rows, int64_t begin, int64_t count) {
+      const Window columns = column_window(s, begin);
+      kernel(s, rows.first * s.in_width + columns.first, rows.count(), count, from,
+             share(s, rows, columns), to + i * s.out_width + begin);
+    });
   });
 }
 
 void avg_pool2d_grad(ThreadPool& pool, const PoolShape& shape, const float* dy, float* dx) {
   const PoolShape s = simplified(shape);
   const bool global = is_global(s);
-  const WholeWindows whole(s);
   for_each_plane(pool, s, [&](int64_t plane) {
     const int64_t pixels = s.in_height * s.in_width;
     const float* from = dy + plane * s.out_height * s.out_width;
@@ -379,33 +377,25 @@ void avg_pool2d_grad(ThreadPool& pool, const PoolShape& shape, const float* dy, 
       return;
     }
     std::fill_n(to, pixels, 0.0f);
-    for (int64_t i = 0; i < s.out_height; ++i, from += s.out_width) {
-      const Window rows = row_window(s, i);
-      const auto clipped = [&](int64_t begin, int64_t end) {
-        for (int64_t j = begin; j < end; ++j) {
-          const Window columns = column_window(s, j);
-          const float part = from[j] * share(s, rows, columns);
-          for (int64_t row = rows.first; row < rows.end; ++row) {
-            for (int64_t p = columns.first; p < columns.end; ++p) to[row * s.in_width + p] += part;
-          }
-        }
-      };
-      clipped(0, whole.begin);
-      if (whole.begin < whole.end) {
-        const Window columns = column_window(s, whole.begin);
-        const float scale = share(s, rows, columns);
-        for (int64_t row = rows.first; row < rows.end; ++row) {
-          // A pixel gets its parts from left to right.
-          for (int64_t v = s.kernel_width - 1; v >= 0; --v) {
-            float* pixel = to + row * s.in_width + columns.first + v;
-            for (int64_t j = whole.begin; j < whole.end; ++j, pixel += s.stride_x) {
-              *pixel += from[j] * scale;
-            }
-          }
+    const auto one = [&](int64_t i, const Window& rows, int64_t j) {
+      const Window columns = column_window(s, j);
+      const float part = from[i * s.out_width + j] * share(s, rows, columns);
+      for (int64_t row = rows.first; row < rows.end; ++row) {
+        for (int64_t p = columns.first; p < columns.end; ++p) to[row * s.in_width + p] += part;
+      }
+    };
+    for_each_window(s, one, [&](int64_t i, const Window& rows, int64_t begin, int64_t count) {
+      const Window columns = column_window(s, begin);
+      const float scale = share(s, rows, columns);
+      const float* const parts = from + i * s.out_width + begin;
+      for (int64_t row = rows.first; row < rows.end; ++row) {
+        // A pixel gets its parts from left to right.
+        for (int64_t v = s.kernel_width - 1; v >= 0; --v) {
+          float* pixel = to + row * s.in_width + columns.first + v;
+          for (int64_t j = 0; j < count; ++j, pixel += s.stride_x) *pixel += parts[j] * scale;
         }
       }
-      clipped(whole.end, s.out_width);
-    }
+    });
   });
 }
 
