@@ -127,6 +127,7 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
     const int64_t element = row * pieces.columns + at;
     std::byte* target = call.output.data + element * info(call.output.dtype).block_bytes;
     float* last = registers.storage[kMaxRegisters - 1];
+    if (!pieces.streamed) prefetch_written(target, n * info(call.output.dtype).block_bytes);
     if (pieces.streamed) {
       run_code(program, registers, n, last);
       kernels::stream(last, n, reinterpret_cast<float*>(target));

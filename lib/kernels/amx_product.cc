@@ -463,6 +463,41 @@ bool divides_rows(int64_t m, int64_t n, int64_t k, int threads) {
          (passes <= divide_up(m, kMaxAmxRows) || 4 * n <= m || k * threads <= m);
 }
 
+void check_product(const TileUnit& unit, const AmxProduct& product) {
+  LUMEN_CHECK(unit.extra_depth == 0 || product.k >= 2 * kTileDepth);
+  LUMEN_CHECK(!product.c_bf16 || (product.c == nullptr && product.k <= kMaxPassDepth &&
+                                  !product.c_transposed && !product.accumulate));
+  LUMEN_CHECK(!product.combine ||
+              (amx_product_combines(product.n / 2, product.k) && product.c != nullptr &&
+               product.epilogue == nullptr && !product.c_transposed && !product.accumulate));
+}
+
+// Calls run(pass) for rows [begin, end), at most `most` at a time, whose panels go to `a`.
+template <class Run>
+void for_each_pass(const TileUnit& unit, const AmxProduct& product, int64_t begin, int64_t end,
+                   int64_t most, std::byte* a, const Run& run) {
+  for (int64_t row = begin; row < end; row += most) {
+    for (int64_t k = 0; k < product.k; k += kMaxPassDepth) {
+      run(Pass{.product = product,
+               .unit = unit,
+               .a = a,
+               .row = row,
+               .rows = std::min(most, end - row),
+               .k = k,
+               .depth = std::min(kMaxPassDepth, product.k - k)});
+    }
+  }
+}
+
+// Rows [begin, end) on one thread.
+void run_rows(const TileUnit& unit, const AmxProduct& product, int64_t begin, int64_t end,
+              int64_t most, std::byte* a, int thread) {
+  for_each_pass(unit, product, begin, end, most, a, [&](const Pass& pass) {
+    pass.pack_a(0, pass.rows, thread);
+    pass.multiply(0, pass.rows, 0, product.n, thread);
+  });
+}
+
 }  // namespace
 
 size_t amx_product_bytes(int64_t m, int64_t k, int threads) {
@@ -477,40 +512,24 @@ bool amx_product_combines(int64_t rows, int64_t k) {
 }
 
 void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product) {
-  LUMEN_CHECK(unit.extra_depth == 0 || product.k >= 2 * kTileDepth);
-  LUMEN_CHECK(!product.c_bf16 || (product.c == nullptr && product.k <= kMaxPassDepth &&
-                                  !product.c_transposed && !product.accumulate));
-  LUMEN_CHECK(!product.combine ||
-              (amx_product_combines(product.n / 2, product.k) && product.c != nullptr &&
-               product.epilogue == nullptr && !product.c_transposed && !product.accumulate));
+  check_product(unit, product);
   const int threads = pool.threads();
   std::byte* const panels = product.workspace + threads * (kThreadBytes + sums_bytes(product.m));
-  const auto for_each_pass = [&](int64_t begin, int64_t end, int64_t most, std::byte* a,
-                                 const auto& run) {
-    for (int64_t row = begin; row < end; row += most) {
-      for (int64_t k = 0; k < product.k; k += kMaxPassDepth) {
-        run(Pass{.product = product,
-                 .unit = unit,
-                 .a = a,
-                 .row = row,
-                 .rows = std::min(most, end - row),
-                 .k = k,
-                 .depth = std::min(kMaxPassDepth, product.k - k)});
-      }
-    }
-  };
   if (!divides_rows(product.m, product.n, product.k, threads)) {
-    return for_each_pass(0, product.m, kMaxAmxRows, panels,
+    return for_each_pass(unit, product, 0, product.m, kMaxAmxRows, panels,
                          [&](const Pass& pass) { pass.run(pool); });
   }
   const int64_t most = own_rows(product.m, threads);
   pool.parallel_for(product.m, kStrip, [&](int64_t begin, int64_t end, int thread) {
     std::byte* const a = panels + thread * panels_of_a_bytes(most, product.k);
-    for_each_pass(begin, end, most, a, [&](const Pass& pass) {
-      pass.pack_a(0, pass.rows, thread);
-      pass.multiply(0, pass.rows, 0, product.n, thread);
-    });
+    run_rows(unit, product, begin, end, most, a, thread);
   });
+}
+
+void amx_product_alone(const TileUnit& unit, const AmxProduct& product) {
+  check_product(unit, product);
+  std::byte* const panels = product.workspace + kThreadBytes + sums_bytes(product.m);
+  run_rows(unit, product, 0, product.m, own_rows(product.m, 1), panels, 0);
 }
 
 }  // namespace lumen::kernels

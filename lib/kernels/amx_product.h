@@ -69,5 +69,7 @@ size_t amx_product_bytes(int64_t m, int64_t k, int threads);
 // Elements are summed over k in the same order and grouping whatever the number of threads is.
 // Infinities and NaNs give what float32 gives. Does not allocate. noexcept.
 void amx_product(ThreadPool& pool, const TileUnit& unit, const AmxProduct& product);
+// The same, with the same bits, on the calling thread alone; the workspace is one thread's.
+void amx_product_alone(const TileUnit& unit, const AmxProduct& product);
 
 }  // namespace lumen::kernels

@@ -160,6 +160,8 @@ TEST_CASE("gemm on tiles agrees with the naive loop for all layouts and shapes")
                    {40, 300, 40},      // more than one block of columns
                    {300, 40, 40},      // of the turned product
                    {530, 20, 35},      // more than one pass of rows
+                   {48, 70, 530},      // halves of the sums, where both operands have columns
+                   {70, 33, 1100},     // likewise, of the turned product
                    {35, 16, 8300}}) {  // more than one pass of columns
       INFO(s.m << " x " << s.n << " x " << s.k);
       for (bool a_transposed : {false, true}) {

@@ -1,6 +1,7 @@
 #include "lib/kernels/optimizer_step.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -234,25 +235,25 @@ namespace {
 constexpr int64_t kGrain = 16384;
 
 // Sums run over blocks of equal length, whatever the number of threads.
-constexpr int64_t kMaxBlocks = 256;
+constexpr int64_t kMaxBlocks = 256, kLeastBlock = 4096;
+
+struct Blocks {
+  explicit Blocks(size_t n)
+      : length(std::max<size_t>(kLeastBlock, (n + kMaxBlocks - 1) / kMaxBlocks)),
+        count(static_cast<int64_t>((n + length - 1) / length)) {}
+
+  std::span<const float> block(std::span<const float> x, int64_t i) const {
+    const size_t begin = static_cast<size_t>(i) * length;
+    return x.subspan(begin, std::min(length, x.size() - begin));
+  }
+
+  size_t length;
+  int64_t count;
+};
 
 template <class Body>
 void for_each_range(ThreadPool& pool, int64_t n, const Body& body) {
   pool.parallel_for(n, kGrain, [&](int64_t begin, int64_t end, int) { body(begin, end); });
-}
-
-// partial[i] = body(block i); returns the number of blocks.
-template <class Body>
-int64_t for_each_block(ThreadPool& pool, const float* x, int64_t n, double* partial,
-                       const Body& body) {
-  const int64_t block = std::max(kGrain, (n + kMaxBlocks - 1) / kMaxBlocks);
-  const int64_t blocks = (n + block - 1) / block;
-  pool.parallel_for(blocks, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      partial[i] = body(x + i * block, std::min(block, n - i * block));
-    }
-  });
-  return blocks;
 }
 
 double larger(double a, double b) {
@@ -295,28 +296,53 @@ void lion_step(ThreadPool& pool, int64_t n, const LionStep& step, float* p, cons
   for_each_range(pool, n, [&](int64_t begin, int64_t end) { kernel(begin, end, step, p, g, m); });
 }
 
-double power_sum(ThreadPool& pool, const float* x, int64_t n, double p) {
-  double partial[kMaxBlocks];
+double power_sum(ThreadPool& pool, size_t count, FunctionRef<std::span<const float>(size_t)> array,
+                 double p) {
   const bool infinite = std::isinf(p);
   const auto kernel = p == 1   ? HWY_DYNAMIC_DISPATCH(absolute_sum)
                       : p == 2 ? HWY_DYNAMIC_DISPATCH(square_sum)
                       : p == 0 ? HWY_DYNAMIC_DISPATCH(nonzero_count)
                                : nullptr;
-  const int64_t blocks =
-      for_each_block(pool, x, n, partial, [&](const float* block, int64_t count) {
-        if (kernel) return kernel(block, count);
-        double result = 0;
-        for (int64_t i = 0; i < count; ++i) {
-          const double magnitude = std::fabs(static_cast<double>(block[i]));
-          result = infinite ? larger(magnitude, result) : result + std::pow(magnitude, p);
+  const auto sum_of = [&](std::span<const float> block) {
+    if (kernel) return kernel(block.data(), static_cast<int64_t>(block.size()));
+    double result = 0;
+    for (const float value : block) {
+      const double magnitude = std::fabs(static_cast<double>(value));
+      result = infinite ? larger(magnitude, result) : result + std::pow(magnitude, p);
+    }
+    return result;
+  };
+  // As many arrays at once as have room for their blocks: threads meet once for all of them.
+  double partial[4 * kMaxBlocks], result = 0;
+  for (size_t first = 0, last; first < count; first = last) {
+    int64_t blocks = 0;
+    for (last = first; last < count; ++last) {
+      const int64_t more = Blocks(array(last).size()).count;
+      if (blocks + more > int64_t{std::size(partial)}) break;
+      blocks += more;
+    }
+    pool.run([&](int thread, int threads) {
+      double* sums = partial;
+      for (size_t i = first; i < last; ++i) {
+        const std::span<const float> x = array(i);
+        const Blocks own(x.size());
+        for (int64_t j = own.count * thread / threads; j < own.count * (thread + 1) / threads;
+             ++j) {
+          sums[j] = sum_of(own.block(x, j));
         }
-        return result;
-      });
-  double result = 0;
-  for (int64_t i = 0; i < blocks; ++i) {
-    result = infinite ? larger(partial[i], result) : result + partial[i];
+        sums += own.count;
+      }
+    });
+    for (int64_t i = 0; i < blocks; ++i) {
+      result = infinite ? larger(partial[i], result) : result + partial[i];
+    }
   }
   return result;
+}
+
+double power_sum(ThreadPool& pool, const float* x, int64_t n, double p) {
+  const auto only = [&](size_t) { return std::span(x, static_cast<size_t>(n)); };
+  return power_sum(pool, 1, only, p);
 }
 
 void scale(ThreadPool& pool, int64_t n, float a, float* x) {
@@ -335,12 +361,12 @@ void clip_values(ThreadPool& pool, int64_t n, float low, float high, float* x) {
 }
 
 bool all_finite(ThreadPool& pool, const float* x, int64_t n) {
-  double partial[kMaxBlocks];
   const auto kernel = HWY_DYNAMIC_DISPATCH(finite_range);
-  const int64_t blocks = for_each_block(
-      pool, x, n, partial,
-      [&](const float* block, int64_t count) { return kernel(block, count) ? 1.0 : 0.0; });
-  return std::all_of(partial, partial + blocks, [](double finite) { return finite == 1.0; });
+  std::atomic<bool> finite{true};
+  for_each_range(pool, n, [&](int64_t begin, int64_t end) {
+    if (!kernel(x + begin, end - begin)) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load(std::memory_order_relaxed);
 }
 
 }  // namespace lumen::kernels

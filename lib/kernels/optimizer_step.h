@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "lib/base/function_ref.h"
 #include "lib/base/pool.h"
 
 namespace lumen::kernels {
@@ -65,6 +67,9 @@ void lion_step(ThreadPool& pool, int64_t n, const LionStep& step, float* p, cons
 // Σ |x[i]|^p in double, p > 0; p = +inf: max |x[i]|; p = 0: how many are not 0. NaN if an element
 // is. The sum is taken in fixed blocks: the same bits for any number of threads.
 double power_sum(ThreadPool& pool, const float* x, int64_t n, double p);
+// The same of several arrays together, array(i) for i in [0, count), asked for on any thread.
+double power_sum(ThreadPool& pool, size_t count, FunctionRef<std::span<const float>(size_t)> array,
+                 double p);
 
 // x = a · x.
 void scale(ThreadPool& pool, int64_t n, float a, float* x);

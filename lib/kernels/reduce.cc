@@ -106,6 +106,11 @@ HWY_INLINE FloatVec reduce_rows(const T* x, int64_t rows, int64_t stride, const 
   return parts[0];
 }
 
+// Where rows are divided: reductions of both parts are joined.
+HWY_INLINE int64_t first_half(int64_t rows) {
+  return (rows / 2 + kRowSpan - 1) / kRowSpan * kRowSpan;
+}
+
 // y[i] = reduction over rows r of x[r · stride + i] for i in [0, columns), columns ≤ kStrip. Row
 // span by row span, so that the pages and cache lines of a span serve all columns.
 template <class Op, class T>
@@ -117,7 +122,7 @@ void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, f
   const Float d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   if (rows > kRowSpan) {
-    const int64_t half = (rows / 2 + kRowSpan - 1) / kRowSpan * kRowSpan;
+    const int64_t half = first_half(rows);
     HWY_ALIGN float rest[kStrip];
     reduce_columns<Op>(x, half, stride, columns, y);
     reduce_columns<Op>(x + half * stride, rows - half, stride, columns, rest);
@@ -223,6 +228,32 @@ void reduce_strips(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, in
   });
 }
 
+// The sums of up to so many columns fit on the stack.
+constexpr int64_t kHalvedColumns = 2048;
+
+// Sums of columns as reduce_columns adds them, but for one half of the rows on either of two
+// threads: each reads those that it has just computed, in its own cache. False: it is not worth it.
+template <class T>
+bool sum_halves(ThreadPool& pool, const T* x, int64_t rows, int64_t inner, ColumnsKernel<T> columns,
+                float* y) {
+  constexpr int64_t kStrip = HWY_STATIC_DISPATCH(kStrip);
+  if (pool.threads() != 2 || inner > kHalvedColumns || rows <= HWY_STATIC_DISPATCH(kRowSpan) ||
+      rows * inner < 2 * kGrain) {
+    return false;
+  }
+  const int64_t middle = HWY_STATIC_DISPATCH(first_half)(rows);
+  alignas(64) float second[kHalvedColumns];
+  pool.run([&](int thread, int) {
+    const int64_t begin = thread == 0 ? 0 : middle, end = thread == 0 ? middle : rows;
+    float* const sums = thread == 0 ? y : second;
+    for (int64_t i = 0; i < inner; i += kStrip) {
+      columns(x + begin * inner + i, end - begin, inner, std::min(kStrip, inner - i), sums + i);
+    }
+  });
+  for (int64_t i = 0; i < inner; ++i) y[i] += second[i];
+  return true;
+}
+
 void reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
             SpanKernel span, ColumnsKernel<float> columns, float* y) {
   if (inner == 1 && axis >= 2 * kGrain) {
@@ -243,14 +274,17 @@ void reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64
 
 void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
-  reduce(pool, x, outer, axis, inner, HWY_DYNAMIC_DISPATCH(sum_span),
-         HWY_DYNAMIC_DISPATCH(sum_columns), y);
+  const auto columns = HWY_DYNAMIC_DISPATCH(sum_columns);
+  if (outer == 1 && inner > 1 && sum_halves(pool, x, axis, inner, columns, y)) return;
+  reduce(pool, x, outer, axis, inner, HWY_DYNAMIC_DISPATCH(sum_span), columns, y);
 }
 
 void sum_reduce_bf16(ThreadPool& pool, const uint16_t* x, int64_t outer, int64_t axis,
                      int64_t inner, float* y) {
   LUMEN_CHECK(inner > 1);
-  reduce_strips(pool, x, outer, axis, inner, HWY_DYNAMIC_DISPATCH(sum_bf16_columns), y);
+  const auto columns = HWY_DYNAMIC_DISPATCH(sum_bf16_columns);
+  if (outer == 1 && sum_halves(pool, x, axis, inner, columns, y)) return;
+  reduce_strips(pool, x, outer, axis, inner, columns, y);
 }
 
 void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,

@@ -32,13 +32,15 @@ void check(int64_t outer, int64_t axis, int64_t inner) {
   }
   on_every_target([&] {
     INFO("outer " << outer << " axis " << axis << " inner " << inner);
-    std::vector<float> one(sums.size(), -77.0f), three = one;
-    ThreadPool single(1), team(3);
+    std::vector<float> one(sums.size(), -77.0f), two = one, three = one;
+    ThreadPool single(1), pair(2), team(3);
     sum_reduce(single, x.data(), outer, axis, inner, one.data());
+    sum_reduce(pair, x.data(), outer, axis, inner, two.data());
     sum_reduce(team, x.data(), outer, axis, inner, three.data());
     for (size_t i = 0; i < sums.size(); ++i) {
       REQUIRE(std::fabs(one[i] - sums[i]) <= 1e-6 * (1 + static_cast<double>(axis) / 4));
     }
+    REQUIRE(std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0);
     REQUIRE(std::memcmp(one.data(), three.data(), one.size() * sizeof(float)) == 0);
     max_reduce(team, x.data(), outer, axis, inner, one.data());
     REQUIRE(one == maxima);
@@ -55,14 +57,16 @@ TEST_CASE("sum_reduce and max_reduce along each kind of axis") {
   check(3, 40'000, 1);
   check(300, 50, 1);
   check(2, 100, 700);
-  check(1, 500, 130);
+  for (int64_t axis : {127, 128, 129, 500}) check(1, axis, 130);
+  check(1, 300, 2048);
+  check(1, 300, 2049);
 }
 
 TEST_CASE("sums of bfloat16 columns are those of the floats they stand for") {
   Philox random(7);
   on_every_target([&] {
     for (int64_t inner : {2, 3, 16, 17, 300, 530}) {
-      const int64_t outer = 2, axis = 150;
+      const int64_t outer = inner == 530 ? 1 : 2, axis = 150;
       std::vector<uint16_t> x(static_cast<size_t>(outer * axis * inner));
       std::vector<float> wide(x.size());
       for (size_t i = 0; i < x.size(); ++i) {
@@ -70,7 +74,7 @@ TEST_CASE("sums of bfloat16 columns are those of the floats they stand for") {
         wide[i] = to_float(bf16{x[i]});
       }
       std::vector<float> expected(static_cast<size_t>(outer * inner)), y(expected.size());
-      for (int threads : {1, 3}) {
+      for (int threads : {1, 2, 3}) {
         ThreadPool pool(threads);
         sum_reduce(pool, wide.data(), outer, axis, inner, expected.data());
         sum_reduce_bf16(pool, x.data(), outer, axis, inner, y.data());

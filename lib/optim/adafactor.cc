@@ -34,7 +34,7 @@ float moved(float from, double to, double weight) {
 class Adafactor : public SlotOptimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
-      : SlotOptimizer(config, std::move(parameters)),
+      : SlotOptimizer(config, std::move(parameters), Unit::kParameter),
         eps_(config.eps.value_or(std::numeric_limits<float>::epsilon())),
         scale_eps_(config.scale_eps.value_or(1e-3)),
         beta2_decay_(config.beta2_decay.value_or(-0.8)),

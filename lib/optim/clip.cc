@@ -24,17 +24,8 @@ double grad_norm(ThreadPool& pool, std::span<const Array> gradients, double p) {
   check_floats(gradients);
   if (!(p > 0))
     fail(ErrorKind::kMalformed, "the p of a gradient norm is ", p, ", expected above 0");
-  double sum = 0;
-  for (const Array& gradient : gradients) {
-    const double part =
-        kernels::power_sum(pool, gradient.as<float>().data(), gradient.elements(), p);
-    if (std::isinf(p)) {
-      sum = std::isnan(part) || part > sum ? part : sum;
-      if (std::isnan(sum)) return sum;
-    } else {
-      sum += part;
-    }
-  }
+  const double sum = kernels::power_sum(
+      pool, gradients.size(), [&](size_t i) { return gradients[i].as<float>(); }, p);
   return std::isinf(p) ? sum : p == 2 ? std::sqrt(sum) : std::pow(sum, 1 / p);
 }
 

@@ -81,7 +81,7 @@ void newton_schulz(ThreadPool& pool, Workspace& w, int64_t steps) {
 class Muon : public SlotOptimizer {
  public:
   Muon(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
-      : SlotOptimizer(config, std::move(parameters)),
+      : SlotOptimizer(config, std::move(parameters), Unit::kParameter),
         adam_(adam_options(config, true)),
         momentum_(config.momentum.value_or(0.95)),
         nesterov_(config.nesterov.value_or(true)),

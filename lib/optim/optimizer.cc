@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lib/base/error.h"
+#include "lib/base/round_up.h"
 #include "lib/base/strings.h"
 #include "lib/kernels/optimizer_step.h"
 #include "lib/optim/check_range.h"
@@ -48,8 +49,12 @@ std::optional<size_t> unused_no_decay(const OptimizerConfig& config,
   return std::nullopt;
 }
 
-SlotOptimizer::SlotOptimizer(const OptimizerConfig& config,
-                             std::vector<NamedParameter> parameters) {
+// Elements that a thread is given at a time of a parameter, a multiple of every vector.
+constexpr int64_t kGrain = 1024;
+
+SlotOptimizer::SlotOptimizer(const OptimizerConfig& config, std::vector<NamedParameter> parameters,
+                             Unit unit)
+    : unit_(unit) {
   if (const auto unused = unused_group(config, parameters)) {
     fail(ErrorKind::kMalformed, "optimizer group ", quoted(config.groups[*unused].match),
          " is of no parameter: none has such a name, or earlier groups match it");
@@ -107,12 +112,29 @@ void SlotOptimizer::step(ThreadPool& pool, std::span<const Array> gradients, dou
                          double gradient_scale) {
   check_gradients(gradients);
   ++steps_;
-  for (size_t i = 0; i < slots_.size(); ++i) {
+  const auto update_part = [&](size_t i, int64_t begin, int64_t end) {
+    if (begin >= end) return;
     Slot& slot = slots_[i];
-    if (slot.size() == 0) continue;
     update(pool, slot,
-           {gradients[i].as<float>().data(), lr * slot.lr_factor, gradient_scale, steps_});
+           {.begin = begin,
+            .size = end - begin,
+            .gradient = gradients[i].as<float>().data() + begin,
+            .lr = lr * slot.lr_factor,
+            .gradient_scale = gradient_scale,
+            .t = steps_});
+  };
+  if (unit_ == Unit::kParameter) {
+    for (size_t i = 0; i < slots_.size(); ++i) update_part(i, 0, slots_[i].size());
+    return;
   }
+  // Threads meet once, not after each parameter.
+  pool.run([&](int thread, int threads) {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const int64_t size = slots_[i].size(), grains = divide_up(size, kGrain);
+      update_part(i, grains * thread / threads * kGrain,
+                  std::min(size, grains * (thread + 1) / threads * kGrain));
+    }
+  });
 }
 
 NamedArrays SlotOptimizer::state() const {
@@ -148,7 +170,7 @@ namespace {
 class Sgd : public SlotOptimizer {
  public:
   Sgd(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
-      : SlotOptimizer(config, std::move(parameters)) {
+      : SlotOptimizer(config, std::move(parameters), Unit::kElements) {
     step_.momentum = config.momentum.value_or(0);
     step_.dampening = config.dampening.value_or(0);
     step_.nesterov = config.nesterov.value_or(false);
@@ -167,7 +189,8 @@ class Sgd : public SlotOptimizer {
     step.weight_decay = slot.weight_decay;
     step.gradient_scale = u.gradient_scale;
     step.first = u.t == 1;
-    kernels::sgd_step(pool, slot.size(), step, slot.data(), u.gradient, slot.state_data(0));
+    kernels::sgd_step(pool, u.size, step, slot.data(u.begin), u.gradient,
+                      slot.state_data(0, u.begin));
   }
   kernels::SgdStep step_;
 };
@@ -175,7 +198,8 @@ class Sgd : public SlotOptimizer {
 class Adam : public SlotOptimizer {
  public:
   Adam(const OptimizerConfig& config, std::vector<NamedParameter> parameters, bool decoupled)
-      : SlotOptimizer(config, std::move(parameters)), options_(adam_options(config, decoupled)) {
+      : SlotOptimizer(config, std::move(parameters), Unit::kElements),
+        options_(adam_options(config, decoupled)) {
     for (Slot& slot : slots_) {
       keep(slot, "exp_avg", slot.value.shape());
       keep(slot, "exp_avg_sq", slot.value.shape());
@@ -185,9 +209,9 @@ class Adam : public SlotOptimizer {
 
  private:
   void update(ThreadPool& pool, Slot& slot, const Update& u) override {
-    adam_update(pool, options_, slot.size(), slot.weight_decay, u.lr, u.gradient_scale, u.t,
-                u.gradient, slot.data(), slot.state_data(0), slot.state_data(1),
-                slot.state_data(2));
+    adam_update(pool, options_, u.size, slot.weight_decay, u.lr, u.gradient_scale, u.t, u.gradient,
+                slot.data(u.begin), slot.state_data(0, u.begin), slot.state_data(1, u.begin),
+                slot.state_data(2, u.begin));
   }
   AdamOptions options_;
 };
@@ -195,7 +219,8 @@ class Adam : public SlotOptimizer {
 class Rmsprop : public SlotOptimizer {
  public:
   Rmsprop(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
-      : SlotOptimizer(config, std::move(parameters)), centered_(config.centered.value_or(false)) {
+      : SlotOptimizer(config, std::move(parameters), Unit::kElements),
+        centered_(config.centered.value_or(false)) {
     step_.alpha = config.alpha.value_or(step_.alpha);
     step_.eps = config.eps.value_or(step_.eps);
     step_.momentum = config.momentum.value_or(0);
@@ -212,10 +237,10 @@ class Rmsprop : public SlotOptimizer {
     step.lr = u.lr;
     step.weight_decay = slot.weight_decay;
     step.gradient_scale = u.gradient_scale;
-    float* average = centered_ ? slot.state_data(1) : nullptr;
-    float* buffer = slot.state_data(centered_ ? 2 : 1);
-    kernels::rmsprop_step(pool, slot.size(), step, slot.data(), u.gradient, slot.state_data(0),
-                          average, buffer);
+    float* average = centered_ ? slot.state_data(1, u.begin) : nullptr;
+    float* buffer = slot.state_data(centered_ ? 2 : 1, u.begin);
+    kernels::rmsprop_step(pool, u.size, step, slot.data(u.begin), u.gradient,
+                          slot.state_data(0, u.begin), average, buffer);
   }
   kernels::RmspropStep step_;
   bool centered_;
@@ -224,7 +249,8 @@ class Rmsprop : public SlotOptimizer {
 class Adagrad : public SlotOptimizer {
  public:
   Adagrad(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
-      : SlotOptimizer(config, std::move(parameters)), lr_decay_(config.lr_decay.value_or(0)) {
+      : SlotOptimizer(config, std::move(parameters), Unit::kElements),
+        lr_decay_(config.lr_decay.value_or(0)) {
     step_.eps = config.eps.value_or(step_.eps);
     const auto start = static_cast<float>(config.initial_accumulator.value_or(0));
     for (Slot& slot : slots_) keep(slot, "sum", slot.value.shape(), start);
@@ -236,7 +262,8 @@ class Adagrad : public SlotOptimizer {
     step.lr = u.lr / (1 + static_cast<double>(u.t - 1) * lr_decay_);
     step.weight_decay = slot.weight_decay;
     step.gradient_scale = u.gradient_scale;
-    kernels::adagrad_step(pool, slot.size(), step, slot.data(), u.gradient, slot.state_data(0));
+    kernels::adagrad_step(pool, u.size, step, slot.data(u.begin), u.gradient,
+                          slot.state_data(0, u.begin));
   }
   kernels::AdagradStep step_;
   double lr_decay_;
@@ -245,7 +272,7 @@ class Adagrad : public SlotOptimizer {
 class Lion : public SlotOptimizer {
  public:
   Lion(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
-      : SlotOptimizer(config, std::move(parameters)) {
+      : SlotOptimizer(config, std::move(parameters), Unit::kElements) {
     if (!config.betas.empty()) step_.beta1 = config.betas[0], step_.beta2 = config.betas[1];
     for (Slot& slot : slots_) keep(slot, "exp_avg", slot.value.shape());
   }
@@ -256,7 +283,8 @@ class Lion : public SlotOptimizer {
     step.lr = u.lr;
     step.weight_decay = slot.weight_decay;
     step.gradient_scale = u.gradient_scale;
-    kernels::lion_step(pool, slot.size(), step, slot.data(), u.gradient, slot.state_data(0));
+    kernels::lion_step(pool, u.size, step, slot.data(u.begin), u.gradient,
+                       slot.state_data(0, u.begin));
   }
   kernels::LionStep step_;
 };

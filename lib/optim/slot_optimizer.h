@@ -10,7 +10,13 @@ namespace lumen::optim {
 
 class SlotOptimizer : public Optimizer {
  public:
-  SlotOptimizer(const OptimizerConfig& config, std::vector<NamedParameter> parameters);
+  // What `update` does at once.
+  enum class Unit {
+    kParameter,  // all of a parameter, with all threads
+    kElements,   // any elements, as they do not depend on others, with one
+  };
+
+  SlotOptimizer(const OptimizerConfig& config, std::vector<NamedParameter> parameters, Unit unit);
 
   void step(ThreadPool& pool, std::span<const Array> gradients, double lr,
             double gradient_scale) final;
@@ -26,14 +32,16 @@ class SlotOptimizer : public Optimizer {
     std::vector<std::pair<std::string, Array>> state;
 
     int64_t size() const { return value.elements(); }
-    float* data() { return value.as_mutable<float>().data(); }
-    // The i-th state array; null if there is none.
-    float* state_data(size_t i) {
-      return i < state.size() ? state[i].second.as_mutable<float>().data() : nullptr;
+    // From element `begin` on.
+    float* data(int64_t begin = 0) { return value.as_mutable<float>().data() + begin; }
+    // The same of the i-th state array; null if there is none.
+    float* state_data(size_t i, int64_t begin = 0) {
+      return i < state.size() ? state[i].second.as_mutable<float>().data() + begin : nullptr;
     }
   };
   struct Update {
-    const float* gradient;
+    int64_t begin, size;    // the elements
+    const float* gradient;  // of the first of them
     double lr;              // of this slot
     double gradient_scale;  // multiplies the gradient
     int64_t t;              // 1, 2, …
@@ -48,6 +56,7 @@ class SlotOptimizer : public Optimizer {
  private:
   void check_gradients(std::span<const Array> gradients) const;
 
+  Unit unit_;
   int64_t steps_ = 0;
 };
 
