@@ -398,7 +398,8 @@ void TrainLoop::take_evaluation(std::map<std::string, double> evaluation) {
   state_.evaluation_step = state_.step;
   watch_metrics();
   std::string line = str("step ", state_.step, ":");
-  for (const auto& [name, value] : state_.evaluation) line += str(" ", name, " ", fixed(value, 4));
+  for (const auto& [name, value] : state_.evaluation)
+    line += str(" ", name, " ", metric_text(value));
   progress_.say(line);
 }
 
