@@ -27,18 +27,23 @@ std::optional<std::string> render_first(const text::ChatTemplate& chat_template,
   }
 }
 
+// `text` without the white space around it.
+std::string_view trimmed(std::string_view text) {
+  constexpr const char* kSpace = " \t\r\n";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == text.npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
 // Where the content of message `number` stands in `full`: what changes when another content is
-// given to the template, if that is the content itself.
+// given to the template, if that is the content itself. Templates commonly trim it.
 std::optional<ByteRange> content_range(const text::ChatTemplate& chat_template,
                                        const text::ChatInput& input, size_t number,
                                        const std::string& full) {
   const io::Json* content = io::find_value(input.messages[number], "content");
   if (content == nullptr || !content->is_string()) return std::nullopt;
-  std::string_view wanted = content->get_ref<const std::string&>();
-  // Templates commonly trim what they are given.
-  const size_t first = wanted.find_first_not_of(" \t\r\n");
-  if (first == wanted.npos) return std::nullopt;
-  wanted = wanted.substr(first, wanted.find_last_not_of(" \t\r\n") - first + 1);
+  const std::string_view wanted = trimmed(content->get_ref<const std::string&>());
+  if (wanted.empty()) return std::nullopt;
   // Another content that begins and ends with other characters.
   const auto unlike = [](char c) { return c == 'x' ? 'y' : 'x'; };
   text::ChatInput other = input;
@@ -49,10 +54,9 @@ std::optional<ByteRange> content_range(const text::ChatTemplate& chat_template,
   const auto end = std::mismatch(full.rbegin(), full.rend(), changed->rbegin(), changed->rend());
   const ByteRange range = {static_cast<size_t>(begin.first - full.begin()),
                            full.size() - static_cast<size_t>(end.first - full.rbegin())};
-  if (range.begin > range.end || full.substr(range.begin, range.end - range.begin) != wanted) {
-    return std::nullopt;
-  }
-  return range;
+  if (range.begin > range.end) return std::nullopt;
+  const auto shown = std::string_view(full).substr(range.begin, range.end - range.begin);
+  return trimmed(shown) == wanted ? std::optional(range) : std::nullopt;
 }
 
 // Where the assistant's message `number` stands behind its `prompt` in `full`, if that is another

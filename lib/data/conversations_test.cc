@@ -43,6 +43,28 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
   CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
 }
 
+TEST_CASE("rows without anything to learn are no data") {
+  const auto tokenizer = character_tokenizer();
+  const std::string nothing = "{\"prompt\": \"ab\", \"completion\": \"\"}\n";
+  std::string rows = "{\"prompt\": \"ab\", \"completion\": \"c\"}\n";
+  DataOptions options = options_for(Format::kJsonl, write(nothing));
+  options.seq = 8;
+  options.add_eos = false;
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options, {tokenizer.get()}); }),
+                 "data.jsonl: has nothing to learn"));
+  for (int i = 0; i < 9; ++i) rows += nothing;
+  options.paths = {write(rows)};
+  options.eval_fraction = 0.1;
+  options.seed = 1;  // takes one of the nine for evaluation
+  const Data data = open_data(options, {tokenizer.get()});
+  CHECK(data.train->samples() == 1);
+  CHECK(data.eval == nullptr);
+  options.eval_fraction.reset();
+  options.eval_paths = {write(nothing)};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options, {tokenizer.get()}); }),
+                 "data.jsonl: has nothing to evaluate on"));
+}
+
 TEST_CASE("ShareGPT's conversations and Alpaca's instructions are learned like messages") {
   const char* messages = R"({"messages": [{"role": "system", "content": "Be"},
       {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})";
@@ -282,6 +304,35 @@ TEST_CASE("what a template shows otherwise in earlier turns is learned as it is 
         "b xy<|im_end|>" + last);
   CHECK(learned(R"({"role": "assistant", "content": "", "tool_calls": [{"name": "see"}]})") ==
         "[see]<|im_end|>" + last);
+}
+
+TEST_CASE("what was said is found with the white space around it that a template keeps") {
+  const auto tokenizer = character_tokenizer();
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": "Hi \n"},)"
+      R"( {"role": "assistant", "content": " Yo\n"}, {"role": "user", "content": "  Bye"},)"
+      R"( {"role": "assistant", "content": "Ok"}]})";
+  // As DeepSeek's: the prompt ends with what an answer does not begin with.
+  const std::string
+      begin = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content",
+      end =
+          "}}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>"
+          "{% endif %}";
+  const auto learned = [&](const std::string& role, const std::string& filter) {
+    const auto chat = text::ChatTemplate::parse(begin + filter + end, "thinking");
+    DataOptions options = options_for(Format::kJsonl, write(row));
+    options.seq = 200;
+    options.learn_roles = {role};
+    Batch batch;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat})->next(batch);
+    std::string text = learned_of(batch, *tokenizer);
+    std::erase(text, '.');
+    return text;
+  };
+  CHECK(learned("assistant", "") == " Yo\n<|im_end|>Ok<|im_end|>");
+  CHECK(learned("user", "") == "Hi \n<|im_end|>  Bye<|im_end|>");
+  CHECK(learned("assistant", " | trim") == "Yo<|im_end|>Ok<|im_end|>");
+  CHECK(learned("user", " | trim") == "Hi<|im_end|>Bye<|im_end|>");
 }
 
 TEST_CASE("a template that hides who spoke is refused") {

@@ -78,7 +78,11 @@ Data open_format(const DataOptions& options, const TextTools& tools) {
 Data open_data(const DataOptions& options, const TextTools& tools) {
   check(options);
   Data data = open_format(options, tools);
-  if (!options.eval_paths.empty() && (data.eval == nullptr || data.eval->samples() == 0)) {
+  if (data.train->samples() == 0) {
+    fail(ErrorKind::kMalformed, io::place_of(options.paths.front()), ": has nothing to learn");
+  }
+  if (data.eval != nullptr && data.eval->samples() == 0) data.eval.reset();
+  if (!options.eval_paths.empty() && data.eval == nullptr) {
     fail(ErrorKind::kMalformed, io::place_of(options.eval_paths.front()),
          ": has nothing to evaluate on");
   }

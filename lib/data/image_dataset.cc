@@ -145,9 +145,12 @@ void measure(const LabelledImages& images, const std::vector<int64_t>& selected,
       count += n, sum += n * value, squares += n * value * value;
     }
     const double average = count > 0 ? sum / count : 0;
+    const auto is_there = [](int64_t n) { return n > 0; };
+    const bool varies = std::count_if(counts.begin(), counts.end(), is_there) > 1;
     const double variance = count > 0 ? std::max(0.0, squares / count - average * average) : 1;
     mean.push_back(average);
-    deviation.push_back(variance > 0 ? std::sqrt(variance) : 1);
+    // A channel of one level has none but that of rounding.
+    deviation.push_back(varies && variance > 0 ? std::sqrt(variance) : 1);
   }
 }
 

@@ -87,6 +87,19 @@ TEST_CASE("normalisation is measured on what is trained on only") {
   CHECK(squares / 90 == Approx(1));
 }
 
+TEST_CASE("a channel of one level has no deviation of rounding to be divided by") {
+  int measured = 0;
+  for (int level = 0; level < 256; ++level) {
+    const std::string directory = temporary_directory();
+    io::write_file_atomically(directory + "/train-images-idx3-ubyte",
+                              idx_header(2051, {5, 2, 3}) + std::string(30, char(level)));
+    io::write_file_atomically(directory + "/train-labels-idx1-ubyte",
+                              idx_header(2049, {5}) + std::string("\0\1\0\1\0", 5));
+    measured += open_data(image_options(Format::kMnist, directory)).info.std[0] != 1;
+  }
+  CHECK(measured == 0);
+}
+
 TEST_CASE("broken IDX files are refused with name and reason") {
   const auto why = [](const std::string& directory, ErrorKind kind = ErrorKind::kMalformed) {
     return refusal(kind, [&] { open_data(image_options(Format::kMnist, directory)); });

@@ -319,10 +319,6 @@ std::vector<std::string> distinct(const Column& column) {
   return {texts.begin(), texts.end()};
 }
 
-int64_t index_in(const std::vector<std::string>& sorted, const std::string& text) {
-  return std::lower_bound(sorted.begin(), sorted.end(), text) - sorted.begin();
-}
-
 // Columns of features in the making.
 struct Features {
   std::vector<std::vector<float>> columns;
@@ -333,17 +329,7 @@ struct Features {
     std::vector<double> values(column.cells.size());
     for (size_t i = 0; i < values.size(); ++i) parse_finite(column.cells[i], values[i]);
     double average = 0, deviation = 1;
-    if (standardize) {
-      double squares = 0;
-      for (const int64_t row : train) average += values[static_cast<size_t>(row)];
-      average /= static_cast<double>(train.size());
-      for (const int64_t row : train) {
-        const double off = values[static_cast<size_t>(row)] - average;
-        squares += off * off;
-      }
-      const double variance = squares / static_cast<double>(train.size());
-      deviation = variance > 0 ? std::sqrt(variance) : 1;
-    }
+    if (standardize) measure(values, train, average, deviation);
     std::vector<float> scaled(values.size());
     for (size_t i = 0; i < values.size(); ++i) {
       scaled[i] = static_cast<float>((values[i] - average) / deviation);
@@ -368,6 +354,24 @@ struct Features {
   }
 
  private:
+  // Mean and standard deviation of the training rows. Those of one value are exact: its rounded
+  // mean would make a deviation of 1e-17 of it, and of any other value later 1e16.
+  static void measure(const std::vector<double>& values, const std::vector<int64_t>& train,
+                      double& average, double& deviation) {
+    const auto value_of = [&](int64_t row) { return values[static_cast<size_t>(row)]; };
+    average = value_of(train.front());
+    const auto is_same = [&](int64_t row) { return value_of(row) == average; };
+    if (std::all_of(train.begin(), train.end(), is_same)) return;
+    double sum = 0, squares = 0;
+    for (const int64_t row : train) sum += value_of(row);
+    average = sum / static_cast<double>(train.size());
+    for (const int64_t row : train) {
+      const double off = value_of(row) - average;
+      squares += off * off;
+    }
+    if (squares > 0) deviation = std::sqrt(squares / static_cast<double>(train.size()));
+  }
+
   void add(std::string name, std::vector<float> values, double average, double deviation) {
     columns.push_back(std::move(values));
     names.push_back(std::move(name));
@@ -376,62 +380,81 @@ struct Features {
   }
 };
 
-// The label: classes in sorted order, numbers by value where they are integers.
+double value_of(const std::string& cell) {
+  double value = 0;
+  parse_finite(cell, value);
+  return value;
+}
+
+bool is_integer(const std::string& cell) {
+  double value;
+  return parse_finite(cell, value) && value == std::floor(value);
+}
+
+// The texts of each class, its name first: in sorted order, numbers in that of their values. Equal
+// integers are one class, because a column of them is written as "1.0" once some are missing; not
+// those that a double may have rounded.
+std::vector<std::vector<std::string>> spellings_of_classes(const Column& column, bool numbers,
+                                                           bool integers) {
+  std::vector<std::string> texts = distinct(column);
+  if (numbers) {
+    std::stable_sort(texts.begin(), texts.end(), [](const auto& left, const auto& right) {
+      const double a = value_of(left), b = value_of(right);
+      return a < b || (a == b && left.size() < right.size());
+    });
+  }
+  constexpr double kFirstRounded = 9007199254740992;  // 2^53
+  const auto is_same = [&](const std::string& a, const std::string& b) {
+    return integers && value_of(a) == value_of(b) && std::abs(value_of(a)) < kFirstRounded;
+  };
+  std::vector<std::vector<std::string>> classes;
+  for (std::string& text : texts) {
+    if (!classes.empty() && is_same(classes.back()[0], text)) {
+      classes.back().push_back(std::move(text));
+    } else {
+      classes.push_back({std::move(text)});
+    }
+  }
+  return classes;
+}
+
+void read_classes(const Column& column, bool numbers, bool integers, TableDataset::Content& content,
+                  DatasetInfo& info) {
+  std::map<std::string, int32_t> number_of;
+  for (const auto& spellings : spellings_of_classes(column, numbers, integers)) {
+    for (const std::string& text : spellings) {
+      number_of[text] = static_cast<int32_t>(info.classes.size());
+    }
+    info.classes.push_back(spellings[0]);
+  }
+  if (info.classes.size() > static_cast<size_t>(limits::kDataClasses)) {
+    fail(ErrorKind::kMalformed, "column ", quoted(column.name), " has ", info.classes.size(),
+         " classes; the limit is ", limits::kDataClasses);
+  }
+  if (info.classes.size() == 1) {
+    fail(ErrorKind::kMismatch, "the label column ", quoted(column.name), " is ",
+         quoted(info.classes[0], 40), " in every row: there is nothing to learn");
+  }
+  for (const std::string& cell : column.cells) content.classes.push_back(number_of.at(cell));
+}
+
 void read_label(const Column& column, const DataOptions& options, TableDataset::Content& content,
                 DatasetInfo& info) {
   const LabelKind kind = options.label_kind;
   const bool numbers = all_numbers(column);
-  const auto is_integer = [](const std::string& cell) {
-    double value = 0;
-    return parse_finite(cell, value) && value == std::floor(value);
-  };
-  const bool classes_of_integers =
-      options.integers_are_classes &&
-      std::all_of(column.cells.begin(), column.cells.end(), is_integer);
+  const bool integers = std::all_of(column.cells.begin(), column.cells.end(), is_integer);
   if (kind == LabelKind::kNumber && !numbers) {
     fail(ErrorKind::kMismatch, "label_kind is number, but column ", quoted(column.name),
          " has cells that are no numbers");
   }
+  const bool classes_of_integers = options.integers_are_classes && integers;
   if (kind == LabelKind::kNumber || (kind == LabelKind::kAuto && numbers && !classes_of_integers)) {
     for (const std::string& cell : column.cells) {
-      double value = 0;
-      parse_finite(cell, value);
-      content.numbers.push_back(static_cast<float>(value));
+      content.numbers.push_back(static_cast<float>(value_of(cell)));
     }
     return;
   }
-  std::vector<std::string> classes = distinct(column);
-  if (classes.size() > static_cast<size_t>(limits::kDataClasses)) {
-    fail(ErrorKind::kMalformed, "column ", quoted(column.name), " has ", classes.size(),
-         " classes; the limit is ", limits::kDataClasses);
-  }
-  for (const std::string& cell : column.cells) {
-    content.classes.push_back(static_cast<int32_t>(index_in(classes, cell)));
-  }
-  if (numbers) {
-    // "10" after "9": renumber by value.
-    std::vector<size_t> order(classes.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      double left = 0, right = 0;
-      parse_finite(classes[a], left);
-      parse_finite(classes[b], right);
-      return left < right;
-    });
-    std::vector<int32_t> rank(order.size());
-    std::vector<std::string> sorted;
-    for (size_t i = 0; i < order.size(); ++i) {
-      rank[order[i]] = static_cast<int32_t>(i);
-      sorted.push_back(classes[order[i]]);
-    }
-    for (int32_t& label : content.classes) label = rank[static_cast<size_t>(label)];
-    classes = std::move(sorted);
-  }
-  if (classes.size() == 1) {
-    fail(ErrorKind::kMismatch, "the label column ", quoted(column.name), " is ",
-         quoted(classes[0], 40), " in every row: there is nothing to learn");
-  }
-  info.classes = std::move(classes);
+  read_classes(column, numbers, integers, content, info);
 }
 
 std::shared_ptr<TableDataset::Content> make_content(const DataOptions& options, const Table& table,

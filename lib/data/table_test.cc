@@ -259,6 +259,39 @@ TEST_CASE("standardisation does not look at the evaluation split") {
   CHECK(info.mean[0] != Approx(49.5));
 }
 
+TEST_CASE("a column of one value is not divided by what rounding leaves of its deviation") {
+  std::string rows = "x,c,y\n";
+  for (int i = 0; i < 100; ++i) rows += str(i, ",0.1,", i % 2, "\n");
+  DataOptions options = options_for(write_table(rows));
+  options.eval_fraction.reset();
+  options.eval_paths = {write_table("x,c,y\n1,0.2,1\n")};
+  DatasetInfo info;
+  Batch batch;
+  REQUIRE(open_stream(options, Split::kEval, {}, &info)->next(batch));
+  CHECK(info.mean[1] == 0.1);
+  CHECK(info.std[1] == 1);
+  CHECK(batch.fields.at("x").as<float>()[1] == Approx(0.1));
+}
+
+TEST_CASE("integers that are equal are one class, however they are written") {
+  // As pandas writes a column once it had gaps.
+  DataOptions options = options_for(write_table("x,y\n1,0\n2,1\n3,10\n4,2\n"));
+  options.eval_fraction.reset();
+  options.eval_paths = {write_table("x,y\n1,10.0\n2,1.0\n3,0.0\n")};
+  DatasetInfo info;
+  Batch batch;
+  REQUIRE(open_stream(options, Split::kEval, {}, &info)->next(batch));
+  CHECK(info.classes == std::vector<std::string>{"0", "1", "2", "10"});
+  const auto y = batch.fields.at("y").as<int32_t>();
+  CHECK(std::vector<int32_t>(y.begin(), y.begin() + 3) == std::vector<int32_t>{3, 1, 0});
+  // Not texts that only look like it, nor numbers that a double rounds.
+  options = options_for(write_table("x,y\n1,1.1\n2,1.10\n3,2\n"));
+  options.label_kind = LabelKind::kClasses;
+  CHECK(open_data(options).info.classes.size() == 3);
+  options = options_for(write_table("x,y\n1,9007199254740992\n2,9007199254740993\n"));
+  CHECK(open_data(options).info.classes.size() == 2);
+}
+
 TEST_CASE("the tables of the shared data are read") {
   LUMEN_SHARED_DATA(iris, "datasets/csv/iris.csv");
   LUMEN_SHARED_DATA(penguins, "datasets/csv/penguins.csv");

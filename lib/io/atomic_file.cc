@@ -39,16 +39,25 @@ const char* as_place(const std::string& directory) {
   return directory.empty() ? "." : directory.c_str();
 }
 
-std::string temporary_name(const std::string& directory) {
+constexpr std::string_view kBeginning = ".lumen-";
+
+// What the temporary files for `path` end with; file systems allow names of 255 bytes.
+std::string temporary_ending(const std::string& path) {
+  constexpr size_t kMostBytes = 200;
+  return str(".", path.substr(path.find_last_of('/') + 1).substr(0, kMostBytes), ".tmp");
+}
+
+std::string temporary_name(const std::string& path) {
   static std::atomic<int> counter = 0;
-  return str(directory, ".lumen-", static_cast<int64_t>(::getpid()), "-", counter++, ".tmp");
+  return str(directory_of(path), kBeginning, static_cast<int64_t>(::getpid()), "-", counter++,
+             temporary_ending(path));
 }
 
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), directory_(directory_of(path)) {
   check_target(path);
-  temporary_ = temporary_name(directory_);
+  temporary_ = temporary_name(path);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd_ < 0) {
     fail(creation_error(errno), place_of(path_), ": cannot be created: ", std::strerror(errno));
@@ -122,6 +131,18 @@ void AtomicFile::commit() {
   // The new directory entry itself must reach the disk too. A directory that may be written need
   // not be readable.
   if (::access(as_place(directory_), R_OK) == 0) sync_path(as_place(directory_));
+}
+
+void remove_leftovers(const std::string& path) {
+  const std::string directory = directory_of(path), ending = temporary_ending(path);
+  std::error_code ignored;
+  for (const std::string& name : names_in(as_place(directory), ignored)) {
+    if (!name.starts_with(kBeginning)) continue;
+    const size_t number_end = name.find_first_not_of("0123456789-", kBeginning.size());
+    if (number_end != name.npos && std::string_view(name).substr(number_end) == ending) {
+      ::unlink((directory + name).c_str());
+    }
+  }
 }
 
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind) {

@@ -52,6 +52,10 @@ class AtomicFile {
   uint64_t written_ = 0;
 };
 
+// Removes what AtomicFiles for `path` left behind that were killed. It is the caller's to see to it
+// that none is being written.
+void remove_leftovers(const std::string& path);
+
 // Refuses, before the work whose result it will be, a path that an AtomicFile cannot replace or
 // whose file is of another kind: throws Error(kCannotCreate) if its directory is missing or may not
 // be written, or if there is something else than a file at `path`, or a file whose content is not

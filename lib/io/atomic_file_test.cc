@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -49,6 +50,29 @@ TEST_CASE("without commit nothing remains") {
     CHECK(count_files(directory) == 1);
   }
   CHECK(count_files(directory) == 0);
+}
+
+TEST_CASE("what a killed process was writing is removed by the name of the file it was for") {
+  const std::string directory = testing::temporary_directory();
+  const std::string path = directory + "/file", other = directory + "/1.file",
+                    longest = directory + "/" + std::string(255, 'n');
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const AtomicFile files[] = {AtomicFile(path), AtomicFile(other), AtomicFile(longest)};
+    ::_exit(0);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  REQUIRE(count_files(directory) == 3);
+  write_file_atomically(path, "text");
+  remove_leftovers(path);
+  CHECK(count_files(directory) == 3);
+  remove_leftovers(other);
+  CHECK(count_files(directory) == 2);
+  remove_leftovers(longest);
+  CHECK(count_files(directory) == 1);
+  CHECK(read_file(path, 10) == "text");
 }
 
 TEST_CASE("links, directories and absent directories are not written to") {

@@ -1,5 +1,6 @@
 // lumen-convert: where its output may be, and what it says of it.
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "lib/base/testing.h"
@@ -119,6 +120,11 @@ TEST_CASE("a GGUF file comes in parts of a given size, all or none") {
   const auto itself = run(first, {"--shard-size", size, "--force"});
   CHECK(itself.exit_code == 73);
   CHECK(contains(itself.err, "is the model itself"));
+  // Of a conversion that was killed.
+  const std::string left = str(place, "/.lumen-1-0.m-00001-of-", count, ".gguf.tmp");
+  std::ofstream(left) << "part";
+  REQUIRE(run(model, {"--shard-size", size, "--force"}).exit_code == 0);
+  CHECK_FALSE(io::is_regular_file(left));
   CHECK(io::open_model(first).tensors.size() == whole.tensors.size());
 }
 

@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/io/atomic_file.h"
 #include "lib/io/file_lock.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
@@ -175,6 +176,7 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   lock.remove_at_end();
   // What a conversion that has ended since may have left.
   for (const std::string& path : paths) refuse_output(path, &files, options);
+  for (const std::string& path : paths) io::remove_leftovers(path);
   return conversion.run([&] { writer.write_parts(output, most); });
 }
 

@@ -24,7 +24,8 @@ struct FakeOptions {
   int64_t size = 16;
   int64_t steps_per_epoch = 10;
   double step_milliseconds = 0;
-  bool tokens = false;  // a language task
+  bool tokens = false;      // a language task
+  double step_tokens = 32;  // which its summary takes for 32
   bool evaluates = true;
   int64_t nan_from = -1, nan_until = -1;  // steps [from, until) without a finite loss
   int64_t ruin_at = -1;                   // the update of this step makes a weight infinite
@@ -74,7 +75,7 @@ class FakeTask : public TrainTask {
     const int64_t index = steps_++;
     StepResult result;
     result.samples = 4;
-    result.tokens = options_.tokens ? 32 : 0;
+    result.tokens = options_.tokens ? options_.step_tokens : 0;
     const auto w = weights_.as_mutable<float>(), v = momentum_.as_mutable<float>();
     double norm = 0;
     for (size_t i = 0; i < w.size(); ++i) {

@@ -142,6 +142,7 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
   if (pool_.threads() >= default_thread_count()) data_.options.prefetch = false;
   train_stream_ = data::make_stream(data_.data, data::Split::kTrain, data_.options, &pool_);
   check_label(recipe_, !data_.data.info.classes.empty());
+  check_evaluation(recipe_, data_.data.eval != nullptr);
   build_network();
   choose_trained();
   std::vector<optim::NamedParameter> named;

@@ -107,7 +107,8 @@ std::string label(const std::string& x, const std::string& y, const char* anchor
 }
 
 std::string short_number(double value) {
-  std::string text = fixed(value, value != 0 && std::abs(value) < 0.01 ? 5 : 3);
+  if (value != 0 && std::abs(value) < 0.01) return str(static_cast<float>(value));
+  std::string text = fixed(value, 3);
   if (text.find('.') == text.npos) return text;
   while (text.back() == '0') text.pop_back();
   if (text.back() == '.') text.pop_back();

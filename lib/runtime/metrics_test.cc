@@ -109,6 +109,17 @@ TEST_CASE("the loss curve of any rows is a picture of limited size") {
   CHECK_FALSE(contains(curve, "nan"));
   CHECK_FALSE(contains(curve, "inf"));
   CHECK_FALSE(contains(loss_curve({{{"step", 1}, {"loss", 0.0}}}), "nan"));
+  rows = {{{"step", 1}, {"loss", 1e-3}}, {{"step", 2}, {"loss", 1e-6}}};
+  CHECK(contains(loss_curve(rows), ">2e-05<"));
+  CHECK_FALSE(contains(loss_curve(rows), ">0<"));
+}
+
+TEST_CASE("metrics are shown with four digits, however small they are") {
+  CHECK(metric_text(2.30259) == "2.3026");
+  CHECK(metric_text(0) == "0.0000");
+  CHECK(metric_text(0.001) == "0.0010");
+  CHECK(metric_text(4.1366e-6) == "4.137e-06");
+  CHECK(metric_text(NAN) == "nan");
 }
 
 TEST_CASE("times are shown as a clock shows them") {

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -49,12 +51,18 @@ std::string clock_text(double seconds) {
   return hours + (hours.empty() ? str(minutes) : two(minutes)) + ":" + two(total % 60);
 }
 
+std::string metric_text(double value) {
+  if (value == 0 || !(std::abs(value) < 1e-3)) return fixed(value, 4);
+  char text[32];
+  return {text, std::to_chars(text, std::end(text), value, std::chars_format::scientific, 3).ptr};
+}
+
 Progress::Progress(int64_t total_steps) : total_steps_(total_steps), terminal_(has_terminal()) {}
 
 std::string Progress::describe(const State& state) const {
   std::string out = str("step ", state.step);
   if (total_steps_ > 0) out += str("/", total_steps_);
-  out += "  loss " + fixed(state.loss, 4) + "  lr " + str(static_cast<float>(state.lr)) + "  " +
+  out += "  loss " + metric_text(state.loss) + "  lr " + str(static_cast<float>(state.lr)) + "  " +
          group_digits(fixed(state.rate, state.rate < 10 ? 1 : 0)) + " " + state.unit + "/s";
   const double done = state.share - state.first_share;
   if (done > 0 && state.step - state.first_step >= 2) {

@@ -14,6 +14,9 @@ void tell(std::string_view line);
 // "1:02:03", "4:05".
 std::string clock_text(double seconds);
 
+// A loss or another metric: "2.3026", below a thousandth "4.137e-06".
+std::string metric_text(double value);
+
 class Progress {
  public:
   struct State {

@@ -410,17 +410,9 @@ void complete_rest(Recipe& r, Complain complain) {
   if (r.exported.merge_lora && !r.lora.rank) {
     complain("export.merge_lora", "there is no LoRA to merge; give lora.rank");
   }
-  const bool no_evaluation = r.data.eval.empty() && r.data.eval_fraction == 0.0;
-  if (no_evaluation && r.eval.early_stop.patience > 0) {
-    complain("eval.early_stop.patience", "data.eval_fraction = 0 leaves nothing to evaluate on");
-  }
-  if (no_evaluation && r.schedule.type == "plateau") {
-    complain("schedule.type",
-             "plateau follows the evaluation, and data.eval_fraction = 0 leaves "
-             "nothing to evaluate on");
-  }
-  if (r.exported.weights == "best" && (no_evaluation || r.checkpoint.keep_best == 0)) {
-    complain("export.weights", "best needs evaluation data and checkpoint.keep_best of at least 1");
+  if (r.data.eval.empty() && r.data.eval_fraction == 0.0) check_without_evaluation(r, complain);
+  if (r.exported.weights == "best" && r.checkpoint.keep_best == 0) {
+    complain("export.weights", "best needs checkpoint.keep_best of at least 1");
   }
   if (r.exported.weights == "best" && r.checkpoint.every == 0) {
     complain("export.weights", "best needs checkpoints; checkpoint.every is 0");
@@ -438,6 +430,19 @@ void complete_rest(Recipe& r, Complain complain) {
 }
 
 }  // namespace
+
+void check_without_evaluation(const Recipe& r, Complain complain) {
+  const std::pair<const char*, bool> followers[] = {
+      {"eval.early_stop.patience", r.eval.early_stop.patience > 0},
+      {"schedule.type", r.schedule.type == "plateau"},
+      {"export.weights", r.exported.weights == "best"}};
+  for (const auto& [key, follows] : followers) {
+    if (!follows) continue;
+    complain(key,
+             "follows evaluations, and there is nothing to evaluate on; see [[data.eval]] and "
+             "data.eval_fraction");
+  }
+}
 
 void complete(Recipe& recipe, Complain complain) {
   complete_data_sources(recipe, complain);

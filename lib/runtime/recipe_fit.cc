@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/strings.h"
+#include "lib/runtime/recipe_check.h"
 
 namespace lumen::runtime {
 
@@ -44,6 +45,13 @@ void check_label(const Recipe& recipe, bool has_classes) {
     if (has_classes || metric != "eval_accuracy") continue;
     fail_at_key(recipe, key, "'eval_accuracy' is not measured: the label has numbers");
   }
+}
+
+void check_evaluation(const Recipe& recipe, bool has_data) {
+  if (has_data) return;
+  check_without_evaluation(recipe, [&](const std::string& key, const std::string& message) {
+    fail_at_key(recipe, key, message);
+  });
 }
 
 nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config) {

@@ -23,6 +23,9 @@ void check_batch_size(const Recipe& recipe, int64_t samples);
 // Whether the label of a table, which has classes or else numbers, is what the recipe takes it for.
 void check_label(const Recipe& recipe, bool has_classes);
 
+// Whether there are data for the evaluations that the recipe follows, if it follows any.
+void check_evaluation(const Recipe& recipe, bool has_data);
+
 // What [lora] adds to the model of this config.json.
 nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config);
 

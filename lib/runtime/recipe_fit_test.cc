@@ -43,6 +43,17 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
   CHECK(contains(error(table + "\"word\"\nlast_batch = \"drop\"\n", {"train.batch_size=5"}),
                  "r.toml:12:14: data.last_batch: drop leaves no batch: batch_size is 5, and there "
                  "are 4 samples"));
+  std::ofstream(place + "/one.csv") << "x,r\n1,0.5\n";  // of which no part is kept
+  const std::vector<std::pair<std::string, std::string>> followers = {
+      {"eval.early_stop.patience", "eval.early_stop.patience=2"},
+      {"schedule.type", "schedule.type=plateau"},
+      {"export.weights", "export.weights=best"}};
+  for (const auto& [key, follows] : followers) {
+    const std::vector<std::string> few = {"data.train.path=one.csv", "data.eval_fraction=0.1",
+                                          follows};
+    CHECK(contains(error(table + "\"r\"\n", few, ErrorKind::kUsage),
+                   "--set " + key + ": follows evaluations, and there is nothing to evaluate on"));
+  }
   const std::string language = std::string(kLlama) +
                                "[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
                                "\"rows.jsonl\"\n[train]\nsteps = 1\n";
@@ -52,10 +63,13 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
   std::ofstream(place + "/rows.jsonl") << "\n\n";
   CHECK(contains(error(language), "rows.jsonl: has no text to train a tokenizer on"));
   std::ofstream(place + "/rows.jsonl") << "{\"text\": \"one two\"}\n";
-  const std::vector<std::string> few = {"tokenizer.type=bpe", "tokenizer.vocab_size=262"};
-  CHECK(contains(error(language, few, ErrorKind::kUsage),
+  const std::vector<std::string> small = {"tokenizer.type=bpe", "tokenizer.vocab_size=262"};
+  CHECK(contains(error(language, small, ErrorKind::kUsage),
                  "--set tokenizer.vocab_size: vocab_size = 262 is too small for the characters of "
                  "the text; "));
+  CHECK(error(language + "[data]\nmask = \"prompt\"\n",
+              {"tokenizer.special_tokens=[\"<|im_start|>\", \"<|im_end|>\", \"x\"]"}) ==
+        "accepted");
   std::ofstream(place + "/long.txt") << "one text\n<end>\nanother\n<end>\na third\n";
   std::string windows = language;
   windows.replace(windows.find("rows.jsonl"), 10, "long.txt");

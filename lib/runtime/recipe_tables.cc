@@ -362,7 +362,7 @@ RecipeTable log_table(LogRecipe& l) {
 RecipeTable samples_table(LogRecipe::Samples& s) {
   TableBuilder t("log.samples", "texts of the model while it learns");
   t.key("prompts", s.prompts, any(), "beginnings to continue").may_change();
-  t.key("every", s.every, between(1, kMany), "steps between two (at each evaluation)").may_change();
+  t.key("every", s.every, between(1, kMany), "steps between two (as eval.every)").may_change();
   t.key("max_tokens", s.max_tokens, between(1, 100'000), "length of each").may_change();
   return t.take();
 }

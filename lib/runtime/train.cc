@@ -144,8 +144,9 @@ Json describe_result(const Recipe& recipe, const TrainLoop& loop, const TaskSumm
 std::string last_line(const Recipe& recipe, const TrainLoop& loop) {
   const LoopState& state = loop.state();
   std::string out = str(recipe.name, ": ", state.step, " steps in ", clock_text(state.seconds),
-                        ", loss ", fixed(state.loss, 4));
-  for (const auto& [name, value] : state.evaluation) out += str(", ", name, " ", fixed(value, 4));
+                        ", loss ", metric_text(state.loss));
+  for (const auto& [name, value] : state.evaluation)
+    out += str(", ", name, " ", metric_text(value));
   if (loop.ended_by() == "early stop") {
     const EvalRecipe::EarlyStop& stop = recipe.eval.early_stop;
     out += str("; stopped early: ", stop.metric, " did not improve in ", stop.patience,

@@ -198,9 +198,9 @@ int overfit_batch(const Recipe& recipe, const TrainOptions& options, const TaskF
                      .dump(2) +
                  "\n");
   }
-  const std::string course =
-      str("loss ", fixed(first, 4), " → ", fixed(last, 4), " in ", step, " steps on one batch",
-          least > 0 ? str(", of which no network can have less than ", fixed(least, 4)) : "");
+  const std::string course = str(
+      "loss ", metric_text(first), " → ", metric_text(last), " in ", step, " steps on one batch",
+      least > 0 ? str(", of which no network can have less than ", metric_text(least)) : "");
   if (!is_learnt()) {
     fail(ErrorKind::kCheckFailed, "the network does not learn even one batch by heart: ", course,
          "; look at the model, optimizer.lr and the data (--preview)");

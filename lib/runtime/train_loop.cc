@@ -218,7 +218,8 @@ TrainLoop::TrainLoop(const Recipe& recipe, TrainTask& task, const TaskSummary& s
   const int64_t patience = recipe.eval.early_stop.patience;
   stop_early_ = patience > 0 && state_.stop_bad >= patience;
   if (from) {
-    if (total_ > 0 && state_.step > total_) {
+    // Of tokens the number of steps is an estimate.
+    if (total_ > 0 && !recipe.train.tokens && state_.step > total_) {
       fail(ErrorKind::kMismatch, "the checkpoint has ", state_.step, " steps, the recipe only ",
            total_, ": give at least as many, or start over with --force");
     }
@@ -303,9 +304,11 @@ void TrainLoop::run() {
 // ends meanwhile makes them when it goes on, and has them once.
 void TrainLoop::finish_step() {
   const bool at_end = done();
-  const bool evaluates = has_evaluation_ && (state_.step % evaluation_every_ == 0 || at_end);
+  const bool evaluation_is_due = state_.step % evaluation_every_ == 0 || at_end;
+  const bool evaluates = has_evaluation_ && evaluation_is_due;
   const LogRecipe::Samples& samples = recipe_.log.samples;
-  const bool writes = !samples.prompts.empty() && due(samples.every, evaluates);
+  const bool writes_now = samples.every ? state_.step % *samples.every == 0 : evaluation_is_due;
+  const bool writes = !samples.prompts.empty() && writes_now;
   const auto stops = [this] { return signals_.received() != 0; };
   std::map<std::string, double> evaluation;
   std::vector<std::string> texts;
@@ -391,16 +394,12 @@ double TrainLoop::metric(const std::string& name) const {
 void TrainLoop::take_evaluation(std::map<std::string, double> evaluation) {
   state_.evaluation = std::move(evaluation);
   has_evaluation_ = !state_.evaluation.empty();
-  if (!has_evaluation_) {
-    if (recipe_.eval.early_stop.patience > 0) {
-      fail(ErrorKind::kUsage, "eval.early_stop needs evaluation data, and there are none");
-    }
-    return;
-  }
+  if (!has_evaluation_) return;
   state_.evaluation_step = state_.step;
   watch_metrics();
   std::string line = str("step ", state_.step, ":");
-  for (const auto& [name, value] : state_.evaluation) line += str(" ", name, " ", fixed(value, 4));
+  for (const auto& [name, value] : state_.evaluation)
+    line += str(" ", name, " ", metric_text(value));
   progress_.say(line);
 }
 
@@ -447,10 +446,6 @@ void TrainLoop::write_row(bool evaluated) {
   }
   metrics_.append(std::move(row));
   row_amount_ = row_seconds_ = 0;
-}
-
-bool TrainLoop::due(const std::optional<int64_t>& every, bool evaluated) const {
-  return every ? state_.step % *every == 0 : evaluated;
 }
 
 void TrainLoop::write_samples(const std::vector<std::string>& texts) {

@@ -92,7 +92,6 @@ class TrainLoop {
   void watch_metrics();
   void write_row(bool evaluated);
   void write_samples(const std::vector<std::string>& texts);
-  bool due(const std::optional<int64_t>& every, bool evaluated) const;
   void save(bool required);
   void confirm_checkpoint();
   void prune();

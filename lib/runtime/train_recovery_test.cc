@@ -233,6 +233,25 @@ TEST_CASE("a signal ends an evaluation or texts, which are made when the run goe
   }
 }
 
+TEST_CASE("texts of a run that has nothing to evaluate on do not depend on where it went on") {
+  const auto write = [](const Place& place) {
+    std::ofstream(place.root + "/r.toml")
+        << "[model]\ntype = \"lstm\"\n[tokenizer]\ntype = \"char\"\n[[data.train]]\npath = "
+           "\"x.txt\"\n[train]\nsteps = 20\n[eval]\nevery = 6\n[checkpoint]\nevery = 7\n"
+           "[log.samples]\nprompts = [\"Once\"]\n";
+  };
+  FakeOptions nothing;
+  nothing.evaluates = false;
+  const Place whole, killed;
+  write(whole), write(killed);
+  REQUIRE(whole.run("", nothing).exit_code == 0);
+  const std::string texts = whole.read("samples.jsonl");
+  CHECK(std::count(texts.begin(), texts.end(), '\n') == 4);
+  REQUIRE(killed.run("", nothing, "step:8").signal == SIGKILL);
+  REQUIRE(killed.run("auto", nothing).exit_code == 0);
+  CHECK(killed.read("samples.jsonl") == texts);
+}
+
 void damage(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(-3, std::ios::end);

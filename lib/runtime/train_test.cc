@@ -457,6 +457,16 @@ TEST_CASE("epochs, tokens and time end a run too") {
   CHECK(contains(outcome.err, "step 2: 'Once and so on'"));
   CHECK(contains(tokens.read("samples.jsonl"), "Once and so on"));
 
+  // Of steps that have fewer tokens than foreseen it takes more, and it is finished all the same.
+  language.step_tokens = 24;
+  fs::remove_all(tokens.root + "/out");
+  REQUIRE(tokens.run("", language, "exported").signal == SIGKILL);
+  REQUIRE(tokens.metrics().size() == 5);
+  const TrainOutcome again = tokens.run("auto", language);
+  CAPTURE(again.err);
+  REQUIRE(again.exit_code == 0);
+  CHECK(tokens.metrics().size() == 5);
+
   FakeOptions slow;
   slow.step_milliseconds = 5;
   const Place time("[train]\ntime = \"0.1s\"\n");

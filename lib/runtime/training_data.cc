@@ -130,19 +130,17 @@ text::TokenizerTraining tokenizer_training(const Recipe& recipe, bool chat) {
   training.vocab_size = t.vocab_size.value_or(0);
   training.special_tokens = t.special_tokens;
   training.eos = chat ? "<|im_end|>" : "<|endoftext|>";
-  if (chat) training.special_tokens.insert(training.special_tokens.begin(), "<|im_start|>");
-  for (const std::string& token : {training.eos}) {
-    auto& all = training.special_tokens;
+  // The recipe may name them too.
+  const auto add_first = [&all = training.special_tokens](const std::string& token) {
     if (std::find(all.begin(), all.end(), token) == all.end()) all.insert(all.begin(), token);
-  }
+  };
+  if (chat) add_first("<|im_start|>");
+  add_first(training.eos);
   if (t.add_bos.value_or(false)) {
     training.bos = "<s>";
     const bool has_one = training.kind == text::TokenizerKind::kSentencePieceUnigram ||
                          training.kind == text::TokenizerKind::kSentencePieceBpe;
-    auto& all = training.special_tokens;
-    if (!has_one && std::find(all.begin(), all.end(), training.bos) == all.end()) {
-      all.insert(all.begin(), training.bos);
-    }
+    if (!has_one) add_first(training.bos);
   }
   training.seed = static_cast<uint64_t>(recipe.seed);
   return training;
