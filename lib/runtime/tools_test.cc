@@ -435,7 +435,8 @@ TEST_CASE("a name that is nearly one is told what it is near to, or what there i
   CHECK(contains(refused("lumen-bench", {"trian"}, 2), "'trian'; did you mean train?"));
   CHECK(contains(refused("lumen-bench", {"speed"}, 2), "unknown verb 'speed'; there are llm, "));
   CHECK(contains(refused("lumen-run", {"why", "not"}, 2), "a prompt comes after -p"));
-  CHECK(contains(refused("lumen-run", {"--lora", "nosuch", "-p", "x"}, 66), "no such directory"));
+  CHECK(contains(refused("lumen-run", {"--lora", "nosuch", "-p", "x"}, 66),
+                 "no such file or directory"));
   const std::string run = lumen::testing::temporary_directory() + "/run";
   std::filesystem::create_directory(run);
   std::ofstream(run + "/recipe.toml") << "";
