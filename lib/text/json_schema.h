@@ -17,11 +17,11 @@ namespace lumen::text {
 // 8 values are in the order of the schema. oneOf is taken as anyOf.
 //
 // Known are type, enum, const, properties, required, additionalProperties, unevaluatedProperties,
-// minProperties (as many as are required, or 1), maxProperties, patternProperties (others than those
-// named only where all patterns have one schema and fit none of these names), propertyNames where
-// no properties are named, dependentRequired, dependentSchemas and dependencies, prefixItems, items,
-// minItems, maxItems, contains, minContains and maxContains beside items alone, uniqueItems (of
-// items that are one of given values), minLength, maxLength, pattern (see json_pattern), format
+// minProperties (as many as are required, or 1), maxProperties, patternProperties (others than
+// those named only where all patterns have one schema and fit none of these names), propertyNames
+// where no properties are named, dependentRequired, dependentSchemas and dependencies, prefixItems,
+// items, minItems, maxItems, contains, minContains and maxContains beside items alone, uniqueItems
+// (of items that are one of given values), minLength, maxLength, pattern (see json_pattern), format
 // (date, time, date-time, duration, uuid, uuid4, email, hostname, ipv4, ipvanyaddress, ipv6, uri,
 // regex, byte, base64, int8 to int64, uint8 to uint64, float, double; password, binary and path say
 // nothing, and none does beside a pattern), minimum, maximum and their exclusive forms, multipleOf
