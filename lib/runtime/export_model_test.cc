@@ -188,6 +188,9 @@ TEST_CASE(
     return io::read_json(place + "/adapter_config.json")["target_modules"];
   };
   CHECK(task("targets = \"all-linear\"\n") == task(""));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { read("targets = [\"all-linear\", \"c_fc\"]\n", {}); }),
+      "lora.targets: all-linear, which means all of them, stands alone"));
 }
 
 // A recipe that goes on with all weights of `base` for a few steps.

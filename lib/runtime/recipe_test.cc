@@ -127,7 +127,6 @@ TEST_CASE("contradictions are refused and say what would work") {
       {"[schedule]\nwarmup = 11\n", "is longer than the run of 10"},
       {"[lora]\nrank = 8\n", "give model.path"},
       {"[lora]\nalpha = 8\n", "lora.alpha needs lora.rank"},
-      {"[lora]\nrank = 8\ntargets = [\"all-linear\", \"q_proj\"]\n", "stands alone"},
       {"[tokenizer]\ntype = \"char\"\n", "has no text"},
       {"[data]\npack = true\n", "not used by format 'digits'"},
       {"task = \"lm\"\n", "needs a language model"},

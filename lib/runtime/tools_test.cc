@@ -28,7 +28,7 @@ TEST_CASE("numeric options refuse what is out of range or no number") {
   const std::vector<std::string> numbers = {"--temp",           "--top-p",     "--min-p",
                                             "--repeat-penalty", "--typical-p", "--top-n-sigma",
                                             "--xtc-threshold",  "--dry-base"};
-  const std::vector<std::string> bad = {"-1", "9223372036854775808", "0x10", " 1", "1 ", "", "nan"};
+  const std::vector<std::string> bad = {"-2", "9223372036854775808", "0x10", " 1", "1 ", "", "nan"};
   for (const std::string& flag : integers) {
     for (const std::string& value : bad) {
       CAPTURE(flag, value);
