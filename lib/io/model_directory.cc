@@ -303,8 +303,9 @@ void add_end_tokens(const Json& value, const std::string& source, std::vector<En
   }
 }
 
-ChatTemplates read_chat_templates(const std::string& directory) {
-  return templates_of(directory, read_optional(in_directory(directory, "tokenizer_config.json")));
+ChatTemplates read_chat_templates(const std::string& path) {
+  if (is_regular_file(path)) return gguf_chat_templates(read_gguf(path)->metadata);
+  return templates_of(path, read_optional(in_directory(path, "tokenizer_config.json")));
 }
 
 namespace {

@@ -74,9 +74,9 @@ struct ModelFiles {
 // whether there is a tensor lm_head.weight. Throws Error(kMalformed).
 Json classic_config(Json config, bool has_head);
 
-// The chat templates of a model's or an adapter's directory; empty if it has none. Throws
-// Error(kMalformed) for a broken tokenizer_config.json.
-ChatTemplates read_chat_templates(const std::string& directory);
+// The chat templates of a model's or an adapter's directory, or of a GGUF file; empty if it has
+// none. Throws Error(kMalformed) for a broken tokenizer_config.json, and as read_gguf.
+ChatTemplates read_chat_templates(const std::string& path);
 
 // The GGUF file of a directory that has one, or the first of one split model; "" otherwise. Throws
 // Error(kMissing) if the directory cannot be read.

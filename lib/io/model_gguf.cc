@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/gguf_adapter.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 
@@ -49,23 +50,7 @@ constexpr Renaming kLayerTensors[] = {
     {"ffn_down", "mlp.down_proj"},
 };
 
-std::string hugging_face_name(const std::string& name) {
-  for (const Renaming& renaming : kModelTensors) {
-    if (renaming.gguf == name) return std::string(renaming.hugging_face);
-  }
-  if (!name.starts_with("blk.")) return name;
-  const size_t layer_end = name.find('.', 4), suffix = name.rfind('.');
-  if (layer_end == std::string::npos || suffix <= layer_end) return name;
-  const std::string_view part =
-      std::string_view(name).substr(layer_end + 1, suffix - layer_end - 1);
-  for (const Renaming& renaming : kLayerTensors) {
-    if (renaming.gguf == part) {
-      return str("model.layers.", name.substr(4, layer_end - 4), ".", renaming.hugging_face,
-                 name.substr(suffix));
-    }
-  }
-  return name;
-}
+constexpr std::string_view kTemplate = "tokenizer.chat_template";  // with ".NAME": another one
 
 // Reads "ARCHITECTURE.key" values.
 class ArchitectureKeys {
@@ -221,19 +206,55 @@ void translate_tokens(const GgufMetadata& metadata, ModelFiles& model) {
   }
 }
 
-void copy_templates(const GgufMetadata& metadata, ModelFiles& model) {
-  constexpr std::string_view kKey = "tokenizer.chat_template";
+}  // namespace
+
+ChatTemplates gguf_chat_templates(const GgufMetadata& metadata) {
+  ChatTemplates templates;
   for (size_t i = 0; i < metadata.size(); ++i) {
     const std::string_view key = metadata[i].key();
-    if (!key.starts_with(kKey) || !metadata[i].is_string()) continue;
-    std::string_view name = key.substr(kKey.size());
+    if (!key.starts_with(kTemplate) || !metadata[i].is_string()) continue;
+    std::string_view name = key.substr(kTemplate.size());
     if (!name.empty() && name[0] != '.') continue;  // tokenizer.chat_templates: the list of names
     name = name.empty() ? "default" : name.substr(1);
-    model.chat_templates.emplace(name, metadata[i].as_string());
+    templates.emplace(name, metadata[i].as_string());
   }
+  return templates;
 }
 
-}  // namespace
+void set_gguf_chat_templates(const ChatTemplates& templates, GgufWriter& writer) {
+  std::vector<std::string> names;
+  for (const auto& [name, source] : templates) {
+    const bool is_default = name == "default";
+    writer.set(is_default ? std::string(kTemplate) : str(kTemplate, ".", name), source);
+    if (!is_default) names.push_back(name);
+  }
+  if (!names.empty()) writer.set(str(kTemplate, "s"), names);
+}
+
+std::string hugging_face_name(const std::string& name) {
+  for (const Renaming& renaming : kModelTensors) {
+    if (renaming.gguf == name) return std::string(renaming.hugging_face);
+  }
+  if (!name.starts_with("blk.")) return name;
+  const size_t layer_end = name.find('.', 4), suffix = name.rfind('.');
+  if (layer_end == std::string::npos || suffix <= layer_end) return name;
+  const std::string_view part =
+      std::string_view(name).substr(layer_end + 1, suffix - layer_end - 1);
+  for (const Renaming& renaming : kLayerTensors) {
+    if (renaming.gguf == part) {
+      return str("model.layers.", name.substr(4, layer_end - 4), ".", renaming.hugging_face,
+                 name.substr(suffix));
+    }
+  }
+  return name;
+}
+
+bool gguf_rotates_interleaved(std::string_view name) {
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == name) return architecture.interleaved;
+  }
+  return false;
+}
 
 void set_gguf_rope_scaling(const Json& scaling, const std::string& architecture,
                            GgufWriter& writer) {
@@ -299,10 +320,15 @@ ModelFiles open_gguf_model(const std::string& path) {
   model.file_bytes = model.gguf->file_bytes;
   with_context(place_of(path), [&] {
     const GgufMetadata& metadata = model.gguf->metadata;
+    if (is_adapter(*model.gguf)) {
+      fail(ErrorKind::kUnsupported,
+           "this is a LoRA adapter, not a whole model: open its base model and name this file with "
+           "--lora");
+    }
     model.config = translate_config(*model.gguf, find_architecture(metadata));
     translate_tokens(metadata, model);
     check_config(model.config);
-    copy_templates(metadata, model);
+    model.chat_templates = gguf_chat_templates(metadata);
   });
   for (const GgufTensor& tensor : model.gguf->tensors) {
     const auto [at, is_new] =

@@ -264,7 +264,7 @@ std::string gguf_architecture(const Json& config) {
   if (type == "llama" || type == "mistral") return "llama";
   if (type == "qwen2" || type == "qwen3") return type;
   fail(ErrorKind::kUnsupported, "model_type ", quoted(type),
-       " cannot be written as GGUF; possible are llama, mistral, qwen2, qwen3");
+       " has no architecture of GGUF that Lumen knows; known are llama, mistral, qwen2, qwen3");
 }
 
 void set_gguf_config(const Json& config, GgufWriter& writer) {

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -73,8 +75,13 @@ class GgufWriter {
 
 // The architecture of GGUF for a config.json's model_type. Throws Error(kUnsupported).
 std::string gguf_architecture(const Json& config);
+// Whether the q and k rows of an architecture's files are in the order of interleaved rotary pairs.
+bool gguf_rotates_interleaved(std::string_view architecture);
 // A tensor's name in GGUF, the inverse of what open_model does; "" if GGUF has none for it.
 std::string gguf_tensor_name(const std::string& hugging_face_name);
+// Sets the keys of Jinja sources by name.
+void set_gguf_chat_templates(const std::map<std::string, std::string>& templates,
+                             GgufWriter& writer);
 // The metadata of `config` in the keys of its architecture. The scaling of Llama 3 is no key but
 // the tensor rope_freqs.weight (nn/rope.h). Throws Error(kUnsupported) for what GGUF cannot say.
 void set_gguf_config(const Json& config, GgufWriter& writer);

@@ -58,6 +58,12 @@ bool is_lora_target(const LoraOptions& lora, std::string_view place) {
          layer_number(place) >= lora.first_layer;
 }
 
+// The rank and scale of the addition to the layer of this place.
+LoraOptions::Own own_options(const LoraOptions& lora, const std::string& place) {
+  const auto own = lora.own.find(place);
+  return own == lora.own.end() ? LoraOptions::Own{lora.rank, lora.scale} : own->second;
+}
+
 }  // namespace
 
 int64_t layer_number(std::string_view place) {
@@ -168,8 +174,8 @@ Array Parameters::merged(const std::string& name) const {
   const std::string place = place_of_weight(name);
   const Tensor& a = tree_->handed_out.at(place + "lora_A.weight");
   const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
-  const Tensor scale = graph::scalar(static_cast<float>(tree_->lora->scale));
-  const Tensor product = ops::mul(ops::matmul(b, a), scale);
+  const double scale = own_options(*tree_->lora, place).scale;
+  const Tensor product = ops::mul(ops::matmul(b, a), graph::scalar(static_cast<float>(scale)));
   const Tensor addition =
       tree_->in_out.count(place) > 0 ? graph::permute(product, {1, 0}) : product;
   return ops::add(graph::constant(float32_copy(value)), addition).eval();
@@ -213,9 +219,7 @@ std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder
     }
     return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
   };
-  const auto own = lora.own.find(prefix_);
-  const auto [rank, scale] =
-      own == lora.own.end() ? LoraOptions::Own{lora.rank, lora.scale} : own->second;
+  const auto [rank, scale] = own_options(lora, prefix_);
   return LowRank{matrix("lora_A.weight", {rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
                  matrix("lora_B.weight", {out, rank}, Init::zeros()), scale, lora.dropout};
 }

@@ -227,6 +227,30 @@ TEST_CASE("an adapter adds where it has tensors, in whatever layers those are") 
                  "'layers.2.q_proj.lora_B.weight' is missing in the adapter"));
 }
 
+TEST_CASE("a layer with a rank and a scale of its own is merged with these") {
+  const auto matrix = [](const Shape& shape, float value) {
+    return Array::from<float>(std::vector<float>(static_cast<size_t>(shape.elements()), value),
+                              shape);
+  };
+  nn::LoraOptions options{.rank = 2, .scale = 0.5};
+  options.own["b."] = {1, 8};
+  NamedArrays adapter;
+  for (const auto& [layer, rank] : {std::pair("a.", 2), std::pair("b.", 1)}) {
+    adapter[str(layer, "lora_A.weight")] = matrix({rank, 3}, 1);
+    adapter[str(layer, "lora_B.weight")] = matrix({4, rank}, 1);
+  }
+  const auto parameters = Parameters::from_checkpoint(
+                              {{"a.weight", matrix({4, 3}, 0)}, {"b.weight", matrix({4, 3}, 0)}})
+                              .with_lora(options, adapter);
+  for (const char* layer : {"a", "b"}) {
+    (parameters / layer).get("weight", {4, 3});
+    (parameters / layer).low_rank(3, 4);
+  }
+  parameters.check();
+  CHECK(values(parameters.merged("a.weight"))[0] == 1);
+  CHECK(values(parameters.merged("b.weight"))[0] == 8);
+}
+
 TEST_CASE("the scale of a LoRA is alpha / rank, rank-stabilised alpha / sqrt(rank)") {
   CHECK(nn::lora_scale(32, 16, false) == 2);
   CHECK(nn::lora_scale(32, 16, true) == 8);

@@ -9,6 +9,7 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/runtime/command_docs.h"
+#include "lib/runtime/foreign_options.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/progress.h"
 #include "lib/runtime/version.h"
@@ -25,31 +26,6 @@ std::string upper(std::string text) {
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
   }
   return text;
-}
-
-// The option of ours that the tools of others call `word`; "" if there is none.
-std::string known_elsewhere(const CLI::App& app, std::string_view word) {
-  constexpr std::pair<std::string_view, const char*> kNames[] = {
-      {"--n-predict", "max-tokens"},
-      {"--predict", "max-tokens"},
-      {"--max-new-tokens", "max-tokens"},
-      {"--ctx-size", "ctx"},
-      {"--temperature", "temp"},
-      {"--typical", "typical-p"},
-      {"--top-nsigma", "top-n-sigma"},
-      {"--system-prompt", "system"},
-      {"--outtype", "type"},
-      {"--cache-type-k", "kv"},
-      {"--model-draft", "draft"},
-      {"--adapter-path", "lora"},
-      {"--output-dir", "out"},
-  };
-  for (const auto& [name, ours] : kNames) {
-    const std::string option = str("--", ours);
-    if (name == word && app.get_option_no_throw(option) != nullptr) return option;
-  }
-  const bool takes_model = app.get_option_no_throw("MODEL") != nullptr;
-  return takes_model && (word == "-m" || word == "--model") ? "MODEL without an option" : "";
 }
 
 std::vector<std::string> verb_names(const CLI::App& app) {
@@ -79,17 +55,25 @@ std::vector<std::string> verb_names(const CLI::App& app) {
     const bool is_flag = word.rfind("-", 0) == 0;
     const std::string flag = word.substr(0, word.find('='));
     const auto verbs = app.get_subcommands();
-    std::string near = known_elsewhere(verbs.empty() ? app : *verbs[0], flag);
-    if (near.empty() && is_flag) near = nearest(flag, names);
+    const std::string hint = foreign_option_hint(verbs.empty() ? app : *verbs[0], flag);
+    std::string near;
+    if (hint.empty() && is_flag) near = nearest(flag, names);
     if (!is_flag && verbs.empty()) near = nearest(word, verb_names(app));
     const bool is_verb = !is_flag && verbs.empty() && !verb_names(app).empty();
     message = str(is_flag   ? "unknown option "
                   : is_verb ? "unknown verb "
                             : "unexpected argument ",
-                  quoted(word), near.empty() ? "" : "; did you mean " + near + "?");
+                  quoted(word), near.empty() ? "" : "; did you mean " + near + "?",
+                  hint.empty() ? "" : "; " + hint);
     if (is_verb && near.empty()) message += "; there are " + join(verb_names(app), ", ");
   }
   fail(ErrorKind::kUsage, message, " (see ", app.get_name(), " --help)");
+}
+
+[[noreturn]] void fail_foreign(const CLI::App& app, const std::string& word,
+                               const std::string& hint) {
+  fail(ErrorKind::kUsage, "unknown option ", quoted(word), "; ", hint, " (see ", app.get_name(),
+       " --help)");
 }
 
 // The number of threads as OpenMP's programs have it (OpenMP 5.2, 21.1.2): one for each level of
@@ -264,6 +248,10 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) {
     std::string argument = argv[i];
+    if (argv + i < separator && hides_short_option(argument)) {
+      const std::string hint = foreign_option_hint(*app_, argument);
+      if (!hint.empty()) fail_foreign(*app_, argument, hint);
+    }
     if (argv + i < separator && argument.starts_with("--") &&
         argument.find('=') == argument.size() - 1) {
       arguments.emplace_back();

@@ -95,11 +95,6 @@ nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter
 
 Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   if (!options.lora) return {std::move(files), std::nullopt};
-  if (files.format != io::ModelFormat::kHuggingFace && writes_gguf(options)) {
-    fail(ErrorKind::kUnsupported, quoted(files.path), " is ", name(files.format),
-         ", of which --lora makes a Hugging Face directory: name one instead of ",
-         quoted(*options.output), " (it can be converted in turn)");
-  }
   const LoraAdapter adapter = read_adapter(*options.lora, files.config);
   ThreadPool pool(1);
   with_context(*options.lora, [&] {
@@ -122,6 +117,10 @@ std::optional<DType> fixed_type(const Array& array) {
 
 bool writes_gguf(const ConvertOptions& options) {
   return options.output->ends_with(".gguf");
+}
+
+const GgufFileType& requested_type(const ConvertOptions& options) {
+  return gguf_file_type(options.type.empty() ? "f16" : options.type);
 }
 
 std::optional<uint64_t> shard_bytes(const ConvertOptions& options) {

@@ -12,6 +12,8 @@
 #include "lib/io/model_files.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/convert.h"
+#include "lib/runtime/gguf_file_type.h"
+#include "lib/text/gguf_files.h"
 
 namespace lumen::runtime {
 
@@ -23,8 +25,7 @@ struct Source {
 
 // The model `files`, with the adapter that `options` name: tensors that it has instead of the
 // model's, and the templates that it was trained with, as in load_session. Throws Error as
-// read_adapter and checked_parameters; kUnsupported for an adapter to a GGUF file that is to become
-// another one.
+// read_adapter and checked_parameters.
 Source open_source(io::ModelFiles files, const ConvertOptions& options);
 
 struct LoraAdapter;
@@ -39,11 +40,12 @@ enum class RowOrder { kAsTheyAre, kInterleaved, kHalves };
 
 // A tensor of the source and its place in the output.
 struct SourceTensor {
-  std::string name;    // as the source calls it
-  std::string target;  // as the output does
+  std::string name;    // in Source::files
+  std::string target;  // in the output
   Array array;
   RowOrder order = RowOrder::kAsTheyAre;
-  bool has_addition = false;  // of an adapter
+  bool has_addition = false;       // of an adapter
+  std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others
 };
 
 // The type that a tensor has in any output: vectors, which are small and sensitive, are float32,
@@ -80,6 +82,9 @@ std::string describe_tensors(uint64_t bytes, const std::vector<DType>& types);
 // Whether a GGUF file is to be written, not a directory.
 bool writes_gguf(const ConvertOptions& options);
 
+// What --type says; f16 if it is not given.
+const GgufFileType& requested_type(const ConvertOptions& options);
+
 // The bytes that --shard-size names; none if it is not given. Throws Error(kUsage).
 std::optional<uint64_t> shard_bytes(const ConvertOptions& options);
 
@@ -92,5 +97,15 @@ void refuse_output(const std::string& path, const io::ModelFiles* files,
 // would be. Returns the exit code. Throws Error.
 int write_gguf(const Source& source, const ConvertOptions& options);
 int write_directory(const Source& source, const ConvertOptions& options);
+
+// Adds chat templates to the files of a directory: the only one as a file, several as transformers'
+// list in tokenizer_config.json.
+void set_templates(const io::ChatTemplates& templates, std::vector<text::TokenizerFile>& files);
+
+// Whether `path` is a LoRA adapter, a directory or a GGUF file, and no model. Throws Error as
+// read_gguf.
+bool is_adapter(const std::string& path);
+// Converts the adapter `path` as write_gguf and write_directory do models.
+int convert_adapter(const std::string& path, const ConvertOptions& options);
 
 }  // namespace lumen::runtime

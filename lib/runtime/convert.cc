@@ -5,6 +5,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -27,8 +28,7 @@ void check_directory_output(const ConvertOptions& options) {
   if (io::is_regular_file(*options.output)) {
     fail(ErrorKind::kCannotCreate, quoted(*options.output), " is a file; expected a directory");
   }
-  const DType dtype = gguf_file_type(options.type).matrices;
-  if (is_quantized(dtype)) {
+  if (is_quantized(requested_type(options).matrices)) {
     fail(ErrorKind::kUsage, "--type ", options.type,
          " is for GGUF files; a directory takes f32, f16 or bf16");
   }
@@ -37,9 +37,10 @@ void check_directory_output(const ConvertOptions& options) {
 }  // namespace
 
 void declare(CommandLine& line, ConvertOptions& options) {
-  line.matters_to(kConvert, options.given);
+  const auto matters_to = [&](unsigned tasks) { line.matters_to(tasks, options.given); };
+  matters_to(kConvert | kConvertAdapter);
   line.add_positional(path_field("model", "MODEL",
-                                 "what to convert: GGUF file, Hugging Face directory or org/name",
+                                 "GGUF file, Hugging Face directory, org/name, or a LoRA adapter",
                                  options.model));
   line.add_positional(path_field(
       "output", "OUTPUT", "what to write: FILE.gguf, or a Hugging Face directory", options.output));
@@ -47,20 +48,27 @@ void declare(CommandLine& line, ConvertOptions& options) {
   std::vector<std::string> types;
   for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
   line.add(choice_field("type", "of matrices; vectors stay float32 (f16)", options.type, types));
-  line.add(path_field("lora", "DIR", "work this LoRA adapter (PEFT) into the model's weights",
-                      options.lora));
+  matters_to(kConvert);
+  line.add(path_field("lora", "ADAPTER",
+                      "work a LoRA adapter (PEFT directory, GGUF) into the weights", options.lora));
+  matters_to(kConvertAdapter);
+  line.add(path_field("base", "MODEL", "the model of an adapter that is converted (what it names)",
+                      options.base));
+  matters_to(kConvert);
   line.add(switch_field("allow-requantize", "round again what has a quantised type already",
                         options.allow_requantize));
   line.add(text_field("shard-size", "SIZE",
                       "several files of at most SIZE: 2GB (a directory: 5GB; GGUF: one file)",
                       options.shard_size));
+  matters_to(kConvert | kConvertAdapter);
   line.add(switch_field("force", "replace the output if it is there", options.force));
   line.add(switch_field("dry-run", "only tell the size and types of what would be written",
                         options.dry_run));
+  matters_to(kConvert);
   line.add_threads(number_field("threads", "threads to compute with (physical cores)",
                                 options.threads, 1, kMaxThreads));
   line.group("Inspect");
-  line.matters_to(kInspect, options.given);
+  matters_to(kInspect);
   line.add(path_field("inspect", "MODEL",
                       "show config, metadata, tensors, tokenizer, end tokens, templates",
                       options.inspect));
@@ -72,6 +80,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
                    "make a GGUF file smaller");
   line.add_example("lumen-convert base-model merged.gguf --lora runs/my-adapter",
                    "a model and an adapter in one file");
+  line.add_example("lumen-convert runs/my-adapter adapter.gguf",
+                   "an adapter as a GGUF file, for llama.cpp");
   line.add_example("lumen-convert base-model big.gguf --shard-size 2GB",
                    "big-00001-of-0000N.gguf and the other parts");
   line.add_example("lumen-convert model.gguf hf-model --type bf16",
@@ -87,7 +97,7 @@ int convert(const ConvertOptions& options) {
     write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
     return 0;
   }
-  options.given.require(kConvert, "without --inspect");
+  options.given.require(kConvert | kConvertAdapter, "without --inspect");
   if (!options.model || !options.output) {
     fail(ErrorKind::kUsage, "nothing to do: name a model and what to write, or --inspect MODEL");
   }
@@ -98,6 +108,11 @@ int convert(const ConvertOptions& options) {
   } else if (!options.shard_size) {
     refuse_output(*options.output, nullptr, options);
   }
+  if (const std::string path = io::find_model(*options.model); is_adapter(path)) {
+    options.given.require(kConvertAdapter, "with an adapter in the place of a model");
+    return convert_adapter(path, options);
+  }
+  options.given.require(kConvert, "with a model, which is no adapter");
   io::ModelFiles files = open_language_model(*options.model);
   if (!to_gguf) refuse_output(*options.output, &files, options);
   const Source source = open_source(std::move(files), options);

@@ -10,13 +10,14 @@
 namespace lumen::runtime {
 
 // What lumen-convert can do; every option says which of it it matters to.
-enum ConvertTask : unsigned { kConvert = 1, kInspect = 2 };
+enum ConvertTask : unsigned { kConvert = 1, kConvertAdapter = 2, kInspect = 4 };
 
 struct ConvertOptions {
   std::optional<std::string> model, output;
-  std::string type = "f16";               // one of gguf_file_types
+  std::string type;  // one of gguf_file_types; "": f16, or what a GGUF file with an adapter has
   std::optional<std::string> shard_size;  // of each file: "5GB"
   std::optional<std::string> lora;        // an adapter to work into the weights
+  std::optional<std::string> base;        // the model of an adapter that is converted
   bool allow_requantize = false;
   bool force = false, dry_run = false;
   std::optional<int64_t> threads;

@@ -119,8 +119,25 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   return result;
 }
 
-// The templates: the only one as a file, several as transformers' list in tokenizer_config.json.
-void set_templates(const io::ChatTemplates& templates, Files& files) {
+// The tensors under their names in Hugging Face; those of a tied output are left out.
+std::vector<SourceTensor> directory_tensors(const Source& source) {
+  const io::ModelFiles& files = source.files;
+  const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
+  const bool rotate = io::get_bool(files.config, "rope_interleaved", false);
+  std::vector<SourceTensor> tensors;
+  for (const auto& [name, array] : files.tensors) {
+    if ((tied && name == "lm_head.weight") || name == kRopeDivisors) continue;
+    const RowOrder order =
+        rotate && nn::has_rotary_rows(name) ? RowOrder::kHalves : RowOrder::kAsTheyAre;
+    tensors.push_back(
+        {name, name, array, order, source.parameters && source.parameters->has_addition(name)});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+void set_templates(const io::ChatTemplates& templates, std::vector<text::TokenizerFile>& files) {
   const bool is_one = templates.size() == 1 && templates.contains("default");
   auto found = std::find_if(files.begin(), files.end(), [](const text::TokenizerFile& file) {
     return file.name == "tokenizer_config.json";
@@ -148,40 +165,22 @@ void set_templates(const io::ChatTemplates& templates, Files& files) {
   }
 }
 
-// The tensors under their names in Hugging Face; those of a tied output are left out.
-std::vector<SourceTensor> directory_tensors(const Source& source) {
-  const io::ModelFiles& files = source.files;
-  const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
-  const bool rotate = io::get_bool(files.config, "rope_interleaved", false);
-  std::vector<SourceTensor> tensors;
-  for (const auto& [name, array] : files.tensors) {
-    if ((tied && name == "lm_head.weight") || name == kRopeDivisors) continue;
-    const RowOrder order =
-        rotate && nn::has_rotary_rows(name) ? RowOrder::kHalves : RowOrder::kAsTheyAre;
-    tensors.push_back(
-        {name, name, array, order, source.parameters && source.parameters->has_addition(name)});
-  }
-  return tensors;
-}
-
-}  // namespace
-
 int write_directory(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
   const uint64_t most = shard_bytes(options).value_or(kDefaultShardBytes);
   if (!source.parameters) checked_parameters(files, nullptr);
-  const DType dtype = gguf_file_type(options.type).matrices;
+  const GgufFileType& type = requested_type(options);
   io::Json config;
   Files texts =
       files.gguf != nullptr ? files_of_gguf(files, config) : files_of_directory(files, config);
   set_templates(files.chat_templates, texts);
-  set_dtype(options.type, config);
+  set_dtype(std::string(type.name), config);
   const std::vector<SourceTensor> tensors = directory_tensors(source);
   TensorConversion conversion(source, tensors, options);
   io::SafetensorsWriter writer(io::SafetensorsWriter::Metadata{{"format", "pt"}});
   std::vector<DType> dtypes;
   for (const SourceTensor& tensor : tensors) {
-    dtypes.push_back(fixed_type(tensor.array).value_or(dtype));
+    dtypes.push_back(fixed_type(tensor.array).value_or(type.matrices));
     writer.add(tensor.target, dtypes.back(), tensor.array.shape(),
                conversion.maker(tensor, dtypes.back()));
   }

@@ -11,6 +11,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 #include "lib/io/write_gguf.h"
+#include "lib/kernels/quantize_blocks.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -19,6 +20,8 @@
 
 namespace lumen::runtime {
 namespace {
+
+constexpr const char* kOutputName = "lm_head.weight";
 
 void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   if (files.tokenizer_file.empty()) {
@@ -39,10 +42,10 @@ std::vector<SourceTensor> from_directory(const Source& source, io::GgufWriter& w
   writer.set("general.name", path.substr(path.rfind('/') + 1));
   set_tokenizer(files, writer);
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
-  const bool rotate = io::gguf_architecture(files.config) == "llama";
+  const bool rotate = io::gguf_rotates_interleaved(io::gguf_architecture(files.config));
   std::vector<SourceTensor> tensors;
   for (const auto& [name, array] : files.tensors) {
-    if (tied && name == "lm_head.weight") continue;
+    if (tied && name == kOutputName) continue;
     const std::string gguf_name = io::gguf_tensor_name(name);
     if (gguf_name.empty()) {
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
@@ -63,22 +66,45 @@ std::vector<SourceTensor> from_directory(const Source& source, io::GgufWriter& w
   return tensors;
 }
 
-// The same of a GGUF file, whose metadata and tensors keep their names and order.
-std::vector<SourceTensor> from_gguf(const io::ModelFiles& files, io::GgufWriter& writer) {
-  checked_parameters(files, nullptr);
-  const io::GgufMetadata& metadata = files.gguf->metadata;
+// Whether the tensors of a GGUF file keep their types: with an adapter, which changes only some, if
+// nothing else is asked for.
+bool keeps_types(const Source& source, const ConvertOptions& options) {
+  return source.files.gguf != nullptr && source.parameters && options.type.empty();
+}
+
+// Sets the metadata of a GGUF file as it has them.
+void copy_metadata(const Source& source, bool keep_types, io::GgufWriter& writer) {
+  const io::GgufMetadata& metadata = source.files.gguf->metadata;
   for (size_t i = 0; i < metadata.size(); ++i) {
     const std::string_view key = metadata[i].key();
-    // What the writer decides, and what joins the parts of a split file.
-    if (key == "general.file_type" || key == "general.quantization_version" ||
-        key == "general.alignment" || key.starts_with("split.")) {
+    const bool of_types = key == "general.file_type" || key == "general.quantization_version";
+    // What the writer decides, what joins the parts of a split file, what an adapter may change.
+    if ((of_types && !keep_types) || key == "general.alignment" || key.starts_with("split.") ||
+        (source.parameters && key.starts_with("tokenizer.chat_template"))) {
       continue;
     }
     writer.copy(metadata[i]);
   }
+  if (source.parameters) io::set_gguf_chat_templates(source.files.chat_templates, writer);
+}
+
+// The same of a GGUF file, whose metadata and tensors keep their names and order.
+std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::GgufWriter& writer) {
+  const io::ModelFiles& files = source.files;
+  if (!source.parameters) checked_parameters(files, nullptr);
+  copy_metadata(source, keep_types, writer);
   std::vector<SourceTensor> tensors;
+  const auto add = [&](const std::string& name, const std::string& target, DType own_type) {
+    tensors.push_back({name, target, files.tensors.at(name), RowOrder::kAsTheyAre,
+                       source.parameters && source.parameters->has_addition(name),
+                       keep_types ? std::optional(own_type) : std::nullopt});
+  };
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
-    tensors.push_back({tensor.name, tensor.name, files.gguf->array(tensor)});
+    add(io::hugging_face_name(tensor.name), tensor.name, *tensor.dtype);
+  }
+  // An adapter may have parted the head from the embedding.
+  if (files.tensors.contains(kOutputName) && !files.gguf->find_tensor("output.weight")) {
+    add(kOutputName, "output.weight", *files.gguf->find_tensor("token_embd.weight")->dtype);
   }
   return tensors;
 }
@@ -88,7 +114,7 @@ class TensorTypes {
  public:
   TensorTypes(const io::ModelFiles& files, const std::vector<SourceTensor>& tensors,
               const ConvertOptions& options)
-      : type_(gguf_file_type(options.type)) {
+      : type_(requested_type(options)) {
     kind_.layers = io::get_int(files.config, "num_hidden_layers", 1, limits::kLayers);
     kind_.heads_per_kv_head = io::get_int(files.config, "num_attention_heads", 1, limits::kHeads) /
                               io::get_int(files.config, "num_key_value_heads", 1, limits::kHeads);
@@ -96,18 +122,25 @@ class TensorTypes {
       return tensor.target == "output.weight";
     });
     for (const SourceTensor& tensor : tensors) {
-      count(tensor);
-      const DType from = tensor.array.dtype();
-      if (is_quantized(from) && of(tensor) != from && !options.allow_requantize) {
-        fail(ErrorKind::kUsage, quoted(files.path), ": tensor ", quoted(tensor.name), " is ",
+      if (!tensor.kept) count(tensor);
+      const DType from = tensor.array.dtype(), to = of(tensor);
+      if (is_quantized(from) && to != from && !options.allow_requantize) {
+        fail(ErrorKind::kUsage, quoted(files.path), ": tensor ", quoted(tensor.target), " is ",
              name(from),
              " already, and rounding it again adds to its error: convert the original, ",
              "or say --allow-requantize");
+      }
+      const bool is_written = tensor.has_addition || from != to;
+      if (is_written && is_quantized(to) && to != DType::kQ8_0 && !kernels::can_quantize(to)) {
+        fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(tensor.target),
+             ", which the adapter changes, is ", name(to),
+             ", which Lumen does not write: name another --type, with --allow-requantize");
       }
     }
   }
 
   DType of(const SourceTensor& tensor) const {
+    if (tensor.kept) return *tensor.kept;
     if (const auto fixed = fixed_type(tensor.array)) return *fixed;
     return gguf_matrix_type(type_, kind_, tensor.target, tensor.array.shape());
   }
@@ -149,11 +182,12 @@ class TensorTypes {
 int write_gguf(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
   io::GgufWriter writer;
+  const bool keep_types = keeps_types(source, options);
   const std::vector<SourceTensor> tensors = files.format == io::ModelFormat::kGguf
-                                                ? from_gguf(files, writer)
+                                                ? from_gguf(source, keep_types, writer)
                                                 : from_directory(source, writer);
   const TensorTypes types(files, tensors, options);
-  types.set_keys(writer);
+  if (!keep_types) types.set_keys(writer);
   types.tell();
   TensorConversion conversion(source, tensors, options);
   std::vector<DType> dtypes;

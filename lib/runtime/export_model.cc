@@ -20,11 +20,9 @@ constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer.model",         "spiece.model",     "vocab.json", "merges.txt",
     "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
 
-NamedArrays stored(const NamedArrays& weights, const std::string& dtype) {
+NamedArrays stored(const NamedArrays& weights, DType dtype) {
   NamedArrays result;
-  for (const auto& [name, array] : weights) {
-    result[name] = nn::stored_as(array, *dtype_named(dtype));
-  }
+  for (const auto& [name, array] : weights) result[name] = nn::stored_as(array, dtype);
   return result;
 }
 
@@ -146,35 +144,48 @@ void write_model(const std::string& directory, const ExportedModel& model) {
   }
   set_dtype(model.dtype, config);
   write_json(directory + "/config.json", config);
-  io::write_safetensors(directory + "/model.safetensors", stored(model.weights, model.dtype),
+  io::write_safetensors(directory + "/model.safetensors",
+                        stored(model.weights, *dtype_named(model.dtype)), {{"format", "pt"}});
+}
+
+io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
+                        const std::vector<std::string>& targets) {
+  return {{"peft_type", "LORA"},
+          {"task_type", "CAUSAL_LM"},
+          {"base_model_name_or_path", to_valid_utf8(base)},
+          {"r", rank},
+          {"lora_alpha", alpha},
+          {"lora_dropout", 0.0},
+          {"target_modules", targets},
+          {"use_rslora", false},
+          {"use_dora", false},
+          {"bias", "none"},
+          {"fan_in_fan_out", false},
+          {"inference_mode", true}};
+}
+
+void write_adapter_files(const std::string& directory, const io::Json& config,
+                         const NamedArrays& tensors, DType dtype) {
+  NamedArrays named;
+  for (const auto& [name, array] : tensors) named["base_model.model." + name] = array;
+  write_json(directory + "/adapter_config.json", config);
+  io::write_safetensors(directory + "/adapter_model.safetensors", stored(named, dtype),
                         {{"format", "pt"}});
 }
 
 void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
                    const std::string& base_path) {
-  std::map<std::string, Array> weights;
-  for (const auto& [name, array] : model.weights) weights["base_model.model." + name] = array;
-  io::Json config = {{"peft_type", "LORA"},
-                     {"task_type", "CAUSAL_LM"},
-                     {"base_model_name_or_path", to_valid_utf8(base_path)},
-                     {"r", *lora.rank},
-                     {"lora_alpha", lora.alpha},
-                     {"lora_dropout", lora.dropout},
-                     {"target_modules", lora_targets(model.weights)},
-                     {"use_rslora", lora.rslora},
-                     {"use_dora", false},
-                     {"bias", "none"},
-                     {"fan_in_fan_out", model.in_out_weights},
-                     {"inference_mode", true}};
+  io::Json config = adapter_config(base_path, *lora.rank, lora.alpha, lora_targets(model.weights));
+  config["lora_dropout"] = lora.dropout;
+  config["use_rslora"] = lora.rslora;
+  config["fan_in_fan_out"] = model.in_out_weights;
   if (lora.layers > 0) {
     std::set<int64_t> layers;
     for (const auto& [name, array] : model.weights) layers.insert(nn::layer_number(name));
     config["layers_to_transform"] = layers;
   }
   write_tokenizer(directory, *model.data);
-  write_json(directory + "/adapter_config.json", config);
-  io::write_safetensors(directory + "/adapter_model.safetensors", stored(weights, model.dtype),
-                        {{"format", "pt"}});
+  write_adapter_files(directory, config, model.weights, *dtype_named(model.dtype));
 }
 
 }  // namespace lumen::runtime

@@ -31,8 +31,15 @@ void set_dtype(const std::string& dtype, io::Json& config);
 // tokenizer's files with the chat template, into the existing `directory`. Throws Error(kIo).
 void write_model(const std::string& directory, const ExportedModel& model);
 
-// Writes adapter_model.safetensors and adapter_config.json as PEFT reads them, beside the
-// tokenizer's files.
+// adapter_config.json of additions to the layers `targets` of the model `base`, as PEFT reads it.
+io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
+                        const std::vector<std::string>& targets);
+// Writes it into the existing `directory`, and adapter_model.safetensors of `tensors`, which are
+// called as in LoraAdapter, in `dtype`.
+void write_adapter_files(const std::string& directory, const io::Json& config,
+                         const NamedArrays& tensors, DType dtype);
+
+// Writes what was trained so, beside the tokenizer's files.
 void write_adapter(const std::string& directory, const ExportedModel& model, const LoraRecipe& lora,
                    const std::string& base_path);
 

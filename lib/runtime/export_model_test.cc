@@ -182,6 +182,15 @@ TEST_CASE(
   CHECK(contains(refusal(ErrorKind::kMalformed,
                          [&] { make_task(read("targets = [\"q_proj\"]\n", {}), {.threads = 1}); }),
                  "called 'q_proj'; there are c_attn, c_fc, c_proj"));
+  const auto task = [&](const std::string& targets) {
+    const std::string place = lumen::testing::temporary_directory();
+    make_task(read(targets, {}), {.threads = 1})->export_model(place);
+    return io::read_json(place + "/adapter_config.json")["target_modules"];
+  };
+  CHECK(task("targets = \"all-linear\"\n") == task(""));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { read("targets = [\"all-linear\", \"c_fc\"]\n", {}); }),
+      "lora.targets: all-linear, which means all of them, stands alone"));
 }
 
 // A recipe that goes on with all weights of `base` for a few steps.

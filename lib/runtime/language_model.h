@@ -41,7 +41,7 @@ struct LoadOptions {
   int threads = 0;              // 0: default_thread_count()
   std::vector<std::string>
       overrides;                 // "key=value" replacing config values, checked against tensors
-  std::string lora;              // directory of a LoRA adapter to apply; "": none
+  std::string lora;              // LoRA adapter to apply (read_adapter); "": none
   bool allow_nonfinite = false;  // accept NaN or infinite weights
   bool repack = true;            // keep the weights of products in panels (lib/kernels/panels.h)
   uint64_t memory_limit = 0;     // most bytes for KV cache and repacked weights; 0: what is left

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/gguf_adapter.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
 #include "lib/nn/rope.h"
@@ -53,6 +54,21 @@ std::string model_name(std::string name) {
     name.replace(at, kBaseLayer.size(), ".");
   }
   return name;
+}
+
+// Sorts the tensor `name` of the file `place`, where it is called `called`, into `adapter`.
+void add_tensor(const std::string& place, const std::string& called, const std::string& name,
+                const Array& array, LoraAdapter& adapter) {
+  constexpr std::string_view kEmbeddingA = "embed_tokens.lora_A.weight";
+  if (name.find(".lora_embedding_") != name.npos || name.ends_with(kEmbeddingA)) {
+    fail(ErrorKind::kUnsupported, place, ": tensor ", quoted(called),
+         ": additions to the embedding are not supported", kInstead);
+  }
+  if (!is_float(array.dtype()) && !is_quantized(array.dtype())) {
+    fail(ErrorKind::kMalformed, place, ": tensor ", quoted(called), " has type ",
+         lumen::name(array.dtype()), ", expected a float type");
+  }
+  (is_addition(name) ? adapter.tensors : adapter.replaced)[name] = nn::float32_copy(array);
 }
 
 // The value of a pattern in `config` that fits the layer `path`, like PEFT the first; or
@@ -127,14 +143,58 @@ std::vector<std::string> read_targets(const io::Json& config) {
   return targets;
 }
 
-}  // namespace
+// The ranks and scales of an addition B A · alpha / rank, where rank is what A has.
+nn::LoraOptions scaled_by_rank(double alpha, const NamedArrays& tensors) {
+  nn::LoraOptions options;
+  for (const auto& [name, array] : tensors) {
+    if (!name.ends_with(kA)) continue;
+    const int64_t rank = array.shape()[0];
+    const double scale = alpha == 0 ? 1 : nn::lora_scale(alpha, rank, false);
+    if (options.rank == 0) options.rank = rank, options.scale = scale;
+    if (rank != options.rank) options.own[name.substr(0, name.size() - kA.size())] = {rank, scale};
+  }
+  return options;
+}
 
-LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config) {
+// Brings the rows of q and k from one order to the other.
+void reorder_rows(NamedArrays& tensors, const io::Json& model_config, bool to_interleaved) {
+  const int64_t head_dim = io::get_int(model_config, "head_dim", 2, limits::kDim);
+  for (auto& [name, array] : tensors) {
+    // A shape that does not fit is named by Parameters::check.
+    if (nn::has_rotary_rows(name) && array.shape()[0] % head_dim == 0) {
+      array = nn::reorder_rotary_rows(nn::float32_copy(array), head_dim, to_interleaved);
+    }
+  }
+}
+
+LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_config) {
+  const io::GgufAdapter file = io::read_gguf_adapter(path);
+  LoraAdapter adapter;
+  with_context(io::place_of(path), [&] {
+    const std::string architecture = io::gguf_architecture(model_config);
+    if (file.architecture != architecture) {
+      fail(ErrorKind::kMismatch, "the adapter is for a model of the architecture ",
+           quoted(file.architecture), ", this one is ", quoted(architecture));
+    }
+  });
+  for (const auto& [name, array] : file.tensors) {
+    add_tensor(io::place_of(path), name, name, array, adapter);
+  }
+  adapter.options = scaled_by_rank(file.alpha, adapter.tensors);
+  if (io::gguf_rotates_interleaved(file.architecture) &&
+      !io::get_bool(model_config, "rope_interleaved", false)) {
+    reorder_rows(adapter.tensors, model_config, false);
+    reorder_rows(adapter.replaced, model_config, false);
+  }
+  return adapter;
+}
+
+LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& model_config) {
   const std::string config_path = directory + "/adapter_config.json";
   if (!io::is_regular_file(config_path)) {
     fail(ErrorKind::kMissing, quoted(directory),
-         io::is_directory(directory) ? ": no adapter_config.json" : ": no such directory",
-         "; a LoRA adapter is a directory as PEFT and lumen-train write it");
+         io::is_directory(directory) ? ": no adapter_config.json" : ": no such file or directory",
+         "; a LoRA adapter is a directory as PEFT and lumen-train write it, or a GGUF file");
   }
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);
@@ -142,16 +202,7 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
   const std::string older = directory + "/adapter_model.bin";
   if (!io::is_regular_file(weights) && io::is_regular_file(older)) weights = older;
   for (const auto& [full, array] : io::read_tensors(weights)) {
-    const std::string name = model_name(full);
-    if (name.find(".lora_embedding_") != name.npos) {
-      fail(ErrorKind::kUnsupported, io::place_of(weights), ": tensor ", quoted(full),
-           ": additions to the embedding are not supported", kInstead);
-    }
-    if (!is_float(array.dtype())) {
-      fail(ErrorKind::kMalformed, io::place_of(weights), ": tensor ", quoted(full), " has type ",
-           lumen::name(array.dtype()), ", expected a float type");
-    }
-    (is_addition(name) ? adapter.tensors : adapter.replaced)[name] = nn::float32_copy(array);
+    add_tensor(io::place_of(weights), full, model_name(full), array, adapter);
   }
   with_context(config_path, [&] {
     adapter.options = read_options(config, adapter.tensors);
@@ -162,22 +213,35 @@ LoraAdapter read_adapter(const std::string& directory, const io::Json& model_con
   return adapter;
 }
 
-void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors) {
-  if (adapter.tensors.empty() && adapter.replaced.empty()) {
-    fail(ErrorKind::kMalformed, "adapter_model.safetensors has no tensors");
-  }
+}  // namespace
+
+LoraAdapter read_adapter(const std::string& path, const io::Json& model_config) {
+  return io::is_regular_file(path) ? adapter_of_gguf(path, model_config)
+                                   : adapter_of_directory(path, model_config);
+}
+
+std::string lacking_addition(const LoraAdapter& adapter, const NamedArrays& model_tensors) {
   constexpr std::string_view kWeight = ".weight";
   for (const auto& [name, array] : model_tensors) {
     if (!name.ends_with(kWeight)) continue;
     const std::string path = name.substr(0, name.size() - kWeight.size());
     for (const std::string& target : adapter.targets) {
       if (!path.ends_with(str(".", target)) && path != target) continue;
-      if (adapter.tensors.contains(str(path, ".", kA))) continue;
-      fail(ErrorKind::kMalformed, "adapter_model.safetensors has no ", quoted(str(path, ".", kA)),
-           ", but target_modules of adapter_config.json names ", quoted(target),
-           ": is the file complete?");
+      std::string addition = str(path, ".", kA);
+      if (!adapter.tensors.contains(addition)) return addition;
     }
   }
+  return "";
+}
+
+void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors) {
+  if (adapter.tensors.empty() && adapter.replaced.empty()) {
+    fail(ErrorKind::kMalformed, "the adapter has no tensors");
+  }
+  const std::string missing = lacking_addition(adapter, model_tensors);
+  if (missing.empty()) return;
+  fail(ErrorKind::kMalformed, "adapter_model.safetensors has no ", quoted(missing),
+       ", but target_modules of adapter_config.json names its layer: is the file complete?");
 }
 
 std::vector<std::string> lora_targets(const NamedArrays& tensors) {
@@ -221,13 +285,8 @@ void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors) {
 }
 
 void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, bool to_interleaved) {
-  if (!io::get_bool(model_config, "rope_interleaved", false)) return;
-  const int64_t head_dim = io::get_int(model_config, "head_dim", 2, limits::kDim);
-  for (auto& [name, array] : tensors) {
-    // A shape that does not fit is named by Parameters::check.
-    if (nn::has_rotary_rows(name) && array.shape()[0] % head_dim == 0) {
-      array = nn::reorder_rotary_rows(nn::float32_copy(array), head_dim, to_interleaved);
-    }
+  if (io::get_bool(model_config, "rope_interleaved", false)) {
+    reorder_rows(tensors, model_config, to_interleaved);
   }
 }
 

@@ -1,4 +1,5 @@
-// LoRA adapters as PEFT writes them: adapter_config.json and adapter_model.safetensors.
+// LoRA adapters as PEFT writes them (adapter_config.json and adapter_model.safetensors in a
+// directory), or in a GGUF file as llama.cpp has them.
 #pragma once
 
 #include <string>
@@ -19,11 +20,16 @@ struct LoraAdapter {
   std::vector<std::string> targets;
 };
 
-// Reads the adapter in `directory` for a model with this config; rank_pattern and alpha_pattern are
-// regular expressions for the end of a layer's path, as in PEFT. Throws Error: kMissing (no such
-// files), kMalformed (broken), kUnsupported (another PEFT method, DoRA, additions to the embedding,
-// an initialisation that changes the model's own weights).
-LoraAdapter read_adapter(const std::string& directory, const io::Json& model_config);
+// Reads the adapter in `path`, a directory or a GGUF file, for a model with this config;
+// rank_pattern and alpha_pattern are regular expressions for the end of a layer's path, as in PEFT.
+// Throws Error: kMissing (no such files), kMalformed (broken), kUnsupported (another PEFT method,
+// DoRA, additions to the embedding, an initialisation that changes the model's own weights),
+// kMismatch (a GGUF file for another architecture).
+LoraAdapter read_adapter(const std::string& path, const io::Json& model_config);
+
+// The first addition to a layer of the model with these tensors that `targets` promise and the
+// adapter lacks; "" if none is.
+std::string lacking_addition(const LoraAdapter& adapter, const NamedArrays& model_tensors);
 
 // Throws Error(kMalformed) if the adapter changes nothing, or lacks the addition to a layer of the
 // model with these tensors that its config names.

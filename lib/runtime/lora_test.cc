@@ -187,7 +187,7 @@ TEST_CASE("an adapter without what its config names is refused") {
   adapter.tensors = {{"model.layers.0.mlp.up_proj.lora_A.weight", counting({1, 2})}};
   check_complete(adapter, model);  // a config that does not list them
   adapter.targets = {"up_proj"};
-  CHECK(contains(refused(), "'model.layers.1.mlp.up_proj.lora_A.weight', but target_modules"));
+  CHECK(contains(refused(), "'model.layers.1.mlp.up_proj.lora_A.weight', but target_modules of "));
   adapter.targets = {"model.layers.0.mlp.up_proj", "down_proj"};
   check_complete(adapter, model);
   adapter.targets = {"c_attn"};

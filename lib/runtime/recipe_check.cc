@@ -407,6 +407,11 @@ void complete_rest(Recipe& r, Complain complain) {
   if (r.lora.rank && (!r.model.path || r.model.init != "pretrained")) {
     complain("lora.rank", "LoRA adds to a trained model; give model.path");
   }
+  const std::vector<std::string>& targets = r.lora.targets;
+  if (targets.size() > 1 &&
+      std::find(targets.begin(), targets.end(), LoraRecipe::kAllLinear) != targets.end()) {
+    complain("lora.targets", "all-linear, which means all of them, stands alone");
+  }
   if (r.exported.merge_lora && !r.lora.rank) {
     complain("export.merge_lora", "there is no LoRA to merge; give lora.rank");
   }

@@ -54,6 +54,17 @@ void check_evaluation(const Recipe& recipe, bool has_data) {
   });
 }
 
+namespace {
+
+// The names of layers among lora.targets; none stand for all.
+std::vector<std::string> named_targets(const LoraRecipe& lora) {
+  std::vector<std::string> names = lora.targets;
+  std::erase(names, LoraRecipe::kAllLinear);
+  return names;
+}
+
+}  // namespace
+
 nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config) {
   const LoraRecipe& lora = recipe.lora;
   const int64_t layers = io::get_int(config, "num_hidden_layers", 0, limits::kLayers, 0);
@@ -63,7 +74,7 @@ nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config) {
   return {.rank = *lora.rank,
           .scale = nn::lora_scale(lora.alpha, *lora.rank, lora.rslora),
           .dropout = lora.dropout,
-          .targets = lora.targets,
+          .targets = named_targets(lora),
           .first_layer = lora.layers > 0 ? std::max<int64_t>(0, layers - lora.layers) : 0};
 }
 
@@ -72,12 +83,13 @@ void check_lora_targets(const Recipe& recipe, const std::string& model_type,
                         const std::vector<std::string>& chosen) {
   if (!recipe.lora.rank) return;
   const std::string known = join(std::vector<std::string>(layers.begin(), layers.end()), ", ");
-  if (recipe.lora.targets.empty() && chosen.empty()) {
+  const std::vector<std::string> targets = named_targets(recipe.lora);
+  if (targets.empty() && chosen.empty()) {
     fail(ErrorKind::kUnsupported, "lora: this ", model_type, " has no linear layer ",
          known.empty() ? "" : str("but its output (lora.targets = [\"", known, "\"]) "),
          "that could have an addition; without [lora] all of its weights are trained");
   }
-  for (const std::string& target : recipe.lora.targets) {
+  for (const std::string& target : targets) {
     if (std::find(chosen.begin(), chosen.end(), target) != chosen.end()) continue;
     fail_at_key(recipe, "lora.targets",
                 str("no layer of this ", model_type, " that can have an addition is called ",

@@ -105,9 +105,14 @@ void declare(CommandLine& line, RunOptions& options) {
   // Scripts say how an answer would be made where only logits are asked for, too: with --logits
   // check() takes 0.
   matters_to(kReading);
-  line.add(number_field("max-tokens", "end the answer after N tokens (when the context is full)",
-                        options.max_tokens, 0, limits::kContext),
-           "n");
+  Field most =
+      number_field("max-tokens", "end the answer after N tokens (when the context is full)",
+                   options.max_tokens, 0, limits::kContext);
+  most.set = [set = most.set, &options](std::string_view value) {
+    if (value == "-1") return options.max_tokens.reset();  // llama.cpp's word for no limit
+    set(value);
+  };
+  line.add(most, "n");
   matters_to(kChat | kAnswer | kBatch);
   line.add(
       list_field("stop", "TEXT", "end the answer before this text (repeatable)", options.stop));
@@ -142,7 +147,7 @@ void declare(CommandLine& line, RunOptions& options) {
                                 options.threads, 1, kMaxThreads));
   matters_to(kReading);
   line.add(choice_field("kv", "type of the KV cache (f16)", options.kv, {"f16", "f32", "q8_0"}));
-  Field lora = path_field("lora", "DIR", "LoRA adapter to apply: a directory as PEFT writes it",
+  Field lora = path_field("lora", "ADAPTER", "LoRA adapter to apply: PEFT directory or GGUF file",
                           options.lora);
   // Other tools apply all that are named: to leave one out would be another model without a word.
   lora.set = [set = lora.set, &options](std::string_view value) {

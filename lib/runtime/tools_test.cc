@@ -28,7 +28,7 @@ TEST_CASE("numeric options refuse what is out of range or no number") {
   const std::vector<std::string> numbers = {"--temp",           "--top-p",     "--min-p",
                                             "--repeat-penalty", "--typical-p", "--top-n-sigma",
                                             "--xtc-threshold",  "--dry-base"};
-  const std::vector<std::string> bad = {"-1", "9223372036854775808", "0x10", " 1", "1 ", "", "nan"};
+  const std::vector<std::string> bad = {"-2", "9223372036854775808", "0x10", " 1", "1 ", "", "nan"};
   for (const std::string& flag : integers) {
     for (const std::string& value : bad) {
       CAPTURE(flag, value);
@@ -94,6 +94,24 @@ TEST_CASE("options that make no sense together are refused") {
     CHECK(contains(refused.err, str("did you mean ", ours, "?")));
   };
   hint("lumen-run", {"--temperature", "1"}, "--temp");
+  hint("lumen-run", {"-sys", "Be brief."}, "--system");
+  hint("lumen-run", {"m.gguf", "-p", "a", "-no-cnv"}, "--raw");
+  hint("lumen-run", {"--grammar-file", "a"}, "--grammar");
+  const auto other_way = [](const Arguments& arguments, const char* way) {
+    const auto refused = run_tool_process("lumen-run", arguments);
+    CAPTURE(arguments, refused.err);
+    CHECK(refused.exit_code == 2);
+    CHECK(contains(refused.err, str("'; ", way)));
+  };
+  other_way({"-ngl", "99"}, "all layers are computed on the CPU");
+  other_way({"-cnv"}, "without --prompt it is a chat");
+  other_way({"-f", "a.txt"}, "a prompt from a file is piped");
+  other_way({"-i"}, "without --prompt it is a chat");
+  other_way({"--color"}, "leave it out");
+  other_way({"--log-disable"}, "only errors and notes go to stderr");
+  CHECK(run_tool_process("lumen-run", {"-p", "a", "-n", "2", "--max-tokens", "-1", "--stop", "a",
+                                       "--stop", "e", "--stop", "o"})
+            .exit_code == 0);
   hint("lumen-run", {"--n-predict=5"}, "--max-tokens");
   hint("lumen-run", {"--typical", "0.9"}, "--typical-p");
   hint("lumen-run", {"--top-nsigma", "1"}, "--top-n-sigma");
@@ -435,7 +453,8 @@ TEST_CASE("a name that is nearly one is told what it is near to, or what there i
   CHECK(contains(refused("lumen-bench", {"trian"}, 2), "'trian'; did you mean train?"));
   CHECK(contains(refused("lumen-bench", {"speed"}, 2), "unknown verb 'speed'; there are llm, "));
   CHECK(contains(refused("lumen-run", {"why", "not"}, 2), "a prompt comes after -p"));
-  CHECK(contains(refused("lumen-run", {"--lora", "nosuch", "-p", "x"}, 66), "no such directory"));
+  CHECK(contains(refused("lumen-run", {"--lora", "nosuch", "-p", "x"}, 66),
+                 "no such file or directory"));
   const std::string run = lumen::testing::temporary_directory() + "/run";
   std::filesystem::create_directory(run);
   std::ofstream(run + "/recipe.toml") << "";

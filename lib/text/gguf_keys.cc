@@ -297,16 +297,6 @@ std::vector<std::string> differences(const Keys& keys, const Tokenizer& copy, bo
   return notes;
 }
 
-void set_chat_templates(const io::ModelFiles& model, io::GgufWriter& writer) {
-  std::vector<std::string> names;
-  for (const auto& [name, source] : model.chat_templates) {
-    const bool is_default = name == "default";
-    writer.set(is_default ? "tokenizer.chat_template" : "tokenizer.chat_template." + name, source);
-    if (!is_default) names.push_back(name);
-  }
-  if (!names.empty()) writer.set("tokenizer.chat_templates", names);
-}
-
 }  // namespace
 
 std::vector<std::string> set_gguf_tokenizer(const io::ModelFiles& model, io::GgufWriter& writer) {
@@ -316,7 +306,7 @@ std::vector<std::string> set_gguf_tokenizer(const io::ModelFiles& model, io::Ggu
     const std::shared_ptr<const Tokenizer> copy = read_back(keys);
     const bool spaces_agree = check_plain_text(keys, *copy);
     keys.write(writer);
-    set_chat_templates(model, writer);
+    io::set_gguf_chat_templates(model.chat_templates, writer);
     return differences(keys, *copy, spaces_agree);
   });
 }

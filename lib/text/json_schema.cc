@@ -1,7 +1,6 @@
 #include "lib/text/json_schema.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +13,7 @@
 #include "lib/text/grammar/schema_keywords.h"
 #include "lib/text/grammar/schema_merge.h"
 #include "lib/text/grammar/schema_not.h"
+#include "lib/text/grammar/schema_pointer.h"
 #include "lib/text/grammar/schema_scalars.h"
 
 namespace lumen::text {
@@ -28,12 +28,14 @@ using grammar::is_nullable;
 using grammar::JsonValues;
 using grammar::kUnbounded;
 using grammar::malformed;
+using grammar::name_fits;
 using grammar::object_member;
 using grammar::Place;
 using grammar::Property;
 using grammar::RuleId;
 using grammar::RuleSet;
 using grammar::says_only;
+using grammar::step;
 using grammar::text_of;
 using grammar::types_of;
 using grammar::unsupported;
@@ -43,57 +45,6 @@ using io::Json;
 constexpr int kMostSchemas = 100'000;
 constexpr uint64_t kMostJoinedBytes = uint64_t{1} << 30;
 constexpr int kMostReferences = 64;  // that lead to each other
-
-std::string step(std::string_view key) {
-  std::string out = "/";
-  for (const char c : key) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  return out;
-}
-
-// A step of a JSON pointer in a URI (RFC 6901).
-std::string unescaped(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned value = 0;
-    if (text[i] == '~' && i + 1 < text.size() && (text[i + 1] == '0' || text[i + 1] == '1')) {
-      out += text[++i] == '0' ? '~' : '/';
-    } else if (text[i] == '%' && i + 2 < text.size() &&
-               std::from_chars(&text[i + 1], &text[i + 1] + 2, value, 16).ptr == &text[i + 1] + 2) {
-      out += static_cast<char>(value);
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-// The part of the schema `root` that a $ref names.
-const Json& resolve(const Json& root, const std::string& target, Place place) {
-  if (target != "#" && !target.starts_with("#/")) {
-    unsupported(place, "$ref ", quoted(target),
-                " is not supported: only parts of this schema, like #/$defs/name");
-  }
-  const Json* here = &root;
-  for (size_t pos = 1; pos < target.size();) {
-    const size_t end = std::min(target.find('/', pos + 1), target.size());
-    std::string key = unescaped(std::string_view(target).substr(pos + 1, end - pos - 1));
-    const Json* next = nullptr;
-    int64_t index = 0;
-    if (here->is_object()) next = io::find(*here, key);
-    if (here->is_array() && parse_number(key, index) && index >= 0 &&
-        index < static_cast<int64_t>(here->size())) {
-      next = &(*here)[static_cast<size_t>(index)];
-    }
-    if (!next) {
-      malformed(place, "$ref ", quoted(target), ": the schema has no ",
-                quoted(target.substr(0, end)));
-    }
-    here = next;
-    pos = end;
-  }
-  return *here;
-}
 
 class SchemaCompiler {
  public:
@@ -120,13 +71,18 @@ class SchemaCompiler {
     if (const Json* target = io::find(schema, "$ref"); target && says_only(schema, {"$ref"})) {
       return reference(text_of(*target, place + "/$ref"), place);
     }
-    if (io::find(schema, "allOf") || io::find(schema, "$ref")) {
-      return joined(flattened(schema, place, 0), place);
-    }
-    if (io::find(schema, "not")) return nested(grammar::without_not(schema, place), place);
     const Json* any_of = array_member(schema, "anyOf", place);
     const Json* one_of = array_member(schema, "oneOf", place);
-    if (any_of && one_of) unsupported(place, "anyOf beside oneOf is not supported; join them");
+    if (io::find(schema, "allOf") || io::find(schema, "$ref") || grammar::has_conditions(schema) ||
+        (any_of && one_of)) {
+      return joined(flattened(schema, place, 0), place);
+    }
+    if (const Json* excluded = io::find(schema, "not");
+        excluded && !grammar::excludes_values(schema)) {
+      Json rest = schema;
+      rest["not"] = flattened(*excluded, place + "/not", 0);
+      return nested(grammar::without_not(rest, place), place);
+    }
     if (any_of || one_of) return alternatives(schema, any_of ? "anyOf" : "oneOf", place);
     return typed(schema, place);
   }
@@ -135,7 +91,7 @@ class SchemaCompiler {
   ExpressionId reference(const std::string& target, Place place) {
     const auto [found, is_new] = references_.try_emplace(target, 0);
     if (is_new) {
-      const Json& schema = resolve(root_, target, place);
+      const Json& schema = grammar::resolve(root_, target, place);
       found->second = rules_.declare(target);
       const RuleId rule = found->second;
       rules_.define(rule, nested(schema, target));
@@ -176,18 +132,25 @@ class SchemaCompiler {
     for (const auto& [key, value] : schema.items()) {
       if (key != "$ref" && key != "allOf") own[key] = value;
     }
+    std::vector<Json> choices = grammar::take_conditions(own, place);
+    if (io::find(own, "anyOf") && io::find(own, "oneOf")) {
+      choices.push_back({{"oneOf", own["oneOf"]}});
+      own.erase("oneOf");
+    }
     const auto join = [&](const Json& other, Place where) {
       const Json flat = closed(flattened(other, where, references + 1));
       merged = grammar::merge_schemas(merged, flat, place);
     };
     if (const Json* target = io::find(schema, "$ref")) {
       const std::string name = text_of(*target, place + "/$ref");
-      join(resolve(root_, name, place), name);
+      join(grammar::resolve(root_, name, place), name);
     }
     if (const Json* parts = array_member(schema, "allOf", place)) {
       for (size_t i = 0; i < parts->size(); ++i) join((*parts)[i], str(place, "/allOf/", i));
     }
-    return grammar::merge_schemas(merged, own, place);
+    merged = grammar::merge_schemas(merged, own, place);
+    for (const Json& choice : choices) merged = grammar::merge_schemas(merged, choice, place);
+    return merged;
   }
 
   // unevaluatedProperties of a schema that others are not joined with any more.
@@ -239,6 +202,7 @@ class SchemaCompiler {
       }
       return rules_.choice(std::move(ways));
     }
+    if (io::find(schema, "not")) return excluding_values(schema, place);
     const std::vector<std::string> types = types_of(schema, place);
     if (types.empty()) return json_.any();
     const auto has = [&](std::string_view type) {
@@ -258,6 +222,43 @@ class SchemaCompiler {
     return rules_.choice(std::move(ways));
   }
 
+  // What `schema` allows but for the values that its "not" lists.
+  ExpressionId excluding_values(const Json& schema, Place place) {
+    Json rest = schema;
+    rest.erase("not");
+    const std::string where = place + "/not";
+    const Json& excluded = *array_member(schema["not"], "enum", where);
+    std::vector<std::string> types = types_of(rest, place);
+    if (types.empty()) types = {"object", "array", "string", "number", "boolean", "null"};
+    std::vector<ExpressionId> ways;
+    for (const std::string& type : types) {
+      rest["type"] = type;
+      rest.erase("nullable");
+      if (type == "boolean" || type == "null") {
+        for (const Json& value : type == "null" ? Json::array({nullptr}) : Json({true, false})) {
+          const bool is_left = std::find(excluded.begin(), excluded.end(), value) == excluded.end();
+          if (is_left) ways.push_back(rules_.literal(value.dump()));
+        }
+        continue;
+      }
+      std::vector<std::string> texts;
+      const bool is_number = type == "number" || type == "integer";
+      for (const Json& value : excluded) {
+        const bool is_of_type = value.type_name() == type || (is_number && value.is_number());
+        if (!is_of_type) continue;
+        if (type != "string" || !says_only(rest, {"type"})) {
+          unsupported(where, "single values of the type ", type, " can be excluded only from an ",
+                      "enum", type == "string" ? " or all texts" : "");
+        }
+        texts.push_back(value.get<std::string>());
+      }
+      std::sort(texts.begin(), texts.end());
+      texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+      ways.push_back(texts.empty() ? typed(rest, place) : json_.other_name(texts));
+    }
+    return rules_.choice(std::move(ways));
+  }
+
   ExpressionId array(const Json& schema, Place place) {
     const uint32_t least = count_member(schema, "minItems", place).value_or(0);
     const uint32_t most = count_member(schema, "maxItems", place).value_or(kUnbounded);
@@ -266,6 +267,7 @@ class SchemaCompiler {
         unique && *unique != false && most > 1) {
       return different_items(schema, place, least, most);
     }
+    if (io::find(schema, "contains")) return containing(schema, place, least, most);
     // Up to draft 7 a list of items was what prefixItems is now.
     const Json* items = io::find(schema, "items");
     const bool is_old = items && items->is_array();
@@ -308,7 +310,41 @@ class SchemaCompiler {
     return json_.bracketed('[', least == 0 ? rules_.optional(some) : some, ']');
   }
 
-  // An array without equal items. Only of few values it can be said which are left.
+  // An array of which some items are of a kind, and with maxContains the others are not.
+  ExpressionId containing(const Json& schema, Place place, uint32_t least, uint32_t most) {
+    constexpr uint64_t kMostCounts = 4096;
+    const Json* items = io::find(schema, "items");
+    if (io::find(schema, "prefixItems") || (items && items->is_array())) {
+      unsupported(place, "contains beside prefixItems is not supported");
+    }
+    const uint32_t fewest = count_member(schema, "minContains", place).value_or(1);
+    const uint32_t greatest = count_member(schema, "maxContains", place).value_or(kUnbounded);
+    if (greatest < fewest) {
+      malformed(place, "minContains ", fewest, " is more than maxContains ", greatest);
+    }
+    const uint32_t counted = greatest == kUnbounded ? fewest : greatest;
+    const uint64_t length = most == kUnbounded ? std::max(least, 1u) : most;
+    if ((length + 1) * (uint64_t{counted} + 1) > kMostCounts) {
+      unsupported(place, "contains is not supported of so many items");
+    }
+    const Json base = items ? *items : Json(true);
+    const auto of = [&](const Json& more) {
+      const Json both = {{"allOf", Json::array({base, more})}};
+      return part(both, place + "/contains");
+    };
+    const Json& one = schema["contains"];
+    Json other = true;
+    if (greatest != kUnbounded) {
+      other = {
+          {"anyOf", grammar::negated(flattened(one, place + "/contains", 0), place + "/contains")}};
+      if (other["anyOf"].empty()) other = false;
+    }
+    return json_.bracketed(
+        '[', json_.counted_elements(of(one), of(other), {least, most}, {fewest, greatest}), ']');
+  }
+
+  // An array without equal items. Only of few values it can be said which are left; of more they
+  // come in the order of the schema.
   ExpressionId different_items(const Json& schema, Place place, uint32_t least, uint32_t most) {
     constexpr size_t kMostValues = 8;
     const Json* items = io::find(schema, "items");
@@ -321,9 +357,11 @@ class SchemaCompiler {
                one.value("type", Json()) == "boolean") {
       values = {true, false};
     }
-    if (values.empty() || values.size() > kMostValues || io::find(schema, "prefixItems")) {
-      unsupported(place, "uniqueItems is supported only where the items are of at most ",
-                  kMostValues, " values (enum); leave it out, and check the values yourself");
+    const bool counts = values.size() > kMostValues && (least > 1 || most < values.size());
+    if (values.empty() || counts || io::find(schema, "prefixItems")) {
+      unsupported(place, "uniqueItems is supported only where the items are of given values ",
+                  "(enum), with minItems and maxItems of at most ", kMostValues,
+                  "; leave it out, and check the values yourself");
     }
     if (least > values.size()) {
       malformed(place, "minItems ", least, " cannot be reached: there are ", values.size(),
@@ -333,7 +371,12 @@ class SchemaCompiler {
     for (const Json& value : values) {
       texts.push_back(rules_.named(where, rules_.literal(value.dump())));
     }
-    return json_.bracketed('[', json_.different(texts, least, most), ']');
+    if (values.size() <= kMostValues) {
+      return json_.bracketed('[', json_.different(texts, least, most), ']');
+    }
+    std::vector<Property> in_order;
+    for (const ExpressionId text : texts) in_order.push_back({text, false});
+    return json_.bracketed('[', json_.members(in_order, std::nullopt, least == 0, where), ']');
   }
 
   // The members in the order of the schema, the ones that are only required last.
@@ -357,12 +400,20 @@ class SchemaCompiler {
       for (const auto& [name, content] : listed->items()) {
         const bool needed = std::find(required.begin(), required.end(), name) != required.end();
         if (content == false && !needed) continue;
-        add(name, nested(content, place + "/properties" + step(name)), needed);
+        add(name,
+            nested(grammar::with_patterns(schema, name, content),
+                   place + "/properties" + step(name)),
+            needed);
       }
     }
     std::set<std::string> seen;
     for (const std::string& name : required) {
       if ((listed && listed->contains(name)) || !seen.insert(name).second) continue;
+      const Json patterned = grammar::with_patterns(schema, name, true);
+      if (patterned != true) {
+        add(name, part(patterned, place + "/patternProperties"), true);
+        continue;
+      }
       if (additional && *additional == false) {
         malformed(place, "required: ", quoted(name),
                   " is not among the properties, and additionalProperties is false");
@@ -398,6 +449,39 @@ class SchemaCompiler {
     return schema;
   }
 
+  // The names that a pattern allows, with their contents: patterns of which a name could be that of
+  // a property, or fit two of different contents, allow no others.
+  std::optional<ExpressionId> patterned_member(const Json& patterns, const Json& schema,
+                                               Place place) {
+    const Json listed = schema.value("properties", Json::object());
+    const Json required = schema.value("required", Json::array());
+    const bool has_names = !listed.empty() || !required.empty();
+    const Json& first = patterns.begin().value();
+    const bool are_alike = std::all_of(patterns.begin(), patterns.end(),
+                                       [&](const Json& one) { return one == first; });
+    if (!are_alike && !has_names) {
+      unsupported(place,
+                  "patternProperties of several patterns are supported only with one schema ",
+                  "for all, or beside properties");
+    }
+    std::vector<ExpressionId> ways;
+    for (const auto& [pattern, content] : patterns.items()) {
+      bool is_taken = !are_alike;
+      for (const auto& [name, unused] : listed.items()) {
+        is_taken = is_taken || name_fits(pattern, name);
+      }
+      for (const Json& name : required) {
+        is_taken = is_taken || name_fits(pattern, text_of(name, place + "/required"));
+      }
+      if (is_taken) continue;
+      const std::string where = place + "/patternProperties" + step(pattern);
+      ways.push_back(json_.member(grammar::string_values(json_, {{"pattern", pattern}}, where),
+                                  part(content, where)));
+    }
+    if (ways.empty()) return std::nullopt;
+    return rules_.choice(std::move(ways));
+  }
+
   // The names that patternProperties or propertyNames allow, and what they are of; none if the
   // schema has neither.
   std::optional<ExpressionId> patterned_member(const Json& schema, Place place) {
@@ -408,10 +492,9 @@ class SchemaCompiler {
       const Json* value = io::find(schema, key);
       return value && !value->empty();
     };
-    if ((patterns && (names || patterns->size() != 1)) || has_some("properties") ||
-        has_some("required")) {
-      unsupported(place, "patternProperties of one pattern, or propertyNames, are supported only ",
-                  "in an object without properties, required and the other of the two");
+    if (names && (patterns || has_some("properties") || has_some("required"))) {
+      unsupported(place, "propertyNames are supported only in an object without properties, ",
+                  "required and patternProperties");
     }
     if (names) {
       const std::string where = place + "/propertyNames";
@@ -427,10 +510,13 @@ class SchemaCompiler {
       return json_.member(grammar::string_values(json_, *names, where),
                           content ? part(*content, place + "/additionalProperties") : json_.any());
     }
-    const auto only = patterns->begin();
-    const std::string where = place + "/patternProperties" + step(only.key());
-    return json_.member(grammar::string_values(json_, {{"pattern", only.key()}}, where),
-                        part(*only, where));
+    return patterned_member(*patterns, schema, place);
+  }
+
+  // Whether `properties` say only what there is not: such an object may have others.
+  static bool names_only_excluded(const Json& properties) {
+    return std::all_of(properties.begin(), properties.end(),
+                       [](const Json& content) { return content == false; });
   }
 
   ExpressionId object(const Json& given, Place place) {
@@ -438,7 +524,10 @@ class SchemaCompiler {
     const Json* listed = io::find(schema, "properties");
     const Json* additional = io::find(schema, "additionalProperties");
     const std::vector<Property> all = properties(schema, place);
-    const bool is_open = additional ? *additional != false : !listed || listed->empty();
+    const bool has_patterns =
+        io::find(schema, "patternProperties") && !schema["patternProperties"].empty();
+    const bool is_open = !has_patterns && (additional ? *additional != false
+                                                      : !listed || names_only_excluded(*listed));
     const auto required = static_cast<uint32_t>(
         std::count_if(all.begin(), all.end(), [](const Property& p) { return p.is_required; }));
     const uint32_t least = count_member(schema, "minProperties", place).value_or(0);

@@ -12,18 +12,22 @@ namespace lumen::text {
 // the schema: objects have their properties in the order of the schema, and others only where
 // "additionalProperties" says so or no properties are named; arrays with "prefixItems" have others
 // only with "items"; numbers have at most 16 digits before and after the point, white space is at
-// most one space or a newline with an indentation, and a value of no type is of the types that its
-// keywords are about. oneOf is taken as anyOf.
+// most one space or a newline with an indentation, a value of no type is of the types that its
+// keywords are about, texts other than given ones have no escapes, and different items of more than
+// 8 values are in the order of the schema. oneOf is taken as anyOf.
 //
 // Known are type, enum, const, properties, required, additionalProperties, unevaluatedProperties,
-// minProperties (as many as are required, or 1), maxProperties, patternProperties (one pattern) and
-// propertyNames where no properties are named, prefixItems, items, minItems, maxItems, uniqueItems
-// (of items that are one of at most 8 values), minLength, maxLength, pattern (see json_pattern),
-// format (date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri, byte, int32,
-// int64, float, double; password and binary say nothing, and none does beside a pattern), minimum,
-// maximum and their exclusive forms, multipleOf (whole numbers up to 1000, and 0.5, 0.25, 0.01 and
-// the like), anyOf, oneOf, allOf of what can be joined, not (of nothing, of types, of values of an
-// enum), $ref within the schema, nullable, and annotations, which mean nothing. Throws
+// minProperties (as many as are required, or 1), maxProperties, patternProperties (others than
+// those named only where all patterns have one schema and fit none of these names), propertyNames
+// where no properties are named, dependentRequired, dependentSchemas and dependencies, prefixItems,
+// items, minItems, maxItems, contains, minContains and maxContains beside items alone, uniqueItems
+// (of items that are one of given values), minLength, maxLength, pattern (see json_pattern), format
+// (date, time, date-time, duration, uuid, uuid4, email, hostname, ipv4, ipvanyaddress, ipv6, uri,
+// regex, byte, base64, int8 to int64, uint8 to uint64, float, double; password, binary and path say
+// nothing, and none does beside a pattern), minimum, maximum and their exclusive forms, multipleOf
+// (whole numbers up to 1000, and 0.5, 0.25, 0.01 and the like), anyOf, oneOf, allOf of what can be
+// joined, not and if with then and else (of what grammar::negated knows), $ref within the schema,
+// nullable, and annotations, which mean nothing. Throws
 // Error(kUnsupported) "PLACE: #/properties/a: …" for any other keyword and kMalformed for what is
 // no schema, allows no value or goes beyond limits::kGrammar*.
 Grammar json_schema_grammar(const io::Json& schema, const std::string& place);

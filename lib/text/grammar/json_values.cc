@@ -124,6 +124,38 @@ ExpressionId JsonValues::different(const std::vector<ExpressionId>& values, uint
   return after[0];
 }
 
+// A rule for each number of elements and of those counted that may have been before; what is beyond
+// a limit that is none is like the limit.
+ExpressionId JsonValues::counted_elements(ExpressionId one, ExpressionId other,
+                                          std::pair<uint32_t, uint32_t> length,
+                                          std::pair<uint32_t, uint32_t> count) {
+  const bool is_long = length.second == kUnbounded, is_many = count.second == kUnbounded;
+  const uint32_t last = is_long ? std::max(length.first, 1u) : length.second;
+  const uint32_t most = is_many ? count.first : count.second;
+  // With one more of either: the expressions for this number of elements, and for one more.
+  std::vector<ExpressionId> after(most + 1), here(most + 1);
+  for (uint32_t n = last + 1; n-- > 0;) {
+    const auto with_comma = [&](ExpressionId element) {
+      return n == 0 ? element : after_comma(element);
+    };
+    for (uint32_t c = most + 1; c-- > 0;) {
+      const bool may_go_on = n < last || is_long;
+      std::vector<ExpressionId> ways;
+      if (n >= length.first && c >= count.first) ways.push_back(rules_.literal(""));
+      const std::vector<ExpressionId>& next = n < last ? after : here;
+      if (may_go_on && c < most) ways.push_back(rules_.sequence({with_comma(one), next[c + 1]}));
+      if (may_go_on && n < last) ways.push_back(rules_.sequence({with_comma(other), next[c]}));
+      ExpressionId rest = rules_.choice(std::move(ways));
+      if (may_go_on && n == last) {
+        rest = rules_.sequence({rules_.repeat(after_comma(other), 0, kUnbounded), rest});
+      }
+      here[c] = rules_.named("items", rest);
+    }
+    after = here;
+  }
+  return after[0];
+}
+
 ExpressionId JsonValues::shallow(ExpressionId expression, const std::string& name) {
   constexpr uint32_t kDeep = 64;
   return rules_[expression].depth < kDeep ? expression : rules_.named(name, expression);

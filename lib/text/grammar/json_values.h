@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/text/grammar/rules.h"
@@ -43,6 +44,13 @@ class JsonValues {
 
   // `least` to `most` elements that are all different, with their commas, each one of `values`.
   ExpressionId different(const std::vector<ExpressionId>& values, uint32_t least, uint32_t most);
+
+  // As many elements as `length` says, with their commas, `count` of which are `one` and the rest
+  // `other`; both first and last numbers count, kUnbounded is no limit. With a limit to `count` no
+  // text may be both.
+  ExpressionId counted_elements(ExpressionId one, ExpressionId other,
+                                std::pair<uint32_t, uint32_t> length,
+                                std::pair<uint32_t, uint32_t> count);
 
   // A name, which is a string, then its value.
   ExpressionId member(ExpressionId name, ExpressionId content);

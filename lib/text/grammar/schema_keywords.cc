@@ -26,6 +26,12 @@ constexpr std::pair<std::string_view, std::string_view> kKeywords[] = {
     {"allOf", ""},
     {"not", ""},
     {"$ref", ""},
+    {"if", ""},
+    {"then", ""},
+    {"else", ""},
+    {"dependentRequired", "object"},
+    {"dependentSchemas", "object"},
+    {"dependencies", "object"},
     {"properties", "object"},
     {"required", "object"},
     {"additionalProperties", "object"},
@@ -40,6 +46,9 @@ constexpr std::pair<std::string_view, std::string_view> kKeywords[] = {
     {"minItems", "array"},
     {"maxItems", "array"},
     {"uniqueItems", "array"},
+    {"contains", "array"},
+    {"minContains", "array"},
+    {"maxContains", "array"},
     {"minLength", "string"},
     {"maxLength", "string"},
     {"pattern", "string"},
@@ -54,31 +63,17 @@ constexpr std::pair<std::string_view, std::string_view> kKeywords[] = {
 }  // namespace
 
 bool is_annotation(std::string_view keyword) {
-  constexpr std::array<std::string_view, 23> kNames = {"title",
-                                                       "description",
-                                                       "default",
-                                                       "examples",
-                                                       "example",
-                                                       "$schema",
-                                                       "$id",
-                                                       "id",
-                                                       "$comment",
-                                                       "$defs",
-                                                       "definitions",
-                                                       "components",
-                                                       "deprecated",
-                                                       "readOnly",
-                                                       "writeOnly",
-                                                       "$anchor",
-                                                       "$vocabulary",
-                                                       "contentMediaType",
-                                                       "contentEncoding",
-                                                       "discriminator",
-                                                       "externalDocs",
-                                                       "xml",
-                                                       "contentSchema"};
+  constexpr std::string_view kNames[] = {
+      "title", "description", "default", "examples", "example", "$schema", "$id", "id", "$comment",
+      "$defs", "definitions", "components", "deprecated", "readOnly", "writeOnly", "$anchor",
+      "$vocabulary", "contentMediaType", "contentEncoding", "discriminator", "externalDocs", "xml",
+      "contentSchema",
+      // Of editors and generators.
+      "markdownDescription", "enumDescriptions", "markdownEnumDescriptions", "enumNames",
+      "defaultSnippets", "deprecationMessage", "errorMessage", "doNotSuggest", "allowComments",
+      "allowTrailingCommas", "tsType", "propertyOrdering"};
   return keyword.starts_with("x-") ||
-         std::find(kNames.begin(), kNames.end(), keyword) != kNames.end();
+         std::find(std::begin(kNames), std::end(kNames), keyword) != std::end(kNames);
 }
 
 void check_keywords(const Json& schema, Place place) {

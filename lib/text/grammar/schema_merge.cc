@@ -1,9 +1,11 @@
 #include "lib/text/grammar/schema_merge.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "lib/base/error.h"
 #include "lib/text/grammar/schema_keywords.h"
+#include "lib/text/grammar/schema_scalars.h"
 
 namespace lumen::text::grammar {
 namespace {
@@ -86,6 +88,62 @@ io::Json union_of(const io::Json& a, const io::Json& b) {
   return all;
 }
 
+// The keyword of a choice among schemas; oneOf is taken as anyOf.
+const char* choice_key(const io::Json& schema) {
+  return io::find(schema, "anyOf") ? "anyOf" : io::find(schema, "oneOf") ? "oneOf" : nullptr;
+}
+
+// Every way of `a` with every way of `b`.
+io::Json joined_choices(const io::Json& a, const io::Json& b, const std::string& place) {
+  constexpr size_t kMostWays = 4096;
+  if (!a.is_array() || !b.is_array() || a.size() * b.size() > kMostWays) {
+    fail(ErrorKind::kUnsupported, place, ": choices (anyOf, oneOf, if) that are joined here have ",
+         "more than ", kMostWays, " ways together");
+  }
+  io::Json ways = io::Json::array();
+  for (const io::Json& one : a) {
+    for (const io::Json& other : b) ways.push_back({{"allOf", io::Json::array({one, other})}});
+  }
+  return ways;
+}
+
+// Of a bound and an open one the one that says more.
+void drop_weaker_bounds(io::Json& schema) {
+  for (const auto& [key, open_key, sign] :
+       {std::tuple("minimum", "exclusiveMinimum", 1), {"maximum", "exclusiveMaximum", -1}}) {
+    const io::Json *bound = io::find(schema, key), *open = io::find(schema, open_key);
+    if (!bound || !open || !bound->is_number() || !open->is_number()) continue;
+    const bool is_open = sign * open->get<double>() >= sign * bound->get<double>();
+    schema.erase(is_open ? key : open_key);
+  }
+}
+
+// Leaves of enum and const the values that the other keywords allow, without those keywords that
+// are about single values; false if there are none.
+bool leave_listed_values(io::Json& schema, const std::string& place) {
+  const io::Json* one = io::find(schema, "const");
+  const io::Json* all = io::find(schema, "enum");
+  if ((!one && !all) || (all && !all->is_array())) return true;
+  io::Json left = io::Json::array();
+  for (const io::Json& value : one ? io::Json::array({*one}) : *all) {
+    const bool is_listed = !one || !all || contains_value(*all, value);
+    if (is_listed && keeps_bounds(value, schema, place)) left.push_back(value);
+  }
+  for (const char* key : kBounds) schema.erase(key);
+  if (!one) schema["enum"] = left;
+  return !left.empty();
+}
+
+// What is neither `a` nor `b`, of lists of values a list.
+io::Json union_of_excluded(const io::Json& a, const io::Json& b) {
+  const auto is_list = [](const io::Json& schema) {
+    return schema.is_object() && schema.size() == 1 && schema.contains("enum") &&
+           schema["enum"].is_array();
+  };
+  if (is_list(a) && is_list(b)) return {{"enum", union_of(a["enum"], b["enum"])}};
+  return {{"anyOf", io::Json::array({a, b})}};
+}
+
 }  // namespace
 
 io::Json merge_schemas(const io::Json& a, const io::Json& b, const std::string& place) {
@@ -101,14 +159,22 @@ io::Json merge_schemas(const io::Json& a, const io::Json& b, const std::string& 
          ": prefixItems stands in one and items in another of the schemas that are joined here; "
          "write both into one");
   }
+  const char *left_key = choice_key(a), *right_key = choice_key(b);
+  const bool both_choose = left_key && right_key && a[left_key] != b[right_key];
   io::Json merged = a;
+  if (both_choose) {
+    merged.erase(left_key);
+    merged["anyOf"] = joined_choices(a[left_key], b[right_key], place);
+  }
   for (const auto& [key, value] : b.items()) {
+    if (both_choose && key == right_key) continue;
     const io::Json* known = io::find(a, key);
     if (!known || is_annotation(key) || *known == value) {
       if (!known) merged[key] = value;
       continue;
     }
     const bool are_numbers = known->is_number() && value.is_number();
+    if (key == "const") return false;  // two values
     if (key == "type") {
       merged[key] = common_types(*known, value);
     } else if (key == "properties" && known->is_object() && value.is_object()) {
@@ -117,6 +183,8 @@ io::Json merge_schemas(const io::Json& a, const io::Json& b, const std::string& 
       merged[key] = union_of(*known, value);
     } else if (key == "enum" && known->is_array() && value.is_array()) {
       merged[key] = common_values(*known, value);
+    } else if (key == "not") {
+      merged[key] = union_of_excluded(*known, value);
     } else if (key == "additionalProperties") {
       merged[key] = closes(a) || closes(b)
                         ? io::Json(false)
@@ -140,6 +208,8 @@ io::Json merge_schemas(const io::Json& a, const io::Json& b, const std::string& 
   }
   restrict_properties(merged, a, place);
   restrict_properties(merged, b, place);
+  drop_weaker_bounds(merged);
+  if (!leave_listed_values(merged, place)) return false;
   for (const char* key : {"type", "enum"}) {  // nothing in common
     const io::Json* left = io::find(merged, key);
     if (left && left->is_array() && left->empty()) return false;

@@ -2,65 +2,193 @@
 
 #include <algorithm>
 
+#include "lib/text/grammar/schema_merge.h"
+
 namespace lumen::text::grammar {
 namespace {
 
 using io::Json;
+using Schemas = std::vector<Json>;
 
-[[noreturn]] void refuse_not(Place place) {
-  unsupported(place, "not is supported only of {}, of a type, and, beside enum, of values (const ",
-              "or enum); leave it out, and check the values yourself");
+constexpr const char* kDependencies[] = {"dependentRequired", "dependentSchemas", "dependencies"};
+
+// The keyword that says the opposite of one of a number, and by how much that differs.
+struct Opposite {
+  std::string_view keyword;
+  const char* type;
+  const char* opposite;
+  int step;
+};
+constexpr Opposite kOpposites[] = {
+    {"minLength", "string", "maxLength", -1},     {"maxLength", "string", "minLength", 1},
+    {"minItems", "array", "maxItems", -1},        {"maxItems", "array", "minItems", 1},
+    {"minimum", "number", "exclusiveMaximum", 0}, {"maximum", "number", "exclusiveMinimum", 0},
+    {"exclusiveMinimum", "number", "maximum", 0}, {"exclusiveMaximum", "number", "minimum", 0},
+};
+
+Json any_of(Schemas ways) {
+  if (ways.empty()) return false;
+  return {{"anyOf", std::move(ways)}};
 }
 
-// The types that are left; integers are numbers.
-Json other_types(const Json& schema, const Json& excluded, Place place) {
-  std::vector<std::string> types = types_of(schema, place);
-  if (types.empty()) types = {"object", "array", "string", "number", "boolean", "null"};
-  const std::vector<std::string> others = types_of(excluded, place + "/not");
-  const auto is_in = [](const std::vector<std::string>& list, const char* type) {
-    return std::find(list.begin(), list.end(), type) != list.end();
+// The types that are not among those of `schema`; integers are numbers.
+Json other_types(const Json& schema, Place place) {
+  const std::vector<std::string> types = types_of(schema, place);
+  const auto has = [&](const char* type) {
+    return std::find(types.begin(), types.end(), type) != types.end();
   };
-  if (is_in(others, "integer") && !is_in(others, "number") && is_in(types, "number")) {
-    refuse_not(place);
+  Json others = Json::array();
+  for (const char* type : {"object", "array", "string", "number", "boolean", "null"}) {
+    const bool is_excluded = has(type) || (type == std::string_view("number") && has("integer"));
+    if (!is_excluded) others.push_back(type);
   }
-  Json left = Json::array();
-  for (const std::string& type : types) {
-    const bool is_excluded =
-        is_in(others, type.c_str()) || (type == "integer" && is_in(others, "number"));
-    if (!is_excluded) left.push_back(type);
+  return others;
+}
+
+// Objects that have the property `name`, of `content`.
+Json with_property(const std::string& name, const Json& content) {
+  Json schema = {{"type", "object"}, {"required", Json::array({name})}};
+  schema["properties"][name] = content;
+  return schema;
+}
+
+Json without_property(const std::string& name) {
+  Json schema = {{"type", "object"}};
+  schema["properties"][name] = false;
+  return schema;
+}
+
+Schemas negated_number(const Opposite& one, const Json& value, Place place) {
+  if (!value.is_number()) {
+    malformed(place, one.keyword, ": expected a number, found ", io::describe(&value));
   }
-  return left;
+  Json bound = value;
+  if (one.step != 0) {
+    const int64_t count = value.get<int64_t>() + one.step;
+    if (count < 0) return {};
+    bound = count;
+  }
+  Json schema = {{"type", one.type}};
+  schema[one.opposite] = bound;
+  return {schema};
+}
+
+// What is excluded by one keyword of `schema`.
+Schemas negated_keyword(const Json& schema, const std::string& key, Place place) {
+  const Json& value = schema[key];
+  const std::string where = place + "/" + key;
+  Json excluding = Json::object();
+  if (key == "const") excluding["not"]["enum"] = Json::array({value});
+  if (key == "enum") excluding["not"]["enum"] = *array_member(schema, "enum", place);
+  if (key == "$ref") excluding["not"]["$ref"] = value;
+  if (key == "not") excluding = value;
+  if (key == "not" || !excluding.empty()) return {excluding};
+  for (const Opposite& one : kOpposites) {
+    if (one.keyword == key) return negated_number(one, value, place);
+  }
+  Schemas ways;
+  if (key == "type") {
+    const Json others = other_types(schema, place);
+    if (!others.empty()) ways.push_back({{"type", others}});
+  } else if (key == "required") {
+    for (const Json& name : value) ways.push_back(without_property(text_of(name, where)));
+  } else if (key == "properties") {
+    for (const auto& [name, content] : object_member(schema, "properties", place)->items()) {
+      for (const Json& one : negated(content, where)) ways.push_back(with_property(name, one));
+    }
+  } else if (key == "allOf") {
+    for (const Json& part : *array_member(schema, "allOf", place)) {
+      for (Json& one : negated(part, where)) ways.push_back(std::move(one));
+    }
+  } else if (key == "anyOf" || key == "oneOf") {
+    Json parts = Json::array();
+    for (const Json& part : *array_member(schema, key.c_str(), place)) {
+      parts.push_back(any_of(negated(part, where)));
+    }
+    ways.push_back({{"allOf", parts}});
+  } else if (key == "items" && !value.is_array()) {
+    ways.push_back({{"type", "array"}, {"contains", any_of(negated(value, where))}});
+  } else {
+    unsupported(place, "what is not so is not known of the keyword ", quoted(key),
+                ", as not and if need it; leave them out, and check the values yourself");
+  }
+  return ways;
 }
 
 }  // namespace
 
+Schemas negated(const Json& schema, Place place) {
+  if (schema.is_boolean()) return schema == true ? Schemas{} : Schemas{Json::object()};
+  if (!schema.is_object()) {
+    malformed(place, "expected a schema, found ", io::describe(&schema));
+  }
+  check_keywords(schema, place);
+  Schemas ways;
+  for (const auto& [key, value] : schema.items()) {
+    if (is_annotation(key) || key == "nullable") continue;  // of the type
+    for (Json& one : negated_keyword(schema, key, place)) ways.push_back(std::move(one));
+  }
+  return ways;
+}
+
+bool excludes_values(const Json& schema) {
+  const Json* excluded = io::find(schema, "not");
+  return excluded && excluded->is_object() && excluded->size() == 1 && excluded->contains("enum") &&
+         !io::find(schema, "enum") && !io::find(schema, "const");
+}
+
 Json without_not(const Json& schema, Place place) {
-  const Json& excluded = schema["not"];
+  const std::string where = place + "/not";
   Json rest = schema;
   rest.erase("not");
-  if (excluded == false) return rest;
-  if (excluded == true) return false;
-  if (!excluded.is_object()) {
-    malformed(place, "not: expected a schema, found ", io::describe(&excluded));
+  const Schemas ways = negated(schema["not"], where);
+  const bool is_list = ways.size() == 1 && io::find(ways[0], "not") && says_only(ways[0], {"not"});
+  if (!is_list || !io::find(ways[0]["not"], "enum")) {
+    return merge_schemas(rest, any_of(ways), place);
   }
-  if (says_only(excluded, {})) return false;
-  check_keywords(excluded, place + "/not");
-  if (says_only(excluded, {"type"})) {
-    rest["type"] = other_types(rest, excluded, place);
-    rest.erase("nullable");
-    return rest["type"].empty() ? Json(false) : rest;
+  if (!io::find(rest, "enum") && !io::find(rest, "const")) {
+    rest["not"] = ways[0]["not"];
+    return rest;
   }
-  const Json* values = array_member(rest, "enum", place);
-  if (!values || !says_only(excluded, {"enum", "const"}) || excluded.size() != 1) refuse_not(place);
-  const Json* constant = io::find(excluded, "const");
-  const Json listed =
-      constant ? Json::array({*constant}) : *array_member(excluded, "enum", place + "/not");
+  const Json& listed = ways[0]["not"]["enum"];
   Json left = Json::array();
-  for (const Json& value : *values) {
+  const Json* constant = io::find(rest, "const");
+  for (const Json& value : constant ? Json::array({*constant}) : rest["enum"]) {
     if (std::find(listed.begin(), listed.end(), value) == listed.end()) left.push_back(value);
   }
+  rest.erase("const");
   rest["enum"] = left;
   return left.empty() ? Json(false) : rest;
+}
+
+bool has_conditions(const Json& schema) {
+  return io::find(schema, "if") || io::find(schema, "then") || io::find(schema, "else") ||
+         std::any_of(std::begin(kDependencies), std::end(kDependencies),
+                     [&](const char* key) { return io::find(schema, key) != nullptr; });
+}
+
+Schemas take_conditions(Json& schema, Place place) {
+  Schemas all;
+  if (const Json* condition = io::find(schema, "if")) {
+    const auto both = [&](const Json& one, const char* key) {
+      const Json* other = io::find(schema, key);
+      return other ? Json{{"allOf", Json::array({one, *other})}} : one;
+    };
+    Schemas ways = {both(*condition, "then")};
+    for (const Json& one : negated(*condition, place + "/if")) ways.push_back(both(one, "else"));
+    all.push_back(any_of(std::move(ways)));
+  }
+  for (const char* key : {"if", "then", "else"}) schema.erase(key);
+  for (const char* key : kDependencies) {
+    if (const Json* dependencies = object_member(schema, key, place)) {
+      for (const auto& [name, needed] : dependencies->items()) {
+        const Json rest = needed.is_array() ? Json{{"required", needed}} : needed;
+        all.push_back(any_of({without_property(name), rest}));
+      }
+    }
+    schema.erase(key);
+  }
+  return all;
 }
 
 }  // namespace lumen::text::grammar

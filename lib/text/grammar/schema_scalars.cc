@@ -26,10 +26,29 @@ constexpr std::string_view kTime =
     "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
 constexpr std::string_view kUuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
 
-// One name of a host, without its dots, and one number of an IPv4 address.
+// One name of a host, without its dots.
 constexpr std::string_view kLabel = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
-constexpr std::string_view kByte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+constexpr std::string_view kIpv4 =
+    "((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}"
+    "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
+constexpr std::string_view kBase64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?";
 constexpr std::string_view kPart = "[A-Za-z0-9_+-]{1,32}";  // of an address of mail
+
+// Formats of whole numbers, as schemas of Rust and of OpenAPI have them.
+struct IntegerFormat {
+  std::string_view name;
+  std::optional<int64_t> least, most;
+};
+constexpr IntegerFormat kIntegerFormats[] = {{"int8", INT8_MIN, INT8_MAX},
+                                             {"int16", INT16_MIN, INT16_MAX},
+                                             {"int32", INT32_MIN, INT32_MAX},
+                                             {"int64", {}, {}},
+                                             {"int", {}, {}},
+                                             {"uint8", 0, UINT8_MAX},
+                                             {"uint16", 0, UINT16_MAX},
+                                             {"uint32", 0, UINT32_MAX},
+                                             {"uint64", 0, {}},
+                                             {"uint", 0, {}}};
 
 // "" for a format that is not known, ".*" for one that says nothing about characters.
 std::string pattern_of_format(std::string_view format) {
@@ -42,18 +61,25 @@ std::string pattern_of_format(std::string_view format) {
        "P([1-9][0-9]{0,3}W|[1-9][0-9]{0,3}D(T[1-9][0-9]{0,3}[HMS])?|"
        "T([1-9][0-9]{0,3}H)?([1-9][0-9]{0,3}M)?[0-9]{1,4}S)"},
       {"uuid", std::string(kUuid)},
+      {"uuid4", str("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")},
       {"email", str(kPart, "(\\.", kPart, "){0,2}@", host)},
       {"hostname", host},
-      {"ipv4", str(kByte, "(\\.", kByte, "){3}")},
+      {"ipv4", std::string(kIpv4)},
       {"ipv6", "[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}"},
       {"uri", str("https?://", host, "(:[1-9][0-9]{1,3})?(/[A-Za-z0-9._~-]{0,64}){0,8}",
                   "(\\?[A-Za-z0-9._~=&-]{1,256})?(#[A-Za-z0-9._~-]{1,64})?")},
-      {"byte", "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"},
+      {"regex", "[A-Za-z0-9 _-]*"},
+      {"byte", std::string(kBase64)},
+      {"base64", std::string(kBase64)},
+      {"ipvanyaddress", std::string(kIpv4)},
   };
   for (const auto& [name, pattern] : kPatterns) {
     if (name == format) return str("^(", pattern, ")$");
   }
-  return format == "password" || format == "binary" ? ".*" : "";
+  for (const char* plain : {"password", "binary", "path", "file-path", "directory-path"}) {
+    if (format == plain) return ".*";
+  }
+  return "";
 }
 
 // Patterns that programs write and that json_pattern cannot say, as others that allow less.
@@ -98,8 +124,10 @@ std::optional<Bound> given_bound(const Json& schema, bool is_lower, Place place)
   if (!given->is_number()) {
     malformed(place, is_open ? open_key : key, ": expected a number, found ", io::describe(given));
   }
+  const auto number = given->get<double>();
+  if (std::abs(number) >= 0x1p63 && is_lower == (number < 0)) return std::nullopt;  // beyond all
   constexpr double kLargest = 0x1p62;
-  if (std::abs(given->get<double>()) > kLargest) {
+  if (std::abs(number) > kLargest) {
     unsupported(place, io::describe(given), " as a bound is not supported: it is too large");
   }
   return Bound{given, is_open};
@@ -169,6 +197,35 @@ std::optional<NumberStep> number_step(const Json& schema, bool is_integer, Place
 
 }  // namespace
 
+bool keeps_bounds(const Json& value, const Json& schema, Place place) {
+  Json type_only = Json::object();
+  for (const char* key : {"type", "nullable"}) {
+    if (const Json* given = io::find(schema, key)) type_only[key] = *given;
+  }
+  const std::vector<std::string> types = types_of(type_only, place);
+  const bool is_of_type =
+      types.empty() || std::any_of(types.begin(), types.end(), [&](const std::string& name) {
+        return name == type_of(value) || (name == "number" && type_of(value) == "integer");
+      });
+  if (!is_of_type) return false;
+  if (value.is_string()) {
+    const auto text = value.get<std::string>();
+    const auto length = static_cast<uint64_t>(
+        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+    return length >= count_member(schema, "minLength", place).value_or(0) &&
+           length <= count_member(schema, "maxLength", place).value_or(kUnbounded);
+  }
+  if (!value.is_number()) return true;
+  const auto number = value.get<double>();
+  for (const bool is_lower : {true, false}) {
+    const std::optional<Bound> bound = given_bound(schema, is_lower, place);
+    if (!bound) continue;
+    const auto limit = bound->value->get<double>();
+    if (number == limit ? bound->is_open : (number < limit) == is_lower) return false;
+  }
+  return true;
+}
+
 std::vector<Json> listed_values(const Json& schema, Place place) {
   if (!says_only(schema, {"enum", "const", "type", "nullable"})) {
     unsupported(place, "enum and const go together only with type; leave the other keywords out");
@@ -183,19 +240,10 @@ std::vector<Json> listed_values(const Json& schema, Place place) {
       malformed(place, "const is none of the values of enum, so no value is allowed");
     }
   }
-  Json type_only = Json::object();
-  for (const char* key : {"type", "nullable"}) {
-    if (const Json* given = io::find(schema, key)) type_only[key] = *given;
-  }
-  const std::vector<std::string> types = types_of(type_only, place);
   std::vector<Json> listed;
   std::set<std::string> seen;
   for (const Json& one : values) {
-    const std::string_view type = type_of(one);
-    const bool fits = types.empty() || std::any_of(types.begin(), types.end(), [&](auto& name) {
-                        return name == type || (name == "number" && type == "integer");
-                      });
-    if (fits && seen.insert(one.dump()).second) listed.push_back(one);
+    if (keeps_bounds(one, schema, place) && seen.insert(one.dump()).second) listed.push_back(one);
   }
   if (is_nullable(schema, place) && seen.insert("null").second) listed.push_back(nullptr);
   if (listed.empty()) malformed(place, "no value of enum or const has the type");
@@ -218,7 +266,7 @@ ExpressionId string_values(JsonValues& json, const Json& schema, Place place) {
     if (wanted.empty()) {
       unsupported(place, "the format ", quoted(name),
                   " is not supported for texts; there are date, time, date-time, duration, uuid, ",
-                  "email, hostname, ipv4, ipv6, uri, byte, password and binary");
+                  "email, hostname, ipv4, ipv6, uri, regex, byte, password, binary and path");
     }
   }
   // Beside a pattern, which says it better, a format is an annotation, as by default it always is.
@@ -238,9 +286,10 @@ ExpressionId whole_values(JsonValues& json, const Json& schema, Place place, uin
   std::optional<int64_t> least = whole_bound(schema, true, place);
   std::optional<int64_t> most = whole_bound(schema, false, place);
   const Json* format = io::find(schema, "format");
-  if (format && *format == "int32") {
-    least = std::max<int64_t>(least.value_or(INT32_MIN), INT32_MIN);
-    most = std::min<int64_t>(most.value_or(INT32_MAX), INT32_MAX);
+  for (const IntegerFormat& one : kIntegerFormats) {
+    if (!format || *format != one.name) continue;
+    if (one.least) least = std::max(least.value_or(*one.least), *one.least);
+    if (one.most) most = std::min(most.value_or(*one.most), *one.most);
   }
   if (!least && !most && divisor == 1) return json.any_number(true);
   IntegerRange range;
@@ -259,11 +308,15 @@ ExpressionId whole_values(JsonValues& json, const Json& schema, Place place, uin
 ExpressionId number_values(JsonValues& json, const Json& schema, Place place, bool is_integer) {
   if (const Json* format = io::find(schema, "format")) {
     const std::string name = text_of(*format, place + "/format");
+    const bool is_of_integers =
+        std::any_of(std::begin(kIntegerFormats), std::end(kIntegerFormats),
+                    [&](const IntegerFormat& one) { return one.name == name; });
     const bool is_known =
-        (name == "int32" && is_integer) || name == "int64" || name == "float" || name == "double";
+        (is_of_integers && is_integer) || name == "int64" || name == "float" || name == "double";
     if (!is_known) {
       unsupported(place, "the format ", quoted(name),
-                  " is not supported for numbers; there are int32, int64, float and double");
+                  " is not supported for numbers; there are int8 to int64, uint8 to uint64, float ",
+                  "and double");
     }
   }
   const std::optional<NumberStep> step = number_step(schema, is_integer, place);

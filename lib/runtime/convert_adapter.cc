@@ -1,0 +1,180 @@
+// lumen-convert ADAPTER OUTPUT: LoRA adapters as PEFT has them to GGUF, and back.
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/strings.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/gguf_adapter.h"
+#include "lib/io/mapped_file.h"
+#include "lib/runtime/conversion.h"
+#include "lib/runtime/export_model.h"
+#include "lib/runtime/gguf_file_type.h"
+#include "lib/runtime/lora.h"
+#include "lib/runtime/output.h"
+#include "lib/runtime/output_directory.h"
+#include "lib/runtime/session.h"
+#include "lib/runtime/weights.h"
+
+namespace lumen::runtime {
+namespace {
+
+constexpr std::string_view kWeightA = ".lora_A.weight";
+constexpr std::string_view kWeightB = ".lora_B.weight";
+
+// The name of the model that the adapter in `path` is for.
+std::string base_name(const std::string& path, const ConvertOptions& options) {
+  if (options.base) return *options.base;
+  std::string base;
+  if (!io::is_regular_file(path)) {
+    base =
+        io::get_string(io::read_json(path + "/adapter_config.json"), "base_model_name_or_path", "");
+  }
+  if (base.empty()) {
+    fail(ErrorKind::kUsage, quoted(path),
+         " does not say which model it is for: name that with --base MODEL");
+  }
+  return base;
+}
+
+// The adapter in `path`, with rows of q and k in the order that the output has. Throws unless the
+// base takes it, as what is wrong could not be seen in the result; and kUnsupported for tensors in
+// the place of the model's own.
+LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool to_gguf) {
+  io::Json config = base.config;
+  config["rope_interleaved"] =
+      to_gguf && io::gguf_rotates_interleaved(io::gguf_architecture(config));
+  LoraAdapter adapter = read_adapter(path, config);
+  ThreadPool pool(1);
+  with_context(path, [&] {
+    check_complete(adapter, base.tensors);
+    if (!adapter.replaced.empty()) {
+      fail(ErrorKind::kUnsupported, "has ", quoted(adapter.replaced.begin()->first),
+           " in the place of the model's own, not an addition: work the adapter into the model "
+           "(lumen-convert MODEL OUTPUT --lora ADAPTER)");
+    }
+    require_finite(adapter.tensors, pool);
+  });
+  untie_head(adapter, base.config, base.tensors);
+  checked_parameters(base, &adapter);
+  return adapter;
+}
+
+nn::LoraOptions::Own own_options(const LoraAdapter& adapter, const std::string& layer) {
+  const auto own = adapter.options.own.find(layer + ".");
+  return own == adapter.options.own.end()
+             ? nn::LoraOptions::Own{adapter.options.rank, adapter.options.scale}
+             : own->second;
+}
+
+// What lora_alpha comes to for a layer with these.
+double alpha_of(const nn::LoraOptions::Own& own) {
+  return own.scale * static_cast<double>(own.rank);
+}
+
+// B A · alpha / rank is all that the format can say: another scale is worked into B.
+void scale_to(double alpha, LoraAdapter& adapter) {
+  for (auto& [name, array] : adapter.tensors) {
+    if (!name.ends_with(kWeightB)) continue;
+    const std::string layer = name.substr(0, name.size() - kWeightB.size());
+    const double factor = alpha_of(own_options(adapter, layer)) / alpha;
+    if (std::fabs(factor - 1) < 1e-6) continue;  // the square root of rslora is rounded
+    for (float& value : array.as_mutable<float>()) {
+      value = static_cast<float>(value * factor);
+    }
+  }
+}
+
+void write_adapter_file(LoraAdapter adapter, const io::ModelFiles& base,
+                        const io::ChatTemplates& templates, const ConvertOptions& options) {
+  const nn::LoraOptions& lora = adapter.options;
+  io::GgufAdapter file{
+      io::gguf_architecture(base.config), alpha_of({lora.rank, lora.scale}), {}, templates};
+  if (file.alpha == 0) file.alpha = 1;  // 0 is no scale at all there
+  scale_to(file.alpha, adapter);
+  io::GgufWriter writer;
+  io::set_gguf_adapter(file, writer);
+  writer.set("general.file_type", requested_type(options).number);
+  for (const auto& [name, array] : adapter.tensors) {
+    const std::string gguf_name = io::gguf_adapter_tensor_name(name);
+    if (gguf_name.empty()) {
+      fail(ErrorKind::kUnsupported, "tensor ", quoted(name), " has no name in GGUF");
+    }
+    writer.add(gguf_name, nn::stored_as(array, requested_type(options).matrices));
+  }
+  writer.write(*options.output);
+}
+
+// The layers with an addition as PEFT's target_modules: by their last names where all of these
+// names have one, else by their paths.
+std::vector<std::string> target_modules(const LoraAdapter& adapter,
+                                        const NamedArrays& model_tensors) {
+  std::vector<std::string> layers;
+  for (const auto& [name, array] : adapter.tensors) {
+    if (name.ends_with(kWeightA)) layers.push_back(name.substr(0, name.size() - kWeightA.size()));
+  }
+  std::vector<std::string> targets = lora_targets(adapter.tensors);
+  LoraAdapter named = adapter;
+  named.targets = targets;
+  return lacking_addition(named, model_tensors).empty() ? targets : layers;
+}
+
+void write_adapter_directory(const LoraAdapter& adapter, const io::ModelFiles& base,
+                             const io::ChatTemplates& templates, const ConvertOptions& options) {
+  const nn::LoraOptions& lora = adapter.options;
+  const double alpha = alpha_of({lora.rank, lora.scale});
+  io::Json config =
+      adapter_config(*options.base, lora.rank, alpha, target_modules(adapter, base.tensors));
+  for (const auto& [place, own] : lora.own) {
+    const std::string layer = place.substr(0, place.size() - 1);
+    config["rank_pattern"][layer] = own.rank;
+    if (alpha_of(own) != alpha) config["alpha_pattern"][layer] = alpha_of(own);
+  }
+  OutputDirectory output(*options.output, options.force);
+  output.publish([&](const std::string& directory) {
+    std::vector<text::TokenizerFile> files;
+    set_templates(templates, files);
+    for (const text::TokenizerFile& file : files) {
+      io::write_file_atomically(directory + "/" + file.name, file.content);
+    }
+    write_adapter_files(directory, config, adapter.tensors, requested_type(options).matrices);
+  });
+}
+
+}  // namespace
+
+bool is_adapter(const std::string& path) {
+  if (io::is_regular_file(path)) return io::is_gguf_adapter(path);
+  return io::is_regular_file(path + "/adapter_config.json") &&
+         !io::is_regular_file(path + "/config.json");
+}
+
+int convert_adapter(const std::string& path, const ConvertOptions& options) {
+  const bool to_gguf = writes_gguf(options);
+  if (io::is_regular_file(path) == to_gguf) {
+    fail(ErrorKind::kUsage, quoted(path), " is a LoRA adapter ",
+         to_gguf ? "in GGUF, of which a PEFT directory can be made: name one instead of "
+                 : "as PEFT has it, of which a GGUF file can be made: name one instead of ",
+         quoted(*options.output));
+  }
+  const DType dtype = requested_type(options).matrices;
+  if (is_quantized(dtype)) {
+    fail(ErrorKind::kUsage, "--type ", options.type, ": an adapter takes f32, f16 or bf16");
+  }
+  const io::ModelFiles base = open_language_model(base_name(path, options));
+  refuse_output(*options.output, &base, options);
+  const LoraAdapter adapter = checked_adapter(path, base, to_gguf);
+  const io::ChatTemplates templates = io::read_chat_templates(path);
+  if (options.dry_run) {
+    uint64_t bytes = 0;
+    for (const auto& [name, array] : adapter.tensors) bytes += row_bytes(dtype, array.elements());
+    const std::vector<DType> dtypes(adapter.tensors.size(), dtype);
+    write_stdout(str(io::place_of(*options.output), ": ", describe_tensors(bytes, dtypes), "\n"));
+  } else if (to_gguf) {
+    write_adapter_file(adapter, base, templates, options);
+  } else {
+    write_adapter_directory(adapter, base, templates, options);
+  }
+  return 0;
+}
+
+}  // namespace lumen::runtime
