@@ -76,18 +76,30 @@ using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 
 template <typename T, typename To>
 void load_as(const std::byte* x, int64_t stride, int64_t n, To* y) {
-  for (int64_t i = 0; i < n; ++i) {
+  auto at = [&](int64_t i) {
     Stored<T> value;
-    std::memcpy(&value, x + i * stride * static_cast<int64_t>(sizeof value), sizeof value);
-    y[i] = std::is_same_v<T, bool> ? static_cast<To>(convert<bool>(value)) : convert<To>(value);
+    std::memcpy(&value, x + i * static_cast<int64_t>(sizeof value), sizeof value);
+    return std::is_same_v<T, bool> ? static_cast<To>(convert<bool>(value)) : convert<To>(value);
+  };
+  if (stride == 1) {  // in vectors
+    for (int64_t i = 0; i < n; ++i) y[i] = at(i);
+  } else if (stride == 0) {
+    std::fill_n(y, n, n > 0 ? at(0) : To{});
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = at(i * stride);
   }
 }
 
 template <typename T, typename From>
 void store_as(const From* x, int64_t n, std::byte* y, int64_t stride) {
-  for (int64_t i = 0; i < n; ++i) {
-    const T value = convert<T>(x[i]);
-    std::memcpy(y + i * stride * static_cast<int64_t>(sizeof value), &value, sizeof value);
+  auto set = [&](int64_t at, From from) {
+    const T value = convert<T>(from);
+    std::memcpy(y + at * static_cast<int64_t>(sizeof value), &value, sizeof value);
+  };
+  if (stride == 1) {  // in vectors
+    for (int64_t i = 0; i < n; ++i) set(i, x[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) set(i * stride, x[i]);
   }
 }
 
@@ -186,37 +198,95 @@ void matmul_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, i
   });
 }
 
+// One step of `count` recurrences side by side: carry = factor · carry + term, or the term alone.
 template <typename T>
-void scan_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
-             int axis, DType to, std::byte* y) {
-  const Strides dense = contiguous_strides(shape);
-  const int64_t n = shape[axis], lines = n > 0 ? shape.elements() / n : 0;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, n));
-  auto at = [&](const TypedOperand& x, int64_t line, int64_t i) {
-    const int64_t offset =
-        offset_of(shape, x.strides, axis, line) + i * stride_of(shape, x.strides, axis);
-    return x.data + offset * info(x.dtype).block_bytes;
-  };
-  pool.parallel_for(lines, grain, [&](int64_t begin, int64_t end, int) {
-    T factors[kChunk], terms[kChunk];
-    for (int64_t line = begin; line < end; ++line) {
-      T carry = 0;
-      for (int64_t i = 0; i < n; i += kChunk) {
-        const int64_t count = std::min(kChunk, n - i);
-        load_typed(a.dtype, at(a, line, i), stride_of(shape, a.strides, axis), count, factors);
-        load_typed(b.dtype, at(b, line, i), stride_of(shape, b.strides, axis), count, terms);
-        for (int64_t j = 0; j < count; ++j) {
-          carry = i + j == 0 ? terms[0] : multiply_add(factors[j], carry, terms[j]);
-          terms[j] = carry;
+void scan_step(bool first, const T* factors, T* terms, int64_t count, T* carry) {
+  for (int64_t i = 0; i < count; ++i) {
+    carry[i] = first ? terms[i] : multiply_add(factors[i], carry[i], terms[i]);
+  }
+}
+
+// A scan along `axis`, whose lines are numbered row-major over the other axes. Lines advance side
+// by side, as each is a chain of dependent additions.
+template <typename T>
+class Scan {
+ public:
+  Scan(const TypedOperand& a, const TypedOperand& b, const Shape& shape, int axis, DType to,
+       std::byte* y)
+      : a_(a), b_(b), y_{y, to, contiguous_strides(shape)}, shape_(shape), axis_(axis) {}
+
+  void run(ThreadPool& pool) {
+    const int64_t n = shape_[axis_], lines = n > 0 ? shape_.elements() / n : 0;
+    if (lines == 0) return;
+    const int last = shape_.rank() - 1;
+    const bool across = axis_ < last;  // neighbouring lines lie beside each other
+    const int64_t row = across ? shape_[last] : lines, width = across ? kChunk : kBeside;
+    const int64_t per_row = (row + width - 1) / width;
+    const int64_t grain = std::max<int64_t>(1, kGrain / (n * std::min(row, width)));
+    pool.parallel_for(lines / row * per_row, grain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = i % per_row * width, count = std::min(width, row - first);
+        if (across) {
+          scan_across(i / per_row * row + first, count);
+        } else {
+          scan_along(first, count);
         }
-        const int64_t offset =
-            offset_of(shape, dense, axis, line) + i * stride_of(shape, dense, axis);
-        store_typed(to, terms, count, y + offset * info(to).block_bytes,
-                    stride_of(shape, dense, axis));
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kBeside = 8, kPart = 64;
+
+  int64_t offset(const TypedOperand& x, int64_t line, int64_t i) const {
+    return (offset_of(shape_, x.strides, axis_, line) + i * stride_of(shape_, x.strides, axis_)) *
+           info(x.dtype).block_bytes;
+  }
+
+  // `count` ≤ kChunk neighbours along the last axis, one element of each after the other.
+  void scan_across(int64_t line, int64_t count) {
+    T factors[kChunk], terms[kChunk], carry[kChunk];
+    const int last = shape_.rank() - 1;
+    for (int64_t i = 0; i < shape_[axis_]; ++i) {
+      load_typed(a_.dtype, a_.data + offset(a_, line, i), stride_of(shape_, a_.strides, last),
+                 count, factors);
+      load_typed(b_.dtype, b_.data + offset(b_, line, i), stride_of(shape_, b_.strides, last),
+                 count, terms);
+      scan_step(i == 0, factors, terms, count, carry);
+      store_typed(y_.dtype, carry, count, const_cast<std::byte*>(y_.data) + offset(y_, line, i));
+    }
+  }
+
+  // `count` ≤ kBeside lines along the last axis, a part of each after the other.
+  void scan_along(int64_t line, int64_t count) {
+    T factors[kPart][kBeside], terms[kPart][kBeside] = {}, carry[kBeside] = {}, part[kPart];
+    for (int64_t at = 0; at < shape_[axis_]; at += kPart) {
+      const int64_t length = std::min(kPart, shape_[axis_] - at);
+      for (int64_t l = 0; l < count; ++l) {
+        auto load = [&](const TypedOperand& x, T(&to)[kPart][kBeside]) {
+          load_typed(x.dtype, x.data + offset(x, line + l, at), stride_of(shape_, x.strides, axis_),
+                     length, part);
+          for (int64_t i = 0; i < length; ++i) to[i][l] = part[i];
+        };
+        load(a_, factors);
+        load(b_, terms);
+      }
+      for (int64_t i = 0; i < length; ++i) {
+        scan_step(at + i == 0, factors[i], terms[i], kBeside, carry);
+        std::copy_n(carry, kBeside, terms[i]);
+      }
+      for (int64_t l = 0; l < count; ++l) {
+        for (int64_t i = 0; i < length; ++i) part[i] = terms[i][l];
+        store_typed(y_.dtype, part, length,
+                    const_cast<std::byte*>(y_.data) + offset(y_, line + l, at));
       }
     }
-  });
-}
+  }
+
+  const TypedOperand &a_, &b_, y_;
+  const Shape& shape_;
+  int axis_;
+};
 
 }  // namespace
 
@@ -312,9 +382,9 @@ void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b
 void linear_scan(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
                  int axis, DType to, std::byte* y) {
   if (is_float(a.dtype) || is_float(b.dtype)) {
-    scan_as<double>(pool, a, b, shape, axis, to, y);
+    Scan<double>(a, b, shape, axis, to, y).run(pool);
   } else {
-    scan_as<int64_t>(pool, a, b, shape, axis, to, y);
+    Scan<int64_t>(a, b, shape, axis, to, y).run(pool);
   }
 }
 
