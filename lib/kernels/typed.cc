@@ -220,7 +220,9 @@ class Scan {
     if (lines == 0) return;
     const int last = shape_.rank() - 1;
     const bool across = axis_ < last;  // neighbouring lines lie beside each other
-    const int64_t row = across ? shape_[last] : lines, width = across ? kChunk : kBeside;
+    const int64_t row = across ? shape_[last] : lines, share = (lines - 1) / pool.threads() + 1;
+    const int64_t width = across ? kChunk : std::min<int64_t>(share, kBeside);
+    is_sum_ = is_one(a_, shape_);
     const int64_t per_row = (row + width - 1) / width;
     const int64_t grain = std::max<int64_t>(1, kGrain / (n * std::min(row, width)));
     pool.parallel_for(lines / row * per_row, grain, [&](int64_t begin, int64_t end, int) {
@@ -248,8 +250,10 @@ class Scan {
     T factors[kChunk], terms[kChunk], carry[kChunk];
     const int last = shape_.rank() - 1;
     for (int64_t i = 0; i < shape_[axis_]; ++i) {
-      load_typed(a_.dtype, a_.data + offset(a_, line, i), stride_of(shape_, a_.strides, last),
-                 count, factors);
+      if (i == 0 || !is_sum_) {
+        load_typed(a_.dtype, a_.data + offset(a_, line, i), stride_of(shape_, a_.strides, last),
+                   count, factors);
+      }
       load_typed(b_.dtype, b_.data + offset(b_, line, i), stride_of(shape_, b_.strides, last),
                  count, terms);
       scan_step(i == 0, factors, terms, count, carry);
@@ -259,33 +263,57 @@ class Scan {
 
   // `count` ≤ kBeside lines along the last axis, a part of each after the other.
   void scan_along(int64_t line, int64_t count) {
-    T factors[kPart][kBeside], terms[kPart][kBeside] = {}, carry[kBeside] = {}, part[kPart];
+    T factors[kBeside][kPart] = {}, terms[kBeside][kPart] = {}, carry[kBeside] = {};
     for (int64_t at = 0; at < shape_[axis_]; at += kPart) {
       const int64_t length = std::min(kPart, shape_[axis_] - at);
+      auto load = [&](const TypedOperand& x, int64_t l, T* to) {
+        load_typed(x.dtype, x.data + offset(x, line + l, at), stride_of(shape_, x.strides, axis_),
+                   length, to);
+      };
       for (int64_t l = 0; l < count; ++l) {
-        auto load = [&](const TypedOperand& x, T(&to)[kPart][kBeside]) {
-          load_typed(x.dtype, x.data + offset(x, line + l, at), stride_of(shape_, x.strides, axis_),
-                     length, part);
-          for (int64_t i = 0; i < length; ++i) to[i][l] = part[i];
-        };
-        load(a_, factors);
-        load(b_, terms);
+        if (!is_sum_) load(a_, l, factors[l]);
+        load(b_, l, terms[l]);
+        if (at == 0) carry[l] = terms[l][0];
       }
-      for (int64_t i = 0; i < length; ++i) {
-        scan_step(at + i == 0, factors[i], terms[i], kBeside, carry);
-        std::copy_n(carry, kBeside, terms[i]);
-      }
+      const auto part = count == 1
+                            ? (is_sum_ ? scan_part<1, true> : scan_part<1, false>)
+                            : (is_sum_ ? scan_part<kBeside, true> : scan_part<kBeside, false>);
+      part(factors, at == 0 ? 1 : 0, length, carry, terms);
       for (int64_t l = 0; l < count; ++l) {
-        for (int64_t i = 0; i < length; ++i) part[i] = terms[i][l];
-        store_typed(y_.dtype, part, length,
+        store_typed(y_.dtype, terms[l], length,
                     const_cast<std::byte*>(y_.data) + offset(y_, line + l, at));
       }
     }
   }
 
+  template <int kLines, bool kIsSum>
+  static void scan_part(const T (&factors)[kBeside][kPart], int64_t begin, int64_t end,
+                        T (&carry)[kBeside], T (&terms)[kBeside][kPart]) {
+    T last[kLines];
+    std::copy_n(carry, kLines, last);
+    for (int64_t i = begin; i < end; ++i) {
+      for (int l = 0; l < kLines; ++l) {
+        last[l] = multiply_add(kIsSum ? T{1} : factors[l][i], last[l], terms[l][i]);
+        terms[l][i] = last[l];
+      }
+    }
+    std::copy_n(last, kLines, carry);
+  }
+
+  // Whether all factors are 1.
+  static bool is_one(const TypedOperand& a, const Shape& shape) {
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (shape[i] > 1 && a.strides[static_cast<size_t>(i)] != 0) return false;
+    }
+    T factor;
+    load_typed(a.dtype, a.data, 1, 1, &factor);
+    return factor == 1;
+  }
+
   const TypedOperand &a_, &b_, y_;
   const Shape& shape_;
   int axis_;
+  bool is_sum_ = false;
 };
 
 }  // namespace
