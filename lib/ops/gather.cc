@@ -256,6 +256,11 @@ std::vector<OpCase> concat_cases() {
                      {f32({3, 4, 5}), {DType::kF32, second}, {DType::kF32, third}},
                      [axis](Inputs in) { return concat(in, axis); }});
   }
+  for (int axis : {0, 1}) {  // more than a task's piece
+    cases.push_back({str("long, axis ", axis), {f32({3, 9000}), f32({3, 9000})}, [axis](Inputs in) {
+                       return concat(in, axis);
+                     }});
+  }
   cases.push_back(
       {"slices", {f32({3, 4, 5}), f32({3, 6, 4})}, [](Inputs in) {
          const Tensor parts[] = {graph::slice(in[0], 2, 1, 5), graph::slice(in[1], 1, 2, 5)};
