@@ -130,7 +130,8 @@ size_t Planner::place() {
     ++step;
   }
   for (const NodePtr& output : graph_.outputs()) {
-    if (output->op->overwrites < 0) intervals[index.at(output.get())].last = step;
+    const Node* root = layouts_.at(output.get()).root;
+    if (output->op->overwrites < 0) intervals[index.at(root)].last = step;
   }
   workspace_offset_ = plan_memory(intervals);
   for (size_t i = 0; i < roots.size(); ++i) offsets_[roots[i]] = intervals[i].offset;
@@ -203,10 +204,14 @@ void Planner::build(Plan::Impl& plan) {
   buffer->bytes = plan.arena.bytes();
   buffer->owner = std::make_shared<Array>(plan.arena);
   for (const NodePtr& output : graph_.outputs()) {
+    const StridedLayout& layout = layouts_.at(output.get());
+    if (output->op->overwrites >= 0) {
+      plan.outputs.push_back(layout.root->value);
+      continue;
+    }
+    const auto within = static_cast<size_t>(row_bytes(output->dtype, layout.offset));
     plan.outputs.push_back(
-        output->op->overwrites >= 0
-            ? layouts_.at(output.get()).root->value
-            : Array::view(buffer, offsets_.at(output.get()), output->dtype, output->shape));
+        Array::view(buffer, offsets_.at(layout.root) + within, output->dtype, output->shape));
   }
 }
 

@@ -15,6 +15,8 @@ namespace {
 constexpr int kMaxRegisters = Program::kMaxInputs + Program::kMaxInstructions;
 // Below this many elements per thread a barrier costs more than it saves.
 constexpr int64_t kParallelGrain = 8192;
+// So many rows are enough for every thread.
+constexpr int64_t kManyRows = 256;
 // How far ahead of an epilogue its operands are fetched.
 constexpr int64_t kRowsAhead = 4;
 
@@ -58,34 +60,41 @@ void run_code(const Program& program, Registers& registers, int64_t n, float* ou
 }
 
 // The result as a matrix [rows, columns] such that every operand advances by one stride along a
-// row: all axes in one row where possible, else the last axis.
+// row: axes that all operands walk as one are joined.
 struct Pieces {
   int64_t rows = 1, columns = 1;
-  bool flat = false;
   bool streamed = false;  // a large float32 result that takes no input's place
+
+  int rank = 0;  // of the joined axes, the last of which is that of the columns
+  int64_t dims[Shape::kMaxRank];
+  int64_t strides[Program::kMaxInputs][Shape::kMaxRank];
+
+  int64_t column_stride(size_t input) const { return rank > 0 ? strides[input][rank - 1] : 0; }
+  int64_t row_offset(size_t input, int64_t row) const {
+    int64_t offset = 0;
+    for (int axis = rank - 2; axis >= 0; --axis) {
+      offset += row % dims[axis] * strides[input][axis];
+      row /= dims[axis];
+    }
+    return offset;
+  }
 };
-
-bool is_contiguous(const Operand& x) {
-  const Strides dense = contiguous_strides(x.shape);
-  for (int i = 0; i < x.shape.rank(); ++i) {
-    if (x.shape[i] != 1 && x.strides[i] != dense[i]) return false;
-  }
-  return true;
-}
-
-bool is_single(const Operand& x) {
-  for (int i = 0; i < x.shape.rank(); ++i) {
-    if (x.shape[i] != 1 && x.strides[i] != 0) return false;
-  }
-  return true;
-}
 
 Pieces pieces_of(const KernelCall& call) {
   const Shape& shape = call.output.shape;
   Pieces pieces;
-  pieces.flat = std::all_of(call.inputs.begin(), call.inputs.end(),
-                            [](const Operand& x) { return is_contiguous(x) || is_single(x); });
-  pieces.columns = pieces.flat || shape.rank() == 0 ? shape.elements() : shape[-1];
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] == 1) continue;
+    auto stride = [&](size_t i) { return call.inputs[i].strides[static_cast<size_t>(axis)]; };
+    bool joins = pieces.rank > 0;
+    for (size_t i = 0; joins && i < call.inputs.size(); ++i) {
+      joins = pieces.strides[i][pieces.rank - 1] == stride(i) * shape[axis];
+    }
+    if (!joins) pieces.dims[pieces.rank++] = 1;
+    pieces.dims[pieces.rank - 1] *= shape[axis];
+    for (size_t i = 0; i < call.inputs.size(); ++i) pieces.strides[i][pieces.rank - 1] = stride(i);
+  }
+  if (pieces.rank > 0) pieces.columns = pieces.dims[pieces.rank - 1];
   pieces.rows = pieces.columns > 0 ? shape.elements() / pieces.columns : 0;
   pieces.streamed = call.output.dtype == DType::kF32 &&
                     kernels::streams(shape.elements() * int64_t{sizeof(float)}) &&
@@ -94,27 +103,16 @@ Pieces pieces_of(const KernelCall& call) {
   return pieces;
 }
 
-// Element offset of row `row` (all axes but the last) under the strides of `x`.
-int64_t row_offset(const Operand& x, int64_t row) {
-  int64_t offset = 0;
-  for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
-    offset += row % x.shape[axis] * x.strides[axis];
-    row /= x.shape[axis];
-  }
-  return offset;
-}
-
 void run_piece(const Program& program, const KernelCall& call, const Pieces& pieces, int64_t row,
                int64_t begin, int64_t end, Registers& registers) {
   for (int64_t at = begin; at < end; at += Program::kChunk) {
     const int64_t n = std::min(Program::kChunk, end - at);
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const Operand& x = call.inputs[i];
+      const int64_t stride = pieces.column_stride(i);
       // A single value stays in its register from the first chunk on, which is the longest.
-      if (at > begin && pieces.flat && is_single(x)) continue;
-      const int64_t stride = pieces.flat ? (is_single(x) ? 0 : 1)
-                                         : (x.shape[-1] == 1 ? 0 : x.strides[x.shape.rank() - 1]);
-      const int64_t offset = (pieces.flat ? 0 : row_offset(x, row)) + at * stride;
+      if (at > begin && stride == 0) continue;
+      const int64_t offset = pieces.row_offset(i, row) + at * stride;
       const int64_t size = info(x.dtype).block_bytes;
       const std::byte* from = x.data + offset * size;
       // The next chunk: an operand that is not read first is not read while the instructions before
@@ -261,7 +259,7 @@ void run_elementwise(const KernelCall& call) {
   const Program* program = call.node->epilogue.get();
   const Pieces pieces = pieces_of(call);
   // Parallel over whole rows when there are many, over columns of the few rows otherwise.
-  if (pieces.rows >= pieces.columns) {
+  if (pieces.rows >= std::min(pieces.columns, kManyRows)) {
     const int64_t grain =
         std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns));
     const int64_t share = piece_of(pieces.rows, grain, call.pool->threads());

@@ -160,7 +160,8 @@ void channel_backward(const ChannelShape& s, int64_t c, const float* x, const Ba
 // ---- Channels of one pixel, some beside each other: vectors over channels, with the bits of the
 // functions above.
 
-inline constexpr int64_t kMostChannels = 64;
+// Rows far apart share few sets of the caches: these are read in runs of some lines.
+inline constexpr int64_t kMostChannels = 512;
 
 // for_each_vector of [0, count) that also tells f(i, load) where the vector begins.
 template <class F>

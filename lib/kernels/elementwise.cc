@@ -159,6 +159,9 @@ LUMEN_MAP(equal, 2, (auto d, auto a, auto b), hn::IfThenElseZero(hn::Eq(a, b), h
 LUMEN_MAP(maximum, 2, (auto d, auto a, auto b), keep_nan(d, hn::Max(a, b), a, b))
 LUMEN_MAP(minimum, 2, (auto d, auto a, auto b), keep_nan(d, hn::Min(a, b), a, b))
 LUMEN_MAP(where, 3, (auto d, auto a, auto b, auto c), hn::IfThenElse(hn::Eq(a, hn::Zero(d)), c, b))
+LUMEN_MAP(sign, 1, (auto d, auto x),
+          hn::Sub(hn::IfThenElseZero(hn::Lt(hn::Zero(d), x), hn::Set(d, 1.0f)),
+                  hn::IfThenElseZero(hn::Lt(x, hn::Zero(d)), hn::Set(d, 1.0f))))
 LUMEN_MAP(neg, 1, (auto, auto x), hn::Neg(x))
 LUMEN_MAP(abs, 1, (auto, auto x), hn::Abs(x))
 LUMEN_MAP(exp2, 1, (auto d, auto x), exp2_vector(d, x))
@@ -209,6 +212,15 @@ void floor_divide(const float* const* in, float* out, int64_t n, const float*) {
       },
       [](float a, float b) HWY_ATTR { return floor_quotient(a, b); });
 }
+// Powers of NaN and to NaN or ∞ go to libm.
+void pow(const float* const* in, float* out, int64_t n, const float*) {
+  map<2>(HalfFloat(), in, out, n, [](auto d, auto x, auto y) HWY_ATTR {
+    const auto finite = hn::Lt(hn::Abs(y), hn::Set(d, kInf));
+    const auto good = hn::AndNot(hn::IsNaN(x), finite);
+    return repair(d, good, pow_vector(d, x, y), x, y,
+                  [](float a, float b) HWY_ATTR { return std::pow(a, b); });
+  });
+}
 void sin(const float* const* in, float* out, int64_t n, const float*) {
   map_sin_cos<false>(in, out, n);
 }
@@ -241,12 +253,14 @@ LUMEN_DISPATCH(equal)
 LUMEN_DISPATCH(maximum)
 LUMEN_DISPATCH(minimum)
 LUMEN_DISPATCH(where)
+LUMEN_DISPATCH(sign)
 LUMEN_DISPATCH(neg)
 LUMEN_DISPATCH(abs)
 LUMEN_DISPATCH(exp2)
 LUMEN_DISPATCH(log2)
 LUMEN_DISPATCH(exp)
 LUMEN_DISPATCH(log)
+LUMEN_DISPATCH(pow)
 LUMEN_DISPATCH(sin)
 LUMEN_DISPATCH(cos)
 LUMEN_DISPATCH(sqrt)

@@ -67,8 +67,6 @@ void trunc(const float* const* in, float* out, int64_t n, const float* params);
 void erf(const float* const* in, float* out, int64_t n, const float* params);
 void expm1(const float* const* in, float* out, int64_t n, const float* params);
 void log1p(const float* const* in, float* out, int64_t n, const float* params);
-
-// By libm, one at a time (elementwise_plain.cc).
 void pow(const float* const* in, float* out, int64_t n, const float* params);
 // (0 < x) − (x < 0); 0 for NaN.
 void sign(const float* const* in, float* out, int64_t n, const float* params);

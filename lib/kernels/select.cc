@@ -171,6 +171,47 @@ void take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
   });
 }
 
+// Whether the index is the same for all lines: it only advances along the axis.
+bool is_shared(const TypedOperand& index, const Shape& shape, int axis) {
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != axis && shape[i] > 1 && index.strides[static_cast<size_t>(i)] != 0) return false;
+  }
+  return true;
+}
+
+// How many of the last elements of each slice along `axis` lie together.
+int64_t run_length(const TypedOperand& x, const Shape& shape, int axis) {
+  int64_t length = 1;
+  for (int i = shape.rank() - 1; i > axis; --i) {
+    if (shape[i] > 1 && x.strides[static_cast<size_t>(i)] != length) break;
+    length *= shape[i];
+  }
+  return length;
+}
+
+// Slices of x by a shared index, in runs of `run` elements.
+template <typename I>
+void take_slices(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
+                 const Shape& shape, int axis, int64_t run, std::byte* y) {
+  const int64_t size = info(x.dtype).block_bytes, bytes = run * size;
+  int64_t inner = 1;
+  for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+  const int64_t index_stride = index.strides[static_cast<size_t>(axis)];
+  Strides within = x.strides;  // all but the axis, along which the index goes
+  within[static_cast<size_t>(axis)] = 0;
+  const Lines lines(shape, axis);
+  const int64_t runs = shape.elements() / run;
+  pool.parallel_for(runs, std::max<int64_t>(1, kGrain / run), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i * run, slice = first / inner;
+      const int64_t outer = slice / shape[axis], line = outer * inner + first % inner;
+      const int64_t j = element<I>(index.data, slice % shape[axis] * index_stride);
+      const int64_t from = lines.offset(within, line) + j * x.strides[static_cast<size_t>(axis)];
+      std::memcpy(y + i * bytes, x.data + from * size, static_cast<size_t>(bytes));
+    }
+  });
+}
+
 template <typename T, typename I, bool kAdd>
 void scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
                 const Shape& shape, int axis, const Shape& y_shape, std::byte* y) {
@@ -184,12 +225,23 @@ void scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand&
         const int64_t from = lines.offset(src.strides, line),
                       at = lines.offset(index.strides, line);
         const int64_t out = lines.offset(to, line);
-        lines.walk(count, [&](int64_t i, int64_t l) {
-          const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
-          const int64_t target = out + j * y_stride + l * y_step;
-          T value = element<T>(src.data, from + i * src_stride + l * src_step);
+        auto put = [&](int64_t target, int64_t source) {
+          T value = element<T>(src.data, source);
           if constexpr (kAdd) value = sum_of(element<T>(y, target), value);
           set_element(y, target, value);
+        };
+        if (index_step == 0 && src_step == 1 && y_step == 1) {  // whole rows, in vectors
+          for (int64_t i = 0; i < lines.length(); ++i) {
+            const int64_t j = element<I>(index.data, at + i * index_stride);
+            for (int64_t l = 0; l < count; ++l) {
+              put(out + j * y_stride + l, from + i * src_stride + l);
+            }
+          }
+          return;
+        }
+        lines.walk(count, [&](int64_t i, int64_t l) {
+          const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
+          put(out + j * y_stride + l * y_step, from + i * src_stride + l * src_step);
         });
       });
 }
@@ -319,28 +371,48 @@ void argmax_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int 
 int64_t find_out_of_range(ThreadPool& pool, const TypedOperand& index, const Shape& shape,
                           int64_t limit, int64_t& bad) {
   if (shape.elements() == 0) return -1;
-  const Shape with_axis = shape.rank() > 0 ? shape : Shape{1};
-  const Lines lines(with_axis, with_axis.rank() - 1);
+  // What is repeated is read once.
+  Shape distinct = shape.rank() > 0 ? shape : Shape{1};
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (index.strides[static_cast<size_t>(i)] == 0) distinct[i] = 1;
+  }
+  const Lines lines(distinct, distinct.rank() - 1);
   std::atomic<int64_t> first = std::numeric_limits<int64_t>::max();
   const int64_t grain = std::max<int64_t>(1, 4 * kGrain / lines.length());
-  pool.parallel_for(shape.elements() / lines.length(), grain, [&](int64_t begin, int64_t end, int) {
-    const int64_t at = with_index_type(index.dtype, [&](auto type) {
-      return find_in_lines<decltype(type)>(index, lines, begin, end, limit);
-    });
-    if (at < 0) return;
-    int64_t seen = first;
-    while (at < seen && !first.compare_exchange_weak(seen, at)) continue;
-  });
+  pool.parallel_for(distinct.elements() / lines.length(), grain,
+                    [&](int64_t begin, int64_t end, int) {
+                      const int64_t at = with_index_type(index.dtype, [&](auto type) {
+                        return find_in_lines<decltype(type)>(index, lines, begin, end, limit);
+                      });
+                      if (at < 0) return;
+                      int64_t seen = first;
+                      while (at < seen && !first.compare_exchange_weak(seen, at)) continue;
+                    });
   if (first == std::numeric_limits<int64_t>::max()) return -1;
   const int64_t from = lines.offset(index.strides, first / lines.length()) +
                        first % lines.length() * lines.stride(index.strides);
   bad = with_index_type(
       index.dtype, [&](auto type) { return int64_t{element<decltype(type)>(index.data, from)}; });
-  return first;
+  // Its number among all elements.
+  int64_t number = 0, place = 1, rest = first;
+  for (int i = shape.rank() - 1; i >= 0; --i) {
+    number += rest % distinct[i] * place;
+    rest /= distinct[i];
+    place *= shape[i];
+  }
+  return number;
 }
 
 void take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
                 int64_t x_length, const Shape& shape, int axis, std::byte* y) {
+  constexpr int64_t kLeastRun = 8;
+  const int64_t run = run_length(x, shape, axis);
+  if (run >= kLeastRun && is_shared(index, shape, axis)) {
+    with_index_type(index.dtype, [&](auto type) {
+      take_slices<decltype(type)>(pool, x, index, shape, axis, run, y);
+    });
+    return;
+  }
   with_bits_type(x.dtype, [&](auto bits) {
     with_index_type(index.dtype, [&](auto type) {
       take_as<decltype(bits), decltype(type)>(pool, x, index, x_length, shape, axis, y);

@@ -145,5 +145,7 @@ TEST_CASE("an index out of range is found") {
   int64_t bad = 0;
   CHECK(find_out_of_range(pool, operand(index, DType::kI32, {2, 1}), {2, 2}, 6, bad) == -1);
   CHECK(find_out_of_range(pool, operand(index, DType::kI32, {2, 1}), {2, 2}, 5, bad) == 2);
+  // Repeated along the first and the last axis: the number among all elements.
+  CHECK(find_out_of_range(pool, operand(index, DType::kI32, {0, 1, 0}), {3, 4, 2}, 5, bad) == 4);
   CHECK(bad == 5);
 }

@@ -41,16 +41,21 @@ void with_type(DType dtype, F&& f) {
   }
 }
 
-// Integers from double: truncated and saturated.
+// Integers from double: truncated and saturated. Without branches where a double holds the limits,
+// so that loops become vectors.
 template <typename To>
 To to_integer(double x) {
-  if (std::isnan(x)) return 0;
   constexpr auto kLow = static_cast<double>(std::numeric_limits<To>::min());
-  constexpr auto kEnd = static_cast<double>(std::numeric_limits<To>::max() / 2 + 1) * 2;
-  const double whole = std::trunc(x);
-  if (whole < kLow) return std::numeric_limits<To>::min();
-  if (whole >= kEnd) return std::numeric_limits<To>::max();
-  return static_cast<To>(whole);
+  if constexpr (sizeof(To) <= 4) {
+    constexpr auto kHigh = static_cast<double>(std::numeric_limits<To>::max());
+    const double number = x == x ? x : 0;
+    const double above = number < kLow ? kLow : number, within = above > kHigh ? kHigh : above;
+    return static_cast<To>(static_cast<int32_t>(within));
+  }
+  if (std::isnan(x)) return 0;
+  if (x < kLow) return std::numeric_limits<To>::min();
+  if (x >= 0x1p63) return std::numeric_limits<To>::max();
+  return static_cast<To>(x);
 }
 
 template <typename To, typename From>
@@ -76,18 +81,30 @@ using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 
 template <typename T, typename To>
 void load_as(const std::byte* x, int64_t stride, int64_t n, To* y) {
-  for (int64_t i = 0; i < n; ++i) {
+  auto at = [&](int64_t i) {
     Stored<T> value;
-    std::memcpy(&value, x + i * stride * static_cast<int64_t>(sizeof value), sizeof value);
-    y[i] = std::is_same_v<T, bool> ? static_cast<To>(convert<bool>(value)) : convert<To>(value);
+    std::memcpy(&value, x + i * static_cast<int64_t>(sizeof value), sizeof value);
+    return std::is_same_v<T, bool> ? static_cast<To>(convert<bool>(value)) : convert<To>(value);
+  };
+  if (stride == 1) {  // in vectors
+    for (int64_t i = 0; i < n; ++i) y[i] = at(i);
+  } else if (stride == 0) {
+    std::fill_n(y, n, n > 0 ? at(0) : To{});
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = at(i * stride);
   }
 }
 
 template <typename T, typename From>
 void store_as(const From* x, int64_t n, std::byte* y, int64_t stride) {
-  for (int64_t i = 0; i < n; ++i) {
-    const T value = convert<T>(x[i]);
-    std::memcpy(y + i * stride * static_cast<int64_t>(sizeof value), &value, sizeof value);
+  auto set = [&](int64_t at, From from) {
+    const T value = convert<T>(from);
+    std::memcpy(y + at * static_cast<int64_t>(sizeof value), &value, sizeof value);
+  };
+  if (stride == 1) {  // in vectors
+    for (int64_t i = 0; i < n; ++i) set(i, x[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) set(i * stride, x[i]);
   }
 }
 
@@ -129,30 +146,56 @@ void map_row(Fn fn, std::span<const TypedOperand> in, const Shape& shape, int64_
   }
 }
 
-// Reduces x [axis, inner] of one outer index, in the order of the axis.
+// Reduces columns [begin, end), at most kChunk, of x [axis, inner], in the order of the axis.
 template <typename T, typename Join>
-void reduce_outer(DType from, const std::byte* x, int64_t axis, int64_t inner, T start, Join join,
-                  DType to, std::byte* y) {
-  for (int64_t at = 0; at < inner; at += kChunk) {
-    const int64_t count = std::min(kChunk, inner - at);
-    T sum[kChunk], values[kChunk];
-    std::fill_n(sum, count, start);
-    for (int64_t k = 0; k < axis; ++k) {
-      load_typed(from, x + (k * inner + at) * info(from).block_bytes, 1, count, values);
-      for (int64_t i = 0; i < count; ++i) sum[i] = join(sum[i], values[i]);
-    }
-    store_typed(to, sum, count, y + at * info(to).block_bytes);
+void reduce_columns(DType from, const std::byte* x, int64_t axis, int64_t inner, int64_t begin,
+                    int64_t end, T start, Join join, DType to, std::byte* y) {
+  T sum[kChunk], values[kChunk];
+  std::fill_n(sum, end - begin, start);
+  for (int64_t k = 0; k < axis; ++k) {
+    load_typed(from, x + (k * inner + begin) * info(from).block_bytes, 1, end - begin, values);
+    for (int64_t i = 0; i < end - begin; ++i) sum[i] = join(sum[i], values[i]);
   }
+  store_typed(to, sum, end - begin, y + begin * info(to).block_bytes);
+}
+
+// The same of x [axis]: eight partial results of every eighth number, joined in order.
+template <typename T, typename Join>
+void reduce_line(DType from, const std::byte* x, int64_t axis, T start, Join join, DType to,
+                 std::byte* y) {
+  constexpr int64_t kParts = 8;
+  T parts[kParts], values[kChunk];
+  std::fill_n(parts, kParts, start);
+  for (int64_t at = 0; at < axis; at += kChunk) {
+    const int64_t count = std::min(kChunk, axis - at), whole = count / kParts * kParts;
+    load_typed(from, x + at * info(from).block_bytes, 1, count, values);
+    for (int64_t i = 0; i < whole; i += kParts) {
+      for (int64_t p = 0; p < kParts; ++p) parts[p] = join(parts[p], values[i + p]);
+    }
+    for (int64_t i = whole; i < count; ++i) parts[i - whole] = join(parts[i - whole], values[i]);
+  }
+  T all = start;
+  for (const T& part : parts) all = join(all, part);
+  store_typed(to, &all, 1, y);
 }
 
 template <typename T, typename Join>
 void reduce(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
             int64_t inner, T start, Join join, DType to, std::byte* y) {
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis * inner));
-  pool.parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t o = begin; o < end; ++o) {
-      reduce_outer(from, x + o * axis * inner * info(from).block_bytes, axis, inner, start, join,
-                   to, y + o * inner * info(to).block_bytes);
+  const int64_t pieces = (inner + kChunk - 1) / kChunk;
+  const int64_t grain =
+      std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis * std::min(inner, kChunk)));
+  pool.parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t o = i / pieces, begin = i % pieces * kChunk;
+      const std::byte* const slice = x + o * axis * inner * info(from).block_bytes;
+      std::byte* const result = y + o * inner * info(to).block_bytes;
+      if (inner == 1) {
+        reduce_line(from, slice, axis, start, join, to, result);
+      } else {
+        reduce_columns(from, slice, axis, inner, begin, std::min(inner, begin + kChunk), start,
+                       join, to, result);
+      }
     }
   });
 }
@@ -186,37 +229,123 @@ void matmul_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, i
   });
 }
 
+// One step of `count` recurrences side by side: carry = factor · carry + term, or the term alone.
 template <typename T>
-void scan_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
-             int axis, DType to, std::byte* y) {
-  const Strides dense = contiguous_strides(shape);
-  const int64_t n = shape[axis], lines = n > 0 ? shape.elements() / n : 0;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, n));
-  auto at = [&](const TypedOperand& x, int64_t line, int64_t i) {
-    const int64_t offset =
-        offset_of(shape, x.strides, axis, line) + i * stride_of(shape, x.strides, axis);
-    return x.data + offset * info(x.dtype).block_bytes;
-  };
-  pool.parallel_for(lines, grain, [&](int64_t begin, int64_t end, int) {
-    T factors[kChunk], terms[kChunk];
-    for (int64_t line = begin; line < end; ++line) {
-      T carry = 0;
-      for (int64_t i = 0; i < n; i += kChunk) {
-        const int64_t count = std::min(kChunk, n - i);
-        load_typed(a.dtype, at(a, line, i), stride_of(shape, a.strides, axis), count, factors);
-        load_typed(b.dtype, at(b, line, i), stride_of(shape, b.strides, axis), count, terms);
-        for (int64_t j = 0; j < count; ++j) {
-          carry = i + j == 0 ? terms[0] : multiply_add(factors[j], carry, terms[j]);
-          terms[j] = carry;
+void scan_step(bool first, const T* factors, T* terms, int64_t count, T* carry) {
+  for (int64_t i = 0; i < count; ++i) {
+    carry[i] = first ? terms[i] : multiply_add(factors[i], carry[i], terms[i]);
+  }
+}
+
+// A scan along `axis`, whose lines are numbered row-major over the other axes. Lines advance side
+// by side, as each is a chain of dependent additions.
+template <typename T>
+class Scan {
+ public:
+  Scan(const TypedOperand& a, const TypedOperand& b, const Shape& shape, int axis, DType to,
+       std::byte* y)
+      : a_(a), b_(b), y_{y, to, contiguous_strides(shape)}, shape_(shape), axis_(axis) {}
+
+  void run(ThreadPool& pool) {
+    const int64_t n = shape_[axis_], lines = n > 0 ? shape_.elements() / n : 0;
+    if (lines == 0) return;
+    const int last = shape_.rank() - 1;
+    const bool across = axis_ < last;  // neighbouring lines lie beside each other
+    const int64_t row = across ? shape_[last] : lines, share = (lines - 1) / pool.threads() + 1;
+    const int64_t width = across ? kChunk : std::min<int64_t>(share, kBeside);
+    is_sum_ = is_one(a_, shape_);
+    const int64_t per_row = (row + width - 1) / width;
+    const int64_t grain = std::max<int64_t>(1, kGrain / (n * std::min(row, width)));
+    pool.parallel_for(lines / row * per_row, grain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = i % per_row * width, count = std::min(width, row - first);
+        if (across) {
+          scan_across(i / per_row * row + first, count);
+        } else {
+          scan_along(first, count);
         }
-        const int64_t offset =
-            offset_of(shape, dense, axis, line) + i * stride_of(shape, dense, axis);
-        store_typed(to, terms, count, y + offset * info(to).block_bytes,
-                    stride_of(shape, dense, axis));
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kBeside = 8, kPart = 64;
+
+  int64_t offset(const TypedOperand& x, int64_t line, int64_t i) const {
+    return (offset_of(shape_, x.strides, axis_, line) + i * stride_of(shape_, x.strides, axis_)) *
+           info(x.dtype).block_bytes;
+  }
+
+  // `count` ≤ kChunk neighbours along the last axis, one element of each after the other.
+  void scan_across(int64_t line, int64_t count) {
+    T factors[kChunk], terms[kChunk], carry[kChunk];
+    const int last = shape_.rank() - 1;
+    for (int64_t i = 0; i < shape_[axis_]; ++i) {
+      if (i == 0 || !is_sum_) {
+        load_typed(a_.dtype, a_.data + offset(a_, line, i), stride_of(shape_, a_.strides, last),
+                   count, factors);
+      }
+      load_typed(b_.dtype, b_.data + offset(b_, line, i), stride_of(shape_, b_.strides, last),
+                 count, terms);
+      scan_step(i == 0, factors, terms, count, carry);
+      store_typed(y_.dtype, carry, count, const_cast<std::byte*>(y_.data) + offset(y_, line, i));
+    }
+  }
+
+  // `count` ≤ kBeside lines along the last axis, a part of each after the other.
+  void scan_along(int64_t line, int64_t count) {
+    T factors[kBeside][kPart] = {}, terms[kBeside][kPart] = {}, carry[kBeside] = {};
+    for (int64_t at = 0; at < shape_[axis_]; at += kPart) {
+      const int64_t length = std::min(kPart, shape_[axis_] - at);
+      auto load = [&](const TypedOperand& x, int64_t l, T* to) {
+        load_typed(x.dtype, x.data + offset(x, line + l, at), stride_of(shape_, x.strides, axis_),
+                   length, to);
+      };
+      for (int64_t l = 0; l < count; ++l) {
+        if (!is_sum_) load(a_, l, factors[l]);
+        load(b_, l, terms[l]);
+        if (at == 0) carry[l] = terms[l][0];
+      }
+      const auto part = count == 1
+                            ? (is_sum_ ? scan_part<1, true> : scan_part<1, false>)
+                            : (is_sum_ ? scan_part<kBeside, true> : scan_part<kBeside, false>);
+      part(factors, at == 0 ? 1 : 0, length, carry, terms);
+      for (int64_t l = 0; l < count; ++l) {
+        store_typed(y_.dtype, terms[l], length,
+                    const_cast<std::byte*>(y_.data) + offset(y_, line + l, at));
       }
     }
-  });
-}
+  }
+
+  template <int kLines, bool kIsSum>
+  static void scan_part(const T (&factors)[kBeside][kPart], int64_t begin, int64_t end,
+                        T (&carry)[kBeside], T (&terms)[kBeside][kPart]) {
+    T last[kLines];
+    std::copy_n(carry, kLines, last);
+    for (int64_t i = begin; i < end; ++i) {
+      for (int l = 0; l < kLines; ++l) {
+        last[l] = multiply_add(kIsSum ? T{1} : factors[l][i], last[l], terms[l][i]);
+        terms[l][i] = last[l];
+      }
+    }
+    std::copy_n(last, kLines, carry);
+  }
+
+  // Whether all factors are 1.
+  static bool is_one(const TypedOperand& a, const Shape& shape) {
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (shape[i] > 1 && a.strides[static_cast<size_t>(i)] != 0) return false;
+    }
+    T factor;
+    load_typed(a.dtype, a.data, 1, 1, &factor);
+    return factor == 1;
+  }
+
+  const TypedOperand &a_, &b_, y_;
+  const Shape& shape_;
+  int axis_;
+  bool is_sum_ = false;
+};
 
 }  // namespace
 
@@ -312,9 +441,9 @@ void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b
 void linear_scan(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
                  int axis, DType to, std::byte* y) {
   if (is_float(a.dtype) || is_float(b.dtype)) {
-    scan_as<double>(pool, a, b, shape, axis, to, y);
+    Scan<double>(a, b, shape, axis, to, y).run(pool);
   } else {
-    scan_as<int64_t>(pool, a, b, shape, axis, to, y);
+    Scan<int64_t>(a, b, shape, axis, to, y).run(pool);
   }
 }
 

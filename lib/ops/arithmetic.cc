@@ -1,6 +1,8 @@
 // Arithmetic, rounding and powers. Meanings marked approximate differ from the kernel where the
 // comment says.
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/kernels/typed.h"
@@ -14,7 +16,19 @@ using graph::OpDef;
 namespace block = kernels::block;
 
 extern const OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kMinimum, kFloor, kCeil,
-    kRound, kTrunc, kSign, kRemainder, kFloorDivide, kPow;
+    kRound, kTrunc, kSign, kRemainder, kFloorDivide, kPow, kLessThan, kEqual;
+
+namespace {
+
+// dy · x and dy / x in the type of dy: the float64 of a number with many digits widens nothing.
+Tensor times(const Tensor& dy, const Tensor& x) {
+  return binary(kMul, dy, x, dy.dtype());
+}
+Tensor over(const Tensor& dy, const Tensor& x) {
+  return binary(kDiv, dy, x, dy.dtype());
+}
+
+}  // namespace
 
 // --- Primitives --------------------------------------------------------------------------------
 
@@ -32,7 +46,7 @@ const OpDef kMul =
                  .block = block::mul,
                  .integer = [](const int64_t* x) { return kernels::wrap_mul(x[0], x[1]); },
                  .grad = [](const GradCall& call) -> Gradients {
-                   return {mul(call.dy, call.inputs[1]), mul(call.dy, call.inputs[0])};
+                   return {times(call.dy, call.inputs[1]), times(call.dy, call.inputs[0])};
                  },
                  .scalar = [](const double* x) { return x[0] * x[1]; },
                  .cases = [] { return elementwise_cases(kMul, 2, -2, 2); }});
@@ -43,7 +57,7 @@ const OpDef kMod =
                  // x − trunc(x / y) · y: the quotient is a step function.
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor quotient = div(sub(call.inputs[0], call.output), call.inputs[1]);
-                   return {call.dy, neg(mul(call.dy, quotient))};
+                   return {call.dy, neg(times(call.dy, quotient))};
                  },
                  .scalar = [](const double* x) { return std::fmod(x[0], x[1]); },
                  .cases = [] { return elementwise_cases(kMod, 2, 0.5, 2); }});
@@ -76,16 +90,20 @@ const OpDef kDiv =
                  .meaning = [](const Node&, Inputs in) { return mul(in[0], recip(in[1])); },
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor& y = call.inputs[1];
-                   return {div(call.dy, y), neg(mul(call.dy, div(call.output, y)))};
+                   return {over(call.dy, y), neg(times(call.dy, over(call.output, y)))};
                  },
                  .cases = [] { return elementwise_cases(kDiv, 2, 0.1, 2); }});
 
 namespace {
 
-// dy where a wins, half of it where both are equal (or NaN wins with both), as torch.
-Tensor share(const Tensor& dy, const Tensor& loses, const Tensor& ties) {
-  const Tensor zero = constant_like(0, dy);
-  return where(loses, zero, where(ties, mul(dy, 0.5), dy));
+// The gradients of the larger of a and b, as torch: dy where one wins, half of it where both are
+// equal (or NaN wins with both).
+Gradients share(const Tensor& dy, const Tensor& a, const Tensor& b, DType dtype) {
+  const Tensor zero = constant_like(0, dy), ties = binary(kEqual, a, b, dtype);
+  auto part = [&](const Tensor& loses) {
+    return where(loses, zero, where(ties, mul(dy, 0.5), dy));
+  };
+  return {part(binary(kLessThan, a, b, dtype)), part(binary(kLessThan, b, a, dtype))};
 }
 
 double maximum_of(const double* x) {
@@ -99,25 +117,23 @@ double minimum_of(const double* x) {
 
 }  // namespace
 
-const OpDef kMaximum = elementwise(
-    {.name = "maximum",
-     .block = block::maximum,
-     .real = maximum_of,
-     .integer = [](const int64_t* x) { return x[0] < x[1] ? x[1] : x[0]; },
-     // The maximum over an axis of two: exact for infinities and NaN.
-     .meaning =
-         [](const Node&, Inputs in) {
-           const Shape shape = in[0].shape();
-           const Tensor both[] = {unsqueeze(graph::contiguous(in[0], DType::kF32), -1),
-                                  unsqueeze(graph::contiguous(in[1], DType::kF32), -1)};
-           return graph::reshape(max(concat(both, -1), -1), shape);
-         },
-     .grad = [](const GradCall& call) -> Gradients {
-       const Tensor &a = call.inputs[0], &b = call.inputs[1];
-       const Tensor ties = equal(a, b);
-       return {share(call.dy, less_than(a, b), ties), share(call.dy, less_than(b, a), ties)};
-     },
-     .cases = [] { return elementwise_cases(kMaximum, 2, -2, 2); }});
+const OpDef kMaximum =
+    elementwise({.name = "maximum",
+                 .block = block::maximum,
+                 .real = maximum_of,
+                 .integer = [](const int64_t* x) { return x[0] < x[1] ? x[1] : x[0]; },
+                 // The maximum over an axis of two: exact for infinities and NaN.
+                 .meaning =
+                     [](const Node&, Inputs in) {
+                       const Shape shape = in[0].shape();
+                       const Tensor both[] = {unsqueeze(graph::contiguous(in[0], DType::kF32), -1),
+                                              unsqueeze(graph::contiguous(in[1], DType::kF32), -1)};
+                       return graph::reshape(max(concat(both, -1), -1), shape);
+                     },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return share(call.dy, call.inputs[0], call.inputs[1], call.output.dtype());
+                 },
+                 .cases = [] { return elementwise_cases(kMaximum, 2, -2, 2); }});
 const OpDef kMinimum = elementwise(
     {.name = "minimum",
      .block = block::minimum,
@@ -125,9 +141,9 @@ const OpDef kMinimum = elementwise(
      .integer = [](const int64_t* x) { return x[1] < x[0] ? x[1] : x[0]; },
      .meaning = [](const Node&, Inputs in) { return neg(maximum(neg(in[0]), neg(in[1]))); },
      .grad = [](const GradCall& call) -> Gradients {
-       const Tensor &a = call.inputs[0], &b = call.inputs[1];
-       const Tensor ties = equal(a, b);
-       return {share(call.dy, less_than(b, a), ties), share(call.dy, less_than(a, b), ties)};
+       Gradients both = share(call.dy, call.inputs[0], call.inputs[1], call.output.dtype());
+       std::swap(both[0], both[1]);
+       return both;
      },
      .cases = [] { return elementwise_cases(kMinimum, 2, -2, 2); }});
 const OpDef kAbs = elementwise(
@@ -221,7 +237,7 @@ const OpDef kRemainder =
                      },
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor quotient = floor_divide(call.inputs[0], call.inputs[1]);
-                   return {call.dy, neg(mul(call.dy, quotient))};
+                   return {call.dy, neg(times(call.dy, quotient))};
                  },
                  .cases = [] { return elementwise_cases(kRemainder, 2, 0.5, 2); }});
 
@@ -229,9 +245,24 @@ const OpDef kRemainder =
 
 namespace {
 
+// The number that all elements of x are, if it is a constant.
+std::optional<double> only_number(const Tensor& x) {
+  const Node* node = x.node().get();
+  while (node->op == &graph::kExpand || node->op == &graph::kReshape) node = node->inputs[0].get();
+  if (!graph::is_constant(*node) || node->shape.elements() != 1) return {};
+  double value;
+  kernels::load_typed(node->dtype, node->value.data(), 1, 1, &value);
+  return value;
+}
+
 // d xʸ / dx = y xʸ⁻¹, 0 where y = 0; d xʸ / dy = xʸ ln x, 0 where x = 0 and y ≥ 0.
 Gradients grad_pow(const GradCall& call) {
   const Tensor &x = call.inputs[0], &y = call.inputs[1];
+  if (const auto exponent = only_number(y); exponent && *exponent != 0) {
+    const DType dtype = call.dy.dtype();
+    const Tensor base = x.dtype() == dtype ? x : graph::contiguous(x, dtype);
+    return {mul(call.dy, mul(pow(base, *exponent - 1), *exponent)), Tensor()};
+  }
   // Bases of 0 whose slope is infinite are replaced before it is taken: an infinity that is only
   // left out afterwards is NaN in the second derivative.
   const Tensor flat = eq(y, 0);

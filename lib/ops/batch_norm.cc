@@ -1,4 +1,4 @@
-// Normalisation per channel or per group of channels, and running statistics.
+// Normalisation per channel, and running statistics.
 #include "lib/kernels/batch_norm.h"
 
 #include "lib/base/error.h"
@@ -377,25 +377,6 @@ Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const 
   Tensor shift = neg(mul(mean, scale));
   if (bias.defined()) shift = add(shift, bias);
   return add(mul(x, beside(x, scale)), beside(x, shift));
-}
-
-Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
-                  double eps) {
-  const Tensor channels = as_channels("group_norm", x);
-  if (groups < 1 || x.dim(1) % groups != 0) {
-    fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()), ": ", x.dim(1),
-         " channels are not ", groups, " equal groups");
-  }
-  if (x.dtype() != DType::kF32) {
-    fail(ErrorKind::kMalformed, "group_norm of ", name(x.dtype()), " ", to_string(x.shape()),
-         ": x must be float32");
-  }
-  const int64_t rows = x.dim(0) * groups;
-  const Shape grouped = {1, rows, channels.dim(1) / groups * channels.dim(2)};
-  const Tensor all = record(kBatchNorm, {reshape(channels, grouped)}, {{"eps", eps}});
-  Tensor y = graph::unpack(all, {x.shape(), Shape{rows}, Shape{rows}})[0];
-  if (weight.defined()) y = add(mul(y, beside(x, weight)), beside(x, bias));
-  return y;
 }
 
 Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight) {

@@ -173,31 +173,49 @@ class Runs {
   int64_t length_, per_index_ = 1;
 };
 
+// Writes bytes [begin, end) of what the parts are together for index `outer` of the axes before.
+void concat_piece(const graph::KernelCall& call, int axis, int64_t outer, int64_t begin,
+                  int64_t end, std::byte* to) {
+  const DType dtype = call.output.dtype;
+  const int64_t size = info(dtype).block_bytes;
+  int64_t first = 0;  // where the next run belongs
+  for (const graph::Operand& part : call.inputs) {
+    const Runs runs(part, axis);
+    const int64_t bytes = row_bytes(dtype, runs.length()), all = bytes * runs.per_index();
+    const int64_t skipped =
+        all > 0 ? std::clamp<int64_t>((begin - first) / bytes, 0, runs.per_index()) : 0;
+    for (int64_t run = skipped; run < runs.per_index(); ++run) {
+      const int64_t at = first + run * bytes;
+      const int64_t from = std::max(begin, at), until = std::min(end, at + bytes);
+      if (from >= until) break;
+      const std::byte* const source = runs.at(outer * runs.per_index() + run);
+      if (part.dtype == dtype) {
+        std::memcpy(to + from - begin, source + from - at, static_cast<size_t>(until - from));
+      } else {
+        kernels::from_float(dtype, reinterpret_cast<const float*>(source) + (from - at) / size,
+                            to + from - begin, (until - from) / size);
+      }
+    }
+    first += all;
+  }
+}
+
 void run_concat(const graph::KernelCall& call) {
   const int axis = axis_of(*call.node);
   const Shape& shape = call.output.shape;
-  const DType dtype = call.output.dtype;
   int64_t outer = 1, inner = 1;
   for (int i = 0; i < axis; ++i) outer *= shape[i];
   for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
-  const int64_t row = row_bytes(dtype, shape[axis] * inner);
-  constexpr int64_t kGrain = 64 << 10;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, row));
-  call.pool->parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
-    std::byte* to = call.output.data + begin * row;
-    for (int64_t i = begin; i < end; ++i) {
-      for (const graph::Operand& part : call.inputs) {
-        const Runs runs(part, axis);
-        const int64_t bytes = row_bytes(dtype, runs.length());
-        for (int64_t run = 0; run < runs.per_index(); ++run, to += bytes) {
-          const std::byte* const from = runs.at(i * runs.per_index() + run);
-          if (part.dtype == dtype) {
-            std::memcpy(to, from, static_cast<size_t>(bytes));
-          } else {
-            kernels::from_float(dtype, reinterpret_cast<const float*>(from), to, runs.length());
-          }
-        }
-      }
+  const int64_t row = row_bytes(call.output.dtype, shape[axis] * inner);
+  // A task is a piece of a row, or so many short rows.
+  constexpr int64_t kPiece = 64 << 10;
+  const int64_t pieces = (row + kPiece - 1) / kPiece;
+  const int64_t grain = std::max<int64_t>(1, kPiece / std::max<int64_t>(1, row));
+  call.pool->parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i % pieces * kPiece;
+      concat_piece(call, axis, i / pieces, begin, std::min(row, begin + kPiece),
+                   call.output.data + i / pieces * row + begin);
     }
   });
 }
@@ -237,6 +255,11 @@ std::vector<OpCase> concat_cases() {
     cases.push_back({str("axis ", axis),
                      {f32({3, 4, 5}), {DType::kF32, second}, {DType::kF32, third}},
                      [axis](Inputs in) { return concat(in, axis); }});
+  }
+  for (int axis : {0, 1}) {  // more than a task's piece
+    cases.push_back({str("long, axis ", axis), {f32({3, 9000}), f32({3, 9000})}, [axis](Inputs in) {
+                       return concat(in, axis);
+                     }});
   }
   cases.push_back(
       {"slices", {f32({3, 4, 5}), f32({3, 6, 4})}, [](Inputs in) {

@@ -1,7 +1,10 @@
 // The general product of matrices, of float32 in fast kernels.
 #include "lib/kernels/matmul.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
+#include "lib/base/round_up.h"
 #include "lib/graph/cost.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/kernels/typed.h"
@@ -51,6 +54,21 @@ int64_t batch_offset(const Operand& x, int64_t index) {
   return offset;
 }
 
+// Whether each product is for one thread: they are many, and so small that those who share one wait
+// for each other most of the time.
+bool are_for_one_thread(const Node& node) {
+  constexpr int64_t kMany = 8, kSmall = int64_t{1} << 24;  // products, multiplications in one
+  const int64_t rows_columns = node.shape[-2] * node.shape[-1];
+  return rows_columns > 0 && rows_columns * node.inputs[0]->shape[-1] <= kSmall &&
+         node.shape.elements() / rows_columns >= kMany;
+}
+
+size_t workspace_of_one(const Node& node) {
+  const size_t bytes =
+      kernels::gemm_workspace_bytes(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1], 1);
+  return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64));
+}
+
 void run_matmul(const KernelCall& call) {
   const Operand &a = call.inputs[0], &b = call.inputs[1];
   const int rank = a.shape.rank();
@@ -72,34 +90,48 @@ void run_matmul(const KernelCall& call) {
     }
     return;
   }
-  for (int64_t i = 0; i < batches; ++i) {
+  auto multiply = [&](ThreadPool& pool, int64_t i, std::byte* workspace) {
     auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
       (*call.epilogue)(i * m + row, begin, end, piece);
     };
     const kernels::Epilogue epilogue = finish;
-    kernels::gemm(*call.pool, {.m = m,
-                               .n = n,
-                               .k = k,
-                               .a = reinterpret_cast<const float*>(at(a, i)),
-                               .a_row_stride = a.strides[rank - 2],
-                               .a_col_stride = a.strides[rank - 1],
-                               .b = reinterpret_cast<const float*>(at(b, i)),
-                               .b_row_stride = b.strides[rank - 2],
-                               .b_col_stride = b.strides[rank - 1],
-                               .c = reinterpret_cast<float*>(result(i)),
-                               .c_stride = n,
-                               .workspace = call.workspace,
-                               .bf16 = in_bf16(*call.node),
-                               .epilogue = call.epilogue ? &epilogue : nullptr,
-                               .a_type = a.dtype,
-                               .b_type = b.dtype,
-                               .c_type = call.output.dtype});
+    kernels::gemm(pool, {.m = m,
+                         .n = n,
+                         .k = k,
+                         .a = reinterpret_cast<const float*>(at(a, i)),
+                         .a_row_stride = a.strides[rank - 2],
+                         .a_col_stride = a.strides[rank - 1],
+                         .b = reinterpret_cast<const float*>(at(b, i)),
+                         .b_row_stride = b.strides[rank - 2],
+                         .b_col_stride = b.strides[rank - 1],
+                         .c = reinterpret_cast<float*>(result(i)),
+                         .c_stride = n,
+                         .workspace = workspace,
+                         .bf16 = in_bf16(*call.node),
+                         .epilogue = call.epilogue ? &epilogue : nullptr,
+                         .a_type = a.dtype,
+                         .b_type = b.dtype,
+                         .c_type = call.output.dtype});
+  };
+  if (call.pool->threads() == 1 || !are_for_one_thread(*call.node)) {
+    for (int64_t i = 0; i < batches; ++i) multiply(*call.pool, i, call.workspace);
+    return;
   }
+  const size_t share = workspace_of_one(*call.node);
+  const bool exact = kernels::ExactProductsScope::active();
+  call.pool->parallel_for(batches, 1, [&](int64_t begin, int64_t end, int thread) {
+    static thread_local ThreadPool alone(1);
+    const kernels::ExactProductsScope scope(exact);
+    std::byte* const workspace = call.workspace + static_cast<size_t>(thread) * share;
+    for (int64_t i = begin; i < end; ++i) multiply(alone, i, workspace);
+  });
 }
 
 size_t matmul_workspace(const Node& node, int threads) {
-  return kernels::gemm_workspace_bytes(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1],
-                                       threads);
+  const size_t together = kernels::gemm_workspace_bytes(node.shape[-2], node.shape[-1],
+                                                        node.inputs[0]->shape[-1], threads);
+  if (!are_for_one_thread(node)) return together;
+  return std::max(together, static_cast<size_t>(threads) * workspace_of_one(node));
 }
 
 graph::Bf16Input matmul_bf16_input(const Node& node, size_t i) {
@@ -153,6 +185,7 @@ std::vector<OpCase> matmul_cases() {
   add_case({3, 5}, {5, 7});
   add_case({33, 65}, {65, 40});
   add_case({2, 3, 4, 5}, {2, 3, 5, 6});
+  add_case({9, 33, 40}, {9, 40, 20});
   add_case({3, 4, 5}, {5, 6});
   add_case({0, 5}, {5, 6});
   add_case({4, 0}, {0, 6});

@@ -268,7 +268,7 @@ Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t size);
 
-// --- Per channel (ops/batch_norm.cc), x [batch, channels, …] ------------------------------------
+// --- Per channel (ops/batch_norm.cc, group_norm.cc), x [batch, channels, …] ---------------------
 // y = (x − mean) / √(var + eps) · weight + bias with the batch's own mean and variance (biased) per
 // channel; weight and bias [channels] both or neither. Throws if a channel has a single value.
 struct BatchNormResult {
@@ -279,7 +279,8 @@ BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const
 // The same with given statistics [channels].
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                   const Tensor& bias, double eps);
-// With the statistics of every sample's groups of channels (Wu & He 2018).
+// With the statistics of every sample's groups of channels (Wu & He 2018); weight and bias both or
+// neither.
 Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
                   double eps);
 // (1 − weight) · state + weight · value, in place: `state` must be a state with no other reader;

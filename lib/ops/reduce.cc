@@ -252,19 +252,25 @@ Tensor max(const Tensor& x, int axis) {
 
 Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
   require_elements("amax", x, axes);
-  // The reduced axes last, as one: equal ones share the gradient across all of them.
   const std::vector<bool> gone = chosen_axes("amax", x.shape(), axes);
+  // The reduced axes as one, across all of which equal ones share the gradient: neighbours where
+  // they are, others last.
   std::vector<int64_t> order;
-  int64_t count = 1;
-  for (const bool last : {false, true}) {
-    for (int i = 0; i < x.rank(); ++i) {
-      if (gone[static_cast<size_t>(i)] != last) continue;
-      order.push_back(i);
-      if (last) count *= x.dim(i);
-    }
+  int64_t outer = 1, count = 1, inner = 1;
+  bool are_neighbours = true;
+  for (int i = 0; i < x.rank(); ++i) {
+    const bool is_gone = gone[static_cast<size_t>(i)];
+    const bool begun = std::find(gone.begin(), gone.begin() + i, true) != gone.begin() + i;
+    are_neighbours &= !is_gone || !begun || gone[static_cast<size_t>(i) - 1];
+    (is_gone ? count : begun ? inner : outer) *= x.dim(i);
+    if (!is_gone) order.push_back(i);
   }
-  const int64_t rows = count > 0 ? x.shape().elements() / count : 0;
-  const Tensor y = max(graph::reshape(graph::permute(x, order), {rows, count}), 1);
+  for (int i = 0; i < x.rank(); ++i) {
+    if (gone[static_cast<size_t>(i)]) order.push_back(i);
+  }
+  const Tensor y = are_neighbours
+                       ? max(graph::reshape(x, {outer, count, inner}), 1)
+                       : max(graph::reshape(graph::permute(x, order), {outer * inner, count}), 1);
   return graph::reshape(y, kept_shape(x.shape(), gone, keepdim));
 }
 Tensor amin(const Tensor& x, const Axes& axes, bool keepdim) {

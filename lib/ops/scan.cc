@@ -57,13 +57,18 @@ Gradients grad_scan(const GradCall& call) {
 
 std::vector<OpCase> scan_cases() {
   std::vector<OpCase> cases;
-  for (const auto& [shape, axis] :
-       std::vector<std::pair<Shape, int>>{{{7}, 0}, {{0}, 0}, {{3, 5, 4}, 1}, {{2, 600}, -1}}) {
+  for (const auto& [shape, axis] : std::vector<std::pair<Shape, int>>{
+           {{7}, 0}, {{0}, 0}, {{3, 5, 4}, 1}, {{2, 600}, -1}, {{19, 70}, -1}, {{4, 300}, 0}}) {
     cases.push_back({str(to_string(shape), " axis ", axis),
                      {{DType::kF32, shape}, {DType::kF32, shape}},
                      [axis = axis](Inputs in) { return linear_scan(in[0], in[1], axis); },
                      -1,
                      1});
+  }
+  for (int axis : {0, 1}) {
+    cases.push_back({str("sums along axis ", axis), {f32({19, 70})}, [axis](Inputs in) {
+                       return linear_scan(constant_like(1, in[0]), in[0], axis);
+                     }});
   }
   cases.push_back({"views", {f32({4, 6}), f32({6})}, [](Inputs in) {
                      return linear_scan(graph::transpose(in[0], 0, 1),

@@ -97,6 +97,11 @@ std::vector<OpCase> take_cases() {
       {"views", {f32({5, 4}), i32({1, 3})}, [](Inputs in) {
          return take_along(graph::transpose(in[0], 0, 1), graph::expand(in[1], Shape{4, 3}), 1);
        }});
+  for (int axis : {0, 1}) {  // of which slices are copied in runs
+    cases.push_back({str("slices of axis ", axis), {f32({4, 5, 12}), i32({3})}, [axis](Inputs in) {
+                       return index_select(in[0], axis, in[1]);
+                     }});
+  }
   cases.push_back({"no indices", {f32({4, 6}), i32({0, 6})}, [](Inputs in) {
                      return take_along(in[0], in[1], 0);
                    }});
@@ -193,6 +198,9 @@ std::vector<OpCase> scatter_add_cases() {
   std::vector<OpCase> cases;
   cases.push_back({"rows", {f32({4, 6}), i32({9, 6}), f32({9, 6})}, [](Inputs in) {
                      return scatter_add(in[0], 0, in[1], in[2]);
+                   }});
+  cases.push_back({"whole rows", {f32({4, 40}), i32({9, 1}), f32({9, 40})}, [](Inputs in) {
+                     return scatter_add(in[0], 0, graph::expand(in[1], {9, 40}), in[2]);
                    }});
   cases.push_back({"smaller", {f32({3, 4, 5}), i32({2, 7, 3}), f32({3, 8, 3})}, [](Inputs in) {
                      return scatter_add(in[0], 1, in[1], in[2]);

@@ -222,10 +222,13 @@ Tensor tile(const Tensor& x, std::span<const int64_t> counts) {
 
 namespace {
 
-// Where column − row < limit of the last two axes.
+// Where column − row < limit of the last two axes. In float32, which fuses, where it is exact.
 Tensor below(const Tensor& x, int64_t limit) {
-  const Tensor rows = unsqueeze(arange(0, x.dim(-2)), -1), columns = arange(0, x.dim(-1));
-  return lt(sub(columns, rows), limit);
+  const int64_t last = std::max(x.dim(-2), x.dim(-1));
+  const bool exact = last <= int64_t{1} << 24;
+  const Tensor rows = exact ? graph::iota(x.dim(-2)) : arange(0, x.dim(-2));
+  const Tensor columns = exact ? graph::iota(x.dim(-1)) : arange(0, x.dim(-1));
+  return lt(sub(columns, unsqueeze(rows, -1)), std::clamp(limit, -last, last + 1));
 }
 
 void require_matrix(std::string_view op, const Tensor& x) {

@@ -2,7 +2,7 @@
 //
 // Precondition: fusion is done. Postcondition: every view is possible on its input's layout, every
 // input of a kernel has a layout the kernel accepts, epilogue operands advance by one stride per
-// row, and outputs are contiguous results of kernels.
+// row, and outputs are contiguous results of kernels or parts of such.
 #include "lib/graph/layout.h"
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/program.h"
@@ -29,8 +29,11 @@ class Materializer {
 
   // Outputs must outlive the run in the plan's own memory, or in a state that they overwrite.
   NodePtr output(const NodePtr& node) {
-    const bool computed = node->op->kind != OpKind::kLeaf && node->op->kind != OpKind::kView;
-    return computed ? node : copy(node);
+    if (node->op->kind != OpKind::kLeaf && node->op->kind != OpKind::kView) return node;
+    const StridedLayout& layout = layouts_.at(node.get());
+    const bool lies_there = layout.root->op->kind != OpKind::kLeaf &&
+                            satisfies(InputLayout::kContiguous, node->shape, layout.strides);
+    return lies_there ? node : copy(node);
   }
 
  private:

@@ -1,0 +1,190 @@
+// Normalisation over groups of channels.
+#include "lib/kernels/group_norm.h"
+
+#include "lib/base/error.h"
+#include "lib/ops/cases.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::ops {
+
+extern const graph::OpDef kGroupNorm, kGroupNormBackward;
+
+namespace {
+
+using graph::KernelCall;
+using graph::Node;
+using graph::OpCase;
+using graph::record;
+using graph::reshape;
+using Inputs = std::span<const Tensor>;
+
+// x [batch, channels, pixels].
+kernels::GroupShape group_shape(const Node& node) {
+  const Shape& x = node.inputs[0]->shape;
+  const int64_t groups = node.attrs.integer("groups");
+  return {x[0], groups, x[1] / groups, x[2]};
+}
+
+float eps_of(const Node& node) {
+  return static_cast<float>(node.attrs.real("eps"));
+}
+
+// x and, in the backward, dy; then weights [channels], all float32.
+void require_groups(const Node& node, size_t weights) {
+  const Node& x = *node.inputs[0];
+  if (x.dtype != DType::kF32 || x.shape.rank() != 3 ||
+      x.shape[1] % node.attrs.integer("groups") != 0) {
+    shape_error(node, "x must be float32 [batch, channels, pixels] of whole groups");
+  }
+  for (size_t i = weights; i < node.inputs.size(); ++i) {
+    const Node& w = *node.inputs[i];
+    if (w.dtype != DType::kF32 || !(w.shape == Shape{x.shape[1]})) {
+      shape_error(node, "weights must be float32 [channels]");
+    }
+  }
+}
+
+// --- group_norm: x, weight and bias or not -----------------------------------------------------
+
+graph::TypedShape infer_group_norm(const Node& node) {
+  require_groups(node, 1);
+  return {DType::kF32, node.inputs[0]->shape};
+}
+
+void run_group_norm(const KernelCall& call) {
+  auto input = [&](size_t i) {
+    return i < call.inputs.size() ? call.inputs[i].as<const float>() : nullptr;
+  };
+  kernels::group_norm(*call.pool, group_shape(*call.node), input(0), input(1), input(2),
+                      eps_of(*call.node), call.output.as<float>());
+}
+
+// x̂ and 1 / √(var + eps), [batch, groups, numbers of a group] and [batch, groups, 1].
+struct Normal {
+  Tensor x, scale;
+};
+Normal normal_of(const Node& node, const Tensor& x) {
+  const kernels::GroupShape s = group_shape(node);
+  const Tensor grouped = reshape(x, {s.batch, s.groups, s.channels * s.pixels});
+  const Tensor centered = sub(grouped, mean(grouped, -1));
+  const Tensor var = mean(mul(centered, centered), -1);
+  const Tensor scale = rsqrt(add(var, graph::scalar(eps_of(node))));
+  return {mul(centered, scale), scale};
+}
+
+// [channels] beside [batch, channels, pixels].
+Tensor per_channel(const Tensor& w) {
+  return reshape(w, {w.dim(0), 1});
+}
+
+Tensor group_norm_meaning(const Node& node, Inputs in) {
+  const Tensor y = reshape(normal_of(node, in[0]).x, in[0].shape());
+  return in.size() > 1 ? add(mul(y, per_channel(in[1])), per_channel(in[2])) : y;
+}
+
+std::vector<Tensor> grad_group_norm(const graph::GradCall& call) {
+  std::vector<Tensor> inputs = {call.inputs[0], call.dy};
+  const bool affine = call.inputs.size() > 1;
+  if (affine) inputs.push_back(call.inputs[1]);
+  const Shape &x = call.inputs[0].shape(), channels = {x[1]};
+  const auto parts =
+      graph::unpack(record(kGroupNormBackward, inputs, call.node.attrs), {x, channels, channels});
+  if (!affine) return {parts[0]};
+  return {parts[0], parts[1], parts[2]};
+}
+
+// --- group_norm_backward: x, dy, weight or not → [dx | dw | db] ----------------------------------
+
+graph::TypedShape infer_group_norm_backward(const Node& node) {
+  require_groups(node, 2);
+  const Node &x = *node.inputs[0], &dy = *node.inputs[1];
+  if (dy.dtype != DType::kF32 || !(dy.shape == x.shape)) shape_error(node, "dy must be as x");
+  return {DType::kF32, {x.shape.elements() + 2 * x.shape[1]}};
+}
+
+void run_group_norm_backward(const KernelCall& call) {
+  float* const dx = call.output.as<float>();
+  float* const dw = dx + call.inputs[0].shape.elements();
+  kernels::group_norm_backward(*call.pool, group_shape(*call.node),
+                               call.inputs[0].as<const float>(),
+                               call.inputs.size() > 2 ? call.inputs[2].as<const float>() : nullptr,
+                               call.inputs[1].as<const float>(), eps_of(*call.node), dx, dw,
+                               dw + call.inputs[0].shape[1], call.workspace);
+}
+
+size_t backward_workspace(const Node& node, int) {
+  return kernels::group_norm_workspace_bytes(group_shape(node));
+}
+
+Tensor group_norm_backward_meaning(const Node& node, Inputs in) {
+  const Tensor& dy = in[1];
+  const Normal normal = normal_of(node, in[0]);
+  const Tensor g = reshape(in.size() > 2 ? mul(dy, per_channel(in[2])) : dy, normal.x.shape());
+  const Tensor pull = mul(normal.x, mean(mul(g, normal.x), -1));
+  const Tensor dx = mul(normal.scale, sub(sub(g, mean(g, -1)), pull));
+  auto total = [](const Tensor& t) { return sum(t, {0, 2}, false); };
+  const Tensor parts[] = {flatten(dx), total(mul(dy, reshape(normal.x, dy.shape()))), total(dy)};
+  return concat(parts, 0);
+}
+
+// Cases of an operation with `tensors` inputs like x, plain and with `weights`.
+std::vector<OpCase> group_cases(const graph::OpDef& op, size_t tensors, size_t weights,
+                                double tolerance) {
+  std::vector<OpCase> cases;
+  const std::vector<std::pair<Shape, int64_t>> shapes = {{{3, 4, 5}, 2},    {{2, 6, 1}, 3},
+                                                         {{1, 8, 64}, 1},   {{2, 3, 33}, 3},
+                                                         {{1, 2, 5000}, 1}, {{0, 4, 3}, 2}};
+  for (const auto& [x, groups] : shapes) {
+    const graph::Attrs attrs = {{"eps", 1e-2}, {"groups", groups}};
+    for (size_t count : {size_t{0}, weights}) {
+      std::vector<graph::TypedShape> inputs(tensors, {DType::kF32, x});
+      inputs.insert(inputs.end(), count, f32({x[1]}));
+      cases.push_back({str(to_string(x), " in ", groups, count > 0 ? " affine" : ""),
+                       std::move(inputs), [&op, attrs](Inputs in) { return record(op, in, attrs); },
+                       -2, 2, tolerance});
+    }
+  }
+  return cases;
+}
+
+}  // namespace
+
+const graph::OpDef kGroupNorm = {.name = "group_norm",
+                                 .infer = infer_group_norm,
+                                 .kernel = run_group_norm,
+                                 .meaning = group_norm_meaning,
+                                 .grad = grad_group_norm,
+                                 .autocast = graph::Autocast::kFull,
+                                 .cases = [] { return group_cases(kGroupNorm, 1, 2, 2e-5); }};
+const graph::OpDef kGroupNormBackward = {
+    .name = "group_norm_backward",
+    .infer = infer_group_norm_backward,
+    .kernel = run_group_norm_backward,
+    .workspace = backward_workspace,
+    .meaning = group_norm_backward_meaning,
+    .autocast = graph::Autocast::kFull,
+    .cases = [] { return group_cases(kGroupNormBackward, 2, 1, 5e-5); }};
+
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  graph::check_defined(x, kGroupNorm.name, "x");
+  if (x.rank() < 2) {
+    fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()),
+         ": needs [batch, channels, …]");
+  }
+  if (groups < 1 || x.dim(1) % groups != 0) {
+    fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()), ": ", x.dim(1),
+         " channels are not ", groups, " equal groups");
+  }
+  if (x.dtype() != DType::kF32) {
+    fail(ErrorKind::kMalformed, "group_norm of ", name(x.dtype()), " ", to_string(x.shape()),
+         ": x must be float32");
+  }
+  int64_t pixels = 1;
+  for (int i = 2; i < x.rank(); ++i) pixels *= x.dim(i);
+  std::vector<Tensor> inputs = {reshape(x, {x.dim(0), x.dim(1), pixels})};
+  if (weight.defined()) inputs.insert(inputs.end(), {weight, bias});
+  return reshape(record(kGroupNorm, inputs, {{"eps", eps}, {"groups", groups}}), x.shape());
+}
+
+}  // namespace lumen::ops
