@@ -14,7 +14,8 @@ namespace lumen {
   }
 }
 
-// The same of what is written soon: a store to a line that is in no cache of this core waits for it.
+// The same of what is written soon: a store to a line that is in no cache of this core waits for
+// it.
 [[gnu::always_inline]] inline void prefetch_written(const void* data, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) {
     __builtin_prefetch(static_cast<const char*>(data) + at, 1);

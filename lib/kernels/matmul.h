@@ -79,10 +79,10 @@ void linear(ThreadPool& pool, const LinearArgs& args);
 // c is [m, n] with contiguous rows c_stride apart and overlaps neither. `workspace` as
 // gemm_workspace_bytes says.
 // `accumulate`: c += a · b (the sums over either half of k one after the other, if both operands
-// have columns that lie together). With AMX, products of a certain size are made of two bfloat16 parts of
-// each number: an error of 4e-6 · ‖c‖, where float32 has up to 1e-6; numbers below 1e-36 lose more.
-// `bf16`: a and b are rounded to bfloat16, their products added up in float32: faster with AMX, or
-// AVX512-BF16 on AMD's CPUs, and slower elsewhere. `epilogue` sees pieces of c.
+// have columns that lie together). With AMX, products of a certain size are made of two bfloat16
+// parts of each number: an error of 4e-6 · ‖c‖, where float32 has up to 1e-6; numbers below 1e-36
+// lose more. `bf16`: a and b are rounded to bfloat16, their products added up in float32: faster
+// with AMX, or AVX512-BF16 on AMD's CPUs, and slower elsewhere. `epilogue` sees pieces of c.
 struct GemmArgs {
   int64_t m, n, k;
   const float* a;
