@@ -1,5 +1,6 @@
 #include "lib/io/gguf_adapter.h"
 
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -65,6 +66,9 @@ GgufAdapter read_gguf_adapter(const std::string& path) {
     check_kind(file->metadata);
     adapter.architecture = file->metadata.get_string("general.architecture");
     adapter.alpha = file->metadata.get_number(kAlpha, 0);
+    if (!std::isfinite(adapter.alpha)) {
+      fail(ErrorKind::kMalformed, kAlpha, " is ", adapter.alpha, ", expected a finite number");
+    }
     adapter.chat_templates = gguf_chat_templates(file->metadata);
     for (const GgufTensor& tensor : file->tensors) {
       const auto [at, is_new] =

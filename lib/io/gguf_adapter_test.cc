@@ -1,5 +1,7 @@
 #include "lib/io/gguf_adapter.h"
 
+#include <cmath>
+
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 
@@ -33,6 +35,17 @@ TEST_CASE("an adapter in GGUF is read under Hugging Face's names") {
   }
   CHECK(contains(refusal(ErrorKind::kUnsupported, [&] { open_model(path); }),
                  "this is a LoRA adapter, not a whole model"));
+}
+
+TEST_CASE("an adapter whose alpha is no number is damaged") {
+  const std::string path = testing::temporary_directory() + "/a.gguf";
+  for (const float alpha : {INFINITY, NAN}) {
+    GgufWriter writer;
+    set_gguf_adapter({"llama", alpha, {}, {}}, writer);
+    writer.write(path);
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { read_gguf_adapter(path); }),
+                   "adapter.lora.alpha is"));
+  }
 }
 
 TEST_CASE("tensors of adapters have the names that llama.cpp looks for") {
