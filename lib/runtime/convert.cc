@@ -69,9 +69,10 @@ void declare(CommandLine& line, ConvertOptions& options) {
                                 options.threads, 1, kMaxThreads));
   line.group("Inspect");
   matters_to(kInspect);
-  line.add(path_field("inspect", "MODEL",
-                      "show config, metadata, tensors, tokenizer, end tokens, templates",
-                      options.inspect));
+  line.add(path_field(
+      "inspect", "MODEL",
+      "show config, metadata, tensors, tokenizer, end tokens, templates; an adapter's too",
+      options.inspect));
   line.add(path_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
                       options.tokenizer));
   line.add_json("print one JSON object", options.json);
@@ -92,8 +93,10 @@ void declare(CommandLine& line, ConvertOptions& options) {
 int convert(const ConvertOptions& options) {
   if (options.inspect) {
     options.given.require(kInspect, "with --inspect");
-    const io::Json model =
-        inspect_model(open_language_model(*options.inspect), options.tokenizer.value_or(""));
+    const std::string path = io::find_model(*options.inspect);
+    const io::Json model = is_adapter(path) ? inspect_adapter(path)
+                                            : inspect_model(open_language_model(*options.inspect),
+                                                            options.tokenizer.value_or(""));
     write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
     return 0;
   }

@@ -13,6 +13,7 @@
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/gguf_file_type.h"
+#include "lib/runtime/inspect.h"
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/prompt_format.h"
 #include "lib/runtime/tool_process.h"
@@ -491,6 +492,12 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
       options.output = place + "/adapter.gguf";
       options.type = "f32";
       REQUIRE(convert(options) == 0);
+      const io::Json in_gguf = inspect_adapter(*options.output), in_peft = inspect_adapter(peft);
+      CHECK(in_gguf["format"] == "LoRA adapter, GGUF");
+      CHECK(in_gguf["tensors"].size() == 2 * layers.size());
+      CHECK(contains(inspection_text(in_gguf), "adapter.lora.alpha"));
+      CHECK(in_peft["config"]["r"] == 2);
+      CHECK(contains(inspection_text(in_peft), layers[0] + ".lora_A.weight  f32 [2,"));
       CHECK(relative_distance(logits(directory, *options.output), wanted) < 1e-5);
       CHECK(relative_distance(logits(gguf, *options.output), wanted) < 1e-5);
       CHECK(relative_distance(logits(gguf, peft), wanted) < 1e-5);

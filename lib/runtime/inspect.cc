@@ -5,6 +5,9 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/torch_file.h"
+#include "lib/runtime/lora.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/prompt_format.h"
 
@@ -104,29 +107,8 @@ std::string section_text(const char* title, const io::Json& object) {
   return out;
 }
 
-}  // namespace
-
-std::string inspection_text(const io::Json& model) {
-  std::string out =
-      str(quoted(model["path"].get<std::string>(), 200), ": ", model["format"].get<std::string>(),
-          ", ", human_bytes(model["file_bytes"].get<uint64_t>()), "\n");
-  out += section_text("config", model["config"]);
-  if (!model["generation_config"].empty()) {
-    out += section_text("generation config", model["generation_config"]);
-  }
-  if (!model["metadata"].empty()) out += section_text("metadata", model["metadata"]);
-  out += section_text("tokenizer", model["tokenizer"]);
-  out += section_text("chat templates", model["chat_templates"]);
-  out += str("tensors (", model["tensors"].size(), ")\n");
-  for (const io::Json& tensor : model["tensors"]) {
-    out += str("  ", printable(tensor["name"].get<std::string>()), "  ",
-               tensor["dtype"].get<std::string>(), " ", tensor["shape"].dump(), "  ",
-               human_bytes(tensor["bytes"].get<uint64_t>()), "\n");
-  }
-  return out;
-}
-
-io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer_path) {
+// What there is to say of any files.
+io::Json content_json(const io::ModelFiles& files) {
   io::Json metadata = io::Json::object();
   if (files.gguf) {
     for (size_t i = 0; i < files.gguf->metadata.size(); ++i) {
@@ -138,23 +120,72 @@ io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer
   for (const auto& [name, source] : files.chat_templates) {
     templates[to_valid_utf8(name)] = to_valid_utf8(source);
   }
-  io::Json tokenizer;
-  try {
-    tokenizer = tokenizer_json(files, tokenizer_path);
-  } catch (const Error& error) {
-    if (!tokenizer_path.empty()) throw;  // the one that was asked for
-    tokenizer = {{"error", error.what()}};
-  }
   return {{"schema", 1},
           {"path", to_valid_utf8(files.path)},
           {"format", std::string(name(files.format))},
           {"file_bytes", files.file_bytes},
-          {"config", files.config},
-          {"generation_config", files.generation_config},
           {"metadata", std::move(metadata)},
-          {"tokenizer", std::move(tokenizer)},
           {"chat_templates", std::move(templates)},
           {"tensors", tensors_json(files)}};
+}
+
+}  // namespace
+
+std::string inspection_text(const io::Json& model) {
+  std::string out =
+      str(quoted(model["path"].get<std::string>(), 200), ": ", model["format"].get<std::string>(),
+          ", ", human_bytes(model["file_bytes"].get<uint64_t>()), "\n");
+  const auto section = [&](const char* title, const char* key, bool even_if_empty) {
+    const io::Json* object = io::find(model, key);
+    if (object && (even_if_empty || !object->empty())) out += section_text(title, *object);
+  };
+  section("config", "config", true);
+  section("generation config", "generation_config", false);
+  section("metadata", "metadata", false);
+  section("tokenizer", "tokenizer", true);
+  section("chat templates", "chat_templates", model.contains("tokenizer"));
+  out += str("tensors (", model["tensors"].size(), ")\n");
+  for (const io::Json& tensor : model["tensors"]) {
+    out += str("  ", printable(tensor["name"].get<std::string>()), "  ",
+               tensor["dtype"].get<std::string>(), " ", tensor["shape"].dump(), "  ",
+               human_bytes(tensor["bytes"].get<uint64_t>()), "\n");
+  }
+  return out;
+}
+
+io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer_path) {
+  io::Json model = content_json(files);
+  model["config"] = files.config;
+  model["generation_config"] = files.generation_config;
+  try {
+    model["tokenizer"] = tokenizer_json(files, tokenizer_path);
+  } catch (const Error& error) {
+    if (!tokenizer_path.empty()) throw;  // the one that was asked for
+    model["tokenizer"] = {{"error", error.what()}};
+  }
+  return model;
+}
+
+io::Json inspect_adapter(const std::string& path) {
+  io::ModelFiles files;
+  files.path = path;
+  files.chat_templates = io::read_chat_templates(path);
+  if (io::is_regular_file(path)) {
+    files.gguf = io::read_gguf(path);
+    files.file_bytes = files.gguf->file_bytes;
+    for (const io::GgufTensor& tensor : files.gguf->tensors) {
+      files.tensors[tensor.name] = files.gguf->array(tensor);
+    }
+    io::Json adapter = content_json(files);
+    adapter["format"] = "LoRA adapter, GGUF";
+    return adapter;
+  }
+  files.tensors = io::read_tensors(adapter_weights(path));
+  for (const auto& [name, array] : files.tensors) files.file_bytes += array.bytes();
+  io::Json adapter = content_json(files);
+  adapter["format"] = "LoRA adapter, PEFT";
+  adapter["config"] = io::read_json(path + "/adapter_config.json");
+  return adapter;
 }
 
 }  // namespace lumen::runtime

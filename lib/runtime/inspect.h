@@ -1,4 +1,4 @@
-// What a model file holds: lumen-convert --inspect.
+// What a model's or an adapter's files hold: lumen-convert --inspect.
 #pragma once
 
 #include <string>
@@ -13,7 +13,11 @@ namespace lumen::runtime {
 // "error"; for one at `tokenizer_path` (unless "") throws as text::load_tokenizer.
 io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer_path);
 
-// The same for people.
+// The same of the LoRA adapter in `path`, a PEFT directory or a GGUF file, which has no tokenizer:
+// "config" is its adapter_config.json. Throws Error as the readers.
+io::Json inspect_adapter(const std::string& path);
+
+// Either for people.
 std::string inspection_text(const io::Json& model);
 
 }  // namespace lumen::runtime

@@ -198,9 +198,7 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   }
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);
-  std::string weights = directory + "/adapter_model.safetensors";
-  const std::string older = directory + "/adapter_model.bin";
-  if (!io::is_regular_file(weights) && io::is_regular_file(older)) weights = older;
+  const std::string weights = adapter_weights(directory);
   for (const auto& [full, array] : io::read_tensors(weights)) {
     add_tensor(io::place_of(weights), full, model_name(full), array, adapter);
   }
@@ -214,6 +212,12 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
 }
 
 }  // namespace
+
+std::string adapter_weights(const std::string& directory) {
+  const std::string weights = directory + "/adapter_model.safetensors";
+  const std::string older = directory + "/adapter_model.bin";
+  return !io::is_regular_file(weights) && io::is_regular_file(older) ? older : weights;
+}
 
 LoraAdapter read_adapter(const std::string& path, const io::Json& model_config) {
   return io::is_regular_file(path) ? adapter_of_gguf(path, model_config)
