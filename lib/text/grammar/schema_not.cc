@@ -58,19 +58,20 @@ Json without_property(const std::string& name) {
   return schema;
 }
 
-Schemas negated_number(const Opposite& one, const Json& value, Place place) {
-  if (!value.is_number()) {
-    malformed(place, one.keyword, ": expected a number, found ", io::describe(&value));
+Schemas negated_number(const Opposite& one, const Json& schema, const std::string& key,
+                       Place place) {
+  Json bound = schema[key];
+  if (!bound.is_number()) {
+    malformed(place, key, ": expected a number, found ", io::describe(&bound));
   }
-  Json bound = value;
   if (one.step != 0) {
-    const int64_t count = value.get<int64_t>() + one.step;
+    const int64_t count = int64_t{*count_member(schema, key.c_str(), place)} + one.step;
     if (count < 0) return {};
     bound = count;
   }
-  Json schema = {{"type", one.type}};
-  schema[one.opposite] = bound;
-  return {schema};
+  Json opposite = {{"type", one.type}};
+  opposite[one.opposite] = bound;
+  return {opposite};
 }
 
 // What is excluded by one keyword of `schema`.
@@ -84,7 +85,7 @@ Schemas negated_keyword(const Json& schema, const std::string& key, Place place)
   if (key == "not") excluding = value;
   if (key == "not" || !excluding.empty()) return {excluding};
   for (const Opposite& one : kOpposites) {
-    if (one.keyword == key) return negated_number(one, value, place);
+    if (one.keyword == key) return negated_number(one, schema, key, place);
   }
   Schemas ways;
   if (key == "type") {
