@@ -69,10 +69,9 @@ void declare(CommandLine& line, ConvertOptions& options) {
                                 options.threads, 1, kMaxThreads));
   line.group("Inspect");
   matters_to(kInspect);
-  line.add(path_field(
-      "inspect", "MODEL",
-      "show config, metadata, tensors, tokenizer, end tokens, templates; an adapter's too",
-      options.inspect));
+  line.add(path_field("inspect", "MODEL",
+                      "show config, metadata, tensors, tokenizer, end tokens, templates",
+                      options.inspect));
   line.add(path_field("tokenizer", "FILE", "the tokenizer of a model that has none of its own",
                       options.tokenizer));
   line.add_json("print one JSON object", options.json);
