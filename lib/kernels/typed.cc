@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "lib/base/check.h"
+#include "lib/base/round_up.h"
 
 namespace lumen::kernels {
 namespace {
@@ -182,7 +183,7 @@ void reduce_line(DType from, const std::byte* x, int64_t axis, T start, Join joi
 template <typename T, typename Join>
 void reduce(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
             int64_t inner, T start, Join join, DType to, std::byte* y) {
-  const int64_t pieces = (inner + kChunk - 1) / kChunk;
+  const int64_t pieces = divide_up(inner, kChunk);
   const int64_t grain =
       std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis * std::min(inner, kChunk)));
   pool.parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
@@ -251,10 +252,10 @@ class Scan {
     if (lines == 0) return;
     const int last = shape_.rank() - 1;
     const bool across = axis_ < last;  // neighbouring lines lie beside each other
-    const int64_t row = across ? shape_[last] : lines, share = (lines - 1) / pool.threads() + 1;
+    const int64_t row = across ? shape_[last] : lines, share = divide_up(lines, pool.threads());
     const int64_t width = across ? kChunk : std::min<int64_t>(share, kBeside);
     is_sum_ = is_one(a_, shape_);
-    const int64_t per_row = (row + width - 1) / width;
+    const int64_t per_row = divide_up(row, width);
     const int64_t grain = std::max<int64_t>(1, kGrain / (n * std::min(row, width)));
     pool.parallel_for(lines / row * per_row, grain, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {

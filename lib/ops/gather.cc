@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lib/base/error.h"
+#include "lib/base/round_up.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/copy.h"
@@ -209,7 +210,7 @@ void run_concat(const graph::KernelCall& call) {
   const int64_t row = row_bytes(call.output.dtype, shape[axis] * inner);
   // A task is a piece of a row, or so many short rows.
   constexpr int64_t kPiece = 64 << 10;
-  const int64_t pieces = (row + kPiece - 1) / kPiece;
+  const int64_t pieces = divide_up(row, kPiece);
   const int64_t grain = std::max<int64_t>(1, kPiece / std::max<int64_t>(1, row));
   call.pool->parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
     for (int64_t i = first; i < last; ++i) {

@@ -15,7 +15,7 @@ using Complain = FunctionRef<void(const std::string& key, const std::string& mes
 // `complain` for the first combination that makes no sense.
 void complete(Recipe& recipe, Complain complain);
 
-// Calls `complain` for the first key that follows evaluations, of which there are none.
+// Calls `complain` for every key that follows evaluations, of which there are none.
 void check_without_evaluation(const Recipe& recipe, Complain complain);
 
 }  // namespace lumen::runtime
