@@ -65,15 +65,13 @@ TEST_CASE("panels on int8 tiles give the bits of panels in vectors") {
       auto values = random_floats(random, most * cols);
       values[3 * cols] = std::numeric_limits<float>::quiet_NaN();
       std::vector<std::byte> memory;
-      const QuantizedRows x = quantize(values, most, cols, memory);
+      const StripRows x = quantize_strips(native_panel_strips, values, most, cols, memory);
       std::vector<float> expected(most * rows);
-      dot_panels_native(in_panels(w, panels), 0, rows, x, most, expected.data(), rows);
+      dot_panels_native(in_panels(w, panels), 0, rows, x, expected.data(), rows);
       for (int64_t m = 1; m <= most; ++m) {
         INFO(cols << " columns, m = " << m);
-        std::vector<std::byte> room(tile_rows_bytes(m, cols) + 64);
-        const TileRows tiles{align_64(room), m, cols};
-        quantize_tile_rows(values.data(), cols, 0, cols / 32 / 2, tiles);
-        quantize_tile_rows(values.data(), cols, cols / 32 / 2, cols / 32, tiles);
+        std::vector<std::byte> room;
+        const StripRows tiles = quantize_strips(tile_strips, values, m, cols, room);
         // All, and a range that begins and ends inside panels, in rows with gaps.
         for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, rows}, {9, 35}}) {
           const int64_t stride = end - begin + 2;

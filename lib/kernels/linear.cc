@@ -45,10 +45,11 @@ int64_t few_rows(std::span<const Weight> weights) {
 
 // ---- Few rows: dot products.
 
-// The rows of x rounded for quantised weights: of tiles if those are used.
+// The rows of x rounded for quantised weights in panels, or multiplied like panels, and for those
+// in rows.
 struct RoundedRows {
   bool on_tiles;
-  TileRows tiles;
+  StripRows strips;
   QuantizedRows rows;
 };
 
@@ -56,9 +57,9 @@ void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args, cons
          float* y) {
   const bool panels = in_panels(w.layout);
   if (is_quantized(w.dtype)) {
-    if (x.on_tiles) return dot_panels_tiles(w, from, to, x.tiles, y, args.y_stride);
-    const auto dot_quantized = panels ? dot_panels_quantized : dot_rows_quantized;
-    dot_quantized(w, from, to, x.rows, args.m, y, args.y_stride);
+    if (!panels) return dot_rows_quantized(w, from, to, x.rows, args.m, y, args.y_stride);
+    const auto dot_quantized = x.on_tiles ? dot_panels_tiles : dot_panels_quantized;
+    dot_quantized(w, from, to, x.strips, y, args.y_stride);
   } else {
     const auto dot_float = panels ? dot_panels_float : dot_rows_float;
     dot_float(w, from, to, args.x, args.x_stride, args.m, y, args.y_stride);
@@ -87,27 +88,31 @@ size_t most_panel_bytes(int64_t cols) {
 
 size_t few_rows_bytes(int64_t m, int64_t cols) {
   m = std::min(m, kFewRowsPanels);
-  const size_t bytes = std::max(quantized_rows_bytes(m, cols), tile_rows_bytes(m, cols));
+  const size_t bytes = strip_rows_bytes(m, cols) + quantized_rows_bytes(m, cols);
   return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64));
 }
 
 RoundedRows round_rows(ThreadPool& pool, const LinearArgs& args) {
   const std::span<const Weight> weights = args.weights;
-  const int64_t cols = weights.front().cols;
+  const int64_t cols = weights.front().cols, m = args.m;
+  bool panels = false, rows = false;
+  for (const Weight& w : weights) {
+    if (!is_quantized(w.dtype)) continue;
+    (w.layout == Layout::kRows ? rows : panels) = true;
+  }
   RoundedRows to{};
-  const auto quantized = [](const Weight& w) { return is_quantized(w.dtype); };
-  if (std::none_of(weights.begin(), weights.end(), quantized)) return to;
-  to.on_tiles = args.m >= kInt8TileRows && few_rows(weights) == kFewRowsPanels && uses_int8_tiles();
   // So much takes about as long as waking the other threads.
-  constexpr int64_t kRowsAtOnce = 4, kBlocksAtOnce = 16;
-  if (to.on_tiles) {
-    to.tiles = {args.workspace, args.m, cols};
-    pool.parallel_for(cols / 32, kBlocksAtOnce, [&](int64_t begin, int64_t end, int) {
-      quantize_tile_rows(args.x, args.x_stride, begin, end, to.tiles);
+  constexpr int64_t kRowsAtOnce = 4, kBlocksAtOnce = 256;
+  if (panels) {
+    to.on_tiles = m >= kInt8TileRows && few_rows(weights) == kFewRowsPanels && uses_int8_tiles();
+    to.strips = (to.on_tiles ? tile_strips : panel_strips)(args.workspace, m, cols);
+    pool.parallel_for(cols / 32, divide_up(kBlocksAtOnce, m), [&](int64_t begin, int64_t end, int) {
+      quantize_strip_rows(args.x, args.x_stride, begin, end, to.strips);
     });
-  } else {
-    to.rows = place_quantized_rows(args.workspace, args.m, cols);
-    pool.parallel_for(args.m, kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
+  }
+  if (rows) {
+    to.rows = place_quantized_rows(args.workspace + strip_rows_bytes(m, cols), m, cols);
+    pool.parallel_for(m, kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
       for (int64_t r = begin; r < end; ++r) quantize_row(args.x + r * args.x_stride, r, to.rows);
     });
   }

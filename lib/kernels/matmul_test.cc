@@ -366,9 +366,12 @@ TEST_CASE("sums on panels are the chain that panel_dot.h writes down, bit for bi
       const Weight w{bytes.data(), dtype, rows, cols};
       const auto panels = pack(w);
       std::vector<std::byte> memory;
-      const QuantizedRows x = quantize(random_floats(random, cols), 1, cols, memory);
+      const std::vector<float> values = random_floats(random, cols);
+      const QuantizedRows x = quantize(values, 1, cols, memory);
+      std::vector<std::byte> room;
+      const StripRows strips = quantize_strips(panel_strips, values, 1, cols, room);
       std::vector<float> y(rows);
-      dot_panels_quantized(in_panels(w, panels), 0, rows, x, 1, y.data(), rows);
+      dot_panels_quantized(in_panels(w, panels), 0, rows, strips, y.data(), rows);
       const bool fused = chosen_simd_target() != "sse4" && chosen_simd_target() != "sse2";
       auto fma = [&](float a, float b, float c) { return fused ? std::fma(a, b, c) : a * b + c; };
       for (int64_t j = 0; j < rows; ++j) {
@@ -485,15 +488,18 @@ TEST_CASE("the native kernel of panels gives the bits of the portable one") {
         const auto bytes = random_weights(random, dtype, rows, cols);
         const Weight w{bytes.data(), dtype, rows, cols};
         const auto panels = pack(w);
-        std::vector<std::byte> memory;
-        const QuantizedRows x = quantize(random_floats(random, m * cols), m, cols, memory);
+        const std::vector<float> values = random_floats(random, m * cols);
+        std::vector<std::byte> memory, other_memory;
+        const StripRows x = quantize_strips(native_panel_strips, values, m, cols, memory);
+        const StripRows same =
+            quantize_strips(portable_panel_strips, values, m, cols, other_memory);
         std::vector<float> native(m * rows), portable(m * rows);
-        dot_panels_native(in_panels(w, panels), 0, rows, x, m, native.data(), rows);
-        dot_panels_portable(in_panels(w, panels), 0, rows, x, m, portable.data(), rows);
+        dot_panels_native(in_panels(w, panels), 0, rows, x, native.data(), rows);
+        dot_panels_portable(in_panels(w, panels), 0, rows, same, portable.data(), rows);
         CHECK(native == portable);
         // A range that begins and ends inside panels.
         std::vector<float> part(m * 10);
-        dot_panels_native(in_panels(w, panels), 9, 19, x, m, part.data(), 10);
+        dot_panels_native(in_panels(w, panels), 9, 19, x, part.data(), 10);
         for (int64_t r = 0; r < m; ++r) {
           CHECK(std::equal(part.begin() + r * 10, part.begin() + (r + 1) * 10,
                            native.begin() + r * rows + 9));

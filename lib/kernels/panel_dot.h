@@ -14,18 +14,22 @@ namespace lumen::kernels {
 // of y are y_stride floats apart. Every sum has the same bits whatever m, begin and end are.
 // Single-threaded, noexcept.
 
-// Quantised weights. One float32 chain per row of x and row of w over the sub-blocks s of 32 (q6_k:
-// 16) columns in order, rounded where a function ends:
+// The strips in which dot_panels_quantized takes rows of x.
+StripRows panel_strips(std::byte* memory, int64_t m, int64_t cols);
+StripRows portable_panel_strips(std::byte* memory, int64_t m, int64_t cols);
+
+// Quantised weights; r in [0, x.m). One float32 chain per row of x and row of w over the sub-blocks
+// s of 32 (q6_k: 16) columns in order, rounded where a function ends:
 //
 //   acc = fma(float(Σ_k (code − offset) · xcode), mul(xscale[s], scale[s]), acc)
 //   acc = fma(xsum[s], min[s], acc)                                    if the format has mins
 //
 // Targets without fused multiply-add round its product as well. Takes the native kernel
 // (panel_dot_native.h) where the SIMD target in use has one, else the portable one: the same bits.
-void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
-                          int64_t m, float* y, int64_t y_stride);
-void dot_panels_portable(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
-                         int64_t m, float* y, int64_t y_stride);
+void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
+                          int64_t y_stride);
+void dot_panels_portable(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
+                         int64_t y_stride);
 
 // Float weights (f32 f16 bf16), float32 accumulation; rows of x are x_stride floats apart.
 void dot_panels_float(const Weight& w, int64_t begin, int64_t end, const float* x, int64_t x_stride,

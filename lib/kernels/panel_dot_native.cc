@@ -1,5 +1,7 @@
 #include "lib/kernels/panel_dot_native.h"
 
+#include <bit>
+
 #include "lib/kernels/panels.h"
 #include "lib/kernels/targets-inl.h"
 
@@ -49,7 +51,7 @@ struct Isa : PanelIsa<16> {
   template <int kMost>
   struct Sum {
     HWY_INLINE Sum() {}  // the implicit one is not of this target
-    HWY_INLINE void start(int32_t begin) { ints = hn::Set(IntTag(), begin); }
+    HWY_INLINE void start(Ints begin) { ints = begin; }
     template <int kQuad>
     HWY_INLINE void add(Codes codes, const int8_t* x) {
       if constexpr (kMost == 0 && kAddedToSigned != 0) {
@@ -82,9 +84,13 @@ HWY_POP_ATTRIBUTES
 #if HWY_ONCE
 namespace lumen::kernels {
 
-void dot_panels_native(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
-                       int64_t m, float* y, int64_t y_stride) {
-  LUMEN_NATIVE_CALL(dot_panels_of_any_format, w, begin, end, x, m, y, y_stride);
+StripRows native_panel_strips(std::byte* memory, int64_t m, int64_t cols) {
+  return LUMEN_NATIVE_CALL(strips_of_width, memory, m, cols);
+}
+
+void dot_panels_native(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
+                       int64_t y_stride) {
+  LUMEN_NATIVE_CALL(dot_panels_of_any_format, w, begin, end, x, y, y_stride);
 }
 
 void expand_panel_native(DType dtype, const uint8_t* panel, int64_t cols, int added,

@@ -5,10 +5,11 @@
 
 namespace lumen::kernels {
 
-// As dot_panels_quantized, bit for bit what the targets compute without it. Only where
-// uses_native_dot() (simd.h).
-void dot_panels_native(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
-                       int64_t m, float* y, int64_t y_stride);
+// As panel_strips and dot_panels_quantized, bit for bit what the targets compute without it. Only
+// where uses_native_dot() (simd.h).
+StripRows native_panel_strips(std::byte* memory, int64_t m, int64_t cols);
+void dot_panels_native(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
+                       int64_t y_stride);
 
 // As expand_codes, of the panel at `panel`.
 void expand_panel_native(DType dtype, const uint8_t* panel, int64_t cols, int added,

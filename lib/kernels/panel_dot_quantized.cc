@@ -1,3 +1,4 @@
+#include <bit>
 #include <cstring>
 
 #include "lib/kernels/panel_dot.h"
@@ -93,8 +94,8 @@ struct Isa : PanelIsa<8> {
     static constexpr int kFlush = kMost == 0 ? 1 : 32767 / (2 * 127 * kMost);
 
     HWY_INLINE Sum() {}  // the implicit one is not of this target
-    HWY_INLINE void start(int32_t begin) {
-      ints = hn::Set(IntTag(), begin);
+    HWY_INLINE void start(Ints begin) {
+      ints = begin;
       words = hn::Zero(WordTag());
     }
     template <int kQuad>
@@ -138,22 +139,32 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 namespace {
+HWY_EXPORT(strips_of_width);
 HWY_EXPORT(dot_panels_of_any_format);
 HWY_EXPORT(expand_panel_of_any_format);
 }  // namespace
 
-void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
-                          int64_t m, float* y, int64_t y_stride) {
+StripRows panel_strips(std::byte* memory, int64_t m, int64_t cols) {
+  return uses_native_dot() ? native_panel_strips(memory, m, cols)
+                           : portable_panel_strips(memory, m, cols);
+}
+
+StripRows portable_panel_strips(std::byte* memory, int64_t m, int64_t cols) {
+  return HWY_DYNAMIC_DISPATCH(strips_of_width)(memory, m, cols);
+}
+
+void dot_panels_quantized(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
+                          int64_t y_stride) {
   if (uses_native_dot()) {
-    dot_panels_native(w, begin, end, x, m, y, y_stride);
+    dot_panels_native(w, begin, end, x, y, y_stride);
   } else {
-    dot_panels_portable(w, begin, end, x, m, y, y_stride);
+    dot_panels_portable(w, begin, end, x, y, y_stride);
   }
 }
 
-void dot_panels_portable(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
-                         int64_t m, float* y, int64_t y_stride) {
-  HWY_DYNAMIC_DISPATCH(dot_panels_of_any_format)(w, begin, end, x, m, y, y_stride);
+void dot_panels_portable(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
+                         int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(dot_panels_of_any_format)(w, begin, end, x, y, y_stride);
 }
 
 void expand_panel(const Weight& w, int64_t index, int64_t k, int64_t cols, int added,

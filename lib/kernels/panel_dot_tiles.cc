@@ -229,7 +229,7 @@ HWY_NOINLINE void sum_panel(const uint8_t* panel, const CodeStrip& x, int64_t co
 
 // Rows [begin, end) of the weights with all rows of x, in strips of kRows.
 template <class Format, int kRows>
-void dot_panels(const Weight& w, int64_t begin, int64_t end, const TileRows& x, float* y,
+void dot_panels(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
                 int64_t y_stride) {
   TileConfig config;
   for (int i = 0; i < 8; ++i) {
@@ -256,9 +256,9 @@ void dot_panels(const Weight& w, int64_t begin, int64_t end, const TileRows& x, 
 
 template <class Format>
 struct DotPanels {
-  static void run(const Weight& w, int64_t begin, int64_t end, const TileRows& x, float* y,
+  static void run(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
                   int64_t y_stride) {
-    if (x.strip_rows() == 8) {
+    if (x.height == 8) {
       dot_panels<Format, 8>(w, begin, end, x, y, y_stride);
     } else {
       dot_panels<Format, 16>(w, begin, end, x, y, y_stride);
@@ -266,7 +266,7 @@ struct DotPanels {
   }
 };
 
-void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const TileRows& x,
+void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const StripRows& x,
                               float* y, int64_t y_stride) {
   for_format<DotPanels>(w.dtype, w, begin, end, x, y, y_stride);
 }
@@ -281,29 +281,12 @@ HWY_POP_ATTRIBUTES
 #if HWY_ONCE
 namespace lumen::kernels {
 
-CodeStrip TileRows::strip(int64_t row, int64_t block) const {
-  const int64_t rows = strip_rows(), blocks = cols / 32;
-  std::byte* const first = memory + row * blocks * (kStripBlockBytes + kStripHalfBytes);
-  return {.blocks = first + rows * block * kStripBlockBytes,
-          .halves = first + rows * (blocks * kStripBlockBytes + block * kStripHalfBytes),
-          .rows = rows};
+StripRows tile_strips(std::byte* memory, int64_t m, int64_t cols) {
+  const int64_t height = m <= 8 ? 8 : 16;
+  return {memory, m, cols, height, height};
 }
 
-size_t tile_rows_bytes(int64_t m, int64_t cols) {
-  const int64_t rows = m <= 8 ? 8 : round_up(m, 16);
-  return static_cast<size_t>(rows * (cols / 32) * (kStripBlockBytes + kStripHalfBytes));
-}
-
-void quantize_tile_rows(const float* x, int64_t x_stride, int64_t begin, int64_t end,
-                        const TileRows& to) {
-  for (int64_t row = 0; row < to.m; row += to.strip_rows()) {
-    const int64_t rows = std::min(to.strip_rows(), to.m - row);
-    quantize_strip(x + row * x_stride + 32 * begin, x_stride, rows, end - begin,
-                   to.strip(row, begin));
-  }
-}
-
-void dot_panels_tiles(const Weight& w, int64_t begin, int64_t end, const TileRows& x, float* y,
+void dot_panels_tiles(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
                       int64_t y_stride) {
 #if HWY_TARGETS & HWY_AVX3
   N_AVX3::int8_tiles::dot_panels_of_any_format(w, begin, end, x, y, y_stride);

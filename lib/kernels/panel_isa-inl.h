@@ -85,6 +85,7 @@ struct PanelIsa {
     const auto v = hn::LoadU(hn::Rebind<int8_t, FloatTag>(), reinterpret_cast<const int8_t*>(p));
     return to_float(hn::PromoteTo(IntTag(), v));
   }
+  static LUMEN_ISA_INLINE Ints repeat_int(int32_t value) { return hn::Set(IntTag(), value); }
   static LUMEN_ISA_INLINE Floats set(float value) { return hn::Set(FloatTag(), value); }
   static LUMEN_ISA_INLINE Floats mul(Floats a, Floats b) { return hn::Mul(a, b); }
   static LUMEN_ISA_INLINE Floats fma(Floats a, Floats b, Floats c) { return hn::MulAdd(a, b, c); }

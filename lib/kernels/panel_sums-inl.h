@@ -5,7 +5,7 @@
 //
 //   kMostRows            rows of x that are multiplied at once
 //   Ints                 a vector of kLanes int32
-//   fma, to_float, store
+//   repeat_int, fma, to_float, store
 //   Sum<most>            Σ code · xcode per word, of codes in [0, most], or int8 if most is 0:
 //                        start(begin), add<n>(codes, x) for n = 0, 1, … in order, total<bits>(),
 //                        which shifts it to the right. `begin` is what the int32 sum starts from.
@@ -15,119 +15,155 @@
 
 // ---- Sums.
 
-// Rows of x, with what belongs to sub-blocks of one size; strides `cols` and `subs`.
-struct PanelOperand {
-  const int8_t* codes;
-  const float *scale, *sum;
-  const int32_t* code_sum;
-  int64_t cols, subs;
+// Where in a strip of kRows rows, from the first block of a group on, what belongs to sub-block
+// kIndex of it stands: one base and constants, for which no register is needed.
+template <class Format, int kRows, int kIndex>
+struct PlaceInStrip {
+  static constexpr bool kHalves = Format::kSub == 16;
+  static constexpr int64_t kBlock = kIndex * Format::kSub / 32,
+                           kHalf = kIndex * Format::kSub % 32 / 16;
+  static constexpr int64_t kFirst = kBlock * kRows * kStripBlockBytes;
+  static constexpr int64_t kFirstHalf = kBlock * kRows * kStripHalfBytes + 4 * kRows * kHalf;
+  static_assert(kIndices<Format> * Format::kSub % 32 == 0);
+
+  const CodeStrip& x;
+  int row;
+
+  const int8_t* codes() const {
+    return reinterpret_cast<const int8_t*>(x.blocks + kFirst) + 32 * row + 16 * kHalf;
+  }
+  const float* scale() const { return floats(x.blocks + kFirst + 32 * kRows); }
+  const float* sum() const {
+    return floats(kHalves ? x.halves + kFirstHalf : x.blocks + kFirst + 36 * kRows);
+  }
+  const int32_t* owed() const {
+    return reinterpret_cast<const int32_t*>(kHalves ? x.halves + kFirstHalf + 8 * kRows
+                                                    : x.blocks + kFirst + 40 * kRows) +
+           row;
+  }
+  const float* floats(const std::byte* p) const { return reinterpret_cast<const float*>(p) + row; }
 };
 
-template <class Format>
-HWY_INLINE PanelOperand panel_operand(const QuantizedRows& x, int64_t row) {
-  constexpr bool kHalf = Format::kSub == 16;
-  const int64_t subs = x.cols / Format::kSub, at = row * subs;
-  return {x.codes + row * x.cols,
-          (kHalf ? x.scale_16 : x.scale_32) + at,
-          (kHalf ? x.sum_16 : x.sum_32) + at,
-          (kHalf ? x.codes_16 : x.codes_32) + at,
-          x.cols,
-          subs};
+// −kOffset · Σ codes, of −128 · Σ codes.
+template <int kOffset>
+HWY_INLINE typename Isa::Ints owed_for(const int32_t* owed) {
+  static_assert((kOffset & (kOffset - 1)) == 0, "a power of two");
+  if constexpr (kOffset == 0) {
+    return Isa::repeat_int(0);
+  } else if constexpr (kOffset == 128) {
+    return Isa::repeat_int(*owed);
+  } else {
+    static_assert(kOffset < 128);
+    return hn::ShiftRight<std::countr_zero(128u / kOffset)>(Isa::repeat_int(*owed));
+  }
 }
 
 template <class Format, int kIndex>
 using PanelSum = typename Isa::template Sum<(Format::kMost << Format::template kShift<kIndex>)>;
 
-// x holds the codes of each row from this sub-block on.
 template <class Format, int kRows, int kIndex, int kQuad>
-HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const int8_t* const (&x)[kRows],
+HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const CodeStrip& x,
                           PanelSum<Format, kIndex>* sums) {
   if constexpr (kQuad < Format::kSub / 4) {
     const auto codes = Format::template codes<kIndex, kQuad>(p, part, group);
-    for (int r = 0; r < kRows; ++r) sums[r].template add<kQuad>(codes, x[r] + 4 * kQuad);
+    for (int r = 0; r < kRows; ++r) {
+      const PlaceInStrip<Format, kRows, kIndex> place{x, r};
+      sums[r].template add<kQuad>(codes, place.codes() + 4 * kQuad);
+    }
     add_quads<Format, kRows, kIndex, kQuad + 1>(p, part, group, x, sums);
   }
 }
 
-// Adds sub-blocks kIndex and on of a group; `sub` is the first one's number in the row. The order
-// of the two multiply-adds and what is rounded in between is what every path of products keeps to.
+// Adds sub-blocks kIndex and on of a group, with whose first block the strip begins. The order of
+// the two multiply-adds and what is rounded in between is what every path of products keeps to.
 template <class Format, int kRows, int kIndex, class Scales>
 HWY_INLINE void add_subs(const uint8_t* p, int part, int group, const Scales& scales,
-                         const PanelOperand& x, int64_t sub, typename Isa::Floats* y) {
+                         const CodeStrip& x, typename Isa::Floats* y) {
   if constexpr (kIndex < kIndices<Format>) {
+    using Place = PlaceInStrip<Format, kRows, kIndex>;
     if (part == 0) fetch_ahead<Format>(p, group * kIndices<Format> + kIndex);
     constexpr int kShift = Format::template kShift<kIndex>;
-    constexpr int kOffset = Format::kOffset << kShift;
     PanelSum<Format, kIndex> sums[kRows];
-    const int8_t* codes[kRows];
     for (int r = 0; r < kRows; ++r) {
-      codes[r] = x.codes + r * x.cols + sub * Format::kSub;
-      sums[r].start(kOffset == 0 ? 0 : -kOffset * x.code_sum[r * x.subs + sub]);
+      sums[r].start(owed_for<(Format::kOffset << kShift)>(Place{x, r}.owed()));
     }
-    add_quads<Format, kRows, kIndex, 0>(p, part, group, codes, sums);
+    add_quads<Format, kRows, kIndex, 0>(p, part, group, x, sums);
     const auto scale = scales.template scale<kIndex>(group);
     for (int r = 0; r < kRows; ++r) {
-      const auto factor = Isa::mul(Isa::set(x.scale[r * x.subs + sub]), scale);
+      const auto factor = Isa::mul(Isa::set(*Place{x, r}.scale()), scale);
       y[r] = Isa::fma(Isa::to_float(sums[r].template total<kShift>()), factor, y[r]);
     }
     if constexpr (Format::kHasMin) {
       const auto min = scales.template min<kIndex>(group);
       for (int r = 0; r < kRows; ++r) {
-        y[r] = Isa::fma(Isa::set(x.sum[r * x.subs + sub]), min, y[r]);
+        y[r] = Isa::fma(Isa::set(*Place{x, r}.sum()), min, y[r]);
       }
     }
-    add_subs<Format, kRows, kIndex + 1>(p, part, group, scales, x, sub + 1, y);
+    add_subs<Format, kRows, kIndex + 1>(p, part, group, scales, x, y);
   }
 }
 
-// out[r][j] = Σ_k panel[j][k] · x[r][k] for kRows rows of x and the sixteen rows of a panel.
+// out[r][j] = Σ_k panel[j][k] · x[r][k] for the kRows rows of x and the sixteen rows of a panel.
 template <class Format, int kRows>
-HWY_NOINLINE void sum_panel(const uint8_t* panel, const PanelOperand& x, float (*out)[kPanelRows]) {
+HWY_NOINLINE void sum_panel(const uint8_t* panel, CodeStrip x, int64_t cols,
+                            float (*out)[kPanelRows]) {
   constexpr int kParts = kPanelRows / Isa::kLanes;
   constexpr int64_t kBlock = info(Format::kType).block_elements;
   constexpr int64_t kBytes = kPanelRows * info(Format::kType).block_bytes;
+  constexpr int64_t kGroupBlocks = kBlock / Format::kGroups / 32;
   typename Isa::Floats y[kParts][kRows];
   for (auto& part : y) {
     for (auto& sum : part) sum = Isa::set(0.0f);
   }
-  for (int64_t k = 0; k < x.cols; k += kBlock, panel += kBytes) {
+  for (int64_t k = 0; k < cols; k += kBlock, panel += kBytes) {
     for (int part = 0; part < kParts; ++part) {
       const auto scales = Format::scales(panel, part);
+      CodeStrip from = x;
       for (int group = 0; group < Format::kGroups; ++group) {
-        const int64_t sub = k / Format::kSub + group * kIndices<Format>;
-        add_subs<Format, kRows, 0>(panel, part, group, scales, x, sub, y[part]);
+        add_subs<Format, kRows, 0>(panel, part, group, scales, from, y[part]);
+        from.blocks += kGroupBlocks * kRows * kStripBlockBytes;
+        from.halves += kGroupBlocks * kRows * kStripHalfBytes;
       }
     }
+    x.blocks += Format::kGroups * kGroupBlocks * kRows * kStripBlockBytes;
+    x.halves += Format::kGroups * kGroupBlocks * kRows * kStripHalfBytes;
   }
   for (int part = 0; part < kParts; ++part) {
     for (int r = 0; r < kRows; ++r) Isa::store(y[part][r], out[r] + part * Isa::kLanes);
   }
 }
 
-// Rows [begin, end) of the weights with rows [0, m) of x.
+// Not every height of strips: each is a third of this file's code.
+inline constexpr int kSomeRows = Isa::kMostRows > 1 ? Isa::kMostRows / 2 : 1;
+
+StripRows strips_of_width(std::byte* memory, int64_t m, int64_t cols) {
+  constexpr int64_t kMost = Isa::kMostRows;
+  const int64_t last = m % kMost == 0 ? kMost : m % kMost;
+  return {memory, m, cols, kMost, last == 1 ? 1 : last <= kSomeRows ? kSomeRows : kMost};
+}
+
+// Rows [begin, end) of the weights with all rows of x.
 template <class Format>
-void dot_panels(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
-                float* y, int64_t y_stride) {
+void dot_panels(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
+                int64_t y_stride) {
   constexpr int kMost = Isa::kMostRows;
   const int64_t bytes = kPanelRows * row_bytes(Format::kType, w.cols);
   for (int64_t first = begin / kPanelRows * kPanelRows; first < end; first += kPanelRows) {
     const auto* panel = static_cast<const uint8_t*>(w.data) + first / kPanelRows * bytes;
     const int64_t from = begin > first ? begin : first;
     const int64_t to = end < first + kPanelRows ? end : first + kPanelRows;
-    for (int64_t row = 0, count; row < m; row += count) {
+    for (int64_t row = 0; row < x.m; row += kMost) {
       alignas(64) float out[kMost][kPanelRows];
-      const PanelOperand operand = panel_operand<Format>(x, row);
-      // Not every number of rows: each is a third of this file's code.
-      constexpr int kSome = kMost > 1 ? kMost / 2 : 1;
-      count = m - row >= kMost ? kMost : m - row >= kSome ? kSome : 1;
-      if (count == kMost) {
-        sum_panel<Format, kMost>(panel, operand, out);
-      } else if (count == kSome) {
-        sum_panel<Format, kSome>(panel, operand, out);
+      const CodeStrip strip = x.strip(row, 0);
+      if (strip.rows == kMost) {
+        sum_panel<Format, kMost>(panel, strip, w.cols, out);
+      } else if (strip.rows == kSomeRows) {
+        sum_panel<Format, kSomeRows>(panel, strip, w.cols, out);
       } else {
-        sum_panel<Format, 1>(panel, operand, out);
+        sum_panel<Format, 1>(panel, strip, w.cols, out);
       }
-      for (int64_t r = 0; r < count; ++r) {
+      const int64_t rows = x.m - row < kMost ? x.m - row : kMost;
+      for (int64_t r = 0; r < rows; ++r) {
         for (int64_t j = from; j < to; ++j) y[(row + r) * y_stride + j - begin] = out[r][j - first];
       }
     }
@@ -136,15 +172,15 @@ void dot_panels(const Weight& w, int64_t begin, int64_t end, const QuantizedRows
 
 template <class Format>
 struct DotPanels {
-  static void run(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x, int64_t m,
-                  float* y, int64_t y_stride) {
-    dot_panels<Format>(w, begin, end, x, m, y, y_stride);
+  static void run(const Weight& w, int64_t begin, int64_t end, const StripRows& x, float* y,
+                  int64_t y_stride) {
+    dot_panels<Format>(w, begin, end, x, y, y_stride);
   }
 };
 
-void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const QuantizedRows& x,
-                              int64_t m, float* y, int64_t y_stride) {
-  for_format<DotPanels>(w.dtype, w, begin, end, x, m, y, y_stride);
+void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const StripRows& x,
+                              float* y, int64_t y_stride) {
+  for_format<DotPanels>(w.dtype, w, begin, end, x, y, y_stride);
 }
 
 // ---- Taking panels apart.

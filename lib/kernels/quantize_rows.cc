@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -197,6 +198,28 @@ void quantize_row(const float* x, int64_t row, const QuantizedRows& to) {
 void quantize_strip(const float* x, int64_t x_stride, int64_t rows, int64_t blocks,
                     const CodeStrip& to) {
   HWY_DYNAMIC_DISPATCH(quantize_strip_kernel)(x, x_stride, rows, blocks, to);
+}
+
+CodeStrip StripRows::strip(int64_t row, int64_t block) const {
+  const int64_t rows = row + height < m ? height : last_height, blocks = cols / 32;
+  std::byte* const first = memory + row * blocks * (kStripBlockBytes + kStripHalfBytes);
+  return {.blocks = first + rows * block * kStripBlockBytes,
+          .halves = first + rows * (blocks * kStripBlockBytes + block * kStripHalfBytes),
+          .rows = rows};
+}
+
+size_t strip_rows_bytes(int64_t m, int64_t cols) {
+  const int64_t rows = round_up(m, kMostStripHeight);
+  return static_cast<size_t>(rows * (cols / 32) * (kStripBlockBytes + kStripHalfBytes));
+}
+
+void quantize_strip_rows(const float* x, int64_t x_stride, int64_t begin, int64_t end,
+                         const StripRows& to) {
+  for (int64_t row = 0; row < to.m; row += to.height) {
+    const int64_t rows = std::min(to.height, to.m - row);
+    quantize_strip(x + row * x_stride + 32 * begin, x_stride, rows, end - begin,
+                   to.strip(row, begin));
+  }
 }
 
 void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to) {

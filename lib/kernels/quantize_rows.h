@@ -32,6 +32,28 @@ QuantizedRows place_quantized_rows(std::byte* memory, int64_t rows, int64_t cols
 // Fills row `row` of `to` from x [cols]. noexcept.
 void quantize_row(const float* x, int64_t row, const QuantizedRows& to);
 
+// Rows of x in strips (int8_tile.h), one behind the other, as products of few rows with quantised
+// panels take them (panel_dot.h, panel_dot_tiles.h): `height` rows each; the last one has
+// `last_height`, of which those beyond m are zeros.
+struct StripRows {
+  std::byte* memory;  // strip_rows_bytes(m, cols), 64-byte aligned
+  int64_t m, cols;    // cols is a multiple of 32
+  int64_t height, last_height;
+
+  // The strip whose first row is `row`, from block `block` of 32 columns on.
+  CodeStrip strip(int64_t row, int64_t block) const;
+};
+
+inline constexpr int64_t kMostStripHeight = 16;
+
+// For heights of at most kMostStripHeight; never decreases with m.
+size_t strip_rows_bytes(int64_t m, int64_t cols);
+
+// Rounds blocks [begin, end) of 32 columns of all rows of x [to.m, to.cols], rows x_stride floats
+// apart. noexcept.
+void quantize_strip_rows(const float* x, int64_t x_stride, int64_t begin, int64_t end,
+                         const StripRows& to);
+
 // Fills a strip from x [to.rows, 32 · blocks], rows x_stride floats apart; in the int8 one only the
 // first `rows` are read, and the others are zeros. noexcept.
 void quantize_strip(const float* x, int64_t x_stride, int64_t rows, int64_t blocks,

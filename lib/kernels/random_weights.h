@@ -125,6 +125,17 @@ inline QuantizedRows quantize(const std::vector<float>& x, int64_t m, int64_t co
   return rows;
 }
 
+// The same in the strips that `place` lays out: panel_strips (panel_dot.h) or one like it.
+inline StripRows quantize_strips(StripRows (*place)(std::byte*, int64_t, int64_t),
+                                 const std::vector<float>& x, int64_t m, int64_t cols,
+                                 std::vector<std::byte>& memory) {
+  memory.assign(strip_rows_bytes(m, cols) + 64, std::byte{0xFF});
+  const StripRows rows = place(align_64(memory), m, cols);
+  quantize_strip_rows(x.data(), cols, 0, cols / 32 / 2, rows);
+  quantize_strip_rows(x.data(), cols, cols / 32 / 2, cols / 32, rows);
+  return rows;
+}
+
 // int8_product.h or int16_product.h.
 struct CodeProduct {
   size_t (*bytes)(int64_t m, int64_t cols, int threads);
