@@ -175,6 +175,7 @@ Document TextEncoder::chat(const io::Json& conversation) {
   if (special.bos) input.bos_token = std::string(tokenizer().token_text(*special.bos));
   if (special.eos) input.eos_token = std::string(tokenizer().token_text(*special.eos));
   const std::string full = text::render_chat(*tools_.chat_template, input, {.now = kTemplateDate});
+  check_shown(*tools_.chat_template, input, full);
   if (options_.learn_all) {
     Document document;
     document.ids = encode(full, {.add_special = false, .parse_special = true});
