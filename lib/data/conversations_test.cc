@@ -167,6 +167,42 @@ TEST_CASE("a token never reaches over the boundary of what is learned") {
   CHECK(tokens_of(batch, *bpe).starts_with("of the"));
 }
 
+TEST_CASE("a completion is learned behind a prompt that ends in a space") {
+  for (const auto kind :
+       {text::TokenizerKind::kByteLevelBpe, text::TokenizerKind::kSentencePieceBpe}) {
+    const auto tokenizer = character_tokenizer(kind);
+    INFO(tokenizer->kind());
+    const std::vector<std::pair<std::string, std::string>> rows = {
+        {"one day ", "the cat"}, {"one day  ", "the cat"}, {"one day ", " the cat"},
+        {" ", "the cat"},        {"Q: 2+2= ", "4"},        {"one d", "ay"}};
+    for (const auto& [prompt, completion] : rows) {
+      INFO(quoted(prompt) << " " << quoted(completion));
+      DataOptions options = options_for(
+          Format::kJsonl, write(io::Json{{"prompt", prompt}, {"completion", completion}}.dump()));
+      options.seq = 32;
+      options.add_bos = false;
+      Batch batch;
+      open_stream(options, Split::kTrain, {tokenizer.get(), nullptr})->next(batch);
+      // The prompt's tokens are those that the model is given when it is asked, and behind them the
+      // completion is learned, both together being the text.
+      const auto ids = testing::field(batch, "tokens");
+      const auto targets = testing::field(batch, "targets");
+      const auto asked = tokenizer->encode(prompt, {.add_special = false});
+      REQUIRE(asked.size() < ids.size());
+      CHECK(std::equal(asked.begin(), asked.end(), ids.begin()));
+      const auto is_learned = [](int32_t id) { return id != kIgnored; };
+      const auto first = std::find_if(targets.begin(), targets.end(), is_learned);
+      CHECK(first - targets.begin() == static_cast<int64_t>(asked.size()) - 1);
+      const auto eos = std::find(first, targets.end(), *tokenizer->special_ids().eos);
+      REQUIRE(eos != targets.end());
+      CHECK(std::all_of(first, eos, is_learned));
+      std::vector<int32_t> all = asked;
+      all.insert(all.end(), first, eos);
+      CHECK(tokenizer->decode(all) == prompt + completion);
+    }
+  }
+}
+
 TEST_CASE("of a conversation the assistant's turns are learned, with their ends") {
   const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
   const std::string rows = write(
