@@ -77,6 +77,15 @@ class PatternParser {
                " is not supported here; write the pattern with characters, classes, groups, |, *, "
                "+, ?, {m,n}, and ^ and $ only at its ends"));
   }
+  // Of a group that "(?" begins.
+  [[noreturn]] void refuse_group(size_t place) const {
+    const bool is_behind = peek() == '<' && (peek(1) == '=' || peek(1) == '!');
+    if (!is_behind && peek() != '=' && peek() != '!') unsupported(place);
+    refuse(ErrorKind::kUnsupported, place,
+           str(quoted(text_.substr(place, is_behind ? 4 : 3)), ", a look ",
+               is_behind ? "behind" : "ahead",
+               ", is not supported; leave this condition out, and check the values yourself"));
+  }
   [[noreturn]] void refuse_here() const {
     if (pos_ < text_.size() && (text_[pos_] == '^' || text_[pos_] == '$')) unsupported(pos_);
     refuse(ErrorKind::kMalformed, pos_,
@@ -175,7 +184,7 @@ class PatternParser {
         unsupported(place);
       case '(': {
         ++pos_;
-        if (take('?') && !take(':')) unsupported(place);
+        if (take('?') && !take(':')) refuse_group(place);
         const Piece inner = parse_choice(depth + 1);
         if (!take(')')) refuse_here();
         return inner;
