@@ -102,9 +102,9 @@ int write_directory(const Source& source, const ConvertOptions& options);
 // list in tokenizer_config.json.
 void set_templates(const io::ChatTemplates& templates, std::vector<text::TokenizerFile>& files);
 
-// Whether `path` is a LoRA adapter, a directory or a GGUF file, and no model. Throws Error as
-// read_gguf.
-bool is_adapter(const std::string& path);
+// Whether `path` is a LoRA adapter, a directory or the GGUF file `gguf` (null: it is none), and no
+// model.
+bool is_adapter(const std::string& path, const io::GgufFile* gguf);
 // Converts the adapter `path` as write_gguf and write_directory do models.
 int convert_adapter(const std::string& path, const ConvertOptions& options);
 

@@ -93,9 +93,12 @@ int convert(const ConvertOptions& options) {
   if (options.inspect) {
     options.given.require(kInspect, "with --inspect");
     const std::string path = io::find_model(*options.inspect);
-    const io::Json model = is_adapter(path) ? inspect_adapter(path)
-                                            : inspect_model(open_language_model(*options.inspect),
-                                                            options.tokenizer.value_or(""));
+    auto gguf = io::read_if_gguf(path);
+    const io::Json model =
+        is_adapter(path, gguf.get())
+            ? inspect_adapter(path, std::move(gguf))
+            : inspect_model(open_language_model(*options.inspect, std::move(gguf)),
+                            options.tokenizer.value_or(""));
     write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
     return 0;
   }
@@ -110,12 +113,14 @@ int convert(const ConvertOptions& options) {
   } else if (!options.shard_size) {
     refuse_output(*options.output, nullptr, options);
   }
-  if (const std::string path = io::find_model(*options.model); is_adapter(path)) {
+  const std::string path = io::find_model(*options.model);
+  auto gguf = io::read_if_gguf(path);
+  if (is_adapter(path, gguf.get())) {
     options.given.require(kConvertAdapter, "with an adapter in the place of a model");
     return convert_adapter(path, options);
   }
   options.given.require(kConvert, "with a model, which is no adapter");
-  io::ModelFiles files = open_language_model(*options.model);
+  io::ModelFiles files = open_language_model(*options.model, std::move(gguf));
   if (!to_gguf) refuse_output(*options.output, &files, options);
   const Source source = open_source(std::move(files), options);
   if (source.files.format == io::ModelFormat::kLlama2c) {

@@ -166,12 +166,12 @@ io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer
   return model;
 }
 
-io::Json inspect_adapter(const std::string& path) {
+io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::GgufFile> gguf) {
   io::ModelFiles files;
   files.path = path;
   files.chat_templates = io::read_chat_templates(path);
-  if (io::is_regular_file(path)) {
-    files.gguf = io::read_gguf(path);
+  if (gguf) {
+    files.gguf = std::move(gguf);
     files.file_bytes = files.gguf->file_bytes;
     for (const io::GgufTensor& tensor : files.gguf->tensors) {
       files.tensors[tensor.name] = files.gguf->array(tensor);
