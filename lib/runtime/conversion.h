@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/pool.h"
+#include "lib/io/importance_matrix.h"
 #include "lib/io/model_files.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/convert.h"
@@ -21,11 +22,12 @@ namespace lumen::runtime {
 struct Source {
   io::ModelFiles files;
   std::optional<nn::Parameters> parameters;  // with the additions; none without an adapter
+  std::optional<io::ImportanceMatrix> importance = {};
 };
 
-// The model `files`, with the adapter that `options` name: tensors that it has instead of the
-// model's, and the templates that it was trained with, as in load_session. Throws Error as
-// read_adapter and checked_parameters.
+// The model `files`, with the importance matrix and the adapter that `options` name: tensors that
+// it has instead of the model's, and the templates that it was trained with, as in load_session.
+// Throws Error as read_importance_matrix, read_adapter and checked_parameters.
 Source open_source(io::ModelFiles files, const ConvertOptions& options);
 
 struct LoraAdapter;

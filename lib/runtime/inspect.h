@@ -18,7 +18,11 @@ io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer
 // which has no tokenizer: "config" is its adapter_config.json. Throws Error as the readers.
 io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::GgufFile> gguf);
 
-// Either for people.
+// The same of an importance matrix in GGUF (io/importance_matrix.h).
+io::Json inspect_importance_matrix(const std::string& path,
+                                   std::shared_ptr<const io::GgufFile> gguf);
+
+// Any of them for people.
 std::string inspection_text(const io::Json& model);
 
 }  // namespace lumen::runtime
