@@ -19,7 +19,9 @@ void check_tensors(const nn::Parameters& parameters) {
            name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
   });
   if (unused.empty()) return;
-  fail(ErrorKind::kUnsupported, "tensor ", quoted(unused.front()),
+  const std::string adapter = parameters.adapter_of(unused.front());
+  fail(ErrorKind::kUnsupported, adapter.empty() ? "" : str("adapter ", adapter, ": "), "tensor ",
+       quoted(unused.front()),
        unused.size() > 1 ? str(" and ", unused.size() - 1, " more are") : " is",
        " not part of this architecture: results would be wrong");
 }

@@ -289,3 +289,11 @@ TEST_CASE("a checkpoint with tensors that nobody asked for is refused") {
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported, check),
                           "'norm.bias' is not part of this architecture"));
 }
+
+TEST_CASE("an adapter with tensors that nobody asked for is refused by its name") {
+  const auto parameters = nn::Parameters::from_checkpoint({}).with_lora(
+      {.rank = 2}, {{"fc9.lora_A.weight", Array::zeros(DType::kF32, {2, 2})}}, "dir/a.gguf");
+  CHECK(testing::refusal(ErrorKind::kUnsupported, [&] { models::check_tensors(parameters); }) ==
+        "adapter dir/a.gguf: tensor 'fc9.lora_A.weight' is not part of this architecture: results "
+        "would be wrong");
+}

@@ -11,6 +11,17 @@ namespace {
 
 using text::ByteRange;
 
+// nullopt if the template refuses such a conversation.
+std::optional<std::string> try_render(const text::ChatTemplate& chat_template,
+                                      const text::ChatInput& input) {
+  try {
+    return text::render_chat(chat_template, input, {.now = kTemplateDate});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kMalformed) throw;
+    return std::nullopt;
+  }
+}
+
 // The first `count` messages rendered; nullopt if the template refuses such a conversation.
 std::optional<std::string> render_first(const text::ChatTemplate& chat_template,
                                         const text::ChatInput& input, size_t count,
@@ -19,12 +30,7 @@ std::optional<std::string> render_first(const text::ChatTemplate& chat_template,
   part.messages = io::Json::array();
   for (size_t i = 0; i < count; ++i) part.messages.push_back(input.messages[i]);
   part.add_generation_prompt = generation_prompt;
-  try {
-    return text::render_chat(chat_template, part, {.now = kTemplateDate});
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kMalformed) throw;
-    return std::nullopt;
-  }
+  return try_render(chat_template, part);
 }
 
 // `text` without the white space around it.
@@ -111,6 +117,21 @@ std::vector<ByteRange> marked_by_template(const text::ChatTemplate& chat_templat
 
 }  // namespace
 
+void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput& input,
+                 const std::string& full) {
+  for (size_t i = 0; i < input.messages.size(); ++i) {
+    const std::string role = io::get_string(input.messages[i], "role");
+    if (role == "system" || role == "user" || role == "assistant") continue;
+    if (io::get_string(input.messages[i], "content", "").empty()) continue;
+    text::ChatInput without = input;
+    without.messages.erase(i);
+    if (try_render(chat_template, without) != full) continue;
+    fail(ErrorKind::kMalformed, "message ", i + 1, " (", quoted(role), ") is left out by the chat ",
+         "template ", quoted(chat_template.name()),
+         ", which has no such role: give it another, or use another template");
+  }
+}
+
 std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
                                const text::ChatTemplate& chat_template,
                                const text::ChatInput& input, const std::string& full) {
@@ -134,8 +155,14 @@ std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
          "learned is not certain; use another template, or one with generation blocks");
   }
   if (ranges.empty()) {
+    std::vector<std::string> found;
+    for (const io::Json& message : input.messages) {
+      const std::string role = quoted(io::get_string(message, "role"), 40);
+      if (std::find(found.begin(), found.end(), role) == found.end()) found.push_back(role);
+      if (found.size() == 5) break;
+    }
     fail(ErrorKind::kMalformed, "no message of the roles that are learned (", join(roles, ", "),
-         ")");
+         "); there are messages of ", join(found, ", "));
   }
   return ranges;
 }

@@ -75,6 +75,29 @@ TEST_CASE("ShareGPT's conversations and Alpaca's instructions are learned like m
     CHECK(learned_of_row(one_line(shared), all) == learned_of_row(one_line(messages), all));
   }
   CHECK(contains(learned_of_row(one_line(shared), false), "Yo<|im_end|>"));
+  // The other spelling in either list, and both in one, null being nothing.
+  for (const char* row :
+       {R"({"conversations": [{"role": "system", "content": "Be"},
+            {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})",
+        R"({"messages": [{"from": "system", "value": "Be"}, {"from": "user", "value": "Hi"},
+            {"from": "assistant", "value": "Yo"}]})",
+        R"({"conversations": [{"from": "system", "value": "Be", "weight": 1},
+            {"role": "human", "content": [{"type": "text", "text": "Hi"}]},
+            {"from": null, "value": null, "role": "gpt", "content": "Yo"}]})",
+        R"({"messages": [{"role": "system", "content": "Be"},
+            {"role": "human", "content": "Hi"}, {"from": "gpt", "content": "Yo"}]})"}) {
+    for (const bool all : {false, true}) {
+      INFO(row);
+      CHECK(learned_of_row(one_line(row), all) == learned_of_row(one_line(messages), all));
+    }
+  }
+  const std::string tools =
+      learned_of_row(one_line(R"({"conversations": [{"from": "human", "value": "Hi"},
+          {"from": "gpt", "value": null, "tool_calls": [{"name": "f"}]},
+          {"from": "tool", "value": "5"}, {"from": "gpt", "value": "Yo"}]})"),
+                     false);
+  CHECK(contains(tools, "Yo<|im_end|>"));
+  CHECK_FALSE(contains(tools, "5"));
 
   const std::string asked = R"({"messages": [{"role": "user", "content": "Add\n\n1 2"},)"
                             R"( {"role": "assistant", "content": "3"}]})";
@@ -103,9 +126,9 @@ TEST_CASE("contents in parts are learned as one text, and other parts than texts
     return refusal(ErrorKind::kMalformed, [&] { learned(content); });
   };
   CHECK(contains(refused(R"([{"type": "text", "text": "Hi"}, {"type": "image_url"}])"),
-                 "line 1, column 76: part 2 of \"content\" is of type \"image_url\", expected "
-                 "{\"type\": \"text\", \"text\": …}"));
-  CHECK(contains(refused(R"(["Hi"])"), "part 1 of \"content\" is the string 'Hi', expected"));
+                 "line 1, column 76: part 2 of the content is of type 'image_url', expected "
+                 "{\"type\": \"text\", \"text\": …}: only text is read"));
+  CHECK(contains(refused(R"(["Hi"])"), "part 1 of the content is the string 'Hi', expected"));
   CHECK(contains(refused(R"([{"type": "text"}])"), "\"text\" is nothing, expected a string"));
   CHECK(contains(refused("[]"), "\"content\" is an array of 0, expected a string"));
 }
@@ -142,6 +165,42 @@ TEST_CASE("a token never reaches over the boundary of what is learned") {
   std::erase(learned, '.');
   CHECK(learned == "e<|endoftext|>");
   CHECK(tokens_of(batch, *bpe).starts_with("of the"));
+}
+
+TEST_CASE("a completion is learned behind a prompt that ends in a space") {
+  for (const auto kind :
+       {text::TokenizerKind::kByteLevelBpe, text::TokenizerKind::kSentencePieceBpe}) {
+    const auto tokenizer = character_tokenizer(kind);
+    INFO(tokenizer->kind());
+    const std::vector<std::pair<std::string, std::string>> rows = {
+        {"one day ", "the cat"}, {"one day  ", "the cat"}, {"one day ", " the cat"},
+        {" ", "the cat"},        {"Q: 2+2= ", "4"},        {"one d", "ay"}};
+    for (const auto& [prompt, completion] : rows) {
+      INFO(quoted(prompt) << " " << quoted(completion));
+      DataOptions options = options_for(
+          Format::kJsonl, write(io::Json{{"prompt", prompt}, {"completion", completion}}.dump()));
+      options.seq = 32;
+      options.add_bos = false;
+      Batch batch;
+      open_stream(options, Split::kTrain, {tokenizer.get(), nullptr})->next(batch);
+      // The prompt's tokens are those that the model is given when it is asked, and behind them the
+      // completion is learned, both together being the text.
+      const auto ids = testing::field(batch, "tokens");
+      const auto targets = testing::field(batch, "targets");
+      const auto asked = tokenizer->encode(prompt, {.add_special = false});
+      REQUIRE(asked.size() < ids.size());
+      CHECK(std::equal(asked.begin(), asked.end(), ids.begin()));
+      const auto is_learned = [](int32_t id) { return id != kIgnored; };
+      const auto first = std::find_if(targets.begin(), targets.end(), is_learned);
+      CHECK(first - targets.begin() == static_cast<int64_t>(asked.size()) - 1);
+      const auto eos = std::find(first, targets.end(), *tokenizer->special_ids().eos);
+      REQUIRE(eos != targets.end());
+      CHECK(std::all_of(first, eos, is_learned));
+      std::vector<int32_t> all = asked;
+      all.insert(all.end(), first, eos);
+      CHECK(tokenizer->decode(all) == prompt + completion);
+    }
+  }
 }
 
 TEST_CASE("of a conversation the assistant's turns are learned, with their ends") {
@@ -361,6 +420,33 @@ TEST_CASE("a template that hides who spoke is refused") {
   options.seq = 5;
   open_stream(options, Split::kTrain, {tokenizer.get(), &marked})->next(batch);
   CHECK(learned_of(batch, *tokenizer) == ".B<|im_end|>..");
+}
+
+TEST_CASE("a message that the template leaves out is refused") {
+  const auto tokenizer = character_tokenizer();
+  const auto chat = text::ChatTemplate::parse(
+      "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}<|im_start|>{{ m.role }}\n"
+      "{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}"
+      "<|im_start|>assistant\n{% endif %}",
+      "two roles");
+  const auto learn = [&](const std::string& message, bool all) {
+    DataOptions options = options_for(
+        Format::kJsonl, write(str(R"({"messages": [{"role": "user", "content": "a"}, )", message,
+                                  R"({"role": "assistant", "content": "b"}]})")));
+    options.seq = 64;
+    options.learn_all = all;
+    open_stream(options, Split::kTrain, {tokenizer.get(), &chat});
+  };
+  for (const bool all : {false, true}) {
+    learn("", all);
+    learn(R"({"role": "system", "content": "c"}, )", all);  // a matter of taste
+    learn(R"({"role": "tool", "content": ""}, )", all);
+    const std::string why = refusal(ErrorKind::kMalformed,
+                                    [&] { learn(R"({"role": "tool", "content": "c"}, )", all); });
+    CHECK(contains(why,
+                   "data.jsonl: line 1, column 1: message 2 ('tool') is left out by the chat "
+                   "template 'two roles'"));
+  }
 }
 
 TEST_CASE("text needs a tokenizer, conversations a template") {

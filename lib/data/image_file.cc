@@ -12,9 +12,11 @@
 #include <csetjmp>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/data/exif_orientation.h"
 
 namespace lumen::data {
 namespace {
@@ -96,6 +98,7 @@ bool decode_rows(JpegState& state, std::span<const std::byte> bytes, uint8_t* ro
     jpeg_create_decompress(&jpeg);
     jpeg.client_data = &state;
     jpeg.progress = &state.progress;
+    jpeg_save_markers(&jpeg, JPEG_APP0 + 1, 0xFFFF);  // EXIF data
     jpeg_mem_src(&jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
     jpeg_read_header(&jpeg, TRUE);
     return true;
@@ -139,6 +142,10 @@ Picture decode_jpeg(std::span<const std::byte> bytes) {
     fail(ErrorKind::kMalformed, "damaged JPEG file: ", state.message);
   }
   check_size(state.decompress.image_height, state.decompress.image_width);
+  int orientation = 1;  // the segments are gone after the last row
+  for (const auto* segment = state.decompress.marker_list; segment; segment = segment->next) {
+    if (orientation == 1) orientation = exif_orientation({segment->data, segment->data_length});
+  }
   const bool inks = in_inks(state.decompress);
   Picture picture;
   picture.height = state.decompress.image_height, picture.width = state.decompress.image_width;
@@ -147,7 +154,7 @@ Picture decode_jpeg(std::span<const std::byte> bytes) {
     fail(ErrorKind::kMalformed, "damaged JPEG file: ", state.message);
   }
   if (inks) inks_to_rgb(picture.rgb);
-  return picture;
+  return upright(std::move(picture), orientation);
 }
 
 // For every output pixel, the first input pixel and the weights of it and its neighbours.

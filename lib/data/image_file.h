@@ -16,7 +16,7 @@ struct Picture {
 
 // Decodes a PNG or JPEG file, told apart by their first bytes. Transparent pixels are laid on
 // black, 16-bit channels lose their lower half, grey becomes equal channels, the colours of print
-// (CMYK) what they reflect; the orientation in EXIF data is not looked at. Throws Error(kMalformed)
+// (CMYK) what they reflect; JPEG files are turned as their EXIF data say. Throws Error(kMalformed)
 // if it is neither, damaged, truncated, or larger than limits::kImageSide on a side.
 Picture decode_picture(std::span<const std::byte> bytes);
 

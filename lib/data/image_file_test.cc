@@ -66,7 +66,8 @@ std::string as_deep_png(uint16_t grey) {
 }
 
 // Of pictures with four numbers per pixel in CMYK.
-std::string as_jpeg(const Picture& picture, J_COLOR_SPACE colors = JCS_RGB) {
+std::string as_jpeg(const Picture& picture, J_COLOR_SPACE colors = JCS_RGB,
+                    const std::string& exif = "") {
   const int components = colors == JCS_CMYK ? 4 : 3;
   jpeg_compress_struct jpeg = {};
   jpeg_error_mgr errors = {};
@@ -82,6 +83,10 @@ std::string as_jpeg(const Picture& picture, J_COLOR_SPACE colors = JCS_RGB) {
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, 95, TRUE);
   jpeg_start_compress(&jpeg, TRUE);
+  if (!exif.empty()) {
+    jpeg_write_marker(&jpeg, JPEG_APP0 + 1, reinterpret_cast<const JOCTET*>(exif.data()),
+                      static_cast<unsigned>(exif.size()));
+  }
   for (int64_t y = 0; y < picture.height; ++y) {
     auto* row = const_cast<uint8_t*>(picture.rgb.data()) + y * picture.width * components;
     jpeg_write_scanlines(&jpeg, &row, 1);
@@ -132,6 +137,70 @@ TEST_CASE("JPEG files in the colours of print are decoded as Pillow does") {
   const int expected[2][3] = {{255, 128, 0}, {51, 26, 0}};  // value · black / 255
   for (size_t i = 0; i < light.rgb.size(); ++i) {
     CHECK(std::abs(int{light.rgb[i]} - expected[i / 3 % 16 / 8][i % 3]) <= 4);
+  }
+}
+
+// EXIF data of two entries, the second the orientation.
+std::string exif_of(uint16_t orientation, bool is_big_endian) {
+  std::string out("Exif\0\0", 6);
+  out += is_big_endian ? "MM" : "II";
+  const auto add = [&](uint64_t value, size_t bytes) {
+    for (size_t i = 0; i < bytes; ++i) {
+      const size_t byte = is_big_endian ? bytes - 1 - i : i;
+      out += static_cast<char>(value >> 8 * byte & 255);
+    }
+  };
+  add(42, 2), add(8, 4), add(2, 2);
+  add(271, 2), add(2, 2), add(3, 4), add(0, 4);            // the maker, a text of three
+  add(274, 2), add(3, 2), add(1, 4), add(orientation, 2);  // SHORT
+  add(0, 2), add(0, 4);
+  return out;
+}
+
+TEST_CASE("photographs are turned as their EXIF data say") {
+  // Four fields, stored in reading order: a, b above c, d.
+  constexpr int64_t kHeight = 16, kWidth = 32;
+  const uint8_t fields[4][3] = {{250, 0, 0}, {0, 250, 0}, {0, 0, 250}, {250, 250, 250}};
+  Picture stored{kHeight, kWidth, {}};
+  for (int64_t y = 0; y < kHeight; ++y) {
+    for (int64_t x = 0; x < kWidth; ++x) {
+      const uint8_t* field = fields[y / (kHeight / 2) * 2 + x / (kWidth / 2)];
+      stored.rgb.insert(stored.rgb.end(), field, field + 3);
+    }
+  }
+  const auto seen = [&](const std::string& exif) {
+    const Picture picture = decoded(as_jpeg(stored, JCS_RGB, exif));
+    std::string letters = picture.height == kHeight ? "" : "turned ";
+    for (const int64_t y : {picture.height / 4, picture.height * 3 / 4}) {
+      for (const int64_t x : {picture.width / 4, picture.width * 3 / 4}) {
+        const uint8_t* pixel = picture.rgb.data() + (y * picture.width + x) * 3;
+        for (size_t i = 0; i < 4; ++i) {
+          int distance = 0;
+          for (int c = 0; c < 3; ++c) distance += std::abs(int{pixel[c]} - int{fields[i][c]});
+          if (distance < 60) letters += "abcd"[i];
+        }
+      }
+    }
+    return letters;
+  };
+  const char* expected[] = {"abcd",        "badc",        "dcba",        "cdab",
+                            "turned acbd", "turned cadb", "turned dbca", "turned bdac"};
+  for (const bool is_big_endian : {false, true}) {
+    for (uint16_t orientation = 1; orientation <= 8; ++orientation) {
+      INFO(orientation);
+      CHECK(seen(exif_of(orientation, is_big_endian)) == expected[orientation - 1]);
+    }
+  }
+  for (const uint16_t none : {0, 9, 1000}) CHECK(seen(exif_of(none, false)) == "abcd");
+  // Damaged data turn nothing, and are not read behind their end.
+  const std::string whole = exif_of(6, true);
+  for (size_t size = 1; size < whole.size() - 8; ++size) {
+    CHECK(seen(whole.substr(0, size)) == "abcd");
+  }
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = '\xFF';
+    CHECK(seen(damaged).size() >= 4);
   }
 }
 

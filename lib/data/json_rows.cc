@@ -1,6 +1,7 @@
 // Rows of jsonl files: which kind of object, and what is wrong with it.
 #include "lib/base/error.h"
 #include "lib/data/language.h"
+#include "lib/text/chat_template.h"
 
 namespace lumen::data {
 namespace {
@@ -32,106 +33,83 @@ class Row {
   io::Json json_;
 };
 
-// Whether a content is a list of parts, as OpenAI's API has it, which then are all texts: pictures
-// are not learnt from.
-bool has_parts(const Row& row, const io::Json& message, std::vector<std::string> path) {
-  const io::Json* content = io::find(message, "content");
-  if (content == nullptr || !content->is_array() || content->empty()) return false;
-  path.emplace_back("content");
-  for (size_t i = 0; i < content->size(); ++i) {
-    path.push_back(str(i));
-    const io::Json& part = (*content)[i];
-    const io::Json* type = part.is_object() ? io::find(part, "type") : nullptr;
-    if (type == nullptr || *type != "text") {
-      row.refuse(path, str("part ", i + 1, " of \"content\" is ",
-                           type == nullptr ? io::describe(&part) : "of type " + type->dump(),
-                           ", expected {\"type\": \"text\", \"text\": …}"));
-    }
-    row.text(part, path, "text");
-    path.pop_back();
+// The role that a speaker of ShareGPT's rows has in "messages"; other names are roles themselves.
+std::string_view role_of(std::string_view speaker) {
+  constexpr std::pair<std::string_view, std::string_view> kRoles[] = {{"human", "user"},
+                                                                      {"gpt", "assistant"}};
+  for (const auto& [name, role] : kRoles) {
+    if (name == speaker) return role;
   }
-  return true;
+  return speaker;
 }
 
-// The same row with the parts of each content joined, line by line.
-io::Json with_joined_parts(const io::Json& row) {
-  io::Json converted = row;
-  for (io::Json& message : converted["messages"]) {
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) continue;
-    std::string joined;
-    for (size_t i = 0; i < content->size(); ++i) {
-      joined += (i > 0 ? "\n" : "") + (*content)[i]["text"].get_ref<const std::string&>();
-    }
-    *content = std::move(joined);
+// Whether every chat template may be expected to know the role, or to refuse it.
+bool is_usual(std::string_view role) {
+  return role == "system" || role == "user" || role == "assistant" || role == "tool";
+}
+
+// A content: a string, or texts in parts.
+std::string content_of(const Row& row, const io::Json& message, std::vector<std::string> path,
+                       const std::string& key) {
+  const io::Json* content = io::find(message, key);
+  if (content == nullptr || !content->is_array() || content->empty()) {
+    return row.text(message, path, key);
+  }
+  path.push_back(key);
+  return text::join_parts(*content,
+                          [&](ErrorKind, std::span<const std::string> part, std::string_view what) {
+                            path.insert(path.end(), part.begin(), part.end());
+                            row.refuse(path, what);
+                          });
+}
+
+// A message {"role", "content", …}, or one of ShareGPT's {"from", "value"}, in the first form. In
+// "messages" a role may be any that the chat template has; the other spelling has a fixed set.
+io::Json checked_message(const Row& row, const io::Json& message, std::vector<std::string> path) {
+  const auto has = [&](const char* key) { return io::find_value(message, key) != nullptr; };
+  const char* role_key = has("from") ? "from" : "role";
+  const bool has_value = has("value") || (has("from") && !has("content"));
+  const char* content_key = has_value ? "value" : "content";
+  const bool is_shared = path.front() == "conversations" || has("from");
+  if (is_shared && !has(role_key)) {
+    row.refuse(path, str("a message has no \"from\" and no \"role\""));
+  }
+  const std::string& speaker = row.text(message, path, role_key);
+  const std::string_view role = role_of(speaker);
+  if (is_shared && !is_usual(role)) {
+    path.emplace_back(role_key);
+    row.refuse(path, str("\"", role_key, "\" is ", quoted(speaker, 40),
+                         ", expected human or user, gpt or assistant, system, or tool; what other "
+                         "roles a chat template has can stand in {\"messages\": …}"));
+  }
+  io::Json converted = message;
+  for (const char* key : {"from", "value"}) converted.erase(key);
+  converted["role"] = role;
+  if (has(content_key) || !has("tool_calls")) {
+    converted["content"] = content_of(row, message, path, content_key);
   }
   return converted;
 }
 
-// Returns whether some message has_parts.
-bool check_messages(const Row& row) {
-  const io::Json& messages = *io::find(row.json(), "messages");
+// The row with its conversation, which stands in `key`, in "messages".
+io::Json with_messages(const Row& row, const std::string& key) {
+  const io::Json& messages = *io::find(row.json(), key);
   if (!messages.is_array() || messages.empty()) {
-    row.refuse({"messages"}, str("\"messages\" is ", io::describe(&messages),
-                                 ", expected an array of at least one message"));
+    row.refuse({key}, str("\"", key, "\" is ", io::describe(&messages),
+                          ", expected an array of at least one message"));
   }
-  bool in_parts = false;
+  io::Json checked = io::Json::array();
   for (size_t i = 0; i < messages.size(); ++i) {
-    const std::vector<std::string> path = {"messages", str(i)};
+    const std::vector<std::string> path = {key, str(i)};
     if (!messages[i].is_object()) {
       row.refuse(path, str("message ", i + 1, " is ", io::describe(&messages[i]),
                            ", expected an object with \"role\" and \"content\""));
     }
-    row.text(messages[i], path, "role");
-    const bool calls_tools = io::find_value(messages[i], "tool_calls") != nullptr;
-    const bool has_content = io::find_value(messages[i], "content") != nullptr;
-    if (has_parts(row, messages[i], path)) {
-      in_parts = true;
-    } else if (has_content || !calls_tools) {
-      row.text(messages[i], path, "content");
-    }
+    checked.push_back(checked_message(row, messages[i], path));
   }
-  return in_parts;
-}
-
-// The role that a speaker of ShareGPT's rows has in "messages"; null: none.
-const char* role_of(std::string_view speaker) {
-  constexpr std::pair<std::string_view, const char*> kRoles[] = {{"human", "user"},
-                                                                 {"user", "user"},
-                                                                 {"gpt", "assistant"},
-                                                                 {"assistant", "assistant"},
-                                                                 {"system", "system"}};
-  for (const auto& [from, role] : kRoles) {
-    if (from == speaker) return role;
-  }
-  return nullptr;
-}
-
-// {"conversations": [{"from": "human", "value": …}, …]} as {"messages": …}; other members stay.
-io::Json messages_of_sharegpt(const Row& row) {
   io::Json converted = row.json();
-  const io::Json turns = converted["conversations"];
-  converted.erase("conversations");
-  if (!turns.is_array() || turns.empty()) {
-    row.refuse({"conversations"}, str("\"conversations\" is ", io::describe(&turns),
-                                      ", expected an array of at least one message"));
-  }
-  io::Json& messages = converted["messages"] = io::Json::array();
-  for (size_t i = 0; i < turns.size(); ++i) {
-    std::vector<std::string> path = {"conversations", str(i)};
-    if (!turns[i].is_object()) {
-      row.refuse(path, str("message ", i + 1, " is ", io::describe(&turns[i]),
-                           ", expected an object with \"from\" and \"value\""));
-    }
-    const std::string& from = row.text(turns[i], path, "from");
-    const char* role = role_of(from);
-    const std::string& content = row.text(turns[i], path, "value");
-    if (role == nullptr) {
-      path.emplace_back("from");
-      row.refuse(path, str("\"from\" is ", quoted(from), ", expected human, gpt or system"));
-    }
-    messages.push_back({{"role", role}, {"content", content}});
-  }
+  converted.erase(key);
+  converted["messages"] = std::move(checked);
   return converted;
 }
 
@@ -179,13 +157,9 @@ Document encode_json_row(const TextLine& line, TextEncoder& encoder) {
   const auto in_row = [&](auto&& encode) {
     return with_context([&] { return str("line ", line.number, ", column 1"); }, encode);
   };
-  if (has("messages")) {
-    const bool in_parts = check_messages(row);
-    return in_row(
-        [&] { return encoder.chat(in_parts ? with_joined_parts(row.json()) : row.json()); });
-  }
-  if (has("conversations")) {
-    const io::Json converted = messages_of_sharegpt(row);
+  for (const char* key : {"messages", "conversations"}) {
+    if (!has(key)) continue;
+    const io::Json converted = with_messages(row, key);
     return in_row([&] { return encoder.chat(converted); });
   }
   if (has("instruction") || has("output")) {

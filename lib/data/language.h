@@ -106,6 +106,11 @@ void add_variants(const FaqEntry& entry, uint64_t seed, std::vector<std::string>
 // with a line of another kind, without a question or without an answer ("line L, …").
 std::vector<FaqEntry> parse_faq(std::string_view text, BadRows& bad, SourceFile& file);
 
+// Throws Error(kMalformed) for a message of another role than system, user and assistant that the
+// template leaves out of `full`, the rendered conversation, without a word.
+void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput& input,
+                 const std::string& full);
+
 // Byte ranges of `full`, the rendered conversation, that the messages of `roles` said, in order;
 // those of the assistant with what ends the turn where that can be told. Throws Error(kMalformed)
 // if the template does not let them be found.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -9,6 +10,22 @@ namespace {
 
 bool begins_with(const std::vector<int32_t>& ids, const std::vector<int32_t>& prefix) {
   return prefix.size() <= ids.size() && std::equal(prefix.begin(), prefix.end(), ids.begin());
+}
+
+// What may stand before a part of a text, so that the tokenizer does not take the part for the
+// beginning of a text, before which sentencepiece puts a space: the first that gives the text back.
+constexpr const char* kBefore[] = {"", "\n", "a", "."};
+
+// The tokens of `part` behind `before`, unless one reaches over the boundary.
+std::optional<std::vector<int32_t>> continued(const text::Tokenizer& tokenizer,
+                                              const std::string& before, std::string_view part,
+                                              const text::EncodeOptions& how) {
+  auto ids = tokenizer.encode(before + std::string(part), how);
+  if (before.empty()) return ids;
+  const auto first = tokenizer.encode(before, how);
+  if (!begins_with(ids, first)) return std::nullopt;
+  ids.erase(ids.begin(), ids.begin() + static_cast<int64_t>(first.size()));
+  return ids;
 }
 
 // Marks ids [begin, end) as learned: without the white space that a template puts after the control
@@ -130,22 +147,26 @@ TextEncoder::Boundaries TextEncoder::encode_parts(std::string_view text,
   if (exact) return joint;
   // A token would reach over a boundary. What a model reads at one is the prompt's tokens by
   // themselves, so the parts are encoded by themselves, if that leaves the text as it is.
-  Boundaries parts;
-  size_t begin = 0;
-  for (size_t i = 0; i <= offsets.size(); ++i) {
-    const size_t end = i < offsets.size() ? offsets[i] : text.size();
-    const auto ids = tokenizer().encode(text.substr(begin, end - begin), how);
-    parts.ids.insert(parts.ids.end(), ids.begin(), ids.end());
-    if (i < offsets.size()) parts.at.push_back(parts.ids.size());
-    begin = end;
+  const std::string wanted = tokenizer().decode(joint.ids);
+  for (const char* before : kBefore) {
+    Boundaries parts;
+    size_t begin = 0;
+    bool found = true;
+    for (size_t i = 0; found && i <= offsets.size(); ++i) {
+      const size_t end = i < offsets.size() ? offsets[i] : text.size();
+      const auto part = text.substr(begin, end - begin);
+      const auto ids = continued(tokenizer(), i > 0 ? before : "", part, how);
+      found = ids.has_value();
+      if (found) parts.ids.insert(parts.ids.end(), ids->begin(), ids->end());
+      if (i < offsets.size()) parts.at.push_back(parts.ids.size());
+      begin = end;
+    }
+    if (found && tokenizer().decode(parts.ids) == wanted) return parts;
   }
-  if (tokenizer().decode(parts.ids) != tokenizer().decode(joint.ids)) {
-    fail(ErrorKind::kMalformed,
-         "a token reaches over the boundary between what is learned and what is not, and "
-         "encoding the parts by themselves changes the text: begin the answer with other text, "
-         "or learn all roles");
-  }
-  return parts;
+  fail(ErrorKind::kMalformed,
+       "a token reaches over the boundary between what is learned and what is not, and encoding "
+       "the parts by themselves changes the text: begin the answer with other text, or learn all "
+       "roles");
 }
 
 Document TextEncoder::completion(std::string_view prompt, std::string_view completion) {
@@ -175,6 +196,7 @@ Document TextEncoder::chat(const io::Json& conversation) {
   if (special.bos) input.bos_token = std::string(tokenizer().token_text(*special.bos));
   if (special.eos) input.eos_token = std::string(tokenizer().token_text(*special.eos));
   const std::string full = text::render_chat(*tools_.chat_template, input, {.now = kTemplateDate});
+  check_shown(*tools_.chat_template, input, full);
   if (options_.learn_all) {
     Document document;
     document.ids = encode(full, {.add_special = false, .parse_special = true});

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -474,6 +475,15 @@ std::shared_ptr<const GgufFile> read_gguf(const std::string& path, const GgufOpt
          "names, or join the parts with llama-gguf-split --merge");
   }
   return read_parts(*split, options);
+}
+
+std::shared_ptr<const GgufFile> read_if_gguf(const std::string& path) {
+  if (!is_regular_file(path)) return nullptr;
+  {
+    const auto buffer = map_file(path);  // mapped twice it may not fit into the address space
+    if (buffer->bytes < 4 || std::memcmp(buffer->data, "GGUF", 4) != 0) return nullptr;
+  }
+  return read_gguf(path);
 }
 
 bool is_later_part(const std::string& path) {

@@ -164,6 +164,9 @@ struct GgufFile {
 // trailing bytes. kUnsupported for a big-endian file; kMissing and kIo as map_file.
 std::shared_ptr<const GgufFile> read_gguf(const std::string& path, const GgufOptions& options = {});
 
+// The same if `path` is a file that begins as GGUF files do; null for anything else.
+std::shared_ptr<const GgufFile> read_if_gguf(const std::string& path);
+
 // Whether a file of this name is a part of a split model other than its first.
 bool is_later_part(const std::string& path);
 

@@ -1,7 +1,6 @@
 #include "lib/io/gguf_adapter.h"
 
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "lib/base/error.h"
@@ -44,15 +43,6 @@ std::string adapter_tensor_name(const std::string& name) {
 bool is_adapter(const GgufFile& file) {
   const auto type = file.metadata.find("general.type");
   return type && type->is_string() && type->as_string() == "adapter";
-}
-
-bool is_gguf_adapter(const std::string& path) {
-  if (!is_regular_file(path)) return false;
-  {
-    const auto buffer = map_file(path);  // mapped twice it may not fit into the address space
-    if (buffer->bytes < 4 || std::memcmp(buffer->data, "GGUF", 4) != 0) return false;
-  }
-  return is_adapter(*read_gguf(path));
 }
 
 GgufAdapter read_gguf_adapter(const std::string& path) {

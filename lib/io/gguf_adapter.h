@@ -22,8 +22,6 @@ struct GgufAdapter {
 
 // Whether general.type says that a GGUF file is an adapter, not a model.
 bool is_adapter(const GgufFile& file);
-// Whether `path` is such a file. Throws Error as read_gguf for a broken one.
-bool is_gguf_adapter(const std::string& path);
 
 // Reads the adapter in a GGUF file. Throws Error as read_gguf; kUnsupported for a model or another
 // kind of adapter; kMalformed for tensors without a place in a model.

@@ -20,7 +20,7 @@ TEST_CASE("an adapter in GGUF is read under Hugging Face's names") {
     writer.add(name, Array::from<float>(std::vector<float>(8, 1), {2, 4}));
   }
   writer.write(path);
-  CHECK(is_gguf_adapter(path));
+  CHECK(is_adapter(*read_if_gguf(path)));
   const GgufAdapter adapter = read_gguf_adapter(path);
   CHECK(adapter.architecture == "llama");
   CHECK(adapter.alpha == 12);
@@ -68,12 +68,12 @@ TEST_CASE("what is no LoRA adapter in GGUF is refused by what it is") {
     return refusal(ErrorKind::kUnsupported, [&] { read_gguf_adapter(path); });
   };
   CHECK(contains(refused("model", "", false), "general.type is 'model', expected 'adapter'"));
-  CHECK_FALSE(is_gguf_adapter(path));
+  CHECK_FALSE(is_adapter(*read_if_gguf(path)));
   CHECK(contains(refused("adapter", "", false), "adapter.type is '', expected 'lora'"));
   CHECK(contains(refused("adapter", "control_vector", false), "'control_vector'"));
   CHECK(contains(refused("adapter", "lora", true), "activated adapters"));
-  CHECK_FALSE(is_gguf_adapter(testing::source_path("testdata/models/README.md")));
-  CHECK_FALSE(is_gguf_adapter(testing::source_path("testdata/models")));
+  CHECK(read_if_gguf(testing::source_path("testdata/models/README.md")) == nullptr);
+  CHECK(read_if_gguf(testing::source_path("testdata/models")) == nullptr);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "lib/io/model_files.h"
 
-#include <cstring>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -14,12 +14,9 @@ namespace lumen::io {
 namespace {
 
 ModelFiles open_file(const std::string& path) {
-  auto buffer = map_file(path);
+  if (auto gguf = read_if_gguf(path)) return open_gguf_model(path, std::move(gguf));
+  const auto buffer = map_file(path);
   const std::span<const std::byte> content(buffer->data, buffer->bytes);
-  if (content.size() >= 4 && std::memcmp(content.data(), "GGUF", 4) == 0) {
-    buffer.reset();  // mapped twice it may not fit into the address space
-    return open_gguf_model(path);
-  }
   // Other archives begin like PyTorch checkpoints, and those of llama2.c have no magic number: they
   // may look like anything.
   try {
@@ -101,7 +98,8 @@ ModelFiles open_llama2c_model(const std::string& path, std::shared_ptr<const Buf
   return model;
 }
 
-ModelFiles open_model(const std::string& path) {
+ModelFiles open_model(const std::string& path, std::shared_ptr<const GgufFile> gguf) {
+  if (gguf) return open_gguf_model(path, std::move(gguf));
   return is_directory(path) ? open_directory_model(path) : open_file(path);
 }
 

@@ -89,7 +89,7 @@ std::string only_gguf(const std::string& directory);
 //
 // Throws Error: kMissing, kMalformed as the readers; kUnsupported for an unknown architecture of a
 // GGUF file (naming it and the supported ones), a tensor type Lumen does not have, or any other
-// recognised but unsupported content.
-ModelFiles open_model(const std::string& path);
+// recognised but unsupported content. `gguf`: read_if_gguf(path), if that is known already.
+ModelFiles open_model(const std::string& path, std::shared_ptr<const GgufFile> gguf = nullptr);
 
 }  // namespace lumen::io

@@ -9,7 +9,8 @@
 
 namespace lumen::io {
 
-ModelFiles open_gguf_model(const std::string& path);
+// `file`: what read_gguf gives for `path`.
+ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFile> file);
 ModelFiles open_directory_model(const std::string& directory);
 // A PyTorch checkpoint; the other files of the model lie beside it.
 ModelFiles open_torch_model(const std::string& path, std::shared_ptr<const Buffer> buffer);

@@ -310,11 +310,11 @@ std::string gguf_tensor_name(const std::string& name) {
   return "";
 }
 
-ModelFiles open_gguf_model(const std::string& path) {
+ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFile> file) {
   ModelFiles model;
   model.path = path;
   model.format = ModelFormat::kGguf;
-  model.gguf = read_gguf(path);
+  model.gguf = std::move(file);
   model.generation_config = Json::object();
   model.tokenizer_config = Json::object();
   model.file_bytes = model.gguf->file_bytes;

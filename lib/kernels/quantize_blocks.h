@@ -28,6 +28,12 @@ bool can_quantize(DType dtype);
 // −16, (max − min) / 31), up to these 2 %. The bytes depend on x alone, not on the SIMD target. A
 // block that holds a NaN, an infinity or numbers beyond half-precision scales gets infinite ones,
 // which has_nonfinite tells (convert.h). noexcept.
-void quantize_blocks(DType dtype, const float* x, void* y, int64_t n);
+//
+// With `weights`, n numbers that are not negative, the error is Σ w (x − v)²: of a matrix's rows
+// that of its products, where w is the mean square of what a column is multiplied with. Only their
+// ratios within a block matter; each counts at least 2⁻¹⁰ of their mean. A block whose weights are
+// all 0, or one of them negative or not finite, is rounded as without any.
+void quantize_blocks(DType dtype, const float* x, void* y, int64_t n,
+                     const float* weights = nullptr);
 
 }  // namespace lumen::kernels

@@ -278,6 +278,46 @@ TEST_CASE("quantised blocks are the same bytes on every target and number of thr
   }
 }
 
+TEST_CASE("weighted errors are less, and equal weights change nothing") {
+  for (const DType dtype : kTypes) {
+    INFO(name(dtype));
+    const Floats x = weights(256 * 37, true);
+    const auto n = static_cast<int64_t>(x.size());
+    // Means of squares as a calibration text gives them: some columns count a hundred times more.
+    Philox random(5);
+    Floats w = random_floats(random, n, 1.0);
+    for (float& v : w) v = std::exp(1.5f * v);
+    const auto weighted = [&](const Floats& by) {
+      Blocks blocks(row_bytes(dtype, n));
+      quantize_blocks(dtype, x.data(), blocks.data(), n, by.data());
+      return blocks;
+    };
+    const auto error_of = [&](const Blocks& blocks) {
+      const Floats y = values_of(dtype, blocks, x.size());
+      double error = 0;
+      for (size_t i = 0; i < x.size(); ++i) error += w[i] * std::pow(double{x[i]} - y[i], 2);
+      return error;
+    };
+    const Blocks plain = quantized(dtype, x), best = weighted(w);
+    CHECK(error_of(best) < 0.9 * error_of(plain));
+    CHECK(weighted(Floats(x.size(), 1.0f)) == plain);
+    // Only ratios matter.
+    Floats scaled = w;
+    for (float& v : scaled) v *= 0x1p-20f;
+    CHECK(weighted(scaled) == best);
+    // Weights that say nothing.
+    for (const float none : {0.0f, -1.0f, NAN, INFINITY}) {
+      CHECK(weighted(Floats(x.size(), none)) == plain);
+    }
+    // Columns of weight 0 still have values near theirs.
+    Floats sparse = w;
+    for (size_t i = 0; i < sparse.size(); i += 3) sparse[i] = 0;
+    const Floats y = values_of(dtype, weighted(sparse), x.size());
+    CHECK(std::sqrt(squares(x, y) / squares(x, Floats(x.size()))) < 0.3);
+    on_every_target([&] { CHECK(weighted(w) == best); });
+  }
+}
+
 TEST_CASE("values that a format has come back") {
   on_every_target([] {
     for (const DType dtype : kTypes) {

@@ -23,6 +23,7 @@ struct Parameters::Tree {
   std::optional<LoraOptions> lora;
   std::optional<uint64_t> lora_seed;  // trainable additions
   NamedArrays adapter;                // given ones
+  std::string adapter_place;          // their file
   std::set<std::string> linear_layers;
   std::set<std::string> in_out;  // places whose weight is [in, out]
 };
@@ -58,13 +59,12 @@ bool is_lora_target(const LoraOptions& lora, std::string_view place) {
          layer_number(place) >= lora.first_layer;
 }
 
-// The rank and scale of the addition to the layer of this place.
-LoraOptions::Own own_options(const LoraOptions& lora, const std::string& place) {
-  const auto own = lora.own.find(place);
-  return own == lora.own.end() ? LoraOptions::Own{lora.rank, lora.scale} : own->second;
-}
-
 }  // namespace
+
+LoraOptions::Own LoraOptions::of(const std::string& place) const {
+  const auto found = own.find(place);
+  return found == own.end() ? Own{rank, scale} : found->second;
+}
 
 int64_t layer_number(std::string_view place) {
   while (!place.empty()) {
@@ -149,9 +149,11 @@ Parameters Parameters::with_lora(const LoraOptions& options, uint64_t seed) cons
   return *this;
 }
 
-Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& adapter) const {
+Parameters Parameters::with_lora(const LoraOptions& options, const NamedArrays& adapter,
+                                 const std::string& place) const {
   tree_->lora = options;
   tree_->adapter = adapter;
+  tree_->adapter_place = place;
   return *this;
 }
 
@@ -174,7 +176,7 @@ Array Parameters::merged(const std::string& name) const {
   const std::string place = place_of_weight(name);
   const Tensor& a = tree_->handed_out.at(place + "lora_A.weight");
   const Tensor& b = tree_->handed_out.at(place + "lora_B.weight");
-  const double scale = own_options(*tree_->lora, place).scale;
+  const double scale = tree_->lora->of(place).scale;
   const Tensor product = ops::mul(ops::matmul(b, a), graph::scalar(static_cast<float>(scale)));
   const Tensor addition =
       tree_->in_out.count(place) > 0 ? graph::permute(product, {1, 0}) : product;
@@ -210,16 +212,17 @@ std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder
     auto found = adapter.find(full);
     const bool fits = found != adapter.end() && found->second.shape() == shape;
     if (!fits) {
-      tree_->problems.push_back(
-          str(quoted(full), found == adapter.end()
-                                ? std::string(" is missing in the adapter")
-                                : str(" has shape ", to_string(found->second.shape()),
-                                      " in the adapter, expected ", to_string(shape))));
+      tree_->problems.push_back(str(quoted(full),
+                                    found == adapter.end()
+                                        ? std::string(" is missing")
+                                        : str(" has shape ", to_string(found->second.shape()),
+                                              ", expected ", to_string(shape)),
+                                    " in the adapter ", tree_->adapter_place));
       return graph::input(DType::kF32, shape, full);
     }
     return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
   };
-  const auto [rank, scale] = own_options(lora, prefix_);
+  const auto [rank, scale] = lora.of(prefix_);
   return LowRank{matrix("lora_A.weight", {rank, in}, Init::kaiming_uniform(std::sqrt(5.0))),
                  matrix("lora_B.weight", {out, rank}, Init::zeros()), scale, lora.dropout};
 }
@@ -334,6 +337,10 @@ std::vector<std::string> Parameters::check() const {
     if (tree_->handed_out.count(entry.first) == 0) unused.push_back(entry.first);
   }
   return unused;
+}
+
+std::string Parameters::adapter_of(const std::string& name) const {
+  return tree_->adapter.contains(name) ? tree_->adapter_place : "";
 }
 
 const std::map<std::string, Tensor>& Parameters::named() const {

@@ -45,6 +45,9 @@ struct LoraOptions {
     double scale = 1;
   };
   std::map<std::string, Own> own = {};
+
+  // The rank and scale of the addition to the layer of this place.
+  Own of(const std::string& place) const;
 };
 
 // The number of the layer that "model.layers.3.mlp." or "transformer.h.3.attn." lies in: the first
@@ -87,9 +90,11 @@ class Parameters {
 
   // The same parameters, with additions to the linear layers that `options` name: trainable ones
   // (B = 0: the model is unchanged at first), or those of `adapter`, whose tensors are named like
-  // the layers: "….q_proj.lora_A.weight". What is missing or unused there is reported by check().
+  // the layers: "….q_proj.lora_A.weight". What is missing or unused there is reported by check(),
+  // which calls the adapter's file `place`.
   Parameters with_lora(const LoraOptions& options, uint64_t seed) const;
-  Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter) const;
+  Parameters with_lora(const LoraOptions& options, const NamedArrays& adapter,
+                       const std::string& place) const;
   // All parameters with the additions worked into the matrices, under the names of the model
   // without additions. What has an addition or is quantised becomes float32.
   NamedArrays merged() const;
@@ -121,9 +126,11 @@ class Parameters {
   bool has(const std::string& name) const;
 
   // Throws Error(kMalformed) listing up to ten missing and misshapen parameters with expected and
-  // found shapes, and names asked for in two shapes. Returns the names in the checkpoint that
-  // nobody asked for.
+  // found shapes, and names asked for in two shapes. Returns the names in the checkpoint and in the
+  // adapter that nobody asked for.
   std::vector<std::string> check() const;
+  // What with_lora calls the adapter's file, if the tensor `name` is the adapter's; else "".
+  std::string adapter_of(const std::string& name) const;
 
   // Everything handed out so far in the whole tree, by full name: parameters and buffers.
   const std::map<std::string, Tensor>& named() const;

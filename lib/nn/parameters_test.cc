@@ -211,7 +211,7 @@ TEST_CASE("an adapter adds where it has tensors, in whatever layers those are") 
   }
   auto build = [&](const NamedArrays& tensors) {
     const auto parameters =
-        Parameters::from_checkpoint(base).with_lora({.rank = 2, .scale = 0.5}, tensors);
+        Parameters::from_checkpoint(base).with_lora({.rank = 2, .scale = 0.5}, tensors, "a.gguf");
     std::vector<bool> added;
     for (const char* layer : {"0", "1", "2"}) {
       const nn::Linear linear(parameters / "layers" / layer / "q_proj", 3, 4, false);
@@ -224,7 +224,7 @@ TEST_CASE("an adapter adds where it has tensors, in whatever layers those are") 
   CHECK(build(adapter) == std::vector<bool>{true, false, true});
   adapter.erase("layers.2.q_proj.lora_B.weight");
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { build(adapter); }),
-                 "'layers.2.q_proj.lora_B.weight' is missing in the adapter"));
+                 "'layers.2.q_proj.lora_B.weight' is missing in the adapter a.gguf"));
 }
 
 TEST_CASE("a layer with a rank and a scale of its own is merged with these") {
@@ -241,7 +241,7 @@ TEST_CASE("a layer with a rank and a scale of its own is merged with these") {
   }
   const auto parameters = Parameters::from_checkpoint(
                               {{"a.weight", matrix({4, 3}, 0)}, {"b.weight", matrix({4, 3}, 0)}})
-                              .with_lora(options, adapter);
+                              .with_lora(options, adapter, "a");
   for (const char* layer : {"a", "b"}) {
     (parameters / layer).get("weight", {4, 3});
     (parameters / layer).low_rank(3, 4);

@@ -132,16 +132,8 @@ namespace {
 std::string content_of(const io::Json& message) {
   const io::Json* content = io::find_value(message, "content");
   if (content == nullptr || !content->is_array()) return io::get_string(message, "content");
-  std::vector<std::string> texts;
-  for (const io::Json& part : *content) {
-    const std::string type = io::get_string(part, "type");
-    if (type != "text") {
-      fail(ErrorKind::kUnsupported, "content: a part of type ", quoted(type),
-           ": language models here read text only");
-    }
-    texts.push_back(io::get_string(part, "text"));
-  }
-  return join(texts, "\n");
+  return text::join_parts(*content, [](ErrorKind kind, std::span<const std::string>,
+                                       std::string_view what) { fail(kind, what); });
 }
 
 void append_message(const io::Json& object, std::vector<Message>& messages) {

@@ -190,7 +190,8 @@ TEST_CASE("a content may be a list of texts, but not of anything else") {
     return lumen::testing::refusal(kind, [&] { read(content); });
   };
   CHECK(refused(ErrorKind::kUnsupported, R"([{"type": "image_url", "image_url": {}}])") ==
-        "message 1: content: a part of type 'image_url': language models here read text only");
+        "message 1: part 1 of the content is of type 'image_url', expected {\"type\": \"text\", "
+        "\"text\": …}: only text is read");
   refused(ErrorKind::kMalformed, R"(["a"])");
   refused(ErrorKind::kMalformed, R"([{"type": "text"}])");
   refused(ErrorKind::kMalformed, "1");

@@ -13,6 +13,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/quantize_blocks.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/output.h"
@@ -22,6 +23,13 @@
 
 namespace lumen::runtime {
 namespace {
+
+// What the columns of a matrix that is rounded to blocks of `dtype` count; null: all the same.
+const float* column_weights(const Source& source, const SourceTensor& tensor, DType dtype) {
+  if (!source.importance || !kernels::can_quantize(dtype)) return nullptr;
+  const auto found = source.importance->columns.find(tensor.target);
+  return found == source.importance->columns.end() ? nullptr : found->second.data();
+}
 
 // The values of a tensor as `dtype`.
 Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim, DType dtype,
@@ -41,8 +49,18 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   }
   if (dtype == DType::kF32) return values;
   Array result = Array::zeros(dtype, values.shape());
-  kernels::from_float(pool, dtype, values.as<float>().data(), result.mutable_data(),
-                      values.elements());
+  if (const float* weights = column_weights(source, tensor, dtype)) {
+    const int64_t columns = values.shape()[-1], bytes = row_bytes(dtype, columns);
+    pool.parallel_pieces(values.elements() / columns, 1, 1, [&](int64_t row, int64_t end, int) {
+      for (; row < end; ++row) {
+        kernels::quantize_blocks(dtype, values.as<float>().data() + row * columns,
+                                 result.mutable_data() + row * bytes, columns, weights);
+      }
+    });
+  } else {
+    kernels::from_float(pool, dtype, values.as<float>().data(), result.mutable_data(),
+                        values.elements());
+  }
   check(result, " has numbers too large for ", name(dtype), ": use --type bf16 or f32");
   return result;
 }
@@ -86,7 +104,8 @@ class WriteProgress {
 nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter* adapter) {
   return with_context(files.path, [&] {
     nn::Parameters parameters = nn::Parameters::from_checkpoint(files.tensors);
-    if (adapter) parameters = parameters.with_lora(adapter->options, adapter->tensors);
+    if (adapter)
+      parameters = parameters.with_lora(adapter->options, adapter->tensors, adapter->place);
     const auto model = models::find_model_def(files.config).make(files.config, parameters);
     models::check_tensors(parameters);
     return parameters;
@@ -94,7 +113,9 @@ nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter
 }
 
 Source open_source(io::ModelFiles files, const ConvertOptions& options) {
-  if (!options.lora) return {std::move(files), std::nullopt};
+  std::optional<io::ImportanceMatrix> importance;
+  if (options.imatrix) importance = io::read_importance_matrix(*options.imatrix);
+  if (!options.lora) return {std::move(files), std::nullopt, std::move(importance)};
   const LoraAdapter adapter = read_adapter(*options.lora, files.config);
   ThreadPool pool(1);
   with_context(*options.lora, [&] {
@@ -106,7 +127,7 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   auto templates = io::read_chat_templates(*options.lora);
   if (!templates.empty()) files.chat_templates = std::move(templates);
   nn::Parameters parameters = checked_parameters(files, &adapter);
-  return {std::move(files), std::move(parameters)};
+  return {std::move(files), std::move(parameters), std::move(importance)};
 }
 
 std::optional<DType> fixed_type(const Array& array) {

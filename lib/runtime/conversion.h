@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/pool.h"
+#include "lib/io/importance_matrix.h"
 #include "lib/io/model_files.h"
 #include "lib/nn/parameters.h"
 #include "lib/runtime/convert.h"
@@ -21,11 +22,12 @@ namespace lumen::runtime {
 struct Source {
   io::ModelFiles files;
   std::optional<nn::Parameters> parameters;  // with the additions; none without an adapter
+  std::optional<io::ImportanceMatrix> importance = {};
 };
 
-// The model `files`, with the adapter that `options` name: tensors that it has instead of the
-// model's, and the templates that it was trained with, as in load_session. Throws Error as
-// read_adapter and checked_parameters.
+// The model `files`, with the importance matrix and the adapter that `options` name: tensors that
+// it has instead of the model's, and the templates that it was trained with, as in load_session.
+// Throws Error as read_importance_matrix, read_adapter and checked_parameters.
 Source open_source(io::ModelFiles files, const ConvertOptions& options);
 
 struct LoraAdapter;
@@ -102,9 +104,9 @@ int write_directory(const Source& source, const ConvertOptions& options);
 // list in tokenizer_config.json.
 void set_templates(const io::ChatTemplates& templates, std::vector<text::TokenizerFile>& files);
 
-// Whether `path` is a LoRA adapter, a directory or a GGUF file, and no model. Throws Error as
-// read_gguf.
-bool is_adapter(const std::string& path);
+// Whether `path` is a LoRA adapter, a directory or the GGUF file `gguf` (null: it is none), and no
+// model.
+bool is_adapter(const std::string& path, const io::GgufFile* gguf);
 // Converts the adapter `path` as write_gguf and write_directory do models.
 int convert_adapter(const std::string& path, const ConvertOptions& options);
 

@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
+#include "lib/io/importance_matrix.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -32,6 +33,9 @@ void check_directory_output(const ConvertOptions& options) {
     fail(ErrorKind::kUsage, "--type ", options.type,
          " is for GGUF files; a directory takes f32, f16 or bf16");
   }
+  if (options.imatrix) {
+    fail(ErrorKind::kUsage, "--imatrix is for GGUF files whose matrices are rounded to blocks");
+  }
 }
 
 }  // namespace
@@ -51,6 +55,9 @@ void declare(CommandLine& line, ConvertOptions& options) {
   matters_to(kConvert);
   line.add(path_field("lora", "ADAPTER",
                       "work a LoRA adapter (PEFT directory, GGUF) into the weights", options.lora));
+  line.add(path_field("imatrix", "FILE",
+                      "importance matrix of llama.cpp: what columns count when rounded",
+                      options.imatrix));
   matters_to(kConvertAdapter);
   line.add(path_field("base", "MODEL", "the model of an adapter that is converted (what it names)",
                       options.base));
@@ -78,6 +85,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.add_example("lumen-convert runs/lumen-tiny tiny.gguf --type q8_0", "write a GGUF file");
   line.add_example("lumen-convert model-f16.gguf model-q4_k_m.gguf --type q4_k_m",
                    "make a GGUF file smaller");
+  line.add_example("lumen-convert model-f16.gguf small.gguf --type q4_k_m --imatrix model.imatrix",
+                   "with what llama-imatrix measured");
   line.add_example("lumen-convert base-model merged.gguf --lora runs/my-adapter",
                    "a model and an adapter in one file");
   line.add_example("lumen-convert runs/my-adapter adapter.gguf",
@@ -93,9 +102,13 @@ int convert(const ConvertOptions& options) {
   if (options.inspect) {
     options.given.require(kInspect, "with --inspect");
     const std::string path = io::find_model(*options.inspect);
-    const io::Json model = is_adapter(path) ? inspect_adapter(path)
-                                            : inspect_model(open_language_model(*options.inspect),
-                                                            options.tokenizer.value_or(""));
+    auto gguf = io::read_if_gguf(path);
+    const io::Json model =
+        gguf && io::is_importance_matrix(*gguf) ? inspect_importance_matrix(path, std::move(gguf))
+        : is_adapter(path, gguf.get())
+            ? inspect_adapter(path, std::move(gguf))
+            : inspect_model(open_language_model(*options.inspect, std::move(gguf)),
+                            options.tokenizer.value_or(""));
     write_stdout(options.json ? model.dump() + "\n" : inspection_text(model));
     return 0;
   }
@@ -110,12 +123,14 @@ int convert(const ConvertOptions& options) {
   } else if (!options.shard_size) {
     refuse_output(*options.output, nullptr, options);
   }
-  if (const std::string path = io::find_model(*options.model); is_adapter(path)) {
+  const std::string path = io::find_model(*options.model);
+  auto gguf = io::read_if_gguf(path);
+  if (is_adapter(path, gguf.get())) {
     options.given.require(kConvertAdapter, "with an adapter in the place of a model");
     return convert_adapter(path, options);
   }
   options.given.require(kConvert, "with a model, which is no adapter");
-  io::ModelFiles files = open_language_model(*options.model);
+  io::ModelFiles files = open_language_model(*options.model, std::move(gguf));
   if (!to_gguf) refuse_output(*options.output, &files, options);
   const Source source = open_source(std::move(files), options);
   if (source.files.format == io::ModelFormat::kLlama2c) {

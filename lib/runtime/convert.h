@@ -18,6 +18,7 @@ struct ConvertOptions {
   std::optional<std::string> shard_size;  // of each file: "5GB"
   std::optional<std::string> lora;        // an adapter to work into the weights
   std::optional<std::string> base;        // the model of an adapter that is converted
+  std::optional<std::string> imatrix;     // what the columns of matrices count when rounded
   bool allow_requantize = false;
   bool force = false, dry_run = false;
   std::optional<int64_t> threads;

@@ -59,13 +59,6 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
   return adapter;
 }
 
-nn::LoraOptions::Own own_options(const LoraAdapter& adapter, const std::string& layer) {
-  const auto own = adapter.options.own.find(layer + ".");
-  return own == adapter.options.own.end()
-             ? nn::LoraOptions::Own{adapter.options.rank, adapter.options.scale}
-             : own->second;
-}
-
 // What lora_alpha comes to for a layer with these.
 double alpha_of(const nn::LoraOptions::Own& own) {
   return own.scale * static_cast<double>(own.rank);
@@ -75,8 +68,8 @@ double alpha_of(const nn::LoraOptions::Own& own) {
 void scale_to(double alpha, LoraAdapter& adapter) {
   for (auto& [name, array] : adapter.tensors) {
     if (!name.ends_with(kWeightB)) continue;
-    const std::string layer = name.substr(0, name.size() - kWeightB.size());
-    const double factor = alpha_of(own_options(adapter, layer)) / alpha;
+    const std::string place = name.substr(0, name.size() - kWeightB.size() + 1);  // "….q_proj."
+    const double factor = alpha_of(adapter.options.of(place)) / alpha;
     if (std::fabs(factor - 1) < 1e-6) continue;  // the square root of rslora is rounded
     for (float& value : array.as_mutable<float>()) {
       value = static_cast<float>(value * factor);
@@ -142,8 +135,8 @@ void write_adapter_directory(const LoraAdapter& adapter, const io::ModelFiles& b
 
 }  // namespace
 
-bool is_adapter(const std::string& path) {
-  if (io::is_regular_file(path)) return io::is_gguf_adapter(path);
+bool is_adapter(const std::string& path, const io::GgufFile* gguf) {
+  if (gguf != nullptr) return io::is_adapter(*gguf);
   return io::is_regular_file(path + "/adapter_config.json") &&
          !io::is_regular_file(path + "/config.json");
 }

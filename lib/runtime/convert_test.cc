@@ -492,7 +492,8 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
       options.output = place + "/adapter.gguf";
       options.type = "f32";
       REQUIRE(convert(options) == 0);
-      const io::Json in_gguf = inspect_adapter(*options.output), in_peft = inspect_adapter(peft);
+      const io::Json in_gguf = inspect_adapter(*options.output, io::read_if_gguf(*options.output));
+      const io::Json in_peft = inspect_adapter(peft, nullptr);
       CHECK(in_gguf["format"] == "LoRA adapter, GGUF");
       CHECK(in_gguf["tensors"].size() == 2 * layers.size());
       CHECK(contains(inspection_text(in_gguf), "adapter.lora.alpha"));

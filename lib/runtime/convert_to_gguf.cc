@@ -22,6 +22,7 @@ namespace lumen::runtime {
 namespace {
 
 constexpr const char* kOutputName = "lm_head.weight";
+constexpr std::string_view kImportanceKeys = "quantize.imatrix.";
 
 void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   if (files.tokenizer_file.empty()) {
@@ -79,7 +80,9 @@ void copy_metadata(const Source& source, bool keep_types, io::GgufWriter& writer
     const std::string_view key = metadata[i].key();
     const bool of_types = key == "general.file_type" || key == "general.quantization_version";
     // What the writer decides, what joins the parts of a split file, what an adapter may change.
-    if ((of_types && !keep_types) || key == "general.alignment" || key.starts_with("split.") ||
+    const bool of_importance = source.importance && key.starts_with(kImportanceKeys);
+    if ((of_types && !keep_types) || of_importance || key == "general.alignment" ||
+        key.starts_with("split.") ||
         (source.parameters && key.starts_with("tokenizer.chat_template"))) {
       continue;
     }
@@ -177,6 +180,50 @@ class TensorTypes {
   int64_t matrices_ = 0, in_blocks_of_32_ = 0, in_halves_ = 0;
 };
 
+// Checks the importance matrix against the matrices that are rounded to blocks, says which of them
+// it lacks, and sets the keys by which such files are known.
+void use_importance(const io::ImportanceMatrix& importance,
+                    const std::vector<SourceTensor>& tensors, const TensorTypes& types,
+                    std::string_view type, io::GgufWriter& writer) {
+  const std::string place = io::place_of(importance.path);
+  std::vector<std::string> lacking;
+  int32_t used = 0;
+  for (const SourceTensor& tensor : tensors) {
+    if (!kernels::can_quantize(types.of(tensor))) continue;
+    const auto found = importance.columns.find(tensor.target);
+    if (found == importance.columns.end()) {
+      lacking.push_back(tensor.target);
+      continue;
+    }
+    ++used;
+    const auto columns = static_cast<size_t>(tensor.array.shape()[-1]);
+    if (found->second.size() == columns) continue;
+    fail(ErrorKind::kMismatch, place, ": ", quoted(tensor.target), " has ", found->second.size(),
+         " columns, the model's ", columns, ": is it of this model?");
+  }
+  if (used == 0 && lacking.empty()) {
+    fail(ErrorKind::kUsage, "--imatrix has no effect with --type ", type,
+         ": it is for blocks with a choice of scales, such as q4_k_m's");
+  }
+  if (used == 0) {
+    fail(ErrorKind::kMismatch, place, ": has none of the ", lacking.size(),
+         " matrices that are rounded to blocks (", quoted(lacking.front()),
+         ", …): is it of this model?");
+  }
+  if (!lacking.empty()) {
+    write_stderr(str("note: ", place, " has nothing on ", quoted(lacking.front()),
+                     lacking.size() > 1 ? str(" and ", lacking.size() - 1, " more matrices") : "",
+                     ": all their columns count alike\n"));
+  }
+  const auto set = [&](const char* name, const io::GgufWriter::Value& value) {
+    writer.set(str(kImportanceKeys, name), value);
+  };
+  set("file", importance.path.substr(importance.path.rfind('/') + 1));
+  if (!importance.texts.empty()) set("dataset", to_valid_utf8(importance.texts.front()));
+  set("entries_count", used);
+  if (importance.chunks > 0) set("chunks_count", static_cast<int32_t>(importance.chunks));
+}
+
 }  // namespace
 
 int write_gguf(const Source& source, const ConvertOptions& options) {
@@ -189,6 +236,9 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   const TensorTypes types(files, tensors, options);
   if (!keep_types) types.set_keys(writer);
   types.tell();
+  if (source.importance) {
+    use_importance(*source.importance, tensors, types, requested_type(options).name, writer);
+  }
   TensorConversion conversion(source, tensors, options);
   std::vector<DType> dtypes;
   for (const SourceTensor& tensor : tensors) {

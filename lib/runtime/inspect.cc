@@ -129,6 +129,15 @@ io::Json content_json(const io::ModelFiles& files) {
           {"tensors", tensors_json(files)}};
 }
 
+// A GGUF file with the names that it has itself.
+void add_tensors(std::shared_ptr<const io::GgufFile> gguf, io::ModelFiles& files) {
+  files.gguf = std::move(gguf);
+  files.file_bytes = files.gguf->file_bytes;
+  for (const io::GgufTensor& tensor : files.gguf->tensors) {
+    files.tensors[tensor.name] = files.gguf->array(tensor);
+  }
+}
+
 }  // namespace
 
 std::string inspection_text(const io::Json& model) {
@@ -166,16 +175,12 @@ io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer
   return model;
 }
 
-io::Json inspect_adapter(const std::string& path) {
+io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::GgufFile> gguf) {
   io::ModelFiles files;
   files.path = path;
   files.chat_templates = io::read_chat_templates(path);
-  if (io::is_regular_file(path)) {
-    files.gguf = io::read_gguf(path);
-    files.file_bytes = files.gguf->file_bytes;
-    for (const io::GgufTensor& tensor : files.gguf->tensors) {
-      files.tensors[tensor.name] = files.gguf->array(tensor);
-    }
+  if (gguf) {
+    add_tensors(std::move(gguf), files);
     io::Json adapter = content_json(files);
     adapter["format"] = "LoRA adapter, GGUF";
     return adapter;
@@ -186,6 +191,16 @@ io::Json inspect_adapter(const std::string& path) {
   adapter["format"] = "LoRA adapter, PEFT";
   adapter["config"] = io::read_json(path + "/adapter_config.json");
   return adapter;
+}
+
+io::Json inspect_importance_matrix(const std::string& path,
+                                   std::shared_ptr<const io::GgufFile> gguf) {
+  io::ModelFiles files;
+  files.path = path;
+  add_tensors(std::move(gguf), files);
+  io::Json matrix = content_json(files);
+  matrix["format"] = "importance matrix, GGUF";
+  return matrix;
 }
 
 }  // namespace lumen::runtime

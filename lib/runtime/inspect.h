@@ -1,6 +1,7 @@
 // What a model's or an adapter's files hold: lumen-convert --inspect.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "lib/io/json.h"
@@ -13,11 +14,15 @@ namespace lumen::runtime {
 // "error"; for one at `tokenizer_path` (unless "") throws as text::load_tokenizer.
 io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer_path);
 
-// The same of the LoRA adapter in `path`, a PEFT directory or a GGUF file, which has no tokenizer:
-// "config" is its adapter_config.json. Throws Error as the readers.
-io::Json inspect_adapter(const std::string& path);
+// The same of the LoRA adapter in `path`, a PEFT directory or the GGUF file `gguf` (else null),
+// which has no tokenizer: "config" is its adapter_config.json. Throws Error as the readers.
+io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::GgufFile> gguf);
 
-// Either for people.
+// The same of an importance matrix in GGUF (io/importance_matrix.h).
+io::Json inspect_importance_matrix(const std::string& path,
+                                   std::shared_ptr<const io::GgufFile> gguf);
+
+// Any of them for people.
 std::string inspection_text(const io::Json& model);
 
 }  // namespace lumen::runtime

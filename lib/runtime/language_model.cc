@@ -222,6 +222,7 @@ void Decoder::open(const io::ModelFiles& files, const LoadOptions& options) {
 
 void Decoder::make_model(io::Json config, const LoadOptions& options) {
   config_ = std::move(config);
+  std::string place;  // of the adapter
   if (!options.lora.empty()) {
     const LoraAdapter adapter = read_adapter(options.lora, config_);
     with_context(options.lora, [&] {
@@ -232,9 +233,10 @@ void Decoder::make_model(io::Json config, const LoadOptions& options) {
     });
     adapter_ = adapter.tensors;
     adapter_options_ = adapter.options;
+    place = adapter.place;
   }
   nn::Parameters parameters = nn::Parameters::from_checkpoint(tensors_);
-  if (!adapter_.empty()) parameters = parameters.with_lora(adapter_options_, adapter_);
+  if (!adapter_.empty()) parameters = parameters.with_lora(adapter_options_, adapter_, place);
   own_model_ = models::find_model_def(config_).make(config_, parameters);
   model_ = own_model_.get();
   models::check_tensors(parameters);

@@ -170,7 +170,8 @@ void reorder_rows(NamedArrays& tensors, const io::Json& model_config, bool to_in
 LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_config) {
   const io::GgufAdapter file = io::read_gguf_adapter(path);
   LoraAdapter adapter;
-  with_context(io::place_of(path), [&] {
+  adapter.place = io::place_of(path);
+  with_context(adapter.place, [&] {
     const std::string architecture = io::gguf_architecture(model_config);
     if (file.architecture != architecture) {
       fail(ErrorKind::kMismatch, "the adapter is for a model of the architecture ",
@@ -178,7 +179,7 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     }
   });
   for (const auto& [name, array] : file.tensors) {
-    add_tensor(io::place_of(path), name, name, array, adapter);
+    add_tensor(adapter.place, name, name, array, adapter);
   }
   adapter.options = scaled_by_rank(file.alpha, adapter.tensors);
   if (io::gguf_rotates_interleaved(file.architecture) &&
@@ -199,8 +200,9 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   LoraAdapter adapter;
   const io::Json config = io::read_json(config_path);
   const std::string weights = adapter_weights(directory);
+  adapter.place = io::place_of(weights);
   for (const auto& [full, array] : io::read_tensors(weights)) {
-    add_tensor(io::place_of(weights), full, model_name(full), array, adapter);
+    add_tensor(adapter.place, full, model_name(full), array, adapter);
   }
   with_context(config_path, [&] {
     adapter.options = read_options(config, adapter.tensors);

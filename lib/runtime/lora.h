@@ -11,6 +11,7 @@
 namespace lumen::runtime {
 
 struct LoraAdapter {
+  std::string place;  // what messages call the file of the tensors
   nn::LoraOptions options;
   NamedArrays tensors;  // "model.layers.0.self_attn.q_proj.lora_A.weight", …
   // Trained in the place of tensors of the model (PEFT's modules_to_save): "lm_head.weight".

@@ -174,6 +174,22 @@ TEST_CASE("an adapter of integers is refused by file and tensor") {
   CHECK(contains(why, "has type i32, expected a float type"));
 }
 
+TEST_CASE("an adapter with layers that the model lacks is refused by the names of both") {
+  const std::string place = lumen::testing::temporary_directory();
+  io::write_file_atomically(place + "/adapter_config.json", R"({"r": 4, "lora_alpha": 8})");
+  io::write_safetensors(place + "/adapter_model.safetensors",
+                        {{"model.layers.77.mlp.up_proj.lora_A.weight", counting({4, 64})},
+                         {"model.layers.77.mlp.up_proj.lora_B.weight", counting({128, 4})}});
+  const std::string model = lumen::testing::source_path("testdata/models/random-spm.gguf");
+  LoadOptions options;
+  options.lora = place;
+  const std::string why = refusal(ErrorKind::kUnsupported,
+                                  [&] { LanguageModel::load(io::open_model(model), options); });
+  CHECK(contains(why, "random-spm.gguf: adapter " + place +
+                          "/adapter_model.safetensors: tensor "
+                          "'model.layers.77.mlp.up_proj.lora_A.weight' and 1 more are not part"));
+}
+
 TEST_CASE("an adapter without what its config names is refused") {
   LoraAdapter adapter;
   const NamedArrays model = {{"model.layers.0.mlp.up_proj.weight", counting({4, 2})},

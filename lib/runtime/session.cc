@@ -90,21 +90,22 @@ void set_end_tokens(const std::vector<std::string>& overrides, io::ModelFiles& f
 
 }  // namespace
 
-io::ModelFiles open_known_model(const std::string& path) {
+io::ModelFiles open_known_model(const std::string& path, std::shared_ptr<const io::GgufFile> gguf) {
   const std::string config = path + "/config.json";
   if (io::is_regular_file(config)) {
     with_context(io::place_of(config), [&] { models::find_model_def(io::read_json(config)); });
   }
-  return io::open_model(path);
+  return io::open_model(path, std::move(gguf));
 }
 
-io::ModelFiles open_language_model(const std::string& name) {
+io::ModelFiles open_language_model(const std::string& name,
+                                   std::shared_ptr<const io::GgufFile> gguf) {
   const std::string path = io::find_model(name);
   if (is_classifier_directory(path)) {
     fail(ErrorKind::kUnsupported, io::place_of(path),
          ": is a classifier, not a language model; only lumen-run takes it");
   }
-  return open_known_model(path);
+  return open_known_model(path, std::move(gguf));
 }
 
 Session load_session(const RunOptions& options) {

@@ -29,11 +29,14 @@ struct Session {
 // The files of the language model at `path`. Throws Error as io::open_model; what the config.json
 // of a directory names is refused before the weights are looked at, some of which may still be
 // missing.
-io::ModelFiles open_known_model(const std::string& path);
+// `gguf` as there.
+io::ModelFiles open_known_model(const std::string& path,
+                                std::shared_ptr<const io::GgufFile> gguf = nullptr);
 
 // The files of the language model `name`, a path or org/name. Throws Error as io::find_model and
 // open_known_model, and kUnsupported if it is a classifier, which only lumen-run takes.
-io::ModelFiles open_language_model(const std::string& name);
+io::ModelFiles open_language_model(const std::string& name,
+                                   std::shared_ptr<const io::GgufFile> gguf = nullptr);
 
 // Opens, checks and loads what `options` name. Throws Error as io::open_model, PromptFormat::load,
 // LanguageModel::load, and, before the model is opened, requested_grammar; kMismatch if tokenizer

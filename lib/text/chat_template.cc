@@ -1,8 +1,8 @@
 #include "lib/text/chat_template.h"
 
 #include "lib/base/check.h"
-#include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/text/jinja/interpreter.h"
 #include "lib/text/jinja/lexer.h"
 #include "lib/text/jinja/parser.h"
@@ -54,6 +54,32 @@ Json chat_variables(const ChatInput& input) {
 std::string render_chat(const ChatTemplate& chat_template, const ChatInput& input,
                         const ChatTemplate::Options& options) {
   return chat_template.render(chat_variables(input), options);
+}
+
+std::string join_parts(const Json& parts, RefusePart refuse) {
+  constexpr const char* kExpected = ", expected {\"type\": \"text\", \"text\": …}";
+  std::vector<std::string> texts;
+  for (const Json& part : parts) {
+    std::vector<std::string> path = {str(texts.size())};
+    const std::string number = str("part ", texts.size() + 1, " of the content");
+    const Json* type = io::find(part, "type");
+    if (type == nullptr || !type->is_string()) {
+      refuse(ErrorKind::kMalformed, path, str(number, " is ", io::describe(&part), kExpected));
+    }
+    if (*type != "text") {
+      const auto& name = type->get_ref<const std::string&>();
+      refuse(ErrorKind::kUnsupported, path,
+             str(number, " is of type ", quoted(name, 40), kExpected, ": only text is read"));
+    }
+    const Json* text = io::find(part, "text");
+    if (text == nullptr || !text->is_string()) {
+      path.emplace_back("text");
+      refuse(ErrorKind::kMalformed, path,
+             str("\"text\" is ", io::describe(text), ", expected a string"));
+    }
+    texts.push_back(text->get<std::string>());
+  }
+  return join(texts, "\n");
 }
 
 std::optional<std::string> select_chat_template(const Json& field, bool with_tools) {

@@ -8,10 +8,13 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lib/base/error.h"
+#include "lib/base/function_ref.h"
 #include "lib/io/json.h"
 
 namespace lumen::text {
@@ -104,6 +107,13 @@ Json chat_variables(const ChatInput& input);
 // Renders `input` with `chat_template`; throws as ChatTemplate::render.
 std::string render_chat(const ChatTemplate& chat_template, const ChatInput& input,
                         const ChatTemplate::Options& options);
+
+// The texts of a content that is a list of parts, as OpenAI's API has it, joined line by line.
+// `refuse` throws: it is called with the place of a part that is no text, a path below the content
+// ("1", "text"), and what is wrong with it; kUnsupported for parts of other types, else kMalformed.
+using RefusePart =
+    FunctionRef<void(ErrorKind kind, std::span<const std::string> path, std::string_view what)>;
+std::string join_parts(const Json& parts, RefusePart refuse);
 
 // The template text in the value of tokenizer_config.json's "chat_template": a string, or a list of
 // {"name", "template"} from which "tool_use" is taken when `with_tools` and present, else

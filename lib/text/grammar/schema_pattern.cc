@@ -5,6 +5,8 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/text/grammar/intersection.h"
+#include "lib/text/unicode.h"
 
 namespace lumen::text::grammar {
 namespace {
@@ -16,6 +18,25 @@ const CharSet kSpace = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0
                         {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
                         {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CharSet kNewlines = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+
+// What \d, \w or \s of Python have beside those of ECMA-262, or may have: characters that the
+// tables do not know are among them.
+CharSet beyond_ascii(char name) {
+  if (name == 's') return {{0x1C, 0x1F}, {0x85, 0x85}};
+  CharSet set;
+  for (uint32_t c = 0x80; c <= 0x10FFFF; ++c) {
+    const Category of = category(c);
+    const bool is_one =
+        of == Category::kCn || (name == 'd' ? of == Category::kNd : is_word(c) || is_number(c));
+    if (!is_one) continue;
+    if (!set.empty() && set.back().last + 1 == c) {
+      set.back().last = c;
+    } else {
+      set.push_back({c, c});
+    }
+  }
+  return set;
+}
 
 bool contains(const CharSet& set, uint32_t c) {
   for (const CharRange& range : set) {
@@ -42,30 +63,100 @@ class PatternParser {
       : rules_(rules), text_(text), length_(length) {}
 
   ExpressionId parse() {
-    const ExpressionId anything =
-        rules_.repeat(json_character(rules_, {{0, 0x10FFFF}}), 0, kUnbounded);
     std::vector<ExpressionId> ways;
     do {
-      const bool begins = take('^');
-      const std::vector<Piece> pieces = parse_sequence(0);
-      const bool ends = take('$');
-      if (begins && ends) {
-        ways.push_back(of_length(pieces));
-        continue;
-      }
-      const Piece piece = joined(pieces);
-      if (length_.least > piece.length.least || length_.most != kUnbounded) refuse_length();
-      std::vector<ExpressionId> parts;
-      if (!begins) parts.push_back(anything);
-      parts.push_back(piece.id);
-      if (!ends) parts.push_back(anything);
-      ways.push_back(rules_.sequence(std::move(parts)));
+      ways.push_back(parse_alternative());
     } while (take('|'));
     if (pos_ < text_.size()) refuse_here();
     return rules_.choice(std::move(ways));
   }
 
  private:
+  // What \d, \w, \s and . stand for: what they are in ECMA-262, or all that they are anywhere, as
+  // in Python, where they have characters beyond ASCII, or only what they are everywhere.
+  enum class Breadth { kExact, kAll, kLeast };
+
+  ExpressionId parse_alternative() {
+    const bool begins = take('^');
+    std::vector<Condition> conditions;
+    while (peek() == '(' && peek(1) == '?' && (peek(2) == '=' || peek(2) == '!')) {
+      conditions.push_back(parse_look_ahead(begins));
+    }
+    const std::vector<Piece> pieces = parse_sequence(0);
+    const bool ends = take('$');
+    const Piece piece = joined(pieces);
+    if (begins && ends && conditions.empty()) return of_length(pieces);
+    const ExpressionId rest =
+        ends ? piece.id : rules_.sequence({piece.id, characters(0, kUnbounded)});
+    const auto behind_anything = [&](ExpressionId id) {
+      return begins ? id : rules_.sequence({characters(0, kUnbounded), id});
+    };
+    const bool has_length = length_.least > piece.length.least || length_.most != kUnbounded;
+    if (conditions.empty()) {
+      const ExpressionId whole = behind_anything(rest);
+      return has_length ? with_length(whole) : whole;
+    }
+    conditions.insert(conditions.begin(), {rest});
+    if (has_length && !begins) refuse_length();
+    if (has_length) conditions.push_back({of_any_kind(length_.least, length_.most)});
+    return behind_anything(common(conditions));
+  }
+
+  ExpressionId characters(uint32_t least, uint32_t most) {
+    return rules_.repeat(json_character(rules_, {{0, 0x10FFFF}}), least, most);
+  }
+
+  // The same in a condition, where any escape may be a character: the pattern says which are.
+  ExpressionId of_any_kind(uint32_t least, uint32_t most) {
+    const ExpressionId digit = rules_.chars({{'0', '9'}, {'a', 'f'}});
+    const ExpressionId escaped =
+        rules_.choice({rules_.chars(complement({{'u', 'u'}})),
+                       rules_.sequence({rules_.literal("u"), rules_.repeat(digit, 4, 4)})});
+    return rules_.repeat(rules_.choice({rules_.chars(complement({{'\\', '\\'}})),
+                                        rules_.sequence({rules_.literal("\\"), escaped})}),
+                         least, most);
+  }
+
+  ExpressionId common(const std::vector<Condition>& conditions) {
+    const auto found = intersection(rules_, conditions, "pattern");
+    if (!found) {
+      refuse(ErrorKind::kUnsupported, 0,
+             "the conditions together are too long; leave some out, and check the values yourself");
+    }
+    return *found;
+  }
+
+  // The texts of `whole` that are neither too short nor too long.
+  ExpressionId with_length(ExpressionId whole) {
+    const Condition conditions[] = {{whole}, {of_any_kind(length_.least, length_.most)}};
+    const auto found = intersection(rules_, conditions, "pattern");
+    if (!found) refuse_length();
+    return *found;
+  }
+
+  // (?=…) or (?!…): what the rest of the text has to begin with, or not. What is excluded is all
+  // that any program takes the pattern for: a line's end may stand behind its $ in Python.
+  Condition parse_look_ahead(bool at_begin) {
+    const bool is_excluded = peek(2) == '!';
+    pos_ += 3;
+    breadth_ = is_excluded ? Breadth::kAll : Breadth::kExact;
+    std::vector<ExpressionId> ways;
+    do {
+      if (peek() == '^' && !at_begin) unsupported(pos_);
+      take('^');
+      std::vector<ExpressionId> parts = {joined(parse_sequence(1)).id};
+      if (!take('$')) {
+        parts.push_back(of_any_kind(0, kUnbounded));
+      } else if (is_excluded) {
+        parts.push_back(rules_.optional(json_character(rules_, kNewlines)));
+      }
+      ways.push_back(rules_.sequence(std::move(parts)));
+    } while (take('|'));
+    if (!take(')')) refuse_here();
+    breadth_ = Breadth::kExact;
+    return {rules_.choice(std::move(ways)), is_excluded};
+  }
+
   [[noreturn]] void refuse(ErrorKind kind, size_t place, std::string_view what) const {
     fail(kind, "byte ", place, " of ", quoted(text_), ": ", what);
   }
@@ -76,6 +167,16 @@ class PatternParser {
            str(quoted(text_.substr(place, end - place)),
                " is not supported here; write the pattern with characters, classes, groups, |, *, "
                "+, ?, {m,n}, and ^ and $ only at its ends"));
+  }
+  // Of a group that "(?" begins.
+  [[noreturn]] void refuse_group(size_t place) const {
+    const bool is_behind = peek() == '<' && (peek(1) == '=' || peek(1) == '!');
+    if (!is_behind && peek() != '=' && peek() != '!') unsupported(place);
+    refuse(ErrorKind::kUnsupported, place,
+           str(quoted(text_.substr(place, is_behind ? 4 : 3)), ", a look ",
+               is_behind ? "behind" : "ahead",
+               is_behind ? ", is not supported" : ", is supported only at the beginning",
+               "; leave this condition out, and check the values yourself"));
   }
   [[noreturn]] void refuse_here() const {
     if (pos_ < text_.size() && (text_[pos_] == '^' || text_[pos_] == '$')) unsupported(pos_);
@@ -99,7 +200,7 @@ class PatternParser {
     Piece* varied = nullptr;
     for (Piece& piece : pieces) {
       if (piece.length.least == piece.length.most) continue;
-      if (varied || !piece.repeated) refuse_length();
+      if (varied || !piece.repeated) return with_length(whole.id);
       varied = &piece;
     }
     const uint32_t others = found.least - varied->length.least;
@@ -175,7 +276,7 @@ class PatternParser {
         unsupported(place);
       case '(': {
         ++pos_;
-        if (take('?') && !take(':')) unsupported(place);
+        if (take('?') && !take(':')) refuse_group(place);
         const Piece inner = parse_choice(depth + 1);
         if (!take(')')) refuse_here();
         return inner;
@@ -184,7 +285,8 @@ class PatternParser {
         return character(parse_class());
       case '.':
         ++pos_;
-        return character(complement(kNewlines));
+        return character(breadth_ == Breadth::kAll ? complement({{'\n', '\n'}})
+                                                   : complement(kNewlines));
       default:
         break;
     }
@@ -205,17 +307,12 @@ class PatternParser {
     const auto one = [](uint32_t value) { return CharSet{{value, value}}; };
     switch (c) {
       case 'd':
-        return kDigits;
       case 'D':
-        return complement(kDigits);
       case 'w':
-        return kWord;
       case 'W':
-        return complement(kWord);
       case 's':
-        return kSpace;
       case 'S':
-        return complement(kSpace);
+        return named_class(c);
       case 'n':
         return one('\n');
       case 'r':
@@ -239,6 +336,21 @@ class PatternParser {
     return one(static_cast<uint8_t>(c));
   }
 
+  // \d, \w, \s, or with a capital letter all other characters.
+  CharSet named_class(char name) const {
+    const bool is_negated = name < 'a';
+    const char of = static_cast<char>(name | 0x20);
+    const Breadth breadth = is_negated && breadth_ != Breadth::kExact
+                                ? breadth_ == Breadth::kAll ? Breadth::kLeast : Breadth::kAll
+                                : breadth_;
+    CharSet set = of == 'd' ? kDigits : of == 'w' ? kWord : kSpace;
+    if (breadth == Breadth::kAll) {
+      const CharSet more = beyond_ascii(of);
+      set.insert(set.end(), more.begin(), more.end());
+    }
+    return is_negated ? complement(set) : set;
+  }
+
   uint32_t parse_hex(size_t place, size_t digits) {
     int64_t value = 0;
     for (size_t i = 0; i < digits; ++i, ++pos_) {
@@ -259,6 +371,8 @@ class PatternParser {
   CharSet parse_class() {
     const size_t place = pos_++;
     const bool negated = take('^');
+    const Breadth before = breadth_;
+    if (negated && breadth_ == Breadth::kAll) breadth_ = Breadth::kLeast;
     CharSet set;
     while (!take(']')) {
       if (pos_ >= text_.size()) refuse(ErrorKind::kMalformed, place, "the class is not closed");
@@ -279,6 +393,7 @@ class PatternParser {
       }
       set.push_back({first[0].first, last[0].first});
     }
+    breadth_ = before;
     return negated ? complement(set) : set;
   }
 
@@ -339,6 +454,7 @@ class PatternParser {
   const std::string_view text_;
   const LengthRange length_;
   size_t pos_ = 0;
+  Breadth breadth_ = Breadth::kExact;
 };
 
 }  // namespace

@@ -18,9 +18,11 @@ struct LengthRange {
 
 // The content of strings in which `pattern`, a regular expression as in ECMA-262, is found: of
 // characters, classes, groups, |, *, +, ?, {m,n}, \d, \w, \s, and ^ and $ at the ends of the
-// pattern or of an alternative. Of the texts of an alternative all must be of a `length`, or it is
-// between ^ and $ and how often one character or class comes decides. Throws Error(kUnsupported)
-// for everything else and kMalformed for what is no regular expression, naming the byte.
+// pattern or of an alternative, behind which (?=…) and (?!…) may follow. Of its texts those of a
+// `length`; a look ahead and a length that is not said by one character or class that comes more or
+// less often take an automaton (intersection.h), which may become too large. What (?!…) excludes is
+// also what it does in Python, whose \d, \w and \s are wider. Throws Error(kUnsupported) for
+// everything else and kMalformed for what is no regular expression, naming the byte.
 ExpressionId json_pattern(RuleSet& rules, std::string_view pattern, const LengthRange& length = {});
 
 }  // namespace lumen::text::grammar

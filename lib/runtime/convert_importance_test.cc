@@ -1,0 +1,115 @@
+// lumen-convert --imatrix: matrices rounded with what their columns count.
+#include <cmath>
+
+#include "lib/base/testing.h"
+#include "lib/io/mapped_file.h"
+#include "lib/io/model_files.h"
+#include "lib/io/write_gguf.h"
+#include "lib/nn/parameters.h"
+#include "lib/runtime/tool_process.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+
+// An importance matrix with these means for the 64 columns of blk.0.attn_q.weight, and for `more`.
+void write_matrix(const std::string& path, const std::vector<float>& means,
+                  const std::string& more = "") {
+  io::GgufWriter writer;
+  writer.set("general.type", std::string("imatrix"));
+  writer.set("imatrix.chunk_count", uint32_t{3});
+  writer.set("imatrix.datasets", std::vector<std::string>{"calibration.txt"});
+  for (const std::string& name : {std::string("blk.0.attn_q.weight"), more}) {
+    if (name.empty()) continue;
+    writer.add(name + ".in_sum2",
+               Array::from<float>(means, {1, static_cast<int64_t>(means.size())}));
+    writer.add(name + ".counts", Array::from<float>(std::vector<float>{1}, {1, 1}));
+  }
+  writer.write(path);
+}
+
+// Σ w (a − b)² of the matrix `name` of two models.
+double weighted_error(const std::string& a, const std::string& b, const std::string& name,
+                      const std::vector<float>& w) {
+  const Array x = nn::float32_copy(io::open_model(a).tensors.at(name));
+  const Array y = nn::float32_copy(io::open_model(b).tensors.at(name));
+  double error = 0;
+  for (size_t i = 0; i < static_cast<size_t>(x.elements()); ++i) {
+    error += w[i % w.size()] * std::pow(double{x.as<float>()[i]} - y.as<float>()[i], 2);
+  }
+  return error;
+}
+
+TEST_CASE("with an importance matrix the columns that count most are rounded with less error") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string matrix = place + "/m.imatrix";
+  const std::string model = lumen::testing::source_path("testdata/models/random-spm.gguf");
+  const auto run = [&](const std::string& output, const testing::Arguments& more) {
+    testing::Arguments arguments = {model, place + output};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return testing::run_tool_process("lumen-convert", arguments);
+  };
+  std::vector<float> means(64);
+  for (size_t i = 0; i < means.size(); ++i) means[i] = std::exp(static_cast<float>(i % 7));
+  write_matrix(matrix, means, "token_embd.weight");
+
+  REQUIRE(run("/plain.gguf", {"--type", "q4_0"}).exit_code == 0);
+  const auto outcome = run("/best.gguf", {"--type", "q4_0", "--imatrix", matrix, "-t", "2"});
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(contains(outcome.err, "m.imatrix has nothing on 'blk.0.attn_k.weight' and 12 more "));
+  const std::string q = "model.layers.0.self_attn.q_proj.weight";
+  const double plain = weighted_error(model, place + "/plain.gguf", q, means);
+  const double best = weighted_error(model, place + "/best.gguf", q, means);
+  CHECK(best < 0.8 * plain);
+  // Matrices of which it says nothing are as without it; threads change nothing.
+  const io::ModelFiles without = io::open_model(place + "/plain.gguf");
+  const io::ModelFiles with = io::open_model(place + "/best.gguf");
+  for (const auto& [name, array] : without.tensors) {
+    const bool same =
+        std::equal(array.data(), array.data() + array.bytes(), with.tensors.at(name).data());
+    CHECK(same == (name != q && name != "model.embed_tokens.weight"));
+  }
+  REQUIRE(run("/one.gguf", {"--type", "q4_0", "--imatrix", matrix, "-t", "1"}).exit_code == 0);
+  CHECK(weighted_error(place + "/one.gguf", place + "/best.gguf", q, means) == 0);
+  const io::GgufMetadata& metadata = with.gguf->metadata;
+  CHECK(metadata.get_string("quantize.imatrix.file") == "m.imatrix");
+  CHECK(metadata.get_string("quantize.imatrix.dataset") == "calibration.txt");
+  CHECK(metadata.get_int("quantize.imatrix.entries_count", 0, 99) == 2);
+  CHECK(metadata.get_int("quantize.imatrix.chunks_count", 0, 99) == 3);
+  const auto shown = testing::run_tool_process("lumen-convert", {"--inspect", matrix});
+  CHECK(contains(shown.out, "importance matrix, GGUF"));
+  CHECK(contains(shown.out, "blk.0.attn_q.weight.in_sum2  f32 [1,64]"));
+}
+
+TEST_CASE("an importance matrix of another model, or where it has no effect, is refused") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string matrix = place + "/m.imatrix", output = place + "/a.gguf";
+  const std::string model = lumen::testing::source_path("testdata/models/random-spm.gguf");
+  const auto refused = [&](int exit_code, const testing::Arguments& more,
+                           const std::string& to = "/a.gguf") {
+    testing::Arguments arguments = {model, place + to, "--imatrix", matrix};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto outcome = testing::run_tool_process("lumen-convert", arguments);
+    CHECK(outcome.exit_code == exit_code);
+    CHECK_FALSE(io::is_regular_file(output));
+    return outcome.err;
+  };
+  CHECK(contains(refused(66, {"--type", "q4_0"}), "m.imatrix"));
+  write_matrix(matrix, std::vector<float>(32, 1));
+  CHECK(
+      contains(refused(78, {"--type", "q4_0"}),
+               "m.imatrix: 'blk.0.attn_q.weight' has 32 columns, the model's 64: is it of this "));
+  CHECK(contains(refused(2, {}), "--imatrix has no effect with --type f16"));
+  CHECK(contains(refused(2, {"--type", "q8_0"}), "no effect with --type q8_0"));
+  CHECK(contains(refused(2, {}, "/directory"), "--imatrix is for GGUF files"));
+  io::GgufWriter other;
+  other.set("general.type", std::string("imatrix"));
+  other.add("blk.9.attn_q.weight.in_sum2", Array::from<float>(std::vector<float>{1, 2}, {1, 2}));
+  other.add("blk.9.attn_q.weight.counts", Array::from<float>(std::vector<float>{1}, {1, 1}));
+  other.write(matrix);
+  CHECK(contains(refused(78, {"--type", "q4_0"}), "m.imatrix: has none of the 15 matrices that"));
+}
+
+}  // namespace
+}  // namespace lumen::runtime
