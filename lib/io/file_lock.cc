@@ -66,7 +66,7 @@ FileLock::FileLock(const std::string& path, std::string_view output, std::string
 }
 
 FileLock::~FileLock() {
-  if (removes_) ::unlink(path_.c_str());
+  if (unfinished_) ::unlink(path_.c_str());
   ::close(fd_);
 }
 

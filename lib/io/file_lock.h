@@ -1,8 +1,11 @@
 // One writer at a time for an output.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "lib/io/unfinished.h"
 
 namespace lumen::io {
 
@@ -20,12 +23,12 @@ class FileLock {
   FileLock& operator=(const FileLock&) = delete;
 
   // Removes the file before the lock is released.
-  void remove_at_end() { removes_ = true; }
+  void remove_at_end() { unfinished_.emplace(path_, Unfinished::Kind::kFile); }
 
  private:
   std::string path_;
   int fd_ = -1;
-  bool removes_ = false;
+  std::optional<Unfinished> unfinished_;  // if it is removed
 };
 
 }  // namespace lumen::io

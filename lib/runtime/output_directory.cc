@@ -32,9 +32,10 @@ bool is_model_weights(const std::string& name) {
 
 OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(path) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
-  made_ = ::mkdir(path_.c_str(), 0777) == 0;
+  const bool is_made = ::mkdir(path_.c_str(), 0777) == 0;
   const int error = errno;
-  if (!made_ && !io::is_directory(path_)) {
+  if (is_made) made_.emplace(path_, io::Unfinished::Kind::kEmptyDirectory);
+  if (!is_made && !io::is_directory(path_)) {
     fail(io::creation_error(error), io::place_of(path_),
          ": the directory cannot be made: ", std::strerror(error));
   }
@@ -62,6 +63,7 @@ void OutputDirectory::publish(FunctionRef<void(const std::string& directory)> wr
     const int error = errno;
     fail(ErrorKind::kIo, io::place_of(at), ": ", doing, " failed: ", std::strerror(error));
   };
+  const io::Unfinished unfinished(staging, io::Unfinished::Kind::kTree);
   try {
     check(::mkdir(staging.c_str(), 0777), staging, "making the directory");
     write(staging);
@@ -84,7 +86,7 @@ void OutputDirectory::publish(FunctionRef<void(const std::string& directory)> wr
     throw;
   }
   fs::remove_all(staging, ignored);
-  made_ = false;
+  made_.reset();
 }
 
 }  // namespace lumen::runtime

@@ -6,6 +6,7 @@
 
 #include "lib/base/function_ref.h"
 #include "lib/io/file_lock.h"
+#include "lib/io/unfinished.h"
 
 namespace lumen::runtime {
 
@@ -30,7 +31,7 @@ class OutputDirectory {
 
  private:
   std::string path_;
-  bool made_ = false;
+  std::optional<io::Unfinished> made_;  // the directory, if it was made here
   std::optional<io::FileLock> lock_;
 };
 

@@ -14,6 +14,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/unfinished.h"
 #include "lib/kernels/simd.h"
 
 namespace lumen::runtime {
@@ -42,6 +43,7 @@ void on_bus_error(int) {
   if (farewell) put(STDOUT_FILENO, farewell);
   put_stderr(g_bus_message.c_str());
   if (farewell) ::tcsetattr(STDIN_FILENO, TCSANOW, &g_terminal);
+  io::remove_unfinished();
   _exit(static_cast<int>(ErrorKind::kIo));
 }
 
