@@ -47,6 +47,7 @@ FileLock::FileLock(const std::string& path, std::string_view output, std::string
         return;
       }
       const int error = errno;
+      ::unlink(path.c_str());
       ::close(fd_);
       errno = error;
       fail_lock(output, "writing");

@@ -89,6 +89,18 @@ TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
   REQUIRE(chat.is_in_normal_state());
 }
 
+TEST_CASE("a terminal that is closed ends the chat with 129, and the prompt cache is kept") {
+  if (!testing::has_terminals()) return;
+  const std::string cache = lumen::testing::temporary_directory() + "/cache";
+  TerminalProcess chat("lumen-run", {"--no-history", "-n", "4", "--prompt-cache", cache});
+  REQUIRE(chat.wait_for("> "));
+  chat.type("hello\r");
+  REQUIRE(chat.wait_for("> "));
+  chat.hang_up();
+  REQUIRE(chat.finish().exit_code == 129);
+  REQUIRE(std::filesystem::file_size(cache) > 1000);
+}
+
 TEST_CASE("half a line of a batch holds up neither running answers nor signals") {
   if (!testing::has_terminals()) return;
   for (const auto& [signal, exit_code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {

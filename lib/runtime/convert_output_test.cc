@@ -1,5 +1,6 @@
 // lumen-convert: where its output may be, and what it says of it.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +178,24 @@ TEST_CASE("a model that is cut short while it is read leaves no half of a conver
     });
     CHECK(exit_code == 74);
     CHECK(io::names_in(place) == std::vector<std::string>{"model"});
+  }
+}
+
+TEST_CASE("an output whose lock cannot be written leaves nothing behind") {
+  const std::string place = lumen::testing::temporary_directory();
+  for (const std::string output : {"/hf", "/a.gguf"}) {
+    CAPTURE(output);
+    const int exit_code = exit_code_of_tool([&] {
+      const rlimit none = {0, 0};
+      ::setrlimit(RLIMIT_FSIZE, &none);
+      if (output == "/hf") {
+        OutputDirectory(place + output, false);
+      } else {
+        io::FileLock(place + "/.a.gguf.lock", "out", "", "").remove_at_end();
+      }
+    });
+    CHECK(exit_code == 74);
+    CHECK(io::names_in(place).empty());
   }
 }
 

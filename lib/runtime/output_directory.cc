@@ -39,6 +39,15 @@ OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(pa
     fail(io::creation_error(error), io::place_of(path_),
          ": the directory cannot be made: ", std::strerror(error));
   }
+  try {
+    claim(force);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void OutputDirectory::claim(bool force) {
   lock_.emplace(path_ + "/" + kLock, io::place_of(path_), "conversion", "name another output");
   lock_->remove_at_end();
   for (const std::string& name : io::names_in(path_)) {
@@ -49,6 +58,10 @@ OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(pa
 }
 
 OutputDirectory::~OutputDirectory() {
+  abandon();
+}
+
+void OutputDirectory::abandon() {
   lock_.reset();
   std::error_code not_empty;
   if (made_) fs::remove(path_, not_empty);

@@ -30,6 +30,9 @@ class OutputDirectory {
   void publish(FunctionRef<void(const std::string& directory)> write);
 
  private:
+  void claim(bool force);
+  void abandon();
+
   std::string path_;
   std::optional<io::Unfinished> made_;  // the directory, if it was made here
   std::optional<io::FileLock> lock_;

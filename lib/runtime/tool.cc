@@ -16,6 +16,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/unfinished.h"
 #include "lib/kernels/simd.h"
+#include "lib/runtime/signals.h"
 
 namespace lumen::runtime {
 namespace {
@@ -98,6 +99,7 @@ int run_tool(const char* tool, FunctionRef<int()> body) {
     }
     return body();
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kIo && SignalWatch::hung_up()) return 128 + SIGHUP;
     return report(error.what(), error.kind());
   } catch (const std::bad_alloc&) {
     put_stderr(tool);
