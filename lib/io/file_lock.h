@@ -10,7 +10,7 @@
 namespace lumen::io {
 
 // A file that is locked (flock) while this lives, or until the process ends, however it does; it
-// names its holder. Not thread-safe.
+// names its holder. On a file system without locks nobody is kept out. Not thread-safe.
 class FileLock {
  public:
   // Locks the file at `path`, which is created. Throws Error: kRetry naming the holder, if there is
