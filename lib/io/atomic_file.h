@@ -19,8 +19,8 @@ namespace lumen::io {
 class AtomicFile {
  public:
   // Creates the temporary file. Throws Error(kCannotCreate) if the directory is missing or
-  // read-only, if the file system has no such name, or if `path` is there and is not a regular file (a directory, device or symbolic
-  // link: nothing is written through links).
+  // read-only, if the file system has no such name, or if `path` is there and is not a regular file
+  // (a directory, device or symbolic link: nothing is written through links).
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

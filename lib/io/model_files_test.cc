@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/layer_windows.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/test_files.h"
 
 namespace lumen::io {
