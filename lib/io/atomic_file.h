@@ -30,8 +30,8 @@ class AtomicFile {
   // far as it says. Throws Error(kIo) with both numbers.
   void require_room(uint64_t bytes) const;
 
-  // Appends. Buffered for small pieces. Throws Error(kIo): disk full, file too large, the bytes in a
-  // mapped file that was cut short, ….
+  // Appends. Buffered for small pieces. Throws Error(kIo): disk full, file too large, the bytes in
+  // a mapped file that was cut short, ….
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
   uint64_t bytes_written() const { return written_; }
