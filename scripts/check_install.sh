@@ -30,5 +30,5 @@ int main() {
 PROGRAM
 } >program.cc
 # shellcheck disable=SC2046  # a list of flags
-"$@" -std=c++20 -O0 program.cc -o program $(lumen_flags)
+"$@" -std=c++20 -O0 -Wall -Wextra -Wpedantic -Werror program.cc -o program $(lumen_flags)
 ./program

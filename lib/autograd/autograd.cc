@@ -44,6 +44,9 @@ Tensor sum_to(const Tensor& dy, const Shape& shape) {
 
 std::vector<Tensor> grad_custom(const GradCall& call) {
   const Function& function = *call.node.gradient->function;
+  if (!function.backward) {
+    fail(ErrorKind::kMalformed, quoted(function.name), " has no backward, so no gradient");
+  }
   const auto inputs = call.inputs.subspan(1);
   std::vector<Tensor> given = function.backward(inputs, call.output, call.dy);
   if (given.size() != inputs.size()) {
@@ -353,11 +356,13 @@ void zero_grad(const Tensor& variable) {
 
 void register_hook(const Tensor& x, Hook hook) {
   graph::check_defined(x, "register_hook", "x");
+  if (!hook) fail(ErrorKind::kMalformed, "register_hook: the hook is empty");
   record_of(x).hooks.push_back(std::move(hook));
 }
 
 Tensor apply(const Function& function, std::span<const Tensor> inputs) {
   graph::check_defined(inputs, quoted(function.name));
+  if (!function.forward) fail(ErrorKind::kMalformed, quoted(function.name), " has no forward");
   Tensor value;
   {
     const NoGradScope no_grad;

@@ -51,12 +51,13 @@ void zero_grad(const Tensor& variable);
 
 // Calls `hook` with the gradient of `x` when it is known; what it returns, if defined, takes its
 // place. Hooks run in the order of registration; one registered by a hook runs from the next time
-// on.
+// on. Throws Error(kMalformed) for an empty one.
 using Hook = std::function<Tensor(const Tensor& gradient)>;
 void register_hook(const Tensor& x, Hook hook);
 
 // A function with a gradient of its own, as torch.autograd.Function: `backward` gets the inputs,
-// the output and its gradient, and returns one gradient per input (undefined: none).
+// the output and its gradient, and returns one gradient per input (undefined: none). apply() throws
+// Error(kMalformed) without `forward`, and gradients() without `backward`.
 struct Function {
   std::string name;
   std::function<Tensor(std::span<const Tensor> inputs)> forward;

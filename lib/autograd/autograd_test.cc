@@ -147,6 +147,22 @@ TEST_CASE("hooks see and change gradients") {
   CHECK(autograd::grad(x).item() == 60);
 }
 
+TEST_CASE("functions and hooks that are empty are refused by name") {
+  const Tensor x = leaf({3}, {}), inputs[] = {x};
+  const auto message = [](FunctionRef<void()> act) {
+    return testing::refusal(ErrorKind::kMalformed, act);
+  };
+  CHECK(testing::contains(message([&] {
+                            autograd::apply({"f", {}, {}}, inputs);
+                          }),
+                          "'f' has no forward"));
+  const Tensor y = autograd::apply(
+      {"g", [](std::span<const Tensor> in) { return ops::exp(in[0]); }, {}}, inputs);
+  CHECK(y.item() == 20.085537F);
+  CHECK(testing::contains(message([&] { autograd::backward(y); }), "'g' has no backward"));
+  CHECK(testing::contains(message([&] { autograd::register_hook(x, {}); }), "the hook is empty"));
+}
+
 TEST_CASE("a hook that registers hooks does so for the next time") {
   const Tensor x = leaf({3}, {});
   int calls = 0;

@@ -125,7 +125,7 @@ struct ThreadPool::Shared {
 };
 
 ThreadPool::ThreadPool(int threads) : threads_(threads), shared_(std::make_unique<Shared>()) {
-  LUMEN_CHECK(threads >= 1);
+  if (threads < 1) fail(ErrorKind::kMalformed, "a pool of ", threads, " threads: needs at least 1");
   shared_->taken = std::vector<Shared::Counter>(static_cast<size_t>(threads));
   try {
     for (int i = 1; i < threads; ++i) {

@@ -17,7 +17,8 @@ namespace lumen {
 // One caller at a time: a pool is not itself thread-safe. Calls from inside a task run serially.
 class ThreadPool {
  public:
-  // `threads` ≥ 1 including the caller. Throws Error(kResource) if a thread cannot be started.
+  // `threads` ≥ 1 including the caller. Throws Error(kMalformed) unless, kResource if a thread
+  // cannot be started.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -76,6 +76,14 @@ TEST_CASE("a parallel loop inside a task runs serially") {
   for (int sum : sums) CHECK(sum == 45);
 }
 
+TEST_CASE("a pool of no threads is refused") {
+  for (const int threads : {0, -1}) {
+    const std::string message = lumen::testing::refusal(lumen::ErrorKind::kMalformed,
+                                                        [&] { const ThreadPool pool(threads); });
+    CHECK(lumen::testing::contains(message, "needs at least 1"));
+  }
+}
+
 TEST_CASE("an idle pool uses no CPU") {
   ThreadPool pool(2);
   pool.run([](int, int) {});

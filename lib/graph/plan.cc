@@ -269,8 +269,15 @@ bool Plan::has_input(const Tensor& tensor) const {
 
 Array& Plan::input(const Tensor& tensor) {
   auto found = impl_->inputs.find(tensor.node().get());
-  LUMEN_CHECK(found != impl_->inputs.end());
+  if (found == impl_->inputs.end()) {
+    fail(ErrorKind::kMalformed, "Plan::input: the outputs do not depend on ",
+         tensor.defined() ? quoted(tensor.node()->name) : "an undefined tensor");
+  }
   return found->second;
+}
+
+const Node* Plan::any_input() const {
+  return impl_->inputs.empty() ? nullptr : impl_->inputs.begin()->first;
 }
 
 const Array& Plan::output(size_t i) const {

@@ -32,10 +32,12 @@ class Plan {
   // observer of each step (plan_observer.h).
   bool run(ThreadPool& pool, const volatile bool* stop = nullptr);
 
-  // The memory of an input: write before run(). `tensor` must come from graph::input(); false if
-  // the outputs do not depend on it.
+  // The memory of an input: write before run(). `tensor` must come from graph::input(); false, or
+  // Error(kMalformed), if the outputs do not depend on it.
   bool has_input(const Tensor& tensor) const;
   Array& input(const Tensor& tensor);
+  // One of the inputs that the outputs depend on; null if there is none.
+  const Node* any_input() const;
 
   // The i-th output, valid until the next run; of an operation that overwrites a state, that state.
   const Array& output(size_t i) const;

@@ -205,6 +205,21 @@ TEST_CASE("views: numpy's reshape rule on strided input, slices, expansion, padd
   CHECK_THROWS_AS(graph::permute(x, {0, 0, 1}), Error);
 }
 
+TEST_CASE("values that nobody gave are refused") {
+  const Tensor x = graph::input(DType::kF32, {2}, "x"), other = graph::input(DType::kF32, {2}, "y");
+  for (const Tensor& value : {x, ops::exp(x)}) {
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { value.eval(); }), "the input 'x'"));
+  }
+  const Tensor y = ops::exp(x);
+  graph::Plan plan = graph::compile(std::span(&y, 1));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { plan.input(other); }), "depend on 'y'"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [] { graph::constant(Array()); }), "no memory"));
+  CHECK(contains(refusal(ErrorKind::kMalformed, [] { graph::state(Array(), "s"); }), "no memory"));
+  const float values[] = {1, 2, 3};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { graph::constant(values, {4}); }),
+                 "3 values for an array of shape [4]"));
+}
+
 TEST_CASE("a result larger than the caches is what a small one is") {
   const int64_t n = kernels::streaming_bytes() / 4 + 1001;
   Array values = Array::zeros(DType::kF32, {n});

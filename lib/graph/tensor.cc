@@ -25,6 +25,12 @@ thread_local bool eager = false;
 thread_local bool no_grad = false;
 thread_local DType autocast = DType::kF32;
 
+// Of constants and states.
+void check_memory(const Array& array, std::string_view function) {
+  if (!array.empty() || array.shape().elements() == 0) return;
+  fail(ErrorKind::kMalformed, function, ": the array has no memory: it was never given a value");
+}
+
 Tensor leaf(const OpDef& op, DType dtype, const Shape& shape, Array value, std::string name) {
   auto node = std::make_shared<Node>();
   node->op = &op;
@@ -53,6 +59,7 @@ double Tensor::item() const {
 }
 
 Tensor constant(Array value, std::string name) {
+  check_memory(value, "constant");
   const DType dtype = value.dtype();
   const Shape shape = value.shape();
   return leaf(kConstant, dtype, shape, std::move(value), std::move(name));
@@ -79,6 +86,7 @@ Tensor input(DType dtype, const Shape& shape, std::string name) {
 }
 
 Tensor state(Array memory, std::string name) {
+  check_memory(memory, "state");
   const DType dtype = memory.dtype();
   const Shape shape = memory.shape();
   return leaf(kState, dtype, shape, std::move(memory), std::move(name));
@@ -120,6 +128,10 @@ void evaluate(std::span<const Tensor> tensors) {
   }
   if (unknown.empty()) return;
   Plan plan = compile(unknown, {});
+  if (const Node* input = plan.any_input()) {
+    fail(ErrorKind::kMalformed, "evaluating what depends on the input ", quoted(input->name),
+         ": inputs have values in a Plan only");
+  }
   plan.run(current_pool());
   for (size_t i = 0; i < unknown.size(); ++i) unknown[i]->value = plan.output(i);
 }

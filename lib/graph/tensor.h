@@ -56,16 +56,17 @@ inline void check_defined(const Tensor& x, std::string_view operation, std::stri
 // The same for each of a list, "input 2".
 void check_defined(std::span<const Tensor> inputs, std::string_view operation);
 
-// A known value: a weight, a table, a literal. Shares the array's memory.
+// A known value: a weight, a table, a literal. Shares the array's memory. This and state() throw
+// Error(kMalformed) for a default-constructed array, which has none.
 Tensor constant(Array value, std::string name = {});
 // A float scalar [].
 Tensor scalar(float value);
-// float32 of `shape` from a list, row-major.
+// float32 of `shape` from a list, row-major. Throws Error(kMalformed) for another number of values.
 Tensor constant(std::span<const float> values, const Shape& shape);
 // 0, 1, …, n−1 as float32 [n].
 Tensor iota(int64_t n);
 
-// A value that is set before each run of a plan (Plan::input).
+// A value that is set before each run of a plan (Plan::input), and unknown elsewhere.
 Tensor input(DType dtype, const Shape& shape, std::string name);
 
 // Memory that outlives runs and that operations may overwrite: the KV cache. Shares `memory`.

@@ -22,7 +22,10 @@ constexpr size_t kBufferBytes = 1 << 16;
 
 void check_target(const std::string& path) {
   struct stat status;
-  if (::lstat(path.c_str(), &status) != 0) return;
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return;
+    fail(creation_error(errno), place_of(path), ": cannot be created: ", std::strerror(errno));
+  }
   if (S_ISREG(status.st_mode)) return;
   fail(ErrorKind::kCannotCreate, place_of(path), ": ",
        S_ISDIR(status.st_mode)   ? "is a directory"
@@ -62,6 +65,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), directory_(direct
   if (fd_ < 0) {
     fail(creation_error(errno), place_of(path_), ": cannot be created: ", std::strerror(errno));
   }
+  unfinished_.emplace(temporary_, Unfinished::Kind::kFile);
   buffer_.reserve(kBufferBytes);
 }
 
@@ -89,6 +93,11 @@ void AtomicFile::write_all(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t done = ::write(fd_, bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
+    if (done < 0 && errno == EFAULT) {
+      fail(ErrorKind::kIo, place_of(path_),
+           ": a file that its content comes from was cut short or became unreadable; nothing was"
+           " changed");
+    }
     if (done < 0) fail_io("writing");
     bytes.remove_prefix(static_cast<size_t>(done));
   }
@@ -127,6 +136,7 @@ void AtomicFile::commit() {
   if (fd_ >= 0) finish();
   check_target(path_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("renaming");
+  unfinished_.reset();
   temporary_.clear();
   // The new directory entry itself must reach the disk too. A directory that may be written need
   // not be readable.

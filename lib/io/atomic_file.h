@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "lib/base/error.h"
+#include "lib/io/unfinished.h"
 
 namespace lumen::io {
 
@@ -17,8 +19,8 @@ namespace lumen::io {
 class AtomicFile {
  public:
   // Creates the temporary file. Throws Error(kCannotCreate) if the directory is missing or
-  // read-only, or if `path` is there and is not a regular file (a directory, device or symbolic
-  // link: nothing is written through links).
+  // read-only, if the file system has no such name, or if `path` is there and is not a regular file
+  // (a directory, device or symbolic link: nothing is written through links).
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -28,7 +30,8 @@ class AtomicFile {
   // far as it says. Throws Error(kIo) with both numbers.
   void require_room(uint64_t bytes) const;
 
-  // Appends. Buffered for small pieces. Throws Error(kIo): disk full, file too large, ….
+  // Appends. Buffered for small pieces. Throws Error(kIo): disk full, file too large, the bytes in
+  // a mapped file that was cut short, ….
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
   uint64_t bytes_written() const { return written_; }
@@ -47,6 +50,7 @@ class AtomicFile {
   [[noreturn]] void fail_io(std::string_view doing);
 
   std::string path_, directory_, temporary_;
+  std::optional<Unfinished> unfinished_;  // the temporary file
   std::string buffer_;
   int fd_ = -1;
   uint64_t written_ = 0;

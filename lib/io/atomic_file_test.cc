@@ -80,7 +80,8 @@ TEST_CASE("links, directories and absent directories are not written to") {
   std::ofstream(directory + "/target") << "old";
   REQUIRE(::symlink("target", (directory + "/link").c_str()) == 0);
   for (const std::string& path :
-       {directory, directory + "/link", directory + "/absent/file", std::string("/dev/full")}) {
+       {directory, directory + "/link", directory + "/absent/file", std::string("/dev/full"),
+        directory + "/" + std::string(256, 'n'), directory + "/target/file"}) {
     CAPTURE(path);
     testing::refusal(ErrorKind::kCannotCreate, [&] { write_file_atomically(path, "x"); });
     testing::refusal(ErrorKind::kCannotCreate, [&] { check_replaceable(path, "x", "an x"); });

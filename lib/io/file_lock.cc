@@ -21,6 +21,11 @@ namespace {
        " its lock failed: ", std::strerror(error));
 }
 
+// Lustre and some network file systems are mounted without locks.
+bool has_no_locks(int error) {
+  return error == ENOSYS || error == ENOTSUP || error == ENOLCK;
+}
+
 // Whether `path` still names the open file: its last holder may have removed it meanwhile.
 bool is_at(const std::string& path, int fd) {
   struct stat there, here;
@@ -36,7 +41,7 @@ FileLock::FileLock(const std::string& path, std::string_view output, std::string
   for (;;) {
     fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd_ < 0) fail_lock(output, "creating");
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) break;
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && !has_no_locks(errno)) break;
     if (is_at(path, fd_)) {
       char host[128] = {};
       ::gethostname(host, sizeof host - 1);
@@ -47,6 +52,7 @@ FileLock::FileLock(const std::string& path, std::string_view output, std::string
         return;
       }
       const int error = errno;
+      ::unlink(path.c_str());
       ::close(fd_);
       errno = error;
       fail_lock(output, "writing");
@@ -66,7 +72,7 @@ FileLock::FileLock(const std::string& path, std::string_view output, std::string
 }
 
 FileLock::~FileLock() {
-  if (removes_) ::unlink(path_.c_str());
+  if (unfinished_) ::unlink(path_.c_str());
   ::close(fd_);
 }
 

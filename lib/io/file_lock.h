@@ -1,13 +1,16 @@
 // One writer at a time for an output.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "lib/io/unfinished.h"
 
 namespace lumen::io {
 
 // A file that is locked (flock) while this lives, or until the process ends, however it does; it
-// names its holder. Not thread-safe.
+// names its holder. On a file system without locks nobody is kept out. Not thread-safe.
 class FileLock {
  public:
   // Locks the file at `path`, which is created. Throws Error: kRetry naming the holder, if there is
@@ -20,12 +23,12 @@ class FileLock {
   FileLock& operator=(const FileLock&) = delete;
 
   // Removes the file before the lock is released.
-  void remove_at_end() { removes_ = true; }
+  void remove_at_end() { unfinished_.emplace(path_, Unfinished::Kind::kFile); }
 
  private:
   std::string path_;
   int fd_ = -1;
-  bool removes_ = false;
+  std::optional<Unfinished> unfinished_;  // if it is removed
 };
 
 }  // namespace lumen::io

@@ -402,6 +402,10 @@ std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOpti
   file->path = name.path(0);
   for (uint64_t i = 0; i < name.count; ++i) {
     const std::string path = name.path(i);
+    if (i != name.part && !is_regular_file(path)) {
+      fail(ErrorKind::kMissing, place_of(path), ": no such file; it is part ", i + 1, " of ",
+           name.count, " of the model, which needs them all beside each other");
+    }
     const auto buffer = map_file(path);
     file->part_paths.push_back(path);
     with_context(place_of(path), [&] {

@@ -1,6 +1,7 @@
 // Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "lib/base/error.h"
 #include "lib/base/function_ref.h"
@@ -30,15 +31,22 @@ void rename_key(Json& object, const char* from, const char* to) {
   }
 }
 
-// Newer transformers nest rotary settings: {"rope_theta": …, "rope_type": …, "factor": …, …}.
+void set_default(Json& config, const char* key, Json value) {
+  if (find_value(config, key) == nullptr) config[key] = std::move(value);
+}
+
+// Newer transformers nest rotary settings: {"rope_theta": …, "rope_type": …, "factor": …, …}. Such
+// a theta goes before one outside.
 void flatten_rope_parameters(Json& config) {
   const Json* nested = find_value(config, "rope_parameters");
   if (nested == nullptr || !nested->is_object()) return;
   Json scaling = *nested;
   if (const Json* theta = find_value(scaling, "rope_theta")) {
-    if (find_value(config, "rope_theta") == nullptr) config["rope_theta"] = Json(*theta);
+    config["rope_theta"] = Json(*theta);
     scaling.erase("rope_theta");
   }
+  rename_key(scaling, "type", "rope_type");
+  if (find_value(scaling, "factor") == nullptr) set_default(scaling, "rope_type", "default");
   if (find_value(config, "rope_scaling") == nullptr) config["rope_scaling"] = scaling;
 }
 
@@ -63,10 +71,6 @@ void normalize_rope(Json& config) {
   if (scaling["rope_type"] == "yarn") normalize_yarn(scaling);
   // "default" means no scaling.
   config["rope_scaling"] = scaling["rope_type"] == "default" ? Json(nullptr) : scaling;
-}
-
-void set_default(Json& config, const char* key, Json value) {
-  if (find_value(config, key) == nullptr) config[key] = std::move(value);
 }
 
 // GPT-2's config has names of its own.
@@ -266,6 +270,23 @@ ChatTemplates templates_of(const std::string& directory, const Json& config) {
   return templates;
 }
 
+// An output layer with numbers of its own is not tied, even if the config, which may be that of the
+// base that it was trained from, says so: transformers has it so since version 5.
+void untie_own_head(ModelFiles& model) {
+  const auto head = model.tensors.find("lm_head.weight");
+  if (head == model.tensors.end() || !get_bool(model.config, "tie_word_embeddings")) return;
+  for (const char* name : {"model.embed_tokens.weight", "transformer.wte.weight"}) {
+    const auto found = model.tensors.find(name);
+    if (found == model.tensors.end()) continue;
+    const Array &embedding = found->second, &output = head->second;
+    if (embedding.shape() != output.shape() || output.bytes() == 0) return;
+    const bool same = embedding.dtype() == output.dtype() &&
+                      (embedding.data() == output.data() ||
+                       std::memcmp(embedding.data(), output.data(), output.bytes()) == 0);
+    if (!same) model.config["tie_word_embeddings"] = false;
+  }
+}
+
 void collect_end_tokens(const std::string& directory, ModelFiles& model) {
   const Json* generation = find_value(model.generation_config, "eos_token_id");
   const Json* config = find_value(model.config, "eos_token_id");
@@ -329,6 +350,7 @@ ModelFiles open_directory_model(const std::string& directory, FunctionRef<Weight
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
     });
   });
+  untie_own_head(model);
   model.tokenizer_file = find_tokenizer(directory);
   model.chat_templates = templates_of(directory, model.tokenizer_config);
   collect_end_tokens(directory, model);

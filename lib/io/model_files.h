@@ -26,7 +26,8 @@ struct EndToken {
 using ChatTemplates = std::map<std::string, std::string>;  // Jinja sources by name
 
 // A model in the vocabulary of Hugging Face, from any format. Nothing is computed and no tensor
-// data are read: opening costs the headers only. Whether the tensors fit the config is for the
+// data are read: opening costs the headers only (but where an output layer is there that the config
+// says is the embedding, the two are compared). Whether the tensors fit the config is for the
 // model code to check.
 struct ModelFiles {
   std::string path;  // as opened: a file or a directory; of a PyTorch checkpoint its directory
@@ -37,7 +38,7 @@ struct ModelFiles {
   //     "mistral" if they have a window, else "llama"), hidden_size, intermediate_size,
   //   num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps,
   //   rope_theta, vocab_size, max_position_embeddings, tie_word_embeddings (as the tensors tell
-  //   for GGUF and llama2.c).
+  //   for GGUF and llama2.c; never true beside a lm_head.weight that differs from the embedding).
   // There or absent/null: rope_scaling {rope_type: "linear" | "llama3" | "yarn" | …, factor, …},
   //   sliding_window (absent when the file switches it off), attention_bias, and all other keys.
   // Translated here: newer files' rope_parameters → rope_theta and rope_scaling, dtype →

@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/layer_windows.h"
+#include "lib/io/mapped_file.h"
 #include "lib/io/test_files.h"
 
 namespace lumen::io {
@@ -221,6 +222,10 @@ TEST_CASE("newer and older spellings of a config become the classic one") {
       config(R"("llama", "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"})");
   CHECK(normal["rope_theta"] == 1e6);
   CHECK(normal["rope_scaling"].is_null());
+  const Json untyped =
+      config(R"("llama", "rope_theta": 1, "rope_parameters": {"rope_theta": 1e6})");
+  CHECK(untyped["rope_theta"] == 1e6);
+  CHECK(untyped["rope_scaling"].is_null());
   const Json older = config(R"("llama", "rope_scaling": {"type": "linear", "factor": 2.0})");
   CHECK(older["rope_scaling"]["rope_type"] == "linear");
   const Json yarn = config(R"("llama", "rope_scaling": {"type": "yarn", "factor": 8.0,
@@ -259,6 +264,18 @@ TEST_CASE("each layer of a Qwen model has its window or none") {
     config["layer_types"] = types;
     CHECK(refused(ErrorKind::kMalformed, "expected an array of 4 names"));
   }
+}
+
+TEST_CASE("an output layer of its own is not tied, whatever the config says") {
+  const std::string directory = make_directory(
+      str("{\"model_type\": \"llama\", \"tie_word_embeddings\": true, ", kSizes, "}"),
+      {"embed_tokens.weight", "lm_head.weight"});
+  CHECK(open_model(directory).config["tie_word_embeddings"] == true);
+  const std::string weights = directory + "/model.safetensors";
+  std::string bytes = read_file(weights, 1000);
+  ++bytes.back();
+  std::ofstream(weights, std::ios::binary) << bytes;
+  CHECK(open_model(directory).config["tie_word_embeddings"] == false);
 }
 
 TEST_CASE("a base model's tensors get their prefix") {

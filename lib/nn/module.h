@@ -33,7 +33,7 @@ class Module {
 
   // Calls visit for each part that is a module, with its name.
   using Visitor = FunctionRef<void(const std::string& name, Module& child)>;
-  virtual void visit_children(Visitor visit) {}
+  virtual void visit_children(Visitor) {}
 
  private:
   bool training_ = true;

@@ -127,7 +127,8 @@ void declare(CommandLine& line, AbOptions& options) {
       path_field("b", "PATH", "the new one; the same: how much this machine varies", options.b));
   line.add(
       number_field("rounds", "runs of each, in the order a b, b a (5)", options.rounds, 1, 1000));
-  line.add_rest(list_field("verb", "", "llm, train or ops, and its arguments", options.command));
+  line.add_rest(
+      list_field("verb", "", "what to run: llm, train or ops, and its arguments", options.command));
   declare_gate(line, options.gate);
   line.add_example("lumen-bench ab --a old/lumen-bench --b new/lumen-bench -- llm -p 512 -n 64",
                    "exit with 3 if the new one is slower with the built-in model");

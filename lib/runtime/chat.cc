@@ -134,6 +134,17 @@ const std::vector<Chat::Command>& Chat::commands() {
 }
 
 int Chat::run() {
+  try {
+    converse();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo || !SignalWatch::hung_up()) throw;
+    exit_code_ = 128 + SIGHUP;
+  }
+  if (prompt_cache_) save_prompt_cache(*prompt_cache_, generator_);
+  return *exit_code_;
+}
+
+void Chat::converse() {
   note(str("Lumen ", session_.name == "built-in" ? "with the built-in model" : safe(session_.name),
            ", context ", session_.model->context(), " tokens; /help lists the commands"));
   for (const std::string& notice : session_.notices) note(notice);
@@ -156,8 +167,6 @@ int Chat::run() {
       write_(str("error: ", error.what(), "\n"));
     }
   }
-  if (prompt_cache_) save_prompt_cache(*prompt_cache_, generator_);
-  return *exit_code_;
 }
 
 bool Chat::read_message(std::string& message, bool& is_command) {

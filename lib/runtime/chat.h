@@ -36,6 +36,7 @@ class Chat {
   };
   static const std::vector<Command>& commands();
 
+  void converse();  // until there is an exit code
   // Asks for one message or command, which may be several lines. Returns false to ask again.
   bool read_message(std::string& message, bool& is_command);
   LineReader::Event read_block(std::string& message);

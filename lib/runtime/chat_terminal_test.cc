@@ -80,6 +80,19 @@ TEST_CASE("editing keys, UTF-8 and pasted newlines") {
   REQUIRE(chat.finish().exit_code == 0);
 }
 
+TEST_CASE("the chat takes pasted lines together again after Ctrl-Z") {
+  if (!testing::has_terminals()) return;
+  ChatTerminal chat;
+  REQUIRE(chat.wait_for("> "));
+  chat.type("\x1A");  // without a shell that could go on with it, the process is not stopped
+  REQUIRE(chat.wait_for("\x1B[?2004l"));
+  REQUIRE(chat.wait_for("\x1B[?2004h"));
+  chat.type("\x1B[200~one\rtwo\x1B[201~\r");
+  REQUIRE(chat.wait_for("> "));
+  chat.type("/show messages\r");
+  REQUIRE(chat.wait_for("user: one\r\ntwo"));
+}
+
 TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
   if (!testing::has_terminals()) return;
   ChatTerminal chat;
@@ -87,6 +100,18 @@ TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
   chat.send(SIGTERM);
   REQUIRE(chat.finish().exit_code == 143);
   REQUIRE(chat.is_in_normal_state());
+}
+
+TEST_CASE("a terminal that is closed ends the chat with 129, and the prompt cache is kept") {
+  if (!testing::has_terminals()) return;
+  const std::string cache = lumen::testing::temporary_directory() + "/cache";
+  TerminalProcess chat("lumen-run", {"--no-history", "-n", "4", "--prompt-cache", cache});
+  REQUIRE(chat.wait_for("> "));
+  chat.type("hello\r");
+  REQUIRE(chat.wait_for("> "));
+  chat.hang_up();
+  REQUIRE(chat.finish().exit_code == 129);
+  REQUIRE(std::filesystem::file_size(cache) > 1000);
 }
 
 TEST_CASE("half a line of a batch holds up neither running answers nor signals") {

@@ -63,7 +63,10 @@ class Child {
     ::close(pipe[1]);
     if (error == 0) return;
     ::close(output_);
-    fail(ErrorKind::kMissing, "cannot start it: ", std::strerror(error));
+    const bool is_missing =
+        error != EAGAIN && error != ENOMEM && error != EMFILE && error != ENFILE;
+    fail(is_missing ? ErrorKind::kMissing : ErrorKind::kResource,
+         "cannot start it: ", std::strerror(error));
   }
   ~Child() {
     ::close(output_);

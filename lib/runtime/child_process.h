@@ -18,8 +18,8 @@ struct ChildOutcome {
 
 // Runs the executable file `program`, no shell, with an empty standard input, and collects what it
 // writes. When `signals` catches something the program gets SIGTERM, and SIGKILL at the next.
-// Throws Error: kMissing if it cannot be started, kMalformed if it writes more than `max_output`
-// bytes to standard output, kResource, kIo.
+// Throws Error: kMissing if it cannot be started (kResource if no process is left), kMalformed if
+// it writes more than `max_output` bytes to standard output, kResource, kIo.
 ChildOutcome run_child(const std::string& program, const std::vector<std::string>& arguments,
                        uint64_t max_output, SignalWatch& signals);
 

@@ -1,4 +1,9 @@
 // lumen-convert: where its output may be, and what it says of it.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -9,6 +14,8 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/write_gguf.h"
+#include "lib/runtime/output_directory.h"
+#include "lib/runtime/tool.h"
 #include "lib/runtime/tool_process.h"
 
 namespace lumen::runtime {
@@ -126,6 +133,70 @@ TEST_CASE("a GGUF file comes in parts of a given size, all or none") {
   REQUIRE(run(model, {"--shard-size", size, "--force"}).exit_code == 0);
   CHECK_FALSE(io::is_regular_file(left));
   CHECK(io::open_model(first).tensors.size() == whole.tensors.size());
+}
+
+// In a child, so that the signal ends that; returns its exit code.
+int exit_code_of_tool(FunctionRef<void()> body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int devnull = ::open("/dev/null", O_WRONLY);
+    ::dup2(devnull, STDERR_FILENO);
+    ::_exit(run_tool("lumen-convert", [&] {
+      body();
+      return 0;
+    }));
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+TEST_CASE("a model that is cut short while it is read leaves no half of a conversion") {
+  const std::string place = lumen::testing::temporary_directory(), model = place + "/model";
+  const std::string bytes(1 << 20, 'x');
+  for (const bool is_touched : {true, false}) {  // or only given to the system
+    CAPTURE(is_touched);
+    std::ofstream(model) << bytes;
+    const int exit_code = exit_code_of_tool([&] {
+      OutputDirectory output(place + "/hf", false);
+      output.publish([&](const std::string& directory) {
+        io::write_file_atomically(directory + "/model-00001-of-00002.safetensors", bytes);
+        io::AtomicFile second(directory + "/model-00002-of-00002.safetensors");
+        const auto file = io::map_file(model);
+        std::filesystem::resize_file(model, 0);
+        if (is_touched) {
+          second.write(std::string(1, static_cast<char>(file->data[100])));
+        } else {
+          const std::string message = lumen::testing::refusal(ErrorKind::kIo, [&] {
+            second.write(std::span<const std::byte>(file->data, file->bytes));
+          });
+          if (!contains(message, "was cut short or became unreadable")) ::_exit(1);
+          fail(ErrorKind::kIo, message);
+        }
+      });
+    });
+    CHECK(exit_code == 74);
+    CHECK(io::names_in(place) == std::vector<std::string>{"model"});
+  }
+}
+
+TEST_CASE("an output whose lock cannot be written leaves nothing behind") {
+  const std::string place = lumen::testing::temporary_directory();
+  for (const std::string output : {"/hf", "/a.gguf"}) {
+    CAPTURE(output);
+    const int exit_code = exit_code_of_tool([&] {
+      const rlimit none = {0, 0};
+      ::setrlimit(RLIMIT_FSIZE, &none);
+      if (output == "/hf") {
+        OutputDirectory(place + output, false);
+      } else {
+        io::FileLock(place + "/.a.gguf.lock", "out", "", "").remove_at_end();
+      }
+    });
+    CHECK(exit_code == 74);
+    CHECK(io::names_in(place).empty());
+  }
 }
 
 TEST_CASE("of two conversions into the same output the second is told to wait") {

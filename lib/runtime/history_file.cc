@@ -23,8 +23,14 @@ std::string to_line(const std::string& entry) {
 }
 
 void write_private(const std::string& path, int flags, const std::string& text) {
-  const int file = ::open(path.c_str(), flags | O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const int file = ::open(path.c_str(), flags | kFlags, 0600);
   if (file < 0) return;
+  struct stat status = {};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {  // a FIFO waits for its reader
+    ::close(file);
+    return;
+  }
   ::fchmod(file, 0600);
   try {
     write_all(file, text, path);

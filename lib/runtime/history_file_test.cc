@@ -44,6 +44,10 @@ TEST_CASE("a damaged or unwritable history does no harm") {
   nowhere.append("x");
   REQUIRE(nowhere.load().empty());
   HistoryFile("").append("x");
+  const std::string fifo = directory + "/fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  HistoryFile(fifo).append("x");  // and does not wait for a reader
+  REQUIRE(HistoryFile(fifo).load().empty());
 }
 
 }  // namespace

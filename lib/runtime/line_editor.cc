@@ -150,10 +150,18 @@ struct LineEditor::State {
     return CC_EOF;
   }
 
+  // Called by libedit, through which no exception may pass.
+  static void switch_paste(std::string_view sequence) {
+    [[maybe_unused]] const ssize_t ignored =
+        ::write(STDOUT_FILENO, sequence.data(), sequence.size());
+  }
+
   static unsigned char on_suspend(EditLine* edit, wint_t) {
+    switch_paste(kPasteOff);  // the shell has the terminal meanwhile
     ::el_set(edit, EL_PREP_TERM, 0);
     ::raise(SIGTSTP);
     ::el_set(edit, EL_PREP_TERM, 1);
+    switch_paste(kPasteOn);
     return CC_REDISPLAY;
   }
 

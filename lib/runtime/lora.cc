@@ -1,6 +1,7 @@
 #include "lib/runtime/lora.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -193,8 +194,11 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
 LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& model_config) {
   const std::string config_path = directory + "/adapter_config.json";
   if (!io::is_regular_file(config_path)) {
+    std::error_code ignored;
     fail(ErrorKind::kMissing, quoted(directory),
-         io::is_directory(directory) ? ": no adapter_config.json" : ": no such file or directory",
+         io::is_directory(directory)                   ? ": no adapter_config.json"
+         : std::filesystem::exists(directory, ignored) ? ": neither a directory nor a regular file"
+                                                       : ": no such file or directory",
          "; a LoRA adapter is a directory as PEFT and lumen-train write it, or a GGUF file");
   }
   LoraAdapter adapter;

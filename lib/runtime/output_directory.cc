@@ -32,12 +32,22 @@ bool is_model_weights(const std::string& name) {
 
 OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(path) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
-  made_ = ::mkdir(path_.c_str(), 0777) == 0;
+  const bool is_made = ::mkdir(path_.c_str(), 0777) == 0;
   const int error = errno;
-  if (!made_ && !io::is_directory(path_)) {
+  if (is_made) made_.emplace(path_, io::Unfinished::Kind::kEmptyDirectory);
+  if (!is_made && !io::is_directory(path_)) {
     fail(io::creation_error(error), io::place_of(path_),
          ": the directory cannot be made: ", std::strerror(error));
   }
+  try {
+    claim(force);
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void OutputDirectory::claim(bool force) {
   lock_.emplace(path_ + "/" + kLock, io::place_of(path_), "conversion", "name another output");
   lock_->remove_at_end();
   for (const std::string& name : io::names_in(path_)) {
@@ -48,6 +58,10 @@ OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(pa
 }
 
 OutputDirectory::~OutputDirectory() {
+  abandon();
+}
+
+void OutputDirectory::abandon() {
   lock_.reset();
   std::error_code not_empty;
   if (made_) fs::remove(path_, not_empty);
@@ -62,6 +76,7 @@ void OutputDirectory::publish(FunctionRef<void(const std::string& directory)> wr
     const int error = errno;
     fail(ErrorKind::kIo, io::place_of(at), ": ", doing, " failed: ", std::strerror(error));
   };
+  const io::Unfinished unfinished(staging, io::Unfinished::Kind::kTree);
   try {
     check(::mkdir(staging.c_str(), 0777), staging, "making the directory");
     write(staging);
@@ -84,7 +99,7 @@ void OutputDirectory::publish(FunctionRef<void(const std::string& directory)> wr
     throw;
   }
   fs::remove_all(staging, ignored);
-  made_ = false;
+  made_.reset();
 }
 
 }  // namespace lumen::runtime

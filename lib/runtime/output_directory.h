@@ -6,6 +6,7 @@
 
 #include "lib/base/function_ref.h"
 #include "lib/io/file_lock.h"
+#include "lib/io/unfinished.h"
 
 namespace lumen::runtime {
 
@@ -29,8 +30,11 @@ class OutputDirectory {
   void publish(FunctionRef<void(const std::string& directory)> write);
 
  private:
+  void claim(bool force);
+  void abandon();
+
   std::string path_;
-  bool made_ = false;
+  std::optional<io::Unfinished> made_;  // the directory, if it was made here
   std::optional<io::FileLock> lock_;
 };
 

@@ -85,6 +85,15 @@ int SignalWatch::termination() const {
   return g_termination;
 }
 
+bool SignalWatch::hung_up() {
+  constexpr int kMilliseconds = 50;
+  if (g_termination == 0 && g_wake[0] >= 0) {
+    pollfd waiting = {g_wake[0], POLLIN, 0};
+    ::poll(&waiting, 1, kMilliseconds);
+  }
+  return g_termination == SIGHUP;
+}
+
 SignalWatch::Wait SignalWatch::wait_readable(int descriptor) {
   for (;;) {
     if (g_stop) return Wait::kSignal;

@@ -23,6 +23,11 @@ class SignalWatch {
   // SIGTERM or SIGHUP if one came, else 0. The verb should end, exiting with 128 + this.
   int termination() const;
 
+  // Whether the terminal was closed (SIGHUP) since the last watch began, also after its end: it
+  // takes no output any more. To be asked after an error of output; waits a moment for a signal
+  // that comes with it.
+  static bool hung_up();
+
   enum class Wait { kReadable, kSignal, kResized };
   // Waits, without using CPU, until `descriptor` has input (or is at its end) or a signal came.
   Wait wait_readable(int descriptor);

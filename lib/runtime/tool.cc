@@ -14,7 +14,9 @@
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/io/unfinished.h"
 #include "lib/kernels/simd.h"
+#include "lib/runtime/signals.h"
 
 namespace lumen::runtime {
 namespace {
@@ -42,6 +44,7 @@ void on_bus_error(int) {
   if (farewell) put(STDOUT_FILENO, farewell);
   put_stderr(g_bus_message.c_str());
   if (farewell) ::tcsetattr(STDIN_FILENO, TCSANOW, &g_terminal);
+  io::remove_unfinished();
   _exit(static_cast<int>(ErrorKind::kIo));
 }
 
@@ -96,6 +99,7 @@ int run_tool(const char* tool, FunctionRef<int()> body) {
     }
     return body();
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kIo && SignalWatch::hung_up()) return 128 + SIGHUP;
     return report(error.what(), error.kind());
   } catch (const std::bad_alloc&) {
     put_stderr(tool);

@@ -159,6 +159,12 @@ void TerminalProcess::send(int signal) {
   ::kill(process_, signal);
 }
 
+void TerminalProcess::hang_up() {
+  ::close(keeper_);
+  ::close(terminal_);
+  keeper_ = terminal_ = -1;
+}
+
 bool TerminalProcess::read_some(int timeout_milliseconds) {
   pollfd waiting = {terminal_, POLLIN, 0};
   if (::poll(&waiting, 1, timeout_milliseconds) <= 0) return false;

@@ -52,6 +52,8 @@ class TerminalProcess {
 
   void type(const std::string& keys);
   void send(int signal);
+  // Closes the terminal, which gives the tool SIGHUP; only finish() may follow.
+  void hang_up();
   // Waits until `text` was shown after what was waited for before; false after 20 seconds.
   bool wait_for(const std::string& text);
   // Waits for the end; kills the process after 20 seconds.

@@ -272,6 +272,13 @@ TEST_CASE("missing models are named, with the place where they were looked for")
   const auto draft = run_tool_process("lumen-run", {"-p", "a", "--draft", "/no/such/model"});
   require_error(draft, 66);
   REQUIRE(contains(draft.err, "error: --draft: /no/such/model: "));
+  for (const auto& [adapter, what] :
+       {std::pair("/no/such/adapter", "no such file or directory"), std::pair("/", "no adapter_"),
+        std::pair("/dev/null", "neither a directory nor a regular file")}) {
+    const auto lora = run_tool_process("lumen-run", {"-p", "a", "--lora", adapter});
+    require_error(lora, 66);
+    REQUIRE(contains(lora.err, what));
+  }
 }
 
 TEST_CASE("an architecture that is unknown is told before the weights are looked at") {

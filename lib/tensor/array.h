@@ -6,6 +6,7 @@
 #include <span>
 
 #include "lib/base/check.h"
+#include "lib/base/error.h"
 #include "lib/tensor/dtype.h"
 #include "lib/tensor/shape.h"
 
@@ -31,7 +32,8 @@ class Array {
   // and Error(kMalformed) for what check_extents refuses.
   static Array zeros(DType dtype, const Shape& shape);
 
-  // New memory holding a copy of `values`, which has shape.elements() elements.
+  // New memory holding a copy of `values`. Throws as zeros(), and Error(kMalformed) unless there
+  // are shape.elements() of them.
   template <typename T>
   static Array from(std::span<const T> values, const Shape& shape);
 
@@ -90,7 +92,9 @@ class Array {
 template <typename T>
 Array Array::from(std::span<const T> values, const Shape& shape) {
   Array array = zeros(DTypeOf<T>::value, shape);
-  LUMEN_CHECK(values.size() == static_cast<size_t>(shape.elements()));
+  if (values.size() != static_cast<size_t>(shape.elements())) {
+    fail(ErrorKind::kMalformed, values.size(), " values for an array of shape ", to_string(shape));
+  }
   auto out = array.as_mutable<T>();
   for (size_t i = 0; i < values.size(); ++i) out[i] = values[i];
   return array;

@@ -14,9 +14,11 @@ inline uint64_t hash_seed() {
   return reinterpret_cast<uintptr_t>(&anchor) * 0x9E3779B97F4A7C15u;
 }
 
+__extension__ using Uint128 = unsigned __int128;  // no -Wpedantic of whoever includes this
+
 // Folded 64 × 64 → 128 bit product.
 inline uint64_t hash_mix(uint64_t a, uint64_t b) {
-  const auto product = static_cast<unsigned __int128>(a) * b;
+  const auto product = static_cast<Uint128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 

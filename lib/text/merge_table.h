@@ -2,6 +2,7 @@
 // (Sennrich, Haddow, Birch, "Neural Machine Translation of Rare Words with Subword Units", 2016).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
