@@ -35,7 +35,7 @@ void require_close(const Floats& got, const Floats& want) {
     if (std::isnan(want[i])) {
       REQUIRE(std::isnan(got[i]));
     } else if (got[i] != want[i]) {  // infinities are equal
-      REQUIRE(std::fabs(got[i] - want[i]) <= 2e-6f * (1 + std::fabs(want[i])));
+      REQUIRE(std::fabs(got[i] - want[i]) <= 1e-5f * (1 + std::fabs(want[i])));
     }
   }
 }
