@@ -70,9 +70,10 @@ std::vector<OpCase> cases() {
   std::vector<OpCase> cases;
   for (Shape shape : {Shape{1, 1, 1}, Shape{2, 7, 33}, Shape{3, 100, 5}, Shape{1, 10, 600},
                       Shape{1, 6000, 40}, Shape{0, 3, 4}, Shape{2, 3, 0}}) {
+    const double range = shape[1] > 1000 ? 0.2 : 3;  // a sum of many cancels
     cases.push_back({to_string(shape),
                      std::vector<graph::TypedShape>(kInputs, {DType::kF32, shape}),
-                     [](Inputs in) { return record(kOp, in); }, -3, 3, 5e-5});
+                     [](Inputs in) { return record(kOp, in); }, -range, range, 5e-5});
   }
   cases.push_back({"turned", std::vector<graph::TypedShape>(kInputs, f32({4, 6, 20})),
                    [](Inputs in) {
