@@ -533,6 +533,7 @@ def layers():
     case("softmax.masked", lambda x: F.softmax(x, -1), values([[0.0, -INF, 1e4], [-1e4, 1e4, 1e4]]))
     case("softmax_0.plain", lambda x: F.softmax(x, 0), floats([3, 5]))
     case("log_softmax.plain", lambda x: F.log_softmax(x, -1), floats([3, 5]))
+    case("log_softmax_1.plain", lambda x: F.log_softmax(x, 1), floats([2, 3, 5]))
     for name, function in [("softmax", lambda x: F.softmax(x, -1)), ("softmax_0", lambda x: F.softmax(x, 0)),
                            ("log_softmax", lambda x: F.log_softmax(x, -1))]:
         case(f"{name}.f64", function, floats([3, 5], dtype="f64"))

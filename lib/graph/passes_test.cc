@@ -164,6 +164,34 @@ TEST_CASE("fuse_elementwise makes one step of a tree and keeps shared results") 
   CHECK(count(two, "fused") == 2);
 }
 
+TEST_CASE("fuse_elementwise repeats cheap shared nodes that only element-wise ones read") {
+  const Tensor x = input({6}), y = graph::input(DType::kF32, {6}, "y");
+  auto fused = [](std::vector<Tensor> outputs) {
+    std::vector<graph::NodePtr> nodes;
+    for (const Tensor& output : outputs) nodes.push_back(output.node());
+    return passes::fuse_elementwise().run(Graph(nodes));
+  };
+  const Tensor mask = ops::less_than(x, y), scaled = ops::mul(x, 0.5);
+  const Tensor chosen = ops::where(mask, x, scaled), other = ops::where(mask, y, scaled);
+  const Graph twice = fused({chosen, other});
+  CHECK(count(twice, "fused") == 2);
+  for (const auto& output : twice.outputs()) CHECK(output->epilogue->code.size() == 3);
+  // What they have in common is computed once in each.
+  const Tensor shifted = ops::add(x, 3.0);
+  const Graph once = fused({ops::mul(shifted, ops::abs(shifted)), ops::neg(shifted)});
+  CHECK(count(once, "fused") == 2);
+  CHECK(to_string(*once.outputs()[0]->epilogue) == "add(r0, r1) abs(r2) mul(r2, r3)");
+  // Not one that is a result or read by others, computes long, or has operands of which more would
+  // be read.
+  CHECK(count(fused({chosen, other, mask}), "fused") == 3);
+  const Tensor total = graph::expand(ops::sum(mask, 0), {6});
+  CHECK(count(fused({chosen, other, total}), "fused") == 3);
+  const Tensor slow = ops::exp(x);
+  CHECK(count(fused({ops::mul(slow, x), ops::mul(slow, y)}), "fused") == 3);
+  const Tensor sum = ops::add(ops::add(x, y), input({6}));
+  CHECK(count(fused({ops::neg(sum), ops::abs(sum), ops::square(sum)}), "fused") == 4);
+}
+
 TEST_CASE("a long chain is split at the limits of a program") {
   Tensor x = input({5});
   for (int i = 0; i < 100; ++i) x = ops::neg(x);

@@ -153,10 +153,7 @@ int64_t piece_of(int64_t count, int64_t grain, int threads) {
 }  // namespace
 
 bool operator==(const Program& a, const Program& b) {
-  return a.inputs == b.inputs && std::equal(a.code.begin(), a.code.end(), b.code.begin(),
-                                            b.code.end(), [](const auto& x, const auto& y) {
-                                              return x.op == y.op && x.arguments == y.arguments;
-                                            });
+  return a.inputs == b.inputs && a.code == b.code;
 }
 
 std::string to_string(const Program& program) {
@@ -234,22 +231,27 @@ bool inline_program(const Program& inner, std::span<const NodePtr> inner_inputs,
     if (i != slot) outer_map[i] = operand(outer_inputs[i]);
   }
   for (size_t i = 0; i < inner_inputs.size(); ++i) inner_map[i] = operand(inner_inputs[i]);
-  const size_t length = inner.code.size() + outer.code.size();
-  if (inputs.size() > Program::kMaxInputs || length > Program::kMaxInstructions) return false;
+  if (inputs.size() > Program::kMaxInputs) return false;
 
   Program joined;
   joined.inputs = static_cast<int>(inputs.size());
-  auto append = [&](const Program& part, const std::vector<int>& map, int first) {
-    for (auto instruction : part.code) {
-      for (int& argument : instruction.arguments) {
-        argument = argument < part.inputs ? map[argument] : first + argument - part.inputs;
-      }
-      joined.code.push_back(std::move(instruction));
+  // Adds instructions whose operands are `registers` of the joined program, each once; returns the
+  // register of the last.
+  auto append = [&](const Program& part, std::vector<int> registers, bool ends) {
+    for (size_t i = 0; i < part.code.size(); ++i) {
+      Program::Instruction instruction = part.code[i];
+      for (int& argument : instruction.arguments) argument = registers[argument];
+      const bool is_result = ends && i + 1 == part.code.size();
+      auto known = is_result ? joined.code.end()
+                             : std::find(joined.code.begin(), joined.code.end(), instruction);
+      registers.push_back(joined.inputs + static_cast<int>(known - joined.code.begin()));
+      if (known == joined.code.end()) joined.code.push_back(std::move(instruction));
     }
+    return registers.back();
   };
-  append(inner, inner_map, joined.inputs);
-  outer_map[slot] = joined.inputs + static_cast<int>(inner.code.size()) - 1;
-  append(outer, outer_map, joined.inputs + static_cast<int>(inner.code.size()));
+  outer_map[slot] = append(inner, inner_map, false);
+  append(outer, outer_map, true);
+  if (joined.code.size() > Program::kMaxInstructions) return false;
   outer = std::move(joined);
   outer_inputs = std::move(inputs);
   return true;

@@ -20,6 +20,10 @@ struct Program {
   struct Instruction {
     const OpDef* op;
     std::vector<int> arguments;  // registers
+
+    friend bool operator==(const Instruction& a, const Instruction& b) {
+      return a.op == b.op && a.arguments == b.arguments;
+    }
   };
   int inputs = 0;
   std::vector<Instruction> code;
@@ -44,7 +48,8 @@ Program program_of(const Node& node);
 void join_operands(Program& program, std::vector<NodePtr>& inputs);
 
 // Replaces operand `slot` of `outer` by the result of `inner`. `outer_inputs` and `inner_inputs`
-// name what the operands are; equal ones are joined. Returns false if limits are exceeded.
+// name what the operands are; equal ones are joined, and so are equal instructions. Returns false
+// if limits are exceeded.
 bool inline_program(const Program& inner, std::span<const NodePtr> inner_inputs, size_t slot,
                     Program& outer, std::vector<NodePtr>& outer_inputs);
 

@@ -282,19 +282,52 @@ struct Keyed {
   int64_t index;
 };
 
-// The first `count` of n in order; ties by index, so that any algorithm is stable.
-template <typename T>
-void order_line(Keyed<T>* line, int64_t n, int64_t count, bool descending) {
-  auto before = [descending](const Keyed<T>& a, const Keyed<T>& b) {
-    if (descending ? less(b.key, a.key) : less(a.key, b.key)) return true;
-    if (descending ? less(a.key, b.key) : less(b.key, a.key)) return false;
-    return a.index < b.index;
-  };
-  if (count < n / 2) {
-    std::partial_sort(line, line + count, line + n, before);
-  } else {
-    std::sort(line, line + n, before);
+// Whether a comes before b; ties by index, so that any algorithm is stable.
+template <typename T, bool kDescending>
+bool is_before(const Keyed<T>& a, const Keyed<T>& b) {
+  if (kDescending ? less(b.key, a.key) : less(a.key, b.key)) return true;
+  if (kDescending ? less(a.key, b.key) : less(b.key, a.key)) return false;
+  return a.index < b.index;
+}
+
+// visit(value, i) for the elements of a line from `begin` on, in order.
+template <typename T, typename Visit>
+void visit_line(DType dtype, const std::byte* line, int64_t stride, int64_t begin, int64_t n,
+                Visit visit) {
+  constexpr int64_t kChunk = 256;
+  T values[kChunk];
+  for (int64_t at = begin; at < n; at += kChunk) {
+    const int64_t count = std::min(kChunk, n - at);
+    load_typed(dtype, line + at * stride * info(dtype).block_bytes, stride, count, values);
+    for (int64_t i = 0; i < count; ++i) visit(values[i], at + i);
   }
+}
+
+// The first `count` of n elements of a line in order, to the front of `keys` [n].
+template <typename T, bool kDescending>
+void order_line(DType dtype, const std::byte* line, int64_t stride, int64_t n, int64_t count,
+                Keyed<T>* keys) {
+  constexpr auto kBefore = is_before<T, kDescending>;
+  constexpr int64_t kFew = 64;  // a heap of at most one of so many elements is seldom changed
+  const bool are_few = count * kFew <= n;
+  const int64_t first = are_few ? count : n;
+  visit_line<T>(dtype, line, stride, 0, first, [&](T value, int64_t i) { keys[i] = {value, i}; });
+  if (!are_few) {
+    if (count < n) std::nth_element(keys, keys + count, keys + n, kBefore);
+    std::sort(keys, keys + count, kBefore);
+    return;
+  }
+  if (count == 0) return;
+  std::make_heap(keys, keys + count, kBefore);
+  T last = keys[0].key;
+  visit_line<T>(dtype, line, stride, count, n, [&](T value, int64_t i) {
+    if (!(kDescending ? less(last, value) : less(value, last))) return;
+    std::pop_heap(keys, keys + count, kBefore);
+    keys[count - 1] = {value, i};
+    std::push_heap(keys, keys + count, kBefore);
+    last = keys[0].key;
+  });
+  std::sort_heap(keys, keys + count, kBefore);
 }
 
 template <typename T>
@@ -305,16 +338,13 @@ void argsort_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int
   sorted[axis] = count;
   const Strides to = contiguous_strides(sorted);
   const int64_t n = lines.length();
+  const auto order = descending ? order_line<T, true> : order_line<T, false>;
   lines.parallel(pool, 1, [&](int64_t line, int64_t, int thread) {
-    auto* keys = reinterpret_cast<Keyed<T>*>(workspace) + thread * n;
-    const int64_t from = lines.offset(x.strides, line), stride = lines.stride(x.strides);
-    for (int64_t i = 0; i < n; ++i) {
-      load_typed(x.dtype, x.data + (from + i * stride) * info(x.dtype).block_bytes, 1, 1,
-                 &keys[i].key);
-      keys[i].index = i;
-    }
-    order_line(keys, n, count, descending);
-    int64_t* out = y + Lines(sorted, axis).offset(to, line);
+    auto* const keys = reinterpret_cast<Keyed<T>*>(workspace) + thread * n;
+    const int64_t from = lines.offset(x.strides, line);
+    order(x.dtype, x.data + from * info(x.dtype).block_bytes, lines.stride(x.strides), n, count,
+          keys);
+    int64_t* const out = y + Lines(sorted, axis).offset(to, line);
     for (int64_t i = 0; i < count; ++i) out[i * lines.stride(to)] = keys[i].index;
   });
 }
@@ -323,18 +353,13 @@ void argsort_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int
 template <typename T>
 int64_t argmax_along(DType dtype, const std::byte* x, int64_t stride, int64_t n) {
   if (dtype == DType::kF32 && stride == 1) return argmax(reinterpret_cast<const float*>(x), n);
-  constexpr int64_t kChunk = 256;
-  T values[kChunk], best = 0;
+  T best = 0;
   int64_t largest = 0;
-  for (int64_t at = 0; at < n; at += kChunk) {
-    const int64_t count = std::min(kChunk, n - at);
-    load_typed(dtype, x + at * stride * info(dtype).block_bytes, stride, count, values);
-    for (int64_t i = 0; i < count; ++i) {
-      if (at + i > 0 && !less(best, values[i])) continue;
-      best = values[i];
-      largest = at + i;
-    }
-  }
+  visit_line<T>(dtype, x, stride, 0, n, [&](T value, int64_t i) {
+    if (i > 0 && !less(best, value)) return;
+    best = value;
+    largest = i;
+  });
   return largest;
 }
 

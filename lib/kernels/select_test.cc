@@ -139,6 +139,28 @@ TEST_CASE("order is stable, NaN last, and a part of it is its beginning") {
   CHECK(largest == 1);
 }
 
+TEST_CASE("the first of a long line are those of the whole order") {
+  ThreadPool pool(2);
+  const int64_t n = 2000;
+  std::vector<float> x(n);
+  for (size_t i = 0; i < x.size(); ++i) {  // many are equal
+    x[i] = i % 97 == 0 ? NAN : static_cast<float>(i * 7919 % 150);
+  }
+  std::vector<std::byte> workspace(argsort_workspace(n, 2));
+  for (bool descending : {false, true}) {
+    auto first = [&](int64_t count) {
+      std::vector<int64_t> y(static_cast<size_t>(count));
+      argsort_lines(pool, operand(x, DType::kF32, {1}), {n}, 0, count, descending, workspace.data(),
+                    y.data());
+      return y;
+    };
+    const std::vector<int64_t> all = first(n);
+    for (int64_t count : {0, 1, 5, 31, 32, 700, 1999}) {
+      CHECK(first(count) == std::vector<int64_t>(all.begin(), all.begin() + count));
+    }
+  }
+}
+
 TEST_CASE("an index out of range is found") {
   ThreadPool pool(2);
   const std::vector<int32_t> index = {0, 3, 5, 1};

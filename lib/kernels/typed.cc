@@ -4,8 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "lib/base/check.h"
 #include "lib/base/round_up.h"
+#include "lib/kernels/typed_rows.h"
 
 namespace lumen::kernels {
 namespace {
@@ -14,100 +14,6 @@ constexpr int64_t kChunk = 256;
 
 // A task of fewer elements is not worth a second thread.
 constexpr int64_t kGrain = 4096;
-
-// Calls f with a null pointer to the C++ type of a plain type.
-template <class F>
-void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kF32:
-      return f(static_cast<float*>(nullptr));
-    case DType::kF64:
-      return f(static_cast<double*>(nullptr));
-    case DType::kF16:
-      return f(static_cast<f16*>(nullptr));
-    case DType::kBF16:
-      return f(static_cast<bf16*>(nullptr));
-    case DType::kI8:
-      return f(static_cast<int8_t*>(nullptr));
-    case DType::kU8:
-      return f(static_cast<uint8_t*>(nullptr));
-    case DType::kI32:
-      return f(static_cast<int32_t*>(nullptr));
-    case DType::kI64:
-      return f(static_cast<int64_t*>(nullptr));
-    case DType::kBool:
-      return f(static_cast<bool*>(nullptr));
-    default:
-      LUMEN_CHECK(!"a plain type");
-  }
-}
-
-// Integers from double: truncated and saturated. Without branches where a double holds the limits,
-// so that loops become vectors.
-template <typename To>
-To to_integer(double x) {
-  constexpr auto kLow = static_cast<double>(std::numeric_limits<To>::min());
-  if constexpr (sizeof(To) <= 4) {
-    constexpr auto kHigh = static_cast<double>(std::numeric_limits<To>::max());
-    const double number = x == x ? x : 0;
-    const double above = number < kLow ? kLow : number, within = above > kHigh ? kHigh : above;
-    return static_cast<To>(static_cast<int32_t>(within));
-  }
-  if (std::isnan(x)) return 0;
-  if (x < kLow) return std::numeric_limits<To>::min();
-  if (x >= 0x1p63) return std::numeric_limits<To>::max();
-  return static_cast<To>(x);
-}
-
-template <typename To, typename From>
-To convert(From x) {
-  if constexpr (std::is_same_v<From, f16> || std::is_same_v<From, bf16>) {
-    return convert<To>(to_float(x));
-  } else if constexpr (std::is_same_v<To, f16>) {
-    return to_f16(static_cast<float>(x));
-  } else if constexpr (std::is_same_v<To, bf16>) {
-    return to_bf16(static_cast<float>(x));
-  } else if constexpr (std::is_same_v<To, bool>) {
-    return x != 0;
-  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    return to_integer<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
-// A bool is read as a byte: other values than 0 and 1 are true.
-template <typename T>
-using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
-
-template <typename T, typename To>
-void load_as(const std::byte* x, int64_t stride, int64_t n, To* y) {
-  auto at = [&](int64_t i) {
-    Stored<T> value;
-    std::memcpy(&value, x + i * static_cast<int64_t>(sizeof value), sizeof value);
-    return std::is_same_v<T, bool> ? static_cast<To>(convert<bool>(value)) : convert<To>(value);
-  };
-  if (stride == 1) {  // in vectors
-    for (int64_t i = 0; i < n; ++i) y[i] = at(i);
-  } else if (stride == 0) {
-    std::fill_n(y, n, n > 0 ? at(0) : To{});
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = at(i * stride);
-  }
-}
-
-template <typename T, typename From>
-void store_as(const From* x, int64_t n, std::byte* y, int64_t stride) {
-  auto set = [&](int64_t at, From from) {
-    const T value = convert<T>(from);
-    std::memcpy(y + at * static_cast<int64_t>(sizeof value), &value, sizeof value);
-  };
-  if (stride == 1) {  // in vectors
-    for (int64_t i = 0; i < n; ++i) set(i, x[i]);
-  } else {
-    for (int64_t i = 0; i < n; ++i) set(i * stride, x[i]);
-  }
-}
 
 // Element offset of row `row` (all axes but `skipped`, counted row-major).
 int64_t offset_of(const Shape& shape, const Strides& strides, int skipped, int64_t row) {
@@ -124,79 +30,252 @@ int64_t stride_of(const Shape& shape, const Strides& strides, int axis) {
   return shape.rank() > 0 ? strides[static_cast<size_t>(axis)] : 0;
 }
 
-template <typename T, typename Fn>
-void map_row(Fn fn, std::span<const TypedOperand> in, const Shape& shape, int64_t row, DType to,
-             std::byte* y) {
-  const int last = std::max(shape.rank() - 1, 0);
-  const int64_t n = shape.rank() > 0 ? shape[last] : 1;
-  T values[kMaxArguments][kChunk], result[kChunk];
+// each(T{}) with a type as large as elements of `size` bytes.
+template <class F>
+void with_size(int64_t size, F each) {
+  size == 1   ? each(uint8_t{})
+  : size == 2 ? each(uint16_t{})
+  : size == 4 ? each(uint32_t{})
+              : each(uint64_t{});
+}
+
+// y[i] = x[i · stride] for elements of `size` bytes.
+void gather(const std::byte* x, int64_t stride, int64_t n, int64_t size, std::byte* y) {
+  with_size(size, [&](auto element) {
+    constexpr auto kSize = static_cast<int64_t>(sizeof element);
+    for (int64_t i = 0; i < n; ++i) std::memcpy(y + i * kSize, x + i * stride * kSize, kSize);
+  });
+}
+
+// y[i] = x[0].
+void repeat(const std::byte* x, int64_t n, int64_t size, std::byte* y) {
+  with_size(size, [&](auto element) {
+    constexpr auto kSize = static_cast<int64_t>(sizeof element);
+    std::memcpy(&element, x, kSize);
+    for (int64_t i = 0; i < n; ++i) std::memcpy(y + i * kSize, &element, kSize);
+  });
+}
+
+// y[i] = x[i · stride], converted.
+void load(DType from, const std::byte* x, int64_t stride, int64_t n, DType to, std::byte* y) {
+  if (stride == 1 || n <= 1) return cast(from, x, to, y, n);
+  const int64_t size = info(from).block_bytes, to_size = info(to).block_bytes;
+  alignas(8) std::byte gathered[kChunk * 8];
+  if (stride == 0) {
+    cast(from, x, to, gathered, 1);
+    return repeat(gathered, n, to_size, y);
+  }
   for (int64_t at = 0; at < n; at += kChunk) {
     const int64_t count = std::min(kChunk, n - at);
-    for (size_t i = 0; i < in.size(); ++i) {
-      const int64_t stride = stride_of(shape, in[i].strides, last);
-      const int64_t offset = offset_of(shape, in[i].strides, last, row) + at * stride;
-      load_typed(in[i].dtype, in[i].data + offset * info(in[i].dtype).block_bytes, stride, count,
-                 values[i]);
+    gather(x + at * stride * size, stride, count, size, gathered);
+    cast(from, gathered, to, y + at * to_size, count);
+  }
+}
+
+void store(DType from, const std::byte* x, int64_t n, DType to, std::byte* y, int64_t stride) {
+  if (stride == 1) return cast(from, x, to, y, n);
+  const int64_t size = info(to).block_bytes;
+  for (int64_t i = 0; i < n; ++i) {
+    cast(from, x + i * info(from).block_bytes, to, y + i * stride * size, 1);
+  }
+}
+
+// An element-wise function over a shape whose axes that all operands walk as one are joined.
+class Map {
+ public:
+  Map(const TypedFunction& f, std::span<const TypedOperand> in, const Shape& shape, DType to,
+      std::byte* y)
+      : f_(f), count_(in.size()), to_(to), y_(y) {
+    std::copy(in.begin(), in.end(), in_);
+    join_axes(shape);
+    const auto values = in.subspan(f.op == TypedOp::kWhere ? 1 : 0);
+    const DType own = values[0].dtype;
+    const bool alike = std::all_of(values.begin(), values.end(),
+                                   [&](const TypedOperand& x) { return x.dtype == own; });
+    const bool is_real =
+        std::any_of(in.begin(), in.end(), [](const TypedOperand& x) { return is_float(x.dtype); });
+    const bool in_own = f.op != TypedOp::kNone && alike && (is_comparison() || to == own) &&
+                        (!is_float(own) || own == DType::kF64);
+    type_ = in_own ? own : is_real ? DType::kF64 : DType::kI64;
+  }
+
+  void run(ThreadPool& pool) const {
+    constexpr int64_t kPiece = 4 * kGrain;
+    const int64_t columns = shape_[-1], per_row = divide_up(columns, kPiece);
+    const int64_t grain = std::max<int64_t>(1, kGrain / std::min(columns, kPiece));
+    pool.parallel_for(shape_.elements() / columns * per_row, grain,
+                      [&](int64_t begin, int64_t end, int) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          const int64_t first = i % per_row * kPiece;
+                          run_piece(i / per_row, first, std::min(columns, first + kPiece));
+                        }
+                      });
+  }
+
+ private:
+  bool is_comparison() const { return f_.op == TypedOp::kLess || f_.op == TypedOp::kEqual; }
+
+  void join_axes(const Shape& shape) {
+    Strides strides[kMaxArguments] = {};
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      if (shape[axis] == 1) continue;
+      const auto from = static_cast<size_t>(axis);
+      const auto last = static_cast<size_t>(std::max(shape_.rank() - 1, 0));
+      bool joins = shape_.rank() > 0;
+      for (size_t i = 0; i < count_; ++i) {
+        joins &= strides[i][last] == in_[i].strides[from] * shape[axis];
+      }
+      if (joins) {
+        shape_[-1] *= shape[axis];
+      } else {
+        shape_.push_back(shape[axis]);
+      }
+      for (size_t i = 0; i < count_; ++i) {
+        strides[i][static_cast<size_t>(shape_.rank() - 1)] = in_[i].strides[from];
+      }
     }
-    for (int64_t i = 0; i < count; ++i) {
+    if (shape_.rank() == 0) shape_.push_back(1);
+    for (size_t i = 0; i < count_; ++i) in_[i].strides = strides[i];
+  }
+
+  void run_piece(int64_t row, int64_t begin, int64_t end) const {
+    alignas(64) std::byte loaded[kMaxArguments][kTypedChunkBytes], result[kTypedChunkBytes];
+    const int last = shape_.rank() - 1;
+    const int64_t size = info(type_).block_bytes, most = kTypedChunkBytes / size;
+    for (int64_t at = begin; at < end; at += most) {
+      const int64_t n = std::min(most, end - at);
+      const std::byte* operands[kMaxArguments] = {};
+      for (size_t i = 0; i < count_; ++i) {
+        const TypedOperand& x = in_[i];
+        const int64_t stride = x.strides[static_cast<size_t>(last)];
+        const std::byte* const from =
+            x.data +
+            (offset_of(shape_, x.strides, last, row) + at * stride) * info(x.dtype).block_bytes;
+        const bool is_flag = f_.op == TypedOp::kWhere && i == 0;
+        const DType wanted = is_flag ? DType::kBool : type_;
+        // Bytes of a bool may be other than 0 and 1.
+        const bool in_place = x.dtype == wanted && stride == 1 && wanted != DType::kBool;
+        // A single value stays from the first chunk on, which is the longest.
+        const bool is_there = stride == 0 && at > begin;
+        if (!in_place && !is_there) load(x.dtype, from, stride, n, wanted, loaded[i]);
+        operands[i] = in_place ? from : loaded[i];
+      }
+      compute(operands, n, result, y_ + (row * shape_[-1] + at) * info(to_).block_bytes);
+    }
+  }
+
+  void compute(const std::byte* const* operands, int64_t n, std::byte* result, std::byte* y) const {
+    if (f_.op == TypedOp::kNone) {
+      type_ == DType::kF64 ? call(f_.real, operands, n, result)
+                           : call(f_.integer, operands, n, result);
+      return cast(type_, result, to_, y, n);
+    }
+    const DType computed = type_ == DType::kBool ? DType::kU8 : type_;
+    const DType given = is_comparison() ? DType::kBool : computed;
+    std::byte* const target = given == to_ ? y : result;
+    compute_typed(f_.op, computed, operands, n, target);
+    if (target == result) cast(given, result, to_, y, n);
+  }
+
+  template <typename T>
+  void call(T (*f)(const T*), const std::byte* const* operands, int64_t n,
+            std::byte* result) const {
+    for (int64_t i = 0; i < n; ++i) {
       T arguments[kMaxArguments];
-      for (size_t a = 0; a < in.size(); ++a) arguments[a] = values[a][i];
-      result[i] = fn(arguments);
+      for (size_t a = 0; a < count_; ++a) {
+        std::memcpy(&arguments[a], operands[a] + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+      }
+      const T value = f(arguments);
+      std::memcpy(result + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
     }
-    store_typed(to, result, count, y + (row * n + at) * info(to).block_bytes);
   }
+
+  const TypedFunction& f_;
+  TypedOperand in_[kMaxArguments] = {};
+  size_t count_;
+  Shape shape_;
+  DType to_, type_ = DType::kI64;  // type_: what it is computed in
+  std::byte* y_;
+};
+
+template <typename T>
+T joined(Fold fold, T a, T b) {
+  if (fold == Fold::kMaximum) return a != a || b <= a ? a : b;
+  if constexpr (std::is_same_v<T, int64_t>) return wrap_add(a, b);
+  return a + b;
 }
 
-// Reduces columns [begin, end), at most kChunk, of x [axis, inner], in the order of the axis.
-template <typename T, typename Join>
-void reduce_columns(DType from, const std::byte* x, int64_t axis, int64_t inner, int64_t begin,
-                    int64_t end, T start, Join join, DType to, std::byte* y) {
-  T sum[kChunk], values[kChunk];
-  std::fill_n(sum, end - begin, start);
-  for (int64_t k = 0; k < axis; ++k) {
-    load_typed(from, x + (k * inner + begin) * info(from).block_bytes, 1, end - begin, values);
-    for (int64_t i = 0; i < end - begin; ++i) sum[i] = join(sum[i], values[i]);
-  }
-  store_typed(to, sum, end - begin, y + begin * info(to).block_bytes);
-}
-
-// The same of x [axis]: eight partial results of every eighth number, joined in order.
-template <typename T, typename Join>
-void reduce_line(DType from, const std::byte* x, int64_t axis, T start, Join join, DType to,
-                 std::byte* y) {
-  constexpr int64_t kParts = 8;
-  T parts[kParts], values[kChunk];
-  std::fill_n(parts, kParts, start);
-  for (int64_t at = 0; at < axis; at += kChunk) {
-    const int64_t count = std::min(kChunk, axis - at), whole = count / kParts * kParts;
-    load_typed(from, x + at * info(from).block_bytes, 1, count, values);
-    for (int64_t i = 0; i < whole; i += kParts) {
-      for (int64_t p = 0; p < kParts; ++p) parts[p] = join(parts[p], values[i + p]);
-    }
-    for (int64_t i = whole; i < count; ++i) parts[i - whole] = join(parts[i - whole], values[i]);
-  }
+// Of x [n]: eight partial results of every eighth number, joined in order.
+template <typename T>
+T fold_all(Fold fold, DType from, const std::byte* x, int64_t n, T start) {
+  T parts[kFoldParts];
+  std::fill_n(parts, kFoldParts, start);
+  fold_line(fold, from, x, n, parts);
   T all = start;
-  for (const T& part : parts) all = join(all, part);
-  store_typed(to, &all, 1, y);
+  for (const T& part : parts) all = joined(fold, all, part);
+  return all;
 }
 
-template <typename T, typename Join>
-void reduce(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
-            int64_t inner, T start, Join join, DType to, std::byte* y) {
+constexpr DType widest(double) {
+  return DType::kF64;
+}
+constexpr DType widest(int64_t) {
+  return DType::kI64;
+}
+
+template <typename T>
+void store_one(T value, DType to, std::byte* y) {
+  store_typed(to, &value, 1, y);
+}
+
+// A long line is cut into pieces whose length does not depend on the number of threads.
+template <typename T>
+void reduce_long_line(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t n,
+                      T start, DType to, std::byte* y) {
+  constexpr int64_t kMostPieces = 64;
+  const int64_t piece = std::max(4 * kGrain, round_up(divide_up(n, kMostPieces), kFoldParts));
+  const int64_t pieces = divide_up(n, piece);
+  T partial[kMostPieces];
+  pool.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      partial[i] = fold_all(fold, from, x + i * piece * info(from).block_bytes,
+                            std::min(piece, n - i * piece), start);
+    }
+  });
+  store_one(
+      fold_all(fold, widest(start), reinterpret_cast<const std::byte*>(partial), pieces, start), to,
+      y);
+}
+
+template <typename T>
+void reduce(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t outer,
+            int64_t axis, int64_t inner, T start, DType to, std::byte* y) {
+  const int64_t size = info(from).block_bytes, to_size = info(to).block_bytes;
+  if (inner == 1 && axis > 8 * kGrain) {
+    for (int64_t i = 0; i < outer; ++i) {
+      reduce_long_line(pool, fold, from, x + i * axis * size, axis, start, to, y + i * to_size);
+    }
+    return;
+  }
   const int64_t pieces = divide_up(inner, kChunk);
   const int64_t grain =
       std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis * std::min(inner, kChunk)));
   pool.parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
     for (int64_t i = first; i < last; ++i) {
       const int64_t o = i / pieces, begin = i % pieces * kChunk;
-      const std::byte* const slice = x + o * axis * inner * info(from).block_bytes;
-      std::byte* const result = y + o * inner * info(to).block_bytes;
+      const int64_t count = std::min(kChunk, inner - begin);
+      const std::byte* const slice = x + (o * axis * inner + begin) * size;
+      std::byte* const target = y + (o * inner + begin) * to_size;
       if (inner == 1) {
-        reduce_line(from, slice, axis, start, join, to, result);
-      } else {
-        reduce_columns(from, slice, axis, inner, begin, std::min(inner, begin + kChunk), start,
-                       join, to, result);
+        store_one(fold_all(fold, from, slice, axis, start), to, target);
+        continue;
       }
+      T totals[kChunk];
+      std::fill_n(totals, count, start);
+      for (int64_t k = 0; k < axis; ++k) {
+        fold_columns(fold, from, slice + k * inner * size, count, totals);
+      }
+      store_typed(to, totals, count, target);
     }
   });
 }
@@ -351,83 +430,43 @@ class Scan {
 }  // namespace
 
 void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, double* y) {
-  with_type(dtype,
-            [&](auto* type) { load_as<std::remove_pointer_t<decltype(type)>>(x, stride, n, y); });
+  load(dtype, x, stride, n, DType::kF64, reinterpret_cast<std::byte*>(y));
 }
 void load_typed(DType dtype, const std::byte* x, int64_t stride, int64_t n, int64_t* y) {
-  with_type(dtype,
-            [&](auto* type) { load_as<std::remove_pointer_t<decltype(type)>>(x, stride, n, y); });
+  load(dtype, x, stride, n, DType::kI64, reinterpret_cast<std::byte*>(y));
 }
 void store_typed(DType dtype, const double* x, int64_t n, std::byte* y, int64_t stride) {
-  with_type(dtype,
-            [&](auto* type) { store_as<std::remove_pointer_t<decltype(type)>>(x, n, y, stride); });
+  store(DType::kF64, reinterpret_cast<const std::byte*>(x), n, dtype, y, stride);
 }
 void store_typed(DType dtype, const int64_t* x, int64_t n, std::byte* y, int64_t stride) {
-  with_type(dtype,
-            [&](auto* type) { store_as<std::remove_pointer_t<decltype(type)>>(x, n, y, stride); });
+  store(DType::kI64, reinterpret_cast<const std::byte*>(x), n, dtype, y, stride);
 }
 
-void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
-  auto through = [&](auto* buffer) {
-    for (int64_t i = 0; i < n; i += kChunk) {
-      const int64_t count = std::min(kChunk, n - i);
-      load_typed(from, x + row_bytes(from, i), 1, count, buffer);
-      store_typed(to, buffer, count, y + row_bytes(to, i));
-    }
-  };
-  double reals[kChunk];
-  int64_t integers[kChunk];
-  if (is_float(from)) {
-    through(reals);
-  } else {
-    through(integers);
-  }
-}
-
-void map_typed(ThreadPool& pool, RealFn real, IntegerFn integer, std::span<const TypedOperand> in,
+void map_typed(ThreadPool& pool, const TypedFunction& f, std::span<const TypedOperand> in,
                const Shape& shape, DType to, std::byte* y) {
-  if (shape.elements() == 0) return;
-  const bool is_real =
-      std::any_of(in.begin(), in.end(), [](const TypedOperand& x) { return is_float(x.dtype); });
-  const int64_t columns = shape.rank() > 0 ? shape[-1] : 1;
-  const int64_t grain = std::max<int64_t>(1, kGrain / columns);
-  pool.parallel_for(shape.elements() / columns, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t row = begin; row < end; ++row) {
-      if (is_real) {
-        map_row<double>(real, in, shape, row, to, y);
-      } else {
-        map_row<int64_t>(integer, in, shape, row, to, y);
-      }
-    }
-  });
+  if (shape.elements() > 0) Map(f, in, shape, to, y).run(pool);
 }
 
 void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, DType to, std::byte* y) {
   if (is_float(from)) {
-    reduce(
-        pool, from, x, outer, axis, inner, 0.0, [](double a, double b) { return a + b; }, to, y);
+    reduce(pool, Fold::kSum, from, x, outer, axis, inner, 0.0, to, y);
   } else {
-    reduce(pool, from, x, outer, axis, inner, int64_t{0}, wrap_add, to, y);
+    reduce(pool, Fold::kSum, from, x, outer, axis, inner, int64_t{0}, to, y);
   }
 }
 
 void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, std::byte* y) {
   if (is_float(dtype)) {
-    auto larger = [](double a, double b) { return std::isnan(a) || b <= a ? a : b; };
-    reduce(pool, dtype, x, outer, axis, inner, -std::numeric_limits<double>::infinity(), larger,
-           dtype, y);
-    return;
+    constexpr double kLeast = -std::numeric_limits<double>::infinity();
+    return reduce(pool, Fold::kMaximum, dtype, x, outer, axis, inner, kLeast, dtype, y);
   }
-  int64_t lowest = 0;
-  with_type(dtype, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    if constexpr (std::is_integral_v<T>) lowest = std::numeric_limits<T>::min();
-  });
-  reduce(
-      pool, dtype, x, outer, axis, inner, lowest,
-      [](int64_t a, int64_t b) { return std::max(a, b); }, dtype, y);
+  const int64_t lowest = dtype == DType::kI8    ? std::numeric_limits<int8_t>::min()
+                         : dtype == DType::kI32 ? std::numeric_limits<int32_t>::min()
+                         : dtype == DType::kI64 ? std::numeric_limits<int64_t>::min()
+                                                : 0;
+  reduce(pool, Fold::kMaximum, dtype, x, outer, axis, inner, lowest, dtype, y);
 }
 
 void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,

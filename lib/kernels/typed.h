@@ -1,8 +1,9 @@
-// Arithmetic on every plain element type, by plain loops: what is not float32, and what is rare.
+// Arithmetic on every plain element type: what is not float32.
 //
-// Values are computed in double where an operand is a float, in int64 otherwise, and stored as the
-// result's type: floats rounded to nearest even; integers from double truncated, saturated, NaN to
-// 0; integers from int64 by their low bits (two's complement wraps); bool is ≠ 0.
+// Values are computed in double where an operand is a float, in int64 otherwise (or in their own
+// type, where that makes no difference), and stored as the result's type: floats rounded to nearest
+// even; integers from double truncated, saturated, NaN to 0; integers from int64 by their low bits
+// (two's complement wraps); bool is ≠ 0.
 #pragma once
 
 #include <cmath>
@@ -38,9 +39,34 @@ using RealFn = double (*)(const double* in);
 using IntegerFn = int64_t (*)(const int64_t* in);
 constexpr int kMaxArguments = 3;
 
+// Arithmetic that is computed in vectors. Comparisons give 1 or 0; kWhere: in[0] ≠ 0 ? in[1] :
+// in[2].
+enum class TypedOp {
+  kNone,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kNegate,
+  kMagnitude,
+  kMaximum,
+  kMinimum,
+  kLess,
+  kEqual,
+  kWhere,
+};
+
+// A function of elements: `real` of floats and `integer` of integers; both are the same as `op` if
+// that is not kNone.
+struct TypedFunction {
+  TypedOp op = TypedOp::kNone;
+  RealFn real = nullptr;
+  IntegerFn integer = nullptr;
+};
+
 // y (contiguous, `to`) = f(in[0], in[1], …) element by element: `real` if any operand is a float,
 // else `integer`.
-void map_typed(ThreadPool& pool, RealFn real, IntegerFn integer, std::span<const TypedOperand> in,
+void map_typed(ThreadPool& pool, const TypedFunction& f, std::span<const TypedOperand> in,
                const Shape& shape, DType to, std::byte* y);
 
 // y [outer, inner] = sum or maximum over the middle axis of x [outer, axis, inner], contiguous. The

@@ -1,10 +1,14 @@
 #include "lib/kernels/typed.h"
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "lib/base/random.h"
 #include "lib/base/testing.h"
+#include "lib/kernels/every_target.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -25,6 +29,244 @@ TypedOperand operand(const std::vector<T>& x, DType dtype, Strides strides) {
 }
 
 }  // namespace
+
+TEST_CASE("casts are those of single elements on every target, whatever the length") {
+  constexpr DType kTypes[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8,
+                              DType::kU8,  DType::kI32, DType::kI64, DType::kBool};
+  const double numbers[] = {0,     -0.0, 0.4,  -1.9,   127.6, -129, 255,      256,
+                            65519, -3e9, 1e10, 9.3e18, -1e19, NAN,  INFINITY, -INFINITY};
+  constexpr int64_t kCount = 16;
+  // The bytes that these numbers are in `dtype`, one cast each.
+  auto stored = [&](DType dtype) {
+    std::vector<std::byte> bytes(kCount * 8);
+    for (int64_t i = 0; i < kCount; ++i) {
+      store_typed(dtype, numbers + i, 1, bytes.data() + i * info(dtype).block_bytes);
+    }
+    return bytes;
+  };
+  on_every_target([&] {
+    for (DType from : kTypes) {
+      const int64_t size = info(from).block_bytes;
+      const std::vector<std::byte> few = stored(from);
+      for (DType to : kTypes) {
+        const int64_t to_size = info(to).block_bytes;
+        for (int64_t n : {0, 1, 15, 64, 777}) {
+          INFO(name(from) << " to " << name(to) << ", " << n);
+          std::vector<std::byte> x(static_cast<size_t>(n * size + 1)), y(n * to_size + 2), want = y;
+          for (int64_t i = 0; i < n; ++i) {
+            const std::byte* const one = few.data() + i % kCount * size;
+            std::copy_n(one, size, x.data() + 1 + i * size);  // misaligned
+            if (is_float(from)) {
+              double value;
+              load_typed(from, one, 1, 1, &value);
+              store_typed(to, &value, 1, want.data() + 1 + i * to_size);
+            } else {
+              int64_t value;
+              load_typed(from, one, 1, 1, &value);
+              store_typed(to, &value, 1, want.data() + 1 + i * to_size);
+            }
+          }
+          cast(from, x.data() + 1, to, y.data() + 1, n);
+          REQUIRE(y == want);
+        }
+      }
+    }
+  });
+}
+
+namespace {
+
+// All of one type: any bits, small numbers among them, of floats NaN and infinities too.
+template <typename T>
+std::vector<T> some_values(Philox& random, int64_t n) {
+  std::vector<T> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if constexpr (std::is_floating_point_v<T>) {
+      values[i] = i % 7 == 3    ? NAN
+                  : i % 11 == 5 ? INFINITY
+                                : static_cast<T>(random.uniform()) - 0.5;
+    } else {
+      const uint64_t bits = random.next_u64();
+      values[i] = static_cast<T>(i % 3 == 0 ? bits % 5 : bits);
+    }
+  }
+  return values;
+}
+
+template <typename T>
+struct Arithmetic {
+  TypedOp op;
+  T (*f)(const T*);
+  int arguments;
+};
+
+template <typename T>
+std::vector<Arithmetic<T>> arithmetic() {
+  constexpr bool kReal = std::is_floating_point_v<T>;
+  using S = std::conditional_t<kReal, double, int64_t>;
+  return {
+      {TypedOp::kAdd,
+       [](const S* x) -> S {
+         if constexpr (kReal) return x[0] + x[1];
+         return wrap_add(x[0], x[1]);
+       },
+       2},
+      {TypedOp::kSubtract,
+       [](const S* x) -> S {
+         if constexpr (kReal) return x[0] - x[1];
+         return wrap_add(x[0], wrap_neg(x[1]));
+       },
+       2},
+      {TypedOp::kMultiply,
+       [](const S* x) -> S {
+         if constexpr (kReal) return x[0] * x[1];
+         return wrap_mul(x[0], x[1]);
+       },
+       2},
+      {TypedOp::kNegate,
+       [](const S* x) -> S {
+         if constexpr (kReal) return -x[0];
+         return wrap_neg(x[0]);
+       },
+       1},
+      {TypedOp::kMagnitude,
+       [](const S* x) -> S {
+         if constexpr (kReal) return std::fabs(x[0]);
+         return x[0] < 0 ? wrap_neg(x[0]) : x[0];
+       },
+       1},
+      {TypedOp::kMaximum,
+       [](const S* x) -> S {
+         return x[0] != x[0] || x[1] != x[1] ? x[0] + x[1] : std::max(x[0], x[1]);
+       },
+       2},
+      {TypedOp::kMinimum,
+       [](const S* x) -> S {
+         return x[0] != x[0] || x[1] != x[1] ? x[0] + x[1] : std::min(x[0], x[1]);
+       },
+       2},
+      {TypedOp::kLess, [](const S* x) -> S { return x[0] < x[1]; }, 2},
+      {TypedOp::kEqual, [](const S* x) -> S { return x[0] == x[1]; }, 2},
+      {TypedOp::kWhere, [](const S* x) -> S { return x[0] != 0 ? x[1] : x[2]; }, 3},
+  };
+}
+
+// Whether the vectors of `op` give the bytes of its function, which kNone calls.
+template <typename T>
+void check_arithmetic(DType dtype) {
+  using S = std::conditional_t<std::is_floating_point_v<T>, double, int64_t>;
+  Philox random(5);
+  ThreadPool pool(3);
+  for (const auto& [op, f, arguments] : arithmetic<S>()) {
+    for (const Shape& shape :
+         {Shape{}, Shape{0}, Shape{1}, Shape{33}, Shape{3, 5}, Shape{2, 9001}}) {
+      const auto count = shape.elements();
+      std::vector<std::vector<T>> values;
+      std::vector<TypedOperand> operands;
+      for (int i = 0; i < arguments; ++i) {
+        values.push_back(some_values<T>(random, count + 1));
+        operands.push_back({reinterpret_cast<const std::byte*>(values.back().data() + 1), dtype,
+                            contiguous_strides(shape)});
+      }
+      const auto row = static_cast<size_t>(std::max(shape.rank() - 1, 0));
+      for (bool broadcast : {false, true}) {
+        if (broadcast) operands.back().strides = {};
+        if (broadcast && shape.rank() == 2) operands.back().strides[row] = 1;
+        for (DType to : {dtype, DType::kBool, DType::kF64}) {
+          const auto bytes = static_cast<size_t>(count * info(to).block_bytes);
+          std::vector<std::byte> y(bytes), want(bytes);
+          TypedFunction function = {op};
+          if constexpr (std::is_same_v<S, double>) {
+            function.real = f;
+          } else {
+            function.integer = f;
+          }
+          map_typed(pool, function, operands, shape, to, y.data());
+          function.op = TypedOp::kNone;
+          map_typed(pool, function, operands, shape, to, want.data());
+          INFO(static_cast<int>(op) << " of " << name(dtype) << to_string(shape) << name(to));
+          if (is_float(to)) {  // NaNs differ in their bits
+            for (size_t at = 0; at < bytes; at += 8) {
+              double a, b;
+              std::memcpy(&a, y.data() + at, 8);
+              std::memcpy(&b, want.data() + at, 8);
+              REQUIRE((a == b || (a != a && b != b)));
+            }
+          } else {
+            REQUIRE(y == want);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("arithmetic in vectors is that of its functions, on every target") {
+  on_every_target([] {
+    check_arithmetic<int8_t>(DType::kI8);
+    check_arithmetic<uint8_t>(DType::kU8);
+    check_arithmetic<int32_t>(DType::kI32);
+    check_arithmetic<int64_t>(DType::kI64);
+    check_arithmetic<uint8_t>(DType::kBool);
+    check_arithmetic<double>(DType::kF64);
+  });
+}
+
+TEST_CASE("a result may take the place of its operand") {
+  ThreadPool pool(2);
+  std::vector<int32_t> x(5000, 3);
+  const TypedOperand operands[] = {operand(x, DType::kI32, {1}), operand(x, DType::kI32, {1})};
+  map_typed(pool, {TypedOp::kMultiply}, operands, {5000}, DType::kI32,
+            reinterpret_cast<std::byte*>(x.data()));
+  CHECK(x == std::vector<int32_t>(5000, 9));
+}
+
+TEST_CASE("sums and maxima are the same on every target and with any number of threads") {
+  const int64_t n = 70001;
+  std::vector<double> reals(n);
+  std::vector<int32_t> integers(n);
+  Philox random(9);
+  int64_t total = 0;
+  int32_t most = integers[0];
+  for (size_t i = 0; i < reals.size(); ++i) {
+    reals[i] = random.uniform() - 0.5;
+    integers[i] = static_cast<int32_t>(random.next_u32());
+    total += integers[i];
+    most = std::max(most, integers[i]);
+  }
+  auto bytes_of = [](const auto& x) { return reinterpret_cast<const std::byte*>(x.data()); };
+  std::vector<double> sums;
+  on_every_target([&] {
+    for (int threads : {1, 3}) {
+      ThreadPool pool(threads);
+      for (int64_t inner : {1, 7}) {
+        std::vector<double> sum(inner), largest(inner);
+        auto* const out = reinterpret_cast<std::byte*>(sum.data());
+        sum_typed(pool, DType::kF64, bytes_of(reals), 1, n / inner, inner, DType::kF64, out);
+        sums.insert(sums.end(), sum.begin(), sum.end());
+      }
+      int64_t sum;
+      int32_t largest;
+      sum_typed(pool, DType::kI32, bytes_of(integers), 1, n, 1, DType::kI64,
+                reinterpret_cast<std::byte*>(&sum));
+      max_typed(pool, DType::kI32, bytes_of(integers), 1, n, 1,
+                reinterpret_cast<std::byte*>(&largest));
+      CHECK(sum == total);
+      CHECK(largest == most);
+    }
+  });
+  for (size_t i = 8; i < sums.size(); ++i) CHECK(sums[i] == sums[i % 8]);
+  double plain = 0;
+  for (double x : reals) plain += x;
+  CHECK(sums[0] == Approx(plain).epsilon(1e-12));
+  reals[n / 2] = NAN;
+  ThreadPool pool(2);
+  double largest;
+  max_typed(pool, DType::kF64, bytes_of(reals), 1, n, 1, reinterpret_cast<std::byte*>(&largest));
+  CHECK(std::isnan(largest));
+}
 
 TEST_CASE("casts truncate floats, wrap integers and take anything but 0 as true") {
   const std::vector<double> reals = {-1.9, 1.9, 300, -300, NAN, INFINITY, 1e30};

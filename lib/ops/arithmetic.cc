@@ -36,6 +36,7 @@ const OpDef kAdd =
     elementwise({.name = "add",
                  .block = block::add,
                  .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], x[1]); },
+                 .typed = kernels::TypedOp::kAdd,
                  .grad = [](const GradCall& call) -> Gradients {
                    return {call.dy, call.dy};
                  },
@@ -45,6 +46,7 @@ const OpDef kMul =
     elementwise({.name = "mul",
                  .block = block::mul,
                  .integer = [](const int64_t* x) { return kernels::wrap_mul(x[0], x[1]); },
+                 .typed = kernels::TypedOp::kMultiply,
                  .grad = [](const GradCall& call) -> Gradients {
                    return {times(call.dy, call.inputs[1]), times(call.dy, call.inputs[0])};
                  },
@@ -70,6 +72,7 @@ const OpDef kNeg =
                  .block = block::neg,
                  .real = [](const double* x) { return -x[0]; },
                  .integer = [](const int64_t* x) { return kernels::wrap_neg(x[0]); },
+                 .typed = kernels::TypedOp::kNegate,
                  .meaning = [](const Node&, Inputs in) { return mul(in[0], -1.0); },
                  .grad = [](const GradCall& call) -> Gradients { return {neg(call.dy)}; },
                  .cases = [] { return elementwise_cases(kNeg, 1, -2, 2); }});
@@ -78,6 +81,7 @@ const OpDef kSub = elementwise(
      .block = block::sub,
      .real = [](const double* x) { return x[0] - x[1]; },
      .integer = [](const int64_t* x) { return kernels::wrap_add(x[0], kernels::wrap_neg(x[1])); },
+     .typed = kernels::TypedOp::kSubtract,
      .meaning = [](const Node&, Inputs in) { return add(in[0], mul(in[1], -1.0)); },
      .grad = [](const GradCall& call) -> Gradients {
        return {call.dy, neg(call.dy)};
@@ -87,6 +91,7 @@ const OpDef kDiv =
     elementwise({.name = "div",
                  .block = block::div,
                  .real = [](const double* x) { return x[0] / x[1]; },
+                 .typed = kernels::TypedOp::kDivide,
                  .meaning = [](const Node&, Inputs in) { return mul(in[0], recip(in[1])); },
                  .grad = [](const GradCall& call) -> Gradients {
                    const Tensor& y = call.inputs[1];
@@ -122,6 +127,7 @@ const OpDef kMaximum =
                  .block = block::maximum,
                  .real = maximum_of,
                  .integer = [](const int64_t* x) { return x[0] < x[1] ? x[1] : x[0]; },
+                 .typed = kernels::TypedOp::kMaximum,
                  // The maximum over an axis of two: exact for infinities and NaN.
                  .meaning =
                      [](const Node&, Inputs in) {
@@ -139,6 +145,7 @@ const OpDef kMinimum = elementwise(
      .block = block::minimum,
      .real = minimum_of,
      .integer = [](const int64_t* x) { return x[1] < x[0] ? x[1] : x[0]; },
+     .typed = kernels::TypedOp::kMinimum,
      .meaning = [](const Node&, Inputs in) { return neg(maximum(neg(in[0]), neg(in[1]))); },
      .grad = [](const GradCall& call) -> Gradients {
        Gradients both = share(call.dy, call.inputs[0], call.inputs[1], call.output.dtype());
@@ -151,6 +158,7 @@ const OpDef kAbs = elementwise(
      .block = block::abs,
      .real = [](const double* x) { return std::fabs(x[0]); },
      .integer = [](const int64_t* x) { return x[0] < 0 ? kernels::wrap_neg(x[0]) : x[0]; },
+     .typed = kernels::TypedOp::kMagnitude,
      .meaning = [](const Node&, Inputs in) { return maximum(in[0], neg(in[0])); },
      .grad = [](const GradCall& call) -> Gradients { return {mul(call.dy, sign(call.inputs[0]))}; },
      .cases = [] { return elementwise_cases(kAbs, 1, -2, 2); }});

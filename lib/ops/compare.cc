@@ -23,6 +23,7 @@ const OpDef kLessThan =
     elementwise({.name = "less_than",
                  .block = block::less_than,
                  .integer = [](const int64_t* x) { return int64_t{x[0] < x[1]}; },
+                 .typed = kernels::TypedOp::kLess,
                  .grad = graph::no_gradient,
                  .scalar = [](const double* x) { return x[0] < x[1] ? 1.0 : 0.0; },
                  .cases = [] { return elementwise_cases(kLessThan, 2, -2, 2); }});
@@ -31,6 +32,7 @@ const OpDef kEqual = elementwise(
      .block = block::equal,
      .real = [](const double* x) { return x[0] == x[1] ? 1.0 : 0.0; },
      .integer = [](const int64_t* x) { return int64_t{x[0] == x[1]}; },
+     .typed = kernels::TypedOp::kEqual,
      // Neither less nor greater; approximate for NaN, which is unequal to all.
      .meaning =
          [](const Node&, Inputs in) {
@@ -43,6 +45,7 @@ const OpDef kWhere =
                  .block = block::where,
                  .real = [](const double* x) { return x[0] != 0 ? x[1] : x[2]; },
                  .integer = [](const int64_t* x) { return x[0] != 0 ? x[1] : x[2]; },
+                 .typed = kernels::TypedOp::kWhere,
                  // condition·a + (1 − condition)·b; approximate: finite a and b.
                  .meaning =
                      [](const Node&, Inputs in) {

@@ -32,9 +32,9 @@ void run_typed(const graph::KernelCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     operands[i] = typed(call.inputs[i]);
   }
-  kernels::map_typed(*call.pool, op.real ? op.real : op.scalar, op.integer,
-                     std::span(operands, call.inputs.size()), call.output.shape, call.output.dtype,
-                     call.output.data);
+  const kernels::TypedFunction f = {op.typed, op.real ? op.real : op.scalar, op.integer};
+  kernels::map_typed(*call.pool, f, std::span(operands, call.inputs.size()), call.output.shape,
+                     call.output.dtype, call.output.data);
 }
 
 graph::Cost elementwise_cost(const Node& node) {

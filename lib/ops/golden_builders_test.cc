@@ -200,6 +200,7 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"log2", [](In in) { return Out{log2(in[0])}; }},
       {"log_sigmoid", [](In in) { return Out{log_sigmoid(in[0])}; }},
       {"log_softmax", [](In in) { return Out{log_softmax(in[0])}; }},
+      {"log_softmax_1", [](In in) { return Out{log_softmax(in[0], 1)}; }},
       {"logical_and", [](In in) { return Out{logical_and(in[0], in[1])}; }},
       {"logical_not", [](In in) { return Out{logical_not(in[0])}; }},
       {"logical_or", [](In in) { return Out{logical_or(in[0], in[1])}; }},

@@ -223,7 +223,7 @@ std::vector<OpCase> backward_cases(int weights, const OpDef& op, graph::Attrs at
 }  // namespace
 
 extern const OpDef kSoftmax, kLogSoftmax, kRmsNorm, kLayerNorm, kSoftmaxBackward,
-    kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward;
+    kLogSoftmaxBackward, kRmsNormBackward, kLayerNormBackward, kSoftmaxColumns, kLogSoftmaxColumns;
 
 namespace {
 
@@ -343,12 +343,19 @@ Tensor of_rows(const OpDef& op, const Tensor& x) {
   }
 }
 
-// of_rows along `axis`.
-Tensor along(const OpDef& op, const Tensor& x, int axis) {
-  graph::check_defined(x, op.name, "x");
-  const int at = graph::checked_axis(op.name, x.shape(), axis);
-  if (at == x.rank() - 1) return of_rows(op, x);
-  return graph::transpose(of_rows(op, graph::transpose(x, at, -1)), at, -1);
+// Along `axis`: `columns` does along a middle axis what `rows` does along the last one.
+Tensor along(const OpDef& rows, const OpDef& columns, const Tensor& x, int axis) {
+  graph::check_defined(x, rows.name, "x");
+  const int at = graph::checked_axis(rows.name, x.shape(), axis);
+  if (at == x.rank() - 1) return of_rows(rows, x);
+  if (x.dtype() == DType::kF64) {
+    return graph::transpose(of_rows(rows, graph::transpose(x, at, -1)), at, -1);
+  }
+  Shape joined = {1, x.dim(at), 1};
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i != at) joined[i < at ? 0 : 2] *= x.dim(i);
+  }
+  return graph::reshape(of_rows(columns, graph::reshape(x, joined)), x.shape());
 }
 
 // `weight`, or without one `value` for every element of a row of x.
@@ -359,11 +366,11 @@ Tensor weight_or(const Tensor& weight, double value, const Tensor& x) {
 }  // namespace
 
 Tensor softmax(const Tensor& x, int axis) {
-  return along(kSoftmax, x, axis);
+  return along(kSoftmax, kSoftmaxColumns, x, axis);
 }
 
 Tensor log_softmax(const Tensor& x, int axis) {
-  return along(kLogSoftmax, x, axis);
+  return along(kLogSoftmax, kLogSoftmaxColumns, x, axis);
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {

@@ -1,0 +1,393 @@
+#include "lib/kernels/typed_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "lib/base/check.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/typed_rows.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// --- Conversions ---------------------------------------------------------------------------------
+
+// A bool is a byte: other values than 0 and 1 are true.
+struct Truth {};
+template <typename T>
+struct StoredAs {
+  using type = T;
+};
+template <>
+struct StoredAs<Truth> {
+  using type = uint8_t;
+};
+template <typename T>
+using Stored = typename StoredAs<T>::type;
+
+// Element i of memory that may not be aligned.
+template <typename T>
+HWY_INLINE T element_at(const std::byte* x, int64_t i) {
+  T value;
+  std::memcpy(&value, x + i * static_cast<int64_t>(sizeof value), sizeof value);
+  return value;
+}
+
+// A float cut to an integer, saturated, of NaN 0: without branches, so that loops become vectors.
+template <typename To>
+HWY_INLINE To to_integer(double x) {
+  constexpr auto kLow = static_cast<double>(std::numeric_limits<To>::min());
+  // The largest double that is in range.
+  constexpr double kHigh =
+      sizeof(To) <= 4 ? static_cast<double>(std::numeric_limits<To>::max()) : 0x1.fffffffffffffp62;
+  const double number = x == x ? x : 0;
+  const double above = number < kLow ? kLow : number, within = above > kHigh ? kHigh : above;
+  if constexpr (sizeof(To) <= 4) return static_cast<To>(static_cast<int32_t>(within));
+  const auto whole = static_cast<To>(within);
+  return number > kHigh ? std::numeric_limits<To>::max() : whole;
+}
+
+template <typename To, typename From>
+HWY_INLINE Stored<To> convert(Stored<From> x) {
+  if constexpr (std::is_same_v<From, Truth>) {
+    return static_cast<Stored<To>>(x != 0);
+  } else if constexpr (std::is_same_v<To, Truth>) {
+    return x != 0;
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    return to_integer<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+// Elements per step through a buffer on the stack, which nothing else can overlap.
+inline constexpr int64_t kStep = 256;
+
+template <typename To, typename From>
+void cast_as(const std::byte* x, std::byte* y, int64_t n) {
+  // What is cut to an integer is widened first: both at once do not become vectors.
+  constexpr bool kIsCut = std::is_same_v<From, float> && std::is_integral_v<To>;
+  Stored<To> converted[kStep];
+  for (int64_t at = 0; at < n; at += kStep) {
+    const int64_t count = std::min(kStep, n - at);
+    if constexpr (kIsCut) {
+      double widened[kStep];
+      for (int64_t i = 0; i < count; ++i) widened[i] = element_at<float>(x, at + i);
+      for (int64_t i = 0; i < count; ++i) converted[i] = convert<To, double>(widened[i]);
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        converted[i] = convert<To, From>(element_at<Stored<From>>(x, at + i));
+      }
+    }
+    constexpr auto kSize = static_cast<int64_t>(sizeof(Stored<To>));
+    std::memcpy(y + at * kSize, converted, static_cast<size_t>(count * kSize));
+  }
+}
+
+// f(T{}) with the C++ type of a plain type wider than two bytes of float.
+template <class F>
+HWY_INLINE void with_wide_type(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::kF32:
+      return f(float{});
+    case DType::kF64:
+      return f(double{});
+    case DType::kI8:
+      return f(int8_t{});
+    case DType::kU8:
+      return f(uint8_t{});
+    case DType::kI32:
+      return f(int32_t{});
+    case DType::kI64:
+      return f(int64_t{});
+    default:
+      LUMEN_CHECK(dtype == DType::kBool);
+      return f(Truth{});
+  }
+}
+
+void cast_wide(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
+  with_wide_type(from, [&](auto source) {
+    with_wide_type(to, [&](auto target) { cast_as<decltype(target), decltype(source)>(x, y, n); });
+  });
+}
+
+// --- Arithmetic ----------------------------------------------------------------------------------
+
+// Integers wrap, which only unsigned ones do by themselves.
+template <typename T, bool = std::is_integral_v<T>>
+struct Wrapping {
+  using type = std::make_unsigned_t<T>;
+};
+template <typename T>
+struct Wrapping<T, false> {
+  using type = T;
+};
+template <typename T>
+HWY_INLINE auto wrapping(T x) {
+  return static_cast<typename Wrapping<T>::type>(x);
+}
+
+template <typename T>
+HWY_INLINE T negated(T x) {
+  if constexpr (std::is_integral_v<T>) return static_cast<T>(0 - wrapping(x));
+  return -x;
+}
+template <typename T>
+HWY_INLINE T magnitude(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::fabs(x);
+  return x < 0 ? negated(x) : x;
+}
+// NaN if either is.
+template <typename T>
+HWY_INLINE T larger(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return ((a != a) | (b != b)) ? a + b : a < b ? b : a;
+  return a < b ? b : a;
+}
+template <typename T>
+HWY_INLINE T smaller(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return ((a != a) | (b != b)) ? a + b : b < a ? b : a;
+  return b < a ? b : a;
+}
+
+// y[i] = f(i) through a buffer that nothing else can overlap.
+template <typename R, class F>
+HWY_INLINE void write_each(int64_t n, std::byte* y, const F& f) {
+  R result[kTypedChunkBytes / sizeof(R)];
+  for (int64_t i = 0; i < n; ++i) result[i] = f(i);
+  std::memcpy(y, result, static_cast<size_t>(n) * sizeof(R));
+}
+
+template <typename T>
+void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y) {
+  const std::byte *const a = in[0], *const b = in[1], *const c = in[2];
+  const auto at = [](const std::byte* x, int64_t i) HWY_ATTR { return element_at<T>(x, i); };
+  switch (op) {
+    case TypedOp::kAdd:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR {
+        return static_cast<T>(wrapping(at(a, i)) + wrapping(at(b, i)));
+      });
+    case TypedOp::kSubtract:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR {
+        return static_cast<T>(wrapping(at(a, i)) - wrapping(at(b, i)));
+      });
+    case TypedOp::kMultiply:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR {
+        return static_cast<T>(wrapping(at(a, i)) * wrapping(at(b, i)));
+      });
+    case TypedOp::kDivide:
+      if constexpr (std::is_floating_point_v<T>) {
+        write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) / at(b, i); });
+      }
+      return;
+    case TypedOp::kNegate:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return negated(at(a, i)); });
+    case TypedOp::kMagnitude:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return magnitude(at(a, i)); });
+    case TypedOp::kMaximum:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return larger(at(a, i), at(b, i)); });
+    case TypedOp::kMinimum:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return smaller(at(a, i), at(b, i)); });
+    case TypedOp::kLess:
+      return write_each<uint8_t>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) < at(b, i); });
+    case TypedOp::kEqual:
+      return write_each<uint8_t>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) == at(b, i); });
+    case TypedOp::kWhere:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR {
+        return element_at<uint8_t>(a, i) != 0 ? at(b, i) : at(c, i);
+      });
+    case TypedOp::kNone:
+      break;
+  }
+  LUMEN_CHECK(!"an operation");
+}
+
+void compute_any(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y) {
+  switch (dtype) {
+    case DType::kI8:
+      return compute_as<int8_t>(op, in, n, y);
+    case DType::kU8:
+      return compute_as<uint8_t>(op, in, n, y);
+    case DType::kI32:
+      return compute_as<int32_t>(op, in, n, y);
+    case DType::kI64:
+      return compute_as<int64_t>(op, in, n, y);
+    default:
+      LUMEN_CHECK(dtype == DType::kF64);
+      return compute_as<double>(op, in, n, y);
+  }
+}
+
+// --- Sums and maxima -----------------------------------------------------------------------------
+
+// Of maxima a NaN stays.
+template <Fold kFold, class D, class V = hn::Vec<D>>
+HWY_INLINE V joined(D d, V a, V b) {
+  if constexpr (kFold == Fold::kSum) return hn::Add(a, b);
+  if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
+    return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::Le(b, a)), a, b);
+  }
+  return hn::Max(a, b);
+}
+
+template <Fold kFold, typename T>
+void fold_line_as(const T* x, int64_t n, T* parts) {
+  const hn::CappedTag<T, kFoldParts> d;
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(d));
+  hn::Vec<decltype(d)> totals[kFoldParts / kLanes];
+  HWY_UNROLL(8)
+  for (int64_t v = 0; v < kFoldParts / kLanes; ++v) totals[v] = hn::LoadU(d, parts + v * kLanes);
+  const int64_t whole = n / kFoldParts * kFoldParts;
+  for (int64_t i = 0; i < whole; i += kFoldParts) {
+    HWY_UNROLL(8)
+    for (int64_t v = 0; v < kFoldParts / kLanes; ++v) {
+      totals[v] = joined<kFold>(d, totals[v], hn::LoadU(d, x + i + v * kLanes));
+    }
+  }
+  HWY_UNROLL(8)
+  for (int64_t v = 0; v < kFoldParts / kLanes; ++v) hn::StoreU(totals[v], d, parts + v * kLanes);
+  const hn::CappedTag<T, 1> one;
+  for (int64_t i = whole; i < n; ++i) {
+    T* const part = parts + (i - whole);
+    hn::StoreU(joined<kFold>(one, hn::LoadU(one, part), hn::LoadU(one, x + i)), one, part);
+  }
+}
+
+template <Fold kFold, typename T>
+void fold_columns_as(const T* x, int64_t n, T* totals) {
+  const hn::CappedTag<T, kFoldParts> d;
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(d));
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(joined<kFold>(d, hn::LoadU(d, totals + i), hn::LoadU(d, x + i)), d, totals + i);
+  }
+  const hn::CappedTag<T, 1> one;
+  for (; i < n; ++i) {
+    hn::StoreU(joined<kFold>(one, hn::LoadU(one, totals + i), hn::LoadU(one, x + i)), one,
+               totals + i);
+  }
+}
+
+template <typename T>
+void fold_line_of(Fold fold, const T* x, int64_t n, T* parts) {
+  (fold == Fold::kSum ? fold_line_as<Fold::kSum, T> : fold_line_as<Fold::kMaximum, T>)(x, n, parts);
+}
+template <typename T>
+void fold_columns_of(Fold fold, const T* x, int64_t n, T* totals) {
+  (fold == Fold::kSum ? fold_columns_as<Fold::kSum, T>
+                      : fold_columns_as<Fold::kMaximum, T>)(x, n, totals);
+}
+
+void fold_real_line(Fold fold, const double* x, int64_t n, double* parts) {
+  fold_line_of(fold, x, n, parts);
+}
+void fold_integer_line(Fold fold, const int64_t* x, int64_t n, int64_t* parts) {
+  fold_line_of(fold, x, n, parts);
+}
+void fold_real_columns(Fold fold, const double* x, int64_t n, double* totals) {
+  fold_columns_of(fold, x, n, totals);
+}
+void fold_integer_columns(Fold fold, const int64_t* x, int64_t n, int64_t* totals) {
+  fold_columns_of(fold, x, n, totals);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+
+HWY_EXPORT(cast_wide);
+HWY_EXPORT(compute_any);
+HWY_EXPORT(fold_real_line);
+HWY_EXPORT(fold_integer_line);
+HWY_EXPORT(fold_real_columns);
+HWY_EXPORT(fold_integer_columns);
+
+namespace {
+
+constexpr int64_t kStep = 256;
+
+bool is_half(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// f(values, at, count) for x as T, a piece from `at` on after the other; at once if it is T
+// already.
+template <typename T, class F>
+void widened(DType dtype, const std::byte* x, int64_t n, F f) {
+  constexpr DType kWide = std::is_same_v<T, double> ? DType::kF64 : DType::kI64;
+  if (dtype == kWide && reinterpret_cast<uintptr_t>(x) % alignof(T) == 0) {
+    return f(reinterpret_cast<const T*>(x), int64_t{0}, n);
+  }
+  T values[kStep];
+  for (int64_t at = 0; at < n; at += kStep) {
+    const int64_t count = std::min(kStep, n - at);
+    load_typed(dtype, x + at * info(dtype).block_bytes, 1, count, values);
+    f(values, at, count);
+  }
+}
+
+}  // namespace
+
+void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(cast_wide);
+  if (!is_half(from) && !is_half(to)) return kernel(from, x, to, y, n);
+  float values[kStep];
+  auto* const bytes = reinterpret_cast<std::byte*>(values);
+  for (int64_t at = 0; at < n; at += kStep) {
+    const int64_t count = std::min(kStep, n - at);
+    const std::byte* const source = x + at * info(from).block_bytes;
+    std::byte* const target = y + at * info(to).block_bytes;
+    if (is_half(from)) {
+      to_float(from, source, values, count);
+    } else {
+      kernel(from, source, DType::kF32, bytes, count);
+    }
+    if (is_half(to)) {
+      from_float(to, values, target, count);
+    } else {
+      kernel(DType::kF32, bytes, to, target, count);
+    }
+  }
+}
+
+void compute_typed(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y) {
+  HWY_DYNAMIC_DISPATCH(compute_any)(op, dtype, in, n, y);
+}
+
+void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, double* parts) {
+  widened<double>(dtype, x, n, [&](const double* values, int64_t, int64_t count) {
+    HWY_DYNAMIC_DISPATCH(fold_real_line)(fold, values, count, parts);
+  });
+}
+void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* parts) {
+  widened<int64_t>(dtype, x, n, [&](const int64_t* values, int64_t, int64_t count) {
+    HWY_DYNAMIC_DISPATCH(fold_integer_line)(fold, values, count, parts);
+  });
+}
+void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, double* totals) {
+  widened<double>(dtype, x, n, [&](const double* values, int64_t at, int64_t count) {
+    HWY_DYNAMIC_DISPATCH(fold_real_columns)(fold, values, count, totals + at);
+  });
+}
+void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* totals) {
+  widened<int64_t>(dtype, x, n, [&](const int64_t* values, int64_t at, int64_t count) {
+    HWY_DYNAMIC_DISPATCH(fold_integer_columns)(fold, values, count, totals + at);
+  });
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE

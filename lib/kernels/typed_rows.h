@@ -1,0 +1,31 @@
+// Rows of plain types: what typed.h does with whole tensors, for one thread. Plain loops, which the
+// compiler makes vectors of, once per SIMD target. Private to this room.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/kernels/typed.h"
+
+namespace lumen::kernels {
+
+// The bytes that a chunk of an operand takes in L1.
+inline constexpr int64_t kTypedChunkBytes = 4096;
+
+// y[i] = op(in[0][i], …) for n numbers of one type (f64, i8, u8, i32 or i64), of which at most
+// kTypedChunkBytes are read. Truth values, the first operand of kWhere and the result of
+// comparisons, are bytes of 0 or 1. `in` has kMaxArguments elements, of which those that `op` does
+// not read mean nothing; `y` may be one of them. kDivide: f64 only. noexcept.
+void compute_typed(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y);
+
+// Sums or maxima of numbers as they are widened, eight partial results side by side: parts[i % 8]
+// takes in x[i]. noexcept.
+enum class Fold { kSum, kMaximum };
+inline constexpr int64_t kFoldParts = 8;
+void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, double* parts);
+void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* parts);
+// totals[i] takes in x[i].
+void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, double* totals);
+void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* totals);
+
+}  // namespace lumen::kernels
