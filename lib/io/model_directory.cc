@@ -366,8 +366,9 @@ std::string only_gguf(const std::string& directory) {
 
 ModelFiles open_directory_model(const std::string& directory) {
   if (!is_regular_file(in_directory(directory, "config.json"))) {
-    if (const std::string gguf = only_gguf(directory); !gguf.empty())
+    if (const std::string gguf = only_gguf(directory); !gguf.empty()) {
       return open_gguf_model(gguf, read_gguf(gguf));
+    }
     fail_no_model(directory);
   }
   return open_directory_model(directory, [&] { return open_weights(directory); });

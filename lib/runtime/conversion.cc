@@ -104,8 +104,9 @@ class WriteProgress {
 nn::Parameters checked_parameters(const io::ModelFiles& files, const LoraAdapter* adapter) {
   return with_context(files.path, [&] {
     nn::Parameters parameters = nn::Parameters::from_checkpoint(files.tensors);
-    if (adapter)
+    if (adapter) {
       parameters = parameters.with_lora(adapter->options, adapter->tensors, adapter->place);
+    }
     const auto model = models::find_model_def(files.config).make(files.config, parameters);
     models::check_tensors(parameters);
     return parameters;
