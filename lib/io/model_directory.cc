@@ -95,7 +95,7 @@ Json normalized_config(Json config, bool has_head) {
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
-  set_default(config, "head_dim", std::max<int64_t>(1, dim / heads));
+  set_default(config, "head_dim", type == "qwen3" ? 128 : std::max<int64_t>(1, dim / heads));
   set_default(config, "rms_norm_eps", 1e-6);
   set_default(config, "rope_theta", 10000.0);
   set_default(config, "tie_word_embeddings", !has_head);

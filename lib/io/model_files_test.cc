@@ -211,6 +211,7 @@ TEST_CASE("newer and older spellings of a config become the classic one") {
   CHECK(plain["rope_theta"] == 10000.0);
   CHECK(plain["tie_word_embeddings"] == true);
   CHECK(plain["rope_interleaved"] == false);
+  CHECK(config(R"("qwen3")")["head_dim"] == 128);
   const Json newer = config(R"("llama", "dtype": "bfloat16", "rope_parameters": {"rope_theta": 5e5,
       "rope_type": "llama3", "factor": 8.0})");
   CHECK(newer["torch_dtype"] == "bfloat16");
