@@ -22,7 +22,7 @@ inline constexpr int kMaxStripRows = 6;
 struct CodeStrip {
   std::byte* blocks;
   std::byte* halves;
-  int64_t rows;  // 1 … kMaxStripRows; 8 or 16 for tiles of AMX (panel_dot_tiles.h)
+  int64_t rows;  // 1 … kMaxStripRows; with few rows of x 1, 2, 4, 8 or 16 (StripRows)
 };
 inline constexpr int64_t kStripBlockBytes = 44, kStripHalfBytes = 16;  // per row and 32 columns
 

@@ -14,12 +14,14 @@ namespace lumen::kernels {
 // of y are y_stride floats apart. Every sum has the same bits whatever m, begin and end are.
 // Single-threaded, noexcept.
 
-// The strips in which dot_panels_quantized takes rows of x.
+// The strips in which dot_panels_quantized, and dot_panels_portable, takes rows of x, laid out in
+// `memory` (strip_rows_bytes(m, cols), 64-byte aligned); quantize_strip_rows fills them.
 StripRows panel_strips(std::byte* memory, int64_t m, int64_t cols);
 StripRows portable_panel_strips(std::byte* memory, int64_t m, int64_t cols);
 
-// Quantised weights; r in [0, x.m). One float32 chain per row of x and row of w over the sub-blocks
-// s of 32 (q6_k: 16) columns in order, rounded where a function ends:
+// Quantised weights; r in [0, x.m), x in the strips of the function's own. One float32 chain per
+// row of x and row of w over the sub-blocks s of 32 (q6_k: 16) columns in order, rounded where a
+// function ends:
 //
 //   acc = fma(float(Σ_k (code − offset) · xcode), mul(xscale[s], scale[s]), acc)
 //   acc = fma(xsum[s], min[s], acc)                                    if the format has mins
