@@ -10,8 +10,6 @@
 namespace lumen::kernels {
 namespace {
 
-constexpr int64_t kChunk = 256;
-
 // A task of fewer elements is not worth a second thread.
 constexpr int64_t kGrain = 4096;
 
@@ -60,13 +58,13 @@ void repeat(const std::byte* x, int64_t n, int64_t size, std::byte* y) {
 void load(DType from, const std::byte* x, int64_t stride, int64_t n, DType to, std::byte* y) {
   if (stride == 1 || n <= 1) return cast(from, x, to, y, n);
   const int64_t size = info(from).block_bytes, to_size = info(to).block_bytes;
-  alignas(8) std::byte gathered[kChunk * 8];
+  alignas(8) std::byte gathered[kTypedStep * 8];
   if (stride == 0) {
     cast(from, x, to, gathered, 1);
     return repeat(gathered, n, to_size, y);
   }
-  for (int64_t at = 0; at < n; at += kChunk) {
-    const int64_t count = std::min(kChunk, n - at);
+  for (int64_t at = 0; at < n; at += kTypedStep) {
+    const int64_t count = std::min(kTypedStep, n - at);
     gather(x + at * stride * size, stride, count, size, gathered);
     cast(from, gathered, to, y + at * to_size, count);
   }
@@ -257,20 +255,20 @@ void reduce(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t
     }
     return;
   }
-  const int64_t pieces = divide_up(inner, kChunk);
+  const int64_t pieces = divide_up(inner, kTypedStep);
   const int64_t grain =
-      std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis * std::min(inner, kChunk)));
+      std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis * std::min(inner, kTypedStep)));
   pool.parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t o = i / pieces, begin = i % pieces * kChunk;
-      const int64_t count = std::min(kChunk, inner - begin);
+      const int64_t o = i / pieces, begin = i % pieces * kTypedStep;
+      const int64_t count = std::min(kTypedStep, inner - begin);
       const std::byte* const slice = x + (o * axis * inner + begin) * size;
       std::byte* const target = y + (o * inner + begin) * to_size;
       if (inner == 1) {
         store_one(fold_all(fold, from, slice, axis, start), to, target);
         continue;
       }
-      T totals[kChunk];
+      T totals[kTypedStep];
       std::fill_n(totals, count, start);
       for (int64_t k = 0; k < axis; ++k) {
         fold_columns(fold, from, slice + k * inner * size, count, totals);
@@ -295,9 +293,9 @@ void matmul_as(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, i
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, n * k));
   pool.parallel_for(m, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      for (int64_t column = 0; column < n; column += kChunk) {
-        const int64_t count = std::min(kChunk, n - column);
-        T sum[kChunk] = {}, row[kChunk], factor;
+      for (int64_t column = 0; column < n; column += kTypedStep) {
+        const int64_t count = std::min(kTypedStep, n - column);
+        T sum[kTypedStep] = {}, row[kTypedStep], factor;
         for (int64_t l = 0; l < k; ++l) {
           load_typed(a.dtype, at(a, i, l), 1, 1, &factor);
           load_typed(b.dtype, at(b, l, column), b.strides[1], count, row);
@@ -332,7 +330,7 @@ class Scan {
     const int last = shape_.rank() - 1;
     const bool across = axis_ < last;  // neighbouring lines lie beside each other
     const int64_t row = across ? shape_[last] : lines, share = divide_up(lines, pool.threads());
-    const int64_t width = across ? kChunk : std::min<int64_t>(share, kBeside);
+    const int64_t width = across ? kTypedStep : std::min<int64_t>(share, kBeside);
     is_sum_ = is_one(a_, shape_);
     const int64_t per_row = divide_up(row, width);
     const int64_t grain = std::max<int64_t>(1, kGrain / (n * std::min(row, width)));
@@ -356,9 +354,9 @@ class Scan {
            info(x.dtype).block_bytes;
   }
 
-  // `count` ≤ kChunk neighbours along the last axis, one element of each after the other.
+  // `count` ≤ kTypedStep neighbours along the last axis, one element of each after the other.
   void scan_across(int64_t line, int64_t count) {
-    T factors[kChunk], terms[kChunk], carry[kChunk];
+    T factors[kTypedStep], terms[kTypedStep], carry[kTypedStep];
     const int last = shape_.rank() - 1;
     for (int64_t i = 0; i < shape_[axis_]; ++i) {
       if (i == 0 || !is_sum_) {

@@ -71,18 +71,15 @@ HWY_INLINE Stored<To> convert(Stored<From> x) {
   }
 }
 
-// Elements per step through a buffer on the stack, which nothing else can overlap.
-inline constexpr int64_t kStep = 256;
-
 template <typename To, typename From>
 void cast_as(const std::byte* x, std::byte* y, int64_t n) {
   // What is cut to an integer is widened first: both at once do not become vectors.
   constexpr bool kIsCut = std::is_same_v<From, float> && std::is_integral_v<To>;
-  Stored<To> converted[kStep];
-  for (int64_t at = 0; at < n; at += kStep) {
-    const int64_t count = std::min(kStep, n - at);
+  Stored<To> converted[kTypedStep];
+  for (int64_t at = 0; at < n; at += kTypedStep) {
+    const int64_t count = std::min(kTypedStep, n - at);
     if constexpr (kIsCut) {
-      double widened[kStep];
+      double widened[kTypedStep];
       for (int64_t i = 0; i < count; ++i) widened[i] = element_at<float>(x, at + i);
       for (int64_t i = 0; i < count; ++i) converted[i] = convert<To, double>(widened[i]);
     } else {
@@ -318,8 +315,6 @@ HWY_EXPORT(fold_integer_columns);
 
 namespace {
 
-constexpr int64_t kStep = 256;
-
 bool is_half(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16;
 }
@@ -332,9 +327,9 @@ void widened(DType dtype, const std::byte* x, int64_t n, F f) {
   if (dtype == kWide && reinterpret_cast<uintptr_t>(x) % alignof(T) == 0) {
     return f(reinterpret_cast<const T*>(x), int64_t{0}, n);
   }
-  T values[kStep];
-  for (int64_t at = 0; at < n; at += kStep) {
-    const int64_t count = std::min(kStep, n - at);
+  T values[kTypedStep];
+  for (int64_t at = 0; at < n; at += kTypedStep) {
+    const int64_t count = std::min(kTypedStep, n - at);
     load_typed(dtype, x + at * info(dtype).block_bytes, 1, count, values);
     f(values, at, count);
   }
@@ -345,10 +340,10 @@ void widened(DType dtype, const std::byte* x, int64_t n, F f) {
 void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(cast_wide);
   if (!is_half(from) && !is_half(to)) return kernel(from, x, to, y, n);
-  float values[kStep];
+  float values[kTypedStep];
   auto* const bytes = reinterpret_cast<std::byte*>(values);
-  for (int64_t at = 0; at < n; at += kStep) {
-    const int64_t count = std::min(kStep, n - at);
+  for (int64_t at = 0; at < n; at += kTypedStep) {
+    const int64_t count = std::min(kTypedStep, n - at);
     const std::byte* const source = x + at * info(from).block_bytes;
     std::byte* const target = y + at * info(to).block_bytes;
     if (is_half(from)) {

@@ -9,6 +9,9 @@
 
 namespace lumen::kernels {
 
+// Elements that pass through a buffer on the stack at once, which nothing else can overlap.
+inline constexpr int64_t kTypedStep = 256;
+
 // The bytes that a chunk of an operand takes in L1.
 inline constexpr int64_t kTypedChunkBytes = 4096;
 
