@@ -13,10 +13,10 @@ PRIVATE = {
     "lib/io/model_formats.h", "lib/io/test_clock.h", "lib/io/test_files.h",
     "lib/kernels/amx_emulation.h", "lib/kernels/every_target.h",
     "lib/kernels/attention_problem.h", "lib/kernels/pack_blocks.h",
-    "lib/kernels/random_floats.h", "lib/kernels/random_weights.h", "lib/ops/attention_inputs.h",
-    "lib/ops/golden_builders.h", "lib/ops/random_key.h", "lib/runtime/fake_model.h",
-    "lib/runtime/fake_task.h", "lib/runtime/text_recipes.h", "lib/runtime/tool_process.h",
-    "lib/runtime/train_place.h", "lib/runtime/train_process.h",
+    "lib/kernels/random_floats.h", "lib/kernels/random_weights.h", "lib/kernels/run_linear.h",
+    "lib/ops/attention_inputs.h", "lib/ops/golden_builders.h", "lib/ops/random_key.h",
+    "lib/runtime/fake_model.h", "lib/runtime/fake_task.h", "lib/runtime/text_recipes.h",
+    "lib/runtime/tool_process.h", "lib/runtime/train_place.h", "lib/runtime/train_process.h",
 }
 
 
