@@ -1,5 +1,6 @@
 #include "lib/data/csv.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -8,10 +9,29 @@
 #include "lib/base/strings.h"
 
 namespace lumen::data {
+namespace {
+
+// What separates the fields of the first line that is not blank.
+char separator_of(std::string_view text) {
+  char found = ',';
+  bool quoted = false;
+  text.remove_prefix(std::min(text.find_first_not_of("\r\n"), text.size()));
+  for (const char c : text.substr(0, limits::kDataRowBytes)) {
+    if (c == '"') quoted = !quoted;
+    if (quoted) continue;
+    if (c == ',') return ',';
+    if (c == '\n' || c == '\r') break;
+    if (found == ',' && (c == ';' || c == '\t' || c == '|')) found = c;
+  }
+  return found;
+}
+
+}  // namespace
 
 CsvReader::CsvReader(std::string_view text)
     : text_(text), line_end_(text.find('\n') == text.npos ? '\r' : '\n') {
   if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
+  separator_ = separator_of(text_);
 }
 
 void CsvReader::advance() {
@@ -51,16 +71,16 @@ void CsvReader::read_quoted(CsvField& field) {
     }
     field.text += c;
   }
-  if (!at_line_end() && text_[pos_] != ',') {
-    refuse(
-        line_, column_,
-        str("found ", quoted(text_.substr(pos_, 1)), " behind a closing quote, expected a comma"));
+  if (!at_line_end() && text_[pos_] != separator_) {
+    refuse(line_, column_,
+           str("found ", quoted(text_.substr(pos_, 1)), " behind a closing quote, expected ",
+               separator_ == ',' ? "a comma" : quoted(std::string(1, separator_))));
   }
 }
 
 void CsvReader::read_plain(CsvField& field) {
   const size_t begin = pos_;
-  while (!at_line_end() && text_[pos_] != ',') {
+  while (!at_line_end() && text_[pos_] != separator_) {
     if (text_[pos_] == '"') {
       refuse(line_, column_, "found a quote inside a field that does not begin with one");
     }
@@ -96,7 +116,7 @@ bool CsvReader::next(CsvRow& row) {
                  limits::kDataColumns, " columns"));
     }
     if (at_line_end()) break;
-    advance();  // the comma
+    advance();  // the separator
   }
   return true;
 }

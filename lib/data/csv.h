@@ -1,4 +1,5 @@
-// CSV as RFC 4180 has it: fields in commas, quotes doubled inside quoted ones, a header row.
+// CSV as RFC 4180 has it: fields in commas, quotes doubled inside quoted ones, a header row. Or
+// with semicolons, tabs or bars in the place of commas, as spreadsheets write them.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,9 @@ struct CsvRow {
   int64_t line = 0;  // where it begins
 };
 
-// Reads the records of a text one by one. Lines end in LF or CRLF, or in CR where the text has no
-// LF; blank lines are left out, a byte-order mark too. The text must outlive it.
+// Reads the records of a text one by one. Fields are separated by commas; where the first line has
+// none outside quotes, by the first of ; tab | in it. Lines end in LF or CRLF, or in CR where the
+// text has no LF; blank lines are left out, a byte-order mark too. The text must outlive it.
 class CsvReader {
  public:
   explicit CsvReader(std::string_view text);
@@ -38,6 +40,7 @@ class CsvReader {
 
   std::string_view text_;
   char line_end_;  // its last character
+  char separator_;
   size_t pos_ = 0;
   int64_t line_ = 1, column_ = 1;
 };

@@ -88,13 +88,6 @@ std::string header_text(const std::vector<std::string>& names) {
 }
 
 void read_header(const CsvRow& row, Table& table) {
-  const std::string& first = row.fields[0].text;
-  if (const size_t other = first.find_first_of(";\t|");
-      row.fields.size() == 1 && other != first.npos) {
-    fail(ErrorKind::kMalformed, "line ", row.line, ", column ", row.fields[0].column,
-         ": the header is one name, ", quoted(first, 40), "; columns have to be separated by ",
-         "commas, not by ", quoted(first.substr(other, 1)));
-  }
   std::vector<std::string> names;
   for (const CsvField& field : row.fields) {
     if (field.text.empty() || std::find(names.begin(), names.end(), field.text) != names.end()) {
@@ -151,6 +144,14 @@ bool looks_like_number(std::string_view cell) {
   return error != std::errc::invalid_argument && end == cell.data() + cell.size();
 }
 
+// "1,5", as spreadsheets write it in much of Europe.
+bool has_decimal_comma(std::string cell) {
+  const size_t comma = cell.find(',');
+  if (comma == cell.npos) return false;
+  cell[comma] = '.';
+  return looks_like_number(cell);
+}
+
 // Whether a cell is one of the usual ways to write that a value is missing.
 bool is_missing(const std::string& cell) {
   std::string plain;
@@ -170,7 +171,7 @@ bool is_meant_as_numbers(const Column& column) {
   for (const std::string& cell : column.cells) {
     if (is_missing(cell)) continue;
     ++there;
-    numbers += looks_like_number(cell) ? 1 : 0;
+    numbers += looks_like_number(cell) || has_decimal_comma(cell) ? 1 : 0;
   }
   return numbers > 0 && static_cast<double>(numbers) >= kNearlyAll * static_cast<double>(there);
 }
@@ -234,14 +235,16 @@ class TableReader {
  private:
   void refuse_cell(const Column& column, size_t row) {
     const Table::RowPlace& place = table_.rows[row];
+    const std::string& cell = column.cells[row];
     SourceFile& file = info_.files[place.file];
     --file.samples;
     const auto refuse = [&] {
       bad_.guard(file, [&] {
         fail(ErrorKind::kMalformed, "line ", place.line, ", column ", column.places[row],
-             ": found ", quoted(column.cells[row], 40), ", expected a number ",
-             looks_like_number(column.cells[row]) ? "from -3.4e38 to 3.4e38 in "
-                                                  : "as nearly all are of ",
+             ": found ", quoted(cell, 40), ", expected a number ",
+             looks_like_number(cell)   ? "from -3.4e38 to 3.4e38 in "
+             : has_decimal_comma(cell) ? "with a decimal point in "
+                                       : "as nearly all are of ",
              quoted(column.name, 40), " (or name that in drop_columns)");
       });
     };

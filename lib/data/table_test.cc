@@ -42,6 +42,15 @@ TEST_CASE("CSV as RFC 4180 has it") {
   CHECK(row.line == 3);
 }
 
+TEST_CASE("fields are separated as in the first line") {
+  CHECK(parse("a;b\n1,5;2\n") == Rows{{"a", "b"}, {"1,5", "2"}});
+  CHECK(parse("\r\na\tb;c\r\n1\t\r\n") == Rows{{"a", "b;c"}, {"1", ""}});
+  CHECK(parse("a|b\n\"1|2\"|3\n") == Rows{{"a", "b"}, {"1|2", "3"}});
+  CHECK(parse("a;b,c\n1;2,3\n") == Rows{{"a;b", "c"}, {"1;2", "3"}});
+  CHECK(parse("\xEF\xBB\xBF\"a,\nb\";c\n1;2") == Rows{{"a,\nb", "c"}, {"1", "2"}});
+  CHECK(parse("a\n1;2\n") == Rows{{"a"}, {"1;2"}});
+}
+
 TEST_CASE("broken CSV is refused at its place, and reading goes on behind it") {
   const auto why = [](std::string_view text, int good_rows_after) {
     CsvReader reader(text);
@@ -57,6 +66,8 @@ TEST_CASE("broken CSV is refused at its place, and reading goes on behind it") {
   CHECK(contains(why("a,b\n1,\"open\n2,3\n", 1), "line 2, column 3: found a quote that is never"));
   CHECK(contains(why("a,b\n1,x\"y\n2,3\n", 1), "line 2, column 4: found a quote inside"));
   CHECK(contains(why("a,b\n\"x\"y,1\n2,3\n", 1), "line 2, column 4: found 'y' behind"));
+  CHECK(contains(why("a;b\n\"x\",1\n2;3\n", 1),
+                 "line 2, column 4: found ',' behind a closing quote, expected ';'"));
   CHECK(contains(why("a,b\n1,\xFF\n2,3\n", 1), "line 2, column 3: found bytes that are no UTF-8"));
 }
 
@@ -197,14 +208,10 @@ TEST_CASE("a few bad cells do not make texts of a short column of numbers") {
 }
 
 TEST_CASE("a table that is not one is refused with the reason") {
-  DataOptions options = options_for(write_table("a;y\n1;2\n3;4\n"));
-  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
-                 "t.csv: line 1, column 1: the header is one name, 'a;y'; columns have to be "
-                 "separated by commas, not by ';'"));
-  options.paths = {
-      write_table(std::string("\xFF\xFE"
-                              "a\0,\0y\0",
-                              8))};
+  DataOptions options =
+      options_for(write_table(std::string("\xFF\xFE"
+                                          "a\0,\0y\0",
+                                          8)));
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 1, column 1: found UTF-16, expected UTF-8 text"));
   options.paths = {write_table("\n5.1,3.5,setosa\n4.9,3.0,setosa\n7.0,3.2,versicolor\n")};
@@ -220,6 +227,10 @@ TEST_CASE("a table that is not one is refused with the reason") {
     options.paths = {write_table(str(names, "\n0.1,0.2,5\n0.2,0.1,6\n"))};
     CHECK(open_data(options).info.train_samples == 2);
   }
+  options.paths = {write_table("a;y\n1,5;x\n2,5;z\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 2, column 1: found '1,5', expected a number with a decimal point in "
+                 "'a' (or name that in drop_columns)"));
   options.paths = {write_table("1,1,2\n0.1,0.2,5\n")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "the header has the name '1', expected a name that is not empty and not there "

@@ -254,6 +254,7 @@ TEST_CASE("--set overrides with the same checks") {
 TEST_CASE("digits are drawn: a file or data set given for them is read, or refused") {
   const Recipe table = read(kMinimal, {"data.train.path=t.csv"});
   CHECK(table.data.train[0].format == "csv");
+  CHECK(read(kMinimal, {"data.train.path=t.tsv.gz"}).data.train[0].format == "csv");
   CHECK(table.data.train[0].path == std::vector<std::string>{"t.csv"});
   CHECK_FALSE(read(kMinimal, {"data.train.dataset=mnist"}).data.train[0].format);
   CHECK(read(kMinimal, {"data.train.path=builtin:digits"}).data.train[0].format == "digits");
