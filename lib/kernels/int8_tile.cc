@@ -13,6 +13,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/piece-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
@@ -31,7 +33,7 @@ inline constexpr int kLanes = hn::MaxLanes(Ints());  // rows of weights in a vec
 inline constexpr int kStripRows = HWY_TARGET == HWY_AVX3 ? 6 : HWY_TARGET == HWY_EMU128 ? 1 : 4;
 
 template <typename T>
-HWY_INLINE T load_at(const std::byte* p, int index) {
+LUMEN_PIECE T load_at(const std::byte* p, int index) {
   T value;
   std::memcpy(&value, p + sizeof(T) * index, sizeof value);
   return value;
@@ -49,38 +51,38 @@ inline constexpr Added kAdded = Added::kOffset;
 #if HWY_TARGET == HWY_AVX3
 using ByteVector = hn::Vec512<int8_t>;
 using WordVector = hn::Vec512<int16_t>;
-HWY_INLINE WordVector multiply_pairs(ByteVector u, ByteVector s) {
+LUMEN_PIECE WordVector multiply_pairs(ByteVector u, ByteVector s) {
   return WordVector{_mm512_maddubs_epi16(u.raw, s.raw)};
 }
-HWY_INLINE WordVector sum_pairs(WordVector v) {
+LUMEN_PIECE WordVector sum_pairs(WordVector v) {
   return WordVector{_mm512_madd_epi16(v.raw, _mm512_set1_epi16(1))};
 }
-HWY_INLINE ByteVector with_sign_of(ByteVector w, ByteVector x) {
+LUMEN_PIECE ByteVector with_sign_of(ByteVector w, ByteVector x) {
   return ByteVector{
       _mm512_mask_sub_epi8(x.raw, _mm512_movepi8_mask(w.raw), _mm512_setzero_si512(), x.raw)};
 }
 #elif HWY_TARGET == HWY_AVX2
 using ByteVector = hn::Vec256<int8_t>;
 using WordVector = hn::Vec256<int16_t>;
-HWY_INLINE WordVector multiply_pairs(ByteVector u, ByteVector s) {
+LUMEN_PIECE WordVector multiply_pairs(ByteVector u, ByteVector s) {
   return WordVector{_mm256_maddubs_epi16(u.raw, s.raw)};
 }
-HWY_INLINE WordVector sum_pairs(WordVector v) {
+LUMEN_PIECE WordVector sum_pairs(WordVector v) {
   return WordVector{_mm256_madd_epi16(v.raw, _mm256_set1_epi16(1))};
 }
-HWY_INLINE ByteVector with_sign_of(ByteVector w, ByteVector x) {
+LUMEN_PIECE ByteVector with_sign_of(ByteVector w, ByteVector x) {
   return ByteVector{_mm256_sign_epi8(x.raw, w.raw)};
 }
 #else
 using ByteVector = hn::Vec128<int8_t>;
 using WordVector = hn::Vec128<int16_t>;
-HWY_INLINE WordVector multiply_pairs(ByteVector u, ByteVector s) {
+LUMEN_PIECE WordVector multiply_pairs(ByteVector u, ByteVector s) {
   return WordVector{_mm_maddubs_epi16(u.raw, s.raw)};
 }
-HWY_INLINE WordVector sum_pairs(WordVector v) {
+LUMEN_PIECE WordVector sum_pairs(WordVector v) {
   return WordVector{_mm_madd_epi16(v.raw, _mm_set1_epi16(1))};
 }
-HWY_INLINE ByteVector with_sign_of(ByteVector w, ByteVector x) {
+LUMEN_PIECE ByteVector with_sign_of(ByteVector w, ByteVector x) {
   return ByteVector{_mm_sign_epi8(x.raw, w.raw)};
 }
 #endif
@@ -95,8 +97,8 @@ constexpr int steps_in_int16(CodeForm form) {
 }
 
 template <CodeForm kForm, int kRows>
-HWY_INLINE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
-                          const std::byte* owed, FloatVector (&dot)[kRows][2]) {
+LUMEN_PIECE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
+                           const std::byte* owed, FloatVector (&dot)[kRows][2]) {
   constexpr int kSteps = kForm.sub / 4, kRun = steps_in_int16(kForm);
   static_assert(kSteps % kRun == 0);
   const Bytes d;
@@ -154,8 +156,8 @@ inline constexpr Added kAdded = Added::k128;
 
 // In float32, which holds the sums exactly: 32 · 255 · 127 < 2^24.
 template <CodeForm kForm, int kRows>
-HWY_INLINE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
-                          const std::byte* owed, FloatVector (&dot)[kRows][2]) {
+LUMEN_PIECE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
+                           const std::byte* owed, FloatVector (&dot)[kRows][2]) {
   const Floats d;
   const Ints di;
   for (int r = 0; r < kRows; ++r) {
@@ -185,8 +187,8 @@ HWY_INLINE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
 
 // Adds the products with weight rows [first, first + 2 · kLanes) of the 32 to sum[r][first …].
 template <CodeForm kForm, int kRows>
-HWY_INLINE void multiply_columns(const CodePanel (&w)[2], int first, const CodeStrip& x,
-                                 int64_t blocks, float (*sum)[kInt8TileCols]) {
+LUMEN_PIECE void multiply_columns(const CodePanel (&w)[2], int first, const CodeStrip& x,
+                                  int64_t blocks, float (*sum)[kInt8TileCols]) {
   constexpr int kSubs = 32 / kForm.sub;
   const Floats d;
   int64_t place[2];  // of each vector in its panel

@@ -33,11 +33,11 @@ struct Isa : PanelIsa<16> {
     Floats d, added;
   };
   template <int kOffset>
-  static HWY_INLINE Factor factor(Floats d) {
+  static LUMEN_PIECE Factor factor(Floats d) {
     return {d, mul(d, set(-128.0f - kOffset))};
   }
   template <int kByte, int kOffset>
-  static HWY_INLINE Floats byte(Codes v, const Factor& f) {
+  static LUMEN_PIECE Floats byte(Codes v, const Factor& f) {
     alignas(16) static constexpr int32_t kFrom[4] = {kByte << 16, (kByte + 4) << 16,
                                                      (kByte + 8) << 16, (kByte + 12) << 16};
     const auto from = hn::LoadDup128(IntTag(), kFrom);
@@ -51,9 +51,9 @@ struct Isa : PanelIsa<16> {
   template <int kMost>
   struct Sum {
     HWY_INLINE Sum() {}  // the implicit one is not of this target
-    HWY_INLINE void start(Ints begin) { ints = begin; }
+    LUMEN_PIECE void start(Ints begin) { ints = begin; }
     template <int kQuad>
-    HWY_INLINE void add(Codes codes, const int8_t* x) {
+    LUMEN_PIECE void add(Codes codes, const int8_t* x) {
       if constexpr (kMost == 0 && kAddedToSigned != 0) {
         codes = hn::Xor(codes, hn::Set(ByteTag(), uint8_t{kAddedToSigned}));
       }
@@ -62,7 +62,7 @@ struct Isa : PanelIsa<16> {
       ints = add_byte_products(ints, words_of(codes), word<kWord>(words));
     }
     template <int kBits>
-    HWY_INLINE Ints total() const {
+    LUMEN_PIECE Ints total() const {
       if constexpr (kBits == 0) return ints;
       return hn::ShiftRight<kBits>(ints);
     }

@@ -39,14 +39,14 @@ struct Isa : PanelIsa<8> {
   using Words = hn::VFromD<WordTag>;
 
   // Four bytes of x in every word.
-  static LUMEN_ISA_INLINE Words repeat(const int8_t* x) {
+  static LUMEN_PIECE Words repeat(const int8_t* x) {
     int32_t four;
     std::memcpy(&four, x, sizeof four);
     return hn::BitCast(WordTag(), hn::Set(IntTag(), four));
   }
 
   // The two int16 of each word, added.
-  static LUMEN_ISA_INLINE Ints add_pairs(Words v) {
+  static LUMEN_PIECE Ints add_pairs(Words v) {
 #ifdef LUMEN_BYTE_PAIRS
     return Ints{LUMEN_BYTE_PAIRS(madd_epi16)(v.raw, hn::Set(WordTag(), int16_t{1}).raw)};
 #else
@@ -56,7 +56,7 @@ struct Isa : PanelIsa<8> {
   }
 
   // code[0] · x[0] + code[1] · x[1] of each pair of bytes; codes are unsigned and small enough.
-  static LUMEN_ISA_INLINE Words multiply_pairs(Codes codes, Words x) {
+  static LUMEN_PIECE Words multiply_pairs(Codes codes, Words x) {
 #ifdef LUMEN_BYTE_PAIRS
     return Words{LUMEN_BYTE_PAIRS(maddubs_epi16)(codes.raw, x.raw)};
 #else
@@ -67,7 +67,7 @@ struct Isa : PanelIsa<8> {
   }
 
   // The same of int8 codes, and the pairs of each word added.
-  static LUMEN_ISA_INLINE Ints multiply_signed(Codes codes, Words x) {
+  static LUMEN_PIECE Ints multiply_signed(Codes codes, Words x) {
 #ifdef LUMEN_BYTE_PAIRS
     // |code| · (x with the sign of code): |−128| is 128 as an unsigned byte, and |x| ≤ 127.
     const auto signed_x = LUMEN_BYTE_PAIRS(sign_epi8)(x.raw, codes.raw);
@@ -81,10 +81,10 @@ struct Isa : PanelIsa<8> {
   }
 
   // The bytes of each int16, with their signs.
-  static LUMEN_ISA_INLINE Words low_byte(Words v) {
+  static LUMEN_PIECE Words low_byte(Words v) {
     return hn::ShiftRight<8>(hn::ShiftLeft<8>(v));
   }
-  static LUMEN_ISA_INLINE Words high_byte(Words v) {
+  static LUMEN_PIECE Words high_byte(Words v) {
     return hn::ShiftRight<8>(v);
   }
 
@@ -94,12 +94,12 @@ struct Isa : PanelIsa<8> {
     static constexpr int kFlush = kMost == 0 ? 1 : 32767 / (2 * 127 * kMost);
 
     HWY_INLINE Sum() {}  // the implicit one is not of this target
-    HWY_INLINE void start(Ints begin) {
+    LUMEN_PIECE void start(Ints begin) {
       ints = begin;
       words = hn::Zero(WordTag());
     }
     template <int kQuad>
-    HWY_INLINE void add(Codes codes, const int8_t* x) {
+    LUMEN_PIECE void add(Codes codes, const int8_t* x) {
       if constexpr (kMost == 0) {
         ints = hn::Add(ints, multiply_signed(codes, repeat(x)));
       } else {
@@ -118,7 +118,7 @@ struct Isa : PanelIsa<8> {
       }
     }
     template <int kBits>
-    HWY_INLINE Ints total() const {
+    LUMEN_PIECE Ints total() const {
       if constexpr (kMost == 0) return ints;
       const auto sum = hn::Add(ints, add_pairs(words));
       if constexpr (kBits == 0) return sum;

@@ -50,7 +50,7 @@ struct alignas(64) UnderWay {
 // Four tiles of sums take turns, and two of either operand. The numbers of tiles are written out as
 // in amx_tile.cc.
 template <int kTile>
-HWY_INLINE void multiply_tile(const std::byte* x, const uint8_t* codes) {
+LUMEN_PIECE void multiply_tile(const std::byte* x, const uint8_t* codes) {
   constexpr size_t kXStride = 32, kCodeStride = 4 * kPanelRows;
   if constexpr (kTile % 2 == 0) {
     _tile_loadd(4, x, kXStride);
@@ -75,7 +75,7 @@ HWY_INLINE void multiply_tile(const std::byte* x, const uint8_t* codes) {
 }
 
 template <int kTile>
-HWY_INLINE void store_tile(int32_t* sums) {
+LUMEN_PIECE void store_tile(int32_t* sums) {
   constexpr size_t kStride = kPanelRows * sizeof(int32_t);
   if constexpr (kTile == 0) _tile_stored(0, sums, kStride);
   if constexpr (kTile == 1) _tile_stored(1, sums, kStride);
@@ -86,7 +86,7 @@ HWY_INLINE void store_tile(int32_t* sums) {
 // Multiplies sub-block `sub`, unless there is no such, and stores the sums of the one three before
 // it; if that would be before the first, of nothing.
 template <bool kMultiply, class Format, int kRows>
-HWY_INLINE void use_tiles(int64_t sub, const CodeStrip& x, UnderWay<Format, kRows>& under_way) {
+LUMEN_PIECE void use_tiles(int64_t sub, const CodeStrip& x, UnderWay<Format, kRows>& under_way) {
   using State = UnderWay<Format, kRows>;
   constexpr int64_t kSubs = 32 / Format::kSub;  // per block of x
   const std::byte* codes_of_x = x.blocks + sub / kSubs * (kRows * kStripBlockBytes);
@@ -118,7 +118,7 @@ HWY_INLINE void use_tiles(int64_t sub, const CodeStrip& x, UnderWay<Format, kRow
 // Rows kRow and on of sums. Not loops: an array that a loop indexes would be in memory, as the
 // compiler takes loops apart too late.
 template <int kRow, int kRows>
-HWY_INLINE void clear_rows(Isa::Floats* y) {
+LUMEN_PIECE void clear_rows(Isa::Floats* y) {
   if constexpr (kRow < kRows) {
     y[kRow] = Isa::set(0.0f);
     clear_rows<kRow + 1, kRows>(y);
@@ -126,7 +126,7 @@ HWY_INLINE void clear_rows(Isa::Floats* y) {
 }
 
 template <int kRow, int kRows>
-HWY_INLINE void store_rows(const Isa::Floats* y, float (*out)[kPanelRows]) {
+LUMEN_PIECE void store_rows(const Isa::Floats* y, float (*out)[kPanelRows]) {
   if constexpr (kRow < kRows) {
     Isa::store(y[kRow], out[kRow]);
     store_rows<kRow + 1, kRows>(y, out);
@@ -134,8 +134,8 @@ HWY_INLINE void store_rows(const Isa::Floats* y, float (*out)[kPanelRows]) {
 }
 
 template <int kRow, int kRows>
-HWY_INLINE void add_rows(const int32_t (*sums)[kPanelRows], const float* x_scale, Isa::Floats scale,
-                         Isa::Floats* y) {
+LUMEN_PIECE void add_rows(const int32_t (*sums)[kPanelRows], const float* x_scale,
+                          Isa::Floats scale, Isa::Floats* y) {
   if constexpr (kRow < kRows) {
     const auto sum = Isa::to_float(hn::Load(Isa::IntTag(), sums[kRow]));
     y[kRow] = Isa::fma(sum, Isa::mul(Isa::set(x_scale[kRow]), scale), y[kRow]);
@@ -144,7 +144,7 @@ HWY_INLINE void add_rows(const int32_t (*sums)[kPanelRows], const float* x_scale
 }
 
 template <int kRow, int kRows>
-HWY_INLINE void add_mins(const float* x_sum, Isa::Floats min, Isa::Floats* y) {
+LUMEN_PIECE void add_mins(const float* x_sum, Isa::Floats min, Isa::Floats* y) {
   if constexpr (kRow < kRows) {
     y[kRow] = Isa::fma(Isa::set(x_sum[kRow]), min, y[kRow]);
     add_mins<kRow + 1, kRows>(x_sum, min, y);
@@ -153,8 +153,8 @@ HWY_INLINE void add_mins(const float* x_sum, Isa::Floats min, Isa::Floats* y) {
 
 // Adds the sums of sub-block `sub` to y, in the order of panel_dot.h.
 template <class Format, int kRows>
-HWY_INLINE void add_sums(int64_t sub, const CodeStrip& x, const UnderWay<Format, kRows>& under_way,
-                         Isa::Floats* y) {
+LUMEN_PIECE void add_sums(int64_t sub, const CodeStrip& x, const UnderWay<Format, kRows>& under_way,
+                          Isa::Floats* y) {
   using State = UnderWay<Format, kRows>;
   constexpr int64_t kSubs = 32 / Format::kSub;
   const std::byte* block = x.blocks + sub / kSubs * (kRows * kStripBlockBytes);
@@ -175,8 +175,8 @@ HWY_INLINE void add_sums(int64_t sub, const CodeStrip& x, const UnderWay<Format,
 // Takes sub-blocks kIndex and on of a group apart, whose first one is number `first` of the row,
 // and each time does the next step of those before.
 template <class Format, int kRows, int kIndex, class Scales>
-HWY_INLINE void add_subs(const uint8_t* p, int group, const Scales& scales, int64_t first,
-                         const CodeStrip& x, UnderWay<Format, kRows>& under_way, Isa::Floats* y) {
+LUMEN_PIECE void add_subs(const uint8_t* p, int group, const Scales& scales, int64_t first,
+                          const CodeStrip& x, UnderWay<Format, kRows>& under_way, Isa::Floats* y) {
   if constexpr (kIndex < kIndices<Format>) {
     using State = UnderWay<Format, kRows>;
     const int64_t sub = first + kIndex, at = sub & (State::kScales - 1);

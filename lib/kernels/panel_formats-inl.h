@@ -28,14 +28,14 @@ struct PanelUnshifted {
   static constexpr int kShift = 0;
 };
 
-HWY_INLINE const uint8_t* vector_at(const uint8_t* p, int vector, int part) {
+LUMEN_PIECE const uint8_t* vector_at(const uint8_t* p, int vector, int part) {
   return p + 64 * vector + 4 * Isa::kLanes * part;
 }
 
 // Shifts each word to the left, or to the right if kBits is negative; bytes receive bits of their
 // neighbours.
 template <int kBits>
-HWY_INLINE Isa::Codes shift(Isa::Codes v) {
+LUMEN_PIECE Isa::Codes shift(Isa::Codes v) {
   if constexpr (kBits > 0) return Isa::template shift_left<kBits>(v);
   if constexpr (kBits < 0) return Isa::template shift_right<-kBits>(v);
   return v;
@@ -43,7 +43,7 @@ HWY_INLINE Isa::Codes shift(Isa::Codes v) {
 
 // The lower or upper nibble of each byte.
 template <int kUpper>
-HWY_INLINE Isa::Codes nibbles(Isa::Codes v) {
+LUMEN_PIECE Isa::Codes nibbles(Isa::Codes v) {
   return kUpper ? Isa::upper_nibbles(v) : Isa::mask(v, 15);
 }
 
@@ -54,15 +54,15 @@ struct PanelQ8_0 : PanelUnshifted {
   struct Scales {
     Isa::Floats d;
     template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int) const {
+    LUMEN_PIECE Isa::Floats scale(int) const {
       return d;
     }
   };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
     return {Isa::halves(p + 2 * Isa::kLanes * part)};
   }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int) {
     return Isa::load(vector_at(p + 32, kQuad, part));
   }
 };
@@ -72,9 +72,11 @@ struct PanelQ4_0 : PanelUnshifted {
   static constexpr int kSub = 32, kGroups = 1, kMost = 15, kOffset = 8;
   static constexpr bool kHasMin = false;
   using Scales = PanelQ8_0::Scales;
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ8_0::scales(p, part); }
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
+    return PanelQ8_0::scales(p, part);
+  }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int) {
     return nibbles<(kQuad >= 4)>(Isa::load(vector_at(p + 32, kQuad % 4, part)));
   }
 };
@@ -86,15 +88,15 @@ struct PanelQ4_1 : PanelUnshifted {
   struct Scales : PanelQ8_0::Scales {
     Isa::Floats m;
     template <int kIndex>
-    HWY_INLINE Isa::Floats min(int) const {
+    LUMEN_PIECE Isa::Floats min(int) const {
       return m;
     }
   };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
     return {PanelQ8_0::scales(p, part), Isa::halves(p + 32 + 2 * Isa::kLanes * part)};
   }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {
     return PanelQ4_0::codes<kIndex, kQuad>(p + 32, part, group);
   }
 };
@@ -104,9 +106,11 @@ struct PanelQ5_0 : PanelUnshifted {
   static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 16;
   static constexpr bool kHasMin = false;
   using Scales = PanelQ8_0::Scales;
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ8_0::scales(p, part); }
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
+    return PanelQ8_0::scales(p, part);
+  }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {
     const auto low = PanelQ4_0::codes<kIndex, kQuad>(p + 64, part, group);
     // Of each byte bit kQuad, to bit 4.
     const auto bits = shift<4 - kQuad>(Isa::load(vector_at(p + 32, 0, part)));
@@ -119,18 +123,20 @@ struct PanelQ5_1 : PanelUnshifted {
   static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = 0;
   static constexpr bool kHasMin = true;
   using Scales = PanelQ4_1::Scales;
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) { return PanelQ4_1::scales(p, part); }
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
+    return PanelQ4_1::scales(p, part);
+  }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {
     return PanelQ5_0::codes<kIndex, kQuad>(p + 32, part, group);
   }
 };
 
-HWY_INLINE Isa::Factor panel_d(const uint8_t* p, int part) {
+LUMEN_PIECE Isa::Factor panel_d(const uint8_t* p, int part) {
   return Isa::template factor<0>(Isa::halves(p + 2 * Isa::kLanes * part));
 }
 
-HWY_INLINE Isa::Factor panel_negative_dmin(const uint8_t* p, int part) {
+LUMEN_PIECE Isa::Factor panel_negative_dmin(const uint8_t* p, int part) {
   const auto dmin = Isa::halves(p + 32 + 2 * Isa::kLanes * part);
   return Isa::template factor<0>(Isa::mul(dmin, Isa::set(-1.0f)));
 }
@@ -144,7 +150,7 @@ constexpr int panel_shift(int most, int up) {
 
 // Of both formats with pairs of bits: word kWord of a half's 32, of which a stored word holds four.
 template <int kWord, int kShift>
-HWY_INLINE Isa::Codes panel_pairs(const uint8_t* codes, int part, int half) {
+LUMEN_PIECE Isa::Codes panel_pairs(const uint8_t* codes, int part, int half) {
   const auto v = Isa::load(vector_at(codes, 8 * half + kWord % 8, part));
   return Isa::mask(shift<kShift - kWord / 8 * 2>(v), 3 << kShift);
 }
@@ -159,15 +165,15 @@ struct PanelQ2_K {
     Isa::Codes scale_bytes[4], min_bytes[4];
     Isa::Factor d, negative_dmin;
     template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int group) const {
+    LUMEN_PIECE Isa::Floats scale(int group) const {
       return Isa::template byte<kIndex % 4, 0>(scale_bytes[2 * group + kIndex / 4], d);
     }
     template <int kIndex>
-    HWY_INLINE Isa::Floats min(int group) const {
+    LUMEN_PIECE Isa::Floats min(int group) const {
       return Isa::template byte<kIndex % 4, 0>(min_bytes[2 * group + kIndex / 4], negative_dmin);
     }
   };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
     Scales s;
     for (int i = 0; i < 4; ++i) {
       const auto both = Isa::load(vector_at(p + 64, i, part));
@@ -179,7 +185,7 @@ struct PanelQ2_K {
     return s;
   }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {
     return panel_pairs<4 * kIndex + kQuad, kShift<kIndex>>(p + 320, part, group);
   }
 };
@@ -194,11 +200,11 @@ struct PanelQ3_K {
     Isa::Codes bytes[4];  // of every sub-block
     Isa::Factor factor;
     template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int) const {
+    LUMEN_PIECE Isa::Floats scale(int) const {
       return Isa::template byte<kIndex % 4, 32>(bytes[kIndex / 4], factor);
     }
   };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
     const auto a = Isa::load(vector_at(p + 32, 0, part));
     const auto b = Isa::load(vector_at(p + 32, 1, part));
     const auto c = Isa::load(vector_at(p + 32, 2, part));
@@ -210,7 +216,7 @@ struct PanelQ3_K {
             Isa::template factor<32>(Isa::halves(p + 2 * Isa::kLanes * part))};
   }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int) {
     constexpr int kHalf = kIndex / 8, kWord = 4 * (kIndex % 8) + kQuad, kUp = kShift<kIndex>;
     const auto low = panel_pairs<kWord, kUp>(p + 736, part, kHalf);
     // Of each byte bit 4 · kHalf + kWord / 8, above the pair.
@@ -225,20 +231,20 @@ struct PanelScalesK4 {
   Isa::Codes scale_bytes[2], min_bytes[2];
   Isa::Factor d, negative_dmin;
   template <int kIndex>
-  HWY_INLINE Isa::Floats scale(int group) const {
+  LUMEN_PIECE Isa::Floats scale(int group) const {
     return Isa::template byte<kIndex, 0>(of_group(scale_bytes, group), d);
   }
   template <int kIndex>
-  HWY_INLINE Isa::Floats min(int group) const {
+  LUMEN_PIECE Isa::Floats min(int group) const {
     return Isa::template byte<kIndex, 0>(of_group(min_bytes, group), negative_dmin);
   }
   // Sub-blocks 2 · group and the next, at the bottom.
-  static HWY_INLINE Isa::Codes of_group(const Isa::Codes* bytes, int group) {
+  static LUMEN_PIECE Isa::Codes of_group(const Isa::Codes* bytes, int group) {
     return Isa::shift_right_by(bytes[group / 2], 16 * (group % 2));
   }
 };
 
-HWY_INLINE PanelScalesK4 panel_scales_k4(const uint8_t* p, int part) {
+LUMEN_PIECE PanelScalesK4 panel_scales_k4(const uint8_t* p, int part) {
   const auto a = Isa::load(vector_at(p + 64, 0, part));
   const auto b = Isa::load(vector_at(p + 64, 1, part));
   const auto c = Isa::load(vector_at(p + 64, 2, part));
@@ -256,11 +262,11 @@ struct PanelQ4_K {
   static constexpr bool kHasMin = true;
   template <int kIndex>
   static constexpr int kShift = panel_shift(kMost, 4 * kIndex) / 4 * 4;
-  static HWY_INLINE PanelScalesK4 scales(const uint8_t* p, int part) {
+  static LUMEN_PIECE PanelScalesK4 scales(const uint8_t* p, int part) {
     return panel_scales_k4(p, part);
   }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {
     const auto v = Isa::load(vector_at(p + 256, 8 * group + kQuad, part));
     return kShift<kIndex> == 0 ? nibbles<kIndex>(v) : Isa::mask(v, 0xF0);
   }
@@ -270,11 +276,11 @@ struct PanelQ5_K : PanelUnshifted {
   static constexpr DType kType = DType::kQ5_K;
   static constexpr int kSub = 32, kGroups = 4, kMost = 31, kOffset = 0;
   static constexpr bool kHasMin = true;
-  static HWY_INLINE PanelScalesK4 scales(const uint8_t* p, int part) {
+  static LUMEN_PIECE PanelScalesK4 scales(const uint8_t* p, int part) {
     return panel_scales_k4(p, part);
   }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {
     const auto low = nibbles<kIndex>(Isa::load(vector_at(p + 768, 8 * group + kQuad, part)));
     // Of each byte bit 2 · group + kIndex, to bit 4.
     const auto bits = Isa::shift_right_by(Isa::load(vector_at(p + 256, kQuad, part)), 2 * group);
@@ -290,15 +296,15 @@ struct PanelQ6_K : PanelUnshifted {
     const uint8_t* bytes;
     Isa::Floats d;
     template <int kIndex>
-    HWY_INLINE Isa::Floats scale(int group) const {
+    LUMEN_PIECE Isa::Floats scale(int group) const {
       return Isa::mul(Isa::signed_bytes(bytes + 16 * (8 * group + kIndex)), d);
     }
   };
-  static HWY_INLINE Scales scales(const uint8_t* p, int part) {
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
     return {p + 32 + Isa::kLanes * part, Isa::halves(p + 2 * Isa::kLanes * part)};
   }
   template <int kIndex, int kQuad>
-  static HWY_INLINE Isa::Codes codes(const uint8_t* p, int part, int group) {
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {
     constexpr int kWord = 4 * kIndex + kQuad, kPair = kWord / 8;  // of the group's 32 words
     const auto low =
         nibbles<(kWord >= 16)>(Isa::load(vector_at(p + 1312, 16 * group + kWord % 16, part)));
@@ -314,7 +320,7 @@ inline constexpr int kIndices = info(Format::kType).block_elements / Format::kSu
 // Fetches what lies ahead of a block, its share with every sub-block: all of a large block at once
 // would be more lines than the core can wait for.
 template <class Format>
-HWY_INLINE void fetch_ahead(const uint8_t* block, int sub) {
+LUMEN_PIECE void fetch_ahead(const uint8_t* block, int sub) {
   constexpr int kShare =
       kPanelRows * info(Format::kType).block_bytes / (Format::kGroups * kIndices<Format>);
   for (int line = 0; line < kShare; line += 64) {
@@ -324,7 +330,7 @@ HWY_INLINE void fetch_ahead(const uint8_t* block, int sub) {
 
 // Stores the codes of a sub-block, `added` to each modulo 256: [kSub / 4][16][4] in all parts.
 template <class Format, int kIndex, int kQuad>
-HWY_INLINE void expand_quads(const uint8_t* p, int part, int group, int added, uint8_t* codes) {
+LUMEN_PIECE void expand_quads(const uint8_t* p, int part, int group, int added, uint8_t* codes) {
   if constexpr (kQuad < Format::kSub / 4) {
     constexpr int kShift = Format::template kShift<kIndex>;
     const auto v = shift<-kShift>(Format::template codes<kIndex, kQuad>(p, part, group));

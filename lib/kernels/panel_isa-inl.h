@@ -14,15 +14,7 @@
 #include <cstdint>
 
 #include "lib/kernels/float16-inl.h"
-
-// Highway's emulation writes every operation out, byte by byte: inlined it took the compiler a
-// minute. Called, it is slower on machines from before 2008.
-#undef LUMEN_ISA_INLINE
-#if HWY_TARGET == HWY_EMU128
-#define LUMEN_ISA_INLINE HWY_NOINLINE
-#else
-#define LUMEN_ISA_INLINE HWY_INLINE
-#endif
+#include "lib/kernels/piece-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
@@ -41,56 +33,56 @@ struct PanelIsa {
   using Ints = hn::VFromD<IntTag>;
   using Codes = hn::VFromD<ByteTag>;
 
-  static LUMEN_ISA_INLINE Codes load(const uint8_t* p) { return hn::LoadU(ByteTag(), p); }
-  static LUMEN_ISA_INLINE Codes mask(Codes v, uint8_t bits) {
+  static LUMEN_PIECE Codes load(const uint8_t* p) { return hn::LoadU(ByteTag(), p); }
+  static LUMEN_PIECE Codes mask(Codes v, uint8_t bits) {
     return hn::And(v, hn::Set(ByteTag(), bits));
   }
-  static LUMEN_ISA_INLINE Codes join(Codes a, Codes b) { return hn::Or(a, b); }
-  static LUMEN_ISA_INLINE Codes add_bytes(Codes v, int value) {
+  static LUMEN_PIECE Codes join(Codes a, Codes b) { return hn::Or(a, b); }
+  static LUMEN_PIECE Codes add_bytes(Codes v, int value) {
     return hn::Add(v, hn::Set(ByteTag(), static_cast<uint8_t>(value)));
   }
-  static LUMEN_ISA_INLINE void store_bytes(Codes v, uint8_t* p) { hn::Store(v, ByteTag(), p); }
-  static LUMEN_ISA_INLINE Ints words_of(Codes v) { return hn::BitCast(IntTag(), v); }
-  static LUMEN_ISA_INLINE auto unsigned_words_of(Codes v) {
+  static LUMEN_PIECE void store_bytes(Codes v, uint8_t* p) { hn::Store(v, ByteTag(), p); }
+  static LUMEN_PIECE Ints words_of(Codes v) { return hn::BitCast(IntTag(), v); }
+  static LUMEN_PIECE auto unsigned_words_of(Codes v) {
     return hn::BitCast(hn::RebindToUnsigned<IntTag>(), v);
   }
   template <int kBits>
-  static LUMEN_ISA_INLINE Codes shift_left(Codes v) {
+  static LUMEN_PIECE Codes shift_left(Codes v) {
     return hn::BitCast(ByteTag(), hn::ShiftLeft<kBits>(words_of(v)));
   }
   template <int kBits>
-  static LUMEN_ISA_INLINE Codes shift_right(Codes v) {
+  static LUMEN_PIECE Codes shift_right(Codes v) {
     return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(unsigned_words_of(v)));
   }
-  static LUMEN_ISA_INLINE Codes upper_nibbles(Codes v) { return hn::ShiftRight<4>(v); }
-  static LUMEN_ISA_INLINE Codes shift_right_by(Codes v, int bits) {
+  static LUMEN_PIECE Codes upper_nibbles(Codes v) { return hn::ShiftRight<4>(v); }
+  static LUMEN_PIECE Codes shift_right_by(Codes v, int bits) {
     return hn::BitCast(ByteTag(), hn::ShiftRightSame(unsigned_words_of(v), bits));
   }
   // No struct around it: GCC 12 copies one that holds a vector by way of memory.
   using Factor = Floats;
   template <int kOffset>
-  static LUMEN_ISA_INLINE Factor factor(Floats d) {
+  static LUMEN_PIECE Factor factor(Floats d) {
     return d;
   }
   template <int kByte, int kOffset>
-  static LUMEN_ISA_INLINE Floats byte(Codes v, Factor d) {
+  static LUMEN_PIECE Floats byte(Codes v, Factor d) {
     auto byte = hn::And(hn::ShiftRight<8 * kByte>(words_of(v)), hn::Set(IntTag(), 255));
     if constexpr (kOffset != 0) byte = hn::Sub(byte, hn::Set(IntTag(), kOffset));
     return mul(to_float(byte), d);
   }
-  static LUMEN_ISA_INLINE Floats halves(const uint8_t* p) {
+  static LUMEN_PIECE Floats halves(const uint8_t* p) {
     return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));
   }
-  static LUMEN_ISA_INLINE Floats signed_bytes(const uint8_t* p) {
+  static LUMEN_PIECE Floats signed_bytes(const uint8_t* p) {
     const auto v = hn::LoadU(hn::Rebind<int8_t, FloatTag>(), reinterpret_cast<const int8_t*>(p));
     return to_float(hn::PromoteTo(IntTag(), v));
   }
-  static LUMEN_ISA_INLINE Ints repeat_int(int32_t value) { return hn::Set(IntTag(), value); }
-  static LUMEN_ISA_INLINE Floats set(float value) { return hn::Set(FloatTag(), value); }
-  static LUMEN_ISA_INLINE Floats mul(Floats a, Floats b) { return hn::Mul(a, b); }
-  static LUMEN_ISA_INLINE Floats fma(Floats a, Floats b, Floats c) { return hn::MulAdd(a, b, c); }
-  static LUMEN_ISA_INLINE Floats to_float(Ints v) { return hn::ConvertTo(FloatTag(), v); }
-  static LUMEN_ISA_INLINE void store(Floats v, float* p) { hn::StoreU(v, FloatTag(), p); }
+  static LUMEN_PIECE Ints repeat_int(int32_t value) { return hn::Set(IntTag(), value); }
+  static LUMEN_PIECE Floats set(float value) { return hn::Set(FloatTag(), value); }
+  static LUMEN_PIECE Floats mul(Floats a, Floats b) { return hn::Mul(a, b); }
+  static LUMEN_PIECE Floats fma(Floats a, Floats b, Floats c) { return hn::MulAdd(a, b, c); }
+  static LUMEN_PIECE Floats to_float(Ints v) { return hn::ConvertTo(FloatTag(), v); }
+  static LUMEN_PIECE void store(Floats v, float* p) { hn::StoreU(v, FloatTag(), p); }
 };
 
 }  // namespace HWY_NAMESPACE

@@ -46,7 +46,7 @@ struct PlaceInStrip {
 
 // −kOffset · Σ codes, of −128 · Σ codes.
 template <int kOffset>
-HWY_INLINE typename Isa::Ints owed_for(const int32_t* owed) {
+LUMEN_PIECE typename Isa::Ints owed_for(const int32_t* owed) {
   static_assert((kOffset & (kOffset - 1)) == 0, "a power of two");
   if constexpr (kOffset == 0) {
     return Isa::repeat_int(0);
@@ -62,8 +62,8 @@ template <class Format, int kIndex>
 using PanelSum = typename Isa::template Sum<(Format::kMost << Format::template kShift<kIndex>)>;
 
 template <class Format, int kRows, int kIndex, int kQuad>
-HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const CodeStrip& x,
-                          PanelSum<Format, kIndex>* sums) {
+LUMEN_PIECE void add_quads(const uint8_t* p, int part, int group, const CodeStrip& x,
+                           PanelSum<Format, kIndex>* sums) {
   if constexpr (kQuad < Format::kSub / 4) {
     const auto codes = Format::template codes<kIndex, kQuad>(p, part, group);
     for (int r = 0; r < kRows; ++r) {
@@ -77,8 +77,8 @@ HWY_INLINE void add_quads(const uint8_t* p, int part, int group, const CodeStrip
 // Adds sub-blocks kIndex and on of a group, with whose first block the strip begins. The order of
 // the two multiply-adds and what is rounded in between is what every path of products keeps to.
 template <class Format, int kRows, int kIndex, class Scales>
-HWY_INLINE void add_subs(const uint8_t* p, int part, int group, const Scales& scales,
-                         const CodeStrip& x, typename Isa::Floats* y) {
+LUMEN_PIECE void add_subs(const uint8_t* p, int part, int group, const Scales& scales,
+                          const CodeStrip& x, typename Isa::Floats* y) {
   if constexpr (kIndex < kIndices<Format>) {
     using Place = PlaceInStrip<Format, kRows, kIndex>;
     if (part == 0) fetch_ahead<Format>(p, group * kIndices<Format> + kIndex);
@@ -187,8 +187,8 @@ void dot_panels_of_any_format(const Weight& w, int64_t begin, int64_t end, const
 
 // Sub-blocks kIndex and on of a group; `sub` is the first one's number in `to`.
 template <class Format, int kIndex, class Scales>
-HWY_INLINE void expand_subs(const uint8_t* p, int part, int group, const Scales& scales, int added,
-                            int64_t sub, const CodePanel& to) {
+LUMEN_PIECE void expand_subs(const uint8_t* p, int part, int group, const Scales& scales, int added,
+                             int64_t sub, const CodePanel& to) {
   if constexpr (kIndex < kIndices<Format>) {
     if (part == 0) fetch_ahead<Format>(p, group * kIndices<Format> + kIndex);
     expand_quads<Format, kIndex, 0>(p, part, group, added,

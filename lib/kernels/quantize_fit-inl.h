@@ -19,6 +19,7 @@
 #include <hwy/highway.h>
 
 #include "lib/kernels/float16-inl.h"
+#include "lib/kernels/piece-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
@@ -89,17 +90,17 @@ template <class F>
 inline constexpr bool kHasOffset = F::kOffset != Offset::kNone;
 
 // The nearest integer, ties to even, of |v| < 2²².
-HWY_INLINE FitVector nearest(FitVector v) {
+LUMEN_PIECE FitVector nearest(FitVector v) {
   const auto magic = hn::Set(FitTag(), 12582912.0f);  // 1.5 · 2²³: its last bit is worth 1
   return hn::Sub(hn::Add(v, magic), magic);
 }
 
-HWY_INLINE FitVector clamped(FitVector v, float low, float high) {
+LUMEN_PIECE FitVector clamped(FitVector v, float low, float high) {
   return hn::Min(hn::Max(v, hn::Set(FitTag(), low)), hn::Set(FitTag(), high));
 }
 
 // 1 / v, 0 for what is next to 0.
-HWY_INLINE FitVector reciprocal(FitVector v) {
+LUMEN_PIECE FitVector reciprocal(FitVector v) {
   const FitTag d;
   const auto is_normal = hn::Gt(hn::Abs(v), hn::Set(d, 1e-30f));
   return hn::IfThenElseZero(
@@ -107,7 +108,7 @@ HWY_INLINE FitVector reciprocal(FitVector v) {
 }
 
 // a / b, `otherwise` where b is not positive.
-HWY_INLINE FitVector quotient(FitVector a, FitVector b, FitVector otherwise) {
+LUMEN_PIECE FitVector quotient(FitVector a, FitVector b, FitVector otherwise) {
   const FitTag d;
   const auto is_positive = hn::Gt(b, hn::Zero(d));
   return hn::IfThenElse(is_positive, hn::Div(a, hn::IfThenElse(is_positive, b, hn::Set(d, 1.0f))),
@@ -115,7 +116,7 @@ HWY_INLINE FitVector quotient(FitVector a, FitVector b, FitVector otherwise) {
 }
 
 // The nearest finite half-precision numbers.
-HWY_INLINE FitVector as_halves(FitVector v) {
+LUMEN_PIECE FitVector as_halves(FitVector v) {
   const FitTag d;
   uint16_t bits[kUnit];
   store_half(d, clamped(v, -kLargestHalf, kLargestHalf), bits);
@@ -123,13 +124,13 @@ HWY_INLINE FitVector as_halves(FitVector v) {
 }
 
 template <class F>
-HWY_INLINE FitVector code_of(FitVector x, FitVector inverse, FitVector offset) {
+LUMEN_PIECE FitVector code_of(FitVector x, FitVector inverse, FitVector offset) {
   if constexpr (kHasOffset<F>) x = hn::Sub(x, offset);
   return nearest(clamped(hn::Mul(x, inverse), F::kLow, F::kHigh));
 }
 
 template <class F>
-HWY_INLINE FitVector value_of(FitVector code, FitVector scale, FitVector offset) {
+LUMEN_PIECE FitVector value_of(FitVector code, FitVector scale, FitVector offset) {
   const auto scaled = hn::Mul(scale, code);
   return kHasOffset<F> ? hn::Add(scaled, offset) : scaled;
 }
@@ -152,7 +153,7 @@ struct FitSums {
 };
 
 template <class F>
-HWY_INLINE FitSums sums_of(const SubBlocks& from, FitVector scale, FitVector offset) {
+LUMEN_PIECE FitSums sums_of(const SubBlocks& from, FitVector scale, FitVector offset) {
   const FitTag d;
   const auto inverse = reciprocal(scale);
   auto error = hn::Zero(d), q = hn::Zero(d), qq = hn::Zero(d), xq = hn::Zero(d);
@@ -176,7 +177,7 @@ HWY_INLINE FitSums sums_of(const SubBlocks& from, FitVector scale, FitVector off
 
 // The fit of least squares for the codes of `sums`.
 template <class F>
-HWY_INLINE Fit least_squares(const SubBlocks& from, const FitSums& sums, FitVector scale) {
+LUMEN_PIECE Fit least_squares(const SubBlocks& from, const FitSums& sums, FitVector scale) {
   const FitTag d;
   const auto proportional = quotient(sums.xq, sums.qq, scale);
   if constexpr (!kHasOffset<F>) {
@@ -195,7 +196,7 @@ HWY_INLINE Fit least_squares(const SubBlocks& from, const FitSums& sums, FitVect
 }
 
 // Replaces `best`, whose error is `error`, where `fit` has less.
-HWY_INLINE void keep_better(const Fit& fit, FitVector fit_error, Fit& best, FitVector& error) {
+LUMEN_PIECE void keep_better(const Fit& fit, FitVector fit_error, Fit& best, FitVector& error) {
   const auto is_better = hn::Lt(fit_error, error);
   best.scale = hn::IfThenElse(is_better, fit.scale, best.scale);
   best.offset = hn::IfThenElse(is_better, fit.offset, best.offset);
@@ -212,7 +213,7 @@ constexpr float kRangePlaces[] = {0.0f, 0.5f, 1.0f};
 
 // Calls attempt(fit) for the fits where the search begins.
 template <class F, class Attempt>
-HWY_INLINE void for_each_start(const float* x, const Attempt& attempt) {
+LUMEN_PIECE void for_each_start(const float* x, const Attempt& attempt) {
   const FitTag d;
   if constexpr (!kHasOffset<F>) {
     auto largest = hn::Zero(d);
@@ -250,7 +251,7 @@ constexpr int kLloydSteps = 4;
 
 // The best fit found for the sub-blocks from a lane on, with scales of any precision.
 template <class F>
-HWY_INLINE Fit best_fit(const SubBlocks& from) {
+LUMEN_PIECE Fit best_fit(const SubBlocks& from) {
   const FitTag d;
   Fit best = {hn::Zero(d), hn::Zero(d)};
   auto error = hn::Set(d, INFINITY);
@@ -270,7 +271,7 @@ HWY_INLINE Fit best_fit(const SubBlocks& from) {
 
 // The same with half-precision scale and offset: the best of the scales next to it.
 template <class F>
-HWY_INLINE Fit best_half_fit(const SubBlocks& from) {
+LUMEN_PIECE Fit best_half_fit(const SubBlocks& from) {
   const FitTag d;
   const Fit fit = best_fit<F>(from);
   const auto middle = as_halves(fit.scale);
