@@ -78,17 +78,6 @@ class RowCursor {
   int64_t offset_ = 0;
 };
 
-// y[i] = x[i · stride] for elements of type T (only its size matters).
-template <class T, int64_t kStride = 0>
-void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
-  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
-  if constexpr (kStride == 0) {  // what does not go forward is known, and becomes vectors
-    if (stride == -1) return gather<T, -1>(x, stride, y, n);
-  }
-  const int64_t step = kStride != 0 ? kStride : stride;
-  for (int64_t i = 0; i < n; ++i) std::memcpy(y + i * kSize, x + i * step * kSize, sizeof(T));
-}
-
 // y[i · times + j] = x[i] for j < times.
 template <class T, int64_t kTimes = 0>
 void repeat(const std::byte* x, int64_t n, int64_t times, std::byte* y) {
@@ -102,6 +91,18 @@ void repeat(const std::byte* x, int64_t n, int64_t times, std::byte* y) {
     std::memcpy(&value, x + i * kSize, sizeof(T));
     for (int64_t j = 0; j < count; ++j) std::memcpy(y + (i * count + j) * kSize, &value, sizeof(T));
   }
+}
+
+// y[i] = x[i · stride] for elements of type T (only its size matters).
+template <class T, int64_t kStride = 0>
+void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  if constexpr (kStride == 0) {  // what does not go forward is known, and becomes vectors
+    if (stride == -1) return gather<T, -1>(x, stride, y, n);
+    if (stride == 0 && n > 0) return repeat<T>(x, 1, n, y);
+  }
+  const int64_t step = kStride != 0 ? kStride : stride;
+  for (int64_t i = 0; i < n; ++i) std::memcpy(y + i * kSize, x + i * step * kSize, sizeof(T));
 }
 
 // y[r][i] = x[i · column_stride + r] for a rows × columns piece of y whose rows are y_stride
