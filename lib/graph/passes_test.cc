@@ -2,8 +2,10 @@
 #include "lib/graph/passes/passes.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "lib/base/error.h"
+#include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/graph/display.h"
 #include "lib/graph/plan.h"
@@ -190,6 +192,66 @@ TEST_CASE("fuse_elementwise repeats cheap shared nodes that only element-wise on
   CHECK(count(fused({ops::mul(slow, x), ops::mul(slow, y)}), "fused") == 3);
   const Tensor sum = ops::add(ops::add(x, y), input({6}));
   CHECK(count(fused({ops::neg(sum), ops::abs(sum), ops::square(sum)}), "fused") == 4);
+}
+
+TEST_CASE("fused steps are what their operations are one by one, to the bit") {
+  Philox random(3);
+  auto below = [&](size_t n) { return static_cast<size_t>(random.next_u64()) % n; };
+  const Shape shape = {3, 601};
+  for (int round = 0; round < 60; ++round) {
+    std::vector<Tensor> values;
+    for (int i = 0; i < 3; ++i) {
+      const Shape own = i < 2 ? shape : Shape{601};
+      Array array = Array::zeros(DType::kF32, own);
+      for (float& x : array.as_mutable<float>()) x = static_cast<float>(random.normal());
+      values.push_back(graph::expand(graph::constant(array), shape));
+    }
+    for (int i = 0; i < 24; ++i) {
+      const Tensor &a = values[below(values.size())], &b = values[below(values.size())];
+      const Tensor& c = values[below(values.size())];
+      switch (below(10)) {
+        case 0:
+          values.push_back(ops::add(a, b));
+          break;
+        case 1:
+          values.push_back(ops::mul(a, 0.5));
+          break;
+        case 2:
+          values.push_back(ops::maximum(a, b));
+          break;
+        case 3:
+          values.push_back(ops::less_than(a, b));
+          break;
+        case 4:
+          values.push_back(ops::where(a, b, c));
+          break;
+        case 5:
+          values.push_back(ops::tanh(a));
+          break;
+        case 6:
+          values.push_back(ops::abs(a));
+          break;
+        case 7:
+          values.push_back(ops::sigmoid(a));
+          break;
+        case 8:
+          values.push_back(ops::minimum(ops::maximum(a, -1.0), 1.0));
+          break;
+        default:
+          values.push_back(ops::sub(a, b));
+      }
+    }
+    const Tensor outputs[] = {values[values.size() - 1], values[values.size() - 2]};
+    graph::Plan fused = graph::compile(outputs), single = graph::compile(outputs, {.pipeline = {}});
+    CHECK(fused.steps() <= single.steps());
+    fused.run(graph::current_pool());
+    single.run(graph::current_pool());
+    for (size_t i = 0; i < 2; ++i) {
+      CAPTURE(round, i, fused.text());
+      REQUIRE(std::memcmp(fused.output(i).data(), single.output(i).data(),
+                          fused.output(i).bytes()) == 0);
+    }
+  }
 }
 
 TEST_CASE("a long chain is split at the limits of a program") {

@@ -50,7 +50,7 @@ Graph program_all(const Graph& graph) {
   if (!needed) return graph;
   return rewrite(graph, [](const NodePtr& node, const NodePtr&) {
     if (!is_fusable(*node)) return node;
-    return make_fused(std::make_shared<Program>(program_of(*node)), node->inputs, node->dtype);
+    return make_fused(finished(program_of(*node)), node->inputs, node->dtype);
   });
 }
 

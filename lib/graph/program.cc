@@ -39,23 +39,35 @@ const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n,
   return scratch;
 }
 
+// Operand i that cannot be read where it lies has storage[i]; behind them are the results' places.
 struct Registers {
+  explicit Registers(const Program& program) {
+    for (size_t i = 0; i + 1 < program.code.size(); ++i) {
+      result[i] = storage[Program::kMaxInputs + std::max(program.places[i], 0)];
+      value[static_cast<size_t>(program.inputs) + i] = result[i];
+    }
+  }
+
   alignas(64) float storage[kMaxRegisters][Program::kChunk];
   const float* value[kMaxRegisters];
+  float* result[Program::kMaxInstructions];
 };
 
 // Runs the code on a loaded chunk; the last result goes to `out`.
 void run_code(const Program& program, Registers& registers, int64_t n, float* out) {
-  const float* arguments[3];
-  for (size_t i = 0; i < program.code.size(); ++i) {
-    const auto& instruction = program.code[i];
+  registers.result[program.code.size() - 1] = out;
+  for (const Program::Part& part : program.parts) {
+    if (part.is_chain) {
+      const auto steps = std::span(program.steps).subspan(part.begin, part.end - part.begin);
+      kernels::run_chain(steps, registers.value, registers.result, n);
+      continue;
+    }
+    const auto& instruction = program.code[part.begin];
+    const float* arguments[kernels::kMaxArguments];
     for (size_t a = 0; a < instruction.arguments.size(); ++a) {
       arguments[a] = registers.value[instruction.arguments[a]];
     }
-    const size_t target = static_cast<size_t>(program.inputs) + i;
-    float* result = i + 1 == program.code.size() ? out : registers.storage[target];
-    instruction.op->block(arguments, result, n, nullptr);
-    registers.value[target] = result;
+    instruction.op->block(arguments, registers.result[part.begin], n, nullptr);
   }
 }
 
@@ -151,6 +163,63 @@ int64_t piece_of(int64_t count, int64_t grain, int threads) {
 }
 
 }  // namespace
+
+std::shared_ptr<const Program> finished(Program program) {
+  const int count = static_cast<int>(program.code.size());
+  const auto is_simple = [&](int i) {
+    return i < count && program.code[i].op->typed != kernels::TypedOp::kNone;
+  };
+  // Where each result is read last.
+  std::vector<int> last_read(program.inputs + count, -1);
+  for (int i = 0; i < count; ++i) {
+    for (int argument : program.code[i].arguments) last_read[argument] = i;
+  }
+  program.parts.clear();
+  for (int begin = 0, end; begin < count; begin = end) {
+    end = begin + 1;
+    while (is_simple(begin) && is_simple(end)) ++end;
+    program.parts.push_back({begin, end, end - begin > 1});
+  }
+  program.places.assign(count, 0);
+  program.steps.assign(count, {});
+  std::vector<int> free;
+  int used = 0;
+  for (const Program::Part& part : program.parts) {
+    for (int i = part.begin; i < part.end; ++i) {
+      const auto& instruction = program.code[i];
+      const auto& arguments = instruction.arguments;
+      const auto is_before = [&](int argument) {
+        return i > part.begin && argument == program.inputs + i - 1;
+      };
+      kernels::ChainStep& step = program.steps[i];
+      step.op = instruction.op->typed;
+      for (size_t a = 0; a < std::size(step.arguments); ++a) {
+        const int argument = arguments[a < arguments.size() ? a : 0];
+        step.arguments[a] =
+            static_cast<int8_t>(is_before(argument) ? kernels::ChainStep::kBefore : argument);
+      }
+      for (size_t a = 0; a < arguments.size(); ++a) {
+        const int result = arguments[a] - program.inputs;
+        const bool is_first = std::find(arguments.begin(), arguments.begin() + a, arguments[a]) ==
+                              arguments.begin() + a;
+        const bool has_place = result >= 0 && program.places[result] >= 0;
+        if (has_place && is_first && last_read[arguments[a]] == i) {
+          free.push_back(program.places[result]);
+        }
+      }
+      const bool is_stored = i + 1 == part.end || last_read[program.inputs + i] != i + 1;
+      if (is_stored) step.result = static_cast<int8_t>(i);
+      if (is_stored && i + 1 < count) {
+        if (free.empty()) free.push_back(used++);
+        program.places[i] = free.back();
+        free.pop_back();
+      } else {
+        program.places[i] = -1;
+      }
+    }
+  }
+  return std::make_shared<const Program>(std::move(program));
+}
 
 bool operator==(const Program& a, const Program& b) {
   return a.inputs == b.inputs && a.code == b.code;
@@ -266,7 +335,7 @@ void run_elementwise(const KernelCall& call) {
         std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns));
     const int64_t share = piece_of(pieces.rows, grain, call.pool->threads());
     call.pool->parallel_pieces(pieces.rows, grain, share, [&](int64_t begin, int64_t end, int) {
-      Registers registers;
+      Registers registers(*program);
       for (int64_t row = begin; row < end; ++row) {
         run_piece(*program, call, pieces, row, 0, pieces.columns, registers);
       }
@@ -279,7 +348,7 @@ void run_elementwise(const KernelCall& call) {
                                     Program::kChunk * Program::kChunk);
   const int64_t share = piece_of(pieces.columns, grain, call.pool->threads());
   call.pool->parallel_pieces(pieces.columns, grain, share, [&](int64_t begin, int64_t end, int) {
-    Registers registers;
+    Registers registers(*program);
     for (int64_t row = 0; row < pieces.rows; ++row) {
       run_piece(*program, call, pieces, row, begin, end, registers);
     }
@@ -289,7 +358,7 @@ void run_elementwise(const KernelCall& call) {
 
 void run_program(const Program& program, std::span<const float* const> operands, int64_t n,
                  float* out) {
-  Registers registers;
+  Registers registers(program);
   for (int64_t at = 0; at < n; at += Program::kChunk) {
     for (size_t i = 0; i < operands.size(); ++i) registers.value[i] = operands[i] + at;
     run_code(program, registers, std::min(Program::kChunk, n - at), out + at);
@@ -298,7 +367,7 @@ void run_program(const Program& program, std::span<const float* const> operands,
 
 void run_epilogue(const Program& program, std::span<const RowOperand> operands, int64_t row,
                   int64_t begin, int64_t end, float* result) {
-  Registers registers;
+  Registers registers(program);
   for (int64_t at = begin; at < end; at += Program::kChunk) {
     const int64_t n = std::min(Program::kChunk, end - at);
     float* piece = result + (at - begin);

@@ -4,9 +4,11 @@
 // chunks of a few hundred elements, so intermediate results never leave the cache.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "lib/graph/node.h"
+#include "lib/kernels/elementwise.h"
 
 namespace lumen::graph {
 
@@ -28,8 +30,22 @@ struct Program {
   int inputs = 0;
   std::vector<Instruction> code;
 
+  // How it runs, made by `finished`: the code in parts, each a block function or a chain
+  // (kernels/elementwise.h), and a place for the result of each instruction that is stored: that of
+  // one which is not read again if there is one, so that few lines of L1 are in use.
+  struct Part {
+    int begin, end;
+    bool is_chain;
+  };
+  std::vector<Part> parts{};
+  std::vector<kernels::ChainStep> steps{};  // of each instruction that is part of a chain
+  std::vector<int> places{};                // of each; the last has none
+
   friend bool operator==(const Program& a, const Program& b);
 };
+
+// `program`, ready to run.
+std::shared_ptr<const Program> finished(Program program);
 
 // "silu(r0) mul(r2, r1)".
 std::string to_string(const Program& program);

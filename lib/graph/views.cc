@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/base/error.h"
+#include "lib/base/round_up.h"
 #include "lib/kernels/copy.h"
 
 namespace lumen::graph {
@@ -155,11 +156,27 @@ void run_pad(const KernelCall& call) {
   for (int i = axis + 1; i < x.shape.rank(); ++i) inner *= x.shape[i];
   inner *= info(x.dtype).block_bytes;
   const int64_t from_row = x.shape[axis] * inner, to_row = call.output.shape[axis] * inner;
-  std::memset(call.output.data, 0, static_cast<size_t>(outer * to_row));
-  for (int64_t i = 0; i < outer && from_row > 0; ++i) {
-    std::memcpy(call.output.data + i * to_row + before * inner, x.data + i * from_row,
-                static_cast<size_t>(from_row));
-  }
+  if (to_row == 0) return;
+  const int64_t front = before * inner, back = to_row - front - from_row;
+  // So many bytes are worth a second thread; a task is a piece of a row, or short rows.
+  constexpr int64_t kPiece = 64 << 10;
+  const int64_t pieces = divide_up(std::max<int64_t>(1, from_row), kPiece);
+  const int64_t grain = std::max<int64_t>(1, kPiece / to_row);
+  call.pool->parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t row = i / pieces, begin = i % pieces * kPiece;
+      const int64_t end = std::min(from_row, begin + kPiece);
+      std::byte* const to = call.output.data + row * to_row;
+      if (begin == 0) std::memset(to, 0, static_cast<size_t>(front));
+      if (end > begin) {
+        std::memcpy(to + front + begin, x.data + row * from_row + begin,
+                    static_cast<size_t>(end - begin));
+      }
+      if (end == from_row) {
+        std::memset(to + front + from_row, 0, static_cast<size_t>(back));
+      }
+    }
+  });
 }
 
 TypedShape infer_contiguous(const Node& node) {

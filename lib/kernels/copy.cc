@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/base/check.h"
+#include "lib/base/round_up.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/typed.h"
 
@@ -77,13 +78,31 @@ class RowCursor {
   int64_t offset_ = 0;
 };
 
-// y[i] = x[i · stride] for elements of type T (only its size matters).
-template <class T>
-void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    std::memcpy(y + i * static_cast<int64_t>(sizeof(T)),
-                x + i * stride * static_cast<int64_t>(sizeof(T)), sizeof(T));
+// y[i · times + j] = x[i] for j < times.
+template <class T, int64_t kTimes = 0>
+void repeat(const std::byte* x, int64_t n, int64_t times, std::byte* y) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  if constexpr (kTimes == 0) {
+    if (times == 2) return repeat<T, 2>(x, n, times, y);
   }
+  const int64_t count = kTimes != 0 ? kTimes : times;
+  for (int64_t i = 0; i < n; ++i) {
+    T value;
+    std::memcpy(&value, x + i * kSize, sizeof(T));
+    for (int64_t j = 0; j < count; ++j) std::memcpy(y + (i * count + j) * kSize, &value, sizeof(T));
+  }
+}
+
+// y[i] = x[i · stride] for elements of type T (only its size matters).
+template <class T, int64_t kStride = 0>
+void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+  if constexpr (kStride == 0) {  // what does not go forward is known, and becomes vectors
+    if (stride == -1) return gather<T, -1>(x, stride, y, n);
+    if (stride == 0 && n > 0) return repeat<T>(x, 1, n, y);
+  }
+  const int64_t step = kStride != 0 ? kStride : stride;
+  for (int64_t i = 0; i < n; ++i) std::memcpy(y + i * kSize, x + i * step * kSize, sizeof(T));
 }
 
 // y[r][i] = x[i · column_stride + r] for a rows × columns piece of y whose rows are y_stride
@@ -113,6 +132,7 @@ void transpose(const std::byte* x, int64_t column_stride, int64_t rows, int64_t 
 }
 
 using GatherKernel = void (*)(const std::byte*, int64_t, std::byte*, int64_t);
+using RepeatKernel = void (*)(const std::byte*, int64_t, int64_t, std::byte*);
 using TransposeKernel = void (*)(const std::byte*, int64_t, int64_t, int64_t, int64_t, std::byte*);
 
 GatherKernel gather_kernel(int element_bytes) {
@@ -125,6 +145,19 @@ GatherKernel gather_kernel(int element_bytes) {
       return gather<uint32_t>;
     default:
       return gather<uint64_t>;
+  }
+}
+
+RepeatKernel repeat_kernel(int element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return repeat<uint8_t>;
+    case 2:
+      return repeat<uint16_t>;
+    case 4:
+      return repeat<uint32_t>;
+    default:
+      return repeat<uint64_t>;
   }
 }
 
@@ -244,6 +277,24 @@ void copy_transposed(ThreadPool& pool, int element_bytes, const std::byte* x, co
   });
 }
 
+// Each element of the lines of the last axis but one stands `times` after the other.
+void copy_repeated(ThreadPool& pool, int element_bytes, const std::byte* x, const Axes& axes,
+                   std::byte* y) {
+  const int64_t times = axes.dims[axes.rank - 1], line = axes.dims[axes.rank - 2];
+  const RepeatKernel kernel = repeat_kernel(element_bytes);
+  const int64_t piece = std::min(line, std::max<int64_t>(1, kGrain / times));
+  const int64_t pieces = divide_up(line, piece);
+  const int64_t grain = std::max<int64_t>(1, kGrain / (piece * times));
+  pool.parallel_for(axes.rows() / line * pieces, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t row = task / pieces, first = task % pieces * piece;
+      const RowCursor cursor(axes, axes.rank - 2, row);
+      kernel(x + (cursor.offset() + first) * element_bytes, std::min(piece, line - first), times,
+             y + (row * line + first) * times * element_bytes);
+    }
+  });
+}
+
 }  // namespace
 
 void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strides,
@@ -256,10 +307,12 @@ void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strid
                 shape[-1] % info(to).block_elements == 0);
     LUMEN_CHECK(!is_quantized(from) || axes.strides[axes.rank - 1] == 1);
   }
-  const bool transposed = axes.rank >= 2 && from == to && !is_quantized(from) &&
-                          axes.strides[axes.rank - 2] == 1 && axes.strides[axes.rank - 1] > 1;
-  if (transposed) {
+  const bool lines_apart =
+      axes.rank >= 2 && from == to && !is_quantized(from) && axes.strides[axes.rank - 2] == 1;
+  if (lines_apart && axes.strides[axes.rank - 1] > 1) {
     copy_transposed(pool, info(from).block_bytes, x, axes, y);
+  } else if (lines_apart && axes.strides[axes.rank - 1] == 0) {
+    copy_repeated(pool, info(from).block_bytes, x, axes, y);
   } else {
     copy_rows(pool, from, x, axes, to, y);
   }

@@ -65,6 +65,21 @@ constexpr DType kPlain[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
 
 }  // namespace
 
+TEST_CASE("copy repeats elements and walks backwards, whatever their size") {
+  for (DType dtype : {DType::kU8, DType::kF16, DType::kF32, DType::kF64}) {
+    for (int64_t times : {2, 3, 5}) {
+      for (int64_t line : {2, 17, 6000}) {
+        check(dtype, dtype, {line, times}, {1, 0});
+        check(dtype, dtype, {3, line, times}, {line + 1, 1, 0});
+      }
+    }
+    for (int64_t n : {1, 7, 64, 1001}) {
+      check(dtype, dtype, {n}, {-1}, n - 1);
+      check(dtype, dtype, {3, n}, {n, -1}, n - 1);
+    }
+  }
+}
+
 TEST_CASE("copy takes views of every kind") {
   for (DType dtype : {DType::kF32, DType::kF16, DType::kI8, DType::kF64}) {
     check(dtype, dtype, {}, {});

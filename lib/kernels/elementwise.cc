@@ -17,6 +17,7 @@ namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
 using Float = hn::ScalableTag<float>;
+using FloatVec = hn::Vec<Float>;
 // Half as many floats: what two-fold precision needs, since as many doubles fill a vector.
 using HalfFloat = hn::Rebind<float, hn::ScalableTag<double>>;
 
@@ -94,8 +95,115 @@ HWY_INLINE hn::Mask<D> rounds_away(D d, hn::Vec<D> rest, hn::Vec<D> y) {
 
 // y, but NaN where a or b is.
 template <class D>
-HWY_INLINE hn::Vec<D> keep_nan(D d, hn::Vec<D> y, hn::Vec<D> a, hn::Vec<D> b) {
-  return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), y);
+HWY_INLINE hn::Vec<D> keep_nan(D, hn::Vec<D> y, hn::Vec<D> a, hn::Vec<D> b) {
+  const auto sum = hn::Add(a, b);
+#if HWY_TARGET <= HWY_AVX3
+  const auto is_nan = hn::Mask<D>{_mm512_cmp_ps_mask(a.raw, b.raw, _CMP_UNORD_Q)};
+  return hn::IfThenElse(is_nan, sum, y);
+#else
+  return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), sum, y);
+#endif
+}
+
+// What `op` makes of vectors; those beyond its arguments mean nothing.
+template <TypedOp kOp, class V>
+HWY_INLINE V apply(V a, V b, V c) {
+  const hn::DFromV<V> d;
+  const auto one = hn::Set(d, 1.0f);
+  if constexpr (kOp == TypedOp::kAdd) return hn::Add(a, b);
+  if constexpr (kOp == TypedOp::kSubtract) return hn::Sub(a, b);
+  if constexpr (kOp == TypedOp::kMultiply) return hn::Mul(a, b);
+  if constexpr (kOp == TypedOp::kDivide) return hn::Div(a, b);
+  if constexpr (kOp == TypedOp::kNegate) return hn::Neg(a);
+  if constexpr (kOp == TypedOp::kMagnitude) return hn::Abs(a);
+  if constexpr (kOp == TypedOp::kMaximum) return keep_nan(d, hn::Max(a, b), a, b);
+  if constexpr (kOp == TypedOp::kMinimum) return keep_nan(d, hn::Min(a, b), a, b);
+  if constexpr (kOp == TypedOp::kLess) return hn::IfThenElseZero(hn::Lt(a, b), one);
+  if constexpr (kOp == TypedOp::kEqual) return hn::IfThenElseZero(hn::Eq(a, b), one);
+  if constexpr (kOp == TypedOp::kWhere) return hn::IfThenElse(hn::Eq(a, hn::Zero(d)), c, b);
+}
+
+// The block function of `op`.
+template <TypedOp kOp, size_t kInputs>
+HWY_INLINE void map_op(const float* const* in, float* out, int64_t n) {
+  map<kInputs>(Float(), in, out, n, [](auto, auto a, auto... rest) HWY_ATTR {
+    if constexpr (sizeof...(rest) == 0) return apply<kOp>(a, a, a);
+    if constexpr (sizeof...(rest) == 1) return apply<kOp>(a, rest..., a);
+    if constexpr (sizeof...(rest) == 2) return apply<kOp>(a, rest...);
+  });
+}
+
+// The steps of a chain for kVectors vectors from element `at` on, `lanes` numbers apart.
+template <int kVectors, class Load, class Store>
+HWY_INLINE void run_steps(std::span<const ChainStep> steps, const float* const* registers,
+                          float* const* results, int64_t at, const Load& load, const Store& store) {
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
+  FloatVec last[kVectors], a[kVectors], b[kVectors], c[kVectors];
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) last[v] = hn::Zero(Float());
+  const auto fetch = [&](int8_t from, FloatVec(&x)[kVectors]) HWY_ATTR {
+    if (from == ChainStep::kBefore) {
+      HWY_UNROLL(8)
+      for (int v = 0; v < kVectors; ++v) x[v] = last[v];
+    } else {
+      const float* const source = registers[from] + at;
+      HWY_UNROLL(8)
+      for (int v = 0; v < kVectors; ++v) x[v] = load(source + v * kLanes);
+    }
+  };
+  for (const ChainStep& step : steps) {
+    fetch(step.arguments[0], a);
+    fetch(step.arguments[1], b);
+    switch (step.op) {
+#define LUMEN_CASE(op)                                                                 \
+  case TypedOp::op:                                                                    \
+    HWY_UNROLL(8)                                                                      \
+    for (int v = 0; v < kVectors; ++v) last[v] = apply<TypedOp::op>(a[v], b[v], a[v]); \
+    break;
+      LUMEN_CASE(kAdd)
+      LUMEN_CASE(kSubtract)
+      LUMEN_CASE(kMultiply)
+      LUMEN_CASE(kDivide)
+      LUMEN_CASE(kNegate)
+      LUMEN_CASE(kMagnitude)
+      LUMEN_CASE(kMaximum)
+      LUMEN_CASE(kMinimum)
+      LUMEN_CASE(kLess)
+      LUMEN_CASE(kEqual)
+#undef LUMEN_CASE
+      case TypedOp::kWhere:
+        fetch(step.arguments[2], c);
+        HWY_UNROLL(8)
+        for (int v = 0; v < kVectors; ++v) last[v] = apply<TypedOp::kWhere>(a[v], b[v], c[v]);
+        break;
+      case TypedOp::kNone:
+        break;
+    }
+    if (step.result == ChainStep::kBefore) continue;
+    float* const target = results[step.result] + at;
+    HWY_UNROLL(8)
+    for (int v = 0; v < kVectors; ++v) store(last[v], target + v * kLanes);
+  }
+}
+
+void chain(std::span<const ChainStep> steps, const float* const* registers, float* const* results,
+           int64_t n) {
+  const Float d;
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
+  constexpr int kVectors = HWY_TARGET <= HWY_AVX3 ? 8 : 4;  // of 32 registers or of 16
+  const auto load = [](const float* p) HWY_ATTR { return hn::LoadU(Float(), p); };
+  const auto store = [](FloatVec x, float* p) HWY_ATTR { hn::StoreU(x, Float(), p); };
+  int64_t at = 0;
+  for (; at + kVectors * kLanes <= n; at += kVectors * kLanes) {
+    run_steps<kVectors>(steps, registers, results, at, load, store);
+  }
+  for (; at + kLanes <= n; at += kLanes) run_steps<1>(steps, registers, results, at, load, store);
+  if (at == n) return;
+  const auto rest = static_cast<size_t>(n - at);
+  run_steps<1>(
+      steps, registers, results, at,
+      [=](const float* p) HWY_ATTR { return load_partial(d, p, rest); },
+      [=](FloatVec x, float* p) HWY_ATTR { store_partial(x, d, p, rest); });
 }
 
 constexpr float kTwiceRootTwoOverPi = 1.59576912161f;
@@ -144,26 +252,32 @@ HWY_INLINE hn::Vec<D> gelu_tanh_slope_vector(D d, hn::Vec<D> x) {
 }
 
 // One function per operation: name(inputs, output, count, parameters).
+#define LUMEN_OP(name, inputs, op)                                                    \
+  void name(const float* const* in, float* out, int64_t n, const float* /*params*/) { \
+    map_op<TypedOp::op, inputs>(in, out, n);                                          \
+  }
+
+LUMEN_OP(add, 2, kAdd)
+LUMEN_OP(sub, 2, kSubtract)
+LUMEN_OP(mul, 2, kMultiply)
+LUMEN_OP(div, 2, kDivide)
+LUMEN_OP(less_than, 2, kLess)
+LUMEN_OP(equal, 2, kEqual)
+LUMEN_OP(maximum, 2, kMaximum)
+LUMEN_OP(minimum, 2, kMinimum)
+LUMEN_OP(where, 3, kWhere)
+LUMEN_OP(neg, 1, kNegate)
+LUMEN_OP(abs, 1, kMagnitude)
+#undef LUMEN_OP
+
 #define LUMEN_MAP(name, inputs, arguments, ...)                                       \
   void name(const float* const* in, float* out, int64_t n, const float* /*params*/) { \
     map<inputs>(Float(), in, out, n, [] arguments HWY_ATTR { return __VA_ARGS__; });  \
   }
 
-LUMEN_MAP(add, 2, (auto, auto a, auto b), hn::Add(a, b))
-LUMEN_MAP(sub, 2, (auto, auto a, auto b), hn::Sub(a, b))
-LUMEN_MAP(mul, 2, (auto, auto a, auto b), hn::Mul(a, b))
-LUMEN_MAP(div, 2, (auto, auto a, auto b), hn::Div(a, b))
-LUMEN_MAP(less_than, 2, (auto d, auto a, auto b),
-          hn::IfThenElseZero(hn::Lt(a, b), hn::Set(d, 1.0f)))
-LUMEN_MAP(equal, 2, (auto d, auto a, auto b), hn::IfThenElseZero(hn::Eq(a, b), hn::Set(d, 1.0f)))
-LUMEN_MAP(maximum, 2, (auto d, auto a, auto b), keep_nan(d, hn::Max(a, b), a, b))
-LUMEN_MAP(minimum, 2, (auto d, auto a, auto b), keep_nan(d, hn::Min(a, b), a, b))
-LUMEN_MAP(where, 3, (auto d, auto a, auto b, auto c), hn::IfThenElse(hn::Eq(a, hn::Zero(d)), c, b))
 LUMEN_MAP(sign, 1, (auto d, auto x),
           hn::Sub(hn::IfThenElseZero(hn::Lt(hn::Zero(d), x), hn::Set(d, 1.0f)),
                   hn::IfThenElseZero(hn::Lt(x, hn::Zero(d)), hn::Set(d, 1.0f))))
-LUMEN_MAP(neg, 1, (auto, auto x), hn::Neg(x))
-LUMEN_MAP(abs, 1, (auto, auto x), hn::Abs(x))
 LUMEN_MAP(exp2, 1, (auto d, auto x), exp2_vector(d, x))
 LUMEN_MAP(log2, 1, (auto d, auto x), log2_vector(d, x))
 LUMEN_MAP(exp, 1, (auto d, auto x), exp_vector(d, x))
@@ -283,6 +397,12 @@ LUMEN_DISPATCH(erf)
 LUMEN_DISPATCH(expm1)
 LUMEN_DISPATCH(log1p)
 #undef LUMEN_DISPATCH
+
+HWY_EXPORT(chain);
+void run_chain(std::span<const ChainStep> steps, const float* const* registers,
+               float* const* results, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(chain)(steps, registers, results, n);
+}
 
 }  // namespace lumen::kernels
 #endif  // HWY_ONCE

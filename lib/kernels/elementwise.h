@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+
+#include "lib/kernels/typed.h"
 
 namespace lumen::kernels {
 
@@ -71,5 +74,21 @@ void pow(const float* const* in, float* out, int64_t n, const float* params);
 // (0 < x) − (x < 0); 0 for NaN.
 void sign(const float* const* in, float* out, int64_t n, const float* params);
 }  // namespace block
+
+// One operation of a chain: registers it reads, as many as it has arguments (kBefore: the result of
+// the step before), and which of the chain's results it is (kBefore: none; only the next step reads
+// it).
+struct ChainStep {
+  static constexpr int8_t kBefore = -1;
+  TypedOp op = TypedOp::kNone;  // with the bits of the block function of that name
+  int8_t arguments[kMaxArguments] = {};
+  int8_t result = kBefore;
+};
+
+// The steps for n numbers, a few vectors after the other, so that what passes from a step to the
+// next stays in vector registers. registers[r] and results[i] are contiguous, unaligned; a result
+// may be exactly one of the registers. The first step reads no kBefore. noexcept.
+void run_chain(std::span<const ChainStep> steps, const float* const* registers,
+               float* const* results, int64_t n);
 
 }  // namespace lumen::kernels

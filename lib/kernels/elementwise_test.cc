@@ -265,3 +265,87 @@ TEST_CASE("element-wise functions stay inside n elements at any length and align
     }
   });
 }
+
+namespace {
+
+struct Op {
+  TypedOp op;
+  BlockFn block;
+  int arguments;
+};
+constexpr Op kChainOps[] = {
+    {TypedOp::kAdd, block::add, 2},         {TypedOp::kSubtract, block::sub, 2},
+    {TypedOp::kMultiply, block::mul, 2},    {TypedOp::kDivide, block::div, 2},
+    {TypedOp::kNegate, block::neg, 1},      {TypedOp::kMagnitude, block::abs, 1},
+    {TypedOp::kMaximum, block::maximum, 2}, {TypedOp::kMinimum, block::minimum, 2},
+    {TypedOp::kLess, block::less_than, 2},  {TypedOp::kEqual, block::equal, 2},
+    {TypedOp::kWhere, block::where, 3},
+};
+
+// Three operands of n numbers with NaN, infinities, zeros and equal ones among them.
+std::vector<std::vector<float>> chain_operands(Philox& random, int64_t n) {
+  constexpr float kSpecial[] = {kNan, -kNan, kInf, -kInf, 0.0f, -0.0f, 1.0f, 1.0f};
+  std::vector<std::vector<float>> operands(3, std::vector<float>(static_cast<size_t>(n)));
+  for (auto& operand : operands) {
+    for (float& x : operand) {
+      const uint64_t bits = random.next_u64();
+      x = bits % 4 == 0 ? kSpecial[bits / 4 % 8] : static_cast<float>(random.normal());
+    }
+  }
+  return operands;
+}
+
+}  // namespace
+
+TEST_CASE("a chain is its block functions one after the other, to the bit") {
+  constexpr int kOperands = 3, kSteps = 9;
+  Philox random(5);
+  on_every_target([&] {
+    for (int64_t n = 0; n < 300; n += n < 40 ? 1 : 37) {
+      const auto operands = chain_operands(random, n);
+      // A random chain: its last result takes the place of the first operand.
+      std::vector<std::vector<float>> stored(kSteps, std::vector<float>(static_cast<size_t>(n)));
+      std::vector<std::vector<float>> want = operands;
+      std::vector<float> in_place = operands[0];
+      std::vector<const float*> registers = {in_place.data(), operands[1].data(),
+                                             operands[2].data()};
+      std::vector<float*> results;
+      std::vector<ChainStep> steps;
+      std::vector<bool> is_stored;
+      for (int i = 0; i < kSteps; ++i) {
+        const Op& op = kChainOps[random.next_u64() % std::size(kChainOps)];
+        ChainStep step{.op = op.op};
+        std::vector<const float*> arguments;
+        for (int a = 0; a < kMaxArguments; ++a) {
+          int from = static_cast<int>(random.next_u64() % static_cast<uint64_t>(kOperands + i));
+          if (from >= kOperands && !is_stored[static_cast<size_t>(from - kOperands)]) {
+            from = kOperands + i - 1;  // only the last may be nowhere
+          }
+          const bool is_before = i > 0 && from == kOperands + i - 1;
+          step.arguments[a] = is_before ? ChainStep::kBefore : static_cast<int8_t>(from);
+          arguments.push_back(want[static_cast<size_t>(from)].data());
+        }
+        is_stored.push_back(i + 1 == kSteps || random.next_u64() % 2 == 0);
+        if (is_stored.back()) step.result = static_cast<int8_t>(i);
+        steps.push_back(step);
+        std::vector<float> result(static_cast<size_t>(n));
+        op.block(arguments.data(), result.data(), n, nullptr);
+        want.push_back(std::move(result));
+        results.push_back(i + 1 == kSteps ? in_place.data()
+                                          : stored[static_cast<size_t>(i)].data());
+        registers.push_back(results.back());
+      }
+      run_chain(steps, registers.data(), results.data(), n);
+      CAPTURE(n);
+      for (int i = 0; i < kSteps; ++i) {
+        if (!is_stored[static_cast<size_t>(i)]) continue;
+        for (int64_t j = 0; j < n; ++j) {
+          const float got = results[static_cast<size_t>(i)][j];
+          const float wanted = want[static_cast<size_t>(kOperands + i)][static_cast<size_t>(j)];
+          const bool both_nan = std::isnan(got) && std::isnan(wanted);
+          REQUIRE((both_nan || std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(wanted)));
+        }
+      }
+    }
+  });
+}

@@ -125,6 +125,60 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
   with_product(args, [&](const AmxProduct& product) { amx_product(pool, unit, product); });
 }
 
+// Whether B is one column and its product with A worth no panels: rows of A and the column lie
+// together, and there is room for the sums of all blocks.
+bool is_by_vector(const GemmArgs& args) {
+  return args.n == 1 && args.k > 0 && args.a_col_stride == 1 && args.b_row_stride == 1 &&
+         !args.bf16 &&
+         args.m * divide_up(args.k, kBlockDepth) * int64_t{sizeof(float)} <=
+             static_cast<int64_t>(blocked_product_bytes(args.m, args.k, 1));
+}
+
+// What blocked_product adds up for each row, block by block of the depth, to the bit. Each sum of a
+// block is a chain of multiply-adds: kChains advance side by side, first those of whole blocks.
+void gemm_by_vector(ThreadPool& pool, const GemmArgs& args) {
+  const int64_t whole = args.k / kBlockDepth, rest = args.k % kBlockDepth;
+  const int64_t blocks = whole + (rest > 0 ? 1 : 0);
+  const int64_t whole_groups = divide_up(args.m * whole, kChains);
+  const int64_t groups = whole_groups + (rest > 0 ? divide_up(args.m, kChains) : 0);
+  auto* const sums = reinterpret_cast<float*>(args.workspace);
+  constexpr int64_t kGrain = 16384;
+  const int64_t grain =
+      std::max<int64_t>(1, kGrain / (kChains * std::min<int64_t>(args.k, kBlockDepth)));
+  pool.parallel_for(groups, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t group = begin; group < end; ++group) {
+      const bool is_whole = group < whole_groups;
+      const int64_t per_row = is_whole ? whole : 1;
+      const int64_t first = (is_whole ? group : group - whole_groups) * kChains;
+      const int64_t count = std::min(kChains, args.m * per_row - first);
+      const float *a[kChains], *b[kChains];
+      float found[kChains];
+      auto block_of = [&](int64_t chain) { return is_whole ? chain % per_row : whole; };
+      for (int64_t t = 0; t < kChains; ++t) {
+        const int64_t chain = first + std::min(t, count - 1), at = block_of(chain) * kBlockDepth;
+        a[t] = args.a + chain / per_row * args.a_row_stride + at;
+        b[t] = args.b + at;
+      }
+      multiply_chains(a, b, is_whole ? kBlockDepth : rest, found);
+      for (int64_t t = 0; t < count; ++t) {
+        const int64_t chain = first + t;
+        sums[chain / per_row * blocks + block_of(chain)] = found[t];
+      }
+    }
+  });
+  pool.parallel_for(args.m, std::max<int64_t>(1, kGrain / blocks),
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t row = begin; row < end; ++row) {
+                        float* const c = args.c + row * args.c_stride;
+                        for (int64_t i = 0; i < blocks; ++i) {
+                          const float sum = sums[row * blocks + i];
+                          *c = i > 0 || args.accumulate ? *c + sum : sum;
+                        }
+                        if (args.epilogue != nullptr) (*args.epilogue)(row, 0, 1, c);
+                      }
+                    });
+}
+
 }  // namespace
 
 ExactProductsScope::ExactProductsScope(bool exact) : previous_(exact_products) {
@@ -158,6 +212,7 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
     if (unit != nullptr) return gemm_tiles(pool, *unit, args);
   }
   for (DType type : {args.a_type, args.b_type, args.c_type}) LUMEN_CHECK(type == DType::kF32);
+  if (is_by_vector(args)) return gemm_by_vector(pool, args);
   auto is_large = [&](int64_t rows) {
     return rows * args.k * static_cast<int64_t>(sizeof(float)) > second_cache_bytes();
   };

@@ -340,6 +340,27 @@ void multiply_panels_kernel(const float* a, int64_t m, const float* b, int64_t n
   multiply_strips<1>(a, m, b, n, depth, add, c, c_stride);
 }
 
+void multiply_chains_kernel(const float* const* a, const float* const* b, int64_t depth,
+                            float* sums) {
+  const hn::CappedTag<float, 1> one;
+  hn::VFromD<decltype(one)> sum[kChains];
+  const float *from[kChains], *other[kChains];
+  HWY_UNROLL(8)
+  for (int t = 0; t < kChains; ++t) {
+    sum[t] = hn::Zero(one);
+    from[t] = a[t];
+    other[t] = b[t];
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    HWY_UNROLL(8)
+    for (int t = 0; t < kChains; ++t) {
+      sum[t] = hn::MulAdd(hn::LoadU(one, from[t] + k), hn::LoadU(one, other[t] + k), sum[t]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int t = 0; t < kChains; ++t) hn::StoreU(sum[t], one, sums + t);
+}
+
 void multiply_blocked_kernel(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,
                              bool add, float* c, int64_t c_stride) {
   multiply_strips<kStripBlock>(a, m, b, n, depth, add, c, c_stride);
@@ -357,6 +378,7 @@ HWY_EXPORT(pack_strip_kernel);
 HWY_EXPORT(multiply_panels_kernel);
 HWY_EXPORT(multiply_rows_kernel);
 HWY_EXPORT(multiply_blocked_kernel);
+HWY_EXPORT(multiply_chains_kernel);
 }  // namespace
 
 GemmTile gemm_tile() {
@@ -381,6 +403,10 @@ void multiply_panels(const float* a, int64_t m, const float* b, int64_t n, int64
 void multiply_rows(const float* a, int64_t a_stride, int64_t m, const float* b, int64_t n,
                    int64_t depth, bool add, float* c, int64_t c_stride) {
   HWY_DYNAMIC_DISPATCH(multiply_rows_kernel)(a, a_stride, m, b, n, depth, add, c, c_stride);
+}
+
+void multiply_chains(const float* const* a, const float* const* b, int64_t depth, float* sums) {
+  HWY_DYNAMIC_DISPATCH(multiply_chains_kernel)(a, b, depth, sums);
 }
 
 void multiply_blocked_strips(const float* a, int64_t m, const float* b, int64_t n, int64_t depth,

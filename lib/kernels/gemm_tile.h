@@ -51,6 +51,10 @@ void multiply_panels(const float* a, int64_t m, const float* b, int64_t n, int64
 void multiply_rows(const float* a, int64_t a_stride, int64_t m, const float* b, int64_t n,
                    int64_t depth, bool add, float* c, int64_t c_stride);
 
+// sums[t] = Σ_k a[t][k] · b[t][k] for k in [0, depth), the chains of multiply_panels side by side.
+inline constexpr int64_t kChains = 8;
+void multiply_chains(const float* const* a, const float* const* b, int64_t depth, float* sums);
+
 // The same as multiply_panels where columns of A lie next to each other, kStripBlock at a time: a
 // strip of height h is [depth / kStripBlock][h][kStripBlock]. `depth` is a multiple of kStripBlock;
 // rows of the last strip from m on may hold anything.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
@@ -24,19 +25,55 @@ using Float = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<Float>;
 
 // How a reduction starts, takes one more element and joins two partial results.
+// join_numbers is join where neither is NaN.
 struct Sum {
   static constexpr float kStart = 0.0f;
+  static constexpr bool kMindsNan = false;
   static HWY_INLINE FloatVec join(FloatVec a, FloatVec b) { return hn::Add(a, b); }
+  static HWY_INLINE FloatVec join_numbers(FloatVec a, FloatVec b) { return hn::Add(a, b); }
   static HWY_INLINE float join_scalar(float a, float b) { return a + b; }
 };
-struct Maximum {
-  static constexpr float kStart = -kInf;
-  static HWY_INLINE FloatVec join(FloatVec a, FloatVec b) {
-    // x86's max returns its second operand if either is NaN; a NaN in `a` is put back.
-    return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Max(a, b)));
+template <bool kLeast>
+struct Extreme {
+  static constexpr float kStart = kLeast ? kInf : -kInf;
+  static constexpr bool kMindsNan = true;
+  static HWY_INLINE FloatVec join_numbers(FloatVec a, FloatVec b) {
+    return kLeast ? hn::Min(a, b) : hn::Max(a, b);
   }
-  static HWY_INLINE float join_scalar(float a, float b) { return a != a || a >= b ? a : b; }
+  static HWY_INLINE FloatVec join(FloatVec a, FloatVec b) {
+    // x86 returns its second operand if either is NaN; a NaN in `a` is put back.
+    const auto further = join_numbers(a, b);
+    return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, further));
+  }
+  static HWY_INLINE float join_scalar(float a, float b) {
+    return a != a || (kLeast ? a <= b : a >= b) ? a : b;
+  }
 };
+using Maximum = Extreme<false>;
+using Minimum = Extreme<true>;
+
+// A float16 number; plain uint16_t are bfloat16.
+struct F16 {
+  uint16_t bits;
+};
+HWY_INLINE FloatVec load_number_vector(const F16* x) {
+  return load_half(Float(), &x->bits);
+}
+template <class T>
+HWY_INLINE FloatVec load_number_vector(const T* x) {
+  return load_numbers(Float(), x);
+}
+
+// The first `count` lanes.
+HWY_INLINE FloatVec load_first(const float* p, size_t count) {
+  return load_partial(Float(), p, count);
+}
+template <class T>
+HWY_INLINE FloatVec load_first(const T* p, size_t count) {
+  T lanes[hn::MaxLanes(Float())] = {};
+  std::copy_n(p, count, lanes);
+  return load_number_vector(lanes);
+}
 
 // Spans of this many elements (or rows) are reduced straight, longer ones by halves: pairwise.
 inline constexpr int64_t kSpan = 1024;
@@ -45,27 +82,42 @@ inline constexpr int64_t kRowSpan = 64;
 // Columns reduced together: several vectors of every target, 1 KiB of each row.
 inline constexpr int64_t kStrip = 256;
 
-// The reduction of n contiguous floats.
-template <class Op>
-float reduce_span(const float* x, int64_t n) {
+// The reduction of n contiguous numbers.
+template <class Op, class T>
+float reduce_span(const T* x, int64_t n) {
   if (n > kSpan) {
     const int64_t half = (n / 2 + kSpan - 1) / kSpan * kSpan;
-    return Op::join_scalar(reduce_span<Op>(x, half), reduce_span<Op>(x + half, n - half));
+    return Op::join_scalar(reduce_span<Op, T>(x, half), reduce_span<Op, T>(x + half, n - half));
   }
   const Float d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVec part0 = hn::Set(d, Op::kStart), part1 = part0, part2 = part0, part3 = part0;
   int64_t i = 0;
+  bool any_nan = false;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    part0 = Op::join(part0, hn::LoadU(d, x + i));
-    part1 = Op::join(part1, hn::LoadU(d, x + i + lanes));
-    part2 = Op::join(part2, hn::LoadU(d, x + i + 2 * lanes));
-    part3 = Op::join(part3, hn::LoadU(d, x + i + 3 * lanes));
+    const auto v0 = load_number_vector(x + i), v1 = load_number_vector(x + i + lanes);
+    const auto v2 = load_number_vector(x + i + 2 * lanes);
+    const auto v3 = load_number_vector(x + i + 3 * lanes);
+    if constexpr (Op::kMindsNan) {
+      const auto early = hn::Or(hn::IsNaN(v0), hn::IsNaN(v1));
+      any_nan |= !hn::AllFalse(d, hn::Or(early, hn::Or(hn::IsNaN(v2), hn::IsNaN(v3))));
+    }
+    if (HWY_UNLIKELY(any_nan)) {
+      part0 = Op::join(part0, v0);
+      part1 = Op::join(part1, v1);
+      part2 = Op::join(part2, v2);
+      part3 = Op::join(part3, v3);
+    } else {
+      part0 = Op::join_numbers(part0, v0);
+      part1 = Op::join_numbers(part1, v1);
+      part2 = Op::join_numbers(part2, v2);
+      part3 = Op::join_numbers(part3, v3);
+    }
   }
-  for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, hn::LoadU(d, x + i));
+  for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, load_number_vector(x + i));
   if (i < n) {
     const auto count = static_cast<size_t>(n - i);
-    part1 = Op::join(part1, hn::IfThenElse(hn::FirstN(d, count), load_partial(d, x + i, count),
+    part1 = Op::join(part1, hn::IfThenElse(hn::FirstN(d, count), load_first(x + i, count),
                                            hn::Set(d, Op::kStart)));
   }
   HWY_ALIGN float all[hn::MaxLanes(Float())];
@@ -78,14 +130,25 @@ float reduce_span(const float* x, int64_t n) {
   return all[0];
 }
 
-// The first `count` lanes.
-HWY_INLINE FloatVec load_first(const float* p, size_t count) {
-  return load_partial(Float(), p, count);
-}
-HWY_INLINE FloatVec load_first(const uint16_t* p, size_t count) {
-  uint16_t lanes[hn::MaxLanes(Float())] = {};
-  std::copy_n(p, count, lanes);
-  return load_bfloat(Float(), lanes);
+// Rows of 2 to 4 numbers, a vector of rows at a time, in the order of reduce_span: all of its
+// vectors have 4 lanes or more.
+template <class Op>
+void reduce_short_rows(const float* x, int64_t rows, int64_t axis, float* y) {
+  const Float d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto start = hn::Set(d, Op::kStart);
+  FloatVec a, b, c = start, e = start;
+  int64_t row = 0;
+  for (; row + lanes <= rows; row += lanes) {
+    const float* const from = x + row * axis;
+    if (axis == 2) hn::LoadInterleaved2(d, from, a, b);
+    if (axis == 3) hn::LoadInterleaved3(d, from, a, b, c);
+    if (axis == 4) hn::LoadInterleaved4(d, from, a, b, c, e);
+    const auto even = Op::join(Op::join(start, a), Op::join(start, c));
+    const auto odd = Op::join(Op::join(start, b), Op::join(start, e));
+    hn::StoreU(Op::join(even, odd), d, y + row);
+  }
+  for (; row < rows; ++row) y[row] = reduce_span<Op, float>(x + row * axis, axis);
 }
 
 // The reduction of up to kRowSpan vectors, `stride` numbers apart, each loaded by load(pointer).
@@ -131,7 +194,7 @@ void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, f
   }
   int64_t i = 0;
   for (; i + lanes <= columns; i += lanes) {
-    const auto load = [](const T* p) HWY_ATTR { return load_numbers(Float(), p); };
+    const auto load = [](const T* p) HWY_ATTR { return load_number_vector(p); };
     hn::StoreU(reduce_rows<Op>(x + i, rows, stride, load), d, y + i);
   }
   if (i == columns) return;
@@ -141,16 +204,40 @@ void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, f
 }
 
 float sum_span(const float* x, int64_t n) {
-  return reduce_span<Sum>(x, n);
+  return reduce_span<Sum, float>(x, n);
+}
+float sum_bf16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<Sum, uint16_t>(x, n);
+}
+float sum_f16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<Sum, F16>(reinterpret_cast<const F16*>(x), n);
 }
 float max_span(const float* x, int64_t n) {
-  return reduce_span<Maximum>(x, n);
+  return reduce_span<Maximum, float>(x, n);
+}
+float min_span(const float* x, int64_t n) {
+  return reduce_span<Minimum, float>(x, n);
+}
+void sum_short(const float* x, int64_t rows, int64_t axis, float* y) {
+  reduce_short_rows<Sum>(x, rows, axis, y);
+}
+void max_short(const float* x, int64_t rows, int64_t axis, float* y) {
+  reduce_short_rows<Maximum>(x, rows, axis, y);
+}
+void min_short(const float* x, int64_t rows, int64_t axis, float* y) {
+  reduce_short_rows<Minimum>(x, rows, axis, y);
 }
 void sum_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(x, rows, stride, columns, y);
 }
 void sum_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Sum>(x, rows, stride, columns, y);
+}
+void sum_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<Sum>(reinterpret_cast<const F16*>(x), rows, stride, columns, y);
+}
+void min_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<Minimum>(x, rows, stride, columns, y);
 }
 void max_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Maximum>(x, rows, stride, columns, y);
@@ -179,15 +266,35 @@ HWY_AFTER_NAMESPACE();
 namespace lumen::kernels {
 
 HWY_EXPORT(sum_span);
+HWY_EXPORT(sum_bf16_span);
+HWY_EXPORT(sum_f16_span);
 HWY_EXPORT(max_span);
+HWY_EXPORT(min_span);
+HWY_EXPORT(sum_short);
+HWY_EXPORT(max_short);
+HWY_EXPORT(min_short);
 HWY_EXPORT(sum_columns);
 HWY_EXPORT(sum_bf16_columns);
+HWY_EXPORT(sum_f16_columns);
 HWY_EXPORT(max_columns);
+HWY_EXPORT(min_columns);
 HWY_EXPORT(find_value);
 
 namespace {
 
-using SpanKernel = float (*)(const float*, int64_t);
+template <class T>
+using SpanKernel = float (*)(const T*, int64_t);
+using ShortKernel = void (*)(const float*, int64_t rows, int64_t axis, float*);
+template <class T>
+using ColumnsKernel = void (*)(const T*, int64_t, int64_t, int64_t, float*);
+
+// How numbers are reduced.
+template <class T>
+struct Kernels {
+  SpanKernel<T> span;
+  ColumnsKernel<T> columns;
+  ShortKernel short_rows = nullptr;  // of 2 to 4
+};
 
 // Work below this many elements is not worth a second thread.
 constexpr int64_t kGrain = 8192;
@@ -195,7 +302,9 @@ constexpr int64_t kGrain = 8192;
 // A long row is cut into pieces of equal length whatever the number of threads.
 constexpr int64_t kMaxPieces = 64;
 
-void reduce_long_row(ThreadPool& pool, const float* x, int64_t n, SpanKernel span, float* y) {
+template <class T>
+void reduce_long_row(ThreadPool& pool, const T* x, int64_t n, SpanKernel<T> span,
+                     SpanKernel<float> join, float* y) {
   const int64_t piece = std::max(kGrain, (n + kMaxPieces - 1) / kMaxPieces);
   const int64_t pieces = (n + piece - 1) / piece;
   float partial[kMaxPieces];
@@ -204,13 +313,11 @@ void reduce_long_row(ThreadPool& pool, const float* x, int64_t n, SpanKernel spa
       partial[i] = span(x + i * piece, std::min(piece, n - i * piece));
     }
   });
-  *y = span(partial, pieces);
+  *y = join(partial, pieces);
 }
 
 // Splitting between columns does not change any column's order of additions. Strips are even, so
 // that threads are, and the same on every target.
-template <class T>
-using ColumnsKernel = void (*)(const T*, int64_t, int64_t, int64_t, float*);
 template <class T>
 void reduce_strips(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t inner,
                    ColumnsKernel<T> columns, float* y) {
@@ -254,43 +361,72 @@ bool sum_halves(ThreadPool& pool, const T* x, int64_t rows, int64_t inner, Colum
   return true;
 }
 
-void reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
-            SpanKernel span, ColumnsKernel<float> columns, float* y) {
+// `join` reduces what long rows' pieces are reduced to.
+template <class T>
+void reduce(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t inner,
+            const Kernels<T>& kernels, SpanKernel<float> join, float* y) {
   if (inner == 1 && axis >= 2 * kGrain) {
-    for (int64_t i = 0; i < outer; ++i) reduce_long_row(pool, x + i * axis, axis, span, y + i);
+    for (int64_t i = 0; i < outer; ++i) {
+      reduce_long_row(pool, x + i * axis, axis, kernels.span, join, y + i);
+    }
     return;
   }
   if (inner == 1) {
     const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis));
     pool.parallel_for(outer, grain, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) y[i] = span(x + i * axis, axis);
+      if constexpr (std::is_same_v<T, float>) {
+        if (axis >= 2 && axis <= 4) {
+          return kernels.short_rows(x + begin * axis, end - begin, axis, y + begin);
+        }
+      }
+      for (int64_t i = begin; i < end; ++i) y[i] = kernels.span(x + i * axis, axis);
     });
     return;
   }
-  reduce_strips(pool, x, outer, axis, inner, columns, y);
+  reduce_strips(pool, x, outer, axis, inner, kernels.columns, y);
+}
+
+template <class T>
+void sum(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t inner,
+         const Kernels<T>& kernels, float* y) {
+  if (outer == 1 && inner > 1 && sum_halves(pool, x, axis, inner, kernels.columns, y)) return;
+  reduce(pool, x, outer, axis, inner, kernels, HWY_DYNAMIC_DISPATCH(sum_span), y);
 }
 
 }  // namespace
 
 void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
-  const auto columns = HWY_DYNAMIC_DISPATCH(sum_columns);
-  if (outer == 1 && inner > 1 && sum_halves(pool, x, axis, inner, columns, y)) return;
-  reduce(pool, x, outer, axis, inner, HWY_DYNAMIC_DISPATCH(sum_span), columns, y);
+  sum<float>(pool, x, outer, axis, inner,
+             {HWY_DYNAMIC_DISPATCH(sum_span), HWY_DYNAMIC_DISPATCH(sum_columns),
+              HWY_DYNAMIC_DISPATCH(sum_short)},
+             y);
 }
 
-void sum_reduce_bf16(ThreadPool& pool, const uint16_t* x, int64_t outer, int64_t axis,
+void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
                      int64_t inner, float* y) {
-  LUMEN_CHECK(inner > 1);
-  const auto columns = HWY_DYNAMIC_DISPATCH(sum_bf16_columns);
-  if (outer == 1 && sum_halves(pool, x, axis, inner, columns, y)) return;
-  reduce_strips(pool, x, outer, axis, inner, columns, y);
+  LUMEN_CHECK(dtype == DType::kF16 || dtype == DType::kBF16);
+  const bool is_f16 = dtype == DType::kF16;
+  sum<uint16_t>(
+      pool, x, outer, axis, inner,
+      {is_f16 ? HWY_DYNAMIC_DISPATCH(sum_f16_span) : HWY_DYNAMIC_DISPATCH(sum_bf16_span),
+       is_f16 ? HWY_DYNAMIC_DISPATCH(sum_f16_columns) : HWY_DYNAMIC_DISPATCH(sum_bf16_columns)},
+      y);
 }
 
 void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y) {
-  reduce(pool, x, outer, axis, inner, HWY_DYNAMIC_DISPATCH(max_span),
-         HWY_DYNAMIC_DISPATCH(max_columns), y);
+  const auto span = HWY_DYNAMIC_DISPATCH(max_span);
+  reduce<float>(pool, x, outer, axis, inner,
+                {span, HWY_DYNAMIC_DISPATCH(max_columns), HWY_DYNAMIC_DISPATCH(max_short)}, span,
+                y);
+}
+void min_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
+                float* y) {
+  const auto span = HWY_DYNAMIC_DISPATCH(min_span);
+  reduce<float>(pool, x, outer, axis, inner,
+                {span, HWY_DYNAMIC_DISPATCH(min_columns), HWY_DYNAMIC_DISPATCH(min_short)}, span,
+                y);
 }
 
 int64_t argmax(const float* x, int64_t n) {

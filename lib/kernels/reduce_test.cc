@@ -24,11 +24,12 @@ void check(int64_t outer, int64_t axis, int64_t inner) {
   std::vector<float> x(static_cast<size_t>(outer * axis * inner));
   for (float& v : x) v = static_cast<float>(random.uniform() - 0.25);
   std::vector<double> sums(static_cast<size_t>(outer * inner), 0);
-  std::vector<float> maxima(sums.size(), -kInf);
+  std::vector<float> maxima(sums.size(), -kInf), minima(sums.size(), kInf);
   for (int64_t i = 0; i < outer * axis * inner; ++i) {
     const auto at = static_cast<size_t>(i / (axis * inner) * inner + i % inner);
     sums[at] += x[static_cast<size_t>(i)];
     maxima[at] = std::max(maxima[at], x[static_cast<size_t>(i)]);
+    minima[at] = std::min(minima[at], x[static_cast<size_t>(i)]);
   }
   on_every_target([&] {
     INFO("outer " << outer << " axis " << axis << " inner " << inner);
@@ -44,16 +45,21 @@ void check(int64_t outer, int64_t axis, int64_t inner) {
     REQUIRE(std::memcmp(one.data(), three.data(), one.size() * sizeof(float)) == 0);
     max_reduce(team, x.data(), outer, axis, inner, one.data());
     REQUIRE(one == maxima);
+    min_reduce(team, x.data(), outer, axis, inner, one.data());
+    REQUIRE(one == minima);
   });
 }
 
 }  // namespace
 
-TEST_CASE("sum_reduce and max_reduce along each kind of axis") {
+TEST_CASE("sums, maxima and minima along each kind of axis") {
   for (int64_t axis = 0; axis <= 70; ++axis) check(3, axis, 1);
   for (int64_t inner = 2; inner <= 35; ++inner) check(2, 9, inner);
   for (int64_t axis : {0, 1, 63, 64, 65, 129, 1000}) check(2, axis, 19);
   for (int64_t axis : {1023, 1025, 4097, 16383, 16384, 16385, 1'000'003}) check(1, axis, 1);
+  for (int64_t axis : {1, 2, 3, 4, 5}) {  // short rows, a vector of them and some
+    for (int64_t rows : {1, 15, 16, 17, 70}) check(rows, axis, 1);
+  }
   check(3, 40'000, 1);
   check(300, 50, 1);
   check(2, 100, 700);
@@ -62,24 +68,32 @@ TEST_CASE("sum_reduce and max_reduce along each kind of axis") {
   check(1, 300, 2049);
 }
 
-TEST_CASE("sums of bfloat16 columns are those of the floats they stand for") {
+TEST_CASE("sums of 16-bit floats are those of the floats they stand for") {
   Philox random(7);
+  auto compare = [&](DType dtype, int64_t outer, int64_t axis, int64_t inner) {
+    INFO(name(dtype) << " " << outer << " " << axis << " " << inner);
+    std::vector<uint16_t> x(static_cast<size_t>(outer * axis * inner));
+    std::vector<float> wide(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto value = static_cast<float>(random.normal());
+      x[i] = dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits;
+      wide[i] = dtype == DType::kF16 ? to_float(f16{x[i]}) : to_float(bf16{x[i]});
+    }
+    std::vector<float> expected(static_cast<size_t>(outer * inner)), y(expected.size());
+    for (int threads : {1, 2, 3}) {
+      ThreadPool pool(threads);
+      sum_reduce(pool, wide.data(), outer, axis, inner, expected.data());
+      sum_reduce_half(pool, dtype, x.data(), outer, axis, inner, y.data());
+      REQUIRE(y == expected);
+    }
+  };
   on_every_target([&] {
-    for (int64_t inner : {2, 3, 16, 17, 300, 530}) {
-      const int64_t outer = inner == 530 ? 1 : 2, axis = 150;
-      std::vector<uint16_t> x(static_cast<size_t>(outer * axis * inner));
-      std::vector<float> wide(x.size());
-      for (size_t i = 0; i < x.size(); ++i) {
-        x[i] = to_bf16(static_cast<float>(random.normal())).bits;
-        wide[i] = to_float(bf16{x[i]});
+    for (DType dtype : {DType::kF16, DType::kBF16}) {
+      for (int64_t inner : {2, 3, 16, 17, 300, 530}) {
+        compare(dtype, inner == 530 ? 1 : 2, 150, inner);
       }
-      std::vector<float> expected(static_cast<size_t>(outer * inner)), y(expected.size());
-      for (int threads : {1, 2, 3}) {
-        ThreadPool pool(threads);
-        sum_reduce(pool, wide.data(), outer, axis, inner, expected.data());
-        sum_reduce_bf16(pool, x.data(), outer, axis, inner, y.data());
-        CHECK(y == expected);
-      }
+      for (int64_t axis = 0; axis < 70; ++axis) compare(dtype, 3, axis, 1);
+      for (int64_t axis : {1023, 1025, 4097, 100'001}) compare(dtype, 2, axis, 1);
     }
   });
 }
@@ -97,7 +111,7 @@ TEST_CASE("sum_reduce is pairwise: its error hardly grows with the length") {
   });
 }
 
-TEST_CASE("max_reduce and argmax show a NaN wherever it stands") {
+TEST_CASE("extremes and argmax show a NaN wherever it stands") {
   ThreadPool pool(2);
   on_every_target([&] {
     for (int64_t n : {1, 2, 5, 16, 17, 70, 130}) {
@@ -107,6 +121,8 @@ TEST_CASE("max_reduce and argmax show a NaN wherever it stands") {
         x[0] = at == 0 ? kNan : kInf;
         float y = 0;
         max_reduce(pool, x.data(), 1, n, 1, &y);
+        REQUIRE(std::isnan(y));
+        min_reduce(pool, x.data(), 1, n, 1, &y);
         REQUIRE(std::isnan(y));
         std::vector<float> pairs;
         for (float v : x) pairs.insert(pairs.end(), {v, 2.0f});

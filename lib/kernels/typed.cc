@@ -198,7 +198,7 @@ class Map {
 
 template <typename T>
 T joined(Fold fold, T a, T b) {
-  if (fold == Fold::kMaximum) return a != a || b <= a ? a : b;
+  if (fold != Fold::kSum) return a != a || (fold == Fold::kMaximum ? b <= a : a <= b) ? a : b;
   if constexpr (std::is_same_v<T, int64_t>) return wrap_add(a, b);
   return a + b;
 }
@@ -282,6 +282,61 @@ template <typename T>
 T multiply_add(T a, T x, T b) {
   if constexpr (std::is_same_v<T, int64_t>) return wrap_add(wrap_mul(a, x), b);
   return a * x + b;
+}
+
+// Lines are multiplied side by side, as each is a chain of dependent products.
+template <typename T>
+void multiply_lines(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
+                    int64_t inner, std::byte* y) {
+  constexpr int64_t kLines = 8, kPart = 64;
+  const int64_t size = info(dtype).block_bytes;
+  const bool is_across = inner > 1;  // neighbours lie beside each other
+  const int64_t row = is_across ? inner : outer, width = is_across ? kTypedStep : kLines;
+  const int64_t per_row = divide_up(row, width);
+  const int64_t grain = std::max<int64_t>(1, kGrain / (axis * std::min(row, width)));
+  pool.parallel_for(outer * inner / row * per_row, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % per_row * width, count = std::min(width, row - first);
+      T carry[kTypedStep];
+      if (is_across) {
+        const std::byte* const from = x + (i / per_row * axis * inner + first) * size;
+        load_typed(dtype, from, 1, count, carry);
+        T factors[kTypedStep];
+        for (int64_t k = 1; k < axis; ++k) {
+          load_typed(dtype, from + k * inner * size, 1, count, factors);
+          for (int64_t l = 0; l < count; ++l) carry[l] = multiply_add(carry[l], factors[l], T{0});
+        }
+        store_typed(dtype, carry, count, y + (i / per_row * inner + first) * size);
+        continue;
+      }
+      T factors[kLines][kPart] = {}, products[kLines] = {};
+      for (int64_t at = 0; at < axis; at += kPart) {
+        const int64_t length = std::min(kPart, axis - at);
+        for (int64_t l = 0; l < count; ++l) {
+          load_typed(dtype, x + ((first + l) * axis + at) * size, 1, length, factors[l]);
+          if (at == 0) products[l] = factors[l][0];
+        }
+        for (int64_t k = at == 0 ? 1 : 0; k < length; ++k) {
+          for (int64_t l = 0; l < kLines; ++l) {
+            products[l] = multiply_add(products[l], factors[l][k], T{0});
+          }
+        }
+      }
+      store_typed(dtype, products, count, y + first * size);
+    }
+  });
+}
+
+// What the type holds at most and at least.
+int64_t largest_of(DType dtype) {
+  return dtype == DType::kI8    ? std::numeric_limits<int8_t>::max()
+         : dtype == DType::kU8  ? std::numeric_limits<uint8_t>::max()
+         : dtype == DType::kI32 ? std::numeric_limits<int32_t>::max()
+         : dtype == DType::kI64 ? std::numeric_limits<int64_t>::max()
+                                : 1;
+}
+int64_t smallest_of(DType dtype) {
+  return dtype == DType::kU8 || dtype == DType::kBool ? 0 : -largest_of(dtype) - 1;
 }
 
 template <typename T>
@@ -460,11 +515,26 @@ void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer,
     constexpr double kLeast = -std::numeric_limits<double>::infinity();
     return reduce(pool, Fold::kMaximum, dtype, x, outer, axis, inner, kLeast, dtype, y);
   }
-  const int64_t lowest = dtype == DType::kI8    ? std::numeric_limits<int8_t>::min()
-                         : dtype == DType::kI32 ? std::numeric_limits<int32_t>::min()
-                         : dtype == DType::kI64 ? std::numeric_limits<int64_t>::min()
-                                                : 0;
-  reduce(pool, Fold::kMaximum, dtype, x, outer, axis, inner, lowest, dtype, y);
+  reduce(pool, Fold::kMaximum, dtype, x, outer, axis, inner, smallest_of(dtype), dtype, y);
+}
+
+void min_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
+               int64_t inner, std::byte* y) {
+  if (is_float(dtype)) {
+    constexpr double kMost = std::numeric_limits<double>::infinity();
+    return reduce(pool, Fold::kMinimum, dtype, x, outer, axis, inner, kMost, dtype, y);
+  }
+  reduce(pool, Fold::kMinimum, dtype, x, outer, axis, inner, largest_of(dtype), dtype, y);
+}
+
+void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
+                int64_t inner, std::byte* y) {
+  if (outer * inner == 0) return;
+  if (is_float(dtype)) {
+    multiply_lines<double>(pool, dtype, x, outer, axis, inner, y);
+  } else {
+    multiply_lines<int64_t>(pool, dtype, x, outer, axis, inner, y);
+  }
 }
 
 void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,

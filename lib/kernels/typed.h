@@ -69,13 +69,18 @@ struct TypedFunction {
 void map_typed(ThreadPool& pool, const TypedFunction& f, std::span<const TypedOperand> in,
                const Shape& shape, DType to, std::byte* y);
 
-// y [outer, inner] = sum or maximum over the middle axis of x [outer, axis, inner], contiguous. The
-// maximum is NaN if any element is; of nothing, the sum is 0, the maximum the type's smallest
-// value.
+// y [outer, inner] = sum, maximum, minimum or product over the middle axis of x [outer, axis,
+// inner], contiguous. Maximum and minimum are NaN if any element is; of nothing, the sum is 0, the
+// maximum the type's smallest value, the minimum its largest. The product is that of linear_scan
+// below with 0 for every b but the first, carried in double or int64; axis ≥ 1.
 void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, DType to, std::byte* y);
 void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, std::byte* y);
+void min_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
+               int64_t inner, std::byte* y);
+void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
+                int64_t inner, std::byte* y);
 
 // c [m, n] = a [m, k] · b [k, n], contiguous, for one matrix.
 void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,

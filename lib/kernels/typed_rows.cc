@@ -58,6 +58,21 @@ HWY_INLINE To to_integer(double x) {
   return number > kHigh ? std::numeric_limits<To>::max() : whole;
 }
 
+// The same of a float for integers of at most 4 bytes.
+template <typename To>
+HWY_INLINE To to_integer(float x) {
+  constexpr auto kLow = static_cast<float>(std::numeric_limits<To>::min());
+  constexpr auto kMost = static_cast<float>(std::numeric_limits<To>::max());  // of int32 2³¹
+  const float number = x == x ? x : 0;
+  const float above = number < kLow ? kLow : number;
+  if constexpr (sizeof(To) < 4) {
+    return static_cast<To>(static_cast<int32_t>(above > kMost ? kMost : above));
+  } else {
+    const auto whole = static_cast<To>(above >= kMost ? 0.0f : above);
+    return above >= kMost ? std::numeric_limits<To>::max() : whole;
+  }
+}
+
 template <typename To, typename From>
 HWY_INLINE Stored<To> convert(Stored<From> x) {
   if constexpr (std::is_same_v<From, Truth>) {
@@ -73,8 +88,8 @@ HWY_INLINE Stored<To> convert(Stored<From> x) {
 
 template <typename To, typename From>
 void cast_as(const std::byte* x, std::byte* y, int64_t n) {
-  // What is cut to an integer is widened first: both at once do not become vectors.
-  constexpr bool kIsCut = std::is_same_v<From, float> && std::is_integral_v<To>;
+  // What is cut to an int64 is widened first: both at once do not become vectors.
+  constexpr bool kIsCut = std::is_same_v<From, float> && std::is_same_v<To, int64_t>;
   Stored<To> converted[kTypedStep];
   for (int64_t at = 0; at < n; at += kTypedStep) {
     const int64_t count = std::min(kTypedStep, n - at);
@@ -226,16 +241,17 @@ void compute_any(TypedOp op, DType dtype, const std::byte* const* in, int64_t n,
   }
 }
 
-// --- Sums and maxima -----------------------------------------------------------------------------
+// --- Sums and extremes ---------------------------------------------------------------------------
 
-// Of maxima a NaN stays.
+// Of maxima and minima a NaN stays.
 template <Fold kFold, class D, class V = hn::Vec<D>>
 HWY_INLINE V joined(D d, V a, V b) {
   if constexpr (kFold == Fold::kSum) return hn::Add(a, b);
+  constexpr bool kLeast = kFold == Fold::kMinimum;
   if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
-    return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::Le(b, a)), a, b);
+    return hn::IfThenElse(hn::Or(hn::IsNaN(a), kLeast ? hn::Le(a, b) : hn::Le(b, a)), a, b);
   }
-  return hn::Max(a, b);
+  return kLeast ? hn::Min(a, b) : hn::Max(a, b);
 }
 
 template <Fold kFold, typename T>
@@ -278,12 +294,15 @@ void fold_columns_as(const T* x, int64_t n, T* totals) {
 
 template <typename T>
 void fold_line_of(Fold fold, const T* x, int64_t n, T* parts) {
-  (fold == Fold::kSum ? fold_line_as<Fold::kSum, T> : fold_line_as<Fold::kMaximum, T>)(x, n, parts);
+  (fold == Fold::kSum       ? fold_line_as<Fold::kSum, T>
+   : fold == Fold::kMaximum ? fold_line_as<Fold::kMaximum, T>
+                            : fold_line_as<Fold::kMinimum, T>)(x, n, parts);
 }
 template <typename T>
 void fold_columns_of(Fold fold, const T* x, int64_t n, T* totals) {
-  (fold == Fold::kSum ? fold_columns_as<Fold::kSum, T>
-                      : fold_columns_as<Fold::kMaximum, T>)(x, n, totals);
+  (fold == Fold::kSum       ? fold_columns_as<Fold::kSum, T>
+   : fold == Fold::kMaximum ? fold_columns_as<Fold::kMaximum, T>
+                            : fold_columns_as<Fold::kMinimum, T>)(x, n, totals);
 }
 
 void fold_real_line(Fold fold, const double* x, int64_t n, double* parts) {

@@ -21,9 +21,9 @@ inline constexpr int64_t kTypedChunkBytes = 4096;
 // not read mean nothing; `y` may be one of them. kDivide: f64 only. noexcept.
 void compute_typed(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y);
 
-// Sums or maxima of numbers as they are widened, eight partial results side by side: parts[i % 8]
-// takes in x[i]. noexcept.
-enum class Fold { kSum, kMaximum };
+// Sums, maxima or minima of numbers as they are widened, eight partial results side by side:
+// parts[i % 8] takes in x[i]. noexcept.
+enum class Fold { kSum, kMaximum, kMinimum };
 inline constexpr int64_t kFoldParts = 8;
 void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, double* parts);
 void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* parts);

@@ -229,12 +229,13 @@ TEST_CASE("sums and maxima are the same on every target and with any number of t
   std::vector<int32_t> integers(n);
   Philox random(9);
   int64_t total = 0;
-  int32_t most = integers[0];
+  int32_t most = integers[0], fewest = most;
   for (size_t i = 0; i < reals.size(); ++i) {
     reals[i] = random.uniform() - 0.5;
     integers[i] = static_cast<int32_t>(random.next_u32());
     total += integers[i];
     most = std::max(most, integers[i]);
+    fewest = std::min(fewest, integers[i]);
   }
   auto bytes_of = [](const auto& x) { return reinterpret_cast<const std::byte*>(x.data()); };
   std::vector<double> sums;
@@ -255,6 +256,9 @@ TEST_CASE("sums and maxima are the same on every target and with any number of t
                 reinterpret_cast<std::byte*>(&largest));
       CHECK(sum == total);
       CHECK(largest == most);
+      min_typed(pool, DType::kI32, bytes_of(integers), 1, n, 1,
+                reinterpret_cast<std::byte*>(&largest));
+      CHECK(largest == fewest);
     }
   });
   for (size_t i = 8; i < sums.size(); ++i) CHECK(sums[i] == sums[i % 8]);
@@ -266,6 +270,81 @@ TEST_CASE("sums and maxima are the same on every target and with any number of t
   double largest;
   max_typed(pool, DType::kF64, bytes_of(reals), 1, n, 1, reinterpret_cast<std::byte*>(&largest));
   CHECK(std::isnan(largest));
+  min_typed(pool, DType::kF64, bytes_of(reals), 1, n, 1, reinterpret_cast<std::byte*>(&largest));
+  CHECK(std::isnan(largest));
+  for (DType dtype : {DType::kI8, DType::kU8, DType::kI32, DType::kI64, DType::kF64}) {
+    INFO(name(dtype));  // of nothing what no element exceeds
+    double least, most_there;
+    std::byte nothing[8];
+    min_typed(pool, dtype, nullptr, 1, 0, 1, nothing);
+    load_typed(dtype, nothing, 1, 1, &least);
+    max_typed(pool, dtype, nullptr, 1, 0, 1, nothing);
+    load_typed(dtype, nothing, 1, 1, &most_there);
+    CHECK(most_there < least);
+  }
+}
+
+TEST_CASE("products are the last of the running ones, to the bit") {
+  Philox random(8);
+  auto check = [&](auto type, DType dtype, int64_t outer, int64_t axis, int64_t inner) {
+    using T = decltype(type);
+    INFO(name(dtype) << " " << outer << " " << axis << " " << inner);
+    std::vector<T> x(static_cast<size_t>(outer * axis * inner)), running(x.size());
+    for (T& v : x) {
+      v = std::is_integral_v<T> ? static_cast<T>(random.next_u64() | 1)
+                                : static_cast<T>(random.uniform() * 2 - 0.9);
+    }
+    std::vector<T> y(static_cast<size_t>(outer * inner)), start(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      start[i] = static_cast<int64_t>(i) / inner % axis == 0 ? x[i] : T{0};
+    }
+    const Shape shape = {outer, axis, inner};
+    ThreadPool pool(2);
+    linear_scan(pool, operand(x, dtype, contiguous_strides(shape)),
+                operand(start, dtype, contiguous_strides(shape)), shape, 1, dtype,
+                reinterpret_cast<std::byte*>(running.data()));
+    prod_typed(pool, dtype, reinterpret_cast<const std::byte*>(x.data()), outer, axis, inner,
+               reinterpret_cast<std::byte*>(y.data()));
+    for (int64_t o = 0; o < outer; ++o) {
+      for (int64_t i = 0; i < inner; ++i) {
+        REQUIRE(y[static_cast<size_t>(o * inner + i)] ==
+                running[static_cast<size_t>((o * axis + axis - 1) * inner + i)]);
+      }
+    }
+  };
+  on_every_target([&] {
+    for (int64_t axis : {1, 2, 63, 64, 65, 200}) {
+      for (int64_t inner : {1, 3, 300}) {
+        check(float{}, DType::kF32, 11, axis, inner);
+        check(double{}, DType::kF64, 3, axis, inner);
+        check(int64_t{}, DType::kI64, 3, axis, inner);
+      }
+    }
+  });
+}
+
+TEST_CASE("floats become integers at the ends of their ranges as doubles do") {
+  std::vector<float> x;
+  for (float end : {-129.0f, -128.0f, 127.0f, 128.0f, 255.0f, 256.0f, 0.0f, 0x1p31f, 0x1p63f}) {
+    for (float sign : {1.0f, -1.0f}) {
+      const float at = sign * end;
+      for (float v : {at, std::nextafter(at, INFINITY), std::nextafter(at, -INFINITY), at + 0.5f}) {
+        x.push_back(v);
+      }
+    }
+  }
+  for (float v : {NAN, INFINITY, -INFINITY}) x.push_back(v);
+  const std::vector<double> wide(x.begin(), x.end());
+  on_every_target([&] {
+    CHECK(cast_all<float, int8_t>(DType::kF32, x, DType::kI8) ==
+          cast_all<double, int8_t>(DType::kF64, wide, DType::kI8));
+    CHECK(cast_all<float, uint8_t>(DType::kF32, x, DType::kU8) ==
+          cast_all<double, uint8_t>(DType::kF64, wide, DType::kU8));
+    CHECK(cast_all<float, int32_t>(DType::kF32, x, DType::kI32) ==
+          cast_all<double, int32_t>(DType::kF64, wide, DType::kI32));
+    CHECK(cast_all<float, int64_t>(DType::kF32, x, DType::kI64) ==
+          cast_all<double, int64_t>(DType::kF64, wide, DType::kI64));
+  });
 }
 
 TEST_CASE("casts truncate floats, wrap integers and take anything but 0 as true") {

@@ -201,12 +201,48 @@ void concat_piece(const graph::KernelCall& call, int axis, int64_t outer, int64_
   }
 }
 
+// y[i · to_step] = x[i · from_step] for n runs of kBytes; steps in bytes.
+template <size_t kBytes>
+void copy_runs(const std::byte* x, int64_t from_step, int64_t n, std::byte* y, int64_t to_step) {
+  for (int64_t i = 0; i < n; ++i) std::memcpy(y + i * to_step, x + i * from_step, kBytes);
+}
+
+// Parts of one element each, of which those of one input lie together: as many at once as stay in
+// L1, one input after the other. False: they are not.
+bool concat_elements(const graph::KernelCall& call, int axis) {
+  const int64_t size = info(call.output.dtype).block_bytes;
+  const auto count = static_cast<int64_t>(call.inputs.size());
+  for (const graph::Operand& part : call.inputs) {
+    if (part.dtype != call.output.dtype || part.shape[axis] != 1) return false;
+    const Strides wanted = contiguous_strides(part.shape);
+    for (int i = 0; i < part.shape.rank(); ++i) {
+      if (part.shape[i] != 1 && part.strides[i] != wanted[static_cast<size_t>(i)]) return false;
+    }
+  }
+  const auto copy = size == 1   ? copy_runs<1>
+                    : size == 2 ? copy_runs<2>
+                    : size == 4 ? copy_runs<4>
+                                : copy_runs<8>;
+  constexpr int64_t kAtOnce = 2048, kGrain = 8192;
+  const int64_t all = call.output.shape.elements() / count;
+  call.pool->parallel_for(all, kGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t at = begin; at < end; at += kAtOnce) {
+      for (int64_t p = 0; p < count; ++p) {
+        copy(call.inputs[static_cast<size_t>(p)].data + at * size, size,
+             std::min(kAtOnce, end - at), call.output.data + (at * count + p) * size, count * size);
+      }
+    }
+  });
+  return true;
+}
+
 void run_concat(const graph::KernelCall& call) {
   const int axis = axis_of(*call.node);
   const Shape& shape = call.output.shape;
   int64_t outer = 1, inner = 1;
   for (int i = 0; i < axis; ++i) outer *= shape[i];
   for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
+  if (inner == 1 && concat_elements(call, axis)) return;
   const int64_t row = row_bytes(call.output.dtype, shape[axis] * inner);
   // A task is a piece of a row, or so many short rows.
   constexpr int64_t kPiece = 64 << 10;
@@ -260,6 +296,11 @@ std::vector<OpCase> concat_cases() {
   for (int axis : {0, 1}) {  // more than a task's piece
     cases.push_back({str("long, axis ", axis), {f32({3, 9000}), f32({3, 9000})}, [axis](Inputs in) {
                        return concat(in, axis);
+                     }});
+  }
+  for (int64_t n : {1, 5, 9000}) {  // an element of each beside those of the others
+    cases.push_back({str("elements, ", n), {f32({2, n}), f32({2, n}), f32({2, n})}, [](Inputs in) {
+                       return stack(in, -1);
                      }});
   }
   cases.push_back(

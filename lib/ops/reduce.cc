@@ -1,4 +1,4 @@
-// Sums and maxima: the primitives SumReduce and MaxReduce, and what is made of them.
+// Sums and extremes: the primitives SumReduce and MaxReduce, and what is made of them.
 #include "lib/kernels/reduce.h"
 
 #include <algorithm>
@@ -10,6 +10,9 @@
 #include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
+
+extern const graph::OpDef kSumReduce, kMaxReduce, kMinReduce, kProdReduce;
+
 namespace {
 
 using graph::KernelCall;
@@ -29,9 +32,8 @@ Split split(const Shape& shape, int64_t axis) {
   return s;
 }
 
-// Sums of bfloat16 are float32 and made along columns only, for what store_bf16 stores.
-bool adds_columns_of_bf16(const Node& node) {
-  return split(node.inputs[0]->shape, axis_of(node)).inner > 1;
+bool is_half(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
 Shape reduced_shape(const Node& node) {
@@ -43,7 +45,7 @@ Shape reduced_shape(const Node& node) {
 // float32 and float64 in their own precision; narrower floats are widened by the public functions.
 Shape reduced(const Node& node) {
   const Node& x = *node.inputs[0];
-  if (x.dtype == DType::kF16 || x.dtype == DType::kBF16 || is_quantized(x.dtype)) {
+  if (is_half(x.dtype) || is_quantized(x.dtype)) {
     shape_error(node, "only float32, float64 and integers are reduced");
   }
   return reduced_shape(node);
@@ -53,24 +55,25 @@ graph::TypedShape infer_max(const Node& node) {
   return {node.inputs[0]->dtype, reduced(node)};
 }
 
-// Integers are added up in int64.
+// Integers are added up in int64, floats of 16 bits in float32.
 graph::TypedShape infer_sum(const Node& node) {
   const DType dtype = node.inputs[0]->dtype;
-  if (dtype == DType::kBF16 && adds_columns_of_bf16(node))
-    return {DType::kF32, reduced_shape(node)};
+  if (is_half(dtype)) return {DType::kF32, reduced_shape(node)};
   return {is_float(dtype) ? dtype : DType::kI64, reduced(node)};
 }
 
+// Of what store_bf16 stores columns only.
 graph::Bf16Input sum_bf16_input(const Node& node, size_t) {
-  return adds_columns_of_bf16(node) ? graph::Bf16Input::kSummed : graph::Bf16Input::kNo;
+  const bool has_columns = split(node.inputs[0]->shape, axis_of(node)).inner > 1;
+  return has_columns ? graph::Bf16Input::kSummed : graph::Bf16Input::kNo;
 }
 
 void run_sum(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
   const Split s = split(x.shape, axis_of(*call.node));
-  if (x.dtype == DType::kBF16) {
-    return kernels::sum_reduce_bf16(*call.pool, x.as<const uint16_t>(), s.outer, s.axis, s.inner,
-                                    call.output.as<float>());
+  if (is_half(x.dtype)) {
+    return kernels::sum_reduce_half(*call.pool, x.dtype, x.as<const uint16_t>(), s.outer, s.axis,
+                                    s.inner, call.output.as<float>());
   }
   if (x.dtype != DType::kF32) {
     kernels::sum_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.dtype,
@@ -81,15 +84,27 @@ void run_sum(const KernelCall& call) {
                       call.output.as<float>());
 }
 
-void run_max(const KernelCall& call) {
+template <auto kOfFloats, auto kOfOthers>
+void run_extreme(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
   const Split s = split(x.shape, axis_of(*call.node));
   if (x.dtype != DType::kF32) {
-    kernels::max_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.data);
+    kOfOthers(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.data);
     return;
   }
-  kernels::max_reduce(*call.pool, x.as<const float>(), s.outer, s.axis, s.inner,
-                      call.output.as<float>());
+  kOfFloats(*call.pool, x.as<const float>(), s.outer, s.axis, s.inner, call.output.as<float>());
+}
+
+void run_prod(const KernelCall& call) {
+  const graph::Operand& x = call.inputs[0];
+  const Split s = split(x.shape, axis_of(*call.node));
+  kernels::prod_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.data);
+}
+
+graph::TypedShape infer_prod(const Node& node) {
+  const DType dtype = node.inputs[0]->dtype;
+  if (is_quantized(dtype)) shape_error(node, "quantised values have no arithmetic");
+  return {dtype, reduced_shape(node)};
 }
 
 std::vector<OpCase> cases_of(const OpDef& op) {
@@ -110,30 +125,50 @@ std::vector<OpCase> cases_of(const OpDef& op) {
   cases.push_back({"f64", {{DType::kF64, Shape{3, 7, 300}}}, [&op](std::span<const Tensor> in) {
                      return record(op, {in[0]}, {{"axis", int64_t{1}}});
                    }});
+  for (const Shape& shape : {Shape{70, 2}, Shape{70, 3}, Shape{70, 4}}) {  // short rows
+    cases.push_back({to_string(shape), {{DType::kF32, shape}}, [&op](std::span<const Tensor> in) {
+                       return record(op, {in[0]}, {{"axis", int64_t{1}}});
+                     }});
+  }
+  return cases;
+}
+
+std::vector<OpCase> prod_cases(const OpDef& op) {
+  std::vector<OpCase> cases;
+  for (const auto& [shape, axis] : std::vector<std::pair<Shape, int64_t>>{
+           {{5}, 0}, {{1}, 0}, {{3, 7, 5}, 1}, {{19, 130}, 1}, {{4, 9, 300}, 1}, {{0, 3}, 1}}) {
+    for (DType dtype : {DType::kF32, DType::kF64}) {
+      cases.push_back({str(to_string(shape), " axis ", axis, " ", name(dtype)),
+                       {{dtype, shape}},
+                       [&op, axis = axis](std::span<const Tensor> in) {
+                         return record(op, {in[0]}, {{"axis", axis}});
+                       },
+                       0.5,
+                       1.5});
+    }
+  }
   return cases;
 }
 
 Tensor reduce(const OpDef& op, const Tensor& x, int axis) {
   graph::Attrs attrs = {{"axis", int64_t{graph::checked_axis(op.name, x.shape(), axis)}}};
-  if (x.dtype() != DType::kF16 && x.dtype() != DType::kBF16) {
-    return record(op, {x}, std::move(attrs));
-  }
-  const Tensor wide = graph::contiguous(x, DType::kF32);
+  if (!is_half(x.dtype())) return record(op, {x}, std::move(attrs));
+  const Tensor wide = &op == &kSumReduce ? x : graph::contiguous(x, DType::kF32);
   return graph::contiguous(record(op, {wide}, std::move(attrs)), x.dtype());
 }
 
 }  // namespace
 
-extern const OpDef kSumReduce, kMaxReduce;
-
 namespace {
 
 std::vector<Tensor> grad_sum(const graph::GradCall& call) {
-  return {graph::expand(call.dy, call.inputs[0].shape())};
+  const Tensor& x = call.inputs[0];
+  const Tensor dy = is_half(x.dtype()) ? graph::contiguous(call.dy, x.dtype()) : call.dy;
+  return {graph::expand(dy, x.shape())};
 }
 
-// Shared equally by all elements that reach the maximum, as torch.amax does.
-std::vector<Tensor> grad_max(const graph::GradCall& call) {
+// Shared equally by all elements that reach the extreme, as torch.amax does.
+std::vector<Tensor> grad_extreme(const graph::GradCall& call) {
   const int axis = axis_of(call.node);
   const Tensor chosen = equal(call.inputs[0], call.output);
   return {mul(chosen, div(call.dy, sum(chosen, axis)))};
@@ -154,11 +189,31 @@ const OpDef kMaxReduce = {
     .name = "max_reduce",
     .kind = graph::OpKind::kReduction,
     .infer = infer_max,
-    .kernel = run_max,
-    .grad = grad_max,
+    .kernel = run_extreme<kernels::max_reduce, kernels::max_typed>,
+    .grad = grad_extreme,
     .combine = [](double a, double x) { return std::isnan(a) || x <= a ? a : x; },
     .identity = -std::numeric_limits<double>::infinity(),
     .cases = [] { return cases_of(kMaxReduce); }};
+const OpDef kMinReduce = {.name = "min_reduce",
+                          .kind = graph::OpKind::kReduction,
+                          .infer = infer_max,
+                          .kernel = run_extreme<kernels::min_reduce, kernels::min_typed>,
+                          .meaning = [](const Node& node, Inputs in) -> Tensor {
+                            return reversed(record(kMaxReduce, {reversed(in[0])}, node.attrs));
+                          },
+                          .grad = grad_extreme,
+                          .cases = [] { return cases_of(kMinReduce); }};
+const OpDef kProdReduce = {.name = "prod_reduce",
+                           .kind = graph::OpKind::kReduction,
+                           .infer = infer_prod,
+                           .kernel = run_prod,
+                           // The last of the running products.
+                           .meaning = [](const Node& node, Inputs in) -> Tensor {
+                             const int axis = axis_of(node);
+                             const int64_t n = in[0].dim(axis);
+                             return graph::slice(cumprod(in[0], axis), axis, n - 1, n);
+                           },
+                           .cases = [] { return prod_cases(kProdReduce); }};
 
 Tensor sum(const Tensor& x, int axis) {
   return reduce(kSumReduce, x, axis);
@@ -217,14 +272,15 @@ Tensor sum(const Tensor& x, const Axes& axes, bool keepdim) {
 
 Tensor mean(const Tensor& x, const Axes& axes, bool keepdim) {
   if (!is_float(x.dtype())) return mean(graph::contiguous(x, DType::kF32), axes, keepdim);
-  if (x.dtype() == DType::kF16 || x.dtype() == DType::kBF16) {
-    return graph::contiguous(mean(graph::contiguous(x, DType::kF32), axes, keepdim), x.dtype());
-  }
-  const Tensor total = sum(x, axes, keepdim);
+  // Rounded once, at the end.
+  const Tensor total = over_axes("mean", x, axes, keepdim, [](const Tensor& t, int axis) {
+    return record(kSumReduce, {t}, {{"axis", int64_t{axis}}});
+  });
   const auto count = static_cast<double>(x.shape().elements()) /
                      std::max(1.0, static_cast<double>(total.shape().elements()));
-  return x.dtype() == DType::kF32 ? mul(total, 1.0f / static_cast<float>(count))
-                                  : div(total, count);
+  if (x.dtype() == DType::kF64) return div(total, count);
+  const Tensor y = mul(total, 1.0f / static_cast<float>(count));
+  return is_half(x.dtype()) ? graph::contiguous(y, x.dtype()) : y;
 }
 
 namespace {
@@ -250,9 +306,12 @@ Tensor max(const Tensor& x, int axis) {
   return reduce(kMaxReduce, x, axis);
 }
 
-Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
-  require_elements("amax", x, axes);
-  const std::vector<bool> gone = chosen_axes("amax", x.shape(), axes);
+namespace {
+
+Tensor extreme(const OpDef& op, std::string_view name, const Tensor& x, const Axes& axes,
+               bool keepdim) {
+  require_elements(name, x, axes);
+  const std::vector<bool> gone = chosen_axes(name, x.shape(), axes);
   // The reduced axes as one, across all of which equal ones share the gradient: neighbours where
   // they are, others last.
   std::vector<int64_t> order;
@@ -268,14 +327,20 @@ Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
   for (int i = 0; i < x.rank(); ++i) {
     if (gone[static_cast<size_t>(i)]) order.push_back(i);
   }
-  const Tensor y = are_neighbours
-                       ? max(graph::reshape(x, {outer, count, inner}), 1)
-                       : max(graph::reshape(graph::permute(x, order), {outer * inner, count}), 1);
+  const Tensor y =
+      are_neighbours
+          ? reduce(op, graph::reshape(x, {outer, count, inner}), 1)
+          : reduce(op, graph::reshape(graph::permute(x, order), {outer * inner, count}), 1);
   return graph::reshape(y, kept_shape(x.shape(), gone, keepdim));
 }
+
+}  // namespace
+
+Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
+  return extreme(kMaxReduce, "amax", x, axes, keepdim);
+}
 Tensor amin(const Tensor& x, const Axes& axes, bool keepdim) {
-  require_elements("amin", x, axes);
-  return reversed(amax(reversed(x), axes, keepdim));
+  return extreme(kMinReduce, "amin", x, axes, keepdim);
 }
 
 Tensor any(const Tensor& x, const Axes& axes, bool keepdim) {
@@ -283,7 +348,8 @@ Tensor any(const Tensor& x, const Axes& axes, bool keepdim) {
                    [](const Tensor& t, int axis) { return reduce(kMaxReduce, t, axis); });
 }
 Tensor all(const Tensor& x, const Axes& axes, bool keepdim) {
-  return logical_not(any(logical_not(x), axes, keepdim));
+  return over_axes("all", to_bool(x), axes, keepdim,
+                   [](const Tensor& t, int axis) { return reduce(kMinReduce, t, axis); });
 }
 
 }  // namespace lumen::ops

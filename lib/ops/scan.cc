@@ -79,7 +79,7 @@ std::vector<OpCase> scan_cases() {
 
 }  // namespace
 
-extern const OpDef kLinearScan;
+extern const OpDef kLinearScan, kProdReduce;
 const OpDef kLinearScan = {.name = "linear_scan",
                            .infer = infer_scan,
                            .kernel = run_scan,
@@ -130,7 +130,8 @@ Tensor prod(const Tensor& x, int axis, bool keepdim) {
   const int64_t n = t.dim(at);
   Shape kept = t.shape();
   kept[at] = 1;
-  const Tensor y = n == 0 ? full(kept, 1, t.dtype()) : graph::slice(cumprod(t, at), at, n - 1, n);
+  const Tensor y =
+      n == 0 ? full(kept, 1, t.dtype()) : record(kProdReduce, {t}, {{"axis", int64_t{at}}});
   return keepdim || x.rank() == 0 ? graph::reshape(y, x.rank() == 0 ? x.shape() : kept)
                                   : squeeze(y, at);
 }

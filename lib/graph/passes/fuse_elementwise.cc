@@ -81,8 +81,7 @@ class Fuser {
         ++slot;
       }
     }
-    NodePtr fused =
-        make_fused(std::make_shared<Program>(std::move(program)), std::move(inputs), node->dtype);
+    NodePtr fused = make_fused(finished(std::move(program)), std::move(inputs), node->dtype);
     const int uses = uses_.at(original.get());
     const bool repeated = !stored_.find(original.get()) && is_cheaper_again(*fused, uses);
     steps_[fused.get()] = {uses, repeated, std::move(reads)};

@@ -42,7 +42,7 @@ NodePtr attach(const Node& fused, int operand) {
   for (size_t i = 0; i < fused.inputs.size(); ++i) {
     if (static_cast<int>(i) != operand) node->inputs.push_back(fused.inputs[i]);
   }
-  node->epilogue = std::make_shared<Program>(std::move(program));
+  node->epilogue = finished(std::move(program));
   return node;
 }
 

@@ -42,7 +42,7 @@ std::shared_ptr<const Program> with_swapped_operands(const Program& program) {
       if (argument < 2) argument = 1 - argument;
     }
   }
-  return std::make_shared<const Program>(std::move(swapped));
+  return finished(std::move(swapped));
 }
 
 Graph run_fuse_gates(const Graph& graph) {
