@@ -156,7 +156,7 @@ struct LineEditor::State {
   }
 
   // Called by libedit, through which no exception may pass.
-  static void switch_paste(std::string_view sequence) {
+  static void put(std::string_view sequence) {
     [[maybe_unused]] const ssize_t ignored =
         ::write(STDOUT_FILENO, sequence.data(), sequence.size());
   }
@@ -176,7 +176,8 @@ struct LineEditor::State {
   void take_terminal() {
     ::el_set(edit, EL_PREP_TERM, 0);
     ::el_set(edit, EL_PREP_TERM, 1);
-    switch_paste(kPasteOn);
+    put(kPasteOn);
+    put("\r");  // the line is drawn from here, over itself if nobody wrote meanwhile
     ::el_resize(edit);
     ::el_set(edit, EL_REFRESH);
   }
