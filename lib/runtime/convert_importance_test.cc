@@ -98,7 +98,7 @@ TEST_CASE("an importance matrix in the older format is shown") {
   const auto shown = testing::run_tool_process("lumen-convert", {"--inspect", path});
   CAPTURE(shown.err);
   CHECK(shown.exit_code == 0);
-  CHECK(contains(shown.out, ": importance matrix, 70 B"));
+  CHECK(contains(shown.out, ": importance matrix, 70 bytes"));
   CHECK(contains(shown.out, "chunks: 5"));
   CHECK(contains(shown.out, text));
   CHECK(contains(shown.out, name + "  f32 [3]"));

@@ -16,6 +16,15 @@ using testing::random_model;
 using testing::require_error;
 using testing::run_tool_process;
 
+TEST_CASE("a schema from standard input is no part of the prompt") {
+  const auto outcome = run_tool_process(
+      "lumen-run", {random_model(), "-p", "a", "-n", "20", "--json-schema", "/dev/stdin"},
+      {.input = R"({"const": "yes"})"});
+  CAPTURE(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.out == "\"yes\"\n");
+}
+
 TEST_CASE("penalties, filters and biases are reported, and give one text for one seed") {
   const auto answer = [](const Arguments& more) {
     Arguments arguments = {random_model(), "-p", "hello",  "-n",     "40",
