@@ -2,17 +2,32 @@
 //
 // Loads GPT-2 in all sizes and what nanoGPT-style recipes train. Differs from plain Llama by
 // learned positions instead of rotation, LayerNorm instead of RMSNorm, biases everywhere, one
-// product for q, k and v, a GELU feed-forward layer, weights stored [in, out], and an output head
-// usually tied to the embedding.
+// product for q, k and v, a GELU feed-forward layer (Cerebras-GPT: without tanh), weights stored
+// [in, out], and an output head usually tied to the embedding.
+#include <algorithm>
 #include <cmath>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
+#include "lib/nn/activation.h"
 #include "lib/nn/training_scope.h"
 #include "models/model.h"
 
 namespace lumen::models {
 namespace gpt2 {
+
+// By the name in the config; those that Hugging Face has too.
+nn::Activation activation_of(const io::Json& config) {
+  const std::vector<std::string> known = {
+      "gelu_new", "gelu_pytorch_tanh", "gelu", "relu", "silu", "swish", "tanh"};
+  const std::string name = io::get_string(config, "activation_function", known[0]);
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    fail(ErrorKind::kUnsupported, "activation_function ", quoted(name),
+         " is not supported; known: ", join(known, ", "));
+  }
+  return nn::Activation(name);
+}
 
 struct Config {
   explicit Config(const io::Json& config)
@@ -29,14 +44,10 @@ struct Config {
         scale_attn_weights(io::get_bool(config, "scale_attn_weights", true)),
         scale_attn_by_inverse_layer_idx(
             io::get_bool(config, "scale_attn_by_inverse_layer_idx", false)),
+        activation(activation_of(config)),
         tied(io::get_bool(config, "tie_word_embeddings", true)) {
     if (n_embd % n_head != 0) {
       fail(ErrorKind::kMalformed, "n_embd ", n_embd, " is not a multiple of n_head ", n_head);
-    }
-    const std::string activation = io::get_string(config, "activation_function", "gelu_new");
-    if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
-      fail(ErrorKind::kUnsupported, "activation_function ", quoted(activation),
-           " is not supported; known: gelu_new, gelu_pytorch_tanh");
     }
   }
 
@@ -52,6 +63,7 @@ struct Config {
   double layer_norm_epsilon;
   double resid_pdrop, embd_pdrop, attn_pdrop;  // while training
   bool scale_attn_weights, scale_attn_by_inverse_layer_idx;
+  nn::Activation activation;
   bool tied;  // the output head is the embedding
 };
 
@@ -79,6 +91,7 @@ struct Block {
         scale(config.attention_scale(layer)),
         dropout(config.resid_pdrop),
         attention_dropout(config.attn_pdrop),
+        activation(config.activation),
         ln_1(parameters / "ln_1", config.n_embd, config.layer_norm_epsilon),
         c_attn(parameters / "attn" / "c_attn", config.n_embd, 3 * config.n_embd),
         c_proj(parameters / "attn" / "c_proj", config.n_embd, config.n_embd),
@@ -88,7 +101,7 @@ struct Block {
 
   Tensor operator()(const Tensor& x, const nn::Pass& pass, int64_t layer) const {
     const Tensor attended = ops::add(x, nn::dropout(attention(ln_1(x), pass, layer), dropout));
-    const Tensor inner = ops::gelu_tanh(mlp_fc(ln_2(attended)));
+    const Tensor inner = activation(mlp_fc(ln_2(attended)));
     return ops::add(attended, nn::dropout(mlp_proj(inner), dropout));
   }
 
@@ -110,6 +123,7 @@ struct Block {
   int64_t heads;
   double scale;
   double dropout, attention_dropout;
+  nn::Activation activation;
   nn::LayerNorm ln_1;
   Conv1D c_attn, c_proj;
   nn::LayerNorm ln_2;
@@ -179,7 +193,9 @@ std::vector<io::Json> tiny_configs() {
   io::Json scaled = tied;
   scaled["scale_attn_weights"] = false;
   scaled["scale_attn_by_inverse_layer_idx"] = true;
-  return {tied, untied, scaled};
+  io::Json exact = tied;
+  exact["activation_function"] = "gelu";
+  return {tied, untied, scaled, exact};
 }
 
 constexpr std::string_view kModelTypes[] = {"gpt2"};

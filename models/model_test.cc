@@ -230,6 +230,33 @@ TEST_CASE("missing and misshapen tensors are listed together") {
   }
 }
 
+TEST_CASE("GPT-2 has the activation that its config names") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "gpt2"}});
+  io::Json config = def.tiny_configs()[0];
+  const auto random = nn::Parameters::random(3);
+  def.make(config, random);
+  NamedArrays arrays;
+  for (const auto& [name, tensor] : random.named()) {
+    Array array =
+        Array::from<float>(tensor.node()->value.as<float>(), tensor.node()->value.shape());
+    for (float& x : array.as_mutable<float>()) x *= 20;
+    arrays[name] = array;
+  }
+  const auto logits = [&](const char* activation) {
+    config["activation_function"] = activation;
+    const auto model = def.make(config, nn::Parameters::from_checkpoint(arrays));
+    return values(model->logits(model->hidden(token_ids(kIds, 1), position(0), nullptr)));
+  };
+  const auto usual = logits("gelu_new");
+  CHECK(logits("gelu_pytorch_tanh") == usual);
+  CHECK(relative_error(logits("gelu"), usual) < 1e-2);
+  CHECK(relative_error(logits("gelu"), usual) > 1e-6);
+  for (const char* other : {"relu", "silu", "tanh"}) {
+    CHECK(relative_error(logits(other), usual) > 1e-3);
+  }
+  REQUIRE_THROWS_AS(logits("softmax"), Error);
+}
+
 // GPT-2's attention without its usual scale, or divided by the layer's number, is that of a model
 // with larger queries.
 TEST_CASE("the scale of GPT-2's attention follows its config") {

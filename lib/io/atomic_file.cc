@@ -172,7 +172,8 @@ void check_replaceable(const std::string& path, std::string_view beginning, std:
 
 ErrorKind creation_error(int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG;
-  return full ? ErrorKind::kIo : ErrorKind::kCannotCreate;
+  const bool spent = error == EMFILE || error == ENFILE || error == ENOMEM;
+  return full ? ErrorKind::kIo : spent ? ErrorKind::kResource : ErrorKind::kCannotCreate;
 }
 
 void fail_system(const std::string& path, std::string_view doing) {

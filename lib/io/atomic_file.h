@@ -67,7 +67,8 @@ void remove_leftovers(const std::string& path);
 void check_replaceable(const std::string& path, std::string_view beginning, std::string_view kind);
 
 // The kind of a failure to create or write something, for this errno: kIo where the disk is full or
-// broken, else kCannotCreate.
+// broken, kResource where the process or system has no descriptor or memory left, else
+// kCannotCreate.
 ErrorKind creation_error(int error);
 
 // Throws that for errno: "PATH: DOING failed: why".

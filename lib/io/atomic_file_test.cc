@@ -103,6 +103,22 @@ TEST_CASE("a file larger than the room there is is refused before it is written"
   CHECK_FALSE(is_regular_file(path));
 }
 
+TEST_CASE("a process without descriptors lacks a resource, and not a place for its output") {
+  const std::string path = testing::temporary_directory() + "/file";
+  rlimit old_limit;
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &old_limit) == 0);
+  const rlimit none{0, old_limit.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &none);
+  ErrorKind kind = ErrorKind::kInternal;
+  try {
+    write_file_atomically(path, "x");
+  } catch (const Error& error) {
+    kind = error.kind();
+  }
+  ::setrlimit(RLIMIT_NOFILE, &old_limit);
+  CHECK(kind == ErrorKind::kResource);
+}
+
 TEST_CASE("a full disk is an error and leaves nothing behind") {
   const std::string directory = testing::temporary_directory(), path = directory + "/file";
   std::ofstream(path) << "old";

@@ -1,5 +1,6 @@
 #include "lib/io/importance_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -117,6 +118,10 @@ void read_older(std::span<const std::byte> bytes, ImportanceMatrix& matrix) {
   }
 }
 
+void require_values(const ImportanceMatrix& matrix) {
+  if (matrix.columns.empty()) fail(ErrorKind::kMalformed, "the importance matrix has no values");
+}
+
 }  // namespace
 
 bool is_importance_matrix(const GgufFile& file) {
@@ -124,20 +129,43 @@ bool is_importance_matrix(const GgufFile& file) {
   return type && type->is_string() && type->as_string() == "imatrix";
 }
 
-ImportanceMatrix read_importance_matrix(const std::string& path) {
+bool begins_importance_matrix(const std::string& path) {
+  const auto buffer = map_file(path);
+  ByteReader reader({buffer->data, buffer->bytes});
+  if (reader.remaining() < 2 * sizeof(int32_t)) return false;
+  const auto entries = reader.read<int32_t>(), name_bytes = reader.read<int32_t>();
+  if (entries < 1 || static_cast<uint64_t>(entries) > limits::kGgufTensors) return false;
+  if (name_bytes < 1 || static_cast<uint64_t>(name_bytes) > limits::kTensorNameBytes) return false;
+  if (static_cast<uint64_t>(name_bytes) > reader.remaining()) return false;
+  const std::string_view name = reader.text(static_cast<uint64_t>(name_bytes));
+  return std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '\x7F'; });
+}
+
+ImportanceMatrix importance_matrix_of(const GgufFile& file, const std::string& path) {
   ImportanceMatrix matrix;
   matrix.path = path;
-  const auto gguf = read_if_gguf(path);
-  const auto buffer = gguf ? nullptr : map_file(path);
   with_context(place_of(path), [&] {
-    if (gguf) {
-      read_gguf_matrix(*gguf, matrix);
-    } else {
-      read_older({buffer->data, buffer->bytes}, matrix);
-    }
-    if (matrix.columns.empty()) fail(ErrorKind::kMalformed, "the importance matrix has no values");
+    read_gguf_matrix(file, matrix);
+    require_values(matrix);
   });
   return matrix;
+}
+
+ImportanceMatrix parse_older_importance_matrix(std::span<const std::byte> bytes,
+                                               const std::string& path) {
+  ImportanceMatrix matrix;
+  matrix.path = path;
+  with_context(place_of(path), [&] {
+    read_older(bytes, matrix);
+    require_values(matrix);
+  });
+  return matrix;
+}
+
+ImportanceMatrix read_importance_matrix(const std::string& path) {
+  if (const auto gguf = read_if_gguf(path)) return importance_matrix_of(*gguf, path);
+  const auto buffer = map_file(path);
+  return parse_older_importance_matrix({buffer->data, buffer->bytes}, path);
 }
 
 }  // namespace lumen::io

@@ -5,8 +5,10 @@
 //   then, or nothing, int32 chunks, int32 bytes, the name of the text.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,19 @@ struct ImportanceMatrix {
 // Whether general.type says that a GGUF file is one.
 bool is_importance_matrix(const GgufFile& file);
 
+// Whether a file begins as one in the older format: with a number of entries and a name of
+// printable characters. Throws as map_file.
+bool begins_importance_matrix(const std::string& path);
+
 // Reads either format. Throws Error: kMissing and kIo as map_file, kMalformed for a file that is
 // broken or no importance matrix, kUnsupported for another GGUF file.
 ImportanceMatrix read_importance_matrix(const std::string& path);
+
+// The same of the bytes of a file in the older format; `path` is for messages.
+ImportanceMatrix parse_older_importance_matrix(std::span<const std::byte> bytes,
+                                               const std::string& path);
+
+// The same of a GGUF file.
+ImportanceMatrix importance_matrix_of(const GgufFile& file, const std::string& path);
 
 }  // namespace lumen::io

@@ -1,6 +1,7 @@
 #include "lib/io/mapped_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,9 +10,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <string_view>
+#include <utility>
 
 #include "lib/base/error.h"
+#include "lib/base/strings.h"
 
 namespace lumen::io {
 namespace {
@@ -75,6 +79,49 @@ Descriptor open_regular(const std::string& path, uint64_t& bytes) {
   check_regular(status);
   bytes = static_cast<uint64_t>(status.st_size);
   return file;
+}
+
+// The number of an open descriptor that `path` names, else −1.
+int descriptor_number(std::string_view path) {
+  if (path == "/dev/stdin") return STDIN_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    int64_t number = -1;
+    if (path.starts_with(folder) && parse_number(path.substr(folder.size()), number) &&
+        number >= 0 && number <= std::numeric_limits<int>::max()) {
+      return static_cast<int>(number);
+    }
+  }
+  return -1;
+}
+
+// A pipe that the process has open and `path` names by its number: unlike a FIFO by another name it
+// has a writer, or is at its end. Negative: no such.
+Descriptor named_pipe(std::string_view path) {
+  const int number = descriptor_number(path);
+  struct stat status;
+  if (number < 0 || ::fstat(number, &status) != 0 || !S_ISFIFO(status.st_mode)) {
+    return Descriptor(-1);
+  }
+  return Descriptor(::fcntl(number, F_DUPFD_CLOEXEC, 3));
+}
+
+std::string read_pipe(const Descriptor& pipe, uint64_t max_bytes) {
+  constexpr size_t kPiece = 1 << 16;
+  std::string content;
+  for (size_t filled = 0;;) {
+    content.resize(filled + kPiece);
+    const ssize_t got = ::read(pipe.get(), content.data() + filled, kPiece);
+    if (got < 0 && errno != EINTR && errno != EAGAIN) fail_errno("reading", errno);
+    if (got < 0 && errno == EAGAIN) {
+      pollfd waiting = {pipe.get(), POLLIN, 0};
+      ::poll(&waiting, 1, -1);
+    }
+    filled += static_cast<size_t>(std::max<ssize_t>(got, 0));
+    if (filled > max_bytes)
+      fail(ErrorKind::kMalformed, "longer than the limit of ", max_bytes, " bytes");
+    content.resize(filled);
+    if (got == 0) return content;
+  }
 }
 
 bool starts_with(std::span<const std::byte> head, std::string_view magic) {
@@ -147,6 +194,9 @@ void drop_pages(const Buffer& buffer, std::span<const std::byte> bytes) {
 
 std::string read_file(const std::string& path, uint64_t max_bytes) {
   return with_context(place_of(path), [&] {
+    if (const Descriptor pipe = named_pipe(path); pipe.get() >= 0) {
+      return read_pipe(pipe, max_bytes);
+    }
     uint64_t bytes = 0;
     const Descriptor file = open_regular(path, bytes);
     if (bytes > max_bytes) {
@@ -164,6 +214,10 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
     content.resize(filled);
     return content;
   });
+}
+
+bool names_descriptor(const std::string& path) {
+  return descriptor_number(path) >= 0;
 }
 
 bool is_directory(const std::string& path) {

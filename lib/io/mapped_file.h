@@ -29,9 +29,14 @@ std::shared_ptr<const Buffer> map_file(const std::string& path);
 // again reads the file again. Does nothing if `buffer` is no mapped file. Thread-safe.
 void drop_pages(const Buffer& buffer, std::span<const std::byte> bytes);
 
-// The content of the regular file at `path`. Throws like map_file (an empty file gives ""), and
-// kMalformed if it is longer than `max_bytes`.
+// The content of the regular file at `path`, or of a pipe that it names by the number of its open
+// descriptor (/dev/fd/N, as shells write for <(COMMAND), /dev/stdin): that one is read only once,
+// and waited for. Throws like map_file (an empty file gives ""), and kMalformed if it is longer
+// than `max_bytes`.
 std::string read_file(const std::string& path, uint64_t max_bytes);
+
+// Whether `path` names an open descriptor by its number, which nothing can lie beside.
+bool names_descriptor(const std::string& path);
 
 bool is_directory(const std::string& path);
 bool is_regular_file(const std::string& path);

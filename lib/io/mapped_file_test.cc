@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
@@ -36,6 +37,40 @@ TEST_CASE("a file is mapped and outlives its name") {
   REQUIRE(buffer->bytes == 5);
   CHECK_FALSE(buffer->writable);
   CHECK(std::memcmp(buffer->data, "hello", 5) == 0);
+}
+
+TEST_CASE("a pipe that is named by its descriptor is read to its end") {
+  for (const char* folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const std::string text(300'000, 'x'), path = folder + std::to_string(ends[0]);
+    CHECK(names_descriptor(path));
+    std::thread writer([&] {
+      for (size_t done = 0; done < text.size();) {
+        done += static_cast<size_t>(std::max<ssize_t>(
+            0,
+            ::write(ends[1], text.data() + done, std::min<size_t>(text.size() - done, 100'000))));
+      }
+      ::close(ends[1]);
+    });
+    CHECK(read_file(path, text.size()) == text);
+    writer.join();
+    ::close(ends[0]);
+    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(::write(ends[1], text.data(), 1000) == 1000);
+    CHECK(testing::contains(
+        testing::refusal(ErrorKind::kMalformed,
+                         [&] { read_file(folder + std::to_string(ends[0]), 999); }),
+        "longer than the limit of 999 bytes"));
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  const std::string other = testing::temporary_directory() + "/fifo";
+  REQUIRE(::mkfifo(other.c_str(), 0600) == 0);
+  testing::refusal(ErrorKind::kMissing, [&] { read_file(other, 10); });  // does not wait
+  for (const char* name : {"/dev/fd/", "/dev/fd/x", "/dev/fd/-1", "/dev/fd/99999999999", "fd/3"}) {
+    CHECK_FALSE(names_descriptor(name));
+  }
 }
 
 // Resident KiB of the mapping that begins at `address`.

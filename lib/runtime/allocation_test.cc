@@ -101,6 +101,10 @@ TEST_CASE("decoding a token allocates nothing") {
   options.sampling.top_n_sigma = 3;
   options.sampling.xtc_probability = 0.5;
   options.sampling.logit_bias = {{"5", 1}, {"6", -1}};
+  options.sampling.repeat_last_n = 200;
+  options.sampling.dynatemp_range = 0.5;
+  REQUIRE(allocations_while_decoding(options) == 0);
+  options.sampling.mirostat = 2;
   REQUIRE(allocations_while_decoding(options) == 0);
   options.sampling.temperature = 0;
   options.sampling.dry_penalty_last_n = 10;  // what is kept of the text is moved now and then

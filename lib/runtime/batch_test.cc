@@ -1,6 +1,7 @@
 #include "lib/runtime/batch.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -87,7 +88,7 @@ TEST_CASE("a line of a batch says what and how to answer") {
       parse(
           R"({"prompt": "a", "presence_penalty": 0.5, "frequency_penalty": -0.5, "typical_p": 0.9, )"
           R"("top_n_sigma": 1, "xtc_probability": 0.25, "xtc_threshold": 0.2, "dry_multiplier": 0.8, )"
-          R"("dry_base": 2, "dry_allowed_length": 3, "dry_penalty_last_n": 99, )"
+          R"("dry_base": 2, "dry_allowed_length": 3, "dry_penalty_last_n": 99, "mirostat": 2, "repeat_last_n": 9, "dynatemp_range": 0.5, )"
           R"("dry_sequence_breakers": ["a", "\n"], "logit_bias": {"13": -100, "q": "-inf", "=": 1.5}})")
           .sampling;
   REQUIRE(rare.presence_penalty == 0.5);
@@ -100,6 +101,9 @@ TEST_CASE("a line of a batch says what and how to answer") {
   REQUIRE(rare.dry.base == 2);
   REQUIRE(rare.dry.allowed_length == 3);
   REQUIRE(rare.dry.last_n == 99);
+  REQUIRE(rare.mirostat == 2);
+  REQUIRE(rare.repeat_last_n == 9);
+  REQUIRE(rare.dynatemp_range == 0.5);
   REQUIRE(rare.dry.breakers == std::vector<std::string>{"a", "\n"});
   const std::map<int32_t, double> biases = {{13, -100}, {'q', -INFINITY}, {'=', 1.5}};
   REQUIRE(rare.logit_bias == biases);  // the line's in place of the command line's
@@ -287,6 +291,28 @@ std::pair<std::vector<io::Json>, std::string> run_overflowing(const std::string&
   ::dup2(standard_output, STDOUT_FILENO);
   ::close(standard_output);
   return {lines_of(io::read_file(out, 1 << 20)), error};
+}
+
+TEST_CASE("lines are read where the stack is small") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/lines";
+  std::ofstream(path) << std::string(100'000, 'x') << "\nend\n";
+  std::pair<std::string, std::string> state = {path, ""};
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, 60 << 10);
+  pthread_t thread;
+  const auto read = [](void* argument) -> void* {
+    auto& [name, last] = *static_cast<std::pair<std::string, std::string>*>(argument);
+    LineInput input(name);
+    while (input.next(last) && last != "end") {
+    }
+    return nullptr;
+  };
+  REQUIRE(::pthread_create(&thread, &attributes, read, &state) == 0);
+  ::pthread_join(thread, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  REQUIRE(state.second == "end");
 }
 
 TEST_CASE("a prompt after which the model overflows ends a batch without losing other answers") {

@@ -82,6 +82,11 @@ std::string our_command(std::string_view name) {
   return "";
 }
 
+std::string message_count(const Conversation& conversation) {
+  const size_t count = conversation.messages().size();
+  return str(count, count == 1 ? " message" : " messages");
+}
+
 // Whether the chat can go on after `kind`: what the user asked for was wrong or impossible.
 bool is_recoverable(ErrorKind kind) {
   switch (kind) {
@@ -291,6 +296,7 @@ void Chat::set(const std::string& argument) {
   if (argument.empty()) return show("params");
   const size_t space = argument.find(' ');
   const Field& field = find_field(fields, argument.substr(0, space));
+  if (space == argument.npos && forget_list(field.name)) return make_sampler();
   if (space == argument.npos && field.name != "system") {
     fail(ErrorKind::kUsage, "/set ", field.name, " needs a value: ", field.help);
   }
@@ -302,6 +308,21 @@ void Chat::set(const std::string& argument) {
     sampling_ = before;
     throw;
   }
+}
+
+// What is added to entry by entry is emptied by its name alone.
+bool Chat::forget_list(const std::string& name) {
+  if (name == "stop") {
+    generation_.stop.clear();
+  } else if (name == "logit-bias") {
+    sampling_.logit_bias.clear();
+  } else if (name == "dry-sequence-breaker") {
+    sampling_.dry_sequence_breakers.reset();
+  } else {
+    return false;
+  }
+  note(str(name, " is taken back"));
+  return true;
 }
 
 void Chat::show(const std::string& topic) {
@@ -355,13 +376,13 @@ void Chat::undo(const std::string&) {
 void Chat::save(const std::string& argument) {
   const std::string path = file_named(argument, "/save");
   conversation_.save(path);
-  note(str(conversation_.messages().size(), " messages written to ", quoted(path)));
+  note(str(message_count(conversation_), " written to ", quoted(path)));
 }
 
 void Chat::load(const std::string& argument) {
   const std::string path = file_named(argument, "/load");
   conversation_.load(path);
-  note(str(conversation_.messages().size(), " messages read from ", quoted(path)));
+  note(str(message_count(conversation_), " read from ", quoted(path)));
 }
 
 void Chat::read_files(const std::string& argument) {
@@ -372,8 +393,9 @@ void Chat::read_files(const std::string& argument) {
       io::is_regular_file(whole) ? std::vector<std::string>{whole} : split_names(argument);
   for (const std::string& path : files) {
     text += io::read_file(at_home(path), limits::kPromptBytes);
-    if (!text.ends_with('\n')) text += '\n';
+    if (!text.empty() && !text.ends_with('\n')) text += '\n';
   }
+  if (text.empty()) fail(ErrorKind::kMalformed, quoted(whole), " is empty: nothing was read");
   text = to_valid_utf8(text);
   const auto tokens =
       session_.format.tokenizer()->encode(text, {.add_special = false, .parse_special = true});

@@ -59,6 +59,7 @@ class Chat {
   void forget_attached();
   void make_sampler();
   std::vector<Field> settings();
+  bool forget_list(const std::string& name);
   void note(const std::string& text);
   void show_messages();
 

@@ -102,6 +102,42 @@ TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
   REQUIRE(chat.is_in_normal_state());
 }
 
+TEST_CASE("SIGQUIT at the prompt, and its key, end the process with the terminal restored") {
+  if (!testing::has_terminals()) return;
+  for (const bool is_key : {false, true}) {
+    CAPTURE(is_key);
+    ChatTerminal chat;
+    REQUIRE(chat.wait_for("> "));
+    chat.type("half a line");
+    REQUIRE(chat.wait_for("half a line"));
+    is_key ? chat.type("\x1C") : chat.send(SIGQUIT);
+    REQUIRE(chat.finish().signal == SIGQUIT);
+    REQUIRE(chat.is_in_normal_state());
+  }
+}
+
+TEST_CASE("a line goes on after a stop, during which others had the terminal") {
+  if (!testing::has_terminals()) return;
+  for (const int signal : {SIGSTOP, SIGTSTP}) {
+    CAPTURE(signal);
+    ChatTerminal chat;
+    REQUIRE(chat.wait_for("> "));
+    chat.type("one ");
+    REQUIRE(chat.wait_for("one "));
+    chat.send(signal);  // without a shell SIGTSTP does not stop, but is gone through
+    if (signal == SIGSTOP) {
+      chat.set_normal_state();
+      chat.send(SIGCONT);
+    }
+    REQUIRE(chat.wait_for("> one "));
+    REQUIRE_FALSE(chat.is_in_normal_state());
+    chat.type("two\r");
+    REQUIRE(chat.wait_for("> "));
+    chat.type("/show messages\r");
+    REQUIRE(chat.wait_for("user: one two"));
+  }
+}
+
 TEST_CASE("a terminal that is closed ends the chat with 129, and the prompt cache is kept") {
   if (!testing::has_terminals()) return;
   const std::string cache = lumen::testing::temporary_directory() + "/cache";

@@ -225,6 +225,28 @@ TEST_CASE("save, load and read") {
   REQUIRE(kept == "file text");
 }
 
+TEST_CASE("stop texts and biases are taken back by /set with their name alone") {
+  const auto result =
+      chat({line("/set stop w"), line("/set logit-bias 122=-inf"), line("hi"), line("/set stop"),
+            line("/set logit-bias"), line("/retry"), line("/show params"), line("/set temp")});
+  CHECK(contains(result.output, "ans\n"));
+  CHECK(contains(result.output, "answer\n"));
+  CHECK_FALSE(contains(result.output, "stop: '"));
+  CHECK_FALSE(contains(result.output, "logit-bias: '"));
+  CHECK(contains(result.output, "error: /set temp needs a value"));
+}
+
+TEST_CASE("an empty file is not read, and one message is not several") {
+  const std::string directory = lumen::testing::temporary_directory();
+  std::ofstream(directory + "/empty").close();
+  std::ofstream(directory + "/one") << R"({"role": "user", "content": "a"})"
+                                    << "\n";
+  const auto result =
+      chat({line("/read " + directory + "/empty"), line("/load " + directory + "/one")});
+  CHECK(contains(result.output, "/empty' is empty: nothing was read"));
+  CHECK(contains(result.output, "(1 message read from"));
+}
+
 TEST_CASE("a text that does not fit is not read, and one that was can be taken back") {
   const std::string directory = lumen::testing::temporary_directory();
   std::ofstream(directory + "/large.txt") << std::string(400, 'x');

@@ -174,6 +174,11 @@ void refuse_output(const std::string& path, const io::ModelFiles* files,
          " is the model itself, which would be lost: name another ",
          io::is_directory(path) ? "directory" : "file");
   }
+  const std::string above = std::filesystem::path(path).parent_path();
+  if (!above.empty() && writes_gguf(options) && !io::is_directory(above)) {
+    fail(ErrorKind::kCannotCreate, "output ", quoted(path), ": there is no directory ",
+         quoted(above), "; make it first");
+  }
   if (!io::is_regular_file(path) || options.force) return;
   fail(ErrorKind::kCannotCreate, quoted(path), " exists; --force replaces it");
 }

@@ -1,6 +1,7 @@
 #include "lib/runtime/convert.h"
 
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -26,7 +27,8 @@ void check_directory_output(const ConvertOptions& options) {
     fail(ErrorKind::kUsage, "output ", quoted(*options.output), ": expected a name that ends in ",
          ".gguf, or a directory");
   }
-  if (io::is_regular_file(*options.output)) {
+  std::error_code ignored;  // of what is not there
+  if (std::filesystem::exists(*options.output, ignored) && !io::is_directory(*options.output)) {
     fail(ErrorKind::kCannotCreate, quoted(*options.output), " is a file; expected a directory");
   }
   if (is_quantized(requested_type(options).matrices)) {
@@ -36,6 +38,11 @@ void check_directory_output(const ConvertOptions& options) {
   if (options.imatrix) {
     fail(ErrorKind::kUsage, "--imatrix is for GGUF files whose matrices are rounded to blocks");
   }
+}
+
+bool is_importance_matrix(const std::string& path, const io::GgufFile* gguf) {
+  if (gguf != nullptr) return io::is_importance_matrix(*gguf);
+  return io::is_regular_file(path) && io::begins_importance_matrix(path);
 }
 
 }  // namespace
@@ -104,7 +111,7 @@ int convert(const ConvertOptions& options) {
     const std::string path = io::find_model(*options.inspect);
     auto gguf = io::read_if_gguf(path);
     const io::Json model =
-        gguf && io::is_importance_matrix(*gguf) ? inspect_importance_matrix(path, std::move(gguf))
+        is_importance_matrix(path, gguf.get()) ? inspect_importance_matrix(path, std::move(gguf))
         : is_adapter(path, gguf.get())
             ? inspect_adapter(path, std::move(gguf))
             : inspect_model(open_language_model(*options.inspect, std::move(gguf)),
@@ -115,6 +122,11 @@ int convert(const ConvertOptions& options) {
   options.given.require(kConvert | kConvertAdapter, "without --inspect");
   if (!options.model || !options.output) {
     fail(ErrorKind::kUsage, "nothing to do: name a model and what to write, or --inspect MODEL");
+  }
+  if (*options.output == "-") {
+    fail(ErrorKind::kUsage,
+         "a model cannot be written to standard output: name a file or directory",
+         " (./- if it is to be called -)");
   }
   const bool to_gguf = writes_gguf(options);
   shard_bytes(options);  // a usage error comes before the model is opened

@@ -5,6 +5,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/gguf_adapter.h"
+#include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"
@@ -33,6 +34,8 @@ std::string base_name(const std::string& path, const ConvertOptions& options) {
     fail(ErrorKind::kUsage, quoted(path),
          " does not say which model it is for: name that with --base MODEL");
   }
+  with_context(str("the base model of ", io::place_of(path), ", whose place --base MODEL can name"),
+               [&] { io::find_model(base); });
   return base;
 }
 

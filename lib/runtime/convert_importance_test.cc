@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "lib/base/testing.h"
+#include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_files.h"
 #include "lib/io/write_gguf.h"
@@ -80,6 +81,32 @@ TEST_CASE("with an importance matrix the columns that count most are rounded wit
   const auto shown = testing::run_tool_process("lumen-convert", {"--inspect", matrix});
   CHECK(contains(shown.out, "importance matrix, GGUF"));
   CHECK(contains(shown.out, "blk.0.attn_q.weight.in_sum2  f32 [1,64]"));
+}
+
+TEST_CASE("an importance matrix in the older format is shown") {
+  std::string bytes;
+  const auto append = [&](int32_t value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  const std::string name = "blk.0.attn_q.weight", text = "calibration.txt";
+  for (const int32_t value : {1, static_cast<int32_t>(name.size())}) append(value);
+  bytes += name;
+  for (const int32_t value : {2, 3, 0, 0, 0, 5, static_cast<int32_t>(text.size())}) append(value);
+  bytes += text;
+  const std::string path = lumen::testing::temporary_directory() + "/imatrix.dat";
+  io::write_file_atomically(path, bytes);
+  const auto shown = testing::run_tool_process("lumen-convert", {"--inspect", path});
+  CAPTURE(shown.err);
+  CHECK(shown.exit_code == 0);
+  CHECK(contains(shown.out, ": importance matrix, 70 bytes"));
+  CHECK(contains(shown.out, "chunks: 5"));
+  CHECK(contains(shown.out, text));
+  CHECK(contains(shown.out, name + "  f32 [3]"));
+  bytes.pop_back();
+  io::write_file_atomically(path, bytes);
+  const auto cut = testing::run_tool_process("lumen-convert", {"--inspect", path});
+  testing::require_error(cut, 65, "lumen-convert");
+  CHECK(contains(cut.err, "imatrix.dat"));
 }
 
 TEST_CASE("an importance matrix of another model, or where it has no effect, is refused") {

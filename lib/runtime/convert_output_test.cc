@@ -23,6 +23,21 @@ namespace {
 
 using lumen::testing::contains;
 
+TEST_CASE("an output that can be no file and no directory is refused before anything is read") {
+  const std::string place = lumen::testing::temporary_directory();
+  const auto error = [&](const std::string& output, int exit_code) {
+    const auto outcome =
+        testing::run_tool_process("lumen-convert", {testing::random_model(), output});
+    testing::require_error(outcome, exit_code, "lumen-convert");
+    return outcome.err;
+  };
+  CHECK(contains(error("-", 2), "cannot be written to standard output"));
+  CHECK_FALSE(std::filesystem::exists("-"));
+  CHECK(contains(error("/dev/null", 73), "'/dev/null' is a file; expected a directory"));
+  CHECK(contains(error(place + "/none/a.gguf", 73), "there is no directory"));
+  CHECK_FALSE(std::filesystem::exists(place + "/none"));
+}
+
 TEST_CASE("a directory appears whole, and replaces another one only if told to") {
   const std::string golden = lumen::testing::source_path("testdata/torch/sharded");
   const std::string place = lumen::testing::temporary_directory(), output = place + "/hf";

@@ -469,6 +469,17 @@ TEST_CASE("an adapter changes the matrices of a quantised file that it is about,
   CHECK(convert(options) == 0);
 }
 
+TEST_CASE("an adapter whose base model is not here asks for its place") {
+  const std::string place = lumen::testing::temporary_directory();
+  io::write_file_atomically(place + "/adapter_config.json",
+                            R"({"r": 4, "lora_alpha": 8, "base_model_name_or_path": "/no/where"})");
+  ConvertOptions options;
+  options.model = place;
+  options.output = place + "/adapter.gguf";
+  const std::string why = lumen::testing::refusal(ErrorKind::kMissing, [&] { convert(options); });
+  CHECK(contains(why, "whose place --base MODEL can name: /no/where: no such file"));
+}
+
 TEST_CASE("an adapter goes to GGUF and back, and computes the same with every form of its model") {
   const std::vector<std::string> layers = {"model.layers.0.self_attn.q_proj",
                                            "model.layers.0.self_attn.k_proj",

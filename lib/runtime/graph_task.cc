@@ -39,6 +39,7 @@ namespace {
 using graph::Tensor;
 
 constexpr const char* kRopeDivisors = "rope_freqs.weight";
+constexpr int64_t kMostMicroSteps = int64_t{1} << 53;  // what every reader of JSON can hold
 
 // Plans are kept by the shapes of a batch.
 std::string shape_key(const data::Batch& batch) {
@@ -123,7 +124,7 @@ class GraphTask : public TrainTask {
   std::span<const Array> gradients_;  // of the last step
   std::vector<int64_t> samples_;      // that it read
   data::Batch batch_;
-  int32_t micro_steps_ = 0;  // micro-batches so far: drives dropout
+  int64_t micro_steps_ = 0;  // micro-batches so far: modulo 2^32 it drives dropout
 };
 
 GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
@@ -302,8 +303,8 @@ GraphTask::Sums GraphTask::accumulate() {
     if (i == 0) samples_.clear();
     samples_.insert(samples_.end(), batch_.indices.begin(), batch_.indices.end());
     TrainingStep& plan = plan_for(batch_);
-    plan.run(pool_, batch_, static_cast<int32_t>(recipe_.seed), micro_steps_++,
-             static_cast<float>(scaler_.scale()));
+    plan.run(pool_, batch_, static_cast<int32_t>(recipe_.seed),
+             static_cast<int32_t>(micro_steps_++), static_cast<float>(scaler_.scale()));
     sums.loss += plan.loss_sum();
     sums.tokens += batch_.tokens;
     sums.samples += static_cast<double>(batch_.samples);
@@ -460,7 +461,7 @@ void GraphTask::restore(const TaskState& state) {
   }
   optimizer_->load_state(state.optimizer);
   train_stream_->restore(state.json.at("data"));
-  micro_steps_ = static_cast<int32_t>(io::get_int(state.json, "micro_steps", 0, 1 << 30));
+  micro_steps_ = io::get_int(state.json, "micro_steps", 0, kMostMicroSteps);
   scaler_.load_state(state.json.at("scaler"));
   norms_.load_state(state.json.at("norms"));
 }

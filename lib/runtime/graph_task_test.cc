@@ -75,6 +75,23 @@ TEST_CASE("steps have the same bits for any number of threads, and after going o
   }
 }
 
+TEST_CASE("a run goes on after more micro-batches than 32 bits count") {
+  const Recipe recipe = text_recipe(kGpt2, {});
+  const auto run_from = [&](int64_t micro_steps) {
+    const auto task = make_task(recipe, {.threads = 1});
+    TaskState state = task->state();
+    state.json["micro_steps"] = micro_steps;
+    task->restore({copies(state.weights), copies(state.optimizer), state.json});
+    losses(*task, 1);
+    return task->state().json.at("micro_steps").get<int64_t>();
+  };
+  const int64_t per_step = run_from(0);
+  for (const int64_t from : {(int64_t{1} << 31) - 1, (int64_t{1} << 32) + 5}) {
+    CAPTURE(from);
+    CHECK(run_from(from) == from + per_step);
+  }
+}
+
 TEST_CASE("what is not finite after a step is found, and which samples it read") {
   Recipe recipe = digits_recipe();
   recipe.train.micro_batch = 8;

@@ -19,7 +19,7 @@ enum class Read { kSome, kNothing, kEnd };
 
 // Appends a block of what there is. kNothing: a signal came first, or the descriptor does not wait.
 Read read_block(int descriptor, const std::string& place, std::string& buffer) {
-  char block[1 << 16];
+  char block[1 << 13];  // on the stack
   const ssize_t count = ::read(descriptor, block, sizeof block);
   if (count == 0) return Read::kEnd;
   if (count < 0) {

@@ -5,6 +5,7 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/hf_cache.h"
+#include "lib/io/importance_matrix.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
 #include "lib/runtime/lora.h"
@@ -197,9 +198,24 @@ io::Json inspect_importance_matrix(const std::string& path,
                                    std::shared_ptr<const io::GgufFile> gguf) {
   io::ModelFiles files;
   files.path = path;
-  add_tensors(std::move(gguf), files);
+  if (gguf) {
+    add_tensors(std::move(gguf), files);
+    io::Json matrix = content_json(files);
+    matrix["format"] = "importance matrix, GGUF";
+    return matrix;
+  }
+  const io::ImportanceMatrix content = io::read_importance_matrix(path);
+  files.file_bytes = io::map_file(path)->bytes;
+  for (const auto& [name, means] : content.columns) {
+    files.tensors[name] = Array::from<float>(means, {static_cast<int64_t>(means.size())});
+  }
   io::Json matrix = content_json(files);
-  matrix["format"] = "importance matrix, GGUF";
+  matrix["format"] = "importance matrix";
+  matrix["metadata"]["chunks"] = content.chunks;
+  matrix["metadata"]["texts"] = io::Json::array();
+  for (const std::string& text : content.texts) {
+    matrix["metadata"]["texts"].push_back(to_valid_utf8(text));
+  }
   return matrix;
 }
 

@@ -18,7 +18,8 @@ io::Json inspect_model(const io::ModelFiles& files, const std::string& tokenizer
 // which has no tokenizer: "config" is its adapter_config.json. Throws Error as the readers.
 io::Json inspect_adapter(const std::string& path, std::shared_ptr<const io::GgufFile> gguf);
 
-// The same of an importance matrix in GGUF (io/importance_matrix.h).
+// The same of an importance matrix (io/importance_matrix.h), in the GGUF file `gguf` or, if that is
+// null, in the older format: its tensors are the means of the columns of each matrix.
 io::Json inspect_importance_matrix(const std::string& path,
                                    std::shared_ptr<const io::GgufFile> gguf);
 

@@ -49,7 +49,8 @@ constexpr const char* kKeys[][2] = {
     {"^W", "ed-delete-prev-word"}, {"^R", "em-inc-search-prev"}, {"\\e[1;5C", "em-next-word"},
     {"\\e[1;5D", "ed-prev-word"},  {"\\e[H", "ed-move-to-beg"},  {"\\e[F", "ed-move-to-end"},
     {"\\e[1~", "ed-move-to-beg"},  {"\\e[4~", "ed-move-to-end"}, {"\\e[3~", "ed-delete-next-char"},
-    {"^C", "lumen-interrupt"},     {"^Z", "lumen-suspend"},      {"\\e[200~", "lumen-paste"},
+    {"^C", "lumen-interrupt"},     {"^Z", "lumen-suspend"},      {"^\\", "lumen-quit"},
+    {"\\e[200~", "lumen-paste"},
 };
 
 // Terminals send this instead of plain typing while bracketed paste is on.
@@ -79,12 +80,13 @@ struct LineEditor::State {
     ::el_set(edit, EL_EDITOR, "emacs");
     ::el_set(edit, EL_SIGNAL, 0);
     ::el_set(edit, EL_GETCFN, &State::get_character);
-    // While a line is edited, Ctrl-C and Ctrl-Z are keys, not signals, and Return is not a newline,
-    // so that pasted text arrives as it was sent.
+    // While a line is edited, Ctrl-C, Ctrl-Z and Ctrl-\ are keys, not signals, and Return is not a
+    // newline, so that pasted text arrives as it was sent.
     ::el_set(edit, EL_SETTY, "-d", "-isig", "-icrnl", "-inlcr", nullptr);
     // The wide form: the narrow one copies the names and never frees them.
     ::el_wset(edit, EL_ADDFN, L"lumen-interrupt", L"discard the line", &State::on_interrupt);
     ::el_wset(edit, EL_ADDFN, L"lumen-suspend", L"stop the process", &State::on_suspend);
+    ::el_wset(edit, EL_ADDFN, L"lumen-quit", L"end the process at once", &State::on_quit);
     ::el_wset(edit, EL_ADDFN, L"lumen-paste", L"insert pasted text", &State::on_paste);
     for (const auto& [key, command] : kKeys) ::el_set(edit, EL_BIND, key, command, nullptr);
   }
@@ -108,6 +110,9 @@ struct LineEditor::State {
           return -1;
         case SignalWatch::Wait::kResized:
           if (edit) ::el_resize(edit);
+          continue;
+        case SignalWatch::Wait::kContinued:
+          if (edit) take_terminal();
           continue;
         case SignalWatch::Wait::kReadable:
           break;
@@ -151,18 +156,30 @@ struct LineEditor::State {
   }
 
   // Called by libedit, through which no exception may pass.
-  static void switch_paste(std::string_view sequence) {
+  static void put(std::string_view sequence) {
     [[maybe_unused]] const ssize_t ignored =
         ::write(STDOUT_FILENO, sequence.data(), sequence.size());
   }
 
-  static unsigned char on_suspend(EditLine* edit, wint_t) {
-    switch_paste(kPasteOff);  // the shell has the terminal meanwhile
-    ::el_set(edit, EL_PREP_TERM, 0);
+  // TerminalScope restores the terminal; what comes after it is kContinued's.
+  static unsigned char on_suspend(EditLine*, wint_t) {
     ::raise(SIGTSTP);
+    return CC_NORM;
+  }
+
+  static unsigned char on_quit(EditLine*, wint_t) {
+    ::raise(SIGQUIT);
+    return CC_NORM;
+  }
+
+  // After a stop, during which others had the terminal.
+  void take_terminal() {
+    ::el_set(edit, EL_PREP_TERM, 0);
     ::el_set(edit, EL_PREP_TERM, 1);
-    switch_paste(kPasteOn);
-    return CC_REDISPLAY;
+    put(kPasteOn);
+    put("\r");  // the line is drawn from here, over itself if nobody wrote meanwhile
+    ::el_resize(edit);
+    ::el_set(edit, EL_REFRESH);
   }
 
   static unsigned char on_paste(EditLine* edit, wint_t) {

@@ -169,6 +169,12 @@ void reorder_rows(NamedArrays& tensors, const io::Json& model_config, bool to_in
 }
 
 LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_config) {
+  const bool is_weights = path.ends_with(".safetensors") || path.ends_with("adapter_model.bin");
+  if (is_weights && !io::read_if_gguf(path)) {
+    fail(ErrorKind::kUsage, path,
+         ": the weights of an adapter in PEFT's form: name its directory, ",
+         "which has adapter_config.json too");
+  }
   const io::GgufAdapter file = io::read_gguf_adapter(path);
   LoraAdapter adapter;
   adapter.place = io::place_of(path);

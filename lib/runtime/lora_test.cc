@@ -172,6 +172,10 @@ TEST_CASE("an adapter of integers is refused by file and tensor") {
       refusal(ErrorKind::kMalformed, [&] { read_adapter(place, io::Json::object()); });
   CHECK(contains(why, "adapter_model.safetensors: tensor 'model.layers.0.mlp.up_proj.lora_A"));
   CHECK(contains(why, "has type i32, expected a float type"));
+  CHECK(contains(
+      refusal(ErrorKind::kUsage,
+              [&] { read_adapter(place + "/adapter_model.safetensors", io::Json::object()); }),
+      "name its directory"));
 }
 
 TEST_CASE("an adapter with layers that the model lacks is refused by the names of both") {

@@ -16,6 +16,15 @@ using testing::random_model;
 using testing::require_error;
 using testing::run_tool_process;
 
+TEST_CASE("a schema from standard input is no part of the prompt") {
+  const auto outcome = run_tool_process(
+      "lumen-run", {random_model(), "-p", "a", "-n", "20", "--json-schema", "/dev/stdin"},
+      {.input = R"({"const": "yes"})"});
+  CAPTURE(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.out == "\"yes\"\n");
+}
+
 TEST_CASE("penalties, filters and biases are reported, and give one text for one seed") {
   const auto answer = [](const Arguments& more) {
     Arguments arguments = {random_model(), "-p", "hello",  "-n",     "40",
@@ -34,7 +43,9 @@ TEST_CASE("penalties, filters and biases are reported, and give one text for one
                          "--dry-sequence-breaker", "x\\n", "--xtc-probability",    "0.5",
                          "--xtc-threshold",        "0.01", "--typical-p",          "0.95",
                          "--top-n-sigma",          "3",    "--logit-bias",         "7=-inf",
-                         "--logit-bias",           "8=+1"};
+                         "--logit-bias",           "8=+1", "--repeat-last-n",      "100",
+                         "--dynatemp-range",       "0.25", "--dynatemp-exp",       "2",
+                         "--mirostat-ent",         "4",    "--mirostat-lr",        "0.5"};
   const auto first = answer(all);
   REQUIRE(first["token_ids"] != usual["token_ids"]);
   for (const char* threads : {"1", "2", "3"}) {
@@ -53,6 +64,12 @@ TEST_CASE("penalties, filters and biases are reported, and give one text for one
                              {"xtc_threshold", 0.01},
                              {"typical_p", 0.95},
                              {"top_n_sigma", 3.0},
+                             {"repeat_last_n", 100},
+                             {"dynatemp_range", 0.25},
+                             {"dynatemp_exp", 2.0},
+                             {"mirostat", 0},
+                             {"mirostat_ent", 4.0},
+                             {"mirostat_lr", 0.5},
                              {"logit_bias", {{"7", "-inf"}, {"8", 1.0}}}};
   for (const auto& [key, value] : expected.items()) {
     CAPTURE(key);

@@ -45,7 +45,8 @@ RecipeText find_recipe(const std::string& name) {
   }
   if (io::is_regular_file(name) || name.ends_with(".toml") || name.find('/') != name.npos) {
     const size_t slash = name.find_last_of('/');
-    return {name, slash == name.npos ? "." : name.substr(0, slash + 1),
+    const bool is_here = slash == name.npos || io::names_descriptor(name);
+    return {name, is_here ? "." : name.substr(0, slash + 1),
             io::read_file(name, limits::kTomlBytes)};
   }
   std::vector<std::string> names;

@@ -33,7 +33,13 @@ io::Json sampling_json(const SamplingSettings& settings) {
           {"top_n_sigma", settings.top_n_sigma},
           {"typical_p", settings.typical_p},
           {"xtc_probability", settings.xtc_probability},
-          {"xtc_threshold", settings.xtc_threshold}};
+          {"xtc_threshold", settings.xtc_threshold},
+          {"repeat_last_n", settings.repeat_last_n},
+          {"dynatemp_range", settings.dynatemp_range},
+          {"dynatemp_exp", settings.dynatemp_exp},
+          {"mirostat", settings.mirostat},
+          {"mirostat_ent", settings.mirostat_ent},
+          {"mirostat_lr", settings.mirostat_lr}};
 }
 
 }  // namespace

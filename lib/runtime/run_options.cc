@@ -157,8 +157,6 @@ void declare(CommandLine& line, RunOptions& options) {
   lora.repeatable = true;
   line.add(lora);
   matters_to(kChat | kAnswer);
-  line.add(number_field("lookup", "guess up to N tokens ahead from the text so far; 0: none (7)",
-                        options.lookup, 0, LanguageModel::kMostVerified - 1));
   line.add(path_field("draft", "MODEL", "small model that guesses ahead; same vocabulary",
                       options.draft));
   line.add(path_field("prompt-cache", "FILE",
@@ -213,6 +211,9 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add(
       switch_field("no-history", "do not keep the lines typed in the chat", options.no_history));
   line.add(options.sampling.rare_fields());
+  matters_to(kChat | kAnswer);
+  line.add(number_field("lookup", "guess up to N tokens ahead from the text so far; 0: none (7)",
+                        options.lookup, 0, LanguageModel::kMostVerified - 1));
   matters_to(kChat | kAnswer | kBatch);
   line.add(
       path_field("grammar", "FILE.gbnf", "answer with a text of this grammar", options.grammar));

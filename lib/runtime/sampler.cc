@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "lib/base/check.h"
 #include "lib/base/error.h"
@@ -63,6 +64,18 @@ Field breakers_field(std::string name, std::string help,
     return !variable ? "" : variable->empty() ? "none" : join(*variable, " ");
   };
   return {std::move(name), "TEXT", std::move(help), std::move(set), std::move(get), true};
+}
+
+Field mirostat_field(std::string help, std::optional<int64_t>& variable) {
+  Field field = number_field("mirostat", std::move(help), variable, 0, 2);
+  field.set = [parse = field.set, &variable](std::string_view text) {
+    const auto before = variable;
+    parse(text);
+    if (variable != 1) return;
+    variable = before;
+    fail(ErrorKind::kUsage, "mirostat: the first version, 1, is not supported, only 2 (0: off)");
+  };
+  return field;
 }
 
 }  // namespace
@@ -143,6 +156,22 @@ std::vector<Field> SamplingOptions::rare_fields() {
           xtc_probability, 0, 1),
       number_field("xtc-threshold", "the probability from which such tokens are likely (0.1)",
                    xtc_threshold, 0, 1),
+      number_field("repeat-last-n",
+                   "tokens of prompt and answer that repeat-penalty looks at; -1: all (64)",
+                   repeat_last_n, -1, limits::kContext),
+      number_field("dynatemp-range",
+                   "the temperature goes from temp - N, where the next token is sure, to temp + N, "
+                   "where all that are left are as likely; 0: it is temp (0)",
+                   dynatemp_range, 0, 100),
+      number_field("dynatemp-exp",
+                   "the power of the entropy's share with which it goes from one to the other (1)",
+                   dynatemp_exp, 0, 100),
+      mirostat_field("2: Mirostat 2.0 instead of all that drops unlikely tokens; 0: off (0)",
+                     mirostat),
+      number_field("mirostat-ent", "bits of surprise per token that Mirostat aims at (5)",
+                   mirostat_ent, 0, 100),
+      number_field("mirostat-lr", "the share by which Mirostat corrects itself per token (0.1)",
+                   mirostat_lr, 0, 1),
   };
 }
 
@@ -202,6 +231,13 @@ SamplingSettings resolve_sampling(const SamplingOptions& options,
   take(options.dry_sequence_breakers, settings.dry.breakers);
   const int64_t last_n = options.dry_penalty_last_n.value_or(-1);
   if (last_n >= 0) settings.dry.last_n = last_n;
+  const int64_t window = options.repeat_last_n.value_or(settings.repeat_last_n);
+  settings.repeat_last_n = window < 0 ? limits::kContext : window;
+  take(options.dynatemp_range, settings.dynatemp_range);
+  take(options.dynatemp_exp, settings.dynatemp_exp);
+  take(options.mirostat, settings.mirostat);
+  take(options.mirostat_ent, settings.mirostat_ent);
+  take(options.mirostat_lr, settings.mirostat_lr);
   settings.seed = options.seed ? static_cast<uint64_t>(*options.seed) : std::random_device{}();
   return settings;
 }
@@ -279,6 +315,17 @@ std::string describe(const SamplingSettings& settings) {
     out += str(", xtc-probability ", settings.xtc_probability, ", xtc-threshold ",
                settings.xtc_threshold);
   }
+  if (settings.repeat_penalty != 1) {
+    add("repeat-last-n", static_cast<double>(settings.repeat_last_n), -1);
+  }
+  if (settings.dynatemp_range > 0) {
+    out +=
+        str(", dynatemp-range ", settings.dynatemp_range, ", dynatemp-exp ", settings.dynatemp_exp);
+  }
+  if (settings.mirostat > 0) {
+    out += str(", mirostat ", settings.mirostat, ", mirostat-ent ", settings.mirostat_ent,
+               ", mirostat-lr ", settings.mirostat_lr);
+  }
   if (!settings.logit_bias.empty()) {
     const size_t count = settings.logit_bias.size();
     out += str(", logit-bias for ", count, count == 1 ? " token" : " tokens");
@@ -292,11 +339,15 @@ Sampler::Sampler(const SamplingSettings& settings, int64_t vocab,
       random_(settings.seed),
       xtc_random_(settings.seed, /*stream=*/1),
       weights_(static_cast<size_t>(vocab)),
-      window_(SamplingSettings::kRepeatWindow) {
+      mu_(2 * settings.mirostat_ent) {
   candidates_.reserve(weights_.size());
   if (settings.presence_penalty != 0 || settings.frequency_penalty != 0) {
     counts_.resize(weights_.size());
     said_.reserve(weights_.size());
+  }
+  if (settings.repeat_penalty != 1) {
+    window_.resize(static_cast<size_t>(settings.repeat_last_n));
+    damped_.resize(weights_.size());
   }
   if (settings.dry.is_on()) dry_.emplace(settings.dry, vocab, std::move(tokenizer));
   const bool adjusts = !settings.logit_bias.empty() || settings.repeat_penalty != 1 ||
@@ -309,6 +360,7 @@ void Sampler::begin(std::span<const int32_t> tokens) {
   for (const int32_t id : tokens.last(std::min(tokens.size(), window_.size()))) remember(id);
   for (const int32_t id : said_) counts_[static_cast<size_t>(id)] = 0;
   said_.clear();
+  mu_ = 2 * settings_.mirostat_ent;
   if (dry_) dry_->begin(tokens);
 }
 
@@ -319,7 +371,7 @@ void Sampler::accept(int32_t token) {
 }
 
 void Sampler::remember(int32_t token) {
-  window_[accepted_++ % window_.size()] = token;
+  if (!window_.empty()) window_[accepted_++ % window_.size()] = token;
 }
 
 int32_t Sampler::sample(std::span<const float> model_logits) {
@@ -329,12 +381,13 @@ int32_t Sampler::sample(std::span<const float> model_logits) {
   if (settings_.temperature == 0) {
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   }
+  if (settings_.mirostat > 0) return draw_mirostat(logits);
   keep_top_k(logits, least_logit(model_logits, logits));
   keep_typical();
   keep_top_p();
   keep_min_p();
   exclude_top_choices();
-  return draw();
+  return candidates_[draw(weigh(temperature()))].id;
 }
 
 std::span<const float> Sampler::adjust(std::span<const float> logits) {
@@ -359,13 +412,13 @@ std::span<const float> Sampler::adjust(std::span<const float> logits) {
 
 // Each token of the window counts once, however often it occurred.
 void Sampler::apply_repeat_penalty() {
-  if (settings_.repeat_penalty == 1) return;
   const size_t count = std::min(accepted_, window_.size());
   const auto penalty = static_cast<float>(settings_.repeat_penalty);
+  ++draws_;
   for (size_t i = 0; i < count; ++i) {
-    const auto first = window_.begin(), here = first + static_cast<ptrdiff_t>(i);
-    if (std::find(first, here, *here) != here) continue;
-    float& logit = adjusted_[static_cast<size_t>(*here)];
+    const auto id = static_cast<size_t>(window_[i]);
+    if (std::exchange(damped_[id], draws_) == draws_) continue;
+    float& logit = adjusted_[id];
     logit = logit > 0 ? logit / penalty : logit * penalty;
   }
 }
@@ -500,13 +553,40 @@ float Sampler::largest_logit() const {
   return largest;
 }
 
-int32_t Sampler::draw() {
+// With S = Σ exp(logit − largest), H = ln S − Σ p (logit − largest).
+double Sampler::temperature() const {
+  if (settings_.dynatemp_range == 0) return settings_.temperature;
+  const double largest = largest_logit();
+  double total = 0, sum = 0, count = 0;
+  for (const Candidate& candidate : candidates_) {
+    const double below = candidate.logit - largest, weight = std::exp(below);
+    if (weight == 0) continue;
+    total += weight;
+    sum += weight * below;
+    count += 1;
+  }
+  const double share = count < 2 ? 0 : (std::log(total) - sum / total) / std::log(count);
+  const double most = settings_.temperature + settings_.dynatemp_range;
+  const double least = std::max(0.0, settings_.temperature - settings_.dynatemp_range);
+  // Of a uniform distribution rounding may leave a little more than 1. Not 0: logits are divided.
+  return std::max(
+      least + (most - least) * std::pow(std::clamp(share, 0.0, 1.0), settings_.dynatemp_exp),
+      double{std::numeric_limits<float>::min()});
+}
+
+// Fills weights_ for all candidates, the largest with 1, and returns their sum.
+double Sampler::weigh(double temperature) {
   const float largest = largest_logit();
   double total = 0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
-    weights_[i] = std::exp((double{candidates_[i].logit} - largest) / settings_.temperature);
+    weights_[i] = std::exp((double{candidates_[i].logit} - largest) / temperature);
     total += weights_[i];
   }
+  return total;
+}
+
+// A candidate by the weights_, whose sum is `total`.
+size_t Sampler::draw(double total) {
   double remaining = random_.uniform() * total;
   size_t chosen = 0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
@@ -515,6 +595,25 @@ int32_t Sampler::draw() {
     remaining -= weights_[i];
     if (remaining < 0) break;
   }
+  return chosen;
+}
+
+int32_t Sampler::draw_mirostat(std::span<const float> logits) {
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+  }
+  const double total = weigh(settings_.temperature);
+  const auto likeliest = std::max_element(weights_.begin(), weights_.end()) - weights_.begin();
+  double left = 0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    const bool stays =
+        static_cast<ptrdiff_t>(i) == likeliest || -std::log2(weights_[i] / total) <= mu_;
+    if (!stays) weights_[i] = 0;
+    left += weights_[i];
+  }
+  const size_t chosen = draw(left);
+  mu_ -= settings_.mirostat_lr * (-std::log2(weights_[chosen] / left) - settings_.mirostat_ent);
   return candidates_[chosen].id;
 }
 

@@ -28,7 +28,8 @@ struct SamplingOptions {
   std::optional<int64_t> top_k, seed;
   std::optional<double> presence_penalty, frequency_penalty, typical_p, top_n_sigma;
   std::optional<double> xtc_probability, xtc_threshold, dry_multiplier, dry_base;
-  std::optional<int64_t> dry_allowed_length, dry_penalty_last_n;
+  std::optional<int64_t> dry_allowed_length, dry_penalty_last_n, repeat_last_n, mirostat;
+  std::optional<double> dynatemp_range, dynatemp_exp, mirostat_ent, mirostat_lr;
   std::optional<std::vector<std::string>> dry_sequence_breakers;
   std::vector<LogitBias> logit_bias;  // of those of the same token the last counts
 
@@ -46,7 +47,7 @@ LogitBias make_logit_bias(std::string token, std::string_view number);
 
 // Sampling as it is done. The steps, in this order (each sees what the one before left):
 //    1. logit bias: what `logit_bias` has for a token is added to its logit
-//    2. repeat penalty: a token among the last kRepeatWindow of prompt and answer has its logit
+//    2. repeat penalty: a token among the last `repeat_last_n` of prompt and answer has its logit
 //       divided by `repeat_penalty` if positive, multiplied if negative (CTRL, Keskar et al. 2019)
 //    3. presence and frequency penalty, as OpenAI's API defines them: the logit of a token that
 //       occurs n > 0 times in the answer so far is lowered by `presence_penalty` + n times
@@ -64,11 +65,18 @@ LogitBias make_logit_bias(std::string token, std::string_view number);
 //   10. XTC, "exclude top choices" (p-e-w 2024, text-generation-webui pull request 6335): with
 //       `xtc_probability`, of the tokens whose probability is at least `xtc_threshold` only the
 //       least likely stays, the highest id among equals. End tokens are tokens like others
-//   11. temperature: logits are divided by it, and one token is drawn; 0: after step 4 the largest
-//       logit is taken (the lowest id among equals)
+//   11. temperature T: logits are divided by it, and one token is drawn; 0: after step 4 the
+//   largest
+//       logit is taken (the lowest id among equals). With `dynatemp_range` R > 0 ("dynamic
+//       temperature", kalomaze 2023) they are divided by
+//         t = lo + (T + R − lo) · (H / ln n)^`dynatemp_exp`,   lo = max(0, T − R),
+//       where H is the entropy of the n tokens that are left: what is sure is drawn colder
+// With `mirostat` 2 (Basu et al. 2021, second version) these come instead of steps 5 to 11: logits
+// are divided by the temperature, of the tokens those with a surprise −log₂ p of at most μ stay,
+// the likeliest in any case, one is drawn, and with p now its probability among those,
+//         μ ← μ − `mirostat_lr` · (−log₂ p − `mirostat_ent`),
+// where μ is 2 · `mirostat_ent` when an answer begins.
 struct SamplingSettings {
-  static constexpr int kRepeatWindow = 64;
-
   double temperature = 0.8;
   int64_t top_k = 40;
   double top_p = 0.95;
@@ -81,6 +89,10 @@ struct SamplingSettings {
   double top_n_sigma = 0;
   double typical_p = 1;
   double xtc_probability = 0, xtc_threshold = 0.1;
+  int64_t repeat_last_n = 64;  // 4 bytes are kept for each
+  double dynatemp_range = 0, dynatemp_exp = 1;
+  int64_t mirostat = 0;                        // or 2
+  double mirostat_ent = 5, mirostat_lr = 0.1;  // in bits; a share
 };
 
 // Each value from `options`, else from a generation_config.json (temperature, top_k, top_p, min_p,
@@ -139,7 +151,10 @@ class Sampler {
   void keep_top_p();
   void keep_min_p();
   void exclude_top_choices();
-  int32_t draw();
+  double temperature() const;
+  double weigh(double temperature);
+  size_t draw(double total);
+  int32_t draw_mirostat(std::span<const float> logits);
   template <typename Order>
   void keep_share(double share, Order is_first);
   template <typename Order>
@@ -151,8 +166,11 @@ class Sampler {
   std::vector<Candidate> candidates_;  // what the steps so far left
   size_t sorted_ = 0;                  // candidates_[0, sorted_) are in order, before all others
   std::vector<double> weights_;        // of the candidates
-  std::vector<int32_t> window_;        // the last tokens of the text, a ring
+  std::vector<int32_t> window_;        // the last tokens of the text, a ring; empty: none matter
   size_t accepted_ = 0;
+  std::vector<uint64_t> damped_;  // by token: the last draw for which its logit was damped
+  uint64_t draws_ = 0;
+  double mu_ = 0;                // mirostat's
   std::vector<int32_t> counts_;  // by token: how often it is in the answer, if that matters
   std::vector<int32_t> said_;    // the tokens for which that is not 0
   std::optional<Dry> dry_;

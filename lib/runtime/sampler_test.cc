@@ -125,7 +125,7 @@ TEST_CASE("the repeat penalty lowers positive and negative logits") {
   REQUIRE(sampler.sample(std::vector<float>{-1, -1.5f, -9}) == 1);
   sampler.accept(0);  // twice in the window counts once: 4 / 2 > 1.9
   REQUIRE(sampler.sample(std::vector<float>{4, 1.9f, 1}) == 0);
-  for (int i = 0; i < SamplingSettings::kRepeatWindow; ++i) sampler.accept(2);
+  for (int i = 0; i < settings.repeat_last_n; ++i) sampler.accept(2);
   REQUIRE(sampler.sample(std::vector<float>{4, 3, 1}) == 0);  // 0 has left the window
   sampler.begin(std::vector<int32_t>{0});
   REQUIRE(sampler.sample(std::vector<float>{4, 3, 1}) == 1);
@@ -277,6 +277,109 @@ TEST_CASE("XTC happens as often as asked and takes no random numbers from the dr
     excluded += token != usual;
   }
   REQUIRE(excluded / double(n) == Approx(0.25 * 0.8).margin(0.015));
+}
+
+TEST_CASE("repeat-last-n says how far back the repeat penalty looks") {
+  SamplingSettings settings = plain(0);
+  settings.repeat_penalty = 2;
+  const auto next = [&](int64_t last_n) {
+    settings.repeat_last_n = last_n;
+    Sampler sampler(settings, 3);
+    sampler.begin(std::vector<int32_t>{0, 2, 2});
+    sampler.accept(2);
+    return sampler.sample(std::vector<float>{4, 3, 1});
+  };
+  REQUIRE(next(0) == 0);
+  REQUIRE(next(3) == 0);
+  REQUIRE(next(4) == 1);
+  REQUIRE(next(100) == 1);
+  SamplingOptions options;
+  options.repeat_last_n = -1;
+  REQUIRE(resolve_sampling(options, io::Json::object()).repeat_last_n == limits::kContext);
+  REQUIRE(resolve_sampling({}, io::Json::object()).repeat_last_n == 64);
+}
+
+TEST_CASE("dynamic temperature is low where one token is likely and high where all are") {
+  const int n = 40'000;
+  for (const auto& p : {std::vector<double>{0.5, 0.5}, {0.9, 0.1}, {0.5, 0.25, 0.15, 0.1}}) {
+    for (const double exponent : {1.0, 2.5}) {
+      SamplingSettings settings = plain(1);
+      settings.dynatemp_range = 0.6;
+      settings.dynatemp_exp = exponent;
+      double entropy = 0;
+      for (const double value : p) entropy -= value * std::log(value);
+      const double share = entropy / std::log(static_cast<double>(p.size()));
+      const double temperature = 0.4 + 1.2 * std::pow(share, exponent);
+      double total = 0;
+      for (const double value : p) total += std::pow(value, 1 / temperature);
+      const double expected = std::pow(p[0], 1 / temperature) / total;
+      Sampler sampler(settings, static_cast<int64_t>(p.size()));
+      CAPTURE(p, exponent);
+      REQUIRE(draw(sampler, log_of(p), n)[0] / double(n) == Approx(expected).margin(0.015));
+    }
+  }
+  SamplingSettings settings = plain(1);
+  settings.dynatemp_range = 5;  // from 0 on
+  Sampler wide(settings, 3);
+  const float none = -std::numeric_limits<float>::infinity();
+  REQUIRE(draw(wide, {1, none, none}, 100).size() == 1);
+  REQUIRE(draw(wide, {90, 1, 2}, 100) == std::map<int32_t, int>{{0, 100}});
+  settings.temperature = 0;
+  Sampler greedy(settings, 3);
+  REQUIRE(draw(greedy, {1, 1.1f, 1}, 100) == std::map<int32_t, int>{{1, 100}});
+}
+
+TEST_CASE("Mirostat keeps what surprises little enough, and learns how much that is") {
+  Philox random(5);
+  for (int round = 0; round < 20; ++round) {
+    const auto logits = random_logits(random, 30, round % 3);
+    SamplingSettings settings = plain(0.5 + random.uniform());
+    settings.mirostat = 2;
+    settings.mirostat_ent = 3 * random.uniform();
+    settings.mirostat_lr = random.uniform();
+    settings.top_k = 1;  // does not count
+    settings.top_n_sigma = 0.001;
+    std::vector<float> scaled;
+    for (const float logit : logits) {
+      scaled.push_back(logit / static_cast<float>(settings.temperature));
+    }
+    const auto p = softmax(scaled);
+    Sampler sampler(settings, 30);
+    double mu = 2 * settings.mirostat_ent;
+    for (int i = 0; i < 50; ++i) {
+      if (i % 10 == 0) {
+        sampler.begin({});
+        mu = 2 * settings.mirostat_ent;
+      }
+      const auto id = static_cast<size_t>(sampler.sample(logits));
+      const double most = *std::max_element(p.begin(), p.end());
+      double left = 0;
+      for (const double value : p) left += -std::log2(value) <= mu || value == most ? value : 0;
+      CAPTURE(round, i, mu);
+      REQUIRE((-std::log2(p[id]) <= mu + 1e-6 || p[id] == most));
+      mu -= settings.mirostat_lr * (-std::log2(p[id] / left) - settings.mirostat_ent);
+    }
+  }
+  // In the long run a token surprises by as much as was asked for.
+  std::vector<float> logits;
+  for (int i = 0; i < 1000; ++i) logits.push_back(static_cast<float>(-1.1 * std::log(i + 1.0)));
+  SamplingSettings settings = plain();
+  settings.mirostat = 2;
+  settings.mirostat_ent = 4;
+  Sampler sampler(settings, 1000);
+  std::map<int32_t, int> counts = draw(sampler, logits, 20'000);
+  double entropy = 0;
+  for (const auto& [id, count] : counts) {
+    const double p = count / 20'000.0;
+    entropy -= p * std::log2(p);
+  }
+  REQUIRE(entropy == Approx(4).margin(0.25));
+  const auto first_version = lumen::testing::refusal(ErrorKind::kUsage, [] {
+    SamplingOptions options;
+    const auto fields = options.fields();
+    find_field(fields, "mirostat").set("1");
+  });
+  REQUIRE(lumen::testing::contains(first_version, "1, is not supported, only 2"));
 }
 
 TEST_CASE("presence and frequency penalties count the answer, not the prompt") {

@@ -182,6 +182,7 @@ SamplingSettings sampling_settings(const SamplingOptions& options, const Session
   settings.logit_bias =
       resolve_logit_bias(options.logit_bias, *session.format.tokenizer(), session.model->vocab());
   settings.dry.last_n = std::min(settings.dry.last_n, session.model->context());
+  settings.repeat_last_n = std::min(settings.repeat_last_n, session.model->context());
   return settings;
 }
 

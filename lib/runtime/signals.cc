@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,19 +15,22 @@
 namespace lumen::runtime {
 namespace {
 
-constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
+constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT};
 
 // Handlers can reach only globals. The pipe wakes a poll() that began before the signal came.
 volatile bool g_stop = false;
 volatile sig_atomic_t g_interrupted = 0;
 volatile sig_atomic_t g_termination = 0;
 volatile sig_atomic_t g_resized = 0;
+volatile sig_atomic_t g_continued = 0;
 int g_wake[2] = {-1, -1};
 
 void on_signal(int number) {
   const int saved = errno;
   if (number == SIGWINCH) {
     g_resized = 1;
+  } else if (number == SIGCONT) {
+    g_continued = 1;
   } else {
     if (number == SIGINT) {
       g_interrupted = 1;
@@ -57,6 +61,7 @@ SignalWatch::SignalWatch() {
   g_interrupted = 0;
   g_termination = 0;
   g_resized = 0;
+  g_continued = 0;
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
@@ -86,12 +91,12 @@ int SignalWatch::termination() const {
 }
 
 bool SignalWatch::hung_up() {
-  constexpr int kMilliseconds = 50;
-  if (g_termination == 0 && g_wake[0] >= 0) {
-    pollfd waiting = {g_wake[0], POLLIN, 0};
-    ::poll(&waiting, 1, kMilliseconds);
+  if (g_termination == SIGHUP) return true;
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    termios state;
+    if (::tcgetattr(stream, &state) != 0 && errno == EIO) return true;  // not ENOTTY
   }
-  return g_termination == SIGHUP;
+  return false;
 }
 
 SignalWatch::Wait SignalWatch::wait_readable(int descriptor) {
@@ -100,6 +105,10 @@ SignalWatch::Wait SignalWatch::wait_readable(int descriptor) {
     if (g_resized) {
       g_resized = 0;
       return Wait::kResized;
+    }
+    if (g_continued) {
+      g_continued = 0;
+      return Wait::kContinued;
     }
     pollfd waiting[2] = {{descriptor, POLLIN, 0}, {g_wake[0], POLLIN, 0}};
     if (::poll(waiting, 2, -1) < 0 && errno != EINTR) {

@@ -23,17 +23,19 @@ class SignalWatch {
   // SIGTERM or SIGHUP if one came, else 0. The verb should end, exiting with 128 + this.
   int termination() const;
 
-  // Whether the terminal was closed (SIGHUP) since the last watch began, also after its end: it
-  // takes no output any more. To be asked after an error of output; waits a moment for a signal
-  // that comes with it.
+  // Whether the terminal was closed: SIGHUP came since the last watch began, also after its end, or
+  // one of the standard streams is a terminal that is gone, which the kernel may show before it
+  // sends the signal. To be asked after an error of output.
   static bool hung_up();
 
-  enum class Wait { kReadable, kSignal, kResized };
+  // kContinued: the process was stopped meanwhile (SIGSTOP, SIGTSTP), and whoever had the terminal
+  // may have changed its state.
+  enum class Wait { kReadable, kSignal, kResized, kContinued };
   // Waits, without using CPU, until `descriptor` has input (or is at its end) or a signal came.
   Wait wait_readable(int descriptor);
 
  private:
-  struct sigaction previous_[4];
+  struct sigaction previous_[5];
 };
 
 }  // namespace lumen::runtime

@@ -132,6 +132,7 @@ TEST_CASE("drafts do not change what penalties and XTC make of a text") {
       {"DRY",
        {.temperature = 0.7, .seed = 3, .dry = {.multiplier = 0.02, .base = 1.2, .last_n = 400}}},
       {"DRY, until the text breaks", {.temperature = 0, .dry = {.multiplier = 1, .last_n = 400}}},
+      {"Mirostat", {.temperature = 0.7, .seed = 3, .mirostat = 2, .mirostat_ent = 0.5}},
       {"XTC", {.temperature = 3, .top_k = 3, .xtc_probability = 0.3, .xtc_threshold = 1e-9}}};
   for (const auto& [name, settings] : cases) {
     CAPTURE(name);

@@ -72,6 +72,14 @@ std::vector<int32_t> ids_of(const io::Json& array) {
   return ids;
 }
 
+// Whether an option reads standard input, which is then no part of the prompt.
+bool names_standard_input(const RunOptions& options) {
+  for (const auto* file : {&options.json_schema, &options.grammar, &options.chat_template}) {
+    if (*file == "/dev/stdin" || *file == "/dev/fd/0") return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<int32_t> parse_ids(std::string_view text, const std::string& place) {
@@ -80,7 +88,7 @@ std::vector<int32_t> parse_ids(std::string_view text, const std::string& place) 
 
 std::string prompt_text(const RunOptions& options) {
   std::string text = options.prompt.value_or("");
-  std::string piped = read_standard_input();
+  std::string piped = names_standard_input(options) ? "" : read_standard_input();
   if (!is_valid_utf8(piped)) {
     write_stderr("note: standard input is not UTF-8: what is no character is read as U+FFFD\n");
     piped = to_valid_utf8(piped);

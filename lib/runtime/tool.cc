@@ -37,13 +37,40 @@ void put_stderr(const char* text) {
   put(STDERR_FILENO, text);
 }
 
+void restore_terminal() {
+  const char* farewell = g_farewell;
+  if (!farewell) return;
+  put(STDOUT_FILENO, farewell);
+  ::tcsetattr(STDIN_FILENO, TCSANOW, &g_terminal);
+}
+
+// The signals of the keys Ctrl-\ and Ctrl-Z.
+constexpr int kLeaving[] = {SIGQUIT, SIGTSTP};
+
+// Lets the signal do what it does, with the terminal in order.
+void on_leave(int number) {
+  const int saved = errno;
+  restore_terminal();
+  struct sigaction usual = {}, own;
+  usual.sa_handler = SIG_DFL;
+  sigaction(number, &usual, &own);
+  sigset_t set, previous;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  ::raise(number);
+  pthread_sigmask(SIG_UNBLOCK, &set, &previous);  // ends or stops here
+  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+  sigaction(number, &own, nullptr);
+  // A process that no shell could let go on is not stopped, and gets no SIGCONT.
+  ::raise(SIGCONT);
+  errno = saved;
+}
+
 void on_bus_error(int) {
   // Several threads may read the file: the first one speaks for all.
   while (g_bus_error.test_and_set()) ::pause();
-  const char* farewell = g_farewell;
-  if (farewell) put(STDOUT_FILENO, farewell);
+  restore_terminal();
   put_stderr(g_bus_message.c_str());
-  if (farewell) ::tcsetattr(STDIN_FILENO, TCSANOW, &g_terminal);
   io::remove_unfinished();
   _exit(static_cast<int>(ErrorKind::kIo));
 }
@@ -79,9 +106,17 @@ int report(const std::string& message, ErrorKind kind) {
 
 TerminalScope::TerminalScope(const char* farewell) {
   if (::tcgetattr(STDIN_FILENO, &g_terminal) == 0) g_farewell = farewell;
+  struct sigaction action = {};
+  action.sa_handler = on_leave;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kLeaving); ++i) {
+    sigaction(kLeaving[i], nullptr, &previous_[i]);
+    if (previous_[i].sa_handler != SIG_IGN) sigaction(kLeaving[i], &action, nullptr);
+  }
 }
 
 TerminalScope::~TerminalScope() {
+  for (size_t i = 0; i < std::size(kLeaving); ++i) sigaction(kLeaving[i], &previous_[i], nullptr);
   g_farewell = nullptr;
 }
 

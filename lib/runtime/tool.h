@@ -1,6 +1,8 @@
 // What every executable does around its verb: a safe start, the one catch, the exit code.
 #pragma once
 
+#include <csignal>
+
 #include "lib/base/function_ref.h"
 
 namespace lumen::runtime {
@@ -16,14 +18,18 @@ namespace lumen::runtime {
 // restricts the instruction sets (kernels/simd.h). Call once, first in main.
 int run_tool(const char* tool, FunctionRef<int()> body);
 
-// While it lives, a process that SIGBUS ends gives its terminal (standard input) the settings back
-// that it has when this is made, and writes `farewell`, a literal, to it (standard output): for who
-// edits lines while other threads read files. One at a time.
+// For who edits lines. While it lives, a process that SIGBUS or SIGQUIT ends or SIGTSTP stops gives
+// its terminal (standard input) the settings back that it has when this is made, and writes
+// `farewell`, a literal, to it (standard output). Where it goes on after SIGTSTP, SIGCONT's handler
+// has run. One at a time.
 class TerminalScope {
  public:
   explicit TerminalScope(const char* farewell);
   ~TerminalScope();
   TerminalScope(const TerminalScope&) = delete;
+
+ private:
+  struct sigaction previous_[2];
 };
 
 }  // namespace lumen::runtime

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -20,8 +21,11 @@ namespace lumen::runtime::testing {
 namespace {
 
 constexpr int kPatienceSeconds = 20;
+constexpr tcflag_t kNormal = ICANON | ECHO | ISIG;
 
 [[noreturn]] void execute(const std::string& tool, const Arguments& arguments) {
+  const rlimit none = {0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);  // tests send SIGQUIT
   std::vector<char*> argv = {const_cast<char*>(tool.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -205,8 +209,15 @@ Outcome TerminalProcess::finish() {
 bool TerminalProcess::is_in_normal_state() const {
   termios state{};
   ::tcgetattr(keeper_, &state);
-  constexpr tcflag_t kNormal = ICANON | ECHO | ISIG;
   return (state.c_lflag & kNormal) == kNormal && (state.c_iflag & ICRNL) && (state.c_oflag & OPOST);
+}
+
+void TerminalProcess::set_normal_state() {
+  termios state{};
+  ::tcgetattr(keeper_, &state);
+  state.c_lflag |= kNormal;
+  state.c_iflag |= ICRNL;
+  ::tcsetattr(keeper_, TCSANOW, &state);
 }
 
 double TerminalProcess::cpu_seconds() const {

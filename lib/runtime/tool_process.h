@@ -60,6 +60,7 @@ class TerminalProcess {
   Outcome finish();
   // Whether the terminal echoes and collects lines, as it did at first.
   bool is_in_normal_state() const;
+  void set_normal_state();
   // Processor time used so far, in seconds.
   double cpu_seconds() const;
 

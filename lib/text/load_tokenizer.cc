@@ -68,6 +68,11 @@ std::shared_ptr<const Tokenizer> load_file(const std::string& path) {
   if (bytes.starts_with("GGUF")) {
     return load_tokenizer(*io::read_gguf(path, {.allow_trailing = true, .header_only = true}));
   }
+  if (bytes.size() > limits::kTokenizerBytes) {  // looked through below
+    fail(ErrorKind::kMalformed, path, ": the file has ", bytes.size(),
+         " bytes, a vocabulary at most ", limits::kTokenizerBytes,
+         " (limit tokenizer-bytes): is it one?");
+  }
   const size_t content = bytes.find_first_not_of(" \t\r\n\xEF\xBB\xBF");
   if (content != std::string_view::npos && bytes[content] == '{') return load_json(path);
   if (bytes.size() > 1 && bytes[0] == '\n' && bytes[1] != '\0') {

@@ -98,6 +98,14 @@ void write(const std::string& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+TEST_CASE("a file of more bytes than any vocabulary has is not looked through") {
+  const std::string path = testing::temporary_directory() + "/tokenizer.bin";
+  std::ofstream(path).close();
+  std::filesystem::resize_file(path, uint64_t{1} << 40);  // has no blocks on the disk
+  const std::string error = testing::refusal(ErrorKind::kMalformed, [&] { load_tokenizer(path); });
+  CHECK(testing::contains(error, "limit tokenizer-bytes"));
+}
+
 }  // namespace
 
 TEST_CASE("A sentencepiece model encodes and decodes", "[tokenizer_files]") {
