@@ -1,6 +1,7 @@
 #include "lib/graph/plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <unordered_map>
 
 #include "lib/base/error.h"
@@ -244,7 +245,7 @@ Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 Plan::~Plan() = default;
 
-bool Plan::run(ThreadPool& pool, const volatile bool* stop) {
+bool Plan::run(ThreadPool& pool, const std::atomic<bool>* stop) {
   LUMEN_CHECK(pool.threads() <= impl_->threads);
   if (impl_->needs_bf16_unit && kernels::ExactProductsScope::active()) {
     fail(ErrorKind::kUnsupported,

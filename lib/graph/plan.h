@@ -1,6 +1,7 @@
 // Plan: a compiled graph. Running it computes the outputs and allocates nothing.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,8 +30,8 @@ class Plan {
   // if it stores numbers in bfloat16 for products (AutocastScope), nothing else. `pool` has at most
   // the number of threads compiled for. Once `*stop` is true it returns false after the step that
   // it is at: outputs then mean nothing, and states may be written or not. Tells this thread's
-  // observer of each step (plan_observer.h).
-  bool run(ThreadPool& pool, const volatile bool* stop = nullptr);
+  // observer of each step (plan_observer.h). Other threads and signal handlers may set `*stop`.
+  bool run(ThreadPool& pool, const std::atomic<bool>* stop = nullptr);
 
   // The memory of an input: write before run(). `tensor` must come from graph::input(); false, or
   // Error(kMalformed), if the outputs do not depend on it.

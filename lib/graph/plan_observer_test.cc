@@ -2,6 +2,7 @@
 #include "lib/graph/plan_observer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -101,7 +102,7 @@ TEST_CASE("a plan that is stopped tells only of the steps it did") {
   Example example;
   Told told;
   const ObserverScope scope(told);
-  const bool stop = true;
+  const std::atomic<bool> stop = true;
   CHECK_FALSE(example.plan.run(current_pool(), &stop));
   CHECK(told.names.empty());
 }

@@ -1,6 +1,7 @@
 #include "lib/graph/plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -63,7 +64,7 @@ TEST_CASE("a plan runs again with other inputs and shares states with other plan
   CHECK(memory.as<float>()[4] == 2);
   CHECK(append.has_input(x));
   CHECK_FALSE(read.has_input(x));
-  bool stop = false;
+  std::atomic<bool> stop = false;
   CHECK(read.run(pool, &stop));
   stop = true;
   CHECK_FALSE(read.run(pool, &stop));

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fstream>
 
@@ -240,7 +241,7 @@ class OverflowingModel : public testing::FakeModel {
   int64_t slots() const override { return 3; }
   void select(int64_t slot) override { slot_ = slot; }
   void rewind(int64_t) override {}
-  std::span<const float> feed(std::span<const int32_t> ids, const volatile bool*) override {
+  std::span<const float> feed(std::span<const int32_t> ids, const std::atomic<bool>*) override {
     const auto mark = std::find(ids.begin(), ids.end(), '?');
     left_[slot_] = mark == ids.end() ? 100 : mark[1] - '0';
     if (std::find(ids.begin(), ids.end(), '!') != ids.end()) left_[slot_] = 0;

@@ -1,6 +1,7 @@
 #include "lib/runtime/conversation.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -46,7 +47,7 @@ void Conversation::set_system_prompt(std::string system_prompt) {
 
 GenerationResult Conversation::answer(const std::string& user_text, Sampler& sampler,
                                       const GenerationOptions& options, TextSink sink,
-                                      const volatile bool* stop) {
+                                      const std::atomic<bool>* stop) {
   const auto before = messages_;
   messages_.push_back({kUser, user_text});
   try {
@@ -62,7 +63,7 @@ GenerationResult Conversation::answer(const std::string& user_text, Sampler& sam
 }
 
 GenerationResult Conversation::retry(Sampler& sampler, const GenerationOptions& options,
-                                     TextSink sink, const volatile bool* stop) {
+                                     TextSink sink, const std::atomic<bool>* stop) {
   const auto before = messages_;
   const auto last = std::find_if(before.rbegin(), before.rend(),
                                  [](const Message& message) { return message.role == kUser; });

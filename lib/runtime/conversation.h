@@ -1,6 +1,7 @@
 // A chat with a model: messages, their place in the context, and the answers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -32,11 +33,11 @@ class Conversation {
   // Throws Error(kMalformed) if system prompt and message alone are too long.
   GenerationResult answer(const std::string& user_text, Sampler& sampler,
                           const GenerationOptions& options, TextSink sink,
-                          const volatile bool* stop = nullptr);
+                          const std::atomic<bool>* stop = nullptr);
 
   // Answers the last user message anew. Throws Error(kUsage) if there is none.
   GenerationResult retry(Sampler& sampler, const GenerationOptions& options, TextSink sink,
-                         const volatile bool* stop = nullptr);
+                         const std::atomic<bool>* stop = nullptr);
 
   // Removes the last user message and its answer; false if there is none.
   bool undo();

@@ -1,6 +1,7 @@
 // A model and a vocabulary for tests: what they say is known, and no file is needed.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -114,7 +115,8 @@ class FakeModel : public LanguageModel {
   ThreadPool& pool() override { return pool_; }
   void select(int64_t slot) override { LUMEN_CHECK(slot == 0); }
 
-  std::span<const float> feed(std::span<const int32_t> fed, const volatile bool* stop) override {
+  std::span<const float> feed(std::span<const int32_t> fed,
+                              const std::atomic<bool>* stop) override {
     LUMEN_CHECK(!fed.empty() && position() + static_cast<int64_t>(fed.size()) <= context_);
     if (stop && *stop) return {};
     if (fed.size() == 1 && fed[0] == expected()) {

@@ -1,6 +1,7 @@
 #include "lib/runtime/generation.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "lib/base/check.h"
 #include "lib/base/limits.h"
@@ -233,7 +234,7 @@ void Generator::set_cached(std::span<const int32_t> tokens) {
 }
 
 std::span<const float> Generator::feed_prompt(std::span<const int32_t> prompt, Answer& answer,
-                                              Profiler* profiler, const volatile bool* stop) {
+                                              Profiler* profiler, const std::atomic<bool>* stop) {
   // The last token is fed even if it is in the cache: its logits are needed.
   const auto limit = static_cast<ptrdiff_t>(std::min(cached_.size(), prompt.size() - 1));
   auto common = std::mismatch(cached_.begin(), cached_.begin() + limit, prompt.begin()).first -
@@ -307,7 +308,7 @@ std::span<const float> Generator::advance(int32_t token, int64_t room, Profiler*
 
 GenerationResult Generator::generate(std::span<const int32_t> prompt, Sampler& sampler,
                                      const GenerationOptions& options, bool continues_text,
-                                     TextSink sink, const volatile bool* stop) {
+                                     TextSink sink, const std::atomic<bool>* stop) {
   drafted_ = right_ = drafted_tokens_ = accepted_tokens_ = 0;
   Answer answer(tokenizer_, prompt, model_.context(), sampler, options, continues_text, sink);
   GenerationProfile* const profile = options.profile;

@@ -1,6 +1,7 @@
 // The token loop: feed, sample, decode to text, until something says stop.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -138,7 +139,7 @@ class Generator {
   // Error(kMalformed) if the logits are not numbers, and what `sink` throws.
   GenerationResult generate(std::span<const int32_t> prompt, Sampler& sampler,
                             const GenerationOptions& options, bool continues_text, TextSink sink,
-                            const volatile bool* stop = nullptr);
+                            const std::atomic<bool>* stop = nullptr);
 
   LanguageModel& model() { return model_; }
 
@@ -149,7 +150,7 @@ class Generator {
 
  private:
   std::span<const float> feed_prompt(std::span<const int32_t> prompt, Answer& answer,
-                                     Profiler* profiler, const volatile bool* stop);
+                                     Profiler* profiler, const std::atomic<bool>* stop);
   std::span<const float> advance(int32_t token, int64_t room, Profiler* profiler);
   int64_t draft(int64_t room);
   void settle(bool rejected);

@@ -1,5 +1,7 @@
 #include "lib/runtime/generation.h"
 
+#include <atomic>
+
 #include "lib/base/testing.h"
 #include "lib/runtime/fake_model.h"
 #include "lib/text/tokenizer_json.h"
@@ -22,7 +24,7 @@ struct Fixture {
   }
 
   GenerationResult run(const std::string& prompt, const GenerationOptions& options,
-                       const volatile bool* stop = nullptr) {
+                       const std::atomic<bool>* stop = nullptr) {
     pieces.clear();
     const auto ids = tokenizer->encode(prompt, {});
     auto sink = [&](std::string_view text) { pieces.emplace_back(text); };
@@ -168,7 +170,7 @@ TEST_CASE("a prompt that continues the last one costs only its new tokens") {
 
 TEST_CASE("the stop flag ends an answer between tokens and keeps what came") {
   Fixture f("hello");
-  volatile bool stop = false;
+  std::atomic<bool> stop = false;
   const auto ids = f.tokenizer->encode("hi", {});
   int pieces = 0;
   auto sink = [&](std::string_view) { stop = ++pieces == 2; };
@@ -178,7 +180,7 @@ TEST_CASE("the stop flag ends an answer between tokens and keeps what came") {
 
   REQUIRE(result.read_tokens == result.prompt_tokens);
 
-  volatile bool before = true;
+  std::atomic<bool> before = true;
   const auto unread = f.run("another", until({}), &before);
   REQUIRE(unread.stop_reason == StopReason::kInterrupted);
   REQUIRE(unread.read_tokens == 0);

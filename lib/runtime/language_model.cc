@@ -71,13 +71,13 @@ struct Forward {
 
   // For a batch of 1. Empty if `*stop` became true.
   std::span<const float> run(ThreadPool& pool, std::span<const int32_t> ids, int64_t at,
-                             int64_t slot, const volatile bool* stop = nullptr) {
+                             int64_t slot, const std::atomic<bool>* stop = nullptr) {
     std::copy(ids.begin(), ids.end(), token_ids.begin());
     starts[0] = static_cast<int32_t>(at);
     if (!slots.empty()) slots[0] = static_cast<int32_t>(slot);
     return run(pool, stop);
   }
-  std::span<const float> run(ThreadPool& pool, const volatile bool* stop = nullptr) {
+  std::span<const float> run(ThreadPool& pool, const std::atomic<bool>* stop = nullptr) {
     if (!plan.run(pool, stop)) return {};
     return plan.output(0).as<float>();
   }
@@ -120,7 +120,8 @@ class Decoder : public LanguageModel {
     slot_ = slot;
   }
 
-  std::span<const float> feed(std::span<const int32_t> tokens, const volatile bool* stop) override;
+  std::span<const float> feed(std::span<const int32_t> tokens,
+                              const std::atomic<bool>* stop) override;
   std::span<const float> feed_each(std::span<const int32_t> tokens) override;
   void prepare(std::span<const int64_t> token_counts) override;
   std::span<const float> step(std::span<const int32_t> slots,
@@ -147,7 +148,7 @@ class Decoder : public LanguageModel {
   Forward& prefill(int64_t tokens, Wanted wanted);
   Forward& decode();
   Forward& verifier(int64_t tokens);
-  void begin_pass(bool several = false, const volatile bool* stop = nullptr);
+  void begin_pass(bool several = false, const std::atomic<bool>* stop = nullptr);
 
   ThreadPool pool_;
   NamedArrays tensors_;  // keeps the files mapped
@@ -319,7 +320,7 @@ void Decoder::repack_ahead() {
 // Comes before every pass over the weights, or before `several`. The first pass reads the rows of
 // the file, so that the first token does not wait for the repacking; each of the next repacks a
 // share, so that a short answer pays for what it uses. `*stop` ends the repacking.
-void Decoder::begin_pass(bool several, const volatile bool* stop) {
+void Decoder::begin_pass(bool several, const std::atomic<bool>* stop) {
   RepackedBytes change;
   if (packing_.valid()) {
     const graph::ObservedPart part(kRepacking);
@@ -390,11 +391,12 @@ Forward& Decoder::prefill(int64_t tokens, Wanted wanted) {
   return *(prefills_[{tokens, wanted}] = compile(record(1, tokens, wanted)));
 }
 
-std::span<const float> Decoder::feed(std::span<const int32_t> tokens, const volatile bool* stop) {
+std::span<const float> Decoder::feed(std::span<const int32_t> tokens,
+                                     const std::atomic<bool>* stop) {
   int64_t& position = positions_[slot_];
   LUMEN_CHECK(!tokens.empty() && position + static_cast<int64_t>(tokens.size()) <= context());
   // A recurrent model cannot go back to its state before a pass that was stopped half-way.
-  const volatile bool* stop_inside = keeps_positions() ? stop : nullptr;
+  const std::atomic<bool>* stop_inside = keeps_positions() ? stop : nullptr;
   begin_pass(static_cast<int64_t>(tokens.size()) > kChunk, stop);
   std::span<const float> last;
   while (!tokens.empty()) {

@@ -1,6 +1,7 @@
 // A loaded language model: weights, compiled prefill and decode plans, and the KV cache they share.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -98,7 +99,7 @@ class LanguageModel {
   // between chunks; when it becomes true the call returns an empty span and position() tells how
   // far it came.
   virtual std::span<const float> feed(std::span<const int32_t> tokens,
-                                      const volatile bool* stop = nullptr) = 0;
+                                      const std::atomic<bool>* stop = nullptr) = 0;
 
   // Appends 2 to kMostVerified tokens and returns the logits [tokens, vocab] after each, valid
   // until the next call: what feed() gives for one after the other, in one pass over the weights.

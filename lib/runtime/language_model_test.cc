@@ -1,6 +1,7 @@
 #include "lib/runtime/language_model.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
@@ -152,7 +153,7 @@ TEST_CASE("a stop flag ends the reading of a prompt at once, and what was read s
   const std::vector<int32_t> ids = prompt(40, model->vocab());
   const std::span<const int32_t> begin = std::span(ids).first(30), rest = std::span(ids).last(10);
   model->feed(begin);
-  const volatile bool stop = true;
+  const std::atomic<bool> stop = true;
   CHECK(model->feed(rest, &stop).empty());
   CHECK(model->feed(prompt(1500, model->vocab()), &stop).empty());
   CHECK(model->position() == 30);
@@ -351,7 +352,7 @@ TEST_CASE("a pass that is stopped does not wait for the end of the repacking ahe
   for (int attempt = 0; attempt < 10 && !stopped_early; ++attempt) {
     const auto model = LanguageModel::load(files, {});
     const uint64_t promised = model->memory().packed_bytes;
-    const volatile bool stop = true;
+    const std::atomic<bool> stop = true;
     model->repack_ahead();
     CHECK(model->feed(prompt(9, model->vocab()), &stop).empty());
     stopped_early = model->memory().packed_bytes == promised;

@@ -5,6 +5,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -17,12 +18,14 @@ namespace {
 
 constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT};
 
-// Handlers can reach only globals. The pipe wakes a poll() that began before the signal came.
-volatile bool g_stop = false;
-volatile sig_atomic_t g_interrupted = 0;
-volatile sig_atomic_t g_termination = 0;
-volatile sig_atomic_t g_resized = 0;
-volatile sig_atomic_t g_continued = 0;
+// Handlers can reach only globals, and run on any thread. The pipe wakes a poll() that began before
+// the signal came.
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+std::atomic<bool> g_stop = false;
+std::atomic<int> g_interrupted = 0;
+std::atomic<int> g_termination = 0;
+std::atomic<int> g_resized = 0;
+std::atomic<int> g_continued = 0;
 int g_wake[2] = {-1, -1};
 
 void on_signal(int number) {
@@ -75,14 +78,14 @@ SignalWatch::~SignalWatch() {
   g_wake[0] = g_wake[1] = -1;
 }
 
-const volatile bool* SignalWatch::stop_flag() const {
+const std::atomic<bool>* SignalWatch::stop_flag() const {
   return &g_stop;
 }
 
 bool SignalWatch::take_interrupt() {
-  const bool interrupted = g_interrupted != 0;
-  g_interrupted = 0;
-  if (g_termination == 0) g_stop = false;
+  g_stop = false;  // first, so that no signal that comes meanwhile is lost
+  const bool interrupted = g_interrupted.exchange(0) != 0;
+  if (g_termination != 0) g_stop = true;
   return interrupted;
 }
 
@@ -102,14 +105,8 @@ bool SignalWatch::hung_up() {
 SignalWatch::Wait SignalWatch::wait_readable(int descriptor) {
   for (;;) {
     if (g_stop) return Wait::kSignal;
-    if (g_resized) {
-      g_resized = 0;
-      return Wait::kResized;
-    }
-    if (g_continued) {
-      g_continued = 0;
-      return Wait::kContinued;
-    }
+    if (g_resized.exchange(0) != 0) return Wait::kResized;
+    if (g_continued.exchange(0) != 0) return Wait::kContinued;
     pollfd waiting[2] = {{descriptor, POLLIN, 0}, {g_wake[0], POLLIN, 0}};
     if (::poll(waiting, 2, -1) < 0 && errno != EINTR) {
       fail(ErrorKind::kIo, "cannot wait for input: ", std::strerror(errno));

@@ -1,6 +1,7 @@
 // Signals as values: what Ctrl-C and the end of the session mean while a verb runs.
 #pragma once
 
+#include <atomic>
 #include <csignal>
 
 namespace lumen::runtime {
@@ -15,7 +16,7 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   // Becomes true with any of the three; polled by the token loop and by prefill.
-  const volatile bool* stop_flag() const;
+  const std::atomic<bool>* stop_flag() const;
 
   // Whether SIGINT came since the last call.
   bool take_interrupt();

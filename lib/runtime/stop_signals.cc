@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <iterator>
 
 namespace lumen::runtime {
@@ -9,13 +10,14 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1};
 
-// A handler can reach only globals.
-volatile sig_atomic_t g_received = 0;
-volatile sig_atomic_t g_save = 0;
+// A handler can reach only globals, and runs on any thread.
+static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> g_received = 0;
+std::atomic<int> g_save = 0;
 
 void on_stop(int number) {
-  if (g_received != 0) _exit(128 + number);
-  g_received = number;
+  int none = 0;
+  if (!g_received.compare_exchange_strong(none, number)) _exit(128 + number);
 }
 
 void on_save(int) {
@@ -46,9 +48,7 @@ int StopSignals::received() const {
 }
 
 bool StopSignals::take_save_request() const {
-  const bool asked = g_save != 0;
-  g_save = 0;
-  return asked;
+  return g_save.exchange(0) != 0;
 }
 
 }  // namespace lumen::runtime

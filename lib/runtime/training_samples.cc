@@ -1,5 +1,7 @@
 #include "lib/runtime/training_samples.h"
 
+#include <atomic>
+
 #include "lib/base/strings.h"
 #include "lib/graph/tensor.h"
 #include "lib/runtime/generation.h"
@@ -30,7 +32,7 @@ std::vector<std::string> continue_prompts(const models::CausalLm& model, const T
   const auto shared = LanguageModel::share(model, options.context, options.threads);
   Generator generator(*shared, data.tokenizer);  // it knows what the model has read
   std::vector<std::string> texts;
-  volatile bool stop = false;
+  std::atomic<bool> stop = false;
   for (const std::string& prompt : prompts) {
     if (stops()) break;
     const std::string text = data.chat_template ? format.render({{"user", prompt}}) : prompt;
