@@ -19,14 +19,24 @@ namespace {
 constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT};
 
 // Handlers can reach only globals, and run on any thread. The pipe wakes a poll() that began before
-// the signal came.
+// the signal came; it is never closed, as a handler on another thread may be about to write to it.
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 std::atomic<bool> g_stop = false;
 std::atomic<int> g_interrupted = 0;
 std::atomic<int> g_termination = 0;
 std::atomic<int> g_resized = 0;
 std::atomic<int> g_continued = 0;
-int g_wake[2] = {-1, -1};
+std::atomic<int> g_wake[2] = {-1, -1};
+bool g_watching = false;
+
+void make_wake_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    fail(ErrorKind::kResource, "cannot create a pipe: ", std::strerror(errno));
+  }
+  g_wake[0] = ends[0];
+  g_wake[1] = ends[1];
+}
 
 void on_signal(int number) {
   const int saved = errno;
@@ -56,10 +66,9 @@ void drain_wake_pipe() {
 }  // namespace
 
 SignalWatch::SignalWatch() {
-  LUMEN_CHECK(g_wake[0] < 0);
-  if (::pipe2(g_wake, O_CLOEXEC | O_NONBLOCK) != 0) {
-    fail(ErrorKind::kResource, "cannot create a pipe: ", std::strerror(errno));
-  }
+  LUMEN_CHECK(!g_watching);
+  if (g_wake[0] < 0) make_wake_pipe();
+  g_watching = true;
   g_stop = false;
   g_interrupted = 0;
   g_termination = 0;
@@ -73,9 +82,7 @@ SignalWatch::SignalWatch() {
 
 SignalWatch::~SignalWatch() {
   for (size_t i = 0; i < std::size(kWatched); ++i) sigaction(kWatched[i], &previous_[i], nullptr);
-  ::close(g_wake[0]);
-  ::close(g_wake[1]);
-  g_wake[0] = g_wake[1] = -1;
+  g_watching = false;
 }
 
 const std::atomic<bool>* SignalWatch::stop_flag() const {
