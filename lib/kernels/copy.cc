@@ -135,43 +135,29 @@ using GatherKernel = void (*)(const std::byte*, int64_t, std::byte*, int64_t);
 using RepeatKernel = void (*)(const std::byte*, int64_t, int64_t, std::byte*);
 using TransposeKernel = void (*)(const std::byte*, int64_t, int64_t, int64_t, int64_t, std::byte*);
 
+// What `choose` makes of an element of so many bytes.
+template <class Choose>
+auto for_size(int element_bytes, const Choose& choose) {
+  switch (element_bytes) {
+    case 1:
+      return choose(uint8_t{});
+    case 2:
+      return choose(uint16_t{});
+    case 4:
+      return choose(uint32_t{});
+    default:
+      return choose(uint64_t{});
+  }
+}
+
 GatherKernel gather_kernel(int element_bytes) {
-  switch (element_bytes) {
-    case 1:
-      return gather<uint8_t>;
-    case 2:
-      return gather<uint16_t>;
-    case 4:
-      return gather<uint32_t>;
-    default:
-      return gather<uint64_t>;
-  }
+  return for_size(element_bytes, [](auto x) -> GatherKernel { return gather<decltype(x)>; });
 }
-
 RepeatKernel repeat_kernel(int element_bytes) {
-  switch (element_bytes) {
-    case 1:
-      return repeat<uint8_t>;
-    case 2:
-      return repeat<uint16_t>;
-    case 4:
-      return repeat<uint32_t>;
-    default:
-      return repeat<uint64_t>;
-  }
+  return for_size(element_bytes, [](auto x) -> RepeatKernel { return repeat<decltype(x)>; });
 }
-
 TransposeKernel transpose_kernel(int element_bytes) {
-  switch (element_bytes) {
-    case 1:
-      return transpose<uint8_t>;
-    case 2:
-      return transpose<uint16_t>;
-    case 4:
-      return transpose<uint32_t>;
-    default:
-      return transpose<uint64_t>;
-  }
+  return for_size(element_bytes, [](auto x) -> TransposeKernel { return transpose<decltype(x)>; });
 }
 
 // Whether a conversion rounds or widens between the types that models are stored in; the others

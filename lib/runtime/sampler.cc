@@ -493,18 +493,24 @@ void Sampler::keep_share(double share, Order is_first) {
   }
 }
 
+Sampler::Sums Sampler::sums_below(double largest) const {
+  Sums sums;
+  for (const Candidate& candidate : candidates_) {
+    const double below = candidate.logit - largest, weight = std::exp(below);
+    if (weight == 0) continue;
+    sums.weights += weight;
+    sums.weighted += weight * below;
+    sums.count += 1;
+  }
+  return sums;
+}
+
 // With ln p = logit − ln Z and H = −Σ p ln p, |H + ln p| = |logit − Σ p logit|.
 void Sampler::keep_typical() {
   if (settings_.typical_p >= 1) return;
   const double largest = largest_logit();
-  double total = 0, sum = 0;
-  for (const Candidate& candidate : candidates_) {
-    const double below = candidate.logit - largest, weight = std::exp(below);
-    if (weight == 0) continue;
-    total += weight;
-    sum += weight * below;
-  }
-  const double expected = largest + sum / total;
+  const Sums sums = sums_below(largest);
+  const double expected = largest + sums.weighted / sums.weights;
   sorted_ = 0;  // another order
   keep_share(settings_.typical_p, [expected](const Candidate& a, const Candidate& b) {
     const double to_a = std::abs(a.logit - expected), to_b = std::abs(b.logit - expected);
@@ -557,14 +563,7 @@ float Sampler::largest_logit() const {
 double Sampler::temperature() const {
   if (settings_.dynatemp_range == 0) return settings_.temperature;
   const double largest = largest_logit();
-  double total = 0, sum = 0, count = 0;
-  for (const Candidate& candidate : candidates_) {
-    const double below = candidate.logit - largest, weight = std::exp(below);
-    if (weight == 0) continue;
-    total += weight;
-    sum += weight * below;
-    count += 1;
-  }
+  const auto [total, sum, count] = sums_below(largest);
   const double share = count < 2 ? 0 : (std::log(total) - sum / total) / std::log(count);
   const double most = settings_.temperature + settings_.dynatemp_range;
   const double least = std::max(0.0, settings_.temperature - settings_.dynatemp_range);

@@ -142,6 +142,12 @@ class Sampler {
   }
 
   float largest_logit() const;
+  // Σ w and Σ w ln w of the candidates whose weight w = exp(logit − largest) is not 0, and how many
+  // they are.
+  struct Sums {
+    double weights = 0, weighted = 0, count = 0;
+  };
+  Sums sums_below(double largest) const;
   std::span<const float> adjust(std::span<const float> logits);
   void apply_repeat_penalty();
   void remember(int32_t token);
