@@ -23,6 +23,9 @@ constexpr int64_t kWaitingPerSlot = 64;
 // The keys of sampling options that are more than a number.
 constexpr std::string_view kBreakers = "dry_sequence_breakers", kBias = "logit_bias";
 
+// The keys of variables of the chat template.
+constexpr std::string_view kTools = "tools", kTemplateArgs = "template_args";
+
 // The key that stands for a sampling option that is one number: "top_k" for "top-k".
 std::string key_of(const Field& option) {
   if (option.name == "temp") return "temperature";
@@ -81,9 +84,17 @@ std::vector<LogitBias> biases_of(const io::Json& value) {
 // known at all.
 void read_sampling(const io::Json& object, SamplingOptions& sampling) {
   std::map<std::string, Field> numbers;
-  std::vector<std::string> known = {"prompt",          "messages",    "id",
-                                    "system",          "stop",        "max_tokens",
-                                    "grammar",         "json_schema", std::string(kBreakers),
+  std::vector<std::string> known = {"prompt",
+                                    "messages",
+                                    "id",
+                                    "system",
+                                    "stop",
+                                    "max_tokens",
+                                    "grammar",
+                                    "json_schema",
+                                    std::string(kTools),
+                                    std::string(kTemplateArgs),
+                                    std::string(kBreakers),
                                     std::string(kBias)};
   for (Field& field : sampling.fields()) {
     if (field.repeatable) continue;  // of more than one number
@@ -125,6 +136,37 @@ std::vector<Message> messages_of(const io::Json& object, const std::optional<std
   const bool has_system = messages.front().role == "system";
   if (system && !has_system) messages.insert(messages.begin(), {"system", *system});
   return messages;
+}
+
+// The variables of the chat template that a line sets.
+io::Json variables_of(const io::Json& object, const PromptFormat& format) {
+  io::Json variables = io::Json::object();
+  if (const io::Json* given = io::find_value(object, kTemplateArgs)) {
+    if (!given->is_object()) {
+      fail(ErrorKind::kMalformed, kTemplateArgs, ": expected an object, found ",
+           io::describe(given));
+    }
+    variables = *given;
+  }
+  if (const io::Json* tools = io::find_value(object, kTools)) {
+    const auto refuse = [](const io::Json& found) {
+      fail(ErrorKind::kMalformed, kTools, ": expected an array of objects, found ",
+           io::describe(&found));
+    };
+    if (!tools->is_array()) refuse(*tools);
+    for (const io::Json& tool : *tools) {
+      if (!tool.is_object()) refuse(tool);
+    }
+    if (!tools->empty()) variables[std::string(kTools)] = *tools;
+  }
+  for (const auto& [name, value] : variables.items()) {
+    try {
+      format.require_variable(name);
+    } catch (const Error& error) {
+      fail(ErrorKind::kMalformed, name == kTools ? kTools : kTemplateArgs, ": ", error.what());
+    }
+  }
+  return variables;
 }
 
 // What a line itself says, a null included, replaces the constraint of the command line.
@@ -399,9 +441,15 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
   }
   std::optional<std::string> system = options.system;
   if (io::find_value(object, "system")) system = io::get_string(object, "system");
-  request.prompt = options.raw && !has_messages
-                       ? raw_prompt(session, io::get_string(object, "prompt"))
-                       : chat_prompt(session, messages_of(object, system));
+  const bool is_raw = options.raw && !has_messages;
+  for (const std::string_view key : {kTools, kTemplateArgs}) {
+    if (is_raw && io::find_value(object, key)) {
+      fail(ErrorKind::kMalformed, key, " and --raw do not go together");
+    }
+  }
+  request.prompt = is_raw ? raw_prompt(session, io::get_string(object, "prompt"))
+                          : chat_prompt(session, messages_of(object, system),
+                                        variables_of(object, session.format));
   if (request.prompt.ids.empty()) {  // of a command line it would be kUsage
     fail(ErrorKind::kMalformed,
          "the prompt has no tokens and the model has no start token: expected at least one "

@@ -23,7 +23,9 @@ struct BatchRequest {
 // "stop" (text or texts), "grammar" (GBNF), "json_schema" (a schema), and the sampling options:
 // numbers as their flags with _ for - ("top_k"; but "temperature"), "dry_sequence_breakers" (text
 // or texts, [] for none) and "logit_bias" (an object of biases, or "-inf", by token: id or text).
-// What is absent is as `options` say. Throws Error(kMalformed) naming the key.
+// Variables of the chat template are "tools" (an array of function schemas) and those in
+// "template_args" (an object). What is absent is as `options` say. Throws Error(kMalformed) naming
+// the key.
 BatchRequest parse_request(std::string_view line, const RunOptions& options,
                            const Session& session);
 

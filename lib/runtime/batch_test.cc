@@ -115,6 +115,70 @@ TEST_CASE("a line of a batch says what and how to answer") {
   REQUIRE(parse(R"({"prompt": "hi"})").prompt.text == "hi");
 }
 
+TEST_CASE("a line of a batch may have tools, calls of tools and variables of the template") {
+  Session session = testing::fake_session(1000, {"yes"});
+  session.format =
+      PromptFormat(session.format.tokenizer(),
+                   text::ChatTemplate::parse(
+                       "{% if tools %}{{ tools[0].function.name }}|{% endif %}{{ effort }}|"
+                       "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+                       "{% for call in m.tool_calls %}{{ call.function.arguments.city }}{% endfor "
+                       "%};{% endfor %}",
+                       "test"),
+                   {});
+  const auto text = [&](const std::string& line) {
+    return parse_request(line, RunOptions(), session).prompt.text;
+  };
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "now"}}])";
+  CHECK(text("{\"prompt\": \"hi\", " + tools + "}") == "now||user:hi;");
+  CHECK(text(R"({"prompt": "hi", "tools": null, "template_args": null})") == "|user:hi;");
+  CHECK(text(R"({"prompt": "hi", "tools": [], "template_args": {"effort": 3}})") == "3|user:hi;");
+  for (const std::string arguments : {R"({"city": "Bern"})", R"("{\"city\": \"Bern\"}")"}) {
+    CHECK(text(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", )"
+               R"("content": null, "tool_calls": [{"function": {"arguments": )" +
+               arguments + R"(}}]}, {"role": "tool", "content": "b"}]})") ==
+          "|user:a;assistant:Bern;tool:b;");
+  }
+  const auto refused = [&](const std::string& members) {
+    return lumen::testing::refusal(ErrorKind::kMalformed,
+                                   [&] { text(R"({"prompt": "hi", )" + members + "}"); });
+  };
+  CHECK(refused(R"("tools": {})") == "tools: expected an array of objects, found an object");
+  CHECK(refused(R"("tools": [1])") == "tools: expected an array of objects, found the number 1");
+  CHECK(refused(R"("template_args": [])") ==
+        "template_args: expected an object, found an array of 0");
+  CHECK(refused(R"("template_args": {"efort": 1})") ==
+        "template_args: the chat template has no variable 'efort'");
+  CHECK(refused(R"("template_args": {"messages": 1})") ==
+        "template_args: the conversation decides it");
+  CHECK(refusal_of("{\"prompt\": \"hi\", " + tools + "}") ==
+        "tools: the chat template has no variable 'tools'");
+  RunOptions raw;
+  raw.raw = true;
+  CHECK(lumen::testing::refusal(ErrorKind::kMalformed, [&] {
+          parse_request("{\"prompt\": \"hi\", " + tools + "}", raw, session);
+        }) == "tools and --raw do not go together");
+}
+
+TEST_CASE("conversations with tools have the template tool_use, if the model has one") {
+  io::ModelFiles files;
+  files.path = "model";
+  files.chat_templates = {{"default", "{{ messages[0].content }}"}, {"tool_use", "{{ tools"}};
+  const auto format = [&] { return PromptFormat::load(files, random_model()); };
+  const io::Json tools = {{"tools", {{{"name", "f"}}}}};
+  CHECK(format().render({{"user", "a"}}) == "a");
+  format().require_variable("tools");
+  CHECK(contains(lumen::testing::refusal(ErrorKind::kMalformed,
+                                         [&] {
+                                           format().render({{"user", "a"}}, true, tools);
+                                         }),
+                 "model: chat template 'tool_use'"));
+  files.chat_templates["tool_use"] = "{{ tools[0].name }}:{{ messages[0].content }}";
+  CHECK(format().render({{"user", "a"}}, true, tools) == "f:a");
+  const TemplateOptions options{.file = std::nullopt, .arguments = {R"(tools=[{"name": "g"}])"}};
+  CHECK(PromptFormat::load(files, random_model(), options).render({{"user", "a"}}) == "g:a");
+}
+
 TEST_CASE("lines that cannot be answered are refused by key") {
   REQUIRE(contains(refusal_of("[1]"), "expected an object, found an array"));
   REQUIRE(contains(refusal_of("{"), "line 1"));

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kSystem = "system";
 constexpr const char* kUser = "user";
 constexpr const char* kAssistant = "assistant";
+constexpr const char* kTool = "tool";
 
 }  // namespace
 
@@ -118,8 +119,7 @@ void Conversation::save(const std::string& path) const {
   io::check_replaceable(path, R"({"messages":)", "a saved conversation");
   io::Json messages = io::Json::array();
   for (const Message& message : messages_) {
-    messages.push_back(
-        io::Json{{"role", message.role}, {"content", to_valid_utf8(message.content)}});
+    messages.push_back(to_json({message.role, to_valid_utf8(message.content), message.more}));
   }
   io::write_file_atomically(path, io::Json{{"messages", std::move(messages)}}.dump() + "\n");
 }
@@ -132,17 +132,41 @@ namespace {
 
 std::string content_of(const io::Json& message) {
   const io::Json* content = io::find_value(message, "content");
+  if (content == nullptr && io::find_value(message, "tool_calls")) return "";
   if (content == nullptr || !content->is_array()) return io::get_string(message, "content");
   return text::join_parts(*content, [](ErrorKind kind, std::span<const std::string>,
                                        std::string_view what) { fail(kind, what); });
 }
 
+// The arguments of OpenAI's calls are JSON as a text; templates expect the objects themselves, as
+// transformers' documentation has it.
+void parse_arguments(io::Json& calls) {
+  if (!calls.is_array()) {
+    fail(ErrorKind::kMalformed, "tool_calls: expected an array, found ", io::describe(&calls));
+  }
+  for (io::Json& call : calls) {
+    if (!call.is_object()) {
+      fail(ErrorKind::kMalformed, "tool_calls: expected objects, found ", io::describe(&call));
+    }
+    const auto function = call.find("function");
+    io::Json& place = function != call.end() && function->is_object() ? *function : call;
+    const auto arguments = place.find("arguments");
+    if (arguments == place.end() || !arguments->is_string()) continue;
+    *arguments = io::parse_json(arguments->get<std::string>(), "the arguments of a tool call");
+  }
+}
+
 void append_message(const io::Json& object, std::vector<Message>& messages) {
   Message message{io::get_string(object, "role"), content_of(object)};
-  const bool known = message.role == kUser || message.role == kAssistant;
+  const bool known = message.role == kUser || message.role == kAssistant || message.role == kTool;
   if (!known && !(message.role == kSystem && messages.empty())) {
     fail(ErrorKind::kMalformed, "role ", quoted(message.role),
-         " is not user or assistant (or system, first)");
+         " is not user, assistant or tool (or system, first)");
+  }
+  for (const auto& [key, value] : object.items()) {
+    if (key == "role" || key == "content" || value.is_null()) continue;
+    message.more[key] = value;
+    if (key == "tool_calls") parse_arguments(message.more[key]);
   }
   messages.push_back(std::move(message));
 }

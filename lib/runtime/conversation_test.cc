@@ -178,6 +178,33 @@ TEST_CASE("a saved conversation can be loaded") {
   REQUIRE(g.conversation.messages() == f.conversation.messages());
 }
 
+TEST_CASE("calls of tools stay in a saved conversation") {
+  const std::string path = lumen::testing::temporary_directory() + "/chat.jsonl";
+  const std::string lines =
+      R"({"messages": [{"role": "user", "content": "a"}, )"
+      R"({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}, )"
+      R"({"role": "tool", "name": "f", "content": "b"}]})";
+  std::ofstream(path) << lines;
+  ConversationFixture f(1000, {"x"});
+  f.conversation.load(path);
+  const auto messages = f.conversation.messages();
+  REQUIRE(messages.size() == 3);
+  CHECK(messages[1].content.empty());
+  CHECK(
+      messages[1].more ==
+      io::parse_json(R"({"tool_calls": [{"function": {"name": "f", "arguments": {}}}]})", "test"));
+  CHECK(messages[2] == Message{"tool", "b", {{"name", "f"}}});
+  f.conversation.save(path);
+  f.conversation.load(path);
+  CHECK(f.conversation.messages() == messages);
+  for (const char* calls : {"{}", "[1]", R"([{"function": {"arguments": "{"}}])"}) {
+    CAPTURE(calls);
+    std::vector<Message> read;
+    const io::Json list = {{{"role", "assistant"}, {"tool_calls", io::parse_json(calls, "test")}}};
+    lumen::testing::refusal(ErrorKind::kMalformed, [&] { append_messages(list, read); });
+  }
+}
+
 TEST_CASE("a content may be a list of texts, but not of anything else") {
   const auto read = [](const char* content) {
     std::vector<Message> messages;
@@ -208,7 +235,7 @@ TEST_CASE("files that are no conversation are refused with their line") {
   REQUIRE(read("{\"messages\": [" + user + "]}\n").size() == 1);
   for (const std::string bad :
        {"x", "[]", R"({"role": "user"})", R"({"messages": 1})",
-        R"({"role": "tool", "content": "a"})", R"({"role": 1, "content": "a"})"}) {
+        R"({"role": "function", "content": "a"})", R"({"role": 1, "content": "a"})"}) {
     CAPTURE(bad);
     try {
       read(user + "\n" + bad + "\n");

@@ -10,8 +10,9 @@ std::string dropped_notice(const std::string& dropped) {
   return str("the vocabulary has no token for ", dropped, ": the model does not see that");
 }
 
-Prompt chat_prompt(const Session& session, const std::vector<Message>& messages) {
-  std::string rendered = session.format.render(messages);
+Prompt chat_prompt(const Session& session, const std::vector<Message>& messages,
+                   const io::Json& variables) {
+  std::string rendered = session.format.render(messages, /*begins_answer=*/true, variables);
   auto ids = session.format.encode(rendered);
   std::string written;
   for (const Message& message : messages) written += message.content;

@@ -22,8 +22,10 @@ std::string dropped_notice(const std::string& dropped);
 inline constexpr const char* kNoTemplateNotice =
     "the model has no chat template: the prompt is continued as it is";
 
-// The messages as the session's model wants them; see PromptFormat::render.
-Prompt chat_prompt(const Session& session, const std::vector<Message>& messages);
+// The messages as the session's model wants them, with further `variables` of its chat template;
+// see PromptFormat::render.
+Prompt chat_prompt(const Session& session, const std::vector<Message>& messages,
+                   const io::Json& variables = io::Json::object());
 // The text as it is.
 Prompt raw_prompt(const Session& session, const std::string& text);
 

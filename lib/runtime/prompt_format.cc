@@ -11,6 +11,8 @@
 namespace lumen::runtime {
 namespace {
 
+constexpr const char* kTools = "tools";
+
 // Control tokens with which published chat formats close a turn. Some models do not list theirs as
 // an end token; one that their chat template uses ends an answer all the same.
 constexpr const char* kTurnEnds[] = {
@@ -53,30 +55,28 @@ bool has_word(std::string_view source, std::string_view name) {
   return false;
 }
 
-// The variables that `arguments` set. One that the template does not read would have no effect.
-io::Json template_variables(const std::vector<std::string>& arguments,
-                            const std::optional<text::ChatTemplate>& chat_template) {
+// The variables that `arguments` set.
+io::Json template_variables(const std::vector<std::string>& arguments, const PromptFormat& format) {
   io::Json variables = io::Json::object();
   for (const std::string& argument : arguments) {
     const std::string key = argument.substr(0, argument.find('='));
-    const auto refuse = [&](std::string_view why) {
-      fail(ErrorKind::kUsage, "--template-arg ", quoted(argument), ": ", why);
-    };
-    if (!chat_template) refuse("the model has no chat template; name one with --chat-template");
-    if (key == "messages" || key == "add_generation_prompt") refuse("the conversation decides it");
-    if (!has_word(chat_template->source(), key)) {
-      refuse(str("the chat template has no variable ", quoted(key)));
-    }
     try {
+      format.require_variable(key);
       variables[key] = variable_value(argument.substr(key.size() + 1));
     } catch (const Error& error) {
-      refuse(error.what());
+      fail(ErrorKind::kUsage, "--template-arg ", quoted(argument), ": ", error.what());
     }
   }
   return variables;
 }
 
 }  // namespace
+
+io::Json to_json(const Message& message) {
+  io::Json object{{"role", message.role}, {"content", message.content}};
+  object.update(message.more);
+  return object;
+}
 
 PromptFormat PromptFormat::load(const io::ModelFiles& files, const std::string& tokenizer_path,
                                 const TemplateOptions& options) {
@@ -88,11 +88,15 @@ PromptFormat PromptFormat::load(const io::ModelFiles& files, const std::string& 
              found != files.chat_templates.end()) {
     chat_template = text::ChatTemplate::parse(found->second, files.path + ": chat template");
   }
-  io::Json variables = template_variables(options.arguments, chat_template);
   // llama2.c's own program starts every text with BOS.
   PromptFormat format(load_vocabulary(files, tokenizer_path), std::move(chat_template),
                       files.end_tokens, files.format == io::ModelFormat::kLlama2c);
-  format.template_variables_ = std::move(variables);
+  if (const auto found = files.chat_templates.find("tool_use");
+      !options.file && found != files.chat_templates.end()) {
+    format.tool_template_ = found->second;
+    format.tool_template_place_ = files.path + ": chat template 'tool_use'";
+  }
+  format.template_variables_ = template_variables(options.arguments, format);
   return format;
 }
 
@@ -128,7 +132,21 @@ std::vector<int32_t> PromptFormat::end_token_ids() const {
   return ids;
 }
 
-std::string PromptFormat::render(const std::vector<Message>& messages, bool begins_answer) const {
+void PromptFormat::require_variable(const std::string& name) const {
+  if (!chat_template_) {
+    fail(ErrorKind::kUsage, "the model has no chat template; name one with --chat-template");
+  }
+  if (name == "messages" || name == "add_generation_prompt") {
+    fail(ErrorKind::kUsage, "the conversation decides it");
+  }
+  const bool is_read = has_word(chat_template_->source(), name) || has_word(tool_template_, name);
+  if (!is_read) {
+    fail(ErrorKind::kUsage, "the chat template has no variable ", quoted(name));
+  }
+}
+
+std::string PromptFormat::render(const std::vector<Message>& messages, bool begins_answer,
+                                 const io::Json& variables) const {
   if (!chat_template_) {
     std::string text;
     for (const Message& message : messages) {
@@ -140,12 +158,17 @@ std::string PromptFormat::render(const std::vector<Message>& messages, bool begi
   text::ChatInput input;
   input.add_generation_prompt = begins_answer;
   for (const Message& message : messages) {
-    input.messages.push_back({{"role", message.role}, {"content", message.content}});
+    input.messages.push_back(to_json(message));
   }
   const text::SpecialIds& special = tokenizer_->special_ids();
   if (special.bos) input.bos_token = std::string(tokenizer_->token_text(*special.bos));
   if (special.eos) input.eos_token = std::string(tokenizer_->token_text(*special.eos));
   input.extra = template_variables_;
+  input.extra.update(variables);
+  if (input.extra.contains(kTools) && !tool_template_.empty()) {
+    return text::render_chat(text::ChatTemplate::parse(tool_template_, tool_template_place_), input,
+                             {});
+  }
   return text::render_chat(*chat_template_, input, {});
 }
 

@@ -13,12 +13,16 @@
 
 namespace lumen::runtime {
 
-// One message; `role` is "system", "user" or "assistant".
+// One message; `role` is "system", "user", "assistant" or "tool" (what a tool gave back).
 struct Message {
   std::string role;
-  std::string content;
+  std::string content = "";
+  io::Json more = io::Json::object();  // further keys for the chat template, such as tool_calls
   friend bool operator==(const Message&, const Message&) = default;
 };
+
+// The message as chat templates and saved conversations have it: `more` last, which wins.
+io::Json to_json(const Message& message);
 
 // What the user wants of a chat template.
 struct TemplateOptions {
@@ -50,9 +54,14 @@ class PromptFormat {
 
   // The conversation as text, up to where the assistant's next answer begins or, without
   // `begins_answer`, to the end of the last message. Without a chat template that is the contents
-  // of all messages, separated by newlines. Throws Error(kMalformed) if the template refuses the
-  // messages.
-  std::string render(const std::vector<Message>& messages, bool begins_answer = true) const;
+  // of all messages, separated by newlines. `variables` of the template (see require_variable) come
+  // before those of TemplateOptions. Throws Error(kMalformed) if the template refuses the messages.
+  std::string render(const std::vector<Message>& messages, bool begins_answer = true,
+                     const io::Json& variables = io::Json::object()) const;
+
+  // Throws Error(kUsage) if nothing would come of a variable `name`: the chat template does not
+  // read it, the conversation decides it, or there is no template.
+  void require_variable(const std::string& name) const;
 
   // The tokens of a rendered or raw prompt. Control tokens in it count as such. BOS comes first if
   // the model wants one and the text does not itself begin with it.
@@ -75,6 +84,9 @@ class PromptFormat {
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> chat_template_;
+  // The files' template "tool_use", which renders conversations with tools, and its place; parsed
+  // when it is needed, as the model speaks without it too.
+  std::string tool_template_, tool_template_place_;
   io::Json template_variables_ = io::Json::object();  // beside those of a conversation
   std::vector<io::EndToken> end_tokens_;
   bool wants_bos_;
