@@ -121,12 +121,18 @@ bool CsvReader::next(CsvRow& row) {
   return true;
 }
 
-void check_width(const CsvRow& row, size_t header_fields) {
-  if (row.fields.size() == header_fields) return;
-  const bool longer = row.fields.size() > header_fields;
+CsvRow numbered_columns(const CsvRow& first_row) {
+  CsvRow names = first_row;
+  for (size_t i = 0; i < names.fields.size(); ++i) names.fields[i].text = str(i + 1);
+  return names;
+}
+
+void check_width(const CsvRow& row, size_t first_row_fields) {
+  if (row.fields.size() == first_row_fields) return;
+  const bool longer = row.fields.size() > first_row_fields;
   fail(ErrorKind::kMalformed, "line ", row.line, ", column ",
-       longer ? row.fields[header_fields].column : row.fields.back().column, ": found ",
-       row.fields.size(), " fields, expected ", header_fields, " as in the header");
+       longer ? row.fields[first_row_fields].column : row.fields.back().column, ": found ",
+       row.fields.size(), " fields, expected ", first_row_fields, " as in the first row");
 }
 
 bool parse_finite(std::string_view cell, double& value) {

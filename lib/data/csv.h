@@ -1,5 +1,5 @@
-// CSV as RFC 4180 has it: fields in commas, quotes doubled inside quoted ones, a header row. Or
-// with semicolons, tabs or bars in the place of commas, as spreadsheets write them.
+// CSV as RFC 4180 has it: fields in commas, quotes doubled inside quoted ones, mostly a header row.
+// Or with semicolons, tabs or bars in the place of commas, as spreadsheets write them.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,12 @@ class CsvReader {
   int64_t line_ = 1, column_ = 1;
 };
 
-// Throws Error(kMalformed) unless `row` has as many fields as the header.
-void check_width(const CsvRow& row, size_t header_fields);
+// The names of the columns of a table without a row of them, as if they stood at the place of its
+// first row: "1", "2", ….
+CsvRow numbered_columns(const CsvRow& first_row);
+
+// Throws Error(kMalformed) unless `row` has as many fields as the first row.
+void check_width(const CsvRow& row, size_t first_row_fields);
 
 // Whether a cell is a number that is finite in float32, which `value` then is, or 0 if it is too
 // small for a double; spaces around it do not count.

@@ -41,6 +41,7 @@ struct DatasetInfo {
   Shape feature_shape;  // of one sample of "x": [channels, height, width] or [features]
   std::vector<std::string> classes;        // names, where "y" is a class
   std::vector<std::string> feature_names;  // of a table's features after one-hot
+  bool has_header = true;                  // the first row of a table names its columns
   std::vector<double> mean,
       std;                 // per channel, or per feature of a table: x = (value − mean) / std
   std::string dropped;     // characters that the vocabulary has no token for: "'x' and 'y'", or ""

@@ -118,7 +118,8 @@ struct DataOptions {
   std::vector<double> mean, std;
 
   // Tables.
-  std::string label;  // column; "": the last one
+  bool header = true;  // the first row names the columns; else their names are "1", "2", …
+  std::string label;   // column; "": the last one
   LabelKind label_kind = LabelKind::kAuto;
   bool integers_are_classes = true;  // in a label whose kind is kAuto
   TextColumns text_columns = TextColumns::kOneHot;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -76,11 +77,19 @@ FeatureRows read_feature_rows(const std::string& path, const FeatureNames& featu
   return with_context(source.place(), [&] {
     CsvReader reader(source.text());
     CsvRow header, row;
-    if (!reader.next(header)) fail(ErrorKind::kMalformed, "has no header");
+    bool has_row = reader.next(header);
+    if (!has_row) {
+      fail(ErrorKind::kMalformed, features.has_header ? "has no header" : "has no rows");
+    }
+    if (features.has_header) {
+      has_row = reader.next(row);
+    } else {
+      row = std::exchange(header, numbered_columns(header));
+    }
     const std::vector<Origin> origins = find_origins(header, features.names);
     const Texts texts = texts_of(origins);
     FeatureRows result;
-    while (reader.next(row)) {
+    for (; has_row; has_row = reader.next(row)) {
       check_width(row, header.fields.size());
       require_known(header, row, texts);
       for (size_t i = 0; i < origins.size(); ++i) {

@@ -13,6 +13,7 @@ namespace lumen::data {
 struct FeatureNames {
   std::vector<std::string> names;
   std::vector<double> mean, std;  // of the same length
+  bool has_header = true;         // the first row names the columns; else they are "1", "2", …
 };
 
 struct FeatureRows {
@@ -21,9 +22,10 @@ struct FeatureRows {
 };
 
 // The rows of the CSV file at `path` (.gz too), whose header names the columns in any order; others
-// are left out. Throws Error: kMissing, kIo; kMalformed "PATH: line L, column C: …" for what the
-// format forbids, a cell that is no finite number, or a text that training did not see; kMismatch
-// if a column is not there.
+// are left out. Without a header they are in the order of training, and the label's may be left out
+// where it was the last. Throws Error: kMissing, kIo; kMalformed "PATH: line L, column C: …" for
+// what the format forbids, a cell that is no finite number, or a text that training did not see;
+// kMismatch if a column is not there.
 FeatureRows read_feature_rows(const std::string& path, const FeatureNames& features);
 
 }  // namespace lumen::data

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -194,7 +195,7 @@ class TableReader {
   // number, or a text that its column has again; not if they count from 0 or 1 (as pandas does), or
   // if the options name one of them.
   void check_header() const {
-    if (!options_.label.empty() || !options_.drop_columns.empty()) return;
+    if (!options_.header || !options_.label.empty() || !options_.drop_columns.empty()) return;
     const size_t base = !table_.header.empty() && table_.header[0] == "1" ? 1 : 0;
     bool counts = true, any_number = false;
     for (size_t c = 0; c < table_.columns.size(); ++c) {
@@ -207,10 +208,12 @@ class TableReader {
       }
     }
     if (!any_number || counts) return;
-    fail(ErrorKind::kMalformed, io::place_of(info_.files[0].path), ": line ", table_.header_line,
-         ", column 1: found ", header_text(table_.header),
-         " as the names of columns, which look like a row of data: put a row of names above it; if "
-         "these are names, say which one is the label (data.label)");
+    fail(
+        ErrorKind::kMalformed, io::place_of(info_.files[0].path), ": line ", table_.header_line,
+        ", column 1: found ", header_text(table_.header),
+        " as the names of columns, which look like a row of data: say that it has no names "
+        "(data.header = false) or put a row of them above it; if these are names, say which one is "
+        "the label (data.label)");
   }
 
   // Columns that are meant as numbers have to be numbers: "NA" in a few rows would else make a text
@@ -271,12 +274,15 @@ class TableReader {
   void read_file(const Source& source, Split split, SourceFile& file) {
     CsvReader reader(source.text());
     CsvRow row;
-    if (!reader.next(row)) fail(ErrorKind::kMalformed, "has no header row");
-    read_header(row, table_);
+    if (!reader.next(row)) {
+      fail(ErrorKind::kMalformed, options_.header ? "has no header row" : "has no rows");
+    }
+    read_header(options_.header ? row : numbered_columns(row), table_);
     if (used_.empty()) choose_columns();
+    bool is_read = !options_.header;
     for (bool more = true; more;) {
       bad_.guard(file, [&] {
-        more = reader.next(row);
+        if (!std::exchange(is_read, false)) more = reader.next(row);
         if (!more) return;
         add_row(row, used_, info_.files.size() - 1, split, table_);
         ++file.samples;
@@ -485,6 +491,7 @@ std::shared_ptr<TableDataset::Content> make_content(const DataOptions& options, 
   }
   info.feature_shape = {content->features};
   info.feature_names = std::move(features.names);
+  info.has_header = options.header;
   info.mean = std::move(features.mean);
   info.std = std::move(features.std);
   return content;

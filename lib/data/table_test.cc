@@ -127,7 +127,7 @@ TEST_CASE("bad rows of a table are named or skipped") {
   const std::string path = write_table("a,b\n1,x\n2\n3,x,y\n,z\n4,w\n");
   DataOptions options = options_for(path);
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
-                 "t.csv: line 3, column 1: found 1 fields, expected 2 as in the header"));
+                 "t.csv: line 3, column 1: found 1 fields, expected 2 as in the first row"));
   options.on_bad_row = OnBadRow::kSkip;
   const Data data = open_data(options);
   CHECK(data.info.skipped == 3);
@@ -215,9 +215,11 @@ TEST_CASE("a table that is not one is refused with the reason") {
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  "t.csv: line 1, column 1: found UTF-16, expected UTF-8 text"));
   options.paths = {write_table("\n5.1,3.5,setosa\n4.9,3.0,setosa\n7.0,3.2,versicolor\n")};
-  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
-                 "t.csv: line 2, column 1: found '5.1', '3.5', 'setosa' as the names of columns, "
-                 "which look like a row of data: put a row of names above it"));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+      "t.csv: line 2, column 1: found '5.1', '3.5', 'setosa' as the names of columns, "
+      "which look like a row of data: say that it has no names (data.header = false) or put "
+      "a row of them above it"));
   options.paths = {write_table("400,410,420\n0.1,0.2,5\n0.2,0.1,6\n")};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "(data.label)"));
   options.label = "420";  // so they are names
@@ -246,6 +248,29 @@ TEST_CASE("a table that is not one is refused with the reason") {
   std::swap(options.paths, options.eval_paths);
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
                  options.paths[0] + ": the table has no rows to train on"));
+}
+
+TEST_CASE("the columns of a table without a header are numbered") {
+  DataOptions options = options_for(write_table("\n1;y;setosa\n3;x;virginica\n1;x;setosa\n"));
+  options.header = false;
+  DatasetInfo info;
+  Batch batch;
+  const auto stream = open_stream(options, Split::kTrain, {}, &info);
+  CHECK(info.feature_names == std::vector<std::string>{"1", "2=x", "2=y"});
+  CHECK(info.classes == std::vector<std::string>{"setosa", "virginica"});
+  CHECK(info.train_samples == 3);
+  CHECK_FALSE(info.has_header);
+  stream->next(batch);
+  CHECK(batch.fields.at("x").as<float>()[2] == 1);  // of the first row
+  options.label = "1";
+  options.drop_columns = {"2"};
+  CHECK(open_data(options).info.feature_names ==
+        std::vector<std::string>{"3=setosa", "3=virginica"});
+  options.paths = {write_table("1,1,2\n0.1,0.2\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }),
+                 "t.csv: line 2, column 5: found 2 fields, expected 3 as in the first row"));
+  options.paths = {write_table("\n")};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { open_data(options); }), "has no rows"));
 }
 
 TEST_CASE("integers as label are classes unless numbers are wanted") {

@@ -49,6 +49,7 @@ data::FeatureNames read_preprocessing(const std::string& path, const Shape& inpu
       }
     }
     if (input.rank() == 3) return result;
+    result.has_header = io::get_bool(json, "header", true);
     const io::Json* names = io::find(json, "feature_names");
     for (int64_t i = 0; i < input[0]; ++i) {
       const bool has =

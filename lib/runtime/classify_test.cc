@@ -110,6 +110,19 @@ TEST_CASE("rows of a table get the class or the number that its columns give") {
       contains(refusal_of("size,hue\nNaN,blue\n", 65), "column 1: found 'NaN', expected a number"));
   CHECK(contains(refusal_of("size,hue\n1\n", 65), "found 1 fields, expected 2"));
 
+  // Columns without names are found by number, and the first row counts.
+  io::write_file_atomically(place + "/preprocessor_config.json",
+                            R"({"image_mean": [2, 0, 0], "image_std": [4, 1, 1], "header": false,)"
+                            R"( "feature_names": ["3", "1=red", "1=blue"]})");
+  io::write_file_atomically(table, "blue;x;-2\nred;y;6\n");
+  CHECK(run_tool_process("lumen-run", {place, table}).out ==
+        table + ":1: dark (98.2 %)\n" + table + ":2: light (98.2 %)\n");
+  CHECK(contains(refusal_of("\n", 65), "t.csv: has no rows"));
+  CHECK(contains(refusal_of("blue;x\n", 78), "line 1: there is no column for the feature '3'"));
+  io::write_file_atomically(place + "/preprocessor_config.json",
+                            R"({"image_mean": [2, 0, 0], "image_std": [4, 1, 1],)"
+                            R"( "feature_names": ["size", "hue=red=ish", "hue=blue"]})");
+
   model.config["num_labels"] = 1;
   model.config.erase("id2label");
   model.write();
@@ -133,6 +146,7 @@ TEST_CASE("what cannot be classified is said in one sentence") {
   CHECK(contains(refusal_of({place, picture, "-p", "a"}, 2), "pictures and a prompt do not go"));
   CHECK(contains(refusal_of({lumen::testing::source_path("testdata"), picture}, 2),
                  "is no classifier"));
+  CHECK(contains(refusal_of({place + "/none", picture}, 66), "none: no such file or directory"));
   CHECK(contains(refusal_of({place, place + "/none.png"}, 66), "none.png"));
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"--inspect", place}, {place, place + "/x.gguf"}}) {

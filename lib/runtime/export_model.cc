@@ -137,10 +137,11 @@ void write_model(const std::string& directory, const ExportedModel& model) {
     config["id2label"] = labels;
   }
   if (!model.data->data.info.mean.empty()) {
-    write_json(directory + "/preprocessor_config.json",
-               {{"image_mean", model.data->data.info.mean},
-                {"image_std", model.data->data.info.std},
-                {"feature_names", model.data->data.info.feature_names}});
+    io::Json preprocessing{{"image_mean", model.data->data.info.mean},
+                           {"image_std", model.data->data.info.std},
+                           {"feature_names", model.data->data.info.feature_names}};
+    if (!model.data->data.info.has_header) preprocessing["header"] = false;
+    write_json(directory + "/preprocessor_config.json", preprocessing);
   }
   set_dtype(model.dtype, config);
   write_json(directory + "/config.json", config);

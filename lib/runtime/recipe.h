@@ -75,7 +75,8 @@ struct DataRecipe {
   bool flip = true;
   int64_t digits_train = 10'000, digits_eval = 2'000;
   std::vector<double> mean, std;        // per channel; empty: measured
-  std::string label;                    // csv: column; "": the last
+  bool header = true;                   // csv: the first row names the columns
+  std::string label;                    // column; "": the last
   std::string label_kind = "auto";      // auto, classes, number
   std::string text_columns = "onehot";  // onehot, drop
   std::vector<std::string> drop_columns;

@@ -178,7 +178,9 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
   t.key("mean", d.mean, any(), "of pixels / 255, per channel (measured)").only_for(images);
   t.key("std", d.std, {.min = 0, .above_min = true}, "of pixels / 255, per channel (measured)")
       .only_for(images);
-  t.key("label", d.label, any(), "column to predict, by its name in the first row; \"\": the last")
+  t.key("header", d.header, any(), "the first row names the columns; else they are 1, 2, ...")
+      .only_for({"csv"});
+  t.key("label", d.label, any(), "column to predict, by its name; \"\": the last")
       .only_for({"csv"});
   t.key("label_kind", d.label_kind, one_of({"auto", "classes", "number"}), "what the label is")
       .only_for({"csv"});

@@ -3,6 +3,7 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/hf_cache.h"
 #include "lib/runtime/batch.h"
 #include "lib/runtime/chat.h"
 #include "lib/runtime/classify.h"
@@ -34,6 +35,7 @@ int run(const RunOptions& options) {
     return run_classifier(options, model), 0;
   }
   if (!options.images.empty()) {
+    io::find_model(model);  // or kMissing
     fail(ErrorKind::kUsage, "unexpected argument ", quoted(options.images.front()), ": ",
          quoted(model), " is no classifier, which alone takes pictures; a prompt comes after -p");
   }

@@ -106,7 +106,7 @@ std::vector<Field> SamplingOptions::usual_fields() {
       number_field("min-p",
                    "drop tokens below this share of the likeliest (model's own, else 0.05)", min_p,
                    0, 1),
-      number_field("repeat-penalty", "damp the last 64 tokens; 1: off (model's own, else 1)",
+      number_field("repeat-penalty", "damp tokens seen lately; 1: off (model's own, else 1)",
                    repeat_penalty, 0.01, 100),
       number_field("seed", "the same seed gives the same text (random)", seed, 0, kMaxSeed),
   };

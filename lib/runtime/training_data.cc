@@ -93,6 +93,7 @@ void set_options(const Recipe& recipe, data::DataOptions& options) {
   options.digits_eval = d.digits_eval;
   options.mean = d.mean;
   options.std = d.std;
+  options.header = d.header;
   options.label = d.label;
   options.label_kind = named<data::LabelKind>(data::kLabelKindNames, d.label_kind);
   options.integers_are_classes = recipe.task != "regress";
