@@ -309,10 +309,10 @@ class GgufParser {
   }
 
   // Where a download stops in a file of the full size, the rest is zero. Looks at places all over
-  // the last tensor, its end too, not at all of it.
+  // the last tensor, its end too, not at all of it. Biases and the B of an adapter begin as zeros.
   void check_tail(const GgufTensor& last) const {
     constexpr uint64_t kPlaces = 256, kBytes = 64;
-    if (last.bytes == 0 || last.name.ends_with("bias")) return;
+    if (last.bytes == 0 || last.name.ends_with("bias") || last.name.ends_with(".lora_b")) return;
     const std::byte* data = buffer_->data + last.offset;
     const uint64_t size = std::min(last.bytes, kBytes), rest = last.bytes - size;
     for (uint64_t i = 0; i <= kPlaces; ++i) {

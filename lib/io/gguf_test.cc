@@ -34,6 +34,9 @@ TEST_CASE("a GGUF file that ends in zeros was not written to its end") {
   parse(half);
   builder.tensor("c.bias", {32}, 0, 32 * 4);
   parse(builder.finish(3, 0));  // biases may well be zero
+  GgufBuilder adapter;
+  adapter.tensor("b.lora_a", {32, 4}, 0, 32 * 4 * 4).tensor("b.lora_b", {4, 32}, 0, 32 * 4 * 4);
+  parse(adapter.finish(3, 0));  // so is this before the first step
 }
 
 TEST_CASE("GGUF metadata of every type") {

@@ -8,6 +8,7 @@
 #include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
+#include "lib/runtime/bench_output.h"
 #include "lib/runtime/output.h"
 
 namespace lumen::runtime {
@@ -166,16 +167,6 @@ std::string described(const RowComparison& row, const BenchKind& kind) {
              fixed(row.interval.high, 3), "], p ", fixed(row.p_value, 4));
 }
 
-// A cell of a Markdown table.
-std::string cell(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
 std::string to_table(const Comparison& comparison) {
   const std::string unit(comparison.kind->unit);
   std::string out =
@@ -186,13 +177,13 @@ std::string to_table(const Comparison& comparison) {
     const auto number = [](bool known, double value, int digits) {
       return known ? fixed(value, digits) : std::string();
     };
-    out += str("| ", cell(row.name), " | ", number(row.old_samples > 0, row.old_median, 3), " | ",
-               number(row.new_samples > 0, row.new_median, 3), " | ", number(paired, row.ratio, 3),
-               " | ", number(paired, row.interval.low, 3), paired ? " to " : "",
-               number(paired, row.interval.high, 3), " | ", number(paired, row.p_value, 4), " | ",
-               verdict_name(row.verdict), " |\n");
+    out += str("| ", table_cell(row.name), " | ", number(row.old_samples > 0, row.old_median, 3),
+               " | ", number(row.new_samples > 0, row.new_median, 3), " | ",
+               number(paired, row.ratio, 3), " | ", number(paired, row.interval.low, 3),
+               paired ? " to " : "", number(paired, row.interval.high, 3), " | ",
+               number(paired, row.p_value, 4), " | ", verdict_name(row.verdict), " |\n");
   }
-  out += str("\n", cell(summary(comparison)), "\n");
+  out += str("\n", table_cell(summary(comparison)), "\n");
   if (comparison.noise_floor) {
     out += str("\nNoise floor: ", fixed(*comparison.noise_floor, 1),
                " %, the largest deviation between runs of the same program.\n");

@@ -185,7 +185,7 @@ std::string to_markdown(const io::Json& report) {
       "| model | threads | depth | batch | test | tokens/s (median) | min | max | of bandwidth |\n"
       "|---|--:|--:|--:|---|--:|--:|--:|--:|\n";
   const std::string model = report["model"]["name"].get<std::string>();
-  const std::string shown = printable(last_name(model));
+  const std::string shown = table_cell(printable(last_name(model)));
   const auto share = [](const io::Json& row) -> std::string {
     if (!row.contains("bandwidth_fraction")) return "";
     const double fraction = row["bandwidth_fraction"].get<double>();

@@ -89,4 +89,13 @@ std::string report_text(const io::Json& report, const std::string& form,
   return out;
 }
 
+std::string table_cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 }  // namespace lumen::runtime

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "lib/base/function_ref.h"
 #include "lib/io/json.h"
@@ -26,5 +27,8 @@ std::string form_of(const BenchOutput& output);
 // A report of find_bench_kind's verbs in a form; `table` makes that of md.
 std::string report_text(const io::Json& report, const std::string& form,
                         FunctionRef<std::string()> table);
+
+// `text`, which is printable, as a cell of a Markdown table.
+std::string table_cell(std::string_view text);
 
 }  // namespace lumen::runtime

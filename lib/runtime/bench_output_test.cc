@@ -2,6 +2,7 @@
 #include "lib/runtime/bench_output.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "lib/base/strings.h"
 #include "lib/base/testing.h"
@@ -108,6 +109,16 @@ TEST_CASE("lumen-bench prints every form of every report") {
     CHECK(io::parse_json(run({"--json"}), "")["benchmark"] == verb.front());
     CHECK(run({}).find("| ") != csv.npos);
   }
+}
+
+TEST_CASE("a model's file name does not break the table") {
+  const std::string model = lumen::testing::temporary_directory() + "/a|b.gguf";
+  std::filesystem::copy_file(testing::random_model(), model);
+  const auto outcome =
+      run_tool_process("lumen-bench", {"llm", model, "-p", "4", "-n", "0", "-r", "1", "-t", "1"});
+  CAPTURE(outcome.out, outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(outcome.out.find("\n| a\\|b.gguf | 1 |") != outcome.out.npos);
 }
 
 }  // namespace

@@ -84,14 +84,14 @@ std::string report_table(const io::Json& report) {
   std::string out =
       "| recipe | threads | step (median) | min | max | rate | first step after |\n"
       "|---|--:|--:|--:|--:|--:|--:|\n";
+  const std::string name = table_cell(printable(report["recipe"]["name"].get<std::string>()));
   for (const io::Json& row : report["results"]) {
     const io::Json& step = row["step_ms"];
-    out +=
-        str("| ", report["recipe"]["name"].get<std::string>(), " | ", row["threads"].get<int64_t>(),
-            " | ", fixed(step["median"].get<double>(), 2), " ms | ",
-            fixed(step["min"].get<double>(), 2), " ms | ", fixed(step["max"].get<double>(), 2),
-            " ms | ", fixed(row["median"].get<double>(), 1), " ", row["unit"].get<std::string>(),
-            " | ", fixed(row["first_step_ms"].get<double>(), 1), " ms |\n");
+    out += str("| ", name, " | ", row["threads"].get<int64_t>(), " | ",
+               fixed(step["median"].get<double>(), 2), " ms | ",
+               fixed(step["min"].get<double>(), 2), " ms | ", fixed(step["max"].get<double>(), 2),
+               " ms | ", fixed(row["median"].get<double>(), 1), " ", row["unit"].get<std::string>(),
+               " | ", fixed(row["first_step_ms"].get<double>(), 1), " ms |\n");
   }
   out += str("\n- ", report["recipe"]["model"].get<std::string>(), "\n- ",
              report["recipe"]["parameters"].get<int64_t>(), " parameters, arena ",

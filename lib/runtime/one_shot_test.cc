@@ -1,4 +1,6 @@
 // lumen-run that answers and exits: prompts, sampling, forms, templates, tokens, files it writes.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <fstream>
 
@@ -234,6 +236,23 @@ TEST_CASE("a template is rendered with its variables and clock") {
   require_error(run_tool_process("lumen-run", {"--render", directory + "/bad.jinja", "--context",
                                                directory + "/c.json"}),
                 65);
+}
+
+TEST_CASE("a shell's small stack does not keep a template from its own limit") {
+  const std::string directory = lumen::testing::temporary_directory();
+  std::ofstream(directory + "/t.jinja") << "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}";
+  std::ofstream(directory + "/c.json") << "{}";
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_STACK, &before) == 0);
+  rlimit small = before;
+  small.rlim_cur = 192 << 10;
+  ::setrlimit(RLIMIT_STACK, &small);
+  const auto outcome = run_tool_process(
+      "lumen-run", {"--render", directory + "/t.jinja", "--context", directory + "/c.json"});
+  ::setrlimit(RLIMIT_STACK, &before);
+  CAPTURE(outcome.signal);
+  require_error(outcome, 65);
+  REQUIRE(contains(outcome.err, "calls are nested too deeply"));
 }
 
 TEST_CASE("a chat template of one's own is used, with its variables") {

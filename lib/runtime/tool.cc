@@ -1,9 +1,11 @@
 #include "lib/runtime/tool.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -84,6 +86,15 @@ void fill_standard_descriptors() {
   }
 }
 
+// A shell may allow a stack (ulimit -s) less deep than what limits.h lets files nest needs.
+void raise_stack_limit() {
+  constexpr rlim_t kBytes = 8 << 20;
+  rlimit limit;
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kBytes) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kBytes);
+  ::setrlimit(RLIMIT_STACK, &limit);
+}
+
 void set_signal(int number, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
@@ -125,6 +136,7 @@ int run_tool(const char* tool, FunctionRef<int()> body) {
   g_bus_message =
       str(tool, ": error: a file was cut short or became unreadable while it was in use\n");
   fill_standard_descriptors();
+  raise_stack_limit();
   set_signal(SIGPIPE, SIG_DFL);
   set_signal(SIGXFSZ, SIG_IGN);
   set_signal(SIGBUS, on_bus_error);

@@ -14,6 +14,7 @@ namespace lumen::runtime {
 // Before: closed descriptors 0 to 2 are replaced, so that no data file becomes standard output (a
 // write to a closed output still fails); SIGPIPE ends the process as it does for other filters; a
 // write beyond the limit on file sizes (SIGXFSZ) fails like one to a full disk;
+// the limit on the stack is raised to 8 MiB, or as far as the hard limit lets it;
 // SIGBUS, which is a mapped file that shrank, prints one line and exits with kIo's code; LUMEN_SIMD
 // restricts the instruction sets (kernels/simd.h). Call once, first in main.
 int run_tool(const char* tool, FunctionRef<int()> body);
