@@ -5,9 +5,9 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
-#include "lib/kernels/cache_sizes.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/matmul.h"
+#include "lib/kernels/strided_product.h"
 
 namespace lumen::kernels {
 namespace {
@@ -125,60 +125,6 @@ void gemm_tiles(ThreadPool& pool, const TileUnit& unit, const GemmArgs& args) {
   with_product(args, [&](const AmxProduct& product) { amx_product(pool, unit, product); });
 }
 
-// Whether B is one column and its product with A worth no panels: rows of A and the column lie
-// together, and there is room for the sums of all blocks.
-bool is_by_vector(const GemmArgs& args) {
-  return args.n == 1 && args.k > 0 && args.a_col_stride == 1 && args.b_row_stride == 1 &&
-         !args.bf16 &&
-         args.m * divide_up(args.k, kBlockDepth) * int64_t{sizeof(float)} <=
-             static_cast<int64_t>(blocked_product_bytes(args.m, args.k, 1));
-}
-
-// What blocked_product adds up for each row, block by block of the depth, to the bit. Each sum of a
-// block is a chain of multiply-adds: kChains advance side by side, first those of whole blocks.
-void gemm_by_vector(ThreadPool& pool, const GemmArgs& args) {
-  const int64_t whole = args.k / kBlockDepth, rest = args.k % kBlockDepth;
-  const int64_t blocks = whole + (rest > 0 ? 1 : 0);
-  const int64_t whole_groups = divide_up(args.m * whole, kChains);
-  const int64_t groups = whole_groups + (rest > 0 ? divide_up(args.m, kChains) : 0);
-  auto* const sums = reinterpret_cast<float*>(args.workspace);
-  constexpr int64_t kGrain = 16384;
-  const int64_t grain =
-      std::max<int64_t>(1, kGrain / (kChains * std::min<int64_t>(args.k, kBlockDepth)));
-  pool.parallel_for(groups, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t group = begin; group < end; ++group) {
-      const bool is_whole = group < whole_groups;
-      const int64_t per_row = is_whole ? whole : 1;
-      const int64_t first = (is_whole ? group : group - whole_groups) * kChains;
-      const int64_t count = std::min(kChains, args.m * per_row - first);
-      const float *a[kChains], *b[kChains];
-      float found[kChains];
-      auto block_of = [&](int64_t chain) { return is_whole ? chain % per_row : whole; };
-      for (int64_t t = 0; t < kChains; ++t) {
-        const int64_t chain = first + std::min(t, count - 1), at = block_of(chain) * kBlockDepth;
-        a[t] = args.a + chain / per_row * args.a_row_stride + at;
-        b[t] = args.b + at;
-      }
-      multiply_chains(a, b, is_whole ? kBlockDepth : rest, found);
-      for (int64_t t = 0; t < count; ++t) {
-        const int64_t chain = first + t;
-        sums[chain / per_row * blocks + block_of(chain)] = found[t];
-      }
-    }
-  });
-  pool.parallel_for(args.m, std::max<int64_t>(1, kGrain / blocks),
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t row = begin; row < end; ++row) {
-                        float* const c = args.c + row * args.c_stride;
-                        for (int64_t i = 0; i < blocks; ++i) {
-                          const float sum = sums[row * blocks + i];
-                          *c = i > 0 || args.accumulate ? *c + sum : sum;
-                        }
-                        if (args.epilogue != nullptr) (*args.epilogue)(row, 0, 1, c);
-                      }
-                    });
-}
-
 }  // namespace
 
 ExactProductsScope::ExactProductsScope(bool exact) : previous_(exact_products) {
@@ -212,34 +158,40 @@ void gemm(ThreadPool& pool, const GemmArgs& args) {
     if (unit != nullptr) return gemm_tiles(pool, *unit, args);
   }
   for (DType type : {args.a_type, args.b_type, args.c_type}) LUMEN_CHECK(type == DType::kF32);
-  if (is_by_vector(args)) return gemm_by_vector(pool, args);
-  auto is_large = [&](int64_t rows) {
-    return rows * args.k * static_cast<int64_t>(sizeof(float)) > second_cache_bytes();
-  };
-  const StripSource a = {args.a, args.a_row_stride, args.a_col_stride, is_large(args.m)};
-  // Strips of B run along its columns: its transpose is what gets packed.
-  const StripSource b = {args.b, args.b_col_stride, args.b_row_stride, is_large(args.n)};
-  auto pack = [&](StripSource from, const StripRequest& want) {
-    from.x += want.row * from.row_stride + want.k * from.col_stride;
-    pack_strip(from, want.rows, want.padded_rows, want.depth, want.padded_rows, want.panel);
-    if (args.bf16) round_to_bf16(want.panel, want.padded_rows * want.depth);
-  };
-  auto pack_a = [&](const StripRequest& want) { pack(a, want); };
-  auto pack_b = [&](const StripRequest& want) { pack(b, want); };
-  blocked_product(pool, {.m = args.m,
-                         .n = args.n,
-                         .k = args.k,
-                         .pack_a = pack_a,
-                         .pack_b = pack_b,
-                         .a_depth = args.a_col_stride == 1 ? kBlockDepth : kColumnDepth,
-                         .b_depth = args.b_row_stride == 1 ? kBlockDepth : kColumnDepth,
-                         .c = args.c,
-                         .c_stride = args.c_stride,
-                         .workspace = args.workspace,
-                         .epilogue = args.epilogue,
-                         .accumulate = args.accumulate,
-                         .a_rows = args.a_col_stride == 1 && !args.bf16 ? args.a : nullptr,
-                         .a_row_stride = args.a_row_stride});
+  strided_product(pool, StridedProduct<float>{.m = args.m,
+                                              .n = args.n,
+                                              .k = args.k,
+                                              .a = args.a,
+                                              .a_row_stride = args.a_row_stride,
+                                              .a_col_stride = args.a_col_stride,
+                                              .b = args.b,
+                                              .b_row_stride = args.b_row_stride,
+                                              .b_col_stride = args.b_col_stride,
+                                              .c = args.c,
+                                              .c_stride = args.c_stride,
+                                              .workspace = args.workspace,
+                                              .accumulate = args.accumulate,
+                                              .epilogue = args.epilogue,
+                                              .rounds = args.bf16});
+}
+
+size_t gemm_f64_workspace_bytes(int64_t m, int64_t k, int threads) {
+  return blocked_product_f64_bytes(m, k, threads);
+}
+
+void gemm_f64(ThreadPool& pool, const GemmF64Args& args) {
+  strided_product(pool, StridedProduct<double>{.m = args.m,
+                                               .n = args.n,
+                                               .k = args.k,
+                                               .a = args.a,
+                                               .a_row_stride = args.a_row_stride,
+                                               .a_col_stride = args.a_col_stride,
+                                               .b = args.b,
+                                               .b_row_stride = args.b_row_stride,
+                                               .b_col_stride = args.b_col_stride,
+                                               .c = args.c,
+                                               .c_stride = args.c_stride,
+                                               .workspace = args.workspace});
 }
 
 }  // namespace lumen::kernels

@@ -24,7 +24,9 @@ struct Weight {
 // Called on the computing thread, once for every finished piece y[row][begin..end), while it is
 // still in cache: where a bias, a residual or an activation is applied to it, in place. `piece`
 // is y's, or holds what y will be when it is rounded.
-using Epilogue = FunctionRef<void(int64_t row, int64_t begin, int64_t end, float* piece)>;
+template <typename T>
+using EpilogueOf = FunctionRef<void(int64_t row, int64_t begin, int64_t end, T* piece)>;
+using Epilogue = EpilogueOf<float>;
 
 // Makes one element of two of the same place: out[i] from first[i] and second[i], i < n (a gated
 // linear unit's gate and up). `out` may be `first`. Called on the computing threads.
@@ -103,6 +105,21 @@ bool gemm_takes_bf16(int64_t m, int64_t n, int64_t k);
 bool gemm_gives_bf16(int64_t m, int64_t n, int64_t k);
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);
+
+// The same product of float64, c = a · b. The result does not depend on the number of threads.
+// noexcept.
+struct GemmF64Args {
+  int64_t m, n, k;
+  const double* a;
+  int64_t a_row_stride, a_col_stride;
+  const double* b;
+  int64_t b_row_stride, b_col_stride;
+  double* c;
+  int64_t c_stride;
+  std::byte* workspace;  // gemm_f64_workspace_bytes(...), 64-byte aligned
+};
+size_t gemm_f64_workspace_bytes(int64_t m, int64_t k, int threads);
+void gemm_f64(ThreadPool& pool, const GemmF64Args& args);
 
 // While it lives, `gemm` and `linear` called on this thread compute in float32 (quantised weights:
 // in int8), never in bfloat16, and convolutions multiply inputs and weights as they are. Scopes

@@ -63,9 +63,13 @@ bool are_for_one_thread(const Node& node) {
          node.shape.elements() / rows_columns >= kMany;
 }
 
+size_t workspace_for(const Node& node, int threads) {
+  const int64_t m = node.shape[-2], n = node.shape[-1], k = node.inputs[0]->shape[-1];
+  return node.inputs[0]->dtype == DType::kF64 ? kernels::gemm_f64_workspace_bytes(m, k, threads)
+                                              : kernels::gemm_workspace_bytes(m, n, k, threads);
+}
 size_t workspace_of_one(const Node& node) {
-  const size_t bytes =
-      kernels::gemm_workspace_bytes(node.shape[-2], node.shape[-1], node.inputs[0]->shape[-1], 1);
+  const size_t bytes = workspace_for(node, 1);
   return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64));
 }
 
@@ -80,7 +84,7 @@ void run_matmul(const KernelCall& call) {
   auto result = [&](int64_t i) {
     return call.output.data + row_bytes(call.output.dtype, i * m * n);
   };
-  if (!in_bf16(*call.node) && a.dtype != DType::kF32) {
+  if (!is_float(a.dtype)) {
     auto matrix = [&](const Operand& x, int64_t i) {
       return kernels::TypedOperand{at(x, i), x.dtype, {x.strides[rank - 2], x.strides[rank - 1]}};
     };
@@ -91,6 +95,20 @@ void run_matmul(const KernelCall& call) {
     return;
   }
   auto multiply = [&](ThreadPool& pool, int64_t i, std::byte* workspace) {
+    if (a.dtype == DType::kF64) {
+      return kernels::gemm_f64(pool, {.m = m,
+                                      .n = n,
+                                      .k = k,
+                                      .a = reinterpret_cast<const double*>(at(a, i)),
+                                      .a_row_stride = a.strides[rank - 2],
+                                      .a_col_stride = a.strides[rank - 1],
+                                      .b = reinterpret_cast<const double*>(at(b, i)),
+                                      .b_row_stride = b.strides[rank - 2],
+                                      .b_col_stride = b.strides[rank - 1],
+                                      .c = reinterpret_cast<double*>(result(i)),
+                                      .c_stride = n,
+                                      .workspace = workspace});
+    }
     auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
       (*call.epilogue)(i * m + row, begin, end, piece);
     };
@@ -128,8 +146,7 @@ void run_matmul(const KernelCall& call) {
 }
 
 size_t matmul_workspace(const Node& node, int threads) {
-  const size_t together = kernels::gemm_workspace_bytes(node.shape[-2], node.shape[-1],
-                                                        node.inputs[0]->shape[-1], threads);
+  const size_t together = workspace_for(node, threads);
   if (!are_for_one_thread(node)) return together;
   return std::max(together, static_cast<size_t>(threads) * workspace_of_one(node));
 }
