@@ -219,6 +219,8 @@ void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y)
       return write_each<T>(n, y, [=](int64_t i) HWY_ATTR {
         return element_at<uint8_t>(a, i) != 0 ? at(b, i) : at(c, i);
       });
+    case TypedOp::kRelu:
+    case TypedOp::kToBf16:
     case TypedOp::kNone:
       break;
   }
