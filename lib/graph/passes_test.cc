@@ -401,6 +401,70 @@ TEST_CASE("a plan that stores in bfloat16 runs exactly only if it was compiled s
   }
 }
 
+TEST_CASE("fuse_casts leaves no pass that only converts, and every bit") {
+  const Tensor wide = [] {
+    std::vector<float> x(3 * 700);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(std::sin(0.37 * double(i)) * 4);
+    x[5] = NAN;
+    x[6] = INFINITY;
+    x[7] = 1e-39f;  // subnormal, in bfloat16 too
+    x[8] = -0.0f;
+    return graph::constant(x, {3, 700});
+  }();
+  graph::CompileOptions with{.verified = true}, without;
+  std::erase_if(with.pipeline,
+                [](const graph::Pass& pass) { return pass.name == "fold_constants"; });
+  without.pipeline = with.pipeline;
+  std::erase_if(without.pipeline,
+                [](const graph::Pass& pass) { return pass.name == "fuse_casts"; });
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    CAPTURE(name(dtype));
+    const auto given = [&](const char* name) { return graph::input(dtype, {3, 700}, name); };
+    const Tensor x = given("x"), dy = given("dy");
+    const Tensor dy32 = graph::contiguous(dy, DType::kF32);
+    const auto relu = ops::relu(x);
+    const Tensor kept =
+        relu.node()->inputs[0]->inputs.empty() ? relu : Tensor(relu.node()->inputs[0]);
+    const Tensor zero = graph::scalar(0);
+    struct Case {
+      std::vector<Tensor> results;
+      size_t steps;
+    };
+    const Case cases[] = {
+        // What several steps read is computed in each, a cast that is read is not made.
+        {{relu, ops::where(ops::less_than(graph::expand(zero, kept.shape()), kept), dy32, zero)},
+         2},
+        // Rounding is an instruction.
+        {{ops::mul(dy32, ops::silu(x))}, 1},
+        {{ops::leaky_relu(x, 0.1)}, 1},
+        {{ops::hard_swish(x)}, 1},
+        // A result is stored, and read from there.
+        {{ops::exp(x), ops::sin(ops::exp(x))}, 2},
+        // Columns are better copied before they are read.
+        {{ops::exp(graph::contiguous(graph::transpose(x, 0, 1), DType::kF32))}, 2},
+    };
+    for (const Case& c : cases) {
+      graph::Plan plan = graph::compile(c.results, with),
+                  plain = graph::compile(c.results, without);
+      CAPTURE(plan.text());
+      CHECK(plan.steps() == c.steps);
+      CHECK(plan.steps() <= plain.steps());
+      for (graph::Plan* p : {&plan, &plain}) {
+        for (const Tensor& in : {x, dy}) {
+          if (!p->has_input(in)) continue;
+          const Array narrow = graph::contiguous(wide, dtype).eval();
+          std::memcpy(p->input(in).mutable_data(), narrow.data(), narrow.bytes());
+        }
+        p->run(graph::current_pool());
+      }
+      for (size_t i = 0; i < c.results.size(); ++i) {
+        const Array &a = plan.output(i), &b = plain.output(i);
+        CHECK(std::memcmp(a.data(), b.data(), a.bytes()) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("materialize_layouts copies only where a kernel cannot read the view") {
   const Tensor x = input({4, 6});
   auto copies = [](const Tensor& y) {

@@ -5,7 +5,6 @@
 
 #include "lib/base/prefetch.h"
 #include "lib/base/strings.h"
-#include "lib/kernels/bf16_panels.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/streaming.h"
 
@@ -136,20 +135,30 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
     }
     const int64_t element = row * pieces.columns + at;
     std::byte* target = call.output.data + element * info(call.output.dtype).block_bytes;
+    const DType to = call.output.dtype;
     float* last = registers.storage[kMaxRegisters - 1];
-    if (!pieces.streamed) prefetch_written(target, n * info(call.output.dtype).block_bytes);
-    if (pieces.streamed) {
-      run_code(program, registers, n, last);
-      kernels::stream(last, n, reinterpret_cast<float*>(target));
-    } else if (call.output.dtype == DType::kF32) {
+    if (!pieces.streamed) prefetch_written(target, n * info(to).block_bytes);
+    if (to == DType::kF32 && !pieces.streamed) {
       run_code(program, registers, n, reinterpret_cast<float*>(target));
-    } else if (call.output.dtype == DType::kBF16) {
-      run_code(program, registers, n, last);
-      kernels::round_row(last, n, reinterpret_cast<uint16_t*>(target));
-    } else {
-      run_code(program, registers, n, last);
-      kernels::from_float(call.output.dtype, last, target, n);
+      continue;
     }
+    run_code(program, registers, n, last);
+    if (pieces.streamed) {
+      kernels::stream(last, n, reinterpret_cast<float*>(target));
+    } else {
+      kernels::from_float(to, last, target, n);
+    }
+  }
+}
+
+// The block function of kToBf16 and kToF16.
+template <DType kType>
+void round_to(const float* const* in, float* out, int64_t n, const float*) {
+  uint16_t narrow[Program::kChunk];
+  for (int64_t i = 0; i < n; i += Program::kChunk) {
+    const int64_t count = std::min(Program::kChunk, n - i);
+    kernels::from_float(kType, in[0] + i, narrow, count);
+    kernels::to_float(kType, narrow, out + i, count);
   }
 }
 
@@ -167,7 +176,7 @@ int64_t piece_of(int64_t count, int64_t grain, int threads) {
 std::shared_ptr<const Program> finished(Program program) {
   const int count = static_cast<int>(program.code.size());
   const auto is_simple = [&](int i) {
-    return i < count && program.code[i].op->typed != kernels::TypedOp::kNone;
+    return i < count && simple_form(*program.code[i].op) != kernels::TypedOp::kNone;
   };
   // Where each result is read last.
   std::vector<int> last_read(program.inputs + count, -1);
@@ -192,7 +201,7 @@ std::shared_ptr<const Program> finished(Program program) {
         return i > part.begin && argument == program.inputs + i - 1;
       };
       kernels::ChainStep& step = program.steps[i];
-      step.op = instruction.op->typed;
+      step.op = simple_form(*instruction.op);
       for (size_t a = 0; a < std::size(step.arguments); ++a) {
         const int argument = arguments[a < arguments.size() ? a : 0];
         step.arguments[a] =
@@ -236,6 +245,16 @@ std::string to_string(const Program& program) {
   }
   return out;
 }
+
+kernels::TypedOp simple_form(const OpDef& op) {
+  if (op.block == kernels::block::relu) return kernels::TypedOp::kRelu;
+  return &op == &kToBf16 ? kernels::TypedOp::kToBf16 : op.typed;
+}
+
+const OpDef kToBf16 = {
+    .name = "to_bf16", .kind = OpKind::kElementwise, .block = round_to<DType::kBF16>};
+const OpDef kToF16 = {
+    .name = "to_f16", .kind = OpKind::kElementwise, .block = round_to<DType::kF16>};
 
 const OpDef kFused = {.name = "fused",
                       .kind = OpKind::kElementwise,

@@ -53,6 +53,13 @@ std::string to_string(const Program& program);
 // Whether a node is an element-wise operation that becomes a program: one with a float32 result.
 bool is_fusable(const Node& node);
 
+// What it is in a chain (kernels/elementwise.h), kNone if it takes a block function.
+kernels::TypedOp simple_form(const OpDef& op);
+
+// Instructions that round to a narrow float, as a result of that type is, and widen again: only in
+// programs.
+extern const OpDef kToBf16, kToF16;
+
 // The operation a fused element-wise group becomes: its inputs are the program's operands.
 extern const OpDef kFused;
 NodePtr make_fused(std::shared_ptr<const Program> program, std::vector<NodePtr> inputs,

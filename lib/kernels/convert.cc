@@ -54,6 +54,14 @@ void float_to_half_row(const float* x, uint16_t* y, int64_t n) {
 
 void float_to_bfloat_row(const float* x, uint16_t* y, int64_t n) {
   const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t pairs = 0;
+  for (; pairs + 2 * lanes <= n; pairs += 2 * lanes) {
+    store_bfloats(d, hn::LoadU(d, x + pairs), hn::LoadU(d, x + pairs + lanes), y + pairs);
+  }
+  x += pairs;
+  y += pairs;
+  n -= pairs;
   for_each_vector(
       n, [&](int64_t i) HWY_ATTR { store_bfloat(d, hn::LoadU(d, x + i), y + i); },
       [&](int64_t i) HWY_ATTR { store_bits(to_bf16(x[i]).bits, y + i); });

@@ -10,6 +10,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/float16-inl.h"
 #include "lib/kernels/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -120,6 +121,8 @@ HWY_INLINE V apply(V a, V b, V c) {
   if constexpr (kOp == TypedOp::kMinimum) return keep_nan(d, hn::Min(a, b), a, b);
   if constexpr (kOp == TypedOp::kLess) return hn::IfThenElseZero(hn::Lt(a, b), one);
   if constexpr (kOp == TypedOp::kEqual) return hn::IfThenElseZero(hn::Eq(a, b), one);
+  if constexpr (kOp == TypedOp::kRelu) return hn::IfThenZeroElse(hn::Lt(a, hn::Zero(d)), a);
+  if constexpr (kOp == TypedOp::kToBf16) return rounded_to_bfloat(d, a);
   if constexpr (kOp == TypedOp::kWhere) return hn::IfThenElse(hn::Eq(a, hn::Zero(d)), c, b);
 }
 
@@ -170,6 +173,8 @@ HWY_INLINE void run_steps(std::span<const ChainStep> steps, const float* const* 
       LUMEN_CASE(kMinimum)
       LUMEN_CASE(kLess)
       LUMEN_CASE(kEqual)
+      LUMEN_CASE(kRelu)
+      LUMEN_CASE(kToBf16)
 #undef LUMEN_CASE
       case TypedOp::kWhere:
         fetch(step.arguments[2], c);

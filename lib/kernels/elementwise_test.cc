@@ -279,7 +279,7 @@ constexpr Op kChainOps[] = {
     {TypedOp::kNegate, block::neg, 1},      {TypedOp::kMagnitude, block::abs, 1},
     {TypedOp::kMaximum, block::maximum, 2}, {TypedOp::kMinimum, block::minimum, 2},
     {TypedOp::kLess, block::less_than, 2},  {TypedOp::kEqual, block::equal, 2},
-    {TypedOp::kWhere, block::where, 3},
+    {TypedOp::kWhere, block::where, 3},     {TypedOp::kRelu, block::relu, 1},
 };
 
 // Three operands of n numbers with NaN, infinities, zeros and equal ones among them.

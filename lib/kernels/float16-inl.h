@@ -62,19 +62,42 @@ HWY_INLINE hn::VFromD<DF> load_bfloat(DF df, const uint16_t* x) {
   return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
 }
 
-// Rounds to nearest even; NaN stays NaN.
+// v rounded to nearest even in the upper halves, NaN staying NaN; what the lower ones hold means
+// nothing.
 template <class DF>
-HWY_INLINE void store_bfloat(DF df, hn::VFromD<DF> v, uint16_t* y) {
+HWY_INLINE hn::VFromD<hn::RebindToUnsigned<DF>> bfloat_in_upper(DF df, hn::VFromD<DF> v) {
   const hn::RebindToUnsigned<DF> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
-  const auto result = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
+  return hn::IfThenElse(is_nan, quiet, rounded);
+}
+
+// Rounds to nearest even; NaN stays NaN.
+template <class DF>
+HWY_INLINE void store_bfloat(DF df, hn::VFromD<DF> v, uint16_t* y) {
+  const auto result = hn::ShiftRight<16>(bfloat_in_upper(df, v));
   hn::StoreU(
       hn::DemoteTo(hn::Rebind<uint16_t, DF>(), hn::BitCast(hn::RebindToSigned<DF>(), result)),
       hn::Rebind<uint16_t, DF>(), y);
+}
+
+// The same of two vectors.
+template <class DF>
+HWY_INLINE void store_bfloats(DF df, hn::VFromD<DF> v, hn::VFromD<DF> w, uint16_t* y) {
+  const hn::Repartition<uint16_t, DF> du16;
+  const auto first = hn::BitCast(du16, bfloat_in_upper(df, v));
+  const auto second = hn::BitCast(du16, bfloat_in_upper(df, w));
+  hn::StoreU(hn::ConcatOdd(du16, second, first), du16, y);
+}
+
+// v rounded so, as floats.
+template <class DF>
+HWY_INLINE hn::VFromD<DF> rounded_to_bfloat(DF df, hn::VFromD<DF> v) {
+  const hn::RebindToUnsigned<DF> du;
+  return hn::BitCast(df, hn::And(bfloat_in_upper(df, v), hn::Set(du, 0xFFFF0000u)));
 }
 
 // Rounds to nearest even; NaN stays NaN.

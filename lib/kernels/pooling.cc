@@ -89,6 +89,18 @@ void max_halves_kernel(const PoolShape& s, const float* x, const float* values, 
   });
 }
 
+// The same of windows of 1 × 2.
+void max_pairs_kernel(const PoolShape& s, const float* x, const float* values, float* y) {
+  for_each_windows(s, [&](auto d, int64_t i, int64_t j) HWY_ATTR {
+    const int64_t first = i * s.in_width + 2 * j;
+    hn::Vec<decltype(d)> a, b, value_a, value_b;
+    hn::LoadInterleaved2(d, x + first, a, b);
+    hn::LoadInterleaved2(d, values + first, value_a, value_b);
+    const auto keep = hn::Or(hn::Le(b, a), hn::IsNaN(a));
+    hn::StoreU(hn::IfThenElse(keep, value_a, value_b), d, y + i * s.out_width + j);
+  });
+}
+
 // Pixels in no window are left alone.
 void max_halves_grad_kernel(const PoolShape& s, const float* x, const float* dy, float* dx) {
   for_each_windows(s, [&](auto d, int64_t i, int64_t j) HWY_ATTR {
@@ -178,6 +190,7 @@ namespace lumen::kernels {
 namespace {
 
 HWY_EXPORT(max_halves_kernel);
+HWY_EXPORT(max_pairs_kernel);
 HWY_EXPORT(max_halves_grad_kernel);
 HWY_EXPORT(find_maxima_kernel);
 HWY_EXPORT(average_kernel);
@@ -242,6 +255,12 @@ void for_each_window(const PoolShape& s, const One& one, const Run& run) {
 bool is_halving(const PoolShape& s) {
   return s.kernel_height == 2 && s.kernel_width == 2 && s.stride_y == 2 && s.stride_x == 2 &&
          s.padding_y == 0 && s.padding_x == 0 && s.dilation_y == 1 && s.dilation_x == 1;
+}
+
+// That of signals: windows of 1 × 2 side by side.
+bool is_pairing(const PoolShape& s) {
+  return s.kernel_height == 1 && s.kernel_width == 2 && s.stride_y == 1 && s.stride_x == 2 &&
+         s.padding_y == 0 && s.padding_x == 0 && s.dilation_x == 1;
 }
 
 int64_t first_maximum(const PoolShape& s, const float* x, const Window& rows,
@@ -318,11 +337,12 @@ void for_each_plane(ThreadPool& pool, const PoolShape& s, const Body& body) {
 
 void max_pool2d(ThreadPool& pool, const PoolShape& s, const float* x, const float* values,
                 float* y) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(max_halves_kernel);
-  const bool halving = is_halving(s);
+  const bool pairing = is_pairing(s), halving = is_halving(s);
+  const auto kernel =
+      pairing ? HWY_DYNAMIC_DISPATCH(max_pairs_kernel) : HWY_DYNAMIC_DISPATCH(max_halves_kernel);
   for_each_plane(pool, s, [&](int64_t plane) {
     const int64_t in = plane * s.in_height * s.in_width, out = plane * s.out_height * s.out_width;
-    if (halving) return kernel(s, x + in, values + in, y + out);
+    if (pairing || halving) return kernel(s, x + in, values + in, y + out);
     for_each_maximum(s, x + in, [&](int64_t p, int64_t o) { y[out + o] = values[in + p]; });
   });
 }

@@ -138,6 +138,37 @@ TEST_CASE("adaptive averages of even and uneven parts, and of everything") {
   }
 }
 
+TEST_CASE("maximum pooling by 1 x 2 chooses the larger pixel or the first NaN") {
+  Philox random(4);
+  const int64_t planes = 2, height = 3;
+  for (int64_t width = 2; width < 72; ++width) {
+    INFO(width);
+    PoolShape s{planes, height, width, height, width / 2};
+    s.kernel_height = s.stride_y = 1;
+    s.kernel_width = s.stride_x = 2;
+    const auto pixels = static_cast<size_t>(planes * height * width);
+    std::vector<float> x(pixels), values(pixels), y;
+    for (size_t i = 0; i < pixels; ++i) {
+      const auto v = static_cast<float>(random.next_u32() % 6);
+      x[i] = v == 5 ? NAN : v;
+      values[i] = static_cast<float>(i);
+    }
+    for (int64_t row = 0; row < planes * height; ++row) {
+      for (int64_t j = 0; j < s.out_width; ++j) {
+        const auto first = static_cast<size_t>(row * width + 2 * j);
+        const bool keeps = std::isnan(x[first]) || x[first + 1] <= x[first];
+        y.push_back(values[keeps ? first : first + 1]);
+      }
+    }
+    on_every_target([&] {
+      ThreadPool pool(2);
+      std::vector<float> got(y.size(), NAN);
+      max_pool2d(pool, s, x.data(), values.data(), got.data());
+      REQUIRE(got == y);
+    });
+  }
+}
+
 TEST_CASE("maximum pooling by 2 x 2 chooses the first largest pixel or the first NaN") {
   Philox random(3);
   const int64_t planes = 3;

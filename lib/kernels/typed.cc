@@ -169,7 +169,11 @@ class Map {
       return cast(type_, result, to_, y, n);
     }
     const DType computed = type_ == DType::kBool ? DType::kU8 : type_;
-    const DType given = is_comparison() ? DType::kBool : computed;
+    // Of 0 and 1 these are 0 or 1.
+    const bool stays_truth =
+        type_ == DType::kBool &&
+        (f_.op == TypedOp::kMultiply || f_.op == TypedOp::kMaximum || f_.op == TypedOp::kMinimum);
+    const DType given = is_comparison() || stays_truth ? DType::kBool : computed;
     std::byte* const target = given == to_ ? y : result;
     compute_typed(f_.op, computed, operands, n, target);
     if (target == result) cast(given, result, to_, y, n);
@@ -291,7 +295,8 @@ void multiply_lines(ThreadPool& pool, DType dtype, const std::byte* x, int64_t o
   constexpr int64_t kLines = 8, kPart = 64;
   const int64_t size = info(dtype).block_bytes;
   const bool is_across = inner > 1;  // neighbours lie beside each other
-  const int64_t row = is_across ? inner : outer, width = is_across ? kTypedStep : kLines;
+  const int64_t row = is_across ? inner : outer;
+  const int64_t width = is_across ? kTypedStep : kProductLines;
   const int64_t per_row = divide_up(row, width);
   const int64_t grain = std::max<int64_t>(1, kGrain / (axis * std::min(row, width)));
   pool.parallel_for(outer * inner / row * per_row, grain, [&](int64_t begin, int64_t end, int) {
@@ -309,20 +314,30 @@ void multiply_lines(ThreadPool& pool, DType dtype, const std::byte* x, int64_t o
         store_typed(dtype, carry, count, y + (i / per_row * inner + first) * size);
         continue;
       }
-      T factors[kLines][kPart] = {}, products[kLines] = {};
-      for (int64_t at = 0; at < axis; at += kPart) {
-        const int64_t length = std::min(kPart, axis - at);
-        for (int64_t l = 0; l < count; ++l) {
-          load_typed(dtype, x + ((first + l) * axis + at) * size, 1, length, factors[l]);
-          if (at == 0) products[l] = factors[l][0];
-        }
-        for (int64_t k = at == 0 ? 1 : 0; k < length; ++k) {
-          for (int64_t l = 0; l < kLines; ++l) {
-            products[l] = multiply_add(products[l], factors[l][k], T{0});
-          }
+      if constexpr (std::is_same_v<T, double>) {
+        if (dtype == DType::kF32 && count == kProductLines) {
+          multiply_float_lines(x + first * axis * size, axis, carry);
+          store_typed(dtype, carry, count, y + first * size);
+          continue;
         }
       }
-      store_typed(dtype, products, count, y + first * size);
+      for (int64_t begun = first; begun < first + count; begun += kLines) {
+        const int64_t lines = std::min(kLines, first + count - begun);
+        T factors[kLines][kPart] = {}, products[kLines] = {};
+        for (int64_t at = 0; at < axis; at += kPart) {
+          const int64_t length = std::min(kPart, axis - at);
+          for (int64_t l = 0; l < lines; ++l) {
+            load_typed(dtype, x + ((begun + l) * axis + at) * size, 1, length, factors[l]);
+            if (at == 0) products[l] = factors[l][0];
+          }
+          for (int64_t k = at == 0 ? 1 : 0; k < length; ++k) {
+            for (int64_t l = 0; l < kLines; ++l) {
+              products[l] = multiply_add(products[l], factors[l][k], T{0});
+            }
+          }
+        }
+        store_typed(dtype, products, lines, y + begun * size);
+      }
     }
   });
 }

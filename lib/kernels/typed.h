@@ -54,6 +54,8 @@ enum class TypedOp {
   kLess,
   kEqual,
   kWhere,
+  kRelu,    // only in chains (elementwise.h): x < 0 ? 0 : x
+  kToBf16,  // only in chains: rounded to bfloat16 and back
 };
 
 // A function of elements: `real` of floats and `integer` of integers; both are the same as `op` if

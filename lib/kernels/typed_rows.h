@@ -31,4 +31,9 @@ void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* p
 void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, double* totals);
 void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* totals);
 
+// The product of each of kProductLines lines of n ≥ 1 float32 numbers, one line behind the other:
+// from the first number on p · x + 0, in double. noexcept.
+inline constexpr int64_t kProductLines = 16;
+void multiply_float_lines(const std::byte* x, int64_t n, double* products);
+
 }  // namespace lumen::kernels

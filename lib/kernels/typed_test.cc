@@ -316,6 +316,7 @@ TEST_CASE("products are the last of the running ones, to the bit") {
     for (int64_t axis : {1, 2, 63, 64, 65, 200}) {
       for (int64_t inner : {1, 3, 300}) {
         check(float{}, DType::kF32, 11, axis, inner);
+        check(float{}, DType::kF32, 37, axis, inner);
         check(double{}, DType::kF64, 3, axis, inner);
         check(int64_t{}, DType::kI64, 3, axis, inner);
       }

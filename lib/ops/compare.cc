@@ -17,7 +17,7 @@ using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
 
-extern const OpDef kLessThan, kEqual, kWhere, kMaximum, kMinimum;
+extern const OpDef kLessThan, kEqual, kWhere, kMaximum, kMinimum, kSub;
 
 const OpDef kLessThan =
     elementwise({.name = "less_than",
@@ -213,7 +213,7 @@ Tensor logical_or(const Tensor& a, const Tensor& b) {
   return maximum(to_bool(a), to_bool(b));
 }
 Tensor logical_xor(const Tensor& a, const Tensor& b) {
-  return ne(to_bool(a), to_bool(b));
+  return binary(kSub, to_bool(a), to_bool(b), DType::kBool);  // a difference ≠ 0
 }
 Tensor logical_not(const Tensor& x) {
   return eq(x, 0);

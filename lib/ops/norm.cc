@@ -358,6 +358,19 @@ Tensor along(const OpDef& rows, const OpDef& columns, const Tensor& x, int axis)
   return graph::reshape(of_rows(columns, graph::reshape(x, joined)), x.shape());
 }
 
+// `op`, a normalisation, of x and weights: narrow types are computed in float32, and the result is
+// rounded to that of x.
+Tensor of_float_rows(const OpDef& op, std::vector<Tensor> inputs, double eps) {
+  const DType dtype = inputs[0].dtype();
+  for (Tensor& input : inputs) {
+    const bool is_narrow = input.dtype() == DType::kF16 || input.dtype() == DType::kBF16;
+    if (is_narrow) input = graph::contiguous(input, DType::kF32);
+  }
+  const Tensor y = record(op, inputs, {{"eps", eps}});
+  const bool is_narrow = dtype == DType::kF16 || dtype == DType::kBF16;
+  return is_narrow ? graph::contiguous(y, dtype) : y;
+}
+
 // `weight`, or without one `value` for every element of a row of x.
 Tensor weight_or(const Tensor& weight, double value, const Tensor& x) {
   return weight.defined() ? weight : full({x.rank() > 0 ? x.dim(-1) : 1}, value);
@@ -374,11 +387,13 @@ Tensor log_softmax(const Tensor& x, int axis) {
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  return record(kRmsNorm, {x, weight_or(weight, 1, x)}, {{"eps", eps}});
+  graph::check_defined(x, kRmsNorm.name, "x");
+  return of_float_rows(kRmsNorm, {x, weight_or(weight, 1, x)}, eps);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  return record(kLayerNorm, {x, weight_or(weight, 1, x), weight_or(bias, 0, x)}, {{"eps", eps}});
+  graph::check_defined(x, kLayerNorm.name, "x");
+  return of_float_rows(kLayerNorm, {x, weight_or(weight, 1, x), weight_or(bias, 0, x)}, eps);
 }
 
 }  // namespace lumen::ops

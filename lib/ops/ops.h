@@ -291,8 +291,8 @@ Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight
 Tensor add_state(const Tensor& state, const Tensor& value);
 
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
-// These two of any float type, the others of float32, with a weight undefined for ones and a bias
-// for zeros.
+// These two of any float type, the others of float32 and of narrower floats, computed in float32
+// and rounded to the type of x, with a weight undefined for ones and a bias for zeros.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 // x / √(mean(x²) + eps) · weight [dim] (Zhang & Sennrich 2019).

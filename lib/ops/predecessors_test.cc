@@ -255,6 +255,28 @@ TEST_CASE("normalisation of rows without weights is that with ones and zeros") {
   for (float slope : values(autograd::grad(v))) CHECK(std::abs(slope) < 1e-6f);
 }
 
+TEST_CASE("normalisation of narrow rows is that of float32 ones, rounded once") {
+  const Tensor x = graph::constant(std::vector<float>{1, 2, 4, -3, 5, 0.5f}, {2, 3});
+  const Tensor w = graph::constant(std::vector<float>{1, 0.5f, 2}, {3});
+  const Tensor b = graph::constant(std::vector<float>{0, 1, -1}, {3});
+  for (DType dtype : {DType::kBF16, DType::kF16}) {
+    const Tensor narrow_x = graph::contiguous(x, dtype), narrow_w = graph::contiguous(w, dtype);
+    const Tensor y = ops::layer_norm(narrow_x, narrow_w, graph::contiguous(b, dtype), 1e-5);
+    CHECK(y.dtype() == dtype);
+    const auto rounded = [&](const Tensor& wide) {
+      return values(graph::contiguous(graph::contiguous(wide, dtype), DType::kF32));
+    };
+    CHECK(values(graph::contiguous(y, DType::kF32)) == rounded(ops::layer_norm(x, w, b, 1e-5)));
+    const Tensor without = ops::rms_norm(narrow_x, {}, 1e-5);
+    CHECK(without.dtype() == dtype);
+    CHECK(values(graph::contiguous(without, DType::kF32)) == rounded(ops::rms_norm(x, {}, 1e-5)));
+    const Tensor v = autograd::variable(narrow_x.eval());
+    const Tensor loss = ops::sum(ops::layer_norm(v, narrow_w, {}, 1e-5), ops::kAllAxes, false);
+    autograd::backward(loss);
+    CHECK(autograd::grad(v).shape() == v.shape());
+  }
+}
+
 TEST_CASE("float64 is computed as such whatever else takes part") {
   const Tensor base = vector_of<int32_t>({3});
   const Tensor y = autograd::variable(Array::from<double>(std::vector<double>{0.7}, {1}));

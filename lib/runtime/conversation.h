@@ -73,11 +73,11 @@ class Conversation {
 // conversation. Throws as append_messages, naming the line.
 std::vector<Message> read_messages(const std::string& path);
 
-// Appends the messages of an array of {"role": …, "content": …, …}. A content is a text, or OpenAI's
-// array of parts {"type": "text", "text": …}, which are joined by newlines; beside tool_calls it may
-// be null. Arguments of tool_calls that are JSON as a text, as in OpenAI's API, become what they
-// say. Throws Error naming the message: kMalformed unless roles are known and system comes only
-// first, kUnsupported for images and other parts that are no text.
+// Appends the messages of an array of {"role": …, "content": …, …}. A content is a text, or
+// OpenAI's array of parts {"type": "text", "text": …}, which are joined by newlines; beside
+// tool_calls it may be null. Arguments of tool_calls that are JSON as a text, as in OpenAI's API,
+// become what they say. Throws Error naming the message: kMalformed unless roles are known and
+// system comes only first, kUnsupported for images and other parts that are no text.
 void append_messages(const io::Json& list, std::vector<Message>& messages);
 
 // Refuses a prompt that has more tokens than the context of `model`: Error(kMalformed) with both

@@ -17,6 +17,7 @@ Pass fuse_elementwise();     // chains of element-wise operations: one step
 Pass fuse_gates();           // element-wise work on gate and up: done on their product's tiles
 Pass fuse_epilogues();       // element-wise work after a product: done on its tiles
 Pass store_bf16();           // mixed precision: what products round, and their results
+Pass fuse_casts();           // reading and giving narrow floats: part of fused steps
 Pass materialize_layouts();  // copies where a kernel cannot read a view
 Pass schedule();             // an execution order that keeps little alive
 Pass decompose();            // meanings down to the dozen primitives
