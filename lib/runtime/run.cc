@@ -35,7 +35,8 @@ int run(const RunOptions& options) {
     return run_classifier(options, model), 0;
   }
   if (!options.images.empty()) {
-    io::find_model(model);  // or kMissing
+    // Words without quotes are more likely to be a prompt than names of files that are not there.
+    if (io::is_regular_file(options.images.front())) io::find_model(model);  // or kMissing
     fail(ErrorKind::kUsage, "unexpected argument ", quoted(options.images.front()), ": ",
          quoted(model), " is no classifier, which alone takes pictures; a prompt comes after -p");
   }
