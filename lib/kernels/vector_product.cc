@@ -16,25 +16,16 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class D>
-HWY_INLINE hn::VFromD<D> load(D d, const hn::TFromD<D>* x) {
-  return hn::LoadU(d, x);
-}
 // The first `count` < Lanes(d) numbers at x, zeros in the other lanes; reads nothing beyond.
 template <class D>
-HWY_INLINE hn::VFromD<D> load_lanes(D d, const hn::TFromD<D>* x, int64_t count) {
-  using T = hn::TFromD<D>;
-  if constexpr (HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(T) > 2)) {
+HWY_INLINE hn::VFromD<D> load_first(D d, const hn::TFromD<D>* x, int64_t count) {
+  if constexpr (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) {
     return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(count)), d, x);
   } else {
-    T lanes[hn::MaxLanes(D())] = {};
+    hn::TFromD<D> lanes[hn::MaxLanes(D())] = {};
     for (int64_t i = 0; i < count; ++i) lanes[i] = x[i];
     return hn::LoadU(d, lanes);
   }
-}
-template <class D>
-HWY_INLINE hn::VFromD<D> load_first(D d, const hn::TFromD<D>* x, int64_t count) {
-  return load_lanes(d, x, count);
 }
 template <class D>
 HWY_INLINE void store_first(hn::VFromD<D> v, D d, hn::TFromD<D>* x, int64_t count) {
@@ -46,24 +37,10 @@ HWY_INLINE void store_first(hn::VFromD<D> v, D d, hn::TFromD<D>* x, int64_t coun
     for (int64_t i = 0; i < count; ++i) x[i] = lanes[i];
   }
 }
-// bfloat16: the upper halves of floats.
-template <class D>
-HWY_INLINE hn::VFromD<D> widened(D d, hn::VFromD<hn::Rebind<uint16_t, D>> x) {
-  const hn::RebindToUnsigned<D> words;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(words, x)));
-}
-template <class D>
-HWY_INLINE hn::VFromD<D> load(D d, const uint16_t* x) {
-  return widened(d, hn::LoadU(hn::Rebind<uint16_t, D>(), x));
-}
-template <class D>
-HWY_INLINE hn::VFromD<D> load_first(D d, const uint16_t* x, int64_t count) {
-  return widened(d, load_lanes(hn::Rebind<uint16_t, D>(), x, count));
-}
 
 // kRows rows with four vectors of sums each, which are added at the end.
-template <int kRows, typename In, typename T>
-HWY_INLINE void dot_some(const In* a, int64_t a_stride, const T* x, int64_t depth, T* sums) {
+template <int kRows, typename T>
+HWY_INLINE void dot_some(const T* a, int64_t a_stride, const T* x, int64_t depth, T* sums) {
   const hn::ScalableTag<T> d;
   constexpr int kLanes = hn::MaxLanes(hn::ScalableTag<T>()), kChains = 4;
   hn::VFromD<decltype(d)> sum[kRows][kChains];
@@ -79,7 +56,7 @@ HWY_INLINE void dot_some(const In* a, int64_t a_stride, const T* x, int64_t dept
       const auto factor = hn::LoadU(d, x + k + t * kLanes);
       HWY_UNROLL(8)
       for (int i = 0; i < kRows; ++i) {
-        sum[i][t] = hn::MulAdd(load(d, a + i * a_stride + k + t * kLanes), factor, sum[i][t]);
+        sum[i][t] = hn::MulAdd(hn::LoadU(d, a + i * a_stride + k + t * kLanes), factor, sum[i][t]);
       }
     }
   }
@@ -89,7 +66,7 @@ HWY_INLINE void dot_some(const In* a, int64_t a_stride, const T* x, int64_t dept
       const auto factor = hn::LoadU(d, x + k);
       HWY_UNROLL(8)
       for (int i = 0; i < kRows; ++i) {
-        sum[i][t] = hn::MulAdd(load(d, a + i * a_stride + k), factor, sum[i][t]);
+        sum[i][t] = hn::MulAdd(hn::LoadU(d, a + i * a_stride + k), factor, sum[i][t]);
       }
       k += kLanes;
     } else if (k < depth) {
@@ -108,8 +85,8 @@ HWY_INLINE void dot_some(const In* a, int64_t a_stride, const T* x, int64_t dept
   }
 }
 
-template <typename In, typename T>
-HWY_INLINE void dot_rows_of(const In* a, int64_t a_stride, int64_t rows, const T* x, int64_t depth,
+template <typename T>
+HWY_INLINE void dot_rows_of(const T* a, int64_t a_stride, int64_t rows, const T* x, int64_t depth,
                             T* sums) {
   int64_t i = 0;
   for (; i + 2 <= rows; i += 2) dot_some<2>(a + i * a_stride, a_stride, x, depth, sums + i);
@@ -117,8 +94,8 @@ HWY_INLINE void dot_rows_of(const In* a, int64_t a_stride, int64_t rows, const T
 }
 
 // sums[j] += Σ of kRows rows in order.
-template <int kRows, typename In, typename T>
-HWY_INLINE void add_rows(const In* a, int64_t a_stride, int64_t cols, const T* x, int64_t x_stride,
+template <int kRows, typename T>
+HWY_INLINE void add_rows(const T* a, int64_t a_stride, int64_t cols, const T* x, int64_t x_stride,
                          T* sums) {
   const hn::ScalableTag<T> d;
   constexpr int kLanes = hn::MaxLanes(hn::ScalableTag<T>());
@@ -129,7 +106,8 @@ HWY_INLINE void add_rows(const In* a, int64_t a_stride, int64_t cols, const T* x
   for (; j + kLanes <= cols; j += kLanes) {
     auto sum = hn::LoadU(d, sums + j);
     HWY_UNROLL(8)
-    for (int i = 0; i < kRows; ++i) sum = hn::MulAdd(load(d, a + i * a_stride + j), factor[i], sum);
+    for (int i = 0; i < kRows; ++i)
+      sum = hn::MulAdd(hn::LoadU(d, a + i * a_stride + j), factor[i], sum);
     hn::StoreU(sum, d, sums + j);
   }
   if (j < cols) {
@@ -143,8 +121,8 @@ HWY_INLINE void add_rows(const In* a, int64_t a_stride, int64_t cols, const T* x
   }
 }
 
-template <typename In, typename T>
-HWY_INLINE void sum_rows_of(const In* a, int64_t a_stride, int64_t cols, const T* x,
+template <typename T>
+HWY_INLINE void sum_rows_of(const T* a, int64_t a_stride, int64_t cols, const T* x,
                             int64_t x_stride, int64_t depth, bool add, T* y) {
   constexpr int kRows = 8;
   T room[kColumnChunk];
@@ -194,20 +172,12 @@ void dot_rows_f64(const double* a, int64_t a_stride, int64_t rows, const double*
                   double* sums) {
   dot_rows_of(a, a_stride, rows, x, depth, sums);
 }
-void dot_rows_bf16(const uint16_t* a, int64_t a_stride, int64_t rows, const float* x, int64_t depth,
-                   float* sums) {
-  dot_rows_of(a, a_stride, rows, x, depth, sums);
-}
 void sum_rows_f32(const float* a, int64_t a_stride, int64_t cols, const float* x, int64_t x_stride,
                   int64_t depth, bool add, float* y) {
   sum_rows_of(a, a_stride, cols, x, x_stride, depth, add, y);
 }
 void sum_rows_f64(const double* a, int64_t a_stride, int64_t cols, const double* x,
                   int64_t x_stride, int64_t depth, bool add, double* y) {
-  sum_rows_of(a, a_stride, cols, x, x_stride, depth, add, y);
-}
-void sum_rows_bf16(const uint16_t* a, int64_t a_stride, int64_t cols, const float* x,
-                   int64_t x_stride, int64_t depth, bool add, float* y) {
   sum_rows_of(a, a_stride, cols, x, x_stride, depth, add, y);
 }
 void scale_row_f32(float factor, const float* x, int64_t n, bool add, bool past_caches, float* y) {
@@ -227,10 +197,8 @@ namespace lumen::kernels {
 namespace {
 HWY_EXPORT(dot_rows_f32);
 HWY_EXPORT(dot_rows_f64);
-HWY_EXPORT(dot_rows_bf16);
 HWY_EXPORT(sum_rows_f32);
 HWY_EXPORT(sum_rows_f64);
-HWY_EXPORT(sum_rows_bf16);
 HWY_EXPORT(scale_row_f32);
 HWY_EXPORT(scale_row_f64);
 }  // namespace
@@ -243,10 +211,6 @@ void dot_rows_with(const double* a, int64_t a_stride, int64_t rows, const double
                    double* sums) {
   HWY_DYNAMIC_DISPATCH(dot_rows_f64)(a, a_stride, rows, x, depth, sums);
 }
-void dot_rows_with(const uint16_t* a, int64_t a_stride, int64_t rows, const float* x, int64_t depth,
-                   float* sums) {
-  HWY_DYNAMIC_DISPATCH(dot_rows_bf16)(a, a_stride, rows, x, depth, sums);
-}
 
 void sum_rows_times(const float* a, int64_t a_stride, int64_t cols, const float* x,
                     int64_t x_stride, int64_t depth, bool add, float* y) {
@@ -255,10 +219,6 @@ void sum_rows_times(const float* a, int64_t a_stride, int64_t cols, const float*
 void sum_rows_times(const double* a, int64_t a_stride, int64_t cols, const double* x,
                     int64_t x_stride, int64_t depth, bool add, double* y) {
   HWY_DYNAMIC_DISPATCH(sum_rows_f64)(a, a_stride, cols, x, x_stride, depth, add, y);
-}
-void sum_rows_times(const uint16_t* a, int64_t a_stride, int64_t cols, const float* x,
-                    int64_t x_stride, int64_t depth, bool add, float* y) {
-  HWY_DYNAMIC_DISPATCH(sum_rows_bf16)(a, a_stride, cols, x, x_stride, depth, add, y);
 }
 
 void scale_row(float factor, const float* x, int64_t n, bool add, bool past_caches, float* y) {

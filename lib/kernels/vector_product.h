@@ -1,5 +1,4 @@
 // The inner parts of products of a matrix with a vector, and of two vectors: pieces for one thread.
-// The matrix is float32, float64 or, as uint16_t, bfloat16 that meets float32.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,6 @@ void dot_rows_with(const float* a, int64_t a_stride, int64_t rows, const float* 
                    float* sums);
 void dot_rows_with(const double* a, int64_t a_stride, int64_t rows, const double* x, int64_t depth,
                    double* sums);
-void dot_rows_with(const uint16_t* a, int64_t a_stride, int64_t rows, const float* x, int64_t depth,
-                   float* sums);
 
 // At most so many columns of a call.
 inline constexpr int64_t kColumnChunk = 1024;
@@ -28,8 +25,6 @@ void sum_rows_times(const float* a, int64_t a_stride, int64_t cols, const float*
                     int64_t x_stride, int64_t depth, bool add, float* y);
 void sum_rows_times(const double* a, int64_t a_stride, int64_t cols, const double* x,
                     int64_t x_stride, int64_t depth, bool add, double* y);
-void sum_rows_times(const uint16_t* a, int64_t a_stride, int64_t cols, const float* x,
-                    int64_t x_stride, int64_t depth, bool add, float* y);
 
 // y[j] = (add ? y[j] : 0) + factor · x[j] for j in [0, n); `past_caches`: as stream (streaming.h),
 // only without `add`. noexcept.
