@@ -58,8 +58,7 @@ void normal_groups(auto& engine, std::span<T> out) {
 uint64_t below(auto& engine, uint64_t bound) {
   for (;;) {
     const auto product = static_cast<unsigned __int128>(engine.next_u64()) * bound;
-    const auto low = static_cast<uint64_t>(product);
-    if (low >= bound || low >= -bound % bound) {  // the first says the second without a division
+    if (static_cast<uint64_t>(product) >= -bound % bound) {
       return static_cast<uint64_t>(product >> 64);
     }
   }
@@ -68,8 +67,7 @@ uint64_t below(auto& engine, uint64_t bound) {
 // PyTorch's: by modulo, from 32 bits for small ranges.
 uint64_t below(Mt19937& engine, uint64_t bound) {
   constexpr uint64_t kWide = uint64_t{1} << 28;
-  if (bound >= kWide) return engine.next_u64() % bound;
-  return engine.next_u32() % static_cast<uint32_t>(bound);
+  return bound >= kWide ? engine.next_u64() % bound : engine.next_u32() % bound;
 }
 
 // PyTorch's rule for permutations differs from that for integers.
@@ -78,8 +76,7 @@ uint64_t below_in_permutation(auto& engine, uint64_t bound, uint64_t) {
 }
 uint64_t below_in_permutation(Mt19937& engine, uint64_t bound, uint64_t n) {
   constexpr uint64_t kWide = std::numeric_limits<uint32_t>::max() / 20;
-  if (n >= kWide) return engine.next_u64() % bound;
-  return engine.next_u32() % static_cast<uint32_t>(bound);
+  return n < kWide ? engine.next_u32() % bound : engine.next_u64() % bound;
 }
 
 thread_local Generator* generator_of_scope = nullptr;
