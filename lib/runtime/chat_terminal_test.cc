@@ -104,6 +104,7 @@ TEST_CASE("SIGTERM at the prompt ends the chat with the terminal restored") {
 
 TEST_CASE("SIGQUIT at the prompt, and its key, end the process with the terminal restored") {
   if (!testing::has_terminals()) return;
+  std::signal(SIGQUIT, SIG_DFL);  // which a shell ignores for what it runs in the background
   for (const bool is_key : {false, true}) {
     CAPTURE(is_key);
     ChatTerminal chat;
