@@ -121,9 +121,14 @@ bool CsvReader::next(CsvRow& row) {
   return true;
 }
 
-CsvRow numbered_columns(const CsvRow& first_row) {
-  CsvRow names = first_row;
+CsvRow CsvReader::read_names(bool has_header) {
+  const size_t pos = pos_;
+  const int64_t line = line_, column = column_;
+  CsvRow names;
+  if (!next(names)) fail(ErrorKind::kMalformed, has_header ? "has no header row" : "has no rows");
+  if (has_header) return names;
   for (size_t i = 0; i < names.fields.size(); ++i) names.fields[i].text = str(i + 1);
+  pos_ = pos, line_ = line, column_ = column;
   return names;
 }
 

@@ -31,6 +31,11 @@ class CsvReader {
   // limits::kDataRowBytes or limits::kDataColumns; the next call goes on with the next line.
   bool next(CsvRow& row);
 
+  // The names of the columns, before any other record is read: the first one or, without
+  // `has_header`, "1", "2", … at the places of its fields; it is then the next one still. Throws as
+  // next, and Error(kMalformed) if there is no record.
+  CsvRow read_names(bool has_header);
+
  private:
   void read_quoted(CsvField& field);
   void read_plain(CsvField& field);
@@ -44,10 +49,6 @@ class CsvReader {
   size_t pos_ = 0;
   int64_t line_ = 1, column_ = 1;
 };
-
-// The names of the columns of a table without a row of them, as if they stood at the place of its
-// first row: "1", "2", ….
-CsvRow numbered_columns(const CsvRow& first_row);
 
 // Throws Error(kMalformed) unless `row` has as many fields as the first row.
 void check_width(const CsvRow& row, size_t first_row_fields);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -76,20 +75,12 @@ FeatureRows read_feature_rows(const std::string& path, const FeatureNames& featu
   const Source source = read_source(path, limits::kDataUnpackedBytes, file);
   return with_context(source.place(), [&] {
     CsvReader reader(source.text());
-    CsvRow header, row;
-    bool has_row = reader.next(header);
-    if (!has_row) {
-      fail(ErrorKind::kMalformed, features.has_header ? "has no header" : "has no rows");
-    }
-    if (features.has_header) {
-      has_row = reader.next(row);
-    } else {
-      row = std::exchange(header, numbered_columns(header));
-    }
+    const CsvRow header = reader.read_names(features.has_header);
+    CsvRow row;
     const std::vector<Origin> origins = find_origins(header, features.names);
     const Texts texts = texts_of(origins);
     FeatureRows result;
-    for (; has_row; has_row = reader.next(row)) {
+    while (reader.next(row)) {
       check_width(row, header.fields.size());
       require_known(header, row, texts);
       for (size_t i = 0; i < origins.size(); ++i) {

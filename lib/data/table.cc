@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <utility>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -273,16 +272,12 @@ class TableReader {
 
   void read_file(const Source& source, Split split, SourceFile& file) {
     CsvReader reader(source.text());
-    CsvRow row;
-    if (!reader.next(row)) {
-      fail(ErrorKind::kMalformed, options_.header ? "has no header row" : "has no rows");
-    }
-    read_header(options_.header ? row : numbered_columns(row), table_);
+    read_header(reader.read_names(options_.header), table_);
     if (used_.empty()) choose_columns();
-    bool is_read = !options_.header;
+    CsvRow row;
     for (bool more = true; more;) {
       bad_.guard(file, [&] {
-        if (!std::exchange(is_read, false)) more = reader.next(row);
+        more = reader.next(row);
         if (!more) return;
         add_row(row, used_, info_.files.size() - 1, split, table_);
         ++file.samples;

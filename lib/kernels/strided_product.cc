@@ -52,13 +52,15 @@ struct VectorProduct {
     if (is_row) return (*product.epilogue)(0, begin, end, y + begin);
     for (int64_t i = begin; i < end; ++i) (*product.epilogue)(i, 0, 1, y + i * y_stride);
   }
+  // Whether the sums of a block are added to what y holds: blocks are taken in order.
+  bool adds(int64_t block) const { return block > 0 || product.accumulate; }
+  void put(int64_t i, int64_t block, T sum) const {
+    T& to = y[i * y_stride];
+    to = adds(block) ? to + sum : sum;
+  }
   // Element i of y from the sums of its blocks, so far apart.
   void add_up(int64_t i, const T* sums, int64_t apart, int64_t blocks) const {
-    T& to = y[i * y_stride];
-    for (int64_t block = 0; block < blocks; ++block) {
-      const T sum = sums[block * apart];
-      to = block > 0 || product.accumulate ? to + sum : sum;
-    }
+    for (int64_t block = 0; block < blocks; ++block) put(i, block, sums[block * apart]);
   }
 };
 
@@ -98,10 +100,7 @@ void multiply_rows_by_vector(ThreadPool& pool, const VectorProduct<T>& v) {
       const int64_t count = std::min(kRows, end - i);
       for (int64_t block = 0; block < blocks; ++block) {
         dot(i, count, block, sums);
-        for (int64_t t = 0; t < count; ++t) {
-          T& to = v.y[(i + t) * v.y_stride];
-          to = block > 0 || v.product.accumulate ? to + sums[t] : sums[t];
-        }
+        for (int64_t t = 0; t < count; ++t) v.put(i + t, block, sums[t]);
       }
     }
     v.finish(begin, end);
@@ -135,16 +134,13 @@ void multiply_columns_by_vector(ThreadPool& pool, const VectorProduct<T>& v) {
       const int64_t cols = std::min(kColumnChunk, end - at);
       if (v.y_stride == 1) {
         for (int64_t i = 0; i < blocks; ++i) {
-          sum(at, cols, i, i > 0 || v.product.accumulate, v.y + at);
+          sum(at, cols, i, v.adds(i), v.y + at);
         }
         continue;
       }
       for (int64_t i = 0; i < blocks; ++i) {
         sum(at, cols, i, false, room);
-        for (int64_t j = 0; j < cols; ++j) {
-          T& to = v.y[(at + j) * v.y_stride];
-          to = i > 0 || v.product.accumulate ? to + room[j] : room[j];
-        }
+        for (int64_t j = 0; j < cols; ++j) v.put(at + j, i, room[j]);
       }
     }
     v.finish(begin, end);

@@ -106,8 +106,9 @@ HWY_INLINE void add_rows(const T* a, int64_t a_stride, int64_t cols, const T* x,
   for (; j + kLanes <= cols; j += kLanes) {
     auto sum = hn::LoadU(d, sums + j);
     HWY_UNROLL(8)
-    for (int i = 0; i < kRows; ++i)
+    for (int i = 0; i < kRows; ++i) {
       sum = hn::MulAdd(hn::LoadU(d, a + i * a_stride + j), factor[i], sum);
+    }
     hn::StoreU(sum, d, sums + j);
   }
   if (j < cols) {
