@@ -174,15 +174,14 @@ struct PanelQ2_K {
     }
   };
   static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
-    Scales s;
-    for (int i = 0; i < 4; ++i) {
-      const auto both = Isa::load(vector_at(p + 64, i, part));
-      s.scale_bytes[i] = nibbles<0>(both);
-      s.min_bytes[i] = nibbles<1>(both);
-    }
-    s.d = panel_d(p, part);
-    s.negative_dmin = panel_negative_dmin(p, part);
-    return s;
+    const auto a = Isa::load(vector_at(p + 64, 0, part));
+    const auto b = Isa::load(vector_at(p + 64, 1, part));
+    const auto c = Isa::load(vector_at(p + 64, 2, part));
+    const auto d = Isa::load(vector_at(p + 64, 3, part));
+    return {{nibbles<0>(a), nibbles<0>(b), nibbles<0>(c), nibbles<0>(d)},
+            {nibbles<1>(a), nibbles<1>(b), nibbles<1>(c), nibbles<1>(d)},
+            panel_d(p, part),
+            panel_negative_dmin(p, part)};
   }
   template <int kIndex, int kQuad>
   static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {

@@ -170,7 +170,7 @@ HWY_INLINE FloatVec reduce_rows(const T* x, int64_t rows, int64_t stride, const 
 }
 
 // Where rows are divided: reductions of both parts are joined.
-HWY_INLINE int64_t first_half(int64_t rows) {
+constexpr int64_t first_half(int64_t rows) {
   return (rows / 2 + kRowSpan - 1) / kRowSpan * kRowSpan;
 }
 
