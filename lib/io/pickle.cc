@@ -133,7 +133,8 @@ class PickleMachine {
     const std::string_view digits = reader_.text(bytes);
     uint64_t value = 0;
     for (size_t i = 0; i < bytes; ++i) value |= uint64_t{static_cast<uint8_t>(digits[i])} << 8 * i;
-    if (bytes > 0 && bytes < 8 && digits[bytes - 1] < 0) value |= ~uint64_t{0} << 8 * bytes;
+    const bool negative = bytes > 0 && static_cast<int8_t>(digits[bytes - 1]) < 0;
+    if (negative && bytes < 8) value |= ~uint64_t{0} << 8 * bytes;
     push(PickleKind::kInt, value);
   }
 
