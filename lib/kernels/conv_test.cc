@@ -318,7 +318,12 @@ TEST_CASE("minimal filtering in bfloat16 where there is a unit") {
     on_every_target([&] { check(exact, example); });
     INFO("emulated tiles");
     const TileUnitScope scope(&kEmulatedTileUnit);
-    check(exact, example);
+    // Their panels have 16 channels, whatever the width of vectors is.
+    if (&open == kWinogradShapes) {
+      on_every_target([&] { check(exact, example); });
+    } else {
+      check(exact, example);
+    }
   }
 }
 

@@ -88,7 +88,8 @@ struct WeightGrad {
                           PanelOrder::kRows,        grads_hat,  grad_pitch};
     const Operand columns = {WinogradMap::kInput, inputs(s),  4,
                              PanelOrder::kPairs,  inputs_hat, input_pitch};
-    const int64_t width = std::min(kChannels, tile.cols), height = unit ? kTileRows : tile.rows;
+    const int64_t width = unit ? kTileRows : std::min(kChannels, tile.cols);
+    const int64_t height = unit ? kTileRows : tile.rows;
     const int64_t in_strips = divide_up(s.in_channels, width);
     const int64_t out_strips = divide_up(s.out_channels, height);
     pool.parallel_for(in_strips + out_strips, 1, [&](int64_t i, int64_t last, int thread) {
