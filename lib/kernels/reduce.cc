@@ -137,7 +137,7 @@ void reduce_short_rows(const float* x, int64_t rows, int64_t axis, float* y) {
   const Float d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto start = hn::Set(d, Op::kStart);
-  FloatVec a, b, c = start, e = start;
+  FloatVec a = start, b = start, c = start, e = start;
   int64_t row = 0;
   for (; row + lanes <= rows; row += lanes) {
     const float* const from = x + row * axis;
