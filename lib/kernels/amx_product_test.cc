@@ -119,6 +119,7 @@ std::vector<double> expected_linear(const std::vector<float>& x, int64_t m,
 }  // namespace
 
 TEST_CASE("without tiles, or under exact products, the unit is null and products are float32") {
+  const std::string chosen = chosen_simd_target();
   for (const std::string& target : supported_simd_targets()) {
     force_simd_target(target);
     CHECK((tile_unit() != nullptr) == (target == "amx"));
@@ -143,7 +144,7 @@ TEST_CASE("without tiles, or under exact products, the unit is null and products
     CHECK(run_gemm(args, 2) == plain);
   }
   CHECK(tile_unit() == &kEmulatedTileUnit);
-  force_simd_target(supported_simd_targets().front());
+  force_simd_target(chosen);
 }
 
 TEST_CASE("gemm on tiles agrees with the naive loop for all layouts and shapes") {

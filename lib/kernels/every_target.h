@@ -8,18 +8,20 @@
 
 namespace lumen::kernels {
 
-// Calls body() with dispatch restricted to each supported target in turn, the best last. Failures
-// name the target. Without "amx", where products are made of bfloat16: see amx_product_test.cc.
+// Calls body() with dispatch restricted to each supported target in turn, the best last, and comes
+// back to the one in use. Failures name the target. Without "amx", where products are made of
+// bfloat16: see amx_product_test.cc.
 template <class Body>
 void on_every_target(Body&& body) {
-  auto targets = supported_simd_targets();
+  const std::string chosen = chosen_simd_target();
+  const auto targets = supported_simd_targets();
   for (auto target = targets.rbegin(); target != targets.rend(); ++target) {
     if (*target == "amx") continue;
     force_simd_target(*target);
     INFO("SIMD target " << *target);
     body();
   }
-  force_simd_target(targets.front());
+  force_simd_target(chosen);
 }
 
 // The same on those targets for which `suits` is true; a skipped test that says `lack` if there are

@@ -12,6 +12,7 @@ TEST_CASE("the best supported SIMD target is chosen by default and after forcing
   const auto compiled = compiled_simd_targets();
   const auto supported = supported_simd_targets();
   REQUIRE(!supported.empty());
+  const std::string chosen = chosen_simd_target();
   for (const auto& name : supported) {
     CHECK(std::count(compiled.begin(), compiled.end(), name) == 1);
     force_simd_target(name);
@@ -19,6 +20,7 @@ TEST_CASE("the best supported SIMD target is chosen by default and after forcing
   }
   force_simd_target(supported.front());
   CHECK(chosen_simd_target() == supported.front());
+  force_simd_target(chosen);
 }
 
 TEST_CASE("an unknown SIMD target is a usage error that lists the known ones") {
