@@ -4,7 +4,7 @@
 // `fused` node reads a cast to float32 of float16 or bfloat16 that lies in rows; none is the only
 // reader of a `fused` node of such a type, whose rounding is an instruction of it instead (unless a
 // limit of Program forbids); and what takes few vector instructions and is read by `fused` nodes
-// and casts alone is part of each of them. The same bits.
+// and casts alone is part of each of them. The same bits, but for the sign of NaNs.
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/program.h"
 #include "lib/graph/views.h"
