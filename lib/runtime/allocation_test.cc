@@ -104,6 +104,11 @@ TEST_CASE("decoding a token allocates nothing") {
   options.sampling.repeat_last_n = 200;
   options.sampling.dynatemp_range = 0.5;
   REQUIRE(allocations_while_decoding(options) == 0);
+  options.sampling.samplers = {SamplingStep::kTemperature, SamplingStep::kTopP,
+                               SamplingStep::kPenalties, SamplingStep::kTopK, SamplingStep::kDry};
+  REQUIRE(allocations_while_decoding(options) == 0);
+  options.sampling.mirostat = 1;
+  REQUIRE(allocations_while_decoding(options) == 0);
   options.sampling.mirostat = 2;
   REQUIRE(allocations_while_decoding(options) == 0);
   options.sampling.temperature = 0;

@@ -20,25 +20,19 @@ namespace {
 // taken up.
 constexpr int64_t kWaitingPerSlot = 64;
 
-// The keys of sampling options that are more than a number.
-constexpr std::string_view kBreakers = "dry_sequence_breakers", kBias = "logit_bias";
+// The keys of sampling options that are more than a number or a switch.
+constexpr std::string_view kBreakers = "dry_sequence_breakers", kBias = "logit_bias",
+                           kSamplers = "samplers";
 
 // The keys of variables of the chat template.
 constexpr std::string_view kTools = "tools", kTemplateArgs = "template_args";
 
-// The key that stands for a sampling option that is one number: "top_k" for "top-k".
+// The key that stands for a sampling option: "top_k" for "top-k".
 std::string key_of(const Field& option) {
   if (option.name == "temp") return "temperature";
   std::string key = option.name;
   std::replace(key.begin(), key.end(), '-', '_');
   return key;
-}
-
-// 40.0 is 40, as in JSON: some programs write whole numbers so.
-std::string option_text(const io::Json& number) {
-  const auto value = number.get<double>();
-  const bool is_whole = std::trunc(value) == value && std::abs(value) < 0x1p53;
-  return is_whole ? str(static_cast<int64_t>(value)) : number.dump();
 }
 
 // The text or texts of a key.
@@ -54,6 +48,22 @@ std::vector<std::string> texts_of(std::string_view key, const io::Json& value) {
   if (!value.is_array()) return add(value), texts;
   for (const io::Json& text : value) add(text);
   return texts;
+}
+
+// The value of an option as a command line has it. 40.0 is 40, as in JSON: some programs write
+// whole numbers so.
+std::string option_text(const Field& option, const io::Json& value) {
+  const std::string key = key_of(option);
+  if (key == kSamplers) return join(texts_of(key, value), ";");
+  const bool is_switch = option.value.empty();
+  if (is_switch ? !value.is_boolean() : !value.is_number()) {
+    fail(ErrorKind::kMalformed, key, ": expected ", is_switch ? "true or false" : "a number",
+         ", found ", io::describe(&value));
+  }
+  if (is_switch) return value.dump();
+  const auto number = value.get<double>();
+  const bool is_whole = std::trunc(number) == number && std::abs(number) < 0x1p53;
+  return is_whole ? str(static_cast<int64_t>(number)) : value.dump();
 }
 
 // {"13": 2.5, " the": "-inf"}.
@@ -83,7 +93,7 @@ std::vector<LogitBias> biases_of(const io::Json& value) {
 // Reads the keys of `object` that say how to sample. Throws Error(kMalformed) for one that is not
 // known at all.
 void read_sampling(const io::Json& object, SamplingOptions& sampling) {
-  std::map<std::string, Field> numbers;
+  std::map<std::string, Field> options;
   std::vector<std::string> known = {"prompt",
                                     "messages",
                                     "id",
@@ -97,10 +107,10 @@ void read_sampling(const io::Json& object, SamplingOptions& sampling) {
                                     std::string(kBreakers),
                                     std::string(kBias)};
   for (Field& field : sampling.fields()) {
-    if (field.repeatable) continue;  // of more than one number
+    if (field.repeatable) continue;  // the last two of the above
     const std::string key = key_of(field);
     known.push_back(key);
-    numbers.emplace(key, std::move(field));
+    options.emplace(key, std::move(field));
   }
   for (const auto& [key, value] : object.items()) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
@@ -112,12 +122,9 @@ void read_sampling(const io::Json& object, SamplingOptions& sampling) {
     try {
       if (key == kBreakers) sampling.dry_sequence_breakers = texts_of(key, value);
       if (key == kBias) sampling.logit_bias = biases_of(value);
-      const auto number = numbers.find(key);
-      if (number == numbers.end()) continue;
-      if (!value.is_number()) {
-        fail(ErrorKind::kMalformed, key, ": expected a number, found ", io::describe(&value));
-      }
-      number->second.set(option_text(value));
+      const auto option = options.find(key);
+      if (option == options.end()) continue;
+      option->second.set(option_text(option->second, value));
     } catch (const Error& error) {  // "OPTION: …"
       refuse_key(key, error);
     }

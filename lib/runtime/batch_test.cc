@@ -111,6 +111,14 @@ TEST_CASE("a line of a batch says what and how to answer") {
   REQUIRE(parse(R"({"prompt": "a", "logit_bias": null})").sampling.logit_bias.size() == 1);
   REQUIRE(parse(R"({"prompt": "a", "dry_sequence_breakers": []})").sampling.dry.breakers.empty());
   REQUIRE(parse(R"({"prompt": "a"})").sampling.dry.last_n == 1000);  // the context
+  const auto order = parse(R"({"prompt": "a", "samplers": "top_p;top_k"})").sampling.steps;
+  REQUIRE(names(order) == "top_p;top_k");
+  REQUIRE(order == parse(R"({"prompt": "a", "samplers": ["top_p", "top_k"]})").sampling.steps);
+  options.sampling.ignore_eos = true;
+  const int32_t end = session.format.end_token_ids().at(0);
+  REQUIRE(parse(R"({"prompt": "a", "logit_bias": {}})").sampling.logit_bias.at(end) == -INFINITY);
+  REQUIRE(parse(R"({"prompt": "a", "ignore_eos": false})").sampling.logit_bias.count(end) == 0);
+  options.sampling.ignore_eos = false;
   options.raw = true;
   REQUIRE(parse(R"({"prompt": "hi"})").prompt.text == "hi");
 }

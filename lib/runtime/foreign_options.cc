@@ -77,10 +77,8 @@ constexpr std::pair<std::string_view, const char*> kOtherWays[] = {
     {"-hf", "name MODEL without an option: org/name, from the Hugging Face cache"},
     {"--hf-repo", "name MODEL without an option: org/name, from the Hugging Face cache"},
     {"--rope-freq-base", "it is --set rope_theta=N"},
-    {"--ignore-eos", "forbid the end token by its id or text: --logit-bias TOKEN=-inf"},
-    {"--samplers", "the order is always the same, see the man page; what has no effect is off"},
-    {"--sampler-seq", "the order is always the same, see the man page; what has no effect is off"},
-    {"--sampling-seq", "the order is always the same, see the man page; what has no effect is off"},
+    {"--sampler-seq", "name them: --samplers 'top_k;top_p;temperature'"},
+    {"--sampling-seq", "name them: --samplers 'top_k;top_p;temperature'"},
 };
 
 template <typename Table>

@@ -88,6 +88,27 @@ TEST_CASE("penalties, filters and biases are reported, and give one text for one
   require_error(batch, 2);
 }
 
+TEST_CASE("with --ignore-eos an answer goes on to the asked length") {
+  // An answer that would end at once.
+  const Arguments arguments = {random_model(), "-p",           "hello",  "-n",     "9",
+                               "--json",       "--logit-bias", "2=1000", "--temp", "0"};
+  const auto answer = [](const Arguments& all) {
+    const auto outcome = run_tool_process("lumen-run", all);
+    CAPTURE(outcome.err);
+    REQUIRE(outcome.exit_code == 0);
+    return io::parse_json(outcome.out, "");
+  };
+  REQUIRE(answer(arguments)["stop_reason"] == "eos");
+  Arguments on = arguments;
+  on.push_back("--ignore-eos");
+  const auto json = answer(on);
+  REQUIRE(json["stop_reason"] == "length");
+  REQUIRE(json["completion_tokens"] == 9);
+  REQUIRE(json["sampling"]["logit_bias"]["2"] == "-inf");
+  REQUIRE(json["sampling"]["samplers"] ==
+          "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature");
+}
+
 TEST_CASE("one prompt gives only the answer on standard output, the same for the same seed") {
   const Arguments arguments = {random_model(), "-p", "hello", "-n", "8", "--seed", "3", "--json"};
   const auto first = run_tool_process("lumen-run", arguments);

@@ -37,6 +37,7 @@ io::Json sampling_json(const SamplingSettings& settings) {
           {"repeat_last_n", settings.repeat_last_n},
           {"dynatemp_range", settings.dynatemp_range},
           {"dynatemp_exp", settings.dynatemp_exp},
+          {"samplers", names(settings.steps)},
           {"mirostat", settings.mirostat},
           {"mirostat_ent", settings.mirostat_ent},
           {"mirostat_lr", settings.mirostat_lr}};

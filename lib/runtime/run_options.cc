@@ -171,9 +171,6 @@ void declare(CommandLine& line, RunOptions& options) {
   line.add_json("print one JSON object with text, tokens and timings", options.json);
   matters_to(kReading);
   line.add(switch_field("stats", "print speed and memory to stderr", options.stats));
-  matters_to(kAnswer | kLogits);
-  line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
-                        options.show_prompt));
   matters_to(kLogits);
   line.add(path_field("logits", "FILE.npy", "write the logits of every prompt position and exit",
                       options.logits));
@@ -192,6 +189,9 @@ void declare(CommandLine& line, RunOptions& options) {
                       options.render_context));
 
   line.group(kRareOptions);
+  matters_to(kAnswer | kLogits);
+  line.add(switch_field("show-prompt", "print the rendered prompt and its tokens to stderr",
+                        options.show_prompt));
   matters_to(kAnswer);
   line.add(switch_field("profile", "print where the time went, by operation, to stderr",
                         options.profile));

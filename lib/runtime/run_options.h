@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lib/runtime/command_line.h"
-#include "lib/runtime/sampler.h"
+#include "lib/runtime/sampling_options.h"
 
 namespace lumen::runtime {
 

@@ -329,57 +329,110 @@ TEST_CASE("dynamic temperature is low where one token is likely and high where a
   REQUIRE(draw(greedy, {1, 1.1f, 1}, 100) == std::map<int32_t, int>{{1, 100}});
 }
 
-TEST_CASE("Mirostat keeps what surprises little enough, and learns how much that is") {
-  Philox random(5);
-  for (int round = 0; round < 20; ++round) {
-    const auto logits = random_logits(random, 30, round % 3);
-    SamplingSettings settings = plain(0.5 + random.uniform());
-    settings.mirostat = 2;
-    settings.mirostat_ent = 3 * random.uniform();
-    settings.mirostat_lr = random.uniform();
-    settings.top_k = 1;  // does not count
-    settings.top_n_sigma = 0.001;
-    std::vector<float> scaled;
-    for (const float logit : logits) {
-      scaled.push_back(logit / static_cast<float>(settings.temperature));
-    }
-    const auto p = softmax(scaled);
-    Sampler sampler(settings, 30);
-    double mu = 2 * settings.mirostat_ent;
-    for (int i = 0; i < 50; ++i) {
-      if (i % 10 == 0) {
-        sampler.begin({});
-        mu = 2 * settings.mirostat_ent;
-      }
-      const auto id = static_cast<size_t>(sampler.sample(logits));
-      const double most = *std::max_element(p.begin(), p.end());
-      double left = 0;
-      for (const double value : p) left += -std::log2(value) <= mu || value == most ? value : 0;
-      CAPTURE(round, i, mu);
-      REQUIRE((-std::log2(p[id]) <= mu + 1e-6 || p[id] == most));
-      mu -= settings.mirostat_lr * (-std::log2(p[id] / left) - settings.mirostat_ent);
-    }
+// What a sampler whose steps are done one after the other, as they are written down, leaves.
+std::set<int32_t> left_by(const SamplingSettings& settings, const std::vector<float>& logits) {
+  std::map<int32_t, double> left;
+  for (size_t i = 0; i < logits.size(); ++i) left[static_cast<int32_t>(i)] = logits[i];
+  double mean = 0, variance = 0, divisor = 1;
+  for (const float logit : logits) mean += logit / double(logits.size());
+  for (const float logit : logits) {
+    variance += (logit - mean) * (logit - mean) / double(logits.size());
   }
-  // In the long run a token surprises by as much as was asked for.
-  std::vector<float> logits;
-  for (int i = 0; i < 1000; ++i) logits.push_back(static_cast<float>(-1.1 * std::log(i + 1.0)));
-  SamplingSettings settings = plain();
-  settings.mirostat = 2;
-  settings.mirostat_ent = 4;
-  Sampler sampler(settings, 1000);
-  std::map<int32_t, int> counts = draw(sampler, logits, 20'000);
-  double entropy = 0;
-  for (const auto& [id, count] : counts) {
-    const double p = count / 20'000.0;
-    entropy -= p * std::log2(p);
+  for (const SamplingStep step : settings.steps) {
+    double total = 0, entropy = 0, most = -1e9;
+    for (const auto& [id, logit] : left) total += std::exp(logit), most = std::max(most, logit);
+    const auto p = [&](int32_t id) { return std::exp(left.at(id)) / total; };
+    std::vector<int32_t> ids;
+    for (const auto& [id, logit] : left) ids.push_back(id), entropy -= p(id) * std::log(p(id));
+    const auto sort_by = [&](auto key) {
+      std::stable_sort(ids.begin(), ids.end(),
+                       [&](int32_t a, int32_t b) { return key(a) < key(b); });
+    };
+    sort_by([&](int32_t id) { return -p(id); });
+    const auto keep_share = [&](double share) {
+      size_t count = 0;
+      for (double sum = 0; count < ids.size() && sum < share; ++count) sum += p(ids[count]);
+      ids.resize(count);
+    };
+    if (step == SamplingStep::kTopK && settings.top_k < static_cast<int64_t>(ids.size())) {
+      ids.resize(static_cast<size_t>(settings.top_k));
+    } else if (step == SamplingStep::kTopP) {
+      keep_share(settings.top_p);
+    } else if (step == SamplingStep::kTypical) {
+      sort_by([&](int32_t id) { return std::abs(-std::log(p(id)) - entropy); });
+      keep_share(settings.typical_p);
+    } else if (step == SamplingStep::kMinP) {
+      const double largest = p(ids[0]);
+      std::erase_if(ids, [&](int32_t id) { return p(id) < settings.min_p * largest; });
+    } else if (step == SamplingStep::kXtc) {
+      while (ids.size() > 1 && p(ids[1]) >= settings.xtc_threshold) ids.erase(ids.begin());
+    } else if (step == SamplingStep::kTopNSigma) {
+      std::erase_if(ids, [&](int32_t id) {
+        return left.at(id) < most - settings.top_n_sigma * std::sqrt(variance) / divisor;
+      });
+    } else if (step == SamplingStep::kTemperature) {
+      divisor *= settings.temperature;
+      for (auto& [id, logit] : left) logit /= settings.temperature;
+    } else if (step == SamplingStep::kPenalties) {  // of the token 0, once
+      if (left.count(0)) left[0] -= settings.presence_penalty;
+    }
+    std::map<int32_t, double> next;
+    for (const int32_t id : ids) next[id] = left.at(id);
+    left = next;
   }
-  REQUIRE(entropy == Approx(4).margin(0.25));
-  const auto first_version = lumen::testing::refusal(ErrorKind::kUsage, [] {
-    SamplingOptions options;
-    const auto fields = options.fields();
-    find_field(fields, "mirostat").set("1");
-  });
-  REQUIRE(lumen::testing::contains(first_version, "1, is not supported, only 2"));
+  std::set<int32_t> ids;
+  for (const auto& [id, logit] : left) ids.insert(id);
+  return ids;
+}
+
+TEST_CASE("the steps come in the order that is asked for") {
+  Philox random(8);
+  int differ = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> logits;
+    for (int i = 0; i < 9; ++i) logits.push_back(static_cast<float>(0.5 * random.normal()));
+    SamplingSettings settings = plain(0.7 + random.uniform());
+    settings.top_n_sigma = 1 + random.uniform();
+    settings.top_k = static_cast<int64_t>(4 + random.below(5));
+    settings.typical_p = 0.6 + 0.4 * random.uniform();
+    settings.top_p = 0.6 + 0.4 * random.uniform();
+    settings.min_p = 0.2 * random.uniform();
+    settings.xtc_probability = 1;
+    settings.xtc_threshold = 0.1 + 0.2 * random.uniform();
+    settings.presence_penalty = 0.7;
+    const auto usual = left_by(settings, logits);
+    auto& steps = settings.steps;
+    for (size_t i = steps.size() - 1; i > 0; --i) std::swap(steps[i], steps[random.below(i + 1)]);
+    steps.resize(1 + random.below(steps.size()));
+    Sampler sampler(settings, 9);
+    sampler.accept(0);
+    std::set<int32_t> drawn;
+    for (const auto& [id, count] : draw(sampler, logits, 3000)) drawn.insert(id);
+    CAPTURE(round, names(steps), logits);
+    const auto expected = left_by(settings, logits);
+    REQUIRE(drawn == expected);
+    differ += expected != usual;
+  }
+  REQUIRE(differ > 100);
+}
+
+TEST_CASE("a temperature before other steps changes what these see") {
+  SamplingSettings settings = plain(3);
+  settings.min_p = 0.5;
+  const auto logits = log_of({0.6, 0.2, 0.15, 0.05});
+  const auto kept_in = [&](std::vector<SamplingStep> steps) {
+    settings.steps = std::move(steps);
+    Sampler sampler(settings, 4);
+    return draw(sampler, logits, 2000).size();
+  };
+  REQUIRE(kept_in({SamplingStep::kMinP, SamplingStep::kTemperature}) == 1);
+  REQUIRE(kept_in({SamplingStep::kTemperature, SamplingStep::kMinP}) == 3);
+  REQUIRE(kept_in({}) == 4);
+  // However cold, the likelier of two stays the likelier.
+  settings.temperature = 1e-30;
+  REQUIRE(kept_in({SamplingStep::kTemperature, SamplingStep::kMinP}) == 1);
+  settings.temperature = 0;
+  REQUIRE(kept_in({}) == 1);
 }
 
 TEST_CASE("presence and frequency penalties count the answer, not the prompt") {
@@ -490,70 +543,6 @@ TEST_CASE("logits become what llama.cpp's samplers make of them") {
   REQUIRE(penalties == 36);
 }
 
-TEST_CASE("a bias is for one token, by id or by text") {
-  SamplingOptions options;
-  const auto fields = options.fields();
-  const Field& field = find_field(fields, "logit-bias");
-  for (const char* bias : {"5=+2.5", "b=-inf", "==1", "\\n=-1", "<turn>=-1000", "5=-3", "c=1e0"}) {
-    field.set(bias);
-  }
-  const testing::ByteTokenizer tokenizer;
-  const double forbidden = -std::numeric_limits<double>::infinity();
-  const std::map<int32_t, double> expected = {{5, -3},          {'\n', -1}, {'=', 1},
-                                              {'b', forbidden}, {'c', 1},   {258, -1000}};
-  REQUIRE(resolve_logit_bias(options.logit_bias, tokenizer, 259) == expected);
-
-  const auto wrong = [&](const char* bias) {
-    SamplingOptions other;
-    const auto others = other.fields();
-    return lumen::testing::refusal(ErrorKind::kUsage, [&] {
-      find_field(others, "logit-bias").set(bias);
-      resolve_logit_bias(other.logit_bias, tokenizer, 259);
-    });
-  };
-  REQUIRE(wrong("ab=1") ==
-          "logit-bias: 'ab' is 2 tokens (97, 98), but a bias is for one: name that by its text or "
-          "id");
-  REQUIRE(lumen::testing::contains(wrong("a long text=1"), "is 11 tokens (97, 32, 108"));
-  REQUIRE(lumen::testing::contains(wrong("259=1"), "'259' is not among the model's 259"));
-  REQUIRE(
-      lumen::testing::contains(wrong("99999999999999999999=1"), "is not among the model's 259"));
-  for (const char* bias : {"a=1001", "a=-1e9", "a=inf", "a=nan", "a=", "a=x", "a=++1", "a=+-"}) {
-    CAPTURE(bias);
-    REQUIRE(lumen::testing::contains(wrong(bias), "is not a number from -1000 to 1000 or -inf"));
-  }
-  for (const char* bias : {"13", "=1", "13+1", ""}) {
-    CAPTURE(bias);
-    REQUIRE(lumen::testing::contains(wrong(bias), "has not the form ID=N or TEXT=N"));
-  }
-}
-
-TEST_CASE("a text with a bias is the token inside a text, not the one that begins it") {
-  // Its tokenizer puts a blank before a text: ',' alone is two tokens.
-  const auto tokenizer =
-      text::load_tokenizer(lumen::testing::source_path("testdata/models/random-spm.gguf"));
-  REQUIRE(tokenizer->encode(",", {.add_special = false}).size() == 2);
-  const auto biases = resolve_logit_bias({{",", 1}, {"\n", 2}, {"</s>", 3}}, *tokenizer, 1000);
-  REQUIRE(biases == std::map<int32_t, double>{{2, 3}, {13, 2}, {271, 1}});
-}
-
-TEST_CASE("the first breaker that is named replaces the usual ones, none removes all") {
-  SamplingOptions options;
-  const auto fields = options.fields();
-  const Field& field = find_field(fields, "dry-sequence-breaker");
-  const auto breakers = [&] { return resolve_sampling(options, {}).dry.breakers; };
-  REQUIRE(breakers() == std::vector<std::string>{"\n", ":", "\"", "*"});
-  field.set("\\n");
-  field.set("###");
-  REQUIRE(breakers() == std::vector<std::string>{"\n", "###"});
-  field.set("none");
-  REQUIRE(breakers().empty());
-  REQUIRE(field.get() == "none");
-  field.set("a\\\\n");
-  REQUIRE(breakers() == std::vector<std::string>{"a\\n"});
-  lumen::testing::refusal(ErrorKind::kUsage, [&] { field.set(""); });
-}
-
 TEST_CASE("the same seed draws the same tokens, another seed others") {
   const std::vector<float> logits(100, 0.0f);
   auto sequence = [&](uint64_t seed) {
@@ -583,38 +572,6 @@ TEST_CASE("logits that are no numbers are refused") {
   }
   Sampler sampler(plain(), 3);
   REQUIRE(sampler.sample(std::vector<float>{-inf, 0, -inf}) == 1);
-}
-
-TEST_CASE("settings come from flags, then the model, then the defaults") {
-  const io::Json model = {{"temperature", 0.6}, {"top_k", 20}, {"repetition_penalty", 1.1}};
-  SamplingOptions options;
-  options.seed = 5;
-  options.top_k = 3;
-  const auto settings = resolve_sampling(options, model);
-  REQUIRE(settings.temperature == 0.6);
-  REQUIRE(settings.top_k == 3);
-  REQUIRE(settings.repeat_penalty == 1.1);
-  REQUIRE(settings.top_p == SamplingSettings().top_p);
-  REQUIRE(settings.seed == 5);
-
-  const io::Json greedy = {{"do_sample", false}, {"temperature", 0.6}};
-  REQUIRE(resolve_sampling(options, greedy).temperature == 0);
-  options.temperature = 0.9;
-  REQUIRE(resolve_sampling(options, greedy).temperature == 0.9);
-  CHECK(lumen::testing::contains(lumen::testing::refusal(ErrorKind::kMalformed,
-                                                         [] {
-                                                           resolve_sampling({}, {{"top_p", 7}});
-                                                         }),
-                                 "generation_config.json: key 'top_p'"));
-  options.top_p = 0.5;
-  REQUIRE(resolve_sampling(options, {{"top_p", 7}}).top_p == 0.5);
-  REQUIRE(resolve_sampling(options, {{"typical_p", 0.4}}).typical_p == 0.4);
-  options.typical_p = 0.9;
-  REQUIRE(resolve_sampling(options, {{"typical_p", 0.4}}).typical_p == 0.9);
-  REQUIRE(resolve_sampling({}, io::Json::object()).dry.last_n == limits::kContext);
-  options.dry_penalty_last_n = 0;
-  options.dry_multiplier = 1;
-  REQUIRE_FALSE(resolve_sampling(options, io::Json::object()).dry.is_on());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "lib/runtime/session.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -181,6 +182,13 @@ SamplingSettings sampling_settings(const SamplingOptions& options, const Session
   SamplingSettings settings = resolve_sampling(options, session.files.generation_config);
   settings.logit_bias =
       resolve_logit_bias(options.logit_bias, *session.format.tokenizer(), session.model->vocab());
+  if (options.ignore_eos) {
+    for (const int32_t end : session.format.end_token_ids()) {
+      if (end < session.model->vocab()) {
+        settings.logit_bias[end] = -std::numeric_limits<double>::infinity();
+      }
+    }
+  }
   settings.dry.last_n = std::min(settings.dry.last_n, session.model->context());
   settings.repeat_last_n = std::min(settings.repeat_last_n, session.model->context());
   return settings;

@@ -108,8 +108,7 @@ TEST_CASE("options that make no sense together are refused") {
   other_way({"-f", "a.txt"}, "a prompt from a file is piped");
   other_way({"-i"}, "without --prompt it is a chat");
   other_way({"--color"}, "leave it out");
-  other_way({"--ignore-eos"}, "forbid the end token");
-  other_way({"--samplers", "top_k"}, "the order is always the same");
+  other_way({"--sampler-seq", "kpt"}, "name them: --samplers");
   other_way({"--log-disable"}, "only errors and notes go to stderr");
   CHECK(run_tool_process("lumen-run", {"-p", "a", "-n", "2", "--max-tokens", "-1", "--stop", "a",
                                        "--stop", "e", "--stop", "o"})
@@ -501,7 +500,7 @@ TEST_CASE("help names rare options, the man page explains them") {
         "dry\\-base", "dry\\-allowed\\-length", "dry\\-penalty\\-last\\-n",
         "dry\\-sequence\\-breaker", "top\\-n\\-sigma", "typical\\-p", "xtc\\-probability",
         "xtc\\-threshold", "repeat\\-last\\-n", "dynatemp\\-range", "dynatemp\\-exp", "mirostat",
-        "mirostat\\-ent", "mirostat\\-lr"}) {
+        "mirostat\\-ent", "mirostat\\-lr", "samplers"}) {
     CAPTURE(name);
     CHECK(contains(man, "\n.B \\-\\-" + name + " \\fI"));
     std::string plain = name;
