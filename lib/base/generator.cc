@@ -7,13 +7,14 @@
 #include <numbers>
 #include <numeric>
 
+#include "lib/base/box_muller.h"
 #include "lib/base/error.h"
 
 namespace lumen {
 namespace {
 
 constexpr std::string_view kNames[] = {"philox", "xoshiro256++", "mt19937"};
-constexpr int kGroup = 16;  // normals made together
+constexpr int kGroup = kNormalGroup;
 
 std::variant<Philox, Xoshiro256, Mt19937> make_engine(RandomEngine engine, uint64_t seed,
                                                       uint64_t stream = 0) {
@@ -28,19 +29,6 @@ void uniform(auto& engine, std::span<float> out) {
 void uniform(auto& engine, std::span<double> out) {
   constexpr uint64_t kBits53 = (uint64_t{1} << 53) - 1;
   for (double& x : out) x = static_cast<double>(engine.next_u64() & kBits53) * 0x1p-53;
-}
-
-// 16 uniform numbers → 16 normal ones: the i-th of the first half is a radius, of the second half
-// an angle. In T, with functions rounded from double.
-template <typename T>
-void box_muller(T* group) {
-  for (int i = 0; i < kGroup / 2; ++i) {
-    const T log = static_cast<T>(std::log(static_cast<double>(1 - group[i])));
-    const T radius = std::sqrt(-2 * log);
-    const T angle = static_cast<T>(2 * std::numbers::pi) * group[i + kGroup / 2];
-    group[i] = radius * static_cast<T>(std::cos(static_cast<double>(angle)));
-    group[i + kGroup / 2] = radius * static_cast<T>(std::sin(static_cast<double>(angle)));
-  }
 }
 
 // Groups of 16; an incomplete last group is the last 16 numbers drawn again.

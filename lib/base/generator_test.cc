@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numbers>
 #include <thread>
 
+#include "lib/base/box_muller.h"
 #include "lib/base/testing.h"
 #include "lib/io/json.h"
 
@@ -122,6 +124,29 @@ TEST_CASE("distributions have the right moments with every engine") {
                    "no integer"));
     CHECK(random_engine(std::string(name(engine))) == engine);
   }
+}
+
+TEST_CASE("normal floats are those of exact functions, rounded") {
+  constexpr uint32_t kCount = 1 << 24, kHalf = kNormalGroup / 2;
+  bool good = true;
+  for (uint32_t step = 0; step < kCount; step += 1031 * kHalf) {
+    float group[kNormalGroup], uniform[kNormalGroup];
+    for (uint32_t i = 0; i < kHalf; ++i) {
+      const uint32_t last = step + kHalf < kCount ? step + i : kCount - 1 - i;
+      uniform[i] = static_cast<float>(last) * 0x1p-24f;
+      uniform[i + kHalf] = static_cast<float>(last * 2654435761u >> 8) * 0x1p-24f;
+    }
+    std::ranges::copy(uniform, group);
+    box_muller(group);
+    for (uint32_t i = 0; i < kHalf; ++i) {
+      const auto log = static_cast<float>(std::log(1 - static_cast<double>(uniform[i])));
+      const float radius = std::sqrt(-2 * log);
+      const float angle = static_cast<float>(2 * std::numbers::pi) * uniform[i + kHalf];
+      good &= group[i] == radius * static_cast<float>(std::cos(static_cast<double>(angle)));
+      good &= group[i + kHalf] == radius * static_cast<float>(std::sin(static_cast<double>(angle)));
+    }
+  }
+  CHECK(good);
 }
 
 TEST_CASE("a generator goes on from its state, a spare normal included") {

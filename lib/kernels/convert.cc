@@ -45,6 +45,16 @@ void bfloat_to_float_row(const uint16_t* x, float* y, int64_t n) {
       [&](int64_t i) HWY_ATTR { y[i] = to_float(bf16{load_bits(x + i)}); });
 }
 
+void half_to_float_rows(const uint16_t* x, int64_t x_stride, int64_t rows, int64_t n, float* y,
+                        int64_t y_stride) {
+  for (int64_t i = 0; i < rows; ++i) half_to_float_row(x + i * x_stride, y + i * y_stride, n);
+}
+
+void bfloat_to_float_rows(const uint16_t* x, int64_t x_stride, int64_t rows, int64_t n, float* y,
+                          int64_t y_stride) {
+  for (int64_t i = 0; i < rows; ++i) bfloat_to_float_row(x + i * x_stride, y + i * y_stride, n);
+}
+
 void float_to_half_row(const float* x, uint16_t* y, int64_t n) {
   const FloatTag d;
   for_each_vector(
@@ -143,6 +153,8 @@ namespace {
 
 HWY_EXPORT(half_to_float_row);
 HWY_EXPORT(bfloat_to_float_row);
+HWY_EXPORT(half_to_float_rows);
+HWY_EXPORT(bfloat_to_float_rows);
 HWY_EXPORT(float_to_half_row);
 HWY_EXPORT(float_to_bfloat_row);
 HWY_EXPORT(quantized_to_float_row);
@@ -281,6 +293,16 @@ void to_float(DType dtype, const void* x, float* y, int64_t n) {
   } else {
     with_plain_type(
         dtype, [&](auto* type) { plain_to_float<std::remove_pointer_t<decltype(type)>>(x, y, n); });
+  }
+}
+
+void to_float_rows(DType dtype, const void* x, int64_t x_stride, int64_t rows, int64_t n, float* y,
+                   int64_t y_stride) {
+  const auto* const bits = static_cast<const uint16_t*>(x);
+  if (dtype == DType::kF16) {
+    HWY_DYNAMIC_DISPATCH(half_to_float_rows)(bits, x_stride, rows, n, y, y_stride);
+  } else {
+    HWY_DYNAMIC_DISPATCH(bfloat_to_float_rows)(bits, x_stride, rows, n, y, y_stride);
   }
 }
 

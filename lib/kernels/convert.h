@@ -14,6 +14,10 @@ namespace lumen::kernels {
 // bool convert exactly where float can. Unaligned pointers are fine. noexcept.
 void to_float(DType dtype, const void* x, float* y, int64_t n);
 
+// The same for rows of n float16 or bfloat16 elements, so many elements apart. noexcept.
+void to_float_rows(DType dtype, const void* x, int64_t x_stride, int64_t rows, int64_t n, float* y,
+                   int64_t y_stride);
+
 // The inverse for f32 f64 f16 bf16 i8 u8 i32 i64 bool (round to nearest even; integers saturate,
 // NaN to 0) and q8_0 (scale = max|x| / 127 per block of 32, codes rounded half away from zero, byte
 // for byte ggml's; a block that holds a NaN or an infinity gets a NaN scale), and for those that

@@ -241,9 +241,11 @@ void copy_rows(ThreadPool& pool, DType from, const std::byte* x, const Axes& axe
   });
 }
 
-// The innermost axis is strided and the next one is contiguous: tiles of the two.
-void copy_transposed(ThreadPool& pool, int element_bytes, const std::byte* x, const Axes& axes,
+// The innermost axis is strided and the next one is contiguous: tiles of the two, which are
+// converted once they are turned.
+void copy_transposed(ThreadPool& pool, DType from, const std::byte* x, const Axes& axes, DType to,
                      std::byte* y) {
+  const int element_bytes = info(from).block_bytes;
   const int64_t columns = axes.dims[axes.rank - 1], rows = axes.dims[axes.rank - 2];
   const int64_t column_stride = axes.strides[axes.rank - 1];
   const TransposeKernel kernel = transpose_kernel(element_bytes);
@@ -252,13 +254,30 @@ void copy_transposed(ThreadPool& pool, int element_bytes, const std::byte* x, co
   const int64_t bands = (rows + kBand - 1) / kBand;
   const int64_t matrices = axes.rows() / rows;
   const int64_t grain = std::max<int64_t>(1, kGrain / (std::min(rows, kBand) * columns));
+  auto convert_turned = [&](const std::byte* band, int64_t count, std::byte* result) {
+    constexpr int64_t kColumns = 64;
+    alignas(64) std::byte turned[kBand * kColumns * 8];
+    for (int64_t at = 0; at < columns; at += kColumns) {
+      const int64_t width = std::min(kColumns, columns - at);
+      kernel(band + at * column_stride * element_bytes, column_stride, count, width, width, turned);
+      for (int64_t i = 0; i < count; ++i) {
+        convert_row(from, turned + i * width * element_bytes, to,
+                    result + row_bytes(to, i * columns + at), width);
+      }
+    }
+  };
   pool.parallel_for(matrices * bands, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t matrix = task / bands, row = task % bands * kBand;
       const RowCursor cursor(axes, axes.rank - 2, matrix);
-      kernel(x + (cursor.offset() + row) * element_bytes, column_stride,
-             std::min(kBand, rows - row), columns, columns,
-             y + (matrix * rows + row) * columns * element_bytes);
+      const std::byte* const band = x + (cursor.offset() + row) * element_bytes;
+      const int64_t count = std::min(kBand, rows - row);
+      std::byte* const result = y + row_bytes(to, (matrix * rows + row) * columns);
+      if (from == to) {
+        kernel(band, column_stride, count, columns, columns, result);
+      } else {
+        convert_turned(band, count, result);
+      }
     }
   });
 }
@@ -293,11 +312,11 @@ void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strid
                 shape[-1] % info(to).block_elements == 0);
     LUMEN_CHECK(!is_quantized(from) || axes.strides[axes.rank - 1] == 1);
   }
-  const bool lines_apart =
-      axes.rank >= 2 && from == to && !is_quantized(from) && axes.strides[axes.rank - 2] == 1;
+  const bool lines_apart = axes.rank >= 2 && !is_quantized(from) && !is_quantized(to) &&
+                           axes.strides[axes.rank - 2] == 1;
   if (lines_apart && axes.strides[axes.rank - 1] > 1) {
-    copy_transposed(pool, info(from).block_bytes, x, axes, y);
-  } else if (lines_apart && axes.strides[axes.rank - 1] == 0) {
+    copy_transposed(pool, from, x, axes, to, y);
+  } else if (lines_apart && from == to && axes.strides[axes.rank - 1] == 0) {
     copy_repeated(pool, info(from).block_bytes, x, axes, y);
   } else {
     copy_rows(pool, from, x, axes, to, y);

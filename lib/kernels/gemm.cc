@@ -179,19 +179,8 @@ size_t gemm_f64_workspace_bytes(int64_t m, int64_t k, int threads) {
   return blocked_product_f64_bytes(m, k, threads);
 }
 
-void gemm_f64(ThreadPool& pool, const GemmF64Args& args) {
-  strided_product(pool, StridedProduct<double>{.m = args.m,
-                                               .n = args.n,
-                                               .k = args.k,
-                                               .a = args.a,
-                                               .a_row_stride = args.a_row_stride,
-                                               .a_col_stride = args.a_col_stride,
-                                               .b = args.b,
-                                               .b_row_stride = args.b_row_stride,
-                                               .b_col_stride = args.b_col_stride,
-                                               .c = args.c,
-                                               .c_stride = args.c_stride,
-                                               .workspace = args.workspace});
+void gemm_f64(ThreadPool& pool, const StridedProduct<double>& product) {
+  strided_product(pool, product);
 }
 
 }  // namespace lumen::kernels

@@ -106,20 +106,32 @@ bool gemm_gives_bf16(int64_t m, int64_t n, int64_t k);
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);
 
-// The same product of float64, c = a · b. The result does not depend on the number of threads.
-// noexcept.
-struct GemmF64Args {
+// The same product of matrices that are all float16 or all bfloat16 (a_type, b_type and c_type),
+// without `accumulate`, `bf16` and `epilogue`: summed in float32 and rounded once. bfloat16 is
+// multiplied on the unit for it where gemm_takes_bf16, else both are widened as they are read. The
+// result does not depend on the number of threads. noexcept.
+size_t gemm_narrow_workspace_bytes(DType dtype, int64_t m, int64_t n, int64_t k, int threads);
+void gemm_narrow(ThreadPool& pool, const GemmArgs& args);
+
+// c[i][j] = Σ_k a[i][k] · b[k][j] in the type of its numbers, as GemmArgs says.
+template <typename T>
+struct StridedProduct {
   int64_t m, n, k;
-  const double* a;
+  const T* a;
   int64_t a_row_stride, a_col_stride;
-  const double* b;
+  const T* b;
   int64_t b_row_stride, b_col_stride;
-  double* c;
+  T* c;
   int64_t c_stride;
-  std::byte* workspace;  // gemm_f64_workspace_bytes(...), 64-byte aligned
+  std::byte* workspace;  // of gemm_workspace_bytes or gemm_f64_workspace_bytes, 64-byte aligned
+  bool accumulate = false;
+  const EpilogueOf<T>* epilogue = nullptr;
+  bool rounds = false;  // a and b to bfloat16; only float32
 };
+
+// The same product of float64. The result does not depend on the number of threads. noexcept.
 size_t gemm_f64_workspace_bytes(int64_t m, int64_t k, int threads);
-void gemm_f64(ThreadPool& pool, const GemmF64Args& args);
+void gemm_f64(ThreadPool& pool, const StridedProduct<double>& product);
 
 // While it lives, `gemm` and `linear` called on this thread compute in float32 (quantised weights:
 // in int8), never in bfloat16, and convolutions multiply inputs and weights as they are. Scopes

@@ -8,6 +8,7 @@
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/cache_sizes.h"
 #include "lib/kernels/gemm_tile.h"
+#include "lib/kernels/small_product.h"
 #include "lib/kernels/streaming.h"
 #include "lib/kernels/vector_product.h"
 
@@ -206,6 +207,79 @@ bool multiply_outer(ThreadPool& pool, const StridedProduct<T>& p) {
   return true;
 }
 
+// Part of a product of at most kSmallCols columns: c = the sums over columns [k, k + depth) of A,
+// each one chain. Rows of B are read where they lie, columns are turned first, some at a time.
+template <typename T>
+void multiply_in_registers(const StridedProduct<T>& p, int64_t k, int64_t depth, T* c,
+                           int64_t c_stride) {
+  constexpr int64_t kPart = 32;
+  T turned[kPart * kSmallCols];
+  SmallProduct<T> part{.m = p.m,
+                       .n = p.n,
+                       .depth = depth,
+                       .a = p.a + k * p.a_col_stride,
+                       .a_row_stride = p.a_row_stride,
+                       .a_col_stride = p.a_col_stride,
+                       .b = p.b + k * p.b_row_stride,
+                       .b_stride = p.b_row_stride,
+                       .go_on = false,
+                       .c = c,
+                       .c_stride = c_stride};
+  if (p.b_col_stride == 1) return small_product(part);
+  part.b = turned;
+  part.b_stride = p.n;
+  for (int64_t at = 0; at < depth; at += kPart, part.go_on = true) {
+    part.depth = std::min(kPart, depth - at);
+    part.a = p.a + (k + at) * p.a_col_stride;
+    pack_strip(StripSourceOf<T>{p.b + (k + at) * p.b_row_stride, p.b_col_stride, p.b_row_stride},
+               p.n, p.n, part.depth, p.n, turned);
+    small_product(part);
+  }
+}
+
+// Whether packing the operands would take longer than their product.
+template <typename T>
+bool is_small(const StridedProduct<T>& p) {
+  constexpr int64_t kMost = 32;
+  return p.m <= kMost && p.n <= kSmallCols && p.k <= kMost && !p.accumulate;
+}
+
+template <typename T>
+void multiply_small(const StridedProduct<T>& p) {
+  multiply_in_registers(p, 0, p.k, p.c, p.c_stride);
+  for (int64_t i = 0; p.epilogue != nullptr && i < p.m; ++i) {
+    (*p.epilogue)(i, 0, p.n, p.c + i * p.c_stride);
+  }
+}
+
+// A small C of a deep product: its sums over blocks of the depth are computed side by side and
+// added in order, to the bits of blocked_product. False if it is another product.
+template <typename T>
+bool multiply_deep(ThreadPool& pool, const StridedProduct<T>& p) {
+  constexpr int64_t kMostRows = 32, kDepth = block_depth<T>();
+  const int64_t blocks = divide_up(p.k, kDepth), size = p.m * p.n;
+  if (p.m > kMostRows || p.n > kSmallCols || blocks < 8 || size * blocks > room_for<T>(pool)) {
+    return false;
+  }
+  T* const sums = reinterpret_cast<T*>(p.workspace);
+  pool.parallel_for(blocks, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      multiply_in_registers(p, i * kDepth, std::min(kDepth, p.k - i * kDepth), sums + i * size,
+                            p.n);
+    }
+  });
+  for (int64_t i = 0; i < p.m; ++i) {
+    T* const row = p.c + i * p.c_stride;
+    if (!p.accumulate) std::copy_n(sums + i * p.n, p.n, row);
+    for (int64_t block = p.accumulate ? 0 : 1; block < blocks; ++block) {
+      const T* const more = sums + block * size + i * p.n;
+      for (int64_t j = 0; j < p.n; ++j) row[j] += more[j];
+    }
+    if (p.epilogue != nullptr) (*p.epilogue)(i, 0, p.n, row);
+  }
+  return true;
+}
+
 void run(ThreadPool& pool, const BlockedProduct& product) {
   blocked_product(pool, product);
 }
@@ -252,6 +326,8 @@ void multiply(ThreadPool& pool, const StridedProduct<T>& p) {
     if (multiply_outer(pool, p)) return;
     if (p.n == 1 && multiply_by_vector(pool, with_column(p))) return;
     if (p.m == 1 && multiply_by_vector(pool, with_row(p))) return;
+    if (is_small(p)) return multiply_small(p);
+    if (multiply_deep(pool, p)) return;
   }
   multiply_blocks(pool, p);
 }

@@ -151,8 +151,9 @@ TEST_CASE("products with vectors are as exact as sums in order, whatever the thr
 TEST_CASE("products of matrices are as exact as sums in order, whatever the threads") {
   on_every_target([] {
     const std::vector<std::vector<int64_t>> sizes = {
-        {1, 1, 0},   {3, 4, 0},     {2, 3, 1},    {70, 300, 1},  {2, 3, 5},   {12, 16, 64},
-        {13, 33, 9}, {40, 10, 600}, {5, 70, 257}, {6, 16, 1100}, {520, 3, 7}, {61, 130, 256}};
+        {1, 1, 0},   {3, 4, 0},     {2, 3, 1},    {70, 300, 1},  {2, 3, 5},    {12, 16, 64},
+        {13, 33, 9}, {40, 10, 600}, {5, 70, 257}, {6, 16, 1100}, {8, 8, 9000}, {31, 30, 4200},
+        {4, 4, 4},   {31, 32, 32},  {520, 3, 7},  {61, 130, 256}};
     check_sizes<float>(sizes);
     check_sizes<double>(sizes);
   });

@@ -529,28 +529,6 @@ void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer
   }
 }
 
-void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,
-                  int64_t n, int64_t k, DType to, std::byte* c) {
-  auto at = [](const TypedOperand& x, int64_t row, int64_t column) {
-    return x.data + (row * x.strides[0] + column * x.strides[1]) * info(x.dtype).block_bytes;
-  };
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, n * k));
-  pool.parallel_for(m, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      for (int64_t column = 0; column < n; column += kTypedStep) {
-        const int64_t count = std::min(kTypedStep, n - column);
-        int64_t sum[kTypedStep] = {}, row[kTypedStep], factor;
-        for (int64_t l = 0; l < k; ++l) {
-          load_typed(a.dtype, at(a, i, l), 1, 1, &factor);
-          load_typed(b.dtype, at(b, l, column), b.strides[1], count, row);
-          for (int64_t j = 0; j < count; ++j) sum[j] = multiply_add(factor, row[j], sum[j]);
-        }
-        store_typed(to, sum, count, c + (i * n + column) * info(to).block_bytes);
-      }
-    }
-  });
-}
-
 void linear_scan(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
                  int axis, DType to, std::byte* y) {
   if (is_float(a.dtype) || is_float(b.dtype)) {

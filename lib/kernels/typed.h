@@ -84,7 +84,8 @@ void min_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer,
 void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
                 int64_t inner, std::byte* y);
 
-// c [m, n] = a [m, k] · b [k, n], contiguous, for one matrix of integers or truths, in int64.
+// c [m, n] = a [m, k] · b [k, n], contiguous, for one matrix of integers or truths. Sums wrap as
+// `to` does; those of truths are at most k, less than 2³².
 void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,
                   int64_t n, int64_t k, DType to, std::byte* c);
 

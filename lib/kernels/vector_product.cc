@@ -10,33 +10,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "lib/kernels/first_lanes-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-// The first `count` < Lanes(d) numbers at x, zeros in the other lanes; reads nothing beyond.
-template <class D>
-HWY_INLINE hn::VFromD<D> load_first(D d, const hn::TFromD<D>* x, int64_t count) {
-  if constexpr (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) {
-    return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(count)), d, x);
-  } else {
-    hn::TFromD<D> lanes[hn::MaxLanes(D())] = {};
-    for (int64_t i = 0; i < count; ++i) lanes[i] = x[i];
-    return hn::LoadU(d, lanes);
-  }
-}
-template <class D>
-HWY_INLINE void store_first(hn::VFromD<D> v, D d, hn::TFromD<D>* x, int64_t count) {
-  if constexpr (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) {
-    hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(count)), d, x);
-  } else {
-    hn::TFromD<D> lanes[hn::MaxLanes(D())];
-    hn::StoreU(v, d, lanes);
-    for (int64_t i = 0; i < count; ++i) x[i] = lanes[i];
-  }
-}
 
 // kRows rows with four vectors of sums each, which are added at the end.
 template <int kRows, typename T>

@@ -26,15 +26,22 @@ using graph::record;
 using graph::stored_bytes;
 using Inputs = std::span<const Tensor>;
 
+// Whether it is a product of float16 or bfloat16 tensors, rounded to their type.
+bool is_narrow(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+bool is_narrow(const Node& node) {
+  return is_narrow(node.inputs[0]->dtype) && !in_bf16(node);
+}
+
 graph::TypedShape infer_matmul(const Node& node) {
   const Node &a = *node.inputs[0], &b = *node.inputs[1];
   auto takes = [&](DType dtype) {
     if (in_bf16(node)) return dtype == DType::kF32 || dtype == DType::kBF16;
-    return dtype == a.dtype && dtype != DType::kF16 && dtype != DType::kBF16 &&
-           !is_quantized(dtype);
+    return dtype == a.dtype && !is_quantized(dtype);
   };
   if (!takes(a.dtype) || !takes(b.dtype)) {
-    shape_error(node, "both must be float32, float64 or one integer type");
+    shape_error(node, "both must be of one type that is not quantised");
   }
   bool fits = a.shape.rank() == b.shape.rank() && a.shape.rank() >= 2 && a.shape[-1] == b.shape[-2];
   for (int i = 0; fits && i < a.shape.rank() - 2; ++i) fits = a.shape[i] == b.shape[i];
@@ -65,8 +72,10 @@ bool are_for_one_thread(const Node& node) {
 
 size_t workspace_for(const Node& node, int threads) {
   const int64_t m = node.shape[-2], n = node.shape[-1], k = node.inputs[0]->shape[-1];
-  return node.inputs[0]->dtype == DType::kF64 ? kernels::gemm_f64_workspace_bytes(m, k, threads)
-                                              : kernels::gemm_workspace_bytes(m, n, k, threads);
+  const DType dtype = node.inputs[0]->dtype;
+  if (is_narrow(node)) return kernels::gemm_narrow_workspace_bytes(dtype, m, n, k, threads);
+  return dtype == DType::kF64 ? kernels::gemm_f64_workspace_bytes(m, k, threads)
+                              : kernels::gemm_workspace_bytes(m, n, k, threads);
 }
 size_t workspace_of_one(const Node& node) {
   const size_t bytes = workspace_for(node, 1);
@@ -84,52 +93,51 @@ void run_matmul(const KernelCall& call) {
   auto result = [&](int64_t i) {
     return call.output.data + row_bytes(call.output.dtype, i * m * n);
   };
-  if (!is_float(a.dtype)) {
-    auto matrix = [&](const Operand& x, int64_t i) {
-      return kernels::TypedOperand{at(x, i), x.dtype, {x.strides[rank - 2], x.strides[rank - 1]}};
-    };
-    for (int64_t i = 0; i < batches; ++i) {
-      kernels::matmul_typed(*call.pool, matrix(a, i), matrix(b, i), m, n, k, call.output.dtype,
-                            result(i));
-    }
-    return;
-  }
+  auto matrix = [&](const Operand& x, int64_t i) {
+    return kernels::TypedOperand{at(x, i), x.dtype, {x.strides[rank - 2], x.strides[rank - 1]}};
+  };
   auto multiply = [&](ThreadPool& pool, int64_t i, std::byte* workspace) {
+    if (!is_float(a.dtype)) {
+      return kernels::matmul_typed(pool, matrix(a, i), matrix(b, i), m, n, k, call.output.dtype,
+                                   result(i));
+    }
     if (a.dtype == DType::kF64) {
-      return kernels::gemm_f64(pool, {.m = m,
-                                      .n = n,
-                                      .k = k,
-                                      .a = reinterpret_cast<const double*>(at(a, i)),
-                                      .a_row_stride = a.strides[rank - 2],
-                                      .a_col_stride = a.strides[rank - 1],
-                                      .b = reinterpret_cast<const double*>(at(b, i)),
-                                      .b_row_stride = b.strides[rank - 2],
-                                      .b_col_stride = b.strides[rank - 1],
-                                      .c = reinterpret_cast<double*>(result(i)),
-                                      .c_stride = n,
-                                      .workspace = workspace});
+      return kernels::gemm_f64(
+          pool, kernels::StridedProduct<double>{.m = m,
+                                                .n = n,
+                                                .k = k,
+                                                .a = reinterpret_cast<const double*>(at(a, i)),
+                                                .a_row_stride = a.strides[rank - 2],
+                                                .a_col_stride = a.strides[rank - 1],
+                                                .b = reinterpret_cast<const double*>(at(b, i)),
+                                                .b_row_stride = b.strides[rank - 2],
+                                                .b_col_stride = b.strides[rank - 1],
+                                                .c = reinterpret_cast<double*>(result(i)),
+                                                .c_stride = n,
+                                                .workspace = workspace});
     }
     auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
       (*call.epilogue)(i * m + row, begin, end, piece);
     };
     const kernels::Epilogue epilogue = finish;
-    kernels::gemm(pool, {.m = m,
-                         .n = n,
-                         .k = k,
-                         .a = reinterpret_cast<const float*>(at(a, i)),
-                         .a_row_stride = a.strides[rank - 2],
-                         .a_col_stride = a.strides[rank - 1],
-                         .b = reinterpret_cast<const float*>(at(b, i)),
-                         .b_row_stride = b.strides[rank - 2],
-                         .b_col_stride = b.strides[rank - 1],
-                         .c = reinterpret_cast<float*>(result(i)),
-                         .c_stride = n,
-                         .workspace = workspace,
-                         .bf16 = in_bf16(*call.node),
-                         .epilogue = call.epilogue ? &epilogue : nullptr,
-                         .a_type = a.dtype,
-                         .b_type = b.dtype,
-                         .c_type = call.output.dtype});
+    const auto gemm = is_narrow(*call.node) ? kernels::gemm_narrow : kernels::gemm;
+    gemm(pool, {.m = m,
+                .n = n,
+                .k = k,
+                .a = reinterpret_cast<const float*>(at(a, i)),
+                .a_row_stride = a.strides[rank - 2],
+                .a_col_stride = a.strides[rank - 1],
+                .b = reinterpret_cast<const float*>(at(b, i)),
+                .b_row_stride = b.strides[rank - 2],
+                .b_col_stride = b.strides[rank - 1],
+                .c = reinterpret_cast<float*>(result(i)),
+                .c_stride = n,
+                .workspace = workspace,
+                .bf16 = in_bf16(*call.node),
+                .epilogue = call.epilogue ? &epilogue : nullptr,
+                .a_type = a.dtype,
+                .b_type = b.dtype,
+                .c_type = call.output.dtype});
   };
   if (call.pool->threads() == 1 || !are_for_one_thread(*call.node)) {
     for (int64_t i = 0; i < batches; ++i) multiply(*call.pool, i, call.workspace);
@@ -170,15 +178,26 @@ Tensor matmul_meaning(const Node& node, Inputs in) {
   left.push_back(in[0].dim(-1));
   right[-2] = 1;
   right.push_back(in[0].dim(-1));
-  const Tensor a = graph::reshape(product_operand(node, in[0]), left);
-  const Tensor b = graph::reshape(graph::transpose(product_operand(node, in[1]), -1, -2), right);
-  return graph::reshape(sum(mul(a, b), -1), node.shape);
+  auto operand = [&](const Tensor& x) {
+    return is_narrow(node) ? graph::contiguous(x, DType::kF32) : product_operand(node, x);
+  };
+  const Tensor a = graph::reshape(operand(in[0]), left);
+  const Tensor b = graph::reshape(graph::transpose(operand(in[1]), -1, -2), right);
+  const Tensor y = graph::reshape(sum(mul(a, b), -1), node.shape);
+  return y.dtype() == node.dtype ? y : graph::contiguous(y, node.dtype);
 }
 
 std::vector<Tensor> grad_matmul(const graph::GradCall& call) {
   const graph::AutocastScope precision = graph::gradient_precision(call.node);
-  return {matmul(call.dy, graph::transpose(call.inputs[1], -1, -2)),
-          matmul(graph::transpose(call.inputs[0], -1, -2), call.dy)};
+  // Gradients are float32, and so is what they are made of, widened in the order in which it lies.
+  auto turned = [&](const Tensor& x) {
+    if (!is_narrow(call.node)) return graph::transpose(x, -1, -2);
+    if (x.node()->op == &graph::kPermute) {
+      return graph::contiguous(graph::transpose(x, -1, -2), DType::kF32);
+    }
+    return graph::transpose(graph::contiguous(x, DType::kF32), -1, -2);
+  };
+  return {matmul(call.dy, turned(call.inputs[1])), matmul(turned(call.inputs[0]), call.dy)};
 }
 
 graph::Cost matmul_cost(const Node& node) {
@@ -220,6 +239,35 @@ std::vector<OpCase> matmul_cases() {
        1,
        2e-6});
   cases.push_back({"f64", {{DType::kF64, {2, 3, 4}}, {DType::kF64, {4, 300}}}, build, -1, 1});
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const auto& [left, right] : {std::pair<Shape, Shape>{{3, 5}, {5, 7}},
+                                      {{2, 40, 70}, {70, 33}},
+                                      {{1, 300}, {300, 40}},
+                                      {{37, 300}, {300, 1}},
+                                      {{2, 0}, {0, 3}}}) {
+      cases.push_back({str(name(dtype), " ", to_string(left), " x ", to_string(right)),
+                       {{dtype, left}, {dtype, right}},
+                       build,
+                       -1,
+                       1,
+                       dtype == DType::kF16 ? 2e-3 : 1e-2});
+    }
+    cases.push_back({str(name(dtype), " transposed"),
+                     {{dtype, {65, 33}}, {dtype, {48, 65}}},
+                     [](Inputs in) {
+                       return matmul(graph::transpose(in[0], 0, 1), graph::transpose(in[1], 0, 1));
+                     },
+                     -1,
+                     1,
+                     dtype == DType::kF16 ? 2e-3 : 1e-2});
+  }
+  for (DType dtype : {DType::kI32, DType::kI64, DType::kI8, DType::kU8, DType::kBool}) {
+    cases.push_back({str(name(dtype)), {{dtype, {2, 67, 300}}, {dtype, {300, 37}}}, build});
+    cases.push_back(
+        {str(name(dtype), " transposed"), {{dtype, {3, 5}}, {dtype, {40, 3}}}, [](Inputs in) {
+           return matmul(graph::transpose(in[0], 0, 1), graph::transpose(in[1], 0, 1));
+         }});
+  }
   cases.push_back({"vectors", {f32({2, 5, 4}), f32({4})}, build, -1, 1});
   cases.push_back({"transposed",
                    {f32({5, 3}), f32({7, 5})},
@@ -277,16 +325,16 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
     return record(kMatmul, {a, b});  // infer names the mistake
   }
   const DType dtype = promote(a.dtype(), b.dtype());
-  const bool narrow = dtype == DType::kF16 || dtype == DType::kBF16;
-  const DType computed = narrow ? DType::kF32 : dtype;
   auto typed = [&](const Tensor& x) {
-    return x.dtype() == computed ? x : graph::contiguous(x, computed);
+    return x.dtype() == dtype ? x : graph::contiguous(x, dtype);
   };
+  // What is narrow by itself needs no rounding.
+  const graph::AutocastScope precision(is_narrow(dtype) ? DType::kF32 : graph::autocast_dtype());
   Tensor y = product(typed(a.rank() == 1 ? unsqueeze(a, 0) : a),
                      typed(b.rank() == 1 ? unsqueeze(b, 1) : b));
   if (b.rank() == 1) y = squeeze(y, -1);
   if (a.rank() == 1) y = squeeze(y, b.rank() == 1 ? -1 : -2);
-  return narrow ? graph::contiguous(y, dtype) : y;
+  return y;
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {
