@@ -112,6 +112,7 @@ class FakeTask : public TrainTask {
     return {has_finite_weights() ? "" : name, diverges ? name : "", {4, 7}};
   }
 
+  uint64_t evaluation_bytes() const override { return 1024; }
   double loss_after_step() override { return steps_ == options_.burst_at + 1 ? NAN : 0; }
 
   std::map<std::string, double> evaluate(const StopCheck& stops) override {

@@ -74,6 +74,7 @@ class GraphTask : public TrainTask {
   bool has_finite_weights() const override;
   NonfinitePlace find_nonfinite() const override;
   double loss_after_step() override;
+  uint64_t evaluation_bytes() const override;
   std::map<std::string, double> evaluate(const StopCheck& stops) override;
   TaskState state() const override;
   void restore(const TaskState& state) override;
@@ -387,6 +388,14 @@ double GraphTask::loss_after_step() {
   if (batch_.fields.empty()) return 0;
   const graph::PoolScope scope(pool_);
   return evaluation_of(batch_).loss_sum() / std::max(1.0, batch_.tokens);
+}
+
+uint64_t GraphTask::evaluation_bytes() const {
+  const graph::PoolScope scope(pool_);
+  const auto split = data_.data.eval == nullptr ? data::Split::kTrain : data::Split::kEval;
+  data::Batch example;
+  data::make_stream(data_.data, split, data_.options)->next(example);
+  return EvaluationStep(*network_, example).arena_bytes();
 }
 
 std::map<std::string, double> GraphTask::evaluate(const StopCheck& stops) {

@@ -299,6 +299,10 @@ TEST_CASE("a summary tells the tokens of a step and all that is kept for it") {
     const auto single = make_task(text_recipe(kLlama, {"train.batch_size=1"}), {.threads = 1});
     CHECK(make("train.micro_batch=1")->summary().arena_bytes ==
           single->summary().arena_bytes + summary.parameter_bytes);
+
+    // An evaluation keeps fewer activations than a step, and no gradients.
+    CHECK(task->evaluation_bytes() > 0);
+    CHECK(task->evaluation_bytes() < summary.arena_bytes);
   }
 }
 

@@ -28,7 +28,13 @@ double timed_step(TrainTask& task, double lr) {
   return seconds;
 }
 
-Json dry_run_json(const Recipe& recipe, const TaskSummary& s, int64_t steps, double step_seconds) {
+struct DryRun {
+  int64_t steps = 0;
+  double step_seconds = 0;
+  uint64_t evaluation_bytes = 0;
+};
+
+Json dry_run_json(const Recipe& recipe, const TaskSummary& s, const DryRun& run) {
   Json shapes = Json::array();
   for (const auto& parameter : s.shapes) {
     shapes.push_back(
@@ -36,28 +42,31 @@ Json dry_run_json(const Recipe& recipe, const TaskSummary& s, int64_t steps, dou
          {"shape", std::vector<int64_t>(parameter.shape.begin(), parameter.shape.end())},
          {"trained", parameter.trained}});
   }
-  const double eta = steps > 0 ? static_cast<double>(steps) * step_seconds : *recipe.train.time;
-  return {{"schema", 1},
-          {"name", recipe.name},
-          {"out", recipe.output_dir},
-          {"model", s.model},
-          {"data", data_to_json(s)},
-          {"parameters", s.parameters},
-          {"trained_parameters", s.trained_parameters},
-          {"shapes", shapes},
-          {"memory",
-           {{"parameters", s.parameter_bytes},
-            {"optimizer", s.optimizer_bytes},
-            {"arena", s.arena_bytes},
-            {"total", s.parameter_bytes + s.optimizer_bytes + s.arena_bytes}}},
-          {"batch", s.batch},
-          {"steps_per_epoch", s.steps_per_epoch},
-          {"left_out_samples", s.left_out_samples},
-          {"steps", steps > 0 ? Json(steps) : Json()},
-          {"samples_per_step", s.samples_per_step},
-          {"tokens_per_step", s.tokens_per_step},
-          {"step_seconds", step_seconds},
-          {"eta_seconds", eta}};
+  const double eta =
+      run.steps > 0 ? static_cast<double>(run.steps) * run.step_seconds : *recipe.train.time;
+  return {
+      {"schema", 1},
+      {"name", recipe.name},
+      {"out", recipe.output_dir},
+      {"model", s.model},
+      {"data", data_to_json(s)},
+      {"parameters", s.parameters},
+      {"trained_parameters", s.trained_parameters},
+      {"shapes", shapes},
+      {"memory",
+       {{"parameters", s.parameter_bytes},
+        {"optimizer", s.optimizer_bytes},
+        {"arena", s.arena_bytes},
+        {"evaluation", run.evaluation_bytes},
+        {"total", s.parameter_bytes + s.optimizer_bytes + s.arena_bytes + run.evaluation_bytes}}},
+      {"batch", s.batch},
+      {"steps_per_epoch", s.steps_per_epoch},
+      {"left_out_samples", s.left_out_samples},
+      {"steps", run.steps > 0 ? Json(run.steps) : Json()},
+      {"samples_per_step", s.samples_per_step},
+      {"tokens_per_step", s.tokens_per_step},
+      {"step_seconds", run.step_seconds},
+      {"eta_seconds", eta}};
 }
 
 // "1048576" as "1,048,576".
@@ -86,13 +95,15 @@ std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json&
              group_digits(str(s.trained_parameters)), " are trained\n");
   out += str("memory      parameters ", human_bytes(s.parameter_bytes), ", optimizer ",
              human_bytes(s.optimizer_bytes), ", activations and gradients ",
-             human_bytes(s.arena_bytes), "\n");
+             human_bytes(s.arena_bytes), ", evaluation ",
+             human_bytes(json["memory"]["evaluation"].get<uint64_t>()), "\n");
   out += str("batch       ", s.batch, "\n");
   out += str("steps       ",
              json["steps"].is_null() ? "as many as the time allows" : json["steps"].dump(), ", ",
              s.steps_per_epoch, " per epoch", left_out_text(s), "\n");
-  out += str("time        ", fixed(json["step_seconds"].get<double>() * 1000, 1),
-             " ms per step, ETA ", clock_text(json["eta_seconds"].get<double>()), "\n");
+  out +=
+      str("time        ", fixed(json["step_seconds"].get<double>() * 1000, 1), " ms per step, ETA ",
+          clock_text(json["eta_seconds"].get<double>()), " without evaluations\n");
   return out;
 }
 
@@ -127,7 +138,10 @@ int dry_run(const Recipe& recipe, const TrainOptions& options, const TaskFactory
   tell_notices(summary);
   const int64_t steps = total_steps(recipe, summary);
   const double lr = make_schedule(recipe, steps).lr(0);
-  const Json json = dry_run_json(recipe, summary, steps, timed_step(*task, lr));
+  const Json json = dry_run_json(recipe, summary,
+                                 {.steps = steps,
+                                  .step_seconds = timed_step(*task, lr),
+                                  .evaluation_bytes = task->evaluation_bytes()});
   write_stdout(options.json ? json.dump(2) + "\n" : dry_run_text(recipe, summary, json));
   return 0;
 }

@@ -104,6 +104,9 @@ class TrainTask {
   // Changes no training state.
   virtual double loss_after_step() = 0;
 
+  // What evaluate() and loss_after_step() need beside the memory of a step.
+  virtual uint64_t evaluation_bytes() const { return 0; }
+
   // Metrics over the evaluation split, under the names of metrics.jsonl: "eval_loss" always, then
   // "eval_accuracy", "eval_perplexity", …. Changes no training state. Empty without such a split,
   // and when `stops` said so between two batches.

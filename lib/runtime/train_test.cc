@@ -483,14 +483,15 @@ TEST_CASE("a dry run, a preview and one batch by heart leave the directory alone
   options.dry_run = true;
   TrainOutcome outcome = TrainProcess(options, fake_factory()).finish();
   REQUIRE(outcome.exit_code == 0);
-  for (const char* part : {"line.weight", "[16]", "sha256 aa", "40, 10 per epoch", "ETA"}) {
+  for (const char* part :
+       {"line.weight", "[16]", "sha256 aa", "40, 10 per epoch", "ETA", ", evaluation 1.0 KiB"}) {
     CHECK(contains(outcome.out, part));
   }
   options.json = true;
   const Json json = Json::parse(TrainProcess(options, fake_factory()).finish().out);
   CHECK(json["steps"] == 40);
   CHECK(json["shapes"][0]["shape"][0] == 16);
-  CHECK(json["memory"]["total"] == 4096 + 128);
+  CHECK(json["memory"]["total"] == 4096 + 128 + 1024);
 
   options = place.options();
   options.preview = 2;

@@ -55,6 +55,7 @@ class EvaluationStep {
   // How many samples have their class on top; 0 if there are no classes.
   int64_t correct(const data::Batch& batch) const;
   bool has_classes() const { return has_classes_; }
+  size_t arena_bytes() const { return plan_->arena_bytes(); }
 
  private:
   std::map<std::string, graph::Tensor> fields_;
