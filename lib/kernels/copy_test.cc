@@ -106,6 +106,7 @@ TEST_CASE("copy converts between all plain types") {
     for (DType to : kPlain) {
       check(from, to, {70, 90}, {90, 1});
       check(from, to, {9, 300}, {1, 9});
+      check(from, to, {2, 97, 70}, {97 * 70, 1, 97});
     }
   }
 }

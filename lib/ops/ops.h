@@ -210,7 +210,8 @@ Tensor cumprod(const Tensor& x, int axis);
 // `bias` may be undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 // a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast. A vector on the left is a
-// row, on the right a column, and its axis is dropped from the result.
+// row, on the right a column, and its axis is dropped from the result. float16 and bfloat16 are
+// summed in float32 and rounded once; integers wrap.
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor dot(const Tensor& a, const Tensor& b);    // Σ aᵢ bᵢ of vectors
 Tensor outer(const Tensor& a, const Tensor& b);  // aᵢ bⱼ
