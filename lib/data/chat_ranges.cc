@@ -121,6 +121,17 @@ void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput&
                  const std::string& full) {
   for (size_t i = 0; i < input.messages.size(); ++i) {
     const std::string role = io::get_string(input.messages[i], "role");
+    const io::Json* calls = io::find_value(input.messages[i], "tool_calls");
+    if (calls != nullptr && !calls->empty()) {
+      text::ChatInput silent = input;
+      silent.messages[i].erase("tool_calls");
+      if (!io::find_value(silent.messages[i], "content")) silent.messages[i]["content"] = "";
+      if (try_render(chat_template, silent) == full) {
+        fail(ErrorKind::kMalformed, "the calls of tools of message ", i + 1,
+             " are left out by the chat template ", quoted(chat_template.name()),
+             ": use another template");
+      }
+    }
     if (role == "system" || role == "user" || role == "assistant") continue;
     if (io::get_string(input.messages[i], "content", "").empty()) continue;
     text::ChatInput without = input;

@@ -19,9 +19,10 @@ using testing::tokens_of;
 using testing::write;
 
 // What is learned of a row of JSONL; conversations have the template kChatMl.
-std::string learned_of_row(const std::string& row, bool all) {
+std::string learned_of_row(const std::string& row, bool all,
+                           const std::string& chat_template = kChatMl) {
   const auto tokenizer = character_tokenizer();
-  const auto chat = text::ChatTemplate::parse(kChatMl, "chatml");
+  const auto chat = text::ChatTemplate::parse(chat_template, "chatml");
   DataOptions options = options_for(Format::kJsonl, write(row));
   options.seq = 128;
   options.learn_all = all;
@@ -41,6 +42,39 @@ TEST_CASE("of a prompt and its completion the completion is learned") {
   options.learn_all = true;
   open_stream(options, Split::kTrain, {character.get(), nullptr})->next(batch);
   CHECK(learned_of(batch, *character) == "+2=4<|endoftext|>...");
+}
+
+TEST_CASE("calls of tools are learned as objects, and refused where the template drops them") {
+  const std::string shows =
+      "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}"
+      "{% for call in message.tool_calls %}{{ call.function.name }}"
+      "{{ call.function.arguments | tojson }}{% endfor %}<|im_end|>\n"
+      "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  const auto row = [](const std::string& arguments) {
+    return str(
+        R"({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "",)",
+        R"( "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": )",
+        arguments, R"(}}]}, {"from": "tool", "value": "5"}, {"from": "gpt", "value": "Yo"}]})");
+  };
+  // As a text, as in OpenAI's API, and as an object.
+  const std::string learned = learned_of_row(row(R"("{\"a\": 1}")"), false, shows);
+  CHECK(contains(learned, R"(f{"a": 1}<|im_end|>)"));
+  CHECK(contains(learned, "Yo<|im_end|>"));
+  CHECK_FALSE(contains(learned, "5"));
+  CHECK(learned_of_row(row(R"({"a": 1})"), false, shows) == learned);
+
+  const auto refused = [&](const std::string& text, const std::string& chat_template) {
+    return refusal(ErrorKind::kMalformed, [&] { learned_of_row(text, false, chat_template); });
+  };
+  CHECK(contains(refused(row(R"("{a")"), shows), "line 1, column "));
+  CHECK(contains(refused(row(R"("{a")"), shows), "the arguments of a tool call: "));
+  CHECK(contains(refused(row("{}"), kChatMl),
+                 "the calls of tools of message 2 are left out by the chat template 'chatml'"));
+  // Where there are none, nothing is missing.
+  CHECK(contains(learned_of_row(R"({"messages": [{"role": "user", "content": "Hi"}, )"
+                                R"({"role": "assistant", "content": "Yo", "tool_calls": []}]})",
+                                false),
+                 "Yo<|im_end|>"));
 }
 
 TEST_CASE("rows without anything to learn are no data") {
@@ -91,14 +125,6 @@ TEST_CASE("ShareGPT's conversations and Alpaca's instructions are learned like m
       CHECK(learned_of_row(one_line(row), all) == learned_of_row(one_line(messages), all));
     }
   }
-  const std::string tools =
-      learned_of_row(one_line(R"({"conversations": [{"from": "human", "value": "Hi"},
-          {"from": "gpt", "value": null, "tool_calls": [{"name": "f"}]},
-          {"from": "tool", "value": "5"}, {"from": "gpt", "value": "Yo"}]})"),
-                     false);
-  CHECK(contains(tools, "Yo<|im_end|>"));
-  CHECK_FALSE(contains(tools, "5"));
-
   const std::string asked = R"({"messages": [{"role": "user", "content": "Add\n\n1 2"},)"
                             R"( {"role": "assistant", "content": "3"}]})";
   const std::string bare = R"({"messages": [{"role": "user", "content": "Add"},)"

@@ -48,6 +48,16 @@ bool is_usual(std::string_view role) {
   return role == "system" || role == "user" || role == "assistant" || role == "tool";
 }
 
+// Refuses what is wrong below `path`.
+auto refuse_below(const Row& row, std::vector<std::string> path) {
+  return [&row, path = std::move(path)](ErrorKind, std::span<const std::string> part,
+                                        std::string_view what) {
+    std::vector<std::string> place = path;
+    place.insert(place.end(), part.begin(), part.end());
+    row.refuse(place, what);
+  };
+}
+
 // A content: a string, or texts in parts.
 std::string content_of(const Row& row, const io::Json& message, std::vector<std::string> path,
                        const std::string& key) {
@@ -56,11 +66,7 @@ std::string content_of(const Row& row, const io::Json& message, std::vector<std:
     return row.text(message, path, key);
   }
   path.push_back(key);
-  return text::join_parts(*content,
-                          [&](ErrorKind, std::span<const std::string> part, std::string_view what) {
-                            path.insert(path.end(), part.begin(), part.end());
-                            row.refuse(path, what);
-                          });
+  return text::join_parts(*content, refuse_below(row, std::move(path)));
 }
 
 // A message {"role", "content", …}, or one of ShareGPT's {"from", "value"}, in the first form. In
@@ -87,6 +93,10 @@ io::Json checked_message(const Row& row, const io::Json& message, std::vector<st
   converted["role"] = role;
   if (has(content_key) || !has("tool_calls")) {
     converted["content"] = content_of(row, message, path, content_key);
+  }
+  if (has("tool_calls")) {
+    path.emplace_back("tool_calls");
+    text::parse_arguments(converted["tool_calls"], refuse_below(row, std::move(path)));
   }
   return converted;
 }

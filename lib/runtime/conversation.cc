@@ -130,30 +130,14 @@ void Conversation::load(const std::string& path) {
 
 namespace {
 
+constexpr auto refuse_part = [](ErrorKind kind, std::span<const std::string>,
+                                std::string_view what) { fail(kind, what); };
+
 std::string content_of(const io::Json& message) {
   const io::Json* content = io::find_value(message, "content");
   if (content == nullptr && io::find_value(message, "tool_calls")) return "";
   if (content == nullptr || !content->is_array()) return io::get_string(message, "content");
-  return text::join_parts(*content, [](ErrorKind kind, std::span<const std::string>,
-                                       std::string_view what) { fail(kind, what); });
-}
-
-// The arguments of OpenAI's calls are JSON as a text; templates expect the objects themselves, as
-// transformers' documentation has it.
-void parse_arguments(io::Json& calls) {
-  if (!calls.is_array()) {
-    fail(ErrorKind::kMalformed, "tool_calls: expected an array, found ", io::describe(&calls));
-  }
-  for (io::Json& call : calls) {
-    if (!call.is_object()) {
-      fail(ErrorKind::kMalformed, "tool_calls: expected objects, found ", io::describe(&call));
-    }
-    const auto function = call.find("function");
-    io::Json& place = function != call.end() && function->is_object() ? *function : call;
-    const auto arguments = place.find("arguments");
-    if (arguments == place.end() || !arguments->is_string()) continue;
-    *arguments = io::parse_json(arguments->get<std::string>(), "the arguments of a tool call");
-  }
+  return text::join_parts(*content, refuse_part);
 }
 
 void append_message(const io::Json& object, std::vector<Message>& messages) {
@@ -166,7 +150,7 @@ void append_message(const io::Json& object, std::vector<Message>& messages) {
   for (const auto& [key, value] : object.items()) {
     if (key == "role" || key == "content" || value.is_null()) continue;
     message.more[key] = value;
-    if (key == "tool_calls") parse_arguments(message.more[key]);
+    if (key == "tool_calls") text::parse_arguments(message.more[key], refuse_part);
   }
   messages.push_back(std::move(message));
 }

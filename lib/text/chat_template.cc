@@ -82,6 +82,35 @@ std::string join_parts(const Json& parts, RefusePart refuse) {
   return join(texts, "\n");
 }
 
+void parse_arguments(Json& tool_calls, RefusePart refuse) {
+  if (!tool_calls.is_array()) {
+    refuse(ErrorKind::kMalformed, {},
+           str("\"tool_calls\" is ", io::describe(&tool_calls), ", expected an array"));
+  }
+  for (size_t i = 0; i < tool_calls.size(); ++i) {
+    std::vector<std::string> path = {str(i)};
+    Json* place = &tool_calls[i];
+    if (!place->is_object()) {
+      refuse(ErrorKind::kMalformed, path,
+             str("call ", i + 1, " of \"tool_calls\" is ", io::describe(place),
+                 ", expected an object"));
+    }
+    if (const auto function = place->find("function");
+        function != place->end() && function->is_object()) {
+      path.emplace_back("function");
+      place = &*function;
+    }
+    const auto arguments = place->find("arguments");
+    if (arguments == place->end() || !arguments->is_string()) continue;
+    path.emplace_back("arguments");
+    try {
+      *arguments = io::parse_json(arguments->get<std::string>(), "the arguments of a tool call");
+    } catch (const Error& error) {
+      refuse(error.kind(), path, error.what());
+    }
+  }
+}
+
 std::optional<std::string> select_chat_template(const Json& field, bool with_tools) {
   if (field.is_null()) return std::nullopt;
   if (field.is_string()) return field.get<std::string>();

@@ -115,6 +115,11 @@ using RefusePart =
     FunctionRef<void(ErrorKind kind, std::span<const std::string> path, std::string_view what)>;
 std::string join_parts(const Json& parts, RefusePart refuse);
 
+// The calls of a message's "tool_calls" with their arguments as objects: OpenAI's are JSON as a
+// text, but templates expect the objects themselves, as transformers' documentation has it. The
+// path that `refuse` gets is below "tool_calls" ("0", "function", "arguments").
+void parse_arguments(Json& tool_calls, RefusePart refuse);
+
 // The template text in the value of tokenizer_config.json's "chat_template": a string, or a list of
 // {"name", "template"} from which "tool_use" is taken when `with_tools` and present, else
 // "default". nullopt when `field` is null. Throws Error(kMalformed) when it is anything else or has
