@@ -356,6 +356,10 @@ def gguf_attacks(corpus):
     corpus.file("reject-gguf-array-bomb.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"k" +
                 struct.pack("<IIQ", 9, 8, 2**29))
 
+    nested = struct.pack("<IQ", 9, 1) * 20000
+    corpus.file("reject-gguf-nesting-bomb.gguf", b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"k" +
+                struct.pack("<I", 9) + nested + struct.pack("<IQ", 0, 0))
+
     def set_tensor(index, **change):
         def apply(tensors):
             name, dims, kind, data = tensors[index]
@@ -371,7 +375,7 @@ def gguf_attacks(corpus):
     tensor_case("name-long", set_tensor(1, name="x" * 300))
     tensor_case("name-alias", set_tensor(1, name="model.embed_tokens.weight"))
     tensor_case("overlap", set_tensor(2, dims=[8, 9]))
-    tensor_case("gap", set_tensor(2, data=weights(8 * 64)))
+    tensor_case("gap", set_tensor(2, data=weights(8 * 64)), "accept")
     tensor_case("row-misaligned", set_tensor(2, kind=8))
     tensor_case("type-lacking", set_tensor(2, kind=25, data=bytes(128)))
     tensor_case("missing", lambda tensors: tensors.pop(2), "reject_model")

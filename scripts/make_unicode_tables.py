@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 """Writes lib/text/unicode_data.cc: the Unicode properties and mappings that tokenizers need.
 
-Source of the data: Python's unicodedata, whose Unicode version is written into the file.
-Usage: scripts/make_unicode_tables.py > lib/text/unicode_data.cc
+Each table is of the Unicode version that the tokenizers library of Hugging Face (0.23.3) has for it
+or, of normal forms, whose tables there are older, of Python's: general categories of unicodedata2,
+lower case asked of that library, normal forms of unicodedata. The versions are written into the file.
+Usage: pip install unicodedata2==16.0.0 tokenizers==0.23.3
+       scripts/make_unicode_tables.py > lib/text/unicode_data.cc   # with Python 3.11
 """
 
 import sys
 import unicodedata
+
+import tokenizers
+import unicodedata2
 
 CATEGORIES = ("Cn Cc Cf Co Cs Ll Lm Lo Lt Lu Mc Me Mn Nd Nl No Pc Pd Pe Pf Pi Po Ps Sc Sk Sm So "
               "Zl Zp Zs").split()
@@ -58,7 +64,7 @@ def emit(declaration, values, per_line=10):
 def main():
     nfd = dict(mappings(lambda c: unicodedata.normalize("NFD", c)))
     nfkd = dict(mappings(lambda c: unicodedata.normalize("NFKD", c)))
-    lower = {c: m for c, m in mappings(str.lower)}
+    lower = dict(mappings(tokenizers.normalizers.Lowercase().normalize_str))
     pool = Pool()
     for text in sorted(set(nfd.values()) | set(nfkd.values()), key=len, reverse=True):
         pool.offset(text)
@@ -80,13 +86,14 @@ def main():
             compositions.append([int(d, 16) for d in decomposition] + [c])
     compositions = [value for triple in sorted(compositions) for value in triple]
 
-    print(f"// Unicode {unicodedata.unidata_version}, made by scripts/make_unicode_tables.py: do "
-          "not edit.\n")
+    print("// Made by scripts/make_unicode_tables.py: do not edit.")
+    print(f"// Categories of Unicode {unicodedata2.unidata_version}, normal forms of "
+          f"{unicodedata.unidata_version}, lower case of tokenizers {tokenizers.__version__}.\n")
     print("// clang-format off")
     print('#include "lib/text/unicode_data.h"\n')
     print("namespace lumen::text::unicode_data {\n")
     emit("uint32_t category_runs[]",
-         [c << 5 | CATEGORIES.index(v) for c, v in runs(unicodedata.category)])
+         [c << 5 | CATEGORIES.index(v) for c, v in runs(unicodedata2.category)])
     emit("uint32_t combining_runs[]", [c << 8 | v for c, v in runs(unicodedata.combining)])
     emit("uint32_t canonical[]", entries(nfd))
     emit("uint32_t compatibility[]",

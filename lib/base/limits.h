@@ -13,6 +13,7 @@ inline constexpr uint64_t kGgufTensors = 1'048'576;
 inline constexpr uint64_t kGgufKeyBytes = 64 << 10;
 inline constexpr uint64_t kGgufStringBytes = 64 << 20;
 inline constexpr uint64_t kGgufArrayElements = 16 << 20;
+inline constexpr uint64_t kGgufArrayDepth = 16;
 inline constexpr uint64_t kGgufMetadataBytes = 256 << 20;
 inline constexpr uint64_t kGgufAlignment = 65'536;
 inline constexpr uint64_t kGgufTensorNameBytes = 64;

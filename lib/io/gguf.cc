@@ -1,5 +1,7 @@
 #include "lib/io/gguf.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -53,6 +55,7 @@ std::optional<DType> dtype_of_ggml(uint32_t number) {
 }
 
 constexpr uint64_t kMinStringBytes = 8;                      // an empty string's length
+constexpr uint64_t kMinArrayBytes = 4 + 8;                   // an empty array's type and count
 constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, a letter, type, a byte
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a letter, dims, …
 
@@ -160,26 +163,53 @@ class GgufParser {
     entry.type = entry.element_type = read_type();
     if (entry.type == GgufType::kArray) {
       entry.element_type = read_type();
-      if (entry.element_type == GgufType::kArray) {
-        fail(ErrorKind::kMalformed, "an array of arrays, which no known model has");
-      }
-      const uint64_t count = reader_.read<uint64_t>();
-      if (count > limits::kGgufArrayElements) {
-        fail(ErrorKind::kMalformed, "an array of ", count, " elements; the limit is ",
-             limits::kGgufArrayElements);
-      }
-      entry.count = static_cast<uint32_t>(count);
+      entry.count = static_cast<uint32_t>(read_array_count());
     }
     entry.value_offset = section_offset();
     if (entry.element_type == GgufType::kString) {
       read_strings(metadata, entry);
+    } else if (entry.element_type == GgufType::kArray) {
+      skip_arrays(entry.count, 2);
     } else {
-      const uint64_t count = entry.type == GgufType::kArray ? entry.count : 1;
-      const uint64_t bytes = scalar_bytes(entry.element_type);
-      reader_.expect_items(count, bytes, "elements");
-      reader_.skip(count * bytes);
+      skip_scalars(entry.element_type, entry.type == GgufType::kArray ? entry.count : 1);
     }
     section_offset();  // checks the end as well
+  }
+
+  uint64_t read_array_count() {
+    const uint64_t count = reader_.read<uint64_t>();
+    if (count > limits::kGgufArrayElements) {
+      fail(ErrorKind::kMalformed, "an array of ", count, " elements; the limit is ",
+           limits::kGgufArrayElements);
+    }
+    return count;
+  }
+
+  void skip_scalars(GgufType type, uint64_t count) {
+    const uint64_t bytes = scalar_bytes(type);
+    reader_.expect_items(count, bytes, "elements");
+    reader_.skip(count * bytes);
+  }
+
+  // `count` arrays, the elements of another, that lie `depth` deep.
+  void skip_arrays(uint64_t count, uint64_t depth) {
+    if (depth > limits::kGgufArrayDepth) {
+      fail(ErrorKind::kMalformed, "arrays lie in each other more than ", limits::kGgufArrayDepth,
+           " deep, the limit");
+    }
+    reader_.expect_items(count, kMinArrayBytes, "arrays");
+    for (uint64_t i = 0; i < count; ++i) {
+      const GgufType type = read_type();
+      const uint64_t elements = read_array_count();
+      if (type == GgufType::kArray) {
+        skip_arrays(elements, depth + 1);
+      } else if (type == GgufType::kString) {
+        reader_.expect_items(elements, kMinStringBytes, "strings");
+        for (uint64_t j = 0; j < elements; ++j) read_string();
+      } else {
+        skip_scalars(type, elements);
+      }
+    }
   }
 
   void read_strings(GgufMetadata& metadata, GgufEntry& entry) {
@@ -279,33 +309,45 @@ class GgufParser {
     tensor.offset = reader_.read<uint64_t>();
   }
 
-  // Checks that the tensors partition the data section in order, and turns their offsets, which
-  // count from the section's start, into offsets in the file.
+  // Checks that the tensors lie in the file and do not overlap, in whatever order and with whatever
+  // gaps, and turns their offsets, which count from the data section's start, into offsets in the
+  // file.
   void place_tensors(GgufFile& file, size_t first) {
     const uint64_t header_end = reader_.offset();
     const uint64_t data_begin = Checked(header_end).align_up(file.alignment).value();
-    uint64_t end = header_end;  // of the last tensor's data
-    uint64_t expected = 0;      // offset of the next tensor
-    for (size_t i = first; i < file.tensors.size(); ++i) {
+    std::vector<uint32_t> order;
+    for (size_t i = first; i < file.tensors.size(); ++i) order.push_back(static_cast<uint32_t>(i));
+    const auto begin_of = [&](uint32_t i) { return file.tensors[i].offset; };
+    const auto is_before = [&](uint32_t a, uint32_t b) { return begin_of(a) < begin_of(b); };
+    if (!std::is_sorted(order.begin(), order.end(), is_before)) {
+      std::stable_sort(order.begin(), order.end(), is_before);
+    }
+    uint64_t end = header_end;  // of the data so far
+    const GgufTensor* last = nullptr;
+    for (const uint32_t i : order) {
       GgufTensor& tensor = file.tensors[i];
       with_context([&] { return str("tensor ", quoted(tensor.name)); },
                    [&] {
-                     if (tensor.offset != expected) {
+                     if (tensor.offset % file.alignment != 0) {
                        fail(ErrorKind::kMalformed, "its data are at offset ", tensor.offset,
-                            ", expected ", expected, " (overlap, gap or wrong order)");
+                            ", expected a multiple of the alignment, ", file.alignment);
                      }
                      tensor.offset = (Checked(data_begin) + tensor.offset).value();
+                     if (last != nullptr && tensor.offset < end) {
+                       fail(ErrorKind::kMalformed, "its data, from byte ", tensor.offset,
+                            " on, overlap those of ", quoted(last->name), ", up to byte ", end);
+                     }
                      end = (Checked(tensor.offset) + tensor.bytes).value();
                      if (end > buffer_->bytes && !options_.header_only) {
                        fail(ErrorKind::kMalformed, "bytes ", tensor.offset, " to ", end,
                             " are past the end of the file of ", buffer_->bytes,
                             " bytes (truncated download?)");
                      }
-                     expected = (Checked(expected) + tensor.bytes).align_up(file.alignment).value();
                    });
+      last = &tensor;
     }
     check_end(end, Checked(end).align_up(file.alignment).value());
-    if (!options_.header_only && file.tensors.size() > first) check_tail(file.tensors.back());
+    if (!options_.header_only && last != nullptr) check_tail(*last);
   }
 
   // Where a download stops in a file of the full size, the rest is zero. Looks at places all over
@@ -392,7 +434,22 @@ void check_split(const GgufMetadata& metadata, uint64_t part, uint64_t count) {
   }
 }
 
-// Opens all parts of the split model that `name` belongs to.
+// Which file a path names; all 0 if none.
+struct FileIdentity {
+  uint64_t device = 0, inode = 0;
+  int64_t seconds = 0, nanoseconds = 0;  // when its content was changed
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+FileIdentity identity(const std::string& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return {status.st_dev, status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
+// Opens all parts of the split model that `name` belongs to. Who replaces them (write_parts)
+// removes the first part before the others and lets it appear last: if it is the same file before
+// and afterwards, all that was opened in between is of one set.
 std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOptions& options) {
   if (name.count > limits::kShards) {
     fail(ErrorKind::kMalformed, place_of(name.path(name.part)), ": ", name.count,
@@ -400,6 +457,7 @@ std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOpti
   }
   auto file = std::make_shared<GgufFile>();
   file->path = name.path(0);
+  const FileIdentity first = identity(file->path);
   for (uint64_t i = 0; i < name.count; ++i) {
     const std::string path = name.path(i);
     if (i != name.part && !is_regular_file(path)) {
@@ -414,6 +472,10 @@ std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOpti
       GgufParser(buffer, options).parse(*file, metadata);
       check_split(metadata, i, name.count);
     });
+  }
+  if (!(identity(file->path) == first)) {
+    fail(ErrorKind::kIo, place_of(file->path),
+         ": the parts of the model were replaced while they were opened: try again");
   }
   with_context(place_of(file->path), [&] {
     index_tensors(*file);

@@ -51,7 +51,8 @@ class GgufValue {
   bool as_bool() const;
   std::string_view as_string() const;  // not necessarily UTF-8
 
-  // Arrays: their elements, by index < size(). Nested arrays are refused when the file is read.
+  // Arrays: their elements, by index < size(). Of arrays of arrays, which no known model has, only
+  // the number is told.
   GgufType element_type() const;
   size_t size() const;
   int64_t int_at(size_t i) const;
@@ -59,8 +60,8 @@ class GgufValue {
   bool bool_at(size_t i) const;
   std::string_view string_at(size_t i) const;
 
-  // A number or bool, or all elements of an array of them, as they lie in the file.
-  std::string_view number_bytes() const;
+  // A number or bool, or all elements of an array of them or of arrays, as they lie in the file.
+  std::string_view encoded() const;
 
  private:
   friend class GgufMetadata;
@@ -159,9 +160,10 @@ struct GgufFile {
 //
 // Refuses, with Error(kMalformed) naming the place: other magic or version, counts and lengths that
 // cannot fit, sizes that overflow, limits.h, empty or duplicate keys and tensor names, unknown
-// types, nested arrays, alignments that are no power of two, rows that are no multiple of their
-// block, extents of zero, tensors that overlap, leave gaps, are out of order or past the end, and
-// trailing bytes. kUnsupported for a big-endian file; kMissing and kIo as map_file.
+// types, alignments that are no power of two, rows that are no multiple of their block, extents of
+// zero, tensors that overlap, are not aligned or past the end, and trailing bytes. Gaps between
+// tensors, and tensors whose data are in another order, are none of our business. kUnsupported for
+// a big-endian file; kMissing and kIo as map_file.
 std::shared_ptr<const GgufFile> read_gguf(const std::string& path, const GgufOptions& options = {});
 
 // The same if `path` is a file that begins as GGUF files do; null for anything else.

@@ -106,9 +106,16 @@ std::string_view GgufValue::payload(size_t i) const {
   return metadata_->text(entry().value_offset + i * bytes, bytes);
 }
 
-std::string_view GgufValue::number_bytes() const {
-  const size_t count = is_array() ? entry().count : 1;
+std::string_view GgufValue::encoded() const {
   LUMEN_CHECK(entry().element_type != GgufType::kString);
+  if (is_array() && element_type() == GgufType::kArray) {
+    // Up to the next key, which begins with its length.
+    const bool is_last = entry_ + 1 == metadata_->size();
+    const size_t end = is_last ? metadata_->section_.size()
+                               : metadata_->entries_[entry_ + 1].key_offset - sizeof(uint64_t);
+    return metadata_->text(entry().value_offset, end - entry().value_offset);
+  }
+  const size_t count = is_array() ? entry().count : 1;
   return metadata_->text(entry().value_offset, count * scalar_bytes(entry().element_type));
 }
 
@@ -155,7 +162,9 @@ int64_t GgufValue::int_at(size_t i) const {
 }
 
 double GgufValue::number_at(size_t i) const {
-  if (element_type() == GgufType::kString) fail_type(*this, "an array of numbers");
+  if (element_type() == GgufType::kString || element_type() == GgufType::kArray) {
+    fail_type(*this, "an array of numbers");
+  }
   return load_number(*this, entry().element_type, payload(i));
 }
 

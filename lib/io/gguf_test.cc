@@ -10,6 +10,7 @@
 #include "lib/base/testing.h"
 #include "lib/io/test_clock.h"
 #include "lib/io/test_files.h"
+#include "lib/io/write_gguf.h"
 
 namespace lumen::io {
 namespace {
@@ -127,8 +128,6 @@ TEST_CASE("GGUF files that are refused") {
                  "twice"));
   CHECK(contains(gguf_refusal(GgufBuilder().tensor("a", {9}, 0, 4).tensor("b", {1}, 0, 4).finish()),
                  "overlap"));
-  CHECK(contains(
-      gguf_refusal(GgufBuilder().tensor("a", {1}, 0, 64).tensor("b", {1}, 0, 4).finish()), "gap"));
   for (const uint32_t alignment : {0u, 3u, 65536u * 2, ~0u}) {
     CHECK(contains(gguf_refusal(GgufBuilder().u32("general.alignment", alignment).finish()),
                    "power"));
@@ -141,9 +140,109 @@ TEST_CASE("GGUF files that are refused") {
   for (size_t length = 0; length < good.size(); ++length) {
     CHECK(gguf_refusal(good.substr(0, length)) != "accepted");
   }
-  std::string nested = GgufBuilder().strings("k", {}).finish();
-  nested.replace(nested.find('k') + 5, 1, "\x09");
-  CHECK(contains(gguf_refusal(nested), "array of arrays"));
+}
+
+// A file of the tensors "t0", "t1", … of 8 numbers each, which lie at `offsets` of 1 KiB of data.
+std::string placed(const std::vector<uint64_t>& offsets) {
+  GgufBuilder builder;
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    builder.tensor(str("t", i), {8}, 0, i + 1 < offsets.size() ? 32 : 1024 - 32 * i);
+  }
+  std::string file = builder.finish();
+  size_t at = 0;
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    at = file.find(str("t", i), at) + 2 + 4 + 8 + 4;
+    std::memcpy(file.data() + at, &offsets[i], sizeof(uint64_t));
+  }
+  return file;
+}
+
+TEST_CASE("GGUF tensors may lie apart and in any order, but not on each other") {
+  std::string file = placed({992, 96, 512});
+  for (size_t i = 0; i < 3; ++i) {
+    const size_t place = file.size() - 1024 + std::vector<size_t>{992, 96, 512}[i];
+    std::fill_n(file.begin() + static_cast<ptrdiff_t>(place), 32, static_cast<char>('a' + i));
+  }
+  const auto read = parse(file);
+  for (size_t i = 0; i < 3; ++i) {
+    const Array array = read->array(read->tensors[i]);
+    CHECK(static_cast<char>(array.data()[0]) == static_cast<char>('a' + i));
+    CHECK(static_cast<char>(array.data()[31]) == static_cast<char>('a' + i));
+  }
+  CHECK(contains(gguf_refusal(placed({992, 96, 96})), "overlap those of 't1'"));
+  CHECK(contains(gguf_refusal(placed({0, 0, 992})), "overlap those of 't0'"));
+  CHECK(contains(gguf_refusal(placed({0, 40, 992})), "a multiple of the alignment, 32"));
+  CHECK(contains(gguf_refusal(placed({0, 1024, 992})), "past the end of the file"));
+  CHECK(gguf_refusal(placed({0, ~uint64_t{0} - 31, 992})) != "accepted");
+  CHECK(contains(gguf_refusal(placed({0, 32, 64})), "but the file has"));
+  GgufBuilder wide;  // 32 bytes apart, of 36 each
+  wide.tensor("a", {9}, 0, 4).tensor("b", {1}, 0, 4);
+  CHECK(contains(gguf_refusal(wide.finish()), "tensor 'b': its data, from byte "));
+}
+
+// The value of an array of `count` values of a type, which follow.
+std::string array_value(uint32_t type, uint64_t count, const std::string& values) {
+  std::string out;
+  append_raw(out, type);
+  append_raw(out, count);
+  return out + values;
+}
+
+TEST_CASE("arrays of arrays are passed over, and copied as they are") {
+  const std::string text("\2\0\0\0\0\0\0\0ab", 10);
+  const std::string inner = array_value(9, 2, array_value(4, 1, "1234") + array_value(8, 1, text));
+  GgufBuilder builder;
+  builder.raw("nested", 9, array_value(9, 2, inner + array_value(0, 0, "")))
+      .u32("after", 7)
+      .raw("last", 9, array_value(9, 1, array_value(5, 1, "5678")))
+      .tensor("t", {8}, 0, 32);
+  const auto file = parse(builder.finish());
+  const auto nested = *file->metadata.find("nested");
+  CHECK(nested.element_type() == GgufType::kArray);
+  CHECK(nested.size() == 2);
+  CHECK(nested.encoded() == inner + array_value(0, 0, ""));
+  CHECK(file->metadata.find("last")->encoded() == array_value(5, 1, "5678"));
+  CHECK(file->metadata.get_int("after", 0, 9) == 7);
+  CHECK_THROWS_WITH(nested.int_at(0),
+                    "key 'nested': found an array of array, expected an array of integers");
+  CHECK_THROWS_AS(nested.number_at(1), Error);
+  CHECK_THROWS_AS(nested.bool_at(0), Error);
+  CHECK_THROWS_AS(nested.string_at(0), Error);
+
+  GgufWriter writer;
+  writer.copy(nested);
+  writer.copy(*file->metadata.find("last"));
+  writer.add("t", file->array(file->tensors[0]));
+  const std::string path = testing::temporary_directory() + "/nested.gguf";
+  writer.write(path);
+  CHECK(read_gguf(path)->metadata.find("nested")->encoded() == nested.encoded());
+  CHECK(read_gguf(path)->metadata.find("last")->encoded() == array_value(5, 1, "5678"));
+}
+
+TEST_CASE("arrays of arrays that are too deep, too many or cut are refused") {
+  const auto of = [](const std::string& value) {
+    return gguf_refusal(GgufBuilder().raw("k", 9, value).finish());
+  };
+  const auto deep = [](int depth) {
+    std::string value = array_value(0, 0, "");
+    for (int i = 1; i < depth; ++i) value = array_value(9, 1, value);
+    return value;
+  };
+  CHECK(of(deep(16)) == "accepted");
+  CHECK(contains(of(deep(17)), "arrays lie in each other more than 16 deep"));
+  CHECK(contains(of(deep(2'000)), "more than 16 deep"));
+  CHECK(contains(of(array_value(9, 1 << 20, "")), "1048576 arrays of at least 12 bytes"));
+  CHECK(contains(of(array_value(9, 1ull << 40, "")), "the limit is "));
+  CHECK(contains(of(array_value(9, 1, array_value(9, 1ull << 20, ""))), "do not fit"));
+  CHECK(contains(of(array_value(9, 1, array_value(10, 1 << 20, ""))), "do not fit"));
+  CHECK(contains(of(array_value(9, 1, array_value(8, 1 << 20, ""))), "do not fit"));
+  CHECK(contains(of(array_value(9, 1, array_value(99, 1, ""))), "value type 99"));
+  // Wide and deep, with all counts true: as long as the file.
+  std::string wide;
+  for (int i = 0; i < 100'000; ++i) wide += array_value(9, 0, "");
+  const std::string file = GgufBuilder().raw("k", 9, array_value(9, 100'000, wide)).finish();
+  const double time = milliseconds([&] { parse(file); });
+  if (kMeasured) CHECK(time < 50);
 }
 
 TEST_CASE("names in errors are made safe to print") {

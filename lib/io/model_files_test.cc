@@ -411,5 +411,29 @@ TEST_CASE("GGUF keys become the config of Hugging Face") {
   }
 }
 
+TEST_CASE("extents of 1 that a GGUF file has more or fewer of change no shape") {
+  const std::string path = testing::temporary_directory() + "/ones.gguf";
+  GgufBuilder builder = tiny_llama_gguf();
+  builder.tensor("blk.0.attn_norm.weight", {32, 1}, 0, 128)
+      .tensor("blk.0.attn_q.bias", {32, 1, 1}, 0, 128)
+      .tensor("blk.0.attn_q.weight", {32, 2, 1}, 0, 256)
+      .tensor("blk.0.attn_k.weight", {32}, 0, 128)
+      .tensor("blk.0.attn_v.weight", {32, 2, 2}, 0, 512)
+      .tensor("blk.0.ffn_norm.weight", {16, 2}, 0, 128)
+      .tensor("output_norm.weight", {32, 1, 1, 1}, 0, 128);
+  std::ofstream(path, std::ios::binary) << builder.finish();
+  const ModelFiles model = open_model(path);
+  const auto shape = [&](const std::string& name) { return model.tensors.at(name).shape(); };
+  const std::string layer = "model.layers.0.";
+  CHECK(shape("model.embed_tokens.weight") == Shape{3, 32});
+  CHECK(shape(layer + "input_layernorm.weight") == Shape{32});
+  CHECK(shape(layer + "self_attn.q_proj.bias") == Shape{32});
+  CHECK(shape(layer + "self_attn.q_proj.weight") == Shape{2, 32});
+  CHECK(shape(layer + "self_attn.k_proj.weight") == Shape{1, 32});
+  CHECK(shape(layer + "self_attn.v_proj.weight") == Shape{2, 2, 32});
+  CHECK(shape(layer + "post_attention_layernorm.weight") == Shape{2, 16});
+  CHECK(shape("model.norm.weight") == Shape{32});
+}
+
 }  // namespace
 }  // namespace lumen::io

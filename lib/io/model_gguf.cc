@@ -310,6 +310,23 @@ std::string gguf_tensor_name(const std::string& name) {
   return "";
 }
 
+namespace {
+
+// Files say a shape with more or fewer extents of 1 than is usual: [64, 1] or [64]. Norms, biases
+// and the factors of rotary embeddings are vectors, all others matrices.
+Array usual_shape(const GgufTensor& tensor, Array array) {
+  const Shape& shape = tensor.shape;
+  const std::string_view name = tensor.name;
+  const bool is_vector =
+      name.ends_with(".bias") || name.ends_with("_norm.weight") || name == "rope_freqs.weight";
+  const int64_t columns = shape[-1], rows = shape.elements() / columns;
+  if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
+  const bool has_more = shape.rank() > 1 && rows != shape[-2];  // as experts have
+  return has_more ? array : array.reshaped({rows, columns});
+}
+
+}  // namespace
+
 ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFile> file) {
   ModelFiles model;
   model.path = path;
@@ -331,8 +348,8 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
     model.chat_templates = gguf_chat_templates(metadata);
   });
   for (const GgufTensor& tensor : model.gguf->tensors) {
-    const auto [at, is_new] =
-        model.tensors.emplace(hugging_face_name(tensor.name), model.gguf->array(tensor));
+    const auto [at, is_new] = model.tensors.emplace(hugging_face_name(tensor.name),
+                                                    usual_shape(tensor, model.gguf->array(tensor)));
     if (!is_new) {
       fail(ErrorKind::kMalformed, place_of(path), ": tensor ", quoted(tensor.name),
            " is there twice, once as ", quoted(at->first));

@@ -51,6 +51,12 @@ class GgufBuilder {
     for (const std::string& text : texts) append_text(keys_, text);
     return *this;
   }
+  // A value as it stands in the file, behind its type.
+  GgufBuilder& raw(std::string_view name, uint32_t type, std::string_view value) {
+    start_key(name, type);
+    keys_ += value;
+    return *this;
+  }
   // `dims` in the file's order, innermost first; `bytes` of data.
   GgufBuilder& tensor(std::string_view name, const std::vector<uint64_t>& dims, uint32_t type,
                       uint64_t bytes) {

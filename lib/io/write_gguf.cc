@@ -130,7 +130,7 @@ void GgufWriter::copy(const GgufValue& value) {
   } else if (value.is_array() && value.element_type() == GgufType::kString) {
     for (size_t i = 0; i < value.size(); ++i) bytes.string(value.string_at(i));
   } else {
-    bytes.raw(value.number_bytes());
+    bytes.raw(value.encoded());
   }
   metadata_.emplace_back(value.key(), bytes.text());
 }

@@ -1,7 +1,12 @@
 #include "lib/io/write_gguf.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
@@ -75,6 +80,54 @@ TEST_CASE("parts of a GGUF file appear together, or none does") {
   CHECK(read_gguf(paths[0])->tensors.size() == 3);  // what was there is there
 }
 
+// Writes a model of three parts whose tensors all have the value `value`.
+void write_parts_of(float value, const std::string& path) {
+  GgufWriter writer;
+  for (const char* tensor : {"a", "b", "c"}) {
+    writer.add(tensor, Array::from<float>(std::vector<float>(64, value), {64}));
+  }
+  writer.write_parts(path, 1);
+}
+
+// 1 or 2, which all parts have; 0 if they are refused.
+int read_parts_of(const std::string& path) {
+  std::set<float> values;
+  try {
+    const auto file = read_gguf(path);
+    for (const GgufTensor& tensor : file->tensors) {
+      const Array array = file->array(tensor);
+      values.insert(array.as<float>()[63]);
+    }
+  } catch (const Error&) {
+    return 0;
+  }
+  REQUIRE(values.size() == 1);
+  return static_cast<int>(*values.begin());
+}
+
+TEST_CASE("parts of two models are never read together, whoever replaces them and is killed") {
+  const std::string path = testing::temporary_directory() + "/m.gguf";
+  const std::string part = path.substr(0, path.size() - 5) + "-00002-of-00003.gguf";
+  write_parts_of(1, path);
+  int refused = 0, read = 0;
+  for (int round = 0; round < 12; ++round) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      for (int i = 0;; ++i) write_parts_of(static_cast<float>(1 + i % 2), path);
+    }
+    for (int i = 0; i < 40 + 7 * round; ++i) (read_parts_of(part) == 0 ? refused : read) += 1;
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    const int left = read_parts_of(part);
+    CAPTURE(round, left);
+    CHECK((left > 0 || !is_regular_file(path.substr(0, path.size() - 5) + "-00001-of-00003.gguf")));
+  }
+  CHECK(refused + read > 0);
+  write_parts_of(2, path);
+  CHECK(read_parts_of(part) == 2);
+}
+
 TEST_CASE("GgufWriter copies every kind of value, and asks for tensors one at a time") {
   LUMEN_SHARED_DATA(path, "models/gguf-derived/stories260K-q5_1.gguf");
   const auto source = read_gguf(path);
@@ -112,7 +165,7 @@ TEST_CASE("GgufWriter copies every kind of value, and asks for tensors one at a 
     CHECK(got.type() == want.type());
     if (want.is_string()) CHECK(got.as_string() == want.as_string());
     if (want.is_array()) CHECK(got.size() == want.size());
-    if (!want.is_array() && !want.is_string()) CHECK(got.number_bytes() == want.number_bytes());
+    if (!want.is_array() && !want.is_string()) CHECK(got.encoded() == want.encoded());
   }
   for (const GgufTensor& tensor : source->tensors) {
     const Array want = source->array(tensor), got = copy->array(*copy->find_tensor(tensor.name));

@@ -342,7 +342,9 @@ int bench_llm(const BenchOptions& given) {
   std::map<int64_t, double> bandwidths;
   for (const int64_t count : threads) {
     ThreadPool pool(static_cast<int>(count));
-    bandwidths[count] = measure_read_bandwidth(pool);
+    const ReadBandwidth measured = measure_read_bandwidth(pool);
+    write_stderr(describe_shortage(measured));
+    bandwidths[count] = measured.bytes_per_second;
   }
   for (const Row& row : rows) {
     const auto batch = static_cast<double>(row.batch);

@@ -228,7 +228,9 @@ int bench_ops(const OpsBenchOptions& options) {
     fail(ErrorKind::kUsage, "--filter ", quoted(options.filter.value_or("")),
          ": no operation with a kernel has this in its name");
   }
-  const Peak peak = {measure_flops(pool), measure_read_bandwidth(pool)};
+  const ReadBandwidth bandwidth = measure_read_bandwidth(pool);
+  write_stderr(describe_shortage(bandwidth));
+  const Peak peak = {measure_flops(pool), bandwidth.bytes_per_second};
   std::vector<OpRow> rows;
   for (const auto& [op, test] : cases) {
     rows.push_back(measure(*op, test, options.seconds.value_or(0.05), pool));

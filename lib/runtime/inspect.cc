@@ -33,6 +33,9 @@ io::Json value_json(const io::GgufValue& value) {
         return value.as_int();
     }
   }
+  if (value.element_type() == io::GgufType::kArray) {
+    return {{"array_of", "array"}, {"length", value.size()}};
+  }
   io::Json first = io::Json::array();
   for (size_t i = 0; i < std::min(kShown, value.size()); ++i) {
     switch (value.element_type()) {

@@ -37,6 +37,7 @@ std::string limits_text() {
   line("gguf-key-bytes", limits::kGgufKeyBytes);
   line("gguf-string-bytes", limits::kGgufStringBytes);
   line("gguf-array-elements", limits::kGgufArrayElements);
+  line("gguf-array-depth", limits::kGgufArrayDepth);
   line("gguf-metadata-bytes", limits::kGgufMetadataBytes);
   line("gguf-alignment", limits::kGgufAlignment);
   line("gguf-tensor-name-bytes", limits::kGgufTensorNameBytes);

@@ -27,7 +27,15 @@ namespace lumen::text {
 // nothing, and none does beside a pattern), minimum, maximum and their exclusive forms, multipleOf
 // (whole numbers up to 1000, and 0.5, 0.25, 0.01 and the like), anyOf, oneOf, allOf of what can be
 // joined, not and if with then and else (of what grammar::negated knows), $ref within the schema,
-// nullable, and annotations, which mean nothing. Throws
+// nullable, and annotations, which mean nothing.
+//
+// uniqueItems of free values is refused, and cannot be had by looking at a text while it is made:
+// that an item differs from all before it is no property of a context-free language, whose states
+// here merge all ways to derive a text, so that none knows which array an item is of; and to forbid
+// the end of an equal item is not enough, because an item that has begun may have no other end left
+// (of the integers 0 to 3 when all have been, or of "a" where maxLength is 1).
+//
+// Throws
 // Error(kUnsupported) "PLACE: #/properties/a: …" for any other keyword and kMalformed for what is
 // no schema, allows no value or goes beyond limits::kGrammar*.
 Grammar json_schema_grammar(const io::Json& schema, const std::string& place);

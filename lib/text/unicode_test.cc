@@ -41,6 +41,29 @@ TEST_CASE("Characters have their properties", "[unicode]") {
   CHECK(lower == "i\u0307\u03C3a\u00DF");
 }
 
+// What the tokenizers library of Hugging Face, 0.23.3, matches with \p{…}, and makes of a character
+// alone, over all code points but surrogates.
+TEST_CASE("Characters are of the Unicode version of the witness", "[unicode]") {
+  const auto count = [](Category first, Category last) {
+    int found = 0;
+    for (uint32_t c = 0; c < 0x110000; ++c) {
+      found += category(c) >= first && category(c) <= last ? 1 : 0;
+    }
+    return found;
+  };
+  CHECK(count(Category::kLl, Category::kLu) == 141'028);
+  CHECK(count(Category::kMc, Category::kMn) == 2'501);
+  CHECK(count(Category::kNd, Category::kNo) == 1'911);
+  CHECK(count(Category::kPc, Category::kPs) == 855);
+  CHECK(count(Category::kSc, Category::kSo) == 8'514);
+  CHECK(count(Category::kNd, Category::kNd) == 760);
+  CHECK(category(0x10D40) == Category::kNd);  // of Unicode 16
+  CHECK(category(0x11DE0) == Category::kCn);  // of Unicode 17
+  std::string lower;
+  for (const uint32_t c : {0x1C89u, 0xA7CBu, 0x10D50u, 0x16EA0u}) append_lower(lower, c);
+  CHECK(lower == "\u1C8A\u0264\U00010D70\U00016EBB");
+}
+
 TEST_CASE("Bytes become characters as they arrive", "[unicode]") {
   std::string out;
   CHECK(append_valid_utf8(out, "a\xE2\x96", false) == 1);
