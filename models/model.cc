@@ -20,8 +20,8 @@ void check_tensors(const nn::Parameters& parameters) {
   });
   if (unused.empty()) return;
   const std::string adapter = parameters.adapter_of(unused.front());
-  fail(ErrorKind::kUnsupported, adapter.empty() ? "" : str("adapter ", adapter, ": "), "tensor ",
-       quoted(unused.front()),
+  fail(adapter.empty() ? ErrorKind::kUnsupported : ErrorKind::kMismatch,
+       adapter.empty() ? "" : str("adapter ", adapter, ": "), "tensor ", quoted(unused.front()),
        unused.size() > 1 ? str(" and ", unused.size() - 1, " more are") : " is",
        " not part of this architecture: results would be wrong");
 }

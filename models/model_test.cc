@@ -320,7 +320,7 @@ TEST_CASE("a checkpoint with tensors that nobody asked for is refused") {
 TEST_CASE("an adapter with tensors that nobody asked for is refused by its name") {
   const auto parameters = nn::Parameters::from_checkpoint({}).with_lora(
       {.rank = 2}, {{"fc9.lora_A.weight", Array::zeros(DType::kF32, {2, 2})}}, "dir/a.gguf");
-  CHECK(testing::refusal(ErrorKind::kUnsupported, [&] { models::check_tensors(parameters); }) ==
+  CHECK(testing::refusal(ErrorKind::kMismatch, [&] { models::check_tensors(parameters); }) ==
         "adapter dir/a.gguf: tensor 'fc9.lora_A.weight' is not part of this architecture: results "
         "would be wrong");
 }

@@ -114,6 +114,7 @@ TEST_CASE("parts of two models are never read together, whoever replaces them an
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
+      ::alarm(60);  // whatever becomes of this process
       for (int i = 0;; ++i) write_parts_of(static_cast<float>(1 + i % 2), path);
     }
     for (int i = 0; i < 40 + 7 * round; ++i) (read_parts_of(part) == 0 ? refused : read) += 1;

@@ -16,7 +16,8 @@ struct Parameters::Tree {
   std::map<std::string, Tensor> handed_out;
   std::set<std::string> buffers;
   std::vector<std::string> problems;
-  std::vector<std::string> frozen;  // patterns
+  std::vector<std::string> misfits;  // tensors of the adapter with other shapes
+  std::vector<std::string> frozen;   // patterns
   bool trainable = false;
   std::optional<uint64_t> seed;  // initialise what is asked for
   DType matrix_dtype = DType::kF32;
@@ -31,6 +32,15 @@ struct Parameters::Tree {
 namespace {
 
 constexpr size_t kMostProblems = 10;
+
+std::string first_of(const std::vector<std::string>& problems) {
+  std::string list;
+  const size_t shown = std::min(kMostProblems, problems.size());
+  for (size_t i = 0; i < shown; ++i) list += str(i ? "; " : "", problems[i]);
+  if (shown < problems.size()) list += str("; and ", problems.size() - shown, " more");
+  return list;
+}
+
 constexpr std::string_view kWeight = "weight";
 
 // The place of a layer whose weight is `name`: without the last part, with the dot.
@@ -210,14 +220,14 @@ std::optional<LowRank> Parameters::low_rank(int64_t in, int64_t out, WeightOrder
       return tree_->handed_out[full] = leaf;
     }
     auto found = adapter.find(full);
-    const bool fits = found != adapter.end() && found->second.shape() == shape;
-    if (!fits) {
-      tree_->problems.push_back(str(quoted(full),
-                                    found == adapter.end()
-                                        ? std::string(" is missing")
-                                        : str(" has shape ", to_string(found->second.shape()),
-                                              ", expected ", to_string(shape)),
-                                    " in the adapter ", tree_->adapter_place));
+    if (found == adapter.end()) {
+      tree_->problems.push_back(
+          str(quoted(full), " is missing in the adapter ", tree_->adapter_place));
+      return graph::input(DType::kF32, shape, full);
+    }
+    if (found->second.shape() != shape) {
+      tree_->misfits.push_back(str(quoted(full), " has shape ", to_string(found->second.shape()),
+                                   ", expected ", to_string(shape)));
       return graph::input(DType::kF32, shape, full);
     }
     return tree_->handed_out[full] = graph::constant(float32_copy(found->second), full);
@@ -321,13 +331,11 @@ bool Parameters::has(const std::string& name) const {
 
 std::vector<std::string> Parameters::check() const {
   if (!tree_->problems.empty()) {
-    std::string list;
-    const size_t shown = std::min(kMostProblems, tree_->problems.size());
-    for (size_t i = 0; i < shown; ++i) list += str(i ? "; " : "", tree_->problems[i]);
-    if (shown < tree_->problems.size()) {
-      list += str("; and ", tree_->problems.size() - shown, " more");
-    }
-    fail(ErrorKind::kMalformed, "the tensors do not fit the config: ", list);
+    fail(ErrorKind::kMalformed, "the tensors do not fit the config: ", first_of(tree_->problems));
+  }
+  if (!tree_->misfits.empty()) {
+    fail(ErrorKind::kMismatch, "the adapter ", tree_->adapter_place,
+         " does not fit the model: ", first_of(tree_->misfits));
   }
   std::vector<std::string> unused;
   for (const auto& [name, array] : tree_->arrays) {

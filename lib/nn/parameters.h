@@ -126,8 +126,9 @@ class Parameters {
   bool has(const std::string& name) const;
 
   // Throws Error(kMalformed) listing up to ten missing and misshapen parameters with expected and
-  // found shapes, and names asked for in two shapes. Returns the names in the checkpoint and in the
-  // adapter that nobody asked for.
+  // found shapes, and names asked for in two shapes; Error(kMismatch) if only tensors of the
+  // adapter have other shapes. Returns the names in the checkpoint and in the adapter that nobody
+  // asked for.
   std::vector<std::string> check() const;
   // What with_lora calls the adapter's file, if the tensor `name` is the adapter's; else "".
   std::string adapter_of(const std::string& name) const;

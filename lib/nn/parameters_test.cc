@@ -225,6 +225,11 @@ TEST_CASE("an adapter adds where it has tensors, in whatever layers those are") 
   adapter.erase("layers.2.q_proj.lora_B.weight");
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { build(adapter); }),
                  "'layers.2.q_proj.lora_B.weight' is missing in the adapter a.gguf"));
+  adapter["layers.2.q_proj.lora_B.weight"] = Array::zeros(DType::kF32, {5, 2});
+  CHECK(contains(
+      refusal(ErrorKind::kMismatch, [&] { build(adapter); }),
+      "the adapter a.gguf does not fit the model: 'layers.2.q_proj.lora_B.weight' has shape "
+      "[5, 2], expected [4, 2]"));
 }
 
 TEST_CASE("a layer with a rank and a scale of its own is merged with these") {

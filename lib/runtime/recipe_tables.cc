@@ -83,8 +83,7 @@ RecipeTable model_table(ModelRecipe& m) {
   t.key("norm_eps", m.norm_eps, {.min = 0, .max = 1, .above_min = true},
         "added to the variance in norms (1e-5)")
       .only_for(kTransformers);
-  t.key("bias", m.bias, any(), "whether linear layers and norms have one (true)")
-      .only_for({"gpt2"});
+  t.key("bias", m.bias, any(), "of linear layers and norms: always true").only_for({"gpt2"});
   t.key("tie_embeddings", m.tie_embeddings, any(),
         "output layer and token vectors are one matrix (transformers true, else false)")
       .only_for({"rnn", "lstm", "gru", "gpt2", "llama"});
