@@ -187,8 +187,8 @@ TEST_CASE("an adapter with layers that the model lacks is refused by the names o
   const std::string model = lumen::testing::source_path("testdata/models/random-spm.gguf");
   LoadOptions options;
   options.lora = place;
-  const std::string why = refusal(ErrorKind::kMismatch,
-                                  [&] { LanguageModel::load(io::open_model(model), options); });
+  const std::string why =
+      refusal(ErrorKind::kMismatch, [&] { LanguageModel::load(io::open_model(model), options); });
   CHECK(contains(why, "random-spm.gguf: adapter " + place +
                           "/adapter_model.safetensors: tensor "
                           "'model.layers.77.mlp.up_proj.lora_A.weight' and 1 more are not part"));
