@@ -119,6 +119,14 @@ std::vector<ByteRange> marked_by_template(const text::ChatTemplate& chat_templat
 
 void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput& input,
                  const std::string& full) {
+  if (!input.tools.empty()) {
+    text::ChatInput without = input;
+    without.tools = nullptr;
+    if (try_render(chat_template, without) == full) {
+      fail(ErrorKind::kMalformed, "\"tools\" are left out by the chat template ",
+           quoted(chat_template.name()), ": use another template, or rows without them");
+    }
+  }
   for (size_t i = 0; i < input.messages.size(); ++i) {
     const std::string role = io::get_string(input.messages[i], "role");
     const io::Json* calls = io::find_value(input.messages[i], "tool_calls");

@@ -70,6 +70,17 @@ TEST_CASE("calls of tools are learned as objects, and refused where the template
   CHECK(contains(refused(row(R"("{a")"), shows), "the arguments of a tool call: "));
   CHECK(contains(refused(row("{}"), kChatMl),
                  "the calls of tools of message 2 are left out by the chat template 'chatml'"));
+  // The tools themselves, which not every template shows, either.
+  const auto offering = [](const std::string& tools) {
+    return str(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant",)",
+               R"( "content": "Yo"}], "tools": )", tools, "}");
+  };
+  const std::string tool = R"([{"type": "function", "function": {"name": "f"}}])";
+  CHECK(contains(learned_of_row(offering(tool), true, str("{{ tools | tojson }}", kChatMl)),
+                 R"("name": "f")"));
+  CHECK(contains(refused(offering(tool), kChatMl),
+                 "\"tools\" are left out by the chat template 'chatml'"));
+  CHECK(contains(learned_of_row(offering("[]"), false), "Yo<|im_end|>"));
   // Where there are none, nothing is missing.
   CHECK(contains(learned_of_row(R"({"messages": [{"role": "user", "content": "Hi"}, )"
                                 R"({"role": "assistant", "content": "Yo", "tool_calls": []}]})",

@@ -106,9 +106,9 @@ void add_variants(const FaqEntry& entry, uint64_t seed, std::vector<std::string>
 // with a line of another kind, without a question or without an answer ("line L, …").
 std::vector<FaqEntry> parse_faq(std::string_view text, BadRows& bad, SourceFile& file);
 
-// Throws Error(kMalformed) for a message of another role than system, user and assistant, and for
-// calls of tools, that the template leaves out of `full`, the rendered conversation, without a
-// word.
+// Throws Error(kMalformed) for a message of another role than system, user and assistant, for tools
+// and for calls of them that the template leaves out of `full`, the rendered conversation, without
+// a word.
 void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput& input,
                  const std::string& full);
 
