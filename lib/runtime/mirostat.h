@@ -24,27 +24,28 @@ namespace lumen::runtime {
 //   tokens with the probability 0 do not count among the M
 // - version 2: the tokens with −log₂ pᵢ ≤ μ, at least the first.
 //
-// Allocates only on construction. Not thread-safe.
+// Allocates nothing. Not thread-safe.
 class Mirostat {
  public:
-  // `version` is 1 or 2, `target` in bits, `rate` a share, `vocab` the number of logits.
-  Mirostat(int64_t version, double target, double rate, int64_t vocab);
+  // `version` is 1 or 2, `target` in bits, `rate` a share.
+  Mirostat(int64_t version, double target, double rate);
 
   // An answer begins.
   void begin() { mu_ = 2 * target_; }
 
-  // A token, drawn with the next number of `random`. `logits` is [vocab], of which one at least is
-  // finite and none NaN or +∞; the temperature is not 0.
-  int32_t draw(std::span<const float> logits, double temperature, Philox& random);
+  // A token, drawn with the next number of `random`. `candidates` are all tokens, of whose logits
+  // one at least is finite and none NaN or +∞; what is left of them, and the first of `weights`, of
+  // which there are as many, are for the draw only. The temperature is not 0.
+  int32_t draw(std::vector<Candidate>& candidates, std::span<double> weights, double temperature,
+               Philox& random);
 
  private:
-  size_t keep_likeliest(double temperature);
-  double keep_unsurprising(double temperature);
+  size_t keep_likeliest(std::vector<Candidate>& candidates, double temperature) const;
+  double keep_unsurprising(std::span<const Candidate> candidates, std::span<double> weights,
+                           double temperature) const;
 
   int64_t version_;
   double target_, rate_, mu_;
-  std::vector<Candidate> candidates_;
-  std::vector<double> weights_;  // of the candidates
 };
 
 }  // namespace lumen::runtime

@@ -45,7 +45,7 @@ Sampler::Sampler(const SamplingSettings& settings, int64_t vocab,
     dry_.emplace(settings.dry, vocab, std::move(tokenizer));
   }
   if (settings.mirostat > 0) {
-    mirostat_.emplace(settings.mirostat, settings.mirostat_ent, settings.mirostat_lr, vocab);
+    mirostat_.emplace(settings.mirostat, settings.mirostat_ent, settings.mirostat_lr);
   }
   const bool adjusts =
       !settings.logit_bias.empty() || !damped_.empty() || !counts_.empty() || dry_.has_value();
@@ -101,8 +101,8 @@ int32_t Sampler::sample(std::span<const float> logits) {
   if (settings_.temperature == 0) {
     return static_cast<int32_t>(std::max_element(logits_.begin(), logits_.end()) - logits_.begin());
   }
-  if (mirostat_) return mirostat_->draw(logits_, settings_.temperature, random_);
   gather();
+  if (mirostat_) return mirostat_->draw(candidates_, weights_, settings_.temperature, random_);
   const double total = weigh(candidates_, last_temperature, weights_);
   const auto weights = std::span<const double>(weights_).first(candidates_.size());
   return candidates_[draw(weights, total, random_)].id;
