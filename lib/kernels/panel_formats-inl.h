@@ -323,7 +323,7 @@ LUMEN_PIECE void fetch_ahead(const uint8_t* block, int sub) {
   constexpr int kShare =
       kPanelRows * info(Format::kType).block_bytes / (Format::kGroups * kIndices<Format>);
   for (int line = 0; line < kShare; line += 64) {
-    fetch_panel_ahead(block + sub * kShare + line);
+    fetch_panel_ahead<Format::kType == DType::kQ8_0>(block + sub * kShare + line);
   }
 }
 
