@@ -204,6 +204,7 @@ bool fast_bf16_dot() {
 }
 
 const PanelPrefetch packed_panel_prefetch = is_zen_5_or_later()    ? PanelPrefetch{6144, 0}
+                                            : is_zen_4()           ? PanelPrefetch{384, 1024}
                                             : is_zen_3_or_later()  ? PanelPrefetch{1024, 0}
                                             : has_tile_registers() ? PanelPrefetch{1536, 4096}
                                             : HWY_ARCH_X86_64      ? PanelPrefetch{2048, 8192}
