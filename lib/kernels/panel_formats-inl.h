@@ -290,13 +290,14 @@ struct PanelQ5_K : PanelUnshifted {
 struct PanelQ6_K : PanelUnshifted {
   static constexpr DType kType = DType::kQ6_K;
   static constexpr int kSub = 16, kGroups = 2, kMost = 63, kOffset = 32;
+  static constexpr int kGroupBytes = 1664;
   static constexpr bool kHasMin = false;
   struct Scales {
     const uint8_t* bytes;
     Isa::Floats d;
     template <int kIndex>
     LUMEN_PIECE Isa::Floats scale(int group) const {
-      return Isa::mul(Isa::signed_bytes(bytes + 16 * (8 * group + kIndex)), d);
+      return Isa::mul(Isa::signed_bytes(bytes + kGroupBytes * group + 16 * kIndex), d);
     }
   };
   static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
@@ -305,10 +306,11 @@ struct PanelQ6_K : PanelUnshifted {
   template <int kIndex, int kQuad>
   static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int group) {
     constexpr int kWord = 4 * kIndex + kQuad, kPair = kWord / 8;  // of the group's 32 words
-    const auto low =
-        nibbles<(kWord >= 16)>(Isa::load(vector_at(p + 1312, 16 * group + kWord % 16, part)));
+    constexpr int kNibbles = kWord % 16, kLow = kNibbles < 8 ? 2 * kNibbles : kNibbles + 8;
+    const uint8_t* vectors = p + 160 + kGroupBytes * group;
+    const auto low = nibbles<(kWord >= 16)>(Isa::load(vector_at(vectors, kLow, part)));
     // Pair kPair of each byte to bits 4 and 5.
-    const auto high = Isa::load(vector_at(p + 288, 8 * group + kWord % 8, part));
+    const auto high = Isa::load(vector_at(vectors, 2 * (kWord % 8) + 1, part));
     return Isa::join(low, Isa::mask(shift<4 - 2 * kPair>(high), 0x30));
   }
 };
@@ -323,7 +325,7 @@ LUMEN_PIECE void fetch_ahead(const uint8_t* block, int sub) {
   constexpr int kShare =
       kPanelRows * info(Format::kType).block_bytes / (Format::kGroups * kIndices<Format>);
   for (int line = 0; line < kShare; line += 64) {
-    fetch_panel_ahead<Format::kType == DType::kQ8_0>(block + sub * kShare + line);
+    fetch_panel_ahead(block + sub * kShare + line);
   }
 }
 

@@ -13,22 +13,25 @@ namespace lumen::kernels {
 namespace {
 
 // Where a field of a format's block stands and goes: `words` pieces of `size` bytes per row, which
-// become [words][16] of them.
+// become [words][step][16] of them, the first of each step.
 struct Field {
   int from, to, size, words;
+  int step = 1;         // only for words of four bytes, 4 · n of them
   bool turned = false;  // bit 4 i + j of the word, the only one, becomes bit 8 j + i
 };
 
 constexpr Field kQ8_0[] = {{0, 0, 2, 1}, {2, 32, 4, 8}};
 constexpr Field kQ4_0[] = {{0, 0, 2, 1}, {2, 32, 4, 4}};
 constexpr Field kQ4_1[] = {{0, 0, 2, 2}, {4, 64, 4, 4}};
-constexpr Field kQ5_0[] = {{0, 0, 2, 1}, {2, 32, 4, 1, true}, {6, 96, 4, 4}};
-constexpr Field kQ5_1[] = {{0, 0, 2, 2}, {4, 64, 4, 1, true}, {8, 128, 4, 4}};
+constexpr Field kQ5_0[] = {{0, 0, 2, 1}, {2, 32, 4, 1, 1, true}, {6, 96, 4, 4}};
+constexpr Field kQ5_1[] = {{0, 0, 2, 2}, {4, 64, 4, 1, 1, true}, {8, 128, 4, 4}};
 constexpr Field kQ2_K[] = {{80, 0, 2, 2}, {0, 64, 4, 4}, {16, 320, 4, 16}};
 constexpr Field kQ3_K[] = {{108, 0, 2, 1}, {96, 32, 4, 3}, {0, 224, 4, 8}, {32, 736, 4, 16}};
 constexpr Field kQ4_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 32}};
 constexpr Field kQ5_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 8}, {48, 768, 4, 32}};
-constexpr Field kQ6_K[] = {{208, 0, 2, 1}, {192, 32, 1, 16}, {128, 288, 4, 16}, {0, 1312, 4, 32}};
+constexpr Field kQ6_K[] = {{208, 0, 2, 1},      {192, 32, 1, 8},      {0, 160, 4, 8, 2},
+                           {128, 224, 4, 8, 2}, {32, 1184, 4, 8},     {200, 1696, 1, 8},
+                           {64, 1824, 4, 8, 2}, {160, 1888, 4, 8, 2}, {96, 2848, 4, 8}};
 // Plain types as blocks of one column; bf16 of two.
 constexpr Field kF32[] = {{0, 0, 4, 1}};
 constexpr Field kF16[] = {{0, 0, 2, 1}};
@@ -79,8 +82,8 @@ int block_columns(DType dtype) {
 }
 
 // Four words of four rows `stride` bytes apart, transposed: those of column i go to the words of
-// panel row i.
-void transpose_words(const std::byte* from, int64_t stride, std::byte* to) {
+// panel row i, one of every `step`.
+void transpose_words(const std::byte* from, int64_t stride, int step, std::byte* to) {
   using Words = uint32_t __attribute__((vector_size(16)));
   Words row[4];
   for (int i = 0; i < 4; ++i) std::memcpy(&row[i], from + i * stride, sizeof(Words));
@@ -92,7 +95,7 @@ void transpose_words(const std::byte* from, int64_t stride, std::byte* to) {
       __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
       __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
   for (int i = 0; i < 4; ++i) {
-    std::memcpy(to + i * kPanelRows * sizeof(uint32_t), &column[i], sizeof(Words));
+    std::memcpy(to + i * step * kPanelRows * sizeof(uint32_t), &column[i], sizeof(Words));
   }
 }
 
@@ -112,12 +115,13 @@ void interleave(const std::byte* from, int64_t stride, int begin, int end, std::
   }
 }
 
-void interleave_words(const std::byte* from, int64_t stride, int words, std::byte* to) {
+void interleave_words(const std::byte* from, int64_t stride, int words, int step, std::byte* to) {
   constexpr int64_t kWord = sizeof(uint32_t);
   const int whole = words / 4 * 4;
   for (int64_t row = 0; row < kPanelRows; row += 4) {
     for (int i = 0; i < whole; i += 4) {
-      transpose_words(from + row * stride + i * kWord, stride, to + (i * kPanelRows + row) * kWord);
+      transpose_words(from + row * stride + i * kWord, stride, step,
+                      to + (i * step * kPanelRows + row) * kWord);
     }
   }
   interleave<uint32_t, uint64_t>(from, stride, whole, words, to);
@@ -157,7 +161,7 @@ void interleave(const Field& field, int blocks, const std::byte* from, int64_t s
     case 2:
       return interleave<uint16_t, uint32_t>(from, stride, 0, words, to);
     default:
-      interleave_words(from, stride, words, to);
+      interleave_words(from, stride, words, field.step, to);
   }
   if (field.turned) turn_words(to);
 }

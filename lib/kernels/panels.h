@@ -17,7 +17,8 @@
 //   q3_k  f16 d[16]; scales[3]; high bits[8]; low codes[16]        at 0, 32, 224, 736
 //   q4_k  f16 d[16], dmin[16]; scales[3]; codes[32]                at 0, 32, 64, 256
 //   q5_k  f16 d[16], dmin[16]; scales[3]; fifth bits[8]; codes[32] at 0, 32, 64, 256, 768
-//   q6_k  f16 d[16]; i8 scales[16][16]; high pairs[16]; codes[32]  at 0, 32, 288, 1312
+//   q6_k  f16 d[16]; of columns 0 to 127 and then 128 to 255, at 32 and 1696:
+//         i8 scales[8][16]; (codes[1], high pairs[1])[8]; codes[8]  at 0, 128, 1152
 //   f32, f16  [column][16];  bf16  [column / 2][16][2]
 #pragma once
 

@@ -48,21 +48,18 @@ bool has_bf16_dot();
 bool fast_bf16_dot();
 
 // How many bytes ahead of the loads panels of weights are fetched into the first and the second
-// cache on this CPU, 0 for not at all: those whose codes are unpacked, and those that are
-// multiplied as they lie (Q8_0, halves). Derived in README.md. Set before main.
+// cache on this CPU, 0 for not at all; derived in README.md. Set before main.
 struct PanelPrefetch {
   int64_t first, second;
 };
-extern const PanelPrefetch packed_panel_prefetch, plain_panel_prefetch;
+extern const PanelPrefetch panel_prefetch;
 
 // Fetches what lies ahead of a line of a panel. Always inline: a call would move all sums to
 // memory.
-template <bool kPlain>
 [[gnu::always_inline]] inline void fetch_panel_ahead(const void* line) {
-  const PanelPrefetch& ahead = kPlain ? plain_panel_prefetch : packed_panel_prefetch;
   const char* p = static_cast<const char*>(line);
-  if (ahead.second != 0) __builtin_prefetch(p + ahead.second, 0, 2);
-  if (ahead.first != 0) __builtin_prefetch(p + ahead.first, 0, 3);
+  if (panel_prefetch.second != 0) __builtin_prefetch(p + panel_prefetch.second, 0, 2);
+  if (panel_prefetch.first != 0) __builtin_prefetch(p + panel_prefetch.first, 0, 3);
 }
 
 // Restricts dispatch to `name` or anything below it (LUMEN_SIMD). Throws Error(kUsage) for an
