@@ -17,6 +17,10 @@ class Philox {
 
   // Four words of block `index`, without touching the state.
   std::array<uint32_t, 4> block(uint64_t index) const;
+  // The words of kBlocks blocks from `index` on as next_u64 gives them. They are computed side by
+  // side: a block is a chain of products.
+  static constexpr int kBlocks = 8;
+  std::array<uint64_t, 2 * kBlocks> blocks(uint64_t index) const;
 
   uint32_t next_u32();
   uint64_t next_u64();
@@ -74,7 +78,14 @@ class Mt19937 {
   explicit Mt19937(uint64_t seed);
   explicit Mt19937(const State& state) : state_(state) {}
 
-  uint32_t next_u32();
+  uint32_t next_u32() {
+    if (state_.used == kWords) renew();
+    uint32_t y = state_.words[static_cast<size_t>(state_.used++)];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680;
+    y ^= (y << 15) & 0xefc60000;
+    return y ^ (y >> 18);
+  }
   // High word first, as PyTorch.
   uint64_t next_u64() {
     const uint64_t high = next_u32();
@@ -84,6 +95,8 @@ class Mt19937 {
   const State& state() const { return state_; }
 
  private:
+  void renew();
+
   State state_;
 };
 
