@@ -8,51 +8,59 @@ namespace lumen {
 
 namespace {
 
-// Ten rounds of kCount counters side by side, word i of counter b in c[i][b].
-template <int kCount>
-void philox_rounds(uint64_t seed, uint32_t (&c)[4][kCount]) {
+// Loops over few counters that are unrolled become vectors, others do not.
+#if defined(__GNUC__) && !defined(__clang__)
+#define LUMEN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LUMEN_UNROLL
+#endif
+
+// Ten rounds of kCount counters from `index` on, side by side; take(b, …) gets the four words
+// of counter b.
+template <int kCount, class Take>
+void philox_words(uint64_t seed, uint64_t stream, uint64_t index, const Take& take) {
+  uint32_t c0[kCount], c1[kCount], c2[kCount], c3[kCount];
+  for (int b = 0; b < kCount; ++b) {
+    const uint64_t at = index + static_cast<uint64_t>(b);
+    c0[b] = static_cast<uint32_t>(at), c1[b] = static_cast<uint32_t>(at >> 32);
+    c2[b] = static_cast<uint32_t>(stream), c3[b] = static_cast<uint32_t>(stream >> 32);
+  }
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  LUMEN_UNROLL
   for (int round = 0; round < 10; ++round) {
+    LUMEN_UNROLL
     for (int b = 0; b < kCount; ++b) {
-      const uint64_t p0 = uint64_t{0xD2511F53} * c[0][b];
-      const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2][b];
-      c[0][b] = static_cast<uint32_t>(p1 >> 32) ^ c[1][b] ^ k0;
-      c[1][b] = static_cast<uint32_t>(p1);
-      c[2][b] = static_cast<uint32_t>(p0 >> 32) ^ c[3][b] ^ k1;
-      c[3][b] = static_cast<uint32_t>(p0);
+      const uint64_t p0 = uint64_t{0xD2511F53} * c0[b];
+      const uint64_t p1 = uint64_t{0xCD9E8D57} * c2[b];
+      c0[b] = static_cast<uint32_t>(p1 >> 32) ^ c1[b] ^ k0;
+      c1[b] = static_cast<uint32_t>(p1);
+      c2[b] = static_cast<uint32_t>(p0 >> 32) ^ c3[b] ^ k1;
+      c3[b] = static_cast<uint32_t>(p0);
     }
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
-}
-
-template <int kCount>
-void philox_counters(uint64_t index, uint64_t stream, uint32_t (&c)[4][kCount]) {
-  for (int b = 0; b < kCount; ++b) {
-    const uint64_t at = index + static_cast<uint64_t>(b);
-    c[0][b] = static_cast<uint32_t>(at), c[1][b] = static_cast<uint32_t>(at >> 32);
-    c[2][b] = static_cast<uint32_t>(stream), c[3][b] = static_cast<uint32_t>(stream >> 32);
-  }
+  for (int b = 0; b < kCount; ++b) take(b, c0[b], c1[b], c2[b], c3[b]);
 }
 
 }  // namespace
 
 std::array<uint32_t, 4> Philox::block(uint64_t index) const {
-  uint32_t c[4][1];
-  philox_counters(index, stream_, c);
-  philox_rounds(seed_, c);
-  return {c[0][0], c[1][0], c[2][0], c[3][0]};
+  std::array<uint32_t, 4> words;
+  philox_words<1>(seed_, stream_, index,
+                  [&](int, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
+                    words = {c0, c1, c2, c3};
+                  });
+  return words;
 }
 
 std::array<uint64_t, 2 * Philox::kBlocks> Philox::blocks(uint64_t index) const {
-  uint32_t c[4][kBlocks];
-  philox_counters(index, stream_, c);
-  philox_rounds(seed_, c);
   std::array<uint64_t, 2 * kBlocks> words;
-  for (size_t b = 0; b < kBlocks; ++b) {
-    words[2 * b] = c[0][b] | uint64_t{c[1][b]} << 32;
-    words[2 * b + 1] = c[2][b] | uint64_t{c[3][b]} << 32;
-  }
+  philox_words<kBlocks>(seed_, stream_, index,
+                        [&](int b, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
+                          words[2 * static_cast<size_t>(b)] = c0 | uint64_t{c1} << 32;
+                          words[2 * static_cast<size_t>(b) + 1] = c2 | uint64_t{c3} << 32;
+                        });
   return words;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace lumen {
@@ -19,7 +20,7 @@ class Philox {
   std::array<uint32_t, 4> block(uint64_t index) const;
   // The words of kBlocks blocks from `index` on as next_u64 gives them. They are computed side by
   // side: a block is a chain of products.
-  static constexpr int kBlocks = 8;
+  static constexpr int kBlocks = 4;
   std::array<uint64_t, 2 * kBlocks> blocks(uint64_t index) const;
 
   uint32_t next_u32();
