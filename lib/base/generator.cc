@@ -77,7 +77,7 @@ void fill_below(auto& engine, uint64_t bound, uint64_t low, std::span<int64_t> o
   }
 }
 
-// Blocks of a counter do not wait for each other: some at a time, two words of 64 bits each.
+// Two words of 64 bits of each block of the counter.
 void fill_below(Philox& engine, uint64_t bound, uint64_t low, std::span<int64_t> out) {
   const Below rule(bound);
   uint64_t number;
@@ -86,15 +86,18 @@ void fill_below(Philox& engine, uint64_t bound, uint64_t low, std::span<int64_t>
     }
     return static_cast<int64_t>(low + number);
   };
-  constexpr uint64_t kWords = 4 * Philox::kBlocks;
   size_t i = 0;
   if (engine.offset() % 2 == 0) {
     while (i < out.size() && engine.offset() % 4 != 0) out[i++] = draw();
+    const Philox copy = engine;  // whose members nothing else can change
     uint64_t at = engine.offset();
-    for (; i + kWords / 2 <= out.size(); at += kWords) {
-      const auto words = engine.blocks(at / 4);
-      for (uint64_t word : words) {
-        if (rule.take(word, number)) out[i++] = static_cast<int64_t>(low + number);
+    for (; i + 2 <= out.size(); at += 4) {
+      const std::array<uint32_t, 4> words = copy.block(at / 4);
+      if (rule.take(words[0] | uint64_t{words[1]} << 32, number)) {
+        out[i++] = static_cast<int64_t>(low + number);
+      }
+      if (rule.take(words[2] | uint64_t{words[3]} << 32, number)) {
+        out[i++] = static_cast<int64_t>(low + number);
       }
     }
     engine.set_offset(at);

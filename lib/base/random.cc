@@ -6,64 +6,6 @@
 
 namespace lumen {
 
-namespace {
-
-// Loops over few counters that are unrolled become vectors, others do not.
-#if defined(__GNUC__) && !defined(__clang__)
-#define LUMEN_UNROLL _Pragma("GCC unroll 16")
-#else
-#define LUMEN_UNROLL
-#endif
-
-// Ten rounds of kCount counters from `index` on, side by side; take(b, …) gets the four words
-// of counter b.
-template <int kCount, class Take>
-void philox_words(uint64_t seed, uint64_t stream, uint64_t index, const Take& take) {
-  uint32_t c0[kCount], c1[kCount], c2[kCount], c3[kCount];
-  for (int b = 0; b < kCount; ++b) {
-    const uint64_t at = index + static_cast<uint64_t>(b);
-    c0[b] = static_cast<uint32_t>(at), c1[b] = static_cast<uint32_t>(at >> 32);
-    c2[b] = static_cast<uint32_t>(stream), c3[b] = static_cast<uint32_t>(stream >> 32);
-  }
-  uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  LUMEN_UNROLL
-  for (int round = 0; round < 10; ++round) {
-    LUMEN_UNROLL
-    for (int b = 0; b < kCount; ++b) {
-      const uint64_t p0 = uint64_t{0xD2511F53} * c0[b];
-      const uint64_t p1 = uint64_t{0xCD9E8D57} * c2[b];
-      c0[b] = static_cast<uint32_t>(p1 >> 32) ^ c1[b] ^ k0;
-      c1[b] = static_cast<uint32_t>(p1);
-      c2[b] = static_cast<uint32_t>(p0 >> 32) ^ c3[b] ^ k1;
-      c3[b] = static_cast<uint32_t>(p0);
-    }
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
-  }
-  for (int b = 0; b < kCount; ++b) take(b, c0[b], c1[b], c2[b], c3[b]);
-}
-
-}  // namespace
-
-std::array<uint32_t, 4> Philox::block(uint64_t index) const {
-  std::array<uint32_t, 4> words;
-  philox_words<1>(seed_, stream_, index,
-                  [&](int, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
-                    words = {c0, c1, c2, c3};
-                  });
-  return words;
-}
-
-std::array<uint64_t, 2 * Philox::kBlocks> Philox::blocks(uint64_t index) const {
-  std::array<uint64_t, 2 * kBlocks> words;
-  philox_words<kBlocks>(seed_, stream_, index,
-                        [&](int b, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
-                          words[2 * static_cast<size_t>(b)] = c0 | uint64_t{c1} << 32;
-                          words[2 * static_cast<size_t>(b) + 1] = c2 | uint64_t{c3} << 32;
-                        });
-  return words;
-}
-
 uint32_t Philox::next_u32() {
   const uint64_t index = offset_ / 4;
   if (index != words_block_) words_ = block(index), words_block_ = index;

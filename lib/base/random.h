@@ -16,12 +16,24 @@ class Philox {
  public:
   explicit Philox(uint64_t seed, uint64_t stream = 0) : seed_(seed), stream_(stream) {}
 
-  // Four words of block `index`, without touching the state.
-  std::array<uint32_t, 4> block(uint64_t index) const;
-  // The words of kBlocks blocks from `index` on as next_u64 gives them. They are computed side by
-  // side: a block is a chain of products.
-  static constexpr int kBlocks = 4;
-  std::array<uint64_t, 2 * kBlocks> blocks(uint64_t index) const;
+  // Four words of block `index`, without touching the state. In the header because blocks one after
+  // another are computed at the same time where they are not calls.
+  std::array<uint32_t, 4> block(uint64_t index) const {
+    uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
+    uint32_t c2 = static_cast<uint32_t>(stream_), c3 = static_cast<uint32_t>(stream_ >> 32);
+    uint32_t k0 = static_cast<uint32_t>(seed_), k1 = static_cast<uint32_t>(seed_ >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t p0 = uint64_t{0xD2511F53} * c0;
+      const uint64_t p1 = uint64_t{0xCD9E8D57} * c2;
+      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+      c1 = static_cast<uint32_t>(p1);
+      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c3 = static_cast<uint32_t>(p0);
+      k0 += 0x9E3779B9;
+      k1 += 0xBB67AE85;
+    }
+    return {c0, c1, c2, c3};
+  }
 
   uint32_t next_u32();
   uint64_t next_u64();
