@@ -147,25 +147,6 @@ TypedShape infer_pad(const Node& node) {
   return {in(node).dtype, shape};
 }
 
-// Rows of a few hundred bytes, as images have them: fixed sizes need no calls. `gap` ≤ kGapBytes
-// zeros stand between two rows; what is written beyond them the next row overwrites.
-constexpr int64_t kGapBytes = 64;
-void pad_short_rows(const std::byte* x, int64_t row, int64_t rows, int64_t front, int64_t back,
-                    std::byte* y) {
-  constexpr int64_t kStep = 64;
-  std::memset(y, 0, static_cast<size_t>(front));
-  y += front;
-  for (int64_t i = 0; i < rows; ++i, x += row, y += row + front + back) {
-    for (int64_t at = 0; at + kStep <= row; at += kStep) std::memcpy(y + at, x + at, kStep);
-    std::memcpy(y + row - kStep, x + row - kStep, kStep);
-    if (i + 1 < rows) {
-      std::memset(y + row, 0, kGapBytes);
-    } else {
-      std::memset(y + row, 0, static_cast<size_t>(back));
-    }
-  }
-}
-
 void run_pad(const KernelCall& call) {
   const Operand& x = call.inputs[0];
   const auto axis = static_cast<int>(call.node->attrs.integer("axis"));
@@ -181,14 +162,7 @@ void run_pad(const KernelCall& call) {
   constexpr int64_t kPiece = 64 << 10;
   const int64_t pieces = divide_up(std::max<int64_t>(1, from_row), kPiece);
   const int64_t grain = std::max<int64_t>(1, kPiece / to_row);
-  constexpr int64_t kShort = 1024;
-  const bool are_short = from_row >= kGapBytes && from_row <= kShort && front + back <= kGapBytes;
   call.pool->parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
-    if (are_short) {
-      pad_short_rows(x.data + first * from_row, from_row, last - first, front, back,
-                     call.output.data + first * to_row);
-      return;
-    }
     for (int64_t i = first; i < last; ++i) {
       const int64_t row = i / pieces, begin = i % pieces * kPiece;
       const int64_t end = std::min(from_row, begin + kPiece);
