@@ -42,20 +42,82 @@ void normal_groups(auto& engine, std::span<T> out) {
   box_muller(last.data());
 }
 
-// Uniform in [0, bound) without modulo bias (Lemire 2019).
+// Uniform in [0, bound) without modulo bias (Lemire 2019): of a 64-bit word whose product is not
+// below `least`, its upper half.
+class Below {
+ public:
+  explicit Below(uint64_t bound) : bound_(bound), least_(-bound % bound) {}
+  // False: another word is to be drawn.
+  bool take(uint64_t word, uint64_t& number) const {
+    const auto product = static_cast<unsigned __int128>(word) * bound_;
+    number = static_cast<uint64_t>(product >> 64);
+    return static_cast<uint64_t>(product) >= least_;
+  }
+
+ private:
+  uint64_t bound_, least_;
+};
+
 uint64_t below(auto& engine, uint64_t bound) {
-  for (;;) {
-    const auto product = static_cast<unsigned __int128>(engine.next_u64()) * bound;
-    if (static_cast<uint64_t>(product) >= -bound % bound) {
-      return static_cast<uint64_t>(product >> 64);
+  const Below rule(bound);
+  uint64_t number;
+  while (!rule.take(engine.next_u64(), number)) {
+  }
+  return number;
+}
+
+// out[i] = low + below(engine, bound), one after the other.
+void fill_below(auto& engine, uint64_t bound, uint64_t low, std::span<int64_t> out) {
+  const Below rule(bound);
+  for (int64_t& x : out) {
+    uint64_t number;
+    while (!rule.take(engine.next_u64(), number)) {
     }
+    x = static_cast<int64_t>(low + number);
   }
 }
 
-// PyTorch's: by modulo, from 32 bits for small ranges.
-uint64_t below(Mt19937& engine, uint64_t bound) {
+// Two words of 64 bits of each block of the counter.
+void fill_below(Philox& engine, uint64_t bound, uint64_t low, std::span<int64_t> out) {
+  const Below rule(bound);
+  uint64_t number;
+  auto draw = [&] {
+    while (!rule.take(engine.next_u64(), number)) {
+    }
+    return static_cast<int64_t>(low + number);
+  };
+  size_t i = 0;
+  if (engine.offset() % 2 == 0) {
+    while (i < out.size() && engine.offset() % 4 != 0) out[i++] = draw();
+    const Philox copy = engine;  // whose members nothing else can change
+    uint64_t at = engine.offset();
+    for (; i + 2 <= out.size(); at += 4) {
+      const std::array<uint32_t, 4> words = copy.block(at / 4);
+      if (rule.take(words[0] | uint64_t{words[1]} << 32, number)) {
+        out[i++] = static_cast<int64_t>(low + number);
+      }
+      if (rule.take(words[2] | uint64_t{words[3]} << 32, number)) {
+        out[i++] = static_cast<int64_t>(low + number);
+      }
+    }
+    engine.set_offset(at);
+  }
+  while (i < out.size()) out[i++] = draw();
+}
+
+// PyTorch's: by modulo, from 32 bits for small ranges. The remainder of 32 bits by multiplication
+// (Lemire, Kaser & Kurz 2019): ⌈2⁶⁴ / bound⌉ · x modulo 2⁶⁴ is the fraction of x / bound.
+void fill_below(Mt19937& engine, uint64_t bound, uint64_t low, std::span<int64_t> out) {
   constexpr uint64_t kWide = uint64_t{1} << 28;
-  return bound >= kWide ? engine.next_u64() % bound : engine.next_u32() % bound;
+  if (bound >= kWide) {
+    for (int64_t& x : out) x = static_cast<int64_t>(low + engine.next_u64() % bound);
+    return;
+  }
+  const uint64_t inverse = ~uint64_t{0} / bound + 1;  // 0 for 1, whose remainders are 0
+  for (int64_t& x : out) {
+    const auto rest = static_cast<unsigned __int128>(inverse * engine.next_u32()) * bound;
+    x = static_cast<int64_t>(low + static_cast<uint64_t>(rest >> 64));
+  }
 }
 
 // PyTorch's rule for permutations differs from that for integers.
@@ -128,13 +190,8 @@ void Generator::randint(std::span<int64_t> out, int64_t low, int64_t high) {
     fail(ErrorKind::kMalformed, "there is no integer from ", low, " up to and without ", high);
   }
   const uint64_t range = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
-  std::visit(
-      [&](auto& engine) {
-        for (int64_t& x : out) {
-          x = static_cast<int64_t>(static_cast<uint64_t>(low) + below(engine, range));
-        }
-      },
-      engine_);
+  std::visit([&](auto& engine) { fill_below(engine, range, static_cast<uint64_t>(low), out); },
+             engine_);
 }
 
 void Generator::randperm(std::span<int64_t> out) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <thread>
 
@@ -203,4 +204,39 @@ TEST_CASE("scopes choose and restore this thread's generator, forks nest") {
     other = current_generator().next_u64();
   }).join();
   CHECK(other != 0);
+}
+
+TEST_CASE("many integers are those that are drawn one by one, wherever the engine stands") {
+  for (RandomEngine engine :
+       {RandomEngine::kPhilox, RandomEngine::kXoshiro256, RandomEngine::kMt19937}) {
+    for (uint64_t range : {uint64_t{1}, uint64_t{3}, uint64_t{1000}, (uint64_t{1} << 28) - 1,
+                           uint64_t{1} << 28, (uint64_t{1} << 63) - 5, uint64_t{3} << 62}) {
+      for (int before : {0, 1, 2, 4, 7}) {
+        for (size_t n : {size_t{1}, size_t{15}, size_t{16}, size_t{700}}) {
+          Generator many(9, engine), single(9, engine);
+          for (int i = 0; i < before; ++i) many.next_u32(), single.next_u32();
+          // What is rejected differs: three quarters of the range reject every fourth word.
+          const auto low = range >> 62 == 3 ? std::numeric_limits<int64_t>::min() : int64_t{-7};
+          std::vector<int64_t> got(n), want(n);
+          const auto high = static_cast<int64_t>(static_cast<uint64_t>(low) + range);
+          many.randint(got, low, high);
+          for (int64_t& x : want) {
+            uint64_t number = 0;
+            if (engine == RandomEngine::kMt19937) {
+              number = (range < (1 << 28) ? single.next_u32() : single.next_u64()) % range;
+            } else {
+              unsigned __int128 product;
+              do {
+                product = static_cast<unsigned __int128>(single.next_u64()) * range;
+              } while (static_cast<uint64_t>(product) < -range % range);
+              number = static_cast<uint64_t>(product >> 64);
+            }
+            x = static_cast<int64_t>(static_cast<uint64_t>(low) + number);
+          }
+          REQUIRE(got == want);
+          REQUIRE(many.next_u32() == single.next_u32());
+        }
+      }
+    }
+  }
 }

@@ -6,22 +6,6 @@
 
 namespace lumen {
 
-std::array<uint32_t, 4> Philox::block(uint64_t index) const {
-  std::array<uint32_t, 4> c = {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
-                               static_cast<uint32_t>(stream_),
-                               static_cast<uint32_t>(stream_ >> 32)};
-  uint32_t k0 = static_cast<uint32_t>(seed_), k1 = static_cast<uint32_t>(seed_ >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53} * c[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57} * c[2];
-    c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
-         static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(p0)};
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
-  }
-  return c;
-}
-
 uint32_t Philox::next_u32() {
   const uint64_t index = offset_ / 4;
   if (index != words_block_) words_ = block(index), words_block_ = index;
@@ -106,21 +90,21 @@ Mt19937::Mt19937(uint64_t seed) {
   state_.used = kWords;
 }
 
-uint32_t Mt19937::next_u32() {
-  auto& words = state_.words;
-  if (state_.used == kWords) {
+// In three loops, so that no index is taken modulo kWords and they become vectors.
+void Mt19937::renew() {
+  constexpr size_t kFar = 397, kCount = kWords, kFirst = kCount - kFar;
+  uint32_t* const words = state_.words.data();
+  const auto twisted = [](uint32_t word, uint32_t next) {
     constexpr uint32_t kHighBit = 0x80000000;
-    for (int i = 0; i < kWords; ++i) {
-      const uint32_t y = (words[i] & kHighBit) | (words[(i + 1) % kWords] & ~kHighBit);
-      words[i] = words[(i + 397) % kWords] ^ (y >> 1) ^ (y & 1 ? 0x9908b0df : 0);
-    }
-    state_.used = 0;
+    const uint32_t y = (word & kHighBit) | (next & ~kHighBit);
+    return (y >> 1) ^ ((0 - (y & 1)) & 0x9908b0df);
+  };
+  for (size_t i = 0; i < kFirst; ++i) words[i] = words[i + kFar] ^ twisted(words[i], words[i + 1]);
+  for (size_t i = kFirst; i + 1 < kCount; ++i) {
+    words[i] = words[i - kFirst] ^ twisted(words[i], words[i + 1]);
   }
-  uint32_t y = words[state_.used++];
-  y ^= y >> 11;
-  y ^= (y << 7) & 0x9d2c5680;
-  y ^= (y << 15) & 0xefc60000;
-  return y ^ (y >> 18);
+  words[kCount - 1] = words[kFar - 1] ^ twisted(words[kCount - 1], words[0]);
+  state_.used = 0;
 }
 
 }  // namespace lumen

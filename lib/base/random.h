@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace lumen {
@@ -15,8 +16,24 @@ class Philox {
  public:
   explicit Philox(uint64_t seed, uint64_t stream = 0) : seed_(seed), stream_(stream) {}
 
-  // Four words of block `index`, without touching the state.
-  std::array<uint32_t, 4> block(uint64_t index) const;
+  // Four words of block `index`, without touching the state. In the header because blocks one after
+  // another are computed at the same time where they are not calls.
+  std::array<uint32_t, 4> block(uint64_t index) const {
+    uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
+    uint32_t c2 = static_cast<uint32_t>(stream_), c3 = static_cast<uint32_t>(stream_ >> 32);
+    uint32_t k0 = static_cast<uint32_t>(seed_), k1 = static_cast<uint32_t>(seed_ >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t p0 = uint64_t{0xD2511F53} * c0;
+      const uint64_t p1 = uint64_t{0xCD9E8D57} * c2;
+      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+      c1 = static_cast<uint32_t>(p1);
+      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c3 = static_cast<uint32_t>(p0);
+      k0 += 0x9E3779B9;
+      k1 += 0xBB67AE85;
+    }
+    return {c0, c1, c2, c3};
+  }
 
   uint32_t next_u32();
   uint64_t next_u64();
@@ -74,7 +91,14 @@ class Mt19937 {
   explicit Mt19937(uint64_t seed);
   explicit Mt19937(const State& state) : state_(state) {}
 
-  uint32_t next_u32();
+  uint32_t next_u32() {
+    if (state_.used == kWords) renew();
+    uint32_t y = state_.words[static_cast<size_t>(state_.used++)];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680;
+    y ^= (y << 15) & 0xefc60000;
+    return y ^ (y >> 18);
+  }
   // High word first, as PyTorch.
   uint64_t next_u64() {
     const uint64_t high = next_u32();
@@ -84,6 +108,8 @@ class Mt19937 {
   const State& state() const { return state_; }
 
  private:
+  void renew();
+
   State state_;
 };
 

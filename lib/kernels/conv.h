@@ -37,8 +37,9 @@ size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads);
 // 512 channels; an infinity makes NaNs of outputs up to three pixels away. With `bf16` and a unit
 // for it (bf16_unit, amx.h) these sums are rounded to bfloat16 before they meet: an error of
 // 3.4e-3 to 4.2e-3 · ‖y‖; all other ways stay float32. Other kernels of stride
-// 1 with few channels are sums of shifted rows (direct_conv.h), the rest products of matrices of
-// patches (patch_conv.h). Gradients of weights that come out infinite or NaN in another way are
+// 1 with few channels, or of any stride with one or two a group (not the gradient of the input),
+// are sums of shifted rows (direct_conv.h), the rest products of matrices of patches
+// (patch_conv.h). Gradients of weights that come out infinite or NaN in another way are
 // computed again by these: what no window covers has no part in them. Sums in float32; the result
 // does not depend on the number of threads. Workspaces are 64-byte aligned, of any content. None
 // allocates. noexcept.

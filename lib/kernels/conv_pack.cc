@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lib/base/round_up.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -77,6 +78,20 @@ void pack_patches_transposed_kernel(const Patches& patches, int64_t rows, int64_
   }
 }
 
+// y[j] = x[j · step] for j in [0, count); reads nothing behind the last.
+void take_strided_kernel(const float* x, int64_t count, int64_t step, float* y) {
+  const Float d;
+  int64_t j = 0;
+  if (step == 2) {
+    hn::Vec<Float> even, odd;
+    for (; j + kVector < count; j += kVector) {
+      hn::LoadInterleaved2(d, x + 2 * j, even, odd);
+      hn::StoreU(even, d, y + j);
+    }
+  }
+  for (; j < count; ++j) y[j] = x[j * step];
+}
+
 void add_strided_kernel(const float* x, int64_t count, int64_t step, float* y) {
   const Float d;
   int64_t j = 0;
@@ -97,6 +112,7 @@ namespace lumen::kernels {
 namespace {
 HWY_EXPORT(pack_patches_kernel);
 HWY_EXPORT(pack_patches_transposed_kernel);
+HWY_EXPORT(take_strided_kernel);
 HWY_EXPORT(add_strided_kernel);
 }  // namespace
 
@@ -117,6 +133,23 @@ void fill_padded_row(const ConvShape& s, const float* plane, int64_t y, int64_t 
   std::fill_n(row, left, 0.0f);
   if (count > 0) std::memcpy(row + left, plane + y * s.in_width, count * sizeof(float));
   std::fill_n(row + left + count, width - left - count, 0.0f);
+}
+
+void fill_strided_rows(const ConvShape& s, const float* plane, int64_t y, int64_t width,
+                       int64_t phases, int64_t stride, float* rows) {
+  const auto take = HWY_DYNAMIC_DISPATCH(take_strided_kernel);
+  const bool inside = y >= 0 && y < s.in_height;
+  for (int64_t b = 0; b < phases; ++b, rows += stride) {
+    // Columns left of the image, then up to its end.
+    const int64_t left =
+        std::min(width, divide_up(std::max<int64_t>(0, s.padding_x - b), s.stride_x));
+    const int64_t first = b + left * s.stride_x - s.padding_x;
+    const int64_t most = divide_up(std::max<int64_t>(0, s.in_width - first), s.stride_x);
+    const int64_t count = inside ? std::min(most, width - left) : 0;
+    std::fill_n(rows, left, 0.0f);
+    if (count > 0) take(plane + y * s.in_width + first, count, s.stride_x, rows + left);
+    std::fill_n(rows + left + count, width - left - count, 0.0f);
+  }
 }
 
 void fill_offsets(const ConvShape& s, int64_t channels, int64_t rows, int64_t width,

@@ -40,6 +40,11 @@ void pack_patches_transposed(const Patches& patches, int64_t rows, int64_t width
 void fill_padded_row(const ConvShape& shape, const float* plane, int64_t y, int64_t width,
                      float* row);
 
+// Every stride_x-th element of such a row: rows + b · stride + j, for b in [0, phases) and j in
+// [0, width), is that of column b + j · stride_x − shape.padding_x.
+void fill_strided_rows(const ConvShape& shape, const float* plane, int64_t y, int64_t width,
+                       int64_t phases, int64_t stride, float* rows);
+
 // offsets[k] of patch element k = (c · kernel_height + u) · kernel_width + v, of `channels`
 // channels in a window [channels][rows][width] of the padded input.
 void fill_offsets(const ConvShape& shape, int64_t channels, int64_t rows, int64_t width,

@@ -220,6 +220,32 @@ TEST_CASE("convolutions without packed patches equal naive loops") {
   }
 }
 
+// Windows with strides: phases of rows and columns, a dilation that skips some, kernels of one
+// pixel.
+TEST_CASE("strided convolutions of single channels equal naive loops and products of patches") {
+  for (const ConvShape& open : {ConvShape{2, 5, 20, 21, 5, 0, 0, 3, 3, 2, 2, 1, 1, 1, 1, 5},
+                                ConvShape{1, 3, 57, 40, 3, 0, 0, 3, 5, 2, 3, 1, 4, 1, 1, 3},
+                                ConvShape{2, 2, 19, 33, 4, 0, 0, 3, 2, 3, 2, 0, 1, 2, 4, 2},
+                                ConvShape{1, 4, 9, 64, 4, 0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 4},
+                                ConvShape{3, 2, 7, 7, 2, 0, 0, 7, 7, 2, 2, 3, 3, 1, 1, 2},
+                                ConvShape{1, 2, 30, 5, 3, 0, 0, 4, 1, 1, 2, 5, 0, 1, 1, 1},
+                                ConvShape{1, 2, 3, 3, 2, 0, 0, 2, 2, 4, 4, 4, 4, 1, 1, 2},
+                                ConvShape{1, 2, 90, 300, 2, 0, 0, 3, 3, 2, 2, 1, 1, 1, 1, 2}}) {
+    const Example example(shaped(open));
+    INFO(example.name());
+    Convolution direct = kDirect;
+    direct.input_grad_bytes = kPatches.input_grad_bytes;
+    direct.input_grad = kPatches.input_grad;
+    on_every_target([&] {
+      check_results(example, direct);
+      check_results(example, kConv2d);
+      CHECK(run(direct, example.s, example.x, example.w, example.bias, example.dy, 1).y ==
+            run(kPatches, example.s, example.x, example.w, example.bias, example.dy, 1).y);
+    });
+  }
+  CHECK(direct_conv_pays(shaped({4, 32, 28, 28, 32, 0, 0, 3, 3, 2, 2, 1, 1, 1, 1, 32})));
+}
+
 // Rows of the padded input meet pixels between two rows, whose sums are thrown away.
 TEST_CASE("an infinity reaches only the outputs that it is part of") {
   const ConvShape s = shaped({1, 2, 20, 20, 6, 0, 0, 3, 3});

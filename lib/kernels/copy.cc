@@ -7,6 +7,7 @@
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/transpose.h"
 #include "lib/kernels/typed.h"
 
 namespace lumen::kernels {
@@ -105,35 +106,8 @@ void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) std::memcpy(y + i * kSize, x + i * step * kSize, sizeof(T));
 }
 
-// y[r][i] = x[i · column_stride + r] for a rows × columns piece of y whose rows are y_stride
-// elements apart. By square tiles of one cache line a side, through a buffer: each line of x and y
-// is touched once, even where strides of a power of two make them compete for one cache set.
-template <class T>
-void transpose(const std::byte* x, int64_t column_stride, int64_t rows, int64_t columns,
-               int64_t y_stride, std::byte* y) {
-  constexpr int64_t kTile = 64 / sizeof(T);
-  constexpr auto kSize = static_cast<int64_t>(sizeof(T));
-  alignas(64) T lines[kTile][kTile] = {}, turned[kTile];
-  for (int64_t row = 0; row < rows; row += kTile) {
-    const int64_t row_count = std::min(rows - row, kTile);
-    for (int64_t column = 0; column < columns; column += kTile) {
-      const int64_t column_count = std::min(columns - column, kTile);
-      for (int64_t c = 0; c < column_count; ++c) {
-        std::memcpy(lines[c], x + ((column + c) * column_stride + row) * kSize,
-                    static_cast<size_t>(row_count * kSize));
-      }
-      for (int64_t r = 0; r < row_count; ++r) {
-        for (int64_t c = 0; c < kTile; ++c) turned[c] = lines[c][r];
-        std::memcpy(y + ((row + r) * y_stride + column) * kSize, turned,
-                    static_cast<size_t>(column_count * kSize));
-      }
-    }
-  }
-}
-
 using GatherKernel = void (*)(const std::byte*, int64_t, std::byte*, int64_t);
 using RepeatKernel = void (*)(const std::byte*, int64_t, int64_t, std::byte*);
-using TransposeKernel = void (*)(const std::byte*, int64_t, int64_t, int64_t, int64_t, std::byte*);
 
 // What `choose` makes of an element of so many bytes.
 template <class Choose>
@@ -155,9 +129,6 @@ GatherKernel gather_kernel(int element_bytes) {
 }
 RepeatKernel repeat_kernel(int element_bytes) {
   return for_size(element_bytes, [](auto x) -> RepeatKernel { return repeat<decltype(x)>; });
-}
-TransposeKernel transpose_kernel(int element_bytes) {
-  return for_size(element_bytes, [](auto x) -> TransposeKernel { return transpose<decltype(x)>; });
 }
 
 // Whether a conversion rounds or widens between the types that models are stored in; the others
@@ -248,7 +219,6 @@ void copy_transposed(ThreadPool& pool, DType from, const std::byte* x, const Axe
   const int element_bytes = info(from).block_bytes;
   const int64_t columns = axes.dims[axes.rank - 1], rows = axes.dims[axes.rank - 2];
   const int64_t column_stride = axes.strides[axes.rank - 1];
-  const TransposeKernel kernel = transpose_kernel(element_bytes);
   // One task is a band of rows of one matrix.
   constexpr int64_t kBand = 64;
   const int64_t bands = (rows + kBand - 1) / kBand;
@@ -259,7 +229,8 @@ void copy_transposed(ThreadPool& pool, DType from, const std::byte* x, const Axe
     alignas(64) std::byte turned[kBand * kColumns * 8];
     for (int64_t at = 0; at < columns; at += kColumns) {
       const int64_t width = std::min(kColumns, columns - at);
-      kernel(band + at * column_stride * element_bytes, column_stride, count, width, width, turned);
+      transpose(element_bytes, band + at * column_stride * element_bytes, column_stride, count,
+                width, width, turned);
       for (int64_t i = 0; i < count; ++i) {
         convert_row(from, turned + i * width * element_bytes, to,
                     result + row_bytes(to, i * columns + at), width);
@@ -274,7 +245,7 @@ void copy_transposed(ThreadPool& pool, DType from, const std::byte* x, const Axe
       const int64_t count = std::min(kBand, rows - row);
       std::byte* const result = y + row_bytes(to, (matrix * rows + row) * columns);
       if (from == to) {
-        kernel(band, column_stride, count, columns, columns, result);
+        transpose(element_bytes, band, column_stride, count, columns, columns, result);
       } else {
         convert_turned(band, count, result);
       }

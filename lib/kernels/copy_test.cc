@@ -6,6 +6,7 @@
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/every_target.h"
 #include "lib/kernels/random_floats.h"
 
 using namespace lumen;
@@ -99,6 +100,21 @@ TEST_CASE("copy takes views of every kind") {
     check(dtype, dtype, {30, 20}, {-20, 1}, 29 * 20);      // reversed
     check(dtype, dtype, {30, 20}, {20, -1}, 19);
   }
+}
+
+TEST_CASE("matrices are turned on every target, whatever their size and that of the elements") {
+  on_every_target([&] {
+    for (DType dtype : {DType::kU8, DType::kF16, DType::kF32, DType::kF64}) {
+      for (int64_t rows : {1, 3, 8, 15, 16, 17, 31, 64, 65, 131}) {
+        for (int64_t columns : {2, 4, 7, 16, 33, 64, 100}) {
+          check(dtype, dtype, {rows, columns}, {1, rows});
+          check(dtype, dtype, {rows, columns}, {1, rows + 3}, 2);
+        }
+      }
+    }
+    check(DType::kF16, DType::kF32, {67, 101}, {1, 67});
+    check(DType::kI64, DType::kU8, {67, 101}, {1, 67});
+  });
 }
 
 TEST_CASE("copy converts between all plain types") {

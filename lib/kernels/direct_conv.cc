@@ -20,13 +20,22 @@ constexpr int64_t kTasks = 16;
 constexpr int64_t kGradElements = 2048;
 
 bool has_unit_strides(const ConvShape& s) {
-  return s.stride_y == 1 && s.stride_x == 1 && s.batch > 0 && s.in_channels > 0 &&
+  return s.stride_y == 1 && s.stride_x == 1;
+}
+
+// With strides only what each channel is convolved with alone, or nearly so: filling the window
+// costs more, and matrix products of patches are as fast.
+bool is_for_windows(const ConvShape& s) {
+  constexpr int64_t kFew = 2;
+  const bool are_few = s.out_channels <= kFew * s.groups && s.in_channels <= kFew * s.groups;
+  return (has_unit_strides(s) || are_few) && s.batch > 0 && s.in_channels > 0 &&
          s.out_channels > 0 && s.out_height > 0 && s.out_width > 0;
 }
 
 // An output is computed in bands of rows. The padded input that a band reads is a line of rows of
-// `width` floats; output pixel (i, j) of the band is element p = i · width + j, whose patch element
-// k is element offsets[k] + p of the line. Elements p between two rows mean nothing.
+// `width` floats (with strides one for each phase); output pixel (i, j) of the band is element p =
+// i · width + j, whose patch element k is element offsets[k] + p of the line. Elements p between
+// two rows mean nothing.
 struct Bands {
   // `more` floats per element p stay in the cache beside the input; a band has about
   // `most_elements` of them at most.
@@ -36,10 +45,13 @@ struct Bands {
         in_group(s.in_channels / s.groups),
         out_group(s.out_channels / s.groups),
         patch(in_group * taps),
-        width(s.out_width + (s.kernel_width - 1) * s.dilation_x),
-        halo((s.kernel_height - 1) * s.dilation_y) {
-    const int64_t floats = kBandFloats - in_group * halo * width;
-    const int64_t elements = std::min(floats / (in_group + more), most_elements);
+        phases_y(std::min(s.stride_y, (s.kernel_height - 1) * s.dilation_y + 1)),
+        phases_x(std::min(s.stride_x, (s.kernel_width - 1) * s.dilation_x + 1)),
+        planes(in_group * phases_y * phases_x),
+        width(s.out_width + (s.kernel_width - 1) * s.dilation_x / s.stride_x),
+        halo((s.kernel_height - 1) * s.dilation_y / s.stride_y) {
+    const int64_t floats = kBandFloats - planes * halo * width;
+    const int64_t elements = std::min(floats / (planes + more), most_elements);
     // With fewer rows than the halo has, most of a window would be filled for others again.
     const int64_t most = std::clamp<int64_t>(std::max(elements / width, halo), 1, s.out_height);
     bands = divide_up(s.out_height, most);
@@ -47,7 +59,7 @@ struct Bands {
   }
 
   int64_t pixels() const { return s.out_height * s.out_width; }
-  int64_t window_floats() const { return in_group * (rows + halo) * width; }
+  int64_t window_floats() const { return planes * (rows + halo) * width; }
   int64_t first_row(int64_t band) const { return band * rows; }
   int64_t rows_of(int64_t band) const {
     return std::clamp<int64_t>(s.out_height - first_row(band), 0, rows);
@@ -56,29 +68,51 @@ struct Bands {
   int64_t padded_count() const { return round_up((rows - 1) * width + s.out_width, kPlaneSlack); }
 
   void fill_offsets(int64_t* offsets) const {
-    kernels::fill_offsets(s, in_group, rows + halo, width, offsets);
+    for (int64_t c = 0; c < in_group; ++c) {
+      for (int64_t u = 0; u < s.kernel_height; ++u) {
+        for (int64_t v = 0; v < s.kernel_width; ++v) {
+          const int64_t y = u * s.dilation_y, x = v * s.dilation_x;
+          const int64_t plane = (c * phases_y + y % s.stride_y) * phases_x + x % s.stride_x;
+          *offsets++ = (plane * (rows + halo) + y / s.stride_y) * width + x / s.stride_x;
+        }
+      }
+    }
   }
 
-  // The padded input of one group of a sample for a band: [in_group][rows + halo][width].
+  // The padded input of one group of a sample for a band:
+  // [in_group][phases_y][phases_x][rows + halo][width].
   void fill_window(const float* x, int64_t sample, int64_t group, int64_t band, float* to) const {
-    const int64_t plane = s.in_height * s.in_width, top = first_row(band) - s.padding_y;
+    const int64_t plane = s.in_height * s.in_width;
+    const int64_t top = first_row(band) * s.stride_y - s.padding_y, height = rows + halo;
     const float* from = x + (sample * s.in_channels + group * in_group) * plane;
-    const bool whole_rows =
-        s.padding_x == 0 && width == s.in_width && top >= 0 && top + rows + halo <= s.in_height;
+    const bool whole_rows = phases_y * phases_x == 1 && s.stride_y * s.stride_x == 1 &&
+                            s.padding_x == 0 && width == s.in_width && top >= 0 &&
+                            top + height <= s.in_height;
     for (int64_t c = 0; c < in_group; ++c, from += plane) {
       if (whole_rows) {
-        std::memcpy(to, from + top * width, (rows + halo) * width * sizeof(float));
-        to += (rows + halo) * width;
+        std::memcpy(to, from + top * width, height * width * sizeof(float));
+        to += height * width;
         continue;
       }
-      for (int64_t y = top; y < top + rows + halo; ++y, to += width) {
-        fill_padded_row(s, from, y, width, to);
+      for (int64_t phase = 0; phase < phases_y; ++phase, to += phases_x * height * width) {
+        for (int64_t i = 0; i < height; ++i) {
+          const int64_t y = top + phase + i * s.stride_y;
+          if (s.stride_x == 1) {
+            fill_padded_row(s, from, y, width, to + i * width);
+          } else {
+            fill_strided_rows(s, from, y, width, phases_x, height * width, to + i * width);
+          }
+        }
       }
     }
   }
 
   ConvShape s;
-  int64_t taps, in_group, out_group, patch, width, halo;
+  int64_t taps, in_group, out_group, patch;
+  // Of strides: rows and columns are numbered anew within each phase, the rest of their division by
+  // the stride, so that neighbours of one phase meet neighbouring outputs.
+  int64_t phases_y, phases_x, planes;
+  int64_t width, halo;
   int64_t bands, rows;  // the last band may have fewer
 };
 
@@ -270,13 +304,13 @@ double patches_time(int64_t out_group) {
 }  // namespace
 
 bool direct_conv_pays(const ConvShape& shape) {
-  if (!has_unit_strides(shape)) return false;
+  if (!is_for_windows(shape)) return false;
   const Bands bands(shape, 0, kBandFloats);
   return direct_time(bands) < patches_time(bands.out_group);
 }
 
 bool direct_input_grad_pays(const ConvShape& shape) {
-  if (!has_unit_strides(shape)) return false;
+  if (!has_unit_strides(shape) || !is_for_windows(shape)) return false;
   const ConvShape m = input_grad_shape(shape);
   if (m.padding_y < 0 || m.padding_x < 0) return false;
   const Bands bands(m, 0, kBandFloats);
@@ -286,7 +320,7 @@ bool direct_input_grad_pays(const ConvShape& shape) {
 }
 
 bool direct_weight_grad_pays(const ConvShape& shape) {
-  if (!has_unit_strides(shape)) return false;
+  if (!is_for_windows(shape)) return false;
   const WeightGrad grad(shape);
   const Bands& bands = grad.bands;
   // Adding up the lanes of sums takes as long as 64 products of each.

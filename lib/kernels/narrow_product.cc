@@ -197,15 +197,13 @@ VectorArgs by_vector(const GemmArgs& args) {
 void sum_block_of_rows(const VectorArgs& v, int64_t row, int64_t rows, int64_t begin, int64_t end,
                        const float* x, float* sums) {
   constexpr int64_t kCols = 1024;
-  alignas(64) float piece[kPieceRows * kCols];
   for (int64_t i = 0; i < rows; i += kPieceRows) {
     const int64_t count = std::min(kPieceRows, rows - i);
     std::fill_n(sums + i, count, 0.0f);
     for (int64_t k = begin; k < end; k += kCols) {
       const int64_t cols = std::min(kCols, end - k);
       float more[kPieceRows];
-      widen(v.a.at(row + i, k), count, cols, piece);
-      dot_rows_with(piece, cols, count, x + k, cols, more);
+      dot_rows_with(v.a.dtype, v.a.at(row + i, k).x, v.a.row_stride, count, x + k, cols, more);
       for (int64_t t = 0; t < count; ++t) sums[i + t] += more[t];
     }
   }
@@ -213,11 +211,10 @@ void sum_block_of_rows(const VectorArgs& v, int64_t row, int64_t rows, int64_t b
 void sum_block_of_columns(const VectorArgs& v, int64_t row, int64_t rows, int64_t begin,
                           int64_t end, const float* x, float* sums) {
   constexpr int64_t kDepth = 16;
-  alignas(64) float piece[kDepth * kPieceCols];
   for (int64_t k = begin; k < end; k += kDepth) {
     const int64_t depth = std::min(kDepth, end - k);
-    widen(v.a.at(row, k).turned(), depth, rows, piece);
-    sum_rows_times(piece, rows, rows, x + k, 1, depth, k > begin, sums);
+    sum_rows_times(v.a.dtype, v.a.at(row, k).x, v.a.col_stride, rows, x + k, depth, k > begin,
+                   sums);
   }
 }
 

@@ -32,6 +32,10 @@ struct Sum {
   static HWY_INLINE FloatVec join(FloatVec a, FloatVec b) { return hn::Add(a, b); }
   static HWY_INLINE FloatVec join_numbers(FloatVec a, FloatVec b) { return hn::Add(a, b); }
   static HWY_INLINE float join_scalar(float a, float b) { return a + b; }
+  template <class D>  // join_scalar of each lane
+  static HWY_INLINE hn::Vec<D> join_each(D, hn::Vec<D> a, hn::Vec<D> b) {
+    return hn::Add(a, b);
+  }
 };
 template <bool kLeast>
 struct Extreme {
@@ -47,6 +51,10 @@ struct Extreme {
   }
   static HWY_INLINE float join_scalar(float a, float b) {
     return a != a || (kLeast ? a <= b : a >= b) ? a : b;
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> join_each(D, hn::Vec<D> a, hn::Vec<D> b) {
+    return hn::IfThenElse(hn::Or(hn::IsNaN(a), kLeast ? hn::Le(a, b) : hn::Ge(a, b)), a, b);
   }
 };
 using Maximum = Extreme<false>;
@@ -82,37 +90,57 @@ inline constexpr int64_t kRowSpan = 64;
 // Columns reduced together: several vectors of every target, 1 KiB of each row.
 inline constexpr int64_t kStrip = 256;
 
-// The reduction of n contiguous numbers.
-template <class Op, class T>
-float reduce_span(const T* x, int64_t n) {
-  if (n > kSpan) {
-    const int64_t half = (n / 2 + kSpan - 1) / kSpan * kSpan;
-    return Op::join_scalar(reduce_span<Op, T>(x, half), reduce_span<Op, T>(x + half, n - half));
+// One vector's part in telling whether there was a NaN: the largest magnitude as an integer.
+using Bits = hn::RebindToUnsigned<Float>;
+HWY_INLINE hn::Vec<Bits> larger_bits(hn::Vec<Bits> most, FloatVec v) {
+  return hn::Max(most, hn::BitCast(Bits(), hn::Abs(v)));
+}
+HWY_INLINE bool any_nan_in(hn::Vec<Bits> most) {
+  return !hn::AllFalse(Bits(), hn::Gt(most, hn::Set(Bits(), 0x7f800000)));
+}
+
+// Halves of the vector are joined until one lane is left.
+template <class Op, class D>
+HWY_INLINE float join_lanes(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return join_lanes<Op>(half,
+                          Op::join_each(half, hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    HWY_ALIGN float lanes[4];
+    hn::Store(v, d, lanes);
+    return Op::join_scalar(Op::join_scalar(lanes[0], lanes[2]),
+                           Op::join_scalar(lanes[1], lanes[3]));
   }
+}
+
+// The reduction of n ≤ kSpan contiguous numbers. Without kMayBeNan it means nothing if no_nan
+// becomes false: of the whole vectors' numbers one is NaN.
+template <class Op, class T, bool kMayBeNan>
+float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
   const Float d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto join = [](FloatVec a, FloatVec b)
+                        HWY_ATTR { return kMayBeNan ? Op::join(a, b) : Op::join_numbers(a, b); };
   FloatVec part0 = hn::Set(d, Op::kStart), part1 = part0, part2 = part0, part3 = part0;
+  auto most0 = hn::Zero(Bits()), most1 = most0;
   int64_t i = 0;
-  bool any_nan = false;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
     const auto v0 = load_number_vector(x + i), v1 = load_number_vector(x + i + lanes);
     const auto v2 = load_number_vector(x + i + 2 * lanes);
     const auto v3 = load_number_vector(x + i + 3 * lanes);
-    if constexpr (Op::kMindsNan) {
-      const auto early = hn::Or(hn::IsNaN(v0), hn::IsNaN(v1));
-      any_nan |= !hn::AllFalse(d, hn::Or(early, hn::Or(hn::IsNaN(v2), hn::IsNaN(v3))));
+    if constexpr (!kMayBeNan) {
+      most0 = larger_bits(larger_bits(most0, v0), v2);
+      most1 = larger_bits(larger_bits(most1, v1), v3);
     }
-    if (HWY_UNLIKELY(any_nan)) {
-      part0 = Op::join(part0, v0);
-      part1 = Op::join(part1, v1);
-      part2 = Op::join(part2, v2);
-      part3 = Op::join(part3, v3);
-    } else {
-      part0 = Op::join_numbers(part0, v0);
-      part1 = Op::join_numbers(part1, v1);
-      part2 = Op::join_numbers(part2, v2);
-      part3 = Op::join_numbers(part3, v3);
-    }
+    part0 = join(part0, v0);
+    part1 = join(part1, v1);
+    part2 = join(part2, v2);
+    part3 = join(part3, v3);
+  }
+  if constexpr (!kMayBeNan) {
+    no_nan = !any_nan_in(hn::Max(most0, most1));
+    if (!no_nan) return 0;
   }
   for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, load_number_vector(x + i));
   if (i < n) {
@@ -120,14 +148,21 @@ float reduce_span(const T* x, int64_t n) {
     part1 = Op::join(part1, hn::IfThenElse(hn::FirstN(d, count), load_first(x + i, count),
                                            hn::Set(d, Op::kStart)));
   }
-  HWY_ALIGN float all[hn::MaxLanes(Float())];
-  hn::Store(Op::join(Op::join(part0, part1), Op::join(part2, part3)), d, all);
-  for (int64_t width = lanes / 2; width > 0; width /= 2) {
-    for (int64_t lane = 0; lane < width; ++lane) {
-      all[lane] = Op::join_scalar(all[lane], all[lane + width]);
-    }
+  return join_lanes<Op>(d, Op::join(Op::join(part0, part1), Op::join(part2, part3)));
+}
+
+template <class Op, class T>
+float reduce_span(const T* x, int64_t n) {
+  if (n > kSpan) {
+    const int64_t half = (n / 2 + kSpan - 1) / kSpan * kSpan;
+    return Op::join_scalar(reduce_span<Op, T>(x, half), reduce_span<Op, T>(x + half, n - half));
   }
-  return all[0];
+  bool no_nan = true;
+  if constexpr (Op::kMindsNan) {
+    const float extreme = reduce_short_span<Op, T, false>(x, n, no_nan);
+    if (HWY_LIKELY(no_nan)) return extreme;
+  }
+  return reduce_short_span<Op, T, true>(x, n, no_nan);
 }
 
 // Rows of 2 to 4 numbers, a vector of rows at a time, in the order of reduce_span: all of its

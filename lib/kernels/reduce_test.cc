@@ -136,6 +136,33 @@ TEST_CASE("extremes and argmax show a NaN wherever it stands") {
   });
 }
 
+TEST_CASE("extremes keep signs of zero and NaN on every target") {
+  on_every_target([&] {
+    ThreadPool pool(1);
+    for (int64_t n : {5, 16, 64, 127, 1024, 3000}) {
+      std::vector<float> x(static_cast<size_t>(n), -0.0f);
+      float y = 1;
+      max_reduce(pool, x.data(), 1, n, 1, &y);
+      REQUIRE((y == 0 && std::signbit(y)));
+      min_reduce(pool, x.data(), 1, n, 1, &y);
+      REQUIRE((y == 0 && std::signbit(y)));
+      for (int64_t at = 0; at < n; at += 7) {
+        for (float sign : {1.0f, -1.0f}) {
+          x.assign(x.size(), kInf * sign);
+          max_reduce(pool, x.data(), 1, n, 1, &y);
+          REQUIRE(y == kInf * sign);
+          x[static_cast<size_t>(at)] = std::copysign(kNan, sign);
+          max_reduce(pool, x.data(), 1, n, 1, &y);
+          REQUIRE(std::isnan(y));
+          y = 0;
+          min_reduce(pool, x.data(), 1, n, 1, &y);
+          REQUIRE(std::isnan(y));
+        }
+      }
+    }
+  });
+}
+
 TEST_CASE("argmax takes the first of equals") {
   on_every_target([&] {
     for (int64_t n = 1; n <= 70; ++n) {

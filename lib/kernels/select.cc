@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
@@ -163,6 +164,15 @@ void take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
   lines.parallel(pool, lines.bundle(x_length, sizeof(T)), [&](int64_t line, int64_t count, int) {
     const int64_t from = lines.offset(x.strides, line), at = lines.offset(index.strides, line);
     const int64_t out = lines.offset(to, line);
+    if (count == 1 && x_stride == 1 && index_stride == 1 && y_stride == 1) {
+      const std::byte* const from_line = x.data + from * static_cast<int64_t>(sizeof(T));
+      const std::byte* const at_line = index.data + at * static_cast<int64_t>(sizeof(I));
+      std::byte* const to_line = y + out * static_cast<int64_t>(sizeof(T));
+      for (int64_t i = 0; i < lines.length(); ++i) {
+        set_element(to_line, i, element<T>(from_line, element<I>(at_line, i)));
+      }
+      return;
+    }
     lines.walk(count, [&](int64_t i, int64_t l) {
       const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
       set_element(y, out + i * y_stride + l * y_step,
@@ -230,6 +240,11 @@ void scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand&
           if constexpr (kAdd) value = sum_of(element<T>(y, target), value);
           set_element(y, target, value);
         };
+        if (count == 1 && src_stride == 1 && index_stride == 1 && y_stride == 1) {
+          const std::byte* const indices = index.data + at * static_cast<int64_t>(sizeof(I));
+          for (int64_t i = 0; i < lines.length(); ++i) put(out + element<I>(indices, i), from + i);
+          return;
+        }
         if (index_step == 0 && src_step == 1 && y_step == 1) {  // whole rows, in vectors
           for (int64_t i = 0; i < lines.length(); ++i) {
             const int64_t j = element<I>(index.data, at + i * index_stride);
@@ -246,6 +261,19 @@ void scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand&
       });
 }
 
+// Whether all of n indices are in [0, limit): neither j nor limit − 1 − j has a sign.
+template <typename I>
+bool all_in_range(const std::byte* index, int64_t n, int64_t limit) {
+  const auto last = static_cast<I>(std::min<int64_t>(limit - 1, std::numeric_limits<I>::max()));
+  I signs = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const I j = element<I>(index, i);
+    signs |= j | static_cast<I>(static_cast<std::make_unsigned_t<I>>(last) -
+                                static_cast<std::make_unsigned_t<I>>(j));
+  }
+  return signs >= 0;
+}
+
 // The first of `index` that is not in [0, limit), −1 if all are, among those of lines
 // [begin, end) along the last axis.
 template <typename I>
@@ -254,12 +282,19 @@ int64_t find_in_lines(const TypedOperand& index, const Lines& lines, int64_t beg
   const int64_t stride = lines.stride(index.strides);
   for (int64_t line = begin; line < end; ++line) {
     const int64_t from = lines.offset(index.strides, line);
-    bool bad = false;
-    for (int64_t i = 0; i < lines.length(); ++i) {
-      const int64_t j = element<I>(index.data, from + i * stride);
-      bad |= j < 0 || j >= limit;
+    if (stride == 1) {
+      if (all_in_range<I>(index.data + from * static_cast<int64_t>(sizeof(I)), lines.length(),
+                          limit)) {
+        continue;
+      }
+    } else {
+      bool bad = false;
+      for (int64_t i = 0; i < lines.length(); ++i) {
+        const int64_t j = element<I>(index.data, from + i * stride);
+        bad |= j < 0 || j >= limit;
+      }
+      if (!bad) continue;
     }
-    if (!bad) continue;
     for (int64_t i = 0;; ++i) {
       const int64_t j = element<I>(index.data, from + i * stride);
       if (j < 0 || j >= limit) return line * lines.length() + i;

@@ -11,6 +11,7 @@
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/random_weights.h"
+#include "lib/kernels/vector_product.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
@@ -172,5 +173,35 @@ TEST_CASE("results past the caches are those in them") {
     }
     CHECK(good);
     CHECK(problem.run(2, false, false) == one);
+  }
+}
+
+TEST_CASE("rows of 16-bit numbers times a vector are to the bit those of the floats they are") {
+  constexpr int64_t kRows = 37, kStride = 150;
+  Philox random(3);
+  const std::vector<float> x = random_floats(random, kStride);
+  const std::vector<float> a = random_floats(random, kRows * kStride);
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    std::vector<uint16_t> narrow(a.size());
+    std::vector<float> wide(a.size());
+    from_float(dtype, a.data(), narrow.data(), static_cast<int64_t>(a.size()));
+    to_float(dtype, narrow.data(), wide.data(), static_cast<int64_t>(a.size()));
+    on_every_target([&] {
+      for (int64_t n : {1, 2, 7, 16, 17, 63, 64, 65, 129, 150}) {
+        INFO(name(dtype) << ", " << n);
+        std::vector<float> got(kRows, -7), want = got;
+        dot_rows_with(dtype, narrow.data(), kStride, kRows, x.data(), n, got.data());
+        dot_rows_with(wide.data(), kStride, kRows, x.data(), n, want.data());
+        REQUIRE(got == want);
+        for (bool add : {false, true}) {
+          for (int64_t depth : {1, 8, 37}) {
+            got.assign(kStride, 0.25f), want = got;
+            sum_rows_times(dtype, narrow.data(), kStride, n, x.data(), depth, add, got.data());
+            sum_rows_times(wide.data(), kStride, n, x.data(), 1, depth, add, want.data());
+            REQUIRE(got == want);
+          }
+        }
+      }
+    });
   }
 }

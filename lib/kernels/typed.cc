@@ -151,8 +151,7 @@ class Map {
             (offset_of(shape_, x.strides, last, row) + at * stride) * info(x.dtype).block_bytes;
         const bool is_flag = f_.op == TypedOp::kWhere && i == 0;
         const DType wanted = is_flag ? DType::kBool : type_;
-        // Bytes of a bool may be other than 0 and 1.
-        const bool in_place = x.dtype == wanted && stride == 1 && wanted != DType::kBool;
+        const bool in_place = x.dtype == wanted && stride == 1;
         // A single value stays from the first chunk on, which is the longest.
         const bool is_there = stride == 0 && at > begin;
         if (!in_place && !is_there) load(x.dtype, from, stride, n, wanted, loaded[i]);
@@ -168,14 +167,9 @@ class Map {
                            : call(f_.integer, operands, n, result);
       return cast(type_, result, to_, y, n);
     }
-    const DType computed = type_ == DType::kBool ? DType::kU8 : type_;
-    // Of 0 and 1 these are 0 or 1.
-    const bool stays_truth =
-        type_ == DType::kBool &&
-        (f_.op == TypedOp::kMultiply || f_.op == TypedOp::kMaximum || f_.op == TypedOp::kMinimum);
-    const DType given = is_comparison() || stays_truth ? DType::kBool : computed;
+    const DType given = is_comparison() ? DType::kBool : type_;
     std::byte* const target = given == to_ ? y : result;
-    compute_typed(f_.op, computed, operands, n, target);
+    compute_typed(f_.op, type_, operands, n, target);
     if (target == result) cast(given, result, to_, y, n);
   }
 

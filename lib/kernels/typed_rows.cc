@@ -86,8 +86,68 @@ HWY_INLINE Stored<To> convert(Stored<From> x) {
   }
 }
 
+// Floats to integers of at most 4 bytes: they are cut once they are in range, which NaN is as 0.
+// The number of elements that are done.
+template <typename To>
+int64_t cut_floats(const std::byte* from, std::byte* to, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> whole;
+  const hn::Rebind<To, decltype(d)> narrow;
+  const auto* const x = reinterpret_cast<const float*>(from);
+  auto* const y = reinterpret_cast<To*>(to);
+  constexpr auto kLow = static_cast<float>(std::numeric_limits<To>::min());
+  constexpr auto kMost = static_cast<float>(std::numeric_limits<To>::max());  // of int32 2³¹
+  const auto low = hn::Set(d, kLow), most = hn::Set(d, kMost);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto v = hn::LoadU(d, x + i);
+    const auto number = hn::IfThenElseZero(hn::Eq(v, v), v);
+    if constexpr (sizeof(To) == 4) {
+      const auto cut = hn::ConvertTo(whole, hn::Max(number, low));
+      const auto above = hn::RebindMask(whole, hn::Ge(number, most));
+      hn::StoreU(hn::IfThenElse(above, hn::Set(whole, std::numeric_limits<To>::max()), cut), narrow,
+                 y + i);
+    } else {
+      const auto within = hn::Min(hn::Max(number, low), most);
+      hn::StoreU(hn::DemoteTo(narrow, hn::ConvertTo(whole, within)), narrow, y + i);
+    }
+  }
+  return i;
+}
+
+// Bytes to truths, 0 or 1.
+int64_t judge_bytes(const std::byte* from, std::byte* to, int64_t n) {
+  const hn::ScalableTag<uint8_t> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto one = hn::Set(d, uint8_t{1});
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Min(hn::LoadU(d, reinterpret_cast<const uint8_t*>(from) + i), one), d,
+               reinterpret_cast<uint8_t*>(to) + i);
+  }
+  return i;
+}
+
+// The first elements, as many as are done in vectors by hand.
+template <typename To, typename From>
+HWY_INLINE int64_t cast_vectors(const std::byte* x, std::byte* y, int64_t n) {
+  constexpr bool kFromByte = sizeof(Stored<From>) == 1, kToByte = sizeof(Stored<To>) == 1;
+  if constexpr (std::is_same_v<From, float> && std::is_integral_v<To> && sizeof(To) <= 4) {
+    return cut_floats<To>(x, y, n);
+  } else if constexpr (kFromByte && kToByte &&
+                       (std::is_same_v<From, Truth> || std::is_same_v<To, Truth>)) {
+    return judge_bytes(x, y, n);
+  }
+  return 0;
+}
+
 template <typename To, typename From>
 void cast_as(const std::byte* x, std::byte* y, int64_t n) {
+  const int64_t done = cast_vectors<To, From>(x, y, n);
+  x += done * static_cast<int64_t>(sizeof(Stored<From>));
+  y += done * static_cast<int64_t>(sizeof(Stored<To>));
+  n -= done;
   // What is cut to an int64 is widened first: both at once do not become vectors.
   constexpr bool kIsCut = std::is_same_v<From, float> && std::is_same_v<To, int64_t>;
   Stored<To> converted[kTypedStep];
@@ -227,6 +287,43 @@ void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y)
   LUMEN_CHECK(!"an operation");
 }
 
+// Of truth values: what the same operation of 0 and 1 gives is true where it is not 0.
+void compute_truths(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y) {
+  using Byte = uint8_t;  // 0 or 1: vectors of bool are not made
+  const std::byte *const a = in[0], *const b = in[1], *const c = in[2];
+  const auto at = [](const std::byte* x, int64_t i)
+                      HWY_ATTR { return static_cast<Byte>(element_at<Byte>(x, i) != 0); };
+  const auto opposite = [=](const std::byte* x, int64_t i)
+                            HWY_ATTR { return static_cast<Byte>(element_at<Byte>(x, i) == 0); };
+  switch (op) {
+    case TypedOp::kAdd:
+    case TypedOp::kMaximum:
+      return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) | at(b, i); });
+    case TypedOp::kMultiply:
+    case TypedOp::kMinimum:
+      return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) & at(b, i); });
+    case TypedOp::kSubtract:
+      return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) ^ at(b, i); });
+    case TypedOp::kEqual:
+      return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) ^ opposite(b, i); });
+    case TypedOp::kLess:
+      return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return opposite(a, i) & at(b, i); });
+    case TypedOp::kNegate:
+    case TypedOp::kMagnitude:
+      return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i); });
+    case TypedOp::kWhere:
+      return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR {
+        return (at(a, i) & at(b, i)) | (opposite(a, i) & at(c, i));
+      });
+    case TypedOp::kDivide:
+    case TypedOp::kRelu:
+    case TypedOp::kToBf16:
+    case TypedOp::kNone:
+      break;
+  }
+  LUMEN_CHECK(!"an operation");
+}
+
 void compute_any(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y) {
   switch (dtype) {
     case DType::kI8:
@@ -237,6 +334,8 @@ void compute_any(TypedOp op, DType dtype, const std::byte* const* in, int64_t n,
       return compute_as<int32_t>(op, in, n, y);
     case DType::kI64:
       return compute_as<int64_t>(op, in, n, y);
+    case DType::kBool:
+      return compute_truths(op, in, n, y);
     default:
       LUMEN_CHECK(dtype == DType::kF64);
       return compute_as<double>(op, in, n, y);

@@ -15,10 +15,11 @@ inline constexpr int64_t kTypedStep = 256;
 // The bytes that a chunk of an operand takes in L1.
 inline constexpr int64_t kTypedChunkBytes = 4096;
 
-// y[i] = op(in[0][i], …) for n numbers of one type (f64, i8, u8, i32 or i64), of which at most
-// kTypedChunkBytes are read. Truth values, the first operand of kWhere and the result of
-// comparisons, are bytes of 0 or 1. `in` has kMaxArguments elements, of which those that `op` does
-// not read mean nothing; `y` may be one of them. kDivide: f64 only. noexcept.
+// y[i] = op(in[0][i], …) for n numbers of one type (f64, i8, u8, i32, i64 or bool), of which at
+// most kTypedChunkBytes are read. Truth values, the first operand of kWhere too, are bytes that are
+// 0 or not, as results 0 or 1; what is not 0 as an integer is true. `in` has kMaxArguments
+// elements, of which those that `op` does not read mean nothing; `y` may be one of them. kDivide:
+// f64 only. noexcept.
 void compute_typed(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y);
 
 // Sums, maxima or minima of numbers as they are widened, eight partial results side by side:

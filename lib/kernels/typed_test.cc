@@ -214,6 +214,43 @@ TEST_CASE("arithmetic in vectors is that of its functions, on every target") {
   });
 }
 
+TEST_CASE("truth values are any bytes, and results 0 or 1") {
+  const TypedOp ops[] = {TypedOp::kAdd,     TypedOp::kSubtract, TypedOp::kMultiply,
+                         TypedOp::kMaximum, TypedOp::kMinimum,  TypedOp::kLess,
+                         TypedOp::kEqual,   TypedOp::kNegate,   TypedOp::kMagnitude};
+  const auto expected = [](TypedOp op, bool a, bool b) {
+    const int x = a, y = b;
+    return op == TypedOp::kAdd        ? x + y != 0
+           : op == TypedOp::kSubtract ? x - y != 0
+           : op == TypedOp::kMultiply ? x * y != 0
+           : op == TypedOp::kMaximum  ? std::max(x, y) != 0
+           : op == TypedOp::kMinimum  ? std::min(x, y) != 0
+           : op == TypedOp::kLess     ? x < y
+           : op == TypedOp::kEqual    ? x == y
+                                      : a;
+  };
+  on_every_target([&] {
+    for (int64_t n : {1, 63, 64, 5001}) {
+      std::vector<uint8_t> a(static_cast<size_t>(n)), b = a, c = a;
+      for (size_t i = 0; i < a.size(); ++i) {
+        a[i] = i % 3 == 0 ? 0 : static_cast<uint8_t>(i), b[i] = i % 2 == 0 ? 0 : 2, c[i] = i % 5;
+      }
+      const TypedOperand in[] = {operand(a, DType::kBool, {1}), operand(b, DType::kBool, {1}),
+                                 operand(c, DType::kBool, {1})};
+      ThreadPool pool(2);
+      std::vector<uint8_t> y(a.size(), 0x55);
+      auto* const out = reinterpret_cast<std::byte*>(y.data());
+      for (TypedOp op : ops) {
+        map_typed(pool, {.op = op}, std::span(in, 2), {n}, DType::kBool, out);
+        INFO("operation " << static_cast<int>(op) << ", " << n);
+        for (size_t i = 0; i < y.size(); ++i) REQUIRE(y[i] == expected(op, a[i] != 0, b[i] != 0));
+      }
+      map_typed(pool, {.op = TypedOp::kWhere}, in, {n}, DType::kBool, out);
+      for (size_t i = 0; i < y.size(); ++i) REQUIRE(y[i] == ((a[i] != 0 ? b[i] : c[i]) != 0));
+    }
+  });
+}
+
 TEST_CASE("a result may take the place of its operand") {
   ThreadPool pool(2);
   std::vector<int32_t> x(5000, 3);

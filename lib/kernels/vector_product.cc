@@ -1,6 +1,7 @@
 #include "lib/kernels/vector_product.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "lib/kernels/targets-inl.h"
 
@@ -11,14 +12,44 @@
 #include <hwy/highway.h>
 
 #include "lib/kernels/first_lanes-inl.h"
+#include "lib/kernels/float16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
+// A float16 number; plain uint16_t are bfloat16.
+struct Half16 {
+  uint16_t bits;
+};
+
+// Numbers of a row as those that they are multiplied with.
+template <class D>
+HWY_INLINE hn::VFromD<D> load_row(D d, const hn::TFromD<D>* x) {
+  return hn::LoadU(d, x);
+}
+template <class D>
+HWY_INLINE hn::VFromD<D> load_row(D d, const uint16_t* x) {
+  return load_bfloat(d, x);
+}
+template <class D>
+HWY_INLINE hn::VFromD<D> load_row(D d, const Half16* x) {
+  return load_half(d, &x->bits);
+}
+template <class D, typename A>
+HWY_INLINE hn::VFromD<D> load_first_of_row(D d, const A* x, int64_t count) {
+  if constexpr (std::is_same_v<A, hn::TFromD<D>>) {
+    return load_first(d, x, count);
+  } else {
+    A lanes[hn::MaxLanes(D())] = {};
+    std::copy_n(x, count, lanes);
+    return load_row(d, lanes);
+  }
+}
+
 // kRows rows with four vectors of sums each, which are added at the end.
-template <int kRows, typename T>
-HWY_INLINE void dot_some(const T* a, int64_t a_stride, const T* x, int64_t depth, T* sums) {
+template <int kRows, typename A, typename T>
+HWY_INLINE void dot_some(const A* a, int64_t a_stride, const T* x, int64_t depth, T* sums) {
   const hn::ScalableTag<T> d;
   constexpr int kLanes = hn::MaxLanes(hn::ScalableTag<T>()), kChains = 4;
   hn::VFromD<decltype(d)> sum[kRows][kChains];
@@ -34,7 +65,7 @@ HWY_INLINE void dot_some(const T* a, int64_t a_stride, const T* x, int64_t depth
       const auto factor = hn::LoadU(d, x + k + t * kLanes);
       HWY_UNROLL(8)
       for (int i = 0; i < kRows; ++i) {
-        sum[i][t] = hn::MulAdd(hn::LoadU(d, a + i * a_stride + k + t * kLanes), factor, sum[i][t]);
+        sum[i][t] = hn::MulAdd(load_row(d, a + i * a_stride + k + t * kLanes), factor, sum[i][t]);
       }
     }
   }
@@ -44,14 +75,15 @@ HWY_INLINE void dot_some(const T* a, int64_t a_stride, const T* x, int64_t depth
       const auto factor = hn::LoadU(d, x + k);
       HWY_UNROLL(8)
       for (int i = 0; i < kRows; ++i) {
-        sum[i][t] = hn::MulAdd(hn::LoadU(d, a + i * a_stride + k), factor, sum[i][t]);
+        sum[i][t] = hn::MulAdd(load_row(d, a + i * a_stride + k), factor, sum[i][t]);
       }
       k += kLanes;
     } else if (k < depth) {
       const auto factor = load_first(d, x + k, depth - k);
       HWY_UNROLL(8)
       for (int i = 0; i < kRows; ++i) {
-        sum[i][t] = hn::MulAdd(load_first(d, a + i * a_stride + k, depth - k), factor, sum[i][t]);
+        sum[i][t] =
+            hn::MulAdd(load_first_of_row(d, a + i * a_stride + k, depth - k), factor, sum[i][t]);
       }
       k = depth;
     }
@@ -63,8 +95,8 @@ HWY_INLINE void dot_some(const T* a, int64_t a_stride, const T* x, int64_t depth
   }
 }
 
-template <typename T>
-HWY_INLINE void dot_rows_of(const T* a, int64_t a_stride, int64_t rows, const T* x, int64_t depth,
+template <typename A, typename T>
+HWY_INLINE void dot_rows_of(const A* a, int64_t a_stride, int64_t rows, const T* x, int64_t depth,
                             T* sums) {
   int64_t i = 0;
   for (; i + 2 <= rows; i += 2) dot_some<2>(a + i * a_stride, a_stride, x, depth, sums + i);
@@ -72,8 +104,8 @@ HWY_INLINE void dot_rows_of(const T* a, int64_t a_stride, int64_t rows, const T*
 }
 
 // sums[j] += Σ of kRows rows in order.
-template <int kRows, typename T>
-HWY_INLINE void add_rows(const T* a, int64_t a_stride, int64_t cols, const T* x, int64_t x_stride,
+template <int kRows, typename A, typename T>
+HWY_INLINE void add_rows(const A* a, int64_t a_stride, int64_t cols, const T* x, int64_t x_stride,
                          T* sums) {
   const hn::ScalableTag<T> d;
   constexpr int kLanes = hn::MaxLanes(hn::ScalableTag<T>());
@@ -85,7 +117,7 @@ HWY_INLINE void add_rows(const T* a, int64_t a_stride, int64_t cols, const T* x,
     auto sum = hn::LoadU(d, sums + j);
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
-      sum = hn::MulAdd(hn::LoadU(d, a + i * a_stride + j), factor[i], sum);
+      sum = hn::MulAdd(load_row(d, a + i * a_stride + j), factor[i], sum);
     }
     hn::StoreU(sum, d, sums + j);
   }
@@ -94,14 +126,14 @@ HWY_INLINE void add_rows(const T* a, int64_t a_stride, int64_t cols, const T* x,
     auto sum = load_first(d, sums + j, left);
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
-      sum = hn::MulAdd(load_first(d, a + i * a_stride + j, left), factor[i], sum);
+      sum = hn::MulAdd(load_first_of_row(d, a + i * a_stride + j, left), factor[i], sum);
     }
     store_first(sum, d, sums + j, left);
   }
 }
 
-template <typename T>
-HWY_INLINE void sum_rows_of(const T* a, int64_t a_stride, int64_t cols, const T* x,
+template <typename A, typename T>
+HWY_INLINE void sum_rows_of(const A* a, int64_t a_stride, int64_t cols, const T* x,
                             int64_t x_stride, int64_t depth, bool add, T* y) {
   constexpr int kRows = 8;
   T room[kColumnChunk];
@@ -143,6 +175,23 @@ HWY_INLINE void scale_row_of(T factor, const T* x, int64_t n, bool add, bool pas
   }
 }
 
+void dot_rows_bf16(const uint16_t* a, int64_t a_stride, int64_t rows, const float* x, int64_t depth,
+                   float* sums) {
+  dot_rows_of(a, a_stride, rows, x, depth, sums);
+}
+void dot_rows_f16(const uint16_t* a, int64_t a_stride, int64_t rows, const float* x, int64_t depth,
+                  float* sums) {
+  dot_rows_of(reinterpret_cast<const Half16*>(a), a_stride, rows, x, depth, sums);
+}
+void sum_rows_bf16(const uint16_t* a, int64_t a_stride, int64_t cols, const float* x, int64_t depth,
+                   bool add, float* y) {
+  sum_rows_of(a, a_stride, cols, x, 1, depth, add, y);
+}
+void sum_rows_f16(const uint16_t* a, int64_t a_stride, int64_t cols, const float* x, int64_t depth,
+                  bool add, float* y) {
+  sum_rows_of(reinterpret_cast<const Half16*>(a), a_stride, cols, x, 1, depth, add, y);
+}
+
 void dot_rows_f32(const float* a, int64_t a_stride, int64_t rows, const float* x, int64_t depth,
                   float* sums) {
   dot_rows_of(a, a_stride, rows, x, depth, sums);
@@ -174,6 +223,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 namespace {
+HWY_EXPORT(dot_rows_bf16);
+HWY_EXPORT(dot_rows_f16);
+HWY_EXPORT(sum_rows_bf16);
+HWY_EXPORT(sum_rows_f16);
 HWY_EXPORT(dot_rows_f32);
 HWY_EXPORT(dot_rows_f64);
 HWY_EXPORT(sum_rows_f32);
@@ -205,6 +258,17 @@ void scale_row(float factor, const float* x, int64_t n, bool add, bool past_cach
 }
 void scale_row(double factor, const double* x, int64_t n, bool add, bool past_caches, double* y) {
   HWY_DYNAMIC_DISPATCH(scale_row_f64)(factor, x, n, add, past_caches, y);
+}
+
+void dot_rows_with(DType dtype, const uint16_t* a, int64_t a_stride, int64_t rows, const float* x,
+                   int64_t depth, float* sums) {
+  (dtype == DType::kBF16 ? HWY_DYNAMIC_DISPATCH(dot_rows_bf16)
+                         : HWY_DYNAMIC_DISPATCH(dot_rows_f16))(a, a_stride, rows, x, depth, sums);
+}
+void sum_rows_times(DType dtype, const uint16_t* a, int64_t a_stride, int64_t cols, const float* x,
+                    int64_t depth, bool add, float* y) {
+  (dtype == DType::kBF16 ? HWY_DYNAMIC_DISPATCH(sum_rows_bf16)
+                         : HWY_DYNAMIC_DISPATCH(sum_rows_f16))(a, a_stride, cols, x, depth, add, y);
 }
 
 }  // namespace lumen::kernels

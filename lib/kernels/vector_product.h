@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "lib/tensor/dtype.h"
+
 namespace lumen::kernels {
 
 // Numbers of a row whose products are added up side by side: sums of longer rows are made of those
@@ -16,6 +18,10 @@ void dot_rows_with(const float* a, int64_t a_stride, int64_t rows, const float* 
 void dot_rows_with(const double* a, int64_t a_stride, int64_t rows, const double* x, int64_t depth,
                    double* sums);
 
+// The same of rows of float16 or bfloat16 numbers, to the bit what it gives of them as float32.
+void dot_rows_with(DType dtype, const uint16_t* a, int64_t a_stride, int64_t rows, const float* x,
+                   int64_t depth, float* sums);
+
 // At most so many columns of a call.
 inline constexpr int64_t kColumnChunk = 1024;
 
@@ -25,6 +31,9 @@ void sum_rows_times(const float* a, int64_t a_stride, int64_t cols, const float*
                     int64_t x_stride, int64_t depth, bool add, float* y);
 void sum_rows_times(const double* a, int64_t a_stride, int64_t cols, const double* x,
                     int64_t x_stride, int64_t depth, bool add, double* y);
+
+void sum_rows_times(DType dtype, const uint16_t* a, int64_t a_stride, int64_t cols, const float* x,
+                    int64_t depth, bool add, float* y);
 
 // y[j] = (add ? y[j] : 0) + factor · x[j] for j in [0, n); `past_caches`: as stream (streaming.h),
 // only without `add`. noexcept.

@@ -206,17 +206,42 @@ Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> h
   return choose(inside, x, y, dtype);
 }
 
+namespace {
+
+// Of two operands that are computed in float32: combine(a = 0, b = 0) as bool, one fused step.
+template <typename Combine>
+Tensor of_zeros(const Tensor& a, const Tensor& b, Combine combine) {
+  const Tensor zero = graph::scalar(0);
+  const Tensor y =
+      combine(binary(kEqual, a, zero, DType::kF32), binary(kEqual, b, zero, DType::kF32));
+  return graph::contiguous(y, DType::kBool);
+}
+
+bool both_compute_in_f32(const Tensor& a, const Tensor& b) {
+  return computes_in_f32(a.dtype()) && computes_in_f32(b.dtype());
+}
+
+}  // namespace
+
 Tensor logical_and(const Tensor& a, const Tensor& b) {
-  return mul(to_bool(a), to_bool(b));
+  if (!both_compute_in_f32(a, b)) return mul(to_bool(a), to_bool(b));
+  return of_zeros(a, b, [](const Tensor& no_a, const Tensor& no_b) {
+    return equal(add(no_a, no_b), graph::scalar(0));
+  });
 }
 Tensor logical_or(const Tensor& a, const Tensor& b) {
-  return maximum(to_bool(a), to_bool(b));
+  if (!both_compute_in_f32(a, b)) return maximum(to_bool(a), to_bool(b));
+  return of_zeros(a, b,
+                  [](const Tensor& no_a, const Tensor& no_b) { return sub(1.0, mul(no_a, no_b)); });
 }
 Tensor logical_xor(const Tensor& a, const Tensor& b) {
+  if (both_compute_in_f32(a, b)) {
+    return of_zeros(a, b, [](const Tensor& no_a, const Tensor& no_b) { return sub(no_a, no_b); });
+  }
   return binary(kSub, to_bool(a), to_bool(b), DType::kBool);  // a difference ≠ 0
 }
 Tensor logical_not(const Tensor& x) {
-  return eq(x, 0);
+  return x.dtype() == DType::kBool ? eq(x, false) : eq(x, 0);
 }
 Tensor to_bool(const Tensor& x) {
   return x.dtype() == DType::kBool ? x : graph::contiguous(x, DType::kBool);

@@ -190,6 +190,32 @@ TEST_CASE("whatever the element type, sums of many equal those of one thread") {
   CHECK(alone.as<int64_t>()[0] == 50 * 300 * 301 / 2);
 }
 
+TEST_CASE("logic of numbers is that of their truth, one step for floats") {
+  const std::vector<float> a = {0, -0.0f, 0, 1, -2, NAN, NAN, INFINITY, 1e-45f, 3},
+                           b = {0, 5, NAN, 0, 1e-45f, 0, NAN, -0.0f, 1e-45f, -INFINITY};
+  Floats both, either, one, none;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const bool x = a[i] != 0, y = b[i] != 0;
+    both.push_back(x && y), either.push_back(x || y), one.push_back(x != y), none.push_back(!x);
+  }
+  for (DType dtype : {DType::kF32, DType::kF64, DType::kBool}) {
+    const Tensor x = graph::contiguous(floats(a), dtype), y = graph::contiguous(floats(b), dtype);
+    INFO(name(dtype));
+    for (const Tensor& z : {y, graph::contiguous(floats(b), DType::kBool)}) {
+      CHECK(values(ops::logical_and(x, z)) == both);
+      CHECK(values(ops::logical_or(x, z)) == either);
+      CHECK(values(ops::logical_xor(x, z)) == one);
+      CHECK(ops::logical_xor(x, z).dtype() == DType::kBool);
+    }
+    CHECK(values(ops::logical_not(x)) == none);
+  }
+  const Tensor x = graph::input(DType::kF32, {4, 5}, "x"), y = graph::input(DType::kF32, {4, 5}, "y");
+  for (const Tensor& z : {ops::logical_and(x, y), ops::logical_or(x, y), ops::logical_xor(x, y)}) {
+    CHECK(z.shape() == Shape{4, 5});
+    CHECK(graph::compile(std::span(&z, 1)).steps() == 1);
+  }
+}
+
 TEST_CASE("allclose knows infinities and NaN") {
   CHECK(ops::allclose(floats({1, INFINITY}), floats({1 + 1e-7f, INFINITY})));
   CHECK_FALSE(ops::allclose(floats({1}), floats({1.001f})));

@@ -1,0 +1,77 @@
+#include "lib/kernels/transpose.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/transpose.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lib/kernels/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+// By tiles of a vector of columns and the rows of one block. The tiles of 64 bytes of rows follow
+// each other, so that a cache line of x is read whole before strides of a power of two, which map
+// all lines to one set, drive it out; a line of y is a vector of the widest target.
+template <typename T>
+void transpose_as(const T* x, int64_t column_stride, int64_t rows, int64_t columns,
+                  int64_t y_stride, T* y) {
+  const hn::ScalableTag<T> d;
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
+  constexpr int64_t kCount = kPerBlock<decltype(d)>;
+  const int64_t whole_rows = rows / kCount * kCount, whole_columns = columns / kLanes * kLanes;
+  hn::VFromD<decltype(d)> v[kCount];
+  for (int64_t i = 0; i < whole_columns; i += kLanes) {
+    for (int64_t r = 0; r < whole_rows; r += kCount) {
+      load_columns(d, x + i * column_stride + r, column_stride, v);
+      HWY_UNROLL(16)
+      for (int64_t k = 0; k < kCount; ++k) hn::StoreU(v[k], d, y + (r + k) * y_stride + i);
+    }
+  }
+  for (int64_t i = 0; i < columns; ++i) {
+    for (int64_t r = i < whole_columns ? whole_rows : 0; r < rows; ++r) {
+      y[r * y_stride + i] = x[i * column_stride + r];
+    }
+  }
+}
+
+void transpose_any(int element_bytes, const std::byte* x, int64_t column_stride, int64_t rows,
+                   int64_t columns, int64_t y_stride, std::byte* y) {
+  const auto of_type = [=](auto element) HWY_ATTR {
+    using T = decltype(element);
+    transpose_as(reinterpret_cast<const T*>(x), column_stride, rows, columns, y_stride,
+                 reinterpret_cast<T*>(y));
+  };
+  switch (element_bytes) {
+    case 1:
+      return of_type(uint8_t{});
+    case 2:
+      return of_type(uint16_t{});
+    case 4:
+      return of_type(uint32_t{});
+    default:
+      return of_type(uint64_t{});
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+HWY_EXPORT(transpose_any);
+
+void transpose(int element_bytes, const std::byte* x, int64_t column_stride, int64_t rows,
+               int64_t columns, int64_t y_stride, std::byte* y) {
+  HWY_DYNAMIC_DISPATCH(transpose_any)(element_bytes, x, column_stride, rows, columns, y_stride, y);
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,14 @@
+// Matrices turned, by elements of any size. Private to this room.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lumen::kernels {
+
+// y[r][i] = x[i · column_stride + r] for a rows × columns piece of y whose rows are y_stride
+// elements apart; elements have element_bytes 1, 2, 4 or 8. noexcept.
+void transpose(int element_bytes, const std::byte* x, int64_t column_stride, int64_t rows,
+               int64_t columns, int64_t y_stride, std::byte* y);
+
+}  // namespace lumen::kernels
