@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Writes lib/text/unicode_data.cc: the Unicode properties and mappings that tokenizers need.
 
-Each table is of the Unicode version that the tokenizers library of Hugging Face (0.23.3) has for it
-or, of normal forms, whose tables there are older, of Python's: general categories of unicodedata2,
-lower case asked of that library, normal forms of unicodedata. The versions are written into the file.
+Each table is of the Unicode version that the tokenizers library of Hugging Face (0.23.3) has for it,
+because models were trained on its tokens: general categories of unicodedata2, which that library's
+are found equal to, lower case and normal forms asked of that library itself. Its normal forms are of
+Unicode 12.0: a character that is younger than that stays as it is, and has combining class 0.
 Usage: pip install unicodedata2==16.0.0 tokenizers==0.23.3
-       scripts/make_unicode_tables.py > lib/text/unicode_data.cc   # with Python 3.11
+       scripts/make_unicode_tables.py > lib/text/unicode_data.cc
 """
 
 import sys
-import unicodedata
 
 import tokenizers
 import unicodedata2
@@ -54,6 +54,31 @@ class Pool:
         return at
 
 
+def combining_classes(decomposed, canonical):
+    """The canonical combining class of every code point whose class is not 0 and which canonical
+    decomposition keeps, asked by the order that NFD gives two marks."""
+    def moves(a, b):  # whether 0 < class(b) < class(a)
+        return a != b and decomposed(a + b) == b + a
+
+    first, last = "\u0334", "\u0345"  # of the least and the largest class: 1 and 240
+    samples = {1: first}  # class: a mark that has it in the library, too
+    for c in CODE_POINTS:
+        mark_class = unicodedata2.combining(chr(c))
+        if mark_class != 0 and c not in canonical and moves(chr(c), first):
+            samples.setdefault(mark_class, chr(c))
+
+    classes = {}
+    for c in CODE_POINTS:
+        mark = chr(c)
+        if c in canonical or 0xD800 <= c < 0xE000 or c in HANGUL_SYLLABLES:
+            continue
+        if moves(mark, first) or moves(last, mark):
+            below = [k for k, sample in samples.items() if moves(mark, sample)]
+            above = [k for k, sample in samples.items() if moves(sample, mark)]
+            classes[c], = set(samples) - set(below) - set(above)
+    return classes
+
+
 def emit(declaration, values, per_line=10):
     print(f"const {declaration} = {{")
     for i in range(0, len(values), per_line):
@@ -62,9 +87,12 @@ def emit(declaration, values, per_line=10):
 
 
 def main():
-    nfd = dict(mappings(lambda c: unicodedata.normalize("NFD", c)))
-    nfkd = dict(mappings(lambda c: unicodedata.normalize("NFKD", c)))
-    lower = dict(mappings(tokenizers.normalizers.Lowercase().normalize_str))
+    forms = {name: getattr(tokenizers.normalizers, name)().normalize_str
+             for name in ("NFC", "NFD", "NFKD", "Lowercase")}
+    nfd = dict(mappings(forms["NFD"]))
+    nfkd = dict(mappings(forms["NFKD"]))
+    lower = dict(mappings(forms["Lowercase"]))
+    classes = combining_classes(forms["NFD"], nfd)
     pool = Pool()
     for text in sorted(set(nfd.values()) | set(nfkd.values()), key=len, reverse=True):
         pool.offset(text)
@@ -76,25 +104,23 @@ def main():
         return flat
 
     compositions = []
-    for c in CODE_POINTS:
-        if c in HANGUL_SYLLABLES or 0xD800 <= c < 0xE000:
+    for c, text in nfd.items():
+        if len(text) == 1 or forms["NFC"](chr(c)) != chr(c):  # excluded from composition
             continue
-        decomposition = unicodedata.decomposition(chr(c)).split()
-        if len(decomposition) != 2 or decomposition[0].startswith("<"):
-            continue
-        if unicodedata.normalize("NFC", chr(c)) == chr(c):
-            compositions.append([int(d, 16) for d in decomposition] + [c])
+        head = forms["NFC"](text[:-1])
+        assert len(head) == 1 and forms["NFC"](head + text[-1]) == chr(c), hex(c)
+        compositions.append([ord(head), ord(text[-1]), c])
     compositions = [value for triple in sorted(compositions) for value in triple]
 
     print("// Made by scripts/make_unicode_tables.py: do not edit.")
-    print(f"// Categories of Unicode {unicodedata2.unidata_version}, normal forms of "
-          f"{unicodedata.unidata_version}, lower case of tokenizers {tokenizers.__version__}.\n")
+    print(f"// Categories of Unicode {unicodedata2.unidata_version}, normal forms and lower case "
+          f"of tokenizers {tokenizers.__version__}.\n")
     print("// clang-format off")
     print('#include "lib/text/unicode_data.h"\n')
     print("namespace lumen::text::unicode_data {\n")
     emit("uint32_t category_runs[]",
          [c << 5 | CATEGORIES.index(v) for c, v in runs(unicodedata2.category)])
-    emit("uint32_t combining_runs[]", [c << 8 | v for c, v in runs(unicodedata.combining)])
+    emit("uint32_t combining_runs[]", [c << 8 | v for c, v in runs(lambda c: classes.get(ord(c), 0))])
     emit("uint32_t canonical[]", entries(nfd))
     emit("uint32_t compatibility[]",
          entries({c: text for c, text in nfkd.items() if nfd.get(c) != text}))

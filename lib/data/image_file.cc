@@ -28,32 +28,85 @@ void check_size(uint64_t height, uint64_t width) {
   }
 }
 
-Picture decode_png(std::span<const std::byte> bytes) {
-  png_image image = {};
-  image.version = PNG_IMAGE_VERSION;
-  struct Free {
-    png_image* image;
-    ~Free() { png_image_free(image); }
-  } const free_at_end{&image};
-  if (png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) == 0) {
-    fail(ErrorKind::kMalformed, "damaged PNG file: ", image.message);
+// Both libraries report errors by a function that must not return. They are C, so no exception may
+// pass through them: the function jumps back to `read_png` or `decode_rows`, which have nothing to
+// destroy.
+struct PngState {
+  png_structp png = nullptr;
+  png_infop info = nullptr;
+  std::span<const std::byte> rest;  // what is not read yet
+  jmp_buf back;
+  char message[128] = "";
+};
+
+[[noreturn]] void png_failed(png_structp png, png_const_charp message) {
+  auto* state = static_cast<PngState*>(png_get_error_ptr(png));
+  std::strncpy(state->message, message, sizeof state->message - 1);
+  std::longjmp(state->back, 1);
+}
+
+void png_warned(png_structp, png_const_charp) {}
+
+void read_png_bytes(png_structp png, png_bytep out, size_t size) {
+  auto* state = static_cast<PngState*>(png_get_io_ptr(png));
+  if (size > state->rest.size()) png_error(png, "it ends too early");
+  std::memcpy(out, state->rest.data(), size);
+  state->rest = state->rest.subspan(size);
+}
+
+// Reads the header, or with `rows` the picture into them, as red, green and blue. Alpha and what
+// the file says of its colours (gAMA, iCCP, …) are not used, as in Pillow's convert("RGB"). False
+// leaves a message.
+bool read_png(PngState& state, png_bytepp rows) {
+  if (setjmp(state.back) != 0) return false;
+  if (rows == nullptr) {
+    state.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &state, png_failed, png_warned);
+    if (state.png != nullptr) state.info = png_create_info_struct(state.png);
+    if (state.info == nullptr) return false;
+    png_set_read_fn(state.png, &state, read_png_bytes);
+    png_read_info(state.png, state.info);
+    return true;
   }
-  check_size(image.height, image.width);
-  image.format = PNG_FORMAT_RGB;
-  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // or 16 bits without a gAMA chunk count as linear
+  png_set_palette_to_rgb(state.png);
+  png_set_expand_gray_1_2_4_to_8(state.png);
+  png_set_strip_16(state.png);
+  png_set_gray_to_rgb(state.png);
+  png_set_strip_alpha(state.png);
+  png_set_interlace_handling(state.png);
+  png_read_update_info(state.png, state.info);
+  if (png_get_rowbytes(state.png, state.info) !=
+      size_t{3} * png_get_image_width(state.png, state.info)) {
+    png_error(state.png, "its pixels are not red, green and blue");
+  }
+  png_read_image(state.png, rows);
+  png_read_end(state.png, nullptr);
+  return true;
+}
+
+Picture decode_png(std::span<const std::byte> bytes) {
+  PngState state;
+  state.rest = bytes;
+  struct Free {
+    PngState* state;
+    ~Free() { png_destroy_read_struct(&state->png, &state->info, nullptr); }
+  } const free_at_end{&state};
+  if (!read_png(state, nullptr)) {
+    fail(ErrorKind::kMalformed, "damaged PNG file: ", state.message);
+  }
   Picture picture;
-  picture.height = image.height, picture.width = image.width;
-  picture.rgb.resize(PNG_IMAGE_SIZE(image));
-  const png_color black = {0, 0, 0};
-  if (png_image_finish_read(&image, &black, picture.rgb.data(), 0, nullptr) == 0 ||
-      image.warning_or_error > 1) {
-    fail(ErrorKind::kMalformed, "damaged PNG file: ", image.message);
+  picture.height = png_get_image_height(state.png, state.info);
+  picture.width = png_get_image_width(state.png, state.info);
+  check_size(static_cast<uint64_t>(picture.height), static_cast<uint64_t>(picture.width));
+  const auto row_bytes = static_cast<size_t>(3 * picture.width);
+  picture.rgb.resize(static_cast<size_t>(picture.height) * row_bytes);
+  std::vector<png_bytep> rows;
+  for (size_t at = 0; at < picture.rgb.size(); at += row_bytes) rows.push_back(&picture.rgb[at]);
+  if (!read_png(state, rows.data())) {
+    fail(ErrorKind::kMalformed, "damaged PNG file: ", state.message);
   }
   return picture;
 }
 
-// libjpeg reports errors by a function that must not return. It is C, so no exception may pass
-// through it: the function jumps back to `decode_rows`, which has nothing to destroy.
 struct JpegState {
   jpeg_decompress_struct decompress;
   jpeg_error_mgr errors;

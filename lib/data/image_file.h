@@ -14,10 +14,12 @@ struct Picture {
   std::vector<uint8_t> rgb;
 };
 
-// Decodes a PNG or JPEG file, told apart by their first bytes. Transparent pixels are laid on
-// black, 16-bit channels lose their lower half, grey becomes equal channels, the colours of print
-// (CMYK) what they reflect; JPEG files are turned as their EXIF data say. Throws Error(kMalformed)
-// if it is neither, damaged, truncated, or larger than limits::kImageSide on a side.
+// Decodes a PNG or JPEG file, told apart by their first bytes. As Pillow's convert("RGB"), which
+// torchvision uses, it does not look at transparency, gamma and colour profiles; 16-bit channels
+// lose their lower half, grey ones too (Pillow: whatever is over 255 becomes white), grey becomes
+// equal channels, the colours of print (CMYK) what they reflect; JPEG files are turned as their
+// EXIF data say. Throws Error(kMalformed) if it is neither, damaged, truncated, or larger than
+// limits::kImageSide on a side.
 Picture decode_picture(std::span<const std::byte> bytes);
 
 // `picture` as bytes [channels, size, size]: every output pixel is the average of the input under a

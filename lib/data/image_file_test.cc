@@ -117,9 +117,16 @@ TEST_CASE("PNG and JPEG files are decoded") {
   Picture grey{2, 2, {0, 85, 170, 255}};
   CHECK(decoded(as_png(grey, PNG_FORMAT_GRAY)).rgb ==
         std::vector<uint8_t>{0, 0, 0, 85, 85, 85, 170, 170, 170, 255, 255, 255});
-  Picture transparent{1, 2, {200, 100, 50, 0, 200, 100, 50, 255}};
+  Picture transparent{1, 3, {200, 100, 50, 0, 200, 100, 50, 128, 7, 8, 9, 255}};
   CHECK(decoded(as_png(transparent, PNG_FORMAT_RGBA)).rgb ==
-        std::vector<uint8_t>{0, 0, 0, 200, 100, 50});
+        std::vector<uint8_t>{200, 100, 50, 200, 100, 50, 7, 8, 9});
+  Picture veiled{1, 2, {85, 3, 170, 200}};
+  CHECK(decoded(as_png(veiled, PNG_FORMAT_GA)).rgb ==
+        std::vector<uint8_t>{85, 85, 85, 170, 170, 170});
+  // After the header, 33 bytes long: a chunk that says the bytes are proportional to light.
+  std::string linear = as_png(picture);
+  linear.insert(33, std::string("\0\0\0\4gAMA\0\1\x86\xA0\x31\xE8\x96\x5F", 16));
+  CHECK(decoded(linear).rgb == picture.rgb);
   CHECK(decoded(as_deep_png(40000)).rgb == std::vector<uint8_t>{156, 156, 156});
 }
 

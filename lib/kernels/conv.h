@@ -40,7 +40,9 @@ size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads);
 // 1 with few channels, or of any stride with one or two a group (not the gradient of the input),
 // are sums of shifted rows (direct_conv.h), the rest products of matrices of patches
 // (patch_conv.h). Gradients of weights that come out infinite or NaN in another way are
-// computed again by these: what no window covers has no part in them. Sums in float32; the result
+// computed again by these: what no window covers has no part in them. Padding is zeros that are
+// multiplied: where an infinite weight or dy meets them there is a NaN, which PyTorch has not; an
+// infinite x meets none. Sums in float32; the result
 // does not depend on the number of threads. Workspaces are 64-byte aligned, of any content. None
 // allocates. noexcept.
 

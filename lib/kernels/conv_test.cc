@@ -261,6 +261,27 @@ TEST_CASE("an infinity reaches only the outputs that it is part of") {
   }
 }
 
+TEST_CASE("an infinity in the input of a padded convolution is where naive loops have it") {
+  const auto check = [](const ConvShape& open) {
+    Example example(shaped(open));
+    INFO(example.name());
+    example.x[example.x.size() / 2] = INFINITY;
+    const auto want = reference::conv2d(example.s, example.x, example.w, example.bias, example.dy);
+    const Results got = example.run(1);
+    const auto same = [](float a, float b) {
+      return std::isnan(a) == std::isnan(b) && std::isfinite(a) == std::isfinite(b);
+    };
+    for (size_t i = 0; i < got.y.size(); ++i) {
+      REQUIRE(same(got.y[i], static_cast<float>(want.y[i])));
+    }
+    for (size_t i = 0; i < got.dw.size(); ++i) {
+      REQUIRE(same(got.dw[i], static_cast<float>(want.dw[i])));
+    }
+  };
+  for (const ConvShape& open : kShapes) check(open);
+  for (const ConvShape& open : kDirectShapes) check(open);
+}
+
 // In the last column of the image, which not every column of the kernel covers.
 TEST_CASE("an infinity reaches only the weights that meet it") {
   for (const ConvShape& open :

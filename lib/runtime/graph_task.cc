@@ -69,6 +69,7 @@ class GraphTask : public TrainTask {
   GraphTask(const Recipe& recipe, const TaskOptions& options);
 
   TaskSummary summary() const override;
+  TaskSummary data_summary() const override;
   StepResult step(double lr) override;
   double least_loss() const override { return runtime::least_loss(batch_); }
   bool has_finite_weights() const override;
@@ -214,8 +215,21 @@ void GraphTask::choose_trained() {
   if (trained_.empty()) fail(ErrorKind::kUsage, "nothing is trained: every parameter is frozen");
 }
 
-TaskSummary GraphTask::summary() const {
+TaskSummary GraphTask::data_summary() const {
   TaskSummary summary;
+  const data::DatasetInfo& info = data_.data.info;
+  for (const data::SourceFile& file : info.files) {
+    summary.data.push_back(
+        {file.path, file.bytes, file.sha256, file.samples, file.skipped, file.too_long, file.cut});
+  }
+  summary.too_long_samples = info.too_long;
+  summary.cut_samples = info.cut;
+  summary.notices = notices_;
+  return summary;
+}
+
+TaskSummary GraphTask::summary() const {
+  TaskSummary summary = data_summary();
   for (const auto& [name, tensor] : parameters_.named()) {
     const int64_t count = tensor.shape().elements();
     summary.parameters += count;
@@ -225,15 +239,8 @@ TaskSummary GraphTask::summary() const {
   }
   for (const auto& [name, array] : optimizer_->state()) summary.optimizer_bytes += array.bytes();
   const data::DatasetInfo& info = data_.data.info;
-  for (const data::SourceFile& file : info.files) {
-    summary.data.push_back(
-        {file.path, file.bytes, file.sha256, file.samples, file.skipped, file.too_long, file.cut});
-  }
   summary.tokens_sha256 = info.tokens_sha256;
   summary.base_sha256 = base_sha256();
-  summary.too_long_samples = info.too_long;
-  summary.cut_samples = info.cut;
-  summary.notices = notices_;
   const int64_t accumulation = recipe_.train.batch_size / *recipe_.train.micro_batch;
   const int64_t batches = train_stream_->batches_per_epoch();
   summary.steps_per_epoch = (batches + accumulation - 1) / accumulation;

@@ -77,7 +77,12 @@ SignalWatch::SignalWatch() {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kWatched); ++i) sigaction(kWatched[i], &action, &previous_[i]);
+  for (size_t i = 0; i < std::size(kWatched); ++i) {
+    sigaction(kWatched[i], nullptr, &previous_[i]);
+    const bool ignored = previous_[i].sa_handler == SIG_IGN;
+    if (kWatched[i] == SIGHUP && ignored) continue;  // by nohup: to outlive the terminal
+    sigaction(kWatched[i], &action, nullptr);
+  }
 }
 
 SignalWatch::~SignalWatch() {

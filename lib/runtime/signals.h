@@ -7,7 +7,8 @@
 namespace lumen::runtime {
 
 // While it lives, SIGINT, SIGTERM and SIGHUP no longer end the process but are remembered, and
-// waiting for input ends when one arrives. One at a time per process.
+// waiting for input ends when one arrives. A SIGHUP that is ignored when it begins, as under nohup,
+// stays ignored. One at a time per process.
 class SignalWatch {
  public:
   SignalWatch();

@@ -415,8 +415,11 @@ TEST_CASE("rows that are left out are counted by why they are") {
   CHECK(contains(run("truncate", "--dry-run"),
                  ", 9 samples, 1 bad rows skipped, 1 too long ones cut\n"));
   const std::string told = run("skip", "--force");
-  CHECK(contains(told, "rows.jsonl: 1 bad rows are skipped\n"));
-  CHECK(contains(told, "note: 1 texts are longer than data.max_length and skipped\n"));
+  CHECK(contains(told, "rows.jsonl: 1 bad row is skipped\n"));
+  CHECK(contains(told, "note: 1 text is longer than data.max_length and skipped\n"));
+  const std::string previewed = run("skip", "--preview=2");
+  CHECK(contains(previewed, "rows.jsonl: 1 bad row is skipped\n"));
+  CHECK(contains(previewed, "note: 1 text is longer than data.max_length and skipped\n"));
   CHECK(contains(run("truncate", "--force"), "longer than data.max_length and cut\n"));
 }
 

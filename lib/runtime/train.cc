@@ -169,19 +169,7 @@ void announce(const Recipe& recipe, const TaskSummary& summary, const io::Checkp
            summary.batch, "; ", summary.steps_per_epoch, " steps per epoch", left_out_text(summary),
            " → ", io::place_of(recipe.output_dir)));
   tell_notices(summary);
-  for (const auto& file : summary.data) {
-    if (file.skipped > 0) {
-      tell(str("note: ", io::place_of(file.path), ": ", file.skipped, " bad rows are skipped"));
-    }
-  }
-  if (summary.too_long_samples > 0) {
-    tell(str("note: ", summary.too_long_samples, " texts are longer than data.max_length",
-             recipe.data.on_too_long == "skip" ? "" : ", with nothing to learn up to there,",
-             " and skipped"));
-  }
-  if (summary.cut_samples > 0) {
-    tell(str("note: ", summary.cut_samples, " texts are longer than data.max_length and cut"));
-  }
+  tell_left_out(recipe, summary);
   if (from) tell(str("going on from step ", from->step));
 }
 

@@ -132,6 +132,25 @@ void tell_notices(const TaskSummary& summary) {
   for (const std::string& notice : summary.notices) tell("note: " + notice);
 }
 
+void tell_left_out(const Recipe& recipe, const TaskSummary& summary) {
+  const auto texts = [](int64_t count) {
+    return str("note: ", count, count == 1 ? " text is" : " texts are",
+               " longer than data.max_length");
+  };
+  for (const auto& file : summary.data) {
+    if (file.skipped > 0) {
+      tell(str("note: ", io::place_of(file.path), ": ", file.skipped,
+               file.skipped == 1 ? " bad row is skipped" : " bad rows are skipped"));
+    }
+  }
+  if (summary.too_long_samples > 0) {
+    tell(str(texts(summary.too_long_samples),
+             recipe.data.on_too_long == "skip" ? "" : ", with nothing to learn up to there,",
+             " and skipped"));
+  }
+  if (summary.cut_samples > 0) tell(texts(summary.cut_samples) + " and cut");
+}
+
 int dry_run(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
   const auto task = make(recipe, {.threads = options.threads, .overfit_batch = false});
   const TaskSummary summary = task->summary();
@@ -148,6 +167,9 @@ int dry_run(const Recipe& recipe, const TrainOptions& options, const TaskFactory
 
 int preview(const Recipe& recipe, const TrainOptions& options, const TaskFactory& make) {
   const auto task = make(recipe, {.threads = options.threads, .overfit_batch = false});
+  const TaskSummary summary = task->data_summary();
+  tell_notices(summary);
+  tell_left_out(recipe, summary);
   const std::vector<std::string> samples = task->preview(*options.preview);
   if (options.json) {
     Json list = Json::array();

@@ -20,6 +20,9 @@ int overfit_batch(const Recipe& recipe, const TrainOptions& options, const TaskF
 // What a summary has to say of data and prompts, on standard error.
 void tell_notices(const TaskSummary& summary);
 
+// How many rows and texts are skipped or cut, and why, on standard error.
+void tell_left_out(const Recipe& recipe, const TaskSummary& summary);
+
 // ", without 4 samples that fill no batch", or "".
 std::string left_out_text(const TaskSummary& summary);
 

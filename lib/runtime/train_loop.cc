@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <tuple>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -505,18 +506,31 @@ void TrainLoop::save(bool required) {
   prune_pending_ = true;
 }
 
+// Each is read once: what was whole then is taken to stay so.
+bool TrainLoop::is_whole(const io::CheckpointEntry& entry) {
+  if (whole_.contains(entry.step)) return true;
+  if (!io::verify_checkpoint(entry.path).empty()) return false;
+  whole_.insert(entry.step);
+  return true;
+}
+
 void TrainLoop::prune() {
   // Nothing is removed on the word of a checkpoint that cannot be read back.
   if (const std::string problem = io::verify_checkpoint(saved_.path); !problem.empty()) {
     progress_.say(str("warning: ", problem, "; the older checkpoints stay"));
     return;
   }
+  whole_.insert(saved_.step);
+  // Later ones than the step just saved are of a past that the run went back from.
   std::vector<io::CheckpointEntry> entries = io::list_checkpoints(directory_.checkpoints());
-  // The best first; of equal ones the first, as in watch_metrics.
-  std::vector<std::pair<double, int64_t>> ranking;
-  int64_t newer = 0;
+  std::vector<int64_t> kept;
   for (const io::CheckpointEntry& entry : entries) {
-    if (entry.step > saved_.step) ++newer;
+    if (static_cast<int64_t>(kept.size()) == recipe_.checkpoint.keep_last) break;
+    if (entry.step <= saved_.step && is_whole(entry)) kept.push_back(entry.step);
+  }
+  // The best first; of equal ones the first, as in watch_metrics.
+  std::vector<std::tuple<double, int64_t, const io::CheckpointEntry*>> ranking;
+  for (const io::CheckpointEntry& entry : entries) {
     const Json* value = io::find_value(entry.about, "value");
     const Json* name = io::find_value(entry.about, "metric");
     if (entry.step > saved_.step || !value || !value->is_number() || !name ||
@@ -524,22 +538,22 @@ void TrainLoop::prune() {
       continue;
     }
     const double number = value->get<double>();
-    ranking.emplace_back(higher_is_better(recipe_.checkpoint.metric) ? -number : number,
-                         entry.step);
+    ranking.emplace_back(higher_is_better(recipe_.checkpoint.metric) ? -number : number, entry.step,
+                         &entry);
   }
   std::sort(ranking.begin(), ranking.end());
-  const auto best = static_cast<size_t>(recipe_.checkpoint.keep_best);
-  if (ranking.size() > best) ranking.resize(best);
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const int64_t step = entries[i].step;
-    // Later ones than the step just saved are of a past that the run went back from.
-    const bool is_recent =
-        step <= saved_.step && static_cast<int64_t>(i) - newer < recipe_.checkpoint.keep_last;
-    const bool is_best = std::any_of(ranking.begin(), ranking.end(),
-                                     [&](const auto& r) { return r.second == step; });
-    if (is_recent || is_best) continue;
+  int64_t best = 0;
+  for (const auto& rank : ranking) {
+    if (best == recipe_.checkpoint.keep_best) break;
+    if (!is_whole(*std::get<2>(rank))) continue;
+    kept.push_back(std::get<1>(rank));
+    ++best;
+  }
+  for (const io::CheckpointEntry& entry : entries) {
+    if (std::find(kept.begin(), kept.end(), entry.step) != kept.end()) continue;
+    whole_.erase(entry.step);
     try {
-      io::remove_checkpoint(entries[i].path, [](std::string_view point) { commit_point(point); });
+      io::remove_checkpoint(entry.path, [](std::string_view point) { commit_point(point); });
     } catch (const Error& error) {
       progress_.say(str("warning: ", error.what()));
     }
@@ -550,6 +564,10 @@ bool TrainLoop::restore_best() {
   if (state_.best_step == state_.step) return true;  // the last are the best
   for (const io::CheckpointEntry& entry : io::list_checkpoints(directory_.checkpoints())) {
     if (entry.step != state_.best_step) continue;
+    if (const std::string problem = io::verify_checkpoint(entry.path); !problem.empty()) {
+      progress_.say("warning: " + problem);
+      return false;
+    }
     const io::Checkpoint checkpoint = io::read_checkpoint(entry.path);
     with_context(entry.path, [&] {
       task_.restore({checkpoint.weights, checkpoint.optimizer, checkpoint.state["task"]});

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "lib/base/clock.h"
@@ -94,7 +95,9 @@ class TrainLoop {
   void write_samples(const std::vector<std::string>& texts);
   void save(bool required);
   void confirm_checkpoint();
+  // Removes all checkpoints but the newest and the best ones; what is damaged is none of them.
   void prune();
+  bool is_whole(const io::CheckpointEntry& entry);
   void forget_other_metrics(const io::Json& before);
   const std::string& budget_name() const;
   double metric(const std::string& name) const;
@@ -126,6 +129,7 @@ class TrainLoop {
   // removed when the one that follows has shown that.
   Saved saved_, good_;
   bool prune_pending_ = false;
+  std::set<int64_t> whole_;  // steps of checkpoints that were read back
   std::string ended_by_;
 };
 

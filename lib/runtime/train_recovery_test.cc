@@ -283,6 +283,36 @@ TEST_CASE("a damaged checkpoint is passed over with a warning") {
   require_error(place.run(place.out("checkpoints/step-30")), 65, "weights.safetensors");
 }
 
+TEST_CASE("a damaged checkpoint is none of those that are kept") {
+  const Place place;
+  REQUIRE(place.run("", {}, "step:30").signal == SIGKILL);
+  REQUIRE(place.checkpoints() == std::vector<int64_t>{30, 28, 21, 20});
+  // The newest, and the best: neither the one before it nor the second best is removed in its
+  // place.
+  damage(place.out("checkpoints/step-30/weights.safetensors"));
+  TrainOptions options = place.options("auto");
+  options.overrides = {"checkpoint.every=4", "eval.every=100"};
+  const TrainOutcome outcome =
+      TrainProcess(options, fake_factory({}), {.kill_at = "step:6"}).finish();
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.signal == SIGKILL);
+  CHECK(place.checkpoints() == std::vector<int64_t>{32, 28, 20});
+}
+
+TEST_CASE("where the best checkpoint is damaged, the last weights are exported") {
+  const Place place(std::string(Place::kUsual) + "[export]\nweights = \"best\"\n");
+  FakeOptions stays;
+  stays.learns = false;  // so that the first evaluation is the best
+  REQUIRE(place.run("", stays, "step:38").signal == SIGKILL);
+  REQUIRE(place.checkpoints().back() == 10);
+  damage(place.out("checkpoints/step-10/weights.safetensors"));
+  const TrainOutcome outcome = place.run("auto", stays);
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.exit_code == 0);
+  CHECK(contains(outcome.err, "warning: there is no best checkpoint"));
+  CHECK(fs::exists(place.out("model.safetensors")));
+}
+
 TEST_CASE("a full disk is said in one sentence and leaves the good checkpoints") {
   const Place place;
   FakeOptions large;

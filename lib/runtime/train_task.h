@@ -86,6 +86,10 @@ class TrainTask {
 
   virtual TaskSummary summary() const = 0;
 
+  // Of that only the data files, what is left out or cut, and the notices: at once, where summary()
+  // plans a step and reads the model to go on from.
+  virtual TaskSummary data_summary() const { return summary(); }
+
   // One step with learning rate `lr`. If the result is not finite nothing has changed but the data
   // cursor.
   virtual StepResult step(double lr) = 0;

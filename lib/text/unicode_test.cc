@@ -64,6 +64,32 @@ TEST_CASE("Characters are of the Unicode version of the witness", "[unicode]") {
   CHECK(lower == "\u1C8A\u0264\U00010D70\U00016EBB");
 }
 
+// What the same library makes of every code point but surrogates, twice with a mark of class 1
+// between: a digest (FNV-1a) of its four normal forms, which are of Unicode 12.
+TEST_CASE("Normal forms are the witness's", "[unicode]") {
+  const auto digest = [](Form form) {
+    uint64_t hash = 0xCBF29CE484222325;
+    for (uint32_t c = 0; c < 0x110000; ++c) {
+      if (c - 0xD800 < 0x800) continue;
+      std::string text;
+      append_utf8(text, c);
+      append_utf8(text, 0x334);
+      append_utf8(text, c);
+      for (const char byte : normalize(text, form)) {
+        hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001B3;
+      }
+    }
+    return hash;
+  };
+  CHECK(digest(Form::kNfc) == 0xB47DE1C83B153707);
+  CHECK(digest(Form::kNfd) == 0x8AB087C13ADADD57);
+  CHECK(digest(Form::kNfkc) == 0x71A4C6D9CD573FE3);
+  CHECK(digest(Form::kNfkd) == 0x95FDCAEF93B2CE3F);
+  // Younger characters: U+11938 is of Unicode 13, U+10781 of 14.
+  CHECK(normalize("\U00011935\U00011930", Form::kNfc) == "\U00011935\U00011930");
+  CHECK(normalize("\U00010781", Form::kNfkc) == "\U00010781");
+}
+
 TEST_CASE("Bytes become characters as they arrive", "[unicode]") {
   std::string out;
   CHECK(append_valid_utf8(out, "a\xE2\x96", false) == 1);
