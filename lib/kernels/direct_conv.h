@@ -1,7 +1,7 @@
 // Convolutions without packed patches: the input's rows, padded, lie in one line, and a patch
 // element of all pixels is that line shifted. With strides there is a line for each phase of rows
-// and columns; the gradient of the input takes stride 1 only. Private to this room: what the three functions
-// of conv.h do for the shapes that …_pays name.
+// and columns; the gradient of the input takes stride 1 only. Private to this room: what the three
+// functions of conv.h do for the shapes that …_pays name.
 //
 // Sums are float32 chains over the patch, as exact as a matrix product's. In the gradient of the
 // weights an infinity in x makes NaNs of all weights of its channel.

@@ -209,7 +209,8 @@ TEST_CASE("logic of numbers is that of their truth, one step for floats") {
     }
     CHECK(values(ops::logical_not(x)) == none);
   }
-  const Tensor x = graph::input(DType::kF32, {4, 5}, "x"), y = graph::input(DType::kF32, {4, 5}, "y");
+  const Tensor x = graph::input(DType::kF32, {4, 5}, "x"),
+               y = graph::input(DType::kF32, {4, 5}, "y");
   for (const Tensor& z : {ops::logical_and(x, y), ops::logical_or(x, y), ops::logical_xor(x, y)}) {
     CHECK(z.shape() == Shape{4, 5});
     CHECK(graph::compile(std::span(&z, 1)).steps() == 1);
