@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "lib/kernels/simd.h"
 #include "lib/kernels/targets-inl.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/peak.cc"
@@ -36,13 +37,12 @@ double multiply_add_rounds(int64_t rounds, float* sink) {
 
 uint64_t sum_words(const uint64_t* words, size_t count) {
   constexpr size_t kLine = 64 / sizeof(uint64_t);
-  constexpr size_t kAhead = 4096 / sizeof(uint64_t);  // as the kernels prefetch the weights
   const hn::ScalableTag<uint64_t> d;
   const size_t lanes = hn::Lanes(d);
   auto a = hn::Zero(d), b = a, c = a, e = a;
   size_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    for (size_t k = 0; k < 4 * lanes; k += kLine) __builtin_prefetch(words + i + kAhead + k);
+    for (size_t k = 0; k < 4 * lanes; k += kLine) fetch_panel_ahead(words + i + k);
     a = hn::Add(a, hn::LoadU(d, words + i));
     b = hn::Add(b, hn::LoadU(d, words + i + lanes));
     c = hn::Add(c, hn::LoadU(d, words + i + 2 * lanes));
