@@ -1,8 +1,5 @@
 #include "lib/kernels/transpose.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,11 +7,55 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/transpose-inl.h"
-
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The numbers in a block of 128 bits.
+template <class D>
+inline constexpr int kPerBlock = static_cast<int>(16 / sizeof(hn::TFromD<D>));
+
+// Block b of the vector is the one at x + b · stride.
+template <class D>
+HWY_INLINE hn::VFromD<D> load_blocks(D d, const hn::TFromD<D>* x, int64_t stride) {
+  if constexpr (hn::MaxLanes(D()) == kPerBlock<D>) {
+    return hn::LoadU(d, x);
+  } else {
+    constexpr int64_t kHalf = hn::MaxLanes(D()) / kPerBlock<D> / 2;
+    const hn::Half<D> half;
+    const auto low = load_blocks(half, x, stride);
+    return hn::Combine(d, load_blocks(half, x + kHalf * stride, stride), low);
+  }
+}
+
+// Within each block lane i of v[j] becomes lane j of v[i]: a perfect shuffle of the vectors, log2 n
+// times.
+template <class D, class V>
+HWY_INLINE void turn_blocks(D d, V (&v)[kPerBlock<D>]) {
+  constexpr int kCount = kPerBlock<D>;
+  for (int step = 1; step < kCount; step *= 2) {
+    V shuffled[kCount];
+    HWY_UNROLL(16)
+    for (int i = 0; i < kCount / 2; ++i) {
+      shuffled[2 * i] = hn::InterleaveLower(d, v[i], v[i + kCount / 2]);
+      shuffled[2 * i + 1] = hn::InterleaveUpper(d, v[i], v[i + kCount / 2]);
+    }
+    HWY_UNROLL(16)
+    for (int i = 0; i < kCount; ++i) v[i] = shuffled[i];
+  }
+}
+
+// v[i] = column i of the rows at x, x + stride, …, as many as a vector has lanes.
+template <class D, class V>
+HWY_INLINE void load_columns(D d, const hn::TFromD<D>* x, int64_t stride, V (&v)[kPerBlock<D>]) {
+  HWY_UNROLL(16)
+  for (int i = 0; i < kPerBlock<D>; ++i) {
+    v[i] = load_blocks(d, x + i * stride, kPerBlock<D> * stride);
+  }
+  turn_blocks(d, v);
+}
 
 // By tiles of a vector of columns and the rows of one block. The tiles of 64 bytes of rows follow
 // each other, so that a cache line of x is read whole before strides of a power of two, which map
