@@ -507,7 +507,7 @@ Array GgufFile::array(const GgufTensor& tensor) const {
   if (!tensor.dtype) {
     fail(ErrorKind::kUnsupported, place_of(path), ": tensor ", quoted(tensor.name),
          " has the type ", ggml_type_name(tensor.ggml_type),
-         ", which Lumen cannot compute with; use a file in F16, Q8_0, Q4_0 or a K-quant");
+         ", which Lumen cannot compute with; use a file in F16, Q8_0, Q4_0, a K-quant or IQ4_XS");
   }
   const Buffer& part = *parts[tensor.part];
   if (tensor.offset > part.bytes || tensor.bytes > part.bytes - tensor.offset) {

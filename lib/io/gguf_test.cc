@@ -102,6 +102,15 @@ TEST_CASE("GGUF tensors") {
   CHECK(parse(builder.finish(2))->version == 2);
 }
 
+TEST_CASE("a type of tensors that Lumen lacks is named") {
+  GgufBuilder builder;
+  builder.tensor("t", {256, 2}, 22, 2 * 82);
+  const auto file = parse(builder.finish());
+  const std::string message =
+      testing::refusal(ErrorKind::kUnsupported, [&] { file->array(file->tensors[0]); });
+  CHECK(contains(message, "tensor 't' has the type IQ2_S"));
+}
+
 TEST_CASE("GGUF files that are refused") {
   CHECK(contains(gguf_refusal("GGU"), "not a GGUF file"));
   CHECK(contains(gguf_refusal("<!DOCTYPE html><html>"), "HTML"));

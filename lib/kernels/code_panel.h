@@ -22,6 +22,8 @@ struct CodeForm {
 constexpr CodeForm code_form(DType dtype) {
   switch (dtype) {
     case DType::kQ8_0:
+    case DType::kIQ4_NL:  // the numbers that its nibbles stand for
+    case DType::kIQ4_XS:
       return {.sub = 32, .bits = 8, .has_min = false};
     case DType::kQ4_0:
       return {.sub = 32, .bits = 4, .has_min = false};

@@ -239,6 +239,8 @@ ScaleOffsets scale_offsets(DType dtype) {
     case DType::kQ8_0:
     case DType::kQ4_0:
     case DType::kQ5_0:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
       return {0, -1};
     case DType::kQ4_1:
     case DType::kQ5_1:

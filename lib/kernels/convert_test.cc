@@ -41,9 +41,11 @@ struct Vector {
 };
 
 constexpr Vector kVectors[] = {
-    {"f16", DType::kF16},   {"bf16", DType::kBF16}, {"q8_0", DType::kQ8_0}, {"q4_0", DType::kQ4_0},
-    {"q4_1", DType::kQ4_1}, {"q5_0", DType::kQ5_0}, {"q5_1", DType::kQ5_1}, {"q2_K", DType::kQ2_K},
-    {"q3_K", DType::kQ3_K}, {"q4_K", DType::kQ4_K}, {"q5_K", DType::kQ5_K}, {"q6_K", DType::kQ6_K},
+    {"f16", DType::kF16},       {"bf16", DType::kBF16},     {"q8_0", DType::kQ8_0},
+    {"q4_0", DType::kQ4_0},     {"q4_1", DType::kQ4_1},     {"q5_0", DType::kQ5_0},
+    {"q5_1", DType::kQ5_1},     {"q2_K", DType::kQ2_K},     {"q3_K", DType::kQ3_K},
+    {"q4_K", DType::kQ4_K},     {"q5_K", DType::kQ5_K},     {"q6_K", DType::kQ6_K},
+    {"iq4_nl", DType::kIQ4_NL}, {"iq4_xs", DType::kIQ4_XS},
 };
 
 }  // namespace

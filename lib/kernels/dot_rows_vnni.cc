@@ -1,5 +1,6 @@
 #include "lib/kernels/dot_rows_vnni.h"
 
+#include "lib/kernels/iq4_values.h"
 #include "lib/kernels/x86_intrinsics.h"
 
 #if HWY_ARCH_X86_64
@@ -112,6 +113,21 @@ struct Q5_1 {
   static constexpr int kOffset = 0, kMinAt = 2;
   static HWY_INLINE __m512i codes(const uint8_t* p, const uint8_t* q) {
     return add_fifth_bits(nibbles(p + 8, q + 8), p + 4, q + 4);
+  }
+};
+
+// The numbers that the nibbles stand for, 128 more of each.
+HWY_INLINE __m512i iq4_codes(const uint8_t* p, const uint8_t* q) {
+  const __m512i table =
+      _mm512_xor_si512(repeat_16(reinterpret_cast<const uint8_t*>(kIq4Values)), bytes(0x80));
+  return _mm512_shuffle_epi8(table, nibbles(p, q));
+}
+
+struct IQ4_NL {
+  static constexpr DType kType = DType::kIQ4_NL;
+  static constexpr int kOffset = 128, kMinAt = -1;
+  static HWY_INLINE __m512i codes(const uint8_t* p, const uint8_t* q) {
+    return iq4_codes(p + 2, q + 2);
   }
 };
 
@@ -313,6 +329,21 @@ struct Q3_K {
   }
 };
 
+struct IQ4_XS {
+  static constexpr DType kType = DType::kIQ4_XS;
+  static constexpr int kSub = 32, kOffset = 128;
+  static HWY_INLINE Scales scales(const uint8_t* p) {
+    const __m128i eight = _mm_cvtsi64_si128(static_cast<int64_t>(iq4_xs_scales(p)));
+    const __m512 scale = _mm512_maskz_mov_ps(
+        0x00FF, small_integers(_mm_sub_epi8(eight, _mm_set1_epi8(32)), half_at(p)));
+    return {scale, scale};
+  }
+  template <int kGroup>
+  static HWY_INLINE __m512i codes(const uint8_t* p) {
+    return iq4_codes(p + 8 + 32 * kGroup, p + 24 + 32 * kGroup);
+  }
+};
+
 // Lane i of the products of group kGroup belongs to sub-block (64 · kGroup + 4 i) / kSub.
 template <int kSub, int kGroup>
 HWY_INLINE __m512 spread_group(__m512 factors) {
@@ -426,6 +457,10 @@ void dot_rows_vnni(const Weight& w, int64_t begin, int64_t end, const QuantizedR
       return dot_rows<Q5_K>(w, begin, end, x, m, y, y_stride);
     case DType::kQ6_K:
       return dot_rows<Q6_K>(w, begin, end, x, m, y, y_stride);
+    case DType::kIQ4_NL:
+      return dot_rows<IQ4_NL>(w, begin, end, x, m, y, y_stride);
+    case DType::kIQ4_XS:
+      return dot_rows<IQ4_XS>(w, begin, end, x, m, y, y_stride);
     default:
       LUMEN_CHECK(!"a quantised weight");
   }

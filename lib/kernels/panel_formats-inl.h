@@ -10,7 +10,9 @@
 //                        of their neighbours
 //   upper_nibbles        the upper four bits of each byte, shifted down
 //   byte<n, offset>(v, factor<offset>(d))  (byte n of each word − offset) · d, of bytes below 128
+//   look_up(table, v)    entry v of sixteen, of bytes below 16
 //   halves, signed_bytes kLanes consecutive binary16 or int8 as float
+//   short_words          kLanes consecutive uint16 as words
 //   set, mul
 //   add_bytes, store_bytes  a number to each byte, modulo 256; to 4 · kLanes aligned bytes
 //   kMostCode            up to which codes that stand further up in their bytes are left there
@@ -315,6 +317,56 @@ struct PanelQ6_K : PanelUnshifted {
   }
 };
 
+// Word kQuad of a sub-block's nibbles, which are laid out as Q4_0's from p on, looked up.
+template <int kQuad>
+LUMEN_PIECE Isa::Codes panel_iq4_codes(const uint8_t* p, int part) {
+  const auto v = Isa::load(vector_at(p, kQuad % 4, part));
+  return Isa::look_up(kIq4Values, nibbles<(kQuad >= 4)>(v));
+}
+
+struct PanelIQ4_NL : PanelUnshifted {
+  static constexpr DType kType = DType::kIQ4_NL;
+  static constexpr int kSub = 32, kGroups = 1, kMost = 0, kOffset = Isa::kSignedOffset;
+  static constexpr bool kHasMin = false;
+  using Scales = PanelQ8_0::Scales;
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
+    return PanelQ8_0::scales(p, part);
+  }
+  template <int kIndex, int kQuad>
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int) {
+    return panel_iq4_codes<kQuad>(p + 32, part);
+  }
+};
+
+struct PanelIQ4_XS : PanelUnshifted {
+  static constexpr DType kType = DType::kIQ4_XS;
+  static constexpr int kSub = 32, kGroups = 1, kMost = 0, kOffset = Isa::kSignedOffset;
+  static constexpr bool kHasMin = false;
+  struct Scales {
+    Isa::Codes bytes[4];  // of sub-blocks i and i + 4 in bytes 0 and 2
+    Isa::Factor factor;
+    template <int kIndex>
+    LUMEN_PIECE Isa::Floats scale(int) const {
+      return Isa::template byte<kIndex / 4 * 2, 32>(bytes[kIndex % 4], factor);
+    }
+  };
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
+    const auto low = Isa::load(vector_at(p + 64, 0, part)), next = shift<-8>(low);
+    // Pairs 0 to 3 in byte 0, 4 to 7 in byte 2.
+    const auto packed = Isa::short_words(p + 32 + 2 * Isa::kLanes * part);
+    const auto high = Isa::join(packed, shift<8>(packed));
+    return {{Isa::join(nibbles<0>(low), Isa::mask(shift<4>(high), 0x30)),
+             Isa::join(nibbles<1>(low), Isa::mask(shift<2>(high), 0x30)),
+             Isa::join(nibbles<0>(next), Isa::mask(high, 0x30)),
+             Isa::join(nibbles<1>(next), Isa::mask(shift<-2>(high), 0x30))},
+            Isa::template factor<32>(Isa::halves(p + 2 * Isa::kLanes * part))};
+  }
+  template <int kIndex, int kQuad>
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int) {
+    return panel_iq4_codes<kQuad>(p + 128 + 256 * kIndex, part);
+  }
+};
+
 template <class Format>
 inline constexpr int kIndices = info(Format::kType).block_elements / Format::kSub / Format::kGroups;
 
@@ -364,6 +416,10 @@ void for_format(DType dtype, const Args&... args) {
       return Call<PanelQ5_K>::run(args...);
     case DType::kQ6_K:
       return Call<PanelQ6_K>::run(args...);
+    case DType::kIQ4_NL:
+      return Call<PanelIQ4_NL>::run(args...);
+    case DType::kIQ4_XS:
+      return Call<PanelIQ4_XS>::run(args...);
     default:
       LUMEN_CHECK(!"a quantised weight in panels");
   }

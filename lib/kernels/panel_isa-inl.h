@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "lib/kernels/float16-inl.h"
+#include "lib/kernels/iq4_values.h"
 #include "lib/kernels/piece-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -55,6 +56,10 @@ struct PanelIsa {
     return hn::BitCast(ByteTag(), hn::ShiftRight<kBits>(unsigned_words_of(v)));
   }
   static LUMEN_PIECE Codes upper_nibbles(Codes v) { return hn::ShiftRight<4>(v); }
+  static LUMEN_PIECE Codes look_up(const int8_t* table, Codes v) {
+    const auto sixteen = hn::LoadDup128(ByteTag(), reinterpret_cast<const uint8_t*>(table));
+    return hn::TableLookupBytes(sixteen, v);
+  }
   static LUMEN_PIECE Codes shift_right_by(Codes v, int bits) {
     return hn::BitCast(ByteTag(), hn::ShiftRightSame(unsigned_words_of(v), bits));
   }
@@ -72,6 +77,11 @@ struct PanelIsa {
   }
   static LUMEN_PIECE Floats halves(const uint8_t* p) {
     return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));
+  }
+  static LUMEN_PIECE Codes short_words(const uint8_t* p) {
+    const auto v =
+        hn::LoadU(hn::Rebind<uint16_t, FloatTag>(), reinterpret_cast<const uint16_t*>(p));
+    return hn::BitCast(ByteTag(), hn::PromoteTo(hn::RebindToUnsigned<IntTag>(), v));
   }
   static LUMEN_PIECE Floats signed_bytes(const uint8_t* p) {
     const auto v = hn::LoadU(hn::Rebind<int8_t, FloatTag>(), reinterpret_cast<const int8_t*>(p));

@@ -32,6 +32,7 @@ constexpr Field kQ5_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 8}, {48, 76
 constexpr Field kQ6_K[] = {{208, 0, 2, 1},      {192, 32, 1, 8},      {0, 160, 4, 8, 2},
                            {128, 224, 4, 8, 2}, {32, 1184, 4, 8},     {200, 1696, 1, 8},
                            {64, 1824, 4, 8, 2}, {160, 1888, 4, 8, 2}, {96, 2848, 4, 8}};
+constexpr Field kIQ4_XS[] = {{0, 0, 2, 2}, {4, 64, 4, 1}, {8, 128, 4, 32}};
 // Plain types as blocks of one column; bf16 of two.
 constexpr Field kF32[] = {{0, 0, 4, 1}};
 constexpr Field kF16[] = {{0, 0, 2, 1}};
@@ -49,6 +50,7 @@ std::span<const Field> fields_of(DType dtype) {
     case DType::kQ8_0:
       return kQ8_0;
     case DType::kQ4_0:
+    case DType::kIQ4_NL:
       return kQ4_0;
     case DType::kQ4_1:
       return kQ4_1;
@@ -66,6 +68,8 @@ std::span<const Field> fields_of(DType dtype) {
       return kQ5_K;
     case DType::kQ6_K:
       return kQ6_K;
+    case DType::kIQ4_XS:
+      return kIQ4_XS;
     default:
       return {};
   }

@@ -161,6 +161,9 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
     const uint8_t* q = p + 96;  // four bits of two scales, then two bits of four
     const int scale = (q[i % 8] >> (i / 8 * 4) & 15) | (q[8 + i % 4] >> (i / 4 * 2) & 3) << 4;
     result.scale *= static_cast<float>(scale - 32);
+  } else if (dtype == DType::kIQ4_XS) {
+    const int scale = (p[4 + i / 2] >> (i % 2 * 4) & 15) | (p[2 + i / 4] >> (i % 4 * 2) & 3) << 4;
+    result.scale *= static_cast<float>(scale - 32);
   } else if (dtype == DType::kQ4_1 || dtype == DType::kQ5_1) {
     result.min = half(2);
   }
@@ -192,6 +195,12 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
     if (dtype == DType::kQ6_K) {
       const int low = p[e / 128 * 64 + l % 64] >> (l < 64 ? 0 : 4) & 15;
       code = (low | (p[128 + e / 128 * 32 + l % 32] >> (l / 32 * 2) & 3) << 4) - 32;
+    }
+    constexpr int kNonlinear[] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
+    if (dtype == DType::kIQ4_NL) code = kNonlinear[p[2 + e % 16] >> (e < 16 ? 0 : 4) & 15];
+    if (dtype == DType::kIQ4_XS) {
+      code = kNonlinear[p[8 + 16 * i + k % 16] >> (k < 16 ? 0 : 4) & 15];
     }
     result.codes.push_back(code);
   }

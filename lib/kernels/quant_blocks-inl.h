@@ -21,6 +21,7 @@
 #include <type_traits>
 
 #include "lib/kernels/float16-inl.h"
+#include "lib/kernels/iq4_values.h"
 #include "lib/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -340,6 +341,40 @@ struct Q6_K {
   }
 };
 
+// 16 bytes of nibbles, byte j with element j below and element j + 16 above, as the codes of
+// kIq4Values.
+HWY_INLINE void unpack_iq4_nibbles(const uint8_t* p, int8_t* q) {
+  const Bytes16 d;
+  const auto table = hn::BitCast(d, hn::Load(hn::RebindToSigned<Bytes16>(), kIq4Values));
+  const auto v = hn::LoadU(d, p);
+  const auto low = hn::TableLookupBytes(table, hn::And(v, hn::Set(d, uint8_t{15})));
+  const auto upper = hn::TableLookupBytes(table, hn::ShiftRight<4>(v));
+  store_halves(Bytes32(), low, upper, q);
+}
+
+// f16 d; u8 nibbles[16].
+struct IQ4_NL {
+  static constexpr DType kType = DType::kIQ4_NL;
+  static constexpr int kSub = 32;
+  static constexpr bool kHasMin = false;
+  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+    scale[0] = load_f16(p);
+    unpack_iq4_nibbles(p + 2, q);
+  }
+};
+
+// IQ4_XS: f16 d; u16 upper pairs of the eight 6-bit scales; u8 their lower nibbles[4]; then for
+// each sub-block u8 nibbles[16] as in IQ4_NL. Scales are offset by 32.
+struct IQ4_XS {
+  static constexpr DType kType = DType::kIQ4_XS;
+  static constexpr int kSub = 32;
+  static constexpr bool kHasMin = false;
+  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+    scale_bytes<uint8_t>(iq4_xs_scales(p), 32, load_f16(p), scale);
+    for (int sub = 0; sub < 8; ++sub) unpack_iq4_nibbles(p + 8 + 16 * sub, q + 32 * sub);
+  }
+};
+
 // Elements and bytes of a block, from the one table of formats.
 template <class Format>
 inline constexpr int kBlockOf = info(Format::kType).block_elements;
@@ -370,6 +405,10 @@ HWY_INLINE void with_format(DType dtype, F&& f) {
       return f(Q5_K{});
     case DType::kQ6_K:
       return f(Q6_K{});
+    case DType::kIQ4_NL:
+      return f(IQ4_NL{});
+    case DType::kIQ4_XS:
+      return f(IQ4_XS{});
     default:
       LUMEN_CHECK(!"a quantised type");
   }
