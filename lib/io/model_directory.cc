@@ -10,6 +10,7 @@
 #include "lib/io/gguf.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
+#include "lib/io/packed_weights.h"
 #include "lib/io/safetensors.h"
 #include "lib/io/torch_file.h"
 
@@ -178,16 +179,24 @@ Weights weights_of(const std::shared_ptr<const File>& file) {
   return {file->arrays(), file->file_bytes};
 }
 
+// The same of safetensors, unpacked if other programs packed them.
+Weights weights_of(const std::shared_ptr<const SafetensorsFile>& file, const Packing* packing) {
+  if (packing == nullptr) return weights_of(file);
+  return with_context(place_of(file->path), [&]() -> Weights {
+    return {unpacked_weights(*file, *packing), file->file_bytes};
+  });
+}
+
 // The weights of a directory; safetensors before PyTorch's, which say the same where both are.
-Weights open_weights(const std::string& directory) {
+Weights open_weights(const std::string& directory, const Packing* packing) {
   const auto is_there = [&](std::string& path, std::string_view name) {
     path = in_directory(directory, name);
     return is_regular_file(path);
   };
   std::string path;
-  if (is_there(path, "model.safetensors")) return weights_of(read_safetensors(path));
+  if (is_there(path, "model.safetensors")) return weights_of(read_safetensors(path), packing);
   if (is_there(path, "model.safetensors.index.json")) {
-    return weights_of(read_safetensors_index(path));
+    return weights_of(read_safetensors_index(path), packing);
   }
   if (is_there(path, "pytorch_model.bin")) return weights_of(read_torch(path));
   if (is_there(path, "pytorch_model.bin.index.json")) return weights_of(read_torch_index(path));
@@ -331,8 +340,22 @@ ChatTemplates read_chat_templates(const std::string& path) {
 
 namespace {
 
+// Older programs say how weights are packed in a file of its own.
+void add_packing(const std::string& directory, Json& config) {
+  if (find_value(config, "quantization_config") != nullptr) return;
+  for (const auto& [name, method] :
+       {std::pair{"quantize_config.json", "gptq"}, std::pair{"quant_config.json", "awq"}}) {
+    Json packing = read_optional(in_directory(directory, name));
+    if (packing.empty() || !packing.is_object()) continue;
+    packing["quant_method"] = method;
+    config["quantization_config"] = std::move(packing);
+    return;
+  }
+}
+
 // The model of a directory that has a config.json, with the weights that `open_weights` gives.
-ModelFiles open_directory_model(const std::string& directory, FunctionRef<Weights()> open_weights) {
+ModelFiles open_directory_model(const std::string& directory,
+                                FunctionRef<Weights(const Packing* packing)> open_weights) {
   const std::string config_path = in_directory(directory, "config.json");
   ModelFiles model;
   model.path = directory;
@@ -340,7 +363,11 @@ ModelFiles open_directory_model(const std::string& directory, FunctionRef<Weight
   model.config = read_json(config_path);
   model.generation_config = read_optional(in_directory(directory, "generation_config.json"));
   model.tokenizer_config = read_optional(in_directory(directory, "tokenizer_config.json"));
-  Weights weights = open_weights();
+  add_packing(directory, model.config);
+  const auto packing =
+      with_context(place_of(config_path), [&] { return packing_of(model.config); });
+  Weights weights = open_weights(packing.get());
+  erase_packing(model.config);
   model.file_bytes = weights.file_bytes;
   model.tensors = with_prefix(std::move(weights.tensors));
   with_context(place_of(config_path), [&] {
@@ -371,7 +398,8 @@ ModelFiles open_directory_model(const std::string& directory) {
     }
     fail_no_model(directory);
   }
-  return open_directory_model(directory, [&] { return open_weights(directory); });
+  return open_directory_model(
+      directory, [&](const Packing* packing) { return open_weights(directory, packing); });
 }
 
 ModelFiles open_torch_model(const std::string& path, std::shared_ptr<const Buffer> buffer) {
@@ -382,7 +410,7 @@ ModelFiles open_torch_model(const std::string& path, std::shared_ptr<const Buffe
     fail(ErrorKind::kMissing, place_of(path), ": a PyTorch checkpoint does not say what model it ",
          "is of: put the model's config.json beside it");
   }
-  return open_directory_model(directory, [&] { return weights_of(file); });
+  return open_directory_model(directory, [&](const Packing*) { return weights_of(file); });
 }
 
 }  // namespace lumen::io

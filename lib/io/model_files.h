@@ -26,9 +26,10 @@ struct EndToken {
 using ChatTemplates = std::map<std::string, std::string>;  // Jinja sources by name
 
 // A model in the vocabulary of Hugging Face, from any format. Nothing is computed and no tensor
-// data are read: opening costs the headers only (but where an output layer is there that the config
-// says is the embedding, the two are compared). Whether the tensors fit the config is for the
-// model code to check.
+// data are read: opening costs the headers only (but layers that other programs packed are
+// unpacked, packed_weights.h, and where an output layer is there that the config says is the
+// embedding, the two are compared). Whether the tensors fit the config is for the model code to
+// check.
 struct ModelFiles {
   std::string path;  // as opened: a file or a directory; of a PyTorch checkpoint its directory
   ModelFormat format = ModelFormat::kHuggingFace;

@@ -332,6 +332,39 @@ TEST_CASE("a quantised file becomes a directory of the numbers it stands for") {
                   PromptFormat::load(io::open_model(wide), ""));
 }
 
+TEST_CASE("a directory that another program packed becomes one of plain numbers") {
+  const models::ModelDef& llama = models::find_model_def({{"model_type", "llama"}});
+  const std::string directory =
+      model_directory(llama, llama.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
+  NamedArrays tensors = io::read_safetensors(directory + "/model.safetensors")->arrays();
+  const std::string layer = "model.layers.0.mlp.up_proj";
+  const Array plain = tensors.at(layer + ".weight");
+  const auto values = plain.as<float>();
+  const float scale = 0.01f;
+  Array codes = Array::zeros(DType::kI8, plain.shape());
+  for (int64_t i = 0; i < plain.elements(); ++i) {
+    codes.as_mutable<int8_t>()[i] = static_cast<int8_t>(std::lround(values[i] / scale));
+  }
+  tensors[layer + ".weight"] = codes;
+  tensors[layer + ".weight_scale"] = Array::from(std::span<const float>(&scale, 1), {1});
+  io::write_safetensors(directory + "/model.safetensors", tensors);
+  io::Json config = io::read_json(directory + "/config.json");
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"format", "int-quantized"},
+      {"config_groups", {{"group_0", {{"weights", {{"num_bits", 8}}}}}}}};
+  io::write_file_atomically(directory + "/config.json", config.dump());
+
+  const std::string output = converted_directory(directory, "f32");
+  CHECK(!io::read_json(output + "/config.json").contains("quantization_config"));
+  const Array got =
+      io::read_safetensors(output + "/model.safetensors")->arrays().at(layer + ".weight");
+  const float stored = to_float(to_f16(scale));
+  for (int64_t i = 0; i < got.elements(); ++i) {
+    REQUIRE(got.as<float>()[i] == stored * static_cast<float>(codes.as<int8_t>()[i]));
+  }
+}
+
 TEST_CASE("position scaling of Llama 3 goes through GGUF and back") {
   LUMEN_SHARED_DATA(directory, "models/synthetic/llama3-rope");
   check_same(directory);

@@ -8,6 +8,7 @@
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/packed_weights.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
@@ -104,6 +105,7 @@ Files files_of_gguf(const io::ModelFiles& files, io::Json& config) {
 // The same of a directory, as they are.
 Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   config = io::read_json(files.path + "/config.json");
+  io::erase_packing(config);
   if (io::get_bool(config, "tie_word_embeddings", false)) {  // an adapter may have parted the two
     config["tie_word_embeddings"] = io::get_bool(files.config, "tie_word_embeddings", true);
   }
