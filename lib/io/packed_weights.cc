@@ -14,6 +14,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/coded_matrix.h"
+#include "lib/io/mapped_file.h"
 
 namespace lumen::io {
 
@@ -69,6 +70,13 @@ class PackedFile {
       read(static_cast<float*>(nullptr));
     }
     return values;
+  }
+
+  // Of a tensor that is read no more: its pages need not stay in memory.
+  void drop(const std::string& name) const {
+    if (const SafetensorsTensor* tensor = find(name)) {
+      drop_pages(*file_.parts[tensor->part], {data(*tensor), tensor->bytes});
+    }
   }
 
   static void check_type(const SafetensorsTensor& tensor, std::string_view type) {
@@ -463,6 +471,8 @@ NamedArrays unpacked_weights(const SafetensorsFile& stored, const Packing& packi
     if (const std::string layer = layer_before(tensor.name, mark); !layer.empty()) {
       const auto [at, is_new] = arrays.emplace(layer + ".weight", packing.unpack(file, layer));
       if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
+      file.drop(tensor.name);
+      for (std::string_view part : packing.parts) file.drop(layer + std::string(part));
     } else if (!is_part(tensor.name) && !is_cache_scale(tensor.name) &&
                !is_zero_bias(file, packing, tensor)) {
       arrays.emplace(tensor.name, stored.array(tensor));
