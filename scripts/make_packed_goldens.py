@@ -2,8 +2,8 @@
 """Makes testdata/packed: linear layers packed by the programs whose files Lumen unpacks.
 
 Usage: make_packed_goldens.py OUTPUT_DIRECTORY
-(needs torch, safetensors, mlx, compressed-tensors; auto-gptq and autoawq, of which only the files
-that pack are loaded: pip install --no-deps)
+(needs torch, safetensors, mlx, compressed-tensors, bitsandbytes; auto-gptq and autoawq, of which
+only the files that pack are loaded: pip install --no-deps)
 
 Each file has one layer, "x", as its method stores it; in "x.expected" what the method's own program
 unpacks, in float32; and in its metadata, under "config", the keys that config.json would have.
@@ -16,6 +16,7 @@ import pathlib
 import sys
 import types
 
+import bitsandbytes.functional as bnb
 import mlx.core as mx
 import numpy as np
 import safetensors.torch
@@ -167,6 +168,21 @@ def fp8():
     return tensors, expected, {"quantization_config": packing}
 
 
+def bitsandbytes_4bit(quant_type, nested):
+    codes, state = bnb.quantize_4bit(weights(), blocksize=GROUP * 2, compress_statistics=nested, quant_type=quant_type)
+    tensors = {"x.weight." + name: tensor for name, tensor in state.as_dict(packed=True).items()}
+    tensors["x.weight"] = codes
+    packing = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": quant_type}
+    return tensors, bnb.dequantize_4bit(codes, state), {"quantization_config": packing}
+
+
+def bitsandbytes_int8():
+    codes, largest, _ = bnb.int8_vectorwise_quant(weights().half())
+    tensors = {"x.weight": codes, "x.SCB": largest, "x.weight_format": torch.tensor(0, dtype=torch.uint8)}
+    packing = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    return tensors, bnb.int8_vectorwise_dequant(codes, largest), {"quantization_config": packing}
+
+
 CASES = {
     "gptq-4": lambda: gptq(4, GROUP, False),
     "gptq-4-symmetric": lambda: gptq(4, GROUP, True),
@@ -182,6 +198,9 @@ CASES = {
     "compressed-int8": compressed_int8,
     "compressed-float8": compressed_float8,
     "fp8": fp8,
+    "bitsandbytes-nf4": lambda: bitsandbytes_4bit("nf4", True),
+    "bitsandbytes-fp4": lambda: bitsandbytes_4bit("fp4", False),
+    "bitsandbytes-int8": bitsandbytes_int8,
 }
 
 
@@ -194,7 +213,7 @@ def main():
         tensors["x.expected"] = expected.float().contiguous()
         safetensors.torch.save_file(tensors, output / f"{name}.safetensors", {"config": json.dumps(config)})
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in
-                         ("torch", "safetensors", "mlx", "compressed-tensors", "auto-gptq", "autoawq"))
+                         ("torch", "safetensors", "mlx", "compressed-tensors", "bitsandbytes", "auto-gptq", "autoawq"))
     (output / "README.md").write_text(f"Written by `scripts/make_packed_goldens.py testdata/packed` with {versions}.\n")
 
 

@@ -161,6 +161,19 @@ Array unpacked(const CodedMatrix& m) {
   return array;
 }
 
+Array unpacked(const TableMatrix& m) {
+  LUMEN_CHECK(m.table.size() == 16);
+  Array array = Array::zeros(DType::kF16, {m.rows, m.cols});
+  const auto to = array.as_mutable<f16>();
+  for_rows(m.rows, 0, [&](int64_t row, int64_t count, uint8_t*) {
+    for (int64_t i = row * m.cols; i < (row + count) * m.cols; ++i) {
+      const auto code = std::to_integer<size_t>(m.codes[i / 2] >> (i % 2 == 0 ? 4 : 0)) & 15;
+      to[i] = to_f16(m.scale[i / m.block] * m.table[code]);
+    }
+  });
+  return array;
+}
+
 Array unpacked_e4m3(const std::byte* values, int64_t rows, int64_t cols,
                     const std::vector<float>& scale, int64_t block_rows, int64_t block_cols) {
   std::array<float, 256> table;

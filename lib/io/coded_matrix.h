@@ -41,6 +41,19 @@ constexpr int64_t code_words(int64_t cols, int bits) {
 // offsets of q4_1, elements. On several threads. Throws Error(kResource) without memory.
 Array unpacked(const CodedMatrix& matrix);
 
+// Element i of a matrix [rows, cols], row-major, is scale[i / block] · table[code i]; codes are
+// nibbles, the first in the upper half of its byte.
+struct TableMatrix {
+  int64_t rows = 0, cols = 0;
+  const std::byte* codes = nullptr;
+  std::vector<float> table{};  // sixteen
+  int64_t block = 1;
+  std::vector<float> scale{};
+};
+
+// The matrix in f16. Throws as for a CodedMatrix.
+Array unpacked(const TableMatrix& matrix);
+
 // A matrix of 8-bit floats (E4M3 without infinities) [rows, cols], each multiplied by the scale of
 // its block of block_rows · block_cols, in f16. `scale` is row-major, [⌈rows / block_rows⌉]
 // [⌈cols / block_cols⌉]. Throws as unpacked.

@@ -8,8 +8,11 @@
 //                       (https://github.com/vllm-project/compressed-tensors)
 //   fp8                 X.weight (8-bit floats), X.weight_scale_inv
 //                       (https://huggingface.co/docs/transformers/quantization/finegrained_fp8)
+//   bitsandbytes        X.weight (nibbles), X.weight.absmax, X.weight.quant_map, … or X.weight
+//   (int8),
+//                       X.SCB (https://github.com/bitsandbytes-foundation/bitsandbytes)
 //   "quantization" with group_size (MLX)  X.weight (integers), X.scales, X.biases
-//                       (https://ml-explore.github.io/mlx/build/html/python/_autosummary/mlx.core.quantize.html)
+//                       (https://ml-explore.github.io/mlx, mlx.core.quantize)
 #pragma once
 
 #include <memory>

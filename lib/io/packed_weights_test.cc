@@ -93,7 +93,9 @@ TEST_CASE("packed layers are what the programs unpack that packed them") {
         Case{"mlx-3", DType::kQ4_1, 1e-7}, Case{"mlx-8", DType::kF16, kHalf},
         Case{"compressed-4", DType::kQ4_1, kHalf}, Case{"compressed-8", DType::kQ8_0},
         Case{"compressed-int8", DType::kQ8_0}, Case{"compressed-float8", DType::kF16, kHalf},
-        Case{"fp8", DType::kF16, kHalf}}) {
+        Case{"fp8", DType::kF16, kHalf}, Case{"bitsandbytes-nf4", DType::kF16, kHalf},
+        Case{"bitsandbytes-fp4", DType::kF16, kHalf},
+        Case{"bitsandbytes-int8", DType::kQ8_0, kHalf}}) {
     INFO(each.name);
     const Golden golden = open_golden(each.name);
     const auto packing = packing_of(golden.config);
