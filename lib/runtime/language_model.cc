@@ -143,6 +143,7 @@ class Decoder : public LanguageModel {
   void make_model(io::Json config, const LoadOptions& options);
   void allocate_cache(const LoadOptions& options);
   void prepare_weights(const Tensor& logits, const LoadOptions& options);
+  void release_rows();
   Recording record(int64_t batch, int64_t tokens, Wanted wanted) const;
   std::unique_ptr<Forward> compile(const Recording& pass) const;
   Forward& prefill(int64_t tokens, Wanted wanted);
@@ -151,7 +152,8 @@ class Decoder : public LanguageModel {
   void begin_pass(bool several = false, const std::atomic<bool>* stop = nullptr);
 
   ThreadPool pool_;
-  NamedArrays tensors_;  // keeps the files mapped
+  NamedArrays tensors_;      // keeps the files mapped
+  std::string fingerprint_;  // of all tensors, if some are released; else ""
   NamedArrays adapter_;
   nn::LoraOptions adapter_options_;
   io::Json config_;
@@ -302,8 +304,21 @@ void Decoder::prepare_weights(const Tensor& logits, const LoadOptions& options) 
     memory_.notice = "the weights stay as they are in the file, which is slower: " + lack;
     return;
   }
+  release_rows();
   memory_.packed_bytes = needed;
   if (are_quantized_panels(logits)) shared_rows_ = kMostShared;
+}
+
+// Weights that were unpacked when the model was opened (packed_weights.h) are no pages of a file
+// that can be dropped: as they are repacked their rows go with the last array that refers to them.
+void Decoder::release_rows() {
+  const auto is_in_memory = [](const auto& entry) {
+    const Buffer* buffer = entry.second.buffer();
+    return buffer != nullptr && !buffer->mapped;
+  };
+  if (std::none_of(tensors_.begin(), tensors_.end(), is_in_memory)) return;
+  fingerprint_ = fingerprint();
+  std::erase_if(tensors_, is_in_memory);
 }
 
 void Decoder::repack_ahead() {
@@ -505,6 +520,7 @@ uint64_t Decoder::position_bytes() const {
 }
 
 std::string Decoder::fingerprint() const {
+  if (!fingerprint_.empty()) return fingerprint_;
   io::Sha256 hash;
   hash.update(str(config_.dump(), "\n", name(kv_type_), "\n"));
   hash_tensors(tensors_, hash);

@@ -249,6 +249,36 @@ io::ModelFiles converted(io::ModelFiles files, DType dtype) {
   return files;
 }
 
+TEST_CASE("weights in memory, as packed directories have them, go when they are repacked") {
+  io::ModelFiles files = builtin();
+  const std::string want = LanguageModel::load(files, {})->fingerprint();
+  const auto mapped_logits = some_logits(files, {});
+  std::vector<std::weak_ptr<void>> owners;
+  for (auto& [name, array] : files.tensors) {
+    if (!name.ends_with("proj.weight")) continue;
+    auto bytes =
+        std::make_shared<std::vector<std::byte>>(array.data(), array.data() + array.bytes());
+    auto buffer = std::make_shared<Buffer>();
+    buffer->data = bytes->data();
+    buffer->bytes = bytes->size();
+    buffer->owner = bytes;
+    owners.emplace_back(bytes);
+    array = Array::view(buffer, 0, array.dtype(), array.shape());
+  }
+  REQUIRE(!owners.empty());
+  const auto model = LanguageModel::load(files, {});
+  CHECK(some_logits(files, {}) == mapped_logits);
+  files.tensors.clear();
+  const auto are_gone = [&] {
+    return std::all_of(owners.begin(), owners.end(),
+                       [](const std::weak_ptr<void>& owner) { return owner.expired(); });
+  };
+  CHECK(!are_gone());
+  model->repack();
+  CHECK(are_gone());
+  CHECK(model->fingerprint() == want);
+}
+
 TEST_CASE("passes before and after repacking give the same bits") {
   // The last are float16 numbers that fit into bfloat16.
   const std::vector<std::vector<DType>> kConversions = {

@@ -122,6 +122,7 @@ Session load_session(const RunOptions& options) {
   auto format = PromptFormat::load(files, options.tokenizer.value_or(""),
                                    {options.chat_template, options.template_arguments});
   auto model = load_main(options, files);
+  files.tensors.clear();  // what the model does not refer to may go
   const std::string vocabulary_notice =
       format.check_vocabulary(model->vocab(), files.format == io::ModelFormat::kLlama2c,
                               options.tokenizer              ? *options.tokenizer
