@@ -47,6 +47,17 @@ const GgmlType* find_ggml_type(uint32_t number) {
   return nullptr;
 }
 
+constexpr std::string_view kUseAnother =
+    "which Lumen cannot compute with; use a file in F16, Q8_0, Q4_0, a K-quant or IQ4_XS";
+
+[[noreturn]] void fail_unknown_type(uint32_t number) {
+  constexpr uint32_t kFirst = 97, kEnd = 400;  // of its ggml.h
+  if (number >= kFirst && number < kEnd) {
+    fail(ErrorKind::kUnsupported, "type ", number, ", one of ik_llama.cpp's own, ", kUseAnother);
+  }
+  fail(ErrorKind::kMalformed, "unknown type ", number);
+}
+
 std::optional<DType> dtype_of_ggml(uint32_t number) {
   for (int i = 0; i < kDTypeCount; ++i) {
     if (kDTypes[i].ggml_type == static_cast<int>(number)) return static_cast<DType>(i);
@@ -298,7 +309,7 @@ class GgufParser {
     tensor.shape = Shape(std::span<const int64_t>(extents.data(), dims));
     tensor.ggml_type = reader_.read<uint32_t>();
     const GgmlType* type = find_ggml_type(tensor.ggml_type);
-    if (type == nullptr) fail(ErrorKind::kMalformed, "unknown type ", tensor.ggml_type);
+    if (type == nullptr) fail_unknown_type(tensor.ggml_type);
     if (tensor.shape[-1] % type->block_elements != 0) {
       fail(ErrorKind::kMalformed, "rows of ", tensor.shape[-1], " elements are no multiple of the ",
            type->block_elements, " of a block of ", type->name);
@@ -506,8 +517,7 @@ const GgufTensor* GgufFile::find_tensor(std::string_view tensor) const {
 Array GgufFile::array(const GgufTensor& tensor) const {
   if (!tensor.dtype) {
     fail(ErrorKind::kUnsupported, place_of(path), ": tensor ", quoted(tensor.name),
-         " has the type ", ggml_type_name(tensor.ggml_type),
-         ", which Lumen cannot compute with; use a file in F16, Q8_0, Q4_0, a K-quant or IQ4_XS");
+         " has the type ", ggml_type_name(tensor.ggml_type), ", ", kUseAnother);
   }
   const Buffer& part = *parts[tensor.part];
   if (tensor.offset > part.bytes || tensor.bytes > part.bytes - tensor.offset) {

@@ -109,6 +109,10 @@ TEST_CASE("a type of tensors that Lumen lacks is named") {
   const std::string message =
       testing::refusal(ErrorKind::kUnsupported, [&] { file->array(file->tensors[0]); });
   CHECK(contains(message, "tensor 't' has the type IQ2_S"));
+  GgufBuilder other;
+  other.tensor("t", {256, 2}, 140, 2 * 176);
+  CHECK(contains(testing::refusal(ErrorKind::kUnsupported, [&] { parse(other.finish()); }),
+                 "tensor 't': type 140, one of ik_llama.cpp's own"));
 }
 
 TEST_CASE("GGUF files that are refused") {
