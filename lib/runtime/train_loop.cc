@@ -549,14 +549,24 @@ void TrainLoop::prune() {
     kept.push_back(std::get<1>(rank));
     ++best;
   }
-  for (const io::CheckpointEntry& entry : entries) {
-    if (std::find(kept.begin(), kept.end(), entry.step) != kept.end()) continue;
-    whole_.erase(entry.step);
+  const auto remove = [&](const std::string& path) {
     try {
-      io::remove_checkpoint(entry.path, [](std::string_view point) { commit_point(point); });
+      io::remove_checkpoint(path, [](std::string_view point) { commit_point(point); });
     } catch (const Error& error) {
       progress_.say(str("warning: ", error.what()));
     }
+  };
+  for (const io::CheckpointEntry& entry : entries) {
+    if (std::find(kept.begin(), kept.end(), entry.step) != kept.end()) continue;
+    whole_.erase(entry.step);
+    remove(entry.path);
+  }
+  // What cannot be read goes when it would if it could, or damage would fill the disk.
+  for (const io::BrokenCheckpoint& broken : io::broken_checkpoints(directory_.checkpoints())) {
+    if (broken.step >= saved_.step) continue;
+    progress_.say(
+        str("warning: ", broken.problem, "; this checkpoint is removed, a newer one is ", "whole"));
+    remove(broken.path);
   }
 }
 
