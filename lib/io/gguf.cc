@@ -57,6 +57,7 @@ std::optional<DType> dtype_of_ggml(uint32_t number) {
 constexpr uint64_t kMinStringBytes = 8;                      // an empty string's length
 constexpr uint64_t kMinArrayBytes = 4 + 8;                   // an empty array's type and count
 constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, a letter, type, a byte
+constexpr uint64_t kTailBytes = 64;                          // looked at in one place for zeros
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a letter, dims, …
 
 }  // namespace
@@ -347,22 +348,40 @@ class GgufParser {
       last = &tensor;
     }
     check_end(end, Checked(end).align_up(file.alignment).value());
-    if (!options_.header_only && last != nullptr) check_tail(*last);
+    if (!options_.header_only && last != nullptr) check_tail(file, order);
   }
 
-  // Where a download stops in a file of the full size, the rest is zero. Looks at places all over
-  // the last tensor, its end too, not at all of it. Biases and the B of an adapter begin as zeros.
-  void check_tail(const GgufTensor& last) const {
-    constexpr uint64_t kPlaces = 256, kBytes = 64;
-    if (last.bytes == 0 || last.name.ends_with("bias") || last.name.ends_with(".lora_b")) return;
-    const std::byte* data = buffer_->data + last.offset;
-    const uint64_t size = std::min(last.bytes, kBytes), rest = last.bytes - size;
-    for (uint64_t i = 0; i <= kPlaces; ++i) {
-      const std::byte* place = data + (i == kPlaces ? rest : rest / kPlaces * i);
-      if (!std::all_of(place, place + size, [](std::byte b) { return b == std::byte{0}; })) return;
+  // Where a download stops in a file of the full size, the rest is zero, from somewhere in a tensor
+  // on. Tensors that are zero from their very beginning (weights that start so) are no sign of it,
+  // nor are biases and the B of an adapter. `order`: that of the tensors' data.
+  void check_tail(const GgufFile& file, std::span<const uint32_t> order) const {
+    const GgufTensor& last = file.tensors[order.back()];
+    if (last.name.ends_with("bias") || last.name.ends_with(".lora_b")) return;
+    if (!is_mostly_zero(last)) return;
+    for (size_t i = order.size() - 1; i-- > 0;) {
+      const GgufTensor& tensor = file.tensors[order[i]];
+      if (!is_zero(tensor, tensor.bytes - std::min(tensor.bytes, kTailBytes))) return;
+      if (!is_mostly_zero(tensor)) break;
     }
     fail(ErrorKind::kMalformed, "tensor ", quoted(last.name),
          ", the last of the file, is zero: ", "an interrupted download? Get the file again");
+  }
+
+  // Whether kTailBytes of the tensor, or up to its end, are zero from byte `begin` of it on.
+  bool is_zero(const GgufTensor& tensor, uint64_t begin) const {
+    const std::byte* place = buffer_->data + tensor.offset + begin;
+    return std::all_of(place, place + std::min(tensor.bytes - begin, kTailBytes),
+                       [](std::byte b) { return b == std::byte{0}; });
+  }
+
+  // Looks at places all over the tensor, its end too, not at all of it.
+  bool is_mostly_zero(const GgufTensor& tensor) const {
+    constexpr uint64_t kPlaces = 256;
+    const uint64_t rest = tensor.bytes - std::min(tensor.bytes, kTailBytes);
+    for (uint64_t i = 0; i <= kPlaces; ++i) {
+      if (!is_zero(tensor, i == kPlaces ? rest : rest / kPlaces * i)) return false;
+    }
+    return true;
   }
 
   // The file ends with the last tensor's data, which most writers pad to the alignment; a part of

@@ -40,6 +40,26 @@ TEST_CASE("a GGUF file that ends in zeros was not written to its end") {
   parse(adapter.finish(3, 0));  // so is this before the first step
 }
 
+TEST_CASE("tensors of zeros at the end of a GGUF file are read if the zeros begin with a tensor") {
+  GgufBuilder builder;
+  builder.tensor("a", {32, 4}, 0, 32 * 4 * 4).tensor("b", {32, 8}, 0, 32 * 8 * 4);
+  builder.tensor("c", {32, 2}, 0, 32 * 2 * 4);
+  const std::string whole = builder.finish();
+  const auto zero_from_end = [&](size_t bytes) {
+    std::string file = whole;
+    std::fill(file.end() - static_cast<std::ptrdiff_t>(bytes), file.end(), '\0');
+    return file;
+  };
+  const size_t c = 32 * 2 * 4, b = c + 32 * 8 * 4, a = b + 32 * 4 * 4;
+  CHECK(parse(zero_from_end(c))->tensors.size() == 3);
+  CHECK(parse(zero_from_end(b))->tensors.size() == 3);
+  for (const size_t zeros : {c + 64, b - 64, b + 64, a - 64, a}) {
+    CAPTURE(zeros);
+    CHECK(
+        contains(gguf_refusal(zero_from_end(zeros)), "tensor 'c', the last of the file, is zero"));
+  }
+}
+
 TEST_CASE("GGUF metadata of every type") {
   GgufBuilder builder;
   builder.key<uint8_t>("u8", 0, 200)

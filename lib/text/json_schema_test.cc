@@ -531,7 +531,7 @@ TEST_CASE("what is not supported or makes no sense is refused with its place") {
 }
 
 TEST_CASE("a list of a hundred thousand values is followed; one of too many bytes says so") {
-  Json values = Json::array({"", "a\"b"});
+  io::Json values = io::Json::array({"", "a\"b"});
   std::string longer;
   for (int i = 0; i < 1000; ++i) values.push_back(longer += 'a');
   for (uint64_t i = 0; i < 100'000; ++i) values.push_back(str("w", i * 2'654'435'761 % 99991));
@@ -546,7 +546,7 @@ TEST_CASE("a list of a hundred thousand values is followed; one of too many byte
   }
   CHECK_FALSE(grammar.matches(R"({"x":")" + longer + R"(a"})"));
   CHECK(grammar.program()->positions.size() < 500'000);
-  Json large = Json::array();
+  io::Json large = io::Json::array();
   std::mt19937_64 random(1);
   for (int i = 0; i < 100'000; ++i) large.push_back(str(random(), random()));
   const std::string message = refusal(ErrorKind::kMalformed, [&] {
