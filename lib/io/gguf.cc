@@ -54,9 +54,12 @@ std::optional<DType> dtype_of_ggml(uint32_t number) {
   return std::nullopt;
 }
 
-constexpr uint64_t kMinStringBytes = 8;                      // an empty string's length
-constexpr uint64_t kMinArrayBytes = 4 + 8;                   // an empty array's type and count
-constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, a letter, type, a byte
+constexpr uint64_t kMinStringBytes = 8;           // an empty string's length
+constexpr uint64_t kMinArrayBytes = 4 + 8;        // an empty array's type and count
+constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;  // length, a letter, type, a byte
+constexpr const char* kTensorsOfAllParts = "split.tensors.count";
+constexpr const char* kNotOneModel =
+    ": they are not of one model, or of two splits of it; take all parts from one place";
 constexpr uint64_t kTailBytes = 64;                          // looked at in one place for zeros
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a letter, dims, …
 
@@ -413,9 +416,14 @@ void index_tensors(GgufFile& file) {
   const auto name_of = [&](uint32_t i) -> std::string_view { return file.tensors[i].name; };
   for (uint32_t i = 0; i < file.tensors.size(); ++i) {
     const std::string& name = file.tensors[i].name;
-    if (file.tensor_index.insert(name, i, name_of) != NameIndex::kNone) {
-      fail(ErrorKind::kMalformed, "the tensor ", quoted(name), " is there twice");
+    const uint32_t first = file.tensor_index.insert(name, i, name_of);
+    if (first == NameIndex::kNone) continue;
+    const uint32_t part = file.tensors[first].part, other = file.tensors[i].part;
+    if (part != other) {
+      fail(ErrorKind::kMalformed, "the tensor ", quoted(name), " is in parts ", part + 1, " and ",
+           other + 1, kNotOneModel);
     }
+    fail(ErrorKind::kMalformed, "the tensor ", quoted(name), " is there twice");
   }
 }
 
@@ -444,12 +452,22 @@ std::optional<SplitName> parse_split_name(const std::string& path) {
   return name;
 }
 
-void check_split(const GgufMetadata& metadata, uint64_t part, uint64_t count) {
+// `metadata` of part `part` of `count`; `first` of part 0.
+void check_split(const GgufMetadata& metadata, const GgufMetadata& first, uint64_t part,
+                 uint64_t count) {
   const int64_t found_count = metadata.get_int("split.count", 0, limits::kShards);
   const int64_t found_part = metadata.get_int("split.no", 0, limits::kShards);
   if (found_count != static_cast<int64_t>(count) || found_part != static_cast<int64_t>(part)) {
     fail(ErrorKind::kMalformed, "it says to be part ", found_part + 1, " of ", found_count,
          ", its name says part ", part + 1, " of ", count);
+  }
+  const auto tensors = [](const GgufMetadata& from) {
+    return from.get_int(kTensorsOfAllParts, 0, std::numeric_limits<int64_t>::max(), 0);
+  };
+  if (const int64_t here = tensors(metadata), there = tensors(first);
+      here != 0 && there != 0 && here != there) {
+    fail(ErrorKind::kMalformed, "it is of a model of ", here, " tensors, part 1 of one of ", there,
+         kNotOneModel);
   }
 }
 
@@ -489,7 +507,7 @@ std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOpti
       GgufMetadata other;
       GgufMetadata& metadata = i == 0 ? file->metadata : other;
       GgufParser(buffer, options).parse(*file, metadata);
-      check_split(metadata, i, name.count);
+      check_split(metadata, file->metadata, i, name.count);
     });
   }
   if (!(identity(file->path) == first)) {
@@ -499,11 +517,11 @@ std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOpti
   with_context(place_of(file->path), [&] {
     index_tensors(*file);
     const auto total = static_cast<int64_t>(file->tensors.size());
-    const int64_t said = file->metadata.get_int("split.tensors.count", 0,
-                                                std::numeric_limits<int64_t>::max(), total);
+    const int64_t said =
+        file->metadata.get_int(kTensorsOfAllParts, 0, std::numeric_limits<int64_t>::max(), total);
     if (said != total) {
-      fail(ErrorKind::kMalformed, "the ", name.count, " parts have ", total,
-           " tensors, key 'split.tensors.count' says ", said);
+      fail(ErrorKind::kMalformed, "the ", name.count, " parts have ", total, " tensors, key ",
+           quoted(kTensorsOfAllParts), " says ", said, kNotOneModel);
     }
   });
   return file;

@@ -353,11 +353,12 @@ TEST_CASE("later parts of split models are told by their names") {
 
 TEST_CASE("split GGUF models open from any part") {
   const std::string directory = testing::temporary_directory();
-  const auto part = [&](uint32_t number, uint32_t count, const std::string& tensor) {
+  const auto part = [&](uint32_t number, uint32_t count, const std::string& tensor,
+                        int32_t tensors = 3) {
     GgufBuilder builder;
     builder.key<uint16_t>("split.no", 2, static_cast<uint16_t>(number))
         .key<uint16_t>("split.count", 2, static_cast<uint16_t>(count))
-        .key<int32_t>("split.tensors.count", 5, 3);
+        .key<int32_t>("split.tensors.count", 5, tensors);
     if (number == 0) builder.key("general.architecture", "llama");
     return builder.tensor(tensor, {8}, 0, 32).finish();
   };
@@ -384,7 +385,15 @@ TEST_CASE("split GGUF models open from any part") {
     return std::string("accepted");
   };
   write(2, part(1, 3, "t0"));
-  CHECK(contains(refused(), "twice"));
+  const char* mixed = "they are not of one model, or of two splits of it";
+  CHECK(contains(refused(), str("the tensor 't0' is in parts 1 and 2: ", mixed)));
+  write(2, part(1, 3, "t1", 5));
+  CHECK(
+      contains(refused(), "00002-of-00003.gguf: it is of a model of 5 tensors, part 1 of one of"));
+  CHECK(contains(refused(), mixed));
+  for (int i = 0; i < 3; ++i) write(i + 1, part(i, 3, str("t", i), 7));
+  CHECK(contains(refused(), "the 3 parts have 3 tensors, key 'split.tensors.count' says 7: they"));
+  for (int i = 0; i < 3; ++i) write(i + 1, part(i, 3, str("t", i)));
   write(2, part(2, 3, "t1"));
   CHECK(contains(refused(), "says part 2"));
   write(2, part(1, 2, "t1"));
