@@ -2,9 +2,10 @@
 """Writes lib/text/unicode_data.cc: the Unicode properties and mappings that tokenizers need.
 
 Each table is of the Unicode version that the tokenizers library of Hugging Face (0.23.3) has for it,
-because models were trained on its tokens: general categories of unicodedata2, which that library's
-are found equal to, lower case and normal forms asked of that library itself. Its normal forms are of
-Unicode 12.0: a character that is younger than that stays as it is, and has combining class 0.
+because models were trained on its tokens: general categories of unicodedata2, which those of that
+library's patterns are found equal to, the rest asked of that library itself. Its normal forms are of
+Unicode 12.0: a character that is younger than that stays as it is, and has combining class 0. What it
+splits off as punctuation is of Unicode 8.0, as digits of 17.0.
 Usage: pip install unicodedata2==16.0.0 tokenizers==0.23.3
        scripts/make_unicode_tables.py > lib/text/unicode_data.cc
 """
@@ -79,6 +80,14 @@ def combining_classes(decomposed, canonical):
     return classes
 
 
+def is_split_off(pre_tokenizer):
+    """Whether a pre-tokenizer makes a piece of a character between two letters."""
+    def is_piece(character):
+        is_text = not 0xD800 <= ord(character) < 0xE000
+        return is_text and len(pre_tokenizer.pre_tokenize_str(f"a{character}b")) == 3
+    return is_piece
+
+
 def emit(declaration, values, per_line=10):
     print(f"const {declaration} = {{")
     for i in range(0, len(values), per_line):
@@ -113,14 +122,18 @@ def main():
     compositions = [value for triple in sorted(compositions) for value in triple]
 
     print("// Made by scripts/make_unicode_tables.py: do not edit.")
-    print(f"// Categories of Unicode {unicodedata2.unidata_version}, normal forms and lower case "
-          f"of tokenizers {tokenizers.__version__}.\n")
+    print(f"// Categories of Unicode {unicodedata2.unidata_version}, the rest of tokenizers "
+          f"{tokenizers.__version__}.\n")
     print("// clang-format off")
     print('#include "lib/text/unicode_data.h"\n')
     print("namespace lumen::text::unicode_data {\n")
     emit("uint32_t category_runs[]",
          [c << 5 | CATEGORIES.index(v) for c, v in runs(unicodedata2.category)])
     emit("uint32_t combining_runs[]", [c << 8 | v for c, v in runs(lambda c: classes.get(ord(c), 0))])
+    for name, pre_tokenizer in (("punctuation", tokenizers.pre_tokenizers.Punctuation()),
+                                ("number", tokenizers.pre_tokenizers.Digits())):
+        emit(f"uint32_t {name}_runs[]",
+             [c << 1 | v for c, v in runs(is_split_off(pre_tokenizer))])
     emit("uint32_t canonical[]", entries(nfd))
     emit("uint32_t compatibility[]",
          entries({c: text for c, text in nfkd.items() if nfd.get(c) != text}))
@@ -128,7 +141,7 @@ def main():
     emit("uint32_t compositions[]", compositions, per_line=12)
     emit("uint32_t lower[]",
          [v for c, text in sorted(lower.items()) if len(text) == 1 for v in (c, ord(text))])
-    for name in ("category_runs", "combining_runs", "canonical", "compatibility", "compositions",
+    for name in ("category_runs", "combining_runs", "punctuation_runs", "number_runs", "canonical", "compatibility", "compositions",
                  "lower"):
         print(f"const size_t {name}_size = sizeof {name} / sizeof *{name};")
     print("\n}  // namespace lumen::text::unicode_data")

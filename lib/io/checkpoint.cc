@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
@@ -128,6 +129,42 @@ void verify_files(const std::string& path, const Manifest& manifest) {
   }
 }
 
+// Whether what is at `path` is a directory with nothing in it but files of a checkpoint.
+bool has_only_own_files(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(path, error))) return false;
+  const std::vector<std::string> names = names_in(path, error);
+  return !error && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    const bool is_own =
+        name == kWeights || name == kOptimizer || name == kState || name == kManifest;
+    std::error_code ignored;
+    return is_own && fs::is_regular_file(fs::symlink_status(path + "/" + name, ignored));
+  });
+}
+
+// Of a manifest that cannot be used: whether it is not there or damaged, and not one of another
+// format or step.
+bool is_broken_manifest(const std::string& file, int64_t step) {
+  std::error_code error;
+  if (fs::symlink_status(file, error).type() == fs::file_type::not_found) return true;
+  std::string text;
+  try {
+    text = read_file(file, limits::kJsonBytes);
+  } catch (const Error&) {
+    return false;
+  }
+  try {
+    const Json json = parse_json(text, kManifest);
+    const auto differs = [&](const char* key, int64_t expected) {
+      const Json* number = find_value(json, key);
+      return number && number->is_number_integer() && *number != expected;
+    };
+    return !differs("format", kFormat) && !differs("step", step);
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 void write_files(const std::string& directory, const Checkpoint& checkpoint, CommitPoint at) {
   write_safetensors(directory + "/" + kWeights, checkpoint.weights);
   at("weights");
@@ -195,6 +232,24 @@ std::vector<CheckpointEntry> list_checkpoints(const std::string& directory,
   std::sort(entries.begin(), entries.end(),
             [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step > b.step; });
   return entries;
+}
+
+std::vector<BrokenCheckpoint> broken_checkpoints(const std::string& directory) {
+  std::vector<BrokenCheckpoint> broken;
+  std::error_code ignored;
+  for (const std::string& name : names_in(directory, ignored)) {
+    const std::string path = directory + "/" + name;
+    const int64_t step = step_of(name);
+    if (step < 0 || !has_only_own_files(path)) continue;
+    try {
+      read_manifest(path);
+    } catch (const Error& problem) {
+      if (is_broken_manifest(path + "/" + kManifest, step)) {
+        broken.push_back({path, step, problem.what()});
+      }
+    }
+  }
+  return broken;
 }
 
 CheckpointEntry read_manifest(const std::string& path) {

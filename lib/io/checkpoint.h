@@ -57,6 +57,18 @@ std::string write_checkpoint(
 std::vector<CheckpointEntry> list_checkpoints(const std::string& directory,
                                               std::vector<std::string>* damaged = nullptr);
 
+// A step-N that can be no checkpoint any more.
+struct BrokenCheckpoint {
+  std::string path;
+  int64_t step = 0;
+  std::string problem;
+};
+
+// Those in `directory` whose manifest is missing, or does not say what it has to of step N. What
+// may be good for somebody is none of them: a manifest of another format or another step (a copy
+// made by hand), one that the system does not let us read, a directory with any other file in it.
+std::vector<BrokenCheckpoint> broken_checkpoints(const std::string& directory);
+
 // The manifest of the checkpoint at `path`. Throws Error: kMissing, kMalformed.
 CheckpointEntry read_manifest(const std::string& path);
 

@@ -3,10 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 
+#include "lib/base/strings.h"
 #include "lib/base/testing.h"
 #include "lib/io/mapped_file.h"
 
@@ -87,6 +89,41 @@ TEST_CASE("checkpoints are listed newest first by number, and only whole names c
   CHECK(fs::exists(directory + "/other"));
   remove_checkpoint(directory + "/step-100");
   CHECK(list_checkpoints(directory).size() == 2);
+}
+
+TEST_CASE("what is no checkpoint any more is told from what may be good for somebody") {
+  const std::string directory = lumen::testing::temporary_directory();
+  const auto with_manifest = [&](int64_t step, const std::string& text) {
+    std::ofstream(write_checkpoint(directory, example(step)) + "/manifest.json") << text;
+  };
+  const std::string good =
+      read_file(write_checkpoint(directory, example(1)) + "/manifest.json", 1 << 20);
+  with_manifest(2, "");
+  with_manifest(3, std::string(good.size(), '\0'));
+  with_manifest(4, good.substr(0, good.size() / 2));
+  with_manifest(5, "[]");
+  with_manifest(6, R"({"format": 1, "step": 6})");
+  fs::remove(write_checkpoint(directory, example(7)) + "/manifest.json");
+  fs::create_directory(directory + "/step-8");
+  const std::vector<int64_t> broken = {2, 3, 4, 5, 6, 7, 8};
+  with_manifest(10, good);                            // a copy of step 1
+  with_manifest(11, R"({"format": 2, "step": 11})");  // of a version to come
+  with_manifest(12, "");
+  std::ofstream(directory + "/step-12/notes.txt") << "mine";
+  with_manifest(13, "");
+  fs::create_directory(directory + "/step-13/more");
+  fs::create_directory_symlink(directory + "/step-2", directory + "/step-14");
+  std::ofstream(directory + "/step-15") << "a file";
+  write_checkpoint(directory, example(16));
+  fs::remove(directory + "/step-16/manifest.json");
+  fs::create_symlink(directory + "/none", directory + "/step-16/manifest.json");
+  std::vector<int64_t> found;
+  for (const BrokenCheckpoint& one : broken_checkpoints(directory)) {
+    CHECK(contains(one.problem, str("step-", one.step, "/manifest.json")));
+    found.push_back(one.step);
+  }
+  std::sort(found.begin(), found.end());
+  CHECK(found == broken);
 }
 
 TEST_CASE("damage of any byte, a shorter file and a missing file are noticed") {

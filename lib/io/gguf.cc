@@ -65,9 +65,13 @@ std::optional<DType> dtype_of_ggml(uint32_t number) {
   return std::nullopt;
 }
 
-constexpr uint64_t kMinStringBytes = 8;                      // an empty string's length
-constexpr uint64_t kMinArrayBytes = 4 + 8;                   // an empty array's type and count
-constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, a letter, type, a byte
+constexpr uint64_t kMinStringBytes = 8;           // an empty string's length
+constexpr uint64_t kMinArrayBytes = 4 + 8;        // an empty array's type and count
+constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;  // length, a letter, type, a byte
+constexpr const char* kTensorsOfAllParts = "split.tensors.count";
+constexpr const char* kNotOneModel =
+    ": they are not of one model, or of two splits of it; take all parts from one place";
+constexpr uint64_t kTailBytes = 64;                          // looked at in one place for zeros
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a letter, dims, …
 
 }  // namespace
@@ -358,22 +362,40 @@ class GgufParser {
       last = &tensor;
     }
     check_end(end, Checked(end).align_up(file.alignment).value());
-    if (!options_.header_only && last != nullptr) check_tail(*last);
+    if (!options_.header_only && last != nullptr) check_tail(file, order);
   }
 
-  // Where a download stops in a file of the full size, the rest is zero. Looks at places all over
-  // the last tensor, its end too, not at all of it. Biases and the B of an adapter begin as zeros.
-  void check_tail(const GgufTensor& last) const {
-    constexpr uint64_t kPlaces = 256, kBytes = 64;
-    if (last.bytes == 0 || last.name.ends_with("bias") || last.name.ends_with(".lora_b")) return;
-    const std::byte* data = buffer_->data + last.offset;
-    const uint64_t size = std::min(last.bytes, kBytes), rest = last.bytes - size;
-    for (uint64_t i = 0; i <= kPlaces; ++i) {
-      const std::byte* place = data + (i == kPlaces ? rest : rest / kPlaces * i);
-      if (!std::all_of(place, place + size, [](std::byte b) { return b == std::byte{0}; })) return;
+  // Where a download stops in a file of the full size, the rest is zero, from somewhere in a tensor
+  // on. Tensors that are zero from their very beginning (weights that start so) are no sign of it,
+  // nor are biases and the B of an adapter. `order`: that of the tensors' data.
+  void check_tail(const GgufFile& file, std::span<const uint32_t> order) const {
+    const GgufTensor& last = file.tensors[order.back()];
+    if (last.name.ends_with("bias") || last.name.ends_with(".lora_b")) return;
+    if (!is_mostly_zero(last)) return;
+    for (size_t i = order.size() - 1; i-- > 0;) {
+      const GgufTensor& tensor = file.tensors[order[i]];
+      if (!is_zero(tensor, tensor.bytes - std::min(tensor.bytes, kTailBytes))) return;
+      if (!is_mostly_zero(tensor)) break;
     }
     fail(ErrorKind::kMalformed, "tensor ", quoted(last.name),
          ", the last of the file, is zero: ", "an interrupted download? Get the file again");
+  }
+
+  // Whether kTailBytes of the tensor, or up to its end, are zero from byte `begin` of it on.
+  bool is_zero(const GgufTensor& tensor, uint64_t begin) const {
+    const std::byte* place = buffer_->data + tensor.offset + begin;
+    return std::all_of(place, place + std::min(tensor.bytes - begin, kTailBytes),
+                       [](std::byte b) { return b == std::byte{0}; });
+  }
+
+  // Looks at places all over the tensor, its end too, not at all of it.
+  bool is_mostly_zero(const GgufTensor& tensor) const {
+    constexpr uint64_t kPlaces = 256;
+    const uint64_t rest = tensor.bytes - std::min(tensor.bytes, kTailBytes);
+    for (uint64_t i = 0; i <= kPlaces; ++i) {
+      if (!is_zero(tensor, i == kPlaces ? rest : rest / kPlaces * i)) return false;
+    }
+    return true;
   }
 
   // The file ends with the last tensor's data, which most writers pad to the alignment; a part of
@@ -405,9 +427,14 @@ void index_tensors(GgufFile& file) {
   const auto name_of = [&](uint32_t i) -> std::string_view { return file.tensors[i].name; };
   for (uint32_t i = 0; i < file.tensors.size(); ++i) {
     const std::string& name = file.tensors[i].name;
-    if (file.tensor_index.insert(name, i, name_of) != NameIndex::kNone) {
-      fail(ErrorKind::kMalformed, "the tensor ", quoted(name), " is there twice");
+    const uint32_t first = file.tensor_index.insert(name, i, name_of);
+    if (first == NameIndex::kNone) continue;
+    const uint32_t part = file.tensors[first].part, other = file.tensors[i].part;
+    if (part != other) {
+      fail(ErrorKind::kMalformed, "the tensor ", quoted(name), " is in parts ", part + 1, " and ",
+           other + 1, kNotOneModel);
     }
+    fail(ErrorKind::kMalformed, "the tensor ", quoted(name), " is there twice");
   }
 }
 
@@ -436,12 +463,22 @@ std::optional<SplitName> parse_split_name(const std::string& path) {
   return name;
 }
 
-void check_split(const GgufMetadata& metadata, uint64_t part, uint64_t count) {
+// `metadata` of part `part` of `count`; `first` of part 0.
+void check_split(const GgufMetadata& metadata, const GgufMetadata& first, uint64_t part,
+                 uint64_t count) {
   const int64_t found_count = metadata.get_int("split.count", 0, limits::kShards);
   const int64_t found_part = metadata.get_int("split.no", 0, limits::kShards);
   if (found_count != static_cast<int64_t>(count) || found_part != static_cast<int64_t>(part)) {
     fail(ErrorKind::kMalformed, "it says to be part ", found_part + 1, " of ", found_count,
          ", its name says part ", part + 1, " of ", count);
+  }
+  const auto tensors = [](const GgufMetadata& from) {
+    return from.get_int(kTensorsOfAllParts, 0, std::numeric_limits<int64_t>::max(), 0);
+  };
+  if (const int64_t here = tensors(metadata), there = tensors(first);
+      here != 0 && there != 0 && here != there) {
+    fail(ErrorKind::kMalformed, "it is of a model of ", here, " tensors, part 1 of one of ", there,
+         kNotOneModel);
   }
 }
 
@@ -481,7 +518,7 @@ std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOpti
       GgufMetadata other;
       GgufMetadata& metadata = i == 0 ? file->metadata : other;
       GgufParser(buffer, options).parse(*file, metadata);
-      check_split(metadata, i, name.count);
+      check_split(metadata, file->metadata, i, name.count);
     });
   }
   if (!(identity(file->path) == first)) {
@@ -491,11 +528,11 @@ std::shared_ptr<const GgufFile> read_parts(const SplitName& name, const GgufOpti
   with_context(place_of(file->path), [&] {
     index_tensors(*file);
     const auto total = static_cast<int64_t>(file->tensors.size());
-    const int64_t said = file->metadata.get_int("split.tensors.count", 0,
-                                                std::numeric_limits<int64_t>::max(), total);
+    const int64_t said =
+        file->metadata.get_int(kTensorsOfAllParts, 0, std::numeric_limits<int64_t>::max(), total);
     if (said != total) {
-      fail(ErrorKind::kMalformed, "the ", name.count, " parts have ", total,
-           " tensors, key 'split.tensors.count' says ", said);
+      fail(ErrorKind::kMalformed, "the ", name.count, " parts have ", total, " tensors, key ",
+           quoted(kTensorsOfAllParts), " says ", said, kNotOneModel);
     }
   });
   return file;

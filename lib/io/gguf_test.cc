@@ -40,6 +40,26 @@ TEST_CASE("a GGUF file that ends in zeros was not written to its end") {
   parse(adapter.finish(3, 0));  // so is this before the first step
 }
 
+TEST_CASE("tensors of zeros at the end of a GGUF file are read if the zeros begin with a tensor") {
+  GgufBuilder builder;
+  builder.tensor("a", {32, 4}, 0, 32 * 4 * 4).tensor("b", {32, 8}, 0, 32 * 8 * 4);
+  builder.tensor("c", {32, 2}, 0, 32 * 2 * 4);
+  const std::string whole = builder.finish();
+  const auto zero_from_end = [&](size_t bytes) {
+    std::string file = whole;
+    std::fill(file.end() - static_cast<std::ptrdiff_t>(bytes), file.end(), '\0');
+    return file;
+  };
+  const size_t c = 32 * 2 * 4, b = c + 32 * 8 * 4, a = b + 32 * 4 * 4;
+  CHECK(parse(zero_from_end(c))->tensors.size() == 3);
+  CHECK(parse(zero_from_end(b))->tensors.size() == 3);
+  for (const size_t zeros : {c + 64, b - 64, b + 64, a - 64, a}) {
+    CAPTURE(zeros);
+    CHECK(
+        contains(gguf_refusal(zero_from_end(zeros)), "tensor 'c', the last of the file, is zero"));
+  }
+}
+
 TEST_CASE("GGUF metadata of every type") {
   GgufBuilder builder;
   builder.key<uint8_t>("u8", 0, 200)
@@ -346,11 +366,12 @@ TEST_CASE("later parts of split models are told by their names") {
 
 TEST_CASE("split GGUF models open from any part") {
   const std::string directory = testing::temporary_directory();
-  const auto part = [&](uint32_t number, uint32_t count, const std::string& tensor) {
+  const auto part = [&](uint32_t number, uint32_t count, const std::string& tensor,
+                        int32_t tensors = 3) {
     GgufBuilder builder;
     builder.key<uint16_t>("split.no", 2, static_cast<uint16_t>(number))
         .key<uint16_t>("split.count", 2, static_cast<uint16_t>(count))
-        .key<int32_t>("split.tensors.count", 5, 3);
+        .key<int32_t>("split.tensors.count", 5, tensors);
     if (number == 0) builder.key("general.architecture", "llama");
     return builder.tensor(tensor, {8}, 0, 32).finish();
   };
@@ -377,7 +398,15 @@ TEST_CASE("split GGUF models open from any part") {
     return std::string("accepted");
   };
   write(2, part(1, 3, "t0"));
-  CHECK(contains(refused(), "twice"));
+  const char* mixed = "they are not of one model, or of two splits of it";
+  CHECK(contains(refused(), str("the tensor 't0' is in parts 1 and 2: ", mixed)));
+  write(2, part(1, 3, "t1", 5));
+  CHECK(
+      contains(refused(), "00002-of-00003.gguf: it is of a model of 5 tensors, part 1 of one of"));
+  CHECK(contains(refused(), mixed));
+  for (int i = 0; i < 3; ++i) write(i + 1, part(i, 3, str("t", i), 7));
+  CHECK(contains(refused(), "the 3 parts have 3 tensors, key 'split.tensors.count' says 7: they"));
+  for (int i = 0; i < 3; ++i) write(i + 1, part(i, 3, str("t", i)));
   write(2, part(2, 3, "t1"));
   CHECK(contains(refused(), "says part 2"));
   write(2, part(1, 2, "t1"));

@@ -58,7 +58,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.group("Convert");
   std::vector<std::string> types;
   for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
-  line.add(choice_field("type", "of matrices; vectors stay float32 (f16)", options.type, types));
+  line.add(
+      choice_field("type", "of matrices (f16; GGUF to GGUF: as they are)", options.type, types));
   matters_to(kConvert);
   line.add(path_field("lora", "ADAPTER",
                       "work a LoRA adapter (PEFT directory, GGUF) into the weights", options.lora));
@@ -100,6 +101,8 @@ void declare(CommandLine& line, ConvertOptions& options) {
                    "an adapter as a GGUF file, for llama.cpp");
   line.add_example("lumen-convert base-model big.gguf --shard-size 2GB",
                    "big-00001-of-0000N.gguf and the other parts");
+  line.add_example("lumen-convert big-00001-of-00003.gguf one.gguf",
+                   "the parts of a GGUF file in one, as they are");
   line.add_example("lumen-convert model.gguf hf-model --type bf16",
                    "a Hugging Face directory of a GGUF file");
   line.add_example("lumen-convert --inspect model.gguf", "show what a file holds");

@@ -14,7 +14,7 @@ enum ConvertTask : unsigned { kConvert = 1, kConvertAdapter = 2, kInspect = 4 };
 
 struct ConvertOptions {
   std::optional<std::string> model, output;
-  std::string type;  // one of gguf_file_types; "": f16, or what a GGUF file with an adapter has
+  std::string type;  // one of gguf_file_types; "": f16, or from GGUF to GGUF what each tensor has
   std::optional<std::string> shard_size;  // of each file: "5GB"
   std::optional<std::string> lora;        // an adapter to work into the weights
   std::optional<std::string> base;        // the model of an adapter that is converted

@@ -150,6 +150,52 @@ TEST_CASE("a GGUF file comes in parts of a given size, all or none") {
   CHECK(io::open_model(first).tensors.size() == whole.tensors.size());
 }
 
+TEST_CASE("a GGUF file that is copied, parted or joined keeps its types unless told otherwise") {
+  const std::string place = lumen::testing::temporary_directory(), small = place + "/small.gguf";
+  const auto run = [](const testing::Arguments& arguments) {
+    return testing::run_tool_process("lumen-convert", arguments);
+  };
+  const auto check_same = [](const std::string& path, const std::string& other) {
+    const auto a = io::read_gguf(path), b = io::read_gguf(other);
+    REQUIRE(a->tensors.size() == b->tensors.size());
+    for (const io::GgufTensor& tensor : a->tensors) {
+      const Array x = a->array(tensor), y = b->array(*b->find_tensor(tensor.name));
+      REQUIRE(x.dtype() == y.dtype());
+      CHECK(std::equal(x.data(), x.data() + x.bytes(), y.data(), y.data() + y.bytes()));
+    }
+    constexpr const char* kType = "general.file_type";
+    CHECK(a->metadata.get_int(kType, 0, 99) == b->metadata.get_int(kType, 0, 99));
+  };
+  for (const char* type : {"f32", "q8_0", "q4_k_m"}) {
+    CAPTURE(type);
+    REQUIRE(run({testing::random_model(), small, "--type", type, "--force"}).exit_code == 0);
+    const auto parts = run({small, place + "/p.gguf", "--shard-size", "1TB"});
+    REQUIRE(parts.exit_code == 0);
+    check_same(small, place + "/p.gguf");
+    std::filesystem::remove(place + "/p.gguf");
+    REQUIRE(run({small, place + "/p.gguf", "--shard-size", "10KB"}).exit_code == 0);
+    std::string first;
+    for (const std::string& name : io::names_in(place)) {
+      if (name.starts_with("p-00001-of-")) first = place + "/" + name;
+    }
+    REQUIRE(!first.empty());
+    REQUIRE(run({first, place + "/joined.gguf", "--force"}).exit_code == 0);
+    check_same(small, place + "/joined.gguf");
+    for (const std::string& name : io::names_in(place)) {
+      if (name.starts_with("p-")) std::filesystem::remove(place + "/" + name);
+    }
+  }
+  for (const testing::Arguments& option :
+       {testing::Arguments{"--allow-requantize"}, testing::Arguments{"--imatrix", small}}) {
+    testing::Arguments arguments = {small, place + "/x.gguf"};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    const auto outcome = run(arguments);
+    CHECK(outcome.exit_code != 0);
+    CHECK(io::names_in(place) == std::vector<std::string>{"joined.gguf", "small.gguf"});
+    if (option.size() == 1) CHECK(contains(outcome.err, "has no effect without --type"));
+  }
+}
+
 // In a child, so that the signal ends that; returns its exit code.
 int exit_code_of_tool(FunctionRef<void()> body) {
   const pid_t child = ::fork();

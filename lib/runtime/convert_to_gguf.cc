@@ -67,10 +67,18 @@ std::vector<SourceTensor> from_directory(const Source& source, io::GgufWriter& w
   return tensors;
 }
 
-// Whether the tensors of a GGUF file keep their types: with an adapter, which changes only some, if
-// nothing else is asked for.
+// Whether the tensors keep their types: those of a GGUF file, if nothing else is asked for.
 bool keeps_types(const Source& source, const ConvertOptions& options) {
-  return source.files.gguf != nullptr && source.parameters && options.type.empty();
+  const bool keeps = source.files.gguf != nullptr && options.type.empty();
+  if (!keeps || source.parameters) return keeps;  // what an adapter changes is rounded again
+  for (const auto& [is_given, option] :
+       {std::pair(options.imatrix.has_value(), "--imatrix"),
+        std::pair(options.allow_requantize, "--allow-requantize")}) {
+    if (!is_given) continue;
+    fail(ErrorKind::kUsage, option, " has no effect without --type: the tensors of ",
+         quoted(source.files.path), " keep the types that they have");
+  }
+  return true;
 }
 
 // Sets the metadata of a GGUF file as it has them.

@@ -5,11 +5,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <tuple>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/sha256.h"
+#include "lib/runtime/best_checkpoints.h"
 #include "lib/runtime/version.h"
 
 namespace lumen::runtime {
@@ -148,10 +148,6 @@ optim::Schedule make_schedule(const Recipe& recipe, int64_t steps) {
                     "; below 1 it is a share of the run"));
   }
   return with_context("[schedule]", [&] { return optim::Schedule(config); });
-}
-
-bool higher_is_better(std::string_view metric) {
-  return metric.find("accuracy") != metric.npos;
 }
 
 Json LoopState::to_json() const {
@@ -323,7 +319,7 @@ void TrainLoop::finish_step() {
   write_row(evaluates && has_evaluation_);
   write_samples(texts);
   const bool on_schedule = checkpoint_every_ > 0 && state_.step % checkpoint_every_ == 0;
-  const bool for_best = new_best_ && recipe_.checkpoint.keep_best > 0 && checkpoint_every_ > 0;
+  const bool for_best = evaluates && checkpoint_every_ > 0 && is_among_best();
   const bool asked = signals_.take_save_request();
   if (!at_end && (on_schedule || for_best || asked)) save(false);
   new_best_ = false;
@@ -514,6 +510,17 @@ bool TrainLoop::is_whole(const io::CheckpointEntry& entry) {
   return true;
 }
 
+bool TrainLoop::is_among_best() const {
+  const int64_t most = recipe_.checkpoint.keep_best;
+  if (new_best_ || most < 2) return new_best_ && most > 0;
+  const std::string& watched = recipe_.checkpoint.metric;
+  const double value = metric(watched);
+  if (!std::isfinite(value)) return false;
+  const auto others =
+      best_checkpoints(io::list_checkpoints(directory_.checkpoints()), watched, state_.step - 1);
+  return count_as_good(others, watched, value) < most;
+}
+
 void TrainLoop::prune() {
   // Nothing is removed on the word of a checkpoint that cannot be read back.
   if (const std::string problem = io::verify_checkpoint(saved_.path); !problem.empty()) {
@@ -528,35 +535,32 @@ void TrainLoop::prune() {
     if (static_cast<int64_t>(kept.size()) == recipe_.checkpoint.keep_last) break;
     if (entry.step <= saved_.step && is_whole(entry)) kept.push_back(entry.step);
   }
-  // The best first; of equal ones the first, as in watch_metrics.
-  std::vector<std::tuple<double, int64_t, const io::CheckpointEntry*>> ranking;
-  for (const io::CheckpointEntry& entry : entries) {
-    const Json* value = io::find_value(entry.about, "value");
-    const Json* name = io::find_value(entry.about, "metric");
-    if (entry.step > saved_.step || !value || !value->is_number() || !name ||
-        *name != recipe_.checkpoint.metric) {
-      continue;
-    }
-    const double number = value->get<double>();
-    ranking.emplace_back(higher_is_better(recipe_.checkpoint.metric) ? -number : number, entry.step,
-                         &entry);
-  }
-  std::sort(ranking.begin(), ranking.end());
+  const std::string& metric = recipe_.checkpoint.metric;
   int64_t best = 0;
-  for (const auto& rank : ranking) {
+  for (const io::CheckpointEntry& entry : best_checkpoints(entries, metric, saved_.step)) {
     if (best == recipe_.checkpoint.keep_best) break;
-    if (!is_whole(*std::get<2>(rank))) continue;
-    kept.push_back(std::get<1>(rank));
+    if (!is_whole(entry)) continue;
+    kept.push_back(entry.step);
     ++best;
   }
-  for (const io::CheckpointEntry& entry : entries) {
-    if (std::find(kept.begin(), kept.end(), entry.step) != kept.end()) continue;
-    whole_.erase(entry.step);
+  const auto remove = [&](const std::string& path) {
     try {
-      io::remove_checkpoint(entry.path, [](std::string_view point) { commit_point(point); });
+      io::remove_checkpoint(path, [](std::string_view point) { commit_point(point); });
     } catch (const Error& error) {
       progress_.say(str("warning: ", error.what()));
     }
+  };
+  for (const io::CheckpointEntry& entry : entries) {
+    if (std::find(kept.begin(), kept.end(), entry.step) != kept.end()) continue;
+    whole_.erase(entry.step);
+    remove(entry.path);
+  }
+  // What cannot be read goes when it would if it could, or damage would fill the disk.
+  for (const io::BrokenCheckpoint& broken : io::broken_checkpoints(directory_.checkpoints())) {
+    if (broken.step >= saved_.step) continue;
+    progress_.say(
+        str("warning: ", broken.problem, "; this checkpoint is removed, a newer one is ", "whole"));
+    remove(broken.path);
   }
 }
 

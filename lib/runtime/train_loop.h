@@ -27,9 +27,6 @@ optim::Schedule make_schedule(const Recipe& recipe, int64_t steps);
 // Throws Error(kMismatch) naming the file if the data are not those of the checkpoint.
 void check_data(const io::Checkpoint& from, const TaskSummary& summary);
 
-// Whether the larger value of a metric is the better one: accuracies.
-bool higher_is_better(std::string_view metric);
-
 // Everything of a run that is not the task's, as checkpoints keep it.
 struct LoopState {
   int64_t step = 0;  // optimizer steps done, skipped ones too
@@ -98,6 +95,8 @@ class TrainLoop {
   // Removes all checkpoints but the newest and the best ones; what is damaged is none of them.
   void prune();
   bool is_whole(const io::CheckpointEntry& entry);
+  // Whether the evaluation of this step is one of the best checkpoint.keep_best.
+  bool is_among_best() const;
   void forget_other_metrics(const io::Json& before);
   const std::string& budget_name() const;
   double metric(const std::string& name) const;

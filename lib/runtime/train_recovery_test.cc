@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "lib/io/checkpoint.h"
+#include "lib/io/mapped_file.h"
 #include "lib/runtime/fake_task.h"
 #include "lib/runtime/train_place.h"
 #include "lib/runtime/train_process.h"
@@ -297,6 +298,24 @@ TEST_CASE("a damaged checkpoint is none of those that are kept") {
   CAPTURE(outcome.err);
   REQUIRE(outcome.signal == SIGKILL);
   CHECK(place.checkpoints() == std::vector<int64_t>{32, 28, 20});
+}
+
+TEST_CASE("a checkpoint without a readable manifest goes once a newer one is whole") {
+  const Place place;
+  REQUIRE(place.run("", {}, "step:30").signal == SIGKILL);
+  damage(place.out("checkpoints/step-30/manifest.json"));
+  fs::resize_file(place.out("checkpoints/step-21/manifest.json"), 0);
+  fs::remove(place.out("checkpoints/step-20/manifest.json"));
+  std::ofstream(place.out("checkpoints/step-20/notes.txt")) << "mine";
+  fs::create_directory(place.out("checkpoints/step-99"));  // newer than what will be whole
+  const TrainOutcome outcome = place.run("auto", {}, "step:9");
+  CAPTURE(outcome.err);
+  REQUIRE(outcome.signal == SIGKILL);
+  CHECK(contains(outcome.err, "step-21/manifest.json: the file is empty"));
+  CHECK(contains(outcome.err, "this checkpoint is removed, a newer one is whole"));
+  // Of step 20, which a file stands in that is no checkpoint's, nothing is removed.
+  CHECK(io::names_in(place.out("checkpoints")) ==
+        std::vector<std::string>{"step-20", "step-30", "step-35", "step-99"});
 }
 
 TEST_CASE("where the best checkpoint is damaged, the last weights are exported") {

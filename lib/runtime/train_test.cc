@@ -304,10 +304,11 @@ TEST_CASE("of a run that did not begin no directory stays, unless it was there")
 }
 
 TEST_CASE("the best and the last checkpoints are kept, and the best can be the result") {
-  const char* text =
-      "[train]\nsteps = 30\n[eval]\nevery = 5\n[checkpoint]\nevery = 5\nkeep_last = 1\nkeep_best = "
-      "2\n"
-      "metric = \"eval_accuracy\"\n[export]\nweights = \"best\"\n";
+  const int every = GENERATE(5, 1000);  // steps between checkpoints: the best have theirs anyway
+  const std::string text =
+      str("[train]\nsteps = 30\n[eval]\nevery = 5\n[checkpoint]\nevery = ", every,
+          "\nkeep_last = 1\nkeep_best = 2\nmetric = \"eval_accuracy\"\n"
+          "[export]\nweights = \"best\"\n");
   const Place place(text);
   FakeOptions worse;  // learns well, then wanders off
   const TrainOutcome outcome =

@@ -530,6 +530,32 @@ TEST_CASE("what is not supported or makes no sense is refused with its place") {
   }
 }
 
+TEST_CASE("a list of a hundred thousand values is followed; one of too many bytes says so") {
+  io::Json values = io::Json::array({"", "a\"b"});
+  std::string longer;
+  for (int i = 0; i < 1000; ++i) values.push_back(longer += 'a');
+  for (uint64_t i = 0; i < 100'000; ++i) values.push_back(str("w", i * 2'654'435'761 % 99991));
+  values.push_back(12);
+  const Grammar grammar = json_schema_grammar({{"properties", {{"x", {{"enum", values}}}}}}, "S");
+  for (size_t i = 0; i < values.size(); i += 97) {
+    REQUIRE(grammar.matches(R"({"x":)" + values[i].dump() + "}"));
+  }
+  for (const char* other : {R"("w")", R"("w99991")", "1", R"("a)", R"("b")", "null"}) {
+    CAPTURE(other);
+    CHECK_FALSE(grammar.matches(str(R"({"x":)", other, "}")));
+  }
+  CHECK_FALSE(grammar.matches(R"({"x":")" + longer + R"(a"})"));
+  CHECK(grammar.program()->positions.size() < 500'000);
+  io::Json large = io::Json::array();
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 100'000; ++i) large.push_back(str(random(), random()));
+  const std::string message = refusal(ErrorKind::kMalformed, [&] {
+    json_schema_grammar({{"enum", large}}, "S");
+  });
+  CHECK(contains(message, "S: the grammar has more than 1048576 positions"));
+  CHECK(contains(message, "name fewer texts"));
+}
+
 TEST_CASE("random texts of a schema are JSON, end, and have what it requires") {
   const Grammar grammar = grammar_of(R"({"type": "object", "properties": {
       "name": {"type": "string", "maxLength": 5}, "any": {},

@@ -157,14 +157,15 @@ bool is_mark(uint32_t c) {
 }
 
 bool is_number(uint32_t c) {
-  const Category found = category(c);
-  return found >= Category::kNd && found <= Category::kNo;
+  static const std::vector<uint8_t> table =
+      expand(unicode_data::number_runs, unicode_data::number_runs_size, 1);
+  return c < kCodePoints && table[c] != 0;
 }
 
 bool is_punctuation(uint32_t c) {
-  if (c < 0x80) return c > ' ' && c < 0x7F && !(c - '0' < 10u || (c | 0x20) - 'a' < 26u);
-  const Category found = category(c);
-  return found >= Category::kPc && found <= Category::kPs;
+  static const std::vector<uint8_t> table =
+      expand(unicode_data::punctuation_runs, unicode_data::punctuation_runs_size, 1);
+  return c < kCodePoints && table[c] != 0;
 }
 
 bool is_control(uint32_t c) {

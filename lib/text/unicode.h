@@ -45,8 +45,8 @@ enum class Category : uint8_t {
 Category category(uint32_t c);
 bool is_whitespace(uint32_t c);   // property White_Space
 bool is_mark(uint32_t c);         // M*
-bool is_number(uint32_t c);       // N*
-bool is_punctuation(uint32_t c);  // P* and the ASCII symbols $+<=>^`|~
+bool is_number(uint32_t c);       // N* of Unicode 17
+bool is_punctuation(uint32_t c);  // P* of Unicode 8, the ASCII symbols $+<=>^`|~
 bool is_control(uint32_t c);      // Cc, Cf, Co, Cs: not the unassigned
 bool is_ideograph(uint32_t c);    // what BERT takes for a Chinese character
 bool is_word(uint32_t c);         // Alphabetic, M*, Nd, Pc, joiners: \w of UTS #18

@@ -11,6 +11,10 @@ namespace lumen::text::unicode_data {
 extern const uint32_t category_runs[], combining_runs[];
 extern const size_t category_runs_size, combining_runs_size;
 
+// Runs of first code point << 1 | whether they are: is_punctuation and is_number of unicode.h.
+extern const uint32_t punctuation_runs[], number_runs[];
+extern const size_t punctuation_runs_size, number_runs_size;
+
 // Pairs (code point, offset << 5 | length) into `pool`: full canonical decompositions, and full
 // compatibility decompositions where they differ. Hangul syllables are not listed.
 extern const uint32_t canonical[], compatibility[], pool[];

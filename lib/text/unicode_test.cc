@@ -58,6 +58,17 @@ TEST_CASE("Characters are of the Unicode version of the witness", "[unicode]") {
   CHECK(count(Category::kSc, Category::kSo) == 8'514);
   CHECK(count(Category::kNd, Category::kNd) == 760);
   CHECK(category(0x10D40) == Category::kNd);  // of Unicode 16
+  const auto count_all = [](bool (*is_one)(uint32_t)) {
+    int found = 0;
+    for (uint32_t c = 0; c < 0x110000; ++c) found += is_one(c) ? 1 : 0;
+    return found;
+  };
+  // What the pre-tokenizers Digits and Punctuation, and BERT's, split off.
+  CHECK(count_all(is_number) == 1'924);
+  CHECK(is_number(0x11DE0));  // of Unicode 17
+  CHECK(count_all(is_punctuation) == 726);
+  CHECK(is_punctuation(0x166D));              // a symbol since Unicode 12
+  CHECK_FALSE(is_punctuation(0x061D));        // of Unicode 14
   CHECK(category(0x11DE0) == Category::kCn);  // of Unicode 17
   std::string lower;
   for (const uint32_t c : {0x1C89u, 0xA7CBu, 0x10D50u, 0x16EA0u}) append_lower(lower, c);

@@ -29,6 +29,11 @@ uint64_t hash_of(std::span<const Item> items) {
   return hash;
 }
 
+[[noreturn]] void too_many_ways() {
+  fail(ErrorKind::kMalformed, "the grammar is too ambiguous: a text may go on in more than ",
+       limits::kGrammarStateWays, " of its places, the limit; write it with fewer alternatives");
+}
+
 }  // namespace
 
 std::pair<uint32_t, bool> ItemSets::intern(std::span<const Item> items) {
@@ -125,8 +130,7 @@ void Automaton::push(Item item) {
   work_.push_back(item);
   if (2 * seen_at_.size() < seen_.size()) return;
   if (seen_at_.size() > 16 * limits::kGrammarStateWays) {
-    fail(ErrorKind::kMalformed, "the grammar is too ambiguous: a text may be derived in more than ",
-         limits::kGrammarStateWays, " ways, the limit");
+    too_many_ways();
   }
   std::vector<uint64_t> larger(2 * seen_.size(), kNoItem);
   for (uint32_t& at : seen_at_) {
@@ -208,8 +212,7 @@ State Automaton::close(std::span<const Item> kernel) {
     drain();
   }
   if (found_.size() > limits::kGrammarStateWays) {
-    fail(ErrorKind::kMalformed, "the grammar is too ambiguous: a text may be derived in more than ",
-         limits::kGrammarStateWays, " ways, the limit");
+    too_many_ways();
   }
   return intern_state();
 }

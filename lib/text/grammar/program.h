@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct Position {
 struct Edge {
   uint8_t first, last;
   PositionId target;
+  friend auto operator<=>(const Edge&, const Edge&) = default;
 };
 
 // From every position some text leads to the end of its rule: what cannot is left out.
