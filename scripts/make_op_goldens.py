@@ -271,6 +271,18 @@ def promotion():
         case(f"div.self_{a}", torch.div, values([1, 0], a), values([1, 1], a), grad=False)
 
 
+def narrow_operands():
+    """What float16 and bfloat16 cannot hold is rounded to them before it takes part."""
+    for dtype, big in [("f16", 2049), ("bf16", 257)]:
+        x = values([big - 1.0, 1.0, big + 3.0], dtype)
+        for name, function in [("sub", torch.sub), ("mod", torch.fmod), ("remainder", torch.remainder), ("eq", torch.eq),
+                               ("ne", torch.ne), ("lt", torch.lt), ("ge", torch.ge), ("mul", torch.mul)]:
+            for label, y in [("i32", values([big, big, big], "i32")), ("i64_0d", values(big, "i64")),
+                             ("f32_0d", values(float(big)))]:
+                case(f"{name}.{dtype}_{label}_rounded", function, x, y, grad=False)
+                case(f"{name}.{label}_{dtype}_rounded", function, y, x, grad=False)
+
+
 def casts():
     data = {"f32": [0.0, -0.5, 0.5, 1.5, 2.5, -1.5, -2.9, 100.7, 3.0], "bool": [True, False],
             "u8": [0, 1, 127, 200, 255], "i8": [0, 1, -1, 127, -128], "i32": [0, 1, -1, 300, -70000, 2**31 - 1],
@@ -605,6 +617,7 @@ def main():
     elementwise_binary()
     elementwise_other()
     promotion()
+    narrow_operands()
     casts()
     views()
     joining()

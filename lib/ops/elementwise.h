@@ -41,6 +41,10 @@ Tensor binary(const graph::OpDef& op, const Tensor& a, const Tensor& b, DType dt
 Tensor binary(const graph::OpDef& op, const Tensor& a, Number b);
 Tensor binary(const graph::OpDef& op, Number a, const Tensor& b);
 
+// x as arithmetic with a result of type `dtype` reads it: for f16 and bf16 rounded to that type, as
+// PyTorch does, otherwise as it is.
+Tensor as_operand(const Tensor& x, DType dtype);
+
 // A number as an element [] of `dtype`: rounded to a float type; an integer type drops its fraction
 // and throws Error(kMalformed) for what it cannot hold; of bool ≠ 0.
 Tensor element(Number value, DType dtype);

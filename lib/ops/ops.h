@@ -4,7 +4,8 @@
 // Element-wise operations broadcast as NumPy does. Result types are PyTorch's: the common type of
 // the inputs (result_type); scalars do not widen within a kind; division and functions such as exp
 // make integers float32; comparisons give bool. Integers wrap; a division of integers by zero gives
-// 0. f16 and bf16 are computed in float32 and rounded. Only float32 is fast.
+// 0. f16 and bf16 are computed in float32 and rounded; inputs of other types are rounded to them
+// first, but for a single number right of *, / and //, as in PyTorch. Only float32 is fast.
 //
 // Axes may be negative; a scalar has none, unlike in PyTorch, but for running totals and what
 // orders its elements. All throw Error(kMalformed) naming the operation and the shapes when they do
@@ -26,8 +27,6 @@ using graph::Tensor;
 
 // A number among tensors: takes on their type; only a real one makes integers float32. An integer
 // type must hold it (Error(kMalformed)), where a real one loses its fraction, and bool takes ≠ 0.
-// Compared with f16 and bf16 it is rounded to them; arithmetic in float32 with them reads it as
-// float32, as PyTorch does.
 class Number {
  public:
   enum Kind { kBool, kInteger, kReal };

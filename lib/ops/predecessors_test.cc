@@ -336,6 +336,15 @@ TEST_CASE("a number takes on the type that it meets, or is refused") {
   }
 }
 
+TEST_CASE("numbers that meet narrow floats are rounded to them, but for factors and divisors") {
+  const Tensor x = graph::contiguous(floats({2048, 1}), DType::kF16);
+  CHECK(values(ops::sub(x, 2049)) == Floats{0, -2047});  // 2049 rounds to 2048
+  CHECK(values(ops::sub(2049, x)) == Floats{0, 2047});
+  CHECK(values(ops::mod(x, 2049)) == Floats{0, 1});
+  CHECK(values(ops::floor_divide(x, 2049)) == Floats{0, 0});
+  CHECK(values(ops::mul(graph::contiguous(floats({3}), DType::kF16), 2049)) == Floats{6148});
+}
+
 TEST_CASE("what has no elements") {
   const Tensor none = ops::zeros({2, 0});
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::max(none, 1); }), "no elements"));
