@@ -341,6 +341,7 @@ def joining():
     case("concat_0.i64", lambda a, b: torch.cat([a, b], 0), integers([2, 3], dtype="i64"), integers([1, 3]))
     case("stack.plain", lambda a, b: torch.stack([a, b], -1), floats([2, 3]), floats([2, 3]))
     case("embedding.plain", lambda t, i: F.embedding(i.long(), t), floats([5, 4]), values([[1, 4, 1], [0, 1, 1]], "i32"))
+    case("embedding.i64", lambda t, i: F.embedding(i, t), floats([5, 4]), values([[1, 4, 1], [0, 1, 1]], "i64"))
     case("embedding.empty", lambda t, i: F.embedding(i.long(), t), floats([5, 4]), integers([0], 0, 5))
 
 
@@ -571,6 +572,8 @@ def layers():
     case("lerp_state.plain", lambda a, b: torch.lerp(a, b, 0.25), floats([7]), floats([7]), grad=False)
     case("add_state.plain", torch.add, values([3, -7, 2**40], "i64"), values([1, 2, 3], "i64"))
     case("cross_entropy.plain", lambda x, y: F.cross_entropy(x, y.long()), floats([4, 5]), integers([4], 0, 5))
+    case("cross_entropy.i64", F.cross_entropy, floats([4, 5]), integers([4], 0, 5, "i64"))
+    case("nll.i64", F.nll_loss, floats([4, 5]), integers([4], 0, 5, "i64"))
     case("nll.plain", lambda x, y: F.nll_loss(x, y.long()), floats([4, 5]), integers([4], 0, 5))
     case("linear_cross_entropy.plain",
          lambda h, w, y, t: (F.cross_entropy(h @ w.T, y.long(), reduction="none") * t.detach()).sum(),

@@ -312,8 +312,8 @@ Tensor normal(const Tensor& key, int64_t stream, const Shape& shape, double mean
 Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 
 // --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
-// Rows ids[...] (int32) of table [rows, dim], any stored type → float32 [..., dim]. Running throws
-// Error(kMalformed) for an id that is no row.
+// Rows ids[...] (int32 or int64) of table [rows, dim], any stored type → float32 [..., dim].
+// Running throws Error(kMalformed) for an id that is no row.
 Tensor embedding(const Tensor& table, const Tensor& ids);
 // Its gradient: [rows, dim] with the rows of dy [..., dim] added up by their ids, in their order.
 Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows);
@@ -427,9 +427,9 @@ struct RecurrentWeights {
   Tensor input, hidden, input_bias, hidden_bias;
 };
 struct RecurrentOptions {
-  // int32 [batch], each in [0, steps] (else Error(kMalformed) when it is evaluated): only so many
-  // steps of a sample exist. The last state is that after the last of them, outputs beyond are 0.
-  // Undefined: all.
+  // int32 or int64 [batch], each in [0, steps] (else Error(kMalformed) when it is evaluated): only
+  // so many steps of a sample exist. The last state is that after the last of them, outputs beyond
+  // are 0. Undefined: all.
   Tensor lengths = {};
   bool reverse = false;  // from the last step to the first
 };

@@ -4,6 +4,7 @@
 #include "lib/autograd/autograd.h"
 #include "lib/base/testing.h"
 #include "lib/graph/plan.h"
+#include "lib/ops/loss.h"
 #include "lib/ops/operators.h"
 
 using namespace lumen;
@@ -96,6 +97,13 @@ TEST_CASE("an index out of range is an error that names it") {
                            ops::embedding(graph::reshape(x, {3, 1}), ids).eval();
                          }),
                  "index -1"));
+  // What int32 does not hold wraps round to no valid index.
+  const Tensor far = vector_of<int64_t>({int64_t{1} << 32});
+  const Tensor table = graph::reshape(x, {3, 1});
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::embedding(table, far).eval(); }),
+                 "out of range"));
+  CHECK(std::isnan(ops::cross_entropy(graph::reshape(x, {1, 3}), far).item()));
+  CHECK(std::isnan(ops::nll(graph::reshape(x, {1, 3}), far).item()));
   for (const int64_t id : {-1, 5}) {
     const Tensor bad = graph::constant(Array::from<int64_t>(std::vector<int64_t>{0, id}, {2}));
     CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::one_hot(bad, 5).eval(); }),

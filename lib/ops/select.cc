@@ -17,6 +17,11 @@ void require_in_range(ThreadPool& pool, const graph::Node& node, const graph::Op
        to_string(index.shape), ") is out of range; there are ", limit, " elements");
 }
 
+Tensor in_int32(const Tensor& index, const char* caller) {
+  if (index.dtype(caller) != DType::kI64) return index;
+  return graph::contiguous(clamp(index, int64_t{INT32_MIN}, int64_t{INT32_MAX}), DType::kI32);
+}
+
 namespace {
 
 using graph::GradCall;
