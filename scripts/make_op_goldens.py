@@ -324,6 +324,8 @@ def views():
     case("roll_back.plain", lambda x: x.roll(-7, 1), floats([2, 5]))
     case("repeat_interleave.plain", lambda x: x.repeat_interleave(3, -1), floats([2, 3]))
     case("tile.plain", lambda x: x.repeat(2, 3, 1), floats([2, 4]))
+    case("tile_many.plain", lambda x: x.repeat(2, 1, 3, 2, 1, 2, 1, 2), floats([2, 1, 3, 2, 2]))
+    case("expand_kept.plain", lambda x: x.expand(2, -1, 4, -1), floats([3, 1, 2]))
     case("chunk.plain", lambda x: x.chunk(3, 1), floats([2, 7]))
     case("split.plain", lambda x: x.split([2, 0, 5], 1), floats([2, 7]))
     case("split_even.plain", lambda x: x.split(3, -1), floats([2, 7]))
@@ -491,6 +493,31 @@ def indexed():
     case("one_hot_5.plain", lambda i: F.one_hot(i, 5), values([[0, 4], [2, 2]], "i64"))
 
 
+def python_indexing():
+    from itertools import product
+    bounds = [None, 0, 2, 7, -1, -3, -9]
+    steps = [1, 2, 3, 9]
+    case("strided_slice_up.plain", lambda x: torch.cat([x[:, b:e:s] for b, e, s in product(bounds, bounds, steps)], 1),
+         floats([2, 5, 2]))
+    # PyTorch has no negative steps: NumPy.
+    case("strided_slice_down.plain",
+         lambda x: torch.cat([torch.from_numpy(x.numpy()[:, b:e:s].copy())
+                              for b, e, s in product(bounds, bounds, [-1, -2, -9])], 1), floats([2, 5]), grad=False)
+    for dtype in ("f32", "f64", "i64"):
+        x = floats([3, 4, 2], dtype=dtype) if dtype in FLOATS else integers([3, 4, 2], dtype=dtype)
+        v = floats([2, 2], dtype=dtype) if dtype in FLOATS else integers([2, 2], dtype=dtype)
+        i, j = values([[0], [-1]], "i64"), values([1, -4], "i64")
+        case(f"index_1.{dtype}", lambda x, i: x[i], x, i)
+        case(f"index_2.{dtype}", lambda x, i, j: x[i, j], x, i, j)
+        case(f"index_put.{dtype}", lambda x, i, j, v: torch.index_put(x, (i, j), v), x, i, j, v)
+        case(f"index_add.{dtype}", lambda x, i, j, v: torch.index_put(x, (i, j), v, accumulate=True), x,
+             values([[2], [2]], "i64"), j, v)
+        case(f"masked_select.{dtype}", lambda x, m: torch.masked_select(x, m), x, values([[True], [False], [True], [True]], "bool"))
+    case("index_2.scalars", lambda x, i, j: x[i, j], floats([3, 4, 2]), values(-2, "i64"), values(3, "i64"))
+    case("index_1.empty", lambda x, i: x[i], floats([3, 2]), integers([0, 2], 0, 3, "i64"))
+    case("masked_select.none", lambda x, m: torch.masked_select(x, m), floats([2, 2]), values([False, False], "bool"))
+
+
 def ordered():
     ties = values([[3.0, 1.0, 3.0, 2.0, 1.0], [0.0, -0.0, NAN, INF, -INF]])
     draws = {"plain": floats([3, 7]), "ties": ties, "f64": floats([3, 7], dtype="f64"), "i32": integers([3, 9]),
@@ -628,6 +655,7 @@ def main():
     reductions()
     products()
     indexed()
+    python_indexing()
     ordered()
     layers()
     path = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "goldens" / "ops.safetensors"

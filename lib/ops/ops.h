@@ -336,6 +336,22 @@ Tensor index_select(const Tensor& x, int axis, const Tensor& index);
 // 1 at ids[...] of a new last axis of extent n: int64. As scatter of ones.
 Tensor one_hot(const Tensor& ids, int64_t n);
 
+// --- Indexing as in Python (ops/indexing.cc) ----------------------------------------------------
+// x[begin:end:step] along `axis`: an absent bound is the end of the axis, negative ones count from
+// its end, and what is beyond it is cut. A negative step goes backwards (PyTorch refuses it).
+Tensor strided_slice(const Tensor& x, int axis, std::optional<int64_t> begin,
+                     std::optional<int64_t> end, int64_t step = 1);
+// x[i₀, i₁, …]: the indices (int32 or int64) of the first axes broadcast, and their axes take the
+// place of those; negative ones count from the end. Out of range as above.
+Tensor index(const Tensor& x, std::span<const Tensor> indices);
+// x with x[i₀, i₁, …] = values, which are of its type and broadcast; of several at one place the
+// last, or, with `accumulate`, the sum of all and what was there.
+Tensor index_put(const Tensor& x, std::span<const Tensor> indices, const Tensor& values,
+                 bool accumulate = false);
+// The elements of x where `mask` ≠ 0, both broadcast: [count]. Computes the mask now. To set them:
+// where, masked_fill.
+Tensor masked_select(const Tensor& x, const Tensor& mask);
+
 // --- Order (ops/sort.cc) -----------------------------------------------------------------------
 // Stable; NaN is largest. Indices are int64.
 Tensor argsort(const Tensor& x, int axis = -1, bool descending = false);

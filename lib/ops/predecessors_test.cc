@@ -111,6 +111,29 @@ TEST_CASE("an index out of range is an error that names it") {
   }
 }
 
+TEST_CASE("what indexing as in Python refuses") {
+  const Tensor x = graph::reshape(floats({1, 2, 3, 4, 5, 6}), {2, 3});
+  auto message = [](auto&& body) { return refusal(ErrorKind::kMalformed, body); };
+  const Tensor zero = vector_of<int64_t>({0}), three = vector_of<int64_t>({3});
+  // A column that is out of range is not one of the next row.
+  for (const int64_t column : {3, -4}) {
+    const Tensor pair[] = {zero, vector_of<int64_t>({column})};
+    CHECK(contains(message([&] { ops::index(x, pair).eval(); }), str("index ", column, " ")));
+    CHECK(contains(message([&] { ops::index_put(x, pair, floats({9})).eval(); }), "out of range"));
+  }
+  const Tensor many[] = {zero, zero, zero}, real[] = {floats({0})}, undefined[] = {Tensor()};
+  CHECK(contains(message([&] { ops::index(x, many); }), "1 to one per axis"));
+  CHECK(contains(message([&] { ops::index(x, {}); }), "1 to one per axis"));
+  CHECK(contains(message([&] { ops::index(x, real); }), "int32 or int64"));
+  CHECK(contains(message([&] { ops::index(x, undefined); }), "index"));
+  CHECK(contains(message([&] { ops::strided_slice(x, 0, {}, {}, 0); }), "the step is 0"));
+  CHECK(values(ops::strided_slice(x, 1, INT64_MIN, INT64_MAX, INT64_MAX)) == Floats{1, 4});
+  CHECK(values(ops::strided_slice(x, 1, {}, {}, INT64_MIN)) == Floats{3, 6});
+  CHECK(ops::masked_select(ops::zeros({0, 3}), ops::zeros({3})).eval().shape() == Shape{0});
+  CHECK(contains(message([&] { ops::tile(x, std::vector<int64_t>(9, 1)); }), "at most 8"));
+  CHECK(contains(message([&] { graph::expand(x, {-1, 2, 3}); }), "expand"));
+}
+
 // PyTorch's own has a factor that is rounded to float32 (scripts/make_op_goldens.py).
 TEST_CASE("the gradient of hard_sigmoid is as exact as its input") {
   const Tensor x = autograd::variable(Array::from<double>(std::vector<double>{-4, 0.3, 2.5}, {3}));
