@@ -456,6 +456,10 @@ def products():
     case("outer.plain", torch.outer, floats([3]), floats([4]))
     case("linear.plain", F.linear, floats([2, 3, 8]), floats([5, 8]))
     case("linear.vector", F.linear, floats([8]), floats([5, 8]))
+    for dtype in ("f64", "f16", "bf16"):
+        case(f"linear.{dtype}", F.linear, floats([3, 8], dtype=dtype), floats([5, 8], dtype=dtype), grad=dtype == "f64")
+        case(f"linear_bias.{dtype}", F.linear, floats([2, 3, 8], dtype=dtype), floats([5, 8], dtype=dtype),
+             floats([5], dtype=dtype), grad=dtype == "f64")
     case("linear_bias.plain", F.linear, floats([2, 3, 8]), floats([5, 8]), floats([5]))
 
 

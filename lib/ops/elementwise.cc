@@ -139,7 +139,8 @@ int64_t whole(Number value, DType dtype) {
     kernels::load_typed(dtype, bytes, 1, 1, &stored);
     if (stored == integer) return integer;
   }
-  fail(ErrorKind::kMalformed, "the number ", value.real(), " is not in the range of ", name(dtype));
+  fail(ErrorKind::kMalformed, "the number ", is_real ? str(value.real()) : str(value.integer()),
+       " is not in the range of ", name(dtype));
 }
 
 }  // namespace

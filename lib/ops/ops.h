@@ -206,7 +206,8 @@ Tensor cumprod(const Tensor& x, int axis);
 
 // --- Products (ops/linear.cc, ops/matmul.cc) ---------------------------------------------------
 // x [..., k] · w [n, k]ᵀ + b [n] → [..., n]. The weight keeps its stored type, quantised or not;
-// `bias` may be undefined.
+// `bias` may be undefined. The result is float32; of plain floats it has their common type, narrow
+// ones being summed in float32 and rounded once.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 // a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast. A vector on the left is a
 // row, on the right a column, and its axis is dropped from the result. float16 and bfloat16 are

@@ -346,6 +346,24 @@ TEST_CASE("float64 is computed as such whatever else takes part") {
   CHECK(normal.item() == Approx(2 / std::sqrt(0.1 + 1e-9)).epsilon(1e-14));
 }
 
+TEST_CASE("linear takes plain floats of any type") {
+  const Tensor x = floats({1, 2, 3}),
+               w = graph::reshape(vector_of<double>({0.1, 0.2, 0.3}), {1, 3});
+  const Array y = ops::linear(x, w).eval();
+  REQUIRE(y.dtype() == DType::kF64);
+  CHECK(y.as<double>()[0] == Approx(1.4).epsilon(1e-15));
+  const Tensor half = graph::contiguous(x, DType::kF16);
+  CHECK(ops::linear(half, graph::contiguous(w, DType::kF16)).dtype() == DType::kF16);
+  CHECK(ops::linear(half, graph::contiguous(w, DType::kF32)).dtype() == DType::kF32);
+  auto message = [](auto&& body) { return refusal(ErrorKind::kMalformed, body); };
+  CHECK(contains(message([&] { ops::linear(x, w, w); }), "the bias must be [1]"));
+  const Tensor blocks = graph::constant(Array::zeros(DType::kQ8_0, {1, 32}));
+  const Tensor row = ops::zeros({1, 32});
+  CHECK(contains(message([&] { ops::linear(row, blocks, vector_of<double>({1})); }), "the bias"));
+  CHECK(contains(message([&] { ops::linear(x, vector_of<double>({1})); }), "the weight"));
+  CHECK(contains(message([&] { ops::linear(x, graph::contiguous(w, DType::kI8)); }), "the weight"));
+}
+
 TEST_CASE("a number takes on the type that it meets, or is refused") {
   const Tensor tenth = graph::contiguous(floats({0.1f}), DType::kF16);
   CHECK(values(ops::eq(tenth, 0.1)) == Floats{1});
@@ -362,6 +380,9 @@ TEST_CASE("a number takes on the type that it meets, or is refused") {
   CHECK(refused([&] { ops::floor_divide(bytes, -2); }));
   CHECK(refused([&] { ops::full_like(bytes, 300); }));
   CHECK(refused([&] { ops::full({}, -129, DType::kI8); }));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { ops::full({}, (int64_t{1} << 53) + 1, DType::kI32); }),
+      "the number 9007199254740993 is not"));
   for (const double value : {double{NAN}, 1e300, 0x1p63}) {
     CHECK(refused([&] { ops::masked_fill(big, flags, value); }));
   }
