@@ -62,7 +62,7 @@ const OpDef kWhere =
 namespace {
 
 bool computes_in_f32(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  return dtype == DType::kF32 || is_narrow(dtype);
 }
 
 // The comparison in `dtype`, which computes_in_f32, as 1 and 0.

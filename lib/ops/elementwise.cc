@@ -46,10 +46,6 @@ graph::Cost elementwise_cost(const Node& node) {
 
 namespace {
 
-bool is_narrow(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 // Whether `op` reads a single number on its right as float32, as PyTorch does, instead of rounding
 // it to the narrow type of the result.
 bool reads_factor(const OpDef& op) {

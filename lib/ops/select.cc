@@ -252,7 +252,7 @@ Tensor scatter(const Tensor& x, int axis, const Tensor& index, const Tensor& src
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& src) {
   const int at = graph::checked_axis(kScatterAdd.name, x.shape(), axis);
   const DType dtype = x.dtype();
-  if (dtype != DType::kF16 && dtype != DType::kBF16) {
+  if (!is_narrow(dtype)) {
     return record(kScatterAdd, {x, index, src}, {{"axis", int64_t{at}}});
   }
   const Tensor wide[] = {graph::contiguous(x, DType::kF32), index,
