@@ -66,14 +66,14 @@ bool computes_in_f32(DType dtype) {
 }
 
 // The comparison in `dtype`, which computes_in_f32, as 1 and 0.
-Tensor as_float(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
+Tensor in_f32(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
   return binary(op, as_operand(a, dtype), as_operand(b, dtype), DType::kF32);
 }
 
 // The comparison as bool.
 Tensor as_bool(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
   if (!computes_in_f32(dtype)) return binary(op, a, b, DType::kBool);
-  return graph::contiguous(as_float(op, a, b, dtype), DType::kBool);
+  return graph::contiguous(in_f32(op, a, b, dtype), DType::kBool);
 }
 
 Tensor less(const Tensor& a, const Tensor& b, DType dtype) {
@@ -83,13 +83,13 @@ Tensor less(const Tensor& a, const Tensor& b, DType dtype) {
 // a < b or a = b: false for NaN.
 Tensor less_or_equal(const Tensor& a, const Tensor& b, DType dtype) {
   if (!computes_in_f32(dtype)) return logical_or(less(a, b, dtype), as_bool(kEqual, a, b, dtype));
-  const Tensor either = add(as_float(kLessThan, a, b, dtype), as_float(kEqual, a, b, dtype));
+  const Tensor either = add(in_f32(kLessThan, a, b, dtype), in_f32(kEqual, a, b, dtype));
   return graph::contiguous(either, DType::kBool);
 }
 
 Tensor unequal(const Tensor& a, const Tensor& b, DType dtype) {
   if (!computes_in_f32(dtype)) return logical_not(as_bool(kEqual, a, b, dtype));
-  return graph::contiguous(sub(1.0, as_float(kEqual, a, b, dtype)), DType::kBool);
+  return graph::contiguous(sub(1.0, in_f32(kEqual, a, b, dtype)), DType::kBool);
 }
 
 // The value without a cast to bool that `where` would undo.
