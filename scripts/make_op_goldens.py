@@ -271,6 +271,18 @@ def promotion():
         case(f"div.self_{a}", torch.div, values([1, 0], a), values([1, 1], a), grad=False)
 
 
+def narrow_operands():
+    """What float16 and bfloat16 cannot hold is rounded to them before it takes part."""
+    for dtype, big in [("f16", 2049), ("bf16", 257)]:
+        x = values([big - 1.0, 1.0, big + 3.0], dtype)
+        for name, function in [("sub", torch.sub), ("mod", torch.fmod), ("remainder", torch.remainder), ("eq", torch.eq),
+                               ("ne", torch.ne), ("lt", torch.lt), ("ge", torch.ge), ("mul", torch.mul)]:
+            for label, y in [("i32", values([big, big, big], "i32")), ("i64_0d", values(big, "i64")),
+                             ("f32_0d", values(float(big)))]:
+                case(f"{name}.{dtype}_{label}_rounded", function, x, y, grad=False)
+                case(f"{name}.{label}_{dtype}_rounded", function, y, x, grad=False)
+
+
 def casts():
     data = {"f32": [0.0, -0.5, 0.5, 1.5, 2.5, -1.5, -2.9, 100.7, 3.0], "bool": [True, False],
             "u8": [0, 1, 127, 200, 255], "i8": [0, 1, -1, 127, -128], "i32": [0, 1, -1, 300, -70000, 2**31 - 1],
@@ -312,6 +324,8 @@ def views():
     case("roll_back.plain", lambda x: x.roll(-7, 1), floats([2, 5]))
     case("repeat_interleave.plain", lambda x: x.repeat_interleave(3, -1), floats([2, 3]))
     case("tile.plain", lambda x: x.repeat(2, 3, 1), floats([2, 4]))
+    case("tile_many.plain", lambda x: x.repeat(2, 1, 3, 2, 1, 2, 1, 2), floats([2, 1, 3, 2, 2]))
+    case("expand_kept.plain", lambda x: x.expand(2, -1, 4, -1), floats([3, 1, 2]))
     case("chunk.plain", lambda x: x.chunk(3, 1), floats([2, 7]))
     case("split.plain", lambda x: x.split([2, 0, 5], 1), floats([2, 7]))
     case("split_even.plain", lambda x: x.split(3, -1), floats([2, 7]))
@@ -329,6 +343,7 @@ def joining():
     case("concat_0.i64", lambda a, b: torch.cat([a, b], 0), integers([2, 3], dtype="i64"), integers([1, 3]))
     case("stack.plain", lambda a, b: torch.stack([a, b], -1), floats([2, 3]), floats([2, 3]))
     case("embedding.plain", lambda t, i: F.embedding(i.long(), t), floats([5, 4]), values([[1, 4, 1], [0, 1, 1]], "i32"))
+    case("embedding.i64", lambda t, i: F.embedding(i, t), floats([5, 4]), values([[1, 4, 1], [0, 1, 1]], "i64"))
     case("embedding.empty", lambda t, i: F.embedding(i.long(), t), floats([5, 4]), integers([0], 0, 5))
 
 
@@ -441,6 +456,10 @@ def products():
     case("outer.plain", torch.outer, floats([3]), floats([4]))
     case("linear.plain", F.linear, floats([2, 3, 8]), floats([5, 8]))
     case("linear.vector", F.linear, floats([8]), floats([5, 8]))
+    for dtype in ("f64", "f16", "bf16"):
+        case(f"linear.{dtype}", F.linear, floats([3, 8], dtype=dtype), floats([5, 8], dtype=dtype), grad=dtype == "f64")
+        case(f"linear_bias.{dtype}", F.linear, floats([2, 3, 8], dtype=dtype), floats([5, 8], dtype=dtype),
+             floats([5], dtype=dtype), grad=dtype == "f64")
     case("linear_bias.plain", F.linear, floats([2, 3, 8]), floats([5, 8]), floats([5]))
 
 
@@ -476,6 +495,31 @@ def indexed():
          values([3, 0, 0], "i64"))
     case("index_select_1.empty", lambda x, i: torch.index_select(x, 1, i), floats([2, 4, 3]), integers([0], 0, 4, "i64"))
     case("one_hot_5.plain", lambda i: F.one_hot(i, 5), values([[0, 4], [2, 2]], "i64"))
+
+
+def python_indexing():
+    from itertools import product
+    bounds = [None, 0, 2, 7, -1, -3, -9]
+    steps = [1, 2, 3, 9]
+    case("strided_slice_up.plain", lambda x: torch.cat([x[:, b:e:s] for b, e, s in product(bounds, bounds, steps)], 1),
+         floats([2, 5, 2]))
+    # PyTorch has no negative steps: NumPy.
+    case("strided_slice_down.plain",
+         lambda x: torch.cat([torch.from_numpy(x.numpy()[:, b:e:s].copy())
+                              for b, e, s in product(bounds, bounds, [-1, -2, -9])], 1), floats([2, 5]), grad=False)
+    for dtype in ("f32", "f64", "i64"):
+        x = floats([3, 4, 2], dtype=dtype) if dtype in FLOATS else integers([3, 4, 2], dtype=dtype)
+        v = floats([2, 2], dtype=dtype) if dtype in FLOATS else integers([2, 2], dtype=dtype)
+        i, j = values([[0], [-1]], "i64"), values([1, -4], "i64")
+        case(f"index_1.{dtype}", lambda x, i: x[i], x, i)
+        case(f"index_2.{dtype}", lambda x, i, j: x[i, j], x, i, j)
+        case(f"index_put.{dtype}", lambda x, i, j, v: torch.index_put(x, (i, j), v), x, i, j, v)
+        case(f"index_add.{dtype}", lambda x, i, j, v: torch.index_put(x, (i, j), v, accumulate=True), x,
+             values([[2], [2]], "i64"), j, v)
+        case(f"masked_select.{dtype}", lambda x, m: torch.masked_select(x, m), x, values([[True], [False], [True], [True]], "bool"))
+    case("index_2.scalars", lambda x, i, j: x[i, j], floats([3, 4, 2]), values(-2, "i64"), values(3, "i64"))
+    case("index_1.empty", lambda x, i: x[i], floats([3, 2]), integers([0, 2], 0, 3, "i64"))
+    case("masked_select.none", lambda x, m: torch.masked_select(x, m), floats([2, 2]), values([False, False], "bool"))
 
 
 def ordered():
@@ -559,6 +603,8 @@ def layers():
     case("lerp_state.plain", lambda a, b: torch.lerp(a, b, 0.25), floats([7]), floats([7]), grad=False)
     case("add_state.plain", torch.add, values([3, -7, 2**40], "i64"), values([1, 2, 3], "i64"))
     case("cross_entropy.plain", lambda x, y: F.cross_entropy(x, y.long()), floats([4, 5]), integers([4], 0, 5))
+    case("cross_entropy.i64", F.cross_entropy, floats([4, 5]), integers([4], 0, 5, "i64"))
+    case("nll.i64", F.nll_loss, floats([4, 5]), integers([4], 0, 5, "i64"))
     case("nll.plain", lambda x, y: F.nll_loss(x, y.long()), floats([4, 5]), integers([4], 0, 5))
     case("linear_cross_entropy.plain",
          lambda h, w, y, t: (F.cross_entropy(h @ w.T, y.long(), reduction="none") * t.detach()).sum(),
@@ -605,6 +651,7 @@ def main():
     elementwise_binary()
     elementwise_other()
     promotion()
+    narrow_operands()
     casts()
     views()
     joining()
@@ -612,6 +659,7 @@ def main():
     reductions()
     products()
     indexed()
+    python_indexing()
     ordered()
     layers()
     path = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "goldens" / "ops.safetensors"

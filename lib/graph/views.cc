@@ -307,8 +307,12 @@ Tensor transpose(const Tensor& x, int a, int b) {
 
 Tensor expand(const Tensor& x, const Shape& shape) {
   check_defined(x, kExpand.name, "x");
-  if (x.shape() == shape) return x;
-  return record(kExpand, {x}, {{"shape", list(shape)}});
+  Shape to = shape;
+  for (int i = 1; i <= std::min(x.rank(), to.rank()); ++i) {
+    if (to[-i] == -1) to[-i] = x.dim(-i);
+  }
+  if (x.shape() == to) return x;
+  return record(kExpand, {x}, {{"shape", list(to)}});
 }
 
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end) {

@@ -18,7 +18,8 @@ inline Tensor permute(const Tensor& x, std::initializer_list<int64_t> order) {
 }
 // Swaps two axes.
 Tensor transpose(const Tensor& x, int a, int b);
-// Repeats axes of extent 1, and new leading axes, to `shape` (NumPy broadcasting).
+// Repeats axes of extent 1, and new leading axes, to `shape` (NumPy broadcasting); −1: the extent
+// that the axis has.
 Tensor expand(const Tensor& x, const Shape& shape);
 // Elements begin, begin + 1, …, end − 1 of `axis`.
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end);

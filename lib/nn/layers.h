@@ -44,7 +44,7 @@ struct Linear {
   std::optional<LowRank> addition;
 };
 
-// Rows of weight [rows, dim] by int32 ids [...] → [..., dim]. Starts standard normal.
+// Rows of weight [rows, dim] by int32 or int64 ids [...] → [..., dim]. Starts standard normal.
 struct Embedding {
   Embedding(const Parameters& parameters, int64_t rows, int64_t dim)
       : weight(parameters.get("weight", {rows, dim}, Init::normal(1))) {}

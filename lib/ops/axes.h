@@ -31,6 +31,10 @@ Tensor reversed(const Tensor& x);
 void require_in_range(ThreadPool& pool, const graph::Node& node, const graph::Operand& index,
                       int64_t limit);
 
+// Indices as int32, for kernels that read those; an int64 that is out of its range, and so of any,
+// becomes its smallest or largest.
+Tensor in_int32(const Tensor& index, const char* caller = __builtin_FUNCTION());
+
 // Which axes of `shape` are meant; throws naming `op` for one that does not exist or is named
 // twice.
 std::vector<bool> chosen_axes(std::string_view op, const Shape& shape, const Axes& axes);

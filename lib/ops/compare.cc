@@ -62,13 +62,18 @@ const OpDef kWhere =
 namespace {
 
 bool computes_in_f32(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  return dtype == DType::kF32 || is_narrow(dtype);
+}
+
+// The comparison in `dtype`, which computes_in_f32, as 1 and 0.
+Tensor in_f32(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
+  return binary(op, as_operand(a, dtype), as_operand(b, dtype), DType::kF32);
 }
 
 // The comparison as bool.
 Tensor as_bool(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
   if (!computes_in_f32(dtype)) return binary(op, a, b, DType::kBool);
-  return graph::contiguous(binary(op, a, b, DType::kF32), DType::kBool);
+  return graph::contiguous(in_f32(op, a, b, dtype), DType::kBool);
 }
 
 Tensor less(const Tensor& a, const Tensor& b, DType dtype) {
@@ -78,14 +83,13 @@ Tensor less(const Tensor& a, const Tensor& b, DType dtype) {
 // a < b or a = b: false for NaN.
 Tensor less_or_equal(const Tensor& a, const Tensor& b, DType dtype) {
   if (!computes_in_f32(dtype)) return logical_or(less(a, b, dtype), as_bool(kEqual, a, b, dtype));
-  const Tensor either =
-      add(binary(kLessThan, a, b, DType::kF32), binary(kEqual, a, b, DType::kF32));
+  const Tensor either = add(in_f32(kLessThan, a, b, dtype), in_f32(kEqual, a, b, dtype));
   return graph::contiguous(either, DType::kBool);
 }
 
 Tensor unequal(const Tensor& a, const Tensor& b, DType dtype) {
   if (!computes_in_f32(dtype)) return logical_not(as_bool(kEqual, a, b, dtype));
-  return graph::contiguous(sub(1.0, binary(kEqual, a, b, DType::kF32)), DType::kBool);
+  return graph::contiguous(sub(1.0, in_f32(kEqual, a, b, dtype)), DType::kBool);
 }
 
 // The value without a cast to bool that `where` would undo.

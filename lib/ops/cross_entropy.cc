@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/cost.h"
 #include "lib/graph/mixed_precision.h"
+#include "lib/ops/axes.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/loss.h"
 
@@ -36,7 +37,7 @@ graph::TypedShape infer_rows(const Node& node, size_t extra, bool backward, int6
     shape_error(node, "the logits must be float32 [rows, classes]");
   }
   if (targets.dtype != DType::kI32 || !(targets.shape == Shape({x.shape[0]}))) {
-    shape_error(node, "the targets must be int32 [rows]");
+    shape_error(node, "the targets must be int32 or int64 [rows]");
   }
   if (node.inputs.size() > 2 + extra) {
     const Node& w = *node.inputs[2 + extra];
@@ -222,7 +223,7 @@ graph::TypedShape infer_linear_loss(const Node& node, bool gradients) {
   const Shape rows = {hidden.shape[0]};
   const Node &targets = *node.inputs[2], &token_weights = *node.inputs[3];
   if (targets.dtype != DType::kI32 || !(targets.shape == rows)) {
-    shape_error(node, "the targets must be int32 [rows]");
+    shape_error(node, "the targets must be int32 or int64 [rows]");
   }
   if (token_weights.dtype != DType::kF32 || !(token_weights.shape == rows)) {
     shape_error(node, "the token weights must be float32 [rows]");
@@ -417,8 +418,8 @@ Tensor record_rows(const OpDef& op, const Tensor& x, const Tensor& targets,
                    const CrossEntropyOptions& options) {
   std::vector<Tensor> inputs = {x, targets};
   if (options.class_weight.defined()) inputs.push_back(options.class_weight);
-  return record(op, inputs,
-                {{"ignore_index", options.ignore_index}, {"smoothing", options.label_smoothing}});
+  const int64_t ignored = std::clamp<int64_t>(options.ignore_index, INT32_MIN, INT32_MAX);
+  return record(op, inputs, {{"ignore_index", ignored}, {"smoothing", options.label_smoothing}});
 }
 
 // −Σ_c w_c ((1 − ε) t_c + ε/classes) ln p_c.
@@ -452,7 +453,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
   if (is_float(targets.dtype())) {
     return reduce(probability_loss(logits, targets, options), options.reduction);
   }
-  const Tensor rows = record_rows(kCrossEntropy, logits, targets, options);
+  const Tensor rows = record_rows(kCrossEntropy, logits, in_int32(targets), options);
   const int64_t n = logits.dim(0);
   return reduce_rows(graph::slice(rows, 0, 0, n), graph::slice(rows, 0, n, 2 * n),
                      options.reduction);
@@ -463,7 +464,7 @@ Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
   if (options.label_smoothing != 0) {
     fail(ErrorKind::kMalformed, "nll: label smoothing needs logits; use cross_entropy");
   }
-  const Tensor rows = record_rows(kNll, log_probabilities, targets, options);
+  const Tensor rows = record_rows(kNll, log_probabilities, in_int32(targets), options);
   const int64_t n = log_probabilities.dim(0);
   return reduce_rows(graph::slice(rows, 0, 0, n), graph::slice(rows, 0, n, 2 * n),
                      options.reduction);
@@ -471,7 +472,7 @@ Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                             const Tensor& token_weights) {
-  const std::initializer_list<Tensor> inputs = {hidden, weight, targets, token_weights};
+  const std::initializer_list<Tensor> inputs = {hidden, weight, in_int32(targets), token_weights};
   if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs);
   const Tensor flat = record(kLinearCrossEntropyGradients, inputs,
                              {{"of_weight", int64_t{weight.requires_grad()}}});

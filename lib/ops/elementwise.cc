@@ -12,6 +12,8 @@ using graph::OpDef;
 using graph::record;
 using graph::TypedShape;
 
+extern const OpDef kMul, kDiv, kFloorDivide;
+
 TypedShape infer_elementwise(const Node& node) {
   bool real = false;
   for (const graph::NodePtr& input : node.inputs) {
@@ -42,9 +44,19 @@ graph::Cost elementwise_cost(const Node& node) {
   return {elements, elements * 4 * static_cast<double>(node.inputs.size() + 1)};
 }
 
+namespace {
+
+// Whether `op` reads a single number on its right as float32, as PyTorch does, instead of rounding
+// it to the narrow type of the result.
+bool reads_factor(const OpDef& op) {
+  return &op == &kMul || &op == &kDiv || &op == &kFloorDivide;
+}
+
+}  // namespace
+
 Tensor compute(const OpDef& op, Inputs inputs, DType dtype) {
   if (dtype == DType::kF32) return record(op, inputs);
-  if (dtype == DType::kF16 || dtype == DType::kBF16) {
+  if (is_narrow(dtype)) {
     return graph::contiguous(record(op, inputs), dtype);
   }
   return record(op, inputs, {{"dtype", static_cast<int64_t>(dtype)}});
@@ -60,11 +72,18 @@ Tensor real_unary(const OpDef& op, const Tensor& x) {
   return compute(op, {&x, 1}, promote(x.dtype(), is_float(x.dtype()) ? x.dtype() : DType::kF32));
 }
 
+Tensor as_operand(const Tensor& x, DType dtype) {
+  const bool exact = x.dtype() == dtype || info(x.dtype()).block_bytes == 1;
+  return is_narrow(dtype) && !exact && !is_quantized(x.dtype()) ? graph::contiguous(x, dtype) : x;
+}
+
 Tensor binary(const OpDef& op, const Tensor& a, const Tensor& b, DType dtype) {
   graph::check_defined(a, op.name, "a");
   graph::check_defined(b, op.name, "b");
   const Shape shape = graph::broadcast(op.name, a.shape(), b.shape());
-  const Tensor inputs[] = {expand(a, shape), expand(b, shape)};
+  const bool factor = reads_factor(op) && b.shape().elements() == 1;
+  const Tensor inputs[] = {expand(as_operand(a, dtype), shape),
+                           expand(factor ? b : as_operand(b, dtype), shape)};
   return compute(op, inputs, dtype);
 }
 
@@ -77,13 +96,14 @@ Tensor binary(const OpDef& op, const Tensor& a, const Tensor& b) {
 Tensor binary(const OpDef& op, const Tensor& a, Number b) {
   graph::check_defined(a, op.name, "a");
   const DType dtype = result_type(a, b);
-  return binary(op, a, number(b, dtype), dtype);
+  const bool rounded = is_narrow(dtype) && !reads_factor(op);
+  return binary(op, a, rounded ? element(b, dtype) : number(b, dtype), dtype);
 }
 
 Tensor binary(const OpDef& op, Number a, const Tensor& b) {
   graph::check_defined(b, op.name, "b");
   const DType dtype = result_type(b, a);
-  return binary(op, number(a, dtype), b, dtype);
+  return binary(op, is_narrow(dtype) ? element(a, dtype) : number(a, dtype), b, dtype);
 }
 
 DType result_type(const Tensor& a, const Tensor& b) {
@@ -115,7 +135,8 @@ int64_t whole(Number value, DType dtype) {
     kernels::load_typed(dtype, bytes, 1, 1, &stored);
     if (stored == integer) return integer;
   }
-  fail(ErrorKind::kMalformed, "the number ", value.real(), " is not in the range of ", name(dtype));
+  fail(ErrorKind::kMalformed, "the number ", is_real ? str(value.real()) : str(value.integer()),
+       " is not in the range of ", name(dtype));
 }
 
 }  // namespace

@@ -12,6 +12,11 @@ namespace lumen::ops {
 using Inputs = std::span<const Tensor>;
 using Gradients = std::vector<Tensor>;
 
+// float16 and bfloat16: computed in float32 and rounded.
+constexpr bool is_narrow(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
 // Inputs of one shape; float32, or the type of attr "dtype".
 graph::TypedShape infer_elementwise(const graph::Node& node);
 // What is not float32: see OpDef::real and OpDef::integer.
@@ -41,6 +46,10 @@ Tensor binary(const graph::OpDef& op, const Tensor& a, const Tensor& b, DType dt
 Tensor binary(const graph::OpDef& op, const Tensor& a, Number b);
 Tensor binary(const graph::OpDef& op, Number a, const Tensor& b);
 
+// x as arithmetic with a result of type `dtype` reads it: for f16 and bf16 rounded to that type, as
+// PyTorch does, otherwise as it is.
+Tensor as_operand(const Tensor& x, DType dtype);
+
 // A number as an element [] of `dtype`: rounded to a float type; an integer type drops its fraction
 // and throws Error(kMalformed) for what it cannot hold; of bool ≠ 0.
 Tensor element(Number value, DType dtype);
@@ -55,7 +64,7 @@ Tensor constant_like(double value, const Tensor& x);
 template <typename Body>
 Tensor in_float(const Tensor& x, Body body, const char* caller = __builtin_FUNCTION()) {
   const DType dtype = x.dtype(caller);
-  if (dtype == DType::kF16 || dtype == DType::kBF16) {
+  if (is_narrow(dtype)) {
     return graph::contiguous(body(graph::contiguous(x, DType::kF32)), dtype);
   }
   return body(is_float(dtype) ? x : graph::contiguous(x, DType::kF32));

@@ -25,7 +25,7 @@ using graph::record;
 graph::TypedShape infer_embedding(const Node& node) {
   const Node &table = *node.inputs[0], &ids = *node.inputs[1];
   if (table.shape.rank() != 2) shape_error(node, "the table must be [rows, dim]");
-  if (ids.dtype != DType::kI32) shape_error(node, "ids must be int32");
+  if (ids.dtype != DType::kI32) shape_error(node, "ids must be int32 or int64");
   Shape shape = ids.shape;
   shape.push_back(table.shape[1]);
   return {graph::stored_type(node), shape};
@@ -79,7 +79,7 @@ std::vector<OpCase> embedding_cases() {
 graph::TypedShape infer_embedding_grad(const Node& node) {
   const Node &dy = *node.inputs[0], &ids = *node.inputs[1];
   if ((dy.dtype != DType::kF32 && dy.dtype != DType::kBF16) || ids.dtype != DType::kI32) {
-    shape_error(node, "needs float32 or bfloat16 and int32 ids");
+    shape_error(node, "needs float32 or bfloat16 and int32 or int64 ids");
   }
   bool fits = dy.shape.rank() == ids.shape.rank() + 1;
   for (int i = 0; fits && i < ids.shape.rank(); ++i) fits = dy.shape[i] == ids.shape[i];
@@ -351,11 +351,12 @@ const OpDef kConcat = {.name = "concat",
                        .cases = concat_cases};
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {
-  return record(kEmbedding, {table, ids});
+  graph::check_defined(table, "embedding", "table");
+  return record(kEmbedding, {table, in_int32(ids)});
 }
 
 Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows) {
-  return record(kEmbeddingGrad, {dy, ids}, {{"rows", rows}});
+  return record(kEmbeddingGrad, {dy, in_int32(ids)}, {{"rows", rows}});
 }
 
 Tensor concat(std::span<const Tensor> parts, int axis) {

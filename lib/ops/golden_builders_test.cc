@@ -22,6 +22,18 @@ Out both(const Found& found) {
   return {found.values, found.indices};
 }
 
+// Slices of axis 1 between all of some bounds, side by side.
+Tensor all_slices(const Tensor& x, std::initializer_list<int64_t> steps) {
+  constexpr std::optional<int64_t> kBounds[] = {{}, 0, 2, 7, -1, -3, -9};
+  std::vector<Tensor> slices;
+  for (const auto& begin : kBounds) {
+    for (const auto& end : kBounds) {
+      for (int64_t step : steps) slices.push_back(strided_slice(x, 1, begin, end, step));
+    }
+  }
+  return concat(slices, 1);
+}
+
 Out all_three(const BatchNormResult& result) {
   return {result.y, result.mean, result.var};
 }
@@ -137,6 +149,10 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
        [](In in) {
          return Out{graph::expand(in[0], {2, 3, 4})};
        }},
+      {"expand_kept",
+       [](In in) {
+         return Out{graph::expand(in[0], {2, -1, 4, -1})};
+       }},
       {"expm1", [](In in) { return Out{expm1(in[0])}; }},
       {"eye",
        [](In) {
@@ -164,6 +180,10 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"hard_sigmoid", [](In in) { return Out{hard_sigmoid(in[0])}; }},
       {"hard_swish", [](In in) { return Out{hard_swish(in[0])}; }},
       {"huber_0_3", [](In in) { return Out{huber_loss(in[0], in[1], Reduction::kMean, 0.3)}; }},
+      {"index_1", [](In in) { return Out{index(in[0], in.subspan(1))}; }},
+      {"index_2", [](In in) { return Out{index(in[0], in.subspan(1))}; }},
+      {"index_add", [](In in) { return Out{index_put(in[0], in.subspan(1, 2), in[3], true)}; }},
+      {"index_put", [](In in) { return Out{index_put(in[0], in.subspan(1, 2), in[3])}; }},
       {"index_select_1", [](In in) { return Out{index_select(in[0], 1, in[1])}; }},
       {"isfinite", [](In in) { return Out{isfinite(in[0])}; }},
       {"isinf", [](In in) { return Out{isinf(in[0])}; }},
@@ -219,6 +239,7 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"lt", [](In in) { return Out{lt(in[0], in[1])}; }},
       {"masked_fill", [](In in) { return Out{masked_fill(in[0], in[1], -kInf)}; }},
       {"masked_fill_7", [](In in) { return Out{masked_fill(in[0], in[1], 7)}; }},
+      {"masked_select", [](In in) { return Out{masked_select(in[0], in[1])}; }},
       {"matmul", [](In in) { return Out{matmul(in[0], in[1])}; }},
       {"max_pool2d",
        [](In in) {
@@ -329,6 +350,8 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"std_axis_1", [](In in) { return Out{stddev(in[0], 1, false)}; }},
       {"std_keep", [](In in) { return Out{stddev(in[0], -1, true)}; }},
       {"std_population", [](In in) { return Out{stddev(in[0], 1, false, 0)}; }},
+      {"strided_slice_down", [](In in) { return Out{all_slices(in[0], {-1, -2, -9})}; }},
+      {"strided_slice_up", [](In in) { return Out{all_slices(in[0], {1, 2, 3, 9})}; }},
       {"sub", [](In in) { return Out{sub(in[0], in[1])}; }},
       {"sub_number", [](In in) { return Out{2 - in[0]}; }},
       {"sum_all", [](In in) { return Out{sum(in[0], kAllAxes, false)}; }},
@@ -340,6 +363,8 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"take_along_1", [](In in) { return Out{take_along(in[0], in[1], 1)}; }},
       {"tanh", [](In in) { return Out{tanh(in[0])}; }},
       {"tile", [](In in) { return Out{tile(in[0], std::array<int64_t, 3>{2, 3, 1})}; }},
+      {"tile_many",
+       [](In in) { return Out{tile(in[0], std::array<int64_t, 8>{2, 1, 3, 2, 1, 2, 1, 2})}; }},
       {"to_bf16", [](In in) { return Out{graph::contiguous(in[0], DType::kBF16)}; }},
       {"to_bool", [](In in) { return Out{graph::contiguous(in[0], DType::kBool)}; }},
       {"to_f16", [](In in) { return Out{graph::contiguous(in[0], DType::kF16)}; }},

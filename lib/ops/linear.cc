@@ -4,7 +4,9 @@
 // Inputs: x, then `weights` matrices, then as many biases if `bias` is 1, then the operands of the
 // epilogue. The result has the columns of all weights side by side.
 #include <algorithm>
+#include <optional>
 
+#include "lib/base/error.h"
 #include "lib/graph/cost.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/graph/program.h"
@@ -44,7 +46,10 @@ void check_weight(const Node& node, const Node& w) {
   if (w.shape.rank() != 2 || w.shape[1] != node.inputs[0]->shape[-1]) {
     shape_error(node, "the weight must be [n, k] with the k of x");
   }
-  if (!is_float(w.dtype) && !is_quantized(w.dtype)) shape_error(node, "the weight is no float");
+  const bool stored = is_float(w.dtype) && w.dtype != DType::kF64;
+  if (!stored && !is_quantized(w.dtype)) {
+    shape_error(node, "the weight must be quantised or of floats of at most 32 bits");
+  }
 }
 
 graph::TypedShape infer_linear(const Node& node) {
@@ -59,6 +64,9 @@ graph::TypedShape infer_linear(const Node& node) {
     if (node.attrs.integer("bias")) {
       const Node& b = *node.inputs[weights + i];
       if (!(b.shape == Shape({w.shape[0]}))) shape_error(node, "the bias must be [n]");
+      if (!is_float(b.dtype) || b.dtype == DType::kF64) {
+        shape_error(node, "the bias must be of floats of at most 32 bits");
+      }
     }
   }
   Shape shape = x.shape;
@@ -383,7 +391,41 @@ const OpDef kGatedLinear = {.name = "gated_linear",
                             .bf16_input = linear_bf16_input,
                             .cost = gated_cost};
 
+namespace {
+
+// The common type of all, if they are plain floats.
+std::optional<DType> common_float(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  DType dtype = x.dtype();
+  for (const Tensor& t : {x, weight, bias}) {
+    if (!t.defined()) continue;
+    if (!is_float(t.dtype())) return {};
+    dtype = promote(dtype, t.dtype());
+  }
+  return dtype;
+}
+
+// In float64, as a product of matrices.
+Tensor linear_f64(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const Tensor y = matmul(graph::contiguous(x, DType::kF64), graph::transpose(weight, 0, 1));
+  if (!bias.defined()) return y;
+  if (!(bias.shape() == Shape{weight.dim(0)})) {
+    fail(ErrorKind::kMalformed, "linear: the bias must be [", weight.dim(0), "], not ",
+         to_string(bias.shape()));
+  }
+  return add(y, bias);
+}
+
+}  // namespace
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  graph::check_defined(x, kLinear.name, "x");
+  graph::check_defined(weight, kLinear.name, "weight");
+  const std::optional<DType> common = common_float(x, weight, bias);
+  if (common == DType::kF64 && weight.rank() == 2) return linear_f64(x, weight, bias);
+  if (common && common != DType::kF64 && x.dtype() != DType::kF32) {
+    const Tensor y = linear(graph::contiguous(x, DType::kF32), weight, bias);
+    return common == DType::kF32 ? y : graph::contiguous(y, *common);
+  }
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record(kLinear, inputs, {{"weights", int64_t{1}}, {"bias", int64_t{bias.defined()}}});

@@ -74,7 +74,7 @@ const OpDef kBinaryCrossEntropy =
 
 Tensor reduce(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::kNone) return losses;
-  if (losses.dtype() == DType::kF16 || losses.dtype() == DType::kBF16) {
+  if (is_narrow(losses.dtype())) {
     // A mean may fit the type where the sum does not.
     return graph::contiguous(reduce(graph::contiguous(losses, DType::kF32), reduction),
                              losses.dtype());

@@ -1,6 +1,6 @@
 // Losses, with the semantics of torch.nn.functional: values, reductions, special cases, gradients.
-// float32; the element-wise ones in the type of their inputs. All throw Error(kMalformed) naming
-// the operation and the shapes when they do not fit.
+// float32; the element-wise ones in the type of their inputs. Class indices are int32 or int64. All
+// throw Error(kMalformed) naming the operation and the shapes when they do not fit.
 #pragma once
 
 #include "lib/ops/ops.h"
@@ -20,20 +20,20 @@ struct CrossEntropyOptions {
 
 // −Σ_c w_c target_c ln softmax(logits)_c for each row of logits [rows, classes].
 //
-// With targets int32 [rows], class indices, the mean divides by Σ w_y over the rows that count: NaN
+// With targets [rows], class indices, the mean divides by Σ w_y over the rows that count: NaN
 // if none does. An index that is no class makes the row's loss and gradient NaN. With targets
 // float32 [..., classes], probabilities, it divides by the number of rows, and the targets have a
 // gradient. The class weights have none.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 
-// −w_y x[y] for rows x of log-probabilities [rows, classes] and targets int32 [rows]; reductions
+// −w_y x[y] for rows x of log-probabilities [rows, classes] and targets [rows]; reductions
 // and special rows as cross_entropy. label_smoothing must be 0.
 Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
            const CrossEntropyOptions& options = {});
 
 // Σ_i token_weights[i] · cross_entropy(hidden_i · weightᵀ, targets[i]) → [], for hidden [rows,
-// dim], weight [classes, dim], targets int32 [rows] and token_weights float32 [rows]. The logits
+// dim], weight [classes, dim], targets [rows] and token_weights float32 [rows]. The logits
 // are never stored whole; where a gradient is needed it is computed in the same sweep and cannot be
 // differentiated again. A row of token weight 0 does not count, whatever its target. The token
 // weights have no gradient.

@@ -9,8 +9,8 @@
 #include "lib/graph/mixed_precision.h"
 #include "lib/kernels/typed.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 #include "lib/ops/lookup_product.h"
-#include "lib/ops/ops.h"
 
 namespace lumen::ops {
 namespace {
@@ -24,13 +24,9 @@ using graph::Operand;
 using graph::product_operand;
 using graph::record;
 using graph::stored_bytes;
-using Inputs = std::span<const Tensor>;
 
 // Whether it is a product of float16 or bfloat16 tensors, rounded to their type.
-bool is_narrow(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16;
-}
-bool is_narrow(const Node& node) {
+bool is_narrow_product(const Node& node) {
   return is_narrow(node.inputs[0]->dtype) && !in_bf16(node);
 }
 
@@ -73,7 +69,7 @@ bool are_for_one_thread(const Node& node) {
 size_t workspace_for(const Node& node, int threads) {
   const int64_t m = node.shape[-2], n = node.shape[-1], k = node.inputs[0]->shape[-1];
   const DType dtype = node.inputs[0]->dtype;
-  if (is_narrow(node)) return kernels::gemm_narrow_workspace_bytes(dtype, m, n, k, threads);
+  if (is_narrow_product(node)) return kernels::gemm_narrow_workspace_bytes(dtype, m, n, k, threads);
   return dtype == DType::kF64 ? kernels::gemm_f64_workspace_bytes(m, k, threads)
                               : kernels::gemm_workspace_bytes(m, n, k, threads);
 }
@@ -120,7 +116,7 @@ void run_matmul(const KernelCall& call) {
       (*call.epilogue)(i * m + row, begin, end, piece);
     };
     const kernels::Epilogue epilogue = finish;
-    const auto gemm = is_narrow(*call.node) ? kernels::gemm_narrow : kernels::gemm;
+    const auto gemm = is_narrow_product(*call.node) ? kernels::gemm_narrow : kernels::gemm;
     gemm(pool, {.m = m,
                 .n = n,
                 .k = k,
@@ -179,7 +175,7 @@ Tensor matmul_meaning(const Node& node, Inputs in) {
   right[-2] = 1;
   right.push_back(in[0].dim(-1));
   auto operand = [&](const Tensor& x) {
-    return is_narrow(node) ? graph::contiguous(x, DType::kF32) : product_operand(node, x);
+    return is_narrow_product(node) ? graph::contiguous(x, DType::kF32) : product_operand(node, x);
   };
   const Tensor a = graph::reshape(operand(in[0]), left);
   const Tensor b = graph::reshape(graph::transpose(operand(in[1]), -1, -2), right);
@@ -191,7 +187,7 @@ std::vector<Tensor> grad_matmul(const graph::GradCall& call) {
   const graph::AutocastScope precision = graph::gradient_precision(call.node);
   // Gradients are float32, and so is what they are made of, widened in the order in which it lies.
   auto turned = [&](const Tensor& x) {
-    if (!is_narrow(call.node)) return graph::transpose(x, -1, -2);
+    if (!is_narrow_product(call.node)) return graph::transpose(x, -1, -2);
     if (x.node()->op == &graph::kPermute) {
       return graph::contiguous(graph::transpose(x, -1, -2), DType::kF32);
     }

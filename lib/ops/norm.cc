@@ -4,7 +4,7 @@
 #include "lib/graph/mixed_precision.h"
 #include "lib/kernels/norm_backward.h"
 #include "lib/ops/cases.h"
-#include "lib/ops/ops.h"
+#include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
 namespace {
@@ -14,7 +14,6 @@ using graph::Node;
 using graph::OpCase;
 using graph::OpDef;
 using graph::record;
-using Inputs = std::span<const Tensor>;
 
 // All of x: float32 with a last axis; weights [dim] float32.
 graph::TypedShape infer_norm(const Node& node) {
@@ -363,12 +362,10 @@ Tensor along(const OpDef& rows, const OpDef& columns, const Tensor& x, int axis)
 Tensor of_float_rows(const OpDef& op, std::vector<Tensor> inputs, double eps) {
   const DType dtype = inputs[0].dtype();
   for (Tensor& input : inputs) {
-    const bool is_narrow = input.dtype() == DType::kF16 || input.dtype() == DType::kBF16;
-    if (is_narrow) input = graph::contiguous(input, DType::kF32);
+    if (is_narrow(input.dtype())) input = graph::contiguous(input, DType::kF32);
   }
   const Tensor y = record(op, inputs, {{"eps", eps}});
-  const bool is_narrow = dtype == DType::kF16 || dtype == DType::kBF16;
-  return is_narrow ? graph::contiguous(y, dtype) : y;
+  return is_narrow(dtype) ? graph::contiguous(y, dtype) : y;
 }
 
 // `weight`, or without one `value` for every element of a row of x.

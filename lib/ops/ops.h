@@ -4,7 +4,8 @@
 // Element-wise operations broadcast as NumPy does. Result types are PyTorch's: the common type of
 // the inputs (result_type); scalars do not widen within a kind; division and functions such as exp
 // make integers float32; comparisons give bool. Integers wrap; a division of integers by zero gives
-// 0. f16 and bf16 are computed in float32 and rounded. Only float32 is fast.
+// 0. f16 and bf16 are computed in float32 and rounded; inputs of other types are rounded to them
+// first, but for a single number right of *, / and //, as in PyTorch. Only float32 is fast.
 //
 // Axes may be negative; a scalar has none, unlike in PyTorch, but for running totals and what
 // orders its elements. All throw Error(kMalformed) naming the operation and the shapes when they do
@@ -26,8 +27,6 @@ using graph::Tensor;
 
 // A number among tensors: takes on their type; only a real one makes integers float32. An integer
 // type must hold it (Error(kMalformed)), where a real one loses its fraction, and bool takes ≠ 0.
-// Compared with f16 and bf16 it is rounded to them; arithmetic in float32 with them reads it as
-// float32, as PyTorch does.
 class Number {
  public:
   enum Kind { kBool, kInteger, kReal };
@@ -207,7 +206,8 @@ Tensor cumprod(const Tensor& x, int axis);
 
 // --- Products (ops/linear.cc, ops/matmul.cc) ---------------------------------------------------
 // x [..., k] · w [n, k]ᵀ + b [n] → [..., n]. The weight keeps its stored type, quantised or not;
-// `bias` may be undefined.
+// `bias` may be undefined. The result is float32; of plain floats it has their common type, narrow
+// ones being summed in float32 and rounded once.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 // a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast. A vector on the left is a
 // row, on the right a column, and its axis is dropped from the result. float16 and bfloat16 are
@@ -313,8 +313,8 @@ Tensor normal(const Tensor& key, int64_t stream, const Shape& shape, double mean
 Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 
 // --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
-// Rows ids[...] (int32) of table [rows, dim], any stored type → float32 [..., dim]. Running throws
-// Error(kMalformed) for an id that is no row.
+// Rows ids[...] (int32 or int64) of table [rows, dim], any stored type → float32 [..., dim].
+// Running throws Error(kMalformed) for an id that is no row.
 Tensor embedding(const Tensor& table, const Tensor& ids);
 // Its gradient: [rows, dim] with the rows of dy [..., dim] added up by their ids, in their order.
 Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows);
@@ -336,6 +336,22 @@ Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor&
 Tensor index_select(const Tensor& x, int axis, const Tensor& index);
 // 1 at ids[...] of a new last axis of extent n: int64. As scatter of ones.
 Tensor one_hot(const Tensor& ids, int64_t n);
+
+// --- Indexing as in Python (ops/indexing.cc) ----------------------------------------------------
+// x[begin:end:step] along `axis`: an absent bound is the end of the axis, negative ones count from
+// its end, and what is beyond it is cut. A negative step goes backwards (PyTorch refuses it).
+Tensor strided_slice(const Tensor& x, int axis, std::optional<int64_t> begin,
+                     std::optional<int64_t> end, int64_t step = 1);
+// x[i₀, i₁, …]: the indices (int32 or int64) of the first axes broadcast, and their axes take the
+// place of those; negative ones count from the end. Out of range as above.
+Tensor index(const Tensor& x, std::span<const Tensor> indices);
+// x with x[i₀, i₁, …] = values, which are of its type and broadcast; of several at one place the
+// last, or, with `accumulate`, the sum of all and what was there.
+Tensor index_put(const Tensor& x, std::span<const Tensor> indices, const Tensor& values,
+                 bool accumulate = false);
+// The elements of x where `mask` ≠ 0, both broadcast: [count]. Computes the mask now. To set them:
+// where, masked_fill.
+Tensor masked_select(const Tensor& x, const Tensor& mask);
 
 // --- Order (ops/sort.cc) -----------------------------------------------------------------------
 // Stable; NaN is largest. Indices are int64.
@@ -428,9 +444,9 @@ struct RecurrentWeights {
   Tensor input, hidden, input_bias, hidden_bias;
 };
 struct RecurrentOptions {
-  // int32 [batch], each in [0, steps] (else Error(kMalformed) when it is evaluated): only so many
-  // steps of a sample exist. The last state is that after the last of them, outputs beyond are 0.
-  // Undefined: all.
+  // int32 or int64 [batch], each in [0, steps] (else Error(kMalformed) when it is evaluated): only
+  // so many steps of a sample exist. The last state is that after the last of them, outputs beyond
+  // are 0. Undefined: all.
   Tensor lengths = {};
   bool reverse = false;  // from the last step to the first
 };

@@ -4,6 +4,7 @@
 #include "lib/autograd/autograd.h"
 #include "lib/base/testing.h"
 #include "lib/graph/plan.h"
+#include "lib/ops/loss.h"
 #include "lib/ops/operators.h"
 
 using namespace lumen;
@@ -96,11 +97,41 @@ TEST_CASE("an index out of range is an error that names it") {
                            ops::embedding(graph::reshape(x, {3, 1}), ids).eval();
                          }),
                  "index -1"));
+  // What int32 does not hold wraps round to no valid index.
+  const Tensor far = vector_of<int64_t>({int64_t{1} << 32});
+  const Tensor table = graph::reshape(x, {3, 1});
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::embedding(table, far).eval(); }),
+                 "out of range"));
+  CHECK(std::isnan(ops::cross_entropy(graph::reshape(x, {1, 3}), far).item()));
+  CHECK(std::isnan(ops::nll(graph::reshape(x, {1, 3}), far).item()));
   for (const int64_t id : {-1, 5}) {
     const Tensor bad = graph::constant(Array::from<int64_t>(std::vector<int64_t>{0, id}, {2}));
     CHECK(contains(refusal(ErrorKind::kMalformed, [&] { ops::one_hot(bad, 5).eval(); }),
                    str("index ", id)));
   }
+}
+
+TEST_CASE("what indexing as in Python refuses") {
+  const Tensor x = graph::reshape(floats({1, 2, 3, 4, 5, 6}), {2, 3});
+  auto message = [](auto&& body) { return refusal(ErrorKind::kMalformed, body); };
+  const Tensor zero = vector_of<int64_t>({0}), three = vector_of<int64_t>({3});
+  // A column that is out of range is not one of the next row.
+  for (const int64_t column : {3, -4}) {
+    const Tensor pair[] = {zero, vector_of<int64_t>({column})};
+    CHECK(contains(message([&] { ops::index(x, pair).eval(); }), str("index ", column, " ")));
+    CHECK(contains(message([&] { ops::index_put(x, pair, floats({9})).eval(); }), "out of range"));
+  }
+  const Tensor many[] = {zero, zero, zero}, real[] = {floats({0})}, undefined[] = {Tensor()};
+  CHECK(contains(message([&] { ops::index(x, many); }), "1 to one per axis"));
+  CHECK(contains(message([&] { ops::index(x, {}); }), "1 to one per axis"));
+  CHECK(contains(message([&] { ops::index(x, real); }), "int32 or int64"));
+  CHECK(contains(message([&] { ops::index(x, undefined); }), "index"));
+  CHECK(contains(message([&] { ops::strided_slice(x, 0, {}, {}, 0); }), "the step is 0"));
+  CHECK(values(ops::strided_slice(x, 1, INT64_MIN, INT64_MAX, INT64_MAX)) == Floats{1, 4});
+  CHECK(values(ops::strided_slice(x, 1, {}, {}, INT64_MIN)) == Floats{3, 6});
+  CHECK(ops::masked_select(ops::zeros({0, 3}), ops::zeros({3})).eval().shape() == Shape{0});
+  CHECK(contains(message([&] { ops::tile(x, std::vector<int64_t>(9, 1)); }), "at most 8"));
+  CHECK(contains(message([&] { graph::expand(x, {-1, 2, 3}); }), "expand"));
 }
 
 // PyTorch's own has a factor that is rounded to float32 (scripts/make_op_goldens.py).
@@ -315,6 +346,24 @@ TEST_CASE("float64 is computed as such whatever else takes part") {
   CHECK(normal.item() == Approx(2 / std::sqrt(0.1 + 1e-9)).epsilon(1e-14));
 }
 
+TEST_CASE("linear takes plain floats of any type") {
+  const Tensor x = floats({1, 2, 3}),
+               w = graph::reshape(vector_of<double>({0.1, 0.2, 0.3}), {1, 3});
+  const Array y = ops::linear(x, w).eval();
+  REQUIRE(y.dtype() == DType::kF64);
+  CHECK(y.as<double>()[0] == Approx(1.4).epsilon(1e-15));
+  const Tensor half = graph::contiguous(x, DType::kF16);
+  CHECK(ops::linear(half, graph::contiguous(w, DType::kF16)).dtype() == DType::kF16);
+  CHECK(ops::linear(half, graph::contiguous(w, DType::kF32)).dtype() == DType::kF32);
+  auto message = [](auto&& body) { return refusal(ErrorKind::kMalformed, body); };
+  CHECK(contains(message([&] { ops::linear(x, w, w); }), "the bias must be [1]"));
+  const Tensor blocks = graph::constant(Array::zeros(DType::kQ8_0, {1, 32}));
+  const Tensor row = ops::zeros({1, 32});
+  CHECK(contains(message([&] { ops::linear(row, blocks, vector_of<double>({1})); }), "the bias"));
+  CHECK(contains(message([&] { ops::linear(x, vector_of<double>({1})); }), "the weight"));
+  CHECK(contains(message([&] { ops::linear(x, graph::contiguous(w, DType::kI8)); }), "the weight"));
+}
+
 TEST_CASE("a number takes on the type that it meets, or is refused") {
   const Tensor tenth = graph::contiguous(floats({0.1f}), DType::kF16);
   CHECK(values(ops::eq(tenth, 0.1)) == Floats{1});
@@ -331,9 +380,21 @@ TEST_CASE("a number takes on the type that it meets, or is refused") {
   CHECK(refused([&] { ops::floor_divide(bytes, -2); }));
   CHECK(refused([&] { ops::full_like(bytes, 300); }));
   CHECK(refused([&] { ops::full({}, -129, DType::kI8); }));
+  CHECK(contains(
+      refusal(ErrorKind::kMalformed, [&] { ops::full({}, (int64_t{1} << 53) + 1, DType::kI32); }),
+      "the number 9007199254740993 is not"));
   for (const double value : {double{NAN}, 1e300, 0x1p63}) {
     CHECK(refused([&] { ops::masked_fill(big, flags, value); }));
   }
+}
+
+TEST_CASE("numbers that meet narrow floats are rounded to them, but for factors and divisors") {
+  const Tensor x = graph::contiguous(floats({2048, 1}), DType::kF16);
+  CHECK(values(ops::sub(x, 2049)) == Floats{0, -2047});  // 2049 rounds to 2048
+  CHECK(values(ops::sub(2049, x)) == Floats{0, 2047});
+  CHECK(values(ops::mod(x, 2049)) == Floats{0, 1});
+  CHECK(values(ops::floor_divide(x, 2049)) == Floats{0, 0});
+  CHECK(values(ops::mul(graph::contiguous(floats({3}), DType::kF16), 2049)) == Floats{6148});
 }
 
 TEST_CASE("what has no elements") {

@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/graph/mixed_precision.h"
+#include "lib/ops/axes.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
 
@@ -85,7 +86,7 @@ void require_inputs(const Node& node, const Slots& slots, size_t count) {
   }
   const Node& last = *node.inputs.back();
   if (slots.lengths && (last.dtype != DType::kI32 || !(last.shape == Shape{x[0]}))) {
-    shape_error(node, "the lengths must be int32 [batch]");
+    shape_error(node, "the lengths must be int32 or int64 [batch]");
   }
 }
 
@@ -504,7 +505,7 @@ RecurrentResult run_layer(Cell cell, const Tensor& x, const RecurrentWeights& w,
   inputs.push_back(h0.defined() ? h0 : nothing);
   const bool lstm = cell == Cell::kLstm;
   if (lstm) inputs.push_back(c0.defined() ? c0 : nothing);
-  if (options.lengths.defined()) inputs.push_back(options.lengths);
+  if (options.lengths.defined()) inputs.push_back(in_int32(options.lengths, "recurrent"));
   const Tensor all =
       record(kRecurrent, inputs, attrs_of(cell, options.reverse, options.lengths.defined()));
   std::vector<Shape> shapes = {{x.dim(0), x.dim(1), state[1]}, state};

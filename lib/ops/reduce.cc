@@ -32,10 +32,6 @@ Split split(const Shape& shape, int64_t axis) {
   return s;
 }
 
-bool is_half(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 Shape reduced_shape(const Node& node) {
   Shape shape = node.inputs[0]->shape;
   shape[axis_of(node)] = 1;
@@ -45,7 +41,7 @@ Shape reduced_shape(const Node& node) {
 // float32 and float64 in their own precision; narrower floats are widened by the public functions.
 Shape reduced(const Node& node) {
   const Node& x = *node.inputs[0];
-  if (is_half(x.dtype) || is_quantized(x.dtype)) {
+  if (is_narrow(x.dtype) || is_quantized(x.dtype)) {
     shape_error(node, "only float32, float64 and integers are reduced");
   }
   return reduced_shape(node);
@@ -58,7 +54,7 @@ graph::TypedShape infer_max(const Node& node) {
 // Integers are added up in int64, floats of 16 bits in float32.
 graph::TypedShape infer_sum(const Node& node) {
   const DType dtype = node.inputs[0]->dtype;
-  if (is_half(dtype)) return {DType::kF32, reduced_shape(node)};
+  if (is_narrow(dtype)) return {DType::kF32, reduced_shape(node)};
   return {is_float(dtype) ? dtype : DType::kI64, reduced(node)};
 }
 
@@ -71,7 +67,7 @@ graph::Bf16Input sum_bf16_input(const Node& node, size_t) {
 void run_sum(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
   const Split s = split(x.shape, axis_of(*call.node));
-  if (is_half(x.dtype)) {
+  if (is_narrow(x.dtype)) {
     return kernels::sum_reduce_half(*call.pool, x.dtype, x.as<const uint16_t>(), s.outer, s.axis,
                                     s.inner, call.output.as<float>());
   }
@@ -152,7 +148,7 @@ std::vector<OpCase> prod_cases(const OpDef& op) {
 
 Tensor reduce(const OpDef& op, const Tensor& x, int axis) {
   graph::Attrs attrs = {{"axis", int64_t{graph::checked_axis(op.name, x.shape(), axis)}}};
-  if (!is_half(x.dtype())) return record(op, {x}, std::move(attrs));
+  if (!is_narrow(x.dtype())) return record(op, {x}, std::move(attrs));
   const Tensor wide = &op == &kSumReduce ? x : graph::contiguous(x, DType::kF32);
   return graph::contiguous(record(op, {wide}, std::move(attrs)), x.dtype());
 }
@@ -163,7 +159,7 @@ namespace {
 
 std::vector<Tensor> grad_sum(const graph::GradCall& call) {
   const Tensor& x = call.inputs[0];
-  const Tensor dy = is_half(x.dtype()) ? graph::contiguous(call.dy, x.dtype()) : call.dy;
+  const Tensor dy = is_narrow(x.dtype()) ? graph::contiguous(call.dy, x.dtype()) : call.dy;
   return {graph::expand(dy, x.shape())};
 }
 
@@ -280,7 +276,7 @@ Tensor mean(const Tensor& x, const Axes& axes, bool keepdim) {
                      std::max(1.0, static_cast<double>(total.shape().elements()));
   if (x.dtype() == DType::kF64) return div(total, count);
   const Tensor y = mul(total, 1.0f / static_cast<float>(count));
-  return is_half(x.dtype()) ? graph::contiguous(y, x.dtype()) : y;
+  return is_narrow(x.dtype()) ? graph::contiguous(y, x.dtype()) : y;
 }
 
 namespace {

@@ -17,6 +17,11 @@ void require_in_range(ThreadPool& pool, const graph::Node& node, const graph::Op
        to_string(index.shape), ") is out of range; there are ", limit, " elements");
 }
 
+Tensor in_int32(const Tensor& index, const char* caller) {
+  if (index.dtype(caller) != DType::kI64) return index;
+  return graph::contiguous(clamp(index, int64_t{INT32_MIN}, int64_t{INT32_MAX}), DType::kI32);
+}
+
 namespace {
 
 using graph::GradCall;
@@ -247,7 +252,7 @@ Tensor scatter(const Tensor& x, int axis, const Tensor& index, const Tensor& src
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& src) {
   const int at = graph::checked_axis(kScatterAdd.name, x.shape(), axis);
   const DType dtype = x.dtype();
-  if (dtype != DType::kF16 && dtype != DType::kBF16) {
+  if (!is_narrow(dtype)) {
     return record(kScatterAdd, {x, index, src}, {{"axis", int64_t{at}}});
   }
   const Tensor wide[] = {graph::contiguous(x, DType::kF32), index,

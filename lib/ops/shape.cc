@@ -201,22 +201,38 @@ Tensor repeat_interleave(const Tensor& x, int64_t count, int axis) {
 
 Tensor tile(const Tensor& x, std::span<const int64_t> counts) {
   const auto rank = static_cast<int>(counts.size());
-  if (rank < x.rank() || 2 * rank > Shape::kMaxRank) {
+  if (rank < x.rank() || rank > Shape::kMaxRank) {
     fail(ErrorKind::kMalformed, "tile of ", to_string(x.shape()), ": ", rank,
-         " counts; there must be one per axis, at most ", Shape::kMaxRank / 2);
+         " counts; there must be at least one per axis, at most ", Shape::kMaxRank);
   }
-  // [n] as [1, n], repeated to [count, n], as [count · n].
-  Shape apart, repeated;
-  for (int i = 0; i < rank; ++i) {
-    const int added = rank - x.rank();
-    const int64_t n = i < added ? 1 : x.dim(i - added), count = counts[static_cast<size_t>(i)];
+  for (int64_t count : counts) {
     if (count < 0) fail(ErrorKind::kMalformed, "tile: ", count, " times");
-    for (int64_t dim : {int64_t{1}, n}) apart.push_back(dim);
-    for (int64_t dim : {count, n}) repeated.push_back(dim);
   }
-  const Tensor y = graph::expand(graph::reshape(x, apart), repeated);
   Shape shape;
-  for (int i = 0; i < repeated.rank(); i += 2) shape.push_back(repeated[i] * repeated[i + 1]);
+  for (int i = x.rank(); i < rank; ++i) shape.push_back(1);
+  for (int64_t dim : x.shape()) shape.push_back(dim);
+  // [n] as [1, n], repeated to [count, n], as [count · n]. Where that makes too many axes, three of
+  // them at a time, those before and those behind them being one.
+  const int at_once = 2 * rank <= Shape::kMaxRank ? rank : 3;
+  Tensor y = x;
+  for (int end = rank; end > 0; end -= std::min(end, at_once)) {
+    const int begin = std::max(0, end - at_once);
+    Shape apart, repeated;
+    auto push = [&](int64_t count, int64_t n) {
+      apart.push_back(1), apart.push_back(n);
+      repeated.push_back(count), repeated.push_back(n);
+    };
+    auto push_merged = [&](int from, int to) {
+      int64_t n = 1;
+      for (int i = from; i < to; ++i) n *= shape[i];
+      if (from < to) apart.push_back(n), repeated.push_back(n);
+    };
+    push_merged(0, begin);
+    for (int i = begin; i < end; ++i) push(counts[static_cast<size_t>(i)], shape[i]);
+    push_merged(end, rank);
+    y = graph::expand(graph::reshape(y, apart), repeated);
+    for (int i = begin; i < end; ++i) shape[i] *= counts[static_cast<size_t>(i)];
+  }
   return graph::reshape(y, shape);
 }
 
