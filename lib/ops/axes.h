@@ -31,6 +31,18 @@ Tensor reversed(const Tensor& x);
 void require_in_range(ThreadPool& pool, const graph::Node& node, const graph::Operand& index,
                       int64_t limit);
 
+// A shape as what is before an axis, the axis and what is behind.
+struct Split {
+  int64_t outer = 1, axis = 1, inner = 1;
+};
+inline Split split(const Shape& shape, int axis) {
+  Split s;
+  for (int i = 0; i < shape.rank(); ++i) {
+    (i < axis ? s.outer : i == axis ? s.axis : s.inner) *= shape[i];
+  }
+  return s;
+}
+
 // Which axes of `shape` are meant; throws naming `op` for one that does not exist or is named
 // twice.
 std::vector<bool> chosen_axes(std::string_view op, const Shape& shape, const Axes& axes);

@@ -10,16 +10,16 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kCeil, kRound, kTrunc, kSign, kRemainder, kFloorDivide, kPow, kExp2, kLog2, kSin, kSqrt, kRecip,
     kExp, kLog, kCos, kRsqrt, kExpm1, kLog1p, kErf, kTanh, kSigmoid, kSilu, kSiluSlope, kGelu,
     kGeluSlope, kGeluTanh, kGeluTanhSlope, kRelu, kLessThan, kEqual, kWhere, kSumReduce, kMaxReduce,
-    kMinReduce, kProdReduce, kLinearScan, kTakeAlong, kScatter, kScatterAdd, kArgmax, kArgsort,
-    kFlip, kLinear, kMatmul, kConv2d, kConvTranspose2d, kConv2dWeightGrad, kMaxPool2d,
-    kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kBatchNorm, kBatchNormBackward, kGroupNorm,
-    kGroupNormBackward, kLerpState, kAddState, kSoftmax, kRmsNorm, kLogSoftmax, kLayerNorm,
-    kSoftmaxBackward, kLogSoftmaxBackward, kSoftmaxColumns, kLogSoftmaxColumns,
-    kSoftmaxColumnsBackward, kLogSoftmaxColumnsBackward, kRmsNormBackward, kLayerNormBackward,
-    kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward, kLinearCrossEntropy,
-    kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform, kNormal, kDropout,
-    kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend, kAttention,
-    kAttentionTraining, kAttentionBackward, kRecurrent, kRecurrentBackward;
+    kMinReduce, kProdReduce, kProdGradient, kLinearScan, kCumprod, kTakeAlong, kScatter,
+    kScatterAdd, kArgmax, kArgsort, kFlip, kLinear, kMatmul, kConv2d, kConvTranspose2d,
+    kConv2dWeightGrad, kMaxPool2d, kMaxPool2dGrad, kAvgPool2d, kAvgPool2dGrad, kBatchNorm,
+    kBatchNormBackward, kGroupNorm, kGroupNormBackward, kLerpState, kAddState, kSoftmax, kRmsNorm,
+    kLogSoftmax, kLayerNorm, kSoftmaxBackward, kLogSoftmaxBackward, kSoftmaxColumns,
+    kLogSoftmaxColumns, kSoftmaxColumnsBackward, kLogSoftmaxColumnsBackward, kRmsNormBackward,
+    kLayerNormBackward, kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward,
+    kLinearCrossEntropy, kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform,
+    kNormal, kDropout, kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend,
+    kAttention, kAttentionTraining, kAttentionBackward, kRecurrent, kRecurrentBackward;
 
 namespace {
 
@@ -75,7 +75,9 @@ constexpr const graph::OpDef* kOps[] = {
     &kMaxReduce,
     &kMinReduce,
     &kProdReduce,
+    &kProdGradient,
     &kLinearScan,
+    &kCumprod,
     &kTakeAlong,
     &kScatter,
     &kScatterAdd,
