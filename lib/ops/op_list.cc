@@ -29,6 +29,7 @@ constexpr const graph::OpDef* kOps[] = {
     &graph::kExpand,
     &graph::kSlice,
     &graph::kPad,
+    &graph::kPadAxes,
     &graph::kContiguous,
     &kAdd,
     &kMul,
