@@ -372,6 +372,7 @@ TEST_CASE("floats become integers at the ends of their ranges as doubles do") {
     }
   }
   for (float v : {NAN, INFINITY, -INFINITY}) x.push_back(v);
+  for (int i = -150; i < 290; ++i) x.push_back(static_cast<float>(i) * 0.9f);  // whole vectors
   const std::vector<double> wide(x.begin(), x.end());
   on_every_target([&] {
     CHECK(cast_all<float, int8_t>(DType::kF32, x, DType::kI8) ==
