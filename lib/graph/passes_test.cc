@@ -71,6 +71,13 @@ TEST_CASE("simplify removes what changes no float, and only that") {
   CHECK(simplified(graph::reshape(graph::reshape(x, {3, 1}), {3})) == x.node());
   CHECK(simplified(graph::permute(graph::permute(graph::reshape(x, {1, 3}), {1, 0}), {1, 0}))
             ->op->name == "reshape");
+  const Tensor image = graph::reshape(x, {1, 1, 3});
+  const auto padded =
+      simplified(graph::pad(graph::pad(graph::pad(image, 2, 1, 0), 1, 2, 1), 2, 0, 3));
+  CHECK(padded->op->name == "pad_axes");
+  CHECK(padded->inputs[0]->op->name == "reshape");
+  CHECK(padded->attrs.integers("before") == std::vector<int64_t>{0, 2, 1});
+  CHECK(padded->attrs.integers("after") == std::vector<int64_t>{0, 1, 3});
   // −0 + 0 = +0, NaN · 0 = NaN: these must stay.
   CHECK(simplified(ops::add(x, graph::scalar(0)))->op->name == "add");
   CHECK(simplified(ops::mul(x, graph::scalar(0)))->op->name == "mul");

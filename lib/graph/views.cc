@@ -1,10 +1,9 @@
 #include "lib/graph/views.h"
 
 #include <algorithm>
-#include <cstring>
+#include <tuple>
 
 #include "lib/base/error.h"
-#include "lib/base/round_up.h"
 #include "lib/kernels/copy.h"
 
 namespace lumen::graph {
@@ -149,34 +148,54 @@ TypedShape infer_pad(const Node& node) {
 
 void run_pad(const KernelCall& call) {
   const Operand& x = call.inputs[0];
-  const auto axis = static_cast<int>(call.node->attrs.integer("axis"));
-  const int64_t before = call.node->attrs.integer("before");
-  int64_t outer = 1, inner = 1;
-  for (int i = 0; i < axis; ++i) outer *= x.shape[i];
-  for (int i = axis + 1; i < x.shape.rank(); ++i) inner *= x.shape[i];
-  inner *= info(x.dtype).block_bytes;
-  const int64_t from_row = x.shape[axis] * inner, to_row = call.output.shape[axis] * inner;
-  if (to_row == 0) return;
-  const int64_t front = before * inner, back = to_row - front - from_row;
-  // So many bytes are worth a second thread; a task is a piece of a row, or short rows.
-  constexpr int64_t kPiece = 64 << 10;
-  const int64_t pieces = divide_up(std::max<int64_t>(1, from_row), kPiece);
-  const int64_t grain = std::max<int64_t>(1, kPiece / to_row);
-  call.pool->parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t row = i / pieces, begin = i % pieces * kPiece;
-      const int64_t end = std::min(from_row, begin + kPiece);
-      std::byte* const to = call.output.data + row * to_row;
-      if (begin == 0) std::memset(to, 0, static_cast<size_t>(front));
-      if (end > begin) {
-        std::memcpy(to + front + begin, x.data + row * from_row + begin,
-                    static_cast<size_t>(end - begin));
-      }
-      if (end == from_row) {
-        std::memset(to + front + from_row, 0, static_cast<size_t>(back));
-      }
-    }
-  });
+  Shape before(std::vector<int64_t>(static_cast<size_t>(x.shape.rank())));
+  before[static_cast<int>(call.node->attrs.integer("axis"))] = call.node->attrs.integer("before");
+  kernels::pad(*call.pool, info(x.dtype).block_bytes, x.data, x.shape, before, call.output.shape,
+               call.output.data);
+}
+
+TypedShape infer_pad_axes(const Node& node) {
+  require_plain(node);
+  const auto &before = node.attrs.integers("before"), &after = node.attrs.integers("after");
+  Shape shape = in(node).shape;
+  for (size_t i = 0; i < before.size(); ++i) shape[static_cast<int>(i)] += before[i] + after[i];
+  return {in(node).dtype, shape};
+}
+
+void run_pad_axes(const KernelCall& call) {
+  const Operand& x = call.inputs[0];
+  kernels::pad(*call.pool, info(x.dtype).block_bytes, x.data, x.shape,
+               Shape(call.node->attrs.integers("before")), call.output.shape, call.output.data);
+}
+
+// One axis after the other.
+Tensor pad_axes_meaning(const Node& node, std::span<const Tensor> inputs) {
+  const auto &before = node.attrs.integers("before"), &after = node.attrs.integers("after");
+  Tensor y = inputs[0];
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i] + after[i] > 0) y = pad(y, static_cast<int>(i), before[i], after[i]);
+  }
+  return y;
+}
+
+std::vector<OpCase> pad_axes_cases() {
+  std::vector<OpCase> cases;
+  for (const auto& [shape, before, after] :
+       std::vector<std::tuple<Shape, std::vector<int64_t>, std::vector<int64_t>>>{
+           {{5}, {2}, {1}},
+           {{3, 4}, {1, 0}, {0, 2}},
+           {{2, 3, 20}, {0, 1, 1}, {0, 1, 1}},
+           {{2, 3, 4, 5}, {1, 0, 2, 0}, {0, 3, 1, 0}},
+           {{3, 5, 70}, {1, 0, 20}, {1, 0, 3}},
+           {{2, 2, 20000}, {1, 0, 7}, {1, 1, 3}},
+           {{2, 0, 3}, {1, 2, 0}, {0, 1, 1}}}) {
+    cases.push_back({to_string(shape),
+                     {{DType::kF32, shape}},
+                     [before = before, after = after](std::span<const Tensor> x) {
+                       return record(kPadAxes, {x[0]}, {{"before", before}, {"after", after}});
+                     }});
+  }
+  return cases;
 }
 
 TypedShape infer_contiguous(const Node& node) {
@@ -247,6 +266,12 @@ const OpDef kPad = {.name = "pad",
                     .infer = infer_pad,
                     .kernel = run_pad,
                     .grad = grad_pad};
+const OpDef kPadAxes = {.name = "pad_axes",
+                        .kind = OpKind::kOpaque,
+                        .infer = infer_pad_axes,
+                        .kernel = run_pad_axes,
+                        .meaning = pad_axes_meaning,
+                        .cases = pad_axes_cases};
 const OpDef kContiguous = {.name = "contiguous",
                            .kind = OpKind::kOpaque,
                            .infer = infer_contiguous,

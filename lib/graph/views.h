@@ -59,5 +59,8 @@ bool view_first(const Node& node, const Shape& in_shape, const Strides& in, Stri
 
 // The operations themselves, for the table of ops and for passes.
 extern const OpDef kReshape, kPermute, kExpand, kSlice, kPad, kContiguous, kAfter;
+// Pads along several axes at once, by attrs "before" and "after", one number per axis; simplify
+// (passes.h) makes it of pads of pads.
+extern const OpDef kPadAxes;
 
 }  // namespace lumen::graph

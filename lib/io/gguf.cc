@@ -65,14 +65,15 @@ std::optional<DType> dtype_of_ggml(uint32_t number) {
   return std::nullopt;
 }
 
-constexpr uint64_t kMinStringBytes = 8;           // an empty string's length
-constexpr uint64_t kMinArrayBytes = 4 + 8;        // an empty array's type and count
-constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;  // length, a letter, type, a byte
+constexpr uint64_t kMinStringBytes = 8;                      // an empty string's length
+constexpr uint64_t kMinArrayBytes = 4 + 8;                   // an empty array's type and count
+constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, a letter, type, a byte
+constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a letter, dims, …
+constexpr uint64_t kTailBytes = 64;                          // looked at in one place for zeros
+
 constexpr const char* kTensorsOfAllParts = "split.tensors.count";
 constexpr const char* kNotOneModel =
     ": they are not of one model, or of two splits of it; take all parts from one place";
-constexpr uint64_t kTailBytes = 64;                          // looked at in one place for zeros
-constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a letter, dims, …
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/kernels/depthwise_grad.h"
 #include "lib/kernels/direct_conv.h"
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/optimizer_step.h"
@@ -52,8 +53,9 @@ size_t conv2d_workspace_bytes(const ConvShape& shape, int threads) {
 size_t conv2d_input_grad_workspace_bytes(const ConvShape& shape, int threads) {
   if (is_empty(shape) || shape.in_channels == 0) return 0;
   return bytes_of(shape, threads, winograd_input_grad_workspace_bytes,
-                  direct_input_grad_pays(shape) ? direct_input_grad_workspace_bytes
-                                                : patch_input_grad_workspace_bytes);
+                  depthwise_input_grad_pays(shape) ? depthwise_input_grad_workspace_bytes
+                  : direct_input_grad_pays(shape)  ? direct_input_grad_workspace_bytes
+                                                   : patch_input_grad_workspace_bytes);
 }
 
 size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads) {
@@ -86,9 +88,10 @@ void conv2d_input_grad(ThreadPool& pool, const ConvShape& shape, const float* dy
     std::fill_n(dx, input_floats(shape), 0.0f);
     return;
   }
-  Grad* grad = takes_winograd(shape)           ? winograd_input_grad
-               : direct_input_grad_pays(shape) ? direct_input_grad
-                                               : patch_input_grad;
+  Grad* grad = takes_winograd(shape)              ? winograd_input_grad
+               : depthwise_input_grad_pays(shape) ? depthwise_input_grad
+               : direct_input_grad_pays(shape)    ? direct_input_grad
+                                                  : patch_input_grad;
   grad(pool, shape, dy, w, dx, workspace);
 }
 

@@ -37,8 +37,9 @@ size_t conv2d_weight_grad_workspace_bytes(const ConvShape& shape, int threads);
 // 512 channels; an infinity makes NaNs of outputs up to three pixels away. With `bf16` and a unit
 // for it (bf16_unit, amx.h) these sums are rounded to bfloat16 before they meet: an error of
 // 3.4e-3 to 4.2e-3 · ‖y‖; all other ways stay float32. Other kernels of stride
-// 1 with few channels, or of any stride with one or two a group (not the gradient of the input),
-// are sums of shifted rows (direct_conv.h), the rest products of matrices of patches
+// 1 with few channels, or of any stride with one or two a group, are sums of shifted rows
+// (direct_conv.h; the gradient of the input with strides only of single channels,
+// depthwise_grad.h), the rest products of matrices of patches
 // (patch_conv.h). Gradients of weights that come out infinite or NaN in another way are
 // computed again by these: what no window covers has no part in them. Padding is zeros that are
 // multiplied: where an infinite weight or dy meets them there is a NaN, which PyTorch has not; an

@@ -78,18 +78,31 @@ void pack_patches_transposed_kernel(const Patches& patches, int64_t rows, int64_
   }
 }
 
-// y[j] = x[j · step] for j in [0, count); reads nothing behind the last.
-void take_strided_kernel(const float* x, int64_t count, int64_t step, float* y) {
-  const Float d;
-  int64_t j = 0;
-  if (step == 2) {
-    hn::Vec<Float> even, odd;
-    for (; j + kVector < count; j += kVector) {
+// y[j] = x[2 j] for j in [0, count), in vectors of D and narrower ones; reads nothing behind the
+// last.
+template <class D>
+HWY_INLINE void take_even(D d, const float* x, int64_t count, float* y) {
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(D()));
+  if (count > kLanes) {
+    hn::Vec<D> even, odd;
+    for (int64_t j = 0; j + kLanes < count; j += kLanes) {
       hn::LoadInterleaved2(d, x + 2 * j, even, odd);
       hn::StoreU(even, d, y + j);
     }
+    hn::LoadInterleaved2(d, x + 2 * (count - kLanes) - 1, even, odd);  // the last, again
+    return hn::StoreU(odd, d, y + count - kLanes);
   }
-  for (; j < count; ++j) y[j] = x[j * step];
+  if constexpr (kLanes > 4) {
+    take_even(hn::Half<D>(), x, count, y);
+  } else {
+    for (int64_t j = 0; j < count; ++j) y[j] = x[2 * j];
+  }
+}
+
+// y[j] = x[j · step] for j in [0, count); reads nothing behind the last.
+void take_strided_kernel(const float* x, int64_t count, int64_t step, float* y) {
+  if (step == 2) return take_even(Float(), x, count, y);
+  for (int64_t j = 0; j < count; ++j) y[j] = x[j * step];
 }
 
 void add_strided_kernel(const float* x, int64_t count, int64_t step, float* y) {

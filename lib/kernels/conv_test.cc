@@ -230,6 +230,8 @@ TEST_CASE("strided convolutions of single channels equal naive loops and product
                                 ConvShape{3, 2, 7, 7, 2, 0, 0, 7, 7, 2, 2, 3, 3, 1, 1, 2},
                                 ConvShape{1, 2, 30, 5, 3, 0, 0, 4, 1, 1, 2, 5, 0, 1, 1, 1},
                                 ConvShape{1, 2, 3, 3, 2, 0, 0, 2, 2, 4, 4, 4, 4, 1, 1, 2},
+                                ConvShape{2, 3, 41, 58, 3, 0, 0, 3, 3, 2, 1, 1, 1, 1, 1, 3},
+                                ConvShape{1, 2, 30, 33, 2, 0, 0, 2, 3, 1, 4, 1, 5, 2, 3, 2},
                                 ConvShape{1, 2, 90, 300, 2, 0, 0, 3, 3, 2, 2, 1, 1, 1, 1, 2}}) {
     const Example example(shaped(open));
     INFO(example.name());
@@ -239,8 +241,11 @@ TEST_CASE("strided convolutions of single channels equal naive loops and product
     on_every_target([&] {
       check_results(example, direct);
       check_results(example, kConv2d);
-      CHECK(run(direct, example.s, example.x, example.w, example.bias, example.dy, 1).y ==
-            run(kPatches, example.s, example.x, example.w, example.bias, example.dy, 1).y);
+      const auto run_once = [&](const Convolution& conv) {
+        return run(conv, example.s, example.x, example.w, example.bias, example.dy, 1);
+      };
+      CHECK(run_once(direct).y == run_once(kPatches).y);
+      CHECK(run_once(kConv2d).dx == run_once(kPatches).dx);
     });
   }
   CHECK(direct_conv_pays(shaped({4, 32, 28, 28, 32, 0, 0, 3, 3, 2, 2, 1, 1, 1, 1, 32})));

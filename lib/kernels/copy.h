@@ -17,6 +17,11 @@ namespace lumen::kernels {
 void copy(ThreadPool& pool, DType from, const std::byte* x, const Strides& strides,
           const Shape& shape, DType to, std::byte* y);
 
+// y (contiguous, shape `to`) = x (contiguous, `shape`, rank ≥ 1) behind `before` zeros along each
+// axis and with zeros behind it, up to `to`.
+void pad(ThreadPool& pool, int64_t element_bytes, const std::byte* x, const Shape& shape,
+         const Shape& before, const Shape& to, std::byte* y);
+
 // y[i] = float(table[ids[i]]) for rows of `dim` elements of any type, or as they are stored if that
 // is y's type, `to`, too. Ids must be in range.
 void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t dim,

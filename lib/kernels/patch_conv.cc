@@ -10,9 +10,8 @@
 namespace lumen::kernels {
 namespace {
 
-// Columns are the output pixels of all samples, one after another. Tiles of so many columns and
-// blocks of so many patch elements are packed at a time: panels of 256 KiB, as in blocked_product.
-constexpr int64_t kTileColumns = 128;
+// Blocks of so many patch elements are packed at a time: panels of 256 KiB, as in blocked_product.
+constexpr int64_t kTileColumns = kPatchTileColumns;
 constexpr int64_t kForwardDepth = 512;
 // The gradients' blocks: patch elements per block, columns per tile of the weight gradient, output
 // channels per block of the input gradient.

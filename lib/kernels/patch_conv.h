@@ -9,6 +9,10 @@
 
 namespace lumen::kernels {
 
+// Columns are the output pixels of all samples, one after another; so many are packed at a time. In
+// the gradient of the input a pixel adds up what each tile brings it, in the order of the weights.
+inline constexpr int64_t kPatchTileColumns = 128;
+
 // No extent may be 0, but for in_channels in patch_conv and its workspace.
 size_t patch_conv_workspace_bytes(const ConvShape& shape, int threads);
 size_t patch_input_grad_workspace_bytes(const ConvShape& shape, int threads);

@@ -8,6 +8,7 @@
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
+#include "lib/kernels/order.h"
 #include "lib/kernels/reduce.h"
 
 namespace lumen::kernels {
@@ -303,84 +304,19 @@ int64_t find_in_lines(const TypedOperand& index, const Lines& lines, int64_t beg
   return -1;
 }
 
-// Strict order of a line's values: NaN above all.
-bool less(double a, double b) {
-  return a < b || (b != b && a == a);
-}
-bool less(int64_t a, int64_t b) {
-  return a < b;
-}
-
-template <typename T>
-struct Keyed {
-  T key;
-  int64_t index;
-};
-
-// Whether a comes before b; ties by index, so that any algorithm is stable.
-template <typename T, bool kDescending>
-bool is_before(const Keyed<T>& a, const Keyed<T>& b) {
-  if (kDescending ? less(b.key, a.key) : less(a.key, b.key)) return true;
-  if (kDescending ? less(a.key, b.key) : less(b.key, a.key)) return false;
-  return a.index < b.index;
-}
-
-// visit(value, i) for the elements of a line from `begin` on, in order.
-template <typename T, typename Visit>
-void visit_line(DType dtype, const std::byte* line, int64_t stride, int64_t begin, int64_t n,
-                Visit visit) {
-  constexpr int64_t kChunk = 256;
-  T values[kChunk];
-  for (int64_t at = begin; at < n; at += kChunk) {
-    const int64_t count = std::min(kChunk, n - at);
-    load_typed(dtype, line + at * stride * info(dtype).block_bytes, stride, count, values);
-    for (int64_t i = 0; i < count; ++i) visit(values[i], at + i);
-  }
-}
-
-// The first `count` of n elements of a line in order, to the front of `keys` [n].
-template <typename T, bool kDescending>
-void order_line(DType dtype, const std::byte* line, int64_t stride, int64_t n, int64_t count,
-                Keyed<T>* keys) {
-  constexpr auto kBefore = is_before<T, kDescending>;
-  constexpr int64_t kFew = 64;  // a heap of at most one of so many elements is seldom changed
-  const bool are_few = count * kFew <= n;
-  const int64_t first = are_few ? count : n;
-  visit_line<T>(dtype, line, stride, 0, first, [&](T value, int64_t i) { keys[i] = {value, i}; });
-  if (!are_few) {
-    if (count < n) std::nth_element(keys, keys + count, keys + n, kBefore);
-    std::sort(keys, keys + count, kBefore);
-    return;
-  }
-  if (count == 0) return;
-  std::make_heap(keys, keys + count, kBefore);
-  T last = keys[0].key;
-  visit_line<T>(dtype, line, stride, count, n, [&](T value, int64_t i) {
-    if (!(kDescending ? less(last, value) : less(value, last))) return;
-    std::pop_heap(keys, keys + count, kBefore);
-    keys[count - 1] = {value, i};
-    std::push_heap(keys, keys + count, kBefore);
-    last = keys[0].key;
-  });
-  std::sort_heap(keys, keys + count, kBefore);
-}
-
-template <typename T>
-void argsort_as(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis,
-                int64_t count, bool descending, std::byte* workspace, int64_t* y) {
+void argsort(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis, int64_t count,
+             bool descending, std::byte* workspace, int64_t* y) {
   const Lines lines(shape, axis);
   Shape sorted = shape;
   sorted[axis] = count;
   const Strides to = contiguous_strides(sorted);
   const int64_t n = lines.length();
-  const auto order = descending ? order_line<T, true> : order_line<T, false>;
   lines.parallel(pool, 1, [&](int64_t line, int64_t, int thread) {
-    auto* const keys = reinterpret_cast<Keyed<T>*>(workspace) + thread * n;
     const int64_t from = lines.offset(x.strides, line);
-    order(x.dtype, x.data + from * info(x.dtype).block_bytes, lines.stride(x.strides), n, count,
-          keys);
-    int64_t* const out = y + Lines(sorted, axis).offset(to, line);
-    for (int64_t i = 0; i < count; ++i) out[i * lines.stride(to)] = keys[i].index;
+    order_line(x.dtype, x.data + from * info(x.dtype).block_bytes, lines.stride(x.strides), n,
+               count, descending,
+               workspace + order_workspace_bytes(n) * static_cast<size_t>(thread),
+               y + Lines(sorted, axis).offset(to, line), lines.stride(to));
   });
 }
 
@@ -508,16 +444,11 @@ void argmax_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, i
 void argsort_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis,
                    int64_t count, bool descending, std::byte* workspace, int64_t* y) {
   if (shape.elements() == 0) return;
-  if (is_float(x.dtype)) {
-    argsort_as<double>(pool, x, shape, axis, count, descending, workspace, y);
-  } else {
-    argsort_as<int64_t>(pool, x, shape, axis, count, descending, workspace, y);
-  }
+  argsort(pool, x, shape, axis, count, descending, workspace, y);
 }
 
 size_t argsort_workspace(int64_t line, int threads) {
-  static_assert(sizeof(Keyed<double>) == sizeof(Keyed<int64_t>));
-  return static_cast<size_t>(line * threads) * sizeof(Keyed<double>);
+  return order_workspace_bytes(line) * static_cast<size_t>(threads);
 }
 
 }  // namespace lumen::kernels

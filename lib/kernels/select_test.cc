@@ -1,6 +1,9 @@
 #include "lib/kernels/select.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 #include "lib/base/random.h"
@@ -158,6 +161,74 @@ TEST_CASE("the first of a long line are those of the whole order") {
     for (int64_t count : {0, 1, 5, 31, 32, 700, 1999}) {
       CHECK(first(count) == std::vector<int64_t>(all.begin(), all.begin() + count));
     }
+  }
+}
+
+namespace {
+
+// The order of x, as std::stable_sort has it.
+template <typename T>
+void check_order(DType dtype, const std::vector<T>& x, int64_t stride = 1) {
+  const auto n = static_cast<int64_t>(x.size()) / stride;
+  std::vector<double> values(static_cast<size_t>(n));
+  std::vector<int64_t> integers(static_cast<size_t>(n));
+  const auto* const bytes = reinterpret_cast<const std::byte*>(x.data());
+  load_typed(dtype, bytes, stride, n, values.data());
+  if (!is_float(dtype)) load_typed(dtype, bytes, stride, n, integers.data());
+  ThreadPool pool(1);
+  std::vector<std::byte> workspace(argsort_workspace(n, 1));
+  for (const bool descending : {false, true}) {
+    INFO(name(dtype) << " " << n << (descending ? " descending" : " ascending"));
+    std::vector<int64_t> want(static_cast<size_t>(n)), got(want.size());
+    std::iota(want.begin(), want.end(), 0);
+    std::stable_sort(want.begin(), want.end(), [&](int64_t i, int64_t j) {
+      const auto a = static_cast<size_t>(descending ? j : i);
+      const auto b = static_cast<size_t>(descending ? i : j);
+      if (!is_float(dtype)) return integers[a] < integers[b];
+      return values[a] < values[b] || (std::isnan(values[b]) && !std::isnan(values[a]));
+    });
+    argsort_lines(pool, operand(x, dtype, {stride}), {n}, 0, n, descending, workspace.data(),
+                  got.data());
+    REQUIRE(got == want);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("lines of every type are ordered as by a stable sort") {
+  Philox random(11);
+  for (const size_t n : {1, 7, 191, 192, 193, 1500}) {
+    std::vector<float> floats(n);
+    std::vector<double> doubles(n);
+    std::vector<uint16_t> halves(n);
+    std::vector<int64_t> near(n), far(n);
+    std::vector<int32_t> integers(n);
+    std::vector<uint8_t> bytes(n);
+    constexpr float kSpecial[] = {NAN, -NAN, 0.0f, -0.0f, INFINITY, -INFINITY, 1e-42f, -1e-42f};
+    for (size_t i = 0; i < n; ++i) {
+      const uint64_t word = random.next_u64();
+      floats[i] = word % 5 == 0 ? kSpecial[word / 8 % 8]
+                                : static_cast<float>(random.uniform() * 2 - 1) * 1e3f;
+      doubles[i] = word % 5 == 0 ? double{floats[i]} : random.uniform() * 2e-300 - 1e-300;
+      halves[i] = static_cast<uint16_t>(word);
+      near[i] = (int64_t{1} << 40) - static_cast<int64_t>(word % 1000);
+      far[i] = static_cast<int64_t>(random.next_u64());
+      integers[i] = static_cast<int32_t>(word);
+      bytes[i] = static_cast<uint8_t>(word);
+    }
+    if (n > 4) far[1] = std::numeric_limits<int64_t>::min();
+    if (n > 4) far[3] = std::numeric_limits<int64_t>::max();
+    check_order(DType::kF32, floats);
+    check_order(DType::kF64, doubles);
+    check_order(DType::kF16, halves);
+    check_order(DType::kBF16, halves);
+    check_order(DType::kI64, near);
+    check_order(DType::kI64, far);
+    check_order(DType::kI64, far, 3);
+    check_order(DType::kI32, integers);
+    check_order(DType::kI8, bytes);
+    check_order(DType::kU8, bytes);
+    check_order(DType::kBool, bytes);
   }
 }
 

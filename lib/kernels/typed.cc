@@ -10,24 +10,6 @@
 namespace lumen::kernels {
 namespace {
 
-// A task of fewer elements is not worth a second thread.
-constexpr int64_t kGrain = 4096;
-
-// Element offset of row `row` (all axes but `skipped`, counted row-major).
-int64_t offset_of(const Shape& shape, const Strides& strides, int skipped, int64_t row) {
-  int64_t offset = 0;
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    if (axis == skipped) continue;
-    offset += row % shape[axis] * strides[static_cast<size_t>(axis)];
-    row /= shape[axis];
-  }
-  return offset;
-}
-
-int64_t stride_of(const Shape& shape, const Strides& strides, int axis) {
-  return shape.rank() > 0 ? strides[static_cast<size_t>(axis)] : 0;
-}
-
 // each(T{}) with a type as large as elements of `size` bytes.
 template <class F>
 void with_size(int64_t size, F each) {
@@ -98,9 +80,9 @@ class Map {
   }
 
   void run(ThreadPool& pool) const {
-    constexpr int64_t kPiece = 4 * kGrain;
+    constexpr int64_t kPiece = 4 * kTypedGrain;
     const int64_t columns = shape_[-1], per_row = divide_up(columns, kPiece);
-    const int64_t grain = std::max<int64_t>(1, kGrain / std::min(columns, kPiece));
+    const int64_t grain = std::max<int64_t>(1, kTypedGrain / std::min(columns, kPiece));
     pool.parallel_for(shape_.elements() / columns * per_row, grain,
                       [&](int64_t begin, int64_t end, int) {
                         for (int64_t i = begin; i < end; ++i) {
@@ -229,7 +211,7 @@ template <typename T>
 void reduce_long_line(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t n,
                       T start, DType to, std::byte* y) {
   constexpr int64_t kMostPieces = 64;
-  const int64_t piece = std::max(4 * kGrain, round_up(divide_up(n, kMostPieces), kFoldParts));
+  const int64_t piece = std::max(4 * kTypedGrain, round_up(divide_up(n, kMostPieces), kFoldParts));
   const int64_t pieces = divide_up(n, piece);
   T partial[kMostPieces];
   pool.parallel_for(pieces, 1, [&](int64_t begin, int64_t end, int) {
@@ -247,7 +229,7 @@ template <typename T>
 void reduce(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t outer,
             int64_t axis, int64_t inner, T start, DType to, std::byte* y) {
   const int64_t size = info(from).block_bytes, to_size = info(to).block_bytes;
-  if (inner == 1 && axis > 8 * kGrain) {
+  if (inner == 1 && axis > 8 * kTypedGrain) {
     for (int64_t i = 0; i < outer; ++i) {
       reduce_long_line(pool, fold, from, x + i * axis * size, axis, start, to, y + i * to_size);
     }
@@ -255,7 +237,7 @@ void reduce(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t
   }
   const int64_t pieces = divide_up(inner, kTypedStep);
   const int64_t grain =
-      std::max<int64_t>(1, kGrain / std::max<int64_t>(1, axis * std::min(inner, kTypedStep)));
+      std::max<int64_t>(1, kTypedGrain / std::max<int64_t>(1, axis * std::min(inner, kTypedStep)));
   pool.parallel_for(outer * pieces, grain, [&](int64_t first, int64_t last, int) {
     for (int64_t i = first; i < last; ++i) {
       const int64_t o = i / pieces, begin = i % pieces * kTypedStep;
@@ -276,66 +258,6 @@ void reduce(ThreadPool& pool, Fold fold, DType from, const std::byte* x, int64_t
   });
 }
 
-template <typename T>
-T multiply_add(T a, T x, T b) {
-  if constexpr (std::is_same_v<T, int64_t>) return wrap_add(wrap_mul(a, x), b);
-  return a * x + b;
-}
-
-// Lines are multiplied side by side, as each is a chain of dependent products.
-template <typename T>
-void multiply_lines(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
-                    int64_t inner, std::byte* y) {
-  constexpr int64_t kLines = 8, kPart = 64;
-  const int64_t size = info(dtype).block_bytes;
-  const bool is_across = inner > 1;  // neighbours lie beside each other
-  const int64_t row = is_across ? inner : outer;
-  const int64_t width = is_across ? kTypedStep : kProductLines;
-  const int64_t per_row = divide_up(row, width);
-  const int64_t grain = std::max<int64_t>(1, kGrain / (axis * std::min(row, width)));
-  pool.parallel_for(outer * inner / row * per_row, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % per_row * width, count = std::min(width, row - first);
-      T carry[kTypedStep];
-      if (is_across) {
-        const std::byte* const from = x + (i / per_row * axis * inner + first) * size;
-        load_typed(dtype, from, 1, count, carry);
-        T factors[kTypedStep];
-        for (int64_t k = 1; k < axis; ++k) {
-          load_typed(dtype, from + k * inner * size, 1, count, factors);
-          for (int64_t l = 0; l < count; ++l) carry[l] = multiply_add(carry[l], factors[l], T{0});
-        }
-        store_typed(dtype, carry, count, y + (i / per_row * inner + first) * size);
-        continue;
-      }
-      if constexpr (std::is_same_v<T, double>) {
-        if (dtype == DType::kF32 && count == kProductLines) {
-          multiply_float_lines(x + first * axis * size, axis, carry);
-          store_typed(dtype, carry, count, y + first * size);
-          continue;
-        }
-      }
-      for (int64_t begun = first; begun < first + count; begun += kLines) {
-        const int64_t lines = std::min(kLines, first + count - begun);
-        T factors[kLines][kPart] = {}, products[kLines] = {};
-        for (int64_t at = 0; at < axis; at += kPart) {
-          const int64_t length = std::min(kPart, axis - at);
-          for (int64_t l = 0; l < lines; ++l) {
-            load_typed(dtype, x + ((begun + l) * axis + at) * size, 1, length, factors[l]);
-            if (at == 0) products[l] = factors[l][0];
-          }
-          for (int64_t k = at == 0 ? 1 : 0; k < length; ++k) {
-            for (int64_t l = 0; l < kLines; ++l) {
-              products[l] = multiply_add(products[l], factors[l][k], T{0});
-            }
-          }
-        }
-        store_typed(dtype, products, lines, y + begun * size);
-      }
-    }
-  });
-}
-
 // What the type holds at most and at least.
 int64_t largest_of(DType dtype) {
   return dtype == DType::kI8    ? std::numeric_limits<int8_t>::max()
@@ -347,124 +269,6 @@ int64_t largest_of(DType dtype) {
 int64_t smallest_of(DType dtype) {
   return dtype == DType::kU8 || dtype == DType::kBool ? 0 : -largest_of(dtype) - 1;
 }
-
-// One step of `count` recurrences side by side: carry = factor · carry + term, or the term alone.
-template <typename T>
-void scan_step(bool first, const T* factors, T* terms, int64_t count, T* carry) {
-  for (int64_t i = 0; i < count; ++i) {
-    carry[i] = first ? terms[i] : multiply_add(factors[i], carry[i], terms[i]);
-  }
-}
-
-// A scan along `axis`, whose lines are numbered row-major over the other axes. Lines advance side
-// by side, as each is a chain of dependent additions.
-template <typename T>
-class Scan {
- public:
-  Scan(const TypedOperand& a, const TypedOperand& b, const Shape& shape, int axis, DType to,
-       std::byte* y)
-      : a_(a), b_(b), y_{y, to, contiguous_strides(shape)}, shape_(shape), axis_(axis) {}
-
-  void run(ThreadPool& pool) {
-    const int64_t n = shape_[axis_], lines = n > 0 ? shape_.elements() / n : 0;
-    if (lines == 0) return;
-    const int last = shape_.rank() - 1;
-    const bool across = axis_ < last;  // neighbouring lines lie beside each other
-    const int64_t row = across ? shape_[last] : lines, share = divide_up(lines, pool.threads());
-    const int64_t width = across ? kTypedStep : std::min<int64_t>(share, kBeside);
-    is_sum_ = is_one(a_, shape_);
-    const int64_t per_row = divide_up(row, width);
-    const int64_t grain = std::max<int64_t>(1, kGrain / (n * std::min(row, width)));
-    pool.parallel_for(lines / row * per_row, grain, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t first = i % per_row * width, count = std::min(width, row - first);
-        if (across) {
-          scan_across(i / per_row * row + first, count);
-        } else {
-          scan_along(first, count);
-        }
-      }
-    });
-  }
-
- private:
-  static constexpr int64_t kBeside = 8, kPart = 64;
-
-  int64_t offset(const TypedOperand& x, int64_t line, int64_t i) const {
-    return (offset_of(shape_, x.strides, axis_, line) + i * stride_of(shape_, x.strides, axis_)) *
-           info(x.dtype).block_bytes;
-  }
-
-  // `count` ≤ kTypedStep neighbours along the last axis, one element of each after the other.
-  void scan_across(int64_t line, int64_t count) {
-    T factors[kTypedStep], terms[kTypedStep], carry[kTypedStep];
-    const int last = shape_.rank() - 1;
-    for (int64_t i = 0; i < shape_[axis_]; ++i) {
-      if (i == 0 || !is_sum_) {
-        load_typed(a_.dtype, a_.data + offset(a_, line, i), stride_of(shape_, a_.strides, last),
-                   count, factors);
-      }
-      load_typed(b_.dtype, b_.data + offset(b_, line, i), stride_of(shape_, b_.strides, last),
-                 count, terms);
-      scan_step(i == 0, factors, terms, count, carry);
-      store_typed(y_.dtype, carry, count, const_cast<std::byte*>(y_.data) + offset(y_, line, i));
-    }
-  }
-
-  // `count` ≤ kBeside lines along the last axis, a part of each after the other.
-  void scan_along(int64_t line, int64_t count) {
-    T factors[kBeside][kPart] = {}, terms[kBeside][kPart] = {}, carry[kBeside] = {};
-    for (int64_t at = 0; at < shape_[axis_]; at += kPart) {
-      const int64_t length = std::min(kPart, shape_[axis_] - at);
-      auto load = [&](const TypedOperand& x, int64_t l, T* to) {
-        load_typed(x.dtype, x.data + offset(x, line + l, at), stride_of(shape_, x.strides, axis_),
-                   length, to);
-      };
-      for (int64_t l = 0; l < count; ++l) {
-        if (!is_sum_) load(a_, l, factors[l]);
-        load(b_, l, terms[l]);
-        if (at == 0) carry[l] = terms[l][0];
-      }
-      const auto part = count == 1
-                            ? (is_sum_ ? scan_part<1, true> : scan_part<1, false>)
-                            : (is_sum_ ? scan_part<kBeside, true> : scan_part<kBeside, false>);
-      part(factors, at == 0 ? 1 : 0, length, carry, terms);
-      for (int64_t l = 0; l < count; ++l) {
-        store_typed(y_.dtype, terms[l], length,
-                    const_cast<std::byte*>(y_.data) + offset(y_, line + l, at));
-      }
-    }
-  }
-
-  template <int kLines, bool kIsSum>
-  static void scan_part(const T (&factors)[kBeside][kPart], int64_t begin, int64_t end,
-                        T (&carry)[kBeside], T (&terms)[kBeside][kPart]) {
-    T last[kLines];
-    std::copy_n(carry, kLines, last);
-    for (int64_t i = begin; i < end; ++i) {
-      for (int l = 0; l < kLines; ++l) {
-        last[l] = multiply_add(kIsSum ? T{1} : factors[l][i], last[l], terms[l][i]);
-        terms[l][i] = last[l];
-      }
-    }
-    std::copy_n(last, kLines, carry);
-  }
-
-  // Whether all factors are 1.
-  static bool is_one(const TypedOperand& a, const Shape& shape) {
-    for (int i = 0; i < shape.rank(); ++i) {
-      if (shape[i] > 1 && a.strides[static_cast<size_t>(i)] != 0) return false;
-    }
-    T factor;
-    load_typed(a.dtype, a.data, 1, 1, &factor);
-    return factor == 1;
-  }
-
-  const TypedOperand &a_, &b_, y_;
-  const Shape& shape_;
-  int axis_;
-  bool is_sum_ = false;
-};
 
 }  // namespace
 
@@ -511,25 +315,6 @@ void min_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer,
     return reduce(pool, Fold::kMinimum, dtype, x, outer, axis, inner, kMost, dtype, y);
   }
   reduce(pool, Fold::kMinimum, dtype, x, outer, axis, inner, largest_of(dtype), dtype, y);
-}
-
-void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,
-                int64_t inner, std::byte* y) {
-  if (outer * inner == 0) return;
-  if (is_float(dtype)) {
-    multiply_lines<double>(pool, dtype, x, outer, axis, inner, y);
-  } else {
-    multiply_lines<int64_t>(pool, dtype, x, outer, axis, inner, y);
-  }
-}
-
-void linear_scan(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
-                 int axis, DType to, std::byte* y) {
-  if (is_float(a.dtype) || is_float(b.dtype)) {
-    Scan<double>(a, b, shape, axis, to, y).run(pool);
-  } else {
-    Scan<int64_t>(a, b, shape, axis, to, y).run(pool);
-  }
 }
 
 int64_t integer_power(int64_t x, int64_t y) {

@@ -89,10 +89,21 @@ void prod_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer
 void matmul_typed(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, int64_t m,
                   int64_t n, int64_t k, DType to, std::byte* c);
 
-// The linear recurrence y[0] = b[0], y[i] = a[i] · y[i − 1] + b[i] along `axis` (a[0] is not read);
-// y contiguous, of type `to`. Carried in double, or in int64 for integers.
+// The linear recurrence y[0] = b[0], y[i] = a[i] · y[i − 1] + b[i] along `axis` (a[0] is not read),
+// or from the end with `reverse`: y[i] = a[i + 1] · y[i + 1] + b[i]; y contiguous, of type `to`.
+// Carried in double, or in int64 for integers.
 void linear_scan(ThreadPool& pool, const TypedOperand& a, const TypedOperand& b, const Shape& shape,
-                 int axis, DType to, std::byte* y);
+                 int axis, bool reverse, DType to, std::byte* y);
+
+// The running products y[0] = x[0], y[i] = x[i] · y[i − 1] + 0 along `axis`, in the same way.
+void product_scan(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis,
+                  std::byte* y);
+
+// The gradient of the product along the middle axis of x [outer, axis, inner], contiguous, for that
+// of the result, dy [outer, inner]: y[i] = (x[0] ⋯ x[i − 1]) · (dy · x[n − 1] ⋯ x[i + 1]), of which
+// both factors are carried in double and rounded to float32 before they are joined.
+void product_gradient(ThreadPool& pool, const float* x, const float* dy, int64_t outer,
+                      int64_t axis, int64_t inner, float* y);
 
 // The exact remainder with the sign of the divisor, and the quotient that belongs to it (Python's %
 // and //). Integers: division by zero gives 0, the most negative number wraps.

@@ -419,49 +419,6 @@ void fold_integer_columns(Fold fold, const int64_t* x, int64_t n, int64_t* total
   fold_columns_of(fold, x, n, totals);
 }
 
-// --- Products ------------------------------------------------------------------------------------
-
-void multiply_float_lines_kernel(const std::byte* x, int64_t n, double* products) {
-  const auto line = [=](int64_t l)
-                        HWY_ATTR { return x + l * n * static_cast<int64_t>(sizeof(float)); };
-  for (int64_t l = 0; l < kProductLines; ++l) products[l] = element_at<float>(line(l), 0);
-  int64_t i = 1;
-#if HWY_TARGET <= HWY_AVX2
-  // Four numbers of four lines at a time are turned, so that a vector holds one of each line.
-  const hn::FixedTag<float, 4> d;
-  const hn::FixedTag<double, 4> wide;
-  constexpr int kGroups = kProductLines / 4;
-  hn::Vec<decltype(wide)> total[kGroups];
-  HWY_UNROLL(4)
-  for (int g = 0; g < kGroups; ++g) total[g] = hn::LoadU(wide, products + 4 * g);
-  for (; i + 4 <= n; i += 4) {
-    HWY_UNROLL(4)
-    for (int g = 0; g < kGroups; ++g) {
-      const auto row = [&](int64_t l) HWY_ATTR {
-        return hn::LoadU(d, reinterpret_cast<const float*>(line(4 * g + l)) + i);
-      };
-      const auto a = row(0), b = row(1), c = row(2), e = row(3);
-      const auto ac = hn::InterleaveLower(d, a, c), be = hn::InterleaveLower(d, b, e);
-      const auto ac2 = hn::InterleaveUpper(d, a, c), be2 = hn::InterleaveUpper(d, b, e);
-      const auto multiply = [&](hn::Vec<decltype(d)> factor) HWY_ATTR {
-        total[g] = hn::MulAdd(total[g], hn::PromoteTo(wide, factor), hn::Zero(wide));
-      };
-      multiply(hn::InterleaveLower(d, ac, be));
-      multiply(hn::InterleaveUpper(d, ac, be));
-      multiply(hn::InterleaveLower(d, ac2, be2));
-      multiply(hn::InterleaveUpper(d, ac2, be2));
-    }
-  }
-  HWY_UNROLL(4)
-  for (int g = 0; g < kGroups; ++g) hn::StoreU(total[g], wide, products + 4 * g);
-#endif
-  for (; i < n; ++i) {
-    for (int64_t l = 0; l < kProductLines; ++l) {
-      products[l] = products[l] * element_at<float>(line(l), i) + 0.0;
-    }
-  }
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -470,7 +427,6 @@ HWY_AFTER_NAMESPACE();
 namespace lumen::kernels {
 
 HWY_EXPORT(cast_wide);
-HWY_EXPORT(multiply_float_lines_kernel);
 HWY_EXPORT(compute_any);
 HWY_EXPORT(fold_real_line);
 HWY_EXPORT(fold_integer_line);
@@ -525,10 +481,6 @@ void cast(DType from, const std::byte* x, DType to, std::byte* y, int64_t n) {
 
 void compute_typed(TypedOp op, DType dtype, const std::byte* const* in, int64_t n, std::byte* y) {
   HWY_DYNAMIC_DISPATCH(compute_any)(op, dtype, in, n, y);
-}
-
-void multiply_float_lines(const std::byte* x, int64_t n, double* products) {
-  HWY_DYNAMIC_DISPATCH(multiply_float_lines_kernel)(x, n, products);
 }
 
 void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, double* parts) {

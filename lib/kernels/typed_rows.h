@@ -15,6 +15,20 @@ inline constexpr int64_t kTypedStep = 256;
 // The bytes that a chunk of an operand takes in L1.
 inline constexpr int64_t kTypedChunkBytes = 4096;
 
+// A task of fewer elements is not worth a second thread.
+inline constexpr int64_t kTypedGrain = 4096;
+
+// Element offset of row `row` (all axes but `skipped`, counted row-major).
+inline int64_t offset_of(const Shape& shape, const Strides& strides, int skipped, int64_t row) {
+  int64_t offset = 0;
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    if (axis == skipped) continue;
+    offset += row % shape[axis] * strides[static_cast<size_t>(axis)];
+    row /= shape[axis];
+  }
+  return offset;
+}
+
 // y[i] = op(in[0][i], …) for n numbers of one type (f64, i8, u8, i32, i64 or bool), of which at
 // most kTypedChunkBytes are read. Truth values, the first operand of kWhere too, are bytes that are
 // 0 or not, as results 0 or 1; what is not 0 as an integer is true. `in` has kMaxArguments
@@ -31,10 +45,5 @@ void fold_line(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* p
 // totals[i] takes in x[i].
 void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, double* totals);
 void fold_columns(Fold fold, DType dtype, const std::byte* x, int64_t n, int64_t* totals);
-
-// The product of each of kProductLines lines of n ≥ 1 float32 numbers, one line behind the other:
-// from the first number on p · x + 0, in double. noexcept.
-inline constexpr int64_t kProductLines = 16;
-void multiply_float_lines(const std::byte* x, int64_t n, double* products);
 
 }  // namespace lumen::kernels

@@ -338,7 +338,7 @@ TEST_CASE("products are the last of the running ones, to the bit") {
     const Shape shape = {outer, axis, inner};
     ThreadPool pool(2);
     linear_scan(pool, operand(x, dtype, contiguous_strides(shape)),
-                operand(start, dtype, contiguous_strides(shape)), shape, 1, dtype,
+                operand(start, dtype, contiguous_strides(shape)), shape, 1, false, dtype,
                 reinterpret_cast<std::byte*>(running.data()));
     prod_typed(pool, dtype, reinterpret_cast<const std::byte*>(x.data()), outer, axis, inner,
                reinterpret_cast<std::byte*>(y.data()));
@@ -350,7 +350,7 @@ TEST_CASE("products are the last of the running ones, to the bit") {
     }
   };
   on_every_target([&] {
-    for (int64_t axis : {1, 2, 63, 64, 65, 200}) {
+    for (int64_t axis : {1, 2, 16, 63, 64, 65, 200}) {
       for (int64_t inner : {1, 3, 300}) {
         check(float{}, DType::kF32, 11, axis, inner);
         check(float{}, DType::kF32, 37, axis, inner);
@@ -372,6 +372,7 @@ TEST_CASE("floats become integers at the ends of their ranges as doubles do") {
     }
   }
   for (float v : {NAN, INFINITY, -INFINITY}) x.push_back(v);
+  for (int i = -150; i < 290; ++i) x.push_back(static_cast<float>(i) * 0.9f);  // whole vectors
   const std::vector<double> wide(x.begin(), x.end());
   on_every_target([&] {
     CHECK(cast_all<float, int8_t>(DType::kF32, x, DType::kI8) ==
@@ -425,10 +426,128 @@ TEST_CASE("a scan carries double, whatever the number of threads") {
     std::vector<float>& y = results[threads > 1];
     y.resize(x.size());
     linear_scan(pool, operand(one, DType::kF32, {0, 0}), operand(x, DType::kF32, {n, 1}),
-                {lines, n}, 1, DType::kF32, reinterpret_cast<std::byte*>(y.data()));
+                {lines, n}, 1, false, DType::kF32, reinterpret_cast<std::byte*>(y.data()));
   }
   CHECK(results[0] == results[1]);
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += x[static_cast<size_t>(i)];
   CHECK(results[0][static_cast<size_t>(n - 1)] == static_cast<float>(sum));
+}
+
+namespace {
+
+// The recurrence of one line, step by step.
+template <typename T>
+std::vector<T> stepped(const std::vector<T>& a, const std::vector<T>& b, bool reverse) {
+  using Wide = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+  const size_t n = b.size();
+  std::vector<T> y(n);
+  Wide carry = 0;
+  for (size_t k = 0; k < n; ++k) {
+    const size_t i = reverse ? n - 1 - k : k;
+    const Wide term = static_cast<Wide>(b[i]);
+    carry = k == 0 ? term : static_cast<Wide>(a[reverse ? i + 1 : i]) * carry + term;
+    y[i] = static_cast<T>(carry);
+  }
+  return y;
+}
+
+template <typename T>
+void check_scans(DType dtype, int64_t outer, int64_t n, int64_t inner) {
+  INFO(name(dtype) << " " << outer << " " << n << " " << inner);
+  Philox random(9);
+  const Shape shape = {outer, n, inner};
+  const auto numbers = [&] {
+    std::vector<T> x(static_cast<size_t>(shape.elements()) + 1);  // and one that shifts the others
+    for (T& v : x) v = static_cast<T>(random.uniform() * 2.5 - 1.2);
+    return x;
+  };
+  const std::vector<T> a = numbers(), b = numbers(), one = {1};
+  std::vector<T> y(a.size() - 1), y_products(y.size());
+  const auto at = [&](int64_t o, int64_t k, int64_t i) {
+    return static_cast<size_t>((o * n + k) * inner + i);
+  };
+  const auto line_of = [&](const std::vector<T>& x, int64_t o, int64_t i, size_t shift) {
+    std::vector<T> line;
+    for (int64_t k = 0; k < n; ++k) line.push_back(x[at(o, k, i) + shift]);
+    return line;
+  };
+  ThreadPool pool(2);
+  const Strides dense = contiguous_strides(shape);
+  const TypedOperand shifted = {reinterpret_cast<const std::byte*>(b.data() + 1), dtype, dense};
+  for (const bool reverse : {false, true}) {
+    for (const bool is_sum : {false, true}) {
+      linear_scan(pool, is_sum ? operand(one, dtype, {0, 0, 0}) : operand(a, dtype, dense), shifted,
+                  shape, 1, reverse, dtype, reinterpret_cast<std::byte*>(y.data()));
+      for (int64_t o = 0; o < outer; ++o) {
+        for (int64_t i = 0; i < inner; ++i) {
+          const std::vector<T> factors =
+              is_sum ? std::vector<T>(static_cast<size_t>(n), T{1}) : line_of(a, o, i, 0);
+          REQUIRE(line_of(y, o, i, 0) == stepped(factors, line_of(b, o, i, 1), reverse));
+        }
+      }
+    }
+  }
+  product_scan(pool, shifted, shape, 1, reinterpret_cast<std::byte*>(y_products.data()));
+  for (int64_t o = 0; o < outer; ++o) {
+    for (int64_t i = 0; i < inner; ++i) {
+      const std::vector<T> factors = line_of(b, o, i, 1);
+      std::vector<T> start(factors.size());
+      start[0] = factors[0];
+      REQUIRE(line_of(y_products, o, i, 0) == stepped(factors, start, false));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("scans are their steps to the bit, from either end, whatever the lines") {
+  on_every_target([&] {
+    for (int64_t outer : {1, 5, 8, 19}) {
+      for (int64_t n : {1, 2, 15, 16, 33, 130}) {
+        for (int64_t inner : {1, 37}) {
+          check_scans<float>(DType::kF32, outer, n, inner);
+          check_scans<double>(DType::kF64, outer, n, inner);
+          check_scans<int64_t>(DType::kI64, outer, n, inner);
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("the gradient of a product joins what is before and behind each factor") {
+  on_every_target([&] {
+    for (int64_t outer : {1, 9, 16}) {
+      for (int64_t n : {1, 2, 16, 45}) {
+        for (int64_t inner : {1, 37}) {
+          INFO(outer << " " << n << " " << inner);
+          Philox random(10);
+          std::vector<float> x(static_cast<size_t>(outer * n * inner)), y(x.size());
+          std::vector<float> dy(static_cast<size_t>(outer * inner));
+          for (float& v : x) v = static_cast<float>(random.uniform() * 2 - 0.9);
+          for (float& v : dy) v = static_cast<float>(random.uniform() - 0.5);
+          ThreadPool pool(2);
+          product_gradient(pool, x.data(), dy.data(), outer, n, inner, y.data());
+          for (int64_t o = 0; o < outer; ++o) {
+            for (int64_t i = 0; i < inner; ++i) {
+              const auto at = [&](int64_t k) {
+                return static_cast<size_t>((o * n + k) * inner + i);
+              };
+              std::vector<double> before(static_cast<size_t>(n), 1);
+              for (int64_t k = 1; k < n; ++k) {
+                before[static_cast<size_t>(k)] = before[static_cast<size_t>(k - 1)] * x[at(k - 1)];
+              }
+              double behind = dy[static_cast<size_t>(o * inner + i)];
+              for (int64_t k = n - 1; k >= 0; --k) {
+                const float expected =
+                    static_cast<float>(before[static_cast<size_t>(k)]) * static_cast<float>(behind);
+                REQUIRE(y[at(k)] == expected);
+                behind *= x[at(k)];
+              }
+            }
+          }
+        }
+      }
+    }
+  });
 }

@@ -35,6 +35,18 @@ void require_in_range(ThreadPool& pool, const graph::Node& node, const graph::Op
 // becomes its smallest or largest.
 Tensor in_int32(const Tensor& index, const char* caller = __builtin_FUNCTION());
 
+// A shape as what is before an axis, the axis and what is behind.
+struct Split {
+  int64_t outer = 1, axis = 1, inner = 1;
+};
+inline Split split(const Shape& shape, int axis) {
+  Split s;
+  for (int i = 0; i < shape.rank(); ++i) {
+    (i < axis ? s.outer : i == axis ? s.axis : s.inner) *= shape[i];
+  }
+  return s;
+}
+
 // Which axes of `shape` are meant; throws naming `op` for one that does not exist or is named
 // twice.
 std::vector<bool> chosen_axes(std::string_view op, const Shape& shape, const Axes& axes);

@@ -11,7 +11,7 @@
 
 namespace lumen::ops {
 
-extern const graph::OpDef kSumReduce, kMaxReduce, kMinReduce, kProdReduce;
+extern const graph::OpDef kSumReduce, kMaxReduce, kMinReduce;
 
 namespace {
 
@@ -20,17 +20,6 @@ using graph::Node;
 using graph::OpCase;
 using graph::OpDef;
 using graph::record;
-
-struct Split {
-  int64_t outer = 1, axis = 1, inner = 1;
-};
-Split split(const Shape& shape, int64_t axis) {
-  Split s;
-  for (int i = 0; i < shape.rank(); ++i) {
-    (i < axis ? s.outer : i == axis ? s.axis : s.inner) *= shape[i];
-  }
-  return s;
-}
 
 Shape reduced_shape(const Node& node) {
   Shape shape = node.inputs[0]->shape;
@@ -91,18 +80,6 @@ void run_extreme(const KernelCall& call) {
   kOfFloats(*call.pool, x.as<const float>(), s.outer, s.axis, s.inner, call.output.as<float>());
 }
 
-void run_prod(const KernelCall& call) {
-  const graph::Operand& x = call.inputs[0];
-  const Split s = split(x.shape, axis_of(*call.node));
-  kernels::prod_typed(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.data);
-}
-
-graph::TypedShape infer_prod(const Node& node) {
-  const DType dtype = node.inputs[0]->dtype;
-  if (is_quantized(dtype)) shape_error(node, "quantised values have no arithmetic");
-  return {dtype, reduced_shape(node)};
-}
-
 std::vector<OpCase> cases_of(const OpDef& op) {
   std::vector<OpCase> cases;
   const std::vector<std::pair<Shape, int64_t>> shapes = {
@@ -125,23 +102,6 @@ std::vector<OpCase> cases_of(const OpDef& op) {
     cases.push_back({to_string(shape), {{DType::kF32, shape}}, [&op](std::span<const Tensor> in) {
                        return record(op, {in[0]}, {{"axis", int64_t{1}}});
                      }});
-  }
-  return cases;
-}
-
-std::vector<OpCase> prod_cases(const OpDef& op) {
-  std::vector<OpCase> cases;
-  for (const auto& [shape, axis] : std::vector<std::pair<Shape, int64_t>>{
-           {{5}, 0}, {{1}, 0}, {{3, 7, 5}, 1}, {{19, 130}, 1}, {{4, 9, 300}, 1}, {{0, 3}, 1}}) {
-    for (DType dtype : {DType::kF32, DType::kF64}) {
-      cases.push_back({str(to_string(shape), " axis ", axis, " ", name(dtype)),
-                       {{dtype, shape}},
-                       [&op, axis = axis](std::span<const Tensor> in) {
-                         return record(op, {in[0]}, {{"axis", axis}});
-                       },
-                       0.5,
-                       1.5});
-    }
   }
   return cases;
 }
@@ -199,18 +159,6 @@ const OpDef kMinReduce = {.name = "min_reduce",
                           },
                           .grad = grad_extreme,
                           .cases = [] { return cases_of(kMinReduce); }};
-const OpDef kProdReduce = {.name = "prod_reduce",
-                           .kind = graph::OpKind::kReduction,
-                           .infer = infer_prod,
-                           .kernel = run_prod,
-                           // The last of the running products.
-                           .meaning = [](const Node& node, Inputs in) -> Tensor {
-                             const int axis = axis_of(node);
-                             const int64_t n = in[0].dim(axis);
-                             return graph::slice(cumprod(in[0], axis), axis, n - 1, n);
-                           },
-                           .cases = [] { return prod_cases(kProdReduce); }};
-
 Tensor sum(const Tensor& x, int axis) {
   return reduce(kSumReduce, x, axis);
 }

@@ -2,7 +2,7 @@
 //
 // Precondition: none. Postcondition: no multiplication or division by 1, no subtraction of +0, no
 // double negation, no view or copy that changes nothing, no reshape of a reshape, no permute of a
-// permute, no cast to the same type of a contiguous value.
+// permute, no pad of a pad, no cast to the same type of a contiguous value.
 // Not done because it would change results: x + 0 (−0 + 0 = +0), x · 0 (NaN), x − x (inf).
 #include "lib/graph/passes/filled_with.h"
 #include "lib/graph/passes/passes.h"
@@ -16,6 +16,21 @@ bool is_identity(const std::vector<int64_t>& order) {
     if (order[i] != static_cast<int64_t>(i)) return false;
   }
   return true;
+}
+
+// Adds the zeros of a pad to those along each axis.
+void add_zeros(const Node& pad, std::vector<int64_t>& before, std::vector<int64_t>& after) {
+  if (pad.op == &kPadAxes) {
+    const auto &more_before = pad.attrs.integers("before"), &more = pad.attrs.integers("after");
+    for (size_t i = 0; i < before.size(); ++i) {
+      before[i] += more_before[i];
+      after[i] += more[i];
+    }
+    return;
+  }
+  const auto axis = static_cast<size_t>(pad.attrs.integer("axis"));
+  before[axis] += pad.attrs.integer("before");
+  after[axis] += pad.attrs.integer("after");
 }
 
 NodePtr simplify_view(const NodePtr& node) {
@@ -35,6 +50,13 @@ NodePtr simplify_view(const NodePtr& node) {
       return make_node(kPermute, {x->inputs[0]}, {{"order", std::move(order)}});
     }
     if (is_identity(order)) return x;
+  }
+  if (node->op == &kPad && (x->op == &kPad || x->op == &kPadAxes)) {
+    std::vector<int64_t> before(static_cast<size_t>(node->shape.rank())), after(before.size());
+    add_zeros(*x, before, after);
+    add_zeros(*node, before, after);
+    return make_node(kPadAxes, {x->inputs[0]},
+                     {{"before", std::move(before)}, {"after", std::move(after)}});
   }
   // A copy of something a kernel just wrote contiguously changes nothing.
   if (node->op == &kContiguous && node->dtype == x->dtype && x->op->kind != OpKind::kView &&

@@ -1,0 +1,44 @@
+// Recurrences of float32 lines side by side, carried in double: the vectors of scan.cc. Private to
+// this room.
+#pragma once
+
+#include <cstdint>
+
+namespace lumen::kernels {
+
+// What a step makes of the value before: y + b, a · y + 0 or a · y + b.
+enum class Recurrence { kSum, kProduct, kLinear };
+
+// Lines that scan_lines and what is like it take at once.
+inline constexpr int64_t kScanLines = 8;
+
+// Whether this CPU has the vectors of scan_lines, multiply_lines and product_gradient_lines.
+bool has_scan_lines();
+
+// linear_scan (typed.h) of kScanLines lines of n ≥ 1 numbers; a is null of kSum. kProduct: the
+// running products of a, b is null. noexcept.
+void scan_lines(Recurrence kind, bool reverse, const float* const* a, const float* const* b,
+                int64_t n, float* const* y);
+
+// The products of kProductLines lines of n ≥ 1 numbers, as the last of kProduct. noexcept.
+inline constexpr int64_t kProductLines = 16;
+void multiply_lines(const float* const* x, int64_t n, double* products);
+
+// y[i] = (x[0] ⋯ x[i − 1]) · (dy · x[n − 1] ⋯ x[i + 1]) of kScanLines lines: each factor is carried
+// in double, rounded to float32 and joined in float32. noexcept.
+void product_gradient_lines(const float* const* x, const float* dy, int64_t n, float* const* y);
+
+// One step of `count` recurrences side by side: carry = a · carry + b, or if `first` b alone (a of
+// kProduct); y = carry, rounded. noexcept.
+void scan_row(Recurrence kind, bool first, const float* a, const float* b, int64_t count,
+              double* carry, float* y);
+
+// carry = carry · x + 0 with one row of x after the other, `stride` numbers apart. noexcept.
+void multiply_rows(const float* x, int64_t stride, int64_t rows, int64_t count, double* carry);
+
+// The steps of product_gradient_lines with the lines side by side: y = carry, carry = carry · x +
+// 0; and back: y = y · carry + 0, or carry if `first_row`. noexcept.
+void product_before_row(const float* x, int64_t count, double* carry, float* y);
+void product_behind_row(const float* x, bool first_row, int64_t count, double* carry, float* y);
+
+}  // namespace lumen::kernels
