@@ -363,6 +363,18 @@ TEST_CASE("a directory that another program packed becomes one of plain numbers"
   for (int64_t i = 0; i < got.elements(); ++i) {
     REQUIRE(got.as<float>()[i] == stored * static_cast<float>(codes.as<int8_t>()[i]));
   }
+  // In GGUF, if no type is asked for, the codes stay.
+  ConvertOptions options;
+  options.model = directory;
+  options.output = directory + "/model.gguf";
+  REQUIRE(convert(options) == 0);
+  const auto gguf = io::read_gguf(*options.output);
+  const auto type = [&](const char* tensor) { return *gguf->find_tensor(tensor)->dtype; };
+  CHECK(type("blk.0.ffn_up.weight") == DType::kQ8_0);
+  CHECK(type("blk.0.ffn_down.weight") == DType::kF16);
+  CHECK(gguf->metadata.find("general.quantization_version")->as_int() == 2);
+  CHECK(!gguf->metadata.find("general.file_type").has_value());
+  CHECK(relative_distance(logits(*options.output), logits(directory)) < 2e-3);
 }
 
 TEST_CASE("position scaling of Llama 3 goes through GGUF and back") {

@@ -33,8 +33,10 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   }
 }
 
-// Sets the metadata of a Hugging Face directory; returns its tensors.
-std::vector<SourceTensor> from_directory(const Source& source, io::GgufWriter& writer) {
+// Sets the metadata of a Hugging Face directory; returns its tensors. Those that another program
+// packed keep their types with `keep_packed`.
+std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
+                                         io::GgufWriter& writer) {
   const io::ModelFiles& files = source.files;
   io::gguf_architecture(files.config);  // what cannot be written is told before what is wrong
   if (!source.parameters) checked_parameters(files, nullptr);
@@ -54,8 +56,10 @@ std::vector<SourceTensor> from_directory(const Source& source, io::GgufWriter& w
     }
     const RowOrder order =
         rotate && nn::has_rotary_rows(name) ? RowOrder::kInterleaved : RowOrder::kAsTheyAre;
+    const bool keep = keep_packed && is_quantized(array.dtype());
     tensors.push_back({name, gguf_name, array, order,
-                       source.parameters && source.parameters->has_addition(name)});
+                       source.parameters && source.parameters->has_addition(name),
+                       keep ? std::optional(array.dtype()) : std::nullopt});
   }
   const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
   const std::vector<float> divisors = nn::rope_divisors(files.config, head_dim);
@@ -125,7 +129,10 @@ class TensorTypes {
  public:
   TensorTypes(const io::ModelFiles& files, const std::vector<SourceTensor>& tensors,
               const ConvertOptions& options)
-      : type_(requested_type(options)) {
+      : type_(requested_type(options)),
+        keeps_some_(std::any_of(tensors.begin(), tensors.end(), [](const SourceTensor& tensor) {
+          return tensor.kept.has_value();
+        })) {
     kind_.layers = io::get_int(files.config, "num_hidden_layers", 1, limits::kLayers);
     kind_.heads_per_kv_head = io::get_int(files.config, "num_attention_heads", 1, limits::kHeads) /
                               io::get_int(files.config, "num_key_value_heads", 1, limits::kHeads);
@@ -156,10 +163,12 @@ class TensorTypes {
     return gguf_matrix_type(type_, kind_, tensor.target, tensor.array.shape());
   }
 
-  // general.file_type, and for blocks the version of their formats.
+  // general.file_type, if one type tells of all, and for blocks the version of their formats.
   void set_keys(io::GgufWriter& writer) const {
-    writer.set("general.file_type", type_.number);
-    if (is_quantized(type_.matrices)) writer.set("general.quantization_version", uint32_t{2});
+    if (!keeps_some_) writer.set("general.file_type", type_.number);
+    if (keeps_some_ || is_quantized(type_.matrices)) {
+      writer.set("general.quantization_version", uint32_t{2});
+    }
   }
 
   // Says how many matrices did not get the type they should have.
@@ -184,6 +193,7 @@ class TensorTypes {
   }
 
   const GgufFileType& type_;
+  bool keeps_some_;
   GgufModelKind kind_;
   int64_t matrices_ = 0, in_blocks_of_32_ = 0, in_halves_ = 0;
 };
@@ -240,7 +250,7 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   const bool keep_types = keeps_types(source, options);
   const std::vector<SourceTensor> tensors = files.format == io::ModelFormat::kGguf
                                                 ? from_gguf(source, keep_types, writer)
-                                                : from_directory(source, writer);
+                                                : from_directory(source, options.type.empty(), writer);
   const TensorTypes types(files, tensors, options);
   if (!keep_types) types.set_keys(writer);
   types.tell();
