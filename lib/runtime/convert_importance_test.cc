@@ -127,7 +127,7 @@ TEST_CASE("an importance matrix of another model, or where it has no effect, is 
   CHECK(
       contains(refused(78, {"--type", "q4_0"}),
                "m.imatrix: 'blk.0.attn_q.weight' has 32 columns, the model's 64: is it of this "));
-  CHECK(contains(refused(2, {}), "--imatrix has no effect with --type f16"));
+  CHECK(contains(refused(2, {}), "--imatrix has no effect without --type"));
   CHECK(contains(refused(2, {"--type", "q8_0"}), "no effect with --type q8_0"));
   CHECK(contains(refused(2, {}, "/directory"), "--imatrix is for GGUF files"));
   io::GgufWriter other;

@@ -642,7 +642,7 @@ TEST_CASE("rows that fill no blocks are told") {
   CHECK(contains(dry.out, "5 in f16, 11 in f32, "));
   CHECK_FALSE(io::is_regular_file(other));
   const auto itself = testing::run_tool_process(
-      "lumen-convert", {place + "/a.gguf", place + "/./a.gguf", "--force", "--allow-requantize"});
+      "lumen-convert", {place + "/a.gguf", place + "/./a.gguf", "--force"});
   CHECK(itself.exit_code == 73);
   CHECK(contains(itself.err, "is the model itself"));
   const auto unknown =

@@ -16,7 +16,7 @@ constexpr std::string_view kSpace = "\\p{White_Space}";
 // The superscripts and fractions of Latin-1 are word characters to Oniguruma.
 constexpr std::string_view kWord =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
-constexpr std::string_view kPunctuation = "\\p{P}$+<=>^`|~";
+constexpr std::string_view kPunctuation = "\\p{P}\\p{S}";
 constexpr std::string_view kHex = "0-9a-fA-F";
 constexpr int kMaxSetDepth = 8;
 
