@@ -60,10 +60,10 @@ class Recurrent : public Module {
     Tensor output;         // [batch, steps, directions · hidden], of the last layer
     RecurrentState state;  // [layers · directions, batch, hidden], after the last step
   };
-  // x [batch, steps, input]. `lengths` (int32 or int64 [batch], 0 … steps; undefined: all) as PyTorch's
-  // packed sequences: steps beyond a row's length do not count, their outputs are zero, and the
-  // reverse direction begins at the row's last step. `initial` is of the shape of Result::state;
-  // undefined parts stand for zeros. Throws Error(kMalformed) for other shapes.
+  // x [batch, steps, input]. `lengths` (int32 or int64 [batch], 0 … steps; undefined: all) as
+  // PyTorch's packed sequences: steps beyond a row's length do not count, their outputs are zero,
+  // and the reverse direction begins at the row's last step. `initial` is of the shape of
+  // Result::state; undefined parts stand for zeros. Throws Error(kMalformed) for other shapes.
   Result run(const Tensor& x, const Tensor& lengths = {}, const RecurrentState& initial = {}) const;
 
   // run(x).output.

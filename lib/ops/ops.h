@@ -216,7 +216,7 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor dot(const Tensor& a, const Tensor& b);    // Σ aᵢ bᵢ of vectors
 Tensor outer(const Tensor& a, const Tensor& b);  // aᵢ bⱼ
 
-// --- Convolutions (ops/conv.cc) ----------------------------------------------------------------
+// --- Convolutions (ops/conv.cc), of float32 -----------------------------------------------------
 // y[n,o,i,j] = bias[o] + Σ_{c,u,v} weight[o,c,u,v] · x[n, c, i·stride + u·dilation − padding, …], x
 // being zero outside: x [batch, in, height, width], weight [out, in / groups, height, width], bias
 // [out] or undefined. Output channels of group g see only the g-th part of the input channels.
@@ -246,7 +246,7 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const Conv1dOptions& options = {}, int64_t output_padding = 0);
 
-// --- Pooling (ops/pooling.cc), of images [batch, channels, height, width] ----------------------
+// --- Pooling (ops/pooling.cc), of float32 images [batch, channels, height, width] --------------
 // Windows begin at i · stride − padding; what lies outside the image is no candidate for a maximum
 // and counts as zero for an average. Output extents are rounded down.
 struct PoolOptions {
