@@ -342,7 +342,7 @@ namespace {
 
 // Older programs say how weights are packed in a file of its own.
 void add_packing(const std::string& directory, Json& config) {
-  if (find_value(config, "quantization_config") != nullptr) return;
+  if (!config.is_object() || find_value(config, "quantization_config") != nullptr) return;
   for (const auto& [name, method] :
        {std::pair{"quantize_config.json", "gptq"}, std::pair{"quant_config.json", "awq"}}) {
     Json packing = read_optional(in_directory(directory, name));

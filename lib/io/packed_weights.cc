@@ -199,6 +199,7 @@ std::shared_ptr<const Packing> packing_of(const Json& config) {
 }
 
 void erase_packing(Json& config) {
+  if (!config.is_object()) return;  // which is told by who reads it
   config.erase("quantization_config");
   config.erase("quantization");
 }
