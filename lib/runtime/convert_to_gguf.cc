@@ -248,9 +248,9 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   const io::ModelFiles& files = source.files;
   io::GgufWriter writer;
   const bool keep_types = keeps_types(source, options);
-  const std::vector<SourceTensor> tensors = files.format == io::ModelFormat::kGguf
-                                                ? from_gguf(source, keep_types, writer)
-                                                : from_directory(source, options.type.empty(), writer);
+  const std::vector<SourceTensor> tensors =
+      files.format == io::ModelFormat::kGguf ? from_gguf(source, keep_types, writer)
+                                             : from_directory(source, options.type.empty(), writer);
   const TensorTypes types(files, tensors, options);
   if (!keep_types) types.set_keys(writer);
   types.tell();
