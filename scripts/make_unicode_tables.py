@@ -5,12 +5,14 @@ Each table is of the Unicode version that the tokenizers library of Hugging Face
 because models were trained on its tokens: general categories of unicodedata2, which those of that
 library's patterns are found equal to, the rest asked of that library itself. Its normal forms are of
 Unicode 12.0: a character that is younger than that stays as it is, and has combining class 0. What it
-splits off as punctuation is of Unicode 8.0, as digits of 17.0.
+splits off as punctuation is of Unicode 8.0, as digits of 17.0. To be run by Python 3.11, whose own
+tables are those of the oldest PCRE2 that is in use: of Unicode 14.0.
 Usage: pip install unicodedata2==16.0.0 tokenizers==0.23.3
        scripts/make_unicode_tables.py > lib/text/unicode_data.cc
 """
 
 import sys
+import unicodedata
 
 import tokenizers
 import unicodedata2
@@ -88,6 +90,21 @@ def is_split_off(pre_tokenizer):
     return is_piece
 
 
+def young_ranges():
+    """first, last, category of the characters that Unicode 14 does not have."""
+    ranges = []
+    for c in CODE_POINTS:
+        category = unicodedata2.category(chr(c))
+        if category == "Cn" or unicodedata.category(chr(c)) != "Cn":
+            continue
+        if ranges and ranges[-1][1:] == [c - 1, category]:
+            ranges[-1][1] = c
+        else:
+            ranges.append([c, c, category])
+    return [v for first, last, category in ranges
+            for v in (first, last, CATEGORIES.index(category))]
+
+
 def emit(declaration, values, per_line=10):
     print(f"const {declaration} = {{")
     for i in range(0, len(values), per_line):
@@ -96,6 +113,7 @@ def emit(declaration, values, per_line=10):
 
 
 def main():
+    assert unicodedata.unidata_version == "14.0.0"
     forms = {name: getattr(tokenizers.normalizers, name)().normalize_str
              for name in ("NFC", "NFD", "NFKD", "Lowercase")}
     nfd = dict(mappings(forms["NFD"]))
@@ -134,6 +152,7 @@ def main():
                                 ("number", tokenizers.pre_tokenizers.Digits())):
         emit(f"uint32_t {name}_runs[]",
              [c << 1 | v for c, v in runs(is_split_off(pre_tokenizer))])
+    emit("uint32_t young[]", young_ranges(), per_line=12)
     emit("uint32_t canonical[]", entries(nfd))
     emit("uint32_t compatibility[]",
          entries({c: text for c, text in nfkd.items() if nfd.get(c) != text}))
@@ -141,7 +160,7 @@ def main():
     emit("uint32_t compositions[]", compositions, per_line=12)
     emit("uint32_t lower[]",
          [v for c, text in sorted(lower.items()) if len(text) == 1 for v in (c, ord(text))])
-    for name in ("category_runs", "combining_runs", "punctuation_runs", "number_runs", "canonical", "compatibility", "compositions",
+    for name in ("category_runs", "combining_runs", "punctuation_runs", "number_runs", "young", "canonical", "compatibility", "compositions",
                  "lower"):
         print(f"const size_t {name}_size = sizeof {name} / sizeof *{name};")
     print("\n}  // namespace lumen::text::unicode_data")

@@ -7,6 +7,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/text/unicode.h"
 
 namespace lumen::text {
 namespace {
@@ -24,10 +25,6 @@ int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
-pcre2_code* code_of(const std::shared_ptr<void>& p) {
-  return static_cast<pcre2_code*>(p.get());
-}
-
 std::string message_of(int code) {
   PCRE2_UCHAR text[256];
   pcre2_get_error_message(code, text, sizeof text);
@@ -41,15 +38,8 @@ size_t next_character(std::string_view text, size_t pos) {
   return pos;
 }
 
-}  // namespace
-
-Regex::Regex(std::string_view pattern) : pattern_(pattern) {
-  if (pattern.size() > limits::kPatternBytes) {
-    fail(ErrorKind::kMalformed, "pattern of ", pattern.size(), " bytes, the limit is ",
-         limits::kPatternBytes);
-  }
-  if (!is_valid_utf8(pattern)) fail(ErrorKind::kMalformed, "the pattern is not UTF-8");
-  const std::string translated = translate_oniguruma(pattern);
+// `translated` for PCRE2; `pattern` is for messages.
+std::shared_ptr<void> compile(const std::string& translated, std::string_view pattern) {
   const std::shared_ptr<pcre2_compile_context> context(pcre2_compile_context_create(nullptr),
                                                        pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -63,10 +53,29 @@ Regex::Regex(std::string_view pattern) : pattern_(pattern) {
   if (code == nullptr) {
     fail(ErrorKind::kUnsupported, "pattern ", quoted(pattern, 200), ": ", message_of(error));
   }
-  code_ =
-      std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
+  std::shared_ptr<void> result(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
   // Where the system forbids machine code at run time the interpreter does the same, slower.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+  return result;
+}
+
+}  // namespace
+
+Regex::Regex(std::string_view pattern) : pattern_(pattern) {
+  if (pattern.size() > limits::kPatternBytes) {
+    fail(ErrorKind::kMalformed, "pattern of ", pattern.size(), " bytes, the limit is ",
+         limits::kPatternBytes);
+  }
+  if (!is_valid_utf8(pattern)) fail(ErrorKind::kMalformed, "the pattern is not UTF-8");
+  const std::string translated = translate_oniguruma(pattern);
+  const std::string young = translate_oniguruma(pattern, true);
+  code_ = compile(translated, pattern);
+  if (young == translated) return;
+  try {
+    young_code_ = compile(young, pattern);
+  } catch (const Error&) {
+    // Too large for PCRE2 with its ranges written out: what PCRE2 knows has to do.
+  }
 }
 
 RegexMatcher::RegexMatcher(const Regex& regex) : regex_(regex) {
@@ -96,8 +105,9 @@ bool RegexMatcher::search(std::string_view text, size_t pos, size_t& begin, size
   auto* match = static_cast<pcre2_match_data*>(match_.get());
   while (true) {
     pcre2_set_offset_limit(context, pos + kWindow);
-    const int result = pcre2_match(code_of(regex_.code_), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                   text.size(), pos, PCRE2_NO_UTF_CHECK, match, context);
+    const int result =
+        pcre2_match(static_cast<pcre2_code*>(code_), reinterpret_cast<PCRE2_SPTR>(text.data()),
+                    text.size(), pos, PCRE2_NO_UTF_CHECK, match, context);
     if (result >= 0) {
       const PCRE2_SIZE* offsets = pcre2_get_ovector_pointer(match);
       begin = offsets[0];
@@ -126,6 +136,8 @@ bool RegexMatcher::search(std::string_view text, size_t pos, size_t& begin, size
 void RegexMatcher::find_all(std::string_view text,
                             FunctionRef<void(size_t begin, size_t end)> found) {
   total_bytes_ += text.size();
+  const bool young = regex_.young_code_ != nullptr && has_young(text);
+  code_ = (young ? regex_.young_code_ : regex_.code_).get();
   size_t pos = 0, previous_end = std::string_view::npos;
   while (pos <= text.size()) {
     spend(text.size());

@@ -21,7 +21,8 @@ class Regex {
  private:
   friend class RegexMatcher;
   std::shared_ptr<void> code_;
-  std::string pattern_;  // as given
+  std::shared_ptr<void> young_code_;  // for texts that has_young; null if the pattern is the same
+  std::string pattern_;               // as given
 };
 
 // Finds all matches of a pattern in one text after the other.
@@ -41,13 +42,16 @@ class RegexMatcher {
   void spend(size_t text_bytes);
 
   const Regex& regex_;
+  void* code_ = nullptr;  // of the pattern, for the text at hand
   std::shared_ptr<void> match_, context_, jit_stack_;
   int64_t start_ns_ = 0;
   uint64_t total_bytes_ = 0, unspent_bytes_ = 0;
 };
 
 // The pattern rewritten for PCRE2: \s, \w, \h and \b with their Unicode meaning, set intersections
-// and nested sets as lookaheads, long names of properties. Exposed for tests.
-std::string translate_oniguruma(std::string_view pattern);
+// and nested sets as lookaheads, long names of properties. With `young` what is of a general
+// category, and \w, takes in the characters of unicode.h's has_young, which PCRE2 may not know, as
+// ranges. Exposed for tests.
+std::string translate_oniguruma(std::string_view pattern, bool young = false);
 
 }  // namespace lumen::text

@@ -2,12 +2,15 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 #include <vector>
 
 #include "lib/base/error.h"
 #include "lib/text/regex.h"
+#include "lib/text/unicode_data.h"
 
 namespace lumen::text {
 namespace {
@@ -44,6 +47,45 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kCategor
     {"other", "C"},
 }};
 
+// In the order of Category.
+constexpr std::array<std::string_view, 30> kCategoryNames = {
+    "Cn", "Cc", "Cf", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl",
+    "No", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs"};
+
+std::string hex(uint32_t number) {
+  char digits[9] = {};
+  const char* end = std::to_chars(digits, digits + 8, number, 16).ptr;
+  return {digits, static_cast<size_t>(end - digits)};
+}
+
+// Ranges for a set of those characters of a general category (L, Lu) that PCRE2 may not know yet.
+std::string young_ranges(std::string_view category) {
+  std::string out;
+  for (size_t i = 0; i < unicode_data::young_size; i += 3) {
+    const uint32_t* young = unicode_data::young + i;
+    const std::string_view of = kCategoryNames[young[2]];
+    if (of.substr(0, category.size()) != category) continue;
+    out += str("\\x{", hex(young[0]), "}-\\x{", hex(young[1]), "}");
+  }
+  return out;
+}
+
+// Those of the word characters.
+const std::string& young_word_ranges() {
+  static const std::string ranges = [] {
+    std::string all;
+    for (const char* category : {"L", "Nl", "M", "Nd", "Pc"}) all += young_ranges(category);
+    return all;
+  }();
+  return ranges;
+}
+
+bool is_category(std::string_view name) {
+  return !name.empty() && name.size() <= 2 && name[0] != 'C' &&
+         std::any_of(kCategoryNames.begin(), kCategoryNames.end(),
+                     [&](std::string_view each) { return each.substr(0, name.size()) == name; });
+}
+
 bool is_script(std::string_view name) {
   const std::string pattern = str("\\p{sc:", name, "}");
   int error = 0;
@@ -56,7 +98,8 @@ bool is_script(std::string_view name) {
 
 class Translator {
  public:
-  explicit Translator(std::string_view pattern) : in_(pattern) {}
+  Translator(std::string_view pattern, bool young)
+      : in_(pattern), young_(young), word_(str(kWord, young ? young_word_ranges() : "")) {}
 
   std::string run() {
     std::string out;
@@ -100,22 +143,22 @@ class Translator {
   void escape(std::string& out) {
     if (pos_ + 1 == in_.size()) malformed("the pattern ends in a backslash");
     const char c = in_[pos_ + 1];
-    const std::string word = str("[", kWord, "]");
+    const std::string word = str("[", word_, "]");
     if (c == 'b' || c == 'B') {
       const std::string edge = str("(?<=", word, ")(?!", word, ")|(?<!", word, ")(?=", word, ")");
       out += c == 'b' ? str("(?:", edge, ")") : str("(?!", edge, ")");
       pos_ += 2;
     } else if (c == 'w' || c == 'W' || c == 'h' || c == 'H') {
       const bool is_word = c == 'w' || c == 'W';
-      out += str(c == 'W' || c == 'H' ? "[^" : "[", is_word ? kWord : kHex, "]");
+      out += str(c == 'W' || c == 'H' ? "[^" : "[", is_word ? std::string_view(word_) : kHex, "]");
       pos_ += 2;
     } else {
-      shared_escape(out);
+      shared_escape(out, false);
     }
   }
 
   // An escape that is the same inside and outside a set.
-  void shared_escape(std::string& out) {
+  void shared_escape(std::string& out, bool in_set) {
     const char c = in_[pos_ + 1];
     if (c == 's') {
       out += kSpace;
@@ -128,7 +171,7 @@ class Translator {
       out += str("\\x{", in_.substr(pos_ + 2, 4), "}");
       pos_ += 6;
     } else if (c == 'p' || c == 'P') {
-      property(out);
+      property(out, in_set);
     } else {
       out += '\\';
       out += c;
@@ -136,16 +179,19 @@ class Translator {
     }
   }
 
-  void property(std::string& out) {
-    out += in_.substr(pos_, 2);
+  void property(std::string& out, bool in_set) {
+    bool negated = in_[pos_ + 1] == 'P';
+    const std::string_view sign = in_.substr(pos_, 2);
     pos_ += 2;
-    if (pos_ == in_.size() || in_[pos_] != '{') return;
+    if (pos_ == in_.size() || in_[pos_] != '{') {
+      out += sign;
+      return;
+    }
     const size_t end = in_.find('}', pos_);
     if (end == std::string_view::npos) malformed("\\p{ is not closed");
     std::string_view name = in_.substr(pos_ + 1, end - pos_ - 1);
-    out += '{';
     if (!name.empty() && name[0] == '^') {
-      out += '^';
+      negated = !negated;
       name.remove_prefix(1);
     }
     std::string lower;
@@ -155,9 +201,15 @@ class Translator {
     for (const auto& [long_name, short_name] : kCategories) {
       if (lower == long_name) name = short_name;
     }
-    // By itself a script's name would stand for the characters that are also used with it.
-    out += str(is_script(name) ? "sc:" : "", name, '}');
     pos_ = end + 1;
+    const std::string young = young_ && is_category(name) ? young_ranges(name) : "";
+    if (!young.empty() && !(negated && in_set)) {
+      const std::string items = str("\\p{", name, "}", young);
+      out += in_set ? items : str(negated ? "[^" : "[", items, "]");
+      return;
+    }
+    // By itself a script's name would stand for the characters that are also used with it.
+    out += str(negated ? "\\P{" : "\\p{", is_script(name) ? "sc:" : "", name, '}');
   }
 
   // A set at '[': PCRE2 text that matches one character of it.
@@ -218,21 +270,23 @@ class Translator {
     const char c = in_[pos_ + 1];
     if (c == 'W' || c == 'H') unsupported(str('\\', c, " in a set"));
     if (c == 'w' || c == 'h') {
-      items += c == 'w' ? kWord : kHex;
+      items += c == 'w' ? std::string_view(word_) : kHex;
       pos_ += 2;
     } else {
-      shared_escape(items);
+      shared_escape(items, true);
     }
   }
 
   std::string_view in_;
+  bool young_;
+  std::string word_;  // word characters, for a set
   size_t pos_ = 0;
 };
 
 }  // namespace
 
-std::string translate_oniguruma(std::string_view pattern) {
-  return Translator(pattern).run();
+std::string translate_oniguruma(std::string_view pattern, bool young) {
+  return Translator(pattern, young).run();
 }
 
 }  // namespace lumen::text

@@ -34,6 +34,15 @@ TEST_CASE("Patterns mean what they mean to Oniguruma", "[regex]") {
   CHECK(matches("\\w+", "n\u0303o_1-\u24B6") == Texts{"n\u0303o_1", "\u24B6"});
   CHECK(matches("\\p{Han}+", "漢、字") == Texts{"漢", "字"});
   CHECK(matches("[[:punct:]]+", "a$.\u20AC1b") == Texts{"$.\u20AC"});
+  // Of Unicode 15 and 16: a digit, a letter and a symbol.
+  for (const char* text : {"\U0001D2C0", "\U00031350", "\U0001CC00"}) {
+    CAPTURE(text);
+    CHECK((matches("\\p{N}|\\p{L}|[\\p{S}]", text) == Texts{text}));
+    CHECK(matches("[^\\p{N}\\p{Letter}\\p{S}]", text).empty());
+  }
+  CHECK(matches("\\P{N}", "\U0001D2C0a") == Texts{"a"});
+  CHECK(matches("\\p{^L}", "\U000313501") == Texts{"1"});
+  CHECK(matches("\\w+", "a\U00031350b") == Texts{"a\U00031350b"});
   CHECK(matches("\\w+", "x\u00B2-\u2460") == Texts{"x\u00B2"});
   CHECK(matches("\\h+", "xyz09af") == Texts{"09af"});
   CHECK(matches("[\\p{L}&&[^\\p{Han}]]+", "ab漢字c") == Texts{"ab", "c"});

@@ -151,6 +151,31 @@ bool is_whitespace(uint32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+bool has_young(std::string_view text) {
+  // By 256 characters whether any of them is young: hardly any text comes further than that.
+  static const std::vector<bool> blocks = [] {
+    std::vector<bool> result(kCodePoints / 256);
+    for (size_t i = 0; i < unicode_data::young_size; i += 3) {
+      const uint32_t* range = unicode_data::young + i;
+      for (uint32_t block = range[0] / 256; block <= range[1] / 256; ++block) result[block] = true;
+    }
+    return result;
+  }();
+  constexpr uint8_t kFirstLead = 0xE0;  // of the first of them, U+0897
+  for (size_t pos = 0; pos < text.size();) {
+    if (static_cast<uint8_t>(text[pos]) < kFirstLead) {
+      ++pos;
+      continue;
+    }
+    const uint32_t c = next_code_point(text, pos);
+    if (c >= kCodePoints || !blocks[c / 256]) continue;
+    for (size_t i = 0; i < unicode_data::young_size; i += 3) {
+      if (c >= unicode_data::young[i] && c <= unicode_data::young[i + 1]) return true;
+    }
+  }
+  return false;
+}
+
 bool is_mark(uint32_t c) {
   const Category found = category(c);
   return found >= Category::kMc && found <= Category::kMn;

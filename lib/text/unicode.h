@@ -43,6 +43,9 @@ enum class Category : uint8_t {
 
 // All take any 32-bit value; beyond U+10FFFF is unassigned.
 Category category(uint32_t c);
+// Whether the valid UTF-8 `text` has an assigned character that Unicode 14, which the PCRE2 of
+// Debian 12 knows, does not have, but 16 has.
+bool has_young(std::string_view text);
 bool is_whitespace(uint32_t c);   // property White_Space
 bool is_mark(uint32_t c);         // M*
 bool is_number(uint32_t c);       // N* of Unicode 17
