@@ -34,9 +34,11 @@ Packing gptq_packing(const Json& packing) {
   if (bits != 2 && bits != 3 && bits != 4 && bits != 8) {
     fail_variant(packing, "bits", "2, 3, 4 and 8");
   }
-  const std::string format = get_string(packing, "checkpoint_format", "gptq");
+  // The name of the key has changed since.
+  const char* key = find_value(packing, "format") != nullptr ? "format" : "checkpoint_format";
+  const std::string format = get_string(packing, key, "gptq");
   if (format != "gptq" && format != "gptq_v2") {
-    fail_variant(packing, "checkpoint_format", "'gptq' and 'gptq_v2'");
+    fail_variant(packing, key, "'gptq' and 'gptq_v2'");
   }
   const int64_t group = get_int(packing, "group_size", -1, kMostGroup);
   const int added = format == "gptq" ? 1 : 0;  // it stores zero points less one

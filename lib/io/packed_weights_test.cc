@@ -153,6 +153,10 @@ TEST_CASE("methods of packing that Lumen lacks are named") {
   CHECK(contains(of(R"("quant_method": "hqq")"), "found the string 'hqq'"));
   CHECK(contains(of(R"("quant_method": "gptq", "bits": 5)"),
                  "key 'bits': found the number 5, Lumen unpacks 2, 3, 4 and 8; take the model in"));
+  for (const char* key : {"format", "checkpoint_format"}) {
+    const std::string packing = R"("quant_method": "gptq", "bits": 4, ")";
+    CHECK(contains(of(packing + key + R"(": "marlin")"), "found the string 'marlin'"));
+  }
   CHECK(contains(of(R"("quant_method": "awq", "bits": 4, "version": "gemv")"), "'gemv'"));
   CHECK(contains(of(R"("quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized",
                        "config_groups": {"group_0": {"weights": {"num_bits": 4}}})"),
