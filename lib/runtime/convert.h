@@ -14,7 +14,9 @@ enum ConvertTask : unsigned { kConvert = 1, kConvertAdapter = 2, kInspect = 4 };
 
 struct ConvertOptions {
   std::optional<std::string> model, output;
-  std::string type;  // one of gguf_file_types; "": f16, or from GGUF to GGUF what each tensor has
+  // One of gguf_file_types; "": f16, or in GGUF what each tensor has, if it is from GGUF or another
+  // program packed it.
+  std::string type;
   std::optional<std::string> shard_size;  // of each file: "5GB"
   std::optional<std::string> lora;        // an adapter to work into the weights
   std::optional<std::string> base;        // the model of an adapter that is converted
