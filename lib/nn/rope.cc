@@ -164,16 +164,16 @@ bool has_rotary_rows(std::string_view name) {
 }
 
 Array reorder_rotary_rows(const Array& weight, int64_t head_dim, bool to_interleaved) {
-  const int64_t rows = weight.shape()[0], columns = weight.elements() / rows;
-  Array moved = Array::zeros(DType::kF32, weight.shape());
-  const float* from = weight.as<float>().data();
-  float* to = moved.as_mutable<float>().data();
+  const int64_t rows = weight.shape()[0];
+  const size_t bytes = weight.bytes() / static_cast<size_t>(rows);
+  Array moved = Array::zeros(weight.dtype(), weight.shape());
+  const std::byte* from = weight.data();
+  std::byte* to = moved.mutable_data();
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t at = row % head_dim, half = head_dim / 2;
     const int64_t pair = row - at + at % half * 2 + at / half;
     const int64_t source = to_interleaved ? row : pair, target = to_interleaved ? pair : row;
-    std::memcpy(to + target * columns, from + source * columns,
-                static_cast<size_t>(columns) * sizeof(float));
+    std::memcpy(to + target * bytes, from + source * bytes, bytes);
   }
   return moved;
 }

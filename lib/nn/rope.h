@@ -42,9 +42,9 @@ io::Json llama3_scaling(const io::Json& config, std::span<const float> divisors)
 // q_proj and k_proj.
 bool has_rotary_rows(std::string_view name);
 
-// Rows of a q or k weight or bias [heads · head_dim, …] (float32) brought from the order of halves
-// (Hugging Face: row i rotates with row i + head_dim/2) into that of interleaved pairs (GGUF's
-// llama: 2i with 2i + 1), or back.
+// Rows of a q or k weight or bias [heads · head_dim, …], of any type, brought from the order of
+// halves (Hugging Face: row i rotates with row i + head_dim/2) into that of interleaved pairs
+// (GGUF's llama: 2i with 2i + 1), or back.
 Array reorder_rotary_rows(const Array& weight, int64_t head_dim, bool to_interleaved);
 
 }  // namespace lumen::nn

@@ -40,13 +40,13 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
     fail(ErrorKind::kMalformed, place, ": tensor ", quoted(tensor.name), problem...);
   };
   check(tensor.array, " has a NaN or infinite value; the file is damaged");
-  const bool is_as_it_was = tensor.order == RowOrder::kAsTheyAre && !tensor.has_addition;
-  if (is_as_it_was && dtype == tensor.array.dtype()) return tensor.array;
-  Array values =
-      tensor.has_addition ? source.parameters->merged(tensor.name) : nn::float32_copy(tensor.array);
-  if (tensor.order != RowOrder::kAsTheyAre) {
-    values = nn::reorder_rotary_rows(values, head_dim, tensor.order == RowOrder::kInterleaved);
-  }
+  const auto ordered = [&](const Array& array) {
+    if (tensor.order == RowOrder::kAsTheyAre) return array;
+    return nn::reorder_rotary_rows(array, head_dim, tensor.order == RowOrder::kInterleaved);
+  };
+  if (!tensor.has_addition && dtype == tensor.array.dtype()) return ordered(tensor.array);
+  const Array values = ordered(tensor.has_addition ? source.parameters->merged(tensor.name)
+                                                   : nn::float32_copy(tensor.array));
   if (dtype == DType::kF32) return values;
   Array result = Array::zeros(dtype, values.shape());
   if (const float* weights = column_weights(source, tensor, dtype)) {

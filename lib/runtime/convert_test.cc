@@ -337,16 +337,19 @@ TEST_CASE("a directory that another program packed becomes one of plain numbers"
   const std::string directory =
       model_directory(llama, llama.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
   NamedArrays tensors = io::read_safetensors(directory + "/model.safetensors")->arrays();
-  const std::string layer = "model.layers.0.mlp.up_proj";
-  const Array plain = tensors.at(layer + ".weight");
-  const auto values = plain.as<float>();
   const float scale = 0.01f;
-  Array codes = Array::zeros(DType::kI8, plain.shape());
-  for (int64_t i = 0; i < plain.elements(); ++i) {
-    codes.as_mutable<int8_t>()[i] = static_cast<int8_t>(std::lround(values[i] / scale));
+  const std::string up = "model.layers.0.mlp.up_proj", query = "model.layers.0.self_attn.q_proj";
+  NamedArrays codes;
+  for (const std::string& layer : {up, query}) {
+    const Array plain = tensors.at(layer + ".weight");
+    const auto values = plain.as<float>();
+    Array rounded = Array::zeros(DType::kI8, plain.shape());
+    for (int64_t i = 0; i < plain.elements(); ++i) {
+      rounded.as_mutable<int8_t>()[i] = static_cast<int8_t>(std::lround(values[i] / scale));
+    }
+    codes[layer] = tensors[layer + ".weight"] = rounded;
+    tensors[layer + ".weight_scale"] = Array::from(std::span<const float>(&scale, 1), {1});
   }
-  tensors[layer + ".weight"] = codes;
-  tensors[layer + ".weight_scale"] = Array::from(std::span<const float>(&scale, 1), {1});
   io::write_safetensors(directory + "/model.safetensors", tensors);
   io::Json config = io::read_json(directory + "/config.json");
   config["quantization_config"] = {
@@ -358,10 +361,10 @@ TEST_CASE("a directory that another program packed becomes one of plain numbers"
   const std::string output = converted_directory(directory, "f32");
   CHECK(!io::read_json(output + "/config.json").contains("quantization_config"));
   const Array got =
-      io::read_safetensors(output + "/model.safetensors")->arrays().at(layer + ".weight");
+      io::read_safetensors(output + "/model.safetensors")->arrays().at(up + ".weight");
   const float stored = to_float(to_f16(scale));
   for (int64_t i = 0; i < got.elements(); ++i) {
-    REQUIRE(got.as<float>()[i] == stored * static_cast<float>(codes.as<int8_t>()[i]));
+    REQUIRE(got.as<float>()[i] == stored * static_cast<float>(codes.at(up).as<int8_t>()[i]));
   }
   // In GGUF, if no type is asked for, the codes stay.
   ConvertOptions options;
@@ -372,6 +375,13 @@ TEST_CASE("a directory that another program packed becomes one of plain numbers"
   const auto type = [&](const char* tensor) { return *gguf->find_tensor(tensor)->dtype; };
   CHECK(type("blk.0.ffn_up.weight") == DType::kQ8_0);
   CHECK(type("blk.0.ffn_down.weight") == DType::kF16);
+  // Row 1 of the interleaved order is the first of the second halves.
+  const Array rows = gguf->array(*gguf->find_tensor("blk.0.attn_q.weight"));
+  REQUIRE(rows.dtype() == DType::kQ8_0);
+  const int64_t columns = rows.shape()[1];
+  const int64_t half = io::get_int(io::open_model(directory).config, "head_dim", 1, 1024) / 2;
+  CHECK(std::memcmp(rows.data() + row_bytes(DType::kQ8_0, columns) + 2,
+                    codes.at(query).data() + half * columns, 32) == 0);
   CHECK(gguf->metadata.find("general.quantization_version")->as_int() == 2);
   CHECK(!gguf->metadata.find("general.file_type").has_value());
   CHECK(relative_distance(logits(*options.output), logits(directory)) < 2e-3);
