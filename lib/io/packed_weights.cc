@@ -16,6 +16,7 @@ struct Packing {
   std::string_view mark;                // with it a tensor's name says that its layer is packed
   std::vector<std::string_view> parts;  // of a packed layer's other tensors
   std::function<Array(const PackedFile& file, const std::string& layer)> unpack;
+  bool has_attention_bias = false;  // of q, k and v
 };
 
 namespace {
@@ -175,7 +176,7 @@ bool is_zero_bias(const PackedFile& file, const Packing& packing, const Safetens
   const std::string layer = layer_before(tensor.name, ".bias");
   if (layer.empty() || file.find(layer + std::string(packing.mark)) == nullptr) return false;
   for (const char* name : {".q_proj", ".k_proj", ".v_proj"}) {
-    if (layer.ends_with(name)) return false;  // Qwen2's may be zero too
+    if (packing.has_attention_bias && layer.ends_with(name)) return false;
   }
   const std::byte* data = file.data(tensor);
   return std::all_of(data, data + tensor.bytes, [](std::byte b) { return b == std::byte{0}; });
@@ -193,7 +194,11 @@ std::shared_ptr<const Packing> packing_of(const Json& config) {
   return with_context("key 'quantization_config'", [&]() -> std::shared_ptr<const Packing> {
     const std::string method = get_string(*packing, "quant_method");
     for (const auto& [name, read] : kMethods) {
-      if (method == name) return std::make_shared<Packing>(read(*packing));
+      if (method != name) continue;
+      auto result = std::make_shared<Packing>(read(*packing));
+      result->has_attention_bias = get_string(config, "model_type", "") == "qwen2" ||
+                                   get_bool(config, "attention_bias", false);
+      return result;
     }
     fail_variant(*packing, "quant_method",
                  "'gptq', 'awq', 'fp8', 'compressed-tensors', 'bitsandbytes' and MLX's");

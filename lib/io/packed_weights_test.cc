@@ -121,6 +121,20 @@ TEST_CASE("packed layers are what the programs unpack that packed them") {
   }
 }
 
+TEST_CASE("zero biases that packing added go, those of the architecture stay") {
+  const Golden golden = open_golden("gptq-4");
+  SafetensorsFile file = *golden.file;
+  for (SafetensorsTensor& tensor : file.tensors) {
+    if (tensor.name != "x.expected") tensor.name = "x.q_proj" + tensor.name.substr(1);
+  }
+  for (const char* type : {"llama", "qwen2"}) {
+    Json config = golden.config;
+    config["model_type"] = type;
+    const bool stays = unpacked_weights(file, *packing_of(config)).contains("x.q_proj.bias");
+    CHECK(stays == (std::string_view(type) == "qwen2"));
+  }
+}
+
 TEST_CASE("packed layers that are damaged are refused") {
   const std::string gptq =
       R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 8}})";
