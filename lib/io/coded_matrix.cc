@@ -9,6 +9,7 @@
 #include "lib/base/check.h"
 #include "lib/base/function_ref.h"
 #include "lib/base/pool.h"
+#include "lib/base/round_up.h"
 
 namespace lumen::io {
 namespace {
@@ -178,7 +179,7 @@ Array unpacked_e4m3(const std::byte* values, int64_t rows, int64_t cols,
                     const std::vector<float>& scale, int64_t block_rows, int64_t block_cols) {
   std::array<float, 256> table;
   for (int i = 0; i < 256; ++i) table[i] = from_e4m3(static_cast<uint8_t>(i));
-  const int64_t scales = (cols + block_cols - 1) / block_cols;
+  const int64_t scales = divide_up(cols, block_cols);
   Array array = Array::zeros(DType::kF16, {rows, cols});
   const auto to = array.as_mutable<f16>();
   for_rows(rows, 0, [&](int64_t row, int64_t count, uint8_t*) {

@@ -7,7 +7,7 @@
 
 #include "lib/base/checked.h"
 #include "lib/base/error.h"
-#include "lib/io/json.h"
+#include "lib/base/round_up.h"
 #include "lib/io/mapped_file.h"
 
 namespace lumen::io {
@@ -54,7 +54,7 @@ void check_whole_words(const SafetensorsTensor& tensor, int64_t numbers, int bit
 // the tensor `name` says, if there is one.
 void set_groups(const PackedFile& file, const std::string& name, int64_t group, CodedMatrix& m) {
   if (group <= 0) group = m.cols;
-  m.groups = (m.cols + group - 1) / group;
+  m.groups = divide_up(m.cols, group);
   std::vector<int32_t> in_order(m.cols);
   for (int64_t c = 0; c < m.cols; ++c) in_order[c] = static_cast<int32_t>(c / group);
   m.group_of = in_order;
@@ -142,6 +142,19 @@ void PackedFile::drop(const std::string& name) const {
   }
 }
 
+MatrixExtents extents_at(const Json& object, std::string_view key) {
+  const Json* extents = find_value(object, key);
+  const auto is_extent = [](const Json& n) {
+    return n.is_number_integer() && n >= 1 && n <= kMostPacked;
+  };
+  if (extents == nullptr || !extents->is_array() || extents->size() != 2 ||
+      !std::all_of(extents->begin(), extents->end(), is_extent)) {
+    fail(ErrorKind::kMalformed, "key ", quoted(key), ": found ", describe(extents),
+         ", expected two integers ≥ 1");
+  }
+  return {(*extents)[0].get<int64_t>(), (*extents)[1].get<int64_t>()};
+}
+
 // gptq and awq, whose scales and zero points are [groups, out].
 Array unpack_columns(const PackedFile& file, const std::string& layer, int bits, int64_t group,
                      CodeOrder order, int added_to_zeros) {
@@ -197,7 +210,7 @@ Array unpack_mlx(const PackedFile& file, const std::string& layer, int64_t group
 
 // 8-bit floats [out, in]. The scales are one, or [out, groups], or one for each `block`.
 Array unpack_floats(const PackedFile& file, const std::string& layer, const std::string& scale_name,
-                    ScaleBlock block) {
+                    MatrixExtents block) {
   const SafetensorsTensor& values = file.matrix(layer + ".weight");
   const SafetensorsTensor& scales = file.at(scale_name);
   check_type(values, "F8_E4M3");
@@ -206,9 +219,8 @@ Array unpack_floats(const PackedFile& file, const std::string& layer, const std:
     block = {rows, cols};
   } else {
     file.matrix(scale_name);
-    if (block.rows <= 0) block = {1, (cols + scales.shape[1] - 1) / scales.shape[1]};
-    const auto blocks = [](int64_t extent, int64_t each) { return (extent + each - 1) / each; };
-    check_shape(scales, {blocks(rows, block.rows), blocks(cols, block.cols)});
+    if (block.rows <= 0) block = {1, divide_up(cols, scales.shape[1])};
+    check_shape(scales, {divide_up(rows, block.rows), divide_up(cols, block.cols)});
   }
   return unpacked_e4m3(file.data(values), rows, cols, file.floats(scales), block.rows, block.cols);
 }
@@ -226,7 +238,7 @@ Array unpack_compressed(const PackedFile& file, const std::string& layer, int bi
   check_whole_words(codes, m.cols, m.bits);
   const bool is_single = scales.shape.elements() == 1;
   const int64_t groups = is_single ? 1 : file.matrix(scales.name).shape[1];
-  set_groups(file, layer + ".weight_g_idx", (m.cols + groups - 1) / groups, m);
+  set_groups(file, layer + ".weight_g_idx", divide_up(m.cols, groups), m);
   if (!is_single) check_shape(scales, {m.rows, m.groups});
   m.scale = file.floats(scales);
   if (is_single) m.scale.assign(m.rows, m.scale[0]);
@@ -272,7 +284,6 @@ Array unpack_int8(const PackedFile& file, const std::string& layer) {
 }
 
 Array unpack_table(const PackedFile& file, const std::string& layer) {
-  constexpr int64_t kMostBlock = int64_t{1} << 30;
   const std::string weight = layer + ".weight", state_name = weight + ".quant_state.bitsandbytes__";
   const SafetensorsTensor& codes = file.at(weight);
   const SafetensorsTensor& scales = file.at(weight + ".absmax");
@@ -284,21 +295,13 @@ Array unpack_table(const PackedFile& file, const std::string& layer) {
   const std::string_view text(reinterpret_cast<const char*>(file.data(*state)), state->bytes);
   const Json description = parse_json(text, str("tensor ", quoted(state->name)));
   return with_context(str("tensor ", quoted(state->name)), [&] {
-    const Json* shape = find_value(description, "shape");
-    const auto is_extent = [](const Json& n) {
-      return n.is_number_integer() && n >= 1 && n <= kMostBlock;
-    };
-    if (shape == nullptr || !shape->is_array() || shape->size() != 2 ||
-        !std::all_of(shape->begin(), shape->end(), is_extent)) {
-      fail(ErrorKind::kMalformed, "key 'shape': found ", describe(shape),
-           ", expected two integers ≥ 1");
-    }
-    TableMatrix m{.rows = (*shape)[0].get<int64_t>(), .cols = (*shape)[1].get<int64_t>()};
-    const auto pieces = [](int64_t count, int64_t each) { return (count + each - 1) / each; };
+    const MatrixExtents shape = extents_at(description, "shape");
+    TableMatrix m{.rows = shape.rows, .cols = shape.cols};
     const int64_t elements = m.rows * m.cols;
-    if (codes.shape.elements() != pieces(elements, 2)) check_shape(codes, {pieces(elements, 2), 1});
-    m.block = get_int(description, "blocksize", 1, kMostBlock);
-    const int64_t blocks = pieces(elements, m.block);
+    if (codes.shape.elements() != divide_up(elements, 2))
+      check_shape(codes, {divide_up(elements, 2), 1});
+    m.block = get_int(description, "blocksize", 1, kMostPacked);
+    const int64_t blocks = divide_up(elements, m.block);
     check_shape(scales, {blocks});
     m.codes = file.data(codes);
     m.table = file.floats(table);
@@ -306,12 +309,12 @@ Array unpack_table(const PackedFile& file, const std::string& layer) {
       m.scale = file.floats(scales);
       return unpacked(m);
     }
-    const int64_t nested = get_int(description, "nested_blocksize", 1, kMostBlock);
+    const int64_t nested = get_int(description, "nested_blocksize", 1, kMostPacked);
     const double offset = get_number(description, "nested_offset", -1e30, 1e30);
     const SafetensorsTensor& outer = file.at(weight + ".nested_absmax");
     const SafetensorsTensor& outer_table = file.at(weight + ".nested_quant_map");
     check_type(scales, "U8");
-    check_shape(outer, {pieces(blocks, nested)});
+    check_shape(outer, {divide_up(blocks, nested)});
     check_shape(outer_table, {256});
     const std::vector<float> largest = file.floats(outer), values = file.floats(outer_table);
     const std::byte* rounded = file.data(scales);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/io/coded_matrix.h"
+#include "lib/io/json.h"
 #include "lib/io/safetensors.h"
 
 namespace lumen::io {
@@ -43,10 +44,17 @@ class PackedFile {
   std::unordered_map<std::string_view, const SafetensorsTensor*> by_name_;
 };
 
-// Extents of the blocks that share a scale; not positive: all there is.
-struct ScaleBlock {
+// The most columns of a group, of a block or of a matrix, as files say them.
+inline constexpr int64_t kMostPacked = int64_t{1} << 30;
+
+// Of a matrix, or of the blocks that share a scale, which not positive are all there is.
+struct MatrixExtents {
   int64_t rows = 0, cols = 0;
 };
+
+// The two extents under `key` of `object`. Throws Error(kMalformed) unless there are two from 1 to
+// kMostPacked.
+MatrixExtents extents_at(const Json& object, std::string_view key);
 
 // Each gives the weight [out, in] of the layer that is called `layer`. They throw Error: kMalformed
 // for missing tensors, or shapes or types that do not fit; kUnsupported for codes that do not fill
@@ -63,7 +71,7 @@ Array unpack_mlx(const PackedFile& file, const std::string& layer, int64_t group
 
 // 8-bit floats [out, in]. The scales are one, or [out, groups], or one for each `block`.
 Array unpack_floats(const PackedFile& file, const std::string& layer, const std::string& scale_name,
-                    ScaleBlock block);
+                    MatrixExtents block);
 
 // compressed-tensors' integers: codes of `bits` [out, words], or int8 [out, in]; scales
 // [out, groups] or one; zero points, if any, as words along the rows, [words, groups], or int8 like

@@ -21,9 +21,6 @@ struct Packing {
 
 namespace {
 
-// Columns of a group, or of a block, as configs say them.
-constexpr int64_t kMostGroup = int64_t{1} << 30;
-
 [[noreturn]] void fail_variant(const Json& packing, std::string_view key,
                                std::string_view expected) {
   fail(ErrorKind::kUnsupported, "key ", quoted(key), ": found ", describe(find(packing, key)),
@@ -41,7 +38,7 @@ Packing gptq_packing(const Json& packing) {
   if (format != "gptq" && format != "gptq_v2") {
     fail_variant(packing, key, "'gptq' and 'gptq_v2'");
   }
-  const int64_t group = get_int(packing, "group_size", -1, kMostGroup);
+  const int64_t group = get_int(packing, "group_size", -1, kMostPacked);
   const int added = format == "gptq" ? 1 : 0;  // it stores zero points less one
   return {".qweight",
           {".qzeros", ".scales", ".g_idx"},
@@ -59,30 +56,20 @@ Packing awq_packing(const Json& packing) {
   if (version != "gemm" && version != "GEMM") {
     fail_variant(packing, "version", "'gemm'");
   }
-  const int64_t group = get_int(packing, size, -1, kMostGroup);
+  const int64_t group = get_int(packing, size, -1, kMostPacked);
   return {
       ".qweight", {".qzeros", ".scales"}, [=](const PackedFile& file, const std::string& layer) {
         return unpack_columns(file, layer, 4, group, CodeOrder::kAwq, 0);
       }};
 }
 
-// The two extents under `key`; none if it is not there.
-ScaleBlock block_of(const Json& object, std::string_view key) {
-  const Json* extents = find_value(object, key);
-  if (extents == nullptr) return {};
-  const auto is_extent = [](const Json& n) {
-    return n.is_number_integer() && n >= 1 && n <= kMostGroup;
-  };
-  if (!extents->is_array() || extents->size() != 2 ||
-      !std::all_of(extents->begin(), extents->end(), is_extent)) {
-    fail(ErrorKind::kMalformed, "key ", quoted(key), ": found ", describe(extents),
-         ", expected two integers ≥ 1");
-  }
-  return {(*extents)[0].get<int64_t>(), (*extents)[1].get<int64_t>()};
+// The blocks under `key`; none if it is not there.
+MatrixExtents block_of(const Json& object, std::string_view key) {
+  return find_value(object, key) == nullptr ? MatrixExtents{} : extents_at(object, key);
 }
 
 Packing fp8_packing(const Json& packing) {
-  const ScaleBlock block = block_of(packing, "weight_block_size");
+  const MatrixExtents block = block_of(packing, "weight_block_size");
   return {".weight_scale_inv",
           {".weight", ".input_scale", ".activation_scale"},
           [=](const PackedFile& file, const std::string& layer) {
@@ -119,7 +106,7 @@ Packing compressed_packing(const Json& packing) {
   if (bits != 8 && (bits != 4 || format != "pack-quantized")) {
     fail_variant(weights, "num_bits", format == "pack-quantized" ? "4 and 8" : "8");
   }
-  const ScaleBlock block = block_of(weights, "block_structure");
+  const MatrixExtents block = block_of(weights, "block_structure");
   return {".weight_scale",
           {".weight", ".weight_packed", ".weight_shape", ".weight_zero_point", ".weight_g_idx",
            ".input_scale", ".input_zero_point", ".input_global_scale", ".output_scale"},
@@ -142,14 +129,14 @@ Packing bitsandbytes_packing(const Json& packing) {
 // `packing`: groups of the model, and of layers that differ under their names.
 Packing mlx_packing(const Json& packing) {
   if (get_string(packing, "mode", "affine") != "affine") fail_variant(packing, "mode", "'affine'");
-  const int64_t usual = get_int(packing, "group_size", 1, kMostGroup);
+  const int64_t usual = get_int(packing, "group_size", 1, kMostPacked);
   return {".scales",
           {".weight", ".biases"},
           [packing, usual](const PackedFile& file, const std::string& layer) {
             const Json* own = find_value(packing, layer);
             const bool differs = own != nullptr && own->is_object();
             return unpack_mlx(file, layer,
-                              differs ? get_int(*own, "group_size", 1, kMostGroup) : usual);
+                              differs ? get_int(*own, "group_size", 1, kMostPacked) : usual);
           }};
 }
 

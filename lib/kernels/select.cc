@@ -304,22 +304,6 @@ int64_t find_in_lines(const TypedOperand& index, const Lines& lines, int64_t beg
   return -1;
 }
 
-void argsort(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis, int64_t count,
-             bool descending, std::byte* workspace, int64_t* y) {
-  const Lines lines(shape, axis);
-  Shape sorted = shape;
-  sorted[axis] = count;
-  const Strides to = contiguous_strides(sorted);
-  const int64_t n = lines.length();
-  lines.parallel(pool, 1, [&](int64_t line, int64_t, int thread) {
-    const int64_t from = lines.offset(x.strides, line);
-    order_line(x.dtype, x.data + from * info(x.dtype).block_bytes, lines.stride(x.strides), n,
-               count, descending,
-               workspace + order_workspace_bytes(n) * static_cast<size_t>(thread),
-               y + Lines(sorted, axis).offset(to, line), lines.stride(to));
-  });
-}
-
 // Of a bundle whose lines are walked one by one, as the elements of each are the nearer ones.
 template <typename T>
 int64_t argmax_along(DType dtype, const std::byte* x, int64_t stride, int64_t n) {
@@ -444,7 +428,18 @@ void argmax_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, i
 void argsort_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis,
                    int64_t count, bool descending, std::byte* workspace, int64_t* y) {
   if (shape.elements() == 0) return;
-  argsort(pool, x, shape, axis, count, descending, workspace, y);
+  Shape sorted = shape;
+  sorted[axis] = count;
+  const Lines lines(shape, axis);
+  const Strides to = contiguous_strides(sorted);
+  const int64_t n = lines.length();
+  lines.parallel(pool, 1, [&](int64_t line, int64_t, int thread) {
+    const int64_t from = lines.offset(x.strides, line);
+    order_line(x.dtype, x.data + from * info(x.dtype).block_bytes, lines.stride(x.strides), n,
+               count, descending,
+               workspace + order_workspace_bytes(n) * static_cast<size_t>(thread),
+               y + lines.offset(to, line), lines.stride(to));
+  });
 }
 
 size_t argsort_workspace(int64_t line, int threads) {

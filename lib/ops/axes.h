@@ -47,6 +47,13 @@ inline Split split(const Shape& shape, int axis) {
   return s;
 }
 
+// That of the node's first input, with 1 along its axis.
+inline Shape without_axis(const graph::Node& node) {
+  Shape shape = node.inputs[0]->shape;
+  shape[axis_of(node)] = 1;
+  return shape;
+}
+
 // Which axes of `shape` are meant; throws naming `op` for one that does not exist or is named
 // twice.
 std::vector<bool> chosen_axes(std::string_view op, const Shape& shape, const Axes& axes);

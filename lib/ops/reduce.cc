@@ -21,19 +21,13 @@ using graph::OpCase;
 using graph::OpDef;
 using graph::record;
 
-Shape reduced_shape(const Node& node) {
-  Shape shape = node.inputs[0]->shape;
-  shape[axis_of(node)] = 1;
-  return shape;
-}
-
 // float32 and float64 in their own precision; narrower floats are widened by the public functions.
 Shape reduced(const Node& node) {
   const Node& x = *node.inputs[0];
   if (is_narrow(x.dtype) || is_quantized(x.dtype)) {
     shape_error(node, "only float32, float64 and integers are reduced");
   }
-  return reduced_shape(node);
+  return without_axis(node);
 }
 
 graph::TypedShape infer_max(const Node& node) {
@@ -43,7 +37,7 @@ graph::TypedShape infer_max(const Node& node) {
 // Integers are added up in int64, floats of 16 bits in float32.
 graph::TypedShape infer_sum(const Node& node) {
   const DType dtype = node.inputs[0]->dtype;
-  if (is_narrow(dtype)) return {DType::kF32, reduced_shape(node)};
+  if (is_narrow(dtype)) return {DType::kF32, without_axis(node)};
   return {is_float(dtype) ? dtype : DType::kI64, reduced(node)};
 }
 

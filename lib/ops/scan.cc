@@ -105,12 +105,6 @@ Gradients grad_cumprod(const GradCall& call) {
   return {through_factors(scan(call.inputs[0], call.dy, axis, true), call.output, axis)};
 }
 
-Shape without_axis(const Node& node) {
-  Shape shape = node.inputs[0]->shape;
-  shape[axis_of(node)] = 1;
-  return shape;
-}
-
 void run_prod(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
   const Split s = split(x.shape, axis_of(*call.node));
