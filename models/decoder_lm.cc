@@ -3,24 +3,52 @@
 #include "lib/nn/training_scope.h"
 
 namespace lumen::models {
+namespace {
+
+Tensor scaled(const Tensor& x, double scale) {
+  return scale == 1 ? x : ops::mul(x, graph::scalar(static_cast<float>(scale)));
+}
+
+}  // namespace
+
+nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
+  return {.attention = {.hidden = config.hidden_size,
+                        .heads = config.num_attention_heads,
+                        .kv_heads = config.num_key_value_heads,
+                        .head_dim = config.head_dim,
+                        .norm_eps = config.rms_norm_eps,
+                        .dropout = config.attention_dropout},
+          .mlp = {.hidden = config.hidden_size,
+                  .intermediate = config.intermediate_size,
+                  .activation = config.hidden_act},
+          .norm_eps = config.rms_norm_eps,
+          .dropout = config.dropout};
+}
 
 DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
-                     const nn::Parameters& parameters,
-                     const std::function<nn::AttentionShape(int64_t)>& attention_of, bool mlp_bias)
+                     const nn::Parameters& parameters, const DecoderShape& shape)
     : config_(config),
+      embedding_scale_(shape.embedding_scale),
+      logit_scale_(shape.logit_scale),
       embed_tokens_(parameters / "model" / "embed_tokens", config.vocab_size, config.hidden_size),
-      rope_(json, config.head_dim),
-      norm_(parameters / "model" / "norm", config.hidden_size, config.rms_norm_eps),
+      rope_(json, config.rotary_dim),
+      norm_(parameters / "model" / "norm", config.hidden_size, config.rms_norm_eps,
+            shape.layer(0).norm_offset),
       lm_head_(config.tie_word_embeddings ? nn::Linear(embed_tokens_.weight)
                                           : nn::Linear(parameters / "lm_head", config.hidden_size,
                                                        config.vocab_size, false)) {
+  if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    layers_.emplace_back(parameters / "model" / "layers" / str(i), config, attention_of(i),
-                         mlp_bias);
+    layers_.emplace_back(parameters / "model" / "layers" / str(i), shape.layer(i));
+    rotations_.push_back(shape.rotation(i));
   }
-  // GGUF stores the Llama 3.1 scaling as divisors of the frequencies.
-  if (parameters.has("rope_freqs.weight")) {
-    rope_.divide(parameters.buffer("rope_freqs.weight", {config.head_dim / 2}, nn::Init::ones()));
+  // GGUF stores the scaling of Llama 3.1 and of Phi-3 as divisors of the frequencies.
+  auto divisors = [&](const char* name) {
+    return parameters.buffer(name, {config.rotary_dim / 2}, nn::Init::ones());
+  };
+  if (parameters.has("rope_freqs.weight")) rope_.divide(divisors("rope_freqs.weight"));
+  if (parameters.has("rope_factors_short.weight")) {
+    rope_.set_factors(divisors("rope_factors_short.weight"), divisors("rope_factors_long.weight"));
   }
 }
 
@@ -32,15 +60,28 @@ Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCac
                          const Training& training) const {
   // Rotary attention depends on distances only, so documents that begin later in a row need no
   // positions of their own.
-  const nn::Pass pass = {position, rope_.table(position, tokens.dim(1)), &rope_, cache,
-                         training.segments};
-  Tensor x = nn::dropout(embed_tokens_(tokens), config_.dropout);
+  auto pass_with = [&](const nn::Rope* rope) -> nn::Pass {
+    return {position, rope ? rope->table(position, tokens.dim(1)) : Tensor(), rope, cache,
+            training.segments};
+  };
+  const nn::Pass global = pass_with(&rope_);
+  const nn::Pass local = pass_with(local_rope_ ? &*local_rope_ : nullptr);
+  const nn::Pass plain = pass_with(nullptr);
+  Tensor x = nn::dropout(scaled(embed_tokens_(tokens), embedding_scale_), config_.dropout);
   for (size_t i = 0; i < layers_.size(); ++i) {
+    const Rotation rotation = rotations_[i];
+    const nn::Pass pass = rotation == Rotation::kGlobal  ? global
+                          : rotation == Rotation::kLocal ? local
+                                                         : plain;
     x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
       return layers_[i](in, pass, static_cast<int64_t>(i));
     });
   }
   return x;
+}
+
+Tensor DecoderLm::normalized(const Tensor& hidden) const {
+  return scaled(norm_(hidden), logit_scale_);
 }
 
 }  // namespace lumen::models

@@ -1,35 +1,57 @@
 // The language model around a stack of decoder layers: embedding, layers, final norm, output head.
-// Llama, Qwen2 and Qwen3 differ only in what their layers are, which they tell by a function.
+// Llama, Qwen, Gemma and their like differ only in what their layers are and in some scales.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "models/model.h"
 
 namespace lumen::models {
 
+// How the queries and keys of a layer are rotated.
+enum class Rotation {
+  kGlobal,  // as rope_theta and rope_scaling say
+  kLocal,   // as DecoderShape::local_rope says
+  kNone,
+};
+
+struct DecoderShape {
+  std::function<nn::LayerShape(int64_t layer)> layer;
+  std::function<Rotation(int64_t layer)> rotation = [](int64_t) { return Rotation::kGlobal; };
+  io::Json local_rope = nullptr;  // a config of nn::Rope; null: no layer is Rotation::kLocal
+  double embedding_scale = 1;     // what the rows of the embedding are multiplied by
+  double logit_scale = 1;         // what the logits are multiplied by
+};
+
+// Attention, feed-forward layer and norms of a plain Llama of this config, for models to change.
+nn::LayerShape plain_layer(const nn::DecoderConfig& config);
+
 class DecoderLm : public CausalLm {
  public:
-  // `attention_of` gives the attention of each layer. Parameters: model.embed_tokens,
-  // model.layers.N, model.norm, lm_head unless tied, and GGUF's rope_freqs if the file has it.
+  // Parameters: model.embed_tokens, model.layers.N, model.norm, lm_head unless tied, and of GGUF's
+  // rope_freqs, rope_factors_short and rope_factors_long those that the file has.
   DecoderLm(const io::Json& json, const nn::DecoderConfig& config, const nn::Parameters& parameters,
-            const std::function<nn::AttentionShape(int64_t layer)>& attention_of,
-            bool mlp_bias = false);
+            const DecoderShape& shape);
 
   nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const override;
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_position_embeddings; }
+  void set_context(int64_t context) override { rope_.set_context(context); }
   Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                 const Training& training) const override;
-  Tensor normalized(const Tensor& hidden) const override { return norm_(hidden); }
+  Tensor normalized(const Tensor& hidden) const override;
   const nn::Linear& head() const override { return lm_head_; }
 
  private:
   nn::DecoderConfig config_;
+  double embedding_scale_, logit_scale_;
   nn::Embedding embed_tokens_;
   nn::Rope rope_;
+  std::optional<nn::Rope> local_rope_;
   std::vector<nn::DecoderLayer> layers_;
+  std::vector<Rotation> rotations_;  // of each layer
   nn::RmsNorm norm_;
   nn::Linear lm_head_;
 };

@@ -9,28 +9,16 @@
 namespace lumen::models {
 namespace llama {
 
-struct Config : nn::DecoderConfig {
-  explicit Config(const io::Json& config)
-      : DecoderConfig(config),
-        attention_bias(io::get_bool(config, "attention_bias", false)),
-        mlp_bias(io::get_bool(config, "mlp_bias", false)) {}
-
-  bool attention_bias, mlp_bias;
-};
-
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
-  const Config config(json);
-  const nn::AttentionShape attention = {.hidden = config.hidden_size,
-                                        .heads = config.num_attention_heads,
-                                        .kv_heads = config.num_key_value_heads,
-                                        .head_dim = config.head_dim,
-                                        .qkv_bias = config.attention_bias,
-                                        .output_bias = config.attention_bias,
-                                        .window = config.sliding_window,
-                                        .dropout = config.attention_dropout};
-  return std::make_unique<DecoderLm>(
-      json, config, parameters.with_normal_weights(config.initializer_range),
-      [&](int64_t) { return attention; }, config.mlp_bias);
+  const nn::DecoderConfig config(json);
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.qkv_bias = layer.attention.output_bias =
+      io::get_bool(json, "attention_bias", false);
+  layer.attention.window = config.sliding_window;
+  layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
+  return std::make_unique<DecoderLm>(json, config,
+                                     parameters.with_normal_weights(config.initializer_range),
+                                     DecoderShape{.layer = [=](int64_t) { return layer; }});
 }
 
 std::vector<io::Json> tiny_configs() {

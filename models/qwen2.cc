@@ -12,17 +12,15 @@ namespace qwen2 {
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
   const std::vector<int64_t> windows = io::layer_windows(json);
-  auto attention = [&](int64_t layer) -> nn::AttentionShape {
-    return {.hidden = config.hidden_size,
-            .heads = config.num_attention_heads,
-            .kv_heads = config.num_key_value_heads,
-            .head_dim = config.head_dim,
-            .qkv_bias = true,
-            .window = windows[static_cast<size_t>(layer)],
-            .dropout = config.attention_dropout};
+  auto layer = [&](int64_t i) {
+    nn::LayerShape shape = plain_layer(config);
+    shape.attention.qkv_bias = true;
+    shape.attention.window = windows[static_cast<size_t>(i)];
+    return shape;
   };
-  return std::make_unique<DecoderLm>(
-      json, config, parameters.with_normal_weights(config.initializer_range), attention);
+  return std::make_unique<DecoderLm>(json, config,
+                                     parameters.with_normal_weights(config.initializer_range),
+                                     DecoderShape{.layer = layer});
 }
 
 std::vector<io::Json> tiny_configs() {

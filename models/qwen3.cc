@@ -9,29 +9,20 @@
 namespace lumen::models {
 namespace qwen3 {
 
-struct Config : nn::DecoderConfig {
-  explicit Config(const io::Json& config)
-      : DecoderConfig(config), attention_bias(io::get_bool(config, "attention_bias", false)) {}
-
-  bool attention_bias;
-};
-
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
-  const Config config(json);
+  const nn::DecoderConfig config(json);
   const std::vector<int64_t> windows = io::layer_windows(json);
-  auto attention = [&](int64_t layer) -> nn::AttentionShape {
-    return {.hidden = config.hidden_size,
-            .heads = config.num_attention_heads,
-            .kv_heads = config.num_key_value_heads,
-            .head_dim = config.head_dim,
-            .qkv_bias = config.attention_bias,
-            .output_bias = config.attention_bias,
-            .qk_norm_eps = config.rms_norm_eps,
-            .window = windows[static_cast<size_t>(layer)],
-            .dropout = config.attention_dropout};
+  auto layer = [&](int64_t i) {
+    nn::LayerShape shape = plain_layer(config);
+    shape.attention.qkv_bias = shape.attention.output_bias =
+        io::get_bool(json, "attention_bias", false);
+    shape.attention.qk_norm = nn::QkNorm::kHeads;
+    shape.attention.window = windows[static_cast<size_t>(i)];
+    return shape;
   };
-  return std::make_unique<DecoderLm>(
-      json, config, parameters.with_normal_weights(config.initializer_range), attention);
+  return std::make_unique<DecoderLm>(json, config,
+                                     parameters.with_normal_weights(config.initializer_range),
+                                     DecoderShape{.layer = layer});
 }
 
 std::vector<io::Json> tiny_configs() {

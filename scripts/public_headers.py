@@ -10,7 +10,7 @@ import sys
 
 PRIVATE = {
     "lib/base/testing.h", "lib/data/text_batches.h", "lib/io/fuzz/fuzzing.h",
-    "lib/io/coded_matrix.h", "lib/io/model_formats.h", "lib/io/packed_layer.h",
+    "lib/io/coded_matrix.h", "lib/io/gguf_architecture.h", "lib/io/model_formats.h", "lib/io/packed_layer.h",
     "lib/io/test_clock.h", "lib/io/test_files.h",
     "lib/kernels/amx_emulation.h", "lib/kernels/every_target.h",
     "lib/kernels/attention_problem.h", "lib/kernels/pack_blocks.h",

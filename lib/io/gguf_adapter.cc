@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/io/gguf_architecture.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 
@@ -28,14 +29,14 @@ void check_kind(const GgufMetadata& metadata) {
   }
 }
 
-std::string adapter_tensor_name(const std::string& name) {
+std::string adapter_tensor_name(const std::string& name, std::string_view architecture) {
   for (const auto& [end, factor] : kFactors) {
     if (!name.ends_with(end)) continue;
-    std::string layer = hugging_face_name(name.substr(0, name.size() - end.size()));
+    std::string layer = hugging_face_name(name.substr(0, name.size() - end.size()), architecture);
     if (!layer.ends_with(kWeight)) break;
     return layer.insert(layer.size() - kWeight.size(), factor);
   }
-  return hugging_face_name(name);
+  return hugging_face_name(name, architecture);
 }
 
 }  // namespace
@@ -61,8 +62,8 @@ GgufAdapter read_gguf_adapter(const std::string& path) {
     }
     adapter.chat_templates = gguf_chat_templates(file->metadata);
     for (const GgufTensor& tensor : file->tensors) {
-      const auto [at, is_new] =
-          adapter.tensors.emplace(adapter_tensor_name(tensor.name), file->array(tensor));
+      const auto [at, is_new] = adapter.tensors.emplace(
+          adapter_tensor_name(tensor.name, adapter.architecture), file->array(tensor));
       if (!is_new) {
         fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " is there twice, once as ",
              quoted(at->first));
@@ -80,12 +81,12 @@ void set_gguf_adapter(const GgufAdapter& adapter, GgufWriter& writer) {
   set_gguf_chat_templates(adapter.chat_templates, writer);
 }
 
-std::string gguf_adapter_tensor_name(const std::string& name) {
+std::string gguf_adapter_tensor_name(const std::string& name, std::string_view architecture) {
   for (const auto& [end, factor] : kFactors) {
     const size_t at = name.rfind(factor);
     if (at == name.npos) continue;
     std::string layer = name;
-    layer = gguf_tensor_name(layer.erase(at, factor.size()));
+    layer = gguf_tensor_name(layer.erase(at, factor.size()), architecture);
     return layer.empty() ? "" : layer + std::string(end);
   }
   return "";

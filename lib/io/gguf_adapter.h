@@ -27,9 +27,9 @@ bool is_adapter(const GgufFile& file);
 // kind of adapter; kMalformed for tensors without a place in a model.
 GgufAdapter read_gguf_adapter(const std::string& path);
 
-// What such a file says beside its tensors, and the name there of one that is called as above; ""
-// if GGUF has none for it.
+// What such a file says beside its tensors, and the name there, for a model of this architecture,
+// of one that is called as above; "" if GGUF has none for it.
 void set_gguf_adapter(const GgufAdapter& adapter, GgufWriter& writer);
-std::string gguf_adapter_tensor_name(const std::string& name);
+std::string gguf_adapter_tensor_name(const std::string& name, std::string_view architecture);
 
 }  // namespace lumen::io

@@ -49,11 +49,11 @@ TEST_CASE("an adapter whose alpha is no number is damaged") {
 }
 
 TEST_CASE("tensors of adapters have the names that llama.cpp looks for") {
-  CHECK(gguf_adapter_tensor_name("model.layers.11.mlp.down_proj.lora_B.weight") ==
+  CHECK(gguf_adapter_tensor_name("model.layers.11.mlp.down_proj.lora_B.weight", "llama") ==
         "blk.11.ffn_down.weight.lora_b");
-  CHECK(gguf_adapter_tensor_name("lm_head.lora_A.weight") == "output.weight.lora_a");
-  CHECK(gguf_adapter_tensor_name("transformer.h.0.attn.c_attn.lora_A.weight").empty());
-  CHECK(gguf_adapter_tensor_name("model.norm.weight").empty());
+  CHECK(gguf_adapter_tensor_name("lm_head.lora_A.weight", "llama") == "output.weight.lora_a");
+  CHECK(gguf_adapter_tensor_name("transformer.h.0.attn.c_attn.lora_A.weight", "llama").empty());
+  CHECK(gguf_adapter_tensor_name("model.norm.weight", "llama").empty());
 }
 
 TEST_CASE("what is no LoRA adapter in GGUF is refused by what it is") {

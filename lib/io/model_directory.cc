@@ -1,6 +1,5 @@
 // Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "lib/base/error.h"
@@ -23,93 +22,6 @@ std::string in_directory(const std::string& directory, std::string_view file) {
 
 Json read_optional(const std::string& path) {
   return is_regular_file(path) ? read_json(path) : Json::object();
-}
-
-// Renames `from` to `to` unless `to` is there.
-void rename_key(Json& object, const char* from, const char* to) {
-  if (const Json* value = find(object, from); value != nullptr && find(object, to) == nullptr) {
-    object[to] = *value;
-  }
-}
-
-void set_default(Json& config, const char* key, Json value) {
-  if (find_value(config, key) == nullptr) config[key] = std::move(value);
-}
-
-// Newer transformers nest rotary settings: {"rope_theta": …, "rope_type": …, "factor": …, …}. Such
-// a theta goes before one outside.
-void flatten_rope_parameters(Json& config) {
-  const Json* nested = find_value(config, "rope_parameters");
-  if (nested == nullptr || !nested->is_object()) return;
-  Json scaling = *nested;
-  if (const Json* theta = find_value(scaling, "rope_theta")) {
-    config["rope_theta"] = Json(*theta);
-    scaling.erase("rope_theta");
-  }
-  rename_key(scaling, "type", "rope_type");
-  if (find_value(scaling, "factor") == nullptr) set_default(scaling, "rope_type", "default");
-  if (find_value(config, "rope_scaling") == nullptr) config["rope_scaling"] = scaling;
-}
-
-// yarn with mscale and mscale_all_dim (DeepSeek): what cos and sin are multiplied by is the ratio
-// of two numbers, each 0.1 · mscale · ln(factor) + 1.
-void normalize_yarn(Json& scaling) {
-  constexpr double kMax = 1e6;
-  const double whole = get_number(scaling, "mscale", 0, kMax, 0);
-  const double divided = get_number(scaling, "mscale_all_dim", 0, kMax, 0);
-  if (whole == 0 || divided == 0 || find_value(scaling, "attention_factor") != nullptr) return;
-  const double log_factor = std::log(std::max(get_number(scaling, "factor", 1e-6, kMax), 1.0));
-  scaling["attention_factor"] = (0.1 * whole * log_factor + 1) / (0.1 * divided * log_factor + 1);
-}
-
-void normalize_rope(Json& config) {
-  flatten_rope_parameters(config);
-  const Json* found = find_value(config, "rope_scaling");
-  if (found == nullptr || !found->is_object()) return;
-  Json scaling = *found;
-  rename_key(scaling, "type", "rope_type");
-  if (find(scaling, "rope_type") == nullptr) return;
-  if (scaling["rope_type"] == "yarn") normalize_yarn(scaling);
-  // "default" means no scaling.
-  config["rope_scaling"] = scaling["rope_type"] == "default" ? Json(nullptr) : scaling;
-}
-
-// GPT-2's config has names of its own.
-void rename_gpt2_keys(Json& config) {
-  rename_key(config, "n_embd", "hidden_size");
-  rename_key(config, "n_layer", "num_hidden_layers");
-  rename_key(config, "n_head", "num_attention_heads");
-  rename_key(config, "n_positions", "max_position_embeddings");
-  rename_key(config, "n_inner", "intermediate_size");
-  if (const Json* dim = find_value(config, "hidden_size"); dim != nullptr && dim->is_number()) {
-    set_default(config, "intermediate_size", 4 * dim->get<int64_t>());
-  }
-}
-
-// Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
-// transformers classes.
-Json normalized_config(Json config, bool has_head) {
-  const std::string type = get_string(config, "model_type");
-  rename_key(config, "dtype", "torch_dtype");
-  normalize_rope(config);
-  if (type == "gpt2") rename_gpt2_keys(config);
-  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
-  const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
-  set_default(config, "num_key_value_heads", heads);
-  set_default(config, "head_dim", type == "qwen3" ? 128 : std::max<int64_t>(1, dim / heads));
-  set_default(config, "rms_norm_eps", 1e-6);
-  set_default(config, "rope_theta", 10000.0);
-  set_default(config, "tie_word_embeddings", !has_head);
-  set_default(config, "max_position_embeddings", 2048);
-  set_default(config, "rope_interleaved", false);
-  if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
-  // null is no window, an absent key is not.
-  const bool has_window = type == "mistral" || type == "qwen2" || type == "qwen3";
-  if (has_window && find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
-  // Qwen2 and Qwen3 give a window but use it only if told to.
-  const bool windowed = get_bool(config, "use_sliding_window", !type.starts_with("qwen"));
-  if (!windowed && find(config, "sliding_window") != nullptr) config["sliding_window"] = nullptr;
-  return config;
 }
 
 // `directory` holds what PEFT or lumen-train trained with LoRA.
@@ -239,6 +151,27 @@ NamedArrays with_prefix(NamedArrays tensors) {
   return result;
 }
 
+// Of a model that reads more than text, the tensors of its language model under the names that they
+// would have alone. Versions of transformers put the prefix in different places.
+NamedArrays of_language_model(NamedArrays tensors) {
+  constexpr std::string_view kPart = "language_model.", kModel = "model.";
+  NamedArrays result;
+  for (auto& [name, array] : tensors) {
+    std::string alone;
+    if (name.starts_with(kPart)) {
+      alone = name.substr(kPart.size());  // language_model.model.layers…, language_model.lm_head…
+    } else if (name.starts_with(str(kModel, kPart))) {
+      alone = str(kModel, name.substr(kModel.size() + kPart.size()));
+    } else if (name == "lm_head.weight") {
+      alone = name;
+    }
+    if (alone.empty()) continue;
+    const auto [at, is_new] = result.emplace(alone, std::move(array));
+    if (!is_new) fail(ErrorKind::kMalformed, "tensor ", quoted(at->first), " is there twice");
+  }
+  return result;
+}
+
 std::string find_tokenizer(const std::string& directory) {
   for (const char* file : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"}) {
     const std::string path = in_directory(directory, file);
@@ -309,12 +242,6 @@ void collect_end_tokens(const std::string& directory, ModelFiles& model) {
 
 }  // namespace
 
-Json classic_config(Json config, bool has_head) {
-  config = normalized_config(std::move(config), has_head);
-  check_config(config);
-  return config;
-}
-
 void add_end_token(int64_t id, const std::string& source, std::vector<EndToken>& tokens) {
   for (const EndToken& token : tokens) {
     if (token.id == id) return;
@@ -366,14 +293,19 @@ ModelFiles open_directory_model(const std::string& directory,
   add_packing(directory, model.config);
   const auto packing =
       with_context(place_of(config_path), [&] { return packing_of(model.config); });
+  const bool reads_more_than_text = find_value(model.config, "text_config") != nullptr;
   Weights weights = open_weights(packing.get());
   erase_packing(model.config);
   model.file_bytes = weights.file_bytes;
-  model.tensors = with_prefix(std::move(weights.tensors));
+  model.tensors = with_prefix(reads_more_than_text ? of_language_model(std::move(weights.tensors))
+                                                   : std::move(weights.tensors));
   with_context(place_of(config_path), [&] {
+    model.config = language_model_config(std::move(model.config));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      model.config["rope_interleaved"] = false;  // Hugging Face has no such key
+      for (const char* key : {"rope_interleaved", "rms_norm_offset"}) {
+        model.config.erase(key);  // Hugging Face has no such keys
+      }
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
     });
   });

@@ -44,16 +44,20 @@ struct ModelFiles {
   //   sliding_window (absent when the file switches it off), attention_bias, and all other keys.
   // Translated here: newer files' rope_parameters → rope_theta and rope_scaling, dtype →
   //   torch_dtype, rope_scaling.type → rope_type, yarn's mscale and mscale_all_dim →
-  //   attention_factor.
+  //   attention_factor, longrope's lengths → its original_max_position_embeddings and
+  //   attention_factor; a text_config inside → the config.
   // Added by Lumen: "rope_interleaved": true if the q and k rows are in the order of interleaved
-  //   rotary pairs (GGUF architecture llama, llama2.c), else false.
+  //   rotary pairs (GGUF architectures llama, granite, smollm3; llama2.c), else false;
+  //   "rms_norm_offset" of Gemma: 1 if the weights of norms are stored less 1, as in Hugging Face,
+  //   0 if they are not, as in GGUF.
   Json config;
   Json generation_config;  // generation_config.json, or an empty object
 
   // Hugging Face names, e.g. model.embed_tokens.weight, model.layers.0.self_attn.q_proj.weight,
   // model.layers.0.self_attn.q_norm.weight, model.norm.weight, lm_head.weight; row-major [out, in];
-  // mapped. GGUF's "rope_freqs.weight" (divisors of the rotary frequencies, [head_dim / 2]) keeps
-  // its name, as do tensors without a Hugging Face counterpart.
+  // mapped. GGUF's "rope_freqs.weight" and "rope_factors_{short,long}.weight" (divisors of the
+  // rotary frequencies, [head_dim / 2]) keep their names, as do tensors without a Hugging Face
+  // counterpart. Of models that read more than text only the language model's are there.
   std::map<std::string, Array> tensors;
 
   std::shared_ptr<const GgufFile> gguf;  // format kGguf: metadata with the tokenizer
@@ -72,6 +76,9 @@ struct ModelFiles {
   uint64_t file_bytes = 0;  // of all weight files
 };
 
+// The config of the language model in that of a model that reads more than text (text_config); of
+// any other model the same.
+Json language_model_config(Json config);
 // What is in a config.json, with the classic keys that ModelFiles::config promises. `has_head`:
 // whether there is a tensor lm_head.weight. Throws Error(kMalformed).
 Json classic_config(Json config, bool has_head);

@@ -23,14 +23,9 @@ void check_config(const Json& config);
 void add_end_tokens(const Json& value, const std::string& source, std::vector<EndToken>& tokens);
 void add_end_token(int64_t id, const std::string& source, std::vector<EndToken>& tokens);
 
-// The name of a GGUF file's tensor in a Hugging Face model, or the same name if it has none there.
-std::string hugging_face_name(const std::string& gguf_name);
+// A GGUF file's keys in those of a config.json. Throws Error as open_model.
+Json config_of_gguf(const GgufFile& file);
 // The chat templates in the metadata of a GGUF file.
 ChatTemplates gguf_chat_templates(const GgufMetadata& metadata);
-
-// Sets the keys of `scaling` (config.json's rope_scaling), which open_gguf_model reads. Throws
-// Error(kUnsupported) for a type that they cannot say.
-void set_gguf_rope_scaling(const Json& scaling, const std::string& architecture,
-                           GgufWriter& writer);
 
 }  // namespace lumen::io

@@ -8,9 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/atomic_file.h"
-#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
-#include "lib/io/model_formats.h"
 #include "lib/io/shard_index.h"
 
 namespace lumen::io {
@@ -106,10 +104,6 @@ std::string text_of(const GgufWriter::Value& value) {
   Bytes bytes;
   bytes.value(value);
   return bytes.text();
-}
-
-uint32_t small(const Json& config, const char* key, int64_t hi) {
-  return static_cast<uint32_t>(get_int(config, key, 1, hi));
 }
 
 }  // namespace
@@ -257,50 +251,6 @@ void GgufWriter::write_parts(const std::string& path, uint64_t most_bytes) const
   std::error_code ignored;  // it is replaced below all the same
   if (files.size() > 1) std::filesystem::remove(paths[0], ignored);
   for (size_t i = files.size(); i-- > 0;) files[i]->commit();
-}
-
-std::string gguf_architecture(const Json& config) {
-  const std::string type = get_string(config, "model_type");
-  if (type == "llama" || type == "mistral") return "llama";
-  if (type == "qwen2" || type == "qwen3") return type;
-  fail(ErrorKind::kUnsupported, "model_type ", quoted(type),
-       " has no architecture of GGUF that Lumen knows; known are llama, mistral, qwen2, qwen3");
-}
-
-void set_gguf_config(const Json& config, GgufWriter& writer) {
-  const std::string architecture = gguf_architecture(config);
-  writer.set("general.architecture", architecture);
-  auto set = [&](const char* key, GgufWriter::Value value) {
-    writer.set(str(architecture, ".", key), std::move(value));
-  };
-  const uint32_t head_dim = small(config, "head_dim", limits::kDim);
-  set("context_length", small(config, "max_position_embeddings", limits::kContext));
-  set("embedding_length", small(config, "hidden_size", limits::kDim));
-  set("block_count", small(config, "num_hidden_layers", limits::kLayers));
-  set("feed_forward_length", small(config, "intermediate_size", limits::kDim));
-  set("attention.head_count", small(config, "num_attention_heads", limits::kHeads));
-  set("attention.head_count_kv", small(config, "num_key_value_heads", limits::kHeads));
-  set("attention.key_length", head_dim);
-  set("attention.value_length", head_dim);
-  set("attention.layer_norm_rms_epsilon",
-      static_cast<float>(get_number(config, "rms_norm_eps", 0, 1)));
-  set("rope.dimension_count", head_dim);
-  set("rope.freq_base", static_cast<float>(get_number(config, "rope_theta", 1e-3, 1e15)));
-  set("vocab_size", small(config, "vocab_size", limits::kVocab));
-  if (const Json* scaling = find_value(config, "rope_scaling")) {
-    set_gguf_rope_scaling(*scaling, architecture, writer);
-  }
-  if (architecture != "llama") {
-    const std::vector<int64_t> windows = layer_windows(config);
-    const auto found =
-        std::find_if(windows.begin(), windows.end(), [](int64_t w) { return w > 0; });
-    if (found != windows.end()) {
-      fail(ErrorKind::kUnsupported, "layer ", found - windows.begin(), " has a sliding window of ",
-           *found, " tokens, which cannot be written as GGUF for ", architecture);
-    }
-  } else if (find_value(config, "sliding_window") != nullptr) {
-    set("attention.sliding_window", small(config, "sliding_window", limits::kContext));
-  }
 }
 
 }  // namespace lumen::io

@@ -77,13 +77,16 @@ class GgufWriter {
 std::string gguf_architecture(const Json& config);
 // Whether the q and k rows of an architecture's files are in the order of interleaved rotary pairs.
 bool gguf_rotates_interleaved(std::string_view architecture);
-// A tensor's name in GGUF, the inverse of what open_model does; "" if GGUF has none for it.
-std::string gguf_tensor_name(const std::string& hugging_face_name);
+// A tensor's name in the GGUF files of an architecture, the inverse of what open_model does; "" if
+// they have none for it.
+std::string gguf_tensor_name(const std::string& hugging_face_name, std::string_view architecture);
+// The other way: the same name if it has none in a Hugging Face model.
+std::string hugging_face_name(const std::string& gguf_name, std::string_view architecture);
 // Sets the keys of Jinja sources by name.
 void set_gguf_chat_templates(const std::map<std::string, std::string>& templates,
                              GgufWriter& writer);
-// The metadata of `config` in the keys of its architecture. The scaling of Llama 3 is no key but
-// the tensor rope_freqs.weight (nn/rope.h). Throws Error(kUnsupported) for what GGUF cannot say.
+// The metadata of `config` in the keys of its architecture. The scalings of Llama 3 and of Phi-3
+// are tensors (nn/rope.h). Throws Error(kUnsupported) for what GGUF cannot say.
 void set_gguf_config(const Json& config, GgufWriter& writer);
 
 }  // namespace lumen::io

@@ -223,9 +223,9 @@ TEST_CASE("rope scaling goes to GGUF and back") {
   CHECK(read_back({{"rope_type", "llama3"}}).is_null());  // a tensor says it
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
                                            [&] {
-                                             read_back({{"rope_type", "longrope"}});
+                                             read_back({{"rope_type", "ntk"}});
                                            }),
-                          "longrope"));
+                          "ntk"));
 }
 
 TEST_CASE("windows of single layers have no place in GGUF") {
@@ -244,10 +244,10 @@ TEST_CASE("windows of single layers have no place in GGUF") {
 
 // llama.cpp multiplies what the factor alone would give, 0.1 ln 4 + 1.
 TEST_CASE("the attention factor of yarn is a multiple of the usual one in GGUF") {
+  Json config = tiny_config("llama", 2);
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 1.0}};
   GgufWriter writer;
-  writer.set("general.architecture", std::string("llama"));
-  set_gguf_rope_scaling({{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 1.0}},
-                        "llama", writer);
+  set_gguf_config(config, writer);
   const std::string path = testing::temporary_directory() + "/keys.gguf";
   writer.write(path);
   CHECK(read_gguf(path)->metadata.get_number("llama.rope.scaling.attn_factor") ==
@@ -255,10 +255,11 @@ TEST_CASE("the attention factor of yarn is a multiple of the usual one in GGUF")
 }
 
 TEST_CASE("names go to GGUF and back") {
-  CHECK(gguf_tensor_name("model.embed_tokens.weight") == "token_embd.weight");
-  CHECK(gguf_tensor_name("model.layers.12.mlp.gate_proj.weight") == "blk.12.ffn_gate.weight");
-  CHECK(gguf_tensor_name("model.layers.0.self_attn.q_proj.bias") == "blk.0.attn_q.bias");
-  CHECK(gguf_tensor_name("transformer.wte.weight").empty());
+  CHECK(gguf_tensor_name("model.embed_tokens.weight", "llama") == "token_embd.weight");
+  CHECK(gguf_tensor_name("model.layers.12.mlp.gate_proj.weight", "llama") ==
+        "blk.12.ffn_gate.weight");
+  CHECK(gguf_tensor_name("model.layers.0.self_attn.q_proj.bias", "llama") == "blk.0.attn_q.bias");
+  CHECK(gguf_tensor_name("transformer.wte.weight", "llama").empty());
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
                                            [] {
                                              gguf_architecture({{"model_type", "gpt2"}});

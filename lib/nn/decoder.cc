@@ -1,9 +1,11 @@
 #include "lib/nn/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/nn/training_scope.h"
 
 namespace lumen::nn {
@@ -11,6 +13,58 @@ namespace {
 
 int64_t size(const io::Json& config, const char* key, int64_t most) {
   return io::get_int(config, key, 1, most);
+}
+
+Activation gate_activation(const io::Json& config) {
+  const std::vector<std::string> known = {"silu", "swish", "gelu", "gelu_pytorch_tanh", "gelu_new"};
+  const std::string name = io::get_string(config, "hidden_act", known[0]);
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(name),
+         " is not supported; known: ", join(known, ", "));
+  }
+  return Activation(name);
+}
+
+std::vector<Linear> projections(const Parameters& parameters, const AttentionShape& s) {
+  const int64_t q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+  std::vector<Linear> result;
+  if (s.fused) {
+    result.emplace_back(parameters / "qkv_proj", s.hidden, q + 2 * kv, s.qkv_bias);
+    return result;
+  }
+  result.emplace_back(parameters / "q_proj", s.hidden, q, s.qkv_bias);
+  result.emplace_back(parameters / "k_proj", s.hidden, kv, s.qkv_bias);
+  result.emplace_back(parameters / "v_proj", s.hidden, kv, s.qkv_bias);
+  return result;
+}
+
+std::vector<Linear> gate_and_up(const Parameters& parameters, const GatedMlpShape& s) {
+  std::vector<Linear> result;
+  if (s.fused) {
+    result.emplace_back(parameters / "gate_up_proj", s.hidden, 2 * s.intermediate, s.bias);
+    return result;
+  }
+  result.emplace_back(parameters / "gate_proj", s.hidden, s.intermediate, s.bias);
+  result.emplace_back(parameters / "up_proj", s.hidden, s.intermediate, s.bias);
+  return result;
+}
+
+// The values of all layers for x, in parts of these widths along the last axis: a layer gives one
+// part, or, if it is the only one, all of them.
+std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
+                             std::span<const int64_t> widths) {
+  std::vector<Tensor> parts;
+  if (layers.size() > 1) {
+    for (const Linear& layer : layers) parts.push_back(layer(x));
+    return parts;
+  }
+  const Tensor whole = layers[0](x);
+  int64_t column = 0;
+  for (const int64_t width : widths) {
+    parts.push_back(graph::slice(whole, -1, column, column + width));
+    column += width;
+  }
+  return parts;
 }
 
 }  // namespace
@@ -24,6 +78,8 @@ DecoderConfig::DecoderConfig(const io::Json& config)
           io::get_int(config, "num_key_value_heads", 1, limits::kHeads, num_attention_heads)),
       head_dim(io::get_int(config, "head_dim", 1, limits::kDim,
                            std::max<int64_t>(1, hidden_size / num_attention_heads))),
+      rotary_dim(static_cast<int64_t>(static_cast<double>(head_dim) *
+                                      io::get_number(config, "partial_rotary_factor", 0, 1, 1))),
       vocab_size(size(config, "vocab_size", limits::kVocab)),
       max_position_embeddings(
           io::get_int(config, "max_position_embeddings", 1, limits::kContext, 2048)),
@@ -31,19 +87,16 @@ DecoderConfig::DecoderConfig(const io::Json& config)
       initializer_range(io::get_number(config, "initializer_range", 0, 100, 0.02)),
       tie_word_embeddings(io::get_bool(config, "tie_word_embeddings", false)),
       sliding_window(io::get_int(config, "sliding_window", 0, limits::kContext, 0)),
+      hidden_act(gate_activation(config)),
       dropout(io::get_number(config, "hidden_dropout", 0, 1, 0)),
       attention_dropout(io::get_number(config, "attention_dropout", 0, 1, 0)) {
   if (num_attention_heads % num_key_value_heads != 0) {
     fail(ErrorKind::kMalformed, "num_attention_heads ", num_attention_heads,
          " is not a multiple of num_key_value_heads ", num_key_value_heads);
   }
-  if (head_dim % 2 != 0) {
-    fail(ErrorKind::kMalformed, "head_dim ", head_dim, " is odd: it cannot be rotated in pairs");
-  }
-  const std::string activation = io::get_string(config, "hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") {
-    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
-         " is not supported; known: silu");
+  if (rotary_dim % 2 != 0 || rotary_dim == 0) {
+    fail(ErrorKind::kMalformed, "head_dim ", head_dim, ", of which ", rotary_dim,
+         " rotate, is odd: it cannot be rotated in pairs");
   }
 }
 
@@ -65,31 +118,38 @@ void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v) {
 
 SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape& shape)
     : shape_(shape),
-      q_proj_(parameters / "q_proj", shape.hidden, shape.heads * shape.head_dim, shape.qkv_bias),
-      k_proj_(parameters / "k_proj", shape.hidden, shape.kv_heads * shape.head_dim, shape.qkv_bias),
-      v_proj_(parameters / "v_proj", shape.hidden, shape.kv_heads * shape.head_dim, shape.qkv_bias),
+      qkv_(projections(parameters, shape)),
       o_proj_(parameters / "o_proj", shape.heads * shape.head_dim, shape.hidden,
               shape.output_bias) {
-  if (shape.qk_norm_eps) {
-    q_norm_.emplace(parameters / "q_norm", shape.head_dim, *shape.qk_norm_eps);
-    k_norm_.emplace(parameters / "k_norm", shape.head_dim, *shape.qk_norm_eps);
-  }
+  if (shape.qk_norm == QkNorm::kNone) return;
+  const bool whole = shape.qk_norm == QkNorm::kWhole;
+  auto norm = [&](const char* name, int64_t heads) {
+    return RmsNorm(parameters / name, (whole ? heads : 1) * shape.head_dim, shape.norm_eps,
+                   shape.norm_offset);
+  };
+  q_norm_ = norm("q_norm", shape.heads);
+  k_norm_ = norm("k_norm", shape.kv_heads);
 }
 
 Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
-  const int64_t batch = x.dim(0), tokens = x.dim(1);
-  auto heads = [&](const Tensor& projected, int64_t count) {
-    return graph::reshape(projected, {batch, tokens, count, shape_.head_dim});
+  const int64_t batch = x.dim(0), tokens = x.dim(1), dim = shape_.head_dim;
+  const int64_t widths[] = {shape_.heads * dim, shape_.kv_heads * dim, shape_.kv_heads * dim};
+  const std::vector<Tensor> qkv = parts_of(qkv_, x, widths);
+  auto in_heads = [&](Tensor projected, int64_t count, const std::optional<RmsNorm>& norm) {
+    if (norm && shape_.qk_norm == QkNorm::kWhole) projected = (*norm)(projected);
+    const Tensor heads = graph::reshape(projected, {batch, tokens, count, dim});
+    return norm && shape_.qk_norm == QkNorm::kHeads ? (*norm)(heads) : heads;
   };
-  Tensor q = heads(q_proj_(x), shape_.heads);
-  Tensor k = heads(k_proj_(x), shape_.kv_heads);
-  Tensor v = heads(v_proj_(x), shape_.kv_heads);
-  if (q_norm_) q = (*q_norm_)(q), k = (*k_norm_)(k);
-  q = ops::rope(q, pass.rope_table, pass.rope->interleaved);
-  k = ops::rope(k, pass.rope_table, pass.rope->interleaved);
+  Tensor q = in_heads(qkv[0], shape_.heads, q_norm_);
+  Tensor k = in_heads(qkv[1], shape_.kv_heads, k_norm_);
+  Tensor v = in_heads(qkv[2], shape_.kv_heads, {});
+  if (pass.rope != nullptr) {
+    q = ops::rope(q, pass.rope_table, pass.rope->interleaved);
+    k = ops::rope(k, pass.rope_table, pass.rope->interleaved);
+  }
   add_to_cache(pass, layer, k, v);
   const ops::AttentionOptions options = {
-      .scale = 1 / std::sqrt(static_cast<double>(shape_.head_dim)),
+      .scale = shape_.scale.value_or(1 / std::sqrt(static_cast<double>(dim))),
       .causal = true,
       .window = shape_.window,
       .segments = pass.segments,
@@ -97,31 +157,52 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .dropout = attention_dropout(shape_.dropout),
       .bf16 = rounds_activations(o_proj_.weight.dtype())};
   const Tensor out = ops::attention(q, k, v, pass.position, options);
-  return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * shape_.head_dim}));
+  return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * dim}));
 }
 
-SwiGlu::SwiGlu(const Parameters& parameters, int64_t hidden, int64_t intermediate, bool bias)
-    : gate_proj_(parameters / "gate_proj", hidden, intermediate, bias),
-      up_proj_(parameters / "up_proj", hidden, intermediate, bias),
-      down_proj_(parameters / "down_proj", intermediate, hidden, bias) {}
+GatedMlp::GatedMlp(const Parameters& parameters, const GatedMlpShape& shape)
+    : shape_(shape),
+      gate_up_(gate_and_up(parameters, shape)),
+      down_proj_(parameters / "down_proj", shape.intermediate, shape.hidden, shape.bias) {}
 
-Tensor SwiGlu::operator()(const Tensor& x) const {
-  return down_proj_(ops::mul(ops::silu(gate_proj_(x)), up_proj_(x)));
+Tensor GatedMlp::operator()(const Tensor& x) const {
+  const int64_t widths[] = {shape_.intermediate, shape_.intermediate};
+  const std::vector<Tensor> parts = parts_of(gate_up_, x, widths);
+  return down_proj_(ops::mul(shape_.activation(parts[0]), parts[1]));
 }
 
-DecoderLayer::DecoderLayer(const Parameters& parameters, const DecoderConfig& config,
-                           const AttentionShape& attention, bool mlp_bias)
-    : input_layernorm_(parameters / "input_layernorm", config.hidden_size, config.rms_norm_eps),
-      self_attn_(parameters / "self_attn", attention),
-      post_attention_layernorm_(parameters / "post_attention_layernorm", config.hidden_size,
-                                config.rms_norm_eps),
-      mlp_(parameters / "mlp", config.hidden_size, config.intermediate_size, mlp_bias),
-      dropout_(config.dropout) {}
+DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape)
+    : shape_(shape),
+      self_attn_(parameters / "self_attn", shape.attention),
+      mlp_(parameters / "mlp", shape.mlp) {
+  auto norm = [&](const char* name) {
+    return RmsNorm(parameters / name, shape.attention.hidden, shape.norm_eps, shape.norm_offset);
+  };
+  const NormPlacement norms = shape.norms;
+  if (norms != NormPlacement::kAfter) {
+    before_attention_ = norm("input_layernorm");
+    before_mlp_ = norm(norms == NormPlacement::kBefore ? "post_attention_layernorm"
+                                                       : "pre_feedforward_layernorm");
+  }
+  if (norms != NormPlacement::kBefore) {
+    after_attention_ = norm("post_attention_layernorm");
+    after_mlp_ = norm("post_feedforward_layernorm");
+  }
+}
+
+Tensor DecoderLayer::added(const Tensor& x, Tensor branch,
+                           const std::optional<RmsNorm>& norm) const {
+  if (norm) branch = (*norm)(branch);
+  if (shape_.residual_scale != 1) {
+    branch = ops::mul(branch, graph::scalar(static_cast<float>(shape_.residual_scale)));
+  }
+  return ops::add(dropout(branch, shape_.dropout), x);
+}
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
-  const Tensor added = dropout(self_attn_(input_layernorm_(x), pass, layer), dropout_);
-  const Tensor attended = ops::add(added, x);
-  return ops::add(dropout(mlp_(post_attention_layernorm_(attended)), dropout_), attended);
+  const Tensor attention = self_attn_(before_attention_ ? (*before_attention_)(x) : x, pass, layer);
+  const Tensor attended = added(x, attention, after_attention_);
+  return added(attended, mlp_(before_mlp_ ? (*before_mlp_)(attended) : attended), after_mlp_);
 }
 
 }  // namespace lumen::nn

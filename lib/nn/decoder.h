@@ -1,10 +1,12 @@
-// The parts of a pre-norm decoder with grouped-query attention, rotary positions and a SwiGLU
-// feed-forward layer. Models choose biases, query-key norms and windows.
+// The parts of a decoder with grouped-query attention, rotary positions and a gated feed-forward
+// layer. Models choose where norms stand, biases, query-key norms, windows, positions and scales.
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "lib/io/json.h"
+#include "lib/nn/activation.h"
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/rope.h"
@@ -14,25 +16,27 @@ namespace lumen::nn {
 // The config.json keys that decoders share; fields are named as the keys.
 struct DecoderConfig {
   // Throws Error(kMalformed) for missing or contradictory values (heads not divisible by kv_heads,
-  // odd head_dim) and Error(kUnsupported) for a hidden_act other than silu.
+  // odd rotary_dim) and Error(kUnsupported) for a hidden_act that no gate has.
   explicit DecoderConfig(const io::Json& config);
 
   int64_t hidden_size, intermediate_size, num_hidden_layers;
   int64_t num_attention_heads, num_key_value_heads, head_dim;
+  int64_t rotary_dim;  // how many of head_dim rotate: "partial_rotary_factor" of them
   int64_t vocab_size, max_position_embeddings;
   double rms_norm_eps;
   double initializer_range;  // deviation of new weights
   bool tie_word_embeddings;
   int64_t sliding_window;    // 0: none
+  Activation hidden_act;     // of the feed-forward layer's gate: silu or GELU
   double dropout;            // "hidden_dropout": of what layers add, while training
   double attention_dropout;  // of the attention's weights, while training
 };
 
 // What all layers of one forward pass share.
 struct Pass {
-  Tensor position;    // int32 [1] or [batch]: of the first token; 0 without a cache
-  Tensor rope_table;  // of Rope::table
-  const Rope* rope;
+  Tensor position;           // int32 [1] or [batch]: of the first token; 0 without a cache
+  Tensor rope_table;         // of Rope::table
+  const Rope* rope;          // null: no rotation
   KvCache* cache = nullptr;  // null: attend among the given tokens only
   Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
 
@@ -44,16 +48,24 @@ struct Pass {
 // what attention reads, [batch, kv_heads, positions, head_dim]; without a cache, the given tokens.
 void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v);
 
+// RMSNorm of queries and keys before rotation: of each head (Qwen3, Gemma 3), or of all heads at
+// once (OLMo 2).
+enum class QkNorm { kNone, kHeads, kWhole };
+
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;
   bool qkv_bias = false, output_bias = false;
-  std::optional<double> qk_norm_eps{};  // RMSNorm of each query and key head before rotation
-  int64_t window = 0;
-  double dropout = 0;  // of the weights, while training
+  bool fused = false;  // one product for q, k and v, qkv_proj (Phi-3)
+  QkNorm qk_norm = QkNorm::kNone;
+  double norm_eps = 0, norm_offset = 0;  // as of RmsNorm
+  std::optional<double> scale{};         // of q · k; none: 1 / √head_dim
+  int64_t window = 0;                    // 0: all positions
+  double dropout = 0;                    // of the weights, while training
 };
 
-// Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj, v_proj, o_proj and, with
-// qk_norm_eps, q_norm and k_norm. x [batch, tokens, hidden] → the same.
+// Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj and v_proj, or qkv_proj with
+// their rows one after the other, o_proj and, with a qk_norm, q_norm and k_norm.
+// x [batch, tokens, hidden] → the same.
 class SelfAttention {
  public:
   SelfAttention(const Parameters& parameters, const AttentionShape& shape);
@@ -61,33 +73,62 @@ class SelfAttention {
 
  private:
   AttentionShape shape_;
-  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  std::vector<Linear> qkv_;  // q_proj, k_proj, v_proj, or qkv_proj alone
+  Linear o_proj_;
   std::optional<RmsNorm> q_norm_, k_norm_;
 };
 
-// down_proj(silu(gate_proj(x)) · up_proj(x)) (Shazeer 2020).
-class SwiGlu {
+struct GatedMlpShape {
+  int64_t hidden, intermediate;
+  Activation activation;
+  bool bias = false;
+  bool fused = false;  // one product for gate and up, gate_up_proj (Phi-3)
+};
+
+// down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of
+// the gate and then those of up: SwiGLU and GeGLU (Shazeer 2020).
+class GatedMlp {
  public:
-  SwiGlu(const Parameters& parameters, int64_t hidden, int64_t intermediate, bool bias = false);
+  GatedMlp(const Parameters& parameters, const GatedMlpShape& shape);
   Tensor operator()(const Tensor& x) const;
 
  private:
-  Linear gate_proj_, up_proj_, down_proj_;
+  GatedMlpShape shape_;
+  std::vector<Linear> gate_up_;  // gate_proj, up_proj, or gate_up_proj alone
+  Linear down_proj_;
 };
 
-// x + self_attn(norm(x)), then x + mlp(norm(x)).
+// Where a layer's norms stand, with the names of their parameters; f is self_attn, then mlp.
+enum class NormPlacement {
+  kBefore,          // x + f(norm(x)): input_layernorm, post_attention_layernorm
+  kAfter,           // x + norm(f(x)): post_attention_layernorm, post_feedforward_layernorm (OLMo 2)
+  kBeforeAndAfter,  // x + norm(f(norm(x))): input_layernorm, post_attention_layernorm,
+                    // pre_feedforward_layernorm, post_feedforward_layernorm (Gemma)
+};
+
+struct LayerShape {
+  AttentionShape attention;
+  GatedMlpShape mlp;
+  NormPlacement norms = NormPlacement::kBefore;
+  double norm_eps, norm_offset = 0;  // as of RmsNorm
+  double residual_scale = 1;         // what f gives is multiplied by it before it is added
+  double dropout = 0;                // of what is added, while training
+};
+
+// x + self_attn(x), then x + mlp(x), with norms and scales as the shape says.
 class DecoderLayer {
  public:
-  DecoderLayer(const Parameters& parameters, const DecoderConfig& config,
-               const AttentionShape& attention, bool mlp_bias = false);
+  DecoderLayer(const Parameters& parameters, const LayerShape& shape);
   Tensor operator()(const Tensor& x, const Pass& pass, int64_t layer) const;
 
  private:
-  RmsNorm input_layernorm_;
+  // x + what the branch gave, after its norm if it has one.
+  Tensor added(const Tensor& x, Tensor branch, const std::optional<RmsNorm>& norm) const;
+
+  LayerShape shape_;
   SelfAttention self_attn_;
-  RmsNorm post_attention_layernorm_;
-  SwiGlu mlp_;
-  double dropout_;
+  GatedMlp mlp_;
+  std::optional<RmsNorm> before_attention_, after_attention_, before_mlp_, after_mlp_;
 };
 
 }  // namespace lumen::nn

@@ -65,14 +65,20 @@ struct LayerNorm {
   double eps;
 };
 
-// x / rms(x) · weight over the last axis (Zhang & Sennrich 2019).
+// x / rms(x) · (weight + offset) over the last axis (Zhang & Sennrich 2019); Gemma's weights are
+// stored less 1, which is their offset.
 struct RmsNorm {
-  RmsNorm(const Parameters& parameters, int64_t dim, double eps)
-      : weight(parameters.get_f32("weight", {dim}, Init::ones())), eps(eps) {}
-  Tensor operator()(const Tensor& x) const { return ops::rms_norm(x, weight, eps); }
+  RmsNorm(const Parameters& parameters, int64_t dim, double eps, double offset = 0)
+      : weight(parameters.get_f32("weight", {dim}, Init::constant(1 - offset))),
+        eps(eps),
+        offset(static_cast<float>(offset)) {}
+  Tensor operator()(const Tensor& x) const {
+    return ops::rms_norm(x, offset == 0 ? weight : ops::add(weight, graph::scalar(offset)), eps);
+  }
 
   Tensor weight;
   double eps;
+  float offset;
 };
 
 }  // namespace lumen::nn

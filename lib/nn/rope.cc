@@ -90,10 +90,30 @@ double scale_yarn(const io::Json& config, const io::Json& scaling, std::vector<d
   return io::get_number(scaling, "attention_factor", 1e-6, kMaxFactor, automatic);
 }
 
+// A list of rope_scaling with a factor per frequency; undefined if there is none.
+Tensor factors_of(const io::Json& scaling, const char* key, int64_t count) {
+  const io::Json* list = io::find_value(scaling, key);
+  if (list == nullptr) return {};
+  std::vector<float> factors;
+  if (list->is_array()) {
+    for (const io::Json& factor : *list) {
+      if (factor.is_number()) factors.push_back(factor.get<float>());
+    }
+  }
+  const bool positive =
+      std::all_of(factors.begin(), factors.end(), [](float f) { return f > 0 && f < kMaxFactor; });
+  if (std::ssize(factors) != count || list->size() != factors.size() || !positive) {
+    fail(ErrorKind::kMalformed, "rope_scaling: ", key, ": found ", io::describe(list),
+         ", expected an array of ", count, " positive numbers, one per pair that rotates");
+  }
+  return graph::constant(factors, {count});
+}
+
 }  // namespace
 
 Rope::Rope(const io::Json& config, int64_t head_dim) {
   std::vector<double> theta = unscaled(config, head_dim);
+  Tensor short_factors, long_factors;
   if (const io::Json* scaling = io::find_value(config, "rope_scaling")) {
     const std::string type = type_of(*scaling);
     if (type == "linear") {
@@ -103,14 +123,32 @@ Rope::Rope(const io::Json& config, int64_t head_dim) {
       for (size_t i = 0; i < theta.size(); ++i) theta[i] /= divisors[i];
     } else if (type == "yarn") {
       attention_factor = scale_yarn(config, *scaling, theta);
+    } else if (type == "longrope") {
+      original_ = io::get_int(*scaling, "original_max_position_embeddings", 1, limits::kContext);
+      attention_factor = io::get_number(*scaling, "attention_factor", 1e-6, kMaxFactor, 1);
+      short_factors = factors_of(*scaling, "short_factor", head_dim / 2);
+      long_factors = factors_of(*scaling, "long_factor", head_dim / 2);
     } else if (type != "default" && type != "dynamic") {
       fail(ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
-           " is not supported; known: default, linear, dynamic, llama3, yarn");
+           " is not supported; known: default, linear, dynamic, llama3, longrope, yarn");
     }
   }
   const std::vector<float> values(theta.begin(), theta.end());
   frequencies = graph::constant(values, {head_dim / 2});
   interleaved = io::get_bool(config, "rope_interleaved", false);
+  if (short_factors.defined() && long_factors.defined()) set_factors(short_factors, long_factors);
+}
+
+void Rope::set_factors(const Tensor& short_factors, const Tensor& long_factors) {
+  const Tensor unscaled = frequencies;
+  short_frequencies_ = graph::constant(ops::div(unscaled, short_factors).eval());
+  long_frequencies_ = graph::constant(ops::div(unscaled, long_factors).eval());
+  frequencies = short_frequencies_;
+}
+
+void Rope::set_context(int64_t context) {
+  if (!short_frequencies_.defined()) return;
+  frequencies = context > original_ ? long_frequencies_ : short_frequencies_;
 }
 
 void Rope::divide(const Tensor& divisors) {
@@ -151,6 +189,74 @@ io::Json llama3_scaling(const io::Json& config, std::span<const float> divisors)
     if (!(std::fabs(again[i] / static_cast<double>(divisors[i]) - 1) < 1e-4)) return nullptr;
   }
   return scaling;
+}
+
+namespace {
+
+constexpr const char *kDivisors = "rope_freqs.weight", *kShort = "rope_factors_short.weight",
+                     *kLong = "rope_factors_long.weight";
+
+// The longrope of a config, the factors of which are tensors, as configs say it. Older transformers
+// want no keys in it but these; the attention factor follows from the lengths outside, or is an
+// addition.
+void set_longrope(const Array& short_factors, const Array& long_factors, io::Json& config) {
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  const io::Json scaling = config.at("rope_scaling");
+  const auto list = [](const Array& array) {
+    const Array numbers = float32_copy(array);
+    return io::Json(std::vector<float>(numbers.as<float>().begin(), numbers.as<float>().end()));
+  };
+  const int64_t original = io::get_int(scaling, kOriginal, 1, limits::kContext);
+  io::Json said = {{"rope_type", "longrope"},
+                   {"type", "longrope"},
+                   {"short_factor", list(short_factors)},
+                   {"long_factor", list(long_factors)}};
+  const double times = io::get_number(config, "max_position_embeddings", 1, limits::kContext) /
+                       static_cast<double>(original);
+  const double automatic =
+      times > 1 && original > 1
+          ? std::sqrt(1 + std::log(times) / std::log(static_cast<double>(original)))
+          : 1;
+  const double attention = io::get_number(scaling, "attention_factor", 1e-6, kMaxFactor, 1);
+  if (std::fabs(attention / automatic - 1) > 1e-4) said["attention_factor"] = attention;
+  config[kOriginal] = original;
+  config["rope_scaling"] = std::move(said);
+}
+
+}  // namespace
+
+bool is_rope_tensor(std::string_view name) {
+  return name == kDivisors || name == kShort || name == kLong;
+}
+
+std::map<std::string, std::vector<float>> rope_tensors(const io::Json& config, int64_t head_dim) {
+  std::map<std::string, std::vector<float>> tensors;
+  if (auto divisors = rope_divisors(config, head_dim); !divisors.empty()) {
+    tensors[kDivisors] = std::move(divisors);
+  }
+  const io::Json* scaling = io::find_value(config, "rope_scaling");
+  if (scaling == nullptr || type_of(*scaling) != "longrope") return tensors;
+  for (const auto& [name, key] : {std::pair(kShort, "short_factor"), {kLong, "long_factor"}}) {
+    const Tensor factors = factors_of(*scaling, key, head_dim / 2);
+    if (!factors.defined()) continue;
+    const auto numbers = factors.node()->value.as<float>();
+    tensors[name].assign(numbers.begin(), numbers.end());
+  }
+  return tensors;
+}
+
+bool set_rope_scaling(const NamedArrays& tensors, io::Json& config) {
+  if (const auto found = tensors.find(kDivisors); found != tensors.end()) {
+    const Array divisors = float32_copy(found->second);
+    io::Json scaling = llama3_scaling(config, divisors.as<float>());
+    if (scaling.is_null()) return false;
+    config["rope_scaling"] = std::move(scaling);
+  }
+  const auto near = tensors.find(kShort), far = tensors.find(kLong);
+  if (near != tensors.end() && far != tensors.end()) {
+    set_longrope(near->second, far->second, config);
+  }
+  return true;
 }
 
 Tensor Rope::table(const Tensor& position, int64_t tokens) const {

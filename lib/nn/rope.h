@@ -1,7 +1,9 @@
 // Rotary position frequencies, from a config's rope_theta and rope_scaling.
 #pragma once
 
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,8 +14,9 @@ namespace lumen::nn {
 
 // θ_i = rope_theta^(−2i/dim), changed as rope_scaling asks: "linear" (θ/factor), "llama3" (long
 // wavelengths divided by factor, short ones kept, a ramp between; Llama 3.1 model card), "yarn"
-// (Peng et al. 2023). "default" and null change nothing; "dynamic" changes nothing up to the
-// original length, which the context is then limited to.
+// (Peng et al. 2023), "longrope" (θ_i/factor_i, with factors for contexts up to the original length
+// and others beyond; Ding et al. 2024). "default" and null change nothing; "dynamic" changes
+// nothing up to the original length, which the context is then limited to.
 struct Rope {
   // `config`: Hugging Face keys (io/model_files.h). Throws Error(kUnsupported) for another
   // rope_type and Error(kMalformed) for bad numbers.
@@ -21,13 +24,23 @@ struct Rope {
 
   // Divides θ_i by divisors[i] [head_dim/2] (GGUF's rope_freqs.weight).
   void divide(const Tensor& divisors);
+  // The factors of "longrope", which GGUF has as tensors [head_dim/2]: rope_factors_short.weight,
+  // rope_factors_long.weight.
+  void set_factors(const Tensor& short_factors, const Tensor& long_factors);
+  // Whether positions go up to `context` and not only to the original length decides between the
+  // factors of "longrope". At first they do not.
+  void set_context(int64_t context);
 
   // cos and sin for `tokens` positions from position[0]: shared by all layers.
   Tensor table(const Tensor& position, int64_t tokens) const;
 
   Tensor frequencies;           // float32 [head_dim / 2]
-  double attention_factor = 1;  // scales cos and sin (yarn)
+  double attention_factor = 1;  // scales cos and sin (yarn, longrope)
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + head_dim/2)
+
+ private:
+  Tensor short_frequencies_, long_frequencies_;  // longrope
+  int64_t original_ = 0;                         // the longest context of the former
 };
 
 // What rope_scaling "llama3" divides θ_i by [head_dim / 2]: GGUF's rope_freqs.weight. Empty for any
@@ -37,6 +50,14 @@ std::vector<float> rope_divisors(const io::Json& config, int64_t head_dim);
 // The rope_scaling "llama3" that has these rope_divisors, with the low_freq_factor 1 and the
 // high_freq_factor 4 of all published models; null if there is none.
 io::Json llama3_scaling(const io::Json& config, std::span<const float> divisors);
+
+// GGUF has the scalings of Llama 3 and longrope as tensors of divisors [head_dim / 2]. Whether one
+// with this name is such, and those of a config by name; `head_dim`: what of it rotates.
+bool is_rope_tensor(std::string_view name);
+std::map<std::string, std::vector<float>> rope_tensors(const io::Json& config, int64_t head_dim);
+// Sets the rope_scaling that says what such tensors do, if there are some among `tensors`. False,
+// having changed nothing, if they have no name in a config.json.
+bool set_rope_scaling(const NamedArrays& tensors, io::Json& config);
 
 // Whether the rows of the tensor with this name rotate: weights, biases and LoRA B matrices of
 // q_proj and k_proj.

@@ -44,9 +44,13 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
     if (tensor.order == RowOrder::kAsTheyAre) return array;
     return nn::reorder_rotary_rows(array, head_dim, tensor.order == RowOrder::kInterleaved);
   };
-  if (!tensor.has_addition && dtype == tensor.array.dtype()) return ordered(tensor.array);
-  const Array values = ordered(tensor.has_addition ? source.parameters->merged(tensor.name)
-                                                   : nn::float32_copy(tensor.array));
+  const bool changes = tensor.has_addition || tensor.shift != 0;
+  if (!changes && dtype == tensor.array.dtype()) return ordered(tensor.array);
+  Array values = ordered(tensor.has_addition ? source.parameters->merged(tensor.name)
+                                             : nn::float32_copy(tensor.array));
+  if (tensor.shift != 0) {
+    for (float& value : values.as_mutable<float>()) value += static_cast<float>(tensor.shift);
+  }
   if (dtype == DType::kF32) return values;
   Array result = Array::zeros(dtype, values.shape());
   if (const float* weights = column_weights(source, tensor, dtype)) {

@@ -46,6 +46,7 @@ struct SourceTensor {
   std::string target;  // in the output
   Array array;
   RowOrder order = RowOrder::kAsTheyAre;
+  double shift = 0;                // added to every number (norm_shift)
   bool has_addition = false;       // of an adapter
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others
 };

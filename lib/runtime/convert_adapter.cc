@@ -91,7 +91,7 @@ void write_adapter_file(LoraAdapter adapter, const io::ModelFiles& base,
   io::set_gguf_adapter(file, writer);
   writer.set("general.file_type", requested_type(options).number);
   for (const auto& [name, array] : adapter.tensors) {
-    const std::string gguf_name = io::gguf_adapter_tensor_name(name);
+    const std::string gguf_name = io::gguf_adapter_tensor_name(name, file.architecture);
     if (gguf_name.empty()) {
       fail(ErrorKind::kUnsupported, "tensor ", quoted(name), " has no name in GGUF");
     }

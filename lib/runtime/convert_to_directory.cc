@@ -17,13 +17,13 @@
 #include "lib/runtime/output.h"
 #include "lib/runtime/output_directory.h"
 #include "lib/runtime/prompt_format.h"
+#include "lib/runtime/stored_layout.h"
 #include "lib/text/gguf_files.h"
 
 namespace lumen::runtime {
 namespace {
 
-constexpr const char* kRopeDivisors = "rope_freqs.weight";  // GGUF's, for what config.json says
-constexpr uint64_t kDefaultShardBytes = 5'000'000'000;      // as transformers and huggingface_hub
+constexpr uint64_t kDefaultShardBytes = 5'000'000'000;  // as transformers and huggingface_hub
 
 // The files of a directory beside its weights, by name.
 using Files = std::vector<text::TokenizerFile>;
@@ -48,10 +48,11 @@ void shorten_numbers(io::Json& json) {
 
 std::string_view architecture_class(const std::string& model_type) {
   constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
-      {"llama", "LlamaForCausalLM"},
-      {"mistral", "MistralForCausalLM"},
-      {"qwen2", "Qwen2ForCausalLM"},
-      {"qwen3", "Qwen3ForCausalLM"}};
+      {"llama", "LlamaForCausalLM"},        {"mistral", "MistralForCausalLM"},
+      {"qwen2", "Qwen2ForCausalLM"},        {"qwen3", "Qwen3ForCausalLM"},
+      {"gemma3_text", "Gemma3ForCausalLM"}, {"granite", "GraniteForCausalLM"},
+      {"olmo2", "Olmo2ForCausalLM"},        {"olmo3", "Olmo3ForCausalLM"},
+      {"phi3", "Phi3ForCausalLM"},          {"smollm3", "SmolLM3ForCausalLM"}};
   for (const auto& [type, name] : kClasses) {
     if (type == model_type) return name;
   }
@@ -59,20 +60,21 @@ std::string_view architecture_class(const std::string& model_type) {
        " has no class of transformers that Lumen knows");
 }
 
+// What a config.json calls the activation of the gate.
+const char* activation_key(const std::string& model_type) {
+  return model_type == "gemma3_text" ? "hidden_activation" : "hidden_act";
+}
+
 // config.json of a model that has none.
 io::Json new_config(const io::ModelFiles& files) {
   io::Json config = files.config;
-  config.erase("rope_interleaved");
+  erase_added_keys(config);
   config["architectures"] = {architecture_class(io::get_string(config, "model_type"))};
-  config["hidden_act"] = "silu";
-  const auto divisors = files.tensors.find(kRopeDivisors);
-  if (divisors != files.tensors.end()) {
-    const Array numbers = nn::float32_copy(divisors->second);
-    config["rope_scaling"] = nn::llama3_scaling(files.config, numbers.as<float>());
-    if (config["rope_scaling"].is_null()) {
-      fail(ErrorKind::kUnsupported, quoted(files.path), ": the position scaling of ",
-           quoted(kRopeDivisors), " is not Llama 3's, and has no name in config.json");
-    }
+  if (io::find_value(config, "hidden_act") == nullptr) config["hidden_act"] = "silu";
+  config[activation_key(io::get_string(config, "model_type"))] = io::Json(config["hidden_act"]);
+  if (!nn::set_rope_scaling(files.tensors, config)) {
+    fail(ErrorKind::kUnsupported, quoted(files.path), ": the position scaling of ",
+         "'rope_freqs.weight' is not Llama 3's, and has no name in config.json");
   }
   if (config["rope_scaling"].is_null()) config.erase("rope_scaling");
   shorten_numbers(config);
@@ -128,11 +130,12 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
   const bool rotate = io::get_bool(files.config, "rope_interleaved", false);
   std::vector<SourceTensor> tensors;
   for (const auto& [name, array] : files.tensors) {
-    if ((tied && name == "lm_head.weight") || name == kRopeDivisors) continue;
+    if ((tied && name == "lm_head.weight") || nn::is_rope_tensor(name)) continue;
     const RowOrder order =
         rotate && nn::has_rotary_rows(name) ? RowOrder::kHalves : RowOrder::kAsTheyAre;
-    tensors.push_back(
-        {name, name, array, order, source.parameters && source.parameters->has_addition(name)});
+    SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, name, array, order});
+    tensor.has_addition = source.parameters && source.parameters->has_addition(name);
+    tensor.shift = norm_shift(files.config, name, 1);
   }
   return tensors;
 }

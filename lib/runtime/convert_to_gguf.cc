@@ -9,13 +9,14 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/file_lock.h"
 #include "lib/io/mapped_file.h"
-#include "lib/io/model_formats.h"
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/quantize_blocks.h"
+#include "lib/nn/decoder.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/gguf_file_type.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/stored_layout.h"
 #include "lib/text/gguf_keys.h"
 
 namespace lumen::runtime {
@@ -38,18 +39,19 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
 std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
                                          io::GgufWriter& writer) {
   const io::ModelFiles& files = source.files;
-  io::gguf_architecture(files.config);  // what cannot be written is told before what is wrong
+  // What cannot be written is told before what is wrong.
+  const std::string architecture = io::gguf_architecture(files.config);
   if (!source.parameters) checked_parameters(files, nullptr);
   io::set_gguf_config(files.config, writer);
   const std::string path = files.path.substr(0, files.path.find_last_not_of('/') + 1);
   writer.set("general.name", path.substr(path.rfind('/') + 1));
   set_tokenizer(files, writer);
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
-  const bool rotate = io::gguf_rotates_interleaved(io::gguf_architecture(files.config));
+  const bool rotate = io::gguf_rotates_interleaved(architecture);
   std::vector<SourceTensor> tensors;
   for (const auto& [name, array] : files.tensors) {
     if (tied && name == kOutputName) continue;
-    const std::string gguf_name = io::gguf_tensor_name(name);
+    const std::string gguf_name = io::gguf_tensor_name(name, architecture);
     if (gguf_name.empty()) {
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
            " has no name in GGUF");
@@ -57,16 +59,15 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
     const RowOrder order =
         rotate && nn::has_rotary_rows(name) ? RowOrder::kInterleaved : RowOrder::kAsTheyAre;
     const bool keep = keep_packed && is_quantized(array.dtype());
-    tensors.push_back({name, gguf_name, array, order,
-                       source.parameters && source.parameters->has_addition(name),
-                       keep ? std::optional(array.dtype()) : std::nullopt});
+    SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, gguf_name, array, order});
+    tensor.shift = norm_shift(files.config, name, 0);
+    tensor.has_addition = source.parameters && source.parameters->has_addition(name);
+    if (keep) tensor.kept = array.dtype();
   }
-  const int64_t head_dim = io::get_int(files.config, "head_dim", 1, limits::kDim);
-  const std::vector<float> divisors = nn::rope_divisors(files.config, head_dim);
-  if (!divisors.empty()) {
-    const Shape shape = {static_cast<int64_t>(divisors.size())};
-    tensors.push_back(
-        {"rope_freqs.weight", "rope_freqs.weight", Array::from<float>(divisors, shape)});
+  const int64_t rotary_dim = nn::DecoderConfig(files.config).rotary_dim;
+  for (const auto& [name, numbers] : nn::rope_tensors(files.config, rotary_dim)) {
+    tensors.push_back(SourceTensor{
+        name, name, Array::from<float>(numbers, {static_cast<int64_t>(numbers.size())})});
   }
   return tensors;
 }
@@ -109,13 +110,14 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
   if (!source.parameters) checked_parameters(files, nullptr);
   copy_metadata(source, keep_types, writer);
   std::vector<SourceTensor> tensors;
+  const std::string architecture = io::gguf_architecture(files.config);
   const auto add = [&](const std::string& name, const std::string& target, DType own_type) {
-    tensors.push_back({name, target, files.tensors.at(name), RowOrder::kAsTheyAre,
-                       source.parameters && source.parameters->has_addition(name),
-                       keep_types ? std::optional(own_type) : std::nullopt});
+    SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, target, files.tensors.at(name)});
+    tensor.has_addition = source.parameters && source.parameters->has_addition(name);
+    if (keep_types) tensor.kept = own_type;
   };
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
-    add(io::hugging_face_name(tensor.name), tensor.name, *tensor.dtype);
+    add(io::hugging_face_name(tensor.name, architecture), tensor.name, *tensor.dtype);
   }
   // An adapter may have parted the head from the embedding.
   if (files.tensors.contains(kOutputName) && !files.gguf->find_tensor("output.weight")) {

@@ -25,6 +25,7 @@
 #include "lib/runtime/prompt_format.h"
 #include "lib/runtime/recipe_fit.h"
 #include "lib/runtime/session.h"
+#include "lib/runtime/stored_layout.h"
 #include "lib/runtime/temporary_directory.h"
 #include "lib/runtime/train_task.h"
 #include "lib/runtime/training_data.h"
@@ -38,7 +39,6 @@ namespace {
 
 using graph::Tensor;
 
-constexpr const char* kRopeDivisors = "rope_freqs.weight";
 constexpr int64_t kMostMicroSteps = int64_t{1} << 53;  // what every reader of JSON can hold
 
 // Plans are kept by the shapes of a batch.
@@ -89,7 +89,6 @@ class GraphTask : public TrainTask {
   void choose_trained();
   void require_memory() const;
   void check_position_scaling();
-  io::Json position_scaling() const;
   // The next micro-batch of a step; false at the end of an epoch, unless it is the first.
   bool next_batch(data::Batch& batch, bool first);
   TrainingStep& plan_for(const data::Batch& batch) const;
@@ -490,12 +489,7 @@ void GraphTask::export_model(const std::string& directory) {
                          recipe_.tokenizer.path ? nullptr : base_.get(),
                          parameters_.has_in_out_weights()};
   if (recipe_.lora.rank && recipe_.exported.merge_lora) model.weights = parameters_.merged();
-  if (const io::Json scaling = position_scaling(); !scaling.is_null()) {
-    model.config["rope_scaling"] = scaling;
-    model.weights.erase(kRopeDivisors);
-  }
-  reorder_rotary_rows(model.weights, config_, false);
-  model.config.erase("rope_interleaved");
+  to_hugging_face(model.weights, model.config);
   if (!recipe_.lora.rank || recipe_.exported.merge_lora) {
     write_model(directory, model);
   } else {
@@ -503,20 +497,14 @@ void GraphTask::export_model(const std::string& directory) {
   }
 }
 
-// What a GGUF file has as a tensor, as config.json says it; null if there is none or it cannot.
-io::Json GraphTask::position_scaling() const {
-  const auto divisors = parameters_.named().find(kRopeDivisors);
-  if (divisors == parameters_.named().end()) return nullptr;
-  return nn::llama3_scaling(config_, divisors->second.node()->value.as<float>());
-}
-
+// Whether what a GGUF file has as tensors can be said in config.json.
 void GraphTask::check_position_scaling() {
   const bool whole = !recipe_.lora.rank || recipe_.exported.merge_lora;
-  if (!whole || parameters_.named().count(kRopeDivisors) == 0 || !position_scaling().is_null()) {
-    return;
-  }
-  notices_.push_back(str("the position scaling of the model (", quoted(kRopeDivisors),
-                         ") has no name in config.json: of the result, only Lumen knows it"));
+  io::Json config = config_;
+  if (!whole || nn::set_rope_scaling(parameters_.state_dict(), config)) return;
+  notices_.push_back(
+      "the position scaling of the model (rope_freqs.weight) has no name in config.json: of the "
+      "result, only Lumen knows it");
 }
 
 std::vector<std::string> GraphTask::sample(const std::vector<std::string>& prompts,

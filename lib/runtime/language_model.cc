@@ -273,6 +273,7 @@ void Decoder::allocate_cache(const LoadOptions& options) {
          ", available are ", human_bytes(memory_.available_bytes), "; use a smaller --ctx",
          slots > 1 ? ", a smaller --parallel" : "", " or --kv q8_0");
   }
+  if (own_model_) own_model_->set_context(context);
   const nn::KvCacheShape shape = model_->cache_shape(slots, context);
   cache_ = std::make_unique<nn::KvCache>(shape, kv_type_);
   positions_.resize(static_cast<size_t>(slots));

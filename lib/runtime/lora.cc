@@ -11,6 +11,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
 #include "lib/nn/rope.h"
+#include "lib/runtime/stored_layout.h"
 #include "lib/text/regex.h"
 
 namespace lumen::runtime {
@@ -220,6 +221,12 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   });
   reorder_rotary_rows(adapter.tensors, model_config, true);
   reorder_rotary_rows(adapter.replaced, model_config, true);
+  for (auto& [name, array] : adapter.replaced) {
+    const auto shift = static_cast<float>(-norm_shift(model_config, name, 1));
+    if (shift == 0) continue;
+    array = nn::float32_copy(array);
+    for (float& number : array.as_mutable<float>()) number += shift;
+  }
   return adapter;
 }
 

@@ -1,0 +1,26 @@
+// The architectures of GGUF that Lumen knows, and what their tensors are called in Hugging Face.
+// For this room only.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lumen::io {
+
+struct Renaming {
+  std::string_view gguf, hugging_face;
+};
+
+struct Architecture {
+  std::string_view name;  // general.architecture
+  std::string_view
+      model_type;    // of a config.json; Llama and OLMo 2 with windows are called otherwise
+  bool interleaved;  // q and k rows are in the order of interleaved rotary pairs
+  std::span<const Renaming> own_tensors = {};  // of a layer, before those that all have
+};
+
+// Throws Error(kUnsupported) naming the supported ones.
+const Architecture& find_architecture(std::string_view name);
+
+}  // namespace lumen::io

@@ -1,0 +1,407 @@
+// The config of a model in the keys of GGUF, and back.
+// Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; what has no key there, such as
+// which layers have a window, is the same in all files of an architecture.
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/gguf_architecture.h"
+#include "lib/io/layer_windows.h"
+#include "lib/io/model_formats.h"
+
+namespace lumen::io {
+namespace {
+
+constexpr double kMaxNumber = 1e6;
+
+// Reads "ARCHITECTURE.key" values.
+class ArchitectureKeys {
+ public:
+  ArchitectureKeys(const GgufMetadata& metadata, std::string_view architecture)
+      : metadata_(metadata), prefix_(str(architecture, ".")) {}
+
+  bool has(std::string_view key) const {
+    return metadata_.find(prefix_ + std::string(key)).has_value();
+  }
+  int64_t integer(std::string_view key, int64_t hi) const {
+    return metadata_.get_int(prefix_ + std::string(key), 1, hi);
+  }
+  int64_t integer(std::string_view key, int64_t hi, int64_t fallback) const {
+    return has(key) ? integer(key, hi) : fallback;
+  }
+  double number(std::string_view key) const {
+    return metadata_.get_number(prefix_ + std::string(key));
+  }
+  double number(std::string_view key, double fallback) const {
+    return has(key) ? number(key) : fallback;
+  }
+  std::string_view text(std::string_view key, std::string_view fallback) const {
+    return metadata_.get_string(prefix_ + std::string(key), fallback);
+  }
+
+  // A count per model. Some files have an array with one per layer, which must then agree.
+  int64_t uniform(std::string_view key, int64_t hi) const {
+    const auto value = metadata_.find(prefix_ + std::string(key));
+    if (!value || !value->is_array()) return integer(key, hi);
+    for (size_t i = 0; i < value->size(); ++i) {
+      if (value->int_at(i) != value->int_at(0)) {
+        fail(ErrorKind::kUnsupported, "key ", quoted(value->key()),
+             ": layers of different sizes are not supported");
+      }
+    }
+    const int64_t count = value->size() > 0 ? value->int_at(0) : 0;
+    if (count < 1 || count > hi) {
+      fail(ErrorKind::kMalformed, "key ", quoted(value->key()), ": found ", count,
+           ", expected an integer from 1 to ", hi);
+    }
+    return count;
+  }
+
+ private:
+  const GgufMetadata& metadata_;
+  std::string prefix_;
+};
+
+constexpr Renaming kYarnOriginal = {"rope.scaling.original_context_length",
+                                    "original_max_position_embeddings"};
+constexpr Renaming kYarnNumbers[] = {{"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                     {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+// Multiplies the default of Hugging Face's attention_factor, which is given in its place.
+constexpr std::string_view kYarnAttention = "rope.scaling.attn_factor";
+
+double yarn_attention(double factor) {
+  return factor > 1 ? 0.1 * std::log(factor) + 1 : 1;
+}
+
+// {rope_type, factor, …}, or null. Scaling of Llama 3 is not in keys but in rope_freqs.weight.
+Json rope_scaling(const ArchitectureKeys& keys) {
+  const std::string type(
+      keys.text("rope.scaling.type", keys.has("rope.scale_linear") ? "linear" : "none"));
+  if (type == "none" || type.empty()) return nullptr;
+  const double linear = keys.number("rope.scale_linear", 1.0);
+  Json scaling = {{"rope_type", type}, {"factor", keys.number("rope.scaling.factor", linear)}};
+  if (keys.has(kYarnOriginal.gguf)) {
+    scaling[std::string(kYarnOriginal.hugging_face)] =
+        keys.integer(kYarnOriginal.gguf, limits::kContext);
+  }
+  for (const Renaming& number : kYarnNumbers) {
+    if (keys.has(number.gguf)) scaling[std::string(number.hugging_face)] = keys.number(number.gguf);
+  }
+  if (keys.has(kYarnAttention)) {
+    scaling["attention_factor"] =
+        keys.number(kYarnAttention) * yarn_attention(scaling["factor"].get<double>());
+  }
+  return scaling;
+}
+
+int64_t vocabulary(const GgufFile& file, const ArchitectureKeys& keys) {
+  const auto limit = static_cast<int64_t>(limits::kVocab);
+  if (keys.has("vocab_size")) return keys.integer("vocab_size", limit);
+  if (const GgufTensor* embedding = file.find_tensor("token_embd.weight")) {
+    return embedding->shape[0];
+  }
+  const auto tokens = file.metadata.find("tokenizer.ggml.tokens");
+  return tokens ? static_cast<int64_t>(tokens->size()) : 0;
+}
+
+// Sets "ARCHITECTURE.key" values.
+class KeyWriter {
+ public:
+  KeyWriter(std::string_view architecture, GgufWriter& writer)
+      : prefix_(str(architecture, ".")), writer_(writer) {}
+
+  void set(std::string_view key, const GgufWriter::Value& value) const {
+    writer_.set(str(prefix_, key), value);
+  }
+  void number(std::string_view key, double value) const { set(key, static_cast<float>(value)); }
+  void integer(std::string_view key, int64_t value) const {
+    set(key, static_cast<uint32_t>(value));
+  }
+
+ private:
+  std::string prefix_;
+  GgufWriter& writer_;
+};
+
+// --- Windows -----------------------------------------------------------------------------------
+
+constexpr const char* kWindow = "attention.sliding_window";
+
+// layer_types with a window in all layers but every `period`-th.
+Json periodic_windows(int64_t layers, int64_t period) {
+  Json types = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    types.push_back((i + 1) % period == 0 ? "full_attention" : "sliding_attention");
+  }
+  return types;
+}
+
+// Throws unless the layers have windows as `expected` says: layer_types, or null for none at all.
+void require_windows(const Json& config, std::string_view architecture, const Json& expected) {
+  const std::vector<int64_t> windows = layer_windows(config);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const bool may_have = !expected.is_null() && expected[i] == "sliding_attention";
+    if (may_have == (windows[i] > 0)) continue;
+    fail(ErrorKind::kUnsupported, "layer ", i, " has ",
+         windows[i] > 0 ? str("a sliding window of ", windows[i], " tokens")
+                        : std::string("no sliding window"),
+         ", which cannot be written as GGUF for ", architecture);
+  }
+}
+
+void write_window(const Json& config, const KeyWriter& keys) {
+  if (find_value(config, "sliding_window") == nullptr) return;
+  keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
+}
+
+// --- What only one architecture has ------------------------------------------------------------
+
+void read_llama(const ArchitectureKeys& keys, Json& config) {
+  if (!keys.has(kWindow)) return;
+  config["sliding_window"] = keys.integer(kWindow, limits::kContext);
+  config["model_type"] = "mistral";  // what Llama with a window is called: a Llama has none
+}
+
+void write_no_windows(const Json& config, const KeyWriter&) {
+  require_windows(config, gguf_architecture(config), nullptr);
+}
+
+constexpr int64_t kGemmaPeriod = 6, kOlmoPeriod = 4, kSmolPeriod = 4;
+constexpr const char* kLocalTheta = "rope.freq_base_swa";
+constexpr double kGemmaLocalTheta = 10000;
+
+// What the products of Gemma's queries and keys are divided by the root of: of all sizes but the
+// largest, 62 layers, head_dim.
+int64_t gemma_query_scalar(const Json& config) {
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  const bool largest = get_int(config, "num_hidden_layers", 1, limits::kLayers) == 62;
+  return largest ? get_int(config, "hidden_size", 1, limits::kDim) / heads
+                 : get_int(config, "head_dim", 1, limits::kDim);
+}
+
+void read_gemma3(const ArchitectureKeys& keys, Json& config) {
+  config["rms_norm_offset"] = 0;  // the files have the sums
+  config["hidden_act"] = "gelu_pytorch_tanh";
+  config["query_pre_attn_scalar"] = gemma_query_scalar(config);
+  config["rope_local_base_freq"] = keys.number(kLocalTheta, kGemmaLocalTheta);
+  if (!keys.has(kWindow)) return;
+  config["sliding_window"] = keys.integer(kWindow, limits::kContext);
+  config["layer_types"] =
+      periodic_windows(config["num_hidden_layers"].get<int64_t>(), kGemmaPeriod);
+}
+
+void write_gemma3(const Json& config, const KeyWriter& keys) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool windowed = find_value(config, "sliding_window") != nullptr;
+  require_windows(config, "gemma3",
+                  windowed ? periodic_windows(layers, kGemmaPeriod) : Json(nullptr));
+  write_window(config, keys);
+  const auto expected = static_cast<double>(gemma_query_scalar(config));
+  const double scalar = get_number(config, "query_pre_attn_scalar", 1e-6, 1e9, expected);
+  if (scalar != expected) {
+    fail(ErrorKind::kUnsupported, "query_pre_attn_scalar ", scalar,
+         " cannot be written as GGUF, where it is ", expected);
+  }
+  keys.number(kLocalTheta,
+              get_number(config, "rope_local_base_freq", 1e-3, 1e12, kGemmaLocalTheta));
+}
+
+void read_olmo2(const ArchitectureKeys& keys, Json& config) {
+  if (!keys.has(kWindow)) return;
+  config["sliding_window"] = keys.integer(kWindow, limits::kContext);
+  config["layer_types"] = periodic_windows(config["num_hidden_layers"].get<int64_t>(), kOlmoPeriod);
+  config["model_type"] = "olmo3";
+}
+
+void write_olmo2(const Json& config, const KeyWriter& keys) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool windowed = find_value(config, "sliding_window") != nullptr;
+  require_windows(config, "olmo2",
+                  windowed ? periodic_windows(layers, kOlmoPeriod) : Json(nullptr));
+  write_window(config, keys);
+}
+
+void read_phi3(const ArchitectureKeys& keys, Json& config) {
+  if (keys.has(kWindow)) config["sliding_window"] = keys.integer(kWindow, limits::kContext);
+}
+
+void write_phi3(const Json& config, const KeyWriter& keys) {
+  write_window(config, keys);
+}
+
+void write_smollm3(const Json& config, const KeyWriter&) {
+  require_windows(config, "smollm3", nullptr);
+  const Json* rotates = find_value(config, "no_rope_layers");
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  bool usual = get_int(config, "no_rope_layer_interval", 1, 1 << 20, kSmolPeriod) == kSmolPeriod;
+  if (rotates != nullptr) {
+    usual = rotates->is_array() && rotates->size() == static_cast<size_t>(layers);
+    for (int64_t i = 0; usual && i < layers; ++i) {
+      usual = ((*rotates)[static_cast<size_t>(i)] != 0) == ((i + 1) % kSmolPeriod != 0);
+    }
+  }
+  if (usual) return;
+  fail(ErrorKind::kUnsupported, "other layers without rotation than every ", kSmolPeriod,
+       "th cannot be written as GGUF for smollm3");
+}
+
+struct Multiplier {
+  const char *gguf, *hugging_face;
+};
+constexpr Multiplier kGraniteMultipliers[] = {{"attention.scale", "attention_multiplier"},
+                                              {"embedding_scale", "embedding_multiplier"},
+                                              {"residual_scale", "residual_multiplier"},
+                                              {"logit_scale", "logits_scaling"}};
+
+void read_granite(const ArchitectureKeys& keys, Json& config) {
+  for (const Multiplier& multiplier : kGraniteMultipliers) {
+    config[multiplier.hugging_face] = keys.number(multiplier.gguf, 1.0);
+  }
+}
+
+void write_granite(const Json& config, const KeyWriter& keys) {
+  require_windows(config, "granite", nullptr);
+  for (const Multiplier& multiplier : kGraniteMultipliers) {
+    keys.number(multiplier.gguf, get_number(config, multiplier.hugging_face, 1e-9, 1e9, 1));
+  }
+}
+
+struct Own {
+  std::string_view architecture;
+  void (*read)(const ArchitectureKeys& keys, Json& config);  // null: nothing
+  void (*write)(const Json& config, const KeyWriter& keys);
+};
+constexpr Own kOwn[] = {
+    {"llama", read_llama, write_window},      {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},     {"gemma3", read_gemma3, write_gemma3},
+    {"granite", read_granite, write_granite}, {"olmo2", read_olmo2, write_olmo2},
+    {"phi3", read_phi3, write_phi3},          {"smollm3", nullptr, write_smollm3},
+};
+
+const Own& own_of(std::string_view architecture) {
+  return *std::find_if(std::begin(kOwn), std::end(kOwn),
+                       [&](const Own& own) { return own.architecture == architecture; });
+}
+
+// Sets the keys of `scaling` (config.json's rope_scaling). Throws Error(kUnsupported) for a type
+// that they cannot say.
+void write_rope_scaling(const Json& scaling, const KeyWriter& keys) {
+  const std::string type = get_string(scaling, "rope_type", "default");
+  // Llama 3's is a tensor, and "dynamic" changes nothing within the trained context.
+  if (type == "default" || type == "llama3" || type == "dynamic") return;
+  const bool long_factors = type == "longrope";  // which are tensors
+  if (type != "linear" && type != "yarn" && !long_factors) {
+    fail(ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
+         " cannot be written as GGUF; possible are linear, yarn, llama3, longrope and dynamic");
+  }
+  double attention = 1;  // what attention_factor is divided by in the file
+  if (!long_factors) {
+    const double factor = get_number(scaling, "factor", 1e-6, kMaxNumber);
+    keys.set("rope.scaling.type", type);
+    keys.number("rope.scaling.factor", factor);
+    if (type == "linear") return;
+    if (!get_bool(scaling, "truncate", true)) {
+      fail(ErrorKind::kUnsupported,
+           "rope_scaling yarn with truncate false cannot be written as GGUF: there is no key for "
+           "it");
+    }
+    attention = yarn_attention(factor);
+  }
+  if (find_value(scaling, kYarnOriginal.hugging_face) != nullptr) {
+    keys.integer(kYarnOriginal.gguf,
+                 get_int(scaling, kYarnOriginal.hugging_face, 1, limits::kContext));
+  }
+  for (const Renaming& number : kYarnNumbers) {
+    if (find_value(scaling, number.hugging_face) == nullptr) continue;
+    keys.number(number.gguf, get_number(scaling, number.hugging_face, 1e-6, kMaxNumber));
+  }
+  if (find_value(scaling, "attention_factor") != nullptr) {
+    keys.number(kYarnAttention,
+                get_number(scaling, "attention_factor", 1e-6, kMaxNumber) / attention);
+  }
+}
+
+}  // namespace
+
+Json config_of_gguf(const GgufFile& file) {
+  const Architecture& architecture =
+      find_architecture(file.metadata.get_string("general.architecture"));
+  const ArchitectureKeys keys(file.metadata, architecture.name);
+  if (keys.integer("expert_count", limits::kLayers, 0) > 0) {
+    fail(ErrorKind::kUnsupported, "models with experts (mixtures of experts) are not supported");
+  }
+  const int64_t dim = keys.integer("embedding_length", limits::kDim);
+  const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
+  const int64_t kv_heads = keys.has("attention.head_count_kv")
+                               ? keys.uniform("attention.head_count_kv", limits::kHeads)
+                               : heads;
+  const int64_t head_dim = keys.integer("attention.key_length", limits::kDim, dim / heads);
+  const int64_t value_dim = keys.integer("attention.value_length", limits::kDim, head_dim);
+  const int64_t rotary_dim = keys.integer("rope.dimension_count", limits::kDim, head_dim);
+  const bool rotates_all = rotary_dim == head_dim;
+  if (value_dim != head_dim || rotary_dim > head_dim ||
+      (architecture.interleaved && !rotates_all)) {
+    fail(ErrorKind::kUnsupported, "keys of size ", head_dim, " with values of size ", value_dim,
+         " and rotation of ", rotary_dim, " elements: only equal sizes are supported");
+  }
+  Json config = {
+      {"model_type", architecture.model_type},
+      {"hidden_size", dim},
+      {"intermediate_size", keys.uniform("feed_forward_length", limits::kDim)},
+      {"num_hidden_layers", keys.integer("block_count", limits::kLayers)},
+      {"num_attention_heads", heads},
+      {"num_key_value_heads", kv_heads},
+      {"head_dim", head_dim},
+      {"rms_norm_eps", keys.number("attention.layer_norm_rms_epsilon")},
+      {"rope_theta", keys.number("rope.freq_base", 10000.0)},
+      {"rope_scaling", rope_scaling(keys)},
+      {"rope_interleaved", architecture.interleaved},
+      {"vocab_size", vocabulary(file, keys)},
+      {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
+      {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
+      {"attention_bias", file.find_tensor("blk.0.attn_q.bias") != nullptr},
+      {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
+  };
+  if (!rotates_all) {
+    config["partial_rotary_factor"] =
+        static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
+  }
+  if (file.find_tensor("rope_factors_short.weight") != nullptr) {
+    const int64_t context = config["max_position_embeddings"].get<int64_t>();
+    config["rope_scaling"] = {
+        {"rope_type", "longrope"},
+        {kYarnOriginal.hugging_face, keys.integer(kYarnOriginal.gguf, limits::kContext, context)},
+        {"attention_factor", keys.number(kYarnAttention, 1.0)}};
+  }
+  if (const Own& own = own_of(architecture.name); own.read != nullptr) own.read(keys, config);
+  return config;
+}
+
+void set_gguf_config(const Json& config, GgufWriter& writer) {
+  const std::string architecture = gguf_architecture(config);
+  writer.set("general.architecture", architecture);
+  const KeyWriter keys(architecture, writer);
+  const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);
+  const double rotated = get_number(config, "partial_rotary_factor", 0, 1, 1);
+  const std::pair<const char*, int64_t> integers[] = {
+      {"context_length", get_int(config, "max_position_embeddings", 1, limits::kContext)},
+      {"embedding_length", get_int(config, "hidden_size", 1, limits::kDim)},
+      {"block_count", get_int(config, "num_hidden_layers", 1, limits::kLayers)},
+      {"feed_forward_length", get_int(config, "intermediate_size", 1, limits::kDim)},
+      {"attention.head_count", get_int(config, "num_attention_heads", 1, limits::kHeads)},
+      {"attention.head_count_kv", get_int(config, "num_key_value_heads", 1, limits::kHeads)},
+      {"attention.key_length", head_dim},
+      {"attention.value_length", head_dim}};
+  for (const auto& [key, value] : integers) keys.integer(key, value);
+  keys.number("attention.layer_norm_rms_epsilon", get_number(config, "rms_norm_eps", 0, 1));
+  keys.integer("rope.dimension_count",
+               static_cast<int64_t>(static_cast<double>(head_dim) * rotated + 1e-6));
+  keys.number("rope.freq_base", get_number(config, "rope_theta", 1e-3, 1e15));
+  keys.integer("vocab_size",
+               get_int(config, "vocab_size", 1, static_cast<int64_t>(limits::kVocab)));
+  if (const Json* scaling = find_value(config, "rope_scaling")) write_rope_scaling(*scaling, keys);
+  own_of(architecture).write(config, keys);
+}
+
+}  // namespace lumen::io

@@ -1,0 +1,193 @@
+// config.json in the classic keys of Hugging Face, whatever version of transformers wrote it.
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/model_formats.h"
+
+namespace lumen::io {
+namespace {
+
+// Renames `from` to `to` unless `to` is there.
+void rename_key(Json& object, const char* from, const char* to) {
+  if (const Json* value = find(object, from); value != nullptr && find(object, to) == nullptr) {
+    object[to] = *value;
+  }
+}
+
+void set_default(Json& config, const char* key, Json value) {
+  if (find_value(config, key) == nullptr) config[key] = std::move(value);
+}
+
+// Newer transformers nest rotary settings: {"rope_theta": …, "rope_type": …, "factor": …, …}. Such
+// a theta goes before one outside.
+void flatten_rope_parameters(Json& config) {
+  const Json* nested = find_value(config, "rope_parameters");
+  if (nested == nullptr || !nested->is_object()) return;
+  Json scaling = *nested;
+  if (const Json* theta = find_value(scaling, "rope_theta")) {
+    config["rope_theta"] = Json(*theta);
+    scaling.erase("rope_theta");
+  }
+  if (const Json* part = find_value(scaling, "partial_rotary_factor")) {
+    set_default(config, "partial_rotary_factor", Json(*part));
+    scaling.erase("partial_rotary_factor");
+  }
+  rename_key(scaling, "type", "rope_type");
+  if (find_value(scaling, "factor") == nullptr) set_default(scaling, "rope_type", "default");
+  if (find_value(config, "rope_scaling") == nullptr) config["rope_scaling"] = scaling;
+}
+
+// yarn with mscale and mscale_all_dim (DeepSeek): what cos and sin are multiplied by is the ratio
+// of two numbers, each 0.1 · mscale · ln(factor) + 1.
+void normalize_yarn(Json& scaling) {
+  constexpr double kMax = 1e6;
+  const double whole = get_number(scaling, "mscale", 0, kMax, 0);
+  const double divided = get_number(scaling, "mscale_all_dim", 0, kMax, 0);
+  if (whole == 0 || divided == 0 || find_value(scaling, "attention_factor") != nullptr) return;
+  const double log_factor = std::log(std::max(get_number(scaling, "factor", 1e-6, kMax), 1.0));
+  scaling["attention_factor"] = (0.1 * whole * log_factor + 1) / (0.1 * divided * log_factor + 1);
+}
+
+// Rotary settings per kind of layer: those of the layers that see all are the model's, those of the
+// others have a theta of their own.
+void split_rope_parameters(Json& config) {
+  const Json* found = find_value(config, "rope_parameters");
+  if (found == nullptr || !found->is_object()) return;
+  const Json nested = *found;  // keys that are added to the config move the others
+  const Json* global = find_value(nested, "full_attention");
+  if (global == nullptr || !global->is_object()) return;
+  const Json* local = find_value(nested, "sliding_attention");
+  if (local != nullptr && local->is_object() && find_value(*local, "rope_theta") != nullptr) {
+    config["rope_local_base_freq"] = Json((*local)["rope_theta"]);
+  }
+  config["rope_parameters"] = Json(*global);
+}
+
+// longrope: the length up to which the short factors hold, and what cos and sin are multiplied by:
+// √(1 + ln s / ln original) for contexts s times as long.
+void normalize_longrope(const Json& config, Json& scaling) {
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  constexpr double kMax = 1e6;
+  const int64_t most = get_int(config, "max_position_embeddings", 1, limits::kContext, 2048);
+  set_default(scaling, kOriginal, get_int(config, kOriginal, 1, limits::kContext, most));
+  const int64_t original = get_int(scaling, kOriginal, 1, limits::kContext);
+  const double times = static_cast<double>(most) / static_cast<double>(original);
+  const double factor = get_number(scaling, "factor", 1e-6, kMax, times);
+  const double length = std::log(static_cast<double>(original));
+  set_default(scaling, "attention_factor",
+              factor > 1 && original > 1 ? std::sqrt(1 + std::log(factor) / length) : 1.0);
+}
+
+void normalize_rope(Json& config) {
+  split_rope_parameters(config);
+  flatten_rope_parameters(config);
+  const Json* found = find_value(config, "rope_scaling");
+  if (found == nullptr || !found->is_object()) return;
+  Json scaling = *found;
+  rename_key(scaling, "type", "rope_type");
+  if (find(scaling, "rope_type") == nullptr) return;
+  if (scaling["rope_type"] == "su") scaling["rope_type"] = "longrope";  // its first name
+  if (scaling["rope_type"] == "yarn") normalize_yarn(scaling);
+  if (scaling["rope_type"] == "longrope") normalize_longrope(config, scaling);
+  // "default" means no scaling.
+  config["rope_scaling"] = scaling["rope_type"] == "default" ? Json(nullptr) : scaling;
+}
+
+// GPT-2's config has names of its own.
+void rename_gpt2_keys(Json& config) {
+  rename_key(config, "n_embd", "hidden_size");
+  rename_key(config, "n_layer", "num_hidden_layers");
+  rename_key(config, "n_head", "num_attention_heads");
+  rename_key(config, "n_positions", "max_position_embeddings");
+  rename_key(config, "n_inner", "intermediate_size");
+  if (const Json* dim = find_value(config, "hidden_size"); dim != nullptr && dim->is_number()) {
+    set_default(config, "intermediate_size", 4 * dim->get<int64_t>());
+  }
+}
+
+// Layers with a window and, every `period`-th, without, if the config has no list of them.
+void set_layer_types(Json& config, int64_t period) {
+  Json types = Json::array();
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  for (int64_t i = 0; i < layers; ++i) {
+    types.push_back((i + 1) % period == 0 ? "full_attention" : "sliding_attention");
+  }
+  set_default(config, "layer_types", std::move(types));
+}
+
+// Published configs of Gemma 3 leave out what is as their class has it.
+void complete_gemma3(Json& config) {
+  const std::pair<const char*, Json> defaults[] = {{"num_hidden_layers", 26},
+                                                   {"hidden_size", 2304},
+                                                   {"intermediate_size", 9216},
+                                                   {"num_attention_heads", 8},
+                                                   {"num_key_value_heads", 4},
+                                                   {"head_dim", 256},
+                                                   {"vocab_size", 262208},
+                                                   {"max_position_embeddings", 131072},
+                                                   {"rope_theta", 1e6},
+                                                   {"rope_local_base_freq", 1e4},
+                                                   {"query_pre_attn_scalar", 256},
+                                                   {"hidden_activation", "gelu_pytorch_tanh"},
+                                                   {"rms_norm_offset", 1},
+                                                   {"tie_word_embeddings", true}};
+  for (const auto& [key, value] : defaults) set_default(config, key, value);
+  config["hidden_act"] = Json(config["hidden_activation"]);
+  rename_key(config, "_sliding_window_pattern", "sliding_window_pattern");
+  set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 6));
+}
+
+// Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
+// transformers classes.
+Json normalized_config(Json config, bool has_head) {
+  const std::string type = get_string(config, "model_type");
+  rename_key(config, "dtype", "torch_dtype");
+  normalize_rope(config);
+  if (type == "gpt2") rename_gpt2_keys(config);
+  if (type == "gemma3_text") complete_gemma3(config);
+  if (type == "olmo3") set_layer_types(config, 4);
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
+  set_default(config, "num_key_value_heads", heads);
+  set_default(config, "head_dim", type == "qwen3" ? 128 : std::max<int64_t>(1, dim / heads));
+  const bool wide_eps = type == "phi3" || type == "olmo2" || type == "olmo3";
+  set_default(config, "rms_norm_eps", wide_eps ? 1e-5 : 1e-6);
+  set_default(config, "rope_theta", 10000.0);
+  set_default(config, "tie_word_embeddings", !has_head);
+  set_default(config, "max_position_embeddings", 2048);
+  set_default(config, "rope_interleaved", false);
+  if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
+  // null is no window, an absent key is not.
+  const bool has_window = type == "mistral" || type == "qwen2" || type == "qwen3" ||
+                          type == "gemma3_text" || type == "olmo3";
+  if (has_window && find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
+  // Some give a window but use it only if told to.
+  const bool unasked = !type.starts_with("qwen") && type != "smollm3";
+  const bool windowed = get_bool(config, "use_sliding_window", unasked);
+  if (!windowed && find(config, "sliding_window") != nullptr) config["sliding_window"] = nullptr;
+  return config;
+}
+
+}  // namespace
+
+Json language_model_config(Json config) {
+  const Json* found = find_value(config, "text_config");
+  if (found == nullptr || !found->is_object()) return config;
+  Json text = *found;
+  if (get_string(config, "model_type") == "gemma3") set_default(text, "model_type", "gemma3_text");
+  for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id",
+                          "tie_word_embeddings"}) {
+    if (const Json* value = find_value(config, key)) set_default(text, key, Json(*value));
+  }
+  return text;
+}
+
+Json classic_config(Json config, bool has_head) {
+  config = normalized_config(std::move(config), has_head);
+  check_config(config);
+  return config;
+}
+
+}  // namespace lumen::io

@@ -1,0 +1,41 @@
+#include "lib/runtime/stored_layout.h"
+
+#include <algorithm>
+
+#include "lib/nn/rope.h"
+#include "lib/runtime/lora.h"
+
+namespace lumen::runtime {
+namespace {
+
+constexpr const char* kOffset = "rms_norm_offset";
+
+}  // namespace
+
+double norm_shift(const io::Json& config, std::string_view name, double offset) {
+  if (io::find_value(config, kOffset) == nullptr || !name.ends_with("norm.weight")) return 0;
+  return io::get_number(config, kOffset, 0, 1) - offset;
+}
+
+bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
+  reorder_rotary_rows(tensors, config, false);
+  for (auto& [name, array] : tensors) {
+    const auto shift = static_cast<float>(norm_shift(config, name, 1));
+    if (shift == 0) continue;
+    array = nn::float32_copy(array);
+    for (float& number : array.as_mutable<float>()) number += shift;
+  }
+  const bool is_said = nn::set_rope_scaling(tensors, config);
+  if (is_said) {
+    std::erase_if(tensors, [](const auto& tensor) { return nn::is_rope_tensor(tensor.first); });
+  }
+  erase_added_keys(config);
+  return is_said;
+}
+
+void erase_added_keys(io::Json& config) {
+  config.erase("rope_interleaved");
+  config.erase(kOffset);
+}
+
+}  // namespace lumen::runtime

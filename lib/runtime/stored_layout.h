@@ -1,0 +1,24 @@
+// What Hugging Face stores in another order or form than GGUF, beside names and types: rows that
+// rotate (nn/rope.h), norms whose weights are stored less 1, scalings of positions.
+#pragma once
+
+#include <string_view>
+
+#include "lib/io/json.h"
+#include "lib/tensor/named_arrays.h"
+
+namespace lumen::runtime {
+
+// What is added to the numbers of the tensor `name` of a model with this config
+// (ModelFiles::config) where its norms are to be stored less `offset`: 1 in Hugging Face's Gemma, 0
+// in GGUF. 0 for models and tensors that know no such difference.
+double norm_shift(const io::Json& config, std::string_view name, double offset);
+
+// Brings tensors of a model with this config, and the config, into the form that Hugging Face has.
+// False if the tensors scale positions in a way that has no name in config.json; then those stay.
+bool to_hugging_face(NamedArrays& tensors, io::Json& config);
+
+// Takes out of `config` what Lumen added and Hugging Face does not know.
+void erase_added_keys(io::Json& config);
+
+}  // namespace lumen::runtime

@@ -1,0 +1,98 @@
+// Every family of decoders against transformers: logits and gradients of small random models, from
+// the config as transformers writes it.
+#include <algorithm>
+#include <cmath>
+
+#include "lib/autograd/autograd.h"
+#include "lib/base/testing.h"
+#include "lib/io/model_files.h"
+#include "lib/io/safetensors.h"
+#include "models/model.h"
+
+using namespace lumen;
+using graph::Tensor;
+
+namespace {
+
+struct Golden {
+  NamedArrays weights, gradients;
+  Array tokens, logits;
+};
+
+std::map<std::string, Golden> read_goldens() {
+  const auto file =
+      io::read_safetensors(testing::source_path("testdata/goldens/families.safetensors"));
+  std::map<std::string, Golden> goldens;
+  for (const auto& [full, array] : file->arrays()) {
+    Golden& golden = goldens[full.substr(0, full.find('/'))];
+    const std::string name = full.substr(full.find('/') + 1), gradient = "gradient/";
+    if (name == "tokens") {
+      golden.tokens = array;
+    } else if (name == "logits") {
+      golden.logits = array;
+    } else if (name.starts_with(gradient)) {
+      golden.gradients.emplace(name.substr(gradient.size()), array);
+    } else {
+      golden.weights.emplace(name, array);
+    }
+  }
+  return goldens;
+}
+
+double relative_error(const Array& got, const Array& want) {
+  const auto a = got.as<float>(), b = want.as<float>();
+  REQUIRE(a.size() == b.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(a[i] - b[i], 2);
+    norm += std::pow(b[i], 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+Tensor first_position() {
+  const int32_t zero = 0;
+  return graph::constant(Array::from<int32_t>(std::span<const int32_t>(&zero, 1), {1}));
+}
+
+}  // namespace
+
+TEST_CASE("every family agrees with transformers") {
+  const io::Json document = io::read_json(testing::source_path("testdata/goldens/families.json"));
+  const std::map<std::string, Golden> goldens = read_goldens();
+  REQUIRE(goldens.size() == document["configs"].size());
+  for (const auto& [label, golden] : goldens) {
+    INFO(label);
+    const io::Json config = io::classic_config(document["configs"].at(label),
+                                               golden.weights.contains("lm_head.weight"));
+    const auto parameters = nn::Parameters::trainable(golden.weights);
+    const auto model = models::find_model_def(config).make(config, parameters);
+    CHECK(parameters.check().empty());
+    model->set_context(golden.tokens.shape()[1]);
+    const Tensor tokens = graph::constant(golden.tokens);
+    const Tensor logits = model->logits(model->hidden(tokens, first_position(), nullptr));
+    CHECK(relative_error(logits.eval(), golden.logits) < 2e-6);
+
+    const int64_t length = tokens.dim(1), vocab = model->vocab_size();
+    const Tensor seen = graph::reshape(graph::slice(logits, 1, 0, length - 1), {-1, vocab});
+    const Tensor next = graph::reshape(graph::slice(tokens, 1, 1, length), {-1});
+    autograd::backward(ops::cross_entropy(seen, next, {.reduction = ops::Reduction::kSum}));
+    const auto all = parameters.named();
+    for (const auto& [name, gradient] : golden.gradients) {
+      INFO(name);
+      CHECK(relative_error(autograd::grad(all.at(name)).eval(), gradient) < 2e-5);
+    }
+  }
+}
+
+TEST_CASE("every decoder of the zoo has goldens of transformers") {
+  const io::Json document = io::read_json(testing::source_path("testdata/goldens/families.json"));
+  for (const models::ModelDef* def : models::model_list()) {
+    if (def->name == "gpt2" || def->name == "recurrent") continue;  // reference models, layers
+    for (const std::string_view type : def->model_types) {
+      INFO(type);
+      CHECK(std::any_of(document["configs"].begin(), document["configs"].end(),
+                        [&](const io::Json& config) { return config["model_type"] == type; }));
+    }
+  }
+}

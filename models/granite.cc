@@ -1,0 +1,57 @@
+// Granite 3 (Granite Team 2024, "Granite 3.0 Language Models").
+//
+// Loads the dense Granite 3 models. Differs from plain Llama by four multipliers that the config
+// names: of the embedding, of what each branch adds, of attention's products, and, a divisor, of
+// the logits.
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace granite {
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  auto multiplier = [&](const char* key) { return io::get_number(json, key, 1e-9, 1e9, 1); };
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.qkv_bias = layer.attention.output_bias =
+      io::get_bool(json, "attention_bias", false);
+  layer.attention.scale = multiplier("attention_multiplier");
+  layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
+  layer.residual_scale = multiplier("residual_multiplier");
+  return std::make_unique<DecoderLm>(
+      json, config, parameters.with_normal_weights(config.initializer_range),
+      DecoderShape{.layer = [=](int64_t) { return layer; },
+                   .embedding_scale = multiplier("embedding_multiplier"),
+                   .logit_scale = 1 / multiplier("logits_scaling")});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {{"model_type", "granite"},
+                         {"hidden_size", 32},
+                         {"intermediate_size", 48},
+                         {"num_hidden_layers", 2},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 2},
+                         {"vocab_size", 37},
+                         {"max_position_embeddings", 64},
+                         {"rms_norm_eps", 1e-5},
+                         {"rope_theta", 1e4},
+                         {"embedding_multiplier", 12.0},
+                         {"residual_multiplier", 0.22},
+                         {"attention_multiplier", 0.25},
+                         {"logits_scaling", 8.0},
+                         {"tie_word_embeddings", true}};
+  io::Json biased = base;
+  biased["rope_interleaved"] = true;
+  biased["attention_bias"] = true;
+  biased["mlp_bias"] = true;
+  return {base, biased};
+}
+
+constexpr std::string_view kModelTypes[] = {"granite"};
+
+}  // namespace granite
+
+extern const ModelDef kGranite;
+const ModelDef kGranite = {"granite", granite::kModelTypes, granite::make, granite::tiny_configs};
+
+}  // namespace lumen::models

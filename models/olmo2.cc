@@ -1,0 +1,57 @@
+// OLMo 2 (OLMo Team 2025, "2 OLMo 2 Furious") and OLMo 3 (OLMo Team 2025, "Olmo 3").
+//
+// Loads OLMo 2 and 3 in all sizes. Differs from plain Llama by norms after each branch instead of
+// before it, and of all query and all key heads at once; OLMo 3 also by three layers with a sliding
+// window, whose rotation is not scaled, for each that sees all.
+#include "lib/io/layer_windows.h"
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace olmo2 {
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  const std::vector<int64_t> windows = io::layer_windows(json);
+  auto layer = [&](int64_t i) {
+    nn::LayerShape shape = plain_layer(config);
+    shape.attention.qkv_bias = shape.attention.output_bias =
+        io::get_bool(json, "attention_bias", false);
+    shape.attention.qk_norm = nn::QkNorm::kWhole;
+    shape.attention.window = windows[static_cast<size_t>(i)];
+    shape.norms = nn::NormPlacement::kAfter;
+    return shape;
+  };
+  auto rotation = [&](int64_t i) {
+    return windows[static_cast<size_t>(i)] > 0 ? Rotation::kLocal : Rotation::kGlobal;
+  };
+  const double theta = io::get_number(json, "rope_theta", 1e-3, 1e12, 10000);
+  const double local_theta = io::get_number(json, "rope_local_base_freq", 1e-3, 1e12, theta);
+  return std::make_unique<DecoderLm>(
+      json, config, parameters.with_normal_weights(config.initializer_range),
+      DecoderShape{
+          .layer = layer, .rotation = rotation, .local_rope = {{"rope_theta", local_theta}}});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {{"model_type", "olmo2"},    {"hidden_size", 32},
+                         {"intermediate_size", 48},  {"num_hidden_layers", 2},
+                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+                         {"vocab_size", 37},         {"max_position_embeddings", 64},
+                         {"rms_norm_eps", 1e-6},     {"rope_theta", 5e5}};
+  io::Json third = base;
+  third["model_type"] = "olmo3";
+  third["sliding_window"] = 3;
+  third["layer_types"] = {"sliding_attention", "full_attention"};
+  third["rope_scaling"] = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+  return {base, third};
+}
+
+constexpr std::string_view kModelTypes[] = {"olmo2", "olmo3"};
+
+}  // namespace olmo2
+
+extern const ModelDef kOlmo2;
+const ModelDef kOlmo2 = {"olmo2", olmo2::kModelTypes, olmo2::make, olmo2::tiny_configs};
+
+}  // namespace lumen::models

@@ -1,0 +1,71 @@
+// SmolLM3 (Bakouch et al. 2025, "SmolLM3: smol, multilingual, long-context reasoner").
+//
+// Loads SmolLM3 3B. Differs from plain Llama by layers, every fourth, that do not rotate queries
+// and keys (NoPE: Yang et al. 2025, "Rope to Nope and Back Again").
+#include "lib/base/error.h"
+#include "lib/io/layer_windows.h"
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace smollm3 {
+
+// Which layers rotate: those of which no_rope_layers says 1; without such a list all but each
+// no_rope_layer_interval-th.
+std::vector<bool> rotating_layers(const io::Json& json, int64_t layers) {
+  std::vector<bool> result;
+  const io::Json* list = io::find_value(json, "no_rope_layers");
+  if (list != nullptr && (!list->is_array() || list->size() != static_cast<size_t>(layers))) {
+    fail(ErrorKind::kMalformed, "no_rope_layers: found ", io::describe(list),
+         ", expected an array of ", layers, " numbers, one per layer");
+  }
+  const int64_t interval = io::get_int(json, "no_rope_layer_interval", 1, 1 << 20, 4);
+  for (int64_t i = 0; i < layers; ++i) {
+    result.push_back(list != nullptr ? (*list)[static_cast<size_t>(i)] != 0
+                                     : (i + 1) % interval != 0);
+  }
+  return result;
+}
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  const std::vector<int64_t> windows = io::layer_windows(json);
+  const std::vector<bool> rotates = rotating_layers(json, config.num_hidden_layers);
+  auto layer = [&](int64_t i) {
+    nn::LayerShape shape = plain_layer(config);
+    shape.attention.qkv_bias = shape.attention.output_bias =
+        io::get_bool(json, "attention_bias", false);
+    shape.attention.window = windows[static_cast<size_t>(i)];
+    shape.mlp.bias = io::get_bool(json, "mlp_bias", false);
+    return shape;
+  };
+  auto rotation = [&](int64_t i) {
+    return rotates[static_cast<size_t>(i)] ? Rotation::kGlobal : Rotation::kNone;
+  };
+  return std::make_unique<DecoderLm>(json, config,
+                                     parameters.with_normal_weights(config.initializer_range),
+                                     DecoderShape{.layer = layer, .rotation = rotation});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {{"model_type", "smollm3"},  {"hidden_size", 32},
+                         {"intermediate_size", 48},  {"num_hidden_layers", 4},
+                         {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+                         {"vocab_size", 37},         {"max_position_embeddings", 64},
+                         {"rms_norm_eps", 1e-6},     {"rope_theta", 5e6},
+                         {"rope_interleaved", true}, {"tie_word_embeddings", true}};
+  io::Json listed = base;
+  listed["num_hidden_layers"] = 2;
+  listed["no_rope_layers"] = {0, 1};
+  listed["rope_interleaved"] = false;
+  listed["attention_bias"] = true;
+  return {base, listed};
+}
+
+constexpr std::string_view kModelTypes[] = {"smollm3"};
+
+}  // namespace smollm3
+
+extern const ModelDef kSmollm3;
+const ModelDef kSmollm3 = {"smollm3", smollm3::kModelTypes, smollm3::make, smollm3::tiny_configs};
+
+}  // namespace lumen::models

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Makes testdata/goldens/families.{json,safetensors}: small models as transformers has them.
+
+Usage: make_family_goldens.py OUTPUT_DIRECTORY     (needs torch, transformers, safetensors, numpy)
+
+families.json: the versions, and per case its config.json. families.safetensors: per case, computed in
+float64 and stored as float32, the weights "CASE/NAME", the token ids "CASE/tokens" int32
+[batch, tokens], the logits "CASE/logits", and of the sum of log-probabilities of the next tokens
+the gradients "CASE/gradient/NAME" of the weights of the first layer and of the final norm.
+"""
+import json
+import pathlib
+import sys
+
+import numpy as np
+import safetensors.numpy
+import torch
+import transformers
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+LOCAL, GLOBAL = "sliding_attention", "full_attention"
+
+
+def longrope(original):
+    return {"max_position_embeddings": 64, "original_max_position_embeddings": original,
+            "partial_rotary_factor": 0.75,
+            "rope_scaling": {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.5],
+                             "long_factor": [1.0, 2.5, 4.0]}}
+
+
+# Case → class of the model, and the keys of its config beside the common ones.
+CASES = {
+    "llama": ("Llama", {"rope_theta": 5e5, "rope_scaling": LLAMA3, "mlp_bias": True}),
+    "mistral": ("Mistral", {"sliding_window": 4, "head_dim": 6}),
+    "qwen2": ("Qwen2", {"rope_theta": 1e6, "rope_scaling": YARN}),
+    "qwen3": ("Qwen3", {"head_dim": 8, "rope_theta": 1e6, "tie_word_embeddings": True}),
+    "gemma3": ("Gemma3", {"head_dim": 8, "query_pre_attn_scalar": 12, "sliding_window": 3,
+                          "num_hidden_layers": 3, "layer_types": [LOCAL, GLOBAL, LOCAL],
+                          "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+                          "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    "phi3": ("Phi3", {"sliding_window": 5}),
+    "phi3-short": ("Phi3", longrope(32)),
+    "phi3-long": ("Phi3", longrope(8)),
+    "smollm3": ("SmolLM3", {"no_rope_layer_interval": 2, "rope_theta": 5e6}),
+    "olmo2": ("Olmo2", {"rope_theta": 5e5}),
+    "olmo3": ("Olmo3", {"sliding_window": 3, "layer_types": [LOCAL, GLOBAL], "rope_theta": 5e5,
+                        "rope_scaling": YARN}),
+    "granite": ("Granite", {"embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+                            "attention_multiplier": 0.3, "logits_scaling": 8.0,
+                            "attention_bias": True, "tie_word_embeddings": True}),
+}
+COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+          "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
+          "max_position_embeddings": 64, "pad_token_id": 0}
+
+
+def main():
+    directory = pathlib.Path(sys.argv[1])
+    configs, arrays = {}, {}
+    for label, (kind, keys) in CASES.items():
+        torch.manual_seed(1)
+        name = kind + ("TextConfig" if kind == "Gemma3" else "Config")
+        config = getattr(transformers, name)(**(COMMON | keys))
+        config._attn_implementation = "eager"
+        model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+                parameter.copy_(parameter.float().double())
+        tokens = torch.randint(1, COMMON["vocab_size"], (2, 12))
+        logits = model(tokens).logits
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
+                                                 tokens[:, 1:].flatten(), reduction="sum")
+        wanted = {name: parameter for name, parameter in model.named_parameters()
+                  if ".layers.0." in name or name == "model.norm.weight"}
+        gradients = torch.autograd.grad(loss, list(wanted.values()))
+        configs[label] = config.to_diff_dict() | {"model_type": config.model_type}
+        values = dict(model.named_parameters())
+        values |= {f"gradient/{n}": g for n, g in zip(wanted, gradients)}
+        values |= {"tokens": tokens.int(), "logits": logits}
+        for name, value in values.items():
+            value = value.detach().numpy()
+            arrays[f"{label}/{name}"] = np.array(
+                value.astype(np.float32) if value.dtype == np.float64 else value, order="C")
+    made = {"torch": torch.__version__, "transformers": transformers.__version__}
+    text = json.dumps({"made with": made, "configs": configs}, indent=1, sort_keys=True)
+    (directory / "families.json").write_text(text + "\n")
+    safetensors.numpy.save_file(arrays, directory / "families.safetensors")
+
+
+if __name__ == "__main__":
+    main()
