@@ -267,6 +267,18 @@ void write_granite(const Json& config, const KeyWriter& keys) {
   }
 }
 
+// The files do not say which activation the gate has.
+void require_activation(const Json& config, std::string_view architecture) {
+  const bool gelu = architecture == "gemma3";
+  const std::string found = get_string(config, "hidden_act", gelu ? "gelu_pytorch_tanh" : "silu");
+  if (gelu ? found == "gelu_pytorch_tanh" || found == "gelu_new"
+           : found == "silu" || found == "swish") {
+    return;
+  }
+  fail(ErrorKind::kUnsupported, "hidden_act ", quoted(found), " cannot be written as GGUF for ",
+       architecture, ", where it is ", gelu ? "gelu_pytorch_tanh" : "silu");
+}
+
 struct Own {
   std::string_view architecture;
   void (*read)(const ArchitectureKeys& keys, Json& config);  // null: nothing
@@ -380,6 +392,7 @@ Json config_of_gguf(const GgufFile& file) {
 
 void set_gguf_config(const Json& config, GgufWriter& writer) {
   const std::string architecture = gguf_architecture(config);
+  require_activation(config, architecture);
   writer.set("general.architecture", architecture);
   const KeyWriter keys(architecture, writer);
   const int64_t head_dim = get_int(config, "head_dim", 1, limits::kDim);

@@ -177,9 +177,12 @@ Json language_model_config(Json config) {
   if (found == nullptr || !found->is_object()) return config;
   Json text = *found;
   if (get_string(config, "model_type") == "gemma3") set_default(text, "model_type", "gemma3_text");
-  for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id",
-                          "tie_word_embeddings"}) {
+  for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (const Json* value = find_value(config, key)) set_default(text, key, Json(*value));
+  }
+  // The whole model ties its head, whatever its parts would do alone.
+  if (const Json* tied = find_value(config, "tie_word_embeddings")) {
+    text["tie_word_embeddings"] = Json(*tied);
   }
   return text;
 }

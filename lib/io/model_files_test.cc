@@ -233,6 +233,57 @@ TEST_CASE("newer and older spellings of a config become the classic one") {
       4096);
 }
 
+TEST_CASE("a config of Gemma 3 is completed as its class has it") {
+  const Json config = open_model(make_directory(R"({"model_type": "gemma3", "text_config": {
+      "hidden_size": 64, "intermediate_size": 8, "num_hidden_layers": 7, "vocab_size": 10,
+      "rms_norm_offset": 0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+      "sliding_window": 1024}, "eos_token_id": [1, 9]})",
+                                                {"language_model.model.embed_tokens.weight"}))
+                          .config;
+  CHECK(config["model_type"] == "gemma3_text");
+  CHECK(config["num_attention_heads"] == 8);
+  CHECK(config["num_key_value_heads"] == 4);
+  CHECK(config["head_dim"] == 256);
+  CHECK(config["rope_theta"] == 1e6);
+  CHECK(config["rope_local_base_freq"] == 1e4);
+  CHECK(config["hidden_act"] == "gelu_pytorch_tanh");
+  CHECK(config["rms_norm_offset"] == 1);  // Hugging Face has no such key
+  CHECK(config["tie_word_embeddings"] == true);
+  CHECK(config["eos_token_id"] == Json({1, 9}));
+  CHECK(layer_windows(config) == std::vector<int64_t>{1024, 1024, 1024, 1024, 1024, 0, 1024});
+}
+
+TEST_CASE("of a model that sees images the language model's tensors are there") {
+  const std::string config = str(R"({"model_type": "mistral3", "tie_word_embeddings": false,
+      "text_config": {"model_type": "mistral", )",
+                                 kSizes, "}}");
+  for (const std::vector<std::string>& names :
+       {std::vector<std::string>{"language_model.model.embed_tokens.weight",
+                                 "language_model.lm_head.weight", "vision_tower.ln_pre.weight"},
+        {"model.language_model.embed_tokens.weight", "lm_head.weight",
+         "model.multi_modal_projector.linear_1.weight"}}) {
+    const ModelFiles model = open_model(make_directory(config, names));
+    CHECK(model.config["model_type"] == "mistral");
+    REQUIRE(model.tensors.size() == 2);
+    CHECK(model.tensors.contains("model.embed_tokens.weight"));
+    CHECK(model.tensors.contains("lm_head.weight"));
+  }
+}
+
+TEST_CASE("longrope knows its lengths") {
+  Json config = Json::parse(str(R"({"model_type": "phi3", "max_position_embeddings": 131072,
+      "original_max_position_embeddings": 4096, "rope_scaling": {"type": "su",
+      "short_factor": [1.0], "long_factor": [2.0]}, )",
+                                kSizes, "}"));
+  const Json scaling = classic_config(config, true)["rope_scaling"];
+  CHECK(scaling["rope_type"] == "longrope");
+  CHECK(scaling["original_max_position_embeddings"] == 4096);
+  CHECK(scaling["attention_factor"].get<double>() ==
+        Approx(std::sqrt(1 + std::log(32.0) / std::log(4096.0))));
+  config["rope_scaling"]["attention_factor"] = 1.5;
+  CHECK(classic_config(config, true)["rope_scaling"]["attention_factor"] == 1.5);
+}
+
 TEST_CASE("each layer of a Qwen model has its window or none") {
   using Windows = std::vector<int64_t>;
   Json config = {{"num_hidden_layers", 4}, {"sliding_window", 48}, {"max_window_layers", 3}};

@@ -183,7 +183,7 @@ TEST_CASE("an answer and a training run tell where their time went") {
   CHECK(contains(answer.err, "threads 1: where the time of a prompt goes (mean of 1)"));
   CHECK(contains(answer.err,
                  "answer, 4 tokens, threads 1: where the time of a token goes (mean of 3)"));
-  CHECK(contains(answer.err, "\n| attention | "));
+  CHECK(contains(answer.err, "\n| linear | "));
   const auto run = run_tool_process(
       "lumen-train", {"digits-mlp", "--set", "train.steps=5", "-t", "1", "--profile", "--out",
                       lumen::testing::temporary_directory() + "/run"});
