@@ -2,34 +2,16 @@
 //
 // Loads SmolLM3 3B. Differs from plain Llama by layers, every fourth, that do not rotate queries
 // and keys (NoPE: Yang et al. 2025, "Rope to Nope and Back Again").
-#include "lib/base/error.h"
 #include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
 namespace smollm3 {
 
-// Which layers rotate: those of which no_rope_layers says 1; without such a list all but each
-// no_rope_layer_interval-th.
-std::vector<bool> rotating_layers(const io::Json& json, int64_t layers) {
-  std::vector<bool> result;
-  const io::Json* list = io::find_value(json, "no_rope_layers");
-  if (list != nullptr && (!list->is_array() || list->size() != static_cast<size_t>(layers))) {
-    fail(ErrorKind::kMalformed, "no_rope_layers: found ", io::describe(list),
-         ", expected an array of ", layers, " numbers, one per layer");
-  }
-  const int64_t interval = io::get_int(json, "no_rope_layer_interval", 1, 1 << 20, 4);
-  for (int64_t i = 0; i < layers; ++i) {
-    result.push_back(list != nullptr ? (*list)[static_cast<size_t>(i)] != 0
-                                     : (i + 1) % interval != 0);
-  }
-  return result;
-}
-
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
   const std::vector<int64_t> windows = io::layer_windows(json);
-  const std::vector<bool> rotates = rotating_layers(json, config.num_hidden_layers);
+  const std::vector<bool> rotates = io::rotating_layers(json);
   auto layer = [&](int64_t i) {
     nn::LayerShape shape = plain_layer(config);
     shape.attention.qkv_bias = shape.attention.output_bias =

@@ -24,10 +24,10 @@ class ArchitectureKeys {
   bool has(std::string_view key) const {
     return metadata_.find(prefix_ + std::string(key)).has_value();
   }
-  int64_t integer(std::string_view key, int64_t hi) const {
-    return metadata_.get_int(prefix_ + std::string(key), 1, hi);
+  int64_t integer(std::string_view key, int64_t hi, int64_t lo = 1) const {
+    return metadata_.get_int(prefix_ + std::string(key), lo, hi);
   }
-  int64_t integer(std::string_view key, int64_t hi, int64_t fallback) const {
+  int64_t integer_or(int64_t fallback, std::string_view key, int64_t hi) const {
     return has(key) ? integer(key, hi) : fallback;
   }
   double number(std::string_view key) const {
@@ -128,13 +128,18 @@ class KeyWriter {
 
 constexpr const char* kWindow = "attention.sliding_window";
 
-// layer_types with a window in all layers but every `period`-th.
-Json periodic_windows(int64_t layers, int64_t period) {
-  Json types = Json::array();
-  for (int64_t i = 0; i < layers; ++i) {
-    types.push_back((i + 1) % period == 0 ? "full_attention" : "sliding_attention");
-  }
-  return types;
+// The window that a file names; 0: none, which some files say so.
+int64_t read_window(const ArchitectureKeys& keys) {
+  return keys.has(kWindow) ? keys.integer(kWindow, limits::kContext, 0) : 0;
+}
+
+// The same of a model whose layers have it but every `period`-th.
+bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config) {
+  const int64_t window = read_window(keys);
+  if (window == 0) return false;
+  config["sliding_window"] = window;
+  config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), period);
+  return true;
 }
 
 // Throws unless the layers have windows as `expected` says: layer_types, or null for none at all.
@@ -155,11 +160,21 @@ void write_window(const Json& config, const KeyWriter& keys) {
   keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
 }
 
+// The same of a model whose layers have it but every `period`-th, or none at all.
+void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool windowed = find_value(config, "sliding_window") != nullptr;
+  require_windows(config, gguf_architecture(config),
+                  windowed ? periodic_layer_types(layers, period) : Json(nullptr));
+  write_window(config, keys);
+}
+
 // --- What only one architecture has ------------------------------------------------------------
 
 void read_llama(const ArchitectureKeys& keys, Json& config) {
-  if (!keys.has(kWindow)) return;
-  config["sliding_window"] = keys.integer(kWindow, limits::kContext);
+  const int64_t window = read_window(keys);
+  if (window == 0) return;
+  config["sliding_window"] = window;
   config["model_type"] = "mistral";  // what Llama with a window is called: a Llama has none
 }
 
@@ -167,7 +182,7 @@ void write_no_windows(const Json& config, const KeyWriter&) {
   require_windows(config, gguf_architecture(config), nullptr);
 }
 
-constexpr int64_t kGemmaPeriod = 6, kOlmoPeriod = 4, kSmolPeriod = 4;
+constexpr int64_t kGemmaPeriod = 6, kOlmoPeriod = 4;
 constexpr const char* kLocalTheta = "rope.freq_base_swa";
 constexpr double kGemmaLocalTheta = 10000;
 
@@ -185,18 +200,11 @@ void read_gemma3(const ArchitectureKeys& keys, Json& config) {
   config["hidden_act"] = "gelu_pytorch_tanh";
   config["query_pre_attn_scalar"] = gemma_query_scalar(config);
   config["rope_local_base_freq"] = keys.number(kLocalTheta, kGemmaLocalTheta);
-  if (!keys.has(kWindow)) return;
-  config["sliding_window"] = keys.integer(kWindow, limits::kContext);
-  config["layer_types"] =
-      periodic_windows(config["num_hidden_layers"].get<int64_t>(), kGemmaPeriod);
+  read_windows(keys, kGemmaPeriod, config);
 }
 
 void write_gemma3(const Json& config, const KeyWriter& keys) {
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const bool windowed = find_value(config, "sliding_window") != nullptr;
-  require_windows(config, "gemma3",
-                  windowed ? periodic_windows(layers, kGemmaPeriod) : Json(nullptr));
-  write_window(config, keys);
+  write_windows(config, keys, kGemmaPeriod);
   const auto expected = static_cast<double>(gemma_query_scalar(config));
   const double scalar = get_number(config, "query_pre_attn_scalar", 1e-6, 1e9, expected);
   if (scalar != expected) {
@@ -208,42 +216,30 @@ void write_gemma3(const Json& config, const KeyWriter& keys) {
 }
 
 void read_olmo2(const ArchitectureKeys& keys, Json& config) {
-  if (!keys.has(kWindow)) return;
-  config["sliding_window"] = keys.integer(kWindow, limits::kContext);
-  config["layer_types"] = periodic_windows(config["num_hidden_layers"].get<int64_t>(), kOlmoPeriod);
-  config["model_type"] = "olmo3";
+  if (read_windows(keys, kOlmoPeriod, config)) config["model_type"] = "olmo3";
 }
 
 void write_olmo2(const Json& config, const KeyWriter& keys) {
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  const bool windowed = find_value(config, "sliding_window") != nullptr;
-  require_windows(config, "olmo2",
-                  windowed ? periodic_windows(layers, kOlmoPeriod) : Json(nullptr));
-  write_window(config, keys);
+  write_windows(config, keys, kOlmoPeriod);
 }
 
 void read_phi3(const ArchitectureKeys& keys, Json& config) {
-  if (keys.has(kWindow)) config["sliding_window"] = keys.integer(kWindow, limits::kContext);
+  if (const int64_t window = read_window(keys); window > 0) config["sliding_window"] = window;
 }
 
+// llama.cpp takes files without the key for older ones, which had a window.
 void write_phi3(const Json& config, const KeyWriter& keys) {
-  write_window(config, keys);
+  keys.integer(kWindow, get_int(config, "sliding_window", 0, limits::kContext, 0));
 }
 
 void write_smollm3(const Json& config, const KeyWriter&) {
   require_windows(config, "smollm3", nullptr);
-  const Json* rotates = find_value(config, "no_rope_layers");
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  bool usual = get_int(config, "no_rope_layer_interval", 1, 1 << 20, kSmolPeriod) == kSmolPeriod;
-  if (rotates != nullptr) {
-    usual = rotates->is_array() && rotates->size() == static_cast<size_t>(layers);
-    for (int64_t i = 0; usual && i < layers; ++i) {
-      usual = ((*rotates)[static_cast<size_t>(i)] != 0) == ((i + 1) % kSmolPeriod != 0);
-    }
-  }
-  if (usual) return;
-  fail(ErrorKind::kUnsupported, "other layers without rotation than every ", kSmolPeriod,
-       "th cannot be written as GGUF for smollm3");
+  Json usual = config;
+  usual.erase("no_rope_layers");
+  usual.erase("no_rope_layer_interval");
+  if (rotating_layers(config) == rotating_layers(usual)) return;
+  fail(ErrorKind::kUnsupported,
+       "other layers without rotation than every 4th cannot be written as GGUF for smollm3");
 }
 
 struct Multiplier {
@@ -340,7 +336,7 @@ Json config_of_gguf(const GgufFile& file) {
   const Architecture& architecture =
       find_architecture(file.metadata.get_string("general.architecture"));
   const ArchitectureKeys keys(file.metadata, architecture.name);
-  if (keys.integer("expert_count", limits::kLayers, 0) > 0) {
+  if (keys.integer_or(0, "expert_count", limits::kLayers) > 0) {
     fail(ErrorKind::kUnsupported, "models with experts (mixtures of experts) are not supported");
   }
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
@@ -348,9 +344,9 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t kv_heads = keys.has("attention.head_count_kv")
                                ? keys.uniform("attention.head_count_kv", limits::kHeads)
                                : heads;
-  const int64_t head_dim = keys.integer("attention.key_length", limits::kDim, dim / heads);
-  const int64_t value_dim = keys.integer("attention.value_length", limits::kDim, head_dim);
-  const int64_t rotary_dim = keys.integer("rope.dimension_count", limits::kDim, head_dim);
+  const int64_t head_dim = keys.integer_or(dim / heads, "attention.key_length", limits::kDim);
+  const int64_t value_dim = keys.integer_or(head_dim, "attention.value_length", limits::kDim);
+  const int64_t rotary_dim = keys.integer_or(head_dim, "rope.dimension_count", limits::kDim);
   const bool rotates_all = rotary_dim == head_dim;
   if (value_dim != head_dim || rotary_dim > head_dim ||
       (architecture.interleaved && !rotates_all)) {
@@ -381,10 +377,10 @@ Json config_of_gguf(const GgufFile& file) {
   }
   if (file.find_tensor("rope_factors_short.weight") != nullptr) {
     const int64_t context = config["max_position_embeddings"].get<int64_t>();
-    config["rope_scaling"] = {
-        {"rope_type", "longrope"},
-        {kYarnOriginal.hugging_face, keys.integer(kYarnOriginal.gguf, limits::kContext, context)},
-        {"attention_factor", keys.number(kYarnAttention, 1.0)}};
+    config["rope_scaling"] = {{"rope_type", "longrope"},
+                              {kYarnOriginal.hugging_face,
+                               keys.integer_or(context, kYarnOriginal.gguf, limits::kContext)},
+                              {"attention_factor", keys.number(kYarnAttention, 1.0)}};
   }
   if (const Own& own = own_of(architecture.name); own.read != nullptr) own.read(keys, config);
   return config;

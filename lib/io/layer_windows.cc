@@ -4,9 +4,16 @@
 #include "lib/base/limits.h"
 
 namespace lumen::io {
+namespace {
+
+size_t number_of_layers(const Json& config) {
+  return static_cast<size_t>(get_int(config, "num_hidden_layers", 1, limits::kLayers));
+}
+
+}  // namespace
 
 std::vector<int64_t> layer_windows(const Json& config) {
-  const auto layers = static_cast<size_t>(get_int(config, "num_hidden_layers", 1, limits::kLayers));
+  const size_t layers = number_of_layers(config);
   const int64_t window = get_int(config, "sliding_window", 0, limits::kContext, 0);
   std::vector<int64_t> windows(layers);
   const Json* types = find_value(config, "layer_types");
@@ -30,6 +37,30 @@ std::vector<int64_t> layer_windows(const Json& config) {
     }
   }
   return windows;
+}
+
+Json periodic_layer_types(int64_t layers, int64_t period) {
+  Json types = Json::array();
+  for (int64_t i = 0; i < layers; ++i) {
+    types.push_back((i + 1) % period == 0 ? "full_attention" : "sliding_attention");
+  }
+  return types;
+}
+
+std::vector<bool> rotating_layers(const Json& config) {
+  const size_t layers = number_of_layers(config);
+  const Json* list = find_value(config, "no_rope_layers");
+  if (list != nullptr && (!list->is_array() || list->size() != layers)) {
+    fail(ErrorKind::kMalformed, "no_rope_layers: found ", describe(list), ", expected an array of ",
+         layers, " numbers, one per layer");
+  }
+  const auto interval =
+      static_cast<size_t>(get_int(config, "no_rope_layer_interval", 1, limits::kLayers, 4));
+  std::vector<bool> rotates;
+  for (size_t layer = 0; layer < layers; ++layer) {
+    rotates.push_back(list != nullptr ? (*list)[layer] != 0 : (layer + 1) % interval != 0);
+  }
+  return rotates;
 }
 
 }  // namespace lumen::io

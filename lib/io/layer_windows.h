@@ -1,4 +1,4 @@
-// Which layers of a Qwen model attend to a sliding window only.
+// What single layers of a model do otherwise than the others: windows and rotation.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,18 @@
 namespace lumen::io {
 
 // The window of each layer in tokens; 0: all positions. `config` as ModelFiles::config, of a model
-// whose layers need not be alike (Qwen2, Qwen3): a layer has the window sliding_window where
-// layer_types calls it "sliding_attention", without such a list from max_window_layers on. Throws
-// Error(kMalformed) for a list of another length than num_hidden_layers and Error(kUnsupported) for
-// another type of layer.
+// whose layers need not be alike: a layer has the window sliding_window where layer_types calls it
+// "sliding_attention", without such a list from max_window_layers on. Throws Error(kMalformed) for
+// a list of another length than num_hidden_layers and Error(kUnsupported) for another type of
+// layer.
 std::vector<int64_t> layer_windows(const Json& config);
+
+// The layer_types of a model with a window in all layers but every `period`-th.
+Json periodic_layer_types(int64_t layers, int64_t period);
+
+// Whether each layer of a SmolLM3 rotates queries and keys: where no_rope_layers says 1; without
+// such a list all but every no_rope_layer_interval-th, of 4. Throws Error(kMalformed) for a list of
+// another length than num_hidden_layers.
+std::vector<bool> rotating_layers(const Json& config);
 
 }  // namespace lumen::io

@@ -4,6 +4,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/model_formats.h"
 
 namespace lumen::io {
@@ -109,12 +110,8 @@ void rename_gpt2_keys(Json& config) {
 
 // Layers with a window and, every `period`-th, without, if the config has no list of them.
 void set_layer_types(Json& config, int64_t period) {
-  Json types = Json::array();
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  for (int64_t i = 0; i < layers; ++i) {
-    types.push_back((i + 1) % period == 0 ? "full_attention" : "sliding_attention");
-  }
-  set_default(config, "layer_types", std::move(types));
+  set_default(config, "layer_types", periodic_layer_types(layers, period));
 }
 
 // Published configs of Gemma 3 leave out what is as their class has it.
@@ -176,7 +173,8 @@ Json language_model_config(Json config) {
   const Json* found = find_value(config, "text_config");
   if (found == nullptr || !found->is_object()) return config;
   Json text = *found;
-  if (get_string(config, "model_type") == "gemma3") set_default(text, "model_type", "gemma3_text");
+  const std::string type = get_string(config, "model_type");
+  set_default(text, "model_type", type == "gemma3" ? "gemma3_text" : type);
   for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (const Json* value = find_value(config, key)) set_default(text, key, Json(*value));
   }
