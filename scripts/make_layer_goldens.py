@@ -32,6 +32,74 @@ def convolutions():
          floats([3, 2, 4]), floats([2]))
 
 
+def typed(builder, function, *shapes, low=-2, high=2):
+    """Cases of a builder in float64, float16 and bfloat16."""
+    for dtype in ("f64", "f16", "bf16"):
+        case(f"{builder}.{dtype}", function, *[floats(shape, low, high, dtype) for shape in shapes])
+
+
+def types_of_convolutions():
+    options = ((2, 1), (1, 2), (1, 2), 3)
+    for batch, label in (([2], None), ([], "single")):
+        groups = lambda x, w, b: F.conv2d(x, w, b, *options)
+        signals = lambda x, w, b: F.conv1d(x, w, b, 2, 2, 2, 2)
+        transposed = lambda x, w, b: F.conv_transpose2d(x, w, b, (2, 3), (1, 0), (1, 2), 2, (2, 1))
+        transposed_signals = lambda x, w, b: F.conv_transpose1d(x, w, b, 2, 1, 1)
+        for builder, function, x, w, b in (
+                ("conv2d_groups", groups, batch + [6, 9, 8], [6, 2, 3, 3], [6]),
+                ("conv1d_options", signals, batch + [4, 11], [6, 2, 3], [6]),
+                ("conv_transpose2d_options", transposed, batch + [4, 3, 4], [4, 3, 3, 2], [6]),
+                ("conv_transpose1d", transposed_signals, batch + [3, 5], [3, 2, 4], [2])):
+            if label:
+                case(f"{builder}.{label}", function, floats(x), floats(w), floats(b))
+            else:
+                typed(builder, function, x, w, b)
+
+
+def types_of_pooling():
+    """The functions of pooling() in other types, without a batch, and with ceil_mode and divisors."""
+    functions = {
+        "max_pool2d_ties": lambda x: F.max_pool2d(x, 3, 2, 1),
+        "max_pool2d_ceil": lambda x: F.max_pool2d(x, (3, 4), (2, 3), (1, 2), ceil_mode=True),
+        "max_pool2d_ceil_halves": lambda x: F.max_pool2d(x, 2, ceil_mode=True),
+        "max_pool2d_indices": lambda x: F.max_pool2d(x, (3, 2), 2, 1, (1, 2), True, return_indices=True),
+        "avg_pool2d_uncounted": lambda x: F.avg_pool2d(x, (3, 2), (2, 1), 1, count_include_pad=False),
+        "avg_pool2d_ceil": lambda x: F.avg_pool2d(x, (3, 4), (2, 3), (1, 2), True),
+        "avg_pool2d_ceil_uncounted": lambda x: F.avg_pool2d(x, (3, 4), (2, 3), (1, 2), True, False),
+        "avg_pool2d_divisor": lambda x: F.avg_pool2d(x, 3, 2, 1, True, divisor_override=7),
+        "adaptive_avg_pool2d_odd": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
+        "global_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 1)}
+    for builder, function in functions.items():
+        typed(builder, function, [2, 3, 6, 8])
+        case(f"{builder}.single", function, floats([3, 7, 6]))
+        case(f"{builder}.odd", function, floats([1, 2, 7, 9]))
+    signals = {"max_pool1d": lambda x: F.max_pool1d(x, 3, 2, 1), "avg_pool1d": lambda x: F.avg_pool1d(x, 3, 2, 1),
+               "max_pool1d_ceil": lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True),
+               "avg_pool1d_ceil": lambda x: F.avg_pool1d(x, 3, 2, 1, True),
+               "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(x, 4)}
+    for builder, function in signals.items():
+        typed(builder, function, [2, 3, 10])
+        case(f"{builder}.single", function, floats([3, 10]))
+
+
+def class_losses():
+    """Logits, class weights and targets, of which one is ignored, in every type."""
+    targets = values([3, 0, 4, 2, 2, 1], "i64")
+    losses = {
+        "cross_entropy_mean": lambda x, w, t: F.cross_entropy(x, t, w, ignore_index=2, label_smoothing=0.1),
+        "cross_entropy_rows": lambda x, w, t: F.cross_entropy(x, t, w, ignore_index=2, reduction="none"),
+        "nll_mean": lambda x, w, t: F.nll_loss(x, t, w, ignore_index=2),
+        "nll_sum": lambda x, w, t: F.nll_loss(x, t, w, ignore_index=2, reduction="sum")}
+    for builder, function in losses.items():
+        for dtype in ("f32", "f64", "f16", "bf16"):
+            detached = lambda x, w, t: function(x, w.detach(), t)
+            case(f"{builder}.{dtype}", detached, floats([6, 5], dtype=dtype), floats([5], 0.2, 2, dtype), targets)
+    for dtype in ("f64", "f16", "bf16"):
+        case(f"cross_entropy_probabilities.{dtype}",
+             lambda x, t: F.cross_entropy(x, t, label_smoothing=0.2), floats([6, 5], dtype=dtype),
+             floats([6, 5], 0, 1, dtype))
+
+
 def pooling():
     case("max_pool2d_halves.plain", lambda x: F.max_pool2d(x, 2), floats([2, 3, 7, 6]))
     case("max_pool2d_ties.plain", lambda x: F.max_pool2d(x, 3, 2, 1), values([[[[1.0, 1, 0, 1], [1, 1, 0, 2],
@@ -120,7 +188,10 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     convolutions()
+    types_of_convolutions()
     pooling()
+    types_of_pooling()
+    class_losses()
     normalisation()
     attention()
     recurrence()

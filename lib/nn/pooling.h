@@ -1,5 +1,5 @@
-// Pooling of images [batch, channels, height, width] and signals [batch, channels, length], and
-// flattening.
+// Pooling of images [batch, channels, height, width] and signals [batch, channels, length], also
+// without the batch axis, and flattening.
 #pragma once
 
 #include <array>

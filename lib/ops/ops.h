@@ -178,6 +178,7 @@ Tensor mean(const Tensor& x, const Axes& axes, bool keepdim);  // of integers fl
 Tensor amax(const Tensor& x, const Axes& axes, bool keepdim);
 Tensor amin(const Tensor& x, const Axes& axes, bool keepdim);
 Tensor prod(const Tensor& x, int axis, bool keepdim);
+// Whether any, all elements are ≠ 0: bool, of uint8 uint8.
 Tensor any(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
 Tensor all(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
 // Σ (x − mean)² / (n − correction), and its root, whose gradient is 0 where all x are equal. With n
@@ -216,7 +217,10 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor dot(const Tensor& a, const Tensor& b);    // Σ aᵢ bᵢ of vectors
 Tensor outer(const Tensor& a, const Tensor& b);  // aᵢ bⱼ
 
-// --- Convolutions (ops/conv.cc), of float32 -----------------------------------------------------
+// --- Convolutions (ops/conv.cc), of floats ------------------------------------------------------
+// In the common type of the inputs; float16 and bfloat16 in float32, rounded once. Only float32 is
+// fast. An image or signal without the batch axis is convolved alone: its result has none either.
+//
 // y[n,o,i,j] = bias[o] + Σ_{c,u,v} weight[o,c,u,v] · x[n, c, i·stride + u·dilation − padding, …], x
 // being zero outside: x [batch, in, height, width], weight [out, in / groups, height, width], bias
 // [out] or undefined. Output channels of group g see only the g-th part of the input channels.
@@ -246,24 +250,32 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const Conv1dOptions& options = {}, int64_t output_padding = 0);
 
-// --- Pooling (ops/pooling.cc), of float32 images [batch, channels, height, width] --------------
+// --- Pooling (ops/pooling.cc), of images [batch, channels, height, width] -----------------------
+// Floats, averages of float16 and bfloat16 rounded once; of images without the batch axis, too.
 // Windows begin at i · stride − padding; what lies outside the image is no candidate for a maximum
-// and counts as zero for an average. Output extents are rounded down.
+// and counts as zero for an average. Every window must see a pixel.
 struct PoolOptions {
   std::array<int64_t, 2> kernel = {1, 1};
-  std::array<int64_t, 2> stride = {0, 0};  // {0, 0}: the kernel's
-  std::array<int64_t, 2> padding = {0, 0}, dilation = {1, 1};
-  bool count_include_pad = true;  // averages divide by the whole kernel
+  std::array<int64_t, 2> stride = {0, 0};    // {0, 0}: the kernel's
+  std::array<int64_t, 2> padding = {0, 0};   // at most half the kernel
+  std::array<int64_t, 2> dilation = {1, 1};  // of maxima only: averages refuse it
+  bool count_include_pad = true;             // averages divide by the pixels with the padding's
+  // Extents are rounded up: there may be a last window that reaches beyond the padding, though not
+  // one that begins there. What is beyond the padding never counts.
+  bool ceil_mode = false;
+  int64_t divisor_override = 0;  // averages divide by it, if not 0
 };
 // The gradient goes to the first maximum of a window. NaN if any pixel is.
 Tensor max_pool2d(const Tensor& x, const PoolOptions& options);
+// And where the maxima are: int64, row · width + column in their image, of the first of several.
+Found max_pool2d_with_indices(const Tensor& x, const PoolOptions& options);
 Tensor avg_pool2d(const Tensor& x, const PoolOptions& options);
 // Averages over rows ⌊i · height / size⌋ … ⌈(i + 1) · height / size⌉ − 1, likewise columns.
 Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size);
 // The same of signals [batch, channels, length].
 struct Pool1dOptions {
   int64_t kernel = 1, stride = 0, padding = 0, dilation = 1;
-  bool count_include_pad = true;
+  bool count_include_pad = true, ceil_mode = false;
 };
 Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options);
@@ -318,7 +330,8 @@ Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 Tensor embedding(const Tensor& table, const Tensor& ids);
 // Its gradient: [rows, dim] with the rows of dy [..., dim] added up by their ids, in their order.
 Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows);
-// Side by side along `axis`, in the common type.
+// Side by side along `axis`, in the common type. Parts of shape [0] fit beside any others, as
+// PyTorch's empty tensors of old; they count for the type only.
 Tensor concat(std::span<const Tensor> parts, int axis);
 Tensor stack(std::span<const Tensor> parts, int axis);  // along a new axis
 
