@@ -3,6 +3,13 @@
 //   b = momentum b + (1 − momentum) g; u = nesterov ? momentum b + (1 − momentum) g : b;
 //   p −= lr · weight_decay · p; p −= lr · s · NewtonSchulz(u), s = √max(1, rows/columns).
 // Convolution weights [out, in, h, w] are matrices [out, in·h·w].
+//
+// The iteration is in float32. torch.optim.Muon rounds it to bfloat16, for the speed of GPUs: five
+// steps multiply singular values far below the norm by 3.4445⁵ = 485, and with them the noise of
+// the rounding. Its direction of a matrix of normal numbers is 1 to 4 % off, of one whose singular
+// values fall to a hundredth of the norm and below 20 to 80 %; here it is right to 1e-4. 50 steps
+// on random gradients end 0.3 to 0.4 % of the way apart. The goldens are PyTorch's code with
+// float64 in the place of bfloat16.
 #include <algorithm>
 #include <cmath>
 

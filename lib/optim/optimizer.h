@@ -1,7 +1,8 @@
 // Optimizers: gradients → new values of the parameters, in place.
 //
 // Formulas are PyTorch's (torch.optim); Lion, which it lacks, is the paper's. Everything is float32
-// with the same bits for any number of threads.
+// with the same bits for any number of threads; so is Muon's iteration, which PyTorch's rounds to
+// bfloat16 (muon.cc says how much that changes).
 #pragma once
 
 #include <memory>
