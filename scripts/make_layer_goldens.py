@@ -73,6 +73,9 @@ def types_of_pooling():
         typed(builder, function, [2, 3, 6, 8])
         case(f"{builder}.single", function, floats([3, 7, 6]))
         case(f"{builder}.odd", function, floats([1, 2, 7, 9]))
+    for builder in ("max_pool2d_ceil", "avg_pool2d_ceil", "avg_pool2d_ceil_uncounted"):
+        case(f"{builder}.larger", functions[builder], floats([1, 2, 2, 3]))
+        case(f"{builder}.larger_than_padded", functions[builder], floats([2, 1, 1, 1]))
     signals = {"max_pool1d": lambda x: F.max_pool1d(x, 3, 2, 1), "avg_pool1d": lambda x: F.avg_pool1d(x, 3, 2, 1),
                "max_pool1d_ceil": lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True),
                "avg_pool1d_ceil": lambda x: F.avg_pool1d(x, 3, 2, 1, True),

@@ -260,8 +260,8 @@ struct PoolOptions {
   std::array<int64_t, 2> padding = {0, 0};   // at most half the kernel
   std::array<int64_t, 2> dilation = {1, 1};  // of maxima only: averages refuse it
   bool count_include_pad = true;             // averages divide by the pixels with the padding's
-  // Extents are rounded up: there may be a last window that reaches beyond the padding, though not
-  // one that begins there. What is beyond the padding never counts.
+  // Extents are rounded up: there may be a last window that reaches beyond the padding, by less
+  // than the stride, though not one that begins there. What is beyond the padding never counts.
   bool ceil_mode = false;
   int64_t divisor_override = 0;  // averages divide by it, if not 0
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
-#include "lib/base/round_up.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/elementwise.h"
 #include "lib/ops/ops.h"
@@ -301,14 +300,16 @@ Pair pooled(const OpDef& op, const Tensor& x, const PoolOptions& options,
            ", dilation ", options.dilation[i], " must be at least 1 and padding ",
            options.padding[i], " at most half the kernel");
     }
+    // Where the last window that fits begins; with ceil_mode, one more may lack what its stride is
+    // larger than 1, if it begins within the image or the padding before it.
     const int64_t room =
         shape[2 + i] + 2 * options.padding[i] - options.dilation[i] * (options.kernel[i] - 1) - 1;
-    if (room < 0) {
+    const int64_t steps = room + (options.ceil_mode ? stride - 1 : 0);
+    if (steps < 0) {
       fail(ErrorKind::kMalformed, op.name, " of ", to_string(shape), ": the window of ",
            options.kernel[i], " is larger than the padded image");
     }
-    size[i] = (options.ceil_mode ? divide_up(room, stride) : room / stride) + 1;
-    // The last window begins within the image or the padding before it.
+    size[i] = steps / stride + 1;
     if (options.ceil_mode && (size[i] - 1) * stride >= shape[2 + i] + options.padding[i]) --size[i];
     for (int64_t o = 0; o < size[i]; ++o) {
       // The first pixel that the window's steps meet inside.
@@ -357,6 +358,10 @@ const std::vector<PoolCase>& pool_cases() {
       {"beyond the padding",
        {2, 2, 6, 8},
        {.kernel = {3, 4}, .stride = {2, 3}, .padding = {1, 2}, .ceil_mode = true},
+       true},
+      {"larger than the image",
+       {2, 1, 2, 3},
+       {.kernel = {3, 4}, .stride = {2, 3}, .ceil_mode = true},
        true},
       {"a divisor",
        {1, 2, 5, 6},
