@@ -124,6 +124,15 @@ def normalisation():
     case("group_norm.plain", lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), floats([3, 6, 4]), floats([6]), floats([6]))
 
 
+def types_of_normalisation():
+    typed("batch_norm_images", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5), [3, 2, 4, 5], [2], [2])
+    typed("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), [3, 6, 4], [6], [6])
+    for dtype in ("f64", "f16", "bf16"):
+        x, w, b = floats([2, 3, 5], dtype=dtype), floats([5], dtype=dtype), floats([5], dtype=dtype)
+        case(f"layer_norm_rows.{dtype}", lambda x, w, b: F.layer_norm(x, [5], w, b, 1e-5), x, w, b)
+        case(f"rms_norm_rows.{dtype}", lambda x, w: F.rms_norm(x, [5], w, 1e-5), x, w)
+
+
 def attended(mask):
     """q [batch, tokens, heads, dim], k and v [batch, kv_heads, tokens, dim] under a mask [.., tokens, tokens]."""
     def run(q, k, v, *_):
@@ -196,6 +205,7 @@ def main():
     types_of_pooling()
     class_losses()
     normalisation()
+    types_of_normalisation()
     attention()
     recurrence()
     path = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "goldens" / "layers.safetensors"

@@ -54,6 +54,22 @@ std::vector<Function> functions() {
        }},
       {"max_pool1d", {{2, 9}}, [=](Inputs in) { return ops::max_pool1d(in[0], signal); }},
       {"avg_pool1d", {{1, 2, 9}}, [=](Inputs in) { return ops::avg_pool1d(in[0], signal); }},
+      {"layer_norm",
+       {{2, 3, 4}, {4}, {4}},
+       [](Inputs in) { return ops::layer_norm(in[0], in[1], in[2], 1e-3); }},
+      {"rms_norm", {{3, 4}, {4}}, [](Inputs in) { return ops::rms_norm(in[0], in[1], 1e-3); }},
+      {"group_norm",
+       {{2, 4, 3}, {4}, {4}},
+       [](Inputs in) { return ops::group_norm(in[0], 2, in[1], in[2], 1e-3); }},
+      {"batch_norm",
+       {{3, 2, 2, 2}, {2}, {2}},
+       [](Inputs in) { return ops::batch_norm_training(in[0], in[1], in[2], 1e-3).y; }},
+      {"batch_norm with statistics",
+       {{3, 2, 2}, {2}, {2}},
+       [](Inputs in) {
+         const Tensor var = ops::add(ops::square(in[2]), 0.5);
+         return ops::batch_norm(in[0], in[1], var, {}, {}, 1e-3);
+       }},
       {"cross_entropy",
        {{4, 3}},
        [](Inputs in) {

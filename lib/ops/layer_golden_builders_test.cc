@@ -157,6 +157,8 @@ void add_normalisation(std::map<std::string, GoldenBuild>& builders) {
   builders["batch_norm_bare"] = [](In in) {
     return Out{batch_norm_training(in[0], {}, {}, 1e-5).y};
   };
+  builders["layer_norm_rows"] = [](In in) { return Out{layer_norm(in[0], in[1], in[2], 1e-5)}; };
+  builders["rms_norm_rows"] = [](In in) { return Out{rms_norm(in[0], in[1], 1e-5)}; };
   builders["group_norm"] = [](In in) { return Out{group_norm(in[0], 2, in[1], in[2], 1e-5)}; };
 }
 

@@ -284,6 +284,8 @@ Tensor adaptive_avg_pool1d(const Tensor& x, int64_t size);
 // --- Per channel (ops/batch_norm.cc, group_norm.cc), x [batch, channels, …] ---------------------
 // y = (x − mean) / √(var + eps) · weight + bias with the batch's own mean and variance (biased) per
 // channel; weight and bias [channels] both or neither. Throws if a channel has a single value.
+// Floats of any type, in float64 if one is; y of a narrower x is rounded to its type, once, while
+// mean and var are float32. So is group_norm.
 struct BatchNormResult {
   Tensor y, mean, var;
 };
@@ -304,8 +306,8 @@ Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight
 Tensor add_state(const Tensor& state, const Tensor& value);
 
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
-// These two of any float type, the others of float32 and of narrower floats, computed in float32
-// and rounded to the type of x, with a weight undefined for ones and a bias for zeros.
+// Of any float type; narrow ones are computed in float32 and rounded once to the type of x. A
+// weight undefined stands for ones, a bias for zeros.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 // x / √(mean(x²) + eps) · weight [dim] (Zhang & Sennrich 2019).
