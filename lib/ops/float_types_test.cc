@@ -103,22 +103,24 @@ std::vector<Array> random_arrays(const Function& function, DType dtype) {
 }
 
 // Σ y · probe, with fixed numbers as probe.
-Tensor probed(const Tensor& y) {
+Tensor against_probe(const Tensor& y) {
   Philox random(99);
   Array probe = Array::zeros(DType::kF64, y.shape());
   for (double& x : probe.as_mutable<double>()) x = 2 * random.uniform() - 1;
   return ops::reduce(ops::mul(y, graph::constant(probe)), ops::Reduction::kSum);
 }
 
-// Of float64 variables: the probed value, its gradients probed, both as functions of the inputs.
+// Of float64 variables: the against_probe value, its gradients against_probe, both as functions of
+// the inputs.
 Tensor value(const Function& function, Inputs in) {
-  return probed(function.of(in));
+  return against_probe(function.of(in));
 }
 Tensor slope(const Function& function, Inputs in) {
   const Tensor y = value(function, in);
   Tensor sum;
   for (const Tensor& g : autograd::gradients({&y, 1}, {}, in, true)) {
-    sum = sum.defined() ? ops::add(sum, probed(ops::mul(g, g))) : probed(ops::mul(g, g));
+    sum = sum.defined() ? ops::add(sum, against_probe(ops::mul(g, g)))
+                        : against_probe(ops::mul(g, g));
   }
   return sum;
 }
