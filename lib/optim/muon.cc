@@ -87,6 +87,8 @@ void newton_schulz(ThreadPool& pool, Workspace& w, int64_t steps) {
 
 class Muon : public SlotOptimizer {
  public:
+  enum class Adjust { kOriginal, kMatchRms, kUnclamped };  // OptimizerConfig::adjust_lr
+
   Muon(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
       : SlotOptimizer(config, std::move(parameters), Unit::kParameter),
         adam_(adam_options(config, true)),
@@ -94,10 +96,13 @@ class Muon : public SlotOptimizer {
         nesterov_(config.nesterov.value_or(true)),
         steps_(config.newton_schulz_steps.value_or(5)) {
     const std::string adjust = config.adjust_lr.value_or("original");
-    match_rms_ = adjust == "match_rms_adamw";
-    if (!match_rms_ && adjust != "original") {
+    if (adjust == "match_rms_adamw") {
+      adjust_ = Adjust::kMatchRms;
+    } else if (adjust == "spectral_unclamped") {
+      adjust_ = Adjust::kUnclamped;
+    } else if (adjust != "original") {
       fail(ErrorKind::kMalformed, "adjust_lr is ", quoted(adjust),
-           ", expected original or match_rms_adamw");
+           ", expected original, match_rms_adamw or spectral_unclamped");
     }
     for (Slot& slot : slots_) {
       bool matrix = slot.value.shape().rank() >= 2;
@@ -125,10 +130,7 @@ class Muon : public SlotOptimizer {
     Workspace w(std::min(rows, columns), std::max(rows, columns), pool.threads());
     write_direction(pool, slot, u, rows, columns, w.x);
     newton_schulz(pool, w, steps_);
-    const double ratio = static_cast<double>(rows) / static_cast<double>(columns);
-    const double factor = match_rms_ ? 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)))
-                                     : std::sqrt(std::max(1.0, ratio));
-    const double decay = 1 - u.lr * slot.weight_decay, lr = u.lr * factor;
+    const double decay = 1 - u.lr * slot.weight_decay, lr = u.lr * adjustment(rows, columns);
     const float* x = w.x.as<float>().data();
     float* p = slot.data();
     pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
@@ -140,6 +142,15 @@ class Muon : public SlotOptimizer {
         }
       }
     });
+  }
+
+  // s of the learning rate.
+  double adjustment(int64_t rows, int64_t columns) const {
+    if (adjust_ == Adjust::kMatchRms) {
+      return 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
+    }
+    const double ratio = static_cast<double>(rows) / static_cast<double>(columns);
+    return std::sqrt(adjust_ == Adjust::kUnclamped ? ratio : std::max(1.0, ratio));
   }
 
   // Updates the momentum and writes the direction, transposed if rows > columns.
@@ -163,7 +174,8 @@ class Muon : public SlotOptimizer {
 
   AdamOptions adam_;
   double momentum_;
-  bool nesterov_, match_rms_;
+  bool nesterov_;
+  Adjust adjust_ = Adjust::kOriginal;
   int64_t steps_;
 };
 
