@@ -81,6 +81,20 @@ std::vector<Function> functions() {
        [](Inputs in) {
          return ops::nll(in[0], classes({2, 0, 1, 1}));
        }},
+      {"huber_loss",
+       {{4, 3}, {4, 3}},
+       [](Inputs in) { return ops::huber_loss(in[0], in[1], ops::Reduction::kSum, 0.4); }},
+      {"smooth_l1_loss",
+       {{4, 3}, {4, 3}},
+       [](Inputs in) { return ops::smooth_l1_loss(in[0], in[1], ops::Reduction::kMean, 0.3); }},
+      {"mse_loss", {{4, 3}, {4, 3}}, [](Inputs in) { return ops::mse_loss(in[0], in[1]); }},
+      {"l1_loss", {{4, 3}, {4, 3}}, [](Inputs in) { return ops::l1_loss(in[0], in[1]); }},
+      {"binary_cross_entropy_with_logits",
+       {{4, 3}, {4, 3}, {3}, {3}},
+       [](Inputs in) { return ops::binary_cross_entropy_with_logits(in[0], in[1], in[2], in[3]); }},
+      {"kl_div",
+       {{4, 3}, {4, 3}},
+       [](Inputs in) { return ops::kl_div(in[0], in[1], ops::Reduction::kBatchMean, true); }},
       {"linear_cross_entropy",
        {{4, 3}, {5, 3}},
        [](Inputs in) {
