@@ -347,6 +347,7 @@ def joining():
     case("stack.plain", lambda a, b: torch.stack([a, b], -1), floats([2, 3]), floats([2, 3]))
     case("embedding.plain", lambda t, i: F.embedding(i.long(), t), floats([5, 4]), values([[1, 4, 1], [0, 1, 1]], "i32"))
     case("embedding.i64", lambda t, i: F.embedding(i, t), floats([5, 4]), values([[1, 4, 1], [0, 1, 1]], "i64"))
+    case("embedding.f64", lambda t, i: F.embedding(i, t), floats([5, 4], dtype="f64"), values([[1, 4], [0, 1]], "i64"))
     case("embedding.empty", lambda t, i: F.embedding(i.long(), t), floats([5, 4]), integers([0], 0, 5))
 
 

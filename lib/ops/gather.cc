@@ -352,6 +352,13 @@ const OpDef kConcat = {.name = "concat",
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {
   graph::check_defined(table, "embedding", "table");
+  if (table.dtype() == DType::kF64 && table.rank() == 2) {
+    graph::check_defined(ids, kEmbedding.name, "ids");
+    Shape shape = ids.shape();
+    shape.push_back(table.dim(1));
+    const Tensor flat = graph::reshape(ids, {ids.shape().elements()});
+    return graph::reshape(index_select(table, 0, flat), shape);
+  }
   return record(kEmbedding, {table, in_int32(ids)});
 }
 

@@ -327,7 +327,8 @@ Tensor normal(const Tensor& key, int64_t stream, const Shape& shape, double mean
 Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 
 // --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
-// Rows ids[...] (int32 or int64) of table [rows, dim], any stored type → float32 [..., dim].
+// Rows ids[...] (int32 or int64) of table [rows, dim], any stored type → float32 [..., dim], of
+// float64 float64.
 // Running throws Error(kMalformed) for an id that is no row.
 Tensor embedding(const Tensor& table, const Tensor& ids);
 // Its gradient: [rows, dim] with the rows of dy [..., dim] added up by their ids, in their order.
