@@ -160,7 +160,7 @@ def recurrent(kind, reverse, lengths, **options):
 
     def run(x, wi, wh, bi, bh, h0, *rest):
         features, hidden = x.shape[2], h0.shape[1]
-        layer = kind(features, hidden, batch_first=True, bidirectional=reverse, **options)
+        layer = kind(features, hidden, batch_first=True, bidirectional=reverse, **options).to(x.dtype)
         suffix = "_l0_reverse" if reverse else "_l0"
         weights = {f"weight_ih{suffix}": wi, f"weight_hh{suffix}": wh, f"bias_ih{suffix}": bi, f"bias_hh{suffix}": bh}
         for name, parameter in layer.named_parameters():
@@ -180,6 +180,10 @@ def recurrent(kind, reverse, lengths, **options):
     return run
 
 
+def in_double(x):
+    return x.double() if x.is_floating_point() else x
+
+
 def recurrence():
     kinds = {"lstm": (torch.nn.LSTM, 4, {}), "gru": (torch.nn.GRU, 3, {}), "rnn_tanh": (torch.nn.RNN, 1, {}),
              "rnn_relu": (torch.nn.RNN, 1, {"nonlinearity": "relu"})}
@@ -194,6 +198,8 @@ def recurrence():
                 if lengths:
                     inputs.append(values([3, 5, 1], "i32"))
                 case(f"{label}.plain", recurrent(kind, reverse, lengths, **options), *inputs)
+                wide = [lambda g, draw=draw: in_double(draw(g)) for draw in inputs]
+                case(f"{label}.f64", recurrent(kind, reverse, lengths, **options), *wide)
 
 
 def main():

@@ -67,6 +67,24 @@ std::vector<Function> functions() {
       {"batch_norm with statistics",
        {{3, 2, 2}, {2}, {2}},
        [](Inputs in) { return ops::batch_norm(in[0], in[1], in[2], {}, {}, 2); }},
+      {"lstm",
+       {{2, 3, 2}, {8, 2}, {8, 2}, {8}, {8}, {2, 2}, {2, 2}},
+       [](Inputs in) {
+         const auto y = ops::lstm(in[0], {in[1], in[2], in[3], in[4]}, in[5], in[6],
+                                  {.lengths = classes({3, 1}), .reverse = true});
+         const Tensor parts[] = {ops::flatten(y.out), ops::flatten(y.h), ops::flatten(y.c)};
+         return ops::concat(parts, 0);
+       }},
+      {"gru",
+       {{2, 3, 2}, {6, 2}, {6, 2}, {6}},
+       [](Inputs in) {
+         return ops::gru(in[0], {in[1], in[2], {}, in[3]}).out;
+       }},
+      {"rnn",
+       {{1, 2, 3}, {2, 3}, {2, 2}},
+       [](Inputs in) {
+         return ops::rnn(in[0], {in[1], in[2], {}, {}}).h;
+       }},
       {"cross_entropy",
        {{4, 3}},
        [](Inputs in) {

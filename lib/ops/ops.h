@@ -454,8 +454,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
                  const AttentionOptions& options);
 
 // --- Recurrent layers (ops/recurrent.cc), PyTorch's formulas, whole sequences -------------------
-// input [gates · hidden, features], hidden [gates · hidden, hidden], biases [gates · hidden] or
-// undefined. Gates: LSTM i f g o, GRU r z n (the hidden bias of n inside r ∘ (…)), otherwise one.
+// Results have the common type of x, states, hidden weights and biases; narrow floats are computed
+// in float32 and rounded once, float64 step by step from other operations, which is slow and does
+// not check the values of lengths. input [gates · hidden, features], hidden [gates · hidden,
+// hidden], biases [gates · hidden] or undefined. Gates: LSTM i f g o, GRU r z n (the hidden bias of
+// n inside r ∘ (…)), otherwise one.
 struct RecurrentWeights {
   Tensor input, hidden, input_bias, hidden_bias;
 };
