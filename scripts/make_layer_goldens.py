@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 
-from make_op_goldens import case, floats, names, tensors, values
+from make_op_goldens import case, floats, integers, names, tensors, values
 
 
 def convolutions():
@@ -97,6 +97,14 @@ def class_losses():
         for dtype in ("f32", "f64", "f16", "bf16"):
             detached = lambda x, w, t: function(x, w.detach(), t)
             case(f"{builder}.{dtype}", detached, floats([6, 5], dtype=dtype), floats([5], 0.2, 2, dtype), targets)
+    for label, shape in {"images": [2, 4, 3, 2], "signals": [2, 4, 3], "single": [4], "empty": [0, 4, 3]}.items():
+        for dtype in ("f32", "f64"):
+            inputs = floats(shape, dtype=dtype), integers(shape[:1] * (len(shape) > 1) + shape[2:], 0, 4, "i64")
+            case(f"cross_entropy_images.{label}_{dtype}", lambda x, t: [
+                F.cross_entropy(x, t, reduction="none"),
+                F.cross_entropy(x, t, ignore_index=0, label_smoothing=0.2)], *inputs)
+            case(f"nll_images.{label}_{dtype}", lambda x, t: [F.nll_loss(x, t, reduction="none"), F.nll_loss(x, t)],
+                 *inputs)
     for dtype in ("f64", "f16", "bf16"):
         case(f"cross_entropy_probabilities.{dtype}",
              lambda x, t: F.cross_entropy(x, t, label_smoothing=0.2), floats([6, 5], dtype=dtype),

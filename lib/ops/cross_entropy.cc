@@ -469,11 +469,26 @@ RowLosses exact_rows(const Tensor& x, const Tensor& targets, const CrossEntropyO
   return {where(ignored, 0.0, losses), weights};
 }
 
-// A loss of rows with class indices, of floats of any type.
+// A loss of rows with class indices, of floats of any type. x and targets are [rows, classes] and
+// [rows], [batch, classes, …] and [batch, …], or [classes] and [].
 template <class Rows>
 Tensor row_loss(std::string_view op, const Tensor& x, const Tensor& targets,
                 const CrossEntropyOptions& options, const Rows& rows) {
   graph::check_defined(x, op, "input 0");
+  graph::check_defined(targets, op, "input 1");
+  if (x.rank() != 2 && x.rank() > 0) {
+    const Tensor last = x.rank() == 1 ? x : movedim(x, 1, -1);
+    Shape places;
+    for (int i = 0; i + 1 < last.rank(); ++i) places.push_back(last.dim(i));
+    if (!(targets.shape() == places)) {
+      fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": the targets are ",
+           to_string(targets.shape()), ", expected ", to_string(places));
+    }
+    const int64_t n = places.elements();
+    const Tensor y = row_loss(op, graph::reshape(last, {n, last.dim(-1)}),
+                              graph::reshape(targets, {n}), options, rows);
+    return options.reduction == Reduction::kNone ? graph::reshape(y, places) : y;
+  }
   const Tensor classes = in_int32(targets, op.data());
   return in_common_float(
       op,

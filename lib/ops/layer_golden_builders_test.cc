@@ -144,6 +144,13 @@ void add_class_losses(std::map<std::string, GoldenBuild>& builders) {
   builders["nll_mean"] = [](In in) {
     return Out{nll(in[0], in[2], weighed(in, Reduction::kMean))};
   };
+  builders["cross_entropy_images"] = [](In in) {
+    return Out{cross_entropy(in[0], in[1], {.reduction = Reduction::kNone}),
+               cross_entropy(in[0], in[1], {.ignore_index = 0, .label_smoothing = 0.2})};
+  };
+  builders["nll_images"] = [](In in) {
+    return Out{nll(in[0], in[1], {.reduction = Reduction::kNone}), nll(in[0], in[1])};
+  };
   builders["nll_sum"] = [](In in) { return Out{nll(in[0], in[2], weighed(in, Reduction::kSum))}; };
 }
 

@@ -21,14 +21,15 @@ struct CrossEntropyOptions {
 
 // −Σ_c w_c target_c ln softmax(logits)_c for each row of logits [rows, classes].
 //
-// With targets [rows], class indices, the mean divides by Σ w_y over the rows that count: NaN
-// if none does. An index that is no class makes the row's loss and gradient NaN. With targets
+// With targets [rows], class indices (also [batch, …] for logits [batch, classes, …] and [] for
+// [classes], and then the losses are so, too), the mean divides by Σ w_y over the rows that count:
+// NaN if none does. An index that is no class makes the row's loss and gradient NaN. With targets
 // [..., classes] of floats, probabilities, it divides by the number of rows, and the targets have a
 // gradient. The class weights have none.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 
-// −w_y x[y] for rows x of log-probabilities [rows, classes] and targets [rows]; reductions
+// −w_y x[y] for rows x of log-probabilities [rows, classes] and targets [rows]; shapes, reductions
 // and special rows as cross_entropy. label_smoothing must be 0.
 Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
            const CrossEntropyOptions& options = {});
