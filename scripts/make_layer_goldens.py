@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 
-from make_op_goldens import case, floats, names, tensors, values
+from make_op_goldens import case, floats, integers, names, tensors, values
 
 
 def convolutions():
@@ -30,6 +30,85 @@ def convolutions():
          floats([2, 4, 3, 4]), floats([4, 3, 3, 2]), floats([6]))
     case("conv_transpose1d.plain", lambda x, w, b: F.conv_transpose1d(x, w, b, 2, 1, 1), floats([2, 3, 5]),
          floats([3, 2, 4]), floats([2]))
+
+
+def typed(builder, function, *shapes, low=-2, high=2):
+    """Cases of a builder in float64, float16 and bfloat16."""
+    for dtype in ("f64", "f16", "bf16"):
+        case(f"{builder}.{dtype}", function, *[floats(shape, low, high, dtype) for shape in shapes])
+
+
+def types_of_convolutions():
+    options = ((2, 1), (1, 2), (1, 2), 3)
+    for batch, label in (([2], None), ([], "single")):
+        groups = lambda x, w, b: F.conv2d(x, w, b, *options)
+        signals = lambda x, w, b: F.conv1d(x, w, b, 2, 2, 2, 2)
+        transposed = lambda x, w, b: F.conv_transpose2d(x, w, b, (2, 3), (1, 0), (1, 2), 2, (2, 1))
+        transposed_signals = lambda x, w, b: F.conv_transpose1d(x, w, b, 2, 1, 1)
+        for builder, function, x, w, b in (
+                ("conv2d_groups", groups, batch + [6, 9, 8], [6, 2, 3, 3], [6]),
+                ("conv1d_options", signals, batch + [4, 11], [6, 2, 3], [6]),
+                ("conv_transpose2d_options", transposed, batch + [4, 3, 4], [4, 3, 3, 2], [6]),
+                ("conv_transpose1d", transposed_signals, batch + [3, 5], [3, 2, 4], [2])):
+            if label:
+                case(f"{builder}.{label}", function, floats(x), floats(w), floats(b))
+            else:
+                typed(builder, function, x, w, b)
+
+
+def types_of_pooling():
+    """The functions of pooling() in other types, without a batch, and with ceil_mode and divisors."""
+    functions = {
+        "max_pool2d_ties": lambda x: F.max_pool2d(x, 3, 2, 1),
+        "max_pool2d_ceil": lambda x: F.max_pool2d(x, (3, 4), (2, 3), (1, 2), ceil_mode=True),
+        "max_pool2d_ceil_halves": lambda x: F.max_pool2d(x, 2, ceil_mode=True),
+        "max_pool2d_indices": lambda x: F.max_pool2d(x, (3, 2), 2, 1, (1, 2), True, return_indices=True),
+        "avg_pool2d_uncounted": lambda x: F.avg_pool2d(x, (3, 2), (2, 1), 1, count_include_pad=False),
+        "avg_pool2d_ceil": lambda x: F.avg_pool2d(x, (3, 4), (2, 3), (1, 2), True),
+        "avg_pool2d_ceil_uncounted": lambda x: F.avg_pool2d(x, (3, 4), (2, 3), (1, 2), True, False),
+        "avg_pool2d_divisor": lambda x: F.avg_pool2d(x, 3, 2, 1, True, divisor_override=7),
+        "adaptive_avg_pool2d_odd": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
+        "global_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x, 1)}
+    for builder, function in functions.items():
+        typed(builder, function, [2, 3, 6, 8])
+        case(f"{builder}.single", function, floats([3, 7, 6]))
+        case(f"{builder}.odd", function, floats([1, 2, 7, 9]))
+    for builder in ("max_pool2d_ceil", "avg_pool2d_ceil", "avg_pool2d_ceil_uncounted"):
+        case(f"{builder}.larger", functions[builder], floats([1, 2, 2, 3]))
+        case(f"{builder}.larger_than_padded", functions[builder], floats([2, 1, 1, 1]))
+    signals = {"max_pool1d": lambda x: F.max_pool1d(x, 3, 2, 1), "avg_pool1d": lambda x: F.avg_pool1d(x, 3, 2, 1),
+               "max_pool1d_ceil": lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True),
+               "avg_pool1d_ceil": lambda x: F.avg_pool1d(x, 3, 2, 1, True),
+               "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(x, 4)}
+    for builder, function in signals.items():
+        typed(builder, function, [2, 3, 10])
+        case(f"{builder}.single", function, floats([3, 10]))
+
+
+def class_losses():
+    """Logits, class weights and targets, of which one is ignored, in every type."""
+    targets = values([3, 0, 4, 2, 2, 1], "i64")
+    losses = {
+        "cross_entropy_mean": lambda x, w, t: F.cross_entropy(x, t, w, ignore_index=2, label_smoothing=0.1),
+        "cross_entropy_rows": lambda x, w, t: F.cross_entropy(x, t, w, ignore_index=2, reduction="none"),
+        "nll_mean": lambda x, w, t: F.nll_loss(x, t, w, ignore_index=2),
+        "nll_sum": lambda x, w, t: F.nll_loss(x, t, w, ignore_index=2, reduction="sum")}
+    for builder, function in losses.items():
+        for dtype in ("f32", "f64", "f16", "bf16"):
+            detached = lambda x, w, t: function(x, w.detach(), t)
+            case(f"{builder}.{dtype}", detached, floats([6, 5], dtype=dtype), floats([5], 0.2, 2, dtype), targets)
+    for label, shape in {"images": [2, 4, 3, 2], "signals": [2, 4, 3], "single": [4], "empty": [0, 4, 3]}.items():
+        for dtype in ("f32", "f64"):
+            inputs = floats(shape, dtype=dtype), integers(shape[:1] * (len(shape) > 1) + shape[2:], 0, 4, "i64")
+            case(f"cross_entropy_images.{label}_{dtype}", lambda x, t: [
+                F.cross_entropy(x, t, reduction="none"),
+                F.cross_entropy(x, t, ignore_index=0, label_smoothing=0.2)], *inputs)
+            case(f"nll_images.{label}_{dtype}", lambda x, t: [F.nll_loss(x, t, reduction="none"), F.nll_loss(x, t)],
+                 *inputs)
+    for dtype in ("f64", "f16", "bf16"):
+        case(f"cross_entropy_probabilities.{dtype}",
+             lambda x, t: F.cross_entropy(x, t, label_smoothing=0.2), floats([6, 5], dtype=dtype),
+             floats([6, 5], 0, 1, dtype))
 
 
 def pooling():
@@ -51,6 +130,15 @@ def normalisation():
          floats([6, 5]), floats([5]), floats([5]))
     case("batch_norm_bare.plain", lambda x: F.batch_norm(x, None, None, None, None, True, 0.1, 1e-5), floats([4, 3, 2]))
     case("group_norm.plain", lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), floats([3, 6, 4]), floats([6]), floats([6]))
+
+
+def types_of_normalisation():
+    typed("batch_norm_images", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5), [3, 2, 4, 5], [2], [2])
+    typed("group_norm", lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), [3, 6, 4], [6], [6])
+    for dtype in ("f64", "f16", "bf16"):
+        x, w, b = floats([2, 3, 5], dtype=dtype), floats([5], dtype=dtype), floats([5], dtype=dtype)
+        case(f"layer_norm_rows.{dtype}", lambda x, w, b: F.layer_norm(x, [5], w, b, 1e-5), x, w, b)
+        case(f"rms_norm_rows.{dtype}", lambda x, w: F.rms_norm(x, [5], w, 1e-5), x, w)
 
 
 def attended(mask):
@@ -80,7 +168,7 @@ def recurrent(kind, reverse, lengths, **options):
 
     def run(x, wi, wh, bi, bh, h0, *rest):
         features, hidden = x.shape[2], h0.shape[1]
-        layer = kind(features, hidden, batch_first=True, bidirectional=reverse, **options)
+        layer = kind(features, hidden, batch_first=True, bidirectional=reverse, **options).to(x.dtype)
         suffix = "_l0_reverse" if reverse else "_l0"
         weights = {f"weight_ih{suffix}": wi, f"weight_hh{suffix}": wh, f"bias_ih{suffix}": bi, f"bias_hh{suffix}": bh}
         for name, parameter in layer.named_parameters():
@@ -100,6 +188,10 @@ def recurrent(kind, reverse, lengths, **options):
     return run
 
 
+def in_double(x):
+    return x.double() if x.is_floating_point() else x
+
+
 def recurrence():
     kinds = {"lstm": (torch.nn.LSTM, 4, {}), "gru": (torch.nn.GRU, 3, {}), "rnn_tanh": (torch.nn.RNN, 1, {}),
              "rnn_relu": (torch.nn.RNN, 1, {"nonlinearity": "relu"})}
@@ -114,14 +206,20 @@ def recurrence():
                 if lengths:
                     inputs.append(values([3, 5, 1], "i32"))
                 case(f"{label}.plain", recurrent(kind, reverse, lengths, **options), *inputs)
+                wide = [lambda g, draw=draw: in_double(draw(g)) for draw in inputs]
+                case(f"{label}.f64", recurrent(kind, reverse, lengths, **options), *wide)
 
 
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     convolutions()
+    types_of_convolutions()
     pooling()
+    types_of_pooling()
+    class_losses()
     normalisation()
+    types_of_normalisation()
     attention()
     recurrence()
     path = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "goldens" / "layers.safetensors"

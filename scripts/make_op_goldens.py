@@ -340,10 +340,14 @@ def views():
 def joining():
     case("concat_1.plain", lambda a, b, c: torch.cat([a, b, c], 1), floats([2, 3]), floats([2, 1]), floats([2, 0]))
     case("concat_last.types", lambda a, b: torch.cat([a, b], -1), integers([2, 3]), floats([2, 1]))
+    case("concat_1.legacy", lambda a, b, c: torch.cat([a, b, c], 1), floats([0]), floats([2, 1]), floats([2, 2]))
+    case("concat_1.legacy_alone", lambda a, b: torch.cat([a, b], 1), floats([0], dtype="f64"), floats([2, 3]))
+    case("concat_1.legacy_only", lambda a, b: torch.cat([a, b], 1), floats([0]), integers([0]))
     case("concat_0.i64", lambda a, b: torch.cat([a, b], 0), integers([2, 3], dtype="i64"), integers([1, 3]))
     case("stack.plain", lambda a, b: torch.stack([a, b], -1), floats([2, 3]), floats([2, 3]))
     case("embedding.plain", lambda t, i: F.embedding(i.long(), t), floats([5, 4]), values([[1, 4, 1], [0, 1, 1]], "i32"))
     case("embedding.i64", lambda t, i: F.embedding(i, t), floats([5, 4]), values([[1, 4, 1], [0, 1, 1]], "i64"))
+    case("embedding.f64", lambda t, i: F.embedding(i, t), floats([5, 4], dtype="f64"), values([[1, 4], [0, 1]], "i64"))
     case("embedding.empty", lambda t, i: F.embedding(i.long(), t), floats([5, 4]), integers([0], 0, 5))
 
 
@@ -420,6 +424,8 @@ def reductions():
         case(f"{name}_keep.plain", lambda x, f=function: f(x, dim=0, keepdim=True), flags)
         case(f"{name}_everything.plain", lambda x, f=function: f(x), flags)
         case(f"{name}_everything.empty", lambda x, f=function: f(x), floats([0]))
+        case(f"{name}_keep.u8", lambda x, f=function: f(x, dim=0, keepdim=True), values([[0, 3], [0, 1]], "u8"))
+        case(f"{name}_everything.u8", lambda x, f=function: f(x), values([0, 3], "u8"))
         case(f"{name}_last.bool", lambda x, f=function: f(x, dim=-1), values([[True, False], [True, True]], "bool"))
         case(f"{name}_last.i64", lambda x, f=function: f(x, dim=-1), values([[2**40, 0], [0, 0]], "i64"))
     for name in ("cumsum", "cumprod"):

@@ -59,4 +59,13 @@ void conv2d_input_grad(ThreadPool& pool, const ConvShape& shape, const float* dy
 void conv2d_weight_grad(ThreadPool& pool, const ConvShape& shape, const float* x, const float* dy,
                         float* dw, std::byte* workspace);
 
+// The three of float64, of shapes in which `bf16` means nothing: plain sums, which need no
+// workspace and meet no padding.
+void conv2d_f64(ThreadPool& pool, const ConvShape& shape, const double* x, const double* w,
+                const double* bias, double* y);
+void conv2d_input_grad_f64(ThreadPool& pool, const ConvShape& shape, const double* dy,
+                           const double* w, double* dx);
+void conv2d_weight_grad_f64(ThreadPool& pool, const ConvShape& shape, const double* x,
+                            const double* dy, double* dw);
+
 }  // namespace lumen::kernels

@@ -251,20 +251,21 @@ void for_each_window(const PoolShape& s, const One& one, const Run& run) {
   }
 }
 
-// The common case: windows of 2 × 2 side by side.
+// The common case: windows of 2 × 2 side by side, none beyond the image.
 bool is_halving(const PoolShape& s) {
   return s.kernel_height == 2 && s.kernel_width == 2 && s.stride_y == 2 && s.stride_x == 2 &&
-         s.padding_y == 0 && s.padding_x == 0 && s.dilation_y == 1 && s.dilation_x == 1;
+         s.padding_y == 0 && s.padding_x == 0 && s.dilation_y == 1 && s.dilation_x == 1 &&
+         2 * s.out_height <= s.in_height && 2 * s.out_width <= s.in_width;
 }
 
 // That of signals: windows of 1 × 2 side by side.
 bool is_pairing(const PoolShape& s) {
   return s.kernel_height == 1 && s.kernel_width == 2 && s.stride_y == 1 && s.stride_x == 2 &&
-         s.padding_y == 0 && s.padding_x == 0 && s.dilation_x == 1;
+         s.padding_y == 0 && s.padding_x == 0 && s.dilation_x == 1 && 2 * s.out_width <= s.in_width;
 }
 
-int64_t first_maximum(const PoolShape& s, const float* x, const Window& rows,
-                      const Window& columns) {
+template <class T>
+int64_t first_maximum(const PoolShape& s, const T* x, const Window& rows, const Window& columns) {
   int64_t best = rows.first * s.in_width + columns.first;
   for (int64_t y = rows.first; y < rows.end; y += rows.step) {
     for (int64_t p = y * s.in_width + columns.first; p < y * s.in_width + columns.end;
@@ -306,22 +307,33 @@ PoolShape simplified(PoolShape s) {
 // One window, of all pixels.
 bool is_global(const PoolShape& s) {
   return s.out_height == 1 && s.out_width == 1 && s.kernel_height == s.in_height &&
-         s.kernel_width == s.in_width && s.padding_y == 0 && s.padding_x == 0;
+         s.kernel_width == s.in_width && s.padding_y == 0 && s.padding_x == 0 && s.divisor == 0;
 }
 
-float sum_of(const PoolShape& s, const float* x, const Window& rows, const Window& columns) {
-  float sum = 0;
+template <class T>
+T sum_of(const PoolShape& s, const T* x, const Window& rows, const Window& columns) {
+  T sum = 0;
   for (int64_t i = rows.first; i < rows.end; ++i) {
     for (int64_t j = columns.first; j < columns.end; ++j) sum += x[i * s.in_width + j];
   }
   return sum;
 }
 
-float share(const PoolShape& s, const Window& rows, const Window& columns) {
-  const int64_t pixels = s.include_padding && !s.adaptive
-                             ? s.kernel_height * s.kernel_width
-                             : (rows.end - rows.first) * (columns.end - columns.first);
-  return 1.0f / static_cast<float>(pixels);
+// How many pixels window i has along one axis, with the padding but without what is beyond it.
+int64_t padded_count(int64_t i, int64_t in, int64_t kernel, int64_t stride, int64_t padding) {
+  return std::min(kernel, in + 2 * padding - i * stride);
+}
+
+// What each pixel counts in the average of window (i, j).
+template <class T = float>
+T share(const PoolShape& s, int64_t i, int64_t j, const Window& rows, const Window& columns) {
+  if (s.divisor != 0) return T{1} / static_cast<T>(s.divisor);
+  const int64_t pixels =
+      s.include_padding && !s.adaptive
+          ? padded_count(i, s.in_height, s.kernel_height, s.stride_y, s.padding_y) *
+                padded_count(j, s.in_width, s.kernel_width, s.stride_x, s.padding_x)
+          : (rows.end - rows.first) * (columns.end - columns.first);
+  return T{1} / static_cast<T>(pixels);
 }
 
 // Runs body(plane) for every plane, on several threads where that pays.
@@ -330,6 +342,21 @@ void for_each_plane(ThreadPool& pool, const PoolShape& s, const Body& body) {
   const int64_t grain = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, s.in_height * s.in_width));
   pool.parallel_for(s.planes, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t plane = begin; plane < end; ++plane) body(plane);
+  });
+}
+
+// body(first pixel of the plane, its first output, i, j, rows, columns) for every window of every
+// plane.
+template <class Body>
+void for_each_window_of_all(ThreadPool& pool, const PoolShape& s, const Body& body) {
+  for_each_plane(pool, s, [&](int64_t plane) {
+    for (int64_t i = 0; i < s.out_height; ++i) {
+      const Window rows = row_window(s, i);
+      for (int64_t j = 0; j < s.out_width; ++j) {
+        body(plane * s.in_height * s.in_width, plane * s.out_height * s.out_width, i, j, rows,
+             column_window(s, j));
+      }
+    }
   });
 }
 
@@ -375,12 +402,12 @@ void avg_pool2d(ThreadPool& pool, const PoolShape& shape, const float* x, float*
     float* to = y + plane * s.out_height * s.out_width;
     const auto one = [&](int64_t i, const Window& rows, int64_t j) {
       const Window columns = column_window(s, j);
-      to[i * s.out_width + j] = sum_of(s, from, rows, columns) * share(s, rows, columns);
+      to[i * s.out_width + j] = sum_of(s, from, rows, columns) * share(s, i, j, rows, columns);
     };
     for_each_window(s, one, [&](int64_t i, const Window& rows, int64_t begin, int64_t count) {
       const Window columns = column_window(s, begin);
       kernel(s, rows.first * s.in_width + columns.first, rows.count(), count, from,
-             share(s, rows, columns), to + i * s.out_width + begin);
+             share(s, i, begin, rows, columns), to + i * s.out_width + begin);
     });
   });
 }
@@ -399,14 +426,14 @@ void avg_pool2d_grad(ThreadPool& pool, const PoolShape& shape, const float* dy, 
     std::fill_n(to, pixels, 0.0f);
     const auto one = [&](int64_t i, const Window& rows, int64_t j) {
       const Window columns = column_window(s, j);
-      const float part = from[i * s.out_width + j] * share(s, rows, columns);
+      const float part = from[i * s.out_width + j] * share(s, i, j, rows, columns);
       for (int64_t row = rows.first; row < rows.end; ++row) {
         for (int64_t p = columns.first; p < columns.end; ++p) to[row * s.in_width + p] += part;
       }
     };
     for_each_window(s, one, [&](int64_t i, const Window& rows, int64_t begin, int64_t count) {
       const Window columns = column_window(s, begin);
-      const float scale = share(s, rows, columns);
+      const float scale = share(s, i, begin, rows, columns);
       const float* const parts = from + i * s.out_width + begin;
       for (int64_t row = rows.first; row < rows.end; ++row) {
         // A pixel gets its parts from left to right.
@@ -417,6 +444,51 @@ void avg_pool2d_grad(ThreadPool& pool, const PoolShape& shape, const float* dy, 
       }
     });
   });
+}
+
+void max_pool2d_f64(ThreadPool& pool, const PoolShape& s, const double* x, const double* values,
+                    double* y) {
+  for_each_window_of_all(pool, s,
+                         [&](int64_t in, int64_t out, int64_t i, int64_t j, const Window& rows,
+                             const Window& columns) {
+                           y[out + i * s.out_width + j] =
+                               values[in + first_maximum(s, x + in, rows, columns)];
+                         });
+}
+
+void max_pool2d_grad_f64(ThreadPool& pool, const PoolShape& s, const double* x, const double* dy,
+                         double* dx) {
+  std::fill_n(dx, s.planes * s.in_height * s.in_width, 0.0);
+  for_each_window_of_all(pool, s,
+                         [&](int64_t in, int64_t out, int64_t i, int64_t j, const Window& rows,
+                             const Window& columns) {
+                           dx[in + first_maximum(s, x + in, rows, columns)] +=
+                               dy[out + i * s.out_width + j];
+                         });
+}
+
+void avg_pool2d_f64(ThreadPool& pool, const PoolShape& s, const double* x, double* y) {
+  for_each_window_of_all(pool, s,
+                         [&](int64_t in, int64_t out, int64_t i, int64_t j, const Window& rows,
+                             const Window& columns) {
+                           y[out + i * s.out_width + j] = sum_of(s, x + in, rows, columns) *
+                                                          share<double>(s, i, j, rows, columns);
+                         });
+}
+
+void avg_pool2d_grad_f64(ThreadPool& pool, const PoolShape& s, const double* dy, double* dx) {
+  std::fill_n(dx, s.planes * s.in_height * s.in_width, 0.0);
+  for_each_window_of_all(pool, s,
+                         [&](int64_t in, int64_t out, int64_t i, int64_t j, const Window& rows,
+                             const Window& columns) {
+                           const double part = dy[out + i * s.out_width + j] *
+                                               share<double>(s, i, j, rows, columns);
+                           for (int64_t row = rows.first; row < rows.end; ++row) {
+                             for (int64_t p = columns.first; p < columns.end; ++p) {
+                               dx[in + row * s.in_width + p] += part;
+                             }
+                           }
+                         });
 }
 
 }  // namespace lumen::kernels

@@ -1,5 +1,6 @@
 // Convolutions. Names, shapes and initialisation of parameters are PyTorch's: weight and bias start
-// uniform in ±1/√fan_in. They are float32, whatever the type that a checkpoint stores.
+// uniform in ±1/√fan_in. They are float32, whatever the type that a checkpoint stores. An x without
+// the batch axis gives a result without it.
 #pragma once
 
 #include <array>

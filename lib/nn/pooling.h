@@ -1,5 +1,6 @@
-// Pooling of images [batch, channels, height, width] and signals [batch, channels, length], and
-// flattening.
+// Pooling of images [batch, channels, height, width] and signals [batch, channels, length], also
+// without the batch axis, and flattening. Each pooling has the options, result and errors of the
+// function of its name in ops.h, when it is applied; floats of any type.
 #pragma once
 
 #include <array>

@@ -3,6 +3,7 @@
 
 #include "lib/base/error.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::ops {
@@ -17,7 +18,6 @@ using graph::OpCase;
 using graph::OpDef;
 using graph::record;
 using graph::reshape;
-using Inputs = std::span<const Tensor>;
 
 kernels::ChannelShape channel_shape(const Shape& x) {
   return {x[0], x[1], x[2]};
@@ -354,6 +354,20 @@ const OpDef kAddState = {.name = "add_state",
                          .grad = graph::no_gradient,
                          .cases = add_state_cases};
 
+namespace {
+
+// Of channels [batch, channels, pixels] and weights in float64, from other operations.
+BatchNormResult exact_batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                 double eps) {
+  const Tensor mean = ops::mean(x, Axes{0, 2}, true), centered = sub(x, mean);
+  const Tensor var = ops::mean(mul(centered, centered), Axes{0, 2}, true);
+  Tensor y = mul(centered, rsqrt(add(var, eps)));
+  if (weight.defined()) y = add(mul(y, column(weight)), column(bias));
+  return {y, reshape(mean, {x.dim(1)}), reshape(var, {x.dim(1)})};
+}
+
+}  // namespace
+
 BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                     double eps) {
   const Tensor channels = as_channels("batch_norm", x);
@@ -361,17 +375,45 @@ BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const
     fail(ErrorKind::kMalformed, "batch_norm of ", to_string(x.shape()),
          ": training needs more than one value per channel");
   }
-  std::vector<Tensor> inputs = {channels};
-  if (weight.defined()) inputs.insert(inputs.end(), {weight, bias});
-  const Tensor all = record(kBatchNorm, inputs, {{"eps", eps}});
+  for (const Tensor& w : {weight, bias}) {
+    if (weight.defined() != bias.defined() || (w.defined() && !(w.shape() == Shape{x.dim(1)}))) {
+      fail(ErrorKind::kMalformed, "batch_norm of ", to_string(x.shape()),
+           ": weight and bias must both be [", x.dim(1), "], or undefined");
+    }
+  }
+  const DType common = float_type_of(kBatchNorm.name, {x, weight, bias});
+  const DType computed = is_narrow(common) ? DType::kF32 : common;
+  auto brought = [&](const Tensor& t) {
+    return t.defined() && t.dtype() != computed ? graph::contiguous(t, computed) : t;
+  };
+  const Tensor wide = brought(channels), w = brought(weight), b = brought(bias);
   const Shape per_channel = {x.dim(1)};
-  const auto parts = graph::unpack(all, {x.shape(), per_channel, per_channel});
-  return {parts[0], parts[1], parts[2]};
+  BatchNormResult result;
+  if (computed == DType::kF64) {
+    result = exact_batch_norm(wide, w, b, eps);
+    result.y = reshape(result.y, x.shape());
+  } else {
+    std::vector<Tensor> inputs = {wide};
+    if (w.defined()) inputs.insert(inputs.end(), {w, b});
+    const Tensor all = record(kBatchNorm, inputs, {{"eps", eps}});
+    const auto parts = graph::unpack(all, {x.shape(), per_channel, per_channel});
+    result = {parts[0], parts[1], parts[2]};
+  }
+  const bool narrow = is_narrow(x.dtype()) && computed == DType::kF32;
+  if (narrow) result.y = graph::contiguous(result.y, x.dtype());
+  return result;
 }
 
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                   const Tensor& bias, double eps) {
   as_channels("batch_norm", x);  // for its check
+  if (is_narrow(x.dtype())) {
+    auto wide = [](const Tensor& t) {
+      return t.defined() && is_narrow(t.dtype()) ? graph::contiguous(t, DType::kF32) : t;
+    };
+    const Tensor y = batch_norm(wide(x), wide(mean), wide(var), wide(weight), wide(bias), eps);
+    return y.dtype() == DType::kF32 ? graph::contiguous(y, x.dtype()) : y;
+  }
   Tensor scale = rsqrt(add(var, eps));
   if (weight.defined()) scale = mul(scale, weight);
   Tensor shift = neg(mul(mean, scale));

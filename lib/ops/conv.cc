@@ -6,6 +6,7 @@
 #include "lib/base/error.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/taps.h"
 
@@ -23,7 +24,6 @@ using graph::pad;
 using graph::record;
 using graph::reshape;
 using graph::slice;
-using Inputs = std::span<const Tensor>;
 
 // The extents of an image [batch, channels, height, width] and of the weights [out, in / groups,
 // height, width] with the constants of the node, as kernels want them.
@@ -63,10 +63,18 @@ bool is_convolution(const graph::Attrs& attrs, const Shape& x, const Shape& w, c
          reaches(y[3], w[3], s.stride_x, s.dilation_x) <= x[3] + 2 * s.padding_x;
 }
 
-void require_floats(const Node& node) {
-  for (const graph::NodePtr& input : node.inputs) {
-    if (input->dtype != DType::kF32) shape_error(node, "only float32 is convolved");
-  }
+// That of all inputs: what else there is is brought to one of these two.
+DType convolved_type(const Node& node) {
+  const DType dtype = node.inputs[0]->dtype;
+  bool fits = dtype == DType::kF32 || dtype == DType::kF64;
+  for (const graph::NodePtr& input : node.inputs) fits &= input->dtype == dtype;
+  if (!fits) shape_error(node, "all must be float32 or all float64");
+  return dtype;
+}
+
+// Kernels of float64 need none.
+bool needs_workspace(const Node& node) {
+  return node.dtype == DType::kF32;
 }
 
 // The spatial extents of the result of every operation here.
@@ -121,7 +129,7 @@ Tensor sum_over_taps(const kernels::ConvShape& s, const Body& body) {
 // --- conv2d: x, weight, bias or not ------------------------------------------------------------
 
 graph::TypedShape infer_conv2d(const Node& node) {
-  require_floats(node);
+  const DType dtype = convolved_type(node);
   const Shape &x = node.inputs[0]->shape, &w = node.inputs[1]->shape;
   if (x.rank() != 4 || w.rank() != 4) {
     shape_error(node, "needs [batch, in, height, width] and [out, in / groups, height, width]");
@@ -135,18 +143,23 @@ graph::TypedShape infer_conv2d(const Node& node) {
   if (node.inputs.size() > 2 && !(node.inputs[2]->shape == Shape{w[0]})) {
     shape_error(node, "the bias must have one element per output channel");
   }
-  return {DType::kF32, y};
+  return {dtype, y};
 }
 
 void run_conv2d(const KernelCall& call) {
   const auto &x = call.inputs[0], &w = call.inputs[1];
-  kernels::conv2d(*call.pool, conv_shape(call.node->attrs, x.shape, w.shape, call.output.shape),
-                  x.as<const float>(), w.as<const float>(),
-                  call.inputs.size() > 2 ? call.inputs[2].as<const float>() : nullptr,
-                  call.output.as<float>(), call.workspace);
+  const auto s = conv_shape(call.node->attrs, x.shape, w.shape, call.output.shape);
+  const std::byte* bias = call.inputs.size() > 2 ? call.inputs[2].data : nullptr;
+  if (x.dtype == DType::kF64) {
+    return kernels::conv2d_f64(*call.pool, s, x.as<const double>(), w.as<const double>(),
+                               reinterpret_cast<const double*>(bias), call.output.as<double>());
+  }
+  kernels::conv2d(*call.pool, s, x.as<const float>(), w.as<const float>(),
+                  reinterpret_cast<const float*>(bias), call.output.as<float>(), call.workspace);
 }
 
 size_t conv2d_workspace(const Node& node, int threads) {
+  if (!needs_workspace(node)) return 0;
   return kernels::conv2d_workspace_bytes(
       conv_shape(node.attrs, node.inputs[0]->shape, node.inputs[1]->shape, node.shape), threads);
 }
@@ -164,15 +177,16 @@ Tensor conv2d_meaning(const Node& node, Inputs in) {
   return in.size() > 2 ? add(y, reshape(in[2], {s.out_channels, 1, 1})) : y;
 }
 
-graph::Cost conv_cost(const Shape& x, const Shape& w, const Shape& y) {
+graph::Cost conv_cost(DType dtype, const Shape& x, const Shape& w, const Shape& y) {
   const auto products = static_cast<double>(y[0] * y[2] * y[3] * w.elements());
-  return {2 * products, 4 * static_cast<double>(x.elements() + w.elements() + y.elements())};
+  const int64_t elements = x.elements() + w.elements() + y.elements();
+  return {2 * products, static_cast<double>(row_bytes(dtype, elements))};
 }
 
 // --- conv_transpose2d: y, weight → x -----------------------------------------------------------
 
 graph::TypedShape infer_conv_transpose2d(const Node& node) {
-  require_floats(node);
+  const DType dtype = convolved_type(node);
   const Shape &y = node.inputs[0]->shape, &w = node.inputs[1]->shape;
   if (y.rank() != 4 || w.rank() != 4) {
     shape_error(node, "needs [batch, in, height, width] and [in, out / groups, height, width]");
@@ -183,17 +197,22 @@ graph::TypedShape infer_conv_transpose2d(const Node& node) {
     shape_error(
         node, str("cannot give ", to_string(x), " with ", node.attrs.integer("groups"), " groups"));
   }
-  return {DType::kF32, x};
+  return {dtype, x};
 }
 
 void run_conv_transpose2d(const KernelCall& call) {
   const auto &y = call.inputs[0], &w = call.inputs[1];
-  kernels::conv2d_input_grad(
-      *call.pool, conv_shape(call.node->attrs, call.output.shape, w.shape, y.shape),
-      y.as<const float>(), w.as<const float>(), call.output.as<float>(), call.workspace);
+  const auto s = conv_shape(call.node->attrs, call.output.shape, w.shape, y.shape);
+  if (y.dtype == DType::kF64) {
+    return kernels::conv2d_input_grad_f64(*call.pool, s, y.as<const double>(), w.as<const double>(),
+                                          call.output.as<double>());
+  }
+  kernels::conv2d_input_grad(*call.pool, s, y.as<const float>(), w.as<const float>(),
+                             call.output.as<float>(), call.workspace);
 }
 
 size_t conv_transpose2d_workspace(const Node& node, int threads) {
+  if (!needs_workspace(node)) return 0;
   return kernels::conv2d_input_grad_workspace_bytes(
       conv_shape(node.attrs, node.shape, node.inputs[1]->shape, node.inputs[0]->shape), threads);
 }
@@ -217,7 +236,7 @@ Tensor conv_transpose2d_meaning(const Node& node, Inputs in) {
 // --- conv2d_weight_grad: x, dy → dw ------------------------------------------------------------
 
 graph::TypedShape infer_weight_grad(const Node& node) {
-  require_floats(node);
+  const DType dtype = convolved_type(node);
   const Shape &x = node.inputs[0]->shape, &y = node.inputs[1]->shape;
   if (x.rank() != 4 || y.rank() != 4) shape_error(node, "needs two images");
   const Pair size = size_of(node);
@@ -225,17 +244,22 @@ graph::TypedShape infer_weight_grad(const Node& node) {
   if (!is_convolution(node.attrs, x, w, y)) {
     shape_error(node, "the images are not input and output of such a convolution");
   }
-  return {DType::kF32, w};
+  return {dtype, w};
 }
 
 void run_weight_grad(const KernelCall& call) {
   const auto &x = call.inputs[0], &dy = call.inputs[1];
-  kernels::conv2d_weight_grad(
-      *call.pool, conv_shape(call.node->attrs, x.shape, call.output.shape, dy.shape),
-      x.as<const float>(), dy.as<const float>(), call.output.as<float>(), call.workspace);
+  const auto s = conv_shape(call.node->attrs, x.shape, call.output.shape, dy.shape);
+  if (x.dtype == DType::kF64) {
+    return kernels::conv2d_weight_grad_f64(*call.pool, s, x.as<const double>(),
+                                           dy.as<const double>(), call.output.as<double>());
+  }
+  kernels::conv2d_weight_grad(*call.pool, s, x.as<const float>(), dy.as<const float>(),
+                              call.output.as<float>(), call.workspace);
 }
 
 size_t weight_grad_workspace(const Node& node, int threads) {
+  if (!needs_workspace(node)) return 0;
   return kernels::conv2d_weight_grad_workspace_bytes(
       conv_shape(node.attrs, node.inputs[0]->shape, node.shape, node.inputs[1]->shape), threads);
 }
@@ -290,12 +314,14 @@ Shape out_shape(const ConvCase& test) {
 std::vector<OpCase> conv2d_cases() {
   std::vector<OpCase> cases;
   for (const ConvCase& test : conv_cases()) {
-    cases.push_back({test.label,
-                     {{DType::kF32, test.x}, {DType::kF32, test.w}, f32({test.w[0]})},
-                     [&](Inputs in) { return conv2d(in[0], in[1], in[2], test.options); },
-                     -1,
-                     1,
-                     5e-6});
+    for (DType dtype : {DType::kF32, DType::kF64}) {
+      cases.push_back({str(test.label, " ", name(dtype)),
+                       {{dtype, test.x}, {dtype, test.w}, {dtype, {test.w[0]}}},
+                       [&](Inputs in) { return conv2d(in[0], in[1], in[2], test.options); },
+                       -1,
+                       1,
+                       5e-6});
+    }
   }
   cases.push_back({"no bias",
                    {f32({1, 2, 4, 4}), f32({3, 2, 3, 3})},
@@ -320,14 +346,17 @@ std::vector<OpCase> conv2d_cases() {
 std::vector<OpCase> conv_transpose2d_cases() {
   std::vector<OpCase> cases;
   for (const ConvCase& test : conv_cases()) {
-    cases.push_back({test.label,
-                     {{DType::kF32, out_shape(test)}, {DType::kF32, test.w}},
-                     [&](Inputs in) {
-                       return conv2d_input_grad(in[0], in[1], {test.x[2], test.x[3]}, test.options);
-                     },
-                     -1,
-                     1,
-                     5e-6});
+    for (DType dtype : {DType::kF32, DType::kF64}) {
+      cases.push_back(
+          {str(test.label, " ", name(dtype)),
+           {{dtype, out_shape(test)}, {dtype, test.w}},
+           [&](Inputs in) {
+             return conv2d_input_grad(in[0], in[1], {test.x[2], test.x[3]}, test.options);
+           },
+           -1,
+           1,
+           5e-6});
+    }
   }
   cases.push_back({"output padding",
                    {f32({2, 4, 3, 5}), f32({4, 3, 3, 3}), f32({6})},
@@ -345,15 +374,17 @@ std::vector<OpCase> conv_transpose2d_cases() {
 std::vector<OpCase> weight_grad_cases() {
   std::vector<OpCase> cases;
   for (const ConvCase& test : conv_cases()) {
-    cases.push_back(
-        {test.label,
-         {{DType::kF32, test.x}, {DType::kF32, out_shape(test)}},
-         [&](Inputs in) {
-           return conv2d_weight_grad(in[0], in[1], {test.w[2], test.w[3]}, test.options);
-         },
-         -1,
-         1,
-         1e-5});
+    for (DType dtype : {DType::kF32, DType::kF64}) {
+      cases.push_back(
+          {str(test.label, " ", name(dtype)),
+           {{dtype, test.x}, {dtype, out_shape(test)}},
+           [&](Inputs in) {
+             return conv2d_weight_grad(in[0], in[1], {test.w[2], test.w[3]}, test.options);
+           },
+           -1,
+           1,
+           1e-5});
+    }
   }
   return cases;
 }
@@ -428,7 +459,7 @@ void require_images(const OpDef& op, const Tensor& x, const Tensor& w) {
   graph::check_defined(w, op.name, "weight");
   if (x.rank() == 4 && w.rank() == 4) return;
   fail(ErrorKind::kMalformed, op.name, "(", to_string(x.shape()), ", ", to_string(w.shape()),
-       "): needs [batch, channels, height, width] and weights of rank 4");
+       "): needs [batch, channels, height, width], or no batch, and weights of rank 4");
 }
 
 Conv2dOptions as_options(const Conv1dOptions& options) {
@@ -447,24 +478,24 @@ const OpDef kConv2d = {.name = "conv2d",
                        .autocast = graph::Autocast::kInside,
                        .cost =
                            [](const Node& node) {
-                             return conv_cost(node.inputs[0]->shape, node.inputs[1]->shape,
-                                              node.shape);
+                             return conv_cost(node.dtype, node.inputs[0]->shape,
+                                              node.inputs[1]->shape, node.shape);
                            },
                        .cases = conv2d_cases};
-const OpDef kConvTranspose2d = {.name = "conv_transpose2d",
-                                .kind = graph::OpKind::kContraction,
-                                .infer = infer_conv_transpose2d,
-                                .kernel = run_conv_transpose2d,
-                                .workspace = conv_transpose2d_workspace,
-                                .meaning = conv_transpose2d_meaning,
-                                .grad = grad_conv_transpose2d,
-                                .autocast = graph::Autocast::kInside,
-                                .cost =
-                                    [](const Node& node) {
-                                      return conv_cost(node.shape, node.inputs[1]->shape,
-                                                       node.inputs[0]->shape);
-                                    },
-                                .cases = conv_transpose2d_cases};
+const OpDef kConvTranspose2d = {
+    .name = "conv_transpose2d",
+    .kind = graph::OpKind::kContraction,
+    .infer = infer_conv_transpose2d,
+    .kernel = run_conv_transpose2d,
+    .workspace = conv_transpose2d_workspace,
+    .meaning = conv_transpose2d_meaning,
+    .grad = grad_conv_transpose2d,
+    .autocast = graph::Autocast::kInside,
+    .cost =
+        [](const Node& node) {
+          return conv_cost(node.dtype, node.shape, node.inputs[1]->shape, node.inputs[0]->shape);
+        },
+    .cases = conv_transpose2d_cases};
 const OpDef kConv2dWeightGrad = {.name = "conv2d_weight_grad",
                                  .kind = graph::OpKind::kContraction,
                                  .infer = infer_weight_grad,
@@ -475,33 +506,24 @@ const OpDef kConv2dWeightGrad = {.name = "conv2d_weight_grad",
                                  .autocast = graph::Autocast::kInside,
                                  .cost =
                                      [](const Node& node) {
-                                       return conv_cost(node.inputs[0]->shape, node.shape,
-                                                        node.inputs[1]->shape);
+                                       return conv_cost(node.dtype, node.inputs[0]->shape,
+                                                        node.shape, node.inputs[1]->shape);
                                      },
                                  .cases = weight_grad_cases};
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              const Conv2dOptions& options) {
+namespace {
+
+// Of images and weights of one type that has kernels.
+Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                const Conv2dOptions& options) {
   require_images(kConv2d, x, weight);
   std::vector<Tensor> inputs = {x, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record_conv(kConv2d, inputs, out_size(options, x.shape(), weight.shape()), options);
 }
 
-Tensor conv2d_input_grad(const Tensor& dy, const Tensor& weight, Pair size,
-                         const Conv2dOptions& options) {
-  const Tensor inputs[] = {dy, weight};
-  return record_conv(kConvTranspose2d, inputs, size, options);
-}
-
-Tensor conv2d_weight_grad(const Tensor& x, const Tensor& dy, Pair size,
-                          const Conv2dOptions& options) {
-  const Tensor inputs[] = {x, dy};
-  return record_conv(kConv2dWeightGrad, inputs, size, options);
-}
-
-Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const Conv2dOptions& options, Pair output_padding) {
+Tensor transposed_convolve(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                           const Conv2dOptions& options, Pair output_padding) {
   require_images(kConvTranspose2d, x, weight);
   Pair size;
   for (int i : {0, 1}) {
@@ -518,17 +540,69 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   return bias.defined() ? add(y, reshape(bias, {y.dim(1), 1, 1})) : y;
 }
 
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv2dOptions& options) {
+  return with_batch(x, 4, [&](const Tensor& images) {
+    return in_common_float(
+        kConv2d.name,
+        [&](const Tensor& i, const Tensor& w, const Tensor& b) {
+          return convolve(i, w, b, options);
+        },
+        images, weight, bias);
+  });
+}
+
+Tensor conv2d_input_grad(const Tensor& dy, const Tensor& weight, Pair size,
+                         const Conv2dOptions& options) {
+  return in_common_float(
+      kConvTranspose2d.name,
+      [&](const Tensor& d, const Tensor& w) {
+        const Tensor inputs[] = {d, w};
+        return record_conv(kConvTranspose2d, inputs, size, options);
+      },
+      dy, weight);
+}
+
+Tensor conv2d_weight_grad(const Tensor& x, const Tensor& dy, Pair size,
+                          const Conv2dOptions& options) {
+  return in_common_float(
+      kConv2dWeightGrad.name,
+      [&](const Tensor& i, const Tensor& d) {
+        const Tensor inputs[] = {i, d};
+        return record_conv(kConv2dWeightGrad, inputs, size, options);
+      },
+      x, dy);
+}
+
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const Conv2dOptions& options, Pair output_padding) {
+  return with_batch(x, 4, [&](const Tensor& images) {
+    return in_common_float(
+        kConvTranspose2d.name,
+        [&](const Tensor& i, const Tensor& w, const Tensor& b) {
+          return transposed_convolve(i, w, b, options, output_padding);
+        },
+        images, weight, bias);
+  });
+}
+
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const Conv1dOptions& options) {
-  return as_signal(
-      conv2d(as_image("conv1d", x), as_image("conv1d", weight), bias, as_options(options)));
+  return with_batch(x, 3, [&](const Tensor& signals) {
+    return as_signal(
+        conv2d(as_image("conv1d", signals), as_image("conv1d", weight), bias, as_options(options)));
+  });
 }
 
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const Conv1dOptions& options, int64_t output_padding) {
-  return as_signal(conv_transpose2d(as_image("conv_transpose1d", x),
-                                    as_image("conv_transpose1d", weight), bias, as_options(options),
-                                    {0, output_padding}));
+  return with_batch(x, 3, [&](const Tensor& signals) {
+    return as_signal(conv_transpose2d(as_image("conv_transpose1d", signals),
+                                      as_image("conv_transpose1d", weight), bias,
+                                      as_options(options), {0, output_padding}));
+  });
 }
 
 }  // namespace lumen::ops

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "lib/base/error.h"
 #include "lib/graph/cost.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 #include "lib/ops/loss.h"
 
 namespace lumen::ops {
@@ -25,7 +27,6 @@ using graph::Node;
 using graph::OpCase;
 using graph::OpDef;
 using graph::record;
-using Inputs = std::span<const Tensor>;
 
 // --- Rows of logits ----------------------------------------------------------------------------
 // Inputs: logits or log-probabilities [rows, classes], targets int32 [rows], then what the
@@ -408,18 +409,98 @@ const OpDef kLinearCrossEntropyGradients = {
 
 namespace {
 
-// Reduces the losses of rows; `weight` is what each counts in a mean.
-Tensor reduce_rows(const Tensor& losses, const Tensor& weight, Reduction reduction) {
-  if (reduction != Reduction::kMean) return reduce(losses, reduction);
-  return div(reduce(losses, Reduction::kSum), reduce(weight, Reduction::kSum));
+// Losses of rows [rows], and what each counts in a mean.
+struct RowLosses {
+  Tensor losses, weights;
+};
+
+Tensor reduce_rows(const RowLosses& rows, Reduction reduction) {
+  if (reduction != Reduction::kMean) return reduce(rows.losses, reduction);
+  return div(reduce(rows.losses, Reduction::kSum), reduce(rows.weights, Reduction::kSum));
 }
 
-Tensor record_rows(const OpDef& op, const Tensor& x, const Tensor& targets,
-                   const CrossEntropyOptions& options) {
+RowLosses record_rows(const OpDef& op, const Tensor& x, const Tensor& targets,
+                      const CrossEntropyOptions& options) {
   std::vector<Tensor> inputs = {x, targets};
   if (options.class_weight.defined()) inputs.push_back(options.class_weight);
-  const int64_t ignored = std::clamp<int64_t>(options.ignore_index, INT32_MIN, INT32_MAX);
-  return record(op, inputs, {{"ignore_index", ignored}, {"smoothing", options.label_smoothing}});
+  const Tensor rows = record(
+      op, inputs, {{"ignore_index", options.ignore_index}, {"smoothing", options.label_smoothing}});
+  const int64_t n = x.dim(0);
+  return {graph::slice(rows, 0, 0, n), graph::slice(rows, 0, n, 2 * n)};
+}
+
+// The same of log-probabilities in float64, row by row from other operations:
+// −(1 − ε) w_y x[y] − ε/classes · Σ_c w_c x[c], 0 where ignored and NaN where y is no class.
+RowLosses exact_rows(const Tensor& x, const Tensor& targets, const CrossEntropyOptions& options) {
+  if (x.rank() != 2 || !(targets.shape() == Shape{x.dim(0)})) {
+    fail(ErrorKind::kMalformed, "a loss of ", to_string(x.shape()), " with classes ",
+         to_string(targets.shape()), ": needs [rows, classes] and [rows]");
+  }
+  const int64_t rows = x.dim(0), classes = x.dim(1);
+  const Tensor& class_weight = options.class_weight;
+  if (class_weight.defined() && !(class_weight.shape() == Shape{classes})) {
+    fail(ErrorKind::kMalformed, "class weights ", to_string(class_weight.shape()),
+         " do not fit logits ", to_string(x.shape()), ": expected [classes]");
+  }
+  Tensor row_of_weights;  // without a gradient
+  if (class_weight.defined()) {
+    const graph::NoGradScope no_grad;
+    row_of_weights = graph::reshape(class_weight, {1, classes});
+  }
+  const Tensor ignored = eq(targets, options.ignore_index);
+  const Tensor valid = logical_and(ge(targets, 0), lt(targets, classes));
+  Tensor weights = graph::expand(full({}, 1.0, DType::kF64), {rows});
+  Tensor picked = weights;
+  if (classes > 0) {
+    const Tensor safe = where(valid, targets, 0);
+    picked = graph::reshape(take_along(x, graph::reshape(safe, {rows, 1}), 1), {rows});
+    if (class_weight.defined()) {
+      weights = graph::reshape(index_select(row_of_weights, 1, safe), {rows});
+    }
+  }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  weights = where(ignored, 0.0, where(valid, weights, nan));
+  Tensor losses = mul(mul(picked, weights), options.label_smoothing - 1);
+  if (options.label_smoothing != 0) {
+    const Tensor weighed = class_weight.defined() ? mul(x, row_of_weights) : x;
+    const Tensor all = graph::reshape(sum(weighed, 1), {rows});
+    losses = sub(losses, mul(all, options.label_smoothing / static_cast<double>(classes)));
+  }
+  return {where(ignored, 0.0, losses), weights};
+}
+
+// A loss of rows with class indices, of floats of any type. x and targets are [rows, classes] and
+// [rows], [batch, classes, …] and [batch, …], or [classes] and [].
+template <class Rows>
+Tensor row_loss(std::string_view op, const Tensor& x, const Tensor& targets,
+                const CrossEntropyOptions& options, const Rows& rows) {
+  graph::check_defined(x, op, "input 0");
+  graph::check_defined(targets, op, "input 1");
+  if (x.rank() != 2 && x.rank() > 0) {
+    const Tensor last = x.rank() == 1 ? x : movedim(x, 1, -1);
+    Shape places;
+    for (int i = 0; i + 1 < last.rank(); ++i) places.push_back(last.dim(i));
+    if (!(targets.shape() == places)) {
+      fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()), ": the targets are ",
+           to_string(targets.shape()), ", expected ", to_string(places));
+    }
+    const int64_t n = places.elements();
+    const Tensor y = row_loss(op, graph::reshape(last, {n, last.dim(-1)}),
+                              graph::reshape(targets, {n}), options, rows);
+    return options.reduction == Reduction::kNone ? graph::reshape(y, places) : y;
+  }
+  const Tensor classes = in_int32(targets, op.data());
+  return in_common_float(
+      op,
+      [&](const Tensor& wide) {
+        CrossEntropyOptions given = options;
+        given.ignore_index = std::clamp<int64_t>(options.ignore_index, INT32_MIN, INT32_MAX);
+        if (given.class_weight.defined() && given.class_weight.dtype() != wide.dtype()) {
+          given.class_weight = graph::contiguous(given.class_weight, wide.dtype());
+        }
+        return reduce_rows(rows(wide, classes, given), options.reduction);
+      },
+      x);
 }
 
 // −Σ_c w_c ((1 − ε) t_c + ε/classes) ln p_c.
@@ -431,9 +512,14 @@ Tensor probability_loss(const Tensor& logits, const Tensor& targets,
   }
   Tensor share = targets;
   if (options.label_smoothing != 0) {
-    const auto smoothing = static_cast<float>(options.label_smoothing);
-    share = add(mul(share, graph::scalar(1 - smoothing)),
-                graph::scalar(smoothing / static_cast<float>(logits.dim(-1))));
+    double rest = 1 - options.label_smoothing;
+    double even = options.label_smoothing / static_cast<double>(logits.dim(-1));
+    if (logits.dtype() == DType::kF32) {
+      const auto smoothing = static_cast<float>(options.label_smoothing);
+      rest = 1 - smoothing;
+      even = smoothing / static_cast<float>(logits.dim(-1));
+    }
+    share = add(mul(share, rest), even);
   }
   if (options.class_weight.defined()) share = mul(share, options.class_weight);
   const Tensor losses = neg(sum(mul(share, log_softmax(logits)), -1));
@@ -451,12 +537,18 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
          ", expected 0 to 1");
   }
   if (is_float(targets.dtype())) {
-    return reduce(probability_loss(logits, targets, options), options.reduction);
+    return in_common_float(
+        "cross_entropy",
+        [&](const Tensor& x, const Tensor& t) {
+          return reduce(probability_loss(x, t, options), options.reduction);
+        },
+        logits, targets);
   }
-  const Tensor rows = record_rows(kCrossEntropy, logits, in_int32(targets), options);
-  const int64_t n = logits.dim(0);
-  return reduce_rows(graph::slice(rows, 0, 0, n), graph::slice(rows, 0, n, 2 * n),
-                     options.reduction);
+  return row_loss(kCrossEntropy.name, logits, targets, options,
+                  [](const Tensor& x, const Tensor& classes, const CrossEntropyOptions& given) {
+                    return x.dtype() == DType::kF64 ? exact_rows(log_softmax(x), classes, given)
+                                                    : record_rows(kCrossEntropy, x, classes, given);
+                  });
 }
 
 Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
@@ -464,19 +556,49 @@ Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
   if (options.label_smoothing != 0) {
     fail(ErrorKind::kMalformed, "nll: label smoothing needs logits; use cross_entropy");
   }
-  const Tensor rows = record_rows(kNll, log_probabilities, in_int32(targets), options);
-  const int64_t n = log_probabilities.dim(0);
-  return reduce_rows(graph::slice(rows, 0, 0, n), graph::slice(rows, 0, n, 2 * n),
-                     options.reduction);
+  return row_loss(kNll.name, log_probabilities, targets, options,
+                  [](const Tensor& x, const Tensor& classes, const CrossEntropyOptions& given) {
+                    return x.dtype() == DType::kF64 ? exact_rows(x, classes, given)
+                                                    : record_rows(kNll, x, classes, given);
+                  });
 }
 
-Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                            const Tensor& token_weights) {
-  const std::initializer_list<Tensor> inputs = {hidden, weight, in_int32(targets), token_weights};
+namespace {
+
+// In float64, from the losses of the rows that count.
+Tensor exact_linear_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                         const Tensor& token_weights) {
+  const CrossEntropyOptions options{.reduction = Reduction::kNone};
+  const Tensor counted = where(eq(token_weights, 0.0), options.ignore_index, targets);
+  const Tensor logits = matmul(hidden, graph::transpose(weight, 0, 1));
+  return reduce(mul(cross_entropy(logits, counted, options), token_weights), Reduction::kSum);
+}
+
+Tensor joined_linear_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                          const Tensor& token_weights) {
+  const std::initializer_list<Tensor> inputs = {hidden, weight, targets, token_weights};
   if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs);
   const Tensor flat = record(kLinearCrossEntropyGradients, inputs,
                              {{"of_weight", int64_t{weight.requires_grad()}}});
   return graph::unpack(flat, linear_parts(*flat.node())).back();
+}
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                            const Tensor& token_weights) {
+  const Tensor classes = in_int32(targets);
+  graph::check_defined(token_weights, kLinearCrossEntropy.name, "input 3");
+  return in_common_float(
+      kLinearCrossEntropy.name,
+      [&](const Tensor& h, const Tensor& w) {
+        const Tensor weights = token_weights.dtype() == h.dtype()
+                                   ? token_weights
+                                   : graph::contiguous(token_weights, h.dtype());
+        return h.dtype() == DType::kF64 ? exact_linear_loss(h, w, classes, weights)
+                                        : joined_linear_loss(h, w, classes, weights);
+      },
+      hidden, weight);
 }
 
 }  // namespace lumen::ops

@@ -169,6 +169,19 @@ Tensor constant_like(double value, const Tensor& x) {
   return exact ? expand(number(value, x.dtype()), x.shape()) : full_like(x, value);
 }
 
+DType float_type_of(std::string_view op, std::initializer_list<Tensor> inputs) {
+  std::optional<DType> common;
+  for (const Tensor& x : inputs) {
+    if (!x.defined()) continue;
+    if (!is_float(x.dtype()) || is_quantized(x.dtype())) {
+      fail(ErrorKind::kMalformed, op, ": cannot compute with ", name(x.dtype()),
+           ": expected f32, f64, f16 or bf16");
+    }
+    common = common ? promote(*common, x.dtype()) : x.dtype();
+  }
+  return common.value_or(DType::kF32);
+}
+
 std::vector<OpCase> elementwise_cases(const OpDef& op, int inputs, double low, double high) {
   std::vector<OpCase> cases;
   auto add_case = [&](std::string label, std::vector<TypedShape> shapes, auto build) {

@@ -70,6 +70,23 @@ Tensor in_float(const Tensor& x, Body body, const char* caller = __builtin_FUNCT
   return body(is_float(dtype) ? x : graph::contiguous(x, DType::kF32));
 }
 
+// The common type of floats; undefined tensors have no say. Throws Error(kMalformed), naming `op`,
+// if one is of another kind.
+DType float_type_of(std::string_view op, std::initializer_list<Tensor> inputs);
+
+// body(inputs…), all brought to their common type, narrow ones to float32, in which case the result
+// is rounded to their type, once. Undefined ones stay so. Throws as float_type_of.
+template <typename Body, typename... Tensors>
+Tensor in_common_float(std::string_view op, const Body& body, const Tensors&... inputs) {
+  const DType dtype = float_type_of(op, {inputs...});
+  const DType computed = is_narrow(dtype) ? DType::kF32 : dtype;
+  auto brought = [&](const Tensor& x) {
+    return x.defined() && x.dtype() != computed ? graph::contiguous(x, computed) : x;
+  };
+  const Tensor y = body(brought(inputs)...);
+  return y.dtype() == dtype ? y : graph::contiguous(y, dtype);
+}
+
 // Cases of a raw operation: odd lengths, no elements, a scalar, broadcast and transposed inputs,
 // a narrower input, float64.
 std::vector<graph::OpCase> elementwise_cases(const graph::OpDef& op, int inputs, double low,

@@ -352,6 +352,13 @@ const OpDef kConcat = {.name = "concat",
 
 Tensor embedding(const Tensor& table, const Tensor& ids) {
   graph::check_defined(table, "embedding", "table");
+  if (table.dtype() == DType::kF64 && table.rank() == 2) {
+    graph::check_defined(ids, kEmbedding.name, "ids");
+    Shape shape = ids.shape();
+    shape.push_back(table.dim(1));
+    const Tensor flat = graph::reshape(ids, {ids.shape().elements()});
+    return graph::reshape(index_select(table, 0, flat), shape);
+  }
   return record(kEmbedding, {table, in_int32(ids)});
 }
 
@@ -362,17 +369,25 @@ Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows) {
 Tensor concat(std::span<const Tensor> parts, int axis) {
   if (parts.empty()) fail(ErrorKind::kMalformed, "concat: nothing to join");
   graph::check_defined(parts, kConcat.name);
-  if (parts.size() == 1) return parts[0];
   DType dtype = parts[0].dtype();
   for (const Tensor& part : parts) {
     if (!is_quantized(dtype) && !is_quantized(part.dtype())) dtype = promote(dtype, part.dtype());
   }
   std::vector<Tensor> typed;
+  const Tensor* nothing = nullptr;
   for (const Tensor& part : parts) {
+    if (part.shape() == Shape{0}) {
+      nothing = &part;
+      continue;
+    }
     const bool same = part.dtype() == dtype || is_quantized(part.dtype());
     typed.push_back(same ? part : graph::contiguous(part, dtype));
   }
-  const int at = graph::checked_axis(kConcat.name, parts[0].shape(), axis);
+  if (typed.empty()) {
+    return nothing->dtype() == dtype ? *nothing : graph::contiguous(*nothing, dtype);
+  }
+  const int at = graph::checked_axis(kConcat.name, typed[0].shape(), axis);
+  if (typed.size() == 1) return typed[0];
   return record(kConcat, typed, {{"axis", int64_t{at}}});
 }
 

@@ -3,6 +3,7 @@
 
 #include "lib/base/error.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::ops {
@@ -16,7 +17,6 @@ using graph::Node;
 using graph::OpCase;
 using graph::record;
 using graph::reshape;
-using Inputs = std::span<const Tensor>;
 
 // x [batch, channels, pixels].
 kernels::GroupShape group_shape(const Node& node) {
@@ -165,6 +165,27 @@ const graph::OpDef kGroupNormBackward = {
     .autocast = graph::Autocast::kFull,
     .cases = [] { return group_cases(kGroupNormBackward, 2, 1, 5e-5); }};
 
+namespace {
+
+// Of x and weights of one type that is computed in.
+Tensor norm_of_groups(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
+                      double eps) {
+  int64_t pixels = 1;
+  for (int i = 2; i < x.rank(); ++i) pixels *= x.dim(i);
+  const Shape channels = {x.dim(0), x.dim(1), pixels};
+  if (x.dtype() == DType::kF32) {
+    std::vector<Tensor> inputs = {reshape(x, channels)};
+    if (weight.defined()) inputs.insert(inputs.end(), {weight, bias});
+    return reshape(record(kGroupNorm, inputs, {{"eps", eps}, {"groups", groups}}), x.shape());
+  }
+  const Shape grouped = {x.dim(0), groups, x.dim(1) / groups * pixels};
+  Tensor y = reshape(layer_norm(reshape(x, grouped), {}, {}, eps), channels);
+  if (weight.defined()) y = add(mul(y, per_channel(weight)), per_channel(bias));
+  return reshape(y, x.shape());
+}
+
+}  // namespace
+
 Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
                   double eps) {
   graph::check_defined(x, kGroupNorm.name, "x");
@@ -176,15 +197,19 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
     fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()), ": ", x.dim(1),
          " channels are not ", groups, " equal groups");
   }
-  if (x.dtype() != DType::kF32) {
-    fail(ErrorKind::kMalformed, "group_norm of ", name(x.dtype()), " ", to_string(x.shape()),
-         ": x must be float32");
+  for (const Tensor& w : {weight, bias}) {
+    if (weight.defined() != bias.defined() || (w.defined() && !(w.shape() == Shape{x.dim(1)}))) {
+      fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()),
+           ": weight and bias must both be [", x.dim(1), "], or undefined");
+    }
   }
-  int64_t pixels = 1;
-  for (int i = 2; i < x.rank(); ++i) pixels *= x.dim(i);
-  std::vector<Tensor> inputs = {reshape(x, {x.dim(0), x.dim(1), pixels})};
-  if (weight.defined()) inputs.insert(inputs.end(), {weight, bias});
-  return reshape(record(kGroupNorm, inputs, {{"eps", eps}, {"groups", groups}}), x.shape());
+  const DType common = float_type_of(kGroupNorm.name, {x, weight, bias});
+  const DType computed = is_narrow(common) ? DType::kF32 : common;
+  auto brought = [&](const Tensor& t) {
+    return t.defined() && t.dtype() != computed ? graph::contiguous(t, computed) : t;
+  };
+  const Tensor y = norm_of_groups(brought(x), groups, brought(weight), brought(bias), eps);
+  return is_narrow(x.dtype()) && computed == DType::kF32 ? graph::contiguous(y, x.dtype()) : y;
 }
 
 }  // namespace lumen::ops

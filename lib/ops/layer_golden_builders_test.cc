@@ -1,5 +1,6 @@
 // What the names of testdata/goldens/layers.safetensors mean.
 #include "lib/ops/golden_builders.h"
+#include "lib/ops/loss.h"
 
 namespace lumen::ops {
 namespace {
@@ -65,6 +66,16 @@ void add_convolutions(std::map<std::string, GoldenBuild>& builders) {
   };
 }
 
+PoolOptions beyond_padding(bool count_include_pad) {
+  return {.kernel = {3, 4},
+          .stride = {2, 3},
+          .padding = {1, 2},
+          .count_include_pad = count_include_pad,
+          .ceil_mode = true};
+}
+constexpr Pool1dOptions kBeyondPadding = {
+    .kernel = 3, .stride = 2, .padding = 1, .ceil_mode = true};
+
 void add_pooling(std::map<std::string, GoldenBuild>& builders) {
   builders["max_pool2d_halves"] = [](In in) { return Out{max_pool2d(in[0], {.kernel = {2, 2}})}; };
   builders["max_pool2d_ties"] = [](In in) {
@@ -82,7 +93,65 @@ void add_pooling(std::map<std::string, GoldenBuild>& builders) {
     return Out{avg_pool1d(in[0], {.kernel = 3, .stride = 2, .padding = 1})};
   };
   builders["adaptive_avg_pool1d"] = [](In in) { return Out{adaptive_avg_pool1d(in[0], 4)}; };
+  builders["max_pool2d_ceil"] = [](In in) { return Out{max_pool2d(in[0], beyond_padding(true))}; };
+  builders["max_pool2d_ceil_halves"] = [](In in) {
+    return Out{max_pool2d(in[0], {.kernel = {2, 2}, .ceil_mode = true})};
+  };
+  builders["max_pool2d_indices"] = [](In in) {
+    const Found found = max_pool2d_with_indices(in[0], {.kernel = {3, 2},
+                                                        .stride = {2, 2},
+                                                        .padding = {1, 1},
+                                                        .dilation = {1, 2},
+                                                        .ceil_mode = true});
+    return Out{found.values, found.indices};
+  };
+  builders["avg_pool2d_ceil"] = [](In in) { return Out{avg_pool2d(in[0], beyond_padding(true))}; };
+  builders["avg_pool2d_ceil_uncounted"] = [](In in) {
+    return Out{avg_pool2d(in[0], beyond_padding(false))};
+  };
+  builders["avg_pool2d_divisor"] = [](In in) {
+    return Out{avg_pool2d(in[0], {.kernel = {3, 3},
+                                  .stride = {2, 2},
+                                  .padding = {1, 1},
+                                  .ceil_mode = true,
+                                  .divisor_override = 7})};
+  };
+  builders["max_pool1d_ceil"] = [](In in) { return Out{max_pool1d(in[0], kBeyondPadding)}; };
+  builders["avg_pool1d_ceil"] = [](In in) { return Out{avg_pool1d(in[0], kBeyondPadding)}; };
+  builders["adaptive_avg_pool2d_odd"] = [](In in) {
+    return Out{adaptive_avg_pool2d(in[0], {3, 5})};
+  };
   builders["global_avg_pool2d"] = [](In in) { return Out{adaptive_avg_pool2d(in[0], {1, 1})}; };
+}
+
+// Of logits, class weights, targets.
+CrossEntropyOptions weighed(In in, Reduction reduction) {
+  return {.class_weight = in[1], .ignore_index = 2, .reduction = reduction};
+}
+
+void add_class_losses(std::map<std::string, GoldenBuild>& builders) {
+  builders["cross_entropy_mean"] = [](In in) {
+    CrossEntropyOptions smoothed = weighed(in, Reduction::kMean);
+    smoothed.label_smoothing = 0.1;
+    return Out{cross_entropy(in[0], in[2], smoothed)};
+  };
+  builders["cross_entropy_rows"] = [](In in) {
+    return Out{cross_entropy(in[0], in[2], weighed(in, Reduction::kNone))};
+  };
+  builders["cross_entropy_probabilities"] = [](In in) {
+    return Out{cross_entropy(in[0], in[1], {.label_smoothing = 0.2})};
+  };
+  builders["nll_mean"] = [](In in) {
+    return Out{nll(in[0], in[2], weighed(in, Reduction::kMean))};
+  };
+  builders["cross_entropy_images"] = [](In in) {
+    return Out{cross_entropy(in[0], in[1], {.reduction = Reduction::kNone}),
+               cross_entropy(in[0], in[1], {.ignore_index = 0, .label_smoothing = 0.2})};
+  };
+  builders["nll_images"] = [](In in) {
+    return Out{nll(in[0], in[1], {.reduction = Reduction::kNone}), nll(in[0], in[1])};
+  };
+  builders["nll_sum"] = [](In in) { return Out{nll(in[0], in[2], weighed(in, Reduction::kSum))}; };
 }
 
 void add_normalisation(std::map<std::string, GoldenBuild>& builders) {
@@ -95,6 +164,8 @@ void add_normalisation(std::map<std::string, GoldenBuild>& builders) {
   builders["batch_norm_bare"] = [](In in) {
     return Out{batch_norm_training(in[0], {}, {}, 1e-5).y};
   };
+  builders["layer_norm_rows"] = [](In in) { return Out{layer_norm(in[0], in[1], in[2], 1e-5)}; };
+  builders["rms_norm_rows"] = [](In in) { return Out{rms_norm(in[0], in[1], 1e-5)}; };
   builders["group_norm"] = [](In in) { return Out{group_norm(in[0], 2, in[1], in[2], 1e-5)}; };
 }
 
@@ -112,6 +183,7 @@ void add_attention(std::map<std::string, GoldenBuild>& builders) {
 void add_layer_builders(std::map<std::string, GoldenBuild>& builders) {
   add_convolutions(builders);
   add_pooling(builders);
+  add_class_losses(builders);
   add_normalisation(builders);
   add_attention(builders);
   add_recurrent<Layer::kLstm>("lstm", builders);

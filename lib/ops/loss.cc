@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "lib/base/error.h"
 #include "lib/kernels/loss.h"
@@ -87,22 +88,51 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
   return div(total, count);  // 0 / 0 is NaN
 }
 
+namespace {
+
+// body(inputs…), of which some may be undefined; where their common type is narrow, in float32 and
+// rounded once, at the end.
+template <typename Body, typename... Tensors>
+Tensor rounded_once(const Body& body, const Tensors&... inputs) {
+  std::optional<DType> common;
+  for (const Tensor& x : {inputs...}) {
+    if (x.defined()) common = common ? promote(*common, x.dtype()) : x.dtype();
+  }
+  if (!common || !is_narrow(*common)) return body(inputs...);
+  auto wide = [](const Tensor& x) {
+    return x.defined() && is_narrow(x.dtype()) ? graph::contiguous(x, DType::kF32) : x;
+  };
+  return graph::contiguous(body(wide(inputs)...), *common);
+}
+
+}  // namespace
+
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  const Tensor difference = sub(input, target);
-  return reduce(mul(difference, difference), reduction);
+  return rounded_once(
+      [&](const Tensor& x, const Tensor& t) {
+        const Tensor difference = sub(x, t);
+        return reduce(mul(difference, difference), reduction);
+      },
+      input, target);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  return reduce(abs(sub(input, target)), reduction);
+  return rounded_once(
+      [&](const Tensor& x, const Tensor& t) { return reduce(abs(sub(x, t)), reduction); }, input,
+      target);
 }
 
 // With c = clamp(d, −delta, delta): c (d − c/2) is d²/2 up to delta and delta (|d| − delta/2)
 // beyond, with the right second derivative at d = 0 too.
 Tensor huber_loss(const Tensor& input, const Tensor& target, Reduction reduction, double delta) {
   if (!(delta > 0)) fail(ErrorKind::kMalformed, "huber_loss: delta must be positive, not ", delta);
-  const Tensor difference = sub(input, target);
-  const Tensor near = clamp(difference, -delta, delta);
-  return reduce(mul(near, sub(difference, mul(near, 0.5))), reduction);
+  return rounded_once(
+      [&](const Tensor& x, const Tensor& t) {
+        const Tensor difference = sub(x, t);
+        const Tensor near = clamp(difference, -delta, delta);
+        return reduce(mul(near, sub(difference, mul(near, 0.5))), reduction);
+      },
+      input, target);
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {
@@ -110,37 +140,50 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduc
   if (!(beta > 0)) {
     fail(ErrorKind::kMalformed, "smooth_l1_loss: beta must not be negative, as ", beta);
   }
-  const Tensor losses = huber_loss(input, target, Reduction::kNone, beta);
-  return reduce(div(losses, beta), reduction);
+  return rounded_once(
+      [&](const Tensor& x, const Tensor& t) {
+        return reduce(div(huber_loss(x, t, Reduction::kNone, beta), beta), reduction);
+      },
+      input, target);
 }
 
 Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight,
                             Reduction reduction) {
-  const DType dtype = result_type(input, target);
-  Tensor losses = binary(kBinaryCrossEntropy, input, target, is_float(dtype) ? dtype : DType::kF32);
-  if (weight.defined()) losses = mul(losses, weight);
-  return reduce(losses, reduction);
+  return rounded_once(
+      [&](const Tensor& p, const Tensor& t, const Tensor& w) {
+        const DType dtype = result_type(p, t);
+        Tensor losses = binary(kBinaryCrossEntropy, p, t, is_float(dtype) ? dtype : DType::kF32);
+        if (w.defined()) losses = mul(losses, w);
+        return reduce(losses, reduction);
+      },
+      input, target, weight);
 }
 
 // (1 − t) x − (1 + (w − 1) t) ln sigmoid(x).
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const Tensor& weight, const Tensor& positive_weight,
                                         Reduction reduction) {
-  const Tensor no = mul(sub(1.0, target), input);
-  Tensor yes = log_sigmoid(input);
-  if (positive_weight.defined()) {
-    yes = mul(yes, add(mul(sub(positive_weight, 1.0), target), 1.0));
-  }
-  Tensor losses = sub(no, yes);
-  if (weight.defined()) losses = mul(losses, weight);
-  return reduce(losses, reduction);
+  return rounded_once(
+      [&](const Tensor& x, const Tensor& t, const Tensor& w, const Tensor& positive) {
+        const Tensor no = mul(sub(1.0, t), x);
+        Tensor yes = log_sigmoid(x);
+        if (positive.defined()) yes = mul(yes, add(mul(sub(positive, 1.0), t), 1.0));
+        Tensor losses = sub(no, yes);
+        if (w.defined()) losses = mul(losses, w);
+        return reduce(losses, reduction);
+      },
+      input, target, weight, positive_weight);
 }
 
 Tensor kl_div(const Tensor& input, const Tensor& target, Reduction reduction, bool log_target) {
-  if (log_target) return reduce(mul(exp(target), sub(target, input)), reduction);
-  // ln 1 in place of ln 0: the term is 0 and its gradient finite.
-  const Tensor positive = where(eq(target, 0.0), 1.0, target);
-  return reduce(sub(mul(target, log(positive)), mul(target, input)), reduction);
+  return rounded_once(
+      [&](const Tensor& x, const Tensor& t) {
+        if (log_target) return reduce(mul(exp(t), sub(t, x)), reduction);
+        // ln 1 in place of ln 0: the term is 0 and its gradient finite.
+        const Tensor positive = where(eq(t, 0.0), 1.0, t);
+        return reduce(sub(mul(t, log(positive)), mul(t, x)), reduction);
+      },
+      input, target);
 }
 
 Tensor log_sigmoid(const Tensor& x) {

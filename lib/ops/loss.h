@@ -1,6 +1,7 @@
 // Losses, with the semantics of torch.nn.functional: values, reductions, special cases, gradients.
-// float32; the element-wise ones in the type of their inputs. Class indices are int32 or int64. All
-// throw Error(kMalformed) naming the operation and the shapes when they do not fit.
+// They have the common type of their inputs, which are floats; float16 and bfloat16 are computed in
+// float32 and rounded once. Class indices are int32 or int64. All throw Error(kMalformed) naming
+// the operation and the shapes when they do not fit.
 #pragma once
 
 #include "lib/ops/ops.h"
@@ -12,7 +13,7 @@ namespace lumen::ops {
 enum class Reduction { kNone, kMean, kSum, kBatchMean };
 
 struct CrossEntropyOptions {
-  Tensor class_weight = {};     // float32 [classes]; undefined: ones
+  Tensor class_weight = {};     // [classes], of floats; undefined: ones
   int64_t ignore_index = -100;  // of class indices: such a row's loss is 0 and it does not count
   double label_smoothing = 0;   // ε: the target becomes (1 − ε) target + ε / classes
   Reduction reduction = Reduction::kMean;
@@ -20,20 +21,22 @@ struct CrossEntropyOptions {
 
 // −Σ_c w_c target_c ln softmax(logits)_c for each row of logits [rows, classes].
 //
-// With targets [rows], class indices, the mean divides by Σ w_y over the rows that count: NaN
-// if none does. An index that is no class makes the row's loss and gradient NaN. With targets
-// float32 [..., classes], probabilities, it divides by the number of rows, and the targets have a
+// With targets [rows], class indices (also [batch, …] for logits [batch, classes, …] and [] for
+// [classes], and then the losses are so, too), the mean divides by Σ w_y over the rows that count:
+// NaN if none does. An index that is no class makes the row's loss and gradient NaN. With targets
+// [..., classes] of floats, probabilities, it divides by the number of rows, and the targets have a
 // gradient. The class weights have none.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options = {});
 
-// −w_y x[y] for rows x of log-probabilities [rows, classes] and targets [rows]; reductions
+// −w_y x[y] for rows x of log-probabilities [rows, classes] and targets [rows]; shapes, reductions
 // and special rows as cross_entropy. label_smoothing must be 0.
 Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
            const CrossEntropyOptions& options = {});
 
 // Σ_i token_weights[i] · cross_entropy(hidden_i · weightᵀ, targets[i]) → [], for hidden [rows,
-// dim], weight [classes, dim], targets [rows] and token_weights float32 [rows]. The logits
+// dim], weight [classes, dim], targets [rows] and token_weights [rows] of
+// floats. The logits
 // are never stored whole; where a gradient is needed it is computed in the same sweep and cannot be
 // differentiated again. A row of token weight 0 does not count, whatever its target. The token
 // weights have no gradient.

@@ -1,6 +1,9 @@
 // Operations over rows (the last axis): softmax and the normalisations, and their gradients.
 #include "lib/kernels/norm.h"
 
+#include <algorithm>
+
+#include "lib/base/error.h"
 #include "lib/graph/mixed_precision.h"
 #include "lib/kernels/norm_backward.h"
 #include "lib/ops/cases.h"
@@ -357,7 +360,31 @@ Tensor along(const OpDef& rows, const OpDef& columns, const Tensor& x, int axis)
   return graph::reshape(of_rows(columns, graph::reshape(x, joined)), x.shape());
 }
 
-// `op`, a normalisation, of x and weights: narrow types are computed in float32, and the result is
+// [dim] for an x of rows of that width, or undefined.
+void check_weight(const OpDef& op, const Tensor& x, const Tensor& weight) {
+  if (!weight.defined() || weight.shape() == Shape{x.dim(-1)}) return;
+  fail(ErrorKind::kMalformed, op.name, " of ", to_string(x.shape()), ": a weight or bias is ",
+       to_string(weight.shape()), ", expected [", x.dim(-1), "]");
+}
+
+// `op`, a normalisation, of x and weights in float64, from other operations.
+Tensor exact_rows_norm(const OpDef& op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                       double eps) {
+  if (x.rank() == 0) fail(ErrorKind::kMalformed, op.name, ": x has no axis");
+  check_weight(op, x, weight);
+  check_weight(op, x, bias);
+  const Tensor centered = &op == &kLayerNorm ? sub(x, mean(x, -1)) : x;
+  Tensor y = mul(centered, rsqrt(add(mean(mul(centered, centered), -1), eps)));
+  if (weight.defined()) y = mul(y, weight);
+  return bias.defined() ? add(y, bias) : y;
+}
+
+bool is_any_f64(std::initializer_list<Tensor> inputs) {
+  return std::ranges::any_of(
+      inputs, [](const Tensor& x) { return x.defined() && x.dtype() == DType::kF64; });
+}
+
+// The same of other types: narrow ones are computed in float32, and the result is
 // rounded to that of x.
 Tensor of_float_rows(const OpDef& op, std::vector<Tensor> inputs, double eps) {
   const DType dtype = inputs[0].dtype();
@@ -385,11 +412,27 @@ Tensor log_softmax(const Tensor& x, int axis) {
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   graph::check_defined(x, kRmsNorm.name, "x");
+  if (is_any_f64({x, weight})) {
+    return in_common_float(
+        kRmsNorm.name,
+        [&](const Tensor& rows, const Tensor& w) {
+          return exact_rows_norm(kRmsNorm, rows, w, {}, eps);
+        },
+        x, weight);
+  }
   return of_float_rows(kRmsNorm, {x, weight_or(weight, 1, x)}, eps);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   graph::check_defined(x, kLayerNorm.name, "x");
+  if (is_any_f64({x, weight, bias})) {
+    return in_common_float(
+        kLayerNorm.name,
+        [&](const Tensor& rows, const Tensor& w, const Tensor& b) {
+          return exact_rows_norm(kLayerNorm, rows, w, b, eps);
+        },
+        x, weight, bias);
+  }
   return of_float_rows(kLayerNorm, {x, weight_or(weight, 1, x), weight_or(bias, 0, x)}, eps);
 }
 

@@ -178,6 +178,7 @@ Tensor mean(const Tensor& x, const Axes& axes, bool keepdim);  // of integers fl
 Tensor amax(const Tensor& x, const Axes& axes, bool keepdim);
 Tensor amin(const Tensor& x, const Axes& axes, bool keepdim);
 Tensor prod(const Tensor& x, int axis, bool keepdim);
+// Whether any, all elements are ≠ 0: bool, of uint8 uint8.
 Tensor any(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
 Tensor all(const Tensor& x, const Axes& axes = kAllAxes, bool keepdim = false);
 // Σ (x − mean)² / (n − correction), and its root, whose gradient is 0 where all x are equal. With n
@@ -216,7 +217,10 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor dot(const Tensor& a, const Tensor& b);    // Σ aᵢ bᵢ of vectors
 Tensor outer(const Tensor& a, const Tensor& b);  // aᵢ bⱼ
 
-// --- Convolutions (ops/conv.cc), of float32 -----------------------------------------------------
+// --- Convolutions (ops/conv.cc), of floats ------------------------------------------------------
+// In the common type of the inputs; float16 and bfloat16 in float32, rounded once. Only float32 is
+// fast. An image or signal without the batch axis is convolved alone: its result has none either.
+//
 // y[n,o,i,j] = bias[o] + Σ_{c,u,v} weight[o,c,u,v] · x[n, c, i·stride + u·dilation − padding, …], x
 // being zero outside: x [batch, in, height, width], weight [out, in / groups, height, width], bias
 // [out] or undefined. Output channels of group g see only the g-th part of the input channels.
@@ -246,24 +250,32 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const Conv1dOptions& options = {}, int64_t output_padding = 0);
 
-// --- Pooling (ops/pooling.cc), of float32 images [batch, channels, height, width] --------------
+// --- Pooling (ops/pooling.cc), of images [batch, channels, height, width] -----------------------
+// Floats, averages of float16 and bfloat16 rounded once; of images without the batch axis, too.
 // Windows begin at i · stride − padding; what lies outside the image is no candidate for a maximum
-// and counts as zero for an average. Output extents are rounded down.
+// and counts as zero for an average. Every window must see a pixel.
 struct PoolOptions {
   std::array<int64_t, 2> kernel = {1, 1};
-  std::array<int64_t, 2> stride = {0, 0};  // {0, 0}: the kernel's
-  std::array<int64_t, 2> padding = {0, 0}, dilation = {1, 1};
-  bool count_include_pad = true;  // averages divide by the whole kernel
+  std::array<int64_t, 2> stride = {0, 0};    // {0, 0}: the kernel's
+  std::array<int64_t, 2> padding = {0, 0};   // at most half the kernel
+  std::array<int64_t, 2> dilation = {1, 1};  // of maxima only: averages refuse it
+  bool count_include_pad = true;             // averages divide by the pixels with the padding's
+  // Extents are rounded up: there may be a last window that reaches beyond the padding, by less
+  // than the stride, though not one that begins there. What is beyond the padding never counts.
+  bool ceil_mode = false;
+  int64_t divisor_override = 0;  // averages divide by it, if not 0
 };
 // The gradient goes to the first maximum of a window. NaN if any pixel is.
 Tensor max_pool2d(const Tensor& x, const PoolOptions& options);
+// And where the maxima are: int64, row · width + column in their image, of the first of several.
+Found max_pool2d_with_indices(const Tensor& x, const PoolOptions& options);
 Tensor avg_pool2d(const Tensor& x, const PoolOptions& options);
 // Averages over rows ⌊i · height / size⌋ … ⌈(i + 1) · height / size⌉ − 1, likewise columns.
 Tensor adaptive_avg_pool2d(const Tensor& x, std::array<int64_t, 2> size);
 // The same of signals [batch, channels, length].
 struct Pool1dOptions {
   int64_t kernel = 1, stride = 0, padding = 0, dilation = 1;
-  bool count_include_pad = true;
+  bool count_include_pad = true, ceil_mode = false;
 };
 Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options);
 Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options);
@@ -272,6 +284,8 @@ Tensor adaptive_avg_pool1d(const Tensor& x, int64_t size);
 // --- Per channel (ops/batch_norm.cc, group_norm.cc), x [batch, channels, …] ---------------------
 // y = (x − mean) / √(var + eps) · weight + bias with the batch's own mean and variance (biased) per
 // channel; weight and bias [channels] both or neither. Throws if a channel has a single value.
+// Floats of any type, in float64 if one is; y of a narrower x is rounded to its type, once, while
+// mean and var are float32. So is group_norm.
 struct BatchNormResult {
   Tensor y, mean, var;
 };
@@ -292,8 +306,8 @@ Tensor lerp_state(const Tensor& state, const Tensor& value, const Tensor& weight
 Tensor add_state(const Tensor& state, const Tensor& value);
 
 // --- Rows (ops/norm.cc), over the last axis ----------------------------------------------------
-// These two of any float type, the others of float32 and of narrower floats, computed in float32
-// and rounded to the type of x, with a weight undefined for ones and a bias for zeros.
+// Of any float type; narrow ones are computed in float32 and rounded once to the type of x. A
+// weight undefined stands for ones, a bias for zeros.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 // x / √(mean(x²) + eps) · weight [dim] (Zhang & Sennrich 2019).
@@ -313,12 +327,14 @@ Tensor normal(const Tensor& key, int64_t stream, const Shape& shape, double mean
 Tensor dropout(const Tensor& x, double p, const Tensor& key, int64_t stream);
 
 // --- Rows by index, joining (ops/gather.cc) ----------------------------------------------------
-// Rows ids[...] (int32 or int64) of table [rows, dim], any stored type → float32 [..., dim].
+// Rows ids[...] (int32 or int64) of table [rows, dim], any stored type → float32 [..., dim], of
+// float64 float64.
 // Running throws Error(kMalformed) for an id that is no row.
 Tensor embedding(const Tensor& table, const Tensor& ids);
 // Its gradient: [rows, dim] with the rows of dy [..., dim] added up by their ids, in their order.
 Tensor embedding_grad(const Tensor& dy, const Tensor& ids, int64_t rows);
-// Side by side along `axis`, in the common type.
+// Side by side along `axis`, in the common type. Parts of shape [0] fit beside any others, as
+// PyTorch's empty tensors of old; they count for the type only.
 Tensor concat(std::span<const Tensor> parts, int axis);
 Tensor stack(std::span<const Tensor> parts, int axis);  // along a new axis
 
@@ -438,8 +454,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
                  const AttentionOptions& options);
 
 // --- Recurrent layers (ops/recurrent.cc), PyTorch's formulas, whole sequences -------------------
-// input [gates · hidden, features], hidden [gates · hidden, hidden], biases [gates · hidden] or
-// undefined. Gates: LSTM i f g o, GRU r z n (the hidden bias of n inside r ∘ (…)), otherwise one.
+// Results have the common type of x, states, hidden weights and biases; narrow floats are computed
+// in float32 and rounded once, float64 step by step from other operations, which is slow and does
+// not check the values of lengths. input [gates · hidden, features], hidden [gates · hidden,
+// hidden], biases [gates · hidden] or undefined. Gates: LSTM i f g o, GRU r z n (the hidden bias of
+// n inside r ∘ (…)), otherwise one.
 struct RecurrentWeights {
   Tensor input, hidden, input_bias, hidden_bias;
 };

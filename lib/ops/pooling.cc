@@ -6,6 +6,7 @@
 
 #include "lib/base/error.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 #include "lib/ops/ops.h"
 #include "lib/ops/taps.h"
 
@@ -23,16 +24,27 @@ using graph::pad;
 using graph::record;
 using graph::reshape;
 using graph::slice;
-using Inputs = std::span<const Tensor>;
 
 // Attribute "size" is the spatial extent of the result, "kernel" {0, 0} says adaptive.
 kernels::PoolShape pool_shape(const graph::Attrs& attrs, const Shape& in, const Shape& out) {
   const auto &kernel = attrs.integers("kernel"), &stride = attrs.integers("stride");
   const auto &padding = attrs.integers("padding"), &dilation = attrs.integers("dilation");
-  return {
-      in[0] * in[1], in[2],       in[3],       out[2],     out[3],
-      kernel[0],     kernel[1],   stride[0],   stride[1],  padding[0],
-      padding[1],    dilation[0], dilation[1], !kernel[0], attrs.integer("include_padding") != 0};
+  return {.planes = in[0] * in[1],
+          .in_height = in[2],
+          .in_width = in[3],
+          .out_height = out[2],
+          .out_width = out[3],
+          .kernel_height = kernel[0],
+          .kernel_width = kernel[1],
+          .stride_y = stride[0],
+          .stride_x = stride[1],
+          .padding_y = padding[0],
+          .padding_x = padding[1],
+          .dilation_y = dilation[0],
+          .dilation_x = dilation[1],
+          .adaptive = kernel[0] == 0,
+          .include_padding = attrs.integer("include_padding") != 0,
+          .divisor = attrs.integer("divisor")};
 }
 
 Shape resized(const Shape& shape, const graph::Attrs& attrs) {
@@ -42,38 +54,52 @@ Shape resized(const Shape& shape, const graph::Attrs& attrs) {
 
 // --- Maximum: x and values → values at the maxima; x and dy → dy at the maxima -------------------
 
-void require_images(const Node& node) {
+// The type of all inputs.
+DType type_of_images(const Node& node) {
+  const DType dtype = node.inputs[0]->dtype;
   for (const graph::NodePtr& input : node.inputs) {
-    if (input->dtype != DType::kF32 || input->shape.rank() != 4) {
-      shape_error(node, "needs float32 [batch, channels, height, width]");
+    if (input->dtype != dtype || (dtype != DType::kF32 && dtype != DType::kF64)) {
+      shape_error(node, "all must be float32 or all float64");
     }
+    if (input->shape.rank() != 4) shape_error(node, "needs [batch, channels, height, width]");
   }
+  return dtype;
 }
 
 graph::TypedShape infer_max_pool(const Node& node) {
-  require_images(node);
+  const DType dtype = type_of_images(node);
   if (!(node.inputs[0]->shape == node.inputs[1]->shape)) shape_error(node, "the images differ");
-  return {DType::kF32, resized(node.inputs[0]->shape, node.attrs)};
+  return {dtype, resized(node.inputs[0]->shape, node.attrs)};
 }
 
 graph::TypedShape infer_max_pool_grad(const Node& node) {
-  require_images(node);
+  const DType dtype = type_of_images(node);
   if (!(resized(node.inputs[0]->shape, node.attrs) == node.inputs[1]->shape)) {
     shape_error(node, "the gradient has another shape than the result");
   }
-  return {DType::kF32, node.inputs[0]->shape};
+  return {dtype, node.inputs[0]->shape};
 }
 
 void run_max_pool(const KernelCall& call) {
   const auto &x = call.inputs[0], &values = call.inputs[1];
-  kernels::max_pool2d(*call.pool, pool_shape(call.node->attrs, x.shape, call.output.shape),
-                      x.as<const float>(), values.as<const float>(), call.output.as<float>());
+  const auto s = pool_shape(call.node->attrs, x.shape, call.output.shape);
+  if (x.dtype == DType::kF64) {
+    return kernels::max_pool2d_f64(*call.pool, s, x.as<const double>(), values.as<const double>(),
+                                   call.output.as<double>());
+  }
+  kernels::max_pool2d(*call.pool, s, x.as<const float>(), values.as<const float>(),
+                      call.output.as<float>());
 }
 
 void run_max_pool_grad(const KernelCall& call) {
   const auto &x = call.inputs[0], &dy = call.inputs[1];
-  kernels::max_pool2d_grad(*call.pool, pool_shape(call.node->attrs, x.shape, dy.shape),
-                           x.as<const float>(), dy.as<const float>(), call.output.as<float>());
+  const auto s = pool_shape(call.node->attrs, x.shape, dy.shape);
+  if (x.dtype == DType::kF64) {
+    return kernels::max_pool2d_grad_f64(*call.pool, s, x.as<const double>(), dy.as<const double>(),
+                                        call.output.as<double>());
+  }
+  kernels::max_pool2d_grad(*call.pool, s, x.as<const float>(), dy.as<const float>(),
+                           call.output.as<float>());
 }
 
 // What tap (u, v) of every window sees in a padded image.
@@ -82,8 +108,25 @@ Tensor tapped(const kernels::PoolShape& s, const Tensor& padded, int64_t u, int6
   return subsample(rows, 3, v * s.dilation_x, s.out_width, s.stride_x);
 }
 
+// What an axis is padded to: windows may reach beyond the padding (ceil_mode).
+struct Padded {
+  int64_t before, after, extent;
+
+  Padded(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation)
+      : before(padding),
+        after(std::max(padding, (out - 1) * stride + (kernel - 1) * dilation + 1 - padding - in)),
+        extent(before + in + after) {}
+};
+Padded padded_rows(const kernels::PoolShape& s) {
+  return {s.in_height, s.out_height, s.kernel_height, s.stride_y, s.padding_y, s.dilation_y};
+}
+Padded padded_columns(const kernels::PoolShape& s) {
+  return {s.in_width, s.out_width, s.kernel_width, s.stride_x, s.padding_x, s.dilation_x};
+}
+
 Tensor padded_image(const kernels::PoolShape& s, const Tensor& x) {
-  return pad(pad(x, 2, s.padding_y, s.padding_y), 3, s.padding_x, s.padding_x);
+  const Padded rows = padded_rows(s), columns = padded_columns(s);
+  return pad(pad(x, 2, rows.before, rows.after), 3, columns.before, columns.after);
 }
 
 // The first largest tap of every window, counted from 0.
@@ -127,8 +170,8 @@ Tensor max_pool_grad_meaning(const Node& node, Inputs in) {
   const auto s = pool_shape(node.attrs, in[0].shape(), in[1].shape());
   const Tensor padded = sum_over_taps(s, in[0], [&](const Tensor& chosen, int64_t u, int64_t v) {
     const Tensor rows =
-        spread(mul(chosen, in[1]), 2, u * s.dilation_y, s.in_height + 2 * s.padding_y, s.stride_y);
-    return spread(rows, 3, v * s.dilation_x, s.in_width + 2 * s.padding_x, s.stride_x);
+        spread(mul(chosen, in[1]), 2, u * s.dilation_y, padded_rows(s).extent, s.stride_y);
+    return spread(rows, 3, v * s.dilation_x, padded_columns(s).extent, s.stride_x);
   });
   return slice(slice(padded, 2, s.padding_y, s.padding_y + s.in_height), 3, s.padding_x,
                s.padding_x + s.in_width);
@@ -144,49 +187,64 @@ std::vector<Tensor> grad_max_pool_grad(const graph::GradCall& call) {
 // --- Average: x → y; dy → dx -------------------------------------------------------------------
 
 graph::TypedShape infer_avg_pool(const Node& node) {
-  require_images(node);
-  return {DType::kF32, resized(node.inputs[0]->shape, node.attrs)};
+  const DType dtype = type_of_images(node);
+  return {dtype, resized(node.inputs[0]->shape, node.attrs)};
 }
 
 void run_avg_pool(const KernelCall& call) {
   const auto& x = call.inputs[0];
-  kernels::avg_pool2d(*call.pool, pool_shape(call.node->attrs, x.shape, call.output.shape),
-                      x.as<const float>(), call.output.as<float>());
+  const auto s = pool_shape(call.node->attrs, x.shape, call.output.shape);
+  if (x.dtype == DType::kF64) {
+    return kernels::avg_pool2d_f64(*call.pool, s, x.as<const double>(), call.output.as<double>());
+  }
+  kernels::avg_pool2d(*call.pool, s, x.as<const float>(), call.output.as<float>());
 }
 void run_avg_pool_grad(const KernelCall& call) {
   const auto& dy = call.inputs[0];
-  kernels::avg_pool2d_grad(*call.pool, pool_shape(call.node->attrs, call.output.shape, dy.shape),
-                           dy.as<const float>(), call.output.as<float>());
+  const auto s = pool_shape(call.node->attrs, call.output.shape, dy.shape);
+  if (dy.dtype == DType::kF64) {
+    return kernels::avg_pool2d_grad_f64(*call.pool, s, dy.as<const double>(),
+                                        call.output.as<double>());
+  }
+  kernels::avg_pool2d_grad(*call.pool, s, dy.as<const float>(), call.output.as<float>());
 }
 
 // [out, in] along one axis: the weight of every pixel in every average. The two axes' weights
-// multiply.
-Tensor averages(const graph::Attrs& attrs, int axis, int64_t in, int64_t out) {
+// multiply; a divisor is that of the first.
+Tensor averages(const Node& node, int axis, int64_t in, int64_t out) {
+  const graph::Attrs& attrs = node.attrs;
   const int64_t kernel = attrs.integers("kernel")[axis], stride = attrs.integers("stride")[axis];
   const int64_t padding = attrs.integers("padding")[axis];
-  std::vector<float> weights(static_cast<size_t>(out * in));
+  const int64_t divisor = attrs.integer("divisor");
+  Array weights = Array::zeros(node.dtype, {out, in});
   for (int64_t i = 0; i < out; ++i) {
     const bool adaptive = kernel == 0;
     const int64_t begin = adaptive ? i * in / out : std::max<int64_t>(0, i * stride - padding);
     const int64_t end =
         adaptive ? ((i + 1) * in + out - 1) / out : std::min(in, i * stride - padding + kernel);
-    const bool fixed = !adaptive && attrs.integer("include_padding") != 0;
+    const bool padded = !adaptive && attrs.integer("include_padding") != 0;
+    const int64_t pixels = padded ? std::min(kernel, in + 2 * padding - i * stride) : end - begin;
+    const int64_t divided_by = divisor == 0 ? pixels : axis == 0 ? divisor : 1;
     for (int64_t p = begin; p < end; ++p) {
-      weights[static_cast<size_t>(i * in + p)] =
-          1.0f / static_cast<float>(fixed ? kernel : end - begin);
+      const auto at = static_cast<size_t>(i * in + p);
+      if (node.dtype == DType::kF64) {
+        weights.as_mutable<double>()[at] = 1.0 / static_cast<double>(divided_by);
+      } else {
+        weights.as_mutable<float>()[at] = 1.0f / static_cast<float>(divided_by);
+      }
     }
   }
-  return graph::constant(weights, {out, in});
+  return graph::constant(weights);
 }
 
 Tensor avg_pool_meaning(const Node& node, Inputs in) {
-  const Tensor &x = in[0], rows = averages(node.attrs, 0, x.dim(2), node.shape[2]);
-  const Tensor columns = averages(node.attrs, 1, x.dim(3), node.shape[3]);
+  const Tensor &x = in[0], rows = averages(node, 0, x.dim(2), node.shape[2]);
+  const Tensor columns = averages(node, 1, x.dim(3), node.shape[3]);
   return matmul(matmul(rows, x), graph::transpose(columns, 0, 1));
 }
 Tensor avg_pool_grad_meaning(const Node& node, Inputs in) {
-  const Tensor &dy = in[0], rows = averages(node.attrs, 0, node.shape[2], dy.dim(2));
-  const Tensor columns = averages(node.attrs, 1, node.shape[3], dy.dim(3));
+  const Tensor &dy = in[0], rows = averages(node, 0, node.shape[2], dy.dim(2));
+  const Tensor columns = averages(node, 1, node.shape[3], dy.dim(3));
   return matmul(matmul(graph::transpose(rows, 0, 1), dy), columns);
 }
 
@@ -199,7 +257,8 @@ Tensor record_pool(const OpDef& op, std::span<const Tensor> inputs, Pair size,
                  {"stride", attrs.integers("stride")},
                  {"padding", attrs.integers("padding")},
                  {"dilation", attrs.integers("dilation")},
-                 {"include_padding", attrs.integer("include_padding")}});
+                 {"include_padding", attrs.integer("include_padding")},
+                 {"divisor", attrs.integer("divisor")}});
 }
 
 std::vector<Tensor> grad_avg_pool(const graph::GradCall& call) {
@@ -219,7 +278,8 @@ graph::Attrs attrs_of(const PoolOptions& options) {
           {"stride", list(options.stride[0] ? options.stride : options.kernel)},
           {"padding", list(options.padding)},
           {"dilation", list(options.dilation)},
-          {"include_padding", int64_t{options.count_include_pad}}};
+          {"include_padding", int64_t{options.count_include_pad}},
+          {"divisor", options.divisor_override}};
 }
 
 // The output's extents, after all checks.
@@ -229,7 +289,7 @@ Pair pooled(const OpDef& op, const Tensor& x, const PoolOptions& options,
   const Shape& shape = x.shape();
   if (shape.rank() != 4) {
     fail(ErrorKind::kMalformed, op.name, " of ", to_string(shape),
-         ": needs [batch, channels, height, width]");
+         ": needs [batch, channels, height, width], or no batch");
   }
   Pair size;
   for (int i : {0, 1}) {
@@ -240,13 +300,17 @@ Pair pooled(const OpDef& op, const Tensor& x, const PoolOptions& options,
            ", dilation ", options.dilation[i], " must be at least 1 and padding ",
            options.padding[i], " at most half the kernel");
     }
+    // Where the last window that fits begins; with ceil_mode, one more may lack what its stride is
+    // larger than 1, if it begins within the image or the padding before it.
     const int64_t room =
         shape[2 + i] + 2 * options.padding[i] - options.dilation[i] * (options.kernel[i] - 1) - 1;
-    if (room < 0) {
+    const int64_t steps = room + (options.ceil_mode ? stride - 1 : 0);
+    if (steps < 0) {
       fail(ErrorKind::kMalformed, op.name, " of ", to_string(shape), ": the window of ",
            options.kernel[i], " is larger than the padded image");
     }
-    size[i] = room / stride + 1;
+    size[i] = steps / stride + 1;
+    if (options.ceil_mode && (size[i] - 1) * stride >= shape[2 + i] + options.padding[i]) --size[i];
     for (int64_t o = 0; o < size[i]; ++o) {
       // The first pixel that the window's steps meet inside.
       const int64_t begin = o * stride - options.padding[i], step = options.dilation[i];
@@ -265,7 +329,8 @@ PoolOptions as_options(const Pool1dOptions& options) {
           .stride = {1, options.stride ? options.stride : options.kernel},
           .padding = {0, options.padding},
           .dilation = {1, options.dilation},
-          .count_include_pad = options.count_include_pad};
+          .count_include_pad = options.count_include_pad,
+          .ceil_mode = options.ceil_mode};
 }
 
 // --- Cases -------------------------------------------------------------------------------------
@@ -288,6 +353,24 @@ const std::vector<PoolCase>& pool_cases() {
        {.kernel = {2, 3}, .stride = {1, 2}, .padding = {0, 1}, .dilation = {3, 2}},
        false},
       {"everything", {2, 2, 4, 5}, {.kernel = {4, 5}}, true},
+      {"2x2 beyond the image", {1, 2, 7, 5}, {.kernel = {2, 2}, .ceil_mode = true}, true},
+      {"1x2 beyond the image", {2, 1, 3, 7}, {.kernel = {1, 2}, .ceil_mode = true}, true},
+      {"beyond the padding",
+       {2, 2, 6, 8},
+       {.kernel = {3, 4}, .stride = {2, 3}, .padding = {1, 2}, .ceil_mode = true},
+       true},
+      {"larger than the image",
+       {2, 1, 2, 3},
+       {.kernel = {3, 4}, .stride = {2, 3}, .ceil_mode = true},
+       true},
+      {"a divisor",
+       {1, 2, 5, 6},
+       {.kernel = {3, 2},
+        .stride = {2, 2},
+        .padding = {1, 0},
+        .ceil_mode = true,
+        .divisor_override = 5},
+       true},
   };
   return cases;
 }
@@ -300,15 +383,17 @@ std::vector<OpCase> max_cases(bool gradient) {
     const Tensor x = graph::constant(Array::zeros(DType::kF32, test.x));
     const Pair size = pooled(kMaxPool2d, x, test.options, attrs);
     const Shape other = gradient ? Shape{test.x[0], test.x[1], size[0], size[1]} : test.x;
-    cases.push_back({test.label,
-                     {{DType::kF32, test.x}, {DType::kF32, other}},
-                     [&, gradient, attrs](Inputs in) {
-                       return record_pool(gradient ? kMaxPool2dGrad : kMaxPool2d, in,
-                                          pooled(kMaxPool2d, in[0], test.options, attrs), attrs);
-                     },
-                     -1,
-                     1,
-                     1e-6});
+    for (DType dtype : {DType::kF32, DType::kF64}) {
+      cases.push_back({str(test.label, " ", name(dtype)),
+                       {{dtype, test.x}, {dtype, other}},
+                       [&, gradient, attrs](Inputs in) {
+                         return record_pool(gradient ? kMaxPool2dGrad : kMaxPool2d, in,
+                                            pooled(kMaxPool2d, in[0], test.options, attrs), attrs);
+                       },
+                       -1,
+                       1,
+                       1e-6});
+    }
   }
   return cases;
 }
@@ -318,19 +403,23 @@ std::vector<OpCase> avg_cases() {
   for (const PoolCase& test : pool_cases()) {
     if (!test.average) continue;
     for (bool include : {true, false}) {
-      cases.push_back({str(test.label, include ? "" : ", padding not counted"),
-                       {{DType::kF32, test.x}},
-                       [&, include](Inputs in) {
-                         PoolOptions options = test.options;
-                         options.count_include_pad = include;
-                         return avg_pool2d(in[0], options);
-                       }});
+      for (DType dtype : {DType::kF32, DType::kF64}) {
+        cases.push_back({str(test.label, include ? " " : ", padding not counted ", name(dtype)),
+                         {{dtype, test.x}},
+                         [&, include](Inputs in) {
+                           PoolOptions options = test.options;
+                           options.count_include_pad = include;
+                           return avg_pool2d(in[0], options);
+                         }});
+      }
     }
   }
   for (Pair size : {Pair{1, 1}, Pair{3, 2}, Pair{7, 9}}) {
-    cases.push_back({str("adaptive ", size[0]), {f32({2, 3, 7, 5})}, [size](Inputs in) {
-                       return adaptive_avg_pool2d(in[0], size);
-                     }});
+    for (DType dtype : {DType::kF32, DType::kF64}) {
+      cases.push_back({str("adaptive ", size[0], " ", name(dtype)),
+                       {{dtype, {2, 3, 7, 5}}},
+                       [size](Inputs in) { return adaptive_avg_pool2d(in[0], size); }});
+    }
   }
   return cases;
 }
@@ -341,7 +430,7 @@ std::vector<OpCase> avg_grad_cases() {
     const Tensor x = graph::constant(Array::zeros(test.inputs[0].dtype, test.inputs[0].shape));
     const graph::NodePtr node = test.build({&x, 1}).node();
     const Pair size = {x.dim(2), x.dim(3)};
-    cases.push_back({test.label, {{DType::kF32, node->shape}}, [node, size](Inputs in) {
+    cases.push_back({test.label, {{node->dtype, node->shape}}, [node, size](Inputs in) {
                        return record_pool(kAvgPool2dGrad, in, size, node->attrs);
                      }});
   }
@@ -375,34 +464,82 @@ const OpDef kAvgPool2dGrad = {.name = "avg_pool2d_grad",
                               .grad = grad_avg_pool_grad,
                               .cases = avg_grad_cases};
 
+namespace {
+
+// body(x) of images or signals of any float type, with or without a batch: kernels are those of
+// float32 and float64.
+template <class Body>
+Tensor of_images(const OpDef& op, const Tensor& x, int rank, const Body& body) {
+  return with_batch(x, rank,
+                    [&](const Tensor& images) { return in_common_float(op.name, body, images); });
+}
+
+}  // namespace
+
 Tensor max_pool2d(const Tensor& x, const PoolOptions& options) {
-  const graph::Attrs attrs = attrs_of(options);
-  const Tensor inputs[] = {x, x};
-  return record_pool(kMaxPool2d, inputs, pooled(kMaxPool2d, x, options, attrs), attrs);
+  return of_images(kMaxPool2d, x, 4, [&](const Tensor& images) {
+    const graph::Attrs attrs = attrs_of(options);
+    const Tensor inputs[] = {images, images};
+    return record_pool(kMaxPool2d, inputs, pooled(kMaxPool2d, images, options, attrs), attrs);
+  });
+}
+
+Found max_pool2d_with_indices(const Tensor& x, const PoolOptions& options) {
+  const Tensor values = max_pool2d(x, options);
+  const graph::NoGradScope no_grad;
+  const Tensor indices = with_batch(x, 4, [&](const Tensor& images) {
+    constexpr int64_t kMostInFloat = int64_t{1} << 24;
+    const int64_t height = images.dim(2), width = images.dim(3);
+    const DType dtype = height * width > kMostInFloat ? DType::kF64 : DType::kF32;
+    return in_common_float(
+        kMaxPool2d.name,
+        [&](const Tensor& wide, const Tensor& numbers) {
+          const graph::Attrs attrs = attrs_of(options);
+          const Tensor inputs[] = {wide, graph::expand(numbers, wide.shape())};
+          return record_pool(kMaxPool2d, inputs, pooled(kMaxPool2d, wide, options, attrs), attrs);
+        },
+        images, reshape(graph::contiguous(arange(0, height * width), dtype), {height, width}));
+  });
+  return {values, graph::contiguous(indices, DType::kI64)};
 }
 
 Tensor avg_pool2d(const Tensor& x, const PoolOptions& options) {
-  const graph::Attrs attrs = attrs_of(options);
-  return record_pool(kAvgPool2d, {&x, 1}, pooled(kAvgPool2d, x, options, attrs), attrs);
+  if (options.dilation != Pair{1, 1}) {
+    fail(ErrorKind::kMalformed, "avg_pool2d: averages have no dilation, but it is ",
+         options.dilation[0], " and ", options.dilation[1]);
+  }
+  return of_images(kAvgPool2d, x, 4, [&](const Tensor& images) {
+    const graph::Attrs attrs = attrs_of(options);
+    return record_pool(kAvgPool2d, {&images, 1}, pooled(kAvgPool2d, images, options, attrs), attrs);
+  });
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, Pair size) {
-  const bool no_pixels = x.rank() == 4 && x.dim(2) * x.dim(3) == 0;
-  if (size[0] < 1 || size[1] < 1 || no_pixels) {
-    fail(ErrorKind::kMalformed, "adaptive_avg_pool2d of ", to_string(x.shape()),
-         ": image and result must have pixels");
-  }
-  return record_pool(kAvgPool2d, {&x, 1}, size, attrs_of({.kernel = {0, 0}}));
+  return of_images(kAvgPool2d, x, 4, [&](const Tensor& images) {
+    graph::check_defined(images, "adaptive_avg_pool2d", "x");
+    const bool no_pixels = images.rank() == 4 && images.dim(2) * images.dim(3) == 0;
+    if (size[0] < 1 || size[1] < 1 || no_pixels) {
+      fail(ErrorKind::kMalformed, "adaptive_avg_pool2d of ", to_string(images.shape()),
+           ": image and result must have pixels");
+    }
+    return record_pool(kAvgPool2d, {&images, 1}, size, attrs_of({.kernel = {0, 0}}));
+  });
 }
 
 Tensor max_pool1d(const Tensor& x, const Pool1dOptions& options) {
-  return as_signal(max_pool2d(as_image("max_pool1d", x), as_options(options)));
+  return with_batch(x, 3, [&](const Tensor& signals) {
+    return as_signal(max_pool2d(as_image("max_pool1d", signals), as_options(options)));
+  });
 }
 Tensor avg_pool1d(const Tensor& x, const Pool1dOptions& options) {
-  return as_signal(avg_pool2d(as_image("avg_pool1d", x), as_options(options)));
+  return with_batch(x, 3, [&](const Tensor& signals) {
+    return as_signal(avg_pool2d(as_image("avg_pool1d", signals), as_options(options)));
+  });
 }
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t size) {
-  return as_signal(adaptive_avg_pool2d(as_image("adaptive_avg_pool1d", x), {1, size}));
+  return with_batch(x, 3, [&](const Tensor& signals) {
+    return as_signal(adaptive_avg_pool2d(as_image("adaptive_avg_pool1d", signals), {1, size}));
+  });
 }
 
 }  // namespace lumen::ops

@@ -8,6 +8,7 @@
 #include "lib/graph/mixed_precision.h"
 #include "lib/ops/axes.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::ops {
@@ -24,7 +25,6 @@ using graph::record;
 using graph::reshape;
 using graph::slice;
 using kernels::Cell;
-using Inputs = std::span<const Tensor>;
 
 // Where the inputs stand: projected, w, b, h0, c0 (LSTM), [the results, dout, dhn, dcn (LSTM) of
 // the backward operation], lengths if there are some.
@@ -478,12 +478,9 @@ std::vector<OpCase> recurrent_cases(bool gradient) {
   return cases;
 }
 
-RecurrentResult run_layer(Cell cell, const Tensor& x, const RecurrentWeights& w, const Tensor& h0,
-                          const Tensor& c0, const RecurrentOptions& options) {
-  if (x.rank() != 3 || w.hidden.rank() != 2) {
-    fail(ErrorKind::kMalformed, "a recurrent layer of ", to_string(x.shape()), " with weights ",
-         to_string(w.hidden.shape()), ": needs [batch, steps, features] and weights of rank 2");
-  }
+// Of float32.
+RecurrentResult run_in_float(Cell cell, const Tensor& x, const RecurrentWeights& w,
+                             const Tensor& h0, const Tensor& c0, const RecurrentOptions& options) {
   Tensor input_bias = w.input_bias, hidden_bias = w.hidden_bias;
   // Both parts of a gate are added up: so may their biases be, once and not for every row. A GRU's
   // new gate multiplies one part by another gate first.
@@ -512,6 +509,61 @@ RecurrentResult run_layer(Cell cell, const Tensor& x, const RecurrentWeights& w,
   if (lstm) shapes.push_back(state);
   const auto parts = graph::unpack(all, shapes);
   return {parts[0], parts[1], lstm ? parts[2] : Tensor()};
+}
+
+// Of float64, step by step from other operations.
+RecurrentResult run_exactly(Cell cell, const Tensor& x, const RecurrentWeights& w, const Tensor& h0,
+                            const Tensor& c0, const RecurrentOptions& options) {
+  const int64_t rows = w.hidden.dim(0), hidden = w.hidden.dim(1), batch = x.dim(0);
+  const auto check = [&](const char* what, const Tensor& given, const Shape& wanted) {
+    if (!given.defined() || given.shape() == wanted) return;
+    fail(ErrorKind::kMalformed, "recurrent: ", what, " is ", to_string(given.shape()),
+         ", expected ", to_string(wanted));
+  };
+  check("the hidden weight", w.hidden, {kernels::gates_of(cell) * hidden, hidden});
+  check("a bias", w.input_bias, {rows});
+  check("a bias", w.hidden_bias, {rows});
+  check("h0", h0, {batch, hidden});
+  check("c0", c0, {batch, hidden});
+  check("the lengths", options.lengths, {batch});
+  const auto given_or_zeros = [](const Tensor& given, const Shape& shape) {
+    return given.defined() ? graph::contiguous(given, DType::kF64) : zeros(shape, DType::kF64);
+  };
+  std::vector<Tensor> inputs = {graph::contiguous(linear(x, w.input, w.input_bias), DType::kF64),
+                                given_or_zeros(w.hidden, {}), given_or_zeros(w.hidden_bias, {rows}),
+                                given_or_zeros(h0, {batch, hidden})};
+  const bool lstm = cell == Cell::kLstm;
+  if (lstm) inputs.push_back(given_or_zeros(c0, {batch, hidden}));
+  if (options.lengths.defined()) inputs.push_back(in_int32(options.lengths, "recurrent"));
+  const Unrolled unrolled(attrs_of(cell, options.reverse, options.lengths.defined()), inputs);
+  const Tensor out =
+      x.dim(1) > 0 ? unrolled.in_time(unrolled.out) : zeros({batch, 0, hidden}, DType::kF64);
+  return {out, unrolled.h, lstm ? unrolled.c : Tensor()};
+}
+
+RecurrentResult run_layer(Cell cell, const Tensor& x, const RecurrentWeights& w, const Tensor& h0,
+                          const Tensor& c0, const RecurrentOptions& options) {
+  if (x.rank() != 3 || w.hidden.rank() != 2) {
+    fail(ErrorKind::kMalformed, "a recurrent layer of ", to_string(x.shape()), " with weights ",
+         to_string(w.hidden.shape()), ": needs [batch, steps, features] and weights of rank 2");
+  }
+  const DType common =
+      float_type_of("recurrent", {x, w.hidden, w.input_bias, w.hidden_bias, h0, c0});
+  if (common == DType::kF64) return run_exactly(cell, x, w, h0, c0, options);
+  auto wide = [](const Tensor& t) {
+    return t.defined() && is_narrow(t.dtype()) ? graph::contiguous(t, DType::kF32) : t;
+  };
+  const bool narrow = is_narrow(common);
+  const RecurrentWeights weights = {narrow ? wide(w.input) : w.input, wide(w.hidden),
+                                    wide(w.input_bias), wide(w.hidden_bias)};
+  RecurrentResult result =
+      run_in_float(cell, narrow ? wide(x) : x, weights, wide(h0), wide(c0), options);
+  if (narrow) {
+    for (Tensor* part : {&result.out, &result.h, &result.c}) {
+      if (part->defined()) *part = graph::contiguous(*part, common);
+    }
+  }
+  return result;
 }
 
 }  // namespace

@@ -272,6 +272,13 @@ Tensor extreme(const OpDef& op, std::string_view name, const Tensor& x, const Ax
   return graph::reshape(y, kept_shape(x.shape(), gone, keepdim));
 }
 
+// What `step` makes of x ≠ 0 over all axes: bool, of uint8 uint8, as in PyTorch.
+template <class Step>
+Tensor truth_of(const char* op, const Tensor& x, const Axes& axes, bool keepdim, const Step& step) {
+  const Tensor y = over_axes(op, to_bool(x), axes, keepdim, step);
+  return x.dtype() == DType::kU8 ? graph::contiguous(y, DType::kU8) : y;
+}
+
 }  // namespace
 
 Tensor amax(const Tensor& x, const Axes& axes, bool keepdim) {
@@ -282,12 +289,12 @@ Tensor amin(const Tensor& x, const Axes& axes, bool keepdim) {
 }
 
 Tensor any(const Tensor& x, const Axes& axes, bool keepdim) {
-  return over_axes("any", to_bool(x), axes, keepdim,
-                   [](const Tensor& t, int axis) { return reduce(kMaxReduce, t, axis); });
+  return truth_of("any", x, axes, keepdim,
+                  [](const Tensor& t, int axis) { return reduce(kMaxReduce, t, axis); });
 }
 Tensor all(const Tensor& x, const Axes& axes, bool keepdim) {
-  return over_axes("all", to_bool(x), axes, keepdim,
-                   [](const Tensor& t, int axis) { return reduce(kMinReduce, t, axis); });
+  return truth_of("all", x, axes, keepdim,
+                  [](const Tensor& t, int axis) { return reduce(kMinReduce, t, axis); });
 }
 
 }  // namespace lumen::ops

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "lib/base/error.h"
-#include "lib/graph/views.h"
 
 namespace lumen::ops {
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "lib/graph/tensor.h"
+#include "lib/graph/views.h"
 
 namespace lumen::ops {
 
@@ -15,7 +16,19 @@ using Pair = std::array<int64_t, 2>;
 // another rank.
 graph::Tensor as_image(std::string_view op, const graph::Tensor& x);
 
-// The reverse.
+// body(x) for an x of `rank` axes, of which the first is the batch; one without a batch is given
+// one, which the result loses again.
+template <class Body>
+graph::Tensor with_batch(const graph::Tensor& x, int rank, const Body& body) {
+  if (!x.defined() || x.rank() != rank - 1) return body(x);
+  Shape one = {1}, rest;
+  for (int i = 0; i < x.rank(); ++i) one.push_back(x.dim(i));
+  const graph::Tensor y = body(graph::reshape(x, one));
+  for (int i = 1; i < y.rank(); ++i) rest.push_back(y.dim(i));
+  return graph::reshape(y, rest);
+}
+
+// The reverse of as_image.
 graph::Tensor as_signal(const graph::Tensor& x);
 
 // Elements begin, begin + step, … of `axis`, `count` of them (zeros beyond the end).

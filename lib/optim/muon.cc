@@ -3,6 +3,13 @@
 //   b = momentum b + (1 − momentum) g; u = nesterov ? momentum b + (1 − momentum) g : b;
 //   p −= lr · weight_decay · p; p −= lr · s · NewtonSchulz(u), s = √max(1, rows/columns).
 // Convolution weights [out, in, h, w] are matrices [out, in·h·w].
+//
+// The iteration is in float32. torch.optim.Muon rounds it to bfloat16, for the speed of GPUs: five
+// steps multiply singular values far below the norm by 3.4445⁵ = 485, and with them the noise of
+// the rounding. Its direction of a matrix of normal numbers is 1 to 4 % off, of one whose singular
+// values fall to a hundredth of the norm and below 20 to 80 %; here it is right to 1e-4. 50 steps
+// on random gradients end 0.3 to 0.4 % of the way apart. The goldens are PyTorch's code with
+// float64 in the place of bfloat16.
 #include <algorithm>
 #include <cmath>
 
@@ -80,6 +87,8 @@ void newton_schulz(ThreadPool& pool, Workspace& w, int64_t steps) {
 
 class Muon : public SlotOptimizer {
  public:
+  enum class Adjust { kOriginal, kMatchRms, kUnclamped };  // OptimizerConfig::adjust_lr
+
   Muon(const OptimizerConfig& config, std::vector<NamedParameter> parameters)
       : SlotOptimizer(config, std::move(parameters), Unit::kParameter),
         adam_(adam_options(config, true)),
@@ -87,10 +96,13 @@ class Muon : public SlotOptimizer {
         nesterov_(config.nesterov.value_or(true)),
         steps_(config.newton_schulz_steps.value_or(5)) {
     const std::string adjust = config.adjust_lr.value_or("original");
-    match_rms_ = adjust == "match_rms_adamw";
-    if (!match_rms_ && adjust != "original") {
+    if (adjust == "match_rms_adamw") {
+      adjust_ = Adjust::kMatchRms;
+    } else if (adjust == "spectral_unclamped") {
+      adjust_ = Adjust::kUnclamped;
+    } else if (adjust != "original") {
       fail(ErrorKind::kMalformed, "adjust_lr is ", quoted(adjust),
-           ", expected original or match_rms_adamw");
+           ", expected original, match_rms_adamw or spectral_unclamped");
     }
     for (Slot& slot : slots_) {
       bool matrix = slot.value.shape().rank() >= 2;
@@ -118,10 +130,7 @@ class Muon : public SlotOptimizer {
     Workspace w(std::min(rows, columns), std::max(rows, columns), pool.threads());
     write_direction(pool, slot, u, rows, columns, w.x);
     newton_schulz(pool, w, steps_);
-    const double ratio = static_cast<double>(rows) / static_cast<double>(columns);
-    const double factor = match_rms_ ? 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)))
-                                     : std::sqrt(std::max(1.0, ratio));
-    const double decay = 1 - u.lr * slot.weight_decay, lr = u.lr * factor;
+    const double decay = 1 - u.lr * slot.weight_decay, lr = u.lr * adjustment(rows, columns);
     const float* x = w.x.as<float>().data();
     float* p = slot.data();
     pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
@@ -133,6 +142,15 @@ class Muon : public SlotOptimizer {
         }
       }
     });
+  }
+
+  // s of the learning rate.
+  double adjustment(int64_t rows, int64_t columns) const {
+    if (adjust_ == Adjust::kMatchRms) {
+      return 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
+    }
+    const double ratio = static_cast<double>(rows) / static_cast<double>(columns);
+    return std::sqrt(adjust_ == Adjust::kUnclamped ? ratio : std::max(1.0, ratio));
   }
 
   // Updates the momentum and writes the direction, transposed if rows > columns.
@@ -156,7 +174,8 @@ class Muon : public SlotOptimizer {
 
   AdamOptions adam_;
   double momentum_;
-  bool nesterov_, match_rms_;
+  bool nesterov_;
+  Adjust adjust_ = Adjust::kOriginal;
   int64_t steps_;
 };
 

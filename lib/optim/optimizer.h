@@ -1,7 +1,8 @@
 // Optimizers: gradients → new values of the parameters, in place.
 //
 // Formulas are PyTorch's (torch.optim); Lion, which it lacks, is the paper's. Everything is float32
-// with the same bits for any number of threads.
+// with the same bits for any number of threads; so is Muon's iteration, which PyTorch's rounds to
+// bfloat16 (muon.cc says how much that changes).
 #pragma once
 
 #include <memory>
@@ -50,8 +51,8 @@ struct OptimizerConfig {
   std::optional<double> clip_threshold{};        // adafactor: 1, most root mean square of an update
   std::optional<double> scale_eps{};             // adafactor: 1e-3, least scale of a parameter
   std::optional<int64_t> newton_schulz_steps{};  // muon: 5
-  // muon: "original", √max(1, rows/columns), or "match_rms_adamw", 0.2 √max(rows, columns), with
-  // which a learning rate of AdamW fits.
+  // muon: "original", √max(1, rows/columns), "spectral_unclamped", √(rows/columns), or
+  // "match_rms_adamw", 0.2 √max(rows, columns), with which a learning rate of AdamW fits.
   std::optional<std::string> adjust_lr{};
   // muon: matrices that AdamW updates like vectors, since they are tables and not maps. Absent:
   // names with "embed", "emb.", "wte", "wpe" or "lm_head".

@@ -29,7 +29,7 @@ namespace lumen::optim {
 //   wsd              l, and over the last decay_fraction of the run down to m by `decay`
 //                    (warm-up, stable, decay: Hu et al. 2024)
 //   plateau          l, times factor whenever the observed metric has not improved for more than
-//                    `patience` observations
+//                    `patience` observations; one that is not finite is no improvement
 // step, multistep, exponential, inverse_sqrt and plateau stay at or above min_lr.
 struct ScheduleConfig {
   std::string type = "constant";
