@@ -9,10 +9,10 @@ namespace lumen::kernels {
 namespace {
 
 // The outputs i in [begin, end) of `out` whose pixel i · stride + offset lies in [0, in).
-struct Range {
+struct OutputRange {
   int64_t begin, end;
 
-  Range(int64_t offset, int64_t stride, int64_t in, int64_t out)
+  OutputRange(int64_t offset, int64_t stride, int64_t in, int64_t out)
       : begin(std::min(out, offset < 0 ? divide_up(-offset, stride) : 0)),
         end(offset < in ? std::min(out, (in - 1 - offset) / stride + 1) : 0) {}
 };
@@ -24,10 +24,10 @@ template <class Body>
 void for_each_run(const ConvShape& s, const Body& body) {
   for (int64_t u = 0; u < s.kernel_height; ++u) {
     const int64_t down = u * s.dilation_y - s.padding_y;
-    const Range rows(down, s.stride_y, s.in_height, s.out_height);
+    const OutputRange rows(down, s.stride_y, s.in_height, s.out_height);
     for (int64_t v = 0; v < s.kernel_width; ++v) {
       const int64_t right = v * s.dilation_x - s.padding_x;
-      const Range columns(right, s.stride_x, s.in_width, s.out_width);
+      const OutputRange columns(right, s.stride_x, s.in_width, s.out_width);
       if (columns.begin >= columns.end) continue;
       for (int64_t i = rows.begin; i < rows.end; ++i) {
         body(u * s.kernel_width + v,
