@@ -136,6 +136,12 @@ void complete_data_sources(Recipe& r, Complain complain) {
       complain("data.mask", str(mask, " stands alone; a list names roles"));
     }
   }
+  constexpr const char* kRoles[] = {"system", "user", "assistant", "tool"};
+  if (std::all_of(std::begin(kRoles), std::end(kRoles), [&](const char* role) {
+        return std::find(d.mask.begin(), d.mask.end(), role) != d.mask.end();
+      })) {
+    complain("data.mask", "all roles are named, so nothing would be learnt");
+  }
   if (!d.mean.empty() != !d.std.empty() || d.mean.size() != d.std.size()) {
     complain(d.mean.empty() ? "data.std" : "data.mean",
              "mean and std belong together, one number each per channel");
@@ -446,7 +452,8 @@ void complete_metrics(const Recipe& r, Complain complain) {
 
 void complete_rest(Recipe& r, Complain complain) {
   if (r.lora.rank && (!r.model.path || r.model.init != "pretrained")) {
-    complain("lora.rank", "LoRA adds to a trained model; give model.path");
+    complain("lora.rank", str("LoRA adds to a trained model; ",
+                              r.model.path ? "model.init is random" : "give model.path"));
   }
   const std::vector<std::string>& targets = r.lora.targets;
   if (targets.size() > 1 &&

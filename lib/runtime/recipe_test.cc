@@ -310,6 +310,15 @@ TEST_CASE("data sets are known by name, and all of one format") {
                  "data.train[0].format: the data set iris is csv; leave format out"));
 }
 
+TEST_CASE("a mask of all roles and LoRA on random weights are refused") {
+  const std::string chats =
+      "[model]\npath = \"m\"\n[[data.train]]\npath = \"c.jsonl\"\n[train]\nsteps = 1\n";
+  CHECK(error_of(chats + "[data]\nmask = [\"user\", \"assistant\", \"tool\", \"system\"]\n") ==
+        "dir/r.toml:8:8: data.mask: all roles are named, so nothing would be learnt");
+  CHECK(contains(error_of(chats + "[lora]\nrank = 2\n", {"model.init=random"}),
+                 "lora.rank: LoRA adds to a trained model; model.init is random"));
+}
+
 TEST_CASE("a key that does nothing without another one is refused where that is off") {
   const std::pair<const char*, const char*> cases[] = {
       {"[eval.early_stop]\nmin_delta = 0.1\n", "8:1: eval.early_stop.min_delta needs "},
