@@ -27,7 +27,7 @@ void check(const DataOptions& options) {
   check_range("crop_padding", options.crop_padding, 0, 1024);
   check_range("image_size", options.image_size, 0, 4096);
   if (options.channels != 0 && options.channels != 1 && options.channels != 3) {
-    fail(ErrorKind::kUsage, "data: channels is ", options.channels, ", expected 1 or 3");
+    throw DataOptionError("channels", str(options.channels, ", expected 1 (grey) or 3 (colours)"));
   }
   if (options.eval_fraction && !(*options.eval_fraction >= 0 && *options.eval_fraction < 1)) {
     fail(ErrorKind::kUsage, "data: eval_fraction is ", *options.eval_fraction,

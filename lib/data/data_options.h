@@ -6,7 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "lib/base/error.h"
 
 namespace lumen::data {
 
@@ -14,6 +17,19 @@ namespace lumen::data {
 enum class Format { kMnist, kCifar10, kDigits, kImages, kCsv, kText, kLines, kJsonl, kFaq, kBin };
 inline constexpr std::array<std::string_view, 10> kFormatNames = {
     "mnist", "cifar10", "digits", "images", "csv", "text", "lines", "jsonl", "faq", "bin"};
+
+// An option that does not go with the data or is out of range; kUsage. `option` is the name that
+// DataOptions and recipes have for it.
+class DataOptionError : public Error {
+ public:
+  DataOptionError(std::string option, std::string message)
+      : Error(ErrorKind::kUsage, std::move(message)), option_(std::move(option)) {}
+
+  const std::string& option() const { return option_; }
+
+ private:
+  std::string option_;
+};
 
 enum class Split { kTrain, kEval };
 

@@ -195,13 +195,16 @@ ImageFiles draw_digit_sets(const DataOptions& options) {
   constexpr int64_t kMostImages = 1'000'000, kLargest = 256;
   const int64_t size = options.image_size == 0 ? 28 : options.image_size;
   const int64_t channels = options.channels == 0 ? 1 : options.channels;
-  if (options.digits_train < 1 || options.digits_train > kMostImages || options.digits_eval < 0 ||
-      options.digits_eval > kMostImages) {
-    fail(ErrorKind::kUsage, "digits: ", options.digits_train, " + ", options.digits_eval,
-         " images, expected 1 + 0 to ", kMostImages, " of each");
+  if (options.digits_train < 1 || options.digits_train > kMostImages) {
+    throw DataOptionError("digits_train",
+                          str(options.digits_train, " digits, expected 1 to ", kMostImages));
+  }
+  if (options.digits_eval < 0 || options.digits_eval > kMostImages) {
+    throw DataOptionError("digits_eval",
+                          str(options.digits_eval, " digits, expected 0 to ", kMostImages));
   }
   if (size < 8 || size > kLargest) {
-    fail(ErrorKind::kUsage, "digits: image size ", size, ", expected 8 to ", kLargest);
+    throw DataOptionError("image_size", str(size, ", expected 8 to ", kLargest, " for digits"));
   }
   ImageFiles found;
   found.name = "drawn digits";

@@ -68,6 +68,15 @@ std::vector<std::string> dataset_names() {
   return names;
 }
 
+std::vector<Format> dataset_formats(const std::string& name) {
+  for (const Known& known : kKnown) {
+    if (known.name != name) continue;
+    const bool other = known.draws_digits && known.format != Format::kDigits;
+    return other ? std::vector{known.format, Format::kDigits} : std::vector{known.format};
+  }
+  return {};
+}
+
 FoundDataset find_dataset(const std::string& name, const std::string& root) {
   const Known& known = find_known(name);
   const std::string what = known.draws_digits ? "drawn digits" : "the built-in text";

@@ -23,6 +23,10 @@ struct FoundDataset {
 // there and has no substitute, or if the root itself does not exist; kUsage for an unknown name.
 FoundDataset find_dataset(const std::string& name, const std::string& root = "");
 
+// The formats that the data set called `name` may turn out to have: its own first, then that of its
+// substitute. None for an unknown name.
+std::vector<Format> dataset_formats(const std::string& name);
+
 // All names, for messages and completion.
 std::vector<std::string> dataset_names();
 

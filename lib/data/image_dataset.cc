@@ -157,12 +157,14 @@ void measure(const LabelledImages& images, const std::vector<int64_t>& selected,
 void check_normalization(const DataOptions& options, int64_t channels) {
   for (const auto* values : {&options.mean, &options.std}) {
     if (!values->empty() && static_cast<int64_t>(values->size()) != channels) {
-      fail(ErrorKind::kUsage, "'", values == &options.mean ? "mean" : "std", "' has ",
-           values->size(), " numbers, the images have ", channels, " channels");
+      throw DataOptionError(
+          values == &options.mean ? "mean" : "std",
+          str(values->size(), values->size() == 1 ? " number" : " numbers", ", the images have ",
+              channels, channels == 1 ? " channel" : " channels"));
     }
   }
   for (const double value : options.std) {
-    if (!(value > 0)) fail(ErrorKind::kUsage, "'std' has the number ", value, ", expected > 0");
+    if (!(value > 0)) throw DataOptionError("std", str("the number ", value, ", expected > 0"));
   }
 }
 

@@ -305,7 +305,7 @@ TEST_CASE("options that make no sense are refused") {
   CHECK(contains(why(), "eval_fraction"));
   options.eval_fraction.reset();
   options.mean = {0, 0, 0};
-  CHECK(contains(why(), "3 numbers, the images have 1 channels"));
+  CHECK(contains(why(), "3 numbers, the images have 1 channel"));
   options.mean = {};
   options.std = {0};
   CHECK(contains(why(), "expected > 0"));

@@ -261,6 +261,15 @@ void check_complete(const LoraAdapter& adapter, const NamedArrays& model_tensors
   if (adapter.tensors.empty() && adapter.replaced.empty()) {
     fail(ErrorKind::kMalformed, "the adapter has no tensors");
   }
+  for (const auto& [name, array] : adapter.tensors) {
+    if (!name.ends_with(kA) || array.shape().rank() != 2) continue;
+    const auto weight = model_tensors.find(str(name.substr(0, name.size() - kA.size()), "weight"));
+    if (weight == model_tensors.end() || weight->second.shape().rank() != 2) continue;
+    const Shape& shape = weight->second.shape();  // GPT-2's are the other way round
+    if (const int64_t width = array.shape()[1]; width == shape[0] || width == shape[1]) continue;
+    fail(ErrorKind::kMismatch, "the adapter is of another model: ", quoted(name), " has shape ",
+         to_string(array.shape()), ", the layer's weight ", to_string(shape));
+  }
   const std::string missing = lacking_addition(adapter, model_tensors);
   if (missing.empty()) return;
   fail(ErrorKind::kMalformed, "adapter_model.safetensors has no ", quoted(missing),

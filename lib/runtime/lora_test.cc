@@ -210,6 +210,12 @@ TEST_CASE("an adapter without what its config names is refused") {
   CHECK(contains(refused(), "'model.layers.1.mlp.up_proj.lora_A.weight', but target_modules of "));
   adapter.targets = {"model.layers.0.mlp.up_proj", "down_proj"};
   check_complete(adapter, model);
+  const NamedArrays wider = {{"model.layers.0.mlp.up_proj.weight", counting({6, 3})},
+                             {"model.layers.1.mlp.up_proj.weight", counting({6, 3})}};
+  adapter.targets = {"up_proj"};
+  CHECK(refusal(ErrorKind::kMismatch, [&] { check_complete(adapter, wider); }) ==
+        "the adapter is of another model: 'model.layers.0.mlp.up_proj.lora_A.weight' has shape "
+        "[1, 2], the layer's weight [6, 3]");
   adapter.targets = {"c_attn"};
   CHECK(contains(
       refusal(ErrorKind::kMalformed,

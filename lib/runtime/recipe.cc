@@ -56,6 +56,19 @@ Recipe complete_set() {
   return recipe;
 }
 
+// Whether brackets hold digits and end a part: "data.train[0].path".
+bool has_sound_brackets(std::string_view name) {
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == ']') return false;
+    if (name[i] != '[') continue;
+    const size_t close = name.find_first_not_of("0123456789", i + 1);
+    if (close == name.npos || close == i + 1 || name[close] != ']') return false;
+    if (close + 1 < name.size() && name[close + 1] != '.') return false;
+    i = close;
+  }
+  return true;
+}
+
 bool is_prefix(const std::string& table, const std::string& name) {
   return table.size() > name.size() && table.starts_with(name) &&
          (table[name.size()] == '.' || table[name.size()] == '[');
@@ -163,6 +176,10 @@ class Reader {
 
   // The name of a key as the tables have it: "data.train.path" is that of the only element.
   std::string canonical(const std::string& name) {
+    if (!has_sound_brackets(name)) {
+      fail(ErrorKind::kUsage, "--set ", quoted(name), ": there is no such key; one of a list is ",
+           "written data.train[0].path");
+    }
     std::string plain;  // data.train.0.path
     for (const char c : name) {
       if (c != ']') plain += c == '[' ? '.' : c;
@@ -395,18 +412,20 @@ class Reader {
   // A key that goes with another type: an error, but if the type was overridden, no longer meant.
   void check_selectors(const std::vector<RecipeTable>& tables, Recipe& recipe) {
     for (const RecipeTable& table : tables) {
-      if (table.selector.empty()) continue;
+      const auto overrides = [&](const std::string& key) {
+        return !key.empty() && overridden_.count(table.path_of(key)) > 0;
+      };
       const bool replaced =
-          std::any_of(overridden_.begin(), overridden_.end(), [&](const std::string& name) {
-            return name == table.name + "." + table.selector ||
-                   (table.name == "model" && name == "model.path") ||
-                   (table.name == "tokenizer" && name == "tokenizer.path") ||
-                   (table.name == "data" && name.starts_with("data.train["));
-          });
+          overrides(table.selector) || (table.name == "model" && overrides("path")) ||
+          (table.name == "tokenizer" && overrides("path")) ||
+          (table.name == "data" &&
+           std::any_of(overridden_.begin(), overridden_.end(),
+                       [](const std::string& name) { return name.starts_with("data.train["); }));
       for (const RecipeKey& key : table.keys) {
-        const std::string path = table.name + "." + key.name;
+        const std::string path = table.path_of(key.name);
         if (!recipe.given.count(path) || table.applies(key)) continue;
-        if (replaced && !overridden_.count(path)) {
+        const bool moot = table.is_selected(key) ? overrides(key.partner) : replaced;
+        if (moot && !overridden_.count(path)) {
           key.clear();
           recipe.given.erase(path);
           continue;
@@ -417,14 +436,12 @@ class Reader {
   }
 
   static std::string unused(const RecipeTable& table, const RecipeKey& key) {
-    const std::string value = table.selected();
-    const std::string path = table.name + "." + key.name;
-    if (key.used_by.size() == 1 && key.used_by[0] == "given") {
-      return str(path, " needs ", table.name, ".", table.selector);
-    }
+    const std::string path = table.path_of(key.name);
+    if (table.is_selected(key)) return str(path, " needs ", table.path_of(key.partner));
+    const std::vector<std::string> values = table.selected();
     return str(path,
-               value.empty() ? str(" needs a ", table.name, ".", table.selector)
-                             : str(" is not used by ", table.selector, " ", quoted(value)),
+               values.empty() ? str(" needs a ", table.path_of(table.selector))
+                              : str(" is not used by ", table.selector, " ", quoted(values[0])),
                "; it goes with ", join(key.used_by, ", "));
   }
 

@@ -4,6 +4,7 @@
 
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
+#include "lib/data/find_dataset.h"
 
 namespace lumen::runtime {
 namespace {
@@ -46,8 +47,18 @@ std::string format_of(std::string path) {
   return "";
 }
 
+// What `complain` is told of a data set that there is none of.
+std::string unknown_dataset(const std::string& name) {
+  const std::vector<std::string> names = data::dataset_names();
+  const std::string near = nearest(name, names);
+  return str("no data set is called ", quoted(name),
+             near.empty() ? "" : str(" (did you mean ", near, "?)"), "; there are ",
+             join(names, ", "));
+}
+
+// `common`: the formats that all sources so far may have.
 void complete_sources(std::vector<DataSource>& sources, const std::string& table,
-                      std::optional<std::string>& common, Complain complain) {
+                      std::vector<std::string>& common, Complain complain) {
   for (size_t i = 0; i < sources.size(); ++i) {
     DataSource& source = sources[i];
     const std::string here = str(table, "[", i, "]");
@@ -60,8 +71,11 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
     if (!source.dataset && source.path.empty() && !drawn) {
       complain(here, "the data need a path or a dataset");
     }
+    if (source.dataset && data::dataset_formats(*source.dataset).empty()) {
+      complain(here + ".dataset", unknown_dataset(*source.dataset));
+    }
     if (!source.format && !source.dataset) {
-      const std::string format = common ? *common : format_of(source.path.front());
+      const std::string format = common.empty() ? format_of(source.path.front()) : common.front();
       if (source.path.front().ends_with(".parquet")) {
         complain(here + ".path", "Parquet files are not read; export them to JSON Lines or CSV");
       }
@@ -78,11 +92,25 @@ void complete_sources(std::vector<DataSource>& sources, const std::string& table
                str("digits are drawn, so ", source.dataset ? "dataset" : "path",
                    " would not be read; leave ", own_format ? "one of them" : "it", " out"));
     }
-    if (source.format && common && *source.format != *common) {
-      complain(here + ".format", str("all data of a run have one format; this is ", *source.format,
-                                     ", data.train[0] is ", *common));
+    const std::string key = here + (source.format ? ".format" : ".dataset");
+    std::vector<std::string> formats = possible_formats(source);
+    if (source.dataset && source.format) {
+      const auto own = data::dataset_formats(*source.dataset).front();
+      const std::string_view name = data::kFormatNames[static_cast<size_t>(own)];
+      if (*source.format != name) {
+        complain(key, str("the data set ", *source.dataset, " is ", name, "; leave format out"));
+      }
     }
-    if (!common) common = source.format;
+    if (!common.empty()) {
+      std::erase_if(formats, [&](const std::string& format) {
+        return std::find(common.begin(), common.end(), format) == common.end();
+      });
+      if (formats.empty()) {
+        complain(key, str("all data of a run have one format; this is ",
+                          possible_formats(source).front(), ", data.train[0] is ", common.front()));
+      }
+    }
+    common = formats;
   }
 }
 
@@ -91,17 +119,28 @@ void complete_data_sources(Recipe& r, Complain complain) {
   if (d.train.empty()) {
     complain("data.train", "[[data.train]] is missing: name a path or a dataset");
   }
-  std::optional<std::string> format;
-  complete_sources(d.train, "data.train", format, complain);
-  complete_sources(d.eval, "data.eval", format, complain);
+  std::vector<std::string> formats;
+  complete_sources(d.train, "data.train", formats, complain);
+  complete_sources(d.eval, "data.eval", formats, complain);
   if (!d.eval.empty() && d.eval_fraction.value_or(0) > 0) {
     complain("data.eval_fraction",
              "[[data.eval]] is given too; evaluation data come from one or the other");
+  }
+  const std::string& label = d.label;
+  if (!label.empty() &&
+      std::find(d.drop_columns.begin(), d.drop_columns.end(), label) != d.drop_columns.end()) {
+    complain("data.drop_columns", str(quoted(label), " is the label, which is not dropped"));
   }
   for (const std::string& mask : d.mask) {
     if (d.mask.size() > 1 && is_one_of(mask, {"none", "prompt"})) {
       complain("data.mask", str(mask, " stands alone; a list names roles"));
     }
+  }
+  constexpr const char* kRoles[] = {"system", "user", "assistant", "tool"};
+  if (std::all_of(std::begin(kRoles), std::end(kRoles), [&](const char* role) {
+        return std::find(d.mask.begin(), d.mask.end(), role) != d.mask.end();
+      })) {
+    complain("data.mask", "all roles are named, so nothing would be learnt");
   }
   if (!d.mean.empty() != !d.std.empty() || d.mean.size() != d.std.size()) {
     complain(d.mean.empty() ? "data.std" : "data.mean",
@@ -109,9 +148,14 @@ void complete_data_sources(Recipe& r, Complain complain) {
   }
 }
 
+// The format of the data: of a data set its own, not that of its substitute.
+std::string format_of_data(const Recipe& r) {
+  return possible_formats(r.data.train.front()).front();
+}
+
 // What a new network for images or tables does; absent: the label of a table decides.
 std::optional<std::string> vision_task(const Recipe& r) {
-  const bool table = r.data.train.front().format == "csv";
+  const bool table = format_of_data(r) == "csv";
   if (!table || *r.model.type != "mlp" || r.data.label_kind == "classes") return "classify";
   if (r.data.label_kind == "number") return "regress";
   return std::nullopt;
@@ -137,8 +181,8 @@ void complete_task(Recipe& r, Complain complain) {
     }
   }
   const bool vision = m.type && is_one_of(*m.type, {"mlp", "lenet", "resnet9"});
-  const auto format = r.data.train.front().format;
-  const bool language = format && is_one_of(*format, {"text", "lines", "jsonl", "faq", "bin"});
+  const std::string format = format_of_data(r);
+  const bool language = is_one_of(format, {"text", "lines", "jsonl", "faq", "bin"});
   if (!r.task) r.task = vision ? vision_task(r) : m.path ? "sft" : "lm";
   const bool wants_language = r.task == "lm" || r.task == "sft";
   if (wants_language && vision) {
@@ -151,9 +195,9 @@ void complete_task(Recipe& r, Complain complain) {
   if (r.task == "regress" && *m.type != "mlp") {
     complain("task", str("regress needs model.type mlp, not ", *m.type));
   }
-  if (format && language != wants_language) {
-    complain("data.train[0].format",
-             str(*format, " data are not for the task ", task_name(r),
+  if (language != wants_language) {
+    complain(r.data.train.front().format ? "data.train[0].format" : "data.train[0].dataset",
+             str(format, " data are not for the task ", task_name(r),
                  wants_language ? "; it takes text, lines, jsonl, faq or bin"
                                 : "; it takes mnist, cifar10, digits, images or csv",
                  m.path ? "; to go on with a classifier give model.type and model.weights" : ""));
@@ -231,7 +275,7 @@ void complete_model(Recipe& r, Complain complain) {
 void complete_language(Recipe& r, Complain complain) {
   TokenizerRecipe& k = r.tokenizer;
   const bool language = r.task == "lm" || r.task == "sft";
-  const auto format = r.data.train.front().format;
+  const std::string format = format_of_data(r);
   if (!language) {
     for (const auto& [key, place] : r.given) {
       if (key.starts_with("tokenizer."))
@@ -303,6 +347,9 @@ void complete_train(Recipe& r, Complain complain) {
   if (t.tokens && r.task != "lm" && r.task != "sft") {
     complain("train.tokens",
              str("the task ", task_name(r), " has no tokens; use epochs, steps or time"));
+  }
+  if (r.task == "regress" && t.label_smoothing > 0) {
+    complain("train.label_smoothing", "the task regress has numbers, no classes to spread it over");
   }
   set_default(t.micro_batch, t.batch_size);
   if (t.batch_size % *t.micro_batch != 0) {
@@ -405,7 +452,8 @@ void complete_metrics(const Recipe& r, Complain complain) {
 
 void complete_rest(Recipe& r, Complain complain) {
   if (r.lora.rank && (!r.model.path || r.model.init != "pretrained")) {
-    complain("lora.rank", "LoRA adds to a trained model; give model.path");
+    complain("lora.rank", str("LoRA adds to a trained model; ",
+                              r.model.path ? "model.init is random" : "give model.path"));
   }
   const std::vector<std::string>& targets = r.lora.targets;
   if (targets.size() > 1 &&
@@ -425,6 +473,10 @@ void complete_rest(Recipe& r, Complain complain) {
   if (r.checkpoint.resume.empty()) {
     complain("checkpoint.resume", "expected never, auto or the path of a checkpoint");
   }
+  for (const auto& [key, text] :
+       {std::pair("name", r.name), std::pair("output_dir", r.output_dir)}) {
+    if (text.find('\0') != text.npos) complain(key, "no path has the character U+0000");
+  }
   if (r.output_dir.empty()) {
     if (r.name.find('/') != std::string::npos || r.name.starts_with('.')) {
       complain("name", str("name = ", quoted(r.name), " cannot be a directory in runs/; give a ",
@@ -435,6 +487,20 @@ void complete_rest(Recipe& r, Complain complain) {
 }
 
 }  // namespace
+
+std::vector<std::string> possible_formats(const DataSource& source) {
+  std::vector<std::string> names;
+  if (source.format) {
+    names = {*source.format};
+  } else if (source.dataset) {
+    for (const data::Format format : data::dataset_formats(*source.dataset)) {
+      names.emplace_back(data::kFormatNames[static_cast<size_t>(format)]);
+    }
+  } else if (!source.path.empty()) {
+    if (std::string format = format_of(source.path.front()); !format.empty()) names = {format};
+  }
+  return names;
+}
 
 void check_without_evaluation(const Recipe& r, Complain complain) {
   const std::pair<const char*, bool> followers[] = {

@@ -76,7 +76,12 @@ std::string find_file(const Recipe& recipe, const std::string& key, const std::s
     if (looked.find(name) == looked.npos) looked += (looked.empty() ? "" : ", ") + name;
   }
   const bool has_data = places.back() != ".";
-  fail(ErrorKind::kMissing, key, ": there is no ", quoted(path), " in ", looked,
+  const auto given = recipe.given.find(key);
+  std::string at;
+  if (given != recipe.given.end()) {
+    at = str(given->second.text, given->second.kind == ErrorKind::kUsage ? " " : ": ");
+  }
+  fail(ErrorKind::kMissing, at, key, ": there is no ", quoted(path), " in ", looked,
        has_data ? "" : " (LUMEN_DATA, another folder to look in, is not set)");
 }
 

@@ -39,6 +39,10 @@ void check_label(const Recipe& recipe, bool has_classes) {
   if (recipe.task == "regress" && has_classes) {
     fail_at_key(recipe, "task", "regress needs numbers, and the label has classes");
   }
+  if (!has_classes && recipe.train.label_smoothing > 0) {
+    fail_at_key(recipe, "train.label_smoothing",
+                "the label has numbers, no classes to spread it over");
+  }
   for (const auto& [key, metric] :
        {std::pair("checkpoint.metric", recipe.checkpoint.metric),
         std::pair("eval.early_stop.metric", recipe.eval.early_stop.metric)}) {
@@ -91,6 +95,11 @@ void check_lora_targets(const Recipe& recipe, const std::string& model_type,
   }
   for (const std::string& target : targets) {
     if (std::find(chosen.begin(), chosen.end(), target) != chosen.end()) continue;
+    if (layers.contains(target)) {  // the output, which is in no block
+      fail_at_key(recipe, "lora.layers",
+                  str("the last ", recipe.lora.layers, " blocks have no ", quoted(target),
+                      ", which lora.targets names; leave one of the keys out"));
+    }
     fail_at_key(recipe, "lora.targets",
                 str("no layer of this ", model_type, " that can have an addition is called ",
                     quoted(target), known.empty() ? "" : "; there are ", known));

@@ -34,6 +34,24 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
                  "r.toml:1:8: task: classify needs classes, and the label has numbers"));
   CHECK(contains(error("task = \"regress\"\n" + table + "\"word\"\n"),
                  "r.toml:1:8: task: regress needs numbers, and the label has classes"));
+  CHECK(contains(error(table + "\"r\"\n", {"train.label_smoothing=0.1"}, ErrorKind::kUsage),
+                 "--set train.label_smoothing: the label has numbers, no classes to spread it"));
+  CHECK(contains(error(table + "\"r\"\ndrop_columns = [\"x\", \"r\"]\n"),
+                 "r.toml:12:16: data.drop_columns: 'r' is the label"));
+  const std::string digits =
+      "[model]\ntype = \"mlp\"\n[[data.train]]\nformat = \"digits\"\n[train]\nsteps = 1\n[data]\n";
+  CHECK(error(digits + "channels = 2\n") ==
+        "r.toml:8:12: data.channels: 2, expected 1 (grey) or 3 (colours)");
+  CHECK(error(digits + "image_size = 3\n") ==
+        "r.toml:8:14: data.image_size: 3, expected 8 to 256 for digits");
+  CHECK(error(digits + "std = [1, 1]\nmean = [0, 0]\n") ==
+        "r.toml:9:8: data.mean: 2 numbers, the images have 1 channel");
+  CHECK(contains(error(table + "\"r\"\n", {"data.train.path=none.csv"}, ErrorKind::kMissing),
+                 "--set data.train[0].path: there is no 'none.csv' in "));
+  CHECK(contains(error("[model]\ntype = \"mlp\"\n[train]\nsteps = 1\n[[data.train]]\npath = "
+                       "\"none.csv\"\n",
+                       {}, ErrorKind::kMissing),
+                 "r.toml:6:8: data.train[0].path: there is no 'none.csv' in "));
   CHECK(contains(error(table + "\"word\"\n[optimizer]\nno_decay = [\"1d\", \"nosuch\"]\n"),
                  "optimizer.no_decay: 'nosuch' is of no parameter"));
   CHECK(contains(error(table + "\"r\"\n", {"task=classify"}, ErrorKind::kUsage),
@@ -67,6 +85,10 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
   CHECK(contains(error(language, small, ErrorKind::kUsage),
                  "--set tokenizer.vocab_size: vocab_size = 262 is too small for the characters of "
                  "the text; "));
+  const auto told = make(language, {"tokenizer.type=bpe", "tokenizer.vocab_size=5000"});
+  REQUIRE(told->summary().notices.size() == 1);
+  CHECK(contains(told->summary().notices[0],
+                 "tokenizer.vocab_size is 5000, but the texts give only "));
   CHECK(error(language + "[data]\nmask = \"prompt\"\n",
               {"tokenizer.special_tokens=[\"<|im_start|>\", \"<|im_end|>\", \"x\"]"}) ==
         "accepted");
@@ -164,6 +186,19 @@ TEST_CASE("LoRA on a recurrent network says what can have an addition") {
   CHECK(contains(error("targets = [\"rnn\"]\n", ErrorKind::kMalformed),
                  "called 'rnn'; there are lm_head"));
   CHECK(error("targets = [\"lm_head\"]\n", ErrorKind::kMalformed) == "accepted");
+}
+
+TEST_CASE("LoRA on the output does not go with LoRA on the last blocks only") {
+  const std::string base = lumen::testing::temporary_directory();
+  const Recipe first = text_recipe(kLlama, {"model.layers=2", "model.tie_embeddings=false"});
+  make_task(first, {.threads = 1})->export_model(base);
+  const std::string targets = "targets = [\"q_proj\", \"lm_head\"]\n";
+  const auto make = [&](const std::string& lora) {
+    make_task(read_recipe({"l.toml", first.directory, lora_recipe(base, lora)}), {.threads = 1});
+  };
+  make(targets);
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { make(targets + "layers = 1\n"); }),
+                 ": lora.layers: the last 1 blocks have no 'lm_head', which lora.targets names"));
 }
 
 }  // namespace

@@ -109,16 +109,31 @@ RecipeKey& RecipeKey::only_for(std::vector<std::string> values) {
   return *this;
 }
 
+RecipeKey& RecipeKey::only_with(std::string key) {
+  partner = std::move(key);
+  return *this;
+}
+
 RecipeKey& RecipeKey::may_change() {
   may_change_flag = true;
   return *this;
 }
 
-bool RecipeTable::applies(const RecipeKey& key) const {
+bool RecipeTable::is_selected(const RecipeKey& key) const {
   if (key.used_by.empty() || selector.empty()) return true;
-  const std::string value = selected();
-  if (value.empty() && name == "data") return true;  // a data set whose format is found later
-  return std::find(key.used_by.begin(), key.used_by.end(), value) != key.used_by.end();
+  const std::vector<std::string> values = selected();
+  if (values.empty() && name == "data") return true;  // an error of the format itself
+  return std::find_first_of(key.used_by.begin(), key.used_by.end(), values.begin(), values.end()) !=
+         key.used_by.end();
+}
+
+bool RecipeTable::has_partner(const RecipeKey& key) const {
+  const auto partner = std::find_if(keys.begin(), keys.end(), [&](const RecipeKey& other) {
+    return !key.partner.empty() && other.name == key.partner;
+  });
+  if (partner == keys.end()) return true;
+  const Json value = partner->get();
+  return !(value.is_null() || value == false || value == 0);
 }
 
 std::string RecipeTable::path_of(const std::string& key) const {

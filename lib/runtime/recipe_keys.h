@@ -37,9 +37,11 @@ struct RecipeKey {
   // Back to the value it had when it was bound.
   std::function<void()> clear;
   std::vector<std::string> used_by;  // values of the table's selector that use it; empty: all
+  std::string partner;               // a key of the table without which it means nothing; "": none
   bool may_change_flag = false;      // a checkpoint stays usable when it changes
 
   RecipeKey& only_for(std::vector<std::string> values);
+  RecipeKey& only_with(std::string key);
   RecipeKey& may_change();
 };
 
@@ -51,11 +53,16 @@ struct RecipeTable {
   bool repeated = false;
   std::vector<RecipeKey> keys;
   std::string selector;  // the key that decides which others apply: "type"; "" if there is none
-  std::function<std::string()> selected;  // its value, "" as long as unknown
+  // Its value; none as long as unknown; several while it may become one of them.
+  std::function<std::vector<std::string>()> selected;
 
   // Whether `key` goes with the value of the selector. (With data whose format is not known yet all
   // do.)
-  bool applies(const RecipeKey& key) const;
+  bool is_selected(const RecipeKey& key) const;
+  // Whether `key` has what it means nothing without: a partner that is neither absent nor off.
+  bool has_partner(const RecipeKey& key) const;
+  // Whether `key` does anything: both of the above.
+  bool applies(const RecipeKey& key) const { return is_selected(key) && has_partner(key); }
 
   // "train.steps", at the top "steps", as --set and messages have it.
   std::string path_of(const std::string& key) const;

@@ -132,12 +132,14 @@ class TableBuilder {
 
   TableBuilder& select_by(const char* selector, const std::optional<std::string>& variable) {
     table_.selector = selector;
-    table_.selected = [&variable] { return variable.value_or(""); };
+    table_.selected = [&variable] {
+      return variable ? std::vector{*variable} : std::vector<std::string>{};
+    };
     return *this;
   }
   TableBuilder& select_by(const char* selector, const std::string& variable) {
     table_.selector = selector;
-    table_.selected = [&variable] { return variable; };
+    table_.selected = [&variable] { return std::vector{variable}; };
     return *this;
   }
   TableBuilder& repeat() {

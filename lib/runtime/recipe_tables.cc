@@ -2,6 +2,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/data/find_dataset.h"
+#include "lib/runtime/recipe_check.h"
 #include "lib/runtime/recipe_table.h"
 
 namespace lumen::runtime {
@@ -126,7 +127,7 @@ RecipeTable source_table(const std::string& name, DataSource& s) {
   return t.take();
 }
 
-RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
+RecipeTable data_table(DataRecipe& d, std::function<std::vector<std::string>()> format) {
   TableBuilder t("data", "how the data become batches");
   const std::vector<std::string> language = {"text", "lines", "jsonl", "faq", "bin"};
   const std::vector<std::string> documents = {"text", "lines", "jsonl", "faq"};
@@ -168,11 +169,14 @@ RecipeTable data_table(DataRecipe& d, std::function<std::string()> format) {
         "left out")
       .only_for(varied);
   t.key("crop_padding", d.crop_padding, between(0, 1024), "pixels around the image to crop from")
-      .only_for(images);
-  t.key("flip", d.flip, any(), "augment exchanges left and right").only_for(images);
-  t.key("digits_train", d.digits_train, between(1, 10'000'000), "digits drawn for training")
+      .only_for(images)
+      .only_with("augment");
+  t.key("flip", d.flip, any(), "augment exchanges left and right")
+      .only_for(images)
+      .only_with("augment");
+  t.key("digits_train", d.digits_train, between(1, 1'000'000), "digits drawn for training")
       .only_for({"digits"});
-  t.key("digits_eval", d.digits_eval, between(1, 10'000'000), "digits drawn for evaluation")
+  t.key("digits_eval", d.digits_eval, between(1, 1'000'000), "digits drawn for evaluation")
       .only_for({"digits"});
   t.key("mean", d.mean, any(), "of pixels / 255, per channel (measured)").only_for(images);
   t.key("std", d.std, {.min = 0, .above_min = true}, "of pixels / 255, per channel (measured)")
@@ -308,19 +312,16 @@ RecipeTable schedule_table(ScheduleRecipe& s) {
 RecipeTable lora_table(LoraRecipe& l) {
   TableBuilder t("lora", "train small additions to a frozen model instead of all its weights");
   t.key("rank", l.rank, between(1, 4096), "of the additions (none: everything is trained)");
-  t.key("alpha", l.alpha, positive(), "their scale is alpha / rank").only_for({"given"});
-  t.key("dropout", l.dropout, {.min = 0, .max = 0.99}, "on their input").only_for({"given"});
+  t.key("alpha", l.alpha, positive(), "their scale is alpha / rank").only_with("rank");
+  t.key("dropout", l.dropout, {.min = 0, .max = 0.99}, "on their input").only_with("rank");
   t.key("targets", l.targets, {.min_items = 1},
         "layers that get one, by the end of their name: q_proj, …; of GPT-2 c_attn, c_proj, c_fc "
         "(all-linear: all linear layers but the output)")
-      .only_for({"given"});
+      .only_with("rank");
   t.key("layers", l.layers, between(0, limits::kLayers), "only the last so many blocks; 0: all")
-      .only_for({"given"});
-  t.key("rslora", l.rslora, any(), "scale alpha / sqrt(rank)").only_for({"given"});
-  RecipeTable table = t.take();
-  table.selector = "rank";
-  table.selected = [&l] { return l.rank ? "given" : ""; };
-  return table;
+      .only_with("rank");
+  t.key("rslora", l.rslora, any(), "scale alpha / sqrt(rank)").only_with("rank");
+  return t.take();
 }
 
 RecipeTable eval_table(EvalRecipe& e) {
@@ -332,10 +333,14 @@ RecipeTable eval_table(EvalRecipe& e) {
 
 RecipeTable early_stop_table(EvalRecipe::EarlyStop& s) {
   TableBuilder t("eval.early_stop", "end the run when evaluation no longer improves");
-  t.key("metric", s.metric, any(), "what should improve: eval_loss, eval_accuracy, …").may_change();
+  t.key("metric", s.metric, any(), "what should improve: eval_loss, eval_accuracy, …")
+      .only_with("patience")
+      .may_change();
   t.key("patience", s.patience, between(0, 1'000'000), "evaluations without improvement; 0: never")
       .may_change();
-  t.key("min_delta", s.min_delta, at_least(0), "less than this is no improvement").may_change();
+  t.key("min_delta", s.min_delta, at_least(0), "less than this is no improvement")
+      .only_with("patience")
+      .may_change();
   return t.take();
 }
 
@@ -363,8 +368,12 @@ RecipeTable log_table(LogRecipe& l) {
 RecipeTable samples_table(LogRecipe::Samples& s) {
   TableBuilder t("log.samples", "texts of the model while it learns");
   t.key("prompts", s.prompts, any(), "beginnings to continue").may_change();
-  t.key("every", s.every, between(1, kMany), "steps between two (as eval.every)").may_change();
-  t.key("max_tokens", s.max_tokens, between(1, 100'000), "length of each").may_change();
+  t.key("every", s.every, between(1, kMany), "steps between two (as eval.every)")
+      .only_with("prompts")
+      .may_change();
+  t.key("max_tokens", s.max_tokens, between(1, 100'000), "length of each")
+      .only_with("prompts")
+      .may_change();
   return t.take();
 }
 
@@ -383,7 +392,7 @@ std::vector<RecipeTable> recipe_tables(Recipe& r) {
   std::vector<RecipeTable> tables = {top_level(r), model_table(r.model),
                                      tokenizer_table(r.tokenizer)};
   tables.push_back(data_table(r.data, [&r] {
-    return r.data.train.empty() ? "" : r.data.train.front().format.value_or("");
+    return r.data.train.empty() ? std::vector<std::string>{} : possible_formats(r.data.train[0]);
   }));
   for (size_t i = 0; i < r.data.train.size(); ++i) {
     tables.push_back(source_table(str("data.train[", i, "]"), r.data.train[i]));

@@ -35,6 +35,8 @@ TEST_CASE("a name that would lead out of runs/ is refused") {
                    str("name = ", quoted(name), " cannot be a directory in runs/")));
   }
   CHECK(read(str("name = \"a/b\"\noutput_dir = \"out\"\n", kMinimal)).output_dir == "out");
+  CHECK(error_of(str("output_dir = \"a\\u0000b\"\n", kMinimal)) ==
+        "dir/r.toml:1:14: output_dir: no path has the character U+0000");
 }
 
 TEST_CASE("a recipe of a few lines is complete") {
@@ -245,6 +247,11 @@ TEST_CASE("--set overrides with the same checks") {
   CHECK(contains(usage("eval.early_stop={patience=3}"), "such as eval.early_stop.metric"));
   CHECK(contains(usage("optimizer.groups=[{lr_factor=1}]"), "match is missing"));
   CHECK(contains(usage("data.train=[]"), "[[data.train]] is missing"));
+  for (const char* odd : {"data.train[0.format=csv", "data.train[].format=csv",
+                          "data.train]0[.format=csv", "data.train[0]x.format=csv"}) {
+    CHECK(contains(usage(odd), ": there is no such key; one of a list is written data.train[0]"));
+  }
+  CHECK(contains(usage("name=\"a\\u0000b\""), "no path has the character U+0000"));
   CHECK(usage("data.shuffle=yes") == "--set data.shuffle: expected true or false, found 'yes'");
   CHECK(contains(usage("train.steps="), "expected a whole number from 1 to 1e+15, found nothing"));
   CHECK(contains(usage("name=a\xFF"), "name: byte 2 is not UTF-8, at '\\xff'"));
@@ -264,6 +271,72 @@ TEST_CASE("digits are drawn: a file or data set given for them is read, or refus
   CHECK(contains(error_of(both), "r.toml:4:10: data.train[0].format: digits are drawn, so path"));
   CHECK(contains(error_of(kMinimal, {"data.eval[0].path=t.csv"}, ErrorKind::kUsage),
                  "data.eval[0].path: digits are drawn, so path would not be read; leave it out"));
+}
+
+// The format that a data set or the ending of a path tells counts as one that is given.
+TEST_CASE("keys of another format are refused, however the format is told") {
+  const auto error = [](const std::string& source, const std::string& keys) {
+    return error_of("[model]\ntype = \"mlp\"\n[[data.train]]\n" + source +
+                    "\n[train]\nsteps = 1\n[data]\n" + keys);
+  };
+  CHECK(error("path = \"t.csv\"", "pack = true\n") ==
+        "dir/r.toml:8:1: data.pack is not used by format 'csv'; it goes with text, lines, jsonl, "
+        "faq");
+  CHECK(contains(error("path = \"b.txt.gz\"", "label = \"x\"\n"), "not used by format 'text'"));
+  CHECK(contains(error("dataset = \"iris\"", "augment = true\n"), "not used by format 'csv'"));
+  CHECK(contains(error("dataset = \"mnist\"", "mask = \"prompt\"\n"), "by format 'mnist'"));
+  // Drawn digits may stand in for MNIST.
+  CHECK(read(kMinimal, {"data.train.dataset=mnist", "data.digits_train=5"}).data.digits_train == 5);
+  CHECK(read(kMinimal, {"data.train.dataset=iris"}).task == std::nullopt);  // the label decides
+  CHECK(error("dataset = \"shakespeare\"", "") ==
+        "dir/r.toml:4:11: data.train[0].dataset: text data are not for the task classify; it takes "
+        "mnist, cifar10, digits, images or csv");
+}
+
+TEST_CASE("data sets are known by name, and all of one format") {
+  const auto error = [](const std::string& sources) {
+    return error_of("[model]\ntype = \"mlp\"\n[train]\nsteps = 1\n[[data.train]]\n" + sources);
+  };
+  CHECK(contains(error("dataset = \"mnits\"\n"),
+                 "dir/r.toml:6:11: data.train[0].dataset: no data set is called 'mnits' (did you "
+                 "mean mnist?); there are mnist, "));
+  CHECK(
+      contains(error("dataset = \"iris\"\n[[data.eval]]\ndataset = \"names\"\n"),
+               "dir/r.toml:8:11: data.eval[0].dataset: all data of a run have one format; this is "
+               "lines, data.train[0] is csv"));
+  CHECK(contains(error("dataset = \"iris\"\n[[data.eval]]\npath = \"e.txt\"\nformat=\"text\"\n"),
+                 "data.eval[0].format: all data of a run have one format"));
+  CHECK(contains(error("dataset = \"iris\"\nformat = \"mnist\"\n"),
+                 "data.train[0].format: the data set iris is csv; leave format out"));
+}
+
+TEST_CASE("a mask of all roles and LoRA on random weights are refused") {
+  const std::string chats =
+      "[model]\npath = \"m\"\n[[data.train]]\npath = \"c.jsonl\"\n[train]\nsteps = 1\n";
+  CHECK(error_of(chats + "[data]\nmask = [\"user\", \"assistant\", \"tool\", \"system\"]\n") ==
+        "dir/r.toml:8:8: data.mask: all roles are named, so nothing would be learnt");
+  CHECK(contains(error_of(chats + "[lora]\nrank = 2\n", {"model.init=random"}),
+                 "lora.rank: LoRA adds to a trained model; model.init is random"));
+}
+
+TEST_CASE("a key that does nothing without another one is refused where that is off") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[eval.early_stop]\nmin_delta = 0.1\n", "8:1: eval.early_stop.min_delta needs "},
+      {"[eval.early_stop]\nmetric = \"eval_accuracy\"\n", "needs eval.early_stop.patience"},
+      {"[log.samples]\nevery = 3\n", "8:1: log.samples.every needs log.samples.prompts"},
+      {"[data]\nflip = false\n", "8:1: data.flip needs data.augment"},
+      {"[lora]\nalpha = 3\n", "8:1: lora.alpha needs lora.rank"}};
+  for (const auto& [keys, why] : cases) {
+    CAPTURE(keys);
+    CHECK(contains(error_of(kMinimal + keys), why));
+  }
+  const std::string augmented = kMinimal + "[data]\naugment = true\nflip = false\n";
+  CHECK_FALSE(read(augmented).data.flip);
+  // What is turned off by --set is meant to be, with all that belongs to it.
+  const Recipe plain = read(augmented, {"data.augment=false"});
+  CHECK(plain.data.flip);
+  CHECK_FALSE(contains(to_toml(plain), "flip = "));
+  CHECK(contains(error_of(kMinimal, {"data.flip=false"}, ErrorKind::kUsage), "needs data.augment"));
 }
 
 TEST_CASE("a printed recipe reads back as the same") {

@@ -132,6 +132,7 @@ std::string key_sentence(const RecipeTable& table, const RecipeKey& key) {
   const Json value = key.get();
   if (!value.is_null() && value != "") out += "; default " + io::toml_value(value);
   if (!key.used_by.empty()) out += str("; for ", table.selector, " ", join(key.used_by, ", "));
+  if (!key.partner.empty()) out += "; with " + key.partner;
   return out + ".";
 }
 
@@ -225,7 +226,7 @@ Json step_settings(const Recipe& recipe) {
 std::vector<std::string> incompatible_keys(const Json& before, const Recipe& after) {
   std::vector<std::string> differences;
   for_each_key(after, [&](const RecipeTable& table, const RecipeKey& key, const Json& now) {
-    if (key.may_change_flag) return;
+    if (key.may_change_flag || !table.applies(key)) return;  // what decides it differs itself
     const Json::json_pointer pointer(table.pointer + "/" + key.name);
     const Json then = before.contains(pointer) ? before[pointer] : Json();
     if (now == then) return;

@@ -8,6 +8,7 @@
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
+#include "lib/runtime/environment.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/progress.h"
 #include "lib/runtime/train_loop.h"
@@ -32,7 +33,12 @@ struct DryRun {
   int64_t steps = 0;
   double step_seconds = 0;
   uint64_t evaluation_bytes = 0;
+  uint64_t program_bytes = 0;  // what was held besides: code, data, scratch memory of threads
 };
+
+uint64_t planned_bytes(const TaskSummary& s) {
+  return s.parameter_bytes + s.optimizer_bytes + s.arena_bytes;
+}
 
 Json dry_run_json(const Recipe& recipe, const TaskSummary& s, const DryRun& run) {
   Json shapes = Json::array();
@@ -44,29 +50,29 @@ Json dry_run_json(const Recipe& recipe, const TaskSummary& s, const DryRun& run)
   }
   const double eta =
       run.steps > 0 ? static_cast<double>(run.steps) * run.step_seconds : *recipe.train.time;
-  return {
-      {"schema", 1},
-      {"name", recipe.name},
-      {"out", recipe.output_dir},
-      {"model", s.model},
-      {"data", data_to_json(s)},
-      {"parameters", s.parameters},
-      {"trained_parameters", s.trained_parameters},
-      {"shapes", shapes},
-      {"memory",
-       {{"parameters", s.parameter_bytes},
-        {"optimizer", s.optimizer_bytes},
-        {"arena", s.arena_bytes},
-        {"evaluation", run.evaluation_bytes},
-        {"total", s.parameter_bytes + s.optimizer_bytes + s.arena_bytes + run.evaluation_bytes}}},
-      {"batch", s.batch},
-      {"steps_per_epoch", s.steps_per_epoch},
-      {"left_out_samples", s.left_out_samples},
-      {"steps", run.steps > 0 ? Json(run.steps) : Json()},
-      {"samples_per_step", s.samples_per_step},
-      {"tokens_per_step", s.tokens_per_step},
-      {"step_seconds", run.step_seconds},
-      {"eta_seconds", eta}};
+  return {{"schema", 1},
+          {"name", recipe.name},
+          {"out", recipe.output_dir},
+          {"model", s.model},
+          {"data", data_to_json(s)},
+          {"parameters", s.parameters},
+          {"trained_parameters", s.trained_parameters},
+          {"shapes", shapes},
+          {"memory",
+           {{"parameters", s.parameter_bytes},
+            {"optimizer", s.optimizer_bytes},
+            {"arena", s.arena_bytes},
+            {"evaluation", run.evaluation_bytes},
+            {"program", run.program_bytes},
+            {"total", planned_bytes(s) + run.evaluation_bytes + run.program_bytes}}},
+          {"batch", s.batch},
+          {"steps_per_epoch", s.steps_per_epoch},
+          {"left_out_samples", s.left_out_samples},
+          {"steps", run.steps > 0 ? Json(run.steps) : Json()},
+          {"samples_per_step", s.samples_per_step},
+          {"tokens_per_step", s.tokens_per_step},
+          {"step_seconds", run.step_seconds},
+          {"eta_seconds", eta}};
 }
 
 // "1048576" as "1,048,576".
@@ -96,7 +102,9 @@ std::string dry_run_text(const Recipe& recipe, const TaskSummary& s, const Json&
   out += str("memory      parameters ", human_bytes(s.parameter_bytes), ", optimizer ",
              human_bytes(s.optimizer_bytes), ", activations and gradients ",
              human_bytes(s.arena_bytes), ", evaluation ",
-             human_bytes(json["memory"]["evaluation"].get<uint64_t>()), "\n");
+             human_bytes(json["memory"]["evaluation"].get<uint64_t>()), ", program and data ",
+             human_bytes(json["memory"]["program"].get<uint64_t>()), "; in all ",
+             human_bytes(json["memory"]["total"].get<uint64_t>()), "\n");
   out += str("batch       ", s.batch, "\n");
   out += str("steps       ",
              json["steps"].is_null() ? "as many as the time allows" : json["steps"].dump(), ", ",
@@ -156,11 +164,13 @@ int dry_run(const Recipe& recipe, const TrainOptions& options, const TaskFactory
   const TaskSummary summary = task->summary();
   tell_notices(summary);
   const int64_t steps = total_steps(recipe, summary);
-  const double lr = make_schedule(recipe, steps).lr(0);
+  const double step_seconds = timed_step(*task, make_schedule(recipe, steps).lr(0));
+  const uint64_t held = peak_memory_bytes();  // before evaluation's plan is made
   const Json json = dry_run_json(recipe, summary,
                                  {.steps = steps,
-                                  .step_seconds = timed_step(*task, lr),
-                                  .evaluation_bytes = task->evaluation_bytes()});
+                                  .step_seconds = step_seconds,
+                                  .evaluation_bytes = task->evaluation_bytes(),
+                                  .program_bytes = held - std::min(held, planned_bytes(summary))});
   write_stdout(options.json ? json.dump(2) + "\n" : dry_run_text(recipe, summary, json));
   return 0;
 }

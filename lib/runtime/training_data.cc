@@ -29,21 +29,38 @@ Enum named(const std::array<std::string_view, n>& names, const std::string& name
   return static_cast<Enum>(found - names.begin());
 }
 
-// Sources of one split: files by path, or a known data set.
+// The format of the sources so far, and of `key` too; a data set may have that of its substitute.
+void take_format(const Recipe& recipe, const std::string& key, data::Format format,
+                 std::optional<data::Format>& common) {
+  const auto name = [](data::Format f) { return data::kFormatNames[static_cast<size_t>(f)]; };
+  if (common && *common != format) {
+    fail_at_key(recipe, key,
+                str("all data of a run have one format; this is ", name(format),
+                    ", that before is ", name(*common)));
+  }
+  common = format;
+}
+
+// Sources of one split, of `table`: files by path, or a known data set.
 void add_sources(const Recipe& recipe, const std::vector<DataSource>& sources,
-                 const std::string& key, std::vector<std::string>& paths, TrainingData& result) {
-  for (const DataSource& source : sources) {
+                 const std::string& table, std::optional<data::Format>& format,
+                 std::vector<std::string>& paths, TrainingData& result) {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const DataSource& source = sources[i];
+    const std::string here = str(table, "[", i, "]");
     if (source.dataset) {
       const data::FoundDataset found = data::find_dataset(*source.dataset);
-      result.options.format = found.format;
+      if (!found.notice.empty()) result.notices.push_back(found.notice);
+      take_format(recipe, here + ".dataset", found.format, format);
       result.options.separator = found.separator;
       paths.insert(paths.end(), found.paths.begin(), found.paths.end());
-      if (!found.notice.empty()) result.notices.push_back(found.notice);
       continue;
     }
-    result.options.format = named<data::Format>(data::kFormatNames, *source.format);
+    take_format(recipe, here + ".format", named<data::Format>(data::kFormatNames, *source.format),
+                format);
     for (const std::string& path : source.path) {
-      paths.push_back(path.starts_with("builtin:") ? path : find_file(recipe, key, path));
+      paths.push_back(path.starts_with("builtin:") ? path
+                                                   : find_file(recipe, here + ".path", path));
     }
   }
 }
@@ -210,6 +227,11 @@ void find_tokenizer(const Recipe& recipe, const std::string& work_directory,
   if (t.type) {
     train_own_tokenizer(recipe, work_directory + "/tokenizer", source, result);
     result.tokenizer = text::load_tokenizer(result.tokenizer_directory);
+    const int64_t wanted = t.vocab_size.value_or(0), made = result.tokenizer->vocab_size();
+    if (made < wanted && recipe.given.count("tokenizer.vocab_size") > 0) {
+      result.notices.push_back(
+          str("tokenizer.vocab_size is ", wanted, ", but the texts give only ", made, " tokens"));
+    }
   } else if (t.path) {
     const std::string path = find_file(recipe, "tokenizer.path", *t.path);
     result.tokenizer = text::load_tokenizer(path);
@@ -263,8 +285,10 @@ DataShape TrainingData::shape() const {
 TrainingData open_training_data(const Recipe& recipe, const std::string& work_directory,
                                 const io::ModelFiles* base) {
   TrainingData result;
-  add_sources(recipe, recipe.data.train, "data.train.path", result.options.paths, result);
-  add_sources(recipe, recipe.data.eval, "data.eval.path", result.options.eval_paths, result);
+  std::optional<data::Format> format;
+  add_sources(recipe, recipe.data.train, "data.train", format, result.options.paths, result);
+  add_sources(recipe, recipe.data.eval, "data.eval", format, result.options.eval_paths, result);
+  result.options.format = format.value();
   set_options(recipe, result.options);
   check_long_text(recipe, result.options);
   data::TextTools tools;
@@ -276,7 +300,11 @@ TrainingData open_training_data(const Recipe& recipe, const std::string& work_di
     tools = {result.tokenizer.get(), result.chat_template ? &*result.chat_template : nullptr,
              end_token_of(recipe, base, *result.tokenizer)};
   }
-  result.data = data::open_data(result.options, tools);
+  try {
+    result.data = data::open_data(result.options, tools);
+  } catch (const data::DataOptionError& error) {
+    fail_at_key(recipe, "data." + error.option(), error.what());
+  }
   for (const std::string& example : result.data.info.skipped_examples) {
     result.notices.push_back("skipped: " + example);
   }
