@@ -16,6 +16,7 @@
 #include "lib/io/byte_reader.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/shard_index.h"
+#include "lib/io/zero_tail.h"
 
 namespace lumen::io {
 namespace {
@@ -69,7 +70,6 @@ constexpr uint64_t kMinStringBytes = 8;                      // an empty string'
 constexpr uint64_t kMinArrayBytes = 4 + 8;                   // an empty array's type and count
 constexpr uint64_t kMinKeyBytes = 8 + 1 + 4 + 1;             // length, a letter, type, a byte
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, a letter, dims, …
-constexpr uint64_t kTailBytes = 64;                          // looked at in one place for zeros
 
 constexpr const char* kTensorsOfAllParts = "split.tensors.count";
 constexpr const char* kNotOneModel =
@@ -366,37 +366,16 @@ class GgufParser {
     if (!options_.header_only && last != nullptr) check_tail(file, order);
   }
 
-  // Where a download stops in a file of the full size, the rest is zero, from somewhere in a tensor
-  // on. Tensors that are zero from their very beginning (weights that start so) are no sign of it,
-  // nor are biases and the B of an adapter. `order`: that of the tensors' data.
+  // `order`: that of the tensors' data.
   void check_tail(const GgufFile& file, std::span<const uint32_t> order) const {
-    const GgufTensor& last = file.tensors[order.back()];
-    if (last.name.ends_with("bias") || last.name.ends_with(".lora_b")) return;
-    if (!is_mostly_zero(last)) return;
-    for (size_t i = order.size() - 1; i-- > 0;) {
-      const GgufTensor& tensor = file.tensors[order[i]];
-      if (!is_zero(tensor, tensor.bytes - std::min(tensor.bytes, kTailBytes))) return;
-      if (!is_mostly_zero(tensor)) break;
+    std::vector<TensorBytes> tensors;
+    for (const uint32_t i : order) {
+      const GgufTensor& tensor = file.tensors[i];
+      tensors.push_back({tensor.name, {buffer_->data + tensor.offset, tensor.bytes}});
     }
-    fail(ErrorKind::kMalformed, "tensor ", quoted(last.name),
+    if (!ends_in_zeros(tensors)) return;
+    fail(ErrorKind::kMalformed, "tensor ", quoted(tensors.back().name),
          ", the last of the file, is zero: ", "an interrupted download? Get the file again");
-  }
-
-  // Whether kTailBytes of the tensor, or up to its end, are zero from byte `begin` of it on.
-  bool is_zero(const GgufTensor& tensor, uint64_t begin) const {
-    const std::byte* place = buffer_->data + tensor.offset + begin;
-    return std::all_of(place, place + std::min(tensor.bytes - begin, kTailBytes),
-                       [](std::byte b) { return b == std::byte{0}; });
-  }
-
-  // Looks at places all over the tensor, its end too, not at all of it.
-  bool is_mostly_zero(const GgufTensor& tensor) const {
-    constexpr uint64_t kPlaces = 256;
-    const uint64_t rest = tensor.bytes - std::min(tensor.bytes, kTailBytes);
-    for (uint64_t i = 0; i <= kPlaces; ++i) {
-      if (!is_zero(tensor, i == kPlaces ? rest : rest / kPlaces * i)) return false;
-    }
-    return true;
   }
 
   // The file ends with the last tensor's data, which most writers pad to the alignment; a part of

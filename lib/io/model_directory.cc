@@ -1,6 +1,7 @@
 // Model directories in the layout of Hugging Face: config.json, safetensors, tokenizer files.
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "lib/base/error.h"
 #include "lib/base/function_ref.h"
@@ -12,6 +13,7 @@
 #include "lib/io/packed_weights.h"
 #include "lib/io/safetensors.h"
 #include "lib/io/torch_file.h"
+#include "lib/io/zero_tail.h"
 
 namespace lumen::io {
 namespace {
@@ -43,8 +45,22 @@ std::vector<std::string> gguf_models(const std::string& directory) {
   return found;
 }
 
+// A file of the model may be a symbolic link, as in the cache of Hugging Face: tells of one whose
+// target is not there.
+void check_links(const std::string& directory) {
+  for (const std::string& name : names_in(directory)) {
+    const std::string path = in_directory(directory, name);
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(path, error);
+    if (error || std::filesystem::exists(path, error)) continue;
+    fail(ErrorKind::kMissing, place_of(path), ": a symbolic link to ", quoted(target.string()),
+         ", which is not there; copy the files that links lead to (cp -L), or download it again");
+  }
+}
+
 // A directory without a model in it.
 [[noreturn]] void fail_no_model(const std::string& directory) {
+  check_links(directory);
   if (is_regular_file(in_directory(directory, "adapter_config.json"))) fail_adapter(directory);
   if (is_directory(in_directory(directory, "checkpoints"))) {
     fail(ErrorKind::kMissing, place_of(directory),
@@ -91,9 +107,30 @@ Weights weights_of(const std::shared_ptr<const File>& file) {
   return {file->arrays(), file->file_bytes};
 }
 
+// Throws Error(kMalformed) if a file of the model ends in zeros. One that begins with them too may
+// be meant so: weights that no training has touched.
+void check_tails(const SafetensorsFile& file) {
+  std::vector<TensorBytes> tensors;
+  for (size_t i = 0; i < file.tensors.size(); ++i) {
+    const SafetensorsTensor& tensor = file.tensors[i];
+    tensors.push_back({tensor.name, {file.parts[tensor.part]->data + tensor.offset, tensor.bytes}});
+    const bool is_last = i + 1 == file.tensors.size() || file.tensors[i + 1].part != tensor.part;
+    if (!is_last) continue;
+    if (!is_mostly_zero(tensors.front().data) && ends_in_zeros(tensors)) {
+      fail(ErrorKind::kMalformed, place_of(file.path), ": tensor ", quoted(tensor.name),
+           ", the last of ", file.parts.size() == 1 ? "the file" : "its file",
+           ", is zero: an interrupted download? Get the file again");
+    }
+    tensors.clear();
+  }
+}
+
 // The same of safetensors, unpacked if other programs packed them.
 Weights weights_of(const std::shared_ptr<const SafetensorsFile>& file, const Packing* packing) {
-  if (packing == nullptr) return weights_of(file);
+  if (packing == nullptr) {
+    check_tails(*file);
+    return weights_of(file);
+  }
   return with_context(place_of(file->path), [&]() -> Weights {
     return {unpacked_weights(*file, *packing), file->file_bytes};
   });
@@ -117,6 +154,7 @@ Weights open_weights(const std::string& directory, const Packing* packing) {
   }
   path = only_checkpoint(directory);
   if (!path.empty()) return weights_of(read_torch(path));
+  check_links(directory);
   for (const std::string& name : names_in(directory)) {
     const size_t number = name.find("-00001-of-");
     if (number == name.npos) continue;

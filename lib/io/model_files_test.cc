@@ -375,6 +375,37 @@ TEST_CASE("a directory without a model says what it holds") {
                  "this directory with --lora"));
 }
 
+TEST_CASE("symbolic links of a model that lead nowhere are told") {
+  const std::string directory =
+      make_directory(str("{\"model_type\": \"llama\", ", kSizes, "}"), {"a"});
+  const auto refused_without = [&](const std::string& name) {
+    std::filesystem::rename(directory + "/" + name, directory + "/kept");
+    std::filesystem::create_symlink("../blobs/0123", directory + "/" + name);
+    const std::string message =
+        lumen::testing::refusal(ErrorKind::kMissing, [&] { open_model(directory); });
+    std::filesystem::rename(directory + "/kept", directory + "/" + name);
+    return contains(message, name + ": a symbolic link to '../blobs/0123', which is not there");
+  };
+  CHECK(refused_without("config.json"));
+  CHECK(refused_without("model.safetensors"));
+}
+
+TEST_CASE("a safetensors model whose last part is zero was not downloaded to its end") {
+  LUMEN_SHARED_DATA(original, "models/hf/stories260K");
+  const std::string directory = testing::temporary_directory();
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(original + "/" + name, directory + "/" + name);
+  }
+  const std::string path = directory + "/model.safetensors";
+  std::string bytes = read_file(path, 1 << 24);
+  std::filesystem::remove(path);
+  std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(bytes.size() / 2), bytes.end(), '\0');
+  std::ofstream(path, std::ios::binary) << bytes;
+  CHECK(contains(testing::refusal(ErrorKind::kMalformed, [&] { open_model(directory); }),
+                 "tensor 'model.norm.weight', the last of the file, is zero: an interrupted "
+                 "download? Get the file again"));
+}
+
 TEST_CASE("weights in several files without their index are told") {
   const std::string directory =
       make_directory(str("{\"model_type\": \"llama\", ", kSizes, "}"), {"a"});

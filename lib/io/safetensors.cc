@@ -193,11 +193,12 @@ void add_part(SafetensorsFile& file, std::shared_ptr<const Buffer> buffer) {
   const uint64_t header_bytes = buffer->bytes < 8 ? 0 : reader.read<uint64_t>();
   const bool plausible = header_bytes >= 2 && header_bytes <= limits::kSafetensorsHeaderBytes;
   if (!plausible || header_bytes > reader.remaining()) {
-    if (const std::string hint = content_hint(all); !hint.empty() && !plausible) {
+    const bool has_header = all.size() > 8 && static_cast<char>(all[8]) == '{';
+    if (const std::string hint = content_hint(all); !hint.empty() && !plausible && !has_header) {
       fail(ErrorKind::kMalformed, "not a safetensors file: ", hint);
     }
     fail(ErrorKind::kMalformed, "a header of ", header_bytes, " bytes in a file of ", buffer->bytes,
-         " bytes", plausible ? " (truncated download?)" : "", "; the limit is ",
+         " bytes", plausible ? " (truncated download?)" : "", "; the limits are 2 and ",
          limits::kSafetensorsHeaderBytes);
   }
   const size_t first = file.tensors.size();

@@ -83,6 +83,13 @@ TEST_CASE("safetensors that are refused") {
                  "twice"));
 }
 
+TEST_CASE("a safetensors file without a header is told by its length") {
+  const std::string bytes = std::string(8, '\0') + "{}";
+  CHECK(contains(testing::refusal(ErrorKind::kMalformed,
+                                  [&] { parse_safetensors(buffer_of(bytes), "a.safetensors"); }),
+                 "a header of 0 bytes in a file of 10 bytes; the limits are 2 and 100000000"));
+}
+
 TEST_CASE("large safetensors headers take linear time") {
   std::shared_ptr<const Buffer> files[2];
   for (const int size : {0, 1}) {

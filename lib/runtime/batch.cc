@@ -25,7 +25,7 @@ constexpr std::string_view kBreakers = "dry_sequence_breakers", kBias = "logit_b
                            kSamplers = "samplers";
 
 // The keys of variables of the chat template.
-constexpr std::string_view kTools = "tools", kTemplateArgs = "template_args";
+constexpr std::string_view kSystem = "system", kTools = "tools", kTemplateArgs = "template_args";
 
 // The key that stands for a sampling option: "top_k" for "top-k".
 std::string key_of(const Field& option) {
@@ -97,7 +97,7 @@ void read_sampling(const io::Json& object, SamplingOptions& sampling) {
   std::vector<std::string> known = {"prompt",
                                     "messages",
                                     "id",
-                                    "system",
+                                    std::string(kSystem),
                                     "stop",
                                     "max_tokens",
                                     "grammar",
@@ -140,8 +140,11 @@ std::vector<Message> messages_of(const io::Json& object, const std::optional<std
   } else {
     messages.push_back({"user", io::get_string(object, "prompt")});
   }
-  const bool has_system = messages.front().role == "system";
-  if (system && !has_system) messages.insert(messages.begin(), {"system", *system});
+  const bool has_system = messages.front().role == kSystem;
+  if (has_system && io::find_value(object, kSystem)) {
+    fail(ErrorKind::kMalformed, kSystem, ": the messages begin with a system message already");
+  }
+  if (system && !has_system) messages.insert(messages.begin(), {std::string(kSystem), *system});
   return messages;
 }
 
@@ -447,9 +450,9 @@ BatchRequest parse_request(std::string_view line, const RunOptions& options,
          has_messages ? "both" : "neither");
   }
   std::optional<std::string> system = options.system;
-  if (io::find_value(object, "system")) system = io::get_string(object, "system");
+  if (io::find_value(object, kSystem)) system = io::get_string(object, kSystem);
   const bool is_raw = options.raw && !has_messages;
-  for (const std::string_view key : {kTools, kTemplateArgs}) {
+  for (const std::string_view key : {kSystem, kTools, kTemplateArgs}) {
     if (is_raw && io::find_value(object, key)) {
       fail(ErrorKind::kMalformed, key, " and --raw do not go together");
     }

@@ -166,6 +166,9 @@ TEST_CASE("a line of a batch may have tools, calls of tools and variables of the
   CHECK(lumen::testing::refusal(ErrorKind::kMalformed, [&] {
           parse_request("{\"prompt\": \"hi\", " + tools + "}", raw, session);
         }) == "tools and --raw do not go together");
+  CHECK(lumen::testing::refusal(ErrorKind::kMalformed, [&] {
+          parse_request(R"({"prompt": "hi", "system": "x"})", raw, session);
+        }) == "system and --raw do not go together");
 }
 
 TEST_CASE("conversations with tools have the template tool_use, if the model has one") {
@@ -201,6 +204,8 @@ TEST_CASE("lines that cannot be answered are refused by key") {
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "top_k": 1.5})"), "top_k: '1.5' is not a whole"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "max_tokens": -1})"), "max_tokens"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "stop": ""})"), "stop: "));
+  REQUIRE(refusal_of(R"({"messages": [{"role": "system", "content": "a"}], "system": "b"})") ==
+          "system: the messages begin with a system message already");
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "dry_base": 0.5})"), "dry_base: '0.5' is not a"));
   REQUIRE(contains(refusal_of(R"({"prompt": "a", "dry_sequence_breakers": [1]})"),
                    "dry_sequence_breakers: expected a text or texts"));

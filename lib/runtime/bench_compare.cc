@@ -124,7 +124,7 @@ RowComparison lone_row(const BenchKind& kind, const BenchRow& found, Verdict ver
 }
 
 std::string percent(double value) {
-  return fixed(value, value == static_cast<double>(static_cast<int64_t>(value)) ? 0 : 1) + " %";
+  return str(value, " %");
 }
 
 // Of the regressions, of which there is one.

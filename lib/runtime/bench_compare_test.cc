@@ -243,6 +243,9 @@ TEST_CASE("names from a report do not break a table or XML", "[bench]") {
       contains(table, "\n| a\\|<&\"\\n\\x01>, threads 2, depth 0, batch 1 | 100.500 | 90.500 |"));
   REQUIRE(contains(table, "| regression |\n"));
   REQUIRE(contains(table, "Regression: 1 of 1 rows slower by more than 5 %"));
+  options.threshold = 9.875;
+  REQUIRE(contains(to_text(compared(old_report, new_report, options), options),
+                   "rows slower by more than 9.875 %; the slowest"));
   options.output = "junit";
   const std::string xml = to_text(comparison, options);
   CAPTURE(xml);

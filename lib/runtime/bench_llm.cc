@@ -200,7 +200,8 @@ std::string to_markdown(const io::Json& report) {
   }
   out += "\n";
   for (const io::Json& load : report["loading"]) {
-    out += str("- ", load["threads"].get<int64_t>(), " threads: loaded in ",
+    const auto threads = load["threads"].get<int64_t>();
+    out += str("- ", threads, threads == 1 ? " thread" : " threads", ": loaded in ",
                fixed(load["load_ms"].get<double>(), 1), " ms, first token after ",
                fixed(load["first_token_ms"].get<double>(), 1), " ms; read bandwidth (2 MiB pages) ",
                fixed(load["read_bandwidth"].get<double>() / 1e9, 1), " GB/s\n");

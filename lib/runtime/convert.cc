@@ -13,6 +13,7 @@
 #include "lib/runtime/gguf_file_type.h"
 #include "lib/runtime/inspect.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/output_directory.h"
 #include "lib/runtime/session.h"
 
 namespace lumen::runtime {
@@ -38,6 +39,7 @@ void check_directory_output(const ConvertOptions& options) {
   if (options.imatrix) {
     fail(ErrorKind::kUsage, "--imatrix is for GGUF files whose matrices are rounded to blocks");
   }
+  if (options.dry_run) check_output_directory(*options.output, options.force);
 }
 
 bool is_importance_matrix(const std::string& path, const io::GgufFile* gguf) {

@@ -59,6 +59,8 @@ TEST_CASE("a directory appears whole, and replaces another one only if told to")
   const auto again = run({});
   CHECK(again.exit_code == 73);
   CHECK(contains(again.err, "--force replaces the model there"));
+  CHECK(run({"--dry-run"}).exit_code == 73);  // as it would be
+  CHECK(run({"--dry-run", "--force"}).exit_code == 0);
   io::write_file_atomically(output + "/notes.txt", "mine");
   REQUIRE(run({"--force"}).exit_code == 0);
   CHECK(io::is_regular_file(output + "/model.safetensors"));

@@ -30,6 +30,15 @@ bool is_model_weights(const std::string& name) {
 
 }  // namespace
 
+void check_output_directory(const std::string& path, bool force) {
+  if (force || !io::is_directory(path)) return;
+  for (const std::string& name : io::names_in(path)) {
+    if (name == kLock || name == kStaging) continue;
+    fail(ErrorKind::kCannotCreate, io::place_of(path), ": has files in it (", quoted(name),
+         "); --force replaces the model there");
+  }
+}
+
 OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(path) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();
   const bool is_made = ::mkdir(path_.c_str(), 0777) == 0;
@@ -50,11 +59,7 @@ OutputDirectory::OutputDirectory(const std::string& path, bool force) : path_(pa
 void OutputDirectory::claim(bool force) {
   lock_.emplace(path_ + "/" + kLock, io::place_of(path_), "conversion", "name another output");
   lock_->remove_at_end();
-  for (const std::string& name : io::names_in(path_)) {
-    if (force || name == kLock || name == kStaging) continue;
-    fail(ErrorKind::kCannotCreate, io::place_of(path_), ": has files in it (", quoted(name),
-         "); --force replaces the model there");
-  }
+  check_output_directory(path_, force);
 }
 
 OutputDirectory::~OutputDirectory() {

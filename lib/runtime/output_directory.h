@@ -10,6 +10,10 @@
 
 namespace lumen::runtime {
 
+// Throws Error(kCannotCreate) if `path` is a directory that has files of others in it, unless
+// `force`; what an OutputDirectory itself keeps there does not count.
+void check_output_directory(const std::string& path, bool force);
+
 // Claims `path` for one conversion, and fills it at once: until publish() ends well, what was there
 // is there. Not thread-safe.
 class OutputDirectory {
