@@ -5,21 +5,21 @@
 namespace lumen::io {
 namespace {
 
-using Bytes = std::span<const std::byte>;
+using Data = std::span<const std::byte>;
 
 constexpr size_t kTailBytes = 64;  // looked at in one place
 
-bool is_zero(Bytes bytes) {
+bool is_zero(Data bytes) {
   return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-bool ends_zero(Bytes data) {
+bool ends_zero(Data data) {
   return is_zero(data.last(std::min(data.size(), kTailBytes)));
 }
 
 }  // namespace
 
-bool is_mostly_zero(Bytes data) {
+bool is_mostly_zero(Data data) {
   constexpr size_t kPlaces = 256;
   const size_t length = std::min(data.size(), kTailBytes), rest = data.size() - length;
   for (size_t i = 0; i < kPlaces; ++i) {

@@ -13,6 +13,7 @@
 #include "lib/base/strings.h"
 #include "lib/runtime/child_process.h"
 #include "lib/runtime/output.h"
+#include "lib/runtime/statistics.h"
 
 namespace lumen::runtime {
 namespace {
@@ -69,6 +70,8 @@ class Contender {
          line.empty() ? "it said nothing on standard error" : quoted(line, 400));
   }
 
+  // What one process measures depends on where its memory lies and on that minute: its samples are
+  // not independent, and count as one, their median.
   void add(const std::string& json) {
     const std::string place = str("the report of ", quoted(program_));
     BenchReport report = parse_bench_report(io::parse_json(json, place), place);
@@ -77,6 +80,7 @@ class Contender {
            report_.kind->verb, "'");
     }
     report_.conditions = std::move(report.conditions);
+    for (BenchRow& row : report.rows) row.samples = {spread(row.samples).median};
     add_rows(report_, std::move(report.rows));
   }
 
@@ -125,8 +129,9 @@ void declare(CommandLine& line, AbOptions& options) {
   line.add(path_field("a", "PATH", "the old lumen-bench", options.a));
   line.add(
       path_field("b", "PATH", "the new one; the same: how much this machine varies", options.b));
-  line.add(
-      number_field("rounds", "runs of each, in the order a b, b a (5)", options.rounds, 1, 1000));
+  line.add(number_field("rounds",
+                        "runs of each, in the order a b, b a; below 4 none is slower for sure (5)",
+                        options.rounds, 1, 1000));
   line.add_rest(
       list_field("verb", "", "what to run: llm, train or ops, and its arguments", options.command));
   declare_gate(line, options.gate);

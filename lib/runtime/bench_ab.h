@@ -22,7 +22,8 @@ struct AbOptions {
 void declare(CommandLine& line, AbOptions& options);
 
 // The verb: runs both with the same arguments in the order a b, b a, a b, …, each time in a fresh
-// process, and compares the samples of all rounds, a being the old. If both are the same file, the
+// process, and compares the medians of all rounds, a being the old: four rounds or more can tell
+// that one is slower. If both are the same file, the
 // largest deviation is told as the noise floor. Returns gate_exit_code, or 128 + the signal that
 // stopped it, and its child; throws Error: kProgramFailed if a child fails, and what run_child,
 // parse_bench_report and compare_reports throw.

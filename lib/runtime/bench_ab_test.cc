@@ -64,21 +64,32 @@ TEST_CASE("both programs run in turn with the same arguments", "[bench]") {
                     slow = fakes.add_report("slow", "13, 13.5");
   const auto worse =
       run_ab(fast, slow,
-             {"--rounds", "3", "-o", "json", "--", "train", "r", "[1, 2]", "--set=", "--", "x"});
+             {"--rounds", "4", "-o", "json", "--", "train", "r", "[1, 2]", "--set=", "--", "x"});
   CAPTURE(worse.err);
   REQUIRE(worse.exit_code == 3);
   REQUIRE(worse.err == "note: hello\n");
   const std::string arguments = " train r [1, 2] --set= -o json -- x\n";
   std::string expected;
-  for (const char* name : {"fast", "slow", "slow", "fast", "fast", "slow"}) {
+  for (const char* name : {"fast", "slow", "slow", "fast", "fast", "slow", "slow", "fast"}) {
     expected += name + arguments;
   }
   REQUIRE(fakes.log() == expected);
   const io::Json report = io::parse_json(worse.out, "");
-  REQUIRE(report["results"][0]["old_samples"] == 6);
+  REQUIRE(report["results"][0]["old_samples"] == 4);
   REQUIRE(report["results"][0]["ratio"].get<double>() == Approx(10.25 / 13.25));
   REQUIRE_FALSE(report.contains("noise_floor_percent"));
   REQUIRE(run_ab(slow, fast, {"--", "train", "r"}).exit_code == 0);
+}
+
+TEST_CASE("samples of one process count as one", "[bench]") {
+  const FakeBenches fakes;
+  const std::string fast = fakes.add_report("fast", "10, 10.1, 10.2, 10.3, 10.4"),
+                    slow = fakes.add_report("slow", "13, 13.1, 13.2, 13.3, 13.4");
+  const auto few = run_ab(fast, slow, {"--rounds", "3", "--", "train", "r"});
+  CAPTURE(few.out);
+  REQUIRE(few.exit_code == 4);
+  REQUIRE(contains(few.out, "with too few samples to tell"));
+  REQUIRE(run_ab(fast, slow, {"--rounds", "4", "--", "train", "r"}).exit_code == 3);
 }
 
 TEST_CASE("one program against itself tells the noise of the machine", "[bench]") {
