@@ -129,8 +129,7 @@ void declare(CommandLine& line, AbOptions& options) {
   line.add(path_field("a", "PATH", "the old lumen-bench", options.a));
   line.add(
       path_field("b", "PATH", "the new one; the same: how much this machine varies", options.b));
-  line.add(number_field("rounds",
-                        "runs of each, in the order a b, b a; below 4 none is slower for sure (5)",
+  line.add(number_field("rounds", "runs of each, in the order a b, b a; four or more can tell (5)",
                         options.rounds, 1, 1000));
   line.add_rest(
       list_field("verb", "", "what to run: llm, train or ops, and its arguments", options.command));
