@@ -38,7 +38,7 @@ class DecoderLm : public CausalLm {
   nn::KvCacheShape cache_shape(int64_t batch, int64_t context) const override;
   int64_t vocab_size() const override { return config_.vocab_size; }
   int64_t max_positions() const override { return config_.max_position_embeddings; }
-  void set_context(int64_t context) override { rope_.set_context(context); }
+  bool set_context(int64_t context) override { return rope_.set_context(context); }
   Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                 const Training& training) const override;
   Tensor normalized(const Tensor& hidden) const override;

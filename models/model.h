@@ -35,8 +35,8 @@ class CausalLm {
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
   // Says that positions will go up to `context`, before graphs are built: some models rotate
-  // differently in long contexts.
-  virtual void set_context(int64_t context) { static_cast<void>(context); }
+  // otherwise in long contexts than in short ones. Whether this is such a context.
+  virtual bool set_context(int64_t /*context*/) { return false; }
   // Whether a cache holds every position, so that a text can be continued from any of them; false
   // for recurrent models, which can go on from the last only.
   virtual bool keeps_positions() const { return true; }

@@ -66,8 +66,7 @@ void split_rope_parameters(Json& config) {
   config["rope_parameters"] = Json(*global);
 }
 
-// longrope: the length up to which the short factors hold, and what cos and sin are multiplied by:
-// √(1 + ln s / ln original) for contexts s times as long.
+// The length up to which the short factors hold, and what cos and sin are multiplied by.
 void normalize_longrope(const Json& config, Json& scaling) {
   constexpr const char* kOriginal = "original_max_position_embeddings";
   constexpr double kMax = 1e6;
@@ -76,9 +75,7 @@ void normalize_longrope(const Json& config, Json& scaling) {
   const int64_t original = get_int(scaling, kOriginal, 1, limits::kContext);
   const double times = static_cast<double>(most) / static_cast<double>(original);
   const double factor = get_number(scaling, "factor", 1e-6, kMax, times);
-  const double length = std::log(static_cast<double>(original));
-  set_default(scaling, "attention_factor",
-              factor > 1 && original > 1 ? std::sqrt(1 + std::log(factor) / length) : 1.0);
+  set_default(scaling, "attention_factor", longrope_attention(original, factor));
 }
 
 void normalize_rope(Json& config) {
@@ -168,6 +165,11 @@ Json normalized_config(Json config, bool has_head) {
 }
 
 }  // namespace
+
+double longrope_attention(int64_t original, double times) {
+  if (times <= 1 || original <= 1) return 1;
+  return std::sqrt(1 + std::log(times) / std::log(static_cast<double>(original)));
+}
 
 Json language_model_config(Json config) {
   const Json* found = find_value(config, "text_config");

@@ -76,6 +76,11 @@ struct ModelFiles {
   uint64_t file_bytes = 0;  // of all weight files
 };
 
+// What longrope multiplies cos and sin by unless its attention_factor says otherwise, for contexts
+// `times` as long as the original length: √(1 + ln times / ln original), at least 1 (Ding et al.
+// 2024).
+double longrope_attention(int64_t original, double times);
+
 // The config of the language model in that of a model that reads more than text (text_config); of
 // any other model the same.
 Json language_model_config(Json config);

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "lib/base/error.h"
+#include "lib/io/model_files.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::nn {
@@ -146,9 +147,11 @@ void Rope::set_factors(const Tensor& short_factors, const Tensor& long_factors) 
   frequencies = short_frequencies_;
 }
 
-void Rope::set_context(int64_t context) {
-  if (!short_frequencies_.defined()) return;
-  frequencies = context > original_ ? long_frequencies_ : short_frequencies_;
+bool Rope::set_context(int64_t context) {
+  if (!short_frequencies_.defined()) return false;
+  const bool is_long = context > original_;
+  frequencies = is_long ? long_frequencies_ : short_frequencies_;
+  return is_long;
 }
 
 void Rope::divide(const Tensor& divisors) {
@@ -213,10 +216,7 @@ void set_longrope(const Array& short_factors, const Array& long_factors, io::Jso
                    {"long_factor", list(long_factors)}};
   const double times = io::get_number(config, "max_position_embeddings", 1, limits::kContext) /
                        static_cast<double>(original);
-  const double automatic =
-      times > 1 && original > 1
-          ? std::sqrt(1 + std::log(times) / std::log(static_cast<double>(original)))
-          : 1;
+  const double automatic = io::longrope_attention(original, times);
   const double attention = io::get_number(scaling, "attention_factor", 1e-6, kMaxFactor, 1);
   if (std::fabs(attention / automatic - 1) > 1e-4) said["attention_factor"] = attention;
   config[kOriginal] = original;

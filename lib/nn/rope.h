@@ -27,9 +27,9 @@ struct Rope {
   // The factors of "longrope", which GGUF has as tensors [head_dim/2]: rope_factors_short.weight,
   // rope_factors_long.weight.
   void set_factors(const Tensor& short_factors, const Tensor& long_factors);
-  // Whether positions go up to `context` and not only to the original length decides between the
-  // factors of "longrope". At first they do not.
-  void set_context(int64_t context);
+  // Positions go up to `context`, at first to the original length at most: decides between the
+  // factors of "longrope". Whether those for long contexts hold now.
+  bool set_context(int64_t context);
 
   // cos and sin for `tokens` positions from position[0]: shared by all layers.
   Tensor table(const Tensor& position, int64_t tokens) const;

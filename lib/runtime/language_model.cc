@@ -152,8 +152,9 @@ class Decoder : public LanguageModel {
   void begin_pass(bool several = false, const std::atomic<bool>* stop = nullptr);
 
   ThreadPool pool_;
-  NamedArrays tensors_;      // keeps the files mapped
-  std::string fingerprint_;  // of all tensors, if some are released; else ""
+  NamedArrays tensors_;        // keeps the files mapped
+  bool long_context_ = false;  // CausalLm::set_context
+  std::string fingerprint_;    // of all tensors, if some are released; else ""
   NamedArrays adapter_;
   nn::LoraOptions adapter_options_;
   io::Json config_;
@@ -273,7 +274,7 @@ void Decoder::allocate_cache(const LoadOptions& options) {
          ", available are ", human_bytes(memory_.available_bytes), "; use a smaller --ctx",
          slots > 1 ? ", a smaller --parallel" : "", " or --kv q8_0");
   }
-  if (own_model_) own_model_->set_context(context);
+  if (own_model_) long_context_ = own_model_->set_context(context);
   const nn::KvCacheShape shape = model_->cache_shape(slots, context);
   cache_ = std::make_unique<nn::KvCache>(shape, kv_type_);
   positions_.resize(static_cast<size_t>(slots));
@@ -524,6 +525,7 @@ std::string Decoder::fingerprint() const {
   if (!fingerprint_.empty()) return fingerprint_;
   io::Sha256 hash;
   hash.update(str(config_.dump(), "\n", name(kv_type_), "\n"));
+  if (long_context_) hash.update("long context\n");  // keys are rotated otherwise
   hash_tensors(tensors_, hash);
   hash_tensors(adapter_, hash);
   if (!adapter_.empty()) hash.update(text_of(adapter_options_));

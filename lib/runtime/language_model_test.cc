@@ -10,6 +10,7 @@
 #include "lib/kernels/convert.h"
 #include "lib/kernels/short_panels.h"
 #include "lib/tensor/named_arrays.h"
+#include "models/model.h"
 
 using namespace lumen;
 using lumen::testing::contains;
@@ -183,6 +184,31 @@ TEST_CASE("overrides are checked against the config and the tensors") {
   broken.config["hidden_size"] = 1000;
   options.overrides = {"rope_theta=5000"};
   CHECK(contains(error_of(broken, options, ErrorKind::kMalformed), "expected ["));
+}
+
+TEST_CASE("contexts beyond the original length rotate otherwise, and share no prompt cache") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "phi3"}});
+  io::ModelFiles files;
+  files.path = "phi3";
+  files.config = io::classic_config(def.tiny_configs()[1], false);  // original length 16 of 64
+  const auto parameters = nn::Parameters::random(1);
+  def.make(files.config, parameters);
+  files.tensors = parameters.state_dict();
+  const auto load = [&](int64_t context) {
+    LoadOptions options;
+    options.context = context;
+    return LanguageModel::load(files, options);
+  };
+  const auto near = load(8), full = load(16), far = load(17);
+  CHECK(full->fingerprint() == near->fingerprint());
+  CHECK(far->fingerprint() != near->fingerprint());
+  const auto logits = [](LanguageModel& model) {
+    const Array array = model.logits(prompt(6, model.vocab()));
+    const auto span = array.as<float>();
+    return std::vector<float>(span.begin(), span.end());
+  };
+  CHECK(logits(*full) == logits(*near));
+  CHECK(logits(*far) != logits(*near));
 }
 
 TEST_CASE("a context beyond the model is refused with the numbers") {
