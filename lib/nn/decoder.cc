@@ -15,6 +15,12 @@ int64_t size(const io::Json& config, const char* key, int64_t most) {
   return io::get_int(config, key, 1, most);
 }
 
+// partial_rotary_factor of head_dim, which may have been the quotient of the two.
+int64_t rotating_part(const io::Json& config, int64_t head_dim) {
+  const double factor = io::get_number(config, "partial_rotary_factor", 0, 1, 1);
+  return static_cast<int64_t>(static_cast<double>(head_dim) * factor + 1e-6);
+}
+
 Activation gate_activation(const io::Json& config) {
   const std::vector<std::string> known = {"silu", "swish", "gelu", "gelu_pytorch_tanh", "gelu_new"};
   const std::string name = io::get_string(config, "hidden_act", known[0]);
@@ -78,8 +84,7 @@ DecoderConfig::DecoderConfig(const io::Json& config)
           io::get_int(config, "num_key_value_heads", 1, limits::kHeads, num_attention_heads)),
       head_dim(io::get_int(config, "head_dim", 1, limits::kDim,
                            std::max<int64_t>(1, hidden_size / num_attention_heads))),
-      rotary_dim(static_cast<int64_t>(static_cast<double>(head_dim) *
-                                      io::get_number(config, "partial_rotary_factor", 0, 1, 1))),
+      rotary_dim(rotating_part(config, head_dim)),
       vocab_size(size(config, "vocab_size", limits::kVocab)),
       max_position_embeddings(
           io::get_int(config, "max_position_embeddings", 1, limits::kContext, 2048)),
@@ -95,8 +100,8 @@ DecoderConfig::DecoderConfig(const io::Json& config)
          " is not a multiple of num_key_value_heads ", num_key_value_heads);
   }
   if (rotary_dim % 2 != 0 || rotary_dim == 0) {
-    fail(ErrorKind::kMalformed, "head_dim ", head_dim, ", of which ", rotary_dim,
-         " rotate, is odd: it cannot be rotated in pairs");
+    fail(ErrorKind::kMalformed, "of head_dim ", head_dim, " numbers ", rotary_dim,
+         " rotate: expected a positive even number, as they rotate in pairs");
   }
 }
 
