@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "lib/base/error.h"
+#include "lib/base/strings.h"
 #include "lib/data/language.h"
 
 namespace lumen::data {
@@ -151,13 +152,32 @@ void check_shown(const text::ChatTemplate& chat_template, const text::ChatInput&
   }
 }
 
+namespace {
+
+// A role that is not learned must not be a slip in writing one that is: nobody would notice.
+void check_spelling(size_t message, const std::string& role,
+                    const std::vector<std::string>& learned) {
+  constexpr const char* kOthers[] = {"system", "developer", "user",
+                                     "tool",   "function",  "assistant"};
+  if (std::find(std::begin(kOthers), std::end(kOthers), role) != std::end(kOthers)) return;
+  const std::string meant = nearest(role, learned);
+  if (meant.empty()) return;
+  fail(ErrorKind::kMalformed, "message ", message + 1, " has the role ", quoted(role),
+       ", which is not learned; did you mean ", meant, "?");
+}
+
+}  // namespace
+
 std::vector<ByteRange> said_by(const std::vector<std::string>& roles,
                                const text::ChatTemplate& chat_template,
                                const text::ChatInput& input, const std::string& full) {
   std::vector<ByteRange> ranges;
   for (size_t i = 0; i < input.messages.size(); ++i) {
     const std::string role = io::get_string(input.messages[i], "role");
-    if (std::find(roles.begin(), roles.end(), role) == roles.end()) continue;
+    if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
+      check_spelling(i, role, roles);
+      continue;
+    }
     const auto range = said(chat_template, input, i, full);
     if (range) {
       ranges.push_back(*range);

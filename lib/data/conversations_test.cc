@@ -88,6 +88,20 @@ TEST_CASE("calls of tools are learned as objects, and refused where the template
                  "Yo<|im_end|>"));
 }
 
+TEST_CASE("a role that is nearly one that is learned is a slip") {
+  const auto row = [](const char* role) {
+    return str(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": ")", role,
+               R"(", "content": "Yo"}, {"role": "user", "content": "Hi"},)",
+               R"( {"role": "assistant", "content": "Ho"}]})");
+  };
+  for (const char* slip : {"assitant", "Assistant"}) {
+    CHECK(contains(
+        refusal(ErrorKind::kMalformed, [&] { learned_of_row(row(slip), false); }),
+        str("message 2 has the role '", slip, "', which is not learned; did you mean assistant?")));
+  }
+  CHECK(contains(learned_of_row(row("tool"), false), "Ho<|im_end|>"));
+}
+
 TEST_CASE("rows without anything to learn are no data") {
   const auto tokenizer = character_tokenizer();
   const std::string nothing = "{\"prompt\": \"ab\", \"completion\": \"\"}\n";

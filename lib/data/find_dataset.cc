@@ -54,7 +54,6 @@ FoundDataset substitute(const Known& known, std::string notice) {
   found.format = known.draws_digits ? Format::kDigits : known.format;
   if (!known.builtin.empty()) found.paths = {std::string(known.builtin)};
   if (known.format == Format::kText) found.separator = kStorySeparator;
-  if (known.format == Format::kCifar10) found.image_size = 32, found.channels = 3;
   found.builtin = true;
   found.notice = std::move(notice);
   return found;

@@ -10,10 +10,9 @@ namespace lumen::data {
 
 struct FoundDataset {
   Format format;
-  std::vector<std::string> paths;        // for DataOptions::paths
-  int64_t image_size = 0, channels = 0;  // for DataOptions, where the substitute has to be told
-  std::string separator;                 // between the documents of a text that is a substitute
-  bool builtin = false;                  // the substitute, because the real one was not found
+  std::vector<std::string> paths;  // for DataOptions::paths
+  std::string separator;           // between the documents of a text that is a substitute
+  bool builtin = false;            // the substitute, because the real one was not found
   std::string notice;  // one sentence to show when `builtin`: what is used and how to get the real
 };
 

@@ -326,7 +326,6 @@ TEST_CASE("data sets are found under LUMEN_DATA or built in") {
   CHECK(found.format == Format::kMnist);
   CHECK(found.paths == std::vector<std::string>{root + "/mnist"});
   CHECK_FALSE(found.builtin);
-  CHECK(find_dataset("cifar10", root).channels == 3);
   CHECK(find_dataset("stories", root).separator == "\n\n");
   CHECK(find_dataset("mnist", root).separator == "");
   CHECK(contains(refusal(ErrorKind::kMissing, [&] { find_dataset("iris", root); }), "iris.csv"));
