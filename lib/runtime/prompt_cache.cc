@@ -37,8 +37,9 @@ Header read_header(std::span<const std::byte> file) {
   const uint64_t content = file.size() - sizeof header - kHashBytes;
   const uint64_t each = header.position_bytes + sizeof(int32_t);
   if (each < sizeof(int32_t) || content % each != 0 || content / each != header.tokens) {
-    fail(ErrorKind::kMalformed, "it is truncated: ", file.size(), " bytes do not hold ",
-         header.tokens, " tokens");
+    const bool is_longer = each >= sizeof(int32_t) && content / each >= header.tokens;
+    fail(ErrorKind::kMalformed, "it is ", is_longer ? "too long" : "truncated", ": ", file.size(),
+         " bytes are not what ", header.tokens, " tokens take");
   }
   return header;
 }
@@ -48,7 +49,9 @@ void restore(std::span<const std::byte> file, Generator& generator) {
   LanguageModel& model = generator.model();
   if (std::string_view(header.fingerprint, kHashBytes) != model.fingerprint() ||
       header.position_bytes != model.position_bytes()) {
-    fail(ErrorKind::kMismatch, "it was made by another model or with another --kv");
+    fail(ErrorKind::kMismatch,
+         "it was made by another model, with another --kv or, of models that rotate otherwise in "
+         "long contexts, with another --ctx");
   }
   const std::string hash = io::sha256(file.first(file.size() - kHashBytes));
   if (std::memcmp(hash.data(), file.last(kHashBytes).data(), kHashBytes) != 0) {

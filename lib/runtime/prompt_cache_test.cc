@@ -79,7 +79,7 @@ TEST_CASE("a prompt cache that does not fit is ignored with one sentence, and re
   for (const size_t size : {size_t{7}, size_t{95}, size_t{159}, good.size() - 1}) {
     notice_of(good.substr(0, size));
   }
-  REQUIRE(contains(notice_of(good + "x"), "truncated"));
+  REQUIRE(contains(notice_of(good + "x"), "too long"));
   for (const size_t at : {size_t{8}, size_t{16}, size_t{24}, size_t{40}, size_t{96},
                           good.size() / 2, good.size() - 1}) {
     CAPTURE(at);
