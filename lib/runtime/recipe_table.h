@@ -66,13 +66,13 @@ io::Json member_json(const std::vector<T>& variable) {
 }
 
 template <typename T>
-constexpr KeyType kKeyTypeOf = KeyType::kText;
+inline constexpr KeyType kKeyTypeOf = KeyType::kText;
 template <>
-constexpr KeyType kKeyTypeOf<int64_t> = KeyType::kInteger;
+inline constexpr KeyType kKeyTypeOf<int64_t> = KeyType::kInteger;
 template <>
-constexpr KeyType kKeyTypeOf<double> = KeyType::kNumber;
+inline constexpr KeyType kKeyTypeOf<double> = KeyType::kNumber;
 template <>
-constexpr KeyType kKeyTypeOf<bool> = KeyType::kBoolean;
+inline constexpr KeyType kKeyTypeOf<bool> = KeyType::kBoolean;
 
 template <typename T>
 struct KeyMember {
