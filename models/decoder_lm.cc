@@ -9,6 +9,10 @@ Tensor scaled(const Tensor& x, double scale) {
   return scale == 1 ? x : ops::mul(x, graph::scalar(static_cast<float>(scale)));
 }
 
+nn::Parameters parameters_of(const nn::Parameters& all, const nn::DecoderConfig& config) {
+  return all.with_normal_weights(config.initializer_range);
+}
+
 }  // namespace
 
 nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
@@ -16,6 +20,8 @@ nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
                         .heads = config.num_attention_heads,
                         .kv_heads = config.num_key_value_heads,
                         .head_dim = config.head_dim,
+                        .qkv_bias = config.attention_bias,
+                        .output_bias = config.attention_bias,
                         .norm_eps = config.rms_norm_eps,
                         .dropout = config.attention_dropout},
           .mlp = {.hidden = config.hidden_size,
@@ -25,18 +31,36 @@ nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
           .dropout = config.dropout};
 }
 
+std::function<nn::LayerShape(int64_t)> with_windows(const nn::LayerShape& shape,
+                                                    std::vector<int64_t> windows) {
+  return [shape, windows = std::move(windows)](int64_t layer) {
+    nn::LayerShape own = shape;
+    own.attention.window = windows[static_cast<size_t>(layer)];
+    return own;
+  };
+}
+
+std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows) {
+  return [windows = std::move(windows)](int64_t layer) {
+    return windows[static_cast<size_t>(layer)] > 0 ? Rotation::kLocal : Rotation::kGlobal;
+  };
+}
+
 DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
-                     const nn::Parameters& parameters, const DecoderShape& shape)
+                     const nn::Parameters& all, const DecoderShape& shape)
     : config_(config),
       embedding_scale_(shape.embedding_scale),
       logit_scale_(shape.logit_scale),
-      embed_tokens_(parameters / "model" / "embed_tokens", config.vocab_size, config.hidden_size),
+      embed_tokens_(parameters_of(all, config) / "model" / "embed_tokens", config.vocab_size,
+                    config.hidden_size),
       rope_(json, config.rotary_dim),
-      norm_(parameters / "model" / "norm", config.hidden_size, config.rms_norm_eps,
+      norm_(all / "model" / "norm", config.hidden_size, config.rms_norm_eps,
             shape.layer(0).norm_offset),
-      lm_head_(config.tie_word_embeddings ? nn::Linear(embed_tokens_.weight)
-                                          : nn::Linear(parameters / "lm_head", config.hidden_size,
-                                                       config.vocab_size, false)) {
+      lm_head_(config.tie_word_embeddings
+                   ? nn::Linear(embed_tokens_.weight)
+                   : nn::Linear(parameters_of(all, config) / "lm_head", config.hidden_size,
+                                config.vocab_size, false)) {
+  const nn::Parameters parameters = parameters_of(all, config);
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers_.emplace_back(parameters / "model" / "layers" / str(i), shape.layer(i));

@@ -27,11 +27,18 @@ struct DecoderShape {
 
 // Attention, feed-forward layer and norms of a plain Llama of this config, for models to change.
 nn::LayerShape plain_layer(const nn::DecoderConfig& config);
+// DecoderShape::layer of layers that are all like `shape`, but each with its own of `windows`
+// (io::layer_windows), and DecoderShape::rotation of those of which the windowed ones rotate
+// locally.
+std::function<nn::LayerShape(int64_t)> with_windows(const nn::LayerShape& shape,
+                                                    std::vector<int64_t> windows);
+std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows);
 
 class DecoderLm : public CausalLm {
  public:
-  // Parameters: model.embed_tokens, model.layers.N, model.norm, lm_head unless tied, and of GGUF's
-  // rope_freqs, rope_factors_short and rope_factors_long those that the file has.
+  // New weights start as the config's initializer_range says. Parameters: model.embed_tokens,
+  // model.layers.N, model.norm, lm_head unless tied, and of GGUF's rope_freqs, rope_factors_short
+  // and rope_factors_long those that the file has.
   DecoderLm(const io::Json& json, const nn::DecoderConfig& config, const nn::Parameters& parameters,
             const DecoderShape& shape);
 

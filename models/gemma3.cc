@@ -16,7 +16,8 @@ namespace lumen::models {
 namespace gemma3 {
 
 // √hidden_size. A table of bfloat16 was trained with the root rounded to it.
-double embedding_scale(const nn::DecoderConfig& config, const nn::Parameters& parameters) {
+double embedding_scale(const nn::DecoderConfig& config, const nn::Parameters& all) {
+  const auto parameters = all.with_normal_weights(config.initializer_range);
   const Tensor table = (parameters / "model" / "embed_tokens")
                            .get("weight", {config.vocab_size, config.hidden_size});
   const double root = std::sqrt(static_cast<double>(config.hidden_size));
@@ -24,7 +25,7 @@ double embedding_scale(const nn::DecoderConfig& config, const nn::Parameters& pa
   return to_float(to_bf16(static_cast<float>(root)));
 }
 
-std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& all) {
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     if (io::get_number(json, key, 0, 1e6, 0) == 0) continue;
     fail(ErrorKind::kUnsupported, key, " of Gemma 2 is not supported in Gemma 3");
@@ -34,30 +35,20 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& all) 
          "use_bidirectional_attention is for embeddings; models that continue text are supported");
   }
   const nn::DecoderConfig config(json);
-  const nn::Parameters parameters = all.with_normal_weights(config.initializer_range);
-  const std::vector<int64_t> windows = io::layer_windows(json);
   const double scalar = io::get_number(json, "query_pre_attn_scalar", 1e-6, 1e9,
                                        static_cast<double>(config.head_dim));
-  const double offset = io::get_number(json, "rms_norm_offset", 0, 1, 1);
-  auto layer = [&](int64_t i) {
-    nn::LayerShape shape = plain_layer(config);
-    shape.attention.qkv_bias = shape.attention.output_bias =
-        io::get_bool(json, "attention_bias", false);
-    shape.attention.qk_norm = nn::QkNorm::kHeads;
-    shape.attention.scale = 1 / std::sqrt(scalar);
-    shape.attention.window = windows[static_cast<size_t>(i)];
-    shape.attention.norm_offset = shape.norm_offset = offset;
-    shape.norms = nn::NormPlacement::kBeforeAndAfter;
-    return shape;
-  };
-  auto rotation = [&](int64_t i) {
-    return windows[static_cast<size_t>(i)] > 0 ? Rotation::kLocal : Rotation::kGlobal;
-  };
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.qk_norm = nn::QkNorm::kHeads;
+  layer.attention.scale = 1 / std::sqrt(scalar);
+  layer.attention.norm_offset = layer.norm_offset =
+      io::get_number(json, "rms_norm_offset", 0, 1, 1);
+  layer.norms = nn::NormPlacement::kBeforeAndAfter;
+  const std::vector<int64_t> windows = io::layer_windows(json);
   const double local_theta = io::get_number(json, "rope_local_base_freq", 1e-3, 1e12, 10000);
   return std::make_unique<DecoderLm>(
       json, config, parameters,
-      DecoderShape{.layer = layer,
-                   .rotation = rotation,
+      DecoderShape{.layer = with_windows(layer, windows),
+                   .rotation = local_if_windowed(windows),
                    .local_rope = {{"rope_theta", local_theta}},
                    .embedding_scale = embedding_scale(config, parameters)});
 }

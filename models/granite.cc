@@ -12,13 +12,11 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   const nn::DecoderConfig config(json);
   auto multiplier = [&](const char* key) { return io::get_number(json, key, 1e-9, 1e9, 1); };
   nn::LayerShape layer = plain_layer(config);
-  layer.attention.qkv_bias = layer.attention.output_bias =
-      io::get_bool(json, "attention_bias", false);
   layer.attention.scale = multiplier("attention_multiplier");
   layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
   layer.residual_scale = multiplier("residual_multiplier");
   return std::make_unique<DecoderLm>(
-      json, config, parameters.with_normal_weights(config.initializer_range),
+      json, config, parameters,
       DecoderShape{.layer = [=](int64_t) { return layer; },
                    .embedding_scale = multiplier("embedding_multiplier"),
                    .logit_scale = 1 / multiplier("logits_scaling")});

@@ -12,12 +12,9 @@ namespace llama {
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
   nn::LayerShape layer = plain_layer(config);
-  layer.attention.qkv_bias = layer.attention.output_bias =
-      io::get_bool(json, "attention_bias", false);
   layer.attention.window = config.sliding_window;
   layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
-  return std::make_unique<DecoderLm>(json, config,
-                                     parameters.with_normal_weights(config.initializer_range),
+  return std::make_unique<DecoderLm>(json, config, parameters,
                                      DecoderShape{.layer = [=](int64_t) { return layer; }});
 }
 

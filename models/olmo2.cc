@@ -11,25 +11,16 @@ namespace olmo2 {
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.qk_norm = nn::QkNorm::kWhole;
+  layer.norms = nn::NormPlacement::kAfter;
   const std::vector<int64_t> windows = io::layer_windows(json);
-  auto layer = [&](int64_t i) {
-    nn::LayerShape shape = plain_layer(config);
-    shape.attention.qkv_bias = shape.attention.output_bias =
-        io::get_bool(json, "attention_bias", false);
-    shape.attention.qk_norm = nn::QkNorm::kWhole;
-    shape.attention.window = windows[static_cast<size_t>(i)];
-    shape.norms = nn::NormPlacement::kAfter;
-    return shape;
-  };
-  auto rotation = [&](int64_t i) {
-    return windows[static_cast<size_t>(i)] > 0 ? Rotation::kLocal : Rotation::kGlobal;
-  };
   const double theta = io::get_number(json, "rope_theta", 1e-3, 1e12, 10000);
   const double local_theta = io::get_number(json, "rope_local_base_freq", 1e-3, 1e12, theta);
-  return std::make_unique<DecoderLm>(
-      json, config, parameters.with_normal_weights(config.initializer_range),
-      DecoderShape{
-          .layer = layer, .rotation = rotation, .local_rope = {{"rope_theta", local_theta}}});
+  return std::make_unique<DecoderLm>(json, config, parameters,
+                                     DecoderShape{.layer = with_windows(layer, windows),
+                                                  .rotation = local_if_windowed(windows),
+                                                  .local_rope = {{"rope_theta", local_theta}}});
 }
 
 std::vector<io::Json> tiny_configs() {

@@ -11,16 +11,12 @@ namespace qwen2 {
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
-  const std::vector<int64_t> windows = io::layer_windows(json);
-  auto layer = [&](int64_t i) {
-    nn::LayerShape shape = plain_layer(config);
-    shape.attention.qkv_bias = true;
-    shape.attention.window = windows[static_cast<size_t>(i)];
-    return shape;
-  };
-  return std::make_unique<DecoderLm>(json, config,
-                                     parameters.with_normal_weights(config.initializer_range),
-                                     DecoderShape{.layer = layer});
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.qkv_bias = true;
+  layer.attention.output_bias = false;
+  return std::make_unique<DecoderLm>(
+      json, config, parameters,
+      DecoderShape{.layer = with_windows(layer, io::layer_windows(json))});
 }
 
 std::vector<io::Json> tiny_configs() {

@@ -10,22 +10,15 @@ namespace smollm3 {
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
-  const std::vector<int64_t> windows = io::layer_windows(json);
+  nn::LayerShape layer = plain_layer(config);
+  layer.mlp.bias = io::get_bool(json, "mlp_bias", false);
   const std::vector<bool> rotates = io::rotating_layers(json);
-  auto layer = [&](int64_t i) {
-    nn::LayerShape shape = plain_layer(config);
-    shape.attention.qkv_bias = shape.attention.output_bias =
-        io::get_bool(json, "attention_bias", false);
-    shape.attention.window = windows[static_cast<size_t>(i)];
-    shape.mlp.bias = io::get_bool(json, "mlp_bias", false);
-    return shape;
-  };
   auto rotation = [&](int64_t i) {
     return rotates[static_cast<size_t>(i)] ? Rotation::kGlobal : Rotation::kNone;
   };
-  return std::make_unique<DecoderLm>(json, config,
-                                     parameters.with_normal_weights(config.initializer_range),
-                                     DecoderShape{.layer = layer, .rotation = rotation});
+  return std::make_unique<DecoderLm>(
+      json, config, parameters,
+      DecoderShape{.layer = with_windows(layer, io::layer_windows(json)), .rotation = rotation});
 }
 
 std::vector<io::Json> tiny_configs() {

@@ -91,6 +91,7 @@ DecoderConfig::DecoderConfig(const io::Json& config)
       rms_norm_eps(io::get_number(config, "rms_norm_eps", 0, 1)),
       initializer_range(io::get_number(config, "initializer_range", 0, 100, 0.02)),
       tie_word_embeddings(io::get_bool(config, "tie_word_embeddings", false)),
+      attention_bias(io::get_bool(config, "attention_bias", false)),
       sliding_window(io::get_int(config, "sliding_window", 0, limits::kContext, 0)),
       hidden_act(gate_activation(config)),
       dropout(io::get_number(config, "hidden_dropout", 0, 1, 0)),

@@ -26,6 +26,7 @@ struct DecoderConfig {
   double rms_norm_eps;
   double initializer_range;  // deviation of new weights
   bool tie_word_embeddings;
+  bool attention_bias;       // of q, k, v and o
   int64_t sliding_window;    // 0: none
   Activation hidden_act;     // of the feed-forward layer's gate: silu or GELU
   double dropout;            // "hidden_dropout": of what layers add, while training

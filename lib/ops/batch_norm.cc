@@ -382,11 +382,9 @@ BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const
     }
   }
   const DType common = float_type_of(kBatchNorm.name, {x, weight, bias});
-  const DType computed = is_narrow(common) ? DType::kF32 : common;
-  auto brought = [&](const Tensor& t) {
-    return t.defined() && t.dtype() != computed ? graph::contiguous(t, computed) : t;
-  };
-  const Tensor wide = brought(channels), w = brought(weight), b = brought(bias);
+  const DType computed = computed_type(common);
+  const Tensor wide = in_type(channels, computed), w = in_type(weight, computed),
+               b = in_type(bias, computed);
   const Shape per_channel = {x.dim(1)};
   BatchNormResult result;
   if (computed == DType::kF64) {
@@ -408,10 +406,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const 
                   const Tensor& bias, double eps) {
   as_channels("batch_norm", x);  // for its check
   if (is_narrow(x.dtype())) {
-    auto wide = [](const Tensor& t) {
-      return t.defined() && is_narrow(t.dtype()) ? graph::contiguous(t, DType::kF32) : t;
-    };
-    const Tensor y = batch_norm(wide(x), wide(mean), wide(var), wide(weight), wide(bias), eps);
+    const Tensor y =
+        batch_norm(widened(x), widened(mean), widened(var), widened(weight), widened(bias), eps);
     return y.dtype() == DType::kF32 ? graph::contiguous(y, x.dtype()) : y;
   }
   Tensor scale = rsqrt(add(var, eps));

@@ -74,17 +74,24 @@ Tensor in_float(const Tensor& x, Body body, const char* caller = __builtin_FUNCT
 // if one is of another kind.
 DType float_type_of(std::string_view op, std::initializer_list<Tensor> inputs);
 
+// What floats of this type are computed in: narrow ones in float32.
+constexpr DType computed_type(DType dtype) {
+  return is_narrow(dtype) ? DType::kF32 : dtype;
+}
+// x as `dtype`; and in what it is computed in. An undefined one stays so.
+inline Tensor in_type(const Tensor& x, DType dtype) {
+  return x.defined() && x.dtype() != dtype ? graph::contiguous(x, dtype) : x;
+}
+inline Tensor widened(const Tensor& x) {
+  return x.defined() ? in_type(x, computed_type(x.dtype())) : x;
+}
+
 // body(inputs…), all brought to their common type, narrow ones to float32, in which case the result
 // is rounded to their type, once. Undefined ones stay so. Throws as float_type_of.
 template <typename Body, typename... Tensors>
 Tensor in_common_float(std::string_view op, const Body& body, const Tensors&... inputs) {
   const DType dtype = float_type_of(op, {inputs...});
-  const DType computed = is_narrow(dtype) ? DType::kF32 : dtype;
-  auto brought = [&](const Tensor& x) {
-    return x.defined() && x.dtype() != computed ? graph::contiguous(x, computed) : x;
-  };
-  const Tensor y = body(brought(inputs)...);
-  return y.dtype() == dtype ? y : graph::contiguous(y, dtype);
+  return in_type(body(in_type(inputs, computed_type(dtype))...), dtype);
 }
 
 // Cases of a raw operation: odd lengths, no elements, a scalar, broadcast and transposed inputs,

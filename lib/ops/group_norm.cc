@@ -204,11 +204,9 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
     }
   }
   const DType common = float_type_of(kGroupNorm.name, {x, weight, bias});
-  const DType computed = is_narrow(common) ? DType::kF32 : common;
-  auto brought = [&](const Tensor& t) {
-    return t.defined() && t.dtype() != computed ? graph::contiguous(t, computed) : t;
-  };
-  const Tensor y = norm_of_groups(brought(x), groups, brought(weight), brought(bias), eps);
+  const DType computed = computed_type(common);
+  const Tensor y = norm_of_groups(in_type(x, computed), groups, in_type(weight, computed),
+                                  in_type(bias, computed), eps);
   return is_narrow(x.dtype()) && computed == DType::kF32 ? graph::contiguous(y, x.dtype()) : y;
 }
 

@@ -99,10 +99,7 @@ Tensor rounded_once(const Body& body, const Tensors&... inputs) {
     if (x.defined()) common = common ? promote(*common, x.dtype()) : x.dtype();
   }
   if (!common || !is_narrow(*common)) return body(inputs...);
-  auto wide = [](const Tensor& x) {
-    return x.defined() && is_narrow(x.dtype()) ? graph::contiguous(x, DType::kF32) : x;
-  };
-  return graph::contiguous(body(wide(inputs)...), *common);
+  return graph::contiguous(body(widened(inputs)...), *common);
 }
 
 }  // namespace

@@ -550,14 +550,11 @@ RecurrentResult run_layer(Cell cell, const Tensor& x, const RecurrentWeights& w,
   const DType common =
       float_type_of("recurrent", {x, w.hidden, w.input_bias, w.hidden_bias, h0, c0});
   if (common == DType::kF64) return run_exactly(cell, x, w, h0, c0, options);
-  auto wide = [](const Tensor& t) {
-    return t.defined() && is_narrow(t.dtype()) ? graph::contiguous(t, DType::kF32) : t;
-  };
   const bool narrow = is_narrow(common);
-  const RecurrentWeights weights = {narrow ? wide(w.input) : w.input, wide(w.hidden),
-                                    wide(w.input_bias), wide(w.hidden_bias)};
+  const RecurrentWeights weights = {narrow ? widened(w.input) : w.input, widened(w.hidden),
+                                    widened(w.input_bias), widened(w.hidden_bias)};
   RecurrentResult result =
-      run_in_float(cell, narrow ? wide(x) : x, weights, wide(h0), wide(c0), options);
+      run_in_float(cell, narrow ? widened(x) : x, weights, widened(h0), widened(c0), options);
   if (narrow) {
     for (Tensor* part : {&result.out, &result.h, &result.c}) {
       if (part->defined()) *part = graph::contiguous(*part, common);

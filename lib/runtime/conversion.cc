@@ -18,6 +18,7 @@
 #include "lib/runtime/lora.h"
 #include "lib/runtime/output.h"
 #include "lib/runtime/signals.h"
+#include "lib/runtime/stored_layout.h"
 #include "lib/runtime/weights.h"
 #include "models/model.h"
 
@@ -48,9 +49,7 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   if (!changes && dtype == tensor.array.dtype()) return ordered(tensor.array);
   Array values = ordered(tensor.has_addition ? source.parameters->merged(tensor.name)
                                              : nn::float32_copy(tensor.array));
-  if (tensor.shift != 0) {
-    for (float& value : values.as_mutable<float>()) value += static_cast<float>(tensor.shift);
-  }
+  if (tensor.shift != 0) values = shifted(values, tensor.shift);
   if (dtype == DType::kF32) return values;
   Array result = Array::zeros(dtype, values.shape());
   if (const float* weights = column_weights(source, tensor, dtype)) {

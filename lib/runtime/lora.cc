@@ -222,10 +222,8 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   reorder_rotary_rows(adapter.tensors, model_config, true);
   reorder_rotary_rows(adapter.replaced, model_config, true);
   for (auto& [name, array] : adapter.replaced) {
-    const auto shift = static_cast<float>(-norm_shift(model_config, name, 1));
-    if (shift == 0) continue;
-    array = nn::float32_copy(array);
-    for (float& number : array.as_mutable<float>()) number += shift;
+    const double shift = norm_shift(model_config, name, 1);
+    if (shift != 0) array = shifted(array, -shift);
   }
   return adapter;
 }

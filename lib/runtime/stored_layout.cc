@@ -17,13 +17,16 @@ double norm_shift(const io::Json& config, std::string_view name, double offset) 
   return io::get_number(config, kOffset, 0, 1) - offset;
 }
 
+Array shifted(const Array& array, double shift) {
+  Array result = nn::float32_copy(array);
+  for (float& number : result.as_mutable<float>()) number += static_cast<float>(shift);
+  return result;
+}
+
 bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
   reorder_rotary_rows(tensors, config, false);
   for (auto& [name, array] : tensors) {
-    const auto shift = static_cast<float>(norm_shift(config, name, 1));
-    if (shift == 0) continue;
-    array = nn::float32_copy(array);
-    for (float& number : array.as_mutable<float>()) number += shift;
+    if (const double shift = norm_shift(config, name, 1); shift != 0) array = shifted(array, shift);
   }
   const bool is_said = nn::set_rope_scaling(tensors, config);
   if (is_said) {

@@ -14,6 +14,9 @@ namespace lumen::runtime {
 // in GGUF. 0 for models and tensors that know no such difference.
 double norm_shift(const io::Json& config, std::string_view name, double offset);
 
+// The numbers of `array` in float32, each plus `shift`.
+Array shifted(const Array& array, double shift);
+
 // Brings tensors of a model with this config, and the config, into the form that Hugging Face has.
 // False if the tensors scale positions in a way that has no name in config.json; then those stay.
 bool to_hugging_face(NamedArrays& tensors, io::Json& config);
