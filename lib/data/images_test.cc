@@ -194,6 +194,21 @@ TEST_CASE("broken CIFAR-10 files are refused") {
   CHECK(contains(why(records), "record 2 (byte 3073) has the label 10"));
 }
 
+TEST_CASE("bad CIFAR-10 records are left out and counted where that is asked for") {
+  const std::string path = temporary_directory() + "/data_batch_1.bin";
+  std::string records(4 * 3073, '\0');
+  records[3073] = 10;
+  io::write_file_atomically(path, records);
+  DataOptions options = image_options(Format::kCifar10, path);
+  options.on_bad_row = OnBadRow::kSkip;
+  options.eval_fraction = 0;
+  const Data data = open_data(options);
+  CHECK(data.info.train_samples == 3);
+  CHECK(data.info.skipped == 1);
+  REQUIRE(data.info.skipped_examples.size() == 1);
+  CHECK(contains(data.info.skipped_examples[0], "data_batch_1.bin: record 2 (byte 3073) has the"));
+}
+
 TEST_CASE("augmentation moves and mirrors, differently in every epoch, the same every time") {
   const std::string path = temporary_directory() + "/data_batch_1.bin";
   std::string record(1, '\3');
