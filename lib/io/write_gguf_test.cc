@@ -255,7 +255,7 @@ TEST_CASE("the caps of Gemma 2 go to GGUF and back, and have defaults") {
                        {"head_dim", 4},
                        {"vocab_size", 3},
                        {"max_position_embeddings", 16},
-                       {"rms_norm_eps", 1e-6},
+                       {"rms_norm_eps", 0x1p-20},
                        {"rope_theta", 10000},
                        {"hidden_act", "gelu_pytorch_tanh"},
                        {"sliding_window", 6},
