@@ -1,6 +1,7 @@
 // lumen-convert: what comes out computes and talks as what went in.
 #include "lib/runtime/convert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -177,10 +178,9 @@ void check_same(const std::string& directory) {
 TEST_CASE("layers in an order that GGUF's architecture does not have are refused") {
   const auto refused = [](const char* type, const io::Json& keys) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-    io::Json config;
-    for (const io::Json& tiny : def.tiny_configs()) {
-      if (tiny["model_type"] == type) config = tiny;
-    }
+    const std::vector<io::Json> tiny = def.tiny_configs();
+    io::Json config = *std::find_if(tiny.begin(), tiny.end(),
+                                    [&](const io::Json& one) { return one["model_type"] == type; });
     make_sayable(config);
     config.update(keys);
     ConvertOptions options;
