@@ -225,7 +225,7 @@ void read_gemma2(const ArchitectureKeys& keys, Json& config) {
     config[cap.key] = keys.number(cap.key, cap.usual);
     get_number(config, cap.key, kLeastCap, kMaxNumber);
   }
-  read_windows(keys, kGemma2Period, config, kGemma2Window);
+  if (!read_windows(keys, kGemma2Period, config, kGemma2Window)) config["sliding_window"] = nullptr;
 }
 
 void write_gemma2(const Json& config, const KeyWriter& keys) {

@@ -116,14 +116,18 @@ void set_defaults(Json& config, std::initializer_list<std::pair<const char*, Jso
 }
 
 // Published configs of Gemma leave out what is as their class has it.
-void complete_gemma(Json& config) {
+void complete_any_gemma(Json& config) {
   set_defaults(config, {{"head_dim", 256},
                         {"vocab_size", 256000},
                         {"max_position_embeddings", 8192},
                         {"rms_norm_offset", 1},
                         {"tie_word_embeddings", true}});
-  // The first ones were published as "gelu", but trained with the other form.
+}
+
+void complete_gemma(Json& config) {
+  complete_any_gemma(config);
   set_default(config, "hidden_act", "gelu_pytorch_tanh");
+  // What was published as "gelu" was trained with the other form.
   if (config["hidden_act"] == "gelu") config["hidden_act"] = "gelu_pytorch_tanh";
 }
 
@@ -137,7 +141,7 @@ void complete_newer_gemma(Json& config) {
                         {"query_pre_attn_scalar", 256},
                         {"hidden_activation", "gelu_pytorch_tanh"}});
   config["hidden_act"] = Json(config["hidden_activation"]);
-  complete_gemma(config);
+  complete_any_gemma(config);
 }
 
 void complete_gemma2(Json& config) {

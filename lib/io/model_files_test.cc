@@ -269,6 +269,7 @@ TEST_CASE("a config of Gemma 1 and 2 is completed as its class has it") {
   CHECK(second["attn_logit_softcapping"] == 50);
   CHECK(second["final_logit_softcapping"].is_null());
   CHECK(second["query_pre_attn_scalar"] == 256);
+  CHECK(config(R"("gemma2", "hidden_activation": "gelu")")["hidden_act"] == "gelu");
   CHECK(second["rope_theta"] == 10000);
   CHECK(second["sliding_window"] == 4096);
   CHECK(layer_windows(second)[0] == 4096);

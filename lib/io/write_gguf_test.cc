@@ -273,7 +273,8 @@ TEST_CASE("the caps of Gemma 2 go to GGUF and back, and have defaults") {
     if (config.contains(key)) CHECK(value == config[key]);
   }
 
-  const auto opened_with = [&](std::optional<float> cap) {
+  const auto opened_with = [&](std::optional<float> cap,
+                               std::optional<uint32_t> window = std::nullopt) {
     GgufWriter bare;
     bare.set("general.architecture", "gemma2");
     for (const char* key : {"context_length", "embedding_length", "block_count",
@@ -282,6 +283,7 @@ TEST_CASE("the caps of Gemma 2 go to GGUF and back, and have defaults") {
     }
     bare.set("gemma2.attention.layer_norm_rms_epsilon", 1e-6f);
     if (cap) bare.set("gemma2.attn_logit_softcapping", *cap);
+    if (window) bare.set("gemma2.attention.sliding_window", *window);
     bare.add("token_embd.weight", Array::from<float>(std::vector<float>(24, 1), {3, 8}));
     bare.write(path);
     return open_model(path).config;
@@ -292,6 +294,7 @@ TEST_CASE("the caps of Gemma 2 go to GGUF and back, and have defaults") {
   CHECK(layer_windows(usual)[0] == 4096);
   CHECK(layer_windows(usual)[1] == 0);
   CHECK(usual["query_pre_attn_scalar"] == 1);  // head_dim
+  CHECK(opened_with(std::nullopt, 0)["sliding_window"].is_null());
   for (const float cap : {0.0f, -50.0f, NAN, INFINITY}) {
     const auto open = [&] { opened_with(cap); };
     CHECK(
