@@ -23,6 +23,7 @@ struct DecoderShape {
   io::Json local_rope = nullptr;  // a config of nn::Rope; null: no layer is Rotation::kLocal
   double embedding_scale = 1;     // what the rows of the embedding are multiplied by
   double logit_scale = 1;         // what the logits are multiplied by
+  double logit_cap = 0;           // as of CausalLm
 };
 
 // Attention, feed-forward layer and norms of a plain Llama of this config, for models to change.
@@ -50,10 +51,11 @@ class DecoderLm : public CausalLm {
                 const Training& training) const override;
   Tensor normalized(const Tensor& hidden) const override;
   const nn::Linear& head() const override { return lm_head_; }
+  double logit_cap() const override { return logit_cap_; }
 
  private:
   nn::DecoderConfig config_;
-  double embedding_scale_, logit_scale_;
+  double embedding_scale_, logit_scale_, logit_cap_;
   nn::Embedding embed_tokens_;
   nn::Rope rope_;
   std::optional<nn::Rope> local_rope_;

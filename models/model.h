@@ -53,8 +53,13 @@ class CausalLm {
   // The output head after it: weight [vocab, hidden] and, if it has one, bias [vocab].
   virtual const nn::Linear& head() const = 0;
 
-  // Final norm and output head: [..., hidden] → logits [..., vocab].
-  Tensor logits(const Tensor& hidden) const { return head()(normalized(hidden)); }
+  // What limits the head's numbers before they are logits (ops::soft_cap); 0: nothing.
+  virtual double logit_cap() const { return 0; }
+
+  // Final norm, output head and cap: [..., hidden] → logits [..., vocab].
+  Tensor logits(const Tensor& hidden) const {
+    return ops::soft_cap(head()(normalized(hidden)), logit_cap());
+  }
 };
 
 // An architecture: one per file of this folder, listed in models/meson.build.

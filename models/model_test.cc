@@ -1,6 +1,7 @@
 // One test for every architecture: walks the registry.
 #include "models/model.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lib/autograd/autograd.h"
@@ -290,6 +291,30 @@ TEST_CASE("the scale of GPT-2's attention follows its config") {
     }
   }
   CHECK(relative_error(logits(), scaled) < 1e-5);
+}
+
+TEST_CASE("caps of Gemma 2 are positive numbers, and null is none") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "gemma2"}});
+  const auto tiny = def.tiny_configs();
+  const auto is_second = [](const io::Json& config) { return config["model_type"] == "gemma2"; };
+  const io::Json config = *std::find_if(tiny.begin(), tiny.end(), is_second);
+  const auto logits = [&](const char* key, const io::Json& cap) {
+    io::Json changed = config;
+    changed[key] = cap;
+    const auto model = def.make(changed, nn::Parameters::random(3));
+    return values(model->logits(model->hidden(token_ids(kIds, 1), position(0), nullptr)));
+  };
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    for (const io::Json& cap : {io::Json(0), io::Json(-50), io::Json(NAN), io::Json("50")}) {
+      CHECK(testing::contains(
+          testing::refusal(ErrorKind::kMalformed, [&, key = key] { logits(key, cap); }), key));
+    }
+    CHECK(relative_error(logits(key, 1e6), logits(key, nullptr)) < 1e-5);
+    CHECK(relative_error(logits(key, 0.01), logits(key, nullptr)) > 1e-3);
+  }
+  for (const float logit : logits("final_logit_softcapping", 0.125)) {
+    CHECK(std::abs(logit) <= 0.125f);
+  }
 }
 
 TEST_CASE("an unknown model_type names the nearest and the supported ones") {

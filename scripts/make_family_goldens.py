@@ -36,6 +36,12 @@ CASES = {
     "mistral": ("Mistral", {"sliding_window": 4, "head_dim": 6}),
     "qwen2": ("Qwen2", {"rope_theta": 1e6, "rope_scaling": YARN}),
     "qwen3": ("Qwen3", {"head_dim": 8, "rope_theta": 1e6, "tie_word_embeddings": True}),
+    "gemma": ("Gemma", {"head_dim": 8}),
+    "gemma2": ("Gemma2", {"head_dim": 8, "query_pre_attn_scalar": 12, "sliding_window": 3,
+                          "num_hidden_layers": 3}),
+    "gemma2-uncapped": ("Gemma2", {"head_dim": 8, "query_pre_attn_scalar": 12,
+                                   "attn_logit_softcapping": None,
+                                   "final_logit_softcapping": None}),
     "gemma3": ("Gemma3", {"head_dim": 8, "query_pre_attn_scalar": 12, "sliding_window": 3,
                           "num_hidden_layers": 3, "layer_types": [LOCAL, GLOBAL, LOCAL],
                           "rope_theta": 1e6, "rope_local_base_freq": 1e4,
@@ -51,6 +57,8 @@ CASES = {
                             "attention_multiplier": 0.3, "logits_scaling": 8.0,
                             "attention_bias": True, "tie_word_embeddings": True}),
 }
+# Case → what weights are multiplied by, for scores and logits beyond the caps.
+FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}}
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
@@ -66,8 +74,10 @@ def main():
         config._attn_implementation = "eager"
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
         with torch.no_grad():
-            for parameter in model.parameters():
+            for name, parameter in model.named_parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.3)
+                for part, factor in FACTORS.get(label, {}).items():
+                    parameter.mul_(factor if part in name else 1.0)
                 parameter.copy_(parameter.float().double())
         tokens = torch.randint(1, COMMON["vocab_size"], (2, 12))
         logits = model(tokens).logits

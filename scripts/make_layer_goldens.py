@@ -141,12 +141,15 @@ def types_of_normalisation():
         case(f"rms_norm_rows.{dtype}", lambda x, w: F.rms_norm(x, [5], w, 1e-5), x, w)
 
 
-def attended(mask):
+def attended(mask, cap=None):
     """q [batch, tokens, heads, dim], k and v [batch, kv_heads, tokens, dim] under a mask [.., tokens, tokens]."""
     def run(q, k, v, *_):
         groups = q.shape[2] // k.shape[1]
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-        scores = (q.transpose(1, 2) @ k.transpose(2, 3) * 0.4).masked_fill(~mask, -torch.inf)
+        scores = q.transpose(1, 2) @ k.transpose(2, 3) * 0.4
+        if cap:
+            scores = cap * torch.tanh(scores / cap)
+        scores = scores.masked_fill(~mask, -torch.inf)
         return (scores.softmax(-1) @ v).transpose(1, 2)
     return run
 
@@ -156,6 +159,8 @@ def attention():
     q, k = floats([2, 9, 6, 4]), floats([2, 2, 9, 4])
     case("attention_groups.plain", attended(causal), q, k, k)
     case("attention_window.plain", attended(causal.triu(-3 + 1)), q, k, k)
+    case("attention_cap.plain", attended(causal, cap=1.5), q, k, k)
+    case("attention_cap.inference", attended(causal, cap=1.5), q, k, k, grad=False)
     ids = [[4, 4, 4, 5, 5, 5, 5, 5, 1], [0, 1, 1, 1, 1, 1, 2, 2, 2]]
     same = torch.tensor(ids)[:, :, None] == torch.tensor(ids)[:, None, :]
     case("attention_segments.plain", attended((same & causal)[:, None]), q, k, k, values(ids, "i32"))

@@ -96,6 +96,12 @@ def unary(name, function, low=-2.0, high=2.0, integer=True, special=True):
         case(f"{name}.i32", function, integers([9], max(-5, math.ceil(low)), max(6, math.ceil(low) + 4)))
 
 
+def soft_cap(x):
+    """Narrow types are rounded once."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    return (3 * torch.tanh(wide / 3)).to(x.dtype)
+
+
 def elementwise_unary():
     unary("abs", torch.abs)
     case("abs.ties", torch.abs, values([0.0, -0.0, 1.0]))
@@ -134,6 +140,7 @@ def elementwise_unary():
                            ("hard_swish", F.hardswish), ("hard_sigmoid", F.hardsigmoid), ("mish", F.mish)]:
         unary(name, function, -4, 4, integer=False, special=name not in ("mish", "gelu", "gelu_tanh", "hard_swish"))
         case(f"{name}.limits", function, values([-100.0, -20.0, -1e-3, 0.0, 1e-3, 20.0, 100.0]))
+    unary("soft_cap", soft_cap, -9, 9, integer=False)
     unary("isnan", torch.isnan)
     unary("isinf", torch.isinf)
     unary("isfinite", torch.isfinite)
@@ -618,6 +625,10 @@ def layers():
     case("linear_cross_entropy.inference",
          lambda h, w, y, t: (F.cross_entropy(h @ w.T, y.long(), reduction="none") * t).sum(),
          floats([4, 3]), floats([5, 3]), integers([4], 0, 5), floats([4], 0, 1), grad=False)
+    case("linear_cross_entropy_cap.plain",
+         lambda h, w, y, t: (F.cross_entropy(2 * torch.tanh(h @ w.T / 2), y.long(), reduction="none")
+                             * t.detach()).sum(),
+         floats([4, 3]), floats([5, 3]), integers([4], 0, 5), floats([4], 0, 1, "f32"))
     case("log_sigmoid.plain", F.logsigmoid, floats([3, 4], -9, 9))
     case("log_sigmoid.f64", F.logsigmoid, values([-800.0, -9.5, -1e-9, 0.0, 0.3, 40.0], "f64"))
     for dtype in ("f16", "bf16"):

@@ -30,10 +30,16 @@ constexpr Renaming kAroundBranches[] = {{"post_attention_norm", "post_attention_
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", "llama", true},        {"qwen2", "qwen2", false},
-    {"qwen3", "qwen3", false},       {"gemma3", "gemma3_text", false, kAroundBranches},
-    {"granite", "granite", true},    {"olmo2", "olmo2", false, kAfterBranches},
-    {"phi3", "phi3", false, kFused}, {"smollm3", "smollm3", true},
+    {"llama", "llama", true},
+    {"qwen2", "qwen2", false},
+    {"qwen3", "qwen3", false},
+    {"gemma", "gemma", false},
+    {"gemma2", "gemma2", false, kAroundBranches},
+    {"gemma3", "gemma3_text", false, kAroundBranches},
+    {"granite", "granite", true},
+    {"olmo2", "olmo2", false, kAfterBranches},
+    {"phi3", "phi3", false, kFused},
+    {"smollm3", "smollm3", true},
 };
 
 const Architecture* architecture_or_null(std::string_view name) {

@@ -13,7 +13,7 @@
 namespace lumen::io {
 namespace {
 
-constexpr double kMaxNumber = 1e6;
+constexpr double kMaxNumber = 1e6, kLeastCap = 1e-3;
 
 // Reads "ARCHITECTURE.key" values.
 class ArchitectureKeys {
@@ -128,14 +128,14 @@ class KeyWriter {
 
 constexpr const char* kWindow = "attention.sliding_window";
 
-// The window that a file names; 0: none, which some files say so.
-int64_t read_window(const ArchitectureKeys& keys) {
-  return keys.has(kWindow) ? keys.integer(kWindow, limits::kContext, 0) : 0;
+// The window that a file names, or `unsaid`; 0: none, which some files say so.
+int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid = 0) {
+  return keys.has(kWindow) ? keys.integer(kWindow, limits::kContext, 0) : unsaid;
 }
 
 // The same of a model whose layers have it but every `period`-th.
-bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config) {
-  const int64_t window = read_window(keys);
+bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, int64_t unsaid = 0) {
+  const int64_t window = read_window(keys, unsaid);
   if (window == 0) return false;
   config["sliding_window"] = window;
   config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), period);
@@ -182,34 +182,80 @@ void write_no_windows(const Json& config, const KeyWriter&) {
   require_windows(config, gguf_architecture(config), nullptr);
 }
 
-constexpr int64_t kGemmaPeriod = 6, kOlmoPeriod = 4;
+constexpr int64_t kGemma2Period = 2, kGemma3Period = 6, kOlmoPeriod = 4;
+constexpr int64_t kGemma2Window = 4096;
 constexpr const char* kLocalTheta = "rope.freq_base_swa";
 constexpr double kGemmaLocalTheta = 10000;
 
-// What the products of Gemma's queries and keys are divided by the root of: of all sizes but the
-// largest, 62 layers, head_dim.
+// What the products of queries and keys of Gemma 2 and 3 are divided by the root of: of all sizes
+// but the largest head_dim.
 int64_t gemma_query_scalar(const Json& config) {
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
-  const bool largest = get_int(config, "num_hidden_layers", 1, limits::kLayers) == 62;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool largest = layers == (get_string(config, "model_type") == "gemma2" ? 46 : 62);
   return largest ? get_int(config, "hidden_size", 1, limits::kDim) / heads
                  : get_int(config, "head_dim", 1, limits::kDim);
 }
 
-void read_gemma3(const ArchitectureKeys& keys, Json& config) {
+void read_gemma(const ArchitectureKeys&, Json& config) {
   config["rms_norm_offset"] = 0;  // the files have the sums
   config["hidden_act"] = "gelu_pytorch_tanh";
-  config["query_pre_attn_scalar"] = gemma_query_scalar(config);
-  config["rope_local_base_freq"] = keys.number(kLocalTheta, kGemmaLocalTheta);
-  read_windows(keys, kGemmaPeriod, config);
 }
 
-void write_gemma3(const Json& config, const KeyWriter& keys) {
-  write_windows(config, keys, kGemmaPeriod);
+void require_query_scalar(const Json& config) {
   const auto expected = static_cast<double>(gemma_query_scalar(config));
   const double scalar = get_number(config, "query_pre_attn_scalar", 1e-6, 1e9, expected);
   if (scalar != expected) {
     fail(ErrorKind::kUnsupported, "query_pre_attn_scalar ", scalar,
          " cannot be written as GGUF, where it is ", expected);
+  }
+}
+
+// The caps of Gemma 2, and what files without the keys mean.
+struct Cap {
+  const char* key;  // in both
+  double usual;
+};
+constexpr Cap kCaps[] = {{"attn_logit_softcapping", 50}, {"final_logit_softcapping", 30}};
+
+void read_gemma2(const ArchitectureKeys& keys, Json& config) {
+  read_gemma(keys, config);
+  config["query_pre_attn_scalar"] = gemma_query_scalar(config);
+  for (const Cap& cap : kCaps) {
+    config[cap.key] = keys.number(cap.key, cap.usual);
+    get_number(config, cap.key, kLeastCap, kMaxNumber);
+  }
+  if (!read_windows(keys, kGemma2Period, config, kGemma2Window)) config["sliding_window"] = nullptr;
+}
+
+void write_gemma2(const Json& config, const KeyWriter& keys) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  require_windows(config, "gemma2", periodic_layer_types(layers, kGemma2Period));
+  write_window(config, keys);
+  require_query_scalar(config);
+  for (const Cap& cap : kCaps) {
+    if (find_value(config, cap.key) == nullptr) {
+      fail(ErrorKind::kUnsupported, cap.key,
+           " null cannot be written as GGUF for gemma2, where it is ", cap.usual,
+           " if there is no key");
+    }
+    keys.number(cap.key, get_number(config, cap.key, kLeastCap, kMaxNumber));
+  }
+}
+
+void read_gemma3(const ArchitectureKeys& keys, Json& config) {
+  read_gemma(keys, config);
+  config["query_pre_attn_scalar"] = gemma_query_scalar(config);
+  config["rope_local_base_freq"] = keys.number(kLocalTheta, kGemmaLocalTheta);
+  read_windows(keys, kGemma3Period, config);
+}
+
+void write_gemma3(const Json& config, const KeyWriter& keys) {
+  write_windows(config, keys, kGemma3Period);
+  require_query_scalar(config);
+  for (const Cap& cap : kCaps) {
+    if (find_value(config, cap.key) == nullptr) continue;
+    fail(ErrorKind::kUnsupported, cap.key, " cannot be written as GGUF for gemma3");
   }
   keys.number(kLocalTheta,
               get_number(config, "rope_local_base_freq", 1e-3, 1e12, kGemmaLocalTheta));
@@ -265,7 +311,7 @@ void write_granite(const Json& config, const KeyWriter& keys) {
 
 // The files do not say which activation the gate has.
 void require_activation(const Json& config, std::string_view architecture) {
-  const bool gelu = architecture == "gemma3";
+  const bool gelu = architecture.starts_with("gemma");
   const std::string found = get_string(config, "hidden_act", gelu ? "gelu_pytorch_tanh" : "silu");
   if (gelu ? found == "gelu_pytorch_tanh" || found == "gelu_new"
            : found == "silu" || found == "swish") {
@@ -282,7 +328,8 @@ struct Own {
 };
 constexpr Own kOwn[] = {
     {"llama", read_llama, write_window},      {"qwen2", nullptr, write_no_windows},
-    {"qwen3", nullptr, write_no_windows},     {"gemma3", read_gemma3, write_gemma3},
+    {"qwen3", nullptr, write_no_windows},     {"gemma", read_gemma, write_no_windows},
+    {"gemma2", read_gemma2, write_gemma2},    {"gemma3", read_gemma3, write_gemma3},
     {"granite", read_granite, write_granite}, {"olmo2", read_olmo2, write_olmo2},
     {"phi3", read_phi3, write_phi3},          {"smollm3", nullptr, write_smollm3},
 };

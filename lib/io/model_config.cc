@@ -111,24 +111,55 @@ void set_layer_types(Json& config, int64_t period) {
   set_default(config, "layer_types", periodic_layer_types(layers, period));
 }
 
-// Published configs of Gemma 3 leave out what is as their class has it.
-void complete_gemma3(Json& config) {
-  const std::pair<const char*, Json> defaults[] = {{"num_hidden_layers", 26},
-                                                   {"hidden_size", 2304},
-                                                   {"intermediate_size", 9216},
-                                                   {"num_attention_heads", 8},
-                                                   {"num_key_value_heads", 4},
-                                                   {"head_dim", 256},
-                                                   {"vocab_size", 262208},
-                                                   {"max_position_embeddings", 131072},
-                                                   {"rope_theta", 1e6},
-                                                   {"rope_local_base_freq", 1e4},
-                                                   {"query_pre_attn_scalar", 256},
-                                                   {"hidden_activation", "gelu_pytorch_tanh"},
-                                                   {"rms_norm_offset", 1},
-                                                   {"tie_word_embeddings", true}};
+void set_defaults(Json& config, std::initializer_list<std::pair<const char*, Json>> defaults) {
   for (const auto& [key, value] : defaults) set_default(config, key, value);
+}
+
+// Published configs of Gemma leave out what is as their class has it.
+void complete_any_gemma(Json& config) {
+  set_defaults(config, {{"head_dim", 256},
+                        {"vocab_size", 256000},
+                        {"max_position_embeddings", 8192},
+                        {"rms_norm_offset", 1},
+                        {"tie_word_embeddings", true}});
+}
+
+void complete_gemma(Json& config) {
+  complete_any_gemma(config);
+  set_default(config, "hidden_act", "gelu_pytorch_tanh");
+  // What was published as "gelu" was trained with the other form.
+  if (config["hidden_act"] == "gelu") config["hidden_act"] = "gelu_pytorch_tanh";
+}
+
+// Of the second and third.
+void complete_newer_gemma(Json& config) {
+  set_defaults(config, {{"num_hidden_layers", 26},
+                        {"hidden_size", 2304},
+                        {"intermediate_size", 9216},
+                        {"num_attention_heads", 8},
+                        {"num_key_value_heads", 4},
+                        {"query_pre_attn_scalar", 256},
+                        {"hidden_activation", "gelu_pytorch_tanh"}});
   config["hidden_act"] = Json(config["hidden_activation"]);
+  complete_any_gemma(config);
+}
+
+void complete_gemma2(Json& config) {
+  complete_newer_gemma(config);
+  set_layer_types(config, 2);
+  // null is no cap, an absent key is not.
+  for (const auto& [key, cap] :
+       {std::pair("attn_logit_softcapping", 50.0), std::pair("final_logit_softcapping", 30.0)}) {
+    if (find(config, key) == nullptr) config[key] = cap;
+  }
+}
+
+void complete_gemma3(Json& config) {
+  set_defaults(config, {{"vocab_size", 262208},
+                        {"max_position_embeddings", 131072},
+                        {"rope_theta", 1e6},
+                        {"rope_local_base_freq", 1e4}});
+  complete_newer_gemma(config);
   rename_key(config, "_sliding_window_pattern", "sliding_window_pattern");
   set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 6));
 }
@@ -140,6 +171,8 @@ Json normalized_config(Json config, bool has_head) {
   rename_key(config, "dtype", "torch_dtype");
   normalize_rope(config);
   if (type == "gpt2") rename_gpt2_keys(config);
+  if (type == "gemma") complete_gemma(config);
+  if (type == "gemma2") complete_gemma2(config);
   if (type == "gemma3_text") complete_gemma3(config);
   if (type == "olmo3") set_layer_types(config, 4);
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
@@ -155,7 +188,7 @@ Json normalized_config(Json config, bool has_head) {
   if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
   // null is no window, an absent key is not.
   const bool has_window = type == "mistral" || type == "qwen2" || type == "qwen3" ||
-                          type == "gemma3_text" || type == "olmo3";
+                          type == "gemma2" || type == "gemma3_text" || type == "olmo3";
   if (has_window && find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
   // Some give a window but use it only if told to.
   const bool unasked = !type.starts_with("qwen") && type != "smollm3";

@@ -253,6 +253,29 @@ TEST_CASE("a config of Gemma 3 is completed as its class has it") {
   CHECK(layer_windows(config) == std::vector<int64_t>{1024, 1024, 1024, 1024, 1024, 0, 1024});
 }
 
+TEST_CASE("a config of Gemma 1 and 2 is completed as its class has it") {
+  const auto config = [](const std::string& keys) {
+    return open_model(make_directory(str(R"({"model_type": )", keys, ", ", kSizes, "}"),
+                                     {"model.embed_tokens.weight"}))
+        .config;
+  };
+  const Json first = config(R"("gemma", "hidden_act": "gelu")");
+  CHECK(first["hidden_act"] == "gelu_pytorch_tanh");
+  CHECK(first["head_dim"] == 256);
+  CHECK(first["rms_norm_offset"] == 1);
+  CHECK(first["tie_word_embeddings"] == true);
+  CHECK_FALSE(first.contains("attn_logit_softcapping"));
+  const Json second = config(R"("gemma2", "final_logit_softcapping": null)");
+  CHECK(second["attn_logit_softcapping"] == 50);
+  CHECK(second["final_logit_softcapping"].is_null());
+  CHECK(second["query_pre_attn_scalar"] == 256);
+  CHECK(config(R"("gemma2", "hidden_activation": "gelu")")["hidden_act"] == "gelu");
+  CHECK(second["rope_theta"] == 10000);
+  CHECK(second["sliding_window"] == 4096);
+  CHECK(layer_windows(second)[0] == 4096);
+  CHECK(config(R"("gemma2", "sliding_window": null)")["sliding_window"].is_null());
+}
+
 TEST_CASE("of a model that sees images the language model's tensors are there") {
   const std::string config = str(R"({"model_type": "mistral3", "tie_word_embeddings": false,
       "text_config": {"model_type": "mistral", )",

@@ -6,11 +6,13 @@
 
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "lib/base/error.h"
 #include "lib/base/testing.h"
 #include "lib/io/gguf.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 
@@ -240,6 +242,64 @@ TEST_CASE("windows of single layers have no place in GGUF") {
   config["max_window_layers"] = 1;
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported, write),
                           "layer 1 has a sliding window of 16 tokens"));
+}
+
+TEST_CASE("the caps of Gemma 2 go to GGUF and back, and have defaults") {
+  const std::string path = testing::temporary_directory() + "/capped.gguf";
+  const Json config = {{"model_type", "gemma2"},
+                       {"hidden_size", 8},
+                       {"intermediate_size", 8},
+                       {"num_hidden_layers", 3},
+                       {"num_attention_heads", 2},
+                       {"num_key_value_heads", 1},
+                       {"head_dim", 4},
+                       {"vocab_size", 3},
+                       {"max_position_embeddings", 16},
+                       {"rms_norm_eps", 0x1p-20},
+                       {"rope_theta", 10000},
+                       {"hidden_act", "gelu_pytorch_tanh"},
+                       {"sliding_window", 6},
+                       {"layer_types", periodic_layer_types(3, 2)},
+                       {"query_pre_attn_scalar", 4},
+                       {"attn_logit_softcapping", 40.0},
+                       {"final_logit_softcapping", 20.5}};
+  GgufWriter writer;
+  set_gguf_config(config, writer);
+  writer.add("token_embd.weight", Array::from<float>(std::vector<float>(24, 1), {3, 8}));
+  writer.write(path);
+  const Json read_back = open_model(path).config;
+  for (const auto& [key, value] : read_back.items()) {
+    INFO(key);
+    if (config.contains(key)) CHECK(value == config[key]);
+  }
+
+  const auto opened_with = [&](std::optional<float> cap,
+                               std::optional<uint32_t> window = std::nullopt) {
+    GgufWriter bare;
+    bare.set("general.architecture", "gemma2");
+    for (const char* key : {"context_length", "embedding_length", "block_count",
+                            "feed_forward_length", "attention.head_count"}) {
+      bare.set(str("gemma2.", key), uint32_t{8});
+    }
+    bare.set("gemma2.attention.layer_norm_rms_epsilon", 1e-6f);
+    if (cap) bare.set("gemma2.attn_logit_softcapping", *cap);
+    if (window) bare.set("gemma2.attention.sliding_window", *window);
+    bare.add("token_embd.weight", Array::from<float>(std::vector<float>(24, 1), {3, 8}));
+    bare.write(path);
+    return open_model(path).config;
+  };
+  const Json usual = opened_with(std::nullopt);
+  CHECK(usual["attn_logit_softcapping"] == 50);
+  CHECK(usual["final_logit_softcapping"] == 30);
+  CHECK(layer_windows(usual)[0] == 4096);
+  CHECK(layer_windows(usual)[1] == 0);
+  CHECK(usual["query_pre_attn_scalar"] == 1);  // head_dim
+  CHECK(opened_with(std::nullopt, 0)["sliding_window"].is_null());
+  for (const float cap : {0.0f, -50.0f, NAN, INFINITY}) {
+    const auto open = [&] { opened_with(cap); };
+    CHECK(
+        testing::contains(testing::refusal(ErrorKind::kMalformed, open), "attn_logit_softcapping"));
+  }
 }
 
 // llama.cpp multiplies what the factor alone would give, 0.1 ln 4 + 1.

@@ -124,6 +124,7 @@ block::Rows attend_rows(const AttentionArgs& args, const QueryRun& run, int64_t 
     }
     load_rows(args.k, slot, kv_head, begin, positions, args.head_dim, kv);
     block::score_rows(rows, kv, positions);
+    cap_scores(args, false, (count - 1) * kPositions + positions, rows.scores);
     block::softmax_rows(rows, seen);
     load_rows(args.v, slot, kv_head, begin, positions, args.head_dim, kv);
     block::accumulate_rows(rows, kv, seen);

@@ -17,10 +17,10 @@ struct KvView {
   int64_t batch_stride, head_stride, position_stride;
 };
 
-// out[b,t,h] = softmax_p(scale · q[b,t,h]·k[s,h/g,p]) · v[s,h/g,p] over the positions p that query
-// t sees, with s = slots[b]. Query t stands at position start[b] + t. Causal: p ≤ start[b] + t;
-// with window w > 0 also p > start[b] + t − w. Not causal: all of [0, positions). g = heads /
-// kv_heads.
+// out[b,t,h] = softmax_p(c(scale · q[b,t,h]·k[s,h/g,p])) · v[s,h/g,p] over the positions p that
+// query t sees, with s = slots[b] and c(x) = x or, with a cap, cap · tanh(x / cap). Query t stands
+// at position start[b] + t. Causal: p ≤ start[b] + t; with window w > 0 also p > start[b] + t − w.
+// Not causal: all of [0, positions). g = heads / kv_heads.
 struct AttentionArgs {
   int64_t batch, tokens, heads, kv_heads, head_dim;
   int64_t positions;     // of k and v; causal: those behind a query need not hold data
@@ -30,6 +30,7 @@ struct AttentionArgs {
   bool causal;
   int64_t window;  // 0: no window
   float scale;
+  float cap;       // 0: none
   bool bf16;       // products may round to bfloat16, see below
   const float* q;  // element strides below, head rows contiguous
   int64_t q_batch_stride, q_token_stride, q_head_stride;
@@ -55,8 +56,9 @@ inline constexpr int64_t kFewTokens = 16;
 // whose products with weights round as much (linear): queries, keys, weights and values of more
 // than kFewTokens tokens are rounded to bfloat16 instead where there are tiles (amx.h), which costs
 // 2e-3 and is three times as fast. A NaN or infinity in
-// a query, or in a key or value it reads, shows in its output; a query that sees no position gives
-// zeros. Positions < 2^24. Does not allocate. noexcept.
+// a query, or in a key or value it reads, shows in its output, but that a cap makes finite scores
+// of infinite ones; a query that sees no position gives zeros. Positions < 2^24. Does not allocate.
+// noexcept.
 void attention(ThreadPool& pool, const AttentionArgs& args);
 
 }  // namespace lumen::kernels

@@ -8,6 +8,7 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/attention_head.h"
 #include "lib/kernels/gemm_tile.h"
+#include "lib/kernels/soft_cap.h"
 
 namespace lumen::kernels {
 namespace {
@@ -26,6 +27,17 @@ int64_t blocks_of(const AttentionShape& s) {
 // Rows of sums are whole tiles.
 int64_t padded_dim(const AttentionShape& s) {
   return round_up(s.head_dim, kTileRows);
+}
+
+// `keys` rows of products of keys and queries as a tile of scores, without mask and factors; with a
+// cap they are capped.
+attention_tile::Tile score_tile(const AttentionHead& head, int64_t keys, float* products) {
+  const AttentionShape& s = head.shape();
+  const int64_t width = head.width();
+  if (s.cap == 0) return {keys, width, nullptr, nullptr, s.scale * kLog2E};
+  const float cap = s.cap * kLog2E;
+  soft_cap({s.scale / s.cap, cap}, head.products().rounds(), keys * width, products);
+  return {keys, width, nullptr, nullptr, 1, 1 / cap};
 }
 
 struct ForwardBuffers {
@@ -89,15 +101,16 @@ class Forward {
   }
 
   void add_keys(int64_t p) {
-    const int64_t width = head_.width(), keys = head_.keys_of(p);
+    const int64_t keys = head_.keys_of(p);
     attention_tile::Mask mask;
     bool masked = false;
     const int64_t rows = strip_.look(p, keys, mask, masked);
     if (rows == 0) return;
     head_.multiply_rows(m_.keys, p, rows, m_.q, m_.scores);
     const AttentionProducts& products = head_.products();
-    const attention_tile::Tile tile = {rows, width, masked ? &mask : nullptr,
-                                       strip_.factors(p, rows), s_.scale * kLog2E};
+    attention_tile::Tile tile = score_tile(head_, rows, m_.scores);
+    if (masked) tile.mask = &mask;
+    tile.factors = strip_.factors(p, rows);
     attention_tile::softmax(tile, m_.scores, state(), products.right_panels(m_.weights, keys));
     head_.add_transposed(m_.values, p, rows, products.right_of(m_.scores, m_.weights), m_.output);
   }
@@ -242,9 +255,9 @@ class Backward {
       head_.multiply_rows(m_.keys, p, rows, m_.q + at, m_.scores);
       head_.multiply_rows(m_.values, p, rows, m_.dout + at, m_.dscores);
     }
-    const attention_tile::Tile tile = {rows, width, masked ? &mask : nullptr,
-                                       rows > 0 ? strip_.factors(p, rows) : nullptr,
-                                       s_.scale * kLog2E};
+    attention_tile::Tile tile = score_tile(head_, rows, m_.scores);
+    if (masked) tile.mask = &mask;
+    if (rows > 0) tile.factors = strip_.factors(p, rows);
     products.softmax_grad(tile, m_.scores, m_.dscores, {m_.log_sum + c, m_.delta + c, s_.scale},
                           {rows, keys, c, width, columns},
                           {m_.dscores_right, m_.weights_left, m_.dscores_left});

@@ -16,6 +16,7 @@
 #include "lib/kernels/matmul.h"
 #include "lib/kernels/random_floats.h"
 #include "lib/kernels/random_weights.h"
+#include "lib/kernels/reference.h"
 #include "lib/kernels/simd.h"
 
 using namespace lumen;
@@ -36,6 +37,7 @@ struct Problem {
   int64_t window = 0;
   std::vector<int32_t> segments = {};  // of one sample; all are alike
   double dropout = 0;
+  float cap = 0;
 
   std::vector<float> q = {}, k = {}, v = {}, dout = {}, dlse = {};
   // q, k, v and dout are given as bfloat16, which they must be, and dq, dk and dv are made so.
@@ -68,7 +70,7 @@ struct Problem {
            " heads " + std::to_string(heads) + "/" + std::to_string(kv_heads) + " head_dim " +
            std::to_string(head_dim) + " causal " + std::to_string(causal) + " window " +
            std::to_string(window) + " segments " + std::to_string(segments.size()) + " dropout " +
-           std::to_string(dropout);
+           std::to_string(dropout) + " cap " + std::to_string(cap);
   }
 
   bool sees(int64_t t, int64_t p) const {
@@ -77,9 +79,25 @@ struct Problem {
   }
 
   AttentionShape shape(bool bf16) const {
-    AttentionShape s{batch, tokens,  positions, heads,   kv_heads,     head_dim,
-                     start, causal,  window,    scale(), {},           {},
-                     {},    nullptr, 0,         dropout, {11, 22, 33}, bf16};
+    AttentionShape s{.batch = batch,
+                     .tokens = tokens,
+                     .positions = positions,
+                     .heads = heads,
+                     .kv_heads = kv_heads,
+                     .head_dim = head_dim,
+                     .start = start,
+                     .causal = causal,
+                     .window = window,
+                     .scale = scale(),
+                     .cap = cap,
+                     .q = {},
+                     .k = {},
+                     .v = {},
+                     .segments = nullptr,
+                     .segment_stride = 0,
+                     .dropout = dropout,
+                     .key = {11, 22, 33},
+                     .bf16 = bf16};
     const int64_t query_row = heads * head_dim, key_row = kv_heads * head_dim;
     s.q = {q.data(), tokens * query_row, query_row, head_dim};
     s.k = {k.data(), positions * key_row, key_row, head_dim};
@@ -192,6 +210,7 @@ struct Problem {
     const auto at = static_cast<size_t>(query(b, t, h)), row = size_t(this->row(b, t, h));
     const float* const factor = &f[row * size_t(positions)];
     std::vector<double> weight(static_cast<size_t>(positions)), dweight(weight.size());
+    std::vector<double> slope(weight.size(), 1.0);
     double sum = 0, delta = -dlse[row];
     for (int64_t p = 0; p < positions; ++p) {
       const auto from = static_cast<size_t>(key(b, p, h));
@@ -201,7 +220,9 @@ struct Problem {
         dweight[size_t(p)] += double{dout[at + i]} * v[from + i];
       }
       dweight[size_t(p)] *= factor[p];
-      weight[size_t(p)] = sees(t, p) ? std::exp(double{scale()} * score) : 0;
+      score = reference::soft_cap(double{scale()} * score, cap);
+      if (cap != 0) slope[size_t(p)] = 1 - std::pow(score / cap, 2);
+      weight[size_t(p)] = sees(t, p) ? std::exp(score) : 0;
       sum += weight[size_t(p)];
     }
     r.lse[row] = std::log(sum);
@@ -213,7 +234,8 @@ struct Problem {
     for (int64_t p = 0; p < positions; ++p) {
       if (!sees(t, p)) continue;
       const auto from = static_cast<size_t>(key(b, p, h));
-      const double w = weight[size_t(p)], ds = w * (dweight[size_t(p)] - delta) * scale();
+      const double w = weight[size_t(p)];
+      const double ds = w * (dweight[size_t(p)] - delta) * slope[size_t(p)] * scale();
       for (size_t i = 0; i < size_t(head_dim); ++i) {
         r.out[at + i] += w * factor[p] * v[from + i];
         r.dq[at + i] += ds * k[from + i];
@@ -317,19 +339,24 @@ TEST_CASE("attention for training on tiles sees what it should, and drops") {
     bool causal;
     int64_t window, document;
     double dropout;
+    float cap = 0;
   };
   for (const Case& test : {Case{true, 1, 0, 0},
                            {true, 40, 0, 0.3},
                            {true, 0, 13, 0.3},
                            {true, 40, 70, 0},
                            {false, 0, 0, 0.3},
-                           {false, 0, 70, 0}}) {
+                           {false, 0, 70, 0},
+                           {true, 0, 0, 0, 1.5f},
+                           {true, 40, 70, 0.3, 0.7f},
+                           {false, 0, 13, 0, 0.7f}}) {
     Problem problem = {
         .batch = 2, .tokens = 140, .positions = 140, .heads = 3, .kv_heads = 1, .head_dim = 8};
     problem.causal = test.causal;
     problem.window = test.window;
     if (test.document > 0) problem.segments = documents(140, test.document);
     problem.dropout = test.dropout;
+    problem.cap = test.cap;
     check(problem);
   }
 }
@@ -403,13 +430,14 @@ TEST_CASE("attention for training shows what is no number, in whatever it multip
 TEST_CASE("attention for training gives of bfloat16 numbers what it gives of the same floats") {
   const TileUnitScope scope(&kEmulatedTileUnit);
   on_every_target([] {
-    for (const int64_t head_dim : {5, 32, 48}) {
+    for (const auto& [head_dim, cap] : {std::pair{5, 0.0f}, {32, 0.0f}, {48, 1.0f}}) {
       Problem problem = {.batch = 2,
                          .tokens = 40,
                          .positions = 40,
                          .heads = 4,
                          .kv_heads = 2,
                          .head_dim = head_dim};
+      problem.cap = cap;
       problem.fill();
       for (auto* values : {&problem.q, &problem.k, &problem.v, &problem.dout}) {
         round_to_bf16(values->data(), static_cast<int64_t>(values->size()));

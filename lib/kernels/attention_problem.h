@@ -23,6 +23,7 @@ struct AttentionProblem {
   int64_t window = 0;
   DType dtype = DType::kF32;
   bool bf16 = false;
+  float cap = 0;
   std::vector<int32_t> starts = {}, slots = {};  // of the batch rows; none: start, their own
 
   int64_t positions = 0, capacity = 0;
@@ -64,6 +65,7 @@ struct AttentionProblem {
                        causal,
                        window,
                        1 / std::sqrt(static_cast<float>(head_dim)),
+                       cap,
                        bf16,
                        q.data(),
                        tokens * heads * head_dim,
@@ -121,7 +123,7 @@ struct AttentionProblem {
           const auto row = reference::attention(
               &q[static_cast<size_t>(((b * tokens + t) * heads + h) * head_dim)],
               &k_values[size_t(at)], &v_values[size_t(at)], positions, head_dim,
-              1 / std::sqrt(double(head_dim)), [&](int64_t p) {
+              1 / std::sqrt(double(head_dim)), cap, [&](int64_t p) {
                 return !causal || (p <= own && (window == 0 || p > own - window));
               });
           out.insert(out.end(), row.begin(), row.end());
@@ -135,8 +137,8 @@ struct AttentionProblem {
     return "batch " + std::to_string(batch) + " tokens " + std::to_string(tokens) + " heads " +
            std::to_string(heads) + "/" + std::to_string(kv_heads) + " head_dim " +
            std::to_string(head_dim) + " start " + std::to_string(start) + " causal " +
-           std::to_string(causal) + " window " + std::to_string(window) + " " +
-           std::string(name(dtype));
+           std::to_string(causal) + " window " + std::to_string(window) + " cap " +
+           std::to_string(cap) + " " + std::string(name(dtype));
   }
 };
 

@@ -54,6 +54,9 @@ class AttentionProducts {
   // What a strip of width() columns takes of it, one behind the other.
   int64_t strip_floats(int64_t depth) const;
 
+  // Whether numbers are rounded to one bfloat16 each.
+  bool rounds() const { return unit_ != nullptr && parts_ == 1; }
+
   // Whether operands are packed from what there is, and zeros added; in float32 all numbers of an
   // operand come from the source.
   bool adds_zeros() const { return unit_ != nullptr; }

@@ -73,6 +73,7 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
     const int64_t count = std::min(kPositions, late.end - begin);
     load_rows(args.k, slot, queries.kv_head, begin, count, args.head_dim, m.kv);
     block::score_columns(columns, m.kv, count);
+    cap_scores(args, false, count * width, m.scores);
     block::softmax_columns(columns, begin, count, hides(early, late, begin, count));
     load_rows(args.v, slot, queries.kv_head, begin, count, args.head_dim, m.kv);
     block::accumulate_columns(columns, m.kv, count);
@@ -157,7 +158,7 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* m
     const WordColumnBuffers own(pieces, args.head_dim);
     const words::Queries state{args.head_dim, pitch,    own.codes,  own.q_scale,
                                own.maximum,   own.sum,  own.output, own.first,
-                               own.last,      m.scores, m.weights};
+                               own.last,      m.scores, m.weights,  score_cap(args)};
     load_queries(args, columns, width, m.q);
     columns.load_seen(own.first, own.last);
     words::encode_queries(m.q, state);

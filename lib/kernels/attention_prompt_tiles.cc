@@ -158,6 +158,7 @@ class PromptTiles {
                         .add = false,
                         .c = m_.scores,
                         .c_stride = kWidth});
+    cap_scores(args_, true, keys.rows * kWidth, m_.scores);
     const attention_tile::Mask mask = {keys.begin, m.first, m.last, nullptr, nullptr};
     attention_tile::softmax({keys.rows, kWidth, keys.masked ? &mask : nullptr, nullptr}, m_.scores,
                             {m.reference, m.sum, m.output, args_.head_dim},

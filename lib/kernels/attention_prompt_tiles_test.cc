@@ -47,7 +47,7 @@ TEST_CASE("attention on tiles reads prompts over every type of cache") {
         {DType::kF16, 80, 7},
         {DType::kQ8_0, 128, 4},
         {DType::kF16, 160, 2}}) {
-    for (const int64_t window : {0, 100}) {
+    for (const auto& [window, cap] : {std::pair{0, 0.0f}, {100, 0.0f}, {100, 0.7f}}) {
       check({.batch = 2,
              .tokens = 45,
              .heads = 2 * group,
@@ -55,7 +55,8 @@ TEST_CASE("attention on tiles reads prompts over every type of cache") {
              .head_dim = head_dim,
              .start = 170,
              .window = window,
-             .dtype = dtype});
+             .dtype = dtype,
+             .cap = cap});
     }
   }
   check({.batch = 1,

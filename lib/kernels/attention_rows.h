@@ -10,10 +10,12 @@
 #include "lib/kernels/attention.h"
 #include "lib/kernels/attention_block.h"
 #include "lib/kernels/attention_columns.h"
+#include "lib/kernels/soft_cap.h"
 
 namespace lumen::kernels::attention_rows {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kLog2E = 1.44269504089f;
 
 // Floats from one row of keys or values to the next.
 inline int64_t pitch_of(int64_t head_dim) {
@@ -36,8 +38,18 @@ inline float* output_row(const AttentionArgs& args, int64_t b, int64_t token, in
 
 // What queries are multiplied by: scores come out in units of ln 2.
 inline float query_scale(const AttentionArgs& args) {
-  constexpr float kLog2E = 1.44269504089f;
   return args.scale * kLog2E;
+}
+
+// The cap of scores in units of ln 2; 0: none.
+inline float score_cap(const AttentionArgs& args) {
+  return args.cap * kLog2E;
+}
+
+// Caps n scores in units of ln 2, if there is a cap.
+inline void cap_scores(const AttentionArgs& args, bool coarse, int64_t n, float* scores) {
+  if (args.cap == 0) return;
+  soft_cap({1 / score_cap(args), score_cap(args)}, coarse, n, scores);
 }
 
 // A query that sees nothing (sum 0) gives zeros.

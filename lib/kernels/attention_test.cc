@@ -92,6 +92,27 @@ TEST_CASE("attention reads long prompts over caches of 16 and 8 bits") {
          .dtype = DType::kF16});
 }
 
+// Scores are about as large as the caps.
+TEST_CASE("attention caps scores, in decoding and prompts, over every type of cache") {
+  for (const float cap : {0.5f, 2.0f}) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+      for (const int64_t tokens : {int64_t{1}, int64_t{3}, kFewTokens + 21}) {
+        for (const int64_t window : {0, 40}) {
+          check({.batch = 2,
+                 .tokens = tokens,
+                 .heads = 6,
+                 .kv_heads = 2,
+                 .head_dim = 64,
+                 .start = 300,
+                 .window = window,
+                 .dtype = dtype,
+                 .cap = cap});
+        }
+      }
+    }
+  }
+}
+
 // A prompt that goes on from a cached beginning gives what the whole prompt gives.
 TEST_CASE("attention in codes gives each query the same bits whatever is beside it") {
   Philox random(13);
@@ -104,14 +125,17 @@ TEST_CASE("attention in codes gives each query the same bits whatever is beside 
                 .window = 90,
                 .dtype = DType::kF16};
   whole.fill(random);
-  on_every_target([&] {
-    const std::vector<float> together = whole.run(2);
-    const int64_t row = whole.heads * whole.head_dim, first = 83;
-    const std::vector<float> alone = whole.from_token(first).run(1);
-    const bool in_codes = largest_difference(together, whole.expected()) > 1e-5;
-    const float* same = together.data() + first * row;
-    if (in_codes) REQUIRE(std::memcmp(alone.data(), same, alone.size() * sizeof(float)) == 0);
-  });
+  for (const float cap : {0.0f, 1.0f}) {
+    whole.cap = cap;
+    on_every_target([&] {
+      const std::vector<float> together = whole.run(2);
+      const int64_t row = whole.heads * whole.head_dim, first = 83;
+      const std::vector<float> alone = whole.from_token(first).run(1);
+      const bool in_codes = largest_difference(together, whole.expected()) > 1e-5;
+      const float* same = together.data() + first * row;
+      if (in_codes) REQUIRE(std::memcmp(alone.data(), same, alone.size() * sizeof(float)) == 0);
+    });
+  }
 }
 
 TEST_CASE("attention in codes copes with values of all sizes and shows what is no number") {
@@ -226,11 +250,12 @@ TEST_CASE("attention gives each token of a prompt what decoding gives it") {
 // Drafts are verified many at a time: what comes out must be what decoding gives, to the bit.
 TEST_CASE("attention gives a few tokens the bits that each gets alone") {
   Philox random(8);
-  for (const auto& [start, window, dtype] : {std::tuple<int64_t, int64_t, DType>{0, 0, DType::kF32},
-                                             {250, 0, DType::kF16},
-                                             {1020, 0, DType::kQ8_0},
-                                             {4090, 0, DType::kF16},
-                                             {300, 70, DType::kF32}}) {
+  for (const auto& [start, window, dtype, cap] :
+       {std::tuple<int64_t, int64_t, DType, float>{0, 0, DType::kF32, 0},
+        {250, 0, DType::kF16, 0},
+        {1020, 0, DType::kQ8_0, 0},
+        {4090, 0, DType::kF16, 1},
+        {300, 70, DType::kF32, 1}}) {
     Problem few{.batch = 2,
                 .tokens = kFewTokens,
                 .heads = 6,
@@ -238,7 +263,8 @@ TEST_CASE("attention gives a few tokens the bits that each gets alone") {
                 .head_dim = 32,
                 .start = start,
                 .window = window,
-                .dtype = dtype};
+                .dtype = dtype,
+                .cap = cap};
     few.fill(random);
     on_every_target([&, start = start] {
       for (const int64_t tokens : {int64_t{2}, int64_t{5}, kFewTokens}) {

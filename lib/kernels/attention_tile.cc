@@ -243,7 +243,7 @@ void finish_softmax_kernel(const SoftmaxState& state, int64_t width, float* lse)
 }
 
 // Scores and gradients of weights → weights and gradients of scores of one vector of columns.
-template <bool kCoarse>
+template <bool kCoarse, bool kCapped>
 class ColumnGradients {
  public:
   ColumnGradients(const Tile& tile, int64_t column, const float* scores, const float* dp,
@@ -256,17 +256,23 @@ class ColumnGradients {
         log_sum_(hn::LoadU(d_, state.log_sum + column)),
         delta_(hn::LoadU(d_, state.delta + column)),
         score_scale_(hn::Set(d_, tile.scale)),
+        inverse_cap_(hn::Set(d_, tile.inverse_cap)),
         scale_(hn::Set(d_, state.scale)) {}
 
   template <bool kMasked>
   HWY_INLINE void compute(int64_t key, TileVector& weight, TileVector& dscore) const {
     const int64_t at = key * width_;
-    const auto x = hn::MulSub(hn::LoadU(d_, scores_ + at), score_scale_, log_sum_);
+    const auto score = hn::LoadU(d_, scores_ + at);
+    const auto x = hn::MulSub(score, score_scale_, log_sum_);
     // p may exceed 1 by rounding: the argument may exceed 0 a little.
     weight = kCoarse ? exp2_coarse(d_, x) : exp2_nonpositive(d_, x);
     auto gradient = hn::LoadU(d_, dp_ + at);
     if (factors_) gradient = hn::Mul(gradient, hn::LoadU(d_, factors_ + at));
     dscore = hn::Mul(weight, hn::MulSub(gradient, scale_, delta_));
+    if constexpr (kCapped) {
+      const auto part = hn::Mul(score, inverse_cap_);
+      dscore = hn::Mul(dscore, hn::NegMulAdd(part, part, hn::Set(d_, 1.0f)));
+    }
     if (factors_) weight = hn::Mul(weight, hn::LoadU(d_, factors_ + at));
     if constexpr (kMasked) {
       const auto sees = mask_.sees(key);
@@ -280,11 +286,11 @@ class ColumnGradients {
   ColumnMask mask_;
   int64_t width_;
   const float *scores_, *dp_, *factors_;
-  TileVector log_sum_, delta_, score_scale_, scale_;
+  TileVector log_sum_, delta_, score_scale_, inverse_cap_, scale_;
 };
 
 // Two vectors of columns of a tile to panels.
-template <bool kTwoParts>
+template <bool kTwoParts, bool kCapped>
 class GradientWriter {
  public:
   GradientWriter(const Tile& tile, int64_t column, const float* scores, const float* dp,
@@ -345,31 +351,30 @@ class GradientWriter {
   }
 
   TileFloat d_;
-  ColumnGradients<!kTwoParts> first_, second_;
+  ColumnGradients<!kTwoParts, kCapped> first_, second_;
   const GradPanels& panels_;
   int64_t column_;
   int64_t right_[2];
 };
 
-template <bool kTwoParts>
+template <bool kTwoParts, bool kCapped>
 void softmax_grad_to_panels(const Tile& tile, const float* scores, const float* dp,
                             const SoftmaxGradState& state, const GradPanels& panels) {
   const int64_t clear = tile.mask ? std::min(tile.mask->clear, tile.keys) : tile.keys;
   for (int64_t column = 0; column < tile.width; column += 2 * kTileLanes) {
-    const GradientWriter<kTwoParts> writer(tile, column, scores, dp, state, panels);
+    const GradientWriter<kTwoParts, kCapped> writer(tile, column, scores, dp, state, panels);
     writer.template write<false>(0, clear);
     if (tile.mask) writer.template write<true>(clear, tile.keys);
     writer.finish(tile.keys);
   }
 }
 
-void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const SoftmaxGradState& state,
-                         const GradPanels& panels) {
-  if (panels.dscores.low) return softmax_grad_to_panels<true>(tile, scores, dp, state, panels);
-  if (panels.dscores.high) return softmax_grad_to_panels<false>(tile, scores, dp, state, panels);
+template <bool kCapped>
+void softmax_grad_in_place(const Tile& tile, float* scores, float* dp,
+                           const SoftmaxGradState& state) {
   const TileFloat d;
   for (int64_t column = 0; column < tile.width; column += kTileLanes) {
-    const ColumnGradients<false> gradients(tile, column, scores, dp, state);
+    const ColumnGradients<false, kCapped> gradients(tile, column, scores, dp, state);
     for (int64_t key = 0; key < tile.keys; ++key) {
       TileVector weight, dscore;
       if (tile.mask) {
@@ -381,6 +386,24 @@ void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const Softm
       hn::StoreU(dscore, d, dp + key * tile.width + column);
     }
   }
+}
+
+template <bool kCapped>
+void softmax_grad_of(const Tile& tile, float* scores, float* dp, const SoftmaxGradState& state,
+                     const GradPanels& panels) {
+  if (panels.dscores.low) {
+    softmax_grad_to_panels<true, kCapped>(tile, scores, dp, state, panels);
+  } else if (panels.dscores.high) {
+    softmax_grad_to_panels<false, kCapped>(tile, scores, dp, state, panels);
+  } else {
+    softmax_grad_in_place<kCapped>(tile, scores, dp, state);
+  }
+}
+
+void softmax_grad_kernel(const Tile& tile, float* scores, float* dp, const SoftmaxGradState& state,
+                         const GradPanels& panels) {
+  if (tile.inverse_cap != 0) return softmax_grad_of<true>(tile, scores, dp, state, panels);
+  softmax_grad_of<false>(tile, scores, dp, state, panels);
 }
 
 void copy_rows_kernel(const float* x, int64_t x_stride, int64_t rows, int64_t dim, float factor,

@@ -21,12 +21,14 @@ struct Mask {
 
 // A tile of `keys` rows of `width` numbers, a multiple of a vector. `mask` is null where every
 // column sees every key. `factors` [keys, width] are those of dropout, null without. What the tile
-// holds is `scale` times too small to be scores.
+// holds is `scale` times too small to be scores. Capped scores (soft_cap.h) keep what their
+// gradients are multiplied by, 1 − (score / cap)².
 struct Tile {
   int64_t keys, width;
   const Mask* mask;
   const float* factors;
   float scale = 1;
+  float inverse_cap = 0;  // 1 / cap, of softmax_grad; 0: none
 };
 
 // Where the random numbers of a tile stand: of groups of 64 elements (random_fill.h), each four

@@ -140,8 +140,9 @@ HWY_INLINE void add_tile(const int16_t* columns, const int16_t* rows, int64_t st
   }
 }
 
-// scores = q · k + v_log of one group of columns, for whole tiles of positions; the largest of each
-// column in `top`.
+// scores = q · k, capped or not, + v_log of one group of columns, for whole tiles of positions; the
+// largest of each column in `top`.
+template <bool kCapped>
 inline void score(const attention_words::Queries& queries, const attention_words::Keys& keys,
                   int64_t column, int64_t count, FloatVector (&top)[kWide]) {
   const TileFloats d;
@@ -149,6 +150,7 @@ inline void score(const attention_words::Queries& queries, const attention_words
   FloatVector q_scale[kWide];
   for (int64_t w = 0; w < kWide; ++w) {
     q_scale[w] = hn::LoadU(d, queries.q_scale + column + w * kTileLanes);
+    if (kCapped) q_scale[w] = hn::Mul(q_scale[w], hn::Set(d, 2 * kLog2E / queries.cap));
     top[w] = hn::Set(d, -kInf);
   }
   for (int64_t p = 0; p < count; p += kTile) {
@@ -167,8 +169,10 @@ inline void score(const attention_words::Queries& queries, const attention_words
     for (int64_t j = 0; j < kTile; ++j) {
       const auto k_scale = hn::Set(d, keys.k_scale[p + j]), v_log = hn::Set(d, keys.v_log[p + j]);
       for (int64_t w = 0; w < kWide; ++w) {
+        const auto sum = hn::ConvertTo(d, sums[j][w]), scale = hn::Mul(k_scale, q_scale[w]);
         const auto scaled =
-            hn::MulAdd(hn::ConvertTo(d, sums[j][w]), hn::Mul(k_scale, q_scale[w]), v_log);
+            kCapped ? hn::Add(capped_coarse(d, hn::Mul(sum, scale), hn::Set(d, queries.cap)), v_log)
+                    : hn::MulAdd(sum, scale, v_log);
         top[w] = hn::Max(scaled, top[w]);
         hn::StoreU(scaled, d, queries.scores + (p + j) * kColumns + column + w * kTileLanes);
       }
@@ -263,7 +267,11 @@ void attend(const attention_words::Queries& queries, const attention_words::Keys
   const int64_t padded = attention_words::padded(count);
   for (int64_t column = 0; column < kColumns; column += kWide * kTileLanes) {
     FloatVector top[kWide];
-    score(queries, keys, column, padded, top);
+    if (queries.cap == 0) {
+      score<false>(queries, keys, column, padded, top);
+    } else {
+      score<true>(queries, keys, column, padded, top);
+    }
     Factors factors[kWide];
     for (int64_t w = 0; w < kWide; ++w) {
       const int64_t at = column + w * kTileLanes;

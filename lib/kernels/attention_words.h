@@ -55,6 +55,7 @@ struct Queries {
   const float* last;
   float* scores;     // [kPositions, columns()], any content
   int16_t* weights;  // [kPositions / 2, columns(), 2], any content
+  float cap = 0;     // of the scores, in units of ln 2; 0: none
 };
 
 // Rounds q [pitch, columns()], scaled, zeros from head_dim on.

@@ -8,13 +8,16 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
 #include "lib/kernels/random_floats.h"
+#include "lib/kernels/reference.h"
 
 using namespace lumen;
 using namespace lumen::kernels;
 namespace words = attention_words;
 
+namespace {
+
 // attention_test.cc checks what uses them, only where they are the faster way.
-TEST_CASE("blocks of attention in int16 codes follow the formula, AVX2 alone too") {
+void check_blocks(float cap) {
   constexpr int64_t kHeadDim = 40, kPitch = 48, kCounts[] = {64, 27};
   on_targets_that(uses_avx2, "products of pairs of int16 (AVX2)", [&] {
     Philox random(3);
@@ -43,7 +46,8 @@ TEST_CASE("blocks of attention in int16 codes follow the formula, AVX2 alone too
                                  .first = first.data(),
                                  .last = last.data(),
                                  .scores = scores.data(),
-                                 .weights = weights.data()};
+                                 .weights = weights.data(),
+                                 .cap = cap};
     const words::Keys keys{.head_dim = kHeadDim,
                            .pitch = kPitch,
                            .k = k_codes.data(),
@@ -73,6 +77,7 @@ TEST_CASE("blocks of attention in int16 codes follow the formula, AVX2 alone too
             score += double{q[static_cast<size_t>(i * width + c)]} *
                      k[static_cast<size_t>(p * kPitch + i)];
           }
+          score = reference::soft_cap(score, cap);
           total[static_cast<size_t>(c)] += std::exp2(score);
           for (int64_t i = 0; i < kHeadDim; ++i) {
             expected[static_cast<size_t>(i * width + c)] +=
@@ -91,4 +96,14 @@ TEST_CASE("blocks of attention in int16 codes follow the formula, AVX2 alone too
       REQUIRE(output[i] / sum[c] == Approx(expected[i] / total[c]).margin(0.03));
     }
   });
+}
+
+}  // namespace
+
+TEST_CASE("blocks of attention in int16 codes follow the formula, AVX2 alone too") {
+  check_blocks(0);
+}
+
+TEST_CASE("blocks of attention in int16 codes cap scores") {
+  check_blocks(1.5f);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "lib/kernels/soft_cap.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -52,6 +53,19 @@ void cross_entropy_backward_row(const float* x, const float* w, int64_t classes,
   });
 }
 
+// x → exp(x − maximum) · factor · (1 − (x · inverse_cap)²).
+void capped_backward_row(int64_t classes, float maximum, float factor, float inverse_cap,
+                         float* x) {
+  const Float d;
+  const auto top = hn::Set(d, maximum), scale = hn::Set(d, factor), one = hn::Set(d, 1.0f);
+  const auto inverse = hn::Set(d, inverse_cap);
+  for_each_vector(0, classes, [&](auto load, auto store) HWY_ATTR {
+    const auto logit = load(x), part = hn::Mul(logit, inverse);
+    const auto slope = hn::Mul(hn::NegMulAdd(part, part, one), scale);
+    store(hn::Mul(exp_nonpositive(d, hn::Sub(logit, top)), slope), x);
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -62,6 +76,7 @@ namespace lumen::kernels {
 HWY_EXPORT(softmax_statistics);
 HWY_EXPORT(weighted_distance);
 HWY_EXPORT(cross_entropy_backward_row);
+HWY_EXPORT(capped_backward_row);
 
 namespace {
 
@@ -133,6 +148,19 @@ class RowKernel {
     if (valid(row)) dx[args_.targets[row]] -= drow * hit;
   }
 
+  // The same in place of x, a row of capped logits, for those before the cap; without smoothing.
+  void backward_capped(int64_t row, float maximum, float scale, float drow, float cap,
+                       float* x) const {
+    if (ignored(row)) {
+      std::fill_n(x, args_.logits.dim, 0.0f);
+      return;
+    }
+    const float hit = drow * weight(row);
+    const float part = valid(row) ? x[args_.targets[row]] / cap : 0;
+    HWY_DYNAMIC_DISPATCH(capped_backward_row)(args_.logits.dim, maximum, hit * scale, 1 / cap, x);
+    if (valid(row)) x[args_.targets[row]] -= hit * (1 - part * part);
+  }
+
  private:
   const CrossEntropy& args_;
   void (*statistics_)(const float*, int64_t, float*, float*);
@@ -160,7 +188,7 @@ void cross_entropy_backward(ThreadPool& pool, const CrossEntropy& args, const fl
 }
 
 void cross_entropy_in_place(ThreadPool& pool, const CrossEntropy& args, const float* drow,
-                            float* loss, float* logits) {
+                            float cap, float* loss, float* logits) {
   const RowKernel kernel(args);
   for_each_row(pool, args.logits.rows, args.logits.dim, [&](int64_t row) {
     float* x = logits + row * args.logits.dim;
@@ -169,9 +197,14 @@ void cross_entropy_in_place(ThreadPool& pool, const CrossEntropy& args, const fl
       std::fill_n(x, args.logits.dim, 0.0f);
       return;
     }
+    if (cap != 0) soft_cap({1 / cap, cap}, false, args.logits.dim, x);
     float maximum, scale;
     loss[row] = kernel.loss(row, &maximum, &scale);
-    kernel.backward(row, maximum, scale, drow[row], x);
+    if (cap != 0) {
+      kernel.backward_capped(row, maximum, scale, drow[row], cap, x);
+    } else {
+      kernel.backward(row, maximum, scale, drow[row], x);
+    }
   });
 }
 

@@ -32,8 +32,10 @@ void cross_entropy_backward(ThreadPool& pool, const CrossEntropy& args, const fl
 
 // The loss of each row and drow · d loss / d logits in place of `logits`, the data of args.logits
 // (contiguous rows), while they lie in the cache. Rows with drow 0 do not count: loss 0, zeros.
+// With a cap (soft_cap.h; 0: none), which goes without smoothing, the loss is that of the capped
+// logits.
 void cross_entropy_in_place(ThreadPool& pool, const CrossEntropy& args, const float* drow,
-                            float* loss, float* logits);
+                            float cap, float* loss, float* logits);
 
 // loss = −w_y x[y] for rows of log-probabilities x (NLL), ignored rows as above; weight as above.
 // args.smoothing is not used.
@@ -41,9 +43,10 @@ void nll(ThreadPool& pool, const CrossEntropy& args, float* loss, float* weight)
 // dx = drow · d loss / d x: zero but for −w_y in column y.
 void nll_backward(ThreadPool& pool, const CrossEntropy& args, const float* drow, float* dx);
 
-// Σ_i token_weights[i] · cross_entropy(hidden_i · weightᵀ, targets[i]) and its gradients, without
-// ever storing all logits: they are made, differentiated and used up in chunks of rows. A row of
-// token weight 0 does not count, whatever its target.
+// Σ_i token_weights[i] · cross_entropy(c(hidden_i · weightᵀ), targets[i]) and its gradients,
+// without ever storing all logits: they are made, differentiated and used up in chunks of rows.
+// c(x) = x or, with a logit_cap, logit_cap · tanh(x / logit_cap). A row of token weight 0 does not
+// count, whatever its target.
 struct LinearCrossEntropy {
   int64_t rows, dim, classes;
   const float* hidden;         // [rows, dim]
@@ -55,6 +58,7 @@ struct LinearCrossEntropy {
   float* dweight = nullptr;    // [classes, dim]; null if not wanted
   std::byte* workspace;        // 64-byte aligned
   bool bf16 = false;           // products as of GemmArgs (matmul.h)
+  float logit_cap = 0;         // 0: none
 };
 size_t linear_cross_entropy_workspace_bytes(int64_t rows, int64_t dim, int64_t classes, int threads,
                                             bool bf16);

@@ -9,7 +9,9 @@
 #include "lib/base/testing.h"
 #include "lib/kernels/amx_emulation.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/matmul.h"
 #include "lib/kernels/random_floats.h"
+#include "lib/kernels/reference.h"
 #include "lib/kernels/reference_rows.h"
 
 using namespace lumen;
@@ -151,6 +153,7 @@ namespace {
 struct LinearLoss {
   int64_t rows, dim, classes;
   bool bf16 = false;
+  float cap = 0;
   Floats hidden, weight, token_weights;
   std::vector<int32_t> targets;
 
@@ -201,7 +204,8 @@ struct LinearLoss {
                                 .dhidden = of_hidden ? out.dhidden.data() : nullptr,
                                 .dweight = of_weight ? out.dweight.data() : nullptr,
                                 .workspace = memory.data() + (64 - address % 64) % 64,
-                                .bf16 = bf16});
+                                .bf16 = bf16,
+                                .logit_cap = cap});
     return out;
   }
 
@@ -213,19 +217,23 @@ struct LinearLoss {
     Expected want{0, Vector(hidden.size(), 0.0), Vector(weight.size(), 0.0)};
     for (int64_t row = 0; row < rows; ++row) {
       const auto at = static_cast<size_t>(row);
-      Vector logits(static_cast<size_t>(classes), 0.0);
+      Vector logits(static_cast<size_t>(classes), 0.0), slope(logits.size(), 1.0);
       for (int64_t c = 0; c < classes; ++c) {
         for (int64_t i = 0; i < dim; ++i) {
           logits[static_cast<size_t>(c)] += double{hidden[static_cast<size_t>(row * dim + i)]} *
                                             weight[static_cast<size_t>(c * dim + i)];
         }
+        double& logit = logits[static_cast<size_t>(c)];
+        logit = reference::soft_cap(logit, cap);
+        if (cap != 0) slope[static_cast<size_t>(c)] = 1 - std::pow(logit / cap, 2);
       }
       const double counts = token_weights[at];
       const reference::RowLoss one =
           reference::cross_entropy(logits, targets[at], Vector(logits.size(), 1.0), -100, 0);
       want.loss += counts * one.loss;
       for (int64_t c = 0; c < classes; ++c) {
-        const double d = counts * one.gradient[static_cast<size_t>(c)];
+        const auto k = static_cast<size_t>(c);
+        const double d = counts * one.gradient[k] * slope[k];
         for (int64_t i = 0; i < dim; ++i) {
           const auto h = static_cast<size_t>(row * dim + i), w = static_cast<size_t>(c * dim + i);
           want.dhidden[h] += d * weight[w];
@@ -272,6 +280,30 @@ TEST_CASE("linear_cross_entropy adds up chunks") {
         require_close(got.dweight[i], want.dweight[i], 2e-5);
       }
     }
+  });
+}
+
+TEST_CASE("linear_cross_entropy caps logits, on tiles too") {
+  Philox random(21);
+  LinearLoss test(70, 39, 2061, random);
+  test.cap = 3;
+  const auto want = test.expected();
+  const auto check = [&](bool bf16) {
+    INFO((bf16 ? "bfloat16" : "float32"));
+    test.bf16 = bf16;
+    const auto got = test.run(1);
+    CHECK(got.loss[0] == Approx(want.loss).epsilon(bf16 ? 1e-3 : 2e-6));
+    CHECK(distance(got.dhidden, want.dhidden) < (bf16 ? 8e-3 : 1.2e-5));
+    CHECK(distance(got.dweight, want.dweight) < (bf16 ? 8e-3 : 1.2e-5));
+    CHECK(got == test.run(3));
+    CHECK(test.run(2, false, false).loss == got.loss);
+  };
+  on_every_target([&] {
+    const ExactProductsScope exact;
+    check(false);
+  });
+  on_every_tile_unit([&] {
+    for (bool bf16 : {false, true}) check(bf16);
   });
 }
 

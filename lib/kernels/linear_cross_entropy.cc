@@ -1,5 +1,5 @@
-// Cross-entropy of hidden · weightᵀ in chunks of rows: logits → loss → (softmax − one-hot) in place
-// → its part of both gradients.
+// Cross-entropy of hidden · weightᵀ in chunks of rows: logits → loss → their gradient, softmax −
+// one-hot, in place → its part of both gradients.
 #include <algorithm>
 
 #include "lib/base/round_up.h"
@@ -64,7 +64,7 @@ void multiply_chunks(ThreadPool& pool, const LinearCrossEntropy& args, std::byte
                 .bf16 = args.bf16});
     cross_entropy_in_place(
         pool, {.logits = {logits, rows, classes, classes}, .targets = args.targets + row},
-        args.token_weights + row, losses + row, logits);
+        args.token_weights + row, args.logit_cap, losses + row, logits);
     if (args.dhidden) {
       gemm(pool, {.m = rows,
                   .n = dim,

@@ -29,7 +29,7 @@ HWY_INLINE hn::Vec<RowsTag> exp_of_logit(hn::Vec<RowsTag> x) {
 }
 
 // Two classes and two vectors of rows at a time: what is stored is a whole number of panels' rows.
-template <bool kTwoParts>
+template <bool kTwoParts, bool kCapped>
 class ExponentialWriter {
  public:
   ExponentialWriter(const float* logits, int64_t classes, const ExponentialPanels& to)
@@ -44,6 +44,7 @@ class ExponentialWriter {
           for (int64_t j = 0; j < 2; ++j) {
             x[k][j] = exponential(c + k, i + j * kLanes, reference);
             total[k][j] = hn::Add(total[k][j], x[k][j]);
+            if constexpr (kCapped) x[k][j] = hn::Mul(x[k][j], slope(c + k, i + j * kLanes));
           }
         }
         store(c, i, x);
@@ -64,6 +65,15 @@ class ExponentialWriter {
     return exp_of_logit<!kTwoParts>(hn::Sub(logit, hn::LoadU(d_, reference + i)));
   }
 
+  // Of the cap at a logit.
+  HWY_INLINE RowsVector slope(int64_t c, int64_t i) const {
+    const auto one = hn::Set(d_, 1.0f);
+    if (c >= classes_) return one;
+    const auto logit = hn::Load(d_, logits_ + c * kLogitRows + i);
+    const auto part = hn::Mul(logit, hn::Set(d_, to_.inverse_cap));
+    return hn::Sub(one, hn::Min(one, hn::Mul(part, part)));
+  }
+
   HWY_INLINE void store(int64_t c, int64_t i, const RowsVector (&x)[2][2]) const {
     for (int64_t j = 0; j < 2 && to_.pairs.high; ++j) {
       const int64_t at = to_.place_in_pairs(c, i + j * kLanes);
@@ -81,12 +91,21 @@ class ExponentialWriter {
   const ExponentialPanels& to_;
 };
 
+template <bool kCapped>
+void write_exponentials_of(const float* logits, int64_t classes, const float* reference,
+                           const ExponentialPanels& to, float* sum) {
+  if (to.two_parts) {
+    return ExponentialWriter<true, kCapped>(logits, classes, to).write(reference, sum);
+  }
+  ExponentialWriter<false, kCapped>(logits, classes, to).write(reference, sum);
+}
+
 void write_exponentials_kernel(const float* logits, int64_t classes, const float* reference,
                                const ExponentialPanels& to, float* sum) {
-  if (to.two_parts) {
-    return ExponentialWriter<true>(logits, classes, to).write(reference, sum);
+  if (to.inverse_cap != 0) {
+    return write_exponentials_of<true>(logits, classes, reference, to, sum);
   }
-  ExponentialWriter<false>(logits, classes, to).write(reference, sum);
+  write_exponentials_of<false>(logits, classes, reference, to, sum);
 }
 
 float dot_kernel(const float* x, const float* y, int64_t n) {

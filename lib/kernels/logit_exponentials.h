@@ -25,6 +25,7 @@ struct ExponentialPanels {
   int64_t rows_pitch;
   int64_t classes;
   bool two_parts;
+  float inverse_cap;  // 1 / cap of capped logits; 0: none
 
   int64_t place_in_pairs(int64_t c, int64_t row) const {
     return row / kTileRows * pairs_pitch + c / 2 * 2 * kTileRows + row % kTileRows * 2 + c % 2;
@@ -35,8 +36,9 @@ struct ExponentialPanels {
 };
 
 // x = exp(min(logit − reference, 80)) of `classes` classes, then zeros up to to.classes, and
-// sum[row] = Σ x. `reference` and `sum` are [kLogitRows]; logits are 64-byte aligned. Relative
-// errors are 2.6e-6, with two parts 2 ulp. noexcept.
+// sum[row] = Σ x. With a cap what goes to the panels is x · (1 − (logit / cap)²), x times the slope
+// of the cap, 0 for logits beyond it. `reference` and `sum` are [kLogitRows]; logits are 64-byte
+// aligned. Relative errors are 2.6e-6, with two parts 2 ulp. noexcept.
 void write_exponentials(const float* logits, int64_t classes, const float* reference,
                         const ExponentialPanels& to, float* sum);
 

@@ -109,16 +109,22 @@ inline std::vector<double> rope(std::vector<double> x, double position,
   return x;
 }
 
+// cap · tanh(x / cap); x if cap is 0.
+inline double soft_cap(double x, double cap) {
+  return cap == 0 ? x : cap * std::tanh(x / cap);
+}
+
 // One query row over all `positions` rows of k and v (row-major [positions, head_dim]) for which
 // sees(position) holds.
 template <class Sees>
 std::vector<double> attention(const float* q, const float* k, const float* v, int64_t positions,
-                              int64_t head_dim, double scale, const Sees& sees) {
+                              int64_t head_dim, double scale, double cap, const Sees& sees) {
   std::vector<double> scores;
   for (int64_t p = 0; p < positions; ++p) {
     double score = 0;
     for (int64_t i = 0; i < head_dim; ++i) score += double(q[i]) * k[p * head_dim + i];
-    scores.push_back(sees(p) ? scale * score : -std::numeric_limits<double>::infinity());
+    scores.push_back(sees(p) ? soft_cap(scale * score, cap)
+                             : -std::numeric_limits<double>::infinity());
   }
   const std::vector<double> weights = softmax(scores);
   std::vector<double> out(static_cast<size_t>(head_dim));

@@ -8,6 +8,7 @@
 #include "lib/base/round_up.h"
 #include "lib/kernels/logit_exponentials.h"
 #include "lib/kernels/memory_pieces.h"
+#include "lib/kernels/soft_cap.h"
 
 namespace lumen::kernels {
 namespace {
@@ -206,10 +207,20 @@ class Loss {
   void find_references() const {
     pool_.parallel_for(round_up(rows_, kStrip), kStrip, [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; ++row) {
-        m_.reference[row] =
-            counts(row) ? dot(hidden_row(row), target_weight(row), args_.dim) : kBeyondLogits;
+        m_.reference[row] = counts(row)
+                                ? capped(dot(hidden_row(row), target_weight(row), args_.dim))
+                                : kBeyondLogits;
       }
     });
+  }
+
+  float capped(float logit) const {
+    const float cap = args_.logit_cap;
+    return cap == 0 ? logit : cap * std::tanh(logit / cap);
+  }
+  float slope(float capped_logit) const {
+    const float part = args_.logit_cap == 0 ? 0 : capped_logit / args_.logit_cap;
+    return 1 - part * part;
   }
 
   // Calls body(first class, classes, what the thread works with) for the blocks of classes in
@@ -278,6 +289,9 @@ class Loss {
   // Of logits that are columns from `at` on of the group. Those of targets are kept apart.
   void keep_exponentials(int64_t row, int64_t c, int64_t classes, int64_t at,
                          const ThreadBuffers& with) const {
+    if (const float cap = args_.logit_cap; cap != 0) {
+      soft_cap({1 / cap, cap}, sizes_.parts == 1, classes * kStrip, with.logits);
+    }
     for_each_target(row, c, classes, [&](int64_t i, int64_t target) {
       float& logit = with.logits[target * kStrip + i];
       m_.target_logit[row + i] = logit;
@@ -290,6 +304,7 @@ class Loss {
         .rows_pitch = m_.exponentials.pitch(),
         .classes = round_up(classes, kStrip),
         .two_parts = sizes_.parts == 2,
+        .inverse_cap = args_.logit_cap == 0 ? 0 : 1 / args_.logit_cap,
     };
     write_exponentials(with.logits, classes, m_.reference + row, to,
                        m_.sum + c / kBlockClasses * sizes_.rows + row);
@@ -321,7 +336,7 @@ class Loss {
     const float target = std::exp(m_.target_logit[row] - m_.reference[row]);
     loss = std::log1p(others / target);
     m_.scale[row] = weight / (others + target);
-    m_.target_gradient[row] = -others * m_.scale[row];
+    m_.target_gradient[row] = -others * m_.scale[row] * slope(m_.target_logit[row]);
   }
 
   // The weights of a block as columns from `at` on of panels whose rows are its columns.

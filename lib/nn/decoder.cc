@@ -156,6 +156,7 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   add_to_cache(pass, layer, k, v);
   const ops::AttentionOptions options = {
       .scale = shape_.scale.value_or(1 / std::sqrt(static_cast<double>(dim))),
+      .cap = shape_.cap,
       .causal = true,
       .window = shape_.window,
       .segments = pass.segments,

@@ -60,6 +60,7 @@ struct AttentionShape {
   QkNorm qk_norm = QkNorm::kNone;
   double norm_eps = 0, norm_offset = 0;  // as of RmsNorm
   std::optional<double> scale{};         // of q · k; none: 1 / √head_dim
+  double cap = 0;                        // of the scaled q · k (ops::soft_cap); 0: none
   int64_t window = 0;                    // 0: all positions
   double dropout = 0;                    // of the weights, while training
 };

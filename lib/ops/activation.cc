@@ -232,4 +232,9 @@ Tensor mish(const Tensor& x) {
   return in_float(x, [](const Tensor& t) { return mul(t, tanh(softplus(t))); });
 }
 
+Tensor soft_cap(const Tensor& x, double cap) {
+  if (cap == 0) return x;
+  return in_float(x, [cap](const Tensor& t) { return mul(tanh(mul(t, 1 / cap)), cap); });
+}
+
 }  // namespace lumen::ops

@@ -76,7 +76,7 @@ std::vector<OpCase> attention_cases() {
   std::vector<OpCase> cases;
   auto add_case = [&](std::string label, Shape q, graph::TypedShape kv, AttentionOptions options,
                       double tolerance) {
-    options.scale = 0.3;
+    if (options.cap == 0) options.scale = 0.3;
     cases.push_back(
         {std::move(label),
          {{DType::kF32, q}, kv, kv, i32({1})},
@@ -91,6 +91,10 @@ std::vector<OpCase> attention_cases() {
   }
   add_case("window", {1, 6, 2, 8}, f32({1, 1, 9, 8}), {.window = 3}, 5e-6);
   add_case("not causal", {1, 3, 2, 8}, f32({1, 2, 7, 8}), {.causal = false}, 5e-6);
+  for (const int64_t tokens : {1, 40}) {
+    add_case(str("cap, ", tokens, " tokens"), {1, tokens, 4, 32}, {DType::kF16, {1, 2, 50, 32}},
+             {.scale = 2, .cap = 1.5}, 1e-3);
+  }
   add_case("odd head_dim", {1, 4, 3, 7}, f32({1, 3, 8, 7}), {}, 5e-6);
   for (const int64_t tokens : {1, 3}) {
     cases.push_back({str("slots, ", tokens, " tokens"),
@@ -136,8 +140,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   }
   std::vector<Tensor> inputs = {q, k, v, position};
   if (options.slots.defined()) inputs.push_back(options.slots);
-  graph::Attrs attrs = {
-      {"scale", options.scale}, {"causal", int64_t{options.causal}}, {"window", options.window}};
+  graph::Attrs attrs = {{"scale", options.scale},
+                        {"cap", options.cap},
+                        {"causal", int64_t{options.causal}},
+                        {"window", options.window}};
   if (options.bf16) graph::set_bf16(attrs);
   return record(kAttention, inputs, std::move(attrs));
 }

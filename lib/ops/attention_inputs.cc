@@ -65,6 +65,7 @@ graph::TypedShape attention_type(const Node& node) {
                 "dim] with kv_heads dividing heads");
   }
   require_position(node, *node.inputs[3], q.shape[0]);
+  require_cap(node, node.attrs.real("cap"));
   return {DType::kF32, q.shape};
 }
 
@@ -84,12 +85,16 @@ Tensor grouped_keys(const Tensor& x) {
   return reshape(graph::contiguous(x, DType::kF32), {x.dim(0), x.dim(1), 1, x.dim(2), x.dim(3)});
 }
 
+Tensor attention_scores(const graph::Attrs& attrs, const Tensor& q, const Tensor& k) {
+  const Tensor scale = graph::scalar(static_cast<float>(attrs.real("scale")));
+  const Tensor keys = graph::transpose(grouped_keys(k), -1, -2);
+  return soft_cap(mul(matmul(grouped(q, k.dim(1)), keys), scale), attrs.real("cap"));
+}
+
 Tensor visible_scores(const graph::Attrs& attrs, const Tensor& q, const Tensor& k,
                       const Tensor& position, const Tensor& segments) {
   const int64_t batch = q.dim(0), tokens = q.dim(1), positions = k.dim(2);
-  const Tensor scale = graph::scalar(static_cast<float>(attrs.real("scale")));
-  const Tensor keys = graph::transpose(grouped_keys(k), -1, -2);
-  const Tensor scores = mul(matmul(grouped(q, k.dim(1)), keys), scale);
+  const Tensor scores = attention_scores(attrs, q, k);
   Tensor visible;
   if (attrs.integer("causal")) {
     const Tensor at = reshape(positions_from(position, tokens), {position.dim(0), 1, 1, tokens, 1});

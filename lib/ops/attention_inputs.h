@@ -43,6 +43,7 @@ Args attention_sizes(const graph::Node& node) {
   args.causal = node.attrs.integer("causal") != 0;
   args.window = node.attrs.integer("window");
   args.scale = static_cast<float>(node.attrs.real("scale"));
+  args.cap = static_cast<float>(node.attrs.real("cap"));
   return args;
 }
 
@@ -58,8 +59,11 @@ graph::Tensor grouped(const graph::Tensor& x, int64_t kv_heads);
 // k or v as float32 [batch, kv_heads, 1, positions, dim].
 graph::Tensor grouped_keys(const graph::Tensor& x);
 
-// scale · q kᵀ [batch, kv_heads, group, tokens, positions], hidden positions at −1e30. `segments`
-// may be undefined.
+// scale · q kᵀ, capped, [batch, kv_heads, group, tokens, positions].
+graph::Tensor attention_scores(const graph::Attrs& attrs, const graph::Tensor& q,
+                               const graph::Tensor& k);
+
+// The same with hidden positions at −1e30. `segments` may be undefined.
 graph::Tensor visible_scores(const graph::Attrs& attrs, const graph::Tensor& q,
                              const graph::Tensor& k, const graph::Tensor& position,
                              const graph::Tensor& segments);

@@ -204,7 +204,7 @@ void run_attention_backward(const KernelCall& call) {
 }
 
 // Of the softmax p = softmax(s), out = (f · p) v, f the factors of dropout: ds = p · (f · dout vᵀ −
-// dout · out + dlse).
+// dout · out + dlse), times 1 − (s / cap)² where there is a cap.
 Tensor attention_backward_meaning(const Node& node, Inputs in) {
   const graph::AutocastScope precision = graph::precision_in(node);
   const int64_t batch = in[0].dim(0), tokens = in[0].dim(1), kv_heads = in[1].dim(1);
@@ -215,7 +215,11 @@ Tensor attention_backward_meaning(const Node& node, Inputs in) {
   const Tensor dp = dropped(node, in, matmul(dout, graph::transpose(v, -1, -2)));
   const Tensor dlse = reshape(in[6], {batch, kv_heads, in[0].dim(2) / kv_heads, tokens, 1});
   const Tensor delta = sub(sum(mul(dout, matmul(weights, v)), -1), dlse);
-  const Tensor ds = mul(mul(p, sub(dp, delta)), scale);
+  Tensor ds = mul(mul(p, sub(dp, delta)), scale);
+  if (const double cap = node.attrs.real("cap"); cap != 0) {
+    const Tensor part = mul(attention_scores(node.attrs, in[0], in[1]), 1 / cap);
+    ds = mul(ds, sub(1.0, mul(part, part)));
+  }
   const Tensor dk = sum(matmul(graph::transpose(ds, -1, -2), q), 2);
   const Tensor dv = sum(matmul(graph::transpose(weights, -1, -2), dout), 2);
   const Tensor parts[] = {flatten(graph::permute(matmul(ds, k), {0, 3, 1, 2, 4})),
@@ -231,9 +235,13 @@ graph::Cost attention_backward_cost(const Node& node) {
 }
 
 graph::Attrs training_attrs(const AttentionOptions& options, bool segments) {
-  return {{"scale", options.scale},       {"causal", int64_t{options.causal}},
-          {"window", options.window},     {"segments", int64_t{segments}},
-          {"dropout", options.dropout.p}, {"stream", options.dropout.stream}};
+  return {{"scale", options.scale},
+          {"cap", options.cap},
+          {"causal", int64_t{options.causal}},
+          {"window", options.window},
+          {"segments", int64_t{segments}},
+          {"dropout", options.dropout.p},
+          {"stream", options.dropout.stream}};
 }
 
 struct TrainingCase {
@@ -254,6 +262,17 @@ const std::vector<TrainingCase>& training_cases() {
       {"several tiles", {1, 150, 1, 3}, {1, 1, 150, 3}, {.scale = 0.7}, false},
       {"segments in several tiles", {1, 140, 2, 3}, {1, 1, 140, 3}, {.scale = 0.7}, true},
       {"window over tiles", {1, 140, 1, 3}, {1, 1, 140, 3}, {.scale = 0.7, .window = 5}, false},
+      {"cap", {2, 9, 6, 5}, {2, 2, 9, 5}, {.scale = 2, .cap = 1.5}, false},
+      {"cap, segments in several tiles",
+       {1, 140, 2, 3},
+       {1, 1, 140, 3},
+       {.scale = 2, .cap = 1.5, .window = 60},
+       true},
+      {"cap, dropout",
+       {1, 40, 2, 8},
+       {1, 2, 40, 8},
+       {.scale = 2, .cap = 1, .dropout = {.p = 0.25}},
+       false},
       {"dropout", {2, 7, 2, 8}, {2, 2, 7, 8}, {.scale = 0.3, .dropout = {.p = 0.25}}, false},
       {"dropout of all", {1, 3, 2, 4}, {1, 2, 3, 4}, {.scale = 0.3, .dropout = {.p = 1}}, false},
       {"dropout, grouped, not causal",

@@ -19,4 +19,7 @@ inline graph::TypedShape i32(std::initializer_list<int64_t> dims) {
 // Throws the error every operation gives for inputs that do not fit.
 [[noreturn]] void shape_error(const graph::Node& node, std::string_view why);
 
+// Throws it unless `cap`, of soft_cap, is 0 or a positive number.
+void require_cap(const graph::Node& node, double cap);
+
 }  // namespace lumen::ops

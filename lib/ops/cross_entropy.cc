@@ -229,6 +229,7 @@ graph::TypedShape infer_linear_loss(const Node& node, bool gradients) {
   if (token_weights.dtype != DType::kF32 || !(token_weights.shape == rows)) {
     shape_error(node, "the token weights must be float32 [rows]");
   }
+  require_cap(node, node.attrs.real("logit_cap"));
   if (!gradients) return {DType::kF32, {}};
   const int64_t of_weight = node.attrs.integer("of_weight") ? weight.shape.elements() : 0;
   return {DType::kF32, {hidden.shape.elements() + of_weight + 1}};
@@ -245,7 +246,8 @@ kernels::LinearCrossEntropy linear_arguments(const KernelCall& call) {
           .token_weights = call.inputs[3].as<const float>(),
           .loss = call.output.as<float>(),
           .workspace = call.workspace,
-          .bf16 = graph::in_bf16(*call.node)};
+          .bf16 = graph::in_bf16(*call.node),
+          .logit_cap = static_cast<float>(call.node->attrs.real("logit_cap"))};
 }
 
 void run_linear_loss(const KernelCall& call) {
@@ -274,11 +276,15 @@ graph::Cost linear_loss_cost(const Node& node) {
           4 * static_cast<double>(hidden.elements() + weight.elements() + node.shape.elements())};
 }
 
+Tensor capped_logits(const Node& node, Inputs in) {
+  return soft_cap(matmul(in[0], graph::transpose(in[1], 0, 1)), node.attrs.real("logit_cap"));
+}
+
 // The target's row of one-hots, and nothing for a row of token weight 0.
 Tensor linear_loss_meaning(const Node& node, Inputs in) {
   const graph::AutocastScope precision = graph::precision_in(node);
   const int64_t rows = in[0].dim(0);
-  const Tensor log_p = log_softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
+  const Tensor log_p = log_softmax(capped_logits(node, in));
   const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
   const Tensor hit = equal(column, graph::iota(in[1].dim(0)));
   const Tensor losses = graph::reshape(neg(sum(mul(hit, log_p), -1)), {rows});
@@ -288,10 +294,14 @@ Tensor linear_loss_meaning(const Node& node, Inputs in) {
 Tensor linear_gradients_meaning(const Node& node, Inputs in) {
   const graph::AutocastScope precision = graph::precision_in(node);
   const int64_t rows = in[0].dim(0);
-  const Tensor p = softmax(matmul(in[0], graph::transpose(in[1], 0, 1)));
+  const Tensor logits = capped_logits(node, in), p = softmax(logits);
   const Tensor column = graph::reshape(graph::contiguous(in[2], DType::kF32), {rows, 1});
-  const Tensor dlogits =
+  Tensor dlogits =
       mul(sub(p, equal(column, graph::iota(in[1].dim(0)))), graph::reshape(in[3], {rows, 1}));
+  if (const double cap = node.attrs.real("logit_cap"); cap != 0) {
+    const Tensor part = mul(logits, 1 / cap);
+    dlogits = mul(dlogits, sub(1.0, mul(part, part)));
+  }
   std::vector<Tensor> parts = {flatten(matmul(dlogits, in[1]))};
   if (node.attrs.integer("of_weight")) {
     parts.push_back(flatten(matmul(graph::transpose(dlogits, 0, 1), in[0])));
@@ -332,11 +342,16 @@ std::vector<Tensor> grad_linear_loss(const GradCall& call) {
 
 std::vector<OpCase> linear_loss_cases(const OpDef& op, graph::Attrs attrs) {
   std::vector<OpCase> cases;
-  for (auto [rows, dim, classes] :
-       {std::array<int64_t, 3>{1, 1, 4}, {6, 20, 37}, {600, 5, 9}, {0, 3, 4}}) {
-    cases.push_back({str(rows, " rows, ", classes, " classes"),
+  for (auto [rows, dim, classes, cap] : {std::array<int64_t, 4>{1, 1, 4, 0},
+                                         {6, 20, 37, 0},
+                                         {600, 5, 9, 0},
+                                         {0, 3, 4, 0},
+                                         {6, 20, 37, 2}}) {
+    graph::Attrs own = attrs;
+    own.add("logit_cap", static_cast<double>(cap));
+    cases.push_back({str(rows, " rows, ", classes, " classes", cap > 0 ? ", capped" : ""),
                      {f32({rows, dim}), f32({classes, dim}), i32({rows}), f32({rows})},
-                     [&op, attrs](Inputs in) { return record(op, in, attrs); },
+                     [&op, own](Inputs in) { return record(op, in, own); },
                      -1,
                      1,
                      1e-5});
@@ -567,26 +582,28 @@ namespace {
 
 // In float64, from the losses of the rows that count.
 Tensor exact_linear_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                         const Tensor& token_weights) {
+                         const Tensor& token_weights, double cap) {
   const CrossEntropyOptions options{.reduction = Reduction::kNone};
   const Tensor counted = where(eq(token_weights, 0.0), options.ignore_index, targets);
-  const Tensor logits = matmul(hidden, graph::transpose(weight, 0, 1));
+  const Tensor logits = soft_cap(matmul(hidden, graph::transpose(weight, 0, 1)), cap);
   return reduce(mul(cross_entropy(logits, counted, options), token_weights), Reduction::kSum);
 }
 
 Tensor joined_linear_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                          const Tensor& token_weights) {
+                          const Tensor& token_weights, double cap) {
   const std::initializer_list<Tensor> inputs = {hidden, weight, targets, token_weights};
-  if (!graph::needs_grad({hidden, weight})) return record(kLinearCrossEntropy, inputs);
+  if (!graph::needs_grad({hidden, weight})) {
+    return record(kLinearCrossEntropy, inputs, {{"logit_cap", cap}});
+  }
   const Tensor flat = record(kLinearCrossEntropyGradients, inputs,
-                             {{"of_weight", int64_t{weight.requires_grad()}}});
+                             {{"of_weight", int64_t{weight.requires_grad()}}, {"logit_cap", cap}});
   return graph::unpack(flat, linear_parts(*flat.node())).back();
 }
 
 }  // namespace
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                            const Tensor& token_weights) {
+                            const Tensor& token_weights, double logit_cap) {
   const Tensor classes = in_int32(targets);
   graph::check_defined(token_weights, kLinearCrossEntropy.name, "input 3");
   return in_common_float(
@@ -595,8 +612,8 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
         const Tensor weights = token_weights.dtype() == h.dtype()
                                    ? token_weights
                                    : graph::contiguous(token_weights, h.dtype());
-        return h.dtype() == DType::kF64 ? exact_linear_loss(h, w, classes, weights)
-                                        : joined_linear_loss(h, w, classes, weights);
+        return h.dtype() == DType::kF64 ? exact_linear_loss(h, w, classes, weights, logit_cap)
+                                        : joined_linear_loss(h, w, classes, weights, logit_cap);
       },
       hidden, weight);
 }

@@ -211,6 +211,10 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
        [](In in) {
          return Out{linear_cross_entropy(in[0], in[1], in[2], autograd::detach(in[3]))};
        }},
+      {"linear_cross_entropy_cap",
+       [](In in) {
+         return Out{linear_cross_entropy(in[0], in[1], in[2], autograd::detach(in[3]), 2)};
+       }},
       {"linspace",
        [](In) {
          return Out{linspace(-1, 2, 7), linspace(3, 1, 1), linspace(0, 1, 0)};
@@ -266,6 +270,7 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"min_with_index", [](In in) { return both(min_with_index(in[0], 0, true)); }},
       {"minimum", [](In in) { return Out{minimum(in[0], in[1])}; }},
       {"mish", [](In in) { return Out{mish(in[0])}; }},
+      {"soft_cap", [](In in) { return Out{soft_cap(in[0], 3)}; }},
       {"mod", [](In in) { return Out{mod(in[0], in[1])}; }},
       {"mod_number", [](In in) { return Out{mod(in[0], 2)}; }},
       {"movedim", [](In in) { return Out{movedim(in[0], 0, -1)}; }},

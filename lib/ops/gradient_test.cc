@@ -132,9 +132,11 @@ TEST_CASE("gradients of losses equal finite differences") {
                     [&](Inputs in) { return ops::nll(in[0], targets, {.reduction = reduction}); });
   }
   const Tensor counts = graph::constant(std::vector<float>{1, 0.5, 0, 2}, {4});
-  check_gradients("linear_cross_entropy", {{4, 3}, {5, 3}}, [&](Inputs in) {
-    return ops::linear_cross_entropy(in[0], in[1], targets, counts);
-  });
+  for (const double cap : {0.0, 1.5}) {
+    check_gradients("linear_cross_entropy", {{4, 3}, {5, 3}}, [&](Inputs in) {
+      return ops::linear_cross_entropy(in[0], in[1], targets, counts, cap);
+    });
+  }
   check_gradients(
       "log_sigmoid", {{7}}, [](Inputs in) { return ops::log_sigmoid(in[0]); }, 0.2, 3);
   check_gradients("mse", {{7}, {7}}, [](Inputs in) { return ops::mse_loss(in[0], in[1]); });

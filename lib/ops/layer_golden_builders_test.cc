@@ -172,6 +172,7 @@ void add_normalisation(std::map<std::string, GoldenBuild>& builders) {
 void add_attention(std::map<std::string, GoldenBuild>& builders) {
   builders["attention_groups"] = [](In in) { return Out{attend(in, {})}; };
   builders["attention_window"] = [](In in) { return Out{attend(in, {.window = 3})}; };
+  builders["attention_cap"] = [](In in) { return Out{attend(in, {.cap = 1.5})}; };
   builders["attention_segments"] = [](In in) { return Out{attend(in, {.segments = in[3]})}; };
   builders["attention_segments_full"] = [](In in) {
     return Out{attend(in, {.causal = false, .segments = in[3]})};

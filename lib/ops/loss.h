@@ -34,14 +34,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 Tensor nll(const Tensor& log_probabilities, const Tensor& targets,
            const CrossEntropyOptions& options = {});
 
-// Σ_i token_weights[i] · cross_entropy(hidden_i · weightᵀ, targets[i]) → [], for hidden [rows,
-// dim], weight [classes, dim], targets [rows] and token_weights [rows] of
-// floats. The logits
-// are never stored whole; where a gradient is needed it is computed in the same sweep and cannot be
-// differentiated again. A row of token weight 0 does not count, whatever its target. The token
-// weights have no gradient.
+// Σ_i token_weights[i] · cross_entropy(soft_cap(hidden_i · weightᵀ, logit_cap), targets[i]) → [],
+// for hidden [rows, dim], weight [classes, dim], targets [rows] and token_weights [rows] of floats.
+// The logits are never stored whole; where a gradient is needed it is computed in the same sweep
+// and cannot be differentiated again. A row of token weight 0 does not count, whatever its target.
+// The token weights have no gradient.
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                            const Tensor& token_weights);
+                            const Tensor& token_weights, double logit_cap = 0);
 
 // Element-wise losses; `input` and `target` broadcast.
 // (input − target)².

@@ -1,5 +1,7 @@
 // The list of operations. A static library silently drops objects that register themselves, so the
 // list is explicit: one line per operation, in the order of ops.h.
+#include <cmath>
+
 #include "lib/base/error.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/ops.h"
@@ -148,6 +150,11 @@ void shape_error(const graph::Node& node, std::string_view why) {
     inputs += str(inputs.empty() ? "" : ", ", name(input->dtype), " ", to_string(input->shape));
   }
   fail(ErrorKind::kMalformed, node.op->name, "(", inputs, "): ", why);
+}
+
+void require_cap(const graph::Node& node, double cap) {
+  if (cap >= 0 && std::isfinite(cap)) return;
+  shape_error(node, str("the cap must be 0 or a positive number, not ", cap));
 }
 
 }  // namespace lumen::ops

@@ -191,6 +191,7 @@ TEST_CASE("activations made of several operations round narrow types once") {
                                 [](const Tensor& x) { return ops::softplus(x); },
                                 ops::hard_sigmoid,
                                 ops::hard_swish,
+                                [](const Tensor& x) { return ops::soft_cap(x, 3); },
                                 ops::mish};
   const Tensor wide = ops::sub(ops::mul(graph::iota(400), 0.1), 19.97);  // e²⁰ is ∞ in f16
   for (DType dtype : {DType::kF16, DType::kBF16}) {

@@ -112,9 +112,10 @@ Tensor elu(const Tensor& x, double alpha = 1);  // x > 0 ? x : α(eˣ − 1)
 Tensor leaky_relu(const Tensor& x, double slope = 0.01);  // x > 0 ? x : slope · x
 // ln(1 + e^βx) / β; x where βx > threshold.
 Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
-Tensor hard_sigmoid(const Tensor& x);  // clamp(x + 3, 0, 6) / 6
-Tensor hard_swish(const Tensor& x);    // x · hard_sigmoid(x)
-Tensor mish(const Tensor& x);          // x · tanh(softplus(x))
+Tensor hard_sigmoid(const Tensor& x);          // clamp(x + 3, 0, 6) / 6
+Tensor hard_swish(const Tensor& x);            // x · hard_sigmoid(x)
+Tensor mish(const Tensor& x);                  // x · tanh(softplus(x))
+Tensor soft_cap(const Tensor& x, double cap);  // cap · tanh(x / cap); x if cap is 0
 
 // --- Comparison, choice, logic (ops/compare.cc) ------------------------------------------------
 // bool; false for NaN, but ne true.
@@ -437,6 +438,7 @@ struct AttentionDropout {
 };
 struct AttentionOptions {
   double scale = 1;
+  double cap = 0;  // scores are soft_cap(scale · q · k, cap)
   bool causal = true;
   int64_t window = 0;  // see only the last `window` positions; 0: all
   // int32 [batch, tokens]: a query sees only keys of its own segment; undefined: all are one.

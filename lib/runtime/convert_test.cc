@@ -1,6 +1,7 @@
 // lumen-convert: what comes out computes and talks as what went in.
 #include "lib/runtime/convert.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -121,7 +122,7 @@ void make_sayable(io::Json& config) {
   const std::string type = io::get_string(config, "model_type");
   const int64_t layers = io::get_int(config, "num_hidden_layers", 1, 100);
   if (config.contains("layer_types") && !type.starts_with("qwen")) {
-    const int64_t period = type == "gemma3_text" ? 6 : 4;
+    const int64_t period = type == "gemma3_text" ? 6 : type == "gemma2" ? 2 : 4;
     for (int64_t i = 0; i < layers; ++i) {
       config["layer_types"][static_cast<size_t>(i)] =
           (i + 1) % period == 0 ? "full_attention" : "sliding_attention";
@@ -131,7 +132,9 @@ void make_sayable(io::Json& config) {
     if (type.starts_with("qwen")) config.erase("sliding_window");
   }
   config.erase("no_rope_layers");
-  if (type == "gemma3_text") config["query_pre_attn_scalar"] = config["head_dim"];
+  if (config.contains("query_pre_attn_scalar")) {
+    config["query_pre_attn_scalar"] = config["head_dim"];
+  }
 }
 
 // To GGUF, and from there back to a directory.
@@ -175,7 +178,9 @@ void check_same(const std::string& directory) {
 TEST_CASE("layers in an order that GGUF's architecture does not have are refused") {
   const auto refused = [](const char* type, const io::Json& keys) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-    io::Json config = def.tiny_configs()[0];
+    const std::vector<io::Json> tiny = def.tiny_configs();
+    io::Json config = *std::find_if(tiny.begin(), tiny.end(),
+                                    [&](const io::Json& one) { return one["model_type"] == type; });
     make_sayable(config);
     config.update(keys);
     ConvertOptions options;
@@ -189,6 +194,13 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
       "layer 0 has no sliding window, which cannot be written as GGUF for gemma3"));
   CHECK(contains(refused("gemma3_text", {{"query_pre_attn_scalar", 20}}),
                  "query_pre_attn_scalar 20 cannot be written as GGUF, where it is 16"));
+  CHECK(contains(refused("gemma2", {{"sliding_window", nullptr}}),
+                 "layer 0 has no sliding window, which cannot be written as GGUF for gemma2"));
+  CHECK(
+      contains(refused("gemma2", {{"attn_logit_softcapping", nullptr}}),
+               "attn_logit_softcapping null cannot be written as GGUF for gemma2, where it is 50"));
+  CHECK(contains(refused("gemma3_text", {{"final_logit_softcapping", 30}}),
+                 "final_logit_softcapping cannot be written as GGUF for gemma3"));
   CHECK(contains(refused("smollm3", {{"no_rope_layer_interval", 3}}),
                  "than every 4th cannot be written"));
   CHECK(contains(refused("llama", {{"hidden_act", "gelu"}}), "where it is silu"));

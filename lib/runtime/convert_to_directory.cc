@@ -50,6 +50,7 @@ std::string_view architecture_class(const std::string& model_type) {
   constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
       {"llama", "LlamaForCausalLM"},        {"mistral", "MistralForCausalLM"},
       {"qwen2", "Qwen2ForCausalLM"},        {"qwen3", "Qwen3ForCausalLM"},
+      {"gemma", "GemmaForCausalLM"},        {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"}, {"granite", "GraniteForCausalLM"},
       {"olmo2", "Olmo2ForCausalLM"},        {"olmo3", "Olmo3ForCausalLM"},
       {"phi3", "Phi3ForCausalLM"},          {"smollm3", "SmolLM3ForCausalLM"}};
@@ -62,7 +63,8 @@ std::string_view architecture_class(const std::string& model_type) {
 
 // What a config.json calls the activation of the gate.
 const char* activation_key(const std::string& model_type) {
-  return model_type == "gemma3_text" ? "hidden_activation" : "hidden_act";
+  const bool own = model_type == "gemma2" || model_type == "gemma3_text";
+  return own ? "hidden_activation" : "hidden_act";
 }
 
 // config.json of a model that has none.

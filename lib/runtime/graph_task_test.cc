@@ -7,10 +7,13 @@
 #include <set>
 
 #include "lib/kernels/amx_emulation.h"
+#include "lib/ops/loss.h"
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/least_loss.h"
+#include "lib/runtime/network.h"
 #include "lib/runtime/text_recipes.h"
 #include "lib/runtime/train_task.h"
+#include "models/model.h"
 
 namespace lumen::runtime {
 namespace {
@@ -48,6 +51,27 @@ std::string bytes_of(const TaskState& state) {
     }
   }
   return all;
+}
+
+TEST_CASE("the loss of a network is that of its logits, capped or not") {
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6}, next = {1, 4, 1, 5, 9, 2, 6, 5};
+  const auto ints = [](const std::vector<int32_t>& x) {
+    return graph::constant(Array::from<int32_t>(x, {1, static_cast<int64_t>(x.size())}));
+  };
+  for (const io::Json& config : models::find_model_def({{"model_type", "gemma2"}}).tiny_configs()) {
+    INFO(config.dump());
+    const auto parameters = nn::Parameters::random(5);
+    const auto network = make_network(config, parameters, {});
+    const double got = network->loss_sum({{"tokens", ints(ids)}, {"targets", ints(next)}}).item();
+    const models::CausalLm& model = *network->language_model();
+    const int32_t zero = 0;
+    const graph::Tensor position = graph::constant(Array::from<int32_t>(std::span(&zero, 1), {1}));
+    const graph::Tensor logits = model.logits(model.hidden(ints(ids), position, nullptr));
+    const graph::Tensor rows = graph::reshape(logits, {8, model.vocab_size()});
+    const graph::Tensor want = ops::cross_entropy(rows, graph::reshape(ints(next), {8}),
+                                                  {.reduction = ops::Reduction::kSum});
+    CHECK(got == Approx(want.item()).epsilon(1e-6));
+  }
 }
 
 TEST_CASE("steps have the same bits for any number of threads, and after going on from a state") {

@@ -57,9 +57,9 @@ class LanguageNetwork : public Network {
     const Tensor flat = graph::reshape(hidden, {rows, hidden.dim(-1)});
     const Tensor targets = graph::reshape(field(fields, "targets"), {rows});
     const nn::Linear& head = model_->head();
-    const double smooth = smoothing(options_);
+    const double smooth = smoothing(options_), cap = model_->logit_cap();
     if (head.bias.defined() || head.addition || smooth > 0) {
-      return ops::cross_entropy(head(flat), targets,
+      return ops::cross_entropy(ops::soft_cap(head(flat), cap), targets,
                                 {.label_smoothing = smooth, .reduction = ops::Reduction::kSum});
     }
     const Tensor counts = ops::sub(
@@ -67,7 +67,7 @@ class LanguageNetwork : public Network {
         ops::equal(graph::contiguous(targets, DType::kF32), graph::scalar(data::kIgnored)));
     const bool plain = head.weight.dtype() == DType::kF32;  // a frozen base may be quantised
     const Tensor weight = plain ? head.weight : graph::contiguous(head.weight, DType::kF32);
-    return ops::linear_cross_entropy(flat, weight, targets, counts);
+    return ops::linear_cross_entropy(flat, weight, targets, counts, cap);
   }
 
   Tensor class_logits(const Fields&) const override { return {}; }

@@ -289,7 +289,8 @@ TEST_CASE("an architecture that is unknown is told before the weights are looked
   for (const Arguments& arguments : {Arguments{place, "-p", "a"}, {"--draft", place, "-p", "a"}}) {
     const auto outcome = run_tool_process("lumen-run", arguments);
     require_error(outcome, 69);
-    REQUIRE(contains(outcome.err, "model_type 'gemma4' is not supported; supported: "));
+    REQUIRE(contains(outcome.err,
+                     "model_type 'gemma4' is not supported (nearest: gemma); supported: "));
   }
   const auto converted = run_tool_process("lumen-convert", {place, place + "/a.gguf"});
   require_error(converted, 69, "lumen-convert");
