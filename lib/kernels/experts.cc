@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lib/base/check.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/elementwise.h"
 #include "lib/kernels/expert_routes.h"
