@@ -1,5 +1,7 @@
 #include "models/decoder_lm.h"
 
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
 #include "lib/nn/training_scope.h"
 
 namespace lumen::models {
@@ -29,6 +31,20 @@ nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
                   .activation = config.hidden_act},
           .norm_eps = config.rms_norm_eps,
           .dropout = config.dropout};
+}
+
+nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,
+                              const char* count) {
+  const std::string activation = io::get_string(json, "hidden_act", "silu");
+  if (activation != "silu" && activation != "swish") {
+    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
+         " is not supported in experts; known: silu, swish");
+  }
+  const int64_t experts = io::get_int(json, count, 1, limits::kExperts);
+  return {.hidden = config.hidden_size,
+          .intermediate = config.intermediate_size,
+          .experts = experts,
+          .used = io::get_int(json, "num_experts_per_tok", 1, experts)};
 }
 
 std::function<nn::LayerShape(int64_t)> with_windows(const nn::LayerShape& shape,

@@ -28,6 +28,10 @@ struct DecoderShape {
 
 // Attention, feed-forward layer and norms of a plain Llama of this config, for models to change.
 nn::LayerShape plain_layer(const nn::DecoderConfig& config);
+// The experts of such a model, as many as the key `count` says, of which num_experts_per_tok are
+// used, each of intermediate_size. Throws Error(kUnsupported) for another activation than silu.
+nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,
+                              const char* count);
 // DecoderShape::layer of layers that are all like `shape`, but each with its own of `windows`
 // (io::layer_windows), and DecoderShape::rotation of those of which the windowed ones rotate
 // locally.

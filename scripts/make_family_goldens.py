@@ -6,7 +6,8 @@ Usage: make_family_goldens.py OUTPUT_DIRECTORY     (needs torch, transformers, s
 families.json: the versions, and per case its config.json. families.safetensors: per case, computed in
 float64 and stored as float32, the weights "CASE/NAME", the token ids "CASE/tokens" int32
 [batch, tokens], the logits "CASE/logits", and of the sum of log-probabilities of the next tokens
-the gradients "CASE/gradient/NAME" of the weights of the first layer and of the final norm.
+the gradients "CASE/gradient/NAME" of the weights of the first layer and of the final norm. Names are
+those of files, where each expert has matrices of its own.
 """
 import json
 import pathlib
@@ -56,12 +57,42 @@ CASES = {
     "granite": ("Granite", {"embedding_multiplier": 12.0, "residual_multiplier": 0.22,
                             "attention_multiplier": 0.3, "logits_scaling": 8.0,
                             "attention_bias": True, "tie_word_embeddings": True}),
+    "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2,
+                            "sliding_window": 5}),
+    "qwen3moe": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+                              "moe_intermediate_size": 12, "norm_topk_prob": True,
+                              "num_hidden_layers": 3, "mlp_only_layers": [1]}),
+    "qwen3moe-step": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 3, "head_dim": 8,
+                                   "moe_intermediate_size": 12, "num_hidden_layers": 3,
+                                   "decoder_sparse_step": 2}),
 }
 # Case → what weights are multiplied by, for scores and logits beyond the caps.
 FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}}
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
+
+
+def by_expert(kind, values):
+    """Experts as files have them, each with matrices of its own, from transformers' fused ones."""
+    mixtral = kind == "Mixtral"
+    names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    result = {}
+    for name, value in values.items():
+        if mixtral:
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        place, _, last = name.rpartition(".")
+        if last == "gate_up_proj" and place.endswith(".experts"):
+            parts = {part: half for part, half in zip(names, value.chunk(2, 1))}
+        elif last == "down_proj" and place.endswith(".experts"):
+            parts = {names[2]: value}
+        else:
+            result[name] = value
+            continue
+        for part, all_experts in parts.items():
+            for expert, matrix in enumerate(all_experts):
+                result[f"{place}.{expert}.{part}.weight"] = matrix
+    return result
 
 
 def main():
@@ -71,7 +102,7 @@ def main():
         torch.manual_seed(1)
         name = kind + ("TextConfig" if kind == "Gemma3" else "Config")
         config = getattr(transformers, name)(**(COMMON | keys))
-        config._attn_implementation = "eager"
+        config._attn_implementation = config._experts_implementation = "eager"
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
@@ -87,8 +118,9 @@ def main():
                   if ".layers.0." in name or name == "model.norm.weight"}
         gradients = torch.autograd.grad(loss, list(wanted.values()))
         configs[label] = config.to_diff_dict() | {"model_type": config.model_type}
-        values = dict(model.named_parameters())
-        values |= {f"gradient/{n}": g for n, g in zip(wanted, gradients)}
+        values = by_expert(kind, dict(model.named_parameters()))
+        of_weights = by_expert(kind, dict(zip(wanted, gradients)))
+        values |= {f"gradient/{n}": g for n, g in of_weights.items()}
         values |= {"tokens": tokens.int(), "logits": logits}
         for name, value in values.items():
             value = value.detach().numpy()

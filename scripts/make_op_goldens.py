@@ -48,6 +48,21 @@ def values(data, dtype="f32"):
     return lambda g: torch.tensor(data, dtype=TYPES[dtype])
 
 
+def experts(x, logits, matrices, normalize):
+    """Each token through two experts, or the only one: gates, then ups, then downs."""
+    count = len(matrices) // 3
+    gate, up, down = matrices[:count], matrices[count:2 * count], matrices[2 * count:]
+    probability, chosen = torch.topk(F.softmax(logits, -1), min(2, count), -1)
+    if normalize:
+        probability = probability / probability.sum(-1, keepdim=True)
+    rows = []
+    for t in range(x.shape[0]):
+        parts = [p * F.linear(F.silu(F.linear(x[t], gate[e])) * F.linear(x[t], up[e]), down[e])
+                 for p, e in zip(probability[t], chosen[t].tolist())]
+        rows.append(sum(parts))
+    return torch.stack(rows)
+
+
 def case(name, function, *inputs, grad=True):
     assert name not in names, name
     names.add(name)
@@ -473,6 +488,14 @@ def products():
         case(f"linear.{dtype}", F.linear, floats([3, 8], dtype=dtype), floats([5, 8], dtype=dtype), grad=dtype == "f64")
         case(f"linear_bias.{dtype}", F.linear, floats([2, 3, 8], dtype=dtype), floats([5, 8], dtype=dtype),
              floats([5], dtype=dtype), grad=dtype == "f64")
+    for label, count, tokens in [("one", 1, 5), ("few", 3, 5), ("many", 3, 12)]:
+        matrices = [floats(shape, -0.5, 0.5) for shape in 2 * count * [[6, 8]] + count * [[8, 6]]]
+        for name, normalize in [("experts", False), ("experts_normalized", True)]:
+            case(f"{name}.{label}", lambda x, logits, *w, n=normalize: experts(x, logits, w, n),
+                 floats([tokens, 8]), floats([tokens, count]), *matrices)
+            case(f"{name}_frozen.{label}",
+                 lambda x, logits, *w, n=normalize: experts(x, logits, [m.detach() for m in w], n),
+                 floats([tokens, 8]), floats([tokens, count]), *matrices)
     case("linear_bias.plain", F.linear, floats([2, 3, 8]), floats([5, 8]), floats([5]))
 
 

@@ -42,6 +42,7 @@ inline constexpr int kTomlPoints = 200;  // in one line
 // Of a model: layers, heads of attention, positions, width of anything.
 inline constexpr int64_t kLayers = 4'096;
 inline constexpr int64_t kHeads = 4'096;
+inline constexpr int64_t kExperts = 4'096;  // of one layer
 inline constexpr int64_t kContext = 1 << 24;
 inline constexpr int64_t kDim = 1 << 20;
 

@@ -193,6 +193,9 @@ struct OpDef {
   bool takes_epilogue = false;
   // Whether input `i` may be a constant in panels; absent: none may. make_node checks it.
   bool (*takes_panels)(const Node& node, size_t i) = nullptr;
+  // Of such inputs, which part of their bytes one row of the first input reads, in the mean over
+  // all of them; absent: all.
+  double (*part_read)(const Node& node, size_t i) = nullptr;
   int overwrites = -1;  // index of the state input whose memory the result takes over
 
   // The same result from simpler operations: oracle, fallback and default gradient.

@@ -29,10 +29,21 @@ constexpr Renaming kAroundBranches[] = {{"post_attention_norm", "post_attention_
                                         {"post_ffw_norm", "post_feedforward_layernorm"}};
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
+// Matrices of all experts are one tensor.
+constexpr Renaming kMixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
+                                 {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
+                                 {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
+                                 {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}};
+constexpr Renaming kQwen3Moe[] = {{"ffn_gate_inp", "mlp.gate"},
+                                  {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                  {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                  {"ffn_down_exps", "mlp.experts.*.down_proj"}};
+
 constexpr Architecture kArchitectures[] = {
-    {"llama", "llama", true},
+    {"llama", "llama", true, kMixtral},
     {"qwen2", "qwen2", false},
     {"qwen3", "qwen3", false},
+    {"qwen3moe", "qwen3_moe", false, kQwen3Moe},
     {"gemma", "gemma", false},
     {"gemma2", "gemma2", false, kAroundBranches},
     {"gemma3", "gemma3_text", false, kAroundBranches},
@@ -78,6 +89,15 @@ std::string renamed_in_layer(const std::string& name, std::string_view layers,
 }
 
 constexpr std::string_view kGgufLayers = "blk.", kLayers = "model.layers.";
+constexpr std::string_view kExpertPart = ".experts.", kAllExperts = ".experts.*.";
+
+// Where the number of an expert is in a name: its place and its length; {0, 0} if there is none.
+std::pair<size_t, size_t> place_of_number(std::string_view name) {
+  const size_t at = name.find(kExpertPart);
+  if (at == name.npos) return {0, 0};
+  const size_t begin = at + kExpertPart.size(), end = name.find('.', begin);
+  return end == name.npos ? std::pair<size_t, size_t>{0, 0} : std::pair(begin, end - begin);
+}
 
 }  // namespace
 
@@ -100,7 +120,28 @@ std::string hugging_face_name(const std::string& name, std::string_view architec
   return in_layer.empty() ? name : in_layer;
 }
 
-std::string gguf_tensor_name(const std::string& name, std::string_view architecture) {
+bool is_of_all_experts(std::string_view name) {
+  return name.find(kAllExperts) != name.npos;
+}
+
+std::string name_of_expert(std::string name, int64_t expert) {
+  const auto [at, length] = place_of_number(name);
+  return name.replace(at, length, str(expert));
+}
+
+std::optional<int64_t> expert_number(std::string_view name) {
+  const auto [at, length] = place_of_number(name);
+  int64_t number = 0;
+  const bool is_number = length > 0 && parse_number(name.substr(at, length), number);
+  return is_number && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+std::string gguf_tensor_name(const std::string& own_name, std::string_view architecture) {
+  std::string name = own_name;
+  if (expert_number(name)) {
+    const auto [at, length] = place_of_number(name);
+    name.replace(at, length, "*");
+  }
   for (const Renaming& renaming : kModelTensors) {
     if (renaming.hugging_face == name) return std::string(renaming.gguf);
   }
@@ -115,14 +156,14 @@ bool gguf_rotates_interleaved(std::string_view name) {
 
 std::string gguf_architecture(const Json& config) {
   std::string type = get_string(config, "model_type"), known;
-  if (type == "mistral") type = "llama";
+  if (type == "mistral" || type == "mixtral") type = "llama";
   if (type == "olmo3") type = "olmo2";
   for (const Architecture& architecture : kArchitectures) {
     if (architecture.model_type == type) return std::string(architecture.name);
     known += str(known.empty() ? "" : ", ", architecture.model_type);
   }
   fail(ErrorKind::kUnsupported, "model_type ", quoted(type),
-       " has no architecture of GGUF that Lumen knows; known are mistral, olmo3, ", known);
+       " has no architecture of GGUF that Lumen knows; known are mistral, mixtral, olmo3, ", known);
 }
 
 }  // namespace lumen::io

@@ -13,10 +13,10 @@ struct Renaming {
 };
 
 struct Architecture {
-  std::string_view name;  // general.architecture
-  std::string_view
-      model_type;    // of a config.json; Llama and OLMo 2 with windows are called otherwise
-  bool interleaved;  // q and k rows are in the order of interleaved rotary pairs
+  std::string_view name;        // general.architecture
+  std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, and Llama with
+                                // experts, are called otherwise
+  bool interleaved;             // q and k rows are in the order of interleaved rotary pairs
   std::span<const Renaming> own_tensors = {};  // of a layer, before those that all have
 };
 

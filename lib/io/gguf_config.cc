@@ -169,13 +169,69 @@ void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
   write_window(config, keys);
 }
 
+// --- Experts -----------------------------------------------------------------------------------
+
+constexpr const char* kExpertCount = "expert_count";
+constexpr const char* kExpertUsed = "expert_used_count";
+constexpr const char* kExpertLength = "expert_feed_forward_length";
+
+int64_t expert_count(const ArchitectureKeys& keys) {
+  return keys.has(kExpertCount) ? keys.integer(kExpertCount, limits::kExperts, 0) : 0;
+}
+
+// `count` is what the config calls their number.
+void read_experts(const ArchitectureKeys& keys, const char* count, Json& config) {
+  config[count] = keys.integer(kExpertCount, limits::kExperts);
+  config["num_experts_per_tok"] = keys.integer(kExpertUsed, config[count].get<int64_t>());
+}
+
+void write_experts(const Json& config, const char* count, const char* length,
+                   const KeyWriter& keys) {
+  const int64_t experts = get_int(config, count, 1, limits::kExperts);
+  keys.integer(kExpertCount, experts);
+  keys.integer(kExpertUsed, get_int(config, "num_experts_per_tok", 1, experts));
+  keys.integer(kExpertLength, get_int(config, length, 1, limits::kDim));
+}
+
 // --- What only one architecture has ------------------------------------------------------------
 
 void read_llama(const ArchitectureKeys& keys, Json& config) {
   const int64_t window = read_window(keys);
-  if (window == 0) return;
-  config["sliding_window"] = window;
-  config["model_type"] = "mistral";  // what Llama with a window is called: a Llama has none
+  if (window > 0) config["sliding_window"] = window;
+  if (expert_count(keys) > 0) {
+    config["model_type"] = "mixtral";  // what Llama with experts is called
+    read_experts(keys, "num_local_experts", config);
+    config["intermediate_size"] =
+        keys.integer_or(config["intermediate_size"].get<int64_t>(), kExpertLength, limits::kDim);
+  } else if (window > 0) {
+    config["model_type"] = "mistral";  // what Llama with a window is called: a Llama has none
+  }
+}
+
+void write_llama(const Json& config, const KeyWriter& keys) {
+  write_window(config, keys);
+  if (get_string(config, "model_type") != "mixtral") return;
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+}
+
+// All layers have experts, and the probabilities of the chosen add up to 1.
+void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_experts", config);
+  config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
+  config["norm_topk_prob"] = true;
+}
+
+void write_qwen3moe(const Json& config, const KeyWriter& keys) {
+  const std::vector<bool> sparse = sparse_layers(config);
+  const bool all = std::find(sparse.begin(), sparse.end(), false) == sparse.end();
+  const char* problem = !all                                              ? "layers without experts"
+                        : !get_bool(config, "norm_topk_prob", false)      ? "norm_topk_prob false"
+                        : find_value(config, "sliding_window") != nullptr ? "a sliding window"
+                                                                          : nullptr;
+  if (problem != nullptr) {
+    fail(ErrorKind::kUnsupported, problem, " cannot be written as GGUF for qwen3moe");
+  }
+  write_experts(config, "num_experts", "moe_intermediate_size", keys);
 }
 
 void write_no_windows(const Json& config, const KeyWriter&) {
@@ -327,11 +383,12 @@ struct Own {
   void (*write)(const Json& config, const KeyWriter& keys);
 };
 constexpr Own kOwn[] = {
-    {"llama", read_llama, write_window},      {"qwen2", nullptr, write_no_windows},
-    {"qwen3", nullptr, write_no_windows},     {"gemma", read_gemma, write_no_windows},
-    {"gemma2", read_gemma2, write_gemma2},    {"gemma3", read_gemma3, write_gemma3},
-    {"granite", read_granite, write_granite}, {"olmo2", read_olmo2, write_olmo2},
-    {"phi3", read_phi3, write_phi3},          {"smollm3", nullptr, write_smollm3},
+    {"llama", read_llama, write_llama},      {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},    {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"gemma", read_gemma, write_no_windows}, {"gemma2", read_gemma2, write_gemma2},
+    {"gemma3", read_gemma3, write_gemma3},   {"granite", read_granite, write_granite},
+    {"olmo2", read_olmo2, write_olmo2},      {"phi3", read_phi3, write_phi3},
+    {"smollm3", nullptr, write_smollm3},
 };
 
 const Own& own_of(std::string_view architecture) {
@@ -383,8 +440,10 @@ Json config_of_gguf(const GgufFile& file) {
   const Architecture& architecture =
       find_architecture(file.metadata.get_string("general.architecture"));
   const ArchitectureKeys keys(file.metadata, architecture.name);
-  if (keys.integer_or(0, "expert_count", limits::kLayers) > 0) {
-    fail(ErrorKind::kUnsupported, "models with experts (mixtures of experts) are not supported");
+  const bool may_have_experts = architecture.name == "llama" || architecture.name == "qwen3moe";
+  if (expert_count(keys) > 0 && !may_have_experts) {
+    fail(ErrorKind::kUnsupported, "experts (a mixture of experts) are not supported in ",
+         architecture.name, ", only in llama (Mixtral) and qwen3moe");
   }
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);

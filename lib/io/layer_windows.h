@@ -1,4 +1,4 @@
-// What single layers of a model do otherwise than the others: windows and rotation.
+// What single layers of a model do otherwise than the others: windows, rotation, experts.
 #pragma once
 
 #include <vector>
@@ -21,5 +21,9 @@ Json periodic_layer_types(int64_t layers, int64_t period);
 // such a list all but every no_rope_layer_interval-th, of 4. Throws Error(kMalformed) for a list of
 // another length than num_hidden_layers.
 std::vector<bool> rotating_layers(const Json& config);
+
+// Whether each layer of a Qwen3-MoE has experts: every decoder_sparse_step-th, of 1, that
+// mlp_only_layers does not name. Throws Error(kMalformed) for a name that is no layer's.
+std::vector<bool> sparse_layers(const Json& config);
 
 }  // namespace lumen::io

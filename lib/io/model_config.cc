@@ -175,11 +175,12 @@ Json normalized_config(Json config, bool has_head) {
   if (type == "gemma2") complete_gemma2(config);
   if (type == "gemma3_text") complete_gemma3(config);
   if (type == "olmo3") set_layer_types(config, 4);
+  if (type == "qwen3_moe") rename_key(config, "num_local_experts", "num_experts");
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
   set_default(config, "head_dim", type == "qwen3" ? 128 : std::max<int64_t>(1, dim / heads));
-  const bool wide_eps = type == "phi3" || type == "olmo2" || type == "olmo3";
+  const bool wide_eps = type == "phi3" || type == "olmo2" || type == "olmo3" || type == "mixtral";
   set_default(config, "rms_norm_eps", wide_eps ? 1e-5 : 1e-6);
   set_default(config, "rope_theta", 10000.0);
   set_default(config, "tie_word_embeddings", !has_head);

@@ -529,5 +529,49 @@ TEST_CASE("extents of 1 that a GGUF file has more or fewer of change no shape") 
   CHECK(shape("model.norm.weight") == Shape{32});
 }
 
+TEST_CASE("a GGUF model's experts get names of their own, as many as it says") {
+  const auto open = [](uint32_t count, uint32_t used) {
+    const std::string path = testing::temporary_directory() + "/experts.gguf";
+    GgufBuilder builder = tiny_llama_gguf();
+    builder.u32("llama.expert_count", count)
+        .u32("llama.expert_used_count", used)
+        .tensor("blk.0.ffn_gate_inp.weight", {32, 3}, 0, 384)
+        .tensor("blk.0.ffn_down_exps.weight", {64, 32, 3}, 0, 64 * 32 * 3 * 4);
+    std::ofstream(path, std::ios::binary) << builder.finish();
+    return open_model(path);
+  };
+  const ModelFiles model = open(3, 2);
+  CHECK(model.config["model_type"] == "mixtral");
+  CHECK(model.config["num_local_experts"] == 3);
+  CHECK(model.config["num_experts_per_tok"] == 2);
+  const std::string layer = "model.layers.0.block_sparse_moe.";
+  CHECK(model.tensors.at(layer + "gate.weight").shape() == Shape{3, 32});
+  const Array first = model.tensors.at(layer + "experts.0.w2.weight");
+  const Array last = model.tensors.at(layer + "experts.2.w2.weight");
+  CHECK((first.shape() == Shape{32, 64} && last.shape() == Shape{32, 64}));
+  CHECK(last.data() == first.data() + 2 * first.bytes());
+  const auto refused = [&](uint32_t count, uint32_t used) {
+    return testing::refusal(ErrorKind::kMalformed, [&] { open(count, used); });
+  };
+  CHECK(contains(refused(4, 2), "'blk.0.ffn_down_exps.weight' has shape [3, 32, 64], expected [4"));
+  CHECK(contains(refused(3, 4), "llama.expert_used_count': found 4, expected"));
+  CHECK(contains(refused(3, 0), "llama.expert_used_count': found 0, expected"));
+  CHECK(contains(refused(0, 2), "'blk.0.ffn_down_exps.weight'"));
+}
+
+TEST_CASE("a config of Qwen3-MoE says which layers have experts") {
+  Json config = {{"num_hidden_layers", 4}};
+  CHECK(sparse_layers(config) == std::vector<bool>{true, true, true, true});
+  config["decoder_sparse_step"] = 2;
+  CHECK(sparse_layers(config) == std::vector<bool>{false, true, false, true});
+  config["mlp_only_layers"] = Json::array({3});
+  CHECK(sparse_layers(config) == std::vector<bool>{false, true, false, false});
+  for (const Json& bad : {Json::array({4}), Json::array({-1}), Json::array({"a"}), Json(2)}) {
+    config["mlp_only_layers"] = bad;
+    CHECK(contains(testing::refusal(ErrorKind::kMalformed, [&] { sparse_layers(config); }),
+                   "mlp_only_layers: found"));
+  }
+}
+
 }  // namespace
 }  // namespace lumen::io

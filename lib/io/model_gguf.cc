@@ -8,6 +8,7 @@
 #include "lib/io/gguf_architecture.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
+#include "lib/io/write_gguf.h"
 
 namespace lumen::io {
 namespace {
@@ -71,8 +72,25 @@ Array usual_shape(const GgufTensor& tensor, Array array) {
       name.ends_with(".bias") || name.ends_with("_norm.weight") || name.starts_with("rope_f");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
-  const bool has_more = shape.rank() > 1 && rows != shape[-2];  // as experts have
+  const bool has_more = shape.rank() > 1 && rows != shape[-2];
   return has_more ? array : array.reshaped({rows, columns});
+}
+
+// The matrices of all experts of a layer, one behind the other, each under its own name.
+void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
+                 ModelFiles& model) {
+  const bool is_qwen = model.config["model_type"] == "qwen3_moe";
+  const int64_t count =
+      get_int(model.config, is_qwen ? "num_experts" : "num_local_experts", 0, limits::kExperts, 0);
+  const Shape& shape = tensor.shape;
+  if (count == 1 && shape.rank() == 2) array = array.reshaped({1, shape[0], shape[1]});
+  if (array.shape().rank() != 3 || array.shape()[0] != count) {
+    fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " has shape ", to_string(shape),
+         ", expected [", count, ", rows, columns]: as many matrices as expert_count says");
+  }
+  for (int64_t e = 0; e < count; ++e) {
+    model.tensors.emplace(name_of_expert(name, e), array.part(e));
+  }
 }
 
 }  // namespace
@@ -99,8 +117,14 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
   });
   const std::string_view architecture = model.gguf->metadata.get_string("general.architecture");
   for (const GgufTensor& tensor : model.gguf->tensors) {
-    const auto [at, is_new] = model.tensors.emplace(hugging_face_name(tensor.name, architecture),
-                                                    usual_shape(tensor, model.gguf->array(tensor)));
+    const std::string name = hugging_face_name(tensor.name, architecture);
+    if (is_of_all_experts(name)) {
+      with_context(place_of(path),
+                   [&] { add_experts(name, tensor, model.gguf->array(tensor), model); });
+      continue;
+    }
+    const auto [at, is_new] =
+        model.tensors.emplace(name, usual_shape(tensor, model.gguf->array(tensor)));
     if (!is_new) {
       fail(ErrorKind::kMalformed, place_of(path), ": tensor ", quoted(tensor.name),
            " is there twice, once as ", quoted(at->first));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -78,10 +79,16 @@ std::string gguf_architecture(const Json& config);
 // Whether the q and k rows of an architecture's files are in the order of interleaved rotary pairs.
 bool gguf_rotates_interleaved(std::string_view architecture);
 // A tensor's name in the GGUF files of an architecture, the inverse of what open_model does; "" if
-// they have none for it.
+// they have none for it. Those of all experts of a layer have one, as they are one tensor there.
 std::string gguf_tensor_name(const std::string& hugging_face_name, std::string_view architecture);
-// The other way: the same name if it has none in a Hugging Face model.
+// The other way: the same name if it has none in a Hugging Face model. For a tensor of all experts
+// the name has a star for the number of one.
 std::string hugging_face_name(const std::string& gguf_name, std::string_view architecture);
+// Whether it has, and the name with a number in its place.
+bool is_of_all_experts(std::string_view hugging_face_name);
+std::string name_of_expert(std::string hugging_face_name, int64_t expert);
+// The number of the expert that a tensor is of, by its name in Hugging Face; none of others.
+std::optional<int64_t> expert_number(std::string_view hugging_face_name);
 // Sets the keys of Jinja sources by name.
 void set_gguf_chat_templates(const std::map<std::string, std::string>& templates,
                              GgufWriter& writer);

@@ -7,112 +7,38 @@
 #include "lib/kernels/amx_product.h"
 #include "lib/kernels/blocked_product.h"
 #include "lib/kernels/convert.h"
-#include "lib/kernels/dot_rows.h"
+#include "lib/kernels/few_rows.h"
 #include "lib/kernels/gemm_tile.h"
 #include "lib/kernels/int16_product.h"
 #include "lib/kernels/int8_product.h"
 #include "lib/kernels/linear_tiles.h"
 #include "lib/kernels/linear_weights.h"
 #include "lib/kernels/matmul.h"
-#include "lib/kernels/panel_dot.h"
-#include "lib/kernels/panel_dot_tiles.h"
 #include "lib/kernels/panels.h"
-#include "lib/kernels/quantize_rows.h"
 
 namespace lumen::kernels {
 namespace {
-
-// Up to this many rows of x the weights are used as they are kept; beyond it, taking blocks of them
-// apart pays. Eight tokens can be verified at once and must get the bits that each alone gets.
-constexpr int64_t kFewRows = 8;
-// Of weights in panels: expanding a block takes as long as 12 rows of products with it.
-constexpr int64_t kFewRowsPanels = 24;
-
-// From this many rows on few rows are multiplied with quantised panels on int8 tiles, where there
-// are any: with the same bits.
-constexpr int64_t kInt8TileRows = 5;
 
 // Columns of y finished before the epilogue sees them: a few KiB of output.
 constexpr int64_t kPieceCols = 64;
 // At least so many of two halves: each starts with cold memory, a quarter of a microsecond.
 constexpr int64_t kPieceColsOfHalves = 512;
 
-int64_t few_rows(std::span<const Weight> weights) {
-  const bool panels = std::all_of(weights.begin(), weights.end(),
-                                  [](const Weight& w) { return w.layout != Layout::kRows; });
-  return panels ? kFewRowsPanels : kFewRows;
-}
-
 // ---- Few rows: dot products.
 
-// The rows of x rounded for quantised weights in panels, or multiplied like panels, and for those
-// in rows.
-struct RoundedRows {
-  bool on_tiles;
-  StripRows strips;
-  QuantizedRows rows;
-};
-
-void dot(const Weight& w, int64_t from, int64_t to, const LinearArgs& args, const RoundedRows& x,
-         float* y) {
-  const bool panels = in_panels(w.layout);
-  if (is_quantized(w.dtype)) {
-    if (!panels) return dot_rows_quantized(w, from, to, x.rows, args.m, y, args.y_stride);
-    const auto dot_quantized = x.on_tiles ? dot_panels_tiles : dot_panels_quantized;
-    dot_quantized(w, from, to, x.strips, y, args.y_stride);
-  } else {
-    const auto dot_float = panels ? dot_panels_float : dot_rows_float;
-    dot_float(w, from, to, args.x, args.x_stride, args.m, y, args.y_stride);
-  }
-}
-
-// The same of rows that are multiplied like panels: each panel is made in `panel`, which stays in
-// L1 or L2.
-void dot_as_panels(const Weight& w, int64_t from, int64_t to, const LinearArgs& args,
-                   const RoundedRows& x, std::byte* panel, float* y) {
-  for (int64_t row = from; row < to;) {
-    const int64_t index = row / kPanelRows, first = index * kPanelRows;
-    const int64_t end = std::min(to, first + kPanelRows);
-    pack_panel(w, index, panel);
-    const Weight packed{panel, w.dtype, std::min(kPanelRows, w.rows - first), w.cols,
-                        Layout::kPanels};
-    dot(packed, row - first, end - first, args, x, y + row - from);
-    row = end;
-  }
-}
-
-// Bytes of a panel of the widest type.
-size_t most_panel_bytes(int64_t cols) {
-  return static_cast<size_t>(round_up(kPanelRows * row_bytes(DType::kF32, cols), 64));
-}
-
-size_t few_rows_bytes(int64_t m, int64_t cols) {
-  m = std::min(m, kFewRowsPanels);
-  const size_t bytes = strip_rows_bytes(m, cols) + quantized_rows_bytes(m, cols);
-  return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64));
-}
-
-RoundedRows round_rows(ThreadPool& pool, const LinearArgs& args) {
-  const std::span<const Weight> weights = args.weights;
-  const int64_t cols = weights.front().cols, m = args.m;
-  bool panels = false, rows = false;
-  for (const Weight& w : weights) {
-    if (!is_quantized(w.dtype)) continue;
-    (w.layout == Layout::kRows ? rows : panels) = true;
-  }
-  RoundedRows to{};
+// The rows of x as few_rows.h has them.
+FewRows round_rows(ThreadPool& pool, const LinearArgs& args) {
+  const FewRows to = place_few_rows(args.x, args.x_stride, args.m, args.weights, args.workspace);
   // So much takes about as long as waking the other threads.
   constexpr int64_t kRowsAtOnce = 4, kBlocksAtOnce = 256;
-  if (panels) {
-    to.on_tiles = m >= kInt8TileRows && few_rows(weights) == kFewRowsPanels && uses_int8_tiles();
-    to.strips = (to.on_tiles ? tile_strips : panel_strips)(args.workspace, m, cols);
-    pool.parallel_for(cols / 32, divide_up(kBlocksAtOnce, m), [&](int64_t begin, int64_t end, int) {
-      quantize_strip_rows(args.x, args.x_stride, begin, end, to.strips);
-    });
+  if (to.strips.memory) {
+    pool.parallel_for(to.strips.cols / 32, divide_up(kBlocksAtOnce, args.m),
+                      [&](int64_t begin, int64_t end, int) {
+                        quantize_strip_rows(args.x, args.x_stride, begin, end, to.strips);
+                      });
   }
-  if (rows) {
-    to.rows = place_quantized_rows(args.workspace + strip_rows_bytes(m, cols), m, cols);
-    pool.parallel_for(m, kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
+  if (to.rows.codes) {
+    pool.parallel_for(args.m, kRowsAtOnce, [&](int64_t begin, int64_t end, int) {
       for (int64_t r = begin; r < end; ++r) quantize_row(args.x + r * args.x_stride, r, to.rows);
     });
   }
@@ -135,17 +61,14 @@ void combine_rows(const Combine& combine, const Halves& halves, int64_t begin, i
 // `halves` are null without LinearArgs::combine.
 void linear_few(ThreadPool& pool, const LinearArgs& args, const Halves* halves) {
   const int64_t cols = args.weights.front().cols;
-  const RoundedRows rounded = round_rows(pool, args);
+  const FewRows rows = round_rows(pool, args);
   std::byte* const panels = args.workspace + few_rows_bytes(args.m, cols);
   const auto multiply = [&](const LinearArgs& by, int64_t begin, int64_t end, int thread) {
-    for_each_part(
-        by.weights, begin, end, [&](const Weight& w, int64_t from, int64_t to, int64_t at) {
-          if (w.layout == Layout::kRowsAsPanels) {
-            std::byte* const panel = panels + static_cast<size_t>(thread) * most_panel_bytes(cols);
-            return dot_as_panels(w, from, to, by, rounded, panel, by.y + at);
-          }
-          dot(w, from, to, by, rounded, by.y + at);
-        });
+    std::byte* const panel = panels + static_cast<size_t>(thread) * most_panel_bytes(cols);
+    for_each_part(by.weights, begin, end,
+                  [&](const Weight& w, int64_t from, int64_t to, int64_t at) {
+                    dot_few_rows(w, from, to, rows, panel, by.y + at, by.y_stride);
+                  });
   };
   const auto piece = [&](int64_t begin, int64_t end, int thread) {
     if (halves) {

@@ -178,10 +178,20 @@ Tensor GatedMlp::operator()(const Tensor& x) const {
   return down_proj_(ops::mul(shape_.activation(parts[0]), parts[1]));
 }
 
+namespace {
+
+std::variant<GatedMlp, SparseMlp> feed_forward(const Parameters& parameters,
+                                               const LayerShape& shape) {
+  if (shape.experts) return SparseMlp(parameters / shape.experts->name, *shape.experts);
+  return GatedMlp(parameters / "mlp", shape.mlp);
+}
+
+}  // namespace
+
 DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape)
     : shape_(shape),
       self_attn_(parameters / "self_attn", shape.attention),
-      mlp_(parameters / "mlp", shape.mlp) {
+      mlp_(feed_forward(parameters, shape)) {
   auto norm = [&](const char* name) {
     return RmsNorm(parameters / name, shape.attention.hidden, shape.norm_eps, shape.norm_offset);
   };
@@ -209,7 +219,9 @@ Tensor DecoderLayer::added(const Tensor& x, Tensor branch,
 Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
   const Tensor attention = self_attn_(before_attention_ ? (*before_attention_)(x) : x, pass, layer);
   const Tensor attended = added(x, attention, after_attention_);
-  return added(attended, mlp_(before_mlp_ ? (*before_mlp_)(attended) : attended), after_mlp_);
+  const Tensor normed = before_mlp_ ? (*before_mlp_)(attended) : attended;
+  const Tensor mlp = std::visit([&](const auto& part) { return part(normed); }, mlp_);
+  return added(attended, mlp, after_mlp_);
 }
 
 }  // namespace lumen::nn

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "lib/io/json.h"
@@ -10,6 +11,7 @@
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/rope.h"
+#include "lib/nn/sparse_mlp.h"
 
 namespace lumen::nn {
 
@@ -111,13 +113,14 @@ enum class NormPlacement {
 struct LayerShape {
   AttentionShape attention;
   GatedMlpShape mlp;
+  std::optional<SparseMlpShape> experts{};  // in place of mlp
   NormPlacement norms = NormPlacement::kBefore;
   double norm_eps, norm_offset = 0;  // as of RmsNorm
   double residual_scale = 1;         // what f gives is multiplied by it before it is added
   double dropout = 0;                // of what is added, while training
 };
 
-// x + self_attn(x), then x + mlp(x), with norms and scales as the shape says.
+// x + self_attn(x), then x + mlp(x) or x + experts(x), with norms and scales as the shape says.
 class DecoderLayer {
  public:
   DecoderLayer(const Parameters& parameters, const LayerShape& shape);
@@ -129,7 +132,7 @@ class DecoderLayer {
 
   LayerShape shape_;
   SelfAttention self_attn_;
-  GatedMlp mlp_;
+  std::variant<GatedMlp, SparseMlp> mlp_;
   std::optional<RmsNorm> before_attention_, after_attention_, before_mlp_, after_mlp_;
 };
 

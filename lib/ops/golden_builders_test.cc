@@ -1,5 +1,6 @@
 #include "lib/ops/golden_builders.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -16,6 +17,21 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 Tensor first_position() {
   return zeros({1}, DType::kI32);
+}
+
+// Inputs: x, the router's logits, the matrices of all experts.
+Out two_experts(In in, bool normalize) {
+  const size_t count = (in.size() - 2) / 3;
+  return {
+      experts(in[0], in[1], in.subspan(2, count), in.subspan(2 + count, count),
+              in.subspan(2 + 2 * count, count),
+              {.used = std::min<int64_t>(2, static_cast<int64_t>(count)), .normalize = normalize})};
+}
+
+Out frozen_matrices(In in) {
+  Out inputs(in.begin(), in.end());
+  for (size_t i = 2; i < inputs.size(); ++i) inputs[i] = autograd::detach(inputs[i]);
+  return inputs;
 }
 
 Out both(const Found& found) {
@@ -143,6 +159,10 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"eq", [](In in) { return Out{eq(in[0], in[1])}; }},
       {"eq_number", [](In in) { return Out{eq(in[0], 1.5)}; }},
       {"erf", [](In in) { return Out{erf(in[0])}; }},
+      {"experts", [](In in) { return two_experts(in, false); }},
+      {"experts_frozen", [](In in) { return two_experts(frozen_matrices(in), false); }},
+      {"experts_normalized_frozen", [](In in) { return two_experts(frozen_matrices(in), true); }},
+      {"experts_normalized", [](In in) { return two_experts(in, true); }},
       {"exp", [](In in) { return Out{exp(in[0])}; }},
       {"exp2", [](In in) { return Out{exp2(in[0])}; }},
       {"expand",
@@ -257,14 +277,8 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"maximum", [](In in) { return Out{maximum(in[0], in[1])}; }},
       {"maximum_number", [](In in) { return Out{clamp(in[0], 2, std::nullopt)}; }},
       {"mean_all", [](In in) { return Out{mean(in[0], kAllAxes, false)}; }},
-      {"mean_axes",
-       [](In in) {
-         return Out{mean(in[0], {0, -1}, false)};
-       }},
-      {"mean_axes_keep",
-       [](In in) {
-         return Out{mean(in[0], {2, 0}, true)};
-       }},
+      {"mean_axes", [](In in) { return Out{mean(in[0], {0, -1}, false)}; }},
+      {"mean_axes_keep", [](In in) { return Out{mean(in[0], {2, 0}, true)}; }},
       {"mean_axis_1", [](In in) { return Out{mean(in[0], 1, false)}; }},
       {"mean_keep", [](In in) { return Out{mean(in[0], -1, true)}; }},
       {"min_with_index", [](In in) { return both(min_with_index(in[0], 0, true)); }},

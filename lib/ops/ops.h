@@ -211,6 +211,19 @@ Tensor cumprod(const Tensor& x, int axis);
 // `bias` may be undefined. The result is float32; of plain floats it has their common type, narrow
 // ones being summed in float32 and rounded once.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+struct ExpertsOptions {
+  int64_t used = 1;
+  bool normalize = false;  // the probabilities of the chosen add up to 1
+};
+// A sparse gated feed-forward layer (ops/experts.cc): of x [..., k] and a router's logits
+// [..., experts], Σ_e p_e · down_e (silu(gate_e x) · up_e x) over the `used` experts e of each row
+// that have the largest logits, of equal ones the first; p is the softmax over all logits. gate and
+// up are [n, k], down is [k, n], in their stored types. Gradients go through the chosen experts
+// alone unless one of the matrices has one: then through all, which takes experts / used times as
+// long.
+Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> gate,
+               std::span<const Tensor> up, std::span<const Tensor> down,
+               const ExpertsOptions& options);
 // a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast. A vector on the left is a
 // row, on the right a column, and its axis is dropped from the result. float16 and bfloat16 are
 // summed in float32 and rounded once; integers wrap.

@@ -5,9 +5,12 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 
+#include "lib/base/strings.h"
 #include "lib/base/testing.h"
+#include "lib/io/write_gguf.h"
 #include "lib/runtime/session.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -113,6 +116,57 @@ TEST_CASE("decoding a token allocates nothing") {
   REQUIRE(allocations_while_decoding(options) == 0);
   options.sampling.temperature = 0;
   options.sampling.dry_penalty_last_n = 10;  // what is kept of the text is moved now and then
+  REQUIRE(allocations_while_decoding(options) == 0);
+}
+
+// The model `path` with four copies of each feed-forward layer as experts, of which two are used.
+std::string with_experts(const std::string& path) {
+  const auto file = io::read_gguf(path);
+  io::GgufWriter writer;
+  for (size_t i = 0; i < file->metadata.size(); ++i) {
+    if (file->metadata[i].key() != "general.alignment") writer.copy(file->metadata[i]);
+  }
+  writer.set("llama.expert_count", uint32_t{4});
+  writer.set("llama.expert_used_count", uint32_t{2});
+  for (const io::GgufTensor& tensor : file->tensors) {
+    const Array array = file->array(tensor);
+    const std::string_view name = tensor.name;
+    const size_t at = name.find(".ffn_"), end = name.find(".weight");
+    if (at == name.npos || name.find("ffn_norm") != name.npos) {
+      writer.add(tensor.name, array);
+      continue;
+    }
+    Array all = Array::zeros(array.dtype(), {4, array.shape()[0], array.shape()[1]});
+    for (size_t e = 0; e < 4; ++e) {
+      std::memcpy(all.mutable_data() + e * array.bytes(), array.data(), array.bytes());
+    }
+    writer.add(str(name.substr(0, end), "_exps.weight"), all);
+    if (name.find("ffn_gate") == name.npos) continue;
+    std::vector<float> router(4 * 64);
+    for (size_t i = 0; i < router.size(); ++i) router[i] = static_cast<float>(i * i % 7);
+    writer.add(str(name.substr(0, at), ".ffn_gate_inp.weight"),
+               Array::from<float>(router, {4, 64}));
+  }
+  const std::string copy = lumen::testing::temporary_directory() + "/experts.gguf";
+  writer.write(copy);
+  return copy;
+}
+
+TEST_CASE("decoding a token with experts allocates nothing, and equal ones answer as one does") {
+  RunOptions options;
+  options.model = lumen::testing::source_path("testdata/models/random-spm.gguf");
+  const auto logits = [&] {
+    Session session = load_session(options);
+    const Array array = session.model->logits(std::vector<int32_t>{1, 70, 80, 300, 301});
+    const auto numbers = array.as<float>();
+    return std::vector<float>(numbers.begin(), numbers.end());
+  };
+  const std::vector<float> one = logits();
+  options.model = with_experts(*options.model);
+  const std::vector<float> several = logits();
+  REQUIRE(several.size() == one.size());
+  for (size_t i = 0; i < one.size(); ++i) CHECK(several[i] == Approx(one[i]).margin(1e-3));
+  options.sampling.seed = 1;
   REQUIRE(allocations_while_decoding(options) == 0);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/mapped_file.h"
+#include "lib/io/write_gguf.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/quantize_blocks.h"
 #include "lib/nn/rope.h"
@@ -25,16 +27,19 @@
 namespace lumen::runtime {
 namespace {
 
-// What the columns of a matrix that is rounded to blocks of `dtype` count; null: all the same.
-const float* column_weights(const Source& source, const SourceTensor& tensor, DType dtype) {
-  if (!source.importance || !kernels::can_quantize(dtype)) return nullptr;
+// What the columns of matrices that are rounded to blocks of `dtype` count, of all the same or of
+// each its own; empty: all columns the same.
+std::span<const float> column_weights(const Source& source, const SourceTensor& tensor,
+                                      DType dtype) {
+  if (!source.importance || !kernels::can_quantize(dtype)) return {};
   const auto found = source.importance->columns.find(tensor.target);
-  return found == source.importance->columns.end() ? nullptr : found->second.data();
+  if (found == source.importance->columns.end()) return {};
+  return found->second;
 }
 
-// The values of a tensor as `dtype`.
+// The values of a tensor as `dtype`, `weights` as of column_weights.
 Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim, DType dtype,
-             ThreadPool& pool) {
+             std::span<const float> weights, ThreadPool& pool) {
   const std::string place = io::place_of(source.files.path);
   const auto check = [&](const Array& array, auto... problem) {
     if (!kernels::has_nonfinite(array.dtype(), array.data(), array.elements())) return;
@@ -52,12 +57,14 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   if (tensor.shift != 0) values = shifted(values, tensor.shift);
   if (dtype == DType::kF32) return values;
   Array result = Array::zeros(dtype, values.shape());
-  if (const float* weights = column_weights(source, tensor, dtype)) {
+  if (!weights.empty()) {
     const int64_t columns = values.shape()[-1], bytes = row_bytes(dtype, columns);
+    const int64_t rows = values.shape()[-2], sets = static_cast<int64_t>(weights.size()) / columns;
     pool.parallel_pieces(values.elements() / columns, 1, 1, [&](int64_t row, int64_t end, int) {
       for (; row < end; ++row) {
+        const float* own = weights.data() + (sets > 1 ? row / rows * columns : 0);
         kernels::quantize_blocks(dtype, values.as<float>().data() + row * columns,
-                                 result.mutable_data() + row * bytes, columns, weights);
+                                 result.mutable_data() + row * bytes, columns, own);
       }
     });
   } else {
@@ -66,6 +73,26 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   }
   check(result, " has numbers too large for ", name(dtype), ": use --type bf16 or f32");
   return result;
+}
+
+// The same of all its parts, one behind the other.
+Array stored_whole(const Source& source, const SourceTensor& tensor, int64_t head_dim, DType dtype,
+                   ThreadPool& pool) {
+  const std::span<const float> weights = column_weights(source, tensor, dtype);
+  if (tensor.parts.empty()) return stored(source, tensor, head_dim, dtype, weights, pool);
+  Array whole = Array::zeros(dtype, tensor.shape());
+  std::byte* to = whole.mutable_data();
+  const auto columns = static_cast<size_t>(tensor.array.shape()[-1]);
+  const bool own = weights.size() > columns;  // of each part
+  for (size_t i = 0; i < tensor.parts.size(); ++i) {
+    const SourceTensor part{io::name_of_expert(tensor.name, static_cast<int64_t>(i)), tensor.target,
+                            tensor.parts[i]};
+    const Array array = stored(source, part, head_dim, dtype,
+                               own ? weights.subspan(i * columns, columns) : weights, pool);
+    std::memcpy(to, array.data(), array.bytes());
+    to += array.bytes();
+  }
+  return whole;
 }
 
 // Thrown where the user wants no more.
@@ -132,6 +159,19 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   if (!templates.empty()) files.chat_templates = std::move(templates);
   nn::Parameters parameters = checked_parameters(files, &adapter);
   return {std::move(files), std::move(parameters), std::move(importance)};
+}
+
+Shape SourceTensor::shape() const {
+  if (parts.empty()) return array.shape();
+  Shape whole = {static_cast<int64_t>(parts.size())};
+  for (int axis = 0; axis < array.shape().rank(); ++axis) whole.push_back(array.shape()[axis]);
+  return whole;
+}
+
+uint64_t SourceTensor::bytes() const {
+  uint64_t sum = parts.empty() ? array.bytes() : 0;
+  for (const Array& part : parts) sum += part.bytes();
+  return sum;
 }
 
 std::optional<DType> fixed_type(const Array& array) {
@@ -203,7 +243,7 @@ struct TensorConversion::State {
 TensorConversion::TensorConversion(const Source& source, const std::vector<SourceTensor>& tensors,
                                    const ConvertOptions& options) {
   uint64_t bytes = 0;
-  for (const SourceTensor& tensor : tensors) bytes += tensor.array.bytes();
+  for (const SourceTensor& tensor : tensors) bytes += tensor.bytes();
   state_ = std::make_unique<State>(source, bytes, options);
 }
 
@@ -212,8 +252,8 @@ TensorConversion::~TensorConversion() = default;
 std::function<Array()> TensorConversion::maker(const SourceTensor& tensor, DType dtype) {
   return [this, &tensor, dtype] {
     if (*state_->signals.stop_flag()) throw Stopped();
-    Array array = stored(state_->source, tensor, state_->head_dim, dtype, state_->pool);
-    state_->progress.advance(tensor.array.bytes());
+    Array array = stored_whole(state_->source, tensor, state_->head_dim, dtype, state_->pool);
+    state_->progress.advance(tensor.bytes());
     return array;
   };
 }

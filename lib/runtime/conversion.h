@@ -49,6 +49,11 @@ struct SourceTensor {
   double shift = 0;                // added to every number (norm_shift)
   bool has_addition = false;       // of an adapter
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others
+  // Of a tensor of all experts: the matrices of each, of which `array` is the first.
+  std::vector<Array> parts = {};
+
+  Shape shape() const;     // of the whole
+  uint64_t bytes() const;  // in the source
 };
 
 // The type that a tensor has in any output: vectors, which are small and sensitive, are float32,

@@ -131,6 +131,10 @@ void make_sayable(io::Json& config) {
     config.erase("layer_types");
     if (type.starts_with("qwen")) config.erase("sliding_window");
   }
+  if (type == "qwen3_moe") {
+    for (const char* key : {"decoder_sparse_step", "mlp_only_layers"}) config.erase(key);
+    config["norm_topk_prob"] = true;
+  }
   config.erase("no_rope_layers");
   if (config.contains("query_pre_attn_scalar")) {
     config["query_pre_attn_scalar"] = config["head_dim"];
@@ -204,6 +208,9 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   CHECK(contains(refused("smollm3", {{"no_rope_layer_interval", 3}}),
                  "than every 4th cannot be written"));
   CHECK(contains(refused("llama", {{"hidden_act", "gelu"}}), "where it is silu"));
+  CHECK(contains(refused("qwen3_moe", {{"decoder_sparse_step", 2}}),
+                 "layers without experts cannot be written as GGUF for qwen3moe"));
+  CHECK(contains(refused("qwen3_moe", {{"norm_topk_prob", false}}), "norm_topk_prob false"));
 }
 
 TEST_CASE("models keep their logits, tokens and templates in GGUF") {
@@ -232,6 +239,42 @@ TEST_CASE("models keep their logits, tokens and templates in GGUF") {
     }
   }
   CHECK(converted_models > 15);
+}
+
+TEST_CASE("experts are quantised together, their router is not") {
+  for (const char* type : {"mixtral", "qwen3_moe"}) {
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    io::Json config = def.tiny_configs()[0];
+    make_sayable(config);
+    config.update({{"hidden_size", 256},
+                   {"intermediate_size", 256},
+                   {"moe_intermediate_size", 512},
+                   {"head_dim", 64}});
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+    const std::vector<float> want = logits(directory);
+    for (const auto& [name, error] : {std::pair("q8_0", 0.1), std::pair("q4_k_m", 0.6)}) {
+      INFO(type << " " << name);
+      ConvertOptions options;
+      options.model = directory;
+      options.output = lumen::testing::temporary_directory() + "/model.gguf";
+      options.type = name;
+      REQUIRE(convert(options) == 0);
+      CHECK(relative_distance(logits(*options.output), want) < error);
+      const auto file = io::read_gguf(*options.output);
+      CHECK(file->find_tensor("blk.0.ffn_gate_inp.weight")->dtype == DType::kF32);
+      const io::GgufTensor& gate = *file->find_tensor("blk.0.ffn_gate_exps.weight");
+      CHECK(gate.dtype == (name == std::string("q8_0") ? DType::kQ8_0 : DType::kQ4_K));
+      CHECK(gate.shape.rank() == 3);
+      // By way of a GGUF file in float32 the same bits.
+      ConvertOptions again = options;
+      again.model = converted(directory);
+      again.output = lumen::testing::temporary_directory() + "/again.gguf";
+      REQUIRE(convert(again) == 0);
+      const auto copy = io::read_gguf(*again.output);
+      const Array a = file->array(gate), b = copy->array(*copy->find_tensor(gate.name));
+      CHECK(std::equal(a.data(), a.data() + a.bytes(), b.data(), b.data() + b.bytes()));
+    }
+  }
 }
 
 TEST_CASE("what lumen-run would refuse is not converted") {

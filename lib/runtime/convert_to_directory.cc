@@ -53,7 +53,8 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gemma", "GemmaForCausalLM"},        {"gemma2", "Gemma2ForCausalLM"},
       {"gemma3_text", "Gemma3ForCausalLM"}, {"granite", "GraniteForCausalLM"},
       {"olmo2", "Olmo2ForCausalLM"},        {"olmo3", "Olmo3ForCausalLM"},
-      {"phi3", "Phi3ForCausalLM"},          {"smollm3", "SmolLM3ForCausalLM"}};
+      {"phi3", "Phi3ForCausalLM"},          {"mixtral", "MixtralForCausalLM"},
+      {"qwen3_moe", "Qwen3MoeForCausalLM"}, {"smollm3", "SmolLM3ForCausalLM"}};
   for (const auto& [type, name] : kClasses) {
     if (type == model_type) return name;
   }

@@ -1,6 +1,7 @@
 // lumen-convert MODEL FILE.gguf: Hugging Face directories and GGUF files to GGUF.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -34,6 +35,17 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   }
 }
 
+// Adds the matrix `name` of an expert to the tensor of all. The model is known to be whole.
+void add_expert(size_t expert, const std::string& name, const Array& array, SourceTensor& all) {
+  if (array.dtype() != all.array.dtype()) {
+    fail(ErrorKind::kUnsupported, "tensor ", quoted(name), " is ", lumen::name(array.dtype()), ", ",
+         quoted(all.name), " is ", lumen::name(all.array.dtype()),
+         ": they are one tensor in GGUF and must have one type");
+  }
+  if (all.parts.size() <= expert) all.parts.resize(expert + 1);
+  all.parts[expert] = array;
+}
+
 // Sets the metadata of a Hugging Face directory; returns its tensors. Those that another program
 // packed keep their types with `keep_packed`.
 std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
@@ -49,12 +61,19 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
   const bool rotate = io::gguf_rotates_interleaved(architecture);
   std::vector<SourceTensor> tensors;
+  std::map<std::string, size_t> of_experts;  // places in `tensors`
   for (const auto& [name, array] : files.tensors) {
     if (tied && name == kOutputName) continue;
     const std::string gguf_name = io::gguf_tensor_name(name, architecture);
     if (gguf_name.empty()) {
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
            " has no name in GGUF");
+    }
+    if (const auto expert = io::expert_number(name)) {
+      const auto [at, is_new] = of_experts.emplace(gguf_name, tensors.size());
+      if (is_new) tensors.push_back(SourceTensor{name, gguf_name, array});
+      add_expert(static_cast<size_t>(*expert), name, array, tensors[at->second]);
+      continue;
     }
     const RowOrder order =
         rotate && nn::has_rotary_rows(name) ? RowOrder::kInterleaved : RowOrder::kAsTheyAre;
@@ -111,17 +130,22 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
   copy_metadata(source, keep_types, writer);
   std::vector<SourceTensor> tensors;
   const std::string architecture = io::gguf_architecture(files.config);
-  const auto add = [&](const std::string& name, const std::string& target, DType own_type) {
-    SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, target, files.tensors.at(name)});
+  const auto add = [&](const std::string& name, const std::string& target, DType own_type,
+                       const Array& array) {
+    SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, target, array});
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     if (keep_types) tensor.kept = own_type;
   };
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
-    add(io::hugging_face_name(tensor.name, architecture), tensor.name, *tensor.dtype);
+    const std::string name = io::hugging_face_name(tensor.name, architecture);
+    const bool whole = io::is_of_all_experts(name);
+    add(name, tensor.name, *tensor.dtype,
+        whole ? files.gguf->array(tensor) : files.tensors.at(name));
   }
   // An adapter may have parted the head from the embedding.
   if (files.tensors.contains(kOutputName) && !files.gguf->find_tensor("output.weight")) {
-    add(kOutputName, "output.weight", *files.gguf->find_tensor("token_embd.weight")->dtype);
+    add(kOutputName, "output.weight", *files.gguf->find_tensor("token_embd.weight")->dtype,
+        files.tensors.at(kOutputName));
   }
   return tensors;
 }
@@ -217,7 +241,9 @@ void use_importance(const io::ImportanceMatrix& importance,
     }
     ++used;
     const auto columns = static_cast<size_t>(tensor.array.shape()[-1]);
-    if (found->second.size() == columns) continue;
+    const Shape shape = tensor.shape();
+    const auto matrices = static_cast<size_t>(shape.rank() == 3 ? shape[0] : 1);
+    if (found->second.size() == columns || found->second.size() == columns * matrices) continue;
     fail(ErrorKind::kMismatch, place, ": ", quoted(tensor.target), " has ", found->second.size(),
          " columns, the model's ", columns, ": is it of this model?");
   }
@@ -263,7 +289,7 @@ int write_gguf(const Source& source, const ConvertOptions& options) {
   std::vector<DType> dtypes;
   for (const SourceTensor& tensor : tensors) {
     dtypes.push_back(types.of(tensor));
-    writer.add(tensor.target, dtypes.back(), tensor.array.shape(),
+    writer.add(tensor.target, dtypes.back(), tensor.shape(),
                conversion.maker(tensor, dtypes.back()));
   }
   const uint64_t most = shard_bytes(options).value_or(~uint64_t{0});

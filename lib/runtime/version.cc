@@ -57,6 +57,7 @@ std::string limits_text() {
   line("toml-points", limits::kTomlPoints);
   line("layers", limits::kLayers);
   line("heads", limits::kHeads);
+  line("experts", limits::kExperts);
   line("context", limits::kContext);
   line("dim", limits::kDim);
   line("vocab", limits::kVocab);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <unordered_map>
 
@@ -51,16 +52,24 @@ Layout layout_of_first_panel(const Array& weight) {
        "; the file is damaged (lumen-run --allow-nonfinite opens it all the same)");
 }
 
-// Calls visit(input, whether it is the weight of a linear layer) for every use of a node as input
-// of what makes `output`.
+// Calls visit(node, i, whether input i is the weight of a product) for every input of what makes
+// `output`.
 template <typename Visit>
-void for_each_use(const graph::Tensor& output, Visit&& visit) {
+void for_each_input(const graph::Tensor& output, Visit&& visit) {
   const graph::Graph graph({output.node()});
   for (const NodePtr& node : graph.nodes()) {
     for (size_t i = 0; i < node->inputs.size(); ++i) {
-      visit(node->inputs[i], node->op->takes_panels && node->op->takes_panels(*node, i));
+      visit(*node, i, node->op->takes_panels && node->op->takes_panels(*node, i));
     }
   }
+}
+
+// Calls visit(input, whether it is such a weight) for every use of a node as input.
+template <typename Visit>
+void for_each_use(const graph::Tensor& output, Visit&& visit) {
+  for_each_input(output, [&](const graph::Node& node, size_t i, bool is_weight) {
+    visit(node.inputs[i], is_weight);
+  });
 }
 
 // Packs all of `from` to `to`, into panels of `layout`, where there are `room` bytes: into others
@@ -125,11 +134,13 @@ uint64_t packed_bytes(std::span<const PackableWeight> weights) {
 }
 
 uint64_t product_weight_bytes(const graph::Tensor& output) {
-  uint64_t bytes = 0;
-  for_each_use(output, [&](const NodePtr& node, bool is_weight) {
-    if (is_weight) bytes += node->value.bytes();
+  double bytes = 0;
+  for_each_input(output, [&](const graph::Node& node, size_t i, bool is_weight) {
+    if (!is_weight) return;
+    const double part = node.op->part_read ? node.op->part_read(node, i) : 1;
+    bytes += part * static_cast<double>(node.inputs[i]->value.bytes());
   });
-  return bytes;
+  return static_cast<uint64_t>(std::llround(bytes));
 }
 
 bool are_quantized_panels(const graph::Tensor& output) {

@@ -52,6 +52,15 @@ Array Array::reshaped(const Shape& shape) const {
   return array;
 }
 
+Array Array::part(int64_t index) const {
+  LUMEN_CHECK(layout_ == Layout::kRows && shape_.rank() > 1 && index >= 0 && index < shape_[0]);
+  Array array = *this;
+  array.shape_ = {};
+  for (int axis = 1; axis < shape_.rank(); ++axis) array.shape_.push_back(shape_[axis]);
+  array.data_ += static_cast<size_t>(index) * array.bytes();
+  return array;
+}
+
 Array Array::as_panels() const {
   LUMEN_CHECK(shape_.rank() == 2 && !in_panels(layout_));
   Array array = *this;

@@ -78,6 +78,8 @@ class Array {
 
   // The same bytes with another shape of as many elements, in rows.
   Array reshaped(const Shape& shape) const;
+  // The part `index` along the first axis, of an array in rows.
+  Array part(int64_t index) const;
   // The same rows of a matrix, to be multiplied like panels.
   Array as_panels() const;
 

@@ -1,0 +1,68 @@
+// Which experts have which tokens: what the passes forward and backward of experts.h begin with.
+// Private to this room.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/pool.h"
+#include "lib/base/round_up.h"
+#include "lib/kernels/experts.h"
+
+namespace lumen::kernels {
+
+// Hands out pieces of whole cache lines; without memory it only counts.
+class Pieces {
+ public:
+  explicit Pieces(std::byte* memory) : memory_(memory) {}
+
+  template <typename T>
+  T* take(int64_t count) {
+    std::byte* const at = memory_ ? memory_ + taken_ : nullptr;
+    taken_ += static_cast<size_t>(round_up(count * static_cast<int64_t>(sizeof(T)), 64));
+    return reinterpret_cast<T*>(at);
+  }
+  size_t taken() const { return taken_; }
+
+ private:
+  std::byte* memory_;
+  size_t taken_ = 0;
+};
+
+// Which tokens each expert has. A slot is a token at one of its experts; those of an expert lie
+// together, its tokens in order.
+struct Routes {
+  int32_t* chosen;     // [m, used]
+  float* probability;  // [m, used]
+  int64_t* begin;      // [experts + 1]: the first slot of each expert
+  int32_t* token;      // [m · used]: of each slot
+  float* weight;       // [m · used]: the token's probability
+  int32_t* active;     // [experts]: those that have tokens, in order
+  int64_t actives = 0;
+
+  Routes(Pieces& pieces, const ExpertsShape& s)
+      : chosen(pieces.take<int32_t>(s.m * s.used)),
+        probability(pieces.take<float>(s.m * s.used)),
+        begin(pieces.take<int64_t>(s.experts + 1)),
+        token(pieces.take<int32_t>(s.m * s.used)),
+        weight(pieces.take<float>(s.m * s.used)),
+        active(pieces.take<int32_t>(s.experts)) {}
+
+  int64_t count(int64_t expert) const { return begin[expert + 1] - begin[expert]; }
+};
+
+ExpertsShape shape_of(const ExpertsArgs& args);
+
+// Fills `routes`, whose memory is that of the shape of `args`. noexcept.
+void route(ThreadPool& pool, const ExpertsArgs& args, Routes& routes);
+
+// Copies the rows of x, stride floats apart, of the tokens that `expert` has to `to` [tokens, n].
+void gather_rows(ThreadPool& pool, const Routes& routes, int64_t expert, const float* x,
+                 int64_t stride, int64_t n, float* to);
+
+// y[token] += factor · row of x [tokens, n], for the tokens of `expert`; the factors are their
+// probabilities if `weighted`, else 1.
+void scatter_rows(ThreadPool& pool, const Routes& routes, int64_t expert, const float* x, int64_t n,
+                  bool weighted, float* y);
+
+}  // namespace lumen::kernels

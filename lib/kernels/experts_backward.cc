@@ -1,0 +1,160 @@
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/kernels/convert.h"
+#include "lib/kernels/elementwise.h"
+#include "lib/kernels/expert_routes.h"
+#include "lib/kernels/experts.h"
+
+namespace lumen::kernels {
+namespace {
+
+constexpr int64_t kRowsAtOnce = 4;
+
+// Of an expert's tokens; `inner` are the products with gate and up side by side, and then their
+// gradients.
+struct Buffers {
+  float *x, *dy, *inner, *dinner, *dx;
+  float* slopes;  // of each thread, a row
+  float* floats;  // a matrix as float32
+  std::byte* workspace;
+
+  Buffers(Pieces& pieces, const ExpertsShape& s, int threads)
+      : x(pieces.take<float>(s.m * s.hidden)),
+        dy(pieces.take<float>(s.m * s.hidden)),
+        inner(pieces.take<float>(s.m * 2 * s.intermediate)),
+        dinner(pieces.take<float>(s.m * s.intermediate)),
+        dx(pieces.take<float>(s.m * s.hidden)),
+        slopes(pieces.take<float>(threads * s.intermediate)),
+        floats(pieces.take<float>(s.hidden * s.intermediate)),
+        workspace(pieces.take<std::byte>(product_bytes(s, threads))) {}
+
+  static int64_t product_bytes(const ExpertsShape& s, int threads) {
+    return static_cast<int64_t>(
+        std::max({linear_workspace_bytes(s.m, s.hidden, threads),
+                  gemm_workspace_bytes(s.m, s.intermediate, s.hidden, threads),
+                  gemm_workspace_bytes(s.m, s.hidden, s.intermediate, threads)}));
+  }
+};
+
+// The numbers of `w`, in `memory` unless they are float32 where they are.
+const float* as_floats(ThreadPool& pool, const Weight& w, float* memory) {
+  LUMEN_CHECK(w.layout == Layout::kRows);
+  if (w.dtype == DType::kF32) return static_cast<const float*>(w.data);
+  const auto* const rows = static_cast<const std::byte*>(w.data);
+  pool.parallel_for(w.rows, 16, [&](int64_t r, int64_t end, int) {
+    to_float(w.dtype, rows + r * row_bytes(w.dtype, w.cols), memory + r * w.cols,
+             (end - r) * w.cols);
+  });
+  return memory;
+}
+
+class OneExpert {
+ public:
+  OneExpert(ThreadPool& pool, const ExpertsBackwardArgs& args, const Routes& routes,
+            const Buffers& buffers, int64_t expert)
+      : pool_(pool),
+        args_(args),
+        routes_(routes),
+        buffers_(buffers),
+        shape_(shape_of(args.forward)),
+        expert_(expert),
+        count_(routes.count(expert)) {}
+
+  void run() const {
+    const ExpertsArgs& forward = args_.forward;
+    gather_rows(pool_, routes_, expert_, forward.x, forward.x_stride, shape_.hidden, buffers_.x);
+    gather_rows(pool_, routes_, expert_, args_.dy, shape_.hidden, shape_.hidden, buffers_.dy);
+    const auto at = static_cast<size_t>(expert_);
+    const Weight &gate = forward.gate[at], &up = forward.up[at], &down = forward.down[at];
+    const Weight gate_and_up[] = {gate, up};
+    linear(pool_, {.x = buffers_.x,
+                   .x_stride = shape_.hidden,
+                   .m = count_,
+                   .weights = gate_and_up,
+                   .y = buffers_.inner,
+                   .y_stride = 2 * shape_.intermediate,
+                   .workspace = buffers_.workspace});
+    multiply(buffers_.dy, shape_.hidden, down, buffers_.dinner, false);
+    through_activation();
+    multiply(buffers_.inner, 2 * shape_.intermediate, gate, buffers_.dx, false);
+    multiply(buffers_.inner + shape_.intermediate, 2 * shape_.intermediate, up, buffers_.dx, true);
+    scatter_rows(pool_, routes_, expert_, buffers_.dx, shape_.hidden, false, args_.dx);
+  }
+
+ private:
+  // y [count, w.cols] = a [count, w.rows] · w, or += that.
+  void multiply(const float* a, int64_t stride, const Weight& w, float* y, bool accumulate) const {
+    gemm(pool_, {.m = count_,
+                 .n = w.cols,
+                 .k = w.rows,
+                 .a = a,
+                 .a_row_stride = stride,
+                 .a_col_stride = 1,
+                 .b = as_floats(pool_, w, buffers_.floats),
+                 .b_row_stride = w.cols,
+                 .b_col_stride = 1,
+                 .c = y,
+                 .c_stride = w.cols,
+                 .workspace = buffers_.workspace,
+                 .accumulate = accumulate});
+  }
+
+  // dinner is dy · down. For the gate's g and up's u, with probability p, the gradients are
+  // p · dinner · u · silu'(g) and p · dinner · silu(g); of p it is Σ dinner · silu(g) · u.
+  void through_activation() const {
+    const int64_t n = shape_.intermediate, first = routes_.begin[expert_];
+    pool_.parallel_for(count_, kRowsAtOnce, [&](int64_t r, int64_t end, int thread) {
+      float* const slope = buffers_.slopes + thread * n;
+      for (; r < end; ++r) {
+        const float* const d = buffers_.dinner + r * n;
+        float *const gate = buffers_.inner + r * 2 * n, *const up = gate + n;
+        const float p = routes_.weight[first + r];
+        const float* const in = gate;
+        block::silu_slope(&in, slope, n, nullptr);
+        block::silu(&in, gate, n, nullptr);
+        double sum = 0;
+        for (int64_t i = 0; i < n; ++i) {
+          const float activated = gate[i];
+          sum += static_cast<double>(d[i] * activated * up[i]);
+          gate[i] = p * d[i] * up[i] * slope[i];
+          up[i] = p * d[i] * activated;
+        }
+        args_.dprobability[routes_.token[first + r] * shape_.experts + expert_] =
+            static_cast<float>(sum);
+      }
+    });
+  }
+
+  ThreadPool& pool_;
+  const ExpertsBackwardArgs& args_;
+  const Routes& routes_;
+  const Buffers& buffers_;
+  const ExpertsShape shape_;
+  const int64_t expert_, count_;
+};
+
+}  // namespace
+
+size_t experts_backward_bytes(const ExpertsShape& shape, int threads) {
+  Pieces pieces(nullptr);
+  const Routes routes(pieces, shape);
+  const Buffers buffers(pieces, shape, threads);
+  return pieces.taken();
+}
+
+void experts_backward(ThreadPool& pool, const ExpertsBackwardArgs& args) {
+  const ExpertsShape shape = shape_of(args.forward);
+  std::fill_n(args.dx, shape.m * shape.hidden, 0.0f);
+  std::fill_n(args.dprobability, shape.m * shape.experts, 0.0f);
+  if (shape.m == 0) return;
+  Pieces pieces(args.forward.workspace);
+  Routes routes(pieces, shape);
+  route(pool, args.forward, routes);
+  const Buffers buffers(pieces, shape, pool.threads());
+  for (int64_t i = 0; i < routes.actives; ++i) {
+    OneExpert(pool, args, routes, buffers, routes.active[i]).run();
+  }
+}
+
+}  // namespace lumen::kernels

@@ -1,0 +1,33 @@
+// A sparse feed-forward layer: a mixture of experts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/nn/layers.h"
+
+namespace lumen::nn {
+
+struct SparseMlpShape {
+  std::string name = "mlp";  // of the layer, below which its parameters are
+  int64_t hidden, intermediate, experts, used;
+  bool normalize = false;  // the probabilities of the chosen add up to 1
+  // Names of an expert's matrices.
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
+// Of `experts` gated feed-forward layers each token goes through the `used` ones that the router,
+// `gate`, gives the largest logits: ops::experts (Shazeer et al. 2017; Fedus et al. 2022). The
+// experts are experts.0, experts.1, …; they take no low-rank additions, the router does.
+class SparseMlp {
+ public:
+  SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);
+  Tensor operator()(const Tensor& x) const;
+
+ private:
+  Linear router_;
+  std::vector<Tensor> gate_, up_, down_;
+  ops::ExpertsOptions options_;
+};
+
+}  // namespace lumen::nn

@@ -1,0 +1,407 @@
+// experts: a sparse feed-forward layer, its experts' weights in their stored format; and its
+// gradient where those do not change.
+//
+// Inputs: x, the router's logits, of the gradient that of the result, then the gate, the up and the
+// down matrices of all experts.
+#include "lib/kernels/experts.h"
+
+#include <algorithm>
+#include <new>
+
+#include "lib/base/error.h"
+#include "lib/base/round_up.h"
+#include "lib/ops/cases.h"
+#include "lib/ops/ops.h"
+
+namespace lumen::ops {
+
+extern const graph::OpDef kExperts, kExpertsBackward;
+
+namespace {
+
+using graph::KernelCall;
+using graph::Node;
+using graph::OpCase;
+using graph::OpDef;
+using graph::Operand;
+using graph::record;
+using Inputs = std::span<const Tensor>;
+
+// The first of the matrices among the inputs.
+size_t first_matrix(const Node& node) {
+  return node.op == &kExperts ? 2 : 3;
+}
+
+int64_t expert_count(const Node& node) {
+  return static_cast<int64_t>(node.inputs.size() - first_matrix(node)) / 3;
+}
+
+int64_t token_count(const Node& node) {
+  const Shape& logits = node.inputs[1]->shape;
+  return logits.elements() / logits[-1];
+}
+
+// The inputs are of a whole number of experts, at least one.
+void check_experts(const Node& node) {
+  const Node& x = *node.inputs[0];
+  const size_t first = first_matrix(node);
+  for (size_t i = 0; i < first; ++i) {
+    if (node.inputs[i]->dtype != DType::kF32 || node.inputs[i]->shape.rank() == 0) {
+      shape_error(node, "x and the router's logits must be float32 rows");
+    }
+  }
+  const int64_t count = expert_count(node), used = node.attrs.integer("used");
+  Shape routed = x.shape;
+  routed[-1] = count;
+  if (node.inputs[1]->shape != routed) {
+    shape_error(node, str("the router's logits must be ", to_string(routed)));
+  }
+  if (used < 1 || used > count) {
+    shape_error(node, str(used, " of ", count, " experts cannot be chosen"));
+  }
+  const int64_t hidden = x.shape[-1], inner = node.inputs[first]->shape[0];
+  for (size_t i = first; i < node.inputs.size(); ++i) {
+    const Node& w = *node.inputs[i];
+    const bool is_down = static_cast<int64_t>(i - first) >= 2 * count;
+    if (w.shape != (is_down ? Shape{hidden, inner} : Shape{inner, hidden})) {
+      shape_error(node, "gate and up must be [n, k] and down [k, n] with the k of x");
+    }
+    const bool stored = is_float(w.dtype) && w.dtype != DType::kF64;
+    if (!stored && !is_quantized(w.dtype)) {
+      shape_error(node, "the weights must be quantised or of floats of at most 32 bits");
+    }
+  }
+}
+
+graph::TypedShape infer_experts(const Node& node) {
+  check_experts(node);
+  return {DType::kF32, node.inputs[0]->shape};
+}
+
+graph::TypedShape infer_experts_backward(const Node& node) {
+  check_experts(node);
+  const Shape &x = node.inputs[0]->shape, &logits = node.inputs[1]->shape;
+  if (node.inputs[2]->shape != x) shape_error(node, "the gradient must have the shape of x");
+  return {DType::kF32, {x.elements() + logits.elements()}};
+}
+
+kernels::ExpertsShape expert_sizes(const Node& node) {
+  const Shape& gate = node.inputs[first_matrix(node)]->shape;
+  return {token_count(node), gate[1], gate[0], expert_count(node), node.attrs.integer("used")};
+}
+
+// What the kernel is told of all matrices lies before its own memory.
+size_t matrices_bytes(const Node& node) {
+  const size_t bytes = (node.inputs.size() - first_matrix(node)) * sizeof(kernels::Weight);
+  return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64));
+}
+
+size_t experts_workspace(const Node& node, int threads) {
+  return matrices_bytes(node) + kernels::experts_workspace_bytes(expert_sizes(node), threads);
+}
+
+size_t experts_backward_workspace(const Node& node, int threads) {
+  return matrices_bytes(node) + kernels::experts_backward_bytes(expert_sizes(node), threads);
+}
+
+int64_t row_stride(const Operand& x) {
+  for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
+    if (x.shape[axis] != 1) return x.strides[axis];
+  }
+  return x.shape[-1];
+}
+
+kernels::ExpertsArgs expert_arguments(const KernelCall& call) {
+  const size_t first = first_matrix(*call.node);
+  const auto count = static_cast<size_t>(expert_count(*call.node));
+  auto* const matrices = reinterpret_cast<kernels::Weight*>(call.workspace);
+  for (size_t i = 0; i < 3 * count; ++i) {
+    const Operand& w = call.inputs[first + i];
+    new (matrices + i) kernels::Weight{w.data, w.dtype, w.shape[0], w.shape[1], w.layout};
+  }
+  const Operand &x = call.inputs[0], &logits = call.inputs[1];
+  return {.x = x.as<const float>(),
+          .x_stride = row_stride(x),
+          .logits = logits.as<const float>(),
+          .logits_stride = row_stride(logits),
+          .m = token_count(*call.node),
+          .used = call.node->attrs.integer("used"),
+          .normalize = call.node->attrs.integer("normalize") != 0,
+          .gate = {matrices, count},
+          .up = {matrices + count, count},
+          .down = {matrices + 2 * count, count},
+          .y = call.output.as<float>(),
+          .workspace = call.workspace + matrices_bytes(*call.node)};
+}
+
+void run_experts(const KernelCall& call) {
+  kernels::experts(*call.pool, expert_arguments(call));
+}
+
+void run_experts_backward(const KernelCall& call) {
+  const kernels::ExpertsArgs forward = expert_arguments(call);
+  auto* const dx = call.output.as<float>();
+  kernels::experts_backward(*call.pool, {.forward = forward,
+                                         .dy = call.inputs[2].as<const float>(),
+                                         .dx = dx,
+                                         .dprobability = dx + call.inputs[0].shape.elements()});
+}
+
+bool experts_take_panels(const Node& node, size_t i) {
+  return i >= first_matrix(node);
+}
+
+double part_of_experts(const Node& node, size_t i) {
+  if (i < first_matrix(node)) return 1;
+  return static_cast<double>(node.attrs.integer("used")) / static_cast<double>(expert_count(node));
+}
+
+Tensor expert_rows(const Tensor& x) {
+  return graph::reshape(x, {-1, x.dim(-1)});
+}
+
+// 1 where a token has the expert, else 0.
+Tensor chosen_by(const Node& node, const Tensor& logits) {
+  const Tensor rank = argsort(argsort(logits, -1, true), -1);
+  return graph::contiguous(lt(rank, Number(node.attrs.integer("used"))), DType::kF32);
+}
+
+// What y is weighted by: 0 where the expert was not chosen.
+Tensor expert_probabilities(const Node& node, const Tensor& logits) {
+  const Tensor p = where(to_bool(chosen_by(node, logits)), softmax(logits), 0);
+  return node.attrs.integer("normalize") ? div(p, sum(p, {-1}, true)) : p;
+}
+
+// The gate, up and down of one expert.
+struct ExpertMatrices {
+  const Tensor &gate, &up, &down;
+};
+
+ExpertMatrices expert_matrices(const Node& node, Inputs in, size_t expert) {
+  const size_t first = first_matrix(node), count = static_cast<size_t>(expert_count(node));
+  return {in[first + expert], in[first + count + expert], in[first + 2 * count + expert]};
+}
+
+Tensor column_of(const Tensor& x, size_t index) {
+  const auto at = static_cast<int64_t>(index);
+  return graph::slice(x, -1, at, at + 1);
+}
+
+// All experts of all tokens, those that were not chosen with probability 0.
+Tensor experts_meaning(const Node& node, Inputs in) {
+  const graph::AutocastScope precision(DType::kF32);
+  const Tensor &x = in[0], p = expert_probabilities(node, in[1]);
+  Tensor y;
+  for (size_t e = 0; e < static_cast<size_t>(expert_count(node)); ++e) {
+    const ExpertMatrices w = expert_matrices(node, in, e);
+    const Tensor inner = mul(silu(linear(x, w.gate)), linear(x, w.up));
+    const Tensor part = mul(linear(inner, w.down), column_of(p, e));
+    y = e == 0 ? part : add(y, part);
+  }
+  return y;
+}
+
+// --- ExpertGradients
+// ---------------------------------------------------------------------------------
+
+// Of x and of the probabilities of the chosen, which are 0 for the others, in rows; of the matrices
+// in their order.
+struct ExpertGradients {
+  Tensor x, probabilities;
+  std::vector<Tensor> matrices;
+};
+
+Tensor in_float32(const Tensor& w) {
+  return w.dtype() == DType::kF32 ? w : graph::contiguous(w, DType::kF32);
+}
+
+// By way of all experts for all tokens. For g and u, the products with gate and up, with the
+// probability p and d = dy · down: dp = Σ d silu(g) u, dg = p d u silu'(g), du = p d silu(g).
+ExpertGradients dense_gradients(const Node& node, Inputs in, const Tensor& gradient) {
+  const graph::AutocastScope precision(DType::kF32);
+  const auto count = static_cast<size_t>(expert_count(node));
+  const Tensor x = expert_rows(in[0]), logits = expert_rows(in[1]), dy = expert_rows(gradient);
+  const Tensor p = expert_probabilities(node, logits);
+  ExpertGradients result;
+  std::vector<Tensor> of_p;
+  result.matrices.resize(3 * count);
+  for (size_t e = 0; e < count; ++e) {
+    const ExpertMatrices w = expert_matrices(node, in, e);
+    const Tensor gate = linear(x, w.gate), up = linear(x, w.up), weight = column_of(p, e);
+    const Tensor sigma = sigmoid(gate), activated = mul(gate, sigma);
+    const Tensor slope = mul(sigma, add(mul(gate, sub(1, sigma)), 1));
+    const Tensor d = matmul(dy, in_float32(w.down)), inner = mul(activated, up);
+    of_p.push_back(sum(mul(d, inner), {-1}, true));
+    const Tensor weighted = mul(d, weight);
+    const Tensor dgate = mul(mul(weighted, up), slope), dup = mul(weighted, activated);
+    const Tensor dx = add(matmul(dgate, in_float32(w.gate)), matmul(dup, in_float32(w.up)));
+    result.x = e == 0 ? dx : add(result.x, dx);
+    result.matrices[e] = matmul(graph::transpose(dgate, 0, 1), x);
+    result.matrices[count + e] = matmul(graph::transpose(dup, 0, 1), x);
+    result.matrices[2 * count + e] = matmul(graph::transpose(mul(dy, weight), 0, 1), inner);
+  }
+  result.probabilities = mul(concat(of_p, -1), chosen_by(node, logits));
+  return result;
+}
+
+Tensor experts_backward_meaning(const Node& node, Inputs in) {
+  const ExpertGradients gradients = dense_gradients(node, in, in[2]);
+  const Tensor parts[] = {graph::reshape(gradients.x, {-1}),
+                          graph::reshape(gradients.probabilities, {-1})};
+  return concat(parts, 0);
+}
+
+std::vector<Tensor> grad_experts(const graph::GradCall& call) {
+  const Inputs in = call.inputs;
+  const Tensor &x = in[0], &logits = in[1];
+  std::vector<Tensor> gradients(in.size());
+  const auto matrices = in.subspan(first_matrix(call.node));
+  const bool frozen = std::none_of(matrices.begin(), matrices.end(),
+                                   [](const Tensor& w) { return w.requires_grad(); });
+  Tensor dp;
+  if (frozen) {
+    std::vector<Tensor> inputs = {x, logits, call.dy};
+    inputs.insert(inputs.end(), matrices.begin(), matrices.end());
+    const auto parts = graph::unpack(record(kExpertsBackward, inputs, call.node.attrs),
+                                     {x.shape(), logits.shape()});
+    gradients[0] = parts[0];
+    dp = parts[1];
+  } else {
+    const ExpertGradients dense = dense_gradients(call.node, in, call.dy);
+    gradients[0] = graph::reshape(dense.x, x.shape());
+    dp = graph::reshape(dense.probabilities, logits.shape());
+    std::copy(dense.matrices.begin(), dense.matrices.end(),
+              gradients.begin() + static_cast<int64_t>(first_matrix(call.node)));
+  }
+  // A softmax either way: over all, or over the chosen.
+  const bool normalize = call.node.attrs.integer("normalize") != 0;
+  const Tensor p = normalize ? expert_probabilities(call.node, logits) : softmax(logits);
+  gradients[1] = mul(p, sub(dp, sum(mul(p, dp), {-1}, true)));
+  return gradients;
+}
+
+// --- Costs and cases ---------------------------------------------------------------------------
+
+// Each of the experts that have tokens is read once.
+graph::Cost experts_cost(const Node& node) {
+  const kernels::ExpertsShape s = expert_sizes(node);
+  const auto slots = static_cast<double>(s.m * s.used);
+  const double read = std::min(1.0, slots / static_cast<double>(s.experts));
+  double bytes = 2 * static_cast<double>(s.m * s.hidden) * sizeof(float);
+  for (size_t i = first_matrix(node); i < node.inputs.size(); ++i) {
+    const Node& w = *node.inputs[i];
+    bytes += read * static_cast<double>(w.shape[0] * row_bytes(w.dtype, w.shape[1]));
+  }
+  return {3 * 2 * slots * static_cast<double>(s.hidden * s.intermediate), bytes};
+}
+
+// Back it takes the forward products with gate and up, and three more.
+graph::Cost experts_backward_cost(const Node& node) {
+  const graph::Cost forward = experts_cost(node);
+  return {forward.flops / 3 * 5, forward.bytes};
+}
+
+// `first` inputs before the matrices.
+std::vector<graph::TypedShape> expert_inputs(int64_t m, int64_t count, DType dtype, int first) {
+  std::vector<graph::TypedShape> inputs = {f32({m, 64}), f32({m, count})};
+  if (first == 3) inputs.push_back(f32({m, 64}));
+  for (int64_t i = 0; i < 3 * count; ++i) {
+    inputs.push_back({dtype, i < 2 * count ? Shape{32, 64} : Shape{64, 32}});
+  }
+  return inputs;
+}
+
+std::vector<OpCase> experts_cases() {
+  std::vector<OpCase> cases;
+  const auto add_case = [&](std::string label, int64_t m, int64_t count, DType dtype,
+                            const ExpertsOptions& options, double tolerance) {
+    cases.push_back({std::move(label), expert_inputs(m, count, dtype, 2),
+                     [=](Inputs in) {
+                       const auto n = static_cast<size_t>(count);
+                       const Inputs w = in.subspan(2);
+                       return experts(in[0], in[1], w.first(n), w.subspan(n, n), w.last(n),
+                                      options);
+                     },
+                     -0.5, 0.5, tolerance});
+  };
+  add_case("one token", 1, 3, DType::kF32, {2, true}, 2e-6);
+  add_case("few tokens", 5, 4, DType::kF32, {2, false}, 2e-6);
+  add_case("all experts", 3, 2, DType::kF32, {2, false}, 2e-6);
+  add_case("many tokens", 40, 3, DType::kF32, {1, true}, 2e-6);
+  add_case("q8_0", 4, 4, DType::kQ8_0, {3, true}, 3e-2);
+  add_case("f16, many tokens", 50, 4, DType::kF16, {2, true}, 2e-3);
+  add_case("no tokens", 0, 2, DType::kF32, {1, true}, 0);
+  return cases;
+}
+
+std::vector<OpCase> experts_backward_cases() {
+  std::vector<OpCase> cases;
+  const auto add_case = [&](std::string label, int64_t m, DType dtype,
+                            const ExpertsOptions& options, double tolerance) {
+    cases.push_back({std::move(label), expert_inputs(m, 3, dtype, 3),
+                     [=](Inputs in) {
+                       for (const Tensor& x : in) {
+                         graph::check_defined(x, kExpertsBackward.name, "an input");
+                       }
+                       return record(
+                           kExpertsBackward, std::vector(in.begin(), in.end()),
+                           {{"used", options.used}, {"normalize", int64_t{options.normalize}}});
+                     },
+                     -0.5, 0.5, tolerance});
+  };
+  add_case("few tokens", 5, DType::kF32, {2, true}, 4e-6);
+  add_case("many tokens", 40, DType::kF32, {1, false}, 4e-6);
+  add_case("f16", 7, DType::kF16, {2, false}, 4e-6);
+  add_case("q8_0", 4, DType::kQ8_0, {2, true}, 3e-2);
+  return cases;
+}
+
+}  // namespace
+
+const OpDef kExperts = {.name = "experts",
+                        .infer = infer_experts,
+                        .kernel = run_experts,
+                        .workspace = experts_workspace,
+                        .layout = graph::InputLayout::kRows,
+                        .takes_panels = experts_take_panels,
+                        .part_read = part_of_experts,
+                        .meaning = experts_meaning,
+                        .grad = grad_experts,
+                        .autocast = graph::Autocast::kFull,
+                        .cost = experts_cost,
+                        .cases = experts_cases};
+// The result is flat: the gradient of x, then that of the probabilities.
+const OpDef kExpertsBackward = {.name = "experts_backward",
+                                .infer = infer_experts_backward,
+                                .kernel = run_experts_backward,
+                                .workspace = experts_backward_workspace,
+                                .meaning = experts_backward_meaning,
+                                .autocast = graph::Autocast::kFull,
+                                .cost = experts_backward_cost,
+                                .cases = experts_backward_cases};
+
+Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> gate,
+               std::span<const Tensor> up, std::span<const Tensor> down,
+               const ExpertsOptions& options) {
+  graph::check_defined(x, kExperts.name, "x");
+  graph::check_defined(logits, kExperts.name, "logits");
+  if (gate.empty() || gate.size() != up.size() || gate.size() != down.size()) {
+    fail(ErrorKind::kMalformed, "experts: ", gate.size(), " gate, ", up.size(), " up and ",
+         down.size(), " down matrices; expected as many of each, at least one");
+  }
+  std::vector<Tensor> inputs = {x, logits};
+  for (const std::span<const Tensor> matrices : {gate, up, down}) {
+    for (const Tensor& w : matrices) {
+      graph::check_defined(w, kExperts.name, "a matrix");
+      if (w.rank() != 2) {
+        fail(ErrorKind::kMalformed, "experts: a weight has shape ", to_string(w.shape()),
+             ", expected a matrix");
+      }
+      inputs.push_back(w);
+    }
+  }
+  return record(kExperts, inputs,
+                {{"used", options.used}, {"normalize", int64_t{options.normalize}}});
+}
+
+}  // namespace lumen::ops

@@ -1,0 +1,42 @@
+// Mixtral (Jiang et al. 2024, "Mixtral of Experts").
+//
+// Loads Mixtral 8x7B and 8x22B. Differs from Llama by a mixture of experts in place of every
+// feed-forward layer: of 8 experts each token goes through 2, weighted by a softmax over these.
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace mixtral {
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  nn::LayerShape layer = plain_layer(config);
+  layer.attention.window = config.sliding_window;
+  layer.experts = experts_of(json, config, "num_local_experts");
+  layer.experts->name = "block_sparse_moe";
+  layer.experts->gate = "w1";
+  layer.experts->up = "w3";
+  layer.experts->down = "w2";
+  layer.experts->normalize = true;
+  return std::make_unique<DecoderLm>(json, config, parameters,
+                                     DecoderShape{.layer = [=](int64_t) { return layer; }});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {
+      {"model_type", "mixtral"},       {"hidden_size", 32},        {"intermediate_size", 48},
+      {"num_local_experts", 3},        {"num_experts_per_tok", 2}, {"num_hidden_layers", 2},
+      {"num_attention_heads", 4},      {"num_key_value_heads", 2}, {"vocab_size", 37},
+      {"max_position_embeddings", 64}, {"rms_norm_eps", 1e-5},     {"rope_theta", 1e6}};
+  io::Json windowed = base;
+  windowed["sliding_window"] = 3;
+  return {base, windowed};
+}
+
+constexpr std::string_view kModelTypes[] = {"mixtral"};
+
+}  // namespace mixtral
+
+extern const ModelDef kMixtral;
+const ModelDef kMixtral = {"mixtral", mixtral::kModelTypes, mixtral::make, mixtral::tiny_configs};
+
+}  // namespace lumen::models

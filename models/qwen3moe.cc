@@ -1,0 +1,56 @@
+// Qwen3-MoE (Yang et al. 2025, "Qwen3 Technical Report").
+//
+// Loads Qwen3-30B-A3B, Qwen3-235B-A22B and Qwen3-Coder. Differs from Qwen3 by mixtures of experts
+// in place of feed-forward layers: in every `decoder_sparse_step`-th layer that `mlp_only_layers`
+// does not name. The router's softmax is over all experts; `norm_topk_prob` makes the probabilities
+// of the chosen add up to 1. A window, if there is one, is all layers'.
+#include "lib/base/limits.h"
+#include "lib/io/layer_windows.h"
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace qwen3moe {
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  nn::LayerShape dense = plain_layer(config);
+  dense.attention.qk_norm = nn::QkNorm::kHeads;
+  dense.attention.window = config.sliding_window;
+  nn::LayerShape sparse = dense;
+  sparse.experts = experts_of(json, config, "num_experts");
+  sparse.experts->intermediate = io::get_int(json, "moe_intermediate_size", 1, limits::kDim);
+  sparse.experts->normalize = io::get_bool(json, "norm_topk_prob", false);
+  return std::make_unique<DecoderLm>(
+      json, config, parameters,
+      DecoderShape{.layer = [=, is_sparse = io::sparse_layers(json)](int64_t layer) {
+        return is_sparse[static_cast<size_t>(layer)] ? sparse : dense;
+      }});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {{"model_type", "qwen3_moe"}, {"hidden_size", 24},
+                         {"intermediate_size", 40},   {"moe_intermediate_size", 16},
+                         {"num_experts", 3},          {"num_experts_per_tok", 2},
+                         {"num_hidden_layers", 2},    {"num_attention_heads", 4},
+                         {"num_key_value_heads", 2},  {"head_dim", 16},
+                         {"vocab_size", 43},          {"max_position_embeddings", 64},
+                         {"rms_norm_eps", 1e-6},      {"rope_theta", 1e6}};
+  io::Json mixed = base;
+  mixed["norm_topk_prob"] = true;
+  mixed["num_hidden_layers"] = 3;
+  mixed["decoder_sparse_step"] = 2;
+  io::Json listed = base;
+  listed["mlp_only_layers"] = {0};
+  listed["num_experts_per_tok"] = 3;
+  return {base, mixed, listed};
+}
+
+constexpr std::string_view kModelTypes[] = {"qwen3_moe"};
+
+}  // namespace qwen3moe
+
+extern const ModelDef kQwen3moe;
+const ModelDef kQwen3moe = {"qwen3moe", qwen3moe::kModelTypes, qwen3moe::make,
+                            qwen3moe::tiny_configs};
+
+}  // namespace lumen::models
