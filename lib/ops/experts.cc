@@ -201,8 +201,7 @@ Tensor experts_meaning(const Node& node, Inputs in) {
   return y;
 }
 
-// --- ExpertGradients
-// ---------------------------------------------------------------------------------
+// --- Gradients ---------------------------------------------------------------------------------
 
 // Of x and of the probabilities of the chosen, which are 0 for the others, in rows; of the matrices
 // in their order.

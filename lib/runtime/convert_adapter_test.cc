@@ -1,0 +1,226 @@
+// lumen-convert and adapters: worked into a model's weights, to GGUF and back.
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/testing.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/write_safetensors.h"
+#include "lib/runtime/convert.h"
+#include "lib/runtime/convert_testing.h"
+#include "lib/runtime/gguf_file_type.h"
+#include "lib/runtime/inspect.h"
+#include "lib/runtime/prompt_format.h"
+#include "lib/text/train/train_tokenizer.h"
+#include "models/model.h"
+
+namespace lumen::runtime {
+namespace {
+
+using lumen::testing::contains;
+
+Array waves(const Shape& shape, float start) {
+  Array array = Array::zeros(DType::kF32, shape);
+  float x = start;
+  for (float& value : array.as_mutable<float>()) value = 0.3f * std::sin(x += 1);
+  return array;
+}
+
+// A PEFT adapter of rank 2 and with `more` in its config to these layers of the model, whose ranks
+// are 3 where `own_rank` names them.
+std::string adapter_directory(const std::string& model, const std::vector<std::string>& layers,
+                              const io::Json& more = io::Json::object(),
+                              const std::string& own_rank = "", const NamedArrays& replaced = {}) {
+  const std::string directory = lumen::testing::temporary_directory();
+  const auto files = io::open_model(model);
+  NamedArrays tensors;
+  for (const std::string& layer : layers) {
+    const Shape shape = files.tensors.at(layer + ".weight").shape();
+    const int64_t rank = layer == own_rank ? 3 : 2;
+    tensors["base_model.model." + layer + ".lora_A.weight"] = waves({rank, shape[1]}, 1);
+    tensors["base_model.model." + layer + ".lora_B.weight"] = waves({shape[0], rank}, 2);
+  }
+  for (const auto& [name, array] : replaced) tensors["base_model.model." + name] = array;
+  io::write_safetensors(directory + "/adapter_model.safetensors", tensors);
+  io::Json peft = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 8}};
+  peft["base_model_name_or_path"] = model;
+  peft.update(more);
+  io::write_file_atomically(directory + "/adapter_config.json", peft.dump());
+  io::write_file_atomically(directory + "/chat_template.jinja", "{{ messages[0].content }}!");
+  return directory;
+}
+
+}  // namespace
+
+TEST_CASE("a model and an adapter in one file compute as the two do together") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "llama"}});
+  for (const io::Json& config : def.tiny_configs()) {
+    INFO(config.dump());
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+    // Rows of q_proj also change their order; an output layer of its own parts from the embedding.
+    const auto model = io::open_model(directory);
+    const std::string adapter = adapter_directory(
+        directory, {"model.layers.0.self_attn.q_proj", "model.layers.0.mlp.down_proj"},
+        io::Json::object(), "",
+        {{"lm_head.weight", waves(model.tensors.at("model.embed_tokens.weight").shape(), 3)}});
+
+    ConvertOptions options;
+    options.model = directory;
+    options.output = directory + "/merged.gguf";
+    options.type = "f32";
+    options.lora = adapter;
+    REQUIRE(convert(options) == 0);
+    const std::vector<float> merged = logits(*options.output);
+    CHECK(relative_distance(merged, logits(directory, adapter)) < 1e-5);
+    CHECK(relative_distance(merged, logits(directory)) > 1e-2);
+    CHECK(PromptFormat::load(io::open_model(*options.output), "").render({{"user", "a"}}) == "a!");
+
+    // The model as a GGUF file, whose rows of q and k lie in another order.
+    options.model = converted(directory);
+    for (const char* name : {"/again.gguf", "/again"}) {
+      options.output = directory + name;
+      REQUIRE(convert(options) == 0);
+      CHECK(relative_distance(logits(*options.output), merged) < 1e-5);
+      CHECK(PromptFormat::load(io::open_model(*options.output), "").render({{"user", "a"}}) ==
+            "a!");
+    }
+  }
+}
+
+TEST_CASE("an adapter changes the matrices of a quantised file that it is about, and no others") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "llama"}});
+  io::Json config = def.tiny_configs()[0];
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::string layer = "model.layers.0.mlp.up_proj";
+  const std::string adapter = adapter_directory(directory, {layer});
+  const std::string place = lumen::testing::temporary_directory();
+  ConvertOptions options;
+  options.model = directory;
+  options.output = place + "/q8.gguf";
+  options.type = "q8_0";
+  REQUIRE(convert(options) == 0);
+  options.model = options.output;
+  options.output = place + "/merged.gguf";
+  options.lora = adapter;
+  options.type = "";
+  REQUIRE(convert(options) == 0);
+  const auto before = io::open_model(*options.model), after = io::open_model(*options.output);
+  REQUIRE(after.tensors.size() == before.tensors.size());
+  for (const auto& [name, array] : before.tensors) {
+    INFO(name);
+    const Array& now = after.tensors.at(name);
+    REQUIRE(now.dtype() == array.dtype());
+    CHECK(std::equal(array.data(), array.data() + array.bytes(), now.data()) ==
+          (name != layer + ".weight"));
+  }
+  CHECK(after.gguf->metadata.get_int("general.file_type", 0, 99) == 7);
+  CHECK(after.chat_templates.at("default") == "{{ messages[0].content }}!");
+  CHECK(relative_distance(logits(*options.output), logits(*options.model, adapter)) < 0.02);
+  options.output = place + "/other.gguf";
+  options.type = "q4_0";
+  CHECK(contains(lumen::testing::refusal(ErrorKind::kUsage, [&] { convert(options); }),
+                 "is q8_0 already"));
+  options.allow_requantize = true;
+  CHECK(convert(options) == 0);
+}
+
+TEST_CASE("an adapter whose base model is not here asks for its place") {
+  const std::string place = lumen::testing::temporary_directory();
+  io::write_file_atomically(place + "/adapter_config.json",
+                            R"({"r": 4, "lora_alpha": 8, "base_model_name_or_path": "/no/where"})");
+  ConvertOptions options;
+  options.model = place;
+  options.output = place + "/adapter.gguf";
+  const std::string why = lumen::testing::refusal(ErrorKind::kMissing, [&] { convert(options); });
+  CHECK(contains(why, "whose place --base MODEL can name: /no/where: no such file"));
+}
+
+TEST_CASE("an adapter goes to GGUF and back, and computes the same with every form of its model") {
+  const std::vector<std::string> layers = {"model.layers.0.self_attn.q_proj",
+                                           "model.layers.0.self_attn.k_proj",
+                                           "model.layers.0.mlp.down_proj"};
+  for (const char* type : {"llama", "qwen2"}) {
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    const std::string directory =
+        model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
+    const std::string gguf = converted(directory);
+    for (const io::Json& more :
+         {io::Json::object(), io::Json({{"use_rslora", true}}),
+          io::Json({{"alpha_pattern", {{"q_proj", 3}}}, {"rank_pattern", {{"down_proj", 3}}}})}) {
+      INFO(type << more.dump());
+      const bool has_own = more.contains("rank_pattern");
+      const std::string peft = adapter_directory(directory, layers, more, has_own ? layers[2] : "");
+      const std::vector<float> wanted = logits(directory, peft);
+      CHECK(relative_distance(wanted, logits(directory)) > 1e-2);
+      const std::string place = lumen::testing::temporary_directory();
+      ConvertOptions options;
+      options.model = peft;
+      options.output = place + "/adapter.gguf";
+      options.type = "f32";
+      REQUIRE(convert(options) == 0);
+      const io::Json in_gguf = inspect_adapter(*options.output, io::read_if_gguf(*options.output));
+      const io::Json in_peft = inspect_adapter(peft, nullptr);
+      CHECK(in_gguf["format"] == "LoRA adapter, GGUF");
+      CHECK(in_gguf["tensors"].size() == 2 * layers.size());
+      CHECK(contains(inspection_text(in_gguf), "adapter.lora.alpha"));
+      CHECK(in_peft["config"]["r"] == 2);
+      CHECK(contains(inspection_text(in_peft), layers[0] + ".lora_A.weight  f32 [2,"));
+      CHECK(relative_distance(logits(directory, *options.output), wanted) < 1e-5);
+      CHECK(relative_distance(logits(gguf, *options.output), wanted) < 1e-5);
+      CHECK(relative_distance(logits(gguf, peft), wanted) < 1e-5);
+      CHECK(io::read_chat_templates(*options.output) == io::read_chat_templates(peft));
+      options.model = options.output;
+      options.output = place + "/peft";
+      options.base = gguf;
+      REQUIRE(convert(options) == 0);
+      CHECK(relative_distance(logits(directory, *options.output), wanted) < 1e-5);
+      CHECK(io::read_chat_templates(*options.output) == io::read_chat_templates(peft));
+      options = {};
+      options.model = directory;
+      options.output = place + "/merged.gguf";
+      options.type = "f32";
+      options.lora = place + "/adapter.gguf";
+      REQUIRE(convert(options) == 0);
+      CHECK(relative_distance(logits(*options.output), wanted) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("an adapter that GGUF cannot say, or for another model, is refused") {
+  const models::ModelDef& llama = models::find_model_def({{"model_type", "llama"}});
+  const models::ModelDef& qwen = models::find_model_def({{"model_type", "qwen2"}});
+  const auto kind = text::TokenizerKind::kByteLevelBpe;
+  const std::string directory = model_directory(llama, llama.tiny_configs()[0], kind);
+  const std::string other = model_directory(qwen, qwen.tiny_configs()[0], kind);
+  const std::vector<std::string> layers = {"model.layers.0.mlp.up_proj"};
+  const auto refused = [&](ErrorKind error, const ConvertOptions& options) {
+    return lumen::testing::refusal(error, [&] { convert(options); });
+  };
+  const std::string place = lumen::testing::temporary_directory();
+  ConvertOptions options;
+  options.model = adapter_directory(directory, layers);
+  options.output = place + "/a.gguf";
+  options.type = "q4_0";
+  CHECK(contains(refused(ErrorKind::kUsage, options), "an adapter takes f32, f16 or bf16"));
+  options.type = "";
+  REQUIRE(convert(options) == 0);
+  CHECK(contains(refused(ErrorKind::kCannotCreate, options), "--force replaces it"));
+  CHECK(contains(
+      lumen::testing::refusal(ErrorKind::kMismatch, [&] { logits(other, place + "/a.gguf"); }),
+      "of the architecture 'llama', this one is 'qwen2'"));
+  options.model = place + "/a.gguf";
+  options.output = place + "/b.gguf";
+  CHECK(contains(refused(ErrorKind::kUsage, options), "in GGUF, of which a PEFT directory"));
+  options.output = place + "/b";
+  CHECK(contains(refused(ErrorKind::kUsage, options), "name that with --base MODEL"));
+  options.base = directory;
+  options.output = directory;
+  options.force = true;
+  CHECK(contains(refused(ErrorKind::kCannotCreate, options), "is the model itself"));
+  options.model = adapter_directory(
+      directory, layers, io::Json::object(), "",
+      {{"model.norm.weight", io::open_model(directory).tensors.at("model.norm.weight")}});
+  options.output = place + "/c.gguf";
+  CHECK(contains(refused(ErrorKind::kUnsupported, options), "'model.norm.weight' in the place of"));
+}
+
+}  // namespace lumen::runtime
