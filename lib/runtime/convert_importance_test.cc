@@ -7,7 +7,9 @@
 #include "lib/io/model_files.h"
 #include "lib/io/write_gguf.h"
 #include "lib/nn/parameters.h"
+#include "lib/runtime/convert_testing.h"
 #include "lib/runtime/tool_process.h"
+#include "models/model.h"
 
 namespace lumen::runtime {
 namespace {
@@ -81,6 +83,49 @@ TEST_CASE("with an importance matrix the columns that count most are rounded wit
   const auto shown = testing::run_tool_process("lumen-convert", {"--inspect", matrix});
   CHECK(contains(shown.out, "importance matrix, GGUF"));
   CHECK(contains(shown.out, "blk.0.attn_q.weight.in_sum2  f32 [1,64]"));
+}
+
+TEST_CASE("each expert is rounded with what its own columns count") {
+  constexpr int64_t kExperts = 3, kColumns = 32;
+  const models::ModelDef& def = models::find_model_def({{"model_type", "mixtral"}});
+  const std::string model =
+      model_directory(def, def.tiny_configs().front(), text::TokenizerKind::kByteLevelBpe);
+  const std::string place = lumen::testing::temporary_directory(), matrix = place + "/m.imatrix";
+  // Of expert e the columns e, e + 3, e + 6 … count; the last one was never chosen.
+  std::vector<float> sums(kExperts * kColumns), counts = {2, 4, 0};
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const size_t expert = i / kColumns, column = i % kColumns;
+    sums[i] = counts[expert] * (column % kExperts == expert ? 100.0f : 1.0f);
+  }
+  io::GgufWriter writer;
+  writer.set("general.type", std::string("imatrix"));
+  writer.set("imatrix.chunk_count", uint32_t{1});
+  writer.set("imatrix.datasets", std::vector<std::string>{"calibration.txt"});
+  const std::string name = "blk.0.ffn_gate_exps.weight";
+  writer.add(name + ".in_sum2", Array::from<float>(sums, {kExperts, kColumns}));
+  writer.add(name + ".counts", Array::from<float>(counts, {kExperts, 1}));
+  writer.write(matrix);
+  const std::string plain = place + "/plain.gguf", best = place + "/best.gguf";
+  const auto run = [&](const std::string& output, const testing::Arguments& more) {
+    testing::Arguments arguments = {model, output, "--type", "q4_0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return testing::run_tool_process("lumen-convert", arguments).exit_code;
+  };
+  REQUIRE(run(plain, {}) == 0);
+  REQUIRE(run(best, {"--imatrix", matrix}) == 0);
+  for (size_t e = 0; e < kExperts; ++e) {
+    INFO("expert " << e);
+    std::vector<float> means(kColumns);
+    for (size_t i = 0; i < means.size(); ++i) means[i] = i % kExperts == e ? 100.0f : 1.0f;
+    const std::string expert = str("model.layers.0.block_sparse_moe.experts.", e, ".w1.weight");
+    const double before = weighted_error(model, plain, expert, means);
+    const double after = weighted_error(model, best, expert, means);
+    if (counts[e] > 0) {
+      CHECK(after < 0.8 * before);
+    } else {
+      CHECK(weighted_error(plain, best, expert, means) == 0);
+    }
+  }
 }
 
 TEST_CASE("an importance matrix in the older format is shown") {
