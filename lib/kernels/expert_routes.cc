@@ -78,8 +78,7 @@ void scatter_rows(ThreadPool& pool, const Routes& routes, int64_t expert, const 
   pool.parallel_for(routes.count(expert), kRowsAtOnce, [&](int64_t r, int64_t end, int) {
     for (; r < end; ++r) {
       const float factor = weighted ? routes.weight[first + r] : 1;
-      float* const row = y + routes.token[first + r] * n;
-      for (int64_t i = 0; i < n; ++i) row[i] += factor * x[r * n + i];
+      add_scaled_row(x + r * n, factor, n, y + routes.token[first + r] * n);
     }
   });
 }

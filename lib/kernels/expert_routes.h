@@ -6,28 +6,10 @@
 #include <cstdint>
 
 #include "lib/base/pool.h"
-#include "lib/base/round_up.h"
 #include "lib/kernels/experts.h"
+#include "lib/kernels/memory_pieces.h"
 
 namespace lumen::kernels {
-
-// Hands out pieces of whole cache lines; without memory it only counts.
-class Pieces {
- public:
-  explicit Pieces(std::byte* memory) : memory_(memory) {}
-
-  template <typename T>
-  T* take(int64_t count) {
-    std::byte* const at = memory_ ? memory_ + taken_ : nullptr;
-    taken_ += static_cast<size_t>(round_up(count * static_cast<int64_t>(sizeof(T)), 64));
-    return reinterpret_cast<T*>(at);
-  }
-  size_t taken() const { return taken_; }
-
- private:
-  std::byte* memory_;
-  size_t taken_ = 0;
-};
 
 // Which tokens each expert has. A slot is a token at one of its experts; those of an expert lie
 // together, its tokens in order.
@@ -40,13 +22,13 @@ struct Routes {
   int32_t* active;     // [experts]: those that have tokens, in order
   int64_t actives = 0;
 
-  Routes(Pieces& pieces, const ExpertsShape& s)
-      : chosen(pieces.take<int32_t>(s.m * s.used)),
-        probability(pieces.take<float>(s.m * s.used)),
-        begin(pieces.take<int64_t>(s.experts + 1)),
-        token(pieces.take<int32_t>(s.m * s.used)),
-        weight(pieces.take<float>(s.m * s.used)),
-        active(pieces.take<int32_t>(s.experts)) {}
+  Routes(MemoryPieces& pieces, const ExpertsShape& s)
+      : chosen(pieces.take_as<int32_t>(s.m * s.used)),
+        probability(pieces.take(s.m * s.used)),
+        begin(pieces.take_as<int64_t>(s.experts + 1)),
+        token(pieces.take_as<int32_t>(s.m * s.used)),
+        weight(pieces.take(s.m * s.used)),
+        active(pieces.take_as<int32_t>(s.experts)) {}
 
   int64_t count(int64_t expert) const { return begin[expert + 1] - begin[expert]; }
 };
@@ -55,6 +37,19 @@ ExpertsShape shape_of(const ExpertsArgs& args);
 
 // Fills `routes`, whose memory is that of the shape of `args`. noexcept.
 void route(ThreadPool& pool, const ExpertsArgs& args, Routes& routes);
+
+// Of `memory`, 64-byte aligned or null.
+inline MemoryPieces pieces_of(std::byte* memory) {
+  return MemoryPieces(reinterpret_cast<float*>(memory));
+}
+inline size_t taken_bytes(const MemoryPieces& pieces) {
+  return static_cast<size_t>(pieces.taken()) * sizeof(float);
+}
+
+// y[i] += factor · x[i] for i in [0, n). noexcept.
+inline void add_scaled_row(const float* x, float factor, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
+}
 
 // Copies the rows of x, stride floats apart, of the tokens that `expert` has to `to` [tokens, n].
 void gather_rows(ThreadPool& pool, const Routes& routes, int64_t expert, const float* x,

@@ -19,10 +19,6 @@ constexpr int64_t kPieceColumns = 512;
 // At most so many columns of all `down` matrices: their products stay in the first cache.
 constexpr int64_t kMostDownColumns = 512;
 
-void add_scaled(const float* x, float factor, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
-}
-
 // out = silu(gate) · up; it may be `gate`.
 void gated(const float* gate, const float* up, int64_t n, float* out) {
   block::silu(&gate, out, n, nullptr);
@@ -45,14 +41,14 @@ struct FewBuffers {
   std::byte* rounded;  // of all groups
   std::byte* panels;   // of each thread
 
-  FewBuffers(Pieces& pieces, const ExpertsShape& s, int threads)
-      : gathered(pieces.take<float>(s.m * s.used * s.hidden)),
-        inner(pieces.take<float>(s.m * s.used * s.intermediate)),
-        up(pieces.take<float>(s.m * s.used * s.intermediate)),
-        parts(pieces.take<float>(threads * s.m * kMostDownColumns)),
-        groups(pieces.take<Group>(std::min(s.experts, s.m * s.used))),
-        rounded(pieces.take<std::byte>(rounded_bytes(s))),
-        panels(pieces.take<std::byte>(threads * panel_bytes(s))) {}
+  FewBuffers(MemoryPieces& pieces, const ExpertsShape& s, int threads)
+      : gathered(pieces.take(s.m * s.used * s.hidden)),
+        inner(pieces.take(s.m * s.used * s.intermediate)),
+        up(pieces.take(s.m * s.used * s.intermediate)),
+        parts(pieces.take(threads * s.m * kMostDownColumns)),
+        groups(pieces.take_as<Group>(std::min(s.experts, s.m * s.used))),
+        rounded(pieces.take_as<std::byte>(rounded_bytes(s))),
+        panels(pieces.take_as<std::byte>(threads * panel_bytes(s))) {}
 
   static int64_t widest(const ExpertsShape& s) { return std::max(s.hidden, s.intermediate); }
   static int64_t panel_bytes(const ExpertsShape& s) {
@@ -69,7 +65,7 @@ struct FewBuffers {
 
 class FewTokens {
  public:
-  FewTokens(ThreadPool& pool, const ExpertsArgs& args, const Routes& routes, Pieces& pieces)
+  FewTokens(ThreadPool& pool, const ExpertsArgs& args, const Routes& routes, MemoryPieces& pieces)
       : pool_(pool),
         args_(args),
         routes_(routes),
@@ -178,8 +174,8 @@ class FewTokens {
                    panel(thread), parts, columns);
       for (int64_t r = 0; r < group.rows.m; ++r) {
         const int64_t slot = group.first + r;
-        add_scaled(parts + r * columns, routes_.weight[slot], columns,
-                   args_.y + routes_.token[slot] * shape_.hidden + begin);
+        add_scaled_row(parts + r * columns, routes_.weight[slot], columns,
+                       args_.y + routes_.token[slot] * shape_.hidden + begin);
       }
     }
   }
@@ -197,11 +193,11 @@ struct ManyBuffers {
   float *gathered, *inner, *out;  // of an expert's tokens
   std::byte* workspace;           // of linear
 
-  ManyBuffers(Pieces& pieces, const ExpertsShape& s, int threads)
-      : gathered(pieces.take<float>(s.m * s.hidden)),
-        inner(pieces.take<float>(s.m * s.intermediate)),
-        out(pieces.take<float>(s.m * s.hidden)),
-        workspace(pieces.take<std::byte>(linear_bytes(s, threads))) {}
+  ManyBuffers(MemoryPieces& pieces, const ExpertsShape& s, int threads)
+      : gathered(pieces.take(s.m * s.hidden)),
+        inner(pieces.take(s.m * s.intermediate)),
+        out(pieces.take(s.m * s.hidden)),
+        workspace(pieces.take_as<std::byte>(linear_bytes(s, threads))) {}
 
   static int64_t linear_bytes(const ExpertsShape& s, int threads) {
     const auto bytes = [&](int64_t cols) {
@@ -244,19 +240,19 @@ void one_expert(ThreadPool& pool, const ExpertsArgs& args, const Routes& routes,
 }  // namespace
 
 size_t experts_workspace_bytes(const ExpertsShape& shape, int threads) {
-  Pieces routes(nullptr), few(nullptr), many(nullptr);
+  MemoryPieces routes(nullptr), few(nullptr), many(nullptr);
   const Routes routed(routes, shape);
   ExpertsShape least = shape;
   least.m = std::min(shape.m, kFewRowsPanels);
   const FewBuffers few_buffers(few, least, threads);
   if (shape.m > kFewRows) const ManyBuffers many_buffers(many, shape, threads);
-  return routes.taken() + std::max(few.taken(), many.taken());
+  return taken_bytes(routes) + std::max(taken_bytes(few), taken_bytes(many));
 }
 
 void experts(ThreadPool& pool, const ExpertsArgs& args) {
   if (args.m == 0) return;
   const ExpertsShape shape = shape_of(args);
-  Pieces pieces(args.workspace);
+  MemoryPieces pieces = pieces_of(args.workspace);
   Routes routes(pieces, shape);
   route(pool, args, routes);
   const int64_t few = std::min({few_rows(args.gate), few_rows(args.up), few_rows(args.down)});

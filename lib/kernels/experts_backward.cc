@@ -19,15 +19,15 @@ struct Buffers {
   float* floats;  // a matrix as float32
   std::byte* workspace;
 
-  Buffers(Pieces& pieces, const ExpertsShape& s, int threads)
-      : x(pieces.take<float>(s.m * s.hidden)),
-        dy(pieces.take<float>(s.m * s.hidden)),
-        inner(pieces.take<float>(s.m * 2 * s.intermediate)),
-        dinner(pieces.take<float>(s.m * s.intermediate)),
-        dx(pieces.take<float>(s.m * s.hidden)),
-        slopes(pieces.take<float>(threads * s.intermediate)),
-        floats(pieces.take<float>(s.hidden * s.intermediate)),
-        workspace(pieces.take<std::byte>(product_bytes(s, threads))) {}
+  Buffers(MemoryPieces& pieces, const ExpertsShape& s, int threads)
+      : x(pieces.take(s.m * s.hidden)),
+        dy(pieces.take(s.m * s.hidden)),
+        inner(pieces.take(s.m * 2 * s.intermediate)),
+        dinner(pieces.take(s.m * s.intermediate)),
+        dx(pieces.take(s.m * s.hidden)),
+        slopes(pieces.take(threads * s.intermediate)),
+        floats(pieces.take(s.hidden * s.intermediate)),
+        workspace(pieces.take_as<std::byte>(product_bytes(s, threads))) {}
 
   static int64_t product_bytes(const ExpertsShape& s, int threads) {
     return static_cast<int64_t>(
@@ -137,10 +137,10 @@ class OneExpert {
 }  // namespace
 
 size_t experts_backward_bytes(const ExpertsShape& shape, int threads) {
-  Pieces pieces(nullptr);
+  MemoryPieces pieces(nullptr);
   const Routes routes(pieces, shape);
   const Buffers buffers(pieces, shape, threads);
-  return pieces.taken();
+  return taken_bytes(pieces);
 }
 
 void experts_backward(ThreadPool& pool, const ExpertsBackwardArgs& args) {
@@ -148,7 +148,7 @@ void experts_backward(ThreadPool& pool, const ExpertsBackwardArgs& args) {
   std::fill_n(args.dx, shape.m * shape.hidden, 0.0f);
   std::fill_n(args.dprobability, shape.m * shape.experts, 0.0f);
   if (shape.m == 0) return;
-  Pieces pieces(args.forward.workspace);
+  MemoryPieces pieces = pieces_of(args.forward.workspace);
   Routes routes(pieces, shape);
   route(pool, args.forward, routes);
   const Buffers buffers(pieces, shape, pool.threads());

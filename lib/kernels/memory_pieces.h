@@ -13,11 +13,14 @@ class MemoryPieces {
   // `memory` is 64-byte aligned, or null.
   explicit MemoryPieces(float* memory) : memory_(memory) {}
 
-  float* take(int64_t floats) {
+  float* take(int64_t floats) { return take_as<float>(floats); }
+  template <typename T>
+  T* take_as(int64_t count) {
     float* const piece = memory_ ? memory_ + taken_ : nullptr;
-    taken_ += round_up(floats, 16);
-    return piece;
+    taken_ += round_up(divide_up(count * int64_t{sizeof(T)}, int64_t{sizeof(float)}), 16);
+    return reinterpret_cast<T*>(piece);
   }
+  // In floats.
   int64_t taken() const { return taken_; }
 
  private:
