@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lib/autograd/autograd.h"
+#include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
 #include "lib/io/model_files.h"
 #include "lib/io/safetensors.h"
@@ -13,6 +14,8 @@ using namespace lumen;
 using graph::Tensor;
 
 namespace {
+
+using lumen::testing::relative_error;
 
 struct Golden {
   NamedArrays weights, gradients;
@@ -39,17 +42,6 @@ std::map<std::string, Golden> read_goldens() {
   return goldens;
 }
 
-double relative_error(const Array& got, const Array& want) {
-  const auto a = got.as<float>(), b = want.as<float>();
-  REQUIRE(a.size() == b.size());
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(a[i] - b[i], 2);
-    norm += std::pow(b[i], 2);
-  }
-  return std::sqrt(difference / norm);
-}
-
 Tensor first_position() {
   const int32_t zero = 0;
   return graph::constant(Array::from<int32_t>(std::span<const int32_t>(&zero, 1), {1}));
@@ -71,7 +63,8 @@ TEST_CASE("every family agrees with transformers") {
     model->set_context(golden.tokens.shape()[1]);
     const Tensor tokens = graph::constant(golden.tokens);
     const Tensor logits = model->logits(model->hidden(tokens, first_position(), nullptr));
-    CHECK(relative_error(logits.eval(), golden.logits) < 2e-6);
+    const Array computed = logits.eval();
+    CHECK(relative_error(computed.as<float>(), golden.logits.as<float>()) < 2e-6);
 
     const int64_t length = tokens.dim(1), vocab = model->vocab_size();
     const Tensor seen = graph::reshape(graph::slice(logits, 1, 0, length - 1), {-1, vocab});
@@ -80,7 +73,8 @@ TEST_CASE("every family agrees with transformers") {
     const auto all = parameters.named();
     for (const auto& [name, gradient] : golden.gradients) {
       INFO(name);
-      CHECK(relative_error(autograd::grad(all.at(name)).eval(), gradient) < 2e-5);
+      const Array found = autograd::grad(all.at(name)).eval();
+      CHECK(relative_error(found.as<float>(), gradient.as<float>()) < 2e-5);
     }
   }
 }

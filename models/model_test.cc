@@ -6,6 +6,7 @@
 
 #include "lib/autograd/autograd.h"
 #include "lib/base/error.h"
+#include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
 #include "lib/graph/plan.h"
 #include "lib/graph/reference_backend.h"
@@ -15,6 +16,8 @@ using namespace lumen;
 using graph::Tensor;
 
 namespace {
+
+using lumen::testing::relative_error;
 
 Tensor token_ids(std::span<const int32_t> ids, int64_t batch) {
   return graph::constant(
@@ -28,16 +31,6 @@ Tensor position(int32_t at) {
 std::vector<float> values(const Tensor& tensor) {
   const auto span = tensor.eval().as<float>();
   return {span.begin(), span.end()};
-}
-
-double relative_error(std::span<const float> got, std::span<const float> want) {
-  REQUIRE(got.size() == want.size());
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    difference += std::pow(got[i] - want[i], 2);
-    norm += std::pow(want[i], 2);
-  }
-  return std::sqrt(difference / norm);
 }
 
 // Calls body(name, config, model) for every tiny config of every architecture. Weights are larger

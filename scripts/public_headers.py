@@ -9,7 +9,8 @@ import pathlib
 import sys
 
 PRIVATE = {
-    "lib/base/testing.h", "lib/data/text_batches.h", "lib/io/fuzz/fuzzing.h",
+    "lib/base/relative_error.h", "lib/base/testing.h", "lib/data/text_batches.h",
+    "lib/io/fuzz/fuzzing.h",
     "lib/io/coded_matrix.h", "lib/io/gguf_architecture.h", "lib/io/model_formats.h", "lib/io/packed_layer.h",
     "lib/io/test_clock.h", "lib/io/test_files.h",
     "lib/kernels/amx_emulation.h", "lib/kernels/every_target.h",

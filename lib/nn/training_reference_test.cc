@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lib/autograd/autograd.h"
+#include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
 #include "lib/graph/plan.h"
 #include "lib/io/gzip.h"
@@ -28,6 +29,8 @@ using nn::Parameters;
 using nn::Tensor;
 
 namespace {
+
+using lumen::testing::relative_error;
 
 std::string text_of(const std::string& path) {
   const auto buffer = io::map_file(path);
@@ -170,16 +173,6 @@ struct Data {
   }
 };
 
-double relative(const Array& got, const Array& want) {
-  double difference = 0, norm = 0;
-  REQUIRE(got.elements() == want.elements());
-  for (int64_t i = 0; i < got.elements(); ++i) {
-    difference += std::pow(double{got.as<float>()[i]} - want.as<float>()[i], 2);
-    norm += std::pow(want.as<float>()[i], 2);
-  }
-  return std::sqrt(difference / norm);
-}
-
 // With AMX in exact float32 (`precision = "highest"`): products on tiles promise 4e-6 each, not
 // 1e-5 after all layers.
 void follow(const std::string& root, const std::string& name) {
@@ -243,11 +236,11 @@ void follow(const std::string& root, const std::string& name) {
     std::vector<Array> gradients;
     for (size_t k = 2; k < outputs.size(); ++k) gradients.push_back(plan.output(k));
     if (step == 0) {
-      CHECK(relative(plan.output(1), logits0) < 1e-5);
+      CHECK(relative_error(plan.output(1).as<float>(), logits0.as<float>()) < 1e-5);
       const NamedArrays grad0 = io::read_safetensors(directory + "/grad0.safetensors")->arrays();
       for (size_t k = 0; k < named.size(); ++k) {
         INFO(named[k].name);
-        CHECK(relative(gradients[k], grad0.at(named[k].name)) < 1e-5);
+        CHECK(relative_error(gradients[k].as<float>(), grad0.at(named[k].name).as<float>()) < 1e-5);
       }
     }
     const double norm = optim::grad_norm(pool, gradients);
@@ -261,7 +254,8 @@ void follow(const std::string& root, const std::string& name) {
   for (const auto& [parameter, want] :
        io::read_safetensors(directory + "/final.safetensors")->arrays()) {
     INFO(parameter);
-    CHECK(relative(parameters.state_dict().at(parameter), want) < 1e-4);
+    CHECK(relative_error(parameters.state_dict().at(parameter).as<float>(), want.as<float>()) <
+          1e-4);
   }
 }
 

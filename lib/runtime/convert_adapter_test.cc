@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/write_safetensors.h"
@@ -17,6 +18,7 @@ namespace lumen::runtime {
 namespace {
 
 using lumen::testing::contains;
+using lumen::testing::relative_error;
 
 Array waves(const Shape& shape, float start) {
   Array array = Array::zeros(DType::kF32, shape);
@@ -70,8 +72,8 @@ TEST_CASE("a model and an adapter in one file compute as the two do together") {
     options.lora = adapter;
     REQUIRE(convert(options) == 0);
     const std::vector<float> merged = logits(*options.output);
-    CHECK(relative_distance(merged, logits(directory, adapter)) < 1e-5);
-    CHECK(relative_distance(merged, logits(directory)) > 1e-2);
+    CHECK(relative_error(merged, logits(directory, adapter)) < 1e-5);
+    CHECK(relative_error(merged, logits(directory)) > 1e-2);
     CHECK(PromptFormat::load(io::open_model(*options.output), "").render({{"user", "a"}}) == "a!");
 
     // The model as a GGUF file, whose rows of q and k lie in another order.
@@ -79,7 +81,7 @@ TEST_CASE("a model and an adapter in one file compute as the two do together") {
     for (const char* name : {"/again.gguf", "/again"}) {
       options.output = directory + name;
       REQUIRE(convert(options) == 0);
-      CHECK(relative_distance(logits(*options.output), merged) < 1e-5);
+      CHECK(relative_error(logits(*options.output), merged) < 1e-5);
       CHECK(PromptFormat::load(io::open_model(*options.output), "").render({{"user", "a"}}) ==
             "a!");
     }
@@ -114,7 +116,7 @@ TEST_CASE("an adapter changes the matrices of a quantised file that it is about,
   }
   CHECK(after.gguf->metadata.get_int("general.file_type", 0, 99) == 7);
   CHECK(after.chat_templates.at("default") == "{{ messages[0].content }}!");
-  CHECK(relative_distance(logits(*options.output), logits(*options.model, adapter)) < 0.02);
+  CHECK(relative_error(logits(*options.output), logits(*options.model, adapter)) < 0.02);
   options.output = place + "/other.gguf";
   options.type = "q4_0";
   CHECK(contains(lumen::testing::refusal(ErrorKind::kUsage, [&] { convert(options); }),
@@ -150,7 +152,7 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
       const bool has_own = more.contains("rank_pattern");
       const std::string peft = adapter_directory(directory, layers, more, has_own ? layers[2] : "");
       const std::vector<float> wanted = logits(directory, peft);
-      CHECK(relative_distance(wanted, logits(directory)) > 1e-2);
+      CHECK(relative_error(wanted, logits(directory)) > 1e-2);
       const std::string place = lumen::testing::temporary_directory();
       ConvertOptions options;
       options.model = peft;
@@ -164,15 +166,15 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
       CHECK(contains(inspection_text(in_gguf), "adapter.lora.alpha"));
       CHECK(in_peft["config"]["r"] == 2);
       CHECK(contains(inspection_text(in_peft), layers[0] + ".lora_A.weight  f32 [2,"));
-      CHECK(relative_distance(logits(directory, *options.output), wanted) < 1e-5);
-      CHECK(relative_distance(logits(gguf, *options.output), wanted) < 1e-5);
-      CHECK(relative_distance(logits(gguf, peft), wanted) < 1e-5);
+      CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
+      CHECK(relative_error(logits(gguf, *options.output), wanted) < 1e-5);
+      CHECK(relative_error(logits(gguf, peft), wanted) < 1e-5);
       CHECK(io::read_chat_templates(*options.output) == io::read_chat_templates(peft));
       options.model = options.output;
       options.output = place + "/peft";
       options.base = gguf;
       REQUIRE(convert(options) == 0);
-      CHECK(relative_distance(logits(directory, *options.output), wanted) < 1e-5);
+      CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
       CHECK(io::read_chat_templates(*options.output) == io::read_chat_templates(peft));
       options = {};
       options.model = directory;
@@ -180,7 +182,7 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
       options.type = "f32";
       options.lora = place + "/adapter.gguf";
       REQUIRE(convert(options) == 0);
-      CHECK(relative_distance(logits(*options.output), wanted) < 1e-5);
+      CHECK(relative_error(logits(*options.output), wanted) < 1e-5);
     }
   }
 }

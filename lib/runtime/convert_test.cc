@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
 #include "lib/io/gguf.h"
@@ -24,6 +25,7 @@ namespace lumen::runtime {
 namespace {
 
 using lumen::testing::contains;
+using lumen::testing::relative_error;
 
 void check_same_tensors(const NamedArrays& got, const NamedArrays& want) {
   REQUIRE(got.size() == want.size());
@@ -71,8 +73,8 @@ void make_sayable(io::Json& config) {
 void check_same(const std::string& directory) {
   const std::string gguf = converted(directory), again = converted_directory(gguf, "f32");
   const std::vector<float> want = logits(directory);
-  CHECK(relative_distance(logits(gguf), want) < 1e-5);
-  CHECK(relative_distance(logits(again), want) < 1e-5);
+  CHECK(relative_error(logits(gguf), want) < 1e-5);
+  CHECK(relative_error(logits(again), want) < 1e-5);
   const io::ModelFiles first = io::open_model(directory), last = io::open_model(again);
   NamedArrays tensors = first.tensors;
   if (io::get_bool(first.config, "tie_word_embeddings")) tensors.erase("lm_head.weight");
@@ -185,7 +187,7 @@ TEST_CASE("experts are quantised together, their router is not") {
       options.output = lumen::testing::temporary_directory() + "/model.gguf";
       options.type = name;
       REQUIRE(convert(options) == 0);
-      CHECK(relative_distance(logits(*options.output), want) < error);
+      CHECK(relative_error(logits(*options.output), want) < error);
       const auto file = io::read_gguf(*options.output);
       CHECK(file->find_tensor("blk.0.ffn_gate_inp.weight")->dtype == DType::kF32);
       const io::GgufTensor& gate = *file->find_tensor("blk.0.ffn_gate_exps.weight");
@@ -329,7 +331,7 @@ TEST_CASE("quantised files compute nearly the same, from a directory and from GG
                            Case{"q4_k_m", 15, 0.31}, Case{"q4_0", 2, 0.36}}) {
     INFO(test.type);
     const std::string gguf = quantized_file(directory, test.type);
-    CHECK(relative_distance(logits(gguf), want) < test.error);
+    CHECK(relative_error(logits(gguf), want) < test.error);
     const auto file = io::read_gguf(gguf);
     CHECK(file->metadata.get_int("general.file_type", 0, 100) == test.number);
     CHECK(file->metadata.get_int("general.quantization_version", 0, 100) == 2);
@@ -353,8 +355,8 @@ TEST_CASE("a quantised file becomes a directory of the numbers it stands for") {
   LUMEN_SHARED_DATA(models, "models/gguf-derived");
   const std::string source = models + "/stories260K-q8_0.gguf";
   const std::string wide = converted_directory(source, "f32");
-  CHECK(relative_distance(logits(wide), logits(source)) < 0.03);  // which rounds activations
-  CHECK(relative_distance(logits(converted_directory(source, "f16")), logits(wide)) < 2e-3);
+  CHECK(relative_error(logits(wide), logits(source)) < 0.03);  // which rounds activations
+  CHECK(relative_error(logits(converted_directory(source, "f16")), logits(wide)) < 2e-3);
   CHECK(io::read_json(wide + "/config.json")["architectures"][0] == "LlamaForCausalLM");
   CHECK(io::read_json(wide + "/config.json")["rms_norm_eps"] == 1e-5);
   check_same_text(PromptFormat::load(io::open_model(source), ""),
@@ -413,7 +415,7 @@ TEST_CASE("a directory that another program packed becomes one of plain numbers"
                     codes.at(query).data() + half * columns, 32) == 0);
   CHECK(gguf->metadata.find("general.quantization_version")->as_int() == 2);
   CHECK(!gguf->metadata.find("general.file_type").has_value());
-  CHECK(relative_distance(logits(*options.output), logits(directory)) < 2e-3);
+  CHECK(relative_error(logits(*options.output), logits(directory)) < 2e-3);
 }
 
 TEST_CASE("position scaling of Llama 3 goes through GGUF and back") {
@@ -439,7 +441,7 @@ TEST_CASE("what is quantised is not quantised again unless asked for") {
   CHECK(contains(message, "is q8_0 already"));
   CHECK(contains(message, "--allow-requantize"));
   const std::string smaller = quantized_file(source, "q4_0", 2, true);
-  CHECK(relative_distance(logits(smaller), logits(source)) < 0.5);
+  CHECK(relative_error(logits(smaller), logits(source)) < 0.5);
   // Its own type is a copy: the same logits, tokens and end tokens.
   const std::string original = models + "/stories260K-f32.gguf";
   const std::string q8 = quantized_file(original, "q8_0"), copy = quantized_file(q8, "q8_0");
@@ -464,7 +466,7 @@ TEST_CASE("rows that fill no blocks are told") {
   CHECK(contains(outcome.err,
                  "note: the rows of 5 of 36 matrices do not fill blocks of 32: they "
                  "are written as f16\n"));
-  CHECK(relative_distance(logits(place + "/a.gguf"), logits(directory)) < 0.1);
+  CHECK(relative_error(logits(place + "/a.gguf"), logits(directory)) < 0.1);
   const auto again = testing::run_tool_process("lumen-convert",
                                                {directory, place + "/a.gguf", "--type", "q4_k_m"});
   CHECK(again.exit_code == 73);

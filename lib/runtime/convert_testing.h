@@ -1,7 +1,6 @@
 // What the tests of lumen-convert share: models to convert, and what comes out.
 #pragma once
 
-#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -70,17 +69,6 @@ inline std::vector<float> logits(const std::string& path, const std::string& ada
   const Array array = model->logits(ids);
   const auto span = array.as<float>();
   return {span.begin(), span.end()};
-}
-
-// ‖a − b‖ / ‖b‖.
-inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(a[i] - b[i], 2);
-    norm += std::pow(b[i], 2);
-  }
-  return std::sqrt(difference / norm);
 }
 
 // `model` converted with `options` into a new directory.
