@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/round_up.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/matrix_rows.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::ops {
@@ -104,13 +105,6 @@ size_t experts_backward_workspace(const Node& node, int threads) {
   return matrices_bytes(node) + kernels::experts_backward_bytes(expert_sizes(node), threads);
 }
 
-int64_t row_stride(const Operand& x) {
-  for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
-    if (x.shape[axis] != 1) return x.strides[axis];
-  }
-  return x.shape[-1];
-}
-
 kernels::ExpertsArgs expert_arguments(const KernelCall& call) {
   const size_t first = first_matrix(*call.node);
   const auto count = static_cast<size_t>(expert_count(*call.node));
@@ -121,9 +115,9 @@ kernels::ExpertsArgs expert_arguments(const KernelCall& call) {
   }
   const Operand &x = call.inputs[0], &logits = call.inputs[1];
   return {.x = x.as<const float>(),
-          .x_stride = row_stride(x),
+          .x_stride = matrix_rows(x).stride,
           .logits = logits.as<const float>(),
-          .logits_stride = row_stride(logits),
+          .logits_stride = matrix_rows(logits).stride,
           .m = token_count(*call.node),
           .used = call.node->attrs.integer("used"),
           .normalize = call.node->attrs.integer("normalize") != 0,

@@ -15,6 +15,7 @@
 #include "lib/kernels/matmul.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/lookup_product.h"
+#include "lib/ops/matrix_rows.h"
 #include "lib/ops/ops.h"
 
 namespace lumen::ops {
@@ -74,18 +75,6 @@ graph::TypedShape infer_linear(const Node& node) {
   return {graph::stored_type(node), shape};
 }
 
-struct Rows {
-  int64_t count, stride;
-};
-Rows matrix_rows(const Operand& x) {
-  Rows rows{1, x.shape[-1]};
-  for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
-    if (x.shape[axis] != 1 && rows.count == 1) rows.stride = x.strides[axis];
-    rows.count *= x.shape[axis];
-  }
-  return rows;
-}
-
 // Adds the biases to columns [begin, end) of a row: one bias per weight, side by side.
 void add_bias(const KernelCall& call, int64_t weights, float* y, int64_t begin, int64_t end) {
   constexpr int64_t kChunk = 256;
@@ -119,7 +108,7 @@ void run_linear(const KernelCall& call) {
   const bool bias = call.node->attrs.integer("bias") != 0;
   kernels::Weight matrices[kMaxWeights];
   for (int64_t i = 0; i < weights; ++i) matrices[i] = matrix(call.inputs[1 + i]);
-  const Rows rows = matrix_rows(x);
+  const MatrixRows rows = matrix_rows(x);
   const int64_t columns = call.output.shape[-1];
   auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
     if (bias) add_bias(call, weights, piece, begin, end);
@@ -328,7 +317,7 @@ graph::TypedShape infer_gated(const Node& node) {
 void run_gated(const KernelCall& call) {
   const Operand& x = call.inputs[0];
   const kernels::Weight matrices[] = {matrix(call.inputs[1]), matrix(call.inputs[2])};
-  const Rows rows = matrix_rows(x);
+  const MatrixRows rows = matrix_rows(x);
   const auto combine = [&](const float* first, const float* second, int64_t n, float* out) {
     graph::run_program(*call.node->epilogue, {{first, second}}, n, out);
   };
