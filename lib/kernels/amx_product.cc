@@ -28,8 +28,8 @@ static_assert(kBlockDepth / 2 % kTileDepth == 0 && kBlockCols % kStrip == 0);
 constexpr int64_t kStripsNumbers = kBlockCols / kStrip * kStripNumbers;
 constexpr int64_t kThreadBytes = kStripsNumbers * 2 + kScratchFloats * sizeof(float);
 
-// Sums of a C that is rounded lie in rows of a block, so far apart that those of a strip share no
-// sets of L1, else strip by strip.
+// Sums of a C that is rounded or streamed lie in rows of a block, so far apart that those of a
+// strip share no sets of L1, else strip by strip.
 constexpr int64_t kRowPitch = kBlockCols + kStrip;
 
 int64_t sums_bytes(int64_t m) {
@@ -97,9 +97,10 @@ struct Pass {
   // Of strip [i, i + kStrip) × [j, j + kStrip), counted from the first row that is computed and
   // from the block's first column.
   float* sums_at(int thread, int64_t i, int64_t j) const {
-    return sums_of(thread) + (product.c_bf16 ? i * kRowPitch + j : i * kBlockCols + j * kStrip);
+    return sums_of(thread) + (sums_in_rows() ? i * kRowPitch + j : i * kBlockCols + j * kStrip);
   }
-  int64_t sums_pitch() const { return product.c_bf16 ? kRowPitch : kStrip; }
+  int64_t sums_pitch() const { return sums_in_rows() ? kRowPitch : kStrip; }
+  bool sums_in_rows() const { return product.c_bf16 || streams_c(); }
 
   // Columns of C are computed strip by strip; those of two halves take turns.
   int64_t strip_width() const { return product.combine ? 2 * kStrip : kStrip; }
@@ -300,7 +301,7 @@ struct Pass {
   // Whether C is written past the caches, from the sums of a block of columns.
   bool streams_c() const {
     const int64_t bytes = product.m * product.n * int64_t{sizeof(float)};
-    return has_whole_lines() && !adds_to_c() && is_last() && product.epilogue == nullptr &&
+    return has_whole_lines() && !adds_to_c() && is_last() &&
            (streams(bytes) || bytes >= kStreamedBytes);
   }
   bool adds_to_c() const { return product.accumulate || !is_first(); }
@@ -360,16 +361,11 @@ struct Pass {
 
   // Moves sums of a block of columns that are not in C yet there.
   void finish(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
-    if (product.c_bf16) return finish_rounded(first, last, j, cols, thread);
+    if (sums_in_rows()) return finish_rows(first, last, j, cols, thread);
     if (product.combine) return finish_combined(first, last, j, cols, thread);
     const bool add = adds_to_c();
-    const int64_t streamed = streams_c() ? cols / kStrip * kStrip : 0;
     for (int64_t i = first; i < last; i += kStrip) {
-      if (streamed > 0) {
-        stream_sums(sums_at(thread, i - first, 0), kStrip * kStrip, std::min(kStrip, last - i),
-                    streamed, product.c + (row + i) * product.c_stride + j, product.c_stride);
-      }
-      for (int64_t strip = streamed; strip < cols; strip += kStrip) {
+      for (int64_t strip = 0; strip < cols; strip += kStrip) {
         if (is_direct(last - i, cols - strip)) continue;
         const bool transposed = product.c_transposed;
         const int64_t line = transposed ? j + strip : row + i,
@@ -388,15 +384,20 @@ struct Pass {
     }
   }
 
-  // Likewise rounded, row by row.
-  void finish_rounded(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
+  // Likewise of those in rows, rounded or past the caches.
+  void finish_rows(int64_t first, int64_t last, int64_t j, int64_t cols, int thread) const {
     const int64_t column = product.epilogue_column + j;
     float* const sums = sums_at(thread, 0, 0);
     for (int64_t i = first; i < last && product.epilogue; ++i) {
       (*product.epilogue)(row + i, column, column + cols, sums + (i - first) * kRowPitch);
     }
-    round_rows(sums, kRowPitch, last - first, cols,
-               product.c_bf16 + (row + first) * product.c_stride + j, product.c_stride);
+    const int64_t at = (row + first) * product.c_stride + j;
+    if (product.c_bf16) {
+      return round_rows(sums, kRowPitch, last - first, cols, product.c_bf16 + at, product.c_stride);
+    }
+    for (int64_t i = 0; i < last - first; ++i) {
+      stream(sums + i * kRowPitch, cols, product.c + at + i * product.c_stride);
+    }
   }
 
   // Likewise of both halves.

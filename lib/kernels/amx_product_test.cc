@@ -78,8 +78,8 @@ std::vector<float> run_linear(int threads, const std::vector<float>& x, int64_t 
   std::vector<float> y(m * n);
   const bool as_panels = weights.front().layout == Layout::kRowsAsPanels;
   std::vector<std::byte> memory(linear_workspace_bytes(m, cols, threads, as_panels, bf16) + 64);
-  auto add = [&](int64_t row, int64_t begin, int64_t end, float*) {
-    for (int64_t j = begin; j < end; ++j) y[row * n + j] += bias;
+  auto add = [&](int64_t, int64_t begin, int64_t end, float* piece) {
+    for (int64_t j = 0; j < end - begin; ++j) piece[j] += bias;
   };
   const Epilogue epilogue = add;
   linear(pool, {.x = x.data(),
@@ -214,6 +214,14 @@ TEST_CASE("sums on tiles get to C with the same bits whatever its rows are like"
       const Matrix b = matrix(random_floats(random, s.k * s.n), s.k, s.n, true);
       GemmArgs args = gemm_args(s.m, s.n, s.k, a, b);
       args.bf16 = s.bf16;
+      auto finish = [](int64_t row, int64_t begin, int64_t end, float* piece) {
+        for (int64_t j = begin; j < end; ++j) piece[j - begin] += static_cast<float>(row - 2 * j);
+      };
+      const Epilogue epilogue = finish;
+      args.epilogue = &epilogue;
+      const auto finished = run_gemm(args, 1);
+      CHECK(run_gemm(args, 2, 0, 0) == finished);
+      args.epilogue = nullptr;
       const auto moved = run_gemm(args, 1);
       CHECK(run_gemm(args, 2, 0, 0) == moved);
       if (s.bf16) continue;  // large

@@ -10,7 +10,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lib/kernels/bf16_panels.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -215,21 +214,6 @@ void move_sums_kernel(const float* sums, int64_t pitch, int64_t rows, int64_t co
   }
 }
 
-void stream_sums_kernel(const float* sums, int64_t strip_pitch, int64_t rows, int64_t cols,
-                        float* c, int64_t c_stride) {
-  constexpr int64_t kStrip = 2 * kTileRows;
-  const FloatTag d;
-  const int64_t lanes = hn::Lanes(d);
-  for (int64_t i = 0; i < rows; ++i, sums += kStrip, c += c_stride) {
-    for (int64_t strip = 0; strip < cols; strip += kStrip) {
-      const float* const from = sums + strip / kStrip * strip_pitch;
-      for (int64_t j = 0; j < kStrip; j += lanes) {
-        hn::Stream(hn::LoadU(d, from + j), d, c + strip + j);
-      }
-    }
-  }
-}
-
 // The first `cols` numbers of `lines` lines of a tile, each `length` long, and zeros.
 void copy_part(const uint16_t* from, int64_t line_stride, int64_t stride, int64_t lines,
                int64_t cols, int64_t length, uint16_t* to) {
@@ -342,7 +326,6 @@ namespace {
 HWY_EXPORT(pack_bf16_panel_kernel);
 HWY_EXPORT(round_to_bf16_kernel);
 HWY_EXPORT(move_sums_kernel);
-HWY_EXPORT(stream_sums_kernel);
 HWY_EXPORT(copy_bf16_panel_kernel);
 HWY_EXPORT(round_row_kernel);
 HWY_EXPORT(round_rows_kernel);
@@ -391,11 +374,6 @@ void round_to_bf16(float* x, int64_t count) {
 void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
                int64_t c_stride) {
   HWY_DYNAMIC_DISPATCH(move_sums_kernel)(sums, pitch, rows, cols, add, c, c_stride);
-}
-
-void stream_sums(const float* sums, int64_t strip_pitch, int64_t rows, int64_t cols, float* c,
-                 int64_t c_stride) {
-  HWY_DYNAMIC_DISPATCH(stream_sums_kernel)(sums, strip_pitch, rows, cols, c, c_stride);
 }
 
 void move_sums_transposed(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add,

@@ -99,10 +99,6 @@ void round_to_bf16(float* x, int64_t count);
 // `pitch` numbers apart. noexcept.
 void move_sums(const float* sums, int64_t pitch, int64_t rows, int64_t cols, bool add, float* c,
                int64_t c_stride);
-// c[i][j] = sums[j / 32][i][j % 32] past the caches (streaming.h), for i in [0, rows) and whole
-// strips of 32 columns, one `strip_pitch` numbers behind the other. noexcept.
-void stream_sums(const float* sums, int64_t strip_pitch, int64_t rows, int64_t cols, float* c,
-                 int64_t c_stride);
 // c[j] = x[j] rounded as high is, for j in [0, count). noexcept.
 void round_row(const float* x, int64_t count, uint16_t* c);
 // The same for `rows` rows, so many numbers apart. noexcept.

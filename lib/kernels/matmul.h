@@ -23,7 +23,7 @@ struct Weight {
 
 // Called on the computing thread, once for every finished piece y[row][begin..end), while it is
 // still in cache: where a bias, a residual or an activation is applied to it, in place. `piece`
-// is y's, or holds what y will be when it is rounded.
+// is y's, or holds what y will be when it is rounded or written past the caches.
 template <typename T>
 using EpilogueOf = FunctionRef<void(int64_t row, int64_t begin, int64_t end, T* piece)>;
 using Epilogue = EpilogueOf<float>;
