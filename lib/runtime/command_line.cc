@@ -274,7 +274,7 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
   if (version_) {
     write_stdout(*json_ ? version_json(app_->get_name()) : version_line(app_->get_name()));
   } else if (limits_) {
-    write_stdout(limits_text());
+    write_stdout(*json_ ? limits_json(app_->get_name()) : limits_text());
   } else if (generate_ == "man") {
     for (const ThreadsOption& threads : threads_) threads.option->envname(kThreads);
     write_stdout(man_page(*app_, examples_, variables_));

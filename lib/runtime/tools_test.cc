@@ -329,6 +329,8 @@ TEST_CASE("every tool has help of one screen, a version, limits and documents") 
     const auto detailed = run_tool_process(tool, {"--version", "--json"});
     REQUIRE(io::parse_json(detailed.out, "")["tool"] == tool);
     REQUIRE(contains(run_tool_process(tool, {"--limits"}).out, "gguf-keys 65536\n"));
+    const auto limits = run_tool_process(tool, {"--limits", "--json"});
+    REQUIRE(io::parse_json(limits.out, "")["limits"]["gguf-keys"] == 65536);
     for (const std::string kind : {"man", "bash", "zsh", "fish"}) {
       const auto document = run_tool_process(tool, {"--generate", kind});
       REQUIRE(document.exit_code == 0);

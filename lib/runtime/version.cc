@@ -7,6 +7,67 @@
 #include "lib/runtime/git_commit.h"
 
 namespace lumen::runtime {
+namespace {
+
+io::Json limits_object() {
+  return {
+      {"gguf-keys", limits::kGgufKeys},
+      {"gguf-tensors", limits::kGgufTensors},
+      {"gguf-key-bytes", limits::kGgufKeyBytes},
+      {"gguf-string-bytes", limits::kGgufStringBytes},
+      {"gguf-array-elements", limits::kGgufArrayElements},
+      {"gguf-array-depth", limits::kGgufArrayDepth},
+      {"gguf-metadata-bytes", limits::kGgufMetadataBytes},
+      {"gguf-alignment", limits::kGgufAlignment},
+      {"gguf-tensor-name-bytes", limits::kGgufTensorNameBytes},
+      {"gguf-tensor-dims", limits::kGgufTensorDims},
+      {"shards", limits::kShards},
+      {"safetensors-header-bytes", limits::kSafetensorsHeaderBytes},
+      {"tensor-name-bytes", limits::kTensorNameBytes},
+      {"tensor-dims", limits::kTensorDims},
+      {"npy-header-bytes", limits::kNpyHeaderBytes},
+      {"zip-entries", limits::kZipEntries},
+      {"pickle-bytes", limits::kPickleBytes},
+      {"pickle-values", limits::kPickleValues},
+      {"pickle-depth", limits::kPickleDepth},
+      {"json-bytes", limits::kJsonBytes},
+      {"json-depth", limits::kJsonDepth},
+      {"toml-bytes", limits::kTomlBytes},
+      {"toml-points", limits::kTomlPoints},
+      {"layers", limits::kLayers},
+      {"heads", limits::kHeads},
+      {"experts", limits::kExperts},
+      {"context", limits::kContext},
+      {"dim", limits::kDim},
+      {"vocab", limits::kVocab},
+      {"piece-bytes", limits::kPieceBytes},
+      {"merges", limits::kMerges},
+      {"tokenizer-bytes", limits::kTokenizerBytes},
+      {"pattern-bytes", limits::kPatternBytes},
+      {"template-bytes", limits::kTemplateBytes},
+      {"template-depth", limits::kTemplateDepth},
+      {"template-steps", limits::kTemplateSteps},
+      {"template-heap-bytes", limits::kTemplateHeapBytes},
+      {"template-output-bytes", limits::kTemplateOutputBytes},
+      {"grammar-bytes", limits::kGrammarBytes},
+      {"grammar-rules", limits::kGrammarRules},
+      {"grammar-depth", limits::kGrammarDepth},
+      {"grammar-positions", limits::kGrammarPositions},
+      {"grammar-state-ways", limits::kGrammarStateWays},
+      {"grammar-cache-bytes", limits::kGrammarCacheBytes},
+      {"data-file-bytes", limits::kDataFileBytes},
+      {"data-unpacked-bytes", limits::kDataUnpackedBytes},
+      {"data-row-bytes", limits::kDataRowBytes},
+      {"data-files", limits::kDataFiles},
+      {"data-classes", limits::kDataClasses},
+      {"data-columns", limits::kDataColumns},
+      {"image-bytes", limits::kImageBytes},
+      {"image-side", limits::kImageSide},
+      {"prompt-bytes", limits::kPromptBytes},
+  };
+}
+
+}  // namespace
 
 std::string version_line(const std::string& tool) {
   return str(tool, " " LUMEN_VERSION " (" LUMEN_COMMIT ")\n");
@@ -31,61 +92,14 @@ std::string version_json(const std::string& tool) {
 
 std::string limits_text() {
   std::string out;
-  auto line = [&](std::string_view what, auto value) { out += str(what, " ", value, "\n"); };
-  line("gguf-keys", limits::kGgufKeys);
-  line("gguf-tensors", limits::kGgufTensors);
-  line("gguf-key-bytes", limits::kGgufKeyBytes);
-  line("gguf-string-bytes", limits::kGgufStringBytes);
-  line("gguf-array-elements", limits::kGgufArrayElements);
-  line("gguf-array-depth", limits::kGgufArrayDepth);
-  line("gguf-metadata-bytes", limits::kGgufMetadataBytes);
-  line("gguf-alignment", limits::kGgufAlignment);
-  line("gguf-tensor-name-bytes", limits::kGgufTensorNameBytes);
-  line("gguf-tensor-dims", limits::kGgufTensorDims);
-  line("shards", limits::kShards);
-  line("safetensors-header-bytes", limits::kSafetensorsHeaderBytes);
-  line("tensor-name-bytes", limits::kTensorNameBytes);
-  line("tensor-dims", limits::kTensorDims);
-  line("npy-header-bytes", limits::kNpyHeaderBytes);
-  line("zip-entries", limits::kZipEntries);
-  line("pickle-bytes", limits::kPickleBytes);
-  line("pickle-values", limits::kPickleValues);
-  line("pickle-depth", limits::kPickleDepth);
-  line("json-bytes", limits::kJsonBytes);
-  line("json-depth", limits::kJsonDepth);
-  line("toml-bytes", limits::kTomlBytes);
-  line("toml-points", limits::kTomlPoints);
-  line("layers", limits::kLayers);
-  line("heads", limits::kHeads);
-  line("experts", limits::kExperts);
-  line("context", limits::kContext);
-  line("dim", limits::kDim);
-  line("vocab", limits::kVocab);
-  line("piece-bytes", limits::kPieceBytes);
-  line("merges", limits::kMerges);
-  line("tokenizer-bytes", limits::kTokenizerBytes);
-  line("pattern-bytes", limits::kPatternBytes);
-  line("template-bytes", limits::kTemplateBytes);
-  line("template-depth", limits::kTemplateDepth);
-  line("template-steps", limits::kTemplateSteps);
-  line("template-heap-bytes", limits::kTemplateHeapBytes);
-  line("template-output-bytes", limits::kTemplateOutputBytes);
-  line("grammar-bytes", limits::kGrammarBytes);
-  line("grammar-rules", limits::kGrammarRules);
-  line("grammar-depth", limits::kGrammarDepth);
-  line("grammar-positions", limits::kGrammarPositions);
-  line("grammar-state-ways", limits::kGrammarStateWays);
-  line("grammar-cache-bytes", limits::kGrammarCacheBytes);
-  line("data-file-bytes", limits::kDataFileBytes);
-  line("data-unpacked-bytes", limits::kDataUnpackedBytes);
-  line("data-row-bytes", limits::kDataRowBytes);
-  line("data-files", limits::kDataFiles);
-  line("data-classes", limits::kDataClasses);
-  line("data-columns", limits::kDataColumns);
-  line("image-bytes", limits::kImageBytes);
-  line("image-side", limits::kImageSide);
-  line("prompt-bytes", limits::kPromptBytes);
+  for (const auto& limit : limits_object().items()) {
+    out += str(limit.key(), " ", limit.value().dump(), "\n");
+  }
   return out;
+}
+
+std::string limits_json(const std::string& tool) {
+  return io::Json{{"schema", 1}, {"tool", tool}, {"limits", limits_object()}}.dump(2) + "\n";
 }
 
 std::string installed_data_directory() {

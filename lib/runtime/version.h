@@ -19,6 +19,9 @@ io::Json build_description();
 // The limits of lib/base/limits.h, one "name value" a line.
 std::string limits_text();
 
+// The same as one JSON object, in "limits", and a newline.
+std::string limits_json(const std::string& tool);
+
 // Directory where `meson install` puts data files.
 std::string installed_data_directory();
 
