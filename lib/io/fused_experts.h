@@ -11,8 +11,7 @@ namespace lumen::io {
 //   P.gate_up_proj [experts, hidden, 2 · intermediate] of floats, gate and up in turn, becomes
 //     P.N.gate_proj.weight and P.N.up_proj.weight [intermediate, hidden] of expert N,
 //   P.down_proj [experts, intermediate, hidden] becomes P.N.down_proj.weight, likewise turned,
-//   P.gate_up_proj_blocks u8 [experts, 2 · intermediate, hidden / 32, 16], nibbles of MXFP4 in
-//   their
+//   P.gate_up_proj_blocks u8 [experts, 2 · intermediate, hidden / 32, 16], the nibbles of MXFP4 in
 //     order, with P.gate_up_proj_scales u8 [experts, 2 · intermediate, hidden / 32] become the same
 //     matrices as DType::kMXFP4, and those of down_proj likewise,
 //   P.gate_up_proj_bias [experts, 2 · intermediate] becomes P.gate_proj.bias and P.up_proj.bias
