@@ -65,16 +65,31 @@ CASES = {
     "qwen3moe-step": ("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 3, "head_dim": 8,
                                    "moe_intermediate_size": 12, "num_hidden_layers": 3,
                                    "decoder_sparse_step": 2}),
+    "gptoss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+                          "sliding_window": 3, "num_hidden_layers": 3, "swiglu_limit": 0.4,
+                          "rope_scaling": YARN | {"truncate": False}}),
+    "gptoss-defaults": ("GptOss", {"num_local_experts": 4, "head_dim": 8,
+                                   "attention_bias": False}),
 }
 # Case → what weights are multiplied by, for scores and logits beyond the caps.
-FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}}
+FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 6.0}}
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
 
 
+def halves(kind, value, axis):
+    """Of gate and up in one tensor each alone: the one behind the other, or in gpt-oss in turn and, of
+    matrices, on the other side."""
+    if kind != "GptOss":
+        return value.chunk(2, axis)
+    return [value[..., at::2].transpose(1, 2) if value.ndim == 3 else value[..., at::2]
+            for at in (0, 1)]
+
+
 def by_expert(kind, values):
-    """Experts as files have them, each with matrices of its own, from transformers' fused ones."""
+    """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
+    they are in files of all families but gpt-oss."""
     mixtral = kind == "Mixtral"
     names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     result = {}
@@ -83,9 +98,14 @@ def by_expert(kind, values):
             name = name.replace(".mlp.", ".block_sparse_moe.")
         place, _, last = name.rpartition(".")
         if last == "gate_up_proj" and place.endswith(".experts"):
-            parts = {part: half for part, half in zip(names, value.chunk(2, 1))}
+            parts = dict(zip(names, halves(kind, value, 1)))
+        elif last.endswith("_proj_bias"):
+            both = names[:2] if last.startswith("gate_up") else names[2:]
+            biases = halves(kind, value, 1) if len(both) == 2 else [value]
+            result |= {f"{place}.{part}.bias": bias for part, bias in zip(both, biases)}
+            continue
         elif last == "down_proj" and place.endswith(".experts"):
-            parts = {names[2]: value}
+            parts = {names[2]: value.transpose(1, 2) if kind == "GptOss" else value}
         else:
             result[name] = value
             continue

@@ -39,6 +39,17 @@ constexpr Renaming kQwen3Moe[] = {{"ffn_gate_inp", "mlp.gate"},
                                   {"ffn_up_exps", "mlp.experts.*.up_proj"},
                                   {"ffn_down_exps", "mlp.experts.*.down_proj"}};
 
+// Some names of gpt-oss are whole, with what follows the last point.
+constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
+                                {"post_attention_norm", "post_attention_layernorm"},
+                                {"ffn_gate_inp", "mlp.router"},
+                                {"ffn_gate_exps.bias", "mlp.experts.gate_proj.bias"},
+                                {"ffn_up_exps.bias", "mlp.experts.up_proj.bias"},
+                                {"ffn_down_exps.bias", "mlp.experts.down_proj.bias"},
+                                {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+                                {"ffn_up_exps", "mlp.experts.*.up_proj"},
+                                {"ffn_down_exps", "mlp.experts.*.down_proj"}};
+
 constexpr Architecture kArchitectures[] = {
     {"llama", "llama", true, kMixtral},
     {"qwen2", "qwen2", false},
@@ -47,6 +58,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma", "gemma", false},
     {"gemma2", "gemma2", false, kAroundBranches},
     {"gemma3", "gemma3_text", false, kAroundBranches},
+    {"gpt-oss", "gpt_oss", false, kGptOss},
     {"granite", "granite", true},
     {"olmo2", "olmo2", false, kAfterBranches},
     {"phi3", "phi3", false, kFused},
@@ -81,11 +93,13 @@ std::string renamed_in_layer(const std::string& name, std::string_view layers,
   const size_t layer_end = name.find('.', layers.size()), suffix = name.rfind('.');
   if (layer_end == std::string::npos || suffix <= layer_end) return "";
   const std::string_view all = name;
+  const std::string_view layer = all.substr(layers.size(), layer_end - layers.size());
+  const std::string_view whole = renamed(all.substr(layer_end + 1), from, to, architecture);
+  if (!whole.empty()) return str(other_layers, layer, ".", whole);
   const std::string_view part =
       renamed(all.substr(layer_end + 1, suffix - layer_end - 1), from, to, architecture);
   if (part.empty()) return "";
-  return str(other_layers, all.substr(layers.size(), layer_end - layers.size()), ".", part,
-             all.substr(suffix));
+  return str(other_layers, layer, ".", part, all.substr(suffix));
 }
 
 constexpr std::string_view kGgufLayers = "blk.", kLayers = "model.layers.";

@@ -234,6 +234,44 @@ void write_qwen3moe(const Json& config, const KeyWriter& keys) {
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
 }
 
+// A number of both, and what files without the key mean.
+struct Usual {
+  const char* key;
+  double usual;
+};
+
+// What the files do not say, and is the same in all of them.
+constexpr int64_t kGptOssPeriod = 2;
+constexpr Usual kGptOssGate[] = {{"swiglu_alpha", 1.702}, {"swiglu_limit", 7}};
+
+void read_gpt_oss(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_local_experts", config);
+  config["intermediate_size"] =
+      keys.integer_or(config["intermediate_size"].get<int64_t>(), kExpertLength, limits::kDim);
+  read_windows(keys, kGptOssPeriod, config);
+  for (const Usual& number : kGptOssGate) config[number.key] = number.usual;
+  Json& scaling = config["rope_scaling"];
+  if (scaling.is_object() && scaling["rope_type"] == "yarn") scaling["truncate"] = false;
+}
+
+void write_gpt_oss(const Json& config, const KeyWriter& keys) {
+  write_windows(config, keys, kGptOssPeriod);
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+  for (const Usual& number : kGptOssGate) {
+    const double found = get_number(config, number.key, 1e-3, kMaxNumber, number.usual);
+    if (found == number.usual) continue;
+    fail(ErrorKind::kUnsupported, number.key, " ", found,
+         " cannot be written as GGUF for gpt-oss, where it is ", number.usual);
+  }
+  const Json* scaling = find_value(config, "rope_scaling");
+  const bool is_yarn = scaling != nullptr && get_string(*scaling, "rope_type", "") == "yarn";
+  if (is_yarn && get_bool(*scaling, "truncate", true)) {
+    fail(ErrorKind::kUnsupported,
+         "rope_scaling yarn with truncate true cannot be written as GGUF for gpt-oss, where it is "
+         "false");
+  }
+}
+
 void write_no_windows(const Json& config, const KeyWriter&) {
   require_windows(config, gguf_architecture(config), nullptr);
 }
@@ -267,17 +305,13 @@ void require_query_scalar(const Json& config) {
   }
 }
 
-// The caps of Gemma 2, and what files without the keys mean.
-struct Cap {
-  const char* key;  // in both
-  double usual;
-};
-constexpr Cap kCaps[] = {{"attn_logit_softcapping", 50}, {"final_logit_softcapping", 30}};
+// The caps of Gemma 2.
+constexpr Usual kCaps[] = {{"attn_logit_softcapping", 50}, {"final_logit_softcapping", 30}};
 
 void read_gemma2(const ArchitectureKeys& keys, Json& config) {
   read_gemma(keys, config);
   config["query_pre_attn_scalar"] = gemma_query_scalar(config);
-  for (const Cap& cap : kCaps) {
+  for (const Usual& cap : kCaps) {
     config[cap.key] = keys.number(cap.key, cap.usual);
     get_number(config, cap.key, kLeastCap, kMaxNumber);
   }
@@ -289,7 +323,7 @@ void write_gemma2(const Json& config, const KeyWriter& keys) {
   require_windows(config, "gemma2", periodic_layer_types(layers, kGemma2Period));
   write_window(config, keys);
   require_query_scalar(config);
-  for (const Cap& cap : kCaps) {
+  for (const Usual& cap : kCaps) {
     if (find_value(config, cap.key) == nullptr) {
       fail(ErrorKind::kUnsupported, cap.key,
            " null cannot be written as GGUF for gemma2, where it is ", cap.usual,
@@ -309,7 +343,7 @@ void read_gemma3(const ArchitectureKeys& keys, Json& config) {
 void write_gemma3(const Json& config, const KeyWriter& keys) {
   write_windows(config, keys, kGemma3Period);
   require_query_scalar(config);
-  for (const Cap& cap : kCaps) {
+  for (const Usual& cap : kCaps) {
     if (find_value(config, cap.key) == nullptr) continue;
     fail(ErrorKind::kUnsupported, cap.key, " cannot be written as GGUF for gemma3");
   }
@@ -388,7 +422,7 @@ constexpr Own kOwn[] = {
     {"gemma", read_gemma, write_no_windows}, {"gemma2", read_gemma2, write_gemma2},
     {"gemma3", read_gemma3, write_gemma3},   {"granite", read_granite, write_granite},
     {"olmo2", read_olmo2, write_olmo2},      {"phi3", read_phi3, write_phi3},
-    {"smollm3", nullptr, write_smollm3},
+    {"smollm3", nullptr, write_smollm3},     {"gpt-oss", read_gpt_oss, write_gpt_oss},
 };
 
 const Own& own_of(std::string_view architecture) {
@@ -397,8 +431,8 @@ const Own& own_of(std::string_view architecture) {
 }
 
 // Sets the keys of `scaling` (config.json's rope_scaling). Throws Error(kUnsupported) for a type
-// that they cannot say.
-void write_rope_scaling(const Json& scaling, const KeyWriter& keys) {
+// that they cannot say. `may_not_truncate`: the architecture says whether yarn truncates.
+void write_rope_scaling(const Json& scaling, bool may_not_truncate, const KeyWriter& keys) {
   const std::string type = get_string(scaling, "rope_type", "default");
   // Llama 3's is a tensor, and "dynamic" changes nothing within the trained context.
   if (type == "default" || type == "llama3" || type == "dynamic") return;
@@ -413,7 +447,7 @@ void write_rope_scaling(const Json& scaling, const KeyWriter& keys) {
     keys.set("rope.scaling.type", type);
     keys.number("rope.scaling.factor", factor);
     if (type == "linear") return;
-    if (!get_bool(scaling, "truncate", true)) {
+    if (!may_not_truncate && !get_bool(scaling, "truncate", true)) {
       fail(ErrorKind::kUnsupported,
            "rope_scaling yarn with truncate false cannot be written as GGUF: there is no key for "
            "it");
@@ -440,10 +474,11 @@ Json config_of_gguf(const GgufFile& file) {
   const Architecture& architecture =
       find_architecture(file.metadata.get_string("general.architecture"));
   const ArchitectureKeys keys(file.metadata, architecture.name);
-  const bool may_have_experts = architecture.name == "llama" || architecture.name == "qwen3moe";
+  const bool may_have_experts = architecture.name == "llama" || architecture.name == "qwen3moe" ||
+                                architecture.name == "gpt-oss";
   if (expert_count(keys) > 0 && !may_have_experts) {
     fail(ErrorKind::kUnsupported, "experts (a mixture of experts) are not supported in ",
-         architecture.name, ", only in llama (Mixtral) and qwen3moe");
+         architecture.name, ", only in llama (Mixtral), qwen3moe and gpt-oss");
   }
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
@@ -515,7 +550,9 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
   keys.number("rope.freq_base", get_number(config, "rope_theta", 1e-3, 1e15));
   keys.integer("vocab_size",
                get_int(config, "vocab_size", 1, static_cast<int64_t>(limits::kVocab)));
-  if (const Json* scaling = find_value(config, "rope_scaling")) write_rope_scaling(*scaling, keys);
+  if (const Json* scaling = find_value(config, "rope_scaling")) {
+    write_rope_scaling(*scaling, architecture == "gpt-oss", keys);
+  }
   own_of(architecture).write(config, keys);
 }
 

@@ -164,11 +164,40 @@ void complete_gemma3(Json& config) {
   set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 6));
 }
 
+// As GptOssConfig has what a config leaves out.
+void complete_gpt_oss(Json& config) {
+  set_defaults(config, {{"num_hidden_layers", 36},
+                        {"num_local_experts", 128},
+                        {"num_experts_per_tok", 4},
+                        {"vocab_size", 201088},
+                        {"hidden_size", 2880},
+                        {"intermediate_size", 2880},
+                        {"head_dim", 64},
+                        {"num_attention_heads", 64},
+                        {"num_key_value_heads", 8},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 150000},
+                        {"attention_bias", true},
+                        {"tie_word_embeddings", false}});
+  set_layer_types(config, 2);
+  if (find(config, "sliding_window") == nullptr) config["sliding_window"] = 128;
+  if (find_value(config, "rope_parameters") != nullptr) return;
+  set_default(config, "rope_scaling",
+              {{"rope_type", "yarn"},
+               {"factor", 32.0},
+               {"beta_fast", 32.0},
+               {"beta_slow", 1.0},
+               {"truncate", false},
+               {"original_max_position_embeddings", 4096}});
+}
+
 // Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
 // transformers classes.
 Json normalized_config(Json config, bool has_head) {
   const std::string type = get_string(config, "model_type");
   rename_key(config, "dtype", "torch_dtype");
+  if (type == "gpt_oss") complete_gpt_oss(config);
   normalize_rope(config);
   if (type == "gpt2") rename_gpt2_keys(config);
   if (type == "gemma") complete_gemma(config);

@@ -7,6 +7,7 @@
 #include "lib/base/function_ref.h"
 #include "lib/base/limits.h"
 #include "lib/io/foreign_model.h"
+#include "lib/io/fused_experts.h"
 #include "lib/io/gguf.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
@@ -345,6 +346,7 @@ ModelFiles open_directory_model(const std::string& directory,
         model.config.erase(key);  // Hugging Face has no such keys
       }
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
+      if (type == "gpt_oss") split_experts(model.config, model.tensors);
     });
   });
   untie_own_head(model);

@@ -68,8 +68,10 @@ namespace {
 Array usual_shape(const GgufTensor& tensor, Array array) {
   const Shape& shape = tensor.shape;
   const std::string_view name = tensor.name;
-  const bool is_vector =
-      name.ends_with(".bias") || name.ends_with("_norm.weight") || name.starts_with("rope_f");
+  const bool of_experts = name.ends_with("_exps.bias");  // a row for each
+  const bool is_vector = (name.ends_with(".bias") && !of_experts) ||
+                         name.ends_with("_norm.weight") || name.ends_with("_sinks.weight") ||
+                         name.starts_with("rope_f");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   const bool has_more = shape.rank() > 1 && rows != shape[-2];

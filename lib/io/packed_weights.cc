@@ -180,6 +180,8 @@ std::shared_ptr<const Packing> packing_of(const Json& config) {
   if (packing == nullptr) return nullptr;
   return with_context("key 'quantization_config'", [&]() -> std::shared_ptr<const Packing> {
     const std::string method = get_string(*packing, "quant_method");
+    const bool is_gpt_oss = get_string(config, "model_type", "") == "gpt_oss";
+    if (is_gpt_oss && method == "mxfp4") return nullptr;  // fused_experts.h
     for (const auto& [name, read] : kMethods) {
       if (method != name) continue;
       auto result = std::make_shared<Packing>(read(*packing));

@@ -11,6 +11,7 @@
 //   bitsandbytes        X.weight (nibbles), X.weight.absmax, X.weight.quant_map, … or X.weight
 //   (int8),
 //                       X.SCB (https://github.com/bitsandbytes-foundation/bitsandbytes)
+//   mxfp4 (gpt-oss)     X_blocks, X_scales of all experts of a layer: fused_experts.h
 //   "quantization" with group_size (MLX)  X.weight (integers), X.scales, X.biases
 //                       (https://ml-explore.github.io/mlx, mlx.core.quantize)
 #pragma once
@@ -25,9 +26,9 @@ namespace lumen::io {
 // How the layers of a model are packed.
 struct Packing;
 
-// What `config`, a config.json, says of it; null if weights are stored as they are. Throws
-// Error(kUnsupported) for another method, or a variant that is not said here; kMalformed for keys
-// that are missing or of a wrong type.
+// What `config`, a config.json, says of it; null if weights are stored as they are, or as gpt-oss's
+// mxfp4. Throws Error(kUnsupported) for another method, or a variant that is not said here;
+// kMalformed for keys that are missing or of a wrong type.
 std::shared_ptr<const Packing> packing_of(const Json& config);
 
 // Takes what says so out of `config`.

@@ -165,6 +165,7 @@ TEST_CASE("methods of packing that Lumen lacks are named") {
     return refusal(ErrorKind::kUnsupported, *file, "{\"quantization_config\": {" + packing + "}}");
   };
   CHECK(contains(of(R"("quant_method": "hqq")"), "found the string 'hqq'"));
+  CHECK(contains(of(R"("quant_method": "mxfp4")"), "found the string 'mxfp4'"));  // not gpt-oss
   CHECK(contains(of(R"("quant_method": "gptq", "bits": 5)"),
                  "key 'bits': found the number 5, Lumen unpacks 2, 3, 4 and 8; take the model in"));
   for (const char* key : {"format", "checkpoint_format"}) {

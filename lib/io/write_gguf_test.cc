@@ -330,6 +330,15 @@ TEST_CASE("names go to GGUF and back") {
         "blk.0.ffn_down_exps.weight");
   CHECK(gguf_tensor_name("model.layers.0.mlp.gate.weight", "qwen3moe") ==
         "blk.0.ffn_gate_inp.weight");
+  for (const auto& [own, gguf] :
+       {std::pair("self_attn.sinks", "attn_sinks.weight"),
+        {"mlp.router.bias", "ffn_gate_inp.bias"},
+        {"mlp.experts.up_proj.bias", "ffn_up_exps.bias"},
+        {"post_attention_layernorm.weight", "post_attention_norm.weight"}}) {
+    const std::string name = str("model.layers.3.", own), there = str("blk.3.", gguf);
+    CHECK(gguf_tensor_name(name, "gpt-oss") == there);
+    CHECK(hugging_face_name(there, "gpt-oss") == name);
+  }
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
                                            [] {
                                              gguf_architecture({{"model_type", "gpt2"}});

@@ -132,13 +132,14 @@ block::Rows attend_rows(const AttentionArgs& args, const QueryRun& run, int64_t 
   return rows;
 }
 
-void divide(const float* x, float sum, int64_t n, float* y) {
-  const float inverse = inverse_sum(sum);
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * inverse;
+void scale_row(const float* x, float factor, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor;
 }
 
-// Joins the chunks of one head, each `pitch` outputs, maximum and sum, in their order.
-void merge_chunks(float* partial, int64_t chunks, int64_t head_dim, int64_t pitch, float* out) {
+// Joins the chunks of a query of `head`, each `pitch` outputs, maximum and sum, in their order.
+void merge_chunks(const AttentionArgs& args, int64_t head, float* partial, int64_t chunks,
+                  float* out) {
+  const int64_t head_dim = args.head_dim, pitch = pitch_of(head_dim);
   float maximum = -kInf;
   for (int64_t c = 0; c < chunks; ++c) {
     maximum = std::max(maximum, partial[c * (pitch + 2) + pitch]);
@@ -153,7 +154,7 @@ void merge_chunks(float* partial, int64_t chunks, int64_t head_dim, int64_t pitc
       partial[i] = c == 0 ? x[i] * weight : partial[i] + x[i] * weight;
     }
   }
-  divide(partial, sum, head_dim, out);
+  scale_row(partial, inverse_sum(args, head, shift, sum), head_dim, out);
 }
 
 // Where the partial results of a query row lie: kMaxChunks times output, maximum and sum.
@@ -171,7 +172,8 @@ void store_chunk(const AttentionArgs& args, const QueryRun& run, int64_t kv_head
     if (c >= chunks) continue;
     const float* output = rows.output + r * pitch;
     if (chunks == 1) {
-      divide(output, rows.sum[r], args.head_dim, output_row(args, run.b, token, head));
+      const float inverse = inverse_sum(args, head, rows.maximum[r], rows.sum[r]);
+      scale_row(output, inverse, args.head_dim, output_row(args, run.b, token, head));
       continue;
     }
     const int64_t row = (run.b * args.tokens + token) * args.heads + head;
@@ -183,7 +185,7 @@ void store_chunk(const AttentionArgs& args, const QueryRun& run, int64_t kv_head
 }
 
 void attend_few(ThreadPool& pool, const AttentionArgs& args) {
-  const int64_t group = args.heads / args.kv_heads, pitch = pitch_of(args.head_dim);
+  const int64_t group = args.heads / args.kv_heads;
   auto* runs = reinterpret_cast<QueryRun*>(args.workspace);
   const int64_t run_count = find_runs(args, runs);
   const int64_t query_rows = args.batch * args.tokens * args.heads;
@@ -215,7 +217,7 @@ void attend_few(ThreadPool& pool, const AttentionArgs& args) {
       const KeyRange range = visible(args, b, token);
       const int64_t chunks = chunk_count(range, chunk_length(range));
       if (chunks == 1) continue;
-      merge_chunks(partials + row * partial_floats(args.head_dim), chunks, args.head_dim, pitch,
+      merge_chunks(args, row % args.heads, partials + row * partial_floats(args.head_dim), chunks,
                    args.out + row * args.head_dim);
     }
   });

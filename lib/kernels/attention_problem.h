@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,11 @@ struct AttentionProblem {
   DType dtype = DType::kF32;
   bool bf16 = false;
   float cap = 0;
+  bool sinks = false;                            // as large as scores, and larger
   std::vector<int32_t> starts = {}, slots = {};  // of the batch rows; none: start, their own
 
   int64_t positions = 0, capacity = 0;
-  std::vector<float> q = {}, k_values = {}, v_values = {};
+  std::vector<float> q = {}, k_values = {}, v_values = {}, sink_values = {};
   std::vector<std::byte> k = {}, v = {};
 
   std::vector<std::byte> store(std::vector<float>& values) const {
@@ -47,6 +49,8 @@ struct AttentionProblem {
     v_values = random_floats(random, batch * kv_heads * capacity * head_dim);
     k = store(k_values);
     v = store(v_values);
+    if (sinks) sink_values = random_floats(random, heads);
+    for (float& sink : sink_values) sink = 4 * sink + 2;
   }
 
   AttentionArgs args(std::vector<float>& out) const {
@@ -66,6 +70,7 @@ struct AttentionProblem {
                        window,
                        1 / std::sqrt(static_cast<float>(head_dim)),
                        cap,
+                       sinks ? sink_values.data() : nullptr,
                        bf16,
                        q.data(),
                        tokens * heads * head_dim,
@@ -123,9 +128,9 @@ struct AttentionProblem {
           const auto row = reference::attention(
               &q[static_cast<size_t>(((b * tokens + t) * heads + h) * head_dim)],
               &k_values[size_t(at)], &v_values[size_t(at)], positions, head_dim,
-              1 / std::sqrt(double(head_dim)), cap, [&](int64_t p) {
-                return !causal || (p <= own && (window == 0 || p > own - window));
-              });
+              1 / std::sqrt(double(head_dim)), cap,
+              [&](int64_t p) { return !causal || (p <= own && (window == 0 || p > own - window)); },
+              sinks ? sink_values[size_t(h)] : -std::numeric_limits<double>::infinity());
           out.insert(out.end(), row.begin(), row.end());
         }
       }
@@ -138,7 +143,7 @@ struct AttentionProblem {
            std::to_string(heads) + "/" + std::to_string(kv_heads) + " head_dim " +
            std::to_string(head_dim) + " start " + std::to_string(start) + " causal " +
            std::to_string(causal) + " window " + std::to_string(window) + " cap " +
-           std::to_string(cap) + " " + std::string(name(dtype));
+           std::to_string(cap) + (sinks ? " sinks " : " ") + std::string(name(dtype));
   }
 };
 

@@ -31,10 +31,10 @@ void load_queries(const AttentionArgs& args, const QueryColumns& columns, int64_
 
 // Their results, from output [pitch, width].
 void store_results(const AttentionArgs& args, const QueryColumns& columns, int64_t width,
-                   const float* output, const float* sum) {
+                   const float* output, const float* maximum, const float* sum) {
   for (int64_t c = 0; c < columns.count(); ++c) {
     float* y = columns.output(c);
-    const float inverse = inverse_sum(sum[c]);
+    const float inverse = columns.inverse_sum_of(c, maximum[c], sum[c]);
     for (int64_t i = 0; i < args.head_dim; ++i) y[i] = output[i * width + c] * inverse;
   }
 }
@@ -78,7 +78,7 @@ void attend_columns(const AttentionArgs& args, const QueryBlock& queries, float*
     load_rows(args.v, slot, queries.kv_head, begin, count, args.head_dim, m.kv);
     block::accumulate_columns(columns, m.kv, count);
   }
-  store_results(args, query_columns, width, m.output, m.sum);
+  store_results(args, query_columns, width, m.output, m.maximum, m.sum);
 }
 
 // ---- Over a cache of 16 or 8 bits, as int16
@@ -183,7 +183,8 @@ void attend_words(const AttentionArgs& args, const QueryBlock& queries, float* m
     }
   }
   for (int64_t i = 0; i < blocks; ++i) {
-    store_results(args, parts[i]->columns, width, parts[i]->state.output, parts[i]->state.sum);
+    const words::Queries& state = parts[i]->state;
+    store_results(args, parts[i]->columns, width, state.output, state.maximum, state.sum);
   }
 }
 

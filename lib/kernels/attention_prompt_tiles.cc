@@ -178,7 +178,9 @@ class PromptTiles {
 
   void end_strip(const QueryColumns& columns, const StripBuffers& m) const {
     const int64_t dim = args_.head_dim;
-    for (int64_t c = 0; c < kWidth; ++c) m.sum[c] = inverse_sum(m.sum[c]);
+    for (int64_t c = 0; c < kWidth; ++c) {
+      m.sum[c] = columns.inverse_sum_of(c, m.reference[c], m.sum[c]);
+    }
     attention_tile::scale_columns(m.output, dim, kWidth, m.sum);
     columns.for_each_run([&](int64_t c, int64_t count) {
       pack_strip({m.output + c, kWidth, 1}, dim, dim, count, dim, columns.output(c));

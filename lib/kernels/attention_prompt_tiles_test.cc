@@ -56,7 +56,8 @@ TEST_CASE("attention on tiles reads prompts over every type of cache") {
              .start = 170,
              .window = window,
              .dtype = dtype,
-             .cap = cap});
+             .cap = cap,
+             .sinks = window != 0});
     }
   }
   check({.batch = 1,

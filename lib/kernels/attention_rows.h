@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -52,9 +53,12 @@ inline void cap_scores(const AttentionArgs& args, bool coarse, int64_t n, float*
   soft_cap({1 / score_cap(args), score_cap(args)}, coarse, n, scores);
 }
 
-// A query that sees nothing (sum 0) gives zeros.
-inline float inverse_sum(float sum) {
-  return sum == 0 ? 0.0f : 1.0f / sum;
+// What the output of a query of `head` is multiplied by: 1 / Σ 2^(score − maximum), the sink of the
+// head among the scores. A query that sees nothing (sum 0) gives zeros.
+inline float inverse_sum(const AttentionArgs& args, int64_t head, float maximum, float sum) {
+  if (sum == 0) return 0.0f;
+  if (args.sinks != nullptr) sum += std::exp2(args.sinks[head] * kLog2E - maximum);
+  return 1.0f / sum;
 }
 
 inline int64_t slot_of(const AttentionArgs& args, int64_t b) {
@@ -86,6 +90,9 @@ class QueryColumns {
     return query_row(args_, queries_.b, token_of(c), head_of(c));
   }
   float* output(int64_t c) const { return output_row(args_, queries_.b, token_of(c), head_of(c)); }
+  float inverse_sum_of(int64_t c, float maximum, float sum) const {
+    return inverse_sum(args_, head_of(c), maximum, sum);
+  }
   KeyRange seen(int64_t c) const { return visible(args_, queries_.b, token_of(c)); }
 
   // Calls body(column, columns) for runs of heads of one token, whose queries lie q_head_stride

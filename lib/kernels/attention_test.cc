@@ -113,6 +113,24 @@ TEST_CASE("attention caps scores, in decoding and prompts, over every type of ca
   }
 }
 
+TEST_CASE("attention divides by its sinks too, in decoding and prompts, over every type of cache") {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+    for (const int64_t tokens : {int64_t{1}, int64_t{3}, kFewTokens + 21}) {
+      for (const auto& [start, window] : {std::pair{0, 0}, {300, 40}, {700, 0}}) {
+        check({.batch = 2,
+               .tokens = tokens,
+               .heads = 6,
+               .kv_heads = 2,
+               .head_dim = 64,
+               .start = start,
+               .window = window,
+               .dtype = dtype,
+               .sinks = true});
+      }
+    }
+  }
+}
+
 // A prompt that goes on from a cached beginning gives what the whole prompt gives.
 TEST_CASE("attention in codes gives each query the same bits whatever is beside it") {
   Philox random(13);
@@ -127,6 +145,8 @@ TEST_CASE("attention in codes gives each query the same bits whatever is beside 
   whole.fill(random);
   for (const float cap : {0.0f, 1.0f}) {
     whole.cap = cap;
+    whole.sinks = cap != 0;
+    whole.sink_values = random_floats(random, whole.heads);
     on_every_target([&] {
       const std::vector<float> together = whole.run(2);
       const int64_t row = whole.heads * whole.head_dim, first = 83;

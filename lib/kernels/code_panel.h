@@ -31,6 +31,7 @@ constexpr CodeForm code_form(DType dtype) {
     case DType::kQ4_K:
       return {.sub = 32, .bits = 4, .has_min = true};
     case DType::kQ5_0:
+    case DType::kMXFP4:  // twice the numbers
       return {.sub = 32, .bits = 5, .has_min = false};
     case DType::kQ5_1:
     case DType::kQ5_K:

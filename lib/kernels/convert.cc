@@ -268,7 +268,18 @@ bool is_nonfinite_half(const uint8_t* p) {
 // How far ahead of it what has_nonfinite_scale reads is fetched.
 constexpr int64_t kCheckedAhead = 2048;
 
+bool has_nonfinite_exponent(const uint8_t* x, int64_t n) {
+  const uint8_t* const end = x + row_bytes(DType::kMXFP4, n);
+  int found = 0;
+  for (; x < end; x += info(DType::kMXFP4).block_bytes) {
+    __builtin_prefetch(x + kCheckedAhead);
+    found |= int{*x == 255};
+  }
+  return found != 0;
+}
+
 bool has_nonfinite_scale(DType dtype, const uint8_t* x, int64_t n) {
+  if (dtype == DType::kMXFP4) return has_nonfinite_exponent(x, n);
   const ScaleOffsets offsets = scale_offsets(dtype);
   const int second = std::max(offsets.first, offsets.second);  // the first again if there is one
   const int64_t step = info(dtype).block_bytes;

@@ -82,6 +82,26 @@ TEST_CASE("from_float gives ggml's bytes for f16, bf16 and q8_0") {
   }
 }
 
+TEST_CASE("mxfp4 stands for the numbers of its definition, exactly for every normal scale") {
+  constexpr float kNumbers[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  on_every_target([&] {
+    for (int exponent = 2; exponent < 255; ++exponent) {
+      uint8_t block[17] = {static_cast<uint8_t>(exponent)};
+      for (int i = 0; i < 16; ++i) block[1 + i] = static_cast<uint8_t>(i | (15 - i) << 4);
+      float numbers[32];
+      to_float(DType::kMXFP4, block, numbers, 32);
+      for (int i = 0; i < 32; ++i) {
+        const int bits = i < 16 ? i : 31 - i;
+        const float number = (bits < 8 ? 1.0f : -1.0f) * kNumbers[bits % 8];
+        CHECK(numbers[i] == std::ldexp(number, exponent - 127));
+      }
+      CHECK_FALSE(has_nonfinite(DType::kMXFP4, block, 32));
+    }
+    const uint8_t none[17] = {255};
+    CHECK(has_nonfinite(DType::kMXFP4, none, 32));
+  });
+}
+
 TEST_CASE("q8_0 rounds halves away from zero and keeps NaN visible") {
   on_every_target([] {
     std::vector<float> x(64);

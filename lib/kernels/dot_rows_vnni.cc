@@ -1,6 +1,7 @@
 #include "lib/kernels/dot_rows_vnni.h"
 
 #include "lib/kernels/iq4_values.h"
+#include "lib/kernels/mxfp4_values.h"
 #include "lib/kernels/x86_intrinsics.h"
 
 #if HWY_ARCH_X86_64
@@ -116,11 +117,18 @@ struct Q5_1 {
   }
 };
 
+// The bytes of `table`, of sixteen, that the nibbles name.
+HWY_INLINE __m512i looked_up(__m512i table, const uint8_t* p, const uint8_t* q) {
+  return _mm512_shuffle_epi8(table, nibbles(p, q));
+}
+
+HWY_INLINE __m512i table_of(const int8_t* sixteen) {
+  return repeat_16(reinterpret_cast<const uint8_t*>(sixteen));
+}
+
 // The numbers that the nibbles stand for, 128 more of each.
 HWY_INLINE __m512i iq4_codes(const uint8_t* p, const uint8_t* q) {
-  const __m512i table =
-      _mm512_xor_si512(repeat_16(reinterpret_cast<const uint8_t*>(kIq4Values)), bytes(0x80));
-  return _mm512_shuffle_epi8(table, nibbles(p, q));
+  return looked_up(_mm512_xor_si512(table_of(kIq4Values), bytes(0x80)), p, q);
 }
 
 struct IQ4_NL {
@@ -128,6 +136,14 @@ struct IQ4_NL {
   static constexpr int kOffset = 128, kMinAt = -1;
   static HWY_INLINE __m512i codes(const uint8_t* p, const uint8_t* q) {
     return iq4_codes(p + 2, q + 2);
+  }
+};
+
+struct MXFP4 {
+  static constexpr DType kType = DType::kMXFP4;
+  static constexpr int kOffset = kMxfp4Offset, kMinAt = -1;
+  static HWY_INLINE __m512i codes(const uint8_t* p, const uint8_t* q) {
+    return looked_up(table_of(kMxfp4Codes), p + 1, q + 1);
   }
 };
 
@@ -140,7 +156,27 @@ HWY_INLINE __m512 repeat_halves(const uint8_t* p) {
   return _mm512_cvtph_ps(_mm256_set1_epi64x(static_cast<int64_t>(bits)));
 }
 
-// The same of floats next to each other.
+// The same of MXFP4's exponents, as scales of kMxfp4Values.
+template <int kCount, int kStride>
+HWY_INLINE __m512 repeat_exponents(const uint8_t* p) {
+  int bits[4] = {};
+  for (int i = 0; i < kCount; ++i) bits[i] = int{p[i * kStride]} << 23;
+  const __m128i four = _mm_setr_epi32(bits[0], bits[1], bits[2], bits[3]);
+  return _mm512_mul_ps(_mm512_castsi512_ps(_mm512_broadcast_i32x4(four)), _mm512_set1_ps(0.5f));
+}
+
+// The scales of kCount blocks.
+template <class Format, int kCount>
+HWY_INLINE __m512 repeat_scales(const uint8_t* p) {
+  constexpr int kBytes = info(Format::kType).block_bytes;
+  if constexpr (Format::kType == DType::kMXFP4) {
+    return repeat_exponents<kCount, kBytes>(p);
+  } else {
+    return repeat_halves<kCount, kBytes>(p);
+  }
+}
+
+// kCount floats next to each other, in the same way.
 template <int kCount>
 HWY_INLINE __m512 repeat_floats(const float* p) {
   if constexpr (kCount == 4) {
@@ -190,7 +226,7 @@ HWY_INLINE void add_blocks(const uint8_t* w, const Operand& x, int64_t block, Su
   constexpr int kBytes = info(Format::kType).block_bytes;
   const uint8_t* p = w + block * kBytes;
   for (int line = 0; line < kCount * kBytes; line += 64) prefetch(p + line);
-  const __m512 scale = repeat_halves<kCount, kBytes>(p);
+  const __m512 scale = repeat_scales<Format, kCount>(p);
   __m512 min = scale;
   if constexpr (Format::kMinAt > 0) min = repeat_halves<kCount, kBytes>(p + Format::kMinAt);
   const __m512i first = Format::codes(p, kCount == 4 ? p + kBytes : p);
@@ -461,6 +497,8 @@ void dot_rows_vnni(const Weight& w, int64_t begin, int64_t end, const QuantizedR
       return dot_rows<IQ4_NL>(w, begin, end, x, m, y, y_stride);
     case DType::kIQ4_XS:
       return dot_rows<IQ4_XS>(w, begin, end, x, m, y, y_stride);
+    case DType::kMXFP4:
+      return dot_rows<MXFP4>(w, begin, end, x, m, y, y_stride);
     default:
       LUMEN_CHECK(!"a quantised weight");
   }

@@ -19,11 +19,19 @@ constexpr int64_t kPieceColumns = 512;
 // At most so many columns of all `down` matrices: their products stay in the first cache.
 constexpr int64_t kMostDownColumns = 512;
 
-// out = silu(gate) · up; it may be `gate`.
-void gated(const float* gate, const float* up, int64_t n, float* out) {
+// out = silu(gate) · up, or its like; it may be `gate`.
+void gated(const ClampedSwiglu& clamped, const float* gate, const float* up, int64_t n,
+           float* out) {
+  if (clamped.limit != 0) return clamped_swiglu(clamped, gate, up, n, out);
   block::silu(&gate, out, n, nullptr);
   const float* const factors[] = {out, up};
   block::mul(factors, out, n, nullptr);
+}
+
+// y += the numbers [begin, end) of an expert's bias, if there is one.
+void add_bias(const ExpertBias& bias, int64_t expert, int64_t begin, int64_t end, float* y) {
+  if (bias.data == nullptr) return;
+  add_scaled_row(bias.data + expert * bias.stride + begin, 1, end - begin, y);
 }
 
 // ---- Few tokens.
@@ -147,7 +155,9 @@ class FewTokens {
     dot_few_rows(args_.up[expert], begin, end, group.rows, panel(thread), up, stride);
     for (int64_t r = 0; r < group.rows.m; ++r) {
       float* const row = inner + r * stride;
-      gated(row, up + r * stride, end - begin, row);
+      add_bias(args_.gate_bias, group.expert, begin, end, row);
+      add_bias(args_.up_bias, group.expert, begin, end, up + r * stride);
+      gated(args_.clamped, row, up + r * stride, end - begin, row);
     }
   }
 
@@ -174,6 +184,7 @@ class FewTokens {
                    panel(thread), parts, columns);
       for (int64_t r = 0; r < group.rows.m; ++r) {
         const int64_t slot = group.first + r;
+        add_bias(args_.down_bias, group.expert, begin, end, parts + r * columns);
         add_scaled_row(parts + r * columns, routes_.weight[slot], columns,
                        args_.y + routes_.token[slot] * shape_.hidden + begin);
       }
@@ -208,32 +219,66 @@ struct ManyBuffers {
   }
 };
 
+// What `expert` makes of x in `product`, up to the product with `down`. Biases have a place, which
+// what combines does not see: one product is finished, and then the other combined with it.
+void gate_and_up(ThreadPool& pool, const ExpertsArgs& args, int64_t expert, LinearArgs product) {
+  const auto at = static_cast<size_t>(expert);
+  const Weight gate_and_up[] = {args.gate[at], args.up[at]};
+  const int64_t n = gate_and_up[0].rows;
+  if (args.gate_bias.data == nullptr) {
+    const auto combine = [&](const float* gate, const float* up, int64_t count, float* out) {
+      gated(args.clamped, gate, up, count, out);
+    };
+    const Combine combine_pieces = combine;
+    product.weights = gate_and_up;
+    product.combine = &combine_pieces;
+    return linear(pool, product);
+  }
+  float* const products = reinterpret_cast<float*>(product.workspace);  // where they are combined
+  const auto add_up = [&](int64_t, int64_t begin, int64_t end, float* piece) {
+    add_bias(args.up_bias, expert, begin, end, piece);
+  };
+  const auto finish = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
+    add_bias(args.gate_bias, expert, begin, end, piece);
+    gated(args.clamped, piece, products + row * n + begin, end - begin, piece);
+  };
+  const Epilogue up_epilogue = add_up, gate_epilogue = finish;
+  product.workspace += combine_bytes(product.m, n);
+  LinearArgs up = product;
+  up.weights = args.up.subspan(at, 1);
+  up.y = products;
+  up.epilogue = &up_epilogue;
+  linear(pool, up);
+  product.weights = args.gate.subspan(at, 1);
+  product.epilogue = &gate_epilogue;
+  linear(pool, product);
+}
+
 void one_expert(ThreadPool& pool, const ExpertsArgs& args, const Routes& routes, int64_t expert,
                 const ManyBuffers& buffers) {
   const ExpertsShape shape = shape_of(args);
   const int64_t count = routes.count(expert);
   gather_rows(pool, routes, expert, args.x, args.x_stride, shape.hidden, buffers.gathered);
-  const auto at = static_cast<size_t>(expert);
-  const Weight gate_and_up[] = {args.gate[at], args.up[at]};
-  const auto combine = [](const float* gate, const float* up, int64_t n, float* out) {
-    gated(gate, up, n, out);
+  gate_and_up(pool, args, expert,
+              {.x = buffers.gathered,
+               .x_stride = shape.hidden,
+               .m = count,
+               .weights = {},
+               .y = buffers.inner,
+               .y_stride = shape.intermediate,
+               .workspace = buffers.workspace});
+  const auto add_down = [&](int64_t, int64_t begin, int64_t end, float* piece) {
+    add_bias(args.down_bias, expert, begin, end, piece);
   };
-  const Combine combine_pieces = combine;
-  linear(pool, {.x = buffers.gathered,
-                .x_stride = shape.hidden,
-                .m = count,
-                .weights = gate_and_up,
-                .y = buffers.inner,
-                .y_stride = shape.intermediate,
-                .workspace = buffers.workspace,
-                .combine = &combine_pieces});
+  const Epilogue down_epilogue = add_down;
   linear(pool, {.x = buffers.inner,
                 .x_stride = shape.intermediate,
                 .m = count,
-                .weights = args.down.subspan(at, 1),
+                .weights = args.down.subspan(static_cast<size_t>(expert), 1),
                 .y = buffers.out,
                 .y_stride = shape.hidden,
-                .workspace = buffers.workspace});
+                .workspace = buffers.workspace,
+                .epilogue = args.down_bias.data != nullptr ? &down_epilogue : nullptr});
   scatter_rows(pool, routes, expert, buffers.out, shape.hidden, true, args.y);
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "lib/base/pool.h"
+#include "lib/kernels/clamped_swiglu.h"
 #include "lib/kernels/matmul.h"
 
 namespace lumen::kernels {
@@ -18,8 +19,15 @@ namespace lumen::kernels {
 void choose_experts(const float* logits, int64_t experts, int64_t used, bool normalize,
                     int32_t* chosen, float* probability);
 
+// What is added to the products with a matrix: of each expert a row, `stride` floats apart.
+struct ExpertBias {
+  const float* data = nullptr;  // null: none
+  int64_t stride = 0;
+};
+
 // y[t] = Σ_e p[t][e] · down_e (silu(gate_e x[t]) · up_e x[t]) over the experts e that
-// choose_experts gives for the token t, in ascending order.
+// choose_experts gives for the token t, in ascending order; with biases, and with clamped_swiglu in
+// place of silu(g) · u, if they are there.
 struct ExpertsArgs {
   const float* x;  // [m, hidden], rows x_stride floats apart
   int64_t x_stride;
@@ -27,10 +35,12 @@ struct ExpertsArgs {
   int64_t logits_stride;
   int64_t m, used;  // used ≤ experts
   bool normalize;
-  std::span<const Weight> gate, up;  // of each expert [intermediate, hidden]
-  std::span<const Weight> down;      // of each expert [hidden, intermediate]
-  float* y;                          // [m, hidden], without gaps; does not overlap x
-  std::byte* workspace;              // experts_workspace_bytes(...), 64-byte aligned
+  std::span<const Weight> gate, up;                         // of each expert [intermediate, hidden]
+  std::span<const Weight> down;                             // of each expert [hidden, intermediate]
+  ExpertBias gate_bias = {}, up_bias = {}, down_bias = {};  // all or none
+  ClampedSwiglu clamped = {};                               // limit 0: not
+  float* y;              // [m, hidden], without gaps; does not overlap x
+  std::byte* workspace;  // experts_workspace_bytes(...), 64-byte aligned
 };
 
 struct ExpertsShape {
@@ -48,8 +58,8 @@ void experts(ThreadPool& pool, const ExpertsArgs& args);
 
 // The gradients of x and of the probabilities of the chosen (0 for the others) where the gradient
 // of y is dy [m, hidden], without gaps. Of `forward`, whose matrices are in rows, y is not read and
-// the workspace is experts_backward_bytes(...). Products are those of `linear` and `gemm`. As
-// `experts` otherwise.
+// the workspace is experts_backward_bytes(...); there are no biases and no clamps. Products are
+// those of `linear` and `gemm`. As `experts` otherwise.
 struct ExpertsBackwardArgs {
   const ExpertsArgs& forward;
   const float* dy;

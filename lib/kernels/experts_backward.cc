@@ -144,6 +144,7 @@ size_t experts_backward_bytes(const ExpertsShape& shape, int threads) {
 }
 
 void experts_backward(ThreadPool& pool, const ExpertsBackwardArgs& args) {
+  LUMEN_CHECK(args.forward.gate_bias.data == nullptr && args.forward.clamped.limit == 0);
   const ExpertsShape shape = shape_of(args.forward);
   std::fill_n(args.dx, shape.m * shape.hidden, 0.0f);
   std::fill_n(args.dprobability, shape.m * shape.experts, 0.0f);

@@ -1,11 +1,13 @@
 #include "lib/kernels/experts.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/few_rows.h"
 #include "lib/kernels/random_weights.h"
 
 using namespace lumen;
@@ -39,6 +41,8 @@ struct Problem {
   int64_t m, used;
   bool normalize;
   const std::vector<float>&x, &logits;
+  std::array<ExpertBias, 3> biases = {};  // of gate, up and down
+  ClampedSwiglu clamped = {};
 
   std::vector<float> run(int threads) const {
     ThreadPool pool(threads);
@@ -57,11 +61,21 @@ struct Problem {
                             .gate = layer.gate,
                             .up = layer.up,
                             .down = layer.down,
+                            .gate_bias = biases[0],
+                            .up_bias = biases[1],
+                            .down_bias = biases[2],
+                            .clamped = clamped,
                             .y = y.data(),
                             .workspace = align_64(workspace)});
     CHECK(std::count(y.end() - 3, y.end(), -12345.0f) == 3);
     y.resize(m * hidden);
     return y;
+  }
+
+  double activated(double gate, double up) const {
+    if (clamped.limit == 0) return gate / (1 + std::exp(-gate)) * up;
+    const double limit = clamped.limit, g = std::min(gate, limit);
+    return (std::clamp(up, -limit, limit) + 1) * g / (1 + std::exp(-clamped.alpha * g));
   }
 
   // One expert after the other, one token after the other, in double.
@@ -78,11 +92,18 @@ struct Problem {
         std::vector<double> gate, up, down;
         reference::linear_row(x.data() + t * (hidden + 5), layer.gate[chosen[i]], gate);
         reference::linear_row(x.data() + t * (hidden + 5), layer.up[chosen[i]], up);
+        const auto add = [&](const ExpertBias& bias, std::vector<double>& to) {
+          if (bias.data == nullptr) return;
+          for (size_t j = 0; j < to.size(); ++j) to[j] += bias.data[chosen[i] * bias.stride + j];
+        };
+        add(biases[0], gate);
+        add(biases[1], up);
         std::vector<float> inner(intermediate);
         for (int64_t j = 0; j < intermediate; ++j) {
-          inner[j] = static_cast<float>(gate[j] / (1 + std::exp(-gate[j])) * up[j]);
+          inner[j] = static_cast<float>(activated(gate[j], up[j]));
         }
         reference::linear_row(inner.data(), layer.down[chosen[i]], down);
+        add(biases[2], down);
         for (int64_t j = 0; j < hidden; ++j) y[t * hidden + j] += probability[i] * down[j];
       }
     }
@@ -115,6 +136,42 @@ TEST_CASE("experts give what each of them gives alone, weighted by the router") 
           const auto one = problem.run(1);
           CHECK(relative_error(one, problem.expected()) < (is_quantized(dtype) ? 2e-2 : 1e-5));
           CHECK(same_bits(problem.run(3), one));
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("experts add their biases and clamp, and give the bits that a token gets alone") {
+  on_every_target([] {
+    Philox random(5);
+    for (DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
+      for (const Layout layout : {Layout::kRows, Layout::kPanels}) {
+        const int64_t hidden = 256, intermediate = 512, experts = 5;
+        const Layer layer(random, dtype, layout, experts, hidden, intermediate);
+        const auto numbers = random_floats(random, experts * intermediate);
+        const std::array<ExpertBias, 3> biases = {ExpertBias{numbers.data(), intermediate},
+                                                  {numbers.data() + 1, intermediate - 1},
+                                                  {numbers.data() + 2, hidden}};
+        for (int64_t m : {1, 3, 8, 24, 90}) {
+          const Inputs in(random, m, experts, hidden);
+          const Problem problem{layer, m, 2, true, in.x, in.logits, biases, {1.702f, 0.7f}};
+          INFO(name(dtype) << " m = " << m);
+          const auto all = problem.run(1);
+          CHECK(same_bits(problem.run(3), all));
+          if (layout == Layout::kRows) {
+            CHECK(relative_error(all, problem.expected()) < (is_quantized(dtype) ? 2e-2 : 1e-5));
+          }
+          if (m > kFewRows) continue;
+          for (int64_t t = 0; t < m; ++t) {
+            const std::vector<float> x(in.x.begin() + t * (hidden + 5),
+                                       in.x.begin() + (t + 1) * (hidden + 5));
+            const std::vector<float> logits(in.logits.begin() + t * experts,
+                                            in.logits.begin() + (t + 1) * experts);
+            const std::vector<float> row(all.begin() + t * hidden, all.begin() + (t + 1) * hidden);
+            CHECK(same_bits(Problem{layer, 1, 2, true, x, logits, biases, problem.clamped}.run(2),
+                            row));
+          }
         }
       }
     }

@@ -17,8 +17,9 @@ using namespace lumen::kernels;
 namespace {
 
 constexpr DType kQuantized[] = {
-    DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,   DType::kQ2_K,
-    DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
+    DType::kQ8_0,   DType::kQ4_0,   DType::kQ4_1,  DType::kQ5_0, DType::kQ5_1,
+    DType::kQ2_K,   DType::kQ3_K,   DType::kQ4_K,  DType::kQ5_K, DType::kQ6_K,
+    DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4,
 };
 
 std::vector<float> run(int threads, const std::vector<float>& x, int64_t m,

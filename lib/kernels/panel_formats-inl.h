@@ -12,6 +12,7 @@
 //   byte<n, offset>(v, factor<offset>(d))  (byte n of each word − offset) · d, of bytes below 128
 //   look_up(table, v)    entry v of sixteen, of bytes below 16
 //   halves, signed_bytes kLanes consecutive binary16 or int8 as float
+//   mxfp4_scales         of kLanes consecutive exponents (mxfp4_values.h)
 //   short_words          kLanes consecutive uint16 as words
 //   set, mul
 //   add_bytes, store_bytes  a number to each byte, modulo 256; to 4 · kLanes aligned bytes
@@ -319,9 +320,10 @@ struct PanelQ6_K : PanelUnshifted {
 
 // Word kQuad of a sub-block's nibbles, which are laid out as Q4_0's from p on, looked up.
 template <int kQuad>
-LUMEN_PIECE Isa::Codes panel_iq4_codes(const uint8_t* p, int part) {
+LUMEN_PIECE Isa::Codes panel_iq4_codes(const uint8_t* p, int part,
+                                       const int8_t* table = kIq4Values) {
   const auto v = Isa::load(vector_at(p, kQuad % 4, part));
-  return Isa::look_up(kIq4Values, nibbles<(kQuad >= 4)>(v));
+  return Isa::look_up(table, nibbles<(kQuad >= 4)>(v));
 }
 
 struct PanelIQ4_NL : PanelUnshifted {
@@ -335,6 +337,20 @@ struct PanelIQ4_NL : PanelUnshifted {
   template <int kIndex, int kQuad>
   static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int) {
     return panel_iq4_codes<kQuad>(p + 32, part);
+  }
+};
+
+struct PanelMXFP4 : PanelUnshifted {
+  static constexpr DType kType = DType::kMXFP4;
+  static constexpr int kSub = 32, kGroups = 1, kMost = 31, kOffset = kMxfp4Offset;
+  static constexpr bool kHasMin = false;
+  using Scales = PanelQ8_0::Scales;
+  static LUMEN_PIECE Scales scales(const uint8_t* p, int part) {
+    return {Isa::mxfp4_scales(p + Isa::kLanes * part)};
+  }
+  template <int kIndex, int kQuad>
+  static LUMEN_PIECE Isa::Codes codes(const uint8_t* p, int part, int) {
+    return panel_iq4_codes<kQuad>(p + 16, part, kMxfp4Codes);
   }
 };
 
@@ -420,6 +436,8 @@ void for_format(DType dtype, const Args&... args) {
       return Call<PanelIQ4_NL>::run(args...);
     case DType::kIQ4_XS:
       return Call<PanelIQ4_XS>::run(args...);
+    case DType::kMXFP4:
+      return Call<PanelMXFP4>::run(args...);
     default:
       LUMEN_CHECK(!"a quantised weight in panels");
   }

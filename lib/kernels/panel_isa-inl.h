@@ -15,6 +15,7 @@
 
 #include "lib/kernels/float16-inl.h"
 #include "lib/kernels/iq4_values.h"
+#include "lib/kernels/mxfp4_values.h"
 #include "lib/kernels/piece-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -77,6 +78,11 @@ struct PanelIsa {
   }
   static LUMEN_PIECE Floats halves(const uint8_t* p) {
     return load_half(FloatTag(), reinterpret_cast<const uint16_t*>(p));
+  }
+  static LUMEN_PIECE Floats mxfp4_scales(const uint8_t* p) {
+    const auto v = hn::LoadU(hn::Rebind<uint8_t, FloatTag>(), p);
+    const auto words = hn::PromoteTo(hn::RebindToUnsigned<IntTag>(), v);
+    return hn::Mul(hn::BitCast(FloatTag(), hn::ShiftLeft<23>(words)), hn::Set(FloatTag(), 0.5f));
   }
   static LUMEN_PIECE Codes short_words(const uint8_t* p) {
     const auto v =

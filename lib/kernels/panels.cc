@@ -32,6 +32,7 @@ constexpr Field kQ5_K[] = {{0, 0, 2, 2}, {4, 64, 4, 3}, {16, 256, 4, 8}, {48, 76
 constexpr Field kQ6_K[] = {{208, 0, 2, 1},      {192, 32, 1, 8},      {0, 160, 4, 8, 2},
                            {128, 224, 4, 8, 2}, {32, 1184, 4, 8},     {200, 1696, 1, 8},
                            {64, 1824, 4, 8, 2}, {160, 1888, 4, 8, 2}, {96, 2848, 4, 8}};
+constexpr Field kMXFP4[] = {{0, 0, 1, 1}, {1, 16, 4, 4}};
 constexpr Field kIQ4_XS[] = {{0, 0, 2, 2}, {4, 64, 4, 1}, {8, 128, 4, 32}};
 // Plain types as blocks of one column; bf16 of two.
 constexpr Field kF32[] = {{0, 0, 4, 1}};
@@ -70,6 +71,8 @@ std::span<const Field> fields_of(DType dtype) {
       return kQ6_K;
     case DType::kIQ4_XS:
       return kIQ4_XS;
+    case DType::kMXFP4:
+      return kMXFP4;
     default:
       return {};
   }

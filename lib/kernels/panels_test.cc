@@ -142,10 +142,11 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
   };
   const auto i = static_cast<int>(s % per_block);
   SubBlock result;
-  result.scale = half(dtype == DType::kQ6_K   ? 208
-                      : dtype == DType::kQ3_K ? 108
-                      : dtype == DType::kQ2_K ? 80
-                                              : 0);
+  result.scale = dtype == DType::kMXFP4 ? std::ldexp(1.0f, p[0] - 128)
+                                        : half(dtype == DType::kQ6_K   ? 208
+                                               : dtype == DType::kQ3_K ? 108
+                                               : dtype == DType::kQ2_K ? 80
+                                                                       : 0);
   if (dtype == DType::kQ4_K || dtype == DType::kQ5_K) {
     const uint8_t* q = p + 4;  // six bits each: low ones in place, the upper two elsewhere
     const int scale = i < 4 ? q[i] & 63 : (q[i + 4] & 15) | (q[i - 4] >> 6) << 4;
@@ -201,6 +202,11 @@ SubBlock taken_apart(DType dtype, const std::byte* row, int64_t s) {
     if (dtype == DType::kIQ4_NL) code = kNonlinear[p[2 + e % 16] >> (e < 16 ? 0 : 4) & 15];
     if (dtype == DType::kIQ4_XS) {
       code = kNonlinear[p[8 + 16 * i + k % 16] >> (k < 16 ? 0 : 4) & 15];
+    }
+    constexpr int kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    if (dtype == DType::kMXFP4) {
+      const int bits = p[1 + e % 16] >> (e < 16 ? 0 : 4) & 15;
+      code = bits < 8 ? kTwice[bits] : -kTwice[bits - 8];
     }
     result.codes.push_back(code);
   }

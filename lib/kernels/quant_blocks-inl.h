@@ -22,6 +22,7 @@
 
 #include "lib/kernels/float16-inl.h"
 #include "lib/kernels/iq4_values.h"
+#include "lib/kernels/mxfp4_values.h"
 #include "lib/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -341,11 +342,11 @@ struct Q6_K {
   }
 };
 
-// 16 bytes of nibbles, byte j with element j below and element j + 16 above, as the codes of
-// kIq4Values.
-HWY_INLINE void unpack_iq4_nibbles(const uint8_t* p, int8_t* q) {
+// 16 bytes of nibbles, byte j with element j below and element j + 16 above, as the codes of a
+// table of sixteen.
+HWY_INLINE void unpack_iq4_nibbles(const uint8_t* p, int8_t* q, const int8_t* codes = kIq4Values) {
   const Bytes16 d;
-  const auto table = hn::BitCast(d, hn::Load(hn::RebindToSigned<Bytes16>(), kIq4Values));
+  const auto table = hn::BitCast(d, hn::Load(hn::RebindToSigned<Bytes16>(), codes));
   const auto v = hn::LoadU(d, p);
   const auto low = hn::TableLookupBytes(table, hn::And(v, hn::Set(d, uint8_t{15})));
   const auto upper = hn::TableLookupBytes(table, hn::ShiftRight<4>(v));
@@ -360,6 +361,17 @@ struct IQ4_NL {
   static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
     scale[0] = load_f16(p);
     unpack_iq4_nibbles(p + 2, q);
+  }
+};
+
+// u8 exponent; u8 nibbles[16].
+struct MXFP4 {
+  static constexpr DType kType = DType::kMXFP4;
+  static constexpr int kSub = 32;
+  static constexpr bool kHasMin = false;
+  static HWY_INLINE void unpack(const uint8_t* p, int8_t* q, float* scale, float*) {
+    scale[0] = mxfp4_scale(p[0]);
+    unpack_iq4_nibbles(p + 1, q, kMxfp4Values);
   }
 };
 
@@ -409,6 +421,8 @@ HWY_INLINE void with_format(DType dtype, F&& f) {
       return f(IQ4_NL{});
     case DType::kIQ4_XS:
       return f(IQ4_XS{});
+    case DType::kMXFP4:
+      return f(MXFP4{});
     default:
       LUMEN_CHECK(!"a quantised type");
   }

@@ -23,9 +23,9 @@
 namespace lumen::kernels {
 
 inline constexpr DType kWeightTypes[] = {
-    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0,   DType::kQ4_0,
-    DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ2_K,   DType::kQ3_K,
-    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS,
+    DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0,  DType::kQ4_0, DType::kQ4_1,
+    DType::kQ5_0, DType::kQ5_1,   DType::kQ2_K,   DType::kQ3_K,  DType::kQ4_K, DType::kQ5_K,
+    DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4,
 };
 
 // Where the f16 scales of a block are; the rest may be any bits.
@@ -47,10 +47,20 @@ inline std::vector<int> scale_places(DType dtype) {
   }
 }
 
-// Sets every f16 scale of stored blocks to a value of next().
+// The exponent of MXFP4 for a scale: that of the largest power of two that is no larger.
+inline std::byte mxfp4_exponent(float scale) {
+  if (!std::isfinite(scale)) return std::byte{255};
+  return static_cast<std::byte>(scale > 0 ? std::ilogb(scale) + 127 : 0);
+}
+
+// Sets every scale of stored blocks to a value of next(), or near it.
 template <class Next>
 void set_scales(DType dtype, std::vector<std::byte>& bytes, const Next& next) {
   for (size_t at = 0; at < bytes.size(); at += info(dtype).block_bytes) {
+    if (dtype == DType::kMXFP4) {
+      bytes[at] = mxfp4_exponent(next());
+      continue;
+    }
     for (int place : scale_places(dtype)) {
       const f16 scale = to_f16(next());
       std::memcpy(bytes.data() + at + place, &scale, 2);

@@ -118,7 +118,8 @@ inline double soft_cap(double x, double cap) {
 // sees(position) holds.
 template <class Sees>
 std::vector<double> attention(const float* q, const float* k, const float* v, int64_t positions,
-                              int64_t head_dim, double scale, double cap, const Sees& sees) {
+                              int64_t head_dim, double scale, double cap, const Sees& sees,
+                              double sink = -std::numeric_limits<double>::infinity()) {
   std::vector<double> scores;
   for (int64_t p = 0; p < positions; ++p) {
     double score = 0;
@@ -126,6 +127,7 @@ std::vector<double> attention(const float* q, const float* k, const float* v, in
     scores.push_back(sees(p) ? soft_cap(scale * score, cap)
                              : -std::numeric_limits<double>::infinity());
   }
+  scores.push_back(sink);
   const std::vector<double> weights = softmax(scores);
   std::vector<double> out(static_cast<size_t>(head_dim));
   for (int64_t p = 0; p < positions; ++p) {

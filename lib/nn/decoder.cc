@@ -127,6 +127,7 @@ SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape&
       qkv_(projections(parameters, shape)),
       o_proj_(parameters / "o_proj", shape.heads * shape.head_dim, shape.hidden,
               shape.output_bias) {
+  if (shape.sinks) sinks_ = parameters.get_f32("sinks", {shape.heads});
   if (shape.qk_norm == QkNorm::kNone) return;
   const bool whole = shape.qk_norm == QkNorm::kWhole;
   auto norm = [&](const char* name, int64_t heads) {
@@ -160,6 +161,7 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .causal = true,
       .window = shape_.window,
       .segments = pass.segments,
+      .sinks = sinks_,
       .slots = pass.slots(),
       .dropout = attention_dropout(shape_.dropout),
       .bf16 = rounds_activations(o_proj_.weight.dtype())};

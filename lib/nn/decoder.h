@@ -63,12 +63,13 @@ struct AttentionShape {
   double norm_eps = 0, norm_offset = 0;  // as of RmsNorm
   std::optional<double> scale{};         // of q · k; none: 1 / √head_dim
   double cap = 0;                        // of the scaled q · k (ops::soft_cap); 0: none
+  bool sinks = false;                    // a parameter per head (ops::AttentionOptions::sinks)
   int64_t window = 0;                    // 0: all positions
   double dropout = 0;                    // of the weights, while training
 };
 
 // Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj and v_proj, or qkv_proj with
-// their rows one after the other, o_proj and, with a qk_norm, q_norm and k_norm.
+// their rows one after the other, o_proj and, with a qk_norm, q_norm and k_norm, with sinks, sinks.
 // x [batch, tokens, hidden] → the same.
 class SelfAttention {
  public:
@@ -80,6 +81,7 @@ class SelfAttention {
   std::vector<Linear> qkv_;  // q_proj, k_proj, v_proj, or qkv_proj alone
   Linear o_proj_;
   std::optional<RmsNorm> q_norm_, k_norm_;
+  Tensor sinks_;  // [heads], or undefined
 };
 
 struct GatedMlpShape {

@@ -5,8 +5,11 @@
 namespace lumen::nn {
 
 SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
-    : router_(parameters / "gate", shape.hidden, shape.experts, false),
-      options_{.used = shape.used, .normalize = shape.normalize} {
+    : router_(parameters / shape.router, shape.hidden, shape.experts, shape.biases),
+      options_{.used = shape.used,
+               .normalize = shape.normalize,
+               .alpha = shape.alpha,
+               .limit = shape.limit} {
   for (int64_t e = 0; e < shape.experts; ++e) {
     const Parameters expert = parameters / "experts" / str(e);
     const auto matrix = [&](const std::string& name, int64_t out, int64_t in) {
@@ -16,6 +19,14 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
     up_.push_back(matrix(shape.up, shape.intermediate, shape.hidden));
     down_.push_back(matrix(shape.down, shape.hidden, shape.intermediate));
   }
+  if (!shape.biases) return;
+  const auto bias = [&](const std::string& name, int64_t out) {
+    const Parameters place = parameters / "experts" / name;
+    return place.get_f32("bias", {shape.experts, out}, Init::zeros());
+  };
+  options_.gate_bias = bias(shape.gate, shape.intermediate);
+  options_.up_bias = bias(shape.up, shape.intermediate);
+  options_.down_bias = bias(shape.down, shape.hidden);
 }
 
 Tensor SparseMlp::operator()(const Tensor& x) const {

@@ -21,13 +21,29 @@ using graph::record;
 using graph::reshape;
 using Inputs = std::span<const Tensor>;
 
+// Inputs: q, k, v, position, sinks or not, slots or not.
+bool has_sinks(const Node& node) {
+  return node.attrs.integer("sinks") != 0;
+}
+
+template <class Input>
+const Input* slots_of(const Node& node, std::span<const Input> inputs) {
+  return inputs.size() > (has_sinks(node) ? 5 : 4) ? &inputs.back() : nullptr;
+}
+
 graph::TypedShape infer_attention(const Node& node) {
   const graph::TypedShape result = attention_type(node);
   const Node &q = *node.inputs[0], &k = *node.inputs[1], &v = *node.inputs[2];
   if (q.dtype != DType::kF32 || k.dtype != v.dtype) {
     shape_error(node, "needs float32 queries, and keys and values of one type");
   }
-  require_cache_rows(node, 4, node.inputs[1]->shape[0], result.shape[0]);
+  require_cache_rows(node, has_sinks(node) ? 5 : 4, k.shape[0], result.shape[0]);
+  if (has_sinks(node)) {
+    const Node& sinks = *node.inputs[4];
+    if (sinks.dtype != DType::kF32 || sinks.shape != Shape{q.shape[2]}) {
+      shape_error(node, "the sinks must be float32 [heads]");
+    }
+  }
   return result;
 }
 
@@ -41,9 +57,10 @@ void run_attention(const KernelCall& call) {
   auto args = attention_sizes<kernels::AttentionArgs>(*call.node);
   args.start = position.as<const int32_t>();
   args.start_stride = position.shape[0] == 1 ? 0 : 1;
-  if (call.inputs.size() > 4) {
-    check_slots(call.inputs[4], call.inputs[1].shape[0]);
-    args.slots = call.inputs[4].as<const int32_t>();
+  if (has_sinks(*call.node)) args.sinks = call.inputs[4].as<const float>();
+  if (const Operand* slots = slots_of<Operand>(*call.node, call.inputs)) {
+    check_slots(*slots, call.inputs[1].shape[0]);
+    args.slots = slots->as<const int32_t>();
   }
   args.q = q.as<const float>();
   args.q_batch_stride = q.strides[0];
@@ -64,11 +81,18 @@ size_t attention_workspace(const Node& node, int threads) {
 }
 
 Tensor attention_meaning(const Node& node, Inputs in) {
-  const bool slots = in.size() > 4;
-  const Tensor k = slots ? cache_rows(in[1], in[4]) : in[1];
-  const Tensor v = slots ? cache_rows(in[2], in[4]) : in[2];
+  const Tensor* slots = slots_of<Tensor>(node, in);
+  const Tensor k = slots ? cache_rows(in[1], *slots) : in[1];
+  const Tensor v = slots ? cache_rows(in[2], *slots) : in[2];
   const Tensor scores = visible_scores(node.attrs, in[0], k, in[3], {});
-  const Tensor out = matmul(softmax(scores), grouped_keys(v));
+  Tensor weights = softmax(scores);
+  if (has_sinks(node)) {
+    const int64_t kv_heads = k.dim(1);
+    const Tensor sinks = reshape(in[4], {1, kv_heads, in[0].dim(2) / kv_heads, 1, 1});
+    const Tensor top = max(scores, -1), total = sum(exp(sub(scores, top)), -1);
+    weights = mul(weights, sigmoid(sub(add(top, log(total)), sinks)));
+  }
+  const Tensor out = matmul(weights, grouped_keys(v));
   return reshape(graph::permute(out, {0, 3, 1, 2, 4}), node.shape);
 }
 
@@ -96,6 +120,18 @@ std::vector<OpCase> attention_cases() {
              {.scale = 2, .cap = 1.5}, 1e-3);
   }
   add_case("odd head_dim", {1, 4, 3, 7}, f32({1, 3, 8, 7}), {}, 5e-6);
+  for (const int64_t tokens : {1, 40}) {
+    cases.push_back(
+        {str("sinks, ", tokens, " tokens"),
+         {f32({2, tokens, 4, 32}), f32({2, 2, 50, 32}), f32({2, 2, 50, 32}), i32({1}), f32({4})},
+         [](Inputs in) {
+           return attention(in[0], in[1], in[2], in[3],
+                            {.scale = 0.3, .window = 9, .sinks = in[4]});
+         },
+         -1,
+         1,
+         5e-6});
+  }
   for (const int64_t tokens : {1, 3}) {
     cases.push_back({str("slots, ", tokens, " tokens"),
                      {f32({2, tokens, 4, 8}), f32({3, 2, 9, 8}), f32({3, 2, 9, 8})},
@@ -135,15 +171,18 @@ const OpDef kAttention = {.name = "attention",
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
                  const AttentionOptions& options) {
-  if (options.segments.defined() || options.dropout.p != 0 || graph::needs_grad({q, k, v})) {
+  if (options.segments.defined() || options.dropout.p != 0 || graph::needs_grad({q, k, v}) ||
+      (options.sinks.defined() && graph::needs_grad({options.sinks}))) {
     return attention_for_training(q, k, v, position, options);
   }
   std::vector<Tensor> inputs = {q, k, v, position};
+  if (options.sinks.defined()) inputs.push_back(options.sinks);
   if (options.slots.defined()) inputs.push_back(options.slots);
   graph::Attrs attrs = {{"scale", options.scale},
                         {"cap", options.cap},
                         {"causal", int64_t{options.causal}},
-                        {"window", options.window}};
+                        {"window", options.window},
+                        {"sinks", int64_t{options.sinks.defined()}}};
   if (options.bf16) graph::set_bf16(attrs);
   return record(kAttention, inputs, std::move(attrs));
 }

@@ -372,7 +372,14 @@ Tensor attention_for_training(const Tensor& q, const Tensor& k, const Tensor& v,
   if (segments) inputs.push_back(options.segments);
   if (p > 0) inputs.push_back(options.dropout.key);
   const Tensor all = record(kAttentionTraining, inputs, training_attrs(options, segments));
-  return graph::unpack(all, {q.shape(), lse_shape(q.shape())})[0];
+  const auto parts = graph::unpack(all, {q.shape(), lse_shape(q.shape())});
+  if (!options.sinks.defined()) return parts[0];
+  // Σ e^s / (Σ e^s + e^sink) = sigmoid(lse − sink) of [batch, heads, tokens].
+  const int64_t heads = q.dim(2);
+  const graph::AutocastScope precision(DType::kF32);
+  const Tensor kept = sigmoid(sub(parts[1], reshape(options.sinks, {1, heads, 1})));
+  const Tensor by_token = reshape(graph::permute(kept, {0, 2, 1}), {q.dim(0), q.dim(1), heads, 1});
+  return mul(parts[0], by_token);
 }
 
 }  // namespace lumen::ops

@@ -2,10 +2,11 @@
 // gradient where those do not change.
 //
 // Inputs: x, the router's logits, of the gradient that of the result, then the gate, the up and the
-// down matrices of all experts.
+// down matrices of all experts, then, if `biases` is 1, the biases of all in the same order.
 #include "lib/kernels/experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "lib/base/error.h"
@@ -33,8 +34,17 @@ size_t first_matrix(const Node& node) {
   return node.op == &kExperts ? 2 : 3;
 }
 
+bool has_biases(const Node& node) {
+  return node.attrs.integer("biases") != 0;
+}
+
+// One past the last of the matrices, where the biases begin.
+size_t end_of_matrices(const Node& node) {
+  return node.inputs.size() - (has_biases(node) ? 3 : 0);
+}
+
 int64_t expert_count(const Node& node) {
-  return static_cast<int64_t>(node.inputs.size() - first_matrix(node)) / 3;
+  return static_cast<int64_t>(end_of_matrices(node) - first_matrix(node)) / 3;
 }
 
 int64_t token_count(const Node& node) {
@@ -61,7 +71,8 @@ void check_experts(const Node& node) {
     shape_error(node, str(used, " of ", count, " experts cannot be chosen"));
   }
   const int64_t hidden = x.shape[-1], inner = node.inputs[first]->shape[0];
-  for (size_t i = first; i < node.inputs.size(); ++i) {
+  const size_t end = end_of_matrices(node);
+  for (size_t i = first; i < end; ++i) {
     const Node& w = *node.inputs[i];
     const bool is_down = static_cast<int64_t>(i - first) >= 2 * count;
     if (w.shape != (is_down ? Shape{hidden, inner} : Shape{inner, hidden})) {
@@ -71,6 +82,17 @@ void check_experts(const Node& node) {
     if (!stored && !is_quantized(w.dtype)) {
       shape_error(node, "the weights must be quantised or of floats of at most 32 bits");
     }
+  }
+  for (size_t i = end; i < node.inputs.size(); ++i) {
+    const Node& b = *node.inputs[i];
+    if (b.dtype != DType::kF32 || b.shape != Shape{count, i < end + 2 ? inner : hidden}) {
+      shape_error(node, "the biases must be float32 [experts, n], [experts, n] and [experts, k]");
+    }
+  }
+  const double limit = node.attrs.real("limit"), alpha = node.attrs.real("alpha");
+  if (!(limit >= 0 && std::isfinite(limit) && std::isfinite(alpha))) {
+    shape_error(node, str("alpha must be a number and the limit 0 or a positive one, not ", alpha,
+                          " and ", limit));
   }
 }
 
@@ -93,7 +115,7 @@ kernels::ExpertsShape expert_sizes(const Node& node) {
 
 // What the kernel is told of all matrices lies before its own memory.
 size_t matrices_bytes(const Node& node) {
-  const size_t bytes = (node.inputs.size() - first_matrix(node)) * sizeof(kernels::Weight);
+  const size_t bytes = (end_of_matrices(node) - first_matrix(node)) * sizeof(kernels::Weight);
   return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64));
 }
 
@@ -113,19 +135,30 @@ kernels::ExpertsArgs expert_arguments(const KernelCall& call) {
     const Operand& w = call.inputs[first + i];
     new (matrices + i) kernels::Weight{w.data, w.dtype, w.shape[0], w.shape[1], w.layout};
   }
+  kernels::ExpertBias biases[3];
+  for (size_t i = 0; has_biases(*call.node) && i < 3; ++i) {
+    const Operand& bias = call.inputs[first + 3 * count + i];
+    biases[i] = {bias.as<const float>(), matrix_rows(bias).stride};
+  }
+  const graph::Attrs& attrs = call.node->attrs;
   const Operand &x = call.inputs[0], &logits = call.inputs[1];
-  return {.x = x.as<const float>(),
-          .x_stride = matrix_rows(x).stride,
-          .logits = logits.as<const float>(),
-          .logits_stride = matrix_rows(logits).stride,
-          .m = token_count(*call.node),
-          .used = call.node->attrs.integer("used"),
-          .normalize = call.node->attrs.integer("normalize") != 0,
-          .gate = {matrices, count},
-          .up = {matrices + count, count},
-          .down = {matrices + 2 * count, count},
-          .y = call.output.as<float>(),
-          .workspace = call.workspace + matrices_bytes(*call.node)};
+  return {
+      .x = x.as<const float>(),
+      .x_stride = matrix_rows(x).stride,
+      .logits = logits.as<const float>(),
+      .logits_stride = matrix_rows(logits).stride,
+      .m = token_count(*call.node),
+      .used = attrs.integer("used"),
+      .normalize = attrs.integer("normalize") != 0,
+      .gate = {matrices, count},
+      .up = {matrices + count, count},
+      .down = {matrices + 2 * count, count},
+      .gate_bias = biases[0],
+      .up_bias = biases[1],
+      .down_bias = biases[2],
+      .clamped = {static_cast<float>(attrs.real("alpha")), static_cast<float>(attrs.real("limit"))},
+      .y = call.output.as<float>(),
+      .workspace = call.workspace + matrices_bytes(*call.node)};
 }
 
 void run_experts(const KernelCall& call) {
@@ -142,11 +175,11 @@ void run_experts_backward(const KernelCall& call) {
 }
 
 bool experts_take_panels(const Node& node, size_t i) {
-  return i >= first_matrix(node);
+  return i >= first_matrix(node) && i < end_of_matrices(node);
 }
 
 double part_of_experts(const Node& node, size_t i) {
-  if (i < first_matrix(node)) return 1;
+  if (!experts_take_panels(node, i)) return 1;
   return static_cast<double>(node.attrs.integer("used")) / static_cast<double>(expert_count(node));
 }
 
@@ -166,14 +199,44 @@ Tensor expert_probabilities(const Node& node, const Tensor& logits) {
   return node.attrs.integer("normalize") ? div(p, sum(p, {-1}, true)) : p;
 }
 
-// The gate, up and down of one expert.
+// The gate, up and down of one expert, and their biases, if there are some.
 struct ExpertMatrices {
   const Tensor &gate, &up, &down;
+  Tensor biases[3] = {};
 };
 
 ExpertMatrices expert_matrices(const Node& node, Inputs in, size_t expert) {
   const size_t first = first_matrix(node), count = static_cast<size_t>(expert_count(node));
-  return {in[first + expert], in[first + count + expert], in[first + 2 * count + expert]};
+  ExpertMatrices w = {in[first + expert], in[first + count + expert],
+                      in[first + 2 * count + expert]};
+  const auto at = static_cast<int64_t>(expert);
+  for (size_t i = 0; has_biases(node) && i < 3; ++i) {
+    w.biases[i] = graph::reshape(graph::slice(in[first + 3 * count + i], 0, at, at + 1), {-1});
+  }
+  return w;
+}
+
+Tensor biased(const Tensor& x, const Tensor& bias) {
+  return bias.defined() ? add(x, bias) : x;
+}
+
+// What is made of the products g and u with gate and up: `value`, and its derivatives by both.
+struct GatedPair {
+  Tensor value, by_gate, by_up;
+};
+
+GatedPair gated_pair(const Node& node, const Tensor& gate, const Tensor& up) {
+  const double limit = node.attrs.real("limit"), alpha = node.attrs.real("alpha");
+  if (limit == 0) {
+    const Tensor sigma = sigmoid(gate), activated = mul(gate, sigma);
+    const Tensor slope = mul(sigma, add(mul(gate, sub(1, sigma)), 1));
+    return {mul(activated, up), mul(up, slope), activated};
+  }
+  const Tensor g = minimum(gate, limit), u = add(clamp(up, -limit, limit), 1.0);
+  const Tensor sigma = sigmoid(mul(g, alpha)), activated = mul(g, sigma);
+  const Tensor slope = mul(sigma, add(mul(mul(g, alpha), sub(1, sigma)), 1));
+  return {mul(u, activated), where(le(gate, limit), mul(u, slope), 0),
+          where(le(abs(up), limit), activated, 0)};
 }
 
 Tensor column_of(const Tensor& x, size_t index) {
@@ -188,8 +251,9 @@ Tensor experts_meaning(const Node& node, Inputs in) {
   Tensor y;
   for (size_t e = 0; e < static_cast<size_t>(expert_count(node)); ++e) {
     const ExpertMatrices w = expert_matrices(node, in, e);
-    const Tensor inner = mul(silu(linear(x, w.gate)), linear(x, w.up));
-    const Tensor part = mul(linear(inner, w.down), column_of(p, e));
+    const Tensor gate = biased(linear(x, w.gate), w.biases[0]);
+    const Tensor inner = gated_pair(node, gate, biased(linear(x, w.up), w.biases[1])).value;
+    const Tensor part = mul(biased(linear(inner, w.down), w.biases[2]), column_of(p, e));
     y = e == 0 ? part : add(y, part);
   }
   return y;
@@ -198,7 +262,7 @@ Tensor experts_meaning(const Node& node, Inputs in) {
 // --- Gradients ---------------------------------------------------------------------------------
 
 // Of x and of the probabilities of the chosen, which are 0 for the others, in rows; of the matrices
-// in their order.
+// and the biases in their order.
 struct ExpertGradients {
   Tensor x, probabilities;
   std::vector<Tensor> matrices;
@@ -208,30 +272,41 @@ Tensor in_float32(const Tensor& w) {
   return w.dtype() == DType::kF32 ? w : graph::contiguous(w, DType::kF32);
 }
 
-// By way of all experts for all tokens. For g and u, the products with gate and up, with the
-// probability p and d = dy · down: dp = Σ d silu(g) u, dg = p d u silu'(g), du = p d silu(g).
+// By way of all experts for all tokens. For g and u, the products with gate and up, of which a(g,
+// u) is made, with the probability p and d = dy · down: dp = Σ d a + Σ dy · bias of down, dg = p d
+// ∂a/∂g and du = p d ∂a/∂u.
 ExpertGradients dense_gradients(const Node& node, Inputs in, const Tensor& gradient) {
   const graph::AutocastScope precision(DType::kF32);
   const auto count = static_cast<size_t>(expert_count(node));
   const Tensor x = expert_rows(in[0]), logits = expert_rows(in[1]), dy = expert_rows(gradient);
   const Tensor p = expert_probabilities(node, logits);
   ExpertGradients result;
-  std::vector<Tensor> of_p;
+  std::vector<Tensor> of_p, of_biases[3];
   result.matrices.resize(3 * count);
   for (size_t e = 0; e < count; ++e) {
     const ExpertMatrices w = expert_matrices(node, in, e);
-    const Tensor gate = linear(x, w.gate), up = linear(x, w.up), weight = column_of(p, e);
-    const Tensor sigma = sigmoid(gate), activated = mul(gate, sigma);
-    const Tensor slope = mul(sigma, add(mul(gate, sub(1, sigma)), 1));
-    const Tensor d = matmul(dy, in_float32(w.down)), inner = mul(activated, up);
-    of_p.push_back(sum(mul(d, inner), {-1}, true));
+    const Tensor weight = column_of(p, e);
+    const GatedPair pair = gated_pair(node, biased(linear(x, w.gate), w.biases[0]),
+                                      biased(linear(x, w.up), w.biases[1]));
+    const Tensor d = matmul(dy, in_float32(w.down)), &inner = pair.value;
+    Tensor dp = sum(mul(d, inner), {-1}, true);
+    if (has_biases(node)) dp = add(dp, sum(mul(dy, w.biases[2]), {-1}, true));
+    of_p.push_back(dp);
     const Tensor weighted = mul(d, weight);
-    const Tensor dgate = mul(mul(weighted, up), slope), dup = mul(weighted, activated);
+    const Tensor dgate = mul(weighted, pair.by_gate), dup = mul(weighted, pair.by_up);
     const Tensor dx = add(matmul(dgate, in_float32(w.gate)), matmul(dup, in_float32(w.up)));
     result.x = e == 0 ? dx : add(result.x, dx);
     result.matrices[e] = matmul(graph::transpose(dgate, 0, 1), x);
     result.matrices[count + e] = matmul(graph::transpose(dup, 0, 1), x);
-    result.matrices[2 * count + e] = matmul(graph::transpose(mul(dy, weight), 0, 1), inner);
+    const Tensor dout = mul(dy, weight);
+    result.matrices[2 * count + e] = matmul(graph::transpose(dout, 0, 1), inner);
+    if (!has_biases(node)) continue;
+    of_biases[0].push_back(sum(dgate, {0}, true));
+    of_biases[1].push_back(sum(dup, {0}, true));
+    of_biases[2].push_back(sum(dout, {0}, true));
+  }
+  for (const std::vector<Tensor>& rows : of_biases) {
+    if (!rows.empty()) result.matrices.push_back(concat(rows, 0));
   }
   result.probabilities = mul(concat(of_p, -1), chosen_by(node, logits));
   return result;
@@ -249,8 +324,9 @@ std::vector<Tensor> grad_experts(const graph::GradCall& call) {
   const Tensor &x = in[0], &logits = in[1];
   std::vector<Tensor> gradients(in.size());
   const auto matrices = in.subspan(first_matrix(call.node));
-  const bool frozen = std::none_of(matrices.begin(), matrices.end(),
-                                   [](const Tensor& w) { return w.requires_grad(); });
+  const bool plain = !has_biases(call.node) && call.node.attrs.real("limit") == 0;
+  const bool frozen = plain && std::none_of(matrices.begin(), matrices.end(),
+                                            [](const Tensor& w) { return w.requires_grad(); });
   Tensor dp;
   if (frozen) {
     std::vector<Tensor> inputs = {x, logits, call.dy};
@@ -281,7 +357,7 @@ graph::Cost experts_cost(const Node& node) {
   const auto slots = static_cast<double>(s.m * s.used);
   const double read = std::min(1.0, slots / static_cast<double>(s.experts));
   double bytes = 2 * static_cast<double>(s.m * s.hidden) * sizeof(float);
-  for (size_t i = first_matrix(node); i < node.inputs.size(); ++i) {
+  for (size_t i = first_matrix(node); i < end_of_matrices(node); ++i) {
     const Node& w = *node.inputs[i];
     bytes += read * static_cast<double>(w.shape[0] * row_bytes(w.dtype, w.shape[1]));
   }
@@ -292,6 +368,18 @@ graph::Cost experts_cost(const Node& node) {
 graph::Cost experts_backward_cost(const Node& node) {
   const graph::Cost forward = experts_cost(node);
   return {forward.flops / 3 * 5, forward.bytes};
+}
+
+bool wants_biases(const ExpertsOptions& options) {
+  return options.gate_bias.defined() || options.up_bias.defined() || options.down_bias.defined();
+}
+
+graph::Attrs expert_attrs(const ExpertsOptions& options) {
+  return {{"used", options.used},
+          {"normalize", int64_t{options.normalize}},
+          {"biases", int64_t{wants_biases(options)}},
+          {"alpha", options.alpha},
+          {"limit", options.limit}};
 }
 
 // `first` inputs before the matrices.
@@ -323,6 +411,25 @@ std::vector<OpCase> experts_cases() {
   add_case("many tokens", 40, 3, DType::kF32, {1, true}, 2e-6);
   add_case("q8_0", 4, 4, DType::kQ8_0, {3, true}, 3e-2);
   add_case("f16, many tokens", 50, 4, DType::kF16, {2, true}, 2e-3);
+  const auto add_biased = [&](std::string label, int64_t m, DType dtype, double tolerance) {
+    std::vector<graph::TypedShape> inputs = expert_inputs(m, 3, dtype, 2);
+    for (const int64_t n : {32, 32, 64}) inputs.push_back(f32({3, n}));
+    cases.push_back({std::move(label), std::move(inputs),
+                     [](Inputs in) {
+                       const Inputs w = in.subspan(2);
+                       return experts(in[0], in[1], w.first(3), w.subspan(3, 3), w.subspan(6, 3),
+                                      {.used = 2,
+                                       .normalize = true,
+                                       .gate_bias = w[9],
+                                       .up_bias = w[10],
+                                       .down_bias = w[11],
+                                       .alpha = 1.7,
+                                       .limit = 0.6});
+                     },
+                     -0.5, 0.5, tolerance});
+  };
+  add_biased("few tokens with biases", 5, DType::kF32, 2e-6);
+  add_biased("many tokens with biases", 40, DType::kBF16, 2e-3);
   add_case("no tokens", 0, 2, DType::kF32, {1, true}, 0);
   return cases;
 }
@@ -336,9 +443,8 @@ std::vector<OpCase> experts_backward_cases() {
                        for (const Tensor& x : in) {
                          graph::check_defined(x, kExpertsBackward.name, "an input");
                        }
-                       return record(
-                           kExpertsBackward, std::vector(in.begin(), in.end()),
-                           {{"used", options.used}, {"normalize", int64_t{options.normalize}}});
+                       return record(kExpertsBackward, std::vector(in.begin(), in.end()),
+                                     expert_attrs(options));
                      },
                      -0.5, 0.5, tolerance});
   };
@@ -393,8 +499,13 @@ Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> ga
       inputs.push_back(w);
     }
   }
-  return record(kExperts, inputs,
-                {{"used", options.used}, {"normalize", int64_t{options.normalize}}});
+  const Tensor* const biases[] = {&options.gate_bias, &options.up_bias, &options.down_bias};
+  for (const Tensor* bias : biases) {
+    if (!wants_biases(options)) break;
+    graph::check_defined(*bias, kExperts.name, "a bias");
+    inputs.push_back(*bias);
+  }
+  return record(kExperts, inputs, expert_attrs(options));
 }
 
 }  // namespace lumen::ops

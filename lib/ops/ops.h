@@ -214,13 +214,19 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 struct ExpertsOptions {
   int64_t used = 1;
   bool normalize = false;  // the probabilities of the chosen add up to 1
+  // float32, added to the products with the matrices: [experts, n], [experts, n], [experts, k]. All
+  // or none.
+  Tensor gate_bias = {}, up_bias = {}, down_bias = {};
+  // With a limit: of a gate's g and an up's u, g' = min(g, limit) and u' = clamp(u, ±limit), there
+  // is (u' + 1) · g' · sigmoid(alpha · g') in place of silu(g) · u (gpt-oss).
+  double alpha = 0, limit = 0;
 };
 // A sparse gated feed-forward layer (ops/experts.cc): of x [..., k] and a router's logits
 // [..., experts], Σ_e p_e · down_e (silu(gate_e x) · up_e x) over the `used` experts e of each row
 // that have the largest logits, of equal ones the first; p is the softmax over all logits. gate and
 // up are [n, k], down is [k, n], in their stored types. Gradients go through the chosen experts
-// alone unless one of the matrices has one: then through all, which takes experts / used times as
-// long.
+// alone unless one of the matrices has one, or there are biases or a limit: then through all, which
+// takes experts / used times as long.
 Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> gate,
                std::span<const Tensor> up, std::span<const Tensor> down,
                const ExpertsOptions& options);
@@ -456,6 +462,9 @@ struct AttentionOptions {
   int64_t window = 0;  // see only the last `window` positions; 0: all
   // int32 [batch, tokens]: a query sees only keys of its own segment; undefined: all are one.
   Tensor segments = {};
+  // float32 [heads]: a score beside those of the positions, which has no value: weights add up to
+  // less than 1 (gpt-oss).
+  Tensor sinks = {};
   Tensor slots = {};  // not for training
   AttentionDropout dropout = {};
   // For prompts: the model's products with weights round activations to bfloat16 where that is fast

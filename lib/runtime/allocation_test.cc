@@ -11,6 +11,7 @@
 #include "lib/base/strings.h"
 #include "lib/base/testing.h"
 #include "lib/io/write_gguf.h"
+#include "lib/runtime/convert_testing.h"
 #include "lib/runtime/session.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -150,6 +151,16 @@ std::string with_experts(const std::string& path) {
   const std::string copy = lumen::testing::temporary_directory() + "/experts.gguf";
   writer.write(copy);
   return copy;
+}
+
+TEST_CASE("decoding a token with sinks and biased experts allocates nothing") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "gpt_oss"}});
+  io::Json config = def.tiny_configs()[0];
+  config["max_position_embeddings"] = 256;
+  RunOptions options;
+  options.model = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  options.sampling.seed = 1;
+  REQUIRE(allocations_while_decoding(options) == 0);
 }
 
 TEST_CASE("decoding a token with experts allocates nothing, and equal ones answer as one does") {

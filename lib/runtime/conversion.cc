@@ -95,6 +95,32 @@ Array stored_whole(const Source& source, const SourceTensor& tensor, int64_t hea
   return whole;
 }
 
+// The same of parts that are turned: of so many in turn, [rows, columns] each, the row r of the
+// part p becomes the column r · in_turn + p. Rows of biases are one.
+Array stored_in_turn(const Source& source, const SourceTensor& tensor, int64_t head_dim,
+                     DType dtype, ThreadPool& pool) {
+  Array whole = Array::zeros(dtype, tensor.shape());
+  const int64_t columns = tensor.is_bias ? 1 : tensor.array.shape()[1];
+  const int64_t rows = tensor.array.elements() / columns, count = std::ssize(tensor.parts);
+  const auto size = static_cast<size_t>(info(dtype).block_bytes);
+  std::byte* const to = whole.mutable_data();
+  for (int64_t i = 0; i < count; ++i) {
+    const SourceTensor part{tensor.name, tensor.target, tensor.parts[static_cast<size_t>(i)]};
+    const Array array = stored(source, part, head_dim, dtype, {}, pool);
+    const int64_t first = i / tensor.in_turn * columns, turn = i % tensor.in_turn;
+    pool.parallel_for(columns, 16, [&](int64_t c, int64_t end, int) {
+      for (; c < end; ++c) {
+        for (int64_t r = 0; r < rows; ++r) {
+          const int64_t at = ((first + c) * rows + r) * tensor.in_turn + turn;
+          std::memcpy(to + at * static_cast<int64_t>(size),
+                      array.data() + (r * columns + c) * static_cast<int64_t>(size), size);
+        }
+      }
+    });
+  }
+  return whole;
+}
+
 // Thrown where the user wants no more.
 struct Stopped {};
 
@@ -163,6 +189,11 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
 
 Shape SourceTensor::shape() const {
   if (parts.empty()) return array.shape();
+  if (in_turn > 0) {
+    const Shape& each = array.shape();
+    if (is_bias) return {each[0], in_turn * each[1]};
+    return {std::ssize(parts) / in_turn, each[1], in_turn * each[0]};
+  }
   Shape whole = {static_cast<int64_t>(parts.size())};
   for (int axis = 0; axis < array.shape().rank(); ++axis) whole.push_back(array.shape()[axis]);
   return whole;
@@ -252,7 +283,8 @@ TensorConversion::~TensorConversion() = default;
 std::function<Array()> TensorConversion::maker(const SourceTensor& tensor, DType dtype) {
   return [this, &tensor, dtype] {
     if (*state_->signals.stop_flag()) throw Stopped();
-    Array array = stored_whole(state_->source, tensor, state_->head_dim, dtype, state_->pool);
+    const auto store = tensor.in_turn > 0 ? stored_in_turn : stored_whole;
+    Array array = store(state_->source, tensor, state_->head_dim, dtype, state_->pool);
     state_->progress.advance(tensor.bytes());
     return array;
   };

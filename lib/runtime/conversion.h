@@ -51,6 +51,10 @@ struct SourceTensor {
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others
   // Of a tensor of all experts: the matrices of each, of which `array` is the first.
   std::vector<Array> parts = {};
+  // Not 0: such a tensor has every matrix turned, so many of them with their columns in turn, as
+  // io/fused_experts.h says.
+  int64_t in_turn = 0;
+  bool is_bias = false;  // of such: the parts are not matrices, but a row for each expert
 
   Shape shape() const;     // of the whole
   uint64_t bytes() const;  // in the source

@@ -1,6 +1,7 @@
 // lumen-convert MODEL DIRECTORY: GGUF files and Hugging Face directories to a Hugging Face
 // directory.
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -54,7 +55,8 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gemma3_text", "Gemma3ForCausalLM"}, {"granite", "GraniteForCausalLM"},
       {"olmo2", "Olmo2ForCausalLM"},        {"olmo3", "Olmo3ForCausalLM"},
       {"phi3", "Phi3ForCausalLM"},          {"mixtral", "MixtralForCausalLM"},
-      {"qwen3_moe", "Qwen3MoeForCausalLM"}, {"smollm3", "SmolLM3ForCausalLM"}};
+      {"qwen3_moe", "Qwen3MoeForCausalLM"}, {"smollm3", "SmolLM3ForCausalLM"},
+      {"gpt_oss", "GptOssForCausalLM"}};
   for (const auto& [type, name] : kClasses) {
     if (type == model_type) return name;
   }
@@ -126,6 +128,37 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   return result;
 }
 
+// The tensors of gpt-oss's experts as files have them, of all experts of a layer one
+// (io/fused_experts.h), in place of those of each.
+std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors) {
+  constexpr std::string_view kPlace = ".mlp.experts.";
+  std::vector<SourceTensor> result;
+  std::map<std::string, size_t> fused;  // places in `result`
+  for (SourceTensor& tensor : tensors) {
+    const size_t at = tensor.name.find(kPlace);
+    if (at == tensor.name.npos) {
+      result.push_back(std::move(tensor));
+      continue;
+    }
+    const bool is_down = tensor.name.find(".down_proj.") != tensor.name.npos;
+    const bool is_up = tensor.name.find(".up_proj.") != tensor.name.npos;
+    const auto expert = io::expert_number(tensor.name);
+    const std::string target = str(std::string_view(tensor.name).substr(0, at + kPlace.size()),
+                                   is_down ? "down_proj" : "gate_up_proj", expert ? "" : "_bias");
+    const auto [found, is_new] = fused.emplace(target, result.size());
+    if (is_new) {
+      SourceTensor& all = result.emplace_back(SourceTensor{tensor.name, target, tensor.array});
+      all.in_turn = is_down ? 1 : 2;
+      all.is_bias = !expert;
+    }
+    SourceTensor& all = result[found->second];
+    const size_t part = static_cast<size_t>(expert.value_or(0) * all.in_turn + (is_up ? 1 : 0));
+    if (all.parts.size() <= part) all.parts.resize(part + 1);
+    all.parts[part] = tensor.array;
+  }
+  return result;
+}
+
 // The tensors under their names in Hugging Face; those of a tied output are left out.
 std::vector<SourceTensor> directory_tensors(const Source& source) {
   const io::ModelFiles& files = source.files;
@@ -140,7 +173,8 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     tensor.shift = norm_shift(files.config, name, 1);
   }
-  return tensors;
+  const bool fuses = io::get_string(files.config, "model_type") == "gpt_oss";
+  return fuses ? with_fused_experts(std::move(tensors)) : tensors;
 }
 
 }  // namespace
@@ -189,7 +223,7 @@ int write_directory(const Source& source, const ConvertOptions& options) {
   std::vector<DType> dtypes;
   for (const SourceTensor& tensor : tensors) {
     dtypes.push_back(fixed_type(tensor.array).value_or(type.matrices));
-    writer.add(tensor.target, dtypes.back(), tensor.array.shape(),
+    writer.add(tensor.target, dtypes.back(), tensor.shape(),
                conversion.maker(tensor, dtypes.back()));
   }
   if (options.dry_run) {

@@ -69,15 +69,16 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
            " has no name in GGUF");
     }
+    const bool keep = keep_packed && is_quantized(array.dtype());
     if (const auto expert = io::expert_number(name)) {
       const auto [at, is_new] = of_experts.emplace(gguf_name, tensors.size());
       if (is_new) tensors.push_back(SourceTensor{name, gguf_name, array});
+      if (is_new && keep) tensors.back().kept = array.dtype();
       add_expert(static_cast<size_t>(*expert), name, array, tensors[at->second]);
       continue;
     }
     const RowOrder order =
         rotate && nn::has_rotary_rows(name) ? RowOrder::kInterleaved : RowOrder::kAsTheyAre;
-    const bool keep = keep_packed && is_quantized(array.dtype());
     SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, gguf_name, array, order});
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);

@@ -48,7 +48,8 @@ const GgufFileType& gguf_file_type(std::string_view name) {
 
 DType gguf_wanted_type(const GgufFileType& type, const GgufModelKind& model,
                        std::string_view name) {
-  if (name.ends_with(".ffn_gate_inp.weight")) return DType::kF32;  // small, and chooses experts
+  // Small, and chooses experts; small, and vectors of each expert.
+  if (name.ends_with(".ffn_gate_inp.weight") || name.ends_with("_exps.bias")) return DType::kF32;
   if (!is_quantized(type.matrices) || type.matrices == DType::kQ8_0) return type.matrices;
   if (name == (model.has_output ? "output.weight" : "token_embd.weight")) return DType::kQ6_K;
   const bool is_value = name.ends_with(".attn_v.weight");

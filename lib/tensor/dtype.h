@@ -26,7 +26,7 @@ enum class DType : uint8_t {
   kF32, kF64, kF16, kBF16, kI8, kU8, kI32, kI64, kBool,
   kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1,
   kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
-  kIQ4_NL, kIQ4_XS,
+  kIQ4_NL, kIQ4_XS, kMXFP4,
 };
 // clang-format on
 
@@ -51,7 +51,7 @@ inline constexpr DTypeInfo kDTypes[] = {
     {"q2_k", 256, 84, false, "", 10},    {"q3_k", 256, 110, false, "", 11},
     {"q4_k", 256, 144, false, "", 12},   {"q5_k", 256, 176, false, "", 13},
     {"q6_k", 256, 210, false, "", 14},   {"iq4_nl", 32, 18, false, "", 20},
-    {"iq4_xs", 256, 136, false, "", 23},
+    {"iq4_xs", 256, 136, false, "", 23}, {"mxfp4", 32, 17, false, "", 39},
 };
 // clang-format on
 inline constexpr int kDTypeCount = static_cast<int>(std::size(kDTypes));

@@ -1,0 +1,174 @@
+#include "lib/io/fused_experts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+
+namespace lumen::io {
+namespace {
+
+constexpr std::string_view kExpertsPlace = ".mlp.experts.";
+constexpr int64_t kMxBlock = 32;  // numbers of MXFP4 in a block
+
+// Every `parts`-th of the columns of x [rows, parts · columns] from `part` on, as rows of y
+// [columns, rows].
+template <typename T>
+void turn(const std::byte* x, int64_t rows, int64_t columns, int64_t parts, int64_t part,
+          std::byte* y) {
+  constexpr int64_t kTile = 32;  // rows and columns whose lines stay in the first cache
+  const T* const from = reinterpret_cast<const T*>(x);
+  T* const to = reinterpret_cast<T*>(y);
+  for (int64_t row = 0; row < rows; row += kTile) {
+    for (int64_t column = 0; column < columns; column += kTile) {
+      for (int64_t c = column; c < std::min(columns, column + kTile); ++c) {
+        for (int64_t r = row; r < std::min(rows, row + kTile); ++r) {
+          std::memcpy(to + c * rows + r, from + (r * columns + c) * parts + part, sizeof(T));
+        }
+      }
+    }
+  }
+}
+
+// A block of MXFP4 as GGUF has it: the exponent, then 16 bytes with numbers i below and i + 16
+// above, from bytes with numbers 2 i below and 2 i + 1 above.
+void store_block(std::byte exponent, const std::byte* pairs, std::byte* block) {
+  const auto number = [&](int i) { return pairs[i / 2] >> (i % 2 * 4) & std::byte{15}; };
+  block[0] = exponent;
+  for (int i = 0; i < 16; ++i) block[1 + i] = number(i) | number(i + 16) << 4;
+}
+
+// What a tensor is made of: matrices of as many experts, `parts` of them in turn.
+class Split {
+ public:
+  Split(std::string place, std::string fused, std::vector<std::string> names, Shape shape)
+      : place_(std::move(place)),
+        fused_(std::move(fused)),
+        names_(std::move(names)),
+        experts_(shape[0]),
+        rows_(shape[1]),
+        cols_(shape[2]) {}
+
+  // Takes the tensors of this name out of `tensors` and puts what they are made of there.
+  void run(NamedArrays& tensors) const {
+    if (const auto found = take(tensors, "")) floats(*found, tensors);
+    if (const auto found = take(tensors, "_bias")) biases(*found, tensors);
+    if (const auto found = take(tensors, "_blocks")) {
+      const auto scales = take(tensors, "_scales");
+      if (!scales) {
+        fail(ErrorKind::kMalformed, "tensor ", quoted(name("_blocks")), " is there without ",
+             quoted(name("_scales")));
+      }
+      blocks(*found, *scales, tensors);
+    }
+  }
+
+ private:
+  std::string name(std::string_view suffix) const { return str(place_, fused_, suffix); }
+
+  std::optional<Array> take(NamedArrays& tensors, std::string_view suffix) const {
+    const auto found = tensors.find(name(suffix));
+    if (found == tensors.end()) return std::nullopt;
+    Array array = std::move(found->second);
+    tensors.erase(found);
+    return array;
+  }
+
+  void require(const Array& array, std::string_view suffix, const Shape& shape,
+               bool of_bytes) const {
+    const DType dtype = array.dtype();
+    const bool plain = is_float(dtype) && dtype != DType::kF64;
+    if (array.shape() == shape && (of_bytes ? dtype == DType::kU8 : plain)) return;
+    fail(ErrorKind::kMalformed, "tensor ", quoted(name(suffix)), " is ", lumen::name(dtype), " ",
+         to_string(array.shape()), ", expected ", of_bytes ? "u8 " : "f32, f16 or bf16 ",
+         to_string(shape), " as config.json says");
+  }
+
+  int64_t parts() const { return static_cast<int64_t>(names_.size()); }
+
+  void add(NamedArrays& tensors, size_t part, Array all) const {
+    for (int64_t e = 0; e < experts_; ++e) {
+      tensors[str(place_, e, ".", names_[part], ".weight")] = all.part(e);
+    }
+  }
+
+  void floats(const Array& array, NamedArrays& tensors) const {
+    require(array, "", {experts_, cols_, parts() * rows_}, false);
+    const int64_t bytes = row_bytes(array.dtype(), rows_ * cols_);
+    for (size_t part = 0; part < names_.size(); ++part) {
+      Array all = Array::zeros(array.dtype(), {experts_, rows_, cols_});
+      std::byte* const to = all.mutable_data();
+      for (int64_t e = 0; e < experts_; ++e) {
+        const std::byte* const from = array.data() + e * parts() * bytes;
+        const bool wide = array.dtype() == DType::kF32;
+        const auto turned = wide ? turn<uint32_t> : turn<uint16_t>;
+        turned(from, cols_, rows_, parts(), static_cast<int64_t>(part), to + e * bytes);
+      }
+      add(tensors, part, std::move(all));
+    }
+  }
+
+  void biases(const Array& array, NamedArrays& tensors) const {
+    require(array, "_bias", {experts_, parts() * rows_}, false);
+    const int64_t size = info(array.dtype()).block_bytes;
+    for (size_t part = 0; part < names_.size(); ++part) {
+      Array all = Array::zeros(array.dtype(), {experts_, rows_});
+      std::byte* const to = all.mutable_data();
+      for (int64_t i = 0; i < all.elements(); ++i) {
+        const int64_t from = i * parts() + static_cast<int64_t>(part);
+        std::memcpy(to + i * size, array.data() + from * size, static_cast<size_t>(size));
+      }
+      tensors[str(place_, names_[part], ".bias")] = std::move(all);
+    }
+  }
+
+  void blocks(const Array& blocks, const Array& scales, NamedArrays& tensors) const {
+    if (cols_ % kMxBlock != 0) {
+      fail(ErrorKind::kMalformed, "tensor ", quoted(name("_blocks")), ": rows of ", cols_,
+           " numbers are not whole blocks of ", kMxBlock);
+    }
+    const int64_t in_row = cols_ / kMxBlock;
+    require(blocks, "_blocks", {experts_, parts() * rows_, in_row, kMxBlock / 2}, true);
+    require(scales, "_scales", {experts_, parts() * rows_, in_row}, true);
+    for (size_t part = 0; part < names_.size(); ++part) {
+      Array all = Array::zeros(DType::kMXFP4, {experts_, rows_, cols_});
+      std::byte* to = all.mutable_data();
+      for (int64_t row = 0; row < experts_ * rows_; ++row) {
+        const int64_t first = (row * parts() + static_cast<int64_t>(part)) * in_row;
+        for (int64_t i = first; i < first + in_row; ++i) {
+          store_block(scales.data()[i], blocks.data() + i * kMxBlock / 2, to);
+          to += info(DType::kMXFP4).block_bytes;
+        }
+      }
+      add(tensors, part, std::move(all));
+    }
+  }
+
+  std::string place_, fused_;
+  std::vector<std::string> names_;
+  int64_t experts_, rows_, cols_;
+};
+
+}  // namespace
+
+void split_experts(const Json& config, NamedArrays& tensors) {
+  const int64_t experts = get_int(config, "num_local_experts", 1, limits::kExperts);
+  const int64_t hidden = get_int(config, "hidden_size", 1, limits::kDim);
+  const int64_t inner = get_int(config, "intermediate_size", 1, limits::kDim);
+  std::set<std::string> places;
+  for (const auto& [name, array] : tensors) {
+    const size_t at = name.find(kExpertsPlace);
+    if (at != name.npos) places.insert(name.substr(0, at + kExpertsPlace.size()));
+  }
+  for (const std::string& place : places) {
+    Split(place, "gate_up_proj", {"gate_proj", "up_proj"}, {experts, inner, hidden}).run(tensors);
+    Split(place, "down_proj", {"down_proj"}, {experts, hidden, inner}).run(tensors);
+  }
+}
+
+}  // namespace lumen::io

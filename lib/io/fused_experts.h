@@ -1,0 +1,24 @@
+// Experts of gpt-oss, which are in one tensor per layer.
+#pragma once
+
+#include "lib/io/json.h"
+#include "lib/tensor/named_arrays.h"
+
+namespace lumen::io {
+
+// Gives each expert matrices of its own, as SparseMlp (nn/sparse_mlp.h) has them: with P ending in
+// ".mlp.experts",
+//   P.gate_up_proj [experts, hidden, 2 · intermediate] of floats, gate and up in turn, becomes
+//     P.N.gate_proj.weight and P.N.up_proj.weight [intermediate, hidden] of expert N,
+//   P.down_proj [experts, intermediate, hidden] becomes P.N.down_proj.weight, likewise turned,
+//   P.gate_up_proj_blocks u8 [experts, 2 · intermediate, hidden / 32, 16], the nibbles of MXFP4 in
+//     order, with P.gate_up_proj_scales u8 [experts, 2 · intermediate, hidden / 32] become the same
+//     matrices as DType::kMXFP4, and those of down_proj likewise,
+//   P.gate_up_proj_bias [experts, 2 · intermediate] becomes P.gate_proj.bias and P.up_proj.bias
+//     [experts, intermediate], and P.down_proj_bias P.down_proj.bias.
+// The numbers are copied into memory of their own; other tensors stay as they are. `config` as
+// ModelFiles::config. Throws Error(kMalformed) for other shapes and types, and for blocks without
+// scales.
+void split_experts(const Json& config, NamedArrays& tensors);
+
+}  // namespace lumen::io

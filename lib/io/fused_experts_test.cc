@@ -1,0 +1,85 @@
+#include "lib/io/fused_experts.h"
+
+#include <numeric>
+#include <vector>
+
+#include "lib/base/testing.h"
+
+using namespace lumen;
+using namespace lumen::io;
+using lumen::testing::contains;
+
+namespace {
+
+constexpr const char* kExperts = "model.layers.0.mlp.experts.";
+
+const Json& two_experts() {
+  static const Json config = {
+      {"num_local_experts", 2}, {"hidden_size", 32}, {"intermediate_size", 3}};
+  return config;
+}
+
+Array counted(const Shape& shape) {
+  std::vector<float> numbers(static_cast<size_t>(shape.elements()));
+  std::iota(numbers.begin(), numbers.end(), 0.0f);
+  return Array::from<float>(numbers, shape);
+}
+
+std::string refused(const char* name, const Array& array, const char* other = nullptr,
+                    const Array& second = {}) {
+  NamedArrays tensors = {{kExperts + std::string(name), array}};
+  if (other != nullptr) tensors.emplace(kExperts + std::string(other), second);
+  return lumen::testing::refusal(ErrorKind::kMalformed,
+                                 [&] { split_experts(two_experts(), tensors); });
+}
+
+}  // namespace
+
+TEST_CASE("experts in one tensor get matrices and biases of their own") {
+  const std::string place = kExperts;
+  NamedArrays tensors = {{place + "gate_up_proj", counted({2, 32, 6})},
+                         {place + "gate_up_proj_bias", counted({2, 6})},
+                         {place + "down_proj", counted({2, 3, 32})},
+                         {place + "down_proj_bias", counted({2, 32})},
+                         {"model.norm.weight", counted({32})}};
+  split_experts(two_experts(), tensors);
+  CHECK(tensors.size() == 2 * 3 + 3 + 1);
+  const Array up = tensors.at(place + "1.up_proj.weight");
+  REQUIRE(up.shape() == Shape{3, 32});
+  const Array down = tensors.at(place + "1.down_proj.weight");
+  REQUIRE(down.shape() == Shape{32, 3});
+  const Array gate = tensors.at(place + "0.gate_proj.weight");
+  for (size_t h = 0; h < 32; ++h) {
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(gate.as<float>()[i * 32 + h] == static_cast<float>(h * 6 + 2 * i));
+      CHECK(up.as<float>()[i * 32 + h] == static_cast<float>((32 + h) * 6 + 2 * i + 1));
+      CHECK(down.as<float>()[h * 3 + i] == static_cast<float>((3 + i) * 32 + h));
+    }
+  }
+  const Array bias = tensors.at(place + "up_proj.bias");
+  REQUIRE(bias.shape() == Shape{2, 3});
+  for (size_t i = 0; i < 6; ++i) CHECK(bias.as<float>()[i] == static_cast<float>(2 * i + 1));
+  CHECK(tensors.at(place + "down_proj.bias").shape() == Shape{2, 32});
+}
+
+TEST_CASE("experts of other shapes than the config says are refused") {
+  CHECK(
+      contains(refused("gate_up_proj", counted({2, 6, 32})),
+               "'model.layers.0.mlp.experts.gate_up_proj' is f32 [2, 6, 32], expected f32, f16 or "
+               "bf16 [2, 32, 6] as config.json says"));
+  CHECK(
+      contains(refused("down_proj", counted({3, 3, 32})), "expected f32, f16 or bf16 [2, 3, 32]"));
+  CHECK(contains(refused("down_proj_bias", counted({2, 3})), "expected f32, f16 or bf16 [2, 32]"));
+  const Array blocks = Array::zeros(DType::kU8, {2, 6, 1, 16});
+  CHECK(contains(refused("gate_up_proj_blocks", blocks),
+                 "_blocks' is there without 'model.layers.0.mlp.experts.gate_up_proj_scales'"));
+  CHECK(contains(refused("gate_up_proj_blocks", blocks, "gate_up_proj_scales",
+                         Array::zeros(DType::kU8, {2, 6, 2})),
+                 "_scales' is u8 [2, 6, 2], expected u8 [2, 6, 1]"));
+  CHECK(contains(refused("gate_up_proj_blocks", counted({2, 6, 1, 16}), "gate_up_proj_scales",
+                         Array::zeros(DType::kU8, {2, 6, 1})),
+                 "_blocks' is f32 [2, 6, 1, 16], expected u8"));
+  CHECK(contains(refused("down_proj_blocks", Array::zeros(DType::kU8, {2, 32, 1, 16}),
+                         "down_proj_scales", Array::zeros(DType::kU8, {2, 32, 1})),
+                 "rows of 3 numbers are not whole blocks of 32"));
+}

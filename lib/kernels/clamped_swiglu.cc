@@ -1,0 +1,46 @@
+#include "lib/kernels/clamped_swiglu.h"
+
+#include "lib/kernels/targets-inl.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lib/kernels/clamped_swiglu.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "lib/kernels/rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lumen::kernels {
+namespace HWY_NAMESPACE {
+
+void clamped_swiglu_kernel(const ClampedSwiglu& by, const float* gate, const float* up, int64_t n,
+                           float* out) {
+  const Float d;
+  const auto alpha = hn::Set(d, by.alpha), limit = hn::Set(d, by.limit);
+  const auto least = hn::Neg(limit), one = hn::Set(d, 1.0f);
+  for_each_vector(0, n, [&](auto load, auto store) HWY_ATTR {
+    auto g = load(gate), u = load(up);
+    // Comparisons with a NaN are false.
+    g = hn::IfThenElse(hn::Gt(g, limit), limit, g);
+    u = hn::IfThenElse(hn::Gt(u, limit), limit, hn::IfThenElse(hn::Lt(u, least), least, u));
+    const auto activated = hn::Mul(g, sigmoid_vector(d, hn::Mul(g, alpha)));
+    store(hn::Mul(hn::Add(u, one), activated), out);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lumen::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lumen::kernels {
+
+HWY_EXPORT(clamped_swiglu_kernel);
+
+void clamped_swiglu(const ClampedSwiglu& by, const float* gate, const float* up, int64_t n,
+                    float* out) {
+  HWY_DYNAMIC_DISPATCH(clamped_swiglu_kernel)(by, gate, up, n, out);
+}
+
+}  // namespace lumen::kernels
+#endif  // HWY_ONCE
