@@ -14,8 +14,8 @@ namespace {
 constexpr int kMaxRegisters = Program::kMaxInputs + Program::kMaxInstructions;
 // Below this many elements per thread a barrier costs more than it saves.
 constexpr int64_t kParallelGrain = 8192;
-// So many rows are enough for every thread.
-constexpr int64_t kManyRows = 256;
+// So many rows for each thread are enough.
+constexpr int64_t kManyRows = 8;
 // How far ahead of an epilogue its operands are fetched.
 constexpr int64_t kRowsAhead = 4;
 
@@ -75,6 +75,7 @@ void run_code(const Program& program, Registers& registers, int64_t n, float* ou
 struct Pieces {
   int64_t rows = 1, columns = 1;
   bool streamed = false;  // a large float32 result that takes no input's place
+  bool fetched = false;   // operands and result are more than the second caches hold: fetch ahead
 
   int rank = 0;  // of the joined axes, the last of which is that of the columns
   int64_t dims[Shape::kMaxRank];
@@ -107,6 +108,9 @@ Pieces pieces_of(const KernelCall& call) {
   }
   if (pieces.rank > 0) pieces.columns = pieces.dims[pieces.rank - 1];
   pieces.rows = pieces.columns > 0 ? shape.elements() / pieces.columns : 0;
+  int64_t bytes = shape.elements() * info(call.output.dtype).block_bytes;
+  for (const Operand& x : call.inputs) bytes += shape.elements() * info(x.dtype).block_bytes;
+  pieces.fetched = bytes > call.pool->threads() * kernels::second_cache_bytes();
   pieces.streamed = call.output.dtype == DType::kF32 &&
                     kernels::streams(shape.elements() * int64_t{sizeof(float)}) &&
                     std::none_of(call.inputs.begin(), call.inputs.end(),
@@ -128,7 +132,7 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
       const std::byte* from = x.data + offset * size;
       // The next chunk: an operand that is not read first is not read while the instructions before
       // its own compute.
-      if (stride == 1 && at + Program::kChunk < end) {
+      if (pieces.fetched && stride == 1 && at + Program::kChunk < end) {
         prefetch(from + Program::kChunk * size, Program::kChunk * size);
       }
       registers.value[i] = load(from, x.dtype, stride, n, registers.storage[i]);
@@ -137,7 +141,7 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
     std::byte* target = call.output.data + element * info(call.output.dtype).block_bytes;
     const DType to = call.output.dtype;
     float* last = registers.storage[kMaxRegisters - 1];
-    if (!pieces.streamed) prefetch_written(target, n * info(to).block_bytes);
+    if (pieces.fetched && !pieces.streamed) prefetch_written(target, n * info(to).block_bytes);
     if (to == DType::kF32 && !pieces.streamed) {
       run_code(program, registers, n, reinterpret_cast<float*>(target));
       continue;
@@ -349,7 +353,7 @@ void run_elementwise(const KernelCall& call) {
   const Program* program = call.node->epilogue.get();
   const Pieces pieces = pieces_of(call);
   // Parallel over whole rows when there are many, over columns of the few rows otherwise.
-  if (pieces.rows >= std::min(pieces.columns, kManyRows)) {
+  if (pieces.rows >= std::min(pieces.columns, kManyRows * call.pool->threads())) {
     const int64_t grain =
         std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns));
     const int64_t share = piece_of(pieces.rows, grain, call.pool->threads());

@@ -250,8 +250,20 @@ float sum_f16_span(const uint16_t* x, int64_t n) {
 float max_span(const float* x, int64_t n) {
   return reduce_span<Maximum, float>(x, n);
 }
+float max_bf16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<Maximum, uint16_t>(x, n);
+}
+float max_f16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<Maximum, F16>(reinterpret_cast<const F16*>(x), n);
+}
 float min_span(const float* x, int64_t n) {
   return reduce_span<Minimum, float>(x, n);
+}
+float min_bf16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<Minimum, uint16_t>(x, n);
+}
+float min_f16_span(const uint16_t* x, int64_t n) {
+  return reduce_span<Minimum, F16>(reinterpret_cast<const F16*>(x), n);
 }
 void sum_short(const float* x, int64_t rows, int64_t axis, float* y) {
   reduce_short_rows<Sum>(x, rows, axis, y);
@@ -274,8 +286,20 @@ void sum_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t co
 void min_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Minimum>(x, rows, stride, columns, y);
 }
+void min_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<Minimum>(x, rows, stride, columns, y);
+}
+void min_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<Minimum>(reinterpret_cast<const F16*>(x), rows, stride, columns, y);
+}
 void max_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Maximum>(x, rows, stride, columns, y);
+}
+void max_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<Maximum>(x, rows, stride, columns, y);
+}
+void max_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
+  reduce_columns<Maximum>(reinterpret_cast<const F16*>(x), rows, stride, columns, y);
 }
 
 // The first i with x[i] equal to `value` (or NaN if `value` is); it exists.
@@ -304,7 +328,11 @@ HWY_EXPORT(sum_span);
 HWY_EXPORT(sum_bf16_span);
 HWY_EXPORT(sum_f16_span);
 HWY_EXPORT(max_span);
+HWY_EXPORT(max_bf16_span);
+HWY_EXPORT(max_f16_span);
 HWY_EXPORT(min_span);
+HWY_EXPORT(min_bf16_span);
+HWY_EXPORT(min_f16_span);
 HWY_EXPORT(sum_short);
 HWY_EXPORT(max_short);
 HWY_EXPORT(min_short);
@@ -312,7 +340,11 @@ HWY_EXPORT(sum_columns);
 HWY_EXPORT(sum_bf16_columns);
 HWY_EXPORT(sum_f16_columns);
 HWY_EXPORT(max_columns);
+HWY_EXPORT(max_bf16_columns);
+HWY_EXPORT(max_f16_columns);
 HWY_EXPORT(min_columns);
+HWY_EXPORT(min_bf16_columns);
+HWY_EXPORT(min_f16_columns);
 HWY_EXPORT(find_value);
 
 namespace {
@@ -462,6 +494,27 @@ void min_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, i
   reduce<float>(pool, x, outer, axis, inner,
                 {span, HWY_DYNAMIC_DISPATCH(min_columns), HWY_DYNAMIC_DISPATCH(min_short)}, span,
                 y);
+}
+
+void max_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
+                     int64_t inner, float* y) {
+  LUMEN_CHECK(dtype == DType::kF16 || dtype == DType::kBF16);
+  const bool is_f16 = dtype == DType::kF16;
+  reduce<uint16_t>(
+      pool, x, outer, axis, inner,
+      {is_f16 ? HWY_DYNAMIC_DISPATCH(max_f16_span) : HWY_DYNAMIC_DISPATCH(max_bf16_span),
+       is_f16 ? HWY_DYNAMIC_DISPATCH(max_f16_columns) : HWY_DYNAMIC_DISPATCH(max_bf16_columns)},
+      HWY_DYNAMIC_DISPATCH(max_span), y);
+}
+void min_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
+                     int64_t inner, float* y) {
+  LUMEN_CHECK(dtype == DType::kF16 || dtype == DType::kBF16);
+  const bool is_f16 = dtype == DType::kF16;
+  reduce<uint16_t>(
+      pool, x, outer, axis, inner,
+      {is_f16 ? HWY_DYNAMIC_DISPATCH(min_f16_span) : HWY_DYNAMIC_DISPATCH(min_bf16_span),
+       is_f16 ? HWY_DYNAMIC_DISPATCH(min_f16_columns) : HWY_DYNAMIC_DISPATCH(min_bf16_columns)},
+      HWY_DYNAMIC_DISPATCH(min_span), y);
 }
 
 int64_t argmax(const float* x, int64_t n) {

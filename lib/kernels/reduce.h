@@ -20,6 +20,11 @@ void max_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, i
                 float* y);
 void min_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
                 float* y);
+// The same of float16 or bfloat16 numbers.
+void max_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
+                     int64_t inner, float* y);
+void min_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
+                     int64_t inner, float* y);
 
 // Index of the largest of n floats, the first of equals; NaN counts as largest. n ≥ 1.
 int64_t argmax(const float* x, int64_t n);

@@ -68,7 +68,7 @@ TEST_CASE("sums, maxima and minima along each kind of axis") {
   check(1, 300, 2049);
 }
 
-TEST_CASE("sums of 16-bit floats are those of the floats they stand for") {
+TEST_CASE("sums and extremes of 16-bit floats are those of the floats they stand for") {
   Philox random(7);
   auto compare = [&](DType dtype, int64_t outer, int64_t axis, int64_t inner) {
     INFO(name(dtype) << " " << outer << " " << axis << " " << inner);
@@ -84,6 +84,12 @@ TEST_CASE("sums of 16-bit floats are those of the floats they stand for") {
       ThreadPool pool(threads);
       sum_reduce(pool, wide.data(), outer, axis, inner, expected.data());
       sum_reduce_half(pool, dtype, x.data(), outer, axis, inner, y.data());
+      REQUIRE(y == expected);
+      max_reduce(pool, wide.data(), outer, axis, inner, expected.data());
+      max_reduce_half(pool, dtype, x.data(), outer, axis, inner, y.data());
+      REQUIRE(y == expected);
+      min_reduce(pool, wide.data(), outer, axis, inner, expected.data());
+      min_reduce_half(pool, dtype, x.data(), outer, axis, inner, y.data());
       REQUIRE(y == expected);
     }
   };
@@ -131,6 +137,12 @@ TEST_CASE("extremes and argmax show a NaN wherever it stands") {
         REQUIRE(std::isnan(both[0]));
         REQUIRE(both[1] == 2);
         REQUIRE(argmax(x.data(), n) == at);
+        std::vector<uint16_t> narrow;
+        for (float v : x) narrow.push_back(to_bf16(v).bits);
+        max_reduce_half(pool, DType::kBF16, narrow.data(), 1, n, 1, &y);
+        REQUIRE(std::isnan(y));
+        min_reduce_half(pool, DType::kBF16, narrow.data(), 1, n, 1, &y);
+        REQUIRE(std::isnan(y));
       }
     }
   });

@@ -236,38 +236,37 @@ bool is_one(const TypedOperand& a, const Shape& shape) {
   return factor == 1;
 }
 
-// The products of `count` ≤ kProductLines lines of x [count, n], side by side, as each is a chain
-// of dependent products.
+// Floats that float32 holds: their products have kernels of their own.
+bool is_short_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// The products of `count` ≤ kScanLines lines of x [count, n]: of short floats multiply_line's, of
+// others side by side, as each is a chain of dependent products.
 template <typename T>
 void multiply_along(DType dtype, const std::byte* x, int64_t count, int64_t n, T* products) {
   constexpr int64_t kPart = 64;
   const int64_t size = info(dtype).block_bytes;
   if constexpr (std::is_same_v<T, double>) {
-    if (dtype == DType::kF32 && count == kProductLines && has_scan_lines()) {
-      const float* lines[kProductLines];
-      for (int64_t l = 0; l < kProductLines; ++l) {
-        lines[l] = reinterpret_cast<const float*>(x + l * n * size);
-      }
-      return multiply_lines(lines, n, products);
+    if (is_short_float(dtype)) {
+      for (int64_t l = 0; l < count; ++l) products[l] = multiply_line(dtype, x + l * n * size, n);
+      return;
     }
   }
-  for (int64_t begun = 0; begun < count; begun += kScanLines) {
-    const int64_t lines = std::min(kScanLines, count - begun);
-    T factors[kScanLines][kPart] = {}, carry[kScanLines] = {};
-    for (int64_t at = 0; at < n; at += kPart) {
-      const int64_t length = std::min(kPart, n - at);
-      for (int64_t l = 0; l < lines; ++l) {
-        load_typed(dtype, x + ((begun + l) * n + at) * size, 1, length, factors[l]);
-        if (at == 0) carry[l] = factors[l][0];
-      }
-      for (int64_t k = at == 0 ? 1 : 0; k < length; ++k) {
-        for (int64_t l = 0; l < kScanLines; ++l) {
-          carry[l] = multiply_add(carry[l], factors[l][k], T{0});
-        }
+  T factors[kScanLines][kPart] = {}, carry[kScanLines] = {};
+  for (int64_t at = 0; at < n; at += kPart) {
+    const int64_t length = std::min(kPart, n - at);
+    for (int64_t l = 0; l < count; ++l) {
+      load_typed(dtype, x + (l * n + at) * size, 1, length, factors[l]);
+      if (at == 0) carry[l] = factors[l][0];
+    }
+    for (int64_t k = at == 0 ? 1 : 0; k < length; ++k) {
+      for (int64_t l = 0; l < kScanLines; ++l) {
+        carry[l] = multiply_add(carry[l], factors[l][k], T{0});
       }
     }
-    std::copy_n(carry, lines, products + begun);
   }
+  std::copy_n(carry, count, products);
 }
 
 // The products of `count` ≤ kTypedStep neighbours over n rows of x, `row` elements apart.
@@ -277,9 +276,8 @@ void multiply_across(DType dtype, const std::byte* x, int64_t row, int64_t count
   const int64_t size = info(dtype).block_bytes;
   load_typed(dtype, x, 1, count, products);
   if constexpr (std::is_same_v<T, double>) {
-    if (dtype == DType::kF32) {
-      return multiply_rows(reinterpret_cast<const float*>(x + row * size), row, n - 1, count,
-                           products);
+    if (is_short_float(dtype)) {
+      return multiply_rows(dtype, x + row * size, row, n - 1, count, products);
     }
   }
   T factors[kTypedStep];
@@ -295,7 +293,7 @@ void multiply_lines_of(ThreadPool& pool, DType dtype, const std::byte* x, int64_
   const int64_t size = info(dtype).block_bytes;
   const bool is_across = inner > 1;  // neighbours lie beside each other
   const int64_t row = is_across ? inner : outer;
-  const int64_t width = is_across ? kTypedStep : kProductLines;
+  const int64_t width = is_across ? kTypedStep : kScanLines;
   const int64_t per_row = divide_up(row, width);
   pool.parallel_for(outer * inner / row * per_row, grain_of(axis * std::min(row, width)),
                     [&](int64_t begin, int64_t end, int) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "lib/base/check.h"
 #include "lib/kernels/targets-inl.h"
@@ -10,6 +11,8 @@
 #define HWY_TARGET_INCLUDE "lib/kernels/scan_rows.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "lib/kernels/float16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
@@ -202,51 +205,6 @@ void scan_lines_kernel(Recurrence kind, bool reverse, const float* const* a, con
   scan(a, b, n, y);
 }
 
-HWY_INLINE void fetch(const float* x, int64_t ahead) {
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(x) +
-                                                   static_cast<uintptr_t>(ahead) * sizeof(float)));
-}
-
-// p · x + 0 is + 0 where p · x is − 0, and the last step sees to that for all before it.
-void multiply_lines_kernel(const float* const* x, int64_t n, double* products) {
-  constexpr int kSets = kProductLines / kLanes;  // two chains of products hide their latency
-  const Doubles wide;
-  DoubleVec product[kSets];
-  HWY_UNROLL(4)
-  for (int g = 0; g < kSets; ++g) product[g] = hn::Set(wide, 1.0);
-  // Short lines: those behind these are next. Long ones are fetched by the hardware.
-  const bool is_short = n <= 1024;
-  over_columns<false>(n, [&](int64_t at, int64_t count) HWY_ATTR {
-    FloatVec factors[kColumns];
-    if (count == kColumns) {
-      HWY_UNROLL(4)
-      for (int g = 0; g < kSets; ++g) {
-        if (is_short) {
-          for (int l = 0; l < kLanes; ++l) fetch(x[g * kLanes + l] + at, kProductLines * n);
-        }
-        load_columns(x + g * kLanes, at, factors);
-        HWY_UNROLL(16)
-        for (int c = 0; c < kColumns; ++c) {
-          product[g] = hn::Mul(product[g], hn::PromoteTo(wide, factors[c]));
-        }
-      }
-      return;
-    }
-    for (int g = 0; g < kSets; ++g) {
-      Tail tail;
-      tail.read(x + g * kLanes, at, count);
-      load_columns(tail.lines, 0, factors);
-      for (int c = 0; c < count; ++c) {
-        product[g] = hn::Mul(product[g], hn::PromoteTo(wide, factors[c]));
-      }
-    }
-  });
-  for (int g = 0; g < kSets; ++g) {
-    if (n > 1) product[g] = hn::Add(product[g], hn::Zero(wide));
-    hn::StoreU(product[g], wide, products + g * kLanes);
-  }
-}
-
 // What stands before each number in `before`, in place of x; count ≤ kColumns.
 template <bool kWhole>
 HWY_INLINE void products_before(FloatVec (&x)[kColumns], int count, bool is_first,
@@ -329,9 +287,6 @@ void scan_lines_kernel(Recurrence, bool, const float* const*, const float* const
                        float* const*) {
   LUMEN_CHECK(!"vectors of lines");
 }
-void multiply_lines_kernel(const float* const*, int64_t, double*) {
-  LUMEN_CHECK(!"vectors of lines");
-}
 void product_gradient_lines_kernel(const float* const*, const float*, int64_t, float* const*) {
   LUMEN_CHECK(!"vectors of lines");
 }
@@ -352,10 +307,19 @@ HWY_INLINE void over_row(int64_t count, const F& each) {
   for (; i < count; ++i) each(hn::CappedTag<double, 1>(), i);
 }
 
-template <class D>
-HWY_INLINE hn::Vec<D> load_wide(D wide, const float* x) {
+// A float16 number; plain uint16_t are bfloat16.
+struct Half {
+  uint16_t bits;
+};
+
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load_wide(D wide, const T* x) {
   const hn::Rebind<float, D> d;
-  return hn::PromoteTo(wide, hn::LoadU(d, x));
+  if constexpr (std::is_same_v<T, Half>) {
+    return hn::PromoteTo(wide, load_half(d, &x->bits));
+  } else {
+    return hn::PromoteTo(wide, load_numbers(d, x));
+  }
 }
 template <class D>
 HWY_INLINE void store_narrow(D wide, hn::Vec<D> v, float* y) {
@@ -391,12 +355,21 @@ void scan_row_kernel(Recurrence kind, bool first, const float* a, const float* b
                                   : scan_row_as<Recurrence::kLinear>)(first, a, b, count, carry, y);
 }
 
-void multiply_rows_kernel(const float* x, int64_t stride, int64_t rows, int64_t count,
-                          double* carry) {
+// body(x) with x as numbers of its type.
+template <class F>
+HWY_INLINE auto with_numbers(DType dtype, const std::byte* x, const F& body) {
+  if (dtype == DType::kF32) return body(reinterpret_cast<const float*>(x));
+  if (dtype == DType::kBF16) return body(reinterpret_cast<const uint16_t*>(x));
+  LUMEN_CHECK(dtype == DType::kF16);
+  return body(reinterpret_cast<const Half*>(x));
+}
+
+template <class T>
+void multiply_rows_of(const T* x, int64_t stride, int64_t rows, int64_t count, double* carry) {
   constexpr int kRows = 8;
   int64_t r = 0;
   for (; r + kRows <= rows; r += kRows) {
-    const float* const from = x + r * stride;
+    const T* const from = x + r * stride;
     over_row(count, [=](auto wide, int64_t i) HWY_ATTR {
       auto value = hn::LoadU(wide, carry + i);
       HWY_UNROLL(8)
@@ -407,12 +380,51 @@ void multiply_rows_kernel(const float* x, int64_t stride, int64_t rows, int64_t 
     });
   }
   for (; r < rows; ++r) {
-    const float* const from = x + r * stride;
+    const T* const from = x + r * stride;
     over_row(count, [=](auto wide, int64_t i) HWY_ATTR {
       const auto value = hn::Mul(hn::LoadU(wide, carry + i), load_wide(wide, from + i));
       hn::StoreU(hn::Add(value, hn::Zero(wide)), wide, carry + i);
     });
   }
+}
+
+void multiply_rows_kernel(DType dtype, const std::byte* x, int64_t stride, int64_t rows,
+                          int64_t count, double* carry) {
+  with_numbers(dtype, x, [=](const auto* from) HWY_ATTR {
+    multiply_rows_of(from, stride, rows, count, carry);
+  });
+}
+
+template <class T>
+double multiply_line_of(const T* x, int64_t n) {
+  const hn::ScalableTag<double> wide;
+  constexpr auto kWide = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<double>()));
+  constexpr int64_t kVectors = kProductParts / kWide;
+  hn::Vec<decltype(wide)> part[kVectors];
+  HWY_UNROLL(16)
+  for (int64_t v = 0; v < kVectors; ++v) part[v] = hn::Set(wide, 1.0);
+  int64_t i = 0;
+  for (; i + kProductParts <= n; i += kProductParts) {
+    HWY_UNROLL(16)
+    for (int64_t v = 0; v < kVectors; ++v) {
+      part[v] = hn::Mul(part[v], load_wide(wide, x + i + v * kWide));
+    }
+  }
+  HWY_ALIGN double parts[kProductParts];
+  HWY_UNROLL(16)
+  for (int64_t v = 0; v < kVectors; ++v) hn::Store(part[v], wide, parts + v * kWide);
+  for (int64_t p = 0; i + p < n; ++p) {
+    parts[p] *= hn::GetLane(load_wide(hn::CappedTag<double, 1>(), x + i + p));
+  }
+  for (int64_t half = kProductParts / 2; half > 0; half /= 2) {
+    for (int64_t p = 0; p < half; ++p) parts[p] *= parts[p + half];
+  }
+  return n > 1 ? parts[0] + 0.0 : parts[0];
+}
+
+double multiply_line_kernel(DType dtype, const std::byte* x, int64_t n) {
+  return with_numbers(dtype, x,
+                      [=](const auto* from) HWY_ATTR { return multiply_line_of(from, n); });
 }
 
 void product_before_row_kernel(const float* x, int64_t count, double* carry, float* y) {
@@ -446,7 +458,7 @@ namespace lumen::kernels {
 
 HWY_EXPORT(has_lines);
 HWY_EXPORT(scan_lines_kernel);
-HWY_EXPORT(multiply_lines_kernel);
+HWY_EXPORT(multiply_line_kernel);
 HWY_EXPORT(product_gradient_lines_kernel);
 HWY_EXPORT(scan_row_kernel);
 HWY_EXPORT(multiply_rows_kernel);
@@ -462,8 +474,8 @@ void scan_lines(Recurrence kind, bool reverse, const float* const* a, const floa
   HWY_DYNAMIC_DISPATCH(scan_lines_kernel)(kind, reverse, a, b, n, y);
 }
 
-void multiply_lines(const float* const* x, int64_t n, double* products) {
-  HWY_DYNAMIC_DISPATCH(multiply_lines_kernel)(x, n, products);
+double multiply_line(DType dtype, const std::byte* x, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(multiply_line_kernel)(dtype, x, n);
 }
 
 void product_gradient_lines(const float* const* x, const float* dy, int64_t n, float* const* y) {
@@ -475,8 +487,9 @@ void scan_row(Recurrence kind, bool first, const float* a, const float* b, int64
   HWY_DYNAMIC_DISPATCH(scan_row_kernel)(kind, first, a, b, count, carry, y);
 }
 
-void multiply_rows(const float* x, int64_t stride, int64_t rows, int64_t count, double* carry) {
-  HWY_DYNAMIC_DISPATCH(multiply_rows_kernel)(x, stride, rows, count, carry);
+void multiply_rows(DType dtype, const std::byte* x, int64_t stride, int64_t rows, int64_t count,
+                   double* carry) {
+  HWY_DYNAMIC_DISPATCH(multiply_rows_kernel)(dtype, x, stride, rows, count, carry);
 }
 
 void product_before_row(const float* x, int64_t count, double* carry, float* y) {

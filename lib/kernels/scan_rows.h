@@ -2,7 +2,10 @@
 // this room.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
 
@@ -12,7 +15,7 @@ enum class Recurrence { kSum, kProduct, kLinear };
 // Lines that scan_lines and what is like it take at once.
 inline constexpr int64_t kScanLines = 8;
 
-// Whether this CPU has the vectors of scan_lines, multiply_lines and product_gradient_lines.
+// Whether this CPU has the vectors of scan_lines and product_gradient_lines.
 bool has_scan_lines();
 
 // linear_scan (typed.h) of kScanLines lines of n ≥ 1 numbers; a is null of kSum. kProduct: the
@@ -20,9 +23,11 @@ bool has_scan_lines();
 void scan_lines(Recurrence kind, bool reverse, const float* const* a, const float* const* b,
                 int64_t n, float* const* y);
 
-// The products of kProductLines lines of n ≥ 1 numbers, as the last of kProduct. noexcept.
-inline constexpr int64_t kProductLines = 16;
-void multiply_lines(const float* const* x, int64_t n, double* products);
+// The product of n ≥ 1 numbers of a float type that float32 holds, + 0 if n > 1: part p of
+// kProductParts is that of the numbers p, p + kProductParts, …, and parts are joined by halves.
+// noexcept.
+inline constexpr int64_t kProductParts = 32;
+double multiply_line(DType dtype, const std::byte* x, int64_t n);
 
 // y[i] = (x[0] ⋯ x[i − 1]) · (dy · x[n − 1] ⋯ x[i + 1]) of kScanLines lines: each factor is carried
 // in double, rounded to float32 and joined in float32. noexcept.
@@ -33,8 +38,10 @@ void product_gradient_lines(const float* const* x, const float* dy, int64_t n, f
 void scan_row(Recurrence kind, bool first, const float* a, const float* b, int64_t count,
               double* carry, float* y);
 
-// carry = carry · x + 0 with one row of x after the other, `stride` numbers apart. noexcept.
-void multiply_rows(const float* x, int64_t stride, int64_t rows, int64_t count, double* carry);
+// carry = carry · x + 0 with one row of x, of such a type, after the other, `stride` numbers apart.
+// noexcept.
+void multiply_rows(DType dtype, const std::byte* x, int64_t stride, int64_t rows, int64_t count,
+                   double* carry);
 
 // The steps of product_gradient_lines with the lines side by side: y = carry, carry = carry · x +
 // 0; and back: y = y · carry + 0, or carry if `first_row`. noexcept.

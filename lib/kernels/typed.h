@@ -74,7 +74,9 @@ void map_typed(ThreadPool& pool, const TypedFunction& f, std::span<const TypedOp
 // y [outer, inner] = sum, maximum, minimum or product over the middle axis of x [outer, axis,
 // inner], contiguous. Maximum and minimum are NaN if any element is; of nothing, the sum is 0, the
 // maximum the type's smallest value, the minimum its largest. The product is that of linear_scan
-// below with 0 for every b but the first, carried in double or int64; axis ≥ 1.
+// below with 0 for every b but the first, carried in double or int64; of floats of at most 32 bits
+// along the last axis (inner = 1) that of 32 such recurrences over every 32nd element, joined by
+// halves. axis ≥ 1.
 void sum_typed(ThreadPool& pool, DType from, const std::byte* x, int64_t outer, int64_t axis,
                int64_t inner, DType to, std::byte* y);
 void max_typed(ThreadPool& pool, DType dtype, const std::byte* x, int64_t outer, int64_t axis,

@@ -321,7 +321,8 @@ TEST_CASE("sums and maxima are the same on every target and with any number of t
   }
 }
 
-TEST_CASE("products are the last of the running ones, to the bit") {
+TEST_CASE(
+    "products of columns, integers and doubles are the last of the running ones, to the bit") {
   Philox random(8);
   auto check = [&](auto type, DType dtype, int64_t outer, int64_t axis, int64_t inner) {
     using T = decltype(type);
@@ -352,10 +353,86 @@ TEST_CASE("products are the last of the running ones, to the bit") {
   on_every_target([&] {
     for (int64_t axis : {1, 2, 16, 63, 64, 65, 200}) {
       for (int64_t inner : {1, 3, 300}) {
-        check(float{}, DType::kF32, 11, axis, inner);
-        check(float{}, DType::kF32, 37, axis, inner);
+        if (inner > 1) check(float{}, DType::kF32, 37, axis, inner);
+        check(double{}, DType::kF64, 11, axis, inner);
         check(double{}, DType::kF64, 3, axis, inner);
         check(int64_t{}, DType::kI64, 3, axis, inner);
+      }
+    }
+  });
+}
+
+TEST_CASE("products of lines of short floats are those of every 32nd number, joined by halves") {
+  Philox random(9);
+  auto check = [&](DType dtype, int64_t outer, int64_t axis) {
+    INFO(name(dtype) << " " << outer << " " << axis);
+    const auto count = static_cast<size_t>(outer * axis);
+    std::vector<double> numbers(count);
+    for (double& v : numbers) v = random.uniform() * 2 - 0.9;
+    if (axis > 40) {
+      numbers[static_cast<size_t>(axis) - 1] = std::numeric_limits<double>::quiet_NaN();
+      numbers[static_cast<size_t>(axis)] = std::numeric_limits<double>::infinity();
+      numbers[static_cast<size_t>(2 * axis) + 3] = 0;
+    }
+    std::vector<std::byte> x(count * 4), y(static_cast<size_t>(outer) * 4), expected = y;
+    store_typed(dtype, numbers.data(), outer * axis, x.data());
+    load_typed(dtype, x.data(), 1, outer * axis, numbers.data());
+    for (int64_t o = 0; o < outer; ++o) {
+      double parts[32];
+      std::fill_n(parts, 32, 1.0);
+      for (int64_t i = 0; i < axis; ++i)
+        parts[i % 32] *= numbers[static_cast<size_t>(o * axis + i)];
+      for (int half = 16; half > 0; half /= 2) {
+        for (int p = 0; p < half; ++p) parts[p] *= parts[p + half];
+      }
+      const double product = axis > 1 ? parts[0] + 0.0 : parts[0];
+      store_typed(dtype, &product, 1, expected.data() + o * info(dtype).block_bytes);
+    }
+    for (int threads : {1, 2}) {
+      ThreadPool pool(threads);
+      prod_typed(pool, dtype, x.data(), outer, axis, 1, y.data());
+      for (int64_t o = 0; o < outer; ++o) {
+        const int64_t at = o * info(dtype).block_bytes;
+        double got, wanted;
+        load_typed(dtype, y.data() + at, 1, 1, &got);
+        load_typed(dtype, expected.data() + at, 1, 1, &wanted);
+        REQUIRE((std::isnan(wanted) ? std::isnan(got) : got == wanted));
+        REQUIRE((std::isnan(wanted) || std::signbit(got) == std::signbit(wanted)));
+      }
+    }
+  };
+  on_every_target([&] {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (int64_t axis : {1, 2, 7, 31, 32, 33, 63, 64, 65, 200}) {
+        for (int64_t outer : {3, 300}) check(dtype, outer, axis);
+      }
+    }
+  });
+}
+
+TEST_CASE("products of columns of halves are those of the floats they stand for") {
+  Philox random(10);
+  on_every_target([&] {
+    for (DType dtype : {DType::kF16, DType::kBF16}) {
+      for (int64_t inner : {2, 3, 17, 300}) {
+        const int64_t axis = 21, count = 2 * axis * inner;
+        std::vector<double> numbers(static_cast<size_t>(count));
+        for (double& v : numbers) v = random.uniform() * 2 - 0.9;
+        std::vector<std::byte> x(numbers.size() * 2);
+        store_typed(dtype, numbers.data(), count, x.data());
+        load_typed(dtype, x.data(), 1, count, numbers.data());
+        std::vector<std::byte> y(static_cast<size_t>(2 * inner) * 2);
+        ThreadPool pool(2);
+        prod_typed(pool, dtype, x.data(), 2, axis, inner, y.data());
+        for (int64_t i = 0; i < 2 * inner; ++i) {
+          double product = 1;
+          for (int64_t k = 0; k < axis; ++k) {
+            product *= numbers[static_cast<size_t>((i / inner * axis + k) * inner + i % inner)];
+          }
+          std::byte expected[2];
+          store_typed(dtype, &product, 1, expected);
+          REQUIRE(std::equal(expected, expected + 2, y.data() + 2 * i));
+        }
       }
     }
   });

@@ -21,7 +21,7 @@ using graph::OpCase;
 using graph::OpDef;
 using graph::record;
 
-// float32 and float64 in their own precision; narrower floats are widened by the public functions.
+// float32 and float64 in their own precision, floats of 16 bits as float32.
 Shape reduced(const Node& node) {
   const Node& x = *node.inputs[0];
   if (is_narrow(x.dtype) || is_quantized(x.dtype)) {
@@ -30,8 +30,11 @@ Shape reduced(const Node& node) {
   return without_axis(node);
 }
 
+// Extremes of floats of 16 bits are float32.
 graph::TypedShape infer_max(const Node& node) {
-  return {node.inputs[0]->dtype, reduced(node)};
+  const DType dtype = node.inputs[0]->dtype;
+  if (is_narrow(dtype)) return {DType::kF32, without_axis(node)};
+  return {dtype, reduced(node)};
 }
 
 // Integers are added up in int64, floats of 16 bits in float32.
@@ -63,10 +66,15 @@ void run_sum(const KernelCall& call) {
                       call.output.as<float>());
 }
 
-template <auto kOfFloats, auto kOfOthers>
+template <auto kOfFloats, auto kOfHalves, auto kOfOthers>
 void run_extreme(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
   const Split s = split(x.shape, axis_of(*call.node));
+  if (is_narrow(x.dtype)) {
+    kOfHalves(*call.pool, x.dtype, x.as<const uint16_t>(), s.outer, s.axis, s.inner,
+              call.output.as<float>());
+    return;
+  }
   if (x.dtype != DType::kF32) {
     kOfOthers(*call.pool, x.dtype, x.data, s.outer, s.axis, s.inner, call.output.data);
     return;
@@ -92,6 +100,15 @@ std::vector<OpCase> cases_of(const OpDef& op) {
   cases.push_back({"f64", {{DType::kF64, Shape{3, 7, 300}}}, [&op](std::span<const Tensor> in) {
                      return record(op, {in[0]}, {{"axis", int64_t{1}}});
                    }});
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const int64_t axis : {1, 2}) {
+      cases.push_back({str(name(dtype), " axis ", axis),
+                       {{dtype, Shape{3, 7, 300}}},
+                       [&op, axis](std::span<const Tensor> in) {
+                         return record(op, {in[0]}, {{"axis", axis}});
+                       }});
+    }
+  }
   for (const Shape& shape : {Shape{70, 2}, Shape{70, 3}, Shape{70, 4}}) {  // short rows
     cases.push_back({to_string(shape), {{DType::kF32, shape}}, [&op](std::span<const Tensor> in) {
                        return record(op, {in[0]}, {{"axis", int64_t{1}}});
@@ -103,8 +120,7 @@ std::vector<OpCase> cases_of(const OpDef& op) {
 Tensor reduce(const OpDef& op, const Tensor& x, int axis) {
   graph::Attrs attrs = {{"axis", int64_t{graph::checked_axis(op.name, x.shape(), axis)}}};
   if (!is_narrow(x.dtype())) return record(op, {x}, std::move(attrs));
-  const Tensor wide = &op == &kSumReduce ? x : graph::contiguous(x, DType::kF32);
-  return graph::contiguous(record(op, {wide}, std::move(attrs)), x.dtype());
+  return graph::contiguous(record(op, {x}, std::move(attrs)), x.dtype());
 }
 
 }  // namespace
@@ -120,8 +136,11 @@ std::vector<Tensor> grad_sum(const graph::GradCall& call) {
 // Shared equally by all elements that reach the extreme, as torch.amax does.
 std::vector<Tensor> grad_extreme(const graph::GradCall& call) {
   const int axis = axis_of(call.node);
-  const Tensor chosen = equal(call.inputs[0], call.output);
-  return {mul(chosen, div(call.dy, sum(chosen, axis)))};
+  const Tensor& x = call.inputs[0];
+  const Tensor wide = is_narrow(x.dtype()) ? graph::contiguous(x, DType::kF32) : x;
+  const Tensor chosen = equal(wide, call.output);
+  const Tensor dx = mul(chosen, div(call.dy, sum(chosen, axis)));
+  return {is_narrow(x.dtype()) ? graph::contiguous(dx, x.dtype()) : dx};
 }
 
 }  // namespace
@@ -139,20 +158,21 @@ const OpDef kMaxReduce = {
     .name = "max_reduce",
     .kind = graph::OpKind::kReduction,
     .infer = infer_max,
-    .kernel = run_extreme<kernels::max_reduce, kernels::max_typed>,
+    .kernel = run_extreme<kernels::max_reduce, kernels::max_reduce_half, kernels::max_typed>,
     .grad = grad_extreme,
     .combine = [](double a, double x) { return std::isnan(a) || x <= a ? a : x; },
     .identity = -std::numeric_limits<double>::infinity(),
     .cases = [] { return cases_of(kMaxReduce); }};
-const OpDef kMinReduce = {.name = "min_reduce",
-                          .kind = graph::OpKind::kReduction,
-                          .infer = infer_max,
-                          .kernel = run_extreme<kernels::min_reduce, kernels::min_typed>,
-                          .meaning = [](const Node& node, Inputs in) -> Tensor {
-                            return reversed(record(kMaxReduce, {reversed(in[0])}, node.attrs));
-                          },
-                          .grad = grad_extreme,
-                          .cases = [] { return cases_of(kMinReduce); }};
+const OpDef kMinReduce = {
+    .name = "min_reduce",
+    .kind = graph::OpKind::kReduction,
+    .infer = infer_max,
+    .kernel = run_extreme<kernels::min_reduce, kernels::min_reduce_half, kernels::min_typed>,
+    .meaning = [](const Node& node, Inputs in) -> Tensor {
+      return reversed(record(kMaxReduce, {reversed(in[0])}, node.attrs));
+    },
+    .grad = grad_extreme,
+    .cases = [] { return cases_of(kMinReduce); }};
 Tensor sum(const Tensor& x, int axis) {
   return reduce(kSumReduce, x, axis);
 }
