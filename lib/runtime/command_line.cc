@@ -209,10 +209,8 @@ void CommandLine::add_rest(const Field& field) {
 
 void CommandLine::begin_verb(const std::string& name, const std::string& purpose) {
   if (verb_ == app_.get()) {
-    CLI::Option* version = app_->get_option("--version");
-    app_->add_flag("--json", *json_, "With --version: print one JSON object")
-        ->group(kGeneral)
-        ->needs(version);
+    app_->add_flag("--json", *json_, "With --version or --limits: print one JSON object")
+        ->group(kGeneral);
   }
   verb_ = app_->add_subcommand(name, purpose);
   verb_->set_help_flag("-h,--help", "Show this help")->group(kGeneral);
@@ -290,6 +288,8 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv) {
     std::string kinds = "man, bash, zsh";
     for (const auto& document : documents_) kinds += ", " + document.first;
     fail(ErrorKind::kUsage, "--generate: ", quoted(generate_), " is not ", kinds, " or fish");
+  } else if (own_json_) {
+    fail(ErrorKind::kUsage, "--json before a verb has no effect without --version or --limits");
   } else if (verb_ != app_.get() && app_->get_subcommands().empty()) {
     fail(ErrorKind::kUsage, "name a verb (see ", app_->get_name(), " --help)");
   } else {

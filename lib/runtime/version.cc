@@ -91,8 +91,9 @@ std::string version_json(const std::string& tool) {
 }
 
 std::string limits_text() {
+  const io::Json limits = limits_object();
   std::string out;
-  for (const auto& limit : limits_object().items()) {
+  for (const auto& limit : limits.items()) {
     out += str(limit.key(), " ", limit.value().dump(), "\n");
   }
   return out;
