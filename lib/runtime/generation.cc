@@ -104,15 +104,21 @@ class Answer::TextBuilder {
     whole.finish(held_);
   }
 
+  // Keeps back what is not for the user.
+  void read_channels(const ChannelTokens& tokens, std::span<const int32_t> prompt) {
+    channels_.emplace(tokenizer_, tokens, prompt);
+  }
+
   // Returns true when a stop string is complete.
   bool push(int32_t token) {
-    stream_.push(token, piece_);
+    if (!channels_ || channels_->push(token, piece_)) stream_.push(token, piece_);
     return emit();
   }
 
   // The text is over without a stop string so far; the held-back rest may complete one.
   bool finish() {
     stream_.finish(piece_);
+    if (channels_) channels_->finish(piece_);
     const bool stopped = emit();
     if (!stopped) {
       matcher_.finish(ready_);
@@ -144,6 +150,7 @@ class Answer::TextBuilder {
   text::TokenStream stream_;
   StopMatcher matcher_;
   std::string piece_, ready_;
+  std::optional<ChannelReader> channels_;
   std::string held_;  // of the prompt's text; the stream's first piece begins with it
   std::string& text_;
   TextSink sink_;
@@ -161,7 +168,11 @@ Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const
   result_.token_ids.reserve(expected);
   result_.text.reserve(std::min<size_t>(16 * expected, 1 << 20) + limits::kPieceBytes);
   builder_ = std::make_unique<TextBuilder>(tokenizer, options, result_.text, sink);
-  if (continues_text) builder_->continue_from(prompt);
+  if (continues_text) {
+    builder_->continue_from(prompt);
+  } else if (options.channels && !options.constraint) {
+    builder_->read_channels(*options.channels, prompt);
+  }
   if (options.constraint) {
     constraint_.emplace(options.constraint, *tokenizer, prompt, continues_text, options.end_tokens);
   }

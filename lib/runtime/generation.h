@@ -12,6 +12,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/function_ref.h"
+#include "lib/runtime/answer_channels.h"
 #include "lib/runtime/constraint.h"
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/sampler.h"
@@ -37,7 +38,10 @@ struct GenerationOptions {
   std::vector<std::string> stop;      // texts that end the answer and are not part of it
   std::vector<int32_t> end_tokens;
   std::shared_ptr<text::TokenConstraint> constraint = nullptr;  // what the answer must follow
-  GenerationProfile* profile = nullptr;                         // measures the answer, if given
+  // Those of models that answer in channels: only what is for the user is text then, unless the
+  // answer continues a text or follows a constraint.
+  std::optional<ChannelTokens> channels = std::nullopt;
+  GenerationProfile* profile = nullptr;  // measures the answer, if given
 };
 
 // Durations in seconds.
@@ -48,7 +52,7 @@ struct GenerationTimings {
 };
 
 struct GenerationResult {
-  std::string text;                // without end tokens, stop string and other control tokens
+  std::string text;                // for the user; without stop string and control tokens
   std::vector<int32_t> token_ids;  // without the end token
   StopReason stop_reason = StopReason::kLength;
   int64_t prompt_tokens = 0;    // the whole prompt

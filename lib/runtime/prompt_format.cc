@@ -105,14 +105,21 @@ PromptFormat::PromptFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
                            std::vector<io::EndToken> end_tokens, bool always_bos)
     : tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
+      channels_(channel_tokens(*tokenizer_)),
       wants_bos_(tokenizer_->adds_bos() || always_bos) {
   for (io::EndToken& end : end_tokens) add_end_token(end.id, std::move(end.source));
   for (const int32_t id : tokenizer_->end_tokens()) {
     add_end_token(id, str(tokenizer_->kind(), ": end token"));
   }
+  if (channels_) {
+    for (const int32_t id : {channels_->done, channels_->call}) {
+      add_end_token(id, "it ends answers in channels");
+    }
+  }
   if (!chat_template_) return;
   for (const char* spelling : kTurnEnds) {
     const auto id = tokenizer_->id_of(spelling);
+    if (channels_ && id == channels_->end) continue;
     if (id && tokenizer_->is_special(*id) &&
         chat_template_->source().find(spelling) != std::string::npos) {
       add_end_token(*id, "the chat template closes turns with it");

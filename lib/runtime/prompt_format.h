@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/io/model_files.h"
+#include "lib/runtime/answer_channels.h"
 #include "lib/text/chat_template.h"
 #include "lib/text/tokenizer.h"
 
@@ -52,6 +53,10 @@ class PromptFormat {
   const std::vector<io::EndToken>& end_tokens() const { return end_tokens_; }
   std::vector<int32_t> end_token_ids() const;
 
+  // The control tokens of answers in channels, if the model gives such: of them <|return|> and
+  // <|call|> end an answer, <|end|> does not.
+  const std::optional<ChannelTokens>& channels() const { return channels_; }
+
   // The conversation as text, up to where the assistant's next answer begins or, without
   // `begins_answer`, to the end of the last message. Without a chat template that is the contents
   // of all messages, separated by newlines. `variables` of the template (see require_variable) come
@@ -89,6 +94,7 @@ class PromptFormat {
   std::string tool_template_, tool_template_place_;
   io::Json template_variables_ = io::Json::object();  // beside those of a conversation
   std::vector<io::EndToken> end_tokens_;
+  std::optional<ChannelTokens> channels_;
   bool wants_bos_;
 };
 

@@ -201,7 +201,8 @@ Sampler make_sampler(const SamplingSettings& settings, const Session& session) {
 }
 
 GenerationOptions generation_options(const RunOptions& options, const Session& session) {
-  return {options.max_tokens, options.stop, session.format.end_token_ids(), session.constraint};
+  return {options.max_tokens, options.stop, session.format.end_token_ids(), session.constraint,
+          session.format.channels()};
 }
 
 }  // namespace lumen::runtime
