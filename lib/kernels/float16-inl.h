@@ -113,7 +113,13 @@ HWY_INLINE void store_half(DF df, hn::VFromD<DF> v, uint16_t* y) {
   }
 }
 
-// Numbers that are floats, or bfloat16 given as bits, for kernels that read or write either.
+// A half as a type of its own, where plain bits are bfloat16.
+struct HalfBits {
+  uint16_t bits;
+};
+
+// Numbers that are floats, or bfloat16 given as bits, for kernels that read or write either; some
+// read halves too.
 template <class DF>
 HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const float* x) {
   return hn::LoadU(df, x);
@@ -121,6 +127,10 @@ HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const float* x) {
 template <class DF>
 HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const uint16_t* x) {
   return load_bfloat(df, x);
+}
+template <class DF>
+HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const HalfBits* x) {
+  return load_half(df, &x->bits);
 }
 template <class DF>
 HWY_INLINE void store_numbers(DF df, hn::VFromD<DF> v, float* y) {

@@ -60,18 +60,6 @@ struct Extreme {
 using Maximum = Extreme<false>;
 using Minimum = Extreme<true>;
 
-// A float16 number; plain uint16_t are bfloat16.
-struct F16 {
-  uint16_t bits;
-};
-HWY_INLINE FloatVec load_number_vector(const F16* x) {
-  return load_half(Float(), &x->bits);
-}
-template <class T>
-HWY_INLINE FloatVec load_number_vector(const T* x) {
-  return load_numbers(Float(), x);
-}
-
 // The first `count` lanes.
 HWY_INLINE FloatVec load_first(const float* p, size_t count) {
   return load_partial(Float(), p, count);
@@ -80,7 +68,7 @@ template <class T>
 HWY_INLINE FloatVec load_first(const T* p, size_t count) {
   T lanes[hn::MaxLanes(Float())] = {};
   std::copy_n(p, count, lanes);
-  return load_number_vector(lanes);
+  return load_numbers(Float(), lanes);
 }
 
 // Spans of this many elements (or rows) are reduced straight, longer ones by halves: pairwise.
@@ -126,9 +114,9 @@ float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
   auto most0 = hn::Zero(Bits()), most1 = most0;
   int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    const auto v0 = load_number_vector(x + i), v1 = load_number_vector(x + i + lanes);
-    const auto v2 = load_number_vector(x + i + 2 * lanes);
-    const auto v3 = load_number_vector(x + i + 3 * lanes);
+    const auto v0 = load_numbers(Float(), x + i), v1 = load_numbers(Float(), x + i + lanes);
+    const auto v2 = load_numbers(Float(), x + i + 2 * lanes);
+    const auto v3 = load_numbers(Float(), x + i + 3 * lanes);
     if constexpr (!kMayBeNan) {
       most0 = larger_bits(larger_bits(most0, v0), v2);
       most1 = larger_bits(larger_bits(most1, v1), v3);
@@ -142,7 +130,7 @@ float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
     no_nan = !any_nan_in(hn::Max(most0, most1));
     if (!no_nan) return 0;
   }
-  for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, load_number_vector(x + i));
+  for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, load_numbers(Float(), x + i));
   if (i < n) {
     const auto count = static_cast<size_t>(n - i);
     part1 = Op::join(part1, hn::IfThenElse(hn::FirstN(d, count), load_first(x + i, count),
@@ -229,7 +217,7 @@ void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, f
   }
   int64_t i = 0;
   for (; i + lanes <= columns; i += lanes) {
-    const auto load = [](const T* p) HWY_ATTR { return load_number_vector(p); };
+    const auto load = [](const T* p) HWY_ATTR { return load_numbers(Float(), p); };
     hn::StoreU(reduce_rows<Op>(x + i, rows, stride, load), d, y + i);
   }
   if (i == columns) return;
@@ -245,7 +233,7 @@ float sum_bf16_span(const uint16_t* x, int64_t n) {
   return reduce_span<Sum, uint16_t>(x, n);
 }
 float sum_f16_span(const uint16_t* x, int64_t n) {
-  return reduce_span<Sum, F16>(reinterpret_cast<const F16*>(x), n);
+  return reduce_span<Sum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
 }
 float max_span(const float* x, int64_t n) {
   return reduce_span<Maximum, float>(x, n);
@@ -254,7 +242,7 @@ float max_bf16_span(const uint16_t* x, int64_t n) {
   return reduce_span<Maximum, uint16_t>(x, n);
 }
 float max_f16_span(const uint16_t* x, int64_t n) {
-  return reduce_span<Maximum, F16>(reinterpret_cast<const F16*>(x), n);
+  return reduce_span<Maximum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
 }
 float min_span(const float* x, int64_t n) {
   return reduce_span<Minimum, float>(x, n);
@@ -263,7 +251,7 @@ float min_bf16_span(const uint16_t* x, int64_t n) {
   return reduce_span<Minimum, uint16_t>(x, n);
 }
 float min_f16_span(const uint16_t* x, int64_t n) {
-  return reduce_span<Minimum, F16>(reinterpret_cast<const F16*>(x), n);
+  return reduce_span<Minimum, HalfBits>(reinterpret_cast<const HalfBits*>(x), n);
 }
 void sum_short(const float* x, int64_t rows, int64_t axis, float* y) {
   reduce_short_rows<Sum>(x, rows, axis, y);
@@ -281,7 +269,7 @@ void sum_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t c
   reduce_columns<Sum>(x, rows, stride, columns, y);
 }
 void sum_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
-  reduce_columns<Sum>(reinterpret_cast<const F16*>(x), rows, stride, columns, y);
+  reduce_columns<Sum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
 }
 void min_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Minimum>(x, rows, stride, columns, y);
@@ -290,7 +278,7 @@ void min_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t c
   reduce_columns<Minimum>(x, rows, stride, columns, y);
 }
 void min_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
-  reduce_columns<Minimum>(reinterpret_cast<const F16*>(x), rows, stride, columns, y);
+  reduce_columns<Minimum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
 }
 void max_columns(const float* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
   reduce_columns<Maximum>(x, rows, stride, columns, y);
@@ -299,7 +287,7 @@ void max_bf16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t c
   reduce_columns<Maximum>(x, rows, stride, columns, y);
 }
 void max_f16_columns(const uint16_t* x, int64_t rows, int64_t stride, int64_t columns, float* y) {
-  reduce_columns<Maximum>(reinterpret_cast<const F16*>(x), rows, stride, columns, y);
+  reduce_columns<Maximum>(reinterpret_cast<const HalfBits*>(x), rows, stride, columns, y);
 }
 
 // The first i with x[i] equal to `value` (or NaN if `value` is); it exists.
@@ -460,6 +448,13 @@ void sum(ThreadPool& pool, const T* x, int64_t outer, int64_t axis, int64_t inne
   reduce(pool, x, outer, axis, inner, kernels, HWY_DYNAMIC_DISPATCH(sum_span), y);
 }
 
+// The kernels of the type.
+Kernels<uint16_t> of_halves(DType dtype, const Kernels<uint16_t>& f16,
+                            const Kernels<uint16_t>& bf16) {
+  LUMEN_CHECK(dtype == DType::kF16 || dtype == DType::kBF16);
+  return dtype == DType::kF16 ? f16 : bf16;
+}
+
 }  // namespace
 
 void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, int64_t inner,
@@ -472,12 +467,9 @@ void sum_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, i
 
 void sum_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
                      int64_t inner, float* y) {
-  LUMEN_CHECK(dtype == DType::kF16 || dtype == DType::kBF16);
-  const bool is_f16 = dtype == DType::kF16;
-  sum<uint16_t>(
-      pool, x, outer, axis, inner,
-      {is_f16 ? HWY_DYNAMIC_DISPATCH(sum_f16_span) : HWY_DYNAMIC_DISPATCH(sum_bf16_span),
-       is_f16 ? HWY_DYNAMIC_DISPATCH(sum_f16_columns) : HWY_DYNAMIC_DISPATCH(sum_bf16_columns)},
+  sum(pool, x, outer, axis, inner,
+      of_halves(dtype, {HWY_DYNAMIC_DISPATCH(sum_f16_span), HWY_DYNAMIC_DISPATCH(sum_f16_columns)},
+                {HWY_DYNAMIC_DISPATCH(sum_bf16_span), HWY_DYNAMIC_DISPATCH(sum_bf16_columns)}),
       y);
 }
 
@@ -498,22 +490,18 @@ void min_reduce(ThreadPool& pool, const float* x, int64_t outer, int64_t axis, i
 
 void max_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
                      int64_t inner, float* y) {
-  LUMEN_CHECK(dtype == DType::kF16 || dtype == DType::kBF16);
-  const bool is_f16 = dtype == DType::kF16;
-  reduce<uint16_t>(
+  reduce(
       pool, x, outer, axis, inner,
-      {is_f16 ? HWY_DYNAMIC_DISPATCH(max_f16_span) : HWY_DYNAMIC_DISPATCH(max_bf16_span),
-       is_f16 ? HWY_DYNAMIC_DISPATCH(max_f16_columns) : HWY_DYNAMIC_DISPATCH(max_bf16_columns)},
+      of_halves(dtype, {HWY_DYNAMIC_DISPATCH(max_f16_span), HWY_DYNAMIC_DISPATCH(max_f16_columns)},
+                {HWY_DYNAMIC_DISPATCH(max_bf16_span), HWY_DYNAMIC_DISPATCH(max_bf16_columns)}),
       HWY_DYNAMIC_DISPATCH(max_span), y);
 }
 void min_reduce_half(ThreadPool& pool, DType dtype, const uint16_t* x, int64_t outer, int64_t axis,
                      int64_t inner, float* y) {
-  LUMEN_CHECK(dtype == DType::kF16 || dtype == DType::kBF16);
-  const bool is_f16 = dtype == DType::kF16;
-  reduce<uint16_t>(
+  reduce(
       pool, x, outer, axis, inner,
-      {is_f16 ? HWY_DYNAMIC_DISPATCH(min_f16_span) : HWY_DYNAMIC_DISPATCH(min_bf16_span),
-       is_f16 ? HWY_DYNAMIC_DISPATCH(min_f16_columns) : HWY_DYNAMIC_DISPATCH(min_bf16_columns)},
+      of_halves(dtype, {HWY_DYNAMIC_DISPATCH(min_f16_span), HWY_DYNAMIC_DISPATCH(min_f16_columns)},
+                {HWY_DYNAMIC_DISPATCH(min_bf16_span), HWY_DYNAMIC_DISPATCH(min_bf16_columns)}),
       HWY_DYNAMIC_DISPATCH(min_span), y);
 }
 

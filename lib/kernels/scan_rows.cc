@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "lib/base/check.h"
 #include "lib/kernels/targets-inl.h"
@@ -307,19 +306,10 @@ HWY_INLINE void over_row(int64_t count, const F& each) {
   for (; i < count; ++i) each(hn::CappedTag<double, 1>(), i);
 }
 
-// A float16 number; plain uint16_t are bfloat16.
-struct Half {
-  uint16_t bits;
-};
-
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_wide(D wide, const T* x) {
   const hn::Rebind<float, D> d;
-  if constexpr (std::is_same_v<T, Half>) {
-    return hn::PromoteTo(wide, load_half(d, &x->bits));
-  } else {
-    return hn::PromoteTo(wide, load_numbers(d, x));
-  }
+  return hn::PromoteTo(wide, load_numbers(d, x));
 }
 template <class D>
 HWY_INLINE void store_narrow(D wide, hn::Vec<D> v, float* y) {
@@ -361,7 +351,7 @@ HWY_INLINE auto with_numbers(DType dtype, const std::byte* x, const F& body) {
   if (dtype == DType::kF32) return body(reinterpret_cast<const float*>(x));
   if (dtype == DType::kBF16) return body(reinterpret_cast<const uint16_t*>(x));
   LUMEN_CHECK(dtype == DType::kF16);
-  return body(reinterpret_cast<const Half*>(x));
+  return body(reinterpret_cast<const HalfBits*>(x));
 }
 
 template <class T>
