@@ -1,6 +1,7 @@
 #include "lib/kernels/bf16_dot.h"
 
 #include "lib/base/check.h"
+#include "lib/base/prefetch.h"
 #include "lib/kernels/x86_intrinsics.h"
 
 #if HWY_ARCH_X86_64
@@ -171,14 +172,21 @@ const TileUnit* native_dot_unit() {
   return &kUnit;
 }
 
+// Tiles are read a few lines from each of many rows, which the processor does not foresee. Panels
+// of rows are made one after another, those of columns side by side, step by step: fetched are the
+// lines of the next panel, or of the next step.
+
 void round_tile_rows(const float* x, int64_t row_stride, uint16_t* to) {
   for (int64_t i = 0; i < kTileRows; ++i, x += row_stride, to += kTileDepth) {
+    prefetch(x + kTileRows * row_stride, kTileDepth * sizeof(float));
     _mm512_storeu_si512(to, rounded(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16)));
   }
 }
 
 void round_tile_columns(const float* x, int64_t col_stride, uint16_t* to) {
   for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride, to += 2 * kTileRows) {
+    prefetch(x + kTileDepth * col_stride, kTileRows * sizeof(float));
+    prefetch(x + (kTileDepth + 1) * col_stride, kTileRows * sizeof(float));
     store_pairs(_mm512_loadu_ps(x), _mm512_loadu_ps(x + col_stride), to);
   }
 }
@@ -196,6 +204,7 @@ bool split_tile_rows(const float* x, int64_t row_stride, uint16_t* high, uint16_
   Splitter splitter;
   for (int64_t i = 0; i < kTileRows; ++i, x += row_stride) {
     __m512i high_part, low_part;
+    prefetch(x + kTileRows * row_stride, kTileDepth * sizeof(float));
     splitter.split(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16), high_part, low_part);
     _mm512_storeu_si512(high + i * kTileDepth, high_part);
     _mm512_storeu_si512(low + i * kTileDepth, low_part);
@@ -208,6 +217,8 @@ bool split_tile_columns(const float* x, int64_t col_stride, uint16_t* high, uint
   Splitter splitter;
   for (int64_t k = 0; k < kTileDepth; k += 2, x += 2 * col_stride) {
     __m512i high_part, low_part;
+    prefetch(x + kTileDepth * col_stride, kTileRows * sizeof(float));
+    prefetch(x + (kTileDepth + 1) * col_stride, kTileRows * sizeof(float));
     splitter.split(_mm512_loadu_ps(x), _mm512_loadu_ps(x + col_stride), high_part, low_part);
     _mm512_storeu_si512(high + k * kTileRows, pairs_of(high_part));
     _mm512_storeu_si512(low + k * kTileRows, pairs_of(low_part));
