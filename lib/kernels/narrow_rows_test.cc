@@ -198,8 +198,8 @@ TEST_CASE("softmax along narrow columns is computed in floats and rounded once")
   on_every_target([] {
     Philox random(6);
     for (DType type : {DType::kF16, DType::kBF16}) {
-      for (const Columns like :
-           {Columns{1, 1, 1}, Columns{3, 5, 17}, Columns{2, 40, 300}, Columns{1, 7000, 19}}) {
+      for (const Columns like : {Columns{1, 1, 1}, Columns{3, 5, 17}, Columns{2, 40, 300},
+                                 Columns{1, 7000, 19}, Columns{1, 66000, 2}}) {
         const int64_t count = like.outer * like.n * like.inner;
         Floats x = random_floats(random, count, 3);
         x[static_cast<size_t>(count / 2)] = std::numeric_limits<float>::quiet_NaN();

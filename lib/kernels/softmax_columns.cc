@@ -149,8 +149,11 @@ HWY_EXPORT(log_softmax_backward_strip);
 
 namespace {
 
-// Two strips take half of an L2 of 1 MiB, unless they are so long that a line of each takes more.
-constexpr int64_t kStripFloats = 64 << 10, kLine = 16, kWidest = 256;
+// Two strips take half of an L2 of 1 MiB, unless they are so long that four lines of each take
+// more: of rows far apart each is in a page of its own, which is worth so much. The longest have
+// one line, as workspace would be large.
+constexpr int64_t kStripFloats = 64 << 10, kLine = 16, kFewLines = 4, kWidest = 256;
+constexpr int64_t kLongest = 64 << 10;
 
 // Work below this many elements is not worth a second thread.
 constexpr int64_t kGrain = 4096;
@@ -161,7 +164,9 @@ int64_t stride_of(int64_t width) {
 }
 
 int64_t strip_width(int64_t n) {
-  return std::clamp(kStripFloats / std::max<int64_t>(1, n) / kLine * kLine, kLine, kWidest);
+  if (n > kLongest) return kLine;
+  return std::clamp(kStripFloats / std::max<int64_t>(1, n) / kLine * kLine, kFewLines * kLine,
+                    kWidest);
 }
 
 using StripKernel = void (*)(float* x, const float* second, int64_t n, int64_t width,
