@@ -18,14 +18,14 @@ HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
-// max x and Σ exp(x − max).
-void softmax_statistics(const float* x, int64_t classes, float* maximum, float* sum) {
+template <class T>
+void softmax_statistics_of(const T* x, int64_t classes, float* maximum, float* sum) {
   *maximum = row_maximum(x, static_cast<size_t>(classes));
   *sum = sum_of_exp(x, static_cast<size_t>(classes), *maximum);
 }
 
-// Σ_c w_c (maximum − x_c): all terms have one sign, so nothing cancels.
-float weighted_distance(const float* x, const float* w, int64_t classes, float maximum) {
+template <class T>
+float weighted_distance_of(const T* x, const float* w, int64_t classes, float maximum) {
   const auto top = hn::Set(Float(), maximum);
   float total[1];
   fold_row(static_cast<size_t>(classes), total, [&](auto load, auto keep, auto& sums) HWY_ATTR {
@@ -35,9 +35,9 @@ float weighted_distance(const float* x, const float* w, int64_t classes, float m
   return total[0];
 }
 
-// dx = exp(x − maximum) · factor − spread · w (w null: ones).
-void cross_entropy_backward_row(const float* x, const float* w, int64_t classes, float maximum,
-                                float factor, float spread, float* dx) {
+template <class T>
+void cross_entropy_backward_numbers(const T* x, const float* w, int64_t classes, float maximum,
+                                    float factor, float spread, float* dx) {
   const Float d;
   const auto top = hn::Set(d, maximum), scale = hn::Set(d, factor), even = hn::Set(d, spread);
   if (spread == 0) {
@@ -50,6 +50,34 @@ void cross_entropy_backward_row(const float* x, const float* w, int64_t classes,
     const auto e = exp_nonpositive(d, hn::Sub(load(x), top));
     const auto smooth = w ? hn::Mul(even, load(w)) : even;
     store(hn::Sub(hn::Mul(e, scale), smooth), dx);
+  });
+}
+
+// ---- The same of logits of any type.
+
+// max x and Σ exp(x − max).
+void softmax_statistics(DType dtype, const void* x, int64_t classes, float* maximum, float* sum) {
+  with_number_type(dtype, [&](auto number) HWY_ATTR {
+    softmax_statistics_of(static_cast<const decltype(number)*>(x), classes, maximum, sum);
+  });
+}
+
+// Σ_c w_c (maximum − x_c): all terms have one sign, so nothing cancels.
+float weighted_distance(DType dtype, const void* x, const float* w, int64_t classes,
+                        float maximum) {
+  float sum = 0;
+  with_number_type(dtype, [&](auto number) HWY_ATTR {
+    sum = weighted_distance_of(static_cast<const decltype(number)*>(x), w, classes, maximum);
+  });
+  return sum;
+}
+
+// dx = exp(x − maximum) · factor − spread · w (w null: ones).
+void cross_entropy_backward_row(DType dtype, const void* x, const float* w, int64_t classes,
+                                float maximum, float factor, float spread, float* dx) {
+  with_number_type(dtype, [&](auto number) HWY_ATTR {
+    cross_entropy_backward_numbers(static_cast<const decltype(number)*>(x), w, classes, maximum,
+                                   factor, spread, dx);
   });
 }
 
@@ -111,7 +139,9 @@ class RowKernel {
   bool valid(int64_t row) const {
     return args_.targets[row] >= 0 && args_.targets[row] < args_.logits.dim;
   }
-  const float* logits(int64_t row) const { return args_.logits.data + row * args_.logits.stride; }
+  float target_logit(int64_t row) const {
+    return number_at(args_.logits.dtype, args_.logits.row(row), args_.targets[row]);
+  }
   // w_y: 0 if ignored, NaN if there is no such class.
   float weight(int64_t row) const {
     if (ignored(row)) return 0;
@@ -122,15 +152,16 @@ class RowKernel {
   float loss(int64_t row, float* maximum, float* scale) const {
     *maximum = *scale = 0;
     if (ignored(row)) return 0;
-    const float* x = logits(row);
+    const void* const x = args_.logits.row(row);
     float sum;
-    statistics_(x, args_.logits.dim, maximum, &sum);
+    statistics_(args_.logits.dtype, x, args_.logits.dim, maximum, &sum);
     *scale = 1 / sum;
     if (!valid(row)) return kNotANumber;
     const float log_sum = std::log(sum);
-    float loss = (1 - args_.smoothing) * weight(row) * (*maximum - x[args_.targets[row]] + log_sum);
+    float loss = (1 - args_.smoothing) * weight(row) * (*maximum - target_logit(row) + log_sum);
     if (args_.smoothing != 0) {
-      const float distance = distance_(x, args_.class_weight, args_.logits.dim, *maximum);
+      const float distance =
+          distance_(args_.logits.dtype, x, args_.class_weight, args_.logits.dim, *maximum);
       loss += spread_ * (distance + total_weight_ * log_sum);
     }
     return loss;
@@ -143,8 +174,8 @@ class RowKernel {
     }
     const float hit = (1 - args_.smoothing) * weight(row);
     const float factor = drow * scale * (hit + spread_ * total_weight_);
-    backward_(logits(row), args_.class_weight, args_.logits.dim, maximum, factor, drow * spread_,
-              dx);
+    backward_(args_.logits.dtype, args_.logits.row(row), args_.class_weight, args_.logits.dim,
+              maximum, factor, drow * spread_, dx);
     if (valid(row)) dx[args_.targets[row]] -= drow * hit;
   }
 
@@ -163,9 +194,9 @@ class RowKernel {
 
  private:
   const CrossEntropy& args_;
-  void (*statistics_)(const float*, int64_t, float*, float*);
-  float (*distance_)(const float*, const float*, int64_t, float);
-  void (*backward_)(const float*, const float*, int64_t, float, float, float, float*);
+  decltype(&HWY_STATIC_DISPATCH(softmax_statistics)) statistics_;
+  decltype(&HWY_STATIC_DISPATCH(weighted_distance)) distance_;
+  decltype(&HWY_STATIC_DISPATCH(cross_entropy_backward_row)) backward_;
   float spread_, total_weight_;
 };
 
@@ -213,7 +244,7 @@ void nll(ThreadPool& pool, const CrossEntropy& args, float* loss, float* weight)
   for_each_row(pool, args.logits.rows, 1, [&](int64_t row) {
     weight[row] = kernel.weight(row);
     loss[row] = kernel.ignored(row) ? 0
-                : kernel.valid(row) ? -weight[row] * kernel.logits(row)[args.targets[row]]
+                : kernel.valid(row) ? -weight[row] * kernel.target_logit(row)
                                     : kNotANumber;
   });
 }

@@ -13,7 +13,7 @@ namespace lumen::kernels {
 struct CrossEntropy {
   Rows logits;
   const int32_t* targets;               // [rows]
-  const float* class_weight = nullptr;  // [dim]
+  const float* class_weight = nullptr;  // [dim], float32 whatever the logits are
   int64_t ignore_index = -100;
   float smoothing = 0;
 };
@@ -26,14 +26,15 @@ struct CrossEntropyRows {
 
 void cross_entropy(ThreadPool& pool, const CrossEntropy& args, const CrossEntropyRows& out);
 
-// dx = drow · d loss / d logits, contiguous rows; may be the logits. `drow` is [rows].
+// dx = drow · d loss / d logits, contiguous rows of their type; may be the logits. `drow` is
+// [rows].
 void cross_entropy_backward(ThreadPool& pool, const CrossEntropy& args, const float* maximum,
                             const float* scale, const float* drow, float* dx);
 
 // The loss of each row and drow · d loss / d logits in place of `logits`, the data of args.logits
-// (contiguous rows), while they lie in the cache. Rows with drow 0 do not count: loss 0, zeros.
-// With a cap (soft_cap.h; 0: none), which goes without smoothing, the loss is that of the capped
-// logits.
+// (contiguous rows of float32), while they lie in the cache. Rows with drow 0 do not count: loss 0,
+// zeros. With a cap (soft_cap.h; 0: none), which goes without smoothing, the loss is that of the
+// capped logits.
 void cross_entropy_in_place(ThreadPool& pool, const CrossEntropy& args, const float* drow,
                             float cap, float* loss, float* logits);
 

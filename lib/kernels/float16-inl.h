@@ -118,8 +118,8 @@ struct HalfBits {
   uint16_t bits;
 };
 
-// Numbers that are floats, or bfloat16 given as bits, for kernels that read or write either; some
-// read halves too.
+// Numbers that are floats, or bfloat16 or halves given as bits, for kernels that read or write any
+// of them.
 template <class DF>
 HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const float* x) {
   return hn::LoadU(df, x);
@@ -140,17 +140,52 @@ template <class DF>
 HWY_INLINE void store_numbers(DF df, hn::VFromD<DF> v, uint16_t* y) {
   store_bfloat(df, v, y);
 }
+template <class DF>
+HWY_INLINE void store_numbers(DF df, hn::VFromD<DF> v, HalfBits* y) {
+  store_half(df, v, &y->bits);
+}
 HWY_INLINE float number(float x) {
   return x;
 }
 HWY_INLINE float number(uint16_t bits) {
   return to_float(bf16{bits});
 }
+HWY_INLINE float number(HalfBits x) {
+  return to_float(f16{x.bits});
+}
 HWY_INLINE void store_number(float v, float* y) {
   *y = v;
 }
 HWY_INLINE void store_number(float v, uint16_t* y) {
   *y = to_bf16(v).bits;
+}
+
+// The first `count` < Lanes(df) of them, zeros in the other lanes; reads nothing beyond.
+template <class DF, class T>
+HWY_INLINE hn::VFromD<DF> load_first_numbers(DF df, const T* x, size_t count) {
+  T lanes[hn::MaxLanes(DF())] = {};
+  std::memcpy(lanes, x, count * sizeof(T));
+  return load_numbers(df, lanes);
+}
+// Writes the first `count` < Lanes(df) and nothing beyond.
+template <class DF, class T>
+HWY_INLINE void store_first_numbers(DF df, hn::VFromD<DF> v, T* y, size_t count) {
+  T lanes[hn::MaxLanes(DF())];
+  store_numbers(df, v, lanes);
+  std::memcpy(y, lanes, count * sizeof(T));
+}
+
+// body(T()), where kernels read and write numbers of `dtype`, float32 or narrower, as T.
+template <class Body>
+HWY_INLINE void with_number_type(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kBF16:
+      return body(uint16_t());
+    case DType::kF16:
+      return body(HalfBits());
+    default:
+      return body(float());
+  }
 }
 
 // One half at any address.

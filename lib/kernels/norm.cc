@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "lib/base/check.h"
-#include "lib/kernels/bf16_panels.h"
+#include "lib/base/round_up.h"
 #include "lib/kernels/streaming.h"
 #include "lib/kernels/targets-inl.h"
 
@@ -20,21 +20,14 @@ namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
 // y[i] = f(x[i], i) by whole vectors and a partial one; load(p) inside f reads p[i…] alike.
-template <class F>
-HWY_INLINE void map_row(float* y, size_t dim, const F& f) {
-  const Float d;
-  const size_t lanes = hn::Lanes(d);
-  size_t i = 0;
-  for (; i + lanes <= dim; i += lanes) {
-    hn::StoreU(f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); }), d, y + i);
-  }
-  if (i == dim) return;
-  const size_t rest = dim - i;
-  store_partial(f([&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); }), d, y + i,
-                rest);
+template <class T, class F>
+HWY_INLINE void map_row(T* y, size_t dim, const F& f) {
+  for_each_vector(0, static_cast<int64_t>(dim),
+                  [&](auto load, auto store) HWY_ATTR { store(f(load), y); });
 }
 
-void rms_norm_row(const float* x, size_t dim, const float* w, float eps, float* y) {
+template <class T, class To>
+void rms_norm_numbers(const T* x, size_t dim, const T* w, float eps, To* y) {
   const Float d;
   const float squares =
       sum_of(x, dim, [](auto v, auto sum) HWY_ATTR { return hn::MulAdd(v, v, sum); });
@@ -46,8 +39,8 @@ void rms_norm_row(const float* x, size_t dim, const float* w, float eps, float* 
   }
 }
 
-void layer_norm_row(const float* x, size_t dim, const float* w, const float* b, float eps,
-                    float* y) {
+template <class T, class To>
+void layer_norm_numbers(const T* x, size_t dim, const T* w, const T* b, float eps, To* y) {
   const Float d;
   const auto count = static_cast<float>(dim);
   const float total = sum_of(x, dim, [](auto v, auto sum) HWY_ATTR { return hn::Add(sum, v); });
@@ -65,45 +58,88 @@ void layer_norm_row(const float* x, size_t dim, const float* w, const float* b, 
 }
 
 // Subtracting the maximum makes every exponent ≤ 0 and the sum ≥ 1. NaN reaches the sum through
-// exp; a row of only −inf gives −inf − (−inf) = NaN.
-void softmax_row(const float* x, size_t dim, float* y) {
+// exp; a row of only −inf gives −inf − (−inf) = NaN. `powers` has room for a row and may be y.
+template <class T>
+void softmax_numbers(const T* x, size_t dim, float* powers, T* y) {
   const Float d;
   const size_t lanes = hn::Lanes(d);
   const auto maximum = hn::Set(d, row_maximum(x, dim));
   FloatVec sum0 = hn::Zero(d), sum1 = sum0;
   size_t i = 0;
   for (; i + 2 * lanes <= dim; i += 2 * lanes) {
-    const auto e0 = exp_nonpositive(d, hn::Sub(hn::LoadU(d, x + i), maximum));
-    const auto e1 = exp_nonpositive(d, hn::Sub(hn::LoadU(d, x + i + lanes), maximum));
-    hn::StoreU(e0, d, y + i);
-    hn::StoreU(e1, d, y + i + lanes);
+    const auto e0 = exp_nonpositive(d, hn::Sub(load_numbers(d, x + i), maximum));
+    const auto e1 = exp_nonpositive(d, hn::Sub(load_numbers(d, x + i + lanes), maximum));
+    hn::StoreU(e0, d, powers + i);
+    hn::StoreU(e1, d, powers + i + lanes);
     sum0 = hn::Add(sum0, e0);
     sum1 = hn::Add(sum1, e1);
   }
   while (i < dim) {
     const size_t count = HWY_MIN(lanes, dim - i);
-    const auto part = count == lanes ? hn::LoadU(d, x + i) : load_partial(d, x + i, count);
+    const auto part = count == lanes ? load_numbers(d, x + i) : load_first_numbers(d, x + i, count);
     const auto e =
         hn::IfThenElseZero(hn::FirstN(d, count), exp_nonpositive(d, hn::Sub(part, maximum)));
     if (count == lanes) {
-      hn::StoreU(e, d, y + i);
+      hn::StoreU(e, d, powers + i);
     } else {
-      store_partial(e, d, y + i, count);
+      store_first_numbers(d, e, powers + i, count);
     }
     sum0 = hn::Add(sum0, e);
     i += count;
   }
   const float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
   const auto scale = hn::Set(d, 1.0f / total);
-  map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Mul(load(y), scale); });
+  map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Mul(load(powers), scale); });
 }
 
-void log_softmax_row(const float* x, size_t dim, float* y) {
+template <class T>
+void log_softmax_numbers(const T* x, size_t dim, T* y) {
   const Float d;
   const float maximum = row_maximum(x, dim);
   const auto top = hn::Set(d, maximum);
   const auto log_sum = hn::Set(d, std::log(sum_of_exp(x, dim, maximum)));
   map_row(y, dim, [&](auto load) HWY_ATTR { return hn::Sub(hn::Sub(load(x), top), log_sum); });
+}
+
+// ---- The same of a row of numbers of any type.
+
+// body(from, to) for numbers of `dtype` and results of that type or, of floats, in bfloat16.
+template <class Body>
+HWY_INLINE void with_norm_types(DType dtype, bool to_bf16, const Body& body) {
+  if (to_bf16) return body(float(), uint16_t());
+  with_number_type(dtype, [&](auto number) HWY_ATTR { body(number, number); });
+}
+
+void rms_norm_row(DType dtype, bool to_bf16, const void* x, size_t dim, const void* w, float eps,
+                  void* y) {
+  with_norm_types(dtype, to_bf16, [&](auto from, auto to) HWY_ATTR {
+    using T = decltype(from);
+    rms_norm_numbers(static_cast<const T*>(x), dim, static_cast<const T*>(w), eps,
+                     static_cast<decltype(to)*>(y));
+  });
+}
+
+void layer_norm_row(DType dtype, bool to_bf16, const void* x, size_t dim, const void* w,
+                    const void* b, float eps, void* y) {
+  with_norm_types(dtype, to_bf16, [&](auto from, auto to) HWY_ATTR {
+    using T = decltype(from);
+    layer_norm_numbers(static_cast<const T*>(x), dim, static_cast<const T*>(w),
+                       static_cast<const T*>(b), eps, static_cast<decltype(to)*>(y));
+  });
+}
+
+void softmax_row(DType dtype, const void* x, size_t dim, float* powers, void* y) {
+  with_number_type(dtype, [&](auto number) HWY_ATTR {
+    using T = decltype(number);
+    softmax_numbers(static_cast<const T*>(x), dim, powers, static_cast<T*>(y));
+  });
+}
+
+void log_softmax_row(DType dtype, const void* x, size_t dim, void* y) {
+  with_number_type(dtype, [&](auto number) HWY_ATTR {
+    using T = decltype(number);
+    log_softmax_numbers(static_cast<const T*>(x), dim, static_cast<T*>(y));
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -124,62 +160,68 @@ int64_t row_grain(const Rows& x) {
   return std::max<int64_t>(1, 4096 / std::max<int64_t>(1, x.dim));
 }
 
-// Runs kernel(x's row, y's row) for every row, on several threads where that pays (a fork-join
-// costs about as much as 4096 elements).
+// Runs kernel(x's row, y's row, thread) for every row, on several threads where that pays (a
+// fork-join costs about as much as 4096 elements).
 template <class Kernel>
-void for_each_row(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride,
+void for_each_row(ThreadPool& pool, const Rows& x, DType y_type, void* y, int64_t y_stride,
                   const Kernel& kernel) {
-  pool.parallel_for(x.rows, row_grain(x), [&](int64_t begin, int64_t end, int) {
-    RowWriter writer(x.rows, x.dim, x.data == y);
+  pool.parallel_for(x.rows, row_grain(x), [&](int64_t begin, int64_t end, int thread) {
+    RowWriter writer(x.rows, x.dim, y_type, x.data == y);
     for (int64_t row = begin; row < end; ++row) {
-      writer.write(y + row * y_stride, [&](float* to) { kernel(x.data + row * x.stride, to); });
+      writer.write(number_address(y_type, y, row * y_stride),
+                   [&](void* to) { kernel(x.row(row), to, thread); });
     }
   });
 }
 
-// The same, of rows that may be rounded.
-template <class Kernel>
-void for_each_stored_row(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride, DType y_type,
-                         const Kernel& kernel) {
-  if (y_type == DType::kF32) return for_each_row(pool, x, y, y_stride, kernel);
-  LUMEN_CHECK(x.dim <= kMaxRoundedDim);
-  pool.parallel_for(x.rows, row_grain(x), [&](int64_t begin, int64_t end, int) {
-    alignas(64) float buffer[kMaxRoundedDim];
-    for (int64_t row = begin; row < end; ++row) {
-      kernel(x.data + row * x.stride, buffer);
-      round_row(buffer, x.dim, bf16_numbers(y) + row * y_stride);
-    }
-  });
+DType norm_type(const Rows& x, bool to_bf16) {
+  LUMEN_CHECK(!to_bf16 || x.dtype == DType::kF32);
+  return to_bf16 ? DType::kBF16 : x.dtype;
+}
+
+// Floats of a row's powers.
+int64_t powers_stride(int64_t dim) {
+  return round_up(dim, int64_t{16});
 }
 
 }  // namespace
 
-void rms_norm(ThreadPool& pool, const Rows& x, const float* w, float eps, float* y,
-              int64_t y_stride, DType y_type) {
+void rms_norm(ThreadPool& pool, const Rows& x, const void* w, float eps, void* y, int64_t y_stride,
+              bool to_bf16) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(rms_norm_row);
-  for_each_stored_row(pool, x, y, y_stride, y_type, [&](const float* from, float* to) {
-    kernel(from, static_cast<size_t>(x.dim), w, eps, to);
+  for_each_row(pool, x, norm_type(x, to_bf16), y, y_stride, [&](const void* from, void* to, int) {
+    kernel(x.dtype, to_bf16, from, static_cast<size_t>(x.dim), w, eps, to);
   });
 }
 
-void layer_norm(ThreadPool& pool, const Rows& x, const float* w, const float* b, float eps,
-                float* y, int64_t y_stride, DType y_type) {
+void layer_norm(ThreadPool& pool, const Rows& x, const void* w, const void* b, float eps, void* y,
+                int64_t y_stride, bool to_bf16) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(layer_norm_row);
-  for_each_stored_row(pool, x, y, y_stride, y_type, [&](const float* from, float* to) {
-    kernel(from, static_cast<size_t>(x.dim), w, b, eps, to);
+  for_each_row(pool, x, norm_type(x, to_bf16), y, y_stride, [&](const void* from, void* to, int) {
+    kernel(x.dtype, to_bf16, from, static_cast<size_t>(x.dim), w, b, eps, to);
   });
 }
 
-void softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride) {
-  const auto kernel = HWY_DYNAMIC_DISPATCH(softmax_row);
-  for_each_row(pool, x, y, y_stride,
-               [&](const float* from, float* to) { kernel(from, static_cast<size_t>(x.dim), to); });
+size_t softmax_workspace_bytes(DType dtype, int64_t dim, int threads) {
+  if (dtype == DType::kF32) return 0;
+  return static_cast<size_t>(threads * powers_stride(dim)) * sizeof(float);
 }
 
-void log_softmax(ThreadPool& pool, const Rows& x, float* y, int64_t y_stride) {
+void softmax(ThreadPool& pool, const Rows& x, void* y, int64_t y_stride, std::byte* workspace) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(softmax_row);
+  for_each_row(pool, x, x.dtype, y, y_stride, [&](const void* from, void* to, int thread) {
+    float* const powers = x.dtype == DType::kF32
+                              ? static_cast<float*>(to)
+                              : reinterpret_cast<float*>(workspace) + thread * powers_stride(x.dim);
+    kernel(x.dtype, from, static_cast<size_t>(x.dim), powers, to);
+  });
+}
+
+void log_softmax(ThreadPool& pool, const Rows& x, void* y, int64_t y_stride) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(log_softmax_row);
-  for_each_row(pool, x, y, y_stride,
-               [&](const float* from, float* to) { kernel(from, static_cast<size_t>(x.dim), to); });
+  for_each_row(pool, x, x.dtype, y, y_stride, [&](const void* from, void* to, int) {
+    kernel(x.dtype, from, static_cast<size_t>(x.dim), to);
+  });
 }
 
 }  // namespace lumen::kernels

@@ -17,7 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
 
-void softmax_backward_row(const float* y, const float* dy, int64_t dim, float* dx) {
+template <class T, class D>
+void softmax_backward_numbers(const T* y, const D* dy, int64_t dim, float* dx) {
   float dot[1];
   fold_row(static_cast<size_t>(dim), dot, [&](auto load, auto, auto& sums) HWY_ATTR {
     sums[0] = hn::MulAdd(load(y), load(dy), sums[0]);
@@ -28,7 +29,8 @@ void softmax_backward_row(const float* y, const float* dy, int64_t dim, float* d
   });
 }
 
-void log_softmax_backward_row(const float* y, const float* dy, int64_t dim, float* dx) {
+template <class T, class D>
+void log_softmax_backward_numbers(const T* y, const D* dy, int64_t dim, float* dx) {
   const Float d;
   float total[1];
   fold_row(static_cast<size_t>(dim), total,
@@ -40,8 +42,9 @@ void log_softmax_backward_row(const float* y, const float* dy, int64_t dim, floa
 }
 
 // One row; adds its part to dw.
-void rms_norm_backward_row(const float* x, const float* w, const float* dy, int64_t dim, float eps,
-                           float* dx, float* dw, float*) {
+template <class T, class D>
+void rms_norm_backward_numbers(const T* x, const T* w, const D* dy, int64_t dim, float eps,
+                               float* dx, float* dw, float*) {
   const Float d;
   float sums[2];  // Σ x², Σ g x
   fold_row(static_cast<size_t>(dim), sums, [&](auto load, auto, auto& sum) HWY_ATTR {
@@ -61,8 +64,9 @@ void rms_norm_backward_row(const float* x, const float* w, const float* dy, int6
 }
 
 // One row; adds its part to dw and db.
-void layer_norm_backward_row(const float* x, const float* w, const float* dy, int64_t dim,
-                             float eps, float* dx, float* dw, float* db) {
+template <class T, class D>
+void layer_norm_backward_numbers(const T* x, const T* w, const D* dy, int64_t dim, float eps,
+                                 float* dx, float* dw, float* db) {
   const Float d;
   const auto count = static_cast<float>(dim);
   const float total = sum_of(x, static_cast<size_t>(dim),
@@ -94,6 +98,42 @@ void add_parts(const float* parts, int64_t count, int64_t stride, int64_t begin,
     auto total = hn::Zero(Float());
     for (int64_t b = 0; b < count; ++b) total = hn::Add(total, load(parts + b * stride));
     store(total, sum);
+  });
+}
+
+// ---- The same of numbers of any type.
+
+void softmax_backward_row(GradientTypes types, const void* y, const void* dy, int64_t dim,
+                          float* dx) {
+  with_gradient_types(types, [&](auto of_x, auto of_dy) HWY_ATTR {
+    softmax_backward_numbers(static_cast<const decltype(of_x)*>(y),
+                             static_cast<const decltype(of_dy)*>(dy), dim, dx);
+  });
+}
+
+void log_softmax_backward_row(GradientTypes types, const void* y, const void* dy, int64_t dim,
+                              float* dx) {
+  with_gradient_types(types, [&](auto of_x, auto of_dy) HWY_ATTR {
+    log_softmax_backward_numbers(static_cast<const decltype(of_x)*>(y),
+                                 static_cast<const decltype(of_dy)*>(dy), dim, dx);
+  });
+}
+
+void rms_norm_backward_row(GradientTypes types, const void* x, const void* w, const void* dy,
+                           int64_t dim, float eps, float* dx, float* dw, float* db) {
+  with_gradient_types(types, [&](auto of_x, auto of_dy) HWY_ATTR {
+    using T = decltype(of_x);
+    rms_norm_backward_numbers(static_cast<const T*>(x), static_cast<const T*>(w),
+                              static_cast<const decltype(of_dy)*>(dy), dim, eps, dx, dw, db);
+  });
+}
+
+void layer_norm_backward_row(GradientTypes types, const void* x, const void* w, const void* dy,
+                             int64_t dim, float eps, float* dx, float* dw, float* db) {
+  with_gradient_types(types, [&](auto of_x, auto of_dy) HWY_ATTR {
+    using T = decltype(of_x);
+    layer_norm_backward_numbers(static_cast<const T*>(x), static_cast<const T*>(w),
+                                static_cast<const decltype(of_dy)*>(dy), dim, eps, dx, dw, db);
   });
 }
 
@@ -129,23 +169,23 @@ int64_t blocks_of(int64_t rows) {
   return (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
 }
 
-using BackwardRow = void (*)(const float*, const float*, const float*, int64_t, float, float*,
-                             float*, float*);
+using BackwardRow = void (*)(GradientTypes, const void*, const void*, const void*, int64_t, float,
+                             float*, float*, float*);
 
 // The sums of block b lie at workspace[b][0 … 1][dim]: dw, then db (null if there is none).
-void norm_backward(ThreadPool& pool, const Rows& x, const float* w, const Rows& dy, float eps,
+void norm_backward(ThreadPool& pool, const Rows& x, const void* w, const Rows& dy, float eps,
                    BackwardRow kernel, float* dx, float* dw, float* db, std::byte* workspace) {
   auto* parts = reinterpret_cast<float*>(workspace);
   const int64_t block = rows_per_block(x.rows), blocks = blocks_of(x.rows), stride = 2 * x.dim;
   pool.parallel_for(blocks, grain_for(block * x.dim), [&](int64_t begin, int64_t end, int) {
-    RowWriter writer(x.rows, x.dim, dx == x.data || dx == dy.data);
+    RowWriter writer(x.rows, x.dim, DType::kF32, dx == x.data || dx == dy.data);
     for (int64_t b = begin; b < end; ++b) {
       float* part = parts + b * stride;
       std::fill_n(part, stride, 0.0f);
       for (int64_t row = b * block; row < std::min(x.rows, (b + 1) * block); ++row) {
-        writer.write(dx + row * x.dim, [&](float* to) {
-          kernel(x.data + row * x.stride, w, dy.data + row * dy.stride, x.dim, eps, to, part,
-                 part + x.dim);
+        writer.write(dx + row * x.dim, [&](void* to) {
+          kernel({x.dtype, dy.dtype}, x.row(row), w, dy.row(row), x.dim, eps,
+                 static_cast<float*>(to), part, part + x.dim);
         });
       }
     }
@@ -158,12 +198,13 @@ void norm_backward(ThreadPool& pool, const Rows& x, const float* w, const Rows& 
 }
 
 void for_each_row(ThreadPool& pool, const Rows& y, const Rows& dy, float* dx,
-                  void (*kernel)(const float* y, const float* dy, int64_t dim, float* dx)) {
+                  void (*kernel)(GradientTypes, const void* y, const void* dy, int64_t dim,
+                                 float* dx)) {
   pool.parallel_for(y.rows, grain_for(y.dim), [&](int64_t begin, int64_t end, int) {
-    RowWriter writer(y.rows, y.dim, dx == y.data || dx == dy.data);
+    RowWriter writer(y.rows, y.dim, DType::kF32, dx == y.data || dx == dy.data);
     for (int64_t row = begin; row < end; ++row) {
-      writer.write(dx + row * y.dim, [&](float* to) {
-        kernel(y.data + row * y.stride, dy.data + row * dy.stride, y.dim, to);
+      writer.write(dx + row * y.dim, [&](void* to) {
+        kernel({y.dtype, dy.dtype}, y.row(row), dy.row(row), y.dim, static_cast<float*>(to));
       });
     }
   });
@@ -183,13 +224,13 @@ size_t norm_backward_workspace_bytes(int64_t rows, int64_t dim) {
   return static_cast<size_t>(blocks_of(rows) * 2 * dim) * sizeof(float);
 }
 
-void rms_norm_backward(ThreadPool& pool, const Rows& x, const float* w, const Rows& dy, float eps,
+void rms_norm_backward(ThreadPool& pool, const Rows& x, const void* w, const Rows& dy, float eps,
                        float* dx, float* dw, std::byte* workspace) {
   norm_backward(pool, x, w, dy, eps, HWY_DYNAMIC_DISPATCH(rms_norm_backward_row), dx, dw, nullptr,
                 workspace);
 }
 
-void layer_norm_backward(ThreadPool& pool, const Rows& x, const float* w, const Rows& dy, float eps,
+void layer_norm_backward(ThreadPool& pool, const Rows& x, const void* w, const Rows& dy, float eps,
                          float* dx, float* dw, float* db, std::byte* workspace) {
   norm_backward(pool, x, w, dy, eps, HWY_DYNAMIC_DISPATCH(layer_norm_backward_row), dx, dw, db,
                 workspace);

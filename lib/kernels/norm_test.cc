@@ -126,10 +126,10 @@ TEST_CASE("rms_norm and layer_norm round their rows to bfloat16 if asked to") {
       const Rows from{x.data(), rows, dim, dim};
       auto* const to = reinterpret_cast<float*>(narrow.data());
       rms_norm(pool, from, w.data(), 1e-5f, y.data(), dim);
-      rms_norm(pool, from, w.data(), 1e-5f, to, stride, DType::kBF16);
+      rms_norm(pool, from, w.data(), 1e-5f, to, stride, true);
       check();
       layer_norm(pool, from, w.data(), b.data(), 1e-5f, y.data(), dim);
-      layer_norm(pool, from, w.data(), b.data(), 1e-5f, to, stride, DType::kBF16);
+      layer_norm(pool, from, w.data(), b.data(), 1e-5f, to, stride, true);
       check();
     }
   });

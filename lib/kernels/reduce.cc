@@ -60,17 +60,6 @@ struct Extreme {
 using Maximum = Extreme<false>;
 using Minimum = Extreme<true>;
 
-// The first `count` lanes.
-HWY_INLINE FloatVec load_first(const float* p, size_t count) {
-  return load_partial(Float(), p, count);
-}
-template <class T>
-HWY_INLINE FloatVec load_first(const T* p, size_t count) {
-  T lanes[hn::MaxLanes(Float())] = {};
-  std::copy_n(p, count, lanes);
-  return load_numbers(Float(), lanes);
-}
-
 // Spans of this many elements (or rows) are reduced straight, longer ones by halves: pairwise.
 inline constexpr int64_t kSpan = 1024;
 inline constexpr int64_t kRowSpan = 64;
@@ -133,8 +122,9 @@ float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
   for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, load_numbers(Float(), x + i));
   if (i < n) {
     const auto count = static_cast<size_t>(n - i);
-    part1 = Op::join(part1, hn::IfThenElse(hn::FirstN(d, count), load_first(x + i, count),
-                                           hn::Set(d, Op::kStart)));
+    part1 = Op::join(part1,
+                     hn::IfThenElse(hn::FirstN(d, count), load_first_numbers(Float(), x + i, count),
+                                    hn::Set(d, Op::kStart)));
   }
   return join_lanes<Op>(d, Op::join(Op::join(part0, part1), Op::join(part2, part3)));
 }
@@ -222,7 +212,7 @@ void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, f
   }
   if (i == columns) return;
   const auto count = static_cast<size_t>(columns - i);
-  const auto load = [count](const T* p) HWY_ATTR { return load_first(p, count); };
+  const auto load = [count](const T* p) HWY_ATTR { return load_first_numbers(Float(), p, count); };
   store_partial(reduce_rows<Op>(x + i, rows, stride, load), d, y + i, count);
 }
 

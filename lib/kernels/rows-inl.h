@@ -1,5 +1,5 @@
-// Loops over rows of floats, included by kernel files once per Highway target: whole vectors and a
-// partial one, with the same arithmetic for both.
+// Loops over rows of floats, float16 or bfloat16 (float16-inl.h), included by kernel files once per
+// Highway target: whole vectors and a partial one, with the same arithmetic for both.
 #if defined(LUMEN_KERNELS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LUMEN_KERNELS_ROWS_INL_H_
 #undef LUMEN_KERNELS_ROWS_INL_H_
@@ -7,7 +7,9 @@
 #define LUMEN_KERNELS_ROWS_INL_H_
 #endif
 
+#include "lib/kernels/float16-inl.h"
 #include "lib/kernels/math-inl.h"
+#include "lib/kernels/numbers.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
@@ -15,6 +17,15 @@ namespace HWY_NAMESPACE {
 
 using Float = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<Float>;
+
+// body(T(), D()) for numbers that are read as T and their gradients, read as D.
+template <class Body>
+HWY_INLINE void with_gradient_types(GradientTypes types, const Body& body) {
+  with_number_type(types.x, [&](auto number) HWY_ATTR {
+    if (types.dy == DType::kF32) return body(number, float());
+    body(number, number);
+  });
+}
 
 // f(load, store) for every whole vector of [begin, end) and a partial one; load(p) and store(v, p)
 // stand for the same elements of any of the arrays. Elements beyond the end are loaded as 0.
@@ -24,13 +35,13 @@ HWY_INLINE void for_each_vector(int64_t begin, int64_t end, const F& f) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = begin;
   for (; i + lanes <= end; i += lanes) {
-    f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); },
-      [&](FloatVec v, float* p) HWY_ATTR { hn::StoreU(v, d, p + i); });
+    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i); },
+      [&](FloatVec v, auto* p) HWY_ATTR { store_numbers(d, v, p + i); });
   }
   if (i >= end) return;
   const auto rest = static_cast<size_t>(end - i);
-  f([&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); },
-    [&](FloatVec v, float* p) HWY_ATTR { store_partial(v, d, p + i, rest); });
+  f([&](const auto* p) HWY_ATTR { return load_first_numbers(d, p + i, rest); },
+    [&](FloatVec v, auto* p) HWY_ATTR { store_first_numbers(d, v, p + i, rest); });
 }
 
 // kSums sums over a row of `dim` elements: f(load, keep, sums) adds to each vector of partial sums;
@@ -44,16 +55,16 @@ HWY_INLINE void fold_row(size_t dim, float (&totals)[kSums], const F& f) {
   const auto all = [](FloatVec v) HWY_ATTR { return v; };
   size_t i = 0;
   for (; i + 2 * lanes <= dim; i += 2 * lanes) {
-    f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); }, all, even);
-    f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i + lanes); }, all, odd);
+    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i); }, all, even);
+    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i + lanes); }, all, odd);
   }
   if (i + lanes <= dim) {
-    f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); }, all, even);
+    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i); }, all, even);
     i += lanes;
   }
   if (i < dim) {
     const size_t rest = dim - i;
-    f([&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); },
+    f([&](const auto* p) HWY_ATTR { return load_first_numbers(d, p + i, rest); },
       [&](FloatVec v) HWY_ATTR { return hn::IfThenElseZero(hn::FirstN(d, rest), v); }, odd);
   }
   for (int s = 0; s < kSums; ++s) {
@@ -62,46 +73,48 @@ HWY_INLINE void fold_row(size_t dim, float (&totals)[kSums], const F& f) {
 }
 
 // Folds x[0 … dim) with sum = f(x, sum) into four vectors of partial sums and adds those up.
-template <class F>
-HWY_INLINE float sum_of(const float* x, size_t dim, const F& f) {
+template <class T, class F>
+HWY_INLINE float sum_of(const T* x, size_t dim, const F& f) {
   const Float d;
   const size_t lanes = hn::Lanes(d);
   FloatVec sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   size_t i = 0;
   for (; i + 4 * lanes <= dim; i += 4 * lanes) {
-    sum0 = f(hn::LoadU(d, x + i), sum0);
-    sum1 = f(hn::LoadU(d, x + i + lanes), sum1);
-    sum2 = f(hn::LoadU(d, x + i + 2 * lanes), sum2);
-    sum3 = f(hn::LoadU(d, x + i + 3 * lanes), sum3);
+    sum0 = f(load_numbers(d, x + i), sum0);
+    sum1 = f(load_numbers(d, x + i + lanes), sum1);
+    sum2 = f(load_numbers(d, x + i + 2 * lanes), sum2);
+    sum3 = f(load_numbers(d, x + i + 3 * lanes), sum3);
   }
-  for (; i + lanes <= dim; i += lanes) sum0 = f(hn::LoadU(d, x + i), sum0);
+  for (; i + lanes <= dim; i += lanes) sum0 = f(load_numbers(d, x + i), sum0);
   if (i < dim) {
-    const auto last = f(load_partial(d, x + i, dim - i), hn::Zero(d));
+    const auto last = f(load_first_numbers(d, x + i, dim - i), hn::Zero(d));
     sum1 = hn::Add(sum1, hn::IfThenElseZero(hn::FirstN(d, dim - i), last));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
 // The maximum of the row, −inf for none. With NaNs: some element or NaN.
-HWY_INLINE float row_maximum(const float* x, size_t dim) {
+template <class T>
+HWY_INLINE float row_maximum(const T* x, size_t dim) {
   const Float d;
   const size_t lanes = hn::Lanes(d);
   FloatVec max0 = hn::Set(d, -kInf), max1 = max0, max2 = max0, max3 = max0;
   size_t i = 0;
   for (; i + 4 * lanes <= dim; i += 4 * lanes) {
-    max0 = hn::Max(hn::LoadU(d, x + i), max0);
-    max1 = hn::Max(hn::LoadU(d, x + i + lanes), max1);
-    max2 = hn::Max(hn::LoadU(d, x + i + 2 * lanes), max2);
-    max3 = hn::Max(hn::LoadU(d, x + i + 3 * lanes), max3);
+    max0 = hn::Max(load_numbers(d, x + i), max0);
+    max1 = hn::Max(load_numbers(d, x + i + lanes), max1);
+    max2 = hn::Max(load_numbers(d, x + i + 2 * lanes), max2);
+    max3 = hn::Max(load_numbers(d, x + i + 3 * lanes), max3);
   }
   const auto both = hn::Max(hn::Max(max0, max1), hn::Max(max2, max3));
   float maximum = hn::GetLane(hn::MaxOfLanes(d, both));
-  for (; i < dim; ++i) maximum = HWY_MAX(maximum, x[i]);
+  for (; i < dim; ++i) maximum = HWY_MAX(maximum, number(x[i]));
   return maximum;
 }
 
 // Σ exp(x − maximum), where maximum is that of the row.
-HWY_INLINE float sum_of_exp(const float* x, size_t dim, float maximum) {
+template <class T>
+HWY_INLINE float sum_of_exp(const T* x, size_t dim, float maximum) {
   const Float d;
   const auto top = hn::Set(d, maximum);
   return sum_of(x, dim, [&](auto v, auto sum) HWY_ATTR {

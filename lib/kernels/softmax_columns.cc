@@ -1,9 +1,9 @@
 #include "lib/kernels/softmax_columns.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "lib/base/round_up.h"
+#include "lib/kernels/numbers.h"
 #include "lib/kernels/targets-inl.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -40,6 +40,31 @@ HWY_INLINE FloatVec maximum_down(const float* x, int64_t n, int64_t stride) {
     largest = hn::Max(hn::LoadU(Float(), x + row * stride), largest);
   }
   return largest;
+}
+
+// Columns of rows that lie `from_step` and `to_step` numbers apart.
+template <class From, class To>
+void copy_numbers(const From* from, int64_t from_step, int64_t n, int64_t columns, To* to,
+                  int64_t to_step) {
+  for (int64_t row = 0; row < n; ++row) {
+    for_each_vector(0, columns, [&](auto load, auto store) HWY_ATTR {
+      store(load(from + row * from_step), to + row * to_step);
+    });
+  }
+}
+
+void widen_columns(DType dtype, const void* from, int64_t from_step, int64_t n, int64_t columns,
+                   float* to, int64_t to_step) {
+  with_number_type(dtype, [&](auto number) HWY_ATTR {
+    copy_numbers(static_cast<const decltype(number)*>(from), from_step, n, columns, to, to_step);
+  });
+}
+
+void round_columns(DType dtype, const float* from, int64_t from_step, int64_t n, int64_t columns,
+                   void* to, int64_t to_step) {
+  with_number_type(dtype, [&](auto number) HWY_ATTR {
+    copy_numbers(from, from_step, n, columns, static_cast<decltype(number)*>(to), to_step);
+  });
 }
 
 // Strips of n rows that lie `stride` numbers apart, width a multiple of every vector; x becomes the
@@ -115,6 +140,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 
+HWY_EXPORT(widen_columns);
+HWY_EXPORT(round_columns);
 HWY_EXPORT(softmax_strip);
 HWY_EXPORT(log_softmax_strip);
 HWY_EXPORT(softmax_backward_strip);
@@ -122,8 +149,11 @@ HWY_EXPORT(log_softmax_backward_strip);
 
 namespace {
 
-// Two strips take half of an L2 of 1 MiB, unless they are so long that a line of each takes more.
-constexpr int64_t kStripFloats = 64 << 10, kLine = 16, kWidest = 256;
+// Two strips take half of an L2 of 1 MiB, unless they are so long that four lines of each take
+// more: of rows far apart each is in a page of its own, which is worth so much. The longest have
+// one line, as workspace would be large.
+constexpr int64_t kStripFloats = 64 << 10, kLine = 16, kFewLines = 4, kWidest = 256;
+constexpr int64_t kLongest = 64 << 10;
 
 // Work below this many elements is not worth a second thread.
 constexpr int64_t kGrain = 4096;
@@ -134,24 +164,25 @@ int64_t stride_of(int64_t width) {
 }
 
 int64_t strip_width(int64_t n) {
-  return std::clamp(kStripFloats / std::max<int64_t>(1, n) / kLine * kLine, kLine, kWidest);
-}
-
-// Columns of rows that lie `from_step` and `to_step` numbers apart.
-void copy_columns(const float* from, int64_t from_step, int64_t n, int64_t columns, float* to,
-                  int64_t to_step) {
-  for (int64_t row = 0; row < n; ++row) {
-    std::memcpy(to + row * to_step, from + row * from_step,
-                static_cast<size_t>(columns) * sizeof(float));
-  }
+  if (n > kLongest) return kLine;
+  return std::clamp(kStripFloats / std::max<int64_t>(1, n) / kLine * kLine, kFewLines * kLine,
+                    kWidest);
 }
 
 using StripKernel = void (*)(float* x, const float* second, int64_t n, int64_t width,
                              int64_t stride);
 
-// y = kernel(x, second) strip by strip; `second` may be null.
-void for_each_strip(ThreadPool& pool, const Columns& shape, const float* x, const float* second,
-                    StripKernel kernel, float* y, std::byte* workspace) {
+struct TypedNumbers {
+  DType dtype = DType::kF32;
+  const void* data = nullptr;
+};
+
+// y = kernel(x, second) strip by strip; `second` may be none.
+void for_each_strip(ThreadPool& pool, const Columns& shape, const TypedNumbers& x,
+                    const TypedNumbers& second, StripKernel kernel, void* y, DType y_type,
+                    std::byte* workspace) {
+  const auto widen = HWY_DYNAMIC_DISPATCH(widen_columns);
+  const auto round = HWY_DYNAMIC_DISPATCH(round_columns);
   const int64_t n = shape.n, inner = shape.inner;
   if (shape.outer * n * inner == 0) return;
   const int64_t widest = strip_width(n), strips = divide_up(inner, widest);
@@ -166,10 +197,13 @@ void for_each_strip(ThreadPool& pool, const Columns& shape, const float* x, cons
       const int64_t first = i % strips * width, columns = std::min(width, inner - first);
       if (columns <= 0) continue;  // even strips may be fewer
       const int64_t at = i / strips * n * inner + first;
-      copy_columns(x + at, inner, n, columns, strip, stride);
-      if (second) copy_columns(second + at, inner, n, columns, other, stride);
+      const auto load = [&](const TypedNumbers& from, float* to) {
+        widen(from.dtype, number_address(from.dtype, from.data, at), inner, n, columns, to, stride);
+      };
+      load(x, strip);
+      if (second.data) load(second, other);
       kernel(strip, other, n, width, stride);
-      copy_columns(strip, stride, n, columns, y + at, inner);
+      round(y_type, strip, stride, n, columns, number_address(y_type, y, at), inner);
     }
   });
 }
@@ -180,22 +214,25 @@ size_t softmax_columns_workspace_bytes(int64_t n, int threads) {
   return static_cast<size_t>(threads * 2 * n * stride_of(strip_width(n))) * sizeof(float);
 }
 
-void softmax_columns(ThreadPool& pool, const Columns& shape, const float* x, float* y,
+void softmax_columns(ThreadPool& pool, const Columns& shape, const void* x, void* y,
                      std::byte* workspace) {
-  for_each_strip(pool, shape, x, nullptr, HWY_DYNAMIC_DISPATCH(softmax_strip), y, workspace);
+  for_each_strip(pool, shape, {shape.dtype, x}, {}, HWY_DYNAMIC_DISPATCH(softmax_strip), y,
+                 shape.dtype, workspace);
 }
-void log_softmax_columns(ThreadPool& pool, const Columns& shape, const float* x, float* y,
+void log_softmax_columns(ThreadPool& pool, const Columns& shape, const void* x, void* y,
                          std::byte* workspace) {
-  for_each_strip(pool, shape, x, nullptr, HWY_DYNAMIC_DISPATCH(log_softmax_strip), y, workspace);
+  for_each_strip(pool, shape, {shape.dtype, x}, {}, HWY_DYNAMIC_DISPATCH(log_softmax_strip), y,
+                 shape.dtype, workspace);
 }
-void softmax_columns_backward(ThreadPool& pool, const Columns& shape, const float* y,
-                              const float* dy, float* dx, std::byte* workspace) {
-  for_each_strip(pool, shape, dy, y, HWY_DYNAMIC_DISPATCH(softmax_backward_strip), dx, workspace);
+void softmax_columns_backward(ThreadPool& pool, const Columns& shape, const void* y, const void* dy,
+                              DType dy_type, float* dx, std::byte* workspace) {
+  for_each_strip(pool, shape, {dy_type, dy}, {shape.dtype, y},
+                 HWY_DYNAMIC_DISPATCH(softmax_backward_strip), dx, DType::kF32, workspace);
 }
-void log_softmax_columns_backward(ThreadPool& pool, const Columns& shape, const float* y,
-                                  const float* dy, float* dx, std::byte* workspace) {
-  for_each_strip(pool, shape, dy, y, HWY_DYNAMIC_DISPATCH(log_softmax_backward_strip), dx,
-                 workspace);
+void log_softmax_columns_backward(ThreadPool& pool, const Columns& shape, const void* y,
+                                  const void* dy, DType dy_type, float* dx, std::byte* workspace) {
+  for_each_strip(pool, shape, {dy_type, dy}, {shape.dtype, y},
+                 HWY_DYNAMIC_DISPATCH(log_softmax_backward_strip), dx, DType::kF32, workspace);
 }
 
 }  // namespace lumen::kernels

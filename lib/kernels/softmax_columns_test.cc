@@ -52,9 +52,10 @@ Results along_columns(const Columns& shape, const Floats& x, const Floats& dy, i
   Results y = {x, x, dy, dy};  // in place
   softmax_columns(pool, shape, y.softmax.data(), y.softmax.data(), workspace);
   log_softmax_columns(pool, shape, y.log_softmax.data(), y.log_softmax.data(), workspace);
-  softmax_columns_backward(pool, shape, y.softmax.data(), dy.data(), y.backward.data(), workspace);
-  log_softmax_columns_backward(pool, shape, y.log_softmax.data(), dy.data(), y.log_backward.data(),
-                               workspace);
+  softmax_columns_backward(pool, shape, y.softmax.data(), dy.data(), DType::kF32, y.backward.data(),
+                           workspace);
+  log_softmax_columns_backward(pool, shape, y.log_softmax.data(), dy.data(), DType::kF32,
+                               y.log_backward.data(), workspace);
   return y;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lib/kernels/cache_sizes.h"
+#include "lib/tensor/dtype.h"
 
 namespace lumen::kernels {
 
@@ -20,11 +21,13 @@ inline bool streams(int64_t bytes) {
 }
 
 // Writes the rows of a result that a kernel computes one after another, several times over each:
-// in a buffer first, where they are streamed. One per thread and share of the rows.
+// in a buffer first, where they are streamed, which float32 is. One per thread and share of the
+// rows.
 class RowWriter {
  public:
-  RowWriter(int64_t rows, int64_t dim, bool in_place)
-      : streams_(!in_place && dim <= kMost && streams(rows * dim * 4)), dim_(dim) {}
+  RowWriter(int64_t rows, int64_t dim, DType dtype, bool in_place)
+      : streams_(dtype == DType::kF32 && !in_place && dim <= kMost && streams(rows * dim * 4)),
+        dim_(dim) {}
   ~RowWriter() {
     if (streams_) finish_streams();
   }
@@ -32,9 +35,9 @@ class RowWriter {
 
   // compute(to) leaves the row in `to`.
   template <class F>
-  void write(float* y, const F& compute) {
+  void write(void* y, const F& compute) {
     compute(streams_ ? buffer_ : y);
-    if (streams_) stream(buffer_, dim_, y);
+    if (streams_) stream(buffer_, dim_, static_cast<float*>(y));
   }
 
  private:

@@ -34,10 +34,11 @@ TEST_CASE("rows of a result are the same, streamed or not") {
   for (const auto& [rows, in_place] : {std::pair{many, false}, {many, true}, {int64_t{3}, false}}) {
     std::fill(y.begin(), y.end(), 0.0f);
     {
-      RowWriter writer(rows, kDim, in_place);
+      RowWriter writer(rows, kDim, DType::kF32, in_place);
       for (int64_t row = 0; row < 3; ++row) {
-        writer.write(y.data() + row * kDim, [&](float* to) {
-          for (int64_t i = 0; i < kDim; ++i) to[i] = static_cast<float>(row * kDim + i);
+        writer.write(y.data() + row * kDim, [&](void* to) {
+          auto* const row_of = static_cast<float*>(to);
+          for (int64_t i = 0; i < kDim; ++i) row_of[i] = static_cast<float>(row * kDim + i);
         });
       }
     }

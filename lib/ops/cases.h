@@ -16,6 +16,10 @@ inline graph::TypedShape i32(std::initializer_list<int64_t> dims) {
   return {DType::kI32, Shape(dims)};
 }
 
+// OpCase::tolerance where float16 or bfloat16 is rounded to once: what rounds the other way is one
+// bfloat16 off.
+inline constexpr double kNarrowTolerance = 8e-3;
+
 // Throws the error every operation gives for inputs that do not fit.
 [[noreturn]] void shape_error(const graph::Node& node, std::string_view why);
 

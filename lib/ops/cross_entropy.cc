@@ -34,8 +34,8 @@ using graph::record;
 
 graph::TypedShape infer_rows(const Node& node, size_t extra, bool backward, int64_t parts) {
   const Node &x = *node.inputs[0], &targets = *node.inputs[1];
-  if (x.dtype != DType::kF32 || x.shape.rank() != 2) {
-    shape_error(node, "the logits must be float32 [rows, classes]");
+  if (!is_float32_or_narrower(x.dtype) || x.shape.rank() != 2) {
+    shape_error(node, "the logits must be float32 or narrower floats [rows, classes]");
   }
   if (targets.dtype != DType::kI32 || !(targets.shape == Shape({x.shape[0]}))) {
     shape_error(node, "the targets must be int32 or int64 [rows]");
@@ -51,8 +51,8 @@ graph::TypedShape infer_rows(const Node& node, size_t extra, bool backward, int6
 
 kernels::CrossEntropy arguments(const KernelCall& call, size_t extra) {
   const graph::Operand& x = call.inputs[0];
-  kernels::CrossEntropy args{.logits = {x.as<const float>(), x.shape[0], x.shape[1],
-                                        x.shape[0] == 1 ? x.shape[1] : x.strides[0]},
+  kernels::CrossEntropy args{.logits = {x.data, x.shape[0], x.shape[1],
+                                        x.shape[0] == 1 ? x.shape[1] : x.strides[0], x.dtype},
                              .targets = call.inputs[1].as<const int32_t>(),
                              .ignore_index = call.node->attrs.integer("ignore_index"),
                              .smoothing = static_cast<float>(call.node->attrs.real("smoothing"))};
@@ -184,9 +184,10 @@ Tensor nll_backward_meaning(const Node& node, Inputs in) {
 // recorded on them. Targets are 0 … 3.
 std::vector<OpCase> row_cases(const OpDef& forward, const OpDef* backward, bool keeps) {
   std::vector<OpCase> cases;
-  auto add_case = [&](Shape shape, bool weighted, int64_t ignore_index, double smoothing) {
+  auto add_case = [&](Shape shape, bool weighted, int64_t ignore_index, double smoothing,
+                      DType dtype = DType::kF32) {
     const graph::Attrs attrs{{"ignore_index", ignore_index}, {"smoothing", smoothing}};
-    std::vector<graph::TypedShape> inputs = {{DType::kF32, shape}, i32({shape[0]})};
+    std::vector<graph::TypedShape> inputs = {{dtype, shape}, i32({shape[0]})};
     if (backward) inputs.push_back(f32({shape[0]}));
     if (weighted) inputs.push_back(f32({shape[1]}));
     auto build = [&forward, backward, keeps, attrs](Inputs in) {
@@ -199,8 +200,8 @@ std::vector<OpCase> row_cases(const OpDef& forward, const OpDef* backward, bool 
       if (keeps) given.insert(given.begin() + 2, known);
       return record(*backward, given, attrs);
     };
-    cases.push_back({str(to_string(shape), " ignore ", ignore_index, " smoothing ", smoothing,
-                         weighted ? " weighted" : ""),
+    cases.push_back({str(name(dtype), " ", to_string(shape), " ignore ", ignore_index,
+                         " smoothing ", smoothing, weighted ? " weighted" : ""),
                      std::move(inputs), build, 0, 3, 5e-6});
   };
   for (bool weighted : {false, true}) {
@@ -208,6 +209,8 @@ std::vector<OpCase> row_cases(const OpDef& forward, const OpDef* backward, bool 
     add_case({5, 37}, weighted, 2, 0);
     add_case({7, 300}, weighted, 1, 0.25);
     add_case({0, 5}, weighted, -100, 0);
+    add_case({5, 37}, weighted, 2, 0, DType::kF16);
+    add_case({7, 300}, weighted, 1, 0.25, DType::kBF16);
   }
   return cases;
 }
@@ -366,7 +369,7 @@ const OpDef kCrossEntropy = {
     .infer = [](const Node& node) { return infer_rows(node, 0, false, 4); },
     .kernel = run_cross_entropy,
     .layout = graph::InputLayout::kRows,
-    .meaning = cross_entropy_meaning,
+    .meaning = widened_meaning<cross_entropy_meaning>,
     .grad = grad_cross_entropy,
     .autocast = graph::Autocast::kFull,
     .cases = [] { return row_cases(kCrossEntropy, nullptr, false); }};
@@ -375,13 +378,13 @@ const OpDef kCrossEntropyBackward = {
     .infer = [](const Node& node) { return infer_rows(node, 2, true, 0); },
     .kernel = run_cross_entropy_backward,
     .layout = graph::InputLayout::kRows,
-    .meaning = cross_entropy_backward_meaning,
+    .meaning = widened_meaning<cross_entropy_backward_meaning>,
     .cases = [] { return row_cases(kCrossEntropy, &kCrossEntropyBackward, true); }};
 const OpDef kNll = {.name = "nll",
                     .infer = [](const Node& node) { return infer_rows(node, 0, false, 2); },
                     .kernel = run_nll,
                     .layout = graph::InputLayout::kRows,
-                    .meaning = nll_meaning,
+                    .meaning = widened_meaning<nll_meaning>,
                     .grad = grad_nll,
                     .autocast = graph::Autocast::kFull,
                     .cost = nll_cost,
@@ -390,7 +393,7 @@ const OpDef kNllBackward = {.name = "nll_backward",
                             .infer = [](const Node& node) { return infer_rows(node, 1, true, 0); },
                             .kernel = run_nll_backward,
                             .layout = graph::InputLayout::kRows,
-                            .meaning = nll_backward_meaning,
+                            .meaning = widened_meaning<nll_backward_meaning>,
                             .cost = nll_cost,
                             .cases = [] { return row_cases(kNll, &kNllBackward, false); }};
 const OpDef kLinearCrossEntropy = {
@@ -505,17 +508,11 @@ Tensor row_loss(std::string_view op, const Tensor& x, const Tensor& targets,
     return options.reduction == Reduction::kNone ? graph::reshape(y, places) : y;
   }
   const Tensor classes = in_int32(targets, op.data());
-  return in_common_float(
-      op,
-      [&](const Tensor& wide) {
-        CrossEntropyOptions given = options;
-        given.ignore_index = std::clamp<int64_t>(options.ignore_index, INT32_MIN, INT32_MAX);
-        if (given.class_weight.defined() && given.class_weight.dtype() != wide.dtype()) {
-          given.class_weight = graph::contiguous(given.class_weight, wide.dtype());
-        }
-        return reduce_rows(rows(wide, classes, given), options.reduction);
-      },
-      x);
+  const DType dtype = float_type_of(op, {x});
+  CrossEntropyOptions given = options;
+  given.ignore_index = std::clamp<int64_t>(options.ignore_index, INT32_MIN, INT32_MAX);
+  given.class_weight = in_type(options.class_weight, computed_type(dtype));
+  return in_type(reduce_rows(rows(x, classes, given), options.reduction), dtype);
 }
 
 // −Σ_c w_c ((1 − ε) t_c + ε/classes) ln p_c.

@@ -72,6 +72,14 @@ Tensor real_unary(const OpDef& op, const Tensor& x) {
   return compute(op, {&x, 1}, promote(x.dtype(), is_float(x.dtype()) ? x.dtype() : DType::kF32));
 }
 
+Tensor as_stored(const Tensor& dy, DType x) {
+  const graph::Node* at = dy.node().get();
+  while (at->op == &graph::kReshape) at = at->inputs[0].get();
+  const bool widens =
+      at->op == &graph::kContiguous && !at->inputs.empty() && at->inputs[0]->dtype == x;
+  return widens && is_narrow(x) ? graph::reshape(Tensor(at->inputs[0]), dy.shape()) : dy;
+}
+
 Tensor as_operand(const Tensor& x, DType dtype) {
   const bool exact = x.dtype() == dtype || info(x.dtype()).block_bytes == 1;
   return is_narrow(dtype) && !exact && !is_quantized(x.dtype()) ? graph::contiguous(x, dtype) : x;

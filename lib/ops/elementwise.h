@@ -17,6 +17,18 @@ constexpr bool is_narrow(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
+// What kernels compute that read and write the same types, and add up in float32.
+constexpr bool is_float32_or_narrower(DType dtype) {
+  return dtype == DType::kF32 || is_narrow(dtype);
+}
+
+// Whether a kernel of gradients takes a gradient of the type `dy` for numbers of type `x`.
+constexpr bool takes_gradient(DType x, DType dy) {
+  return dy == x || dy == DType::kF32;
+}
+// The gradient dy for such a kernel: where it is numbers of type `x` made float32, those.
+Tensor as_stored(const Tensor& dy, DType x);
+
 // Inputs of one shape; float32, or the type of attr "dtype".
 graph::TypedShape infer_elementwise(const graph::Node& node);
 // What is not float32: see OpDef::real and OpDef::integer.
@@ -84,6 +96,19 @@ inline Tensor in_type(const Tensor& x, DType dtype) {
 }
 inline Tensor widened(const Tensor& x) {
   return x.defined() ? in_type(x, computed_type(x.dtype())) : x;
+}
+
+// The meaning kMeaning, which is one in float32, of an operation whose kernel reads narrow inputs
+// too; and of one that also rounds its result to the type of the first.
+template <auto kMeaning>
+Tensor widened_meaning(const graph::Node& node, Inputs in) {
+  std::vector<Tensor> wide(in.begin(), in.end());
+  for (Tensor& x : wide) x = widened(x);
+  return kMeaning(node, wide);
+}
+template <auto kMeaning>
+Tensor rounded_meaning(const graph::Node& node, Inputs in) {
+  return in_type(widened_meaning<kMeaning>(node, in), in[0].dtype());
 }
 
 // body(inputs…), all brought to their common type, narrow ones to float32, in which case the result

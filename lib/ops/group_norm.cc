@@ -22,24 +22,25 @@ using graph::reshape;
 kernels::GroupShape group_shape(const Node& node) {
   const Shape& x = node.inputs[0]->shape;
   const int64_t groups = node.attrs.integer("groups");
-  return {x[0], groups, x[1] / groups, x[2]};
+  return {x[0], groups, x[1] / groups, x[2], node.inputs[0]->dtype};
 }
 
 float eps_of(const Node& node) {
   return static_cast<float>(node.attrs.real("eps"));
 }
 
-// x and, in the backward, dy; then weights [channels], all float32.
+// x and, in the backward, dy; then weights [channels], all of the type of x.
 void require_groups(const Node& node, size_t weights) {
   const Node& x = *node.inputs[0];
-  if (x.dtype != DType::kF32 || x.shape.rank() != 3 ||
+  if (!is_float32_or_narrower(x.dtype) || x.shape.rank() != 3 ||
       x.shape[1] % node.attrs.integer("groups") != 0) {
-    shape_error(node, "x must be float32 [batch, channels, pixels] of whole groups");
+    shape_error(node,
+                "x must be float32 or narrower floats [batch, channels, pixels] of whole groups");
   }
   for (size_t i = weights; i < node.inputs.size(); ++i) {
     const Node& w = *node.inputs[i];
-    if (w.dtype != DType::kF32 || !(w.shape == Shape{x.shape[1]})) {
-      shape_error(node, "weights must be float32 [channels]");
+    if (w.dtype != x.dtype || !(w.shape == Shape{x.shape[1]})) {
+      shape_error(node, "weights must be [channels], of the type of x");
     }
   }
 }
@@ -48,15 +49,13 @@ void require_groups(const Node& node, size_t weights) {
 
 graph::TypedShape infer_group_norm(const Node& node) {
   require_groups(node, 1);
-  return {DType::kF32, node.inputs[0]->shape};
+  return {node.inputs[0]->dtype, node.inputs[0]->shape};
 }
 
 void run_group_norm(const KernelCall& call) {
-  auto input = [&](size_t i) {
-    return i < call.inputs.size() ? call.inputs[i].as<const float>() : nullptr;
-  };
+  auto input = [&](size_t i) { return i < call.inputs.size() ? call.inputs[i].data : nullptr; };
   kernels::group_norm(*call.pool, group_shape(*call.node), input(0), input(1), input(2),
-                      eps_of(*call.node), call.output.as<float>());
+                      eps_of(*call.node), call.output.data);
 }
 
 // x̂ and 1 / √(var + eps), [batch, groups, numbers of a group] and [batch, groups, 1].
@@ -83,7 +82,7 @@ Tensor group_norm_meaning(const Node& node, Inputs in) {
 }
 
 std::vector<Tensor> grad_group_norm(const graph::GradCall& call) {
-  std::vector<Tensor> inputs = {call.inputs[0], call.dy};
+  std::vector<Tensor> inputs = {call.inputs[0], as_stored(call.dy, call.inputs[0].dtype())};
   const bool affine = call.inputs.size() > 1;
   if (affine) inputs.push_back(call.inputs[1]);
   const Shape &x = call.inputs[0].shape(), channels = {x[1]};
@@ -98,18 +97,20 @@ std::vector<Tensor> grad_group_norm(const graph::GradCall& call) {
 graph::TypedShape infer_group_norm_backward(const Node& node) {
   require_groups(node, 2);
   const Node &x = *node.inputs[0], &dy = *node.inputs[1];
-  if (dy.dtype != DType::kF32 || !(dy.shape == x.shape)) shape_error(node, "dy must be as x");
+  if (!takes_gradient(x.dtype, dy.dtype) || !(dy.shape == x.shape)) {
+    shape_error(node, "dy must be as x");
+  }
   return {DType::kF32, {x.shape.elements() + 2 * x.shape[1]}};
 }
 
 void run_group_norm_backward(const KernelCall& call) {
+  const graph::Operand &x = call.inputs[0], &dy = call.inputs[1];
   float* const dx = call.output.as<float>();
-  float* const dw = dx + call.inputs[0].shape.elements();
-  kernels::group_norm_backward(*call.pool, group_shape(*call.node),
-                               call.inputs[0].as<const float>(),
-                               call.inputs.size() > 2 ? call.inputs[2].as<const float>() : nullptr,
-                               call.inputs[1].as<const float>(), eps_of(*call.node), dx, dw,
-                               dw + call.inputs[0].shape[1], call.workspace);
+  float* const dw = dx + x.shape.elements();
+  kernels::group_norm_backward(*call.pool, group_shape(*call.node), x.data,
+                               call.inputs.size() > 2 ? call.inputs[2].data : nullptr, dy.data,
+                               dy.dtype, eps_of(*call.node), dx, dw, dw + x.shape[1],
+                               call.workspace);
 }
 
 size_t backward_workspace(const Node& node, int) {
@@ -134,16 +135,19 @@ std::vector<OpCase> group_cases(const graph::OpDef& op, size_t tensors, size_t w
   const std::vector<std::pair<Shape, int64_t>> shapes = {{{3, 4, 5}, 2},    {{2, 6, 1}, 3},
                                                          {{1, 8, 64}, 1},   {{2, 3, 33}, 3},
                                                          {{1, 2, 5000}, 1}, {{0, 4, 3}, 2}};
-  for (const auto& [x, groups] : shapes) {
+  auto add_case = [&](const Shape& x, int64_t groups, size_t count, DType dtype) {
     const graph::Attrs attrs = {{"eps", 1e-2}, {"groups", groups}};
-    for (size_t count : {size_t{0}, weights}) {
-      std::vector<graph::TypedShape> inputs(tensors, {DType::kF32, x});
-      inputs.insert(inputs.end(), count, f32({x[1]}));
-      cases.push_back({str(to_string(x), " in ", groups, count > 0 ? " affine" : ""),
-                       std::move(inputs), [&op, attrs](Inputs in) { return record(op, in, attrs); },
-                       -2, 2, tolerance});
-    }
+    std::vector<graph::TypedShape> inputs(tensors, {dtype, x});
+    inputs.insert(inputs.end(), count, {dtype, {x[1]}});
+    cases.push_back(
+        {str(name(dtype), " ", to_string(x), " in ", groups, count > 0 ? " affine" : ""),
+         std::move(inputs), [&op, attrs](Inputs in) { return record(op, in, attrs); }, -2, 2,
+         dtype == DType::kF32 ? tolerance : kNarrowTolerance});
+  };
+  for (const auto& [x, groups] : shapes) {
+    for (size_t count : {size_t{0}, weights}) add_case(x, groups, count, DType::kF32);
   }
+  for (DType narrow : {DType::kF16, DType::kBF16}) add_case({2, 6, 35}, 3, weights, narrow);
   return cases;
 }
 
@@ -152,7 +156,7 @@ std::vector<OpCase> group_cases(const graph::OpDef& op, size_t tensors, size_t w
 const graph::OpDef kGroupNorm = {.name = "group_norm",
                                  .infer = infer_group_norm,
                                  .kernel = run_group_norm,
-                                 .meaning = group_norm_meaning,
+                                 .meaning = rounded_meaning<group_norm_meaning>,
                                  .grad = grad_group_norm,
                                  .autocast = graph::Autocast::kFull,
                                  .cases = [] { return group_cases(kGroupNorm, 1, 2, 2e-5); }};
@@ -161,19 +165,19 @@ const graph::OpDef kGroupNormBackward = {
     .infer = infer_group_norm_backward,
     .kernel = run_group_norm_backward,
     .workspace = backward_workspace,
-    .meaning = group_norm_backward_meaning,
+    .meaning = widened_meaning<group_norm_backward_meaning>,
     .autocast = graph::Autocast::kFull,
     .cases = [] { return group_cases(kGroupNormBackward, 2, 1, 5e-5); }};
 
 namespace {
 
-// Of x and weights of one type that is computed in.
+// Of x and weights of one type.
 Tensor norm_of_groups(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
                       double eps) {
   int64_t pixels = 1;
   for (int i = 2; i < x.rank(); ++i) pixels *= x.dim(i);
   const Shape channels = {x.dim(0), x.dim(1), pixels};
-  if (x.dtype() == DType::kF32) {
+  if (x.dtype() != DType::kF64) {
     std::vector<Tensor> inputs = {reshape(x, channels)};
     if (weight.defined()) inputs.insert(inputs.end(), {weight, bias});
     return reshape(record(kGroupNorm, inputs, {{"eps", eps}, {"groups", groups}}), x.shape());
@@ -204,10 +208,9 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
     }
   }
   const DType common = float_type_of(kGroupNorm.name, {x, weight, bias});
-  const DType computed = computed_type(common);
-  const Tensor y = norm_of_groups(in_type(x, computed), groups, in_type(weight, computed),
-                                  in_type(bias, computed), eps);
-  return is_narrow(x.dtype()) && computed == DType::kF32 ? graph::contiguous(y, x.dtype()) : y;
+  const Tensor y = norm_of_groups(in_type(x, common), groups, in_type(weight, common),
+                                  in_type(bias, common), eps);
+  return is_narrow(x.dtype()) && common != DType::kF64 ? in_type(y, x.dtype()) : y;
 }
 
 }  // namespace lumen::ops

@@ -18,39 +18,47 @@ using graph::OpCase;
 using graph::OpDef;
 using graph::record;
 
-// All of x: float32 with a last axis; weights [dim] float32.
-graph::TypedShape infer_norm(const Node& node) {
+void require_rows(const Node& node) {
   const Node& x = *node.inputs[0];
-  if (x.dtype != DType::kF32 || x.shape.rank() == 0) shape_error(node, "x must be float32 rows");
-  for (size_t i = 1; i < node.inputs.size(); ++i) {
-    const Node& w = *node.inputs[i];
-    if (w.dtype != DType::kF32 || !(w.shape == Shape({x.shape[-1]}))) {
-      shape_error(node, "weights must be float32 [dim]");
-    }
+  if (!is_float32_or_narrower(x.dtype) || x.shape.rank() == 0) {
+    shape_error(node, "x must be rows of float32 or narrower floats");
   }
-  return {graph::stored_type(node), x.shape};
+}
+
+// A weight [dim] of the type of x.
+void require_weight(const Node& node, const Node& w) {
+  const Node& x = *node.inputs[0];
+  if (w.dtype != x.dtype || !(w.shape == Shape({x.shape[-1]}))) {
+    shape_error(node, "weights must be [dim], of the type of x");
+  }
+}
+
+graph::TypedShape infer_norm(const Node& node) {
+  require_rows(node);
+  for (size_t i = 1; i < node.inputs.size(); ++i) require_weight(node, *node.inputs[i]);
+  const Node& x = *node.inputs[0];
+  return {x.dtype == DType::kF32 ? graph::stored_type(node) : x.dtype, x.shape};
 }
 
 bool norm_gives_bf16(const Node& node) {
-  return node.shape[-1] <= kernels::kMaxRoundedDim;
+  return node.inputs[0]->dtype == DType::kF32;
 }
 
-// x and dy of one shape, perhaps a weight [dim]. Results: dx, of the weight and `extra` of its
-// like.
+// x and dy of one shape, perhaps a weight [dim]. Results, float32: dx, of the weight and `extra` of
+// its like.
 graph::TypedShape infer_backward(const Node& node, int64_t extra) {
+  require_rows(node);
   const Node &x = *node.inputs[0], &dy = *node.inputs[1];
-  if (x.dtype != DType::kF32 || x.shape.rank() == 0) shape_error(node, "x must be float32 rows");
-  if (dy.dtype != DType::kF32 || !(dy.shape == x.shape)) shape_error(node, "dy must be as x");
-  if (node.inputs.size() == 2) return {DType::kF32, x.shape};
-  const Node& w = *node.inputs[2];
-  if (w.dtype != DType::kF32 || !(w.shape == Shape({x.shape[-1]}))) {
-    shape_error(node, "the weight must be float32 [dim]");
+  if (!takes_gradient(x.dtype, dy.dtype) || !(dy.shape == x.shape)) {
+    shape_error(node, "dy must be as x");
   }
+  if (node.inputs.size() == 2) return {DType::kF32, x.shape};
+  require_weight(node, *node.inputs[2]);
   return {DType::kF32, {x.shape.elements() + extra * x.shape[-1]}};
 }
 
 kernels::Rows norm_rows(const graph::Operand& x) {
-  kernels::Rows rows{x.as<const float>(), 1, x.shape[-1], x.shape[-1]};
+  kernels::Rows rows{x.data, 1, x.shape[-1], x.shape[-1], x.dtype};
   for (int axis = x.shape.rank() - 2; axis >= 0; --axis) {
     if (x.shape[axis] != 1 && rows.rows == 1) rows.stride = x.strides[axis];
     rows.rows *= x.shape[axis];
@@ -58,29 +66,34 @@ kernels::Rows norm_rows(const graph::Operand& x) {
   return rows;
 }
 
+float eps_of(const KernelCall& call) {
+  return static_cast<float>(call.node->attrs.real("eps"));
+}
+
 void run_softmax(const KernelCall& call) {
   const kernels::Rows x = norm_rows(call.inputs[0]);
-  kernels::softmax(*call.pool, x, call.output.as<float>(), x.dim);
+  kernels::softmax(*call.pool, x, call.output.data, x.dim, call.workspace);
+}
+
+size_t softmax_workspace(const Node& node, int threads) {
+  return kernels::softmax_workspace_bytes(node.dtype, node.shape[-1], threads);
 }
 
 void run_rms_norm(const KernelCall& call) {
   const kernels::Rows x = norm_rows(call.inputs[0]);
-  kernels::rms_norm(*call.pool, x, call.inputs[1].as<const float>(),
-                    static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(),
-                    x.dim, call.output.dtype);
+  kernels::rms_norm(*call.pool, x, call.inputs[1].data, eps_of(call), call.output.data, x.dim,
+                    call.output.dtype != x.dtype);
 }
 
 void run_layer_norm(const KernelCall& call) {
   const kernels::Rows x = norm_rows(call.inputs[0]);
-  kernels::layer_norm(*call.pool, x, call.inputs[1].as<const float>(),
-                      call.inputs[2].as<const float>(),
-                      static_cast<float>(call.node->attrs.real("eps")), call.output.as<float>(),
-                      x.dim, call.output.dtype);
+  kernels::layer_norm(*call.pool, x, call.inputs[1].data, call.inputs[2].data, eps_of(call),
+                      call.output.data, x.dim, call.output.dtype != x.dtype);
 }
 
 void run_log_softmax(const KernelCall& call) {
   const kernels::Rows x = norm_rows(call.inputs[0]);
-  kernels::log_softmax(*call.pool, x, call.output.as<float>(), x.dim);
+  kernels::log_softmax(*call.pool, x, call.output.data, x.dim);
 }
 
 void run_softmax_backward(const KernelCall& call) {
@@ -96,18 +109,16 @@ void run_log_softmax_backward(const KernelCall& call) {
 void run_rms_norm_backward(const KernelCall& call) {
   const kernels::Rows x = norm_rows(call.inputs[0]);
   auto* dx = call.output.as<float>();
-  kernels::rms_norm_backward(
-      *call.pool, x, call.inputs[2].as<const float>(), norm_rows(call.inputs[1]),
-      static_cast<float>(call.node->attrs.real("eps")), dx, dx + x.rows * x.dim, call.workspace);
+  kernels::rms_norm_backward(*call.pool, x, call.inputs[2].data, norm_rows(call.inputs[1]),
+                             eps_of(call), dx, dx + x.rows * x.dim, call.workspace);
 }
 
 void run_layer_norm_backward(const KernelCall& call) {
   const kernels::Rows x = norm_rows(call.inputs[0]);
   auto* dx = call.output.as<float>();
   float* dw = dx + x.rows * x.dim;
-  kernels::layer_norm_backward(
-      *call.pool, x, call.inputs[2].as<const float>(), norm_rows(call.inputs[1]),
-      static_cast<float>(call.node->attrs.real("eps")), dx, dw, dw + x.dim, call.workspace);
+  kernels::layer_norm_backward(*call.pool, x, call.inputs[2].data, norm_rows(call.inputs[1]),
+                               eps_of(call), dx, dw, dw + x.dim, call.workspace);
 }
 
 size_t backward_workspace(const Node& node, int) {
@@ -190,6 +201,12 @@ std::vector<OpCase> norm_cases(int weights, std::function<Tensor(Inputs)> build)
     for (int i = 0; i < weights; ++i) inputs.push_back(f32({shape[-1]}));
     cases.push_back({to_string(shape), std::move(inputs), build, -3, 3, 5e-6});
   }
+  for (DType narrow : {DType::kF16, DType::kBF16}) {
+    std::vector<graph::TypedShape> inputs = {{narrow, {5, 77}}};
+    inputs.insert(inputs.end(), static_cast<size_t>(weights), {narrow, {77}});
+    cases.push_back(
+        {str("narrow ", name(narrow)), std::move(inputs), build, -3, 3, kNarrowTolerance});
+  }
   std::vector<graph::TypedShape> inputs = {f32({4, 48})};
   for (int i = 0; i < weights; ++i) inputs.push_back(f32({20}));
   cases.push_back({"strided rows", std::move(inputs),
@@ -205,14 +222,22 @@ std::vector<OpCase> norm_cases(int weights, std::function<Tensor(Inputs)> build)
 // `weights`: 0 or 1, after x and dy of one shape.
 std::vector<OpCase> backward_cases(int weights, const OpDef& op, graph::Attrs attrs) {
   std::vector<OpCase> cases;
-  auto add_case = [&](std::string label, Shape shape, std::function<Tensor(Inputs)> build) {
-    std::vector<graph::TypedShape> inputs(2, {DType::kF32, shape});
-    if (weights > 0) inputs.push_back(f32({shape[-1]}));
+  auto add_case = [&](std::string label, Shape shape, std::function<Tensor(Inputs)> build,
+                      DType x = DType::kF32, DType dy = DType::kF32) {
+    std::vector<graph::TypedShape> inputs = {{x, shape}, {dy, shape}};
+    if (weights > 0) inputs.push_back({x, {shape[-1]}});
     cases.push_back({std::move(label), std::move(inputs), std::move(build), -2, 2, 5e-5});
   };
   for (Shape shape :
        {Shape{5}, Shape{3, 64}, Shape{2, 3, 33}, Shape{1, 4096}, Shape{300, 17}, Shape{0, 4}}) {
     add_case(to_string(shape), shape, [&op, attrs](Inputs in) { return record(op, in, attrs); });
+  }
+  for (DType x : {DType::kF16, DType::kBF16}) {
+    for (DType dy : {x, DType::kF32}) {
+      add_case(
+          str(name(x), " and ", name(dy)), {11, 37},
+          [&op, attrs](Inputs in) { return record(op, in, attrs); }, x, dy);
+    }
   }
   add_case("strided rows", {6, 20}, [&op, attrs](Inputs in) {
     std::vector<Tensor> inputs(in.begin(), in.end());
@@ -229,23 +254,27 @@ extern const OpDef kSoftmax, kLogSoftmax, kRmsNorm, kLayerNorm, kSoftmaxBackward
 
 namespace {
 
+Tensor stored_dy(const graph::GradCall& call) {
+  return as_stored(call.dy, call.inputs[0].dtype());
+}
+
 std::vector<Tensor> grad_softmax(const graph::GradCall& call) {
-  return {record(kSoftmaxBackward, {call.output, call.dy})};
+  return {record(kSoftmaxBackward, {call.output, stored_dy(call)})};
 }
 
 std::vector<Tensor> grad_log_softmax(const graph::GradCall& call) {
-  return {record(kLogSoftmaxBackward, {call.output, call.dy})};
+  return {record(kLogSoftmaxBackward, {call.output, stored_dy(call)})};
 }
 
 std::vector<Tensor> grad_rms_norm(const graph::GradCall& call) {
   const Tensor &x = call.inputs[0], &w = call.inputs[1];
-  return graph::unpack(record(kRmsNormBackward, {x, call.dy, w}, call.node.attrs),
+  return graph::unpack(record(kRmsNormBackward, {x, stored_dy(call), w}, call.node.attrs),
                        {x.shape(), w.shape()});
 }
 
 std::vector<Tensor> grad_layer_norm(const graph::GradCall& call) {
   const Tensor &x = call.inputs[0], &w = call.inputs[1];
-  return graph::unpack(record(kLayerNormBackward, {x, call.dy, w}, call.node.attrs),
+  return graph::unpack(record(kLayerNormBackward, {x, stored_dy(call), w}, call.node.attrs),
                        {x.shape(), w.shape(), w.shape()});
 }
 
@@ -255,8 +284,9 @@ const OpDef kSoftmax = {
     .name = "softmax",
     .infer = infer_norm,
     .kernel = run_softmax,
+    .workspace = softmax_workspace,
     .layout = graph::InputLayout::kRows,
-    .meaning = softmax_meaning,
+    .meaning = rounded_meaning<softmax_meaning>,
     .grad = grad_softmax,
     .autocast = graph::Autocast::kFull,
     .cases = [] { return norm_cases(0, [](Inputs in) { return softmax(in[0]); }); }};
@@ -265,7 +295,7 @@ const OpDef kLogSoftmax = {
     .infer = infer_norm,
     .kernel = run_log_softmax,
     .layout = graph::InputLayout::kRows,
-    .meaning = log_softmax_meaning,
+    .meaning = rounded_meaning<log_softmax_meaning>,
     .grad = grad_log_softmax,
     .autocast = graph::Autocast::kFull,
     .cases = [] { return norm_cases(0, [](Inputs in) { return log_softmax(in[0]); }); }};
@@ -274,7 +304,7 @@ const OpDef kRmsNorm = {
     .infer = infer_norm,
     .kernel = run_rms_norm,
     .layout = graph::InputLayout::kRows,
-    .meaning = rms_norm_meaning,
+    .meaning = rounded_meaning<rms_norm_meaning>,
     .grad = grad_rms_norm,
     .autocast = graph::Autocast::kFull,
     .gives_bf16 = norm_gives_bf16,
@@ -283,7 +313,7 @@ const OpDef kLayerNorm = {.name = "layer_norm",
                           .infer = infer_norm,
                           .kernel = run_layer_norm,
                           .layout = graph::InputLayout::kRows,
-                          .meaning = layer_norm_meaning,
+                          .meaning = rounded_meaning<layer_norm_meaning>,
                           .grad = grad_layer_norm,
                           .autocast = graph::Autocast::kFull,
                           .gives_bf16 = norm_gives_bf16,
@@ -297,14 +327,14 @@ const OpDef kSoftmaxBackward = {.name = "softmax_backward",
                                 .infer = [](const Node& node) { return infer_backward(node, 0); },
                                 .kernel = run_softmax_backward,
                                 .layout = graph::InputLayout::kRows,
-                                .meaning = softmax_backward_meaning,
+                                .meaning = widened_meaning<softmax_backward_meaning>,
                                 .cases = [] { return backward_cases(0, kSoftmaxBackward, {}); }};
 const OpDef kLogSoftmaxBackward = {
     .name = "log_softmax_backward",
     .infer = [](const Node& node) { return infer_backward(node, 0); },
     .kernel = run_log_softmax_backward,
     .layout = graph::InputLayout::kRows,
-    .meaning = log_softmax_backward_meaning,
+    .meaning = widened_meaning<log_softmax_backward_meaning>,
     .cases = [] { return backward_cases(0, kLogSoftmaxBackward, {}); }};
 // Inputs: x, dy, weight. Flat results: dx, dweight and, of layer_norm, dbias.
 const OpDef kRmsNormBackward = {.name = "rms_norm_backward",
@@ -312,7 +342,7 @@ const OpDef kRmsNormBackward = {.name = "rms_norm_backward",
                                 .kernel = run_rms_norm_backward,
                                 .workspace = backward_workspace,
                                 .layout = graph::InputLayout::kRows,
-                                .meaning = rms_norm_backward_meaning,
+                                .meaning = widened_meaning<rms_norm_backward_meaning>,
                                 .cases =
                                     [] {
                                       return backward_cases(1, kRmsNormBackward, {{"eps", 1e-5}});
@@ -323,7 +353,7 @@ const OpDef kLayerNormBackward = {
     .kernel = run_layer_norm_backward,
     .workspace = backward_workspace,
     .layout = graph::InputLayout::kRows,
-    .meaning = layer_norm_backward_meaning,
+    .meaning = widened_meaning<layer_norm_backward_meaning>,
     .cases =
         [] {
           return backward_cases(1, kLayerNormBackward, {{"eps", 1e-5}});
@@ -331,18 +361,9 @@ const OpDef kLayerNormBackward = {
 
 namespace {
 
-// `op` of float rows of any width: float64 takes its meaning, narrower types are computed in
-// float32 and rounded.
+// `op` of float rows of any width: float64 takes its meaning.
 Tensor of_rows(const OpDef& op, const Tensor& x) {
-  switch (x.dtype()) {
-    case DType::kF64:
-      return op.meaning({}, {&x, 1});
-    case DType::kF16:
-    case DType::kBF16:
-      return graph::contiguous(record(op, {graph::contiguous(x, DType::kF32)}), x.dtype());
-    default:
-      return record(op, {x});
-  }
+  return x.dtype() == DType::kF64 ? op.meaning({}, {&x, 1}) : record(op, {x});
 }
 
 // Along `axis`: `columns` does along a middle axis what `rows` does along the last one.
@@ -384,20 +405,24 @@ bool is_any_f64(std::initializer_list<Tensor> inputs) {
       inputs, [](const Tensor& x) { return x.defined() && x.dtype() == DType::kF64; });
 }
 
-// The same of other types: narrow ones are computed in float32, and the result is
+// The same of other types: those of different ones are computed in float32, and the result is
 // rounded to that of x.
 Tensor of_float_rows(const OpDef& op, std::vector<Tensor> inputs, double eps) {
   const DType dtype = inputs[0].dtype();
-  for (Tensor& input : inputs) {
-    if (is_narrow(input.dtype())) input = graph::contiguous(input, DType::kF32);
+  const bool alike =
+      std::ranges::all_of(inputs, [&](const Tensor& x) { return x.dtype() == dtype; });
+  if (!alike) {
+    for (Tensor& input : inputs) input = widened(input);
   }
   const Tensor y = record(op, inputs, {{"eps", eps}});
-  return is_narrow(dtype) ? graph::contiguous(y, dtype) : y;
+  return is_narrow(dtype) ? in_type(y, dtype) : y;
 }
 
-// `weight`, or without one `value` for every element of a row of x.
+// `weight`, or without one `value`, 0 or 1, for every element of a row of x.
 Tensor weight_or(const Tensor& weight, double value, const Tensor& x) {
-  return weight.defined() ? weight : full({x.rank() > 0 ? x.dim(-1) : 1}, value);
+  if (weight.defined()) return weight;
+  const DType dtype = is_narrow(x.dtype()) ? x.dtype() : DType::kF32;
+  return full({x.rank() > 0 ? x.dim(-1) : 1}, value, dtype);
 }
 
 }  // namespace

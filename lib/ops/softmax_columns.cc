@@ -3,7 +3,7 @@
 #include "lib/kernels/softmax_columns.h"
 
 #include "lib/ops/cases.h"
-#include "lib/ops/ops.h"
+#include "lib/ops/elementwise.h"
 
 namespace lumen::ops {
 
@@ -12,42 +12,53 @@ using graph::Node;
 using graph::OpCase;
 using graph::OpDef;
 using graph::record;
-using Inputs = std::span<const Tensor>;
 
 extern const OpDef kSoftmaxColumns, kLogSoftmaxColumns, kSoftmaxColumnsBackward,
     kLogSoftmaxColumnsBackward, kSoftmaxBackward, kLogSoftmaxBackward;
 
 namespace {
 
-// x, of a gradient y and dy: float32 of one shape.
-graph::TypedShape infer(const Node& node) {
-  for (const graph::NodePtr& input : node.inputs) {
-    if (input->dtype != DType::kF32 || input->shape.rank() != 3) {
-      shape_error(node, "inputs must be float32 [outer, n, inner]");
-    }
-    if (!(input->shape == node.inputs[0]->shape)) shape_error(node, "dy must be as y");
+void require_columns(const Node& node) {
+  const Node& x = *node.inputs[0];
+  if (!is_float32_or_narrower(x.dtype) || x.shape.rank() != 3) {
+    shape_error(node, "x must be float32 or narrower floats [outer, n, inner]");
   }
-  return {DType::kF32, node.inputs[0]->shape};
+}
+
+graph::TypedShape infer(const Node& node) {
+  require_columns(node);
+  return {node.inputs[0]->dtype, node.inputs[0]->shape};
+}
+
+// Of y and dy.
+graph::TypedShape infer_backward(const Node& node) {
+  require_columns(node);
+  const Node &y = *node.inputs[0], &dy = *node.inputs[1];
+  if (!takes_gradient(y.dtype, dy.dtype) || !(dy.shape == y.shape)) {
+    shape_error(node, "dy must be as y");
+  }
+  return {DType::kF32, y.shape};
 }
 
 size_t workspace(const Node& node, int threads) {
   return kernels::softmax_columns_workspace_bytes(node.shape[1], threads);
 }
 
-kernels::Columns columns_of(const Shape& shape) {
-  return {shape[0], shape[1], shape[2]};
+kernels::Columns columns_of(const graph::Operand& x) {
+  return {x.shape[0], x.shape[1], x.shape[2], x.dtype};
 }
 
 template <auto kKernel>
 void run(const KernelCall& call) {
-  kKernel(*call.pool, columns_of(call.output.shape), call.inputs[0].as<const float>(),
-          call.output.as<float>(), call.workspace);
+  kKernel(*call.pool, columns_of(call.output), call.inputs[0].data, call.output.data,
+          call.workspace);
 }
 
 template <auto kKernel>
 void run_backward(const KernelCall& call) {
-  kKernel(*call.pool, columns_of(call.output.shape), call.inputs[0].as<const float>(),
-          call.inputs[1].as<const float>(), call.output.as<float>(), call.workspace);
+  const graph::Operand& dy = call.inputs[1];
+  kKernel(*call.pool, columns_of(call.inputs[0]), call.inputs[0].data, dy.data, dy.dtype,
+          call.output.as<float>(), call.workspace);
 }
 
 // As rows.
@@ -61,7 +72,7 @@ Tensor backward_meaning(const Node&, Inputs in) {
 
 template <const OpDef& kBackward>
 std::vector<Tensor> grad(const graph::GradCall& call) {
-  return {record(kBackward, {call.output, call.dy})};
+  return {record(kBackward, {call.output, as_stored(call.dy, call.output.dtype())})};
 }
 
 // Few and many, odd and even, none; longer than a strip of a line is narrow.
@@ -74,6 +85,11 @@ std::vector<OpCase> cases() {
     cases.push_back({to_string(shape),
                      std::vector<graph::TypedShape>(kInputs, {DType::kF32, shape}),
                      [](Inputs in) { return record(kOp, in); }, -range, range, 5e-5});
+  }
+  for (DType narrow : {DType::kF16, DType::kBF16}) {
+    cases.push_back({str("narrow ", name(narrow)),
+                     std::vector<graph::TypedShape>(kInputs, {narrow, {2, 7, 33}}),
+                     [](Inputs in) { return record(kOp, in); }, -3, 3, kNarrowTolerance});
   }
   cases.push_back({"turned", std::vector<graph::TypedShape>(kInputs, f32({4, 6, 20})),
                    [](Inputs in) {
@@ -107,14 +123,14 @@ const OpDef kLogSoftmaxColumns = {
     .cases = cases<kLogSoftmaxColumns, 1>};
 // Inputs: the result of the softmax, dy.
 const OpDef kSoftmaxColumnsBackward = {.name = "softmax_columns_backward",
-                                       .infer = infer,
+                                       .infer = infer_backward,
                                        .kernel = run_backward<kernels::softmax_columns_backward>,
                                        .workspace = workspace,
                                        .meaning = backward_meaning<kSoftmaxBackward>,
                                        .cases = cases<kSoftmaxColumnsBackward, 2>};
 const OpDef kLogSoftmaxColumnsBackward = {
     .name = "log_softmax_columns_backward",
-    .infer = infer,
+    .infer = infer_backward,
     .kernel = run_backward<kernels::log_softmax_columns_backward>,
     .workspace = workspace,
     .meaning = backward_meaning<kLogSoftmaxBackward>,
