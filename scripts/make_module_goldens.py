@@ -139,6 +139,10 @@ def main():
     cumulative = nn.BatchNorm1d(4, momentum=None)
     cumulative.num_batches_tracked.fill_(3)
     case("batch_norm1d_cumulative", cumulative, {"x": x(5, 4)})
+    embedding = nn.Embedding(7, 4, padding_idx=-6)  # whose row keeps its value, which is not 0
+    nn.init.normal_(embedding.weight)
+    case("embedding_padding", embedding, {"x": torch.tensor([[1, 6, 1], [0, 2, 6]])},
+         lambda m, x: m(x.long()))
     directory = pathlib.Path(sys.argv[1])
     made = {"command": "scripts/make_module_goldens.py testdata/goldens",
             "torch": torch.__version__, "numpy": np.__version__}

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Writes lib/text/unicode_data.cc: the Unicode properties and mappings that tokenizers need.
 
-Each table is of the Unicode version that the tokenizers library of Hugging Face (0.23.3) has for it,
-because models were trained on its tokens: general categories of unicodedata2, which those of that
-library's patterns are found equal to, the rest asked of that library itself. Its normal forms are of
-Unicode 12.0: a character that is younger than that stays as it is, and has combining class 0. What it
-splits off as punctuation is of Unicode 8.0, as digits of 17.0. To be run by Python 3.11, whose own
-tables are those of the oldest PCRE2 that is in use: of Unicode 14.0.
+Each table is of the Unicode version that the tokenizers library of Hugging Face (0.23.3) has for
+it, because models were trained on its tokens: general categories of unicodedata2, which those of
+that library's patterns are found equal to, the rest asked of that library itself. Its normal forms
+are of Unicode 12.0: a character that is younger than that stays as it is, and has combining class
+0. What it splits off as punctuation is of Unicode 8.0, as digits of 17.0, its scripts of 9.0. To be
+run by Python 3.11, whose own tables are those of the oldest PCRE2 that is in use: of Unicode 14.0.
 Usage: pip install unicodedata2==16.0.0 tokenizers==0.23.3
        scripts/make_unicode_tables.py > lib/text/unicode_data.cc
 """
@@ -90,6 +90,28 @@ def is_split_off(pre_tokenizer):
     return is_piece
 
 
+def scripts():
+    """A function: the number of a character's script for UnicodeScripts, which makes one piece of
+    two characters of one script; 0: of any, so that it is no piece by itself."""
+    split = tokenizers.pre_tokenizers.UnicodeScripts().pre_tokenize_str
+    samples = []  # one character of each script
+
+    def number(character):
+        if 0xD800 <= ord(character) < 0xE000:
+            return number("\uE000")
+        if not split(character):
+            return 0
+        for i in [*recent, *range(len(samples))]:
+            if len(split(samples[i] + character)) == 1:
+                recent[:] = [i]
+                return i + 1
+        samples.append(character)
+        return len(samples)
+
+    recent = []
+    return number
+
+
 def young_ranges():
     """first, last, category of the characters that Unicode 14 does not have."""
     ranges = []
@@ -121,7 +143,7 @@ def main():
     lower = dict(mappings(forms["Lowercase"]))
     classes = combining_classes(forms["NFD"], nfd)
     pool = Pool()
-    for text in sorted(set(nfd.values()) | set(nfkd.values()), key=len, reverse=True):
+    for text in sorted(set(nfd.values()) | set(nfkd.values()), key=lambda t: (-len(t), t)):
         pool.offset(text)
 
     def entries(table):
@@ -152,6 +174,7 @@ def main():
                                 ("number", tokenizers.pre_tokenizers.Digits())):
         emit(f"uint32_t {name}_runs[]",
              [c << 1 | v for c, v in runs(is_split_off(pre_tokenizer))])
+    emit("uint32_t script_runs[]", [c << 8 | v for c, v in runs(scripts())])
     emit("uint32_t young[]", young_ranges(), per_line=12)
     emit("uint32_t canonical[]", entries(nfd))
     emit("uint32_t compatibility[]",
@@ -160,8 +183,8 @@ def main():
     emit("uint32_t compositions[]", compositions, per_line=12)
     emit("uint32_t lower[]",
          [v for c, text in sorted(lower.items()) if len(text) == 1 for v in (c, ord(text))])
-    for name in ("category_runs", "combining_runs", "punctuation_runs", "number_runs", "young", "canonical", "compatibility", "compositions",
-                 "lower"):
+    for name in ("category_runs", "combining_runs", "punctuation_runs", "number_runs", "script_runs",
+                 "young", "canonical", "compatibility", "compositions", "lower"):
         print(f"const size_t {name}_size = sizeof {name} / sizeof *{name};")
     print("\n}  // namespace lumen::text::unicode_data")
     odd = [hex(c) for c, text in lower.items() if len(text) != 1]

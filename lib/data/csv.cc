@@ -28,28 +28,26 @@ char separator_of(std::string_view text) {
 
 }  // namespace
 
-CsvReader::CsvReader(std::string_view text)
-    : text_(text), line_end_(text.find('\n') == text.npos ? '\r' : '\n') {
+CsvReader::CsvReader(std::string_view text) : text_(text) {
   if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
   separator_ = separator_of(text_);
 }
 
 void CsvReader::advance() {
-  if (text_[pos_] == line_end_) {
+  const char c = text_[pos_++];
+  if (c == '\n' || (c == '\r' && !text_.substr(pos_).starts_with('\n'))) {
     ++line_;
     column_ = 0;
   }
-  ++pos_;
   if (pos_ == text_.size() || (text_[pos_] & 0xC0) != 0x80) ++column_;
 }
 
 bool CsvReader::at_line_end() const {
-  return pos_ == text_.size() || text_[pos_] == line_end_ ||
-         (text_[pos_] == '\r' && (pos_ + 1 == text_.size() || text_[pos_ + 1] == '\n'));
+  return pos_ == text_.size() || text_[pos_] == '\n' || text_[pos_] == '\r';
 }
 
 void CsvReader::refuse(int64_t line, int64_t column, std::string_view what) {
-  while (pos_ < text_.size() && text_[pos_] != line_end_) advance();
+  while (!at_line_end()) advance();
   fail(ErrorKind::kMalformed, "line ", line, ", column ", column, ": ", what);
 }
 

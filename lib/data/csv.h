@@ -20,8 +20,8 @@ struct CsvRow {
 };
 
 // Reads the records of a text one by one. Fields are separated by commas; where the first line has
-// none outside quotes, by the first of ; tab | in it. Lines end in LF or CRLF, or in CR where the
-// text has no LF; blank lines are left out, a byte-order mark too. The text must outlive it.
+// none outside quotes, by the first of ; tab | in it. Lines end in LF, CRLF or CR; blank lines
+// are left out, a byte-order mark too. The text must outlive it.
 class CsvReader {
  public:
   explicit CsvReader(std::string_view text);
@@ -44,7 +44,6 @@ class CsvReader {
   bool at_line_end() const;
 
   std::string_view text_;
-  char line_end_;  // its last character
   char separator_;
   size_t pos_ = 0;
   int64_t line_ = 1, column_ = 1;

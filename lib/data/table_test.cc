@@ -32,7 +32,8 @@ TEST_CASE("CSV as RFC 4180 has it") {
   CHECK(parse("\xEF\xBB\xBF\"x\"") == Rows{{"x"}});
   CHECK(parse("").empty());
   CHECK(parse("a,b\r1,\"2\r3\"\r\r4,5") == Rows{{"a", "b"}, {"1", "2\r3"}, {"4", "5"}});
-  CHECK(parse("a,b\r1,2\n") == Rows{{"a", "b\r1", "2"}});
+  CHECK(parse("a,b\r1,2\n3,4\r\n") == Rows{{"a", "b"}, {"1", "2"}, {"3", "4"}});
+  CHECK(parse("a,b\r1,\"x\ny\"\r3,4\r") == Rows{{"a", "b"}, {"1", "x\ny"}, {"3", "4"}});
   CsvReader reader("é,\"b\nc\",d\nx");
   CsvRow row;
   REQUIRE(reader.next(row));

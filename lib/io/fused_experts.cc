@@ -68,6 +68,37 @@ class Split {
     }
   }
 
+  // The other way round, of float32.
+  void join(NamedArrays& tensors) const {
+    const auto own = [&](int64_t e, const std::string& part) {
+      return str(place_, e, ".", part, ".weight");
+    };
+    if (tensors.contains(own(0, names_[0]))) {
+      Array all = Array::zeros(DType::kF32, {experts_, cols_, parts() * rows_});
+      float* const to = all.as_mutable<float>().data();
+      for (int64_t i = 0; i < experts_ * parts(); ++i) {
+        const int64_t e = i / parts(), part = i % parts();
+        auto found = tensors.extract(own(e, names_[static_cast<size_t>(part)]));
+        const auto from = found.mapped().as<float>();
+        for (int64_t row = 0; row < rows_; ++row) {
+          for (int64_t col = 0; col < cols_; ++col) {
+            to[((e * cols_ + col) * rows_ + row) * parts() + part] = from[row * cols_ + col];
+          }
+        }
+      }
+      tensors[name("")] = std::move(all);
+    }
+    if (!tensors.contains(str(place_, names_[0], ".bias"))) return;
+    Array all = Array::zeros(DType::kF32, {experts_, parts() * rows_});
+    float* const to = all.as_mutable<float>().data();
+    for (int64_t part = 0; part < parts(); ++part) {
+      auto found = tensors.extract(str(place_, names_[static_cast<size_t>(part)], ".bias"));
+      const auto from = found.mapped().as<float>();
+      for (int64_t i = 0; i < experts_ * rows_; ++i) to[i * parts() + part] = from[i];
+    }
+    tensors[name("_bias")] = std::move(all);
+  }
+
  private:
   std::string name(std::string_view suffix) const { return str(place_, fused_, suffix); }
 
@@ -154,9 +185,9 @@ class Split {
   int64_t experts_, rows_, cols_;
 };
 
-}  // namespace
-
-void split_experts(const Json& config, NamedArrays& tensors) {
+// Calls visit(split) for all tensors of experts that `tensors` has places of.
+template <typename Visit>
+void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) {
   const int64_t experts = get_int(config, "num_local_experts", 1, limits::kExperts);
   const int64_t hidden = get_int(config, "hidden_size", 1, limits::kDim);
   const int64_t inner = get_int(config, "intermediate_size", 1, limits::kDim);
@@ -166,9 +197,19 @@ void split_experts(const Json& config, NamedArrays& tensors) {
     if (at != name.npos) places.insert(name.substr(0, at + kExpertsPlace.size()));
   }
   for (const std::string& place : places) {
-    Split(place, "gate_up_proj", {"gate_proj", "up_proj"}, {experts, inner, hidden}).run(tensors);
-    Split(place, "down_proj", {"down_proj"}, {experts, hidden, inner}).run(tensors);
+    visit(Split(place, "gate_up_proj", {"gate_proj", "up_proj"}, {experts, inner, hidden}));
+    visit(Split(place, "down_proj", {"down_proj"}, {experts, hidden, inner}));
   }
+}
+
+}  // namespace
+
+void split_experts(const Json& config, NamedArrays& tensors) {
+  for_experts(config, tensors, [&](const Split& split) { split.run(tensors); });
+}
+
+void join_experts(const Json& config, NamedArrays& tensors) {
+  for_experts(config, tensors, [&](const Split& split) { split.join(tensors); });
 }
 
 }  // namespace lumen::io

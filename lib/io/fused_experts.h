@@ -21,4 +21,8 @@ namespace lumen::io {
 // scales.
 void split_experts(const Json& config, NamedArrays& tensors);
 
+// The other way round, of float32: in place of the experts' own matrices and biases the tensors of
+// floats above. Places whose names are not those are left alone.
+void join_experts(const Json& config, NamedArrays& tensors);
+
 }  // namespace lumen::io

@@ -1,5 +1,6 @@
 #include "lib/io/fused_experts.h"
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -60,6 +61,18 @@ TEST_CASE("experts in one tensor get matrices and biases of their own") {
   REQUIRE(bias.shape() == Shape{2, 3});
   for (size_t i = 0; i < 6; ++i) CHECK(bias.as<float>()[i] == static_cast<float>(2 * i + 1));
   CHECK(tensors.at(place + "down_proj.bias").shape() == Shape{2, 32});
+
+  join_experts(two_experts(), tensors);
+  CHECK(tensors.size() == 5);
+  const std::pair<const char*, Shape> fused[] = {{"gate_up_proj", {2, 32, 6}},
+                                                 {"gate_up_proj_bias", {2, 6}},
+                                                 {"down_proj", {2, 3, 32}},
+                                                 {"down_proj_bias", {2, 32}}};
+  for (const auto& [name, shape] : fused) {
+    const Array again = tensors.at(place + name), before = counted(shape);
+    CHECK(again.shape() == shape);
+    CHECK(std::ranges::equal(again.as<float>(), before.as<float>()));
+  }
 }
 
 TEST_CASE("experts of other shapes than the config says are refused") {

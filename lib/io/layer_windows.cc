@@ -30,6 +30,11 @@ std::vector<int64_t> layer_windows(const Json& config) {
   for (size_t layer = 0; layer < layers; ++layer) {
     const Json& type = (*types)[layer];
     if (type == "sliding_attention") {
+      if (window == 0) {
+        fail(ErrorKind::kMalformed, "layer_types: layer ", layer,
+             " is 'sliding_attention', but the model has no window: expected a positive "
+             "sliding_window, or 'full_attention'");
+      }
       windows[layer] = window;
     } else if (type != "full_attention") {
       fail(ErrorKind::kUnsupported, "layer_types: layer ", layer, " is ", describe(&type),

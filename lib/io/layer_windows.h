@@ -10,8 +10,8 @@ namespace lumen::io {
 // The window of each layer in tokens; 0: all positions. `config` as ModelFiles::config, of a model
 // whose layers need not be alike: a layer has the window sliding_window where layer_types calls it
 // "sliding_attention", without such a list from max_window_layers on. Throws Error(kMalformed) for
-// a list of another length than num_hidden_layers and Error(kUnsupported) for another type of
-// layer.
+// a list of another length than num_hidden_layers or with windows in a model that has none, as
+// transformers does not run one, and Error(kUnsupported) for another type of layer.
 std::vector<int64_t> layer_windows(const Json& config);
 
 // The layer_types of a model with a window in all layers but every `period`-th.

@@ -316,11 +316,13 @@ TEST_CASE("each layer of a Qwen model has its window or none") {
   config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
                            "sliding_attention"};
   CHECK(layer_windows(config) == Windows{48, 0, 0, 48});
-  config["sliding_window"] = nullptr;
-  CHECK(layer_windows(config) == Windows{0, 0, 0, 0});
   const auto refused = [&](ErrorKind kind, const char* words) {
     return testing::contains(testing::refusal(kind, [&] { layer_windows(config); }), words);
   };
+  for (const Json& none : {Json(), Json(0)}) {
+    config["sliding_window"] = none;
+    CHECK(refused(ErrorKind::kMalformed, "layer 0 is 'sliding_attention', but"));
+  }
   config["layer_types"] = {"full_attention", "full_attention", "chunked_attention",
                            "full_attention"};
   CHECK(refused(ErrorKind::kUnsupported, "layer 2 is the string 'chunked_attention'"));

@@ -57,6 +57,10 @@ Array initialized(const Init& init, DType dtype, const Shape& shape, Philox& ran
     if (plain.kind == Init::Kind::kUniform) x *= 2 * random.uniform() - 1;
     value = static_cast<float>(x);
   }
+  if (init.zero_row) {
+    const int64_t row = shape.elements() / shape[0];
+    std::fill_n(values.begin() + *init.zero_row * row, row, 0.0f);
+  }
   kernels::from_float(dtype, values.data(), array.mutable_data(), shape.elements());
   return array;
 }

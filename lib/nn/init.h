@@ -1,6 +1,8 @@
 // How parameters start.
 #pragma once
 
+#include <optional>
+
 #include "lib/base/random.h"
 #include "lib/tensor/array.h"
 
@@ -20,6 +22,7 @@ struct Init {
   };
   Kind kind = Kind::kConstant;
   double a = 0;
+  std::optional<int64_t> zero_row{};  // of a matrix, starts as zeros all the same
 
   static Init constant(double value) { return {Kind::kConstant, value}; }
   static Init zeros() { return constant(0); }

@@ -44,13 +44,16 @@ struct Linear {
   std::optional<LowRank> addition;
 };
 
-// Rows of weight [rows, dim] by int32 or int64 ids [...] → [..., dim]. Starts standard normal.
+// Rows of weight [rows, dim] by int32 or int64 ids [...] → [..., dim]. Starts standard normal. The
+// row `padding` (below 0: from the end) starts as zeros and gets no gradient. Throws
+// Error(kMalformed) if there is no such row.
 struct Embedding {
-  Embedding(const Parameters& parameters, int64_t rows, int64_t dim)
-      : weight(parameters.get("weight", {rows, dim}, Init::normal(1))) {}
-  Tensor operator()(const Tensor& ids) const { return ops::embedding(weight, ids); }
+  Embedding(const Parameters& parameters, int64_t rows, int64_t dim,
+            const std::optional<int64_t>& padding = {});
+  Tensor operator()(const Tensor& ids) const;
 
   Tensor weight;
+  std::optional<int64_t> padding;  // from the start
 };
 
 // (x − mean) / √(var + eps) · weight + bias over the last axis (Ba et al. 2016).

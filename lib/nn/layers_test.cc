@@ -43,6 +43,8 @@ const std::map<std::string, Build>& cases() {
        [](const Parameters& p, Inputs& in) { return nn::Linear(p, 5, 4, true)(in["x"]); }},
       {"embedding",
        [](const Parameters& p, Inputs& in) { return nn::Embedding(p, 7, 4)(in["x"]); }},
+      {"embedding_padding",
+       [](const Parameters& p, Inputs& in) { return nn::Embedding(p, 7, 4, -6)(in["x"]); }},
       {"layer_norm",
        [](const Parameters& p, Inputs& in) { return nn::LayerNorm(p, 6, 1e-5)(in["x"]); }},
       {"rms_norm",

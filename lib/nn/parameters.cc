@@ -245,6 +245,7 @@ Array Parameters::find(const std::string& full, const Shape& shape, const Init& 
     Init start = init;
     if (normal_deviation_ && init.is_random()) {
       start = shape.rank() > 1 ? Init::normal(*normal_deviation_) : Init::zeros();
+      start.zero_row = init.zero_row;
     }
     return initialized(start, dtype, shape, random);
   }

@@ -78,6 +78,14 @@ TEST_CASE("layers start as PyTorch's do") {
   CHECK(moments(linear.bias.eval()).largest > 0.04f);
   const nn::Embedding embedding(parameters / "emb", 200, 50);
   CHECK(moments(embedding.weight.eval()).deviation == Approx(1).epsilon(0.03));
+  const nn::Embedding padded(parameters / "padded", 3, 2, -2);
+  const auto rows = values(padded.weight.eval());
+  CHECK((rows[1] != 0 && rows[2] == 0 && rows[3] == 0 && rows[4] != 0));
+  const auto normal = parameters.with_normal_weights(0.02) / "normal";
+  CHECK(values(nn::Embedding(normal, 2, 1, 0).weight.eval())[0] == 0);
+  CHECK(testing::contains(
+      testing::refusal(ErrorKind::kMalformed, [&] { nn::Embedding(parameters / "no", 3, 2, 3); }),
+      "an embedding of 3 rows has no row 3 for padding"));
   CHECK(values(nn::RmsNorm(parameters / "norm", 2, 1e-5).weight.eval()) ==
         std::vector<float>{1, 1});
 }

@@ -375,12 +375,7 @@ BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const
     fail(ErrorKind::kMalformed, "batch_norm of ", to_string(x.shape()),
          ": training needs more than one value per channel");
   }
-  for (const Tensor& w : {weight, bias}) {
-    if (weight.defined() != bias.defined() || (w.defined() && !(w.shape() == Shape{x.dim(1)}))) {
-      fail(ErrorKind::kMalformed, "batch_norm of ", to_string(x.shape()),
-           ": weight and bias must both be [", x.dim(1), "], or undefined");
-    }
-  }
+  require_channel_weights(kBatchNorm.name, x, weight, bias);
   const DType common = float_type_of(kBatchNorm.name, {x, weight, bias});
   const DType computed = computed_type(common);
   const Tensor wide = in_type(channels, computed), w = in_type(weight, computed),

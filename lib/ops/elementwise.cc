@@ -190,6 +190,16 @@ DType float_type_of(std::string_view op, std::initializer_list<Tensor> inputs) {
   return common.value_or(DType::kF32);
 }
 
+void require_channel_weights(std::string_view op, const Tensor& x, const Tensor& weight,
+                             const Tensor& bias) {
+  for (const Tensor& w : {weight, bias}) {
+    if (weight.defined() != bias.defined() || (w.defined() && !(w.shape() == Shape{x.dim(1)}))) {
+      fail(ErrorKind::kMalformed, op, " of ", to_string(x.shape()),
+           ": weight and bias must both be [", x.dim(1), "], or undefined");
+    }
+  }
+}
+
 std::vector<OpCase> elementwise_cases(const OpDef& op, int inputs, double low, double high) {
   std::vector<OpCase> cases;
   auto add_case = [&](std::string label, std::vector<TypedShape> shapes, auto build) {

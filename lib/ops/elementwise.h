@@ -86,6 +86,11 @@ Tensor in_float(const Tensor& x, Body body, const char* caller = __builtin_FUNCT
 // if one is of another kind.
 DType float_type_of(std::string_view op, std::initializer_list<Tensor> inputs);
 
+// Throws Error(kMalformed), naming `op`, unless weight and bias are both [channels] of x
+// [batch, channels, …], or both undefined.
+void require_channel_weights(std::string_view op, const Tensor& x, const Tensor& weight,
+                             const Tensor& bias);
+
 // What floats of this type are computed in: narrow ones in float32.
 constexpr DType computed_type(DType dtype) {
   return is_narrow(dtype) ? DType::kF32 : dtype;

@@ -201,12 +201,7 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
     fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()), ": ", x.dim(1),
          " channels are not ", groups, " equal groups");
   }
-  for (const Tensor& w : {weight, bias}) {
-    if (weight.defined() != bias.defined() || (w.defined() && !(w.shape() == Shape{x.dim(1)}))) {
-      fail(ErrorKind::kMalformed, "group_norm of ", to_string(x.shape()),
-           ": weight and bias must both be [", x.dim(1), "], or undefined");
-    }
-  }
+  require_channel_weights(kGroupNorm.name, x, weight, bias);
   const DType common = float_type_of(kGroupNorm.name, {x, weight, bias});
   const Tensor y = norm_of_groups(in_type(x, common), groups, in_type(weight, common),
                                   in_type(bias, common), eps);

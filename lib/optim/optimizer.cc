@@ -54,7 +54,7 @@ constexpr int64_t kGrain = 1024;
 
 SlotOptimizer::SlotOptimizer(const OptimizerConfig& config, std::vector<NamedParameter> parameters,
                              Unit unit)
-    : unit_(unit) {
+    : unit_(unit), sign_(config.maximize ? -1 : 1) {
   if (const auto unused = unused_group(config, parameters)) {
     fail(ErrorKind::kMalformed, "optimizer group ", quoted(config.groups[*unused].match),
          " is of no parameter: none has such a name, or earlier groups match it");
@@ -120,7 +120,7 @@ void SlotOptimizer::step(ThreadPool& pool, std::span<const Array> gradients, dou
             .size = end - begin,
             .gradient = gradients[i].as<float>().data() + begin,
             .lr = lr * slot.lr_factor,
-            .gradient_scale = gradient_scale,
+            .gradient_scale = sign_ * gradient_scale,
             .t = steps_});
   };
   if (unit_ == Unit::kParameter) {

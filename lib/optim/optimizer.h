@@ -33,6 +33,7 @@ struct ParameterGroup {
 // have is an error, so that nothing is silently ignored; absent ones have PyTorch's default.
 struct OptimizerConfig {
   std::string type = "adamw";  // sgd adam adamw rmsprop adagrad lion adafactor muon
+  bool maximize = false;       // ascends: the gradients are taken with the other sign
   // L2 penalty of sgd, adam, rmsprop and adagrad; decoupled from the gradient in the others.
   // PyTorch's default of adamw is 0.01, of muon 0.1.
   double weight_decay = 0;

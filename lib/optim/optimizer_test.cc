@@ -55,6 +55,7 @@ OptimizerConfig config_of(const io::Json& json) {
     const std::string& key = item.key();
     const io::Json& value = item.value();
     if (key == "type") c.type = value;
+    if (key == "maximize") c.maximize = value;
     if (key == "weight_decay") c.weight_decay = value;
     if (key == "betas") c.betas = value.get<std::vector<double>>();
     if (key == "eps") c.eps = value.get<double>();

@@ -57,6 +57,7 @@ class SlotOptimizer : public Optimizer {
   void check_gradients(std::span<const Array> gradients) const;
 
   Unit unit_;
+  double sign_;  // of the gradients
   int64_t steps_ = 0;
 };
 

@@ -130,8 +130,9 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
       "layer 0 has no sliding window, which cannot be written as GGUF for gemma3"));
   CHECK(contains(refused("gemma3_text", {{"query_pre_attn_scalar", 20}}),
                  "query_pre_attn_scalar 20 cannot be written as GGUF, where it is 16"));
-  CHECK(contains(refused("gemma2", {{"sliding_window", nullptr}}),
-                 "layer 0 has no sliding window, which cannot be written as GGUF for gemma2"));
+  CHECK(contains(
+      refused("gemma2", {{"layer_types", {"full_attention", "full_attention", "full_attention"}}}),
+      "layer 0 has no sliding window, which cannot be written as GGUF for gemma2"));
   CHECK(
       contains(refused("gemma2", {{"attn_logit_softcapping", nullptr}}),
                "attn_logit_softcapping null cannot be written as GGUF for gemma2, where it is 50"));

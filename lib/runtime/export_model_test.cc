@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "lib/io/atomic_file.h"
+#include "lib/io/model_files.h"
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/parameters.h"
@@ -13,6 +14,7 @@
 #include "lib/runtime/language_model.h"
 #include "lib/runtime/session.h"
 #include "lib/runtime/text_recipes.h"
+#include "models/model.h"
 
 namespace lumen::runtime {
 namespace {
@@ -312,6 +314,35 @@ TEST_CASE("what only GGUF says of positions and windows stands in config.json of
       CHECK(divisors->second.as<float>()[0] == nn::rope_divisors(config, 16)[0]);
     }
   }
+}
+
+TEST_CASE("the experts of gpt-oss are in the result as Hugging Face has them") {
+  const std::string base = lumen::testing::temporary_directory(),
+                    place = lumen::testing::temporary_directory();
+  const auto small = text_recipe(kLlama, {"tokenizer.type=byte_bpe", "tokenizer.vocab_size=300"});
+  make_task(small, {.threads = 1})->export_model(base);
+  const io::Json config = {
+      {"model_type", "gpt_oss"},     {"hidden_size", 32},        {"intermediate_size", 16},
+      {"num_local_experts", 2},      {"num_experts_per_tok", 1}, {"num_hidden_layers", 1},
+      {"num_attention_heads", 2},    {"num_key_value_heads", 1}, {"head_dim", 16},
+      {"vocab_size", 300},           {"sliding_window", 8},      {"max_position_embeddings", 64},
+      {"tie_word_embeddings", false}};
+  io::write_file_atomically(base + "/config.json", config.dump());
+  const auto parameters = nn::Parameters::random(5);
+  models::find_model_def(config).make(io::classic_config(config, true), parameters);
+  NamedArrays weights = parameters.state_dict();
+  const Array up = nn::float32_copy(weights.at("model.layers.0.mlp.experts.1.up_proj.weight"));
+  io::write_safetensors(base + "/model.safetensors", weights, {});
+  make_task(whole_recipe(base), {.threads = 1})->export_model(place);
+  const NamedArrays result = io::read_safetensors(place + "/model.safetensors")->arrays();
+  const Array fused = result.at("model.layers.0.mlp.experts.gate_up_proj");
+  REQUIRE(fused.shape() == Shape{2, 32, 32});
+  CHECK(fused.as<float>()[(32 + 3) * 32 + 2 * 7 + 1] == up.as<float>()[7 * 32 + 3]);
+  CHECK(result.at("model.layers.0.mlp.experts.gate_up_proj_bias").shape() == Shape{2, 32});
+  CHECK(result.at("model.layers.0.mlp.experts.down_proj").shape() == Shape{2, 16, 32});
+  CHECK(result.at("model.layers.0.mlp.experts.down_proj_bias").shape() == Shape{2, 32});
+  CHECK_FALSE(result.contains("model.layers.0.mlp.experts.0.down_proj.weight"));
+  CHECK(io::open_model(place).tensors.contains("model.layers.0.mlp.experts.0.down_proj.weight"));
 }
 
 }  // namespace

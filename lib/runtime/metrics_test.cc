@@ -119,7 +119,8 @@ TEST_CASE("metrics are shown with four digits, however small they are") {
   CHECK(metric_text(0) == "0.0000");
   CHECK(metric_text(0.001) == "0.0010");
   CHECK(metric_text(4.1366e-6) == "4.137e-06");
-  CHECK(metric_text(NAN) == "nan");
+  CHECK(metric_text(NAN) == "NaN");
+  CHECK(metric_text(-NAN) == "NaN");
 }
 
 TEST_CASE("times are shown as a clock shows them") {

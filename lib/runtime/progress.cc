@@ -52,6 +52,7 @@ std::string clock_text(double seconds) {
 }
 
 std::string metric_text(double value) {
+  if (std::isnan(value)) return "NaN";  // whose sign means nothing
   if (value == 0 || !(std::abs(value) < 1e-3)) return fixed(value, 4);
   char text[32];
   return {text, std::to_chars(text, std::end(text), value, std::chars_format::scientific, 3).ptr};

@@ -61,6 +61,12 @@ RecipeText find_recipe(const std::string& name) {
 
 std::string find_file(const Recipe& recipe, const std::string& key, const std::string& path) {
   if (path.starts_with("builtin:") || path.starts_with('/')) return path;
+  const auto given = recipe.given.find(key);
+  std::string at;
+  if (given != recipe.given.end()) {
+    at = str(given->second.text, given->second.kind == ErrorKind::kUsage ? " " : ": ");
+  }
+  if (path.empty()) fail(ErrorKind::kMissing, at, key, ": is empty, expected a path");
   std::vector<std::string> places;
   if (!recipe.directory.empty()) places.push_back(recipe.directory);
   places.emplace_back(".");
@@ -76,11 +82,6 @@ std::string find_file(const Recipe& recipe, const std::string& key, const std::s
     if (looked.find(name) == looked.npos) looked += (looked.empty() ? "" : ", ") + name;
   }
   const bool has_data = places.back() != ".";
-  const auto given = recipe.given.find(key);
-  std::string at;
-  if (given != recipe.given.end()) {
-    at = str(given->second.text, given->second.kind == ErrorKind::kUsage ? " " : ": ");
-  }
   fail(ErrorKind::kMissing, at, key, ": there is no ", quoted(path), " in ", looked,
        has_data ? "" : " (LUMEN_DATA, another folder to look in, is not set)");
 }

@@ -48,6 +48,8 @@ TEST_CASE("what only data or model show to be wrong is an error at its key") {
         "r.toml:9:8: data.mean: 2 numbers, the images have 1 channel");
   CHECK(contains(error(table + "\"r\"\n", {"data.train.path=none.csv"}, ErrorKind::kMissing),
                  "--set data.train[0].path: there is no 'none.csv' in "));
+  CHECK(error(table + "\"r\"\n", {"model.weights="}, ErrorKind::kMissing) ==
+        "--set model.weights: is empty, expected a path");
   CHECK(contains(error("[model]\ntype = \"mlp\"\n[train]\nsteps = 1\n[[data.train]]\npath = "
                        "\"none.csv\"\n",
                        {}, ErrorKind::kMissing),

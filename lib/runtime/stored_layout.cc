@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/io/fused_experts.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/lora.h"
 
@@ -9,6 +10,16 @@ namespace lumen::runtime {
 namespace {
 
 constexpr const char* kOffset = "rms_norm_offset";
+
+// gpt-oss's experts as files have them: of all experts of a layer one.
+void fuse_experts(NamedArrays& tensors, const io::Json& config) {
+  if (io::get_string(config, "model_type", "") != "gpt_oss") return;
+  for (auto& [name, array] : tensors) {
+    const bool is_wide = array.dtype() == DType::kF32;
+    if (!is_wide && name.find(".mlp.experts.") != name.npos) array = nn::float32_copy(array);
+  }
+  io::join_experts(config, tensors);
+}
 
 }  // namespace
 
@@ -28,6 +39,7 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
   for (auto& [name, array] : tensors) {
     if (const double shift = norm_shift(config, name, 1); shift != 0) array = shifted(array, shift);
   }
+  fuse_experts(tensors, config);
   const bool is_said = nn::set_rope_scaling(tensors, config);
   if (is_said) {
     std::erase_if(tensors, [](const auto& tensor) { return nn::is_rope_tensor(tensor.first); });

@@ -44,13 +44,16 @@ std::string recipe_list(bool json) {
 std::optional<io::Checkpoint> newest_checkpoint(const std::string& directory) {
   std::vector<std::string> damaged;
   const auto entries = io::list_checkpoints(directory, &damaged);
-  for (const std::string& problem : damaged) tell("warning: " + problem);
+  const auto pass_over = [](std::string_view problem) {
+    tell(str("warning: ", problem, "; that checkpoint is passed over"));
+  };
+  for (const std::string& problem : damaged) pass_over(problem);
   for (const io::CheckpointEntry& entry : entries) {
     try {
       return io::read_checkpoint(entry.path);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kMalformed && error.kind() != ErrorKind::kMissing) throw;
-      tell(str("warning: ", error.what(), "; the checkpoint before it is used"));
+      pass_over(error.what());
       damaged.push_back(error.what());
     }
   }

@@ -272,6 +272,7 @@ TEST_CASE("a damaged checkpoint is passed over with a warning") {
     CAPTURE(outcome.err);
     REQUIRE(outcome.exit_code == 0);
     CHECK(contains(outcome.err, "warning: " + place.out("checkpoints/step-30")));
+    CHECK(contains(outcome.err, "; that checkpoint is passed over"));
     CHECK(contains(outcome.err, "going on from step 28"));
     check_same_result(place, undisturbed());
   }

@@ -92,6 +92,28 @@ class WordSplit : public PreTokenizer {
   static constexpr int kWord = 0, kOther = 1, kSpace = 2;
 };
 
+// Splits where the script changes. Spaces belong to what is before them; before all they are
+// dropped.
+class ScriptSplit : public PreTokenizer {
+ public:
+  void apply(Words& words) const override {
+    Splitter(words, SplitBehavior::kRemoved, true).run([](std::string_view word, auto match) {
+      size_t begin = 0;
+      int current = 0;
+      for (size_t pos = 0; pos < word.size();) {
+        const size_t here = pos;
+        const int next = script(next_code_point(word, pos));
+        if (next == 0 || next == current) continue;
+        if (current != 0) match(begin, here);
+        begin = here;
+        current = next;
+      }
+      if (current != 0) match(begin, word.size());
+    });
+  }
+  bool splits_words() const override { return false; }  // not at spaces
+};
+
 class FixedLength : public PreTokenizer {
  public:
   explicit FixedLength(size_t length) : length_(length) {}
@@ -286,6 +308,7 @@ std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const io::Json& json) {
       return std::make_unique<CharacterSplit>(
           is_number, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
     }
+    if (type == "UnicodeScripts") return std::make_unique<ScriptSplit>();
     if (type == "Split") {
       return std::make_unique<PatternSplit>(parse_pattern(json), parse_behavior(json, ""),
                                             io::get_bool(json, "invert", false));

@@ -19,9 +19,36 @@ constexpr std::string_view kSpace = "\\p{White_Space}";
 // The superscripts and fractions of Latin-1 are word characters to Oniguruma.
 constexpr std::string_view kWord =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
-constexpr std::string_view kPunctuation = "\\p{P}\\p{S}";
 constexpr std::string_view kHex = "0-9a-fA-F";
 constexpr int kMaxSetDepth = 8;
+
+// What is in a POSIX class, and the general categories of what is in it of the characters that
+// PCRE2 may not know.
+struct PosixClass {
+  std::string_view name, items;
+  std::vector<const char*> young{};
+};
+const std::vector<PosixClass>& posix_classes() {
+  static const std::vector<PosixClass> classes = {
+      {"alnum", "\\p{Alphabetic}\\p{Nd}", {"L", "Nl", "Nd"}},
+      {"alpha", "\\p{Alphabetic}", {"L", "Nl"}},
+      {"ascii", "\\x{0}-\\x{7F}"},
+      {"blank", "\\p{Zs}\\t"},
+      {"cntrl", "\\p{Cc}"},
+      {"digit", "\\p{Nd}", {"Nd"}},
+      {"graph", "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}", {"L", "M", "N", "P", "S", "Cf"}},
+      {"lower", "\\p{Lowercase}", {"Ll"}},
+      {"print",
+       "\\p{L}\\p{M}\\p{N}\\p{P}\\p{S}\\p{Cf}\\p{Co}\\p{Zs}",
+       {"L", "M", "N", "P", "S", "Cf"}},
+      {"punct", "\\p{P}\\p{S}", {"P", "S"}},
+      {"space", kSpace},
+      {"upper", "\\p{Uppercase}", {"Lu"}},
+      {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}", {"L", "Nl", "M", "Nd", "Pc"}},
+      {"xdigit", kHex},
+  };
+  return classes;
+}
 
 // PCRE2 knows general categories by their short names only.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kCategories = {{
@@ -234,11 +261,7 @@ class Translator {
       } else if (c == '\\') {
         set_escape(items);
       } else if (in_.substr(pos_, 2) == "[:") {
-        const size_t end = in_.find(":]", pos_);
-        if (end == std::string_view::npos) malformed("[: is not closed");
-        const std::string_view posix = in_.substr(pos_, end + 2 - pos_);
-        items += posix == "[:punct:]" ? kPunctuation : posix;
-        pos_ = end + 2;
+        posix_class(items, nested);
       } else if (c == '[') {
         const std::string inner = set(depth + 1);
         if (inner.substr(0, 2) == "[^" || inner[0] != '[') {
@@ -263,6 +286,28 @@ class Translator {
     for (size_t i = 0; i + 1 < operands.size(); ++i) all += str("(?=", operands[i], ")");
     all += operands.back();
     return negated ? str("(?:(?!", all, ")(?s:.))") : str("(?:", all, ")");
+  }
+
+  // [:NAME:] or [:^NAME:] in a set.
+  void posix_class(std::string& items, std::string& nested) {
+    const size_t end = in_.find(":]", pos_);
+    if (end == std::string_view::npos) malformed("[: is not closed");
+    std::string_view name = in_.substr(pos_ + 2, end - pos_ - 2);
+    const bool negated = name.starts_with('^');
+    if (negated) name.remove_prefix(1);
+    const auto found = std::ranges::find(posix_classes(), name, &PosixClass::name);
+    if (found == posix_classes().end()) unsupported(str("the class ", quoted(name)));
+    pos_ = end + 2;
+    std::string all(found->items);
+    if (young_) {
+      for (const char* category : found->young) all += young_ranges(category);
+    }
+    if (!negated) {
+      items += all;
+      return;
+    }
+    if (!nested.empty()) unsupported("a union of nested sets");
+    nested = str("[^", all, ']');
   }
 
   void set_escape(std::string& items) {

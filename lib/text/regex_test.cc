@@ -34,6 +34,7 @@ TEST_CASE("Patterns mean what they mean to Oniguruma", "[regex]") {
   CHECK(matches("\\w+", "n\u0303o_1-\u24B6") == Texts{"n\u0303o_1", "\u24B6"});
   CHECK(matches("\\p{Han}+", "漢、字") == Texts{"漢", "字"});
   CHECK(matches("[[:punct:]]+", "a$.\u20AC1b") == Texts{"$.\u20AC"});
+  CHECK(matches("[^[:punct:]]", "\U0001CC00").empty());  // a symbol of Unicode 16
   // Of Unicode 15 and 16: a digit, a letter and a symbol.
   for (const char* text : {"\U0001D2C0", "\U00031350", "\U0001CC00"}) {
     CAPTURE(text);
@@ -54,6 +55,38 @@ TEST_CASE("Patterns mean what they mean to Oniguruma", "[regex]") {
   CHECK(matches("(?m:.+)", "a\nb") == Texts{"a\nb"});
   CHECK(matches("\\bb", "b ab b") == Texts{"b", "b"});
   CHECK(matches("\\u00e9", "caf\u00e9") == Texts{"\u00e9"});
+}
+
+// What the tokenizers library 0.23.3 removes with Split(Regex("[[:CLASS:]]")).
+TEST_CASE("POSIX classes hold the characters of the witness", "[regex]") {
+  const std::string text =
+      "aZ\u00e90_ \t\n\u00a0\u01c5\u00b2\u00bd\u0663\u03a9!$`\u00ad\u200b\u0301\u00aa\u2163"
+      "\u24b6\u4e2d\u203f\u20ac\x7f\u0085\u2028\U0001f600";
+  const auto chosen = [&](const std::string& set) {
+    std::string all;
+    for (const std::string& one : matches("[[:" + set + ":]]", text)) all += one;
+    return all;
+  };
+  CHECK(chosen("alpha") == "aZ\u00e9\u01c5\u03a9\u00aa\u2163\u24b6\u4e2d");
+  CHECK(chosen("digit") == "0\u0663");
+  CHECK(chosen("alnum") == "aZ\u00e90\u01c5\u0663\u03a9\u00aa\u2163\u24b6\u4e2d");
+  CHECK(chosen("upper") == "Z\u03a9\u2163\u24b6");
+  CHECK(chosen("lower") == "a\u00e9\u00aa");
+  CHECK(chosen("punct") == "_!$`\u24b6\u203f\u20ac\U0001f600");
+  CHECK(chosen("space") == " \t\n\u00a0\u0085\u2028");
+  CHECK(chosen("blank") == " \t\u00a0");
+  CHECK(chosen("cntrl") == "\t\n\x7f\u0085");
+  CHECK(chosen("^graph") == " \t\n\u00a0\x7f\u0085\u2028");
+  CHECK(chosen("^print") == "\t\n\x7f\u0085\u2028");
+  CHECK(chosen("xdigit") == "a0");
+  CHECK(chosen("word") == "aZ\u00e90_\u01c5\u0663\u03a9\u0301\u00aa\u2163\u24b6\u4e2d\u203f");
+  CHECK(chosen("ascii") == "aZ0_ \t\n!$`\x7f");
+  CHECK(matches("[[:upper:][:digit:]-]+", "aB1-c") == Texts{"B1-"});
+  CHECK(matches("[^[:upper:]]+", "aB1") == Texts{"a", "1"});
+  CHECK(matches("[[:^upper:]]+", "aB1") == Texts{"a", "1"});
+  CHECK(pattern_refusal("[[:^upper:]B]") == ErrorKind::kUnsupported);
+  CHECK(pattern_refusal("[[:kana:]]") == ErrorKind::kUnsupported);
+  CHECK(pattern_refusal("[[:upper]]") == ErrorKind::kMalformed);
 }
 
 TEST_CASE("Empty matches split but never touch the match before", "[regex]") {

@@ -130,6 +130,13 @@ TEST_CASE("Pre-tokenizers split the text", "[tokenizer_json]") {
   CHECK(split(R"({"type": "Punctuation", "behavior": "Contiguous"})", "a..b") == "a|..|b");
   CHECK(split(R"({"type": "Digits", "individual_digits": true})", "a12") == "a|1|2");
   CHECK(split(R"({"type": "Digits", "individual_digits": false})", "a12b") == "a|12|b");
+  const auto scripts = [](const char* text) {
+    return split(R"({"type": "UnicodeScripts"})", text);
+  };
+  CHECK(scripts("どこで生れ。Yes") == "どこで生れ|。|Yes");
+  CHECK(scripts("  Ω 1a\u00A0 \u0301") == "Ω |1|a|\u00A0 |\u0301");
+  CHECK(scripts("ab 12!?中あア한ー、x") == "ab |12!?|中あア|한|ー|、|x");
+  CHECK(scripts("  ") == "");
   CHECK(split(R"({"type": "CharDelimiterSplit", "delimiter": "-"})", "a-b--c") == "a|b|c");
   CHECK(split(R"({"type": "FixedLength", "length": 2})", "abcde") == "ab|cd|e");
   CHECK(split(R"({"type": "ByteLevel", "add_prefix_space": true})", "it's ok") == "Ġit|'s|Ġok");

@@ -193,6 +193,12 @@ bool is_punctuation(uint32_t c) {
   return c < kCodePoints && table[c] != 0;
 }
 
+int script(uint32_t c) {
+  static const std::vector<uint8_t> table =
+      expand(unicode_data::script_runs, unicode_data::script_runs_size, 8);
+  return table[std::min(c, kCodePoints - 1)];
+}
+
 bool is_control(uint32_t c) {
   const Category found = category(c);
   return found >= Category::kCc && found <= Category::kCs;

@@ -54,6 +54,11 @@ bool is_control(uint32_t c);      // Cc, Cf, Co, Cs: not the unassigned
 bool is_ideograph(uint32_t c);    // what BERT takes for a Chinese character
 bool is_word(uint32_t c);         // Alphabetic, M*, Nd, Pc, joiners: \w of UTS #18
 
+// A number that tells the scripts (Unicode 9's) apart that the pre-tokenizer UnicodeScripts splits
+// at, for which Hiragana and Katakana are Han; 0 of the space and of what has no script, which go
+// with any.
+int script(uint32_t c);
+
 // Appends the lower case of `c`, without regard to its neighbours.
 void append_lower(std::string& out, uint32_t c);
 

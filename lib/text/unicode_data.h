@@ -15,6 +15,10 @@ extern const size_t category_runs_size, combining_runs_size;
 extern const uint32_t punctuation_runs[], number_runs[];
 extern const size_t punctuation_runs_size, number_runs_size;
 
+// Runs of first code point << 8 | script, as script() of unicode.h.
+extern const uint32_t script_runs[];
+extern const size_t script_runs_size;
+
 // Triples (first, last, Category) of the characters that Unicode 14 does not have, in order.
 extern const uint32_t young[];
 extern const size_t young_size;
