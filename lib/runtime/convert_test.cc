@@ -191,7 +191,8 @@ TEST_CASE("experts are quantised together, their router is not") {
                    {"head_dim", 64}});
     const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
     const std::vector<float> want = logits(directory);
-    for (const auto& [name, error] : {std::pair("q8_0", 0.1), std::pair("q4_k_m", 0.6)}) {
+    for (const auto& [name, error] :
+         {std::pair("q8_0", 0.1), {"q4_k_m", 0.6}, {"mxfp4_moe", 0.6}}) {
       INFO(type << " " << name);
       ConvertOptions options;
       options.model = directory;
@@ -202,7 +203,9 @@ TEST_CASE("experts are quantised together, their router is not") {
       const auto file = io::read_gguf(*options.output);
       CHECK(file->find_tensor("blk.0.ffn_gate_inp.weight")->dtype == DType::kF32);
       const io::GgufTensor& gate = *file->find_tensor("blk.0.ffn_gate_exps.weight");
-      CHECK(gate.dtype == (name == std::string("q8_0") ? DType::kQ8_0 : DType::kQ4_K));
+      CHECK(gate.dtype == (name == std::string("q8_0")     ? DType::kQ8_0
+                           : name == std::string("q4_k_m") ? DType::kQ4_K
+                                                           : DType::kMXFP4));
       CHECK(gate.shape.rank() == 3);
       // By way of a GGUF file in float32 the same bits.
       ConvertOptions again = options;
@@ -373,6 +376,13 @@ TEST_CASE("matrices of GGUF files get the types that the field gives them") {
   CHECK(type_of("q6_k", "blk.5.ffn_up.weight", {8, 896}) == DType::kQ8_0);
   CHECK(type_of("q4_0", "blk.5.ffn_up.weight", {8, 40}) == DType::kF16);
   CHECK(type_of("bf16", "blk.5.ffn_up.weight", {8, 40}) == DType::kBF16);
+  // As llama-quantize's MXFP4_MOE.
+  CHECK(type_of("mxfp4_moe", "blk.5.ffn_up_exps.weight", {4, 8, 96}) == DType::kMXFP4);
+  CHECK(type_of("mxfp4_moe", "blk.5.ffn_up_exps.weight", {4, 8, 40}) == DType::kF16);
+  CHECK(type_of("mxfp4_moe", "blk.5.ffn_gate_inp.weight", wide) == DType::kF32);
+  for (const char* name : {"blk.5.attn_v.weight", "output.weight", "token_embd.weight"}) {
+    CHECK(type_of("mxfp4_moe", name, wide) == DType::kQ8_0);
+  }
 }
 
 namespace {

@@ -166,6 +166,13 @@ class TensorTypes {
     kind_.has_output = std::any_of(tensors.begin(), tensors.end(), [](const SourceTensor& tensor) {
       return tensor.target == "output.weight";
     });
+    const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+      return tensor.target.ends_with("_exps.weight");
+    });
+    if (type_.experts && !has_experts) {
+      fail(ErrorKind::kUsage, "--type ", type_.name, " is for mixtures of experts, and ",
+           quoted(files.path), " has none: say q8_0, or q4_k_m for about 4 bits");
+    }
     for (const SourceTensor& tensor : tensors) {
       if (!tensor.kept) count(tensor);
       const DType from = tensor.array.dtype(), to = of(tensor);
