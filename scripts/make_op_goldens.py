@@ -48,19 +48,24 @@ def values(data, dtype="f32"):
     return lambda g: torch.tensor(data, dtype=TYPES[dtype])
 
 
-def experts(x, logits, matrices, normalize):
-    """Each token through two experts, or the only one: gates, then ups, then downs."""
+def experts(x, logits, matrices, normalize, biases=None):
+    """Each token through two experts, or the only one: gates, then ups, then downs. With biases gated as gpt-oss
+    does it, alpha 1.7, limit 0.6."""
     count = len(matrices) // 3
     gate, up, down = matrices[:count], matrices[count:2 * count], matrices[2 * count:]
     probability, chosen = torch.topk(F.softmax(logits, -1), min(2, count), -1)
     if normalize:
         probability = probability / probability.sum(-1, keepdim=True)
-    rows = []
-    for t in range(x.shape[0]):
-        parts = [p * F.linear(F.silu(F.linear(x[t], gate[e])) * F.linear(x[t], up[e]), down[e])
-                 for p, e in zip(probability[t], chosen[t].tolist())]
-        rows.append(sum(parts))
-    return torch.stack(rows)
+
+    def expert(x, e):
+        if biases is None:
+            return F.linear(F.silu(F.linear(x, gate[e])) * F.linear(x, up[e]), down[e])
+        g, u = F.linear(x, gate[e], biases[0][e]), F.linear(x, up[e], biases[1][e])
+        g, u = g.clamp(max=0.6), u.clamp(-0.6, 0.6)
+        return F.linear((u + 1) * g * torch.sigmoid(1.7 * g), down[e], biases[2][e])
+
+    return torch.stack([sum(p * expert(x[t], e) for p, e in zip(probability[t], chosen[t].tolist()))
+                        for t in range(x.shape[0])])
 
 
 def case(name, function, *inputs, grad=True):
@@ -496,6 +501,12 @@ def products():
             case(f"{name}_frozen.{label}",
                  lambda x, logits, *w, n=normalize: experts(x, logits, [m.detach() for m in w], n),
                  floats([tokens, 8]), floats([tokens, count]), *matrices)
+        biased = matrices + [floats(shape, -0.5, 0.5) for shape in ([count, 6], [count, 6], [count, 8])]
+        case(f"experts_clamped.{label}", lambda x, logits, *w: experts(x, logits, w[:-3], True, w[-3:]),
+             floats([tokens, 8]), floats([tokens, count]), *biased)
+        case(f"experts_clamped_frozen.{label}",
+             lambda x, logits, *w: experts(x, logits, [m.detach() for m in w[:-3]], True, [b.detach() for b in w[-3:]]),
+             floats([tokens, 8]), floats([tokens, count]), *biased)
     case("linear_bias.plain", F.linear, floats([2, 3, 8]), floats([5, 8]), floats([5]))
 
 

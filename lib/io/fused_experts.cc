@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -9,12 +10,17 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/base/pool.h"
+#include "lib/io/mapped_file.h"
+#include "lib/tensor/allocator.h"
 
 namespace lumen::io {
 namespace {
 
 constexpr std::string_view kExpertsPlace = ".mlp.experts.";
 constexpr int64_t kMxBlock = 32;  // numbers of MXFP4 in a block
+constexpr int64_t kMxBytes = info(DType::kMXFP4).block_bytes;
+constexpr int64_t kPieceRows = 64;  // of all parts, that a thread takes at once
 
 // Every `parts`-th of the columns of x [rows, parts · columns] from `part` on, as rows of y
 // [columns, rows].
@@ -38,9 +44,13 @@ void turn(const std::byte* x, int64_t rows, int64_t columns, int64_t parts, int6
 // A block of MXFP4 as GGUF has it: the exponent, then 16 bytes with numbers i below and i + 16
 // above, from bytes with numbers 2 i below and 2 i + 1 above.
 void store_block(std::byte exponent, const std::byte* pairs, std::byte* block) {
-  const auto number = [&](int i) { return pairs[i / 2] >> (i % 2 * 4) & std::byte{15}; };
+  constexpr std::byte kBelow{15}, kAbove{240};
   block[0] = exponent;
-  for (int i = 0; i < 16; ++i) block[1 + i] = number(i) | number(i + 16) << 4;
+  for (int i = 0; i < 8; ++i) {
+    const std::byte first = pairs[i], second = pairs[i + 8];
+    block[1 + 2 * i] = (first & kBelow) | second << 4;
+    block[2 + 2 * i] = first >> 4 | (second & kAbove);
+  }
 }
 
 // What a tensor is made of: matrices of as many experts, `parts` of them in turn.
@@ -54,9 +64,10 @@ class Split {
         rows_(shape[1]),
         cols_(shape[2]) {}
 
-  // Takes the tensors of this name out of `tensors` and puts what they are made of there.
-  void run(NamedArrays& tensors) const {
-    if (const auto found = take(tensors, "")) floats(*found, tensors);
+  // Takes the tensors of this name out of `tensors` and puts what they are made of there. Pages of
+  // a file that were read are given back.
+  void run(NamedArrays& tensors, ThreadPool& pool) const {
+    if (const auto found = take(tensors, "")) floats(*found, tensors, pool);
     if (const auto found = take(tensors, "_bias")) biases(*found, tensors);
     if (const auto found = take(tensors, "_blocks")) {
       const auto scales = take(tensors, "_scales");
@@ -64,7 +75,7 @@ class Split {
         fail(ErrorKind::kMalformed, "tensor ", quoted(name("_blocks")), " is there without ",
              quoted(name("_scales")));
       }
-      blocks(*found, *scales, tensors);
+      blocks(*found, *scales, tensors, pool);
     }
   }
 
@@ -122,26 +133,35 @@ class Split {
 
   int64_t parts() const { return static_cast<int64_t>(names_.size()); }
 
-  void add(NamedArrays& tensors, size_t part, Array all) const {
+  // Room for the matrices of a part, which its threads are the first to touch.
+  std::shared_ptr<Buffer> room(DType dtype) const {
+    return std::make_shared<Buffer>(
+        allocate(static_cast<size_t>(row_bytes(dtype, experts_ * rows_ * cols_))));
+  }
+
+  void add(NamedArrays& tensors, size_t part, DType dtype, std::shared_ptr<Buffer> all) const {
+    const Array whole = Array::view(std::move(all), 0, dtype, {experts_, rows_, cols_});
     for (int64_t e = 0; e < experts_; ++e) {
-      tensors[str(place_, e, ".", names_[part], ".weight")] = all.part(e);
+      tensors[str(place_, e, ".", names_[part], ".weight")] = whole.part(e);
     }
   }
 
-  void floats(const Array& array, NamedArrays& tensors) const {
+  void floats(const Array& array, NamedArrays& tensors, ThreadPool& pool) const {
     require(array, "", {experts_, cols_, parts() * rows_}, false);
-    const int64_t bytes = row_bytes(array.dtype(), rows_ * cols_);
+    const DType dtype = array.dtype();
+    const int64_t bytes = row_bytes(dtype, rows_ * cols_);
+    const auto turned = dtype == DType::kF32 ? turn<uint32_t> : turn<uint16_t>;
     for (size_t part = 0; part < names_.size(); ++part) {
-      Array all = Array::zeros(array.dtype(), {experts_, rows_, cols_});
-      std::byte* const to = all.mutable_data();
-      for (int64_t e = 0; e < experts_; ++e) {
-        const std::byte* const from = array.data() + e * parts() * bytes;
-        const bool wide = array.dtype() == DType::kF32;
-        const auto turned = wide ? turn<uint32_t> : turn<uint16_t>;
-        turned(from, cols_, rows_, parts(), static_cast<int64_t>(part), to + e * bytes);
-      }
-      add(tensors, part, std::move(all));
+      auto all = room(dtype);
+      pool.parallel_pieces(experts_, 1, 1, [&](int64_t e, int64_t end, int) {
+        for (; e < end; ++e) {
+          turned(array.data() + e * parts() * bytes, cols_, rows_, parts(),
+                 static_cast<int64_t>(part), all->data + e * bytes);
+        }
+      });
+      add(tensors, part, dtype, std::move(all));
     }
+    drop_pages(array);
   }
 
   void biases(const Array& array, NamedArrays& tensors) const {
@@ -158,7 +178,8 @@ class Split {
     }
   }
 
-  void blocks(const Array& blocks, const Array& scales, NamedArrays& tensors) const {
+  void blocks(const Array& blocks, const Array& scales, NamedArrays& tensors,
+              ThreadPool& pool) const {
     if (cols_ % kMxBlock != 0) {
       fail(ErrorKind::kMalformed, "tensor ", quoted(name("_blocks")), ": rows of ", cols_,
            " numbers are not whole blocks of ", kMxBlock);
@@ -166,18 +187,28 @@ class Split {
     const int64_t in_row = cols_ / kMxBlock;
     require(blocks, "_blocks", {experts_, parts() * rows_, in_row, kMxBlock / 2}, true);
     require(scales, "_scales", {experts_, parts() * rows_, in_row}, true);
-    for (size_t part = 0; part < names_.size(); ++part) {
-      Array all = Array::zeros(DType::kMXFP4, {experts_, rows_, cols_});
-      std::byte* to = all.mutable_data();
-      for (int64_t row = 0; row < experts_ * rows_; ++row) {
-        const int64_t first = (row * parts() + static_cast<int64_t>(part)) * in_row;
-        for (int64_t i = first; i < first + in_row; ++i) {
-          store_block(scales.data()[i], blocks.data() + i * kMxBlock / 2, to);
-          to += info(DType::kMXFP4).block_bytes;
+    std::vector<std::shared_ptr<Buffer>> all;
+    for (size_t part = 0; part < names_.size(); ++part) all.push_back(room(DType::kMXFP4));
+    const int64_t bytes = row_bytes(DType::kMXFP4, cols_);
+    pool.parallel_pieces(experts_ * rows_, 1, kPieceRows, [&](int64_t row, int64_t end, int) {
+      for (; row < end; ++row) {
+        for (int64_t part = 0; part < parts(); ++part) {
+          std::byte* to = all[static_cast<size_t>(part)]->data + row * bytes;
+          const int64_t first = (row * parts() + part) * in_row;
+          for (int64_t i = first; i < first + in_row; ++i, to += kMxBytes) {
+            store_block(scales.data()[i], blocks.data() + i * kMxBlock / 2, to);
+          }
         }
       }
-      add(tensors, part, std::move(all));
+    });
+    for (size_t part = 0; part < names_.size(); ++part) {
+      add(tensors, part, DType::kMXFP4, std::move(all[part]));
     }
+    drop_pages(blocks);
+  }
+
+  static void drop_pages(const Array& array) {
+    io::drop_pages(*array.buffer(), {array.data(), static_cast<size_t>(array.bytes())});
   }
 
   std::string place_, fused_;
@@ -205,7 +236,8 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
 }  // namespace
 
 void split_experts(const Json& config, NamedArrays& tensors) {
-  for_experts(config, tensors, [&](const Split& split) { split.run(tensors); });
+  ThreadPool pool(default_thread_count());
+  for_experts(config, tensors, [&](const Split& split) { split.run(tensors, pool); });
 }
 
 void join_experts(const Json& config, NamedArrays& tensors) {

@@ -16,9 +16,10 @@ namespace lumen::io {
 //     matrices as DType::kMXFP4, and those of down_proj likewise,
 //   P.gate_up_proj_bias [experts, 2 · intermediate] becomes P.gate_proj.bias and P.up_proj.bias
 //     [experts, intermediate], and P.down_proj_bias P.down_proj.bias.
-// The numbers are copied into memory of their own; other tensors stay as they are. `config` as
-// ModelFiles::config. Throws Error(kMalformed) for other shapes and types, and for blocks without
-// scales.
+// The numbers are copied into memory of their own on several threads, tensor by tensor, and the
+// pages of a file that they were read from are given back; other tensors stay as they are. `config`
+// as ModelFiles::config. Throws Error(kMalformed) for other shapes and types, and for blocks
+// without scales.
 void split_experts(const Json& config, NamedArrays& tensors);
 
 // The other way round, of float32: in place of the experts' own matrices and biases the tensors of

@@ -113,6 +113,19 @@ std::pair<size_t, size_t> place_of_number(std::string_view name) {
   return end == name.npos ? std::pair<size_t, size_t>{0, 0} : std::pair(begin, end - begin);
 }
 
+// What is left of "blk.N.ffn_up.E.weight", the name that files before April 2024 have for the
+// matrix of the expert E, without E: "blk.N.ffn_up_exps.weight"; "" for other names. Sets `expert`
+// to E.
+std::string without_expert(const std::string& name, int64_t& expert) {
+  constexpr std::string_view kEnd = ".weight";
+  if (!name.starts_with(kGgufLayers) || !name.ends_with(kEnd)) return "";
+  const std::string_view front = std::string_view(name).substr(0, name.size() - kEnd.size());
+  const size_t point = front.rfind('.');
+  const std::string_view number = front.substr(point + 1);
+  if (!parse_number(number, expert) || str(expert) != number) return "";
+  return str(front.substr(0, point), "_exps", kEnd);
+}
+
 }  // namespace
 
 const Architecture& find_architecture(std::string_view name) {
@@ -131,7 +144,12 @@ std::string hugging_face_name(const std::string& name, std::string_view architec
   }
   const std::string in_layer = renamed_in_layer(name, kGgufLayers, kLayers, &Renaming::gguf,
                                                 &Renaming::hugging_face, architecture);
-  return in_layer.empty() ? name : in_layer;
+  if (!in_layer.empty()) return in_layer;
+  int64_t expert = 0;
+  const std::string of_all = without_expert(name, expert);
+  if (of_all.empty()) return name;
+  const std::string fused = hugging_face_name(of_all, architecture);
+  return is_of_all_experts(fused) ? name_of_expert(fused, expert) : name;
 }
 
 bool is_of_all_experts(std::string_view name) {

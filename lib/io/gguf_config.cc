@@ -223,13 +223,19 @@ void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
 
 void write_qwen3moe(const Json& config, const KeyWriter& keys) {
   const std::vector<bool> sparse = sparse_layers(config);
-  const bool all = std::find(sparse.begin(), sparse.end(), false) == sparse.end();
-  const char* problem = !all                                              ? "layers without experts"
-                        : !get_bool(config, "norm_topk_prob", false)      ? "norm_topk_prob false"
-                        : find_value(config, "sliding_window") != nullptr ? "a sliding window"
-                                                                          : nullptr;
-  if (problem != nullptr) {
-    fail(ErrorKind::kUnsupported, problem, " cannot be written as GGUF for qwen3moe");
+  const auto refuse = [](const char* what, const char* why) {
+    fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for qwen3moe, whose readers ",
+         why);
+  };
+  if (std::find(sparse.begin(), sparse.end(), false) != sparse.end()) {
+    refuse("layers without experts", "look for experts in every layer");
+  }
+  if (!get_bool(config, "norm_topk_prob", false)) {
+    refuse("norm_topk_prob false",
+           "make the chosen experts' weights add up to 1 whatever a file says");
+  }
+  if (find_value(config, "sliding_window") != nullptr) {
+    refuse("a sliding window", "attend to all tokens");
   }
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
 }

@@ -561,6 +561,29 @@ TEST_CASE("a GGUF model's experts get names of their own, as many as it says") {
   CHECK(contains(refused(0, 2), "'blk.0.ffn_down_exps.weight'"));
 }
 
+TEST_CASE("a GGUF model before April 2024 has a tensor for each expert") {
+  const auto open = [](const std::vector<std::string>& names) {
+    const std::string path = testing::temporary_directory() + "/parted.gguf";
+    GgufBuilder builder = tiny_llama_gguf();
+    builder.u32("llama.expert_count", 2).u32("llama.expert_used_count", 1);
+    for (const std::string& name : names) builder.tensor(name, {64, 32}, 0, 64 * 32 * 4);
+    if (names.size() == 1) builder.tensor("blk.0.ffn_down_exps.weight", {64, 32, 2}, 0, 16384);
+    std::ofstream(path, std::ios::binary) << builder.finish();
+    return open_model(path);
+  };
+  const ModelFiles model = open({"blk.0.ffn_down.1.weight", "blk.0.ffn_down.0.weight",
+                                 "blk.0.ffn_down.01.weight", "blk.0.attn_q.1.weight"});
+  const std::string experts = "model.layers.0.block_sparse_moe.experts.";
+  CHECK(model.tensors.at(experts + "0.w2.weight").shape() == Shape{32, 64});
+  CHECK(model.tensors.contains(experts + "1.w2.weight"));
+  // Other names stay as they are, and are then no part of the model.
+  CHECK(model.tensors.contains("blk.0.ffn_down.01.weight"));
+  CHECK(model.tensors.contains("blk.0.attn_q.1.weight"));
+  CHECK(contains(
+      testing::refusal(ErrorKind::kMalformed, [&] { open({"blk.0.ffn_down.1.weight"}); }),
+      "'blk.0.ffn_down_exps.weight' is there twice, once as 'model.layers.0.block_sparse_moe"));
+}
+
 TEST_CASE("a config of Qwen3-MoE says which layers have experts") {
   Json config = {{"num_hidden_layers", 4}};
   CHECK(sparse_layers(config) == std::vector<bool>{true, true, true, true});

@@ -78,6 +78,13 @@ Array usual_shape(const GgufTensor& tensor, Array array) {
   return has_more ? array : array.reshaped({rows, columns});
 }
 
+void add_tensor(const std::string& name, const GgufTensor& tensor, Array array, ModelFiles& model) {
+  const auto [at, is_new] = model.tensors.emplace(name, std::move(array));
+  if (is_new) return;
+  fail(ErrorKind::kMalformed, "tensor ", quoted(tensor.name), " is there twice, once as ",
+       quoted(at->first));
+}
+
 // The matrices of all experts of a layer, one behind the other, each under its own name.
 void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
                  ModelFiles& model) {
@@ -91,7 +98,7 @@ void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
          ", expected [", count, ", rows, columns]: as many matrices as expert_count says");
   }
   for (int64_t e = 0; e < count; ++e) {
-    model.tensors.emplace(name_of_expert(name, e), array.part(e));
+    add_tensor(name_of_expert(name, e), tensor, array.part(e), model);
   }
 }
 
@@ -120,17 +127,13 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
   const std::string_view architecture = model.gguf->metadata.get_string("general.architecture");
   for (const GgufTensor& tensor : model.gguf->tensors) {
     const std::string name = hugging_face_name(tensor.name, architecture);
-    if (is_of_all_experts(name)) {
-      with_context(place_of(path),
-                   [&] { add_experts(name, tensor, model.gguf->array(tensor), model); });
-      continue;
-    }
-    const auto [at, is_new] =
-        model.tensors.emplace(name, usual_shape(tensor, model.gguf->array(tensor)));
-    if (!is_new) {
-      fail(ErrorKind::kMalformed, place_of(path), ": tensor ", quoted(tensor.name),
-           " is there twice, once as ", quoted(at->first));
-    }
+    with_context(place_of(path), [&] {
+      if (is_of_all_experts(name)) {
+        add_experts(name, tensor, model.gguf->array(tensor), model);
+      } else {
+        add_tensor(name, tensor, usual_shape(tensor, model.gguf->array(tensor)), model);
+      }
+    });
   }
   return model;
 }

@@ -82,7 +82,8 @@ bool gguf_rotates_interleaved(std::string_view architecture);
 // they have none for it. Those of all experts of a layer have one, as they are one tensor there.
 std::string gguf_tensor_name(const std::string& hugging_face_name, std::string_view architecture);
 // The other way: the same name if it has none in a Hugging Face model. For a tensor of all experts
-// the name has a star for the number of one.
+// the name has a star for the number of one. Files before April 2024 have a tensor per expert,
+// "blk.N.ffn_up.E.weight": its name has the number.
 std::string hugging_face_name(const std::string& gguf_name, std::string_view architecture);
 // Whether it has, and the name with a number in its place.
 bool is_of_all_experts(std::string_view hugging_face_name);

@@ -28,6 +28,24 @@ void clamped_swiglu_kernel(const ClampedSwiglu& by, const float* gate, const flo
   });
 }
 
+void clamped_swiglu_slopes_kernel(const ClampedSwiglu& by, float* gate, float* up, int64_t n,
+                                  float* out) {
+  const Float d;
+  const auto alpha = hn::Set(d, by.alpha), limit = hn::Set(d, by.limit), one = hn::Set(d, 1.0f);
+  for_each_vector(0, n, [&](auto load, auto store) HWY_ATTR {
+    const auto g = load(gate), u = load(up);
+    const auto clamped = hn::Min(g, limit);
+    const auto more = hn::Add(hn::Max(hn::Neg(limit), hn::Min(u, limit)), one);
+    // a(g) = g σ(αg), a'(g) = σ(αg) (1 + αg (1 − σ(αg))).
+    const auto scaled = hn::Mul(clamped, alpha), sigma = sigmoid_vector(d, scaled);
+    const auto activated = hn::Mul(clamped, sigma);
+    const auto slope = hn::Mul(sigma, hn::MulAdd(scaled, hn::Sub(one, sigma), one));
+    store(hn::Mul(more, activated), out);
+    store(hn::IfThenElseZero(hn::Le(g, limit), hn::Mul(more, slope)), gate);
+    store(hn::IfThenElseZero(hn::Le(hn::Abs(u), limit), activated), up);
+  });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lumen::kernels
 HWY_AFTER_NAMESPACE();
@@ -36,10 +54,15 @@ HWY_AFTER_NAMESPACE();
 namespace lumen::kernels {
 
 HWY_EXPORT(clamped_swiglu_kernel);
+HWY_EXPORT(clamped_swiglu_slopes_kernel);
 
 void clamped_swiglu(const ClampedSwiglu& by, const float* gate, const float* up, int64_t n,
                     float* out) {
   HWY_DYNAMIC_DISPATCH(clamped_swiglu_kernel)(by, gate, up, n, out);
+}
+
+void clamped_swiglu_slopes(const ClampedSwiglu& by, float* gate, float* up, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(clamped_swiglu_slopes_kernel)(by, gate, up, n, out);
 }
 
 }  // namespace lumen::kernels

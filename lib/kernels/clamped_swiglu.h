@@ -15,4 +15,8 @@ struct ClampedSwiglu {
 void clamped_swiglu(const ClampedSwiglu& by, const float* gate, const float* up, int64_t n,
                     float* out);
 
+// The same to `out`, which is neither of them, and its derivatives in the place of gate and up: by
+// g, 0 beyond the limit, and by u, 0 beyond the limits.
+void clamped_swiglu_slopes(const ClampedSwiglu& by, float* gate, float* up, int64_t n, float* out);
+
 }  // namespace lumen::kernels

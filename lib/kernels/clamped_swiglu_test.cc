@@ -43,3 +43,29 @@ TEST_CASE("the clamped gate keeps what is no number") {
     CHECK(gate[3] == Approx(-2 * 2 / (1 + std::exp(-2.0))));
   });
 }
+
+TEST_CASE("the slopes of the clamped gate are its differences") {
+  on_every_target([] {
+    Philox random(5);
+    const auto value = [](double g, double u, double limit) {
+      g = std::min(g, limit), u = std::clamp(u, -limit, limit);
+      return (u + 1) * g / (1 + std::exp(-1.702 * g));
+    };
+    for (int64_t n = 0; n <= 37; ++n) {
+      const auto gate = random_floats(random, n + 1), up = random_floats(random, n + 1);
+      for (const float limit : {0.5f, 100.0f}) {
+        std::vector<float> by_gate = gate, by_up = up, out(gate.size(), 7.0f);
+        clamped_swiglu_slopes({1.702f, limit}, by_gate.data(), by_up.data(), n, out.data());
+        CHECK((by_gate.back() == gate.back() && by_up.back() == up.back() && out.back() == 7));
+        for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+          const double g = gate[i], u = up[i], h = 1e-6;
+          CHECK(out[i] == Approx(value(g, u, limit)).epsilon(1e-6));
+          const double dg = (value(g + h, u, limit) - value(g - h, u, limit)) / (2 * h);
+          const double du = (value(g, u + h, limit) - value(g, u - h, limit)) / (2 * h);
+          CHECK(by_gate[i] == Approx(dg).epsilon(1e-5).margin(1e-6));
+          CHECK(by_up[i] == Approx(du).epsilon(1e-5).margin(1e-6));
+        }
+      }
+    }
+  });
+}

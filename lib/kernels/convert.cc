@@ -273,7 +273,7 @@ bool has_nonfinite_exponent(const uint8_t* x, int64_t n) {
   int found = 0;
   for (; x < end; x += info(DType::kMXFP4).block_bytes) {
     __builtin_prefetch(x + kCheckedAhead);
-    found |= int{*x == 255};
+    found |= int{*x == kMxfp4None};
   }
   return found != 0;
 }

@@ -51,6 +51,12 @@ inline void add_scaled_row(const float* x, float factor, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
+// y += the numbers [begin, end) of an expert's bias, if there is one. noexcept.
+inline void add_bias(const ExpertBias& bias, int64_t expert, int64_t begin, int64_t end, float* y) {
+  if (bias.data == nullptr) return;
+  add_scaled_row(bias.data + expert * bias.stride + begin, 1, end - begin, y);
+}
+
 // Copies the rows of x, stride floats apart, of the tokens that `expert` has to `to` [tokens, n].
 void gather_rows(ThreadPool& pool, const Routes& routes, int64_t expert, const float* x,
                  int64_t stride, int64_t n, float* to);

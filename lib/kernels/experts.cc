@@ -28,12 +28,6 @@ void gated(const ClampedSwiglu& clamped, const float* gate, const float* up, int
   block::mul(factors, out, n, nullptr);
 }
 
-// y += the numbers [begin, end) of an expert's bias, if there is one.
-void add_bias(const ExpertBias& bias, int64_t expert, int64_t begin, int64_t end, float* y) {
-  if (bias.data == nullptr) return;
-  add_scaled_row(bias.data + expert * bias.stride + begin, 1, end - begin, y);
-}
-
 // ---- Few tokens.
 
 // The slots of one expert, and their rows before a product with its weights.

@@ -58,8 +58,8 @@ void experts(ThreadPool& pool, const ExpertsArgs& args);
 
 // The gradients of x and of the probabilities of the chosen (0 for the others) where the gradient
 // of y is dy [m, hidden], without gaps. Of `forward`, whose matrices are in rows, y is not read and
-// the workspace is experts_backward_bytes(...); there are no biases and no clamps. Products are
-// those of `linear` and `gemm`. As `experts` otherwise.
+// the workspace is experts_backward_bytes(...). Products are those of `linear` and `gemm`. As
+// `experts` otherwise.
 struct ExpertsBackwardArgs {
   const ExpertsArgs& forward;
   const float* dy;

@@ -15,7 +15,7 @@ constexpr int64_t kRowsAtOnce = 4;
 // gradients.
 struct Buffers {
   float *x, *dy, *inner, *dinner, *dx;
-  float* slopes;  // of each thread, a row
+  float* values;  // of each thread, a row
   float* floats;  // a matrix as float32
   std::byte* workspace;
 
@@ -25,7 +25,7 @@ struct Buffers {
         inner(pieces.take(s.m * 2 * s.intermediate)),
         dinner(pieces.take(s.m * s.intermediate)),
         dx(pieces.take(s.m * s.hidden)),
-        slopes(pieces.take(threads * s.intermediate)),
+        values(pieces.take(threads * s.intermediate)),
         floats(pieces.take(s.hidden * s.intermediate)),
         workspace(pieces.take_as<std::byte>(product_bytes(s, threads))) {}
 
@@ -47,6 +47,20 @@ const float* as_floats(ThreadPool& pool, const Weight& w, float* memory) {
              (end - r) * w.cols);
   });
   return memory;
+}
+
+// a(g, u) = silu(g) · u, or its like, and its derivatives in the place of g and u.
+void gated_slopes(const ClampedSwiglu& clamped, float* gate, float* up, int64_t n, float* value) {
+  if (clamped.limit != 0) return clamped_swiglu_slopes(clamped, gate, up, n, value);
+  const float* const in = gate;
+  block::silu_slope(&in, value, n, nullptr);
+  block::silu(&in, gate, n, nullptr);
+  for (int64_t i = 0; i < n; ++i) {
+    const float activated = gate[i], slope = value[i];
+    value[i] = activated * up[i];
+    gate[i] = up[i] * slope;
+    up[i] = activated;
+  }
 }
 
 class OneExpert {
@@ -100,25 +114,32 @@ class OneExpert {
                  .accumulate = accumulate});
   }
 
-  // dinner is dy · down. For the gate's g and up's u, with probability p, the gradients are
-  // p · dinner · u · silu'(g) and p · dinner · silu(g); of p it is Σ dinner · silu(g) · u.
+  // dinner is dy · down. For the gate's g and up's u, of which a(g, u) is made, with probability p,
+  // the gradients are p · dinner · ∂a/∂g and p · dinner · ∂a/∂u; of p it is Σ dinner · a(g, u) and,
+  // with a bias of down, Σ dy · bias.
   void through_activation() const {
-    const int64_t n = shape_.intermediate, first = routes_.begin[expert_];
+    const ExpertsArgs& forward = args_.forward;
+    const int64_t n = shape_.intermediate, hidden = shape_.hidden, first = routes_.begin[expert_];
+    const ExpertBias& bias = forward.down_bias;
     pool_.parallel_for(count_, kRowsAtOnce, [&](int64_t r, int64_t end, int thread) {
-      float* const slope = buffers_.slopes + thread * n;
+      float* const value = buffers_.values + thread * n;
       for (; r < end; ++r) {
         const float* const d = buffers_.dinner + r * n;
         float *const gate = buffers_.inner + r * 2 * n, *const up = gate + n;
         const float p = routes_.weight[first + r];
-        const float* const in = gate;
-        block::silu_slope(&in, slope, n, nullptr);
-        block::silu(&in, gate, n, nullptr);
+        add_bias(forward.gate_bias, expert_, 0, n, gate);
+        add_bias(forward.up_bias, expert_, 0, n, up);
+        gated_slopes(forward.clamped, gate, up, n, value);
         double sum = 0;
         for (int64_t i = 0; i < n; ++i) {
-          const float activated = gate[i];
-          sum += static_cast<double>(d[i] * activated * up[i]);
-          gate[i] = p * d[i] * up[i] * slope[i];
-          up[i] = p * d[i] * activated;
+          sum += static_cast<double>(d[i] * value[i]);
+          gate[i] *= p * d[i];
+          up[i] *= p * d[i];
+        }
+        if (bias.data != nullptr) {
+          const float* const of_down = bias.data + expert_ * bias.stride;
+          const float* const dy = buffers_.dy + r * hidden;
+          for (int64_t i = 0; i < hidden; ++i) sum += static_cast<double>(dy[i] * of_down[i]);
         }
         args_.dprobability[routes_.token[first + r] * shape_.experts + expert_] =
             static_cast<float>(sum);
@@ -144,7 +165,6 @@ size_t experts_backward_bytes(const ExpertsShape& shape, int threads) {
 }
 
 void experts_backward(ThreadPool& pool, const ExpertsBackwardArgs& args) {
-  LUMEN_CHECK(args.forward.gate_bias.data == nullptr && args.forward.clamped.limit == 0);
   const ExpertsShape shape = shape_of(args.forward);
   std::fill_n(args.dx, shape.m * shape.hidden, 0.0f);
   std::fill_n(args.dprobability, shape.m * shape.experts, 0.0f);

@@ -7,8 +7,11 @@
 
 namespace lumen::kernels {
 
+// The exponent of a block that stands for no numbers.
+inline constexpr int kMxfp4None = 255;
+
 // Twice the number that a nibble stands for, and 2^(e − 128), which makes a weight of it. Exact for
-// e from 2 to 254; smaller scales may count as 0, and 255, which is no number, makes none.
+// e from 2 to 254; smaller scales may count as 0, and kMxfp4None makes none.
 alignas(16) inline constexpr int8_t kMxfp4Values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                                         0, -1, -2, -3, -4, -6, -8, -12};
 

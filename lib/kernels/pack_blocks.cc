@@ -61,6 +61,11 @@ void pack_block(DType dtype, const uint8_t* codes, float scale, float min, uint8
   pack_nibbles(codes, 16, block);
 }
 
+void pack_mxfp4(const uint8_t* codes, int exponent, uint8_t* block) {
+  *block = static_cast<uint8_t>(exponent);
+  pack_nibbles(codes, 16, block + 1);
+}
+
 void pack_super_block(DType dtype, const uint8_t* codes, const SuperScales& scales,
                       uint8_t* block) {
   if (dtype == DType::kQ6_K) return pack_q6_k(codes, scales, block);

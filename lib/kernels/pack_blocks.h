@@ -11,6 +11,9 @@ namespace lumen::kernels {
 // for q5_1 only. noexcept.
 void pack_block(DType dtype, const uint8_t* codes, float scale, float min, uint8_t* block);
 
+// One block of mxfp4: of the scale 2^(exponent − 127), and the codes of its numbers. noexcept.
+void pack_mxfp4(const uint8_t* codes, int exponent, uint8_t* block);
+
 // The scales of a block of 256: scale[i] = d · s[i] and, but for q6_k, min[i] = −e · m[i], of its 8
 // (q6_k: 16) sub-blocks. d and e are rounded to halves; s and m are integers that fit.
 struct SuperScales {

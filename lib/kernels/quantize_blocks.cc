@@ -1,9 +1,12 @@
 #include "lib/kernels/quantize_blocks.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "lib/base/check.h"
+#include "lib/kernels/mxfp4_values.h"
 #include "lib/kernels/pack_blocks.h"
 #include "lib/kernels/targets-inl.h"
 
@@ -57,7 +60,7 @@ void load_weights(const float* from, int count, int group, QuantUnit<F>& unit) {
 }
 
 // Fills x, sum and weight from `count` sub-blocks; w is set. Those of a block that halves cannot
-// scale become zeros; so do those that would be rounded to zero: their squares could underflow.
+// scale become zeros; so do those that would be rounded to zero (kSmallest).
 // Returns a bit for each sub-block that is not finite or too large.
 template <class F>
 uint32_t load_unit(const float* from, int count, QuantUnit<F>& unit) {
@@ -71,7 +74,8 @@ uint32_t load_unit(const float* from, int count, QuantUnit<F>& unit) {
       sum += v;
     }
     if (check != 0 || largest > F::kLargest) bad |= 1u << block;
-    const bool take = block < count && check == 0 && largest <= F::kLargest && largest > 0x1p-26f;
+    const bool take =
+        block < count && check == 0 && largest <= F::kLargest && largest > F::kSmallest;
     for (int i = 0; i < F::kSub; ++i) {
       unit.x[i * kUnit + block] = take ? from[block * F::kSub + i] : 0.0f;
     }
@@ -317,6 +321,119 @@ void quantize_super_blocks(const float* x, const float* w, uint8_t* y, int64_t n
   }
 }
 
+// Blocks of MXFP4, whose values are sign · 2^(e − 127) · {0, 0.5, 1, 1.5, 2, 3, 4, 6}.
+struct Mxfp4Codes : Unweighted {
+  static constexpr DType kType = DType::kMXFP4;
+  static constexpr int kSub = 32;
+  static constexpr float kSmallest = std::numeric_limits<float>::min();
+  static constexpr float kLargest = std::numeric_limits<float>::max();
+};
+
+// The exponents e that are written: exact (mxfp4_values.h) with values that are finite, 6 · 2^125.
+constexpr int kMxfp4Lowest = 2, kMxfp4Highest = 252;
+
+// The nearest of {0, 0.5, 1, 1.5, 2, 3, 4, 6} to v ≥ 0, of two that are as near the one of an even
+// code: its steps are 0.5 up to 2, 1 up to 4, then 2.
+HWY_INLINE FitVector nearest_mxfp4(FitVector v) {
+  const FitTag d;
+  const auto below_2 = hn::Lt(v, hn::Set(d, 2.0f)), below_4 = hn::Lt(v, hn::Set(d, 4.0f));
+  const auto of_step = [&](float first, float second, float third) HWY_ATTR {
+    return hn::IfThenElse(below_2, hn::Set(d, first),
+                          hn::IfThenElse(below_4, hn::Set(d, second), hn::Set(d, third)));
+  };
+  const auto rounded = hn::Mul(nearest(hn::Mul(v, of_step(2, 1, 0.5f))), of_step(0.5f, 1, 2));
+  return hn::Min(rounded, hn::Set(d, 6.0f));
+}
+
+// 2^(127 − e): what makes numbers of a block's elements.
+HWY_INLINE float mxfp4_inverse(int exponent) {
+  return std::bit_cast<float>(static_cast<uint32_t>(254 - exponent) << 23);
+}
+
+// Sets e of sixteen blocks, and their inverses as the unit's scales: of the exponent at which the
+// largest number is from 4 to below 8 (e = ⌊log2 max⌋ − 2 + 127, the rule of OCP's MX formats), the
+// next larger one, at which none is cut to 6, and the next smaller one, that of the least
+// Σ w (x − value)². Farther away none can err less, but for blocks of some weights.
+template <class F>
+void choose_exponents(QuantUnit<F>& unit, int* exponents) {
+  const FitTag d;
+  alignas(64) float least[kUnit], error[kUnit];
+  int middle[kUnit];
+  for (int block = 0; block < kUnit; ++block) {
+    float largest = 0;
+    for (int i = 0; i < F::kSub; ++i) {
+      largest = std::max(largest, std::abs(unit.x[i * kUnit + block]));
+    }
+    const auto biased = static_cast<int>(std::bit_cast<uint32_t>(largest) >> 23);
+    middle[block] = std::clamp(biased - 2, kMxfp4Lowest, kMxfp4Highest);
+    least[block] = INFINITY;
+  }
+  for (const int away : {0, 1, -1}) {
+    alignas(64) float inverse[kUnit];
+    int exponent[kUnit];
+    for (int block = 0; block < kUnit; ++block) {
+      exponent[block] = std::clamp(middle[block] + away, kMxfp4Lowest, kMxfp4Highest);
+      inverse[block] = mxfp4_inverse(exponent[block]);
+    }
+    for (int lane = 0; lane < kUnit; lane += static_cast<int>(hn::Lanes(d))) {
+      auto sum = hn::Zero(d);
+      for (int i = 0; i < F::kSub; ++i) {
+        const auto x = hn::Abs(hn::Load(d, unit.x + i * kUnit + lane));
+        const auto v = hn::Mul(x, hn::Load(d, inverse + lane));
+        const auto off = hn::Sub(v, nearest_mxfp4(v));
+        auto weighted = off;
+        if constexpr (F::kIsWeighted) {
+          weighted = hn::Mul(hn::Load(d, unit.w + i * kUnit + lane), off);
+        }
+        sum = hn::Add(sum, hn::Mul(weighted, off));
+      }
+      hn::Store(sum, d, error + lane);
+    }
+    for (int block = 0; block < kUnit; ++block) {
+      const float scaled = std::ldexp(error[block], 2 * (exponent[block] - middle[block]));
+      if (scaled >= least[block]) continue;
+      least[block] = scaled;
+      exponents[block] = exponent[block];
+      unit.scale[block] = inverse[block];
+    }
+  }
+}
+
+template <class F>
+void quantize_mxfp4(const float* x, const float* w, uint8_t* y, int64_t n) {
+  // The code of the number of which the index is twice.
+  constexpr uint8_t kCodeOf[] = {0, 1, 2, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7};
+  constexpr uint8_t kNegative = 8;
+  const FitTag d;
+  const hn::RebindToSigned<FitTag> di;
+  QuantUnit<F> unit;
+  int exponents[kUnit];
+  for (int64_t done = 0; done < n; done += kUnit * F::kSub) {
+    const int count = static_cast<int>(std::min<int64_t>(kUnit, (n - done) / F::kSub));
+    if constexpr (F::kIsWeighted) load_weights(w + done, count, 1, unit);
+    const uint32_t bad = load_unit(x + done, count, unit);
+    choose_exponents(unit, exponents);
+    for (int i = 0; i < F::kSub; ++i) {
+      alignas(64) int32_t twice[kUnit];
+      for (int lane = 0; lane < kUnit; lane += static_cast<int>(hn::Lanes(d))) {
+        const auto v = hn::Mul(hn::Abs(hn::Load(d, unit.x + i * kUnit + lane)),
+                               hn::Load(d, unit.scale + lane));
+        const auto number = nearest_mxfp4(v);
+        hn::Store(hn::ConvertTo(di, hn::Add(number, number)), di, twice + lane);
+      }
+      for (int block = 0; block < kUnit; ++block) {
+        const uint8_t code = kCodeOf[twice[block]];
+        const bool is_negative = code != 0 && unit.x[i * kUnit + block] < 0;
+        unit.codes[block * F::kSub + i] = is_negative ? code | kNegative : code;
+      }
+    }
+    for (int block = 0; block < count; ++block, y += info(F::kType).block_bytes) {
+      const bool is_bad = (bad >> block & 1) != 0;
+      pack_mxfp4(unit.codes + block * F::kSub, is_bad ? kMxfp4None : exponents[block], y);
+    }
+  }
+}
+
 template <class F>
 void quantize_small(const float* x, const float* w, uint8_t* y, int64_t n) {
   w ? quantize_blocks_of_32<Weighted<F>>(x, w, y, n) : quantize_blocks_of_32<F>(x, w, y, n);
@@ -341,6 +458,9 @@ void quantize_row_of(DType dtype, const float* x, const float* w, uint8_t* y, in
       return quantize_super<Q5_KCodes>(x, w, y, n);
     case DType::kQ6_K:
       return quantize_super<Q6_KCodes>(x, w, y, n);
+    case DType::kMXFP4:
+      return w ? quantize_mxfp4<Weighted<Mxfp4Codes>>(x, w, y, n)
+               : quantize_mxfp4<Mxfp4Codes>(x, w, y, n);
     default:
       LUMEN_CHECK(!"a type that can be quantised to");
   }
@@ -363,6 +483,7 @@ bool can_quantize(DType dtype) {
     case DType::kQ4_K:
     case DType::kQ5_K:
     case DType::kQ6_K:
+    case DType::kMXFP4:
       return true;
     default:
       return false;

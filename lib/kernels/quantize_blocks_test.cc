@@ -414,3 +414,124 @@ TEST_CASE("tiny and huge values: half-precision scales at their ends") {
     }
   });
 }
+
+namespace {
+
+constexpr float kMxfp4Numbers[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
+// The nearest number of MXFP4 with the scale 2^exponent; of two as near the one of an even code.
+double mxfp4_value(double x, int exponent) {
+  const double v = std::ldexp(std::abs(x), -exponent);
+  int best = 0;
+  for (int code = 1; code < 8; ++code) {
+    const double off = std::abs(v - kMxfp4Numbers[code]), least = std::abs(v - kMxfp4Numbers[best]);
+    if (off < least || (off == least && code % 2 == 0)) best = code;
+  }
+  return std::copysign(std::ldexp(kMxfp4Numbers[best], exponent), x);
+}
+
+double mxfp4_error(const float* x, int exponent, const float* w = nullptr) {
+  double error = 0;
+  for (int i = 0; i < 32; ++i) {
+    error += (w ? w[i] : 1.0) * std::pow(x[i] - mxfp4_value(x[i], exponent), 2);
+  }
+  return error;
+}
+
+// The exponent of the OCP specification.
+int plain_exponent(const float* x) {
+  float largest = 0;
+  for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(x[i]));
+  return static_cast<int>(std::floor(std::log2(largest))) - 2;
+}
+
+}  // namespace
+
+TEST_CASE("mxfp4 has the best of all scales and the nearest number of each element") {
+  const Floats x = weights(32 * 500, true);
+  double error = 0, plain = 0;
+  const Floats y = rounded(DType::kMXFP4, x);
+  for (size_t i = 0; i < x.size(); i += 32) {
+    const int middle = plain_exponent(x.data() + i);
+    double least = INFINITY;
+    int best = 0;
+    for (const int exponent : {middle, middle + 1, middle - 1, middle + 2, middle - 2}) {
+      const double each = mxfp4_error(x.data() + i, exponent);
+      if (each < least) least = each, best = exponent;
+    }
+    for (size_t j = i; j < i + 32; ++j) REQUIRE(y[j] == mxfp4_value(x[j], best));
+    error += least;
+    plain += mxfp4_error(x.data() + i, middle);
+  }
+  CHECK(error < 0.97 * plain);
+  CHECK(std::sqrt(error / squares(x, Floats(x.size()))) < 0.125);
+}
+
+TEST_CASE("mxfp4's scales are chosen for the columns that count") {
+  // One large number: with its scale the others are 0; where it does not count, they have a finer
+  // one.
+  Floats x(32, 0.3f), w(32, 1.0f);
+  x[5] = 12.0f;
+  const auto weighted = [&] {
+    Blocks blocks(17);
+    quantize_blocks(DType::kMXFP4, x.data(), blocks.data(), 32, w.data());
+    return blocks;
+  };
+  CHECK(weighted() == quantized(DType::kMXFP4, x));
+  CHECK(weighted()[0] == 127 + 1);
+  w[5] = 0;
+  CHECK(weighted()[0] == 127 + 0);
+  CHECK(values_of(DType::kMXFP4, weighted(), 32)[5] == 6.0f);
+  on_every_target([&] { CHECK(weighted()[0] == 127); });
+}
+
+TEST_CASE("mxfp4 is the same bytes on every target, and numbers that it has come back") {
+  const Floats x = weights(32 * 421, true);  // no whole number of units
+  const Blocks expected = quantized(DType::kMXFP4, x);
+  Floats w = weights(32 * 421, false);
+  for (float& v : w) v = std::abs(v);
+  const auto weighted = [&] {
+    Blocks blocks(expected.size());
+    quantize_blocks(DType::kMXFP4, x.data(), blocks.data(), 32 * 421, w.data());
+    return blocks;
+  };
+  const Blocks expected_weighted = weighted();
+  CHECK(expected_weighted != expected);
+  Blocks blocks;  // every number with every exponent, in another order
+  for (int exponent = 2; exponent <= 252; ++exponent) {
+    blocks.push_back(static_cast<uint8_t>(exponent));
+    for (int i = 0; i < 16; ++i) {
+      // No negative zeros, which come back positive.
+      const int upper = (i * 5 + exponent) % 16;
+      blocks.push_back(static_cast<uint8_t>((i == 8 ? 7 : i) | (upper == 8 ? 15 : upper) << 4));
+    }
+  }
+  on_every_target([&] {
+    CHECK(quantized(DType::kMXFP4, x) == expected);
+    CHECK(weighted() == expected_weighted);
+    CHECK(quantized(DType::kMXFP4, values_of(DType::kMXFP4, blocks, 32 * 251)) == blocks);
+  });
+}
+
+TEST_CASE("mxfp4 of zeros, tiny, huge and no numbers") {
+  on_every_target([] {
+    CHECK(rounded(DType::kMXFP4, Floats(96, 0.0f)) == Floats(96, 0.0f));
+    for (const float x : {std::numeric_limits<float>::denorm_min(), 2e-38f, 0x1p-126f}) {
+      const Floats y = rounded(DType::kMXFP4, Floats(32, x));
+      CHECK(std::abs(y[7] - x) <= x);
+    }
+    const float most = std::numeric_limits<float>::max();
+    const Blocks huge = quantized(DType::kMXFP4, Floats(32, most));
+    CHECK_FALSE(has_nonfinite(DType::kMXFP4, huge.data(), 32));
+    CHECK(values_of(DType::kMXFP4, huge, 32)[0] == 0x1.8p127f);
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      Floats x(96, 1.0f);
+      x[40] = bad;
+      const Blocks blocks = quantized(DType::kMXFP4, x);
+      CHECK(has_nonfinite(DType::kMXFP4, blocks.data() + 17, 32));
+      CHECK_FALSE(has_nonfinite(DType::kMXFP4, blocks.data(), 32));
+      CHECK_FALSE(has_nonfinite(DType::kMXFP4, blocks.data() + 34, 32));
+    }
+  });
+}

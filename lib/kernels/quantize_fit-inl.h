@@ -36,9 +36,11 @@ constexpr float kSmallestHalf = 0x1p-24f;
 
 enum class Offset { kNone, kAny, kNotPositive };
 
-// The squares of a block's errors are multiplied by the weights of its columns.
+// The squares of a block's errors are multiplied by the weights of its columns. kSmallest: blocks
+// without larger numbers are rounded to zeros, which keeps squares from underflow.
 struct Unweighted {
   static constexpr bool kIsWeighted = false;
+  static constexpr float kSmallest = 0x1p-26f;
 };
 template <class F>
 struct Weighted : F {

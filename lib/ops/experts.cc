@@ -323,10 +323,9 @@ std::vector<Tensor> grad_experts(const graph::GradCall& call) {
   const Inputs in = call.inputs;
   const Tensor &x = in[0], &logits = in[1];
   std::vector<Tensor> gradients(in.size());
-  const auto matrices = in.subspan(first_matrix(call.node));
-  const bool plain = !has_biases(call.node) && call.node.attrs.real("limit") == 0;
-  const bool frozen = plain && std::none_of(matrices.begin(), matrices.end(),
-                                            [](const Tensor& w) { return w.requires_grad(); });
+  const auto matrices = in.subspan(first_matrix(call.node));  // and biases
+  const bool frozen = std::none_of(matrices.begin(), matrices.end(),
+                                   [](const Tensor& w) { return w.requires_grad(); });
   Tensor dp;
   if (frozen) {
     std::vector<Tensor> inputs = {x, logits, call.dy};
@@ -374,10 +373,10 @@ bool wants_biases(const ExpertsOptions& options) {
   return options.gate_bias.defined() || options.up_bias.defined() || options.down_bias.defined();
 }
 
-graph::Attrs expert_attrs(const ExpertsOptions& options) {
+graph::Attrs expert_attrs(const ExpertsOptions& options, bool biases) {
   return {{"used", options.used},
           {"normalize", int64_t{options.normalize}},
-          {"biases", int64_t{wants_biases(options)}},
+          {"biases", int64_t{biases}},
           {"alpha", options.alpha},
           {"limit", options.limit}};
 }
@@ -437,14 +436,18 @@ std::vector<OpCase> experts_cases() {
 std::vector<OpCase> experts_backward_cases() {
   std::vector<OpCase> cases;
   const auto add_case = [&](std::string label, int64_t m, DType dtype,
-                            const ExpertsOptions& options, double tolerance) {
-    cases.push_back({std::move(label), expert_inputs(m, 3, dtype, 3),
+                            const ExpertsOptions& options, double tolerance, bool biases = false) {
+    std::vector<graph::TypedShape> inputs = expert_inputs(m, 3, dtype, 3);
+    for (const int64_t n : {32, 32, 64}) {
+      if (biases) inputs.push_back(f32({3, n}));
+    }
+    cases.push_back({std::move(label), std::move(inputs),
                      [=](Inputs in) {
                        for (const Tensor& x : in) {
                          graph::check_defined(x, kExpertsBackward.name, "an input");
                        }
                        return record(kExpertsBackward, std::vector(in.begin(), in.end()),
-                                     expert_attrs(options));
+                                     expert_attrs(options, biases));
                      },
                      -0.5, 0.5, tolerance});
   };
@@ -452,6 +455,11 @@ std::vector<OpCase> experts_backward_cases() {
   add_case("many tokens", 40, DType::kF32, {1, false}, 4e-6);
   add_case("f16", 7, DType::kF16, {2, false}, 4e-6);
   add_case("q8_0", 4, DType::kQ8_0, {2, true}, 3e-2);
+  // Numbers that float32 has: with others second derivatives of the meaning mix types.
+  const ExpertsOptions clamped = {.used = 2, .normalize = true, .alpha = 1.5, .limit = 0.5};
+  add_case("clamped", 6, DType::kF32, clamped, 4e-6);
+  add_case("few tokens with biases", 5, DType::kF32, clamped, 4e-6, true);
+  add_case("many tokens with biases", 40, DType::kBF16, clamped, 4e-6, true);
   return cases;
 }
 
@@ -505,7 +513,7 @@ Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> ga
     graph::check_defined(*bias, kExperts.name, "a bias");
     inputs.push_back(*bias);
   }
-  return record(kExperts, inputs, expert_attrs(options));
+  return record(kExperts, inputs, expert_attrs(options, wants_biases(options)));
 }
 
 }  // namespace lumen::ops

@@ -28,6 +28,21 @@ Out two_experts(In in, bool normalize) {
               {.used = std::min<int64_t>(2, static_cast<int64_t>(count)), .normalize = normalize})};
 }
 
+// The same with the biases of all behind the matrices, gated as gpt-oss does it.
+Out two_clamped_experts(In in) {
+  const In matrices = in.subspan(2, in.size() - 5), biases = in.last(3);
+  const size_t count = matrices.size() / 3;
+  return {experts(in[0], in[1], matrices.first(count), matrices.subspan(count, count),
+                  matrices.last(count),
+                  {.used = std::min<int64_t>(2, static_cast<int64_t>(count)),
+                   .normalize = true,
+                   .gate_bias = biases[0],
+                   .up_bias = biases[1],
+                   .down_bias = biases[2],
+                   .alpha = 1.7,
+                   .limit = 0.6})};
+}
+
 Out frozen_matrices(In in) {
   Out inputs(in.begin(), in.end());
   for (size_t i = 2; i < inputs.size(); ++i) inputs[i] = autograd::detach(inputs[i]);
@@ -160,6 +175,8 @@ const std::map<std::string, GoldenBuild>& golden_builders() {
       {"eq_number", [](In in) { return Out{eq(in[0], 1.5)}; }},
       {"erf", [](In in) { return Out{erf(in[0])}; }},
       {"experts", [](In in) { return two_experts(in, false); }},
+      {"experts_clamped", [](In in) { return two_clamped_experts(in); }},
+      {"experts_clamped_frozen", [](In in) { return two_clamped_experts(frozen_matrices(in)); }},
       {"experts_frozen", [](In in) { return two_experts(frozen_matrices(in), false); }},
       {"experts_normalized_frozen", [](In in) { return two_experts(frozen_matrices(in), true); }},
       {"experts_normalized", [](In in) { return two_experts(in, true); }},

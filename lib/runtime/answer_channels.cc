@@ -32,8 +32,12 @@ std::optional<ChannelTokens> channel_tokens(const text::Tokenizer& tokenizer) {
 }
 
 ChannelReader::ChannelReader(std::shared_ptr<const text::Tokenizer> tokenizer,
-                             const ChannelTokens& tokens, std::span<const int32_t> prompt)
-    : tokens_(tokens), stream_(std::move(tokenizer), /*skip_special=*/true) {
+                             const ChannelTokens& tokens, std::span<const int32_t> prompt,
+                             Shown shown)
+    : tokenizer_(std::move(tokenizer)),
+      tokens_(tokens),
+      which_(shown),
+      stream_(tokenizer_, /*skip_special=*/true) {
   header_.reserve(kUsualHeader);
   const auto start = std::find(prompt.rbegin(), prompt.rend(), tokens.start);
   if (start == prompt.rend()) {
@@ -63,6 +67,9 @@ bool ChannelReader::push(int32_t token, std::string& out) {
   if (token == tokens_.channel) {
     stream_.finish(header_);
     header_ += '\n';
+  } else if (tokenizer_->is_special(token)) {
+    stream_.finish(header_);  // <|constrain|> in "final<|constrain|>json"
+    header_ += ' ';
   } else {
     stream_.push(token, header_);
   }
@@ -72,7 +79,10 @@ bool ChannelReader::push(int32_t token, std::string& out) {
 void ChannelReader::begin_message(std::string& out) {
   stream_.finish(header_);
   began_ = true;
-  state_ = word_after(header_, "\n") == "analysis" ? State::kHidden : State::kShown;
+  const std::string_view channel = word_after(header_, "\n");
+  const bool hides =
+      which_ == Shown::kFinal ? !channel.empty() && channel != "final" : channel == "analysis";
+  state_ = hides ? State::kHidden : State::kShown;
   if (state_ == State::kShown) {
     if (shown_) out += "\n\n";
     shown_ = true;

@@ -12,8 +12,8 @@ using lumen::runtime::testing::ByteTokenizer;
 
 namespace {
 
-constexpr std::string_view kTokens[] = {"<|start|>", "<|channel|>", "<|message|>",
-                                        "<|end|>",   "<|return|>",  "<|call|>"};
+constexpr std::string_view kTokens[] = {"<|start|>",  "<|channel|>", "<|message|>",  "<|end|>",
+                                        "<|return|>", "<|call|>",    "<|constrain|>"};
 
 // Bytes, and the control tokens of channels.
 class ChannelTokenizer : public ByteTokenizer {
@@ -45,13 +45,17 @@ std::vector<int32_t> ids_of(std::string_view text) {
   return ids;
 }
 
-// What a user reads of the answer `said` to `prompt`.
-std::string text_of(std::string_view prompt, std::string_view said, bool continues_text = false) {
+// What a user reads of the answer `said` to `prompt`, and why it ended; under a grammar the nearest
+// that it allows, with the first token of all that are as near.
+std::string text_of(std::string_view prompt, std::string_view said, bool continues_text = false,
+                    const std::string& gbnf = "", StopReason* reason = nullptr) {
   const PromptFormat format(kTokenizer, std::nullopt, {});
   Sampler sampler({.temperature = 0}, kTokenizer->vocab_size());
   GenerationOptions options;
   options.end_tokens = format.end_token_ids();
   options.channels = format.channels();
+  ConstraintSource source(kTokenizer, options.end_tokens);
+  if (!gbnf.empty()) options.constraint = source.of_grammar(gbnf);
   std::string streamed;
   auto sink = [&](std::string_view piece) { streamed += piece; };
   Answer answer(kTokenizer, ids_of(prompt), 4096, sampler, options, continues_text, sink);
@@ -60,9 +64,10 @@ std::string text_of(std::string_view prompt, std::string_view said, bool continu
     logits[static_cast<size_t>(id)] = 1;
     if (!answer.next(logits)) break;
   }
-  const std::string text = answer.finish().text;
-  CHECK(text == streamed);
-  return text;
+  const GenerationResult result = answer.finish();
+  CHECK(result.text == streamed);
+  if (reason) *reason = result.stop_reason;
+  return result.text;
 }
 
 constexpr std::string_view kPrompt = "<|start|>user<|message|>Hi<|end|><|start|>assistant";
@@ -99,6 +104,36 @@ TEST_CASE("answers without channels, and texts that are continued, are shown as 
   CHECK(text_of(kPrompt, "Hello you") == "Hello you");
   CHECK(text_of(kPrompt, "<|channel|>analysis<|message|>They greet.", true) ==
         "analysisThey greet.");
+}
+
+TEST_CASE("a constraint is for the final message of an answer in channels") {
+  const std::string gbnf = "root ::= \"{\" [x-z]* \"}\"", thought(kThought);
+  const auto under = [&](std::string_view prompt, const std::string& said, StopReason expected) {
+    StopReason reason = StopReason::kLength;
+    const std::string text = text_of(prompt, said, false, gbnf, &reason);
+    CHECK(reason == expected);
+    return text;
+  };
+  const std::string last = "<|start|>assistant<|channel|>final<|message|>";
+  // Thoughts are free and not shown; the text is over with the grammar.
+  CHECK(under(kPrompt, thought + last + "{xyz}more", StopReason::kEos) == "{xyz}");
+  CHECK(under(kPrompt, thought + last + "!x?", StopReason::kContext) == "{xx");
+  CHECK(under(kPrompt, last.substr(last.find("<|channel|>")) + "{}", StopReason::kEos) == "{}");
+  for (const char* between : {" ", ""}) {
+    const std::string typed = str("<|channel|>final", between, "<|constrain|>json<|message|>{}");
+    CHECK(under(kPrompt, typed, StopReason::kEos) == "{}");
+  }
+  // Neither are other messages, nor do they end the answer.
+  CHECK(under(kPrompt, "<|channel|>commentary<|message|>I look.<|end|>" + last + "{y}",
+              StopReason::kEos) == "{y}");
+  CHECK(under(kPrompt, thought + "<|return|>" + last + "{y}", StopReason::kEos) == "{y}");
+  // Without an end of the thoughts there is no text.
+  CHECK(under(kPrompt, "<|channel|>analysis<|message|>Hm", StopReason::kContext) == "");
+  // Prompts that begin the message, and answers without channels.
+  CHECK(under(std::string(kPrompt) + "<|channel|>final<|message|>", "{z}", StopReason::kEos) ==
+        "{z}");
+  CHECK(under("Hi", "{z}", StopReason::kEos) == "{z}");
+  CHECK(text_of(kPrompt, "{z}", true, gbnf) == "{z}");
 }
 
 TEST_CASE("the end of a message in a channel is not that of the answer") {

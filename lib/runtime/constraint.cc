@@ -98,14 +98,20 @@ std::shared_ptr<text::TokenConstraint> ConstraintSource::of_schema(const io::Jso
 }
 
 AnswerConstraint::AnswerConstraint(std::shared_ptr<text::TokenConstraint> constraint,
-                                   const text::Tokenizer& tokenizer,
+                                   std::shared_ptr<const text::Tokenizer> tokenizer,
                                    std::span<const int32_t> prompt, bool continues_text,
+                                   const std::optional<ChannelTokens>& channels,
                                    std::span<const int32_t> end_tokens)
     : constraint_(std::move(constraint)),
-      tokenizer_(tokenizer),
+      tokenizer_(std::move(tokenizer)),
       end_tokens_(end_tokens),
-      closing_(closing_tag(tokenizer, prompt)),
+      closing_(closing_tag(*tokenizer_, prompt)),
       text_(constraint_, !continues_text && closing_.empty()) {
+  if (channels && !continues_text) {
+    channels_.emplace(tokenizer_, *channels, prompt, ChannelReader::Shown::kFinal);
+    if (!channels_->in_shown_text()) phase_ = Phase::kChannels;
+    return;
+  }
   if (closing_.empty()) return;
   phase_ = Phase::kThinking;
   const text::VocabularyTrie& vocabulary = constraint_->vocabulary();
@@ -118,7 +124,7 @@ AnswerConstraint::AnswerConstraint(std::shared_ptr<text::TokenConstraint> constr
 std::span<const float> AnswerConstraint::mask(std::span<const float> logits) {
   const auto vocab = logits.size();
   masked_.resize(vocab);
-  if (phase_ == Phase::kThinking) {
+  if (phase_ == Phase::kThinking || phase_ == Phase::kChannels) {
     std::copy(logits.begin(), logits.end(), masked_.begin());
     for (const int32_t end : end_tokens_) {
       if (static_cast<size_t>(end) < vocab) masked_[static_cast<size_t>(end)] = kImpossible;
@@ -162,6 +168,12 @@ std::span<const float> AnswerConstraint::mask(std::span<const float> logits) {
 
 void AnswerConstraint::accept(int32_t token) {
   if (phase_ == Phase::kThinking) return think(token);
+  if (phase_ == Phase::kChannels) {
+    channels_->push(token, discarded_);
+    discarded_.clear();
+    if (channels_->in_shown_text()) phase_ = Phase::kText;
+    return;
+  }
   const std::string_view bytes = constraint_->vocabulary().bytes(token);
   const bool is_blank = bytes.find_first_not_of(kBlank) == bytes.npos;
   if (text_.accept(token)) {
@@ -174,7 +186,7 @@ void AnswerConstraint::accept(int32_t token) {
 // A tag that the rest of its token contradicts closes nothing.
 void AnswerConstraint::think(int32_t token) {
   std::string_view piece = constraint_->vocabulary().bytes(token);
-  if (piece.empty()) piece = tokenizer_.token_text(token);  // a control token
+  if (piece.empty()) piece = tokenizer_->token_text(token);  // a control token
   tail_ += piece;
   const size_t at = tail_.find(closing_);
   if (at != tail_.npos) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/io/json.h"
+#include "lib/runtime/answer_channels.h"
 #include "lib/text/token_constraint.h"
 #include "lib/text/tokenizer.h"
 
@@ -51,14 +52,18 @@ class ConstraintSource {
 
 // One answer under a constraint: which logits the sampler gets to see. If the prompt ends in a
 // thinking block that it has opened (<think>), the answer is free until that block is closed, but
-// cannot end there; up to two tokens of white space may follow. Not thread-safe. Allocates with
+// cannot end there; up to two tokens of white space may follow. An answer in channels is free until
+// the text of its final message, and cannot end before. Not thread-safe. Allocates with
 // the first logits, and where the constraint meets a state for the first time.
 class AnswerConstraint {
  public:
-  // `tokenizer` and `end_tokens` must outlive it; `continues_text` as for Generator::generate.
+  // `end_tokens` must outlive it; `channels` those of a model that answers so, `continues_text` as
+  // for Generator::generate.
   AnswerConstraint(std::shared_ptr<text::TokenConstraint> constraint,
-                   const text::Tokenizer& tokenizer, std::span<const int32_t> prompt,
-                   bool continues_text, std::span<const int32_t> end_tokens);
+                   std::shared_ptr<const text::Tokenizer> tokenizer,
+                   std::span<const int32_t> prompt, bool continues_text,
+                   const std::optional<ChannelTokens>& channels,
+                   std::span<const int32_t> end_tokens);
 
   // The logits with −∞ for all tokens that are not allowed, valid until the next call; empty if
   // none is, because the text is over. Throws Error(kMismatch) if the vocabulary has no token for
@@ -70,13 +75,15 @@ class AnswerConstraint {
   bool is_over() { return phase_ == Phase::kText && text_.is_over(); }
 
  private:
-  enum class Phase { kThinking, kGap, kText };
+  enum class Phase { kThinking, kGap, kChannels, kText };
   void think(int32_t token);
 
   std::shared_ptr<text::TokenConstraint> constraint_;
-  const text::Tokenizer& tokenizer_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::span<const int32_t> end_tokens_;
-  std::string_view closing_;  // the tag that ends the thinking; "": there is none
+  std::string_view closing_;               // the tag that ends the thinking; "": there is none
+  std::optional<ChannelReader> channels_;  // none if there are none
+  std::string discarded_;                  // what it says
   text::ConstrainedText text_;
   Phase phase_ = Phase::kText;
   std::string tail_;             // of what was thought: where the tag may have begun

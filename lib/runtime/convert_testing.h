@@ -26,6 +26,33 @@ inline constexpr const char* kTurnTemplate =
     "{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
+// Gives the layers the windows and rotations that all GGUF files of the architecture have.
+inline void make_sayable(io::Json& config) {
+  const std::string type = io::get_string(config, "model_type");
+  const int64_t layers = io::get_int(config, "num_hidden_layers", 1, 100);
+  if (config.contains("layer_types") && !type.starts_with("qwen")) {
+    const int64_t period = type == "gemma3_text"                   ? 6
+                           : type == "gemma2" || type == "gpt_oss" ? 2
+                                                                   : 4;
+    for (int64_t i = 0; i < layers; ++i) {
+      config["layer_types"][static_cast<size_t>(i)] =
+          (i + 1) % period == 0 ? "full_attention" : "sliding_attention";
+    }
+  } else {
+    config.erase("layer_types");
+    if (type.starts_with("qwen")) config.erase("sliding_window");
+  }
+  if (type == "qwen3_moe") {
+    for (const char* key : {"decoder_sparse_step", "mlp_only_layers"}) config.erase(key);
+    config["norm_topk_prob"] = true;
+  }
+  if (type == "gpt_oss") config["swiglu_limit"] = 7;
+  config.erase("no_rope_layers");
+  if (config.contains("query_pre_attn_scalar")) {
+    config["query_pre_attn_scalar"] = config["head_dim"];
+  }
+}
+
 // A Hugging Face directory with random weights and a tokenizer trained on kTrainingText.
 inline std::string model_directory(const models::ModelDef& def, io::Json config,
                                    text::TokenizerKind kind) {
@@ -55,6 +82,19 @@ inline std::string converted(const std::string& directory) {
   options.type = "f32";
   REQUIRE(convert(options) == 0);
   return *options.output;
+}
+
+// The same tensors to the bit.
+inline void check_same_data(const io::GgufFile& got, const io::GgufFile& want) {
+  REQUIRE(got.tensors.size() == want.tensors.size());
+  for (const io::GgufTensor& tensor : want.tensors) {
+    INFO(tensor.name);
+    const io::GgufTensor* const same = got.find_tensor(tensor.name);
+    REQUIRE(same != nullptr);
+    REQUIRE((same->dtype == tensor.dtype && same->shape == tensor.shape));
+    const Array a = want.array(tensor), b = got.array(*same);
+    REQUIRE(std::equal(a.data(), a.data() + a.bytes(), b.data(), b.data() + b.bytes()));
+  }
 }
 
 // Of the last of 40 tokens, with an adapter or without.

@@ -35,13 +35,20 @@ void set_tokenizer(const io::ModelFiles& files, io::GgufWriter& writer) {
   }
 }
 
-// Adds the matrix `name` of an expert to the tensor of all. The model is known to be whole.
-void add_expert(size_t expert, const std::string& name, const Array& array, SourceTensor& all) {
+// Adds the matrix of an expert to the tensor of all, which is added to `tensors` with the first;
+// `of_experts` are their places there. The model is known to be whole.
+void add_expert(int64_t number, const SourceTensor& matrix,
+                std::map<std::string, size_t>& of_experts, std::vector<SourceTensor>& tensors) {
+  const auto [at, is_new] = of_experts.emplace(matrix.target, tensors.size());
+  if (is_new) tensors.push_back(matrix);
+  SourceTensor& all = tensors[at->second];
+  const Array& array = matrix.array;
   if (array.dtype() != all.array.dtype()) {
-    fail(ErrorKind::kUnsupported, "tensor ", quoted(name), " is ", lumen::name(array.dtype()), ", ",
-         quoted(all.name), " is ", lumen::name(all.array.dtype()),
+    fail(ErrorKind::kUnsupported, "tensor ", quoted(matrix.name), " is ", name(array.dtype()), ", ",
+         quoted(all.name), " is ", name(all.array.dtype()),
          ": they are one tensor in GGUF and must have one type");
   }
+  const auto expert = static_cast<size_t>(number);
   if (all.parts.size() <= expert) all.parts.resize(expert + 1);
   all.parts[expert] = array;
 }
@@ -69,20 +76,16 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
            " has no name in GGUF");
     }
-    const bool keep = keep_packed && is_quantized(array.dtype());
+    SourceTensor tensor{name, gguf_name, array};
+    if (keep_packed && is_quantized(array.dtype())) tensor.kept = array.dtype();
     if (const auto expert = io::expert_number(name)) {
-      const auto [at, is_new] = of_experts.emplace(gguf_name, tensors.size());
-      if (is_new) tensors.push_back(SourceTensor{name, gguf_name, array});
-      if (is_new && keep) tensors.back().kept = array.dtype();
-      add_expert(static_cast<size_t>(*expert), name, array, tensors[at->second]);
+      add_expert(*expert, tensor, of_experts, tensors);
       continue;
     }
-    const RowOrder order =
-        rotate && nn::has_rotary_rows(name) ? RowOrder::kInterleaved : RowOrder::kAsTheyAre;
-    SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, gguf_name, array, order});
+    if (rotate && nn::has_rotary_rows(name)) tensor.order = RowOrder::kInterleaved;
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
-    if (keep) tensor.kept = array.dtype();
+    tensors.push_back(std::move(tensor));
   }
   const int64_t rotary_dim = nn::DecoderConfig(files.config).rotary_dim;
   for (const auto& [name, numbers] : nn::rope_tensors(files.config, rotary_dim)) {
@@ -124,18 +127,25 @@ void copy_metadata(const Source& source, bool keep_types, io::GgufWriter& writer
   if (source.parameters) io::set_gguf_chat_templates(source.files.chat_templates, writer);
 }
 
-// The same of a GGUF file, whose metadata and tensors keep their names and order.
+// The same of a GGUF file, whose metadata and tensors keep their names and order, but that those of
+// single experts become one of all.
 std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::GgufWriter& writer) {
   const io::ModelFiles& files = source.files;
   if (!source.parameters) checked_parameters(files, nullptr);
   copy_metadata(source, keep_types, writer);
   std::vector<SourceTensor> tensors;
   const std::string architecture = io::gguf_architecture(files.config);
+  std::map<std::string, size_t> of_experts;  // places in `tensors`
   const auto add = [&](const std::string& name, const std::string& target, DType own_type,
                        const Array& array) {
-    SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, target, array});
+    SourceTensor tensor{name, target, array};
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     if (keep_types) tensor.kept = own_type;
+    if (const auto expert = io::expert_number(name)) {
+      tensor.target = io::gguf_tensor_name(name, architecture);
+      return add_expert(*expert, tensor, of_experts, tensors);
+    }
+    tensors.push_back(std::move(tensor));
   };
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
     const std::string name = io::hugging_face_name(tensor.name, architecture);
@@ -166,6 +176,13 @@ class TensorTypes {
     kind_.has_output = std::any_of(tensors.begin(), tensors.end(), [](const SourceTensor& tensor) {
       return tensor.target == "output.weight";
     });
+    const bool has_experts = std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+      return tensor.target.ends_with("_exps.weight");
+    });
+    if (type_.experts && !has_experts) {
+      fail(ErrorKind::kUsage, "--type ", type_.name, " is for mixtures of experts, and ",
+           quoted(files.path), " has none: say q8_0, or q4_k_m for about 4 bits");
+    }
     for (const SourceTensor& tensor : tensors) {
       if (!tensor.kept) count(tensor);
       const DType from = tensor.array.dtype(), to = of(tensor);

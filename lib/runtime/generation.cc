@@ -105,8 +105,9 @@ class Answer::TextBuilder {
   }
 
   // Keeps back what is not for the user.
-  void read_channels(const ChannelTokens& tokens, std::span<const int32_t> prompt) {
-    channels_.emplace(tokenizer_, tokens, prompt);
+  void read_channels(const ChannelTokens& tokens, std::span<const int32_t> prompt,
+                     ChannelReader::Shown shown) {
+    channels_.emplace(tokenizer_, tokens, prompt, shown);
   }
 
   // Returns true when a stop string is complete.
@@ -170,11 +171,14 @@ Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const
   builder_ = std::make_unique<TextBuilder>(tokenizer, options, result_.text, sink);
   if (continues_text) {
     builder_->continue_from(prompt);
-  } else if (options.channels && !options.constraint) {
-    builder_->read_channels(*options.channels, prompt);
+  } else if (options.channels) {
+    using Shown = ChannelReader::Shown;
+    builder_->read_channels(*options.channels, prompt,
+                            options.constraint ? Shown::kFinal : Shown::kAllButThoughts);
   }
   if (options.constraint) {
-    constraint_.emplace(options.constraint, *tokenizer, prompt, continues_text, options.end_tokens);
+    constraint_.emplace(options.constraint, tokenizer, prompt, continues_text, options.channels,
+                        options.end_tokens);
   }
   sampler.begin(prompt);
 }

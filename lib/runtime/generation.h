@@ -38,8 +38,8 @@ struct GenerationOptions {
   std::vector<std::string> stop;      // texts that end the answer and are not part of it
   std::vector<int32_t> end_tokens;
   std::shared_ptr<text::TokenConstraint> constraint = nullptr;  // what the answer must follow
-  // Those of models that answer in channels: only what is for the user is text then, unless the
-  // answer continues a text or follows a constraint.
+  // Those of models that answer in channels: only what is for the user is text then, under a
+  // constraint the final message, unless the answer continues a text.
   std::optional<ChannelTokens> channels = std::nullopt;
   GenerationProfile* profile = nullptr;  // measures the answer, if given
 };

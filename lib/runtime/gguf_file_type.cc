@@ -10,9 +10,15 @@ namespace lumen::runtime {
 namespace {
 
 constexpr GgufFileType kFileTypes[] = {
-    {"f32", DType::kF32, 0},      {"f16", DType::kF16, 1},    {"bf16", DType::kBF16, 32},
-    {"q8_0", DType::kQ8_0, 7},    {"q6_k", DType::kQ6_K, 18}, {"q5_k_m", DType::kQ5_K, 17},
-    {"q4_k_m", DType::kQ4_K, 15}, {"q4_0", DType::kQ4_0, 2},
+    {"f32", DType::kF32, 0},
+    {"f16", DType::kF16, 1},
+    {"bf16", DType::kBF16, 32},
+    {"q8_0", DType::kQ8_0, 7},
+    {"q6_k", DType::kQ6_K, 18},
+    {"q5_k_m", DType::kQ5_K, 17},
+    {"q4_k_m", DType::kQ4_K, 15},
+    {"q4_0", DType::kQ4_0, 2},
+    {"mxfp4_moe", DType::kQ8_0, 38, DType::kMXFP4},
 };
 
 // The first and the last eighth of the layers, and every third between.
@@ -50,6 +56,7 @@ DType gguf_wanted_type(const GgufFileType& type, const GgufModelKind& model,
                        std::string_view name) {
   // Small, and chooses experts; small, and vectors of each expert.
   if (name.ends_with(".ffn_gate_inp.weight") || name.ends_with("_exps.bias")) return DType::kF32;
+  if (type.experts && name.ends_with("_exps.weight")) return *type.experts;
   if (!is_quantized(type.matrices) || type.matrices == DType::kQ8_0) return type.matrices;
   if (name == (model.has_output ? "output.weight" : "token_embd.weight")) return DType::kQ6_K;
   const bool is_value = name.ends_with(".attn_v.weight");

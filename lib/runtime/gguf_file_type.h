@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,9 +14,10 @@ namespace lumen::runtime {
 
 // One choice of --type.
 struct GgufFileType {
-  std::string_view name;  // "q4_k_m"
-  DType matrices;         // what a matrix gets unless there is a reason for more
-  uint32_t number;        // general.file_type, as the format counts them
+  std::string_view name;              // "q4_k_m"
+  DType matrices;                     // what a matrix gets unless there is a reason for more
+  uint32_t number;                    // general.file_type, as the format counts them
+  std::optional<DType> experts = {};  // what those of experts get instead
 };
 std::span<const GgufFileType> gguf_file_types();
 // The one of this name, which must be there.

@@ -1,0 +1,184 @@
+// lumen-convert: mixtures of experts, whose matrices are one tensor in GGUF.
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "lib/base/random.h"
+#include "lib/base/relative_error.h"
+#include "lib/base/testing.h"
+#include "lib/io/atomic_file.h"
+#include "lib/io/gguf.h"
+#include "lib/io/model_files.h"
+#include "lib/io/safetensors.h"
+#include "lib/io/write_gguf.h"
+#include "lib/io/write_safetensors.h"
+#include "lib/runtime/convert.h"
+#include "lib/runtime/convert_testing.h"
+#include "models/model.h"
+
+namespace lumen::runtime {
+
+using lumen::testing::relative_error;
+
+TEST_CASE("experts are quantised together, their router is not") {
+  for (const char* type : {"mixtral", "qwen3_moe"}) {
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    io::Json config = def.tiny_configs()[0];
+    make_sayable(config);
+    config.update({{"hidden_size", 256},
+                   {"intermediate_size", 256},
+                   {"moe_intermediate_size", 512},
+                   {"head_dim", 64}});
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+    const std::vector<float> want = logits(directory);
+    for (const auto& [name, error, expected] : {std::tuple("q8_0", 0.1, DType::kQ8_0),
+                                                {"q4_k_m", 0.6, DType::kQ4_K},
+                                                {"mxfp4_moe", 0.6, DType::kMXFP4}}) {
+      INFO(type << " " << name);
+      ConvertOptions options;
+      options.model = directory;
+      options.output = lumen::testing::temporary_directory() + "/model.gguf";
+      options.type = name;
+      REQUIRE(convert(options) == 0);
+      CHECK(relative_error(logits(*options.output), want) < error);
+      const auto file = io::read_gguf(*options.output);
+      CHECK(file->find_tensor("blk.0.ffn_gate_inp.weight")->dtype == DType::kF32);
+      const io::GgufTensor& gate = *file->find_tensor("blk.0.ffn_gate_exps.weight");
+      CHECK(gate.dtype == expected);
+      CHECK(gate.shape.rank() == 3);
+      // By way of a GGUF file in float32 the same bits.
+      ConvertOptions again = options;
+      again.model = converted(directory);
+      again.output = lumen::testing::temporary_directory() + "/again.gguf";
+      REQUIRE(convert(again) == 0);
+      const auto copy = io::read_gguf(*again.output);
+      const Array a = file->array(gate), b = copy->array(*copy->find_tensor(gate.name));
+      CHECK(std::equal(a.data(), a.data() + a.bytes(), b.data(), b.data() + b.bytes()));
+    }
+  }
+}
+
+namespace {
+
+// A GGUF file with the tensors of all experts parted into one for each, as before April 2024.
+std::string with_parted_experts(const std::string& path) {
+  const auto file = io::read_gguf(path);
+  io::GgufWriter writer;
+  for (size_t i = 0; i < file->metadata.size(); ++i) writer.copy(file->metadata[i]);
+  for (const io::GgufTensor& tensor : file->tensors) {
+    const Array array = file->array(tensor);
+    const size_t end = tensor.name.find("_exps.weight");
+    if (end == std::string::npos) {
+      writer.add(tensor.name, array);
+      continue;
+    }
+    for (int64_t e = tensor.shape[0] - 1; e >= 0; --e) {  // the order does not matter
+      writer.add(str(tensor.name.substr(0, end), ".", e, ".weight"), array.part(e));
+    }
+  }
+  const std::string parted = lumen::testing::temporary_directory() + "/parted.gguf";
+  writer.write(parted);
+  return parted;
+}
+
+}  // namespace
+
+TEST_CASE("old files of Mixtral, with a tensor per expert, are read and written as new ones") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "mixtral"}});
+  io::Json config = def.tiny_configs()[0];
+  make_sayable(config);
+  const std::string whole =
+      converted(model_directory(def, config, text::TokenizerKind::kByteLevelBpe));
+  const std::string parted = with_parted_experts(whole);
+  CHECK(io::read_gguf(parted)->find_tensor("blk.0.ffn_gate.2.weight") != nullptr);
+  CHECK(logits(parted) == logits(whole));
+  const auto convert_to = [](const std::string& from, const std::string& type) {
+    ConvertOptions options;
+    options.model = from;
+    options.output = lumen::testing::temporary_directory() + "/model.gguf";
+    options.type = type;
+    REQUIRE(convert(options) == 0);
+    return io::read_gguf(*options.output);
+  };
+  for (const char* type : {"", "q8_0"}) {
+    INFO(type);
+    check_same_data(*convert_to(parted, type), *convert_to(whole, type));
+  }
+  CHECK(logits(converted_directory(parted, "f32")) == logits(converted_directory(whole, "f32")));
+}
+
+TEST_CASE("a type for experts is refused for a model without") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "llama"}});
+  ConvertOptions options;
+  options.model = model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
+  options.output = lumen::testing::temporary_directory() + "/model.gguf";
+  options.type = "mxfp4_moe";
+  CHECK(lumen::testing::contains(
+      lumen::testing::refusal(ErrorKind::kUsage, [&] { convert(options); }),
+      "--type mxfp4_moe is for mixtures of experts"));
+}
+
+TEST_CASE("gpt-oss with experts in MXFP4 is computed with as it is stored, and keeps it in GGUF") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "gpt_oss"}});
+  io::Json config = def.tiny_configs()[0];
+  make_sayable(config);
+  // All experts are used: what is rounded must not choose others.
+  config.update({{"hidden_size", 64}, {"intermediate_size", 96}, {"num_experts_per_tok", 4}});
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  NamedArrays tensors;
+  for (const auto& [name, array] :
+       io::read_safetensors(directory + "/model.safetensors")->arrays()) {
+    if (!io::expert_number(name)) tensors.emplace(name, array);
+  }
+  Philox random(8);
+  for (int layer = 0; layer < 3; ++layer) {
+    const std::string place = str("model.layers.", layer, ".mlp.experts.");
+    for (const auto& [name, rows, blocks] :
+         {std::tuple("gate_up_proj", 192, 2), {"down_proj", 64, 3}}) {
+      Array numbers = Array::zeros(DType::kU8, {4, rows, blocks, 16});
+      Array scales = Array::zeros(DType::kU8, {4, rows, blocks});
+      for (uint8_t& byte : numbers.as_mutable<uint8_t>()) byte = uint8_t(random.next_u32());
+      for (uint8_t& scale : scales.as_mutable<uint8_t>()) scale = 120 + random.next_u32() % 4;
+      tensors.emplace(place + name + "_blocks", numbers);
+      tensors.emplace(place + name + "_scales", scales);
+    }
+  }
+  io::write_safetensors(directory + "/model.safetensors", tensors);
+  io::Json said = io::read_json(directory + "/config.json");
+  said["quantization_config"] = {{"quant_method", "mxfp4"}};
+  io::write_file_atomically(directory + "/config.json", said.dump());
+  const std::vector<float> want = logits(directory);
+
+  ConvertOptions options;
+  options.model = directory;
+  options.output = lumen::testing::temporary_directory() + "/model.gguf";
+  REQUIRE(convert(options) == 0);
+  const auto file = io::read_gguf(*options.output);
+  CHECK(file->find_tensor("blk.0.ffn_gate_exps.weight")->dtype == DType::kMXFP4);
+  CHECK(file->find_tensor("blk.0.ffn_down_exps.bias")->dtype == DType::kF32);
+  CHECK(relative_error(logits(*options.output), want) < 1e-2);  // the other matrices are f16
+
+  // In floats, each expert's numbers are the definition's.
+  const std::string floats = converted_directory(directory, "f32");
+  CHECK(relative_error(logits(floats), want) < 5e-2);
+  const io::ModelFiles model = io::open_model(floats);
+  const std::string fused = "model.layers.1.mlp.experts.gate_up_proj";
+  const Array& numbers = tensors.at(fused + "_blocks");
+  const Array& exponents = tensors.at(fused + "_scales");
+  const auto bytes = numbers.as<uint8_t>(), scales = exponents.as<uint8_t>();
+  constexpr float kNumbers[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  for (const auto& [name, part] : {std::pair("gate_proj", 0), {"up_proj", 1}}) {
+    const Array up = model.tensors.at(str("model.layers.1.mlp.experts.2.", name, ".weight"));
+    REQUIRE(up.shape() == Shape{96, 64});
+    for (size_t row = 0; row < 96; ++row) {
+      for (size_t column = 0; column < 64; ++column) {
+        const size_t block = ((2 * 192 + 2 * row + size_t(part)) * 2) + column / 32;
+        const int bits = bytes[block * 16 + column % 32 / 2] >> (column % 2 * 4) & 15;
+        const float number = std::ldexp(kNumbers[bits % 8], scales[block] - 127);
+        REQUIRE(up.as<float>()[row * 64 + column] == (bits < 8 ? number : -number));
+      }
+    }
+  }
+}
+
+}  // namespace lumen::runtime
