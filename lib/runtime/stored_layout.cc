@@ -15,8 +15,8 @@ constexpr const char* kOffset = "rms_norm_offset";
 void fuse_experts(NamedArrays& tensors, const io::Json& config) {
   if (io::get_string(config, "model_type", "") != "gpt_oss") return;
   for (auto& [name, array] : tensors) {
-    const bool is_wide = array.dtype() == DType::kF32;
-    if (!is_wide && name.find(".mlp.experts.") != name.npos) array = nn::float32_copy(array);
+    if (array.dtype() == DType::kF32 || name.find(".mlp.experts.") == name.npos) continue;
+    array = nn::float32_copy(array);
   }
   io::join_experts(config, tensors);
 }

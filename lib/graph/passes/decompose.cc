@@ -33,7 +33,10 @@ Graph run_decompose(Graph graph) {
       changed = true;
       std::vector<Tensor> inputs;
       for (const NodePtr& input : node->inputs) inputs.push_back(widened(*node, input));
-      return node->op->meaning(*node, inputs).node();
+      // A number that float32 lacks is a float64, of which the meaning of a float32 step may make
+      // one.
+      const Tensor meaning = node->op->meaning(*node, inputs);
+      return (meaning.dtype() == node->dtype ? meaning : contiguous(meaning, node->dtype)).node();
     });
   }
   return graph;
