@@ -1,11 +1,10 @@
 // Gradients of the row normalisations and of softmax (norm.h), fused: each row is read while it
 // lies in the cache, and the gradients of the weights are summed on the way.
 //
-// dy has the rows and dim of x and its type or float32; weights have the type of x, results are
-// float32. Outputs are contiguous
-// rows, `dim` apart, and overlap nothing, except that dx may be dy if both are contiguous. The same
-// bits for any number of threads: rows are summed in fixed blocks, and the blocks in order.
-// noexcept.
+// dy has the rows and dim of x, and its type or float32; weights have the type of x, results are
+// float32. Outputs are contiguous rows, `dim` apart, and overlap nothing, except that dx may be dy
+// if both are contiguous. The same bits for any number of threads: rows are summed in fixed blocks,
+// and the blocks in order. noexcept.
 #pragma once
 
 #include <cstddef>
