@@ -1,6 +1,7 @@
 #include "lib/nn/parameters.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -61,11 +62,16 @@ std::string last_part(std::string_view place) {
   return std::string(place.substr(place.rfind('.') + 1));
 }
 
+// The output and routers of experts, which are no linear layers in transformers: PEFT finds no
+// place for their additions.
+constexpr std::array<std::string_view, 3> kNoTargets = {"lm_head", "gate", "router"};
+
 bool is_lora_target(const LoraOptions& lora, std::string_view place) {
   const std::string layer = last_part(place);
-  const bool named =
-      std::find(lora.targets.begin(), lora.targets.end(), layer) != lora.targets.end();
-  return (named || (lora.targets.empty() && layer != "lm_head")) &&
+  const auto has = [&](const auto& names) {
+    return std::find(names.begin(), names.end(), layer) != names.end();
+  };
+  return (lora.targets.empty() ? !has(kNoTargets) : has(lora.targets)) &&
          layer_number(place) >= lora.first_layer;
 }
 

@@ -240,6 +240,20 @@ TEST_CASE("an adapter adds where it has tensors, in whatever layers those are") 
       "[5, 2], expected [4, 2]"));
 }
 
+TEST_CASE("without targets all linear layers get an addition but the output and routers") {
+  const auto has = [](std::vector<std::string> targets, const char* layer) {
+    NamedArrays base = {{str(layer, ".weight"), Array::zeros(DType::kF32, {4, 3})}};
+    const auto parameters = Parameters::from_checkpoint(std::move(base))
+                                .with_lora({.rank = 2, .targets = std::move(targets)}, 1);
+    return nn::Linear(parameters / layer, 3, 4, false).addition.has_value();
+  };
+  for (const char* layer : {"q_proj", "gate_proj", "c_attn"}) CHECK(has({}, layer));
+  for (const char* layer : {"lm_head", "gate", "router"}) {
+    CHECK(!has({}, layer));
+    CHECK(has({layer}, layer));
+  }
+}
+
 TEST_CASE("a layer with a rank and a scale of its own is merged with these") {
   const auto matrix = [](const Shape& shape, float value) {
     return Array::from<float>(std::vector<float>(static_cast<size_t>(shape.elements()), value),

@@ -60,8 +60,7 @@ void declare(CommandLine& line, ConvertOptions& options) {
   line.group("Convert");
   std::vector<std::string> types;
   for (const GgufFileType& type : gguf_file_types()) types.emplace_back(type.name);
-  line.add(
-      choice_field("type", "of matrices (f16; GGUF to GGUF: as they are)", options.type, types));
+  line.add(choice_field("type", "of matrices (f16; GGUF: as is)", options.type, types));
   matters_to(kConvert);
   line.add(path_field("lora", "ADAPTER",
                       "work a LoRA adapter (PEFT directory, GGUF) into the weights", options.lora));

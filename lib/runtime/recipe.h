@@ -142,7 +142,7 @@ struct LoraRecipe {
   std::optional<int64_t> rank;  // absent: no LoRA, everything is trained
   double alpha = 16;
   double dropout = 0;
-  std::vector<std::string> targets;  // none, or kAllLinear: all linear layers but the output
+  std::vector<std::string> targets;  // none, or kAllLinear: as nn::LoraOptions
   int64_t layers = 0;                // the last so many; 0: all
   bool rslora = false;               // scale alpha/√rank instead of alpha/rank
 
