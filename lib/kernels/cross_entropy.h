@@ -26,8 +26,8 @@ struct CrossEntropyRows {
 
 void cross_entropy(ThreadPool& pool, const CrossEntropy& args, const CrossEntropyRows& out);
 
-// dx = drow · d loss / d logits, contiguous rows of their type; may be the logits. `drow` is
-// [rows].
+// dx = drow · d loss / d logits, contiguous rows of float32; may be the logits, if those are.
+// `drow` is [rows].
 void cross_entropy_backward(ThreadPool& pool, const CrossEntropy& args, const float* maximum,
                             const float* scale, const float* drow, float* dx);
 

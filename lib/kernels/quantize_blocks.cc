@@ -365,8 +365,9 @@ void choose_exponents(QuantUnit<F>& unit, int* exponents) {
       largest = std::max(largest, std::abs(unit.x[i * kUnit + block]));
     }
     const auto biased = static_cast<int>(std::bit_cast<uint32_t>(largest) >> 23);
-    middle[block] = std::clamp(biased - 2, kMxfp4Lowest, kMxfp4Highest);
-    least[block] = INFINITY;
+    middle[block] = exponents[block] = std::clamp(biased - 2, kMxfp4Lowest, kMxfp4Highest);
+    unit.scale[block] = mxfp4_inverse(middle[block]);
+    least[block] = INFINITY;  // which errors of huge weights do not fall below
   }
   for (const int away : {0, 1, -1}) {
     alignas(64) float inverse[kUnit];
