@@ -1,4 +1,5 @@
 // What is left of a row that is no whole vector, included by kernel files once per Highway target.
+// The same of narrow floats that are read as float32: float16-inl.h.
 
 #if defined(LUMEN_KERNELS_FIRST_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LUMEN_KERNELS_FIRST_LANES_INL_H_

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "lib/kernels/first_lanes-inl.h"
 #include "lib/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -62,17 +63,22 @@ HWY_INLINE hn::VFromD<DF> load_bfloat(DF df, const uint16_t* x) {
   return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
 }
 
-// v rounded to nearest even in the upper halves, NaN staying NaN; what the lower ones hold means
+// v, which is not NaN, rounded to nearest even in the upper halves; what the lower ones hold means
 // nothing.
 template <class DF>
-HWY_INLINE hn::VFromD<hn::RebindToUnsigned<DF>> bfloat_in_upper(DF df, hn::VFromD<DF> v) {
+HWY_INLINE hn::VFromD<hn::RebindToUnsigned<DF>> number_in_upper(DF, hn::VFromD<DF> v) {
   const hn::RebindToUnsigned<DF> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
-  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  return hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
+}
+// The same of any v, NaN staying NaN.
+template <class DF>
+HWY_INLINE hn::VFromD<hn::RebindToUnsigned<DF>> bfloat_in_upper(DF df, hn::VFromD<DF> v) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto quiet = hn::Or(hn::BitCast(du, v), hn::Set(du, 0x400000u));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
-  return hn::IfThenElse(is_nan, quiet, rounded);
+  return hn::IfThenElse(is_nan, quiet, number_in_upper(df, v));
 }
 
 // Rounds to nearest even; NaN stays NaN.
@@ -88,9 +94,18 @@ HWY_INLINE void store_bfloat(DF df, hn::VFromD<DF> v, uint16_t* y) {
 template <class DF>
 HWY_INLINE void store_bfloats(DF df, hn::VFromD<DF> v, hn::VFromD<DF> w, uint16_t* y) {
   const hn::Repartition<uint16_t, DF> du16;
-  const auto first = hn::BitCast(du16, bfloat_in_upper(df, v));
-  const auto second = hn::BitCast(du16, bfloat_in_upper(df, w));
-  hn::StoreU(hn::ConcatOdd(du16, second, first), du16, y);
+  const auto store = [&](auto first, auto second) HWY_ATTR {
+    hn::StoreU(hn::ConcatOdd(du16, hn::BitCast(du16, second), hn::BitCast(du16, first)), du16, y);
+  };
+  // A branch takes less than two blends where masks have no registers of their own. The sum is NaN
+  // wherever one of both is, and of opposite infinities.
+  constexpr bool kBranches = HWY_TARGET > HWY_AVX3;
+  if constexpr (kBranches) {
+    if (HWY_LIKELY(hn::AllFalse(df, hn::IsNaN(hn::Add(v, w))))) {
+      return store(number_in_upper(df, v), number_in_upper(df, w));
+    }
+  }
+  store(bfloat_in_upper(df, v), bfloat_in_upper(df, w));
 }
 
 // v rounded so, as floats.
@@ -118,11 +133,11 @@ struct HalfBits {
   uint16_t bits;
 };
 
-// Numbers that are floats, or bfloat16 or halves given as bits, for kernels that read or write any
-// of them.
-template <class DF>
-HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const float* x) {
-  return hn::LoadU(df, x);
+// Numbers that are those of a vector, or bfloat16 or halves given as bits, for kernels that read or
+// write any of them.
+template <class D>
+HWY_INLINE hn::VFromD<D> load_numbers(D d, const hn::TFromD<D>* x) {
+  return hn::LoadU(d, x);
 }
 template <class DF>
 HWY_INLINE hn::VFromD<DF> load_numbers(DF df, const uint16_t* x) {
@@ -160,19 +175,20 @@ HWY_INLINE void store_number(float v, uint16_t* y) {
   *y = to_bf16(v).bits;
 }
 
-// The first `count` < Lanes(df) of them, zeros in the other lanes; reads nothing beyond.
+// load_first and store_first (first_lanes-inl.h) of those that are narrow.
 template <class DF, class T>
-HWY_INLINE hn::VFromD<DF> load_first_numbers(DF df, const T* x, size_t count) {
+requires(sizeof(T) < sizeof(hn::TFromD<DF>)) HWY_INLINE hn::VFromD<DF> load_first(DF df, const T* x,
+                                                                                  int64_t count) {
   T lanes[hn::MaxLanes(DF())] = {};
-  std::memcpy(lanes, x, count * sizeof(T));
+  std::memcpy(lanes, x, static_cast<size_t>(count) * sizeof(T));
   return load_numbers(df, lanes);
 }
-// Writes the first `count` < Lanes(df) and nothing beyond.
 template <class DF, class T>
-HWY_INLINE void store_first_numbers(DF df, hn::VFromD<DF> v, T* y, size_t count) {
+requires(sizeof(T) < sizeof(hn::TFromD<DF>)) HWY_INLINE
+    void store_first(hn::VFromD<DF> v, DF df, T* y, int64_t count) {
   T lanes[hn::MaxLanes(DF())];
   store_numbers(df, v, lanes);
-  std::memcpy(y, lanes, count * sizeof(T));
+  std::memcpy(y, lanes, static_cast<size_t>(count) * sizeof(T));
 }
 
 // body(T()), where kernels read and write numbers of `dtype`, float32 or narrower, as T.

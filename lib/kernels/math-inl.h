@@ -13,7 +13,6 @@
 #include <hwy/highway.h>
 
 #include <cfloat>
-#include <cstring>
 #include <limits>
 
 HWY_BEFORE_NAMESPACE();
@@ -29,22 +28,6 @@ inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kLn2High = 0.693359375f;
 inline constexpr float kLn2Low = -2.12194440055e-4f;
 inline constexpr float kLog2E = 1.44269504089f;
-
-// The first `count` < Lanes(d) floats at p, zeros in the other lanes; reads nothing beyond.
-template <class D>
-HWY_INLINE hn::Vec<D> load_partial(D d, const float* p, size_t count) {
-  HWY_ALIGN float lanes[hn::MaxLanes(D())] = {};
-  std::memcpy(lanes, p, count * sizeof(float));
-  return hn::Load(d, lanes);
-}
-
-// Writes the first `count` < Lanes(d) lanes and nothing beyond.
-template <class D>
-HWY_INLINE void store_partial(hn::Vec<D> v, D d, float* p, size_t count) {
-  HWY_ALIGN float lanes[hn::MaxLanes(D())];
-  hn::Store(v, d, lanes);
-  std::memcpy(p, lanes, count * sizeof(float));
-}
 
 // a · b + c: fused where the target can or, for results that must be the same bits on every target,
 // rounded twice.

@@ -76,13 +76,14 @@ void softmax_numbers(const T* x, size_t dim, float* powers, T* y) {
   }
   while (i < dim) {
     const size_t count = HWY_MIN(lanes, dim - i);
-    const auto part = count == lanes ? load_numbers(d, x + i) : load_first_numbers(d, x + i, count);
+    const auto part =
+        count == lanes ? load_numbers(d, x + i) : load_first(d, x + i, static_cast<int64_t>(count));
     const auto e =
         hn::IfThenElseZero(hn::FirstN(d, count), exp_nonpositive(d, hn::Sub(part, maximum)));
     if (count == lanes) {
       hn::StoreU(e, d, powers + i);
     } else {
-      store_first_numbers(d, e, powers + i, count);
+      store_first(e, d, powers + i, static_cast<int64_t>(count));
     }
     sum0 = hn::Add(sum0, e);
     i += count;

@@ -188,7 +188,7 @@ HWY_INLINE double sum_in_double(const float* x, int64_t n, const F& f) {
   }
   for (; i + lanes <= n; i += lanes) sum0 = hn::Add(sum0, value(i));
   if (i < n) {
-    const auto last = load_partial(d, x + i, static_cast<size_t>(n - i));
+    const auto last = load_first(d, x + i, n - i);
     sum1 = hn::Add(sum1, f(hn::PromoteTo(dd, hn::Abs(last))));
   }
   return hn::GetLane(hn::SumOfLanes(dd, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));

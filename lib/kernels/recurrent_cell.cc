@@ -27,23 +27,20 @@ class Lanes {
   int64_t at() const { return at_; }
   HWY_INLINE CellVector load(const float* p) const {
     const CellFloat d;
-    return whole() ? hn::LoadU(d, p + at_) : load_partial(d, p + at_, static_cast<size_t>(count_));
+    return whole() ? hn::LoadU(d, p + at_) : load_first(d, p + at_, count_);
   }
   HWY_INLINE CellVector load(const Numbers& x) const {
     if (!x.bf16) return load(x.first);
     const CellFloat d;
     const uint16_t* const from = bf16_numbers(x.first) + at_;
-    if (whole()) return load_bfloat(d, from);
-    uint16_t lanes[hn::MaxLanes(CellFloat())] = {};
-    std::copy_n(from, count_, lanes);
-    return load_bfloat(d, lanes);
+    return whole() ? load_bfloat(d, from) : load_first(d, from, count_);
   }
   HWY_INLINE void store(CellVector v, float* p) const {
     const CellFloat d;
     if (whole()) {
       hn::StoreU(v, d, p + at_);
     } else {
-      store_partial(v, d, p + at_, static_cast<size_t>(count_));
+      store_first(v, d, p + at_, count_);
     }
   }
 

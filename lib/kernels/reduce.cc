@@ -121,10 +121,9 @@ float reduce_short_span(const T* x, int64_t n, bool& no_nan) {
   }
   for (; i + lanes <= n; i += lanes) part0 = Op::join(part0, load_numbers(Float(), x + i));
   if (i < n) {
-    const auto count = static_cast<size_t>(n - i);
-    part1 = Op::join(part1,
-                     hn::IfThenElse(hn::FirstN(d, count), load_first_numbers(Float(), x + i, count),
-                                    hn::Set(d, Op::kStart)));
+    const auto is_there = hn::FirstN(d, static_cast<size_t>(n - i));
+    part1 = Op::join(
+        part1, hn::IfThenElse(is_there, load_first(Float(), x + i, n - i), hn::Set(d, Op::kStart)));
   }
   return join_lanes<Op>(d, Op::join(Op::join(part0, part1), Op::join(part2, part3)));
 }
@@ -211,9 +210,9 @@ void reduce_columns(const T* x, int64_t rows, int64_t stride, int64_t columns, f
     hn::StoreU(reduce_rows<Op>(x + i, rows, stride, load), d, y + i);
   }
   if (i == columns) return;
-  const auto count = static_cast<size_t>(columns - i);
-  const auto load = [count](const T* p) HWY_ATTR { return load_first_numbers(Float(), p, count); };
-  store_partial(reduce_rows<Op>(x + i, rows, stride, load), d, y + i, count);
+  const int64_t count = columns - i;
+  const auto load = [count](const T* p) HWY_ATTR { return load_first(Float(), p, count); };
+  store_first(reduce_rows<Op>(x + i, rows, stride, load), d, y + i, count);
 }
 
 float sum_span(const float* x, int64_t n) {

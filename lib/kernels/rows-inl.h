@@ -39,9 +39,9 @@ HWY_INLINE void for_each_vector(int64_t begin, int64_t end, const F& f) {
       [&](FloatVec v, auto* p) HWY_ATTR { store_numbers(d, v, p + i); });
   }
   if (i >= end) return;
-  const auto rest = static_cast<size_t>(end - i);
-  f([&](const auto* p) HWY_ATTR { return load_first_numbers(d, p + i, rest); },
-    [&](FloatVec v, auto* p) HWY_ATTR { store_first_numbers(d, v, p + i, rest); });
+  const int64_t rest = end - i;
+  f([&](const auto* p) HWY_ATTR { return load_first(d, p + i, rest); },
+    [&](FloatVec v, auto* p) HWY_ATTR { store_first(v, d, p + i, rest); });
 }
 
 // kSums sums over a row of `dim` elements: f(load, keep, sums) adds to each vector of partial sums;
@@ -64,7 +64,7 @@ HWY_INLINE void fold_row(size_t dim, float (&totals)[kSums], const F& f) {
   }
   if (i < dim) {
     const size_t rest = dim - i;
-    f([&](const auto* p) HWY_ATTR { return load_first_numbers(d, p + i, rest); },
+    f([&](const auto* p) HWY_ATTR { return load_first(d, p + i, rest); },
       [&](FloatVec v) HWY_ATTR { return hn::IfThenElseZero(hn::FirstN(d, rest), v); }, odd);
   }
   for (int s = 0; s < kSums; ++s) {
@@ -87,7 +87,7 @@ HWY_INLINE float sum_of(const T* x, size_t dim, const F& f) {
   }
   for (; i + lanes <= dim; i += lanes) sum0 = f(load_numbers(d, x + i), sum0);
   if (i < dim) {
-    const auto last = f(load_first_numbers(d, x + i, dim - i), hn::Zero(d));
+    const auto last = f(load_first(d, x + i, dim - i), hn::Zero(d));
     sum1 = hn::Add(sum1, hn::IfThenElseZero(hn::FirstN(d, dim - i), last));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));

@@ -1,7 +1,6 @@
 #include "lib/kernels/vector_product.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "lib/kernels/targets-inl.h"
 
@@ -11,41 +10,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "lib/kernels/first_lanes-inl.h"
 #include "lib/kernels/float16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lumen::kernels {
 namespace HWY_NAMESPACE {
-
-// A float16 number; plain uint16_t are bfloat16.
-struct Half16 {
-  uint16_t bits;
-};
-
-// Numbers of a row as those that they are multiplied with.
-template <class D>
-HWY_INLINE hn::VFromD<D> load_row(D d, const hn::TFromD<D>* x) {
-  return hn::LoadU(d, x);
-}
-template <class D>
-HWY_INLINE hn::VFromD<D> load_row(D d, const uint16_t* x) {
-  return load_bfloat(d, x);
-}
-template <class D>
-HWY_INLINE hn::VFromD<D> load_row(D d, const Half16* x) {
-  return load_half(d, &x->bits);
-}
-template <class D, typename A>
-HWY_INLINE hn::VFromD<D> load_first_of_row(D d, const A* x, int64_t count) {
-  if constexpr (std::is_same_v<A, hn::TFromD<D>>) {
-    return load_first(d, x, count);
-  } else {
-    A lanes[hn::MaxLanes(D())] = {};
-    std::copy_n(x, count, lanes);
-    return load_row(d, lanes);
-  }
-}
 
 // kRows rows with four vectors of sums each, which are added at the end.
 template <int kRows, typename A, typename T>
@@ -65,7 +34,8 @@ HWY_INLINE void dot_some(const A* a, int64_t a_stride, const T* x, int64_t depth
       const auto factor = hn::LoadU(d, x + k + t * kLanes);
       HWY_UNROLL(8)
       for (int i = 0; i < kRows; ++i) {
-        sum[i][t] = hn::MulAdd(load_row(d, a + i * a_stride + k + t * kLanes), factor, sum[i][t]);
+        sum[i][t] =
+            hn::MulAdd(load_numbers(d, a + i * a_stride + k + t * kLanes), factor, sum[i][t]);
       }
     }
   }
@@ -75,15 +45,14 @@ HWY_INLINE void dot_some(const A* a, int64_t a_stride, const T* x, int64_t depth
       const auto factor = hn::LoadU(d, x + k);
       HWY_UNROLL(8)
       for (int i = 0; i < kRows; ++i) {
-        sum[i][t] = hn::MulAdd(load_row(d, a + i * a_stride + k), factor, sum[i][t]);
+        sum[i][t] = hn::MulAdd(load_numbers(d, a + i * a_stride + k), factor, sum[i][t]);
       }
       k += kLanes;
     } else if (k < depth) {
       const auto factor = load_first(d, x + k, depth - k);
       HWY_UNROLL(8)
       for (int i = 0; i < kRows; ++i) {
-        sum[i][t] =
-            hn::MulAdd(load_first_of_row(d, a + i * a_stride + k, depth - k), factor, sum[i][t]);
+        sum[i][t] = hn::MulAdd(load_first(d, a + i * a_stride + k, depth - k), factor, sum[i][t]);
       }
       k = depth;
     }
@@ -117,7 +86,7 @@ HWY_INLINE void add_rows(const A* a, int64_t a_stride, int64_t cols, const T* x,
     auto sum = hn::LoadU(d, sums + j);
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
-      sum = hn::MulAdd(load_row(d, a + i * a_stride + j), factor[i], sum);
+      sum = hn::MulAdd(load_numbers(d, a + i * a_stride + j), factor[i], sum);
     }
     hn::StoreU(sum, d, sums + j);
   }
@@ -126,7 +95,7 @@ HWY_INLINE void add_rows(const A* a, int64_t a_stride, int64_t cols, const T* x,
     auto sum = load_first(d, sums + j, left);
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
-      sum = hn::MulAdd(load_first_of_row(d, a + i * a_stride + j, left), factor[i], sum);
+      sum = hn::MulAdd(load_first(d, a + i * a_stride + j, left), factor[i], sum);
     }
     store_first(sum, d, sums + j, left);
   }
@@ -181,7 +150,7 @@ void dot_rows_bf16(const uint16_t* a, int64_t a_stride, int64_t rows, const floa
 }
 void dot_rows_f16(const uint16_t* a, int64_t a_stride, int64_t rows, const float* x, int64_t depth,
                   float* sums) {
-  dot_rows_of(reinterpret_cast<const Half16*>(a), a_stride, rows, x, depth, sums);
+  dot_rows_of(reinterpret_cast<const HalfBits*>(a), a_stride, rows, x, depth, sums);
 }
 void sum_rows_bf16(const uint16_t* a, int64_t a_stride, int64_t cols, const float* x, int64_t depth,
                    bool add, float* y) {
@@ -189,7 +158,7 @@ void sum_rows_bf16(const uint16_t* a, int64_t a_stride, int64_t cols, const floa
 }
 void sum_rows_f16(const uint16_t* a, int64_t a_stride, int64_t cols, const float* x, int64_t depth,
                   bool add, float* y) {
-  sum_rows_of(reinterpret_cast<const Half16*>(a), a_stride, cols, x, 1, depth, add, y);
+  sum_rows_of(reinterpret_cast<const HalfBits*>(a), a_stride, cols, x, 1, depth, add, y);
 }
 
 void dot_rows_f32(const float* a, int64_t a_stride, int64_t rows, const float* x, int64_t depth,
