@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -219,6 +220,31 @@ TEST_CASE("values that nobody gave are refused") {
   const float values[] = {1, 2, 3};
   CHECK(contains(refusal(ErrorKind::kMalformed, [&] { graph::constant(values, {4}); }),
                  "3 values for an array of shape [4]"));
+}
+
+TEST_CASE("bfloat16 results are rounded but where they are numbers of the operands") {
+  constexpr int64_t kCount = 1500;
+  Array values = Array::zeros(DType::kF32, {kCount});
+  for (int64_t i = 0; i < kCount; ++i) {
+    values.as_mutable<float>()[static_cast<size_t>(i)] = static_cast<float>(i - 700) / 3;
+  }
+  values.as_mutable<float>()[9] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor wide = graph::constant(values), x = graph::contiguous(wide, DType::kBF16);
+  // Computed in float32, then rounded by itself.
+  auto same = [](const Tensor& got, const Tensor& exact) {
+    REQUIRE(got.dtype() == DType::kBF16);
+    const Tensor want = graph::contiguous(graph::constant(exact.eval()), DType::kBF16);
+    CHECK(std::ranges::equal(got.eval().as<bf16>(), want.eval().as<bf16>(), {}, &bf16::bits,
+                             &bf16::bits));
+  };
+  const Tensor exact = graph::contiguous(x, DType::kF32);
+  same(ops::neg(x), ops::neg(exact));
+  same(ops::clamp(ops::abs(x), 0.5, 100), ops::clamp(ops::abs(exact), 0.5, 100));
+  same(ops::mul(ops::sign(x), x), ops::mul(ops::sign(exact), exact));
+  // A bound that bfloat16 lacks, and operands that are not bfloat16.
+  const Tensor bound = graph::scalar(1.00001f);
+  same(graph::contiguous(ops::maximum(exact, bound), DType::kBF16), ops::maximum(exact, bound));
+  same(graph::contiguous(ops::neg(wide), DType::kBF16), ops::neg(wide));
 }
 
 TEST_CASE("a result larger than the caches is what a small one is") {

@@ -52,13 +52,17 @@ struct Registers {
   float* result[Program::kMaxInstructions];
 };
 
-// Runs the code on a loaded chunk; the last result goes to `out`.
-void run_code(const Program& program, Registers& registers, int64_t n, float* out) {
+// Runs the code on a loaded chunk; the last result goes to `out`, or to `narrow` if that says
+// where, which takes a step of a chain.
+void run_code(const Program& program, Registers& registers, int64_t n, float* out,
+              kernels::Bf16Result narrow = {}) {
   registers.result[program.code.size() - 1] = out;
   for (const Program::Part& part : program.parts) {
-    if (part.is_chain) {
+    const bool gives_narrow = narrow.to != nullptr && &part == &program.parts.back();
+    if (part.is_chain || gives_narrow) {
       const auto steps = std::span(program.steps).subspan(part.begin, part.end - part.begin);
-      kernels::run_chain(steps, registers.value, registers.result, n);
+      kernels::run_chain(steps, registers.value, registers.result, n,
+                         gives_narrow ? narrow : kernels::Bf16Result{});
       continue;
     }
     const auto& instruction = program.code[part.begin];
@@ -70,11 +74,24 @@ void run_code(const Program& program, Registers& registers, int64_t n, float* ou
   }
 }
 
+// Whether an operand is numbers that bfloat16 holds: of types that are, or a single one that is.
+bool is_bf16(const Operand& x) {
+  if (x.dtype == DType::kBF16 || info(x.dtype).block_bytes == 1) return !is_quantized(x.dtype);
+  const bool is_one = std::all_of(x.strides.begin(), x.strides.begin() + x.shape.rank(),
+                                  [](int64_t stride) { return stride == 0; });
+  if (x.dtype != DType::kF32 || !is_one) return false;
+  uint32_t bits;
+  std::memcpy(&bits, x.data, sizeof(bits));
+  return (bits & 0xFFFF) == 0;
+}
+
 // The result as a matrix [rows, columns] such that every operand advances by one stride along a
 // row: axes that all operands walk as one are joined.
 struct Pieces {
   int64_t rows = 1, columns = 1;
   bool streamed = false;  // a large float32 result that takes no input's place
+  bool chained = false;   // a bfloat16 result of a step of a chain
+  bool cut = false;       // one of bfloat16 numbers, which are not rounded
   bool fetched = false;   // operands and result are more than the second caches hold: fetch ahead
 
   int rank = 0;  // of the joined axes, the last of which is that of the columns
@@ -92,7 +109,7 @@ struct Pieces {
   }
 };
 
-Pieces pieces_of(const KernelCall& call) {
+Pieces pieces_of(const KernelCall& call, const Program& program) {
   const Shape& shape = call.output.shape;
   Pieces pieces;
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -115,6 +132,10 @@ Pieces pieces_of(const KernelCall& call) {
                     kernels::streams(shape.elements() * int64_t{sizeof(float)}) &&
                     std::none_of(call.inputs.begin(), call.inputs.end(),
                                  [&](const Operand& x) { return x.data == call.output.data; });
+  pieces.chained = call.output.dtype == DType::kBF16 &&
+                   simple_form(*program.code.back().op) != kernels::TypedOp::kNone;
+  pieces.cut = pieces.chained && chooses(program) &&
+               std::all_of(call.inputs.begin(), call.inputs.end(), is_bf16);
   return pieces;
 }
 
@@ -144,6 +165,10 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
     if (pieces.fetched && !pieces.streamed) prefetch_written(target, n * info(to).block_bytes);
     if (to == DType::kF32 && !pieces.streamed) {
       run_code(program, registers, n, reinterpret_cast<float*>(target));
+      continue;
+    }
+    if (pieces.chained) {
+      run_code(program, registers, n, last, {reinterpret_cast<uint16_t*>(target), pieces.cut});
       continue;
     }
     run_code(program, registers, n, last);
@@ -255,6 +280,15 @@ kernels::TypedOp simple_form(const OpDef& op) {
   return &op == &kToBf16 ? kernels::TypedOp::kToBf16 : op.typed;
 }
 
+bool chooses(const Program& program) {
+  using enum kernels::TypedOp;
+  constexpr kernels::TypedOp kChoices[] = {kNegate, kMagnitude, kSign,  kClamp, kMaximum, kMinimum,
+                                           kLess,   kEqual,     kWhere, kRelu,  kToBf16};
+  return std::ranges::all_of(program.code, [&](const auto& instruction) {
+    return std::ranges::find(kChoices, simple_form(*instruction.op)) != std::end(kChoices);
+  });
+}
+
 const OpDef kToBf16 = {
     .name = "to_bf16", .kind = OpKind::kElementwise, .block = round_to<DType::kBF16>};
 const OpDef kToF16 = {
@@ -351,7 +385,7 @@ bool inline_program(const Program& inner, std::span<const NodePtr> inner_inputs,
 
 void run_elementwise(const KernelCall& call) {
   const Program* program = call.node->epilogue.get();
-  const Pieces pieces = pieces_of(call);
+  const Pieces pieces = pieces_of(call, *program);
   // Parallel over whole rows when there are many, over columns of the few rows otherwise.
   if (pieces.rows >= std::min(pieces.columns, kManyRows * call.pool->threads())) {
     const int64_t grain =

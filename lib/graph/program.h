@@ -56,6 +56,10 @@ bool is_fusable(const Node& node);
 // What it is in a chain (kernels/elementwise.h), kNone if it takes a block function.
 kernels::TypedOp simple_form(const OpDef& op);
 
+// Whether a program gives one of its operands, or that with another sign, or a truth value: where
+// they are numbers that bfloat16 holds so is the result, which rounding leaves alone.
+bool chooses(const Program& program);
+
 // Instructions that round to a narrow float, as a result of that type is, and widen again: only in
 // programs.
 extern const OpDef kToBf16, kToF16;

@@ -37,9 +37,9 @@ HWY_INLINE void map(D d, const float* const* in, float* out, int64_t n, const F&
     hn::StoreU(apply([&](const float* x) HWY_ATTR { return hn::LoadU(d, x + i); }), d, out + i);
   }
   if (i == count) return;
-  const size_t rest = count - i;
-  store_partial(apply([&](const float* x) HWY_ATTR { return load_partial(d, x + i, rest); }), d,
-                out + i, rest);
+  const auto rest = static_cast<int64_t>(count - i);
+  store_first(apply([&](const float* x) HWY_ATTR { return load_first(d, x + i, rest); }), d,
+              out + i, rest);
 }
 
 // Replaces the lanes of y where `good` is false by scalar(a[lane], b[lane]).
@@ -94,16 +94,12 @@ HWY_INLINE hn::Mask<D> rounds_away(D d, hn::Vec<D> rest, hn::Vec<D> y) {
   return hn::And(hn::Ne(rest, zero), hn::Xor(hn::Lt(rest, zero), hn::Lt(y, zero)));
 }
 
-// y, but NaN where a or b is.
-template <class D>
-HWY_INLINE hn::Vec<D> keep_nan(D, hn::Vec<D> y, hn::Vec<D> a, hn::Vec<D> b) {
-  const auto sum = hn::Add(a, b);
-#if HWY_TARGET <= HWY_AVX3
-  const auto is_nan = hn::Mask<D>{_mm512_cmp_ps_mask(a.raw, b.raw, _CMP_UNORD_Q)};
-  return hn::IfThenElse(is_nan, sum, y);
-#else
-  return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), sum, y);
-#endif
+// y, an extreme of a and b, but NaN where one of them is. x86's instructions give b where one is.
+template <class V>
+HWY_INLINE V keep_nan(V y, V a, V b) {
+  constexpr bool kHasInstructions = HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR;
+  if constexpr (HWY_ARCH_X86 != 0 && kHasInstructions) return hn::IfThenElse(hn::IsNaN(a), a, y);
+  return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), y);
 }
 
 // What `op` makes of vectors; those beyond its arguments mean nothing.
@@ -117,8 +113,16 @@ HWY_INLINE V apply(V a, V b, V c) {
   if constexpr (kOp == TypedOp::kDivide) return hn::Div(a, b);
   if constexpr (kOp == TypedOp::kNegate) return hn::Neg(a);
   if constexpr (kOp == TypedOp::kMagnitude) return hn::Abs(a);
-  if constexpr (kOp == TypedOp::kMaximum) return keep_nan(d, hn::Max(a, b), a, b);
-  if constexpr (kOp == TypedOp::kMinimum) return keep_nan(d, hn::Min(a, b), a, b);
+  if constexpr (kOp == TypedOp::kSign) {
+    const auto zero = hn::Zero(d);
+    return hn::Sub(hn::IfThenElseZero(hn::Lt(zero, a), one),
+                   hn::IfThenElseZero(hn::Lt(a, zero), one));
+  }
+  if constexpr (kOp == TypedOp::kMaximum) return keep_nan(hn::Max(a, b), a, b);
+  if constexpr (kOp == TypedOp::kMinimum) return keep_nan(hn::Min(a, b), a, b);
+  if constexpr (kOp == TypedOp::kClamp) {
+    return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(hn::Max(a, b), c));
+  }
   if constexpr (kOp == TypedOp::kLess) return hn::IfThenElseZero(hn::Lt(a, b), one);
   if constexpr (kOp == TypedOp::kEqual) return hn::IfThenElseZero(hn::Eq(a, b), one);
   if constexpr (kOp == TypedOp::kRelu) return hn::IfThenZeroElse(hn::Lt(a, hn::Zero(d)), a);
@@ -136,79 +140,137 @@ HWY_INLINE void map_op(const float* const* in, float* out, int64_t n) {
   });
 }
 
-// The steps of a chain for kVectors vectors from element `at` on, `lanes` numbers apart.
-template <int kVectors, class Load, class Store>
-HWY_INLINE void run_steps(std::span<const ChainStep> steps, const float* const* registers,
-                          float* const* results, int64_t at, const Load& load, const Store& store) {
+// A step of a chain for kVectors vectors: what it reads is in `last` where kFirst and kSecond say
+// so, else in memory.
+template <TypedOp kOp, bool kFirst, bool kSecond, int kVectors, class Load>
+HWY_INLINE void run_step(const float* a, const float* b, const float* c, const Load& load,
+                         FloatVec (&last)[kVectors]) {
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
-  FloatVec last[kVectors], a[kVectors], b[kVectors], c[kVectors];
+  HWY_UNROLL(8)
+  for (int v = 0; v < kVectors; ++v) {
+    const FloatVec x = kFirst ? last[v] : load(a + v * kLanes);
+    const FloatVec y = kSecond ? last[v] : load(b + v * kLanes);
+    constexpr bool kHasThird = kOp == TypedOp::kWhere || kOp == TypedOp::kClamp;
+    last[v] = apply<kOp>(x, y, kHasThird ? load(c + v * kLanes) : x);
+  }
+}
+
+// The steps of a chain for kVectors vectors from element `at` on; kKeeps: the result of the last
+// one is left in `last`.
+template <bool kKeeps, int kVectors, class Load, class Store>
+HWY_INLINE void run_steps(std::span<const ChainStep> steps, const float* const* registers,
+                          float* const* results, int64_t at, const Load& load, const Store& store,
+                          FloatVec (&last)[kVectors]) {
+  constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
   HWY_UNROLL(8)
   for (int v = 0; v < kVectors; ++v) last[v] = hn::Zero(Float());
-  const auto fetch = [&](int8_t from, FloatVec(&x)[kVectors]) HWY_ATTR {
-    if (from == ChainStep::kBefore) {
-      HWY_UNROLL(8)
-      for (int v = 0; v < kVectors; ++v) x[v] = last[v];
-    } else {
-      const float* const source = registers[from] + at;
-      HWY_UNROLL(8)
-      for (int v = 0; v < kVectors; ++v) x[v] = load(source + v * kLanes);
-    }
-  };
   for (const ChainStep& step : steps) {
-    fetch(step.arguments[0], a);
-    fetch(step.arguments[1], b);
+    const auto source = [&](int argument) HWY_ATTR {
+      const int8_t from = step.arguments[argument];
+      return registers[from == ChainStep::kBefore ? 0 : from] + at;
+    };
+    const float *const a = source(0), *b = source(1), *c = a;
+    const bool first = step.arguments[0] == ChainStep::kBefore;
+    const bool second = step.arguments[1] == ChainStep::kBefore;
     switch (step.op) {
-#define LUMEN_CASE(op)                                                                 \
-  case TypedOp::op:                                                                    \
-    HWY_UNROLL(8)                                                                      \
-    for (int v = 0; v < kVectors; ++v) last[v] = apply<TypedOp::op>(a[v], b[v], a[v]); \
+#define LUMEN_RUN(op, is_first, is_second) \
+  run_step<TypedOp::op, is_first, is_second>(a, b, c, load, last)
+#define LUMEN_UNARY(op)                                              \
+  case TypedOp::op:                                                  \
+    first ? LUMEN_RUN(op, true, true) : LUMEN_RUN(op, false, false); \
     break;
-      LUMEN_CASE(kAdd)
-      LUMEN_CASE(kSubtract)
-      LUMEN_CASE(kMultiply)
-      LUMEN_CASE(kDivide)
-      LUMEN_CASE(kNegate)
-      LUMEN_CASE(kMagnitude)
-      LUMEN_CASE(kMaximum)
-      LUMEN_CASE(kMinimum)
-      LUMEN_CASE(kLess)
-      LUMEN_CASE(kEqual)
-      LUMEN_CASE(kRelu)
-      LUMEN_CASE(kToBf16)
-#undef LUMEN_CASE
+#define LUMEN_BINARY(op)                                                         \
+  case TypedOp::op:                                                              \
+    first ? (second ? LUMEN_RUN(op, true, true) : LUMEN_RUN(op, true, false))    \
+          : (second ? LUMEN_RUN(op, false, true) : LUMEN_RUN(op, false, false)); \
+    break;
+      LUMEN_BINARY(kAdd)
+      LUMEN_BINARY(kSubtract)
+      LUMEN_BINARY(kMultiply)
+      LUMEN_BINARY(kDivide)
+      LUMEN_UNARY(kNegate)
+      LUMEN_UNARY(kMagnitude)
+      LUMEN_UNARY(kSign)
+      LUMEN_BINARY(kMaximum)
+      LUMEN_BINARY(kMinimum)
+      LUMEN_BINARY(kLess)
+      LUMEN_BINARY(kEqual)
+      LUMEN_UNARY(kRelu)
+      LUMEN_UNARY(kToBf16)
       case TypedOp::kWhere:
-        fetch(step.arguments[2], c);
-        HWY_UNROLL(8)
-        for (int v = 0; v < kVectors; ++v) last[v] = apply<TypedOp::kWhere>(a[v], b[v], c[v]);
+      case TypedOp::kClamp: {
+        const bool third = step.arguments[2] == ChainStep::kBefore;
+        float before[kVectors * kLanes];
+        if (second || third) {
+          HWY_UNROLL(8)
+          for (int v = 0; v < kVectors; ++v) hn::StoreU(last[v], Float(), before + v * kLanes);
+        }
+        if (second) b = before;
+        c = third ? before : source(2);
+        if (step.op == TypedOp::kWhere) {
+          first ? LUMEN_RUN(kWhere, true, false) : LUMEN_RUN(kWhere, false, false);
+        } else {
+          first ? LUMEN_RUN(kClamp, true, false) : LUMEN_RUN(kClamp, false, false);
+        }
         break;
+      }
       case TypedOp::kNone:
         break;
     }
-    if (step.result == ChainStep::kBefore) continue;
+#undef LUMEN_BINARY
+#undef LUMEN_UNARY
+#undef LUMEN_RUN
+    if (step.result == ChainStep::kBefore || (kKeeps && &step == &steps.back())) continue;
     float* const target = results[step.result] + at;
     HWY_UNROLL(8)
     for (int v = 0; v < kVectors; ++v) store(last[v], target + v * kLanes);
   }
 }
 
-void chain(std::span<const ChainStep> steps, const float* const* registers, float* const* results,
-           int64_t n) {
+template <bool kNarrow>
+HWY_INLINE void chain_of(std::span<const ChainStep> steps, const float* const* registers,
+                         float* const* results, int64_t n, Bf16Result narrow) {
   const Float d;
+  const hn::Repartition<uint16_t, Float> halves;
   constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(Float()));
-  constexpr int kVectors = HWY_TARGET <= HWY_AVX3 ? 8 : 4;  // of 32 registers or of 16
+  constexpr int kVectors = 8;
   const auto load = [](const float* p) HWY_ATTR { return hn::LoadU(Float(), p); };
   const auto store = [](FloatVec x, float* p) HWY_ATTR { hn::StoreU(x, Float(), p); };
+  FloatVec last[kVectors], one[1];
   int64_t at = 0;
   for (; at + kVectors * kLanes <= n; at += kVectors * kLanes) {
-    run_steps<kVectors>(steps, registers, results, at, load, store);
+    run_steps<kNarrow>(steps, registers, results, at, load, store, last);
+    if constexpr (kNarrow) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVectors; v += 2) {
+        uint16_t* const to = narrow.to + at + v * kLanes;
+        if (narrow.is_exact) {
+          hn::StoreU(
+              hn::ConcatOdd(halves, hn::BitCast(halves, last[v + 1]), hn::BitCast(halves, last[v])),
+              halves, to);
+        } else {
+          store_bfloats(d, last[v], last[v + 1], to);
+        }
+      }
+    }
   }
-  for (; at + kLanes <= n; at += kLanes) run_steps<1>(steps, registers, results, at, load, store);
+  for (; at + kLanes <= n; at += kLanes) {
+    run_steps<kNarrow>(steps, registers, results, at, load, store, one);
+    if constexpr (kNarrow) store_bfloat(d, one[0], narrow.to + at);
+  }
   if (at == n) return;
-  const auto rest = static_cast<size_t>(n - at);
-  run_steps<1>(
+  const int64_t rest = n - at;
+  run_steps<kNarrow>(
       steps, registers, results, at,
-      [=](const float* p) HWY_ATTR { return load_partial(d, p, rest); },
-      [=](FloatVec x, float* p) HWY_ATTR { store_partial(x, d, p, rest); });
+      [=](const float* p) HWY_ATTR { return load_first(d, p, rest); },
+      [=](FloatVec x, float* p) HWY_ATTR { store_first(x, d, p, rest); }, one);
+  if constexpr (kNarrow) store_first(one[0], d, narrow.to + at, rest);
+}
+
+void chain(std::span<const ChainStep> steps, const float* const* registers, float* const* results,
+           int64_t n, Bf16Result last) {
+  last.to != nullptr ? chain_of<true>(steps, registers, results, n, last)
+                     : chain_of<false>(steps, registers, results, n, last);
 }
 
 constexpr float kTwiceRootTwoOverPi = 1.59576912161f;
@@ -273,6 +335,8 @@ LUMEN_OP(minimum, 2, kMinimum)
 LUMEN_OP(where, 3, kWhere)
 LUMEN_OP(neg, 1, kNegate)
 LUMEN_OP(abs, 1, kMagnitude)
+LUMEN_OP(sign, 1, kSign)
+LUMEN_OP(clamp, 3, kClamp)
 #undef LUMEN_OP
 
 #define LUMEN_MAP(name, inputs, arguments, ...)                                       \
@@ -280,9 +344,6 @@ LUMEN_OP(abs, 1, kMagnitude)
     map<inputs>(Float(), in, out, n, [] arguments HWY_ATTR { return __VA_ARGS__; });  \
   }
 
-LUMEN_MAP(sign, 1, (auto d, auto x),
-          hn::Sub(hn::IfThenElseZero(hn::Lt(hn::Zero(d), x), hn::Set(d, 1.0f)),
-                  hn::IfThenElseZero(hn::Lt(x, hn::Zero(d)), hn::Set(d, 1.0f))))
 LUMEN_MAP(exp2, 1, (auto d, auto x), exp2_vector(d, x))
 LUMEN_MAP(log2, 1, (auto d, auto x), log2_vector(d, x))
 LUMEN_MAP(exp, 1, (auto d, auto x), exp_vector(d, x))
@@ -373,6 +434,7 @@ LUMEN_DISPATCH(maximum)
 LUMEN_DISPATCH(minimum)
 LUMEN_DISPATCH(where)
 LUMEN_DISPATCH(sign)
+LUMEN_DISPATCH(clamp)
 LUMEN_DISPATCH(neg)
 LUMEN_DISPATCH(abs)
 LUMEN_DISPATCH(exp2)
@@ -405,8 +467,8 @@ LUMEN_DISPATCH(log1p)
 
 HWY_EXPORT(chain);
 void run_chain(std::span<const ChainStep> steps, const float* const* registers,
-               float* const* results, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(chain)(steps, registers, results, n);
+               float* const* results, int64_t n, Bf16Result last) {
+  HWY_DYNAMIC_DISPATCH(chain)(steps, registers, results, n, last);
 }
 
 }  // namespace lumen::kernels

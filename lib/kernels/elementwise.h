@@ -71,6 +71,8 @@ void erf(const float* const* in, float* out, int64_t n, const float* params);
 void expm1(const float* const* in, float* out, int64_t n, const float* params);
 void log1p(const float* const* in, float* out, int64_t n, const float* params);
 void pow(const float* const* in, float* out, int64_t n, const float* params);
+// min(max(x, low), high) of x, low and high; NaN stays, bounds are none.
+void clamp(const float* const* in, float* out, int64_t n, const float* params);
 // (0 < x) − (x < 0); 0 for NaN.
 void sign(const float* const* in, float* out, int64_t n, const float* params);
 }  // namespace block
@@ -85,10 +87,17 @@ struct ChainStep {
   int8_t result = kBefore;
 };
 
+// Where the result of the last step of a chain goes instead, as bfloat16: rounded or, if `is_exact`
+// says that it is such numbers, cut.
+struct Bf16Result {
+  uint16_t* to = nullptr;  // null: nowhere
+  bool is_exact = false;
+};
+
 // The steps for n numbers, a few vectors after the other, so that what passes from a step to the
 // next stays in vector registers. registers[r] and results[i] are contiguous, unaligned; a result
 // may be exactly one of the registers. The first step reads no kBefore. noexcept.
 void run_chain(std::span<const ChainStep> steps, const float* const* registers,
-               float* const* results, int64_t n);
+               float* const* results, int64_t n, Bf16Result last = {});
 
 }  // namespace lumen::kernels

@@ -280,6 +280,7 @@ constexpr Op kChainOps[] = {
     {TypedOp::kMaximum, block::maximum, 2}, {TypedOp::kMinimum, block::minimum, 2},
     {TypedOp::kLess, block::less_than, 2},  {TypedOp::kEqual, block::equal, 2},
     {TypedOp::kWhere, block::where, 3},     {TypedOp::kRelu, block::relu, 1},
+    {TypedOp::kSign, block::sign, 1},       {TypedOp::kClamp, block::clamp, 3},
 };
 
 // Three operands of n numbers with NaN, infinities, zeros and equal ones among them.
@@ -296,6 +297,26 @@ std::vector<std::vector<float>> chain_operands(Philox& random, int64_t n) {
 }
 
 }  // namespace
+
+TEST_CASE("a chain cuts to bfloat16 what is that already, at every length") {
+  Philox random(6);
+  const ChainStep rounds{.op = TypedOp::kToBf16, .result = 0};
+  on_every_target([&] {
+    for (int64_t n = 0; n < 300; n += n < 40 ? 1 : 37) {
+      const std::vector<float> x = chain_operands(random, n)[0];
+      const float* const registers[] = {x.data()};
+      float* const results[] = {nullptr};
+      std::vector<uint16_t> narrow(static_cast<size_t>(n + 1), 0xABCD);
+      run_chain({&rounds, 1}, registers, results, n, {narrow.data(), true});
+      CHECK(narrow.back() == 0xABCD);
+      for (int64_t j = 0; j < n; ++j) {
+        const bf16 wanted = to_bf16(x[static_cast<size_t>(j)]);
+        REQUIRE((narrow[static_cast<size_t>(j)] == wanted.bits ||
+                 std::isnan(x[static_cast<size_t>(j)])));
+      }
+    }
+  });
+}
 
 TEST_CASE("a chain is its block functions one after the other, to the bit") {
   constexpr int kOperands = 3, kSteps = 9;
@@ -334,6 +355,16 @@ TEST_CASE("a chain is its block functions one after the other, to the bit") {
         results.push_back(i + 1 == kSteps ? in_place.data()
                                           : stored[static_cast<size_t>(i)].data());
         registers.push_back(results.back());
+      }
+      // The last result as bfloat16 first, which leaves the operand whose place it takes.
+      std::vector<uint16_t> narrow(static_cast<size_t>(n + 1), 0xABCD);
+      run_chain(steps, registers.data(), results.data(), n, {narrow.data()});
+      CHECK(narrow.back() == 0xABCD);
+      for (int64_t j = 0; j < n; ++j) {
+        const bf16 wanted = to_bf16(want.back()[static_cast<size_t>(j)]);
+        const bf16 got = {narrow[static_cast<size_t>(j)]};
+        const bool both_nan = std::isnan(to_float(got)) && std::isnan(to_float(wanted));
+        REQUIRE((both_nan || got.bits == wanted.bits));
       }
       run_chain(steps, registers.data(), results.data(), n);
       CAPTURE(n);

@@ -56,6 +56,8 @@ enum class TypedOp {
   kWhere,
   kRelu,    // only in chains (elementwise.h): x < 0 ? 0 : x
   kToBf16,  // only in chains: rounded to bfloat16 and back
+  kSign,    // (0 < x) − (x < 0)
+  kClamp,   // min(max(in[0], in[1]), in[2]); NaN stays, bounds are none
 };
 
 // A function of elements: `real` of floats and `integer` of integers; both are the same as `op` if

@@ -267,10 +267,17 @@ void compute_as(TypedOp op, const std::byte* const* in, int64_t n, std::byte* y)
       return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return negated(at(a, i)); });
     case TypedOp::kMagnitude:
       return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return magnitude(at(a, i)); });
+    case TypedOp::kSign:
+      return write_each<T>(n, y, [=](int64_t i) HWY_ATTR {
+        return static_cast<T>((0 < at(a, i)) - (at(a, i) < 0));
+      });
     case TypedOp::kMaximum:
       return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return larger(at(a, i), at(b, i)); });
     case TypedOp::kMinimum:
       return write_each<T>(n, y, [=](int64_t i) HWY_ATTR { return smaller(at(a, i), at(b, i)); });
+    case TypedOp::kClamp:
+      return write_each<T>(
+          n, y, [=](int64_t i) HWY_ATTR { return smaller(larger(at(a, i), at(b, i)), at(c, i)); });
     case TypedOp::kLess:
       return write_each<uint8_t>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) < at(b, i); });
     case TypedOp::kEqual:
@@ -308,8 +315,12 @@ void compute_truths(TypedOp op, const std::byte* const* in, int64_t n, std::byte
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i) ^ opposite(b, i); });
     case TypedOp::kLess:
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return opposite(a, i) & at(b, i); });
+    case TypedOp::kClamp:
+      return write_each<Byte>(n, y,
+                              [=](int64_t i) HWY_ATTR { return (at(a, i) | at(b, i)) & at(c, i); });
     case TypedOp::kNegate:
     case TypedOp::kMagnitude:
+    case TypedOp::kSign:
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR { return at(a, i); });
     case TypedOp::kWhere:
       return write_each<Byte>(n, y, [=](int64_t i) HWY_ATTR {

@@ -212,6 +212,7 @@ const OpDef kSign = elementwise(
      .block = block::sign,
      .real = [](const double* x) { return static_cast<double>((0 < x[0]) - (x[0] < 0)); },
      .integer = [](const int64_t* x) { return int64_t{(0 < x[0]) - (x[0] < 0)}; },
+     .typed = kernels::TypedOp::kSign,
      .meaning =
          [](const Node&, Inputs in) {
            const Tensor zero = constant_like(0, in[0]);

@@ -3,6 +3,7 @@
 // The primitive less_than (and equal) gives 1 or 0 in the type it compares in, so that masks
 // multiply and fuse; the public lt … ne are the same as bool. `where` reads through the cast
 // to bool, so a comparison that is only chosen by never leaves the fused step.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,7 +18,7 @@ using graph::Node;
 using graph::OpDef;
 namespace block = kernels::block;
 
-extern const OpDef kLessThan, kEqual, kWhere, kMaximum, kMinimum, kSub;
+extern const OpDef kLessThan, kEqual, kWhere, kClamp, kMaximum, kMinimum, kSub;
 
 const OpDef kLessThan =
     elementwise({.name = "less_than",
@@ -58,6 +59,24 @@ const OpDef kWhere =
                            where(call.inputs[0], zero, call.dy)};
                  },
                  .cases = [] { return elementwise_cases(kWhere, 3, -1, 1); }});
+// Of x and two bounds, which are no NaN and have no gradient: only what lies strictly between them
+// has one.
+const OpDef kClamp = elementwise(
+    {.name = "clamp",
+     .block = block::clamp,
+     .real =
+         [](const double* x) {
+           return std::isnan(x[0]) ? x[0] : std::fmin(std::fmax(x[0], x[1]), x[2]);
+         },
+     .integer = [](const int64_t* x) { return std::min(std::max(x[0], x[1]), x[2]); },
+     .typed = kernels::TypedOp::kClamp,
+     .meaning = [](const Node&, Inputs in) { return minimum(maximum(in[0], in[1]), in[2]); },
+     .grad = [](const GradCall& call) -> Gradients {
+       const Tensor &x = call.inputs[0], &low = call.inputs[1], &high = call.inputs[2];
+       const Tensor inside = mul(less_than(low, x), less_than(x, high));
+       return {where(inside, call.dy, constant_like(0, call.dy)), Tensor(), Tensor()};
+     },
+     .cases = [] { return elementwise_cases(kClamp, 3, -1, 1); }});
 
 namespace {
 
@@ -193,6 +212,12 @@ Tensor clamp(const Tensor& x, std::optional<Number> low, std::optional<Number> h
   DType dtype = x.dtype();
   if (low) dtype = promote(dtype, result_type(x, *low));
   if (high) dtype = promote(dtype, result_type(x, *high));
+  auto is_number = [](Number bound) { return !std::isnan(bound.real()); };
+  if (low && high && is_number(*low) && is_number(*high)) {
+    const Tensor inputs[] = {as_operand(x, dtype), expand(element(*low, dtype), x.shape()),
+                             expand(element(*high, dtype), x.shape())};
+    return compute(kClamp, inputs, dtype);
+  }
   Tensor y = x;
   {
     const graph::NoGradScope no_grad;

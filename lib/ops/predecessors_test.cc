@@ -46,6 +46,15 @@ TEST_CASE("a power keeps the sign of its base") {
 
 TEST_CASE("the sign of small and of no numbers is exact") {
   CHECK(values(ops::sign(floats({1e-30f, -1e-30f, 0, -0.0f}))) == Floats{1, -1, 0, 0});
+  for (DType dtype : {DType::kI64, DType::kI32, DType::kI8, DType::kF64}) {
+    const Tensor signs = ops::sign(graph::contiguous(floats({7, -3, 0, 100, -100}), dtype));
+    REQUIRE(signs.dtype() == dtype);
+    CHECK(values(graph::contiguous(signs, DType::kF32)) == Floats{1, -1, 0, 1, -1});
+  }
+  for (DType dtype : {DType::kU8, DType::kBool}) {
+    const Tensor signs = ops::sign(graph::contiguous(floats({7, 0}), dtype));
+    CHECK(values(graph::contiguous(signs, DType::kF32)) == Floats{1, 0});
+  }
 }
 
 TEST_CASE("cos is accurate for large angles") {

@@ -1,10 +1,13 @@
-// fuse_casts: fused steps read and give narrow floats without passes of their own that convert.
+// fuse_casts: fused steps read and give narrow floats, and reductions read them, without passes of
+// their own that convert.
 //
 // Precondition: fusion is done, store_bf16 has chosen what is stored in bfloat16. Postcondition: no
-// `fused` node reads a cast to float32 of float16 or bfloat16 that lies in rows; none is the only
-// reader of a `fused` node of such a type, whose rounding is an instruction of it instead (unless a
-// limit of Program forbids); and what takes few vector instructions and is read by `fused` nodes
-// and casts alone is part of each of them. The same bits, but for the sign of NaNs.
+// `fused` node, nor a reduction that is float32 of narrow floats too, reads a cast to float32 of
+// float16 or bfloat16 that lies in rows; none is the only reader of a `fused` node of such a type,
+// whose rounding is an instruction of it instead (unless a limit of Program forbids, or it would
+// change nothing); and what takes few vector instructions and is read by `fused` nodes and casts
+// alone is part of each of them. The same bits, but for the sign of NaNs.
+#include "lib/graph/passes/filled_with.h"
 #include "lib/graph/passes/passes.h"
 #include "lib/graph/program.h"
 #include "lib/graph/views.h"
@@ -24,8 +27,18 @@ bool lies_in_rows(const Node& node) {
   return at->op->kind != OpKind::kView && !is_state(*at) && at->op->overwrites < 0;
 }
 
+// Whether its numbers are such as bfloat16 holds, by their type or as a single one that is known.
+bool holds_bf16(const NodePtr& node) {
+  if (node->dtype == DType::kBF16 || info(node->dtype).block_bytes == 1) {
+    return !is_quantized(node->dtype);
+  }
+  const std::optional<float> filling = filling_of(*node);
+  return filling && to_float(to_bf16(*filling)) == *filling;
+}
+
 NodePtr read_narrow(const NodePtr& node, const NodePtr&) {
-  if (node->op != &kFused) return node;
+  const bool reduces = node->op->kind == OpKind::kReduction && node->dtype == DType::kF32;
+  if (node->op != &kFused && !reduces) return node;
   std::vector<NodePtr> inputs = node->inputs;
   for (NodePtr& input : inputs) {
     const bool widens = input->op == &kContiguous && input->dtype == DType::kF32 &&
@@ -33,6 +46,10 @@ NodePtr read_narrow(const NodePtr& node, const NodePtr&) {
     if (widens && lies_in_rows(*input->inputs[0])) input = NodePtr(input->inputs[0]);
   }
   if (inputs == node->inputs) return node;
+  if (reduces) {
+    const NodePtr reduced = make_node(*node->op, std::move(inputs), node->attrs);
+    return reduced->dtype == DType::kF32 ? reduced : node;
+  }
   Program program = *node->epilogue;
   join_operands(program, inputs);
   return make_fused(finished(std::move(program)), std::move(inputs), node->dtype);
@@ -115,7 +132,9 @@ class Joiner {
 
   static Program with_rounding(const Node& fused) {
     Program program = *fused.epilogue;
-    if (fused.dtype != DType::kF32) {
+    const bool is_exact = fused.dtype == DType::kBF16 && chooses(program) &&
+                          std::ranges::all_of(fused.inputs, holds_bf16);
+    if (fused.dtype != DType::kF32 && !is_exact) {
       const int last = program.inputs + static_cast<int>(program.code.size()) - 1;
       program.code.push_back({fused.dtype == DType::kBF16 ? &kToBf16 : &kToF16, {last}});
     }
