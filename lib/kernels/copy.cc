@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "lib/base/check.h"
 #include "lib/base/round_up.h"
 #include "lib/kernels/convert.h"
+#include "lib/kernels/streaming.h"
 #include "lib/kernels/transpose.h"
 #include "lib/kernels/typed.h"
 
@@ -98,8 +100,9 @@ void repeat(const std::byte* x, int64_t n, int64_t times, std::byte* y) {
 template <class T, int64_t kStride = 0>
 void gather(const std::byte* x, int64_t stride, std::byte* y, int64_t n) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(T));
-  if constexpr (kStride == 0) {  // what does not go forward is known, and becomes vectors
+  if constexpr (kStride == 0) {  // what is known becomes vectors
     if (stride == -1) return gather<T, -1>(x, stride, y, n);
+    if (stride == 2) return gather<T, 2>(x, stride, y, n);
     if (stride == 0 && n > 0) return repeat<T>(x, 1, n, y);
   }
   const int64_t step = kStride != 0 ? kStride : stride;
@@ -311,6 +314,18 @@ void gather_rows(ThreadPool& pool, DType dtype, const std::byte* table, int64_t 
   });
 }
 
+namespace {
+
+// y = 0, n floats, past the caches.
+void stream_zeros(int64_t n, float* y) {
+  static constexpr float kZeros[1024] = {};
+  constexpr auto kPiece = static_cast<int64_t>(std::size(kZeros));
+  for (int64_t i = 0; i < n; i += kPiece) stream(kZeros, std::min(kPiece, n - i), y + i);
+  finish_streams();
+}
+
+}  // namespace
+
 size_t scatter_rows_workspace_bytes(int64_t count, int64_t rows) {
   return static_cast<size_t>(count + rows);
 }
@@ -326,8 +341,10 @@ void scatter_rows(ThreadPool& pool, DType dtype, const std::byte* dy, int64_t di
     std::fill_n(has_any, rows, false);
     for (int64_t i = count; i-- > 0;) is_last[i] = !std::exchange(has_any[ids[i]], true);
   }
+  const bool streamed = !epilogue && streams(rows * dim * int64_t{sizeof(float)});
   pool.parallel_for(rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, dim)),
                     [&](int64_t begin, int64_t end, int) {
+                      if (streamed) return stream_zeros((end - begin) * dim, y + begin * dim);
                       for (int64_t row = begin; row < end; ++row) {
                         std::fill_n(y + row * dim, dim, 0.0f);
                         if (epilogue && !has_any[row]) (*epilogue)(row, 0, dim, y + row * dim);

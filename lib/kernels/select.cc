@@ -29,6 +29,7 @@ class Lines {
   }
 
   int64_t length() const { return shape_[axis_]; }
+  bool is_last() const { return axis_ == shape_.rank() - 1; }
   int64_t stride(const Strides& strides) const { return strides[static_cast<size_t>(axis_)]; }
   // From a line of a bundle to the next.
   int64_t step(const Strides& strides) const {
@@ -154,21 +155,53 @@ std::byte sum_of(std::byte a, std::byte b) {  // bool: or
   return a | std::byte{b != std::byte{0}};
 }
 
+// Whether all of n indices are in [0, limit): neither j nor limit − 1 − j has a sign.
+template <typename I>
+bool all_in_range(const std::byte* index, int64_t n, int64_t limit) {
+  const auto last = static_cast<I>(std::min<int64_t>(limit - 1, std::numeric_limits<I>::max()));
+  I signs = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const I j = element<I>(index, i);
+    signs |= j | static_cast<I>(static_cast<std::make_unsigned_t<I>>(last) -
+                                static_cast<std::make_unsigned_t<I>>(j));
+  }
+  return signs >= 0;
+}
+
+bool all_in_range(ThreadPool& pool, const TypedOperand& index, const Shape& shape, int64_t limit) {
+  int64_t bad = 0;
+  return find_out_of_range(pool, index, shape, limit, bad) < 0;
+}
+
+// Whether elements of one line follow one another in all three: indices are checked line by line
+// then, where they are read, else before.
+bool has_rows(const Lines& lines, const Strides& x, const Strides& index, const Strides& y) {
+  return lines.is_last() && lines.stride(x) == 1 && lines.stride(index) == 1 &&
+         lines.stride(y) == 1;
+}
+
 template <typename T, typename I>
-void take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index, int64_t x_length,
+bool take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index, int64_t x_length,
              const Shape& shape, int axis, std::byte* y) {
   const Lines lines(shape, axis);
   const Strides to = contiguous_strides(shape);
   const int64_t x_stride = lines.stride(x.strides), x_step = lines.step(x.strides);
   const int64_t index_stride = lines.stride(index.strides), index_step = lines.step(index.strides);
   const int64_t y_stride = lines.stride(to), y_step = lines.step(to);
+  const bool rows = has_rows(lines, x.strides, index.strides, to);
+  if (!rows && !all_in_range(pool, index, shape, x_length)) return false;
+  std::atomic<bool> in_range = true;
   lines.parallel(pool, lines.bundle(x_length, sizeof(T)), [&](int64_t line, int64_t count, int) {
     const int64_t from = lines.offset(x.strides, line), at = lines.offset(index.strides, line);
     const int64_t out = lines.offset(to, line);
-    if (count == 1 && x_stride == 1 && index_stride == 1 && y_stride == 1) {
+    if (rows) {
       const std::byte* const from_line = x.data + from * static_cast<int64_t>(sizeof(T));
       const std::byte* const at_line = index.data + at * static_cast<int64_t>(sizeof(I));
       std::byte* const to_line = y + out * static_cast<int64_t>(sizeof(T));
+      if (!all_in_range<I>(at_line, lines.length(), x_length)) {
+        in_range = false;
+        return;
+      }
       for (int64_t i = 0; i < lines.length(); ++i) {
         set_element(to_line, i, element<T>(from_line, element<I>(at_line, i)));
       }
@@ -180,6 +213,7 @@ void take_as(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
                   element<T>(x.data, from + j * x_stride + l * x_step));
     });
   });
+  return in_range;
 }
 
 // Whether the index is the same for all lines: it only advances along the axis.
@@ -224,55 +258,52 @@ void take_slices(ThreadPool& pool, const TypedOperand& x, const TypedOperand& in
 }
 
 template <typename T, typename I, bool kAdd>
-void scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
+bool scatter_as(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
                 const Shape& shape, int axis, const Shape& y_shape, std::byte* y) {
   const Lines lines(shape, axis);
   const Strides to = contiguous_strides(y_shape);
   const int64_t src_stride = lines.stride(src.strides), src_step = lines.step(src.strides);
   const int64_t index_stride = lines.stride(index.strides), index_step = lines.step(index.strides);
   const int64_t y_stride = lines.stride(to), y_step = lines.step(to);
-  lines.parallel(
-      pool, lines.bundle(y_shape[axis], sizeof(T)), [&](int64_t line, int64_t count, int) {
-        const int64_t from = lines.offset(src.strides, line),
-                      at = lines.offset(index.strides, line);
-        const int64_t out = lines.offset(to, line);
-        auto put = [&](int64_t target, int64_t source) {
-          T value = element<T>(src.data, source);
-          if constexpr (kAdd) value = sum_of(element<T>(y, target), value);
-          set_element(y, target, value);
-        };
-        if (count == 1 && src_stride == 1 && index_stride == 1 && y_stride == 1) {
-          const std::byte* const indices = index.data + at * static_cast<int64_t>(sizeof(I));
-          for (int64_t i = 0; i < lines.length(); ++i) put(out + element<I>(indices, i), from + i);
-          return;
+  const bool rows = has_rows(lines, src.strides, index.strides, to);
+  if (!rows && !all_in_range(pool, index, shape, y_shape[axis])) return false;
+  std::atomic<bool> in_range = true;
+  // Rows whose elements go to one other each are added as they lie, however many there are.
+  const bool whole_rows = index_step == 0 && src_step == 1 && y_step == 1;
+  const int64_t most =
+      whole_rows ? shape.elements() : lines.bundle(y_shape[axis], int64_t{sizeof(T)});
+  lines.parallel(pool, most, [&](int64_t line, int64_t count, int) {
+    const int64_t from = lines.offset(src.strides, line), at = lines.offset(index.strides, line);
+    const int64_t out = lines.offset(to, line);
+    auto put = [&](int64_t target, int64_t source) {
+      T value = element<T>(src.data, source);
+      if constexpr (kAdd) value = sum_of(element<T>(y, target), value);
+      set_element(y, target, value);
+    };
+    if (rows) {
+      const std::byte* const indices = index.data + at * static_cast<int64_t>(sizeof(I));
+      if (!all_in_range<I>(indices, lines.length(), y_shape[axis])) {
+        in_range = false;
+        return;
+      }
+      for (int64_t i = 0; i < lines.length(); ++i) put(out + element<I>(indices, i), from + i);
+      return;
+    }
+    if (whole_rows) {  // in vectors
+      for (int64_t i = 0; i < lines.length(); ++i) {
+        const int64_t j = element<I>(index.data, at + i * index_stride);
+        for (int64_t l = 0; l < count; ++l) {
+          put(out + j * y_stride + l, from + i * src_stride + l);
         }
-        if (index_step == 0 && src_step == 1 && y_step == 1) {  // whole rows, in vectors
-          for (int64_t i = 0; i < lines.length(); ++i) {
-            const int64_t j = element<I>(index.data, at + i * index_stride);
-            for (int64_t l = 0; l < count; ++l) {
-              put(out + j * y_stride + l, from + i * src_stride + l);
-            }
-          }
-          return;
-        }
-        lines.walk(count, [&](int64_t i, int64_t l) {
-          const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
-          put(out + j * y_stride + l * y_step, from + i * src_stride + l * src_step);
-        });
-      });
-}
-
-// Whether all of n indices are in [0, limit): neither j nor limit − 1 − j has a sign.
-template <typename I>
-bool all_in_range(const std::byte* index, int64_t n, int64_t limit) {
-  const auto last = static_cast<I>(std::min<int64_t>(limit - 1, std::numeric_limits<I>::max()));
-  I signs = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const I j = element<I>(index, i);
-    signs |= j | static_cast<I>(static_cast<std::make_unsigned_t<I>>(last) -
-                                static_cast<std::make_unsigned_t<I>>(j));
-  }
-  return signs >= 0;
+      }
+      return;
+    }
+    lines.walk(count, [&](int64_t i, int64_t l) {
+      const int64_t j = element<I>(index.data, at + i * index_stride + l * index_step);
+      put(out + j * y_stride + l * y_step, from + i * src_stride + l * src_step);
+    });
+  });
+  return in_range;
 }
 
 // The first of `index` that is not in [0, limit), −1 if all are, among those of lines
@@ -383,37 +414,39 @@ int64_t find_out_of_range(ThreadPool& pool, const TypedOperand& index, const Sha
   return number;
 }
 
-void take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
+bool take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
                 int64_t x_length, const Shape& shape, int axis, std::byte* y) {
   constexpr int64_t kLeastRun = 8;
   const int64_t run = run_length(x, shape, axis);
-  if (run >= kLeastRun && is_shared(index, shape, axis)) {
-    with_index_type(index.dtype, [&](auto type) {
-      take_slices<decltype(type)>(pool, x, index, shape, axis, run, y);
-    });
-    return;
-  }
-  with_bits_type(x.dtype, [&](auto bits) {
-    with_index_type(index.dtype, [&](auto type) {
-      take_as<decltype(bits), decltype(type)>(pool, x, index, x_length, shape, axis, y);
+  const bool slices = run >= kLeastRun && is_shared(index, shape, axis);
+  if (slices && !all_in_range(pool, index, shape, x_length)) return false;
+  bool done = true;
+  with_index_type(index.dtype, [&](auto type) {
+    using I = decltype(type);
+    if (slices) return take_slices<I>(pool, x, index, shape, axis, run, y);
+    with_bits_type(x.dtype, [&](auto bits) {
+      done = take_as<decltype(bits), I>(pool, x, index, x_length, shape, axis, y);
     });
   });
+  return done;
 }
 
-void scatter(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
+bool scatter(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
              const Shape& shape, int axis, bool add, const Shape& y_shape, std::byte* y) {
+  bool done = true;
   with_index_type(index.dtype, [&](auto type) {
     using I = decltype(type);
     if (add) {
       with_sum_type(src.dtype, [&](auto value) {
-        scatter_as<decltype(value), I, true>(pool, index, src, shape, axis, y_shape, y);
+        done = scatter_as<decltype(value), I, true>(pool, index, src, shape, axis, y_shape, y);
       });
     } else {
       with_bits_type(src.dtype, [&](auto bits) {
-        scatter_as<decltype(bits), I, false>(pool, index, src, shape, axis, y_shape, y);
+        done = scatter_as<decltype(bits), I, false>(pool, index, src, shape, axis, y_shape, y);
       });
     }
   });
+  return done;
 }
 
 void argmax_lines(ThreadPool& pool, const TypedOperand& x, const Shape& shape, int axis,

@@ -16,14 +16,15 @@ int64_t find_out_of_range(ThreadPool& pool, const TypedOperand& index, const Sha
                           int64_t limit, int64_t& bad);
 
 // y[.., i, ..] = x[.., index[.., i, ..], ..] over `shape`, the shape of index and y (contiguous, of
-// the type of x). Indices must be in range, x has `x_length` elements along the axis.
-void take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
+// the type of x); x has `x_length` elements along the axis. False if an index is not in range: y
+// means nothing then.
+bool take_along(ThreadPool& pool, const TypedOperand& x, const TypedOperand& index,
                 int64_t x_length, const Shape& shape, int axis, std::byte* y);
 
 // y[.., index[.., i, ..], ..] = src[.., i, ..] over `shape`, the shape of index, in the order of i;
 // `add`: += instead, in the type of y (f32, f64, integers, bool: or). y has the type of src and is
-// contiguous under `y_shape`.
-void scatter(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
+// contiguous under `y_shape`. False as above.
+bool scatter(ThreadPool& pool, const TypedOperand& index, const TypedOperand& src,
              const Shape& shape, int axis, bool add, const Shape& y_shape, std::byte* y);
 
 // Along `axis` of x, the index of the largest (first of equals; NaN is largest): y has one per

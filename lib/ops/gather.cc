@@ -59,7 +59,8 @@ Tensor embedding_meaning(const Node& node, Inputs in) {
 }
 
 Gradients grad_embedding(const GradCall& call) {
-  return {embedding_grad(call.dy, call.inputs[1], call.inputs[0].dim(0)), Tensor()};
+  const Tensor dy = as_stored(call.dy, DType::kBF16);
+  return {embedding_grad(dy, call.inputs[1], call.inputs[0].dim(0)), Tensor()};
 }
 
 std::vector<OpCase> embedding_cases() {

@@ -56,10 +56,10 @@ graph::TypedShape infer_take(const Node& node) {
 
 void run_take(const KernelCall& call) {
   const graph::Operand &x = call.inputs[0], &index = call.inputs[1];
-  require_in_range(*call.pool, *call.node, index, x.shape[axis_of(*call.node)]);
   const int axis = axis_of(*call.node);
-  kernels::take_along(*call.pool, typed(x), typed(index), x.shape[axis], index.shape, axis,
-                      call.output.data);
+  const bool done = kernels::take_along(*call.pool, typed(x), typed(index), x.shape[axis],
+                                        index.shape, axis, call.output.data);
+  if (!done) require_in_range(*call.pool, *call.node, index, x.shape[axis]);
 }
 
 // The part of x that an index of this shape reaches.
@@ -129,11 +129,14 @@ graph::TypedShape infer_scatter(const Node& node) {
 template <bool kAdd>
 void run_scatter(const KernelCall& call) {
   const graph::Operand &x = call.inputs[0], &index = call.inputs[1], &src = call.inputs[2];
-  require_in_range(*call.pool, *call.node, index, x.shape[axis_of(*call.node)]);
-  if (x.shape.elements() == 0) return;
+  const int axis = axis_of(*call.node);
+  if (x.shape.elements() == 0) {
+    return require_in_range(*call.pool, *call.node, index, x.shape[axis]);
+  }
   kernels::copy(*call.pool, x.dtype, x.data, x.strides, x.shape, x.dtype, call.output.data);
-  kernels::scatter(*call.pool, typed(index), typed(src), index.shape, axis_of(*call.node), kAdd,
-                   x.shape, call.output.data);
+  const bool done = kernels::scatter(*call.pool, typed(index), typed(src), index.shape, axis, kAdd,
+                                     x.shape, call.output.data);
+  if (!done) require_in_range(*call.pool, *call.node, index, x.shape[axis]);
 }
 
 // One index after the other: where it is j, x[j] takes src or adds it.
