@@ -25,17 +25,17 @@ HWY_INLINE void sum_row(int64_t n, double* sum, const F& f) {
   FloatVec a0 = hn::Zero(d), a1 = a0, b0 = a0, b1 = a0;
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); }, a0, b0);
-    f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i + lanes); }, a1, b1);
+    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i); }, a0, b0);
+    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i + lanes); }, a1, b1);
   }
   for (; i + lanes <= n; i += lanes) {
-    f([&](const float* p) HWY_ATTR { return hn::LoadU(d, p + i); }, a0, b0);
+    f([&](const auto* p) HWY_ATTR { return load_numbers(d, p + i); }, a0, b0);
   }
   if (i < n) {
-    const auto rest = static_cast<size_t>(n - i);
+    const int64_t rest = n - i;
     FloatVec a = hn::Zero(d), b = a;
-    f([&](const float* p) HWY_ATTR { return load_partial(d, p + i, rest); }, a, b);
-    const auto valid = hn::FirstN(d, rest);
+    f([&](const auto* p) HWY_ATTR { return load_first(d, p + i, rest); }, a, b);
+    const auto valid = hn::FirstN(d, static_cast<size_t>(rest));
     a1 = hn::Add(a1, hn::IfThenElseZero(valid, a));
     b1 = hn::Add(b1, hn::IfThenElseZero(valid, b));
   }
@@ -69,35 +69,42 @@ HWY_INLINE FloatVec scaled_gradient(FloatVec dy, FloatVec centered, FloatVec fac
   return hn::IfThenElseZero(hn::Lt(hn::Zero(Float()), y), dy);
 }
 
-template <bool kRelu>
-void channel_forward(const ChannelShape& s, int64_t c, const float* x, const BatchNormScale& scale,
-                     float* y, float* mean, float* var) {
-  const Float d;
+template <class T>
+void channel_statistics(const ChannelShape& s, int64_t c, const T* x, float* mean, float* var) {
   const auto n = static_cast<double>(s.batch * s.pixels);
   const int64_t stride = s.channels * s.pixels;
   x += c * s.pixels;
-  y += c * s.pixels;
   double sums[2] = {};
   for (int64_t i = 0; i < s.batch; ++i) {
-    const float* row = x + i * stride;
+    const T* row = x + i * stride;
     sum_row(s.pixels, sums,
             [&](auto load, FloatVec& sum, FloatVec&) HWY_ATTR { sum = hn::Add(sum, load(row)); });
   }
   mean[c] = static_cast<float>(sums[0] / n);
-  const auto center = hn::Set(d, mean[c]);
+  const auto center = hn::Set(Float(), mean[c]);
   double squares[2] = {};
   for (int64_t i = 0; i < s.batch; ++i) {
-    const float* row = x + i * stride;
+    const T* row = x + i * stride;
     sum_row(s.pixels, squares, [&](auto load, FloatVec& sum, FloatVec&) HWY_ATTR {
       const auto v = hn::Sub(load(row), center);
       sum = hn::MulAdd(v, v, sum);
     });
   }
   var[c] = static_cast<float>(squares[0] / n);
+}
+
+template <bool kRelu, class T>
+void channel_forward(const ChannelShape& s, int64_t c, const T* x, const BatchNormScale& scale,
+                     const float* mean, const float* var, T* y) {
+  const Float d;
+  const int64_t stride = s.channels * s.pixels;
+  x += c * s.pixels;
+  y += c * s.pixels;
+  const auto center = hn::Set(d, mean[c]);
   const auto factor = hn::Set(d, forward_factor(scale, c, var[c]));
   const auto shift = hn::Set(d, forward_shift(scale, c));
   for (int64_t i = 0; i < s.batch; ++i) {
-    const float* row = x + i * stride;
+    const T* row = x + i * stride;
     for_each_vector(0, s.pixels, [&](auto load, auto store) HWY_ATTR {
       store(scaled<kRelu>(hn::Sub(load(row), center), factor, shift), y + i * stride);
     });
@@ -125,9 +132,10 @@ HWY_INLINE InputGradient input_gradient(double n, int64_t c, const double (&sums
           .shift = static_cast<float>((static_cast<double>(g.dmean[c]) - scale * sums[0]) / n)};
 }
 
-template <bool kRelu>
-void channel_backward(const ChannelShape& s, int64_t c, const float* x, const BatchNormScale& scale,
-                      const float* mean, const float* var, const BatchNormGradients& g) {
+template <bool kRelu, class X, class Y>
+void channel_backward(const ChannelShape& s, int64_t c, const X* x, const Y* gradient,
+                      const BatchNormScale& scale, const float* mean, const float* var,
+                      const BatchNormGradients& g) {
   const Float d;
   const auto n = static_cast<double>(s.batch * s.pixels);
   const int64_t stride = s.channels * s.pixels, corner = c * s.pixels;
@@ -136,7 +144,8 @@ void channel_backward(const ChannelShape& s, int64_t c, const float* x, const Ba
   const auto y_shift = hn::Set(d, forward_shift(scale, c));
   double sums[2] = {};  // of dy and of dy · (x − mean)
   for (int64_t i = 0; i < s.batch; ++i) {
-    const float *row = x + corner + i * stride, *dy = g.dy + corner + i * stride;
+    const X* row = x + corner + i * stride;
+    const Y* dy = gradient + corner + i * stride;
     sum_row(s.pixels, sums, [&](auto load, FloatVec& sum, FloatVec& product) HWY_ATTR {
       const auto centered = hn::Sub(load(row), center);
       const auto v = scaled_gradient<kRelu>(load(dy), centered, y_factor, y_shift);
@@ -148,7 +157,8 @@ void channel_backward(const ChannelShape& s, int64_t c, const float* x, const Ba
   const auto factor = hn::Set(d, dx.factor), slope = hn::Set(d, dx.slope);
   const auto shift = hn::Set(d, dx.shift);
   for (int64_t i = 0; i < s.batch; ++i) {
-    const float *row = x + corner + i * stride, *dy = g.dy + corner + i * stride;
+    const X* row = x + corner + i * stride;
+    const Y* dy = gradient + corner + i * stride;
     for_each_vector(0, s.pixels, [&](auto load, auto store) HWY_ATTR {
       const auto centered = hn::Sub(load(row), center);
       const auto v = scaled_gradient<kRelu>(load(dy), centered, y_factor, y_shift);
@@ -159,9 +169,6 @@ void channel_backward(const ChannelShape& s, int64_t c, const float* x, const Ba
 
 // ---- Channels of one pixel, some beside each other: vectors over channels, with the bits of the
 // functions above.
-
-// Rows far apart share few sets of the caches: these are read in runs of some lines.
-inline constexpr int64_t kMostChannels = 512;
 
 // for_each_vector of [0, count) that also tells f(i, load) where the vector begins.
 template <class F>
@@ -184,12 +191,11 @@ HWY_INLINE void add_channels(FloatVec v, double* sums) {
 }
 
 // Channels [c, c + count), at most kMostChannels.
-template <bool kRelu>
-void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, const float* x,
-                           const BatchNormScale& scale, float* y, float* mean, float* var) {
+template <class T>
+void single_pixels_statistics(const ChannelShape& s, int64_t c, int64_t count, const T* x,
+                              float* mean, float* var) {
   const auto n = static_cast<double>(s.batch);
   x += c;
-  y += c;
   mean += c;
   HWY_ALIGN double sums[kMostChannels] = {}, squares[kMostChannels] = {};
   for (int64_t row = 0; row < s.batch; ++row) {
@@ -203,9 +209,17 @@ void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, cons
       add_channels(hn::Mul(v, v), squares + i);
     });
   }
+  for (int64_t i = 0; i < count; ++i) var[c + i] = static_cast<float>(squares[i] / n);
+}
+
+template <bool kRelu, class T>
+void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, const T* x,
+                           const BatchNormScale& scale, const float* mean, const float* var, T* y) {
+  x += c;
+  y += c;
+  mean += c;
   float factor[kMostChannels], shift[kMostChannels];
   for (int64_t i = 0; i < count; ++i) {
-    var[c + i] = static_cast<float>(squares[i] / n);
     factor[i] = forward_factor(scale, c + i, var[c + i]);
     shift[i] = forward_shift(scale, c + i);
   }
@@ -217,11 +231,11 @@ void single_pixels_forward(const ChannelShape& s, int64_t c, int64_t count, cons
   }
 }
 
-template <bool kRelu>
-void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, const float* x,
-                            const BatchNormScale& scale, const float* mean, const float* var,
-                            const BatchNormGradients& g) {
-  const float* dy = g.dy + c;
+template <bool kRelu, class X, class Y>
+void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, const X* x,
+                            const Y* dy, const BatchNormScale& scale, const float* mean,
+                            const float* var, const BatchNormGradients& g) {
+  dy += c;
   x += c;
   mean += c;
   float y_factor[kMostChannels], y_shift[kMostChannels];
@@ -258,40 +272,54 @@ void single_pixels_backward(const ChannelShape& s, int64_t c, int64_t count, con
   }
 }
 
-// ---- Channels [begin, end).
+// ---- Channels [begin, end), at most kMostChannels of one pixel.
 
-template <bool kRelu>
-void forward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
-             const BatchNormScale& scale, float* y, float* mean, float* var) {
-  if (s.pixels == 1) {
-    for (int64_t c = begin; c < end; c += kMostChannels) {
-      single_pixels_forward<kRelu>(s, c, std::min(kMostChannels, end - c), x, scale, y, mean, var);
-    }
-  } else {
-    for (int64_t c = begin; c < end; ++c) channel_forward<kRelu>(s, c, x, scale, y, mean, var);
-  }
+void channels_statistics(const ChannelShape& s, int64_t begin, int64_t end, const void* x,
+                         float* mean, float* var) {
+  with_number_type(s.dtype, [&](auto number) HWY_ATTR {
+    const auto* numbers = static_cast<const decltype(number)*>(x);
+    if (s.pixels == 1) return single_pixels_statistics(s, begin, end - begin, numbers, mean, var);
+    for (int64_t c = begin; c < end; ++c) channel_statistics(s, c, numbers, mean, var);
+  });
 }
 
 template <bool kRelu>
-void backward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
-              const BatchNormScale& scale, const float* mean, const float* var,
-              const BatchNormGradients& g) {
-  if (s.pixels == 1) {
-    for (int64_t c = begin; c < end; c += kMostChannels) {
-      single_pixels_backward<kRelu>(s, c, std::min(kMostChannels, end - c), x, scale, mean, var, g);
+HWY_INLINE void forward(const ChannelShape& s, int64_t begin, int64_t end, const void* x,
+                        const BatchNormScale& scale, const float* mean, const float* var, void* y) {
+  with_number_type(s.dtype, [&](auto number) HWY_ATTR {
+    using T = decltype(number);
+    const auto* from = static_cast<const T*>(x);
+    auto* to = static_cast<T*>(y);
+    if (s.pixels == 1) {
+      return single_pixels_forward<kRelu>(s, begin, end - begin, from, scale, mean, var, to);
     }
-  } else {
-    for (int64_t c = begin; c < end; ++c) channel_backward<kRelu>(s, c, x, scale, mean, var, g);
-  }
+    for (int64_t c = begin; c < end; ++c) {
+      channel_forward<kRelu>(s, c, from, scale, mean, var, to);
+    }
+  });
 }
-
-void channels_forward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
-                      const BatchNormScale& scale, float* y, float* mean, float* var) {
+void channels_forward(const ChannelShape& s, int64_t begin, int64_t end, const void* x,
+                      const BatchNormScale& scale, const float* mean, const float* var, void* y) {
   const auto part = scale.relu ? forward<true> : forward<false>;
-  part(s, begin, end, x, scale, y, mean, var);
+  part(s, begin, end, x, scale, mean, var, y);
 }
 
-void channels_backward(const ChannelShape& s, int64_t begin, int64_t end, const float* x,
+template <bool kRelu>
+HWY_INLINE void backward(const ChannelShape& s, int64_t begin, int64_t end, const void* x,
+                         const BatchNormScale& scale, const float* mean, const float* var,
+                         const BatchNormGradients& g) {
+  with_gradient_types({s.dtype, g.dy_type}, [&](auto of_x, auto of_dy) HWY_ATTR {
+    const auto* numbers = static_cast<const decltype(of_x)*>(x);
+    const auto* dy = static_cast<const decltype(of_dy)*>(g.dy);
+    if (s.pixels == 1) {
+      return single_pixels_backward<kRelu>(s, begin, end - begin, numbers, dy, scale, mean, var, g);
+    }
+    for (int64_t c = begin; c < end; ++c) {
+      channel_backward<kRelu>(s, c, numbers, dy, scale, mean, var, g);
+    }
+  });
+}
+void channels_backward(const ChannelShape& s, int64_t begin, int64_t end, const void* x,
                        const BatchNormScale& scale, const float* mean, const float* var,
                        const BatchNormGradients& g) {
   const auto part = scale.relu ? backward<true> : backward<false>;
@@ -305,29 +333,54 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lumen::kernels {
 namespace {
+HWY_EXPORT(channels_statistics);
 HWY_EXPORT(channels_forward);
 HWY_EXPORT(channels_backward);
 
-// Channels per task, so that a task has some thousand numbers and neighbours share cache lines.
-int64_t channel_grain(const ChannelShape& s) {
-  return std::max<int64_t>(16 / std::max<int64_t>(1, std::min<int64_t>(16, s.pixels)),
-                           4096 / std::max<int64_t>(1, s.batch * s.pixels));
+// body(begin, end) for channels on several threads: so many that a task has some thousand numbers
+// and neighbours share cache lines, and what is computed together stays in a cache.
+template <class Body>
+void for_runs_of_channels(ThreadPool& pool, const ChannelShape& s, const Body& body) {
+  const int64_t grain =
+      std::max<int64_t>(16 / std::max<int64_t>(1, std::min<int64_t>(16, s.pixels)),
+                        4096 / std::max<int64_t>(1, s.batch * s.pixels));
+  const int64_t together = s.pixels == 1 ? kMostChannels : 1;
+  pool.parallel_for(s.channels, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t c = begin; c < end; c += together) body(c, std::min(c + together, end));
+  });
 }
 }  // namespace
 
-void batch_norm(ThreadPool& pool, const ChannelShape& shape, const float* x,
-                const BatchNormScale& scale, float* y, float* mean, float* var) {
+void batch_norm(ThreadPool& pool, const ChannelShape& shape, const void* x,
+                const BatchNormScale& scale, void* y, float* mean, float* var) {
+  const auto add_up = HWY_DYNAMIC_DISPATCH(channels_statistics);
   const auto kernel = HWY_DYNAMIC_DISPATCH(channels_forward);
-  pool.parallel_for(shape.channels, channel_grain(shape), [&](int64_t begin, int64_t end, int) {
-    kernel(shape, begin, end, x, scale, y, mean, var);
+  for_runs_of_channels(pool, shape, [&](int64_t begin, int64_t end) {
+    add_up(shape, begin, end, x, mean, var);
+    kernel(shape, begin, end, x, scale, mean, var, y);
   });
 }
 
-void batch_norm_backward(ThreadPool& pool, const ChannelShape& shape, const float* x,
+void batch_norm_statistics(ThreadPool& pool, const ChannelShape& shape, const void* x, float* mean,
+                           float* var) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(channels_statistics);
+  for_runs_of_channels(
+      pool, shape, [&](int64_t begin, int64_t end) { kernel(shape, begin, end, x, mean, var); });
+}
+
+void batch_norm_with(ThreadPool& pool, const ChannelShape& shape, const void* x,
+                     const BatchNormScale& scale, const float* mean, const float* var, void* y) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(channels_forward);
+  for_runs_of_channels(pool, shape, [&](int64_t begin, int64_t end) {
+    kernel(shape, begin, end, x, scale, mean, var, y);
+  });
+}
+
+void batch_norm_backward(ThreadPool& pool, const ChannelShape& shape, const void* x,
                          const BatchNormScale& scale, const float* mean, const float* var,
                          const BatchNormGradients& gradients) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(channels_backward);
-  pool.parallel_for(shape.channels, channel_grain(shape), [&](int64_t begin, int64_t end, int) {
+  for_runs_of_channels(pool, shape, [&](int64_t begin, int64_t end) {
     kernel(shape, begin, end, x, scale, mean, var, gradients);
   });
 }

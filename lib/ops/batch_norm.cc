@@ -8,7 +8,8 @@
 
 namespace lumen::ops {
 
-extern const graph::OpDef kBatchNorm, kBatchNormBackward, kLerpState, kAddState;
+extern const graph::OpDef kBatchNorm, kBatchNormStatistics, kBatchNormNarrow, kBatchNormBackward,
+    kLerpState, kAddState;
 
 namespace {
 
@@ -19,15 +20,15 @@ using graph::OpDef;
 using graph::record;
 using graph::reshape;
 
-kernels::ChannelShape channel_shape(const Shape& x) {
-  return {x[0], x[1], x[2]};
+kernels::ChannelShape channel_shape(const graph::Operand& x) {
+  return {x.shape[0], x.shape[1], x.shape[2], x.dtype};
 }
 
-// x [batch, channels, pixels] and the other inputs [channels], all float32.
-void require_channels(const Node& node, size_t first, size_t last) {
+// x [batch, channels, pixels], and the other inputs float32 [channels].
+void require_channels(const Node& node, bool fits, size_t first, size_t last) {
   const Node& x = *node.inputs[0];
-  if (x.dtype != DType::kF32 || x.shape.rank() != 3) {
-    shape_error(node, "x must be float32 [batch, channels, pixels]");
+  if (!fits || x.shape.rank() != 3) {
+    shape_error(node, "x must be [batch, channels, pixels] of floats that it takes");
   }
   for (size_t i = first; i < last; ++i) {
     const Node& w = *node.inputs[i];
@@ -66,7 +67,7 @@ kernels::BatchNormScale scale_of(const KernelCall& call, size_t weight) {
 // --- batch_norm: x, weight and bias or not → [y | mean | var] ----------------------------------
 
 graph::TypedShape infer_batch_norm(const Node& node) {
-  require_channels(node, 1, node.inputs.size());
+  require_channels(node, node.inputs[0]->dtype == DType::kF32, 1, node.inputs.size());
   const Shape& x = node.inputs[0]->shape;
   return {DType::kF32, {x.elements() + 2 * x[1]}};
 }
@@ -75,8 +76,8 @@ void run_batch_norm(const KernelCall& call) {
   const graph::Operand& x = call.inputs[0];
   float* y = call.output.as<float>();
   float* mean = y + x.shape.elements();
-  kernels::batch_norm(*call.pool, channel_shape(x.shape), x.as<const float>(), scale_of(call, 1), y,
-                      mean, mean + x.shape[1]);
+  kernels::batch_norm(*call.pool, channel_shape(x), x.data, scale_of(call, 1), y, mean,
+                      mean + x.shape[1]);
 }
 
 // Mean and variance of every channel.
@@ -114,14 +115,73 @@ std::vector<Tensor> grad_batch_norm(const graph::GradCall& call) {
   return {parts[0], parts[1], parts[2]};
 }
 
+// --- batch_norm_statistics: x → [mean | var]; batch_norm_narrow: x of narrow floats, its mean and
+// --- var, weight and bias or not → y of the type of x. Both together are batch_norm of such an x.
+
+graph::TypedShape infer_statistics(const Node& node) {
+  require_channels(node, is_float32_or_narrower(node.inputs[0]->dtype), 1, 1);
+  return {DType::kF32, {2 * node.inputs[0]->shape[1]}};
+}
+
+void run_statistics(const KernelCall& call) {
+  const graph::Operand& x = call.inputs[0];
+  float* mean = call.output.as<float>();
+  kernels::batch_norm_statistics(*call.pool, channel_shape(x), x.data, mean, mean + x.shape[1]);
+}
+
+Tensor statistics_meaning(const Node&, Inputs in) {
+  const auto [mean, var] = statistics(in[0]);
+  const Tensor parts[] = {mean, var};
+  return concat(parts, 0);
+}
+
+graph::TypedShape infer_narrow(const Node& node) {
+  const Node& x = *node.inputs[0];
+  require_channels(node, is_narrow(x.dtype), 1, node.inputs.size());
+  return {x.dtype, x.shape};
+}
+
+void run_narrow(const KernelCall& call) {
+  const graph::Operand& x = call.inputs[0];
+  kernels::batch_norm_with(*call.pool, channel_shape(x), x.data, scale_of(call, 3),
+                           call.inputs[1].as<const float>(), call.inputs[2].as<const float>(),
+                           call.output.data);
+}
+
+Tensor narrow_meaning(const Node& node, Inputs in) {
+  const Tensor scale = rsqrt(add(in[2], number(node.attrs.real("eps"))));
+  const Tensor y = mul(sub(in[0], column(in[1])), column(scale));
+  return in.size() > 3 ? add(mul(y, column(in[3])), column(in[4])) : y;
+}
+
+// All of it goes to x, weight and bias: mean and var are those of x.
+std::vector<Tensor> grad_narrow(const graph::GradCall& call) {
+  const Tensor& x = call.inputs[0];
+  const Shape channels = {x.dim(1)};
+  std::vector<Tensor> inputs = {x,
+                                call.inputs[1],
+                                call.inputs[2],
+                                as_stored(call.dy, x.dtype()),
+                                zeros(channels),
+                                zeros(channels)};
+  const bool affine = call.inputs.size() > 3;
+  if (affine) inputs.push_back(call.inputs[3]);
+  const Tensor all = record(kBatchNormBackward, inputs, call.node.attrs);
+  const auto parts = graph::unpack(all, {x.shape(), channels, channels});
+  if (!affine) return {parts[0], {}, {}};
+  return {parts[0], {}, {}, parts[1], parts[2]};
+}
+
 // --- batch_norm_backward: x, mean, var, dy, dmean, dvar, weight or not, with relu and a weight the
 // --- bias → [dx | dw | db] ---------------------------------------------------------------------
 
 graph::TypedShape infer_batch_norm_backward(const Node& node) {
-  require_channels(node, 1, 3);
-  require_channels(node, 4, node.inputs.size());
   const Shape& x = node.inputs[0]->shape;
-  if (!(node.inputs[3]->shape == x)) shape_error(node, "the gradient has another shape than x");
+  const Node& dy = *node.inputs[3];
+  const DType dtype = node.inputs[0]->dtype;
+  require_channels(node, is_float32_or_narrower(dtype) && takes_gradient(dtype, dy.dtype), 1, 3);
+  require_channels(node, true, 4, node.inputs.size());
+  if (!(dy.shape == x)) shape_error(node, "the gradient has another shape than x");
   return {DType::kF32, {x.elements() + 2 * x[1]}};
 }
 
@@ -130,9 +190,10 @@ void run_batch_norm_backward(const KernelCall& call) {
   auto input = [&](size_t i) { return call.inputs[i].as<const float>(); };
   float* dx = call.output.as<float>();
   float* dw = dx + x.shape.elements();
-  kernels::batch_norm_backward(*call.pool, channel_shape(x.shape), x.as<const float>(),
-                               scale_of(call, 6), input(1), input(2),
-                               {.dy = input(3),
+  kernels::batch_norm_backward(*call.pool, channel_shape(x), x.data, scale_of(call, 6), input(1),
+                               input(2),
+                               {.dy = call.inputs[3].data,
+                                .dy_type = call.inputs[3].dtype,
                                 .dmean = input(4),
                                 .dvar = input(5),
                                 .dx = dx,
@@ -214,24 +275,68 @@ std::vector<OpCase> batch_norm_cases() {
   return cases;
 }
 
+std::vector<OpCase> statistics_cases() {
+  std::vector<OpCase> cases;
+  for (const Shape& x : case_shapes()) {
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      cases.push_back({str(name(dtype), " ", to_string(x)),
+                       {{dtype, x}},
+                       [](Inputs in) { return record(kBatchNormStatistics, in); },
+                       -2,
+                       2,
+                       2e-5});
+    }
+  }
+  return cases;
+}
+
+// x, and its statistics.
+std::vector<Tensor> with_statistics(const Tensor& x) {
+  const Shape channels = {x.dim(1)};
+  std::vector<Tensor> all = graph::unpack(record(kBatchNormStatistics, {x}), {channels, channels});
+  all.insert(all.begin(), x);
+  return all;
+}
+
+std::vector<OpCase> narrow_cases() {
+  std::vector<OpCase> cases;
+  for (const Shape& x : case_shapes()) {
+    for (bool affine : {true, false}) {
+      const DType dtype = affine ? DType::kBF16 : DType::kF16;
+      std::vector<graph::TypedShape> inputs = {{dtype, x}};
+      if (affine) inputs.insert(inputs.end(), 2, f32({x[1]}));
+      cases.push_back({str(name(dtype), " ", to_string(x)), std::move(inputs),
+                       [](Inputs in) {
+                         std::vector<Tensor> all = with_statistics(in[0]);
+                         all.insert(all.end(), in.begin() + 1, in.end());
+                         return record(kBatchNormNarrow, all, {{"eps", 1e-2}});
+                       },
+                       -2, 2, kNarrowTolerance});
+    }
+  }
+  return cases;
+}
+
 std::vector<OpCase> batch_norm_backward_cases() {
   std::vector<OpCase> cases;
-  for (const auto& [x, affine, attrs] : case_variants()) {
-    std::vector<graph::TypedShape> inputs = {
-        {DType::kF32, x}, {DType::kF32, x}, f32({x[1]}), f32({x[1]})};
+  auto add_case = [&](const CaseVariant& variant, DType x_type, DType dy_type) {
+    const auto& [x, affine, attrs] = variant;
+    std::vector<graph::TypedShape> inputs = {{x_type, x}, {dy_type, x}, f32({x[1]}), f32({x[1]})};
     if (affine) inputs.push_back(f32({x[1]}));
     if (affine && attrs.has(graph::kReluAttr)) inputs.push_back(f32({x[1]}));
-    cases.push_back(
-        {label(x, affine, attrs), std::move(inputs),
-         [attrs = attrs](Inputs in) {
-           const Tensor forward = record(kBatchNorm, {in[0]}, attrs);
-           const Shape channels = {in[0].dim(1)};
-           const auto parts = graph::unpack(forward, {in[0].shape(), channels, channels});
-           std::vector<Tensor> all = {in[0], parts[1], parts[2]};
-           all.insert(all.end(), in.begin() + 1, in.end());
-           return record(kBatchNormBackward, all, attrs);
-         },
-         -2, 2, 5e-5});
+    cases.push_back({str(name(x_type), " and ", name(dy_type), " ", label(x, affine, attrs)),
+                     std::move(inputs),
+                     [attrs = attrs](Inputs in) {
+                       std::vector<Tensor> all = with_statistics(in[0]);
+                       all.insert(all.end(), in.begin() + 1, in.end());
+                       return record(kBatchNormBackward, all, attrs);
+                     },
+                     -2, 2, 5e-5});
+  };
+  for (const CaseVariant& variant : case_variants()) {
+    add_case(variant, DType::kF32, DType::kF32);
+    add_case(variant, DType::kBF16, DType::kBF16);
+    add_case(variant, DType::kF16, DType::kF32);
   }
   return cases;
 }
@@ -331,10 +436,23 @@ const OpDef kBatchNorm = {.name = "batch_norm",
                           .autocast = graph::Autocast::kFull,
                           .takes_relu = true,
                           .cases = batch_norm_cases};
+const OpDef kBatchNormStatistics = {.name = "batch_norm_statistics",
+                                    .infer = infer_statistics,
+                                    .kernel = run_statistics,
+                                    .meaning = widened_meaning<statistics_meaning>,
+                                    .autocast = graph::Autocast::kFull,
+                                    .cases = statistics_cases};
+const OpDef kBatchNormNarrow = {.name = "batch_norm_narrow",
+                                .infer = infer_narrow,
+                                .kernel = run_narrow,
+                                .meaning = rounded_meaning<narrow_meaning>,
+                                .grad = grad_narrow,
+                                .autocast = graph::Autocast::kFull,
+                                .cases = narrow_cases};
 const OpDef kBatchNormBackward = {.name = "batch_norm_backward",
                                   .infer = infer_batch_norm_backward,
                                   .kernel = run_batch_norm_backward,
-                                  .meaning = batch_norm_backward_meaning,
+                                  .meaning = widened_meaning<batch_norm_backward_meaning>,
                                   .autocast = graph::Autocast::kFull,
                                   .relu_gradient = 3,
                                   .through_relu = batch_norm_through_relu,
@@ -378,23 +496,30 @@ BatchNormResult batch_norm_training(const Tensor& x, const Tensor& weight, const
   require_channel_weights(kBatchNorm.name, x, weight, bias);
   const DType common = float_type_of(kBatchNorm.name, {x, weight, bias});
   const DType computed = computed_type(common);
-  const Tensor wide = in_type(channels, computed), w = in_type(weight, computed),
-               b = in_type(bias, computed);
-  const Shape per_channel = {x.dim(1)};
-  BatchNormResult result;
+  const Tensor w = in_type(weight, computed), b = in_type(bias, computed);
   if (computed == DType::kF64) {
-    result = exact_batch_norm(wide, w, b, eps);
+    BatchNormResult result = exact_batch_norm(in_type(channels, computed), w, b, eps);
     result.y = reshape(result.y, x.shape());
-  } else {
-    std::vector<Tensor> inputs = {wide};
-    if (w.defined()) inputs.insert(inputs.end(), {w, b});
-    const Tensor all = record(kBatchNorm, inputs, {{"eps", eps}});
-    const auto parts = graph::unpack(all, {x.shape(), per_channel, per_channel});
-    result = {parts[0], parts[1], parts[2]};
+    return result;
   }
-  const bool narrow = is_narrow(x.dtype()) && computed == DType::kF32;
-  if (narrow) result.y = graph::contiguous(result.y, x.dtype());
-  return result;
+  const Shape per_channel = {x.dim(1)};
+  std::vector<Tensor> weights;
+  if (w.defined()) weights = {w, b};
+  auto followed_by_weights = [&](std::vector<Tensor> inputs) {
+    inputs.insert(inputs.end(), weights.begin(), weights.end());
+    return inputs;
+  };
+  if (is_narrow(x.dtype())) {
+    const auto parts =
+        graph::unpack(record(kBatchNormStatistics, {channels}), {per_channel, per_channel});
+    const Tensor y = record(kBatchNormNarrow, followed_by_weights({channels, parts[0], parts[1]}),
+                            {{"eps", eps}});
+    return {reshape(y, x.shape()), parts[0], parts[1]};
+  }
+  const Tensor all =
+      record(kBatchNorm, followed_by_weights({in_type(channels, computed)}), {{"eps", eps}});
+  const auto parts = graph::unpack(all, {x.shape(), per_channel, per_channel});
+  return {parts[0], parts[1], parts[2]};
 }
 
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
