@@ -106,13 +106,6 @@ bool gemm_gives_bf16(int64_t m, int64_t n, int64_t k);
 size_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, int threads);
 void gemm(ThreadPool& pool, const GemmArgs& args);
 
-// The same product of matrices that are all float16 or all bfloat16 (a_type, b_type and c_type),
-// without `accumulate`, `bf16` and `epilogue`: summed in float32 and rounded once. bfloat16 is
-// multiplied on the unit for it where gemm_takes_bf16, else both are widened as they are read. The
-// result does not depend on the number of threads. noexcept.
-size_t gemm_narrow_workspace_bytes(DType dtype, int64_t m, int64_t n, int64_t k, int threads);
-void gemm_narrow(ThreadPool& pool, const GemmArgs& args);
-
 // c[i][j] = Σ_k a[i][k] · b[k][j] in the type of its numbers, as GemmArgs says.
 template <typename T>
 struct StridedProduct {

@@ -1,5 +1,5 @@
-// Products of float16 and bfloat16 matrices: their numbers are widened in pieces, where they are
-// read.
+#include "lib/kernels/narrow_product.h"
+
 #include <algorithm>
 
 #include "lib/base/round_up.h"
@@ -8,7 +8,6 @@
 #include "lib/kernels/convert.h"
 #include "lib/kernels/copy.h"
 #include "lib/kernels/gemm_tile.h"
-#include "lib/kernels/matmul.h"
 #include "lib/kernels/small_product.h"
 #include "lib/kernels/vector_product.h"
 
@@ -18,34 +17,45 @@ namespace {
 // Multiplications that are worth a thread.
 constexpr int64_t kGrain = 65536;
 
-// A matrix of float16 or bfloat16: element (i, k) is number i · row_stride + k · col_stride.
-struct Narrow {
+// A matrix of float16, bfloat16 or float32: element (i, k) is number i · row_stride + k ·
+// col_stride.
+struct Matrix {
   DType dtype;
-  const uint16_t* x;
+  const std::byte* x;
   int64_t row_stride, col_stride;
 
-  Narrow at(int64_t row, int64_t col) const {
-    return {dtype, x + row * row_stride + col * col_stride, row_stride, col_stride};
+  Matrix at(int64_t row, int64_t col) const {
+    return {dtype, x + row_bytes(dtype, row * row_stride + col * col_stride), row_stride,
+            col_stride};
   }
-  Narrow turned() const { return {dtype, x, col_stride, row_stride}; }
+  Matrix turned() const { return {dtype, x, col_stride, row_stride}; }
+  const float* floats() const { return reinterpret_cast<const float*>(x); }
+  const uint16_t* bits() const { return reinterpret_cast<const uint16_t*>(x); }
 };
 
-Narrow a_of(const GemmArgs& args) {
-  return {args.a_type, reinterpret_cast<const uint16_t*>(args.a), args.a_row_stride,
+Matrix a_of(const GemmArgs& args) {
+  return {args.a_type, reinterpret_cast<const std::byte*>(args.a), args.a_row_stride,
           args.a_col_stride};
 }
-Narrow b_of(const GemmArgs& args) {
-  return {args.b_type, reinterpret_cast<const uint16_t*>(args.b), args.b_row_stride,
+Matrix b_of(const GemmArgs& args) {
+  return {args.b_type, reinterpret_cast<const std::byte*>(args.b), args.b_row_stride,
           args.b_col_stride};
 }
-uint16_t* result_of(const GemmArgs& args) {
-  return reinterpret_cast<uint16_t*>(args.c);
+std::byte* result_at(const GemmArgs& args, int64_t row, int64_t col) {
+  return reinterpret_cast<std::byte*>(args.c) + row_bytes(args.c_type, row * args.c_stride + col);
 }
 
 // y [rows, cols], rows one after the other: x as float32.
-void widen(const Narrow& x, int64_t rows, int64_t cols, float* y) {
+void widen(const Matrix& x, int64_t rows, int64_t cols, float* y) {
   if (x.col_stride == 1 && (x.row_stride == cols || rows == 1)) {
     return to_float(x.dtype, x.x, y, rows * cols);
+  }
+  if (x.dtype == DType::kF32) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const float* const row = x.at(i, 0).floats();
+      for (int64_t k = 0; k < cols; ++k) y[i * cols + k] = row[k * x.col_stride];
+    }
+    return;
   }
   if (x.col_stride == 1 || cols == 1) {
     return to_float_rows(x.dtype, x.x, x.row_stride, rows, cols, y, cols);
@@ -55,7 +65,7 @@ void widen(const Narrow& x, int64_t rows, int64_t cols, float* y) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t at = 0; at < cols; at += kPart) {
       const int64_t count = std::min(kPart, cols - at);
-      const uint16_t* const from = x.at(i, at).x;
+      const uint16_t* const from = x.at(i, at).bits();
       for (int64_t k = 0; k < count; ++k) together[k] = from[k * x.col_stride];
       to_float(x.dtype, together, y + i * cols + at, count);
     }
@@ -69,12 +79,20 @@ static_assert(kFew <= kSmallCols);
 
 // A piece of a matrix as float32, in the order in which it lies.
 struct Widened {
-  alignas(64) float numbers[kFew * kFew];
+  alignas(64) float room[kFew * kFew];
+  const float* numbers = nullptr;
   int64_t row_stride = 1, col_stride = 1;
 
-  void read(const Narrow& x, int64_t rows, int64_t cols) {
+  void read(const Matrix& x, int64_t rows, int64_t cols) {
+    if (x.dtype == DType::kF32) {
+      numbers = x.floats();
+      row_stride = x.row_stride;
+      col_stride = x.col_stride;
+      return;
+    }
     const bool by_columns = x.row_stride == 1 && x.col_stride != 1;
-    by_columns ? widen(x.turned(), cols, rows, numbers) : widen(x, rows, cols, numbers);
+    by_columns ? widen(x.turned(), cols, rows, room) : widen(x, rows, cols, room);
+    numbers = room;
     row_stride = by_columns ? 1 : cols;
     col_stride = by_columns ? rows : 1;
   }
@@ -103,7 +121,7 @@ void multiply_piece(const GemmArgs& args, int64_t row, int64_t rows, int64_t col
                                       .a_row_stride = a.row_stride,
                                       .a_col_stride = a.col_stride,
                                       .b = has_rows ? b.numbers : turned,
-                                      .b_stride = cols,
+                                      .b_stride = has_rows ? b.row_stride : cols,
                                       .go_on = k > begin,
                                       .c = c,
                                       .c_stride = cols});
@@ -134,12 +152,11 @@ void multiply_few(ThreadPool& pool, const GemmArgs& args) {
   };
   auto round = [&](const Piece& piece, const float* c) {
     if (piece.cols == args.c_stride) {  // one row behind the other
-      uint16_t* const to = result_of(args) + piece.row * args.c_stride;
-      return from_float(args.c_type, c, to, piece.rows * piece.cols);
+      return from_float(args.c_type, c, result_at(args, piece.row, 0), piece.rows * piece.cols);
     }
     for (int64_t i = 0; i < piece.rows; ++i) {
-      from_float(args.c_type, c + i * piece.cols,
-                 result_of(args) + (piece.row + i) * args.c_stride + piece.col, piece.cols);
+      from_float(args.c_type, c + i * piece.cols, result_at(args, piece.row + i, piece.col),
+                 piece.cols);
     }
   };
   const int64_t work = std::min(kFew, args.m) * std::min(kFew, args.n) *
@@ -175,9 +192,10 @@ void multiply_few(ThreadPool& pool, const GemmArgs& args) {
 constexpr int64_t kPieceRows = 4, kPieceCols = 256;
 
 struct VectorArgs {
-  Narrow a, x;  // x a row
+  Matrix a, x;  // x a row
   int64_t rows, depth;
-  uint16_t* y;
+  DType y_type;
+  std::byte* y;
   int64_t y_stride;
 };
 
@@ -188,9 +206,10 @@ bool is_by_vector(const GemmArgs& args) {
 }
 VectorArgs by_vector(const GemmArgs& args) {
   if (args.n == 1) {
-    return {a_of(args), b_of(args).turned(), args.m, args.k, result_of(args), args.c_stride};
+    return {a_of(args),  b_of(args).turned(),   args.m,       args.k,
+            args.c_type, result_at(args, 0, 0), args.c_stride};
   }
-  return {b_of(args).turned(), a_of(args), args.n, args.k, result_of(args), 1};
+  return {b_of(args).turned(), a_of(args), args.n, args.k, args.c_type, result_at(args, 0, 0), 1};
 }
 
 // Rows [row, row + rows) of the sums over one block.
@@ -203,7 +222,12 @@ void sum_block_of_rows(const VectorArgs& v, int64_t row, int64_t rows, int64_t b
     for (int64_t k = begin; k < end; k += kCols) {
       const int64_t cols = std::min(kCols, end - k);
       float more[kPieceRows];
-      dot_rows_with(v.a.dtype, v.a.at(row + i, k).x, v.a.row_stride, count, x + k, cols, more);
+      const Matrix part = v.a.at(row + i, k);
+      if (part.dtype == DType::kF32) {
+        dot_rows_with(part.floats(), part.row_stride, count, x + k, cols, more);
+      } else {
+        dot_rows_with(part.dtype, part.bits(), part.row_stride, count, x + k, cols, more);
+      }
       for (int64_t t = 0; t < count; ++t) sums[i + t] += more[t];
     }
   }
@@ -213,8 +237,12 @@ void sum_block_of_columns(const VectorArgs& v, int64_t row, int64_t rows, int64_
   constexpr int64_t kDepth = 16;
   for (int64_t k = begin; k < end; k += kDepth) {
     const int64_t depth = std::min(kDepth, end - k);
-    sum_rows_times(v.a.dtype, v.a.at(row, k).x, v.a.col_stride, rows, x + k, depth, k > begin,
-                   sums);
+    const Matrix part = v.a.at(row, k);
+    if (part.dtype == DType::kF32) {
+      sum_rows_times(part.floats(), part.col_stride, rows, x + k, 1, depth, k > begin, sums);
+    } else {
+      sum_rows_times(part.dtype, part.bits(), part.col_stride, rows, x + k, depth, k > begin, sums);
+    }
   }
 }
 
@@ -243,8 +271,10 @@ void multiply_by_vector(ThreadPool& pool, const VectorArgs& v, std::byte* worksp
   for (int64_t block = 1; block < blocks; ++block) {
     for (int64_t i = 0; i < v.rows; ++i) sums[i] += sums[block * v.rows + i];
   }
-  if (v.y_stride == 1) return from_float(v.a.dtype, sums, v.y, v.rows);
-  for (int64_t i = 0; i < v.rows; ++i) from_float(v.a.dtype, sums + i, v.y + i * v.y_stride, 1);
+  if (v.y_stride == 1) return from_float(v.y_type, sums, v.y, v.rows);
+  for (int64_t i = 0; i < v.rows; ++i) {
+    from_float(v.y_type, sums + i, v.y + row_bytes(v.y_type, i * v.y_stride), 1);
+  }
 }
 
 // A column by a row.
@@ -253,6 +283,14 @@ void multiply_outer(ThreadPool& pool, const GemmArgs& args) {
   float* const row = column + round_up(args.m, 16);
   widen(a_of(args).turned(), 1, args.m, column);
   widen(b_of(args), 1, args.n, row);
+  if (args.c_type == DType::kF32) {
+    GemmArgs wide = args;
+    wide.a = column;
+    wide.b = row;
+    wide.a_row_stride = wide.b_col_stride = 1;
+    wide.a_type = wide.b_type = DType::kF32;
+    return gemm(pool, wide);
+  }
   const int64_t grain = std::max<int64_t>(1, kGrain / args.n);
   pool.parallel_for(args.m, grain, [&](int64_t begin, int64_t end, int) {
     constexpr int64_t kPart = 1024;
@@ -261,7 +299,7 @@ void multiply_outer(ThreadPool& pool, const GemmArgs& args) {
       for (int64_t j = 0; j < args.n; j += kPart) {
         const int64_t count = std::min(kPart, args.n - j);
         scale_row(column[i], row + j, count, false, false, piece);
-        from_float(args.c_type, piece, result_of(args) + i * args.c_stride + j, count);
+        from_float(args.c_type, piece, result_at(args, i, j), count);
       }
     }
   });
@@ -270,19 +308,26 @@ size_t outer_bytes(int64_t m, int64_t n) {
   return static_cast<size_t>((round_up(m, 16) + n) * int64_t{sizeof(float)});
 }
 
+bool is_bf16(const GemmArgs& args) {
+  return args.a_type == DType::kBF16 && args.b_type == DType::kBF16;
+}
+
 // Whether float32 is multiplied on tiles, which want both operands whole.
 bool is_widened_first(const GemmArgs& args) {
-  return args.a_type == DType::kF16 && gemm_takes_bf16(args.m, args.n, args.k) &&
-         tile_unit() != nullptr;
+  return !is_bf16(args) && gemm_takes_bf16(args.m, args.n, args.k) && tile_unit() != nullptr;
 }
 
 // In float32 in blocks, to the result of `wide`.
 void multiply_blocks(ThreadPool& pool, const GemmArgs& args, const GemmArgs& wide) {
-  auto pack = [](const Narrow& x, const StripRequest& want) {
+  auto pack = [](const Matrix& x, const StripRequest& want) {
+    if (x.dtype == DType::kF32) {
+      return pack_strip(StripSource{x.at(want.row, want.k).floats(), x.row_stride, x.col_stride},
+                        want.rows, want.padded_rows, want.depth, want.padded_rows, want.panel);
+    }
     const int64_t most = kScratchFloats / want.rows;
     for (int64_t k = 0; k < want.depth; k += most) {
       const int64_t depth = std::min(most, want.depth - k);
-      const Narrow part = x.at(want.row, want.k + k);
+      const Matrix part = x.at(want.row, want.k + k);
       StripSource wide{want.scratch, depth, 1};
       if (x.row_stride == 1 && x.col_stride != 1) {
         widen(part.turned(), depth, want.rows, want.scratch);
@@ -315,9 +360,13 @@ int64_t bytes_of_floats(int64_t count) {
 
 }  // namespace
 
-size_t gemm_narrow_workspace_bytes(DType dtype, int64_t m, int64_t n, int64_t k, int threads) {
-  int64_t floats = bytes_of_floats(m * n);
-  if (dtype == DType::kF16) floats += bytes_of_floats(m * k) + bytes_of_floats(k * n);
+size_t gemm_narrow_workspace_bytes(const NarrowTypes& types, int64_t m, int64_t n, int64_t k,
+                                   int threads) {
+  int64_t floats = types.c == DType::kF32 ? 0 : bytes_of_floats(m * n);
+  if (types.a != DType::kBF16 || types.b != DType::kBF16) {
+    floats += types.a == DType::kF32 ? 0 : bytes_of_floats(m * k);
+    floats += types.b == DType::kF32 ? 0 : bytes_of_floats(k * n);
+  }
   const size_t bytes =
       std::max(static_cast<size_t>(floats) + gemm_workspace_bytes(m, n, k, threads),
                few_bytes(m, n, m <= kFew || n <= kFew ? k : 0));
@@ -327,43 +376,69 @@ size_t gemm_narrow_workspace_bytes(DType dtype, int64_t m, int64_t n, int64_t k,
 
 void gemm_narrow(ThreadPool& pool, const GemmArgs& args) {
   if (args.m == 0 || args.n == 0) return;
-  if (args.m <= kFew && args.n <= kFew && args.k <= kFew) return multiply_few(pool, args);
-  if (is_by_vector(args)) return multiply_by_vector(pool, by_vector(args), args.workspace);
+  // What is not given to another product that does it.
+  auto finish = [&] {
+    if (args.epilogue == nullptr) return;
+    const int64_t grain = std::max<int64_t>(1, kGrain / args.n);
+    pool.parallel_for(args.m, grain, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        (*args.epilogue)(i, 0, args.n, args.c + i * args.c_stride);
+      }
+    });
+  };
+  if (args.m <= kFew && args.n <= kFew && args.k <= kFew) {
+    multiply_few(pool, args);
+    return finish();
+  }
+  if (is_by_vector(args)) {
+    multiply_by_vector(pool, by_vector(args), args.workspace);
+    return finish();
+  }
   if (args.k == 1) return multiply_outer(pool, args);
   GemmArgs product = args;
-  product.bf16 = args.a_type == DType::kBF16;
+  product.bf16 = is_bf16(args);
   if (product.bf16 && gemm_gives_bf16(args.m, args.n, args.k)) return gemm(pool, product);
-  if (args.m <= kFew || args.n <= kFew) return multiply_few(pool, args);
+  if (args.m <= kFew || args.n <= kFew) {
+    multiply_few(pool, args);
+    return finish();
+  }
 
-  auto* const c = reinterpret_cast<float*>(args.workspace);
-  std::byte* workspace = args.workspace + bytes_of_floats(args.m * args.n);
+  std::byte* workspace = args.workspace;
+  auto take_floats = [&](int64_t count) {
+    auto* const floats = reinterpret_cast<float*>(workspace);
+    workspace += bytes_of_floats(count);
+    return floats;
+  };
   auto round = [&](int64_t row, int64_t begin, int64_t end, float* piece) {
-    from_float(args.c_type, piece, result_of(args) + row * args.c_stride + begin, end - begin);
+    from_float(args.c_type, piece, result_at(args, row, begin), end - begin);
   };
   const Epilogue rounded = round;
-  product.c = c;
-  product.c_stride = args.n;
-  product.c_type = DType::kF32;
-  product.epilogue = &rounded;
-  product.workspace = workspace;
-  if (product.bf16 && gemm_takes_bf16(args.m, args.n, args.k)) {
-    return gemm(pool, product);
+  if (args.c_type != DType::kF32) {
+    product.c = take_floats(args.m * args.n);
+    product.c_stride = args.n;
+    product.c_type = DType::kF32;
+    product.epilogue = &rounded;
   }
+  product.workspace = workspace;
+  if (product.bf16 && gemm_takes_bf16(args.m, args.n, args.k)) return gemm(pool, product);
   if (!is_widened_first(args)) return multiply_blocks(pool, args, product);
-  auto* const a = reinterpret_cast<float*>(workspace);
-  auto* const b = reinterpret_cast<float*>(workspace + bytes_of_floats(args.m * args.k));
-  product.workspace += bytes_of_floats(args.m * args.k) + bytes_of_floats(args.k * args.n);
-  copy(pool, args.a_type, reinterpret_cast<const std::byte*>(args.a),
-       {args.a_row_stride, args.a_col_stride}, {args.m, args.k}, DType::kF32,
-       reinterpret_cast<std::byte*>(a));
-  copy(pool, args.b_type, reinterpret_cast<const std::byte*>(args.b),
-       {args.b_row_stride, args.b_col_stride}, {args.k, args.n}, DType::kF32,
-       reinterpret_cast<std::byte*>(b));
-  product.a = a;
-  product.b = b;
-  product.a_row_stride = args.k;
-  product.b_row_stride = args.n;
-  product.a_col_stride = product.b_col_stride = 1;
+  auto widen_whole = [&](const Matrix& x, int64_t rows, int64_t cols) {
+    auto* const wide = take_floats(rows * cols);
+    copy(pool, x.dtype, x.x, {x.row_stride, x.col_stride}, {rows, cols}, DType::kF32,
+         reinterpret_cast<std::byte*>(wide));
+    return wide;
+  };
+  if (args.a_type != DType::kF32) {
+    product.a = widen_whole(a_of(args), args.m, args.k);
+    product.a_row_stride = args.k;
+    product.a_col_stride = 1;
+  }
+  if (args.b_type != DType::kF32) {
+    product.b = widen_whole(b_of(args), args.k, args.n);
+    product.b_row_stride = args.n;
+    product.b_col_stride = 1;
+  }
+  product.workspace = workspace;
   product.a_type = product.b_type = DType::kF32;
   gemm(pool, product);
 }

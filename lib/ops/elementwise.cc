@@ -72,12 +72,20 @@ Tensor real_unary(const OpDef& op, const Tensor& x) {
   return compute(op, {&x, 1}, promote(x.dtype(), is_float(x.dtype()) ? x.dtype() : DType::kF32));
 }
 
+Tensor before_widening(const Tensor& x) {
+  const graph::Node& node = *x.node();
+  if (node.dtype != DType::kF32 || node.inputs.empty()) return x;
+  const Tensor input(node.inputs[0]);
+  if (node.op == &graph::kContiguous) return is_narrow(input.dtype()) ? input : x;
+  if (node.op != &graph::kReshape && node.op != &graph::kPermute) return x;
+  const Tensor narrow = before_widening(input);
+  if (narrow.dtype() == DType::kF32) return x;
+  return record(*node.op, {narrow}, node.attrs);
+}
+
 Tensor as_stored(const Tensor& dy, DType x) {
-  const graph::Node* at = dy.node().get();
-  while (at->op == &graph::kReshape) at = at->inputs[0].get();
-  const bool widens =
-      at->op == &graph::kContiguous && !at->inputs.empty() && at->inputs[0]->dtype == x;
-  return widens && is_narrow(x) ? graph::reshape(Tensor(at->inputs[0]), dy.shape()) : dy;
+  const Tensor narrow = before_widening(dy);
+  return narrow.dtype() == x ? narrow : dy;
 }
 
 Tensor as_operand(const Tensor& x, DType dtype) {

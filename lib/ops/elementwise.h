@@ -26,6 +26,11 @@ constexpr bool is_float32_or_narrower(DType dtype) {
 constexpr bool takes_gradient(DType x, DType dy) {
   return dy == x || dy == DType::kF32;
 }
+// Of float16 or bfloat16 numbers made float32, in whatever order, those; else x.
+Tensor before_widening(const Tensor& x);
+// matmul(a, b) as gradients are, float32 of narrow floats: if both operands are numbers of such
+// types made float32, of those.
+Tensor gradient_product(const Tensor& a, const Tensor& b);
 // The gradient dy for such a kernel: where it is numbers of type `x` made float32, those.
 Tensor as_stored(const Tensor& dy, DType x);
 

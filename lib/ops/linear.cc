@@ -14,6 +14,7 @@
 #include "lib/kernels/elementwise.h"
 #include "lib/kernels/matmul.h"
 #include "lib/ops/cases.h"
+#include "lib/ops/elementwise.h"
 #include "lib/ops/lookup_product.h"
 #include "lib/ops/matrix_rows.h"
 #include "lib/ops/ops.h"
@@ -189,12 +190,12 @@ std::vector<Tensor> grad_linear(const graph::GradCall& call) {
   const Tensor dy = graph::reshape(call.dy, {rows, n});
   std::vector<Tensor> gradients(call.inputs.size());
   if (x.requires_grad()) {
-    const bool plain = w.dtype() == DType::kF32;
-    const Tensor dx = matmul(dy, plain ? w : graph::contiguous(w, DType::kF32));
+    const Tensor dx =
+        gradient_product(dy, is_quantized(w.dtype()) ? graph::contiguous(w, DType::kF32) : w);
     gradients[0] = graph::reshape(dx, x.shape());
   }
   if (w.requires_grad()) {
-    gradients[1] = matmul(graph::transpose(dy, 0, 1), graph::reshape(x, {rows, k}));
+    gradients[1] = gradient_product(graph::transpose(dy, 0, 1), graph::reshape(x, {rows, k}));
   }
   if (call.inputs.size() > 2) gradients[2] = graph::reshape(sum(dy, 0), {n});
   return gradients;

@@ -68,8 +68,8 @@ NodePtr matmul_with_lookup(const NodePtr& node) {
   const NodePtr& a = node->inputs[0];
   const Lookup lookup = lookup_of(node->inputs[1]);
   // A permute of two axes swaps them or does nothing, which simplify takes away.
-  if (!lookup.table || node->dtype != DType::kF32 || node->shape.rank() != 2 ||
-      a->op != &graph::kPermute || a->attrs.integers("order")[0] != 1) {
+  if (!lookup.table || node->dtype != DType::kF32 || a->dtype != DType::kF32 ||
+      node->shape.rank() != 2 || a->op != &graph::kPermute || a->attrs.integers("order")[0] != 1) {
     return nullptr;
   }
   const int64_t rows = lookup.table->shape[0];
@@ -87,7 +87,8 @@ NodePtr embedding_grad_of_product(const NodePtr& node) {
   const NodePtr& ids = node->inputs[1];
   const int64_t rows = node->attrs.integer("rows");
   while (keeps_rows(*product)) product = product->inputs[0];
-  if (product->op != &kMatmul || product->dtype != DType::kF32 || product->shape.rank() != 2 ||
+  if (product->op != &kMatmul || product->dtype != DType::kF32 ||
+      product->inputs[0]->dtype != DType::kF32 || product->shape.rank() != 2 ||
       !saves(rows, ids->shape.elements(), node->shape[1])) {
     return nullptr;
   }

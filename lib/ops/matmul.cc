@@ -7,6 +7,7 @@
 #include "lib/base/round_up.h"
 #include "lib/graph/cost.h"
 #include "lib/graph/mixed_precision.h"
+#include "lib/kernels/narrow_product.h"
 #include "lib/kernels/typed.h"
 #include "lib/ops/cases.h"
 #include "lib/ops/elementwise.h"
@@ -25,15 +26,19 @@ using graph::product_operand;
 using graph::record;
 using graph::stored_bytes;
 
-// Whether it is a product of float16 or bfloat16 tensors, rounded to their type.
+// The attr by which a product of narrow floats is float32, as gradients are.
+constexpr const char* kWideAttr = "wide";
+
+// Whether float16 or bfloat16 numbers are multiplied as they are stored.
 bool is_narrow_product(const Node& node) {
-  return is_narrow(node.inputs[0]->dtype) && !in_bf16(node);
+  return !in_bf16(node) && (is_narrow(node.inputs[0]->dtype) || is_narrow(node.inputs[1]->dtype));
 }
 
 graph::TypedShape infer_matmul(const Node& node) {
   const Node &a = *node.inputs[0], &b = *node.inputs[1];
   auto takes = [&](DType dtype) {
     if (in_bf16(node)) return dtype == DType::kF32 || dtype == DType::kBF16;
+    if (is_narrow_product(node)) return is_float32_or_narrower(dtype);
     return dtype == a.dtype && !is_quantized(dtype);
   };
   if (!takes(a.dtype) || !takes(b.dtype)) {
@@ -44,7 +49,8 @@ graph::TypedShape infer_matmul(const Node& node) {
   if (!fits) shape_error(node, "needs [..., m, k] and [..., k, n]");
   Shape shape = a.shape;
   shape[-1] = b.shape[-1];
-  return {in_bf16(node) ? graph::stored_type(node) : a.dtype, shape};
+  if (in_bf16(node)) return {graph::stored_type(node), shape};
+  return {node.attrs.has(kWideAttr) ? DType::kF32 : promote(a.dtype, b.dtype), shape};
 }
 
 // Element offset of batch `index` (all axes but the last two).
@@ -69,7 +75,10 @@ bool are_for_one_thread(const Node& node) {
 size_t workspace_for(const Node& node, int threads) {
   const int64_t m = node.shape[-2], n = node.shape[-1], k = node.inputs[0]->shape[-1];
   const DType dtype = node.inputs[0]->dtype;
-  if (is_narrow_product(node)) return kernels::gemm_narrow_workspace_bytes(dtype, m, n, k, threads);
+  if (is_narrow_product(node)) {
+    return kernels::gemm_narrow_workspace_bytes({dtype, node.inputs[1]->dtype, node.dtype}, m, n, k,
+                                                threads);
+  }
   return dtype == DType::kF64 ? kernels::gemm_f64_workspace_bytes(m, k, threads)
                               : kernels::gemm_workspace_bytes(m, n, k, threads);
 }
@@ -185,15 +194,9 @@ Tensor matmul_meaning(const Node& node, Inputs in) {
 
 std::vector<Tensor> grad_matmul(const graph::GradCall& call) {
   const graph::AutocastScope precision = graph::gradient_precision(call.node);
-  // Gradients are float32, and so is what they are made of, widened in the order in which it lies.
-  auto turned = [&](const Tensor& x) {
-    if (!is_narrow_product(call.node)) return graph::transpose(x, -1, -2);
-    if (x.node()->op == &graph::kPermute) {
-      return graph::contiguous(graph::transpose(x, -1, -2), DType::kF32);
-    }
-    return graph::transpose(graph::contiguous(x, DType::kF32), -1, -2);
-  };
-  return {matmul(call.dy, turned(call.inputs[1])), matmul(turned(call.inputs[0]), call.dy)};
+  const Tensor &a = call.inputs[0], &b = call.inputs[1];
+  return {gradient_product(call.dy, graph::transpose(b, -1, -2)),
+          gradient_product(graph::transpose(a, -1, -2), call.dy)};
 }
 
 graph::Cost matmul_cost(const Node& node) {
@@ -256,6 +259,39 @@ std::vector<OpCase> matmul_cases() {
                      -1,
                      1,
                      dtype == DType::kF16 ? 2e-3 : 1e-2});
+  }
+  for (const auto& [a, b] : {std::pair{DType::kBF16, DType::kBF16},
+                             {DType::kF16, DType::kF16},
+                             {DType::kF32, DType::kBF16},
+                             {DType::kF16, DType::kF32},
+                             {DType::kBF16, DType::kF16}}) {
+    const std::string types = str(name(a), " and ", name(b), " in float32, ");
+    auto wide = [](Inputs in) { return gradient_product(in[0], in[1]); };
+    for (const auto& [left, right] : {std::pair<Shape, Shape>{{3, 5}, {5, 7}},
+                                      {{2, 40, 70}, {2, 70, 33}},
+                                      {{9, 300}, {300, 40}},
+                                      {{1, 300}, {300, 40}},
+                                      {{37, 3000}, {3000, 1}},
+                                      {{37, 1}, {1, 50}},
+                                      {{2, 0}, {0, 3}}}) {
+      cases.push_back({str(types, to_string(left), " x ", to_string(right)),
+                       {{a, left}, {b, right}},
+                       wide,
+                       -1,
+                       1,
+                       2e-5});
+    }
+    for (int64_t rows : {65, 5}) {
+      cases.push_back({str(types, "transposed, added ", rows),
+                       {{a, {65, rows}}, {b, {48, 65}}, f32({rows, 48})},
+                       [](Inputs in) {
+                         return add(in[2], gradient_product(graph::transpose(in[0], 0, 1),
+                                                            graph::transpose(in[1], 0, 1)));
+                       },
+                       -1,
+                       1,
+                       2e-5});
+    }
   }
   for (DType dtype : {DType::kI32, DType::kI64, DType::kI8, DType::kU8, DType::kBool}) {
     cases.push_back({str(name(dtype)), {{dtype, {2, 67, 300}}, {dtype, {300, 37}}}, build});
@@ -322,7 +358,9 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   }
   const DType dtype = promote(a.dtype(), b.dtype());
   auto typed = [&](const Tensor& x) {
-    return x.dtype() == dtype ? x : graph::contiguous(x, dtype);
+    if (x.dtype() == dtype) return x;
+    const bool as_stored = dtype == DType::kF32 && is_narrow(x.dtype());
+    return as_stored && graph::autocast_dtype() == DType::kF32 ? x : graph::contiguous(x, dtype);
   };
   // What is narrow by itself needs no rounding.
   const graph::AutocastScope precision(is_narrow(dtype) ? DType::kF32 : graph::autocast_dtype());
@@ -331,6 +369,13 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   if (b.rank() == 1) y = squeeze(y, -1);
   if (a.rank() == 1) y = squeeze(y, b.rank() == 1 ? -1 : -2);
   return y;
+}
+
+Tensor gradient_product(const Tensor& a, const Tensor& b) {
+  const Tensor left = before_widening(a), right = before_widening(b);
+  if (!is_narrow(left.dtype()) || !is_narrow(right.dtype())) return matmul(a, b);
+  const graph::AutocastScope unrounded(DType::kF32);
+  return record(kMatmul, {left, right}, {{kWideAttr, int64_t{1}}});
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {
