@@ -32,6 +32,14 @@ nn::LayerShape plain_layer(const nn::DecoderConfig& config);
 // used, each of intermediate_size. Throws Error(kUnsupported) for another activation than silu.
 nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,
                               const char* count);
+// The same of the keys of Qwen's mixtures: num_experts, moe_intermediate_size, norm_topk_prob.
+nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig& config);
+// DecoderShape::layer of layers that are like `dense`, but those of io::sparse_layers with these
+// experts in place of its mlp, and each with its own of `windows` (io::layer_windows).
+std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
+                                                    const nn::LayerShape& dense,
+                                                    const nn::SparseMlpShape& experts,
+                                                    std::vector<int64_t> windows);
 // DecoderShape::layer of layers that are all like `shape`, but each with its own of `windows`
 // (io::layer_windows), and DecoderShape::rotation of those of which the windowed ones rotate
 // locally.
@@ -65,7 +73,7 @@ class DecoderLm : public CausalLm {
   std::optional<nn::Rope> local_rope_;
   std::vector<nn::DecoderLayer> layers_;
   std::vector<Rotation> rotations_;  // of each layer
-  nn::RmsNorm norm_;
+  nn::Norm norm_;
   nn::Linear lm_head_;
 };
 

@@ -1,6 +1,8 @@
 // Tensor names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include "lib/io/gguf_architecture.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/write_gguf.h"
@@ -34,10 +36,15 @@ constexpr Renaming kMixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
                                  {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
                                  {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
                                  {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}};
-constexpr Renaming kQwen3Moe[] = {{"ffn_gate_inp", "mlp.gate"},
+constexpr Renaming kQwen2Moe[] = {{"ffn_gate_inp", "mlp.gate"},
                                   {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
                                   {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                  {"ffn_down_exps", "mlp.experts.*.down_proj"}};
+                                  {"ffn_down_exps", "mlp.experts.*.down_proj"},
+                                  {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+                                  {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                                  {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                                  {"ffn_down_shexp", "mlp.shared_expert.down_proj"}};
+constexpr std::span kMoe = std::span(kQwen2Moe).first(4);  // without a shared expert
 
 // Some names of gpt-oss are whole, with what follows the last point.
 constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
@@ -54,13 +61,15 @@ constexpr Architecture kArchitectures[] = {
     {"llama", "llama", true, kMixtral},
     {"qwen2", "qwen2", false},
     {"qwen3", "qwen3", false},
-    {"qwen3moe", "qwen3_moe", false, kQwen3Moe},
+    {"qwen2moe", "qwen2_moe", false, kQwen2Moe},
+    {"qwen3moe", "qwen3_moe", false, kMoe},
     {"gemma", "gemma", false},
     {"gemma2", "gemma2", false, kAroundBranches},
     {"gemma3", "gemma3_text", false, kAroundBranches},
     {"gpt-oss", "gpt_oss", false, kGptOss},
     {"granite", "granite", true},
     {"olmo2", "olmo2", false, kAfterBranches},
+    {"olmoe", "olmoe", false, kMoe},
     {"phi3", "phi3", false, kFused},
     {"smollm3", "smollm3", true},
 };
@@ -126,7 +135,23 @@ std::string without_expert(const std::string& name, int64_t& expert) {
   return str(front.substr(0, point), "_exps", kEnd);
 }
 
+bool may_have_experts(const Architecture& architecture) {
+  return std::any_of(
+      architecture.own_tensors.begin(), architecture.own_tensors.end(),
+      [](const Renaming& renaming) { return is_of_all_experts(renaming.hugging_face); });
+}
+
 }  // namespace
+
+void require_experts_known(const Architecture& architecture) {
+  if (may_have_experts(architecture)) return;
+  std::string known;
+  for (const Architecture& other : kArchitectures) {
+    if (may_have_experts(other)) known += str(known.empty() ? "" : ", ", other.name);
+  }
+  fail(ErrorKind::kUnsupported, "experts (a mixture of experts) are not supported in ",
+       architecture.name, ", only in ", known);
+}
 
 const Architecture& find_architecture(std::string_view name) {
   if (const Architecture* found = architecture_or_null(name)) return *found;

@@ -23,4 +23,7 @@ struct Architecture {
 // Throws Error(kUnsupported) naming the supported ones.
 const Architecture& find_architecture(std::string_view name);
 
+// Throws Error(kUnsupported) unless files of the architecture may have experts.
+void require_experts_known(const Architecture& architecture);
+
 }  // namespace lumen::io

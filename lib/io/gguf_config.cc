@@ -174,6 +174,7 @@ void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
 constexpr const char* kExpertCount = "expert_count";
 constexpr const char* kExpertUsed = "expert_used_count";
 constexpr const char* kExpertLength = "expert_feed_forward_length";
+constexpr const char* kSharedLength = "expert_shared_feed_forward_length";
 
 int64_t expert_count(const ArchitectureKeys& keys) {
   return keys.has(kExpertCount) ? keys.integer(kExpertCount, limits::kExperts, 0) : 0;
@@ -214,30 +215,74 @@ void write_llama(const Json& config, const KeyWriter& keys) {
   write_experts(config, "num_local_experts", "intermediate_size", keys);
 }
 
-// All layers have experts, and the probabilities of the chosen add up to 1.
-void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
-  read_experts(keys, "num_experts", config);
-  config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
-  config["norm_topk_prob"] = true;
+[[noreturn]] void refuse(std::string_view architecture, const char* what, const char* why) {
+  fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
+       ", whose readers ", why);
 }
 
-void write_qwen3moe(const Json& config, const KeyWriter& keys) {
+// Of these architectures all layers have experts and see all tokens, and the probabilities of the
+// chosen experts add up to 1, or never do.
+void require_usual_experts(const Json& config, std::string_view architecture, bool normalized) {
   const std::vector<bool> sparse = sparse_layers(config);
-  const auto refuse = [](const char* what, const char* why) {
-    fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for qwen3moe, whose readers ",
-         why);
-  };
   if (std::find(sparse.begin(), sparse.end(), false) != sparse.end()) {
-    refuse("layers without experts", "look for experts in every layer");
+    refuse(architecture, "layers without experts", "look for experts in every layer");
   }
-  if (!get_bool(config, "norm_topk_prob", false)) {
-    refuse("norm_topk_prob false",
+  const bool found = get_bool(config, "norm_topk_prob", false);
+  if (found && !normalized) {
+    refuse(architecture, "norm_topk_prob true",
+           "take the chosen experts' weights as they are whatever a file says");
+  }
+  if (normalized && !found) {
+    refuse(architecture, "norm_topk_prob false",
            "make the chosen experts' weights add up to 1 whatever a file says");
   }
   if (find_value(config, "sliding_window") != nullptr) {
-    refuse("a sliding window", "attend to all tokens");
+    refuse(architecture, "a sliding window", "attend to all tokens");
   }
+}
+
+// Qwen's mixtures.
+void read_qwen_experts(const ArchitectureKeys& keys, bool normalized, Json& config) {
+  read_experts(keys, "num_experts", config);
+  const int64_t used = config["num_experts_per_tok"].get<int64_t>();
+  const int64_t length = std::max<int64_t>(1, config["intermediate_size"].get<int64_t>() / used);
+  config["moe_intermediate_size"] = keys.integer_or(length, kExpertLength, limits::kDim);
+  config["norm_topk_prob"] = normalized;
+}
+
+void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
+  read_qwen_experts(keys, true, config);
+}
+
+void write_qwen3moe(const Json& config, const KeyWriter& keys) {
+  require_usual_experts(config, "qwen3moe", true);
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
+}
+
+void read_qwen2moe(const ArchitectureKeys& keys, Json& config) {
+  read_qwen_experts(keys, false, config);
+  config["qkv_bias"] = Json(config["attention_bias"]);
+  config["shared_expert_intermediate_size"] =
+      keys.integer_or(config["intermediate_size"].get<int64_t>(), kSharedLength, limits::kDim);
+}
+
+void write_qwen2moe(const Json& config, const KeyWriter& keys) {
+  require_usual_experts(config, "qwen2moe", false);
+  write_experts(config, "num_experts", "moe_intermediate_size", keys);
+  keys.integer(kSharedLength, get_int(config, "shared_expert_intermediate_size", 1, limits::kDim));
+}
+
+void read_olmoe(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_experts", config);
+  config["norm_topk_prob"] = false;
+}
+
+void write_olmoe(const Json& config, const KeyWriter& keys) {
+  require_usual_experts(config, "olmoe", false);
+  if (get_bool(config, "attention_bias", false)) {
+    refuse("olmoe", "attention_bias true", "add no biases");
+  }
+  write_experts(config, "num_experts", "intermediate_size", keys);
 }
 
 // A number of both, and what files without the key mean.
@@ -425,6 +470,7 @@ struct Own {
 constexpr Own kOwn[] = {
     {"llama", read_llama, write_llama},      {"qwen2", nullptr, write_no_windows},
     {"qwen3", nullptr, write_no_windows},    {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"olmoe", read_olmoe, write_olmoe},      {"qwen2moe", read_qwen2moe, write_qwen2moe},
     {"gemma", read_gemma, write_no_windows}, {"gemma2", read_gemma2, write_gemma2},
     {"gemma3", read_gemma3, write_gemma3},   {"granite", read_granite, write_granite},
     {"olmo2", read_olmo2, write_olmo2},      {"phi3", read_phi3, write_phi3},
@@ -480,12 +526,7 @@ Json config_of_gguf(const GgufFile& file) {
   const Architecture& architecture =
       find_architecture(file.metadata.get_string("general.architecture"));
   const ArchitectureKeys keys(file.metadata, architecture.name);
-  const bool may_have_experts = architecture.name == "llama" || architecture.name == "qwen3moe" ||
-                                architecture.name == "gpt-oss";
-  if (expert_count(keys) > 0 && !may_have_experts) {
-    fail(ErrorKind::kUnsupported, "experts (a mixture of experts) are not supported in ",
-         architecture.name, ", only in llama (Mixtral), qwen3moe and gpt-oss");
-  }
+  if (expert_count(keys) > 0) require_experts_known(architecture);
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
   const int64_t kv_heads = keys.has("attention.head_count_kv")

@@ -192,6 +192,35 @@ void complete_gpt_oss(Json& config) {
                {"original_max_position_embeddings", 4096}});
 }
 
+// As Qwen2MoeConfig has what a config leaves out, and which layers have the window, if any do.
+void complete_qwen2_moe(Json& config) {
+  set_defaults(config, {{"num_experts", 60},
+                        {"num_experts_per_tok", 4},
+                        {"moe_intermediate_size", 1408},
+                        {"shared_expert_intermediate_size", 5632},
+                        {"vocab_size", 151936},
+                        {"max_position_embeddings", 32768},
+                        {"tie_word_embeddings", false}});
+  const bool windowed = get_bool(config, "use_sliding_window", false);
+  if (find_value(config, "layer_types") != nullptr || !windowed) return;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t most = get_int(config, "max_window_layers", 0, limits::kLayers, 28);
+  Json types = periodic_layer_types(layers, 2);
+  for (int64_t i = most; i < layers; ++i) types[static_cast<size_t>(i)] = "full_attention";
+  config["layer_types"] = std::move(types);
+}
+
+// As OlmoeConfig has it.
+void complete_olmoe(Json& config) {
+  set_defaults(config, {{"num_experts", 64},
+                        {"num_experts_per_tok", 8},
+                        {"intermediate_size", 2048},
+                        {"vocab_size", 50304},
+                        {"max_position_embeddings", 4096},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", false}});
+}
+
 // Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
 // transformers classes.
 Json normalized_config(Json config, bool has_head) {
@@ -204,7 +233,11 @@ Json normalized_config(Json config, bool has_head) {
   if (type == "gemma2") complete_gemma2(config);
   if (type == "gemma3_text") complete_gemma3(config);
   if (type == "olmo3") set_layer_types(config, 4);
-  if (type == "qwen3_moe") rename_key(config, "num_local_experts", "num_experts");
+  if (type == "qwen3_moe" || type == "olmoe") {
+    rename_key(config, "num_local_experts", "num_experts");
+  }
+  if (type == "qwen2_moe") complete_qwen2_moe(config);
+  if (type == "olmoe") complete_olmoe(config);
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
@@ -218,7 +251,8 @@ Json normalized_config(Json config, bool has_head) {
   if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
   // null is no window, an absent key is not.
   const bool has_window = type == "mistral" || type == "qwen2" || type == "qwen3" ||
-                          type == "gemma2" || type == "gemma3_text" || type == "olmo3";
+                          type == "qwen2_moe" || type == "gemma2" || type == "gemma3_text" ||
+                          type == "olmo3";
   if (has_window && find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
   // Some give a window but use it only if told to.
   const bool unasked = !type.starts_with("qwen") && type != "smollm3";

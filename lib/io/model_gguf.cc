@@ -88,9 +88,9 @@ void add_tensor(const std::string& name, const GgufTensor& tensor, Array array, 
 // The matrices of all experts of a layer, one behind the other, each under its own name.
 void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
                  ModelFiles& model) {
-  const bool is_qwen = model.config["model_type"] == "qwen3_moe";
+  const bool is_local = find_value(model.config, "num_local_experts") != nullptr;
   const int64_t count =
-      get_int(model.config, is_qwen ? "num_experts" : "num_local_experts", 0, limits::kExperts, 0);
+      get_int(model.config, is_local ? "num_local_experts" : "num_experts", 0, limits::kExperts, 0);
   const Shape& shape = tensor.shape;
   if (count == 1 && shape.rank() == 2) array = array.reshaped({1, shape[0], shape[1]});
   if (array.shape().rank() != 3 || array.shape()[0] != count) {

@@ -56,7 +56,8 @@ std::string_view architecture_class(const std::string& model_type) {
       {"olmo2", "Olmo2ForCausalLM"},        {"olmo3", "Olmo3ForCausalLM"},
       {"phi3", "Phi3ForCausalLM"},          {"mixtral", "MixtralForCausalLM"},
       {"qwen3_moe", "Qwen3MoeForCausalLM"}, {"smollm3", "SmolLM3ForCausalLM"},
-      {"gpt_oss", "GptOssForCausalLM"}};
+      {"gpt_oss", "GptOssForCausalLM"},     {"qwen2_moe", "Qwen2MoeForCausalLM"},
+      {"olmoe", "OlmoeForCausalLM"}};
   for (const auto& [type, name] : kClasses) {
     if (type == model_type) return name;
   }

@@ -55,7 +55,9 @@ const GgufFileType& gguf_file_type(std::string_view name) {
 DType gguf_wanted_type(const GgufFileType& type, const GgufModelKind& model,
                        std::string_view name) {
   // Small, and chooses experts; small, and vectors of each expert.
-  if (name.ends_with(".ffn_gate_inp.weight") || name.ends_with("_exps.bias")) return DType::kF32;
+  for (const char* end : {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", "_exps.bias"}) {
+    if (name.ends_with(end)) return DType::kF32;
+  }
   if (type.experts && name.ends_with("_exps.weight")) return *type.experts;
   if (!is_quantized(type.matrices) || type.matrices == DType::kQ8_0) return type.matrices;
   if (name == (model.has_output ? "output.weight" : "token_embd.weight")) return DType::kQ6_K;
