@@ -29,6 +29,10 @@ constexpr Renaming kAfterBranches[] = {{"post_attention_norm", "post_attention_l
 constexpr Renaming kAroundBranches[] = {{"post_attention_norm", "post_attention_layernorm"},
                                         {"ffn_norm", "pre_feedforward_layernorm"},
                                         {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
+                              {"post_ffw_norm", "post_mlp_layernorm"},
+                              {"ffn_up", "mlp.gate_up_proj"}};
+constexpr Renaming kSeedOss[] = {{"post_attention_norm", "post_attention_layernorm"}};
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 // Matrices of all experts are one tensor.
@@ -58,20 +62,23 @@ constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
                                 {"ffn_down_exps", "mlp.experts.*.down_proj"}};
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", "llama", true, kMixtral},
-    {"qwen2", "qwen2", false},
-    {"qwen3", "qwen3", false},
-    {"qwen2moe", "qwen2_moe", false, kQwen2Moe},
-    {"qwen3moe", "qwen3_moe", false, kMoe},
-    {"gemma", "gemma", false},
-    {"gemma2", "gemma2", false, kAroundBranches},
-    {"gemma3", "gemma3_text", false, kAroundBranches},
-    {"gpt-oss", "gpt_oss", false, kGptOss},
-    {"granite", "granite", true},
-    {"olmo2", "olmo2", false, kAfterBranches},
-    {"olmoe", "olmoe", false, kMoe},
-    {"phi3", "phi3", false, kFused},
-    {"smollm3", "smollm3", true},
+    {"llama", "llama", RotaryRows::kPairsInGguf, kMixtral},
+    {"qwen2", "qwen2", RotaryRows::kHalves},
+    {"qwen3", "qwen3", RotaryRows::kHalves},
+    {"qwen2moe", "qwen2_moe", RotaryRows::kHalves, kQwen2Moe},
+    {"qwen3moe", "qwen3_moe", RotaryRows::kHalves, kMoe},
+    {"gemma", "gemma", RotaryRows::kHalves},
+    {"gemma2", "gemma2", RotaryRows::kHalves, kAroundBranches},
+    {"gemma3", "gemma3_text", RotaryRows::kHalves, kAroundBranches},
+    {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
+    {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
+    {"granite", "granite", RotaryRows::kPairsInGguf},
+    {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
+    {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
+    {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
+    {"phi3", "phi3", RotaryRows::kHalves, kFused},
+    {"seed_oss", "seed_oss", RotaryRows::kHalves, kSeedOss},
+    {"smollm3", "smollm3", RotaryRows::kPairsInGguf},
 };
 
 const Architecture* architecture_or_null(std::string_view name) {
@@ -206,9 +213,16 @@ std::string gguf_tensor_name(const std::string& own_name, std::string_view archi
                           architecture);
 }
 
-bool gguf_rotates_interleaved(std::string_view name) {
+bool gguf_reorders_rotary_rows(std::string_view name) {
   const Architecture* found = architecture_or_null(name);
-  return found != nullptr && found->interleaved;
+  return found != nullptr && found->rotary == RotaryRows::kPairsInGguf;
+}
+
+bool rotates_pairs(std::string_view model_type) {
+  return std::any_of(
+      std::begin(kArchitectures), std::end(kArchitectures), [&](const Architecture& architecture) {
+        return architecture.model_type == model_type && architecture.rotary == RotaryRows::kPairs;
+      });
 }
 
 std::string gguf_architecture(const Json& config) {

@@ -12,11 +12,15 @@ struct Renaming {
   std::string_view gguf, hugging_face;
 };
 
+// The order of the rows of q and k: a row rotates with the one half a head away, or with the next
+// one; of some models in GGUF only.
+enum class RotaryRows { kHalves, kPairsInGguf, kPairs };
+
 struct Architecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, and Llama with
                                 // experts, are called otherwise
-  bool interleaved;             // q and k rows are in the order of interleaved rotary pairs
+  RotaryRows rotary;
   std::span<const Renaming> own_tensors = {};  // of a layer, before those that all have
 };
 

@@ -215,9 +215,16 @@ void write_llama(const Json& config, const KeyWriter& keys) {
   write_experts(config, "num_local_experts", "intermediate_size", keys);
 }
 
-[[noreturn]] void refuse(std::string_view architecture, const char* what, const char* why) {
+[[noreturn]] void refuse(std::string_view architecture, std::string_view what,
+                         std::string_view why) {
   fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
        ", whose readers ", why);
+}
+
+// Throws if `key` says that there are biases that other readers do not add.
+void require_no_bias(const Json& config, const char* key) {
+  if (!get_bool(config, key, false)) return;
+  refuse(gguf_architecture(config), str(key, " true"), "add no such biases");
 }
 
 // Of these architectures all layers have experts and see all tokens, and the probabilities of the
@@ -279,9 +286,7 @@ void read_olmoe(const ArchitectureKeys& keys, Json& config) {
 
 void write_olmoe(const Json& config, const KeyWriter& keys) {
   require_usual_experts(config, "olmoe", false);
-  if (get_bool(config, "attention_bias", false)) {
-    refuse("olmoe", "attention_bias true", "add no biases");
-  }
+  require_no_bias(config, "attention_bias");
   write_experts(config, "num_experts", "intermediate_size", keys);
 }
 
@@ -419,6 +424,22 @@ void write_phi3(const Json& config, const KeyWriter& keys) {
   keys.integer(kWindow, get_int(config, "sliding_window", 0, limits::kContext, 0));
 }
 
+void write_seed_oss(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "attention_out_bias");
+  require_no_bias(config, "mlp_bias");
+}
+
+void write_ernie4_5(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "use_bias");
+}
+
+// What a config does not say is one half in Hugging Face.
+void read_glm4(const ArchitectureKeys&, Json& config) {
+  if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
+}
+
+void write_glm4(const Json&, const KeyWriter&) {}
+
 void write_smollm3(const Json& config, const KeyWriter&) {
   require_windows(config, "smollm3", nullptr);
   Json usual = config;
@@ -468,13 +489,23 @@ struct Own {
   void (*write)(const Json& config, const KeyWriter& keys);
 };
 constexpr Own kOwn[] = {
-    {"llama", read_llama, write_llama},      {"qwen2", nullptr, write_no_windows},
-    {"qwen3", nullptr, write_no_windows},    {"qwen3moe", read_qwen3moe, write_qwen3moe},
-    {"olmoe", read_olmoe, write_olmoe},      {"qwen2moe", read_qwen2moe, write_qwen2moe},
-    {"gemma", read_gemma, write_no_windows}, {"gemma2", read_gemma2, write_gemma2},
-    {"gemma3", read_gemma3, write_gemma3},   {"granite", read_granite, write_granite},
-    {"olmo2", read_olmo2, write_olmo2},      {"phi3", read_phi3, write_phi3},
-    {"smollm3", nullptr, write_smollm3},     {"gpt-oss", read_gpt_oss, write_gpt_oss},
+    {"llama", read_llama, write_llama},
+    {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},
+    {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"glm4", read_glm4, write_glm4},
+    {"seed_oss", nullptr, write_seed_oss},
+    {"ernie4_5", nullptr, write_ernie4_5},
+    {"olmoe", read_olmoe, write_olmoe},
+    {"qwen2moe", read_qwen2moe, write_qwen2moe},
+    {"gemma", read_gemma, write_no_windows},
+    {"gemma2", read_gemma2, write_gemma2},
+    {"gemma3", read_gemma3, write_gemma3},
+    {"granite", read_granite, write_granite},
+    {"olmo2", read_olmo2, write_olmo2},
+    {"phi3", read_phi3, write_phi3},
+    {"smollm3", nullptr, write_smollm3},
+    {"gpt-oss", read_gpt_oss, write_gpt_oss},
 };
 
 const Own& own_of(std::string_view architecture) {
@@ -536,8 +567,8 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t value_dim = keys.integer_or(head_dim, "attention.value_length", limits::kDim);
   const int64_t rotary_dim = keys.integer_or(head_dim, "rope.dimension_count", limits::kDim);
   const bool rotates_all = rotary_dim == head_dim;
-  if (value_dim != head_dim || rotary_dim > head_dim ||
-      (architecture.interleaved && !rotates_all)) {
+  const bool reordered = architecture.rotary == RotaryRows::kPairsInGguf;
+  if (value_dim != head_dim || rotary_dim > head_dim || (reordered && !rotates_all)) {
     fail(ErrorKind::kUnsupported, "keys of size ", head_dim, " with values of size ", value_dim,
          " and rotation of ", rotary_dim, " elements: only equal sizes are supported");
   }
@@ -552,7 +583,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"rms_norm_eps", keys.number("attention.layer_norm_rms_epsilon")},
       {"rope_theta", keys.number("rope.freq_base", 10000.0)},
       {"rope_scaling", rope_scaling(keys)},
-      {"rope_interleaved", architecture.interleaved},
+      {"rope_interleaved", architecture.rotary != RotaryRows::kHalves},
       {"vocab_size", vocabulary(file, keys)},
       {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},

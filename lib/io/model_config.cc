@@ -221,6 +221,53 @@ void complete_olmoe(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// As SeedOssConfig has it.
+void complete_seed_oss(Json& config) {
+  set_defaults(config, {{"vocab_size", 155136},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 27648},
+                        {"num_hidden_layers", 64},
+                        {"num_attention_heads", 80},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 524288},
+                        {"attention_bias", true},
+                        {"attention_dropout", 0.1},
+                        {"residual_dropout", 0.1},
+                        {"tie_word_embeddings", false}});
+}
+
+// As Ernie4_5Config has it.
+void complete_ernie4_5(Json& config) {
+  set_defaults(config, {{"vocab_size", 103424},
+                        {"hidden_size", 1024},
+                        {"intermediate_size", 3072},
+                        {"num_hidden_layers", 18},
+                        {"num_attention_heads", 16},
+                        {"num_key_value_heads", 2},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 500000},
+                        {"tie_word_embeddings", true}});
+}
+
+// As Glm4Config has it.
+void complete_glm4(Json& config) {
+  set_defaults(config, {{"vocab_size", 151552},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 13696},
+                        {"num_hidden_layers", 40},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 2},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1.5625e-7},
+                        {"partial_rotary_factor", 0.5},
+                        {"attention_bias", true},
+                        {"tie_word_embeddings", false}});
+}
+
 // Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
 // transformers classes.
 Json normalized_config(Json config, bool has_head) {
@@ -238,6 +285,9 @@ Json normalized_config(Json config, bool has_head) {
   }
   if (type == "qwen2_moe") complete_qwen2_moe(config);
   if (type == "olmoe") complete_olmoe(config);
+  if (type == "seed_oss") complete_seed_oss(config);
+  if (type == "ernie4_5") complete_ernie4_5(config);
+  if (type == "glm4") complete_glm4(config);
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
@@ -247,7 +297,7 @@ Json normalized_config(Json config, bool has_head) {
   set_default(config, "rope_theta", 10000.0);
   set_default(config, "tie_word_embeddings", !has_head);
   set_default(config, "max_position_embeddings", 2048);
-  set_default(config, "rope_interleaved", false);
+  set_default(config, "rope_interleaved", rotates_pairs(type));
   if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
   // null is no window, an absent key is not.
   const bool has_window = type == "mistral" || type == "qwen2" || type == "qwen3" ||

@@ -47,7 +47,8 @@ struct ModelFiles {
   //   attention_factor, longrope's lengths → its original_max_position_embeddings and
   //   attention_factor; a text_config inside → the config.
   // Added by Lumen: "rope_interleaved": true if the q and k rows are in the order of interleaved
-  //   rotary pairs (GGUF architectures llama, granite, smollm3; llama2.c), else false;
+  //   rotary pairs (GGUF architectures llama, granite, smollm3; llama2.c; models that
+  //   rotates_pairs() names, in any format), else false;
   //   "rms_norm_offset" of Gemma: 1 if the weights of norms are stored less 1, as in Hugging Face,
   //   0 if they are not, as in GGUF.
   Json config;
@@ -80,6 +81,10 @@ struct ModelFiles {
 // `times` as long as the original length: √(1 + ln times / ln original), at least 1 (Ding et al.
 // 2024).
 double longrope_attention(int64_t original, double times);
+
+// Whether the q and k rows of models of this model_type are in the order of interleaved rotary
+// pairs in every format (GLM-4, ERNIE 4.5).
+bool rotates_pairs(std::string_view model_type);
 
 // The config of the language model in that of a model that reads more than text (text_config); of
 // any other model the same.
