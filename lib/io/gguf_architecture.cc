@@ -14,6 +14,7 @@ namespace {
 constexpr Renaming kModelTensors[] = {
     {"token_embd.weight", "model.embed_tokens.weight"},
     {"output_norm.weight", "model.norm.weight"},
+    {"output_norm.bias", "model.norm.bias"},
     {"output.weight", "lm_head.weight"},
 };
 constexpr Renaming kLayerTensors[] = {
@@ -33,6 +34,7 @@ constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"
                               {"post_ffw_norm", "post_mlp_layernorm"},
                               {"ffn_up", "mlp.gate_up_proj"}};
 constexpr Renaming kSeedOss[] = {{"post_attention_norm", "post_attention_layernorm"}};
+constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 // Matrices of all experts are one tensor.
@@ -63,6 +65,8 @@ constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
 
 constexpr Architecture kArchitectures[] = {
     {"llama", "llama", RotaryRows::kPairsInGguf, kMixtral},
+    {"command-r", "cohere", RotaryRows::kPairs},
+    {"cohere2", "cohere2", RotaryRows::kPairs},
     {"qwen2", "qwen2", RotaryRows::kHalves},
     {"qwen3", "qwen3", RotaryRows::kHalves},
     {"qwen2moe", "qwen2_moe", RotaryRows::kHalves, kQwen2Moe},
@@ -79,6 +83,7 @@ constexpr Architecture kArchitectures[] = {
     {"phi3", "phi3", RotaryRows::kHalves, kFused},
     {"seed_oss", "seed_oss", RotaryRows::kHalves, kSeedOss},
     {"smollm3", "smollm3", RotaryRows::kPairsInGguf},
+    {"starcoder2", "starcoder2", RotaryRows::kHalves, kStarcoder2},
 };
 
 const Architecture* architecture_or_null(std::string_view name) {

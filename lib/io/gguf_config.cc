@@ -95,6 +95,11 @@ Json rope_scaling(const ArchitectureKeys& keys) {
   return scaling;
 }
 
+const char* epsilon_key(std::string_view model_type) {
+  const bool rms = norm_epsilon_key(model_type) == "rms_norm_eps";
+  return rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+}
+
 int64_t vocabulary(const GgufFile& file, const ArchitectureKeys& keys) {
   const auto limit = static_cast<int64_t>(limits::kVocab);
   if (keys.has("vocab_size")) return keys.integer("vocab_size", limit);
@@ -433,6 +438,61 @@ void write_ernie4_5(const Json& config, const KeyWriter&) {
   require_no_bias(config, "use_bias");
 }
 
+void read_starcoder2(const ArchitectureKeys& keys, Json& config) {
+  config["hidden_act"] = "gelu_pytorch_tanh";
+  config["use_bias"] = Json(config["attention_bias"]);
+  if (const int64_t window = read_window(keys); window > 0) config["sliding_window"] = window;
+}
+
+void write_starcoder2(const Json& config, const KeyWriter& keys) {
+  write_window(config, keys);
+  if (get_bool(config, "use_bias", true)) return;
+  refuse("starcoder2", "use_bias false", "look for biases in every layer");
+}
+
+constexpr const char* kLogitScale = "logit_scale";
+constexpr int64_t kCoherePeriod = 4;
+constexpr int64_t kNormedLayers = 64;  // from so many on queries and keys of Command R have norms
+
+void read_any_cohere(const ArchitectureKeys& keys, Json& config) {
+  config[kLogitScale] = keys.number(kLogitScale);
+}
+
+void write_any_cohere(const Json& config, const KeyWriter& keys) {
+  const std::string architecture = gguf_architecture(config);
+  require_no_bias(config, "attention_bias");
+  if (!get_bool(config, "tie_word_embeddings", true)) {
+    refuse(architecture, "tie_word_embeddings false", "take the embedding as output");
+  }
+  keys.number(kLogitScale, get_number(config, kLogitScale, 1e-9, 1e9));
+}
+
+void read_cohere(const ArchitectureKeys& keys, Json& config) {
+  read_any_cohere(keys, config);
+  config["use_qk_norm"] = config["num_hidden_layers"].get<int64_t>() >= kNormedLayers;
+}
+
+void write_cohere(const Json& config, const KeyWriter& keys) {
+  write_any_cohere(config, keys);
+  const bool many = get_int(config, "num_hidden_layers", 1, limits::kLayers) >= kNormedLayers;
+  if (get_bool(config, "use_qk_norm", false) != many) {
+    refuse("command-r", many ? "use_qk_norm false" : "use_qk_norm true",
+           "look for it in models of 64 layers and more only");
+  }
+}
+
+void read_cohere2(const ArchitectureKeys& keys, Json& config) {
+  read_any_cohere(keys, config);
+  read_windows(keys, kCoherePeriod, config);
+}
+
+void write_cohere2(const Json& config, const KeyWriter& keys) {
+  write_any_cohere(config, keys);
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  require_windows(config, "cohere2", periodic_layer_types(layers, kCoherePeriod));
+  write_window(config, keys);
+}
+
 // What a config does not say is one half in Hugging Face.
 void read_glm4(const ArchitectureKeys&, Json& config) {
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
@@ -473,7 +533,7 @@ void write_granite(const Json& config, const KeyWriter& keys) {
 
 // The files do not say which activation the gate has.
 void require_activation(const Json& config, std::string_view architecture) {
-  const bool gelu = architecture.starts_with("gemma");
+  const bool gelu = architecture.starts_with("gemma") || architecture == "starcoder2";
   const std::string found = get_string(config, "hidden_act", gelu ? "gelu_pytorch_tanh" : "silu");
   if (gelu ? found == "gelu_pytorch_tanh" || found == "gelu_new"
            : found == "silu" || found == "swish") {
@@ -489,23 +549,16 @@ struct Own {
   void (*write)(const Json& config, const KeyWriter& keys);
 };
 constexpr Own kOwn[] = {
-    {"llama", read_llama, write_llama},
-    {"qwen2", nullptr, write_no_windows},
-    {"qwen3", nullptr, write_no_windows},
-    {"qwen3moe", read_qwen3moe, write_qwen3moe},
-    {"glm4", read_glm4, write_glm4},
-    {"seed_oss", nullptr, write_seed_oss},
-    {"ernie4_5", nullptr, write_ernie4_5},
-    {"olmoe", read_olmoe, write_olmoe},
-    {"qwen2moe", read_qwen2moe, write_qwen2moe},
-    {"gemma", read_gemma, write_no_windows},
-    {"gemma2", read_gemma2, write_gemma2},
-    {"gemma3", read_gemma3, write_gemma3},
-    {"granite", read_granite, write_granite},
-    {"olmo2", read_olmo2, write_olmo2},
-    {"phi3", read_phi3, write_phi3},
-    {"smollm3", nullptr, write_smollm3},
-    {"gpt-oss", read_gpt_oss, write_gpt_oss},
+    {"llama", read_llama, write_llama},       {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},     {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"glm4", read_glm4, write_glm4},          {"seed_oss", nullptr, write_seed_oss},
+    {"ernie4_5", nullptr, write_ernie4_5},    {"starcoder2", read_starcoder2, write_starcoder2},
+    {"command-r", read_cohere, write_cohere}, {"cohere2", read_cohere2, write_cohere2},
+    {"olmoe", read_olmoe, write_olmoe},       {"qwen2moe", read_qwen2moe, write_qwen2moe},
+    {"gemma", read_gemma, write_no_windows},  {"gemma2", read_gemma2, write_gemma2},
+    {"gemma3", read_gemma3, write_gemma3},    {"granite", read_granite, write_granite},
+    {"olmo2", read_olmo2, write_olmo2},       {"phi3", read_phi3, write_phi3},
+    {"smollm3", nullptr, write_smollm3},      {"gpt-oss", read_gpt_oss, write_gpt_oss},
 };
 
 const Own& own_of(std::string_view architecture) {
@@ -580,7 +633,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
       {"head_dim", head_dim},
-      {"rms_norm_eps", keys.number("attention.layer_norm_rms_epsilon")},
+      {"rms_norm_eps", keys.number(epsilon_key(architecture.model_type))},
       {"rope_theta", keys.number("rope.freq_base", 10000.0)},
       {"rope_scaling", rope_scaling(keys)},
       {"rope_interleaved", architecture.rotary != RotaryRows::kHalves},
@@ -590,6 +643,7 @@ Json config_of_gguf(const GgufFile& file) {
       {"attention_bias", file.find_tensor("blk.0.attn_q.bias") != nullptr},
       {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
   };
+  config[norm_epsilon_key(architecture.model_type)] = Json(config["rms_norm_eps"]);
   if (!rotates_all) {
     config["partial_rotary_factor"] =
         static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
@@ -622,7 +676,8 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
       {"attention.key_length", head_dim},
       {"attention.value_length", head_dim}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
-  keys.number("attention.layer_norm_rms_epsilon", get_number(config, "rms_norm_eps", 0, 1));
+  keys.number(epsilon_key(get_string(config, "model_type")),
+              get_number(config, "rms_norm_eps", 0, 1));
   keys.integer("rope.dimension_count",
                static_cast<int64_t>(static_cast<double>(head_dim) * rotated + 1e-6));
   keys.number("rope.freq_base", get_number(config, "rope_theta", 1e-3, 1e15));

@@ -10,6 +10,8 @@
 namespace lumen::io {
 namespace {
 
+constexpr const char* kRmsEpsilon = "rms_norm_eps";
+
 // Renames `from` to `to` unless `to` is there.
 void rename_key(Json& object, const char* from, const char* to) {
   if (const Json* value = find(object, from); value != nullptr && find(object, to) == nullptr) {
@@ -268,6 +270,41 @@ void complete_glm4(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
+// As Starcoder2Config has it.
+void complete_starcoder2(Json& config) {
+  set_defaults(config, {{"vocab_size", 49152},
+                        {"hidden_size", 3072},
+                        {"intermediate_size", 12288},
+                        {"num_hidden_layers", 30},
+                        {"num_attention_heads", 24},
+                        {"num_key_value_heads", 2},
+                        {"hidden_act", "gelu_pytorch_tanh"},
+                        {"max_position_embeddings", 4096},
+                        {"tie_word_embeddings", true}});
+}
+
+// As CohereConfig and Cohere2Config have it.
+void complete_any_cohere(Json& config) {
+  set_defaults(config, {{"vocab_size", 256000},
+                        {"hidden_size", 8192},
+                        {"intermediate_size", 22528},
+                        {"num_hidden_layers", 40},
+                        {"num_attention_heads", 64},
+                        {"max_position_embeddings", 8192},
+                        {"logit_scale", 0.0625},
+                        {"tie_word_embeddings", true}});
+}
+
+void complete_cohere(Json& config) {
+  complete_any_cohere(config);
+  set_default(config, "rope_theta", 500000);
+}
+
+void complete_cohere2(Json& config) {
+  complete_any_cohere(config);
+  set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 4));
+}
+
 // Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
 // transformers classes.
 Json normalized_config(Json config, bool has_head) {
@@ -288,21 +325,28 @@ Json normalized_config(Json config, bool has_head) {
   if (type == "seed_oss") complete_seed_oss(config);
   if (type == "ernie4_5") complete_ernie4_5(config);
   if (type == "glm4") complete_glm4(config);
+  if (type == "starcoder2") complete_starcoder2(config);
+  if (type == "cohere") complete_cohere(config);
+  if (type == "cohere2") complete_cohere2(config);
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
   set_default(config, "head_dim", type == "qwen3" ? 128 : std::max<int64_t>(1, dim / heads));
   const bool wide_eps = type == "phi3" || type == "olmo2" || type == "olmo3" || type == "mixtral";
-  set_default(config, "rms_norm_eps", wide_eps ? 1e-5 : 1e-6);
+  if (const std::string key = norm_epsilon_key(type); key != kRmsEpsilon) {
+    set_default(config, key.c_str(), 1e-5);
+    config[kRmsEpsilon] = Json(config[key]);
+  }
+  set_default(config, kRmsEpsilon, wide_eps ? 1e-5 : 1e-6);
   set_default(config, "rope_theta", 10000.0);
   set_default(config, "tie_word_embeddings", !has_head);
   set_default(config, "max_position_embeddings", 2048);
   set_default(config, "rope_interleaved", rotates_pairs(type));
   if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
   // null is no window, an absent key is not.
-  const bool has_window = type == "mistral" || type == "qwen2" || type == "qwen3" ||
-                          type == "qwen2_moe" || type == "gemma2" || type == "gemma3_text" ||
-                          type == "olmo3";
+  const bool has_window = type == "cohere2" || type == "mistral" || type == "qwen2" ||
+                          type == "qwen3" || type == "qwen2_moe" || type == "gemma2" ||
+                          type == "gemma3_text" || type == "olmo3";
   if (has_window && find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
   // Some give a window but use it only if told to.
   const bool unasked = !type.starts_with("qwen") && type != "smollm3";
@@ -312,6 +356,15 @@ Json normalized_config(Json config, bool has_head) {
 }
 
 }  // namespace
+
+std::string norm_epsilon_key(std::string_view model_type) {
+  constexpr std::pair<std::string_view, const char*> kKeys[] = {
+      {"starcoder2", "norm_epsilon"}, {"cohere", "layer_norm_eps"}, {"cohere2", "layer_norm_eps"}};
+  for (const auto& [type, key] : kKeys) {
+    if (type == model_type) return key;
+  }
+  return kRmsEpsilon;
+}
 
 double longrope_attention(int64_t original, double times) {
   if (times <= 1 || original <= 1) return 1;

@@ -64,14 +64,16 @@ void set_gguf_chat_templates(const ChatTemplates& templates, GgufWriter& writer)
 namespace {
 
 // Files say a shape with more or fewer extents of 1 than is usual: [64, 1] or [64]. Norms, biases
-// and the factors of rotary embeddings are vectors, all others matrices.
-Array usual_shape(const GgufTensor& tensor, Array array) {
+// and the factors of rotary embeddings are vectors, all others matrices, as are norms of each head.
+Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array array) {
   const Shape& shape = tensor.shape;
   const std::string_view name = tensor.name;
   const bool of_experts = name.ends_with("_exps.bias");  // a row for each
+  const bool of_heads = architecture == "command-r" && (name.ends_with(".attn_q_norm.weight") ||
+                                                        name.ends_with(".attn_k_norm.weight"));
   const bool is_vector = (name.ends_with(".bias") && !of_experts) ||
-                         name.ends_with("_norm.weight") || name.ends_with("_sinks.weight") ||
-                         name.starts_with("rope_f");
+                         (name.ends_with("_norm.weight") && !of_heads) ||
+                         name.ends_with("_sinks.weight") || name.starts_with("rope_f");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   const bool has_more = shape.rank() > 1 && rows != shape[-2];
@@ -131,7 +133,8 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
       if (is_of_all_experts(name)) {
         add_experts(name, tensor, model.gguf->array(tensor), model);
       } else {
-        add_tensor(name, tensor, usual_shape(tensor, model.gguf->array(tensor)), model);
+        add_tensor(name, tensor, usual_shape(tensor, architecture, model.gguf->array(tensor)),
+                   model);
       }
     });
   }

@@ -50,6 +50,11 @@ inline void make_sayable(io::Json& config) {
     config["norm_topk_prob"] = false;
     config.erase("attention_bias");
   }
+  if (type == "starcoder2") config.erase("use_bias");
+  if (type.starts_with("cohere")) {
+    config["tie_word_embeddings"] = true;
+    for (const char* key : {"attention_bias", "use_qk_norm"}) config.erase(key);
+  }
   if (type == "seed_oss" || type == "ernie4_5") {
     for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias"}) config.erase(key);
   }

@@ -50,16 +50,29 @@ void shorten_numbers(io::Json& json) {
 
 std::string_view architecture_class(const std::string& model_type) {
   constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
-      {"llama", "LlamaForCausalLM"},        {"mistral", "MistralForCausalLM"},
-      {"qwen2", "Qwen2ForCausalLM"},        {"qwen3", "Qwen3ForCausalLM"},
-      {"gemma", "GemmaForCausalLM"},        {"gemma2", "Gemma2ForCausalLM"},
-      {"gemma3_text", "Gemma3ForCausalLM"}, {"granite", "GraniteForCausalLM"},
-      {"olmo2", "Olmo2ForCausalLM"},        {"olmo3", "Olmo3ForCausalLM"},
-      {"phi3", "Phi3ForCausalLM"},          {"mixtral", "MixtralForCausalLM"},
-      {"qwen3_moe", "Qwen3MoeForCausalLM"}, {"smollm3", "SmolLM3ForCausalLM"},
-      {"gpt_oss", "GptOssForCausalLM"},     {"qwen2_moe", "Qwen2MoeForCausalLM"},
-      {"olmoe", "OlmoeForCausalLM"},        {"seed_oss", "SeedOssForCausalLM"},
-      {"glm4", "Glm4ForCausalLM"},          {"ernie4_5", "Ernie4_5ForCausalLM"}};
+      {"llama", "LlamaForCausalLM"},
+      {"mistral", "MistralForCausalLM"},
+      {"qwen2", "Qwen2ForCausalLM"},
+      {"qwen3", "Qwen3ForCausalLM"},
+      {"gemma", "GemmaForCausalLM"},
+      {"gemma2", "Gemma2ForCausalLM"},
+      {"gemma3_text", "Gemma3ForCausalLM"},
+      {"granite", "GraniteForCausalLM"},
+      {"olmo2", "Olmo2ForCausalLM"},
+      {"olmo3", "Olmo3ForCausalLM"},
+      {"phi3", "Phi3ForCausalLM"},
+      {"mixtral", "MixtralForCausalLM"},
+      {"qwen3_moe", "Qwen3MoeForCausalLM"},
+      {"smollm3", "SmolLM3ForCausalLM"},
+      {"gpt_oss", "GptOssForCausalLM"},
+      {"qwen2_moe", "Qwen2MoeForCausalLM"},
+      {"olmoe", "OlmoeForCausalLM"},
+      {"seed_oss", "SeedOssForCausalLM"},
+      {"glm4", "Glm4ForCausalLM"},
+      {"ernie4_5", "Ernie4_5ForCausalLM"},
+      {"cohere", "CohereForCausalLM"},
+      {"cohere2", "Cohere2ForCausalLM"},
+      {"starcoder2", "Starcoder2ForCausalLM"}};
   for (const auto& [type, name] : kClasses) {
     if (type == model_type) return name;
   }
