@@ -91,11 +91,11 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
       embed_tokens_(parameters_of(all, config) / "model" / "embed_tokens", config.vocab_size,
                     config.hidden_size),
       rope_(json, config.rotary_dim),
-      norm_(all / "model" / "norm", config.hidden_size, shape.layer(0).norm),
+      norm_(all / "model" / shape.norm, config.hidden_size, shape.layer(0).norm),
       lm_head_(config.tie_word_embeddings
                    ? nn::Linear(embed_tokens_.weight)
                    : nn::Linear(parameters_of(all, config) / "lm_head", config.hidden_size,
-                                config.vocab_size, false)) {
+                                config.vocab_size, shape.head_bias)) {
   const nn::Parameters parameters = parameters_of(all, config);
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "models/model.h"
@@ -24,6 +25,8 @@ struct DecoderShape {
   double embedding_scale = 1;     // what the rows of the embedding are multiplied by
   double logit_scale = 1;         // what the logits are multiplied by
   double logit_cap = 0;           // as of CausalLm
+  std::string norm = "norm";      // the name of the final norm
+  bool head_bias = false;
 };
 
 // Attention, feed-forward layer and norms of a plain Llama of this config, for models to change.
@@ -50,8 +53,8 @@ std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows)
 class DecoderLm : public CausalLm {
  public:
   // New weights start as the config's initializer_range says. Parameters: model.embed_tokens,
-  // model.layers.N, model.norm, lm_head unless tied, and of GGUF's rope_freqs, rope_factors_short
-  // and rope_factors_long those that the file has.
+  // model.layers.N, the final norm, lm_head unless tied, and of GGUF's rope_freqs,
+  // rope_factors_short and rope_factors_long those that the file has.
   DecoderLm(const io::Json& json, const nn::DecoderConfig& config, const nn::Parameters& parameters,
             const DecoderShape& shape);
 

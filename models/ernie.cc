@@ -8,8 +8,7 @@ namespace lumen::models {
 namespace ernie {
 
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
-  nn::DecoderConfig config(json);
-  config.attention_dropout = 0;  // whatever the config says
+  const nn::DecoderConfig config(json);
   nn::LayerShape layer = plain_layer(config);
   layer.attention.qkv_bias = layer.attention.output_bias = layer.mlp.bias =
       io::get_bool(json, "use_bias", false);

@@ -77,6 +77,8 @@ CASES = {
     "cohere": ("Cohere", {"use_qk_norm": True, "attention_bias": True, "logit_scale": 0.5,
                           "num_attention_heads": 4, "num_key_value_heads": 2}),
     "cohere2": ("Cohere2", {"sliding_window": 3, "num_hidden_layers": 4}),
+    "nemotron": ("Nemotron", {"head_dim": 12, "attention_bias": True, "mlp_bias": True}),
+    "phi": ("Phi", {"num_key_value_heads": 2}),
     "gptoss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                           "sliding_window": 3, "num_hidden_layers": 3, "swiglu_limit": 0.4,
                           "rope_scaling": YARN | {"truncate": False}}),

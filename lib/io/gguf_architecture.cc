@@ -35,6 +35,11 @@ constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"
                               {"ffn_up", "mlp.gate_up_proj"}};
 constexpr Renaming kSeedOss[] = {{"post_attention_norm", "post_attention_layernorm"}};
 constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
+constexpr Renaming kPhi2[] = {
+    {"attn_output", "self_attn.dense"}, {"ffn_up", "mlp.fc1"}, {"ffn_down", "mlp.fc2"}};
+constexpr Renaming kPhi2Model[] = {{"output_norm.weight", "model.final_layernorm.weight"},
+                                   {"output_norm.bias", "model.final_layernorm.bias"},
+                                   {"output.bias", "lm_head.bias"}};
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 // Matrices of all experts are one tensor.
@@ -80,6 +85,8 @@ constexpr Architecture kArchitectures[] = {
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
     {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
     {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
+    {"nemotron", "nemotron", RotaryRows::kHalves},
+    {"phi2", "phi", RotaryRows::kHalves, kPhi2, kPhi2Model},
     {"phi3", "phi3", RotaryRows::kHalves, kFused},
     {"seed_oss", "seed_oss", RotaryRows::kHalves, kSeedOss},
     {"smollm3", "smollm3", RotaryRows::kPairsInGguf},
@@ -93,17 +100,31 @@ const Architecture* architecture_or_null(std::string_view name) {
   return nullptr;
 }
 
-// The architecture's own name of a part of a layer, or else the common one; "" if there is none.
+using Renamings = std::span<const Renaming>;
+
+// The name of `part` in the first of the tables that has it; "" if none has.
 std::string_view renamed(std::string_view part, std::string_view Renaming::*from,
-                         std::string_view Renaming::*to, std::string_view architecture) {
-  const Architecture* found = architecture_or_null(architecture);
-  const auto own = found ? found->own_tensors : std::span<const Renaming>();
-  for (const auto table : {own, std::span<const Renaming>(kLayerTensors)}) {
+                         std::string_view Renaming::*to, std::initializer_list<Renamings> tables) {
+  for (const Renamings& table : tables) {
     for (const Renaming& renaming : table) {
       if (renaming.*from == part) return renaming.*to;
     }
   }
   return "";
+}
+
+// The architecture's own name of a tensor that is there once, or else the common one.
+std::string_view renamed_once(std::string_view name, std::string_view Renaming::*from,
+                              std::string_view Renaming::*to, std::string_view architecture) {
+  const Architecture* found = architecture_or_null(architecture);
+  return renamed(name, from, to, {found ? found->model_tensors : Renamings(), kModelTensors});
+}
+
+// The same of a part of a layer.
+std::string_view renamed_part(std::string_view part, std::string_view Renaming::*from,
+                              std::string_view Renaming::*to, std::string_view architecture) {
+  const Architecture* found = architecture_or_null(architecture);
+  return renamed(part, from, to, {found ? found->own_tensors : Renamings(), kLayerTensors});
 }
 
 // `name` inside a layer, "layers.N.PART.weight", as another format calls it.
@@ -115,10 +136,10 @@ std::string renamed_in_layer(const std::string& name, std::string_view layers,
   if (layer_end == std::string::npos || suffix <= layer_end) return "";
   const std::string_view all = name;
   const std::string_view layer = all.substr(layers.size(), layer_end - layers.size());
-  const std::string_view whole = renamed(all.substr(layer_end + 1), from, to, architecture);
+  const std::string_view whole = renamed_part(all.substr(layer_end + 1), from, to, architecture);
   if (!whole.empty()) return str(other_layers, layer, ".", whole);
   const std::string_view part =
-      renamed(all.substr(layer_end + 1, suffix - layer_end - 1), from, to, architecture);
+      renamed_part(all.substr(layer_end + 1, suffix - layer_end - 1), from, to, architecture);
   if (part.empty()) return "";
   return str(other_layers, layer, ".", part, all.substr(suffix));
 }
@@ -176,9 +197,9 @@ const Architecture& find_architecture(std::string_view name) {
 }
 
 std::string hugging_face_name(const std::string& name, std::string_view architecture) {
-  for (const Renaming& renaming : kModelTensors) {
-    if (renaming.gguf == name) return std::string(renaming.hugging_face);
-  }
+  const std::string_view in_model =
+      renamed_once(name, &Renaming::gguf, &Renaming::hugging_face, architecture);
+  if (!in_model.empty()) return std::string(in_model);
   const std::string in_layer = renamed_in_layer(name, kGgufLayers, kLayers, &Renaming::gguf,
                                                 &Renaming::hugging_face, architecture);
   if (!in_layer.empty()) return in_layer;
@@ -211,9 +232,9 @@ std::string gguf_tensor_name(const std::string& own_name, std::string_view archi
     const auto [at, length] = place_of_number(name);
     name.replace(at, length, "*");
   }
-  for (const Renaming& renaming : kModelTensors) {
-    if (renaming.hugging_face == name) return std::string(renaming.gguf);
-  }
+  const std::string_view in_model =
+      renamed_once(name, &Renaming::hugging_face, &Renaming::gguf, architecture);
+  if (!in_model.empty()) return std::string(in_model);
   return renamed_in_layer(name, kLayers, kGgufLayers, &Renaming::hugging_face, &Renaming::gguf,
                           architecture);
 }

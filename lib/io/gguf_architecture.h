@@ -21,7 +21,8 @@ struct Architecture {
   std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, and Llama with
                                 // experts, are called otherwise
   RotaryRows rotary;
-  std::span<const Renaming> own_tensors = {};  // of a layer, before those that all have
+  std::span<const Renaming> own_tensors = {};    // of a layer, before those that all have
+  std::span<const Renaming> model_tensors = {};  // that are there once, likewise
 };
 
 // Throws Error(kUnsupported) naming the supported ones.

@@ -494,9 +494,32 @@ void write_cohere2(const Json& config, const KeyWriter& keys) {
 }
 
 // What a config does not say is one half in Hugging Face.
-void read_glm4(const ArchitectureKeys&, Json& config) {
+void say_rotary_factor(Json& config) {
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
 }
+
+void read_glm4(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+}
+
+void read_nemotron(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+  config["rms_norm_offset"] = 0;  // the files have the sums
+  config["hidden_act"] = "relu2";
+}
+
+void write_nemotron(const Json& config, const KeyWriter&) {
+  if (get_bool(config, "tie_word_embeddings", false)) {
+    refuse("nemotron", "tie_word_embeddings true", "look for an output of its own");
+  }
+}
+
+void read_phi2(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+  config["hidden_act"] = "gelu_new";
+}
+
+void write_phi2(const Json&, const KeyWriter&) {}
 
 void write_glm4(const Json&, const KeyWriter&) {}
 
@@ -531,16 +554,23 @@ void write_granite(const Json& config, const KeyWriter& keys) {
   }
 }
 
-// The files do not say which activation the gate has.
-void require_activation(const Json& config, std::string_view architecture) {
-  const bool gelu = architecture.starts_with("gemma") || architecture == "starcoder2";
-  const std::string found = get_string(config, "hidden_act", gelu ? "gelu_pytorch_tanh" : "silu");
-  if (gelu ? found == "gelu_pytorch_tanh" || found == "gelu_new"
-           : found == "silu" || found == "swish") {
-    return;
+// The activation that all files of an architecture have, as they do not say it; the other names
+// mean the same function.
+std::vector<std::string_view> activations_of(std::string_view architecture) {
+  constexpr std::string_view kGelus[] = {"gemma", "gemma2", "gemma3", "starcoder2", "phi2"};
+  if (architecture == "nemotron") return {"relu2"};
+  if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
+    return {"silu", "swish"};
   }
+  return {"gelu_pytorch_tanh", "gelu_new"};
+}
+
+void require_activation(const Json& config, std::string_view architecture) {
+  const std::vector<std::string_view> usual = activations_of(architecture);
+  const std::string found = get_string(config, "hidden_act", std::string(usual[0]));
+  if (std::find(usual.begin(), usual.end(), found) != usual.end()) return;
   fail(ErrorKind::kUnsupported, "hidden_act ", quoted(found), " cannot be written as GGUF for ",
-       architecture, ", where it is ", gelu ? "gelu_pytorch_tanh" : "silu");
+       architecture, ", where it is ", usual[0]);
 }
 
 struct Own {
@@ -549,16 +579,28 @@ struct Own {
   void (*write)(const Json& config, const KeyWriter& keys);
 };
 constexpr Own kOwn[] = {
-    {"llama", read_llama, write_llama},       {"qwen2", nullptr, write_no_windows},
-    {"qwen3", nullptr, write_no_windows},     {"qwen3moe", read_qwen3moe, write_qwen3moe},
-    {"glm4", read_glm4, write_glm4},          {"seed_oss", nullptr, write_seed_oss},
-    {"ernie4_5", nullptr, write_ernie4_5},    {"starcoder2", read_starcoder2, write_starcoder2},
-    {"command-r", read_cohere, write_cohere}, {"cohere2", read_cohere2, write_cohere2},
-    {"olmoe", read_olmoe, write_olmoe},       {"qwen2moe", read_qwen2moe, write_qwen2moe},
-    {"gemma", read_gemma, write_no_windows},  {"gemma2", read_gemma2, write_gemma2},
-    {"gemma3", read_gemma3, write_gemma3},    {"granite", read_granite, write_granite},
-    {"olmo2", read_olmo2, write_olmo2},       {"phi3", read_phi3, write_phi3},
-    {"smollm3", nullptr, write_smollm3},      {"gpt-oss", read_gpt_oss, write_gpt_oss},
+    {"llama", read_llama, write_llama},
+    {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},
+    {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"glm4", read_glm4, write_glm4},
+    {"seed_oss", nullptr, write_seed_oss},
+    {"ernie4_5", nullptr, write_ernie4_5},
+    {"starcoder2", read_starcoder2, write_starcoder2},
+    {"nemotron", read_nemotron, write_nemotron},
+    {"phi2", read_phi2, write_phi2},
+    {"command-r", read_cohere, write_cohere},
+    {"cohere2", read_cohere2, write_cohere2},
+    {"olmoe", read_olmoe, write_olmoe},
+    {"qwen2moe", read_qwen2moe, write_qwen2moe},
+    {"gemma", read_gemma, write_no_windows},
+    {"gemma2", read_gemma2, write_gemma2},
+    {"gemma3", read_gemma3, write_gemma3},
+    {"granite", read_granite, write_granite},
+    {"olmo2", read_olmo2, write_olmo2},
+    {"phi3", read_phi3, write_phi3},
+    {"smollm3", nullptr, write_smollm3},
+    {"gpt-oss", read_gpt_oss, write_gpt_oss},
 };
 
 const Own& own_of(std::string_view architecture) {

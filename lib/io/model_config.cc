@@ -239,8 +239,9 @@ void complete_seed_oss(Json& config) {
                         {"tie_word_embeddings", false}});
 }
 
-// As Ernie4_5Config has it.
+// As Ernie4_5Config has it; its attention has no dropout, whatever the config says.
 void complete_ernie4_5(Json& config) {
+  config["attention_dropout"] = 0.0;
   set_defaults(config, {{"vocab_size", 103424},
                         {"hidden_size", 1024},
                         {"intermediate_size", 3072},
@@ -305,6 +306,33 @@ void complete_cohere2(Json& config) {
   set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 4));
 }
 
+// As NemotronConfig has it.
+void complete_nemotron(Json& config) {
+  set_defaults(config, {{"vocab_size", 256000},
+                        {"hidden_size", 6144},
+                        {"intermediate_size", 24576},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 48},
+                        {"hidden_act", "relu2"},
+                        {"max_position_embeddings", 4096},
+                        {"partial_rotary_factor", 0.5},
+                        {"rms_norm_offset", 1},
+                        {"tie_word_embeddings", false}});
+}
+
+// As PhiConfig has it.
+void complete_phi(Json& config) {
+  set_defaults(config, {{"vocab_size", 51200},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 8192},
+                        {"num_hidden_layers", 24},
+                        {"num_attention_heads", 32},
+                        {"hidden_act", "gelu_new"},
+                        {"max_position_embeddings", 2048},
+                        {"partial_rotary_factor", 0.5},
+                        {"tie_word_embeddings", false}});
+}
+
 // Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
 // transformers classes.
 Json normalized_config(Json config, bool has_head) {
@@ -328,6 +356,8 @@ Json normalized_config(Json config, bool has_head) {
   if (type == "starcoder2") complete_starcoder2(config);
   if (type == "cohere") complete_cohere(config);
   if (type == "cohere2") complete_cohere2(config);
+  if (type == "nemotron") complete_nemotron(config);
+  if (type == "phi") complete_phi(config);
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
@@ -358,8 +388,11 @@ Json normalized_config(Json config, bool has_head) {
 }  // namespace
 
 std::string norm_epsilon_key(std::string_view model_type) {
-  constexpr std::pair<std::string_view, const char*> kKeys[] = {
-      {"starcoder2", "norm_epsilon"}, {"cohere", "layer_norm_eps"}, {"cohere2", "layer_norm_eps"}};
+  constexpr std::pair<std::string_view, const char*> kKeys[] = {{"nemotron", "norm_eps"},
+                                                                {"phi", "layer_norm_eps"},
+                                                                {"starcoder2", "norm_epsilon"},
+                                                                {"cohere", "layer_norm_eps"},
+                                                                {"cohere2", "layer_norm_eps"}};
   for (const auto& [type, key] : kKeys) {
     if (type == model_type) return key;
   }

@@ -22,7 +22,8 @@ int64_t rotating_part(const io::Json& config, int64_t head_dim) {
 }
 
 Activation gate_activation(const io::Json& config) {
-  const std::vector<std::string> known = {"silu", "swish", "gelu", "gelu_pytorch_tanh", "gelu_new"};
+  const std::vector<std::string> known = {"silu",     "swish", "gelu", "gelu_pytorch_tanh",
+                                          "gelu_new", "relu2"};
   const std::string name = io::get_string(config, "hidden_act", known[0]);
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     fail(ErrorKind::kUnsupported, "hidden_act ", quoted(name),
@@ -96,7 +97,7 @@ void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v) {
 SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape& shape)
     : shape_(shape),
       qkv_(projections(parameters, shape)),
-      o_proj_(parameters / "o_proj", shape.heads * shape.head_dim, shape.hidden,
+      o_proj_(parameters / shape.output, shape.heads * shape.head_dim, shape.hidden,
               shape.output_bias) {
   if (shape.sinks) sinks_ = parameters.get_f32("sinks", {shape.heads});
   if (shape.qk_norm == QkNorm::kNone) return;

@@ -33,7 +33,7 @@ struct DecoderConfig {
   bool tie_word_embeddings;
   bool attention_bias;       // of q, k, v and o
   int64_t sliding_window;    // 0: none
-  Activation hidden_act;     // of the feed-forward layer's gate: silu or GELU
+  Activation hidden_act;     // of the feed-forward layer: silu, GELU or relu2
   double dropout;            // "hidden_dropout": of what layers add, while training
   double attention_dropout;  // of the attention's weights, while training
 };
@@ -61,7 +61,8 @@ enum class QkNorm { kNone, kHeads, kEachHead, kWhole };
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;
   bool qkv_bias = false, output_bias = false;
-  bool fused = false;  // one product for q, k and v, qkv_proj (Phi-3)
+  bool fused = false;             // one product for q, k and v, qkv_proj (Phi-3)
+  std::string output = "o_proj";  // name of the output projection
   QkNorm qk_norm = QkNorm::kNone;
   NormShape norm{};               // of queries and keys
   std::optional<double> scale{};  // of q · k; none: 1 / √head_dim

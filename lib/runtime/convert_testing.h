@@ -50,6 +50,7 @@ inline void make_sayable(io::Json& config) {
     config["norm_topk_prob"] = false;
     config.erase("attention_bias");
   }
+  if (type == "nemotron") config["tie_word_embeddings"] = false;
   if (type == "starcoder2") config.erase("use_bias");
   if (type.starts_with("cohere")) {
     config["tie_word_embeddings"] = true;

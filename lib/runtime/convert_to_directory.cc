@@ -72,6 +72,8 @@ std::string_view architecture_class(const std::string& model_type) {
       {"ernie4_5", "Ernie4_5ForCausalLM"},
       {"cohere", "CohereForCausalLM"},
       {"cohere2", "Cohere2ForCausalLM"},
+      {"nemotron", "NemotronForCausalLM"},
+      {"phi", "PhiForCausalLM"},
       {"starcoder2", "Starcoder2ForCausalLM"}};
   for (const auto& [type, name] : kClasses) {
     if (type == model_type) return name;
