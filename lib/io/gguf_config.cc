@@ -232,6 +232,12 @@ void require_no_bias(const Json& config, const char* key) {
   refuse(gguf_architecture(config), str(key, " true"), "add no such biases");
 }
 
+// Throws if the output is the embedding.
+void require_own_output(const Json& config) {
+  if (!get_bool(config, "tie_word_embeddings", false)) return;
+  refuse(gguf_architecture(config), "tie_word_embeddings true", "look for an output of its own");
+}
+
 // Of these architectures all layers have experts and see all tokens, and the probabilities of the
 // chosen experts add up to 1, or never do.
 void require_usual_experts(const Json& config, std::string_view architecture, bool normalized) {
@@ -279,6 +285,7 @@ void read_qwen2moe(const ArchitectureKeys& keys, Json& config) {
 }
 
 void write_qwen2moe(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
   require_usual_experts(config, "qwen2moe", false);
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
   keys.integer(kSharedLength, get_int(config, "shared_expert_intermediate_size", 1, limits::kDim));
@@ -290,6 +297,7 @@ void read_olmoe(const ArchitectureKeys& keys, Json& config) {
 }
 
 void write_olmoe(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
   require_usual_experts(config, "olmoe", false);
   require_no_bias(config, "attention_bias");
   write_experts(config, "num_experts", "intermediate_size", keys);
@@ -509,9 +517,7 @@ void read_nemotron(const ArchitectureKeys&, Json& config) {
 }
 
 void write_nemotron(const Json& config, const KeyWriter&) {
-  if (get_bool(config, "tie_word_embeddings", false)) {
-    refuse("nemotron", "tie_word_embeddings true", "look for an output of its own");
-  }
+  require_own_output(config);
 }
 
 void read_phi2(const ArchitectureKeys&, Json& config) {

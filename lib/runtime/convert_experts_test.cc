@@ -21,7 +21,7 @@ namespace lumen::runtime {
 using lumen::testing::relative_error;
 
 TEST_CASE("experts are quantised together, their router is not") {
-  for (const char* type : {"mixtral", "qwen3_moe"}) {
+  for (const char* type : {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     io::Json config = def.tiny_configs()[0];
     make_sayable(config);
