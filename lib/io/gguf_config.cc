@@ -220,8 +220,8 @@ void write_llama(const Json& config, const KeyWriter& keys) {
   write_experts(config, "num_local_experts", "intermediate_size", keys);
 }
 
-[[noreturn]] void refuse(std::string_view architecture, std::string_view what,
-                         std::string_view why) {
+[[noreturn]] void cannot_write(std::string_view architecture, std::string_view what,
+                               std::string_view why) {
   fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
        ", whose readers ", why);
 }
@@ -229,13 +229,14 @@ void write_llama(const Json& config, const KeyWriter& keys) {
 // Throws if `key` says that there are biases that other readers do not add.
 void require_no_bias(const Json& config, const char* key) {
   if (!get_bool(config, key, false)) return;
-  refuse(gguf_architecture(config), str(key, " true"), "add no such biases");
+  cannot_write(gguf_architecture(config), str(key, " true"), "add no such biases");
 }
 
 // Throws if the output is the embedding.
 void require_own_output(const Json& config) {
   if (!get_bool(config, "tie_word_embeddings", false)) return;
-  refuse(gguf_architecture(config), "tie_word_embeddings true", "look for an output of its own");
+  cannot_write(gguf_architecture(config), "tie_word_embeddings true",
+               "look for an output of its own");
 }
 
 // Of these architectures all layers have experts and see all tokens, and the probabilities of the
@@ -243,19 +244,19 @@ void require_own_output(const Json& config) {
 void require_usual_experts(const Json& config, std::string_view architecture, bool normalized) {
   const std::vector<bool> sparse = sparse_layers(config);
   if (std::find(sparse.begin(), sparse.end(), false) != sparse.end()) {
-    refuse(architecture, "layers without experts", "look for experts in every layer");
+    cannot_write(architecture, "layers without experts", "look for experts in every layer");
   }
   const bool found = get_bool(config, "norm_topk_prob", false);
   if (found && !normalized) {
-    refuse(architecture, "norm_topk_prob true",
-           "take the chosen experts' weights as they are whatever a file says");
+    cannot_write(architecture, "norm_topk_prob true",
+                 "take the chosen experts' weights as they are whatever a file says");
   }
   if (normalized && !found) {
-    refuse(architecture, "norm_topk_prob false",
-           "make the chosen experts' weights add up to 1 whatever a file says");
+    cannot_write(architecture, "norm_topk_prob false",
+                 "make the chosen experts' weights add up to 1 whatever a file says");
   }
   if (find_value(config, "sliding_window") != nullptr) {
-    refuse(architecture, "a sliding window", "attend to all tokens");
+    cannot_write(architecture, "a sliding window", "attend to all tokens");
   }
 }
 
@@ -455,7 +456,7 @@ void read_starcoder2(const ArchitectureKeys& keys, Json& config) {
 void write_starcoder2(const Json& config, const KeyWriter& keys) {
   write_window(config, keys);
   if (get_bool(config, "use_bias", true)) return;
-  refuse("starcoder2", "use_bias false", "look for biases in every layer");
+  cannot_write("starcoder2", "use_bias false", "look for biases in every layer");
 }
 
 constexpr const char* kLogitScale = "logit_scale";
@@ -470,7 +471,7 @@ void write_any_cohere(const Json& config, const KeyWriter& keys) {
   const std::string architecture = gguf_architecture(config);
   require_no_bias(config, "attention_bias");
   if (!get_bool(config, "tie_word_embeddings", true)) {
-    refuse(architecture, "tie_word_embeddings false", "take the embedding as output");
+    cannot_write(architecture, "tie_word_embeddings false", "take the embedding as output");
   }
   keys.number(kLogitScale, get_number(config, kLogitScale, 1e-9, 1e9));
 }
@@ -484,8 +485,8 @@ void write_cohere(const Json& config, const KeyWriter& keys) {
   write_any_cohere(config, keys);
   const bool many = get_int(config, "num_hidden_layers", 1, limits::kLayers) >= kNormedLayers;
   if (get_bool(config, "use_qk_norm", false) != many) {
-    refuse("command-r", many ? "use_qk_norm false" : "use_qk_norm true",
-           "look for it in models of 64 layers and more only");
+    cannot_write("command-r", many ? "use_qk_norm false" : "use_qk_norm true",
+                 "look for it in models of 64 layers and more only");
   }
 }
 
