@@ -341,7 +341,8 @@ TEST_CASE("families have keys of their own in GGUF") {
   const auto glm = written("glm4", {{"partial_rotary_factor", 0.5}, {"rope_interleaved", true}});
   CHECK(glm->metadata.get_int("glm4.rope.dimension_count", 0, 99) == 2);
   written("glm4", {{"partial_rotary_factor", 1.0}});  // which Hugging Face takes for a half
-  const auto command = written("cohere", {{"logit_scale", 0.25}, {"layer_norm_eps", 0x1p-20}});
+  const auto command = written(
+      "cohere", {{"logit_scale", 0.25}, {"layer_norm_eps", 0x1p-20}, {"rms_norm_eps", 0x1p-20}});
   CHECK(command->metadata.get_number("command-r.logit_scale") == 0.25);
   CHECK(command->metadata.find("command-r.attention.layer_norm_epsilon").has_value());
   CHECK_FALSE(command->metadata.find("command-r.attention.layer_norm_rms_epsilon").has_value());
