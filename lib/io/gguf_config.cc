@@ -301,6 +301,11 @@ void write_olmoe(const Json& config, const KeyWriter& keys) {
   require_own_output(config);
   require_usual_experts(config, "olmoe", false);
   require_no_bias(config, "attention_bias");
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  if (get_int(config, "num_key_value_heads", 1, limits::kHeads) != heads) {
+    cannot_write("olmoe", "another num_key_value_heads than num_attention_heads",
+                 "look for norms of keys as wide as those of queries");
+  }
   write_experts(config, "num_experts", "intermediate_size", keys);
 }
 

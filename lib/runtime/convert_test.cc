@@ -123,6 +123,8 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   CHECK(contains(refused("qwen2_moe", {{"norm_topk_prob", true}}),
                  "norm_topk_prob true cannot be written as GGUF for qwen2moe, whose readers take"));
   CHECK(contains(refused("olmoe", {{"attention_bias", true}}), "attention_bias true cannot be"));
+  CHECK(contains(refused("olmoe", {{"num_key_value_heads", 2}}),
+                 "another num_key_value_heads than num_attention_heads cannot be written as GGUF"));
   CHECK(contains(refused("seed_oss", {{"mlp_bias", true}}),
                  "mlp_bias true cannot be written as GGUF for seed_oss"));
   CHECK(contains(refused("ernie4_5", {{"use_bias", true}}), "use_bias true cannot be written"));

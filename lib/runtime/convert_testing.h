@@ -48,6 +48,7 @@ inline void make_sayable(io::Json& config) {
   }
   if (type == "olmoe") {
     config["norm_topk_prob"] = false;
+    config["num_key_value_heads"] = config["num_attention_heads"];
     config.erase("attention_bias");
   }
   if (type == "nemotron") config["tie_word_embeddings"] = false;
