@@ -497,7 +497,8 @@ void write_cohere(const Json& config, const KeyWriter& keys) {
 
 void read_cohere2(const ArchitectureKeys& keys, Json& config) {
   read_any_cohere(keys, config);
-  read_windows(keys, kCoherePeriod, config);
+  const char* const period = "attention.sliding_window_pattern";
+  read_windows(keys, keys.integer_or(kCoherePeriod, period, limits::kLayers), config);
 }
 
 void write_cohere2(const Json& config, const KeyWriter& keys) {
@@ -531,9 +532,7 @@ void read_phi2(const ArchitectureKeys&, Json& config) {
   config["hidden_act"] = "gelu_new";
 }
 
-void write_phi2(const Json&, const KeyWriter&) {}
-
-void write_glm4(const Json&, const KeyWriter&) {}
+void write_no_more(const Json&, const KeyWriter&) {}
 
 void write_smollm3(const Json& config, const KeyWriter&) {
   require_windows(config, "smollm3", nullptr);
@@ -591,28 +590,17 @@ struct Own {
   void (*write)(const Json& config, const KeyWriter& keys);
 };
 constexpr Own kOwn[] = {
-    {"llama", read_llama, write_llama},
-    {"qwen2", nullptr, write_no_windows},
-    {"qwen3", nullptr, write_no_windows},
-    {"qwen3moe", read_qwen3moe, write_qwen3moe},
-    {"glm4", read_glm4, write_glm4},
-    {"seed_oss", nullptr, write_seed_oss},
-    {"ernie4_5", nullptr, write_ernie4_5},
-    {"starcoder2", read_starcoder2, write_starcoder2},
-    {"nemotron", read_nemotron, write_nemotron},
-    {"phi2", read_phi2, write_phi2},
-    {"command-r", read_cohere, write_cohere},
-    {"cohere2", read_cohere2, write_cohere2},
-    {"olmoe", read_olmoe, write_olmoe},
-    {"qwen2moe", read_qwen2moe, write_qwen2moe},
-    {"gemma", read_gemma, write_no_windows},
-    {"gemma2", read_gemma2, write_gemma2},
-    {"gemma3", read_gemma3, write_gemma3},
-    {"granite", read_granite, write_granite},
-    {"olmo2", read_olmo2, write_olmo2},
-    {"phi3", read_phi3, write_phi3},
-    {"smollm3", nullptr, write_smollm3},
-    {"gpt-oss", read_gpt_oss, write_gpt_oss},
+    {"llama", read_llama, write_llama},          {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},        {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"glm4", read_glm4, write_no_more},          {"seed_oss", nullptr, write_seed_oss},
+    {"ernie4_5", nullptr, write_ernie4_5},       {"starcoder2", read_starcoder2, write_starcoder2},
+    {"nemotron", read_nemotron, write_nemotron}, {"phi2", read_phi2, write_no_more},
+    {"command-r", read_cohere, write_cohere},    {"cohere2", read_cohere2, write_cohere2},
+    {"olmoe", read_olmoe, write_olmoe},          {"qwen2moe", read_qwen2moe, write_qwen2moe},
+    {"gemma", read_gemma, write_no_windows},     {"gemma2", read_gemma2, write_gemma2},
+    {"gemma3", read_gemma3, write_gemma3},       {"granite", read_granite, write_granite},
+    {"olmo2", read_olmo2, write_olmo2},          {"phi3", read_phi3, write_phi3},
+    {"smollm3", nullptr, write_smollm3},         {"gpt-oss", read_gpt_oss, write_gpt_oss},
 };
 
 const Own& own_of(std::string_view architecture) {
