@@ -2,6 +2,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/layer_windows.h"
 #include "lib/nn/training_scope.h"
 
 namespace lumen::models {
@@ -24,12 +25,12 @@ nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
                         .head_dim = config.head_dim,
                         .qkv_bias = config.attention_bias,
                         .output_bias = config.attention_bias,
-                        .norm_eps = config.rms_norm_eps,
+                        .norm = {.eps = config.rms_norm_eps},
                         .dropout = config.attention_dropout},
           .mlp = {.hidden = config.hidden_size,
                   .intermediate = config.intermediate_size,
                   .activation = config.hidden_act},
-          .norm_eps = config.rms_norm_eps,
+          .norm = {.eps = config.rms_norm_eps},
           .dropout = config.dropout};
 }
 
@@ -45,6 +46,25 @@ nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& con
           .intermediate = config.intermediate_size,
           .experts = experts,
           .used = io::get_int(json, "num_experts_per_tok", 1, experts)};
+}
+
+nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig& config) {
+  nn::SparseMlpShape experts = experts_of(json, config, "num_experts");
+  experts.intermediate = io::get_int(json, "moe_intermediate_size", 1, limits::kDim);
+  experts.normalize = io::get_bool(json, "norm_topk_prob", false);
+  return experts;
+}
+
+std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
+                                                    const nn::LayerShape& dense,
+                                                    const nn::SparseMlpShape& experts,
+                                                    std::vector<int64_t> windows) {
+  return [layer = with_windows(dense, std::move(windows)), experts,
+          is_sparse = io::sparse_layers(json)](int64_t i) {
+    nn::LayerShape own = layer(i);
+    if (is_sparse[static_cast<size_t>(i)]) own.experts = experts;
+    return own;
+  };
 }
 
 std::function<nn::LayerShape(int64_t)> with_windows(const nn::LayerShape& shape,
@@ -71,12 +91,11 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
       embed_tokens_(parameters_of(all, config) / "model" / "embed_tokens", config.vocab_size,
                     config.hidden_size),
       rope_(json, config.rotary_dim),
-      norm_(all / "model" / "norm", config.hidden_size, config.rms_norm_eps,
-            shape.layer(0).norm_offset),
+      norm_(all / "model" / shape.norm, config.hidden_size, shape.layer(0).norm),
       lm_head_(config.tie_word_embeddings
                    ? nn::Linear(embed_tokens_.weight)
                    : nn::Linear(parameters_of(all, config) / "lm_head", config.hidden_size,
-                                config.vocab_size, false)) {
+                                config.vocab_size, shape.head_bias)) {
   const nn::Parameters parameters = parameters_of(all, config);
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "models/model.h"
@@ -24,6 +25,8 @@ struct DecoderShape {
   double embedding_scale = 1;     // what the rows of the embedding are multiplied by
   double logit_scale = 1;         // what the logits are multiplied by
   double logit_cap = 0;           // as of CausalLm
+  std::string norm = "norm";      // the name of the final norm
+  bool head_bias = false;
 };
 
 // Attention, feed-forward layer and norms of a plain Llama of this config, for models to change.
@@ -32,6 +35,14 @@ nn::LayerShape plain_layer(const nn::DecoderConfig& config);
 // used, each of intermediate_size. Throws Error(kUnsupported) for another activation than silu.
 nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& config,
                               const char* count);
+// The same of the keys of Qwen's mixtures: num_experts, moe_intermediate_size, norm_topk_prob.
+nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig& config);
+// DecoderShape::layer of layers that are like `dense`, but those of io::sparse_layers with these
+// experts in place of its mlp, and each with its own of `windows` (io::layer_windows).
+std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
+                                                    const nn::LayerShape& dense,
+                                                    const nn::SparseMlpShape& experts,
+                                                    std::vector<int64_t> windows);
 // DecoderShape::layer of layers that are all like `shape`, but each with its own of `windows`
 // (io::layer_windows), and DecoderShape::rotation of those of which the windowed ones rotate
 // locally.
@@ -42,8 +53,8 @@ std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows)
 class DecoderLm : public CausalLm {
  public:
   // New weights start as the config's initializer_range says. Parameters: model.embed_tokens,
-  // model.layers.N, model.norm, lm_head unless tied, and of GGUF's rope_freqs, rope_factors_short
-  // and rope_factors_long those that the file has.
+  // model.layers.N, the final norm, lm_head unless tied, and of GGUF's rope_freqs,
+  // rope_factors_short and rope_factors_long those that the file has.
   DecoderLm(const io::Json& json, const nn::DecoderConfig& config, const nn::Parameters& parameters,
             const DecoderShape& shape);
 
@@ -65,7 +76,7 @@ class DecoderLm : public CausalLm {
   std::optional<nn::Rope> local_rope_;
   std::vector<nn::DecoderLayer> layers_;
   std::vector<Rotation> rotations_;  // of each layer
-  nn::RmsNorm norm_;
+  nn::Norm norm_;
   nn::Linear lm_head_;
 };
 

@@ -40,7 +40,9 @@ nn::LayerShape newer_layer(const io::Json& json, const nn::DecoderConfig& config
                                        static_cast<double>(config.head_dim));
   layer.attention.scale = 1 / std::sqrt(scalar);
   layer.attention.cap = soft_cap(json, "attn_logit_softcapping");
-  layer.norms = nn::NormPlacement::kBeforeAndAfter;
+  layer.norms = {.after_attention = "post_attention_layernorm",
+                 .before_mlp = "pre_feedforward_layernorm",
+                 .after_mlp = "post_feedforward_layernorm"};
   return layer;
 }
 
@@ -53,7 +55,7 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   const std::string type = io::get_string(json, "model_type");
   const bool first = type == "gemma", third = type == "gemma3_text";
   nn::LayerShape layer = first ? plain_layer(config) : newer_layer(json, config);
-  layer.attention.norm_offset = layer.norm_offset =
+  layer.attention.norm.offset = layer.norm.offset =
       io::get_number(json, "rms_norm_offset", 0, 1, 1);
   if (third) layer.attention.qk_norm = nn::QkNorm::kHeads;
   DecoderShape shape = {.layer = [layer](int64_t) { return layer; },

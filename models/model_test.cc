@@ -311,6 +311,22 @@ TEST_CASE("caps of Gemma 2 are positive numbers, and null is none") {
   }
 }
 
+TEST_CASE("what a family may say and Lumen does not compute is refused by its key") {
+  const auto refused = [](const char* type, const char* key, const io::Json& value) {
+    const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+    io::Json config = def.tiny_configs()[0];
+    config[key] = value;
+    const std::string message = testing::refusal(
+        ErrorKind::kUnsupported, [&] { def.make(config, nn::Parameters::random(1)); });
+    CHECK(testing::contains(message, key));
+  };
+  refused("olmoe", "clip_qkv", 8);
+  refused("phi", "qk_layernorm", true);
+  refused("phi", "tie_word_embeddings", true);
+  refused("qwen2_moe", "hidden_act", "gelu");
+  refused("nemotron", "hidden_act", "tanh");
+}
+
 TEST_CASE("an unknown model_type names the nearest and the supported ones") {
   try {
     models::find_model_def({{"model_type", "qwen4"}});

@@ -13,7 +13,10 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   const nn::DecoderConfig config(json);
   nn::LayerShape layer = plain_layer(config);
   layer.attention.qk_norm = nn::QkNorm::kWhole;
-  layer.norms = nn::NormPlacement::kAfter;
+  layer.norms = {.before_attention = "",
+                 .after_attention = "post_attention_layernorm",
+                 .before_mlp = "",
+                 .after_mlp = "post_feedforward_layernorm"};
   const std::vector<int64_t> windows = io::layer_windows(json);
   const double theta = io::get_number(json, "rope_theta", 1e-3, 1e12, 10000);
   const double local_theta = io::get_number(json, "rope_local_base_freq", 1e-3, 1e12, theta);

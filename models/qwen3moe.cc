@@ -4,8 +4,6 @@
 // in place of feed-forward layers: in every `decoder_sparse_step`-th layer that `mlp_only_layers`
 // does not name. The router's softmax is over all experts; `norm_topk_prob` makes the probabilities
 // of the chosen add up to 1. A window, if there is one, is all layers'.
-#include "lib/base/limits.h"
-#include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
@@ -15,16 +13,11 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   const nn::DecoderConfig config(json);
   nn::LayerShape dense = plain_layer(config);
   dense.attention.qk_norm = nn::QkNorm::kHeads;
-  dense.attention.window = config.sliding_window;
-  nn::LayerShape sparse = dense;
-  sparse.experts = experts_of(json, config, "num_experts");
-  sparse.experts->intermediate = io::get_int(json, "moe_intermediate_size", 1, limits::kDim);
-  sparse.experts->normalize = io::get_bool(json, "norm_topk_prob", false);
+  const std::vector<int64_t> windows(static_cast<size_t>(config.num_hidden_layers),
+                                     config.sliding_window);
   return std::make_unique<DecoderLm>(
       json, config, parameters,
-      DecoderShape{.layer = [=, is_sparse = io::sparse_layers(json)](int64_t layer) {
-        return is_sparse[static_cast<size_t>(layer)] ? sparse : dense;
-      }});
+      DecoderShape{.layer = with_experts(json, dense, qwen_experts_of(json, config), windows)});
 }
 
 std::vector<io::Json> tiny_configs() {

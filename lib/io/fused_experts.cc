@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/check.h"
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/pool.h"
@@ -22,23 +23,30 @@ constexpr int64_t kMxBlock = 32;  // numbers of MXFP4 in a block
 constexpr int64_t kMxBytes = info(DType::kMXFP4).block_bytes;
 constexpr int64_t kPieceRows = 64;  // of all parts, that a thread takes at once
 
+// Calls visit(row, column) for all of a matrix, tile by tile: the lines of a tile's rows and those
+// of its columns stay in the first cache.
+template <typename Visit>
+void for_tiles(int64_t rows, int64_t columns, Visit&& visit) {
+  constexpr int64_t kTile = 32;
+  for (int64_t row = 0; row < rows; row += kTile) {
+    for (int64_t column = 0; column < columns; column += kTile) {
+      for (int64_t c = column; c < std::min(columns, column + kTile); ++c) {
+        for (int64_t r = row; r < std::min(rows, row + kTile); ++r) visit(r, c);
+      }
+    }
+  }
+}
+
 // Every `parts`-th of the columns of x [rows, parts · columns] from `part` on, as rows of y
 // [columns, rows].
 template <typename T>
 void turn(const std::byte* x, int64_t rows, int64_t columns, int64_t parts, int64_t part,
           std::byte* y) {
-  constexpr int64_t kTile = 32;  // rows and columns whose lines stay in the first cache
   const T* const from = reinterpret_cast<const T*>(x);
   T* const to = reinterpret_cast<T*>(y);
-  for (int64_t row = 0; row < rows; row += kTile) {
-    for (int64_t column = 0; column < columns; column += kTile) {
-      for (int64_t c = column; c < std::min(columns, column + kTile); ++c) {
-        for (int64_t r = row; r < std::min(rows, row + kTile); ++r) {
-          std::memcpy(to + c * rows + r, from + (r * columns + c) * parts + part, sizeof(T));
-        }
-      }
-    }
-  }
+  for_tiles(rows, columns, [&](int64_t r, int64_t c) {
+    std::memcpy(to + c * rows + r, from + (r * columns + c) * parts + part, sizeof(T));
+  });
 }
 
 // A block of MXFP4 as GGUF has it: the exponent, then 16 bytes with numbers i below and i + 16
@@ -80,25 +88,15 @@ class Split {
   }
 
   // The other way round, of float32.
-  void join(NamedArrays& tensors) const {
-    const auto own = [&](int64_t e, const std::string& part) {
-      return str(place_, e, ".", part, ".weight");
-    };
-    if (tensors.contains(own(0, names_[0]))) {
-      Array all = Array::zeros(DType::kF32, {experts_, cols_, parts() * rows_});
-      float* const to = all.as_mutable<float>().data();
-      for (int64_t i = 0; i < experts_ * parts(); ++i) {
-        const int64_t e = i / parts(), part = i % parts();
-        auto found = tensors.extract(own(e, names_[static_cast<size_t>(part)]));
-        const auto from = found.mapped().as<float>();
-        for (int64_t row = 0; row < rows_; ++row) {
-          for (int64_t col = 0; col < cols_; ++col) {
-            to[((e * cols_ + col) * rows_ + row) * parts() + part] = from[row * cols_ + col];
-          }
-        }
+  void join(NamedArrays& tensors, ThreadPool& pool) const {
+    std::vector<Array> own;  // of each expert all parts
+    for (int64_t e = 0; e < experts_; ++e) {
+      for (const std::string& part : names_) {
+        auto found = tensors.extract(str(place_, e, ".", part, ".weight"));
+        if (!found.empty()) own.push_back(std::move(found.mapped()));
       }
-      tensors[name("")] = std::move(all);
     }
+    if (!own.empty()) tensors[name("")] = joined(own, pool);
     if (!tensors.contains(str(place_, names_[0], ".bias"))) return;
     Array all = Array::zeros(DType::kF32, {experts_, parts() * rows_});
     float* const to = all.as_mutable<float>().data();
@@ -133,10 +131,32 @@ class Split {
 
   int64_t parts() const { return static_cast<int64_t>(names_.size()); }
 
-  // Room for the matrices of a part, which its threads are the first to touch.
-  std::shared_ptr<Buffer> room(DType dtype) const {
+  // Room for the matrices of so many parts, which its threads are the first to touch.
+  std::shared_ptr<Buffer> room(DType dtype, int64_t parts = 1) const {
     return std::make_shared<Buffer>(
-        allocate(static_cast<size_t>(row_bytes(dtype, experts_ * rows_ * cols_))));
+        allocate(static_cast<size_t>(row_bytes(dtype, parts * experts_ * rows_ * cols_))));
+  }
+
+  // The matrices of all experts, float32, in one tensor; each is given back when it is copied.
+  Array joined(std::vector<Array>& own, ThreadPool& pool) const {
+    const int64_t count = parts();
+    LUMEN_CHECK(std::ssize(own) == experts_ * count);
+    const auto all = room(DType::kF32, count);
+    float* const to = reinterpret_cast<float*>(all->data);
+    pool.parallel_pieces(experts_, 1, 1, [&](int64_t e, int64_t end, int) {
+      for (; e < end; ++e) {
+        for (int64_t part = 0; part < count; ++part) {
+          Array& matrix = own[static_cast<size_t>(e * count + part)];
+          const float* const from = matrix.as<float>().data();
+          float* const expert = to + e * cols_ * rows_ * count + part;
+          for_tiles(cols_, rows_, [&](int64_t col, int64_t row) {
+            expert[(col * rows_ + row) * count] = from[row * cols_ + col];
+          });
+          matrix = {};
+        }
+      }
+    });
+    return Array::view(all, 0, DType::kF32, {experts_, cols_, count * rows_});
   }
 
   void add(NamedArrays& tensors, size_t part, DType dtype, std::shared_ptr<Buffer> all) const {
@@ -241,7 +261,8 @@ void split_experts(const Json& config, NamedArrays& tensors) {
 }
 
 void join_experts(const Json& config, NamedArrays& tensors) {
-  for_experts(config, tensors, [&](const Split& split) { split.join(tensors); });
+  ThreadPool pool(default_thread_count());
+  for_experts(config, tensors, [&](const Split& split) { split.join(tensors, pool); });
 }
 
 }  // namespace lumen::io

@@ -1,6 +1,8 @@
 // Tensor names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #include "lib/io/gguf_architecture.h"
 
+#include <algorithm>
+
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
 #include "lib/io/write_gguf.h"
@@ -12,6 +14,7 @@ namespace {
 constexpr Renaming kModelTensors[] = {
     {"token_embd.weight", "model.embed_tokens.weight"},
     {"output_norm.weight", "model.norm.weight"},
+    {"output_norm.bias", "model.norm.bias"},
     {"output.weight", "lm_head.weight"},
 };
 constexpr Renaming kLayerTensors[] = {
@@ -27,6 +30,16 @@ constexpr Renaming kAfterBranches[] = {{"post_attention_norm", "post_attention_l
 constexpr Renaming kAroundBranches[] = {{"post_attention_norm", "post_attention_layernorm"},
                                         {"ffn_norm", "pre_feedforward_layernorm"},
                                         {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr Renaming kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
+                              {"post_ffw_norm", "post_mlp_layernorm"},
+                              {"ffn_up", "mlp.gate_up_proj"}};
+constexpr Renaming kSeedOss[] = {{"post_attention_norm", "post_attention_layernorm"}};
+constexpr Renaming kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
+constexpr Renaming kPhi2[] = {
+    {"attn_output", "self_attn.dense"}, {"ffn_up", "mlp.fc1"}, {"ffn_down", "mlp.fc2"}};
+constexpr Renaming kPhi2Model[] = {{"output_norm.weight", "model.final_layernorm.weight"},
+                                   {"output_norm.bias", "model.final_layernorm.bias"},
+                                   {"output.bias", "lm_head.bias"}};
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 // Matrices of all experts are one tensor.
@@ -34,10 +47,15 @@ constexpr Renaming kMixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
                                  {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
                                  {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
                                  {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}};
-constexpr Renaming kQwen3Moe[] = {{"ffn_gate_inp", "mlp.gate"},
+constexpr Renaming kQwen2Moe[] = {{"ffn_gate_inp", "mlp.gate"},
                                   {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
                                   {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                  {"ffn_down_exps", "mlp.experts.*.down_proj"}};
+                                  {"ffn_down_exps", "mlp.experts.*.down_proj"},
+                                  {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+                                  {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                                  {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                                  {"ffn_down_shexp", "mlp.shared_expert.down_proj"}};
+constexpr std::span kMoe = std::span(kQwen2Moe).first(4);  // without a shared expert
 
 // Some names of gpt-oss are whole, with what follows the last point.
 constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
@@ -51,18 +69,28 @@ constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
                                 {"ffn_down_exps", "mlp.experts.*.down_proj"}};
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", "llama", true, kMixtral},
-    {"qwen2", "qwen2", false},
-    {"qwen3", "qwen3", false},
-    {"qwen3moe", "qwen3_moe", false, kQwen3Moe},
-    {"gemma", "gemma", false},
-    {"gemma2", "gemma2", false, kAroundBranches},
-    {"gemma3", "gemma3_text", false, kAroundBranches},
-    {"gpt-oss", "gpt_oss", false, kGptOss},
-    {"granite", "granite", true},
-    {"olmo2", "olmo2", false, kAfterBranches},
-    {"phi3", "phi3", false, kFused},
-    {"smollm3", "smollm3", true},
+    {"llama", "llama", RotaryRows::kPairsInGguf, kMixtral},
+    {"qwen2", "qwen2", RotaryRows::kHalves},
+    {"qwen3", "qwen3", RotaryRows::kHalves},
+    {"qwen2moe", "qwen2_moe", RotaryRows::kHalves, kQwen2Moe},
+    {"qwen3moe", "qwen3_moe", RotaryRows::kHalves, kMoe},
+    {"gemma", "gemma", RotaryRows::kHalves},
+    {"gemma2", "gemma2", RotaryRows::kHalves, kAroundBranches},
+    {"gemma3", "gemma3_text", RotaryRows::kHalves, kAroundBranches},
+    {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
+    {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
+    {"granite", "granite", RotaryRows::kPairsInGguf},
+    {"command-r", "cohere", RotaryRows::kPairs},
+    {"cohere2", "cohere2", RotaryRows::kPairs},
+    {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
+    {"olmo2", "olmo2", RotaryRows::kHalves, kAfterBranches},
+    {"olmoe", "olmoe", RotaryRows::kHalves, kMoe},
+    {"nemotron", "nemotron", RotaryRows::kHalves},
+    {"phi2", "phi", RotaryRows::kHalves, kPhi2, kPhi2Model},
+    {"phi3", "phi3", RotaryRows::kHalves, kFused},
+    {"seed_oss", "seed_oss", RotaryRows::kHalves, kSeedOss},
+    {"smollm3", "smollm3", RotaryRows::kPairsInGguf},
+    {"starcoder2", "starcoder2", RotaryRows::kHalves, kStarcoder2},
 };
 
 const Architecture* architecture_or_null(std::string_view name) {
@@ -72,17 +100,31 @@ const Architecture* architecture_or_null(std::string_view name) {
   return nullptr;
 }
 
-// The architecture's own name of a part of a layer, or else the common one; "" if there is none.
+using Renamings = std::span<const Renaming>;
+
+// The name of `part` in the first of the tables that has it; "" if none has.
 std::string_view renamed(std::string_view part, std::string_view Renaming::*from,
-                         std::string_view Renaming::*to, std::string_view architecture) {
-  const Architecture* found = architecture_or_null(architecture);
-  const auto own = found ? found->own_tensors : std::span<const Renaming>();
-  for (const auto table : {own, std::span<const Renaming>(kLayerTensors)}) {
+                         std::string_view Renaming::*to, std::initializer_list<Renamings> tables) {
+  for (const Renamings& table : tables) {
     for (const Renaming& renaming : table) {
       if (renaming.*from == part) return renaming.*to;
     }
   }
   return "";
+}
+
+// The architecture's own name of a tensor that is there once, or else the common one.
+std::string_view renamed_once(std::string_view name, std::string_view Renaming::*from,
+                              std::string_view Renaming::*to, std::string_view architecture) {
+  const Architecture* found = architecture_or_null(architecture);
+  return renamed(name, from, to, {found ? found->model_tensors : Renamings(), kModelTensors});
+}
+
+// The same of a part of a layer.
+std::string_view renamed_part(std::string_view part, std::string_view Renaming::*from,
+                              std::string_view Renaming::*to, std::string_view architecture) {
+  const Architecture* found = architecture_or_null(architecture);
+  return renamed(part, from, to, {found ? found->own_tensors : Renamings(), kLayerTensors});
 }
 
 // `name` inside a layer, "layers.N.PART.weight", as another format calls it.
@@ -94,10 +136,10 @@ std::string renamed_in_layer(const std::string& name, std::string_view layers,
   if (layer_end == std::string::npos || suffix <= layer_end) return "";
   const std::string_view all = name;
   const std::string_view layer = all.substr(layers.size(), layer_end - layers.size());
-  const std::string_view whole = renamed(all.substr(layer_end + 1), from, to, architecture);
+  const std::string_view whole = renamed_part(all.substr(layer_end + 1), from, to, architecture);
   if (!whole.empty()) return str(other_layers, layer, ".", whole);
   const std::string_view part =
-      renamed(all.substr(layer_end + 1, suffix - layer_end - 1), from, to, architecture);
+      renamed_part(all.substr(layer_end + 1, suffix - layer_end - 1), from, to, architecture);
   if (part.empty()) return "";
   return str(other_layers, layer, ".", part, all.substr(suffix));
 }
@@ -126,7 +168,23 @@ std::string without_expert(const std::string& name, int64_t& expert) {
   return str(front.substr(0, point), "_exps", kEnd);
 }
 
+bool may_have_experts(const Architecture& architecture) {
+  return std::any_of(
+      architecture.own_tensors.begin(), architecture.own_tensors.end(),
+      [](const Renaming& renaming) { return is_of_all_experts(renaming.hugging_face); });
+}
+
 }  // namespace
+
+void require_experts_known(const Architecture& architecture) {
+  if (may_have_experts(architecture)) return;
+  std::string known;
+  for (const Architecture& other : kArchitectures) {
+    if (may_have_experts(other)) known += str(known.empty() ? "" : ", ", other.name);
+  }
+  fail(ErrorKind::kUnsupported, "experts (a mixture of experts) are not supported in ",
+       architecture.name, ", only in ", known);
+}
 
 const Architecture& find_architecture(std::string_view name) {
   if (const Architecture* found = architecture_or_null(name)) return *found;
@@ -139,9 +197,9 @@ const Architecture& find_architecture(std::string_view name) {
 }
 
 std::string hugging_face_name(const std::string& name, std::string_view architecture) {
-  for (const Renaming& renaming : kModelTensors) {
-    if (renaming.gguf == name) return std::string(renaming.hugging_face);
-  }
+  const std::string_view in_model =
+      renamed_once(name, &Renaming::gguf, &Renaming::hugging_face, architecture);
+  if (!in_model.empty()) return std::string(in_model);
   const std::string in_layer = renamed_in_layer(name, kGgufLayers, kLayers, &Renaming::gguf,
                                                 &Renaming::hugging_face, architecture);
   if (!in_layer.empty()) return in_layer;
@@ -174,16 +232,23 @@ std::string gguf_tensor_name(const std::string& own_name, std::string_view archi
     const auto [at, length] = place_of_number(name);
     name.replace(at, length, "*");
   }
-  for (const Renaming& renaming : kModelTensors) {
-    if (renaming.hugging_face == name) return std::string(renaming.gguf);
-  }
+  const std::string_view in_model =
+      renamed_once(name, &Renaming::hugging_face, &Renaming::gguf, architecture);
+  if (!in_model.empty()) return std::string(in_model);
   return renamed_in_layer(name, kLayers, kGgufLayers, &Renaming::hugging_face, &Renaming::gguf,
                           architecture);
 }
 
-bool gguf_rotates_interleaved(std::string_view name) {
+bool gguf_reorders_rotary_rows(std::string_view name) {
   const Architecture* found = architecture_or_null(name);
-  return found != nullptr && found->interleaved;
+  return found != nullptr && found->rotary == RotaryRows::kPairsInGguf;
+}
+
+bool rotates_pairs(std::string_view model_type) {
+  return std::any_of(
+      std::begin(kArchitectures), std::end(kArchitectures), [&](const Architecture& architecture) {
+        return architecture.model_type == model_type && architecture.rotary == RotaryRows::kPairs;
+      });
 }
 
 std::string gguf_architecture(const Json& config) {

@@ -12,15 +12,23 @@ struct Renaming {
   std::string_view gguf, hugging_face;
 };
 
+// The order of the rows of q and k: a row rotates with the one half a head away, or with the next
+// one; of some models in GGUF only.
+enum class RotaryRows { kHalves, kPairsInGguf, kPairs };
+
 struct Architecture {
   std::string_view name;        // general.architecture
   std::string_view model_type;  // of a config.json; Llama and OLMo 2 with windows, and Llama with
                                 // experts, are called otherwise
-  bool interleaved;             // q and k rows are in the order of interleaved rotary pairs
-  std::span<const Renaming> own_tensors = {};  // of a layer, before those that all have
+  RotaryRows rotary;
+  std::span<const Renaming> own_tensors = {};    // of a layer, before those that all have
+  std::span<const Renaming> model_tensors = {};  // that are there once, likewise
 };
 
 // Throws Error(kUnsupported) naming the supported ones.
 const Architecture& find_architecture(std::string_view name);
+
+// Throws Error(kUnsupported) unless files of the architecture may have experts.
+void require_experts_known(const Architecture& architecture);
 
 }  // namespace lumen::io

@@ -95,6 +95,11 @@ Json rope_scaling(const ArchitectureKeys& keys) {
   return scaling;
 }
 
+const char* epsilon_key(std::string_view model_type) {
+  const bool rms = norm_epsilon_key(model_type) == "rms_norm_eps";
+  return rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+}
+
 int64_t vocabulary(const GgufFile& file, const ArchitectureKeys& keys) {
   const auto limit = static_cast<int64_t>(limits::kVocab);
   if (keys.has("vocab_size")) return keys.integer("vocab_size", limit);
@@ -174,6 +179,7 @@ void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
 constexpr const char* kExpertCount = "expert_count";
 constexpr const char* kExpertUsed = "expert_used_count";
 constexpr const char* kExpertLength = "expert_feed_forward_length";
+constexpr const char* kSharedLength = "expert_shared_feed_forward_length";
 
 int64_t expert_count(const ArchitectureKeys& keys) {
   return keys.has(kExpertCount) ? keys.integer(kExpertCount, limits::kExperts, 0) : 0;
@@ -214,30 +220,93 @@ void write_llama(const Json& config, const KeyWriter& keys) {
   write_experts(config, "num_local_experts", "intermediate_size", keys);
 }
 
-// All layers have experts, and the probabilities of the chosen add up to 1.
-void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
+[[noreturn]] void cannot_write(std::string_view architecture, std::string_view what,
+                               std::string_view why) {
+  fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
+       ", whose readers ", why);
+}
+
+// Throws if `key` says that there are biases that other readers do not add.
+void require_no_bias(const Json& config, const char* key) {
+  if (!get_bool(config, key, false)) return;
+  cannot_write(gguf_architecture(config), str(key, " true"), "add no such biases");
+}
+
+// Throws if the output is the embedding.
+void require_own_output(const Json& config) {
+  if (!get_bool(config, "tie_word_embeddings", false)) return;
+  cannot_write(gguf_architecture(config), "tie_word_embeddings true",
+               "look for an output of its own");
+}
+
+// Of these architectures all layers have experts and see all tokens, and the probabilities of the
+// chosen experts add up to 1, or never do.
+void require_usual_experts(const Json& config, std::string_view architecture, bool normalized) {
+  const std::vector<bool> sparse = sparse_layers(config);
+  if (std::find(sparse.begin(), sparse.end(), false) != sparse.end()) {
+    cannot_write(architecture, "layers without experts", "look for experts in every layer");
+  }
+  const bool found = get_bool(config, "norm_topk_prob", false);
+  if (found && !normalized) {
+    cannot_write(architecture, "norm_topk_prob true",
+                 "take the chosen experts' weights as they are whatever a file says");
+  }
+  if (normalized && !found) {
+    cannot_write(architecture, "norm_topk_prob false",
+                 "make the chosen experts' weights add up to 1 whatever a file says");
+  }
+  if (find_value(config, "sliding_window") != nullptr) {
+    cannot_write(architecture, "a sliding window", "attend to all tokens");
+  }
+}
+
+// Qwen's mixtures.
+void read_qwen_experts(const ArchitectureKeys& keys, bool normalized, Json& config) {
   read_experts(keys, "num_experts", config);
-  config["moe_intermediate_size"] = keys.integer(kExpertLength, limits::kDim);
-  config["norm_topk_prob"] = true;
+  const int64_t used = config["num_experts_per_tok"].get<int64_t>();
+  const int64_t length = std::max<int64_t>(1, config["intermediate_size"].get<int64_t>() / used);
+  config["moe_intermediate_size"] = keys.integer_or(length, kExpertLength, limits::kDim);
+  config["norm_topk_prob"] = normalized;
+}
+
+void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
+  read_qwen_experts(keys, true, config);
 }
 
 void write_qwen3moe(const Json& config, const KeyWriter& keys) {
-  const std::vector<bool> sparse = sparse_layers(config);
-  const auto refuse = [](const char* what, const char* why) {
-    fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for qwen3moe, whose readers ",
-         why);
-  };
-  if (std::find(sparse.begin(), sparse.end(), false) != sparse.end()) {
-    refuse("layers without experts", "look for experts in every layer");
-  }
-  if (!get_bool(config, "norm_topk_prob", false)) {
-    refuse("norm_topk_prob false",
-           "make the chosen experts' weights add up to 1 whatever a file says");
-  }
-  if (find_value(config, "sliding_window") != nullptr) {
-    refuse("a sliding window", "attend to all tokens");
-  }
+  require_usual_experts(config, "qwen3moe", true);
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
+}
+
+void read_qwen2moe(const ArchitectureKeys& keys, Json& config) {
+  read_qwen_experts(keys, false, config);
+  config["qkv_bias"] = Json(config["attention_bias"]);
+  config["shared_expert_intermediate_size"] =
+      keys.integer_or(config["intermediate_size"].get<int64_t>(), kSharedLength, limits::kDim);
+}
+
+void write_qwen2moe(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  require_usual_experts(config, "qwen2moe", false);
+  write_experts(config, "num_experts", "moe_intermediate_size", keys);
+  keys.integer(kSharedLength, get_int(config, "shared_expert_intermediate_size", 1, limits::kDim));
+}
+
+void read_olmoe(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_experts", config);
+  config["norm_topk_prob"] = false;
+}
+
+void write_olmoe(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  require_usual_experts(config, "olmoe", false);
+  require_no_bias(config, "attention_bias");
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  if (get_int(config, "num_key_value_heads", 1, limits::kHeads) != heads) {
+    cannot_write("olmoe", "another num_key_value_heads than num_attention_heads",
+                 "look for norms of keys as wide as those of queries");
+  }
+  write_experts(config, "num_experts", "intermediate_size", keys);
 }
 
 // A number of both, and what files without the key mean.
@@ -374,6 +443,97 @@ void write_phi3(const Json& config, const KeyWriter& keys) {
   keys.integer(kWindow, get_int(config, "sliding_window", 0, limits::kContext, 0));
 }
 
+void write_seed_oss(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "attention_out_bias");
+  require_no_bias(config, "mlp_bias");
+}
+
+void write_ernie4_5(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "use_bias");
+}
+
+void read_starcoder2(const ArchitectureKeys& keys, Json& config) {
+  config["hidden_act"] = "gelu_pytorch_tanh";
+  config["use_bias"] = Json(config["attention_bias"]);
+  if (const int64_t window = read_window(keys); window > 0) config["sliding_window"] = window;
+}
+
+void write_starcoder2(const Json& config, const KeyWriter& keys) {
+  write_window(config, keys);
+  if (get_bool(config, "use_bias", true)) return;
+  cannot_write("starcoder2", "use_bias false", "look for biases in every layer");
+}
+
+constexpr const char* kLogitScale = "logit_scale";
+constexpr int64_t kCoherePeriod = 4;
+constexpr int64_t kNormedLayers = 64;  // from so many on queries and keys of Command R have norms
+
+void read_any_cohere(const ArchitectureKeys& keys, Json& config) {
+  config[kLogitScale] = keys.number(kLogitScale);
+}
+
+void write_any_cohere(const Json& config, const KeyWriter& keys) {
+  const std::string architecture = gguf_architecture(config);
+  require_no_bias(config, "attention_bias");
+  if (!get_bool(config, "tie_word_embeddings", true)) {
+    cannot_write(architecture, "tie_word_embeddings false", "take the embedding as output");
+  }
+  keys.number(kLogitScale, get_number(config, kLogitScale, 1e-9, 1e9));
+}
+
+void read_cohere(const ArchitectureKeys& keys, Json& config) {
+  read_any_cohere(keys, config);
+  config["use_qk_norm"] = config["num_hidden_layers"].get<int64_t>() >= kNormedLayers;
+}
+
+void write_cohere(const Json& config, const KeyWriter& keys) {
+  write_any_cohere(config, keys);
+  const bool many = get_int(config, "num_hidden_layers", 1, limits::kLayers) >= kNormedLayers;
+  if (get_bool(config, "use_qk_norm", false) != many) {
+    cannot_write("command-r", many ? "use_qk_norm false" : "use_qk_norm true",
+                 "look for it in models of 64 layers and more only");
+  }
+}
+
+void read_cohere2(const ArchitectureKeys& keys, Json& config) {
+  read_any_cohere(keys, config);
+  const char* const period = "attention.sliding_window_pattern";
+  read_windows(keys, keys.integer_or(kCoherePeriod, period, limits::kLayers), config);
+}
+
+void write_cohere2(const Json& config, const KeyWriter& keys) {
+  write_any_cohere(config, keys);
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  require_windows(config, "cohere2", periodic_layer_types(layers, kCoherePeriod));
+  write_window(config, keys);
+}
+
+// What a config does not say is one half in Hugging Face.
+void say_rotary_factor(Json& config) {
+  if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
+}
+
+void read_glm4(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+}
+
+void read_nemotron(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+  config["rms_norm_offset"] = 0;  // the files have the sums
+  config["hidden_act"] = "relu2";
+}
+
+void write_nemotron(const Json& config, const KeyWriter&) {
+  require_own_output(config);
+}
+
+void read_phi2(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+  config["hidden_act"] = "gelu_new";
+}
+
+void write_no_more(const Json&, const KeyWriter&) {}
+
 void write_smollm3(const Json& config, const KeyWriter&) {
   require_windows(config, "smollm3", nullptr);
   Json usual = config;
@@ -405,16 +565,23 @@ void write_granite(const Json& config, const KeyWriter& keys) {
   }
 }
 
-// The files do not say which activation the gate has.
-void require_activation(const Json& config, std::string_view architecture) {
-  const bool gelu = architecture.starts_with("gemma");
-  const std::string found = get_string(config, "hidden_act", gelu ? "gelu_pytorch_tanh" : "silu");
-  if (gelu ? found == "gelu_pytorch_tanh" || found == "gelu_new"
-           : found == "silu" || found == "swish") {
-    return;
+// The activation that all files of an architecture have, as they do not say it; the other names
+// mean the same function.
+std::vector<std::string_view> activations_of(std::string_view architecture) {
+  constexpr std::string_view kGelus[] = {"gemma", "gemma2", "gemma3", "starcoder2", "phi2"};
+  if (architecture == "nemotron") return {"relu2"};
+  if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
+    return {"silu", "swish"};
   }
+  return {"gelu_pytorch_tanh", "gelu_new"};
+}
+
+void require_activation(const Json& config, std::string_view architecture) {
+  const std::vector<std::string_view> usual = activations_of(architecture);
+  const std::string found = get_string(config, "hidden_act", std::string(usual[0]));
+  if (std::find(usual.begin(), usual.end(), found) != usual.end()) return;
   fail(ErrorKind::kUnsupported, "hidden_act ", quoted(found), " cannot be written as GGUF for ",
-       architecture, ", where it is ", gelu ? "gelu_pytorch_tanh" : "silu");
+       architecture, ", where it is ", usual[0]);
 }
 
 struct Own {
@@ -423,12 +590,17 @@ struct Own {
   void (*write)(const Json& config, const KeyWriter& keys);
 };
 constexpr Own kOwn[] = {
-    {"llama", read_llama, write_llama},      {"qwen2", nullptr, write_no_windows},
-    {"qwen3", nullptr, write_no_windows},    {"qwen3moe", read_qwen3moe, write_qwen3moe},
-    {"gemma", read_gemma, write_no_windows}, {"gemma2", read_gemma2, write_gemma2},
-    {"gemma3", read_gemma3, write_gemma3},   {"granite", read_granite, write_granite},
-    {"olmo2", read_olmo2, write_olmo2},      {"phi3", read_phi3, write_phi3},
-    {"smollm3", nullptr, write_smollm3},     {"gpt-oss", read_gpt_oss, write_gpt_oss},
+    {"llama", read_llama, write_llama},          {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},        {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"glm4", read_glm4, write_no_more},          {"seed_oss", nullptr, write_seed_oss},
+    {"ernie4_5", nullptr, write_ernie4_5},       {"starcoder2", read_starcoder2, write_starcoder2},
+    {"nemotron", read_nemotron, write_nemotron}, {"phi2", read_phi2, write_no_more},
+    {"command-r", read_cohere, write_cohere},    {"cohere2", read_cohere2, write_cohere2},
+    {"olmoe", read_olmoe, write_olmoe},          {"qwen2moe", read_qwen2moe, write_qwen2moe},
+    {"gemma", read_gemma, write_no_windows},     {"gemma2", read_gemma2, write_gemma2},
+    {"gemma3", read_gemma3, write_gemma3},       {"granite", read_granite, write_granite},
+    {"olmo2", read_olmo2, write_olmo2},          {"phi3", read_phi3, write_phi3},
+    {"smollm3", nullptr, write_smollm3},         {"gpt-oss", read_gpt_oss, write_gpt_oss},
 };
 
 const Own& own_of(std::string_view architecture) {
@@ -480,12 +652,7 @@ Json config_of_gguf(const GgufFile& file) {
   const Architecture& architecture =
       find_architecture(file.metadata.get_string("general.architecture"));
   const ArchitectureKeys keys(file.metadata, architecture.name);
-  const bool may_have_experts = architecture.name == "llama" || architecture.name == "qwen3moe" ||
-                                architecture.name == "gpt-oss";
-  if (expert_count(keys) > 0 && !may_have_experts) {
-    fail(ErrorKind::kUnsupported, "experts (a mixture of experts) are not supported in ",
-         architecture.name, ", only in llama (Mixtral), qwen3moe and gpt-oss");
-  }
+  if (expert_count(keys) > 0) require_experts_known(architecture);
   const int64_t dim = keys.integer("embedding_length", limits::kDim);
   const int64_t heads = keys.uniform("attention.head_count", limits::kHeads);
   const int64_t kv_heads = keys.has("attention.head_count_kv")
@@ -495,8 +662,8 @@ Json config_of_gguf(const GgufFile& file) {
   const int64_t value_dim = keys.integer_or(head_dim, "attention.value_length", limits::kDim);
   const int64_t rotary_dim = keys.integer_or(head_dim, "rope.dimension_count", limits::kDim);
   const bool rotates_all = rotary_dim == head_dim;
-  if (value_dim != head_dim || rotary_dim > head_dim ||
-      (architecture.interleaved && !rotates_all)) {
+  const bool reordered = architecture.rotary == RotaryRows::kPairsInGguf;
+  if (value_dim != head_dim || rotary_dim > head_dim || (reordered && !rotates_all)) {
     fail(ErrorKind::kUnsupported, "keys of size ", head_dim, " with values of size ", value_dim,
          " and rotation of ", rotary_dim, " elements: only equal sizes are supported");
   }
@@ -508,16 +675,17 @@ Json config_of_gguf(const GgufFile& file) {
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
       {"head_dim", head_dim},
-      {"rms_norm_eps", keys.number("attention.layer_norm_rms_epsilon")},
+      {"rms_norm_eps", keys.number(epsilon_key(architecture.model_type))},
       {"rope_theta", keys.number("rope.freq_base", 10000.0)},
       {"rope_scaling", rope_scaling(keys)},
-      {"rope_interleaved", architecture.interleaved},
+      {"rope_interleaved", architecture.rotary != RotaryRows::kHalves},
       {"vocab_size", vocabulary(file, keys)},
       {"max_position_embeddings", keys.integer("context_length", limits::kContext)},
       {"tie_word_embeddings", file.find_tensor("output.weight") == nullptr},
       {"attention_bias", file.find_tensor("blk.0.attn_q.bias") != nullptr},
       {"mlp_bias", file.find_tensor("blk.0.ffn_up.bias") != nullptr},
   };
+  config[norm_epsilon_key(architecture.model_type)] = Json(config["rms_norm_eps"]);
   if (!rotates_all) {
     config["partial_rotary_factor"] =
         static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
@@ -550,7 +718,8 @@ void set_gguf_config(const Json& config, GgufWriter& writer) {
       {"attention.key_length", head_dim},
       {"attention.value_length", head_dim}};
   for (const auto& [key, value] : integers) keys.integer(key, value);
-  keys.number("attention.layer_norm_rms_epsilon", get_number(config, "rms_norm_eps", 0, 1));
+  keys.number(epsilon_key(get_string(config, "model_type")),
+              get_number(config, "rms_norm_eps", 0, 1));
   keys.integer("rope.dimension_count",
                static_cast<int64_t>(static_cast<double>(head_dim) * rotated + 1e-6));
   keys.number("rope.freq_base", get_number(config, "rope_theta", 1e-3, 1e15));

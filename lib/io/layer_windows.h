@@ -22,8 +22,8 @@ Json periodic_layer_types(int64_t layers, int64_t period);
 // another length than num_hidden_layers.
 std::vector<bool> rotating_layers(const Json& config);
 
-// Whether each layer of a Qwen3-MoE has experts: every decoder_sparse_step-th, of 1, that
-// mlp_only_layers does not name. Throws Error(kMalformed) for a name that is no layer's.
+// Whether each layer of a Qwen2-MoE or Qwen3-MoE has experts: every decoder_sparse_step-th, of 1,
+// that mlp_only_layers does not name. Throws Error(kMalformed) for a name that is no layer's.
 std::vector<bool> sparse_layers(const Json& config);
 
 }  // namespace lumen::io

@@ -4,22 +4,13 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
-#include "lib/io/layer_windows.h"
+#include "lib/io/family_defaults.h"
 #include "lib/io/model_formats.h"
 
 namespace lumen::io {
 namespace {
 
-// Renames `from` to `to` unless `to` is there.
-void rename_key(Json& object, const char* from, const char* to) {
-  if (const Json* value = find(object, from); value != nullptr && find(object, to) == nullptr) {
-    object[to] = *value;
-  }
-}
-
-void set_default(Json& config, const char* key, Json value) {
-  if (find_value(config, key) == nullptr) config[key] = std::move(value);
-}
+constexpr const char* kRmsEpsilon = "rms_norm_eps";
 
 // Newer transformers nest rotary settings: {"rope_theta": …, "rope_type": …, "factor": …, …}. Such
 // a theta goes before one outside.
@@ -93,132 +84,32 @@ void normalize_rope(Json& config) {
   config["rope_scaling"] = scaling["rope_type"] == "default" ? Json(nullptr) : scaling;
 }
 
-// GPT-2's config has names of its own.
-void rename_gpt2_keys(Json& config) {
-  rename_key(config, "n_embd", "hidden_size");
-  rename_key(config, "n_layer", "num_hidden_layers");
-  rename_key(config, "n_head", "num_attention_heads");
-  rename_key(config, "n_positions", "max_position_embeddings");
-  rename_key(config, "n_inner", "intermediate_size");
-  if (const Json* dim = find_value(config, "hidden_size"); dim != nullptr && dim->is_number()) {
-    set_default(config, "intermediate_size", 4 * dim->get<int64_t>());
-  }
-}
-
-// Layers with a window and, every `period`-th, without, if the config has no list of them.
-void set_layer_types(Json& config, int64_t period) {
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  set_default(config, "layer_types", periodic_layer_types(layers, period));
-}
-
-void set_defaults(Json& config, std::initializer_list<std::pair<const char*, Json>> defaults) {
-  for (const auto& [key, value] : defaults) set_default(config, key, value);
-}
-
-// Published configs of Gemma leave out what is as their class has it.
-void complete_any_gemma(Json& config) {
-  set_defaults(config, {{"head_dim", 256},
-                        {"vocab_size", 256000},
-                        {"max_position_embeddings", 8192},
-                        {"rms_norm_offset", 1},
-                        {"tie_word_embeddings", true}});
-}
-
-void complete_gemma(Json& config) {
-  complete_any_gemma(config);
-  set_default(config, "hidden_act", "gelu_pytorch_tanh");
-  // What was published as "gelu" was trained with the other form.
-  if (config["hidden_act"] == "gelu") config["hidden_act"] = "gelu_pytorch_tanh";
-}
-
-// Of the second and third.
-void complete_newer_gemma(Json& config) {
-  set_defaults(config, {{"num_hidden_layers", 26},
-                        {"hidden_size", 2304},
-                        {"intermediate_size", 9216},
-                        {"num_attention_heads", 8},
-                        {"num_key_value_heads", 4},
-                        {"query_pre_attn_scalar", 256},
-                        {"hidden_activation", "gelu_pytorch_tanh"}});
-  config["hidden_act"] = Json(config["hidden_activation"]);
-  complete_any_gemma(config);
-}
-
-void complete_gemma2(Json& config) {
-  complete_newer_gemma(config);
-  set_layer_types(config, 2);
-  // null is no cap, an absent key is not.
-  for (const auto& [key, cap] :
-       {std::pair("attn_logit_softcapping", 50.0), std::pair("final_logit_softcapping", 30.0)}) {
-    if (find(config, key) == nullptr) config[key] = cap;
-  }
-}
-
-void complete_gemma3(Json& config) {
-  set_defaults(config, {{"vocab_size", 262208},
-                        {"max_position_embeddings", 131072},
-                        {"rope_theta", 1e6},
-                        {"rope_local_base_freq", 1e4}});
-  complete_newer_gemma(config);
-  rename_key(config, "_sliding_window_pattern", "sliding_window_pattern");
-  set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 6));
-}
-
-// As GptOssConfig has what a config leaves out.
-void complete_gpt_oss(Json& config) {
-  set_defaults(config, {{"num_hidden_layers", 36},
-                        {"num_local_experts", 128},
-                        {"num_experts_per_tok", 4},
-                        {"vocab_size", 201088},
-                        {"hidden_size", 2880},
-                        {"intermediate_size", 2880},
-                        {"head_dim", 64},
-                        {"num_attention_heads", 64},
-                        {"num_key_value_heads", 8},
-                        {"max_position_embeddings", 131072},
-                        {"rms_norm_eps", 1e-5},
-                        {"rope_theta", 150000},
-                        {"attention_bias", true},
-                        {"tie_word_embeddings", false}});
-  set_layer_types(config, 2);
-  if (find(config, "sliding_window") == nullptr) config["sliding_window"] = 128;
-  if (find_value(config, "rope_parameters") != nullptr) return;
-  set_default(config, "rope_scaling",
-              {{"rope_type", "yarn"},
-               {"factor", 32.0},
-               {"beta_fast", 32.0},
-               {"beta_slow", 1.0},
-               {"truncate", false},
-               {"original_max_position_embeddings", 4096}});
-}
-
 // Gives `config` the classic keys that ModelFiles promises. Defaults are those of the
 // transformers classes.
 Json normalized_config(Json config, bool has_head) {
   const std::string type = get_string(config, "model_type");
   rename_key(config, "dtype", "torch_dtype");
-  if (type == "gpt_oss") complete_gpt_oss(config);
   normalize_rope(config);
-  if (type == "gpt2") rename_gpt2_keys(config);
-  if (type == "gemma") complete_gemma(config);
-  if (type == "gemma2") complete_gemma2(config);
-  if (type == "gemma3_text") complete_gemma3(config);
-  if (type == "olmo3") set_layer_types(config, 4);
-  if (type == "qwen3_moe") rename_key(config, "num_local_experts", "num_experts");
+  complete_family(type, config);
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
   set_default(config, "head_dim", type == "qwen3" ? 128 : std::max<int64_t>(1, dim / heads));
   const bool wide_eps = type == "phi3" || type == "olmo2" || type == "olmo3" || type == "mixtral";
-  set_default(config, "rms_norm_eps", wide_eps ? 1e-5 : 1e-6);
+  if (const std::string key = norm_epsilon_key(type); key != kRmsEpsilon) {
+    set_default(config, key.c_str(), 1e-5);
+    config[kRmsEpsilon] = Json(config[key]);
+  }
+  set_default(config, kRmsEpsilon, wide_eps ? 1e-5 : 1e-6);
   set_default(config, "rope_theta", 10000.0);
   set_default(config, "tie_word_embeddings", !has_head);
   set_default(config, "max_position_embeddings", 2048);
-  set_default(config, "rope_interleaved", false);
+  set_default(config, "rope_interleaved", rotates_pairs(type));
   if (type == "qwen2" || type == "qwen3") set_default(config, "max_window_layers", 28);
   // null is no window, an absent key is not.
-  const bool has_window = type == "mistral" || type == "qwen2" || type == "qwen3" ||
-                          type == "gemma2" || type == "gemma3_text" || type == "olmo3";
+  const bool has_window = type == "cohere2" || type == "mistral" || type == "qwen2" ||
+                          type == "qwen3" || type == "qwen2_moe" || type == "gemma2" ||
+                          type == "gemma3_text" || type == "olmo3";
   if (has_window && find(config, "sliding_window") == nullptr) config["sliding_window"] = 4096;
   // Some give a window but use it only if told to.
   const bool unasked = !type.starts_with("qwen") && type != "smollm3";
@@ -228,6 +119,18 @@ Json normalized_config(Json config, bool has_head) {
 }
 
 }  // namespace
+
+std::string norm_epsilon_key(std::string_view model_type) {
+  constexpr std::pair<std::string_view, const char*> kKeys[] = {{"nemotron", "norm_eps"},
+                                                                {"phi", "layer_norm_eps"},
+                                                                {"starcoder2", "norm_epsilon"},
+                                                                {"cohere", "layer_norm_eps"},
+                                                                {"cohere2", "layer_norm_eps"}};
+  for (const auto& [type, key] : kKeys) {
+    if (type == model_type) return key;
+  }
+  return kRmsEpsilon;
+}
 
 double longrope_attention(int64_t original, double times) {
   if (times <= 1 || original <= 1) return 1;

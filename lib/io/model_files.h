@@ -37,9 +37,10 @@ struct ModelFiles {
   // config.json with its classic keys. Always there and checked for type and range (limits.h):
   //   model_type ("llama", "qwen2", "qwen3", … as the file says; Mistral models from GGUF:
   //     "mistral" if they have a window, else "llama"), hidden_size, intermediate_size,
-  //   num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps,
-  //   rope_theta, vocab_size, max_position_embeddings, tie_word_embeddings (as the tensors tell
-  //   for GGUF and llama2.c; never true beside a lm_head.weight that differs from the embedding).
+  //   num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim, rms_norm_eps (of
+  //   layer norms too, which have norm_epsilon_key() besides), rope_theta, vocab_size,
+  //   max_position_embeddings, tie_word_embeddings (as the tensors tell for GGUF and llama2.c;
+  //   never true beside a lm_head.weight that differs from the embedding).
   // There or absent/null: rope_scaling {rope_type: "linear" | "llama3" | "yarn" | …, factor, …},
   //   sliding_window (absent when the file switches it off), attention_bias, and all other keys.
   // Translated here: newer files' rope_parameters → rope_theta and rope_scaling, dtype →
@@ -47,9 +48,10 @@ struct ModelFiles {
   //   attention_factor, longrope's lengths → its original_max_position_embeddings and
   //   attention_factor; a text_config inside → the config.
   // Added by Lumen: "rope_interleaved": true if the q and k rows are in the order of interleaved
-  //   rotary pairs (GGUF architectures llama, granite, smollm3; llama2.c), else false;
-  //   "rms_norm_offset" of Gemma: 1 if the weights of norms are stored less 1, as in Hugging Face,
-  //   0 if they are not, as in GGUF.
+  //   rotary pairs (GGUF architectures llama, granite, smollm3; llama2.c; models that
+  //   rotates_pairs() names, in any format), else false;
+  //   "rms_norm_offset" of Gemma and Nemotron: 1 if the weights of norms are stored less 1, as in
+  //   Hugging Face, 0 if they are not, as in GGUF.
   Json config;
   Json generation_config;  // generation_config.json, or an empty object
 
@@ -80,6 +82,14 @@ struct ModelFiles {
 // `times` as long as the original length: √(1 + ln times / ln original), at least 1 (Ding et al.
 // 2024).
 double longrope_attention(int64_t original, double times);
+
+// Whether the q and k rows of models of this model_type are in the order of interleaved rotary
+// pairs in every format (GLM-4, ERNIE 4.5, Cohere).
+bool rotates_pairs(std::string_view model_type);
+
+// What a config.json of this model_type calls the number that norms add to variances:
+// "rms_norm_eps" if they are of RMS.
+std::string norm_epsilon_key(std::string_view model_type);
 
 // The config of the language model in that of a model that reads more than text (text_config); of
 // any other model the same.

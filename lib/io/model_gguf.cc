@@ -64,14 +64,16 @@ void set_gguf_chat_templates(const ChatTemplates& templates, GgufWriter& writer)
 namespace {
 
 // Files say a shape with more or fewer extents of 1 than is usual: [64, 1] or [64]. Norms, biases
-// and the factors of rotary embeddings are vectors, all others matrices.
-Array usual_shape(const GgufTensor& tensor, Array array) {
+// and the factors of rotary embeddings are vectors, all others matrices, as are norms of each head.
+Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array array) {
   const Shape& shape = tensor.shape;
   const std::string_view name = tensor.name;
   const bool of_experts = name.ends_with("_exps.bias");  // a row for each
+  const bool of_heads = architecture == "command-r" && (name.ends_with(".attn_q_norm.weight") ||
+                                                        name.ends_with(".attn_k_norm.weight"));
   const bool is_vector = (name.ends_with(".bias") && !of_experts) ||
-                         name.ends_with("_norm.weight") || name.ends_with("_sinks.weight") ||
-                         name.starts_with("rope_f");
+                         (name.ends_with("_norm.weight") && !of_heads) ||
+                         name.ends_with("_sinks.weight") || name.starts_with("rope_f");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
   const bool has_more = shape.rank() > 1 && rows != shape[-2];
@@ -88,9 +90,9 @@ void add_tensor(const std::string& name, const GgufTensor& tensor, Array array, 
 // The matrices of all experts of a layer, one behind the other, each under its own name.
 void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
                  ModelFiles& model) {
-  const bool is_qwen = model.config["model_type"] == "qwen3_moe";
+  const bool is_local = find_value(model.config, "num_local_experts") != nullptr;
   const int64_t count =
-      get_int(model.config, is_qwen ? "num_experts" : "num_local_experts", 0, limits::kExperts, 0);
+      get_int(model.config, is_local ? "num_local_experts" : "num_experts", 0, limits::kExperts, 0);
   const Shape& shape = tensor.shape;
   if (count == 1 && shape.rank() == 2) array = array.reshaped({1, shape[0], shape[1]});
   if (array.shape().rank() != 3 || array.shape()[0] != count) {
@@ -131,7 +133,8 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
       if (is_of_all_experts(name)) {
         add_experts(name, tensor, model.gguf->array(tensor), model);
       } else {
-        add_tensor(name, tensor, usual_shape(tensor, model.gguf->array(tensor)), model);
+        add_tensor(name, tensor, usual_shape(tensor, architecture, model.gguf->array(tensor)),
+                   model);
       }
     });
   }

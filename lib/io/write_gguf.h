@@ -76,8 +76,9 @@ class GgufWriter {
 
 // The architecture of GGUF for a config.json's model_type. Throws Error(kUnsupported).
 std::string gguf_architecture(const Json& config);
-// Whether the q and k rows of an architecture's files are in the order of interleaved rotary pairs.
-bool gguf_rotates_interleaved(std::string_view architecture);
+// Whether the q and k rows of an architecture's files are in the order of interleaved rotary pairs,
+// while those of Hugging Face are not.
+bool gguf_reorders_rotary_rows(std::string_view architecture);
 // A tensor's name in the GGUF files of an architecture, the inverse of what open_model does; "" if
 // they have none for it. Those of all experts of a layer have one, as they are one tensor there.
 std::string gguf_tensor_name(const std::string& hugging_face_name, std::string_view architecture);

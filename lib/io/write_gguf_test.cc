@@ -314,6 +314,50 @@ TEST_CASE("the attention factor of yarn is a multiple of the usual one in GGUF")
         Approx(1 / (0.1 * std::log(4.0) + 1)));
 }
 
+// The keys that llama.cpp looks for.
+TEST_CASE("families have keys of their own in GGUF") {
+  const std::string path = testing::temporary_directory() + "/family.gguf";
+  const auto written = [&](const char* type, const Json& more) {
+    Json config = tiny_config(type, 2);
+    config.update(more);
+    GgufWriter writer;
+    set_gguf_config(config, writer);
+    writer.add("token_embd.weight", Array::from<float>(std::vector<float>(24, 1), {3, 8}));
+    writer.write(path);
+    const Json back = open_model(path).config;
+    for (const auto& [key, value] : more.items()) {
+      INFO(type << " " << key);
+      CHECK(back[key] == value);
+    }
+    return read_gguf(path);
+  };
+  const Json moe = {{"num_experts", 4},
+                    {"num_experts_per_tok", 2},
+                    {"moe_intermediate_size", 6},
+                    {"shared_expert_intermediate_size", 20}};
+  const auto qwen = written("qwen2_moe", moe);
+  CHECK(qwen->metadata.get_int("qwen2moe.expert_feed_forward_length", 0, 99) == 6);
+  CHECK(qwen->metadata.get_int("qwen2moe.expert_shared_feed_forward_length", 0, 99) == 20);
+  const auto glm = written("glm4", {{"partial_rotary_factor", 0.5}, {"rope_interleaved", true}});
+  CHECK(glm->metadata.get_int("glm4.rope.dimension_count", 0, 99) == 2);
+  written("glm4", {{"partial_rotary_factor", 1.0}});  // which Hugging Face takes for a half
+  const auto command = written(
+      "cohere", {{"logit_scale", 0.25}, {"layer_norm_eps", 0x1p-20}, {"rms_norm_eps", 0x1p-20}});
+  CHECK(command->metadata.get_number("command-r.logit_scale") == 0.25);
+  CHECK(command->metadata.find("command-r.attention.layer_norm_epsilon").has_value());
+  CHECK_FALSE(command->metadata.find("command-r.attention.layer_norm_rms_epsilon").has_value());
+  const auto second = written(
+      "cohere2",
+      {{"logit_scale", 0.25}, {"sliding_window", 7}, {"layer_types", periodic_layer_types(2, 4)}});
+  CHECK(second->metadata.get_int("cohere2.attention.sliding_window", 0, 99) == 7);
+  const Json star = {{"sliding_window", 5}, {"hidden_act", "gelu_pytorch_tanh"}};
+  CHECK(
+      written("starcoder2", star)->metadata.get_int("starcoder2.attention.sliding_window", 0, 99) ==
+      5);
+  written("nemotron", {{"hidden_act", "relu2"}, {"partial_rotary_factor", 0.5}});
+  written("phi", {{"hidden_act", "gelu_new"}, {"partial_rotary_factor", 0.5}});
+}
+
 TEST_CASE("names go to GGUF and back") {
   CHECK(gguf_tensor_name("model.embed_tokens.weight", "llama") == "token_embd.weight");
   CHECK(gguf_tensor_name("model.layers.12.mlp.gate_proj.weight", "llama") ==
@@ -339,6 +383,29 @@ TEST_CASE("names go to GGUF and back") {
     CHECK(gguf_tensor_name(name, "gpt-oss") == there);
     CHECK(hugging_face_name(there, "gpt-oss") == name);
   }
+  constexpr const char* kOwn[][3] = {
+      {"qwen2moe", "mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+      {"qwen2moe", "mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+      {"olmoe", "mlp.gate.weight", "ffn_gate_inp.weight"},
+      {"glm4", "post_self_attn_layernorm.weight", "post_attention_norm.weight"},
+      {"glm4", "post_attention_layernorm.weight", "ffn_norm.weight"},
+      {"glm4", "mlp.gate_up_proj.weight", "ffn_up.weight"},
+      {"seed_oss", "post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"starcoder2", "input_layernorm.bias", "attn_norm.bias"},
+      {"starcoder2", "mlp.c_fc.bias", "ffn_up.bias"},
+      {"command-r", "self_attn.q_norm.weight", "attn_q_norm.weight"},
+      {"phi2", "self_attn.dense.bias", "attn_output.bias"},
+      {"phi2", "mlp.fc2.weight", "ffn_down.weight"},
+      {"nemotron", "mlp.up_proj.weight", "ffn_up.weight"}};
+  for (const auto& [architecture, own, gguf] : kOwn) {
+    INFO(architecture);
+    CHECK(gguf_tensor_name(str("model.layers.3.", own), architecture) == str("blk.3.", gguf));
+    CHECK(hugging_face_name(str("blk.3.", gguf), architecture) == str("model.layers.3.", own));
+  }
+  CHECK(gguf_tensor_name("model.norm.bias", "starcoder2") == "output_norm.bias");
+  CHECK(gguf_tensor_name("model.final_layernorm.bias", "phi2") == "output_norm.bias");
+  CHECK(hugging_face_name("output_norm.weight", "phi2") == "model.final_layernorm.weight");
+  CHECK(hugging_face_name("output.bias", "phi2") == "lm_head.bias");
   CHECK(testing::contains(testing::refusal(ErrorKind::kUnsupported,
                                            [] {
                                              gguf_architecture({{"model_type", "gpt2"}});

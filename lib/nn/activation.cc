@@ -15,6 +15,9 @@ struct Named {
 Tensor identity(const Tensor& x) {
   return x;
 }
+Tensor relu2(const Tensor& x) {
+  return ops::square(ops::relu(x));
+}
 Tensor elu(const Tensor& x) {
   return ops::elu(x);
 }
@@ -33,6 +36,7 @@ Tensor log_softmax(const Tensor& x) {
 
 constexpr Named kActivations[] = {
     {"relu", ops::relu},
+    {"relu2", relu2},
     {"silu", ops::silu},
     {"swish", ops::silu},
     {"gelu", ops::gelu},

@@ -22,7 +22,8 @@ int64_t rotating_part(const io::Json& config, int64_t head_dim) {
 }
 
 Activation gate_activation(const io::Json& config) {
-  const std::vector<std::string> known = {"silu", "swish", "gelu", "gelu_pytorch_tanh", "gelu_new"};
+  const std::vector<std::string> known = {"silu",     "swish", "gelu", "gelu_pytorch_tanh",
+                                          "gelu_new", "relu2"};
   const std::string name = io::get_string(config, "hidden_act", known[0]);
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     fail(ErrorKind::kUnsupported, "hidden_act ", quoted(name),
@@ -42,35 +43,6 @@ std::vector<Linear> projections(const Parameters& parameters, const AttentionSha
   result.emplace_back(parameters / "k_proj", s.hidden, kv, s.qkv_bias);
   result.emplace_back(parameters / "v_proj", s.hidden, kv, s.qkv_bias);
   return result;
-}
-
-std::vector<Linear> gate_and_up(const Parameters& parameters, const GatedMlpShape& s) {
-  std::vector<Linear> result;
-  if (s.fused) {
-    result.emplace_back(parameters / "gate_up_proj", s.hidden, 2 * s.intermediate, s.bias);
-    return result;
-  }
-  result.emplace_back(parameters / "gate_proj", s.hidden, s.intermediate, s.bias);
-  result.emplace_back(parameters / "up_proj", s.hidden, s.intermediate, s.bias);
-  return result;
-}
-
-// The values of all layers for x, in parts of these widths along the last axis: a layer gives one
-// part, or, if it is the only one, all of them.
-std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
-                             std::span<const int64_t> widths) {
-  std::vector<Tensor> parts;
-  if (layers.size() > 1) {
-    for (const Linear& layer : layers) parts.push_back(layer(x));
-    return parts;
-  }
-  const Tensor whole = layers[0](x);
-  int64_t column = 0;
-  for (const int64_t width : widths) {
-    parts.push_back(graph::slice(whole, -1, column, column + width));
-    column += width;
-  }
-  return parts;
 }
 
 }  // namespace
@@ -125,14 +97,17 @@ void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v) {
 SelfAttention::SelfAttention(const Parameters& parameters, const AttentionShape& shape)
     : shape_(shape),
       qkv_(projections(parameters, shape)),
-      o_proj_(parameters / "o_proj", shape.heads * shape.head_dim, shape.hidden,
+      o_proj_(parameters / shape.output, shape.heads * shape.head_dim, shape.hidden,
               shape.output_bias) {
   if (shape.sinks) sinks_ = parameters.get_f32("sinks", {shape.heads});
   if (shape.qk_norm == QkNorm::kNone) return;
-  const bool whole = shape.qk_norm == QkNorm::kWhole;
-  auto norm = [&](const char* name, int64_t heads) {
-    return RmsNorm(parameters / name, (whole ? heads : 1) * shape.head_dim, shape.norm_eps,
-                   shape.norm_offset);
+  const auto norm = [&](const char* name, int64_t heads) -> Norm {
+    const Parameters place = parameters / name;
+    if (shape.qk_norm == QkNorm::kEachHead) {
+      return HeadsLayerNorm(place, heads, shape.head_dim, shape.norm.eps);
+    }
+    const bool whole = shape.qk_norm == QkNorm::kWhole;
+    return Norm(place, (whole ? heads : 1) * shape.head_dim, shape.norm);
   };
   q_norm_ = norm("q_norm", shape.heads);
   k_norm_ = norm("k_norm", shape.kv_heads);
@@ -142,10 +117,10 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   const int64_t batch = x.dim(0), tokens = x.dim(1), dim = shape_.head_dim;
   const int64_t widths[] = {shape_.heads * dim, shape_.kv_heads * dim, shape_.kv_heads * dim};
   const std::vector<Tensor> qkv = parts_of(qkv_, x, widths);
-  auto in_heads = [&](Tensor projected, int64_t count, const std::optional<RmsNorm>& norm) {
+  auto in_heads = [&](Tensor projected, int64_t count, const std::optional<Norm>& norm) {
     if (norm && shape_.qk_norm == QkNorm::kWhole) projected = (*norm)(projected);
     const Tensor heads = graph::reshape(projected, {batch, tokens, count, dim});
-    return norm && shape_.qk_norm == QkNorm::kHeads ? (*norm)(heads) : heads;
+    return norm && shape_.qk_norm != QkNorm::kWhole ? (*norm)(heads) : heads;
   };
   Tensor q = in_heads(qkv[0], shape_.heads, q_norm_);
   Tensor k = in_heads(qkv[1], shape_.kv_heads, k_norm_);
@@ -169,22 +144,12 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * dim}));
 }
 
-GatedMlp::GatedMlp(const Parameters& parameters, const GatedMlpShape& shape)
-    : shape_(shape),
-      gate_up_(gate_and_up(parameters, shape)),
-      down_proj_(parameters / "down_proj", shape.intermediate, shape.hidden, shape.bias) {}
-
-Tensor GatedMlp::operator()(const Tensor& x) const {
-  const int64_t widths[] = {shape_.intermediate, shape_.intermediate};
-  const std::vector<Tensor> parts = parts_of(gate_up_, x, widths);
-  return down_proj_(ops::mul(shape_.activation(parts[0]), parts[1]));
-}
-
 namespace {
 
-std::variant<GatedMlp, SparseMlp> feed_forward(const Parameters& parameters,
-                                               const LayerShape& shape) {
+std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& parameters,
+                                                         const LayerShape& shape) {
   if (shape.experts) return SparseMlp(parameters / shape.experts->name, *shape.experts);
+  if (shape.plain_mlp) return PlainMlp(parameters / "mlp", *shape.plain_mlp);
   return GatedMlp(parameters / "mlp", shape.mlp);
 }
 
@@ -194,23 +159,16 @@ DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape
     : shape_(shape),
       self_attn_(parameters / "self_attn", shape.attention),
       mlp_(feed_forward(parameters, shape)) {
-  auto norm = [&](const char* name) {
-    return RmsNorm(parameters / name, shape.attention.hidden, shape.norm_eps, shape.norm_offset);
+  const auto set = [&](std::optional<Norm>& norm, const std::string& name) {
+    if (!name.empty()) norm.emplace(parameters / name, shape.attention.hidden, shape.norm);
   };
-  const NormPlacement norms = shape.norms;
-  if (norms != NormPlacement::kAfter) {
-    before_attention_ = norm("input_layernorm");
-    before_mlp_ = norm(norms == NormPlacement::kBefore ? "post_attention_layernorm"
-                                                       : "pre_feedforward_layernorm");
-  }
-  if (norms != NormPlacement::kBefore) {
-    after_attention_ = norm("post_attention_layernorm");
-    after_mlp_ = norm("post_feedforward_layernorm");
-  }
+  set(before_attention_, shape.norms.before_attention);
+  set(after_attention_, shape.norms.after_attention);
+  set(before_mlp_, shape.norms.before_mlp);
+  set(after_mlp_, shape.norms.after_mlp);
 }
 
-Tensor DecoderLayer::added(const Tensor& x, Tensor branch,
-                           const std::optional<RmsNorm>& norm) const {
+Tensor DecoderLayer::added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const {
   if (norm) branch = (*norm)(branch);
   if (shape_.residual_scale != 1) {
     branch = ops::mul(branch, graph::scalar(static_cast<float>(shape_.residual_scale)));
@@ -219,9 +177,10 @@ Tensor DecoderLayer::added(const Tensor& x, Tensor branch,
 }
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
-  const Tensor attention = self_attn_(before_attention_ ? (*before_attention_)(x) : x, pass, layer);
-  const Tensor attended = added(x, attention, after_attention_);
-  const Tensor normed = before_mlp_ ? (*before_mlp_)(attended) : attended;
+  const Tensor given = before_attention_ ? (*before_attention_)(x) : x;
+  const Tensor attended = added(x, self_attn_(given, pass, layer), after_attention_);
+  const Tensor& seen = shape_.parallel ? given : attended;
+  const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
   const Tensor mlp = std::visit([&](const auto& part) { return part(normed); }, mlp_);
   return added(attended, mlp, after_mlp_);
 }

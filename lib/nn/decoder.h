@@ -1,13 +1,16 @@
-// The parts of a decoder with grouped-query attention, rotary positions and a gated feed-forward
-// layer. Models choose where norms stand, biases, query-key norms, windows, positions and scales.
+// The parts of a decoder with grouped-query attention, rotary positions and a feed-forward layer.
+// Models choose where norms stand and of which kind they are, biases, query-key norms, windows,
+// positions and scales.
 #pragma once
 
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
 #include "lib/io/json.h"
 #include "lib/nn/activation.h"
+#include "lib/nn/gated_mlp.h"
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/layers.h"
 #include "lib/nn/rope.h"
@@ -30,7 +33,7 @@ struct DecoderConfig {
   bool tie_word_embeddings;
   bool attention_bias;       // of q, k, v and o
   int64_t sliding_window;    // 0: none
-  Activation hidden_act;     // of the feed-forward layer's gate: silu or GELU
+  Activation hidden_act;     // of the feed-forward layer: silu, GELU or relu2
   double dropout;            // "hidden_dropout": of what layers add, while training
   double attention_dropout;  // of the attention's weights, while training
 };
@@ -51,21 +54,22 @@ struct Pass {
 // what attention reads, [batch, kv_heads, positions, head_dim]; without a cache, the given tokens.
 void add_to_cache(const Pass& pass, int64_t layer, Tensor& k, Tensor& v);
 
-// RMSNorm of queries and keys before rotation: of each head (Qwen3, Gemma 3), or of all heads at
-// once (OLMo 2).
-enum class QkNorm { kNone, kHeads, kWhole };
+// The norm of queries and keys before rotation: of each head, with one weight for all (Qwen3, Gemma
+// 3) or one for each (HeadsLayerNorm), or of all heads at once (OLMo 2).
+enum class QkNorm { kNone, kHeads, kEachHead, kWhole };
 
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;
   bool qkv_bias = false, output_bias = false;
-  bool fused = false;  // one product for q, k and v, qkv_proj (Phi-3)
+  bool fused = false;             // one product for q, k and v, qkv_proj (Phi-3)
+  std::string output = "o_proj";  // name of the output projection
   QkNorm qk_norm = QkNorm::kNone;
-  double norm_eps = 0, norm_offset = 0;  // as of RmsNorm
-  std::optional<double> scale{};         // of q · k; none: 1 / √head_dim
-  double cap = 0;                        // of the scaled q · k (ops::soft_cap); 0: none
-  bool sinks = false;                    // a parameter per head (ops::AttentionOptions::sinks)
-  int64_t window = 0;                    // 0: all positions
-  double dropout = 0;                    // of the weights, while training
+  NormShape norm{};               // of queries and keys
+  std::optional<double> scale{};  // of q · k; none: 1 / √head_dim
+  double cap = 0;                 // of the scaled q · k (ops::soft_cap); 0: none
+  bool sinks = false;             // a parameter per head (ops::AttentionOptions::sinks)
+  int64_t window = 0;             // 0: all positions
+  double dropout = 0;             // of the weights, while training
 };
 
 // Grouped-query self-attention (Ainslie et al. 2023): q_proj, k_proj and v_proj, or qkv_proj with
@@ -80,49 +84,30 @@ class SelfAttention {
   AttentionShape shape_;
   std::vector<Linear> qkv_;  // q_proj, k_proj, v_proj, or qkv_proj alone
   Linear o_proj_;
-  std::optional<RmsNorm> q_norm_, k_norm_;
+  std::optional<Norm> q_norm_, k_norm_;
   Tensor sinks_;  // [heads], or undefined
 };
 
-struct GatedMlpShape {
-  int64_t hidden, intermediate;
-  Activation activation;
-  bool bias = false;
-  bool fused = false;  // one product for gate and up, gate_up_proj (Phi-3)
-};
-
-// down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of
-// the gate and then those of up: SwiGLU and GeGLU (Shazeer 2020).
-class GatedMlp {
- public:
-  GatedMlp(const Parameters& parameters, const GatedMlpShape& shape);
-  Tensor operator()(const Tensor& x) const;
-
- private:
-  GatedMlpShape shape_;
-  std::vector<Linear> gate_up_;  // gate_proj, up_proj, or gate_up_proj alone
-  Linear down_proj_;
-};
-
-// Where a layer's norms stand, with the names of their parameters; f is self_attn, then mlp.
-enum class NormPlacement {
-  kBefore,          // x + f(norm(x)): input_layernorm, post_attention_layernorm
-  kAfter,           // x + norm(f(x)): post_attention_layernorm, post_feedforward_layernorm (OLMo 2)
-  kBeforeAndAfter,  // x + norm(f(norm(x))): input_layernorm, post_attention_layernorm,
-                    // pre_feedforward_layernorm, post_feedforward_layernorm (Gemma)
+// Names of a layer's norms, of what self_attn and mlp are given and of what they give; "": none.
+struct NormNames {
+  std::string before_attention = "input_layernorm", after_attention = "";
+  std::string before_mlp = "post_attention_layernorm", after_mlp = "";
 };
 
 struct LayerShape {
   AttentionShape attention;
   GatedMlpShape mlp;
-  std::optional<SparseMlpShape> experts{};  // in place of mlp
-  NormPlacement norms = NormPlacement::kBefore;
-  double norm_eps, norm_offset = 0;  // as of RmsNorm
-  double residual_scale = 1;         // what f gives is multiplied by it before it is added
-  double dropout = 0;                // of what is added, while training
+  std::optional<PlainMlpShape> plain_mlp{};  // in place of mlp
+  std::optional<SparseMlpShape> experts{};   // in place of mlp
+  NormNames norms{};
+  NormShape norm;
+  bool parallel = false;      // the mlp is given what the attention is (Cohere)
+  double residual_scale = 1;  // what both give is multiplied by it before it is added
+  double dropout = 0;         // of what is added, while training
 };
 
-// x + self_attn(x), then x + mlp(x) or x + experts(x), with norms and scales as the shape says.
+// x + self_attn(x), then x + mlp(x), or, in parallel, x + self_attn(x) + mlp(x), with norms and
+// scales as the shape says.
 class DecoderLayer {
  public:
   DecoderLayer(const Parameters& parameters, const LayerShape& shape);
@@ -130,12 +115,12 @@ class DecoderLayer {
 
  private:
   // x + what the branch gave, after its norm if it has one.
-  Tensor added(const Tensor& x, Tensor branch, const std::optional<RmsNorm>& norm) const;
+  Tensor added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const;
 
   LayerShape shape_;
   SelfAttention self_attn_;
-  std::variant<GatedMlp, SparseMlp> mlp_;
-  std::optional<RmsNorm> before_attention_, after_attention_, before_mlp_, after_mlp_;
+  std::variant<GatedMlp, PlainMlp, SparseMlp> mlp_;
+  std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
 };
 
 }  // namespace lumen::nn

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <variant>
 
 #include "lib/nn/parameters.h"
 #include "lib/nn/training_scope.h"
@@ -56,32 +57,78 @@ struct Embedding {
   std::optional<int64_t> padding;  // from the start
 };
 
-// (x − mean) / √(var + eps) · weight + bias over the last axis (Ba et al. 2016).
-struct LayerNorm {
-  LayerNorm(const Parameters& parameters, int64_t dim, double eps)
-      : weight(parameters.get_f32("weight", {dim}, Init::ones())),
-        bias(parameters.get_f32("bias", {dim}, Init::zeros())),
-        eps(eps) {}
-  Tensor operator()(const Tensor& x) const { return ops::layer_norm(x, weight, bias, eps); }
+// The weight of a norm. Gemma's and Nemotron's are stored less 1, which is their offset.
+struct NormWeight {
+  NormWeight(const Parameters& parameters, int64_t dim, double offset)
+      : weight(parameters.get_f32("weight", {dim}, Init::constant(1 - offset))),
+        offset(static_cast<float>(offset)) {}
+  Tensor whole() const { return offset == 0 ? weight : ops::add(weight, graph::scalar(offset)); }
 
-  Tensor weight, bias;
+  Tensor weight;  // as stored
+  float offset;
+};
+
+// (x − mean) / √(var + eps) · (weight + offset) + bias over the last axis (Ba et al. 2016).
+struct LayerNorm : NormWeight {
+  LayerNorm(const Parameters& parameters, int64_t dim, double eps, bool with_bias = true,
+            double offset = 0)
+      : NormWeight(parameters, dim, offset), eps(eps) {
+    if (with_bias) bias = parameters.get_f32("bias", {dim}, Init::zeros());
+  }
+  Tensor operator()(const Tensor& x) const { return ops::layer_norm(x, whole(), bias, eps); }
+
+  Tensor bias;  // undefined: none
   double eps;
 };
 
-// x / rms(x) · (weight + offset) over the last axis (Zhang & Sennrich 2019); Gemma's weights are
-// stored less 1, which is their offset.
-struct RmsNorm {
+// x / rms(x) · (weight + offset) over the last axis (Zhang & Sennrich 2019).
+struct RmsNorm : NormWeight {
   RmsNorm(const Parameters& parameters, int64_t dim, double eps, double offset = 0)
-      : weight(parameters.get_f32("weight", {dim}, Init::constant(1 - offset))),
-        eps(eps),
-        offset(static_cast<float>(offset)) {}
+      : NormWeight(parameters, dim, offset), eps(eps) {}
+  Tensor operator()(const Tensor& x) const { return ops::rms_norm(x, whole(), eps); }
+
+  double eps;
+};
+
+// (x − mean) / √(var + eps) · weight over the last axis of x [..., heads, dim], with a weight for
+// each head (Command R+).
+struct HeadsLayerNorm {
+  HeadsLayerNorm(const Parameters& parameters, int64_t heads, int64_t dim, double eps)
+      : weight(parameters.get_f32("weight", {heads, dim}, Init::ones())), eps(eps) {}
   Tensor operator()(const Tensor& x) const {
-    return ops::rms_norm(x, offset == 0 ? weight : ops::add(weight, graph::scalar(offset)), eps);
+    return ops::mul(ops::layer_norm(x, {}, {}, eps), weight);
   }
 
   Tensor weight;
   double eps;
-  float offset;
+};
+
+enum class NormKind { kRms, kLayer, kLayerWithoutBias };
+
+struct NormShape {
+  NormKind kind = NormKind::kRms;
+  double eps = 0, offset = 0;
+};
+
+// The norm of one of these kinds.
+class Norm {
+ public:
+  Norm(const Parameters& parameters, int64_t dim, const NormShape& shape)
+      : norm_(of(parameters, dim, shape)) {}
+  Norm(HeadsLayerNorm norm) : norm_(std::move(norm)) {}
+  Tensor operator()(const Tensor& x) const {
+    return std::visit([&](const auto& norm) { return norm(x); }, norm_);
+  }
+
+ private:
+  using Any = std::variant<RmsNorm, LayerNorm, HeadsLayerNorm>;
+  static Any of(const Parameters& parameters, int64_t dim, const NormShape& shape) {
+    if (shape.kind == NormKind::kRms) return RmsNorm(parameters, dim, shape.eps, shape.offset);
+    const bool with_bias = shape.kind == NormKind::kLayer;
+    return LayerNorm(parameters, dim, shape.eps, with_bias, shape.offset);
+  }
+
+  Any norm_;
 };
 
 }  // namespace lumen::nn

@@ -269,6 +269,11 @@ bool has_rotary_rows(std::string_view name) {
   return projects && !name.ends_with(".lora_A.weight");
 }
 
+bool has_reordered_rows(const io::Json& config) {
+  return io::get_bool(config, "rope_interleaved", false) &&
+         !io::rotates_pairs(io::get_string(config, "model_type", ""));
+}
+
 Array reorder_rotary_rows(const Array& weight, int64_t head_dim, bool to_interleaved) {
   const int64_t rows = weight.shape()[0];
   const size_t bytes = weight.bytes() / static_cast<size_t>(rows);

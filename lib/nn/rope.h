@@ -63,6 +63,10 @@ bool set_rope_scaling(const NamedArrays& tensors, io::Json& config);
 // q_proj and k_proj.
 bool has_rotary_rows(std::string_view name);
 
+// Whether such rows of a model with this config (ModelFiles::config) are in the order of
+// interleaved pairs, while those of its Hugging Face directory are not.
+bool has_reordered_rows(const io::Json& config);
+
 // Rows of a q or k weight or bias [heads · head_dim, …], of any type, brought from the order of
 // halves (Hugging Face: row i rotates with row i + head_dim/2) into that of interleaved pairs
 // (GGUF's llama: 2i with 2i + 1), or back.

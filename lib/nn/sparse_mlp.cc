@@ -19,6 +19,11 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
     up_.push_back(matrix(shape.up, shape.intermediate, shape.hidden));
     down_.push_back(matrix(shape.down, shape.hidden, shape.intermediate));
   }
+  if (shape.shared > 0) {
+    shared_.emplace(parameters / "shared_expert",
+                    GatedMlpShape{shape.hidden, shape.shared, Activation("silu")});
+    shared_gate_.emplace(parameters / "shared_expert_gate", shape.hidden, 1, false);
+  }
   if (!shape.biases) return;
   const auto bias = [&](const std::string& name, int64_t out) {
     const Parameters place = parameters / "experts" / name;
@@ -30,7 +35,9 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
 }
 
 Tensor SparseMlp::operator()(const Tensor& x) const {
-  return ops::experts(x, router_(x), gate_, up_, down_, options_);
+  const Tensor routed = ops::experts(x, router_(x), gate_, up_, down_, options_);
+  if (!shared_) return routed;
+  return ops::add(routed, ops::mul((*shared_)(x), ops::sigmoid((*shared_gate_)(x))));
 }
 
 }  // namespace lumen::nn

@@ -1,10 +1,11 @@
-// A sparse feed-forward layer: a mixture of experts.
+// A sparse feed-forward layer: a mixture of experts, and one that all tokens go through.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "lib/nn/layers.h"
+#include "lib/nn/gated_mlp.h"
 
 namespace lumen::nn {
 
@@ -17,12 +18,14 @@ struct SparseMlpShape {
   std::string router = "gate";  // its name
   // Names of an expert's matrices.
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+  int64_t shared = 0;  // hidden size of the shared expert; 0: there is none
 };
 
 // Of `experts` gated feed-forward layers each token goes through the `used` ones that the router
 // gives the largest logits: ops::experts (Shazeer et al. 2017; Fedus et al. 2022). The experts are
 // experts.0, experts.1, …; they take no low-rank additions, the router does. A bias is one for all
-// experts, experts.gate_proj.bias [experts, intermediate] and its like.
+// experts, experts.gate_proj.bias [experts, intermediate] and its like. A shared expert adds
+// sigmoid(shared_expert_gate(x)) · shared_expert(x) (Qwen2-MoE).
 class SparseMlp {
  public:
   SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);
@@ -32,6 +35,8 @@ class SparseMlp {
   Linear router_;
   std::vector<Tensor> gate_, up_, down_;
   ops::ExpertsOptions options_;
+  std::optional<GatedMlp> shared_;
+  std::optional<Linear> shared_gate_;
 };
 
 }  // namespace lumen::nn

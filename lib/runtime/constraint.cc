@@ -100,15 +100,15 @@ std::shared_ptr<text::TokenConstraint> ConstraintSource::of_schema(const io::Jso
 AnswerConstraint::AnswerConstraint(std::shared_ptr<text::TokenConstraint> constraint,
                                    std::shared_ptr<const text::Tokenizer> tokenizer,
                                    std::span<const int32_t> prompt, bool continues_text,
-                                   const std::optional<ChannelTokens>& channels,
+                                   const ChannelReader* channels,
                                    std::span<const int32_t> end_tokens)
     : constraint_(std::move(constraint)),
       tokenizer_(std::move(tokenizer)),
       end_tokens_(end_tokens),
       closing_(closing_tag(*tokenizer_, prompt)),
+      channels_(channels),
       text_(constraint_, !continues_text && closing_.empty()) {
-  if (channels && !continues_text) {
-    channels_.emplace(tokenizer_, *channels, prompt, ChannelReader::Shown::kFinal);
+  if (channels_ != nullptr) {
     if (!channels_->in_shown_text()) phase_ = Phase::kChannels;
     return;
   }
@@ -169,8 +169,6 @@ std::span<const float> AnswerConstraint::mask(std::span<const float> logits) {
 void AnswerConstraint::accept(int32_t token) {
   if (phase_ == Phase::kThinking) return think(token);
   if (phase_ == Phase::kChannels) {
-    channels_->push(token, discarded_);
-    discarded_.clear();
     if (channels_->in_shown_text()) phase_ = Phase::kText;
     return;
   }

@@ -57,13 +57,13 @@ class ConstraintSource {
 // the first logits, and where the constraint meets a state for the first time.
 class AnswerConstraint {
  public:
-  // `end_tokens` must outlive it; `channels` those of a model that answers so, `continues_text` as
-  // for Generator::generate.
+  // `end_tokens` must outlive it; `continues_text` as for Generator::generate. `channels`: of an
+  // answer in channels (null: it is none) the reader that shows only its final message, which must
+  // outlive this and take each token before accept() does.
   AnswerConstraint(std::shared_ptr<text::TokenConstraint> constraint,
                    std::shared_ptr<const text::Tokenizer> tokenizer,
                    std::span<const int32_t> prompt, bool continues_text,
-                   const std::optional<ChannelTokens>& channels,
-                   std::span<const int32_t> end_tokens);
+                   const ChannelReader* channels, std::span<const int32_t> end_tokens);
 
   // The logits with −∞ for all tokens that are not allowed, valid until the next call; empty if
   // none is, because the text is over. Throws Error(kMismatch) if the vocabulary has no token for
@@ -81,9 +81,8 @@ class AnswerConstraint {
   std::shared_ptr<text::TokenConstraint> constraint_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::span<const int32_t> end_tokens_;
-  std::string_view closing_;               // the tag that ends the thinking; "": there is none
-  std::optional<ChannelReader> channels_;  // none if there are none
-  std::string discarded_;                  // what it says
+  std::string_view closing_;  // the tag that ends the thinking; "": there is none
+  const ChannelReader* channels_;
   text::ConstrainedText text_;
   Phase phase_ = Phase::kText;
   std::string tail_;             // of what was thought: where the tag may have begun

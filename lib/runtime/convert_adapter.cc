@@ -45,7 +45,7 @@ std::string base_name(const std::string& path, const ConvertOptions& options) {
 LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool to_gguf) {
   io::Json config = base.config;
   config["rope_interleaved"] =
-      to_gguf && io::gguf_rotates_interleaved(io::gguf_architecture(config));
+      to_gguf && io::gguf_reorders_rotary_rows(io::gguf_architecture(config));
   LoraAdapter adapter = read_adapter(path, config);
   ThreadPool pool(1);
   with_context(path, [&] {

@@ -137,17 +137,24 @@ TEST_CASE("an adapter whose base model is not here asks for its place") {
 }
 
 TEST_CASE("an adapter goes to GGUF and back, and computes the same with every form of its model") {
-  const std::vector<std::string> layers = {"model.layers.0.self_attn.q_proj",
-                                           "model.layers.0.self_attn.k_proj",
-                                           "model.layers.0.mlp.down_proj"};
-  for (const char* type : {"llama", "qwen2"}) {
+  // Rows of q and k that rotate are reordered for GGUF, as they are, and pairs in both forms.
+  for (const auto& [type, down] : {std::pair("llama", "mlp.down_proj"),
+                                   {"qwen2", "mlp.down_proj"},
+                                   {"qwen2_moe", "mlp.shared_expert.down_proj"},
+                                   {"glm4", "mlp.gate_up_proj"},
+                                   {"starcoder2", "mlp.c_proj"},
+                                   {"phi", "self_attn.dense"}}) {
+    const std::vector<std::string> layers = {"model.layers.0.self_attn.q_proj",
+                                             "model.layers.0.self_attn.k_proj",
+                                             str("model.layers.0.", down)};
+    const std::string last = layers[2].substr(layers[2].rfind('.') + 1);
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     const std::string directory =
         model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
     const std::string gguf = converted(directory);
     for (const io::Json& more :
          {io::Json::object(), io::Json({{"use_rslora", true}}),
-          io::Json({{"alpha_pattern", {{"q_proj", 3}}}, {"rank_pattern", {{"down_proj", 3}}}})}) {
+          io::Json({{"alpha_pattern", {{"q_proj", 3}}}, {"rank_pattern", {{last, 3}}}})}) {
       INFO(type << more.dump());
       const bool has_own = more.contains("rank_pattern");
       const std::string peft = adapter_directory(directory, layers, more, has_own ? layers[2] : "");

@@ -21,7 +21,7 @@ namespace lumen::runtime {
 using lumen::testing::relative_error;
 
 TEST_CASE("experts are quantised together, their router is not") {
-  for (const char* type : {"mixtral", "qwen3_moe"}) {
+  for (const char* type : {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
     io::Json config = def.tiny_configs()[0];
     make_sayable(config);
@@ -156,7 +156,9 @@ TEST_CASE("gpt-oss with experts in MXFP4 is computed with as it is stored, and k
   const auto file = io::read_gguf(*options.output);
   CHECK(file->find_tensor("blk.0.ffn_gate_exps.weight")->dtype == DType::kMXFP4);
   CHECK(file->find_tensor("blk.0.ffn_down_exps.bias")->dtype == DType::kF32);
-  CHECK(relative_error(logits(*options.output), want) < 1e-2);  // the other matrices are f16
+  // The other matrices are f16: what experts are given is rounded to 8 bits otherwise here and
+  // there.
+  CHECK(relative_error(logits(*options.output), want) < 2e-2);
 
   // In floats, each expert's numbers are the definition's.
   const std::string floats = converted_directory(directory, "f32");

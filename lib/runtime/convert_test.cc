@@ -120,6 +120,24 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
   CHECK(
       contains(refused("qwen3_moe", {{"norm_topk_prob", false}}),
                "norm_topk_prob false cannot be written as GGUF for qwen3moe, whose readers make"));
+  CHECK(contains(refused("qwen2_moe", {{"norm_topk_prob", true}}),
+                 "norm_topk_prob true cannot be written as GGUF for qwen2moe, whose readers take"));
+  CHECK(contains(refused("olmoe", {{"attention_bias", true}}), "attention_bias true cannot be"));
+  CHECK(contains(refused("olmoe", {{"num_key_value_heads", 2}}),
+                 "another num_key_value_heads than num_attention_heads cannot be written as GGUF"));
+  CHECK(contains(refused("seed_oss", {{"mlp_bias", true}}),
+                 "mlp_bias true cannot be written as GGUF for seed_oss"));
+  CHECK(contains(refused("ernie4_5", {{"use_bias", true}}), "use_bias true cannot be written"));
+  CHECK(contains(refused("starcoder2", {{"use_bias", false}}), "use_bias false cannot be written"));
+  CHECK(contains(refused("starcoder2", {{"hidden_act", "gelu"}}), "where it is gelu_pytorch_tanh"));
+  CHECK(contains(refused("cohere", {{"use_qk_norm", true}}),
+                 "use_qk_norm true cannot be written as GGUF for command-r, whose readers look"));
+  CHECK(contains(refused("cohere", {{"tie_word_embeddings", false}}),
+                 "tie_word_embeddings false cannot be written as GGUF for command-r"));
+  CHECK(contains(refused("cohere2", {{"layer_types", {"full_attention", "full_attention"}}}),
+                 "layer 0 has no sliding window, which cannot be written as GGUF for cohere2"));
+  CHECK(contains(refused("nemotron", {{"tie_word_embeddings", true}}),
+                 "tie_word_embeddings true cannot be written as GGUF for nemotron"));
   CHECK(contains(refused("gpt_oss", {{"swiglu_limit", 6}}),
                  "swiglu_limit 6 cannot be written as GGUF for gpt-oss, where it is 7"));
   CHECK(contains(refused("gpt_oss", {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}}),
@@ -155,6 +173,22 @@ TEST_CASE("models keep their logits, tokens and templates in GGUF") {
     }
   }
   CHECK(converted_models > 15);
+}
+
+TEST_CASE("norms of the heads of Command R+ keep their shapes in GGUF") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "cohere"}});
+  io::Json config = def.tiny_configs()[0];
+  config.update({{"num_hidden_layers", 64},
+                 {"hidden_size", 16},
+                 {"intermediate_size", 16},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"use_qk_norm", true}});
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  check_same(directory);
+  const auto file = io::read_gguf(converted(directory));
+  CHECK(file->find_tensor("blk.63.attn_q_norm.weight")->shape == Shape{2, 8});
+  CHECK(file->find_tensor("blk.63.attn_k_norm.weight")->shape == Shape{1, 8});
 }
 
 TEST_CASE("what lumen-run would refuse is not converted") {
@@ -258,6 +292,10 @@ TEST_CASE("matrices of GGUF files get the types that the field gives them") {
   for (const char* name : {"blk.5.attn_v.weight", "output.weight", "token_embd.weight"}) {
     CHECK(type_of("mxfp4_moe", name, wide) == DType::kQ8_0);
   }
+  for (const char* name : {"blk.5.ffn_gate_inp_shexp.weight", "blk.5.attn_q_norm.weight"}) {
+    CHECK(type_of("q4_k_m", name, wide) == DType::kF32);
+  }
+  CHECK(layers_with("q4_k_m", "ffn_down_shexp", DType::kQ6_K) == more);
 }
 
 namespace {

@@ -42,9 +42,23 @@ inline void make_sayable(io::Json& config) {
     config.erase("layer_types");
     if (type.starts_with("qwen")) config.erase("sliding_window");
   }
-  if (type == "qwen3_moe") {
+  if (type == "qwen2_moe" || type == "qwen3_moe") {
     for (const char* key : {"decoder_sparse_step", "mlp_only_layers"}) config.erase(key);
-    config["norm_topk_prob"] = true;
+    config["norm_topk_prob"] = type == "qwen3_moe";
+  }
+  if (type == "olmoe") {
+    config["norm_topk_prob"] = false;
+    config["num_key_value_heads"] = config["num_attention_heads"];
+    config.erase("attention_bias");
+  }
+  if (type == "nemotron") config["tie_word_embeddings"] = false;
+  if (type == "starcoder2") config.erase("use_bias");
+  if (type.starts_with("cohere")) {
+    config["tie_word_embeddings"] = true;
+    for (const char* key : {"attention_bias", "use_qk_norm"}) config.erase(key);
+  }
+  if (type == "seed_oss" || type == "ernie4_5") {
+    for (const char* key : {"attention_out_bias", "mlp_bias", "use_bias"}) config.erase(key);
   }
   if (type == "gpt_oss") config["swiglu_limit"] = 7;
   config.erase("no_rope_layers");
@@ -66,7 +80,7 @@ inline std::string model_directory(const models::ModelDef& def, io::Json config,
   options.chat_template = kTurnTemplate;
   text::train_tokenizer({kTrainingText}, options, directory);
   config["vocab_size"] = 320;
-  config["rope_interleaved"] = false;
+  config["rope_interleaved"] = io::rotates_pairs(io::get_string(config, "model_type"));
   const auto parameters = nn::Parameters::random(3);
   const auto model = def.make(config, parameters);
   io::write_safetensors(directory + "/model.safetensors", parameters.state_dict());

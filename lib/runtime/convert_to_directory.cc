@@ -10,6 +10,7 @@
 #include "lib/io/atomic_file.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/packed_weights.h"
+#include "lib/io/write_gguf.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
@@ -49,14 +50,31 @@ void shorten_numbers(io::Json& json) {
 
 std::string_view architecture_class(const std::string& model_type) {
   constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
-      {"llama", "LlamaForCausalLM"},        {"mistral", "MistralForCausalLM"},
-      {"qwen2", "Qwen2ForCausalLM"},        {"qwen3", "Qwen3ForCausalLM"},
-      {"gemma", "GemmaForCausalLM"},        {"gemma2", "Gemma2ForCausalLM"},
-      {"gemma3_text", "Gemma3ForCausalLM"}, {"granite", "GraniteForCausalLM"},
-      {"olmo2", "Olmo2ForCausalLM"},        {"olmo3", "Olmo3ForCausalLM"},
-      {"phi3", "Phi3ForCausalLM"},          {"mixtral", "MixtralForCausalLM"},
-      {"qwen3_moe", "Qwen3MoeForCausalLM"}, {"smollm3", "SmolLM3ForCausalLM"},
-      {"gpt_oss", "GptOssForCausalLM"}};
+      {"llama", "LlamaForCausalLM"},
+      {"mistral", "MistralForCausalLM"},
+      {"qwen2", "Qwen2ForCausalLM"},
+      {"qwen3", "Qwen3ForCausalLM"},
+      {"gemma", "GemmaForCausalLM"},
+      {"gemma2", "Gemma2ForCausalLM"},
+      {"gemma3_text", "Gemma3ForCausalLM"},
+      {"granite", "GraniteForCausalLM"},
+      {"olmo2", "Olmo2ForCausalLM"},
+      {"olmo3", "Olmo3ForCausalLM"},
+      {"phi3", "Phi3ForCausalLM"},
+      {"mixtral", "MixtralForCausalLM"},
+      {"qwen3_moe", "Qwen3MoeForCausalLM"},
+      {"smollm3", "SmolLM3ForCausalLM"},
+      {"gpt_oss", "GptOssForCausalLM"},
+      {"qwen2_moe", "Qwen2MoeForCausalLM"},
+      {"olmoe", "OlmoeForCausalLM"},
+      {"seed_oss", "SeedOssForCausalLM"},
+      {"glm4", "Glm4ForCausalLM"},
+      {"ernie4_5", "Ernie4_5ForCausalLM"},
+      {"cohere", "CohereForCausalLM"},
+      {"cohere2", "Cohere2ForCausalLM"},
+      {"nemotron", "NemotronForCausalLM"},
+      {"phi", "PhiForCausalLM"},
+      {"starcoder2", "Starcoder2ForCausalLM"}};
   for (const auto& [type, name] : kClasses) {
     if (type == model_type) return name;
   }
@@ -163,7 +181,7 @@ std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors) 
 std::vector<SourceTensor> directory_tensors(const Source& source) {
   const io::ModelFiles& files = source.files;
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
-  const bool rotate = io::get_bool(files.config, "rope_interleaved", false);
+  const bool rotate = nn::has_reordered_rows(files.config);
   std::vector<SourceTensor> tensors;
   for (const auto& [name, array] : files.tensors) {
     if ((tied && name == "lm_head.weight") || nn::is_rope_tensor(name)) continue;

@@ -66,7 +66,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   writer.set("general.name", path.substr(path.rfind('/') + 1));
   set_tokenizer(files, writer);
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
-  const bool rotate = io::gguf_rotates_interleaved(architecture);
+  const bool rotate = io::gguf_reorders_rotary_rows(architecture);
   std::vector<SourceTensor> tensors;
   std::map<std::string, size_t> of_experts;  // places in `tensors`
   for (const auto& [name, array] : files.tensors) {

@@ -104,10 +104,10 @@ class Answer::TextBuilder {
     whole.finish(held_);
   }
 
-  // Keeps back what is not for the user.
-  void read_channels(const ChannelTokens& tokens, std::span<const int32_t> prompt,
-                     ChannelReader::Shown shown) {
-    channels_.emplace(tokenizer_, tokens, prompt, shown);
+  // Keeps back what is not for the user. The reader is this object's.
+  const ChannelReader* read_channels(const ChannelTokens& tokens, std::span<const int32_t> prompt,
+                                     ChannelReader::Shown shown) {
+    return &channels_.emplace(tokenizer_, tokens, prompt, shown);
   }
 
   // Returns true when a stop string is complete.
@@ -169,15 +169,16 @@ Answer::Answer(std::shared_ptr<const text::Tokenizer> tokenizer, std::span<const
   result_.token_ids.reserve(expected);
   result_.text.reserve(std::min<size_t>(16 * expected, 1 << 20) + limits::kPieceBytes);
   builder_ = std::make_unique<TextBuilder>(tokenizer, options, result_.text, sink);
+  const ChannelReader* channels = nullptr;
   if (continues_text) {
     builder_->continue_from(prompt);
   } else if (options.channels) {
     using Shown = ChannelReader::Shown;
-    builder_->read_channels(*options.channels, prompt,
-                            options.constraint ? Shown::kFinal : Shown::kAllButThoughts);
+    channels = builder_->read_channels(*options.channels, prompt,
+                                       options.constraint ? Shown::kFinal : Shown::kAllButThoughts);
   }
   if (options.constraint) {
-    constraint_.emplace(options.constraint, tokenizer, prompt, continues_text, options.channels,
+    constraint_.emplace(options.constraint, tokenizer, prompt, continues_text, channels,
                         options.end_tokens);
   }
   sampler.begin(prompt);
@@ -212,9 +213,10 @@ std::optional<int32_t> Answer::next(std::span<const float> logits) {
   const auto& ends = options_.end_tokens;
   if (std::find(ends.begin(), ends.end(), token) != ends.end()) return is_over();
   sampler_.accept(token);
-  if (constraint_) constraint_->accept(token);
   result_.token_ids.push_back(token);
-  if (builder_->push(token)) {
+  const bool stopped = builder_->push(token);
+  if (constraint_) constraint_->accept(token);
+  if (stopped) {
     result_.stop_reason = StopReason::kStop;
     return std::nullopt;
   }

@@ -54,14 +54,18 @@ const GgufFileType& gguf_file_type(std::string_view name) {
 
 DType gguf_wanted_type(const GgufFileType& type, const GgufModelKind& model,
                        std::string_view name) {
-  // Small, and chooses experts; small, and vectors of each expert.
-  if (name.ends_with(".ffn_gate_inp.weight") || name.ends_with("_exps.bias")) return DType::kF32;
+  // Small, and choose experts; small, and vectors of each expert or head.
+  for (const char* end :
+       {".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", "_exps.bias", "_norm.weight"}) {
+    if (name.ends_with(end)) return DType::kF32;
+  }
   if (type.experts && name.ends_with("_exps.weight")) return *type.experts;
   if (!is_quantized(type.matrices) || type.matrices == DType::kQ8_0) return type.matrices;
   if (name == (model.has_output ? "output.weight" : "token_embd.weight")) return DType::kQ6_K;
   const bool is_value = name.ends_with(".attn_v.weight");
-  const bool is_down =
-      name.ends_with(".ffn_down.weight") || name.ends_with(".ffn_down_exps.weight");
+  const bool is_down = name.ends_with(".ffn_down.weight") ||
+                       name.ends_with(".ffn_down_exps.weight") ||
+                       name.ends_with(".ffn_down_shexp.weight");
   if (!type.name.ends_with("_m") || !(is_value || is_down)) return type.matrices;
   if (has_more_bits(nn::layer_number(name), model.layers)) return DType::kQ6_K;
   if (!is_value || model.heads_per_kv_head < 4) return type.matrices;

@@ -190,7 +190,7 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     add_tensor(adapter.place, name, name, array, adapter);
   }
   adapter.options = scaled_by_rank(file.alpha, adapter.tensors);
-  if (io::gguf_rotates_interleaved(file.architecture) &&
+  if (io::gguf_reorders_rotary_rows(file.architecture) &&
       !io::get_bool(model_config, "rope_interleaved", false)) {
     reorder_rows(adapter.tensors, model_config, false);
     reorder_rows(adapter.replaced, model_config, false);
@@ -315,9 +315,7 @@ void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors) {
 }
 
 void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, bool to_interleaved) {
-  if (io::get_bool(model_config, "rope_interleaved", false)) {
-    reorder_rows(tensors, model_config, to_interleaved);
-  }
+  if (nn::has_reordered_rows(model_config)) reorder_rows(tensors, model_config, to_interleaved);
 }
 
 }  // namespace lumen::runtime

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/io/fused_experts.h"
+#include "lib/io/model_files.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/lora.h"
 
@@ -51,6 +52,10 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
 void erase_added_keys(io::Json& config) {
   config.erase("rope_interleaved");
   config.erase(kOffset);
+  constexpr const char* kRmsEpsilon = "rms_norm_eps";
+  if (io::norm_epsilon_key(io::get_string(config, "model_type", "")) != kRmsEpsilon) {
+    config.erase(kRmsEpsilon);
+  }
 }
 
 }  // namespace lumen::runtime

@@ -1,0 +1,299 @@
+#include "lib/io/family_defaults.h"
+
+#include "lib/base/limits.h"
+#include "lib/io/layer_windows.h"
+
+namespace lumen::io {
+
+void rename_key(Json& object, const char* from, const char* to) {
+  if (const Json* value = find(object, from); value != nullptr && find(object, to) == nullptr) {
+    object[to] = *value;
+  }
+}
+
+void set_default(Json& config, const char* key, Json value) {
+  if (find_value(config, key) == nullptr) config[key] = std::move(value);
+}
+
+namespace {
+
+// GPT-2's config has names of its own.
+void rename_gpt2_keys(Json& config) {
+  rename_key(config, "n_embd", "hidden_size");
+  rename_key(config, "n_layer", "num_hidden_layers");
+  rename_key(config, "n_head", "num_attention_heads");
+  rename_key(config, "n_positions", "max_position_embeddings");
+  rename_key(config, "n_inner", "intermediate_size");
+  if (const Json* dim = find_value(config, "hidden_size"); dim != nullptr && dim->is_number()) {
+    set_default(config, "intermediate_size", 4 * dim->get<int64_t>());
+  }
+}
+
+// Layers with a window and, every `period`-th, without, if the config has no list of them.
+void set_layer_types(Json& config, int64_t period) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  set_default(config, "layer_types", periodic_layer_types(layers, period));
+}
+
+void set_defaults(Json& config, std::initializer_list<std::pair<const char*, Json>> defaults) {
+  for (const auto& [key, value] : defaults) set_default(config, key, value);
+}
+
+// Published configs of Gemma leave out what is as their class has it.
+void complete_any_gemma(Json& config) {
+  set_defaults(config, {{"head_dim", 256},
+                        {"vocab_size", 256000},
+                        {"max_position_embeddings", 8192},
+                        {"rms_norm_offset", 1},
+                        {"tie_word_embeddings", true}});
+}
+
+void complete_gemma(Json& config) {
+  complete_any_gemma(config);
+  set_default(config, "hidden_act", "gelu_pytorch_tanh");
+  // What was published as "gelu" was trained with the other form.
+  if (config["hidden_act"] == "gelu") config["hidden_act"] = "gelu_pytorch_tanh";
+}
+
+// Of the second and third.
+void complete_newer_gemma(Json& config) {
+  set_defaults(config, {{"num_hidden_layers", 26},
+                        {"hidden_size", 2304},
+                        {"intermediate_size", 9216},
+                        {"num_attention_heads", 8},
+                        {"num_key_value_heads", 4},
+                        {"query_pre_attn_scalar", 256},
+                        {"hidden_activation", "gelu_pytorch_tanh"}});
+  config["hidden_act"] = Json(config["hidden_activation"]);
+  complete_any_gemma(config);
+}
+
+void complete_gemma2(Json& config) {
+  complete_newer_gemma(config);
+  set_layer_types(config, 2);
+  // null is no cap, an absent key is not.
+  for (const auto& [key, cap] :
+       {std::pair("attn_logit_softcapping", 50.0), std::pair("final_logit_softcapping", 30.0)}) {
+    if (find(config, key) == nullptr) config[key] = cap;
+  }
+}
+
+void complete_gemma3(Json& config) {
+  set_defaults(config, {{"vocab_size", 262208},
+                        {"max_position_embeddings", 131072},
+                        {"rope_theta", 1e6},
+                        {"rope_local_base_freq", 1e4}});
+  complete_newer_gemma(config);
+  rename_key(config, "_sliding_window_pattern", "sliding_window_pattern");
+  set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 6));
+}
+
+// As GptOssConfig has what a config leaves out.
+void complete_gpt_oss(Json& config) {
+  set_defaults(config, {{"num_hidden_layers", 36},
+                        {"num_local_experts", 128},
+                        {"num_experts_per_tok", 4},
+                        {"vocab_size", 201088},
+                        {"hidden_size", 2880},
+                        {"intermediate_size", 2880},
+                        {"head_dim", 64},
+                        {"num_attention_heads", 64},
+                        {"num_key_value_heads", 8},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 150000},
+                        {"attention_bias", true},
+                        {"tie_word_embeddings", false}});
+  set_layer_types(config, 2);
+  if (find(config, "sliding_window") == nullptr) config["sliding_window"] = 128;
+  if (find_value(config, "rope_parameters") != nullptr) return;
+  set_default(config, "rope_scaling",
+              {{"rope_type", "yarn"},
+               {"factor", 32.0},
+               {"beta_fast", 32.0},
+               {"beta_slow", 1.0},
+               {"truncate", false},
+               {"original_max_position_embeddings", 4096}});
+}
+
+// As Qwen2MoeConfig has what a config leaves out, and which layers have the window, if any do.
+void complete_qwen2_moe(Json& config) {
+  set_defaults(config, {{"num_experts", 60},
+                        {"num_experts_per_tok", 4},
+                        {"moe_intermediate_size", 1408},
+                        {"shared_expert_intermediate_size", 5632},
+                        {"vocab_size", 151936},
+                        {"max_position_embeddings", 32768},
+                        {"tie_word_embeddings", false}});
+  const bool windowed = get_bool(config, "use_sliding_window", false);
+  if (find_value(config, "layer_types") != nullptr || !windowed) return;
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t most = get_int(config, "max_window_layers", 0, limits::kLayers, 28);
+  Json types = periodic_layer_types(layers, 2);
+  for (int64_t i = most; i < layers; ++i) types[static_cast<size_t>(i)] = "full_attention";
+  config["layer_types"] = std::move(types);
+}
+
+// As OlmoeConfig has it.
+void complete_olmoe(Json& config) {
+  rename_key(config, "num_local_experts", "num_experts");
+  set_defaults(config, {{"num_experts", 64},
+                        {"num_experts_per_tok", 8},
+                        {"intermediate_size", 2048},
+                        {"vocab_size", 50304},
+                        {"max_position_embeddings", 4096},
+                        {"rms_norm_eps", 1e-5},
+                        {"tie_word_embeddings", false}});
+}
+
+// As SeedOssConfig has it.
+void complete_seed_oss(Json& config) {
+  set_defaults(config, {{"vocab_size", 155136},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 27648},
+                        {"num_hidden_layers", 64},
+                        {"num_attention_heads", 80},
+                        {"num_key_value_heads", 8},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 524288},
+                        {"attention_bias", true},
+                        {"attention_dropout", 0.1},
+                        {"residual_dropout", 0.1},
+                        {"tie_word_embeddings", false}});
+}
+
+// As Ernie4_5Config has it; its attention has no dropout, whatever the config says.
+void complete_ernie4_5(Json& config) {
+  config["attention_dropout"] = 0.0;
+  set_defaults(config, {{"vocab_size", 103424},
+                        {"hidden_size", 1024},
+                        {"intermediate_size", 3072},
+                        {"num_hidden_layers", 18},
+                        {"num_attention_heads", 16},
+                        {"num_key_value_heads", 2},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1e-5},
+                        {"rope_theta", 500000},
+                        {"tie_word_embeddings", true}});
+}
+
+// As Glm4Config has it.
+void complete_glm4(Json& config) {
+  set_defaults(config, {{"vocab_size", 151552},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 13696},
+                        {"num_hidden_layers", 40},
+                        {"num_attention_heads", 32},
+                        {"num_key_value_heads", 2},
+                        {"head_dim", 128},
+                        {"max_position_embeddings", 131072},
+                        {"rms_norm_eps", 1.5625e-7},
+                        {"partial_rotary_factor", 0.5},
+                        {"attention_bias", true},
+                        {"tie_word_embeddings", false}});
+}
+
+// As Starcoder2Config has it.
+void complete_starcoder2(Json& config) {
+  set_defaults(config, {{"vocab_size", 49152},
+                        {"hidden_size", 3072},
+                        {"intermediate_size", 12288},
+                        {"num_hidden_layers", 30},
+                        {"num_attention_heads", 24},
+                        {"num_key_value_heads", 2},
+                        {"hidden_act", "gelu_pytorch_tanh"},
+                        {"max_position_embeddings", 4096},
+                        {"tie_word_embeddings", true}});
+}
+
+// As CohereConfig and Cohere2Config have it.
+void complete_any_cohere(Json& config) {
+  set_defaults(config, {{"vocab_size", 256000},
+                        {"hidden_size", 8192},
+                        {"intermediate_size", 22528},
+                        {"num_hidden_layers", 40},
+                        {"num_attention_heads", 64},
+                        {"max_position_embeddings", 8192},
+                        {"logit_scale", 0.0625},
+                        {"tie_word_embeddings", true}});
+}
+
+void complete_cohere(Json& config) {
+  complete_any_cohere(config);
+  set_default(config, "rope_theta", 500000);
+}
+
+void complete_cohere2(Json& config) {
+  complete_any_cohere(config);
+  set_layer_types(config, get_int(config, "sliding_window_pattern", 1, limits::kLayers, 4));
+}
+
+// As NemotronConfig has it.
+void complete_nemotron(Json& config) {
+  set_defaults(config, {{"vocab_size", 256000},
+                        {"hidden_size", 6144},
+                        {"intermediate_size", 24576},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 48},
+                        {"hidden_act", "relu2"},
+                        {"max_position_embeddings", 4096},
+                        {"partial_rotary_factor", 0.5},
+                        {"rms_norm_offset", 1},
+                        {"tie_word_embeddings", false}});
+}
+
+// As PhiConfig has it.
+void complete_phi(Json& config) {
+  set_defaults(config, {{"vocab_size", 51200},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 8192},
+                        {"num_hidden_layers", 24},
+                        {"num_attention_heads", 32},
+                        {"hidden_act", "gelu_new"},
+                        {"max_position_embeddings", 2048},
+                        {"partial_rotary_factor", 0.5},
+                        {"tie_word_embeddings", false}});
+}
+
+void complete_qwen3_moe(Json& config) {
+  rename_key(config, "num_local_experts", "num_experts");
+}
+
+void complete_olmo3(Json& config) {
+  set_layer_types(config, 4);
+}
+
+struct Family {
+  std::string_view model_type;
+  void (*complete)(Json& config);
+};
+constexpr Family kFamilies[] = {
+    {"cohere", complete_cohere},
+    {"cohere2", complete_cohere2},
+    {"ernie4_5", complete_ernie4_5},
+    {"gemma", complete_gemma},
+    {"gemma2", complete_gemma2},
+    {"gemma3_text", complete_gemma3},
+    {"glm4", complete_glm4},
+    {"gpt2", rename_gpt2_keys},
+    {"gpt_oss", complete_gpt_oss},
+    {"nemotron", complete_nemotron},
+    {"olmo3", complete_olmo3},
+    {"olmoe", complete_olmoe},
+    {"phi", complete_phi},
+    {"qwen2_moe", complete_qwen2_moe},
+    {"qwen3_moe", complete_qwen3_moe},
+    {"seed_oss", complete_seed_oss},
+    {"starcoder2", complete_starcoder2},
+};
+
+}  // namespace
+
+void complete_family(std::string_view model_type, Json& config) {
+  for (const Family& family : kFamilies) {
+    if (family.model_type == model_type) family.complete(config);
+  }
+}
+
+}  // namespace lumen::io

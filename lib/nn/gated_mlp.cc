@@ -1,0 +1,51 @@
+#include "lib/nn/gated_mlp.h"
+
+namespace lumen::nn {
+namespace {
+
+std::vector<Linear> gate_and_up(const Parameters& parameters, const GatedMlpShape& s) {
+  std::vector<Linear> result;
+  if (s.fused) {
+    result.emplace_back(parameters / "gate_up_proj", s.hidden, 2 * s.intermediate, s.bias);
+    return result;
+  }
+  result.emplace_back(parameters / "gate_proj", s.hidden, s.intermediate, s.bias);
+  result.emplace_back(parameters / "up_proj", s.hidden, s.intermediate, s.bias);
+  return result;
+}
+
+}  // namespace
+
+std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
+                             std::span<const int64_t> widths) {
+  std::vector<Tensor> parts;
+  if (layers.size() > 1) {
+    for (const Linear& layer : layers) parts.push_back(layer(x));
+    return parts;
+  }
+  const Tensor whole = layers[0](x);
+  int64_t column = 0;
+  for (const int64_t width : widths) {
+    parts.push_back(graph::slice(whole, -1, column, column + width));
+    column += width;
+  }
+  return parts;
+}
+
+GatedMlp::GatedMlp(const Parameters& parameters, const GatedMlpShape& shape)
+    : shape_(shape),
+      gate_up_(gate_and_up(parameters, shape)),
+      down_proj_(parameters / "down_proj", shape.intermediate, shape.hidden, shape.bias) {}
+
+Tensor GatedMlp::operator()(const Tensor& x) const {
+  const int64_t widths[] = {shape_.intermediate, shape_.intermediate};
+  const std::vector<Tensor> parts = parts_of(gate_up_, x, widths);
+  return down_proj_(ops::mul(shape_.activation(parts[0]), parts[1]));
+}
+
+PlainMlp::PlainMlp(const Parameters& parameters, const PlainMlpShape& shape)
+    : activation_(shape.activation),
+      up_(parameters / shape.up, shape.hidden, shape.intermediate, shape.bias),
+      down_(parameters / shape.down, shape.intermediate, shape.hidden, shape.bias) {}
+
+}  // namespace lumen::nn

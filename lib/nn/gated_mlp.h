@@ -1,0 +1,56 @@
+// Dense feed-forward layers: gated ones and plain ones.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/nn/activation.h"
+#include "lib/nn/layers.h"
+
+namespace lumen::nn {
+
+// The values of all layers for x, in parts of these widths along the last axis: a layer gives one
+// part, or, if it is the only one, all of them.
+std::vector<Tensor> parts_of(const std::vector<Linear>& layers, const Tensor& x,
+                             std::span<const int64_t> widths);
+
+struct GatedMlpShape {
+  int64_t hidden, intermediate;
+  Activation activation;
+  bool bias = false;
+  bool fused = false;  // one product for gate and up, gate_up_proj (Phi-3)
+};
+
+// down_proj(activation(gate_proj(x)) · up_proj(x)), or with gate_up_proj, whose rows are those of
+// the gate and then those of up: SwiGLU and GeGLU (Shazeer 2020).
+class GatedMlp {
+ public:
+  GatedMlp(const Parameters& parameters, const GatedMlpShape& shape);
+  Tensor operator()(const Tensor& x) const;
+
+ private:
+  GatedMlpShape shape_;
+  std::vector<Linear> gate_up_;  // gate_proj, up_proj, or gate_up_proj alone
+  Linear down_proj_;
+};
+
+struct PlainMlpShape {
+  int64_t hidden, intermediate;
+  Activation activation;
+  bool bias = false;
+  std::string up = "up_proj", down = "down_proj";  // names of the two layers
+};
+
+// down(activation(up(x))) (Vaswani et al. 2017).
+class PlainMlp {
+ public:
+  PlainMlp(const Parameters& parameters, const PlainMlpShape& shape);
+  Tensor operator()(const Tensor& x) const { return down_(activation_(up_(x))); }
+
+ private:
+  Activation activation_;
+  Linear up_, down_;
+};
+
+}  // namespace lumen::nn

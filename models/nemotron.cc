@@ -1,0 +1,57 @@
+// Nemotron-4 and Minitron (Parmar et al. 2024, "Nemotron-4 15B Technical Report"; Muralidharan et
+// al. 2024, "Compact Language Models via Pruning and Knowledge Distillation").
+//
+// Loads Nemotron-4 and Minitron 4B and 8B. Differs from plain Llama by LayerNorm, whose weights are
+// stored less 1, a feed-forward layer without a gate, whose activation is the square of ReLU, and
+// heads of which half rotates.
+#include "models/decoder_lm.h"
+
+namespace lumen::models {
+namespace nemotron {
+
+std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
+  const nn::DecoderConfig config(json);
+  nn::LayerShape layer = plain_layer(config);
+  layer.norm.kind = nn::NormKind::kLayer;
+  layer.norm.offset = io::get_number(json, "rms_norm_offset", 0, 1, 1);
+  layer.plain_mlp = {.hidden = config.hidden_size,
+                     .intermediate = config.intermediate_size,
+                     .activation = config.hidden_act,
+                     .bias = io::get_bool(json, "mlp_bias", false)};
+  return std::make_unique<DecoderLm>(json, config, parameters,
+                                     DecoderShape{.layer = [=](int64_t) { return layer; }});
+}
+
+std::vector<io::Json> tiny_configs() {
+  const io::Json base = {{"model_type", "nemotron"},
+                         {"hidden_size", 32},
+                         {"intermediate_size", 48},
+                         {"num_hidden_layers", 2},
+                         {"num_attention_heads", 4},
+                         {"num_key_value_heads", 2},
+                         {"head_dim", 12},
+                         {"vocab_size", 37},
+                         {"max_position_embeddings", 64},
+                         {"norm_eps", 1e-5},
+                         {"rms_norm_eps", 1e-5},
+                         {"rope_theta", 10000.0},
+                         {"partial_rotary_factor", 0.5},
+                         {"hidden_act", "relu2"},
+                         {"rms_norm_offset", 1}};
+  io::Json from_gguf = base;
+  from_gguf["rms_norm_offset"] = 0;
+  from_gguf["attention_bias"] = true;
+  from_gguf["mlp_bias"] = true;
+  from_gguf["tie_word_embeddings"] = true;
+  return {base, from_gguf};
+}
+
+constexpr std::string_view kModelTypes[] = {"nemotron"};
+
+}  // namespace nemotron
+
+extern const ModelDef kNemotron;
+const ModelDef kNemotron = {"nemotron", nemotron::kModelTypes, nemotron::make,
+                            nemotron::tiny_configs};
+
+}  // namespace lumen::models
