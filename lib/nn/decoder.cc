@@ -222,7 +222,9 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer
   const Tensor attention = self_attn_(before_attention_ ? (*before_attention_)(x) : x, pass, layer);
   const Tensor attended = added(x, attention, after_attention_);
   const Tensor normed = before_mlp_ ? (*before_mlp_)(attended) : attended;
-  const Tensor mlp = std::visit([&](const auto& part) { return part(normed); }, mlp_);
+  const auto* const sparse = std::get_if<SparseMlp>(&mlp_);
+  const Tensor mlp =
+      sparse != nullptr ? (*sparse)(normed, pass.router_logits) : std::get<GatedMlp>(mlp_)(normed);
   return added(attended, mlp, after_mlp_);
 }
 

@@ -1,5 +1,6 @@
 #include "lib/nn/sparse_mlp.h"
 
+#include "lib/base/error.h"
 #include "lib/base/strings.h"
 
 namespace lumen::nn {
@@ -29,8 +30,32 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
   options_.down_bias = bias(shape.down, shape.hidden);
 }
 
-Tensor SparseMlp::operator()(const Tensor& x) const {
-  return ops::experts(x, router_(x), gate_, up_, down_, options_);
+Tensor SparseMlp::operator()(const Tensor& x, Tensor* router_logits) const {
+  const Tensor logits = router_(x);
+  if (router_logits != nullptr) *router_logits = logits;
+  return ops::experts(x, logits, gate_, up_, down_, options_);
+}
+
+Tensor load_balancing_loss(std::span<const Tensor> router_logits, int64_t used,
+                           const Tensor& counts) {
+  LUMEN_CHECK(!router_logits.empty());
+  const graph::AutocastScope precision(DType::kF32);
+  const int64_t experts = router_logits[0].dim(-1);
+  const Tensor weights = graph::reshape(counts, {-1, 1});
+  // Sums over the tokens of all layers.
+  Tensor chosen, probabilities;
+  for (const Tensor& logits : router_logits) {
+    const Tensor rows = graph::reshape(logits, {-1, experts});
+    const Tensor c = ops::sum(ops::mul(ops::chosen_experts(rows, used), weights), 0);
+    const Tensor p = ops::sum(ops::mul(ops::softmax(rows), weights), 0);
+    chosen = chosen.defined() ? ops::add(chosen, c) : c;
+    probabilities = probabilities.defined() ? ops::add(probabilities, p) : p;
+  }
+  // Without a token that counts the loss is 0.
+  const Tensor tokens = ops::mul(ops::maximum(ops::sum(graph::reshape(counts, {-1}), 0), 1.0),
+                                 static_cast<double>(router_logits.size()));
+  const Tensor product = ops::sum(ops::mul(chosen, probabilities), 0);
+  return ops::mul(ops::div(product, ops::mul(tokens, tokens)), static_cast<double>(experts));
 }
 
 }  // namespace lumen::nn

@@ -1,6 +1,7 @@
 // A sparse feed-forward layer: a mixture of experts.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,12 +27,21 @@ struct SparseMlpShape {
 class SparseMlp {
  public:
   SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);
-  Tensor operator()(const Tensor& x) const;
+  // Puts the router's logits [..., experts] into `router_logits`, unless that is null.
+  Tensor operator()(const Tensor& x, Tensor* router_logits = nullptr) const;
 
  private:
   Linear router_;
   std::vector<Tensor> gate_, up_, down_;
   ops::ExpertsOptions options_;
 };
+
+// experts · Σ_e f_e P_e, with f_e the share of the tokens that go through expert e and P_e the mean
+// of its probability: least, `used`, where the experts have equally many tokens (Fedus et al. 2022;
+// transformers' load_balancing_loss_func). `router_logits` are those of all sparse layers, each
+// [..., experts], whose tokens count together; `counts`, float32, of the shape of the tokens, is 1
+// of those that count and 0 of the others. [].
+Tensor load_balancing_loss(std::span<const Tensor> router_logits, int64_t used,
+                           const Tensor& counts);
 
 }  // namespace lumen::nn

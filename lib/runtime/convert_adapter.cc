@@ -50,10 +50,15 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
   ThreadPool pool(1);
   with_context(path, [&] {
     check_complete(adapter, base.tensors);
+    constexpr const char* kInstead =
+        ": work the adapter into the model (lumen-convert MODEL OUTPUT --lora ADAPTER)";
     if (!adapter.replaced.empty()) {
       fail(ErrorKind::kUnsupported, "has ", quoted(adapter.replaced.begin()->first),
-           " in the place of the model's own, not an addition: work the adapter into the model "
-           "(lumen-convert MODEL OUTPUT --lora ADAPTER)");
+           " in the place of the model's own, not an addition", kInstead);
+    }
+    if (const auto places = places_in_weights(adapter); !places.empty()) {
+      fail(ErrorKind::kUnsupported, "has an addition to ", quoted(places[0] + "weight"),
+           " that can only be in the weight itself", kInstead);
     }
     require_finite(adapter.tensors, pool);
   });

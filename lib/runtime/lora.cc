@@ -11,6 +11,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
 #include "lib/nn/rope.h"
+#include "lib/ops/ops.h"
 #include "lib/runtime/stored_layout.h"
 #include "lib/text/regex.h"
 
@@ -18,7 +19,8 @@ namespace lumen::runtime {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kA = "lora_A.weight";
+constexpr std::string_view kA = "lora_A.weight", kB = "lora_B.weight";
+constexpr std::string_view kMagnitude = "lora_magnitude_vector";  // of DoRA
 constexpr std::string_view kHead = "lm_head.";
 constexpr const char* kEmbeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight"};
 constexpr const char* kInstead =
@@ -26,7 +28,6 @@ constexpr const char* kInstead =
 
 // Keys with which PEFT computes something else than W + scale B A, and what that is called.
 constexpr std::pair<const char*, const char*> kOtherMethods[] = {
-    {"use_dora", "DoRA adapters"},
     {"use_qalora", "QA-LoRA adapters"},
     {"use_bdlora", "block-diagonal adapters"},
     {"alora_invocation_tokens", "activated adapters, which begin at given tokens,"},
@@ -48,24 +49,29 @@ bool is_addition(const std::string& name) {
 }
 
 // The model's name of a tensor of the file. PEFT has a layer with an addition as "base_layer" in
-// it, if biases or the embedding are saved too.
+// it, if biases or the embedding are saved too, and calls an embedding's addition otherwise.
 std::string model_name(std::string name) {
-  constexpr std::string_view kBaseLayer = ".base_layer.";
+  constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
+      {".base_layer.", "."},
+      {".lora_embedding_A", ".lora_A.weight"},
+      {".lora_embedding_B", ".lora_B.weight"},
+      {".lora_magnitude_vector.weight", ".lora_magnitude_vector"}};
   if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-  if (const size_t at = name.find(kBaseLayer); at != name.npos) {
-    name.replace(at, kBaseLayer.size(), ".");
+  for (const auto& [from, to] : kSpellings) {
+    if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
   }
   return name;
+}
+
+bool is_embedding(std::string_view place) {
+  return std::ranges::any_of(kEmbeddings, [&](std::string_view name) {
+    return name.starts_with(place) && name.substr(place.size()) == "weight";
+  });
 }
 
 // Sorts the tensor `name` of the file `place`, where it is called `called`, into `adapter`.
 void add_tensor(const std::string& place, const std::string& called, const std::string& name,
                 const Array& array, LoraAdapter& adapter) {
-  constexpr std::string_view kEmbeddingA = "embed_tokens.lora_A.weight";
-  if (name.find(".lora_embedding_") != name.npos || name.ends_with(kEmbeddingA)) {
-    fail(ErrorKind::kUnsupported, place, ": tensor ", quoted(called),
-         ": additions to the embedding are not supported", kInstead);
-  }
   if (!is_float(array.dtype()) && !is_quantized(array.dtype())) {
     fail(ErrorKind::kMalformed, place, ": tensor ", quoted(called), " has type ",
          lumen::name(array.dtype()), ", expected a float type");
@@ -188,6 +194,10 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
   });
   for (const auto& [name, array] : file.tensors) {
     add_tensor(adapter.place, name, name, array, adapter);
+    // llama.cpp looks rows of it up, [vocab, rank].
+    if (!name.ends_with(kA) || !is_embedding(name.substr(0, name.size() - kA.size()))) continue;
+    Array& a = adapter.tensors.at(name);
+    if (a.shape().rank() == 2) a = graph::permute(graph::constant(a), {1, 0}).eval();
   }
   adapter.options = scaled_by_rank(file.alpha, adapter.tensors);
   if (io::gguf_rotates_interleaved(file.architecture) &&
@@ -226,6 +236,61 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
     if (shift != 0) array = shifted(array, -shift);
   }
   return adapter;
+}
+
+// The model's weight at `place` with the addition worked in, as PEFT's merge_and_unload has it:
+// W + scale · B A, with a magnitude m (DoRA, Liu et al. 2024) the rows of that, one for each
+// output, brought to the length m. Embeddings and GPT-2's layers have a column per output. Rounded
+// to the weight's type, of a quantised one to float16.
+Array worked_in(const LoraAdapter& adapter, const std::string& place, const Array& weight) {
+  const auto find = [&](std::string_view name) {
+    const auto found = adapter.tensors.find(place + std::string(name));
+    return found == adapter.tensors.end() ? Array() : found->second;
+  };
+  const auto misfit = [&](std::string_view name, const Shape& expected) {
+    const Array found = find(name);
+    if (!found.empty() && found.shape() == expected) return;
+    fail(!found.empty() ? ErrorKind::kMismatch : ErrorKind::kMalformed, "the adapter's ",
+         quoted(place + std::string(name)), !found.empty() ? " has shape " : " is missing",
+         !found.empty() ? to_string(found.shape()) : "", ", expected ", to_string(expected));
+  };
+  const bool in_out = is_embedding(place) || place.starts_with("transformer.h.");
+  const auto [rank, scale] = adapter.options.of(place);
+  const Shape& shape = weight.shape();
+  if (shape.rank() != 2) {
+    fail(ErrorKind::kMismatch, "the adapter has an addition to ", quoted(place + "weight"),
+         ", which is no matrix");
+  }
+  const int64_t in = shape[in_out ? 0 : 1], out = shape[in_out ? 1 : 0];
+  misfit(kA, {rank, in});
+  misfit(kB, {out, rank});
+  using graph::constant;
+  graph::Tensor addition = ops::matmul(constant(find(kB)), constant(find(kA)));
+  if (in_out) addition = graph::permute(addition, {1, 0});
+  graph::Tensor sum = ops::add(constant(nn::float32_copy(weight)), ops::mul(addition, scale));
+  if (const Array magnitude = find(kMagnitude); !magnitude.empty()) {
+    misfit(kMagnitude, {out});
+    const int axis = in_out ? 0 : 1;
+    const graph::Tensor length = ops::sqrt(ops::sum(ops::mul(sum, sum), {axis}, true));
+    const graph::Tensor m = graph::reshape(constant(magnitude), length.shape());
+    sum = ops::mul(sum, ops::div(m, length));
+  }
+  const DType dtype = is_quantized(weight.dtype()) ? DType::kF16 : weight.dtype();
+  return nn::stored_as(sum.eval(), dtype);
+}
+
+void work_in(LoraAdapter& adapter, NamedArrays& tensors) {
+  for (const std::string& place : places_in_weights(adapter)) {
+    const auto weight = tensors.find(place + "weight");
+    if (weight == tensors.end()) {
+      fail(ErrorKind::kMismatch, "the adapter has an addition to ", quoted(place + "weight"),
+           ", the model has no such tensor");
+    }
+    weight->second = worked_in(adapter, place, weight->second);
+    for (const std::string_view part : {kA, kB, kMagnitude}) {
+      adapter.tensors.erase(place + std::string(part));
+    }
+  }
 }
 
 }  // namespace
@@ -290,7 +355,11 @@ void untie_head(const LoraAdapter& adapter, io::Json& model_config, NamedArrays&
   const NamedArrays& replaced = adapter.replaced;
   bool differs = std::any_of(replaced.begin(), replaced.end(), is_of_head) ||
                  std::any_of(adapter.tensors.begin(), adapter.tensors.end(), is_of_head);
-  for (const char* name : kEmbeddings) differs = differs || replaced.contains(name);
+  for (const std::string_view name : kEmbeddings) {
+    const std::string place(name.substr(0, name.size() - std::string_view("weight").size()));
+    differs = differs || replaced.contains(std::string(name)) ||
+              adapter.tensors.contains(place + std::string(kA));
+  }
   for (const char* name : kEmbeddings) {
     const auto embedding = tensors.find(name);
     if (!differs || embedding == tensors.end()) continue;
@@ -312,6 +381,22 @@ void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors) {
     }
     found->second = array;
   }
+}
+
+std::vector<std::string> places_in_weights(const LoraAdapter& adapter) {
+  std::set<std::string> places;
+  for (const auto& [name, array] : adapter.tensors) {
+    const std::string place = name.substr(0, name.rfind(".lora_") + 1);
+    if (name.ends_with(kMagnitude) || is_embedding(place)) places.insert(place);
+  }
+  return {places.begin(), places.end()};
+}
+
+void apply_adapter(LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors) {
+  check_complete(adapter, tensors);
+  untie_head(adapter, model_config, tensors);
+  replace_tensors(adapter.replaced, tensors);
+  work_in(adapter, tensors);
 }
 
 void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, bool to_interleaved) {

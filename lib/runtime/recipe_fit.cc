@@ -58,6 +58,12 @@ void check_evaluation(const Recipe& recipe, bool has_data) {
   });
 }
 
+void check_router_loss(const Recipe& recipe, int64_t used_experts) {
+  if (recipe.train.router_aux_loss_coef.value_or(0) == 0 || used_experts > 0) return;
+  fail_at_key(recipe, "train.router_aux_loss_coef",
+              "the model is no mixture of experts, so there is no router; leave the key out");
+}
+
 namespace {
 
 // The names of layers among lora.targets; none stand for all.

@@ -26,6 +26,10 @@ void check_label(const Recipe& recipe, bool has_classes);
 // Whether there are data for the evaluations that the recipe follows, if it follows any.
 void check_evaluation(const Recipe& recipe, bool has_data);
 
+// Whether the model has experts, of which a token goes through `used_experts` (0: it has none), if
+// the recipe weighs their even use.
+void check_router_loss(const Recipe& recipe, int64_t used_experts);
+
 // What [lora] adds to the model of this config.json.
 nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config);
 
