@@ -120,12 +120,12 @@ def by_expert(kind, values):
 def balance(model, tokens):
     """Of a mixture of experts, what transformers adds to its loss for even use of them."""
     config = model.config
-    if not hasattr(config, "router_aux_loss_coef"):
+    experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    if not experts or config.num_experts_per_tok == experts:
         return {}
     routed = model(tokens, output_router_logits=True)
     counts = torch.ones_like(tokens)
     counts[1, 7:] = 0
-    experts = getattr(config, "num_local_experts", None) or config.num_experts
     loss = sys.modules[type(model).__module__].load_balancing_loss_func(
         routed.router_logits, experts, config.num_experts_per_tok, counts)
     wanted = {name: parameter for name, parameter in model.named_parameters()

@@ -4,6 +4,17 @@
 #include "lib/base/strings.h"
 
 namespace lumen::nn {
+namespace {
+
+// Additions to experts are worked into their weights, as PEFT does: ops::experts reads matrices.
+Tensor worked_in(const Tensor& weight, const std::optional<LowRank>& addition) {
+  if (!addition) return weight;
+  const graph::AutocastScope precision(DType::kF32);
+  const Tensor product = ops::matmul(addition->b, addition->a);
+  return ops::add(graph::contiguous(weight, DType::kF32), ops::mul(product, addition->scale));
+}
+
+}  // namespace
 
 SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
     : router_(parameters / shape.router, shape.hidden, shape.experts, shape.biases),
@@ -14,7 +25,10 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
   for (int64_t e = 0; e < shape.experts; ++e) {
     const Parameters expert = parameters / "experts" / str(e);
     const auto matrix = [&](const std::string& name, int64_t out, int64_t in) {
-      return (expert / name).get("weight", {out, in}, Init::fan_in_uniform());
+      const Parameters place = expert / name;
+      const Tensor weight = place.get("weight", {out, in}, Init::fan_in_uniform());
+      // PEFT has no place for such an addition to gpt-oss's, whose gates and ups are in turn.
+      return shape.biases ? weight : worked_in(weight, place.low_rank(in, out));
     };
     gate_.push_back(matrix(shape.gate, shape.intermediate, shape.hidden));
     up_.push_back(matrix(shape.up, shape.intermediate, shape.hidden));

@@ -22,8 +22,9 @@ struct SparseMlpShape {
 
 // Of `experts` gated feed-forward layers each token goes through the `used` ones that the router
 // gives the largest logits: ops::experts (Shazeer et al. 2017; Fedus et al. 2022). The experts are
-// experts.0, experts.1, …; they take no low-rank additions, the router does. A bias is one for all
-// experts, experts.gate_proj.bias [experts, intermediate] and its like.
+// experts.0, experts.1, …; low-rank additions to them, which those with biases do not take, are
+// worked into their weights, without dropout. A bias is one for all experts, experts.gate_proj.bias
+// [experts, intermediate] and its like.
 class SparseMlp {
  public:
   SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);

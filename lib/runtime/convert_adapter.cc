@@ -125,6 +125,7 @@ void write_adapter_directory(const LoraAdapter& adapter, const io::ModelFiles& b
   const double alpha = alpha_of({lora.rank, lora.scale});
   io::Json config =
       adapter_config(*options.base, lora.rank, alpha, target_modules(adapter, base.tensors));
+  name_parameters(base.config, adapter.tensors, config);
   for (const auto& [place, own] : lora.own) {
     const std::string layer = place.substr(0, place.size() - 1);
     config["rank_pattern"][layer] = own.rank;

@@ -1,7 +1,9 @@
 #include "lib/runtime/lora.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -48,9 +50,13 @@ bool is_addition(const std::string& name) {
   return name.find(".lora_") != name.npos;
 }
 
+bool is_mixtral(const io::Json& model_config) {
+  return io::get_string(model_config, "model_type", "") == "mixtral";
+}
+
 // The model's name of a tensor of the file. PEFT has a layer with an addition as "base_layer" in
 // it, if biases or the embedding are saved too, and calls an embedding's addition otherwise.
-std::string model_name(std::string name) {
+std::string model_name(std::string name, const io::Json& model_config) {
   constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
       {".base_layer.", "."},
       {".lora_embedding_A", ".lora_A.weight"},
@@ -60,6 +66,11 @@ std::string model_name(std::string name) {
   for (const auto& [from, to] : kSpellings) {
     if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
   }
+  // transformers 5 has another name than files.
+  constexpr std::string_view kRouter = ".mlp.gate.";
+  if (const size_t at = name.find(kRouter); at != name.npos && is_mixtral(model_config)) {
+    name.replace(at, kRouter.size(), ".block_sparse_moe.gate.");
+  }
   return name;
 }
 
@@ -68,6 +79,113 @@ bool is_embedding(std::string_view place) {
     return name.starts_with(place) && name.substr(place.size()) == "weight";
   });
 }
+
+// Additions to the experts of a layer as PEFT has them for transformers 5, where those are one
+// parameter for gates and ups and one for downs (target_parameters), each with an A [experts ·
+// rank, in] and a B [out, rank · experts]. Of two targets the first is "experts.base_layer", the
+// other, or a single one, "experts".
+class FusedAdditions {
+ public:
+  FusedAdditions(const io::Json& adapter_config, const io::Json& model_config)
+      : adapter_config_(adapter_config), model_config_(model_config) {}
+
+  // Takes the tensor of the file if it is of such an addition.
+  bool take(std::string_view name, const Array& array) {
+    constexpr std::string_view kExperts = ".experts.", kInner = "base_layer.";
+    const size_t at = name.find(kExperts);
+    if (at == name.npos) return false;
+    std::string_view rest = name.substr(at + kExperts.size());
+    const bool inner = rest.starts_with(kInner);
+    if (inner) rest.remove_prefix(kInner.size());
+    if (rest != kA && rest != kB) return false;
+    std::string layer(name.substr(0, at));
+    if (layer.starts_with(kPrefix)) layer.erase(0, kPrefix.size());
+    Pair& pair = layers_[layer][inner ? 0 : 1];
+    (rest == kA ? pair.a : pair.b) = nn::float32_copy(array);
+    return true;
+  }
+
+  // Puts additions to each expert's own matrices into `tensors`, and into `paths` what PEFT calls
+  // the parameters that they are of.
+  void split(NamedArrays& tensors, std::map<std::string, std::string>& paths) const {
+    for (const auto& [layer, pairs] : layers_) {
+      std::vector<const char*> targets;
+      for (const char* target : {"gate_up_proj", "down_proj"}) {
+        if (is_target(str(layer, ".experts.", target))) targets.push_back(target);
+      }
+      const bool has_inner = !pairs[0].a.empty() || !pairs[0].b.empty();
+      if (targets.size() != (has_inner ? 2u : 1u)) {
+        fail(ErrorKind::kMalformed, "the adapter has additions to ", has_inner ? "two" : "one",
+             " of the parameters of ", quoted(layer + ".experts"), ", but target_parameters of ",
+             "adapter_config.json names ", targets.size(), " of gate_up_proj and down_proj");
+      }
+      for (size_t i = 0; i < targets.size(); ++i) {
+        split(layer, targets[i], pairs[has_inner ? i : 1], tensors, paths);
+      }
+    }
+  }
+
+ private:
+  struct Pair {
+    Array a, b;
+  };
+
+  bool is_target(const std::string& path) const {
+    const io::Json* targets = io::find_value(adapter_config_, "target_parameters");
+    if (targets == nullptr || !targets->is_array()) return false;
+    return std::ranges::any_of(*targets, [&](const io::Json& target) {
+      if (!target.is_string()) return false;
+      const auto& name = target.get_ref<const std::string&>();
+      return path == name || path.ends_with("." + name);
+    });
+  }
+
+  void split(const std::string& layer, const std::string& target, const Pair& pair,
+             NamedArrays& tensors, std::map<std::string, std::string>& paths) const {
+    const bool mixtral = is_mixtral(model_config_), down = target == "down_proj";
+    // gpt-oss has gates and ups in turn, the others one after the other.
+    const bool in_turn = io::get_string(model_config_, "model_type", "") == "gpt_oss";
+    const char* const key =
+        io::find(model_config_, "num_experts") ? "num_experts" : "num_local_experts";
+    const int64_t experts = io::get_int(model_config_, key, 1, limits::kExperts);
+    const std::string path = str(layer, ".experts.", target);
+    const std::vector<const char*> parts =
+        down ? std::vector{mixtral ? "w2" : "down_proj"}
+             : std::vector{mixtral ? "w1" : "gate_proj", mixtral ? "w3" : "up_proj"};
+    const auto count = static_cast<int64_t>(parts.size());
+    const bool fits = !pair.a.empty() && !pair.b.empty() && pair.a.shape().rank() == 2 &&
+                      pair.b.shape().rank() == 2 && pair.a.shape()[0] == pair.b.shape()[1] &&
+                      pair.a.shape()[0] % experts == 0 && pair.b.shape()[0] % count == 0;
+    if (!fits) {
+      fail(ErrorKind::kMismatch, "the addition to ", quoted(path), " has shapes ",
+           to_string(pair.a.shape()), " and ", to_string(pair.b.shape()),
+           ", expected [experts · rank, in] and [out, rank · experts] of ", experts, " experts");
+    }
+    const int64_t rank = pair.a.shape()[0] / experts, in = pair.a.shape()[1];
+    const int64_t out = pair.b.shape()[0] / count;
+    const auto from_a = pair.a.as<float>(), from_b = pair.b.as<float>();
+    for (int64_t e = 0; e < experts; ++e) {
+      for (int64_t part = 0; part < count; ++part) {
+        Array a = Array::zeros(DType::kF32, {rank, in}), b = Array::zeros(DType::kF32, {out, rank});
+        std::copy_n(from_a.data() + e * rank * in, rank * in, a.as_mutable<float>().data());
+        float* to = b.as_mutable<float>().data();
+        for (int64_t row = 0; row < out; ++row) {
+          const int64_t at = in_turn ? row * count + part : part * out + row;
+          for (int64_t k = 0; k < rank; ++k) *to++ = from_b[(at * rank + k) * experts + e];
+        }
+        const std::string place =
+            str(mixtral ? layer.substr(0, layer.rfind(".mlp")) + ".block_sparse_moe" : layer,
+                ".experts.", e, ".", parts[static_cast<size_t>(part)], ".");
+        tensors[place + std::string(kA)] = std::move(a);
+        tensors[place + std::string(kB)] = std::move(b);
+        paths[place] = path;
+      }
+    }
+  }
+
+  const io::Json &adapter_config_, &model_config_;
+  std::map<std::string, std::array<Pair, 2>> layers_;  // by the layer; inner, outer
+};
 
 // Sorts the tensor `name` of the file `place`, where it is called `called`, into `adapter`.
 void add_tensor(const std::string& place, const std::string& called, const std::string& name,
@@ -111,7 +229,9 @@ void check_method(const io::Json& config) {
        "unchanged ones (PEFT: save_pretrained with path_initial_model_for_weight_conversion)");
 }
 
-nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors) {
+// `paths` are what PEFT calls the places that it calls otherwise.
+nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors,
+                             const std::map<std::string, std::string>& paths) {
   const std::string type = io::get_string(config, "peft_type", "LORA");
   if (type != "LORA") {
     fail(ErrorKind::kUnsupported, "peft_type ", quoted(type), " is not supported; known: LORA");
@@ -125,7 +245,9 @@ nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors)
   for (const auto& [name, array] : tensors) {
     if (!name.ends_with(kA)) continue;
     const std::string place = name.substr(0, name.size() - kA.size());  // "….q_proj."
-    const std::string path = place.substr(0, place.size() - 1);
+    const auto other = paths.find(place);
+    const std::string path =
+        other != paths.end() ? other->second : place.substr(0, place.size() - 1);
     const double own_alpha = pattern_value(config, "alpha_pattern", path, alpha);
     const auto rank = static_cast<int64_t>(
         pattern_value(config, "rank_pattern", path, static_cast<double>(options.rank)));
@@ -222,11 +344,15 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   const io::Json config = io::read_json(config_path);
   const std::string weights = adapter_weights(directory);
   adapter.place = io::place_of(weights);
+  FusedAdditions fused(config, model_config);
   for (const auto& [full, array] : io::read_tensors(weights)) {
-    add_tensor(adapter.place, full, model_name(full), array, adapter);
+    if (fused.take(full, array)) continue;
+    add_tensor(adapter.place, full, model_name(full, model_config), array, adapter);
   }
+  std::map<std::string, std::string> paths;
+  with_context(adapter.place, [&] { fused.split(adapter.tensors, paths); });
   with_context(config_path, [&] {
-    adapter.options = read_options(config, adapter.tensors);
+    adapter.options = read_options(config, adapter.tensors, paths);
     adapter.targets = read_targets(config);
   });
   reorder_rotary_rows(adapter.tensors, model_config, true);
@@ -387,7 +513,8 @@ std::vector<std::string> places_in_weights(const LoraAdapter& adapter) {
   std::set<std::string> places;
   for (const auto& [name, array] : adapter.tensors) {
     const std::string place = name.substr(0, name.rfind(".lora_") + 1);
-    if (name.ends_with(kMagnitude) || is_embedding(place)) places.insert(place);
+    const bool of_expert = place.find(".experts.") != place.npos;
+    if (name.ends_with(kMagnitude) || is_embedding(place) || of_expert) places.insert(place);
   }
   return {places.begin(), places.end()};
 }

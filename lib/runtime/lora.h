@@ -28,8 +28,8 @@ std::string adapter_weights(const std::string& directory);
 
 // Reads the adapter in `path`, a directory or a GGUF file, for a model with this config;
 // rank_pattern and alpha_pattern are regular expressions for the end of a layer's path, as in PEFT.
-// Throws Error: kMissing (no such files), kMalformed (broken), kUnsupported (another PEFT method, an
-// initialisation that changes the model's own weights), kMismatch (a GGUF file for another
+// Throws Error: kMissing (no such files), kMalformed (broken), kUnsupported (another PEFT method,
+// an initialisation that changes the model's own weights), kMismatch (a GGUF file for another
 // architecture).
 LoraAdapter read_adapter(const std::string& path, const io::Json& model_config);
 
@@ -54,12 +54,12 @@ void untie_head(const LoraAdapter& adapter, io::Json& model_config, NamedArrays&
 void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors);
 
 // The places ("model.embed_tokens.") of the additions that no layer can have beside its weight:
-// those to embeddings, and those with magnitudes (DoRA).
+// those to embeddings and to experts, and those with magnitudes (DoRA).
 std::vector<std::string> places_in_weights(const LoraAdapter& adapter);
 
 // Brings the model's config and tensors to where nn::Parameters::with_lora takes `adapter` from:
-// untie_head and replace_tensors, and the additions of places_in_weights are worked into the weights
-// and taken out of the adapter. Throws Error as check_complete and replace_tensors.
+// untie_head and replace_tensors, and the additions of places_in_weights are worked into the
+// weights and taken out of the adapter. Throws Error as check_complete and replace_tensors.
 void apply_adapter(LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors);
 
 // Rows of q and k lie in another order in models with interleaved rotary pairs (GGUF) than in

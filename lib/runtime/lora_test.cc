@@ -2,10 +2,13 @@
 
 #include <filesystem>
 
+#include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/rope.h"
+#include "lib/runtime/convert.h"
 #include "lib/runtime/language_model.h"
 
 namespace lumen::runtime {
@@ -94,7 +97,7 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
       contains(refusal(ErrorKind::kMismatch, [&] { replace_tensors(patterned.replaced, tensors); }),
                "the model has no such tensor"));
   for (const char* key :
-       {"use_dora", "lora_bias", "alora_invocation_tokens", "layer_replication"}) {
+       {"use_qalora", "lora_bias", "alora_invocation_tokens", "layer_replication"}) {
     io::Json& value = config[key];
     value = *key == 'a' || key[1] == 'a' ? io::Json({3}) : io::Json(true);
     CHECK(contains(refusal(ErrorKind::kUnsupported, read), str(key, ": ")));
@@ -132,7 +135,7 @@ TEST_CASE("layers with an addition and more are found under the model's names") 
   CHECK(adapter.replaced.contains("lm_head.weight"));
   CHECK(adapter.replaced.contains("model.layers.0.self_attn.q_proj.bias"));
   saved["base_model.model.model.embed_tokens.lora_embedding_A"] = counting({2, 5});
-  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "additions to the embedding"));
+  CHECK(read().tensors.contains("model.embed_tokens.lora_A.weight"));
 }
 
 TEST_CASE("an adapter with an embedding or a head parts the two where they were one") {
@@ -160,6 +163,58 @@ TEST_CASE("an adapter with an embedding or a head parts the two where they were 
   NamedArrays none;
   untie_head(adapter({}, {{"lm_head.weight", counting({5, 4})}}), untied, none);
   CHECK(none.empty());
+}
+
+// Adapters with embeddings, heads, biases, magnitudes, experts, …, written by PEFT.
+TEST_CASE("logits with PEFT's adapters are PEFT's, and of models that they are worked into too") {
+  const auto path = [](const char* name) {
+    return lumen::testing::source_path(str("testdata/goldens/adapters.", name));
+  };
+  const io::Json goldens = io::read_json(path("json"));
+  const NamedArrays arrays = io::read_safetensors(path("safetensors"))->arrays();
+  // Writes the arrays below `prefix`, and the config, as `files` are called.
+  const auto write = [&](const std::string& prefix, const char* weights, const char* file,
+                         const io::Json& config) {
+    const std::string place = lumen::testing::temporary_directory();
+    NamedArrays below;
+    for (const auto& [name, array] : arrays) {
+      if (name.starts_with(prefix)) below[name.substr(prefix.size())] = array;
+    }
+    REQUIRE_FALSE(below.empty());
+    io::write_safetensors(str(place, "/", weights), below);
+    io::write_file_atomically(str(place, "/", file), config.dump());
+    return place;
+  };
+  std::map<std::string, std::string> models;
+  for (const auto& [name, config] : goldens["models"].items()) {
+    models[name] = write(name + "/weight/", "model.safetensors", "config.json", config);
+  }
+  LoadOptions options;
+  options.kv_type = DType::kF32;
+  const auto error_of = [&](const std::string& model, const std::string& name) {
+    const Array logits = LanguageModel::load(io::open_model(model), options)
+                             ->logits(arrays.at("tokens").as<int32_t>());
+    return lumen::testing::relative_error(logits.as<float>(),
+                                          arrays.at(name + "/logits").as<float>());
+  };
+  for (const auto& [name, golden] : goldens["cases"].items()) {
+    INFO(name);
+    const std::string model = models.at(golden["model"].get<std::string>());
+    options.lora = "";
+    CHECK(error_of(model, name) > 0.05);
+    options.lora = write(name + "/adapter/", "adapter_model.safetensors", "adapter_config.json",
+                         golden["config"]);
+    CHECK(error_of(model, name) < 5e-6);
+    const std::string merged = lumen::testing::temporary_directory() + "/merged";
+    ConvertOptions convert_options;
+    convert_options.model = model;
+    convert_options.output = merged;
+    convert_options.type = "f32";
+    convert_options.lora = options.lora;
+    CHECK(convert(convert_options) == 0);
+    options.lora = "";
+    CHECK(error_of(merged, name) < 5e-6);
+  }
 }
 
 TEST_CASE("an adapter of integers is refused by file and tensor") {
