@@ -66,9 +66,9 @@ Tensor load_balancing_loss(std::span<const Tensor> router_logits, int64_t used,
     probabilities = probabilities.defined() ? ops::add(probabilities, p) : p;
   }
   // Without a token that counts the loss is 0.
-  const Tensor tokens = ops::mul(ops::maximum(ops::sum(graph::reshape(counts, {-1}), 0), 1.0),
+  const Tensor tokens = ops::mul(ops::maximum(ops::sum(counts, ops::kAllAxes, false), 1.0),
                                  static_cast<double>(router_logits.size()));
-  const Tensor product = ops::sum(ops::mul(chosen, probabilities), 0);
+  const Tensor product = ops::sum(ops::mul(chosen, probabilities), ops::kAllAxes, false);
   return ops::mul(ops::div(product, ops::mul(tokens, tokens)), static_cast<double>(experts));
 }
 

@@ -81,7 +81,7 @@ class LanguageNetwork : public Network {
                             ? differs_from(training.segments, data::kPadding)
                             : ops::full(tokens.shape(), 1);
     const Tensor balance = nn::load_balancing_loss(router_logits, model_->used_experts(), seen);
-    const Tensor count = ops::sum(differs_from(targets, data::kIgnored), 0);
+    const Tensor count = ops::sum(differs_from(targets, data::kIgnored), ops::kAllAxes, false);
     return ops::add(loss, ops::mul(ops::mul(balance, count), router_weight_));
   }
 
