@@ -139,10 +139,6 @@ io::Json messages_of_alpaca(const Row& row) {
   return converted;
 }
 
-}  // namespace
-
-namespace {
-
 // Files that are one JSON value, on one line or many, as Alpaca's data come.
 void refuse_whole_files(const TextLine& line) {
   constexpr std::string_view kBlanks = " \t";

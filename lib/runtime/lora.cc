@@ -89,11 +89,11 @@ class FusedAdditions {
   FusedAdditions(const io::Json& adapter_config, const io::Json& model_config)
       : adapter_config_(adapter_config), model_config_(model_config) {}
 
-  // Takes the tensor of the file if it is of such an addition.
+  // Takes the tensor of the file if it is of such an addition and of floats.
   bool take(std::string_view name, const Array& array) {
     constexpr std::string_view kExperts = ".experts.", kInner = "base_layer.";
     const size_t at = name.find(kExperts);
-    if (at == name.npos) return false;
+    if (at == name.npos || !is_float(array.dtype())) return false;
     std::string_view rest = name.substr(at + kExperts.size());
     const bool inner = rest.starts_with(kInner);
     if (inner) rest.remove_prefix(kInner.size());

@@ -233,6 +233,39 @@ TEST_CASE("an adapter of integers is refused by file and tensor") {
       "name its directory"));
 }
 
+TEST_CASE("additions to experts that do not fit the model or the config are refused") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string experts = "base_model.model.model.layers.0.mlp.experts.";
+  const io::Json model = {{"model_type", "qwen3_moe"}, {"num_experts", 3}};
+  io::Json config = {{"r", 2}, {"lora_alpha", 2}, {"target_parameters", {"experts.gate_up_proj"}}};
+  NamedArrays tensors = {{experts + "lora_A.weight", counting({6, 4})},
+                         {experts + "lora_B.weight", counting({10, 6})}};
+  const auto read = [&] {
+    io::write_file_atomically(place + "/adapter_config.json", config.dump());
+    io::write_safetensors(place + "/adapter_model.safetensors", tensors);
+    return read_adapter(place, model);
+  };
+  // Column 2 · rank + expert of B, and of its rows the second half for up.
+  const LoraAdapter adapter = read();
+  const std::string up = "model.layers.0.mlp.experts.1.up_proj.";
+  CHECK(adapter.tensors.size() == 12);
+  CHECK(values(adapter.tensors.at(up + "lora_A.weight")) ==
+        std::vector<float>{8, 9, 10, 11, 12, 13, 14, 15});
+  CHECK(values(adapter.tensors.at(up + "lora_B.weight")) ==
+        std::vector<float>{31, 34, 37, 40, 43, 46, 49, 52, 55, 58});
+  CHECK(places_in_weights(adapter).size() == 6);
+  config["target_parameters"] = {"experts.gate_up_proj", "experts.down_proj"};
+  CHECK(contains(refusal(ErrorKind::kMalformed, read),
+                 "has additions to one of the parameters of 'model.layers.0.mlp.experts', but "
+                 "target_parameters of adapter_config.json names 2"));
+  config["target_parameters"] = {"experts.down_proj"};
+  tensors[experts + "lora_A.weight"] = counting({4, 4});
+  CHECK(contains(refusal(ErrorKind::kMismatch, read),
+                 "'model.layers.0.mlp.experts.down_proj' has shapes [4, 4] and [10, 6], expected"));
+  tensors[experts + "lora_A.weight"] = Array::zeros(DType::kI32, {6, 4});
+  CHECK(contains(refusal(ErrorKind::kMalformed, read), "has type i32, expected a float type"));
+}
+
 TEST_CASE("an adapter with layers that the model lacks is refused by the names of both") {
   const std::string place = lumen::testing::temporary_directory();
   io::write_file_atomically(place + "/adapter_config.json", R"({"r": 4, "lora_alpha": 8})");
