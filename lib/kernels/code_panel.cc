@@ -129,6 +129,24 @@ void expand_codes_of(const Weight& w, int64_t row, int64_t rows, int64_t k, int6
   }
 }
 
+void widen_codes_kernel(const uint8_t* codes, int64_t cols, int16_t* to) {
+  const hn::RepartitionToWide<hn::Repartition<int8_t, Words>> d16;
+  const hn::Rebind<int8_t, decltype(d16)> d8;
+  const Words d;  // two columns of a row
+  constexpr int kLanes = hn::MaxLanes(d);
+  for (int64_t k = 0; k < cols; k += 4, codes += 64) {
+    for (int row = 0; row < kPanelRows; row += kLanes) {
+      // Half as many rows each: words of columns (k, k + 1) and (k + 2, k + 3) in turn.
+      const auto* from = reinterpret_cast<const int8_t*>(codes + 4 * row);
+      const auto first = hn::BitCast(d, hn::PromoteTo(d16, hn::Load(d8, from)));
+      const auto second = hn::BitCast(d, hn::PromoteTo(d16, hn::Load(d8, from + 2 * kLanes)));
+      hn::Store(hn::BitCast(d16, hn::ConcatEven(d, second, first)), d16, to + 16 * k + 2 * row);
+      hn::Store(hn::BitCast(d16, hn::ConcatOdd(d, second, first)), d16,
+                to + 16 * (k + 2) + 2 * row);
+    }
+  }
+}
+
 void expand_codes_kernel(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols,
                          int added, const CodePanel& to) {
   with_format(w.dtype, [&](auto format) HWY_ATTR {
@@ -144,7 +162,12 @@ HWY_AFTER_NAMESPACE();
 namespace lumen::kernels {
 namespace {
 HWY_EXPORT(expand_codes_kernel);
+HWY_EXPORT(widen_codes_kernel);
 }  // namespace
+
+void widen_codes(const uint8_t* codes, int64_t cols, int16_t* to) {
+  HWY_DYNAMIC_DISPATCH(widen_codes_kernel)(codes, cols, to);
+}
 
 void expand_codes(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols, int added,
                   const CodePanel& to) {

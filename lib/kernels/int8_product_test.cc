@@ -1,11 +1,14 @@
 #include "lib/kernels/int8_product.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "lib/base/random.h"
 #include "lib/base/testing.h"
 #include "lib/kernels/every_target.h"
+#include "lib/kernels/int16_product.h"
+#include "lib/kernels/int16_tile.h"
 #include "lib/kernels/int8_tile.h"
 #include "lib/kernels/int8_tile_native.h"
 #include "lib/kernels/quantize_rows.h"
@@ -116,6 +119,35 @@ TEST_CASE("int8 products show a NaN or infinity in its own row only") {
         x[7 * 256 + 77] = bad;
         const auto y = run(1, x, 13, weights);
         for (size_t i = 0; i < y.size(); ++i) CHECK(std::isnan(y[i]) == (i / 40 == 7));
+      }
+    }
+  });
+}
+
+TEST_CASE("widened products give the bits of int8 products") {
+  on_targets_that(has_int16_tile, "this CPU has no AVX2", [] {
+    Philox random(15);
+    for (DType dtype : {DType::kQ8_0, DType::kIQ4_NL, DType::kIQ4_XS}) {
+      const int64_t cols = 768, rows = 45;  // three blocks deep, a tile and a half wide
+      for (bool extreme : {false, true}) {
+        INFO(name(dtype) << (extreme ? ", the smallest codes" : ""));
+        auto bytes = random_weights(random, dtype, rows, cols);
+        if (extreme) {
+          std::fill(bytes.begin(), bytes.end(), std::byte{0x80});
+          set_scales(dtype, bytes, [] { return 1.0f; });
+        }
+        const std::vector<Weight> weights{{bytes.data(), dtype, rows, cols},
+                                          {bytes.data(), dtype, 1, cols}};
+        auto x = random_floats(random, 70 * cols);
+        if (extreme) std::fill(x.begin(), x.end(), -127.0f);
+        x[7 * cols + 77] = INFINITY;
+        for (int64_t m : {1, 6, 7, 70}) {
+          for (int threads : {1, 2}) {
+            CHECK(same_bits(
+                run_product({int16_product_bytes, widened_product}, threads, x, m, weights),
+                run(threads, x, m, weights)));
+          }
+        }
       }
     }
   });

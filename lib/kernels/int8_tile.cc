@@ -105,13 +105,6 @@ LUMEN_PIECE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
   const Ints di;
   const hn::Repartition<int16_t, Bytes> d16;
   IntVector sum[kRows][2];
-  for (int r = 0; r < kRows; ++r) {
-    // Codes have their own offset added, 128 / 2^(8 − bits).
-    const bool owes = !kForm.has_min && kForm.bits != 8;
-    const auto start = owes ? hn::ShiftRight<8 - kForm.bits>(hn::Set(di, load_at<int32_t>(owed, r)))
-                            : hn::Zero(di);
-    sum[r][0] = sum[r][1] = start;
-  }
   // Unrolled, because sums in a loop would be copied from register to register each time.
   HWY_UNROLL(8)
   for (int first = 0; first < kSteps; first += kRun) {
@@ -140,13 +133,21 @@ LUMEN_PIECE void dot_codes(const uint8_t* const (&codes)[2], const std::byte* x,
     }
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < 2; ++v) {
-        sum[r][v] = hn::Add(sum[r][v], hn::BitCast(di, sum_pairs(part[r][v])));
+        const auto pairs = hn::BitCast(di, sum_pairs(part[r][v]));
+        sum[r][v] = first == 0 ? pairs : hn::Add(sum[r][v], pairs);
         finish(sum[r][v].raw);
       }
     }
   }
+  // Codes have their own offset added, 128 / 2^(8 − bits). What is owed for it comes last: at the
+  // beginning it would hold registers.
+  constexpr bool kOwes = !kForm.has_min && kForm.bits != 8;
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < 2; ++v) dot[r][v] = hn::ConvertTo(Floats(), sum[r][v]);
+    const auto owes = kOwes ? hn::ShiftRight<8 - kForm.bits>(hn::Set(di, load_at<int32_t>(owed, r)))
+                            : hn::Zero(di);
+    for (int v = 0; v < 2; ++v) {
+      dot[r][v] = hn::ConvertTo(Floats(), kOwes ? hn::Add(sum[r][v], owes) : sum[r][v]);
+    }
   }
 }
 

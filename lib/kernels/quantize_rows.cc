@@ -23,7 +23,6 @@ using Ints = hn::RebindToSigned<Floats>;
 
 // Below this 8191 / max|x| would overflow; such a block is rounded to zero.
 inline constexpr float kSmallestMax = 1e-34f;
-inline constexpr int kLargestInt8Code = 127;
 
 struct BlockScale {
   float scale, inverse;
@@ -126,7 +125,7 @@ void quantize_strip_kernel(const float* x, int64_t x_stride, int64_t x_rows, int
   }
 }
 
-void quantize_int16_strip_kernel(const float* x, int64_t x_stride, int64_t blocks,
+void quantize_int16_strip_kernel(const float* x, int64_t x_stride, int64_t blocks, int largest_code,
                                  const Int16Strip& to) {
   const Ints di;
   const hn::Rebind<int16_t, Ints> di16;
@@ -136,9 +135,9 @@ void quantize_int16_strip_kernel(const float* x, int64_t x_stride, int64_t block
     auto* scale = reinterpret_cast<float*>(p + 64 * to.rows);
     for (int64_t r = 0; r < to.rows; ++r) {
       const float* from = x + r * x_stride + 32 * block;
-      const BlockScale s = scale_of_block(from, kLargestInt16Code);
+      const BlockScale s = scale_of_block(from, largest_code);
       for (size_t i = 0; i < 32; i += hn::Lanes(di)) {
-        const auto q = round_codes(from + i, s.inverse, kLargestInt16Code);
+        const auto q = round_codes(from + i, s.inverse, largest_code);
         hn::StoreU(hn::DemoteTo(di16, q), di16, codes + 32 * r + i);
       }
       scale[r] = s.scale;
@@ -222,8 +221,9 @@ void quantize_strip_rows(const float* x, int64_t x_stride, int64_t begin, int64_
   }
 }
 
-void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to) {
-  HWY_DYNAMIC_DISPATCH(quantize_int16_strip_kernel)(x, x_stride, blocks, to);
+void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, int largest_code,
+                          const Int16Strip& to) {
+  HWY_DYNAMIC_DISPATCH(quantize_int16_strip_kernel)(x, x_stride, blocks, largest_code, to);
 }
 
 }  // namespace lumen::kernels

@@ -1,5 +1,5 @@
 // Activations rounded per 32 columns: to int8, what products with quantised weights take, and to
-// 14 bits for those with half-precision weights.
+// 14 bits for those with half-precision weights; both may be stored as int16.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,8 @@
 #include "lib/kernels/int8_tile.h"
 
 namespace lumen::kernels {
+
+inline constexpr int kLargestInt8Code = 127;
 
 // x[r][k] ≈ scale[r][k / 32] · codes[r][k], codes in [−127, 127], scale = max|x| / 127 of the 32.
 // A block that holds a NaN or an infinity has a NaN scale, so that the product shows it.
@@ -55,9 +57,11 @@ void quantize_strip_rows(const float* x, int64_t x_stride, int64_t begin, int64_
                          const StripRows& to);
 
 // Fills a strip from x [to.rows, 32 · blocks], rows x_stride floats apart; in the int8 one only the
-// first `rows` are read, and the others are zeros. noexcept.
+// first `rows` are read, and the others are zeros. `largest_code`: kLargestInt16Code, or
+// kLargestInt8Code for the codes of the int8 one. noexcept.
 void quantize_strip(const float* x, int64_t x_stride, int64_t rows, int64_t blocks,
                     const CodeStrip& to);
-void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, const Int16Strip& to);
+void quantize_int16_strip(const float* x, int64_t x_stride, int64_t blocks, int largest_code,
+                          const Int16Strip& to);
 
 }  // namespace lumen::kernels

@@ -43,6 +43,12 @@ template <int kRows>
 HWY_INLINE void load_sums(bool add, const float* y, int64_t y_stride, int64_t cols,
                           FloatVector (&sum)[kRows][2]) {
   const TileFloats d;
+  if (add && cols >= 2 * kTileLanes) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < 2; ++v) sum[r][v] = hn::LoadU(d, y + r * y_stride + v * kTileLanes);
+    }
+    return;
+  }
   for (int v = 0; v < 2; ++v) {
     const int64_t count = cols - v * kTileLanes;
     const auto valid = hn::FirstN(d, count > 0 ? count : 0);
@@ -56,6 +62,12 @@ template <int kRows>
 HWY_INLINE void store_sums(const FloatVector (&sum)[kRows][2], float* y, int64_t y_stride,
                            int64_t cols) {
   const TileFloats d;
+  if (cols >= 2 * kTileLanes) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < 2; ++v) hn::StoreU(sum[r][v], d, y + r * y_stride + v * kTileLanes);
+    }
+    return;
+  }
   for (int v = 0; v < 2; ++v) {
     const int64_t count = cols - v * kTileLanes;
     const auto valid = hn::FirstN(d, count > 0 ? count : 0);
