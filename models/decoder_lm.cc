@@ -99,7 +99,9 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
   const nn::Parameters parameters = parameters_of(all, config);
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    layers_.emplace_back(parameters / "model" / "layers" / str(i), shape.layer(i));
+    const nn::LayerShape layer = shape.layer(i);
+    layers_.emplace_back(parameters / "model" / "layers" / str(i), layer);
+    if (layer.experts) used_experts_ = layer.experts->used;
     rotations_.push_back(shape.rotation(i));
   }
   // GGUF stores the scaling of Llama 3.1 and of Phi-3 as divisors of the frequencies.
@@ -133,11 +135,28 @@ Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCac
     const nn::Pass pass = rotation == Rotation::kGlobal  ? global
                           : rotation == Rotation::kLocal ? local
                                                          : plain;
-    x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {
-      return layers_[i](in, pass, static_cast<int64_t>(i));
-    });
+    x = run(i, x, pass, training);
   }
   return x;
+}
+
+Tensor DecoderLm::run(size_t layer, const Tensor& x, const nn::Pass& pass,
+                      const Training& training) const {
+  // What is recomputed has one result: the router's logits are columns behind those of x.
+  const bool routed = training.router_logits != nullptr;
+  const Tensor out =
+      run_layer(training.recompute, x, [this, layer, pass, routed](const Tensor& in) {
+        nn::Pass own = pass;
+        Tensor logits;
+        if (routed) own.router_logits = &logits;
+        const Tensor y = layers_[layer](in, own, static_cast<int64_t>(layer));
+        const Tensor both[] = {y, logits};
+        return logits.defined() ? ops::concat(both, -1) : y;
+      });
+  const int64_t hidden = x.dim(-1), columns = out.dim(-1);
+  if (columns == hidden) return out;
+  training.router_logits->push_back(graph::slice(out, -1, hidden, columns));
+  return graph::slice(out, -1, 0, hidden);
 }
 
 Tensor DecoderLm::normalized(const Tensor& hidden) const {

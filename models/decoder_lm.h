@@ -66,11 +66,15 @@ class DecoderLm : public CausalLm {
                 const Training& training) const override;
   Tensor normalized(const Tensor& hidden) const override;
   const nn::Linear& head() const override { return lm_head_; }
+  int64_t used_experts() const override { return used_experts_; }
   double logit_cap() const override { return logit_cap_; }
 
  private:
+  Tensor run(size_t layer, const Tensor& x, const nn::Pass& pass, const Training& training) const;
+
   nn::DecoderConfig config_;
   double embedding_scale_, logit_scale_, logit_cap_;
+  int64_t used_experts_ = 0;
   nn::Embedding embed_tokens_;
   nn::Rope rope_;
   std::optional<nn::Rope> local_rope_;

@@ -8,6 +8,7 @@
 #include "lib/base/testing.h"
 #include "lib/io/model_files.h"
 #include "lib/io/safetensors.h"
+#include "lib/ops/loss.h"
 #include "models/model.h"
 
 using namespace lumen;
@@ -18,7 +19,7 @@ namespace {
 using lumen::testing::relative_error;
 
 struct Golden {
-  NamedArrays weights, gradients;
+  NamedArrays weights, gradients, balance;
   Array tokens, logits;
 };
 
@@ -28,13 +29,16 @@ std::map<std::string, Golden> read_goldens() {
   std::map<std::string, Golden> goldens;
   for (const auto& [full, array] : file->arrays()) {
     Golden& golden = goldens[full.substr(0, full.find('/'))];
-    const std::string name = full.substr(full.find('/') + 1), gradient = "gradient/";
+    const std::string name = full.substr(full.find('/') + 1);
+    const std::string gradient = "gradient/", balance = "balance/";
     if (name == "tokens") {
       golden.tokens = array;
     } else if (name == "logits") {
       golden.logits = array;
     } else if (name.starts_with(gradient)) {
       golden.gradients.emplace(name.substr(gradient.size()), array);
+    } else if (name.starts_with(balance)) {
+      golden.balance.emplace(name.substr(balance.size()), array);
     } else {
       golden.weights.emplace(name, array);
     }
@@ -77,6 +81,47 @@ TEST_CASE("every family agrees with transformers") {
       CHECK(relative_error(found.as<float>(), gradient.as<float>()) < 2e-5);
     }
   }
+}
+
+TEST_CASE("the loss that balances experts, and its gradients, agree with transformers") {
+  const io::Json document = io::read_json(testing::source_path("testdata/goldens/families.json"));
+  int mixtures = 0;
+  for (auto& [label, golden] : read_goldens()) {
+    if (golden.balance.empty()) continue;
+    INFO(label);
+    ++mixtures;
+    const Array want = golden.balance.at("loss"), counts = golden.balance.at("counts");
+    for (const bool recompute : {false, true}) {
+      const io::Json config = io::classic_config(document["configs"].at(label), true);
+      const auto parameters = nn::Parameters::trainable(golden.weights);
+      const auto model = models::find_model_def(config).make(config, parameters);
+      std::vector<Tensor> router_logits;
+      models::Training training;
+      training.recompute = recompute;
+      training.router_logits = &router_logits;
+      const Tensor tokens = graph::constant(golden.tokens);
+      model->hidden(tokens, first_position(), nullptr, training);
+      const auto loss = [&](const Tensor& of) {
+        return nn::load_balancing_loss(router_logits, model->used_experts(), of);
+      };
+      CHECK(loss(ops::full(tokens.shape(), 1)).item() == Approx(want.as<float>()[0]).epsilon(1e-6));
+      const Tensor some = loss(graph::contiguous(graph::constant(counts), DType::kF32));
+      CHECK(some.item() == Approx(want.as<float>()[1]).epsilon(1e-6));
+      autograd::backward(some);
+      int gradients = 0;
+      for (const auto& [name, tensor] : parameters.named()) {
+        const auto gradient = golden.balance.find(name);
+        if (gradient == golden.balance.end()) continue;
+        INFO(name);
+        ++gradients;
+        const Array found = autograd::grad(tensor).eval();
+        CHECK(relative_error(found.as<float>(), gradient->second.as<float>()) < 2e-5);
+      }
+      CHECK(gradients == static_cast<int>(golden.balance.size()) - 2);
+      CHECK(gradients >= 6);
+    }
+  }
+  CHECK(mixtures == 6);
 }
 
 TEST_CASE("every decoder of the zoo has goldens of transformers") {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "lib/io/json.h"
 #include "lib/nn/decoder.h"
@@ -20,6 +21,9 @@ struct Training {
   Tensor segments;   // int32 [batch, tokens]: attention stays within equal numbers; undefined: one
   Tensor positions;  // int32 [batch, tokens]: from 0 in each document; undefined: 0, 1, 2, …
   bool recompute = false;  // keep only the layers' inputs for the backward pass
+  // Where the logits of the routers of all sparse layers go, [batch, tokens, experts] each; null:
+  // nowhere.
+  std::vector<Tensor>* router_logits = nullptr;
 };
 
 // layer(x), of which only x is kept for the backward pass if `recompute`.
@@ -52,6 +56,9 @@ class CausalLm {
   virtual Tensor normalized(const Tensor& hidden) const = 0;
   // The output head after it: weight [vocab, hidden] and, if it has one, bias [vocab].
   virtual const nn::Linear& head() const = 0;
+
+  // How many experts a token goes through in each sparse layer; 0: there is no such layer.
+  virtual int64_t used_experts() const { return 0; }
 
   // What limits the head's numbers before they are logits (ops::soft_cap); 0: nothing.
   virtual double logit_cap() const { return 0; }

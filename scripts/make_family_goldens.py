@@ -7,7 +7,9 @@ families.json: the versions, and per case its config.json. families.safetensors:
 float64 and stored as float32, the weights "CASE/NAME", the token ids "CASE/tokens" int32
 [batch, tokens], the logits "CASE/logits", and of the sum of log-probabilities of the next tokens
 the gradients "CASE/gradient/NAME" of the weights of the first layer and of the final norm. Names are
-those of files, where each expert has matrices of its own.
+those of files, where each expert has matrices of its own. Of mixtures of experts also the loss that
+balances them "CASE/balance/loss" [2], of all tokens and of those "CASE/balance/counts" int32 [batch,
+tokens] is 1 of, and of the latter the gradients "CASE/balance/NAME" of the first layer's.
 """
 import json
 import pathlib
@@ -129,6 +131,24 @@ def by_expert(kind, values):
     return result
 
 
+def balance(model, tokens):
+    """Of a mixture of experts, what transformers adds to its loss for even use of them."""
+    config = model.config
+    experts = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    if not experts or config.num_experts_per_tok == experts:
+        return {}
+    routed = model(tokens, output_router_logits=True)
+    counts = torch.ones_like(tokens)
+    counts[1, 7:] = 0
+    loss = sys.modules[type(model).__module__].load_balancing_loss_func(
+        routed.router_logits, experts, config.num_experts_per_tok, counts)
+    wanted = {name: parameter for name, parameter in model.named_parameters()
+              if ".layers.0." in name}
+    gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    result = {name: gradient for name, gradient in zip(wanted, gradients) if gradient is not None}
+    return result | {"loss": torch.stack([routed.aux_loss, loss]), "counts": counts.int()}
+
+
 def main():
     directory = pathlib.Path(sys.argv[1])
     configs, arrays = {}, {}
@@ -155,6 +175,7 @@ def main():
         values = by_expert(kind, dict(model.named_parameters()))
         of_weights = by_expert(kind, dict(zip(wanted, gradients)))
         values |= {f"gradient/{n}": g for n, g in of_weights.items()}
+        values |= {f"balance/{n}": g for n, g in by_expert(kind, balance(model, tokens)).items()}
         values |= {"tokens": tokens.int(), "logits": logits}
         for name, value in values.items():
             value = value.detach().numpy()

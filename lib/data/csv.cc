@@ -58,8 +58,12 @@ void CsvReader::read_quoted(CsvField& field) {
   for (;;) {
     if (pos_ == text_.size() || pos_ - begin > limits::kDataRowBytes) {
       // The quote may stand anywhere: the rows behind it are read again.
+      const bool found_end = pos_ == text_.size();
       pos_ = begin, line_ = line, column_ = column;
-      refuse(line, column, "found a quote that is never closed");
+      refuse(line, column,
+             found_end ? "found a quote that is never closed"
+                       : str("found a quote that is not closed within ", limits::kDataRowBytes,
+                             " bytes"));
     }
     const char c = text_[pos_];
     advance();

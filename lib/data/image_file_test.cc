@@ -283,6 +283,16 @@ TEST_CASE("folders of pictures are classes") {
   std::filesystem::create_directory_symlink("..", root + "/cats/more/up");  // not once more
   std::filesystem::create_directory_symlink(".", root + "/cats/here");
   CHECK(open_data(options).info.train_samples == 7);
+  // Directories that link to each other, one of them called like a picture: each once.
+  const std::vector<std::string> rooms = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j.png"};
+  for (const std::string& from : rooms) {
+    std::filesystem::create_directories(root + "/cats/more/" + from);
+    for (const std::string& to : rooms) {
+      std::filesystem::create_directory_symlink("../" + to, root + "/cats/more/" + from + "/" + to);
+    }
+  }
+  io::write_file_atomically(root + "/cats/more/j.png/x.png", as_png(smooth_picture(9, 9)));
+  CHECK(open_data(options).info.train_samples == 8);
   std::filesystem::remove_all(root + "/cats/more");
   std::filesystem::remove(root + "/cats/here");
   std::filesystem::create_directories(root + "/birds");

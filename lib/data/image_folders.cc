@@ -1,6 +1,7 @@
 // Folders of pictures: one sub-directory per class, with further ones in it or not.
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string_view>
 
 #include "lib/base/error.h"
@@ -28,12 +29,9 @@ bool is_picture_name(const std::string& name) {
   return std::ranges::any_of(kExtensions, [&](std::string_view e) { return lower.ends_with(e); });
 }
 
-// Whether `directory` is `inner` or holds it, as a link upwards does.
-bool is_around(const std::string& directory, const std::string& inner) {
+std::string canonical(const std::string& directory) {
   std::error_code error;
-  const auto outer = std::filesystem::canonical(directory, error);
-  const auto place = std::filesystem::canonical(inner, error);
-  return std::mismatch(outer.begin(), outer.end(), place.begin(), place.end()).first == outer.end();
+  return std::filesystem::canonical(directory, error).string();
 }
 
 std::vector<std::string> class_names(const std::string& directory) {
@@ -132,21 +130,23 @@ class FolderReader {
     }
   }
 
-  // Paths below `directory`, in order.
+  // Paths below `directory`, in order. A directory to which several links lead, or one that leads
+  // back to where it stands, is read once; so is one that holds the class, as a link upwards does.
   static std::vector<std::string> pictures_in(const std::string& directory) {
     std::vector<std::string> found;
+    std::set<std::string> seen;
+    for (std::filesystem::path around = canonical(directory); seen.insert(around.string()).second;
+         around = around.parent_path()) {
+    }
     std::vector<std::pair<std::string, size_t>> pending = {{"", 0}};  // with their depth
-    while (!pending.empty()) {
-      const auto [below, depth] = pending.back();
-      pending.pop_back();
+    for (size_t next = 0; next < pending.size(); ++next) {
+      const auto [below, depth] = pending[next];
       for (const std::string& name : list_directory(directory + "/" + below)) {
-        const std::string path = below + name;
-        if (is_picture_name(name)) {
-          found.push_back(path);
-        } else if (depth < kDeepest && io::is_directory(directory + "/" + path) &&
-                   !is_around(directory + "/" + path, directory + "/" + below)) {
-          pending.emplace_back(path + "/", depth + 1);
-        }
+        const std::string path = below + name, place = directory + "/" + path;
+        const bool is_directory = io::is_directory(place);
+        if (!is_directory && is_picture_name(name)) found.push_back(path);
+        if (!is_directory || depth >= kDeepest || !seen.insert(canonical(place)).second) continue;
+        pending.emplace_back(path + "/", depth + 1);
       }
     }
     std::sort(found.begin(), found.end());

@@ -275,7 +275,9 @@ TEST_CASE("bad rows are named with line and column, or skipped and counted") {
   const Case cases[] = {
       {R"({"text": "abc)", "line 3, column 14: the JSON ends too early"},
       {R"({"text": 5})", "line 3, column 10: \"text\" is the number 5, expected a string"},
-      {R"([1])", "line 3, column 1: found an array of 1, expected an object"},
+      {R"([1])", "line 3, column 1: found the beginning of an array, expected an object on this"},
+      {"  {", "line 3, column 3: found the beginning of an object of several lines, expected an"},
+      {"5", "line 3, column 1: found the number 5, expected an object"},
       {R"({"txt": "a"})", "line 3, column 1: found an object with 'txt', expected \"messages\""},
       {R"({})", "an object with no keys"},
       {R"({"prompt": "a"})", "\"completion\" is nothing, expected a string"},

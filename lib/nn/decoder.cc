@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
@@ -181,7 +182,14 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer
   const Tensor attended = added(x, self_attn_(given, pass, layer), after_attention_);
   const Tensor& seen = shape_.parallel ? given : attended;
   const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
-  const Tensor mlp = std::visit([&](const auto& part) { return part(normed); }, mlp_);
+  const auto branch = [&](const auto& part) {
+    if constexpr (std::is_same_v<decltype(part), const SparseMlp&>) {
+      return part(normed, pass.router_logits);
+    } else {
+      return part(normed);
+    }
+  };
+  const Tensor mlp = std::visit(branch, mlp_);
   return added(attended, mlp, after_mlp_);
 }
 

@@ -45,6 +45,7 @@ struct Pass {
   const Rope* rope;          // null: no rotation
   KvCache* cache = nullptr;  // null: attend among the given tokens only
   Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined
+  Tensor* router_logits = nullptr;  // where a sparse layer puts its router's; null: nowhere
 
   // The cache rows that the batch uses; undefined: its own.
   Tensor slots() const { return cache ? cache->slots() : Tensor(); }

@@ -67,11 +67,12 @@ std::string last_part(std::string_view place) {
 constexpr std::array<std::string_view, 3> kNoTargets = {"lm_head", "gate", "router"};
 
 bool is_lora_target(const LoraOptions& lora, std::string_view place) {
+  const bool of_expert = place.find(".experts.") != place.npos;
   const std::string layer = last_part(place);
   const auto has = [&](const auto& names) {
     return std::find(names.begin(), names.end(), layer) != names.end();
   };
-  return (lora.targets.empty() ? !has(kNoTargets) : has(lora.targets)) &&
+  return (lora.targets.empty() ? !has(kNoTargets) && !of_expert : has(lora.targets)) &&
          layer_number(place) >= lora.first_layer;
 }
 

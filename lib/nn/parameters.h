@@ -36,8 +36,8 @@ struct LoraOptions {
   double scale = 1;    // lora_scale
   double dropout = 0;  // on x while training
   // Of new additions; those of an adapter are where it has tensors.
-  // Last parts of layer names: "q_proj"; none: all linear layers but the output ("lm_head") and the
-  // routers of experts ("gate", "router").
+  // Last parts of layer names: "q_proj"; none: all linear layers but the output ("lm_head"), the
+  // routers of experts ("gate", "router") and the experts.
   std::vector<std::string> targets = {};
   int64_t first_layer = 0;  // only in layers with at least this number
   // Of an adapter: layers with a rank and a scale of their own, by their place ("….q_proj.").

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,15 @@ struct SparseMlpShape {
 
 // Of `experts` gated feed-forward layers each token goes through the `used` ones that the router
 // gives the largest logits: ops::experts (Shazeer et al. 2017; Fedus et al. 2022). The experts are
-// experts.0, experts.1, …; they take no low-rank additions, the router does. A bias is one for all
-// experts, experts.gate_proj.bias [experts, intermediate] and its like. A shared expert adds
+// experts.0, experts.1, …; low-rank additions to them, which those with biases do not take, are
+// worked into their weights, without dropout. A bias is one for all experts, experts.gate_proj.bias
+// [experts, intermediate] and its like. A shared expert adds
 // sigmoid(shared_expert_gate(x)) · shared_expert(x) (Qwen2-MoE).
 class SparseMlp {
  public:
   SparseMlp(const Parameters& parameters, const SparseMlpShape& shape);
-  Tensor operator()(const Tensor& x) const;
+  // Puts the router's logits [..., experts] into `router_logits`, unless that is null.
+  Tensor operator()(const Tensor& x, Tensor* router_logits = nullptr) const;
 
  private:
   Linear router_;
@@ -38,5 +41,13 @@ class SparseMlp {
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
 };
+
+// experts · Σ_e f_e P_e, with f_e the share of the tokens that go through expert e and P_e the mean
+// of its probability: least, `used`, where the experts have equally many tokens (Fedus et al. 2022;
+// transformers' load_balancing_loss_func). `router_logits` are those of all sparse layers, each
+// [..., experts], whose tokens count together; `counts`, float32, of the shape of the tokens, is 1
+// of those that count and 0 of the others. [].
+Tensor load_balancing_loss(std::span<const Tensor> router_logits, int64_t used,
+                           const Tensor& counts);
 
 }  // namespace lumen::nn

@@ -187,15 +187,10 @@ Tensor expert_rows(const Tensor& x) {
   return graph::reshape(x, {-1, x.dim(-1)});
 }
 
-// 1 where a token has the expert, else 0.
-Tensor chosen_by(const Node& node, const Tensor& logits) {
-  const Tensor rank = argsort(argsort(logits, -1, true), -1);
-  return graph::contiguous(lt(rank, Number(node.attrs.integer("used"))), DType::kF32);
-}
-
 // What y is weighted by: 0 where the expert was not chosen.
 Tensor expert_probabilities(const Node& node, const Tensor& logits) {
-  const Tensor p = where(to_bool(chosen_by(node, logits)), softmax(logits), 0);
+  const Tensor chosen = chosen_experts(logits, node.attrs.integer("used"));
+  const Tensor p = where(to_bool(chosen), softmax(logits), 0);
   return node.attrs.integer("normalize") ? div(p, sum(p, {-1}, true)) : p;
 }
 
@@ -308,7 +303,7 @@ ExpertGradients dense_gradients(const Node& node, Inputs in, const Tensor& gradi
   for (const std::vector<Tensor>& rows : of_biases) {
     if (!rows.empty()) result.matrices.push_back(concat(rows, 0));
   }
-  result.probabilities = mul(concat(of_p, -1), chosen_by(node, logits));
+  result.probabilities = mul(concat(of_p, -1), chosen_experts(logits, node.attrs.integer("used")));
   return result;
 }
 
@@ -485,6 +480,12 @@ const OpDef kExpertsBackward = {.name = "experts_backward",
                                 .autocast = graph::Autocast::kFull,
                                 .cost = experts_backward_cost,
                                 .cases = experts_backward_cases};
+
+Tensor chosen_experts(const Tensor& logits, int64_t used) {
+  graph::check_defined(logits, "chosen_experts", "logits");
+  const Tensor rank = argsort(argsort(logits, -1, true), -1);
+  return graph::contiguous(lt(rank, Number(used)), DType::kF32);
+}
 
 Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> gate,
                std::span<const Tensor> up, std::span<const Tensor> down,

@@ -230,6 +230,9 @@ struct ExpertsOptions {
 Tensor experts(const Tensor& x, const Tensor& logits, std::span<const Tensor> gate,
                std::span<const Tensor> up, std::span<const Tensor> down,
                const ExpertsOptions& options);
+// Which experts these are, of a router's logits [..., experts]: 1 of the chosen, 0 of the others.
+// float32, without a gradient.
+Tensor chosen_experts(const Tensor& logits, int64_t used);
 // a [..., m, k] · b [..., k, n] → [..., m, n], leading axes broadcast. A vector on the left is a
 // row, on the right a column, and its axis is dropped from the result. float16 and bfloat16 are
 // summed in float32 and rounded once; integers wrap.

@@ -173,13 +173,11 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
   std::optional<io::ImportanceMatrix> importance;
   if (options.imatrix) importance = io::read_importance_matrix(*options.imatrix);
   if (!options.lora) return {std::move(files), std::nullopt, std::move(importance)};
-  const LoraAdapter adapter = read_adapter(*options.lora, files.config);
+  LoraAdapter adapter = read_adapter(*options.lora, files.config);
   ThreadPool pool(1);
   with_context(*options.lora, [&] {
-    check_complete(adapter, files.tensors);
-    untie_head(adapter, files.config, files.tensors);
-    replace_tensors(adapter.replaced, files.tensors);
     require_finite(adapter.tensors, pool);
+    apply_adapter(adapter, files.config, files.tensors);
   });
   auto templates = io::read_chat_templates(*options.lora);
   if (!templates.empty()) files.chat_templates = std::move(templates);

@@ -50,10 +50,15 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
   ThreadPool pool(1);
   with_context(path, [&] {
     check_complete(adapter, base.tensors);
+    constexpr const char* kInstead =
+        ": work the adapter into the model (lumen-convert MODEL OUTPUT --lora ADAPTER)";
     if (!adapter.replaced.empty()) {
       fail(ErrorKind::kUnsupported, "has ", quoted(adapter.replaced.begin()->first),
-           " in the place of the model's own, not an addition: work the adapter into the model "
-           "(lumen-convert MODEL OUTPUT --lora ADAPTER)");
+           " in the place of the model's own, not an addition", kInstead);
+    }
+    if (const auto places = places_in_weights(adapter); !places.empty()) {
+      fail(ErrorKind::kUnsupported, "has an addition to ", quoted(places[0] + "weight"),
+           " that can only be in the weight itself", kInstead);
     }
     require_finite(adapter.tensors, pool);
   });
@@ -120,6 +125,7 @@ void write_adapter_directory(const LoraAdapter& adapter, const io::ModelFiles& b
   const double alpha = alpha_of({lora.rank, lora.scale});
   io::Json config =
       adapter_config(*options.base, lora.rank, alpha, target_modules(adapter, base.tensors));
+  name_parameters(base.config, adapter.tensors, config);
   for (const auto& [place, own] : lora.own) {
     const std::string layer = place.substr(0, place.size() - 1);
     config["rank_pattern"][layer] = own.rank;

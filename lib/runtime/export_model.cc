@@ -165,6 +165,36 @@ io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
           {"inference_mode", true}};
 }
 
+void name_parameters(const io::Json& model_config, const NamedArrays& tensors, io::Json& config) {
+  constexpr std::string_view kA = ".lora_A.weight";
+  const std::string type = io::get_string(model_config, "model_type", "");
+  const auto is_parameter = [&](std::string_view path) {
+    if (type == "gpt_oss") return path.ends_with(".mlp.router");
+    const bool is_mlp = path.ends_with(".mlp.gate_proj") || path.ends_with(".mlp.up_proj") ||
+                        path.ends_with(".mlp.down_proj");
+    return type == "qwen3_moe" && is_mlp;
+  };
+  const auto last_part = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
+  std::set<std::string> parameters, modules;
+  for (const auto& [name, array] : tensors) {
+    if (!name.ends_with(kA)) continue;
+    const std::string path = name.substr(0, name.size() - kA.size());
+    if (is_parameter(path)) {
+      parameters.insert(path + ".weight");
+    } else {
+      modules.insert(last_part(path));
+    }
+  }
+  if (parameters.empty()) return;
+  io::Json targets = io::Json::array();
+  for (const io::Json& target : config["target_modules"]) {
+    if (modules.contains(last_part(target.get<std::string>()))) targets.push_back(target);
+  }
+  config["target_modules"] = targets;
+  config["target_parameters"] = parameters;
+  config["lora_dropout"] = 0.0;  // which matters in training only, and is refused beside these
+}
+
 void write_adapter_files(const std::string& directory, const io::Json& config,
                          const NamedArrays& tensors, DType dtype) {
   NamedArrays named;
@@ -180,6 +210,7 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
   config["lora_dropout"] = lora.dropout;
   config["use_rslora"] = lora.rslora;
   config["fan_in_fan_out"] = model.in_out_weights;
+  name_parameters(model.config, model.weights, config);
   if (lora.layers > 0) {
     std::set<int64_t> layers;
     for (const auto& [name, array] : model.weights) layers.insert(nn::layer_number(name));

@@ -34,6 +34,10 @@ void write_model(const std::string& directory, const ExportedModel& model);
 // adapter_config.json of additions to the layers `targets` of the model `base`, as PEFT reads it.
 io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
                         const std::vector<std::string>& targets);
+// Moves layers of a model with this config that are parameters for PEFT from target_modules to
+// target_parameters: gpt-oss's router, which is no linear layer in transformers, and Qwen3-MoE's
+// feed-forward layers without experts, whose names PEFT would take for those of experts.
+void name_parameters(const io::Json& model_config, const NamedArrays& tensors, io::Json& config);
 // Writes it into the existing `directory`, and adapter_model.safetensors of `tensors`, which are
 // called as in LoraAdapter, in `dtype`.
 void write_adapter_files(const std::string& directory, const io::Json& config,

@@ -316,23 +316,119 @@ TEST_CASE("what only GGUF says of positions and windows stands in config.json of
   }
 }
 
-TEST_CASE("the experts of gpt-oss are in the result as Hugging Face has them") {
-  const std::string base = lumen::testing::temporary_directory(),
-                    place = lumen::testing::temporary_directory();
+// A directory with a small byte-level tokenizer and random weights for a model of this config.
+std::string random_base(const io::Json& config) {
+  const std::string base = lumen::testing::temporary_directory();
   const auto small = text_recipe(kLlama, {"tokenizer.type=byte_bpe", "tokenizer.vocab_size=300"});
   make_task(small, {.threads = 1})->export_model(base);
+  io::write_file_atomically(base + "/config.json", config.dump());
+  const auto parameters = nn::Parameters::random(5);
+  models::find_model_def(config).make(io::classic_config(config, true), parameters);
+  io::write_safetensors(base + "/model.safetensors", parameters.state_dict(), {});
+  return base;
+}
+
+// A mixture of experts; a layer of the Qwen3-MoE has none.
+io::Json mixture_config(const char* type) {
+  return {{"model_type", type},          {"hidden_size", 32},      {"intermediate_size", 24},
+          {"moe_intermediate_size", 16}, {"num_experts", 3},       {"num_local_experts", 3},
+          {"num_experts_per_tok", 2},    {"num_hidden_layers", 2}, {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},    {"head_dim", 16},         {"vocab_size", 300},
+          {"mlp_only_layers", {0}},      {"sliding_window", 8},    {"max_position_embeddings", 64},
+          {"tie_word_embeddings", false}};
+}
+
+TEST_CASE("additions to experts are trained and run, and change nothing at first") {
+  const std::pair<const char*, const char*> kinds[] = {
+      {"mixtral", "\"w1\", \"w2\", \"w3\""},
+      {"qwen3_moe", "\"gate_proj\", \"up_proj\", \"down_proj\", \"q_proj\""}};
+  for (const auto& kind : kinds) {
+    const char *const type = kind.first, *const targets = kind.second;
+    INFO(type);
+    const std::string base = random_base(mixture_config(type)),
+                      place = lumen::testing::temporary_directory(),
+                      whole = lumen::testing::temporary_directory();
+    const auto recipe = [&](const std::string& names, std::vector<std::string> overrides = {}) {
+      overrides.push_back("data.on_too_long=split");
+      return read_recipe({"l.toml", text_recipe(kLlama).directory,
+                          lora_recipe(base, "targets = [" + names + "]\n")},
+                         overrides);
+    };
+    const auto task = make_task(recipe(targets), {.threads = 2});
+    const auto frozen = make_task(whole_recipe(base, {"train.batch_size=4"}), {.threads = 1});
+    CHECK(task->step(0.02).loss == Approx(frozen->step(0.02).loss).epsilon(1e-6));
+    losses(*task, 3);
+    task->export_model(place);
+    const NamedArrays adapter =
+        io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
+    const bool mixtral = type == std::string("mixtral");
+    CHECK(adapter.contains(str("base_model.model.model.layers.1.",
+                               mixtral ? "block_sparse_moe.experts.2.w3" : "mlp.experts.2.up_proj",
+                               ".lora_B.weight")));
+    const io::Json config = io::read_json(place + "/adapter_config.json");
+    CHECK(config.contains("target_parameters") == !mixtral);  // layer 0 of Qwen3-MoE
+    if (!mixtral) {
+      CHECK(config["target_parameters"][0] == "model.layers.0.mlp.down_proj.weight");
+      CHECK(config["target_parameters"].size() == 3);
+    }
+    const auto merged = make_task(recipe(targets, {"export.merge_lora=true"}), {.threads = 1});
+    merged->restore(task->state());
+    merged->export_model(whole);
+    const std::vector<int32_t> ids = {3, 1, 4, 1, 5};
+    const auto logits = [&](const std::string& model, const std::string& lora) {
+      LoadOptions options;
+      options.kv_type = DType::kF32;
+      options.lora = lora;
+      return LanguageModel::load(io::open_model(model), options)->logits(ids);
+    };
+    const Array got = logits(base, place), want = logits(whole, ""), before = logits(base, "");
+    double change = 0;
+    for (size_t i = 0; i < want.as<float>().size(); ++i) {
+      CHECK(got.as<float>()[i] == Approx(want.as<float>()[i]).margin(1e-5));
+      change = std::max<double>(change, std::abs(got.as<float>()[i] - before.as<float>()[i]));
+    }
+    CHECK(change > 1e-3);
+
+    const char* const half = mixtral ? "\"w1\"" : "\"up_proj\"";
+    CHECK(contains(refusal(ErrorKind::kMalformed, [&] { make_task(recipe(half), {.threads = 1}); }),
+                   mixtral ? "to w1 and w3 together only; name w3 too" : "name gate_proj too"));
+    CHECK(
+        contains(refusal(ErrorKind::kUsage,
+                         [&] { make_task(recipe(targets, {"lora.dropout=0.1"}), {.threads = 1}); }),
+                 "additions to experts have no dropout"));
+  }
+}
+
+TEST_CASE("the router of gpt-oss is a parameter for PEFT") {
+  const std::string base = random_base(mixture_config("gpt_oss")),
+                    place = lumen::testing::temporary_directory();
+  const std::string directory = text_recipe(kLlama).directory;
+  const auto recipe = [&](const char* names) {
+    return read_recipe({"l.toml", directory, lora_recipe(base, names)},
+                       {"data.on_too_long=split", "lora.dropout=0.1"});
+  };
+  make_task(recipe("targets = [\"router\", \"q_proj\"]\n"), {.threads = 1})->export_model(place);
+  const io::Json config = io::read_json(place + "/adapter_config.json");
+  CHECK(config["target_modules"] == io::Json({"q_proj"}));
+  CHECK(config["target_parameters"] ==
+        io::Json({"model.layers.0.mlp.router.weight", "model.layers.1.mlp.router.weight"}));
+  CHECK(config["lora_dropout"] == 0);
+  CHECK(contains(refusal(ErrorKind::kMalformed,
+                         [&] { make_task(recipe("targets = [\"gate_proj\"]\n"), {.threads = 1}); }),
+                 "that can have an addition is called 'gate_proj'"));
+}
+
+TEST_CASE("the experts of gpt-oss are in the result as Hugging Face has them") {
+  const std::string place = lumen::testing::temporary_directory();
   const io::Json config = {
       {"model_type", "gpt_oss"},     {"hidden_size", 32},        {"intermediate_size", 16},
       {"num_local_experts", 2},      {"num_experts_per_tok", 1}, {"num_hidden_layers", 1},
       {"num_attention_heads", 2},    {"num_key_value_heads", 1}, {"head_dim", 16},
       {"vocab_size", 300},           {"sliding_window", 8},      {"max_position_embeddings", 64},
       {"tie_word_embeddings", false}};
-  io::write_file_atomically(base + "/config.json", config.dump());
-  const auto parameters = nn::Parameters::random(5);
-  models::find_model_def(config).make(io::classic_config(config, true), parameters);
-  NamedArrays weights = parameters.state_dict();
-  const Array up = nn::float32_copy(weights.at("model.layers.0.mlp.experts.1.up_proj.weight"));
-  io::write_safetensors(base + "/model.safetensors", weights, {});
+  const std::string base = random_base(config);
+  const Array up = nn::float32_copy(
+      io::open_model(base).tensors.at("model.layers.0.mlp.experts.1.up_proj.weight"));
   make_task(whole_recipe(base), {.threads = 1})->export_model(place);
   const NamedArrays result = io::read_safetensors(place + "/model.safetensors")->arrays();
   const Array fused = result.at("model.layers.0.mlp.experts.gate_up_proj");

@@ -137,6 +137,7 @@ GraphTask::GraphTask(const Recipe& recipe, const TaskOptions& options)
   if (overfit_) {
     data_.options.augment = false;
     recipe_.model.dropout = recipe_.lora.dropout = recipe_.train.label_smoothing = 0;
+    recipe_.train.router_aux_loss_coef = 0;
   }
   const graph::PoolScope scope(pool_);
   check_batch_size(recipe_, data_.data.train->samples());
@@ -197,9 +198,12 @@ void GraphTask::build_network() {
   }
   network_ = make_network(config_, parameters_,
                           {.label_smoothing = recipe_.train.label_smoothing,
-                           .recompute = recipe_.train.activation_checkpointing});
+                           .recompute = recipe_.train.activation_checkpointing,
+                           .router_aux_loss_coef = recipe_.train.router_aux_loss_coef});
+  const models::CausalLm* const lm = network_->language_model();
+  check_router_loss(recipe_, lm != nullptr ? lm->used_experts() : 0);
   with_context(io::place_of(path), [&] { models::check_tensors(parameters_); });
-  if (const models::CausalLm* lm = network_->language_model(); lm != nullptr && data_.tokenizer) {
+  if (lm != nullptr && data_.tokenizer) {
     PromptFormat(data_.tokenizer, std::nullopt, {})
         .check_vocabulary(lm->vocab_size(), false, recipe_.tokenizer.path.value_or(path));
   }
@@ -207,7 +211,7 @@ void GraphTask::build_network() {
 
 void GraphTask::choose_trained() {
   check_lora_targets(recipe_, io::get_string(config_, "model_type"), parameters_.linear_layers(),
-                     lora_targets(weights()));
+                     weights());
   for (const auto& [name, tensor] : parameters_.named()) {
     if (tensor.requires_grad()) trained_.push_back({name, tensor});
   }

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 
 #include "lib/kernels/amx_emulation.h"
+#include "lib/nn/training_scope.h"
 #include "lib/ops/loss.h"
 #include "lib/runtime/bundled_recipes.h"
 #include "lib/runtime/least_loss.h"
@@ -72,6 +74,46 @@ TEST_CASE("the loss of a network is that of its logits, capped or not") {
                                                   {.reduction = ops::Reduction::kSum});
     CHECK(got == Approx(want.item()).epsilon(1e-6));
   }
+}
+
+TEST_CASE("the loss that balances experts counts in training, as the recipe or the config says") {
+  const auto ints = [](const std::vector<int32_t>& x) {
+    return graph::constant(Array::from<int32_t>(x, {1, 6}));
+  };
+  const Fields fields = {{"tokens", ints({3, 1, 4, 1, 5, 0})},
+                         {"targets", ints({-100, 4, 1, 5, 9, -100})},
+                         {"positions", ints({0, 1, 2, 3, 4, 0})},
+                         {"segments", ints({0, 0, 0, 0, 0, data::kPadding})}};
+  constexpr int kTargets = 4;
+  const graph::Tensor key = ints({0, 0, 0, 0, 0, 0});
+  io::Json config = models::find_model_def({{"model_type", "mixtral"}}).tiny_configs()[0];
+  const auto parameters = nn::Parameters::trainable(uint64_t{5});
+  const auto loss = [&](const NetworkOptions& options, bool training = true) {
+    const auto network = make_network(config, parameters, options);
+    std::optional<nn::TrainingScope> scope;
+    if (training) scope.emplace(key);
+    return network->loss_sum(fields).item();
+  };
+  const double plain = loss({}, false);
+  CHECK(loss({}) == Approx(plain).epsilon(1e-6));
+  const double balance = (loss({.router_aux_loss_coef = 1}) - plain) / kTargets;
+  CHECK(balance > 1.9);  // 2 of 3 experts are used: 2 if they are equally
+  CHECK(balance < 3);
+  CHECK(loss({.router_aux_loss_coef = 1}, false) == plain);
+  config["router_aux_loss_coef"] = 0.5;  // says nothing alone
+  CHECK(loss({}) == Approx(plain).epsilon(1e-6));
+  config["output_router_logits"] = true;
+  CHECK(loss({}) == Approx(plain + 0.5 * balance * kTargets).epsilon(1e-6));
+  CHECK(loss({.router_aux_loss_coef = 0}) == Approx(plain).epsilon(1e-6));
+  CHECK(loss({.router_aux_loss_coef = 3}) == Approx(plain + 3 * balance * kTargets).epsilon(1e-6));
+  config.erase("router_aux_loss_coef");
+  CHECK(loss({}) == Approx(plain + 0.001 * balance * kTargets).epsilon(1e-6));
+
+  const std::string error = refusal(ErrorKind::kUsage, [] {
+    make_task(text_recipe(kLlama, {"train.router_aux_loss_coef=0.1"}), {.threads = 1});
+  });
+  CHECK(contains(error, "--set train.router_aux_loss_coef: the model is no mixture of experts"));
+  make_task(text_recipe(kLlama, {"train.router_aux_loss_coef=0"}), {.threads = 1});
 }
 
 TEST_CASE("steps have the same bits for any number of threads, and after going on from a state") {

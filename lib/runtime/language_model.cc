@@ -228,12 +228,10 @@ void Decoder::make_model(io::Json config, const LoadOptions& options) {
   config_ = std::move(config);
   std::string place;  // of the adapter
   if (!options.lora.empty()) {
-    const LoraAdapter adapter = read_adapter(options.lora, config_);
+    LoraAdapter adapter = read_adapter(options.lora, config_);
     with_context(options.lora, [&] {
-      check_complete(adapter, tensors_);
-      untie_head(adapter, config_, tensors_);
-      replace_tensors(adapter.replaced, tensors_);
       if (!options.allow_nonfinite) require_finite(adapter.tensors, pool_);
+      apply_adapter(adapter, config_, tensors_);
     });
     adapter_ = adapter.tensors;
     adapter_options_ = adapter.options;

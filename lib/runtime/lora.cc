@@ -1,7 +1,9 @@
 #include "lib/runtime/lora.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
 #include "lib/nn/rope.h"
+#include "lib/ops/ops.h"
 #include "lib/runtime/stored_layout.h"
 #include "lib/text/regex.h"
 
@@ -18,7 +21,8 @@ namespace lumen::runtime {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kA = "lora_A.weight";
+constexpr std::string_view kA = "lora_A.weight", kB = "lora_B.weight";
+constexpr std::string_view kMagnitude = "lora_magnitude_vector";  // of DoRA
 constexpr std::string_view kHead = "lm_head.";
 constexpr const char* kEmbeddings[] = {"model.embed_tokens.weight", "transformer.wte.weight"};
 constexpr const char* kInstead =
@@ -26,7 +30,6 @@ constexpr const char* kInstead =
 
 // Keys with which PEFT computes something else than W + scale B A, and what that is called.
 constexpr std::pair<const char*, const char*> kOtherMethods[] = {
-    {"use_dora", "DoRA adapters"},
     {"use_qalora", "QA-LoRA adapters"},
     {"use_bdlora", "block-diagonal adapters"},
     {"alora_invocation_tokens", "activated adapters, which begin at given tokens,"},
@@ -47,25 +50,146 @@ bool is_addition(const std::string& name) {
   return name.find(".lora_") != name.npos;
 }
 
+bool is_mixtral(const io::Json& model_config) {
+  return io::get_string(model_config, "model_type", "") == "mixtral";
+}
+
 // The model's name of a tensor of the file. PEFT has a layer with an addition as "base_layer" in
-// it, if biases or the embedding are saved too.
-std::string model_name(std::string name) {
-  constexpr std::string_view kBaseLayer = ".base_layer.";
+// it, if biases or the embedding are saved too, and calls an embedding's addition otherwise.
+std::string model_name(std::string name, const io::Json& model_config) {
+  constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
+      {".base_layer.", "."},
+      {".lora_embedding_A", ".lora_A.weight"},
+      {".lora_embedding_B", ".lora_B.weight"},
+      {".lora_magnitude_vector.weight", ".lora_magnitude_vector"}};
   if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-  if (const size_t at = name.find(kBaseLayer); at != name.npos) {
-    name.replace(at, kBaseLayer.size(), ".");
+  for (const auto& [from, to] : kSpellings) {
+    if (const size_t at = name.find(from); at != name.npos) name.replace(at, from.size(), to);
+  }
+  // transformers 5 has another name than files.
+  constexpr std::string_view kRouter = ".mlp.gate.";
+  if (const size_t at = name.find(kRouter); at != name.npos && is_mixtral(model_config)) {
+    name.replace(at, kRouter.size(), ".block_sparse_moe.gate.");
   }
   return name;
 }
 
+bool is_embedding(std::string_view place) {
+  return std::ranges::any_of(kEmbeddings, [&](std::string_view name) {
+    return name.starts_with(place) && name.substr(place.size()) == "weight";
+  });
+}
+
+// Additions to the experts of a layer as PEFT has them for transformers 5, where those are one
+// parameter for gates and ups and one for downs (target_parameters), each with an A [experts ·
+// rank, in] and a B [out, rank · experts]. Of two targets the first is "experts.base_layer", the
+// other, or a single one, "experts".
+class FusedAdditions {
+ public:
+  FusedAdditions(const io::Json& adapter_config, const io::Json& model_config)
+      : adapter_config_(adapter_config), model_config_(model_config) {}
+
+  // Takes the tensor of the file if it is of such an addition and of floats.
+  bool take(std::string_view name, const Array& array) {
+    constexpr std::string_view kExperts = ".experts.", kInner = "base_layer.";
+    const size_t at = name.find(kExperts);
+    if (at == name.npos || !is_float(array.dtype())) return false;
+    std::string_view rest = name.substr(at + kExperts.size());
+    const bool inner = rest.starts_with(kInner);
+    if (inner) rest.remove_prefix(kInner.size());
+    if (rest != kA && rest != kB) return false;
+    std::string layer(name.substr(0, at));
+    if (layer.starts_with(kPrefix)) layer.erase(0, kPrefix.size());
+    Pair& pair = layers_[layer][inner ? 0 : 1];
+    (rest == kA ? pair.a : pair.b) = nn::float32_copy(array);
+    return true;
+  }
+
+  // Puts additions to each expert's own matrices into `tensors`, and into `paths` what PEFT calls
+  // the parameters that they are of.
+  void split(NamedArrays& tensors, std::map<std::string, std::string>& paths) const {
+    for (const auto& [layer, pairs] : layers_) {
+      std::vector<const char*> targets;
+      for (const char* target : {"gate_up_proj", "down_proj"}) {
+        if (is_target(str(layer, ".experts.", target))) targets.push_back(target);
+      }
+      const bool has_inner = !pairs[0].a.empty() || !pairs[0].b.empty();
+      if (targets.size() != (has_inner ? 2u : 1u)) {
+        fail(ErrorKind::kMalformed, "the adapter has additions to ", has_inner ? "two" : "one",
+             " of the parameters of ", quoted(layer + ".experts"), ", but target_parameters of ",
+             "adapter_config.json names ", targets.size(), " of gate_up_proj and down_proj");
+      }
+      for (size_t i = 0; i < targets.size(); ++i) {
+        split(layer, targets[i], pairs[has_inner ? i : 1], tensors, paths);
+      }
+    }
+  }
+
+ private:
+  struct Pair {
+    Array a, b;
+  };
+
+  bool is_target(const std::string& path) const {
+    const io::Json* targets = io::find_value(adapter_config_, "target_parameters");
+    if (targets == nullptr || !targets->is_array()) return false;
+    return std::ranges::any_of(*targets, [&](const io::Json& target) {
+      if (!target.is_string()) return false;
+      const auto& name = target.get_ref<const std::string&>();
+      return path == name || path.ends_with("." + name);
+    });
+  }
+
+  void split(const std::string& layer, const std::string& target, const Pair& pair,
+             NamedArrays& tensors, std::map<std::string, std::string>& paths) const {
+    const bool mixtral = is_mixtral(model_config_), down = target == "down_proj";
+    // gpt-oss has gates and ups in turn, the others one after the other.
+    const bool in_turn = io::get_string(model_config_, "model_type", "") == "gpt_oss";
+    const char* const key =
+        io::find(model_config_, "num_experts") ? "num_experts" : "num_local_experts";
+    const int64_t experts = io::get_int(model_config_, key, 1, limits::kExperts);
+    const std::string path = str(layer, ".experts.", target);
+    const std::vector<const char*> parts =
+        down ? std::vector{mixtral ? "w2" : "down_proj"}
+             : std::vector{mixtral ? "w1" : "gate_proj", mixtral ? "w3" : "up_proj"};
+    const auto count = static_cast<int64_t>(parts.size());
+    const bool fits = !pair.a.empty() && !pair.b.empty() && pair.a.shape().rank() == 2 &&
+                      pair.b.shape().rank() == 2 && pair.a.shape()[0] == pair.b.shape()[1] &&
+                      pair.a.shape()[0] % experts == 0 && pair.b.shape()[0] % count == 0;
+    if (!fits) {
+      fail(ErrorKind::kMismatch, "the addition to ", quoted(path), " has shapes ",
+           to_string(pair.a.shape()), " and ", to_string(pair.b.shape()),
+           ", expected [experts · rank, in] and [out, rank · experts] of ", experts, " experts");
+    }
+    const int64_t rank = pair.a.shape()[0] / experts, in = pair.a.shape()[1];
+    const int64_t out = pair.b.shape()[0] / count;
+    const auto from_a = pair.a.as<float>(), from_b = pair.b.as<float>();
+    for (int64_t e = 0; e < experts; ++e) {
+      for (int64_t part = 0; part < count; ++part) {
+        Array a = Array::zeros(DType::kF32, {rank, in}), b = Array::zeros(DType::kF32, {out, rank});
+        std::copy_n(from_a.data() + e * rank * in, rank * in, a.as_mutable<float>().data());
+        float* to = b.as_mutable<float>().data();
+        for (int64_t row = 0; row < out; ++row) {
+          const int64_t at = in_turn ? row * count + part : part * out + row;
+          for (int64_t k = 0; k < rank; ++k) *to++ = from_b[(at * rank + k) * experts + e];
+        }
+        const std::string place =
+            str(mixtral ? layer.substr(0, layer.rfind(".mlp")) + ".block_sparse_moe" : layer,
+                ".experts.", e, ".", parts[static_cast<size_t>(part)], ".");
+        tensors[place + std::string(kA)] = std::move(a);
+        tensors[place + std::string(kB)] = std::move(b);
+        paths[place] = path;
+      }
+    }
+  }
+
+  const io::Json &adapter_config_, &model_config_;
+  std::map<std::string, std::array<Pair, 2>> layers_;  // by the layer; inner, outer
+};
+
 // Sorts the tensor `name` of the file `place`, where it is called `called`, into `adapter`.
 void add_tensor(const std::string& place, const std::string& called, const std::string& name,
                 const Array& array, LoraAdapter& adapter) {
-  constexpr std::string_view kEmbeddingA = "embed_tokens.lora_A.weight";
-  if (name.find(".lora_embedding_") != name.npos || name.ends_with(kEmbeddingA)) {
-    fail(ErrorKind::kUnsupported, place, ": tensor ", quoted(called),
-         ": additions to the embedding are not supported", kInstead);
-  }
   if (!is_float(array.dtype()) && !is_quantized(array.dtype())) {
     fail(ErrorKind::kMalformed, place, ": tensor ", quoted(called), " has type ",
          lumen::name(array.dtype()), ", expected a float type");
@@ -105,7 +229,9 @@ void check_method(const io::Json& config) {
        "unchanged ones (PEFT: save_pretrained with path_initial_model_for_weight_conversion)");
 }
 
-nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors) {
+// `paths` are what PEFT calls the places that it calls otherwise.
+nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors,
+                             const std::map<std::string, std::string>& paths) {
   const std::string type = io::get_string(config, "peft_type", "LORA");
   if (type != "LORA") {
     fail(ErrorKind::kUnsupported, "peft_type ", quoted(type), " is not supported; known: LORA");
@@ -119,7 +245,9 @@ nn::LoraOptions read_options(const io::Json& config, const NamedArrays& tensors)
   for (const auto& [name, array] : tensors) {
     if (!name.ends_with(kA)) continue;
     const std::string place = name.substr(0, name.size() - kA.size());  // "….q_proj."
-    const std::string path = place.substr(0, place.size() - 1);
+    const auto other = paths.find(place);
+    const std::string path =
+        other != paths.end() ? other->second : place.substr(0, place.size() - 1);
     const double own_alpha = pattern_value(config, "alpha_pattern", path, alpha);
     const auto rank = static_cast<int64_t>(
         pattern_value(config, "rank_pattern", path, static_cast<double>(options.rank)));
@@ -188,6 +316,10 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
   });
   for (const auto& [name, array] : file.tensors) {
     add_tensor(adapter.place, name, name, array, adapter);
+    // llama.cpp looks rows of it up, [vocab, rank].
+    if (!name.ends_with(kA) || !is_embedding(name.substr(0, name.size() - kA.size()))) continue;
+    Array& a = adapter.tensors.at(name);
+    if (a.shape().rank() == 2) a = graph::permute(graph::constant(a), {1, 0}).eval();
   }
   adapter.options = scaled_by_rank(file.alpha, adapter.tensors);
   if (io::gguf_reorders_rotary_rows(file.architecture) &&
@@ -212,11 +344,15 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   const io::Json config = io::read_json(config_path);
   const std::string weights = adapter_weights(directory);
   adapter.place = io::place_of(weights);
+  FusedAdditions fused(config, model_config);
   for (const auto& [full, array] : io::read_tensors(weights)) {
-    add_tensor(adapter.place, full, model_name(full), array, adapter);
+    if (fused.take(full, array)) continue;
+    add_tensor(adapter.place, full, model_name(full, model_config), array, adapter);
   }
+  std::map<std::string, std::string> paths;
+  with_context(adapter.place, [&] { fused.split(adapter.tensors, paths); });
   with_context(config_path, [&] {
-    adapter.options = read_options(config, adapter.tensors);
+    adapter.options = read_options(config, adapter.tensors, paths);
     adapter.targets = read_targets(config);
   });
   reorder_rotary_rows(adapter.tensors, model_config, true);
@@ -226,6 +362,61 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
     if (shift != 0) array = shifted(array, -shift);
   }
   return adapter;
+}
+
+// The model's weight at `place` with the addition worked in, as PEFT's merge_and_unload has it:
+// W + scale · B A, with a magnitude m (DoRA, Liu et al. 2024) the rows of that, one for each
+// output, brought to the length m. Embeddings and GPT-2's layers have a column per output. Rounded
+// to the weight's type, of a quantised one to float16.
+Array worked_in(const LoraAdapter& adapter, const std::string& place, const Array& weight) {
+  const auto find = [&](std::string_view name) {
+    const auto found = adapter.tensors.find(place + std::string(name));
+    return found == adapter.tensors.end() ? Array() : found->second;
+  };
+  const auto misfit = [&](std::string_view name, const Shape& expected) {
+    const Array found = find(name);
+    if (!found.empty() && found.shape() == expected) return;
+    fail(!found.empty() ? ErrorKind::kMismatch : ErrorKind::kMalformed, "the adapter's ",
+         quoted(place + std::string(name)), !found.empty() ? " has shape " : " is missing",
+         !found.empty() ? to_string(found.shape()) : "", ", expected ", to_string(expected));
+  };
+  const bool in_out = is_embedding(place) || place.starts_with("transformer.h.");
+  const auto [rank, scale] = adapter.options.of(place);
+  const Shape& shape = weight.shape();
+  if (shape.rank() != 2) {
+    fail(ErrorKind::kMismatch, "the adapter has an addition to ", quoted(place + "weight"),
+         ", which is no matrix");
+  }
+  const int64_t in = shape[in_out ? 0 : 1], out = shape[in_out ? 1 : 0];
+  misfit(kA, {rank, in});
+  misfit(kB, {out, rank});
+  using graph::constant;
+  graph::Tensor addition = ops::matmul(constant(find(kB)), constant(find(kA)));
+  if (in_out) addition = graph::permute(addition, {1, 0});
+  graph::Tensor sum = ops::add(constant(nn::float32_copy(weight)), ops::mul(addition, scale));
+  if (const Array magnitude = find(kMagnitude); !magnitude.empty()) {
+    misfit(kMagnitude, {out});
+    const int axis = in_out ? 0 : 1;
+    const graph::Tensor length = ops::sqrt(ops::sum(ops::mul(sum, sum), {axis}, true));
+    const graph::Tensor m = graph::reshape(constant(magnitude), length.shape());
+    sum = ops::mul(sum, ops::div(m, length));
+  }
+  const DType dtype = is_quantized(weight.dtype()) ? DType::kF16 : weight.dtype();
+  return nn::stored_as(sum.eval(), dtype);
+}
+
+void work_in(LoraAdapter& adapter, NamedArrays& tensors) {
+  for (const std::string& place : places_in_weights(adapter)) {
+    const auto weight = tensors.find(place + "weight");
+    if (weight == tensors.end()) {
+      fail(ErrorKind::kMismatch, "the adapter has an addition to ", quoted(place + "weight"),
+           ", the model has no such tensor");
+    }
+    weight->second = worked_in(adapter, place, weight->second);
+    for (const std::string_view part : {kA, kB, kMagnitude}) {
+      adapter.tensors.erase(place + std::string(part));
+    }
+  }
 }
 
 }  // namespace
@@ -290,7 +481,11 @@ void untie_head(const LoraAdapter& adapter, io::Json& model_config, NamedArrays&
   const NamedArrays& replaced = adapter.replaced;
   bool differs = std::any_of(replaced.begin(), replaced.end(), is_of_head) ||
                  std::any_of(adapter.tensors.begin(), adapter.tensors.end(), is_of_head);
-  for (const char* name : kEmbeddings) differs = differs || replaced.contains(name);
+  for (const std::string_view name : kEmbeddings) {
+    const std::string place(name.substr(0, name.size() - std::string_view("weight").size()));
+    differs = differs || replaced.contains(std::string(name)) ||
+              adapter.tensors.contains(place + std::string(kA));
+  }
   for (const char* name : kEmbeddings) {
     const auto embedding = tensors.find(name);
     if (!differs || embedding == tensors.end()) continue;
@@ -312,6 +507,23 @@ void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors) {
     }
     found->second = array;
   }
+}
+
+std::vector<std::string> places_in_weights(const LoraAdapter& adapter) {
+  std::set<std::string> places;
+  for (const auto& [name, array] : adapter.tensors) {
+    const std::string place = name.substr(0, name.rfind(".lora_") + 1);
+    const bool of_expert = place.find(".experts.") != place.npos;
+    if (name.ends_with(kMagnitude) || is_embedding(place) || of_expert) places.insert(place);
+  }
+  return {places.begin(), places.end()};
+}
+
+void apply_adapter(LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors) {
+  check_complete(adapter, tensors);
+  untie_head(adapter, model_config, tensors);
+  replace_tensors(adapter.replaced, tensors);
+  work_in(adapter, tensors);
 }
 
 void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, bool to_interleaved) {

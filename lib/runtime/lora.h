@@ -13,7 +13,9 @@ namespace lumen::runtime {
 struct LoraAdapter {
   std::string place;  // what messages call the file of the tensors
   nn::LoraOptions options;
-  NamedArrays tensors;  // "model.layers.0.self_attn.q_proj.lora_A.weight", …
+  // "model.layers.0.self_attn.q_proj.lora_A.weight", …; of DoRA also "….lora_magnitude_vector". An
+  // embedding's are those of a layer with the transposed weight: A [rank, vocab], B [dim, rank].
+  NamedArrays tensors;
   // Trained in the place of tensors of the model (PEFT's modules_to_save): "lm_head.weight".
   NamedArrays replaced;
   // Ends of the paths of the layers that have additions, in all layers of the model: "q_proj".
@@ -27,8 +29,8 @@ std::string adapter_weights(const std::string& directory);
 // Reads the adapter in `path`, a directory or a GGUF file, for a model with this config;
 // rank_pattern and alpha_pattern are regular expressions for the end of a layer's path, as in PEFT.
 // Throws Error: kMissing (no such files), kMalformed (broken), kUnsupported (another PEFT method,
-// DoRA, additions to the embedding, an initialisation that changes the model's own weights),
-// kMismatch (a GGUF file for another architecture).
+// an initialisation that changes the model's own weights), kMismatch (a GGUF file for another
+// architecture).
 LoraAdapter read_adapter(const std::string& path, const io::Json& model_config);
 
 // The first addition to a layer of the model with these tensors that `targets` promise and the
@@ -50,6 +52,15 @@ void untie_head(const LoraAdapter& adapter, io::Json& model_config, NamedArrays&
 // Puts `replaced` in the place of the model's tensors. Throws Error(kMismatch) naming one that the
 // model lacks or has in another shape.
 void replace_tensors(const NamedArrays& replaced, NamedArrays& tensors);
+
+// The places ("model.embed_tokens.") of the additions that no layer can have beside its weight:
+// those to embeddings and to experts, and those with magnitudes (DoRA).
+std::vector<std::string> places_in_weights(const LoraAdapter& adapter);
+
+// Brings the model's config and tensors to where nn::Parameters::with_lora takes `adapter` from:
+// untie_head and replace_tensors, and the additions of places_in_weights are worked into the
+// weights and taken out of the adapter. Throws Error as check_complete and replace_tensors.
+void apply_adapter(LoraAdapter& adapter, io::Json& model_config, NamedArrays& tensors);
 
 // Rows of q and k lie in another order in models with interleaved rotary pairs (GGUF) than in
 // adapters and directories, which follow Hugging Face: brings the weights, biases and B matrices of

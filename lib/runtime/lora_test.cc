@@ -2,10 +2,13 @@
 
 #include <filesystem>
 
+#include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/rope.h"
+#include "lib/runtime/convert.h"
 #include "lib/runtime/language_model.h"
 
 namespace lumen::runtime {
@@ -94,7 +97,7 @@ TEST_CASE("an adapter is read under the names of the model, its scale from alpha
       contains(refusal(ErrorKind::kMismatch, [&] { replace_tensors(patterned.replaced, tensors); }),
                "the model has no such tensor"));
   for (const char* key :
-       {"use_dora", "lora_bias", "alora_invocation_tokens", "layer_replication"}) {
+       {"use_qalora", "lora_bias", "alora_invocation_tokens", "layer_replication"}) {
     io::Json& value = config[key];
     value = *key == 'a' || key[1] == 'a' ? io::Json({3}) : io::Json(true);
     CHECK(contains(refusal(ErrorKind::kUnsupported, read), str(key, ": ")));
@@ -132,7 +135,7 @@ TEST_CASE("layers with an addition and more are found under the model's names") 
   CHECK(adapter.replaced.contains("lm_head.weight"));
   CHECK(adapter.replaced.contains("model.layers.0.self_attn.q_proj.bias"));
   saved["base_model.model.model.embed_tokens.lora_embedding_A"] = counting({2, 5});
-  CHECK(contains(refusal(ErrorKind::kUnsupported, read), "additions to the embedding"));
+  CHECK(read().tensors.contains("model.embed_tokens.lora_A.weight"));
 }
 
 TEST_CASE("an adapter with an embedding or a head parts the two where they were one") {
@@ -162,6 +165,58 @@ TEST_CASE("an adapter with an embedding or a head parts the two where they were 
   CHECK(none.empty());
 }
 
+// Adapters with embeddings, heads, biases, magnitudes, experts, …, written by PEFT.
+TEST_CASE("logits with PEFT's adapters are PEFT's, and of models that they are worked into too") {
+  const auto path = [](const char* name) {
+    return lumen::testing::source_path(str("testdata/goldens/adapters.", name));
+  };
+  const io::Json goldens = io::read_json(path("json"));
+  const NamedArrays arrays = io::read_safetensors(path("safetensors"))->arrays();
+  // Writes the arrays below `prefix`, and the config, as `files` are called.
+  const auto write = [&](const std::string& prefix, const char* weights, const char* file,
+                         const io::Json& config) {
+    const std::string place = lumen::testing::temporary_directory();
+    NamedArrays below;
+    for (const auto& [name, array] : arrays) {
+      if (name.starts_with(prefix)) below[name.substr(prefix.size())] = array;
+    }
+    REQUIRE_FALSE(below.empty());
+    io::write_safetensors(str(place, "/", weights), below);
+    io::write_file_atomically(str(place, "/", file), config.dump());
+    return place;
+  };
+  std::map<std::string, std::string> models;
+  for (const auto& [name, config] : goldens["models"].items()) {
+    models[name] = write(name + "/weight/", "model.safetensors", "config.json", config);
+  }
+  LoadOptions options;
+  options.kv_type = DType::kF32;
+  const auto error_of = [&](const std::string& model, const std::string& name) {
+    const Array logits = LanguageModel::load(io::open_model(model), options)
+                             ->logits(arrays.at("tokens").as<int32_t>());
+    return lumen::testing::relative_error(logits.as<float>(),
+                                          arrays.at(name + "/logits").as<float>());
+  };
+  for (const auto& [name, golden] : goldens["cases"].items()) {
+    INFO(name);
+    const std::string model = models.at(golden["model"].get<std::string>());
+    options.lora = "";
+    CHECK(error_of(model, name) > 0.05);
+    options.lora = write(name + "/adapter/", "adapter_model.safetensors", "adapter_config.json",
+                         golden["config"]);
+    CHECK(error_of(model, name) < 5e-6);
+    const std::string merged = lumen::testing::temporary_directory() + "/merged";
+    ConvertOptions convert_options;
+    convert_options.model = model;
+    convert_options.output = merged;
+    convert_options.type = "f32";
+    convert_options.lora = options.lora;
+    CHECK(convert(convert_options) == 0);
+    options.lora = "";
+    CHECK(error_of(merged, name) < 5e-6);
+  }
+}
+
 TEST_CASE("an adapter of integers is refused by file and tensor") {
   const std::string place = lumen::testing::temporary_directory();
   io::write_file_atomically(place + "/adapter_config.json", R"({"r": 4, "lora_alpha": 8})");
@@ -176,6 +231,39 @@ TEST_CASE("an adapter of integers is refused by file and tensor") {
       refusal(ErrorKind::kUsage,
               [&] { read_adapter(place + "/adapter_model.safetensors", io::Json::object()); }),
       "name its directory"));
+}
+
+TEST_CASE("additions to experts that do not fit the model or the config are refused") {
+  const std::string place = lumen::testing::temporary_directory();
+  const std::string experts = "base_model.model.model.layers.0.mlp.experts.";
+  const io::Json model = {{"model_type", "qwen3_moe"}, {"num_experts", 3}};
+  io::Json config = {{"r", 2}, {"lora_alpha", 2}, {"target_parameters", {"experts.gate_up_proj"}}};
+  NamedArrays tensors = {{experts + "lora_A.weight", counting({6, 4})},
+                         {experts + "lora_B.weight", counting({10, 6})}};
+  const auto read = [&] {
+    io::write_file_atomically(place + "/adapter_config.json", config.dump());
+    io::write_safetensors(place + "/adapter_model.safetensors", tensors);
+    return read_adapter(place, model);
+  };
+  // Column 2 · rank + expert of B, and of its rows the second half for up.
+  const LoraAdapter adapter = read();
+  const std::string up = "model.layers.0.mlp.experts.1.up_proj.";
+  CHECK(adapter.tensors.size() == 12);
+  CHECK(values(adapter.tensors.at(up + "lora_A.weight")) ==
+        std::vector<float>{8, 9, 10, 11, 12, 13, 14, 15});
+  CHECK(values(adapter.tensors.at(up + "lora_B.weight")) ==
+        std::vector<float>{31, 34, 37, 40, 43, 46, 49, 52, 55, 58});
+  CHECK(places_in_weights(adapter).size() == 6);
+  config["target_parameters"] = {"experts.gate_up_proj", "experts.down_proj"};
+  CHECK(contains(refusal(ErrorKind::kMalformed, read),
+                 "has additions to one of the parameters of 'model.layers.0.mlp.experts', but "
+                 "target_parameters of adapter_config.json names 2"));
+  config["target_parameters"] = {"experts.down_proj"};
+  tensors[experts + "lora_A.weight"] = counting({4, 4});
+  CHECK(contains(refusal(ErrorKind::kMismatch, read),
+                 "'model.layers.0.mlp.experts.down_proj' has shapes [4, 4] and [10, 6], expected"));
+  tensors[experts + "lora_A.weight"] = Array::zeros(DType::kI32, {6, 4});
+  CHECK(contains(refusal(ErrorKind::kMalformed, read), "has type i32, expected a float type"));
 }
 
 TEST_CASE("an adapter with layers that the model lacks is refused by the names of both") {

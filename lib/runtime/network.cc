@@ -20,9 +20,23 @@ const Tensor& field(const Fields& fields, const char* name) {
   return found->second;
 }
 
-// Like dropout, label smoothing is a means of training: a perplexity has no part of it.
+// Like dropout, label smoothing and even use of experts are means of training: a perplexity has no
+// part of them.
 double smoothing(const NetworkOptions& options) {
   return nn::TrainingScope::current() != nullptr ? options.label_smoothing : 0;
+}
+
+double router_weight(const NetworkOptions& options, const io::Json& config) {
+  constexpr const char* kKey = "router_aux_loss_coef";
+  const bool given = io::get_bool(config, "output_router_logits", false);
+  const double own = given ? io::get_number(config, kKey, 0, 1e30, 0.001) : 0;
+  return options.router_aux_loss_coef.value_or(own);
+}
+
+// 1 where `values` are not `value`, else 0.
+Tensor differs_from(const Tensor& values, int32_t value) {
+  return ops::sub(graph::scalar(1),
+                  ops::equal(graph::contiguous(values, DType::kF32), graph::scalar(value)));
 }
 
 Tensor zero_position() {
@@ -36,6 +50,7 @@ class LanguageNetwork : public Network {
                   const NetworkOptions& options)
       : config_(config), options_(options) {
     const io::Json classic = io::classic_config(config, false);
+    router_weight_ = router_weight(options, classic);
     model_ = models::find_model_def(classic).make(classic, parameters);
     description_ =
         str(io::get_string(classic, "model_type"), ", ",
@@ -47,6 +62,9 @@ class LanguageNetwork : public Network {
     const Tensor& tokens = field(fields, "tokens");
     models::Training training;
     training.recompute = options_.recompute;
+    std::vector<Tensor> router_logits;
+    const bool balances = router_weight_ > 0 && nn::TrainingScope::current() != nullptr;
+    if (balances) training.router_logits = &router_logits;
     if (auto found = fields.find("segments"); found != fields.end()) {
       training.segments = found->second;
       training.positions = field(fields, "positions");
@@ -56,18 +74,15 @@ class LanguageNetwork : public Network {
     const int64_t rows = tokens.shape().elements();
     const Tensor flat = graph::reshape(hidden, {rows, hidden.dim(-1)});
     const Tensor targets = graph::reshape(field(fields, "targets"), {rows});
-    const nn::Linear& head = model_->head();
-    const double smooth = smoothing(options_), cap = model_->logit_cap();
-    if (head.bias.defined() || head.addition || smooth > 0) {
-      return ops::cross_entropy(ops::soft_cap(head(flat), cap), targets,
-                                {.label_smoothing = smooth, .reduction = ops::Reduction::kSum});
-    }
-    const Tensor counts = ops::sub(
-        graph::scalar(1),
-        ops::equal(graph::contiguous(targets, DType::kF32), graph::scalar(data::kIgnored)));
-    const bool plain = head.weight.dtype() == DType::kF32;  // a frozen base may be quantised
-    const Tensor weight = plain ? head.weight : graph::contiguous(head.weight, DType::kF32);
-    return ops::linear_cross_entropy(flat, weight, targets, counts, cap);
+    const Tensor loss = loss_of_rows(flat, targets);
+    if (router_logits.empty()) return loss;
+    // The whole is divided by the number of targets that count.
+    const Tensor seen = training.segments.defined()
+                            ? differs_from(training.segments, data::kPadding)
+                            : ops::full(tokens.shape(), 1);
+    const Tensor balance = nn::load_balancing_loss(router_logits, model_->used_experts(), seen);
+    const Tensor count = ops::sum(differs_from(targets, data::kIgnored), ops::kAllAxes, false);
+    return ops::add(loss, ops::mul(ops::mul(balance, count), router_weight_));
   }
 
   Tensor class_logits(const Fields&) const override { return {}; }
@@ -76,8 +91,23 @@ class LanguageNetwork : public Network {
   const models::CausalLm* language_model() const override { return model_.get(); }
 
  private:
+  // Σ losses of the head's logits for `flat` [rows, hidden].
+  Tensor loss_of_rows(const Tensor& flat, const Tensor& targets) const {
+    const nn::Linear& head = model_->head();
+    const double smooth = smoothing(options_), cap = model_->logit_cap();
+    if (head.bias.defined() || head.addition || smooth > 0) {
+      return ops::cross_entropy(ops::soft_cap(head(flat), cap), targets,
+                                {.label_smoothing = smooth, .reduction = ops::Reduction::kSum});
+    }
+    const Tensor counts = differs_from(targets, data::kIgnored);
+    const bool plain = head.weight.dtype() == DType::kF32;  // a frozen base may be quantised
+    const Tensor weight = plain ? head.weight : graph::contiguous(head.weight, DType::kF32);
+    return ops::linear_cross_entropy(flat, weight, targets, counts, cap);
+  }
+
   io::Json config_;
   NetworkOptions options_;
+  double router_weight_ = 0;
   std::string description_;
   std::unique_ptr<models::CausalLm> model_;
 };

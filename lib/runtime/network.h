@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lib/io/json.h"
@@ -45,6 +46,9 @@ struct DataShape {
 struct NetworkOptions {
   double label_smoothing = 0;  // in training; losses of evaluations are those of the targets
   bool recompute = false;      // activations of layers, instead of keeping them
+  // Weight of nn::load_balancing_loss in the training of a mixture of experts. None: as
+  // transformers has it, the config's key of this name, or 0 unless it sets output_router_logits.
+  std::optional<double> router_aux_loss_coef = {};
 };
 
 // config.json of the network that [model] describes by its type. Throws Error(kUsage) if the data

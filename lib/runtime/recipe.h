@@ -95,7 +95,8 @@ struct TrainRecipe {
   double grad_clip = 1.0;         // L2 norm; 0: off
   double grad_clip_value = 0;     // each element; 0: off
   double label_smoothing = 0;
-  bool activation_checkpointing = false;  // recompute instead of keeping
+  std::optional<double> router_aux_loss_coef;  // absent: as the model's config says
+  bool activation_checkpointing = false;       // recompute instead of keeping
   double skip_outlier_sigma =
       0;                      // skip steps whose gradient norm is that many deviations off; 0: none
   int64_t max_nonfinite = 3;  // steps in a row without a finite loss before the run ends

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/strings.h"
+#include "lib/runtime/lora.h"
 #include "lib/runtime/recipe_check.h"
 
 namespace lumen::runtime {
@@ -58,6 +59,12 @@ void check_evaluation(const Recipe& recipe, bool has_data) {
   });
 }
 
+void check_router_loss(const Recipe& recipe, int64_t used_experts) {
+  if (recipe.train.router_aux_loss_coef.value_or(0) == 0 || used_experts > 0) return;
+  fail_at_key(recipe, "train.router_aux_loss_coef",
+              "the model is no mixture of experts, so there is no router; leave the key out");
+}
+
 namespace {
 
 // The names of layers among lora.targets; none stand for all.
@@ -82,10 +89,37 @@ nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config) {
           .first_layer = lora.layers > 0 ? std::max<int64_t>(0, layers - lora.layers) : 0};
 }
 
+namespace {
+
+// Whether PEFT takes the additions to experts among `additions`: it makes one of those to gates and
+// ups, and knows no dropout there.
+void check_experts(const Recipe& recipe, const NamedArrays& additions) {
+  constexpr std::string_view kPairs[][2] = {{"gate_proj", "up_proj"}, {"w1", "w3"}};
+  NamedArrays of_experts;
+  for (const auto& [name, array] : additions) {
+    if (name.find(".experts.") != name.npos) of_experts[name] = array;
+  }
+  const std::vector<std::string> parts = lora_targets(of_experts);
+  const auto has = [&](std::string_view part) {
+    return std::find(parts.begin(), parts.end(), part) != parts.end();
+  };
+  for (const auto& [gate, up] : kPairs) {
+    if (has(gate) == has(up)) continue;
+    fail_at_key(recipe, "lora.targets",
+                str("of experts PEFT takes additions to ", gate, " and ", up,
+                    " together only; name ", has(gate) ? up : gate, " too"));
+  }
+  if (!parts.empty() && recipe.lora.dropout > 0) {
+    fail_at_key(recipe, "lora.dropout", "additions to experts have no dropout, as in PEFT; take 0");
+  }
+}
+
+}  // namespace
+
 void check_lora_targets(const Recipe& recipe, const std::string& model_type,
-                        const std::set<std::string>& layers,
-                        const std::vector<std::string>& chosen) {
+                        const std::set<std::string>& layers, const NamedArrays& additions) {
   if (!recipe.lora.rank) return;
+  const std::vector<std::string> chosen = lora_targets(additions);
   const std::string known = join(std::vector<std::string>(layers.begin(), layers.end()), ", ");
   const std::vector<std::string> targets = named_targets(recipe.lora);
   if (targets.empty() && chosen.empty()) {
@@ -104,6 +138,7 @@ void check_lora_targets(const Recipe& recipe, const std::string& model_type,
                 str("no layer of this ", model_type, " that can have an addition is called ",
                     quoted(target), known.empty() ? "" : "; there are ", known));
   }
+  check_experts(recipe, additions);
 }
 
 optim::OptimizerConfig optimizer_config(const Recipe& recipe,

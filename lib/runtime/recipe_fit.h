@@ -26,14 +26,18 @@ void check_label(const Recipe& recipe, bool has_classes);
 // Whether there are data for the evaluations that the recipe follows, if it follows any.
 void check_evaluation(const Recipe& recipe, bool has_data);
 
+// Whether the model has experts, of which a token goes through `used_experts` (0: it has none), if
+// the recipe weighs their even use.
+void check_router_loss(const Recipe& recipe, int64_t used_experts);
+
 // What [lora] adds to the model of this config.json.
 nn::LoraOptions lora_options(const Recipe& recipe, const io::Json& config);
 
-// Whether every target of [lora] got an addition, and there is one. `layers` are the names of the
-// linear layers of a model of type `model_type` that can have one, `chosen` of those that have.
+// Whether every target of [lora] got an addition, and there is one, and PEFT takes those of
+// experts. `layers` are the names of the linear layers of a model of type `model_type` that can
+// have one; `additions` are the tensors of those that have.
 void check_lora_targets(const Recipe& recipe, const std::string& model_type,
-                        const std::set<std::string>& layers,
-                        const std::vector<std::string>& chosen);
+                        const std::set<std::string>& layers, const NamedArrays& additions);
 
 // [optimizer], of which every group and every name without decay is of some of `parameters`.
 optim::OptimizerConfig optimizer_config(const Recipe& recipe,

@@ -215,6 +215,10 @@ RecipeTable train_table(TrainRecipe& r) {
         "largest element of the gradient, after grad_clip; 0: any");
   t.key("label_smoothing", r.label_smoothing, {.min = 0, .max = 0.99},
         "share of each target spread over all classes, but not in evaluations");
+  t.key(
+      "router_aux_loss_coef", r.router_aux_loss_coef, between(0, 1e6),
+      "weight of the loss that spreads tokens over experts, not in evaluations (config.json's, if "
+      "that sets output_router_logits, else 0)");
   t.key("activation_checkpointing", r.activation_checkpointing, any(),
         "recompute activations instead of keeping them");
   t.key("skip_outlier_sigma", r.skip_outlier_sigma, between(0, 1000),
@@ -316,7 +320,7 @@ RecipeTable lora_table(LoraRecipe& l) {
   t.key("dropout", l.dropout, {.min = 0, .max = 0.99}, "on their input").only_with("rank");
   t.key("targets", l.targets, {.min_items = 1},
         "layers that get one, by the end of their name: q_proj, …; of GPT-2 c_attn, c_proj, c_fc "
-        "(all-linear: all linear layers but the output and routers)")
+        "(all-linear: all linear layers but the output, routers and experts)")
       .only_with("rank");
   t.key("layers", l.layers, between(0, limits::kLayers), "only the last so many blocks; 0: all")
       .only_with("rank");

@@ -138,7 +138,8 @@ class TrainTask {
 
 struct TaskOptions {
   std::optional<int64_t> threads;  // absent: physical cores
-  // Every step sees the first batch, without augmentation, dropout and label smoothing.
+  // Every step sees the first batch, without augmentation, dropout, label smoothing and the loss of
+  // routers.
   bool overfit_batch = false;
 };
 
