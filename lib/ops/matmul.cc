@@ -372,6 +372,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor gradient_product(const Tensor& a, const Tensor& b) {
+  graph::check_defined(a, kMatmul.name, "a");
+  graph::check_defined(b, kMatmul.name, "b");
   const Tensor left = before_widening(a), right = before_widening(b);
   if (!is_narrow(left.dtype()) || !is_narrow(right.dtype())) return matmul(a, b);
   const graph::AutocastScope unrounded(DType::kF32);
