@@ -27,8 +27,10 @@ SparseMlp::SparseMlp(const Parameters& parameters, const SparseMlpShape& shape)
     const auto matrix = [&](const std::string& name, int64_t out, int64_t in) {
       const Parameters place = expert / name;
       const Tensor weight = place.get("weight", {out, in}, Init::fan_in_uniform());
-      // PEFT has no place for such an addition to gpt-oss's, whose gates and ups are in turn.
-      return shape.biases ? weight : worked_in(weight, place.low_rank(in, out));
+      // PEFT has no place for such an addition to gpt-oss's, whose gates and ups are in turn, nor
+      // for one to Qwen2-MoE's, where it means the shared expert by these names.
+      const bool has_place = !shape.biases && shape.shared == 0;
+      return has_place ? worked_in(weight, place.low_rank(in, out)) : weight;
     };
     gate_.push_back(matrix(shape.gate, shape.intermediate, shape.hidden));
     up_.push_back(matrix(shape.up, shape.intermediate, shape.hidden));

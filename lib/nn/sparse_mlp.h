@@ -24,9 +24,9 @@ struct SparseMlpShape {
 
 // Of `experts` gated feed-forward layers each token goes through the `used` ones that the router
 // gives the largest logits: ops::experts (Shazeer et al. 2017; Fedus et al. 2022). The experts are
-// experts.0, experts.1, …; low-rank additions to them, which those with biases do not take, are
-// worked into their weights, without dropout. A bias is one for all experts, experts.gate_proj.bias
-// [experts, intermediate] and its like. A shared expert adds
+// experts.0, experts.1, …; low-rank additions to them, which those with biases or beside a shared
+// expert do not take, are worked into their weights, without dropout. A bias is one for all
+// experts, experts.gate_proj.bias [experts, intermediate] and its like. A shared expert adds
 // sigmoid(shared_expert_gate(x)) · shared_expert(x) (Qwen2-MoE).
 class SparseMlp {
  public:

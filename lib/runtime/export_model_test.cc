@@ -399,6 +399,27 @@ TEST_CASE("additions to experts are trained and run, and change nothing at first
   }
 }
 
+TEST_CASE("additions to the shared expert of Qwen2-MoE are trained and run, experts take none") {
+  io::Json mixture = mixture_config("qwen2_moe");
+  mixture["shared_expert_intermediate_size"] = 20;
+  const std::string base = random_base(mixture), place = lumen::testing::temporary_directory();
+  for (const char* targets : {"", "targets = [\"gate_proj\", \"up_proj\"]\n"}) {
+    const auto recipe =
+        read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(base, targets)},
+                    {"data.on_too_long=split"});
+    make_task(recipe, {.threads = 1})->export_model(place);
+    const NamedArrays adapter =
+        io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
+    CHECK(adapter.contains(
+        "base_model.model.model.layers.1.mlp.shared_expert.up_proj.lora_A.weight"));
+    for (const auto& [name, array] : adapter) CHECK(name.find(".experts.") == name.npos);
+    LoadOptions options;
+    options.lora = place;
+    const std::vector<int32_t> ids = {3, 1, 4};
+    CHECK_NOTHROW(LanguageModel::load(io::open_model(base), options)->logits(ids));
+  }
+}
+
 TEST_CASE("the router of gpt-oss is a parameter for PEFT") {
   const std::string base = random_base(mixture_config("gpt_oss")),
                     place = lumen::testing::temporary_directory();

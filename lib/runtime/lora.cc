@@ -433,9 +433,14 @@ LoraAdapter read_adapter(const std::string& path, const io::Json& model_config) 
 }
 
 std::string lacking_addition(const LoraAdapter& adapter, const NamedArrays& model_tensors) {
-  constexpr std::string_view kWeight = ".weight";
+  constexpr std::string_view kWeight = ".weight", kExperts = ".experts.";
+  // For PEFT experts are no layers, so that the names of other layers do not mean them.
+  const bool to_experts = std::ranges::any_of(adapter.tensors, [&](const auto& tensor) {
+    return tensor.first.find(kExperts) != tensor.first.npos;
+  });
   for (const auto& [name, array] : model_tensors) {
     if (!name.ends_with(kWeight)) continue;
+    if (!to_experts && name.find(kExperts) != name.npos) continue;
     const std::string path = name.substr(0, name.size() - kWeight.size());
     for (const std::string& target : adapter.targets) {
       if (!path.ends_with(str(".", target)) && path != target) continue;
