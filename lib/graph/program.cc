@@ -1,7 +1,7 @@
 #include "lib/graph/program.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include "lib/base/prefetch.h"
 #include "lib/base/strings.h"
@@ -76,13 +76,11 @@ void run_code(const Program& program, Registers& registers, int64_t n, float* ou
 
 // Whether an operand is numbers that bfloat16 holds: of types that are, or a single one that is.
 bool is_bf16(const Operand& x) {
-  if (x.dtype == DType::kBF16 || info(x.dtype).block_bytes == 1) return !is_quantized(x.dtype);
+  if (fits_bf16(x.dtype)) return true;
   const bool is_one = std::all_of(x.strides.begin(), x.strides.begin() + x.shape.rank(),
                                   [](int64_t stride) { return stride == 0; });
   if (x.dtype != DType::kF32 || !is_one) return false;
-  uint32_t bits;
-  std::memcpy(&bits, x.data, sizeof(bits));
-  return (bits & 0xFFFF) == 0;
+  return fits_bf16(*x.as<const float>());
 }
 
 // The result as a matrix [rows, columns] such that every operand advances by one stride along a
@@ -278,6 +276,14 @@ std::string to_string(const Program& program) {
 kernels::TypedOp simple_form(const OpDef& op) {
   if (op.block == kernels::block::relu) return kernels::TypedOp::kRelu;
   return &op == &kToBf16 ? kernels::TypedOp::kToBf16 : op.typed;
+}
+
+bool fits_bf16(DType dtype) {
+  return dtype == DType::kBF16 || (info(dtype).block_bytes == 1 && !is_quantized(dtype));
+}
+
+bool fits_bf16(float x) {
+  return (std::bit_cast<uint32_t>(x) & 0xFFFF) == 0;
 }
 
 bool chooses(const Program& program) {

@@ -56,6 +56,10 @@ bool is_fusable(const Node& node);
 // What it is in a chain (kernels/elementwise.h), kNone if it takes a block function.
 kernels::TypedOp simple_form(const OpDef& op);
 
+// Whether numbers of a type are such as bfloat16 holds, and whether one is.
+bool fits_bf16(DType dtype);
+bool fits_bf16(float x);
+
 // Whether a program gives one of its operands, or that with another sign, or a truth value: where
 // they are numbers that bfloat16 holds so is the result, which rounding leaves alone.
 bool chooses(const Program& program);

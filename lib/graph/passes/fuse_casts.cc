@@ -29,11 +29,9 @@ bool lies_in_rows(const Node& node) {
 
 // Whether its numbers are such as bfloat16 holds, by their type or as a single one that is known.
 bool holds_bf16(const NodePtr& node) {
-  if (node->dtype == DType::kBF16 || info(node->dtype).block_bytes == 1) {
-    return !is_quantized(node->dtype);
-  }
+  if (fits_bf16(node->dtype)) return true;
   const std::optional<float> filling = filling_of(*node);
-  return filling && to_float(to_bf16(*filling)) == *filling;
+  return filling && fits_bf16(*filling);
 }
 
 NodePtr read_narrow(const NodePtr& node, const NodePtr&) {
