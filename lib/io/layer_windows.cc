@@ -88,4 +88,9 @@ std::vector<bool> sparse_layers(const Json& config) {
   return sparse;
 }
 
+int64_t expert_count(const Json& config) {
+  const bool is_local = find_value(config, "num_local_experts") != nullptr;
+  return get_int(config, is_local ? "num_local_experts" : "num_experts", 0, limits::kExperts, 0);
+}
+
 }  // namespace lumen::io

@@ -26,4 +26,8 @@ std::vector<bool> rotating_layers(const Json& config);
 // that mlp_only_layers does not name. Throws Error(kMalformed) for a name that is no layer's.
 std::vector<bool> sparse_layers(const Json& config);
 
+// How many experts those layers have, 0 without: what a config calls num_experts or, of Mixtral and
+// gpt-oss, num_local_experts. Throws Error(kMalformed) for what is no such number.
+int64_t expert_count(const Json& config);
+
 }  // namespace lumen::io

@@ -6,6 +6,7 @@
 #include "lib/base/limits.h"
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/gguf_architecture.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 #include "lib/io/write_gguf.h"
@@ -90,9 +91,7 @@ void add_tensor(const std::string& name, const GgufTensor& tensor, Array array, 
 // The matrices of all experts of a layer, one behind the other, each under its own name.
 void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
                  ModelFiles& model) {
-  const bool is_local = find_value(model.config, "num_local_experts") != nullptr;
-  const int64_t count =
-      get_int(model.config, is_local ? "num_local_experts" : "num_experts", 0, limits::kExperts, 0);
+  const int64_t count = expert_count(model.config);
   const Shape& shape = tensor.shape;
   if (count == 1 && shape.rank() == 2) array = array.reshaped({1, shape[0], shape[1]});
   if (array.shape().rank() != 3 || array.shape()[0] != count) {

@@ -10,6 +10,7 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/io/gguf_adapter.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
 #include "lib/nn/rope.h"
@@ -145,9 +146,7 @@ class FusedAdditions {
     const bool mixtral = is_mixtral(model_config_), down = target == "down_proj";
     // gpt-oss has gates and ups in turn, the others one after the other.
     const bool in_turn = io::get_string(model_config_, "model_type", "") == "gpt_oss";
-    const char* const key =
-        io::find(model_config_, "num_experts") ? "num_experts" : "num_local_experts";
-    const int64_t experts = io::get_int(model_config_, key, 1, limits::kExperts);
+    const int64_t experts = io::expert_count(model_config_);
     const std::string path = str(layer, ".experts.", target);
     const std::vector<const char*> parts =
         down ? std::vector{mixtral ? "w2" : "down_proj"}

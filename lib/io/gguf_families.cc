@@ -1,0 +1,524 @@
+// What files of single architectures say in keys of their own; what has no key, such as which
+// layers have a window, is the same in all files of an architecture. Keys:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#include <algorithm>
+#include <array>
+
+#include "lib/base/error.h"
+#include "lib/base/limits.h"
+#include "lib/io/gguf_keys.h"
+#include "lib/io/layer_windows.h"
+
+namespace lumen::io {
+namespace {
+
+constexpr double kMaxUsual = 1e6, kLeastCap = 1e-3;
+
+// --- Windows -----------------------------------------------------------------------------------
+
+constexpr const char* kWindow = "attention.sliding_window";
+
+// The window that a file names, or `unsaid`; 0: none, which some files say so.
+int64_t read_window(const ArchitectureKeys& keys, int64_t unsaid = 0) {
+  return keys.has(kWindow) ? keys.integer(kWindow, limits::kContext, 0) : unsaid;
+}
+
+// The same of a model whose layers have it but every `period`-th.
+bool read_windows(const ArchitectureKeys& keys, int64_t period, Json& config, int64_t unsaid = 0) {
+  const int64_t window = read_window(keys, unsaid);
+  if (window == 0) return false;
+  config["sliding_window"] = window;
+  config["layer_types"] = periodic_layer_types(config["num_hidden_layers"].get<int64_t>(), period);
+  return true;
+}
+
+// Throws unless the layers have windows as `expected` says: layer_types, or null for none at all.
+void require_windows(const Json& config, std::string_view architecture, const Json& expected) {
+  const std::vector<int64_t> windows = layer_windows(config);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const bool may_have = !expected.is_null() && expected[i] == "sliding_attention";
+    if (may_have == (windows[i] > 0)) continue;
+    fail(ErrorKind::kUnsupported, "layer ", i, " has ",
+         windows[i] > 0 ? str("a sliding window of ", windows[i], " tokens")
+                        : std::string("no sliding window"),
+         ", which cannot be written as GGUF for ", architecture);
+  }
+}
+
+void write_window(const Json& config, const KeyWriter& keys) {
+  if (find_value(config, "sliding_window") == nullptr) return;
+  keys.integer(kWindow, get_int(config, "sliding_window", 1, limits::kContext));
+}
+
+// The same of a model whose layers have it but every `period`-th, or none at all.
+void write_windows(const Json& config, const KeyWriter& keys, int64_t period) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool windowed = find_value(config, "sliding_window") != nullptr;
+  require_windows(config, gguf_architecture(config),
+                  windowed ? periodic_layer_types(layers, period) : Json(nullptr));
+  write_window(config, keys);
+}
+
+// --- Experts -----------------------------------------------------------------------------------
+
+constexpr const char* kExpertCount = "expert_count";
+constexpr const char* kExpertUsed = "expert_used_count";
+constexpr const char* kExpertLength = "expert_feed_forward_length";
+constexpr const char* kSharedLength = "expert_shared_feed_forward_length";
+
+// `count` is what the config calls their number.
+void read_experts(const ArchitectureKeys& keys, const char* count, Json& config) {
+  config[count] = keys.integer(kExpertCount, limits::kExperts);
+  config["num_experts_per_tok"] = keys.integer(kExpertUsed, config[count].get<int64_t>());
+}
+
+void write_experts(const Json& config, const char* count, const char* length,
+                   const KeyWriter& keys) {
+  const int64_t experts = get_int(config, count, 1, limits::kExperts);
+  keys.integer(kExpertCount, experts);
+  keys.integer(kExpertUsed, get_int(config, "num_experts_per_tok", 1, experts));
+  keys.integer(kExpertLength, get_int(config, length, 1, limits::kDim));
+}
+
+// --- What only one architecture has ------------------------------------------------------------
+
+void read_llama(const ArchitectureKeys& keys, Json& config) {
+  const int64_t window = read_window(keys);
+  if (window > 0) config["sliding_window"] = window;
+  if (expert_count(keys) > 0) {
+    config["model_type"] = "mixtral";  // what Llama with experts is called
+    read_experts(keys, "num_local_experts", config);
+    config["intermediate_size"] =
+        keys.integer_or(config["intermediate_size"].get<int64_t>(), kExpertLength, limits::kDim);
+  } else if (window > 0) {
+    config["model_type"] = "mistral";  // what Llama with a window is called: a Llama has none
+  }
+}
+
+void write_llama(const Json& config, const KeyWriter& keys) {
+  write_window(config, keys);
+  if (get_string(config, "model_type") != "mixtral") return;
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+}
+
+[[noreturn]] void cannot_write(std::string_view architecture, std::string_view what,
+                               std::string_view why) {
+  fail(ErrorKind::kUnsupported, what, " cannot be written as GGUF for ", architecture,
+       ", whose readers ", why);
+}
+
+// Throws if `key` says that there are biases that other readers do not add.
+void require_no_bias(const Json& config, const char* key) {
+  if (!get_bool(config, key, false)) return;
+  cannot_write(gguf_architecture(config), str(key, " true"), "add no such biases");
+}
+
+// Throws if the output is the embedding.
+void require_own_output(const Json& config) {
+  if (!get_bool(config, "tie_word_embeddings", false)) return;
+  cannot_write(gguf_architecture(config), "tie_word_embeddings true",
+               "look for an output of its own");
+}
+
+// Of these architectures all layers have experts and see all tokens, and the probabilities of the
+// chosen experts add up to 1, or never do.
+void require_usual_experts(const Json& config, std::string_view architecture, bool normalized) {
+  const std::vector<bool> sparse = sparse_layers(config);
+  if (std::find(sparse.begin(), sparse.end(), false) != sparse.end()) {
+    cannot_write(architecture, "layers without experts", "look for experts in every layer");
+  }
+  const bool found = get_bool(config, "norm_topk_prob", false);
+  if (found && !normalized) {
+    cannot_write(architecture, "norm_topk_prob true",
+                 "take the chosen experts' weights as they are whatever a file says");
+  }
+  if (normalized && !found) {
+    cannot_write(architecture, "norm_topk_prob false",
+                 "make the chosen experts' weights add up to 1 whatever a file says");
+  }
+  if (find_value(config, "sliding_window") != nullptr) {
+    cannot_write(architecture, "a sliding window", "attend to all tokens");
+  }
+}
+
+// Qwen's mixtures.
+void read_qwen_experts(const ArchitectureKeys& keys, bool normalized, Json& config) {
+  read_experts(keys, "num_experts", config);
+  const int64_t used = config["num_experts_per_tok"].get<int64_t>();
+  const int64_t length = std::max<int64_t>(1, config["intermediate_size"].get<int64_t>() / used);
+  config["moe_intermediate_size"] = keys.integer_or(length, kExpertLength, limits::kDim);
+  config["norm_topk_prob"] = normalized;
+}
+
+void read_qwen3moe(const ArchitectureKeys& keys, Json& config) {
+  read_qwen_experts(keys, true, config);
+}
+
+void write_qwen3moe(const Json& config, const KeyWriter& keys) {
+  require_usual_experts(config, "qwen3moe", true);
+  write_experts(config, "num_experts", "moe_intermediate_size", keys);
+}
+
+void read_qwen2moe(const ArchitectureKeys& keys, Json& config) {
+  read_qwen_experts(keys, false, config);
+  config["qkv_bias"] = Json(config["attention_bias"]);
+  config["shared_expert_intermediate_size"] =
+      keys.integer_or(config["intermediate_size"].get<int64_t>(), kSharedLength, limits::kDim);
+}
+
+void write_qwen2moe(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  require_usual_experts(config, "qwen2moe", false);
+  write_experts(config, "num_experts", "moe_intermediate_size", keys);
+  keys.integer(kSharedLength, get_int(config, "shared_expert_intermediate_size", 1, limits::kDim));
+}
+
+void read_olmoe(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_experts", config);
+  config["norm_topk_prob"] = false;
+}
+
+void write_olmoe(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  require_usual_experts(config, "olmoe", false);
+  require_no_bias(config, "attention_bias");
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  if (get_int(config, "num_key_value_heads", 1, limits::kHeads) != heads) {
+    cannot_write("olmoe", "another num_key_value_heads than num_attention_heads",
+                 "look for norms of keys as wide as those of queries");
+  }
+  write_experts(config, "num_experts", "intermediate_size", keys);
+}
+
+// A number of both, and what files without the key mean.
+struct Usual {
+  const char* key;
+  double usual;
+};
+
+// What the files do not say, and is the same in all of them.
+constexpr int64_t kGptOssPeriod = 2;
+constexpr Usual kGptOssGate[] = {{"swiglu_alpha", 1.702}, {"swiglu_limit", 7}};
+
+void read_gpt_oss(const ArchitectureKeys& keys, Json& config) {
+  read_experts(keys, "num_local_experts", config);
+  config["intermediate_size"] =
+      keys.integer_or(config["intermediate_size"].get<int64_t>(), kExpertLength, limits::kDim);
+  read_windows(keys, kGptOssPeriod, config);
+  for (const Usual& number : kGptOssGate) config[number.key] = number.usual;
+  Json& scaling = config["rope_scaling"];
+  if (scaling.is_object() && scaling["rope_type"] == "yarn") scaling["truncate"] = false;
+}
+
+void write_gpt_oss(const Json& config, const KeyWriter& keys) {
+  write_windows(config, keys, kGptOssPeriod);
+  write_experts(config, "num_local_experts", "intermediate_size", keys);
+  for (const Usual& number : kGptOssGate) {
+    const double found = get_number(config, number.key, 1e-3, kMaxUsual, number.usual);
+    if (found == number.usual) continue;
+    fail(ErrorKind::kUnsupported, number.key, " ", found,
+         " cannot be written as GGUF for gpt-oss, where it is ", number.usual);
+  }
+  const Json* scaling = find_value(config, "rope_scaling");
+  const bool is_yarn = scaling != nullptr && get_string(*scaling, "rope_type", "") == "yarn";
+  if (is_yarn && get_bool(*scaling, "truncate", true)) {
+    fail(ErrorKind::kUnsupported,
+         "rope_scaling yarn with truncate true cannot be written as GGUF for gpt-oss, where it is "
+         "false");
+  }
+}
+
+void write_no_windows(const Json& config, const KeyWriter&) {
+  require_windows(config, gguf_architecture(config), nullptr);
+}
+
+constexpr int64_t kGemma2Period = 2, kGemma3Period = 6, kOlmoPeriod = 4;
+constexpr int64_t kGemma2Window = 4096;
+constexpr const char* kLocalTheta = "rope.freq_base_swa";
+constexpr double kGemmaLocalTheta = 10000;
+
+// What the products of queries and keys of Gemma 2 and 3 are divided by the root of: of all sizes
+// but the largest head_dim.
+int64_t gemma_query_scalar(const Json& config) {
+  const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const bool largest = layers == (get_string(config, "model_type") == "gemma2" ? 46 : 62);
+  return largest ? get_int(config, "hidden_size", 1, limits::kDim) / heads
+                 : get_int(config, "head_dim", 1, limits::kDim);
+}
+
+void read_gemma(const ArchitectureKeys&, Json& config) {
+  config["rms_norm_offset"] = 0;  // the files have the sums
+  config["hidden_act"] = "gelu_pytorch_tanh";
+}
+
+void require_query_scalar(const Json& config) {
+  const auto expected = static_cast<double>(gemma_query_scalar(config));
+  const double scalar = get_number(config, "query_pre_attn_scalar", 1e-6, 1e9, expected);
+  if (scalar != expected) {
+    fail(ErrorKind::kUnsupported, "query_pre_attn_scalar ", scalar,
+         " cannot be written as GGUF, where it is ", expected);
+  }
+}
+
+// The caps of Gemma 2.
+constexpr Usual kCaps[] = {{"attn_logit_softcapping", 50}, {"final_logit_softcapping", 30}};
+
+void read_gemma2(const ArchitectureKeys& keys, Json& config) {
+  read_gemma(keys, config);
+  config["query_pre_attn_scalar"] = gemma_query_scalar(config);
+  for (const Usual& cap : kCaps) {
+    config[cap.key] = keys.number(cap.key, cap.usual);
+    get_number(config, cap.key, kLeastCap, kMaxUsual);
+  }
+  if (!read_windows(keys, kGemma2Period, config, kGemma2Window)) config["sliding_window"] = nullptr;
+}
+
+void write_gemma2(const Json& config, const KeyWriter& keys) {
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  require_windows(config, "gemma2", periodic_layer_types(layers, kGemma2Period));
+  write_window(config, keys);
+  require_query_scalar(config);
+  for (const Usual& cap : kCaps) {
+    if (find_value(config, cap.key) == nullptr) {
+      fail(ErrorKind::kUnsupported, cap.key,
+           " null cannot be written as GGUF for gemma2, where it is ", cap.usual,
+           " if there is no key");
+    }
+    keys.number(cap.key, get_number(config, cap.key, kLeastCap, kMaxUsual));
+  }
+}
+
+void read_gemma3(const ArchitectureKeys& keys, Json& config) {
+  read_gemma(keys, config);
+  config["query_pre_attn_scalar"] = gemma_query_scalar(config);
+  config["rope_local_base_freq"] = keys.number(kLocalTheta, kGemmaLocalTheta);
+  read_windows(keys, kGemma3Period, config);
+}
+
+void write_gemma3(const Json& config, const KeyWriter& keys) {
+  write_windows(config, keys, kGemma3Period);
+  require_query_scalar(config);
+  for (const Usual& cap : kCaps) {
+    if (find_value(config, cap.key) == nullptr) continue;
+    fail(ErrorKind::kUnsupported, cap.key, " cannot be written as GGUF for gemma3");
+  }
+  keys.number(kLocalTheta,
+              get_number(config, "rope_local_base_freq", 1e-3, 1e12, kGemmaLocalTheta));
+}
+
+void read_olmo2(const ArchitectureKeys& keys, Json& config) {
+  if (read_windows(keys, kOlmoPeriod, config)) config["model_type"] = "olmo3";
+}
+
+void write_olmo2(const Json& config, const KeyWriter& keys) {
+  write_windows(config, keys, kOlmoPeriod);
+}
+
+void read_phi3(const ArchitectureKeys& keys, Json& config) {
+  if (const int64_t window = read_window(keys); window > 0) config["sliding_window"] = window;
+}
+
+// llama.cpp takes files without the key for older ones, which had a window.
+void write_phi3(const Json& config, const KeyWriter& keys) {
+  keys.integer(kWindow, get_int(config, "sliding_window", 0, limits::kContext, 0));
+}
+
+void write_seed_oss(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "attention_out_bias");
+  require_no_bias(config, "mlp_bias");
+}
+
+void write_ernie4_5(const Json& config, const KeyWriter&) {
+  require_no_bias(config, "use_bias");
+}
+
+void read_starcoder2(const ArchitectureKeys& keys, Json& config) {
+  config["hidden_act"] = "gelu_pytorch_tanh";
+  config["use_bias"] = Json(config["attention_bias"]);
+  if (const int64_t window = read_window(keys); window > 0) config["sliding_window"] = window;
+}
+
+void write_starcoder2(const Json& config, const KeyWriter& keys) {
+  write_window(config, keys);
+  if (get_bool(config, "use_bias", true)) return;
+  cannot_write("starcoder2", "use_bias false", "look for biases in every layer");
+}
+
+constexpr const char* kLogitScale = "logit_scale";
+constexpr int64_t kCoherePeriod = 4;
+constexpr int64_t kNormedLayers = 64;  // from so many on queries and keys of Command R have norms
+
+void read_any_cohere(const ArchitectureKeys& keys, Json& config) {
+  config[kLogitScale] = keys.number(kLogitScale);
+}
+
+void write_any_cohere(const Json& config, const KeyWriter& keys) {
+  const std::string architecture = gguf_architecture(config);
+  require_no_bias(config, "attention_bias");
+  if (!get_bool(config, "tie_word_embeddings", true)) {
+    cannot_write(architecture, "tie_word_embeddings false", "take the embedding as output");
+  }
+  keys.number(kLogitScale, get_number(config, kLogitScale, 1e-9, 1e9));
+}
+
+void read_cohere(const ArchitectureKeys& keys, Json& config) {
+  read_any_cohere(keys, config);
+  config["use_qk_norm"] = config["num_hidden_layers"].get<int64_t>() >= kNormedLayers;
+}
+
+void write_cohere(const Json& config, const KeyWriter& keys) {
+  write_any_cohere(config, keys);
+  const bool many = get_int(config, "num_hidden_layers", 1, limits::kLayers) >= kNormedLayers;
+  if (get_bool(config, "use_qk_norm", false) != many) {
+    cannot_write("command-r", many ? "use_qk_norm false" : "use_qk_norm true",
+                 "look for it in models of 64 layers and more only");
+  }
+}
+
+void read_cohere2(const ArchitectureKeys& keys, Json& config) {
+  read_any_cohere(keys, config);
+  const char* const period = "attention.sliding_window_pattern";
+  read_windows(keys, keys.integer_or(kCoherePeriod, period, limits::kLayers), config);
+}
+
+void write_cohere2(const Json& config, const KeyWriter& keys) {
+  write_any_cohere(config, keys);
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  require_windows(config, "cohere2", periodic_layer_types(layers, kCoherePeriod));
+  write_window(config, keys);
+}
+
+// What a config does not say is one half in Hugging Face.
+void say_rotary_factor(Json& config) {
+  if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
+}
+
+void read_glm4(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+}
+
+void read_nemotron(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+  config["rms_norm_offset"] = 0;  // the files have the sums
+  config["hidden_act"] = "relu2";
+}
+
+void write_nemotron(const Json& config, const KeyWriter&) {
+  require_own_output(config);
+}
+
+void read_phi2(const ArchitectureKeys&, Json& config) {
+  say_rotary_factor(config);
+  config["hidden_act"] = "gelu_new";
+}
+
+void write_no_more(const Json&, const KeyWriter&) {}
+
+void write_smollm3(const Json& config, const KeyWriter&) {
+  require_windows(config, "smollm3", nullptr);
+  Json usual = config;
+  usual.erase("no_rope_layers");
+  usual.erase("no_rope_layer_interval");
+  if (rotating_layers(config) == rotating_layers(usual)) return;
+  fail(ErrorKind::kUnsupported,
+       "other layers without rotation than every 4th cannot be written as GGUF for smollm3");
+}
+
+struct Multiplier {
+  const char *gguf, *hugging_face;
+};
+constexpr Multiplier kGraniteMultipliers[] = {{"attention.scale", "attention_multiplier"},
+                                              {"embedding_scale", "embedding_multiplier"},
+                                              {"residual_scale", "residual_multiplier"},
+                                              {"logit_scale", "logits_scaling"}};
+
+void read_granite(const ArchitectureKeys& keys, Json& config) {
+  for (const Multiplier& multiplier : kGraniteMultipliers) {
+    config[multiplier.hugging_face] = keys.number(multiplier.gguf, 1.0);
+  }
+}
+
+void write_granite(const Json& config, const KeyWriter& keys) {
+  require_windows(config, "granite", nullptr);
+  for (const Multiplier& multiplier : kGraniteMultipliers) {
+    keys.number(multiplier.gguf, get_number(config, multiplier.hugging_face, 1e-9, 1e9, 1));
+  }
+}
+
+// The activation that all files of an architecture have, as they do not say it; the other names
+// mean the same function.
+std::vector<std::string_view> activations_of(std::string_view architecture) {
+  constexpr std::string_view kGelus[] = {"gemma", "gemma2", "gemma3", "starcoder2", "phi2"};
+  if (architecture == "nemotron") return {"relu2"};
+  if (std::find(std::begin(kGelus), std::end(kGelus), architecture) == std::end(kGelus)) {
+    return {"silu", "swish"};
+  }
+  return {"gelu_pytorch_tanh", "gelu_new"};
+}
+
+void require_activation(const Json& config, std::string_view architecture) {
+  const std::vector<std::string_view> usual = activations_of(architecture);
+  const std::string found = get_string(config, "hidden_act", std::string(usual[0]));
+  if (std::find(usual.begin(), usual.end(), found) != usual.end()) return;
+  fail(ErrorKind::kUnsupported, "hidden_act ", quoted(found), " cannot be written as GGUF for ",
+       architecture, ", where it is ", usual[0]);
+}
+
+struct Own {
+  std::string_view architecture;
+  void (*read)(const ArchitectureKeys& keys, Json& config);  // null: nothing
+  void (*write)(const Json& config, const KeyWriter& keys);
+};
+constexpr Own kOwn[] = {
+    {"llama", read_llama, write_llama},          {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},        {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"glm4", read_glm4, write_no_more},          {"seed_oss", nullptr, write_seed_oss},
+    {"ernie4_5", nullptr, write_ernie4_5},       {"starcoder2", read_starcoder2, write_starcoder2},
+    {"nemotron", read_nemotron, write_nemotron}, {"phi2", read_phi2, write_no_more},
+    {"command-r", read_cohere, write_cohere},    {"cohere2", read_cohere2, write_cohere2},
+    {"olmoe", read_olmoe, write_olmoe},          {"qwen2moe", read_qwen2moe, write_qwen2moe},
+    {"gemma", read_gemma, write_no_windows},     {"gemma2", read_gemma2, write_gemma2},
+    {"gemma3", read_gemma3, write_gemma3},       {"granite", read_granite, write_granite},
+    {"olmo2", read_olmo2, write_olmo2},          {"phi3", read_phi3, write_phi3},
+    {"smollm3", nullptr, write_smollm3},         {"gpt-oss", read_gpt_oss, write_gpt_oss},
+};
+
+const Own& own_of(std::string_view architecture) {
+  return *std::find_if(std::begin(kOwn), std::end(kOwn),
+                       [&](const Own& own) { return own.architecture == architecture; });
+}
+
+}  // namespace
+
+int64_t ArchitectureKeys::uniform(std::string_view key, int64_t hi) const {
+  const auto value = metadata_.find(prefix_ + std::string(key));
+  if (!value || !value->is_array()) return integer(key, hi);
+  for (size_t i = 0; i < value->size(); ++i) {
+    if (value->int_at(i) != value->int_at(0)) {
+      fail(ErrorKind::kUnsupported, "key ", quoted(value->key()),
+           ": layers of different sizes are not supported");
+    }
+  }
+  const int64_t count = value->size() > 0 ? value->int_at(0) : 0;
+  if (count < 1 || count > hi) {
+    fail(ErrorKind::kMalformed, "key ", quoted(value->key()), ": found ", count,
+         ", expected an integer from 1 to ", hi);
+  }
+  return count;
+}
+
+int64_t expert_count(const ArchitectureKeys& keys) {
+  return keys.has(kExpertCount) ? keys.integer(kExpertCount, limits::kExperts, 0) : 0;
+}
+
+void read_family_keys(std::string_view architecture, const ArchitectureKeys& keys, Json& config) {
+  if (const Own& own = own_of(architecture); own.read != nullptr) own.read(keys, config);
+}
+
+void write_family_keys(std::string_view architecture, const Json& config, const KeyWriter& keys) {
+  require_activation(config, architecture);
+  own_of(architecture).write(config, keys);
+}
+
+}  // namespace lumen::io

@@ -1,0 +1,76 @@
+// The keys of a GGUF file that begin with its architecture's name, and what single architectures
+// say there otherwise than the others, or cannot say. For this room only.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lib/base/error.h"
+#include "lib/io/json.h"
+#include "lib/io/write_gguf.h"
+
+namespace lumen::io {
+
+// Reads "ARCHITECTURE.key" values.
+class ArchitectureKeys {
+ public:
+  ArchitectureKeys(const GgufMetadata& metadata, std::string_view architecture)
+      : metadata_(metadata), prefix_(str(architecture, ".")) {}
+
+  bool has(std::string_view key) const {
+    return metadata_.find(prefix_ + std::string(key)).has_value();
+  }
+  int64_t integer(std::string_view key, int64_t hi, int64_t lo = 1) const {
+    return metadata_.get_int(prefix_ + std::string(key), lo, hi);
+  }
+  int64_t integer_or(int64_t fallback, std::string_view key, int64_t hi) const {
+    return has(key) ? integer(key, hi) : fallback;
+  }
+  double number(std::string_view key) const {
+    return metadata_.get_number(prefix_ + std::string(key));
+  }
+  double number(std::string_view key, double fallback) const {
+    return has(key) ? number(key) : fallback;
+  }
+  std::string_view text(std::string_view key, std::string_view fallback) const {
+    return metadata_.get_string(prefix_ + std::string(key), fallback);
+  }
+
+  // A count per model. Some files have an array with one per layer, which must then agree.
+  int64_t uniform(std::string_view key, int64_t hi) const;
+
+ private:
+  const GgufMetadata& metadata_;
+  std::string prefix_;
+};
+
+// Sets "ARCHITECTURE.key" values.
+class KeyWriter {
+ public:
+  KeyWriter(std::string_view architecture, GgufWriter& writer)
+      : prefix_(str(architecture, ".")), writer_(writer) {}
+
+  void set(std::string_view key, const GgufWriter::Value& value) const {
+    writer_.set(str(prefix_, key), value);
+  }
+  void number(std::string_view key, double value) const { set(key, static_cast<float>(value)); }
+  void integer(std::string_view key, int64_t value) const {
+    set(key, static_cast<uint32_t>(value));
+  }
+
+ private:
+  std::string prefix_;
+  GgufWriter& writer_;
+};
+
+// How many experts a file says that layers have; 0: it does not say.
+int64_t expert_count(const ArchitectureKeys& keys);
+
+// Completes `config`, which has what all architectures have. Throws Error as open_model.
+void read_family_keys(std::string_view architecture, const ArchitectureKeys& keys, Json& config);
+
+// The other way round. Throws Error(kUnsupported) naming what of `config` readers of the
+// architecture would not see.
+void write_family_keys(std::string_view architecture, const Json& config, const KeyWriter& keys);
+
+}  // namespace lumen::io
