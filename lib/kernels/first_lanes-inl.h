@@ -33,8 +33,8 @@ HWY_INLINE hn::VFromD<D> load_first(D d, const hn::TFromD<D>* x, int64_t count) 
   }
 }
 
-// Writes the first `count` ≤ Lanes(d) lanes and nothing beyond. (A masked store of AVX2 takes some 50
-// cycles on Zen 3, even of a whole vector.)
+// Writes the first `count` ≤ Lanes(d) lanes and nothing beyond. (A masked store of AVX2 takes some
+// 50 cycles on Zen 3, even of a whole vector.)
 template <class D>
 HWY_INLINE void store_first(hn::VFromD<D> v, D d, hn::TFromD<D>* x, int64_t count) {
   if (count == static_cast<int64_t>(hn::Lanes(d))) return hn::StoreU(v, d, x);
