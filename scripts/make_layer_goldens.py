@@ -193,6 +193,28 @@ def recurrent(kind, reverse, lengths, **options):
     return run
 
 
+def delta_rule(tiled):
+    """The gated delta rule: q, k, v, decay, beta → out, the last states."""
+    def run(q, k, v, decay, beta):
+        group = v.shape[2] // q.shape[2]
+        q, k = (x.repeat(1, 1, group, 1) if tiled else x.repeat_interleave(group, 2) for x in (q, k))
+        state = torch.zeros(v.shape[0], v.shape[2], q.shape[3], v.shape[3])
+        out = []
+        for t in range(v.shape[1]):
+            state = state * decay[:, t, :, None, None]
+            error = v[:, t] - torch.einsum("bhij,bhi->bhj", state, k[:, t])
+            state = state + torch.einsum("bhi,bhj->bhij", k[:, t], error * beta[:, t, :, None])
+            out.append(torch.einsum("bhij,bhi->bhj", state, q[:, t]))
+        return [torch.stack(out, 1), state]
+    return run
+
+
+def linear_attention():
+    for name, tiled in (("delta_rule", False), ("delta_rule_tiled", True)):
+        keys, heads, gates = floats([2, 5, 2, 4], -0.7, 0.7), floats([2, 5, 4, 3]), floats([2, 5, 4], 0, 1)
+        case(f"{name}.plain", delta_rule(tiled), keys, keys, heads, gates, gates)
+
+
 def in_double(x):
     return x.double() if x.is_floating_point() else x
 
@@ -226,6 +248,7 @@ def main():
     normalisation()
     types_of_normalisation()
     attention()
+    linear_attention()
     recurrence()
     path = pathlib.Path(__file__).resolve().parent.parent / "testdata" / "goldens" / "layers.safetensors"
     metadata = {"command": "scripts/make_layer_goldens.py", "torch": torch.__version__,

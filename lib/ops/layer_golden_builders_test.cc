@@ -16,6 +16,12 @@ Tensor attend(In in, AttentionOptions options) {
 
 enum class Layer { kLstm, kGru, kTanh, kRelu };
 
+template <bool kTiled>
+Out delta_rule(In in) {
+  const auto result = gated_delta_rule(in[0], in[1], in[2], in[3], in[4], {.tiled = kTiled});
+  return {result.out, result.state};
+}
+
 // x, weights, biases, first states, lengths or not → out and last states.
 template <Layer kLayer, bool kReverse, bool kLengths>
 Out recurrent(In in) {
@@ -187,6 +193,8 @@ void add_layer_builders(std::map<std::string, GoldenBuild>& builders) {
   add_class_losses(builders);
   add_normalisation(builders);
   add_attention(builders);
+  builders["delta_rule"] = delta_rule<false>;
+  builders["delta_rule_tiled"] = delta_rule<true>;
   add_recurrent<Layer::kLstm>("lstm", builders);
   add_recurrent<Layer::kGru>("gru", builders);
   add_recurrent<Layer::kTanh>("rnn_tanh", builders);

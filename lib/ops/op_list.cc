@@ -22,7 +22,8 @@ extern const graph::OpDef kAdd, kMul, kMod, kSub, kDiv, kNeg, kAbs, kMaximum, kM
     kCrossEntropy, kCrossEntropyBackward, kNll, kNllBackward, kLinearCrossEntropy,
     kLinearCrossEntropyGradients, kLogSigmoid, kBinaryCrossEntropy, kUniform, kNormal, kDropout,
     kEmbedding, kEmbeddingGrad, kConcat, kRopeTable, kRope, kKvAppend, kAttention,
-    kAttentionTraining, kAttentionBackward, kRecurrent, kRecurrentBackward;
+    kAttentionTraining, kAttentionBackward, kGatedDeltaRule, kGatedDeltaRuleBackward, kRecurrent,
+    kRecurrentBackward;
 
 namespace {
 
@@ -140,6 +141,8 @@ constexpr const graph::OpDef* kOps[] = {
     &kAttention,
     &kAttentionTraining,
     &kAttentionBackward,
+    &kGatedDeltaRule,
+    &kGatedDeltaRuleBackward,
     &kRecurrent,
     &kRecurrentBackward,
 };

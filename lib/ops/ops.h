@@ -480,6 +480,28 @@ struct AttentionOptions {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& position,
                  const AttentionOptions& options);
 
+// --- The gated delta rule (ops/delta_rule.cc) --------------------------------------------------
+// Attention whose memory is a matrix S [key_dim, value_dim] per head (Yang et al. 2024). Of each
+// token: P = decay · S, S' = P + k (beta · (v − Pᵀ k))ᵀ, out = S'ᵀ q. float32. q and k [batch,
+// tokens, key_heads, key_dim], v [batch, tokens, heads, value_dim], decay and beta [batch, tokens,
+// heads]; head h reads the key head h / (heads / key_heads). Gradients are of what begins without
+// states only.
+struct DeltaRuleOptions {
+  bool tiled = false;  // head h reads the key head h % key_heads
+  // Where the states begin: [rows, heads, key_dim, value_dim], of which batch row b reads the row
+  // slots[b] (undefined: b), or zeros where its position is 0. Undefined: zeros.
+  Tensor before = {};
+  Tensor position = {};  // int32 [1] or [batch]
+  Tensor slots = {};     // int32 [batch]
+};
+struct DeltaRuleResult {
+  Tensor out;    // [batch, tokens, heads, value_dim]
+  Tensor state;  // after the last token [batch, heads, key_dim, value_dim]
+};
+DeltaRuleResult gated_delta_rule(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const Tensor& decay, const Tensor& beta,
+                                 const DeltaRuleOptions& options = {});
+
 // --- Recurrent layers (ops/recurrent.cc), PyTorch's formulas, whole sequences -------------------
 // Results have the common type of x, states, hidden weights and biases; narrow floats are computed
 // in float32 and rounded once, float64 step by step from other operations, which is slow and does
