@@ -103,6 +103,12 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
     layers_.emplace_back(parameters / "model" / "layers" / str(i), layer);
     if (layer.experts) used_experts_ = layer.experts->used;
     rotations_.push_back(shape.rotation(i));
+    numbers_.push_back(layer.delta_net ? delta_nets_.layers : attention_layers_);
+    if (layer.delta_net) {
+      delta_nets_ = nn::GatedDeltaNet::cache_shape(*layer.delta_net, delta_nets_.layers + 1);
+    } else {
+      ++attention_layers_;
+    }
   }
   // GGUF stores the scaling of Llama 3.1 and of Phi-3 as divisors of the frequencies.
   auto divisors = [&](const char* name) {
@@ -115,7 +121,8 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
 }
 
 nn::KvCacheShape DecoderLm::cache_shape(int64_t batch, int64_t context) const {
-  return {config_.num_hidden_layers, batch, config_.num_key_value_heads, context, config_.head_dim};
+  return {attention_layers_, batch,      config_.num_key_value_heads, context,
+          config_.head_dim,  delta_nets_};
 }
 
 Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
@@ -149,7 +156,7 @@ Tensor DecoderLm::run(size_t layer, const Tensor& x, const nn::Pass& pass,
         nn::Pass own = pass;
         Tensor logits;
         if (routed) own.router_logits = &logits;
-        const Tensor y = layers_[layer](in, own, static_cast<int64_t>(layer));
+        const Tensor y = layers_[layer](in, own, numbers_[layer]);
         const Tensor both[] = {y, logits};
         return logits.defined() ? ops::concat(both, -1) : y;
       });

@@ -44,11 +44,13 @@ class CausalLm {
   // Whether a cache holds every position, so that a text can be continued from any of them; false
   // for recurrent models, which can go on from the last only.
   virtual bool keeps_positions() const { return true; }
+  // Whether a cache can hold several texts.
+  virtual bool keeps_several() const { return keeps_positions(); }
 
   // Token ids int32 [batch, tokens], the first at `position` (int32 [1], or of each row [batch]) →
   // the last layer's output [batch, tokens, hidden]. With a cache, keys and values are appended to
-  // it and earlier positions are seen; without, the position must be [1] and 0. A model that keeps
-  // no positions takes a batch of 1 with a cache. `training` goes without a cache.
+  // it and earlier positions are seen; without, the position must be [1] and 0. A model that does
+  // not keep several texts takes a batch of 1 with a cache. `training` goes without a cache.
   virtual Tensor hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                         const Training& training = {}) const = 0;
 

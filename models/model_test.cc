@@ -99,7 +99,7 @@ TEST_CASE("a batch of two equals two batches of one") {
 
 TEST_CASE("rows with positions and cache rows of their own equal texts alone") {
   for_every_model([](const io::Json&, const models::CausalLm& model, const nn::Parameters&) {
-    if (!model.keeps_positions()) return;
+    if (!model.keeps_several()) return;
     const nn::KvCache cache(model.cache_shape(3, 16), DType::kF32);
     auto step = [&](const std::vector<int32_t>& ids, std::vector<int32_t> at,
                     std::vector<int32_t> slots) {
@@ -124,6 +124,28 @@ TEST_CASE("rows with positions and cache rows of their own equal texts alone") {
   });
 }
 
+TEST_CASE("documents of a packed row equal documents alone") {
+  for_every_model([](const io::Json&, const models::CausalLm& model, const nn::Parameters&) {
+    if (!model.keeps_several()) return;
+    const auto ints = [](std::vector<int32_t> list) {
+      return graph::constant(Array::from<int32_t>(list, {1, 8}));
+    };
+    models::Training training;
+    training.segments = ints({4, 4, 7, 7, 7, 7, 7, 2});
+    training.positions = ints({0, 1, 0, 1, 2, 3, 4, 0});
+    const auto packed =
+        values(model.logits(model.hidden(token_ids(kIds, 1), position(0), nullptr, training)));
+    std::vector<float> alone;
+    for (const auto& [first, count] : {std::pair(0, 2), {2, 5}, {7, 1}}) {
+      const auto ids =
+          std::span(kIds).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+      const auto one = values(model.logits(model.hidden(token_ids(ids, 1), position(0), nullptr)));
+      alone.insert(alone.end(), one.begin(), one.end());
+    }
+    CHECK(relative_error(packed, alone) < 1e-5);
+  });
+}
+
 TEST_CASE("attention's dropout is for training, and drawn again where layers are recomputed") {
   auto logits = [](const models::CausalLm& model, bool recompute) {
     return model.logits(model.hidden(token_ids(kIds, 1), position(0), nullptr,
@@ -133,7 +155,7 @@ TEST_CASE("attention's dropout is for training, and drawn again where layers are
     INFO(def->name);
     io::Json config = def->tiny_configs()[0];
     const auto without = def->make(config, nn::Parameters::trainable(3));
-    if (!without->keeps_positions()) continue;
+    if (!without->keeps_several()) continue;
     const std::vector<float> plain = values(logits(*without, false));
     config["attn_pdrop"] = config["attention_dropout"] = 0.5;
     CHECK(values(logits(*def->make(config, nn::Parameters::trainable(3)), false)) == plain);

@@ -23,7 +23,7 @@ import transformers
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
-LOCAL, GLOBAL = "sliding_attention", "full_attention"
+LOCAL, GLOBAL, LINEAR = "sliding_attention", "full_attention", "linear_attention"
 
 
 def longrope(original):
@@ -81,6 +81,14 @@ CASES = {
     "cohere2": ("Cohere2", {"sliding_window": 3, "num_hidden_layers": 4}),
     "nemotron": ("Nemotron", {"head_dim": 12, "attention_bias": True, "mlp_bias": True}),
     "phi": ("Phi", {"num_key_value_heads": 2}),
+    "qwen3_5": ("Qwen3_5", {"head_dim": 8, "num_hidden_layers": 3, "layer_types": [LINEAR, GLOBAL, LINEAR],
+                            "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                            "linear_key_head_dim": 4, "linear_value_head_dim": 6,
+                            "rope_theta": 1e7, "attention_bias": True}),
+    "qwen3_5-tied": ("Qwen3_5", {"head_dim": 8, "layer_types": [GLOBAL, LINEAR],
+                                 "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+                                 "linear_key_head_dim": 6, "linear_value_head_dim": 4,
+                                 "linear_conv_kernel_dim": 3, "tie_word_embeddings": True}),
     "gptoss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                           "sliding_window": 3, "num_hidden_layers": 3, "swiglu_limit": 0.4,
                           "rope_scaling": YARN | {"truncate": False}}),
@@ -154,7 +162,7 @@ def main():
     configs, arrays = {}, {}
     for label, (kind, keys) in CASES.items():
         torch.manual_seed(1)
-        name = kind + ("TextConfig" if kind == "Gemma3" else "Config")
+        name = kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5") else "Config")
         config = getattr(transformers, name)(**(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()

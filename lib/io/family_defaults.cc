@@ -260,6 +260,29 @@ void complete_qwen3_moe(Json& config) {
   rename_key(config, "num_local_experts", "num_experts");
 }
 
+// As Qwen3_5TextConfig has it.
+void complete_qwen3_5(Json& config) {
+  set_defaults(config, {{"vocab_size", 248320},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 12288},
+                        {"num_hidden_layers", 32},
+                        {"num_attention_heads", 16},
+                        {"num_key_value_heads", 4},
+                        {"head_dim", 256},
+                        {"max_position_embeddings", 32768},
+                        {"partial_rotary_factor", 0.25},
+                        {"linear_conv_kernel_dim", 4},
+                        {"linear_key_head_dim", 128},
+                        {"linear_value_head_dim", 128},
+                        {"linear_num_key_heads", 16},
+                        {"linear_num_value_heads", 32},
+                        {"rms_norm_offset", 1},
+                        {"tie_word_embeddings", false}});
+  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
+  const int64_t period = get_int(config, "full_attention_interval", 1, limits::kLayers, 4);
+  set_default(config, "layer_types", periodic_layer_types(layers, period, "linear_attention"));
+}
+
 void complete_olmo3(Json& config) {
   set_layer_types(config, 4);
 }
@@ -283,6 +306,7 @@ constexpr Family kFamilies[] = {
     {"olmoe", complete_olmoe},
     {"phi", complete_phi},
     {"qwen2_moe", complete_qwen2_moe},
+    {"qwen3_5_text", complete_qwen3_5},
     {"qwen3_moe", complete_qwen3_moe},
     {"seed_oss", complete_seed_oss},
     {"starcoder2", complete_starcoder2},

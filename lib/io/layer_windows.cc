@@ -10,6 +10,19 @@ size_t number_of_layers(const Json& config) {
   return static_cast<size_t>(get_int(config, "num_hidden_layers", 1, limits::kLayers));
 }
 
+const Json& checked_layer_types(const Json& types, size_t layers) {
+  if (!types.is_array() || types.size() != layers) {
+    fail(ErrorKind::kMalformed, "layer_types: found ", describe(&types), ", expected an array of ",
+         layers, " names, one per layer");
+  }
+  return types;
+}
+
+[[noreturn]] void refuse_layer_type(const Json& type, size_t layer, std::string_view other) {
+  fail(ErrorKind::kUnsupported, "layer_types: layer ", layer, " is ", describe(&type),
+       "; known: full_attention, ", other);
+}
+
 }  // namespace
 
 std::vector<int64_t> layer_windows(const Json& config) {
@@ -23,10 +36,7 @@ std::vector<int64_t> layer_windows(const Json& config) {
     for (size_t layer = full; layer < layers; ++layer) windows[layer] = window;
     return windows;
   }
-  if (!types->is_array() || types->size() != layers) {
-    fail(ErrorKind::kMalformed, "layer_types: found ", describe(types), ", expected an array of ",
-         layers, " names, one per layer");
-  }
+  checked_layer_types(*types, layers);
   for (size_t layer = 0; layer < layers; ++layer) {
     const Json& type = (*types)[layer];
     if (type == "sliding_attention") {
@@ -37,17 +47,32 @@ std::vector<int64_t> layer_windows(const Json& config) {
       }
       windows[layer] = window;
     } else if (type != "full_attention") {
-      fail(ErrorKind::kUnsupported, "layer_types: layer ", layer, " is ", describe(&type),
-           "; known: full_attention, sliding_attention");
+      refuse_layer_type(type, layer, "sliding_attention");
     }
   }
   return windows;
 }
 
-Json periodic_layer_types(int64_t layers, int64_t period) {
+std::vector<bool> linear_attention_layers(const Json& config) {
+  const size_t layers = number_of_layers(config);
+  const Json* types = find_value(config, "layer_types");
+  if (types == nullptr) fail(ErrorKind::kMalformed, "layer_types: missing");
+  checked_layer_types(*types, layers);
+  std::vector<bool> linear;
+  for (size_t layer = 0; layer < layers; ++layer) {
+    const Json& type = (*types)[layer];
+    linear.push_back(type == "linear_attention");
+    if (!linear.back() && type != "full_attention") {
+      refuse_layer_type(type, layer, "linear_attention");
+    }
+  }
+  return linear;
+}
+
+Json periodic_layer_types(int64_t layers, int64_t period, std::string_view most) {
   Json types = Json::array();
   for (int64_t i = 0; i < layers; ++i) {
-    types.push_back((i + 1) % period == 0 ? "full_attention" : "sliding_attention");
+    types.push_back((i + 1) % period == 0 ? std::string_view("full_attention") : most);
   }
   return types;
 }

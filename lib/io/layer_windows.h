@@ -1,6 +1,7 @@
 // What single layers of a model do otherwise than the others: windows, rotation, experts.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "lib/io/json.h"
@@ -14,8 +15,16 @@ namespace lumen::io {
 // transformers does not run one, and Error(kUnsupported) for another type of layer.
 std::vector<int64_t> layer_windows(const Json& config);
 
-// The layer_types of a model with a window in all layers but every `period`-th.
-Json periodic_layer_types(int64_t layers, int64_t period);
+// The layer_types of a model whose layers are of type `most` but for every `period`-th, which is
+// "full_attention".
+Json periodic_layer_types(int64_t layers, int64_t period,
+                          std::string_view most = "sliding_attention");
+
+// Most taps of the convolution of a layer with linear attention.
+inline constexpr int64_t kMostConvTaps = 64;
+// Whether each layer of a model with layer_types, "linear_attention" or "full_attention", has
+// linear attention. Throws as layer_windows.
+std::vector<bool> linear_attention_layers(const Json& config);
 
 // Whether each layer of a SmolLM3 rotates queries and keys: where no_rope_layers says 1; without
 // such a list all but every no_rope_layer_interval-th, of 4. Throws Error(kMalformed) for a list of

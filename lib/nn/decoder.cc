@@ -40,7 +40,7 @@ std::vector<Linear> projections(const Parameters& parameters, const AttentionSha
     result.emplace_back(parameters / "qkv_proj", s.hidden, q + 2 * kv, s.qkv_bias);
     return result;
   }
-  result.emplace_back(parameters / "q_proj", s.hidden, q, s.qkv_bias);
+  result.emplace_back(parameters / "q_proj", s.hidden, (s.gated ? 2 : 1) * q, s.qkv_bias);
   result.emplace_back(parameters / "k_proj", s.hidden, kv, s.qkv_bias);
   result.emplace_back(parameters / "v_proj", s.hidden, kv, s.qkv_bias);
   return result;
@@ -123,7 +123,13 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
     const Tensor heads = graph::reshape(projected, {batch, tokens, count, dim});
     return norm && shape_.qk_norm != QkNorm::kWhole ? (*norm)(heads) : heads;
   };
-  Tensor q = in_heads(qkv[0], shape_.heads, q_norm_);
+  Tensor queries = qkv[0], gate;
+  if (shape_.gated) {
+    const Tensor pairs = graph::reshape(queries, {batch, tokens, shape_.heads, 2 * dim});
+    queries = graph::slice(pairs, 3, 0, dim);
+    gate = ops::sigmoid(graph::slice(pairs, 3, dim, 2 * dim));
+  }
+  Tensor q = in_heads(queries, shape_.heads, q_norm_);
   Tensor k = in_heads(qkv[1], shape_.kv_heads, k_norm_);
   Tensor v = in_heads(qkv[2], shape_.kv_heads, {});
   if (pass.rope != nullptr) {
@@ -141,11 +147,18 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
       .slots = pass.slots(),
       .dropout = attention_dropout(shape_.dropout),
       .bf16 = rounds_activations(o_proj_.weight.dtype())};
-  const Tensor out = ops::attention(q, k, v, pass.position, options);
+  Tensor out = ops::attention(q, k, v, pass.position, options);
+  if (gate.defined()) out = ops::mul(out, gate);
   return o_proj_(graph::reshape(out, {batch, tokens, shape_.heads * dim}));
 }
 
 namespace {
+
+std::variant<SelfAttention, GatedDeltaNet> token_mixer(const Parameters& parameters,
+                                                       const LayerShape& shape) {
+  if (shape.delta_net) return GatedDeltaNet(parameters / "linear_attn", *shape.delta_net);
+  return SelfAttention(parameters / "self_attn", shape.attention);
+}
 
 std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& parameters,
                                                          const LayerShape& shape) {
@@ -157,9 +170,7 @@ std::variant<GatedMlp, PlainMlp, SparseMlp> feed_forward(const Parameters& param
 }  // namespace
 
 DecoderLayer::DecoderLayer(const Parameters& parameters, const LayerShape& shape)
-    : shape_(shape),
-      self_attn_(parameters / "self_attn", shape.attention),
-      mlp_(feed_forward(parameters, shape)) {
+    : shape_(shape), mixer_(token_mixer(parameters, shape)), mlp_(feed_forward(parameters, shape)) {
   const auto set = [&](std::optional<Norm>& norm, const std::string& name) {
     if (!name.empty()) norm.emplace(parameters / name, shape.attention.hidden, shape.norm);
   };
@@ -179,7 +190,8 @@ Tensor DecoderLayer::added(const Tensor& x, Tensor branch, const std::optional<N
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
   const Tensor given = before_attention_ ? (*before_attention_)(x) : x;
-  const Tensor attended = added(x, self_attn_(given, pass, layer), after_attention_);
+  const auto mix = [&](const auto& part) { return part(given, pass, layer); };
+  const Tensor attended = added(x, std::visit(mix, mixer_), after_attention_);
   const Tensor& seen = shape_.parallel ? given : attended;
   const Tensor normed = before_mlp_ ? (*before_mlp_)(seen) : seen;
   const auto branch = [&](const auto& part) {

@@ -1,6 +1,6 @@
 // The parts of a decoder with grouped-query attention, rotary positions and a feed-forward layer.
 // Models choose where norms stand and of which kind they are, biases, query-key norms, windows,
-// positions and scales.
+// positions and scales, and layers with linear attention.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,7 @@
 
 #include "lib/io/json.h"
 #include "lib/nn/activation.h"
+#include "lib/nn/gated_delta_net.h"
 #include "lib/nn/gated_mlp.h"
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/layers.h"
@@ -62,7 +63,9 @@ enum class QkNorm { kNone, kHeads, kEachHead, kWhole };
 struct AttentionShape {
   int64_t hidden, heads, kv_heads, head_dim;
   bool qkv_bias = false, output_bias = false;
-  bool fused = false;             // one product for q, k and v, qkv_proj (Phi-3)
+  bool fused = false;  // one product for q, k and v, qkv_proj (Phi-3)
+  bool gated = false;  // q_proj has for each head, after the query, what its output is multiplied
+                       // by the sigmoid of (Qwen3.5)
   std::string output = "o_proj";  // name of the output projection
   QkNorm qk_norm = QkNorm::kNone;
   NormShape norm{};               // of queries and keys
@@ -97,6 +100,7 @@ struct NormNames {
 
 struct LayerShape {
   AttentionShape attention;
+  std::optional<GatedDeltaNetShape> delta_net{};  // in place of attention, as linear_attn
   GatedMlpShape mlp;
   std::optional<PlainMlpShape> plain_mlp{};  // in place of mlp
   std::optional<SparseMlpShape> experts{};   // in place of mlp
@@ -107,11 +111,12 @@ struct LayerShape {
   double dropout = 0;         // of what is added, while training
 };
 
-// x + self_attn(x), then x + mlp(x), or, in parallel, x + self_attn(x) + mlp(x), with norms and
-// scales as the shape says.
+// With attention or what is in its place: x + self_attn(x), then x + mlp(x), or, in parallel, x +
+// self_attn(x) + mlp(x), with norms and scales as the shape says.
 class DecoderLayer {
  public:
   DecoderLayer(const Parameters& parameters, const LayerShape& shape);
+  // `layer` counts the layers with attention, or those with what is in its place.
   Tensor operator()(const Tensor& x, const Pass& pass, int64_t layer) const;
 
  private:
@@ -119,7 +124,7 @@ class DecoderLayer {
   Tensor added(const Tensor& x, Tensor branch, const std::optional<Norm>& norm) const;
 
   LayerShape shape_;
-  SelfAttention self_attn_;
+  std::variant<SelfAttention, GatedDeltaNet> mixer_;
   std::variant<GatedMlp, PlainMlp, SparseMlp> mlp_;
   std::optional<Norm> before_attention_, after_attention_, before_mlp_, after_mlp_;
 };

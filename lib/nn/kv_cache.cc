@@ -4,10 +4,21 @@
 #include "lib/tensor/allocator.h"
 
 namespace lumen::nn {
+namespace {
+
+uint64_t delta_net_bytes(const KvCacheShape& shape) {
+  const KvCacheShape::DeltaNets& nets = shape.delta_nets;
+  const int64_t numbers =
+      nets.past_inputs * nets.channels + nets.heads * nets.key_dim * nets.value_dim;
+  return static_cast<uint64_t>(nets.layers * shape.batch * numbers) * sizeof(float);
+}
+
+}  // namespace
 
 uint64_t KvCache::bytes(const KvCacheShape& shape, DType dtype) {
   const int64_t rows = shape.layers * 2 * shape.batch * shape.kv_heads * shape.context;
-  return static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_bytes(dtype, shape.head_dim));
+  return static_cast<uint64_t>(rows) * static_cast<uint64_t>(row_bytes(dtype, shape.head_dim)) +
+         delta_net_bytes(shape);
 }
 
 KvCache::KvCache(const KvCacheShape& shape, DType dtype) : shape_(shape) {
@@ -17,16 +28,23 @@ KvCache::KvCache(const KvCacheShape& shape, DType dtype) : shape_(shape) {
   }
   // Not cleared: pages are touched as positions are filled, and no unfilled position is read.
   auto buffer = std::make_shared<Buffer>(allocate(bytes(shape, dtype)));
-  const Shape one = {shape.batch, shape.kv_heads, shape.context, shape.head_dim};
   size_t offset = 0;
-  auto next = [&](const char* what, int64_t layer) {
-    Array array = Array::view(buffer, offset, dtype, one);
+  auto next = [&](const char* what, int64_t layer, DType type, const Shape& one) {
+    Array array = Array::view(buffer, offset, type, one);
     offset += array.bytes();
     return graph::state(std::move(array), str(what, ".", layer));
   };
+  const KvCacheShape::DeltaNets& nets = shape.delta_nets;
+  for (int64_t layer = 0; layer < nets.layers; ++layer) {
+    past_inputs_.push_back(
+        next("past_inputs", layer, DType::kF32, {shape.batch, 1, nets.past_inputs, nets.channels}));
+    matrices_.push_back(next("matrices", layer, DType::kF32,
+                             {shape.batch, nets.heads, nets.key_dim, nets.value_dim}));
+  }
+  const Shape one = {shape.batch, shape.kv_heads, shape.context, shape.head_dim};
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    k_.push_back(next("k", layer));
-    v_.push_back(next("v", layer));
+    k_.push_back(next("k", layer, dtype, one));
+    v_.push_back(next("v", layer, dtype, one));
   }
 }
 

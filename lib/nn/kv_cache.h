@@ -1,4 +1,5 @@
-// The KV cache: keys and values of all layers in one contiguous block, allocated once.
+// The KV cache: keys and values of all layers in one contiguous block, allocated once, and the
+// states of layers that keep one of fixed size in place of them.
 #pragma once
 
 #include <span>
@@ -10,11 +11,19 @@
 namespace lumen::nn {
 
 struct KvCacheShape {
-  int64_t layers, batch, kv_heads, context, head_dim;
+  int64_t layers, batch, kv_heads, context, head_dim;  // of layers with keys and values
+
+  // Of layers with Gated DeltaNet (gated_delta_net.h): the inputs that the convolution still sees,
+  // and a matrix per head.
+  struct DeltaNets {
+    int64_t layers = 0, past_inputs = 0, channels = 0, heads = 0, key_dim = 0, value_dim = 0;
+  };
+  DeltaNets delta_nets{};
 };
 
-// For each layer, k and v as states [batch, kv_heads, context, head_dim]. Plans that append to it
-// share it; which positions are filled is the caller's knowledge. Copies share the memory.
+// For each layer, k and v as states [batch, kv_heads, context, head_dim]; layers of each kind are
+// counted from 0. Plans that append to it share it; which positions are filled is the caller's
+// knowledge. Copies share the memory.
 class KvCache {
  public:
   // f32, f16, bf16 or q8_0 (head_dim a multiple of 32). Throws Error(kUnsupported) for another
@@ -23,6 +32,11 @@ class KvCache {
 
   const graph::Tensor& k(int64_t layer) const { return k_[layer]; }
   const graph::Tensor& v(int64_t layer) const { return v_[layer]; }
+  // Of layers with Gated DeltaNet, float32 whatever the type of the cache: [batch, 1, past_inputs,
+  // channels] and [batch, heads, key_dim, value_dim], both after the last position that was
+  // appended.
+  const graph::Tensor& past_inputs(int64_t layer) const { return past_inputs_[layer]; }
+  const graph::Tensor& matrices(int64_t layer) const { return matrices_[layer]; }
   const KvCacheShape& shape() const { return shape_; }
 
   // The same memory for plans of another batch: batch row b uses the row slots[b] (int32 [batch],
@@ -31,8 +45,8 @@ class KvCache {
   // Undefined: batch row b uses row b.
   const graph::Tensor& slots() const { return slots_; }
 
-  // The memory of the first `positions` rows of batch row `slot`: for each layer, for k and v, for
-  // each head a piece.
+  // The memory of the first `positions` rows of k and v of batch row `slot`: for each layer, for k
+  // and v, for each head a piece.
   void for_each_piece(int64_t slot, int64_t positions,
                       FunctionRef<void(std::span<std::byte>)> visit) const;
 
@@ -40,7 +54,7 @@ class KvCache {
 
  private:
   KvCacheShape shape_;
-  std::vector<graph::Tensor> k_, v_;
+  std::vector<graph::Tensor> k_, v_, past_inputs_, matrices_;
   graph::Tensor slots_;
 };
 

@@ -163,6 +163,16 @@ TEST_CASE("decoding a token with sinks and biased experts allocates nothing") {
   REQUIRE(allocations_while_decoding(options) == 0);
 }
 
+TEST_CASE("decoding a token with states in place of keys and values allocates nothing") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "qwen3_5_text"}});
+  io::Json config = def.tiny_configs()[0];
+  config["max_position_embeddings"] = 256;
+  RunOptions options;
+  options.model = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  options.sampling.seed = 1;
+  REQUIRE(allocations_while_decoding(options) == 0);
+}
+
 TEST_CASE("decoding a token with experts allocates nothing, and equal ones answer as one does") {
   RunOptions options;
   options.model = lumen::testing::source_path("testdata/models/random-spm.gguf");

@@ -46,11 +46,12 @@ std::vector<int32_t> random_tokens(int64_t count, int64_t vocab) {
   return ids;
 }
 
-// Takes slots [0, batch) back to `depth` positions.
+// Takes slots [0, batch) back to `depth` positions; a recurrent model reads them again.
 void rewind(LanguageModel& model, int64_t depth, int64_t batch) {
   for (int64_t slot = 0; slot < batch; ++slot) {
     model.select(slot);
     model.rewind(depth);
+    if (model.position() < depth) model.feed(random_tokens(depth, model.vocab()));
   }
 }
 

@@ -257,10 +257,10 @@ void Decoder::allocate_cache(const LoadOptions& options) {
     return nn::KvCache::bytes(model_->cache_shape(count, context), kv_type_);
   };
   if (options.fewer_slots) {
-    if (!keeps_positions()) slots = 1;
+    if (!model_->keeps_several()) slots = 1;
     while (slots > 1 && bytes(slots) > memory_.available_bytes / 2) --slots;
   }
-  if (slots > 1 && !keeps_positions()) {
+  if (slots > 1 && !model_->keeps_several()) {
     fail(ErrorKind::kUnsupported, "a recurrent model keeps the state of one text, not of ", slots,
          ": use --parallel 1");
   }

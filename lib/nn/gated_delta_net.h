@@ -1,0 +1,65 @@
+// Gated DeltaNet (Yang et al. 2024), the linear attention of Qwen3-Next and Qwen3.5: each head
+// keeps a matrix in place of keys and values, whatever the length of the text.
+#pragma once
+
+#include <string_view>
+
+#include "lib/io/json.h"
+#include "lib/nn/kv_cache.h"
+#include "lib/nn/layers.h"
+
+namespace lumen::nn {
+
+struct Pass;
+
+struct GatedDeltaNetShape {
+  int64_t hidden;
+  int64_t key_heads, key_dim;
+  int64_t heads, value_dim;  // of values; heads is a multiple of key_heads
+  int64_t kernel;            // of the convolution: at least 2 taps
+  double eps;                // of the norm
+  bool tiled = false;        // ops::DeltaRuleOptions::tiled: the order of heads in GGUF
+};
+
+// q, k, v = silu(conv1d(in_proj_qkv x)), a causal convolution of each channel; q and k divided by
+// their lengths, q by √key_dim, too; decay = exp(−exp(A_log) · softplus(in_proj_a x + dt_bias)),
+// beta = sigmoid(in_proj_b x); out_proj(norm(ops::gated_delta_rule) · silu(in_proj_z x)) with an
+// RMSNorm of each head. Parameters: those names; conv1d.weight [channels, 1, kernel], the channels
+// being those of q, k and v; A_log and dt_bias [heads], but a checkpoint may have A = −exp(A_log)
+// in place of the former, as GGUF does; norm.weight [value_dim].
+class GatedDeltaNet {
+ public:
+  GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetShape& shape);
+  // x [batch, tokens, hidden] → the same. `layer` counts the layers of this kind.
+  Tensor operator()(const Tensor& x, const Pass& pass, int64_t layer) const;
+
+  // What the cache holds of `layers` of them.
+  static KvCacheShape::DeltaNets cache_shape(const GatedDeltaNetShape& shape, int64_t layers);
+
+ private:
+  // Before the first token, [batch, kernel − 1, channels].
+  Tensor past_inputs(const Pass& pass, int64_t layer, int64_t batch) const;
+  // `inputs`, past ones before those of the tokens, weighed and added up: [batch, tokens,
+  // channels].
+  Tensor convolved(const Tensor& inputs, const Pass& pass) const;
+
+  GatedDeltaNetShape shape_;
+  int64_t channels_;
+  Linear in_proj_qkv_, in_proj_z_, in_proj_b_, in_proj_a_;
+  Tensor taps_, dt_bias_, log_a_, a_;  // of the last two one is undefined
+  RmsNorm norm_;
+  Linear out_proj_;
+};
+
+// Whether the value heads of a model with this config (ModelFiles::config) are in the order of
+// GGUF, while those of its Hugging Face directory are not.
+bool has_tiled_heads(const io::Json& config);
+// Whether `name` is a tensor of a Gated DeltaNet, or of an adapter's addition to one, that has rows
+// or columns for each value head.
+bool has_value_heads(std::string_view name);
+// Such a tensor of any type with the value heads, of which those that share a key head follow each
+// other (Hugging Face), brought into the order of GGUF, where key heads take turns, or back.
+Array reorder_value_heads(const Array& tensor, std::string_view name, const io::Json& config,
+                          bool to_tiled);
+
+}  // namespace lumen::nn
