@@ -40,6 +40,18 @@ constexpr Renaming kPhi2[] = {
 constexpr Renaming kPhi2Model[] = {{"output_norm.weight", "model.final_layernorm.weight"},
                                    {"output_norm.bias", "model.final_layernorm.bias"},
                                    {"output.bias", "lm_head.bias"}};
+// A is −exp(A_log): a model has the one or the other.
+constexpr Renaming kQwen35[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                {"attn_qkv", "linear_attn.in_proj_qkv"},
+                                {"attn_gate", "linear_attn.in_proj_z"},
+                                {"ssm_beta", "linear_attn.in_proj_b"},
+                                {"ssm_alpha", "linear_attn.in_proj_a"},
+                                {"ssm_conv1d", "linear_attn.conv1d"},
+                                {"ssm_a", "linear_attn.A"},
+                                {"ssm_a", "linear_attn.A_log"},
+                                {"ssm_dt.bias", "linear_attn.dt_bias"},
+                                {"ssm_norm", "linear_attn.norm"},
+                                {"ssm_out", "linear_attn.out_proj"}};
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 // Matrices of all experts are one tensor.
@@ -88,6 +100,7 @@ constexpr Architecture kArchitectures[] = {
     {"nemotron", "nemotron", RotaryRows::kHalves},
     {"phi2", "phi", RotaryRows::kHalves, kPhi2, kPhi2Model},
     {"phi3", "phi3", RotaryRows::kHalves, kFused},
+    {"qwen35", "qwen3_5_text", RotaryRows::kHalves, kQwen35},
     {"seed_oss", "seed_oss", RotaryRows::kHalves, kSeedOss},
     {"smollm3", "smollm3", RotaryRows::kPairsInGguf},
     {"starcoder2", "starcoder2", RotaryRows::kHalves, kStarcoder2},
@@ -133,11 +146,12 @@ std::string renamed_in_layer(const std::string& name, std::string_view layers,
                              std::string_view Renaming::*to, std::string_view architecture) {
   if (!name.starts_with(layers)) return "";
   const size_t layer_end = name.find('.', layers.size()), suffix = name.rfind('.');
-  if (layer_end == std::string::npos || suffix <= layer_end) return "";
+  if (layer_end == std::string::npos) return "";
   const std::string_view all = name;
   const std::string_view layer = all.substr(layers.size(), layer_end - layers.size());
   const std::string_view whole = renamed_part(all.substr(layer_end + 1), from, to, architecture);
   if (!whole.empty()) return str(other_layers, layer, ".", whole);
+  if (suffix == layer_end) return "";
   const std::string_view part =
       renamed_part(all.substr(layer_end + 1, suffix - layer_end - 1), from, to, architecture);
   if (part.empty()) return "";

@@ -398,6 +398,78 @@ void read_glm4(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
 }
 
+// --- Qwen3.5: keys of state space models say what Gated DeltaNet is -----------------------------
+
+constexpr const char* kConvKernel = "ssm.conv_kernel";
+constexpr const char* kStateSize = "ssm.state_size";
+constexpr const char* kKeyHeads = "ssm.group_count";
+constexpr const char* kValueHeads = "ssm.time_step_rank";
+constexpr const char* kInnerSize = "ssm.inner_size";
+constexpr const char* kFullInterval = "full_attention_interval";
+constexpr const char* kMoreTokens = "nextn_predict_layers";
+constexpr int64_t kFullPeriod = 4;
+
+void read_qwen35(const ArchitectureKeys& keys, Json& config) {
+  say_rotary_factor(config);
+  config["rms_norm_offset"] = 0;  // the files have the sums
+  config["linear_heads_tiled"] = true;
+  config["linear_conv_kernel_dim"] = keys.integer(kConvKernel, kMostConvTaps, 2);
+  config["linear_key_head_dim"] = keys.integer(kStateSize, limits::kDim);
+  config["linear_num_key_heads"] = keys.integer(kKeyHeads, limits::kHeads);
+  const int64_t heads = keys.integer(kValueHeads, limits::kHeads);
+  const int64_t inner = keys.integer(kInnerSize, limits::kDim);
+  config["linear_num_value_heads"] = heads;
+  if (inner % heads != 0) {
+    fail(ErrorKind::kMalformed, "qwen35.", kInnerSize, " ", inner, " is not a multiple of qwen35.",
+         kValueHeads, " ", heads);
+  }
+  config["linear_value_head_dim"] = inner / heads;
+  // Layers that guess further tokens come last and are not used.
+  const int64_t all = config["num_hidden_layers"].get<int64_t>();
+  const int64_t more = keys.has(kMoreTokens) ? keys.integer(kMoreTokens, all - 1, 0) : 0;
+  config["num_hidden_layers"] = all - more;
+  config["mtp_num_hidden_layers"] = more;
+  const int64_t period = keys.integer_or(kFullPeriod, kFullInterval, limits::kLayers);
+  config["layer_types"] = periodic_layer_types(all - more, period, "linear_attention");
+}
+
+// The n with which every n-th layer has attention, and no other. Throws if there is none.
+int64_t full_attention_interval(const Json& config) {
+  const std::vector<bool> linear = linear_attention_layers(config);
+  const auto first = std::find(linear.begin(), linear.end(), false);
+  const int64_t period = first - linear.begin() + 1;
+  for (size_t i = 0; i < linear.size(); ++i) {
+    if (linear[i] == ((static_cast<int64_t>(i) + 1) % period != 0)) continue;
+    cannot_write("qwen35", "layer_types without a period",
+                 "look for attention in every n-th layer");
+  }
+  return period;
+}
+
+void write_qwen35(const Json& config, const KeyWriter& keys) {
+  require_no_bias(config, "attention_bias");
+  const int64_t dim = get_int(config, "linear_key_head_dim", 1, limits::kDim);
+  const int64_t heads = get_int(config, "linear_num_value_heads", 1, limits::kHeads);
+  const int64_t value_dim = get_int(config, "linear_value_head_dim", 1, limits::kDim);
+  if (dim != value_dim) {
+    cannot_write("qwen35", "another linear_value_head_dim than linear_key_head_dim",
+                 "look for heads of one size");
+  }
+  keys.integer(kConvKernel, get_int(config, "linear_conv_kernel_dim", 2, kMostConvTaps));
+  keys.integer(kStateSize, dim);
+  keys.integer(kKeyHeads, get_int(config, "linear_num_key_heads", 1, limits::kHeads));
+  keys.integer(kValueHeads, heads);
+  keys.integer(kInnerSize, heads * value_dim);
+  keys.integer(kFullInterval, full_attention_interval(config));
+  // How many of the pairs that rotate do so by time, height and width; of text all are equal.
+  const double rotated = get_number(config, "partial_rotary_factor", 0, 1, 1) *
+                         static_cast<double>(get_int(config, "head_dim", 1, limits::kDim));
+  const auto third = static_cast<int32_t>((rotated / 2 + 1e-6) / 3);
+  const int32_t pairs = static_cast<int32_t>(rotated / 2 + 1e-6), rest = pairs - 3 * third;
+  keys.set("rope.dimension_sections",
+           std::vector<int32_t>{third + (rest > 0 ? 1 : 0), third + (rest > 1 ? 1 : 0), third, 0});
+}
+
 void read_nemotron(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
   config["rms_norm_offset"] = 0;  // the files have the sums
@@ -482,6 +554,7 @@ constexpr Own kOwn[] = {
     {"gemma3", read_gemma3, write_gemma3},       {"granite", read_granite, write_granite},
     {"olmo2", read_olmo2, write_olmo2},          {"phi3", read_phi3, write_phi3},
     {"smollm3", nullptr, write_smollm3},         {"gpt-oss", read_gpt_oss, write_gpt_oss},
+    {"qwen35", read_qwen35, write_qwen35},
 };
 
 const Own& own_of(std::string_view architecture) {

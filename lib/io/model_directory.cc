@@ -342,7 +342,7 @@ ModelFiles open_directory_model(const std::string& directory,
     model.config = language_model_config(std::move(model.config));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      for (const char* key : {"rope_interleaved", "rms_norm_offset"}) {
+      for (const char* key : {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled"}) {
         model.config.erase(key);  // Hugging Face has no such keys
       }
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));

@@ -72,11 +72,12 @@ Array usual_shape(const GgufTensor& tensor, std::string_view architecture, Array
   const bool of_experts = name.ends_with("_exps.bias");  // a row for each
   const bool of_heads = architecture == "command-r" && (name.ends_with(".attn_q_norm.weight") ||
                                                         name.ends_with(".attn_k_norm.weight"));
-  const bool is_vector = (name.ends_with(".bias") && !of_experts) ||
+  const bool is_vector = (name.ends_with(".bias") && !of_experts) || name.ends_with(".ssm_a") ||
                          (name.ends_with("_norm.weight") && !of_heads) ||
                          name.ends_with("_sinks.weight") || name.starts_with("rope_f");
   const int64_t columns = shape[-1], rows = shape.elements() / columns;
   if (is_vector) return rows == 1 ? array.reshaped({columns}) : array;
+  if (name.ends_with(".ssm_conv1d.weight")) return array.reshaped({rows, 1, columns});
   const bool has_more = shape.rank() > 1 && rows != shape[-2];
   return has_more ? array : array.reshaped({rows, columns});
 }
@@ -105,6 +106,20 @@ void add_experts(const std::string& name, const GgufTensor& tensor, Array array,
 
 }  // namespace
 
+std::string gguf_model_tensor(const std::string& gguf_name, const Json& config) {
+  constexpr std::string_view kLayers = "blk.";
+  const int64_t more = get_int(config, "mtp_num_hidden_layers", 0, limits::kLayers, 0);
+  int64_t layer = 0;
+  if (more > 0 && gguf_name.starts_with(kLayers) &&
+      parse_number(
+          gguf_name.substr(kLayers.size(), gguf_name.find('.', kLayers.size()) - kLayers.size()),
+          layer) &&
+      layer >= get_int(config, "num_hidden_layers", 1, limits::kLayers)) {
+    return str("mtp.", gguf_name);
+  }
+  return hugging_face_name(gguf_name, gguf_architecture(config));
+}
+
 ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFile> file) {
   ModelFiles model;
   model.path = path;
@@ -127,7 +142,7 @@ ModelFiles open_gguf_model(const std::string& path, std::shared_ptr<const GgufFi
   });
   const std::string_view architecture = model.gguf->metadata.get_string("general.architecture");
   for (const GgufTensor& tensor : model.gguf->tensors) {
-    const std::string name = hugging_face_name(tensor.name, architecture);
+    const std::string name = gguf_model_tensor(tensor.name, model.config);
     with_context(place_of(path), [&] {
       if (is_of_all_experts(name)) {
         add_experts(name, tensor, model.gguf->array(tensor), model);

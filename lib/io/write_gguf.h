@@ -86,6 +86,10 @@ std::string gguf_tensor_name(const std::string& hugging_face_name, std::string_v
 // the name has a star for the number of one. Files before April 2024 have a tensor per expert,
 // "blk.N.ffn_up.E.weight": its name has the number.
 std::string hugging_face_name(const std::string& gguf_name, std::string_view architecture);
+// The name of a tensor in ModelFiles::tensors of a file with this config: the same, but with "mtp."
+// before the names of what only layers that guess further tokens have (Qwen3.5), which no model of
+// ours reads.
+std::string gguf_model_tensor(const std::string& gguf_name, const Json& config);
 // Whether it has, and the name with a number in its place.
 bool is_of_all_experts(std::string_view hugging_face_name);
 std::string name_of_expert(std::string hugging_face_name, int64_t expert);

@@ -396,12 +396,19 @@ TEST_CASE("names go to GGUF and back") {
       {"command-r", "self_attn.q_norm.weight", "attn_q_norm.weight"},
       {"phi2", "self_attn.dense.bias", "attn_output.bias"},
       {"phi2", "mlp.fc2.weight", "ffn_down.weight"},
+      {"qwen35", "post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"qwen35", "linear_attn.in_proj_qkv.weight", "attn_qkv.weight"},
+      {"qwen35", "linear_attn.in_proj_z.weight", "attn_gate.weight"},
+      {"qwen35", "linear_attn.A", "ssm_a"},
+      {"qwen35", "linear_attn.dt_bias", "ssm_dt.bias"},
+      {"qwen35", "linear_attn.out_proj.weight", "ssm_out.weight"},
       {"nemotron", "mlp.up_proj.weight", "ffn_up.weight"}};
   for (const auto& [architecture, own, gguf] : kOwn) {
     INFO(architecture);
     CHECK(gguf_tensor_name(str("model.layers.3.", own), architecture) == str("blk.3.", gguf));
     CHECK(hugging_face_name(str("blk.3.", gguf), architecture) == str("model.layers.3.", own));
   }
+  CHECK(gguf_tensor_name("model.layers.3.linear_attn.A_log", "qwen35") == "blk.3.ssm_a");
   CHECK(gguf_tensor_name("model.norm.bias", "starcoder2") == "output_norm.bias");
   CHECK(gguf_tensor_name("model.final_layernorm.bias", "phi2") == "output_norm.bias");
   CHECK(hugging_face_name("output_norm.weight", "phi2") == "model.final_layernorm.weight");

@@ -16,6 +16,7 @@
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/quantize_blocks.h"
+#include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/lora.h"
 #include "lib/runtime/output.h"
@@ -47,14 +48,21 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   };
   check(tensor.array, " has a NaN or infinite value; the file is damaged");
   const auto ordered = [&](const Array& array) {
+    if (tensor.to_tiled) {
+      return nn::reorder_value_heads(array, tensor.name, source.files.config, *tensor.to_tiled);
+    }
     if (tensor.order == RowOrder::kAsTheyAre) return array;
     return nn::reorder_rotary_rows(array, head_dim, tensor.order == RowOrder::kInterleaved);
   };
-  const bool changes = tensor.has_addition || tensor.shift != 0;
-  if (!changes && dtype == tensor.array.dtype()) return ordered(tensor.array);
+  const bool changes = tensor.has_addition || tensor.shift != 0 || tensor.rate != RateForm::kAsItIs;
+  if (!changes && dtype == tensor.array.dtype()) {
+    Array same = ordered(tensor.array);
+    if (same.dtype() == dtype) return same;
+  }
   Array values = ordered(tensor.has_addition ? source.parameters->merged(tensor.name)
                                              : nn::float32_copy(tensor.array));
   if (tensor.shift != 0) values = shifted(values, tensor.shift);
+  values = with_rate_form(values, tensor.rate);
   if (dtype == DType::kF32) return values;
   Array result = Array::zeros(dtype, values.shape());
   if (!weights.empty()) {

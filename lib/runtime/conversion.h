@@ -14,6 +14,7 @@
 #include "lib/nn/parameters.h"
 #include "lib/runtime/convert.h"
 #include "lib/runtime/gguf_file_type.h"
+#include "lib/runtime/stored_layout.h"
 #include "lib/text/gguf_files.h"
 
 namespace lumen::runtime {
@@ -46,6 +47,8 @@ struct SourceTensor {
   std::string target;  // in the output
   Array array;
   RowOrder order = RowOrder::kAsTheyAre;
+  std::optional<bool> to_tiled = {};  // value heads are reordered (nn::reorder_value_heads)
+  RateForm rate = RateForm::kAsItIs;
   double shift = 0;                // added to every number (norm_shift)
   bool has_addition = false;       // of an adapter
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others

@@ -46,6 +46,7 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
   io::Json config = base.config;
   config["rope_interleaved"] =
       to_gguf && io::gguf_reorders_rotary_rows(io::gguf_architecture(config));
+  config["linear_heads_tiled"] = to_gguf;
   LoraAdapter adapter = read_adapter(path, config);
   ThreadPool pool(1);
   with_context(path, [&] {

@@ -30,7 +30,10 @@ inline constexpr const char* kTurnTemplate =
 inline void make_sayable(io::Json& config) {
   const std::string type = io::get_string(config, "model_type");
   const int64_t layers = io::get_int(config, "num_hidden_layers", 1, 100);
-  if (config.contains("layer_types") && !type.starts_with("qwen")) {
+  if (type == "qwen3_5_text") {
+    for (const char* key : {"attention_bias", "linear_heads_tiled"}) config.erase(key);
+    config["linear_value_head_dim"] = config["linear_key_head_dim"];
+  } else if (config.contains("layer_types") && !type.starts_with("qwen")) {
     const int64_t period = type == "gemma3_text"                   ? 6
                            : type == "gemma2" || type == "gpt_oss" ? 2
                                                                    : 4;

@@ -12,6 +12,7 @@
 #include "lib/io/packed_weights.h"
 #include "lib/io/write_gguf.h"
 #include "lib/io/write_safetensors.h"
+#include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"
@@ -67,6 +68,7 @@ std::string_view architecture_class(const std::string& model_type) {
       {"gpt_oss", "GptOssForCausalLM"},
       {"qwen2_moe", "Qwen2MoeForCausalLM"},
       {"olmoe", "OlmoeForCausalLM"},
+      {"qwen3_5_text", "Qwen3_5ForCausalLM"},
       {"seed_oss", "SeedOssForCausalLM"},
       {"glm4", "Glm4ForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
@@ -182,14 +184,19 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
   const io::ModelFiles& files = source.files;
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
   const bool rotate = nn::has_reordered_rows(files.config);
+  const bool tiled = nn::has_tiled_heads(files.config);
   std::vector<SourceTensor> tensors;
   for (const auto& [name, array] : files.tensors) {
-    if ((tied && name == "lm_head.weight") || nn::is_rope_tensor(name)) continue;
+    const bool is_used = !nn::is_rope_tensor(name) && !name.starts_with("mtp.blk.");
+    if ((tied && name == "lm_head.weight") || !is_used) continue;
     const RowOrder order =
         rotate && nn::has_rotary_rows(name) ? RowOrder::kHalves : RowOrder::kAsTheyAre;
     SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, name, array, order});
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     tensor.shift = norm_shift(files.config, name, 1);
+    if (tiled && nn::has_value_heads(name)) tensor.to_tiled = false;
+    tensor.rate = rate_form(name, false);
+    if (tensor.rate != RateForm::kAsItIs) tensor.target = other_rate_name(name);
   }
   const bool fuses = io::get_string(files.config, "model_type") == "gpt_oss";
   return fuses ? with_fused_experts(std::move(tensors)) : tensors;

@@ -13,6 +13,7 @@
 #include "lib/io/write_gguf.h"
 #include "lib/kernels/quantize_blocks.h"
 #include "lib/nn/decoder.h"
+#include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -53,6 +54,13 @@ void add_expert(int64_t number, const SourceTensor& matrix,
   all.parts[expert] = array;
 }
 
+// The taps of a convolution are a matrix in GGUF.
+Array of_gguf_shape(const std::string& gguf_name, const Array& array) {
+  const Shape& shape = array.shape();
+  if (!gguf_name.ends_with(".ssm_conv1d.weight") || shape.rank() != 3) return array;
+  return array.reshaped({shape[0], shape[2]});
+}
+
 // Sets the metadata of a Hugging Face directory; returns its tensors. Those that another program
 // packed keep their types with `keep_packed`.
 std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
@@ -70,19 +78,21 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   std::vector<SourceTensor> tensors;
   std::map<std::string, size_t> of_experts;  // places in `tensors`
   for (const auto& [name, array] : files.tensors) {
-    if (tied && name == kOutputName) continue;
+    if ((tied && name == kOutputName) || name.starts_with("mtp.")) continue;
     const std::string gguf_name = io::gguf_tensor_name(name, architecture);
     if (gguf_name.empty()) {
       fail(ErrorKind::kUnsupported, quoted(files.path), ": tensor ", quoted(name),
            " has no name in GGUF");
     }
-    SourceTensor tensor{name, gguf_name, array};
+    SourceTensor tensor{name, gguf_name, of_gguf_shape(gguf_name, array)};
     if (keep_packed && is_quantized(array.dtype())) tensor.kept = array.dtype();
     if (const auto expert = io::expert_number(name)) {
       add_expert(*expert, tensor, of_experts, tensors);
       continue;
     }
     if (rotate && nn::has_rotary_rows(name)) tensor.order = RowOrder::kInterleaved;
+    if (nn::has_value_heads(name)) tensor.to_tiled = true;
+    tensor.rate = rate_form(name, true);
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     tensors.push_back(std::move(tensor));
@@ -138,7 +148,7 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
   std::map<std::string, size_t> of_experts;  // places in `tensors`
   const auto add = [&](const std::string& name, const std::string& target, DType own_type,
                        const Array& array) {
-    SourceTensor tensor{name, target, array};
+    SourceTensor tensor{name, target, of_gguf_shape(target, array)};
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     if (keep_types) tensor.kept = own_type;
     if (const auto expert = io::expert_number(name)) {
@@ -148,7 +158,7 @@ std::vector<SourceTensor> from_gguf(const Source& source, bool keep_types, io::G
     tensors.push_back(std::move(tensor));
   };
   for (const io::GgufTensor& tensor : files.gguf->tensors) {
-    const std::string name = io::hugging_face_name(tensor.name, architecture);
+    const std::string name = io::gguf_model_tensor(tensor.name, files.config);
     const bool whole = io::is_of_all_experts(name);
     add(name, tensor.name, *tensor.dtype,
         whole ? files.gguf->array(tensor) : files.tensors.at(name));

@@ -13,6 +13,7 @@
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/torch_file.h"
+#include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
 #include "lib/runtime/stored_layout.h"
@@ -296,6 +297,14 @@ void reorder_rows(NamedArrays& tensors, const io::Json& model_config, bool to_in
   }
 }
 
+// The same of value heads.
+void reorder_heads(NamedArrays& tensors, const io::Json& model_config, bool to_tiled) {
+  for (auto& [name, array] : tensors) {
+    if (!nn::has_value_heads(name)) continue;
+    array = nn::reorder_value_heads(nn::float32_copy(array), name, model_config, to_tiled);
+  }
+}
+
 LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_config) {
   const bool is_weights = path.ends_with(".safetensors") || path.ends_with("adapter_model.bin");
   if (is_weights && !io::read_if_gguf(path)) {
@@ -326,6 +335,10 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     reorder_rows(adapter.tensors, model_config, false);
     reorder_rows(adapter.replaced, model_config, false);
   }
+  if (!nn::has_tiled_heads(model_config)) {
+    reorder_heads(adapter.tensors, model_config, false);
+    reorder_heads(adapter.replaced, model_config, false);
+  }
   return adapter;
 }
 
@@ -354,8 +367,8 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
     adapter.options = read_options(config, adapter.tensors, paths);
     adapter.targets = read_targets(config);
   });
-  reorder_rotary_rows(adapter.tensors, model_config, true);
-  reorder_rotary_rows(adapter.replaced, model_config, true);
+  reorder_heads_and_rows(adapter.tensors, model_config, true);
+  reorder_heads_and_rows(adapter.replaced, model_config, true);
   for (auto& [name, array] : adapter.replaced) {
     const double shift = norm_shift(model_config, name, 1);
     if (shift != 0) array = shifted(array, -shift);
@@ -530,8 +543,9 @@ void apply_adapter(LoraAdapter& adapter, io::Json& model_config, NamedArrays& te
   work_in(adapter, tensors);
 }
 
-void reorder_rotary_rows(NamedArrays& tensors, const io::Json& model_config, bool to_interleaved) {
-  if (nn::has_reordered_rows(model_config)) reorder_rows(tensors, model_config, to_interleaved);
+void reorder_heads_and_rows(NamedArrays& tensors, const io::Json& model_config, bool to_gguf) {
+  if (nn::has_reordered_rows(model_config)) reorder_rows(tensors, model_config, to_gguf);
+  if (nn::has_tiled_heads(model_config)) reorder_heads(tensors, model_config, to_gguf);
 }
 
 }  // namespace lumen::runtime

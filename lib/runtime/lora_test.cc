@@ -45,12 +45,12 @@ TEST_CASE("weights and biases of q and k go to the other order together, and bac
   const std::string q = "model.layers.0.self_attn.q_proj.";
   const NamedArrays before = {{q + "weight", counting({8, 2})}, {q + "bias", counting({8})}};
   NamedArrays tensors = before;
-  reorder_rotary_rows(tensors, config, true);
+  reorder_heads_and_rows(tensors, config, true);
   CHECK(values(tensors.at(q + "bias")) == std::vector<float>{0, 2, 1, 3, 4, 6, 5, 7});
   CHECK(values(tensors.at(q + "weight"))[2] == 4);
-  reorder_rotary_rows(tensors, config, false);
+  reorder_heads_and_rows(tensors, config, false);
   for (const auto& [name, array] : before) CHECK(values(tensors.at(name)) == values(array));
-  reorder_rotary_rows(tensors, {{"rope_interleaved", false}}, true);
+  reorder_heads_and_rows(tensors, {{"rope_interleaved", false}}, true);
   CHECK(values(tensors.at(q + "bias")) == values(before.at(q + "bias")));
 }
 

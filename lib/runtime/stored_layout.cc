@@ -1,6 +1,7 @@
 #include "lib/runtime/stored_layout.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/io/fused_experts.h"
 #include "lib/io/model_files.h"
@@ -11,6 +12,7 @@ namespace lumen::runtime {
 namespace {
 
 constexpr const char* kOffset = "rms_norm_offset";
+constexpr std::string_view kLogRate = ".linear_attn.A_log", kRate = ".linear_attn.A";
 
 // gpt-oss's experts as files have them: of all experts of a layer one.
 void fuse_experts(NamedArrays& tensors, const io::Json& config) {
@@ -22,10 +24,47 @@ void fuse_experts(NamedArrays& tensors, const io::Json& config) {
   io::join_experts(config, tensors);
 }
 
+// GGUF's A under the name and in the form of Hugging Face.
+void name_log_rates(NamedArrays& tensors) {
+  NamedArrays named;
+  for (auto& [name, array] : tensors) {
+    if (const RateForm form = rate_form(name, false); form != RateForm::kAsItIs) {
+      named.emplace(other_rate_name(name), with_rate_form(array, form));
+    }
+  }
+  std::erase_if(tensors, [](const auto& tensor) {
+    return rate_form(tensor.first, false) != RateForm::kAsItIs;
+  });
+  tensors.merge(named);
+}
+
 }  // namespace
 
+RateForm rate_form(std::string_view name, bool to_gguf) {
+  if (name.ends_with(to_gguf ? kLogRate : kRate)) return to_gguf ? RateForm::kRate : RateForm::kLog;
+  return RateForm::kAsItIs;
+}
+
+std::string other_rate_name(std::string_view name) {
+  const bool is_log = name.ends_with(kLogRate);
+  name.remove_suffix((is_log ? kLogRate : kRate).size());
+  return str(name, is_log ? kRate : kLogRate);
+}
+
+Array with_rate_form(const Array& array, RateForm form) {
+  if (form == RateForm::kAsItIs) return array;
+  Array result = nn::float32_copy(array);
+  for (float& number : result.as_mutable<float>()) {
+    number = form == RateForm::kRate ? -std::exp(number) : std::log(-number);
+  }
+  return result;
+}
+
 double norm_shift(const io::Json& config, std::string_view name, double offset) {
-  if (io::find_value(config, kOffset) == nullptr || !name.ends_with("norm.weight")) return 0;
+  if (io::find_value(config, kOffset) == nullptr || !name.ends_with("norm.weight") ||
+      name.ends_with("linear_attn.norm.weight")) {
+    return 0;
+  }
   return io::get_number(config, kOffset, 0, 1) - offset;
 }
 
@@ -36,10 +75,11 @@ Array shifted(const Array& array, double shift) {
 }
 
 bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
-  reorder_rotary_rows(tensors, config, false);
+  reorder_heads_and_rows(tensors, config, false);
   for (auto& [name, array] : tensors) {
     if (const double shift = norm_shift(config, name, 1); shift != 0) array = shifted(array, shift);
   }
+  name_log_rates(tensors);
   fuse_experts(tensors, config);
   const bool is_said = nn::set_rope_scaling(tensors, config);
   if (is_said) {
@@ -50,7 +90,9 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
 }
 
 void erase_added_keys(io::Json& config) {
-  config.erase("rope_interleaved");
+  for (const char* key : {"rope_interleaved", "linear_heads_tiled", "mtp_num_hidden_layers"}) {
+    config.erase(key);
+  }
   config.erase(kOffset);
   constexpr const char* kRmsEpsilon = "rms_norm_eps";
   if (io::norm_epsilon_key(io::get_string(config, "model_type", "")) != kRmsEpsilon) {

@@ -3,6 +3,7 @@
 // are one tensor (io/fused_experts.h).
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "lib/io/json.h"
@@ -17,6 +18,14 @@ double norm_shift(const io::Json& config, std::string_view name, double offset);
 
 // The numbers of `array` in float32, each plus `shift`.
 Array shifted(const Array& array, double shift);
+
+// The rate of a Gated DeltaNet's decay: Hugging Face has linear_attn.A_log, GGUF linear_attn.A =
+// −exp(A_log). What the tensor `name` has to become there, or here.
+enum class RateForm { kAsItIs, kLog, kRate };
+RateForm rate_form(std::string_view name, bool to_gguf);
+std::string other_rate_name(std::string_view name);
+// float32, unless it stays as it is.
+Array with_rate_form(const Array& array, RateForm form);
 
 // Brings tensors of a model with this config, and the config, into the form that Hugging Face has.
 // False if the tensors scale positions in a way that has no name in config.json; then those stay.

@@ -26,6 +26,11 @@ const std::string kOther = R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)";
 // cl100k-like, with numbers of up to three digits or single ones.
 const std::string kLlama3 = kEndings + "|" + kWordsAndDigits + "{1,3}" + kOther + kSpaceTail;
 const std::string kQwen2 = kEndings + "|" + kWordsAndDigits + kOther + kSpaceTail;
+// The same with marks as parts of words.
+const std::string kQwen35 = kEndings +
+                            R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
+                            R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" +
+                            kSpaceTail;
 
 // Words split where upper case follows lower case, by ASCII case only; `ending` may follow words.
 std::string cased_words(const std::string& ending, const std::string& number) {
@@ -82,6 +87,7 @@ const std::vector<Family>& families() {
       {{kQwen2},
        {"qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "grok-2", "solar-open",
         "kormo"}},
+      {{kQwen35}, {"qwen35"}},
       {{cased_words("", R"(\p{N})")}, {"tekken"}, true, true},
       {{cased_words(kEndings + "?", R"(\p{N}{1,3})")},
        {"gpt-4o", "llama4", "kanana2", "minimax-m2"}},
