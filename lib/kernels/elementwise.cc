@@ -288,11 +288,10 @@ HWY_INLINE hn::Vec<D> gelu_tanh_vector(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid_slope(D d, hn::Vec<D> v, hn::Vec<D> x) {
   const auto one = hn::Set(d, 1.0f);
-  const auto power = exp_vector(d, hn::Neg(hn::Abs(v)));
-  const auto large = hn::Div(one, hn::Add(one, power)), small = hn::Mul(power, large);
-  const auto negative = hn::Lt(v, hn::Zero(d));
-  const auto s = hn::IfThenElse(negative, small, large);
-  return hn::Mul(s, hn::MulAdd(x, hn::IfThenElse(negative, large, small), one));
+  const auto power = exp_nonpositive(d, hn::Neg(hn::Abs(v)));
+  const auto large = quotient(d, one, hn::Add(one, power)), small = hn::Mul(power, large);
+  const auto s = hn::IfNegativeThenElse(v, small, large);
+  return hn::Mul(s, hn::MulAdd(x, hn::IfNegativeThenElse(v, large, small), one));
 }
 
 // Beyond these |x| slopes are 0 or 1.

@@ -32,8 +32,9 @@ double sign(double x) {
   return (0 < x) - (x < 0);
 }
 
+// 0 where it would be no normal number any more.
 double sigmoid(double x) {
-  return 1 / (1 + std::exp(-x));
+  return x < -87 ? 0 : 1 / (1 + std::exp(-x));
 }
 
 const Function kFunctions[] = {
@@ -181,8 +182,6 @@ TEST_CASE("element-wise functions follow C on special values") {
       Function wide = function;
       // exp-based tails lose relative accuracy where the argument is rounded.
       if (std::string_view(function.name).starts_with("gelu")) wide.max_ulp = 20;
-      // Below −88 a denormal sigmoid is multiplied by x.
-      if (std::string_view(function.name) == "silu") wide.max_ulp = 104;
       check(wide, x);
     }
   });

@@ -8,6 +8,7 @@
 #include "lib/kernels/panel_dot.h"
 #include "lib/kernels/panel_dot_tiles.h"
 #include "lib/kernels/panels.h"
+#include "lib/kernels/simd.h"
 
 namespace lumen::kernels {
 namespace {
@@ -33,7 +34,11 @@ void dot(const Weight& w, int64_t from, int64_t to, const FewRows& x, float* y, 
 int64_t few_rows(std::span<const Weight> weights) {
   const bool panels = std::all_of(weights.begin(), weights.end(),
                                   [](const Weight& w) { return w.layout != Layout::kRows; });
-  return panels ? kFewRowsPanels : kFewRows;
+  if (!panels) return kFewRows;
+  const bool in_pairs = uses_avx2() && !uses_native_dot() &&
+                        std::all_of(weights.begin(), weights.end(),
+                                    [](const Weight& w) { return is_quantized(w.dtype); });
+  return in_pairs ? kFewRowsInPairs : kFewRowsPanels;
 }
 
 size_t few_rows_bytes(int64_t m, int64_t cols) {

@@ -16,6 +16,9 @@ namespace lumen::kernels {
 inline constexpr int64_t kFewRows = 8;
 // Of weights in panels: expanding a block takes as long as 12 rows of products with it.
 inline constexpr int64_t kFewRowsPanels = 24;
+// Of quantised ones where bytes are multiplied in pairs (AVX2 without VNNI), four rows of x at a
+// time: that takes a block apart for each four, as long as expanding it once for all.
+inline constexpr int64_t kFewRowsInPairs = 12;
 
 // Up to how many rows of x are few for these weights.
 int64_t few_rows(std::span<const Weight> weights);

@@ -386,15 +386,19 @@ struct PanelIQ4_XS : PanelUnshifted {
 template <class Format>
 inline constexpr int kIndices = info(Format::kType).block_elements / Format::kSub / Format::kGroups;
 
-// Fetches what lies ahead of a block, its share with every sub-block: all of a large block at once
-// would be more lines than the core can wait for.
-template <class Format>
-LUMEN_PIECE void fetch_ahead(const uint8_t* block, int sub) {
-  constexpr int kShare =
-      kPanelRows * info(Format::kType).block_bytes / (Format::kGroups * kIndices<Format>);
-  for (int line = 0; line < kShare; line += 64) {
-    fetch_panel_ahead(block + sub * kShare + line);
-  }
+// Fetches what lies ahead of a block, its share with every sub-block of every part: all of a large
+// block at once would be more lines than the core can wait for. The first of kParts parts reads all
+// lines of a block, the others find them in L1; what the first part reads last has been under way
+// for so much shorter, which is made up for by the distance.
+template <class Format, int kIndex>
+LUMEN_PIECE void fetch_ahead(const uint8_t* block, int part, int group) {
+  constexpr int kParts = kPanelRows / Isa::kLanes;
+  constexpr int kBytes = kPanelRows * info(Format::kType).block_bytes;
+  constexpr int kShare = kBytes / (kParts * Format::kGroups), kLines = (kShare + 63) / 64;
+  constexpr int kFirst = kLines * kIndex / kIndices<Format>,
+                kEnd = kLines * (kIndex + 1) / kIndices<Format>;
+  block += kBytes / kParts * (kParts - 1) + (part * Format::kGroups + group) * kShare;
+  for (int line = kFirst; line < kEnd; ++line) fetch_panel_ahead(block + 64 * line);
 }
 
 // Stores the codes of a sub-block, `added` to each modulo 256: [kSub / 4][16][4] in all parts.
