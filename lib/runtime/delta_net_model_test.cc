@@ -5,6 +5,7 @@
 
 #include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
+#include "lib/io/mapped_file.h"
 #include "lib/runtime/convert_testing.h"
 #include "lib/runtime/prompt_cache.h"
 #include "lib/runtime/session.h"
