@@ -98,6 +98,9 @@ DecoderLm::DecoderLm(const io::Json& json, const nn::DecoderConfig& config,
                                 config.vocab_size, shape.head_bias)) {
   const nn::Parameters parameters = parameters_of(all, config);
   if (!shape.local_rope.is_null()) local_rope_.emplace(shape.local_rope, config.rotary_dim);
+  if (rope_.query_beta > 0 && config.rotary_dim != config.head_dim) {
+    fail(ErrorKind::kUnsupported, "llama_4_scaling_beta with heads of which only a part rotates");
+  }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const nn::LayerShape layer = shape.layer(i);
     layers_.emplace_back(parameters / "model" / "layers" / str(i), layer);
@@ -128,10 +131,14 @@ nn::KvCacheShape DecoderLm::cache_shape(int64_t batch, int64_t context) const {
 Tensor DecoderLm::hidden(const Tensor& tokens, const Tensor& position, nn::KvCache* cache,
                          const Training& training) const {
   // Rotary attention depends on distances only, so documents that begin later in a row need no
-  // positions of their own.
+  // positions of their own, but for the scale of queries.
+  const int64_t count = tokens.dim(1);
+  const int64_t positions = cache ? cache->shape().context : count;
   auto pass_with = [&](const nn::Rope* rope) -> nn::Pass {
-    return {position, rope ? rope->table(position, tokens.dim(1)) : Tensor(), rope, cache,
-            training.segments};
+    if (rope == nullptr) return {position, {}, {}, rope, cache, training.segments};
+    const Tensor table = rope->table(position, count);
+    return {position, table, rope->query_table(table, position, training.positions, positions),
+            rope,     cache, training.segments};
   };
   const nn::Pass global = pass_with(&rope_);
   const nn::Pass local = pass_with(local_rope_ ? &*local_rope_ : nullptr);

@@ -158,7 +158,7 @@ class Gpt2 : public CausalLm {
           graph::reshape(graph::contiguous(position, DType::kF32), {position.dim(0), 1});
       positions = graph::contiguous(ops::add(graph::iota(tokens.dim(1)), first), DType::kI32);
     }
-    const nn::Pass pass = {position, {}, nullptr, cache, training.segments};
+    const nn::Pass pass = {position, {}, {}, nullptr, cache, training.segments};
     Tensor x = nn::dropout(ops::add(wte_(tokens), wpe_(positions)), config_.embd_pdrop);
     for (size_t i = 0; i < blocks_.size(); ++i) {
       x = run_layer(training.recompute, x, [this, i, pass](const Tensor& in) {

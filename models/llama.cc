@@ -1,7 +1,8 @@
 // Llama (Touvron et al. 2023, "LLaMA" and "Llama 2"; Dubey et al. 2024, "The Llama 3 Herd").
 //
-// Loads Llama 2, 3, 3.1, 3.2, TinyLlama, SmolLM2, and Mistral 7B (Jiang et al. 2023), whose only
-// difference is a sliding window. The baseline of the zoo: pre-norm decoder, grouped-query
+// Loads Llama 2, 3, 3.1, 3.2, TinyLlama, SmolLM2, Mistral 7B (Jiang et al. 2023), whose only
+// difference is a sliding window, and Ministral 3 (Mistral AI 2025), which scales the queries of
+// long texts (nn::Rope::query_beta). The baseline of the zoo: pre-norm decoder, grouped-query
 // attention without biases, rotary positions (Llama 3.1 and later: scaled), SwiGLU, output head
 // tied to the embedding or not.
 #include "models/decoder_lm.h"
@@ -24,7 +25,7 @@ std::vector<io::Json> tiny_configs() {
                          {"num_attention_heads", 4}, {"num_key_value_heads", 2},
                          {"vocab_size", 37},         {"max_position_embeddings", 64},
                          {"rms_norm_eps", 1e-5},     {"rope_theta", 10000.0}};
-  io::Json tied = base, llama3 = base, mistral = base, biased = base;
+  io::Json tied = base, llama3 = base, mistral = base, biased = base, ministral = base;
   tied["tie_word_embeddings"] = true;
   tied["rope_interleaved"] = true;
   llama3["rope_scaling"] = {{"rope_type", "llama3"},
@@ -34,12 +35,19 @@ std::vector<io::Json> tiny_configs() {
                             {"original_max_position_embeddings", 16}};
   mistral["model_type"] = "mistral";
   mistral["sliding_window"] = 3;
+  ministral["model_type"] = "ministral3";
+  ministral["rope_interleaved"] = true;
+  ministral["rope_scaling"] = {{"rope_type", "yarn"},
+                               {"factor", 4.0},
+                               {"original_max_position_embeddings", 5},
+                               {"attention_factor", 1.0},
+                               {"llama_4_scaling_beta", 0.1}};
   biased["attention_bias"] = true;
   biased["mlp_bias"] = true;
-  return {base, tied, llama3, mistral, biased};
+  return {base, tied, llama3, mistral, biased, ministral};
 }
 
-constexpr std::string_view kModelTypes[] = {"llama", "mistral"};
+constexpr std::string_view kModelTypes[] = {"llama", "mistral", "ministral3"};
 
 }  // namespace llama
 

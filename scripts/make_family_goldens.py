@@ -37,6 +37,9 @@ def longrope(original):
 CASES = {
     "llama": ("Llama", {"rope_theta": 5e5, "rope_scaling": LLAMA3, "mlp_bias": True}),
     "mistral": ("Mistral", {"sliding_window": 4, "head_dim": 6}),
+    "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
+        "type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 5,
+        "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
     "qwen2": ("Qwen2", {"rope_theta": 1e6, "rope_scaling": YARN}),
     "qwen3": ("Qwen3", {"head_dim": 8, "rope_theta": 1e6, "tie_word_embeddings": True}),
     "gemma": ("Gemma", {"head_dim": 8}),

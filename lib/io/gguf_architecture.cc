@@ -82,6 +82,7 @@ constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
 
 constexpr Architecture kArchitectures[] = {
     {"llama", "llama", RotaryRows::kPairsInGguf, kMixtral},
+    {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
     {"qwen2", "qwen2", RotaryRows::kHalves},
     {"qwen3", "qwen3", RotaryRows::kHalves},
     {"qwen2moe", "qwen2_moe", RotaryRows::kHalves, kQwen2Moe},

@@ -394,6 +394,26 @@ void say_rotary_factor(Json& config) {
   if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 1.0;
 }
 
+// Mistral Small 3.1 and 3.2, Ministral 3. Files say by how much cos and sin of yarn are multiplied
+// only in that both of the numbers of which it is the ratio are equal.
+constexpr const char* kQueryScale = "attention.temperature_scale";
+constexpr const char* kYarnMultiplier = "rope.scaling.yarn_log_multiplier";
+constexpr const char* kQueryBeta = "llama_4_scaling_beta";
+
+void read_mistral3(const ArchitectureKeys& keys, Json& config) {
+  Json& scaling = config["rope_scaling"];
+  if (!scaling.is_object()) return;
+  if (keys.has(kYarnMultiplier)) scaling["attention_factor"] = 1.0;
+  if (keys.has(kQueryScale)) scaling[kQueryBeta] = keys.number(kQueryScale);
+}
+
+void write_mistral3(const Json& config, const KeyWriter& keys) {
+  require_windows(config, "mistral3", nullptr);
+  const Json* scaling = find_value(config, "rope_scaling");
+  if (scaling == nullptr || find_value(*scaling, kQueryBeta) == nullptr) return;
+  keys.number(kQueryScale, get_number(*scaling, kQueryBeta, 0, 1e6));
+}
+
 void read_glm4(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
 }
@@ -543,17 +563,29 @@ struct Own {
   void (*write)(const Json& config, const KeyWriter& keys);
 };
 constexpr Own kOwn[] = {
-    {"llama", read_llama, write_llama},          {"qwen2", nullptr, write_no_windows},
-    {"qwen3", nullptr, write_no_windows},        {"qwen3moe", read_qwen3moe, write_qwen3moe},
-    {"glm4", read_glm4, write_no_more},          {"seed_oss", nullptr, write_seed_oss},
-    {"ernie4_5", nullptr, write_ernie4_5},       {"starcoder2", read_starcoder2, write_starcoder2},
-    {"nemotron", read_nemotron, write_nemotron}, {"phi2", read_phi2, write_no_more},
-    {"command-r", read_cohere, write_cohere},    {"cohere2", read_cohere2, write_cohere2},
-    {"olmoe", read_olmoe, write_olmoe},          {"qwen2moe", read_qwen2moe, write_qwen2moe},
-    {"gemma", read_gemma, write_no_windows},     {"gemma2", read_gemma2, write_gemma2},
-    {"gemma3", read_gemma3, write_gemma3},       {"granite", read_granite, write_granite},
-    {"olmo2", read_olmo2, write_olmo2},          {"phi3", read_phi3, write_phi3},
-    {"smollm3", nullptr, write_smollm3},         {"gpt-oss", read_gpt_oss, write_gpt_oss},
+    {"llama", read_llama, write_llama},
+    {"mistral3", read_mistral3, write_mistral3},
+    {"qwen2", nullptr, write_no_windows},
+    {"qwen3", nullptr, write_no_windows},
+    {"qwen3moe", read_qwen3moe, write_qwen3moe},
+    {"glm4", read_glm4, write_no_more},
+    {"seed_oss", nullptr, write_seed_oss},
+    {"ernie4_5", nullptr, write_ernie4_5},
+    {"starcoder2", read_starcoder2, write_starcoder2},
+    {"nemotron", read_nemotron, write_nemotron},
+    {"phi2", read_phi2, write_no_more},
+    {"command-r", read_cohere, write_cohere},
+    {"cohere2", read_cohere2, write_cohere2},
+    {"olmoe", read_olmoe, write_olmoe},
+    {"qwen2moe", read_qwen2moe, write_qwen2moe},
+    {"gemma", read_gemma, write_no_windows},
+    {"gemma2", read_gemma2, write_gemma2},
+    {"gemma3", read_gemma3, write_gemma3},
+    {"granite", read_granite, write_granite},
+    {"olmo2", read_olmo2, write_olmo2},
+    {"phi3", read_phi3, write_phi3},
+    {"smollm3", nullptr, write_smollm3},
+    {"gpt-oss", read_gpt_oss, write_gpt_oss},
     {"qwen35", read_qwen35, write_qwen35},
 };
 

@@ -94,7 +94,8 @@ Json normalized_config(Json config, bool has_head) {
   const int64_t heads = get_int(config, "num_attention_heads", 1, limits::kHeads);
   const int64_t dim = get_int(config, "hidden_size", 1, limits::kDim);
   set_default(config, "num_key_value_heads", heads);
-  set_default(config, "head_dim", type == "qwen3" ? 128 : std::max<int64_t>(1, dim / heads));
+  const bool wide_heads = type == "qwen3" || type == "ministral3";
+  set_default(config, "head_dim", wide_heads ? 128 : std::max<int64_t>(1, dim / heads));
   const bool wide_eps = type == "phi3" || type == "olmo2" || type == "olmo3" || type == "mixtral";
   if (const std::string key = norm_epsilon_key(type); key != kRmsEpsilon) {
     set_default(config, key.c_str(), 1e-5);

@@ -133,7 +133,7 @@ Tensor SelfAttention::operator()(const Tensor& x, const Pass& pass, int64_t laye
   Tensor k = in_heads(qkv[1], shape_.kv_heads, k_norm_);
   Tensor v = in_heads(qkv[2], shape_.kv_heads, {});
   if (pass.rope != nullptr) {
-    q = ops::rope(q, pass.rope_table, pass.rope->interleaved);
+    q = ops::rope(q, pass.query_table, pass.rope->interleaved);
     k = ops::rope(k, pass.rope_table, pass.rope->interleaved);
   }
   add_to_cache(pass, layer, k, v);

@@ -43,6 +43,7 @@ struct DecoderConfig {
 struct Pass {
   Tensor position;           // int32 [1] or [batch]: of the first token; 0 without a cache
   Tensor rope_table;         // of Rope::table
+  Tensor query_table;        // of Rope::query_table
   const Rope* rope;          // null: no rotation
   KvCache* cache = nullptr;  // null: attend among the given tokens only
   Tensor segments;           // int32 [batch, tokens]: documents of a packed row; may be undefined

@@ -50,7 +50,7 @@ GatedDeltaNet::GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetSh
   if (parameters.has("A")) {
     a_ = parameters.get_f32("A", {shape.heads});
   } else {
-    log_a_ = parameters.get_f32("A_log", {shape.heads}, Init::zeros());
+    log_a_ = parameters.get_f32("A_log", {shape.heads}, Init::log_uniform(16));
   }
 }
 

@@ -24,13 +24,14 @@ Fans fans(const Shape& shape) {
 
 namespace {
 
-// `init` as a plain normal, uniform or constant.
+// `init` without fans.
 Init resolved(const Init& init, const Shape& shape) {
   const double a = init.a;
   switch (init.kind) {
     case Init::Kind::kConstant:
     case Init::Kind::kNormal:
     case Init::Kind::kUniform:
+    case Init::Kind::kLogUniform:
       return init;
     case Init::Kind::kKaimingUniform:
       return Init::uniform(std::sqrt(6 / ((1 + a * a) * fans(shape).in)));
@@ -55,6 +56,7 @@ Array initialized(const Init& init, DType dtype, const Shape& shape, Philox& ran
     double x = plain.a;
     if (plain.kind == Init::Kind::kNormal) x *= random.normal();
     if (plain.kind == Init::Kind::kUniform) x *= 2 * random.uniform() - 1;
+    if (plain.kind == Init::Kind::kLogUniform) x = std::log(0.01 + (x - 0.01) * random.uniform());
     value = static_cast<float>(x);
   }
   if (init.zero_row) {

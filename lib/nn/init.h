@@ -19,6 +19,7 @@ struct Init {
     kKaimingNormal,   // deviation √(2 / ((1 + a²) · fan_in))
     kXavierUniform,   // bound a · √(6 / (fan_in + fan_out)); Glorot & Bengio 2010, gain a
     kXavierNormal,    // deviation a · √(2 / (fan_in + fan_out))
+    kLogUniform,      // ln u, u uniform in [0.01, a]
   };
   Kind kind = Kind::kConstant;
   double a = 0;
@@ -33,6 +34,7 @@ struct Init {
   static Init kaiming_normal(double slope = 0) { return {Kind::kKaimingNormal, slope}; }
   static Init xavier_uniform(double gain = 1) { return {Kind::kXavierUniform, gain}; }
   static Init xavier_normal(double gain = 1) { return {Kind::kXavierNormal, gain}; }
+  static Init log_uniform(double most) { return {Kind::kLogUniform, most}; }
   // In [−1/√fan_in, 1/√fan_in]: PyTorch's default for weights of Linear and Conv layers, where it
   // is written as kaiming_uniform(√5).
   static Init fan_in_uniform();
@@ -40,7 +42,8 @@ struct Init {
   // In ±1/√n, zeros for n = 0: PyTorch's default for biases, of fan_in n, and recurrent layers.
   static Init within_root(double n);
 
-  bool is_random() const { return kind != Kind::kConstant; }
+  // Whether it is drawn around 0, as weights are.
+  bool is_around_zero() const { return kind != Kind::kConstant && kind != Kind::kLogUniform; }
 };
 
 // fan_in and fan_out of a weight of this shape, which has at least two axes.

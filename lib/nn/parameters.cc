@@ -250,7 +250,7 @@ Array Parameters::find(const std::string& full, const Shape& shape, const Init& 
   if (tree_->seed) {
     Philox random(*tree_->seed, hash(full));
     Init start = init;
-    if (normal_deviation_ && init.is_random()) {
+    if (normal_deviation_ && init.is_around_zero()) {
       start = shape.rank() > 1 ? Init::normal(*normal_deviation_) : Init::zeros();
       start.zero_row = init.zero_row;
     }

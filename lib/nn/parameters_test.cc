@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "lib/base/testing.h"
 #include "lib/nn/convolution.h"
@@ -67,6 +68,13 @@ TEST_CASE("initial values have the moments of their distribution") {
   Philox random(5);
   CHECK(values(nn::initialized(Init::constant(3), DType::kF32, {2}, random)) ==
         std::vector<float>{3, 3});
+  std::vector<float> rates =
+      values(nn::initialized(Init::log_uniform(16), DType::kF32, shape, random));
+  for (float& rate : rates) rate = std::exp(rate);
+  CHECK(*std::min_element(rates.begin(), rates.end()) >= 0.01f * (1 - 1e-6f));
+  CHECK(*std::max_element(rates.begin(), rates.end()) <= 16 * (1 + 1e-6f));
+  const double sum = std::accumulate(rates.begin(), rates.end(), 0.0);
+  CHECK(sum / static_cast<double>(rates.size()) == Approx(8.005).epsilon(0.02));
 }
 
 TEST_CASE("layers start as PyTorch's do") {
@@ -83,6 +91,8 @@ TEST_CASE("layers start as PyTorch's do") {
   CHECK((rows[1] != 0 && rows[2] == 0 && rows[3] == 0 && rows[4] != 0));
   const auto normal = parameters.with_normal_weights(0.02) / "normal";
   CHECK(values(nn::Embedding(normal, 2, 1, 0).weight.eval())[0] == 0);
+  const Tensor rates = normal.get_f32("A_log", {500}, Init::log_uniform(16));
+  CHECK(moments(rates.eval()).mean == Approx(std::log(16) - 1).epsilon(0.1));  // not near 0
   CHECK(testing::contains(
       testing::refusal(ErrorKind::kMalformed, [&] { nn::Embedding(parameters / "no", 3, 2, 3); }),
       "an embedding of 3 rows has no row 3 for padding"));

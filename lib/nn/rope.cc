@@ -133,6 +133,10 @@ Rope::Rope(const io::Json& config, int64_t head_dim) {
       fail(ErrorKind::kUnsupported, "rope_scaling type ", quoted(type),
            " is not supported; known: default, linear, dynamic, llama3, longrope, yarn");
     }
+    query_beta = io::get_number(*scaling, "llama_4_scaling_beta", 0, kMaxFactor, 0);
+    if (query_beta > 0) {
+      query_length = io::get_int(*scaling, "original_max_position_embeddings", 1, limits::kContext);
+    }
   }
   const std::vector<float> values(theta.begin(), theta.end());
   frequencies = graph::constant(values, {head_dim / 2});
@@ -261,6 +265,24 @@ bool set_rope_scaling(const NamedArrays& tensors, io::Json& config) {
 
 Tensor Rope::table(const Tensor& position, int64_t tokens) const {
   return ops::rope_table(position, frequencies, tokens, attention_factor);
+}
+
+Tensor Rope::query_table(const Tensor& table, const Tensor& position, const Tensor& own,
+                         int64_t positions) const {
+  if (query_beta == 0 || positions <= query_length) return table;
+  const int64_t half = table.dim(-1), rows = own.defined() ? own.dim(0) : position.dim(0);
+  const int64_t tokens = own.defined() ? own.dim(1) : table.dim(0) / rows;
+  Tensor at = graph::contiguous(own.defined() ? own : position, DType::kF32);
+  if (!own.defined()) {
+    at = ops::add(graph::reshape(at, {rows, 1}), ops::arange(0.0, static_cast<double>(tokens)));
+  }
+  const auto number = [](double x) { return graph::scalar(static_cast<float>(x)); };
+  const auto length = number(static_cast<double>(query_length));
+  const Tensor lengths = ops::log(ops::add(ops::floor(ops::div(at, length)), number(1)));
+  const Tensor scale = ops::add(ops::mul(lengths, number(query_beta)), number(1));
+  const Tensor scaled = ops::mul(graph::reshape(table, {-1, tokens, 2 * half}),
+                                 graph::reshape(scale, {rows, tokens, 1}));
+  return graph::reshape(scaled, {rows * tokens, 2, half});
 }
 
 bool has_rotary_rows(std::string_view name) {

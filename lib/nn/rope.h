@@ -33,10 +33,18 @@ struct Rope {
 
   // cos and sin for `tokens` positions from position[0]: shared by all layers.
   Tensor table(const Tensor& position, int64_t tokens) const;
+  // The same for queries, from `table`, or, with `own` positions (integers [batch, tokens]) for
+  // their scale, [batch · tokens, …]. All positions are below `positions`.
+  Tensor query_table(const Tensor& table, const Tensor& position, const Tensor& own,
+                     int64_t positions) const;
 
   Tensor frequencies;           // float32 [head_dim / 2]
   double attention_factor = 1;  // scales cos and sin (yarn, longrope)
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + head_dim/2)
+  // Queries at position p are multiplied by 1 + β ln(1 + ⌊p / length⌋): a rope_scaling's
+  // "llama_4_scaling_beta" and "original_max_position_embeddings" (Llama 4, Ministral 3). 0: not.
+  double query_beta = 0;
+  int64_t query_length = 0;
 
  private:
   Tensor short_frequencies_, long_frequencies_;  // longrope

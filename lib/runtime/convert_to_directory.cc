@@ -53,6 +53,7 @@ std::string_view architecture_class(const std::string& model_type) {
   constexpr std::pair<std::string_view, std::string_view> kClasses[] = {
       {"llama", "LlamaForCausalLM"},
       {"mistral", "MistralForCausalLM"},
+      {"ministral3", "Ministral3ForCausalLM"},
       {"qwen2", "Qwen2ForCausalLM"},
       {"qwen3", "Qwen3ForCausalLM"},
       {"gemma", "GemmaForCausalLM"},
