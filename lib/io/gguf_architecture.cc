@@ -82,7 +82,6 @@ constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
 
 constexpr Architecture kArchitectures[] = {
     {"llama", "llama", RotaryRows::kPairsInGguf, kMixtral},
-    {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
     {"qwen2", "qwen2", RotaryRows::kHalves},
     {"qwen3", "qwen3", RotaryRows::kHalves},
     {"qwen2moe", "qwen2_moe", RotaryRows::kHalves, kQwen2Moe},
@@ -93,6 +92,7 @@ constexpr Architecture kArchitectures[] = {
     {"glm4", "glm4", RotaryRows::kPairs, kGlm4},
     {"gpt-oss", "gpt_oss", RotaryRows::kHalves, kGptOss},
     {"granite", "granite", RotaryRows::kPairsInGguf},
+    {"mistral3", "ministral3", RotaryRows::kPairsInGguf},
     {"command-r", "cohere", RotaryRows::kPairs},
     {"cohere2", "cohere2", RotaryRows::kPairs},
     {"ernie4_5", "ernie4_5", RotaryRows::kPairs},
