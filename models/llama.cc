@@ -36,6 +36,7 @@ std::vector<io::Json> tiny_configs() {
   mistral["model_type"] = "mistral";
   mistral["sliding_window"] = 3;
   ministral["model_type"] = "ministral3";
+  ministral["head_dim"] = 8;
   ministral["rope_interleaved"] = true;
   ministral["rope_scaling"] = {{"rope_type", "yarn"},
                                {"factor", 4.0},

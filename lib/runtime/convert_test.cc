@@ -35,6 +35,12 @@ void check_same_tensors(const NamedArrays& got, const NamedArrays& want) {
     REQUIRE(got.contains(name));
     const Array a = nn::float32_copy(got.at(name)), b = nn::float32_copy(array);
     REQUIRE(a.shape() == b.shape());
+    if (name.ends_with(".A_log")) {  // of which GGUF has −e^x
+      for (int64_t i = 0; i < a.elements(); ++i) {
+        CHECK(a.as<float>()[i] == Approx(b.as<float>()[i]).margin(1e-6));
+      }
+      continue;
+    }
     CHECK(std::equal(a.data(), a.data() + a.bytes(), b.data()));
   }
 }
