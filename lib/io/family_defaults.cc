@@ -29,10 +29,10 @@ void rename_gpt2_keys(Json& config) {
   }
 }
 
-// Layers with a window and, every `period`-th, without, if the config has no list of them.
-void set_layer_types(Json& config, int64_t period) {
+// Layers of type `most` and, every `period`-th, with full attention, if the config has no list.
+void set_layer_types(Json& config, int64_t period, std::string_view most = "sliding_attention") {
   const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
-  set_default(config, "layer_types", periodic_layer_types(layers, period));
+  set_default(config, "layer_types", periodic_layer_types(layers, period, most));
 }
 
 void set_defaults(Json& config, std::initializer_list<std::pair<const char*, Json>> defaults) {
@@ -278,9 +278,8 @@ void complete_qwen3_5(Json& config) {
                         {"linear_num_value_heads", 32},
                         {"rms_norm_offset", 1},
                         {"tie_word_embeddings", false}});
-  const int64_t layers = get_int(config, "num_hidden_layers", 1, limits::kLayers);
   const int64_t period = get_int(config, "full_attention_interval", 1, limits::kLayers, 4);
-  set_default(config, "layer_types", periodic_layer_types(layers, period, "linear_attention"));
+  set_layer_types(config, period, "linear_attention");
 }
 
 void complete_olmo3(Json& config) {

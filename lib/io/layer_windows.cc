@@ -10,12 +10,10 @@ size_t number_of_layers(const Json& config) {
   return static_cast<size_t>(get_int(config, "num_hidden_layers", 1, limits::kLayers));
 }
 
-const Json& checked_layer_types(const Json& types, size_t layers) {
-  if (!types.is_array() || types.size() != layers) {
-    fail(ErrorKind::kMalformed, "layer_types: found ", describe(&types), ", expected an array of ",
-         layers, " names, one per layer");
-  }
-  return types;
+void check_layer_types(const Json& types, size_t layers) {
+  if (types.is_array() && types.size() == layers) return;
+  fail(ErrorKind::kMalformed, "layer_types: found ", describe(&types), ", expected an array of ",
+       layers, " names, one per layer");
 }
 
 [[noreturn]] void refuse_layer_type(const Json& type, size_t layer, std::string_view other) {
@@ -36,7 +34,7 @@ std::vector<int64_t> layer_windows(const Json& config) {
     for (size_t layer = full; layer < layers; ++layer) windows[layer] = window;
     return windows;
   }
-  checked_layer_types(*types, layers);
+  check_layer_types(*types, layers);
   for (size_t layer = 0; layer < layers; ++layer) {
     const Json& type = (*types)[layer];
     if (type == "sliding_attention") {
@@ -57,7 +55,7 @@ std::vector<bool> linear_attention_layers(const Json& config) {
   const size_t layers = number_of_layers(config);
   const Json* types = find_value(config, "layer_types");
   if (types == nullptr) fail(ErrorKind::kMalformed, "layer_types: missing");
-  checked_layer_types(*types, layers);
+  check_layer_types(*types, layers);
   std::vector<bool> linear;
   for (size_t layer = 0; layer < layers; ++layer) {
     const Json& type = (*types)[layer];

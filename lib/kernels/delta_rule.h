@@ -32,13 +32,13 @@ struct DeltaRuleArgs {
   // The states before, [rows, heads, key_dim, value_dim]: of batch row b the row slots[b], or b if
   // slots is null, unless position[b · position_stride] is 0: then zeros, whatever is there. Null:
   // zeros.
-  const float* before;
-  const int32_t* position;
-  int64_t position_stride;  // 1, or 0: the same for all
-  const int32_t* slots;
-  float* out;            // [batch, tokens, heads, value_dim] contiguous
-  float* after;          // the last states [batch, heads, key_dim, value_dim] contiguous
-  std::byte* workspace;  // delta_rule_workspace_bytes(...), 64-byte aligned, any content
+  const float* before = nullptr;
+  const int32_t* position = nullptr;
+  int64_t position_stride = 0;  // 1, or 0: the same for all
+  const int32_t* slots = nullptr;
+  float* out = nullptr;    // [batch, tokens, heads, value_dim] contiguous
+  float* after = nullptr;  // the last states [batch, heads, key_dim, value_dim] contiguous
+  std::byte* workspace;    // delta_rule_workspace_bytes(...), 64-byte aligned, any content
 };
 
 // The key head that head `head` reads.

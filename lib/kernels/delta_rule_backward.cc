@@ -165,13 +165,12 @@ struct Memory {
 // One value head.
 class HeadBackward {
  public:
-  HeadBackward(const DeltaRuleBackwardArgs& args, int64_t batch, int64_t head, int64_t key_head,
-               const Memory& memory)
+  HeadBackward(const DeltaRuleBackwardArgs& args, int64_t batch, int64_t head, const Memory& memory)
       : a_(args),
         f_(args.forward),
         b_(batch),
         h_(head),
-        key_head_(key_head),
+        key_head_(key_head_of(args.forward, head)),
         m_(memory),
         s_(memory.sizes) {}
 
@@ -287,7 +286,7 @@ void delta_rule_backward(ThreadPool& pool, const DeltaRuleBackwardArgs& a) {
       const int64_t b = at / f.key_heads, key_head = at % f.key_heads;
       for (int64_t i = 0; i < group; ++i) {
         const int64_t head = f.tiled ? i * f.key_heads + key_head : key_head * group + i;
-        HeadBackward(a, b, head, key_head, memory).run();
+        HeadBackward(a, b, head, memory).run();
       }
     }
   });

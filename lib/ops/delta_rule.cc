@@ -108,12 +108,6 @@ kernels::DeltaRuleArgs kernel_args(const KernelCall& call) {
           .v = head_rows(call.inputs[2]),
           .decay = head_rows(call.inputs[3]),
           .beta = head_rows(call.inputs[4]),
-          .before = nullptr,
-          .position = nullptr,
-          .position_stride = 0,
-          .slots = nullptr,
-          .out = nullptr,
-          .after = nullptr,
           .workspace = call.workspace};
 }
 
