@@ -4,9 +4,11 @@
 #include <bit>
 
 #include "lib/base/prefetch.h"
+#include "lib/base/round_up.h"
 #include "lib/base/strings.h"
 #include "lib/kernels/convert.h"
 #include "lib/kernels/streaming.h"
+#include "lib/kernels/transpose.h"
 
 namespace lumen::graph {
 namespace {
@@ -16,6 +18,10 @@ constexpr int kMaxRegisters = Program::kMaxInputs + Program::kMaxInstructions;
 constexpr int64_t kParallelGrain = 8192;
 // So many rows for each thread are enough.
 constexpr int64_t kManyRows = 8;
+// Of an element that is not part of a block.
+constexpr int64_t kMostBytes = 8;
+// Fewer rows than this are not worth turning.
+constexpr int64_t kLeastTurned = 4;
 // How far ahead of an epilogue its operands are fetched.
 constexpr int64_t kRowsAhead = 4;
 
@@ -33,10 +39,29 @@ const float* load(const std::byte* data, DType dtype, int64_t stride, int64_t n,
     std::fill_n(scratch, n, value);
     return scratch;
   }
-  for (int64_t i = 0; i < n; ++i)
-    kernels::to_float(dtype, data + i * stride * size, scratch + i, 1);
+  if (dtype == DType::kF32) {
+    kernels::transpose(static_cast<int>(size), data, stride, 1, n, n,
+                       reinterpret_cast<std::byte*>(scratch));
+    return scratch;
+  }
+  alignas(64) std::byte gathered[Program::kChunk * kMostBytes];
+  kernels::transpose(static_cast<int>(size), data, stride, 1, n, n, gathered);
+  kernels::to_float(dtype, gathered, scratch, n);
   return scratch;
 }
+
+// A piece of rows and columns of the operands whose columns, not rows, lie together, turned: their
+// lines are read once for all rows.
+struct Turned {
+  static constexpr int64_t kRows = 32, kColumns = 128;
+
+  const std::byte* at(size_t input, int64_t of_row, int size) const {
+    return elements[input] + (of_row - row) * columns * size;
+  }
+
+  int64_t row, columns;  // the first row, and how many columns there are
+  alignas(64) std::byte elements[Program::kMaxInputs][kRows * kColumns * kMostBytes];
+};
 
 // Operand i that cannot be read where it lies has storage[i]; behind them are the results' places.
 struct Registers {
@@ -90,11 +115,18 @@ struct Pieces {
   bool streamed = false;  // a large float32 result that takes no input's place
   bool chained = false;   // a bfloat16 result of a step of a chain
   bool cut = false;       // one of bfloat16 numbers, which are not rounded
+  bool turns = false;     // some input, in the piece of it that is computed
   bool fetched = false;   // operands and result are more than the second caches hold: fetch ahead
 
   int rank = 0;  // of the joined axes, the last of which is that of the columns
   int64_t dims[Shape::kMaxRank];
   int64_t strides[Program::kMaxInputs][Shape::kMaxRank];
+
+  // Whether an input's columns lie together, in lines long enough to turn them.
+  bool is_turned(size_t input) const {
+    return rank > 1 && dims[rank - 2] >= kLeastTurned && column_stride(input) > 1 &&
+           strides[input][rank - 2] == 1;
+  }
 
   int64_t column_stride(size_t input) const { return rank > 0 ? strides[input][rank - 1] : 0; }
   int64_t row_offset(size_t input, int64_t row) const {
@@ -123,6 +155,7 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
   }
   if (pieces.rank > 0) pieces.columns = pieces.dims[pieces.rank - 1];
   pieces.rows = pieces.columns > 0 ? shape.elements() / pieces.columns : 0;
+  for (size_t i = 0; i < call.inputs.size(); ++i) pieces.turns |= pieces.is_turned(i);
   int64_t bytes = shape.elements() * info(call.output.dtype).block_bytes;
   for (const Operand& x : call.inputs) bytes += shape.elements() * info(x.dtype).block_bytes;
   pieces.fetched = bytes > call.pool->threads() * kernels::second_cache_bytes();
@@ -137,8 +170,9 @@ Pieces pieces_of(const KernelCall& call, const Program& program) {
   return pieces;
 }
 
+// `turned` holds this piece of the operands that are turned, if any is.
 void run_piece(const Program& program, const KernelCall& call, const Pieces& pieces, int64_t row,
-               int64_t begin, int64_t end, Registers& registers) {
+               int64_t begin, int64_t end, Registers& registers, const Turned* turned = nullptr) {
   for (int64_t at = begin; at < end; at += Program::kChunk) {
     const int64_t n = std::min(Program::kChunk, end - at);
     for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -146,6 +180,11 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
       const int64_t stride = pieces.column_stride(i);
       // A single value stays in its register from the first chunk on, which is the longest.
       if (at > begin && stride == 0) continue;
+      if (turned != nullptr && pieces.is_turned(i)) {
+        const std::byte* from = turned->at(i, row, info(x.dtype).block_bytes);
+        registers.value[i] = load(from, x.dtype, 1, n, registers.storage[i]);
+        continue;
+      }
       const int64_t offset = pieces.row_offset(i, row) + at * stride;
       const int64_t size = info(x.dtype).block_bytes;
       const std::byte* from = x.data + offset * size;
@@ -174,6 +213,31 @@ void run_piece(const Program& program, const KernelCall& call, const Pieces& pie
       kernels::stream(last, n, reinterpret_cast<float*>(target));
     } else {
       kernels::from_float(to, last, target, n);
+    }
+  }
+}
+
+// Rows [begin, end) of operands of which some are turned.
+void run_turned(const Program& program, const KernelCall& call, const Pieces& pieces, int64_t begin,
+                int64_t end, Registers& registers) {
+  Turned turned;
+  const int64_t lines = pieces.dims[pieces.rank - 2];
+  for (int64_t row = begin, rows; row < end; row += rows) {
+    rows = std::min({Turned::kRows, end - row, lines - row % lines});
+    turned.row = row;
+    for (int64_t at = 0; at < pieces.columns; at += Turned::kColumns) {
+      turned.columns = std::min(Turned::kColumns, pieces.columns - at);
+      for (size_t i = 0; i < call.inputs.size(); ++i) {
+        if (!pieces.is_turned(i)) continue;
+        const Operand& x = call.inputs[i];
+        const int size = info(x.dtype).block_bytes;
+        const int64_t stride = pieces.column_stride(i);
+        kernels::transpose(size, x.data + (pieces.row_offset(i, row) + at * stride) * size, stride,
+                           rows, turned.columns, turned.columns, turned.elements[i]);
+      }
+      for (int64_t r = row; r < row + rows; ++r) {
+        run_piece(program, call, pieces, r, at, at + turned.columns, registers, &turned);
+      }
     }
   }
 }
@@ -395,12 +459,17 @@ void run_elementwise(const KernelCall& call) {
   // Parallel over whole rows when there are many, over columns of the few rows otherwise.
   if (pieces.rows >= std::min(pieces.columns, kManyRows * call.pool->threads())) {
     const int64_t grain =
-        std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns));
+        round_up(std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns)),
+                 pieces.turns ? Turned::kRows : 1);
     const int64_t share = piece_of(pieces.rows, grain, call.pool->threads());
     call.pool->parallel_pieces(pieces.rows, grain, share, [&](int64_t begin, int64_t end, int) {
       Registers registers(*program);
-      for (int64_t row = begin; row < end; ++row) {
-        run_piece(*program, call, pieces, row, 0, pieces.columns, registers);
+      if (pieces.turns) {
+        run_turned(*program, call, pieces, begin, end, registers);
+      } else {
+        for (int64_t row = begin; row < end; ++row) {
+          run_piece(*program, call, pieces, row, 0, pieces.columns, registers);
+        }
       }
       if (pieces.streamed) kernels::finish_streams();
     });

@@ -1,4 +1,4 @@
-// Matrices turned, by elements of any size. Private to this room.
+// Matrices turned, by elements of any size.
 #pragma once
 
 #include <cstddef>
