@@ -92,6 +92,28 @@ CASES = {
                                  "linear_num_key_heads": 2, "linear_num_value_heads": 2,
                                  "linear_key_head_dim": 6, "linear_value_head_dim": 4,
                                  "linear_conv_kernel_dim": 3, "tie_word_embeddings": True}),
+    "qwen3_5moe": ("Qwen3_5Moe", {"head_dim": 8, "num_hidden_layers": 3,
+                                  "layer_types": [LINEAR, GLOBAL, LINEAR],
+                                  "num_experts": 4, "num_experts_per_tok": 2,
+                                  "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
+                                  "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                                  "linear_key_head_dim": 4, "linear_value_head_dim": 6,
+                                  "rope_theta": 1e7}),
+    "qwen3next": ("Qwen3Next", {"head_dim": 8, "num_hidden_layers": 3,
+                                "layer_types": [LINEAR, GLOBAL, LINEAR],
+                                "num_experts": 4, "num_experts_per_tok": 2,
+                                "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
+                                "linear_num_key_heads": 2, "linear_num_value_heads": 6,
+                                "linear_key_head_dim": 4, "linear_value_head_dim": 6,
+                                "rope_theta": 1e7, "mlp_only_layers": [1]}),
+    "qwen3next-step": ("Qwen3Next", {"head_dim": 8, "num_hidden_layers": 4,
+                                     "full_attention_interval": 2, "decoder_sparse_step": 2,
+                                     "num_experts": 4, "num_experts_per_tok": 3,
+                                     "norm_topk_prob": False, "moe_intermediate_size": 12,
+                                     "shared_expert_intermediate_size": 8,
+                                     "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+                                     "linear_key_head_dim": 6, "linear_value_head_dim": 4,
+                                     "linear_conv_kernel_dim": 3, "tie_word_embeddings": True}),
     "gptoss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                           "sliding_window": 3, "num_hidden_layers": 3, "swiglu_limit": 0.4,
                           "rope_scaling": YARN | {"truncate": False}}),
@@ -116,7 +138,7 @@ def halves(kind, value, axis):
 
 def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
-    they are in files of all families but gpt-oss."""
+    they are in files of all families but gpt-oss and Qwen3.5."""
     mixtral = kind == "Mixtral"
     names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     result = {}
@@ -165,7 +187,7 @@ def main():
     configs, arrays = {}, {}
     for label, (kind, keys) in CASES.items():
         torch.manual_seed(1)
-        name = kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5") else "Config")
+        name = kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe") else "Config")
         config = getattr(transformers, name)(**(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()

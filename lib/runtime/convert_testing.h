@@ -30,7 +30,7 @@ inline constexpr const char* kTurnTemplate =
 inline void make_sayable(io::Json& config) {
   const std::string type = io::get_string(config, "model_type");
   const int64_t layers = io::get_int(config, "num_hidden_layers", 1, 100);
-  if (type == "qwen3_5_text") {
+  if (config.contains("linear_num_key_heads")) {
     for (const char* key : {"attention_bias", "linear_heads_tiled"}) config.erase(key);
     config["linear_value_head_dim"] = config["linear_key_head_dim"];
   } else if (config.contains("layer_types") && !type.starts_with("qwen")) {
@@ -45,9 +45,9 @@ inline void make_sayable(io::Json& config) {
     config.erase("layer_types");
     if (type.starts_with("qwen")) config.erase("sliding_window");
   }
-  if (type == "qwen2_moe" || type == "qwen3_moe") {
+  if (type == "qwen2_moe" || type == "qwen3_moe" || type == "qwen3_next") {
     for (const char* key : {"decoder_sparse_step", "mlp_only_layers"}) config.erase(key);
-    config["norm_topk_prob"] = type == "qwen3_moe";
+    config["norm_topk_prob"] = type != "qwen2_moe";
   }
   if (type == "olmoe") {
     config["norm_topk_prob"] = false;
