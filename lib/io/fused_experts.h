@@ -6,7 +6,7 @@
 
 namespace lumen::io {
 
-// How transformers' files have the experts of a model.
+// How published files have the experts of a model.
 enum class ExpertsForm {
   kEachItsOwn,  // matrices of its own for each
   kHalves,      // one tensor of all, of gate and up the one's rows behind the other's (Qwen3.5)
@@ -24,10 +24,10 @@ ExpertsForm experts_form(const Json& config);
 //     order, with P.gate_up_proj_scales u8 [experts, 2 · intermediate, hidden / 32] become the same
 //     matrices as DType::kMXFP4, and those of down_proj likewise,
 //   P.gate_up_proj_bias [experts, 2 · intermediate] becomes P.gate_proj.bias and P.up_proj.bias
-//     [experts, intermediate], and P.down_proj_bias P.down_proj.bias.
-// whose numbers are copied into memory of their own on several threads, tensor by tensor, and the
-// pages of a file that they were read from are given back; of all other forms, as some versions of
-// transformers save them,
+//     [experts, intermediate], and P.down_proj_bias P.down_proj.bias;
+// these numbers are copied into memory of their own on several threads, tensor by tensor, and the
+// pages of a file that they were read from are given back. Of the other forms, of which files may
+// have either whatever the published ones have,
 //   P.gate_up_proj [experts, 2 · intermediate, hidden] and P.down_proj [experts, hidden,
 //     intermediate] of floats become the same matrices, which are parts of them.
 // Other tensors stay as they are. `config` as ModelFiles::config, of a model with experts. Throws

@@ -106,7 +106,7 @@ TEST_CASE("experts in one tensor with gates before ups are parts of it") {
     CHECK(again.shape() == shape);
     CHECK(std::ranges::equal(again.as<float>(), before.as<float>()));
   }
-  // As some versions of transformers save families whose files have the matrices of each.
+  // Of a family whose published files have the matrices of each.
   Json other = config;
   other["model_type"] = "qwen3_next";
   CHECK(experts_form(other) == ExpertsForm::kEachItsOwn);

@@ -30,6 +30,8 @@ TEST_CASE("experts are quantised together, their router is not") {
                    {"intermediate_size", 256},
                    {"moe_intermediate_size", 512},
                    {"head_dim", 64}});
+    // What is rounded must not choose others: behind states errors are larger than elsewhere.
+    if (config.contains("linear_num_key_heads")) config["num_experts_per_tok"] = 4;
     const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
     const std::vector<float> want = logits(directory);
     for (const auto& [name, error, expected] : {std::tuple("q8_0", 0.1, DType::kQ8_0),
@@ -125,7 +127,8 @@ TEST_CASE("experts of Qwen3.5 are one tensor in directories, and read alone and 
     CHECK(file->arrays().at(experts + "down_proj").shape() == Shape{4, 24, 16});
     REQUIRE(fused.shape() == Shape{4, 32, 24});
     const Array up = single.at(experts + "2.up_proj.weight");
-    CHECK(std::ranges::equal(fused.part(2).as<float>().subspan(16 * 24), up.as<float>()));
+    CHECK(
+        std::ranges::equal(fused.as<float>().subspan((2 * 32 + 16) * 24, 16 * 24), up.as<float>()));
     CHECK_FALSE(file->arrays().contains(experts + "2.up_proj.weight"));
   }
 }
@@ -161,7 +164,7 @@ TEST_CASE("inputs of Qwen3-Next's Gated DeltaNets are one tensor in directories,
     INFO(name);
     const auto got = after.at(name).as<float>(), want = array.as<float>();
     CHECK(after.at(name).shape() == array.shape());
-    CHECK(relative_error(got, want) < 1e-6);
+    for (size_t i = 0; i < want.size(); ++i) CHECK(got[i] == Approx(want[i]).margin(1e-6));
   }
 
   // Older files have them as directories do, and none the size of feed-forward layers.
