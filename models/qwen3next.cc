@@ -48,6 +48,7 @@ std::vector<io::Json> tiny_configs() {
                 {"mlp_only_layers", {1}},
                 {"norm_topk_prob", false},
                 {"rms_norm_offset", 0},
+                {"linear_inputs_apart", true},
                 {"tie_word_embeddings", true}});
   return {base, mixed};
 }

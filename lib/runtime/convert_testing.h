@@ -31,7 +31,9 @@ inline void make_sayable(io::Json& config) {
   const std::string type = io::get_string(config, "model_type");
   const int64_t layers = io::get_int(config, "num_hidden_layers", 1, 100);
   if (config.contains("linear_num_key_heads")) {
-    for (const char* key : {"attention_bias", "linear_heads_tiled"}) config.erase(key);
+    for (const char* key : {"attention_bias", "linear_heads_tiled", "linear_inputs_apart"}) {
+      config.erase(key);
+    }
     config["linear_value_head_dim"] = config["linear_key_head_dim"];
   } else if (config.contains("layer_types") && !type.starts_with("qwen")) {
     const int64_t period = type == "gemma3_text"                   ? 6

@@ -1,5 +1,6 @@
 #include "lib/runtime/export_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -168,12 +169,14 @@ io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
 }
 
 void name_parameters(const io::Json& model_config, const NamedArrays& tensors, io::Json& config) {
+  constexpr std::string_view kMlp[] = {"gate_proj", "up_proj", "down_proj"};
   const std::string type = io::get_string(model_config, "model_type", "");
   const auto is_parameter = [&](std::string_view path) {
     if (type == "gpt_oss") return path.ends_with(".mlp.router");
-    const bool is_mlp = path.ends_with(".mlp.gate_proj") || path.ends_with(".mlp.up_proj") ||
-                        path.ends_with(".mlp.down_proj");
-    return type == "qwen3_moe" && is_mlp;
+    if (type != "qwen3_moe" && type != "qwen3_next") return false;
+    return std::ranges::any_of(kMlp, [&](std::string_view part) {
+      return path.ends_with(str(".mlp.", part)) || path.ends_with(str(".mlp.shared_expert.", part));
+    });
   };
   const auto last_part = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
   std::set<std::string> parameters, modules;
@@ -216,7 +219,8 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
   for (const auto& [name, array] : model.weights) {
     if (!name.ends_with(kAdapterA) || array.shape()[0] == *lora.rank) continue;
     const int64_t rank = array.shape()[0];
-    const std::string layer = name.substr(0, name.size() - kAdapterA.size());
+    const std::string path = name.substr(0, name.size() - kAdapterA.size());
+    const std::string layer = path.substr(path.rfind('.') + 1);
     const double times = static_cast<double>(rank) / static_cast<double>(*lora.rank);
     config["rank_pattern"][layer] = rank;
     config["alpha_pattern"][layer] = lora.alpha * (lora.rslora ? std::sqrt(times) : times);

@@ -14,11 +14,6 @@ namespace {
 constexpr std::string_view kInputA = "lora_A.weight", kInputB = "lora_B.weight";
 constexpr int kBothParts[] = {0, 1};  // in_proj_qkv and in_proj_z
 
-// The place ("….in_proj_qkvz.") of a part.
-std::string part_place(const std::string& place, int part) {
-  return nn::input_part_name(place, part);
-}
-
 // The tensor of this name, taken out of `tensors`; empty if there is none.
 Array take_tensor(NamedArrays& tensors, const std::string& name) {
   auto found = tensors.extract(name);
@@ -45,16 +40,16 @@ struct InputAddition {
   nn::LoraOptions::Own own{};
 };
 
-// The addition of both, of which one may be empty; its scale is the first's that is not.
+// The addition of both, of which one may be empty.
 InputAddition joined(const io::Json& config, InputAddition (&parts)[2]) {
-  InputAddition* const first = parts[0].a.empty() ? &parts[1] : &parts[0];
+  const InputAddition& first = parts[0].a.empty() ? parts[1] : parts[0];
   const bool both = !parts[0].a.empty() && !parts[1].a.empty();
   const bool same = both && same_numbers(parts[0].a, parts[1].a);
-  const int64_t in = first->a.shape()[1];
-  const int64_t own_rank = first->a.shape()[0];
+  const bool one_scale = !both || parts[0].own.scale == parts[1].own.scale;
+  const int64_t own_rank = first.a.shape()[0], in = first.a.shape()[1];
   const int64_t rank = both && !same ? own_rank + parts[1].a.shape()[0] : own_rank;
   InputAddition result;
-  result.own = {rank, first->own.scale};
+  result.own = {rank, one_scale ? first.own.scale : 1};
   result.a = Array::zeros(DType::kF32, {rank, in});
   float* a = result.a.as_mutable<float>().data();
   Array blocks[2];
@@ -67,7 +62,7 @@ InputAddition joined(const io::Json& config, InputAddition (&parts)[2]) {
     if (part == 0 || !same) {
       std::ranges::copy(addition.a.as<float>(), a + column * in);
     }
-    const auto times = static_cast<float>(addition.own.scale / result.own.scale);
+    const auto times = static_cast<float>(one_scale ? 1 : addition.own.scale);
     const auto from = addition.b.as<float>();
     float* const to = blocks[part].as_mutable<float>().data();
     for (int64_t row = 0; row < rows; ++row) {
@@ -107,8 +102,9 @@ void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
   if (options == nullptr) return;
   std::map<std::string, nn::LoraOptions::Own> own;
   for (const auto& [place, rank] : options->own) {
-    const bool is_fused = !part_place(place, 0).empty();
-    for (const int part : kBothParts) own[is_fused ? part_place(place, part) : place] = rank;
+    const bool is_fused = !nn::input_part_name(place, 0).empty();
+    for (const int part : kBothParts)
+      own[is_fused ? nn::input_part_name(place, part) : place] = rank;
   }
   options->own = std::move(own);
 }
@@ -137,7 +133,7 @@ void join_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
     }
     InputAddition parts[2];
     for (const int part : kBothParts) {
-      const std::string own = part_place(place, part);
+      const std::string own = nn::input_part_name(place, part);
       InputAddition& addition = parts[part];
       addition.a = take_tensor(tensors, own + std::string(kInputA));
       addition.b = take_tensor(tensors, own + std::string(kInputB));
@@ -155,7 +151,7 @@ void join_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
     tensors[place + std::string(kInputA)] = std::move(both.a);
     tensors[place + std::string(kInputB)] = std::move(both.b);
     if (options == nullptr) continue;
-    for (const int part : kBothParts) options->own.erase(part_place(place, part));
+    for (const int part : kBothParts) options->own.erase(nn::input_part_name(place, part));
     const bool usual = both.own.rank == options->rank && both.own.scale == options->scale;
     if (!usual) options->own[place] = both.own;
   }
