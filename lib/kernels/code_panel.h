@@ -64,4 +64,8 @@ void expand_codes(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t
 // 64-byte aligned. noexcept.
 void widen_codes(const uint8_t* codes, int64_t cols, int16_t* to);
 
+// What expand_codes and widen_codes do, in one pass, of sixteen rows of a Q8_0 matrix in panels
+// that are all there.
+void widen_q8_0(const Weight& w, int64_t row, int64_t k, int64_t cols, int16_t* to, float* scale);
+
 }  // namespace lumen::kernels

@@ -52,6 +52,9 @@ struct WidenedCodes : WordCodes {
   }
   void expand(const Weight& w, int64_t row, int64_t rows, int64_t k, int64_t cols,
               const Panel& to) const {
+    if (w.dtype == DType::kQ8_0 && w.layout == Layout::kPanels && rows > 0) {
+      return widen_q8_0(w, row, k, cols, to.codes, to.scale);
+    }
     alignas(64) uint8_t codes[kPanelRows * kBlockDepth];
     expand_codes(w, row, rows, k, cols, 0, {.codes = codes, .scale = to.scale, .min = nullptr});
     widen_codes(codes, cols, to.codes);

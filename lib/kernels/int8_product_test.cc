@@ -141,11 +141,17 @@ TEST_CASE("widened products give the bits of int8 products") {
         auto x = random_floats(random, 70 * cols);
         if (extreme) std::fill(x.begin(), x.end(), -127.0f);
         x[7 * cols + 77] = INFINITY;
+        const auto packed = pack(weights[0]), packed_one = pack(weights[1]);
+        const std::vector<Weight> panels{in_panels(weights[0], packed),
+                                         in_panels(weights[1], packed_one)};
         for (int64_t m : {1, 6, 7, 70}) {
           for (int threads : {1, 2}) {
-            CHECK(same_bits(
-                run_product({int16_product_bytes, widened_product}, threads, x, m, weights),
-                run(threads, x, m, weights)));
+            const auto expected = run(threads, x, m, weights);
+            for (const auto& layout : {weights, panels}) {
+              CHECK(same_bits(
+                  run_product({int16_product_bytes, widened_product}, threads, x, m, layout),
+                  expected));
+            }
           }
         }
       }
