@@ -1,8 +1,10 @@
-// Qwen3-Next (Qwen Team 2025).
+// Qwen3-Next (Qwen Team 2025) and Qwen3.5-MoE (Qwen Team 2026), the part that reads and writes
+// text.
 //
-// Loads Qwen3-Next-80B-A3B and Qwen3-Coder-Next. Differs from Qwen3.5-MoE in how the inputs of
-// Gated DeltaNet are stored, in_proj_qkvz and in_proj_ba, and may have layers without experts, as
-// Qwen2-MoE. Layers that guess further tokens (mtp) are left out.
+// Loads Qwen3-Next-80B-A3B, Qwen3-Coder-Next, and Qwen3.5-35B-A3B, 122B-A10B and 397B-A17B, of
+// those that also see images the language model. Differs from Qwen3.5 by mixtures of experts in
+// place of feed-forward layers, each with an expert that every token goes through, as in Qwen2-MoE;
+// in Qwen3-Next, whose inputs of Gated DeltaNet are stored otherwise, layers may have none.
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
@@ -50,10 +52,15 @@ std::vector<io::Json> tiny_configs() {
                 {"rms_norm_offset", 0},
                 {"linear_inputs_apart", true},
                 {"tie_word_embeddings", true}});
-  return {base, mixed};
+  io::Json newer = base;
+  newer["model_type"] = "qwen3_5_moe_text";
+  io::Json from_gguf = newer;
+  from_gguf["rms_norm_offset"] = 0;
+  from_gguf["linear_heads_tiled"] = true;
+  return {base, mixed, newer, from_gguf};
 }
 
-constexpr std::string_view kModelTypes[] = {"qwen3_next"};
+constexpr std::string_view kModelTypes[] = {"qwen3_next", "qwen3_5_moe_text"};
 
 }  // namespace qwen3next
 

@@ -24,7 +24,7 @@ TEST_CASE("experts are quantised together, their router is not") {
   for (const char* type :
        {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "qwen3_5_moe_text", "qwen3_next"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-    io::Json config = def.tiny_configs()[0];
+    io::Json config = tiny_config(type);
     make_sayable(config);
     config.update({{"hidden_size", 256},
                    {"intermediate_size", 256},
@@ -112,7 +112,7 @@ TEST_CASE("old files of Mixtral, with a tensor per expert, are read and written 
 
 TEST_CASE("experts of Qwen3.5 are one tensor in directories, and read alone and together") {
   const models::ModelDef& def = models::find_model_def({{"model_type", "qwen3_5_moe_text"}});
-  io::Json config = def.tiny_configs()[0];
+  io::Json config = tiny_config("qwen3_5_moe_text");
   make_sayable(config);
   const std::string alone = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
   const std::vector<float> want = logits(alone);

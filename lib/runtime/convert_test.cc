@@ -93,9 +93,7 @@ void check_same(const std::string& directory) {
 TEST_CASE("layers in an order that GGUF's architecture does not have are refused") {
   const auto refused = [](const char* type, const io::Json& keys) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-    const std::vector<io::Json> tiny = def.tiny_configs();
-    io::Json config = *std::find_if(tiny.begin(), tiny.end(),
-                                    [&](const io::Json& one) { return one["model_type"] == type; });
+    io::Json config = tiny_config(type);
     make_sayable(config);
     config.update(keys);
     ConvertOptions options;

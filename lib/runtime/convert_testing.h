@@ -1,6 +1,7 @@
 // What the tests of lumen-convert share: models to convert, and what comes out.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,13 @@ inline constexpr const char* kTurnTemplate =
     "{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.role }}\n"
     "{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+// The first small config of the models of this type.
+inline io::Json tiny_config(std::string_view type) {
+  const auto all = models::find_model_def({{"model_type", type}}).tiny_configs();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const io::Json& one) { return one["model_type"] == type; });
+}
 
 // Gives the layers the windows and rotations that all GGUF files of the architecture have.
 inline void make_sayable(io::Json& config) {

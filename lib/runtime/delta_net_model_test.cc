@@ -19,7 +19,7 @@ using lumen::testing::relative_error;
 // A directory of a model with both kinds of layers, twice as many value heads as key heads.
 std::string hybrid_directory(const char* type = "qwen3_5_text") {
   const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-  io::Json config = def.tiny_configs()[0];
+  io::Json config = tiny_config(type);
   config["head_dim"] = 32;  // a cache in q8_0 needs whole blocks
   config["max_position_embeddings"] = 256;
   return model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
