@@ -27,7 +27,7 @@ using ChatTemplates = std::map<std::string, std::string>;  // Jinja sources by n
 
 // A model in the vocabulary of Hugging Face, from any format. Nothing is computed and no tensor
 // data are read: opening costs the headers only (but layers that other programs packed are
-// unpacked, packed_weights.h, and gpt-oss's experts taken apart, fused_experts.h, and where an
+// unpacked, packed_weights.h, and experts in one tensor taken apart, fused_experts.h, and where an
 // output layer is there that the config says is the embedding, the two are compared). Whether the
 // tensors fit the config is for the model code to check.
 struct ModelFiles {
