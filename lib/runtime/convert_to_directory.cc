@@ -156,12 +156,12 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
 // place of those of each.
 std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
                                              io::ExpertsForm form) {
-  constexpr std::string_view kPlace = ".mlp.experts.";
+  constexpr std::string_view kModel = "model.", kPlace = ".mlp.experts.";
   std::vector<SourceTensor> result;
   std::map<std::string, size_t> fused;  // places in `result`
   for (SourceTensor& tensor : tensors) {
     const size_t at = tensor.name.find(kPlace);
-    if (at == tensor.name.npos) {
+    if (at == tensor.name.npos || !tensor.name.starts_with(kModel)) {
       result.push_back(std::move(tensor));
       continue;
     }

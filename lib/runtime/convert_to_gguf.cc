@@ -96,15 +96,16 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
     tensor.rate = rate_form(name, true);
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
+    if (nn::input_part_name(name, 0).empty()) {
+      tensors.push_back(std::move(tensor));
+      continue;
+    }
     for (const int part : {0, 1}) {  // what is one tensor there, and two here
-      const std::string own = nn::input_part_name(name, part);
-      if (own.empty()) continue;
       SourceTensor& rows = tensors.emplace_back(tensor);
-      rows.target = io::gguf_tensor_name(own, architecture);
+      rows.target = io::gguf_tensor_name(nn::input_part_name(name, part), architecture);
       rows.input_part = part;
       rows.input_rows = nn::input_rows(files.config, part);
     }
-    if (nn::input_part_name(name, 0).empty()) tensors.push_back(std::move(tensor));
   }
   const int64_t rotary_dim = nn::DecoderConfig(files.config).rotary_dim;
   for (const auto& [name, numbers] : nn::rope_tensors(files.config, rotary_dim)) {
