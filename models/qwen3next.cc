@@ -24,7 +24,7 @@ std::vector<io::Json> tiny_configs() {
                          {"intermediate_size", 40},
                          {"moe_intermediate_size", 16},
                          {"shared_expert_intermediate_size", 20},
-                         {"num_experts", 4},
+                         {"num_experts", 3},
                          {"num_experts_per_tok", 2},
                          {"norm_topk_prob", true},
                          {"num_hidden_layers", 2},
