@@ -294,18 +294,25 @@ HWY_INLINE hn::Vec<D> sigmoid_slope(D d, hn::Vec<D> v, hn::Vec<D> x) {
   return hn::Mul(s, hn::MulAdd(x, hn::IfNegativeThenElse(v, large, small), one));
 }
 
-// Beyond these |x| slopes are 0 or 1.
-constexpr float kFlat = 30.0f;
-
-// Φ + x φ with φ = e^(−x²/2) / √(2π).
+// Φ + x φ with φ = e^(−x²/2) / √(2π): g(|x|) for x < 0, else 1 − g(|x|), where g(t) = Φ(−t) − t
+// φ(t) is e^(−t²/2) p(t) with p(0) = ½ and p smooth: on [0, 6] of degree 11 with an error of g of
+// 7e-8. Beyond 6 g is less than 5e-8, and so is what p(6) makes of it.
 template <class D>
 HWY_INLINE hn::Vec<D> gelu_slope_vector(D d, hn::Vec<D> x) {
-  constexpr float kInverseRootTwoPi = 0.398942280f;
-  const auto near = hn::Min(hn::Max(x, hn::Set(d, -kFlat)), hn::Set(d, kFlat));
-  const auto density =
-      exp2_nonpositive(d, hn::Mul(hn::Mul(near, near), hn::Set(d, -0.5f * kLog2E)));
-  return hn::MulAdd(hn::Mul(near, hn::Set(d, kInverseRootTwoPi)), density, normal_cdf_vector(d, x));
+  static constexpr float kEven[] = {0.5f,          0.24993369f,     0.0613353252f,
+                                    0.0082131112f, 0.000409343862f, 3.92984748e-06f};
+  static constexpr float kOdd[] = {-0.797880709f,   -0.132586434f,    -0.0245919991f,
+                                   -0.00214789202f, -5.22331393e-05f, -1.30531504e-07f};
+  const auto t = hn::Min(hn::Abs(x), hn::Set(d, 6.0f));
+  const auto square = hn::Mul(t, t);
+  const auto p = hn::MulAdd(t, polynomial(d, square, kOdd), polynomial(d, square, kEven));
+  const auto power = exp2_nonpositive(d, hn::Mul(hn::Mul(x, x), hn::Set(d, -0.5f * kLog2E)));
+  const auto g = hn::Mul(p, power);
+  return hn::IfNegativeThenElse(x, g, hn::Sub(hn::Set(d, 1.0f), g));
 }
+
+// Beyond these |x| slopes are 0 or 1.
+constexpr float kFlat = 30.0f;
 
 // With v = 2u as above: s (1 + x v' (1 − s)), s = sigmoid v.
 template <class D>
@@ -315,6 +322,23 @@ HWY_INLINE hn::Vec<D> gelu_tanh_slope_vector(D d, hn::Vec<D> x) {
   const auto slope = hn::MulAdd(cubic, hn::Set(d, 3.0f), hn::Set(d, kTwiceRootTwoOverPi));
   const auto v = hn::Mul(near, hn::Add(cubic, hn::Set(d, kTwiceRootTwoOverPi)));
   return hn::IfThenElse(hn::IsNaN(x), x, sigmoid_slope(d, v, hn::Mul(near, slope)));
+}
+
+// (x + 3) / 6, at least 0 and at most 1. NaN stays.
+template <class D>
+HWY_INLINE hn::Vec<D> hard_sigmoid_vector(D d, hn::Vec<D> x) {
+  const auto raised = hn::Add(x, hn::Set(d, 3.0f));
+  return hn::Mul(apply<TypedOp::kClamp>(raised, hn::Zero(d), hn::Set(d, 6.0f)),
+                 hn::Set(d, 1.0f / 6));
+}
+
+// x/3 + ½ for |x| ≤ 3, else 0 or 1.
+template <class D>
+HWY_INLINE hn::Vec<D> hard_swish_slope_vector(D d, hn::Vec<D> x) {
+  const auto three = hn::Set(d, 3.0f), one = hn::Set(d, 1.0f);
+  const auto inside = hn::MulAdd(x, hn::Set(d, 1.0f / 3), hn::Set(d, 0.5f));
+  const auto high = hn::IfThenElse(hn::Gt(x, three), one, inside);
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Neg(three)), high);
 }
 
 // One function per operation: name(inputs, output, count, parameters).
@@ -358,6 +382,8 @@ LUMEN_MAP(gelu, 1, (auto d, auto x), hn::Mul(x, normal_cdf_vector(d, x)))
 LUMEN_MAP(gelu_slope, 1, (auto d, auto x), gelu_slope_vector(d, x))
 LUMEN_MAP(gelu_tanh, 1, (auto d, auto x), gelu_tanh_vector(d, x))
 LUMEN_MAP(gelu_tanh_slope, 1, (auto d, auto x), gelu_tanh_slope_vector(d, x))
+LUMEN_MAP(hard_swish, 1, (auto d, auto x), hn::Mul(x, hard_sigmoid_vector(d, x)))
+LUMEN_MAP(hard_swish_slope, 1, (auto d, auto x), hard_swish_slope_vector(d, x))
 LUMEN_MAP(relu, 1, (auto d, auto x), hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x))
 LUMEN_MAP(floor, 1, (auto, auto x), hn::Floor(x))
 LUMEN_MAP(ceil, 1, (auto, auto x), hn::Ceil(x))
@@ -454,6 +480,8 @@ LUMEN_DISPATCH(gelu)
 LUMEN_DISPATCH(gelu_slope)
 LUMEN_DISPATCH(gelu_tanh)
 LUMEN_DISPATCH(gelu_tanh_slope)
+LUMEN_DISPATCH(hard_swish)
+LUMEN_DISPATCH(hard_swish_slope)
 LUMEN_DISPATCH(relu)
 LUMEN_DISPATCH(floor)
 LUMEN_DISPATCH(ceil)

@@ -1,4 +1,5 @@
 // Activations.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -12,7 +13,7 @@ using graph::OpDef;
 namespace block = kernels::block;
 
 extern const OpDef kTanh, kSigmoid, kSilu, kSiluSlope, kGelu, kGeluSlope, kGeluTanh, kGeluTanhSlope,
-    kRelu;
+    kHardSwish, kHardSwishSlope, kRelu;
 
 namespace {
 
@@ -169,6 +170,34 @@ const OpDef kGeluTanhSlope =
                    return {mul(call.dy, mul(mul(s, sub(1.0, s)), sum))};
                  },
                  .cases = [] { return elementwise_cases(kGeluTanhSlope, 1, -5, 5); }});
+const OpDef kHardSwish =
+    elementwise({.name = "hard_swish",
+                 .block = block::hard_swish,
+                 .real = [](const double* x) { return x[0] * std::clamp(x[0] + 3, 0.0, 6.0) / 6; },
+                 .meaning = [](const Node&, Inputs in) { return mul(in[0], hard_sigmoid(in[0])); },
+                 .grad = [](const GradCall& call) -> Gradients {
+                   return {mul(call.dy, real_unary(kHardSwishSlope, call.inputs[0]))};
+                 },
+                 .cases = [] { return elementwise_cases(kHardSwish, 1, -5, 5); }});
+// The derivative of hard_swish, at ±3 as PyTorch has it: x/3 + ½ there too.
+const OpDef kHardSwishSlope = elementwise(
+    {.name = "hard_swish_slope",
+     .block = block::hard_swish_slope,
+     .real = [](const double* x) { return x[0] < -3  ? 0
+                                          : x[0] > 3 ? 1
+                                                     : x[0] / 3 + 0.5; },
+     .meaning =
+         [](const Node&, Inputs in) {
+           const Tensor& x = in[0];
+           return where(less_than(constant_like(3, x), abs(x)), less_than(constant_like(0, x), x),
+                        add(mul(x, 1.0 / 3), 0.5));
+         },
+     .grad = [](const GradCall& call) -> Gradients {
+       const Tensor zero = constant_like(0, call.dy);
+       const Tensor beyond = less_than(constant_like(3, call.inputs[0]), abs(call.inputs[0]));
+       return {where(beyond, zero, mul(call.dy, 1.0 / 3))};
+     },
+     .cases = [] { return elementwise_cases(kHardSwishSlope, 1, -5, 5); }});
 const OpDef kRelu =
     elementwise({.name = "relu",
                  .block = block::relu,
@@ -210,7 +239,11 @@ Tensor elu(const Tensor& x, double alpha) {
   });
 }
 Tensor leaky_relu(const Tensor& x, double slope) {
-  return where(less_than(constant_like(0, x), x), x, mul(x, slope));
+  return in_float(x, [&](const Tensor& t) {
+    // As a product, whose gradient is one too.
+    const Tensor positive = less_than(constant_like(0, t), t);
+    return mul(t, where(positive, ones_like(t), full_like(t, slope)));
+  });
 }
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   return in_float(x, [&](const Tensor& t) {
@@ -226,7 +259,7 @@ Tensor hard_sigmoid(const Tensor& x) {
   });
 }
 Tensor hard_swish(const Tensor& x) {
-  return in_float(x, [](const Tensor& t) { return mul(t, hard_sigmoid(t)); });
+  return real_unary(kHardSwish, x);
 }
 Tensor mish(const Tensor& x) {
   return in_float(x, [](const Tensor& t) { return mul(t, tanh(softplus(t))); });
