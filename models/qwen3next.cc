@@ -55,6 +55,7 @@ std::vector<io::Json> tiny_configs() {
   io::Json newer = base;
   newer["model_type"] = "qwen3_5_moe_text";
   io::Json from_gguf = newer;
+  newer["num_experts_per_tok"] = 3;  // of 3
   from_gguf["rms_norm_offset"] = 0;
   from_gguf["linear_heads_tiled"] = true;
   return {base, mixed, newer, from_gguf};
