@@ -16,6 +16,28 @@ nn::Parameters parameters_of(const nn::Parameters& all, const nn::DecoderConfig&
   return all.with_normal_weights(config.initializer_range);
 }
 
+nn::GatedDeltaNetShape delta_net_of(const io::Json& json, const nn::DecoderConfig& config) {
+  const auto size = [&](const char* key, int64_t least, int64_t most) {
+    return io::get_int(json, key, least, most);
+  };
+  const nn::GatedDeltaNetShape shape = {
+      .hidden = config.hidden_size,
+      .key_heads = size("linear_num_key_heads", 1, limits::kHeads),
+      .key_dim = size("linear_key_head_dim", 1, limits::kDim),
+      .heads = size("linear_num_value_heads", 1, limits::kHeads),
+      .value_dim = size("linear_value_head_dim", 1, limits::kDim),
+      .kernel = size("linear_conv_kernel_dim", 2, io::kMostConvTaps),
+      .eps = config.rms_norm_eps,
+      .tiled = nn::has_tiled_heads(json),
+      .fused = nn::has_fused_inputs(json),
+      .apart = nn::has_inputs_apart(json)};
+  if (shape.heads % shape.key_heads != 0) {
+    fail(ErrorKind::kMalformed, "linear_num_value_heads ", shape.heads,
+         " is not a multiple of linear_num_key_heads ", shape.key_heads);
+  }
+  return shape;
+}
+
 }  // namespace
 
 nn::LayerShape plain_layer(const nn::DecoderConfig& config) {
@@ -55,12 +77,16 @@ nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig
   return experts;
 }
 
+nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConfig& config) {
+  nn::SparseMlpShape experts = qwen_experts_of(json, config);
+  experts.shared = io::get_int(json, "shared_expert_intermediate_size", 1, limits::kDim);
+  return experts;
+}
+
 std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
-                                                    const nn::LayerShape& dense,
-                                                    const nn::SparseMlpShape& experts,
-                                                    std::vector<int64_t> windows) {
-  return [layer = with_windows(dense, std::move(windows)), experts,
-          is_sparse = io::sparse_layers(json)](int64_t i) {
+                                                    std::function<nn::LayerShape(int64_t)> dense,
+                                                    const nn::SparseMlpShape& experts) {
+  return [layer = std::move(dense), experts, is_sparse = io::sparse_layers(json)](int64_t i) {
     nn::LayerShape own = layer(i);
     if (is_sparse[static_cast<size_t>(i)]) own.experts = experts;
     return own;
@@ -79,6 +105,24 @@ std::function<nn::LayerShape(int64_t)> with_windows(const nn::LayerShape& shape,
 std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows) {
   return [windows = std::move(windows)](int64_t layer) {
     return windows[static_cast<size_t>(layer)] > 0 ? Rotation::kLocal : Rotation::kGlobal;
+  };
+}
+
+std::function<nn::LayerShape(int64_t)> delta_net_layers(const io::Json& json,
+                                                        const nn::DecoderConfig& config) {
+  const std::string activation = io::get_string(json, "hidden_act", "silu");
+  if (activation != "silu" && activation != "swish") {
+    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
+         " is not supported in Gated DeltaNet; known: silu, swish");
+  }
+  nn::LayerShape full = plain_layer(config);
+  full.attention.gated = true;
+  full.attention.qk_norm = nn::QkNorm::kHeads;
+  full.attention.norm.offset = full.norm.offset = io::get_number(json, "rms_norm_offset", 0, 1, 1);
+  nn::LayerShape linear = full;
+  linear.delta_net = delta_net_of(json, config);
+  return [full, linear, is_linear = io::linear_attention_layers(json)](int64_t i) {
+    return is_linear[static_cast<size_t>(i)] ? linear : full;
   };
 }
 

@@ -37,18 +37,27 @@ nn::SparseMlpShape experts_of(const io::Json& json, const nn::DecoderConfig& con
                               const char* count);
 // The same of the keys of Qwen's mixtures: num_experts, moe_intermediate_size, norm_topk_prob.
 nn::SparseMlpShape qwen_experts_of(const io::Json& json, const nn::DecoderConfig& config);
-// DecoderShape::layer of layers that are like `dense`, but those of io::sparse_layers with these
-// experts in place of its mlp, and each with its own of `windows` (io::layer_windows).
+// The same with the expert that all tokens go through, of shared_expert_intermediate_size.
+nn::SparseMlpShape shared_experts_of(const io::Json& json, const nn::DecoderConfig& config);
+// DecoderShape::layer of layers that are like those of `dense`, but those of io::sparse_layers with
+// these experts in place of their mlp.
 std::function<nn::LayerShape(int64_t)> with_experts(const io::Json& json,
-                                                    const nn::LayerShape& dense,
-                                                    const nn::SparseMlpShape& experts,
-                                                    std::vector<int64_t> windows);
+                                                    std::function<nn::LayerShape(int64_t)> dense,
+                                                    const nn::SparseMlpShape& experts);
 // DecoderShape::layer of layers that are all like `shape`, but each with its own of `windows`
 // (io::layer_windows), and DecoderShape::rotation of those of which the windowed ones rotate
 // locally.
 std::function<nn::LayerShape(int64_t)> with_windows(const nn::LayerShape& shape,
                                                     std::vector<int64_t> windows);
 std::function<Rotation(int64_t)> local_if_windowed(std::vector<int64_t> windows);
+// DecoderShape::layer of Qwen3-Next and Qwen3.5, without experts: those of
+// io::linear_attention_layers have Gated DeltaNet in place of attention; that of the others has
+// norms of heads and a gate of its output, which q_proj gives beside the queries. The weights of
+// norms, but that of the DeltaNet, are stored less rms_norm_offset, of 1. Throws
+// Error(kUnsupported) for another activation than silu and Error(kMalformed) for heads that do not
+// fit.
+std::function<nn::LayerShape(int64_t)> delta_net_layers(const io::Json& json,
+                                                        const nn::DecoderConfig& config);
 
 class DecoderLm : public CausalLm {
  public:

@@ -3,7 +3,6 @@
 // Loads Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B. Differs from Qwen2 by mixtures of experts in place of
 // feed-forward layers, in the layers that Qwen3-MoE has them in too, with an expert that every
 // token goes through besides, as far as a gate of its own lets it.
-#include "lib/base/limits.h"
 #include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
@@ -15,11 +14,10 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
   nn::LayerShape dense = plain_layer(config);
   dense.attention.qkv_bias = io::get_bool(json, "qkv_bias", true);
   dense.attention.output_bias = false;
-  nn::SparseMlpShape experts = qwen_experts_of(json, config);
-  experts.shared = io::get_int(json, "shared_expert_intermediate_size", 1, limits::kDim);
+  const auto windowed = with_windows(dense, io::layer_windows(json));
   return std::make_unique<DecoderLm>(
       json, config, parameters,
-      DecoderShape{.layer = with_experts(json, dense, experts, io::layer_windows(json))});
+      DecoderShape{.layer = with_experts(json, windowed, shared_experts_of(json, config))});
 }
 
 std::vector<io::Json> tiny_configs() {

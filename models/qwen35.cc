@@ -5,51 +5,15 @@
 // Qwen3's by a gate of the output, which q_proj gives beside the queries, and rotation of a quarter
 // of each head. The weights of norms, but that of the DeltaNet, are stored less 1. The parts of
 // mrope_section rotate alike where there is only text.
-#include "lib/base/error.h"
-#include "lib/base/limits.h"
-#include "lib/io/layer_windows.h"
 #include "models/decoder_lm.h"
 
 namespace lumen::models {
 namespace qwen35 {
 
-nn::GatedDeltaNetShape delta_net_of(const io::Json& json, const nn::DecoderConfig& config) {
-  const auto size = [&](const char* key, int64_t least, int64_t most) {
-    return io::get_int(json, key, least, most);
-  };
-  const nn::GatedDeltaNetShape shape = {
-      .hidden = config.hidden_size,
-      .key_heads = size("linear_num_key_heads", 1, limits::kHeads),
-      .key_dim = size("linear_key_head_dim", 1, limits::kDim),
-      .heads = size("linear_num_value_heads", 1, limits::kHeads),
-      .value_dim = size("linear_value_head_dim", 1, limits::kDim),
-      .kernel = size("linear_conv_kernel_dim", 2, io::kMostConvTaps),
-      .eps = config.rms_norm_eps,
-      .tiled = nn::has_tiled_heads(json)};
-  if (shape.heads % shape.key_heads != 0) {
-    fail(ErrorKind::kMalformed, "linear_num_value_heads ", shape.heads,
-         " is not a multiple of linear_num_key_heads ", shape.key_heads);
-  }
-  return shape;
-}
-
 std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& parameters) {
   const nn::DecoderConfig config(json);
-  const std::string activation = io::get_string(json, "hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") {
-    fail(ErrorKind::kUnsupported, "hidden_act ", quoted(activation),
-         " is not supported in Gated DeltaNet; known: silu, swish");
-  }
-  nn::LayerShape full = plain_layer(config);
-  full.attention.gated = true;
-  full.attention.qk_norm = nn::QkNorm::kHeads;
-  full.attention.norm.offset = full.norm.offset = io::get_number(json, "rms_norm_offset", 0, 1, 1);
-  nn::LayerShape linear = full;
-  linear.delta_net = delta_net_of(json, config);
-  const auto layer = [full, linear, is_linear = io::linear_attention_layers(json)](int64_t i) {
-    return is_linear[static_cast<size_t>(i)] ? linear : full;
-  };
-  return std::make_unique<DecoderLm>(json, config, parameters, DecoderShape{.layer = layer});
+  return std::make_unique<DecoderLm>(json, config, parameters,
+                                     DecoderShape{.layer = delta_net_layers(json, config)});
 }
 
 std::vector<io::Json> tiny_configs() {

@@ -17,7 +17,8 @@ std::unique_ptr<CausalLm> make(const io::Json& json, const nn::Parameters& param
                                      config.sliding_window);
   return std::make_unique<DecoderLm>(
       json, config, parameters,
-      DecoderShape{.layer = with_experts(json, dense, qwen_experts_of(json, config), windows)});
+      DecoderShape{.layer = with_experts(json, with_windows(dense, windows),
+                                         qwen_experts_of(json, config))});
 }
 
 std::vector<io::Json> tiny_configs() {

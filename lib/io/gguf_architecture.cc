@@ -2,6 +2,7 @@
 #include "lib/io/gguf_architecture.h"
 
 #include <algorithm>
+#include <array>
 
 #include "lib/base/error.h"
 #include "lib/base/strings.h"
@@ -41,17 +42,22 @@ constexpr Renaming kPhi2Model[] = {{"output_norm.weight", "model.final_layernorm
                                    {"output_norm.bias", "model.final_layernorm.bias"},
                                    {"output.bias", "lm_head.bias"}};
 // A is −exp(A_log): a model has the one or the other.
-constexpr Renaming kQwen35[] = {{"post_attention_norm", "post_attention_layernorm"},
-                                {"attn_qkv", "linear_attn.in_proj_qkv"},
-                                {"attn_gate", "linear_attn.in_proj_z"},
-                                {"ssm_beta", "linear_attn.in_proj_b"},
-                                {"ssm_alpha", "linear_attn.in_proj_a"},
-                                {"ssm_conv1d", "linear_attn.conv1d"},
-                                {"ssm_a", "linear_attn.A"},
-                                {"ssm_a", "linear_attn.A_log"},
-                                {"ssm_dt.bias", "linear_attn.dt_bias"},
-                                {"ssm_norm", "linear_attn.norm"},
-                                {"ssm_out", "linear_attn.out_proj"}};
+constexpr auto kDeltaNet = std::to_array<Renaming>({
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"attn_qkv", "linear_attn.in_proj_qkv"},
+    {"attn_gate", "linear_attn.in_proj_z"},
+    {"ssm_conv1d", "linear_attn.conv1d"},
+    {"ssm_a", "linear_attn.A"},
+    {"ssm_a", "linear_attn.A_log"},
+    {"ssm_dt.bias", "linear_attn.dt_bias"},
+    {"ssm_norm", "linear_attn.norm"},
+    {"ssm_out", "linear_attn.out_proj"},
+});
+constexpr auto kRates = std::to_array<Renaming>(
+    {{"ssm_beta", "linear_attn.in_proj_b"}, {"ssm_alpha", "linear_attn.in_proj_a"}});
+// Older files have qkv and z in one, as Hugging Face.
+constexpr auto kFusedInputs = std::to_array<Renaming>(
+    {{"ssm_ba", "linear_attn.in_proj_ba"}, {"ssm_in", "linear_attn.in_proj_qkvz"}});
 constexpr Renaming kFused[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
 
 // Matrices of all experts are one tensor.
@@ -59,15 +65,28 @@ constexpr Renaming kMixtral[] = {{"ffn_gate_inp", "block_sparse_moe.gate"},
                                  {"ffn_gate_exps", "block_sparse_moe.experts.*.w1"},
                                  {"ffn_up_exps", "block_sparse_moe.experts.*.w3"},
                                  {"ffn_down_exps", "block_sparse_moe.experts.*.w2"}};
-constexpr Renaming kQwen2Moe[] = {{"ffn_gate_inp", "mlp.gate"},
-                                  {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
-                                  {"ffn_up_exps", "mlp.experts.*.up_proj"},
-                                  {"ffn_down_exps", "mlp.experts.*.down_proj"},
-                                  {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
-                                  {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-                                  {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-                                  {"ffn_down_shexp", "mlp.shared_expert.down_proj"}};
+constexpr auto kQwen2Moe = std::to_array<Renaming>({
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.*.up_proj"},
+    {"ffn_down_exps", "mlp.experts.*.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+});
 constexpr std::span kMoe = std::span(kQwen2Moe).first(4);  // without a shared expert
+
+template <size_t N, size_t M>
+constexpr std::array<Renaming, N + M> both(const std::array<Renaming, N>& first,
+                                           const std::array<Renaming, M>& second) {
+  std::array<Renaming, N + M> all;
+  std::copy(second.begin(), second.end(), std::copy(first.begin(), first.end(), all.begin()));
+  return all;
+}
+constexpr auto kQwen35 = both(kDeltaNet, kRates);
+constexpr auto kQwen35Moe = both(kQwen35, kQwen2Moe);
+constexpr auto kQwen3Next = both(both(kDeltaNet, kFusedInputs), kQwen2Moe);
 
 // Some names of gpt-oss are whole, with what follows the last point.
 constexpr Renaming kGptOss[] = {{"attn_sinks.weight", "self_attn.sinks"},
@@ -102,6 +121,8 @@ constexpr Architecture kArchitectures[] = {
     {"phi2", "phi", RotaryRows::kHalves, kPhi2, kPhi2Model},
     {"phi3", "phi3", RotaryRows::kHalves, kFused},
     {"qwen35", "qwen3_5_text", RotaryRows::kHalves, kQwen35},
+    {"qwen35moe", "qwen3_5_moe_text", RotaryRows::kHalves, kQwen35Moe},
+    {"qwen3next", "qwen3_next", RotaryRows::kHalves, kQwen3Next},
     {"seed_oss", "seed_oss", RotaryRows::kHalves, kSeedOss},
     {"smollm3", "smollm3", RotaryRows::kPairsInGguf},
     {"starcoder2", "starcoder2", RotaryRows::kHalves, kStarcoder2},

@@ -119,10 +119,14 @@ Json config_of_gguf(const GgufFile& file) {
     fail(ErrorKind::kUnsupported, "keys of size ", head_dim, " with values of size ", value_dim,
          " and rotation of ", rotary_dim, " elements: only equal sizes are supported");
   }
+  // Where all layers have experts some files tell of those alone.
+  constexpr const char *kLength = "feed_forward_length",
+                       *kExpertLength = "expert_feed_forward_length";
+  const bool has_length = keys.has(kLength) || !keys.has(kExpertLength);
   Json config = {
       {"model_type", architecture.model_type},
       {"hidden_size", dim},
-      {"intermediate_size", keys.uniform("feed_forward_length", limits::kDim)},
+      {"intermediate_size", keys.uniform(has_length ? kLength : kExpertLength, limits::kDim)},
       {"num_hidden_layers", keys.integer("block_count", limits::kLayers)},
       {"num_attention_heads", heads},
       {"num_key_value_heads", kv_heads},
@@ -150,6 +154,9 @@ Json config_of_gguf(const GgufFile& file) {
                               {"attention_factor", keys.number(kYarnAttention, 1.0)}};
   }
   read_family_keys(architecture.name, keys, config);
+  if (architecture.name == "qwen3next") {
+    config["linear_inputs_apart"] = file.find_tensor("blk.0.attn_gate.weight") != nullptr;
+  }
   return config;
 }
 

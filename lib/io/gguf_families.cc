@@ -159,18 +159,27 @@ void write_qwen3moe(const Json& config, const KeyWriter& keys) {
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
 }
 
-void read_qwen2moe(const ArchitectureKeys& keys, Json& config) {
-  read_qwen_experts(keys, false, config);
-  config["qkv_bias"] = Json(config["attention_bias"]);
+// The same with the expert that all tokens go through.
+void read_shared_experts(const ArchitectureKeys& keys, bool normalized, Json& config) {
+  read_qwen_experts(keys, normalized, config);
   config["shared_expert_intermediate_size"] =
       keys.integer_or(config["intermediate_size"].get<int64_t>(), kSharedLength, limits::kDim);
 }
 
-void write_qwen2moe(const Json& config, const KeyWriter& keys) {
-  require_own_output(config);
-  require_usual_experts(config, "qwen2moe", false);
+void write_shared_experts(const Json& config, bool normalized, const KeyWriter& keys) {
+  require_usual_experts(config, gguf_architecture(config), normalized);
   write_experts(config, "num_experts", "moe_intermediate_size", keys);
   keys.integer(kSharedLength, get_int(config, "shared_expert_intermediate_size", 1, limits::kDim));
+}
+
+void read_qwen2moe(const ArchitectureKeys& keys, Json& config) {
+  read_shared_experts(keys, false, config);
+  config["qkv_bias"] = Json(config["attention_bias"]);
+}
+
+void write_qwen2moe(const Json& config, const KeyWriter& keys) {
+  require_own_output(config);
+  write_shared_experts(config, false, keys);
 }
 
 void read_olmoe(const ArchitectureKeys& keys, Json& config) {
@@ -418,7 +427,7 @@ void read_glm4(const ArchitectureKeys&, Json& config) {
   say_rotary_factor(config);
 }
 
-// --- Qwen3.5: keys of state space models say what Gated DeltaNet is -----------------------------
+// --- Qwen3-Next, Qwen3.5: keys of state space models say what Gated DeltaNet is -----------------
 
 constexpr const char* kConvKernel = "ssm.conv_kernel";
 constexpr const char* kStateSize = "ssm.state_size";
@@ -429,10 +438,9 @@ constexpr const char* kFullInterval = "full_attention_interval";
 constexpr const char* kMoreTokens = "nextn_predict_layers";
 constexpr int64_t kFullPeriod = 4;
 
-void read_qwen35(const ArchitectureKeys& keys, Json& config) {
+void read_delta_net(const ArchitectureKeys& keys, Json& config) {
   say_rotary_factor(config);
   config["rms_norm_offset"] = 0;  // the files have the sums
-  config["linear_heads_tiled"] = true;
   config["linear_conv_kernel_dim"] = keys.integer(kConvKernel, kMostConvTaps, 2);
   config["linear_key_head_dim"] = keys.integer(kStateSize, limits::kDim);
   config["linear_num_key_heads"] = keys.integer(kKeyHeads, limits::kHeads);
@@ -440,7 +448,8 @@ void read_qwen35(const ArchitectureKeys& keys, Json& config) {
   const int64_t inner = keys.integer(kInnerSize, limits::kDim);
   config["linear_num_value_heads"] = heads;
   if (inner % heads != 0) {
-    fail(ErrorKind::kMalformed, "qwen35.", kInnerSize, " ", inner, " is not a multiple of qwen35.",
+    const std::string prefix = gguf_architecture(config) + ".";
+    fail(ErrorKind::kMalformed, prefix, kInnerSize, " ", inner, " is not a multiple of ", prefix,
          kValueHeads, " ", heads);
   }
   config["linear_value_head_dim"] = inner / heads;
@@ -453,6 +462,21 @@ void read_qwen35(const ArchitectureKeys& keys, Json& config) {
   config["layer_types"] = periodic_layer_types(all - more, period, "linear_attention");
 }
 
+void read_qwen35(const ArchitectureKeys& keys, Json& config) {
+  read_delta_net(keys, config);
+  config["linear_heads_tiled"] = true;
+}
+
+void read_qwen35moe(const ArchitectureKeys& keys, Json& config) {
+  read_qwen35(keys, config);
+  read_shared_experts(keys, true, config);
+}
+
+void read_qwen3next(const ArchitectureKeys& keys, Json& config) {
+  read_delta_net(keys, config);
+  read_shared_experts(keys, true, config);
+}
+
 // The n with which every n-th layer has attention, and no other. Throws if there is none.
 int64_t full_attention_interval(const Json& config) {
   const std::vector<bool> linear = linear_attention_layers(config);
@@ -460,19 +484,20 @@ int64_t full_attention_interval(const Json& config) {
   const int64_t period = first - linear.begin() + 1;
   for (size_t i = 0; i < linear.size(); ++i) {
     if (linear[i] == ((static_cast<int64_t>(i) + 1) % period != 0)) continue;
-    cannot_write("qwen35", "layer_types without a period",
+    cannot_write(gguf_architecture(config), "layer_types without a period",
                  "look for attention in every n-th layer");
   }
   return period;
 }
 
-void write_qwen35(const Json& config, const KeyWriter& keys) {
+void write_delta_net(const Json& config, const KeyWriter& keys) {
   require_no_bias(config, "attention_bias");
   const int64_t dim = get_int(config, "linear_key_head_dim", 1, limits::kDim);
   const int64_t heads = get_int(config, "linear_num_value_heads", 1, limits::kHeads);
   const int64_t value_dim = get_int(config, "linear_value_head_dim", 1, limits::kDim);
   if (dim != value_dim) {
-    cannot_write("qwen35", "another linear_value_head_dim than linear_key_head_dim",
+    cannot_write(gguf_architecture(config),
+                 "another linear_value_head_dim than linear_key_head_dim",
                  "look for heads of one size");
   }
   keys.integer(kConvKernel, get_int(config, "linear_conv_kernel_dim", 2, kMostConvTaps));
@@ -481,6 +506,10 @@ void write_qwen35(const Json& config, const KeyWriter& keys) {
   keys.integer(kValueHeads, heads);
   keys.integer(kInnerSize, heads * value_dim);
   keys.integer(kFullInterval, full_attention_interval(config));
+}
+
+void write_qwen35(const Json& config, const KeyWriter& keys) {
+  write_delta_net(config, keys);
   // How many of the pairs that rotate do so by time, height and width; of text all are equal.
   const double rotated = get_number(config, "partial_rotary_factor", 0, 1, 1) *
                          static_cast<double>(get_int(config, "head_dim", 1, limits::kDim));
@@ -488,6 +517,16 @@ void write_qwen35(const Json& config, const KeyWriter& keys) {
   const int32_t pairs = static_cast<int32_t>(rotated / 2 + 1e-6), rest = pairs - 3 * third;
   keys.set("rope.dimension_sections",
            std::vector<int32_t>{third + (rest > 0 ? 1 : 0), third + (rest > 1 ? 1 : 0), third, 0});
+}
+
+void write_qwen35moe(const Json& config, const KeyWriter& keys) {
+  write_qwen35(config, keys);
+  write_shared_experts(config, true, keys);
+}
+
+void write_qwen3next(const Json& config, const KeyWriter& keys) {
+  write_delta_net(config, keys);
+  write_shared_experts(config, true, keys);
 }
 
 void read_nemotron(const ArchitectureKeys&, Json& config) {
@@ -587,6 +626,8 @@ constexpr Own kOwn[] = {
     {"smollm3", nullptr, write_smollm3},
     {"gpt-oss", read_gpt_oss, write_gpt_oss},
     {"qwen35", read_qwen35, write_qwen35},
+    {"qwen35moe", read_qwen35moe, write_qwen35moe},
+    {"qwen3next", read_qwen3next, write_qwen3next},
 };
 
 const Own& own_of(std::string_view architecture) {

@@ -143,7 +143,7 @@ Json language_model_config(Json config) {
   if (found == nullptr || !found->is_object()) return config;
   Json text = *found;
   const std::string type = get_string(config, "model_type");
-  const bool named = type == "gemma3" || type == "qwen3_5";
+  const bool named = type == "gemma3" || type == "qwen3_5" || type == "qwen3_5_moe";
   set_default(text, "model_type", named ? type + "_text" : type);
   for (const char* key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (const Json* value = find_value(config, key)) set_default(text, key, Json(*value));

@@ -9,6 +9,7 @@
 #include "lib/io/foreign_model.h"
 #include "lib/io/fused_experts.h"
 #include "lib/io/gguf.h"
+#include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/model_formats.h"
 #include "lib/io/packed_weights.h"
@@ -342,11 +343,12 @@ ModelFiles open_directory_model(const std::string& directory,
     model.config = language_model_config(std::move(model.config));
     const std::string type = get_string(model.config, "model_type");
     with_context(str("model type ", quoted(type)), [&] {
-      for (const char* key : {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled"}) {
+      for (const char* key :
+           {"rope_interleaved", "rms_norm_offset", "linear_heads_tiled", "linear_inputs_apart"}) {
         model.config.erase(key);  // Hugging Face has no such keys
       }
       model.config = classic_config(model.config, model.tensors.contains("lm_head.weight"));
-      if (type == "gpt_oss") split_experts(model.config, model.tensors);
+      if (expert_count(model.config) > 0) split_experts(model.config, model.tensors);
     });
   });
   untie_own_head(model);

@@ -27,7 +27,7 @@ using ChatTemplates = std::map<std::string, std::string>;  // Jinja sources by n
 
 // A model in the vocabulary of Hugging Face, from any format. Nothing is computed and no tensor
 // data are read: opening costs the headers only (but layers that other programs packed are
-// unpacked, packed_weights.h, and gpt-oss's experts taken apart, fused_experts.h, and where an
+// unpacked, packed_weights.h, and experts in one tensor taken apart, fused_experts.h, and where an
 // output layer is there that the config says is the embedding, the two are compared). Whether the
 // tensors fit the config is for the model code to check.
 struct ModelFiles {
@@ -50,8 +50,10 @@ struct ModelFiles {
   // Added by Lumen: "rope_interleaved": true if the q and k rows are in the order of interleaved
   //   rotary pairs (GGUF architectures llama, granite, smollm3; llama2.c; models that
   //   rotates_pairs() names, in any format), else false;
-  //   "rms_norm_offset" of Gemma and Nemotron: 1 if the weights of norms are stored less 1, as in
-  //   Hugging Face, 0 if they are not, as in GGUF.
+  //   "rms_norm_offset" of Gemma, Nemotron and those with Gated DeltaNet: 1 if the weights of norms
+  //   are stored less 1, as in Hugging Face, 0 if they are not, as in GGUF;
+  //   "linear_heads_tiled" and "linear_inputs_apart" of Qwen3.5 and Qwen3-Next in GGUF: as of
+  //   nn::has_tiled_heads and nn::has_inputs_apart.
   Json config;
   Json generation_config;  // generation_config.json, or an empty object
 

@@ -253,6 +253,36 @@ TEST_CASE("a config of Gemma 3 is completed as its class has it") {
   CHECK(layer_windows(config) == std::vector<int64_t>{1024, 1024, 1024, 1024, 1024, 0, 1024});
 }
 
+TEST_CASE("configs of mixtures with Gated DeltaNets are completed as their classes have them") {
+  const Json newer = open_model(make_directory(R"({"model_type": "qwen3_5_moe", "text_config": {
+      "hidden_size": 64, "num_hidden_layers": 5, "vocab_size": 10, "moe_intermediate_size": 24,
+      "norm_topk_prob": false, "mlp_only_layers": [0], "linear_inputs_apart": true,
+      "rope_parameters": {"rope_theta": 1e7, "partial_rotary_factor": 0.5, "mrope_section": [1]}}})",
+                                               {"language_model.model.embed_tokens.weight"}))
+                         .config;
+  CHECK(newer["model_type"] == "qwen3_5_moe_text");
+  CHECK(newer["num_experts"] == 256);
+  CHECK(newer["num_experts_per_tok"] == 8);
+  CHECK(newer["intermediate_size"] == 24);  // which no layer has
+  CHECK(newer["norm_topk_prob"] == true);   // whatever the file says
+  CHECK(sparse_layers(newer) == std::vector<bool>(5, true));
+  CHECK(linear_attention_layers(newer) == std::vector<bool>{true, true, true, false, true});
+  CHECK(newer["partial_rotary_factor"] == 0.5);
+  CHECK(newer["rope_theta"] == 1e7);
+  CHECK_FALSE(newer.contains("linear_inputs_apart"));  // Hugging Face has no such key
+  const Json next = open_model(make_directory(str(R"({"model_type": "qwen3_next", )", kSizes,
+                                                  R"(, "mlp_only_layers": [0]})"),
+                                              {"model.embed_tokens.weight"}))
+                        .config;
+  CHECK(next["num_experts"] == 512);
+  CHECK(next["num_experts_per_tok"] == 10);
+  CHECK(next["head_dim"] == 256);
+  CHECK(next["norm_topk_prob"] == true);
+  CHECK(next["partial_rotary_factor"] == 0.25);
+  CHECK(next["linear_num_value_heads"] == 32);
+  CHECK_FALSE(sparse_layers(next)[0]);
+}
+
 TEST_CASE("a config of Gemma 1 and 2 is completed as its class has it") {
   const auto config = [](const std::string& keys) {
     return open_model(make_directory(str(R"({"model_type": )", keys, ", ", kSizes, "}"),

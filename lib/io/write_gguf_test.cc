@@ -338,6 +338,23 @@ TEST_CASE("families have keys of their own in GGUF") {
   const auto qwen = written("qwen2_moe", moe);
   CHECK(qwen->metadata.get_int("qwen2moe.expert_feed_forward_length", 0, 99) == 6);
   CHECK(qwen->metadata.get_int("qwen2moe.expert_shared_feed_forward_length", 0, 99) == 20);
+  Json next = moe;
+  next.update({{"norm_topk_prob", true},
+               {"layer_types", {"linear_attention", "full_attention"}},
+               {"linear_conv_kernel_dim", 3},
+               {"linear_key_head_dim", 8},
+               {"linear_value_head_dim", 8},
+               {"linear_num_key_heads", 2},
+               {"linear_num_value_heads", 6}});
+  for (const char* type : {"qwen3_5_moe_text", "qwen3_next"}) {
+    const auto file = written(type, next);
+    const std::string place = str(gguf_architecture({{"model_type", type}}), ".");
+    CHECK(file->metadata.get_int(place + "ssm.inner_size", 0, 99) == 48);
+    CHECK(file->metadata.get_int(place + "expert_shared_feed_forward_length", 0, 99) == 20);
+    CHECK(file->metadata.get_int(place + "full_attention_interval", 0, 99) == 2);
+    CHECK(file->metadata.find(place + "rope.dimension_sections").has_value() ==
+          (type == std::string_view("qwen3_5_moe_text")));
+  }
   const auto glm = written("glm4", {{"partial_rotary_factor", 0.5}, {"rope_interleaved", true}});
   CHECK(glm->metadata.get_int("glm4.rope.dimension_count", 0, 99) == 2);
   written("glm4", {{"partial_rotary_factor", 1.0}});  // which Hugging Face takes for a half
@@ -402,6 +419,14 @@ TEST_CASE("names go to GGUF and back") {
       {"qwen35", "linear_attn.A", "ssm_a"},
       {"qwen35", "linear_attn.dt_bias", "ssm_dt.bias"},
       {"qwen35", "linear_attn.out_proj.weight", "ssm_out.weight"},
+      {"qwen35moe", "linear_attn.in_proj_b.weight", "ssm_beta.weight"},
+      {"qwen35moe", "post_attention_layernorm.weight", "post_attention_norm.weight"},
+      {"qwen35moe", "mlp.gate.weight", "ffn_gate_inp.weight"},
+      {"qwen35moe", "mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
+      {"qwen3next", "linear_attn.in_proj_qkv.weight", "attn_qkv.weight"},
+      {"qwen3next", "linear_attn.in_proj_qkvz.weight", "ssm_in.weight"},
+      {"qwen3next", "linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
+      {"qwen3next", "mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
       {"nemotron", "mlp.up_proj.weight", "ffn_up.weight"}};
   for (const auto& [architecture, own, gguf] : kOwn) {
     INFO(architecture);

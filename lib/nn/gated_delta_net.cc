@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <span>
 
 #include "lib/base/limits.h"
+#include "lib/base/strings.h"
 #include "lib/nn/decoder.h"
 
 namespace lumen::nn {
@@ -38,15 +41,27 @@ Tensor joined(const Tensor& segments, int64_t distance) {
 GatedDeltaNet::GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetShape& shape)
     : shape_(shape),
       channels_(channels_of(shape)),
-      in_proj_qkv_(parameters / "in_proj_qkv", shape.hidden, channels_, false),
-      in_proj_z_(parameters / "in_proj_z", shape.hidden, shape.heads * shape.value_dim, false),
-      in_proj_b_(parameters / "in_proj_b", shape.hidden, shape.heads, false),
-      in_proj_a_(parameters / "in_proj_a", shape.hidden, shape.heads, false),
       taps_((parameters / "conv1d")
                 .get_f32("weight", {channels_, 1, shape.kernel}, Init::fan_in_uniform())),
       dt_bias_(parameters.get_f32("dt_bias", {shape.heads}, Init::ones())),
       norm_(parameters / "norm", shape.value_dim, shape.eps),
       out_proj_(parameters / "out_proj", shape.heads * shape.value_dim, shape.hidden, false) {
+  const int64_t values = shape.heads * shape.value_dim;
+  const auto add = [&](std::vector<Linear>& linears, const char* name, int64_t rows) {
+    linears.emplace_back(parameters / name, shape.hidden, rows, false);
+  };
+  if (shape.fused && !shape.apart) {
+    add(qkvz_, "in_proj_qkvz", channels_ + values);
+  } else {
+    add(qkvz_, "in_proj_qkv", channels_);
+    add(qkvz_, "in_proj_z", values);
+  }
+  if (shape.fused) {
+    add(ba_, "in_proj_ba", 2 * shape.heads);
+  } else {
+    add(ba_, "in_proj_b", shape.heads);
+    add(ba_, "in_proj_a", shape.heads);
+  }
   if (parameters.has("A")) {
     a_ = parameters.get_f32("A", {shape.heads});
   } else {
@@ -58,6 +73,42 @@ KvCacheShape::DeltaNets GatedDeltaNet::cache_shape(const GatedDeltaNetShape& sha
                                                    int64_t layers) {
   return {layers,      shape.kernel - 1, channels_of(shape),
           shape.heads, shape.key_dim,    shape.value_dim};
+}
+
+GatedDeltaNet::Inputs GatedDeltaNet::inputs_of(const Tensor& x) const {
+  // The parts, of these sizes for each key head, of what it has one behind the other.
+  const auto parts = [&](const Tensor& fused, std::initializer_list<int64_t> sizes) {
+    const int64_t batch = fused.dim(0), tokens = fused.dim(1);
+    const Tensor of_heads =
+        graph::reshape(fused, {batch, tokens, shape_.key_heads, fused.dim(2) / shape_.key_heads});
+    std::vector<Tensor> result;
+    int64_t first = 0;
+    for (const int64_t size : sizes) {
+      result.push_back(graph::reshape(graph::slice(of_heads, 3, first, first + size),
+                                      {batch, tokens, shape_.key_heads * size}));
+      first += size;
+    }
+    return result;
+  };
+  const int64_t group = shape_.heads / shape_.key_heads, values = group * shape_.value_dim;
+  Inputs inputs;
+  if (qkvz_.size() == 1) {
+    const auto qkvz = parts(qkvz_[0](x), {shape_.key_dim, shape_.key_dim, values, values});
+    inputs.qkv = ops::concat(std::span(qkvz).first(3), 2);
+    inputs.z = qkvz[3];
+  } else {
+    inputs.qkv = qkvz_[0](x);
+    inputs.z = qkvz_[1](x);
+  }
+  if (ba_.size() == 1) {
+    const auto ba = parts(ba_[0](x), {group, group});
+    inputs.b = ba[0];
+    inputs.a = ba[1];
+  } else {
+    inputs.b = ba_[0](x);
+    inputs.a = ba_[1](x);
+  }
+  return inputs;
 }
 
 Tensor GatedDeltaNet::past_inputs(const Pass& pass, int64_t layer, int64_t batch) const {
@@ -90,8 +141,8 @@ Tensor GatedDeltaNet::convolved(const Tensor& inputs, const Pass& pass) const {
 
 Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t layer) const {
   const int64_t batch = x.dim(0), tokens = x.dim(1), past = shape_.kernel - 1;
-  const Tensor qkv = in_proj_qkv_(x), z = in_proj_z_(x), b = in_proj_b_(x), a = in_proj_a_(x);
-  const Tensor both[] = {past_inputs(pass, layer, batch), qkv};
+  const Inputs given = inputs_of(x);
+  const Tensor both[] = {past_inputs(pass, layer, batch), given.qkv};
   const Tensor inputs = ops::concat(both, 1);
   const Tensor mixed = ops::silu(convolved(inputs, pass));
   const int64_t keys = shape_.key_heads * shape_.key_dim;
@@ -104,7 +155,7 @@ Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t laye
   const Tensor k = unit_rows(in_heads(keys, shape_.key_heads, shape_.key_dim), 1);
   const Tensor v = in_heads(2 * keys, shape_.heads, shape_.value_dim);
   const Tensor rate = log_a_.defined() ? ops::neg(ops::exp(log_a_)) : a_;
-  Tensor decay = ops::exp(ops::mul(ops::softplus(ops::add(a, dt_bias_)), rate));
+  Tensor decay = ops::exp(ops::mul(ops::softplus(ops::add(given.a, dt_bias_)), rate));
   // A document begins with an empty state.
   if (pass.segments.defined()) decay = ops::mul(decay, joined(pass.segments, 1));
 
@@ -115,7 +166,7 @@ Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t laye
     options.slots = pass.slots();
   }
   const ops::DeltaRuleResult result =
-      ops::gated_delta_rule(q, k, v, decay, ops::sigmoid(b), options);
+      ops::gated_delta_rule(q, k, v, decay, ops::sigmoid(given.b), options);
   Tensor out = result.out;
   if (pass.cache) {
     const Tensor first = graph::constant(Array::zeros(DType::kI32, {1}));
@@ -127,7 +178,8 @@ Tensor GatedDeltaNet::operator()(const Tensor& x, const Pass& pass, int64_t laye
          graph::reshape(graph::slice(inputs, 1, tokens, tokens + past),
                         {batch, past, 1, channels_}));
   }
-  const Tensor gate = ops::silu(graph::reshape(z, {batch, tokens, shape_.heads, shape_.value_dim}));
+  const Tensor gate =
+      ops::silu(graph::reshape(given.z, {batch, tokens, shape_.heads, shape_.value_dim}));
   return out_proj_(
       graph::reshape(ops::mul(norm_(out), gate), {batch, tokens, shape_.heads * shape_.value_dim}));
 }
@@ -196,6 +248,104 @@ Array reorder_value_heads(const Array& tensor, std::string_view name, const io::
     }
   }
   return moved;
+}
+
+bool may_tile_heads(const io::Json& config) {
+  return !has_fused_inputs(config);
+}
+
+bool has_fused_inputs(const io::Json& config) {
+  return io::get_string(config, "model_type", "") == "qwen3_next";
+}
+
+bool has_inputs_apart(const io::Json& config) {
+  return has_fused_inputs(config) && io::get_bool(config, "linear_inputs_apart", false);
+}
+
+namespace {
+
+constexpr std::string_view kFusedInput = "in_proj_qkvz.";
+constexpr std::string_view kInputParts[] = {"in_proj_qkv.", "in_proj_z."};
+
+// `name` with `to` in place of `from`, where that follows ".linear_attn.".
+std::string with_layer(std::string_view name, std::string_view from, std::string_view to) {
+  const std::string_view part = part_of(name);
+  if (!part.starts_with(from)) return "";
+  return str(name.substr(0, name.size() - part.size()), to, part.substr(from.size()));
+}
+
+struct InputSizes {
+  int64_t key_heads, key_dim, values;  // values of a key head
+};
+
+InputSizes input_sizes(const io::Json& config) {
+  const auto size = [&](const char* key) { return io::get_int(config, key, 1, limits::kDim); };
+  const int64_t key_heads = size("linear_num_key_heads");
+  return {key_heads, size("linear_key_head_dim"),
+          size("linear_num_value_heads") / key_heads * size("linear_value_head_dim")};
+}
+
+// Calls visit(part, row, fused row, count) for all runs of rows of in_proj_qkv (part 0) and
+// in_proj_z (1) that follow each other in in_proj_qkvz, too.
+template <typename Visit>
+void for_input_rows(const io::Json& config, Visit&& visit) {
+  const InputSizes s = input_sizes(config);
+  const int64_t keys = s.key_heads * s.key_dim;
+  for (int64_t head = 0; head < s.key_heads; ++head) {
+    int64_t fused = head * 2 * (s.key_dim + s.values);
+    const auto run = [&](int part, int64_t first, int64_t count) {
+      visit(part, first + head * count, fused, count);
+      fused += count;
+    };
+    run(0, 0, s.key_dim);
+    run(0, keys, s.key_dim);
+    run(0, 2 * keys, s.values);
+    run(1, 0, s.values);
+  }
+}
+
+Shape with_rows(const Shape& shape, int64_t rows) {
+  Shape result = {rows};
+  for (int axis = 1; axis < shape.rank(); ++axis) result.push_back(shape[axis]);
+  return result;
+}
+
+}  // namespace
+
+std::string input_part_name(std::string_view fused, int part) {
+  return with_layer(fused, kFusedInput, kInputParts[part]);
+}
+
+std::string fused_input_name(std::string_view part) {
+  const std::string of_qkv = with_layer(part, kInputParts[0], kFusedInput);
+  return of_qkv.empty() ? with_layer(part, kInputParts[1], kFusedInput) : of_qkv;
+}
+
+int64_t input_rows(const io::Json& config, int part) {
+  const InputSizes s = input_sizes(config);
+  return s.key_heads * ((part == 0 ? 2 * s.key_dim : 0) + s.values);
+}
+
+Array input_part(const Array& fused, const io::Json& config, int part) {
+  const int64_t rows = input_rows(config, part),
+                bytes = static_cast<int64_t>(fused.bytes()) / fused.shape()[0];
+  Array result = Array::zeros(fused.dtype(), with_rows(fused.shape(), rows));
+  for_input_rows(config, [&](int of, int64_t row, int64_t from, int64_t count) {
+    if (of != part) return;
+    std::copy_n(fused.data() + from * bytes, count * bytes, result.mutable_data() + row * bytes);
+  });
+  return result;
+}
+
+Array fused_inputs(const Array& qkv, const Array& z, const io::Json& config) {
+  const int64_t rows = input_rows(config, 0) + input_rows(config, 1);
+  const int64_t bytes = static_cast<int64_t>(qkv.bytes()) / qkv.shape()[0];
+  Array result = Array::zeros(qkv.dtype(), with_rows(qkv.shape(), rows));
+  for_input_rows(config, [&](int of, int64_t row, int64_t to, int64_t count) {
+    const Array& from = of == 0 ? qkv : z;
+    std::copy_n(from.data() + row * bytes, count * bytes, result.mutable_data() + to * bytes);
+  });
+  return result;
 }
 
 }  // namespace lumen::nn

@@ -2,7 +2,9 @@
 // keeps a matrix in place of keys and values, whatever the length of the text.
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/io/json.h"
 #include "lib/nn/kv_cache.h"
@@ -19,6 +21,8 @@ struct GatedDeltaNetShape {
   int64_t kernel;            // of the convolution: at least 2 taps
   double eps;                // of the norm
   bool tiled = false;        // ops::DeltaRuleOptions::tiled: the order of heads in GGUF
+  bool fused = false;        // in_proj_qkvz and in_proj_ba (Qwen3-Next)
+  bool apart = false;        // has_inputs_apart
 };
 
 // q, k, v = silu(conv1d(in_proj_qkv x)), a causal convolution of each channel; q and k divided by
@@ -26,7 +30,10 @@ struct GatedDeltaNetShape {
 // beta = sigmoid(in_proj_b x); out_proj(norm(ops::gated_delta_rule) · silu(in_proj_z x)) with an
 // RMSNorm of each head. Parameters: those names; conv1d.weight [channels, 1, kernel], the channels
 // being those of q, k and v; A_log and dt_bias [heads], but a checkpoint may have A = −exp(A_log)
-// in place of the former, as GGUF does; norm.weight [value_dim].
+// in place of the former, as GGUF does; norm.weight [value_dim]. Where the shape is fused,
+// in_proj_qkvz has for each key head, one behind the other, the rows of its q, its k, the v of its
+// value heads and their z, and in_proj_ba those of their b and their a; but in_proj_qkv and
+// in_proj_z are in place of the former where its parts are apart.
 class GatedDeltaNet {
  public:
   GatedDeltaNet(const Parameters& parameters, const GatedDeltaNetShape& shape);
@@ -37,6 +44,12 @@ class GatedDeltaNet {
   static KvCacheShape::DeltaNets cache_shape(const GatedDeltaNetShape& shape, int64_t layers);
 
  private:
+  // Of the tokens: qkv [batch, tokens, channels], z [batch, tokens, heads · value_dim], b and a
+  // [batch, tokens, heads].
+  struct Inputs {
+    Tensor qkv, z, b, a;
+  };
+  Inputs inputs_of(const Tensor& x) const;
   // Before the first token, [batch, kernel − 1, channels].
   Tensor past_inputs(const Pass& pass, int64_t layer, int64_t batch) const;
   // `inputs`, past ones before those of the tokens, weighed and added up: [batch, tokens,
@@ -45,7 +58,7 @@ class GatedDeltaNet {
 
   GatedDeltaNetShape shape_;
   int64_t channels_;
-  Linear in_proj_qkv_, in_proj_z_, in_proj_b_, in_proj_a_;
+  std::vector<Linear> qkvz_, ba_;      // in_proj_qkvz alone or qkv and z; ba alone or b and a
   Tensor taps_, dt_bias_, log_a_, a_;  // of the last two one is undefined
   RmsNorm norm_;
   Linear out_proj_;
@@ -61,5 +74,22 @@ bool has_value_heads(std::string_view name);
 // other (Hugging Face), brought into the order of GGUF, where key heads take turns, or back.
 Array reorder_value_heads(const Array& tensor, std::string_view name, const io::Json& config,
                           bool to_tiled);
+// Whether GGUF has the value heads of such a model in another order than Hugging Face.
+bool may_tile_heads(const io::Json& config);
+
+// Whether a model with this config has in_proj_qkvz and in_proj_ba, or may have (Qwen3-Next); and
+// whether it is one of GGUF, where qkv and z of the former are apart.
+bool has_fused_inputs(const io::Json& config);
+bool has_inputs_apart(const io::Json& config);
+// The name that the tensor of in_proj_qkvz with this name has of in_proj_qkv (part 0) or in_proj_z
+// (1), and back; "" of other tensors.
+std::string input_part_name(std::string_view fused, int part);
+std::string fused_input_name(std::string_view part);
+// How many rows such a part has, and those rows of a tensor of any type that has a row for each of
+// in_proj_qkvz.
+int64_t input_rows(const io::Json& config, int part);
+Array input_part(const Array& fused, const io::Json& config, int part);
+// The other way round, of two tensors of one type with so many rows.
+Array fused_inputs(const Array& qkv, const Array& z, const io::Json& config);
 
 }  // namespace lumen::nn

@@ -170,6 +170,7 @@ TEST_CASE("decoding a token with sinks and biased experts allocates nothing") {
 
 TEST_CASE("decoding a token with states in place of keys and values allocates nothing") {
   REQUIRE(allocations_of("qwen3_5_text") == 0);
+  REQUIRE(allocations_of("qwen3_next") == 0);
 }
 
 TEST_CASE("decoding a token with experts allocates nothing, and equal ones answer as one does") {

@@ -48,6 +48,7 @@ Array stored(const Source& source, const SourceTensor& tensor, int64_t head_dim,
   };
   check(tensor.array, " has a NaN or infinite value; the file is damaged");
   const auto ordered = [&](const Array& array) {
+    if (tensor.input_part) return nn::input_part(array, source.files.config, *tensor.input_part);
     if (tensor.to_tiled) {
       return nn::reorder_value_heads(array, tensor.name, source.files.config, *tensor.to_tiled);
     }
@@ -93,7 +94,8 @@ Array stored_whole(const Source& source, const SourceTensor& tensor, int64_t hea
   const auto columns = static_cast<size_t>(tensor.array.shape()[-1]);
   const bool own = weights.size() > columns;  // of each part
   for (size_t i = 0; i < tensor.parts.size(); ++i) {
-    const SourceTensor part{io::name_of_expert(tensor.name, static_cast<int64_t>(i)), tensor.target,
+    const int64_t expert = static_cast<int64_t>(i) / tensor.stacked;
+    const SourceTensor part{io::name_of_expert(tensor.name, expert), tensor.target,
                             tensor.parts[i]};
     const Array array = stored(source, part, head_dim, dtype,
                                own ? weights.subspan(i * columns, columns) : weights, pool);
@@ -127,6 +129,19 @@ Array stored_in_turn(const Source& source, const SourceTensor& tensor, int64_t h
     });
   }
   return whole;
+}
+
+// The same of in_proj_qkv and in_proj_z as one tensor.
+Array stored_inputs(const Source& source, const SourceTensor& tensor, int64_t head_dim, DType dtype,
+                    ThreadPool& pool) {
+  Array parts[2];
+  for (const int part : {0, 1}) {
+    SourceTensor own{nn::input_part_name(tensor.target, part), tensor.target,
+                     tensor.parts[static_cast<size_t>(part)]};
+    own.has_addition = source.parameters && source.parameters->has_addition(own.name);
+    parts[part] = stored(source, own, head_dim, dtype, {}, pool);
+  }
+  return nn::fused_inputs(parts[0], parts[1], source.files.config);
 }
 
 // Thrown where the user wants no more.
@@ -194,14 +209,18 @@ Source open_source(io::ModelFiles files, const ConvertOptions& options) {
 }
 
 Shape SourceTensor::shape() const {
+  if (input_part) return {input_rows, array.shape()[1]};
   if (parts.empty()) return array.shape();
+  if (has_fused_inputs) {
+    return {parts[0].shape()[0] + parts[1].shape()[0], array.shape()[1]};
+  }
   if (in_turn > 0) {
     const Shape& each = array.shape();
     if (is_bias) return {each[0], in_turn * each[1]};
     return {std::ssize(parts) / in_turn, each[1], in_turn * each[0]};
   }
-  Shape whole = {static_cast<int64_t>(parts.size())};
-  for (int axis = 0; axis < array.shape().rank(); ++axis) whole.push_back(array.shape()[axis]);
+  Shape whole = {std::ssize(parts) / stacked, stacked * array.shape()[0]};
+  for (int axis = 1; axis < array.shape().rank(); ++axis) whole.push_back(array.shape()[axis]);
   return whole;
 }
 
@@ -289,7 +308,9 @@ TensorConversion::~TensorConversion() = default;
 std::function<Array()> TensorConversion::maker(const SourceTensor& tensor, DType dtype) {
   return [this, &tensor, dtype] {
     if (*state_->signals.stop_flag()) throw Stopped();
-    const auto store = tensor.in_turn > 0 ? stored_in_turn : stored_whole;
+    const auto store = tensor.in_turn > 0        ? stored_in_turn
+                       : tensor.has_fused_inputs ? stored_inputs
+                                                 : stored_whole;
     Array array = store(state_->source, tensor, state_->head_dim, dtype, state_->pool);
     state_->progress.advance(tensor.bytes());
     return array;

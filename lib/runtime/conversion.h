@@ -49,11 +49,16 @@ struct SourceTensor {
   RowOrder order = RowOrder::kAsTheyAre;
   std::optional<bool> to_tiled = {};  // value heads are reordered (nn::reorder_value_heads)
   RateForm rate = RateForm::kAsItIs;
-  double shift = 0;                // added to every number (norm_shift)
-  bool has_addition = false;       // of an adapter
+  std::optional<int> input_part = {};  // of `array` only these rows (nn::input_part)
+  int64_t input_rows = 0;              // how many those are
+  bool has_fused_inputs = false;       // the two `parts` become one tensor (nn::fused_inputs)
+  double shift = 0;                    // added to every number (norm_shift)
+  bool has_addition = false;           // of an adapter
   std::optional<DType> kept = {};  // the type that it is to have, whatever --type says of others
-  // Of a tensor of all experts: the matrices of each, of which `array` is the first.
+  // Of a tensor of all experts: the matrices of each, of which `array` is the first; of so many
+  // that follow each other the rows are of one matrix.
   std::vector<Array> parts = {};
+  int64_t stacked = 1;
   // Not 0: such a tensor has every matrix turned, so many of them with their columns in turn, as
   // io/fused_experts.h says.
   int64_t in_turn = 0;

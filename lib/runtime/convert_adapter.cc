@@ -7,6 +7,7 @@
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/hf_cache.h"
 #include "lib/io/mapped_file.h"
+#include "lib/nn/gated_delta_net.h"
 #include "lib/runtime/conversion.h"
 #include "lib/runtime/export_model.h"
 #include "lib/runtime/gguf_file_type.h"
@@ -46,11 +47,17 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
   io::Json config = base.config;
   config["rope_interleaved"] =
       to_gguf && io::gguf_reorders_rotary_rows(io::gguf_architecture(config));
-  config["linear_heads_tiled"] = to_gguf;
+  config["linear_heads_tiled"] = to_gguf && nn::may_tile_heads(config);
+  config["linear_inputs_apart"] = to_gguf;
   LoraAdapter adapter = read_adapter(path, config);
+  // The layers that the base has, which the output may have under other names.
+  LoraAdapter own = adapter;
+  if (nn::has_inputs_apart(config) != nn::has_inputs_apart(base.config)) {
+    own = read_adapter(path, base.config);
+  }
   ThreadPool pool(1);
   with_context(path, [&] {
-    check_complete(adapter, base.tensors);
+    check_complete(own, base.tensors);
     constexpr const char* kInstead =
         ": work the adapter into the model (lumen-convert MODEL OUTPUT --lora ADAPTER)";
     if (!adapter.replaced.empty()) {
@@ -63,8 +70,8 @@ LoraAdapter checked_adapter(const std::string& path, io::ModelFiles base, bool t
     }
     require_finite(adapter.tensors, pool);
   });
-  untie_head(adapter, base.config, base.tensors);
-  checked_parameters(base, &adapter);
+  untie_head(own, base.config, base.tensors);
+  checked_parameters(base, &own);
   return adapter;
 }
 

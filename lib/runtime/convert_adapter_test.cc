@@ -5,6 +5,7 @@
 #include "lib/base/relative_error.h"
 #include "lib/base/testing.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/runtime/convert.h"
 #include "lib/runtime/convert_testing.h"
@@ -141,17 +142,23 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
   for (const auto& [type, down] : {std::pair("llama", "mlp.down_proj"),
                                    {"qwen2", "mlp.down_proj"},
                                    {"qwen2_moe", "mlp.shared_expert.down_proj"},
+                                   {"qwen3_5_moe_text", "linear_attn.in_proj_qkv"},
+                                   {"qwen3_next", "linear_attn.in_proj_qkvz"},
                                    {"glm4", "mlp.gate_up_proj"},
                                    {"starcoder2", "mlp.c_proj"},
                                    {"phi", "self_attn.dense"}}) {
-    const std::vector<std::string> layers = {"model.layers.0.self_attn.q_proj",
-                                             "model.layers.0.self_attn.k_proj",
+    // The second layer of the two with Gated DeltaNet has attention.
+    const bool is_hybrid = std::string_view(down).starts_with("linear_attn.");
+    const std::string attention = str("model.layers.", is_hybrid ? 1 : 0, ".self_attn.");
+    const std::vector<std::string> layers = {attention + "q_proj", attention + "k_proj",
                                              str("model.layers.0.", down)};
     const std::string last = layers[2].substr(layers[2].rfind('.') + 1);
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-    const std::string directory =
-        model_directory(def, def.tiny_configs()[0], text::TokenizerKind::kByteLevelBpe);
+    io::Json config = tiny_config(type);
+    if (is_hybrid) make_sayable(config);
+    const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
     const std::string gguf = converted(directory);
+    const size_t in_two = std::string_view(down).ends_with("qkvz") ? 1 : 0;  // two layers there
     for (const io::Json& more :
          {io::Json::object(), io::Json({{"use_rslora", true}}),
           io::Json({{"alpha_pattern", {{"q_proj", 3}}}, {"rank_pattern", {{last, 3}}}})}) {
@@ -169,7 +176,7 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
       const io::Json in_gguf = inspect_adapter(*options.output, io::read_if_gguf(*options.output));
       const io::Json in_peft = inspect_adapter(peft, nullptr);
       CHECK(in_gguf["format"] == "LoRA adapter, GGUF");
-      CHECK(in_gguf["tensors"].size() == 2 * layers.size());
+      CHECK(in_gguf["tensors"].size() == 2 * (layers.size() + in_two));
       CHECK(contains(inspection_text(in_gguf), "adapter.lora.alpha"));
       CHECK(in_peft["config"]["r"] == 2);
       CHECK(contains(inspection_text(in_peft), layers[0] + ".lora_A.weight  f32 [2,"));
@@ -183,6 +190,10 @@ TEST_CASE("an adapter goes to GGUF and back, and computes the same with every fo
       REQUIRE(convert(options) == 0);
       CHECK(relative_error(logits(directory, *options.output), wanted) < 1e-5);
       CHECK(io::read_chat_templates(*options.output) == io::read_chat_templates(peft));
+      const auto back = io::read_safetensors(place + "/peft/adapter_model.safetensors")->arrays();
+      CHECK(back.size() == 2 * layers.size());
+      const std::string a = str("base_model.model.", layers[2], ".lora_A.weight");
+      CHECK(back.at(a).shape()[0] == (has_own ? 3 : 2));
       options = {};
       options.model = directory;
       options.output = place + "/merged.gguf";

@@ -21,14 +21,17 @@ namespace lumen::runtime {
 using lumen::testing::relative_error;
 
 TEST_CASE("experts are quantised together, their router is not") {
-  for (const char* type : {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe"}) {
+  for (const char* type :
+       {"mixtral", "qwen3_moe", "qwen2_moe", "olmoe", "qwen3_5_moe_text", "qwen3_next"}) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-    io::Json config = def.tiny_configs()[0];
+    io::Json config = tiny_config(type);
     make_sayable(config);
     config.update({{"hidden_size", 256},
                    {"intermediate_size", 256},
                    {"moe_intermediate_size", 512},
                    {"head_dim", 64}});
+    // What is rounded must not choose others: behind states errors are larger than elsewhere.
+    if (config.contains("linear_num_key_heads")) config["num_experts_per_tok"] = 3;
     const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
     const std::vector<float> want = logits(directory);
     for (const auto& [name, error, expected] : {std::tuple("q8_0", 0.1, DType::kQ8_0),
@@ -105,6 +108,86 @@ TEST_CASE("old files of Mixtral, with a tensor per expert, are read and written 
     check_same_data(*convert_to(parted, type), *convert_to(whole, type));
   }
   CHECK(logits(converted_directory(parted, "f32")) == logits(converted_directory(whole, "f32")));
+}
+
+TEST_CASE("experts of Qwen3.5 are one tensor in directories, and read alone and together") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "qwen3_5_moe_text"}});
+  io::Json config = tiny_config("qwen3_5_moe_text");
+  make_sayable(config);
+  const std::string alone = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::vector<float> want = logits(alone);
+  const std::string experts = "model.layers.1.mlp.experts.";
+  // Layers that guess further tokens are not read, nor written but into a directory.
+  const std::string guessing = "mtp.layers.0.mlp.experts.gate_up_proj";
+  NamedArrays more = io::read_safetensors(alone + "/model.safetensors")->arrays();
+  for (auto& [name, array] : more) array = nn::float32_copy(array);
+  more[guessing] = Array::zeros(DType::kF32, {3, 32, 24});
+  io::write_safetensors(alone + "/model.safetensors", more);
+  for (const std::string& from : {alone, converted(alone)}) {
+    INFO(from);
+    const std::string together = converted_directory(from, "f32");
+    CHECK(relative_error(logits(together), want) < 1e-5);
+    const auto file = io::read_safetensors(together + "/model.safetensors");
+    const auto single = io::read_safetensors(alone + "/model.safetensors")->arrays();
+    const Array fused = file->arrays().at(experts + "gate_up_proj");
+    CHECK(file->arrays().at(experts + "down_proj").shape() == Shape{3, 24, 16});
+    REQUIRE(fused.shape() == Shape{3, 32, 24});
+    const Array up = single.at(experts + "2.up_proj.weight");
+    CHECK(
+        std::ranges::equal(fused.as<float>().subspan((2 * 32 + 16) * 24, 16 * 24), up.as<float>()));
+    CHECK_FALSE(file->arrays().contains(experts + "2.up_proj.weight"));
+    CHECK(file->arrays().contains(guessing) == (from == alone));
+  }
+}
+
+TEST_CASE("inputs of Qwen3-Next's Gated DeltaNets are one tensor in directories, two in GGUF") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", "qwen3_next"}});
+  io::Json config = def.tiny_configs()[0];
+  make_sayable(config);
+  const std::string directory = model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
+  const std::string gguf = converted(directory);
+  const auto file = io::read_gguf(gguf);
+  CHECK(file->find_tensor("blk.0.attn_qkv.weight")->shape == Shape{2 * 12 + 24, 24});
+  CHECK(file->find_tensor("blk.0.attn_gate.weight")->shape == Shape{24, 24});
+  CHECK(file->find_tensor("blk.0.ssm_ba.weight")->shape == Shape{8, 24});
+  const std::string layer = "model.layers.0.linear_attn.";
+  const auto before = io::read_safetensors(directory + "/model.safetensors")->arrays();
+  const Array fused = before.at(layer + "in_proj_qkvz.weight");
+  const auto rows = fused.as<float>();
+  const auto is_row = [&](const char* name, int64_t row, int64_t of) {
+    const Array array = file->array(*file->find_tensor(name));
+    return std::ranges::equal(array.as<float>().subspan(static_cast<size_t>(row * 24), 24),
+                              rows.subspan(static_cast<size_t>(of * 24), 24));
+  };
+  // Of each of two key heads 6 rows of q, 6 of k, 2 · 6 of v and 2 · 6 of z follow each other.
+  CHECK(is_row("blk.0.attn_qkv.weight", 6, 36));             // the second head's first q
+  CHECK(is_row("blk.0.attn_qkv.weight", 12 + 5, 11));        // the first head's last k
+  CHECK(is_row("blk.0.attn_qkv.weight", 24 + 12, 36 + 12));  // the second head's first v
+  CHECK(is_row("blk.0.attn_gate.weight", 12, 36 + 24));
+  const std::string again = converted_directory(gguf, "f32");
+  const auto after = io::read_safetensors(again + "/model.safetensors")->arrays();
+  CHECK(after.size() == before.size());
+  for (const auto& [name, array] : before) {
+    INFO(name);
+    const auto got = after.at(name).as<float>(), want = array.as<float>();
+    CHECK(after.at(name).shape() == array.shape());
+    for (size_t i = 0; i < want.size(); ++i) CHECK(got[i] == Approx(want[i]).margin(1e-6));
+  }
+
+  // Older files have them as directories do, and none the size of feed-forward layers.
+  io::GgufWriter writer;
+  for (size_t i = 0; i < file->metadata.size(); ++i) {
+    if (file->metadata[i].key() != "qwen3next.feed_forward_length") writer.copy(file->metadata[i]);
+  }
+  for (const io::GgufTensor& tensor : file->tensors) {
+    if (tensor.name == "blk.0.attn_gate.weight") continue;
+    const bool is_qkv = tensor.name == "blk.0.attn_qkv.weight";
+    writer.add(is_qkv ? "blk.0.ssm_in.weight" : tensor.name, is_qkv ? fused : file->array(tensor));
+  }
+  const std::string older = lumen::testing::temporary_directory() + "/older.gguf";
+  writer.write(older);
+  CHECK(relative_error(logits(older), logits(directory)) < 1e-5);
+  CHECK(relative_error(logits(converted_directory(older, "f32")), logits(directory)) < 1e-5);
 }
 
 TEST_CASE("a type for experts is refused for a model without") {

@@ -93,9 +93,7 @@ void check_same(const std::string& directory) {
 TEST_CASE("layers in an order that GGUF's architecture does not have are refused") {
   const auto refused = [](const char* type, const io::Json& keys) {
     const models::ModelDef& def = models::find_model_def({{"model_type", type}});
-    const std::vector<io::Json> tiny = def.tiny_configs();
-    io::Json config = *std::find_if(tiny.begin(), tiny.end(),
-                                    [&](const io::Json& one) { return one["model_type"] == type; });
+    io::Json config = tiny_config(type);
     make_sayable(config);
     config.update(keys);
     ConvertOptions options;
@@ -128,6 +126,17 @@ TEST_CASE("layers in an order that GGUF's architecture does not have are refused
                "norm_topk_prob false cannot be written as GGUF for qwen3moe, whose readers make"));
   CHECK(contains(refused("qwen2_moe", {{"norm_topk_prob", true}}),
                  "norm_topk_prob true cannot be written as GGUF for qwen2moe, whose readers take"));
+  CHECK(contains(
+      refused("qwen3_next", {{"mlp_only_layers", {1}}}),
+      "layers without experts cannot be written as GGUF for qwen3next, whose readers look"));
+  CHECK(
+      contains(refused("qwen3_next", {{"norm_topk_prob", false}}),
+               "norm_topk_prob false cannot be written as GGUF for qwen3next, whose readers make"));
+  CHECK(contains(refused("qwen3_5_moe_text", {{"linear_value_head_dim", 8}}),
+                 "another linear_value_head_dim than linear_key_head_dim cannot be written as GGUF "
+                 "for qwen35moe"));
+  CHECK(contains(refused("qwen3_next", {{"layer_types", {"full_attention", "linear_attention"}}}),
+                 "layer_types without a period cannot be written as GGUF for qwen3next"));
   CHECK(contains(refused("olmoe", {{"attention_bias", true}}), "attention_bias true cannot be"));
   CHECK(contains(refused("olmoe", {{"num_key_value_heads", 2}}),
                  "another num_key_value_heads than num_attention_heads cannot be written as GGUF"));

@@ -1,6 +1,7 @@
 // What the tests of lumen-convert share: models to convert, and what comes out.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,12 +27,21 @@ inline constexpr const char* kTurnTemplate =
     "{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
+// The first small config of the models of this type.
+inline io::Json tiny_config(std::string_view type) {
+  const auto all = models::find_model_def({{"model_type", type}}).tiny_configs();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const io::Json& one) { return one["model_type"] == type; });
+}
+
 // Gives the layers the windows and rotations that all GGUF files of the architecture have.
 inline void make_sayable(io::Json& config) {
   const std::string type = io::get_string(config, "model_type");
   const int64_t layers = io::get_int(config, "num_hidden_layers", 1, 100);
-  if (type == "qwen3_5_text") {
-    for (const char* key : {"attention_bias", "linear_heads_tiled"}) config.erase(key);
+  if (config.contains("linear_num_key_heads")) {
+    for (const char* key : {"attention_bias", "linear_heads_tiled", "linear_inputs_apart"}) {
+      config.erase(key);
+    }
     config["linear_value_head_dim"] = config["linear_key_head_dim"];
   } else if (config.contains("layer_types") && !type.starts_with("qwen")) {
     const int64_t period = type == "gemma3_text"                   ? 6
@@ -45,9 +55,9 @@ inline void make_sayable(io::Json& config) {
     config.erase("layer_types");
     if (type.starts_with("qwen")) config.erase("sliding_window");
   }
-  if (type == "qwen2_moe" || type == "qwen3_moe") {
+  if (type == "qwen2_moe" || type == "qwen3_moe" || type == "qwen3_next") {
     for (const char* key : {"decoder_sparse_step", "mlp_only_layers"}) config.erase(key);
-    config["norm_topk_prob"] = type == "qwen3_moe";
+    config["norm_topk_prob"] = type != "qwen2_moe";
   }
   if (type == "olmoe") {
     config["norm_topk_prob"] = false;

@@ -8,6 +8,7 @@
 #include "lib/base/limits.h"
 #include "lib/base/strings.h"
 #include "lib/io/atomic_file.h"
+#include "lib/io/fused_experts.h"
 #include "lib/io/mapped_file.h"
 #include "lib/io/packed_weights.h"
 #include "lib/io/write_gguf.h"
@@ -70,6 +71,8 @@ std::string_view architecture_class(const std::string& model_type) {
       {"qwen2_moe", "Qwen2MoeForCausalLM"},
       {"olmoe", "OlmoeForCausalLM"},
       {"qwen3_5_text", "Qwen3_5ForCausalLM"},
+      {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
+      {"qwen3_next", "Qwen3NextForCausalLM"},
       {"seed_oss", "SeedOssForCausalLM"},
       {"glm4", "Glm4ForCausalLM"},
       {"ernie4_5", "Ernie4_5ForCausalLM"},
@@ -149,15 +152,16 @@ Files files_of_directory(const io::ModelFiles& files, io::Json& config) {
   return result;
 }
 
-// The tensors of gpt-oss's experts as files have them, of all experts of a layer one
-// (io/fused_experts.h), in place of those of each.
-std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors) {
-  constexpr std::string_view kPlace = ".mlp.experts.";
+// The tensors of experts as files have them, of all experts of a layer one (io/fused_experts.h), in
+// place of those of each.
+std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors,
+                                             io::ExpertsForm form) {
+  constexpr std::string_view kModel = "model.", kPlace = ".mlp.experts.";
   std::vector<SourceTensor> result;
   std::map<std::string, size_t> fused;  // places in `result`
   for (SourceTensor& tensor : tensors) {
     const size_t at = tensor.name.find(kPlace);
-    if (at == tensor.name.npos) {
+    if (at == tensor.name.npos || !tensor.name.starts_with(kModel)) {
       result.push_back(std::move(tensor));
       continue;
     }
@@ -169,11 +173,12 @@ std::vector<SourceTensor> with_fused_experts(std::vector<SourceTensor> tensors) 
     const auto [found, is_new] = fused.emplace(target, result.size());
     if (is_new) {
       SourceTensor& all = result.emplace_back(SourceTensor{tensor.name, target, tensor.array});
-      all.in_turn = is_down ? 1 : 2;
+      (form == io::ExpertsForm::kInTurn ? all.in_turn : all.stacked) = is_down ? 1 : 2;
       all.is_bias = !expert;
     }
     SourceTensor& all = result[found->second];
-    const size_t part = static_cast<size_t>(expert.value_or(0) * all.in_turn + (is_up ? 1 : 0));
+    const int64_t of_each = is_down ? 1 : 2;
+    const size_t part = static_cast<size_t>(expert.value_or(0) * of_each + (is_up ? 1 : 0));
     if (all.parts.size() <= part) all.parts.resize(part + 1);
     all.parts[part] = tensor.array;
   }
@@ -185,22 +190,31 @@ std::vector<SourceTensor> directory_tensors(const Source& source) {
   const io::ModelFiles& files = source.files;
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
   const bool rotate = nn::has_reordered_rows(files.config);
-  const bool tiled = nn::has_tiled_heads(files.config);
+  const bool tiled = nn::has_tiled_heads(files.config), apart = nn::has_inputs_apart(files.config);
   std::vector<SourceTensor> tensors;
   for (const auto& [name, array] : files.tensors) {
     const bool is_used = !nn::is_rope_tensor(name) && !name.starts_with("mtp.blk.");
     if ((tied && name == "lm_head.weight") || !is_used) continue;
     const RowOrder order =
         rotate && nn::has_rotary_rows(name) ? RowOrder::kHalves : RowOrder::kAsTheyAre;
+    const std::string fused = apart ? nn::fused_input_name(name) : "";
+    if (!fused.empty() && nn::input_part_name(fused, 0) != name) continue;  // with the other part
     SourceTensor& tensor = tensors.emplace_back(SourceTensor{name, name, array, order});
+    if (!fused.empty()) {
+      tensor.target = fused;
+      tensor.has_fused_inputs = true;
+      tensor.parts = {array, files.tensors.at(nn::input_part_name(fused, 1))};
+      continue;
+    }
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
     tensor.shift = norm_shift(files.config, name, 1);
     if (tiled && nn::has_value_heads(name)) tensor.to_tiled = false;
     tensor.rate = rate_form(name, false);
     if (tensor.rate != RateForm::kAsItIs) tensor.target = other_rate_name(name);
   }
-  const bool fuses = io::get_string(files.config, "model_type") == "gpt_oss";
-  return fuses ? with_fused_experts(std::move(tensors)) : tensors;
+  const io::ExpertsForm form = io::experts_form(files.config);
+  const bool fuses = form != io::ExpertsForm::kEachItsOwn;
+  return fuses ? with_fused_experts(std::move(tensors), form) : tensors;
 }
 
 }  // namespace

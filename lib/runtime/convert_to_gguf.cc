@@ -75,6 +75,7 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
   set_tokenizer(files, writer);
   const bool tied = io::get_bool(files.config, "tie_word_embeddings", false);
   const bool rotate = io::gguf_reorders_rotary_rows(architecture);
+  const bool tiles = nn::may_tile_heads(files.config);
   std::vector<SourceTensor> tensors;
   std::map<std::string, size_t> of_experts;  // places in `tensors`
   for (const auto& [name, array] : files.tensors) {
@@ -91,11 +92,20 @@ std::vector<SourceTensor> from_directory(const Source& source, bool keep_packed,
       continue;
     }
     if (rotate && nn::has_rotary_rows(name)) tensor.order = RowOrder::kInterleaved;
-    if (nn::has_value_heads(name)) tensor.to_tiled = true;
+    if (tiles && nn::has_value_heads(name)) tensor.to_tiled = true;
     tensor.rate = rate_form(name, true);
     tensor.shift = norm_shift(files.config, name, 0);
     tensor.has_addition = source.parameters && source.parameters->has_addition(name);
-    tensors.push_back(std::move(tensor));
+    if (nn::input_part_name(name, 0).empty()) {
+      tensors.push_back(std::move(tensor));
+      continue;
+    }
+    for (const int part : {0, 1}) {  // what is one tensor there, and two here
+      SourceTensor& rows = tensors.emplace_back(tensor);
+      rows.target = io::gguf_tensor_name(nn::input_part_name(name, part), architecture);
+      rows.input_part = part;
+      rows.input_rows = nn::input_rows(files.config, part);
+    }
   }
   const int64_t rotary_dim = nn::DecoderConfig(files.config).rotary_dim;
   for (const auto& [name, numbers] : nn::rope_tensors(files.config, rotary_dim)) {

@@ -17,9 +17,9 @@ using lumen::testing::contains;
 using lumen::testing::relative_error;
 
 // A directory of a model with both kinds of layers, twice as many value heads as key heads.
-std::string hybrid_directory() {
-  const models::ModelDef& def = models::find_model_def({{"model_type", "qwen3_5_text"}});
-  io::Json config = def.tiny_configs()[0];
+std::string hybrid_directory(const char* type = "qwen3_5_text") {
+  const models::ModelDef& def = models::find_model_def({{"model_type", type}});
+  io::Json config = tiny_config(type);
   config["head_dim"] = 32;  // a cache in q8_0 needs whole blocks
   config["max_position_embeddings"] = 256;
   return model_directory(def, config, text::TokenizerKind::kByteLevelBpe);
@@ -49,7 +49,9 @@ std::vector<int32_t> answer(Generator& generator, const Session& session,
 }
 
 TEST_CASE("a hybrid model's tokens fed alone, in pieces and together give the same logits") {
-  const std::string directory = hybrid_directory();
+  const char* const type = GENERATE("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next");
+  CAPTURE(type);
+  const std::string directory = hybrid_directory(type);
   const std::vector<int32_t> ids = some_tokens(40);
   for (const DType kv : {DType::kF32, DType::kQ8_0}) {
     LoadOptions options;

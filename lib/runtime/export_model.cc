@@ -1,5 +1,7 @@
 #include "lib/runtime/export_model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -16,6 +18,7 @@
 namespace lumen::runtime {
 namespace {
 
+constexpr std::string_view kAdapterA = ".lora_A.weight";
 constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer.model",         "spiece.model",     "vocab.json", "merges.txt",
     "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
@@ -166,19 +169,20 @@ io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
 }
 
 void name_parameters(const io::Json& model_config, const NamedArrays& tensors, io::Json& config) {
-  constexpr std::string_view kA = ".lora_A.weight";
+  constexpr std::string_view kMlp[] = {"gate_proj", "up_proj", "down_proj"};
   const std::string type = io::get_string(model_config, "model_type", "");
   const auto is_parameter = [&](std::string_view path) {
     if (type == "gpt_oss") return path.ends_with(".mlp.router");
-    const bool is_mlp = path.ends_with(".mlp.gate_proj") || path.ends_with(".mlp.up_proj") ||
-                        path.ends_with(".mlp.down_proj");
-    return type == "qwen3_moe" && is_mlp;
+    if (type != "qwen3_moe" && type != "qwen3_next") return false;
+    return std::ranges::any_of(kMlp, [&](std::string_view part) {
+      return path.ends_with(str(".mlp.", part)) || path.ends_with(str(".mlp.shared_expert.", part));
+    });
   };
   const auto last_part = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
   std::set<std::string> parameters, modules;
   for (const auto& [name, array] : tensors) {
-    if (!name.ends_with(kA)) continue;
-    const std::string path = name.substr(0, name.size() - kA.size());
+    if (!name.ends_with(kAdapterA)) continue;
+    const std::string path = name.substr(0, name.size() - kAdapterA.size());
     if (is_parameter(path)) {
       parameters.insert(path + ".weight");
     } else {
@@ -211,6 +215,16 @@ void write_adapter(const std::string& directory, const ExportedModel& model, con
   config["use_rslora"] = lora.rslora;
   config["fan_in_fan_out"] = model.in_out_weights;
   name_parameters(model.config, model.weights, config);
+  // Two additions that have become one (fused_inputs.h) have the sum of their ranks.
+  for (const auto& [name, array] : model.weights) {
+    if (!name.ends_with(kAdapterA) || array.shape()[0] == *lora.rank) continue;
+    const int64_t rank = array.shape()[0];
+    const std::string path = name.substr(0, name.size() - kAdapterA.size());
+    const std::string layer = path.substr(path.rfind('.') + 1);
+    const double times = static_cast<double>(rank) / static_cast<double>(*lora.rank);
+    config["rank_pattern"][layer] = rank;
+    config["alpha_pattern"][layer] = lora.alpha * (lora.rslora ? std::sqrt(times) : times);
+  }
   if (lora.layers > 0) {
     std::set<int64_t> layers;
     for (const auto& [name, array] : model.weights) layers.insert(nn::layer_number(name));

@@ -35,8 +35,9 @@ void write_model(const std::string& directory, const ExportedModel& model);
 io::Json adapter_config(const std::string& base, int64_t rank, double alpha,
                         const std::vector<std::string>& targets);
 // Moves layers of a model with this config that are parameters for PEFT from target_modules to
-// target_parameters: gpt-oss's router, which is no linear layer in transformers, and Qwen3-MoE's
-// feed-forward layers without experts, whose names PEFT would take for those of experts.
+// target_parameters: gpt-oss's router, which is no linear layer in transformers, and the
+// feed-forward layers without experts of Qwen3-MoE and Qwen3-Next and the latter's shared experts,
+// whose names PEFT would take for those of experts.
 void name_parameters(const io::Json& model_config, const NamedArrays& tensors, io::Json& config);
 // Writes it into the existing `directory`, and adapter_model.safetensors of `tensors`, which are
 // called as in LoraAdapter, in `dtype`.

@@ -420,6 +420,92 @@ TEST_CASE("additions to the shared expert of Qwen2-MoE are trained and run, expe
   }
 }
 
+TEST_CASE(
+    "mixtures with Gated DeltaNets are trained from directories and GGUF, whole and in part") {
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
+  const auto logits = [&](const std::string& model, const std::string& lora = "") {
+    LoadOptions options;
+    options.kv_type = DType::kF32;
+    options.lora = lora;
+    const Array all = LanguageModel::load(io::open_model(model), options)->logits(ids);
+    return std::vector<float>(all.as<float>().begin(), all.as<float>().end());
+  };
+  const auto check_same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    CHECK(std::ranges::equal(a, b, [](float x, float y) { return x == Approx(y).margin(1e-4); }));
+  };
+  for (const char* type : {"qwen3_5_moe_text", "qwen3_next"}) {
+    io::Json config = mixture_config(type);
+    for (const char* key : {"mlp_only_layers", "sliding_window", "num_local_experts"}) {
+      config.erase(key);
+    }
+    config.update({{"shared_expert_intermediate_size", 20},
+                   {"layer_types", {"linear_attention", "full_attention"}},
+                   {"linear_key_head_dim", 8},
+                   {"linear_value_head_dim", 8},
+                   {"linear_num_key_heads", 2},
+                   {"linear_num_value_heads", 4}});
+    const std::string base = random_base(config);
+    ConvertOptions convert_options;
+    convert_options.model = base;
+    convert_options.output = base + "/model.gguf";
+    convert_options.type = "f32";
+    REQUIRE(convert(convert_options) == 0);
+    const bool fused = type == std::string("qwen3_next");
+    for (const std::string& from : {base, base + "/model.gguf"}) {
+      INFO(type << " " << from);
+      const bool doubled = fused && from != base;
+      std::vector<float> merged;
+      for (const bool merge : {true, false}) {
+        const std::string place = lumen::testing::temporary_directory();
+        const auto recipe =
+            read_recipe({"l.toml", text_recipe(kLlama).directory, lora_recipe(from, "")},
+                        {str("export.merge_lora=", merge), "data.on_too_long=split",
+                         "train.router_aux_loss_coef=0.1"});
+        const auto task = make_task(recipe, {.threads = 1});
+        losses(*task, 3);
+        task->export_model(place);
+        if (merge) {
+          merged = logits(place);
+          continue;
+        }
+        const NamedArrays adapter =
+            io::read_safetensors(place + "/adapter_model.safetensors")->arrays();
+        const std::string layer = "base_model.model.model.layers.0.linear_attn.";
+        const char* const inputs = fused ? "in_proj_qkvz" : "in_proj_qkv";
+        CHECK(adapter.at(layer + inputs + ".lora_A.weight").shape()[0] == (doubled ? 4 : 2));
+        CHECK(adapter.contains(layer + "in_proj_z.lora_A.weight") != fused);
+        const io::Json peft = io::read_json(place + "/adapter_config.json");
+        CHECK(peft.contains("rank_pattern") == doubled);
+        // By these names PEFT takes experts of Qwen3-Next for meant.
+        CHECK(peft.contains("target_parameters") == fused);
+        if (fused) {
+          CHECK(peft["target_parameters"][0] ==
+                "model.layers.0.mlp.shared_expert.down_proj.weight");
+        }
+        if (doubled) {
+          CHECK(peft["alpha_pattern"]["in_proj_qkvz"] == 16);
+        }
+        check_same(logits(base, place), merged);
+        check_same(logits(base + "/model.gguf", place), merged);
+      }
+      const std::string whole = lumen::testing::temporary_directory();
+      const auto task = make_task(whole_recipe(from, {"train.batch_size=4"}), {.threads = 1});
+      const auto before = losses(*task, 8);
+      CHECK(before.back() < before.front());
+      task->export_model(whole);
+      const auto tensors = io::read_safetensors(whole + "/model.safetensors")->arrays();
+      CHECK(tensors.contains(
+          str("model.layers.0.mlp.experts.", fused ? "2.up_proj.weight" : "gate_up_proj")));
+      CHECK(tensors.contains("model.layers.0.linear_attn.A_log"));
+      CHECK(tensors.contains("model.layers.0.linear_attn.in_proj_qkvz.weight") == fused);
+      convert_options.model = whole;
+      convert_options.output = whole + "/model.gguf";
+      REQUIRE(convert(convert_options) == 0);
+      check_same(logits(whole + "/model.gguf"), logits(whole));
+    }
+  }
+}
+
 TEST_CASE("the router of gpt-oss is a parameter for PEFT") {
   const std::string base = random_base(mixture_config("gpt_oss")),
                     place = lumen::testing::temporary_directory();

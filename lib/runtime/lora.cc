@@ -9,6 +9,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/limits.h"
+#include "lib/io/fused_experts.h"
 #include "lib/io/gguf_adapter.h"
 #include "lib/io/layer_windows.h"
 #include "lib/io/mapped_file.h"
@@ -16,6 +17,7 @@
 #include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
 #include "lib/ops/ops.h"
+#include "lib/runtime/fused_inputs.h"
 #include "lib/runtime/stored_layout.h"
 #include "lib/text/regex.h"
 
@@ -145,8 +147,8 @@ class FusedAdditions {
   void split(const std::string& layer, const std::string& target, const Pair& pair,
              NamedArrays& tensors, std::map<std::string, std::string>& paths) const {
     const bool mixtral = is_mixtral(model_config_), down = target == "down_proj";
-    // gpt-oss has gates and ups in turn, the others one after the other.
-    const bool in_turn = io::get_string(model_config_, "model_type", "") == "gpt_oss";
+    // Those that are not in turn are one after the other.
+    const bool in_turn = io::experts_form(model_config_) == io::ExpertsForm::kInTurn;
     const int64_t experts = io::expert_count(model_config_);
     const std::string path = str(layer, ".experts.", target);
     const std::vector<const char*> parts =
@@ -335,9 +337,15 @@ LoraAdapter adapter_of_gguf(const std::string& path, const io::Json& model_confi
     reorder_rows(adapter.tensors, model_config, false);
     reorder_rows(adapter.replaced, model_config, false);
   }
-  if (!nn::has_tiled_heads(model_config)) {
+  if (nn::may_tile_heads(model_config) && !nn::has_tiled_heads(model_config)) {
     reorder_heads(adapter.tensors, model_config, false);
     reorder_heads(adapter.replaced, model_config, false);
+  }
+  if (nn::has_fused_inputs(model_config) && !nn::has_inputs_apart(model_config)) {
+    with_context(adapter.place, [&] {
+      join_inputs(model_config, adapter.tensors, &adapter.options);
+      join_inputs(model_config, adapter.replaced, nullptr);
+    });
   }
   return adapter;
 }
@@ -369,6 +377,10 @@ LoraAdapter adapter_of_directory(const std::string& directory, const io::Json& m
   });
   reorder_heads_and_rows(adapter.tensors, model_config, true);
   reorder_heads_and_rows(adapter.replaced, model_config, true);
+  if (nn::has_inputs_apart(model_config)) {
+    part_inputs(model_config, adapter.tensors, &adapter.options);
+    part_inputs(model_config, adapter.replaced, nullptr);
+  }
   for (auto& [name, array] : adapter.replaced) {
     const double shift = norm_shift(model_config, name, 1);
     if (shift != 0) array = shifted(array, -shift);

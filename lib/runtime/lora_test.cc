@@ -8,7 +8,9 @@
 #include "lib/io/safetensors.h"
 #include "lib/io/write_safetensors.h"
 #include "lib/nn/rope.h"
+#include "lib/ops/ops.h"
 #include "lib/runtime/convert.h"
+#include "lib/runtime/fused_inputs.h"
 #include "lib/runtime/language_model.h"
 
 namespace lumen::runtime {
@@ -52,6 +54,71 @@ TEST_CASE("weights and biases of q and k go to the other order together, and bac
   for (const auto& [name, array] : before) CHECK(values(tensors.at(name)) == values(array));
   reorder_heads_and_rows(tensors, {{"rope_interleaved", false}}, true);
   CHECK(values(tensors.at(q + "bias")) == values(before.at(q + "bias")));
+}
+
+TEST_CASE("additions to the inputs of Qwen3-Next's layers are parted, and joined as they compute") {
+  const io::Json config = {{"model_type", "qwen3_next"}, {"linear_inputs_apart", true},
+                           {"linear_num_key_heads", 2},  {"linear_num_value_heads", 4},
+                           {"linear_key_head_dim", 2},   {"linear_value_head_dim", 3}};
+  const std::string layer = "model.layers.0.linear_attn.", fused = layer + "in_proj_qkvz.";
+  const std::string qkv = layer + "in_proj_qkv.", z = layer + "in_proj_z.";
+  const std::string a = "lora_A.weight", b = "lora_B.weight";
+  const auto product = [](const NamedArrays& tensors, const std::string& place) {
+    return ops::matmul(graph::constant(tensors.at(place + "lora_B.weight")),
+                       graph::constant(tensors.at(place + "lora_A.weight")))
+        .eval();
+  };
+  nn::LoraOptions options;
+  options.rank = 3;
+  options.own = {{fused, {2, 5.0}}, {"other.", {7, 1.0}}};
+  const NamedArrays before = {{fused + a, counting({2, 5})},
+                              {fused + b, counting({32, 2})},
+                              {"model.norm.weight", counting({3})}};
+  NamedArrays tensors = before;
+  part_inputs(config, tensors, &options);
+  CHECK(tensors.size() == 5);
+  CHECK(tensors.at(qkv + b).shape() == Shape{20, 2});
+  CHECK(tensors.at(z + b).shape() == Shape{12, 2});
+  // Of each key head 2 rows of q, 2 of k, 6 of v and 6 of z: the second's first v.
+  CHECK(values(tensors.at(qkv + b))[2 * 14] == 2 * 20);
+  CHECK(values(tensors.at(z + b))[2 * 6] == 2 * 26);
+  CHECK(options.own.size() == 3);
+  CHECK(options.of(z).rank == 2);
+  join_inputs(config, tensors, &options);
+  CHECK(tensors.size() == 3);
+  for (const auto& [name, array] : before) CHECK(values(tensors.at(name)) == values(array));
+  CHECK(options.own.size() == 2);
+  CHECK(options.of(fused).scale == 5);
+
+  // Two that were trained apart, with scales of their own, have the sum of the ranks.
+  NamedArrays apart = {{qkv + a, counting({1, 5})},
+                       {qkv + b, counting({20, 1})},
+                       {z + a, counting({2, 5})},
+                       {z + b, counting({12, 2})}};
+  nn::LoraOptions own;
+  own.own = {{qkv, {1, 4.0}}, {z, {2, 0.5}}};
+  const auto of_qkv = values(product(apart, qkv)), of_z = values(product(apart, z));
+  join_inputs(config, apart, &own);
+  REQUIRE(apart.at(fused + a).shape() == Shape{3, 5});
+  CHECK(own.of(fused).rank == 3);
+  const Array whole = product(apart, fused);
+  for (size_t column = 0; column < 5; ++column) {
+    CHECK(values(whole)[5 * 20 + column] == Approx(4.0 * of_qkv[5 * 14 + column]));
+    CHECK(values(whole)[5 * 26 + column] == Approx(0.5 * of_z[5 * 6 + column]));
+  }
+
+  // One alone adds nothing to the rows of the other.
+  NamedArrays alone = {{z + a, counting({1, 5})}, {z + b, counting({12, 1})}};
+  join_inputs(config, alone, nullptr);
+  CHECK(values(alone.at(fused + b))[9] == 0);
+  CHECK(values(alone.at(fused + b))[11] == 1);
+
+  NamedArrays half = {{z + a, counting({1, 5})}};
+  CHECK(contains(refusal(ErrorKind::kMalformed, [&] { join_inputs(config, half, nullptr); }),
+                 "the addition to 'model.layers.0.linear_attn.in_proj_z.weight' has shapes"));
+  NamedArrays wrong = {{z + a, counting({1, 5})}, {z + b, counting({11, 1})}};
+  CHECK(contains(refusal(ErrorKind::kMismatch, [&] { join_inputs(config, wrong, nullptr); }),
+                 "has shape [11, 1], expected 12 rows as linear_num_key_heads and its like say"));
 }
 
 TEST_CASE("an adapter is read under the names of the model, its scale from alpha and rank") {

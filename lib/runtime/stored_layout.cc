@@ -5,7 +5,9 @@
 
 #include "lib/io/fused_experts.h"
 #include "lib/io/model_files.h"
+#include "lib/nn/gated_delta_net.h"
 #include "lib/nn/rope.h"
+#include "lib/runtime/fused_inputs.h"
 #include "lib/runtime/lora.h"
 
 namespace lumen::runtime {
@@ -14,9 +16,9 @@ namespace {
 constexpr const char* kOffset = "rms_norm_offset";
 constexpr std::string_view kLogRate = ".linear_attn.A_log", kRate = ".linear_attn.A";
 
-// gpt-oss's experts as files have them: of all experts of a layer one.
+// The experts as files have them, where those have one tensor for all of a layer.
 void fuse_experts(NamedArrays& tensors, const io::Json& config) {
-  if (io::get_string(config, "model_type", "") != "gpt_oss") return;
+  if (io::experts_form(config) == io::ExpertsForm::kEachItsOwn) return;
   for (auto& [name, array] : tensors) {
     if (array.dtype() == DType::kF32 || name.find(".mlp.experts.") == name.npos) continue;
     array = nn::float32_copy(array);
@@ -80,6 +82,7 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
     if (const double shift = norm_shift(config, name, 1); shift != 0) array = shifted(array, shift);
   }
   name_log_rates(tensors);
+  if (nn::has_inputs_apart(config)) join_inputs(config, tensors, nullptr);
   fuse_experts(tensors, config);
   const bool is_said = nn::set_rope_scaling(tensors, config);
   if (is_said) {
@@ -90,7 +93,8 @@ bool to_hugging_face(NamedArrays& tensors, io::Json& config) {
 }
 
 void erase_added_keys(io::Json& config) {
-  for (const char* key : {"rope_interleaved", "linear_heads_tiled", "mtp_num_hidden_layers"}) {
+  for (const char* key :
+       {"rope_interleaved", "linear_heads_tiled", "linear_inputs_apart", "mtp_num_hidden_layers"}) {
     config.erase(key);
   }
   config.erase(kOffset);

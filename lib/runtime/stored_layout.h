@@ -1,6 +1,6 @@
 // What Hugging Face stores in another order or form than GGUF, beside names and types: rows that
 // rotate (nn/rope.h), norms whose weights are stored less 1, scalings of positions, experts that
-// are one tensor (io/fused_experts.h).
+// are one tensor (io/fused_experts.h), inputs of Gated DeltaNets that are (fused_inputs.h).
 #pragma once
 
 #include <string>
