@@ -282,8 +282,9 @@ void for_experts(const Json& config, const NamedArrays& tensors, Visit&& visit) 
   std::set<std::string> places;
   for (const auto& [name, array] : tensors) {
     const size_t at = name.find(kExpertsPlace);
-    if (at != name.npos && name.starts_with(kModel))
+    if (at != name.npos && name.starts_with(kModel)) {
       places.insert(name.substr(0, at + kExpertsPlace.size()));
+    }
   }
   for (const std::string& place : places) {
     visit(Split(halves, place, "gate_up_proj", {"gate_proj", "up_proj"}, {experts, inner, hidden}));

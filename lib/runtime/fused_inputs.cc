@@ -103,8 +103,9 @@ void part_inputs(const io::Json& config, NamedArrays& tensors, nn::LoraOptions* 
   std::map<std::string, nn::LoraOptions::Own> own;
   for (const auto& [place, rank] : options->own) {
     const bool is_fused = !nn::input_part_name(place, 0).empty();
-    for (const int part : kBothParts)
+    for (const int part : kBothParts) {
       own[is_fused ? nn::input_part_name(place, part) : place] = rank;
+    }
   }
   options->own = std::move(own);
 }
