@@ -125,7 +125,7 @@ void expand_codes_of(const Weight& w, int64_t row, int64_t rows, int64_t k, int6
   for (int64_t at = 0; at < cols; at += kBlock, p += kBytesOf<Format>) {
     expand_block<Format>(p, stride, rows, added, to.codes + kPanelRows * at,
                          to.scale + kPanelRows * at / Format::kSub,
-                         to.min + kPanelRows * at / Format::kSub);
+                         kForm.has_min ? to.min + kPanelRows * at / Format::kSub : nullptr);
   }
 }
 
