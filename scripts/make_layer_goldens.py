@@ -130,6 +130,7 @@ def normalisation():
          floats([6, 5]), floats([5]), floats([5]))
     case("batch_norm_bare.plain", lambda x: F.batch_norm(x, None, None, None, None, True, 0.1, 1e-5), floats([4, 3, 2]))
     case("group_norm.plain", lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), floats([3, 6, 4]), floats([6]), floats([6]))
+    case("group_norm.pixels", lambda x, w, b: F.group_norm(x, 2, w, b, 1e-5), floats([2, 6, 20]), floats([6]), floats([6]))
 
 
 def types_of_normalisation():

@@ -171,20 +171,36 @@ const graph::OpDef kGroupNormBackward = {
 
 namespace {
 
+// Of a channel.
+constexpr int64_t kFewPixels = 16;
+
 // Of x and weights of one type.
 Tensor norm_of_groups(const Tensor& x, int64_t groups, const Tensor& weight, const Tensor& bias,
                       double eps) {
   int64_t pixels = 1;
   for (int i = 2; i < x.rank(); ++i) pixels *= x.dim(i);
-  const Shape channels = {x.dim(0), x.dim(1), pixels};
-  if (x.dtype() != DType::kF64) {
-    std::vector<Tensor> inputs = {reshape(x, channels)};
+  // The kernel takes one channel at a time, which are short where there are few pixels.
+  const bool is_short = pixels > 0 && pixels <= kFewPixels;
+  if (x.dtype() != DType::kF64 && !is_short) {
+    std::vector<Tensor> inputs = {reshape(x, {x.dim(0), x.dim(1), pixels})};
     if (weight.defined()) inputs.insert(inputs.end(), {weight, bias});
     return reshape(record(kGroupNorm, inputs, {{"eps", eps}, {"groups", groups}}), x.shape());
   }
-  const Shape grouped = {x.dim(0), groups, x.dim(1) / groups * pixels};
-  Tensor y = reshape(layer_norm(reshape(x, grouped), {}, {}, eps), channels);
-  if (weight.defined()) y = add(mul(y, per_channel(weight)), per_channel(bias));
+  if (is_narrow(x.dtype())) {
+    auto wide = [](const Tensor& t) {
+      return t.defined() ? graph::contiguous(t, DType::kF32) : Tensor();
+    };
+    return graph::contiguous(norm_of_groups(wide(x), groups, wide(weight), wide(bias), eps),
+                             x.dtype());
+  }
+  const int64_t numbers = x.dim(1) * pixels;
+  const Tensor grouped = reshape(x, {x.dim(0), groups, numbers / groups});
+  Tensor y = reshape(layer_norm(grouped, {}, {}, eps), {x.dim(0), numbers});
+  // A weight for each number.
+  auto spread = [&](const Tensor& w) {
+    return reshape(graph::contiguous(expand(per_channel(w), {x.dim(1), pixels})), {numbers});
+  };
+  if (weight.defined()) y = add(mul(y, spread(weight)), spread(bias));
   return reshape(y, x.shape());
 }
 
