@@ -459,9 +459,12 @@ void run_elementwise(const KernelCall& call) {
   // Parallel over whole rows when there are many, over columns of the few rows otherwise.
   if (pieces.rows >= std::min(pieces.columns, kManyRows * call.pool->threads())) {
     const int64_t grain =
-        round_up(std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns)),
-                 pieces.turns ? Turned::kRows : 1);
-    const int64_t share = piece_of(pieces.rows, grain, call.pool->threads());
+        std::max<int64_t>(1, kParallelGrain / std::max<int64_t>(1, pieces.columns));
+    int64_t share = piece_of(pieces.rows, grain, call.pool->threads());
+    if (pieces.turns) {
+      const int64_t each = divide_up(pieces.rows, call.pool->threads());
+      share = std::max(share, std::min(Turned::kRows, each));
+    }
     call.pool->parallel_pieces(pieces.rows, grain, share, [&](int64_t begin, int64_t end, int) {
       Registers registers(*program);
       if (pieces.turns) {

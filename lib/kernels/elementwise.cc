@@ -294,9 +294,9 @@ HWY_INLINE hn::Vec<D> sigmoid_slope(D d, hn::Vec<D> v, hn::Vec<D> x) {
   return hn::Mul(s, hn::MulAdd(x, hn::IfNegativeThenElse(v, large, small), one));
 }
 
-// Φ + x φ with φ = e^(−x²/2) / √(2π): g(|x|) for x < 0, else 1 − g(|x|), where g(t) = Φ(−t) − t
-// φ(t) is e^(−t²/2) p(t) with p(0) = ½ and p smooth: on [0, 6] of degree 11 with an error of g of
-// 7e-8. Beyond 6 g is less than 5e-8, and so is what p(6) makes of it.
+// Φ + x φ with φ = e^(−x²/2) / √(2π): g(|x|) for x < 0, else 1 − g(|x|). g(t) = Φ(−t) − t φ(t) is
+// e^(−t²/2) p(t) with p(0) = ½ and p smooth: on [0, 6] of degree 11 with an error of g of 7e-8.
+// Beyond 6 g is less than 5e-8, and so is what p(6) makes of it.
 template <class D>
 HWY_INLINE hn::Vec<D> gelu_slope_vector(D d, hn::Vec<D> x) {
   static constexpr float kEven[] = {0.5f,          0.24993369f,     0.0613353252f,

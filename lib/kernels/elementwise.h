@@ -61,7 +61,7 @@ void gelu_tanh(const float* const* in, float* out, int64_t n, const float* param
 void silu_slope(const float* const* in, float* out, int64_t n, const float* params);
 void gelu_slope(const float* const* in, float* out, int64_t n, const float* params);
 void gelu_tanh_slope(const float* const* in, float* out, int64_t n, const float* params);
-// x · clamp(x + 3, 0, 6) / 6; −0 or 0 for x ≤ −3.
+// x · clamp(x + 3, 0, 6) / 6; −0 for x ≤ −3.
 void hard_swish(const float* const* in, float* out, int64_t n, const float* params);
 // Its derivative: x/3 + ½ for |x| ≤ 3, else 0 or 1.
 void hard_swish_slope(const float* const* in, float* out, int64_t n, const float* params);
